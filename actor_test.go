@@ -12,13 +12,15 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -28,7 +30,7 @@ type listener struct {
 	heard map[string]metadata.MD // by method
 }
 
-func listen(t *testing.T, opts ...pawl.DialOption) (*listener, *pawl.Client) {
+func listen(t *testing.T, opts ...pawl.DialOptions) (*listener, *pawl.Client) {
 	l := &listener{heard: map[string]metadata.MD{}}
 	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
@@ -41,7 +43,7 @@ func listen(t *testing.T, opts ...pawl.DialOption) (*listener, *pawl.Client) {
 	pipe := bufconn.Listen(1 << 16)
 	go func() { _ = s.Serve(pipe) }()
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }
-	client, err := pawl.Dial("there", append(opts, pawl.WithDialer(dial), pawl.WithoutDirect())...)
+	client, err := pawl.Dial("there", append(opts, pawl.DialOptions{Dialer: dial, NoRouting: true})...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,23 +62,38 @@ func (l *listener) taken() map[string]metadata.MD {
 
 // Each method of Admin says who acts and why. One that forgets to, or that this test can't call, fails it.
 func TestEachOperatorCallSaysWhoActs(t *testing.T) {
-	l, client := listen(t, pawl.WithActor("nobody"))
-	admin := client.Admin().As("lena").Because("größer")
-	schedule := pawl.Schedule{Name: "s", Cron: "@daily", Task: welcome{}}
-	dead := pawl.DeadSelection{Queue: "q", Filter: &pawl.Filter{}}
+	l, client := listen(t)
+	operator := admin.New(client).WithActor("lena").WithReason("größer")
+	schedule := admin.ScheduleSpec{Name: "s", Cron: "@daily", Task: welcome{}}
+	dead := admin.DeadSelection{Queue: "q", Filter: &admin.Filter{}}
 	arguments := map[reflect.Type]reflect.Value{
-		reflect.TypeFor[context.Context](): reflect.ValueOf(t.Context()),
-		reflect.TypeFor[io.Writer]():       reflect.ValueOf(io.Discard),
-		reflect.TypeOf(schedule):           reflect.ValueOf(schedule),
-		reflect.TypeOf(dead):               reflect.ValueOf(dead),
-		reflect.TypeFor[pawl.Operation]():  reflect.ValueOf(pawl.Operation{Action: pawl.ActionCancel, Filter: &pawl.Filter{}}),
+		reflect.TypeFor[context.Context]():     reflect.ValueOf(t.Context()),
+		reflect.TypeFor[io.Writer]():           reflect.ValueOf(io.Discard),
+		reflect.TypeOf(schedule):               reflect.ValueOf(schedule),
+		reflect.TypeOf(dead):                   reflect.ValueOf(dead),
+		reflect.TypeFor[admin.OperationSpec](): reflect.ValueOf(admin.OperationSpec{Action: admin.ActionCancel, Filter: &admin.Filter{}}),
 	}
-	v := reflect.ValueOf(admin)
-	for i := range v.NumMethod() {
-		name, m := v.Type().Method(i).Name, v.Method(i)
-		if name == "As" || name == "Because" {
-			continue
+	type call struct {
+		name string
+		fn   reflect.Value
+	}
+	var calls []call
+	all := reflect.ValueOf(operator)
+	for i := range all.NumMethod() {
+		name, m := all.Type().Method(i).Name, all.Method(i)
+		switch {
+		case strings.HasPrefix(name, "With"):
+		case m.Type().NumIn() > 0:
+			calls = append(calls, call{name, m})
+		default:
+			group := m.Call(nil)[0]
+			for i := range group.NumMethod() {
+				calls = append(calls, call{name + "." + group.Type().Method(i).Name, group.Method(i)})
+			}
 		}
+	}
+	for _, c := range calls {
+		name, m := c.name, c.fn
 		var args []reflect.Value
 		for i := range m.Type().NumIn() {
 			in := m.Type().In(i)
@@ -113,11 +130,12 @@ func variadic(m reflect.Value) int {
 	return 0
 }
 
-// Cancelling and editing are an operator's work too. They have the name that the client was given.
+// Cancelling and editing are an operator's work too. They have the name that was given.
 func TestCancelAndUpdateSayWhoActs(t *testing.T) {
-	l, client := listen(t, pawl.WithActor("lena"))
-	_, _ = client.Cancel(t.Context(), "x", "")
-	_, _ = client.Update(t.Context(), "x", pawl.Change{})
+	l, client := listen(t)
+	operator := admin.New(client).WithActor("lena")
+	_, _ = operator.Tasks().Cancel(t.Context(), "x", "")
+	_, _ = operator.Tasks().Update(t.Context(), "x", admin.TaskUpdate{})
 	heard := l.taken()
 	if len(heard) != 2 {
 		t.Errorf("calls %v, want 2", heard)
@@ -132,16 +150,13 @@ func TestCancelAndUpdateSayWhoActs(t *testing.T) {
 // A name that no header can carry is refused before anything is sent.
 func TestActorThatIsNoName(t *testing.T) {
 	for _, name := range []string{"a\nb", "Łena", string(make([]byte, 1)), long(257)} {
-		if _, err := pawl.Dial("localhost", pawl.WithActor(name)); !errors.Is(err, pawl.ErrInvalidArgument) {
-			t.Errorf("dial as %q: %v", name, err)
-		}
 		l, client := listen(t)
-		if _, err := client.Admin().As(name).Queue(t.Context(), "q"); !errors.Is(err, pawl.ErrInvalidArgument) || len(l.taken()) > 0 {
+		if _, err := admin.New(client).WithActor(name).Queues().Get(t.Context(), "q"); !errors.Is(err, pawltype.ErrInvalidArgument) || len(l.taken()) > 0 {
 			t.Errorf("a call as %q: %v", name, err)
 		}
 	}
 	_, client := listen(t)
-	if _, err := client.Admin().Because(long(1025)).Queue(t.Context(), "q"); !errors.Is(err, pawl.ErrInvalidArgument) {
+	if _, err := admin.New(client).WithReason(long(1025)).Queues().Get(t.Context(), "q"); !errors.Is(err, pawltype.ErrInvalidArgument) {
 		t.Errorf("a long reason: %v", err)
 	}
 }
@@ -163,9 +178,9 @@ func TestAuditPage(t *testing.T) {
 		return &pawlv1.ListAuditResponse{NextCursor: "c2", Items: []*pawlv1.AuditEntry{{Shard: 1, Seq: 2, Actor: "lena", Address: "10.0.0.1", Face: "rest", Reason: "why",
 			Action: "queue.purge", TargetKind: "queue", Target: "mail", Queue: "mail", Tasks: 3, Before: `{"a":1}`, Hash: "h", PreviousHash: "p"}}}, true
 	}
-	page, err := client.Admin().AuditPage(t.Context(), pawl.AuditFilter{Actor: "lena", Action: "queue.*", TargetKind: "queue", Target: "mail", Queue: "mail"},
-		pawl.PageRequest{Limit: 5, Cursor: "c1"})
-	want := pawl.AuditEntry{Shard: 1, Seq: 2, Actor: "lena", Address: "10.0.0.1", Face: "rest", Reason: "why", Action: "queue.purge", TargetKind: "queue", Target: "mail",
+	page, err := admin.New(client).Audit().ListPage(t.Context(), admin.AuditFilter{Actor: "lena", Action: "queue.*", TargetKind: "queue", Target: "mail", Queue: "mail"},
+		pawltype.PageRequest{Limit: 5, Cursor: "c1"})
+	want := admin.AuditEntry{Shard: 1, Seq: 2, Actor: "lena", Address: "10.0.0.1", Face: "rest", Reason: "why", Action: "queue.purge", TargetKind: "queue", Target: "mail",
 		Queue: "mail", Tasks: 3, Before: json.RawMessage(`{"a":1}`), Hash: "h", Previous: "p"}
 	if err != nil || len(page.Items) != 1 || !reflect.DeepEqual(*page.Items[0], want) || page.NextCursor != "c2" {
 		t.Errorf("the page is %+v, %v", page, err)

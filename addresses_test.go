@@ -11,11 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -41,7 +43,7 @@ const atOnce = 300 * time.Millisecond
 // A client that was told of several nodes goes on at another one when a node is not ready: within its own short pauses, whatever it calls,
 // and however many calls find out at once. That is so without direct connections, too.
 func TestNodesThatAreNotReady(t *testing.T) {
-	for _, opts := range [][]pawl.DialOption{nil, {pawl.WithoutDirect()}} {
+	for _, opts := range [][]pawl.DialOptions{nil, {pawl.DialOptions{NoRouting: true}}} {
 		for _, unready := range [][]string{{"n1"}, {"n2"}, {"n3"}, {"n1", "n2"}, {"n2", "n3"}, {"n1", "n3"}} {
 			synctest.Test(t, func(t *testing.T) {
 				c := startNodes(t)
@@ -52,7 +54,7 @@ func TestNodesThatAreNotReady(t *testing.T) {
 				began := time.Now()
 				for range 50 {
 					calls.Go(func() {
-						if _, err := client.ListPage(t.Context(), pawl.Filter{}, pawl.PageRequest{}); err != nil {
+						if _, err := admin.New(client).Tasks().ListPage(t.Context(), admin.Filter{}, pawltype.PageRequest{}); err != nil {
 							t.Errorf("%v not ready: %v", unready, err)
 						}
 					})
@@ -74,7 +76,7 @@ func TestNodesThatAreNotReady(t *testing.T) {
 func TestOnlyANodeThatIsNotReadyIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
-		client := c.client("n1:7295,n2:7295,n3:7295", pawl.WithoutDirect())
+		client := c.client("n1:7295,n2:7295,n3:7295", pawl.DialOptions{NoRouting: true})
 		c.must(client)
 		first, _, _ := strings.Cut(c.took(), " ")
 		for range 5 {
@@ -161,7 +163,7 @@ func TestOneAddressThatIsNotReady(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			c.took()
 			for range 10 { // not of a shard
-				if _, err := client.Admin().Cluster(t.Context()); errors.Is(err, pawl.ErrUnavailable) { // the fake has no such method
+				if _, err := admin.New(client).Cluster().Status(t.Context()); errors.Is(err, pawltype.ErrUnavailable) { // the fake has no such method
 					t.Fatal(err)
 				}
 			}
@@ -176,7 +178,7 @@ func TestOneAddressThatIsNotReady(t *testing.T) {
 func TestOtherRefusalsMoveNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
-		client := c.client("n1:7295,n2:7295,n3:7295", pawl.WithoutDirect())
+		client := c.client("n1:7295,n2:7295,n3:7295", pawl.DialOptions{NoRouting: true})
 		c.must(client)
 		first, _, _ := strings.Cut(c.took(), " ")
 		c.unavailable("", first)
@@ -204,7 +206,7 @@ func TestNoStormOnNodesThatAreNotReady(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 50 {
 			calls.Go(func() {
-				if _, err := client.ListPage(ctx, pawl.Filter{}, pawl.PageRequest{}); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := admin.New(client).Tasks().ListPage(ctx, admin.Filter{}, pawltype.PageRequest{}); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("none is ready: %v", err)
 				}
 			})

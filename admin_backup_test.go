@@ -11,10 +11,11 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -49,12 +50,12 @@ func TestAdminBackup(t *testing.T) {
 		f, client := start(t)
 		f.backup = func(s backupServer) error { return sendBackup(s, wholeSummary()) }
 		var got bytes.Buffer
-		var last pawl.BackupProgress
-		info, err := client.Admin().Backup(t.Context(), &got, func(p pawl.BackupProgress) { last = p })
+		var last admin.BackupProgress
+		info, err := admin.New(client).Cluster().Backup(t.Context(), &got, func(p admin.BackupProgress) { last = p })
 		if err != nil || got.String() != backupText || info.Bytes != int64(len(backupText)) || info.SHA256 != wholeSummary().GetSha256() {
 			t.Errorf("got %q, %+v, %v", got.String(), info, err)
 		}
-		if want := (pawl.BackupProgress{ShardsDone: 2, Shards: 2, Bytes: int64(len(backupText))}); last != want {
+		if want := (admin.BackupProgress{ShardsDone: 2, Shards: 2, Bytes: int64(len(backupText))}); last != want {
 			t.Errorf("at the end the progress is %+v, want %+v", last, want)
 		}
 	})
@@ -69,15 +70,15 @@ func TestAdminBackupFails(t *testing.T) {
 		want error
 		says string
 	}{
-		"no end":      {func(s backupServer) error { return sendBackup(s, nil) }, io.Discard, pawl.ErrUnavailable, "before its end"},
-		"other bytes": {func(s backupServer) error { return sendBackup(s, &pawlv1.BackupSummary{Bytes: 17, Sha256: "00"}) }, io.Discard, pawl.ErrInternal, "were sent"},
+		"no end":      {func(s backupServer) error { return sendBackup(s, nil) }, io.Discard, pawltype.ErrUnavailable, "before its end"},
+		"other bytes": {func(s backupServer) error { return sendBackup(s, &pawlv1.BackupSummary{Bytes: 17, Sha256: "00"}) }, io.Discard, pawltype.ErrInternal, "were sent"},
 		"fewer bytes": {func(s backupServer) error {
 			all := wholeSummary()
 			all.Bytes++
 			return sendBackup(s, all)
-		}, io.Discard, pawl.ErrInternal, "were sent"},
-		"cut off":    {func(backupServer) error { return status.Error(codes.Unavailable, "gone") }, io.Discard, pawl.ErrUnavailable, "gone"},
-		"old server": {nil, io.Discard, pawl.ErrWrongState, "too old"},
+		}, io.Discard, pawltype.ErrInternal, "were sent"},
+		"cut off":    {func(backupServer) error { return status.Error(codes.Unavailable, "gone") }, io.Discard, pawltype.ErrUnavailable, "gone"},
+		"old server": {nil, io.Discard, pawltype.ErrWrongState, "too old"},
 		"disk full":  {func(s backupServer) error { return sendBackup(s, wholeSummary()) }, writerFunc(func([]byte) (int, error) { return 0, full }), full, "no space"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +88,7 @@ func TestAdminBackupFails(t *testing.T) {
 				if c.send != nil {
 					f.backup = func(s backupServer) error { calls++; return c.send(s) }
 				}
-				info, err := client.Admin().Backup(t.Context(), c.to, nil)
+				info, err := admin.New(client).Cluster().Backup(t.Context(), c.to, nil)
 				if info != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || calls > 1 {
 					t.Errorf("got %+v, %v after %d calls", info, err, calls)
 				}
@@ -106,7 +107,7 @@ func TestAdminBackupCancelled(t *testing.T) {
 			<-s.Context().Done()
 			return s.Context().Err()
 		}
-		if _, err := client.Admin().Backup(ctx, io.Discard, nil); !errors.Is(err, context.Canceled) {
+		if _, err := admin.New(client).Cluster().Backup(ctx, io.Discard, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -9,12 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -34,7 +36,7 @@ func (f *fake) TriggerSchedule(_ context.Context, r *pawlv1.TriggerScheduleReque
 	return &pawlv1.TriggerScheduleResponse{TaskId: task.GetTaskId(), State: task.GetState(), Status: task.GetStatus()}, nil
 }
 
-var beat = pawl.Schedule{Name: "beat", Every: time.Minute, Task: pawl.RawTask{Type: "ping"}}
+var beat = admin.ScheduleSpec{Name: "beat", Every: time.Minute, Task: pawl.RawTask{Type: "ping"}}
 
 // Each call on schedules sends what it was given and gives what the broker answers.
 func TestScheduleCalls(t *testing.T) {
@@ -50,8 +52,8 @@ func TestScheduleCalls(t *testing.T) {
 			Tags: []string{"t"}, Headers: map[string]string{"a": "b"}}}}
 	wantInfo := `{i1 nightly 30 2 * * * Europe/Berlin 0 1000000000 all skip billing {report e30=  reports high 3 {1000000000 0 0 -1} 1000000000 1000000000 0 k null 2 [t] {b} null 0 0001-01-01T00:00:00Z  0} ` +
 		when + ` ` + when + ` 0001-01-01T00:00:00Z 0001-01-01T00:00:00Z null {` + when + ` fire lena} ` + wantTick + ` e1}`
-	all := pawl.Schedule{Name: "nightly", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Jitter: time.Second, Missed: pawl.MissedAll, Overlap: pawl.OverlapSkip,
-		Owner: "billing", Task: pawl.RawTask{Type: "report", Payload: []byte("1")}, Options: []pawl.Option{pawl.Queue("reports"), pawl.High}}
+	all := admin.ScheduleSpec{Name: "nightly", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Jitter: time.Second, Missed: admin.MissedAll, Overlap: admin.OverlapSkip,
+		Owner: "billing", Task: pawl.RawTask{Type: "report", Payload: []byte("1")}, Options: []pawl.Option{pawl.Queue("reports"), pawl.Priority(pawltype.High)}}
 	wantAll := `spec:{name:"nightly"cron:"302***"time_zone:"Europe/Berlin"jitter:{seconds:1}missed:MISSED_ALLoverlap:OVERLAP_SKIPowner:"billing"` +
 		`task:{type:"report"payload:"1"queue:"reports"priority:PRIORITY_HIGH}}`
 	put := &pawlv1.PutScheduleResponse{Change: "updated", Schedule: info, Before: info}
@@ -59,25 +61,25 @@ func TestScheduleCalls(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {
 		method string
-		call   func(pawl.Admin) (any, error)
+		call   func(admin.Client) (any, error)
 		req    string // of protobuf, as %v prints it, without spaces
 		resp   proto.Message
 		want   string
 	}{
-		{"PutSchedule", func(a pawl.Admin) (any, error) { return a.PutSchedule(ctx, all) }, wantAll, put, wantPut},
-		{"PutSchedule", func(a pawl.Admin) (any, error) { return a.PutScheduleIf(ctx, "e1", beat) },
+		{"PutSchedule", func(a admin.Client) (any, error) { return a.Schedules().Put(ctx, all) }, wantAll, put, wantPut},
+		{"PutSchedule", func(a admin.Client) (any, error) { return a.Schedules().PutIfMatch(ctx, "e1", beat) },
 			`spec:{name:"beat"every:{seconds:60}task:{type:"ping"}}if_etag:"e1"`, put, wantPut},
-		{"PutSchedule", func(a pawl.Admin) (any, error) { return a.CreateSchedule(ctx, beat) },
+		{"PutSchedule", func(a admin.Client) (any, error) { return a.Schedules().Create(ctx, beat) },
 			`spec:{name:"beat"every:{seconds:60}task:{type:"ping"}}create_only:true`, put, wantPut},
-		{"PutSchedule", func(a pawl.Admin) (any, error) { return a.TrySchedule(ctx, beat) },
+		{"PutSchedule", func(a admin.Client) (any, error) { return a.Schedules().Preview(ctx, beat) },
 			`spec:{name:"beat"every:{seconds:60}task:{type:"ping"}}dry_run:true`, put, wantPut},
-		{"GetSchedule", func(a pawl.Admin) (any, error) { return a.Schedule(ctx, "nightly") }, `name:"nightly"`, &pawlv1.GetScheduleResponse{Schedule: info}, wantInfo},
-		{"ListSchedules", func(a pawl.Admin) (any, error) { return collect(a.Schedules(ctx)) }, ``, &pawlv1.ListSchedulesResponse{Items: []*pawlv1.Schedule{info}}, `[` + wantInfo + `]`},
-		{"DeleteSchedule", func(a pawl.Admin) (any, error) { return nil, a.DeleteSchedule(ctx, "nightly") }, `name:"nightly"`, &pawlv1.DeleteScheduleResponse{}, `null`},
-		{"PauseSchedule", func(a pawl.Admin) (any, error) { return a.PauseSchedule(ctx, "nightly", "fire") }, `name:"nightly"reason:"fire"`,
+		{"GetSchedule", func(a admin.Client) (any, error) { return a.Schedules().Get(ctx, "nightly") }, `name:"nightly"`, &pawlv1.GetScheduleResponse{Schedule: info}, wantInfo},
+		{"ListSchedules", func(a admin.Client) (any, error) { return collect(a.Schedules().List(ctx)) }, ``, &pawlv1.ListSchedulesResponse{Items: []*pawlv1.Schedule{info}}, `[` + wantInfo + `]`},
+		{"DeleteSchedule", func(a admin.Client) (any, error) { return nil, a.Schedules().Delete(ctx, "nightly") }, `name:"nightly"`, &pawlv1.DeleteScheduleResponse{}, `null`},
+		{"PauseSchedule", func(a admin.Client) (any, error) { return a.Schedules().Pause(ctx, "nightly", "fire") }, `name:"nightly"reason:"fire"`,
 			&pawlv1.PauseScheduleResponse{Schedule: info}, wantInfo},
-		{"ResumeSchedule", func(a pawl.Admin) (any, error) { return a.ResumeSchedule(ctx, "nightly") }, `name:"nightly"`, &pawlv1.ResumeScheduleResponse{Schedule: info}, wantInfo},
-		{"ListScheduleHistory", func(a pawl.Admin) (any, error) { return collect(a.ScheduleHistory(ctx, "nightly")) }, `name:"nightly"`,
+		{"ResumeSchedule", func(a admin.Client) (any, error) { return a.Schedules().Resume(ctx, "nightly") }, `name:"nightly"`, &pawlv1.ResumeScheduleResponse{Schedule: info}, wantInfo},
+		{"ListScheduleHistory", func(a admin.Client) (any, error) { return collect(a.Schedules().History(ctx, "nightly")) }, `name:"nightly"`,
 			&pawlv1.ListScheduleHistoryResponse{Items: []*pawlv1.Tick{tick}}, `[` + wantTick + `]`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -87,7 +89,7 @@ func TestScheduleCalls(t *testing.T) {
 				method, req = m, strings.ReplaceAll(fmt.Sprint(r), " ", "")
 				return c.resp, true
 			}
-			got, err := c.call(client.Admin())
+			got, err := c.call(admin.New(client))
 			if err != nil || method != c.method || req != c.req {
 				t.Errorf("%s: sent %s %s, error %v, want %s", c.method, method, req, err, c.req)
 			}
@@ -103,21 +105,21 @@ func TestScheduleWordsAreCheckedBeforeACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		f.before = func(method string) error { t.Errorf("%s was called", method); return nil }
-		for field, change := range map[string]func(*pawl.Schedule){
-			"missed":        func(s *pawl.Schedule) { s.Missed = "later" },
-			"overlap":       func(s *pawl.Schedule) { s.Overlap = "queue" },
-			"task":          func(s *pawl.Schedule) { s.Task = nil },
-			"task.type":     func(s *pawl.Schedule) { s.Task = pawl.RawTask{} },
-			"task.priority": func(s *pawl.Schedule) { s.Options = []pawl.Option{pawl.Priority("urgent")} },
-			"task.queue":    func(s *pawl.Schedule) { s.Options = []pawl.Option{pawl.Queue("\xff")} },
+		for field, change := range map[string]func(*admin.ScheduleSpec){
+			"missed":        func(s *admin.ScheduleSpec) { s.Missed = "later" },
+			"overlap":       func(s *admin.ScheduleSpec) { s.Overlap = "queue" },
+			"task":          func(s *admin.ScheduleSpec) { s.Task = nil },
+			"task.type":     func(s *admin.ScheduleSpec) { s.Task = pawl.RawTask{} },
+			"task.priority": func(s *admin.ScheduleSpec) { s.Options = []pawl.Option{pawl.Priority("urgent")} },
+			"task.queue":    func(s *admin.ScheduleSpec) { s.Options = []pawl.Option{pawl.Queue("\xff")} },
 		} {
 			s := beat
 			change(&s)
-			for what, put := range map[string]func(context.Context, pawl.Schedule) (*pawl.ScheduleChange, error){
-				"put": client.Admin().PutSchedule, "create": client.Admin().CreateSchedule, "try": client.Admin().TrySchedule} {
+			for what, put := range map[string]func(context.Context, admin.ScheduleSpec) (*admin.ScheduleChange, error){
+				"put": admin.New(client).Schedules().Put, "create": admin.New(client).Schedules().Create, "try": admin.New(client).Schedules().Preview} {
 				_, err := put(t.Context(), s)
-				wantErr(t, what, err, pawl.ErrInvalidArgument)
-				if e, ok := errors.AsType[*pawl.Error](err); !ok || e.Field != field || !strings.Contains(e.Message, field+":") || !strings.Contains(err.Error(), `"beat"`) {
+				wantErr(t, what, err, pawltype.ErrInvalidArgument)
+				if e, ok := errors.AsType[*pawltype.Error](err); !ok || e.Field != field || !strings.Contains(e.Message, field+":") || !strings.Contains(err.Error(), `"beat"`) {
 					t.Errorf("%s with a bad %s: %v", what, field, err)
 				}
 			}
@@ -143,7 +145,7 @@ func TestScheduleSendsWhatIsNotAllowed(t *testing.T) {
 		} {
 			s := beat
 			s.Options = opts
-			if _, err := client.Admin().PutSchedule(t.Context(), s); err != nil || sent != want {
+			if _, err := admin.New(client).Schedules().Put(t.Context(), s); err != nil || sent != want {
 				t.Errorf("sent %s, error %v, want %s", sent, err, want)
 			}
 		}
@@ -161,12 +163,12 @@ func TestTriggerIsRepeated(t *testing.T) {
 			}
 			return nil
 		}
-		first, err := client.Admin().TriggerSchedule(t.Context(), "nightly")
+		first, err := admin.New(client).Schedules().Trigger(t.Context(), "nightly")
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := client.Admin().TriggerSchedule(t.Context(), "nightly")
-		if err != nil || first.ID == "" || second.ID == first.ID || first.State != pawl.StateReady || lost != 4 || len(f.tasks) != 2 {
+		second, err := admin.New(client).Schedules().Trigger(t.Context(), "nightly")
+		if err != nil || first.ID == "" || second.ID == first.ID || first.State != pawltype.StateReady || lost != 4 || len(f.tasks) != 2 {
 			t.Errorf("two triggers made the tasks %+v and %+v, error %v, in %d calls; %d tasks are there", first, second, err, lost, len(f.tasks))
 		}
 	})

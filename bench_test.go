@@ -13,11 +13,12 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // startTCP runs a fake that keeps no records on a loopback port. With synced, each answer waits for a write to be synced: one after the
 // other, and each for all that wait.
-func startTCP(b *testing.B, synced bool, opts ...pawl.DialOption) (*fake, *pawl.Client) {
+func startTCP(b *testing.B, synced bool, opts ...pawl.DialOptions) (*fake, *pawl.Client) {
 	f := newFake()
 	b.Cleanup(f.stop)
 	f.lean = true
@@ -31,7 +32,7 @@ func startTCP(b *testing.B, synced bool, opts ...pawl.DialOption) (*fake, *pawl.
 		b.Fatal(err)
 	}
 	go f.server.Serve(l)
-	client, err := pawl.Dial(l.Addr().String(), append(opts, pawl.WithLogger(slog.New(slog.DiscardHandler)))...)
+	client, err := pawl.Dial(l.Addr().String(), append(opts, pawl.DialOptions{Logger: slog.New(slog.DiscardHandler)})...)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func BenchmarkBareCall(b *testing.B) {
 	_, client := startTCP(b, false)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := client.Admin().Server(b.Context()); err != nil {
+		if _, err := admin.New(client).Cluster().Server(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}

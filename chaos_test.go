@@ -27,7 +27,7 @@ func TestChaos(t *testing.T) {
 func chaos(t *testing.T, seed uint64) {
 	rng := rand.New(&locked{src: rand.NewPCG(seed, 1)})
 	chance := func(percent int) bool { return rng.IntN(100) < percent }
-	f, client := start(t, pawl.WithRetryFor(time.Hour))
+	f, client := start(t, pawl.DialOptions{RetryFor: time.Hour})
 	f.set(func() {
 		f.after = func(string) error {
 			if chance(20) {

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/lease"
+	"github.com/pawlq/pawl/pawltype"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -19,7 +23,7 @@ type Claim struct {
 	Queue          string
 	Payload        []byte
 	ContentType    string
-	Priority       Priority
+	Priority       pawltype.Priority
 	Attempt        int           // 1 for the first; failures and lost leases count, releases and snoozes don't
 	MaxAttempts    int           // a failure of this attempt is the last
 	Token          string        // what every answer to the broker needs
@@ -33,34 +37,31 @@ type Claim struct {
 	IdempotencyKey string
 	CreatedAt      time.Time
 	ReadyAt        time.Time
-	Parent         *Parent // what it follows, with the result; nil: nothing
-	GroupID        string  // of the group that it is a member of; "": none
+	Parent         *pawltype.Parent // what it follows, with the result; nil: nothing
+	GroupID        string           // of the group that it is a member of; "": none
 
 	locked     error // why what it holds could not be decrypted; nil: it could, or was not encrypted
 	saved      saved // by earlier attempts, or by this one
 	result     []byte
 	resultType string
-	holder     holder // nil for a claim made by hand, as in tests of handlers
-}
-
-// holder keeps the lease of a claim.
-type holder interface {
-	progress(ctx context.Context, c *Claim, p *pawlv1.Progress) error
-	checkpoint(ctx context.Context, c *Claim, data []byte) error
-	oncer
-}
-
-// oncer knows who has which once keys.
-type oncer interface {
-	beginOnce(ctx context.Context, c *Claim, key string) (OnceAnswer, error)
-	finishOnce(ctx context.Context, c *Claim, key string, result []byte, ttl time.Duration) error
-	abandonOnce(ctx context.Context, c *Claim, key string) error
+	holder     lease.Holder // nil for a claim made by hand, as in tests of handlers
 }
 
 // Claimed is a *Claim or a *Task.
 type Claimed interface{ claim() *Claim }
 
 func (c *Claim) claim() *Claim { return c }
+
+func (c *Claim) ref() lease.Claim { return lease.Claim{TaskID: c.ID, Type: c.Type, Token: c.Token} }
+
+// NewClaim is for package claims, which claims tasks by calls. Handlers get unreadable, if it is not nil, in place of a payload that could
+// not be decrypted.
+func NewClaim(task *pawlv1.ClaimedTask, holder lease.Holder, unreadable error) *Claim {
+	c := new(Claim)
+	c.set(task, holder)
+	c.locked = unreadable
+	return c
+}
 
 // Task is a task in the hands of its handler. Everything of Claim can be read on it: t.ID, t.Attempt, t.Fence.
 type Task[T any] struct {
@@ -87,6 +88,9 @@ func (c *Claim) SetRawResult(contentType string, data []byte) {
 // Result is what SetResult or SetRawResult gave, nil if nothing, for middleware and tests.
 func (c *Claim) Result() []byte { return c.result }
 
+// ResultContentType is that of Result; "": JSON.
+func (c *Claim) ResultContentType() string { return c.resultType }
+
 // Progress tells how far the handler is: percent from 0 to 100 and at most 1 KiB of text. It doesn't wait for the broker: a worker
 // sends the newest at most once a second, and the last one may be passed over by the end of the task. The error is the cause of
 // ctx, if that has ended: time to stop.
@@ -97,10 +101,8 @@ func (c *Claim) Progress(ctx context.Context, percent float64, message string) e
 	if c.holder == nil {
 		return nil
 	}
-	return c.holder.progress(ctx, c, &pawlv1.Progress{Percent: max(0, min(percent, 100)), Message: cutText(message, maxProgressText)})
+	return c.holder.Progress(ctx, c.ref(), &pawlv1.Progress{Percent: max(0, min(percent, 100)), Message: convert.CutText(message, convert.MaxProgressText)})
 }
-
-const maxProgressText = 1 << 10
 
 // Checkpoint stores v, as at most 64 KiB of JSON, for the next attempt, which finds it with LastCheckpoint. When it returns nil the
 // checkpoint is on stable storage, and the lease has been extended. What steps came to is kept beside it: see Step.
@@ -150,15 +152,15 @@ func (c *Claim) Decode(v any) error {
 	return nil
 }
 
-func (c *Claim) set(p *pawlv1.ClaimedTask, h holder) {
+func (c *Claim) set(p *pawlv1.ClaimedTask, h lease.Holder) {
 	*c = Claim{
 		ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Payload: p.GetPayload(), ContentType: p.GetContentType(),
-		Priority: priorityOf(p.GetPriority()), Attempt: int(p.GetAttempt()), MaxAttempts: int(p.GetMaxAttempts()),
+		Priority: convert.Priority(p.GetPriority()), Attempt: int(p.GetAttempt()), MaxAttempts: int(p.GetMaxAttempts()),
 		Token: p.GetClaimToken(), Fence: p.GetFence(), Lease: p.GetLease().AsDuration(),
-		LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()), Timeout: p.GetTimeout().AsDuration(),
+		LeaseExpiresAt: convert.Time(p.GetLeaseExpiresAt()), Timeout: p.GetTimeout().AsDuration(),
 		Headers: p.GetHeaders(), Key: p.GetKey(), Tags: p.GetTags(), IdempotencyKey: p.GetIdempotencyKey(),
-		CreatedAt: timeOf(p.GetCreatedAt()), ReadyAt: timeOf(p.GetReadyAt()),
-		Parent: parentOf(p.GetParent()), GroupID: p.GetGroupId(),
+		CreatedAt: convert.Time(p.GetCreatedAt()), ReadyAt: convert.Time(p.GetReadyAt()),
+		Parent: convert.Parent(p.GetParent()), GroupID: p.GetGroupId(),
 		saved: saved{kept: keptOf(p.GetCheckpoint())}, holder: h,
 	}
 }

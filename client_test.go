@@ -2,6 +2,7 @@ package pawl_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -12,12 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -31,7 +34,7 @@ type resize struct{ Width int }
 
 func (resize) TaskType() string { return "image.resize" }
 func (resize) TaskOptions() []pawl.Option {
-	return []pawl.Option{pawl.Queue("images"), pawl.MaxAttempts(2), pawl.Low}
+	return []pawl.Option{pawl.Queue("images"), pawl.MaxAttempts(2), pawl.Priority(pawltype.Low)}
 }
 
 // wantErr checks an error by errors.Is.
@@ -46,14 +49,14 @@ func TestEnqueueSendsEveryOption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		at := time.Now().Add(time.Hour)
-		ref, err := client.Enqueue(t.Context(), welcome{To: "a@example.com"}, pawl.Queue("mail"), pawl.High, pawl.At(at), pawl.IdempotencyKey("k"),
-			pawl.IdempotencyTTL(time.Hour), pawl.MaxAttempts(7), pawl.Retry(pawl.RetryPolicy{Initial: time.Second, Factor: 3, Jitter: pawl.NoJitter}),
+		ref, err := client.Enqueue(t.Context(), welcome{To: "a@example.com"}, pawl.Queue("mail"), pawl.Priority(pawltype.High), pawl.At(at), pawl.IdempotencyKey("k"),
+			pawl.IdempotencyTTL(time.Hour), pawl.MaxAttempts(7), pawl.Retry(pawltype.RetryPolicy{Initial: time.Second, Factor: 3, Jitter: pawltype.NoJitter}),
 			pawl.Timeout(time.Minute), pawl.ExpiresIn(2*time.Minute), pawl.Retention(3*time.Minute), pawl.Key("acme"), pawl.Tags("a", "b"),
 			pawl.Tags("c"), pawl.Header("traceparent", "00-1"), pawl.RequestID("0190a8b2-0000-7000-8000-000000000000"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ref.ID != "t1" || ref.State != pawl.StateReady || ref.Duplicate || ref.CreatedAt.IsZero() {
+		if ref.ID != "t1" || ref.State != pawltype.StateReady || ref.Duplicate || ref.CreatedAt.IsZero() {
 			t.Errorf("ref: got %+v", ref)
 		}
 		s := f.enqueues[0][0]
@@ -169,10 +172,10 @@ func TestEnqueueBatchAnswersForEachItem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantErr(t, "full", out[1].Err, pawl.ErrQueueFull)
-		wantErr(t, "no type", out[2].Err, pawl.ErrInvalidArgument)
-		wantErr(t, "not UTF-8", out[4].Err, pawl.ErrInvalidArgument)
-		var e *pawl.Error
+		wantErr(t, "full", out[1].Err, pawltype.ErrQueueFull)
+		wantErr(t, "no type", out[2].Err, pawltype.ErrInvalidArgument)
+		wantErr(t, "not UTF-8", out[4].Err, pawltype.ErrInvalidArgument)
+		var e *pawltype.Error
 		if !errors.As(out[1].Err, &e) || e.RetryAfter != time.Second {
 			t.Errorf("full: got %#v, want RetryAfter 1s", out[1].Err)
 		}
@@ -242,12 +245,12 @@ func TestEnqueueSurvivesABrokenConnection(t *testing.T) {
 
 func TestCallsGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, client := start(t, pawl.WithRetryFor(10*time.Second))
+		f, client := start(t, pawl.DialOptions{RetryFor: 10 * time.Second})
 		tries := 0
 		f.before = func(string) error { tries++; return errUnavailable }
 		begin := time.Now()
 		_, err := client.Enqueue(t.Context(), welcome{})
-		wantErr(t, "enqueue", err, pawl.ErrUnavailable)
+		wantErr(t, "enqueue", err, pawltype.ErrUnavailable)
 		if took := time.Since(begin); took < 10*time.Second || took > 13*time.Second || tries < 5 || tries > 40 {
 			t.Errorf("gave up after %s and %d tries, want 10 s to 13 s and 5 to 40", took, tries)
 		}
@@ -255,7 +258,7 @@ func TestCallsGiveUp(t *testing.T) {
 		defer cancel()
 		_, err = client.Task(ctx, "t1")
 		wantErr(t, "task", err, context.DeadlineExceeded)
-		wantErr(t, "task", err, pawl.ErrUnavailable)
+		wantErr(t, "task", err, pawltype.ErrUnavailable)
 	})
 }
 
@@ -334,7 +337,7 @@ func TestRestoreIsRepeated(t *testing.T) {
 			}
 			return nil
 		}
-		if _, err := client.Admin().RestoreArchive(t.Context(), "f:1"); errors.Is(err, pawl.ErrUnavailable) || calls != 2 {
+		if _, err := admin.New(client).DeadLetters().Restore(t.Context(), "f:1"); errors.Is(err, pawltype.ErrUnavailable) || calls != 2 {
 			t.Errorf("got %v after %d calls, want 2", err, calls)
 		}
 	})
@@ -352,10 +355,10 @@ func TestCloseEndsCalls(t *testing.T) {
 		synctest.Wait()
 		client.Close()
 		for range 9 {
-			wantErr(t, "call", <-answers, pawl.ErrClosed)
+			wantErr(t, "call", <-answers, pawltype.ErrClosed)
 		}
 		_, err := client.Enqueue(t.Context(), welcome{})
-		wantErr(t, "after Close", err, pawl.ErrClosed)
+		wantErr(t, "after Close", err, pawltype.ErrClosed)
 	})
 }
 
@@ -371,7 +374,7 @@ func TestCloseEndsCallsThatWait(t *testing.T) {
 		synctest.Wait()
 		client.Close()
 		for range 10 {
-			wantErr(t, "call", <-answers, pawl.ErrClosed)
+			wantErr(t, "call", <-answers, pawltype.ErrClosed)
 		}
 		close(hold)
 	})
@@ -382,29 +385,29 @@ func TestErrors(t *testing.T) {
 		from error
 		want error
 	}{
-		{refusal(codes.FailedPrecondition, &pawlv1.Error{Code: "stale_claim", Reason: "reclaimed", Holder: "w7"}), pawl.ErrStaleClaim},
-		{refusal(codes.FailedPrecondition, &pawlv1.Error{Code: "wrong_state", State: pawlv1.State_STATE_DEAD}), pawl.ErrWrongState},
-		{refusal(codes.InvalidArgument, &pawlv1.Error{Code: "invalid_argument", Field: "queue"}), pawl.ErrInvalidArgument},
-		{refusal(codes.AlreadyExists, &pawlv1.Error{Code: "conflict"}), pawl.ErrConflict},
-		{refusal(codes.ResourceExhausted, &pawlv1.Error{Code: "queue_full"}), pawl.ErrQueueFull},
-		{refusal(codes.ResourceExhausted, &pawlv1.Error{Code: "payload_too_large"}), pawl.ErrPayloadTooLarge},
-		{status.Error(codes.ResourceExhausted, "slow down"), pawl.ErrRateLimited},
-		{status.Error(codes.NotFound, "?"), pawl.ErrNotFound},
-		{status.Error(codes.Unauthenticated, "?"), pawl.ErrUnauthenticated},
-		{status.Error(codes.PermissionDenied, "?"), pawl.ErrPermissionDenied},
-		{status.Error(codes.Internal, "?"), pawl.ErrInternal},
+		{refusal(codes.FailedPrecondition, &pawlv1.Error{Code: "stale_claim", Reason: "reclaimed", Holder: "w7"}), pawltype.ErrStaleClaim},
+		{refusal(codes.FailedPrecondition, &pawlv1.Error{Code: "wrong_state", State: pawlv1.State_STATE_DEAD}), pawltype.ErrWrongState},
+		{refusal(codes.InvalidArgument, &pawlv1.Error{Code: "invalid_argument", Field: "queue"}), pawltype.ErrInvalidArgument},
+		{refusal(codes.AlreadyExists, &pawlv1.Error{Code: "conflict"}), pawltype.ErrConflict},
+		{refusal(codes.ResourceExhausted, &pawlv1.Error{Code: "queue_full"}), pawltype.ErrQueueFull},
+		{refusal(codes.ResourceExhausted, &pawlv1.Error{Code: "payload_too_large"}), pawltype.ErrPayloadTooLarge},
+		{status.Error(codes.ResourceExhausted, "slow down"), pawltype.ErrRateLimited},
+		{status.Error(codes.NotFound, "?"), pawltype.ErrNotFound},
+		{status.Error(codes.Unauthenticated, "?"), pawltype.ErrUnauthenticated},
+		{status.Error(codes.PermissionDenied, "?"), pawltype.ErrPermissionDenied},
+		{status.Error(codes.Internal, "?"), pawltype.ErrInternal},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f, client := start(t)
 			f.before = func(string) error { return c.from }
 			_, err := client.Cancel(t.Context(), "t1", "")
 			wantErr(t, c.from.Error(), err, c.want)
-			var e *pawl.Error
+			var e *pawltype.Error
 			if !errors.As(err, &e) {
 				t.Fatalf("%v is no *pawl.Error", err)
 			}
-			if c.want == pawl.ErrStaleClaim && (e.Reason != "reclaimed" || e.Holder != "w7") || c.want == pawl.ErrWrongState && e.State != pawl.StateDead ||
-				c.want == pawl.ErrInvalidArgument && e.Field != "queue" {
+			if c.want == pawltype.ErrStaleClaim && (e.Reason != "reclaimed" || e.Holder != "w7") || c.want == pawltype.ErrWrongState && e.State != pawltype.StateDead ||
+				c.want == pawltype.ErrInvalidArgument && e.Field != "queue" {
 				t.Errorf("details lost: %#v", e)
 			}
 		})
@@ -418,11 +421,11 @@ func TestListPageSaysHowFarItSearched(t *testing.T) {
 		for range 4 {
 			enqueue(t, client)
 		}
-		page, err := client.ListPage(t.Context(), pawl.Filter{}, pawl.PageRequest{Limit: 10})
-		if err != nil || page.Searched == nil || *page.Searched != (pawl.Searched{Rows: 10_000, Until: searchedUntil}) {
+		page, err := admin.New(client).Tasks().ListPage(t.Context(), admin.Filter{}, pawltype.PageRequest{Limit: 10})
+		if err != nil || page.Searched == nil || *page.Searched != (pawltype.Searched{Rows: 10_000, Until: searchedUntil}) {
 			t.Errorf("a page that is not full says that it searched %+v (%v)", page.Searched, err)
 		}
-		page, err = client.ListPage(t.Context(), pawl.Filter{}, pawl.PageRequest{Limit: 10, Cursor: page.NextCursor})
+		page, err = admin.New(client).Tasks().ListPage(t.Context(), admin.Filter{}, pawltype.PageRequest{Limit: 10, Cursor: page.NextCursor})
 		if err != nil || page.Searched != nil {
 			t.Errorf("the last page says that it searched %+v (%v)", page.Searched, err)
 		}
@@ -438,7 +441,7 @@ func TestWaitListUpdate(t *testing.T) {
 			}
 		}
 		var ids []string
-		for info, err := range client.List(t.Context(), pawl.Filter{States: []pawl.State{pawl.StateReady}}) {
+		for info, err := range admin.New(client).Tasks().List(t.Context(), admin.Filter{States: []pawltype.State{pawltype.StateReady}}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -447,42 +450,42 @@ func TestWaitListUpdate(t *testing.T) {
 		if got := strings.Join(ids, " "); got != "t1 t2 t3 t4 t5" {
 			t.Errorf("list: got %s, want t1 to t5 over three pages", got)
 		}
-		for _, err := range client.List(t.Context(), pawl.Filter{States: []pawl.State{"nowhere"}}) {
-			wantErr(t, "list", err, pawl.ErrInvalidArgument)
+		for _, err := range admin.New(client).Tasks().List(t.Context(), admin.Filter{States: []pawltype.State{"nowhere"}}) {
+			wantErr(t, "list", err, pawltype.ErrInvalidArgument)
 		}
-		if info, err := client.Update(t.Context(), "t1", pawl.Change{Priority: pawl.High}); err != nil || info.Priority != pawl.High {
+		if info, err := admin.New(client).Tasks().Update(t.Context(), "t1", admin.TaskUpdate{Priority: pawltype.High}); err != nil || info.Priority != pawltype.High {
 			t.Errorf("update: got %+v, %v", info, err)
 		}
-		_, err := client.Update(t.Context(), "t1", pawl.Change{Priority: "urgent"})
-		wantErr(t, "update", err, pawl.ErrInvalidArgument)
+		_, err := admin.New(client).Tasks().Update(t.Context(), "t1", admin.TaskUpdate{Priority: "urgent"})
+		wantErr(t, "update", err, pawltype.ErrInvalidArgument)
 		// A wait longer than the longest that one call may take.
 		go func() {
 			time.Sleep(5 * time.Minute)
 			f.set(func() { f.take(f.tasks["t1"], pawlv1.State_STATE_DEAD, "") })
 		}()
 		info, err := client.Wait(t.Context(), "t1")
-		var ended *pawl.EndedError
-		if !errors.As(err, &ended) || ended.Task != info || info.State != pawl.StateDead {
+		var ended *pawltype.EndedError
+		if !errors.As(err, &ended) || ended.Task != info || info.State != pawltype.StateDead {
 			t.Errorf("wait: got %+v, %v, want an EndedError", info, err)
 		}
 	})
 }
 
 func TestDialTargets(t *testing.T) {
-	dialer := pawl.WithDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("no") })
+	dialer := pawl.DialOptions{Dialer: func(context.Context, string) (net.Conn, error) { return nil, errors.New("no") }}
 	for _, c := range []struct {
 		addr string
-		opts []pawl.DialOption
+		opts []pawl.DialOptions
 		ok   bool
 	}{
 		{"localhost:7295", nil, true}, {"localhost", nil, true}, {"127.0.0.1:1", nil, true}, {"[::1]:7295", nil, true}, {"::1", nil, true}, {"unix:///run/pawl", nil, true},
 		{"pawl.example.com:7295", nil, false}, {"10.0.0.1", nil, false}, {"", nil, false}, {"http://localhost:7295", nil, false},
-		{"pawl.example.com:7295", []pawl.DialOption{pawl.WithTLS(nil)}, true}, {"10.0.0.1", []pawl.DialOption{pawl.WithPlaintext()}, true},
-		{"anything", []pawl.DialOption{dialer}, true}, {"any,thing", []pawl.DialOption{dialer}, true},
+		{"pawl.example.com:7295", []pawl.DialOptions{{TLS: &tls.Config{}}}, true}, {"10.0.0.1", []pawl.DialOptions{{Plaintext: true}}, true},
+		{"anything", []pawl.DialOptions{dialer}, true}, {"any,thing", []pawl.DialOptions{dialer}, true},
 		{"localhost:7295,localhost:7296", nil, true}, {"localhost, 127.0.0.1:7", nil, true}, {"localhost,", nil, false}, {"localhost,10.0.0.1", nil, false},
 		{"https://pawl.example.com:443", nil, true}, {"https://a:1, https://b:2", nil, true}, {"https://[2001:db8::1]:1", nil, true},
-		{"https://a:1", []pawl.DialOption{pawl.WithTLS(nil)}, true}, {"https://a:1,https://b:2", []pawl.DialOption{dialer}, true},
-		{"https://a:1,b:2", []pawl.DialOption{pawl.WithPlaintext()}, false}, {"localhost:1,https://b:2", nil, false}, {"https://a", nil, false},
+		{"https://a:1", []pawl.DialOptions{{TLS: &tls.Config{}}}, true}, {"https://a:1,https://b:2", []pawl.DialOptions{dialer}, true},
+		{"https://a:1,b:2", []pawl.DialOptions{{Plaintext: true}}, false}, {"localhost:1,https://b:2", nil, false}, {"https://a", nil, false},
 		{"https://a:1/api", nil, false}, {"https://", nil, false}, {"https://unix:///x", nil, false}, {"HTTPS://a:1", nil, false}, {"https://https://a:1", nil, false},
 		{"localhost,unix:///run/pawl", nil, false}, {strings.Repeat("localhost,", 40) + "localhost", nil, false},
 	} {
@@ -498,7 +501,7 @@ func TestDialTargets(t *testing.T) {
 
 func TestTokenIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, client := start(t, pawl.WithToken("s3cret"))
+		f, client := start(t, pawl.DialOptions{Token: "s3cret"})
 		f.set(func() { f.greet = nil })
 		if _, err := client.Enqueue(t.Context(), welcome{}); err != nil {
 			t.Fatal(err)

@@ -11,12 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // must enqueues a task at once, or fails the test.
@@ -50,24 +51,24 @@ func TestCallsGoToTheLeader(t *testing.T) {
 		if _, err := client.Task(t.Context(), ref.ID); err != nil {
 			t.Error(err)
 		}
-		claims, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"default"}, Max: 2})
-		if err != nil || len(claims) != 2 {
-			t.Fatal(claims, err)
+		claimed, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"default"}, Max: 2})
+		if err != nil || len(claimed) != 2 {
+			t.Fatal(claimed, err)
 		}
-		if _, err := client.Claims().Extend(t.Context(), claims[0], pawl.Extension{}); err != nil {
+		if _, err := claims.New(client).Extend(t.Context(), claimed[0], claims.Extension{}); err != nil {
 			t.Error(err)
 		}
-		if err := client.Claims().Ack(t.Context(), claims[0]); err != nil {
+		if err := claims.New(client).Ack(t.Context(), claimed[0]); err != nil {
 			t.Error(err)
 		}
-		if _, err := client.Claims().SettleAll(t.Context(), []pawl.Settlement{{Claim: claims[1]}}); err != nil {
+		if _, err := claims.New(client).SettleAll(t.Context(), []claims.Settlement{{Claim: claimed[1]}}); err != nil {
 			t.Error(err)
 		}
 		if _, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: welcome{}}, {Args: welcome{}}}); err != nil {
 			t.Error(err)
 		}
 		c.wantTaken("further calls", "n2 Enqueue, n2 GetTask, n2 Claim, n2 Extend, n2 Ack, n2 Settle, n2 EnqueueBatch")
-		if _, err := client.Admin().Server(t.Context()); err != nil {
+		if _, err := admin.New(client).Cluster().Server(t.Context()); err != nil {
 			t.Error(err)
 		}
 		c.wantTaken("a call of no shard", "n1 GetServer")
@@ -168,9 +169,9 @@ func TestNothingIsAskedInVain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := startNodes(t)
 			c.lead(1, leader)
-			var opts []pawl.DialOption
+			var opts []pawl.DialOptions
 			if leader != "n1" {
-				opts = append(opts, pawl.WithoutDirect())
+				opts = append(opts, pawl.DialOptions{NoRouting: true})
 			}
 			client := c.client("n1:7295", opts...)
 			for range 3 {
@@ -269,11 +270,11 @@ func TestANodeStopsInGoodOrder(t *testing.T) {
 		if got := c.took(); !strings.HasPrefix(got, "n1 Enqueue") {
 			t.Errorf("the nodes took %s", got)
 		}
-		claims, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"default"}})
-		if err != nil || len(claims) != 1 || claims[0].ID != ref.ID {
-			t.Fatal(claims, err)
+		claimed, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"default"}})
+		if err != nil || len(claimed) != 1 || claimed[0].ID != ref.ID {
+			t.Fatal(claimed, err)
 		}
-		if err := client.Claims().Ack(t.Context(), claims[0]); err != nil {
+		if err := claims.New(client).Ack(t.Context(), claimed[0]); err != nil {
 			t.Error(err)
 		}
 		if err := <-waited; err != nil {
@@ -409,10 +410,10 @@ func TestNoTokenInPlaintextByAMap(t *testing.T) {
 			c.pipes["192.0.2.1:7295"] = c.pipes["n2:7295"]
 		})
 		for _, plaintext := range []bool{false, true} {
-			opts := []pawl.DialOption{pawl.WithLogger(slog.New(slog.DiscardHandler)), pawl.WithToken("secret"), pawl.WithGRPC(grpc.WithContextDialer(c.dial))}
+			opts := []pawl.DialOptions{{Logger: slog.New(slog.DiscardHandler), Token: "secret", GRPC: []grpc.DialOption{grpc.WithContextDialer(c.dial)}}}
 			want := "127.0.0.1:7295"
 			if plaintext {
-				opts, want = append(opts, pawl.WithPlaintext()), want+", 192.0.2.1:7295"
+				opts, want = append(opts, pawl.DialOptions{Plaintext: true}), want+", 192.0.2.1:7295"
 			}
 			client, err := pawl.Dial("127.0.0.1:7295", opts...)
 			if err != nil {
@@ -427,38 +428,6 @@ func TestNoTokenInPlaintextByAMap(t *testing.T) {
 			}
 		}
 	})
-	for _, x := range []struct {
-		addr string
-		opts []pawl.DialOption
-		ok   bool
-	}{
-		{"10.0.0.1:7295", nil, false}, {"10.0.0.1:7295", []pawl.DialOption{pawl.WithPlaintext()}, true}, {"10.0.0.1:7295", []pawl.DialOption{pawl.WithTLS(nil)}, true},
-		{"127.0.0.1:7295", nil, true}, {"[::1]:7295", nil, true}, {"localhost.evil.com:7295", nil, false},
-		{"unix:/x:1", []pawl.DialOption{pawl.WithTLS(nil)}, false}, {"n1", []pawl.DialOption{pawl.WithTLS(nil)}, false}, {":7295", []pawl.DialOption{pawl.WithTLS(nil)}, false},
-		{"n1:0", []pawl.DialOption{pawl.WithTLS(nil)}, false}, {"n1:http", []pawl.DialOption{pawl.WithTLS(nil)}, false}, {"[::]:1", nil, false},
-		{"user@n1:1", []pawl.DialOption{pawl.WithTLS(nil)}, false}, {"n1:70000", []pawl.DialOption{pawl.WithTLS(nil)}, false},
-	} {
-		if err := pawl.ConnectTo(x.addr, x.opts...); (err == nil) != x.ok {
-			t.Errorf("%q with %d options: %v, want ok %v", x.addr, len(x.opts), err, x.ok)
-		}
-	}
-}
-
-// Whatever a map says, what is kept of it is bounded.
-func TestAMapIsBounded(t *testing.T) {
-	m := &pawlv1.GetMapResponse{Node: "n1", ClusterId: "c1"}
-	for i := range 10_000 {
-		m.Nodes = append(m.Nodes, &pawlv1.MapNode{Name: fmt.Sprint("n", i), ApiAddress: "n:1"})
-		m.Shards = append(m.Shards, &pawlv1.MapShard{Shard: uint32(i), Leader: "n1"}, &pawlv1.MapShard{Shard: uint32(i), Leader: "nobody"})
-	}
-	m.Nodes, m.Shards = append(m.Nodes, nil), append(m.Shards, nil)
-	if nodes, leaders := pawl.TakeMap(m); nodes != 64 || leaders != 4096 {
-		t.Errorf("%d nodes and %d leaders are kept", nodes, leaders)
-	}
-	m.ClusterId = strings.Repeat("c", 300)
-	if nodes, leaders := pawl.TakeMap(m); nodes+leaders != 0 {
-		t.Errorf("of a cluster with a name of 300 bytes %d nodes and %d leaders are kept", nodes, leaders)
-	}
 }
 
 // Trailers may say anything, too.
@@ -491,25 +460,4 @@ func TestGarbageTrailers(t *testing.T) {
 			t.Errorf("a leader that is nowhere: the map was asked for %d times in 100 s", n)
 		}
 	})
-}
-
-// The shard is read from ids as the broker makes them.
-func TestTheShardIsInTheID(t *testing.T) {
-	for _, shard := range []uint32{0, 1, 2, 255, 256, 0xabc, task.MaxShard} {
-		id := task.NewID(shard, 1753000000000, 0x0123456789abcdef).String()
-		if got, ok := pawl.ShardOf(id); !ok || got != shard {
-			t.Errorf("%s: got shard %d, %v, want %d", id, got, ok, shard)
-		}
-		if got, ok := pawl.ShardOf(strings.ToUpper(id)); !ok || got != shard {
-			t.Errorf("%s: got shard %d, %v, want %d", strings.ToUpper(id), got, ok, shard)
-		}
-	}
-	if got, ok := pawl.ShardOf("0199a0e4-0f4c-7001-8000-000000000001"); !ok || got != 1 {
-		t.Errorf("a known id: got %d, %v", got, ok)
-	}
-	for _, id := range []string{"", "t1", "0199a0e4-0f4c-4001-8000-000000000001", "0199a0e4-0f4c-7x01-8000-000000000001", "0199a0e40f4c70018000000000000001", "0199a0e4-0f4c-7+01-8000-000000000001"} {
-		if got, ok := pawl.ShardOf(id); ok {
-			t.Errorf("%q: got shard %d", id, got)
-		}
-	}
 }

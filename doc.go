@@ -1,11 +1,11 @@
-// Package pawl is the Go SDK of Pawl, a distributed task queue: producers give tasks to a broker, workers run them at least
-// once, and what was accepted never gets lost.
+// Package pawl is the Go SDK of Pawl, a distributed task queue: producers give tasks to a broker, workers run them at least once, and what
+// was accepted is never lost.
 //
 //	client, err := pawl.Dial("localhost:7295")
 //
 // # Producers
 //
-// A task's arguments are a Go type with a name; the payload is its JSON.
+// The arguments of a task are a Go type with a name; the payload is its JSON.
 //
 //	type Welcome struct{ To string `json:"to"` }
 //
@@ -13,8 +13,8 @@
 //
 //	ref, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}, pawl.Queue("mail"), pawl.In(time.Minute))
 //
-// When Enqueue returns without an error the task is on stable storage. Concurrent calls are gathered into batches. A call whose
-// answer got lost is repeated with the same request id, so that it never makes a second task.
+// When Enqueue returns without an error, the task is on stable storage. Concurrent calls are gathered into batches. A call whose answer
+// was lost is repeated with the same request id, so that it never makes a second task.
 //
 // # Workers
 //
@@ -23,36 +23,38 @@
 //	worker := pawl.NewWorker(client, mux, pawl.WorkerConfig{Queues: pawl.Weighted{"mail": 7, "default": 3}, Concurrency: 50})
 //	err := worker.Run(ctx) // drains when ctx ends
 //
-// A handler that returns nil has succeeded. An error is retried with growing pauses until the attempts run out and the task is a
-// dead letter; DeadLetter, Discard, RetryIn, Snooze and Poison steer otherwise, and panics count as errors. Handlers may run more than once for one
-// task: make them idempotent, or guard what they write with Claim.Fence, a number that grows with each claim of a task.
-// Step records what was done within a task, Once among all tasks of a queue; docs/idempotency.md says what each gives.
+// A handler that returns nil has succeeded. An error is retried, with growing pauses, until the attempts run out and the task is a dead
+// letter. DeadLetter, Discard, RetryIn, Snooze and Poison say otherwise, and panics count as errors. A handler may run more than once for
+// one task: make it idempotent, or guard what it writes with Claim.Fence, a number that grows with each claim of the task. Step records
+// what was done within a task, Once among all tasks of a queue; docs/idempotency.md compares them.
 //
-// The worker extends leases while handlers run. The context of a handler ends when its task's timeout is over, when the task was cancelled, and as
-// soon as the lease is lost; context.Cause tells which. A connection that breaks is made anew for ever, and what handlers
-// ended with meanwhile is told then.
+// The worker extends leases while handlers run. The context of a handler ends when the timeout of its task is over, when the task is
+// cancelled, and as soon as the lease is lost; context.Cause tells which. A connection that breaks is made anew for ever, and how handlers
+// ended meanwhile is told then.
 //
 // # Chains and groups
 //
-// Then says what is enqueued when a task has succeeded; its handler reads the result with ParentResult. EnqueueGroup makes tasks that are
-// waited for together, and enqueues another when all have ended. docs/workflows.md says what holds for both.
+// Then names a task that is enqueued when this one has succeeded; its handler reads the result with Claim.ParentResult. EnqueueGroup makes
+// tasks that are waited for together, and enqueues another one when all have ended. docs/workflows.md has the rules.
 //
 // # Clusters
 //
-// A Client that was told of some nodes of a cluster finds the others by itself, and sends each call to the node that leads the shard it is
-// for. The answers tell it who that is, so that it follows leaders that move; callers see nothing of it. See Dial and WithoutDirect.
+// A Client that was told some nodes of a cluster finds the others by itself, and sends each call to the node that leads its shard. Answers
+// tell who that is, so the client follows leaders that move, and callers notice nothing.
 //
 // # Traces
 //
-// The trace of a call's context goes along with the tasks that it enqueues, and is that of their handlers' contexts. With a provider
-// of OpenTelemetry there are spans and metrics, too: docs/tracing.md.
+// The trace of a call's context travels with the tasks that the call enqueues, and reaches the contexts of their handlers. With an
+// OpenTelemetry provider there are spans and metrics, too: docs/tracing.md.
 //
 // # Errors
 //
-// What the broker refuses is an *Error, with a stable code; test it with errors.Is and the sentinels (ErrNotFound, ErrStaleClaim, …).
+// The broker refuses a call with an *Error, which has a stable code: test it with errors.Is and ErrNotFound, ErrStaleClaim and the others.
 //
-// # What this package does not do
+// # Other packages
 //
-// It keeps no state between processes, and none in package variables: everything hangs on a Client. It knows nothing of how the
-// broker stores or replicates. Operators' calls are under Client.Admin; the calls that workers are made of under Client.Claims.
+// Package pawltype has the data that calls answer with. Package admin has the operators' calls, package claims the calls that a worker is
+// made of, package keyring encryption. Package pawltest runs a broker in a test, package embedded runs one in a program.
+//
+// This package keeps no state between processes, and none in package variables: everything hangs on a Client.
 package pawl

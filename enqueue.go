@@ -2,14 +2,16 @@ package pawl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/encrypt"
+	"github.com/pawlq/pawl/internal/client/gather"
+	"github.com/pawlq/pawl/internal/client/spec"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/protobuf/proto"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -37,28 +39,33 @@ type RawTask struct {
 // TaskType gives the type.
 func (r RawTask) TaskType() string { return r.Type }
 
+// RawPayload gives the payload and its content type.
+func (r RawTask) RawPayload() (payload []byte, contentType string) { return r.Payload, r.ContentType }
+
+// Ref refers to a task by its id.
+func (c *Client) Ref(id string) *Ref { return &Ref{ID: id, client: c} }
+
 // Ref is an accepted task.
 type Ref struct {
 	ID        string
-	State     State     // when it was accepted: StateReady or StateScheduled; of a duplicate: where it was
-	CreatedAt time.Time // by the broker's clock
-	Duplicate bool      // the idempotency key or request id had this task already; without a key it was a repeat by the client itself
+	State     pawltype.State // when it was accepted: StateReady or StateScheduled; of a duplicate: where it was
+	CreatedAt time.Time      // by the broker's clock
+	Duplicate bool           // the idempotency key or request id had this task already; without a key it was a repeat by the client itself
 
 	client *Client
 }
 
 // Wait waits until the task has ended, however long that takes, or ctx ends. If the task ended otherwise than by success the error is
 // an *EndedError, beside the task.
-func (r *Ref) Wait(ctx context.Context) (*TaskInfo, error) { return r.client.Wait(ctx, r.ID) }
+func (r *Ref) Wait(ctx context.Context) (*pawltype.Task, error) { return r.client.Wait(ctx, r.ID) }
 
-// ResultOf waits for the task like Ref.Wait and decodes its result from JSON. A handler that set no result gives the zero R.
-func ResultOf[R any](ctx context.Context, ref *Ref) (R, error) {
-	var out R
-	info, err := ref.Wait(ctx)
+// Result waits for the task as Wait does and decodes its result from JSON into v, which stays as it is if the handler has set none.
+func (r *Ref) Result(ctx context.Context, v any) error {
+	task, err := r.Wait(ctx)
 	if err != nil {
-		return out, err
+		return err
 	}
-	return out, info.DecodeResult(&out)
+	return task.DecodeResult(v)
 }
 
 // Enqueue gives a task to the broker. When it returns without an error, the task is on stable storage.
@@ -70,13 +77,13 @@ func (c *Client) Enqueue(ctx context.Context, args Args, opts ...Option) (*Ref, 
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	ctx, sent := c.observe.send(ctx, spec)
-	ref, err := c.gather.enqueue(ctx, spec)
-	sent.sent(ref, err)
+	ctx, sent := c.core.Telemetry.Send(ctx, spec)
+	answer, err := c.gather.Enqueue(ctx, spec)
+	sent.Sent(answer, err)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue %q: %w", spec.GetType(), err)
 	}
-	return ref, nil
+	return c.refOf(answer), nil
 }
 
 // Item is one task of a batch.
@@ -96,23 +103,29 @@ type Enqueued struct {
 // their Err says the same.
 func (c *Client) EnqueueBatch(ctx context.Context, items []Item) ([]Enqueued, error) {
 	out := make([]Enqueued, len(items))
-	calls := make([]*enqueueCall, 0, min(len(items), maxBatchTasks))
-	at := make([]int, 0, cap(calls)) // calls[i] is items[at[i]]
+	calls := make([]*gather.Call, 0, min(len(items), gather.MaxTasks))
+	specs := make([]*pawlv1.TaskSpec, 0, cap(calls)) // of calls
+	at := make([]int, 0, cap(calls))                 // calls[i] is items[at[i]]
 	size := 0
 	var unanswered error
 	flush := func() {
-		ctx, sent := c.observe.sendMany(ctx, len(calls), func(i int) *pawlv1.TaskSpec { return calls[i].spec })
-		c.gather.send(ctx, calls)
+		ctx, sent := c.core.Telemetry.SendMany(ctx, len(calls), func(i int) *pawlv1.TaskSpec { return specs[i] })
+		c.gather.Send(ctx, calls)
 		var lost error // of these
-		for i, e := range calls {
-			out[at[i]] = Enqueued{Ref: e.ref, Err: e.err}
-			sent.answered(i, e.ref, e.err)
-			if e.err != nil && (errors.Is(e.err, ErrUnavailable) || errors.Is(e.err, ErrClosed) || ctx.Err() != nil) {
-				lost, unanswered = e.err, e.err
+		for i, call := range calls {
+			answer, err := call.Outcome()
+			sent.Answered(i, answer, err)
+			if err != nil {
+				out[at[i]].Err = err
+			} else {
+				out[at[i]].Ref = c.refOf(answer)
+			}
+			if err != nil && (errors.Is(err, pawltype.ErrUnavailable) || errors.Is(err, pawltype.ErrClosed) || ctx.Err() != nil) {
+				lost, unanswered = err, err
 			}
 		}
-		sent.done(len(calls), lost)
-		calls, at, size = calls[:0], at[:0], 0
+		sent.Done(len(calls), lost)
+		calls, specs, at, size = calls[:0], specs[:0], at[:0], 0
 	}
 	for i, item := range items {
 		spec, err := c.newSpec(item.Args, item.Options)
@@ -121,10 +134,10 @@ func (c *Client) EnqueueBatch(ctx context.Context, items []Item) ([]Enqueued, er
 			continue
 		}
 		n := proto.Size(spec)
-		if len(calls) == maxBatchTasks || len(calls) > 0 && size+n > maxBatchBytes {
+		if len(calls) == gather.MaxTasks || len(calls) > 0 && size+n > gather.MaxBytes {
 			flush()
 		}
-		calls, at, size = append(calls, &enqueueCall{spec: spec, size: n}), append(at, i), size+n
+		calls, specs, at, size = append(calls, gather.NewCall(spec, n)), append(specs, spec), append(at, i), size+n
 	}
 	if len(calls) > 0 {
 		flush()
@@ -137,12 +150,12 @@ func (c *Client) EnqueueBatch(ctx context.Context, items []Item) ([]Enqueued, er
 
 // newSpec makes the request for one task, with a request id.
 func (c *Client) newSpec(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
-	spec, err := describe(args, opts)
+	spec, err := spec.Of(args, opts)
 	if err != nil {
 		return nil, err
 	}
-	if _, encrypts := c.conn.(*sealing); encrypts { // here, or it would sink those of the same request
-		if err := checkSealable(spec); err != nil {
+	if encrypt.Encrypts(c.core.Conn) { // here, or it would sink those of the same request
+		if err := encrypt.Check(spec); err != nil {
 			return nil, err
 		}
 	}
@@ -156,71 +169,12 @@ func (c *Client) newSpec(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
 	return spec, nil
 }
 
-// describe puts arguments and options into the form in which a task is sent.
-func describe(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
-	if args == nil {
-		return nil, invalid("args", "is nil")
+func (c *Client) refOf(p *pawlv1.Enqueued) *Ref {
+	return &Ref{
+		ID:        p.GetTaskId(),
+		State:     convert.State(p.GetState()),
+		CreatedAt: convert.Time(p.GetCreatedAt()),
+		Duplicate: p.GetDuplicate(),
+		client:    c,
 	}
-	spec := &pawlv1.TaskSpec{Type: args.TaskType()}
-	if raw, ok := args.(RawTask); ok {
-		spec.Payload, spec.ContentType = raw.Payload, raw.ContentType
-	} else {
-		payload, err := json.Marshal(args)
-		if err != nil {
-			return nil, fmt.Errorf("payload of type %q: %w", spec.Type, err)
-		}
-		spec.Payload = payload
-	}
-	if d, ok := args.(ArgsWithOptions); ok {
-		opts = slices.Concat(d.TaskOptions(), opts)
-	}
-	for _, opt := range opts {
-		if err := opt.apply(spec); err != nil {
-			return nil, err
-		}
-	}
-	return spec, checkSpec(spec)
-}
-
-// checkSpec refuses what would make the whole batch unreadable, beyond one message, or lose an option on its way; all other
-// rules are the broker's.
-func checkSpec(s *pawlv1.TaskSpec) error {
-	if s.GetType() == "" {
-		return invalid("type", "is empty")
-	}
-	if len(s.GetPayload()) > maxMessage-maxSpecOverhead {
-		return &Error{Code: codePayloadTooLarge, Field: "payload", Message: fmt.Sprintf("payload of type %q: %d bytes are beyond a message of %d", s.GetType(), len(s.GetPayload()), maxMessage)}
-	}
-	for _, f := range [...]struct{ name, value string }{
-		{"type", s.Type}, {"content_type", s.ContentType}, {"queue", s.Queue}, {"idempotency_key", s.IdempotencyKey},
-		{"request_id", s.RequestId}, {"key", s.Key}, {"unique.key", s.GetUnique().GetKey()}, {"group_id", s.GroupId},
-	} {
-		if err := checkText(f.name, f.value); err != nil {
-			return err
-		}
-	}
-	for _, tag := range s.Tags {
-		if err := checkText("tags", tag); err != nil {
-			return err
-		}
-	}
-	for name, value := range s.Headers {
-		if err := errors.Join(checkText("headers", name), checkText("headers", value)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// maxSpecOverhead is room in a message for what stands beside a payload.
-const maxSpecOverhead = 1 << 20
-
-func checkText(field, s string) error {
-	switch {
-	case len(s) > maxSpecOverhead/16:
-		return invalid(field, "%d bytes are too many", len(s))
-	case !utf8.ValidString(s):
-		return invalid(field, "%q is not valid UTF-8", s)
-	}
-	return nil
 }

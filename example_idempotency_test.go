@@ -55,10 +55,10 @@ func ExampleStep() {
 // Two tasks that are about the same invoice print it once.
 func ExampleClaim_Once() {
 	handler := func(ctx context.Context, t *pawl.Task[Order]) error {
-		return t.Once(ctx, "print/"+t.Args.ID, func(ctx context.Context) error {
+		return t.OnceFor(ctx, 30*24*time.Hour, "print/"+t.Args.ID, func(ctx context.Context) error {
 			fmt.Println("prints invoice", t.Args.ID)
 			return nil
-		}, pawl.OnceTTL(30*24*time.Hour))
+		})
 	}
 	task := &pawl.Task[Order]{Claim: &pawl.Claim{ID: "t1"}, Args: Order{ID: "7"}}
 	fmt.Println(handler(context.Background(), task))

@@ -6,18 +6,19 @@ import (
 	"fmt"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/keyring"
 )
 
 // With a keyring the broker holds what it can't read; who has the key sees no difference.
-func ExampleWithKeyring() {
+func Example_keyring() {
 	addr, stop := broker()
 	defer stop()
 	secret := bytes.Repeat([]byte{7}, 32) // yours is random: pawl payload-key prints one
-	keys, err := pawl.NewKeyring(pawl.KeyringConfig{Keys: []pawl.PayloadKey{{ID: "2026-11", Secret: secret}}})
+	keys, err := keyring.New(keyring.Config{Keys: []keyring.Key{{ID: "2026-11", Secret: secret}}})
 	if err != nil {
 		panic(err)
 	}
-	client, err := pawl.Dial(addr, pawl.WithKeyring(keys), pawl.WithNamespace("default"))
+	client, err := pawl.Dial(addr, pawl.DialOptions{Keyring: keys, Namespace: "default"})
 	if err != nil {
 		panic(err)
 	}

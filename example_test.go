@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // Welcome is the payload of the tasks of type mail.welcome.
@@ -53,7 +56,8 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	result, err := pawl.ResultOf[string](ctx, ref)
+	var result string
+	err = ref.Result(ctx, &result)
 	fmt.Println(result, err)
 
 	drain()
@@ -74,7 +78,7 @@ func ExampleClient_Enqueue() {
 	defer client.Close()
 	ctx := context.Background()
 
-	first, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}, pawl.IdempotencyKey("welcome-42"), pawl.High, pawl.Timeout(time.Minute))
+	first, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}, pawl.IdempotencyKey("welcome-42"), pawl.Priority(pawltype.High), pawl.Timeout(time.Minute))
 	if err != nil {
 		panic(err)
 	}
@@ -94,9 +98,9 @@ func ExampleUnique() {
 	defer client.Close()
 	ctx := context.Background()
 
-	latest := pawl.Unique{Key: "report-7", OnConflict: pawl.OnConflictKeepLast}
+	latest := pawltype.UniqueOpts{Key: "report-7", OnConflict: pawltype.OnConflictKeepLast}
 	for _, to := range []string{"a@example.com", "b@example.com"} {
-		ref, err := client.Enqueue(ctx, Welcome{To: to}, latest)
+		ref, err := client.Enqueue(ctx, Welcome{To: to}, pawl.Unique(latest))
 		if err != nil {
 			panic(err)
 		}
@@ -170,8 +174,8 @@ func ExampleRef_Wait() {
 		panic(err)
 	}
 	info, err := ref.Wait(ctx)
-	var ended *pawl.EndedError
-	fmt.Println(info.State, errors.As(err, &ended), errors.Is(err, pawl.ErrCancelled))
+	var ended *pawltype.EndedError
+	fmt.Println(info.State, errors.As(err, &ended), errors.Is(err, pawltype.ErrCancelled))
 	// Output: cancelled true true
 }
 
@@ -186,14 +190,14 @@ func ExampleError() {
 	defer client.Close()
 
 	_, err = client.Task(context.Background(), "none")
-	var refused *pawl.Error
-	if errors.Is(err, pawl.ErrNotFound) && errors.As(err, &refused) {
-		fmt.Println(refused.Code, "-", refused.Message)
+	var refused *pawltype.Error
+	if errors.Is(err, pawltype.ErrNotFound) && errors.As(err, &refused) {
+		fmt.Println(string(refused.Code), "-", refused.Message)
 	}
 	// Output: not_found - no task none
 }
 
-func ExampleClient_List() {
+func Example_listTasks() {
 	addr, stop := broker()
 	defer stop()
 	client, err := pawl.Dial(addr)
@@ -208,7 +212,7 @@ func ExampleClient_List() {
 			panic(err)
 		}
 	}
-	for task, err := range client.List(ctx, pawl.Filter{Tag: "signup", States: []pawl.State{pawl.StateReady}}) {
+	for task, err := range admin.New(client).Tasks().List(ctx, admin.Filter{Tag: "signup", States: []pawltype.State{pawltype.StateReady}}) {
 		if err != nil {
 			panic(err)
 		}
@@ -220,7 +224,7 @@ func ExampleClient_List() {
 	// mail.welcome ready [signup]
 }
 
-func ExampleClient_Admin() {
+func Example_admin() {
 	addr, stop := broker()
 	defer stop()
 	client, err := pawl.Dial(addr)
@@ -229,7 +233,7 @@ func ExampleClient_Admin() {
 	}
 	defer client.Close()
 
-	server, err := client.Admin().Server(context.Background())
+	server, err := admin.New(client).Cluster().Server(context.Background())
 	if err != nil {
 		panic(err)
 	}
@@ -240,7 +244,7 @@ func ExampleClient_Admin() {
 }
 
 // A schedule enqueues its task again and again. The same call at each start of a program changes nothing.
-func ExampleAdmin_PutSchedule() {
+func Example_schedule() {
 	addr, stop := broker()
 	defer stop()
 	client, err := pawl.Dial(addr)
@@ -249,9 +253,9 @@ func ExampleAdmin_PutSchedule() {
 	}
 	defer client.Close()
 
-	done, err := client.Admin().PutSchedule(context.Background(), pawl.Schedule{
+	done, err := admin.New(client).Schedules().Put(context.Background(), admin.ScheduleSpec{
 		Name: "monday-mail", Cron: "0 9 * * MON", TimeZone: "Europe/Berlin",
-		Jitter: 10 * time.Minute, Missed: pawl.MissedSkip,
+		Jitter: 10 * time.Minute, Missed: admin.MissedSkip,
 		Task: Welcome{To: "everybody@example.com"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Timeout(time.Hour)},
 	})
 	if err != nil {
@@ -262,7 +266,7 @@ func ExampleAdmin_PutSchedule() {
 }
 
 // A loop of one's own in place of a Worker.
-func ExampleClaims() {
+func Example_claims() {
 	addr, stop := broker()
 	defer stop()
 	client, err := pawl.Dial(addr)
@@ -275,16 +279,16 @@ func ExampleClaims() {
 		panic(err)
 	}
 
-	claims, err := client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{"urgent", "default"}, Max: 10, Wait: 20 * time.Second})
+	claimed, err := claims.New(client).Claim(ctx, claims.Request{Queues: pawl.Strict{"urgent", "default"}, Max: 10, Wait: 20 * time.Second})
 	if err != nil {
 		panic(err)
 	}
-	for _, c := range claims {
+	for _, c := range claimed {
 		var args Welcome
 		if err := c.Decode(&args); err != nil {
 			panic(err)
 		}
-		fmt.Println(args.To, client.Claims().Ack(ctx, c))
+		fmt.Println(args.To, claims.New(client).Ack(ctx, c))
 	}
 	// Output: a@example.com <nil>
 }

@@ -2,6 +2,7 @@ package pawl_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // run runs a mux for one task without a broker, as a test of handlers may.
@@ -147,7 +149,7 @@ func ExampleClaim() {
 func ExampleRetry() {
 	opts := []pawl.Option{
 		pawl.MaxAttempts(8),
-		pawl.Retry(pawl.RetryPolicy{Initial: time.Second, Factor: 2, Max: time.Hour, Jitter: 0.1}),
+		pawl.Retry(pawltype.RetryPolicy{Initial: time.Second, Factor: 2, Max: time.Hour, Jitter: 0.1}),
 	}
 	fmt.Println(len(opts))
 	// Output: 2
@@ -155,10 +157,7 @@ func ExampleRetry() {
 
 func ExampleDial() {
 	client, err := pawl.Dial("pawl.example.com",
-		pawl.WithTLS(nil), // the system's roots
-		pawl.WithToken("s3cret"),
-		pawl.WithLogger(slog.Default()),
-		pawl.WithRetryFor(10*time.Second),
+		pawl.DialOptions{TLS: &tls.Config{}, Token: "s3cret", Logger: slog.Default(), RetryFor: 10 * time.Second},
 	)
 	if err != nil {
 		panic(err)

@@ -97,11 +97,11 @@ type fakeTask struct {
 }
 
 // start runs a fake and a client of it, until the test ends.
-func start(t testing.TB, opts ...pawl.DialOption) (*fake, *pawl.Client) {
+func start(t testing.TB, opts ...pawl.DialOptions) (*fake, *pawl.Client) {
 	t.Helper()
 	f := newFake()
 	t.Cleanup(f.stop)
-	opts = append([]pawl.DialOption{pawl.WithDialer(f.dial), pawl.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
+	opts = append([]pawl.DialOptions{{Dialer: f.dial, Logger: slog.New(slog.DiscardHandler)}}, opts...)
 	client, err := pawl.Dial("fake", opts...)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 func TestFilterLanguage(t *testing.T) {
@@ -31,11 +32,11 @@ func TestFilterLanguage(t *testing.T) {
 		{`after:"2026-01-30 09:30:01"`, "created_after:2026-01-30T09:30:01Z"},
 		{"created_after:1d", "created_after:2026-01-30T12:00:00Z"},
 	} {
-		f, err := pawl.ParseFilter(c.text, now)
+		f, err := admin.ParseFilter(c.text, now)
 		if got := f.String(); err != nil || got != c.want {
 			t.Errorf("%q reads as %q, %v; want %q", c.text, got, err, c.want)
 		}
-		again, err := pawl.ParseFilter(f.String(), now)
+		again, err := admin.ParseFilter(f.String(), now)
 		if err != nil || again.String() != c.want {
 			t.Errorf("%q, written and read again, is %q, %v", c.text, again.String(), err)
 		}
@@ -44,11 +45,11 @@ func TestFilterLanguage(t *testing.T) {
 		"colour:red": "there are queue, state, type", "state:sleeping": "there are scheduled, ready, claimed", "queue:": "no value", `error:"open`: "no end",
 		"queue:a queue:b": "twice", "after:tomorrow": "such as 2026-01-31", "after:-2h": "age", "after:NaNd": "age", strings.Repeat("x", 5000): "at most", "q:\xff": "UTF-8",
 	} {
-		if _, err := pawl.ParseFilter(text, now); !errors.Is(err, pawl.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
+		if _, err := admin.ParseFilter(text, now); !errors.Is(err, pawltype.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.40q: %v, want %q in it", text, err, says)
 		}
 	}
-	terms, err := pawl.ParseFilterTerms("queue:mail after:2h state:dead")
+	terms, err := admin.ParseFilterTerms("queue:mail after:2h state:dead")
 	if got := terms.With("state", "").With("queue", "a b").String(); err != nil || got != `created_after:2h queue:"a b"` {
 		t.Errorf("terms, changed: %s, %v", got, err)
 	}

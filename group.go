@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/internal/client/spec"
+	"github.com/pawlq/pawl/pawltype"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
@@ -28,66 +32,10 @@ type GroupSpec struct {
 
 // GroupMade is a group that was made.
 type GroupMade struct {
-	*GroupInfo
+	*pawltype.Group
 	Tasks     []Enqueued // in the order of the spec; one with neither Ref nor Err is on its way to its queue
 	Duplicate bool       // the request had made the group before
 }
-
-// GroupInfo is everything the broker knows of a group.
-type GroupInfo struct {
-	ID         string
-	Name       string
-	State      GroupState
-	Open       bool
-	Counts     GroupCounts
-	CreatedAt  time.Time
-	EndedAt    time.Time // when it was complete, or all members of a cancelled one had ended
-	KeptUntil  time.Time // when it is forgotten
-	OnComplete *Follower // nil: it has none
-	OnSuccess  *Follower
-	OnDeath    *Follower
-}
-
-// GroupState says where a group is.
-type GroupState string
-
-// The states of a group.
-const (
-	GroupRunning   GroupState = "running"   // members may be added
-	GroupComplete  GroupState = "complete"  // all members had ended
-	GroupCancelled GroupState = "cancelled" // its members are cancelled, or will be in a moment
-)
-
-// GroupCounts are the members of a group by where they are. As the parent's result of a task that a group enqueues it also says which
-// group it is.
-type GroupCounts struct {
-	GroupID   string `json:"group_id,omitempty"`
-	Name      string `json:"name,omitempty"`
-	Members   int64  `json:"members"`
-	Pending   int64  `json:"pending"` // have not ended
-	Succeeded int64  `json:"succeeded"`
-	Dead      int64  `json:"dead"`
-	Poisoned  int64  `json:"poisoned"`
-	Discarded int64  `json:"discarded"`
-	Cancelled int64  `json:"cancelled"`
-	Refused   int64  `json:"refused"`           // their queues would not take them
-	TaskID    string `json:"task_id,omitempty"` // of OnDeath: the member that died
-}
-
-// GroupMember is a member of a group, as the group knows it.
-type GroupMember struct {
-	TaskID            string // "" while it is on its way to its queue, or if it was refused
-	Type              string
-	Queue             string
-	State             State  // its end; "" while it has not ended
-	Refused           string // why its queue would not take it: a code, or duplicate
-	Result            []byte // up to 16 KiB
-	ResultContentType string
-	ResultOmitted     bool // it is larger, or the group keeps 64 MiB already: Client.Task has it
-}
-
-// DecodeResult decodes the member's result from JSON into v, which stays as it is if there is none.
-func (m *GroupMember) DecodeResult(v any) error { return decode(m.TaskID, "result", m.Result, v) }
 
 // InGroup makes the task a member of a group that is not complete yet: of that of a handler's task, say, with InGroup(t.GroupID).
 func InGroup(id string) Option {
@@ -104,24 +52,23 @@ func (c *Client) EnqueueGroup(ctx context.Context, g GroupSpec) (*GroupMade, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	ctx, sent := c.observe.sendMany(ctx, len(req.Tasks), func(i int) *pawlv1.TaskSpec { return req.Tasks[i] })
+	ctx, sent := c.core.Telemetry.SendMany(ctx, len(req.Tasks), func(i int) *pawlv1.TaskSpec { return req.Tasks[i] })
 	for _, spec := range []*pawlv1.TaskSpec{req.OnComplete, req.OnSuccess, req.OnDeath} {
 		if spec != nil {
-			c.observe.inject(ctx, spec)
+			c.core.Telemetry.Inject(ctx, spec)
 		}
 	}
-	resp, err := call(ctx, c, true, c.group.CreateGroup, req)
-	tasks := c.enqueued(resp.GetTasks())
-	sent.doneWith(tasks, len(req.Tasks), err)
+	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.CreateGroup, req)
+	sent.DoneWith(resp.GetTasks(), len(req.Tasks), err)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	return &GroupMade{GroupInfo: groupOf(resp.GetGroup()), Tasks: tasks, Duplicate: resp.GetDuplicate()}, nil
+	return &GroupMade{Group: convert.Group(resp.GetGroup()), Tasks: c.enqueued(resp.GetTasks()), Duplicate: resp.GetDuplicate()}, nil
 }
 
 func (g *GroupSpec) request() (*pawlv1.CreateGroupRequest, error) {
-	req := &pawlv1.CreateGroupRequest{Name: g.Name, Open: g.Open, Retention: durationOrNil(g.Retention), RequestId: g.RequestID}
-	if err := errors.Join(checkText("name", g.Name), checkText("request_id", g.RequestID)); err != nil {
+	req := &pawlv1.CreateGroupRequest{Name: g.Name, Open: g.Open, Retention: convert.Duration(g.Retention), RequestId: g.RequestID}
+	if err := errors.Join(convert.CheckText("name", g.Name), convert.CheckText("request_id", g.RequestID)); err != nil {
 		return nil, err
 	}
 	if req.RequestId == "" {
@@ -132,9 +79,9 @@ func (g *GroupSpec) request() (*pawlv1.CreateGroupRequest, error) {
 		req.RequestId = id.String()
 	}
 	for i, item := range g.Tasks {
-		spec, err := describe(item.Args, item.Options)
+		spec, err := spec.Of(item.Args, item.Options)
 		if err != nil {
-			return nil, fieldIn(fmt.Sprintf("tasks[%d]", i), err)
+			return nil, convert.FieldIn(fmt.Sprintf("tasks[%d]", i), err)
 		}
 		req.Tasks = append(req.Tasks, spec)
 	}
@@ -146,9 +93,9 @@ func (g *GroupSpec) request() (*pawlv1.CreateGroupRequest, error) {
 		if point.item == nil {
 			continue
 		}
-		spec, err := describe(point.item.Args, point.item.Options)
+		spec, err := spec.Of(point.item.Args, point.item.Options)
 		if err != nil {
-			return nil, fieldIn(point.field, err)
+			return nil, convert.FieldIn(point.field, err)
 		}
 		*point.to = spec
 	}
@@ -160,9 +107,9 @@ func (c *Client) enqueued(results []*pawlv1.EnqueueResult) []Enqueued {
 	out := make([]Enqueued, len(results))
 	for i, r := range results {
 		if e := r.GetError(); e != nil {
-			out[i].Err = errorOf(e)
+			out[i].Err = convert.Error(e)
 		} else if t := r.GetTask(); t != nil {
-			out[i].Ref = &Ref{ID: t.GetTaskId(), State: stateOf(t.GetState()), CreatedAt: timeOf(t.GetCreatedAt()), Duplicate: t.GetDuplicate(), client: c}
+			out[i].Ref = &Ref{ID: t.GetTaskId(), State: convert.State(t.GetState()), CreatedAt: convert.Time(t.GetCreatedAt()), Duplicate: t.GetDuplicate(), client: c}
 		}
 	}
 	return out
@@ -183,13 +130,13 @@ func (c *Client) AddToGroup(ctx context.Context, id string, items []Item) ([]Enq
 	if len(req.Tasks) == 0 && len(items) > 0 {
 		return out, nil
 	}
-	ctx, sent := c.observe.sendMany(ctx, len(req.Tasks), func(i int) *pawlv1.TaskSpec { return req.Tasks[i] })
-	resp, err := call(ctx, c, true, c.group.AddGroupTasks, req)
-	answers := c.enqueued(resp.GetResults())
-	sent.doneWith(answers, len(req.Tasks), err)
+	ctx, sent := c.core.Telemetry.SendMany(ctx, len(req.Tasks), func(i int) *pawlv1.TaskSpec { return req.Tasks[i] })
+	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.AddGroupTasks, req)
+	sent.DoneWith(resp.GetResults(), len(req.Tasks), err)
 	if err != nil {
 		return nil, fmt.Errorf("add to group %q: %w", id, err)
 	}
+	answers := c.enqueued(resp.GetResults())
 	if n := len(answers); n != len(at) {
 		return nil, fmt.Errorf("add to group %q: %d tasks got %d answers", id, len(at), n)
 	}
@@ -200,77 +147,41 @@ func (c *Client) AddToGroup(ctx context.Context, id string, items []Item) ([]Enq
 }
 
 // Group gives what the broker knows of a group, or ErrNotFound.
-func (c *Client) Group(ctx context.Context, id string) (*GroupInfo, error) {
-	resp, err := call(ctx, c, true, c.group.GetGroup, &pawlv1.GetGroupRequest{GroupId: id})
+func (c *Client) Group(ctx context.Context, id string) (*pawltype.Group, error) {
+	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.GetGroup, &pawlv1.GetGroupRequest{GroupId: id})
 	if err != nil {
 		return nil, fmt.Errorf("group %q: %w", id, err)
 	}
-	return groupOf(resp.GetGroup()), nil
+	return convert.Group(resp.GetGroup()), nil
 }
 
 // CloseGroup lets an open group be complete when all its members have ended. It may be repeated.
-func (c *Client) CloseGroup(ctx context.Context, id string) (*GroupInfo, error) {
-	resp, err := call(ctx, c, true, c.group.CloseGroup, &pawlv1.CloseGroupRequest{GroupId: id})
+func (c *Client) CloseGroup(ctx context.Context, id string) (*pawltype.Group, error) {
+	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.CloseGroup, &pawlv1.CloseGroupRequest{GroupId: id})
 	if err != nil {
 		return nil, fmt.Errorf("close group %q: %w", id, err)
 	}
-	return groupOf(resp.GetGroup()), nil
+	return convert.Group(resp.GetGroup()), nil
 }
 
 // CancelGroup cancels a group with all its members, and drops what it would have enqueued. It may be repeated. One that is complete is
 // ErrWrongState.
-func (c *Client) CancelGroup(ctx context.Context, id, reason string) (*GroupInfo, error) {
-	resp, err := operate(ctx, c.Admin(), true, c.group.CancelGroup, &pawlv1.CancelGroupRequest{GroupId: id, Reason: reason})
+func (c *Client) CancelGroup(ctx context.Context, id, reason string) (*pawltype.Group, error) {
+	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.CancelGroup, &pawlv1.CancelGroupRequest{GroupId: id, Reason: reason})
 	if err != nil {
 		return nil, fmt.Errorf("cancel group %q: %w", id, err)
 	}
-	return groupOf(resp.GetGroup()), nil
-}
-
-// Groups goes over the groups, newest first.
-func (c *Client) Groups(ctx context.Context) iter.Seq2[*GroupInfo, error] {
-	return pages(func(cursor string) (Page[*GroupInfo], error) { return c.GroupsPage(ctx, PageRequest{Cursor: cursor}) })
-}
-
-// GroupsPage gives one page of the groups, newest first.
-func (c *Client) GroupsPage(ctx context.Context, page PageRequest) (Page[*GroupInfo], error) {
-	resp, err := call(ctx, c, true, c.group.ListGroups, &pawlv1.ListGroupsRequest{Limit: clampInt32(page.Limit), Cursor: page.Cursor})
-	if err != nil {
-		return Page[*GroupInfo]{}, fmt.Errorf("list groups: %w", err)
-	}
-	return pageOf(resp, groupOf), nil
+	return convert.Group(resp.GetGroup()), nil
 }
 
 // GroupMembers goes over the members of a group with their results: in the order in which they were added with the group, and behind
 // them those that were added later and what follows members.
-func (c *Client) GroupMembers(ctx context.Context, id string) iter.Seq2[*GroupMember, error] {
-	return pages(func(cursor string) (Page[*GroupMember], error) {
-		return c.GroupMembersPage(ctx, id, PageRequest{Cursor: cursor})
+func (c *Client) GroupMembers(ctx context.Context, id string) iter.Seq2[*pawltype.GroupMember, error] {
+	return convert.Pages(func(cursor string) (pawltype.Page[*pawltype.GroupMember], error) {
+		resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.ListGroupMembers, &pawlv1.ListGroupMembersRequest{GroupId: id, Cursor: cursor})
+		if err != nil {
+			return pawltype.Page[*pawltype.GroupMember]{}, fmt.Errorf("members of group %q: %w", id, err)
+		}
+		return convert.Page(resp, convert.GroupMember), nil
 	})
-}
-
-// GroupMembersPage gives one page of the members of a group.
-func (c *Client) GroupMembersPage(ctx context.Context, id string, page PageRequest) (Page[*GroupMember], error) {
-	resp, err := call(ctx, c, true, c.group.ListGroupMembers, &pawlv1.ListGroupMembersRequest{GroupId: id, Limit: clampInt32(page.Limit), Cursor: page.Cursor})
-	if err != nil {
-		return Page[*GroupMember]{}, fmt.Errorf("members of group %q: %w", id, err)
-	}
-	return pageOf(resp, memberOf), nil
-}
-
-func memberOf(p *pawlv1.GroupMember) *GroupMember {
-	return &GroupMember{TaskID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), State: stateOf(p.GetState()),
-		Refused: p.GetRefused(), Result: p.GetResult(), ResultContentType: p.GetResultContentType(), ResultOmitted: p.GetResultOmitted()}
-}
-
-// Read only.
-var groupStateWords = words[GroupState](pawlv1.GroupState_name, "GROUP_STATE_")
-
-func groupOf(p *pawlv1.Group) *GroupInfo {
-	c := p.GetCounts()
-	return &GroupInfo{ID: p.GetGroupId(), Name: p.GetName(), State: groupStateWords[int32(p.GetState())], Open: p.GetOpen(),
-		Counts: GroupCounts{Members: c.GetMembers(), Pending: c.GetPending(), Succeeded: c.GetSucceeded(), Dead: c.GetDead(), Poisoned: c.GetPoisoned(),
-			Discarded: c.GetDiscarded(), Cancelled: c.GetCancelled(), Refused: c.GetRefused()},
-		CreatedAt: timeOf(p.GetCreatedAt()), EndedAt: timeOf(p.GetEndedAt()), KeptUntil: timeOf(p.GetKeptUntil()),
-		OnComplete: followerOf(p.GetOnComplete()), OnSuccess: followerOf(p.GetOnSuccess()), OnDeath: followerOf(p.GetOnDeath())}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -24,11 +26,11 @@ func TestMiddlewareKnowsWhoWasStopped(t *testing.T) {
 	stops := map[string]struct {
 		stop    func(f *fake, id string)
 		cause   error
-		outcome pawl.Outcome
+		outcome pawltype.Outcome
 	}{
-		"drains":     {nil, pawl.ErrDraining, pawl.OutcomeReleased},
-		"cancelled":  {func(f *fake, id string) { f.take(f.tasks[id], pawlv1.State_STATE_CANCELLED, "cancelled") }, pawl.ErrCancelled, pawl.OutcomeCancelled},
-		"lease lost": {func(f *fake, id string) { f.take(f.tasks[id], pawlv1.State_STATE_READY, "expired") }, pawl.ErrLeaseLost, pawl.OutcomeLeaseLost},
+		"drains":     {nil, pawltype.ErrDraining, pawltype.OutcomeReleased},
+		"cancelled":  {func(f *fake, id string) { f.take(f.tasks[id], pawlv1.State_STATE_CANCELLED, "cancelled") }, pawltype.ErrCancelled, pawltype.OutcomeCancelled},
+		"lease lost": {func(f *fake, id string) { f.take(f.tasks[id], pawlv1.State_STATE_READY, "expired") }, pawltype.ErrLeaseLost, pawltype.OutcomeLeaseLost},
 	}
 	for how, stop := range stops {
 		for what, returned := range returns {
@@ -90,20 +92,20 @@ func TestMiddlewareKnowsWhoWasStopped(t *testing.T) {
 func TestMiddlewareSeesWhatHandlersSay(t *testing.T) {
 	errOwn := errors.New("no route")
 	drained, drain := context.WithCancelCause(context.Background())
-	drain(pawl.ErrDraining)
+	drain(pawltype.ErrDraining)
 	late, stop := context.WithTimeout(context.Background(), 0)
 	defer stop()
 	for name, c := range map[string]struct {
 		ctx  context.Context
 		says error
-		want pawl.Outcome
+		want pawltype.Outcome
 	}{
-		"a failure":                      {context.Background(), errOwn, pawl.OutcomeFailed},
-		"ErrDraining of its own":         {context.Background(), pawl.ErrDraining, pawl.OutcomeFailed},
-		"a failure after its timeout":    {late, late.Err(), pawl.OutcomeFailed},
-		"success though it was stopped":  {drained, nil, pawl.OutcomeSucceeded},
-		"a dead letter though stopped":   {drained, pawl.DeadLetter(errOwn), pawl.OutcomeDead},
-		"a snooze though it was stopped": {drained, pawl.Snooze(time.Hour), pawl.OutcomeSnoozed},
+		"a failure":                      {context.Background(), errOwn, pawltype.OutcomeFailed},
+		"ErrDraining of its own":         {context.Background(), pawltype.ErrDraining, pawltype.OutcomeFailed},
+		"a failure after its timeout":    {late, late.Err(), pawltype.OutcomeFailed},
+		"success though it was stopped":  {drained, nil, pawltype.OutcomeSucceeded},
+		"a dead letter though stopped":   {drained, pawl.DeadLetter(errOwn), pawltype.OutcomeDead},
+		"a snooze though it was stopped": {drained, pawl.Snooze(time.Hour), pawltype.OutcomeSnoozed},
 	} {
 		mux := pawl.NewMux()
 		mux.HandleFunc("t", func(context.Context, *pawl.Claim) error { return c.says })
@@ -112,11 +114,11 @@ func TestMiddlewareSeesWhatHandlersSay(t *testing.T) {
 			t.Errorf("%s: middleware sees %v, %s, want %v, %s", name, err, got, c.says, c.want)
 		}
 	}
-	if got := pawl.OutcomeOf(pawl.NewMux().Handler()(context.Background(), &pawl.Claim{Type: "t"})); got != pawl.OutcomeReleased {
+	if got := pawl.OutcomeOf(pawl.NewMux().Handler()(context.Background(), &pawl.Claim{Type: "t"})); got != pawltype.OutcomeReleased {
 		t.Errorf("a type without a handler: got %s, want released", got)
 	}
-	for o, want := range map[pawl.Outcome]bool{pawl.OutcomeFailed: true, pawl.OutcomeDead: true, pawl.OutcomePoisoned: true,
-		pawl.OutcomeSucceeded: false, pawl.OutcomeDiscarded: false, pawl.OutcomeSnoozed: false, pawl.OutcomeReleased: false} {
+	for o, want := range map[pawltype.Outcome]bool{pawltype.OutcomeFailed: true, pawltype.OutcomeDead: true, pawltype.OutcomePoisoned: true,
+		pawltype.OutcomeSucceeded: false, pawltype.OutcomeDiscarded: false, pawltype.OutcomeSnoozed: false, pawltype.OutcomeReleased: false} {
 		if o.Failed() != want {
 			t.Errorf("%s counts as failed: %v, want %v", o, o.Failed(), want)
 		}

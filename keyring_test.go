@@ -10,29 +10,29 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/keyring"
+	"github.com/pawlq/pawl/pawltype"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-func payloadKey(id string) pawl.PayloadKey {
-	return pawl.PayloadKey{ID: id, Secret: bytes.Repeat([]byte(id[len(id)-1:]), 32)}
+func payloadKey(id string) keyring.Key {
+	return keyring.Key{ID: id, Secret: bytes.Repeat([]byte(id[len(id)-1:]), 32)}
 }
 
 // ring is a keyring of keys; the first encrypts.
-func ring(t testing.TB, ids ...string) *pawl.Keyring {
+func ring(t testing.TB, ids ...string) *keyring.Keyring {
 	t.Helper()
-	return ringOf(t, pawl.KeyringConfig{}, ids...)
+	return ringOf(t, keyring.Config{}, ids...)
 }
 
-func ringOf(t testing.TB, cfg pawl.KeyringConfig, ids ...string) *pawl.Keyring {
+func ringOf(t testing.TB, cfg keyring.Config, ids ...string) *keyring.Keyring {
 	t.Helper()
 	for _, id := range ids {
 		cfg.Keys = append(cfg.Keys, payloadKey(id))
 	}
-	k, err := pawl.NewKeyring(cfg)
+	k, err := keyring.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,14 +40,14 @@ func ringOf(t testing.TB, cfg pawl.KeyringConfig, ids ...string) *pawl.Keyring {
 }
 
 // sealedBy starts a fake and a client with a keyring, in the namespace team.
-func sealedBy(t testing.TB, k *pawl.Keyring) (*fake, *pawl.Client) {
-	return start(t, pawl.WithKeyring(k), pawl.WithNamespace("team"))
+func sealedBy(t testing.TB, k *keyring.Keyring) (*fake, *pawl.Client) {
+	return start(t, pawl.DialOptions{Keyring: k, Namespace: "team"})
 }
 
 // also is another client of a fake.
-func also(t testing.TB, f *fake, opts ...pawl.DialOption) *pawl.Client {
+func also(t testing.TB, f *fake, opts ...pawl.DialOptions) *pawl.Client {
 	t.Helper()
-	client, err := pawl.Dial("fake", append([]pawl.DialOption{pawl.WithDialer(f.dial), pawl.WithNamespace("team"), pawl.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	client, err := pawl.Dial("fake", append([]pawl.DialOptions{{Dialer: f.dial, Namespace: "team", Logger: slog.New(slog.DiscardHandler)}}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestKeyringRoundTrip(t *testing.T) {
 				t.Errorf("the broker's %s: %q", what, data)
 			}
 		}
-		if id, ok := pawl.EncryptedWith(got.spec.ContentType); !ok || id != "k1" {
+		if id, ok := keyring.EncryptedWith(got.spec.ContentType); !ok || id != "k1" {
 			t.Errorf("the content type is %q", got.spec.ContentType)
 		}
 	})
@@ -126,32 +126,32 @@ func TestKeyringRefusals(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		producer pawl.DialOption
-		worker   pawl.DialOption
+		producer pawl.DialOptions
+		worker   pawl.DialOptions
 		change   func(f *fake, task *fakeTask) // of what the broker has
 		want     func(*testing.T, *fakeTask)
 	}{
-		"as it is":               {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), nil, ran},
-		"with an older key":      {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k2", "k1")), nil, ran},
-		"without the key":        {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k2")), nil, failed(`encrypted with key "k1", which the keyring lacks`)},
-		"without a keyring":      {pawl.WithKeyring(ring(t, "k1")), pawl.WithRetryFor(0), nil, failed(`encrypted with key "k1", and the client has no keyring`)},
-		"plain":                  {pawl.WithRetryFor(0), pawl.WithKeyring(ring(t, "k1")), nil, ran},
-		"plain, and not allowed": {pawl.WithRetryFor(0), pawl.WithKeyring(ringOf(t, pawl.KeyringConfig{OnlyEncrypted: true}, "k1")), nil, poisoned("not encrypted")},
-		"another's payload": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(f *fake, task *fakeTask) {
+		"as it is":               {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, nil, ran},
+		"with an older key":      {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k2", "k1")}, nil, ran},
+		"without the key":        {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k2")}, nil, failed(`encrypted with key "k1", which the keyring lacks`)},
+		"without a keyring":      {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{}, nil, failed(`encrypted with key "k1", and the client has no keyring`)},
+		"plain":                  {pawl.DialOptions{}, pawl.DialOptions{Keyring: ring(t, "k1")}, nil, ran},
+		"plain, and not allowed": {pawl.DialOptions{}, pawl.DialOptions{Keyring: ringOf(t, keyring.Config{OnlyEncrypted: true}, "k1")}, nil, poisoned("not encrypted")},
+		"another's payload": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(f *fake, task *fakeTask) {
 			task.spec.Payload = f.tasks["t1"].spec.Payload
 		}, poisoned("it is not what was encrypted for")},
-		"another queue": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(_ *fake, task *fakeTask) {
+		"another queue": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
 			task.spec.Queue = "elsewhere"
 		}, poisoned("it is not what was encrypted for")},
-		"another queue, from which tasks are moved": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ringOf(t, pawl.KeyringConfig{AcceptFrom: []string{"x", "default"}}, "k1")),
+		"another queue, from which tasks are moved": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ringOf(t, keyring.Config{AcceptFrom: []string{"x", "default"}}, "k1")},
 			func(_ *fake, task *fakeTask) { task.spec.Queue = "elsewhere" }, ran},
-		"one bit": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(_ *fake, task *fakeTask) {
+		"one bit": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
 			task.spec.Payload[len(task.spec.Payload)-1] ^= 1
 		}, poisoned("it is not what was encrypted for")},
-		"cut": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(_ *fake, task *fakeTask) {
+		"cut": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
 			task.spec.Payload = task.spec.Payload[:10]
 		}, poisoned("has not the form")},
-		"another's checkpoint": {pawl.WithKeyring(ring(t, "k1")), pawl.WithKeyring(ring(t, "k1")), func(_ *fake, task *fakeTask) {
+		"another's checkpoint": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
 			task.check = []byte(`{"pawl_encrypted":"AQJrMQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}`)
 		}, poisoned("checkpoint: it is not what was encrypted")},
 	} {
@@ -202,7 +202,7 @@ func TestKeyringRepeats(t *testing.T) {
 			t.Error("two tasks with the same payload look the same")
 		}
 		for what, opt := range map[string]pawl.Option{
-			"request id": pawl.RequestID("0192f3a1-0000-7000-8000-000000000001"), "idempotency key": pawl.IdempotencyKey("a"), "unique payload": pawl.Unique{},
+			"request id": pawl.RequestID("0192f3a1-0000-7000-8000-000000000001"), "idempotency key": pawl.IdempotencyKey("a"), "unique payload": pawl.Unique(pawltype.UniqueOpts{}),
 		} {
 			first := send(opt)
 			if !bytes.Equal(first, send(opt)) {
@@ -239,7 +239,7 @@ func TestKeyringChecksJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := sealedBy(t, ring(t, "k1"))
 		_, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "a", Payload: []byte("{")})
-		wantErr(t, "broken JSON", err, pawl.ErrInvalidArgument)
+		wantErr(t, "broken JSON", err, pawltype.ErrInvalidArgument)
 		if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "a", Payload: []byte("{"), ContentType: "text/plain"}); err != nil {
 			t.Error(err)
 		}
@@ -251,11 +251,11 @@ func TestKeyringChecksJSON(t *testing.T) {
 
 func TestNewKeyring(t *testing.T) {
 	good := payloadKey("k1")
-	for what, keys := range map[string][]pawl.PayloadKey{
+	for what, keys := range map[string][]keyring.Key{
 		"none": nil, "no id": {{Secret: good.Secret}}, "a space": {{ID: "a b", Secret: good.Secret}}, "a long id": {{ID: strings.Repeat("a", 65), Secret: good.Secret}},
-		"a short secret": {{ID: "a", Secret: good.Secret[:31]}}, "twice": {good, good}, "too many": slices.Repeat([]pawl.PayloadKey{good}, 101),
+		"a short secret": {{ID: "a", Secret: good.Secret[:31]}}, "twice": {good, good}, "too many": slices.Repeat([]keyring.Key{good}, 101),
 	} {
-		if _, err := pawl.NewKeyring(pawl.KeyringConfig{Keys: keys}); !errors.Is(err, pawl.ErrInvalidArgument) {
+		if _, err := keyring.New(keyring.Config{Keys: keys}); !errors.Is(err, pawltype.ErrInvalidArgument) {
 			t.Errorf("%s: %v", what, err)
 		} else if strings.Contains(err.Error(), string(good.Secret[:8])) {
 			t.Errorf("%s: the error tells the secret: %v", what, err)
@@ -263,53 +263,12 @@ func TestNewKeyring(t *testing.T) {
 	}
 	for contentType, want := range map[string]string{"": "-", "application/json": "-", "application/vnd.pawl.encrypted; key=k1": "k1", "application/vnd.pawl.encrypted": "",
 		"application/vnd.pawl.encrypted2; key=k1": "-"} {
-		id, ok := pawl.EncryptedWith(contentType)
+		id, ok := keyring.EncryptedWith(contentType)
 		if !ok {
 			id = "-"
 		}
 		if id != want {
 			t.Errorf("%q: %q, want %q", contentType, id, want)
-		}
-	}
-}
-
-// Each field of bytes in the contract is one that a keyring encrypts, or not a task's.
-func TestKeyringKnowsEveryField(t *testing.T) {
-	notOfTasks := []string{"pawl.v1.BackupResponse.data"}
-	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
-		d := m.Descriptor()
-		if d.ParentFile().Package() != "pawl.v1" || pawl.HoldsSealed(m.New().Interface()) {
-			return true
-		}
-		for i := range d.Fields().Len() {
-			if f := d.Fields().Get(i); f.Kind() == protoreflect.BytesKind && !slices.Contains(notOfTasks, string(f.FullName())) {
-				t.Errorf("%s: would it be encrypted?", f.FullName())
-			}
-		}
-		return true
-	})
-}
-
-// FuzzKeyring opens any bytes: they are refused, and nothing panics.
-func FuzzKeyring(f *testing.F) {
-	f.Add([]byte("\x01\x02k1"), "default")
-	f.Add(append([]byte("\x01\x02k1"), make([]byte, 60)...), "")
-	f.Fuzz(func(t *testing.T, payload []byte, queue string) {
-		k := ring(t, "k1")
-		if data, err := pawl.OpenSealed(k, queue, payload); err == nil {
-			t.Errorf("%x was opened as %q", payload, data)
-		}
-	})
-}
-
-var benchPayload = []byte(strings.Repeat("x", 1024))
-
-func BenchmarkKeyring(b *testing.B) {
-	k := ring(b, "k1")
-	b.SetBytes(int64(len(benchPayload)))
-	for b.Loop() {
-		if err := pawl.SealAndOpen(k, benchPayload); err != nil {
-			b.Fatal(err)
 		}
 	}
 }

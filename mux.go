@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/pawlq/pawl/internal/client/outcome"
 )
 
 // Handler runs one claimed task. nil means success; errors fail the attempt or steer (DeadLetter, Discard, RetryIn, Snooze, Poison).
@@ -16,25 +18,19 @@ import (
 // Handlers must be safe for concurrent use, and for being run more than once for one task.
 type Handler func(ctx context.Context, c *Claim) error
 
-// Middleware wraps a handler: logging, metrics, transactions.
-//
-// A handler that was stopped has not failed. The error that middleware sees then wraps why it was stopped (ErrDraining, ErrCancelled or
-// ErrLeaseLost) beside what the handler returned. OutcomeOf says what becomes of the task, and Outcome.Failed whether to count a failure.
-type Middleware func(next Handler) Handler
-
 // Mux leads each task to the handler of its type. A worker claims only the types of its mux.
 type Mux struct {
 	mu         sync.Mutex
 	handlers   map[string]Handler
-	middleware []Middleware
+	middleware []func(Handler) Handler
 }
 
 // NewMux makes a mux without handlers.
 func NewMux() *Mux { return &Mux{handlers: make(map[string]Handler)} }
 
-// Handle registers the handler of T's type. The payload is decoded from JSON; one that doesn't decode poisons its task.
-// A second handler for a type panics.
-func Handle[T Args](m *Mux, handle func(ctx context.Context, t *Task[T]) error) {
+// Handle registers the handler of T's type, with middleware of its own within that of Use. The payload is decoded from JSON; one that
+// doesn't decode poisons its task. A second handler for a type panics.
+func Handle[T Args](m *Mux, handle func(ctx context.Context, t *Task[T]) error, middleware ...func(next Handler) Handler) {
 	var none T
 	m.HandleFunc(none.TaskType(), func(ctx context.Context, c *Claim) error {
 		t := &Task[T]{Claim: c}
@@ -42,11 +38,12 @@ func Handle[T Args](m *Mux, handle func(ctx context.Context, t *Task[T]) error) 
 			return err
 		}
 		return handle(ctx, t)
-	})
+	}, middleware...)
 }
 
-// HandleFunc registers the handler of a type by its name. A second handler for a type panics, and so does an empty type.
-func (m *Mux) HandleFunc(taskType string, h Handler) {
+// HandleFunc registers the handler of a type by its name, with middleware of its own within that of Use. A second handler for a type
+// panics, and so does an empty type.
+func (m *Mux) HandleFunc(taskType string, h Handler, middleware ...func(next Handler) Handler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -57,11 +54,14 @@ func (m *Mux) HandleFunc(taskType string, h Handler) {
 	case m.handlers[taskType] != nil:
 		panic(fmt.Sprintf("pawl: type %q has a handler already", taskType))
 	}
-	m.handlers[taskType] = h
+	m.handlers[taskType] = wrapped(func(ctx context.Context, c *Claim) error { return outcome.Interrupted(ctx, h(ctx, c)) }, middleware)
 }
 
-// Use wraps all handlers, those that exist and those to come. The first middleware is the outermost.
-func (m *Mux) Use(middleware ...Middleware) {
+// Use wraps all handlers, those that exist and those to come, in middleware: logging, metrics, transactions. The first is the outermost.
+//
+// A handler that was stopped has not failed. The error that middleware sees then wraps why it was stopped (ErrDraining, ErrCancelled or
+// ErrLeaseLost) beside what the handler returned. OutcomeOf says what becomes of the task, and Outcome.Failed whether to count a failure.
+func (m *Mux) Use(middleware ...func(next Handler) Handler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.middleware = append(m.middleware, middleware...)
@@ -83,18 +83,17 @@ func (m *Mux) Handler() Handler {
 	var h Handler = func(ctx context.Context, c *Claim) error {
 		handle, ok := handlers[c.Type]
 		if !ok {
-			return &unknownType{c.Type}
+			return &outcome.UnknownType{Name: c.Type}
 		}
-		return interrupted(ctx, handle(ctx, c))
+		return handle(ctx, c)
 	}
-	for _, wrap := range slices.Backward(m.middleware) {
+	return wrapped(h, m.middleware)
+}
+
+// wrapped is a handler within middleware, of which the first is the outermost.
+func wrapped(h Handler, middleware []func(next Handler) Handler) Handler {
+	for _, wrap := range slices.Backward(middleware) {
 		h = wrap(h)
 	}
 	return h
 }
-
-// unknownType: the broker pushed what the worker did not ask for. The task goes back for a worker that knows it.
-type unknownType struct{ name string }
-
-// Error names the type.
-func (e *unknownType) Error() string { return fmt.Sprintf("pawl: no handler for type %q", e.name) }

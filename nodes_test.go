@@ -217,10 +217,10 @@ func (m mapper) GetMap(context.Context, *pawlv1.GetMapRequest) (*pawlv1.GetMapRe
 }
 
 // client is told of some nodes.
-func (c *nodes) client(addr string, opts ...pawl.DialOption) *pawl.Client {
+func (c *nodes) client(addr string, opts ...pawl.DialOptions) *pawl.Client {
 	c.t.Helper()
 	log := slog.New(slog.NewTextHandler(lockedLog{c}, nil))
-	client, err := pawl.Dial(addr, append([]pawl.DialOption{pawl.WithDialer(c.dial), pawl.WithLogger(log)}, opts...)...)
+	client, err := pawl.Dial(addr, append([]pawl.DialOptions{{Dialer: c.dial, Logger: log}}, opts...)...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -3,36 +3,51 @@ package pawl
 import (
 	"time"
 
-	"google.golang.org/protobuf/proto"
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Option says how a task is enqueued. A Priority is an Option as it stands.
-type Option interface{ apply(*pawlv1.TaskSpec) error }
+// Option says how a task is enqueued.
+type Option interface {
+	// Apply writes it into a request.
+	Apply(spec *pawlv1.TaskSpec) error
+}
 
 type optionFunc func(*pawlv1.TaskSpec)
 
-func (f optionFunc) apply(s *pawlv1.TaskSpec) error {
+func (f optionFunc) Apply(s *pawlv1.TaskSpec) error {
 	f(s)
 	return nil
 }
 
-// Priority orders the tasks within a queue. It is an Option: client.Enqueue(ctx, args, pawl.High).
-type Priority string
+// checkedOption is an option that may be refused.
+type checkedOption func(*pawlv1.TaskSpec) error
+
+func (f checkedOption) Apply(s *pawlv1.TaskSpec) error { return f(s) }
 
 // The priorities. Without one, a task is Normal.
 const (
-	High   Priority = "high"
-	Normal Priority = "normal"
-	Low    Priority = "low"
+	High   = pawltype.High
+	Normal = pawltype.Normal
+	Low    = pawltype.Low
 )
 
-func (p Priority) apply(s *pawlv1.TaskSpec) (err error) {
-	s.Priority, err = p.proto()
-	return err
+// RetryPolicy says how long a failed task waits for its next attempt.
+type RetryPolicy = pawltype.RetryPolicy
+
+// UniqueOpts say how a task holds a unique key.
+type UniqueOpts = pawltype.UniqueOpts
+
+// Priority orders the task among the others of its queue; without it, it is Normal.
+func Priority(p pawltype.Priority) Option {
+	return checkedOption(func(s *pawlv1.TaskSpec) (err error) {
+		s.Priority, err = convert.PriorityProto(p)
+		return err
+	})
 }
 
 // Queue names the queue, "default" without it. A queue comes to be with its first task.
@@ -69,12 +84,12 @@ func RequestID(uuid string) Option {
 
 // MaxAttempts is how often the task may fail before it is a dead letter; without it the queue decides.
 func MaxAttempts(n int) Option {
-	return optionFunc(func(s *pawlv1.TaskSpec) { s.MaxAttempts = clampInt32(n) })
+	return optionFunc(func(s *pawlv1.TaskSpec) { s.MaxAttempts = convert.Int32(n) })
 }
 
 // Retry says how long to wait after a failure; without it the queue decides.
-func Retry(p RetryPolicy) Option {
-	return optionFunc(func(s *pawlv1.TaskSpec) { s.Retry = p.proto() })
+func Retry(p pawltype.RetryPolicy) Option {
+	return optionFunc(func(s *pawlv1.TaskSpec) { s.Retry = convert.RetryPolicyProto(p) })
 }
 
 // Timeout bounds one run: then the context of the handler ends and the attempt counts as a failure. It is above 0.
@@ -99,7 +114,7 @@ func Key(key string) Option {
 
 // Cost is how many tokens of rate limits the task takes when it starts, 1 to 1,000; without it, 1.
 func Cost(tokens int) Option {
-	return optionFunc(func(s *pawlv1.TaskSpec) { s.Cost = clampInt32(tokens) })
+	return optionFunc(func(s *pawlv1.TaskSpec) { s.Cost = convert.Int32(tokens) })
 }
 
 // Tags adds words to find the task by.
@@ -118,50 +133,15 @@ func Header(name, value string) Option {
 	})
 }
 
-// RetryPolicy says how long a failed task waits: min(Initial × Factor^(n-1), Max) before attempt n+1, plus up to Jitter of it.
-// A zero field means the default.
-type RetryPolicy struct {
-	Initial time.Duration `json:"initial"` // default 30 s, NoWait for none
-	Factor  float64       `json:"factor"`  // at least 1; default 2
-	Max     time.Duration `json:"max"`     // default 30 min, NoWait for none
-	Jitter  float64       `json:"jitter"`  // a share from 0 to 1; default 0.25, NoJitter for none
-}
-
-// NoJitter in RetryPolicy.Jitter stands for a share of 0.
-const NoJitter = -1
-
-// NoWait in RetryPolicy.Initial or RetryPolicy.Max stands for a duration of 0.
-const NoWait time.Duration = -1
-
-func (p RetryPolicy) proto() *pawlv1.RetryPolicy {
-	out := &pawlv1.RetryPolicy{Initial: waitProto(p.Initial), Factor: p.Factor, Max: waitProto(p.Max)}
-	switch {
-	case p.Jitter == NoJitter:
-		out.Jitter = proto.Float64(0)
-	case p.Jitter != 0:
-		out.Jitter = proto.Float64(p.Jitter)
-	}
-	return out
-}
-
-func waitProto(d time.Duration) *durationpb.Duration {
-	if d == NoWait {
-		return durationpb.New(0)
-	}
-	return durationOrNil(d)
-}
-
-func waitOf(p *durationpb.Duration) time.Duration {
-	if d := p.AsDuration(); p == nil || d != 0 {
-		return d
-	}
-	return NoWait
-}
-
-func retryPolicyOf(p *pawlv1.RetryPolicy) RetryPolicy {
-	out := RetryPolicy{Initial: waitOf(p.GetInitial()), Factor: p.GetFactor(), Max: waitOf(p.GetMax()), Jitter: p.GetJitter()}
-	if p != nil && p.Jitter != nil && p.GetJitter() == 0 {
-		out.Jitter = NoJitter
-	}
-	return out
+// Unique lets the queue have one task of a key at a time:
+//
+//	client.Enqueue(ctx, args, pawl.Unique(pawl.UniqueOpts{Key: "report-7", OnConflict: pawltype.OnConflictKeepLast}))
+//
+// The key is held from the enqueue until the task leaves the states, and is free in the instant it ends, however it ends. With
+// OnConflictReject the task must be new: if another one holds the key, that is ErrConflict.
+func Unique(u UniqueOpts) Option {
+	return checkedOption(func(s *pawlv1.TaskSpec) (err error) {
+		s.Unique, err = convert.UniqueProto(u)
+		return err
+	})
 }

@@ -35,7 +35,7 @@ func (c *nodes) work(client *pawl.Client) (done *atomic.Int64) {
 // feed enqueues a task of each queue every 300 ms, at n1 as if by others, and gives the streams that were opened meanwhile.
 func (c *nodes) feed(d time.Duration, queues ...string) (streams []string) {
 	c.t.Helper()
-	other := c.client("n1:7295", pawl.WithoutDirect())
+	other := c.client("n1:7295", pawl.DialOptions{NoRouting: true})
 	defer other.Close()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 		for _, q := range queues {
@@ -106,13 +106,13 @@ func TestAStreamStays(t *testing.T) {
 	for what, x := range map[string]struct {
 		prepare func(*nodes)
 		queues  []string
-		opts    []pawl.DialOption
+		opts    []pawl.DialOptions
 	}{
 		"idle":            {queues: nil},
 		"half and half":   {prepare: func(c *nodes) { c.homes["b"], c.leaders[1], c.leaders[2] = 2, "n1", "n2" }, queues: []string{"default", "b"}},
 		"two and three":   {prepare: func(c *nodes) { c.homes["b"], c.leaders[1], c.leaders[2] = 2, "n1", "n2" }, queues: []string{"default", "default", "b", "b", "b"}},
 		"out of reach":    {prepare: func(c *nodes) { delete(c.pipes, "n2:7295") }, queues: []string{"default"}},
-		"without direct":  {opts: []pawl.DialOption{pawl.WithoutDirect()}, queues: []string{"default"}},
+		"without direct":  {opts: []pawl.DialOptions{{NoRouting: true}}, queues: []string{"default"}},
 		"nobody leads it": {prepare: func(c *nodes) { c.leaders[1] = "" }, queues: []string{"default"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -9,10 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -56,9 +57,9 @@ func mustEnqueue(t *testing.T, client *pawl.Client) {
 
 // All enqueues go over one stream, which is closed when nothing was sent for a while, and opened again by the next.
 func TestEnqueuesShareAStream(t *testing.T) {
-	for _, opts := range [][]pawl.DialOption{nil, {pawl.WithoutDirect()}} {
+	for _, opts := range [][]pawl.DialOptions{nil, {pawl.DialOptions{NoRouting: true}}} {
 		synctest.Test(t, func(t *testing.T) {
-			f, client := start(t, append(opts, pawl.WithRetryFor(0))...)
+			f, client := start(t, append(opts, pawl.DialOptions{RetryFor: -1})...)
 			f.wantStreams(t, "before", 0, 0)
 			for range 10 {
 				mustEnqueue(t, client)
@@ -141,17 +142,17 @@ func TestCutBetweenFrameAndAnswer(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		f, client := start(t, pawl.WithRetryFor(0))
+		f, client := start(t, pawl.DialOptions{RetryFor: -1})
 		f.after = func(string) error { f.cut(); return errMute }
 		_, err := client.Enqueue(t.Context(), welcome{})
-		wantErr(t, "without repeats", err, pawl.ErrUnavailable)
+		wantErr(t, "without repeats", err, pawltype.ErrUnavailable)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		f, client := start(t, pawl.WithRetryFor(0))
+		f, client := start(t, pawl.DialOptions{RetryFor: -1})
 		f.before = func(string) error { return errMute }
 		lost := enqueued(t.Context(), client, "")
 		f.endProducers(nil)
-		wantErr(t, "the server ends the stream without an answer", <-lost, pawl.ErrUnavailable)
+		wantErr(t, "the server ends the stream without an answer", <-lost, pawltype.ErrUnavailable)
 	})
 }
 
@@ -165,7 +166,7 @@ func TestAnIdleStreamBreaks(t *testing.T) {
 		"a proxy ends it, in a way": func(f *fake) { f.endProducers(status.Error(codes.Internal, "RST_STREAM")) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			f, client := start(t, pawl.WithRetryFor(0))
+			f, client := start(t, pawl.DialOptions{RetryFor: -1})
 			mustEnqueue(t, client)
 			breaks(f)
 			synctest.Wait()
@@ -181,7 +182,7 @@ func TestAnIdleStreamBreaks(t *testing.T) {
 func TestAnotherTokenOpensAnotherStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		token, fails := "one", error(nil)
-		f, client := start(t, pawl.WithRetryFor(0), pawl.WithTokenSource(func() (string, error) { return token, fails }))
+		f, client := start(t, pawl.DialOptions{RetryFor: -1, TokenSource: func() (string, error) { return token, fails }})
 		hold := make(chan struct{})
 		f.before = func(string) error {
 			f.mu.Lock()
@@ -204,7 +205,7 @@ func TestAnotherTokenOpensAnotherStream(t *testing.T) {
 		f.wantStreams(t, "the first is answered", 2, 1)
 		fails = errors.New("no such file")
 		err := <-enqueued(t.Context(), client, "")
-		wantErr(t, "without a token", err, pawl.ErrUnauthenticated)
+		wantErr(t, "without a token", err, pawltype.ErrUnauthenticated)
 		if len(f.tasks) != 3 || !strings.Contains(fmt.Sprint(err), "no such file") {
 			t.Errorf("%d tasks, want 3; %v", len(f.tasks), err)
 		}
@@ -232,7 +233,7 @@ func TestATokenEndsUnderWay(t *testing.T) {
 				t.Fatal("there is no answer at once")
 			}
 			switch err := <-lost; {
-			case good && err != nil, !good && (!errors.Is(err, pawl.ErrUnauthenticated) || !strings.Contains(err.Error(), "no such token")):
+			case good && err != nil, !good && (!errors.Is(err, pawltype.ErrUnauthenticated) || !strings.Contains(err.Error(), "no such token")):
 				t.Errorf("there is a good token: %v; got %v", good, err)
 			}
 		})
@@ -250,7 +251,7 @@ func TestAStreamThatIsRefused(t *testing.T) {
 		if len(refused) == 0 {
 			t.Fatal("there is no answer at once")
 		}
-		wantErr(t, "a stream that was refused", <-refused, pawl.ErrUnauthenticated)
+		wantErr(t, "a stream that was refused", <-refused, pawltype.ErrUnauthenticated)
 		f.wantStreams(t, "in the end", 1, 0)
 	})
 }
@@ -258,7 +259,7 @@ func TestAStreamThatIsRefused(t *testing.T) {
 // A node that shuts down gets no further frames, and answers those that it has.
 func TestAProducerLeavesANodeThatDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, client := start(t, pawl.WithRetryFor(0))
+		f, client := start(t, pawl.DialOptions{RetryFor: -1})
 		mustEnqueue(t, client)
 		hold := make(chan struct{})
 		f.set(func() { f.before = func(string) error { <-hold; return nil } })
@@ -283,7 +284,7 @@ func TestAProducerLeavesANodeThatDrains(t *testing.T) {
 // A caller whose context ends leaves, and the others don't notice.
 func TestACallerLeavesItsFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, client := start(t, pawl.WithRetryFor(0))
+		f, client := start(t, pawl.DialOptions{RetryFor: -1})
 		hold := make(chan struct{})
 		f.before = func(string) error { <-hold; return nil }
 		ctx, cancel := context.WithCancel(t.Context())
@@ -332,7 +333,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 			if closes {
 				client.Close()
 				for _, done := range append(batches, stays) {
-					wantErr(t, "after Close", <-done, pawl.ErrClosed)
+					wantErr(t, "after Close", <-done, pawltype.ErrClosed)
 				}
 				close(deaf)
 				return
@@ -368,8 +369,8 @@ func TestCloseEndsFrames(t *testing.T) {
 		if err := client.Close(); err != nil {
 			t.Error(err)
 		}
-		wantErr(t, "under way", <-under, pawl.ErrClosed)
-		wantErr(t, "afterwards", <-enqueued(t.Context(), client, ""), pawl.ErrClosed)
+		wantErr(t, "under way", <-under, pawltype.ErrClosed)
+		wantErr(t, "afterwards", <-enqueued(t.Context(), client, ""), pawltype.ErrClosed)
 	})
 }
 
@@ -382,7 +383,7 @@ func TestABatchBeyondAMessage(t *testing.T) {
 		other := enqueued(t.Context(), client, "")
 		large := pawl.RawTask{Type: "large", ContentType: "b", Payload: make([]byte, 9<<20)}
 		out, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: large, Options: []pawl.Option{pawl.Then(large)}}})
-		if err != nil || !errors.Is(out[0].Err, pawl.ErrPayloadTooLarge) {
+		if err != nil || !errors.Is(out[0].Err, pawltype.ErrPayloadTooLarge) {
 			t.Errorf("a task of 18 MiB: %+v, %v", out, err)
 		}
 		close(hold)
@@ -396,7 +397,7 @@ func TestABatchBeyondAMessage(t *testing.T) {
 // A server that does not know Produce gets calls, and is asked again in a while.
 func TestAServerWithoutProduce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, client := start(t, pawl.WithRetryFor(0))
+		f, client := start(t, pawl.DialOptions{RetryFor: -1})
 		f.greetProducer = status.Error(codes.Unimplemented, "unknown method Produce")
 		for range 3 {
 			mustEnqueue(t, client)

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // maxStepName is the limit of a step's name, in bytes.
@@ -41,7 +44,7 @@ func Step[R any](ctx context.Context, t Claimed, name string, fn func(ctx contex
 
 func (c *Claim) step(ctx context.Context, name string, fn func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	if name == "" || len(name) > maxStepName || !utf8.ValidString(name) {
-		return nil, invalid("name", "%q is not 1 to %d bytes of UTF-8", cutText(name, 64), maxStepName)
+		return nil, convert.Invalid("name", "%q is not 1 to %d bytes of UTF-8", convert.CutText(name, 64), maxStepName)
 	}
 	leave, err := c.saved.enter(ctx, "step/"+name)
 	if err != nil {
@@ -69,7 +72,7 @@ func (c *Claim) step(ctx context.Context, name string, fn func(ctx context.Conte
 		}
 		k.steps[name] = data
 	})
-	if errors.Is(err, ErrInvalidArgument) {
+	if errors.Is(err, pawltype.ErrInvalidArgument) {
 		return nil, unrecorded(err)
 	}
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/certs"
+	"github.com/pawlq/pawl/pawltype"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 )
 
 // startTLS runs three nodes with TLS. Each has a certificate for its name, unless hosts says for which.
@@ -85,7 +85,7 @@ func TestTLSToEachNode(t *testing.T) {
 			c, roots := startTLS(t, map[string]string{"n3": "n1"})
 			w := &wire{dial: c.dial, first: map[string]string{}}
 			c.lead(1, "n2")
-			client := c.client(addr, pawl.WithTLS(roots), pawl.WithDialer(w.connect))
+			client := c.client(addr, pawl.DialOptions{TLS: roots, Dialer: w.connect})
 			ref, err := client.Enqueue(t.Context(), welcome{})
 			if err != nil {
 				t.Fatal(err)
@@ -127,9 +127,9 @@ func TestTLSNeverFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		w := &wire{dial: c.dial, first: map[string]string{}}
-		for addr, opts := range map[string][]pawl.DialOption{"n1:7295": {pawl.WithTLS(nil), pawl.WithPlaintext()}, "https://n2:7295": {pawl.WithPlaintext()}, "https://n1:7295,https://n3:7295": nil} {
-			client := c.client(addr, append(opts, pawl.WithDialer(w.connect), pawl.WithRetryFor(time.Minute))...)
-			if _, err := client.Enqueue(t.Context(), welcome{}); !errors.Is(err, pawl.ErrUnavailable) {
+		for addr, opts := range map[string][]pawl.DialOptions{"n1:7295": {pawl.DialOptions{TLS: &tls.Config{}, Plaintext: true}}, "https://n2:7295": {pawl.DialOptions{Plaintext: true}}, "https://n1:7295,https://n3:7295": nil} {
+			client := c.client(addr, append(opts, pawl.DialOptions{Dialer: w.connect, RetryFor: time.Minute})...)
+			if _, err := client.Enqueue(t.Context(), welcome{}); !errors.Is(err, pawltype.ErrUnavailable) {
 				t.Errorf("%s: %v, want ErrUnavailable", addr, err)
 			}
 			client.Close()
@@ -155,13 +155,13 @@ func TestPlaintextToTLS(t *testing.T) {
 				go io.Copy(io.Discard, there) // until the client closes
 				return here, nil
 			}
-			client, err := pawl.Dial("n1", pawl.WithDialer(dial), pawl.WithRetryFor(0))
+			client, err := pawl.Dial("n1", pawl.DialOptions{Dialer: dial, RetryFor: -1})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer client.Close()
 			_, err = client.Task(t.Context(), "x")
-			if !errors.Is(err, pawl.ErrUnavailable) || !strings.Contains(err.Error(), "if it wants TLS, use https:// or pawl.WithTLS") {
+			if !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "if it wants TLS, use https:// or DialOptions.TLS") {
 				t.Errorf("%s: %v, want ErrUnavailable with a word on TLS", name, err)
 			}
 		})

@@ -7,22 +7,23 @@ import (
 	"testing/synctest"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 func TestUniqueIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		for _, c := range []struct {
-			unique pawl.Unique
+			unique pawltype.UniqueOpts
 			want   string
 		}{
-			{pawl.Unique{}, " [] ON_CONFLICT_UNSPECIFIED"},
-			{pawl.Unique{Key: "k", OnConflict: pawl.OnConflictKeep}, "k [] ON_CONFLICT_KEEP"},
-			{pawl.Unique{OnConflict: pawl.OnConflictReplace}, " [] ON_CONFLICT_REPLACE"},
-			{pawl.Unique{OnConflict: pawl.OnConflictKeepLast}, " [] ON_CONFLICT_KEEP_LAST"},
-			{pawl.Unique{States: []pawl.State{pawl.StateReady, pawl.StateDead}, OnConflict: pawl.OnConflictReject}, " [STATE_READY STATE_DEAD] ON_CONFLICT_REJECT"},
+			{pawltype.UniqueOpts{}, " [] ON_CONFLICT_UNSPECIFIED"},
+			{pawltype.UniqueOpts{Key: "k", OnConflict: pawltype.OnConflictKeep}, "k [] ON_CONFLICT_KEEP"},
+			{pawltype.UniqueOpts{OnConflict: pawltype.OnConflictReplace}, " [] ON_CONFLICT_REPLACE"},
+			{pawltype.UniqueOpts{OnConflict: pawltype.OnConflictKeepLast}, " [] ON_CONFLICT_KEEP_LAST"},
+			{pawltype.UniqueOpts{States: []pawltype.State{pawltype.StateReady, pawltype.StateDead}, OnConflict: pawltype.OnConflictReject}, " [STATE_READY STATE_DEAD] ON_CONFLICT_REJECT"},
 		} {
-			if _, err := client.Enqueue(t.Context(), welcome{}, c.unique); err != nil {
+			if _, err := client.Enqueue(t.Context(), welcome{}, pawl.Unique(c.unique)); err != nil {
 				t.Fatal(err)
 			}
 			u := f.enqueues[len(f.enqueues)-1][0].GetUnique()
@@ -31,15 +32,15 @@ func TestUniqueIsSent(t *testing.T) {
 			}
 		}
 		for want, bad := range map[string]pawl.Option{ // words have no number in the protocol, so that the broker could not name them
-			`unique.key: "\xff" is not valid UTF-8`:                                    pawl.Unique{Key: "\xff"},
-			`unique.states: "odd" is not a state`:                                      pawl.Unique{States: []pawl.State{"odd"}},
-			`unique.states: "" is not a state`:                                         pawl.Unique{States: []pawl.State{""}},
-			`unique.on_conflict: "odd" is not keep, replace, keep_last or reject`:      pawl.Unique{OnConflict: "odd"},
-			`unique.on_conflict: "odd\nodd" is not keep, replace, keep_last or reject`: pawl.Unique{OnConflict: "odd\nodd"},
+			`unique.key: "\xff" is not valid UTF-8`:                                    pawl.Unique(pawltype.UniqueOpts{Key: "\xff"}),
+			`unique.states: "odd" is not a state`:                                      pawl.Unique(pawltype.UniqueOpts{States: []pawltype.State{"odd"}}),
+			`unique.states: "" is not a state`:                                         pawl.Unique(pawltype.UniqueOpts{States: []pawltype.State{""}}),
+			`unique.on_conflict: "odd" is not keep, replace, keep_last or reject`:      pawl.Unique(pawltype.UniqueOpts{OnConflict: "odd"}),
+			`unique.on_conflict: "odd\nodd" is not keep, replace, keep_last or reject`: pawl.Unique(pawltype.UniqueOpts{OnConflict: "odd\nodd"}),
 			`priority: "urgent" is not high, normal or low`:                            pawl.Priority("urgent"),
 		} {
 			_, err := client.Enqueue(t.Context(), welcome{}, bad)
-			if refused, ok := errors.AsType[*pawl.Error](err); !ok || refused.Message != want {
+			if refused, ok := errors.AsType[*pawltype.Error](err); !ok || refused.Message != want {
 				t.Errorf("%+v: %v, want %s", bad, err, want)
 			}
 		}

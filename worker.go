@@ -11,6 +11,13 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/lease"
+	"github.com/pawlq/pawl/internal/client/outcome"
+	"github.com/pawlq/pawl/internal/client/work"
+	"github.com/pawlq/pawl/internal/version"
+	"github.com/pawlq/pawl/pawltype"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -23,6 +30,13 @@ type WorkerConfig struct {
 	MaxBytes     int64         // of tasks in one push; default 4 MiB
 	Name         string        // who claims, in attempt logs and lists of workers; default host/pid
 	Logger       *slog.Logger  // default: the client's
+
+	// OnError is told of each run that has failed, with the error as it was logged: a service that collects errors, say. Runs that were
+	// stopped, because the worker drains, the task was cancelled or the lease was lost, have not failed; nor have those that discard or
+	// snooze their tasks. It runs before the slot takes another task. The context has the values of the handler's, and has not ended.
+	OnError func(ctx context.Context, c *Claim, err error)
+	// OnPanic is told in place of OnError of a run that has panicked. nil: OnError is, with a *pawltype.PanicError.
+	OnPanic func(ctx context.Context, c *Claim, panicked *pawltype.PanicError)
 }
 
 const (
@@ -31,7 +45,6 @@ const (
 	defaultDrainTimeout = 25 * time.Second // systemd and Kubernetes kill after 30 s or more
 	minLease            = time.Second
 	maxLease            = 12 * time.Hour
-	defaultLease        = 30 * time.Second // if a claim doesn't say
 )
 
 // Worker claims tasks and runs their handlers: as many at once as it has slots, over one stream that it keeps open.
@@ -40,9 +53,9 @@ type Worker struct {
 	mux    *Mux
 	cfg    WorkerConfig
 
-	mu    sync.Mutex
-	shift *shift // the newest Run, nil before the first
-	runs  bool
+	mu   sync.Mutex
+	run  *work.Run // the newest, nil before the first
+	runs bool
 }
 
 // NewWorker makes a worker; Run starts it, and tells what is wrong with cfg.
@@ -57,11 +70,11 @@ func NewWorker(client *Client, mux *Mux, cfg WorkerConfig) *Worker {
 		cfg.DrainTimeout = defaultDrainTimeout
 	}
 	if cfg.Logger == nil {
-		cfg.Logger = client.log
+		cfg.Logger = client.core.Log
 	}
 	if cfg.Name == "" {
 		host, _ := os.Hostname()
-		cfg.Name = cutText(fmt.Sprintf("%s/%d", host, os.Getpid()), 256)
+		cfg.Name = convert.CutText(fmt.Sprintf("%s/%d", host, os.Getpid()), 256)
 	}
 	return &Worker{client: client, mux: mux, cfg: cfg}
 }
@@ -84,15 +97,15 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.mu.Unlock()
 		return fmt.Errorf("worker %q: runs already", w.cfg.Name)
 	}
-	s := newShift(ctx, w, hello)
-	w.shift, w.runs = s, true
+	run := w.newRun(ctx, hello)
+	w.run, w.runs = run, true
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
 		w.runs = false
 		w.mu.Unlock()
 	}()
-	if err := s.run(ctx); err != nil {
+	if err := run.Do(ctx); err != nil {
 		return fmt.Errorf("worker %q: %w", w.cfg.Name, err)
 	}
 	return nil
@@ -100,57 +113,39 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // hello checks the configuration and puts it into the first frame of the stream.
 func (w *Worker) hello() (*pawlv1.WorkHello, error) {
-	shares, order := w.cfg.Queues.shares()
-	if err := checkQueues(shares, order); err != nil {
+	shares, order := w.cfg.Queues.Shares()
+	if err := convert.CheckQueues(shares, order); err != nil {
 		return nil, err
 	}
 	types := w.mux.Types()
 	switch c := w.cfg; {
-	case len(types) == 0 || len(types) > maxClaimTypes:
-		return nil, invalid("types", "the mux has handlers for %d types, want 1 to %d", len(types), maxClaimTypes)
+	case len(types) == 0 || len(types) > convert.MaxClaimTypes:
+		return nil, convert.Invalid("types", "the mux has handlers for %d types, want 1 to %d", len(types), convert.MaxClaimTypes)
 	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
-		return nil, invalid("concurrency", "is %d, want 1 to %d", c.Concurrency, maxConcurrency)
+		return nil, convert.Invalid("concurrency", "is %d, want 1 to %d", c.Concurrency, maxConcurrency)
 	case c.Lease != 0 && (c.Lease < minLease || c.Lease > maxLease):
-		return nil, invalid("lease", "is %s, want %s to %s", c.Lease, minLease, maxLease)
+		return nil, convert.Invalid("lease", "is %s, want %s to %s", c.Lease, minLease, maxLease)
 	case c.MaxBytes < 0:
-		return nil, invalid("max_bytes", "is %d", c.MaxBytes)
+		return nil, convert.Invalid("max_bytes", "is %d", c.MaxBytes)
 	case len(c.Name) > 256 || !utf8.ValidString(c.Name):
-		return nil, invalid("worker", "%q is not at most 256 bytes of UTF-8", c.Name)
+		return nil, convert.Invalid("worker", "%q is not at most 256 bytes of UTF-8", c.Name)
 	}
 	host, _ := os.Hostname()
 	return &pawlv1.WorkHello{
-		Queues: shares, Order: order, Types: types, Lease: durationOrNil(w.cfg.Lease), Worker: w.cfg.Name,
-		MaxBytes: w.cfg.MaxBytes, Host: cutText(host, 256), Pid: clampInt32(os.Getpid()), Version: Version, Slots: clampInt32(w.cfg.Concurrency), Instance: rand.Text(),
+		Queues: shares, Order: order, Types: types, Lease: convert.Duration(w.cfg.Lease), Worker: w.cfg.Name,
+		MaxBytes: w.cfg.MaxBytes, Host: convert.CutText(host, 256), Pid: convert.Int32(os.Getpid()), Version: version.Version, Slots: convert.Int32(w.cfg.Concurrency), Instance: rand.Text(),
 	}, nil
 }
 
-// WorkerStats is what a worker does right now, and did since Run began.
-type WorkerStats struct {
-	Connected   bool
-	Quiet       bool      // an operator has it take no new tasks
-	LastContact time.Time // the last word from the broker; zero: none yet
-	Reconnects  int       // streams after the first
-	Running     int       // handlers
-	Unsettled   int       // tasks that have ended, whose end the broker has not confirmed
-	Succeeded   int64     // handlers that returned nil
-	Failed      int64     // handlers that failed, or steered otherwise than by Snooze; not those that were cancelled, or lost their leases
-	LeasesLost  int64
-}
-
 // Stats gives the figures of the newest Run.
-func (w *Worker) Stats() WorkerStats {
+func (w *Worker) Stats() pawltype.WorkerStats {
 	w.mu.Lock()
-	s := w.shift
+	run := w.run
 	w.mu.Unlock()
-	if s == nil {
-		return WorkerStats{}
+	if run == nil {
+		return pawltype.WorkerStats{}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := s.stats
-	out.Running = s.slots.busy
-	out.Unsettled = max(0, len(s.claims)-s.slots.busy)
-	return out
+	return run.Stats()
 }
 
 // disconnectedTooLong is when a worker that can't reach the broker reports itself as unhealthy.
@@ -159,16 +154,65 @@ const disconnectedTooLong = 30 * time.Second
 // Health is nil while the worker runs and has been in touch with the broker within the last 30 s; for liveness probes.
 func (w *Worker) Health() error {
 	w.mu.Lock()
-	runs, s := w.runs, w.shift
+	runs, run := w.runs, w.run
 	w.mu.Unlock()
 	if !runs {
 		return errors.New("pawl: worker does not run")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	if gone := now.Sub(s.contact.lost); gone > disconnectedTooLong && !(s.stats.Connected && s.contact.solid(now)) {
-		return fmt.Errorf("pawl: worker has no connection for %s: %w", gone.Round(time.Second), ErrUnavailable)
+	if gone := run.Disconnected(time.Now()); gone > disconnectedTooLong {
+		return fmt.Errorf("pawl: worker has no connection for %s: %w", gone.Round(time.Second), pawltype.ErrUnavailable)
 	}
 	return nil
+}
+
+// newRun makes the loop that claims tasks and settles them.
+func (w *Worker) newRun(ctx context.Context, hello *pawlv1.WorkHello) *work.Run {
+	c, handle := w.client, w.mux.Handler()
+	return work.NewRun(ctx, work.Config{Caller: c.core.Caller, Worker: pawlv1.NewWorkerServiceClient(c.core), Calls: lease.NewCalls(c.core.Caller, c.core.Telemetry), Router: c.core.Router, Telemetry: c.core.Telemetry, Log: w.cfg.Logger,
+		Hello: hello, Name: w.cfg.Name, Concurrency: w.cfg.Concurrency, DrainTimeout: w.cfg.DrainTimeout,
+		NewJob: func(p *pawlv1.ClaimedTask, of *work.Run) work.Job {
+			j := &job{worker: w, handle: handle}
+			j.claim.set(p, of)
+			j.claim.locked = outcome.Unreadable(c.core.Conn, p)
+			return j
+		}})
+}
+
+// job is a task with its handler.
+type job struct {
+	worker *Worker
+	claim  Claim
+	handle Handler
+}
+
+// Run implements work.Job.
+func (j *job) Run(ctx context.Context) error {
+	if j.claim.locked != nil {
+		return j.claim.locked
+	}
+	return j.handle(ctx, &j.claim)
+}
+
+// Result implements work.Job.
+func (j *job) Result() (data []byte, contentType string) { return j.claim.result, j.claim.resultType }
+
+// Failed implements work.Job.
+func (j *job) Failed(ctx context.Context, err error) {
+	cfg := &j.worker.cfg
+	if cfg.OnError == nil && cfg.OnPanic == nil {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			cfg.Logger.Error("OnError or OnPanic panicked", "task_id", j.claim.ID, "panic", v)
+		}
+	}()
+	ctx = context.WithoutCancel(ctx)
+	panicked, ok := errors.AsType[*pawltype.PanicError](err)
+	switch {
+	case ok && cfg.OnPanic != nil:
+		cfg.OnPanic(ctx, &j.claim, panicked)
+	case cfg.OnError != nil:
+		cfg.OnError(ctx, &j.claim, err)
+	}
 }

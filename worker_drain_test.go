@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -62,7 +64,7 @@ func TestDrainReleasesWhatDoesNotFinish(t *testing.T) {
 				if took := time.Since(begin); took < 10*time.Second || took > 12*time.Second {
 					t.Errorf("drained in %s, want 10 s to 12 s", took)
 				}
-				wantErr(t, "cause", <-causes, pawl.ErrDraining)
+				wantErr(t, "cause", <-causes, pawltype.ErrDraining)
 				got, frames := f.task(t, ref.ID), f.frames()
 				if got.state != pawlv1.State_STATE_READY || got.attempt != 1 || len(frames[len(frames)-1].Releases) != 1 {
 					t.Errorf("got %s, attempt %d, want released: ready, attempt 1", got.state, got.attempt)
@@ -158,7 +160,7 @@ func TestLongOutage(t *testing.T) {
 		f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return errUnavailable } })
 		f.cut()
 		time.Sleep(2 * time.Minute)
-		wantErr(t, "health", w.Health(), pawl.ErrUnavailable)
+		wantErr(t, "health", w.Health(), pawltype.ErrUnavailable)
 		if got := w.Stats(); got.Connected || got.Running != 0 || got.Unsettled != 2 || got.LeasesLost != 1 {
 			t.Errorf("stats: got %+v", got)
 		}

@@ -12,10 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -80,7 +82,8 @@ func TestWorkerRunsTasks(t *testing.T) {
 		})
 		w, stop := work(t, client, mux, pawl.WorkerConfig{Queues: pawl.Weighted{"mail": 7, "default": 3}, Name: "w1", Lease: time.Minute})
 		ref := enqueue(t, client, pawl.Queue("mail"), pawl.Header("a", "b"))
-		got, err := pawl.ResultOf[string](t.Context(), ref)
+		var got string
+		err := ref.Result(t.Context(), &got)
 		if want := `a@example.commail.welcome11map[a:b]mail`; err != nil || strings.ReplaceAll(got, " ", "") != want {
 			t.Errorf("result: got %q, %v, want %q", got, err, want)
 		}
@@ -124,9 +127,9 @@ func TestWorkerRefusesBadConfig(t *testing.T) {
 			"concurrency": {Concurrency: -1},
 			"lease":       {Lease: time.Millisecond},
 		} {
-			wantErr(t, name, pawl.NewWorker(client, mux, cfg).Run(t.Context()), pawl.ErrInvalidArgument)
+			wantErr(t, name, pawl.NewWorker(client, mux, cfg).Run(t.Context()), pawltype.ErrInvalidArgument)
 		}
-		wantErr(t, "no handlers", pawl.NewWorker(client, pawl.NewMux(), pawl.WorkerConfig{}).Run(t.Context()), pawl.ErrInvalidArgument)
+		wantErr(t, "no handlers", pawl.NewWorker(client, pawl.NewMux(), pawl.WorkerConfig{}).Run(t.Context()), pawltype.ErrInvalidArgument)
 	})
 }
 
@@ -146,7 +149,7 @@ func TestHandlerErrorsSteer(t *testing.T) {
 		"panic":      {func(context.Context, *pawl.Task[welcome]) error { panic("oh") }, "RETRYING RETRY 0s panic panic: oh"},
 		"goexit":     {func(context.Context, *pawl.Task[welcome]) error { runtime.Goexit(); return nil }, "RETRYING RETRY 0s *errors.errorString handler called runtime.Goexit"},
 		"not UTF-8":  {func(context.Context, *pawl.Task[welcome]) error { return errors.New("\xff!") }, "RETRYING RETRY 0s *errors.errorString \uFFFD!"},
-		"big result": {func(_ context.Context, t *pawl.Task[welcome]) error { return t.SetResult(make([]byte, 1<<20)) }, "DEAD DEAD 0s *pawl.Error pawl: payload_too_large"},
+		"big result": {func(_ context.Context, t *pawl.Task[welcome]) error { return t.SetResult(make([]byte, 1<<20)) }, "DEAD DEAD 0s *pawltype.Error pawl: payload_too_large"},
 		"timeout": {func(ctx context.Context, _ *pawl.Task[welcome]) error { <-ctx.Done(); return context.Cause(ctx) },
 			"RETRYING RETRY 0s timeout timeout of 20s is over: context deadline exceeded"},
 	} {
@@ -192,7 +195,7 @@ func TestPayloadThatDoesNotDecodeIsPoison(t *testing.T) {
 				t.Fatal(err)
 			}
 			info, err := ref.Wait(t.Context())
-			if err == nil || info.State != pawl.StatePoisoned || !strings.Contains(err.Error(), "payload of type") {
+			if err == nil || info.State != pawltype.StatePoisoned || !strings.Contains(err.Error(), "payload of type") {
 				t.Errorf("payload %s: got %v, want poisoned", payload, err)
 			}
 		}
@@ -283,23 +286,23 @@ func TestContextEndsWithTheClaim(t *testing.T) {
 	}{
 		"cancelled": {func(_ *fake, client *pawl.Client, id string) {
 			client.Cancel(context.Background(), id, "")
-		}, time.Millisecond, pawl.ErrCancelled, false},
+		}, time.Millisecond, pawltype.ErrCancelled, false},
 		"lost": {func(f *fake, _ *pawl.Client, id string) {
 			f.set(func() { f.take(f.tasks[id], pawlv1.State_STATE_READY, "reclaimed") })
-		}, time.Millisecond, pawl.ErrLeaseLost, false},
+		}, time.Millisecond, pawltype.ErrLeaseLost, false},
 		"extend refused": {func(f *fake, _ *pawl.Client, id string) {
 			f.set(func() { f.tasks[id].token = "" })
-		}, 11 * time.Second, pawl.ErrLeaseLost, false},
+		}, 11 * time.Second, pawltype.ErrLeaseLost, false},
 		"broker silent": {func(f *fake, _ *pawl.Client, id string) {
 			f.set(func() { f.mute = true })
-		}, 31 * time.Second, pawl.ErrLeaseLost, true},
+		}, 31 * time.Second, pawltype.ErrLeaseLost, true},
 		"cancel requested": {func(f *fake, _ *pawl.Client, id string) {
 			f.set(func() { f.cancelling = true })
-		}, 11 * time.Second, pawl.ErrCancelled, true},
+		}, 11 * time.Second, pawltype.ErrCancelled, true},
 		"lost in an outage": {func(f *fake, _ *pawl.Client, id string) {
 			f.cut()
 			f.set(func() { f.tasks[id].token = "" })
-		}, time.Second, pawl.ErrLeaseLost, false},
+		}, time.Second, pawltype.ErrLeaseLost, false},
 		"timeout": {func(*fake, *pawl.Client, string) {}, time.Minute + time.Second, context.DeadlineExceeded, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -386,7 +389,7 @@ func TestRunSaysWhatIsUnconfirmed(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		err := stop()
-		wantErr(t, "Run", err, pawl.ErrUnavailable)
+		wantErr(t, "Run", err, pawltype.ErrUnavailable)
 		if took := time.Since(begin); took > 5*time.Second {
 			t.Errorf("drained in %s", took)
 		}
@@ -398,7 +401,7 @@ func TestRefusedWorker(t *testing.T) {
 		f, client := start(t)
 		mux := handle(func(context.Context, *pawl.Task[welcome]) error { return nil })
 		f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return status.Error(codes.PermissionDenied, "no") } })
-		wantErr(t, "Run", pawl.NewWorker(client, mux, pawl.WorkerConfig{}).Run(t.Context()), pawl.ErrPermissionDenied)
+		wantErr(t, "Run", pawl.NewWorker(client, mux, pawl.WorkerConfig{}).Run(t.Context()), pawltype.ErrPermissionDenied)
 
 		// Once served, a worker comes again when its token is good again, however often.
 		f.set(func() { f.greet = nil })
@@ -424,8 +427,8 @@ func TestWorkerEndsWhenItIsNotLetIn(t *testing.T) {
 		code codes.Code
 		want error
 	}{
-		"unauthenticated":   {codes.Unauthenticated, pawl.ErrUnauthenticated},
-		"permission denied": {codes.PermissionDenied, pawl.ErrPermissionDenied},
+		"unauthenticated":   {codes.Unauthenticated, pawltype.ErrUnauthenticated},
+		"permission denied": {codes.PermissionDenied, pawltype.ErrPermissionDenied},
 		"unavailable":       {codes.Unavailable, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -462,7 +465,7 @@ func TestWorkerEndsWhenItIsNotLetIn(t *testing.T) {
 					t.Fatalf("it goes on after %v", time.Since(began))
 				}
 				wantErr(t, "Run", <-done, c.want)
-				if cause := <-causes; cause != pawl.ErrDraining {
+				if cause := <-causes; cause != pawltype.ErrDraining {
 					t.Errorf("the handler's context ended by %v", cause)
 				}
 			})
@@ -511,34 +514,34 @@ func TestClaimsByHand(t *testing.T) {
 		for range 5 {
 			enqueue(t, client)
 		}
-		claims, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"default"}, Max: 5})
-		if err != nil || len(claims) != 5 {
-			t.Fatalf("got %d claims, %v", len(claims), err)
+		claimed, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"default"}, Max: 5})
+		if err != nil || len(claimed) != 5 {
+			t.Fatalf("got %d claims, %v", len(claimed), err)
 		}
-		if _, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{}); !errors.Is(err, pawl.ErrInvalidArgument) {
+		if _, err := claims.New(client).Claim(t.Context(), claims.Request{}); !errors.Is(err, pawltype.ErrInvalidArgument) {
 			t.Errorf("claim without queues: got %v", err)
 		}
-		c := claims[0]
+		c := claimed[0]
 		if err := c.Progress(t.Context(), 50, "half"); err != nil {
 			t.Error(err)
 		}
 		if err := c.Checkpoint(t.Context(), map[string]int{"page": 3}); err != nil {
 			t.Error(err)
 		}
-		if err := errors.Join(c.SetResult(1), client.Claims().Ack(t.Context(), c), client.Claims().Ack(t.Context(), c)); err != nil {
+		if err := errors.Join(c.SetResult(1), claims.New(client).Ack(t.Context(), c), claims.New(client).Ack(t.Context(), c)); err != nil {
 			t.Errorf("ack, and again: %v", err)
 		}
-		if s, err := client.Claims().Fail(t.Context(), claims[1], pawl.DeadLetter(errors.New("x"))); err != nil || s.State != pawl.StateDead {
+		if s, err := claims.New(client).Fail(t.Context(), claimed[1], pawl.DeadLetter(errors.New("x"))); err != nil || s.State != pawltype.StateDead {
 			t.Errorf("fail: got %+v, %v", s, err)
 		}
-		if s, err := client.Claims().Release(t.Context(), claims[2], time.Minute); err != nil || s.State != pawl.StateScheduled {
+		if s, err := claims.New(client).Release(t.Context(), claimed[2], time.Minute); err != nil || s.State != pawltype.StateScheduled {
 			t.Errorf("release: got %+v, %v", s, err)
 		}
-		f.set(func() { f.tasks[claims[3].ID].token = "other" })
-		_, err = client.Claims().Extend(t.Context(), claims[3], pawl.Extension{})
-		wantErr(t, "extend", err, pawl.ErrStaleClaim)
-		out, err := client.Claims().SettleAll(t.Context(), []pawl.Settlement{{Claim: claims[4], Err: pawl.Snooze(time.Second)}, {Claim: claims[3]}, {Claim: c}})
-		if err != nil || len(out) != 3 || out[0].State != pawl.StateScheduled || !errors.Is(out[1].Err, pawl.ErrStaleClaim) || out[2].State != pawl.StateSucceeded {
+		f.set(func() { f.tasks[claimed[3].ID].token = "other" })
+		_, err = claims.New(client).Extend(t.Context(), claimed[3], claims.Extension{})
+		wantErr(t, "extend", err, pawltype.ErrStaleClaim)
+		out, err := claims.New(client).SettleAll(t.Context(), []claims.Settlement{{Claim: claimed[4], Err: pawl.Snooze(time.Second)}, {Claim: claimed[3]}, {Claim: c}})
+		if err != nil || len(out) != 3 || out[0].State != pawltype.StateScheduled || !errors.Is(out[1].Err, pawltype.ErrStaleClaim) || out[2].State != pawltype.StateSucceeded {
 			t.Errorf("settle: got %+v, %v", out, err)
 		}
 		got := f.task(t, c.ID)

@@ -10,6 +10,8 @@
 package embedded
 
 import (
+	"github.com/pawlq/pawl/internal/version"
+
 	"context"
 	"errors"
 	"fmt"
@@ -79,12 +81,12 @@ func Open(dir string, opts Options) (*Broker, error) {
 	defer cancel()
 	n, err := node.Start(ctx, node.Config{
 		Dir: dir, Listener: at.listener, Hosts: node.Hosts{}.With(opts.Listen), DataShards: opts.DataShards, MinFree: opts.MinFree,
-		Logger: opts.Logger, Tracers: opts.TracerProvider, Version: pawl.Version, Fatal: opts.Fatal,
+		Logger: opts.Logger, Tracers: opts.TracerProvider, Version: version.Version, Fatal: opts.Fatal,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("embedded: %w", errors.Join(err, at.listener.Close()))
 	}
-	client, err := pawl.Dial(at.target, append(at.dial, pawl.WithLogger(opts.Logger), pawl.WithTracerProvider(opts.TracerProvider))...)
+	client, err := pawl.Dial(at.target, append(at.dial, pawl.DialOptions{Logger: opts.Logger, Telemetry: pawl.Telemetry{TracerProvider: opts.TracerProvider}})...)
 	if err != nil {
 		return nil, errors.Join(err, n.Stop(ctx))
 	}
@@ -96,14 +98,14 @@ type place struct {
 	listener net.Listener
 	addr     string // of TCP; "" in memory
 	target   string
-	dial     []pawl.DialOption
+	dial     []pawl.DialOptions
 }
 
 func (o Options) listen() (place, error) {
 	if o.Listen == "" {
 		l := bufconn.Listen(pipeBuffer)
 		dial := func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
-		return place{listener: l, target: "embedded", dial: []pawl.DialOption{pawl.WithDialer(dial)}}, nil
+		return place{listener: l, target: "embedded", dial: []pawl.DialOptions{{Dialer: dial}}}, nil
 	}
 	l, err := net.Listen("tcp", o.Listen)
 	if err != nil {

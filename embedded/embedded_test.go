@@ -39,7 +39,8 @@ func run(t *testing.T, client *pawl.Client, ref *pawl.Ref) string {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- pawl.NewWorker(client, mux, pawl.WorkerConfig{}).Run(ctx) }()
-	got, err := pawl.ResultOf[string](t.Context(), ref)
+	var got string
+	err := ref.Result(t.Context(), &got)
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("worker: %v", err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/pawltest"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 type welcome struct {
@@ -26,7 +27,7 @@ func send(_ context.Context, t *pawl.Task[welcome]) error {
 func ExampleRunFunc() {
 	TestSend := func(t *testing.T) {
 		result := pawltest.RunFunc(t, send, welcome{To: "a@example.com"})
-		if result.State != pawl.StateSucceeded {
+		if result.State != pawltype.StateSucceeded {
 			t.Errorf("state = %s, want succeeded: %v", result.State, result.Err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/pawltest"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 type part struct{ N int }
@@ -34,8 +35,8 @@ func TestGroup(t *testing.T) {
 			return c.SetResult(c.Args.N)
 		})
 		pawl.Handle(mux, func(ctx context.Context, c *pawl.Task[sum]) error {
-			counts, err := pawl.ParentResult[pawl.GroupCounts](c)
-			if err != nil {
+			var counts pawltype.GroupCounts
+			if err := c.ParentResult(&counts); err != nil {
 				return err
 			}
 			for m, err := range client.GroupMembers(ctx, counts.GroupID) {
@@ -48,7 +49,8 @@ func TestGroup(t *testing.T) {
 			return c.SetResult(total)
 		})
 		mux.HandleFunc("tell", func(_ context.Context, c *pawl.Claim) error {
-			n, err := pawl.ParentResult[int](c)
+			n := 0
+			err := c.ParentResult(&n)
 			told <- n
 			return err
 		})
@@ -81,7 +83,7 @@ func TestBadMemberAlone(t *testing.T) {
 		}
 		bad := pawl.Item{Args: part{2}, Options: []pawl.Option{pawl.Priority("urgent")}}
 		got, err := client.AddToGroup(t.Context(), g.ID, []pawl.Item{{Args: part{1}}, bad, {Args: part{3}}})
-		if err != nil || len(got) != 3 || got[0].Err != nil || !errors.Is(got[1].Err, pawl.ErrInvalidArgument) || got[2].Err != nil {
+		if err != nil || len(got) != 3 || got[0].Err != nil || !errors.Is(got[1].Err, pawltype.ErrInvalidArgument) || got[2].Err != nil {
 			t.Fatalf("good, bad, good: %+v, %v", got, err)
 		}
 		if got, err := client.AddToGroup(t.Context(), g.ID, []pawl.Item{bad}); err != nil || len(got) != 1 || got[0].Err == nil {

@@ -11,19 +11,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltest"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-
-	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/pawltest"
 )
 
 // A client measures what OpenTelemetry's conventions want of clients.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader := metric.NewManualReader()
-		client := pawltest.New(t).Client(t, pawl.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+		client := pawltest.New(t).Client(t, pawl.DialOptions{Telemetry: pawl.Telemetry{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))}})
 		w := &traced{T: t, client: client}
 		if _, err := client.Enqueue(t.Context(), task); err != nil {
 			t.Fatal(err)
@@ -41,11 +41,11 @@ func TestMetrics(t *testing.T) {
 			"t":   func(context.Context, *pawl.Claim) error { time.Sleep(2 * time.Second); return nil },
 			"bad": func(context.Context, *pawl.Claim) error { return pawl.DeadLetter(errors.New("no route")) },
 		})
-		claims, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"other"}})
-		if err != nil || len(claims) != 1 {
-			t.Fatal(claims, err)
+		claimed, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"other"}})
+		if err != nil || len(claimed) != 1 {
+			t.Fatal(claimed, err)
 		}
-		if err := client.Claims().Ack(t.Context(), claims[0]); err != nil {
+		if err := claims.New(client).Ack(t.Context(), claimed[0]); err != nil {
 			t.Fatal(err)
 		}
 		want := `

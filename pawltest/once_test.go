@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/pawltest"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // works has a worker run tasks in a bubble until the test's function ends.
@@ -48,7 +50,7 @@ func TestOnceAmongTasks(t *testing.T) {
 			time.Sleep(45 * time.Second) // beyond the lease, which the worker extends
 			return charge{"ch_7", int(effects.Add(1))}, nil
 		})
-		if errors.Is(err, pawl.ErrOnceHeld) {
+		if errors.Is(err, pawltype.ErrOnceHeld) {
 			heldOff.Add(1)
 		}
 		if err != nil {
@@ -163,16 +165,16 @@ func TestAnEffectIsRecordedAfterTheTimeout(t *testing.T) {
 func TestOnceAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)
-		claims, ctx := client.Claims(), t.Context()
+		claimed, ctx := claims.New(client), t.Context()
 		take := func() *pawl.Claim {
-			got, err := claims.Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{"default"}, Worker: "w1"})
+			got, err := claimed.Claim(ctx, claims.Request{Queues: pawl.Strict{"default"}, Worker: "w1"})
 			if err != nil || len(got) != 1 {
 				t.Fatalf("%d claims: %v", len(got), err)
 			}
 			return got[0]
 		}
-		state := func(c *pawl.Claim) pawl.OnceState {
-			a, err := claims.BeginOnce(ctx, c, "a")
+		state := func(c *pawl.Claim) pawltype.OnceState {
+			a, err := claimed.BeginOnce(ctx, c, "a")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,31 +184,31 @@ func TestOnceAfterACrash(t *testing.T) {
 			enqueue(t, client, resize{Width: n})
 		}
 		dead, other := take(), take()
-		if s := state(dead); s != pawl.OnceRun {
+		if s := state(dead); s != pawltype.OnceRun {
 			t.Errorf("the first: %s", s)
 		}
-		a, err := claims.BeginOnce(ctx, other, "a")
-		if err != nil || a.State != pawl.OnceHeld || a.Holder != (pawl.OnceHolder{TaskID: dead.ID, Worker: "w1", Fence: 1}) || a.RetryAfter != time.Second {
+		a, err := claimed.BeginOnce(ctx, other, "a")
+		if err != nil || a.State != pawltype.OnceHeld || a.Holder != (pawltype.OnceHolder{TaskID: dead.ID, Worker: "w1", Fence: 1}) || a.RetryAfter != time.Second {
 			t.Errorf("the second: %+v, %v", a, err)
 		}
 		for range 3 {
 			time.Sleep(20 * time.Second)
-			if _, err := claims.Extend(ctx, other, pawl.Extension{}); err != nil {
+			if _, err := claimed.Extend(ctx, other, claims.Extension{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if s := state(other); s != pawl.OnceRun {
+		if s := state(other); s != pawltype.OnceRun {
 			t.Errorf("when the lease of the first has ended: %s", s)
 		}
-		_, err = claims.FinishOnce(ctx, dead, "a", nil, 0)
-		if !errors.Is(err, pawl.ErrStaleClaim) {
+		_, err = claimed.FinishOnce(ctx, dead, "a", nil, 0)
+		if !errors.Is(err, pawltype.ErrStaleClaim) {
 			t.Errorf("the first finishes: %v", err)
 		}
-		until, err := claims.FinishOnce(ctx, other, "a", []byte("7"), time.Hour)
+		until, err := claimed.FinishOnce(ctx, other, "a", []byte("7"), time.Hour)
 		if err != nil || time.Until(until) < 59*time.Minute {
 			t.Errorf("the second finishes: %v, %v", until, err)
 		}
-		if s, err := claims.AbandonOnce(ctx, other, "a"); s != pawl.OnceDone || err != nil {
+		if s, err := claimed.AbandonOnce(ctx, other, "a"); s != pawltype.OnceDone || err != nil {
 			t.Errorf("what is done stays done: %s, %v", s, err)
 		}
 	})

@@ -12,6 +12,8 @@
 package pawltest
 
 import (
+	"github.com/pawlq/pawl/internal/version"
+
 	"context"
 	"log/slog"
 	"math"
@@ -63,7 +65,7 @@ func New(t testing.TB, opts ...Option) *Broker {
 		opt(&own)
 	}
 	cfg := node.Config{
-		InMemory: true, Listener: bufconn.Listen(pipeBuffer), Version: pawl.Version, Logger: own.log, Tracers: own.tracers,
+		InMemory: true, Listener: bufconn.Listen(pipeBuffer), Version: version.Version, Logger: own.log, Tracers: own.tracers,
 		Fatal: func(err error) { t.Errorf("pawltest: broker: %v", err) },
 	}
 	// The clocks of package time are fake inside a bubble; those of the system never are.
@@ -84,10 +86,10 @@ func New(t testing.TB, opts ...Option) *Broker {
 }
 
 // Client makes a client of the broker, which is closed when t ends. Workers must have ended by then.
-func (b *Broker) Client(t testing.TB, opts ...pawl.DialOption) *pawl.Client {
+func (b *Broker) Client(t testing.TB, opts ...pawl.DialOptions) *pawl.Client {
 	t.Helper()
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return b.pipe.DialContext(ctx) }
-	client, err := pawl.Dial("pawltest", append([]pawl.DialOption{pawl.WithDialer(dial), pawl.WithGRPC(noPings), pawl.WithLogger(logger(t))}, opts...)...)
+	client, err := pawl.Dial("pawltest", append([]pawl.DialOptions{{Dialer: dial, GRPC: []grpc.DialOption{noPings}, Logger: logger(t)}}, opts...)...)
 	if err != nil {
 		t.Fatalf("pawltest: %v", err)
 	}

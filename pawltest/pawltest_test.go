@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/pawltest"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 type resize struct {
@@ -21,15 +23,15 @@ func TestRunTellsWhatBecameOfTheTask(t *testing.T) {
 	failed := errors.New("no such picture")
 	for _, c := range []struct {
 		name  string
-		state pawl.State
+		state pawltype.State
 		err   error
 		run   func(ctx context.Context, t *pawl.Task[resize]) error
 	}{
-		{"success", pawl.StateSucceeded, nil, func(_ context.Context, t *pawl.Task[resize]) error { return t.SetResult(t.Args.Width / 2) }},
-		{"failure", pawl.StateRetrying, failed, func(context.Context, *pawl.Task[resize]) error { return failed }},
-		{"dead letter", pawl.StateDead, failed, func(context.Context, *pawl.Task[resize]) error { return pawl.DeadLetter(failed) }},
-		{"discard", pawl.StateDiscarded, failed, func(context.Context, *pawl.Task[resize]) error { return pawl.Discard(failed) }},
-		{"panic", pawl.StateRetrying, nil, func(context.Context, *pawl.Task[resize]) error { panic("out of paper") }},
+		{"success", pawltype.StateSucceeded, nil, func(_ context.Context, t *pawl.Task[resize]) error { return t.SetResult(t.Args.Width / 2) }},
+		{"failure", pawltype.StateRetrying, failed, func(context.Context, *pawl.Task[resize]) error { return failed }},
+		{"dead letter", pawltype.StateDead, failed, func(context.Context, *pawl.Task[resize]) error { return pawl.DeadLetter(failed) }},
+		{"discard", pawltype.StateDiscarded, failed, func(context.Context, *pawl.Task[resize]) error { return pawl.Discard(failed) }},
+		{"panic", pawltype.StateRetrying, nil, func(context.Context, *pawl.Task[resize]) error { panic("out of paper") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := pawltest.RunFunc(t, c.run, resize{Width: 640})
@@ -39,7 +41,7 @@ func TestRunTellsWhatBecameOfTheTask(t *testing.T) {
 			if len(got.AttemptLog) != 1 {
 				t.Errorf("%s: %d attempts, want 1", c.name, len(got.AttemptLog))
 			}
-			if c.state == pawl.StateSucceeded && string(got.Result) != "320" {
+			if c.state == pawltype.StateSucceeded && string(got.Result) != "320" {
 				t.Errorf("%s: result %s, want 320", c.name, got.Result)
 			}
 		})
@@ -50,7 +52,7 @@ func TestAPayloadThatDoesNotDecodeIsPoison(t *testing.T) {
 	mux := pawl.NewMux()
 	pawl.Handle(mux, func(context.Context, *pawl.Task[resize]) error { return nil })
 	got := pawltest.Run(t, mux, pawl.RawTask{Type: "resize", Payload: []byte(`{"width":"wide"}`)})
-	if got.State != pawl.StatePoisoned || got.Err == nil {
+	if got.State != pawltype.StatePoisoned || got.Err == nil {
 		t.Errorf("state %s, error %v, want poisoned and an error", got.State, got.Err)
 	}
 }
@@ -106,7 +108,7 @@ func TestRunInABubble(t *testing.T) {
 			return context.Cause(ctx)
 		}
 		got := pawltest.RunFunc(t, slow, resize{}, pawl.Timeout(time.Hour), pawl.MaxAttempts(1))
-		if got.State != pawl.StateDead || !errors.Is(got.Err, context.DeadlineExceeded) {
+		if got.State != pawltype.StateDead || !errors.Is(got.Err, context.DeadlineExceeded) {
 			t.Errorf("state %s, error %v, want dead after its timeout", got.State, got.Err)
 		}
 	})
@@ -125,7 +127,7 @@ func TestFakeTimeOfASchedule(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 1}).Run(ctx) }()
-		_, err := client.Admin().PutSchedule(ctx, pawl.Schedule{Name: "nightly", Cron: "30 2,3 * * *", TimeZone: "Europe/Berlin", Task: resize{Width: 1}})
+		_, err := admin.New(client).Schedules().Put(ctx, admin.ScheduleSpec{Name: "nightly", Cron: "30 2,3 * * *", TimeZone: "Europe/Berlin", Task: resize{Width: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // Result is what became of a task after one run of its handler.
 type Result struct {
-	// TaskInfo is the task as the broker has it now: State, Result, AttemptLog, Checkpoint, RunAt of the next attempt.
-	*pawl.TaskInfo
+	// Task is the task as the broker has it now: State, Result, AttemptLog, Checkpoint, RunAt of the next attempt.
+	*pawltype.Task
 	// Err is what the handler returned. It is nil if it panicked: the attempt log has that.
 	Err error
 }
@@ -51,11 +53,11 @@ func (b *Broker) RunAgain(t testing.TB, mux *pawl.Mux, before *Result) *Result {
 	client := b.Client(t)
 	var err error
 	switch before.State {
-	case pawl.StateReady: // released
-	case pawl.StateScheduled: // put off
-		_, err = client.Admin().RunTaskNow(t.Context(), before.ID)
+	case pawltype.StateReady: // released
+	case pawltype.StateScheduled: // put off
+		_, err = admin.New(client).Tasks().RunNow(t.Context(), before.ID)
 	default:
-		_, err = client.Admin().RetryTask(t.Context(), before.ID)
+		_, err = admin.New(client).Tasks().Retry(t.Context(), before.ID)
 	}
 	if err != nil {
 		t.Fatalf("pawltest: %v", err)
@@ -70,21 +72,21 @@ func runTask(t testing.TB, client *pawl.Client, mux *pawl.Mux, id string) *Resul
 	if err != nil {
 		t.Fatalf("pawltest: %v", err)
 	}
-	if task.State != pawl.StateReady {
+	if task.State != pawltype.StateReady {
 		t.Fatalf("pawltest: task of type %q is %s, so that nothing would run it now", task.Type, task.State)
 	}
 	result := &Result{}
 	if !runOnce(t, client, mux, task, &result.Err) {
 		t.Fatalf("pawltest: the mux has no handler for type %q, only for %q", task.Type, mux.Types())
 	}
-	if result.TaskInfo, err = client.Task(t.Context(), id); err != nil {
+	if result.Task, err = client.Task(t.Context(), id); err != nil {
 		t.Fatalf("pawltest: %v", err)
 	}
 	return result
 }
 
 // runOnce lets a worker with one slot run the task. It reports false if the mux doesn't know the type.
-func runOnce(t testing.TB, client *pawl.Client, mux *pawl.Mux, task *pawl.TaskInfo, err *error) bool {
+func runOnce(t testing.TB, client *pawl.Client, mux *pawl.Mux, task *pawltype.Task, err *error) bool {
 	known := false
 	for _, name := range mux.Types() {
 		known = known || name == task.Type

@@ -9,11 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/claims"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/pawlq/pawl"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // What a run comes to is told alike by its span, the metric and the worker's log; only what has failed is an error there.
@@ -41,7 +42,7 @@ func TestOutcomesOfRuns(t *testing.T) {
 		}, cancel,
 			"cancelled; INFO claim lost; INFO task cancelled: no route"},
 		"loses its lease": {func(ctx context.Context, c *pawl.Claim) error {
-			if _, err := byHand.Claims().Release(ctx, c, time.Hour); err != nil {
+			if _, err := claims.New(byHand).Release(ctx, c, time.Hour); err != nil {
 				return err
 			}
 			return untilEnd(ctx, c)
@@ -68,7 +69,7 @@ func TestOutcomesOfRuns(t *testing.T) {
 					if got := measured(t, reader); strings.Contains(got, "messaging.process.duration process default error=") != failed {
 						t.Errorf("the metrics are\n%s", got)
 					}
-				}, pawl.WithLogger(log.logger()), pawl.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+				}, pawl.Telemetry{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))}, pawl.DialOptions{Logger: log.logger()})
 			})
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/pawltest"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // attempts runs one task by each of the handlers in turn.
@@ -81,7 +82,7 @@ func TestStepsRunOnce(t *testing.T) {
 		if n < 4 && (json.Unmarshal(r.Checkpoint, &kept) != nil || kept.Checkpoint != n+1 || string(kept.Steps["mail"]) != "1") {
 			t.Errorf("after run %d others read %s", n+1, r.Checkpoint)
 		}
-		if n == 4 && (r.State != pawl.StateSucceeded || len(r.AttemptLog) != 5) {
+		if n == 4 && (r.State != pawltype.StateSucceeded || len(r.AttemptLog) != 5) {
 			t.Errorf("state %s after %d attempts: %v", r.State, len(r.AttemptLog), r.Err)
 		}
 	}, handle, handle, handle, handle, handle)
@@ -100,7 +101,7 @@ func TestAStepThatFailsRunsAgain(t *testing.T) {
 			}
 			return "ch_1", nil
 		})
-		if runs == 1 && (!errors.Is(err, busy) || pawl.OutcomeOf(err) != pawl.OutcomeDiscarded || !strings.Contains(err.Error(), `step "charge"`)) {
+		if runs == 1 && (!errors.Is(err, busy) || pawl.OutcomeOf(err) != pawltype.OutcomeDiscarded || !strings.Contains(err.Error(), `step "charge"`)) {
 			t.Errorf("got %v", err)
 		}
 		if runs == 1 {
@@ -109,7 +110,7 @@ func TestAStepThatFailsRunsAgain(t *testing.T) {
 		return err
 	}
 	attempts(t, func(t *testing.T, n int, r *pawltest.Result) {
-		if want := []pawl.State{pawl.StateRetrying, pawl.StateSucceeded}[n]; r.State != want || r.Checkpoint != nil {
+		if want := []pawltype.State{pawltype.StateRetrying, pawltype.StateSucceeded}[n]; r.State != want || r.Checkpoint != nil {
 			t.Errorf("run %d: state %s, checkpoint %s: %v", n+1, r.State, r.Checkpoint, r.Err)
 		}
 	}, handle, handle)
@@ -150,7 +151,7 @@ func TestAStepOfAnotherVersion(t *testing.T) {
 		return nil
 	}
 	attempts(t, func(t *testing.T, n int, r *pawltest.Result) {
-		if n == 1 && r.State != pawl.StateSucceeded {
+		if n == 1 && r.State != pawltype.StateSucceeded {
 			t.Errorf("state %s: %v", r.State, r.Err)
 		}
 	}, first, refused)
@@ -188,7 +189,7 @@ func TestAStepThatCanNotBeRecorded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			attempts(t, func(t *testing.T, _ int, r *pawltest.Result) {
-				if r.State != pawl.StateDead || r.Err == nil {
+				if r.State != pawltype.StateDead || r.Err == nil {
 					t.Fatalf("state %s: %v", r.State, r.Err)
 				}
 				for _, words := range c.want {
@@ -206,17 +207,17 @@ func TestAStepThatIsRefused(t *testing.T) {
 	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
 		never := func(context.Context) (int, error) { t.Error("fn ran"); return 0, nil }
 		for _, name := range []string{"", strings.Repeat("n", 257), "\xff"} {
-			if _, err := pawl.Step(ctx, task, name, never); !errors.Is(err, pawl.ErrInvalidArgument) {
+			if _, err := pawl.Step(ctx, task, name, never); !errors.Is(err, pawltype.ErrInvalidArgument) {
 				t.Errorf("name %q: %v", name, err)
 			}
 		}
 		for _, ttl := range []time.Duration{-time.Hour, time.Millisecond, 366 * 24 * time.Hour} {
-			err := task.Once(ctx, "k", func(context.Context) error { t.Error("fn ran"); return nil }, pawl.OnceTTL(ttl))
-			if !errors.Is(err, pawl.ErrInvalidArgument) {
+			err := task.OnceFor(ctx, ttl, "k", func(context.Context) error { t.Error("fn ran"); return nil })
+			if !errors.Is(err, pawltype.ErrInvalidArgument) {
 				t.Errorf("ttl %s: %v", ttl, err)
 			}
 		}
-		if err := task.Once(ctx, strings.Repeat("k", 257), func(context.Context) error { t.Error("fn ran"); return nil }); !errors.Is(err, pawl.ErrInvalidArgument) {
+		if err := task.Once(ctx, strings.Repeat("k", 257), func(context.Context) error { t.Error("fn ran"); return nil }); !errors.Is(err, pawltype.ErrInvalidArgument) {
 			t.Errorf("a long key: %v", err)
 		}
 		return nil

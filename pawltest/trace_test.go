@@ -12,13 +12,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltest"
+	"github.com/pawlq/pawl/pawltype"
 	"go.opentelemetry.io/otel/attribute"
+
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/pawltest"
 )
 
 // traced is a broker, a client and a program that all record their spans.
@@ -32,19 +35,20 @@ type traced struct {
 }
 
 // inTrace runs fn in a bubble. Opts are the client's, beside those of tracing.
-func inTrace(t *testing.T, fn func(w *traced), opts ...pawl.DialOption) {
+func inTrace(t *testing.T, fn func(w *traced), linked ...bool) {
 	synctest.Test(t, func(t *testing.T) {
-		inSample(t, sdktrace.ParentBased(sdktrace.AlwaysSample()), fn, opts...)
+		inSample(t, sdktrace.ParentBased(sdktrace.AlwaysSample()), fn, pawl.Telemetry{LinkedTraces: len(linked) > 0})
 	})
 }
 
 // inSample is inTrace within a bubble, with a sampler of its own.
-func inSample(t *testing.T, sampler sdktrace.Sampler, fn func(w *traced), opts ...pawl.DialOption) {
+func inSample(t *testing.T, sampler sdktrace.Sampler, fn func(w *traced), telemetry pawl.Telemetry, opts ...pawl.DialOptions) {
 	w := &traced{T: t, spans: tracetest.NewSpanRecorder(), log: &logbook{}}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans), sdktrace.WithSampler(sampler))
 	w.tracer = provider.Tracer("program")
 	w.broker = pawltest.New(t, pawltest.WithTracerProvider(provider), pawltest.WithLogger(w.log.logger()))
-	w.client = w.broker.Client(t, append([]pawl.DialOption{pawl.WithTracerProvider(provider)}, opts...)...)
+	telemetry.TracerProvider = provider
+	w.client = w.broker.Client(t, append([]pawl.DialOptions{{Telemetry: telemetry}}, opts...)...)
 	fn(w)
 }
 
@@ -153,7 +157,7 @@ func TestTraceOfATask(t *testing.T) {
 	inTrace(t, func(w *traced) {
 		ctx, root := w.tracer.Start(w.Context(), "request")
 		time.Sleep(time.Second)
-		ref, err := w.client.Enqueue(ctx, task, pawl.In(3*time.Second), pawl.Retry(pawl.RetryPolicy{Initial: 10 * time.Second, Jitter: pawl.NoJitter}))
+		ref, err := w.client.Enqueue(ctx, task, pawl.In(3*time.Second), pawl.Retry(pawltype.RetryPolicy{Initial: 10 * time.Second, Jitter: pawltype.NoJitter}))
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -232,14 +236,14 @@ producer create other bytes=7 type=t
 			w.Fatal(err)
 		}
 		root.End()
-		claims, err := w.client.Claims().Claim(w.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"g"}})
-		if err != nil || len(claims) != 1 {
-			w.Fatal(claims, err)
+		claimed, err := claims.New(w.client).Claim(w.Context(), claims.Request{Queues: pawl.Strict{"g"}})
+		if err != nil || len(claimed) != 1 {
+			w.Fatal(claimed, err)
 		}
-		if err := w.client.Claims().Ack(w.Context(), claims[0]); err != nil {
+		if err := claims.New(w.client).Ack(w.Context(), claimed[0]); err != nil {
 			w.Fatal(err)
 		}
-		last, err := w.client.Claims().Claim(w.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"g"}})
+		last, err := claims.New(w.client).Claim(w.Context(), claims.Request{Queues: pawl.Strict{"g"}})
 		if err != nil || len(last) != 1 || last[0].Type != "sum" {
 			w.Fatal(last, err)
 		}
@@ -303,7 +307,7 @@ producer send default bytes=7 type=t
   server enqueue default bytes=7 type=t
   server fail default attempt=1 type=t
 `)
-	}, pawl.WithLinkedTraces())
+	}, true)
 }
 
 // A trace that the producer names stays, whatever it is worth; a task without one gets one from a broker that traces, and a tick never
@@ -365,7 +369,7 @@ producer send default bytes=7 links=1 type=t
 	inTrace(t, func(w *traced) {
 		ctx, root := w.tracer.Start(w.Context(), "deploy")
 		defer root.End()
-		if _, err := w.client.Admin().PutSchedule(ctx, pawl.Schedule{Name: "nightly", Every: time.Minute, Task: task, Options: []pawl.Option{pawl.Header("traceparent", good)}}); err != nil {
+		if _, err := admin.New(w.client).Schedules().Put(ctx, admin.ScheduleSpec{Name: "nightly", Every: time.Minute, Task: task, Options: []pawl.Option{pawl.Header("traceparent", good)}}); err != nil {
 			w.Fatal(err)
 		}
 		var ids []trace.TraceID
@@ -382,9 +386,9 @@ producer send default bytes=7 links=1 type=t
 // A tick is a trace of its own, with all that its task goes through: nobody's call began it, so its broker does.
 func TestTraceOfATick(t *testing.T) {
 	inTrace(t, func(w *traced) {
-		sched := pawl.Schedule{Name: "nightly", Every: time.Hour, Task: task, Options: []pawl.Option{
-			pawl.MaxAttempts(2), pawl.Retry(pawl.RetryPolicy{Initial: 10 * time.Second, Jitter: pawl.NoJitter})}}
-		if _, err := w.client.Admin().PutSchedule(w.Context(), sched); err != nil {
+		sched := admin.ScheduleSpec{Name: "nightly", Every: time.Hour, Task: task, Options: []pawl.Option{
+			pawl.MaxAttempts(2), pawl.Retry(pawltype.RetryPolicy{Initial: 10 * time.Second, Jitter: pawltype.NoJitter})}}
+		if _, err := admin.New(w.client).Schedules().Put(w.Context(), sched); err != nil {
 			w.Fatal(err)
 		}
 		var seen []trace.SpanContext
@@ -417,16 +421,16 @@ producer create default bytes=7 type=t
 		}
 	})
 	inTrace(t, func(w *traced) { // a tick that makes no task has no span; one that is triggered has
-		sched := pawl.Schedule{Name: "nightly", Every: time.Minute, Task: task, Overlap: pawl.OverlapSkip}
-		if _, err := w.client.Admin().PutSchedule(w.Context(), sched); err != nil {
+		sched := admin.ScheduleSpec{Name: "nightly", Every: time.Minute, Task: task, Overlap: admin.OverlapSkip}
+		if _, err := admin.New(w.client).Schedules().Put(w.Context(), sched); err != nil {
 			w.Fatal(err)
 		}
-		ref, err := w.client.Admin().TriggerSchedule(w.Context(), "nightly")
+		ref, err := admin.New(w.client).Schedules().Trigger(w.Context(), "nightly")
 		if err != nil {
 			w.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute)
-		if _, err := w.client.Admin().TriggerSchedule(w.Context(), "nightly"); err == nil {
+		if _, err := admin.New(w.client).Schedules().Trigger(w.Context(), "nightly"); err == nil {
 			w.Error("a trigger overlaps")
 		}
 		w.is("producer create default bytes=7 type=t")
@@ -436,7 +440,7 @@ producer create default bytes=7 type=t
 	})
 	synctest.Test(t, func(t *testing.T) { // the sampler is asked as for any trace that begins here
 		inSample(t, sdktrace.ParentBased(sdktrace.NeverSample()), func(w *traced) {
-			if _, err := w.client.Admin().PutSchedule(w.Context(), pawl.Schedule{Name: "nightly", Every: time.Minute, Task: task}); err != nil {
+			if _, err := admin.New(w.client).Schedules().Put(w.Context(), admin.ScheduleSpec{Name: "nightly", Every: time.Minute, Task: task}); err != nil {
 				w.Fatal(err)
 			}
 			var ids []string
@@ -448,7 +452,7 @@ producer create default bytes=7 type=t
 				w.Errorf("the ticks carry %q, want one that is not sampled", ids)
 			}
 			w.is("")
-		})
+		}, pawl.Telemetry{})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // TestAuditThroughCrashes kills the server again and again under an operator who pauses, edits and cancels all the time. What was
@@ -14,9 +15,9 @@ func TestAuditThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
 	s.start()
-	client := s.dial(pawl.WithRetryFor(startLimit), pawl.WithActor("operator"))
-	admin := client.Admin()
-	if _, err := admin.PutQueue(t.Context(), "mail", pawl.QueueSettings{}); err != nil {
+	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
+	operator := admin.New(client).WithActor("operator")
+	if _, err := operator.Queues().Put(t.Context(), "mail", admin.QueueSettings{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -25,14 +26,14 @@ func TestAuditThroughCrashes(t *testing.T) {
 		done := map[string]bool{}
 		for n := 0; ctx.Err() == nil; n++ {
 			pause, cancel := fmt.Sprint("pause ", n), fmt.Sprint("cancel ", n)
-			if _, err := admin.PauseQueue(ctx, "mail", pause); err == nil {
+			if _, err := operator.Queues().Pause(ctx, "mail", pause); err == nil {
 				done[pause] = true
 			}
 			ref, err := client.Enqueue(ctx, pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
 			if err != nil {
 				continue
 			}
-			if _, err = client.Cancel(ctx, ref.ID, cancel); err == nil {
+			if _, err = operator.Tasks().Cancel(ctx, ref.ID, cancel); err == nil {
 				done[cancel] = true
 			}
 		}
@@ -42,7 +43,7 @@ func TestAuditThroughCrashes(t *testing.T) {
 	stop()
 	done := <-answered
 	found := map[string]int{}
-	for e, err := range admin.Audit(t.Context(), pawl.AuditFilter{Actor: "operator"}) {
+	for e, err := range operator.Audit().List(t.Context(), admin.AuditFilter{Actor: "operator"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func TestAuditThroughCrashes(t *testing.T) {
 		t.Errorf("only %d calls were answered", len(done))
 	}
 	for shard := range uint32(3) {
-		if v, err := admin.VerifyShard(t.Context(), shard); err != nil || len(v.Problems) > 0 {
+		if v, err := operator.Cluster().VerifyShard(t.Context(), shard); err != nil || len(v.Problems) > 0 {
 			t.Errorf("shard %d: %+v, %v", shard, v, err)
 		}
 	}

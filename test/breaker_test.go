@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 const (
@@ -24,11 +27,11 @@ func TestBreakerThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.start()
-	client := s.dial(pawl.WithRetryFor(startLimit))
-	admin := client.Admin()
-	settings := pawl.QueueSettings{MaxAttempts: 1000, Lease: 2 * time.Second,
-		Breaker: &pawl.Breaker{MinAttempts: 4, FailureRate: 75, Hold: brokenHold, MaxHold: brokenHold, Probes: 2}, Breakers: map[string]pawl.Breaker{"good": {Off: true}}}
-	if _, err := admin.PutQueue(t.Context(), brokenQueue, settings); err != nil {
+	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
+	operator := admin.New(client)
+	settings := admin.QueueSettings{MaxAttempts: 1000, Lease: 2 * time.Second,
+		Breaker: &admin.Breaker{MinAttempts: 4, FailureRate: 75, Hold: brokenHold, MaxHold: brokenHold, Probes: 2}, Breakers: map[string]admin.Breaker{"good": {Off: true}}}
+	if _, err := operator.Queues().Put(t.Context(), brokenQueue, settings); err != nil {
 		t.Fatal(err)
 	}
 	enqueue := func(typ string, n int) {
@@ -39,10 +42,10 @@ func TestBreakerThroughCrashes(t *testing.T) {
 		}
 	}
 	enqueue("bad", brokenTasks)
-	w := &brokenWork{t: t, claims: client.Claims(), fails: true, done: map[string]map[string]bool{"bad": {}, "good": {}}}
+	w := &brokenWork{t: t, claims: claims.New(client), fails: true, done: map[string]map[string]bool{"bad": {}, "good": {}}}
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
-	w.failUntilOpen(ctx, admin)
+	w.failUntilOpen(ctx, operator)
 	enqueue("good", goodTasks)
 
 	began := time.Now()
@@ -53,7 +56,7 @@ func TestBreakerThroughCrashes(t *testing.T) {
 	kills := count(t, "PAWL_KILLS", 12) / 2
 	for range kills {
 		s.killOften(1)
-		if q, err := admin.Queue(ctx, brokenQueue); err != nil || q.BreakersOpen != 1 || q.Breakers[0].Type != "bad" || q.Depth.Held == 0 {
+		if q, err := operator.Queues().Get(ctx, brokenQueue); err != nil || q.BreakersOpen != 1 || q.Breakers[0].Type != "bad" || q.Depth.Held == 0 {
 			t.Errorf("after a crash the queue is %+v, %v", q, err)
 		}
 	}
@@ -63,14 +66,14 @@ func TestBreakerThroughCrashes(t *testing.T) {
 	}
 	workers.Wait()
 	if ctx.Err() != nil {
-		q, _ := admin.Queue(t.Context(), brokenQueue)
+		q, _ := operator.Queues().Get(t.Context(), brokenQueue)
 		t.Fatalf("%d and %d tasks are done: is the type held for ever? %+v", len(w.done["bad"]), len(w.done["good"]), q)
 	}
 	if w.most != 1 {
 		t.Errorf("while the breaker was open, %d tasks of the type were tried at a time", w.most)
 	}
-	q, err := admin.Queue(t.Context(), brokenQueue)
-	if err != nil || q.Depth != (pawl.Depth{}) || q.BreakersOpen != 0 {
+	q, err := operator.Queues().Get(t.Context(), brokenQueue)
+	if err != nil || q.Depth != (admin.Depth{}) || q.BreakersOpen != 0 {
 		t.Errorf("in the end the queue has %+v and %d open breakers, %v", q.Depth, q.BreakersOpen, err)
 	}
 }
@@ -78,7 +81,7 @@ func TestBreakerThroughCrashes(t *testing.T) {
 // brokenWork is workers for whom the tasks of a type fail, until they don't.
 type brokenWork struct {
 	t      *testing.T
-	claims pawl.Claims
+	claims claims.Client
 
 	mu    sync.Mutex
 	fails bool
@@ -89,9 +92,9 @@ type brokenWork struct {
 }
 
 // failUntilOpen has tasks fail until the breaker is open and none of the type is claimed.
-func (w *brokenWork) failUntilOpen(ctx context.Context, admin pawl.Admin) {
+func (w *brokenWork) failUntilOpen(ctx context.Context, operator admin.Client) {
 	for {
-		got, err := w.claims.Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{brokenQueue}, Max: 1, Worker: "w"})
+		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{brokenQueue}, Max: 1, Worker: "w"})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -100,7 +103,7 @@ func (w *brokenWork) failUntilOpen(ctx context.Context, admin pawl.Admin) {
 				w.t.Fatal(err)
 			}
 		}
-		if q, err := admin.Queue(ctx, brokenQueue); err != nil {
+		if q, err := operator.Queues().Get(ctx, brokenQueue); err != nil {
 			w.t.Fatal(err)
 		} else if q.BreakersOpen == 1 && q.Depth.Claimed == 0 {
 			return
@@ -110,7 +113,7 @@ func (w *brokenWork) failUntilOpen(ctx context.Context, admin pawl.Admin) {
 
 func (w *brokenWork) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.all() {
-		got, err := w.claims.Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{brokenQueue}, Max: 3, Wait: 200 * time.Millisecond, Worker: "w"})
+		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{brokenQueue}, Max: 3, Wait: 200 * time.Millisecond, Worker: "w"})
 		if err != nil {
 			continue // the server is down; what it may have given comes back with the lease
 		}
@@ -146,7 +149,7 @@ func (w *brokenWork) settle(ctx context.Context, c *pawl.Claim, fails bool) {
 		w.done[c.Type][c.ID] = true
 		w.mu.Unlock()
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, pawl.ErrStaleClaim) && !errors.Is(err, pawl.ErrUnavailable) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, pawltype.ErrStaleClaim) && !errors.Is(err, pawltype.ErrUnavailable) {
 		w.t.Errorf("a task of type %q: %v", c.Type, err)
 	}
 }

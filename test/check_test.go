@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/pawlq/pawl/test/history"
 )
 
@@ -74,36 +77,36 @@ func (w *workload) drain() {
 			w.t.Errorf("%d tasks have not ended", open)
 			return
 		}
-		var claims []*pawl.Claim
+		var claimed []*pawl.Claim
 		queues := w.order()
 		ask := history.Record{Client: id, Op: history.Claim, Queue: strings.Join(queues, ","), Args: history.Args{ClaimKey: requestID()}}
 		r, f, _ := w.recorded(ask, startLimit, func(ctx context.Context, _ *history.Record) (err error) {
-			claims, err = w.patient.Claims().Claim(ctx, pawl.ClaimRequest{Queues: queues, Max: 500, Lease: testLease, Wait: drainWait,
+			claimed, err = claims.New(w.patient).Claim(ctx, claims.Request{Queues: queues, Max: 500, Lease: testLease, Wait: drainWait,
 				Worker: "drain", Key: ask.ClaimKey})
 			return err
 		})
-		w.given(r, f, claims)
-		w.ackAll(id, claims)
+		w.given(r, f, claimed)
+		w.ackAll(id, claimed)
 	}
 }
 
 // ackAll acks claims in one call.
-func (w *workload) ackAll(id int, claims []*pawl.Claim) {
-	if len(claims) == 0 {
+func (w *workload) ackAll(id int, claimed []*pawl.Claim) {
+	if len(claimed) == 0 {
 		return
 	}
-	items := make([]pawl.Settlement, len(claims))
-	for i, c := range claims {
+	items := make([]claims.Settlement, len(claimed))
+	for i, c := range claimed {
 		items[i].Claim = c
 	}
-	var settled []pawl.Settled
+	var settled []claims.Settled
 	var f fate
 	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), fateKey{}, &f), startLimit)
 	defer cancel()
 	r := history.Record{Client: id, Seq: int(calls.Add(1)), Op: history.Ack, CallNS: w.rec.Now()}
-	settled, _ = w.patient.Claims().SettleAll(ctx, items) // without an answer they come back
+	settled, _ = claims.New(w.patient).SettleAll(ctx, items) // without an answer they come back
 	r.ReturnNS, r.Retried = w.rec.Now(), f.tries > 1
-	for i, c := range claims {
+	for i, c := range claimed {
 		one := r
 		one.Task, one.Token, one.Fence, one.Code = c.ID, c.Token, c.Fence, history.Unknown
 		if i < len(settled) {
@@ -120,7 +123,7 @@ func (w *workload) ackAll(id int, claims []*pawl.Claim) {
 // open counts the tasks that have not ended.
 func (w *workload) open() (open int64) {
 	w.t.Helper()
-	for q, err := range w.patient.Admin().Queues(w.t.Context()) {
+	for q, err := range admin.New(w.patient).Queues().List(w.t.Context(), admin.QueueFilter{}) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -141,8 +144,8 @@ func (w *workload) final() []history.Record {
 		}
 	}
 	for _, queue := range w.cfg.queues {
-		for page := (pawl.PageRequest{Limit: 1000}); ; {
-			tasks, err := w.patient.ListPage(w.t.Context(), pawl.Filter{Queue: queue}, page)
+		for page := (pawltype.PageRequest{Limit: 1000}); ; {
+			tasks, err := admin.New(w.patient).Tasks().ListPage(w.t.Context(), admin.Filter{Queue: queue}, page)
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -191,7 +194,7 @@ func (w *workload) dead() []string {
 	w.t.Helper()
 	dead := []string{}
 	for _, queue := range w.cfg.queues {
-		for info, err := range w.patient.Admin().Dead(w.t.Context(), pawl.Filter{Queue: queue}) {
+		for info, err := range admin.New(w.patient).DeadLetters().List(w.t.Context(), admin.Filter{Queue: queue}) {
 			if err != nil {
 				w.t.Fatal(err)
 			}

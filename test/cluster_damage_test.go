@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/pawlq/pawl/admin"
 )
 
 // refillBudget is how soon a member that has lost something is whole again.
@@ -172,7 +174,7 @@ func (c *nodes) watchVoters() (end func()) {
 	watching.Go(func() {
 		for ctx.Err() == nil {
 			ask, cancel := context.WithTimeout(ctx, lookTime)
-			info, err := client.Admin().Cluster(ask)
+			info, err := admin.New(client).Cluster().Status(ask)
 			cancel()
 			if err == nil && info.SeenBy == "" { // else it is what one node finds out by itself, which knows of no votes
 				for _, s := range info.Shards {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/pawlq/pawl/test/history"
 )
 
@@ -123,7 +125,7 @@ func TestClusterTwoLost(t *testing.T) {
 		"an enqueue": func(ctx context.Context) error { return enqueueAt(ctx, client) },
 		"a read":     func(ctx context.Context) error { _, err := client.Task(ctx, id); return err },
 		"a claim": func(ctx context.Context) error {
-			_, err := client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{"a"}})
+			_, err := claims.New(client).Claim(ctx, claims.Request{Queues: pawl.Strict{"a"}})
 			return err
 		},
 	}
@@ -170,7 +172,7 @@ func failing(t *testing.T, what string, limit time.Duration, call func(context.C
 	if took > limit+answerTime {
 		t.Errorf("%s with %s took %s", what, limit, took)
 	}
-	if !errors.Is(err, pawl.ErrUnavailable) || !strings.Contains(err.Error(), "leader") {
+	if !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "leader") {
 		t.Errorf("%s is answered by one server of three with %v, want unavailable, and why", what, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 const (
@@ -37,12 +38,12 @@ func TestClusterFullDisk(t *testing.T) {
 	budget(t, "a server with a full disk leads nothing", time.Since(began), handoverBudget)
 	w.flow(&w.accepted)
 	for _, n := range c.all {
-		client := n.dial(pawl.WithRetryFor(startLimit)) // another server may just be about to lead
+		client := n.dial(pawl.DialOptions{RetryFor: startLimit}) // another server may just be about to lead
 		if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("c")); err != nil {
 			t.Errorf("a task is refused at %s: %v", n.name, err)
 		}
 	}
-	info, err := c.operator().Admin().Cluster(t.Context())
+	info, err := admin.New(c.operator()).Cluster().Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestClusterFullDisk(t *testing.T) {
 func TestClusterTransferToTheDead(t *testing.T) {
 	c := newCluster(t)
 	client := c.operator()
-	if err := client.Admin().AddShards(t.Context(), 8); err != nil {
+	if err := admin.New(client).Cluster().AddShards(t.Context(), 8); err != nil {
 		t.Fatal(err)
 	}
 	c.whole()
@@ -115,11 +116,11 @@ func (c *nodes) eventuallyLeads(n *member, least int) {
 	c.t.Helper()
 	client := c.operator()
 	eventually(c.t, n.name+" leads what it should", startLimit, func() bool {
-		info, err := client.Admin().Cluster(c.t.Context())
+		info, err := admin.New(client).Cluster().Status(c.t.Context())
 		if err != nil {
 			return false
 		}
-		at := slices.IndexFunc(info.Nodes, func(i pawl.NodeInfo) bool { return i.Name == n.name })
+		at := slices.IndexFunc(info.Nodes, func(i admin.Node) bool { return i.Name == n.name })
 		if at < 0 {
 			return false
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // TestClusterRollingRestart ends each server in turn as an update does, with SIGTERM, and starts it again when it has gone.
@@ -76,7 +77,7 @@ type streamed struct{ N int }
 func (streamed) TaskType() string { return "streamed" }
 
 func startStream(t *testing.T, addr string) *stream {
-	client, err := pawl.Dial(addr, pawl.WithLogger(slog.New(slog.DiscardHandler)))
+	client, err := pawl.Dial(addr, pawl.DialOptions{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func (s *stream) check() {
 	more := 0
 	for i, ref := range s.refs {
 		info, err := ref.Wait(ctx)
-		if err != nil || info.State != pawl.StateSucceeded {
+		if err != nil || info.State != pawltype.StateSucceeded {
 			s.t.Errorf("task %d of the workers of the SDK: %+v, %v", i, info, err)
 			if errors.Is(err, context.DeadlineExceeded) {
 				return

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // spreadShards are the data shards over which TestClusterSpread shares out its queues.
@@ -18,7 +18,7 @@ const spreadShards = 4
 // is killed with -9, again and again under load, each time soon after a move has begun. PAWL_CLUSTER_KILLS sets how often.
 func TestClusterSpread(t *testing.T) {
 	c := newCluster(t)
-	if err := c.operator().Admin().AddShards(t.Context(), spreadShards); err != nil {
+	if err := admin.New(c.operator()).Cluster().AddShards(t.Context(), spreadShards); err != nil {
 		t.Fatal(err)
 	}
 	c.whole()
@@ -57,7 +57,7 @@ func (c *nodes) spread(ctx context.Context, queues []string, moves *atomic.Int64
 			shards[j] += dataShard
 		}
 		call, cancel := context.WithTimeout(ctx, callTime)
-		if _, err := client.Admin().SpreadQueue(call, queues[i%len(queues)], pawl.Onto{Shards: shards}, "test"); err == nil {
+		if _, err := admin.New(client).Queues().Spread(call, queues[i%len(queues)], admin.SpreadOptions{Shards: shards}, "test"); err == nil {
 			moves.Add(1)
 		}
 		cancel()
@@ -72,10 +72,10 @@ func (c *nodes) spread(ctx context.Context, queues []string, moves *atomic.Int64
 func (c *nodes) settled(queues []string) {
 	client := c.operator()
 	for _, name := range queues {
-		var q *pawl.QueueInfo
+		var q *admin.Queue
 		eventually(c.t, "the slots of "+name+" have arrived", startLimit, func() bool {
 			var err error
-			if q, err = client.Admin().Queue(c.t.Context(), name); err != nil {
+			if q, err = admin.New(client).Queues().Get(c.t.Context(), name); err != nil {
 				return false
 			}
 			slots := 0

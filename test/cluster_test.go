@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // nodes are the servers of a cluster.
@@ -177,7 +178,7 @@ func (c *nodes) whole() {
 	began := time.Now()
 	for time.Since(began) < startLimit {
 		ctx, cancel := context.WithTimeout(context.Background(), lookTime)
-		info, err := client.Admin().Cluster(ctx)
+		info, err := admin.New(client).Cluster().Status(ctx)
 		cancel()
 		if said = fmt.Sprintf("%+v, %v", info, err); err == nil && replicated(info) {
 			return
@@ -187,7 +188,7 @@ func (c *nodes) whole() {
 	c.t.Fatalf("the cluster is not whole in %s: %s", startLimit, said)
 }
 
-func replicated(info *pawl.ClusterInfo) bool {
+func replicated(info *admin.ClusterStatus) bool {
 	for _, s := range info.Shards {
 		voters := 0
 		for _, m := range s.Members {
@@ -203,10 +204,10 @@ func replicated(info *pawl.ClusterInfo) bool {
 }
 
 // operator makes a client of whichever servers answer.
-func (c *nodes) operator(opts ...pawl.DialOption) *pawl.Client {
+func (c *nodes) operator(opts ...pawl.DialOptions) *pawl.Client {
 	c.t.Helper()
 	addrs := c.load().addrs
-	client, err := pawl.Dial(addrs[len(addrs)-1], append([]pawl.DialOption{pawl.WithRetryFor(0), pawl.WithPlaintext()}, opts...)...)
+	client, err := pawl.Dial(addrs[len(addrs)-1], append([]pawl.DialOptions{{RetryFor: -1, Plaintext: true}}, opts...)...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

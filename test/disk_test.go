@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/pawlq/pawl/test/history"
 )
 
@@ -108,9 +110,9 @@ func TestDiskFull(t *testing.T) {
 	client := s.dial()
 	held := []string{"held-1", "held-2"} // work for later, when no new tasks come
 	for _, q := range held {
-		_, err := client.Admin().PutQueue(t.Context(), q, pawl.QueueSettings{})
+		_, err := admin.New(client).Queues().Put(t.Context(), q, admin.QueueSettings{})
 		if err == nil {
-			_, err = client.Admin().PauseQueue(t.Context(), q, "by the test")
+			_, err = admin.New(client).Queues().Pause(t.Context(), q, "by the test")
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -210,8 +212,8 @@ func fillByEnqueues(t *testing.T, client *pawl.Client, mib int) error {
 // checkRefusal: the answer says what is wrong, and when to come again.
 func checkRefusal(t *testing.T, err error) {
 	t.Helper()
-	var refusal *pawl.Error
-	if !errors.As(err, &refusal) || !errors.Is(err, pawl.ErrUnavailable) {
+	var refusal *pawltype.Error
+	if !errors.As(err, &refusal) || !errors.Is(err, pawltype.ErrUnavailable) {
 		t.Fatalf("an enqueue on a full disk is answered with %v, want unavailable", err)
 	}
 	if refusal.RetryAfter <= 0 || !strings.Contains(refusal.Message, "disk") {
@@ -239,14 +241,14 @@ func checkRefusalOverHTTP(t *testing.T, addr string) {
 // cancelled and read.
 func goesOn(t *testing.T, w *workload, client *pawl.Client, queue, cancel string) {
 	t.Helper()
-	if _, err := client.Admin().ResumeQueue(t.Context(), queue, "by the test"); err != nil {
+	if _, err := admin.New(client).Queues().Resume(t.Context(), queue, "by the test"); err != nil {
 		t.Fatal(err)
 	}
 	w.flow(&w.acked)
 	if r, err := w.cancel(0, w.clients[0], cancel); r.Code != history.OK {
 		t.Fatal(err)
 	}
-	if task, err := client.Task(t.Context(), cancel); err != nil || task.State != pawl.StateCancelled {
+	if task, err := client.Task(t.Context(), cancel); err != nil || task.State != pawltype.StateCancelled {
 		t.Errorf("the cancelled task is %+v, %v", task, err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // TestGroupsThroughCrashes kills the server again and again while groups are made, whose members lie in two shards, fail, and are
@@ -20,12 +22,12 @@ func TestGroupsThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
 	s.start()
-	client := s.dial(pawl.WithRetryFor(startLimit))
+	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
 	for i, queue := range []string{"one", "two"} {
 		if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "first"}, pawl.Queue(queue)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := client.Admin().SpreadQueue(t.Context(), queue, pawl.Onto{Shards: []int{i + 1}}, "test"); err != nil {
+		if _, err := admin.New(client).Queues().Spread(t.Context(), queue, admin.SpreadOptions{Shards: []int{i + 1}}, "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +103,7 @@ func groupMux() *pawl.Mux {
 // cancelled.
 func makeSomeGroup(ctx context.Context, client *pawl.Client, n, i int) (id string, cancelled bool, err error) {
 	queue := func(i int) pawl.Option { return pawl.Queue([]string{"one", "two"}[i%2]) }
-	retry := pawl.Retry(pawl.RetryPolicy{Initial: 10 * time.Millisecond})
+	retry := pawl.Retry(pawltype.RetryPolicy{Initial: 10 * time.Millisecond})
 	g := pawl.GroupSpec{Name: strconv.Itoa(n) + "/" + strconv.Itoa(i), OnComplete: &pawl.Item{Args: pawl.RawTask{Type: "done"}, Options: []pawl.Option{queue(i / 2), retry}}}
 	cancelled = i%4 == 3
 	for m := range 6 {
@@ -129,12 +131,12 @@ func wholeGroup(t *testing.T, client *pawl.Client, id string, cancelled bool) er
 	}
 	c := g.Counts
 	if cancelled {
-		if g.State != pawl.GroupCancelled || c.Members != 6 || c.Cancelled != 6 || g.OnComplete.State != pawl.FollowerDropped {
+		if g.State != pawltype.GroupCancelled || c.Members != 6 || c.Cancelled != 6 || g.OnComplete.State != pawltype.FollowerDropped {
 			return fmt.Errorf("the cancelled group is %+v, %+v", g, g.OnComplete)
 		}
 		return nil
 	}
-	if g.State != pawl.GroupComplete || c.Members != 12 || c.Succeeded != 12 || g.OnComplete.State != pawl.FollowerBorn {
+	if g.State != pawltype.GroupComplete || c.Members != 12 || c.Succeeded != 12 || g.OnComplete.State != pawltype.FollowerBorn {
 		return fmt.Errorf("the group is %+v, %+v", g, g.OnComplete)
 	}
 	return nil
@@ -143,7 +145,7 @@ func wholeGroup(t *testing.T, client *pawl.Client, id string, cancelled bool) er
 // onceEach says which group did not enqueue its last task once.
 func onceEach(t *testing.T, client *pawl.Client, made map[string]bool) error {
 	times := map[string]int{}
-	for info, err := range client.List(t.Context(), pawl.Filter{Type: "done"}) {
+	for info, err := range admin.New(client).Tasks().List(t.Context(), admin.Filter{Type: "done"}) {
 		if err != nil {
 			return err
 		}

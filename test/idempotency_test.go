@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // The experiment of docs/idempotency.md: tasks that each pay once, workers that are killed with -9 in a loop while producers go on,
@@ -108,7 +110,7 @@ func playProvider() error {
 // playWorker works until it is killed.
 func playWorker() error {
 	layer, die := os.Getenv(layerEnv), os.Getenv(dieEnv) != ""
-	client, err := pawl.Dial(os.Getenv(serverEnv), pawl.WithLogger(slog.New(slog.DiscardHandler)))
+	client, err := pawl.Dial(os.Getenv(serverEnv), pawl.DialOptions{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -323,7 +325,7 @@ func (x *experiment) run() {
 	var items []pawl.Item
 	for i := range x.n {
 		item := pawl.Item{Args: payment{ID: paymentID(i), Dies: hard && i%20 == 0}, Options: []pawl.Option{pawl.Queue(queueOf(x.layer)),
-			pawl.MaxAttempts(1000), pawl.Retry(pawl.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: 50 * time.Millisecond})}}
+			pawl.MaxAttempts(1000), pawl.Retry(pawltype.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: 50 * time.Millisecond})}}
 		items = append(items, item)
 		if hard && i%10 == 5 {
 			items = append(items, item)
@@ -348,7 +350,7 @@ func (x *experiment) run() {
 		return
 	}
 	workers = newStaff(x.t, x.env...)
-	replayed, err := x.client.Admin().ReplayDead(x.t.Context(), pawl.DeadSelection{Queue: queueOf(x.layer), Filter: &pawl.Filter{}, Reason: "the printer works again"})
+	replayed, err := admin.New(x.client).DeadLetters().Replay(x.t.Context(), admin.DeadSelection{Queue: queueOf(x.layer), Filter: &admin.Filter{}, Reason: "the printer works again"})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -380,7 +382,7 @@ func (x *experiment) enqueue(items []pawl.Item) {
 func (x *experiment) drain() {
 	x.t.Helper()
 	eventually(x.t, "all tasks have ended", payDrain, func() bool {
-		q, err := x.client.Admin().Queue(x.t.Context(), queueOf(x.layer))
+		q, err := admin.New(x.client).Queues().Get(x.t.Context(), queueOf(x.layer))
 		if err != nil {
 			x.t.Fatal(err)
 		}

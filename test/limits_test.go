@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 const (
@@ -32,9 +35,9 @@ func TestLimitsThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.start()
-	client := s.dial(pawl.WithRetryFor(startLimit))
-	settings := pawl.QueueSettings{MaxAttempts: 100, Lease: 3 * time.Second, Limits: pawl.Limits{MaxRunning: mostRunning}, PerKey: pawl.Limits{MaxRunning: mostOfAKey}}
-	if _, err := client.Admin().PutQueue(t.Context(), limitedQueue, settings); err != nil {
+	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
+	settings := admin.QueueSettings{MaxAttempts: 100, Lease: 3 * time.Second, QueueLimits: admin.QueueLimits{MaxRunning: mostRunning}, PerKey: admin.QueueLimits{MaxRunning: mostOfAKey}}
+	if _, err := admin.New(client).Queues().Put(t.Context(), limitedQueue, settings); err != nil {
 		t.Fatal(err)
 	}
 	for n := range limitedTasks {
@@ -42,7 +45,7 @@ func TestLimitsThroughCrashes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := &limitedWork{t: t, claims: client.Claims(), held: map[string]int{}, most: map[string]int{}, done: map[int]bool{}}
+	w := &limitedWork{t: t, claims: claims.New(client), held: map[string]int{}, most: map[string]int{}, done: map[int]bool{}}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	var workers sync.WaitGroup
@@ -57,8 +60,8 @@ func TestLimitsThroughCrashes(t *testing.T) {
 	if w.most[""] != mostRunning || w.most["k0"] != mostOfAKey {
 		t.Errorf("the limits were not reached: at most %v at once", w.most)
 	}
-	q, err := client.Admin().Queue(t.Context(), limitedQueue)
-	if err != nil || q.Depth != (pawl.Depth{}) {
+	q, err := admin.New(client).Queues().Get(t.Context(), limitedQueue)
+	if err != nil || q.Depth != (admin.Depth{}) {
 		t.Errorf("in the end the queue has %+v, %v", q.Depth, err)
 	}
 }
@@ -66,7 +69,7 @@ func TestLimitsThroughCrashes(t *testing.T) {
 // limitedWork is workers, and what they hold together: from the answer to a claim until they begin to give it back.
 type limitedWork struct {
 	t      *testing.T
-	claims pawl.Claims
+	claims claims.Client
 
 	mu   sync.Mutex
 	held map[string]int // by key; "": all
@@ -76,7 +79,7 @@ type limitedWork struct {
 
 func (w *limitedWork) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.all() {
-		got, err := w.claims.Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{limitedQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond, Worker: "w"})
+		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{limitedQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond, Worker: "w"})
 		if err != nil {
 			continue // the server is down; what it may have given comes back with the lease
 		}
@@ -110,7 +113,7 @@ func (w *limitedWork) settle(ctx context.Context, c *pawl.Claim) {
 			w.mu.Unlock()
 		}
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, pawl.ErrStaleClaim) && !errors.Is(err, pawl.ErrUnavailable) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, pawltype.ErrStaleClaim) && !errors.Is(err, pawltype.ErrUnavailable) {
 		w.t.Errorf("task %d: %v", n.N, err)
 	}
 }

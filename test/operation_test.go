@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // fillQueue enqueues n tasks into a queue.
@@ -36,31 +37,31 @@ func TestOperationsThroughKills(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
 	s.start()
-	client := s.dial(pawl.WithRetryFor(startLimit))
-	admin := client.Admin()
+	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
+	operator := admin.New(client)
 	many := count(t, "PAWL_OPERATE", 1500)
 	fillQueue(t, client, "from", many)
 	fillQueue(t, client, "to", 1)
-	if _, err := admin.SpreadQueue(t.Context(), "from", pawl.Onto{Shards: []int{1}}, "test"); err != nil {
+	if _, err := operator.Queues().Spread(t.Context(), "from", admin.SpreadOptions{Shards: []int{1}}, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.SpreadQueue(t.Context(), "to", pawl.Onto{Shards: []int{2}}, "test"); err != nil {
+	if _, err := operator.Queues().Spread(t.Context(), "to", admin.SpreadOptions{Shards: []int{2}}, "test"); err != nil {
 		t.Fatal(err)
 	}
-	o, err := admin.StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionMove, Filter: &pawl.Filter{Queue: "from"}, ToQueue: "to", Rate: float64(many) / 5})
+	o, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "from"}, ToQueue: "to", Rate: float64(many) / 5})
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the operation is done", 2*startLimit, func() bool {
 		s.killOften(2)
-		o, err = admin.Operation(t.Context(), o.ID)
+		o, err = operator.Operations().Get(t.Context(), o.ID)
 		return err == nil && o.State.Ended()
 	})
-	if c := o.Counts; o.State != pawl.OperationDone || c.Matched != int64(many) || c.Done != int64(many) {
+	if c := o.Counts; o.State != admin.OperationDone || c.Matched != int64(many) || c.Done != int64(many) {
 		t.Errorf("it is %s: %+v, want %d", o.State, c, many)
 	}
 	from := map[string]bool{}
-	for info, err := range client.List(t.Context(), pawl.Filter{Queue: "to"}) {
+	for info, err := range admin.New(client).Tasks().List(t.Context(), admin.Filter{Queue: "to"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,23 +84,23 @@ func TestOperationBesideOthers(t *testing.T) {
 	many := count(t, "PAWL_OPERATE", 3000)
 	fillQueue(t, client, "mass", many)
 	filled := s.memory("VmRSS")
-	mass := pawl.Operation{Action: pawl.ActionCancel, Filter: &pawl.Filter{Queue: "mass"}}
+	mass := admin.OperationSpec{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: "mass"}}
 	counted := time.Now()
-	preview, err := client.Admin().TryOperation(t.Context(), mass)
+	preview, err := admin.New(client).Operations().Preview(t.Context(), mass)
 	if err != nil || preview.Matched != int64(many) && !preview.IsLowerBound {
 		t.Fatalf("it would be for %+v (%v), want %d", preview, err, many)
 	}
 	t.Logf("%d tasks counted in %s, more: %t", preview.Matched, time.Since(counted).Round(time.Millisecond), preview.IsLowerBound)
 	alone := latencies(t, client, func() { time.Sleep(2 * time.Second) })
-	var o *pawl.OperationInfo
+	var o *admin.Operation
 	began := time.Now()
 	beside := latencies(t, client, func() {
-		started, err := client.Admin().StartOperation(t.Context(), mass)
+		started, err := admin.New(client).Operations().Start(t.Context(), mass)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		if o, err = client.Admin().WaitOperation(t.Context(), started.ID, nil); err != nil {
+		if o, err = admin.New(client).Operations().Wait(t.Context(), started.ID, nil); err != nil {
 			t.Error(err)
 		}
 	})

@@ -308,9 +308,9 @@ func (s *server) said(from int64) string {
 }
 
 // dial makes a client that repeats nothing unless told to.
-func (s *server) dial(opts ...pawl.DialOption) *pawl.Client {
+func (s *server) dial(opts ...pawl.DialOptions) *pawl.Client {
 	s.t.Helper()
-	client, err := pawl.Dial(s.addr, append([]pawl.DialOption{pawl.WithRetryFor(0)}, opts...)...)
+	client, err := pawl.Dial(s.addr, append([]pawl.DialOptions{{RetryFor: -1}}, opts...)...)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
-
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/pawlq/pawl/test/history"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 )
 
 // Each call that is sent has a record of its own, with the stamps of its answer: a client that records repeats nothing by
@@ -81,9 +81,9 @@ func (f *fate) of(id string) (found stamp) {
 }
 
 // dialRecorded makes a client for recorded calls.
-func dialRecorded(t *testing.T, addr string, opts ...pawl.DialOption) *pawl.Client {
+func dialRecorded(t *testing.T, addr string, opts ...pawl.DialOptions) *pawl.Client {
 	t.Helper()
-	opts = append([]pawl.DialOption{pawl.WithRetryFor(0), pawl.WithPlaintext(), pawl.WithGRPC(grpc.WithUnaryInterceptor(intercept))}, opts...)
+	opts = append([]pawl.DialOptions{{RetryFor: -1, Plaintext: true, GRPC: []grpc.DialOption{grpc.WithUnaryInterceptor(intercept)}}}, opts...)
 	client, err := pawl.Dial(addr, opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func (w *workload) recorded(r history.Record, limit time.Duration, do func(ctx c
 	at := f.of(r.Task)
 	r.Shard, r.Index, r.TimeUS, r.Retried = at.shard, at.index, at.time, f.tries > 1
 	r.Code, r.Reason = outcome(err)
-	var refusal *pawl.Error
+	var refusal *pawltype.Error
 	switch {
 	case r.Code == history.Unknown:
 		asked.Code = history.Unknown
@@ -129,17 +129,17 @@ func (w *workload) call(r history.Record, limit time.Duration, do func(ctx conte
 // outcome says what is known of a call by its error. Only what the state of a task justifies is a refusal; all other
 // errors may have come after the call took effect.
 func outcome(err error) (history.Code, history.Reason) {
-	var refusal *pawl.Error
+	var refusal *pawltype.Error
 	switch {
 	case err == nil:
 		return history.OK, ""
-	case errors.Is(err, pawl.ErrStaleClaim) && errors.As(err, &refusal):
+	case errors.Is(err, pawltype.ErrStaleClaim) && errors.As(err, &refusal):
 		return history.Refused, history.Reason(refusal.Reason)
-	case errors.Is(err, pawl.ErrWrongState):
+	case errors.Is(err, pawltype.ErrWrongState):
 		return history.Refused, history.WrongState
-	case errors.Is(err, pawl.ErrNotFound):
+	case errors.Is(err, pawltype.ErrNotFound):
 		return history.Refused, history.NotFound
-	case errors.Is(err, pawl.ErrConflict):
+	case errors.Is(err, pawltype.ErrConflict):
 		return history.Refused, history.Conflict
 	}
 	return history.Unknown, ""
@@ -154,13 +154,13 @@ func micro(t time.Time) int64 {
 }
 
 // see fills in what a task's description tells.
-func see(r *history.Record, info *pawl.TaskInfo) {
+func see(r *history.Record, info *pawltype.Task) {
 	r.State, r.Fence, r.Attempt, r.Queue = string(info.State), info.Fence, info.Attempts, info.Queue
 	r.LeaseUntilUS, r.Releases = micro(info.LeaseExpiresAt), info.Releases
 	if info.Payload != nil {
 		r.Payload = history.HashPayload(info.Payload)
 	}
-	if info.State == pawl.StateScheduled || info.State == pawl.StateRetrying {
+	if info.State == pawltype.StateScheduled || info.State == pawltype.StateRetrying {
 		r.DueUS = micro(info.RunAt)
 	}
 }

@@ -19,7 +19,7 @@ import (
 func TestScalerByCertificate(t *testing.T) {
 	ours, dir := newTrust(t), t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	admin := file("admin.token")
+	operator := file("admin.token")
 	run := func(args string) {
 		t.Helper()
 		if out, err := said(t, args); err != nil {
@@ -30,9 +30,9 @@ func TestScalerByCertificate(t *testing.T) {
 	for _, name := range []string{"keda", "stranger"} {
 		run("cert client " + name + " --ca " + file("clients") + " --out " + dir)
 	}
-	s := newServer(t, append(ours.flags(), "--auth", "--admin-token-file", admin, "--client-ca", file("clients/ca.crt"))...)
+	s := newServer(t, append(ours.flags(), "--auth", "--admin-token-file", operator, "--client-ca", file("clients/ca.crt"))...)
 	s.start()
-	as := " --token-file " + admin + " --tls-ca " + ours.ca + " --server https://" + s.addr
+	as := " --token-file " + operator + " --tls-ca " + ours.ca + " --server https://" + s.addr
 	run("token add keda --role observe --queue mail* --certificate uri:pawl://client/keda" + as)
 	run("enqueue job --queue mail" + as)
 

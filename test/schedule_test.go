@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // TestSchedulesThroughCrashes kills the server again and again while two schedules tick, one of which sends its tasks to another
@@ -16,14 +17,14 @@ func TestSchedulesThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
 	s.start()
-	client := s.dial(pawl.WithRetryFor(startLimit))
-	admin := client.Admin()
+	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
+	operator := admin.New(client)
 	for _, name := range []string{"here", "away"} {
-		if _, err := admin.PutSchedule(t.Context(), pawl.Schedule{Name: name, Every: time.Second, Task: pawl.RawTask{Type: "tick"}, Options: []pawl.Option{pawl.Queue(name)}}); err != nil {
+		if _, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: name, Every: time.Second, Task: pawl.RawTask{Type: "tick"}, Options: []pawl.Option{pawl.Queue(name)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	away, err := admin.Schedule(t.Context(), "away")
+	away, err := operator.Schedules().Get(t.Context(), "away")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,16 +32,16 @@ func TestSchedulesThroughCrashes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.SpreadQueue(t.Context(), "away", pawl.Onto{Shards: []int{3 - int(home)}}, "test"); err != nil {
+	if _, err := operator.Queues().Spread(t.Context(), "away", admin.SpreadOptions{Shards: []int{3 - int(home)}}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "enough ticks between kills", startLimit, func() bool {
 		s.killOften(2)
-		last, err := admin.Schedule(t.Context(), "away")
+		last, err := operator.Schedules().Get(t.Context(), "away")
 		return err == nil && last.Last != nil && int(last.Last.Seq) >= count(t, "PAWL_KILLS", 12)/2
 	})
 	for _, name := range []string{"here", "away"} {
-		if _, err := admin.PauseSchedule(t.Context(), name, "the test looks"); err != nil {
+		if _, err := operator.Schedules().Pause(t.Context(), name, "the test looks"); err != nil {
 			t.Fatal(err)
 		}
 		var why error
@@ -58,8 +59,8 @@ func TestSchedulesThroughCrashes(t *testing.T) {
 
 // wholeLedger says what is wrong with the ledger of a schedule that ticks each second into a queue of its name, or with its tasks.
 func wholeLedger(t *testing.T, client *pawl.Client, name string) error {
-	var ticks []*pawl.Tick
-	for tick, err := range client.Admin().ScheduleHistory(t.Context(), name) {
+	var ticks []*admin.Tick
+	for tick, err := range admin.New(client).Schedules().History(t.Context(), name) {
 		if err != nil {
 			return err
 		}
@@ -68,7 +69,7 @@ func wholeLedger(t *testing.T, client *pawl.Client, name string) error {
 	slices.Reverse(ticks)
 	tasks := map[string]bool{}
 	for i, tick := range ticks {
-		if i > 0 && tick.PlannedAt.Sub(ticks[i-1].PlannedAt) != time.Second || tick.Outcome != pawl.TickFired || tick.TaskID == "" || tasks[tick.TaskID] {
+		if i > 0 && tick.PlannedAt.Sub(ticks[i-1].PlannedAt) != time.Second || tick.Outcome != admin.TickFired || tick.TaskID == "" || tasks[tick.TaskID] {
 			return fmt.Errorf("after %+v comes %+v", ticks[max(i-1, 0)], tick)
 		}
 		tasks[tick.TaskID] = true
@@ -77,7 +78,7 @@ func wholeLedger(t *testing.T, client *pawl.Client, name string) error {
 		return fmt.Errorf("only %d ticks", len(ticks))
 	}
 	n := 0
-	for info, err := range client.List(t.Context(), pawl.Filter{Queue: name}) {
+	for info, err := range admin.New(client).Tasks().List(t.Context(), admin.Filter{Queue: name}) {
 		if err != nil {
 			return err
 		}

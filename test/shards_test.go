@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // manyQueues are enough for each of a few shards to get some.
@@ -44,9 +44,9 @@ func busyShards(t *testing.T, s *server, want int) {
 }
 
 // shardsOf are the server's shards, of which there must be so many.
-func shardsOf(t *testing.T, s *server, want int) []pawl.ShardInfo {
+func shardsOf(t *testing.T, s *server, want int) []admin.ServerShard {
 	t.Helper()
-	info, err := s.dial().Admin().Server(t.Context())
+	info, err := admin.New(s.dial()).Cluster().Server(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

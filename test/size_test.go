@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 )
 
 // startBudget is how soon a server with a million tasks serves again after kill -9.
@@ -33,16 +35,16 @@ func TestStartWithManyTasks(t *testing.T) {
 	took := s.start()
 	ready := s.memory("VmRSS")
 	client := s.dial()
-	queue, err := client.Admin().Queue(t.Context(), "many")
+	queue, err := admin.New(client).Queues().Get(t.Context(), "many")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if queue.Depth.Ready != int64(n) {
 		t.Errorf("%d tasks are ready, %d were enqueued", queue.Depth.Ready, n)
 	}
-	claims, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"many"}, Max: 100})
-	if err != nil || len(claims) != 100 {
-		t.Errorf("%d tasks claimed, %v", len(claims), err)
+	claimed, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"many"}, Max: 100})
+	if err != nil || len(claimed) != 100 {
+		t.Errorf("%d tasks claimed, %v", len(claimed), err)
 	}
 	budget(t, fmt.Sprintf("start with %d tasks after kill -9", n), took, startBudget)
 	t.Logf("resident memory when it was ready %d MiB, at its peak %d MiB", ready, s.memory("VmHWM"))
@@ -102,7 +104,7 @@ func TestIdle(t *testing.T) {
 	for n := range polls {
 		waiting.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{"polled", "other"}, Wait: time.Minute, Worker: fmt.Sprint(n)})
+				_, _ = claims.New(client).Claim(ctx, claims.Request{Queues: pawl.Strict{"polled", "other"}, Wait: time.Minute, Worker: fmt.Sprint(n)})
 			}
 		})
 	}
@@ -140,7 +142,7 @@ func TestIdle(t *testing.T) {
 // index is the sum of the last entries of all shards.
 func (s *server) index(client *pawl.Client) (sum uint64) {
 	s.t.Helper()
-	info, err := client.Admin().Server(s.t.Context())
+	info, err := admin.New(client).Cluster().Server(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}

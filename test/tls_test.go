@@ -15,10 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/pawlq/pawl"
 )
 
 // trust is an authority and a server's certificate by it for this machine, as `pawl cert` makes them. Nil: plaintext.
@@ -66,11 +67,11 @@ func (c *trust) credentials() credentials.TransportCredentials {
 	return credentials.NewTLS(c.config())
 }
 
-func (c *trust) options() []pawl.DialOption {
+func (c *trust) options() []pawl.DialOptions {
 	if c == nil {
 		return nil
 	}
-	return []pawl.DialOption{pawl.WithTLS(c.config())}
+	return []pawl.DialOptions{{TLS: c.config()}}
 }
 
 func (c *trust) config() *tls.Config { return &tls.Config{RootCAs: c.roots} }
@@ -147,7 +148,7 @@ func TestTLS(t *testing.T) {
 		}
 		cfg := ours.config()
 		c.change(cfg)
-		if err := enqueueOne(s.dial(pawl.WithTLS(cfg))); !errors.Is(err, pawl.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+		if err := enqueueOne(s.dial(pawl.DialOptions{TLS: cfg})); !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("gRPC with %s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -164,7 +165,7 @@ func TestTLS(t *testing.T) {
 	if resp.StatusCode != 400 || !strings.Contains(string(said), "this port wants TLS: use https://") {
 		t.Errorf("REST in plaintext: %s, %s", resp.Status, said)
 	}
-	if err := enqueueOne(s.dial()); !errors.Is(err, pawl.ErrUnavailable) || !strings.Contains(err.Error(), "if it wants TLS, use https:// or pawl.WithTLS") {
+	if err := enqueueOne(s.dial()); !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "if it wants TLS, use https:// or DialOptions.TLS") {
 		t.Errorf("gRPC in plaintext: %v", err)
 	}
 }
@@ -181,9 +182,9 @@ func TestTLSReload(t *testing.T) {
 	old := s.dial(ours.options()...)
 	waits := make(chan error, 1)
 	go func() { // a long poll that begins before and ends after
-		claims, err := old.Claims().Claim(context.Background(), pawl.ClaimRequest{Queues: pawl.Strict{"later"}, Max: 1, Wait: startLimit})
-		if err == nil && len(claims) != 1 {
-			err = fmt.Errorf("%d claims", len(claims))
+		claimed, err := claims.New(old).Claim(context.Background(), claims.Request{Queues: pawl.Strict{"later"}, Max: 1, Wait: startLimit})
+		if err == nil && len(claimed) != 1 {
+			err = fmt.Errorf("%d claims", len(claimed))
 		}
 		waits <- err
 	}()

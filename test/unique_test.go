@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 const (
@@ -34,11 +37,11 @@ func TestUniqueThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.start()
-	client := s.dial(pawl.WithRetryFor(startLimit))
-	if _, err := client.Admin().PutQueue(t.Context(), uniqueQueue, pawl.QueueSettings{MaxAttempts: 1000, Lease: 3 * time.Second}); err != nil {
+	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
+	if _, err := admin.New(client).Queues().Put(t.Context(), uniqueQueue, admin.QueueSettings{MaxAttempts: 1000, Lease: 3 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	w := &uniqueWork{t: t, claims: client.Claims(), killed: make(chan struct{}),
+	w := &uniqueWork{t: t, claims: claims.New(client), killed: make(chan struct{}),
 		runs: map[string]bool{}, begun: map[string]int{}, done: map[string]int{}, last: map[string]int{}}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -56,13 +59,13 @@ func TestUniqueThroughCrashes(t *testing.T) {
 		t.Fatalf("the last versions seen to are %v of %v: is a key held for ever?", w.done, w.last)
 	}
 	t.Logf("versions %v, of which %d never ran; %d runs gave way", w.last, w.replaced, w.gaveWay)
-	q, err := client.Admin().Queue(t.Context(), uniqueQueue)
-	if err != nil || q.Depth != (pawl.Depth{}) {
+	q, err := admin.New(client).Queues().Get(t.Context(), uniqueQueue)
+	if err != nil || q.Depth != (admin.Depth{}) {
 		t.Errorf("in the end the queue has %+v, %v", q.Depth, err)
 	}
 	for n := range uniqueKeys {
 		key := fmt.Sprint("k", n)
-		if _, err := client.Enqueue(t.Context(), version{key, 0}, pawl.Queue(uniqueQueue), pawl.Unique{Key: key, OnConflict: pawl.OnConflictReject}); err != nil {
+		if _, err := client.Enqueue(t.Context(), version{key, 0}, pawl.Queue(uniqueQueue), pawl.Unique(pawltype.UniqueOpts{Key: key, OnConflict: pawltype.OnConflictReject})); err != nil {
 			t.Errorf("in the end: %v", err)
 		}
 	}
@@ -74,7 +77,7 @@ func TestUniqueThroughCrashes(t *testing.T) {
 // uniqueWork is producers and workers, and what they know together.
 type uniqueWork struct {
 	t      *testing.T
-	claims pawl.Claims
+	claims claims.Client
 	killed chan struct{} // closed when the server is killed no more
 
 	mu       sync.Mutex
@@ -97,7 +100,7 @@ func (w *uniqueWork) produce(ctx context.Context, client *pawl.Client, key strin
 			w.mu.Unlock()
 		default:
 		}
-		_, err := client.Enqueue(ctx, version{key, n}, pawl.Queue(uniqueQueue), pawl.Unique{Key: key, OnConflict: pawl.OnConflictKeepLast})
+		_, err := client.Enqueue(ctx, version{key, n}, pawl.Queue(uniqueQueue), pawl.Unique(pawltype.UniqueOpts{Key: key, OnConflict: pawltype.OnConflictKeepLast}))
 		if err != nil && ctx.Err() == nil {
 			w.t.Errorf("version %d of %s: %v", n, key, err)
 		}
@@ -106,7 +109,7 @@ func (w *uniqueWork) produce(ctx context.Context, client *pawl.Client, key strin
 
 func (w *uniqueWork) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.all() {
-		got, err := w.claims.Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{uniqueQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond, Worker: "w"})
+		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{uniqueQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond, Worker: "w"})
 		if err != nil {
 			continue // the server is down; what it may have given comes back with the lease
 		}
@@ -144,7 +147,7 @@ func (w *uniqueWork) end(ctx context.Context, c *pawl.Claim, v version) {
 	w.mu.Lock()
 	w.runs[v.Key] = false
 	w.mu.Unlock()
-	var settled pawl.Settled
+	var settled claims.Settled
 	var err error
 	acked := false
 	switch rand.IntN(6) {
@@ -156,7 +159,7 @@ func (w *uniqueWork) end(ctx context.Context, c *pawl.Claim, v version) {
 		err = w.claims.Ack(ctx, c)
 		acked = err == nil
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, pawl.ErrStaleClaim) && !errors.Is(err, pawl.ErrUnavailable) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, pawltype.ErrStaleClaim) && !errors.Is(err, pawltype.ErrUnavailable) {
 		w.t.Errorf("version %d of %s: %v", v.N, v.Key, err)
 	}
 	w.mu.Lock()
@@ -164,7 +167,7 @@ func (w *uniqueWork) end(ctx context.Context, c *pawl.Claim, v version) {
 	if acked {
 		w.done[v.Key] = max(w.done[v.Key], v.N)
 	}
-	if settled.State == pawl.StateDiscarded {
+	if settled.State == pawltype.StateDiscarded {
 		w.gaveWay++
 	}
 }

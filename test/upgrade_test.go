@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // The feature levels of the two programs, and what a server of the older one says where the newer level is needed.
@@ -23,8 +25,8 @@ const (
 // release before does. Clients of the SDK that know all addresses see no error.
 func TestClusterUpgrade(t *testing.T) {
 	c := newClusterOf(t, previousBinary)
-	admin := c.operator(pawl.WithRetryFor(startLimit)).Admin()
-	if err := admin.AddShards(t.Context(), dataShard+1); err != nil {
+	operator := admin.New(c.operator(pawl.DialOptions{RetryFor: startLimit}))
+	if err := operator.Cluster().AddShards(t.Context(), dataShard+1); err != nil {
 		t.Fatal(err)
 	}
 	c.whole()
@@ -37,19 +39,19 @@ func TestClusterUpgrade(t *testing.T) {
 
 	c.runs(w, first, binary)
 	c.runs(w, second, binary)
-	staysAt(t, admin, previousLevel) // for the last
-	mustNotLimit(t, admin, cfg.queues[0])
+	staysAt(t, operator, previousLevel) // for the last
+	mustNotLimit(t, operator, cfg.queues[0])
 	c.runs(w, second, previousBinary)
 	c.runs(w, second, binary)
 	c.runs(w, last, binary)
-	mustNotLimit(t, admin, cfg.queues[0])
+	mustNotLimit(t, operator, cfg.queues[0])
 
-	raise(t, admin)
+	raise(t, operator)
 	for _, name := range cfg.queues {
-		if err := limit(t, admin, name); err != nil {
+		if err := limit(t, operator, name); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := admin.SpreadQueue(t.Context(), name, pawl.Onto{Shards: []int{dataShard, dataShard + 1}}, "test"); err != nil {
+		if _, err := operator.Queues().Spread(t.Context(), name, admin.SpreadOptions{Shards: []int{dataShard, dataShard + 1}}, "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,18 +114,18 @@ func (n *member) leaves() {
 }
 
 // staysAt: the level can't be raised beyond what all nodes know.
-func staysAt(t *testing.T, admin pawl.Admin, want int) {
+func staysAt(t *testing.T, operator admin.Client, want int) {
 	t.Helper()
-	if level, err := admin.RaiseLevel(t.Context()); err != nil || level != want {
+	if level, err := operator.Cluster().RaiseFeatureLevel(t.Context()); err != nil || level != want {
 		t.Fatalf("the level was raised to %d, %v, want %d", level, err, want)
 	}
 }
 
 // raise raises the level as soon as all nodes have said that they know the newest.
-func raise(t *testing.T, admin pawl.Admin) {
+func raise(t *testing.T, operator admin.Client) {
 	t.Helper()
 	eventually(t, "the level is raised", startLimit, func() bool {
-		level, err := admin.RaiseLevel(t.Context())
+		level, err := operator.Cluster().RaiseFeatureLevel(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,10 +133,10 @@ func raise(t *testing.T, admin pawl.Admin) {
 	})
 }
 
-func mustNotLimit(t *testing.T, admin pawl.Admin, queue string) {
+func mustNotLimit(t *testing.T, operator admin.Client, queue string) {
 	t.Helper()
 	const want = "the cluster must work at feature level 3, and it is at 2: see `pawl cluster raise-level`"
-	if err := limit(t, admin, queue); !errors.Is(err, pawl.ErrWrongState) || !strings.Contains(err.Error(), want) {
+	if err := limit(t, operator, queue); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
 		t.Errorf("a limit at level 2 is answered with %v, want %q", err, want)
 	}
 }
@@ -142,41 +144,41 @@ func mustNotLimit(t *testing.T, admin pawl.Admin, queue string) {
 func mustNotBeUnique(t *testing.T, client *pawl.Client) {
 	t.Helper()
 	const want = "unique: the cluster must work at feature level 3, and it is at 2: see `pawl cluster raise-level`"
-	if err := unique(t, client); !errors.Is(err, pawl.ErrWrongState) || !strings.Contains(err.Error(), want) {
+	if err := unique(t, client); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
 		t.Errorf("a unique task at level 2 is answered with %v, want %q", err, want)
 	}
 }
 
 // unique enqueues a task with a unique key that nobody runs.
 func unique(t *testing.T, client *pawl.Client) error {
-	_, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "unique", Payload: []byte("1")}, pawl.Queue("unique"), pawl.Unique{Key: "k"})
+	_, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "unique", Payload: []byte("1")}, pawl.Queue("unique"), pawl.Unique(pawltype.UniqueOpts{Key: "k"}))
 	return err
 }
 
-func mustNotSchedule(t *testing.T, admin pawl.Admin) {
+func mustNotSchedule(t *testing.T, operator admin.Client) {
 	t.Helper()
 	const want = "the cluster must work at feature level 3, and it is at 2: see `pawl cluster raise-level`"
-	if err := schedule(t, admin); !errors.Is(err, pawl.ErrWrongState) || !strings.Contains(err.Error(), want) {
+	if err := schedule(t, operator); !errors.Is(err, pawltype.ErrWrongState) || !strings.Contains(err.Error(), want) {
 		t.Errorf("a schedule at level 2 is answered with %v, want %q", err, want)
 	}
 }
 
 // schedule makes one whose tasks nobody runs.
-func schedule(t *testing.T, admin pawl.Admin) error {
-	_, err := admin.PutSchedule(t.Context(), pawl.Schedule{Name: "beat", Every: time.Second, Overlap: pawl.OverlapSkip,
+func schedule(t *testing.T, operator admin.Client) error {
+	_, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "beat", Every: time.Second, Overlap: admin.OverlapSkip,
 		Task: pawl.RawTask{Type: "beat"}, Options: []pawl.Option{pawl.Queue("beat")}})
 	return err
 }
 
 // limit gives a queue limits that its load may reach.
-func limit(t *testing.T, admin pawl.Admin, queue string) error {
+func limit(t *testing.T, operator admin.Client, queue string) error {
 	t.Helper()
-	q, err := admin.Queue(t.Context(), queue)
+	q, err := operator.Queues().Get(t.Context(), queue)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q.Settings.MaxRunning, q.Settings.PerKey.MaxRunning = 20, 2
-	_, err = admin.PutQueue(t.Context(), queue, q.Settings)
+	_, err = operator.Queues().Put(t.Context(), queue, q.Settings)
 	return err
 }
 
@@ -185,32 +187,32 @@ func limit(t *testing.T, admin pawl.Admin, queue string) error {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
-	client := s.dial(pawl.WithRetryFor(startLimit))
-	admin := client.Admin()
+	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
+	operator := admin.New(client)
 	s.program = previousBinary
 	s.start()
 	w := load{addrs: []string{s.addr}, queues: []string{"a", "b"}, scattered: true}.start(t)
 	w.flow(&w.acked)
-	staysAt(t, admin, previousLevel)
+	staysAt(t, operator, previousLevel)
 	for _, program := range []func() (string, error){binary, previousBinary, binary} {
 		s.kill()
 		s.program = program
 		s.start()
 		w.flow(&w.acked)
-		mustNotLimit(t, admin, "a")
+		mustNotLimit(t, operator, "a")
 		mustNotBeUnique(t, client)
-		mustNotSchedule(t, admin)
+		mustNotSchedule(t, operator)
 	}
-	raise(t, admin)
-	if err := limit(t, admin, "a"); err != nil {
+	raise(t, operator)
+	if err := limit(t, operator, "a"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "tasks can be unique", startLimit, func() bool { return unique(t, client) == nil })
-	if err := schedule(t, admin); err != nil {
+	if err := schedule(t, operator); err != nil {
 		t.Error(err)
 	}
 	eventually(t, "a tick fires", startLimit, func() bool {
-		s, err := admin.Schedule(t.Context(), "beat")
+		s, err := operator.Schedules().Get(t.Context(), "beat")
 		return err == nil && s.Last != nil && s.Last.TaskID != ""
 	})
 	s.kill()

@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/pawlq/pawl/test/history"
 )
 
@@ -75,14 +76,14 @@ func newWorkload(t *testing.T, addr string, queues ...string) *workload {
 
 func (cfg load) start(t *testing.T) *workload {
 	w := &workload{t: t, cfg: cfg, rec: history.NewRecorder()}
-	var opts []pawl.DialOption
+	var opts []pawl.DialOptions
 	if cfg.faultless {
-		opts = append(opts, pawl.WithRetryFor(faultlessTime))
+		opts = append(opts, pawl.DialOptions{RetryFor: faultlessTime})
 	}
 	for _, addr := range cfg.addrs {
 		w.clients = append(w.clients, dialRecorded(t, addr, opts...))
 	}
-	w.patient = dialRecorded(t, cfg.addrs[len(cfg.addrs)-1], pawl.WithRetryFor(startLimit))
+	w.patient = dialRecorded(t, cfg.addrs[len(cfg.addrs)-1], pawl.DialOptions{RetryFor: startLimit})
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.run(0, producers, w.produce)
 	w.run(producers, workers, w.work)
@@ -196,7 +197,7 @@ func (w *workload) probe() {
 const maxAttempts = 20
 
 func retries() []pawl.Option {
-	return []pawl.Option{pawl.MaxAttempts(maxAttempts), pawl.Retry(pawl.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: time.Second})}
+	return []pawl.Option{pawl.MaxAttempts(maxAttempts), pawl.Retry(pawltype.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: time.Second})}
 }
 
 // enqueue gives a task to the broker as a record says. The task is "" if there was no answer.
@@ -282,30 +283,30 @@ func (w *workload) work(id int, c *pawl.Client) {
 
 // claim claims some tasks. A claim without an answer is mostly made again with its key; else what it got comes back when
 // the lease ends.
-func (w *workload) claim(id int, c *pawl.Client, wait time.Duration, most int) (claims []*pawl.Claim) {
+func (w *workload) claim(id int, c *pawl.Client, wait time.Duration, most int) (claimed []*pawl.Claim) {
 	queues := w.order()
 	ask := history.Record{Client: id, Op: history.Claim, Queue: strings.Join(queues, ","), Args: history.Args{ClaimKey: uuid.NewString()}}
 	for again := true; again; {
 		r, f, err := w.recorded(ask, w.limit(wait+callTime), func(ctx context.Context, _ *history.Record) (err error) {
-			claims, err = c.Claims().Claim(ctx, pawl.ClaimRequest{Queues: queues, Max: most, Lease: testLease, Wait: wait, Worker: "w", Key: ask.ClaimKey})
+			claimed, err = claims.New(c).Claim(ctx, claims.Request{Queues: queues, Max: most, Lease: testLease, Wait: wait, Worker: "w", Key: ask.ClaimKey})
 			return err
 		})
 		again = r.Code == history.Unknown && !w.troubled(r, err) && rand.IntN(4) > 0 && w.rest(repeatPause)
-		w.given(r, f, claims)
+		w.given(r, f, claimed)
 	}
-	return claims
+	return claimed
 }
 
 // given notes what a claim got: a record for each task, with the stamp of its shard, or one if it got none. A claim that waits
 // and is told of nothing may have got something all the same, which the broker gave back because the wait was over or it was
 // about to stop; if its leader was deposed at that moment, the lease has to end first. So to the checker it is a claim whose
 // answer nobody received.
-func (w *workload) given(r history.Record, f *fate, claims []*pawl.Claim) {
-	if len(claims) == 0 {
+func (w *workload) given(r history.Record, f *fate, claimed []*pawl.Claim) {
+	if len(claimed) == 0 {
 		r.Answer = history.Answer{Code: history.Unknown}
 		w.rec.Add(r)
 	}
-	for _, c := range claims {
+	for _, c := range claimed {
 		at := f.of(c.ID)
 		one := r
 		one.Task, one.Token, one.Fence, one.Attempt = c.ID, c.Token, c.Fence, c.Attempt
@@ -366,17 +367,17 @@ func verbOf(id int, c *pawl.Client, verb history.Op, claim *pawl.Claim) (history
 		r.DelayUS = 50_000
 	}
 	return r, func(ctx context.Context, r *history.Record) (err error) {
-		var settled pawl.Settled
-		var extended pawl.Extended
+		var settled claims.Settled
+		var extended claims.Extended
 		switch verb {
 		case history.Ack:
-			err = c.Claims().Ack(ctx, claim)
+			err = claims.New(c).Ack(ctx, claim)
 		case history.Fail:
-			settled, err = c.Claims().Fail(ctx, claim, cause)
+			settled, err = claims.New(c).Fail(ctx, claim, cause)
 		case history.Release:
-			settled, err = c.Claims().Release(ctx, claim, time.Duration(r.DelayUS)*time.Microsecond)
+			settled, err = claims.New(c).Release(ctx, claim, time.Duration(r.DelayUS)*time.Microsecond)
 		case history.Extend:
-			extended, err = c.Claims().Extend(ctx, claim, pawl.Extension{})
+			extended, err = claims.New(c).Extend(ctx, claim, claims.Extension{})
 		}
 		r.State, r.DueUS, r.LeaseUntilUS = string(settled.State), micro(settled.NextRunAt), micro(extended.LeaseExpiresAt)
 		if r.State == "ready" {

@@ -8,9 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 func newArchive(a *app) *cobra.Command {
@@ -33,8 +34,8 @@ func newArchiveLs(a *app) *cobra.Command {
 		if err := list.check(); err != nil {
 			return err
 		}
-		items, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[pawl.ArchivedTask], error) {
-			return client.Admin().ArchivePage(ctx, queue, p)
+		items, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[admin.ArchivedTask], error) {
+			return a.admin(client).DeadLetters().ArchivePage(ctx, queue, p)
 		})
 		if err != nil {
 			return err
@@ -52,7 +53,7 @@ func newArchiveLs(a *app) *cobra.Command {
 	return cmd
 }
 
-func writeArchive(w io.Writer, items []pawl.ArchivedTask) {
+func writeArchive(w io.Writer, items []admin.ArchivedTask) {
 	now := time.Now()
 	rows := make([][]string, len(items))
 	for i, it := range items {
@@ -81,7 +82,7 @@ func newArchiveRestore(a *app) *cobra.Command {
 		var views []restored
 		var refused error
 		for part := range slices.Chunk(args, 1000) {
-			results, err := client.Admin().RestoreArchive(cmd.Context(), part...)
+			results, err := a.admin(client).DeadLetters().Restore(cmd.Context(), part...)
 			if err != nil {
 				return err
 			}

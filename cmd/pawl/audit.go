@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 // auditView is an entry of the audit for programs.
@@ -35,7 +36,7 @@ type auditView struct {
 
 func newAudit(a *app) *cobra.Command {
 	var list listFlags
-	var f pawl.AuditFilter
+	var f admin.AuditFilter
 	var since, until string
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Show who did what, when and why", Args: noArgs,
@@ -67,8 +68,8 @@ tokens, what they called themselves (--actor).
 		if f.Until, err = readMoment("--until", until, now); err != nil {
 			return err
 		}
-		items, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.AuditEntry], error) {
-			return client.Admin().AuditPage(ctx, f, p)
+		items, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.AuditEntry], error) {
+			return a.admin(client).Audit().ListPage(ctx, f, p)
 		})
 		if err != nil {
 			return err
@@ -86,7 +87,7 @@ tokens, what they called themselves (--actor).
 	return cmd
 }
 
-func writeAudit(w io.Writer, items []*pawl.AuditEntry) {
+func writeAudit(w io.Writer, items []*admin.AuditEntry) {
 	rows := make([][]string, len(items))
 	for i, e := range items {
 		target := strings.TrimSpace(e.TargetKind + " " + e.Target)
@@ -96,7 +97,7 @@ func writeAudit(w io.Writer, items []*pawl.AuditEntry) {
 }
 
 // actorText says who it was, or at least from where.
-func actorText(e *pawl.AuditEntry) string {
+func actorText(e *admin.AuditEntry) string {
 	if e.Actor != "" {
 		return e.Actor
 	}
@@ -104,7 +105,7 @@ func actorText(e *pawl.AuditEntry) string {
 }
 
 // changeText says in short what was changed.
-func changeText(e *pawl.AuditEntry) string {
+func changeText(e *admin.AuditEntry) string {
 	if e.Tasks > 0 {
 		return count(e.Tasks, "task")
 	}

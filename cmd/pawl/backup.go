@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/spf13/cobra"
 )
 
 // standardOutput is the FILE that is none.
@@ -58,7 +58,7 @@ The archive of dead letters is not in it: copy archive/ from the data directory 
 func (a *app) backup(ctx context.Context, client *pawl.Client, w io.Writer, v *backupView) error {
 	bar := a.progress("shards backed up", 0)
 	defer func() { bar.done() }()
-	info, err := client.Admin().Backup(ctx, w, func(p pawl.BackupProgress) {
+	info, err := a.admin(client).Cluster().Backup(ctx, w, func(p admin.BackupProgress) {
 		if v.Shards == 0 && p.Shards > 0 {
 			v.Shards, bar = p.Shards, a.progress("shards backed up", p.Shards)
 		}

@@ -249,8 +249,8 @@ func (a *app) bench(cmd *cobra.Command, c benchCase, f benchFlags) (err error) {
 
 // tidy takes what a case left from the server. It is best effort: the retention of the tasks does the rest.
 func (r *rig) tidy(ctx context.Context) {
-	if _, err := r.client.Admin().PurgeQueue(ctx, r.queue, "pawl bench"); err == nil {
-		_ = r.client.Admin().DeleteQueue(ctx, r.queue)
+	if _, err := r.app.admin(r.client).Queues().Purge(ctx, r.queue, "pawl bench"); err == nil {
+		_ = r.app.admin(r.client).Queues().Delete(ctx, r.queue)
 	}
 }
 

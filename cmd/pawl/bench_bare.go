@@ -28,9 +28,9 @@ func benchBare(ctx context.Context, r *rig) (*benchLine, error) {
 }
 
 func measureBare(ctx context.Context, r *rig, d time.Duration) (*bareLine, error) {
-	admin := r.client.Admin()
+	operator := r.app.admin(r.client)
 	rpc, rpcRate, err := repeat(ctx, d, func() error {
-		_, err := admin.Server(ctx)
+		_, err := operator.Cluster().Server(ctx)
 		return err
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // groupLine says what a group costs beside its tasks.
@@ -108,7 +109,7 @@ func (r *rig) lookAt(ctx context.Context, id string) (stop func() (get, page *hi
 			_, err := r.client.Group(ctx, id)
 			between := time.Now()
 			if err == nil {
-				_, err = r.client.GroupMembersPage(ctx, id, pawl.PageRequest{})
+				_, err = r.app.admin(r.client).Groups().MembersPage(ctx, id, pawltype.PageRequest{})
 			}
 			switch {
 			case ctx.Err() != nil: // it was cut off

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // noisyLine is what became of what the other namespace offered.
@@ -57,12 +59,12 @@ func benchNoisy(ctx context.Context, r *rig) (line *benchLine, err error) {
 func (r *rig) noisy(ctx context.Context) (*rig, error) {
 	a := *r.app
 	a.namespace = r.queue
-	client, err := a.dial(pawl.WithRetryFor(0)) // who is refused asks on
+	client, err := a.dial(pawl.DialOptions{RetryFor: -1}) // who is refused asks on
 	if err != nil {
 		return nil, err
 	}
 	quota := int64(r.quota)
-	if _, err := r.client.Admin().AddNamespaceWith(ctx, a.namespace, pawl.QuotaChange{MaxRequestsPerSecond: &quota}); err != nil {
+	if _, err := r.app.admin(r.client).Namespaces().Create(ctx, a.namespace, admin.QuotaChange{MaxRequestsPerSecond: &quota}); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	other := *r
@@ -73,10 +75,10 @@ func (r *rig) noisy(ctx context.Context) (*rig, error) {
 // drop removes the namespace and what is in it.
 func (r *rig) drop(ctx context.Context) error {
 	var free int64
-	_, _, err := r.client.Admin().SetQuotas(ctx, r.app.namespace, pawl.QuotaChange{MaxRequestsPerSecond: &free})
+	_, _, err := r.app.admin(r.client).Namespaces().SetQuotas(ctx, r.app.namespace, admin.QuotaChange{MaxRequestsPerSecond: &free})
 	if err == nil {
 		r.tidy(ctx)
-		_, err = r.client.Admin().RemoveNamespace(ctx, r.app.namespace)
+		_, err = r.app.admin(r.client).Namespaces().Delete(ctx, r.app.namespace)
 	}
 	return errors.Join(err, r.client.Close())
 }
@@ -93,7 +95,7 @@ func (r *rig) makeNoise(ctx context.Context) (*noisyLine, error) {
 		switch {
 		case err == nil:
 			accepted.Add(1)
-		case errors.Is(err, pawl.ErrRateLimited):
+		case errors.Is(err, pawltype.ErrRateLimited):
 			refusals.record(time.Since(begun))
 		default:
 			return err

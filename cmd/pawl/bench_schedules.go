@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 const (
@@ -80,7 +82,7 @@ func (r *rig) putSome(ctx context.Context, queue string, due time.Time, from, to
 	for w := range putters {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(to) && errs[w] == nil; i = next.Add(1) - 1 {
-				_, errs[w] = r.client.Admin().PutSchedule(ctx, pawl.Schedule{Name: scheduleName(queue, i), Cron: due.Format("5 4 15 2 1 *"),
+				_, errs[w] = r.app.admin(r.client).Schedules().Put(ctx, admin.ScheduleSpec{Name: scheduleName(queue, i), Cron: due.Format("5 4 15 2 1 *"),
 					Task: r.task(), Options: []pawl.Option{pawl.Queue(queue), pawl.Retention(r.keep)}})
 			}
 		})
@@ -94,10 +96,10 @@ func scheduleName(queue string, i int64) string { return fmt.Sprintf("%s-%d", qu
 // untilFired waits until the ticks have made their tasks.
 func (r *rig) untilFired(ctx context.Context, queue string, due time.Time) (time.Duration, error) {
 	for {
-		q, err := r.client.Admin().Queue(ctx, queue)
+		q, err := r.app.admin(r.client).Queues().Get(ctx, queue)
 		took := time.Since(due)
 		switch {
-		case err != nil && !errors.Is(err, pawl.ErrNotFound):
+		case err != nil && !errors.Is(err, pawltype.ErrNotFound):
 			return took, err
 		case err == nil && q.Depth.Ready >= int64(r.tasks):
 			return took, nil
@@ -114,7 +116,7 @@ func (r *rig) dropSchedules(ctx context.Context, queue string) error {
 		return nil
 	}
 	for i := range int64(r.tasks) {
-		if err := r.client.Admin().DeleteSchedule(ctx, scheduleName(queue, i)); err != nil && !errors.Is(err, pawl.ErrNotFound) {
+		if err := r.app.admin(r.client).Schedules().Delete(ctx, scheduleName(queue, i)); err != nil && !errors.Is(err, pawltype.ErrNotFound) {
 			return err
 		}
 	}

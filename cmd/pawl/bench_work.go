@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 )
 
 // benchWork measures whole lives after the enqueue: until the server has confirmed the last ack.
@@ -21,8 +23,8 @@ func benchWork(ctx context.Context, r *rig) (*benchLine, error) {
 	setting := fmt.Sprintf("1 worker, %d slots, from the first claim to the last confirmed ack", r.slots)
 	if r.keys > 0 {
 		setting += fmt.Sprintf("; %d keys with max_running and a rate", r.keys)
-		limits := pawl.Limits{MaxRunning: r.slots, Rate: pawl.Rate{Limit: 1_000_000, Period: time.Second}}
-		if _, err := r.client.Admin().PutQueue(ctx, r.queue, pawl.QueueSettings{PerKey: limits}); err != nil {
+		limits := admin.QueueLimits{MaxRunning: r.slots, Rate: admin.RateLimit{Limit: 1_000_000, Period: time.Second}}
+		if _, err := r.app.admin(r.client).Queues().Put(ctx, r.queue, admin.QueueSettings{PerKey: limits}); err != nil {
 			return nil, err
 		}
 	}
@@ -208,21 +210,21 @@ func (r *rig) claims(ctx context.Context) (*histogram, time.Duration, error) {
 	items := r.items(r.claimBatch)
 	for range rounds {
 		begin := time.Now()
-		claims, err := r.client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{r.queue}, Max: r.claimBatch, Worker: "bench"})
+		claimed, err := claims.New(r.client).Claim(ctx, claims.Request{Queues: pawl.Strict{r.queue}, Max: r.claimBatch, Worker: "bench"})
 		if err != nil {
 			return nil, 0, err
 		}
 		took := time.Since(begin)
-		if len(claims) != r.claimBatch {
-			return nil, 0, fmt.Errorf("a claim of %d got %d tasks", r.claimBatch, len(claims))
+		if len(claimed) != r.claimBatch {
+			return nil, 0, fmt.Errorf("a claim of %d got %d tasks", r.claimBatch, len(claimed))
 		}
 		h.record(took)
 		sum += took
-		done := make([]pawl.Settlement, len(claims))
-		for i, c := range claims {
+		done := make([]claims.Settlement, len(claimed))
+		for i, c := range claimed {
 			done[i].Claim = c
 		}
-		if _, err := r.client.Claims().SettleAll(ctx, done); err != nil {
+		if _, err := claims.New(r.client).SettleAll(ctx, done); err != nil {
 			return nil, 0, err
 		}
 		if err := r.enqueueItems(ctx, items); err != nil {

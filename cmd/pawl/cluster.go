@@ -10,11 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/internal/human"
 )
 
 func newCluster(a *app) *cobra.Command {
@@ -49,23 +50,23 @@ by themselves.`,
 	cmd.Flags().BoolVar(&undo, "undo", false, "let the node take replicas again")
 	cmd.Flags().BoolVar(&wait, "wait", false, "until the node holds nothing")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ctx, admin := cmd.Context(), client.Admin()
+		ctx, operator := cmd.Context(), a.admin(client)
 		view := nodeStateView{Node: args[0], State: "draining"}
 		switch {
 		case undo && wait:
 			return usage("--wait is for a node to hold nothing, and --undo lets it hold something again")
 		case undo:
 			view.State = "active"
-			if err := admin.UndrainNode(ctx, args[0]); err != nil {
+			if err := operator.Cluster().UndrainNode(ctx, args[0]); err != nil {
 				return err
 			}
 		default:
-			if err := admin.DrainNode(ctx, args[0]); err != nil {
+			if err := operator.Cluster().DrainNode(ctx, args[0]); err != nil {
 				return err
 			}
 		}
 		if wait {
-			if err := a.untilDrained(ctx, admin, args[0]); err != nil {
+			if err := a.untilDrained(ctx, operator, args[0]); err != nil {
 				return err
 			}
 			view.State = drained
@@ -97,7 +98,7 @@ const (
 )
 
 // untilDrained waits until a node holds nothing, and shows how much it still holds.
-func (a *app) untilDrained(ctx context.Context, admin pawl.Admin, node string) error {
+func (a *app) untilDrained(ctx context.Context, operator admin.Client, node string) error {
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()
 	answered, total := time.Now(), 0
@@ -106,11 +107,11 @@ func (a *app) untilDrained(ctx context.Context, admin pawl.Admin, node string) e
 	defer func() { bar.done() }()
 	var stuck stuckText
 	for {
-		info, err := admin.Cluster(ctx)
+		info, err := operator.Cluster().Status(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("not waited for: node %q still holds %s", node, shardNames(held))
-		case err != nil && (!errors.Is(err, pawl.ErrUnavailable) || time.Since(answered) > drainPatience):
+		case err != nil && (!errors.Is(err, pawltype.ErrUnavailable) || time.Since(answered) > drainPatience):
 			return err
 		case err == nil:
 			answered, held = time.Now(), heldBy(info, node)
@@ -137,7 +138,7 @@ func (a *app) untilDrained(ctx context.Context, admin pawl.Admin, node string) e
 }
 
 // heldBy are the shards of which a node holds a replica. One that is gone holds none.
-func heldBy(info *pawl.ClusterInfo, node string) []uint32 {
+func heldBy(info *admin.ClusterStatus, node string) []uint32 {
 	for _, n := range info.Nodes {
 		if n.Name == node {
 			return n.Replicas
@@ -147,8 +148,8 @@ func heldBy(info *pawl.ClusterInfo, node string) []uint32 {
 }
 
 // waitedFor says what keeps shards from moving.
-func waitedFor(info *pawl.ClusterInfo, shards []uint32) string {
-	var of []pawl.ShardStatus
+func waitedFor(info *admin.ClusterStatus, shards []uint32) string {
+	var of []admin.ShardStatus
 	for _, s := range info.Shards {
 		if slices.Contains(shards, s.Shard) {
 			of = append(of, s)
@@ -162,7 +163,7 @@ func waitedFor(info *pawl.ClusterInfo, shards []uint32) string {
 }
 
 // shardProblems says what is amiss with shards, a line for all that have the same.
-func shardProblems(shards []pawl.ShardStatus) (lines []string) {
+func shardProblems(shards []admin.ShardStatus) (lines []string) {
 	var texts []string // in the order of their first shards
 	having := map[string][]uint32{}
 	for _, s := range shards {
@@ -214,9 +215,9 @@ without them; this is for a node that is dead.`,
 	yes := yesFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&force, "force", false, "although it holds replicas")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ctx, admin := cmd.Context(), client.Admin()
+		ctx, operator := cmd.Context(), a.admin(client)
 		if !*yes {
-			info, err := admin.Cluster(ctx)
+			info, err := operator.Cluster().Status(ctx)
 			if err != nil {
 				return err
 			}
@@ -228,7 +229,7 @@ without them; this is for a node that is dead.`,
 				return err
 			}
 		}
-		if err := admin.RemoveNode(ctx, args[0], force); err != nil {
+		if err := operator.Cluster().RemoveNode(ctx, args[0], force); err != nil {
 			return err
 		}
 		return a.printNodeState(nodeStateView{args[0], "removed"})
@@ -271,7 +272,7 @@ func newClusterMove(a *app) *cobra.Command {
 		if from == "" || to == "" {
 			return usage("--from and --to are needed")
 		}
-		if err := client.Admin().MoveReplica(cmd.Context(), shard, from, to); err != nil {
+		if err := a.admin(client).Cluster().MoveReplica(cmd.Context(), shard, from, to); err != nil {
 			return err
 		}
 		view := struct {
@@ -299,7 +300,7 @@ func newClusterTransfer(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := client.Admin().TransferLeader(cmd.Context(), shard, to); err != nil {
+		if err := a.admin(client).Cluster().TransferLeader(cmd.Context(), shard, to); err != nil {
 			return err
 		}
 		view := struct {
@@ -326,12 +327,12 @@ the shards that have the fewest.`,
 	}
 	yes := yesFlag(cmd.Flags())
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ctx, admin := cmd.Context(), client.Admin()
+		ctx, operator := cmd.Context(), a.admin(client)
 		total, err := numberArg("TOTAL", args[0])
 		if err != nil {
 			return err
 		}
-		info, err := admin.Cluster(ctx)
+		info, err := operator.Cluster().Status(ctx)
 		if err != nil {
 			return err
 		}
@@ -341,7 +342,7 @@ the shards that have the fewest.`,
 				return err
 			}
 		}
-		if err := admin.AddShards(ctx, total); err != nil {
+		if err := operator.Cluster().AddShards(ctx, total); err != nil {
 			return err
 		}
 		view := struct {
@@ -363,7 +364,7 @@ func newClusterReplication(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := client.Admin().SetReplication(cmd.Context(), n); err != nil {
+		if err := a.admin(client).Cluster().SetReplication(cmd.Context(), n); err != nil {
 			return err
 		}
 		view := struct {
@@ -390,7 +391,7 @@ a day, and is in the audit itself. A shorter time removes what is older, which n
 		if err != nil {
 			return usage("PERIOD %v", err)
 		}
-		info, err := client.Admin().Cluster(cmd.Context())
+		info, err := a.admin(client).Cluster().Status(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -399,7 +400,7 @@ a day, and is in the audit itself. A shorter time removes what is older, which n
 				return err
 			}
 		}
-		if err := client.Admin().SetAuditRetention(cmd.Context(), d); err != nil {
+		if err := a.admin(client).Cluster().SetAuditRetention(cmd.Context(), d); err != nil {
 			return err
 		}
 		view := struct {
@@ -419,18 +420,18 @@ of the program. There is no way back: a node of an older version can't join any 
 	}
 	yes := yesFlag(cmd.Flags())
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
-		ctx, admin := cmd.Context(), client.Admin()
+		ctx, operator := cmd.Context(), a.admin(client)
 		if !*yes {
-			info, err := admin.Cluster(ctx)
+			info, err := operator.Cluster().Status(ctx)
 			if err != nil {
 				return err
 			}
 			if err := a.surely(ctx, false, "the feature level, now %d, will be the highest that %s can work at, and never less again",
-				info.Settings.Level, count(int64(len(info.Nodes)), "node")); err != nil {
+				info.Settings.FeatureLevel, count(int64(len(info.Nodes)), "node")); err != nil {
 				return err
 			}
 		}
-		level, err := admin.RaiseLevel(ctx)
+		level, err := operator.Cluster().RaiseFeatureLevel(ctx)
 		if err != nil {
 			return err
 		}

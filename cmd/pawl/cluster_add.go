@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/spf13/cobra"
 )
 
 func newClusterAdd(a *app) *cobra.Command {
@@ -20,7 +20,7 @@ that its --join names, and gets its share of replicas soon after. Without NAME i
 		Example: "  pawl cluster add\n  pawl cluster add n4 -o json",
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		info, err := client.Admin().Cluster(cmd.Context())
+		info, err := a.admin(client).Cluster().Status(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ type addView struct {
 var errNoPeers = errors.New("no node of this cluster has an address for other nodes: start it again with --peer-listen HOST:PORT, and then ask again")
 
 // viewAdd says how a node is started that joins those that run.
-func viewAdd(info *pawl.ClusterInfo, name string) (addView, error) {
+func viewAdd(info *admin.ClusterStatus, name string) (addView, error) {
 	v := addView{Node: name}
 	for _, n := range info.Nodes {
 		switch {
@@ -76,10 +76,10 @@ func viewAdd(info *pawl.ClusterInfo, name string) (addView, error) {
 }
 
 // freeName is the first of n1, n2 and so on that no node has.
-func freeName(info *pawl.ClusterInfo) string {
+func freeName(info *admin.ClusterStatus) string {
 	for i := 1; ; i++ {
 		name := fmt.Sprintf("n%d", i)
-		if !slices.ContainsFunc(info.Nodes, func(n pawl.NodeInfo) bool { return n.Name == name }) {
+		if !slices.ContainsFunc(info.Nodes, func(n admin.Node) bool { return n.Name == name }) {
 			return name
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/spf13/cobra"
 )
 
 func newClusterStatus(a *app) *cobra.Command {
@@ -23,7 +23,7 @@ the system shard: it knows nodes, shards and queues.`,
 		Example: "  pawl cluster status --watch\n  pawl cluster status -o json",
 	}
 	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		info, err := client.Admin().Cluster(ctx)
+		info, err := a.admin(client).Cluster().Status(ctx)
 		if err != nil {
 			return err
 		}
@@ -33,10 +33,10 @@ the system shard: it knows nodes, shards and queues.`,
 	return cmd
 }
 
-func writeCluster(w io.Writer, info *pawl.ClusterInfo) {
+func writeCluster(w io.Writer, info *admin.ClusterStatus) {
 	s := info.Settings
 	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d, audit kept for %s\n\n", count(int64(len(info.Nodes)), "node"), count(int64(s.DataShards), "data shard"),
-		s.Replication, s.Level, days(s.AuditRetention))
+		s.Replication, s.FeatureLevel, days(s.AuditRetention))
 	writeNodes(w, info.Nodes)
 	fmt.Fprintln(w)
 	writeShards(w, info)
@@ -51,7 +51,7 @@ func writeCluster(w io.Writer, info *pawl.ClusterInfo) {
 	}
 }
 
-func writeNodes(w io.Writer, nodes []pawl.NodeInfo) {
+func writeNodes(w io.Writer, nodes []admin.Node) {
 	rows := make([][]string, len(nodes))
 	for i, n := range nodes {
 		state, alive, offset := n.State, "yes", "-"
@@ -78,7 +78,7 @@ func orDash(s string) string {
 }
 
 // diskText is how much of a node's disk is free: "12.5GiB (31%)".
-func diskText(n pawl.NodeInfo) string {
+func diskText(n admin.Node) string {
 	if n.DiskTotal <= 0 {
 		return "-"
 	}
@@ -98,9 +98,9 @@ func shardNames(shards []uint32) string {
 
 // writeShards shows them as their leaders tell, or as one node found out that asked the others. A leader needs some seconds to notice that
 // a node has died: a replica on one that gives no answer is silent.
-func writeShards(w io.Writer, info *pawl.ClusterInfo) {
+func writeShards(w io.Writer, info *admin.ClusterStatus) {
 	away := func(name string) bool {
-		return slices.ContainsFunc(info.Nodes, func(n pawl.NodeInfo) bool { return n.Name == name && !n.Alive })
+		return slices.ContainsFunc(info.Nodes, func(n admin.Node) bool { return n.Name == name && !n.Alive })
 	}
 	rows := make([][]string, len(info.Shards))
 	for i, s := range info.Shards {
@@ -123,7 +123,7 @@ func writeShards(w io.Writer, info *pawl.ClusterInfo) {
 
 // memberText is a replica: "n2", and in brackets what is special about it. Where nobody was asked it is known no more than where
 // it should be.
-func memberText(m pawl.ShardMember, known bool) string {
+func memberText(m admin.Replica, known bool) string {
 	var notes []string
 	if known && !m.Voter {
 		notes = append(notes, "learns")
@@ -205,9 +205,9 @@ type memberView struct {
 	Lag          uint64 `json:"lag"`
 }
 
-func viewCluster(info *pawl.ClusterInfo) clusterView {
+func viewCluster(info *admin.ClusterStatus) clusterView {
 	s := info.Settings
-	v := clusterView{Settings: clusterSettingsView{s.Replication, s.Level, s.DataShards, period(s.AuditRetention)}, Nodes: []nodeView{}, Shards: []shardView{},
+	v := clusterView{Settings: clusterSettingsView{s.Replication, s.FeatureLevel, s.DataShards, period(s.AuditRetention)}, Nodes: []nodeView{}, Shards: []shardView{},
 		Problems: info.Problems, SeenBy: info.SeenBy}
 	for _, n := range info.Nodes {
 		v.Nodes = append(v.Nodes, viewNode(n))
@@ -223,7 +223,7 @@ func viewCluster(info *pawl.ClusterInfo) clusterView {
 	return v
 }
 
-func viewNode(n pawl.NodeInfo) nodeView {
+func viewNode(n admin.Node) nodeView {
 	v := nodeView{Name: n.Name, Number: n.Number, State: n.State, Alive: n.Alive, Heard: n.Heard, Silent: n.Silent.Round(time.Millisecond).Seconds(),
 		Version: n.Version, PeerAddress: n.PeerAddress, APIAddress: n.APIAddress, DiskTotal: n.DiskTotal,
 		Replicas: append([]uint32{}, n.Replicas...), Leads: append([]uint32{}, n.Leads...)}

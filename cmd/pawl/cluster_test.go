@@ -14,13 +14,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/admin"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+
+	"github.com/pawlq/pawl"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -309,8 +311,7 @@ func TestVerifyWaitsNotForEver(t *testing.T) {
 func waiting(t *testing.T, o *office) (took time.Duration, said string, err error) {
 	l := bufconn.Listen(1 << 16)
 	o.serve(t, l)
-	client, err := pawl.Dial("office", pawl.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
-		pawl.WithLogger(slog.New(slog.DiscardHandler)), pawl.WithRetryFor(retryFor))
+	client, err := pawl.Dial("office", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }, Logger: slog.New(slog.DiscardHandler), RetryFor: retryFor})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +321,7 @@ func waiting(t *testing.T, o *office) (took time.Duration, said string, err erro
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	start := time.Now()
-	err = a.untilDrained(ctx, client.Admin(), "n1")
+	err = a.untilDrained(ctx, a.admin(client), "n1")
 	return time.Since(start), errs.String(), err
 }
 
@@ -368,7 +369,7 @@ func TestWaitEndsWithoutAnswers(t *testing.T) {
 
 // What is amiss with many shards in the same way is one line.
 func TestShardProblems(t *testing.T) {
-	got := shardProblems([]pawl.ShardStatus{{Shard: 0, Leader: "n1", Problem: "x"}, {Shard: 1, Problem: "x"}, {Shard: 2, Leader: "n1"}, {Shard: 3, Leader: "n1", Problem: "x"}, {Shard: 4}})
+	got := shardProblems([]admin.ShardStatus{{Shard: 0, Leader: "n1", Problem: "x"}, {Shard: 1, Problem: "x"}, {Shard: 2, Leader: "n1"}, {Shard: 3, Leader: "n1", Problem: "x"}, {Shard: 4}})
 	if want := []string{"shards 0,3: x", "shard 1: no leader answers: x", "shard 4: no leader answers"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -12,10 +12,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/embedded"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 func newDemo(a *app) *cobra.Command {
@@ -60,7 +61,7 @@ type demo struct {
 type demoClass struct {
 	name, note string
 	refs       []*pawl.Ref
-	tasks      []*pawl.TaskInfo // as they ended
+	tasks      []*pawltype.Task // as they ended
 }
 
 func (a *app) demo(ctx context.Context, args []string, listen string) (err error) {
@@ -148,7 +149,7 @@ func (d *demo) albumRound(ctx context.Context) error {
 	}
 	album := &demoClass{name: publish{}.TaskType(), note: "dead letters, replayed, succeeded"}
 	for i, t := range d.classes[1].tasks {
-		if t.State != pawl.StateSucceeded || len(album.refs) == published {
+		if t.State != pawltype.StateSucceeded || len(album.refs) == published {
 			continue
 		}
 		ref, err := d.client.Enqueue(ctx, publish{Thumb: d.thumbPath(i), Album: d.albumPath()})
@@ -159,15 +160,15 @@ func (d *demo) albumRound(ctx context.Context) error {
 	}
 	d.classes = append(d.classes, album)
 	for _, ref := range album.refs {
-		var ended *pawl.EndedError
-		if _, err := ref.Wait(ctx); !errors.As(err, &ended) || ended.Task.State != pawl.StateDead {
+		var ended *pawltype.EndedError
+		if _, err := ref.Wait(ctx); !errors.As(err, &ended) || ended.Task.State != pawltype.StateDead {
 			return fmt.Errorf("task %s was to become a dead letter: %w", ref.ID, err)
 		}
 	}
 	if err := os.Mkdir(d.albumPath(), 0o700); err != nil {
 		return err
 	}
-	_, err := d.client.Admin().ReplayDead(ctx, pawl.DeadSelection{Queue: "pictures", Filter: &pawl.Filter{Type: album.name}, Reason: "the album is there now"})
+	_, err := d.app.admin(d.client).DeadLetters().Replay(ctx, admin.DeadSelection{Queue: "pictures", Filter: &admin.Filter{Type: album.name}, Reason: "the album is there now"})
 	if err != nil {
 		return err
 	}
@@ -221,9 +222,9 @@ func (d *demo) report(stays bool) error {
 				}
 			}
 			switch t.State {
-			case pawl.StateSucceeded:
+			case pawltype.StateSucceeded:
 				v.Succeeded++
-			case pawl.StateDiscarded:
+			case pawltype.StateDiscarded:
 				v.Discarded++
 			}
 		}

@@ -9,8 +9,14 @@ import (
 	"fmt"
 	"go/build"
 	"image"
-	_ "image/gif" // the formats that pictures may have
+
+	"github.com/pawlq/pawl/pawltype"
+
+	_ "image/gif"
 	"image/jpeg"
+
+	// the formats that pictures may have
+
 	_ "image/png"
 	"io"
 	"os"
@@ -21,9 +27,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/image/draw"
-
 	"github.com/pawlq/pawl"
+	"golang.org/x/image/draw"
 )
 
 const (
@@ -37,8 +42,10 @@ type checksum struct {
 	Path string `json:"path"`
 }
 
-func (checksum) TaskType() string           { return "picture.checksum" }
-func (checksum) TaskOptions() []pawl.Option { return []pawl.Option{pawl.Queue("pictures"), pawl.High} }
+func (checksum) TaskType() string { return "picture.checksum" }
+func (checksum) TaskOptions() []pawl.Option {
+	return []pawl.Option{pawl.Queue("pictures"), pawl.Priority(pawltype.High)}
+}
 
 type checksumResult struct {
 	SHA256 string `json:"sha256"`
@@ -66,7 +73,7 @@ type put struct {
 
 func (put) TaskType() string { return "store.put" }
 func (put) TaskOptions() []pawl.Option {
-	return []pawl.Option{pawl.Queue("store"), pawl.Retry(pawl.RetryPolicy{Initial: 200 * time.Millisecond, Factor: 1.5, Max: time.Second})}
+	return []pawl.Option{pawl.Queue("store"), pawl.Retry(pawltype.RetryPolicy{Initial: 200 * time.Millisecond, Factor: 1.5, Max: time.Second})}
 }
 
 // putFailures is how often the store isn't there.
@@ -78,8 +85,10 @@ type publish struct {
 	Album string `json:"album"`
 }
 
-func (publish) TaskType() string           { return "album.publish" }
-func (publish) TaskOptions() []pawl.Option { return []pawl.Option{pawl.Queue("pictures"), pawl.Low} }
+func (publish) TaskType() string { return "album.publish" }
+func (publish) TaskOptions() []pawl.Option {
+	return []pawl.Option{pawl.Queue("pictures"), pawl.Priority(pawltype.Low)}
+}
 
 func (p publish) target() string { return filepath.Join(p.Album, filepath.Base(p.Thumb)) }
 
@@ -195,22 +204,22 @@ func (d *demo) verify() error {
 	return nil
 }
 
-func verifySum(path string, t *pawl.TaskInfo) error {
+func verifySum(path string, t *pawltype.Task) error {
 	var got checksumResult
 	want, err := sumOf(path)
 	if err = errors.Join(err, t.DecodeResult(&got)); err != nil {
 		return err
 	}
-	if t.State != pawl.StateSucceeded || got != want {
+	if t.State != pawltype.StateSucceeded || got != want {
 		return fmt.Errorf("checksum is %s with %+v, want %+v", t.State, got, want)
 	}
 	return nil
 }
 
-func verifyThumb(path, thumb string, t *pawl.TaskInfo) error {
+func verifyThumb(path, thumb string, t *pawltype.Task) error {
 	img, err := readPicture(path)
 	if err != nil {
-		if t.State != pawl.StateDiscarded {
+		if t.State != pawltype.StateDiscarded {
 			return fmt.Errorf("thumbnail of a damaged picture is %s: %w", t.State, err)
 		}
 		return nil
@@ -234,14 +243,14 @@ func verifyThumb(path, thumb string, t *pawl.TaskInfo) error {
 	return nil
 }
 
-func verifyPut(t *pawl.TaskInfo) error {
-	if t.State != pawl.StateSucceeded || t.Failures != putFailures || len(t.AttemptLog) != putFailures+1 {
+func verifyPut(t *pawltype.Task) error {
+	if t.State != pawltype.StateSucceeded || t.Failures != putFailures || len(t.AttemptLog) != putFailures+1 {
 		return fmt.Errorf("put is %s after %d failures and %d attempts, want succeeded after %d and %d", t.State, t.Failures, len(t.AttemptLog), putFailures, putFailures+1)
 	}
 	return nil
 }
 
-func verifyPublished(t *pawl.TaskInfo) error {
+func verifyPublished(t *pawltype.Task) error {
 	var args publish
 	if err := t.DecodePayload(&args); err != nil {
 		return err
@@ -251,7 +260,7 @@ func verifyPublished(t *pawl.TaskInfo) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	if t.State != pawl.StateSucceeded || got != want || len(t.AttemptLog) != 2 || t.AttemptLog[0].Outcome != pawl.OutcomeDead {
+	if t.State != pawltype.StateSucceeded || got != want || len(t.AttemptLog) != 2 || t.AttemptLog[0].Outcome != pawltype.OutcomeDead {
 		return fmt.Errorf("task %s is %s after %d attempts, want succeeded after a dead letter and a replay", t.ID, t.State, len(t.AttemptLog))
 	}
 	return nil

@@ -10,9 +10,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 func newDLQ(a *app) *cobra.Command {
@@ -23,10 +24,10 @@ tasks whose payload could not be read. Without --queue they look into every queu
 		newDLQLs(a), newDLQGroups(a), newDLQShow(a),
 		newDLQBulk(a, deadVerb{use: "replay", done: "replayed", short: "Put dead letters back into their queue",
 			long:   "Put dead letters back into their queue with fresh attempts. They keep id, idempotency key and attempt log.",
-			action: pawl.ActionReplay, do: pawl.Admin.ReplayDead}),
+			action: admin.ActionReplay, do: admin.DeadLetters.Replay}),
 		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", short: "Drop dead letters",
 			long:   "Drop dead letters. Each is written to the archive first, from where \"pawl dlq archive restore\" takes it back.",
-			action: pawl.ActionDiscard, do: pawl.Admin.DiscardDead}),
+			action: admin.ActionDiscard, do: admin.DeadLetters.Discard}),
 		newArchive(a))
 }
 
@@ -63,10 +64,10 @@ func newDLQLs(a *app) *cobra.Command {
 }
 
 // deadTasks lists one queue, or all that have any. The cursor is that of one queue.
-func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f pawl.Filter, list listFlags, poisoned bool) (out []*pawl.TaskInfo, next string, err error) {
-	page := client.Admin().DeadPage
+func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter, list listFlags, poisoned bool) (out []*pawltype.Task, next string, err error) {
+	page := a.admin(client).DeadLetters().ListPage
 	if poisoned {
-		page = client.Admin().PoisonedPage
+		page = a.admin(client).DeadLetters().ListPoisonedPage
 	}
 	names, err := queuesWith(ctx, client, f.Queue, poisoned)
 	if err != nil {
@@ -79,7 +80,7 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f pawl.Filter,
 		if rest.limit < 1 {
 			break
 		}
-		tasks, cursor, err := collect(rest, a.telling(func(p pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) { return page(ctx, one, p) }))
+		tasks, cursor, err := collect(rest, a.telling(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) { return page(ctx, one, p) }))
 		if err != nil {
 			return nil, "", err
 		}
@@ -91,7 +92,7 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f pawl.Filter,
 	return out, next, nil
 }
 
-func (a *app) printDead(tasks []*pawl.TaskInfo, next string) error {
+func (a *app) printDead(tasks []*pawltype.Task, next string) error {
 	err := a.print(listView[taskView]{viewTasks(tasks), next}, func(w io.Writer) {
 		now := time.Now()
 		rows := make([][]string, len(tasks))
@@ -121,7 +122,7 @@ func newDLQGroups(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&queue, "queue", "", "only of this queue")
 	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
 	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		groups, err := client.Admin().GroupDead(ctx, queue, poisoned)
+		groups, err := a.admin(client).DeadLetters().Groups(ctx, queue, poisoned)
 		if err != nil {
 			return err
 		}
@@ -172,7 +173,7 @@ func newDLQShow(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if t.State != pawl.StateDead && t.State != pawl.StatePoisoned {
+		if t.State != pawltype.StateDead && t.State != pawltype.StatePoisoned {
 			return fmt.Errorf("task %q is not a dead letter: it is %s", t.ID, t.State)
 		}
 		return a.printTask(t)
@@ -183,8 +184,8 @@ func newDLQShow(a *app) *cobra.Command {
 // deadVerb is replay or discard: a call for named ids, an operation for a filter.
 type deadVerb struct {
 	use, done, short, long string
-	action                 pawl.Action
-	do                     func(pawl.Admin, context.Context, pawl.DeadSelection) (pawl.DeadCount, error)
+	action                 admin.Action
+	do                     func(admin.DeadLetters, context.Context, admin.DeadSelection) (admin.DeadCount, error)
 }
 
 func newDLQBulk(a *app, v deadVerb) *cobra.Command {
@@ -224,38 +225,38 @@ background also when this command is interrupted: see "pawl operation". ` + filt
 			if err != nil {
 				return err
 			}
-			if f.States = []pawl.State{pawl.StateDead}; poisoned {
-				f.States = []pawl.State{pawl.StatePoisoned}
+			if f.States = []pawltype.State{pawltype.StateDead}; poisoned {
+				f.States = []pawltype.State{pawltype.StatePoisoned}
 			}
-			return a.operate(cmd.Context(), client, pawl.Operation{Action: v.action, Filter: &f}, &flags, v.done)
+			return a.operate(cmd.Context(), client, admin.OperationSpec{Action: v.action, Filter: &f}, &flags, v.done)
 		}
-		selections, err := selectIDs(cmd.Context(), client, pawl.DeadSelection{Poisoned: poisoned, Reason: flags.reason}, args)
+		selections, err := selectIDs(cmd.Context(), client, admin.DeadSelection{Poisoned: poisoned, Reason: flags.reason}, args)
 		if err != nil {
 			return err
 		}
-		return a.eachSelection(cmd.Context(), client.Admin(), v, selections, flags.dryRun)
+		return a.eachSelection(cmd.Context(), a.admin(client).DeadLetters(), v, selections, flags.dryRun)
 	})
 	return cmd
 }
 
 // selectIDs looks up in which queue each task is.
-func selectIDs(ctx context.Context, client *pawl.Client, base pawl.DeadSelection, ids []string) ([]pawl.DeadSelection, error) {
+func selectIDs(ctx context.Context, client *pawl.Client, base admin.DeadSelection, ids []string) ([]admin.DeadSelection, error) {
 	byQueue := map[string][]string{}
 	for _, id := range ids {
 		t, err := client.Task(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		want := pawl.StateDead
+		want := pawltype.StateDead
 		if base.Poisoned {
-			want = pawl.StatePoisoned
+			want = pawltype.StatePoisoned
 		}
 		if t.State != want {
 			return nil, fmt.Errorf("task %q is %s, not %s", id, t.State, want)
 		}
 		byQueue[t.Queue] = append(byQueue[t.Queue], id)
 	}
-	var out []pawl.DeadSelection
+	var out []admin.DeadSelection
 	for _, name := range slices.Sorted(maps.Keys(byQueue)) {
 		for part := range slices.Chunk(byQueue[name], 1000) {
 			s := base
@@ -267,11 +268,11 @@ func selectIDs(ctx context.Context, client *pawl.Client, base pawl.DeadSelection
 }
 
 // eachSelection does it to the tasks of named ids, or counts them.
-func (a *app) eachSelection(ctx context.Context, admin pawl.Admin, v deadVerb, selections []pawl.DeadSelection, dryRun bool) error {
+func (a *app) eachSelection(ctx context.Context, letters admin.DeadLetters, v deadVerb, selections []admin.DeadSelection, dryRun bool) error {
 	result := countView{DryRun: dryRun}
 	for _, s := range selections {
 		s.DryRun = dryRun
-		n, err := v.do(admin, ctx, s)
+		n, err := v.do(letters, ctx, s)
 		if err != nil {
 			return fmt.Errorf("%d %s: %w", result.Done, v.done, err)
 		}

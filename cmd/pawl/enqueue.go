@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
 )
 
 // specFlags are all options of a task.
@@ -74,7 +74,7 @@ func (r *retryFlags) add(flags *pflag.FlagSet) {
 }
 
 // over puts what was given in place of what p says, and reports whether anything was.
-func (r *retryFlags) over(p pawl.RetryPolicy) (pawl.RetryPolicy, bool, error) {
+func (r *retryFlags) over(p pawltype.RetryPolicy) (pawltype.RetryPolicy, bool, error) {
 	given := false
 	set := func(name string, do func()) {
 		if r.flags.Changed(name) {
@@ -82,10 +82,10 @@ func (r *retryFlags) over(p pawl.RetryPolicy) (pawl.RetryPolicy, bool, error) {
 			do()
 		}
 	}
-	set("retry-initial", func() { p.Initial = said(r.initial, pawl.NoWait) })
+	set("retry-initial", func() { p.Initial = said(r.initial, pawltype.NoWait) })
 	set("retry-factor", func() { p.Factor = r.factor })
-	set("retry-max", func() { p.Max = said(r.max, pawl.NoWait) })
-	set("retry-jitter", func() { p.Jitter = said(r.jitter, pawl.NoJitter) })
+	set("retry-max", func() { p.Max = said(r.max, pawltype.NoWait) })
+	set("retry-jitter", func() { p.Jitter = said(r.jitter, pawltype.NoJitter) })
 	if given && r.flags.Changed("retry-factor") && r.factor < 1 {
 		return p, given, usage("--retry-factor %g is less than 1", r.factor)
 	}
@@ -114,7 +114,7 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, p)
+		out = append(out, pawl.Priority(p))
 	}
 	if flags.Changed("at") {
 		t, err := time.Parse(time.RFC3339, s.at)
@@ -130,7 +130,7 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 		}
 		out = append(out, pawl.Header(name, value))
 	}
-	if p, given, err := s.retry.over(pawl.RetryPolicy{}); err != nil {
+	if p, given, err := s.retry.over(pawltype.RetryPolicy{}); err != nil {
 		return nil, err
 	} else if given {
 		out = append(out, pawl.Retry(p))
@@ -138,7 +138,7 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 	if u, given, err := s.unique.read(); err != nil {
 		return nil, err
 	} else if given {
-		out = append(out, u)
+		out = append(out, pawl.Unique(u))
 	}
 	then, err := readThen(s.then)
 	if err != nil {
@@ -161,9 +161,9 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 	return out, nil
 }
 
-func readPriority(word string) (pawl.Priority, error) {
-	switch p := pawl.Priority(word); p {
-	case pawl.High, pawl.Normal, pawl.Low:
+func readPriority(word string) (pawltype.Priority, error) {
+	switch p := pawltype.Priority(word); p {
+	case pawltype.High, pawltype.Normal, pawltype.Low:
 		return p, nil
 	}
 	return "", usage("--priority %q is none of high, normal, low", word)
@@ -272,11 +272,11 @@ func (a *app) readPayload(arg string) ([]byte, error) {
 const maxPayloadRead = 15 << 20
 
 type refView struct {
-	TaskID    string     `json:"task_id,omitempty"`
-	State     pawl.State `json:"state,omitempty"`
-	CreatedAt time.Time  `json:"created_at,omitzero"`
-	Duplicate bool       `json:"duplicate"`
-	Error     string     `json:"error,omitempty"`
+	TaskID    string         `json:"task_id,omitempty"`
+	State     pawltype.State `json:"state,omitempty"`
+	CreatedAt time.Time      `json:"created_at,omitzero"`
+	Duplicate bool           `json:"duplicate"`
+	Error     string         `json:"error,omitempty"`
 }
 
 func viewRef(r *pawl.Ref) refView {

@@ -1,9 +1,8 @@
 package main
 
 import (
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
 )
 
 // uniqueFlags say that the queue is to have one task of a key at a time.
@@ -23,24 +22,24 @@ func (u *uniqueFlags) add(flags *pflag.FlagSet) {
 }
 
 // read gives the option, if any was given.
-func (u *uniqueFlags) read() (_ pawl.Unique, given bool, err error) {
+func (u *uniqueFlags) read() (_ pawltype.UniqueOpts, given bool, err error) {
 	keyed := u.flags.Changed("unique")
 	switch {
 	case keyed && u.content:
-		return pawl.Unique{}, false, usage("--unique %q and --unique-content name two keys", u.key)
+		return pawltype.UniqueOpts{}, false, usage("--unique %q and --unique-content name two keys", u.key)
 	case keyed && u.key == "":
-		return pawl.Unique{}, false, usage("--unique is empty: --unique-content makes a key of type and payload")
+		return pawltype.UniqueOpts{}, false, usage("--unique is empty: --unique-content makes a key of type and payload")
 	case !keyed && !u.content:
 		for _, name := range []string{"on-conflict", "unique-states"} {
 			if u.flags.Changed(name) {
-				return pawl.Unique{}, false, usage("--%s is for tasks with --unique or --unique-content", name)
+				return pawltype.UniqueOpts{}, false, usage("--%s is for tasks with --unique or --unique-content", name)
 			}
 		}
-		return pawl.Unique{}, false, nil
+		return pawltype.UniqueOpts{}, false, nil
 	}
-	out := pawl.Unique{Key: u.key, OnConflict: pawl.OnConflict(u.onConflict)}
+	out := pawltype.UniqueOpts{Key: u.key, OnConflict: pawltype.OnConflict(u.onConflict)}
 	switch out.OnConflict {
-	case "", pawl.OnConflictKeep, pawl.OnConflictReplace, pawl.OnConflictKeepLast, pawl.OnConflictReject:
+	case "", pawltype.OnConflictKeep, pawltype.OnConflictReplace, pawltype.OnConflictKeepLast, pawltype.OnConflictReject:
 	default:
 		return out, false, usage("--on-conflict %q is none of keep, replace, keep_last, reject", u.onConflict)
 	}
@@ -54,12 +53,12 @@ func (u *uniqueFlags) read() (_ pawl.Unique, given bool, err error) {
 
 // uniqueView is a unique key as programs read it.
 type uniqueView struct {
-	Key        string          `json:"key"`
-	States     []pawl.State    `json:"states"`
-	OnConflict pawl.OnConflict `json:"on_conflict"`
+	Key        string              `json:"key"`
+	States     []pawltype.State    `json:"states"`
+	OnConflict pawltype.OnConflict `json:"on_conflict"`
 }
 
-func viewUnique(u *pawl.Unique) *uniqueView {
+func viewUnique(u *pawltype.UniqueOpts) *uniqueView {
 	if u == nil {
 		return nil
 	}
@@ -68,7 +67,7 @@ func viewUnique(u *pawl.Unique) *uniqueView {
 
 // uniqueText is a unique key in one line: who else is held off by it, and in which states if not only in those of tasks that
 // have not ended.
-func uniqueText(t *pawl.TaskInfo) string {
+func uniqueText(t *pawltype.Task) string {
 	if t.Unique == nil {
 		return ""
 	}

@@ -7,33 +7,34 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 // eventView is an event for programs, in one line each.
 type eventView struct {
-	Kind        pawl.EventKind `json:"kind"`
-	Time        time.Time      `json:"time,omitzero"`
-	Queue       string         `json:"queue,omitempty"`
-	Type        string         `json:"type,omitempty"`
-	TaskID      string         `json:"task_id,omitempty"`
-	State       pawl.State     `json:"state,omitempty"`
-	Attempt     int            `json:"attempt,omitempty"`
-	Worker      string         `json:"worker,omitempty"`
-	Reason      string         `json:"reason,omitempty"`
-	Error       string         `json:"error,omitempty"`
-	Name        string         `json:"name,omitempty"`
-	OperationID string         `json:"operation_id,omitempty"`
-	Count       int64          `json:"count,omitempty"`
-	Shard       uint32         `json:"shard"`
-	Index       uint64         `json:"index"`
-	Cursor      string         `json:"cursor"`
+	Kind        admin.EventKind `json:"kind"`
+	Time        time.Time       `json:"time,omitzero"`
+	Queue       string          `json:"queue,omitempty"`
+	Type        string          `json:"type,omitempty"`
+	TaskID      string          `json:"task_id,omitempty"`
+	State       pawltype.State  `json:"state,omitempty"`
+	Attempt     int             `json:"attempt,omitempty"`
+	Worker      string          `json:"worker,omitempty"`
+	Reason      string          `json:"reason,omitempty"`
+	Error       string          `json:"error,omitempty"`
+	Name        string          `json:"name,omitempty"`
+	OperationID string          `json:"operation_id,omitempty"`
+	Count       int64           `json:"count,omitempty"`
+	Shard       uint32          `json:"shard"`
+	Index       uint64          `json:"index"`
+	Cursor      string          `json:"cursor"`
 }
 
 func newEvents(a *app) *cobra.Command {
-	var f pawl.EventFilter
+	var f admin.EventFilter
 	var kinds []string
 	var most int
 	cmd := &cobra.Command{
@@ -58,10 +59,10 @@ minutes, and not over a change of leaders.
 			return usageError{errors.New("-o: events are shown as table or json")}
 		}
 		for _, k := range kinds {
-			f.Kinds = append(f.Kinds, pawl.EventKind(k))
+			f.Kinds = append(f.Kinds, admin.EventKind(k))
 		}
 		shown := 0
-		for e, err := range client.Events(cmd.Context(), f) {
+		for e, err := range a.admin(client).Events(cmd.Context(), f) {
 			switch {
 			case cmd.Context().Err() != nil:
 				return nil
@@ -80,7 +81,7 @@ minutes, and not over a change of leaders.
 	return cmd
 }
 
-func (a *app) printEvent(e *pawl.Event) error {
+func (a *app) printEvent(e *admin.Event) error {
 	if a.format == "json" {
 		line, err := json.Marshal(eventView(*e))
 		if err == nil {
@@ -93,7 +94,7 @@ func (a *app) printEvent(e *pawl.Event) error {
 }
 
 // eventLine is an event for a reader.
-func eventLine(e *pawl.Event) string {
+func eventLine(e *admin.Event) string {
 	at := e.Time
 	if at.IsZero() {
 		at = time.Now()

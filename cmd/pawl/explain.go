@@ -6,9 +6,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 func newTaskExplain(a *app) *cobra.Command {
@@ -19,7 +20,7 @@ at the top. Of a task that runs it says by whom, of one that has ended how.`,
 		Example: "  pawl task explain 0199f3c2-…\n  pawl task explain 0199f3c2-… -o json",
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		e, err := client.Explain(cmd.Context(), args[0])
+		e, err := a.admin(client).Tasks().Explain(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -36,7 +37,7 @@ at the top. Of a task that runs it says by whom, of one that has ended how.`,
 }
 
 // writeRunners lists who uses up a limit.
-func writeRunners(w io.Writer, running []pawl.Runner) {
+func writeRunners(w io.Writer, running []admin.TaskHolder) {
 	if len(running) == 0 {
 		return
 	}
@@ -55,7 +56,7 @@ and which types no worker takes. A task that waits for several things is counted
 		Example: "  pawl queue explain mail\n  pawl queue explain mail -o json",
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		e, err := client.Admin().ExplainQueue(cmd.Context(), args[0])
+		e, err := a.admin(client).Queues().Explain(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ and which types no worker takes. A task that waits for several things is counted
 	return cmd
 }
 
-func writeQueueExplanation(w io.Writer, e *pawl.QueueExplanation) {
+func writeQueueExplanation(w io.Writer, e *admin.QueueExplanation) {
 	now := time.Now()
 	partial := ""
 	if e.Partial {
@@ -91,10 +92,10 @@ func writeQueueExplanation(w io.Writer, e *pawl.QueueExplanation) {
 		}
 		columns(w, "KEY|HELD|BY|UNTIL", rows)
 	}
-	if len(e.IdleTypes) > 0 {
+	if len(e.UnservedTypes) > 0 {
 		fmt.Fprintln(w)
-		rows := make([][]string, len(e.IdleTypes))
-		for i, t := range e.IdleTypes {
+		rows := make([][]string, len(e.UnservedTypes))
+		for i, t := range e.UnservedTypes {
 			rows[i] = []string{t.Type, strconv.FormatInt(t.Tasks, 10)}
 		}
 		columns(w, "TYPE WITHOUT A WORKER|READY", rows)
@@ -110,33 +111,33 @@ func share(n, of int64) string {
 }
 
 type explainView struct {
-	TaskID  string       `json:"task_id"`
-	State   pawl.State   `json:"state,omitempty"`
-	Status  pawl.Status  `json:"status,omitempty"`
-	Queue   string       `json:"queue,omitempty"`
-	Type    string       `json:"type,omitempty"`
-	Key     string       `json:"key,omitempty"`
-	Reasons []reasonView `json:"reasons"`
+	TaskID  string          `json:"task_id"`
+	State   pawltype.State  `json:"state,omitempty"`
+	Status  pawltype.Status `json:"status,omitempty"`
+	Queue   string          `json:"queue,omitempty"`
+	Type    string          `json:"type,omitempty"`
+	Key     string          `json:"key,omitempty"`
+	Reasons []reasonView    `json:"reasons"`
 }
 
 type reasonView struct {
-	Code    pawl.Why     `json:"code"`
-	Detail  string       `json:"detail"`
-	Change  string       `json:"change"`
-	Since   time.Time    `json:"since,omitzero"`
-	Until   time.Time    `json:"until,omitzero"`
-	Queue   string       `json:"queue,omitempty"`
-	Type    string       `json:"type,omitempty"`
-	Key     string       `json:"key,omitempty"`
-	Cause   string       `json:"cause,omitempty"`
-	Error   string       `json:"error,omitempty"`
-	Limit   int          `json:"limit,omitempty"`
-	Rate    *rateView    `json:"rate,omitempty"`
-	Running []runnerView `json:"running,omitempty"`
-	Types   []string     `json:"types,omitempty"`
-	Count   int64        `json:"count,omitempty"`
-	More    bool         `json:"more,omitempty"`
-	Shard   uint32       `json:"shard,omitempty"`
+	Code    admin.ReasonCode `json:"code"`
+	Detail  string           `json:"detail"`
+	Change  string           `json:"change"`
+	Since   time.Time        `json:"since,omitzero"`
+	Until   time.Time        `json:"until,omitzero"`
+	Queue   string           `json:"queue,omitempty"`
+	Type    string           `json:"type,omitempty"`
+	Key     string           `json:"key,omitempty"`
+	Cause   string           `json:"cause,omitempty"`
+	Error   string           `json:"error,omitempty"`
+	Limit   int              `json:"limit,omitempty"`
+	Rate    *rateView        `json:"rate,omitempty"`
+	Running []runnerView     `json:"running,omitempty"`
+	Types   []string         `json:"types,omitempty"`
+	Count   int64            `json:"count,omitempty"`
+	More    bool             `json:"more,omitempty"`
+	Shard   uint32           `json:"shard,omitempty"`
 }
 
 type runnerView struct {
@@ -161,10 +162,10 @@ type queueExplainView struct {
 }
 
 type heldKeyView struct {
-	Key   string    `json:"key"`
-	Code  pawl.Why  `json:"code"`
-	Tasks int64     `json:"tasks"`
-	Until time.Time `json:"until,omitzero"`
+	Key   string           `json:"key"`
+	Code  admin.ReasonCode `json:"code"`
+	Tasks int64            `json:"tasks"`
+	Until time.Time        `json:"until,omitzero"`
 }
 
 type idleTypeView struct {
@@ -172,12 +173,12 @@ type idleTypeView struct {
 	Tasks int64  `json:"tasks"`
 }
 
-func viewReasons(reasons []pawl.Reason) []reasonView {
+func viewReasons(reasons []admin.Reason) []reasonView {
 	views := make([]reasonView, len(reasons))
 	for i, r := range reasons {
 		v := reasonView{Code: r.Code, Detail: r.Detail, Change: r.Change, Since: r.Since, Until: r.Until, Queue: r.Queue, Type: r.Type, Key: r.Key,
 			Cause: r.Cause, Error: r.Error, Limit: r.Limit, Types: r.Types, Count: r.Count, More: r.More, Shard: r.Shard}
-		if r.Rate != (pawl.Rate{}) {
+		if r.Rate != (admin.RateLimit{}) {
 			v.Rate = &rateView{r.Rate.Limit, period(r.Rate.Period), r.Rate.Burst}
 		}
 		for _, t := range r.Running {
@@ -188,13 +189,13 @@ func viewReasons(reasons []pawl.Reason) []reasonView {
 	return views
 }
 
-func viewQueueExplanation(e *pawl.QueueExplanation) queueExplainView {
+func viewQueueExplanation(e *admin.QueueExplanation) queueExplainView {
 	v := queueExplainView{Queue: e.Queue, Ready: e.Ready, Claimable: e.Claimable, Claimed: e.Claimed, Waiting: e.Waiting, Reasons: viewReasons(e.Reasons),
 		Keys: []heldKeyView{}, IdleTypes: []idleTypeView{}, NextDue: e.NextDue, OldestReadyAt: e.OldestReadyAt, Partial: e.Partial}
 	for _, k := range e.Keys {
 		v.Keys = append(v.Keys, heldKeyView(k))
 	}
-	for _, t := range e.IdleTypes {
+	for _, t := range e.UnservedTypes {
 		v.IdleTypes = append(v.IdleTypes, idleTypeView(t))
 	}
 	return v

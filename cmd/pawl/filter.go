@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/pflag"
 )
 
 // filterHelp tells of the filter language.
@@ -21,7 +21,7 @@ in the payload. A time is an age (2h, 7d), a day (2026-01-31) or RFC 3339; witho
 
 // filterFlags are the filter that REST, CLI and UI share, as flags.
 type filterFlags struct {
-	pawl.Filter
+	admin.Filter
 	states        []string
 	after, before string
 	language      string // what is said in the filter language
@@ -61,7 +61,7 @@ func areFilter(args []string) bool {
 }
 
 // read checks the flags and gives the filter, with what was said in the filter language.
-func (f *filterFlags) read(now time.Time) (pawl.Filter, error) {
+func (f *filterFlags) read(now time.Time) (admin.Filter, error) {
 	out := f.Filter
 	var err error
 	if out.CreatedAfter, err = readMoment("--created-after", f.after, now); err != nil {
@@ -79,8 +79,8 @@ func (f *filterFlags) read(now time.Time) (pawl.Filter, error) {
 }
 
 // readStates reads names of states, one at least.
-func readStates(flag string, names []string) ([]pawl.State, error) {
-	f, err := pawl.FilterTerms{{Field: "state", Value: strings.Join(names, ",")}}.Filter(time.Time{})
+func readStates(flag string, names []string) ([]pawltype.State, error) {
+	f, err := admin.FilterTerms{{Field: "state", Value: strings.Join(names, ",")}}.Filter(time.Time{})
 	if err != nil {
 		return nil, usage("%s %s", flag, strings.TrimPrefix(filterError(err), "filter: "))
 	}
@@ -88,12 +88,12 @@ func readStates(flag string, names []string) ([]pawl.State, error) {
 }
 
 // say adds what was said in the filter language to what the flags say.
-func (f *filterFlags) say(flags pawl.Filter, now time.Time) (pawl.Filter, error) {
-	said, err := pawl.ParseFilterTerms(f.language)
+func (f *filterFlags) say(flags admin.Filter, now time.Time) (admin.Filter, error) {
+	said, err := admin.ParseFilterTerms(f.language)
 	if err != nil {
 		return flags, usage("%s", filterError(err))
 	}
-	before, err := pawl.ParseFilterTerms(flags.String())
+	before, err := admin.ParseFilterTerms(flags.String())
 	if err != nil {
 		return flags, usage("%s", filterError(err))
 	}
@@ -116,7 +116,7 @@ func (f *filterFlags) say(flags pawl.Filter, now time.Time) (pawl.Filter, error)
 
 // filterError is what is wrong with a filter.
 func filterError(err error) string {
-	if e := (*pawl.Error)(nil); errors.As(err, &e) {
+	if e := (*pawltype.Error)(nil); errors.As(err, &e) {
 		return e.Message
 	}
 	return err.Error()

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 func newGroup(a *app) *cobra.Command {
@@ -88,7 +88,7 @@ a file; its id is on standard output.`,
 				fmt.Fprintf(a.err, "tasks[%d]: %s\n", i, oneLine(t.Err))
 			}
 		}
-		return a.print(viewGroup(made.GroupInfo), func(w io.Writer) { fmt.Fprintln(w, made.ID) })
+		return a.print(viewGroup(made.Group), func(w io.Writer) { fmt.Fprintln(w, made.ID) })
 	})
 	return cmd
 }
@@ -104,7 +104,9 @@ func newGroupLs(a *app) *cobra.Command {
 		if err := list.check(); err != nil {
 			return err
 		}
-		groups, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.GroupInfo], error) { return client.GroupsPage(ctx, p) })
+		groups, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Group], error) {
+			return a.admin(client).Groups().ListPage(ctx, p)
+		})
 		if err != nil {
 			return err
 		}
@@ -131,7 +133,7 @@ func newGroupLs(a *app) *cobra.Command {
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-func groupStateText(g *pawl.GroupInfo) string {
+func groupStateText(g *pawltype.Group) string {
 	if g.Open {
 		return string(g.State) + ", open"
 	}
@@ -150,7 +152,7 @@ func newGroupShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) printGroup(g *pawl.GroupInfo, err error) error {
+func (a *app) printGroup(g *pawltype.Group, err error) error {
 	if err != nil {
 		return err
 	}
@@ -183,8 +185,8 @@ func newGroupMembers(a *app) *cobra.Command {
 		if err := list.check(); err != nil {
 			return err
 		}
-		members, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.GroupMember], error) {
-			return client.GroupMembersPage(ctx, args[0], p)
+		members, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
+			return a.admin(client).Groups().MembersPage(ctx, args[0], p)
 		})
 		if err != nil {
 			return err
@@ -240,7 +242,7 @@ func newGroupCancel(a *app) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "for the server's log")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		g, err := client.CancelGroup(cmd.Context(), args[0], reason)
+		g, err := a.admin(client).Groups().Cancel(cmd.Context(), args[0], reason)
 		return a.printGroup(g, err)
 	})
 	return cmd
@@ -248,31 +250,31 @@ func newGroupCancel(a *app) *cobra.Command {
 
 // taskGroupView is a group as in the REST API.
 type taskGroupView struct {
-	GroupID    string           `json:"group_id"`
-	Name       string           `json:"name,omitempty"`
-	State      pawl.GroupState  `json:"state"`
-	Open       bool             `json:"open"`
-	Counts     pawl.GroupCounts `json:"counts"`
-	CreatedAt  time.Time        `json:"created_at,omitzero"`
-	EndedAt    time.Time        `json:"ended_at,omitzero"`
-	KeptUntil  time.Time        `json:"kept_until,omitzero"`
-	OnComplete *followerView    `json:"on_complete,omitempty"`
-	OnSuccess  *followerView    `json:"on_success,omitempty"`
-	OnDeath    *followerView    `json:"on_death,omitempty"`
+	GroupID    string               `json:"group_id"`
+	Name       string               `json:"name,omitempty"`
+	State      pawltype.GroupState  `json:"state"`
+	Open       bool                 `json:"open"`
+	Counts     pawltype.GroupCounts `json:"counts"`
+	CreatedAt  time.Time            `json:"created_at,omitzero"`
+	EndedAt    time.Time            `json:"ended_at,omitzero"`
+	KeptUntil  time.Time            `json:"kept_until,omitzero"`
+	OnComplete *followerView        `json:"on_complete,omitempty"`
+	OnSuccess  *followerView        `json:"on_success,omitempty"`
+	OnDeath    *followerView        `json:"on_death,omitempty"`
 }
 
-func viewGroup(g *pawl.GroupInfo) taskGroupView {
+func viewGroup(g *pawltype.Group) taskGroupView {
 	return taskGroupView{GroupID: g.ID, Name: g.Name, State: g.State, Open: g.Open, Counts: g.Counts, CreatedAt: g.CreatedAt, EndedAt: g.EndedAt,
 		KeptUntil: g.KeptUntil, OnComplete: viewFollower(g.OnComplete), OnSuccess: viewFollower(g.OnSuccess), OnDeath: viewFollower(g.OnDeath)}
 }
 
 type groupMemberView struct {
-	TaskID            string     `json:"task_id,omitempty"`
-	Type              string     `json:"type"`
-	Queue             string     `json:"queue"`
-	State             pawl.State `json:"state,omitempty"`
-	Refused           string     `json:"refused,omitempty"`
-	Result            any        `json:"result,omitempty"`
-	ResultContentType string     `json:"result_content_type,omitempty"`
-	ResultOmitted     bool       `json:"result_omitted,omitempty"`
+	TaskID            string         `json:"task_id,omitempty"`
+	Type              string         `json:"type"`
+	Queue             string         `json:"queue"`
+	State             pawltype.State `json:"state,omitempty"`
+	Refused           string         `json:"refused,omitempty"`
+	Result            any            `json:"result,omitempty"`
+	ResultContentType string         `json:"result_content_type,omitempty"`
+	ResultOmitted     bool           `json:"result_omitted,omitempty"`
 }

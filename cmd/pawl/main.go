@@ -6,6 +6,8 @@
 package main
 
 import (
+	release "github.com/pawlq/pawl/internal/version"
+
 	"context"
 	"errors"
 	"fmt"
@@ -15,13 +17,12 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
-
-	"github.com/pawlq/pawl"
 )
 
 // version is set by the linker in releases.
-var version = pawl.Version
+var version = release.Version
 
 // The exit statuses, the same for every command.
 const (
@@ -88,7 +89,7 @@ func (a *app) trouble(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "the server at " + a.server + " takes too long"
 	}
-	if e := (*pawl.Error)(nil); errors.As(err, &e) {
+	if e := (*pawltype.Error)(nil); errors.As(err, &e) {
 		err = e
 	}
 	msg := oneLine(err)
@@ -101,10 +102,10 @@ func (a *app) trouble(err error) string {
 // plight says what is wrong with the server and what may cure it, as far as either is known.
 func (a *app) plight(err error, msg string) (what, cure string) {
 	has := func(part string) bool { return strings.Contains(msg, part) }
-	if errors.Is(err, pawl.ErrUnauthenticated) && has("a token is needed") {
+	if errors.Is(err, pawltype.ErrUnauthenticated) && has("a token is needed") {
 		return "the server at " + a.server + " wants a token", "give one with --token-file or in PAWL_TOKEN"
 	}
-	if !errors.Is(err, pawl.ErrUnavailable) {
+	if !errors.Is(err, pawltype.ErrUnavailable) {
 		return "", ""
 	}
 	switch {

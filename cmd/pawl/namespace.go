@@ -7,10 +7,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 // namespaceView is a namespace for programs.
@@ -42,7 +43,7 @@ type (
 	}
 )
 
-func viewNamespace(n *pawl.NamespaceInfo) namespaceView {
+func viewNamespace(n *admin.Namespace) namespaceView {
 	v := namespaceView{Name: n.Name, CreatedAt: whenSet(n.CreatedAt), CreatedBy: n.CreatedBy, Quotas: quotaView(n.Quotas)}
 	if n.Usage != nil {
 		usage := usageView(*n.Usage)
@@ -68,9 +69,9 @@ func newNamespaceLs(a *app) *cobra.Command {
 		if err := list.check(); err != nil {
 			return err
 		}
-		filter := pawl.NamespaceFilter{Pattern: patternArg(args)}
-		all, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.NamespaceInfo], error) {
-			return client.Admin().NamespacesPage(ctx, filter, p)
+		filter := admin.NamespaceFilter{Pattern: patternArg(args)}
+		all, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Namespace], error) {
+			return a.admin(client).Namespaces().ListPage(ctx, filter, p)
 		})
 		if err != nil {
 			return err
@@ -85,7 +86,7 @@ func newNamespaceLs(a *app) *cobra.Command {
 			for i, n := range all {
 				u := n.Usage
 				if u == nil {
-					u = &pawl.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
+					u = &admin.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
 				}
 				rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, decimal), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, human.Bytes),
 					ofQuota(u.Running, n.Quotas.MaxRunning, decimal), ofQuota(u.Queues, n.Quotas.MaxQueues, decimal), ofQuota(u.Schedules, n.Quotas.MaxSchedules, decimal),
@@ -114,7 +115,7 @@ func ofQuota(used, most int64, text func(int64) string) string {
 func newNamespaceShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show NAME", Short: "Show a namespace, its quotas and what it uses", Args: cobra.ExactArgs(1), Example: "  pawl ns show team-a"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		n, err := client.Admin().Namespace(cmd.Context(), args[0])
+		n, err := a.admin(client).Namespaces().Get(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -123,8 +124,8 @@ func newNamespaceShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func printNamespace(w io.Writer, n *pawl.NamespaceInfo) {
-	u := pawl.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
+func printNamespace(w io.Writer, n *admin.Namespace) {
+	u := admin.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
 	if n.Usage != nil {
 		u = *n.Usage
 	}
@@ -160,7 +161,7 @@ func (q *quotaFlags) add(cmd *cobra.Command) {
 }
 
 // change is what was given.
-func (q *quotaFlags) change(cmd *cobra.Command) (c pawl.QuotaChange, given bool) {
+func (q *quotaFlags) change(cmd *cobra.Command) (c admin.QuotaChange, given bool) {
 	for _, f := range []struct {
 		name string
 		v    *int64
@@ -183,7 +184,7 @@ func newNamespaceAdd(a *app) *cobra.Command {
 	quotas.add(cmd)
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		change, _ := quotas.change(cmd)
-		behind, err := client.Admin().AddNamespaceWith(cmd.Context(), args[0], change)
+		behind, err := a.admin(client).Namespaces().Create(cmd.Context(), args[0], change)
 		return a.namespaceDone(args[0], "is there", behind, err)
 	})
 	return cmd
@@ -200,7 +201,7 @@ func newNamespaceSet(a *app) *cobra.Command {
 		if !given {
 			return usage("which quota is to change?")
 		}
-		n, behind, err := client.Admin().SetQuotas(cmd.Context(), args[0], change)
+		n, behind, err := a.admin(client).Namespaces().SetQuotas(cmd.Context(), args[0], change)
 		if err != nil {
 			return err
 		}
@@ -215,7 +216,7 @@ func newNamespaceRm(a *app) *cobra.Command {
 		Long:    "Remove a namespace without queues, schedules and tokens. What is kept of its ended tasks goes with it.",
 		Example: "  pawl ns rm team-a"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		behind, err := client.Admin().RemoveNamespace(cmd.Context(), args[0])
+		behind, err := a.admin(client).Namespaces().Delete(cmd.Context(), args[0])
 		return a.namespaceDone(args[0], "is removed", behind, err)
 	})
 	return cmd

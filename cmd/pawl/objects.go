@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // Objects of the REST API that users write, in a flag or a file: how they are read, and the tasks in them.
@@ -104,7 +105,7 @@ func (t *scheduledTaskView) words() (opts []pawl.Option) {
 		}
 	}
 	set(t.Queue != "", pawl.Queue(t.Queue))
-	set(t.Priority != "", t.Priority)
+	set(t.Priority != "", pawl.Priority(t.Priority))
 	set(t.Key != "", pawl.Key(t.Key))
 	set(t.IdempotencyKey != "", pawl.IdempotencyKey(t.IdempotencyKey))
 	set(len(t.Tags) > 0, pawl.Tags(t.Tags...))
@@ -112,7 +113,7 @@ func (t *scheduledTaskView) words() (opts []pawl.Option) {
 		set(true, pawl.Header(name, value))
 	}
 	if u := t.Unique; u != nil {
-		set(true, pawl.Unique{Key: u.Key, States: u.States, OnConflict: u.OnConflict})
+		set(true, pawl.Unique(pawltype.UniqueOpts{Key: u.Key, States: u.States, OnConflict: u.OnConflict}))
 	}
 	return opts
 }
@@ -197,7 +198,7 @@ func payloadOf(t *scheduledTaskView, path string) ([]byte, error) {
 }
 
 // policy reads a retry policy of a file; what it leaves out has its default.
-func (v *retryView) policy(path string) (p pawl.RetryPolicy, err error) {
+func (v *retryView) policy(path string) (p pawltype.RetryPolicy, err error) {
 	for _, f := range []struct {
 		name, text string
 		to         *time.Duration
@@ -209,7 +210,7 @@ func (v *retryView) policy(path string) (p pawl.RetryPolicy, err error) {
 		if err != nil {
 			return p, fmt.Errorf("%s.%s: %w", path, f.name, err)
 		}
-		*f.to = said(d, pawl.NoWait)
+		*f.to = said(d, pawltype.NoWait)
 	}
 	if v.Factor != nil {
 		if p.Factor = *v.Factor; p.Factor < 1 {
@@ -217,7 +218,7 @@ func (v *retryView) policy(path string) (p pawl.RetryPolicy, err error) {
 		}
 	}
 	if v.Jitter != nil {
-		p.Jitter = said(*v.Jitter, pawl.NoJitter)
+		p.Jitter = said(*v.Jitter, pawltype.NoJitter)
 	}
 	return p, nil
 }

@@ -8,9 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/pflag"
 )
 
 // operateFlags belong to every command that starts an operation.
@@ -37,7 +38,7 @@ func (o *operateFlags) given() bool {
 }
 
 // fill adds to an operation what the flags say.
-func (o *operateFlags) fill(to *pawl.Operation) (err error) {
+func (o *operateFlags) fill(to *admin.OperationSpec) (err error) {
 	to.Max, to.Canary, to.Reason = o.max, o.canary, o.reason
 	if o.rate != "" {
 		to.Rate, err = readPace("--rate", o.rate)
@@ -46,11 +47,11 @@ func (o *operateFlags) fill(to *pawl.Operation) (err error) {
 }
 
 // operate counts, shows some and asks, starts an operation and waits until it rests. Done is what it does with a task.
-func (a *app) operate(ctx context.Context, client *pawl.Client, o pawl.Operation, flags *operateFlags, done string) error {
+func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.OperationSpec, flags *operateFlags, done string) error {
 	if err := flags.fill(&o); err != nil {
 		return err
 	}
-	p, err := client.Admin().TryOperation(ctx, o)
+	p, err := a.admin(client).Operations().Preview(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o pawl.Operation
 	if err := a.confirm(ctx, &flags.bulkFlags, what); err != nil {
 		return err
 	}
-	started, err := client.Admin().StartOperation(ctx, o)
+	started, err := a.admin(client).Operations().Start(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o pawl.Operation
 }
 
 // printPreview writes what an operation would be for.
-func (a *app) printPreview(matched int64, atLeast string, p *pawl.OperationPreview, dryRun bool, done string) error {
+func (a *app) printPreview(matched int64, atLeast string, p *admin.OperationPreview, dryRun bool, done string) error {
 	view := struct {
 		countView
 		IsLowerBound bool       `json:"is_lower_bound"`
@@ -103,7 +104,7 @@ func (a *app) printPreview(matched int64, atLeast string, p *pawl.OperationPrevi
 }
 
 // showSample shows to a person some of the tasks that an operation is for.
-func (a *app) showSample(p *pawl.OperationPreview, matched int64) {
+func (a *app) showSample(p *admin.OperationPreview, matched int64) {
 	if !isTerminal(a.in) {
 		return
 	}
@@ -113,7 +114,7 @@ func (a *app) showSample(p *pawl.OperationPreview, matched int64) {
 	}
 }
 
-func writeSample(w io.Writer, tasks []*pawl.TaskInfo) {
+func writeSample(w io.Writer, tasks []*pawltype.Task) {
 	now := time.Now()
 	rows := make([][]string, len(tasks))
 	for i, t := range tasks {
@@ -125,9 +126,9 @@ func writeSample(w io.Writer, tasks []*pawl.TaskInfo) {
 }
 
 // follow shows how far an operation is until it rests. Interrupted, it leaves the operation running.
-func (a *app) follow(ctx context.Context, client *pawl.Client, o *pawl.OperationInfo, done string) error {
+func (a *app) follow(ctx context.Context, client *pawl.Client, o *admin.Operation, done string) error {
 	bar := a.progress(done, int(max(o.Counts.Total, 1)))
-	last, err := client.Admin().WaitOperation(ctx, o.ID, func(now *pawl.OperationInfo) { bar.tell(int(now.Counts.Matched), now.WaitsFor) })
+	last, err := a.admin(client).Operations().Wait(ctx, o.ID, func(now *admin.Operation) { bar.tell(int(now.Counts.Matched), now.WaitsFor) })
 	bar.done()
 	if err != nil {
 		return fmt.Errorf("%w; the operation goes on: see pawl operation show %s", err, o.ID)
@@ -136,7 +137,7 @@ func (a *app) follow(ctx context.Context, client *pawl.Client, o *pawl.Operation
 }
 
 // printOutcome writes what an operation has done. If it did not come to its end that is an error.
-func (a *app) printOutcome(o *pawl.OperationInfo, done string) error {
+func (a *app) printOutcome(o *admin.Operation, done string) error {
 	view := struct {
 		countView
 		operationView
@@ -145,14 +146,14 @@ func (a *app) printOutcome(o *pawl.OperationInfo, done string) error {
 		fmt.Fprintf(w, "%s %s\n", count(o.Counts.Done, "task"), done)
 		writeRest(w, &o.Counts)
 	})
-	if err == nil && o.State != pawl.OperationDone {
-		err = fmt.Errorf("operation %s is %s: %s", o.ID, o.State, o.Why)
+	if err == nil && o.State != admin.OperationDone {
+		err = fmt.Errorf("operation %s is %s: %s", o.ID, o.State, o.StopReason)
 	}
 	return err
 }
 
 // writeRest writes what became of the tasks that were not done.
-func writeRest(w io.Writer, c *pawl.OperationCounts) {
+func writeRest(w io.Writer, c *admin.OperationCounts) {
 	for _, reason := range slices.Sorted(maps.Keys(c.Skipped)) {
 		fmt.Fprintf(w, "%s skipped: %s\n", count(c.Skipped[reason], "task"), reason)
 	}

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 func newOperation(a *app) *cobra.Command {
@@ -19,9 +20,9 @@ func newOperation(a *app) *cobra.Command {
 		`Operations do one thing with many tasks, in the background: "pawl dlq replay", "pawl task cancel"
 and others start them, with a filter. They go on where they were when a server dies.`,
 		newOperationLs(a), newOperationShow(a), newOperationWait(a),
-		newOperationSteer(a, "pause", "Let an operation rest", pawl.Admin.PauseOperation),
-		newOperationSteer(a, "resume", "Let an operation go on where it was", pawl.Admin.ResumeOperation),
-		newOperationSteer(a, "abort", "End an operation; what is done stays done", pawl.Admin.AbortOperation))
+		newOperationSteer(a, "pause", "Let an operation rest", admin.Operations.Pause),
+		newOperationSteer(a, "resume", "Let an operation go on where it was", admin.Operations.Resume),
+		newOperationSteer(a, "abort", "End an operation; what is done stays done", admin.Operations.Abort))
 }
 
 func newOperationLs(a *app) *cobra.Command {
@@ -35,8 +36,8 @@ func newOperationLs(a *app) *cobra.Command {
 		if err := list.check(); err != nil {
 			return err
 		}
-		all, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.OperationInfo], error) {
-			return client.Admin().OperationsPage(ctx, p)
+		all, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Operation], error) {
+			return a.admin(client).Operations().ListPage(ctx, p)
 		})
 		if err != nil {
 			return err
@@ -60,7 +61,7 @@ func newOperationLs(a *app) *cobra.Command {
 func newOperationShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show ID", Short: "Show an operation", Args: cobra.ExactArgs(1), Example: "  pawl operation show 0199f3c2-…"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		o, err := client.Admin().OperationBecame(cmd.Context(), args[0])
+		o, err := a.admin(client).Operations().GetWithStates(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -74,7 +75,7 @@ func newOperationWait(a *app) *cobra.Command {
 		Long:    "Wait until an operation has ended or is paused, and show how far it is. The exit status is 0 if it is done.",
 		Example: "  pawl operation wait 0199f3c2-…"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		o, err := client.Admin().Operation(cmd.Context(), args[0])
+		o, err := a.admin(client).Operations().Get(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -83,14 +84,14 @@ func newOperationWait(a *app) *cobra.Command {
 	return cmd
 }
 
-func newOperationSteer(a *app, verb, what string, do func(pawl.Admin, context.Context, string, string) (*pawl.OperationInfo, error)) *cobra.Command {
+func newOperationSteer(a *app, verb, what string, do func(admin.Operations, context.Context, string, string) (*admin.Operation, error)) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{Use: verb + " ID...", Short: what, Args: cobra.MinimumNArgs(1), Example: "  pawl operation " + verb + " 0199f3c2-… --reason 'too many at once'"}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		var refused error
 		for _, id := range args {
-			o, err := do(client.Admin(), cmd.Context(), id, reason)
+			o, err := do(a.admin(client).Operations(), cmd.Context(), id, reason)
 			if err == nil {
 				err = a.printOperation(o)
 			}
@@ -101,18 +102,18 @@ func newOperationSteer(a *app, verb, what string, do func(pawl.Admin, context.Co
 	return cmd
 }
 
-func (a *app) printOperation(o *pawl.OperationInfo) error {
+func (a *app) printOperation(o *admin.Operation) error {
 	return a.print(viewOperation(o), func(w io.Writer) {
 		now := time.Now()
-		fields(w, "ID", o.ID, "Action", what(o), "Filter", o.Filter.String(), "State", operationState(o), "Why", o.Why, "Stopped by", actorOf(o.StoppedBy),
+		fields(w, "ID", o.ID, "Action", what(o), "Filter", o.Filter.String(), "State", operationState(o), "Why", o.StopReason, "Stopped by", actorOf(o.StoppedBy),
 			"Progress", far(o), "Waits for", o.WaitsFor, "Rate", rateWords(o.Rate), "Started", clock(o.CreatedAt, now), "By", actorOf(o.Author),
-			"Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID, "Became", becameWords(o.Became), "Paused", clock(o.PausedAt, now), "Ended", clock(o.EndedAt, now))
+			"Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID, "Became", becameWords(o.CurrentStates), "Paused", clock(o.PausedAt, now), "Ended", clock(o.EndedAt, now))
 		writeRest(w, &o.Counts)
 	})
 }
 
 // what an operation does: "move to slow".
-func what(o *pawl.OperationInfo) string {
+func what(o *admin.Operation) string {
 	words := string(o.Action)
 	switch {
 	case o.ToQueue != "":
@@ -130,7 +131,7 @@ func what(o *pawl.OperationInfo) string {
 }
 
 // becameWords is how the tasks stand that an operation has changed: "3 succeeded, 1 dead", in the order of a task's life.
-func becameWords(b *pawl.Became) string {
+func becameWords(b *admin.StateCounts) string {
 	if b == nil {
 		return ""
 	}
@@ -147,10 +148,10 @@ func becameWords(b *pawl.Became) string {
 }
 
 // lifeOrder are the states of tasks from the beginning to the ends.
-var lifeOrder = []pawl.State{pawl.StateScheduled, pawl.StateReady, pawl.StateClaimed, pawl.StateRetrying, pawl.StateSucceeded, pawl.StateDead, pawl.StatePoisoned,
-	pawl.StateDiscarded, pawl.StateCancelled}
+var lifeOrder = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying, pawltype.StateSucceeded, pawltype.StateDead, pawltype.StatePoisoned,
+	pawltype.StateDiscarded, pawltype.StateCancelled}
 
-func operationState(o *pawl.OperationInfo) string {
+func operationState(o *admin.Operation) string {
 	if o.Stopping != "" {
 		return string(o.State) + ", soon " + string(o.Stopping)
 	}
@@ -158,7 +159,7 @@ func operationState(o *pawl.OperationInfo) string {
 }
 
 // far is how far an operation is: "17 of 450", "17 of at least 450".
-func far(o *pawl.OperationInfo) string {
+func far(o *admin.Operation) string {
 	of := " of "
 	if o.Counts.TotalIsLowerBound {
 		of = " of at least "
@@ -166,7 +167,7 @@ func far(o *pawl.OperationInfo) string {
 	return strconv.FormatInt(o.Counts.Done, 10) + of + strconv.FormatInt(o.Counts.Total, 10)
 }
 
-func actorOf(by *pawl.Operator) string {
+func actorOf(by *admin.Actor) string {
 	if by == nil {
 		return ""
 	}
@@ -182,22 +183,22 @@ func rateWords(perSecond float64) string {
 
 // operationView is an operation in JSON and YAML, with the names of REST.
 type operationView struct {
-	OperationID string              `json:"operation_id"`
-	Action      pawl.Action         `json:"action"`
-	Filter      map[string]any      `json:"filter"`
-	ToQueue     string              `json:"to_queue,omitempty"`
-	Priority    pawl.Priority       `json:"priority,omitempty"`
-	Max         int64               `json:"max,omitempty"`
-	Canary      int64               `json:"canary,omitempty"`
-	Rate        string              `json:"rate,omitempty"`
-	State       pawl.OperationState `json:"state"`
-	Stopping    pawl.OperationState `json:"stopping,omitempty"`
-	Actor       string              `json:"actor,omitempty"`
-	Reason      string              `json:"reason,omitempty"`
-	Why         string              `json:"why,omitempty"`
-	CreatedAt   time.Time           `json:"created_at"`
-	PausedAt    time.Time           `json:"paused_at,omitzero"`
-	EndedAt     time.Time           `json:"ended_at,omitzero"`
+	OperationID string               `json:"operation_id"`
+	Action      admin.Action         `json:"action"`
+	Filter      map[string]any       `json:"filter"`
+	ToQueue     string               `json:"to_queue,omitempty"`
+	Priority    pawltype.Priority    `json:"priority,omitempty"`
+	Max         int64                `json:"max,omitempty"`
+	Canary      int64                `json:"canary,omitempty"`
+	Rate        string               `json:"rate,omitempty"`
+	State       admin.OperationState `json:"state"`
+	Stopping    admin.OperationState `json:"stopping,omitempty"`
+	Actor       string               `json:"actor,omitempty"`
+	Reason      string               `json:"reason,omitempty"`
+	Why         string               `json:"why,omitempty"`
+	CreatedAt   time.Time            `json:"created_at"`
+	PausedAt    time.Time            `json:"paused_at,omitzero"`
+	EndedAt     time.Time            `json:"ended_at,omitzero"`
 	operationCounts
 	WaitsFor string      `json:"waits_for,omitempty"`
 	Became   *becameView `json:"became,omitempty"`
@@ -205,8 +206,8 @@ type operationView struct {
 
 // becameView is how the tasks stand that an operation has changed.
 type becameView struct {
-	States       map[pawl.State]int64 `json:"states"`
-	IsLowerBound bool                 `json:"is_lower_bound"`
+	States       map[pawltype.State]int64 `json:"states"`
+	IsLowerBound bool                     `json:"is_lower_bound"`
 }
 
 type operationCounts struct {
@@ -219,19 +220,19 @@ type operationCounts struct {
 	Failed            int64            `json:"failed"`
 }
 
-func viewOperation(o *pawl.OperationInfo) operationView {
+func viewOperation(o *admin.Operation) operationView {
 	c := &o.Counts
 	var became *becameView
-	if b := o.Became; b != nil {
+	if b := o.CurrentStates; b != nil {
 		became = &becameView{b.States, b.IsLowerBound}
 	}
 	return operationView{Became: became, OperationID: o.ID, Action: o.Action, Filter: viewFilter(o.Filter), ToQueue: o.ToQueue, Priority: o.Priority, Max: o.Max, Canary: o.Canary,
-		Rate: rateWords(o.Rate), State: o.State, Stopping: o.Stopping, Actor: actorOf(o.Author), Reason: o.Reason, Why: o.Why, CreatedAt: o.CreatedAt,
+		Rate: rateWords(o.Rate), State: o.State, Stopping: o.Stopping, Actor: actorOf(o.Author), Reason: o.Reason, Why: o.StopReason, CreatedAt: o.CreatedAt,
 		PausedAt: o.PausedAt, EndedAt: o.EndedAt, WaitsFor: o.WaitsFor,
 		operationCounts: operationCounts{c.Total, c.TotalIsLowerBound, c.Matched, c.Done, c.SkippedTasks(), c.Skipped, c.Failed}}
 }
 
-func viewFilter(f *pawl.Filter) map[string]any {
+func viewFilter(f *admin.Filter) map[string]any {
 	v := map[string]any{"state": f.States}
 	for name, value := range map[string]string{"queue": f.Queue, "type": f.Type, "tag": f.Tag, "key": f.Key, "worker": f.Worker, "error": f.Error, "fingerprint": f.Fingerprint, "operation": f.Operation, "q": f.Text} {
 		if value != "" {

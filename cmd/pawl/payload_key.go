@@ -9,9 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/pawlq/pawl/keyring"
 	"github.com/spf13/cobra"
-
-	"github.com/pawlq/pawl"
 )
 
 // maxKeyFile bounds a file with payload keys.
@@ -26,7 +25,7 @@ func newPayloadKey(a *app) *cobra.Command {
 see, and its secret. The first key of the file encrypts, all decrypt: add a new one at the end of the
 files of all who run tasks, and move it to the top when all have it. Lines that begin with # are not read.
 
-Programs use the same keys with pawl.WithKeyring. Who has none sees that a payload is encrypted, and with
+Programs use the same keys with DialOptions.Keyring. Who has none sees that a payload is encrypted, and with
 which key. Keep a copy: what was encrypted with a key that is lost is lost.`,
 		Example: `  (umask 077 && pawl payload-key 2026-11 > payload.keys)
   pawl enqueue mail.welcome '{"to":"a@b"}' --payload-keys payload.keys
@@ -34,8 +33,8 @@ which key. Keep a copy: what was encrypted with a key that is lost is lost.`,
 	cmd.RunE = a.does(func(_ *cobra.Command, args []string) error {
 		var secret [keyBytes]byte
 		_, _ = rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
-		key := pawl.PayloadKey{ID: args[0], Secret: secret[:]}
-		if _, err := pawl.NewKeyring(pawl.KeyringConfig{Keys: []pawl.PayloadKey{key}}); err != nil {
+		key := keyring.Key{ID: args[0], Secret: secret[:]}
+		if _, err := keyring.New(keyring.Config{Keys: []keyring.Key{key}}); err != nil {
 			return fmt.Errorf("ID: %w", err)
 		}
 		_, err := fmt.Fprintln(a.out, key.ID, base64.StdEncoding.EncodeToString(key.Secret))
@@ -45,7 +44,7 @@ which key. Keep a copy: what was encrypted with a key that is lost is lost.`,
 }
 
 // readKeys reads a file of payload keys that only its owner may read. Its errors repeat no secret.
-func readKeys(path string) (*pawl.Keyring, error) {
+func readKeys(path string) (*keyring.Keyring, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -59,7 +58,7 @@ func readKeys(path string) (*pawl.Keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	var cfg pawl.KeyringConfig
+	var cfg keyring.Config
 	lines := bufio.NewScanner(bytes.NewReader(file))
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
@@ -71,9 +70,9 @@ func readKeys(path string) (*pawl.Keyring, error) {
 		if err != nil || len(secret) != keyBytes {
 			return nil, fmt.Errorf("file %q, line %d: want an id and %d bytes in base64, as pawl payload-key prints them", path, n, keyBytes)
 		}
-		cfg.Keys = append(cfg.Keys, pawl.PayloadKey{ID: id, Secret: secret})
+		cfg.Keys = append(cfg.Keys, keyring.Key{ID: id, Secret: secret})
 	}
-	ring, err := pawl.NewKeyring(cfg)
+	ring, err := keyring.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("file %q: %w", path, err)
 	}

@@ -9,25 +9,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 func newQueue(a *app) *cobra.Command {
 	return group("queue", "List, show and steer queues", "Look at queues and steer them. A queue comes to be with its first task, or with \"queue set\".",
 		newQueueLs(a), newQueueShow(a), newQueueExplain(a), newQueueSet(a),
 		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and those that run go on.",
-			pawl.Admin.Pause),
+			admin.Queues.PauseSubset),
 		newQueueVerb(a, "resume", "End the pause of a queue", "End the pause of a queue: its tasks can be claimed again.",
-			pawl.Admin.Resume),
+			admin.Queues.ResumeSubset),
 		newQueueCloseBreaker(a), newQueueSpread(a), newQueuePurge(a), newQueueRm(a))
 }
 
 func newQueueLs(a *app) *cobra.Command {
 	var list listFlags
-	var filter pawl.QueueFilter
+	var filter admin.QueueFilter
 	var having string
 	cmd := &cobra.Command{
 		Use: "ls [PATTERN]", Short: "List queues with their depths", Args: cobra.MaximumNArgs(1),
@@ -44,10 +45,10 @@ characters; mind the shell, which has a use of its own for it.`,
 		if err := list.check(); err != nil {
 			return err
 		}
-		filter.Having = pawl.QueueTrait(having)
+		filter.Having = admin.QueueTrait(having)
 		filter.Pattern = patternArg(args)
-		queues, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.QueueInfo], error) {
-			return client.Admin().QueuesWhere(ctx, filter, p)
+		queues, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Queue], error) {
+			return a.admin(client).Queues().ListPage(ctx, filter, p)
 		})
 		if err != nil {
 			return err
@@ -65,9 +66,9 @@ characters; mind the shell, which has a use of its own for it.`,
 	return cmd
 }
 
-func writeQueues(w io.Writer, queues []*pawl.QueueInfo) {
+func writeQueues(w io.Writer, queues []*admin.Queue) {
 	rows := make([][]string, len(queues))
-	drawn := slices.ContainsFunc(queues, func(q *pawl.QueueInfo) bool { return q.Series != nil })
+	drawn := slices.ContainsFunc(queues, func(q *admin.Queue) bool { return q.Series != nil })
 	for i, q := range queues {
 		oldest := "-"
 		if q.Depth.Ready > 0 {
@@ -92,7 +93,7 @@ func writeQueues(w io.Writer, queues []*pawl.QueueInfo) {
 }
 
 // workersText is how many workers take tasks of a queue, if that is told.
-func workersText(q *pawl.QueueInfo) string {
+func workersText(q *admin.Queue) string {
 	if q.Workers == nil {
 		return ""
 	}
@@ -101,7 +102,7 @@ func workersText(q *pawl.QueueInfo) string {
 
 // sparklines draws how many tasks succeeded in each step, and how often one went wrong: an attempt failed, or poison was found. Both have
 // one scale. "-": none did in the whole time.
-func sparklines(s *pawl.QueueSeries) (succeeded, wrong string) {
+func sparklines(s *admin.QueueSeries) (succeeded, wrong string) {
 	if s == nil {
 		return "", ""
 	}
@@ -133,7 +134,7 @@ func sparkline(numbers []int64, most int64) string {
 }
 
 // noteOf says in short what keeps a queue or parts of it from running.
-func noteOf(q *pawl.QueueInfo) string {
+func noteOf(q *admin.Queue) string {
 	note, broken := pausesText(q), breakersNote(q)
 	if note != "" && broken != "" {
 		note += "; "
@@ -142,15 +143,15 @@ func noteOf(q *pawl.QueueInfo) string {
 }
 
 // pausesText says in short what of a queue is paused, and why.
-func pausesText(q *pawl.QueueInfo) string {
+func pausesText(q *admin.Queue) string {
 	what, why := "", ""
 	switch {
 	case q.Paused:
 		what, why = "paused", q.PausedReason
-	case len(q.Holds) == 1:
-		what, why = holdText(q.Holds[0])+" paused", q.Holds[0].Reason
-	case len(q.Holds) > 1:
-		what = fmt.Sprintf("%d types and keys paused", len(q.Holds))
+	case len(q.PausedSubsets) == 1:
+		what, why = holdText(q.PausedSubsets[0])+" paused", q.PausedSubsets[0].Reason
+	case len(q.PausedSubsets) > 1:
+		what = fmt.Sprintf("%d types and keys paused", len(q.PausedSubsets))
 	}
 	if why != "" {
 		what += ": " + short(why, 40)
@@ -158,7 +159,7 @@ func pausesText(q *pawl.QueueInfo) string {
 	return what
 }
 
-func holdText(h pawl.Hold) string {
+func holdText(h admin.PausedSubset) string {
 	if h.Key != "" {
 		return "key " + h.Key
 	}
@@ -171,7 +172,7 @@ func newQueueShow(a *app) *cobra.Command {
 		Example: "  pawl queue show mail",
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := client.Admin().Queue(cmd.Context(), args[0])
+		q, err := a.admin(client).Queues().Get(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -180,11 +181,11 @@ func newQueueShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) printQueue(q *pawl.QueueInfo) error {
+func (a *app) printQueue(q *admin.Queue) error {
 	return a.print(viewQueue(q), func(w io.Writer) { writeQueue(w, q, time.Now()) })
 }
 
-func writeQueue(w io.Writer, q *pawl.QueueInfo, now time.Time) {
+func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 	paused := "no"
 	if q.Paused {
 		paused = "since " + clock(q.PausedAt, now) + byWhom(q.PausedBy)
@@ -216,16 +217,16 @@ func writeQueue(w io.Writer, q *pawl.QueueInfo, now time.Time) {
 		"  order", order, "  max attempts", strconv.Itoa(s.MaxAttempts),
 		"  retry", retryText(s.Retry),
 		"  lease", period(s.Lease), "  timeout", period(s.Timeout), "  max length", length, "  max wait", period(s.MaxWait),
-		"  limits", limitsText(s.Limits), "  of each key", limitsText(s.PerKey),
+		"  limits", limitsText(s.QueueLimits), "  of each key", limitsText(s.PerKey),
 		"  breaker", breakerText(s.Breaker),
 		"  kept", fmt.Sprintf("succeeded %s, discarded %s, cancelled %s, dead %s, poisoned %s",
-			days(s.Keep.Succeeded), days(s.Keep.Discarded), days(s.Keep.Cancelled), days(s.Keep.Dead), days(s.Keep.Poisoned)))
+			days(s.Retention.Succeeded), days(s.Retention.Discarded), days(s.Retention.Cancelled), days(s.Retention.Dead), days(s.Retention.Poisoned)))
 	writeRules(w, q, now)
 	writeBreakers(w, q, now)
 }
 
-func newQueueVerb(a *app, verb, short, long string, do func(admin pawl.Admin, ctx context.Context, name string, of pawl.Hold) (*pawl.QueueInfo, error)) *cobra.Command {
-	var of pawl.Hold
+func newQueueVerb(a *app, verb, short, long string, do func(queues admin.Queues, ctx context.Context, name string, of admin.PausedSubset) (*admin.Queue, error)) *cobra.Command {
+	var of admin.PausedSubset
 	cmd := &cobra.Command{
 		Use: verb + " QUEUE", Short: short, Long: long, Args: cobra.ExactArgs(1),
 		Example: fmt.Sprintf("  pawl queue %s mail --reason 'provider is down'", verb),
@@ -235,11 +236,11 @@ func newQueueVerb(a *app, verb, short, long string, do func(admin pawl.Admin, ct
 	cmd.Flags().StringVar(&of.Key, "key", "", "only tasks of this `key`")
 	cmd.MarkFlagsMutuallyExclusive("type", "key")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := do(client.Admin(), cmd.Context(), args[0], of)
+		q, err := do(a.admin(client).Queues(), cmd.Context(), args[0], of)
 		if err != nil {
 			return err
 		}
-		return a.print(viewQueue(q), func(w io.Writer) { writeQueues(w, []*pawl.QueueInfo{q}) })
+		return a.print(viewQueue(q), func(w io.Writer) { writeQueues(w, []*admin.Queue{q}) })
 	})
 	return cmd
 }
@@ -255,8 +256,8 @@ func newQueuePurge(a *app) *cobra.Command {
 	bulk.add(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ctx, admin := cmd.Context(), client.Admin()
-		q, err := admin.Queue(ctx, args[0])
+		ctx, operator := cmd.Context(), a.admin(client)
+		q, err := operator.Queues().Get(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -265,7 +266,7 @@ func newQueuePurge(a *app) *cobra.Command {
 			if err := a.confirm(ctx, &bulk, fmt.Sprintf("%s of queue %q will be discarded", count(result.Matched, "task"), q.Name)); err != nil {
 				return err
 			}
-			if result.Done, err = admin.PurgeQueue(ctx, q.Name, reason); err != nil {
+			if result.Done, err = operator.Queues().Purge(ctx, q.Name, reason); err != nil {
 				return err
 			}
 		}
@@ -280,7 +281,7 @@ func newQueueRm(a *app) *cobra.Command {
 		Example: "  pawl queue rm mail",
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		if err := client.Admin().DeleteQueue(cmd.Context(), args[0]); err != nil {
+		if err := a.admin(client).Queues().Delete(cmd.Context(), args[0]); err != nil {
 			return err
 		}
 		view := struct {
@@ -298,7 +299,7 @@ func queuesWith(ctx context.Context, client *pawl.Client, only string, poisoned 
 		return []string{only}, nil
 	}
 	var names []string
-	for q, err := range client.Admin().Queues(ctx) {
+	for q, err := range admin.New(client).Queues().List(ctx, admin.QueueFilter{}) {
 		if err != nil {
 			return nil, err
 		}

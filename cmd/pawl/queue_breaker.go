@@ -8,16 +8,16 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
 )
 
 // breakerFlags are the rule of a queue's circuit breakers, or of that of one type.
 type breakerFlags struct {
 	mode    string
-	rule    pawl.Breaker
+	rule    admin.Breaker
 	forType string
 }
 
@@ -37,7 +37,7 @@ var breakerNumbers = []string{"breaker-failure-rate", "breaker-window", "breaker
 	"breaker-probes"}
 
 // over puts the rule that was given in place of what the queue has.
-func (b *breakerFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.QueueSettings, error) {
+func (b *breakerFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.QueueSettings, error) {
 	numbers, ofType := slices.ContainsFunc(breakerNumbers, flags.Changed), flags.Changed("for-type")
 	switch {
 	case !numbers && !flags.Changed("breaker") && ofType:
@@ -64,11 +64,11 @@ func (b *breakerFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Qu
 		return q, nil
 	}
 	if q.Breakers = maps.Clone(q.Breakers); q.Breakers == nil {
-		q.Breakers = map[string]pawl.Breaker{}
+		q.Breakers = map[string]admin.Breaker{}
 	}
 	switch b.mode {
 	case "off":
-		q.Breakers[b.forType] = pawl.Breaker{Off: true}
+		q.Breakers[b.forType] = admin.Breaker{Off: true}
 	case "inherit":
 		delete(q.Breakers, b.forType)
 	default:
@@ -78,7 +78,7 @@ func (b *breakerFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Qu
 }
 
 // named is a rule with what was named in place of what it has. 0 would be taken for what is not said.
-func (b *breakerFlags) named(flags *pflag.FlagSet, rule pawl.Breaker) (pawl.Breaker, error) {
+func (b *breakerFlags) named(flags *pflag.FlagSet, rule admin.Breaker) (admin.Breaker, error) {
 	rule.Off = false
 	if flags.Changed("breaker-hold") && rule.MaxHold < b.rule.Hold {
 		rule.MaxHold = 0 // its default, which is no less
@@ -114,7 +114,7 @@ func (b *breakerFlags) named(flags *pflag.FlagSet, rule pawl.Breaker) (pawl.Brea
 	return rule, nil
 }
 
-func breakerText(b *pawl.Breaker) string {
+func breakerText(b *admin.Breaker) string {
 	if b == nil || b.Off {
 		return "none"
 	}
@@ -123,7 +123,7 @@ func breakerText(b *pawl.Breaker) string {
 }
 
 // breakersNote says in short which breakers are open.
-func breakersNote(q *pawl.QueueInfo) string {
+func breakersNote(q *admin.Queue) string {
 	switch {
 	case q.BreakersOpen == 0:
 		return ""
@@ -134,7 +134,7 @@ func breakersNote(q *pawl.QueueInfo) string {
 }
 
 // writeBreakers lists the rules of single types, and the breakers that are open.
-func writeBreakers(w io.Writer, q *pawl.QueueInfo, now time.Time) {
+func writeBreakers(w io.Writer, q *admin.Queue, now time.Time) {
 	if len(q.Settings.Breakers) > 0 {
 		fmt.Fprintln(w)
 		var rows [][]string
@@ -174,11 +174,11 @@ There is no command that opens one: pause the type.`,
 	cmd.Flags().StringVar(&typ, "type", "", "only that of this `type`")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := client.Admin().CloseBreaker(cmd.Context(), args[0], typ, reason)
+		q, err := a.admin(client).Queues().CloseBreaker(cmd.Context(), args[0], typ, reason)
 		if err != nil {
 			return err
 		}
-		return a.print(viewQueue(q), func(w io.Writer) { writeQueues(w, []*pawl.QueueInfo{q}) })
+		return a.print(viewQueue(q), func(w io.Writer) { writeQueues(w, []*admin.Queue{q}) })
 	})
 	return cmd
 }
@@ -196,23 +196,23 @@ type breakerView struct {
 
 // breakerStatusView is a breaker that is not closed, as REST answers it.
 type breakerStatusView struct {
-	Type     string            `json:"type"`
-	State    pawl.BreakerState `json:"state"`
-	Reason   string            `json:"reason"`
-	Since    time.Time         `json:"since"`
-	Until    time.Time         `json:"until,omitzero"`
-	Attempts int               `json:"attempts"`
-	Failed   int               `json:"failed"`
-	Window   string            `json:"window"`
-	Error    string            `json:"error,omitempty"`
-	Opened   int               `json:"opened"`
-	Passed   int               `json:"passed"`
-	Probes   int               `json:"probes"`
-	Probe    string            `json:"probe_task_id,omitempty"`
-	Shard    int               `json:"shard,omitempty"`
+	Type     string             `json:"type"`
+	State    admin.BreakerState `json:"state"`
+	Reason   string             `json:"reason"`
+	Since    time.Time          `json:"since"`
+	Until    time.Time          `json:"until,omitzero"`
+	Attempts int                `json:"attempts"`
+	Failed   int                `json:"failed"`
+	Window   string             `json:"window"`
+	Error    string             `json:"error,omitempty"`
+	Opened   int                `json:"opened"`
+	Passed   int                `json:"passed"`
+	Probes   int                `json:"probes"`
+	Probe    string             `json:"probe_task_id,omitempty"`
+	Shard    int                `json:"shard,omitempty"`
 }
 
-func viewBreaker(b pawl.Breaker) breakerView {
+func viewBreaker(b admin.Breaker) breakerView {
 	if b.Off {
 		return breakerView{Off: true}
 	}
@@ -221,7 +221,7 @@ func viewBreaker(b pawl.Breaker) breakerView {
 }
 
 // breakers adds the rules of the breakers.
-func (v *settingsView) breakers(s pawl.QueueSettings) {
+func (v *settingsView) breakers(s admin.QueueSettings) {
 	if s.Breaker != nil {
 		v.Breaker = new(viewBreaker(*s.Breaker))
 	}
@@ -233,7 +233,7 @@ func (v *settingsView) breakers(s pawl.QueueSettings) {
 	}
 }
 
-func viewBreakers(q *pawl.QueueInfo) (views []breakerStatusView) {
+func viewBreakers(q *admin.Queue) (views []breakerStatusView) {
 	for _, b := range q.Breakers {
 		views = append(views, breakerStatusView{Type: b.Type, State: b.State, Reason: b.Reason, Since: b.Since, Until: b.Until,
 			Attempts: b.Attempts, Failed: b.Failed, Window: period(b.Window), Error: b.Error, Opened: b.Opened, Passed: b.Passed,

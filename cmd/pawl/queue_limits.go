@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/admin"
 	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
 )
 
 // limitFlags are the limits of a queue, of each key in it, or of one.
@@ -36,7 +35,7 @@ func (l *limitFlags) add(flags *pflag.FlagSet) {
 }
 
 // over puts the limits that were given in place of what the queue has.
-func (l *limitFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.QueueSettings, error) {
+func (l *limitFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.QueueSettings, error) {
 	named := flags.Changed("max-running") || flags.Changed("rate") || flags.Changed("burst") || flags.Changed("weight") || l.none
 	switch {
 	case flags.Changed("for-key") && l.forEachKey:
@@ -53,17 +52,17 @@ func (l *limitFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Queu
 		}
 		rules, had := q.Keys[l.forKey]
 		if !had { // what it has until now
-			rules.Limits = q.PerKey
+			rules.QueueLimits = q.PerKey
 		}
 		var err error
-		if rules.Limits, err = l.limits(flags, rules.Limits); err != nil {
+		if rules.QueueLimits, err = l.limits(flags, rules.QueueLimits); err != nil {
 			return q, err
 		}
 		if flags.Changed("weight") {
 			rules.Weight = l.weight
 		}
 		if q.Keys == nil {
-			q.Keys = map[string]pawl.KeyRules{}
+			q.Keys = map[string]admin.KeyLimits{}
 		}
 		q.Keys[l.forKey] = rules
 		return q, nil
@@ -73,13 +72,13 @@ func (l *limitFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Queu
 		return q, err
 	}
 	var err error
-	q.Limits, err = l.limits(flags, q.Limits)
+	q.QueueLimits, err = l.limits(flags, q.QueueLimits)
 	return q, err
 }
 
-func (l *limitFlags) limits(flags *pflag.FlagSet, was pawl.Limits) (pawl.Limits, error) {
+func (l *limitFlags) limits(flags *pflag.FlagSet, was admin.QueueLimits) (admin.QueueLimits, error) {
 	if l.none {
-		return pawl.Limits{}, nil
+		return admin.QueueLimits{}, nil
 	}
 	if flags.Changed("max-running") {
 		was.MaxRunning = l.running
@@ -92,7 +91,7 @@ func (l *limitFlags) limits(flags *pflag.FlagSet, was pawl.Limits) (pawl.Limits,
 		was.Rate = rate
 	}
 	if flags.Changed("burst") {
-		if was.Rate == (pawl.Rate{}) {
+		if was.Rate == (admin.RateLimit{}) {
 			return was, usage("--burst %d: there is no --rate", l.burst)
 		}
 		was.Rate.Burst = l.burst
@@ -100,12 +99,12 @@ func (l *limitFlags) limits(flags *pflag.FlagSet, was pawl.Limits) (pawl.Limits,
 	return was, nil
 }
 
-func limitsText(l pawl.Limits) string {
+func limitsText(l admin.QueueLimits) string {
 	var parts []string
 	if l.MaxRunning > 0 {
 		parts = append(parts, fmt.Sprintf("%d running", l.MaxRunning))
 	}
-	if r := l.Rate; r != (pawl.Rate{}) {
+	if r := l.Rate; r != (admin.RateLimit{}) {
 		parts = append(parts, fmt.Sprintf("%d in %s, %d at once", r.Limit, period(r.Period), r.Burst))
 	}
 	if len(parts) == 0 {
@@ -115,20 +114,20 @@ func limitsText(l pawl.Limits) string {
 }
 
 // writeRules lists the rules of single keys, and what is paused alone.
-func writeRules(w io.Writer, q *pawl.QueueInfo, now time.Time) {
+func writeRules(w io.Writer, q *admin.Queue, now time.Time) {
 	if len(q.Settings.Keys) > 0 {
 		fmt.Fprintln(w)
 		var rows [][]string
 		for _, key := range slices.Sorted(maps.Keys(q.Settings.Keys)) {
 			rules := q.Settings.Keys[key]
-			rows = append(rows, []string{key, limitsText(rules.Limits), strconv.Itoa(rules.Weight)})
+			rows = append(rows, []string{key, limitsText(rules.QueueLimits), strconv.Itoa(rules.Weight)})
 		}
 		columns(w, "KEY|LIMITS|WEIGHT", rows)
 	}
-	if len(q.Holds) > 0 {
+	if len(q.PausedSubsets) > 0 {
 		fmt.Fprintln(w)
 		var rows [][]string
-		for _, h := range q.Holds {
+		for _, h := range q.PausedSubsets {
 			rows = append(rows, []string{holdText(h), clock(h.At, now), h.By, h.Reason})
 		}
 		columns(w, "PAUSED|SINCE|BY|REASON", rows)

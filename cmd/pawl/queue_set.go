@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
 )
 
 // settingsFlags are the settings of a queue.
@@ -20,7 +21,7 @@ type settingsFlags struct {
 	maxAttempts    int
 	lease, timeout time.Duration
 	maxWait        time.Duration
-	keep           pawl.Keep
+	keep           admin.Retention
 	maxLength      int64
 	limits         limitFlags
 	breaker        breakerFlags
@@ -46,7 +47,7 @@ func (s *settingsFlags) add(flags *pflag.FlagSet) {
 }
 
 // over puts what was given in place of what the queue has.
-func (s *settingsFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.QueueSettings, error) {
+func (s *settingsFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.QueueSettings, error) {
 	if flags.Changed("order") {
 		w, err := readOrder(s.order)
 		if err != nil {
@@ -66,11 +67,11 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Q
 		{"lease", &s.lease, &q.Lease, false},
 		{"timeout", &s.timeout, &q.Timeout, true},
 		{"max-wait", &s.maxWait, &q.MaxWait, false},
-		{"keep-succeeded", &s.keep.Succeeded, &q.Keep.Succeeded, false},
-		{"keep-discarded", &s.keep.Discarded, &q.Keep.Discarded, false},
-		{"keep-cancelled", &s.keep.Cancelled, &q.Keep.Cancelled, false},
-		{"keep-dead", &s.keep.Dead, &q.Keep.Dead, false},
-		{"keep-poisoned", &s.keep.Poisoned, &q.Keep.Poisoned, false},
+		{"keep-succeeded", &s.keep.Succeeded, &q.Retention.Succeeded, false},
+		{"keep-discarded", &s.keep.Discarded, &q.Retention.Discarded, false},
+		{"keep-cancelled", &s.keep.Cancelled, &q.Retention.Cancelled, false},
+		{"keep-dead", &s.keep.Dead, &q.Retention.Dead, false},
+		{"keep-poisoned", &s.keep.Poisoned, &q.Retention.Poisoned, false},
 	} {
 		if !flags.Changed(f.name) {
 			continue
@@ -93,7 +94,7 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q pawl.QueueSettings) (pawl.Q
 }
 
 // readOrder reads "strict" as nil, and three weights otherwise.
-func readOrder(s string) (*pawl.PriorityWeights, error) {
+func readOrder(s string) (*admin.PriorityWeights, error) {
 	if s == "strict" {
 		return nil, nil
 	}
@@ -109,7 +110,7 @@ func readOrder(s string) (*pawl.PriorityWeights, error) {
 		}
 		w[i] = n
 	}
-	return &pawl.PriorityWeights{High: w[0], Normal: w[1], Low: w[2]}, nil
+	return &admin.PriorityWeights{High: w[0], Normal: w[1], Low: w[2]}, nil
 }
 
 func newQueueSet(a *app) *cobra.Command {
@@ -132,10 +133,10 @@ func newQueueSet(a *app) *cobra.Command {
 		if !anyLocal(cmd) {
 			return usage("name a setting to change")
 		}
-		if _, err := settings.over(cmd.Flags(), pawl.QueueSettings{}); err != nil {
+		if _, err := settings.over(cmd.Flags(), admin.QueueSettings{}); err != nil {
 			return err
 		}
-		q, err := settings.put(cmd.Context(), cmd.Flags(), client.Admin(), args[0])
+		q, err := settings.put(cmd.Context(), cmd.Flags(), a.admin(client), args[0])
 		if err != nil {
 			return err
 		}
@@ -145,27 +146,27 @@ func newQueueSet(a *app) *cobra.Command {
 }
 
 // put changes the settings that were read, so that a change made by somebody else meanwhile is not lost.
-func (s *settingsFlags) put(ctx context.Context, flags *pflag.FlagSet, admin pawl.Admin, name string) (*pawl.QueueInfo, error) {
-	old, err := admin.Queue(ctx, name)
-	if errors.Is(err, pawl.ErrNotFound) {
-		settings, err := s.over(flags, pawl.QueueSettings{})
+func (s *settingsFlags) put(ctx context.Context, flags *pflag.FlagSet, operator admin.Client, name string) (*admin.Queue, error) {
+	old, err := operator.Queues().Get(ctx, name)
+	if errors.Is(err, pawltype.ErrNotFound) {
+		settings, err := s.over(flags, admin.QueueSettings{})
 		if err != nil {
 			return nil, err
 		}
-		return admin.PutQueue(ctx, name, settings)
+		return operator.Queues().Put(ctx, name, settings)
 	}
 	if err != nil {
 		return nil, err
 	}
 	base := old.Settings
 	if s.defaults {
-		base = pawl.QueueSettings{}
+		base = admin.QueueSettings{}
 	}
 	settings, err := s.over(flags, base)
 	if err != nil {
 		return nil, err
 	}
-	return admin.PutQueueIf(ctx, name, old.Version, settings)
+	return operator.Queues().PutIfVersion(ctx, name, old.Version, settings)
 }
 
 // anyLocal reports whether a flag of the command itself was given.

@@ -5,13 +5,13 @@ import (
 	"io"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/spf13/cobra"
 )
 
 func newQueueSpread(a *app) *cobra.Command {
-	var onto pawl.Onto
+	var onto admin.SpreadOptions
 	var reason string
 	cmd := &cobra.Command{
 		Use: "spread QUEUE", Short: "Share a queue out over several shards, or move it", Args: cobra.ExactArgs(1),
@@ -28,11 +28,11 @@ With --own no other queue may be in these shards, and none that is new goes ther
 	positiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: those that have the queue first, then those with the fewest slots of others")
 	cmd.Flags().IntSliceVar(&onto.Shards, "shards", nil, "numbers of the shards, with commas")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	cmd.Flags().BoolVar(&onto.Own, "own", false, "keep all other queues out of these shards")
+	cmd.Flags().BoolVar(&onto.Exclusive, "own", false, "keep all other queues out of these shards")
 	cmd.MarkFlagsMutuallyExclusive("parts", "shards")
 	cmd.MarkFlagsOneRequired("parts", "shards")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := client.Admin().SpreadQueue(cmd.Context(), args[0], onto, reason)
+		q, err := a.admin(client).Queues().Spread(cmd.Context(), args[0], onto, reason)
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ With --own no other queue may be in these shards, and none that is new goes ther
 	return cmd
 }
 
-func writeParts(w io.Writer, q *pawl.QueueInfo) {
+func writeParts(w io.Writer, q *admin.Queue) {
 	rows := make([][]string, len(q.Parts))
 	for i, p := range q.Parts {
 		note := ""
@@ -50,7 +50,7 @@ func writeParts(w io.Writer, q *pawl.QueueInfo) {
 			note = "slots are moving"
 		case p.Slots == 0:
 			note = "drains"
-		case p.Own:
+		case p.Exclusive:
 			note = "its own"
 		}
 		d := p.Depth
@@ -61,7 +61,7 @@ func writeParts(w io.Writer, q *pawl.QueueInfo) {
 }
 
 // partsText lists the shards of a queue that was shared out.
-func partsText(q *pawl.QueueInfo) string {
+func partsText(q *admin.Queue) string {
 	if len(q.Parts) < 2 {
 		return ""
 	}

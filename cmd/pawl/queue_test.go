@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // What failed, was poison, or was cancelled is not drawn as success.
@@ -12,14 +12,14 @@ func TestSparklines(t *testing.T) {
 	none := []int64{0, 0, 0}
 	for _, c := range []struct {
 		name             string
-		s                pawl.QueueSeries
+		s                admin.QueueSeries
 		succeeded, wrong string
 	}{
-		{"nothing", pawl.QueueSeries{Out: none, Succeeded: none, Failed: none, Poisoned: none}, "-", "-"},
-		{"all well", pawl.QueueSeries{Out: []int64{0, 7, 14}, Succeeded: []int64{0, 7, 14}, Failed: none, Poisoned: none}, "▁▅█", "-"},
-		{"all die", pawl.QueueSeries{Out: []int64{5, 0, 5}, Succeeded: none, Failed: []int64{5, 0, 5}, Poisoned: none}, "-", "█▁█"},
-		{"cancelled", pawl.QueueSeries{Out: []int64{5, 0, 5}, Succeeded: none, Failed: none, Poisoned: none}, "-", "-"},
-		{"few wrong", pawl.QueueSeries{Out: []int64{0, 0, 1000}, Succeeded: []int64{0, 0, 999}, Failed: []int64{0, 1, 0}, Poisoned: []int64{0, 0, 1}}, "▁▁█", "▁▂▂"},
+		{"nothing", admin.QueueSeries{Out: none, Succeeded: none, Failed: none, Poisoned: none}, "-", "-"},
+		{"all well", admin.QueueSeries{Out: []int64{0, 7, 14}, Succeeded: []int64{0, 7, 14}, Failed: none, Poisoned: none}, "▁▅█", "-"},
+		{"all die", admin.QueueSeries{Out: []int64{5, 0, 5}, Succeeded: none, Failed: []int64{5, 0, 5}, Poisoned: none}, "-", "█▁█"},
+		{"cancelled", admin.QueueSeries{Out: []int64{5, 0, 5}, Succeeded: none, Failed: none, Poisoned: none}, "-", "-"},
+		{"few wrong", admin.QueueSeries{Out: []int64{0, 0, 1000}, Succeeded: []int64{0, 0, 999}, Failed: []int64{0, 1, 0}, Poisoned: []int64{0, 0, 1}}, "▁▁█", "▁▂▂"},
 	} {
 		if succeeded, wrong := sparklines(&c.s); succeeded != c.succeeded || wrong != c.wrong {
 			t.Errorf("%s: %s and %s, want %s and %s", c.name, succeeded, wrong, c.succeeded, c.wrong)
@@ -27,7 +27,7 @@ func TestSparklines(t *testing.T) {
 	}
 	long := make([]int64, 60)
 	long[58], long[59] = 3, 4
-	if succeeded, _ := sparklines(&pawl.QueueSeries{Succeeded: long}); succeeded != strings.Repeat("▁", 29)+"█" {
+	if succeeded, _ := sparklines(&admin.QueueSeries{Succeeded: long}); succeeded != strings.Repeat("▁", 29)+"█" {
 		t.Errorf("60 steps are drawn as %s", succeeded)
 	}
 	if succeeded, wrong := sparklines(nil); succeeded != "" || wrong != "" {

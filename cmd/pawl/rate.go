@@ -3,7 +3,7 @@ package main
 import (
 	"math"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
 )
 
@@ -20,16 +20,16 @@ func readPace(flag, s string) (float64, error) {
 }
 
 // readRate reads the rate of a limit: whole tasks in a time, or none.
-func readRate(s string) (pawl.Rate, error) {
+func readRate(s string) (admin.RateLimit, error) {
 	if s == "none" {
-		return pawl.Rate{}, nil
+		return admin.RateLimit{}, nil
 	}
 	n, per, err := human.Pace(s)
 	if err != nil {
-		return pawl.Rate{}, usage("--rate %v", err)
+		return admin.RateLimit{}, usage("--rate %v", err)
 	}
 	if n != math.Trunc(n) || n > math.MaxInt32 {
-		return pawl.Rate{}, usage("--rate %q: a limit is of whole tasks, in a longer time if they are few, such as 1/10s", s)
+		return admin.RateLimit{}, usage("--rate %q: a limit is of whole tasks, in a longer time if they are few, such as 1/10s", s)
 	}
-	return pawl.Rate{Limit: int(n), Period: per}, nil
+	return admin.RateLimit{Limit: int(n), Period: per}, nil
 }

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
 )
 
 // TestRates: every --rate takes the same forms, and says them of one that it does not.
 func TestRates(t *testing.T) {
-	for text, want := range map[string]pawl.Rate{"50": {Limit: 50, Period: time.Second}, "50/s": {Limit: 50, Period: time.Second}, "30/m": {Limit: 30, Period: time.Minute},
+	for text, want := range map[string]admin.RateLimit{"50": {Limit: 50, Period: time.Second}, "50/s": {Limit: 50, Period: time.Second}, "30/m": {Limit: 30, Period: time.Minute},
 		"1000/h": {Limit: 1000, Period: time.Hour}, "100/10s": {Limit: 100, Period: 10 * time.Second}, "100/1m": {Limit: 100, Period: time.Minute}, "5/1d": {Limit: 5, Period: 24 * time.Hour}} {
 		rate, err := readRate(text)
 		pace, perr := readPace("--rate", text)
@@ -22,7 +22,7 @@ func TestRates(t *testing.T) {
 	if pace, err := readPace("--rate", "0.5"); err != nil || pace != 0.5 {
 		t.Errorf("half a task a second: %v, %v", pace, err)
 	}
-	if rate, err := readRate("none"); err != nil || rate != (pawl.Rate{}) {
+	if rate, err := readRate("none"); err != nil || rate != (admin.RateLimit{}) {
 		t.Errorf("none: %v, %v", rate, err)
 	}
 	for _, bad := range []string{"", "abc", "/s", "5/", "5/0s", "0/s", "-1/s", "NaN", "Inf/s", "5/s/s", "5/week"} {

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/certs"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/internal/certs"
 )
 
 const (
@@ -126,7 +126,7 @@ func (a *app) does(run func(cmd *cobra.Command, args []string) error) func(*cobr
 // calls is the RunE of a command that talks to the server.
 func (a *app) calls(run func(cmd *cobra.Command, client *pawl.Client, args []string) error) func(*cobra.Command, []string) error {
 	return a.does(func(cmd *cobra.Command, args []string) error {
-		client, err := a.dial(pawl.WithoutDirect()) // one call, or a few: not worth a map
+		client, err := a.dial(pawl.DialOptions{NoRouting: true}) // one call, or a few: not worth a map
 		if err != nil {
 			return err
 		}
@@ -135,66 +135,71 @@ func (a *app) calls(run func(cmd *cobra.Command, client *pawl.Client, args []str
 	})
 }
 
-func (a *app) dial(opts ...pawl.DialOption) (*pawl.Client, error) {
-	way, err := a.way()
-	if err != nil {
+// dial makes a client as the flags say, with some options more.
+func (a *app) dial(more ...pawl.DialOptions) (*pawl.Client, error) {
+	opts := pawl.DialOptions{RetryFor: retryFor, Namespace: a.namespace, Telemetry: pawl.Telemetry{TracerProvider: a.tracers},
+		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	if err := a.transport(&opts); err != nil {
 		return nil, err
 	}
-	opts = append(opts, way...)
-	token, err := a.credential()
-	if err != nil {
+	if err := a.credential(&opts); err != nil {
 		return nil, err
 	}
-	opts = append(opts, token, pawl.WithNamespace(a.namespace))
 	if a.keys != "" {
 		ring, err := readKeys(a.keys)
 		if err != nil {
 			return nil, fmt.Errorf("--payload-keys: %w", err)
 		}
-		opts = append(opts, pawl.WithKeyring(ring))
+		opts.Keyring = ring
 	}
-	log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return pawl.Dial(a.server, append([]pawl.DialOption{pawl.WithLogger(log), pawl.WithRetryFor(retryFor), pawl.WithActor(a.who()), pawl.WithReason(a.reason), pawl.WithTracerProvider(a.tracers)}, opts...)...)
+	return pawl.Dial(a.server, append([]pawl.DialOptions{opts}, more...)...)
 }
 
-// way is how connections are made: over TLS, showing a certificate or none, or in plaintext.
-func (a *app) way() ([]pawl.DialOption, error) {
+// admin gives the operator's calls of a client, in the name of who runs the command.
+func (a *app) admin(client *pawl.Client) admin.Client {
+	return admin.New(client).WithActor(a.who()).WithReason(a.reason)
+}
+
+// transport says how connections are made: over TLS, showing a certificate or none, or in plaintext.
+func (a *app) transport(opts *pawl.DialOptions) error {
 	encrypted := a.tlsCA != "" || strings.Contains(a.server, "https://")
 	switch {
 	case a.plaintext && encrypted:
-		return nil, usage("--plaintext goes neither with --tls-ca nor with https:// in --server (%q)", a.server)
+		return usage("--plaintext goes neither with --tls-ca nor with https:// in --server (%q)", a.server)
 	case (a.cert == "") != (a.key == ""):
-		return nil, usage("--client-cert %q and --client-key %q go together: give both, or neither", a.cert, a.key)
+		return usage("--client-cert %q and --client-key %q go together: give both, or neither", a.cert, a.key)
 	case a.cert != "" && !encrypted:
-		return nil, usage("--client-cert %q is shown over TLS only: write https:// before the server's address, or name its authority with --tls-ca", a.cert)
+		return usage("--client-cert %q is shown over TLS only: write https:// before the server's address, or name its authority with --tls-ca", a.cert)
 	case a.plaintext:
-		return []pawl.DialOption{pawl.WithPlaintext()}, nil
+		opts.Plaintext = true
+		return nil
 	case a.tlsCA == "" && a.cert == "":
-		return nil, nil // https:// alone says the rest
+		return nil // https:// alone says the rest
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if a.tlsCA != "" {
 		roots, err := readRoots(a.tlsCA)
 		if err != nil {
-			return nil, fmt.Errorf("--tls-ca %q: %w", a.tlsCA, err)
+			return fmt.Errorf("--tls-ca %q: %w", a.tlsCA, err)
 		}
 		config.RootCAs = roots
 	}
 	if a.cert != "" {
 		pair, err := certs.OpenClient(a.cert, a.key, slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn})))
 		if err != nil {
-			return nil, fmt.Errorf("--client-cert: %w", err)
+			return fmt.Errorf("--client-cert: %w", err)
 		}
 		config.GetClientCertificate = pair.Show
 	}
-	return []pawl.DialOption{pawl.WithTLS(config)}, nil
+	opts.TLS = config
+	return nil
 }
 
 // credential is the token of the flags, or else of the environment. It is no flag's default, which the help would show.
-func (a *app) credential() (pawl.DialOption, error) {
+func (a *app) credential(opts *pawl.DialOptions) error {
 	token, file := a.token, a.tokenFile
 	if token != "" && file != "" {
-		return nil, usage("--token and --token-file are given: only one of them is allowed")
+		return usage("--token and --token-file are given: only one of them is allowed")
 	}
 	if token == "" && file == "" {
 		if token = os.Getenv("PAWL_TOKEN"); token == "" {
@@ -202,13 +207,15 @@ func (a *app) credential() (pawl.DialOption, error) {
 		}
 	}
 	if file == "" {
-		return pawl.WithToken(token), nil
+		opts.Token = token
+		return nil
 	}
 	opened, err := openTokenFile(file, nil)
 	if err != nil {
-		return nil, fmt.Errorf("--token-file: %w", err)
+		return fmt.Errorf("--token-file: %w", err)
 	}
-	return pawl.WithTokenSource(opened.now), nil
+	opts.TokenSource = opened.now
+	return nil
 }
 
 // readRoots reads the certificates of the authorities that vouch for servers.

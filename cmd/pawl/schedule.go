@@ -10,9 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 func newSchedule(a *app) *cobra.Command {
@@ -32,8 +33,8 @@ func newScheduleLs(a *app) *cobra.Command {
 		if err := list.check(); err != nil {
 			return err
 		}
-		schedules, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.ScheduleInfo], error) {
-			return client.Admin().SchedulesPage(ctx, p)
+		schedules, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Schedule], error) {
+			return a.admin(client).Schedules().ListPage(ctx, p)
 		})
 		if err != nil {
 			return err
@@ -51,7 +52,7 @@ func newScheduleLs(a *app) *cobra.Command {
 	return cmd
 }
 
-func writeSchedules(w io.Writer, schedules []*pawl.ScheduleInfo, now time.Time) {
+func writeSchedules(w io.Writer, schedules []*admin.Schedule, now time.Time) {
 	rows := make([][]string, len(schedules))
 	for i, s := range schedules {
 		next := "never"
@@ -70,7 +71,7 @@ func writeSchedules(w io.Writer, schedules []*pawl.ScheduleInfo, now time.Time) 
 }
 
 // ruleText says when a schedule is due.
-func ruleText(s *pawl.ScheduleInfo) string {
+func ruleText(s *admin.Schedule) string {
 	rule := s.Cron
 	if s.Every > 0 {
 		rule = "every " + period(s.Every)
@@ -81,14 +82,14 @@ func ruleText(s *pawl.ScheduleInfo) string {
 	return rule
 }
 
-func lastText(t *pawl.Tick) string {
+func lastText(t *admin.Tick) string {
 	if t == nil {
 		return "-"
 	}
 	return outcomeText(t)
 }
 
-func outcomeText(t *pawl.Tick) string {
+func outcomeText(t *admin.Tick) string {
 	if t.Reason != "" {
 		return string(t.Outcome) + ": " + t.Reason
 	}
@@ -101,7 +102,7 @@ func newScheduleShow(a *app) *cobra.Command {
 		Example: "  pawl schedule show nightly-report",
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		s, err := client.Admin().Schedule(cmd.Context(), args[0])
+		s, err := a.admin(client).Schedules().Get(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -110,11 +111,11 @@ func newScheduleShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) printSchedule(s *pawl.ScheduleInfo) error {
+func (a *app) printSchedule(s *admin.Schedule) error {
 	return a.print(viewSchedule(s), func(w io.Writer) { writeSchedule(w, s, time.Now()) })
 }
 
-func writeSchedule(w io.Writer, s *pawl.ScheduleInfo, now time.Time) {
+func writeSchedule(w io.Writer, s *admin.Schedule, now time.Time) {
 	paused := "no"
 	if s.Pause != nil {
 		paused = "since " + clock(s.Pause.At, now) + byWhom(s.Pause.By)
@@ -145,7 +146,7 @@ func writeSchedule(w io.Writer, s *pawl.ScheduleInfo, now time.Time) {
 }
 
 // scheduledTaskFields are what a schedule says of its task.
-func scheduledTaskFields(task *pawl.ScheduledTask) []string {
+func scheduledTaskFields(task *admin.ScheduledTask) []string {
 	t := viewScheduledTask(task)
 	number := func(n *int) string {
 		if n == nil {
@@ -181,8 +182,8 @@ func newScheduleHistory(a *app) *cobra.Command {
 		if err := list.check(); err != nil {
 			return err
 		}
-		ticks, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.Tick], error) {
-			return client.Admin().ScheduleHistoryPage(ctx, args[0], p)
+		ticks, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Tick], error) {
+			return a.admin(client).Schedules().HistoryPage(ctx, args[0], p)
 		})
 		if err != nil {
 			return err
@@ -196,7 +197,7 @@ func newScheduleHistory(a *app) *cobra.Command {
 	return cmd
 }
 
-func writeTicks(w io.Writer, ticks []*pawl.Tick) {
+func writeTicks(w io.Writer, ticks []*admin.Tick) {
 	const layout = "2006-01-02 15:04:05 MST"
 	rows := make([][]string, len(ticks))
 	for i, t := range ticks {
@@ -224,7 +225,7 @@ func writeTicks(w io.Writer, ticks []*pawl.Tick) {
 }
 
 func newScheduleAdd(a *app) *cobra.Command {
-	var s pawl.Schedule
+	var s admin.ScheduleSpec
 	var spec specFlags
 	var missed, overlap string
 	cmd := &cobra.Command{
@@ -252,11 +253,11 @@ If a schedule of this name exists and says something else, nothing is changed: s
 				return err
 			}
 		}
-		s.Name, s.Task, s.Missed, s.Overlap = args[0], raw, pawl.Missed(missed), pawl.Overlap(overlap)
+		s.Name, s.Task, s.Missed, s.Overlap = args[0], raw, admin.Missed(missed), admin.Overlap(overlap)
 		if s.Options, err = spec.options(cmd.Flags()); err != nil {
 			return err
 		}
-		done, err := client.Admin().CreateSchedule(cmd.Context(), s)
+		done, err := a.admin(client).Schedules().Create(cmd.Context(), s)
 		if err != nil {
 			return err
 		}
@@ -274,7 +275,7 @@ func newSchedulePause(a *app) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		s, err := client.Admin().PauseSchedule(cmd.Context(), args[0], reason)
+		s, err := a.admin(client).Schedules().Pause(cmd.Context(), args[0], reason)
 		if err != nil {
 			return err
 		}
@@ -289,7 +290,7 @@ func newScheduleResume(a *app) *cobra.Command {
 		Example: "  pawl schedule resume nightly-report",
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		s, err := client.Admin().ResumeSchedule(cmd.Context(), args[0])
+		s, err := a.admin(client).Schedules().Resume(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -307,7 +308,7 @@ func newScheduleRun(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task and write its result")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ref, err := client.Admin().TriggerSchedule(cmd.Context(), args[0])
+		ref, err := a.admin(client).Schedules().Trigger(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -315,8 +316,8 @@ func newScheduleRun(a *app) *cobra.Command {
 			return a.printEnd(cmd.Context(), client, ref.ID)
 		}
 		view := struct {
-			TaskID string     `json:"task_id"`
-			State  pawl.State `json:"state"`
+			TaskID string         `json:"task_id"`
+			State  pawltype.State `json:"state"`
 		}{ref.ID, ref.State}
 		return a.print(view, func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
 	})
@@ -330,7 +331,7 @@ func newScheduleRm(a *app) *cobra.Command {
 		Example: "  pawl schedule rm nightly-report",
 	}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		if err := client.Admin().DeleteSchedule(cmd.Context(), args[0]); err != nil {
+		if err := a.admin(client).Schedules().Delete(cmd.Context(), args[0]); err != nil {
 			return err
 		}
 		view := struct {

@@ -11,10 +11,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 // scheduleFile is what "schedule apply" reads.
@@ -63,7 +64,7 @@ file are tried before the first is changed.
 		if err != nil {
 			return err
 		}
-		return a.applySchedules(cmd.Context(), client.Admin(), file, flags)
+		return a.applySchedules(cmd.Context(), a.admin(client), file, flags)
 	})
 	return cmd
 }
@@ -100,8 +101,8 @@ func (a *app) readSchedules(name string) (file scheduleFile, err error) {
 }
 
 // schedule is what is sent of a schedule in a file.
-func (v *scheduleSpecView) schedule(owner string) (s pawl.Schedule, err error) {
-	s = pawl.Schedule{Name: v.Name, Cron: v.Cron, TimeZone: v.TimeZone, Missed: v.Missed, Overlap: v.Overlap, Owner: v.Owner}
+func (v *scheduleSpecView) schedule(owner string) (s admin.ScheduleSpec, err error) {
+	s = admin.ScheduleSpec{Name: v.Name, Cron: v.Cron, TimeZone: v.TimeZone, Missed: v.Missed, Overlap: v.Overlap, Owner: v.Owner}
 	if s.Owner == "" {
 		s.Owner = owner
 	}
@@ -134,32 +135,32 @@ type appliedView struct {
 }
 
 // putAsTried puts a schedule that was tried, unless somebody has changed it since.
-func putAsTried(ctx context.Context, admin pawl.Admin, s pawl.Schedule, tried *appliedView) (*pawl.ScheduleChange, error) {
+func putAsTried(ctx context.Context, operator admin.Client, s admin.ScheduleSpec, tried *appliedView) (*admin.ScheduleChange, error) {
 	if tried.etag == "" {
-		return admin.CreateSchedule(ctx, s)
+		return operator.Schedules().Create(ctx, s)
 	}
-	return admin.PutScheduleIf(ctx, tried.etag, s)
+	return operator.Schedules().PutIfMatch(ctx, tried.etag, s)
 }
 
-func (a *app) applySchedules(ctx context.Context, admin pawl.Admin, file scheduleFile, flags applyFlags) error {
-	schedules, views, err := a.trySchedules(ctx, admin, file, flags)
+func (a *app) applySchedules(ctx context.Context, operator admin.Client, file scheduleFile, flags applyFlags) error {
+	schedules, views, err := a.trySchedules(ctx, operator, file, flags)
 	if err != nil {
 		return err
 	}
-	removed, err := a.pruned(ctx, admin, file, schedules, flags)
+	removed, err := a.pruned(ctx, operator, file, schedules, flags)
 	if err != nil {
 		return err
 	}
 	if !flags.dryRun {
 		for i, s := range schedules {
-			done, err := putAsTried(ctx, admin, s, &views[i])
+			done, err := putAsTried(ctx, operator, s, &views[i])
 			if err != nil {
 				return fmt.Errorf("%w; %d of %d schedules are applied: repeat it", err, i, len(schedules))
 			}
 			views[i].Change, views[i].Next = done.Change, done.Schedule.NextRunAt
 		}
 		for _, v := range removed {
-			if err := admin.DeleteSchedule(ctx, v.Name); err != nil && !errors.Is(err, pawl.ErrNotFound) {
+			if err := operator.Schedules().Delete(ctx, v.Name); err != nil && !errors.Is(err, pawltype.ErrNotFound) {
 				return err
 			}
 		}
@@ -169,7 +170,7 @@ func (a *app) applySchedules(ctx context.Context, admin pawl.Admin, file schedul
 }
 
 // trySchedules asks what each schedule of a file would change, so that nothing is changed if one of them is wrong.
-func (a *app) trySchedules(ctx context.Context, admin pawl.Admin, file scheduleFile, flags applyFlags) (schedules []pawl.Schedule, views []appliedView, err error) {
+func (a *app) trySchedules(ctx context.Context, operator admin.Client, file scheduleFile, flags applyFlags) (schedules []admin.ScheduleSpec, views []appliedView, err error) {
 	var errs []error
 	seen := map[string]bool{}
 	for i := range file.Schedules {
@@ -178,10 +179,10 @@ func (a *app) trySchedules(ctx context.Context, admin pawl.Admin, file scheduleF
 		if err == nil && seen[v.Name] {
 			err = errors.New("the name is there twice")
 		}
-		var tried *pawl.ScheduleChange
+		var tried *admin.ScheduleChange
 		if err == nil {
 			seen[v.Name] = true
-			tried, err = admin.TrySchedule(ctx, s)
+			tried, err = operator.Schedules().Preview(ctx, s)
 		}
 		if err == nil && tried.Before != nil && tried.Before.Owner != s.Owner && !flags.takeOver {
 			err = fmt.Errorf("its owner is %q, not %q: --take-over changes that", tried.Before.Owner, s.Owner)
@@ -203,18 +204,18 @@ func (a *app) trySchedules(ctx context.Context, admin pawl.Admin, file scheduleF
 }
 
 // pruned are the schedules of the file's owner that are not in the file.
-func (a *app) pruned(ctx context.Context, admin pawl.Admin, file scheduleFile, schedules []pawl.Schedule, flags applyFlags) (removed []appliedView, err error) {
+func (a *app) pruned(ctx context.Context, operator admin.Client, file scheduleFile, schedules []admin.ScheduleSpec, flags applyFlags) (removed []appliedView, err error) {
 	if !flags.prune {
 		return nil, nil
 	}
 	if file.Owner == "" {
 		return nil, usage("--prune needs an owner in the file: it removes the owner's schedules that are not there")
 	}
-	for s, err := range admin.Schedules(ctx) {
+	for s, err := range operator.Schedules().List(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		if s.Owner == file.Owner && !slices.ContainsFunc(schedules, func(in pawl.Schedule) bool { return in.Name == s.Name }) {
+		if s.Owner == file.Owner && !slices.ContainsFunc(schedules, func(in admin.ScheduleSpec) bool { return in.Name == s.Name }) {
 			before := viewScheduleSpec(s)
 			removed = append(removed, appliedView{Name: s.Name, Change: "removed", Before: &before})
 		}

@@ -3,7 +3,8 @@ package main
 import (
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // scheduleSpecView is what operators say of a schedule: also the form of a file for "schedule apply".
@@ -13,8 +14,8 @@ type scheduleSpecView struct {
 	Every    string            `json:"every,omitempty"`
 	TimeZone string            `json:"time_zone,omitempty"`
 	Jitter   string            `json:"jitter,omitempty"`
-	Missed   pawl.Missed       `json:"missed,omitempty"`
-	Overlap  pawl.Overlap      `json:"overlap,omitempty"`
+	Missed   admin.Missed      `json:"missed,omitempty"`
+	Overlap  admin.Overlap     `json:"overlap,omitempty"`
 	Owner    string            `json:"owner,omitempty"`
 	Task     scheduledTaskView `json:"task"`
 }
@@ -24,7 +25,7 @@ type scheduledTaskView struct {
 	Payload     any               `json:"payload,omitempty"`
 	ContentType string            `json:"content_type,omitempty"`
 	Queue       string            `json:"queue,omitempty"`
-	Priority    pawl.Priority     `json:"priority,omitempty"`
+	Priority    pawltype.Priority `json:"priority,omitempty"`
 	MaxAttempts *int              `json:"max_attempts,omitempty"`
 	Retry       *retryView        `json:"retry,omitempty"`
 	Timeout     string            `json:"timeout,omitempty"`
@@ -62,18 +63,18 @@ type scheduleView struct {
 }
 
 type tickView struct {
-	Seq       int64            `json:"seq"`
-	PlannedAt time.Time        `json:"planned_at,omitzero"`
-	Until     time.Time        `json:"until,omitzero"`
-	Count     int              `json:"count"`
-	DecidedAt time.Time        `json:"decided_at,omitzero"`
-	Outcome   pawl.TickOutcome `json:"outcome"`
-	Reason    string           `json:"reason,omitempty"`
-	TaskID    string           `json:"task_id,omitempty"`
-	Late      string           `json:"late,omitempty"`
+	Seq       int64             `json:"seq"`
+	PlannedAt time.Time         `json:"planned_at,omitzero"`
+	Until     time.Time         `json:"until,omitzero"`
+	Count     int               `json:"count"`
+	DecidedAt time.Time         `json:"decided_at,omitzero"`
+	Outcome   admin.TickOutcome `json:"outcome"`
+	Reason    string            `json:"reason,omitempty"`
+	TaskID    string            `json:"task_id,omitempty"`
+	Late      string            `json:"late,omitempty"`
 }
 
-func viewSchedule(s *pawl.ScheduleInfo) scheduleView {
+func viewSchedule(s *admin.Schedule) scheduleView {
 	v := scheduleView{scheduleSpecView: viewScheduleSpec(s), ScheduleID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 		NextRunAt: s.NextRunAt, NextPlannedAt: s.PlannedAt, Coming: s.Coming, ETag: s.ETag}
 	if s.Pause != nil {
@@ -86,12 +87,12 @@ func viewSchedule(s *pawl.ScheduleInfo) scheduleView {
 	return v
 }
 
-func viewScheduleSpec(s *pawl.ScheduleInfo) scheduleSpecView {
+func viewScheduleSpec(s *admin.Schedule) scheduleSpecView {
 	return scheduleSpecView{Name: s.Name, Cron: s.Cron, Every: period(s.Every), TimeZone: s.TimeZone, Jitter: period(s.Jitter),
 		Missed: s.Missed, Overlap: s.Overlap, Owner: s.Owner, Task: viewScheduledTask(&s.Task)}
 }
 
-func viewScheduledTask(t *pawl.ScheduledTask) scheduledTaskView {
+func viewScheduledTask(t *admin.ScheduledTask) scheduledTaskView {
 	v := scheduledTaskView{Type: t.Type, Payload: viewBytes(t.Payload, t.ContentType), ContentType: t.ContentType, Queue: t.Queue, Priority: t.Priority,
 		Timeout: period(t.Timeout), ExpiresIn: period(t.ExpiresIn), Key: t.Key, Unique: viewUnique(t.Unique), Tags: t.Tags, Headers: t.Headers,
 		Delay: period(t.In), IdempotencyKey: t.IdempotencyKey, IdempotencyTTL: period(t.IdempotencyTTL)}
@@ -116,7 +117,7 @@ func viewScheduledTask(t *pawl.ScheduledTask) scheduledTaskView {
 	return v
 }
 
-func viewTick(t *pawl.Tick) tickView {
+func viewTick(t *admin.Tick) tickView {
 	return tickView{Seq: t.Seq, PlannedAt: t.PlannedAt, Until: t.Until, Count: t.Count, DecidedAt: t.DecidedAt, Outcome: t.Outcome,
 		Reason: t.Reason, TaskID: t.TaskID, Late: period(t.Late)}
 }

@@ -6,10 +6,10 @@ import (
 	"io"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/spf13/cobra"
 )
 
 func newStats(a *app) *cobra.Command {
@@ -24,13 +24,13 @@ needs attention now; docs/operations.md has what to do about it.`,
 	cmd.Flags().DurationVar(&window, "window", time.Hour, "2m, 5m, 1h or 24h")
 	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		if len(args) == 1 {
-			s, err := client.Admin().QueueStats(ctx, args[0], window)
+			s, err := a.admin(client).Queues().Stats(ctx, args[0], window)
 			if err != nil {
 				return err
 			}
 			return a.print(viewStats(args[0], s), func(w io.Writer) { writeStats(w, s) })
 		}
-		s, err := client.Admin().Stats(ctx, window)
+		s, err := a.admin(client).Stats(ctx, window)
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ needs attention now; docs/operations.md has what to do about it.`,
 	return cmd
 }
 
-func writeAttention(w io.Writer, s *pawl.NamespaceStats) {
+func writeAttention(w io.Writer, s *admin.NamespaceStats) {
 	for _, x := range s.Attention {
 		fmt.Fprintf(w, "%s %s: %s\n", x.Severity, x.Kind, printable(x.Detail))
 	}
@@ -63,7 +63,7 @@ func writeAttention(w io.Writer, s *pawl.NamespaceStats) {
 		"Poisoned", grouped(q.Poisoned))
 }
 
-func writeStats(w io.Writer, s *pawl.Stats) {
+func writeStats(w io.Writer, s *admin.Stats) {
 	t := s.Totals
 	missing := ""
 	for _, name := range s.MissingNodes {
@@ -85,7 +85,7 @@ func writeStats(w io.Writer, s *pawl.Stats) {
 }
 
 // latencyText is how long something took; "" if it did not happen.
-func latencyText(l pawl.Latency) string {
+func latencyText(l admin.Latency) string {
 	if l.Count == 0 {
 		return ""
 	}
@@ -104,7 +104,7 @@ func brief(d time.Duration) string {
 }
 
 // ratesText is what comes into a queue and leaves it.
-func ratesText(q *pawl.QueueInfo) string {
+func ratesText(q *admin.Queue) string {
 	if q.Rates == nil {
 		return ""
 	}
@@ -203,16 +203,16 @@ type seriesView struct {
 	Poisoned  []int64   `json:"poisoned"`
 }
 
-func viewCounts(c pawl.EventCounts) countsView {
+func viewCounts(c admin.EventCounts) countsView {
 	return countsView{Enqueued: c.Enqueued, Claimed: c.Claimed, Succeeded: c.Succeeded, Failed: c.Failed, Crashed: c.Crashed, Dead: c.Dead,
 		Poisoned: c.Poisoned, Discarded: c.Discarded, Cancelled: c.Cancelled, Replayed: c.Replayed}
 }
 
-func viewLatency(l pawl.Latency) latencyView {
+func viewLatency(l admin.Latency) latencyView {
 	return latencyView{Count: l.Count, Mean: l.Mean.Seconds(), P50: l.P50.Seconds(), P95: l.P95.Seconds(), P99: l.P99.Seconds()}
 }
 
-func viewStats(queue string, s *pawl.Stats) statsView {
+func viewStats(queue string, s *admin.Stats) statsView {
 	v := statsView{Queue: queue, Window: period(s.Window), Step: period(s.Step), Start: s.Start, Totals: viewCounts(s.Totals), FailureRate: s.FailureRate,
 		Wait: viewLatency(s.Wait), Run: viewLatency(s.Run), MissingNodes: s.MissingNodes, Steps: make([]countsView, len(s.Series))}
 	for i, c := range s.Series {
@@ -225,7 +225,7 @@ func viewStats(queue string, s *pawl.Stats) statsView {
 }
 
 // setRates adds to the view of a queue what happened to it lately.
-func (v *queueView) setRates(q *pawl.QueueInfo) {
+func (v *queueView) setRates(q *admin.Queue) {
 	v.Workers = q.Workers
 	if s := q.Series; s != nil {
 		v.Series = &seriesView{Step: period(s.Step), Start: s.Start, In: s.In, Out: s.Out, Failed: s.Failed, Succeeded: s.Succeeded, Poisoned: s.Poisoned}

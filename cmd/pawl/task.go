@@ -9,10 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/keyring"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
 )
 
 func newTask(a *app) *cobra.Command {
@@ -20,62 +22,62 @@ func newTask(a *app) *cobra.Command {
 	return group("task", "List, show and steer tasks", "Look at tasks, and steer them one by one or by a filter.",
 		newTaskLs(a), newTaskShow(a), newTaskExplain(a), newTaskWait(a), newTaskEdit(a),
 		newTaskBulk(a, taskVerb{
-			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended", action: pawl.ActionCancel,
+			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended", action: admin.ActionCancel,
 			long: `Cancel tasks that have not ended: those of the named ids, or with a filter all that match.
 A running handler's context ends within a second. To cancel a task again is no error; one that
 has ended otherwise is refused.`,
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := c.Cancel(ctx, id, reason)
+				_, err := a.admin(c).Tasks().Cancel(ctx, id, reason)
 				return err
 			},
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "retry", done: "retried", short: "Make tasks ready now", action: pawl.ActionReplay,
+			use: "retry", done: "retried", short: "Make tasks ready now", action: admin.ActionReplay,
 			long: `Make tasks ready now: those that wait for their next attempt, and, with fresh attempts, those
 that are dead, poisoned, discarded or cancelled. By ids, or with a filter all that match.`,
-			states: []pawl.State{pawl.StateRetrying, pawl.StateDead, pawl.StatePoisoned, pawl.StateDiscarded, pawl.StateCancelled},
+			states: []pawltype.State{pawltype.StateRetrying, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled},
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := c.Admin().Because(reason).RetryTask(ctx, id)
+				_, err := a.admin(c).WithReason(reason).Tasks().Retry(ctx, id)
 				return err
 			},
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "discard", done: "discarded", short: "Discard tasks that wait, or drop dead letters", action: pawl.ActionDiscard,
+			use: "discard", done: "discarded", short: "Discard tasks that wait, or drop dead letters", action: admin.ActionDiscard,
 			long: `Discard tasks that wait, or drop dead letters, which are written to the archive first: those of
 the named ids, or with a filter all that match.`,
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := c.Admin().DiscardTask(ctx, id, reason)
+				_, err := a.admin(c).Tasks().Discard(ctx, id, reason)
 				return err
 			},
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "run-now", done: "made ready", short: "Make tasks ready that wait for their time", action: pawl.ActionRunNow,
+			use: "run-now", done: "made ready", short: "Make tasks ready that wait for their time", action: admin.ActionRunNow,
 			long: "Make scheduled and retrying tasks ready now: those of the named ids, or with a filter all that match.",
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := c.Admin().Because(reason).RunTaskNow(ctx, id)
+				_, err := a.admin(c).WithReason(reason).Tasks().RunNow(ctx, id)
 				return err
 			},
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "set-priority", done: "changed", short: "Change the priority of tasks that wait", action: pawl.ActionSetPriority,
+			use: "set-priority", done: "changed", short: "Change the priority of tasks that wait", action: admin.ActionSetPriority,
 			long: "Change the priority of tasks that wait: those of the named ids, or with a filter all that match.",
 			do: func(ctx context.Context, c *pawl.Client, id, _ string) error {
-				_, err := c.Update(ctx, id, pawl.Change{Priority: pawl.Priority(priority)})
+				_, err := a.admin(c).Tasks().Update(ctx, id, admin.TaskUpdate{Priority: pawltype.Priority(priority)})
 				return err
 			},
 			flags: func(f *pflag.FlagSet) {
 				f.StringVar(&priority, "priority", "", "high, normal or low")
 			},
 			with: " --priority high",
-			set:  func(o *pawl.Operation) { o.Priority = pawl.Priority(priority) },
+			set:  func(o *admin.OperationSpec) { o.Priority = pawltype.Priority(priority) },
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "move", done: "moved", short: "Move tasks that wait to another queue", action: pawl.ActionMove,
+			use: "move", done: "moved", short: "Move tasks that wait to another queue", action: admin.ActionMove,
 			long: `Move tasks that wait to another queue. Each ends in its old queue and lives on as a new task with
 fresh attempts, its checkpoint and its unique key; the idempotency key stays with the old one.`,
 			flags: func(f *pflag.FlagSet) { f.StringVar(&to, "to", "", "the queue to which they go") },
 			with:  " --to bulk",
-			set:   func(o *pawl.Operation) { o.ToQueue = to },
+			set:   func(o *admin.OperationSpec) { o.ToQueue = to },
 		}))
 }
 
@@ -109,11 +111,11 @@ func patternArg(args []string) string {
 }
 
 // collect reads pages until it has as many items as are wanted.
-func collect[T any](l listFlags, read func(pawl.PageRequest) (pawl.Page[T], error)) ([]T, string, error) {
+func collect[T any](l listFlags, read func(pawltype.PageRequest) (pawltype.Page[T], error)) ([]T, string, error) {
 	var out []T
 	cursor := l.cursor
 	for {
-		page, err := read(pawl.PageRequest{Limit: min(l.limit-len(out), 1000), Cursor: cursor})
+		page, err := read(pawltype.PageRequest{Limit: min(l.limit-len(out), 1000), Cursor: cursor})
 		if err != nil {
 			return nil, "", err
 		}
@@ -129,9 +131,9 @@ func collect[T any](l listFlags, read func(pawl.PageRequest) (pawl.Page[T], erro
 const searchTold = 2 * time.Second
 
 // telling reads pages of tasks, and says beside the output how far the search is, if that takes long.
-func (a *app) telling(read func(pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error)) func(pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) {
+func (a *app) telling(read func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error)) func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 	told, rows, found := time.Now(), int64(0), 0
-	return func(p pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) {
+	return func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 		page, err := read(p)
 		found += len(page.Items)
 		if s := page.Searched; s != nil {
@@ -168,9 +170,9 @@ func newTaskLs(a *app) *cobra.Command {
 		if err = errors.Join(err, list.check()); err != nil {
 			return err
 		}
-		tasks, next, err := collect(list, a.telling(func(p pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) {
+		tasks, next, err := collect(list, a.telling(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 			p.WithPayload = payload
-			return client.ListPage(ctx, f, p)
+			return a.admin(client).Tasks().ListPage(ctx, f, p)
 		}))
 		if err != nil {
 			return err
@@ -185,13 +187,13 @@ func newTaskLs(a *app) *cobra.Command {
 
 // missesQueue says of a list that is empty if there is no such queue: a name may be misspelt. That is no error, since queues come with their first task.
 func (a *app) missesQueue(ctx context.Context, client *pawl.Client, queue string) {
-	if _, err := client.Admin().Queue(ctx, queue); errors.Is(err, pawl.ErrNotFound) {
+	if _, err := a.admin(client).Queues().Get(ctx, queue); errors.Is(err, pawltype.ErrNotFound) {
 		fmt.Fprintf(a.err, "there is no queue %q\n", queue)
 	}
 }
 
 // printTasks writes a list of tasks, and how to go on if there are more.
-func (a *app) printTasks(tasks []*pawl.TaskInfo, next string, payload bool) error {
+func (a *app) printTasks(tasks []*pawltype.Task, next string, payload bool) error {
 	err := a.print(listView[taskView]{viewTasks(tasks), next}, func(w io.Writer) {
 		head, now := "ID|TYPE|QUEUE|STATE|PRIO|ATTEMPTS|CREATED|DUE", time.Now()
 		if payload {
@@ -212,13 +214,13 @@ func (a *app) printTasks(tasks []*pawl.TaskInfo, next string, payload bool) erro
 	return err
 }
 
-func attempts(t *pawl.TaskInfo) string {
+func attempts(t *pawltype.Task) string {
 	return strconv.Itoa(t.Attempts) + "/" + strconv.Itoa(t.MaxAttempts)
 }
 
 // due says when a task that waits for its time will be ready.
-func due(t *pawl.TaskInfo, now time.Time) string {
-	if t.State == pawl.StateScheduled || t.State == pawl.StateRetrying {
+func due(t *pawltype.Task, now time.Time) string {
+	if t.State == pawltype.StateScheduled || t.State == pawltype.StateRetrying {
 		return ago(t.RunAt, now)
 	}
 	return "-"
@@ -239,17 +241,17 @@ func newTaskShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) printTask(t *pawl.TaskInfo) error {
+func (a *app) printTask(t *pawltype.Task) error {
 	return a.print(viewTask(t), func(w io.Writer) { writeTask(w, t, time.Now()) })
 }
 
-func writeTask(w io.Writer, t *pawl.TaskInfo, now time.Time) {
+func writeTask(w io.Writer, t *pawltype.Task, now time.Time) {
 	state := string(t.State)
 	if t.Reason != "" {
 		state += " (" + t.Reason + ")"
 	}
 	progress := ""
-	if t.Progress != (pawl.Progress{}) {
+	if t.Progress != (pawltype.Progress{}) {
 		progress = strings.TrimSpace(fmt.Sprintf("%.0f%% %s", t.Progress.Percent, t.Progress.Message))
 	}
 	fields(w,
@@ -281,7 +283,7 @@ func writeTask(w io.Writer, t *pawl.TaskInfo, now time.Time) {
 
 // previewOf is preview, of what may be encrypted.
 func previewOf(data []byte, contentType string) string {
-	if key, ok := pawl.EncryptedWith(contentType); ok && len(data) > 0 {
+	if key, ok := keyring.EncryptedWith(contentType); ok && len(data) > 0 {
 		return fmt.Sprintf("%s, encrypted with key %s (--payload-keys)", count(int64(len(data)), "byte"), key)
 	}
 	return preview(data)
@@ -344,7 +346,7 @@ func newTaskEdit(a *app) *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
 	cmd.MarkFlagsOneRequired("priority", "in", "at", "payload", "max-attempts")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		change := pawl.Change{MaxAttempts: maxAttempts, IfETag: etag}
+		change := admin.TaskUpdate{MaxAttempts: maxAttempts, IfETag: etag}
 		var err error
 		if flags.Changed("priority") {
 			if change.Priority, err = readPriority(priority); err != nil {
@@ -364,7 +366,7 @@ func newTaskEdit(a *app) *cobra.Command {
 				return err
 			}
 		}
-		t, err := client.Update(cmd.Context(), args[0], change)
+		t, err := a.admin(client).Tasks().Update(cmd.Context(), args[0], change)
 		if err != nil {
 			return err
 		}

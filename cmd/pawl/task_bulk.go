@@ -11,23 +11,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
 )
 
 // taskVerb is a verb for one task that also works for all that a filter matches: then it is an operation.
 type taskVerb struct {
 	use, done, short, long string
-	action                 pawl.Action
-	states                 []pawl.State // that a filter without any means; nil: those of the action
+	action                 admin.Action
+	states                 []pawltype.State // that a filter without any means; nil: those of the action
 	// do is for one task; nil: it works by a filter only.
 	do func(ctx context.Context, client *pawl.Client, id, reason string) error
 	// flags adds what the verb needs beside, such as in with, and set puts it into an operation.
 	flags func(*pflag.FlagSet)
 	with  string
-	set   func(*pawl.Operation)
+	set   func(*admin.OperationSpec)
 }
 
 func newTaskBulk(a *app, v taskVerb) *cobra.Command {
@@ -73,7 +74,7 @@ interrupted: see "pawl operation". ` + filterHelp,
 		if len(f.States) == 0 {
 			f.States = v.states
 		}
-		o := pawl.Operation{Action: v.action, Filter: &f}
+		o := admin.OperationSpec{Action: v.action, Filter: &f}
 		if v.set != nil {
 			v.set(&o)
 		}
@@ -95,7 +96,7 @@ func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids
 		switch {
 		case err == nil:
 			result.Done++
-		case errors.Is(err, pawl.ErrUnavailable) || ctx.Err() != nil:
+		case errors.Is(err, pawltype.ErrUnavailable) || ctx.Err() != nil:
 			bar.done()
 			return fmt.Errorf("%d of %d %s: %w", result.Done, len(ids), v.done, err)
 		default:

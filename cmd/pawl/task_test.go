@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // A search that takes long says how far it is, every few seconds, and one that does not says nothing.
@@ -23,13 +23,13 @@ func TestLongSearchesTell(t *testing.T) {
 			var notes bytes.Buffer
 			a := &app{err: &notes}
 			pages := 0
-			read := a.telling(func(pawl.PageRequest) (pawl.Page[*pawl.TaskInfo], error) {
+			read := a.telling(func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 				time.Sleep(c.page)
 				if pages++; pages == 5 {
-					return pawl.Page[*pawl.TaskInfo]{Items: []*pawl.TaskInfo{{}}}, nil
+					return pawltype.Page[*pawltype.Task]{Items: []*pawltype.Task{{}}}, nil
 				}
-				return pawl.Page[*pawl.TaskInfo]{Items: []*pawl.TaskInfo{{}}, NextCursor: strings.Repeat("x", pages),
-					Searched: &pawl.Searched{Rows: 10_000, Until: time.Now().Add(-time.Hour)}}, nil
+				return pawltype.Page[*pawltype.Task]{Items: []*pawltype.Task{{}}, NextCursor: strings.Repeat("x", pages),
+					Searched: &pawltype.Searched{Rows: 10_000, Until: time.Now().Add(-time.Hour)}}, nil
 			})
 			got, next, err := collect(listFlags{limit: 100}, read)
 			if len(got) != 5 || next != "" || err != nil {

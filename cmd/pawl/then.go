@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // readThen reads what is to follow a task: each is an object as in the REST API, or the name of a file with one behind an @.
@@ -45,28 +46,28 @@ type parentView struct {
 }
 
 type followerView struct {
-	Type   string             `json:"type"`
-	Queue  string             `json:"queue"`
-	State  pawl.FollowerState `json:"state"`
-	TaskID string             `json:"task_id,omitempty"`
-	Reason string             `json:"reason,omitempty"`
+	Type   string                 `json:"type"`
+	Queue  string                 `json:"queue"`
+	State  pawltype.FollowerState `json:"state"`
+	TaskID string                 `json:"task_id,omitempty"`
+	Reason string                 `json:"reason,omitempty"`
 }
 
-func viewParent(p *pawl.Parent) *parentView {
+func viewParent(p *pawltype.Parent) *parentView {
 	if p == nil {
 		return nil
 	}
 	return &parentView{p.TaskID, p.GroupID, viewBytes(p.Result, p.ContentType), p.ContentType, p.Omitted}
 }
 
-func viewFollower(f *pawl.Follower) *followerView {
+func viewFollower(f *pawltype.Follower) *followerView {
 	if f == nil {
 		return nil
 	}
 	return &followerView{f.Type, f.Queue, f.State, f.TaskID, f.Reason}
 }
 
-func viewThen(then []pawl.Follower) (views []followerView) {
+func viewThen(then []pawltype.Follower) (views []followerView) {
 	for i := range then {
 		views = append(views, *viewFollower(&then[i]))
 	}
@@ -74,7 +75,7 @@ func viewThen(then []pawl.Follower) (views []followerView) {
 }
 
 // parentText is what a task follows.
-func parentText(p *pawl.Parent) string {
+func parentText(p *pawltype.Parent) string {
 	switch {
 	case p == nil:
 		return ""
@@ -85,7 +86,7 @@ func parentText(p *pawl.Parent) string {
 }
 
 // followerText is a task that follows another, in one line.
-func followerText(f *pawl.Follower) string {
+func followerText(f *pawltype.Follower) string {
 	if f == nil {
 		return ""
 	}
@@ -100,7 +101,7 @@ func followerText(f *pawl.Follower) string {
 }
 
 // followerFields are what follows a task, one in each line.
-func followerFields(then []pawl.Follower) (pairs []string) {
+func followerFields(then []pawltype.Follower) (pairs []string) {
 	for i := range then {
 		pairs = append(pairs, "Then", followerText(&then[i]))
 	}

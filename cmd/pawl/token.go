@@ -9,31 +9,32 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/node"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/internal/node"
 )
 
 // tokenView is a token for programs.
 type tokenView struct {
-	Name        string      `json:"name"`
-	Namespace   string      `json:"namespace"`
-	Roles       []pawl.Role `json:"roles"`
-	Queues      []string    `json:"queues,omitempty"`
-	CreatedBy   string      `json:"created_by,omitempty"`
-	CreatedAt   time.Time   `json:"created_at"`
-	ExpiresAt   *time.Time  `json:"expires_at,omitempty"`
-	RotatedAt   *time.Time  `json:"rotated_at,omitempty"`
-	OldUntil    *time.Time  `json:"old_until,omitempty"`
-	UsedAt      *time.Time  `json:"used_at,omitempty"`
-	Certificate string      `json:"certificate,omitempty"`
-	Secret      string      `json:"secret,omitempty"`
-	Unconfirmed []string    `json:"unconfirmed_nodes,omitempty"`
+	Name        string       `json:"name"`
+	Namespace   string       `json:"namespace"`
+	Roles       []admin.Role `json:"roles"`
+	Queues      []string     `json:"queues,omitempty"`
+	CreatedBy   string       `json:"created_by,omitempty"`
+	CreatedAt   time.Time    `json:"created_at"`
+	ExpiresAt   *time.Time   `json:"expires_at,omitempty"`
+	RotatedAt   *time.Time   `json:"rotated_at,omitempty"`
+	OldUntil    *time.Time   `json:"old_until,omitempty"`
+	UsedAt      *time.Time   `json:"used_at,omitempty"`
+	Certificate string       `json:"certificate,omitempty"`
+	Secret      string       `json:"secret,omitempty"`
+	Unconfirmed []string     `json:"unconfirmed_nodes,omitempty"`
 }
 
-func viewToken(t *pawl.TokenInfo) tokenView {
+func viewToken(t *admin.Token) tokenView {
 	return tokenView{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles, Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt,
 		ExpiresAt: whenSet(t.ExpiresAt), RotatedAt: whenSet(t.RotatedAt), OldUntil: whenSet(t.OldUntil), UsedAt: whenSet(t.UsedAt), Certificate: t.Certificate}
 }
@@ -71,7 +72,7 @@ func (l *lifeFlags) life(flags *pflag.FlagSet) (time.Duration, error) {
 	case l.never && flags.Changed("expires-in"):
 		return 0, usage("--never-expires and --expires-in are given: only one of them is allowed")
 	case l.never:
-		return pawl.NeverExpires, nil
+		return admin.NeverExpires, nil
 	}
 	return l.expiresIn, nil
 }
@@ -83,7 +84,7 @@ func requestVar(flags *pflag.FlagSet, id *string) {
 
 // askingFor runs a call for a secret under a request id, a new one unless it is given. When no answer comes, the secret may have been made:
 // the error then says how to get another one in its place.
-func askingFor(id *string, call func() (*pawl.NewToken, error)) (*pawl.NewToken, error) {
+func askingFor(id *string, call func() (*admin.NewToken, error)) (*admin.NewToken, error) {
 	if *id == "" {
 		made, err := uuid.NewV7()
 		if err != nil {
@@ -92,8 +93,8 @@ func askingFor(id *string, call func() (*pawl.NewToken, error)) (*pawl.NewToken,
 		*id = made.String()
 	}
 	t, err := call()
-	refused, answered := errors.AsType[*pawl.Error](err)
-	if err != nil && (!answered || errors.Is(refused, pawl.ErrUnavailable)) {
+	refused, answered := errors.AsType[*pawltype.Error](err)
+	if err != nil && (!answered || errors.Is(refused, pawltype.ErrUnavailable)) {
 		err = fmt.Errorf("%w\nperhaps it was done, with a secret that nobody has: the same command with --request-id %s within 10 minutes ends that one and shows another", err, *id)
 	}
 	return t, err
@@ -107,7 +108,7 @@ func allVar(flags *pflag.FlagSet, all *bool, help string) {
 const oneOfAll = "the token that is good for all namespaces; else that of --namespace"
 
 func newTokenAdd(a *app) *cobra.Command {
-	var t pawl.TokenSpec
+	var t admin.TokenSpec
 	var roles []string
 	var life lifeFlags
 	cmd := &cobra.Command{
@@ -142,13 +143,13 @@ tells: uri:, dns:, email: or subject: and the name. It does not expire, unless t
 			return err
 		}
 		if t.Certificate != "" && !cmd.Flags().Changed("expires-in") {
-			t.Life = pawl.NeverExpires
+			t.Life = admin.NeverExpires
 		}
 		t.Name = args[0]
 		for _, r := range roles {
-			t.Roles = append(t.Roles, pawl.Role(r))
+			t.Roles = append(t.Roles, admin.Role(r))
 		}
-		made, err := askingFor(&t.RequestID, func() (*pawl.NewToken, error) { return client.Admin().AddToken(cmd.Context(), t) })
+		made, err := askingFor(&t.RequestID, func() (*admin.NewToken, error) { return a.admin(client).Access().CreateToken(cmd.Context(), t) })
 		if err != nil {
 			return err
 		}
@@ -158,8 +159,8 @@ tells: uri:, dns:, email: or subject: and the name. It does not expire, unless t
 }
 
 // printNewToken shows the secret: alone on standard output, so that it can be piped into a file.
-func (a *app) printNewToken(t *pawl.NewToken) error {
-	v := viewToken(&t.TokenInfo)
+func (a *app) printNewToken(t *admin.NewToken) error {
+	v := viewToken(&t.Token)
 	v.Secret, v.Unconfirmed = t.Secret, t.Unconfirmed
 	a.warnUnconfirmed(t.Unconfirmed)
 	return a.print(v, func(w io.Writer) {
@@ -184,7 +185,7 @@ func (a *app) warnUnconfirmed(nodes []string) {
 }
 
 func namespaceWords(ns string) string {
-	if ns == pawl.AllNamespaces {
+	if ns == admin.AllNamespaces {
 		return "all namespaces"
 	}
 	return fmt.Sprintf("namespace %q", ns)
@@ -197,7 +198,7 @@ func patternWords(queues []string) string {
 	return strings.Join(queues, ", ")
 }
 
-func roleWords(roles []pawl.Role) string {
+func roleWords(roles []admin.Role) string {
 	words := make([]string, len(roles))
 	for i, r := range roles {
 		words[i] = string(r)
@@ -217,7 +218,7 @@ func expiryWords(at, now time.Time) string {
 
 func newTokenLs(a *app) *cobra.Command {
 	var list listFlags
-	var filter pawl.TokenFilter
+	var filter admin.TokenFilter
 	cmd := &cobra.Command{Use: "ls [PATTERN]", Short: "List tokens", Args: cobra.MaximumNArgs(1),
 		Long:    "List tokens: all, or those whose names fit a pattern, in which each * stands for any characters.",
 		Example: "  pawl token ls\n  pawl token ls 'shop*'\n  pawl token ls --all-namespaces"}
@@ -228,8 +229,8 @@ func newTokenLs(a *app) *cobra.Command {
 			return err
 		}
 		filter.Pattern = patternArg(args)
-		tokens, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.TokenInfo], error) {
-			return client.Admin().TokensPage(ctx, filter, p)
+		tokens, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Token], error) {
+			return a.admin(client).Access().ListTokensPage(ctx, filter, p)
 		})
 		if err != nil {
 			return err
@@ -251,12 +252,12 @@ func newTokenLs(a *app) *cobra.Command {
 }
 
 func newTokenShow(a *app) *cobra.Command {
-	var of pawl.TokenName
+	var of admin.TokenName
 	cmd := &cobra.Command{Use: "show NAME", Short: "Show a token, but for its secret", Args: cobra.ExactArgs(1), Example: "  pawl token show shop"}
 	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		of.Name = args[0]
-		t, err := client.Admin().Token(cmd.Context(), of)
+		t, err := a.admin(client).Access().GetToken(cmd.Context(), of)
 		if err != nil {
 			return err
 		}
@@ -270,9 +271,9 @@ func newTokenShow(a *app) *cobra.Command {
 }
 
 func newTokenRotate(a *app) *cobra.Command {
-	var of pawl.TokenName
+	var of admin.TokenName
 	var life lifeFlags
-	var r pawl.Rotation
+	var r admin.Rotation
 	var overlap time.Duration
 	cmd := &cobra.Command{Use: "rotate NAME", Short: "Give a token another secret, and show it this once", Args: cobra.ExactArgs(1),
 		Long: `Give a token another secret, and show it this once. The one before is good for another --overlap, so
@@ -289,7 +290,7 @@ that its users can be told; never for longer than it was.`,
 			return err
 		}
 		of.Name = args[0]
-		t, err := askingFor(&r.RequestID, func() (*pawl.NewToken, error) { return client.Admin().RotateToken(cmd.Context(), of, r) })
+		t, err := askingFor(&r.RequestID, func() (*admin.NewToken, error) { return a.admin(client).Access().RotateToken(cmd.Context(), of, r) })
 		if err != nil {
 			return err
 		}
@@ -299,12 +300,12 @@ that its users can be told; never for longer than it was.`,
 }
 
 func newTokenRevoke(a *app) *cobra.Command {
-	var of pawl.TokenName
+	var of admin.TokenName
 	cmd := &cobra.Command{Use: "revoke NAME", Short: "End a token, and what goes on with it", Args: cobra.ExactArgs(1), Example: "  pawl token revoke shop"}
 	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		of.Name = args[0]
-		behind, err := client.Admin().RevokeToken(cmd.Context(), of)
+		behind, err := a.admin(client).Access().RevokeToken(cmd.Context(), of)
 		if err != nil {
 			return err
 		}
@@ -332,19 +333,19 @@ func newTokenGenerate(a *app) *cobra.Command {
 func newTokenWhoami(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "whoami", Short: "Show what the token in use is good for", Args: noArgs, Example: "  pawl token whoami"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
-		me, err := client.Admin().Me(cmd.Context())
+		me, err := a.admin(client).Access().WhoAmI(cmd.Context())
 		if err != nil {
 			return err
 		}
 		view := struct {
-			TokenRequired bool        `json:"token_required"`
-			Name          string      `json:"name,omitempty"`
-			Roles         []pawl.Role `json:"roles"`
-			Namespace     string      `json:"namespace"`
-			AllNamespaces bool        `json:"all_namespaces"`
-			Queues        []string    `json:"queues,omitempty"`
-			ExpiresAt     *time.Time  `json:"expires_at,omitempty"`
-			Certificate   string      `json:"certificate,omitempty"`
+			TokenRequired bool         `json:"token_required"`
+			Name          string       `json:"name,omitempty"`
+			Roles         []admin.Role `json:"roles"`
+			Namespace     string       `json:"namespace"`
+			AllNamespaces bool         `json:"all_namespaces"`
+			Queues        []string     `json:"queues,omitempty"`
+			ExpiresAt     *time.Time   `json:"expires_at,omitempty"`
+			Certificate   string       `json:"certificate,omitempty"`
 		}{me.TokenRequired, me.Name, me.Roles, me.Namespace, me.AllNamespaces, me.Queues, whenSet(me.ExpiresAt), me.Certificate}
 		return a.print(view, func(w io.Writer) {
 			if !me.TokenRequired {
@@ -353,7 +354,7 @@ func newTokenWhoami(a *app) *cobra.Command {
 			}
 			reach := namespaceWords(me.Namespace)
 			if me.AllNamespaces {
-				reach = namespaceWords(pawl.AllNamespaces)
+				reach = namespaceWords(admin.AllNamespaces)
 			}
 			fields(w, "Name", me.Name, "Good for", reach, "Works in", me.Namespace, "Roles", roleWords(me.Roles), "Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()), "Certificate", me.Certificate)
 		})

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/gdamore/tcell/v3"
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 const (
@@ -47,8 +48,8 @@ needs attention now. Press ? for the keys. Where there is no terminal, "pawl sta
 		if !isTerminal(a.in) || !isTerminal(a.out) {
 			return usage("top needs a terminal: \"pawl stats\" and \"pawl queue ls --watch\" do without")
 		}
-		admin := client.Admin()
-		if _, err := admin.Server(cmd.Context()); err != nil { // a wrong address should not clear the screen
+		operator := a.admin(client)
+		if _, err := operator.Cluster().Server(cmd.Context()); err != nil { // a wrong address should not clear the screen
 			return err
 		}
 		screen, err := tcell.NewScreen()
@@ -61,7 +62,7 @@ needs attention now. Press ? for the keys. Where there is no terminal, "pawl sta
 		defer screen.Fini()
 		v := &topView{server: a.server, every: every, now: time.Now}
 		runTop(cmd.Context(), screen, v, func(ctx context.Context) (shot, error) {
-			s, err := takeShot(ctx, admin)
+			s, err := takeShot(ctx, operator)
 			if err != nil {
 				return s, errors.New(a.trouble(err))
 			}
@@ -73,18 +74,18 @@ needs attention now. Press ? for the keys. Where there is no terminal, "pawl sta
 }
 
 // takeShot asks the broker for what top shows.
-func takeShot(ctx context.Context, admin pawl.Admin) (shot, error) {
+func takeShot(ctx context.Context, operator admin.Client) (shot, error) {
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
-	queues, err := admin.QueuesPage(ctx, pawl.PageRequest{Limit: topLimit})
+	queues, err := operator.Queues().ListPage(ctx, admin.QueueFilter{}, pawltype.PageRequest{Limit: topLimit})
 	if err != nil {
 		return shot{}, err
 	}
-	workers, err := admin.WorkersPage(ctx, pawl.WorkerFilter{}, pawl.PageRequest{Limit: topLimit})
+	workers, err := operator.Workers().ListPage(ctx, admin.WorkerFilter{}, pawltype.PageRequest{Limit: topLimit})
 	if err != nil {
 		return shot{}, err
 	}
-	stats, err := admin.Stats(ctx, 5*time.Minute)
+	stats, err := operator.Stats(ctx, 5*time.Minute)
 	if err != nil {
 		return shot{}, err
 	}
@@ -101,7 +102,7 @@ func takeShot(ctx context.Context, admin pawl.Admin) (shot, error) {
 }
 
 // list takes in the queues, each with the workers that take from it, and the workers.
-func (s *shot) list(queues []*pawl.QueueInfo, workers []*pawl.WorkerInfo) {
+func (s *shot) list(queues []*admin.Queue, workers []*admin.Worker) {
 	takers := map[string]int{}
 	for _, w := range workers {
 		s.workers = append(s.workers, topWorkerOf(w, s.at))
@@ -118,7 +119,7 @@ func (s *shot) list(queues []*pawl.QueueInfo, workers []*pawl.WorkerInfo) {
 }
 
 // note takes in what fails, and what wants somebody's attention.
-func (s *shot) note(stats *pawl.NamespaceStats) {
+func (s *shot) note(stats *admin.NamespaceStats) {
 	for _, f := range stats.Failing {
 		s.failures = append(s.failures, topFailure{queue: human.Named(f.Queue, "queues"), typ: human.Named(f.Type, "types"), last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
 	}
@@ -128,7 +129,7 @@ func (s *shot) note(stats *pawl.NamespaceStats) {
 }
 
 // topSumsOf are the figures of all queues, however many there are. Rates are of the last whole minute that was counted.
-func topSumsOf(s *pawl.NamespaceStats) topSums {
+func topSumsOf(s *admin.NamespaceStats) topSums {
 	q := s.Queues
 	out := topSums{queues: q.Queues, scheduled: q.Scheduled, ready: q.Ready, claimed: q.Claimed, retrying: q.Retrying, dead: q.Dead, poisoned: q.Poisoned,
 		oldest: q.OldestReady}
@@ -148,7 +149,7 @@ func topSumsOf(s *pawl.NamespaceStats) topSums {
 	return out
 }
 
-func topQueueOf(q *pawl.QueueInfo, workers int) topQueue {
+func topQueueOf(q *admin.Queue, workers int) topQueue {
 	t := topQueue{name: q.Name, ready: q.Depth.Ready, held: q.Depth.Held, scheduled: q.Depth.Scheduled, retrying: q.Depth.Retrying,
 		claimed: q.Depth.Claimed, dead: q.Depth.Dead, poisoned: q.Depth.Poisoned, wait95: q.Wait.P95, run95: q.Run.P95, workers: workers, note: noteOf(q)}
 	if q.Depth.Ready > 0 {
@@ -163,7 +164,7 @@ func topQueueOf(q *pawl.QueueInfo, workers int) topQueue {
 	return t
 }
 
-func topWorkerOf(w *pawl.WorkerInfo, now time.Time) topWorker {
+func topWorkerOf(w *admin.Worker, now time.Time) topWorker {
 	t := topWorker{id: w.Name, host: w.Host, node: w.Node, queues: queueWords(w.Queues), slots: w.Slots, claimed: w.Running, lastClaim: w.ClaimedAt}
 	if w.Lost() {
 		t.lost, t.note = true, "lost "+ago(w.LostAt, now)

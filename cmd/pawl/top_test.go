@@ -13,8 +13,9 @@ import (
 
 	"github.com/gdamore/tcell/v3"
 	"github.com/gdamore/tcell/v3/vt"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var topTime = time.Date(2026, 11, 22, 10, 30, 0, 0, time.Local)
@@ -299,10 +300,10 @@ func TestTrouble(t *testing.T) {
 		want string
 	}{
 		{fmt.Errorf("stats: %w", errNobody), "no server at n1:7295"},
-		{&pawl.Error{Code: "unavailable", Message: "shard 1 has no leader"}, "unavailable: shard 1 has no leader"},
+		{&pawltype.Error{Code: "unavailable", Message: "shard 1 has no leader"}, "unavailable: shard 1 has no leader"},
 		{context.DeadlineExceeded, "the server at n1:7295 takes too long"},
-		{&pawl.Error{Code: "unauthenticated", Message: "a token is needed"}, "the server at n1:7295 wants a token"},
-		{&pawl.Error{Code: "permission_denied", Message: "not yours"}, "permission_denied: not yours"},
+		{&pawltype.Error{Code: "unauthenticated", Message: "a token is needed"}, "the server at n1:7295 wants a token"},
+		{&pawltype.Error{Code: "permission_denied", Message: "not yours"}, "permission_denied: not yours"},
 	} {
 		if got := a.trouble(c.err); got != c.want {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
@@ -313,14 +314,14 @@ func TestTrouble(t *testing.T) {
 // TestTopTellsOfAll: the figures are those of all queues, of which the first are listed, and that there are more is always seen.
 func TestTopTellsOfAll(t *testing.T) {
 	v := topExample()
-	s := &pawl.NamespaceStats{Queues: pawl.QueueTotals{Queues: 10_000, Ready: 113_000, Dead: 2_000, Poisoned: 7, OldestReady: time.Minute}}
+	s := &admin.NamespaceStats{Queues: admin.QueueTotals{Queues: 10_000, Ready: 113_000, Dead: 2_000, Poisoned: 7, OldestReady: time.Minute}}
 	s.Step = 10 * time.Second
-	s.Series = make([]pawl.EventCounts, 30)
+	s.Series = make([]admin.EventCounts, 30)
 	for i := 23; i < 29; i++ {
-		s.Series[i] = pawl.EventCounts{Enqueued: 90, Replayed: 10, Succeeded: 40, Dead: 10, Failed: 4, Crashed: 1}
+		s.Series[i] = admin.EventCounts{Enqueued: 90, Replayed: 10, Succeeded: 40, Dead: 10, Failed: 4, Crashed: 1}
 	}
-	s.Series[29] = pawl.EventCounts{Enqueued: 1_000_000} // this step runs
-	s.Series[22] = s.Series[29]                          // and this one is over a minute old
+	s.Series[29] = admin.EventCounts{Enqueued: 1_000_000} // this step runs
+	s.Series[22] = s.Series[29]                           // and this one is over a minute old
 	v.last.sums, v.last.moreQueues, v.last.moreWorkers = topSumsOf(s), true, true
 	for range 20 {
 		v.last.notes = append(v.last.notes, topNote{true, "something is amiss"})
@@ -336,11 +337,11 @@ func TestTopTellsOfAll(t *testing.T) {
 
 // A lost worker stands among the workers, and is not counted as one.
 func TestTopOfLostWorkers(t *testing.T) {
-	lost := &pawl.WorkerInfo{Name: "gone", Queues: pawl.Strict{"mail"}, Slots: 10, Running: 4, LostAt: topTime.Add(-3 * time.Minute), LostReason: "disconnected"}
-	there := &pawl.WorkerInfo{Name: "w1", Queues: pawl.Strict{"mail"}, Slots: 5, Running: 1, Connected: true}
+	lost := &admin.Worker{Name: "gone", Queues: pawl.Strict{"mail"}, Slots: 10, Running: 4, LostAt: topTime.Add(-3 * time.Minute), LostReason: "disconnected"}
+	there := &admin.Worker{Name: "w1", Queues: pawl.Strict{"mail"}, Slots: 5, Running: 1, Connected: true}
 	v := topExample()
 	v.last.workers, v.last.queues = nil, nil
-	v.last.list([]*pawl.QueueInfo{{Name: "mail"}}, []*pawl.WorkerInfo{lost, there})
+	v.last.list([]*admin.Queue{{Name: "mail"}}, []*admin.Worker{lost, there})
 	if got := v.last.queues[0].workers; got != 1 {
 		t.Errorf("mail has %d workers, want 1", got)
 	}

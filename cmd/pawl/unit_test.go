@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 func TestHistogram(t *testing.T) {
@@ -228,7 +228,7 @@ func TestListsWatch(t *testing.T) {
 // TestLongNamesAreClipped: a queue of 256 bytes does not push the columns of all others away.
 func TestLongNamesAreClipped(t *testing.T) {
 	var b bytes.Buffer
-	writeQueues(&b, []*pawl.QueueInfo{{Name: "mail"}, {Name: strings.Repeat("q", 256)}})
+	writeQueues(&b, []*admin.Queue{{Name: "mail"}, {Name: strings.Repeat("q", 256)}})
 	lines := strings.Split(b.String(), "\n")
 	if at := strings.Index(lines[0], "READY"); at != maxCell+2 || !strings.HasPrefix(lines[2], strings.Repeat("q", maxCell-1)+"…") {
 		t.Errorf("the second column begins at %d, want %d:\n%s", at, maxCell+2, b.String())

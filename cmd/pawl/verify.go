@@ -10,9 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 func newVerify(a *app) *cobra.Command {
@@ -30,15 +31,15 @@ Exit status 0 means that every shard was looked at, with all its replicas, and i
 	cmd.Flags().UintSliceVar(&only, "shard", nil, "only this one; may be repeated (default all)")
 	periodVar(cmd.Flags(), &timeout, "timeout", 10*time.Minute, "how long to wait for each shard")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
-		ctx, admin := cmd.Context(), client.Admin()
+		ctx, operator := cmd.Context(), a.admin(client)
 		if timeout <= 0 {
 			return usage("--timeout %s is not positive", timeout)
 		}
-		shards, err := shardsToVerify(ctx, admin, only)
+		shards, err := shardsToVerify(ctx, operator, only)
 		if err != nil {
 			return err
 		}
-		found, err := a.verify(ctx, admin, shards, timeout)
+		found, err := a.verify(ctx, operator, shards, timeout)
 		if err != nil {
 			return err
 		}
@@ -52,7 +53,7 @@ Exit status 0 means that every shard was looked at, with all its replicas, and i
 }
 
 // shardsToVerify are those that were asked for, or all.
-func shardsToVerify(ctx context.Context, admin pawl.Admin, only []uint) (shards []uint32, err error) {
+func shardsToVerify(ctx context.Context, operator admin.Client, only []uint) (shards []uint32, err error) {
 	for _, n := range only {
 		if n > math.MaxUint32 {
 			return nil, usage("--shard %d is not the number of a shard", n)
@@ -62,7 +63,7 @@ func shardsToVerify(ctx context.Context, admin pawl.Admin, only []uint) (shards 
 	if len(only) > 0 {
 		return shards, nil
 	}
-	info, err := admin.Cluster(ctx)
+	info, err := operator.Cluster().Status(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -74,17 +75,17 @@ func shardsToVerify(ctx context.Context, admin pawl.Admin, only []uint) (shards 
 
 // verify looks at one shard after the other, since each costs its nodes a reading of all rows. One that can't be looked
 // at doesn't keep the others from it.
-func (a *app) verify(ctx context.Context, admin pawl.Admin, shards []uint32, timeout time.Duration) ([]verificationView, error) {
+func (a *app) verify(ctx context.Context, operator admin.Client, shards []uint32, timeout time.Duration) ([]verificationView, error) {
 	bar := a.progress("verified", len(shards))
 	defer bar.done()
 	found := make([]verificationView, len(shards))
 	for i, shard := range shards {
 		bar.tell(i, "waiting for "+shardNames([]uint32{shard}))
-		v, err := verifyOne(ctx, admin, shard, timeout)
+		v, err := verifyOne(ctx, operator, shard, timeout)
 		switch {
 		case err == nil:
 			found[i] = viewVerification(v)
-		case ctx.Err() != nil, errors.Is(err, pawl.ErrInvalidArgument), errors.Is(err, pawl.ErrNotFound):
+		case ctx.Err() != nil, errors.Is(err, pawltype.ErrInvalidArgument), errors.Is(err, pawltype.ErrNotFound):
 			return nil, err
 		default:
 			found[i] = verificationView{Shard: shard, Replicas: []hashView{}, Error: oneLine(err)}
@@ -94,10 +95,10 @@ func (a *app) verify(ctx context.Context, admin pawl.Admin, shards []uint32, tim
 	return found, nil
 }
 
-func verifyOne(ctx context.Context, admin pawl.Admin, shard uint32, timeout time.Duration) (*pawl.Verification, error) {
+func verifyOne(ctx context.Context, operator admin.Client, shard uint32, timeout time.Duration) (*admin.Verification, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	v, err := admin.VerifyShard(limited, shard)
+	v, err := operator.Cluster().VerifyShard(limited, shard)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("%s gave no answer within %s: %w", shardNames([]uint32{shard}), period(timeout), err)
 	}
@@ -119,7 +120,7 @@ type hashView struct {
 	Hash string `json:"hash,omitempty"`
 }
 
-func viewVerification(v *pawl.Verification) verificationView {
+func viewVerification(v *admin.Verification) verificationView {
 	out := verificationView{Shard: v.Shard, Index: v.Index, Rows: v.Rows, Replicas: []hashView{}, Equal: v.Equal, Problems: v.Problems}
 	for _, r := range v.Replicas {
 		out.Replicas = append(out.Replicas, hashView(r))

@@ -6,68 +6,69 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // The views are what -o json and yaml show: the names and forms of the REST API.
 
 type taskView struct {
-	TaskID            string            `json:"task_id"`
-	Type              string            `json:"type"`
-	Queue             string            `json:"queue"`
-	Status            pawl.Status       `json:"status"`
-	State             pawl.State        `json:"state"`
-	Reason            string            `json:"reason,omitempty"`
-	Priority          pawl.Priority     `json:"priority"`
-	Payload           any               `json:"payload,omitempty"`
-	ContentType       string            `json:"content_type,omitempty"`
-	Result            any               `json:"result,omitempty"`
-	ResultContentType string            `json:"result_content_type,omitempty"`
-	Attempts          int               `json:"attempts"`
-	MaxAttempts       int               `json:"max_attempts"`
-	Failures          int               `json:"failures"`
-	Crashes           int               `json:"crashes"`
-	Releases          int               `json:"releases"`
-	Snoozes           int               `json:"snoozes"`
-	Fence             int64             `json:"fence"`
-	AttemptLog        []attemptView     `json:"attempt_log,omitempty"`
-	Progress          *pawl.Progress    `json:"progress,omitempty"`
-	Worker            string            `json:"worker,omitempty"`
-	CreatedAt         time.Time         `json:"created_at,omitzero"`
-	RunAt             time.Time         `json:"run_at,omitzero"`
-	ClaimedAt         time.Time         `json:"claimed_at,omitzero"`
-	LeaseExpiresAt    time.Time         `json:"lease_expires_at,omitzero"`
-	EndedAt           time.Time         `json:"ended_at,omitzero"`
-	ExpiresAt         time.Time         `json:"expires_at,omitzero"`
-	KeptUntil         time.Time         `json:"kept_until,omitzero"`
-	IdempotencyKey    string            `json:"idempotency_key,omitempty"`
-	Key               string            `json:"key,omitempty"`
-	Tags              []string          `json:"tags,omitempty"`
-	Headers           map[string]string `json:"headers,omitempty"`
-	Retry             *retryView        `json:"retry,omitempty"`
-	Timeout           string            `json:"timeout,omitempty"`
-	Retention         string            `json:"retention,omitempty"`
-	Checkpoint        any               `json:"checkpoint,omitempty"`
-	Unique            *uniqueView       `json:"unique,omitempty"`
-	WaitsFor          string            `json:"waits_for,omitempty"`
-	GroupID           string            `json:"group_id,omitempty"`
-	Parent            *parentView       `json:"parent,omitempty"`
-	Then              []followerView    `json:"then,omitempty"`
-	ETag              string            `json:"etag,omitempty"`
-	MovedTo           string            `json:"moved_to,omitempty"`
-	MovedFrom         string            `json:"moved_from,omitempty"`
+	TaskID            string             `json:"task_id"`
+	Type              string             `json:"type"`
+	Queue             string             `json:"queue"`
+	Status            pawltype.Status    `json:"status"`
+	State             pawltype.State     `json:"state"`
+	Reason            string             `json:"reason,omitempty"`
+	Priority          pawltype.Priority  `json:"priority"`
+	Payload           any                `json:"payload,omitempty"`
+	ContentType       string             `json:"content_type,omitempty"`
+	Result            any                `json:"result,omitempty"`
+	ResultContentType string             `json:"result_content_type,omitempty"`
+	Attempts          int                `json:"attempts"`
+	MaxAttempts       int                `json:"max_attempts"`
+	Failures          int                `json:"failures"`
+	Crashes           int                `json:"crashes"`
+	Releases          int                `json:"releases"`
+	Snoozes           int                `json:"snoozes"`
+	Fence             int64              `json:"fence"`
+	AttemptLog        []attemptView      `json:"attempt_log,omitempty"`
+	Progress          *pawltype.Progress `json:"progress,omitempty"`
+	Worker            string             `json:"worker,omitempty"`
+	CreatedAt         time.Time          `json:"created_at,omitzero"`
+	RunAt             time.Time          `json:"run_at,omitzero"`
+	ClaimedAt         time.Time          `json:"claimed_at,omitzero"`
+	LeaseExpiresAt    time.Time          `json:"lease_expires_at,omitzero"`
+	EndedAt           time.Time          `json:"ended_at,omitzero"`
+	ExpiresAt         time.Time          `json:"expires_at,omitzero"`
+	KeptUntil         time.Time          `json:"kept_until,omitzero"`
+	IdempotencyKey    string             `json:"idempotency_key,omitempty"`
+	Key               string             `json:"key,omitempty"`
+	Tags              []string           `json:"tags,omitempty"`
+	Headers           map[string]string  `json:"headers,omitempty"`
+	Retry             *retryView         `json:"retry,omitempty"`
+	Timeout           string             `json:"timeout,omitempty"`
+	Retention         string             `json:"retention,omitempty"`
+	Checkpoint        any                `json:"checkpoint,omitempty"`
+	Unique            *uniqueView        `json:"unique,omitempty"`
+	WaitsFor          string             `json:"waits_for,omitempty"`
+	GroupID           string             `json:"group_id,omitempty"`
+	Parent            *parentView        `json:"parent,omitempty"`
+	Then              []followerView     `json:"then,omitempty"`
+	ETag              string             `json:"etag,omitempty"`
+	MovedTo           string             `json:"moved_to,omitempty"`
+	MovedFrom         string             `json:"moved_from,omitempty"`
 }
 
 type attemptView struct {
-	Attempt   int           `json:"attempt"`
-	Fence     int64         `json:"fence"`
-	Worker    string        `json:"worker,omitempty"`
-	StartedAt time.Time     `json:"started_at,omitzero"`
-	EndedAt   time.Time     `json:"ended_at,omitzero"`
-	Outcome   pawl.Outcome  `json:"outcome,omitempty"`
-	Error     *pawl.Failure `json:"error,omitempty"`
-	Waited    string        `json:"waited,omitempty"`
-	NextRunAt time.Time     `json:"next_run_at,omitzero"`
+	Attempt   int               `json:"attempt"`
+	Fence     int64             `json:"fence"`
+	Worker    string            `json:"worker,omitempty"`
+	StartedAt time.Time         `json:"started_at,omitzero"`
+	EndedAt   time.Time         `json:"ended_at,omitzero"`
+	Outcome   pawltype.Outcome  `json:"outcome,omitempty"`
+	Error     *pawltype.Failure `json:"error,omitempty"`
+	Waited    string            `json:"waited,omitempty"`
+	NextRunAt time.Time         `json:"next_run_at,omitzero"`
 }
 
 type retryView struct {
@@ -77,7 +78,7 @@ type retryView struct {
 	Jitter  *float64 `json:"jitter,omitempty"`
 }
 
-func viewTask(t *pawl.TaskInfo) taskView {
+func viewTask(t *pawltype.Task) taskView {
 	v := taskView{
 		TaskID: t.ID, Type: t.Type, Queue: t.Queue, Status: t.Status, State: t.State, Reason: t.Reason, Priority: t.Priority,
 		Payload: viewBytes(t.Payload, t.ContentType), ContentType: t.ContentType,
@@ -90,7 +91,7 @@ func viewTask(t *pawl.TaskInfo) taskView {
 		Unique: viewUnique(t.Unique), WaitsFor: t.WaitsFor, GroupID: t.GroupID, Parent: viewParent(t.Parent), Then: viewThen(t.Then),
 		ETag: t.ETag, MovedTo: t.MovedTo, MovedFrom: t.MovedFrom,
 	}
-	if t.Progress != (pawl.Progress{}) {
+	if t.Progress != (pawltype.Progress{}) {
 		v.Progress = &t.Progress
 	}
 	for _, a := range t.AttemptLog {
@@ -102,7 +103,7 @@ func viewTask(t *pawl.TaskInfo) taskView {
 	return v
 }
 
-func viewTasks(tasks []*pawl.TaskInfo) []taskView {
+func viewTasks(tasks []*pawltype.Task) []taskView {
 	out := make([]taskView, len(tasks))
 	for i, t := range tasks {
 		out[i] = viewTask(t)
@@ -121,8 +122,8 @@ func viewBytes(data []byte, contentType string) any {
 	return base64.StdEncoding.EncodeToString(data)
 }
 
-func viewRetry(p pawl.RetryPolicy) *retryView {
-	if p == (pawl.RetryPolicy{}) {
+func viewRetry(p pawltype.RetryPolicy) *retryView {
+	if p == (pawltype.RetryPolicy{}) {
 		return nil
 	}
 	return &retryView{Initial: waitText(p.Initial), Factor: &p.Factor, Max: waitText(p.Max), Jitter: new(max(p.Jitter, 0))}
@@ -130,14 +131,14 @@ func viewRetry(p pawl.RetryPolicy) *retryView {
 
 // waitText is a wait of a retry policy.
 func waitText(d time.Duration) string {
-	if d == pawl.NoWait {
+	if d == pawltype.NoWait {
 		return "0s"
 	}
 	return period(d)
 }
 
 // retryText is a retry policy in one line.
-func retryText(p pawl.RetryPolicy) string {
+func retryText(p pawltype.RetryPolicy) string {
 	return fmt.Sprintf("%s, ×%g, at most %s, jitter %.0f%%", waitText(p.Initial), p.Factor, waitText(p.Max), 100*max(p.Jitter, 0))
 }
 
@@ -237,7 +238,7 @@ type keepView struct {
 	Poisoned  string `json:"poisoned"`
 }
 
-func viewQueue(q *pawl.QueueInfo) queueView {
+func viewQueue(q *admin.Queue) queueView {
 	v := queueView{
 		Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedBy: q.PausedBy, PausedAt: q.PausedAt,
 		Depth: depthView(q.Depth), ReadyByPriority: priorityView(q.ReadyByPriority), OldestReadyAge: q.OldestReady.Seconds(),
@@ -245,33 +246,33 @@ func viewQueue(q *pawl.QueueInfo) queueView {
 		Breakers: viewBreakers(q), BreakersOpen: q.BreakersOpen,
 	}
 	v.setRates(q)
-	for _, h := range q.Holds {
+	for _, h := range q.PausedSubsets {
 		v.Holds = append(v.Holds, holdView(h))
 	}
 	for i, p := range q.Parts {
-		v.Parts[i] = partView{Shard: p.Shard, Slots: p.Slots, Moving: p.Moving, Own: p.Own, Depth: depthView(p.Depth)}
+		v.Parts[i] = partView{Shard: p.Shard, Slots: p.Slots, Moving: p.Moving, Own: p.Exclusive, Depth: depthView(p.Depth)}
 	}
 	return v
 }
 
-func viewLimits(l pawl.Limits) limitsView {
+func viewLimits(l admin.QueueLimits) limitsView {
 	v := limitsView{MaxRunning: l.MaxRunning}
-	if r := l.Rate; r != (pawl.Rate{}) {
+	if r := l.Rate; r != (admin.RateLimit{}) {
 		v.Rate = &rateView{r.Limit, period(r.Period), r.Burst}
 	}
 	return v
 }
 
-func viewSettings(s pawl.QueueSettings) settingsView {
+func viewSettings(s admin.QueueSettings) settingsView {
 	v := settingsView{
 		Retry: viewRetry(s.Retry), MaxAttempts: s.MaxAttempts, Lease: period(s.Lease), Timeout: period(s.Timeout), MaxLength: s.MaxLength, MaxWait: period(s.MaxWait),
 		Retention: keepView{
-			Succeeded: period(s.Keep.Succeeded), Discarded: period(s.Keep.Discarded), Cancelled: period(s.Keep.Cancelled),
-			Dead: period(s.Keep.Dead), Poisoned: period(s.Keep.Poisoned),
+			Succeeded: period(s.Retention.Succeeded), Discarded: period(s.Retention.Discarded), Cancelled: period(s.Retention.Cancelled),
+			Dead: period(s.Retention.Dead), Poisoned: period(s.Retention.Poisoned),
 		},
 	}
-	v.limitsView = viewLimits(s.Limits)
-	if s.PerKey != (pawl.Limits{}) {
+	v.limitsView = viewLimits(s.QueueLimits)
+	if s.PerKey != (admin.QueueLimits{}) {
 		l := viewLimits(s.PerKey)
 		v.PerKey = &l
 	}
@@ -279,7 +280,7 @@ func viewSettings(s pawl.QueueSettings) settingsView {
 		if v.Keys == nil {
 			v.Keys = map[string]keyView{}
 		}
-		v.Keys[key] = keyView{viewLimits(rules.Limits), rules.Weight}
+		v.Keys[key] = keyView{viewLimits(rules.QueueLimits), rules.Weight}
 	}
 	v.breakers(s)
 	if w := s.Weights; w != nil {

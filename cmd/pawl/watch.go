@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/clipperhouse/displaywidth"
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-
-	"github.com/pawlq/pawl"
 )
 
 // watchEvery is how often --watch looks again.
@@ -133,7 +133,7 @@ func (w *watcher) take(g glance) error {
 }
 
 func (w *watcher) miss(err error) error {
-	passes := errors.Is(err, pawl.ErrUnavailable) || errors.Is(err, pawl.ErrRateLimited)
+	passes := errors.Is(err, pawltype.ErrUnavailable) || errors.Is(err, pawltype.ErrRateLimited)
 	if w.last.at.IsZero() || !passes {
 		return err
 	}

@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/clipperhouse/displaywidth"
-
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // watched runs a watcher for a while. Each look takes its time and ends as look says, which is told how much of the while is over.
@@ -32,7 +31,7 @@ func watched(t *testing.T, w *watcher, while time.Duration, look func(at time.Du
 	return err
 }
 
-var errNobody = &pawl.Error{Code: "unavailable", Message: `connection error: desc = "transport: Error while dialing: dial tcp"`}
+var errNobody = &pawltype.Error{Code: "unavailable", Message: `connection error: desc = "transport: Error while dialing: dial tcp"`}
 
 // TestWatch: it shows, waits for two seconds, shows again, and an interrupt is its good end. What goes to a pipe is whole.
 func TestWatch(t *testing.T) {
@@ -111,19 +110,19 @@ func TestWatchOfASilentServer(t *testing.T) {
 func TestWatchEndsByRefusal(t *testing.T) {
 	var out bytes.Buffer
 	size := func() (int, int) { return 80, 24 }
-	refused := &pawl.Error{Code: "permission_denied"}
+	refused := &pawltype.Error{Code: "permission_denied"}
 	err := watched(t, &watcher{out: &out, size: size}, time.Minute, func(at time.Duration) (string, error) {
 		if at > 0 {
 			return "", refused
 		}
 		return "row\n", nil
 	})
-	if !errors.Is(err, pawl.ErrPermissionDenied) || len(screens(&out)) != 1 {
+	if !errors.Is(err, pawltype.ErrPermissionDenied) || len(screens(&out)) != 1 {
 		t.Errorf("refused: %v after %d screens", err, len(screens(&out)))
 	}
 	out.Reset()
 	err = watched(t, &watcher{out: &out, size: size}, time.Minute, func(time.Duration) (string, error) { return "", errNobody })
-	if !errors.Is(err, pawl.ErrUnavailable) || out.Len() > 0 {
+	if !errors.Is(err, pawltype.ErrUnavailable) || out.Len() > 0 {
 		t.Errorf("without any answer: %v, drew %q", err, out.String())
 	}
 }

@@ -8,10 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/pawlq/pawl"
 )
 
 func newWebhook(a *app) *cobra.Command {
@@ -39,9 +40,9 @@ func (h *hookFlags) add(flags *pflag.FlagSet) {
 	periodVar(flags, &h.wait, "wait-over", 0, "tell when a task has been ready for longer than this (0s: never)")
 }
 
-func (h *hookFlags) chosen() (events []pawl.WebhookEvent) {
+func (h *hookFlags) chosen() (events []admin.WebhookEvent) {
 	for _, e := range h.events {
-		events = append(events, pawl.WebhookEvent(e))
+		events = append(events, admin.WebhookEvent(e))
 	}
 	return events
 }
@@ -87,7 +88,7 @@ func newWebhookAdd(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		made, err := client.Admin().AddWebhook(cmd.Context(), pawl.WebhookSpec{Name: args[0], URL: args[1], Events: h.chosen(), Queues: h.queues, DepthOver: h.depth,
+		made, err := a.admin(client).Webhooks().Create(cmd.Context(), admin.WebhookSpec{Name: args[0], URL: args[1], Events: h.chosen(), Queues: h.queues, DepthOver: h.depth,
 			WaitOver: h.wait, Secret: secret})
 		if err != nil {
 			return err
@@ -98,8 +99,8 @@ func newWebhookAdd(a *app) *cobra.Command {
 }
 
 // printNewSecret shows the secret: alone on standard output, so that it can be piped into a file.
-func (a *app) printNewSecret(h *pawl.NewWebhook) error {
-	v := viewWebhook(&h.WebhookInfo)
+func (a *app) printNewSecret(h *admin.NewWebhook) error {
+	v := viewWebhook(&h.Webhook)
 	v.Secret, v.Unconfirmed = h.Secret, h.Unconfirmed
 	a.warnShards(h.Unconfirmed)
 	return a.print(v, func(w io.Writer) {
@@ -117,7 +118,7 @@ func (a *app) warnShards(shards []uint32) {
 	}
 }
 
-func eventWords(events []pawl.WebhookEvent) string {
+func eventWords(events []admin.WebhookEvent) string {
 	words := make([]string, len(events))
 	for i, e := range events {
 		words[i] = string(e)
@@ -133,8 +134,8 @@ func newWebhookLs(a *app) *cobra.Command {
 		if err := list.check(); err != nil {
 			return err
 		}
-		hooks, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.WebhookInfo], error) {
-			return client.Admin().WebhooksPage(ctx, p)
+		hooks, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Webhook], error) {
+			return a.admin(client).Webhooks().ListPage(ctx, p)
 		})
 		if err != nil {
 			return err
@@ -151,11 +152,11 @@ func newWebhookLs(a *app) *cobra.Command {
 func newWebhookShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show NAME", Short: "Show a webhook, and what came of the last notices", Args: cobra.ExactArgs(1), Example: "  pawl webhook show oncall"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, err := client.Admin().Webhook(cmd.Context(), args[0])
+		h, err := a.admin(client).Webhooks().Get(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		last, err := client.Admin().WebhookDeliveries(cmd.Context(), args[0])
+		last, err := a.admin(client).Webhooks().Deliveries(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -184,7 +185,7 @@ func newWebhookSet(a *app) *cobra.Command {
 	h.add(cmd.Flags())
 	cmd.Flags().StringVar(&url, "url", "", "the address")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		to := pawl.WebhookChange{URL: url, Events: h.chosen(), Queues: h.queues}
+		to := admin.WebhookChange{URL: url, Events: h.chosen(), Queues: h.queues}
 		given := 0
 		for _, name := range []string{"url", "event", "queue", "depth-over", "wait-over"} {
 			if cmd.Flags().Changed(name) {
@@ -200,7 +201,7 @@ func newWebhookSet(a *app) *cobra.Command {
 		if cmd.Flags().Changed("wait-over") {
 			to.WaitOver = &h.wait
 		}
-		info, behind, err := client.Admin().SetWebhook(cmd.Context(), args[0], to)
+		info, behind, err := a.admin(client).Webhooks().Update(cmd.Context(), args[0], to)
 		if err != nil {
 			return err
 		}
@@ -210,14 +211,14 @@ func newWebhookSet(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) printWebhook(h *pawl.WebhookInfo) error {
+func (a *app) printWebhook(h *admin.Webhook) error {
 	return a.print(viewWebhook(h), func(w io.Writer) { writeWebhook(w, h, time.Now()) })
 }
 
 func newWebhookRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a webhook, with what was to be sent to it", Args: cobra.ExactArgs(1), Example: "  pawl webhook rm oncall"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		if _, err := client.Admin().RemoveWebhook(cmd.Context(), args[0]); err != nil {
+		if _, err := a.admin(client).Webhooks().Delete(cmd.Context(), args[0]); err != nil {
 			return err
 		}
 		view := struct {
@@ -235,11 +236,11 @@ func newWebhookTest(a *app) *cobra.Command {
 status is 1 if it was not delivered.`,
 		Example: "  pawl webhook test oncall"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		d, err := client.Admin().TestWebhook(cmd.Context(), args[0])
+		d, err := a.admin(client).Webhooks().Test(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		if d.Outcome != pawl.WebhookDelivered {
+		if d.Outcome != admin.WebhookDelivered {
 			return fmt.Errorf("webhook %q: the test was not delivered: %s", args[0], printable(d.Error))
 		}
 		return a.print(viewDelivery(d), func(w io.Writer) {
@@ -256,7 +257,7 @@ func newWebhookPause(a *app) *cobra.Command {
 		Example: "  pawl webhook pause oncall --reason 'the receiver moves'"}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, err := client.Admin().PauseWebhook(cmd.Context(), args[0], reason)
+		h, err := a.admin(client).Webhooks().Pause(cmd.Context(), args[0], reason)
 		if err != nil {
 			return err
 		}
@@ -270,7 +271,7 @@ func newWebhookResume(a *app) *cobra.Command {
 		Long:    "End the pause of a webhook, or let it try again if its receiver said that it is gone. What waits is tried at once.",
 		Example: "  pawl webhook resume oncall"}
 	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, err := client.Admin().ResumeWebhook(cmd.Context(), args[0])
+		h, err := a.admin(client).Webhooks().Resume(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -293,7 +294,7 @@ another --overlap, so that the receiver can be told.`,
 		if err != nil {
 			return err
 		}
-		h, err := client.Admin().RotateWebhook(cmd.Context(), args[0], pawl.WebhookRotation{Secret: secret, Overlap: &overlap})
+		h, err := a.admin(client).Webhooks().RotateSecret(cmd.Context(), args[0], admin.WebhookRotation{Secret: secret, Overlap: &overlap})
 		if err != nil {
 			return err
 		}

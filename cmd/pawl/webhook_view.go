@@ -6,42 +6,42 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // webhookView is a webhook for programs.
 type webhookView struct {
-	Name           string              `json:"name"`
-	URL            string              `json:"url"`
-	Events         []pawl.WebhookEvent `json:"events"`
-	Queues         []string            `json:"queues"`
-	DepthOver      int64               `json:"depth_over,omitempty"`
-	WaitOver       string              `json:"wait_over,omitempty"`
-	CreatedBy      string              `json:"created_by,omitempty"`
-	CreatedAt      time.Time           `json:"created_at"`
-	ChangedAt      time.Time           `json:"changed_at"`
-	RotatedAt      *time.Time          `json:"rotated_at,omitempty"`
-	OldUntil       *time.Time          `json:"old_until,omitempty"`
-	State          pawl.WebhookState   `json:"state"`
-	Paused         bool                `json:"paused"`
-	PausedReason   string              `json:"paused_reason,omitempty"`
-	PausedBy       string              `json:"paused_by,omitempty"`
-	PausedAt       *time.Time          `json:"paused_at,omitempty"`
-	DisabledReason string              `json:"disabled_reason,omitempty"`
-	DisabledAt     *time.Time          `json:"disabled_at,omitempty"`
-	Pending        int64               `json:"pending"`
-	PendingSince   *time.Time          `json:"pending_since,omitempty"`
-	NextAttemptAt  *time.Time          `json:"next_attempt_at,omitempty"`
-	Failures       int64               `json:"failures"`
-	FailingSince   *time.Time          `json:"failing_since,omitempty"`
-	Delivered      int64               `json:"delivered"`
-	Failed         int64               `json:"failed"`
-	Dropped        int64               `json:"dropped"`
-	DeliveredAt    *time.Time          `json:"delivered_at,omitempty"`
-	FailedAt       *time.Time          `json:"failed_at,omitempty"`
-	DroppedAt      *time.Time          `json:"dropped_at,omitempty"`
-	LastStatus     int                 `json:"last_status,omitempty"`
-	LastError      string              `json:"last_error,omitempty"`
+	Name           string               `json:"name"`
+	URL            string               `json:"url"`
+	Events         []admin.WebhookEvent `json:"events"`
+	Queues         []string             `json:"queues"`
+	DepthOver      int64                `json:"depth_over,omitempty"`
+	WaitOver       string               `json:"wait_over,omitempty"`
+	CreatedBy      string               `json:"created_by,omitempty"`
+	CreatedAt      time.Time            `json:"created_at"`
+	ChangedAt      time.Time            `json:"changed_at"`
+	RotatedAt      *time.Time           `json:"rotated_at,omitempty"`
+	OldUntil       *time.Time           `json:"old_until,omitempty"`
+	State          admin.WebhookState   `json:"state"`
+	Paused         bool                 `json:"paused"`
+	PausedReason   string               `json:"paused_reason,omitempty"`
+	PausedBy       string               `json:"paused_by,omitempty"`
+	PausedAt       *time.Time           `json:"paused_at,omitempty"`
+	DisabledReason string               `json:"disabled_reason,omitempty"`
+	DisabledAt     *time.Time           `json:"disabled_at,omitempty"`
+	Pending        int64                `json:"pending"`
+	PendingSince   *time.Time           `json:"pending_since,omitempty"`
+	NextAttemptAt  *time.Time           `json:"next_attempt_at,omitempty"`
+	Failures       int64                `json:"failures"`
+	FailingSince   *time.Time           `json:"failing_since,omitempty"`
+	Delivered      int64                `json:"delivered"`
+	Failed         int64                `json:"failed"`
+	Dropped        int64                `json:"dropped"`
+	DeliveredAt    *time.Time           `json:"delivered_at,omitempty"`
+	FailedAt       *time.Time           `json:"failed_at,omitempty"`
+	DroppedAt      *time.Time           `json:"dropped_at,omitempty"`
+	LastStatus     int                  `json:"last_status,omitempty"`
+	LastError      string               `json:"last_error,omitempty"`
 
 	Secret      string         `json:"secret,omitempty"`
 	Unconfirmed []uint32       `json:"unconfirmed_shards,omitempty"`
@@ -50,20 +50,20 @@ type webhookView struct {
 
 // deliveryView is a notice for programs.
 type deliveryView struct {
-	ID        string              `json:"id"`
-	Event     pawl.WebhookEvent   `json:"event"`
-	Queue     string              `json:"queue,omitempty"`
-	Count     int64               `json:"count,omitempty"`
-	CreatedAt time.Time           `json:"created_at"`
-	At        time.Time           `json:"at"`
-	Attempts  int                 `json:"attempts"`
-	Outcome   pawl.WebhookOutcome `json:"outcome"`
-	Status    int                 `json:"status,omitempty"`
-	Error     string              `json:"error,omitempty"`
-	Took      string              `json:"took,omitempty"`
+	ID        string               `json:"id"`
+	Event     admin.WebhookEvent   `json:"event"`
+	Queue     string               `json:"queue,omitempty"`
+	Count     int64                `json:"count,omitempty"`
+	CreatedAt time.Time            `json:"created_at"`
+	At        time.Time            `json:"at"`
+	Attempts  int                  `json:"attempts"`
+	Outcome   admin.WebhookOutcome `json:"outcome"`
+	Status    int                  `json:"status,omitempty"`
+	Error     string               `json:"error,omitempty"`
+	Took      string               `json:"took,omitempty"`
 }
 
-func viewWebhook(h *pawl.WebhookInfo) webhookView {
+func viewWebhook(h *admin.Webhook) webhookView {
 	return webhookView{Name: h.Name, URL: h.URL, Events: h.Events, Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: period(h.WaitOver), CreatedBy: h.CreatedBy,
 		CreatedAt: h.CreatedAt, ChangedAt: h.ChangedAt, RotatedAt: whenSet(h.RotatedAt), OldUntil: whenSet(h.OldUntil), Paused: h.Paused, PausedReason: h.PausedReason,
 		PausedBy: h.PausedBy, PausedAt: whenSet(h.PausedAt), DisabledReason: h.DisabledReason, DisabledAt: whenSet(h.DisabledAt), Pending: h.Pending,
@@ -72,18 +72,18 @@ func viewWebhook(h *pawl.WebhookInfo) webhookView {
 		State: h.State, FailingSince: whenSet(h.FailingSince)}
 }
 
-func viewDelivery(d *pawl.WebhookDelivery) deliveryView {
+func viewDelivery(d *admin.WebhookDelivery) deliveryView {
 	return deliveryView{ID: d.ID, Event: d.Event, Queue: d.Queue, Count: d.Count, CreatedAt: d.CreatedAt, At: d.At, Attempts: d.Attempts, Outcome: d.Outcome, Status: d.Status,
 		Error: d.Error, Took: period(d.Took)}
 }
 
 // hookState says in a few words how a webhook is doing.
-func hookState(h *pawl.WebhookInfo) string {
+func hookState(h *admin.Webhook) string {
 	why := ""
 	switch h.State {
-	case pawl.WebhookPaused:
+	case admin.WebhookPaused:
 		why = h.PausedReason
-	case pawl.WebhookFailing:
+	case admin.WebhookFailing:
 		why = count(h.Failures, "attempt")
 	}
 	if why == "" {
@@ -92,7 +92,7 @@ func hookState(h *pawl.WebhookInfo) string {
 	return string(h.State) + ": " + short(why, 40)
 }
 
-func writeWebhooks(w io.Writer, hooks []*pawl.WebhookInfo, now time.Time) {
+func writeWebhooks(w io.Writer, hooks []*admin.Webhook, now time.Time) {
 	rows := make([][]string, len(hooks))
 	for i, h := range hooks {
 		rows[i] = []string{h.Name, short(h.URL, 50), eventWords(h.Events), patternWords(h.Queues), hookState(h), strconv.FormatInt(h.Pending, 10), strconv.FormatInt(h.Delivered, 10),
@@ -101,7 +101,7 @@ func writeWebhooks(w io.Writer, hooks []*pawl.WebhookInfo, now time.Time) {
 	columns(w, "NAME|URL|EVENTS|QUEUES|STATE|PENDING|DELIVERED|DROPPED|LAST", rows)
 }
 
-func writeWebhook(w io.Writer, h *pawl.WebhookInfo, now time.Time) {
+func writeWebhook(w io.Writer, h *admin.Webhook, now time.Time) {
 	thresholds := ""
 	if h.DepthOver > 0 {
 		thresholds = fmt.Sprintf("over %s ready", count(h.DepthOver, "task"))
@@ -140,7 +140,7 @@ func writeWebhook(w io.Writer, h *pawl.WebhookInfo, now time.Time) {
 		"Created", clock(h.CreatedAt, now)+byWhom(h.CreatedBy), "Rotated", clock(h.RotatedAt, now), "Old secret until", clock(h.OldUntil, now))
 }
 
-func writeDeliveries(w io.Writer, last []*pawl.WebhookDelivery, now time.Time) {
+func writeDeliveries(w io.Writer, last []*admin.WebhookDelivery, now time.Time) {
 	rows := make([][]string, len(last))
 	for i, d := range last {
 		status := ""

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/pawlq/pawl"
 )
 
 // workFlags configure "pawl work".
@@ -76,7 +76,7 @@ tasks, lets commands finish for --drain-timeout, and gives the rest back.`,
 			return err
 		}
 		defer stop()
-		client, err := a.dial(pawl.WithLogger(log))
+		client, err := a.dial(pawl.DialOptions{Logger: log})
 		if err != nil {
 			return err
 		}
@@ -152,14 +152,14 @@ func (a *app) work(ctx context.Context, client *pawl.Client, w *workFlags, queue
 }
 
 // logRuns says how each run ended that succeeded: of the others the worker tells itself.
-func logRuns(log *slog.Logger) pawl.Middleware {
+func logRuns(log *slog.Logger) func(pawl.Handler) pawl.Handler {
 	return func(next pawl.Handler) pawl.Handler {
 		return func(ctx context.Context, c *pawl.Claim) error {
 			start := time.Now()
 			if err := next(ctx, c); err != nil {
 				return err
 			}
-			attrs := []any{"task_id", c.ID, "queue", c.Queue, "type", c.Type, "attempt", c.Attempt, "took", time.Since(start).Round(time.Millisecond).String(), "outcome", pawl.OutcomeSucceeded}
+			attrs := []any{"task_id", c.ID, "queue", c.Queue, "type", c.Type, "attempt", c.Attempt, "took", time.Since(start).Round(time.Millisecond).String(), "outcome", pawltype.OutcomeSucceeded}
 			if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 				attrs = append(attrs, "trace_id", span.TraceID().String(), "span_id", span.SpanID().String())
 			}

@@ -12,9 +12,10 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
 )
 
 func newWorker(a *app) *cobra.Command {
@@ -25,21 +26,21 @@ A worker is named by its ID, or by its name if no other has it that is not lost.
 		newWorkerLs(a), newWorkerShow(a),
 		newWorkerSteer(a, "quiet", "Have workers take no new tasks", `Have workers take no new tasks, for 24 hours from now (--for) or until "pawl worker resume". What they run goes on, and they
 stay connected; a worker that is started anew takes tasks again.`,
-			func(admin pawl.Admin, ctx context.Context, id string, f *steerFlags) (*pawl.WorkerInfo, error) {
-				return admin.QuietWorker(ctx, id, f.reason, f.span)
+			func(operator admin.Client, ctx context.Context, id string, f *steerFlags) (*admin.Worker, error) {
+				return operator.Workers().Quiet(ctx, id, f.reason, f.span)
 			}),
 		newWorkerSteer(a, "resume", "Let quiet workers take tasks again", `Let quiet workers take tasks again. One that is gone is named by its ID.`,
-			func(admin pawl.Admin, ctx context.Context, id string, f *steerFlags) (*pawl.WorkerInfo, error) {
+			func(operator admin.Client, ctx context.Context, id string, f *steerFlags) (*admin.Worker, error) {
 				if f.reason != "" {
-					admin = admin.Because(f.reason)
+					operator = operator.WithReason(f.reason)
 				}
-				return admin.ResumeWorker(ctx, id)
+				return operator.Workers().Resume(ctx, id)
 			}))
 }
 
 func newWorkerLs(a *app) *cobra.Command {
 	var list listFlags
-	var f pawl.WorkerFilter
+	var f admin.WorkerFilter
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List workers, in the order of their names", Args: noArgs,
 		Example: "  pawl worker ls\n  pawl worker ls --queue mail --watch",
@@ -57,8 +58,8 @@ func newWorkerLs(a *app) *cobra.Command {
 			f.Lost = lost
 		}
 		silent := map[string]string{}
-		all, next, err := collect(list, func(p pawl.PageRequest) (pawl.Page[*pawl.WorkerInfo], error) {
-			page, err := client.Admin().WorkersPage(ctx, f, p)
+		all, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Worker], error) {
+			page, err := a.admin(client).Workers().ListPage(ctx, f, p)
 			maps.Copy(silent, page.Silent)
 			return page.Page, err
 		})
@@ -77,7 +78,7 @@ func newWorkerLs(a *app) *cobra.Command {
 	return cmd
 }
 
-func writeWorkers(w io.Writer, all []*pawl.WorkerInfo) {
+func writeWorkers(w io.Writer, all []*admin.Worker) {
 	now := time.Now()
 	rows := make([][]string, len(all))
 	for i, x := range all {
@@ -88,7 +89,7 @@ func writeWorkers(w io.Writer, all []*pawl.WorkerInfo) {
 }
 
 // workerState is what a worker does, in a word.
-func workerState(w *pawl.WorkerInfo) string {
+func workerState(w *admin.Worker) string {
 	switch {
 	case w.Lost():
 		return "lost"
@@ -124,7 +125,7 @@ func newWorkerShow(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		w, err := client.Admin().Worker(cmd.Context(), id)
+		w, err := a.admin(client).Workers().Get(cmd.Context(), id)
 		if err != nil {
 			return err
 		}
@@ -139,7 +140,7 @@ type steerFlags struct {
 	span   time.Duration // 0: 24 hours
 }
 
-func newWorkerSteer(a *app, verb, what, long string, do func(pawl.Admin, context.Context, string, *steerFlags) (*pawl.WorkerInfo, error)) *cobra.Command {
+func newWorkerSteer(a *app, verb, what, long string, do func(admin.Client, context.Context, string, *steerFlags) (*admin.Worker, error)) *cobra.Command {
 	var f steerFlags
 	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1), Example: "  pawl worker " + verb + " host-1/4711 --reason deploy"}
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the record")
@@ -150,9 +151,9 @@ func newWorkerSteer(a *app, verb, what, long string, do func(pawl.Admin, context
 		var refused error
 		for _, name := range args {
 			id, err := workerID(cmd.Context(), client, name)
-			var w *pawl.WorkerInfo
+			var w *admin.Worker
 			if err == nil {
-				w, err = do(client.Admin(), cmd.Context(), id, &f)
+				w, err = do(a.admin(client), cmd.Context(), id, &f)
 			}
 			if err == nil {
 				err = a.printWorker(w)
@@ -167,7 +168,7 @@ func newWorkerSteer(a *app, verb, what, long string, do func(pawl.Admin, context
 // workerID finds a worker by its id or its name. A word that is neither is taken for the id of one who is gone.
 func workerID(ctx context.Context, client *pawl.Client, word string) (string, error) {
 	var named, lost []string
-	for w, err := range client.Admin().Workers(ctx, pawl.WorkerFilter{}) {
+	for w, err := range admin.New(client).Workers().List(ctx, admin.WorkerFilter{}) {
 		switch {
 		case err != nil:
 			return "", err
@@ -194,7 +195,7 @@ func workerID(ctx context.Context, client *pawl.Client, word string) (string, er
 	return "", fmt.Errorf("worker %q: %d workers have this name; say which by its ID: %s", word, len(named), strings.Join(named[:min(len(named), 10)], ", "))
 }
 
-func (a *app) printWorker(w *pawl.WorkerInfo) error {
+func (a *app) printWorker(w *admin.Worker) error {
 	return a.print(viewWorker(w), func(out io.Writer) {
 		now := time.Now()
 		pid, quiet := "", ""
@@ -282,7 +283,7 @@ type quietView struct {
 	Until  time.Time `json:"until"`
 }
 
-func viewWorker(w *pawl.WorkerInfo) workerView {
+func viewWorker(w *admin.Worker) workerView {
 	v := workerView{ID: w.ID, Name: w.Name, Node: w.Node, Connected: w.Connected, Host: w.Host, PID: w.PID, Version: w.Version, Address: w.Address,
 		Queues: []shareView{}, Types: w.Types, Slots: w.Slots, Running: w.Running, Tasks: make([]runningTaskView, len(w.Tasks)),
 		ConnectedAt: w.ConnectedAt, SeenAt: w.SeenAt, ClaimedAt: w.ClaimedAt, Draining: w.Draining, LostAt: w.LostAt, LostReason: w.LostReason, Quiet: (*quietView)(w.Quiet)}

@@ -14,8 +14,12 @@ import (
 	"fmt"
 	"go/build"
 	"image"
+
+	"github.com/pawlq/pawl/pawltype"
+
 	_ "image/gif"
 	"image/jpeg"
+
 	_ "image/png"
 	"log"
 	"os"
@@ -23,10 +27,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/image/draw"
-
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/embedded"
+	"golang.org/x/image/draw"
 )
 
 // Thumbnail is the payload of a task, and Made its result.
@@ -47,7 +50,7 @@ func (Thumbnail) TaskType() string { return "thumbnail" }
 
 // TaskOptions are those of every Thumbnail: a failure is retried soon, up to three times.
 func (Thumbnail) TaskOptions() []pawl.Option {
-	return []pawl.Option{pawl.MaxAttempts(3), pawl.Retry(pawl.RetryPolicy{Initial: time.Second}), pawl.Timeout(time.Minute)}
+	return []pawl.Option{pawl.MaxAttempts(3), pawl.Retry(pawltype.RetryPolicy{Initial: time.Second}), pawl.Timeout(time.Minute)}
 }
 
 // makeThumbnail is the handler.
@@ -126,7 +129,8 @@ func enqueueAll(ctx context.Context, client *pawl.Client, dir string, pictures [
 		}
 	}
 	for i, ref := range refs {
-		made, err := pawl.ResultOf[Made](ctx, ref)
+		var made Made
+		err := ref.Result(ctx, &made)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -116,9 +116,9 @@ func TestRightsCover(t *testing.T) {
 // A door in fake time: who gets in, for how long, and what ends.
 func TestDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		secret, admin := NewSecret(), NewSecret()
+		secret, operator := NewSecret(), NewSecret()
 		var inFile atomic.Value
-		inFile.Store(admin)
+		inFile.Store(operator)
 		d := NewDoor(Config{Mode: Always, Admin: func() (Hash, bool) { s := inFile.Load().(string); return HashOf(s), s != "" }})
 		ctx, stop := context.WithCancel(t.Context())
 		go d.Watch(ctx)
@@ -143,7 +143,7 @@ func TestDoor(t *testing.T) {
 			return func() error { synctest.Wait(); leave(); return context.Cause(ctx) }
 		}
 		enters("before anything was heard", secret, task.CodeUnavailable)
-		enters("the node's own token needs nothing", admin, "")
+		enters("the node's own token needs nothing", operator, "")
 
 		now := store.TimeOf(time.Now())
 		one := Token{Name: "one", Rights: Rights{"team", Consume, nil}, Hash: HashOf(secret), ExpiresAt: now.Add(time.Hour)}
@@ -194,14 +194,14 @@ func TestDoor(t *testing.T) {
 		}
 		enters("an expired token", secret, task.CodeUnauthenticated)
 
-		work = stays(enters("the node's own token", admin, ""))
+		work = stays(enters("the node's own token", operator, ""))
 		inFile.Store(NewSecret())
 		time.Sleep(lookEvery)
 		if err := work(); err != ErrRevoked {
 			t.Errorf("a call after the node's own token changed: %v", err)
 		}
 		inFile.Store("")
-		enters("without a token of its own", admin, task.CodeUnauthenticated)
+		enters("without a token of its own", operator, task.CodeUnauthenticated)
 		enters("no token, without one of its own", "", task.CodeUnauthenticated)
 	})
 }

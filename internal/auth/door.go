@@ -227,8 +227,8 @@ func (d *Door) isAdmin(hash Hash) bool {
 	if d.cfg.Admin == nil {
 		return false
 	}
-	admin, ok := d.cfg.Admin()
-	return ok && subtle.ConstantTimeCompare(hash[:], admin[:]) == 1
+	operator, ok := d.cfg.Admin()
+	return ok && subtle.ConstantTimeCompare(hash[:], operator[:]) == 1
 }
 
 func (v *Visitor) expired(now time.Time) bool {

@@ -154,15 +154,15 @@ func TestTokensAreWantedAgain(t *testing.T) {
 
 // What changes does not end the calls that it has nothing to do with: those by the node's own token, and, where no tokens are wanted, any.
 func TestCallsThatGoOn(t *testing.T) {
-	secret, admin := NewSecret(), NewSecret()
-	d := NewDoor(Config{Admin: func() (Hash, bool) { return HashOf(admin), true }})
+	secret, operator := NewSecret(), NewSecret()
+	d := NewDoor(Config{Admin: func() (Hash, bool) { return HashOf(operator), true }})
 	d.Replace(Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret)}}})
 	d.Heard(time.Now())
 	if d.hasGuests() {
 		t.Error("it looks at calls, and there are none")
 	}
 	var calls []context.Context
-	for _, with := range []string{secret, admin} {
+	for _, with := range []string{secret, operator} {
 		v, err := d.Admit(with)
 		if err != nil {
 			t.Fatal(err)

@@ -132,13 +132,13 @@ func (h *watches) remove(id task.ID, w *ClaimWatch) {
 }
 
 // lost tells of claims that ended without their holders' doing, or whose end is told late.
-func (h *watches) lost(claims []engine.Lost) {
-	if len(claims) == 0 {
+func (h *watches) lost(claimed []engine.Lost) {
+	if len(claimed) == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, l := range claims {
+	for _, l := range claimed {
 		// Not of an earlier or later claim of the same task.
 		if c, ok := h.byTask[l.ID]; ok && c.token == l.Token {
 			delete(h.byTask, l.ID)
@@ -162,13 +162,13 @@ func (h *watches) giveAway(forGood bool) {
 			moved[c.w] = append(moved[c.w], Hold{Namespace: c.ns, ID: id, Token: c.token})
 		}
 	}
-	for w, claims := range moved {
-		w.moved(claims)
+	for w, claimed := range moved {
+		w.moved(claimed)
 	}
 }
 
 // unread takes the claims that were not read in this term yet.
-func (h *watches) unread(term uint64) (claims []Hold) {
+func (h *watches) unread(term uint64) (claimed []Hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ids := h.fresh
@@ -181,10 +181,10 @@ func (h *watches) unread(term uint64) (claims []Hold) {
 	h.fresh = nil
 	for _, id := range ids {
 		if c, ok := h.byTask[id]; ok {
-			claims = append(claims, Hold{Namespace: c.ns, ID: id, Token: c.token})
+			claimed = append(claimed, Hold{Namespace: c.ns, ID: id, Token: c.token})
 		}
 	}
-	return claims
+	return claimed
 }
 
 // readAgain says that claims could not be read.
@@ -237,9 +237,9 @@ func (r *replica) look(ctx context.Context) {
 		r.watches.giveAway(false)
 		return
 	}
-	for claims := range slices.Chunk(r.watches.unread(term), lookChunk) {
+	for claimed := range slices.Chunk(r.watches.unread(term), lookChunk) {
 		over, _, err := read(ctx, r, func(from store.Reader) (over []Lost, err error) {
-			for _, c := range claims {
+			for _, c := range claimed {
 				if l, ended := claimEnd(from, c); ended {
 					over = append(over, l)
 				}

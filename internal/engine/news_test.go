@@ -30,9 +30,9 @@ func (w *world) die(queue string, n int, f FailRequest) {
 			w.t.Fatal(err)
 		}
 	}
-	claims := w.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Max: n, Lease: time.Hour})
+	claimed := w.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Max: n, Lease: time.Hour})
 	w.round(func(r *Round) {
-		for _, c := range claims {
+		for _, c := range claimed {
 			if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, f); err != nil {
 				w.t.Fatal(err)
 			}
@@ -250,11 +250,11 @@ func BenchmarkDeath(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				w.enqueueMany(batch, []byte(`{}`))
-				claims := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: batch, Lease: time.Hour})
+				claimed := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: batch, Lease: time.Hour})
 				b.StartTimer()
 				w.now += 1000
 				w.round(func(r *Round) {
-					for _, c := range claims {
+					for _, c := range claimed {
 						if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, deadly); err != nil {
 							b.Fatal(err)
 						}

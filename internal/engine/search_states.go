@@ -160,11 +160,11 @@ func (s *search) eachLane(queue string, fn func(laneRef) bool) {
 
 // readStateIndexes gathers the newest tasks of all states.
 func (s *search) readStateIndexes(all []inState, to *newest) {
-	claims := false
+	claimed := false
 	for i := range all {
 		switch c := &all[i]; c.state {
 		case task.Claimed:
-			claims = true
+			claimed = true
 		case task.Ready:
 			s.readReady(c, to)
 			s.readStateIndex(tabWaiting, c, to)
@@ -174,7 +174,7 @@ func (s *search) readStateIndexes(all []inState, to *newest) {
 			s.readStateIndex(tabDead, c, to)
 		}
 	}
-	if claims {
+	if claimed {
 		s.readClaims(to)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // Backup gives a backup of the whole cluster. REST has none: its answers could not say behind the bytes that they are all.
 func (g clusters) Backup(_ *pawlv1.BackupRequest, s grpc.ServerStreamingServer[pawlv1.BackupResponse]) error {
-	admin, err := g.admin()
+	operator, err := g.admin()
 	if err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (g clusters) Backup(_ *pawlv1.BackupRequest, s grpc.ServerStreamingServer[p
 	}
 	g.log.Info("backup begun", "by", by)
 	began, out := time.Now(), &backupStream{to: s, sum: sha256.New()}
-	if err := admin.Backup(s.Context(), by, out, out.progress); err != nil {
+	if err := operator.Backup(s.Context(), by, out, out.progress); err != nil {
 		g.log.Warn("backup ended before its end", "bytes", out.bytes, "error", err)
 		return err
 	}

@@ -110,12 +110,12 @@ func (g *Gateway) placesOf(ctx context.Context, c broker.ClaimCall) (places [][]
 const giveBackTime = 10 * time.Second
 
 // giveBack releases claims that nobody received, so that others need not wait for the end of their leases.
-func (g *Gateway) giveBack(claims []broker.Claimed) {
-	if len(claims) == 0 {
+func (g *Gateway) giveBack(claimed []broker.Claimed) {
+	if len(claimed) == 0 {
 		return
 	}
 	byShard := map[uint32][]broker.Settle{}
-	for _, c := range claims {
+	for _, c := range claimed {
 		hold := broker.Hold{Namespace: c.Namespace, ID: c.ID, Token: c.Token}
 		byShard[c.ID.Shard()] = append(byShard[c.ID.Shard()], broker.Settle{Verb: broker.GiveBack, Hold: hold})
 	}
@@ -147,20 +147,20 @@ func sizeOf(c *broker.Claimed) int {
 }
 
 // fitting is how many of the claims fit one message, at least one.
-func fitting(claims []broker.Claimed) int {
+func fitting(claimed []broker.Claimed) int {
 	size := 0
-	for i := range claims {
-		if size += sizeOf(&claims[i]); size > maxFrame && i > 0 {
+	for i := range claimed {
+		if size += sizeOf(&claimed[i]); size > maxFrame && i > 0 {
 			return i
 		}
 	}
-	return len(claims)
+	return len(claimed)
 }
 
 // fit gives back the claims that one answer can't carry: payloads are counted by the shard, but headers and checkpoints
 // may be large too.
-func (g *Gateway) fit(claims []broker.Claimed) []broker.Claimed {
-	n := fitting(claims)
-	g.giveBack(claims[n:])
-	return claims[:n]
+func (g *Gateway) fit(claimed []broker.Claimed) []broker.Claimed {
+	n := fitting(claimed)
+	g.giveBack(claimed[n:])
+	return claimed[:n]
 }

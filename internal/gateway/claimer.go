@@ -33,10 +33,10 @@ func rosterShares(queues []broker.Share) []roster.Share {
 }
 
 // rosterRuns are claims as the roster tells of them.
-func rosterRuns(claims []broker.Claimed, now time.Time) []roster.Run {
-	runs := make([]roster.Run, len(claims))
-	for i := range claims {
-		c := &claims[i]
+func rosterRuns(claimed []broker.Claimed, now time.Time) []roster.Run {
+	runs := make([]roster.Run, len(claimed))
+	for i := range claimed {
+		c := &claimed[i]
 		runs[i] = roster.Run{Task: c.ID, Token: c.Token, Type: c.Type, Queue: c.Queue, Attempt: c.Exec.Attempt(), Since: now, LeaseUntil: c.Exec.Claim.Until.Time()}
 	}
 	return runs

@@ -31,11 +31,11 @@ func (g clusters) admin() (Admin, error) {
 
 // GetCluster tells how nodes and shards stand.
 func (g clusters) GetCluster(ctx context.Context, _ *pawlv1.GetClusterRequest) (*pawlv1.GetClusterResponse, error) {
-	admin, err := g.admin()
+	operator, err := g.admin()
 	if err != nil {
 		return nil, err
 	}
-	o, err := admin.Overview(ctx)
+	o, err := operator.Overview(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +44,11 @@ func (g clusters) GetCluster(ctx context.Context, _ *pawlv1.GetClusterRequest) (
 
 // GetMap tells which node leads which data shard.
 func (g clusters) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*pawlv1.GetMapResponse, error) {
-	admin, err := g.admin()
+	operator, err := g.admin()
 	if err != nil {
 		return nil, err
 	}
-	m := admin.Map(ctx)
+	m := operator.Map(ctx)
 	if m == nil || len(m.Nodes) == 0 {
 		return nil, task.Unavailable(time.Second, "this node has not heard of the other nodes yet")
 	}
@@ -73,7 +73,7 @@ func (g clusters) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*pawlv1.
 
 // change runs a change of the cluster. The log keeps what was asked for when, and what was refused.
 func (g clusters) change(ctx context.Context, what string, args []any, do func(Admin, task.Author) error) error {
-	admin, err := g.admin()
+	operator, err := g.admin()
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (g clusters) change(ctx context.Context, what string, args []any, do func(A
 		return err
 	}
 	args = append(args, "by", by)
-	if err := do(admin, by); err != nil {
+	if err := do(operator, by); err != nil {
 		g.log.Info(what+" refused", append(args, "error", err)...)
 		return err
 	}
@@ -205,11 +205,11 @@ func (g clusters) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelRequest) (
 
 // VerifyShard compares the states of a shard's replicas.
 func (g clusters) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardRequest) (*pawlv1.VerifyShardResponse, error) {
-	admin, err := g.admin()
+	operator, err := g.admin()
 	if err != nil {
 		return nil, err
 	}
-	v, err := admin.Verify(ctx, r.GetShard())
+	v, err := operator.Verify(ctx, r.GetShard())
 	if err != nil {
 		return nil, err
 	}

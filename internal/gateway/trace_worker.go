@@ -15,13 +15,13 @@ import (
 
 // traceClaims makes the spans of tasks that go to a worker: how long each waited, and how long it was on its way. Tasks that belong to no
 // trace have none, and neither do claims that are given again.
-func (g *Gateway) traceClaims(claims []broker.Claimed) {
+func (g *Gateway) traceClaims(claimed []broker.Claimed) {
 	if g.tracer == nil {
 		return
 	}
 	now := time.Now()
-	for i := range claims {
-		c := &claims[i]
+	for i := range claimed {
+		c := &claimed[i]
 		of := traceOf(c.Headers)
 		if !of.IsValid() || c.Exec.Claim.Repeated {
 			continue
@@ -107,15 +107,15 @@ type holding struct {
 }
 
 // traceHeld is traceClaims for a stream.
-func (w *work) traceHeld(claims []broker.Claimed) {
+func (w *work) traceHeld(claimed []broker.Claimed) {
 	if w.g.tracer == nil {
 		return
 	}
-	w.g.traceClaims(claims)
+	w.g.traceClaims(claimed)
 	w.held.mu.Lock()
 	defer w.held.mu.Unlock()
-	for i := range claims {
-		c := &claims[i]
+	for i := range claimed {
+		c := &claimed[i]
 		if of := traceOf(c.Headers); of.IsValid() {
 			if w.held.of == nil {
 				w.held.of = map[task.ID]holding{}

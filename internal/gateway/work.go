@@ -338,40 +338,40 @@ func (w *work) rest(err error) {
 
 // deliver sends claims to the worker. They are watched before they are sent, and a notice can't overtake them: both need
 // the right to send.
-func (w *work) deliver(claims []broker.Claimed) error {
+func (w *work) deliver(claimed []broker.Claimed) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	if w.pushing.Err() != nil || w.hush.is() { // the worker said quiet at this moment, or an operator did
-		w.g.giveBack(claims)
+		w.g.giveBack(claimed)
 		return nil
 	}
 	if word := w.hush.untold(); word != nil { // it may have tasks again, and is to hear so first
 		if err := w.stream.Send(&pawlv1.WorkResponse{Quiet: word}); err != nil {
-			w.g.giveBack(claims)
+			w.g.giveBack(claimed)
 			return err
 		}
 	}
 	w.mu.Lock()
-	w.slots -= len(claims)
+	w.slots -= len(claimed)
 	w.hush.me.Slots(w.slots)
 	w.mu.Unlock()
 	now := time.Now()
-	w.hush.me.Took(rosterRuns(claims, now), now)
-	for i := range claims {
-		w.watch.Add(broker.Hold{Namespace: claims[i].Namespace, ID: claims[i].ID, Token: claims[i].Token})
+	w.hush.me.Took(rosterRuns(claimed, now), now)
+	for i := range claimed {
+		w.watch.Add(broker.Hold{Namespace: claimed[i].Namespace, ID: claimed[i].ID, Token: claimed[i].Token})
 	}
-	w.traceHeld(claims)
-	for len(claims) > 0 {
-		n := fitting(claims)
+	w.traceHeld(claimed)
+	for len(claimed) > 0 {
+		n := fitting(claimed)
 		frame := &pawlv1.WorkResponse{Tasks: make([]*pawlv1.ClaimedTask, n)}
 		for i := range n {
-			frame.Tasks[i] = claimedProto(&claims[i])
+			frame.Tasks[i] = claimedProto(&claimed[i])
 		}
 		if err := w.stream.Send(frame); err != nil {
-			w.g.giveBack(claims)
+			w.g.giveBack(claimed)
 			return err
 		}
-		claims = claims[n:]
+		claimed = claimed[n:]
 	}
 	return nil
 }

@@ -16,14 +16,16 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // as is a client with a token, in a namespace ("": the token's).
 func (s *server) as(token, namespace string) *pawl.Client {
 	s.t.Helper()
-	c, err := pawl.Dial("node", pawl.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }),
-		pawl.WithToken(token), pawl.WithNamespace(namespace), pawl.WithRetryFor(0), pawl.WithoutDirect())
+	c, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }, Token: token, Namespace: namespace, RetryFor: -1, NoRouting: true})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -47,17 +49,17 @@ func TestTokensOnThreeNodes(t *testing.T) {
 		w := newNetwork(t)
 		w.admin = NewToken()
 		w.form()
-		boss := w.nodes["n1"].as(w.admin, "").Admin()
-		if _, err := boss.AddNamespace(t.Context(), "team"); err != nil {
+		boss := admin.New(w.nodes["n1"].as(w.admin, ""))
+		if _, err := boss.Namespaces().Create(t.Context(), "team", admin.QuotaChange{}); err != nil {
 			t.Fatal(err)
 		}
-		made, err := w.nodes["n2"].as(w.admin, "team").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "worker", Roles: []pawl.Role{pawl.RoleConsume, pawl.RoleObserve}})
+		made, err := admin.New(w.nodes["n2"].as(w.admin, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "worker", Roles: []admin.Role{admin.RoleConsume, admin.RoleObserve}})
 		if err != nil || len(made.Unconfirmed) != 0 {
 			t.Fatalf("a token: %+v, %v", made, err)
 		}
 		ends := make(chan *httptest.ResponseRecorder, 3)
 		for name, s := range w.nodes {
-			if me, err := s.as(made.Secret, "").Admin().Me(t.Context()); err != nil || me.Name != "worker" || me.Namespace != "team" || !me.TokenRequired {
+			if me, err := admin.New(s.as(made.Secret, "")).Access().WhoAmI(t.Context()); err != nil || me.Name != "worker" || me.Namespace != "team" || !me.TokenRequired {
 				t.Fatalf("%s, just after the token was made: %+v, %v", name, me, err)
 			}
 			go func() {
@@ -66,12 +68,12 @@ func TestTokensOnThreeNodes(t *testing.T) {
 		}
 		pass(3 * time.Second)
 		began := time.Now()
-		behind, err := w.nodes["n3"].as(w.admin, "team").Admin().RevokeToken(t.Context(), pawl.TokenName{Name: "worker"})
+		behind, err := admin.New(w.nodes["n3"].as(w.admin, "team")).Access().RevokeToken(t.Context(), admin.TokenName{Name: "worker"})
 		if took := time.Since(began); err != nil || len(behind) != 0 || took > time.Second {
 			t.Errorf("revoked: %v, %v after %v", behind, err, took)
 		}
 		for name, s := range w.nodes {
-			if _, err := s.as(made.Secret, "").Admin().Me(t.Context()); !errors.Is(err, pawl.ErrUnauthenticated) {
+			if _, err := admin.New(s.as(made.Secret, "")).Access().WhoAmI(t.Context()); !errors.Is(err, pawltype.ErrUnauthenticated) {
 				t.Errorf("%s, just after the token was revoked: %v", name, err)
 			}
 		}
@@ -84,29 +86,29 @@ func TestTokensOnThreeNodes(t *testing.T) {
 			t.Errorf("all that took %v", took)
 		}
 
-		kept, err := boss.AddToken(t.Context(), pawl.TokenSpec{Name: "kept", Roles: []pawl.Role{pawl.RoleObserve}, AllNamespaces: true, Life: pawl.NeverExpires})
+		kept, err := boss.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "kept", Roles: []admin.Role{admin.RoleObserve}, AllNamespaces: true, Life: admin.NeverExpires})
 		if err != nil {
 			t.Fatal(err)
 		}
 		last := w.nodes["n1"]
 		w.crash("n2")
-		if _, err := last.as(kept.Secret, "").Admin().Me(t.Context()); err != nil {
+		if _, err := admin.New(last.as(kept.Secret, "")).Access().WhoAmI(t.Context()); err != nil {
 			t.Errorf("one of three nodes is gone: %v", err)
 		}
 		pass(15 * time.Second)
-		if _, err := last.as(kept.Secret, "").Admin().Me(t.Context()); err != nil {
+		if _, err := admin.New(last.as(kept.Secret, "")).Access().WhoAmI(t.Context()); err != nil {
 			t.Errorf("one of three nodes is gone for long: %v", err)
 		}
 		w.crash("n3")
 		pass(5 * time.Second)
-		if _, err := last.as(kept.Secret, "").Admin().Me(t.Context()); err != nil {
+		if _, err := admin.New(last.as(kept.Secret, "")).Access().WhoAmI(t.Context()); err != nil {
 			t.Errorf("the majority is gone for a moment: %v", err)
 		}
 		pass(10 * time.Second)
-		if _, err := last.as(kept.Secret, "").Admin().Me(t.Context()); !errors.Is(err, pawl.ErrUnavailable) {
+		if _, err := admin.New(last.as(kept.Secret, "")).Access().WhoAmI(t.Context()); !errors.Is(err, pawltype.ErrUnavailable) {
 			t.Errorf("the majority is gone: %v", err)
 		}
-		if me, err := last.as(w.admin, "").Admin().Me(t.Context()); err != nil || me.Name != "admin-token-file" {
+		if me, err := admin.New(last.as(w.admin, "")).Access().WhoAmI(t.Context()); err != nil || me.Name != "admin-token-file" {
 			t.Errorf("the node's own token: %+v, %v", me, err)
 		}
 	})
@@ -131,20 +133,20 @@ func TestTokensWaitForSlowNodes(t *testing.T) {
 			pass(time.Second)
 			w.deafen(slow, late)
 			began := time.Now()
-			made, err := client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: slow, Roles: []pawl.Role{pawl.RoleObserve}})
+			made, err := admin.New(client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: slow, Roles: []admin.Role{admin.RoleObserve}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			inTime("made", began, made.Unconfirmed, err)
-			if _, err := s.as(made.Secret, "").Admin().Me(t.Context()); err != nil {
+			if _, err := admin.New(s.as(made.Secret, "")).Access().WhoAmI(t.Context()); err != nil {
 				t.Errorf("%s, which is slow to hear, just after the token was made: %v", slow, err)
 			}
 			pass(time.Second)
 			w.deafen(slow, late)
 			began = time.Now()
-			behind, err := client.Admin().RevokeToken(t.Context(), pawl.TokenName{Name: slow})
+			behind, err := admin.New(client).Access().RevokeToken(t.Context(), admin.TokenName{Name: slow})
 			inTime("revoked", began, behind, err)
-			if _, err := s.as(made.Secret, "").Admin().Me(t.Context()); !errors.Is(err, pawl.ErrUnauthenticated) {
+			if _, err := admin.New(s.as(made.Secret, "")).Access().WhoAmI(t.Context()); !errors.Is(err, pawltype.ErrUnauthenticated) {
 				t.Errorf("%s, which is slow to hear, just after the token was revoked: %v", slow, err)
 			}
 		}
@@ -157,18 +159,18 @@ func TestNodesAgreeOnTokens(t *testing.T) {
 		w := newNetwork(t)
 		dir := t.TempDir()
 		n1 := w.start("n1", dir, "n1")
-		if _, err := n1.client().Admin().Server(t.Context()); err != nil {
+		if _, err := admin.New(n1.client()).Cluster().Server(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		w.admin = NewToken()
 		w.start("n2", t.TempDir(), "n1")
 		w.until("n1 wants tokens, too", func() error {
-			if _, err := n1.as("", "").Admin().Server(t.Context()); !errors.Is(err, pawl.ErrUnauthenticated) {
+			if _, err := admin.New(n1.as("", "")).Cluster().Server(t.Context()); !errors.Is(err, pawltype.ErrUnauthenticated) {
 				return fmt.Errorf("without a token: %v", err)
 			}
 			return nil
 		})
-		made, err := w.nodes["n2"].as(w.admin, "").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "a", Roles: []pawl.Role{pawl.RoleObserve}})
+		made, err := admin.New(w.nodes["n2"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "a", Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,12 +178,12 @@ func TestNodesAgreeOnTokens(t *testing.T) {
 		w.admin = ""
 		n1 = w.start("n1", dir, "n1")
 		for range 100 { // from the first moment on
-			if _, err := n1.as("", "").Admin().Server(t.Context()); err == nil {
+			if _, err := admin.New(n1.as("", "")).Cluster().Server(t.Context()); err == nil {
 				t.Fatal("a node that was started again lets everybody in")
 			}
 			pass(50 * time.Millisecond)
 		}
-		if _, err := n1.as(made.Secret, "").Admin().Server(t.Context()); err != nil {
+		if _, err := admin.New(n1.as(made.Secret, "")).Cluster().Server(t.Context()); err != nil {
 			t.Errorf("with a token: %v", err)
 		}
 	})
@@ -326,20 +328,20 @@ func (e *estate) stranger(who, token string) {
 // Whoever has another namespace, or other queues, finds nothing by ids, names, claim tokens and lists, whatever its roles.
 func TestForeignThingsAreNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		admin := NewToken()
-		s := start(t, Config{InMemory: true, DataShards: 2, Tokens: TokensAlways, AdminToken: func() string { return admin }})
-		boss := func(ns string) pawl.Admin { return s.as(admin, ns).Admin() }
-		every := []pawl.Role{pawl.RoleAdmin}
+		operator := NewToken()
+		s := start(t, Config{InMemory: true, DataShards: 2, Tokens: TokensAlways, AdminToken: func() string { return operator }})
+		boss := func(ns string) admin.Client { return admin.New(s.as(operator, ns)) }
+		every := []admin.Role{admin.RoleAdmin}
 		cut := func(ns, name string, queues ...string) string {
 			t.Helper()
-			made, err := boss(ns).AddToken(t.Context(), pawl.TokenSpec{Name: name, Roles: every, Queues: queues})
+			made, err := boss(ns).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Roles: every, Queues: queues})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return made.Secret
 		}
 		for _, ns := range []string{"a", "b"} {
-			if _, err := boss("").AddNamespace(t.Context(), ns); err != nil {
+			if _, err := boss("").Namespaces().Create(t.Context(), ns, admin.QuotaChange{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -377,14 +379,14 @@ func TestForeignThingsAreNotThere(t *testing.T) {
 // What is done in one namespace, in whatever order, changes nothing of another that has the same names.
 func TestNamespacesDoNotMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		admin := NewToken()
-		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return admin }})
+		operator := NewToken()
+		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		token := map[string]string{}
 		for _, ns := range []string{"a", "b"} {
-			if _, err := s.as(admin, "").Admin().AddNamespace(t.Context(), ns); err != nil {
+			if _, err := admin.New(s.as(operator, "")).Namespaces().Create(t.Context(), ns, admin.QuotaChange{}); err != nil {
 				t.Fatal(err)
 			}
-			made, err := s.as(admin, ns).Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "owner", Roles: []pawl.Role{pawl.RoleAdmin}})
+			made, err := admin.New(s.as(operator, ns)).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Roles: []admin.Role{admin.RoleAdmin}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -412,7 +414,7 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 			if random.IntN(5) == 0 { // of all of them, often less than there is
 				quota := task.AllQuotas[random.IntN(len(task.AllQuotas))]
 				body := fmt.Sprintf(`{"quotas":{"%s":%d}}`, quota, []int{0, 1, 10, 1000}[random.IntN(4)])
-				if w := s.web(admin, "PATCH", "/api/v1/namespaces/a", body); w.Code != 200 {
+				if w := s.web(operator, "PATCH", "/api/v1/namespaces/a", body); w.Code != 200 {
 					t.Errorf("%s: %d %s", body, w.Code, w.Body)
 				}
 			}
@@ -432,10 +434,10 @@ func TestNamespacesDoNotMeet(t *testing.T) {
 // Callers who were not let in are counted by reason, and noted in the audit once a minute.
 func TestRefusedCallersAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		admin := NewToken()
-		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return admin }})
+		operator := NewToken()
+		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		pass(time.Second)
-		weak, err := s.as(admin, "").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "weak", Roles: []pawl.Role{pawl.RoleProduce}, Life: 5 * time.Minute})
+		weak, err := admin.New(s.as(operator, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "weak", Roles: []admin.Role{admin.RoleProduce}, Life: 5 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -446,13 +448,13 @@ func TestRefusedCallersAreCounted(t *testing.T) {
 			pass(10 * time.Second)
 		}
 		s.web(weak.Secret, "GET", "/api/v1/queues", "")
-		noted := s.web(admin, "GET", "/api/v1/audit?action=access.refused", "").Body.String()
+		noted := s.web(operator, "GET", "/api/v1/audit?action=access.refused", "").Body.String()
 		for _, want := range []string{`"malformed":1`, `"unknown":2`, `"denied":1`, `"actor":"n1"`, `"address":"192.0.2.1"`} {
 			if strings.Count(noted, `"access.refused"`) != 1 || !strings.Contains(noted, want) {
 				t.Errorf("the audit has no %s, or more than one entry: %s", want, noted)
 			}
 		}
-		page := s.web(admin, "GET", "/metrics", "").Body.String()
+		page := s.web(operator, "GET", "/metrics", "").Body.String()
 		for reason, want := range map[string]int{"none": 0, "malformed": 1, "unknown": 2, "denied": 1, "expired": 1} {
 			if line := fmt.Sprintf("pawl_access_refused_total{reason=%q} %d\n", reason, want); !strings.Contains(page, line) {
 				t.Errorf("the page has no %q", line)
@@ -465,18 +467,18 @@ func TestRefusedCallersAreCounted(t *testing.T) {
 // copied or guessed tells nothing.
 func TestClaimTokensTellNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		admin := NewToken()
-		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return admin }})
+		operator := NewToken()
+		s := start(t, Config{InMemory: true, Tokens: TokensAlways, AdminToken: func() string { return operator }})
 		for _, ns := range []string{"a", "b"} {
-			if _, err := s.as(admin, "").Admin().AddNamespace(t.Context(), ns); err != nil {
+			if _, err := admin.New(s.as(operator, "")).Namespaces().Create(t.Context(), ns, admin.QuotaChange{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		owner, err := s.as(admin, "b").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "owner", Roles: []pawl.Role{pawl.RoleAdmin}})
+		owner, err := admin.New(s.as(operator, "b")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Roles: []admin.Role{admin.RoleAdmin}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		thief, err := s.as(admin, "a").Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "thief", Roles: []pawl.Role{pawl.RoleAdmin}})
+		thief, err := admin.New(s.as(operator, "a")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "thief", Roles: []admin.Role{admin.RoleAdmin}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -485,11 +487,11 @@ func TestClaimTokensTellNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		claims, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"default"}, Worker: "w"})
-		if err != nil || len(claims) != 1 {
-			t.Fatalf("%d claims, %v", len(claims), err)
+		claimed, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"default"}, Worker: "w"})
+		if err != nil || len(claimed) != 1 {
+			t.Fatalf("%d claims, %v", len(claimed), err)
 		}
-		good := claims[0].Token
+		good := claimed[0].Token
 		nowhere := ref.ID[:len(ref.ID)-6] + "000000"
 		seed := rand.Uint64()
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -510,7 +512,7 @@ func TestClaimTokensTellNothing(t *testing.T) {
 				}
 			}
 		}
-		if err := client.Claims().Ack(t.Context(), claims[0]); err != nil {
+		if err := claims.New(client).Ack(t.Context(), claimed[0]); err != nil {
 			t.Errorf("the holder's ack: %v", err)
 		}
 	})

@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // auditOf is what a node tells of what operators did, the oldest first.
-func auditOf(t *testing.T, s *server, f pawl.AuditFilter) (all []*pawl.AuditEntry) {
+func auditOf(t *testing.T, s *server, f admin.AuditFilter) (all []*admin.AuditEntry) {
 	t.Helper()
-	for e, err := range s.client().Admin().Audit(t.Context(), f) {
+	for e, err := range admin.New(s.client()).Audit().List(t.Context(), f) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,15 +37,15 @@ func TestAuditOfThreeNodes(t *testing.T) {
 		w.form()
 		var want []string
 		for name, s := range w.nodes {
-			admin := s.client().Admin().As("lena@" + name).Because("by way of " + name)
+			operator := admin.New(s.client()).WithActor("lena@" + name).WithReason("by way of " + name)
 			id, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, do := range []func() error{
-				func() error { _, err := admin.PauseQueue(t.Context(), "mail", "pause by "+name); return err },
-				func() error { _, err := admin.ResumeQueue(t.Context(), "mail", ""); return err },
-				func() error { _, err := admin.DiscardTask(t.Context(), id.ID, ""); return err },
+				func() error { _, err := operator.Queues().Pause(t.Context(), "mail", "pause by "+name); return err },
+				func() error { _, err := operator.Queues().Resume(t.Context(), "mail", ""); return err },
+				func() error { _, err := operator.Tasks().Discard(t.Context(), id.ID, ""); return err },
 			} {
 				if err := do(); err != nil {
 					t.Fatal(err)
@@ -56,7 +57,7 @@ func TestAuditOfThreeNodes(t *testing.T) {
 			t.Helper()
 			for name, s := range w.nodes {
 				var got []string
-				for _, e := range auditOf(t, s, pawl.AuditFilter{}) {
+				for _, e := range auditOf(t, s, admin.AuditFilter{}) {
 					if strings.HasPrefix(e.Actor, "lena@") {
 						got = append(got, e.Actor+" "+e.Action+" "+e.Reason)
 						if e.Face != "grpc" || e.Address == "" || len(e.Hash) != 64 {
@@ -75,7 +76,7 @@ func TestAuditOfThreeNodes(t *testing.T) {
 		w.crash(w.leaderOf(1))
 		w.until("the others serve", func() error {
 			for _, s := range w.nodes {
-				_, err := s.client().Admin().Queue(t.Context(), "mail")
+				_, err := admin.New(s.client()).Queues().Get(t.Context(), "mail")
 				return err
 			}
 			return nil
@@ -89,7 +90,7 @@ func TestAuditOfCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
-		admin := w.nodes["n2"].client().Admin().As("lena")
+		operator := admin.New(w.nodes["n2"].client()).WithActor("lena")
 		ctx := t.Context()
 		twice := func(what string, do func() error) {
 			t.Helper()
@@ -97,18 +98,18 @@ func TestAuditOfCluster(t *testing.T) {
 				w.until(what, do)
 			}
 		}
-		twice("drain", func() error { return admin.DrainNode(ctx, "n3") })
-		twice("undrain", func() error { return admin.UndrainNode(ctx, "n3") })
-		twice("lead", func() error { return admin.TransferLeader(ctx, 1, "n2") })
-		twice("shards", func() error { return admin.AddShards(ctx, 2) })
-		twice("replication", func() error { return admin.SetReplication(ctx, 1) })
-		twice("audit retention", func() error { return admin.SetAuditRetention(ctx, 48*time.Hour) })
-		twice("level", func() error { _, err := admin.RaiseLevel(ctx); return err }) // it is the highest: no change
-		if _, err := admin.Backup(ctx, io.Discard, nil); err != nil {
+		twice("drain", func() error { return operator.Cluster().DrainNode(ctx, "n3") })
+		twice("undrain", func() error { return operator.Cluster().UndrainNode(ctx, "n3") })
+		twice("lead", func() error { return operator.Cluster().TransferLeader(ctx, 1, "n2") })
+		twice("shards", func() error { return operator.Cluster().AddShards(ctx, 2) })
+		twice("replication", func() error { return operator.Cluster().SetReplication(ctx, 1) })
+		twice("audit retention", func() error { return operator.Cluster().SetAuditRetention(ctx, 48*time.Hour) })
+		twice("level", func() error { _, err := operator.Cluster().RaiseFeatureLevel(ctx); return err }) // it is the highest: no change
+		if _, err := operator.Cluster().Backup(ctx, io.Discard, nil); err != nil {
 			t.Error(err)
 		}
 		var got []string
-		for _, e := range auditOf(t, w.nodes["n1"], pawl.AuditFilter{Action: "cluster.*"}) {
+		for _, e := range auditOf(t, w.nodes["n1"], admin.AuditFilter{Action: "cluster.*"}) {
 			if e.Action != "cluster.join" {
 				got = append(got, e.Action+" "+strings.TrimSpace(e.TargetKind+" "+e.Target)+" "+string(e.Before)+" → "+string(e.After))
 			} else if e.Face != "node" || e.Actor != e.Target {
@@ -127,7 +128,7 @@ func TestAuditOfCluster(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("the cluster was changed by %q, want %q", got, want)
 		}
-		if joins := auditOf(t, w.nodes["n1"], pawl.AuditFilter{Action: "cluster.join"}); len(joins) != 2 {
+		if joins := auditOf(t, w.nodes["n1"], admin.AuditFilter{Action: "cluster.join"}); len(joins) != 2 {
 			t.Errorf("%d nodes joined, want 2", len(joins))
 		}
 	})
@@ -144,14 +145,14 @@ func TestVerifyFindsBrokenAudit(t *testing.T) {
 				_, err = c.Cancel(t.Context(), ref.ID, "")
 			}
 			if err == nil {
-				_, err = c.Admin().PauseQueue(t.Context(), "mail", ref.ID)
+				_, err = admin.New(c).Queues().Pause(t.Context(), "mail", ref.ID)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		for id := range uint32(2) {
-			if v, err := c.Admin().VerifyShard(t.Context(), id); err != nil || len(v.Problems) > 0 {
+			if v, err := admin.New(c).Cluster().VerifyShard(t.Context(), id); err != nil || len(v.Problems) > 0 {
 				t.Errorf("shard %d: %+v, %v", id, v, err)
 			}
 			entry := binary.BigEndian.AppendUint64([]byte{'A', 0, 'e'}, 2)
@@ -166,7 +167,7 @@ func TestVerifyFindsBrokenAudit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v, err := c.Admin().VerifyShard(t.Context(), id)
+			v, err := admin.New(c).Cluster().VerifyShard(t.Context(), id)
 			if err != nil || len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "audit: entry 3 does not follow") {
 				t.Errorf("shard %d after the harm: %+v, %v", id, v, err)
 			}
@@ -180,12 +181,12 @@ func TestAuditRetention(t *testing.T) {
 		w := newNetwork(t)
 		dir := t.TempDir()
 		s := w.start("n1", dir)
-		if err := s.client().Admin().As("lena").SetAuditRetention(t.Context(), 48*time.Hour); err != nil {
+		if err := admin.New(s.client()).WithActor("lena").Cluster().SetAuditRetention(t.Context(), 48*time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		id, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job"})
 		if err == nil {
-			_, err = s.client().Admin().As("lena").DiscardTask(t.Context(), id.ID, "")
+			_, err = admin.New(s.client()).WithActor("lena").Tasks().Discard(t.Context(), id.ID, "")
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -193,7 +194,7 @@ func TestAuditRetention(t *testing.T) {
 		w.crash("n1")
 		pass(49 * time.Hour)
 		s = w.start("n1", dir)
-		noted := func() int { return len(auditOf(t, s, pawl.AuditFilter{Actor: "lena", Action: "task.*"})) }
+		noted := func() int { return len(auditOf(t, s, admin.AuditFilter{Actor: "lena", Action: "task.*"})) }
 		if n := noted(); n != 1 {
 			t.Errorf("after a jump of the clock there are %d entries, want 1", n)
 		}

@@ -25,7 +25,7 @@ const (
 )
 
 // Backup implements gateway.Admin.
-func (a *admin) Backup(ctx context.Context, by task.Author, w io.Writer, progress func(done, total int) error) error {
+func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, progress func(done, total int) error) error {
 	if !a.n.images.backup.TryLock() {
 		return task.Unavailable(backupRest, "this node is making another backup: wait for its end, or ask another node")
 	}
@@ -90,7 +90,7 @@ func (s staying) Write(p []byte) (int, error) {
 }
 
 // image writes the state of a shard, from wherever it is led.
-func (a *admin) image(ctx context.Context, id uint32, w io.Writer) (at shard.Stamp, err error) {
+func (a *clusterAdmin) image(ctx context.Context, id uint32, w io.Writer) (at shard.Stamp, err error) {
 	for range backupTries {
 		st, err := a.groups.Status(ctx, id)
 		if err != nil {

@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // backUp makes a backup at a node, as a client does, and returns its file.
@@ -27,7 +30,7 @@ func backUp(t *testing.T, s *server) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := s.client().Admin().Backup(t.Context(), f, nil)
+	info, err := admin.New(s.client()).Cluster().Backup(t.Context(), f, nil)
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +44,7 @@ func backUp(t *testing.T, s *server) string {
 func sound(t *testing.T, s *server) {
 	t.Helper()
 	for _, id := range append(s.copy.Shards(), systemShard) {
-		v, err := newAdmin(s.Node).Verify(t.Context(), id)
+		v, err := newClusterAdmin(s.Node).Verify(t.Context(), id)
 		if err != nil || !v.Equal || len(v.Problems) > 0 {
 			t.Errorf("shard %d: %+v, %v", id, v, err)
 		}
@@ -54,7 +57,7 @@ func TestBackupOfClusterAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.form()
-		if err := w.nodes["n1"].client().Admin().AddShards(t.Context(), 3); err != nil {
+		if err := admin.New(w.nodes["n1"].client()).Cluster().AddShards(t.Context(), 3); err != nil {
 			t.Fatal(err)
 		}
 		w.until("three voters each", w.replicated(3))
@@ -63,7 +66,7 @@ func TestBackupOfClusterAtWork(t *testing.T) {
 		pass(2 * time.Second)
 		c := w.nodes["n2"].client()
 		enqueue(t, c, "held")
-		held, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"held"}, Lease: time.Minute})
+		held, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"held"}, Lease: time.Minute})
 		if err != nil || len(held) != 1 {
 			t.Fatalf("claim: %d, %v", len(held), err)
 		}
@@ -90,11 +93,11 @@ func TestBackupOfClusterAtWork(t *testing.T) {
 			t.Errorf("there was no load: %d tasks, %d acked", len(before.enqueued), len(before.acked))
 		}
 		sound(t, w.nodes["n9"])
-		if err := c.Claims().Ack(t.Context(), held[0]); !errors.Is(err, pawl.ErrStaleClaim) {
+		if err := claims.New(c).Ack(t.Context(), held[0]); !errors.Is(err, pawltype.ErrStaleClaim) {
 			t.Errorf("an ack with a token of the former life: %v", err)
 		}
 		pass(2 * time.Minute) // the lease ends
-		if again, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"held"}}); err != nil || len(again) != 1 || again[0].ID != held[0].ID {
+		if again, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"held"}}); err != nil || len(again) != 1 || again[0].ID != held[0].ID {
 			t.Errorf("the task that was claimed comes back as %+v, %v", again, err)
 		}
 		w.start("n1", t.TempDir(), "n9")
@@ -144,11 +147,11 @@ func (l *load) turn(ctx context.Context, t *testing.T, c *pawl.Client, queue str
 			l.mu.Unlock()
 		}
 	}
-	got, err := c.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{queue}, Lease: time.Minute})
+	got, err := claims.New(c).Claim(ctx, claims.Request{Queues: pawl.Strict{queue}, Lease: time.Minute})
 	if !l.note(t, ctx, err) || len(got) != 1 {
 		return
 	}
-	if l.note(t, ctx, c.Claims().Ack(ctx, got[0])) {
+	if l.note(t, ctx, claims.New(c).Ack(ctx, got[0])) {
 		l.mu.Lock()
 		l.done.acked = append(l.done.acked, got[0].ID)
 		l.mu.Unlock()
@@ -181,7 +184,7 @@ func (h history) mustBeIn(t *testing.T, c *pawl.Client) {
 		info, err := c.Task(t.Context(), id)
 		if err != nil {
 			t.Errorf("task %s: %v", id, err)
-		} else if slices.Contains(h.acked, id) && info.State != pawl.StateSucceeded {
+		} else if slices.Contains(h.acked, id) && info.State != pawltype.StateSucceeded {
 			t.Errorf("task %s was acked, and is %s", id, info.State)
 		}
 	}
@@ -206,18 +209,18 @@ func TestBackupOfChangingQueues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = newAdmin(s.Node).Backup(t.Context(), task.Author{}, file, func(done, total int) error {
+		err = newClusterAdmin(s.Node).Backup(t.Context(), task.Author{}, file, func(done, total int) error {
 			if done != 2 || total != 3 {
 				return nil // before the system shard, after the others
 			}
-			if _, err := c.Admin().PurgeQueue(t.Context(), "gone", ""); err != nil {
+			if _, err := admin.New(c).Queues().Purge(t.Context(), "gone", ""); err != nil {
 				return err
 			}
-			if err := c.Admin().DeleteQueue(t.Context(), "gone"); err != nil {
+			if err := admin.New(c).Queues().Delete(t.Context(), "gone"); err != nil {
 				return err
 			}
 			enqueue(t, c, "new")
-			return c.Admin().AddShards(t.Context(), 3)
+			return admin.New(c).Cluster().AddShards(t.Context(), 3)
 		})
 		if err := errors.Join(err, file.Close()); err != nil {
 			t.Fatal(err)
@@ -232,13 +235,13 @@ func TestBackupOfChangingQueues(t *testing.T) {
 		}
 		s = start(t, Config{Dir: dir})
 		c = s.client()
-		if info, err := c.Task(t.Context(), gone); err != nil || info.State != pawl.StateReady {
+		if info, err := c.Task(t.Context(), gone); err != nil || info.State != pawltype.StateReady {
 			t.Errorf("the task of the deleted queue is %+v, %v", info, err)
 		}
-		if q, err := c.Admin().Queue(t.Context(), "gone"); err != nil || q.Depth.Ready != 1 {
+		if q, err := admin.New(c).Queues().Get(t.Context(), "gone"); err != nil || q.Depth.Ready != 1 {
 			t.Errorf("the deleted queue is %+v, %v", q, err)
 		}
-		if q, err := c.Admin().Queue(t.Context(), "new"); err != nil || q.Depth.Ready != 0 || of("new") != was {
+		if q, err := admin.New(c).Queues().Get(t.Context(), "new"); err != nil || q.Depth.Ready != 0 || of("new") != was {
 			t.Errorf("the new queue is %+v, %v", q, err)
 		}
 		for i := range 10 { // some of them in the new shard
@@ -298,7 +301,7 @@ func TestRestoreInterrupted(t *testing.T) {
 	}
 	for range 2 { // a restart is like any other
 		s := start(t, Config{Dir: dir})
-		if info, err := s.client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+		if info, err := s.client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
 			t.Errorf("the task is %+v, %v", info, err)
 		}
 		s.end()
@@ -386,8 +389,8 @@ func TestRestoreTwice(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir()})
 		c := s.client()
 		enqueue(t, c, "mail")
-		request := pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Lease: time.Hour, Key: "the same"}
-		if _, err := c.Claims().Claim(t.Context(), request); err != nil {
+		request := claims.Request{Queues: pawl.Strict{"mail"}, Lease: time.Hour, Key: "the same"}
+		if _, err := claims.New(c).Claim(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
 		file := backUp(t, s)
@@ -404,11 +407,11 @@ func TestRestoreTwice(t *testing.T) {
 			s := start(t, Config{Dir: dir})
 			c := s.client()
 			for _, old := range held {
-				if err := c.Claims().Ack(t.Context(), old[0]); !errors.Is(err, pawl.ErrStaleClaim) {
+				if err := claims.New(c).Ack(t.Context(), old[0]); !errors.Is(err, pawltype.ErrStaleClaim) {
 					t.Errorf("an ack with a token of another cluster of the same backup: %v", err)
 				}
 			}
-			got, err := c.Claims().Claim(t.Context(), request) // a repeat, which gives the claim again
+			got, err := claims.New(c).Claim(t.Context(), request) // a repeat, which gives the claim again
 			if err != nil || len(got) != 1 {
 				t.Fatalf("claim: %d, %v", len(got), err)
 			}
@@ -462,7 +465,7 @@ func TestImageStalls(t *testing.T) {
 func TestBackupLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir()})
-		a := newAdmin(s.Node)
+		a := newClusterAdmin(s.Node)
 		first := make(chan error, 1)
 		hold := make(chan struct{})
 		go func() {

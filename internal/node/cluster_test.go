@@ -17,14 +17,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
+	"github.com/pawlq/pawl/pawltype"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // network is where nodes find each other: pipes by address.
@@ -230,7 +232,7 @@ func (w *network) grow() (dirs map[string]string) {
 // addShard adds a second data shard, and waits until each node has a replica of it.
 func (w *network) addShard() {
 	w.t.Helper()
-	if err := w.anyone().Admin().AddShards(w.t.Context(), 2); err != nil {
+	if err := admin.New(w.anyone()).Cluster().AddShards(w.t.Context(), 2); err != nil {
 		w.t.Fatal(err)
 	}
 	w.until("three voters each", w.replicated(3))
@@ -306,12 +308,12 @@ func TestForm(t *testing.T) {
 			}
 		}
 		for name, s := range w.nodes {
-			got, err := s.client().Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Wait: time.Second})
+			got, err := claims.New(s.client()).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Wait: time.Second})
 			if err != nil || len(got) != 1 {
 				t.Errorf("claim at %s: %d tasks, %v", name, len(got), err)
 				continue
 			}
-			if err := s.client().Claims().Ack(t.Context(), got[0]); err != nil {
+			if err := claims.New(s.client()).Ack(t.Context(), got[0]); err != nil {
 				t.Errorf("ack at %s: %v", name, err)
 			}
 		}
@@ -415,7 +417,7 @@ func TestFailover(t *testing.T) {
 		}
 		began := time.Now()
 		w.crash(leader)
-		got, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Wait: 10 * time.Second, Lease: time.Minute})
+		got, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Wait: 10 * time.Second, Lease: time.Minute})
 		if err != nil || len(got) != 1 || got[0].ID != ref.ID {
 			t.Fatalf("claim after the leader's death: %+v, %v", got, err)
 		}
@@ -423,7 +425,7 @@ func TestFailover(t *testing.T) {
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("the others served only after %v", took)
 		}
-		if err := c.Claims().Ack(t.Context(), got[0]); err != nil {
+		if err := claims.New(c).Ack(t.Context(), got[0]); err != nil {
 			t.Error(err)
 		}
 	})
@@ -439,7 +441,7 @@ func TestOverviewWithoutMostNodes(t *testing.T) {
 		w.crash("n3")
 		pass(20 * time.Second)
 		began := time.Now()
-		info, err := left.Admin().Cluster(t.Context())
+		info, err := admin.New(left).Cluster().Status(t.Context())
 		if err != nil || time.Since(began) > overviewTime+reportTime {
 			t.Fatalf("after %v: %v", time.Since(began), err)
 		}
@@ -461,7 +463,7 @@ func TestOverviewWithoutMostNodes(t *testing.T) {
 		}
 		w.start("n1", dirs["n1"])
 		w.until("two of three agree on who leads", func() error {
-			info, err := left.Admin().Cluster(t.Context())
+			info, err := admin.New(left).Cluster().Status(t.Context())
 			if err != nil || info.SeenBy != "" {
 				return fmt.Errorf("%+v, %w", info, err)
 			}
@@ -484,7 +486,7 @@ func TestGrowFromOne(t *testing.T) {
 		w.until("three voters each", w.replicated(3))
 		w.crash("n1")
 		info, err := w.nodes["n3"].client().Task(t.Context(), id)
-		if err != nil || info.State != pawl.StateReady {
+		if err != nil || info.State != pawltype.StateReady {
 			t.Errorf("the task of before is %+v, %v", info, err)
 		}
 	})
@@ -504,7 +506,7 @@ func TestReplaceDisk(t *testing.T) {
 		}
 		w.until("three voters each", w.replicated(3))
 		w.crash("n1")
-		if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+		if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
 			t.Errorf("the task is %+v, %v", info, err)
 		}
 	})
@@ -531,7 +533,7 @@ func TestRestartOfAll(t *testing.T) {
 			}
 			startAll()
 			for name, s := range w.nodes {
-				if info, err := s.client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+				if info, err := s.client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
 					t.Errorf("at %s the task is %+v, %v", name, info, err)
 				}
 			}
@@ -626,7 +628,7 @@ func TestDamagedMemberIsFilledAnew(t *testing.T) {
 				damage(t, dir, filepath.Join(dir, stateDir(1, old.Replicas[1].Replica)))
 				w.refilled("n3", dir, old.Node)
 				w.crash("n1")
-				if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+				if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
 					t.Errorf("the task is %+v, %v", info, err)
 				}
 			})
@@ -704,7 +706,7 @@ func TestLostMap(t *testing.T) {
 			if now := w.nodes["n3"].book.read().Node; now != old {
 				t.Errorf("it has number %d, want its old one, %d", now, old)
 			}
-			if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+			if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
 				t.Errorf("the task is %+v, %v", info, err)
 			}
 		}
@@ -718,7 +720,7 @@ func TestLostMapWithoutSystemShard(t *testing.T) {
 		w.grow()
 		dir := t.TempDir()
 		w.start("n4", dir, "n1")
-		if err := w.nodes["n4"].client().Admin().DrainNode(t.Context(), "n4"); err != nil {
+		if err := admin.New(w.nodes["n4"].client()).Cluster().DrainNode(t.Context(), "n4"); err != nil {
 			t.Fatal(err)
 		}
 		w.until("it holds nothing", func() error {
@@ -760,7 +762,7 @@ func TestDamageFoundLater(t *testing.T) {
 		}
 		pass(time.Second) // tables are merged, and then they stay
 		spoil(t, filepath.Join(dir, stateDir(1, old.Replicas[1].Replica)), "*.sst", 20)
-		if v, err := newAdmin(w.nodes["n1"].Node).Verify(t.Context(), 1); err != nil || v.Replicas[2].Known {
+		if v, err := newClusterAdmin(w.nodes["n1"].Node).Verify(t.Context(), 1); err != nil || v.Replicas[2].Known {
 			t.Errorf("replicas that are compared: %+v, %v", v, err)
 		}
 		var damage *DamageError
@@ -769,7 +771,7 @@ func TestDamageFoundLater(t *testing.T) {
 		}
 		w.crash("n3")
 		w.refilled("n3", dir, old.Node)
-		if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawl.StateReady {
+		if info, err := w.nodes["n3"].client().Task(t.Context(), id); err != nil || info.State != pawltype.StateReady {
 			t.Errorf("the task is %+v, %v", info, err)
 		}
 	})
@@ -823,7 +825,7 @@ func TestVerify(t *testing.T) {
 			enqueue(t, w.nodes["n2"].client(), "mail")
 		}
 		for id := range uint32(2) {
-			v, err := newAdmin(w.nodes["n2"].Node).Verify(t.Context(), id)
+			v, err := newClusterAdmin(w.nodes["n2"].Node).Verify(t.Context(), id)
 			if err != nil || !v.Equal || len(v.Replicas) != 3 || len(v.Problems) > 0 || v.Rows == 0 {
 				t.Errorf("shard %d: %+v, %v", id, v, err)
 			}
@@ -846,7 +848,7 @@ func TestVerifyWithoutAnswer(t *testing.T) {
 		if leader == asked {
 			asked = "n2"
 		}
-		n := newAdmin(w.nodes[asked].Node)
+		n := newClusterAdmin(w.nodes[asked].Node)
 		w.deafen(asked, 20*time.Second)
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -873,7 +875,7 @@ func TestClientOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		dirs := w.grow()
-		c, err := pawl.Dial("n1:7295,n2:7295,n3:7295", pawl.WithDialer(w.dial), pawl.WithLogger(slog.New(slog.DiscardHandler)))
+		c, err := pawl.Dial("n1:7295,n2:7295,n3:7295", pawl.DialOptions{Dialer: w.dial, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -894,7 +896,7 @@ func TestClientOfAllNodes(t *testing.T) {
 			w.until("three voters each", w.replicated(3))
 		}
 		for len(ids) > 0 {
-			got, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Max: 100, Wait: time.Second})
+			got, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 100, Wait: time.Second})
 			if err != nil || len(got) == 0 {
 				t.Fatalf("%d tasks are missing: %v", len(ids), err)
 			}
@@ -916,7 +918,7 @@ func TestStaleRead(t *testing.T) {
 		id, _ := enqueue(t, w.nodes["n1"].client(), "mail")
 		for name, s := range w.nodes {
 			w.until("at "+name, func() error {
-				_, age, err := s.client().TaskStale(t.Context(), id)
+				_, age, err := admin.New(s.client()).Tasks().GetStale(t.Context(), id)
 				if err == nil && age > 2*time.Second {
 					t.Errorf("at %s it is %v old at once", name, age)
 				}
@@ -927,7 +929,7 @@ func TestStaleRead(t *testing.T) {
 		w.crash("n2")
 		pass(time.Minute)
 		c := w.nodes["n3"].client()
-		if info, age, err := c.TaskStale(t.Context(), id); err != nil || info.State != pawl.StateReady || age < time.Minute || age > 70*time.Second {
+		if info, age, err := admin.New(c).Tasks().GetStale(t.Context(), id); err != nil || info.State != pawltype.StateReady || age < time.Minute || age > 70*time.Second {
 			t.Errorf("alone for a minute it says %+v, %v old, %v", info, age, err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)

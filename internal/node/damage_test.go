@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // A damaged log is ErrDamaged, says where, and is opened only when the loss is accepted.
@@ -43,7 +44,7 @@ func TestDamagedLog(t *testing.T) {
 				t.Fatalf("after the loss was accepted: %v", err)
 			}
 			s.end()
-			if info, err := start(t, Config{Dir: dir}).client().Task(t.Context(), ref.ID); err != nil || info.State != pawl.StateReady {
+			if info, err := start(t, Config{Dir: dir}).client().Task(t.Context(), ref.ID); err != nil || info.State != pawltype.StateReady {
 				t.Errorf("a task from after the loss is %+v, %v, want ready", info, err)
 			}
 		})
@@ -94,7 +95,7 @@ func TestDamagedState(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := start(t, Config{Dir: dir})
-			if info, err := s.client().Task(t.Context(), ref.ID); err != nil || info.State != pawl.StateReady {
+			if info, err := s.client().Task(t.Context(), ref.ID); err != nil || info.State != pawltype.StateReady {
 				t.Errorf("with its state back the task is %+v, %v, want ready", info, err)
 			}
 			s.end()
@@ -154,7 +155,7 @@ func TestDamageIsNoted(t *testing.T) {
 		}
 		pass(time.Second) // tables are merged, and then they stay
 		spoil(t, filepath.Join(dir, "shard-0001"), "*.sst", 20)
-		_, _ = newAdmin(s.Node).Verify(t.Context(), 1)
+		_, _ = newClusterAdmin(s.Node).Verify(t.Context(), 1)
 		if err := soon(t, ended); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "start it again to be told") {
 			t.Errorf("it ended with %v", err)
 		}

@@ -13,24 +13,24 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/pawlq/pawl"
 )
 
 // detours counts answers that another node's leader gave, as the client hears of them.
 type detours struct{ n atomic.Int64 }
 
-func (d *detours) option() pawl.DialOption {
-	return pawl.WithGRPC(grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (d *detours) option() pawl.DialOptions {
+	return pawl.DialOptions{GRPC: []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		var md metadata.MD
 		err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&md))...)
 		if len(md.Get("pawl-leader")) > 0 {
 			d.n.Add(1)
 		}
 		return err
-	}))
+	})}}
 }
 
 // A client that was told of one node goes to the leader by itself, also when leadership moves and when the leader dies; its
@@ -45,7 +45,7 @@ func TestClientGoesDirect(t *testing.T) {
 			told = "n2"
 		}
 		var d detours
-		c, err := pawl.Dial(told+":7295", pawl.WithDialer(w.dial), pawl.WithLogger(slog.New(slog.DiscardHandler)), d.option())
+		c, err := pawl.Dial(told+":7295", pawl.DialOptions{Dialer: w.dial, Logger: slog.New(slog.DiscardHandler)}, d.option())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestClientGoesDirect(t *testing.T) {
 		if third == told {
 			third = "n2"
 		}
-		if err := c.Admin().TransferLeader(t.Context(), 1, third); err != nil {
+		if err := admin.New(c).Cluster().TransferLeader(t.Context(), 1, third); err != nil {
 			t.Fatal(err)
 		}
 		for w.leaderOf(1) != third {
@@ -144,9 +144,9 @@ func BenchmarkDirect(b *testing.B) {
 		told = "n2"
 	}
 	for _, direct := range []bool{false, true} {
-		opts := []pawl.DialOption{pawl.WithLogger(slog.New(slog.DiscardHandler))}
+		opts := []pawl.DialOptions{{Logger: slog.New(slog.DiscardHandler)}}
 		if !direct {
-			opts = append(opts, pawl.WithoutDirect())
+			opts = append(opts, pawl.DialOptions{NoRouting: true})
 		}
 		c, err := pawl.Dial(listeners[told][0].Addr().String(), opts...)
 		if err != nil {

@@ -12,16 +12,19 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/keyring"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // sealed is a client of the node that encrypts.
-func (s *server) sealed(keys ...pawl.PayloadKey) *pawl.Client {
+func (s *server) sealed(keys ...keyring.Key) *pawl.Client {
 	s.t.Helper()
-	ring, err := pawl.NewKeyring(pawl.KeyringConfig{Keys: keys, AcceptFrom: []string{"first"}})
+	ring, err := keyring.New(keyring.Config{Keys: keys, AcceptFrom: []string{"first"}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c, err := pawl.Dial("node", pawl.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }), pawl.WithKeyring(ring))
+	c, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }, Keyring: ring})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -44,7 +47,7 @@ func (s *server) holds(what []byte) (found bool) {
 func TestEncryptedLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true, DataShards: 2})
-		key := pawl.PayloadKey{ID: "k1", Secret: bytes.Repeat([]byte{7}, 32)}
+		key := keyring.Key{ID: "k1", Secret: bytes.Repeat([]byte{7}, 32)}
 		client := s.sealed(key)
 		ctx := t.Context()
 		must := func(err error) {
@@ -67,8 +70,8 @@ func TestEncryptedLife(t *testing.T) {
 			must(c.Decode(&text))
 			saw(text)
 			if c.Parent != nil && c.Parent.TaskID != "" {
-				parent, err := pawl.ParentResult[string](c)
-				must(err)
+				var parent string
+				must(c.ParentResult(&parent))
 				saw("parent: " + parent)
 			}
 			if c.Attempt == 1 && text == "secret steps" {
@@ -118,24 +121,24 @@ func TestEncryptedLife(t *testing.T) {
 		must(errors.Join(err, added[0].Err))
 		_, err = client.CloseGroup(ctx, made.ID)
 		must(err)
-		schedule := pawl.Schedule{Name: "s", Every: time.Minute, Task: secret("tick")}
+		schedule := admin.ScheduleSpec{Name: "s", Every: time.Minute, Task: secret("tick")}
 		for _, want := range []string{"created", "unchanged"} {
-			change, err := client.Admin().PutSchedule(ctx, schedule)
+			change, err := admin.New(client).Schedules().Put(ctx, schedule)
 			if must(err); change.Change != want || !strings.Contains(string(change.Schedule.Task.Payload), "secret tick") {
 				t.Errorf("the schedule is %s with %s, want %s", change.Change, change.Schedule.Task.Payload, want)
 			}
 		}
 		batch, err := client.EnqueueBatch(ctx, []pawl.Item{{Args: secret("batch")}, {Args: pawl.RawTask{Type: "t", Payload: []byte("{")}}})
-		if err != nil || batch[0].Err != nil || !errors.Is(batch[1].Err, pawl.ErrInvalidArgument) {
+		if err != nil || batch[0].Err != nil || !errors.Is(batch[1].Err, pawltype.ErrInvalidArgument) {
 			t.Errorf("a batch: %+v, %v", batch, err)
 		}
 		late, err := client.Enqueue(ctx, secret("early"), pawl.In(time.Minute))
 		must(err)
-		_, err = client.Update(ctx, late.ID, pawl.Change{Payload: "secret edited"})
+		_, err = admin.New(client).Tasks().Update(ctx, late.ID, admin.TaskUpdate{Payload: "secret edited"})
 		must(err)
 		moved, err := client.Enqueue(ctx, secret("moved"), pawl.Queue("first"))
 		must(err)
-		op, err := client.Admin().StartOperation(ctx, pawl.Operation{Action: pawl.ActionMove, Filter: &pawl.Filter{Queue: "first"}, ToQueue: "second"})
+		op, err := admin.New(client).Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "first"}, ToQueue: "second"})
 		must(err)
 		pass(3 * time.Minute)
 		mu.Lock()
@@ -164,7 +167,7 @@ func TestEncryptedLife(t *testing.T) {
 		// Who has not the key sees that it is encrypted, and with which one.
 		stranger, err := s.client().Task(ctx, ref.ID)
 		must(err)
-		if id, ok := pawl.EncryptedWith(stranger.ContentType); !ok || id != "k1" || bytes.Contains(stranger.Payload, []byte("secret")) || stranger.DecodeResult(&result) == nil {
+		if id, ok := keyring.EncryptedWith(stranger.ContentType); !ok || id != "k1" || bytes.Contains(stranger.Payload, []byte("secret")) || stranger.DecodeResult(&result) == nil {
 			t.Errorf("a stranger sees %q, %q", stranger.ContentType, stranger.Payload)
 		}
 		stop()

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // Readers of events miss nothing without a reset, hear nothing twice, and hear what happened in a shard in its order, while the leaders of
@@ -19,7 +21,7 @@ import (
 func TestEventsOutliveLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
-		w.place("q", pawl.QueueSettings{MaxAttempts: 1000, Lease: 5 * time.Second}, 1, 2)
+		w.place("q", admin.QueueSettings{MaxAttempts: 1000, Lease: 5 * time.Second}, 1, 2)
 		ctx, stop := context.WithCancel(t.Context())
 		var readers []*eventReader
 		var reading, working sync.WaitGroup
@@ -64,7 +66,7 @@ func TestEventsOutliveLeaders(t *testing.T) {
 		}
 		w.until("all have run", func() error {
 			for _, id := range ids {
-				if info, err := w.client.Task(ctx, id); err != nil || info.State != pawl.StateSucceeded {
+				if info, err := w.client.Task(ctx, id); err != nil || info.State != pawltype.StateSucceeded {
 					return fmt.Errorf("task %s: %v", id, err)
 				}
 			}
@@ -97,7 +99,7 @@ func TestEventsOutliveLeaders(t *testing.T) {
 
 func (w *twoShards) dialAll(addrs string) *pawl.Client {
 	w.t.Helper()
-	c, err := pawl.Dial(addrs, pawl.WithDialer(w.dial), pawl.WithLogger(slog.New(slog.DiscardHandler)))
+	c, err := pawl.Dial(addrs, pawl.DialOptions{Dialer: w.dial, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -110,7 +112,7 @@ func (w *twoShards) terms() map[uint32]int {
 	w.t.Helper()
 	terms := map[uint32]int{}
 	w.until("all shards have leaders", func() error {
-		s, err := w.client.Admin().Server(context.Background())
+		s, err := admin.New(w.client).Cluster().Server(context.Background())
 		if err != nil {
 			return err
 		}
@@ -140,14 +142,14 @@ type eventReader struct {
 	most    int            // events of one stream, after which it leaves; 0: it stays
 
 	mu   sync.Mutex
-	told []*pawl.Event
+	told []*admin.Event
 }
 
 func (r *eventReader) read(ctx context.Context, t *testing.T) {
 	cursor := ""
 	for n := 0; ctx.Err() == nil; n++ {
 		heard := 0
-		for e, err := range r.clients[n%len(r.clients)].Events(ctx, pawl.EventFilter{Kinds: []pawl.EventKind{"task.*"}, After: cursor}) {
+		for e, err := range admin.New(r.clients[n%len(r.clients)]).Events(ctx, admin.EventFilter{Kinds: []admin.EventKind{"task.*"}, After: cursor}) {
 			if ctx.Err() != nil {
 				return
 			}
@@ -171,7 +173,7 @@ func (r *eventReader) has(last map[uint32]string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range last {
-		if !slices.ContainsFunc(r.told, func(e *pawl.Event) bool { return e.TaskID == id }) {
+		if !slices.ContainsFunc(r.told, func(e *admin.Event) bool { return e.TaskID == id }) {
 			return fmt.Errorf("task %s is not", id)
 		}
 	}
@@ -182,12 +184,12 @@ func (r *eventReader) has(last map[uint32]string) error {
 type happening struct {
 	shard   uint32
 	index   uint64
-	kind    pawl.EventKind
+	kind    admin.EventKind
 	task    string
 	attempt int
 }
 
-func happeningOf(e *pawl.Event) happening {
+func happeningOf(e *admin.Event) happening {
 	return happening{e.Shard, e.Index, e.Kind, e.TaskID, e.Attempt}
 }
 
@@ -196,7 +198,7 @@ func allEvents(readers []*eventReader) map[happening]bool {
 	all := map[happening]bool{}
 	for _, r := range readers {
 		for _, e := range r.told {
-			if e.Kind != pawl.EventReset {
+			if e.Kind != admin.EventReset {
 				all[happeningOf(e)] = true
 			}
 		}
@@ -213,7 +215,7 @@ func (r *eventReader) check(t *testing.T, ids []string, happened map[happening]b
 	stretches := map[uint32][][2]uint64{} // of entries of which all was to be told, by shard
 	for at, e := range r.told {
 		line := stretches[e.Shard]
-		if e.Kind == pawl.EventReset {
+		if e.Kind == admin.EventReset {
 			resets[e.Shard] = append(resets[e.Shard], at)
 			stretches[e.Shard] = append(line, [2]uint64{})
 			continue
@@ -249,8 +251,8 @@ func (r *eventReader) check(t *testing.T, ids []string, happened map[happening]b
 	}
 	for _, id := range ids {
 		shard := shardOfID(t, id)
-		born, wasBorn := first[id][string(pawl.EventEnqueued)]
-		end, hasEnded := first[id][string(pawl.EventSucceeded)]
+		born, wasBorn := first[id][string(admin.EventEnqueued)]
+		end, hasEnded := first[id][string(admin.EventSucceeded)]
 		switch resetIn := func(from, to int) bool {
 			return slices.ContainsFunc(resets[shard], func(at int) bool { return from <= at && at < to })
 		}; {

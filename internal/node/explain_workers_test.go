@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // startWorker runs a worker whose handlers take each task for so long, until stop is called or the test ends.
@@ -41,7 +44,7 @@ func startWorker(t *testing.T, c *pawl.Client, cfg pawl.WorkerConfig, each time.
 	return stop
 }
 
-func codesOf(reasons []pawl.Reason) (codes []pawl.Why) {
+func codesOf(reasons []admin.Reason) (codes []admin.ReasonCode) {
 	for _, r := range reasons {
 		codes = append(codes, r.Code)
 	}
@@ -49,10 +52,10 @@ func codesOf(reasons []pawl.Reason) (codes []pawl.Why) {
 }
 
 // saysOfWorkers is the code of an explanation that speaks of workers; "": none does.
-func saysOfWorkers(reasons []pawl.Reason) pawl.Why {
+func saysOfWorkers(reasons []admin.Reason) admin.ReasonCode {
 	for _, r := range reasons {
 		switch r.Code {
-		case pawl.WhyNoWorker, pawl.WhyNoWorkerForType, pawl.WhyWorkersUnknown, pawl.WhyWorkersBusy, pawl.WhyNext:
+		case admin.ReasonNoWorker, admin.ReasonNoWorkerForType, admin.ReasonWorkersUnknown, admin.ReasonWorkersBusy, admin.ReasonNext:
 			return r.Code
 		}
 	}
@@ -61,41 +64,41 @@ func saysOfWorkers(reasons []pawl.Reason) pawl.Why {
 
 // agree holds all that speaks of the workers of a queue with ready tasks, one of which is named, against what is true, as a node tells it. Pages are those of
 // the metrics of all nodes.
-func agree(t *testing.T, what, node string, c *pawl.Client, queue, id string, code pawl.Why, pages string) {
+func agree(t *testing.T, what, node string, c *pawl.Client, queue, id string, code admin.ReasonCode, pages string) {
 	t.Helper()
-	e, err := c.Explain(t.Context(), id)
+	e, err := admin.New(c).Tasks().Explain(t.Context(), id)
 	if err != nil {
 		t.Fatalf("%s, at %s: %v", what, node, err)
 	}
 	if got := saysOfWorkers(e.Reasons); got != code {
 		t.Errorf("%s, at %s: the task is explained by %v, want %s: %+v", what, node, codesOf(e.Reasons), code, e.Reasons)
 	}
-	q, err := c.Admin().ExplainQueue(t.Context(), queue)
+	q, err := admin.New(c).Queues().Explain(t.Context(), queue)
 	if err != nil {
 		t.Fatalf("%s, at %s: %v", what, node, err)
 	}
-	if got := saysOfWorkers(q.Reasons); got != code && !(code == pawl.WhyNext && got == "") {
+	if got := saysOfWorkers(q.Reasons); got != code && !(code == admin.ReasonNext && got == "") {
 		t.Errorf("%s, at %s: queue %s is explained by %v, want %s", what, node, queue, codesOf(q.Reasons), code)
 	}
-	alarm := code == pawl.WhyNoWorker || code == pawl.WhyNoWorkerForType
-	s, err := c.Admin().Stats(t.Context(), 0)
+	alarm := code == admin.ReasonNoWorker || code == admin.ReasonNoWorkerForType
+	s, err := admin.New(c).Stats(t.Context(), 0)
 	if err != nil {
 		t.Fatalf("%s, at %s: %v", what, node, err)
 	}
-	if raised := slices.ContainsFunc(s.Attention, func(a pawl.Attention) bool { return a.Kind == "no_worker" && (a.Subject == queue || a.More > 0) }); raised != alarm {
+	if raised := slices.ContainsFunc(s.Attention, func(a admin.Attention) bool { return a.Kind == "no_worker" && (a.Subject == queue || a.More > 0) }); raised != alarm {
 		t.Errorf("%s, at %s: stats raises no_worker of %s: %t, want %t", what, node, queue, raised, alarm)
 	}
-	list, err := c.Admin().QueuesWhere(t.Context(), pawl.QueueFilter{Having: pawl.QueueNoWorker}, pawl.PageRequest{})
+	list, err := admin.New(c).Queues().ListPage(t.Context(), admin.QueueFilter{Having: admin.QueueNoWorker}, pawltype.PageRequest{})
 	if err != nil {
 		t.Fatalf("%s, at %s: %v", what, node, err)
 	}
-	if listed := slices.ContainsFunc(list.Items, func(i *pawl.QueueInfo) bool { return i.Name == queue }); listed != (code == pawl.WhyNoWorker) {
+	if listed := slices.ContainsFunc(list.Items, func(i *admin.Queue) bool { return i.Name == queue }); listed != (code == admin.ReasonNoWorker) {
 		t.Errorf("%s, at %s: %s is listed as without workers: %t, but %s", what, node, queue, listed, code)
 	}
 	if alerts := strings.Contains(pages, fmt.Sprintf(`pawl_blocked_tasks{namespace="default",queue=%q,reason="no_worker`, queue)); alerts != alarm {
 		t.Errorf("%s, at %s: the metrics have no_worker of %s: %t, want %t", what, node, queue, alerts, alarm)
 	}
-	scale, err := c.Admin().QueueScale(t.Context(), queue, time.Minute, 10)
+	scale, err := admin.New(c).Queues().Scale(t.Context(), queue, time.Minute, 10)
 	if err != nil || !scale.Active || scale.Backlog == 0 {
 		t.Errorf("%s, at %s: the scaler says %+v (%v)", what, node, scale, err)
 	}
@@ -123,14 +126,14 @@ func TestBusyElsewhereIsNotNoWorker(t *testing.T) {
 			pass(2 * time.Minute)
 			pages := scrape(t, s)
 			for _, queue := range queues {
-				agree(t, "the worker is busy", "n1", c, queue, last[queue], pawl.WhyWorkersBusy, pages)
+				agree(t, "the worker is busy", "n1", c, queue, last[queue], admin.ReasonWorkersBusy, pages)
 			}
 		}
 		stop()
 		pass(10 * time.Second)
 		pages := scrape(t, s)
 		for _, queue := range queues {
-			agree(t, "the worker has gone", "n1", c, queue, last[queue], pawl.WhyNoWorker, pages)
+			agree(t, "the worker has gone", "n1", c, queue, last[queue], admin.ReasonNoWorker, pages)
 		}
 	})
 }
@@ -143,10 +146,10 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		w.form()
 		w.addShard()
 		c := w.anyone()
-		if _, err := c.Admin().PutQueue(t.Context(), "hot", pawl.QueueSettings{}); err != nil {
+		if _, err := admin.New(c).Queues().Put(t.Context(), "hot", admin.QueueSettings{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Admin().SpreadQueue(t.Context(), "hot", pawl.Onto{Parts: 2}, ""); err != nil {
+		if _, err := admin.New(c).Queues().Spread(t.Context(), "hot", admin.SpreadOptions{Parts: 2}, ""); err != nil {
 			t.Fatal(err)
 		}
 		pass(5 * time.Second)
@@ -162,7 +165,7 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 			return last
 		}
 		last := add("hot", "job", 40)
-		all := func(what string, code pawl.Why) {
+		all := func(what string, code admin.ReasonCode) {
 			t.Helper()
 			pass(6 * time.Second) // what is told of queues may be 5 s old
 			pages := ""
@@ -177,44 +180,44 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 				}
 			}
 		}
-		all("nobody is there", pawl.WhyNoWorker)
+		all("nobody is there", admin.ReasonNoWorker)
 
 		add("first", "job", 500)
 		at := w.nodes["n2"].client()
 		stop := startWorker(t, at, pawl.WorkerConfig{Name: "w1", Queues: pawl.Strict{"first", "hot"}, Concurrency: 2}, time.Minute, "job")
-		all("a worker is busy with another queue", pawl.WhyWorkersBusy)
+		all("a worker is busy with another queue", admin.ReasonWorkersBusy)
 		pass(7 * time.Minute)
-		all("for long", pawl.WhyWorkersBusy)
+		all("for long", admin.ReasonWorkersBusy)
 
 		id := workerNamed(t, c, "w1")
-		if _, err := c.Admin().QuietWorker(t.Context(), id, "deploy", time.Hour); err != nil {
+		if _, err := admin.New(c).Workers().Quiet(t.Context(), id, "deploy", time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		all("it is quiet", pawl.WhyNoWorker)
-		e, err := c.Explain(t.Context(), last)
+		all("it is quiet", admin.ReasonNoWorker)
+		e, err := admin.New(c).Tasks().Explain(t.Context(), last)
 		if err != nil || !strings.Contains(e.Reasons[0].Detail+e.Reasons[0].Change, `quiet ("w1")`) || !strings.Contains(e.Reasons[0].Change, "pawl worker resume "+id) {
 			t.Errorf("of a quiet worker is told %+v (%v)", e, err)
 		}
-		if _, err := c.Admin().ResumeWorker(t.Context(), id); err != nil {
+		if _, err := admin.New(c).Workers().Resume(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		all("it works again", pawl.WhyWorkersBusy)
+		all("it works again", admin.ReasonWorkersBusy)
 		stop()
-		all("it has gone", pawl.WhyNoWorker)
+		all("it has gone", admin.ReasonNoWorker)
 
 		stop = startWorker(t, w.nodes["n3"].client(), pawl.WorkerConfig{Name: "w2", Queues: pawl.Strict{"hot"}, Concurrency: 2}, time.Minute, "other")
-		all("one takes other types", pawl.WhyNoWorkerForType)
+		all("one takes other types", admin.ReasonNoWorkerForType)
 		stop()
 
-		if _, err := at.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"first", "hot"}, Max: 1, Worker: "w3", Lease: 12 * time.Hour}); err != nil {
+		if _, err := claims.New(at).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"first", "hot"}, Max: 1, Worker: "w3", Lease: 12 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		all("one claims by single calls, and got a task of another queue", pawl.WhyWorkersBusy)
+		all("one claims by single calls, and got a task of another queue", admin.ReasonWorkersBusy)
 		pass(5 * time.Minute)
-		all("it does not come back", pawl.WhyNoWorker)
+		all("it does not come back", admin.ReasonNoWorker)
 
 		startWorker(t, w.nodes["n3"].client(), pawl.WorkerConfig{Name: "w4", Queues: pawl.Strict{"first", "hot"}, Concurrency: 1}, time.Hour, "job")
-		all("one at another node is busy", pawl.WhyWorkersBusy)
+		all("one at another node is busy", admin.ReasonWorkersBusy)
 		w.crash("n3")
 		w.until("two nodes lead all shards", func() error {
 			for _, shard := range []uint32{0, 1, 2} {
@@ -224,13 +227,13 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 			}
 			return nil
 		})
-		e, err = w.nodes["n1"].client().Explain(t.Context(), last)
-		if err != nil || saysOfWorkers(e.Reasons) != pawl.WhyWorkersUnknown {
+		e, err = admin.New(w.nodes["n1"].client()).Tasks().Explain(t.Context(), last)
+		if err != nil || saysOfWorkers(e.Reasons) != admin.ReasonWorkersUnknown {
 			t.Errorf("its node gives no answer: %+v (%v)", e, err)
 		}
 		pass(20 * time.Second)
-		all("its node is away", pawl.WhyNoWorker)
-		e, err = w.nodes["n1"].client().Explain(t.Context(), last)
+		all("its node is away", admin.ReasonNoWorker)
+		e, err = admin.New(w.nodes["n1"].client()).Tasks().Explain(t.Context(), last)
 		if err != nil || !strings.Contains(e.Reasons[0].Detail, "node n3 is away") {
 			t.Errorf("its node is away: %+v (%v)", e, err)
 		}
@@ -240,7 +243,7 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 // workerNamed is the id of a worker.
 func workerNamed(t *testing.T, c *pawl.Client, name string) string {
 	t.Helper()
-	for w, err := range c.Admin().Workers(t.Context(), pawl.WorkerFilter{}) {
+	for w, err := range admin.New(c).Workers().List(t.Context(), admin.WorkerFilter{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

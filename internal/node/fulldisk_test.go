@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // logLines keeps a log.
@@ -62,7 +64,7 @@ func (w *network) leaders() (names []string) {
 // problems are those that an operator is told of.
 func (w *network) problems() []string {
 	w.t.Helper()
-	info, err := w.anyone().Admin().Cluster(w.t.Context())
+	info, err := admin.New(w.anyone()).Cluster().Status(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -141,7 +143,7 @@ func TestFullLeaderHandsOver(t *testing.T) {
 		if now := w.leaders(); !slices.Equal(now, before) {
 			t.Errorf("nobody has room, and leaders went from %v to %v", before, now)
 		}
-		if err := w.enqueueEverywhere("n1"); !errors.Is(err, pawl.ErrUnavailable) {
+		if err := w.enqueueEverywhere("n1"); !errors.Is(err, pawltype.ErrUnavailable) {
 			t.Errorf("nobody has room: %v", err)
 		}
 		if p := strings.Join(w.problems(), " | "); !strings.Contains(p, "new tasks are refused in what it leads, shard") || strings.Count(p, "the disk of node") != 3 {
@@ -182,7 +184,7 @@ func TestReplicasAreNamed(t *testing.T) {
 		w.until("three voters each", w.replicated(3))
 		move := func(from, to string) {
 			t.Helper()
-			if err := w.anyone().Admin().MoveReplica(t.Context(), 1, from, to); err != nil {
+			if err := admin.New(w.anyone()).Cluster().MoveReplica(t.Context(), 1, from, to); err != nil {
 				t.Fatal(err)
 			}
 			w.until("it is there", func() error {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/claims"
 )
 
 // Leadership is handed over again and again under load, and each time what is due under the new leader is done in time: it may have led
@@ -45,7 +46,7 @@ func TestTimePassesAfterHandovers(t *testing.T) {
 			const delay, most = time.Second, 1500 * time.Millisecond
 			enqueue(pawl.Queue("later"), pawl.In(delay))
 			began := time.Now()
-			got, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"later"}, Wait: 20 * time.Second})
+			got, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"later"}, Wait: 20 * time.Second})
 			if took := time.Since(began); err != nil || len(got) != 1 || took > most {
 				t.Errorf("handover %d, from %s to %s: what was due after %v came after %v (%d tasks, %v)", n, old, next, delay, took, len(got), err)
 			}

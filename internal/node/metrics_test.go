@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // scrape reads the metrics page of a node.
@@ -45,7 +46,7 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 		if first == "n1" {
 			other = "n2"
 		}
-		w.until("another leads", func() error { return c.Admin().TransferLeader(t.Context(), 1, other) })
+		w.until("another leads", func() error { return admin.New(c).Cluster().TransferLeader(t.Context(), 1, other) })
 		w.until("it does", func() error {
 			if w.leaderOf(1) != other {
 				return errors.New("not yet")
@@ -82,7 +83,7 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 			t.Errorf("%d nodes tell how the queue stands, want 1", depths)
 		}
 
-		s, err := c.Admin().Stats(t.Context(), 0)
+		s, err := admin.New(c).Stats(t.Context(), 0)
 		if err != nil || s.Totals.Enqueued != 5 || s.Queues.Ready != 5 || len(s.MissingNodes) != 0 {
 			t.Errorf("all nodes together tell %+v, %+v, missing %q (%v); want 5 tasks", s.Totals, s.Queues, s.MissingNodes, err)
 		}
@@ -94,7 +95,7 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 		}
 		w.crash(first)
 		w.until("who is away is named", func() error {
-			s, err = w.nodes[third].client().Admin().Stats(t.Context(), 0)
+			s, err = admin.New(w.nodes[third].client()).Stats(t.Context(), 0)
 			if err != nil {
 				return err
 			}
@@ -103,7 +104,7 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 			}
 			return nil
 		})
-		if i := slices.IndexFunc(s.Attention, func(a pawl.Attention) bool { return a.Kind == "node" && a.Subject == first }); i < 0 {
+		if i := slices.IndexFunc(s.Attention, func(a admin.Attention) bool { return a.Kind == "node" && a.Subject == first }); i < 0 {
 			t.Errorf("nobody says that %s is away: %+v", first, s.Attention)
 		}
 	})

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // Whichever leaders die, of the operations' home or of a shard that they work in, and while slots of a queue move and a shard comes
@@ -17,10 +19,10 @@ func TestOperationsOutliveLeaders(t *testing.T) {
 		w := newNetwork(t)
 		dirs := w.grow()
 		w.addShard()
-		if _, err := w.anyone().Admin().PutQueue(t.Context(), "a", pawl.QueueSettings{}); err != nil {
+		if _, err := admin.New(w.anyone()).Queues().Put(t.Context(), "a", admin.QueueSettings{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.anyone().Admin().SpreadQueue(t.Context(), "a", pawl.Onto{Shards: []int{1, 2}}, ""); err != nil {
+		if _, err := admin.New(w.anyone()).Queues().Spread(t.Context(), "a", admin.SpreadOptions{Shards: []int{1, 2}}, ""); err != nil {
 			t.Fatal(err)
 		}
 		const many = 120
@@ -32,7 +34,7 @@ func TestOperationsOutliveLeaders(t *testing.T) {
 			}
 			ids = append(ids, ref.ID)
 		}
-		o, err := w.anyone().Admin().StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionMove, Filter: &pawl.Filter{Queue: "a"}, ToQueue: "b", Rate: 1})
+		o, err := admin.New(w.anyone()).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "a"}, ToQueue: "b", Rate: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,13 +43,13 @@ func TestOperationsOutliveLeaders(t *testing.T) {
 			switch round {
 			case 1:
 				w.until("slots move", func() error {
-					_, err := w.anyone().Admin().SpreadQueue(t.Context(), "a", pawl.Onto{Shards: []int{2}}, "")
+					_, err := admin.New(w.anyone()).Queues().Spread(t.Context(), "a", admin.SpreadOptions{Shards: []int{2}}, "")
 					return err
 				})
 			case 2:
-				w.until("there is a third shard", func() error { return w.anyone().Admin().AddShards(t.Context(), 3) })
+				w.until("there is a third shard", func() error { return admin.New(w.anyone()).Cluster().AddShards(t.Context(), 3) })
 			case 0:
-				w.until("it is paused", func() error { _, err := w.anyone().Admin().PauseOperation(t.Context(), o.ID, ""); return err })
+				w.until("it is paused", func() error { _, err := admin.New(w.anyone()).Operations().Pause(t.Context(), o.ID, ""); return err })
 			}
 			name := w.leaderOf(1 + round%2)
 			w.crash(name)
@@ -55,11 +57,11 @@ func TestOperationsOutliveLeaders(t *testing.T) {
 			w.start(name, dirs[name])
 			w.until("three voters each", w.replicated(3))
 			if round == 0 {
-				w.until("it goes on", func() error { _, err := w.anyone().Admin().ResumeOperation(t.Context(), o.ID, ""); return err })
+				w.until("it goes on", func() error { _, err := admin.New(w.anyone()).Operations().Resume(t.Context(), o.ID, ""); return err })
 			}
 		}
 		w.until("it is done", func() error {
-			if o, err = w.anyone().Admin().Operation(t.Context(), o.ID); err == nil && o.State != pawl.OperationDone {
+			if o, err = admin.New(w.anyone()).Operations().Get(t.Context(), o.ID); err == nil && o.State != admin.OperationDone {
 				err = fmt.Errorf("it is %s: %+v, waits for %s", o.State, o.Counts, o.WaitsFor)
 			}
 			return err
@@ -79,7 +81,7 @@ func movedOnce(t *testing.T, c *pawl.Client, ids []string) error {
 		if err != nil {
 			return err
 		}
-		if old.State != pawl.StateDiscarded || old.Reason != "moved" || there[old.MovedTo] {
+		if old.State != pawltype.StateDiscarded || old.Reason != "moved" || there[old.MovedTo] {
 			t.Errorf("task %s is %s (%s) and lives on as %s", id, old.State, old.Reason, old.MovedTo)
 		}
 		there[old.MovedTo] = true
@@ -87,7 +89,7 @@ func movedOnce(t *testing.T, c *pawl.Client, ids []string) error {
 		if err != nil {
 			return err
 		}
-		if now.MovedFrom != id || now.Queue != "b" || now.Key != old.Key || now.State != pawl.StateReady {
+		if now.MovedFrom != id || now.Queue != "b" || now.Key != old.Key || now.State != pawltype.StateReady {
 			t.Errorf("task %s lives on as %+v", id, now)
 		}
 		at, err := task.ParseID(id)
@@ -97,7 +99,7 @@ func movedOnce(t *testing.T, c *pawl.Client, ids []string) error {
 		shards[at.Shard()] = true
 	}
 	n := 0
-	for _, err := range c.List(t.Context(), pawl.Filter{Queue: "b"}) {
+	for _, err := range admin.New(c).Tasks().List(t.Context(), admin.Filter{Queue: "b"}) {
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ const (
 )
 
 // Overview implements gateway.Admin. When most nodes are away it matters most, and nobody leads the system shard: then it is this node's own view.
-func (a *admin) Overview(ctx context.Context) (cluster.Overview, error) {
+func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	brief, cancel := context.WithTimeout(ctx, overviewTime)
 	defer cancel()
 	o, err := a.overview(brief, struct{}{})
@@ -38,7 +38,7 @@ func (a *admin) Overview(ctx context.Context) (cluster.Overview, error) {
 }
 
 // reports are those of the nodes that answer.
-func (a *admin) reports(ctx context.Context, m *cluster.Map) map[uint32]cluster.Report {
+func (a *clusterAdmin) reports(ctx context.Context, m *cluster.Map) map[uint32]cluster.Report {
 	ctx, cancel := context.WithTimeout(ctx, reportTime)
 	defer cancel()
 	var mu sync.Mutex

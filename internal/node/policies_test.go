@@ -16,7 +16,10 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 const (
@@ -26,20 +29,20 @@ const (
 	brokenHold  = 5 * time.Second // how long the breaker holds its type
 )
 
-var someRate = pawl.Rate{Limit: 20, Period: 10 * time.Second, Burst: 4}
+var someRate = admin.RateLimit{Limit: 20, Period: 10 * time.Second, Burst: 4}
 
 // Whichever leaders die, and while a shard has none for longer than its leases last: no more tasks run than the limits allow, a unique
 // key has one task, a breaker stays open until its type works, and when all is done nothing is held by anything.
 func TestPoliciesOutliveLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
-		p := &policies{twoShards: w, held: map[string]map[string]time.Time{}, known: map[pawl.OnConflict][]string{}}
-		p.place("limited", pawl.QueueSettings{MaxAttempts: 1000, Lease: someLease,
-			Limits: pawl.Limits{MaxRunning: mostRunning}, PerKey: pawl.Limits{MaxRunning: mostOfAKey}}, 1, 2)
-		p.place("rated", pawl.QueueSettings{MaxAttempts: 1000, Lease: someLease, Limits: pawl.Limits{Rate: someRate}}, 1, 2)
-		p.place("unique", pawl.QueueSettings{MaxAttempts: 1000, Lease: someLease}, 1, 2)
-		p.place("broken", pawl.QueueSettings{MaxAttempts: 1000, Lease: someLease, Retry: pawl.RetryPolicy{Initial: time.Second, Max: time.Second},
-			Breaker: &pawl.Breaker{MinAttempts: 4, FailureRate: 75, Hold: brokenHold, MaxHold: brokenHold, Probes: 2}}, 2)
+		p := &policies{twoShards: w, held: map[string]map[string]time.Time{}, known: map[pawltype.OnConflict][]string{}}
+		p.place("limited", admin.QueueSettings{MaxAttempts: 1000, Lease: someLease,
+			QueueLimits: admin.QueueLimits{MaxRunning: mostRunning}, PerKey: admin.QueueLimits{MaxRunning: mostOfAKey}}, 1, 2)
+		p.place("rated", admin.QueueSettings{MaxAttempts: 1000, Lease: someLease, QueueLimits: admin.QueueLimits{Rate: someRate}}, 1, 2)
+		p.place("unique", admin.QueueSettings{MaxAttempts: 1000, Lease: someLease}, 1, 2)
+		p.place("broken", admin.QueueSettings{MaxAttempts: 1000, Lease: someLease, Retry: pawltype.RetryPolicy{Initial: time.Second, Max: time.Second},
+			Breaker: &admin.Breaker{MinAttempts: 4, FailureRate: 75, Hold: brokenHold, MaxHold: brokenHold, Probes: 2}}, 2)
 		p.keys = p.twoKeysEach()
 		for i := range 36 {
 			p.enqueue("limited", i, pawl.Key(p.keys[i%len(p.keys)]))
@@ -97,10 +100,10 @@ type policies struct {
 	healed time.Time   // since when
 
 	mu    sync.Mutex
-	held  map[string]map[string]time.Time // by key: the claims that workers hold, by token, until when
-	known map[pawl.OnConflict][]string    // by unique key: the tasks that enqueues have answered with, oldest first
+	held  map[string]map[string]time.Time  // by key: the claims that workers hold, by token, until when
+	known map[pawltype.OnConflict][]string // by unique key: the tasks that enqueues have answered with, oldest first
 	asked []conflict
-	open  *pawl.BreakerStatus // as it was when it opened
+	open  *admin.BreakerStatus // as it was when it opened
 }
 
 // conflict is an enqueue that another task's unique key was in the way of.
@@ -141,7 +144,7 @@ func (p *policies) twoKeysEach() (keys []string) {
 // work claims tasks of a queue and ends them, in one of the ways there are, until ctx ends.
 func (p *policies) work(ctx context.Context, queue string) {
 	for ctx.Err() == nil {
-		got, err := p.client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{queue}, Max: 2, Wait: 5 * time.Second, Worker: "w"})
+		got, err := claims.New(p.client).Claim(ctx, claims.Request{Queues: pawl.Strict{queue}, Max: 2, Wait: 5 * time.Second, Worker: "w"})
 		if err != nil && ctx.Err() == nil {
 			p.t.Errorf("claim from %q: %v", queue, err)
 			return
@@ -151,7 +154,7 @@ func (p *policies) work(ctx context.Context, queue string) {
 		}
 		pass(time.Second)
 		for _, c := range got {
-			if err := p.settle(c); err != nil && !errors.Is(err, pawl.ErrStaleClaim) {
+			if err := p.settle(c); err != nil && !errors.Is(err, pawltype.ErrStaleClaim) {
 				p.t.Errorf("task %s of queue %q: %v", c.ID, queue, err)
 			}
 		}
@@ -190,15 +193,15 @@ func (p *policies) settle(c *pawl.Claim) (err error) {
 	delete(p.held[""], c.Token)
 	delete(p.held[c.Key], c.Token)
 	p.mu.Unlock()
-	switch claims := p.client.Claims(); {
+	switch claimed := claims.New(p.client); {
 	case how == 0:
-		_, err = claims.Release(p.t.Context(), c, 0)
+		_, err = claimed.Release(p.t.Context(), c, 0)
 	case how == 1:
-		_, err = claims.Fail(p.t.Context(), c, pawl.RetryIn(500*time.Millisecond, errors.New("by plan")))
+		_, err = claimed.Fail(p.t.Context(), c, pawl.RetryIn(500*time.Millisecond, errors.New("by plan")))
 	case how == 3 && c.Queue == "unique":
-		_, err = claims.Fail(p.t.Context(), c, pawl.DeadLetter(errors.New("by plan")))
+		_, err = claimed.Fail(p.t.Context(), c, pawl.DeadLetter(errors.New("by plan")))
 	default:
-		err = claims.Ack(p.t.Context(), c)
+		err = claimed.Ack(p.t.Context(), c)
 	}
 	return err
 }
@@ -219,17 +222,17 @@ func (p *policies) tryBroken(ctx context.Context) {
 }
 
 // modes are the ways of unique keys, each with a key of its name.
-var modes = []pawl.OnConflict{pawl.OnConflictKeep, pawl.OnConflictReject, pawl.OnConflictReplace, pawl.OnConflictKeepLast}
+var modes = []pawltype.OnConflict{pawltype.OnConflictKeep, pawltype.OnConflictReject, pawltype.OnConflictReplace, pawltype.OnConflictKeepLast}
 
 // produce enqueues tasks of one unique key, more than there can be, and cancels some, until ctx ends.
-func (p *policies) produce(ctx context.Context, mode pawl.OnConflict) {
+func (p *policies) produce(ctx context.Context, mode pawltype.OnConflict) {
 	var known []string
 	for n := 0; ctx.Err() == nil; n++ {
 		began := time.Now()
 		ref, err := p.client.Enqueue(p.t.Context(), pawl.RawTask{Type: "unique", Payload: []byte(strconv.Itoa(n))}, pawl.Queue("unique"),
-			pawl.Unique{Key: string(mode), OnConflict: mode})
+			pawl.Unique(pawltype.UniqueOpts{Key: string(mode), OnConflict: mode}))
 		switch {
-		case mode == pawl.OnConflictReject && errors.Is(err, pawl.ErrConflict):
+		case mode == pawltype.OnConflictReject && errors.Is(err, pawltype.ErrConflict):
 			p.note(known[len(known)-1], began)
 		case err != nil:
 			p.t.Errorf("%s: %v", mode, err)
@@ -242,7 +245,7 @@ func (p *policies) produce(ctx context.Context, mode pawl.OnConflict) {
 			p.note(ref.ID, began)
 		}
 		if n%7 == 6 {
-			if _, err := p.client.Cancel(p.t.Context(), known[len(known)-1], ""); err != nil && !errors.Is(err, pawl.ErrWrongState) {
+			if _, err := p.client.Cancel(p.t.Context(), known[len(known)-1], ""); err != nil && !errors.Is(err, pawltype.ErrWrongState) {
 				p.t.Errorf("%s: %v", mode, err)
 			}
 		}
@@ -261,7 +264,7 @@ func (p *policies) note(id string, began time.Time) {
 
 // opened waits for the breaker, and remembers it.
 func (p *policies) opened() error {
-	q, err := p.client.Admin().Queue(p.t.Context(), "broken")
+	q, err := admin.New(p.client).Queues().Get(p.t.Context(), "broken")
 	if err == nil && q.BreakersOpen == 0 {
 		err = errors.New("it is closed")
 	}
@@ -277,7 +280,7 @@ func (p *policies) stillOpen() {
 	if p.works.Load() {
 		return
 	}
-	q, err := p.client.Admin().Queue(p.t.Context(), "broken")
+	q, err := admin.New(p.client).Queues().Get(p.t.Context(), "broken")
 	if err != nil || q.BreakersOpen != 1 || !q.Breakers[0].Since.Equal(p.open.Since) || q.Depth.Held == 0 {
 		p.t.Errorf("the queue is %+v, %v, its breaker was %+v", q, err, p.open)
 	}
@@ -306,7 +309,7 @@ func mostAtOnce(spans []span) (most int) {
 }
 
 // claims are the times in which a task was claimed, by the broker's records.
-func claims(info *pawl.TaskInfo) (spans []span) {
+func claimSpans(info *pawltype.Task) (spans []span) {
 	for _, a := range info.AttemptLog {
 		spans = append(spans, span{a.StartedAt, a.EndedAt})
 	}
@@ -317,7 +320,7 @@ func claims(info *pawl.TaskInfo) (spans []span) {
 func (p *policies) limitsHeld() {
 	byKey := map[string][]span{}
 	for _, info := range p.succeeded("limited") {
-		for _, s := range claims(info) {
+		for _, s := range claimSpans(info) {
 			byKey[""] = append(byKey[""], s)
 			byKey[info.Key] = append(byKey[info.Key], s)
 		}
@@ -333,7 +336,7 @@ func (p *policies) limitsHeld() {
 	}
 	var starts []time.Time
 	for _, info := range p.succeeded("rated") {
-		for _, s := range claims(info) {
+		for _, s := range claimSpans(info) {
 			starts = append(starts, s.from)
 		}
 	}
@@ -349,10 +352,10 @@ func (p *policies) limitsHeld() {
 }
 
 // succeeded are the tasks of a queue, and all must be.
-func (p *policies) succeeded(queue string) []*pawl.TaskInfo {
+func (p *policies) succeeded(queue string) []*pawltype.Task {
 	all := p.tasks(queue)
 	for _, info := range all {
-		if info.State != pawl.StateSucceeded {
+		if info.State != pawltype.StateSucceeded {
 			p.t.Errorf("task %s of queue %q is %s (%s)", info.ID, queue, info.State, info.Reason)
 		}
 	}
@@ -362,7 +365,7 @@ func (p *policies) succeeded(queue string) []*pawl.TaskInfo {
 // keysWereUnique wants one task of each key to have lived at a time, of keep_last one more that waited, and whoever was told of a
 // conflict to have been told the truth.
 func (p *policies) keysWereUnique() {
-	infos, n := map[string]*pawl.TaskInfo{}, 0
+	infos, n := map[string]*pawltype.Task{}, 0
 	for _, info := range p.tasks("unique") {
 		infos[info.ID] = info
 	}
@@ -370,10 +373,10 @@ func (p *policies) keysWereUnique() {
 		var lives, runs []span
 		for _, id := range known {
 			lives = append(lives, span{infos[id].CreatedAt, infos[id].EndedAt})
-			runs = append(runs, claims(infos[id])...)
+			runs = append(runs, claimSpans(infos[id])...)
 		}
 		want := 1
-		if mode == pawl.OnConflictKeepLast {
+		if mode == pawltype.OnConflictKeepLast {
 			want = 2
 		}
 		if l, r := mostAtOnce(lives), mostAtOnce(runs); l != want || r != 1 || len(known) < 5 {
@@ -391,7 +394,7 @@ func (p *policies) keysWereUnique() {
 	}
 	for _, mode := range modes {
 		ref, err := p.client.Enqueue(p.t.Context(), pawl.RawTask{Type: "unique"}, pawl.Queue("unique"),
-			pawl.Unique{Key: string(mode), OnConflict: pawl.OnConflictReject})
+			pawl.Unique(pawltype.UniqueOpts{Key: string(mode), OnConflict: pawltype.OnConflictReject}))
 		if err != nil || ref.Duplicate {
 			p.t.Errorf("in the end key %q is not free: %v", mode, err)
 		}
@@ -401,7 +404,7 @@ func (p *policies) keysWereUnique() {
 // breakerHeld wants one task at a time to have been tried while the breaker was open, each a hold after one that failed, and it to be
 // closed now.
 func (p *policies) breakerHeld() {
-	var tries []pawl.Attempt
+	var tries []pawltype.Attempt
 	for _, info := range p.succeeded("broken") {
 		for _, a := range info.AttemptLog {
 			if a.StartedAt.After(p.open.Since) && a.StartedAt.Before(p.healed) {
@@ -409,10 +412,10 @@ func (p *policies) breakerHeld() {
 			}
 		}
 	}
-	slices.SortFunc(tries, func(a, b pawl.Attempt) int { return a.StartedAt.Compare(b.StartedAt) })
+	slices.SortFunc(tries, func(a, b pawltype.Attempt) int { return a.StartedAt.Compare(b.StartedAt) })
 	for i := 1; i < len(tries); i++ {
 		before, free := tries[i-1], tries[i-1].EndedAt
-		if before.Outcome != pawl.OutcomeLeaderless {
+		if before.Outcome != pawltype.OutcomeLeaderless {
 			free = free.Add(brokenHold)
 		}
 		if tries[i].StartedAt.Before(free) {
@@ -422,7 +425,7 @@ func (p *policies) breakerHeld() {
 	if len(tries) < 3 {
 		p.t.Errorf("while the breaker was open %d tasks were tried", len(tries))
 	}
-	if q, err := p.client.Admin().Queue(p.t.Context(), "broken"); err != nil || q.BreakersOpen > 0 {
+	if q, err := admin.New(p.client).Queues().Get(p.t.Context(), "broken"); err != nil || q.BreakersOpen > 0 {
 		p.t.Errorf("in the end the queue is %+v, %v", q, err)
 	}
 }
@@ -434,7 +437,7 @@ func (p *policies) slotsAreFree() {
 	}
 	n := 0
 	for range 4 { // one claim may be answered by one shard
-		got, err := p.client.Claims().Claim(p.t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"limited"}, Max: 100, Wait: time.Second, Lease: time.Minute})
+		got, err := claims.New(p.client).Claim(p.t.Context(), claims.Request{Queues: pawl.Strict{"limited"}, Max: 100, Wait: time.Second, Lease: time.Minute})
 		if err != nil {
 			p.t.Fatal(err)
 		}

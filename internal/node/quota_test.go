@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 const (
@@ -26,7 +29,7 @@ func TestQuotasOutliveLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		q := &quotaTest{twoShards: w}
-		settings := pawl.QueueSettings{MaxAttempts: 1000, Lease: someLease, Retry: pawl.RetryPolicy{Initial: time.Second, Max: time.Second}}
+		settings := admin.QueueSettings{MaxAttempts: 1000, Lease: someLease, Retry: pawltype.RetryPolicy{Initial: time.Second, Max: time.Second}}
 		w.place("one", settings, 1)
 		w.place("two", settings, 2)
 		w.place("both", settings, 1, 2)
@@ -69,7 +72,7 @@ type quotaTest struct {
 func (q *quotaTest) set(backlog, bytes, running int64) {
 	q.t.Helper()
 	q.within(time.Minute, time.Second, "the quotas are set", func() error {
-		_, _, err := q.client.Admin().SetQuotas(q.t.Context(), "default", pawl.QuotaChange{MaxBacklog: &backlog, MaxBacklogBytes: &bytes, MaxRunning: &running})
+		_, _, err := admin.New(q.client).Namespaces().SetQuotas(q.t.Context(), "default", admin.QuotaChange{MaxBacklog: &backlog, MaxBacklogBytes: &bytes, MaxRunning: &running})
 		return err
 	})
 }
@@ -85,7 +88,7 @@ func (q *quotaTest) produce(ctx context.Context, queue string, step int) {
 		switch {
 		case err == nil:
 			q.accepted.Add(1)
-		case errors.Is(err, pawl.ErrQueueFull):
+		case errors.Is(err, pawltype.ErrQueueFull):
 			q.refused.Add(1)
 			pass(time.Duration(step) * 500 * time.Millisecond)
 		case ctx.Err() == nil:
@@ -98,7 +101,7 @@ func (q *quotaTest) produce(ctx context.Context, queue string, step int) {
 // work runs tasks of a queue: most end, some fail once, the lease of some is lost once.
 func (q *quotaTest) work(ctx context.Context, queue string) {
 	for n := 0; ctx.Err() == nil; n++ {
-		got, err := q.client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{queue}, Max: 2, Wait: 5 * time.Second, Worker: "w"})
+		got, err := claims.New(q.client).Claim(ctx, claims.Request{Queues: pawl.Strict{queue}, Max: 2, Wait: 5 * time.Second, Worker: "w"})
 		if err != nil && ctx.Err() == nil {
 			q.t.Errorf("claim from %q: %v", queue, err)
 			return
@@ -108,12 +111,12 @@ func (q *quotaTest) work(ctx context.Context, queue string) {
 			var err error
 			switch how := (n + i) % 7; {
 			case how == 1 && c.Fence == 1:
-				_, err = q.client.Claims().Fail(q.t.Context(), c, errors.New("by plan"))
+				_, err = claims.New(q.client).Fail(q.t.Context(), c, errors.New("by plan"))
 			case how == 2 && c.Fence == 1:
 			default:
-				err = q.client.Claims().Ack(q.t.Context(), c)
+				err = claims.New(q.client).Ack(q.t.Context(), c)
 			}
-			if err != nil && !errors.Is(err, pawl.ErrStaleClaim) {
+			if err != nil && !errors.Is(err, pawltype.ErrStaleClaim) {
 				q.t.Errorf("task %s of queue %q: %v", c.ID, queue, err)
 			}
 		}
@@ -127,7 +130,7 @@ func (q *quotaTest) held() {
 	for _, queue := range []string{"one", "two", "both"} {
 		for _, info := range q.tasks(queue) {
 			lives = append(lives, span{info.CreatedAt, info.EndedAt})
-			running = append(running, claims(info)...)
+			running = append(running, claimSpans(info)...)
 		}
 	}
 	if n := mostAtOnce(lives); n > quotaBacklog || n < quotaBacklog*2/3 {
@@ -154,7 +157,7 @@ func (q *quotaTest) allOfIt() {
 			}
 			taken++
 		}
-		n, err := q.client.Admin().Namespace(q.t.Context(), "default")
+		n, err := admin.New(q.client).Namespaces().Get(q.t.Context(), "default")
 		if err == nil && (n.Usage == nil || n.Usage.Backlog != int64(taken) || taken != quotaBacklog) {
 			err = fmt.Errorf("%d were let in, the namespace has %+v", taken, n.Usage)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // Two of three nodes are lost for ever. What the third has goes on under another name, nothing of before matches it, and
@@ -24,7 +26,7 @@ func TestRecover(t *testing.T) {
 		w.until("three voters each", w.replicated(3))
 		c := w.nodes["n2"].client()
 		id, _ := enqueue(t, c, "mail")
-		held, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Lease: time.Hour})
+		held, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Lease: time.Hour})
 		if err != nil || len(held) != 1 {
 			t.Fatalf("claim: %d, %v", len(held), err)
 		}
@@ -45,10 +47,10 @@ func TestRecover(t *testing.T) {
 		}
 		w.start("n3", dirs["n3"])
 		c = w.nodes["n3"].client()
-		if info, err := c.Task(t.Context(), id); err != nil || info.State != pawl.StateClaimed {
+		if info, err := c.Task(t.Context(), id); err != nil || info.State != pawltype.StateClaimed {
 			t.Errorf("the task is %+v, %v", info, err)
 		}
-		if err := c.Claims().Ack(t.Context(), held[0]); !errors.Is(err, pawl.ErrStaleClaim) {
+		if err := claims.New(c).Ack(t.Context(), held[0]); !errors.Is(err, pawltype.ErrStaleClaim) {
 			t.Errorf("an ack with a token of the former life: %v", err)
 		}
 		w.start("n1", t.TempDir(), "n3")

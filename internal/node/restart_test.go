@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // What was answered is there after a restart, and goes on where it was.
@@ -21,34 +24,34 @@ func TestRestartKeepsTasks(t *testing.T) {
 		return ref
 	}
 	claim := func(queue string) *pawl.Claim {
-		got, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{queue}, Lease: time.Hour})
+		got, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{queue}, Lease: time.Hour})
 		if err != nil || len(got) != 1 {
 			t.Fatalf("claim from %q: %d tasks, %v", queue, len(got), err)
 		}
 		return got[0]
 	}
-	states := map[string]pawl.State{}
-	states[add("paused").ID] = pawl.StateReady
-	if _, err := c.Admin().PauseQueue(t.Context(), "paused", "for the restart"); err != nil {
+	states := map[string]pawltype.State{}
+	states[add("paused").ID] = pawltype.StateReady
+	if _, err := admin.New(c).Queues().Pause(t.Context(), "paused", "for the restart"); err != nil {
 		t.Fatal(err)
 	}
-	states[add("later", pawl.In(time.Hour)).ID] = pawl.StateScheduled
+	states[add("later", pawl.In(time.Hour)).ID] = pawltype.StateScheduled
 	keyed := add("keyed", pawl.IdempotencyKey("k"))
-	states[keyed.ID] = pawl.StateReady
-	states[add("dead").ID] = pawl.StateDead
-	if _, err := c.Claims().Fail(t.Context(), claim("dead"), pawl.DeadLetter(errors.New("no such user"))); err != nil {
+	states[keyed.ID] = pawltype.StateReady
+	states[add("dead").ID] = pawltype.StateDead
+	if _, err := claims.New(c).Fail(t.Context(), claim("dead"), pawl.DeadLetter(errors.New("no such user"))); err != nil {
 		t.Fatal(err)
 	}
 	done := add("done")
-	states[done.ID] = pawl.StateSucceeded
+	states[done.ID] = pawltype.StateSucceeded
 	result := claim("done")
 	if err := result.SetResult("all well"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Claims().Ack(t.Context(), result); err != nil {
+	if err := claims.New(c).Ack(t.Context(), result); err != nil {
 		t.Fatal(err)
 	}
-	states[add("held").ID] = pawl.StateClaimed
+	states[add("held").ID] = pawltype.StateClaimed
 	held := claim("held")
 	cluster := s.ClusterID()
 	s.end()
@@ -67,13 +70,13 @@ func TestRestartKeepsTasks(t *testing.T) {
 	if info, err := c.Task(t.Context(), done.ID); err != nil || string(info.Result) != `"all well"` {
 		t.Errorf("the result is %+v, %v", info, err)
 	}
-	if info, err := c.Admin().Queue(t.Context(), "paused"); err != nil || !info.Paused {
+	if info, err := admin.New(c).Queues().Get(t.Context(), "paused"); err != nil || !info.Paused {
 		t.Errorf("queue %q is %+v, %v, want it paused", "paused", info, err)
 	}
 	if again := add("keyed", pawl.IdempotencyKey("k")); !again.Duplicate || again.ID != keyed.ID {
 		t.Errorf("the same key got %+v, want a duplicate of %s", again, keyed.ID)
 	}
-	if err := c.Claims().Ack(t.Context(), held); err != nil {
+	if err := claims.New(c).Ack(t.Context(), held); err != nil {
 		t.Errorf("ack of a claim from before the restart: %v", err)
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/task"
+
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
-	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // While leaders die, of the schedule's home and of the shard that its tasks go to, each tick makes one task.
@@ -23,7 +24,7 @@ func TestSchedulesOutliveLeaders(t *testing.T) {
 		w.addShard()
 		c := w.anyone()
 		const every = 5 * time.Second
-		if _, err := c.Admin().PutSchedule(t.Context(), pawl.Schedule{Name: "beat", Every: every, Task: pawl.RawTask{Type: "beat"}}); err != nil {
+		if _, err := admin.New(c).Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "beat", Every: every, Task: pawl.RawTask{Type: "beat"}}); err != nil {
 			t.Fatal(err)
 		}
 		for round := range uint32(6) {
@@ -43,7 +44,7 @@ func TestSchedulesOutliveLeaders(t *testing.T) {
 
 // sendAway moves the queue of a schedule's tasks to the other of two shards.
 func sendAway(t *testing.T, c *pawl.Client) error {
-	s, err := c.Admin().Schedule(t.Context(), "beat")
+	s, err := admin.New(c).Schedules().Get(t.Context(), "beat")
 	if err != nil {
 		return err
 	}
@@ -51,14 +52,14 @@ func sendAway(t *testing.T, c *pawl.Client) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Admin().SpreadQueue(t.Context(), "default", pawl.Onto{Shards: []int{3 - int(id.Shard())}}, "")
+	_, err = admin.New(c).Queues().Spread(t.Context(), "default", admin.SpreadOptions{Shards: []int{3 - int(id.Shard())}}, "")
 	return err
 }
 
 // ticksAreWhole says what is wrong with the ledger of a schedule that nobody paused, or with its tasks.
 func ticksAreWhole(t *testing.T, c *pawl.Client, every time.Duration) error {
-	var ticks []*pawl.Tick
-	for tick, err := range c.Admin().ScheduleHistory(t.Context(), "beat") {
+	var ticks []*admin.Tick
+	for tick, err := range admin.New(c).Schedules().History(t.Context(), "beat") {
 		if err != nil {
 			return err
 		}
@@ -70,7 +71,7 @@ func ticksAreWhole(t *testing.T, c *pawl.Client, every time.Duration) error {
 	slices.Reverse(ticks)
 	shards, tasks := map[uint32]bool{}, map[string]bool{}
 	for i, tick := range ticks {
-		if i > 0 && tick.PlannedAt.Sub(ticks[i-1].PlannedAt) != every || tick.Outcome != pawl.TickFired {
+		if i > 0 && tick.PlannedAt.Sub(ticks[i-1].PlannedAt) != every || tick.Outcome != admin.TickFired {
 			t.Errorf("tick %+v follows %+v", tick, ticks[max(i-1, 0)])
 		}
 		id, err := task.ParseID(tick.TaskID)
@@ -80,7 +81,7 @@ func ticksAreWhole(t *testing.T, c *pawl.Client, every time.Duration) error {
 		tasks[tick.TaskID], shards[id.Shard()] = true, true
 	}
 	there := 0
-	for info, err := range c.List(t.Context(), pawl.Filter{Queue: "default"}) {
+	for info, err := range admin.New(c).Tasks().List(t.Context(), admin.Filter{Queue: "default"}) {
 		if err != nil {
 			return err
 		}
@@ -102,7 +103,7 @@ func TestTickIsTracedElsewhere(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		s := start(t, Config{InMemory: true, DataShards: 2, Tracers: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
 		c := s.client()
-		put, err := c.Admin().PutSchedule(t.Context(), pawl.Schedule{Name: "beat", Every: time.Hour, Task: pawl.RawTask{Type: "beat"}})
+		put, err := admin.New(c).Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "beat", Every: time.Hour, Task: pawl.RawTask{Type: "beat"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +114,7 @@ func TestTickIsTracedElsewhere(t *testing.T) {
 		for sendAway(t, c) != nil { // as long as the queue is on its way to where it was sent
 			pass(time.Second)
 		}
-		ref, err := c.Admin().TriggerSchedule(t.Context(), "beat")
+		ref, err := admin.New(c).Schedules().Trigger(t.Context(), "beat")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // A directory keeps the number of shards that it was made with, and 0 asks for just that.
@@ -105,7 +108,7 @@ func TestFourShards(t *testing.T) {
 		queues := oneQueueEach(t, c, 4)
 		slices.Reverse(queues)
 		claim := func(wait time.Duration) []*pawl.Claim {
-			got, err := c.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: queues, Max: 10, Wait: wait})
+			got, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: queues, Max: 10, Wait: wait})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +118,7 @@ func TestFourShards(t *testing.T) {
 		var from []string
 		for _, task := range got {
 			from = append(from, task.Queue)
-			if err := c.Claims().Ack(t.Context(), task); err != nil {
+			if err := claims.New(c).Ack(t.Context(), task); err != nil {
 				t.Errorf("ack of a task from %q: %v", task.Queue, err)
 			}
 		}
@@ -158,7 +161,7 @@ func TestListOfFourShards(t *testing.T) {
 		var got []string
 		cursor := ""
 		for {
-			page, err := c.ListPage(t.Context(), pawl.Filter{}, pawl.PageRequest{Limit: 7, Cursor: cursor})
+			page, err := admin.New(c).Tasks().ListPage(t.Context(), admin.Filter{}, pawltype.PageRequest{Limit: 7, Cursor: cursor})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +196,7 @@ func TestQueuesStayInTheirShards(t *testing.T) {
 		if _, now := enqueue(t, c, queue); now != before {
 			t.Errorf("queue %q lay in shard %d and lies in %d", queue, before, now)
 		}
-		info, err := c.Admin().Queue(t.Context(), queue)
+		info, err := admin.New(c).Queues().Get(t.Context(), queue)
 		if err != nil || info.Depth.Ready != 4 {
 			t.Errorf("queue %q has %+v, %v, want 4 ready", queue, info, err)
 		}

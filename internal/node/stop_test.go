@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/claims"
 )
 
 // A node that is stopped before it has begun to serve has not failed.
@@ -36,7 +37,7 @@ func TestStopEndsEverything(t *testing.T) {
 				}
 				answered := make(chan error, 1)
 				go func() {
-					_, err := client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail", "other"}, Wait: time.Minute})
+					_, err := claims.New(client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail", "other"}, Wait: time.Minute})
 					answered <- err
 				}()
 				pass(time.Second) // it waits by now

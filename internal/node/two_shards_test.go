@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/raft/v3/raftpb"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/shard"
+	"github.com/pawlq/pawl/pawltype"
+
+	pb "go.etcd.io/raft/v3/raftpb"
 )
 
 // twoShards is three nodes with two data shards, whose leaders crash, and one client that was told of all nodes. Data shard 2 can be
@@ -33,8 +35,7 @@ func newTwoShards(t *testing.T) *twoShards {
 		plain := s.replicas.link
 		s.replicas.link = func(id uint32) shard.Transport { return gag{plain(id), id, &w.muted} }
 	}
-	c, err := pawl.Dial("n1:7295,n2:7295,n3:7295", pawl.WithDialer(w.dial), pawl.WithLogger(slog.New(slog.DiscardHandler)),
-		pawl.WithRetryFor(5*time.Minute)) // longer than any shard is without a leader
+	c, err := pawl.Dial("n1:7295,n2:7295,n3:7295", pawl.DialOptions{Dialer: w.dial, Logger: slog.New(slog.DiscardHandler), RetryFor: 5 * time.Minute}) // longer than any shard is without a leader
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,16 +69,16 @@ func (g gag) SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Write
 }
 
 // place makes a queue that lies in the shards, in equal parts.
-func (w *twoShards) place(queue string, settings pawl.QueueSettings, shards ...int) {
+func (w *twoShards) place(queue string, settings admin.QueueSettings, shards ...int) {
 	w.t.Helper()
-	if _, err := w.client.Admin().PutQueue(w.t.Context(), queue, settings); err != nil {
+	if _, err := admin.New(w.client).Queues().Put(w.t.Context(), queue, settings); err != nil {
 		w.t.Fatal(err)
 	}
-	if _, err := w.client.Admin().SpreadQueue(w.t.Context(), queue, pawl.Onto{Shards: shards}, ""); err != nil {
+	if _, err := admin.New(w.client).Queues().Spread(w.t.Context(), queue, admin.SpreadOptions{Shards: shards}, ""); err != nil {
 		w.t.Fatal(err)
 	}
 	w.until("the queue is in its shards", func() error {
-		q, err := w.client.Admin().Queue(w.t.Context(), queue)
+		q, err := admin.New(w.client).Queues().Get(w.t.Context(), queue)
 		if err != nil {
 			return err
 		}
@@ -138,7 +139,7 @@ func (w *twoShards) sound() {
 	w.t.Helper()
 	w.until("three voters each", w.replicated(3))
 	for id := range uint32(3) {
-		v, err := w.client.Admin().VerifyShard(w.t.Context(), id)
+		v, err := admin.New(w.client).Cluster().VerifyShard(w.t.Context(), id)
 		if err != nil || !v.Equal || len(v.Problems) > 0 {
 			w.t.Errorf("shard %d: %+v, %v", id, v, err)
 		}
@@ -146,9 +147,9 @@ func (w *twoShards) sound() {
 }
 
 // tasks are all of a queue, with their attempts.
-func (w *twoShards) tasks(queue string) (all []*pawl.TaskInfo) {
+func (w *twoShards) tasks(queue string) (all []*pawltype.Task) {
 	w.t.Helper()
-	for info, err := range w.client.List(w.t.Context(), pawl.Filter{Queue: queue}) {
+	for info, err := range admin.New(w.client).Tasks().List(w.t.Context(), admin.Filter{Queue: queue}) {
 		if err == nil {
 			info, err = w.client.Task(w.t.Context(), info.ID)
 		}
@@ -163,7 +164,7 @@ func (w *twoShards) tasks(queue string) (all []*pawl.TaskInfo) {
 // ended says which task of a queue has not.
 func (w *twoShards) ended(queue string) func() error {
 	return func() error {
-		q, err := w.client.Admin().Queue(w.t.Context(), queue)
+		q, err := admin.New(w.client).Queues().Get(w.t.Context(), queue)
 		if d := q.Depth; err == nil && d.Scheduled+d.Ready+d.Claimed+d.Retrying > 0 {
 			err = fmt.Errorf("queue %q has %+v", queue, d)
 		}

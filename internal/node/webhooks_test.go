@@ -15,10 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
+
 	verifier "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"google.golang.org/grpc/test/bufconn"
-
-	"github.com/pawlq/pawl"
 )
 
 // receiver is another program, which is told of things: a server in memory, by the paths of its webhooks.
@@ -140,13 +143,13 @@ func (r *receiver) check(t *testing.T) {
 }
 
 // hook makes a webhook for a path of the receiver.
-func (w *network) hook(path string, spec pawl.WebhookSpec) *pawl.NewWebhook {
+func (w *network) hook(path string, spec admin.WebhookSpec) *admin.NewWebhook {
 	w.t.Helper()
 	spec.URL = "http://receiver.test" + path
 	if spec.Name == "" {
 		spec.Name = strings.Trim(path, "/")
 	}
-	made, err := w.anyone().Admin().AddWebhook(w.t.Context(), spec)
+	made, err := admin.New(w.anyone()).Webhooks().Create(w.t.Context(), spec)
 	if err != nil || len(made.Unconfirmed) > 0 {
 		w.t.Fatalf("webhook %s: %+v, %v", path, made, err)
 	}
@@ -170,11 +173,11 @@ func (w *network) fail(queue string, how error) {
 		return err
 	})
 	w.until("its end", func() error {
-		claims, err := w.anyone().Claims().Claim(w.t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{queue}, Max: 1})
-		if err != nil || len(claims) != 1 {
-			return fmt.Errorf("%d claims, %w", len(claims), err)
+		claimed, err := claims.New(w.anyone()).Claim(w.t.Context(), claims.Request{Queues: pawl.Strict{queue}, Max: 1})
+		if err != nil || len(claimed) != 1 {
+			return fmt.Errorf("%d claims, %w", len(claimed), err)
 		}
-		_, err = w.anyone().Claims().Fail(w.t.Context(), claims[0], how)
+		_, err = claims.New(w.anyone()).Fail(w.t.Context(), claimed[0], how)
 		return err
 	})
 }
@@ -186,9 +189,9 @@ func TestWebhooksOutliveLeaders(t *testing.T) {
 		w.hooks = newReceiver(t)
 		dirs := w.grow()
 		w.addShard()
-		w.hook("/all", pawl.WebhookSpec{})
-		w.hook("/mail", pawl.WebhookSpec{Queues: []string{"mail*"}, Events: []pawl.WebhookEvent{"task.*"}})
-		w.hook("/breakers", pawl.WebhookSpec{Events: []pawl.WebhookEvent{"breaker.*"}})
+		w.hook("/all", admin.WebhookSpec{})
+		w.hook("/mail", admin.WebhookSpec{Queues: []string{"mail*"}, Events: []admin.WebhookEvent{"task.*"}})
+		w.hook("/breakers", admin.WebhookSpec{Events: []admin.WebhookEvent{"breaker.*"}})
 
 		w.die("mail-1", 3)
 		w.die("sms", 2)
@@ -229,7 +232,7 @@ func TestWebhooksOutliveLeaders(t *testing.T) {
 			}
 		}
 		w.hooks.check(t)
-		h, err := w.anyone().Admin().Webhook(t.Context(), "mail")
+		h, err := admin.New(w.anyone()).Webhooks().Get(t.Context(), "mail")
 		if err != nil || h.Pending != 0 || h.Dropped != 0 || h.Delivered < 3 {
 			t.Errorf("then it is %+v, %v", h, err)
 		}
@@ -243,18 +246,18 @@ func TestWebhooksTellOfAllKinds(t *testing.T) {
 		w.hooks = newReceiver(t)
 		dir := t.TempDir()
 		w.start("n1", dir)
-		w.hook("/all", pawl.WebhookSpec{})
-		w.hook("/mail", pawl.WebhookSpec{Queues: []string{"mail"}})
-		admin := w.anyone().Admin()
-		_, err := admin.PutQueue(t.Context(), "mail", pawl.QueueSettings{Breaker: &pawl.Breaker{MinAttempts: 2, FailureRate: 100, Hold: time.Hour, MaxHold: time.Hour}})
+		w.hook("/all", admin.WebhookSpec{})
+		w.hook("/mail", admin.WebhookSpec{Queues: []string{"mail"}})
+		operator := admin.New(w.anyone())
+		_, err := operator.Queues().Put(t.Context(), "mail", admin.QueueSettings{Breaker: &admin.Breaker{MinAttempts: 2, FailureRate: 100, Hold: time.Hour, MaxHold: time.Hour}})
 		if err == nil {
-			_, err = admin.PutSchedule(t.Context(), pawl.Schedule{Name: "tick", Every: time.Minute, Missed: pawl.MissedSkip, Task: pawl.RawTask{Type: "tick"}, Options: []pawl.Option{pawl.Queue("ticks")}})
+			_, err = operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "tick", Every: time.Minute, Missed: admin.MissedSkip, Task: pawl.RawTask{Type: "tick"}, Options: []pawl.Option{pawl.Queue("ticks")}})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.die("mail", 2)
-		if _, err := w.anyone().Admin().CloseBreaker(t.Context(), "mail", "", ""); err != nil {
+		if _, err := admin.New(w.anyone()).Queues().CloseBreaker(t.Context(), "mail", "", ""); err != nil {
 			t.Fatal(err)
 		}
 		w.fail("sms", pawl.Poison(errors.New("no JSON")))
@@ -293,8 +296,8 @@ func TestReceiverDownForAnHour(t *testing.T) {
 		w := newNetwork(t)
 		w.hooks = newReceiver(t)
 		w.start("n1", t.TempDir()) // an hour of three nodes takes a minute
-		w.hook("/down", pawl.WebhookSpec{})
-		w.hook("/up", pawl.WebhookSpec{})
+		w.hook("/down", admin.WebhookSpec{})
+		w.hook("/up", admin.WebhookSpec{})
 		w.hooks.answers(func(path string, _ int) int {
 			if path == "/down" {
 				return http.StatusBadGateway
@@ -310,7 +313,7 @@ func TestReceiverDownForAnHour(t *testing.T) {
 		if notices, n := w.hooks.told("/up", "task.dead"); n != 36 || len(notices) != 24 {
 			t.Errorf("the one that is up was told of %d dead letters by %d notices", n, len(notices))
 		}
-		h, err := w.anyone().Admin().Webhook(t.Context(), "down")
+		h, err := admin.New(w.anyone()).Webhooks().Get(t.Context(), "down")
 		if err != nil || h.Pending == 0 || h.Failures < 10 || h.LastStatus != http.StatusBadGateway || !strings.Contains(h.LastError, "502 Bad Gateway") {
 			t.Errorf("down for an hour: %+v, %v", h, err)
 		}
@@ -321,8 +324,8 @@ func TestReceiverDownForAnHour(t *testing.T) {
 		if n != 36 || len(notices) > 24 {
 			t.Errorf("the one that was down was told of %d dead letters by %d notices", n, len(notices))
 		}
-		last, err := w.anyone().Admin().WebhookDeliveries(t.Context(), "down")
-		if err != nil || len(last) == 0 || len(last) > 20 || last[0].Outcome != pawl.WebhookDelivered || !slices.ContainsFunc(last, func(d *pawl.WebhookDelivery) bool { return d.Attempts > 1 }) {
+		last, err := admin.New(w.anyone()).Webhooks().Deliveries(t.Context(), "down")
+		if err != nil || len(last) == 0 || len(last) > 20 || last[0].Outcome != admin.WebhookDelivered || !slices.ContainsFunc(last, func(d *admin.WebhookDelivery) bool { return d.Attempts > 1 }) {
 			t.Errorf("its deliveries: %v", err)
 			for _, d := range last {
 				t.Logf("%+v", *d)
@@ -338,9 +341,9 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 		w := newNetwork(t)
 		w.hooks = newReceiver(t)
 		w.start("n1", t.TempDir())
-		w.hook("/ok", pawl.WebhookSpec{})
-		w.hook("/gone", pawl.WebhookSpec{})
-		if _, err := w.anyone().Admin().AddWebhook(t.Context(), pawl.WebhookSpec{Name: "nowhere", URL: "http://nowhere.test/secret"}); err != nil {
+		w.hook("/ok", admin.WebhookSpec{})
+		w.hook("/gone", admin.WebhookSpec{})
+		if _, err := admin.New(w.anyone()).Webhooks().Create(t.Context(), admin.WebhookSpec{Name: "nowhere", URL: "http://nowhere.test/secret"}); err != nil {
 			t.Fatal(err)
 		}
 		w.hooks.answers(func(path string, _ int) int {
@@ -354,8 +357,8 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 		if _, n := w.hooks.told("/ok", "task.dead"); n != 1 {
 			t.Errorf("%d after 6 s", n)
 		}
-		admin := w.anyone().Admin()
-		gone, err := admin.Webhook(t.Context(), "gone")
+		operator := admin.New(w.anyone())
+		gone, err := operator.Webhooks().Get(t.Context(), "gone")
 		if err != nil || gone.DisabledAt.IsZero() || !strings.Contains(gone.DisabledReason, "410 Gone") {
 			t.Errorf("the one that is gone: %+v, %v", gone, err)
 		}
@@ -364,12 +367,12 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 				t.Errorf("the metrics don't say %s", line)
 			}
 		}
-		nowhere, err := admin.Webhook(t.Context(), "nowhere")
+		nowhere, err := operator.Webhooks().Get(t.Context(), "nowhere")
 		if err != nil || nowhere.Failures == 0 || strings.Contains(nowhere.LastError, "secret") || nowhere.Pending != 1 {
 			t.Errorf("the one that is nowhere: %+v, %v", nowhere, err)
 		}
 		w.hooks.answers(nil)
-		if gone, err = admin.ResumeWebhook(t.Context(), "gone"); err != nil || gone.DisabledReason != "" {
+		if gone, err = operator.Webhooks().Resume(t.Context(), "gone"); err != nil || gone.DisabledReason != "" {
 			t.Errorf("resumed: %+v, %v", gone, err)
 		}
 		pass(time.Second)
@@ -377,7 +380,7 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 			t.Errorf("the one that was gone was told of %d", n)
 		}
 		actions := ""
-		for e, err := range admin.Audit(t.Context(), pawl.AuditFilter{TargetKind: "webhook", Target: "gone"}) {
+		for e, err := range operator.Audit().List(t.Context(), admin.AuditFilter{TargetKind: "webhook", Target: "gone"}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -396,8 +399,8 @@ func TestThresholds(t *testing.T) {
 		w := newNetwork(t)
 		w.hooks = newReceiver(t)
 		dirs := w.grow()
-		w.hook("/deep", pawl.WebhookSpec{Queues: []string{"mail"}, Events: []pawl.WebhookEvent{"queue.*"}, DepthOver: 5})
-		w.hook("/slow", pawl.WebhookSpec{Events: []pawl.WebhookEvent{pawl.WebhookQueueOver}, WaitOver: time.Minute})
+		w.hook("/deep", admin.WebhookSpec{Queues: []string{"mail"}, Events: []admin.WebhookEvent{"queue.*"}, DepthOver: 5})
+		w.hook("/slow", admin.WebhookSpec{Events: []admin.WebhookEvent{admin.WebhookQueueOver}, WaitOver: time.Minute})
 		told := func(path string, over, under int) {
 			t.Helper()
 			a, _ := w.hooks.told(path, "queue.over")
@@ -414,9 +417,9 @@ func TestThresholds(t *testing.T) {
 			}
 		}
 		drain := func(n int) {
-			claims, err := w.anyone().Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Max: n, Lease: time.Hour})
-			if err != nil || len(claims) != n {
-				t.Fatalf("%d claims, %v", len(claims), err)
+			claimed, err := claims.New(w.anyone()).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: n, Lease: time.Hour})
+			if err != nil || len(claimed) != n {
+				t.Fatalf("%d claims, %v", len(claimed), err)
 			}
 		}
 		fill(5)
@@ -457,9 +460,9 @@ func TestSteeringWebhooks(t *testing.T) {
 		w := newNetwork(t)
 		w.hooks = newReceiver(t)
 		w.form()
-		admin := w.nodes["n2"].client().Admin()
-		old := w.hook("/a", pawl.WebhookSpec{})
-		if _, err := admin.PauseWebhook(t.Context(), "a", "it moves"); err != nil {
+		operator := admin.New(w.nodes["n2"].client())
+		old := w.hook("/a", admin.WebhookSpec{})
+		if _, err := operator.Webhooks().Pause(t.Context(), "a", "it moves"); err != nil {
 			t.Fatal(err)
 		}
 		w.die("mail", 2)
@@ -467,15 +470,15 @@ func TestSteeringWebhooks(t *testing.T) {
 		if _, n := w.hooks.told("/a", "task.dead"); n != 0 {
 			t.Errorf("paused, it was told of %d", n)
 		}
-		if d, err := admin.TestWebhook(t.Context(), "a"); err != nil || d.Outcome != pawl.WebhookDelivered || d.Status != http.StatusNoContent {
+		if d, err := operator.Webhooks().Test(t.Context(), "a"); err != nil || d.Outcome != admin.WebhookDelivered || d.Status != http.StatusNoContent {
 			t.Errorf("a test: %+v, %v", d, err)
 		}
-		fresh, err := w.nodes["n3"].client().Admin().RotateWebhook(t.Context(), "a", pawl.WebhookRotation{})
+		fresh, err := admin.New(w.nodes["n3"].client()).Webhooks().RotateSecret(t.Context(), "a", admin.WebhookRotation{})
 		if err != nil || fresh.Secret == old.Secret || fresh.OldUntil.IsZero() {
 			t.Fatalf("rotated: %+v, %v", fresh, err)
 		}
 		w.hooks.knows("/a", fresh.Secret, old.Secret)
-		if h, err := admin.ResumeWebhook(t.Context(), "a"); err != nil || h.Paused {
+		if h, err := operator.Webhooks().Resume(t.Context(), "a"); err != nil || h.Paused {
 			t.Errorf("resumed: %+v, %v", h, err)
 		}
 		pass(time.Second)
@@ -483,7 +486,7 @@ func TestSteeringWebhooks(t *testing.T) {
 			t.Errorf("resumed, it was told of %d", n)
 		}
 		w.die("mail", 1) // is in the rest after the last
-		if _, _, err := admin.SetWebhook(t.Context(), "a", pawl.WebhookChange{URL: "http://receiver.test/b", Queues: []string{"sms"}}); err != nil {
+		if _, _, err := operator.Webhooks().Update(t.Context(), "a", admin.WebhookChange{URL: "http://receiver.test/b", Queues: []string{"sms"}}); err != nil {
 			t.Fatal(err)
 		}
 		w.hooks.knows("/b", fresh.Secret)
@@ -493,7 +496,7 @@ func TestSteeringWebhooks(t *testing.T) {
 		if _, n := w.hooks.told("/b", "task.dead"); n != 1 {
 			t.Errorf("with another address and queue it was told of %d", n)
 		}
-		if _, err := admin.RemoveWebhook(t.Context(), "a"); err != nil {
+		if _, err := operator.Webhooks().Delete(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
 		w.die("sms", 3)
@@ -501,7 +504,7 @@ func TestSteeringWebhooks(t *testing.T) {
 		if _, n := w.hooks.told("/b", "task.dead"); n != 1 {
 			t.Errorf("removed, it was told of %d", n)
 		}
-		if _, err := admin.Webhook(t.Context(), "a"); !errors.Is(err, pawl.ErrNotFound) {
+		if _, err := operator.Webhooks().Get(t.Context(), "a"); !errors.Is(err, pawltype.ErrNotFound) {
 			t.Errorf("removed, it is %v", err)
 		}
 		w.hooks.check(t)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 const (
@@ -24,7 +26,7 @@ func TestWorkflowsOutliveLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		for i, queue := range []string{"one", "two"} {
-			w.place(queue, pawl.QueueSettings{Lease: 5 * time.Second, Retry: pawl.RetryPolicy{Initial: time.Second}}, i+1)
+			w.place(queue, admin.QueueSettings{Lease: 5 * time.Second, Retry: pawltype.RetryPolicy{Initial: time.Second}}, i+1)
 		}
 		f := &flows{twoShards: w}
 		ctx, stop := context.WithCancel(t.Context())
@@ -46,7 +48,7 @@ func TestWorkflowsOutliveLeaders(t *testing.T) {
 		w.crashLeader(1, func() {})
 		pass(5 * time.Second)
 		w.unmute()
-		w.inTheEnd("their group is complete", func() error { return f.complete(lonely, pawl.GroupCounts{Members: 5, Succeeded: 5}) })
+		w.inTheEnd("their group is complete", func() error { return f.complete(lonely, pawltype.GroupCounts{Members: 5, Succeeded: 5}) })
 
 		var cancels sync.WaitGroup
 		for n := range chains {
@@ -94,8 +96,7 @@ func flowMux() *pawl.Mux {
 	mux.HandleFunc("step", func(_ context.Context, c *pawl.Claim) error {
 		before := ""
 		if c.Parent != nil {
-			var err error
-			if before, err = pawl.ParentResult[string](c); err != nil {
+			if err := c.ParentResult(&before); err != nil {
 				return pawl.DeadLetter(err)
 			}
 		}
@@ -183,16 +184,16 @@ func (f *flows) cancel(id string) {
 }
 
 // complete says whether a group has ended with such counts, and has enqueued what it had to.
-func (f *flows) complete(id string, want pawl.GroupCounts) error {
+func (f *flows) complete(id string, want pawltype.GroupCounts) error {
 	g, err := f.client.Group(f.t.Context(), id)
 	if err != nil {
 		return err
 	}
-	if g.Counts != want || g.State != pawl.GroupComplete {
+	if g.Counts != want || g.State != pawltype.GroupComplete {
 		return fmt.Errorf("group %s is %s: %+v", id, g.State, g.Counts)
 	}
-	for _, point := range []*pawl.Follower{g.OnComplete, g.OnDeath} {
-		if point != nil && point.State != pawl.FollowerBorn {
+	for _, point := range []*pawltype.Follower{g.OnComplete, g.OnDeath} {
+		if point != nil && point.State != pawltype.FollowerBorn {
 			return fmt.Errorf("of group %s task %s is %s", id, point.Type, point.State)
 		}
 	}
@@ -202,7 +203,7 @@ func (f *flows) complete(id string, want pawl.GroupCounts) error {
 // wholeGroups says which group has not ended as it must.
 func (f *flows) wholeGroups() error {
 	for _, id := range f.groups {
-		if err := f.complete(id, pawl.GroupCounts{Members: 8, Succeeded: 7, Dead: 1}); err != nil {
+		if err := f.complete(id, pawltype.GroupCounts{Members: 8, Succeeded: 7, Dead: 1}); err != nil {
 			return err
 		}
 	}
@@ -211,7 +212,7 @@ func (f *flows) wholeGroups() error {
 		if err != nil {
 			return err
 		}
-		if g.Counts != (pawl.GroupCounts{Members: 6, Cancelled: 6}) || g.State != pawl.GroupCancelled || g.OnComplete.State != pawl.FollowerDropped {
+		if g.Counts != (pawltype.GroupCounts{Members: 6, Cancelled: 6}) || g.State != pawltype.GroupCancelled || g.OnComplete.State != pawltype.FollowerDropped {
 			return fmt.Errorf("group %s is %s: %+v, %+v", id, g.State, g.Counts, g.OnComplete)
 		}
 	}
@@ -228,7 +229,7 @@ func (f *flows) wholeChains() error {
 				return err
 			}
 			result := ""
-			if info.State != pawl.StateSucceeded {
+			if info.State != pawltype.StateSucceeded {
 				return fmt.Errorf("step %d of a chain, task %s, is %s (%v)", step, id, info.State, info.LastFailure())
 			}
 			if err := info.DecodeResult(&result); err != nil {
@@ -240,7 +241,7 @@ func (f *flows) wholeChains() error {
 			if parent = id; step == chainSteps-1 {
 				break
 			}
-			if len(info.Then) != 1 || info.Then[0].State != pawl.FollowerBorn {
+			if len(info.Then) != 1 || info.Then[0].State != pawltype.FollowerBorn {
 				return fmt.Errorf("what follows step %d is %+v", step, info.Then)
 			}
 			id = info.Then[0].TaskID

@@ -62,15 +62,15 @@ func pair(b *testing.B, far bool) *Router {
 	if far {
 		leader = 2
 	}
-	claims := make([]broker.Claimed, 20)
-	for i := range claims {
-		claims[i] = broker.Claimed{Envelope: &engine.Envelope{ID: task.NewID(1, 1, uint64(i)), Namespace: ns, Queue: "default", Type: "mail",
+	claimed := make([]broker.Claimed, 20)
+	for i := range claimed {
+		claimed[i] = broker.Claimed{Envelope: &engine.Envelope{ID: task.NewID(1, 1, uint64(i)), Namespace: ns, Queue: "default", Type: "mail",
 			Payload: make([]byte, 1024), Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
 			Exec: &engine.Exec{State: task.Claimed, Queue: "default", Type: "mail", Fence: 1, MaxAttempts: 5, CreatedAt: 1, RunAt: 1, ReadyAt: 1}}
 	}
 	routers := make([]*Router, 2)
 	for i := range routers {
-		routers[i] = New(Config{Node: uint32(i + 1), Broker: &instant{leader: leader, claims: claims}, Map: instantMap{}, NotSent: func(error) bool { return false },
+		routers[i] = New(Config{Node: uint32(i + 1), Broker: &instant{leader: leader, claims: claimed}, Map: instantMap{}, NotSent: func(error) bool { return false },
 			SystemLeader: func() uint32 { return 0 }})
 		b.Cleanup(routers[i].Close)
 	}

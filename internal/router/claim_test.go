@@ -237,7 +237,7 @@ func TestManyWaitersShareAWatch(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		const waiters = 1000
 		m := f.nodes[2]
-		claims, wakes := 0, 0
+		claimed, wakes := 0, 0
 		done := make(chan bool, waiters)
 		for range waiters {
 			go func() {
@@ -254,7 +254,7 @@ func TestManyWaitersShareAWatch(t *testing.T) {
 					}
 					f.with(func() { wakes++ })
 					if len(got) == 1 {
-						f.with(func() { claims++ })
+						f.with(func() { claimed++ })
 						return
 					}
 				}
@@ -267,8 +267,8 @@ func TestManyWaitersShareAWatch(t *testing.T) {
 		f.mustPut(1)
 		pass(time.Second)
 		f.with(func() {
-			if claims != 1 || wakes > 16 {
-				t.Errorf("one task: %d claims by %d who were woken", claims, wakes)
+			if claimed != 1 || wakes > 16 {
+				t.Errorf("one task: %d claims by %d who were woken", claimed, wakes)
 			}
 			wakes = 0
 		})
@@ -277,8 +277,8 @@ func TestManyWaitersShareAWatch(t *testing.T) {
 		for range waiters {
 			<-done
 		}
-		if took := time.Since(began); claims != waiters || took > time.Second || wakes > 2*waiters {
-			t.Errorf("%d claims by %d who were woken, in %s", claims, wakes, took)
+		if took := time.Since(began); claimed != waiters || took > time.Second || wakes > 2*waiters {
+			t.Errorf("%d claims by %d who were woken, in %s", claimed, wakes, took)
 		}
 		synctest.Wait()
 		if len(m.awaits.byForm) != 0 {

@@ -85,12 +85,12 @@ func (g *guard) onLost(l broker.Lost) {
 	g.poke()
 }
 
-func (g *guard) onMoved(claims []broker.Hold) {
+func (g *guard) onMoved(claimed []broker.Hold) {
 	g.mu.Lock()
-	for _, h := range claims {
+	for _, h := range claimed {
 		g.moved[h.ID.Shard()] = true
 	}
-	g.held -= len(claims)
+	g.held -= len(claimed)
 	g.mu.Unlock()
 	g.poke()
 }

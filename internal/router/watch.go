@@ -33,7 +33,7 @@ func (r *Router) WatchClaims(lost func(broker.Lost)) interface {
 	Close()
 } {
 	w := &claimWatch{r: r, lost: lost, far: map[task.ID]bool{}}
-	w.here = r.cfg.Broker.WatchClaims(w.tell, func(claims []broker.Hold) { r.far.add(w, claims...) })
+	w.here = r.cfg.Broker.WatchClaims(w.tell, func(claimed []broker.Hold) { r.far.add(w, claimed...) })
 	return w
 }
 
@@ -101,13 +101,13 @@ type post struct {
 	claims map[task.ID]bool
 }
 
-func (f *farClaims) add(w *claimWatch, claims ...broker.Hold) {
+func (f *farClaims) add(w *claimWatch, claimed ...broker.Hold) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if w.closed {
 		return
 	}
-	for _, h := range claims {
+	for _, h := range claimed {
 		if len(f.claims) >= maxFarClaims {
 			if time.Since(f.full) > time.Minute {
 				f.full = time.Now()

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var auditPages = []page{{path: "/audit", template: "audit", nav: "/audit", show: showAudit}}
@@ -20,7 +21,7 @@ var auditPages = []page{{path: "/audit", template: "audit", nav: "/audit", show:
 const auditLimit = 50
 
 type auditView struct {
-	Filled  pawl.AuditFilter
+	Filled  admin.AuditFilter
 	Since   string
 	Kinds   []option
 	Rows    []auditRow
@@ -30,7 +31,7 @@ type auditView struct {
 
 // auditRow is an entry with what it changed, and where its target is.
 type auditRow struct {
-	*pawl.AuditEntry
+	*admin.AuditEntry
 	URL     string
 	Changes []change
 	Cut     int
@@ -50,9 +51,9 @@ const (
 
 func showAudit(v *visit) (*screen, error) {
 	view := auditView{Since: v.query("since"), Kinds: choices("anything", "queue", "task", "schedule", "operation", "node", "shard", "cluster"),
-		Filled: pawl.AuditFilter{Actor: v.query("actor"), Action: v.query("action"), TargetKind: v.query("kind"), Target: v.query("target"), Queue: v.query("queue")}}
+		Filled: admin.AuditFilter{Actor: v.query("actor"), Action: v.query("action"), TargetKind: v.query("kind"), Target: v.query("target"), Queue: v.query("queue")}}
 	err := v.findAudit(&view)
-	if errors.Is(err, pawl.ErrInvalidArgument) {
+	if errors.Is(err, pawltype.ErrInvalidArgument) {
 		p := problemOf(err)
 		view.Refused, err = &p, nil
 	}
@@ -70,7 +71,7 @@ func (v *visit) findAudit(view *auditView) error {
 	}
 	cursor, start := v.query("cursor"), time.Now()
 	for { // a page of the API may be empty while there is more
-		page, err := v.admin().AuditPage(v.ctx, filter, pawl.PageRequest{Limit: auditLimit - len(view.Rows), Cursor: cursor})
+		page, err := v.admin().Audit().ListPage(v.ctx, filter, pawltype.PageRequest{Limit: auditLimit - len(view.Rows), Cursor: cursor})
 		if err != nil {
 			return err
 		}
@@ -86,7 +87,7 @@ func (v *visit) findAudit(view *auditView) error {
 	return nil
 }
 
-func (v *visit) auditRow(e *pawl.AuditEntry) auditRow {
+func (v *visit) auditRow(e *admin.AuditEntry) auditRow {
 	row := auditRow{AuditEntry: e, Place: fmt.Sprintf("a-%d-%d", e.Shard, e.Seq)}
 	switch e.TargetKind {
 	case "queue":

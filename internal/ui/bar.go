@@ -3,7 +3,7 @@ package ui
 import (
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // bar shows counts by their shares.
@@ -57,6 +57,6 @@ type count struct {
 }
 
 // countsOf are the counts of a queue in the order of a task's life.
-func countsOf(d pawl.Depth) []count {
+func countsOf(d admin.Depth) []count {
 	return []count{{"scheduled", d.Scheduled}, {"ready", d.Ready}, {"claimed", d.Claimed}, {"retrying", d.Retrying}, {"dead", d.Dead}, {"poisoned", d.Poisoned}}
 }

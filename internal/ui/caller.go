@@ -5,7 +5,7 @@ import (
 	"net"
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // caller is how the visitor would call this server from a terminal: where it is, and as whom.
@@ -16,9 +16,9 @@ type caller struct {
 }
 
 // who is the visitor; nil: that could not be asked.
-func (v *visit) who() *pawl.Me {
+func (v *visit) who() *admin.Identity {
 	if v.me == nil && v.client != nil {
-		v.me, _ = v.admin().Me(v.ctx)
+		v.me, _ = v.admin().Access().WhoAmI(v.ctx)
 	}
 	return v.me
 }

@@ -5,22 +5,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 func TestSparksAreSmallAndTrue(t *testing.T) {
 	none := []int64{0, 0, 0, 0, 0}
 	for _, c := range []struct {
 		name string
-		s    pawl.QueueSeries
+		s    admin.QueueSeries
 		want spark
 	}{
-		{"nothing", pawl.QueueSeries{In: none, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 came, 0 succeeded"}},
-		{"success", pawl.QueueSeries{In: none, Out: []int64{1, 1000, 1000, 0, 500}, Failed: []int64{0, 2, 1, 0, 9}, Succeeded: []int64{1, 1000, 1000, 0, 500}, Poisoned: none},
+		{"nothing", admin.QueueSeries{In: none, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 came, 0 succeeded"}},
+		{"success", admin.QueueSeries{In: none, Out: []int64{1, 1000, 1000, 0, 500}, Failed: []int64{0, 2, 1, 0, 9}, Succeeded: []int64{1, 1000, 1000, 0, 500}, Poisoned: none},
 			spark{Label: "0 came, 2,501 succeeded, 12 attempts failed", Area: "M0 20v-1h1v-19h2v20h1v-10h1V20z", Failed: "M1 20h2v3h-2zM4 20h1v3h-1z"}},
-		{"arrivals alone", pawl.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "150 came, 0 succeeded", Came: "M0 20h1v-20h1v10h1v10h2"}},
-		{"poison", pawl.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: none, Succeeded: none, Poisoned: []int64{0, 0, 7, 0, 0}}, spark{Label: "0 came, 0 succeeded, 7 poisoned", Failed: "M2 20h1v3h-1z"}},
-		{"cancelled", pawl.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 came, 0 succeeded, 400 ended otherwise"}},
+		{"arrivals alone", admin.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "150 came, 0 succeeded", Came: "M0 20h1v-20h1v10h1v10h2"}},
+		{"poison", admin.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: none, Succeeded: none, Poisoned: []int64{0, 0, 7, 0, 0}}, spark{Label: "0 came, 0 succeeded, 7 poisoned", Failed: "M2 20h1v3h-1z"}},
+		{"cancelled", admin.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none}, spark{Label: "0 came, 0 succeeded, 400 ended otherwise"}},
 	} {
 		c.s.Step, c.want.Width = time.Minute, 5
 		c.want.Label += " in " + spanText(5*time.Minute)
@@ -30,10 +30,10 @@ func TestSparksAreSmallAndTrue(t *testing.T) {
 	}
 	long := make([]int64, 60)
 	long[58], long[59] = 3, 4
-	if s := sparkOf(&pawl.QueueSeries{Step: time.Minute, Out: long, Succeeded: long}); s.Width != 30 || s.Area != "M0 20h29v-20h1V20z" {
+	if s := sparkOf(&admin.QueueSeries{Step: time.Minute, Out: long, Succeeded: long}); s.Width != 30 || s.Area != "M0 20h29v-20h1V20z" {
 		t.Errorf("60 steps are drawn as %+v", s)
 	}
-	if sparkOf(nil) != nil || sparkOf(&pawl.QueueSeries{}) != nil {
+	if sparkOf(nil) != nil || sparkOf(&admin.QueueSeries{}) != nil {
 		t.Error("nothing is drawn")
 	}
 }
@@ -64,7 +64,7 @@ func TestAxesHaveTheUnitOfTheirSteps(t *testing.T) {
 // TestRunsSayWhenClocksChange goes over the night in which Vienna's clocks go back.
 func TestRunsSayWhenClocksChange(t *testing.T) {
 	day := func(d int, hour int) time.Time { return time.Date(2026, 10, d, hour, 30, 0, 0, time.UTC) }
-	runs := runsOf(&pawl.ScheduleInfo{TimeZone: "Europe/Vienna", UpdatedAt: day(20, 0), PlannedAt: day(24, 1), Coming: []time.Time{day(25, 2), day(26, 2)}})
+	runs := runsOf(&admin.Schedule{TimeZone: "Europe/Vienna", UpdatedAt: day(20, 0), PlannedAt: day(24, 1), Coming: []time.Time{day(25, 2), day(26, 2)}})
 	want := []run{
 		{day(24, 1), "Sat 24 Oct 2026 03:30:00 CEST", "24 Oct 01:30:00", ""},
 		{day(25, 2), "Sun 25 Oct 2026 03:30:00 CET", "25 Oct 02:30:00", "clocks change by -60 min"},
@@ -73,15 +73,15 @@ func TestRunsSayWhenClocksChange(t *testing.T) {
 	if !slices.Equal(runs, want) {
 		t.Errorf("got %+v, want %+v", runs, want)
 	}
-	if runs := runsOf(&pawl.ScheduleInfo{}); runs != nil {
+	if runs := runsOf(&admin.Schedule{}); runs != nil {
 		t.Errorf("a paused one has %v", runs)
 	}
 	for _, zone := range []string{"", "UTC", "Etc/UTC"} {
-		if runs := runsOf(&pawl.ScheduleInfo{TimeZone: zone, PlannedAt: day(24, 1)}); runs[0].UTC != "" {
+		if runs := runsOf(&admin.Schedule{TimeZone: zone, PlannedAt: day(24, 1)}); runs[0].UTC != "" {
 			t.Errorf("a run of zone %q is shown twice: %+v", zone, runs)
 		}
 	}
-	if runs := runsOf(&pawl.ScheduleInfo{TimeZone: "Europe/London", PlannedAt: day(28, 1)}); runs[0].UTC == "" {
+	if runs := runsOf(&admin.Schedule{TimeZone: "Europe/London", PlannedAt: day(28, 1)}); runs[0].UTC == "" {
 		t.Error("a run in London is shown by its own clocks only")
 	}
 }

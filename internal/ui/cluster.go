@@ -8,29 +8,30 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var clusterPages = []page{{path: "/cluster", template: "cluster", nav: "/cluster", show: showCluster}}
 
 var clusterActions = []action{
-	{path: "/nodes/{node}/drain", nav: "/cluster", form: nodeForm("Drain", "Its replicas and leaders move to other nodes, as far as these can take them.", true), do: doNode("Drains.", pawl.Admin.DrainNode)},
-	{path: "/nodes/{node}/undrain", nav: "/cluster", form: nodeForm("Undrain", "It takes replicas again.", false), do: doNode("Takes replicas again.", pawl.Admin.UndrainNode)},
+	{path: "/nodes/{node}/drain", nav: "/cluster", form: nodeForm("Drain", "Its replicas and leaders move to other nodes, as far as these can take them.", true), do: doNode("Drains.", admin.Cluster.DrainNode)},
+	{path: "/nodes/{node}/undrain", nav: "/cluster", form: nodeForm("Undrain", "It takes replicas again.", false), do: doNode("Takes replicas again.", admin.Cluster.UndrainNode)},
 	{path: "/nodes/{node}/remove", nav: "/cluster", form: nodeForm("Remove", "It leaves for ever: to come back it has to join anew, with an empty directory. While it holds replicas this is refused: drain it first.", true), do: doNode("Removed.", removeNode)},
 	{path: "/shards/{shard}/transfer", nav: "/cluster", form: transferForm, do: doTransfer},
 }
 
 type clusterView struct {
-	*pawl.ClusterInfo
-	Server *pawl.ServerInfo
+	*admin.ClusterStatus
+	Server *admin.Server
 	Nodes  []nodeRow
 	Shards []shardRow
 	Alone  bool
 }
 
 type nodeRow struct {
-	pawl.NodeInfo
+	admin.Node
 	State    string // for its colour
 	Word     string // how it stands
 	For      string // since when, if it is away
@@ -43,8 +44,8 @@ type nodeRow struct {
 // counts as away: as long as one that was heard of.
 const patience = 10 * time.Second
 
-func nodeRowOf(n pawl.NodeInfo) nodeRow {
-	row := nodeRow{NodeInfo: n, State: n.State, Word: n.State, Has: human.Counted(n.Replicas), Heads: human.Counted(n.Leads)}
+func nodeRowOf(n admin.Node) nodeRow {
+	row := nodeRow{Node: n, State: n.State, Word: n.State, Has: human.Counted(n.Replicas), Heads: human.Counted(n.Leads)}
 	switch {
 	case n.Alive && n.State == "active":
 		row.State, row.Word = "alive", "alive"
@@ -65,19 +66,19 @@ func (r nodeRow) DiskShort() bool { return r.DiskTotal > 0 && r.DiskFree < r.Dis
 
 // shardRow is a shard, with what the nodes say of its replicas.
 type shardRow struct {
-	pawl.ShardStatus
+	admin.ShardStatus
 	Replicas []replicaRow
 	Unheard  string // nodes with replicas that give no answer, of which the shard's leader does not say so yet
 }
 
 // replicaRow is a replica. State is for its colour.
 type replicaRow struct {
-	pawl.ShardMember
+	admin.Replica
 	State string
 }
 
 // shardRowOf shows a shard no sounder than is known: its leader needs some seconds to notice that a node has died.
-func shardRowOf(s pawl.ShardStatus, nodes []nodeRow) shardRow {
+func shardRowOf(s admin.ShardStatus, nodes []nodeRow) shardRow {
 	row := shardRow{ShardStatus: s}
 	var unheard []string
 	for _, m := range s.Members {
@@ -99,15 +100,15 @@ func shardRowOf(s pawl.ShardStatus, nodes []nodeRow) shardRow {
 }
 
 func showCluster(v *visit) (*screen, error) {
-	c, err := v.admin().Cluster(v.ctx)
+	c, err := v.admin().Cluster().Status(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	server, err := v.admin().Server(v.ctx)
+	server, err := v.admin().Cluster().Server(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	view := clusterView{ClusterInfo: c, Server: server, Alone: len(c.Nodes) < 2}
+	view := clusterView{ClusterStatus: c, Server: server, Alone: len(c.Nodes) < 2}
 	for _, n := range c.Nodes {
 		view.Nodes = append(view.Nodes, nodeRowOf(n))
 	}
@@ -117,13 +118,13 @@ func showCluster(v *visit) (*screen, error) {
 	return &screen{Title: "Cluster", Data: view}, nil
 }
 
-func removeNode(a pawl.Admin, ctx context.Context, node string) error {
-	return a.RemoveNode(ctx, node, false)
+func removeNode(c admin.Cluster, ctx context.Context, node string) error {
+	return c.RemoveNode(ctx, node, false)
 }
 
 func nodeForm(verb, text string, danger bool) func(*visit) (*form, error) {
 	return func(v *visit) (*form, error) {
-		c, err := v.admin().Cluster(v.ctx)
+		c, err := v.admin().Cluster().Status(v.ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -135,14 +136,14 @@ func nodeForm(verb, text string, danger bool) func(*visit) (*form, error) {
 					Fields: []field{reasonField()}}, nil
 			}
 		}
-		return nil, &pawl.Error{Code: "not_found", Message: fmt.Sprintf("node %q is not a member", clip(name, 60))}
+		return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("node %q is not a member", clip(name, 60))}
 	}
 }
 
-func doNode(said string, call func(pawl.Admin, context.Context, string) error) func(*visit) (done, error) {
+func doNode(said string, call func(admin.Cluster, context.Context, string) error) func(*visit) (done, error) {
 	return func(v *visit) (done, error) {
 		name := v.r.PathValue("node")
-		if err := call(v.admin().Because(v.value("reason")), v.ctx, name); err != nil {
+		if err := call(v.admin().WithReason(v.value("reason")).Cluster(), v.ctx, name); err != nil {
 			return done{}, err
 		}
 		return done{Said: name + ": " + strings.ToLower(said), Next: "/cluster"}, nil
@@ -150,7 +151,7 @@ func doNode(said string, call func(pawl.Admin, context.Context, string) error) f
 }
 
 func transferForm(v *visit) (*form, error) {
-	c, err := v.admin().Cluster(v.ctx)
+	c, err := v.admin().Cluster().Status(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +166,7 @@ func transferForm(v *visit) (*form, error) {
 		return &form{Title: "Leader of shard " + v.r.PathValue("shard"), Text: "The node leads it as soon as it has everything, and goes on to.", Button: "Transfer", Back: "/cluster",
 			Facts: []fact{{"Leads now", s.Leader}}, Fields: []field{{Name: "to", Label: "Node that should lead", Kind: "choice", Options: options, Value: s.Preferred}, reasonField()}}, nil
 	}
-	return nil, &pawl.Error{Code: "not_found", Message: fmt.Sprintf("there is no shard %q", clip(v.r.PathValue("shard"), 20))}
+	return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("there is no shard %q", clip(v.r.PathValue("shard"), 20))}
 }
 
 func doTransfer(v *visit) (done, error) {
@@ -173,7 +174,7 @@ func doTransfer(v *visit) (done, error) {
 	if err != nil {
 		return done{}, badField("shard", "%q is not a number", clip(v.r.PathValue("shard"), 20))
 	}
-	if err := v.admin().Because(v.value("reason")).TransferLeader(v.ctx, uint32(shard), v.value("to")); err != nil {
+	if err := v.admin().WithReason(v.value("reason")).Cluster().TransferLeader(v.ctx, uint32(shard), v.value("to")); err != nil {
 		return done{}, err
 	}
 	return done{Said: "Noted: the shard moves to its leader in a moment.", Next: "/cluster"}, nil

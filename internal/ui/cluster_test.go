@@ -4,20 +4,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // TestNodesThatAreAway: a node of which a new leader has not heard is waited for, for a while.
 func TestNodesThatAreAway(t *testing.T) {
 	for _, c := range []struct {
-		node               pawl.NodeInfo
+		node               admin.Node
 		state, word, since string
 	}{
-		{pawl.NodeInfo{State: "active", Alive: true, Heard: true}, "alive", "alive", ""},
-		{pawl.NodeInfo{State: "draining", Alive: true, Heard: true}, "draining", "draining", ""},
-		{pawl.NodeInfo{State: "active", Silent: 4 * time.Second}, "waited-for", "not heard yet", ""},
-		{pawl.NodeInfo{State: "active", Silent: 2 * time.Minute}, "silent", "no answer", "for 2 min"},
-		{pawl.NodeInfo{State: "draining", Heard: true, Silent: 75 * time.Second}, "silent", "no answer", "for 1 min 15 s"},
+		{admin.Node{State: "active", Alive: true, Heard: true}, "alive", "alive", ""},
+		{admin.Node{State: "draining", Alive: true, Heard: true}, "draining", "draining", ""},
+		{admin.Node{State: "active", Silent: 4 * time.Second}, "waited-for", "not heard yet", ""},
+		{admin.Node{State: "active", Silent: 2 * time.Minute}, "silent", "no answer", "for 2 min"},
+		{admin.Node{State: "draining", Heard: true, Silent: 75 * time.Second}, "silent", "no answer", "for 1 min 15 s"},
 	} {
 		if row := nodeRowOf(c.node); row.State != c.state || row.Word != c.word || row.For != c.since {
 			t.Errorf("%+v is %s, %q %q; want %s, %q %q", c.node, row.State, row.Word, row.For, c.state, c.word, c.since)
@@ -27,8 +27,8 @@ func TestNodesThatAreAway(t *testing.T) {
 
 // TestShardsAreNoSounderThanKnown: while its leader still takes a dead node's replica for one that answers, the shard is not called sound.
 func TestShardsAreNoSounderThanKnown(t *testing.T) {
-	nodes := []nodeRow{nodeRowOf(pawl.NodeInfo{Name: "n1", State: "active", Alive: true, Heard: true}), nodeRowOf(pawl.NodeInfo{Name: "n2", State: "active", Heard: true, Silent: 12 * time.Second})}
-	row := shardRowOf(pawl.ShardStatus{Leader: "n1", Members: []pawl.ShardMember{{Node: "n1", Voter: true, Answers: true, Lag: 3}, {Node: "n2", Voter: true, Answers: true}}}, nodes)
+	nodes := []nodeRow{nodeRowOf(admin.Node{Name: "n1", State: "active", Alive: true, Heard: true}), nodeRowOf(admin.Node{Name: "n2", State: "active", Heard: true, Silent: 12 * time.Second})}
+	row := shardRowOf(admin.ShardStatus{Leader: "n1", Members: []admin.Replica{{Node: "n1", Voter: true, Answers: true, Lag: 3}, {Node: "n2", Voter: true, Answers: true}}}, nodes)
 	if row.Unheard != "n2" || row.Replicas[0].State != "behind" || row.Replicas[1].State != "silent" {
 		t.Errorf("unheard %q, replicas %+v", row.Unheard, row.Replicas)
 	}
@@ -40,11 +40,11 @@ func TestShardsAreNoSounderThanKnown(t *testing.T) {
 
 func TestDisksAreShortAsTheOverviewSays(t *testing.T) {
 	for free, want := range map[int64]bool{0: true, 9: true, 10: false, 96: false} {
-		if row := nodeRowOf(pawl.NodeInfo{DiskFree: free, DiskTotal: 100}); row.DiskShort() != want {
+		if row := nodeRowOf(admin.Node{DiskFree: free, DiskTotal: 100}); row.DiskShort() != want {
 			t.Errorf("%d of 100 free: short %t", free, row.DiskShort())
 		}
 	}
-	if nodeRowOf(pawl.NodeInfo{}).DiskShort() {
+	if nodeRowOf(admin.Node{}).DiskShort() {
 		t.Error("a disk of which nothing is known is short")
 	}
 }

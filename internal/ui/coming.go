@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // run is a tick to come.
@@ -18,7 +19,7 @@ type run struct {
 }
 
 // runsOf are the next ticks of a schedule.
-func runsOf(s *pawl.ScheduleInfo) (runs []run) {
+func runsOf(s *admin.Schedule) (runs []run) {
 	zone, err := time.LoadLocation(s.TimeZone)
 	if err != nil { // the server knew it; this page shows UTC then
 		zone = time.UTC
@@ -57,13 +58,13 @@ type previewView struct {
 // previewSchedule shows the next ticks of what stands in a form, before it is sent.
 func previewSchedule(v *visit) error {
 	r := &reader{v: v, from: v.r.URL.Query()}
-	s := pawl.Schedule{Name: "preview", Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Task: pawl.RawTask{Type: "preview"}}
+	s := admin.ScheduleSpec{Name: "preview", Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Task: pawl.RawTask{Type: "preview"}}
 	var view previewView
 	switch {
 	case r.err != nil:
 		view.Refused = problemOf(eachError(r.err)[0]).Message
 	case s.Cron != "" || s.Every > 0:
-		change, err := v.admin().TrySchedule(v.ctx, s)
+		change, err := v.admin().Schedules().Preview(v.ctx, s)
 		if err != nil {
 			view.Refused = problemOf(err).Message
 		} else {

@@ -5,20 +5,21 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // Dead letters and poison are the same page of two states.
 var deadPages = []page{
-	{path: "/dead", template: "dead", nav: "/dead", show: showDead(pawl.StateDead)},
-	{path: "/poison", template: "dead", nav: "/poison", show: showDead(pawl.StatePoisoned)},
+	{path: "/dead", template: "dead", nav: "/dead", show: showDead(pawltype.StateDead)},
+	{path: "/poison", template: "dead", nav: "/poison", show: showDead(pawltype.StatePoisoned)},
 	{path: "/archive", template: "archive", nav: "/dead", show: showArchive},
 }
 
 var deadActions = []action{{path: "/archive/restore", nav: "/dead", form: restoreForm, do: doRestore}}
 
 type deadView struct {
-	State  pawl.State
+	State  pawltype.State
 	Queues []deadQueue // those with most, and all
 	More   string      // where the other queues are listed; "": these are all
 	Queue  string      // the one that is shown; "": all
@@ -28,7 +29,7 @@ type deadView struct {
 	Trend  chart // of the last 24 h
 	// Partial: there are more than one call reads.
 	Partial bool
-	Recent  []*pawl.TaskInfo // of one queue
+	Recent  []*pawltype.Task // of one queue
 	All     bulkLinks
 	Ticked  []bulkLink // for those that are ticked
 	Back    string
@@ -46,7 +47,7 @@ type deadQueue struct {
 type bulkLinks struct{ Find, Replay, Discard string }
 
 type deadGroup struct {
-	pawl.DeadGroup
+	admin.DeadGroup
 	Links bulkLinks
 	Bar   bar
 	Trend trend
@@ -63,11 +64,11 @@ const (
 	trendTime = 24 * time.Hour
 )
 
-func showDead(state pawl.State) func(*visit) (*screen, error) {
+func showDead(state pawltype.State) func(*visit) (*screen, error) {
 	return func(v *visit) (*screen, error) {
-		view := deadView{State: state, Queue: v.query("queue"), Back: v.backTo(), Ticked: tickLinks(nil, pawl.ActionReplay, pawl.ActionDiscard)}
+		view := deadView{State: state, Queue: v.query("queue"), Back: v.backTo(), Ticked: tickLinks(nil, admin.ActionReplay, admin.ActionDiscard)}
 		title := "Dead letters"
-		if state == pawl.StatePoisoned {
+		if state == pawltype.StatePoisoned {
 			title = "Poison"
 		}
 		for _, add := range []func(*deadView) error{v.deadTrend, v.deadQueues, v.deadGroups, v.recentDead} {
@@ -81,7 +82,7 @@ func showDead(state pawl.State) func(*visit) (*screen, error) {
 
 // ofState counts the tasks of a queue in the page's state.
 func (d *deadView) ofState(dead, poisoned int64) int64 {
-	if d.State == pawl.StatePoisoned {
+	if d.State == pawltype.StatePoisoned {
 		return poisoned
 	}
 	return dead
@@ -89,10 +90,10 @@ func (d *deadView) ofState(dead, poisoned int64) int64 {
 
 // deadTrend shows when they came, and counts them.
 func (v *visit) deadTrend(view *deadView) error {
-	var lately *pawl.Stats
+	var lately *admin.Stats
 	if view.Queue == "" {
 		all, err := v.admin().Stats(v.ctx, trendTime)
-		if errors.Is(err, pawl.ErrPermissionDenied) { // who may see some queues has groups, but no statistics of all
+		if errors.Is(err, pawltype.ErrPermissionDenied) { // who may see some queues has groups, but no statistics of all
 			return nil
 		}
 		if err != nil {
@@ -100,12 +101,12 @@ func (v *visit) deadTrend(view *deadView) error {
 		}
 		lately, view.Total = &all.Stats, view.ofState(all.Queues.Dead, all.Queues.Poisoned)
 	} else {
-		q, err := v.admin().Queue(v.ctx, view.Queue)
+		q, err := v.admin().Queues().Get(v.ctx, view.Queue)
 		if err != nil {
 			return err
 		}
 		view.Total = view.ofState(q.Depth.Dead, q.Depth.Poisoned)
-		if lately, err = v.admin().QueueStats(v.ctx, view.Queue, trendTime); err != nil {
+		if lately, err = v.admin().Queues().Stats(v.ctx, view.Queue, trendTime); err != nil {
 			return err
 		}
 	}
@@ -119,11 +120,11 @@ func (v *visit) deadTrend(view *deadView) error {
 
 // deadQueues leads to the queues with most of them, and to the one that is shown.
 func (v *visit) deadQueues(view *deadView) error {
-	having := pawl.QueueDead
-	if view.State == pawl.StatePoisoned {
-		having = pawl.QueuePoisoned
+	having := admin.QueueDead
+	if view.State == pawltype.StatePoisoned {
+		having = admin.QueuePoisoned
 	}
-	page, err := v.admin().QueuesWhere(v.ctx, pawl.QueueFilter{Having: having, Most: true}, pawl.PageRequest{Limit: deadQueues})
+	page, err := v.admin().Queues().ListPage(v.ctx, admin.QueueFilter{Having: having, Most: true}, pawltype.PageRequest{Limit: deadQueues})
 	if err != nil {
 		return err
 	}
@@ -149,9 +150,9 @@ func (v *visit) deadQueues(view *deadView) error {
 
 // deadGroups shows what they died of.
 func (v *visit) deadGroups(view *deadView) error {
-	filter := pawl.Filter{Queue: view.Queue, States: []pawl.State{view.State}}
+	filter := admin.Filter{Queue: view.Queue, States: []pawltype.State{view.State}}
 	view.All = v.linksOf(filter)
-	groups, err := v.admin().GroupDead(v.ctx, view.Queue, view.State == pawl.StatePoisoned)
+	groups, err := v.admin().DeadLetters().Groups(v.ctx, view.Queue, view.State == pawltype.StatePoisoned)
 	if err != nil {
 		return err
 	}
@@ -176,12 +177,12 @@ func (v *visit) recentDead(view *deadView) error {
 	if view.Queue == "" {
 		return nil
 	}
-	page, err := v.client.ListPage(v.ctx, pawl.Filter{Queue: view.Queue, States: []pawl.State{view.State}}, pawl.PageRequest{Limit: recentDead})
+	page, err := v.admin().Tasks().ListPage(v.ctx, admin.Filter{Queue: view.Queue, States: []pawltype.State{view.State}}, pawltype.PageRequest{Limit: recentDead})
 	view.Recent = page.Items
 	return err
 }
 
-func (v *visit) linksOf(f pawl.Filter) bulkLinks {
+func (v *visit) linksOf(f admin.Filter) bulkLinks {
 	text := url.QueryEscape(filterText(f))
 	return bulkLinks{Find: v.url("tasks", "?q="+text), Replay: v.url("operations", "new", "?action=replay&q="+text),
 		Discard: v.url("operations", "new", "?action=discard&q="+text)}
@@ -189,7 +190,7 @@ func (v *visit) linksOf(f pawl.Filter) bulkLinks {
 
 type archiveView struct {
 	Queue string
-	Items []pawl.ArchivedTask
+	Items []admin.ArchivedTask
 	more
 }
 
@@ -197,7 +198,7 @@ type archiveView struct {
 const archiveLimit = 50
 
 func showArchive(v *visit) (*screen, error) {
-	page, err := v.admin().ArchivePage(v.ctx, v.query("queue"), pawl.PageRequest{Limit: archiveLimit, Cursor: v.query("cursor")})
+	page, err := v.admin().DeadLetters().ArchivePage(v.ctx, v.query("queue"), pawltype.PageRequest{Limit: archiveLimit, Cursor: v.query("cursor")})
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +215,7 @@ func restoreForm(v *visit) (*form, error) {
 }
 
 func doRestore(v *visit) (done, error) {
-	results, err := v.admin().Because(v.value("reason")).RestoreArchive(v.ctx, v.value("place"))
+	results, err := v.admin().WithReason(v.value("reason")).DeadLetters().Restore(v.ctx, v.value("place"))
 	if err != nil {
 		return done{}, err
 	}

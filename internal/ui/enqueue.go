@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
-
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 var enqueueActions = []action{{path: "/enqueue", nav: "/enqueue", form: enqueueForm, do: doEnqueue}}
@@ -21,7 +21,7 @@ func enqueueForm(v *visit) (*form, error) {
 	}
 	f := &form{Title: "Enqueue a task", Wide: true, Button: "Enqueue", Back: "/tasks",
 		Text: "When it is accepted, it is on stable storage.", Fields: []field{{Name: "request_id", Kind: "hidden", Value: id}}}
-	f.Fields = append(f.Fields, templateFields("", &pawl.ScheduledTask{Queue: v.query("queue"), Type: v.query("type")})...)
+	f.Fields = append(f.Fields, templateFields("", &admin.ScheduledTask{Queue: v.query("queue"), Type: v.query("type")})...)
 	f.Fields = slices.Insert(f.Fields, len(f.Fields)-moreFields,
 		field{Name: "run_at", Label: "Due", Kind: "text", Placeholder: "now", Hint: "A time such as 2026-01-31T12:00:00Z, or from now: 10m"},
 		field{Name: "idempotency_key", Label: "Idempotency key", Kind: "text", Hint: "One task per key and queue."})
@@ -38,7 +38,7 @@ func doEnqueue(v *visit) (done, error) {
 		opts = append(opts, pawl.IdempotencyKey(key))
 	}
 	if unique := r.unique(""); unique != nil {
-		opts = append(opts, *unique)
+		opts = append(opts, pawl.Unique(*unique))
 	}
 	opts = append(opts, pawl.RequestID(r.text("request_id")))
 	if r.err != nil {

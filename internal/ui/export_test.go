@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // SearchFor has pages look for tasks for another time, to the end of a test.
@@ -15,7 +15,7 @@ func SearchFor(t testing.TB, d time.Duration) {
 }
 
 // Counted is what the form of an operation says of a count: the fact, the button and the text.
-func Counted(p *pawl.OperationPreview, o pawl.Operation) (fact, button, text string) {
+func Counted(p *admin.OperationPreview, o admin.OperationSpec) (fact, button, text string) {
 	word, err := wordOf(o.Action)
 	if err != nil {
 		panic(err)

@@ -6,21 +6,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // TestFilterErrors: what is wrong with a filter stands by its field, which it does not name again.
 func TestFilterErrors(t *testing.T) {
 	_, _, err := parseFilter("state:sleeping", time.Now())
-	e := (*pawl.Error)(nil)
+	e := (*pawltype.Error)(nil)
 	if !errors.As(err, &e) || e.Field != "q" || !strings.HasPrefix(e.Message, `"sleeping" is not a state: there are scheduled,`) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestRates(t *testing.T) {
-	for text, want := range map[string]pawl.Rate{"50/s": {Limit: 50, Period: time.Second}, "100/1m burst 20": {Limit: 100, Period: time.Minute, Burst: 20}} {
+	for text, want := range map[string]admin.RateLimit{"50/s": {Limit: 50, Period: time.Second}, "100/1m burst 20": {Limit: 100, Period: time.Minute, Burst: 20}} {
 		if rate, err := parseRate(text); err != nil || rate != want {
 			t.Errorf("%q is %+v, %v; want %+v", text, rate, err, want)
 		}
@@ -44,7 +45,7 @@ func TestSettingsLinesReadBack(t *testing.T) {
 			t.Errorf("%s reads as %+v", line, rules)
 		}
 	}
-	for d, want := range map[time.Duration]string{0: "", 30 * time.Second: "30s", 90 * time.Minute: "1h30m", 14 * 24 * time.Hour: "14d", pawl.NoWait: "0s", 1500 * time.Millisecond: "1.5s"} {
+	for d, want := range map[time.Duration]string{0: "", 30 * time.Second: "30s", 90 * time.Minute: "1h30m", 14 * 24 * time.Hour: "14d", pawltype.NoWait: "0s", 1500 * time.Millisecond: "1.5s"} {
 		got := fieldSpan(d)
 		if got != want {
 			t.Errorf("%v is written %q, want %q", d, got, want)

@@ -15,8 +15,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // form asks for what an action needs.
@@ -29,7 +29,7 @@ type form struct {
 	Danger bool   // it can't be undone
 	Wide   bool   // it has many fields
 	Back   string // where to go instead, below the base
-	Sample []*pawl.TaskInfo
+	Sample []*pawltype.Task
 	Check  *check // a second button, which shows something first
 	// Version is that of what the form edits, as the API tells it; "": it edits nothing that others could edit meanwhile.
 	Version string
@@ -134,7 +134,7 @@ func (v *visit) formLimit() int64 {
 func (v *visit) readForm() error {
 	kind, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
-		return &pawl.Error{Code: "invalid_argument", Field: "Content-Type", Message: "a form is application/x-www-form-urlencoded"}
+		return &pawltype.Error{Code: "invalid_argument", Field: "Content-Type", Message: "a form is application/x-www-form-urlencoded"}
 	}
 	limit := v.formLimit()
 	if v.r.ContentLength > limit {
@@ -146,14 +146,14 @@ func (v *visit) readForm() error {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return tooLong(limit)
 		}
-		return &pawl.Error{Code: "invalid_argument", Message: "the form did not arrive whole, or is none"}
+		return &pawltype.Error{Code: "invalid_argument", Message: "the form did not arrive whole, or is none"}
 	}
 	_ = http.NewResponseController(v.w).SetReadDeadline(time.Time{}) // or it would end the context of what the form does
 	return nil
 }
 
 func tooLong(limit int64) error {
-	return &pawl.Error{Code: "payload_too_large", Message: fmt.Sprintf("the form could not be read: it has at most %d KiB", limit>>10)}
+	return &pawltype.Error{Code: "payload_too_large", Message: fmt.Sprintf("the form could not be read: it has at most %d KiB", limit>>10)}
 }
 
 // value is what was filled in, without space around it and with the line ends of Unix.
@@ -212,7 +212,7 @@ func (f *form) refuse(err error) {
 
 // unanswered tells of an error that leaves open whether something was done.
 func unanswered(err error) bool {
-	return errors.Is(err, pawl.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, pawltype.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // eachError are the errors that reader.fail has put together.
@@ -270,7 +270,7 @@ func (v *visit) showPart(status int, file string, s *screen) error {
 
 // badField is the error of a field that can't be read.
 func badField(name, format string, args ...any) error {
-	return &pawl.Error{Code: "invalid_argument", Field: name, Message: name + ": " + fmt.Sprintf(format, args...)}
+	return &pawltype.Error{Code: "invalid_argument", Field: name, Message: name + ": " + fmt.Sprintf(format, args...)}
 }
 
 // reader reads the values of a form and keeps what is wrong with them: at each field the first error.

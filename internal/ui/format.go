@@ -13,8 +13,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/keyring"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // funcs are what templates can call. Addresses are made here, so that none of them forgets the prefix.
@@ -49,7 +51,7 @@ func (u *UI) funcs() template.FuncMap {
 		"named": human.Named,                                                               // of figures
 		"tidy":  tidy,                                                                      // a sentence of the API
 		// What templates need to call others.
-		"strings": func(roles []pawl.Role) (all []string) {
+		"strings": func(roles []admin.Role) (all []string) {
 			for _, r := range roles {
 				all = append(all, string(r))
 			}
@@ -225,7 +227,7 @@ func fieldSpan(d time.Duration) string {
 	switch {
 	case d == 0:
 		return ""
-	case d == pawl.NoWait:
+	case d == pawltype.NoWait:
 		return "0s"
 	case d%day == 0:
 		return fmt.Sprintf("%dd", d/day)
@@ -317,7 +319,7 @@ func paceText(perSecond float64) string {
 }
 
 // medianText is how long something took; a dash where it never happened.
-func medianText(l pawl.Latency) string {
+func medianText(l admin.Latency) string {
 	if l.Count == 0 {
 		return "–"
 	}
@@ -325,7 +327,7 @@ func medianText(l pawl.Latency) string {
 }
 
 // failedText is the share of the attempts that failed; a dash where none ended.
-func failedText(s *pawl.Stats) string {
+func failedText(s *admin.Stats) string {
 	if s.Totals.Succeeded+s.Totals.Failed+s.Totals.Crashed == 0 {
 		return "–"
 	}
@@ -387,7 +389,7 @@ func documentOf(data []byte, kind string) *document {
 		return nil
 	}
 	d := &document{Size: int64(len(data)), Kind: kind}
-	if key, ok := pawl.EncryptedWith(kind); ok {
+	if key, ok := keyring.EncryptedWith(kind); ok {
 		d.Kind, d.Text = "encrypted", "It is encrypted with key "+key+", and shown to programs that have the key only."
 		return d
 	}

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 func TestDurationsReadAlike(t *testing.T) {
@@ -32,16 +33,16 @@ func TestDurationsReadAlike(t *testing.T) {
 }
 
 func TestWhatWasNotMeasuredIsADash(t *testing.T) {
-	if got := medianText(pawl.Latency{}); got != "–" {
+	if got := medianText(admin.Latency{}); got != "–" {
 		t.Errorf("what never happened took %s", got)
 	}
-	if got := medianText(pawl.Latency{Count: 3, P50: time.Millisecond, P95: 70 * time.Second}); got != "1 ms · 1 min 10 s" {
+	if got := medianText(admin.Latency{Count: 3, P50: time.Millisecond, P95: 70 * time.Second}); got != "1 ms · 1 min 10 s" {
 		t.Errorf("the median reads %s", got)
 	}
-	if got := failedText(&pawl.Stats{}); got != "–" {
+	if got := failedText(&admin.Stats{}); got != "–" {
 		t.Errorf("of no attempts failed %s", got)
 	}
-	if got := failedText(&pawl.Stats{Totals: pawl.EventCounts{Succeeded: 2}}); got != "0 %" {
+	if got := failedText(&admin.Stats{Totals: admin.EventCounts{Succeeded: 2}}); got != "0 %" {
 		t.Errorf("of two good attempts failed %s", got)
 	}
 	for text, want := range map[string]string{"queue q1 has 100001 ready tasks, and no worker takes it": "queue q1 has 100,001 ready tasks, and no worker takes it",
@@ -59,8 +60,8 @@ func TestFieldsReadWhatTheyHold(t *testing.T) {
 			t.Errorf("%v is held as %q, which reads as %v %v", d, fieldSpan(d), got, err)
 		}
 	}
-	if fieldSpan(0) != "" || fieldSpan(pawl.NoWait) != "0s" {
-		t.Errorf("none is held as %q, no wait as %q", fieldSpan(0), fieldSpan(pawl.NoWait))
+	if fieldSpan(0) != "" || fieldSpan(pawltype.NoWait) != "0s" {
+		t.Errorf("none is held as %q, no wait as %q", fieldSpan(0), fieldSpan(pawltype.NoWait))
 	}
 }
 

@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/ui"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 const sendForm = "dialog[open] .buttons button[type=submit], #live .buttons button[type=submit]"
@@ -28,12 +31,12 @@ func (b *browser) refused(js string) {
 func TestSettingsOfTwo(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
-	admin := w.client.Admin()
-	_, err := admin.PutQueue(t.Context(), "mail", pawl.QueueSettings{Limits: pawl.Limits{MaxRunning: 3}, MaxAttempts: 5})
+	operator := admin.New(w.client)
+	_, err := operator.Queues().Put(t.Context(), "mail", admin.QueueSettings{QueueLimits: admin.QueueLimits{MaxRunning: 3}, MaxAttempts: 5})
 	must(t, err)
-	settings := func() pawl.QueueSettings {
+	settings := func() admin.QueueSettings {
 		t.Helper()
-		q, err := admin.Queue(t.Context(), "mail")
+		q, err := operator.Queues().Get(t.Context(), "mail")
 		must(t, err)
 		return q.Settings
 	}
@@ -43,7 +46,7 @@ func TestSettingsOfTwo(t *testing.T) {
 	b.fill("max_attempts", "9")
 	theirs := settings()
 	theirs.MaxRunning, theirs.MaxAttempts = 7, 6
-	_, err = admin.PutQueue(t.Context(), "mail", theirs)
+	_, err = operator.Queues().Put(t.Context(), "mail", theirs)
 	must(t, err)
 	b.refused(`document.querySelector("#meanwhile-max_running") !== null`)
 	for js, want := range map[string]string{
@@ -77,12 +80,12 @@ func TestSettingsOfTwo(t *testing.T) {
 func TestTasksAndSchedulesOfTwo(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
-	admin := w.client.Admin()
+	operator := admin.New(w.client)
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{"cents":100}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
-	id := w.newest(t, pawl.Filter{Queue: "mail"})
+	id := w.newest(t, admin.Filter{Queue: "mail"})
 	b.visit(w.url + "/tasks/" + id + "/edit")
 	b.fill("payload", `{"cents":150}`)
-	_, err := w.client.Update(t.Context(), id, pawl.Change{Payload: map[string]int{"cents": 200}, Priority: pawl.High})
+	_, err := admin.New(w.client).Tasks().Update(t.Context(), id, admin.TaskUpdate{Payload: map[string]int{"cents": 200}, Priority: pawltype.High})
 	must(t, err)
 	b.refused(`document.querySelector("#meanwhile-payload ~ .theirs").textContent.includes("200")`)
 	b.shoot("form-meanwhile-task")
@@ -92,16 +95,16 @@ func TestTasksAndSchedulesOfTwo(t *testing.T) {
 	b.loading(func() { b.click(sendForm) })
 	task, err := w.client.Task(t.Context(), id)
 	must(t, err)
-	if string(task.Payload) != `{"cents":150}` || task.Priority != pawl.High {
+	if string(task.Payload) != `{"cents":150}` || task.Priority != pawltype.High {
 		t.Errorf("the task has %s and %s", task.Payload, task.Priority)
 	}
 
-	s := pawl.Schedule{Name: "s", Cron: "0 3 * * *", Task: pawl.RawTask{Type: "a"}}
-	_, err = admin.CreateSchedule(t.Context(), s)
+	s := admin.ScheduleSpec{Name: "s", Cron: "0 3 * * *", Task: pawl.RawTask{Type: "a"}}
+	_, err = operator.Schedules().Create(t.Context(), s)
 	must(t, err)
 	_, body := w.get(t, "/schedules/s/edit")
 	s.Cron = "30 4 * * *"
-	_, err = admin.PutSchedule(t.Context(), s)
+	_, err = operator.Schedules().Put(t.Context(), s)
 	must(t, err)
 	form := filled(body)
 	form.Set("owner", "me")
@@ -110,7 +113,7 @@ func TestTasksAndSchedulesOfTwo(t *testing.T) {
 		t.Fatalf("status %d, and the form does not say what others did: %s", resp.StatusCode, body)
 	}
 	w.postAsFilled(t, "/schedules/s/edit", body)
-	is, err := admin.Schedule(t.Context(), "s")
+	is, err := operator.Schedules().Get(t.Context(), "s")
 	must(t, err)
 	if is.Cron != "30 4 * * *" || is.Owner != "me" {
 		t.Errorf("the schedule has %q and owner %q", is.Cron, is.Owner)
@@ -124,17 +127,17 @@ func TestTasksAndSchedulesOfTwo(t *testing.T) {
 // TestQuotasAndWebhooksOfTwo: of what has no etag only those fields are sent that were touched.
 func TestQuotasAndWebhooksOfTwo(t *testing.T) {
 	w := startWorld(t, "")
-	admin := w.client.Admin()
+	operator := admin.New(w.client)
 	number := func(n int64) *int64 { return &n }
-	_, _, err := admin.SetQuotas(t.Context(), "default", pawl.QuotaChange{MaxBacklog: number(1000), MaxRunning: number(50)})
+	_, _, err := operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: number(1000), MaxRunning: number(50)})
 	must(t, err)
-	_, err = admin.AddWebhook(t.Context(), pawl.WebhookSpec{Name: "oncall", URL: "https://hooks.example.com/a", DepthOver: 100})
+	_, err = operator.Webhooks().Create(t.Context(), admin.WebhookSpec{Name: "oncall", URL: "https://hooks.example.com/a", DepthOver: 100})
 	must(t, err)
 	_, quotas := w.get(t, "/namespaces/default/quotas")
 	_, hook := w.get(t, "/webhooks/oncall/edit")
-	_, _, err = admin.SetQuotas(t.Context(), "default", pawl.QuotaChange{MaxBacklog: number(2000)})
+	_, _, err = operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: number(2000)})
 	must(t, err)
-	_, _, err = admin.SetWebhook(t.Context(), "oncall", pawl.WebhookChange{URL: "https://hooks.example.com/b"})
+	_, _, err = operator.Webhooks().Update(t.Context(), "oncall", admin.WebhookChange{URL: "https://hooks.example.com/b"})
 	must(t, err)
 	for path, form := range map[string]url.Values{"/namespaces/default/quotas": filled(quotas), "/webhooks/oncall/edit": filled(hook)} {
 		form.Set("max_running", "60")
@@ -151,9 +154,9 @@ func TestQuotasAndWebhooksOfTwo(t *testing.T) {
 			t.Errorf("%s, seen: status %d %s", path, resp.StatusCode, body)
 		}
 	}
-	n, err := admin.Namespace(t.Context(), "default")
+	n, err := operator.Namespaces().Get(t.Context(), "default")
 	must(t, err)
-	h, err := admin.Webhook(t.Context(), "oncall")
+	h, err := operator.Webhooks().Get(t.Context(), "oncall")
 	must(t, err)
 	if n.Quotas.MaxBacklog != 2000 || n.Quotas.MaxRunning != 60 || h.URL != "https://hooks.example.com/b" || h.DepthOver != 200 || len(h.Events) != 2 {
 		t.Errorf("the quotas are %+v, the webhook has %s, %d and %v", n.Quotas, h.URL, h.DepthOver, h.Events)
@@ -164,12 +167,12 @@ func TestQuotasAndWebhooksOfTwo(t *testing.T) {
 func TestARefusedFormIsNotOfANewVersion(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
-	admin := w.client.Admin()
-	_, err := admin.PutQueue(t.Context(), "mail", pawl.QueueSettings{Limits: pawl.Limits{MaxRunning: 3}})
+	operator := admin.New(w.client)
+	_, err := operator.Queues().Put(t.Context(), "mail", admin.QueueSettings{QueueLimits: admin.QueueLimits{MaxRunning: 3}})
 	must(t, err)
 	b.visit(w.url + "/queues/mail/settings")
 	b.fill("lease", "two minutes")
-	_, err = admin.PutQueue(t.Context(), "mail", pawl.QueueSettings{Limits: pawl.Limits{MaxRunning: 7}})
+	_, err = operator.Queues().Put(t.Context(), "mail", admin.QueueSettings{QueueLimits: admin.QueueLimits{MaxRunning: 7}})
 	must(t, err)
 	b.refused(`document.activeElement.name === "lease"`)
 	if got := b.eval(`document.querySelector("[name=max_running]").value`); got != "7" {
@@ -223,7 +226,7 @@ func TestDangerWantsMoreThanEnter(t *testing.T) {
 
 func operations(t *testing.T, w *world) int {
 	t.Helper()
-	page, err := w.client.Admin().OperationsPage(t.Context(), pawl.PageRequest{Limit: 10})
+	page, err := admin.New(w.client).Operations().ListPage(t.Context(), pawltype.PageRequest{Limit: 10})
 	must(t, err)
 	return len(page.Items)
 }
@@ -365,9 +368,9 @@ func TestOnlyWhatCanBeDoneIsOffered(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `"`+strings.Repeat("x", 70<<10)+`"`, pawl.Queue("large")) })
-	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w"})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w"})
 	must(t, err)
-	_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.DeadLetter(errors.New("no")))
+	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(errors.New("no")))
 	must(t, err)
 	for filter, want := range map[string]string{"state:dead": "replay discard", "state:ready": "move set_priority cancel discard", "state:dead,ready": "discard", "": "replay run_now move set_priority cancel discard"} {
 		_, body := w.get(t, "/tasks?q="+url.QueryEscape(filter))
@@ -389,7 +392,7 @@ func TestOnlyWhatCanBeDoneIsOffered(t *testing.T) {
 			}
 		}
 	}
-	_, body := w.get(t, "/tasks/"+w.newest(t, pawl.Filter{Queue: "large"})+"/edit")
+	_, body := w.get(t, "/tasks/"+w.newest(t, admin.Filter{Queue: "large"})+"/edit")
 	if !strings.Contains(body, "a page edits at most 64.0 KiB") || strings.Contains(body, `name="payload"`) {
 		t.Error("the form of a task with a large payload does not say why it has no field for it")
 	}

@@ -1,7 +1,7 @@
 package ui
 
 import (
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var groupPages = []page{
@@ -21,11 +21,11 @@ const (
 )
 
 type groupRow struct {
-	*pawl.GroupInfo
+	*pawltype.Group
 	Bar bar
 }
 
-func groupRowOf(g *pawl.GroupInfo) groupRow {
+func groupRowOf(g *pawltype.Group) groupRow {
 	c := g.Counts
 	return groupRow{g, barOf([]count{{"succeeded", c.Succeeded}, {"pending", c.Pending}, {"dead", c.Dead}, {"poisoned", c.Poisoned},
 		{"discarded", c.Discarded}, {"cancelled", c.Cancelled}, {"failed", c.Refused}})}
@@ -37,7 +37,7 @@ type groupsView struct {
 }
 
 func showGroups(v *visit) (*screen, error) {
-	page, err := v.client.GroupsPage(v.ctx, pawl.PageRequest{Limit: groupsLimit, Cursor: v.query("cursor")})
+	page, err := v.admin().Groups().ListPage(v.ctx, pawltype.PageRequest{Limit: groupsLimit, Cursor: v.query("cursor")})
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func showGroups(v *visit) (*screen, error) {
 
 type groupView struct {
 	groupRow
-	Members []*pawl.GroupMember
+	Members []*pawltype.GroupMember
 	Rows    []count // members by state
 	Points  []groupPoint
 	more
@@ -59,7 +59,7 @@ type groupView struct {
 // groupPoint is what a group enqueues when it comes to a point.
 type groupPoint struct {
 	When string
-	*pawl.Follower
+	*pawltype.Follower
 }
 
 func showGroup(v *visit) (*screen, error) {
@@ -67,7 +67,7 @@ func showGroup(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	members, err := v.client.GroupMembersPage(v.ctx, g.ID, pawl.PageRequest{Limit: membersLimit, Cursor: v.query("cursor")})
+	members, err := v.admin().Groups().MembersPage(v.ctx, g.ID, pawltype.PageRequest{Limit: membersLimit, Cursor: v.query("cursor")})
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func groupForm(verb, text string, danger bool) func(*visit) (*form, error) {
 
 func doCancelGroup(v *visit) (done, error) {
 	id := v.r.PathValue("group")
-	if _, err := v.client.CancelGroup(v.ctx, id, v.value("reason")); err != nil {
+	if _, err := v.admin().Groups().Cancel(v.ctx, id, v.value("reason")); err != nil {
 		return done{}, err
 	}
 	return done{Said: "Cancelled.", Next: "/groups/" + id}, nil

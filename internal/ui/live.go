@@ -11,20 +11,22 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/seats"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // watch is what a page shows, as far as events tell of it: one that matches means that the page is to be asked for anew. Fields that are
 // set must all match; the zero watch is all of the namespace.
 type watch struct {
 	Queue, Type, Task string
-	Kinds             []pawl.EventKind
+	Kinds             []admin.EventKind
 }
 
 // deadKinds are how dead letters and poison come and go; endKinds are how tasks end.
 var (
-	deadKinds = []pawl.EventKind{pawl.EventDead, pawl.EventPoisoned, pawl.EventDiscarded, pawl.EventCancelled, pawl.EventReplayed}
-	endKinds  = append([]pawl.EventKind{pawl.EventSucceeded}, deadKinds...)
+	deadKinds = []admin.EventKind{admin.EventDead, admin.EventPoisoned, admin.EventDiscarded, admin.EventCancelled, admin.EventReplayed}
+	endKinds  = append([]admin.EventKind{admin.EventSucceeded}, deadKinds...)
 )
 
 const (
@@ -68,11 +70,11 @@ func (w *watch) address() string {
 }
 
 // liveFilter is the inverse of address.
-func liveFilter(q url.Values) pawl.EventFilter {
-	f := pawl.EventFilter{Queue: q.Get("queue"), Type: q.Get("type"), TaskID: q.Get("task"), Digest: liveGap}
+func liveFilter(q url.Values) admin.EventFilter {
+	f := admin.EventFilter{Queue: q.Get("queue"), Type: q.Get("type"), TaskID: q.Get("task"), Digest: liveGap}
 	if kinds := q.Get("kind"); kinds != "" {
 		for _, k := range strings.Split(kinds, ",") {
-			f.Kinds = append(f.Kinds, pawl.EventKind(k))
+			f.Kinds = append(f.Kinds, admin.EventKind(k))
 		}
 	}
 	return f
@@ -131,15 +133,15 @@ type liveStream struct {
 func (s *liveStream) namespace(client *pawl.Client) (string, error) {
 	ctx, cancel := context.WithTimeout(s.r.Context(), callTime)
 	defer cancel()
-	me, err := client.Admin().Me(ctx)
+	me, err := admin.New(client).Access().WhoAmI(ctx)
 	if err != nil {
 		return "", err
 	}
 	return me.Namespace, nil
 }
 
-func (s *liveStream) read(client *pawl.Client, f pawl.EventFilter) {
-	for _, err := range client.Events(s.r.Context(), f) {
+func (s *liveStream) read(client *pawl.Client, f admin.EventFilter) {
+	for _, err := range admin.New(client).Events(s.r.Context(), f) {
 		if err != nil {
 			s.ended <- err
 			return
@@ -170,7 +172,7 @@ func (s *liveStream) write() {
 		case <-breath.C:
 			said = s.say(": nothing\n\n")
 		case err := <-s.ended:
-			if s.r.Context().Err() == nil && !errors.Is(err, pawl.ErrClosed) {
+			if s.r.Context().Err() == nil && !errors.Is(err, pawltype.ErrClosed) {
 				_ = s.gone()
 			}
 			return

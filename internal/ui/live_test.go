@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // tab is the stream of an open page.
@@ -117,8 +118,8 @@ func TestStreamsTellOfWhatConcernsThem(t *testing.T) {
 func TestStreamsEndWithTheirToken(t *testing.T) {
 	w := startGuarded(t)
 	w.listen(t, "/live?").expect("gone")
-	s := w.follow(t, "/live?queue=mail", as(w.tokenFor(t, "guest", pawl.RoleObserve))...)
-	_, err := w.client.Admin().RevokeToken(t.Context(), pawl.TokenName{Name: "guest"})
+	s := w.follow(t, "/live?queue=mail", as(w.tokenFor(t, "guest", admin.RoleObserve))...)
+	_, err := admin.New(w.client).Access().RevokeToken(t.Context(), admin.TokenName{Name: "guest"})
 	must(t, err)
 	s.expect("gone")
 	if kind, more := <-s.events; more {
@@ -129,7 +130,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 // A token that is good for some queues hears of no others.
 func TestStreamsHearWhatTheirTokenSees(t *testing.T) {
 	w := startGuarded(t)
-	made, err := w.client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "narrow", Roles: []pawl.Role{pawl.RoleObserve}, Queues: []string{"mine"}})
+	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "narrow", Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mine"}})
 	must(t, err)
 	narrow, wide := w.follow(t, "/live?", as(made.Secret)...), w.follow(t, "/live?queue=theirs", as(w.token)...)
 	narrow.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mine")) }) })
@@ -151,12 +152,12 @@ func TestStreamsAreBounded(t *testing.T) {
 	w := startGuarded(t)
 	in := func(name string) []string {
 		t.Helper()
-		_, err := w.client.Admin().AddNamespace(t.Context(), name)
+		_, err := admin.New(w.client).Namespaces().Create(t.Context(), name, admin.QuotaChange{})
 		must(t, err)
-		there, err := pawl.Dial(strings.TrimPrefix(w.url, "http://"), pawl.WithToken(w.token), pawl.WithNamespace(name))
+		there, err := pawl.Dial(strings.TrimPrefix(w.url, "http://"), pawl.DialOptions{Token: w.token, Namespace: name})
 		must(t, err)
 		defer func() { must(t, there.Close()) }()
-		made, err := there.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: name, Roles: []pawl.Role{pawl.RoleObserve}})
+		made, err := admin.New(there).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Roles: []admin.Role{admin.RoleObserve}})
 		must(t, err)
 		return as(made.Secret)
 	}
@@ -217,7 +218,7 @@ func TestPagesFollow(t *testing.T) {
 	if got := b.eval(refresh); got != "304 1" {
 		t.Errorf("a refresh of nothing has status and empty states %s", got)
 	}
-	_, err := w.client.Admin().CreateSchedule(t.Context(), pawl.Schedule{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "a"}})
+	_, err := admin.New(w.client).Schedules().Create(t.Context(), admin.ScheduleSpec{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "a"}})
 	must(t, err)
 	if got := b.eval(refresh); got != "200 0" {
 		t.Errorf("a refresh of something has status and empty states %s", got)

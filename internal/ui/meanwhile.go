@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // What a form edits can be edited by others while it is filled in. So a form takes along which version it edits, which the API
@@ -133,10 +133,10 @@ func (f *form) merge(filled url.Values) {
 const maxMeanwhile = 200
 
 // stale tells whether a form was refused because something else than what it showed is there now.
-func (f *form) stale(err error) bool { return f.Version != "" && errors.Is(err, pawl.ErrConflict) }
+func (f *form) stale(err error) bool { return f.Version != "" && errors.Is(err, pawltype.ErrConflict) }
 
 // errStale refuses a form that was made from something else than what is there.
-var errStale error = &pawl.Error{Code: "conflict", Message: staleForm.Message}
+var errStale error = &pawltype.Error{Code: "conflict", Message: staleForm.Message}
 
 // asShown is the version of what has none in the API: how all fields stand.
 func (f *form) asShown() string {

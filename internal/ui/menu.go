@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // navItem is an entry of the menu.
@@ -49,7 +50,7 @@ func (v *visit) menu() (items []navItem) {
 }
 
 // mayGo tells whether the API would answer a page to the visitor. Nobody is known: then it is asked.
-func mayGo(me *pawl.Me, e navItem) bool {
+func mayGo(me *admin.Identity, e navItem) bool {
 	if me == nil || !me.TokenRequired || e.needs == "-" {
 		return true
 	}
@@ -65,10 +66,10 @@ func mayGo(me *pawl.Me, e navItem) bool {
 
 // elsewhere is where a visitor begins who may not see the overview; "": nowhere else.
 func (v *visit) elsewhere(refused error) string {
-	if v.r.URL.Path != "/" || v.left || v.partial() || !errors.Is(refused, pawl.ErrPermissionDenied) || v.who() == nil {
+	if v.r.URL.Path != "/" || v.left || v.partial() || !errors.Is(refused, pawltype.ErrPermissionDenied) || v.who() == nil {
 		return ""
 	}
-	if slices.Contains(v.me.Roles, pawl.RoleProduce) && !slices.Contains(v.me.Roles, pawl.RoleObserve) {
+	if slices.Contains(v.me.Roles, admin.RoleProduce) && !slices.Contains(v.me.Roles, admin.RoleObserve) {
 		return "/enqueue"
 	}
 	return v.menu()[0].Path // the settings at least are for everybody

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // names is what a list looks for in names.
@@ -20,7 +20,7 @@ func (v *visit) names() names {
 
 // refuse keeps what the API says against the search, to be shown with it; other errors are given back.
 func (n *names) refuse(err error) error {
-	if !errors.Is(err, pawl.ErrInvalidArgument) {
+	if !errors.Is(err, pawltype.ErrInvalidArgument) {
 		return err
 	}
 	p := problemOf(err)

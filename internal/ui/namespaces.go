@@ -3,7 +3,8 @@ package ui
 import (
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var namespacePages = []page{{path: "/namespaces", template: "namespaces", nav: "/namespaces", show: showNamespaces}}
@@ -31,19 +32,19 @@ type namespacesView struct {
 
 // namespaceRow is a namespace in a list.
 type namespaceRow struct {
-	*pawl.NamespaceInfo
+	*admin.Namespace
 	URL  string // of its pages
 	Here bool   // it is the one that pages show
 	Rows []quotaRow
 }
 
 func showNamespaces(v *visit) (*screen, error) {
-	me, err := v.admin().Me(v.ctx)
+	me, err := v.admin().Access().WhoAmI(v.ctx)
 	if err != nil {
 		return nil, err
 	}
 	view := &namespacesView{names: v.names()}
-	page, err := v.admin().NamespacesPage(v.ctx, pawl.NamespaceFilter{Pattern: v.pattern()}, pawl.PageRequest{Limit: namespacesLimit, Cursor: v.query("cursor")})
+	page, err := v.admin().Namespaces().ListPage(v.ctx, admin.NamespaceFilter{Pattern: v.pattern()}, pawltype.PageRequest{Limit: namespacesLimit, Cursor: v.query("cursor")})
 	if err = view.refuse(err); err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func newNamespaceForm(*visit) (*form, error) {
 }
 
 func doNewNamespace(v *visit) (done, error) {
-	behind, err := v.admin().Because(v.value("reason")).AddNamespace(v.ctx, v.value("name"))
+	behind, err := v.admin().WithReason(v.value("reason")).Namespaces().Create(v.ctx, v.value("name"), admin.QuotaChange{})
 	if err != nil {
 		return done{}, err
 	}
@@ -86,7 +87,7 @@ func doRemoveNamespace(v *visit) (done, error) {
 	if v.value("confirm") != name {
 		return done{}, badField("confirm", "is not the name of the namespace, %q", name)
 	}
-	behind, err := v.admin().Because(v.value("reason")).RemoveNamespace(v.ctx, name)
+	behind, err := v.admin().WithReason(v.value("reason")).Namespaces().Delete(v.ctx, name)
 	if err != nil {
 		return done{}, err
 	}
@@ -99,8 +100,8 @@ func doRemoveNamespace(v *visit) (done, error) {
 // namespaces are those among which the visitor may choose, also from within one that is gone: none, unless the token is good for all. Errors
 // are no more than nothing to choose.
 func (v *visit) namespaces() (names []string) {
-	_ = v.as(v.in(""), func(a pawl.Admin) error {
-		page, err := a.NamespacesPage(v.ctx, pawl.NamespaceFilter{}, pawl.PageRequest{Limit: maxNamespaces})
+	_ = v.as(v.in(""), func(a admin.Client) error {
+		page, err := a.Namespaces().ListPage(v.ctx, admin.NamespaceFilter{}, pawltype.PageRequest{Limit: maxNamespaces})
 		for _, n := range page.Items {
 			names = append(names, n.Name)
 		}
@@ -117,7 +118,7 @@ func (v *visit) several() (many bool) {
 	if v.me.Namespace != "default" {
 		return true
 	}
-	page, err := v.admin().NamespacesPage(v.ctx, pawl.NamespaceFilter{}, pawl.PageRequest{Limit: 2})
+	page, err := v.admin().Namespaces().ListPage(v.ctx, admin.NamespaceFilter{}, pawltype.PageRequest{Limit: 2})
 	return err == nil && len(page.Items) > 1
 }
 

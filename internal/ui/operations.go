@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var operationPages = []page{
@@ -19,40 +20,40 @@ var operationPages = []page{
 
 var operationActions = []action{
 	{path: "/operations/new", nav: "/operations", form: newOperationForm, do: doNewOperation},
-	{path: "/operations/{operation}/pause", nav: "/operations", form: operationForm("Pause", "It rests once the step is over that is under way.", false), do: doOperation("Paused.", pawl.Admin.PauseOperation)},
-	{path: "/operations/{operation}/resume", nav: "/operations", form: operationForm("Resume", "It goes on where it was.", false), do: doOperation("Resumed.", pawl.Admin.ResumeOperation)},
-	{path: "/operations/{operation}/abort", nav: "/operations", form: operationForm("Abort", "It ends once the step is over that is under way. What is done stays done.", true), do: doOperation("Aborted.", pawl.Admin.AbortOperation)},
+	{path: "/operations/{operation}/pause", nav: "/operations", form: operationForm("Pause", "It rests once the step is over that is under way.", false), do: doOperation("Paused.", admin.Operations.Pause)},
+	{path: "/operations/{operation}/resume", nav: "/operations", form: operationForm("Resume", "It goes on where it was.", false), do: doOperation("Resumed.", admin.Operations.Resume)},
+	{path: "/operations/{operation}/abort", nav: "/operations", form: operationForm("Abort", "It ends once the step is over that is under way. What is done stays done.", true), do: doOperation("Aborted.", admin.Operations.Abort)},
 }
 
 // actionWord is how an action of operations is asked for.
 type actionWord struct {
-	action pawl.Action
+	action admin.Action
 	label  string
 	of     string // between the label and how many
 	text   string
 	danger bool
-	states []pawl.State // for tasks in which it is
+	states []pawltype.State // for tasks in which it is
 }
 
 // waiting are the states of tasks that have not been claimed, or will be again.
-var waiting = []pawl.State{pawl.StateScheduled, pawl.StateReady, pawl.StateRetrying}
+var waiting = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateRetrying}
 
 // actions are in the order of their use on call.
 var actions = []actionWord{
-	{pawl.ActionReplay, "Replay", "", "They become ready again, with fresh attempts; id, keys and the log of attempts stay.", false, []pawl.State{pawl.StateRetrying, pawl.StateDiscarded, pawl.StateDead, pawl.StatePoisoned, pawl.StateCancelled}},
-	{pawl.ActionRunNow, "Run now", "", "They become ready now instead of when they are due.", false, []pawl.State{pawl.StateScheduled, pawl.StateRetrying}},
-	{pawl.ActionMove, "Move", "", "They live on in another queue, each under a new id.", false, waiting},
-	{pawl.ActionSetPriority, "Set priority", "of ", "They are claimed by their new priority.", false, waiting},
-	{pawl.ActionCancel, "Cancel", "", "They end; handlers that run them are told.", true, append([]pawl.State{pawl.StateClaimed}, waiting...)},
-	{pawl.ActionDiscard, "Discard", "", "They end on purpose. Dead letters go to the archive first.", true, append([]pawl.State{pawl.StateDead, pawl.StatePoisoned}, waiting...)},
+	{admin.ActionReplay, "Replay", "", "They become ready again, with fresh attempts; id, keys and the log of attempts stay.", false, []pawltype.State{pawltype.StateRetrying, pawltype.StateDiscarded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateCancelled}},
+	{admin.ActionRunNow, "Run now", "", "They become ready now instead of when they are due.", false, []pawltype.State{pawltype.StateScheduled, pawltype.StateRetrying}},
+	{admin.ActionMove, "Move", "", "They live on in another queue, each under a new id.", false, waiting},
+	{admin.ActionSetPriority, "Set priority", "of ", "They are claimed by their new priority.", false, waiting},
+	{admin.ActionCancel, "Cancel", "", "They end; handlers that run them are told.", true, append([]pawltype.State{pawltype.StateClaimed}, waiting...)},
+	{admin.ActionDiscard, "Discard", "", "They end on purpose. Dead letters go to the archive first.", true, append([]pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}, waiting...)},
 }
 
 // takes tells whether an action can be asked for of tasks in some states; none: whatever theirs.
-func (w actionWord) takes(states []pawl.State) bool {
-	return !slices.ContainsFunc(states, func(s pawl.State) bool { return !slices.Contains(w.states, s) })
+func (w actionWord) takes(states []pawltype.State) bool {
+	return !slices.ContainsFunc(states, func(s pawltype.State) bool { return !slices.Contains(w.states, s) })
 }
 
-func wordOf(a pawl.Action) (actionWord, error) {
+func wordOf(a admin.Action) (actionWord, error) {
 	for _, w := range actions {
 		if w.action == a {
 			return w, nil
@@ -68,14 +69,14 @@ const progressBeat = 2 * time.Second
 const operationsLimit = 50
 
 type operationRow struct {
-	*pawl.OperationInfo
+	*admin.Operation
 	Filter  string
 	Percent int64
 	Bar     bar
 }
 
-func operationRowOf(o *pawl.OperationInfo) operationRow {
-	row := operationRow{OperationInfo: o, Filter: "every task"}
+func operationRowOf(o *admin.Operation) operationRow {
+	row := operationRow{Operation: o, Filter: "every task"}
 	if o.Filter != nil {
 		row.Filter = filterWords(*o.Filter)
 	}
@@ -93,7 +94,7 @@ type operationsView struct {
 }
 
 func showOperations(v *visit) (*screen, error) {
-	page, err := v.admin().OperationsPage(v.ctx, pawl.PageRequest{Limit: operationsLimit, Cursor: v.query("cursor")})
+	page, err := v.admin().Operations().ListPage(v.ctx, pawltype.PageRequest{Limit: operationsLimit, Cursor: v.query("cursor")})
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func showOperations(v *visit) (*screen, error) {
 	for _, o := range page.Items {
 		view.Rows = append(view.Rows, operationRowOf(o))
 	}
-	return &screen{Title: "Operations", Data: view, Watch: &watch{Kinds: []pawl.EventKind{"operation.*"}}, Beat: quickBeat}, nil
+	return &screen{Title: "Operations", Data: view, Watch: &watch{Kinds: []admin.EventKind{"operation.*"}}, Beat: quickBeat}, nil
 }
 
 type operationView struct {
@@ -122,26 +123,26 @@ type outcomeLink struct {
 // outcomes are how tasks can stand that an operation has changed.
 var outcomes = []struct {
 	label  string
-	states []pawl.State
+	states []pawltype.State
 }{
-	{"waiting", []pawl.State{pawl.StateReady, pawl.StateScheduled, pawl.StateRetrying}}, {"running", []pawl.State{pawl.StateClaimed}}, {"succeeded", []pawl.State{pawl.StateSucceeded}},
-	{"dead", []pawl.State{pawl.StateDead, pawl.StatePoisoned}}, {"cancelled", []pawl.State{pawl.StateCancelled}}, {"discarded", []pawl.State{pawl.StateDiscarded}},
+	{"waiting", []pawltype.State{pawltype.StateReady, pawltype.StateScheduled, pawltype.StateRetrying}}, {"running", []pawltype.State{pawltype.StateClaimed}}, {"succeeded", []pawltype.State{pawltype.StateSucceeded}},
+	{"dead", []pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}}, {"cancelled", []pawltype.State{pawltype.StateCancelled}}, {"discarded", []pawltype.State{pawltype.StateDiscarded}},
 }
 
 // changed are the tasks in some states that no operation has changed since this one.
-func changed(o *pawl.OperationInfo, states ...pawl.State) pawl.Filter {
-	f := pawl.Filter{Operation: o.ID, States: states}
-	if o.Filter != nil && o.Action != pawl.ActionMove {
+func changed(o *admin.Operation, states ...pawltype.State) admin.Filter {
+	f := admin.Filter{Operation: o.ID, States: states}
+	if o.Filter != nil && o.Action != admin.ActionMove {
 		f.Queue = o.Filter.Queue // not needed, but then only its tasks are looked at
 	}
 	return f
 }
 
-func (v *visit) became(o *pawl.OperationInfo) (links []outcomeLink) {
+func (v *visit) became(o *admin.Operation) (links []outcomeLink) {
 	for _, out := range outcomes {
 		link := outcomeLink{Label: out.label, State: string(out.states[0]), URL: v.linksOf(changed(o, out.states...)).Find}
 		for _, s := range out.states {
-			link.N += o.Became.States[s]
+			link.N += o.CurrentStates.States[s]
 		}
 		links = append(links, link)
 	}
@@ -149,54 +150,54 @@ func (v *visit) became(o *pawl.OperationInfo) (links []outcomeLink) {
 }
 
 // afterwards is what can be done when an operation has ended: nothing undoes it, but what it ended can be replayed.
-func (v *visit) afterwards(o *pawl.OperationInfo) (links []bulkLink) {
+func (v *visit) afterwards(o *admin.Operation) (links []bulkLink) {
 	if !o.State.Ended() {
 		return nil
 	}
-	add := func(label string, action pawl.Action, f pawl.Filter) {
+	add := func(label string, action admin.Action, f admin.Filter) {
 		links = append(links, bulkLink{Label: label, URL: v.url("operations", "new", "?action="+string(action)+"&q="+url.QueryEscape(filterText(f)))})
 	}
 	switch o.Action {
-	case pawl.ActionCancel, pawl.ActionDiscard:
+	case admin.ActionCancel, admin.ActionDiscard:
 		if o.Counts.Done > 0 {
-			add("Replay what it ended", pawl.ActionReplay, changed(o, pawl.StateCancelled, pawl.StateDiscarded))
+			add("Replay what it ended", admin.ActionReplay, changed(o, pawltype.StateCancelled, pawltype.StateDiscarded))
 		}
-	case pawl.ActionReplay, pawl.ActionRunNow:
+	case admin.ActionReplay, admin.ActionRunNow:
 		if o.Counts.Done > 0 {
-			add("Replay those that are dead again", pawl.ActionReplay, changed(o, pawl.StateDead))
-			add("Cancel those that still wait", pawl.ActionCancel, changed(o, pawl.StateReady, pawl.StateScheduled, pawl.StateRetrying))
+			add("Replay those that are dead again", admin.ActionReplay, changed(o, pawltype.StateDead))
+			add("Cancel those that still wait", admin.ActionCancel, changed(o, pawltype.StateReady, pawltype.StateScheduled, pawltype.StateRetrying))
 		}
-	case pawl.ActionSetPriority:
+	case admin.ActionSetPriority:
 		if o.Counts.Done > 0 {
-			add("Set their priority again", pawl.ActionSetPriority, changed(o))
+			add("Set their priority again", admin.ActionSetPriority, changed(o))
 		}
 	}
-	if o.Filter != nil && (o.Counts.Failed > 0 || o.State != pawl.OperationDone) {
+	if o.Filter != nil && (o.Counts.Failed > 0 || o.State != admin.OperationDone) {
 		add("The same once more", o.Action, *o.Filter)
 	}
 	return links
 }
 
 func showOperation(v *visit) (*screen, error) {
-	o, err := v.admin().OperationBecame(v.ctx, v.r.PathValue("operation"))
+	o, err := v.admin().Operations().GetWithStates(v.ctx, v.r.PathValue("operation"))
 	if err != nil {
 		return nil, err
 	}
 	view := operationView{operationRow: operationRowOf(o), Facts: operationFacts(o), Became: v.became(o), Next: v.afterwards(o)}
-	if o.Operation.Filter != nil {
-		view.Find = filterText(*o.Operation.Filter)
+	if o.OperationSpec.Filter != nil {
+		view.Find = filterText(*o.OperationSpec.Filter)
 	}
 	for _, reason := range slices.Sorted(maps.Keys(o.Counts.Skipped)) {
 		view.Skipped = append(view.Skipped, count{reason, o.Counts.Skipped[reason]})
 	}
-	s := &screen{Title: "Operation " + string(o.Action), Data: view, Watch: &watch{Kinds: []pawl.EventKind{"operation.*"}}}
+	s := &screen{Title: "Operation " + string(o.Action), Data: view, Watch: &watch{Kinds: []admin.EventKind{"operation.*"}}}
 	if !o.State.Ended() {
 		s.Beat = progressBeat
 	}
 	return s, nil
 }
 
-func operationFacts(o *pawl.OperationInfo) []fact {
+func operationFacts(o *admin.Operation) []fact {
 	facts := []fact{{"Started by", byWhom(o.Author)}}
 	add := func(is bool, name, value string) {
 		if is {
@@ -214,7 +215,7 @@ func operationFacts(o *pawl.OperationInfo) []fact {
 	return facts
 }
 
-func byWhom(o *pawl.Operator) string {
+func byWhom(o *admin.Actor) string {
 	if o == nil {
 		return "nobody"
 	}
@@ -231,13 +232,13 @@ func byWhom(o *pawl.Operator) string {
 }
 
 // operationOf reads what an operation is to be, from the form or, before there is one, from the address.
-func (v *visit) operationOf() (pawl.Operation, error) {
+func (v *visit) operationOf() (admin.OperationSpec, error) {
 	get := v.query
 	if v.r.PostForm != nil {
 		get = v.value
 	}
 	r := &reader{v: v}
-	o := pawl.Operation{Action: pawl.Action(get("action")), ToQueue: get("to_queue"), Priority: pawl.Priority(get("priority")), Reason: get("reason")}
+	o := admin.OperationSpec{Action: admin.Action(get("action")), ToQueue: get("to_queue"), Priority: pawltype.Priority(get("priority")), Reason: get("reason")}
 	filter, _, err := parseFilter(get("q"), v.now)
 	if err != nil {
 		return o, err
@@ -267,13 +268,13 @@ func newOperationForm(v *visit) (*form, error) {
 		return f, nil
 	}
 	try := o // without what can't be read
-	if try.Action == pawl.ActionMove && try.ToQueue == "" {
+	if try.Action == admin.ActionMove && try.ToQueue == "" {
 		try.ToQueue = "default" // which one does not change the count
 	}
-	if try.Action == pawl.ActionSetPriority && try.Priority == "" {
-		try.Priority = pawl.Normal
+	if try.Action == admin.ActionSetPriority && try.Priority == "" {
+		try.Priority = pawltype.Normal
 	}
-	p, err := v.admin().TryOperation(v.ctx, try)
+	p, err := v.admin().Operations().Preview(v.ctx, try)
 	if err != nil {
 		f.refuse(err)
 		return f, nil
@@ -291,7 +292,7 @@ func newOperationForm(v *visit) (*form, error) {
 }
 
 // count says in the button how many tasks it is for: exactly, or at least.
-func (f *form) count(p *pawl.OperationPreview, o pawl.Operation, word actionWord) {
+func (f *form) count(p *admin.OperationPreview, o admin.OperationSpec, word actionWord) {
 	n, least := p.Matched, ""
 	if p.IsLowerBound {
 		least = "at least "
@@ -323,13 +324,13 @@ func orAll(text string) string {
 const countedField = "counted"
 
 // everything tells of an operation that ends or moves all tasks there are.
-func everything(o pawl.Operation) bool {
-	ends := o.Action == pawl.ActionCancel || o.Action == pawl.ActionDiscard || o.Action == pawl.ActionMove
+func everything(o admin.OperationSpec) bool {
+	ends := o.Action == admin.ActionCancel || o.Action == admin.ActionDiscard || o.Action == admin.ActionMove
 	return ends && o.Filter != nil && filterText(*o.Filter) == ""
 }
 
 // confirmed refuses an operation on everything unless the count was typed that its form told.
-func (v *visit) confirmed(o pawl.Operation) error {
+func (v *visit) confirmed(o admin.OperationSpec) error {
 	counted := v.value(countedField)
 	if !everything(o) || counted != "" && strings.ReplaceAll(v.value("confirm"), ",", "") == counted {
 		return nil
@@ -337,16 +338,16 @@ func (v *visit) confirmed(o pawl.Operation) error {
 	return badField("confirm", "is not how many tasks match: this is for every task")
 }
 
-func operationFields(o pawl.Operation, text string) []field {
+func operationFields(o admin.OperationSpec, text string) []field {
 	fields := []field{{Name: "action", Kind: "hidden", Value: string(o.Action)}, {Name: "q", Kind: "hidden", Value: text}}
 	switch o.Action {
-	case pawl.ActionMove:
+	case admin.ActionMove:
 		fields = append(fields, field{Name: "to_queue", Label: "To queue", Kind: "text", Required: true})
-	case pawl.ActionSetPriority:
+	case admin.ActionSetPriority:
 		fields = append(fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
 	}
 	fields = append(fields, field{Name: "rate", Label: "Rate at most", Kind: "text", Placeholder: "as fast as goes", Hint: rateHint})
-	if o.Action != pawl.ActionDiscard { // which nothing comes of that one could look at
+	if o.Action != admin.ActionDiscard { // which nothing comes of that one could look at
 		fields = append(fields, field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "It pauses after so many tasks, for you to look."})
 	}
 	return append(fields,
@@ -365,7 +366,7 @@ func doNewOperation(v *visit) (done, error) {
 	if err := v.confirmed(o); err != nil {
 		return done{}, err
 	}
-	started, err := v.admin().StartOperation(v.ctx, o)
+	started, err := v.admin().Operations().Start(v.ctx, o)
 	if err != nil {
 		return done{}, err
 	}
@@ -374,7 +375,7 @@ func doNewOperation(v *visit) (done, error) {
 
 func operationForm(verb, text string, danger bool) func(*visit) (*form, error) {
 	return func(v *visit) (*form, error) {
-		o, err := v.admin().Operation(v.ctx, v.r.PathValue("operation"))
+		o, err := v.admin().Operations().Get(v.ctx, v.r.PathValue("operation"))
 		if err != nil {
 			return nil, err
 		}
@@ -385,10 +386,10 @@ func operationForm(verb, text string, danger bool) func(*visit) (*form, error) {
 	}
 }
 
-func doOperation(said string, call func(pawl.Admin, context.Context, string, string) (*pawl.OperationInfo, error)) func(*visit) (done, error) {
+func doOperation(said string, call func(admin.Operations, context.Context, string, string) (*admin.Operation, error)) func(*visit) (done, error) {
 	return func(v *visit) (done, error) {
 		id := v.r.PathValue("operation")
-		if _, err := call(v.admin(), v.ctx, id, v.value("reason")); err != nil {
+		if _, err := call(v.admin().Operations(), v.ctx, id, v.value("reason")); err != nil {
 			return done{}, err
 		}
 		return done{Said: said, Next: "/operations/" + id}, nil

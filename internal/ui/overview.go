@@ -6,16 +6,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var overviewPages = []page{{path: "/{$}", template: "overview", nav: "/", show: showOverview}}
 
 type overviewView struct {
 	Counts  []count
-	Totals  pawl.QueueTotals
-	Stats   *pawl.Stats
+	Totals  admin.QueueTotals
+	Stats   *admin.Stats
 	Windows []chip
 	Chart   chart
 	Busy    []queueRow
@@ -36,7 +37,7 @@ type alarm struct {
 
 // failingRow is a type that fails, and where its tasks are.
 type failingRow struct {
-	pawl.FailingType
+	admin.FailingType
 	URL string
 }
 
@@ -59,7 +60,7 @@ func showOverview(v *visit) (*screen, error) {
 	}
 	t := stats.Queues
 	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks that ended and that came", &stats.Stats),
-		Counts: countsOf(pawl.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
+		Counts: countsOf(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
 	for _, a := range stats.Attention { // a few of each kind: many are one line
 		one := v.alarm(a)
 		if a.Kind == "failure_rate" && len(stats.Failing) > 0 { // the text names the worst
@@ -76,7 +77,7 @@ func showOverview(v *visit) (*screen, error) {
 	if view.Totals.Queues == 0 {
 		view.Hello = v.hello()
 	}
-	page, err := v.admin().OperationsPage(v.ctx, pawl.PageRequest{Limit: operationsLimit})
+	page, err := v.admin().Operations().ListPage(v.ctx, pawltype.PageRequest{Limit: operationsLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -90,16 +91,16 @@ func showOverview(v *visit) (*screen, error) {
 
 // queues shows those with most to do.
 func (v *visit) queues(view *overviewView) error {
-	page, err := v.admin().QueuesPage(v.ctx, pawl.PageRequest{Limit: busyAmong})
+	page, err := v.admin().Queues().ListPage(v.ctx, admin.QueueFilter{}, pawltype.PageRequest{Limit: busyAmong})
 	if err != nil {
 		return err
 	}
 	if page.NextCursor == "" {
 		view.add(page.Items)
-	} else if page, err = v.admin().QueuesWhere(v.ctx, pawl.QueueFilter{Most: true}, pawl.PageRequest{Limit: busyQueues}); err != nil {
+	} else if page, err = v.admin().Queues().ListPage(v.ctx, admin.QueueFilter{Most: true}, pawltype.PageRequest{Limit: busyQueues}); err != nil {
 		return err
 	}
-	slices.SortStableFunc(page.Items, func(a, b *pawl.QueueInfo) int { return cmp.Compare(busyness(b.Depth), busyness(a.Depth)) })
+	slices.SortStableFunc(page.Items, func(a, b *admin.Queue) int { return cmp.Compare(busyness(b.Depth), busyness(a.Depth)) })
 	for _, q := range page.Items[:min(len(page.Items), busyQueues)] {
 		view.Busy = append(view.Busy, rowOf(q))
 	}
@@ -107,9 +108,9 @@ func (v *visit) queues(view *overviewView) error {
 }
 
 // add counts what all queues have.
-func (o *overviewView) add(all []*pawl.QueueInfo) {
-	var sum pawl.Depth
-	o.Totals = pawl.QueueTotals{Queues: int64(len(all))}
+func (o *overviewView) add(all []*admin.Queue) {
+	var sum admin.Depth
+	o.Totals = admin.QueueTotals{Queues: int64(len(all))}
 	for _, q := range all {
 		d := q.Depth
 		sum.Scheduled += d.Scheduled
@@ -125,7 +126,7 @@ func (o *overviewView) add(all []*pawl.QueueInfo) {
 	o.Counts = countsOf(sum)
 }
 
-func busyness(d pawl.Depth) int64 { return d.Claimed + d.Ready + d.Retrying + d.Scheduled }
+func busyness(d admin.Depth) int64 { return d.Claimed + d.Ready + d.Retrying + d.Scheduled }
 
 // windows are the times that charts are of.
 var windows = []struct {
@@ -154,8 +155,8 @@ func (v *visit) window() (time.Duration, []chip, error) {
 }
 
 // throughput shows what ended, how, and what came.
-func throughput(label string, s *pawl.Stats) chart {
-	of := func(pick func(pawl.EventCounts) int64) []int64 {
+func throughput(label string, s *admin.Stats) chart {
+	of := func(pick func(admin.EventCounts) int64) []int64 {
 		out := make([]int64, len(s.Series))
 		for i, e := range s.Series {
 			out[i] = pick(e)
@@ -163,15 +164,15 @@ func throughput(label string, s *pawl.Stats) chart {
 		return out
 	}
 	return chartOf(label, s.Start, s.Step, []series{
-		{"succeeded", "succeeded", of(func(e pawl.EventCounts) int64 { return e.Succeeded })},
-		{"retrying", "failed attempts", of(func(e pawl.EventCounts) int64 { return e.Failed + e.Crashed })},
-		{"dead", "dead", of(func(e pawl.EventCounts) int64 { return e.Dead })},
-		{"poisoned", "poisoned", of(func(e pawl.EventCounts) int64 { return e.Poisoned })},
-	}, series{"line", "enqueued", of(func(e pawl.EventCounts) int64 { return e.Enqueued + e.Replayed })})
+		{"succeeded", "succeeded", of(func(e admin.EventCounts) int64 { return e.Succeeded })},
+		{"retrying", "failed attempts", of(func(e admin.EventCounts) int64 { return e.Failed + e.Crashed })},
+		{"dead", "dead", of(func(e admin.EventCounts) int64 { return e.Dead })},
+		{"poisoned", "poisoned", of(func(e admin.EventCounts) int64 { return e.Poisoned })},
+	}, series{"line", "enqueued", of(func(e admin.EventCounts) int64 { return e.Enqueued + e.Replayed })})
 }
 
 // alarm says where what wants attention is seen.
-func (v *visit) alarm(a pawl.Attention) alarm {
+func (v *visit) alarm(a admin.Attention) alarm {
 	out := alarm{State: "retrying", Word: strings.ReplaceAll(a.Kind, "_", " "), Text: groupDigits(a.Detail)}
 	out.Link = linkName(out.Word, a)
 	if a.Severity == "critical" {
@@ -195,7 +196,7 @@ func (v *visit) alarm(a pawl.Attention) alarm {
 }
 
 // linkName is what the link of an alarm is called: with its subject, since a page has several.
-func linkName(word string, a pawl.Attention) string {
+func linkName(word string, a admin.Attention) string {
 	name := "Look: " + word
 	if a.Subject != "" {
 		name += ", " + clip(a.Subject, 60)
@@ -211,7 +212,7 @@ const failedStates = "retrying,dead"
 
 // findFailing leads to the tasks of a type that fails, in some states or "" for all. What is not counted apart has no name to look for; if both
 // names are such, the states are what is looked for.
-func (v *visit) findFailing(f pawl.FailingType, states string) string {
+func (v *visit) findFailing(f admin.FailingType, states string) string {
 	if f.Queue == human.Other {
 		f.Queue = ""
 	}
@@ -225,7 +226,7 @@ func (v *visit) findFailing(f pawl.FailingType, states string) string {
 }
 
 // worst leads to the tasks of the type that fails most: to those that failed, unless all of them have been tried again with success.
-func (v *visit) worst(f pawl.FailingType, t pawl.QueueTotals) string {
+func (v *visit) worst(f admin.FailingType, t admin.QueueTotals) string {
 	if t.Retrying+t.Dead == 0 {
 		return v.findFailing(f, "")
 	}
@@ -233,7 +234,7 @@ func (v *visit) worst(f pawl.FailingType, t pawl.QueueTotals) string {
 }
 
 // alarmURL is the page of an alarm's subject, or the list if it is about many.
-func (v *visit) alarmURL(list string, a pawl.Attention) string {
+func (v *visit) alarmURL(list string, a admin.Attention) string {
 	if a.More > 0 {
 		return v.url(list)
 	}

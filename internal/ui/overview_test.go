@@ -6,24 +6,24 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // TestLinksOfAlarms: a page has several, and each says where it leads.
 func TestLinksOfAlarms(t *testing.T) {
 	v := &visit{}
 	for _, c := range []struct {
-		a         pawl.Attention
+		a         admin.Attention
 		link, url string
 	}{
-		{pawl.Attention{Kind: "dead_letters"}, "Look: dead letters", "/dead"},
-		{pawl.Attention{Kind: "no_worker", Subject: "mail"}, "Look: no worker, mail", "/queues/mail"},
-		{pawl.Attention{Kind: "no_worker", Subject: "mail", More: 13_999}, "Look: no worker, mail and 13,999 more", "/queues"},
-		{pawl.Attention{Kind: "schedule_late", Subject: "nightly"}, "Look: schedule late, nightly", "/schedules/nightly"},
-		{pawl.Attention{Kind: "webhook", Subject: "oncall"}, "Look: webhook, oncall", "/webhooks/oncall"},
-		{pawl.Attention{Kind: "webhook", Subject: "oncall", More: 4}, "Look: webhook, oncall and 4 more", "/webhooks"},
-		{pawl.Attention{Kind: "oldest_wait", Subject: strings.Repeat("q", 256)}, "Look: oldest wait, " + strings.Repeat("q", 59) + "…", "/queues/" + strings.Repeat("q", 256)},
-		{pawl.Attention{Kind: "certificate"}, "Look: certificate", ""},
+		{admin.Attention{Kind: "dead_letters"}, "Look: dead letters", "/dead"},
+		{admin.Attention{Kind: "no_worker", Subject: "mail"}, "Look: no worker, mail", "/queues/mail"},
+		{admin.Attention{Kind: "no_worker", Subject: "mail", More: 13_999}, "Look: no worker, mail and 13,999 more", "/queues"},
+		{admin.Attention{Kind: "schedule_late", Subject: "nightly"}, "Look: schedule late, nightly", "/schedules/nightly"},
+		{admin.Attention{Kind: "webhook", Subject: "oncall"}, "Look: webhook, oncall", "/webhooks/oncall"},
+		{admin.Attention{Kind: "webhook", Subject: "oncall", More: 4}, "Look: webhook, oncall and 4 more", "/webhooks"},
+		{admin.Attention{Kind: "oldest_wait", Subject: strings.Repeat("q", 256)}, "Look: oldest wait, " + strings.Repeat("q", 59) + "…", "/queues/" + strings.Repeat("q", 256)},
+		{admin.Attention{Kind: "certificate"}, "Look: certificate", ""},
 	} {
 		if got := v.alarm(c.a); got.Link != c.link || got.URL != c.url {
 			t.Errorf("%+v: link %q to %q, want %q to %q", c.a, got.Link, got.URL, c.link, c.url)
@@ -38,7 +38,7 @@ func TestFindFailing(t *testing.T) {
 		{"mail", "welcome", "", "queue%3Amail+type%3Awelcome"}, {"mail", "welcome", "dead", "queue%3Amail+type%3Awelcome+state%3Adead"},
 		{"mail", "_other", "", "queue%3Amail"}, {"_other", "welcome", "", "type%3Awelcome"}, {"_other", "_other", "", "state%3Aretrying%2Cdead"},
 	} {
-		if got := v.findFailing(pawl.FailingType{Queue: c.queue, Type: c.typ}, c.states); got != "/tasks?q="+c.want {
+		if got := v.findFailing(admin.FailingType{Queue: c.queue, Type: c.typ}, c.states); got != "/tasks?q="+c.want {
 			t.Errorf("type %q of queue %q, states %q: %q, want %q", c.typ, c.queue, c.states, got, c.want)
 		}
 	}
@@ -46,8 +46,8 @@ func TestFindFailing(t *testing.T) {
 
 // TestWorst: Look does not lead to an empty page when what failed is mended.
 func TestWorst(t *testing.T) {
-	v, f := &visit{}, pawl.FailingType{Queue: "mail", Type: "welcome"}
-	for of, want := range map[pawl.QueueTotals]string{{}: "/tasks?q=queue%3Amail+type%3Awelcome", {Dead: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead",
+	v, f := &visit{}, admin.FailingType{Queue: "mail", Type: "welcome"}
+	for of, want := range map[admin.QueueTotals]string{{}: "/tasks?q=queue%3Amail+type%3Awelcome", {Dead: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead",
 		{Retrying: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead"} {
 		if got := v.worst(f, of); got != want {
 			t.Errorf("with %+v: %q, want %q", of, got, want)

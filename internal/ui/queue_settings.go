@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 var queueSettingsActions = []action{
@@ -16,7 +16,7 @@ var queueSettingsActions = []action{
 }
 
 // settingsFacts are the settings of a queue in words.
-func settingsFacts(s *pawl.QueueSettings) []fact {
+func settingsFacts(s *admin.QueueSettings) []fact {
 	order := "strict: high before normal before low"
 	if w := s.Weights; w != nil {
 		order = fmt.Sprintf("weights %d : %d : %d", w.High, w.Normal, w.Low)
@@ -32,13 +32,13 @@ func settingsFacts(s *pawl.QueueSettings) []fact {
 		{"Retry", fmt.Sprintf("%s × %g up to %s%s", spanText(max(r.Initial, 0)), r.Factor, spanText(max(r.Max, 0)), jitter)},
 		{"Lease", spanText(s.Lease)},
 		{"Timeout of a run", orNone(s.Timeout > 0, spanText(s.Timeout))},
-		{"Kept when succeeded", spanText(s.Keep.Succeeded)},
-		{"Kept when dead", spanText(s.Keep.Dead)},
+		{"Kept when succeeded", spanText(s.Retention.Succeeded)},
+		{"Kept when dead", spanText(s.Retention.Dead)},
 		{"Needs attention", "when a task is ready for more than " + spanText(s.MaxWait)},
 		{"At most waiting", orNone(s.MaxLength > 0, number(s.MaxLength))},
 		{"At most running", orNone(s.MaxRunning > 0, number(s.MaxRunning))},
 		{"Rate", orNone(s.Rate.Limit > 0, rateText(s.Rate))},
-		{"Each key", orNone(s.PerKey != pawl.Limits{}, limitsText(s.PerKey))},
+		{"Each key", orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))},
 		{"Breaker", breakerText(s.Breaker)},
 	}
 }
@@ -50,7 +50,7 @@ func orNone(is bool, text string) string {
 	return text
 }
 
-func limitsText(l pawl.Limits) string {
+func limitsText(l admin.QueueLimits) string {
 	var all []string
 	if l.MaxRunning > 0 {
 		all = append(all, fmt.Sprintf("%d running", l.MaxRunning))
@@ -61,17 +61,17 @@ func limitsText(l pawl.Limits) string {
 	return strings.Join(all, ", ")
 }
 
-func breakerText(b *pawl.Breaker) string {
+func breakerText(b *admin.Breaker) string {
 	if b == nil || b.Off {
 		return "none"
 	}
 	return fmt.Sprintf("opens at %d%% of %d in %s", b.FailureRate, b.MinAttempts, spanText(b.Window))
 }
 
-func keyRows(s *pawl.QueueSettings) (rows []keyRow) {
+func keyRows(s *admin.QueueSettings) (rows []keyRow) {
 	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
 		rules := s.Keys[key]
-		text := limitsText(rules.Limits)
+		text := limitsText(rules.QueueLimits)
 		if rules.Weight > 1 {
 			text += fmt.Sprintf(" weight %d", rules.Weight)
 		}
@@ -91,7 +91,7 @@ func doNewQueue(v *visit) (done, error) {
 	if name == "" {
 		return done{}, badField("queue", "is needed")
 	}
-	q, err := v.admin().Because(v.value("reason")).PutQueueIf(v.ctx, name, 0, pawl.QueueSettings{})
+	q, err := v.admin().WithReason(v.value("reason")).Queues().PutIfVersion(v.ctx, name, 0, admin.QueueSettings{})
 	if err != nil {
 		return done{}, err
 	}
@@ -123,7 +123,7 @@ func numberText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func runFields(s *pawl.QueueSettings) []field {
+func runFields(s *admin.QueueSettings) []field {
 	weights := ""
 	if w := s.Weights; w != nil {
 		weights = fmt.Sprintf("%d:%d:%d", w.High, w.Normal, w.Low)
@@ -141,7 +141,7 @@ func runFields(s *pawl.QueueSettings) []field {
 	}
 }
 
-func limitFields(s *pawl.QueueSettings) []field {
+func limitFields(s *admin.QueueSettings) []field {
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
 		keys = append(keys, keyLine(key, s.Keys[key]))
@@ -159,18 +159,18 @@ func limitFields(s *pawl.QueueSettings) []field {
 	}
 }
 
-func keepFields(s *pawl.QueueSettings) []field {
+func keepFields(s *admin.QueueSettings) []field {
 	return []field{
-		{Heading: "Kept after the end", Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: fieldSpan(s.Keep.Succeeded), Placeholder: "24h"},
-		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: fieldSpan(s.Keep.Discarded), Placeholder: "24h"},
-		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: fieldSpan(s.Keep.Cancelled), Placeholder: "24h"},
-		{Name: "retention.dead", Label: "Dead", Kind: "text", Value: fieldSpan(s.Keep.Dead), Placeholder: "14d"},
-		{Name: "retention.poisoned", Label: "Poisoned", Kind: "text", Value: fieldSpan(s.Keep.Poisoned), Placeholder: "14d"},
+		{Heading: "Kept after the end", Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: fieldSpan(s.Retention.Succeeded), Placeholder: "24h"},
+		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: fieldSpan(s.Retention.Discarded), Placeholder: "24h"},
+		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: fieldSpan(s.Retention.Cancelled), Placeholder: "24h"},
+		{Name: "retention.dead", Label: "Dead", Kind: "text", Value: fieldSpan(s.Retention.Dead), Placeholder: "14d"},
+		{Name: "retention.poisoned", Label: "Poisoned", Kind: "text", Value: fieldSpan(s.Retention.Poisoned), Placeholder: "14d"},
 	}
 }
 
-func breakerFields(s *pawl.QueueSettings) []field {
-	b, on := pawl.Breaker{}, ""
+func breakerFields(s *admin.QueueSettings) []field {
+	b, on := admin.Breaker{}, ""
 	if s.Breaker != nil {
 		b, on = *s.Breaker, "yes"
 	}
@@ -202,39 +202,39 @@ func doSettings(v *visit) (done, error) {
 	if err != nil {
 		return done{}, badField(versionField, "%q is none of the settings of a queue", clip(of, 40))
 	}
-	if _, err := v.admin().Because(v.value("reason")).PutQueueIf(v.ctx, q.Name, version, s); err != nil {
+	if _, err := v.admin().WithReason(v.value("reason")).Queues().PutIfVersion(v.ctx, q.Name, version, s); err != nil {
 		return done{}, err
 	}
 	return v.queueDone("Saved."), nil
 }
 
 // settings reads the settings of a queue from a form.
-func (v *visit) settings(breakers map[string]pawl.Breaker) (s pawl.QueueSettings, err error) {
+func (v *visit) settings(breakers map[string]admin.Breaker) (s admin.QueueSettings, err error) {
 	r := &reader{v: v}
-	s = pawl.QueueSettings{
+	s = admin.QueueSettings{
 		MaxAttempts: r.count("max_attempts"), Lease: r.span("lease"), Timeout: r.span("timeout"), MaxLength: r.whole("max_length"), MaxWait: r.span("max_wait"),
 		Retry: r.retry("retry."),
-		Keep: pawl.Keep{Succeeded: r.span("retention.succeeded"), Discarded: r.span("retention.discarded"), Cancelled: r.span("retention.cancelled"),
+		Retention: admin.Retention{Succeeded: r.span("retention.succeeded"), Discarded: r.span("retention.discarded"), Cancelled: r.span("retention.cancelled"),
 			Dead: r.span("retention.dead"), Poisoned: r.span("retention.poisoned")},
-		Limits:   pawl.Limits{MaxRunning: r.count("max_running"), Rate: r.rate("rate")},
-		PerKey:   pawl.Limits{MaxRunning: r.count("per_key.max_running"), Rate: r.rate("per_key.rate")},
-		Keys:     r.keys("keys"),
-		Weights:  r.weights("weights"),
-		Breakers: breakers,
+		QueueLimits: admin.QueueLimits{MaxRunning: r.count("max_running"), Rate: r.rate("rate")},
+		PerKey:      admin.QueueLimits{MaxRunning: r.count("per_key.max_running"), Rate: r.rate("per_key.rate")},
+		Keys:        r.keys("keys"),
+		Weights:     r.weights("weights"),
+		Breakers:    breakers,
 	}
 	if r.text("breaker") != "" {
-		s.Breaker = &pawl.Breaker{FailureRate: r.count("breaker.failure_rate"), MinAttempts: r.count("breaker.min_attempts"), Window: r.span("breaker.window"),
+		s.Breaker = &admin.Breaker{FailureRate: r.count("breaker.failure_rate"), MinAttempts: r.count("breaker.min_attempts"), Window: r.span("breaker.window"),
 			Hold: r.span("breaker.hold"), MaxHold: r.span("breaker.max_hold"), Probes: r.count("breaker.probes")}
 	}
 	return s, r.err
 }
 
-func (r *reader) weights(name string) *pawl.PriorityWeights {
+func (r *reader) weights(name string) *admin.PriorityWeights {
 	s := r.text(name)
 	if s == "" {
 		return nil
 	}
-	var w pawl.PriorityWeights
+	var w admin.PriorityWeights
 	parts := strings.Split(s, ":")
 	if len(parts) == 3 {
 		for i, to := range []*int{&w.High, &w.Normal, &w.Low} {
@@ -252,7 +252,7 @@ func (r *reader) weights(name string) *pawl.PriorityWeights {
 }
 
 // keyLine is the inverse of parseKeyLine.
-func keyLine(key string, rules pawl.KeyRules) string {
+func keyLine(key string, rules admin.KeyLimits) string {
 	line := strconv.Quote(key)
 	if rules.MaxRunning > 0 {
 		line += fmt.Sprintf(" running %d", rules.MaxRunning)
@@ -266,12 +266,12 @@ func keyLine(key string, rules pawl.KeyRules) string {
 	return line
 }
 
-func (r *reader) keys(name string) map[string]pawl.KeyRules {
+func (r *reader) keys(name string) map[string]admin.KeyLimits {
 	text := r.text(name)
 	if text == "" {
 		return nil
 	}
-	all := map[string]pawl.KeyRules{}
+	all := map[string]admin.KeyLimits{}
 	for _, line := range strings.Split(text, "\n") {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
@@ -290,7 +290,7 @@ func (r *reader) keys(name string) map[string]pawl.KeyRules {
 }
 
 // parseKeyLine reads `"tenant-7" running 2 rate 10/1s burst 5 weight 3`.
-func parseKeyLine(line string) (key string, rules pawl.KeyRules, err error) {
+func parseKeyLine(line string) (key string, rules admin.KeyLimits, err error) {
 	quoted, err := strconv.QuotedPrefix(line)
 	if err != nil {
 		return "", rules, fmt.Errorf("%q does not begin with a key in quotes", clip(line, 60))
@@ -310,7 +310,7 @@ func parseKeyLine(line string) (key string, rules pawl.KeyRules, err error) {
 	return key, rules, nil
 }
 
-func setKeyRule(rules *pawl.KeyRules, word, value string) (err error) {
+func setKeyRule(rules *admin.KeyLimits, word, value string) (err error) {
 	switch word {
 	case "running":
 		rules.MaxRunning, err = strconv.Atoi(value)

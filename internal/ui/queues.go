@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var queuePages = []page{
@@ -31,14 +32,14 @@ const sparkTime = time.Hour
 
 // queueRow is a queue in a list.
 type queueRow struct {
-	*pawl.QueueInfo
+	*admin.Queue
 	Bar     bar
 	Spark   *spark // nil: not asked for
 	Waiting int64
 }
 
-func rowOf(q *pawl.QueueInfo) queueRow {
-	return queueRow{QueueInfo: q, Bar: barOf(countsOf(q.Depth)), Spark: sparkOf(q.Series), Waiting: waitingOf(q.Depth)}
+func rowOf(q *admin.Queue) queueRow {
+	return queueRow{Queue: q, Bar: barOf(countsOf(q.Depth)), Spark: sparkOf(q.Series), Waiting: waitingOf(q.Depth)}
 }
 
 // Takers is how many workers take its tasks; "": not told.
@@ -53,7 +54,7 @@ func (r queueRow) Takers() string {
 func (r queueRow) Idle() bool { return r.Workers != nil && *r.Workers == 0 && r.Depth.Ready > 0 }
 
 // waitingOf are the tasks that a purge would discard.
-func waitingOf(d pawl.Depth) int64 { return d.Scheduled + d.Ready + d.Retrying }
+func waitingOf(d admin.Depth) int64 { return d.Scheduled + d.Ready + d.Retrying }
 
 type queuesView struct {
 	Rows   []queueRow
@@ -66,18 +67,18 @@ type queuesView struct {
 
 // queuePicks are what an operator looks for in many queues.
 var queuePicks = []struct {
-	having pawl.QueueTrait
+	having admin.QueueTrait
 	most   bool
 	label  string
-}{{"", false, "all"}, {"", true, "most to do"}, {pawl.QueueDead, false, "with dead letters"}, {pawl.QueuePoisoned, false, "with poison"},
-	{pawl.QueueNoWorker, false, "without workers, but work"}, {pawl.QueuePaused, false, "paused"}}
+}{{"", false, "all"}, {"", true, "most to do"}, {admin.QueueDead, false, "with dead letters"}, {admin.QueuePoisoned, false, "with poison"},
+	{admin.QueueNoWorker, false, "without workers, but work"}, {admin.QueuePaused, false, "paused"}}
 
 // queueFilter reads from the address which queues are asked for.
-func (v *visit) queueFilter() pawl.QueueFilter {
-	return pawl.QueueFilter{Pattern: v.pattern(), Having: pawl.QueueTrait(v.query("having")), Most: v.query("order") == "most", Series: sparkTime}
+func (v *visit) queueFilter() admin.QueueFilter {
+	return admin.QueueFilter{Pattern: v.pattern(), Having: admin.QueueTrait(v.query("having")), Most: v.query("order") == "most", Series: sparkTime}
 }
 
-func (v *visit) queuePicks(f pawl.QueueFilter) (chips []chip) {
+func (v *visit) queuePicks(f admin.QueueFilter) (chips []chip) {
 	for _, p := range queuePicks {
 		order := ""
 		if p.most {
@@ -92,7 +93,7 @@ func showQueues(v *visit) (*screen, error) {
 	f := v.queueFilter()
 	view := &queuesView{names: v.names(), Having: string(f.Having), Picks: v.queuePicks(f)}
 	s := &screen{Title: "Queues", Watch: &watch{}}
-	page, err := v.admin().QueuesWhere(v.ctx, f, pawl.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")})
+	page, err := v.admin().Queues().ListPage(v.ctx, f, pawltype.PageRequest{Limit: queuesLimit, Cursor: v.query("cursor")})
 	if err = view.refuse(err); err != nil {
 		return nil, err
 	}
@@ -113,35 +114,35 @@ func (q *queuesView) Filtered() bool { return q.Like != "" || q.Having != "" || 
 type queueView struct {
 	queueRow
 	Counts []count
-	Why    *pawl.QueueExplanation
+	Why    *admin.QueueExplanation
 	// WhyNot says why there is no Why.
 	WhyNot   string
 	Settings []fact
 	Keys     []keyRow
-	Stats    *pawl.Stats
+	Stats    *admin.Stats
 	Windows  []chip
 	Chart    chart
 	Drain    string      // how long until what is ready is done
 	Workers  []workerRow // some of them
-	Scale    *pawl.QueueScale
+	Scale    *admin.QueueScale
 }
 
 // keyRow are the limits of a key, as words.
 type keyRow struct{ Key, Rules string }
 
 func showQueue(v *visit) (*screen, error) {
-	q, err := v.admin().Queue(v.ctx, v.r.PathValue("queue"))
+	q, err := v.admin().Queues().Get(v.ctx, v.r.PathValue("queue"))
 	if err != nil {
 		return nil, err
 	}
 	view := queueView{queueRow: rowOf(q), Counts: countsOf(q.Depth), Settings: settingsFacts(&q.Settings), Keys: keyRows(&q.Settings)}
-	if view.Why, err = v.admin().ExplainQueue(v.ctx, q.Name); err != nil {
+	if view.Why, err = v.admin().Queues().Explain(v.ctx, q.Name); err != nil {
 		view.WhyNot = problemOf(err).Message
 	}
 	if err := v.queueStats(&view); err != nil {
 		return nil, err
 	}
-	workers, err := v.admin().WorkersPage(v.ctx, pawl.WorkerFilter{Queue: q.Name, Lost: new(false)}, pawl.PageRequest{Limit: queueWorkers})
+	workers, err := v.admin().Workers().ListPage(v.ctx, admin.WorkerFilter{Queue: q.Name, Lost: new(false)}, pawltype.PageRequest{Limit: queueWorkers})
 	if err != nil {
 		return nil, err
 	}
@@ -157,16 +158,16 @@ func (v *visit) queueStats(view *queueView) error {
 	if err != nil {
 		return err
 	}
-	if view.Stats, err = v.admin().QueueStats(v.ctx, view.Name, window); err != nil {
+	if view.Stats, err = v.admin().Queues().Stats(v.ctx, view.Name, window); err != nil {
 		return err
 	}
-	view.Windows, view.Chart, view.Drain = chips, throughput("Tasks of the queue that ended and that came", view.Stats), drainText(view.QueueInfo)
-	view.Scale, err = v.admin().QueueScale(v.ctx, view.Name, 0, 0)
+	view.Windows, view.Chart, view.Drain = chips, throughput("Tasks of the queue that ended and that came", view.Stats), drainText(view.Queue)
+	view.Scale, err = v.admin().Queues().Scale(v.ctx, view.Name, 0, 0)
 	return err
 }
 
 // drainText is how long it takes until nothing is ready, at the pace of the last minute.
-func drainText(q *pawl.QueueInfo) string {
+func drainText(q *admin.Queue) string {
 	switch {
 	case q.Depth.Ready == 0:
 		return "nothing waits"
@@ -179,8 +180,8 @@ func drainText(q *pawl.QueueInfo) string {
 }
 
 // queueOf is the queue that a request is for.
-func (v *visit) queue() (*pawl.QueueInfo, error) {
-	return v.admin().Queue(v.ctx, v.r.PathValue("queue"))
+func (v *visit) queue() (*admin.Queue, error) {
+	return v.admin().Queues().Get(v.ctx, v.r.PathValue("queue"))
 }
 
 func (v *visit) queueDone(format string, args ...any) done {
@@ -202,8 +203,8 @@ func pauseForm(v *visit) (*form, error) {
 }
 
 // holdOf reads what a pause or its end is for.
-func (v *visit) holdOf() (pawl.Hold, error) {
-	h := pawl.Hold{Reason: v.value("reason")}
+func (v *visit) holdOf() (admin.PausedSubset, error) {
+	h := admin.PausedSubset{Reason: v.value("reason")}
 	name := v.value("name")
 	switch what := v.value("what"); {
 	case what == "" && name != "":
@@ -225,13 +226,13 @@ func doPause(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	if _, err := v.admin().Pause(v.ctx, v.r.PathValue("queue"), h); err != nil {
+	if _, err := v.admin().Queues().PauseSubset(v.ctx, v.r.PathValue("queue"), h); err != nil {
 		return done{}, err
 	}
 	return v.queueDone("Paused %s.", holdWords(h)), nil
 }
 
-func holdWords(h pawl.Hold) string {
+func holdWords(h admin.PausedSubset) string {
 	switch {
 	case h.Type != "":
 		return "type " + h.Type
@@ -266,7 +267,7 @@ func doResume(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	if _, err := v.admin().Resume(v.ctx, v.r.PathValue("queue"), h); err != nil {
+	if _, err := v.admin().Queues().ResumeSubset(v.ctx, v.r.PathValue("queue"), h); err != nil {
 		return done{}, err
 	}
 	return v.queueDone("Resumed %s.", holdWords(h)), nil
@@ -289,7 +290,7 @@ func doPurge(v *visit) (done, error) {
 	if v.value("confirm") != name {
 		return done{}, badField("confirm", "is not the name of the queue, %q", name)
 	}
-	n, err := v.admin().PurgeQueue(v.ctx, name, v.value("reason"))
+	n, err := v.admin().Queues().Purge(v.ctx, name, v.value("reason"))
 	if err != nil {
 		return done{}, err
 	}
@@ -307,7 +308,7 @@ func deleteQueueForm(v *visit) (*form, error) {
 
 func doDeleteQueue(v *visit) (done, error) {
 	name := v.r.PathValue("queue")
-	if err := v.admin().Because(v.value("reason")).DeleteQueue(v.ctx, name); err != nil {
+	if err := v.admin().WithReason(v.value("reason")).Queues().Delete(v.ctx, name); err != nil {
 		return done{}, err
 	}
 	return done{Said: "Deleted queue " + name + ".", Next: "/queues"}, nil
@@ -334,7 +335,7 @@ func doCloseBreaker(v *visit) (done, error) {
 	if typ == "" {
 		return done{}, badField("type", "is needed")
 	}
-	if _, err := v.admin().CloseBreaker(v.ctx, v.r.PathValue("queue"), typ, v.value("reason")); err != nil {
+	if _, err := v.admin().Queues().CloseBreaker(v.ctx, v.r.PathValue("queue"), typ, v.value("reason")); err != nil {
 		return done{}, err
 	}
 	return v.queueDone("Closed the breaker of %s.", typ), nil

@@ -3,27 +3,27 @@ package ui
 import (
 	"strconv"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // quota is one of what a namespace may use.
 type quota struct {
 	field, label, hint string
-	of                 func(*pawl.Quotas) int64
-	used               func(*pawl.NamespaceUsage) int64 // nil: it is a pace
-	set                func(*pawl.QuotaChange, *int64)
+	of                 func(*admin.Quotas) int64
+	used               func(*admin.NamespaceUsage) int64 // nil: it is a pace
+	set                func(*admin.QuotaChange, *int64)
 	bytes              bool
 }
 
 // quotas are in the order in which they are shown.
 var quotas = []quota{
-	{"max_backlog", "Tasks that have not ended", "", func(q *pawl.Quotas) int64 { return q.MaxBacklog }, func(u *pawl.NamespaceUsage) int64 { return u.Backlog }, func(c *pawl.QuotaChange, n *int64) { c.MaxBacklog = n }, false},
-	{"max_backlog_bytes", "Bytes of their payloads", "", func(q *pawl.Quotas) int64 { return q.MaxBacklogBytes }, func(u *pawl.NamespaceUsage) int64 { return u.BacklogBytes }, func(c *pawl.QuotaChange, n *int64) { c.MaxBacklogBytes = n }, true},
-	{"max_running", "Tasks that run", "Others wait.", func(q *pawl.Quotas) int64 { return q.MaxRunning }, func(u *pawl.NamespaceUsage) int64 { return u.Running }, func(c *pawl.QuotaChange, n *int64) { c.MaxRunning = n }, false},
-	{"max_queues", "Queues", "", func(q *pawl.Quotas) int64 { return q.MaxQueues }, func(u *pawl.NamespaceUsage) int64 { return u.Queues }, func(c *pawl.QuotaChange, n *int64) { c.MaxQueues = n }, false},
-	{"max_schedules", "Schedules", "", func(q *pawl.Quotas) int64 { return q.MaxSchedules }, func(u *pawl.NamespaceUsage) int64 { return u.Schedules }, func(c *pawl.QuotaChange, n *int64) { c.MaxSchedules = n }, false},
-	{"max_requests_per_second", "Requests a second", "On each node; a batch counts once for each task.", func(q *pawl.Quotas) int64 { return q.MaxRequestsPerSecond }, nil, func(c *pawl.QuotaChange, n *int64) { c.MaxRequestsPerSecond = n }, false},
-	{"max_bytes_per_second", "Bytes enqueued a second", "Of payloads, on each node.", func(q *pawl.Quotas) int64 { return q.MaxBytesPerSecond }, nil, func(c *pawl.QuotaChange, n *int64) { c.MaxBytesPerSecond = n }, true},
+	{"max_backlog", "Tasks that have not ended", "", func(q *admin.Quotas) int64 { return q.MaxBacklog }, func(u *admin.NamespaceUsage) int64 { return u.Backlog }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklog = n }, false},
+	{"max_backlog_bytes", "Bytes of their payloads", "", func(q *admin.Quotas) int64 { return q.MaxBacklogBytes }, func(u *admin.NamespaceUsage) int64 { return u.BacklogBytes }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklogBytes = n }, true},
+	{"max_running", "Tasks that run", "Others wait.", func(q *admin.Quotas) int64 { return q.MaxRunning }, func(u *admin.NamespaceUsage) int64 { return u.Running }, func(c *admin.QuotaChange, n *int64) { c.MaxRunning = n }, false},
+	{"max_queues", "Queues", "", func(q *admin.Quotas) int64 { return q.MaxQueues }, func(u *admin.NamespaceUsage) int64 { return u.Queues }, func(c *admin.QuotaChange, n *int64) { c.MaxQueues = n }, false},
+	{"max_schedules", "Schedules", "", func(q *admin.Quotas) int64 { return q.MaxSchedules }, func(u *admin.NamespaceUsage) int64 { return u.Schedules }, func(c *admin.QuotaChange, n *int64) { c.MaxSchedules = n }, false},
+	{"max_requests_per_second", "Requests a second", "On each node; a batch counts once for each task.", func(q *admin.Quotas) int64 { return q.MaxRequestsPerSecond }, nil, func(c *admin.QuotaChange, n *int64) { c.MaxRequestsPerSecond = n }, false},
+	{"max_bytes_per_second", "Bytes enqueued a second", "Of payloads, on each node.", func(q *admin.Quotas) int64 { return q.MaxBytesPerSecond }, nil, func(c *admin.QuotaChange, n *int64) { c.MaxBytesPerSecond = n }, true},
 }
 
 // quotaRow is a quota, and what is used of it; Used is "" where nothing is known, and of a pace.
@@ -33,7 +33,7 @@ type quotaRow struct {
 }
 
 // quotaRows are the quotas of a namespace.
-func quotaRows(q *pawl.Quotas, u *pawl.NamespaceUsage) (rows []quotaRow) {
+func quotaRows(q *admin.Quotas, u *admin.NamespaceUsage) (rows []quotaRow) {
 	for _, k := range quotas {
 		words := func(n int64) string {
 			if k.bytes {
@@ -58,7 +58,7 @@ func quotaRows(q *pawl.Quotas, u *pawl.NamespaceUsage) (rows []quotaRow) {
 }
 
 func quotasForm(v *visit) (*form, error) {
-	n, err := v.admin().Namespace(v.ctx, v.r.PathValue("namespace"))
+	n, err := v.admin().Namespaces().Get(v.ctx, v.r.PathValue("namespace"))
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func doQuotas(v *visit) (done, error) {
 		return done{}, err
 	}
 	r := &reader{v: v}
-	var change pawl.QuotaChange
+	var change admin.QuotaChange
 	for _, k := range quotas {
 		if most := r.whole(k.field); f.touched(v.r.PostForm, k.field) {
 			k.set(&change, &most)
@@ -90,10 +90,10 @@ func doQuotas(v *visit) (done, error) {
 	if r.err != nil {
 		return done{}, r.err
 	}
-	if change == (pawl.QuotaChange{}) {
+	if change == (admin.QuotaChange{}) {
 		return done{Said: "Nothing was changed.", Next: "/namespaces"}, nil
 	}
-	n, behind, err := v.admin().Because(v.value("reason")).SetQuotas(v.ctx, v.r.PathValue("namespace"), change)
+	n, behind, err := v.admin().WithReason(v.value("reason")).Namespaces().SetQuotas(v.ctx, v.r.PathValue("namespace"), change)
 	if err != nil {
 		return done{}, err
 	}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
 )
 
@@ -27,10 +27,10 @@ func (r *reader) pace(name string) float64 {
 }
 
 // rate reads the rate of a limit, which may have a burst: 100/1m burst 20.
-func (r *reader) rate(name string) pawl.Rate {
+func (r *reader) rate(name string) admin.RateLimit {
 	s := r.text(name)
 	if s == "" {
-		return pawl.Rate{}
+		return admin.RateLimit{}
 	}
 	rate, err := parseRate(s)
 	if err != nil {
@@ -39,7 +39,7 @@ func (r *reader) rate(name string) pawl.Rate {
 	return rate
 }
 
-func parseRate(s string) (rate pawl.Rate, err error) {
+func parseRate(s string) (rate admin.RateLimit, err error) {
 	pace, burst, has := strings.Cut(s, "burst")
 	n, period, err := human.Pace(pace)
 	if err == nil && !strings.Contains(pace, "/") {
@@ -48,7 +48,7 @@ func parseRate(s string) (rate pawl.Rate, err error) {
 	if err != nil {
 		return rate, err
 	}
-	rate = pawl.Rate{Limit: int(n), Period: period}
+	rate = admin.RateLimit{Limit: int(n), Period: period}
 	if float64(rate.Limit) != n {
 		return rate, fmt.Errorf("%q: a rate is of whole tasks, in a longer time if they are few, such as 1/10s", clip(s, 60))
 	}
@@ -60,7 +60,7 @@ func parseRate(s string) (rate pawl.Rate, err error) {
 	return rate, nil
 }
 
-func rateText(r pawl.Rate) string {
+func rateText(r admin.RateLimit) string {
 	if r.Limit == 0 {
 		return ""
 	}

@@ -11,7 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 //go:embed templates/*.html
@@ -53,7 +54,7 @@ type frame struct {
 	Bare  bool   // without menu and search: nobody is known
 	// NoKeys: the visitor wants no single letters to do anything.
 	NoKeys bool
-	Me     *pawl.Me
+	Me     *admin.Identity
 	Space  string // the namespace, where there are several
 	Can    string // what the visitor may do
 	// Enqueues: this is the page that enqueues a task.
@@ -119,11 +120,11 @@ type problem struct {
 
 func problemOf(err error) problem {
 	p := problem{Status: statusOf(err)}
-	if e, ok := errors.AsType[*pawl.Error](err); ok {
-		p.Code, p.Message, p.Field, p.Reason = e.Code, e.Message, e.Field, e.Reason
+	if e, ok := errors.AsType[*pawltype.Error](err); ok {
+		p.Code, p.Message, p.Field, p.Reason = string(e.Code), e.Message, e.Field, e.Reason
 		return p
 	}
-	if errors.Is(err, pawl.ErrClosed) {
+	if errors.Is(err, pawltype.ErrClosed) {
 		p.Code, p.Message, p.Status = "unavailable", "this server is stopping", http.StatusServiceUnavailable
 		return p
 	}
@@ -142,7 +143,7 @@ func (v *visit) troubles() []string {
 	if v.client == nil {
 		return nil
 	}
-	c, err := v.admin().Cluster(ctx)
+	c, err := v.admin().Cluster().Status(ctx)
 	if err != nil {
 		return nil
 	}
@@ -161,7 +162,7 @@ func (v *visit) fail(err error) {
 	part, data := "live", any(&p)
 	if !v.partial() {
 		v.who()
-		if errors.Is(err, pawl.ErrUnavailable) {
+		if errors.Is(err, pawltype.ErrUnavailable) {
 			p.Cluster = v.troubles()
 		} else {
 			p.May = v.menu()

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var schedulePages = []page{
@@ -30,12 +32,12 @@ const (
 )
 
 type scheduleRow struct {
-	*pawl.ScheduleInfo
+	*admin.Schedule
 	Rule string
 }
 
 // ruleText says when a schedule is due.
-func ruleText(s *pawl.ScheduleInfo) string {
+func ruleText(s *admin.Schedule) string {
 	rule := s.Cron
 	if s.Every > 0 {
 		rule = "every " + spanText(s.Every)
@@ -52,7 +54,7 @@ type schedulesView struct {
 }
 
 func showSchedules(v *visit) (*screen, error) {
-	page, err := v.admin().SchedulesPage(v.ctx, pawl.PageRequest{Limit: schedulesLimit, Cursor: v.query("cursor")})
+	page, err := v.admin().Schedules().ListPage(v.ctx, pawltype.PageRequest{Limit: schedulesLimit, Cursor: v.query("cursor")})
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +62,7 @@ func showSchedules(v *visit) (*screen, error) {
 	for _, s := range page.Items {
 		view.Rows = append(view.Rows, scheduleRow{s, ruleText(s)})
 	}
-	return &screen{Title: "Schedules", Data: view, Watch: &watch{Kinds: []pawl.EventKind{"schedule.*"}}, Beat: quickBeat}, nil
+	return &screen{Title: "Schedules", Data: view, Watch: &watch{Kinds: []admin.EventKind{"schedule.*"}}, Beat: quickBeat}, nil
 }
 
 type scheduleView struct {
@@ -68,12 +70,12 @@ type scheduleView struct {
 	Facts   []linkedFact
 	Payload *document
 	Runs    []run
-	Ticks   []*pawl.Tick
+	Ticks   []*admin.Tick
 	more
 }
 
-func (v *visit) schedule() (*pawl.ScheduleInfo, error) {
-	return v.admin().Schedule(v.ctx, v.r.PathValue("schedule"))
+func (v *visit) schedule() (*admin.Schedule, error) {
+	return v.admin().Schedules().Get(v.ctx, v.r.PathValue("schedule"))
 }
 
 func showSchedule(v *visit) (*screen, error) {
@@ -81,7 +83,7 @@ func showSchedule(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	ticks, err := v.admin().ScheduleHistoryPage(v.ctx, s.Name, pawl.PageRequest{Limit: ticksLimit, Cursor: v.query("cursor")})
+	ticks, err := v.admin().Schedules().HistoryPage(v.ctx, s.Name, pawltype.PageRequest{Limit: ticksLimit, Cursor: v.query("cursor")})
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +92,7 @@ func showSchedule(v *visit) (*screen, error) {
 	return &screen{Title: "Schedule " + s.Name, Data: view, Watch: &watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
 }
 
-func scheduleFacts(s *pawl.ScheduleInfo) []fact {
+func scheduleFacts(s *admin.Schedule) []fact {
 	facts := []fact{{"Type", s.Task.Type}, {"Queue", s.Task.Queue}, {"Missed ticks", string(s.Missed)}, {"Overlap", string(s.Overlap)}}
 	add := func(is bool, name, value string) {
 		if is {
@@ -110,7 +112,7 @@ func scheduleFacts(s *pawl.ScheduleInfo) []fact {
 }
 
 // scheduleFields ask for a schedule.
-func scheduleFields(s *pawl.ScheduleInfo) []field {
+func scheduleFields(s *admin.Schedule) []field {
 	fields := []field{
 		{Name: "cron", Label: "Cron", Kind: "text", Value: s.Cron, Placeholder: "0 3 * * *", Hint: "Five fields, six with seconds first, or @daily. Or an interval:"},
 		{Name: "every", Label: "Every", Kind: "text", Value: fieldSpan(s.Every), Placeholder: "15m", Hint: "Instead of cron."},
@@ -127,7 +129,7 @@ func scheduleFields(s *pawl.ScheduleInfo) []field {
 }
 
 func newScheduleForm(*visit) (*form, error) {
-	fields := scheduleFields(&pawl.ScheduleInfo{})
+	fields := scheduleFields(&admin.Schedule{})
 	fields = append([]field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "nightly-report", Hint: "Letters, digits and . _ - :"}}, fields...)
 	return &form{Title: "New schedule", Wide: true, Button: "Make the schedule", Back: "/schedules", Preview: "/schedule-preview", Text: "It enqueues a task at times of the clock, or at intervals.", Fields: fields}, nil
 }
@@ -142,12 +144,12 @@ func editScheduleForm(v *visit) (*form, error) {
 }
 
 // readSchedule reads a schedule from a form. What the form does not ask for is that of before.
-func (v *visit) readSchedule(name string, before *pawl.ScheduledTask) (pawl.Schedule, error) {
+func (v *visit) readSchedule(name string, before *admin.ScheduledTask) (admin.ScheduleSpec, error) {
 	r := &reader{v: v}
 	args, opts := r.template("task.")
 	unique := r.unique("task.")
-	s := pawl.Schedule{Name: name, Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Jitter: r.span("jitter"),
-		Missed: pawl.Missed(r.text("missed")), Overlap: pawl.Overlap(r.text("overlap")), Owner: r.text("owner"), Options: opts}
+	s := admin.ScheduleSpec{Name: name, Cron: r.text("cron"), Every: r.span("every"), TimeZone: r.text("time_zone"), Jitter: r.span("jitter"),
+		Missed: admin.Missed(r.text("missed")), Overlap: admin.Overlap(r.text("overlap")), Owner: r.text("owner"), Options: opts}
 	if before != nil {
 		args.ContentType = before.ContentType
 		s.Options = append(s.Options, restOptions(before)...)
@@ -156,14 +158,14 @@ func (v *visit) readSchedule(name string, before *pawl.ScheduledTask) (pawl.Sche
 		}
 	}
 	if unique != nil {
-		s.Options = append(s.Options, *unique)
+		s.Options = append(s.Options, pawl.Unique(*unique))
 	}
 	s.Task = args
 	return s, r.err
 }
 
 // restOptions are the options of a task that templateFields do not ask for.
-func restOptions(t *pawl.ScheduledTask) (opts []pawl.Option) {
+func restOptions(t *admin.ScheduledTask) (opts []pawl.Option) {
 	if t.Cost > 0 {
 		opts = append(opts, pawl.Cost(t.Cost))
 	}
@@ -174,7 +176,7 @@ func restOptions(t *pawl.ScheduledTask) (opts []pawl.Option) {
 }
 
 // allOptions are all options of a task that follows another.
-func allOptions(t *pawl.ScheduledTask) []pawl.Option {
+func allOptions(t *admin.ScheduledTask) []pawl.Option {
 	opts := restOptions(t)
 	set := func(is bool, o pawl.Option) {
 		if is {
@@ -188,13 +190,13 @@ func allOptions(t *pawl.ScheduledTask) []pawl.Option {
 		opts = append(opts, pawl.Retention(*t.Retention))
 	}
 	if t.Unique != nil {
-		opts = append(opts, *t.Unique)
+		opts = append(opts, pawl.Unique(*t.Unique))
 	}
 	for name, value := range t.Headers {
 		opts = append(opts, pawl.Header(name, value))
 	}
 	set(t.Queue != "", pawl.Queue(t.Queue))
-	set(t.Priority != "", t.Priority)
+	set(t.Priority != "", pawl.Priority(t.Priority))
 	set(t.Key != "", pawl.Key(t.Key))
 	set(t.MaxAttempts > 0, pawl.MaxAttempts(t.MaxAttempts))
 	set(t.Timeout > 0, pawl.Timeout(t.Timeout))
@@ -212,7 +214,7 @@ func doNewSchedule(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	change, err := v.admin().Because(v.value("reason")).CreateSchedule(v.ctx, s)
+	change, err := v.admin().WithReason(v.value("reason")).Schedules().Create(v.ctx, s)
 	if err != nil {
 		return done{}, err
 	}
@@ -236,7 +238,7 @@ func doEditSchedule(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	change, err := v.admin().Because(v.value("reason")).PutScheduleIf(v.ctx, version, s)
+	change, err := v.admin().WithReason(v.value("reason")).Schedules().PutIfMatch(v.ctx, version, s)
 	if err != nil {
 		return done{}, err
 	}
@@ -255,21 +257,21 @@ func scheduleForm(verb, text string, danger bool) func(*visit) (*form, error) {
 }
 
 func doPauseSchedule(v *visit) (done, error) {
-	if _, err := v.admin().PauseSchedule(v.ctx, v.r.PathValue("schedule"), v.value("reason")); err != nil {
+	if _, err := v.admin().Schedules().Pause(v.ctx, v.r.PathValue("schedule"), v.value("reason")); err != nil {
 		return done{}, err
 	}
 	return v.scheduleDone("Paused."), nil
 }
 
 func doResumeSchedule(v *visit) (done, error) {
-	if _, err := v.admin().Because(v.value("reason")).ResumeSchedule(v.ctx, v.r.PathValue("schedule")); err != nil {
+	if _, err := v.admin().WithReason(v.value("reason")).Schedules().Resume(v.ctx, v.r.PathValue("schedule")); err != nil {
 		return done{}, err
 	}
 	return v.scheduleDone("Resumed."), nil
 }
 
 func doTrigger(v *visit) (done, error) {
-	ref, err := v.admin().Because(v.value("reason")).TriggerSchedule(v.ctx, v.r.PathValue("schedule"))
+	ref, err := v.admin().WithReason(v.value("reason")).Schedules().Trigger(v.ctx, v.r.PathValue("schedule"))
 	if err != nil {
 		return done{}, err
 	}
@@ -281,7 +283,7 @@ func doTrigger(v *visit) (done, error) {
 
 func doDeleteSchedule(v *visit) (done, error) {
 	name := v.r.PathValue("schedule")
-	if err := v.admin().Because(v.value("reason")).DeleteSchedule(v.ctx, name); err != nil {
+	if err := v.admin().WithReason(v.value("reason")).Schedules().Delete(v.ctx, name); err != nil {
 		return done{}, err
 	}
 	return done{Said: "Deleted schedule " + name + ".", Next: "/schedules"}, nil

@@ -1,6 +1,8 @@
 package ui_test
 
 import (
+	"github.com/pawlq/pawl/internal/version"
+
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +11,10 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/node"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // world is a node with pages on it.
@@ -36,10 +41,10 @@ func startNode(t testing.TB, cfg node.Config, token string) *world {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	cfg.InMemory, cfg.Listener, cfg.Version, cfg.Fatal = true, l, pawl.Version, func(err error) { t.Errorf("node: %v", err) }
+	cfg.InMemory, cfg.Listener, cfg.Version, cfg.Fatal = true, l, version.Version, func(err error) { t.Errorf("node: %v", err) }
 	n, err := node.Start(t.Context(), cfg)
 	must(t, err)
-	client, err := pawl.Dial(l.Addr().String(), pawl.WithToken(token))
+	client, err := pawl.Dial(l.Addr().String(), pawl.DialOptions{Token: token})
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -73,13 +78,13 @@ func job(typ, payload string, opts ...pawl.Option) pawl.Item {
 // groups and operations.
 func (w *world) seed(t testing.TB) {
 	t.Helper()
-	ctx, admin := t.Context(), w.client.Admin().As("alice").Because("the shop opens")
-	for name, s := range map[string]pawl.QueueSettings{
-		"mail":    {Retry: pawl.RetryPolicy{Initial: 20 * time.Minute}, MaxAttempts: 4, Limits: pawl.Limits{Rate: pawl.Rate{Limit: 500, Period: time.Second}}},
-		"media":   {Limits: pawl.Limits{MaxRunning: 12}, PerKey: pawl.Limits{MaxRunning: 2}, Keys: map[string]pawl.KeyRules{"tenant-7": {Limits: pawl.Limits{MaxRunning: 1}, Weight: 3}}},
-		"billing": {Breaker: &pawl.Breaker{MinAttempts: 5, Window: time.Minute, Hold: time.Hour}, Weights: &pawl.PriorityWeights{High: 6, Normal: 3, Low: 1}},
+	ctx, operator := t.Context(), admin.New(w.client).WithActor("alice").WithReason("the shop opens")
+	for name, s := range map[string]admin.QueueSettings{
+		"mail":    {Retry: pawltype.RetryPolicy{Initial: 20 * time.Minute}, MaxAttempts: 4, QueueLimits: admin.QueueLimits{Rate: admin.RateLimit{Limit: 500, Period: time.Second}}},
+		"media":   {QueueLimits: admin.QueueLimits{MaxRunning: 12}, PerKey: admin.QueueLimits{MaxRunning: 2}, Keys: map[string]admin.KeyLimits{"tenant-7": {QueueLimits: admin.QueueLimits{MaxRunning: 1}, Weight: 3}}},
+		"billing": {Breaker: &admin.Breaker{MinAttempts: 5, Window: time.Minute, Hold: time.Hour}, Weights: &admin.PriorityWeights{High: 6, Normal: 3, Low: 1}},
 	} {
-		_, err := admin.PutQueue(ctx, name, s)
+		_, err := operator.Queues().Put(ctx, name, s)
 		must(t, err)
 	}
 	w.enqueue(t, 900, func(i int) pawl.Item {
@@ -106,23 +111,23 @@ func (w *world) seed(t testing.TB) {
 	})
 	w.enqueue(t, 35, func(i int) pawl.Item { return job("report.build", fmt.Sprintf(`{"day":%d}`, i), pawl.Queue("reports")) })
 	w.claimSome(t)
-	w.rest(t, admin)
+	w.rest(t, operator)
 }
 
 // work does all that mail and billing have ready, some of it badly, as a worker whose handlers go wrong now and then.
 func (w *world) work(t testing.TB) {
 	t.Helper()
 	for {
-		claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Weighted{"mail": 1, "billing": 1}, Max: 100, Worker: "web-3.fra/4711"})
+		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Weighted{"mail": 1, "billing": 1}, Max: 100, Worker: "web-3.fra/4711"})
 		must(t, err)
-		if len(claims) == 0 {
+		if len(claimed) == 0 {
 			return
 		}
-		ends := make([]pawl.Settlement, len(claims))
-		for i, c := range claims {
-			ends[i] = pawl.Settlement{Claim: c, Err: outcome(c)}
+		ends := make([]claims.Settlement, len(claimed))
+		for i, c := range claimed {
+			ends[i] = claims.Settlement{Claim: c, Err: outcome(c)}
 		}
-		_, err = w.client.Claims().SettleAll(t.Context(), ends)
+		_, err = claims.New(w.client).SettleAll(t.Context(), ends)
 		must(t, err)
 	}
 }
@@ -148,50 +153,50 @@ func outcome(c *pawl.Claim) error {
 // claimSome has a worker hold a few long tasks, with progress.
 func (w *world) claimSome(t testing.TB) {
 	t.Helper()
-	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"media"}, Max: 9, Lease: time.Hour, Worker: "encoder-1.fra/812"})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"media"}, Max: 9, Lease: time.Hour, Worker: "encoder-1.fra/812"})
 	must(t, err)
-	for i, c := range claims {
-		_, err := w.client.Claims().Extend(t.Context(), c, pawl.Extension{Lease: time.Hour, Progress: &pawl.Progress{Percent: float64(7 + 9*i), Message: fmt.Sprintf("pass 1, frame %d of 21,600", i*2100+980)},
+	for i, c := range claimed {
+		_, err := claims.New(w.client).Extend(t.Context(), c, claims.Extension{Lease: time.Hour, Progress: &pawltype.Progress{Percent: float64(7 + 9*i), Message: fmt.Sprintf("pass 1, frame %d of 21,600", i*2100+980)},
 			Checkpoint: fmt.Appendf(nil, `{"frame":%d}`, i*2100)})
 		must(t, err)
 	}
 }
 
 // rest makes schedules, groups, operations and pauses.
-func (w *world) rest(t testing.TB, admin pawl.Admin) {
+func (w *world) rest(t testing.TB, operator admin.Client) {
 	t.Helper()
 	ctx := t.Context()
-	for _, s := range []pawl.Schedule{
+	for _, s := range []admin.ScheduleSpec{
 		{Name: "nightly-report", Cron: "0 3 * * *", TimeZone: "Europe/Vienna", Owner: "deploy/schedules.yaml", Task: pawl.RawTask{Type: "report.build", Payload: []byte(`{"kind":"daily"}`)}, Options: []pawl.Option{pawl.Queue("reports")}},
 		{Name: "digest-hourly", Cron: "@hourly", Jitter: 2 * time.Minute, Task: pawl.RawTask{Type: "mail.digest"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Header("tenant", "all")}},
-		{Name: "card-retry", Every: 15 * time.Minute, Overlap: pawl.OverlapSkip, Task: pawl.RawTask{Type: "card.sweep"}, Options: []pawl.Option{pawl.Queue("billing")}},
+		{Name: "card-retry", Every: 15 * time.Minute, Overlap: admin.OverlapSkip, Task: pawl.RawTask{Type: "card.sweep"}, Options: []pawl.Option{pawl.Queue("billing")}},
 	} {
-		_, err := admin.CreateSchedule(ctx, s)
+		_, err := operator.Schedules().Create(ctx, s)
 		must(t, err)
 	}
-	_, err := admin.TriggerSchedule(ctx, "nightly-report")
+	_, err := operator.Schedules().Trigger(ctx, "nightly-report")
 	must(t, err)
-	_, err = admin.PauseSchedule(ctx, "card-retry", "the bank is down")
+	_, err = operator.Schedules().Pause(ctx, "card-retry", "the bank is down")
 	must(t, err)
 	w.groups(t)
-	_, err = admin.AddWebhook(ctx, pawl.WebhookSpec{Name: "pager", URL: "https://pager.example.com/v1/pawl", Events: []pawl.WebhookEvent{pawl.WebhookTaskDead, pawl.WebhookBreakerOpened}, Queues: []string{"billing*", "mail"}})
+	_, err = operator.Webhooks().Create(ctx, admin.WebhookSpec{Name: "pager", URL: "https://pager.example.com/v1/pawl", Events: []admin.WebhookEvent{admin.WebhookTaskDead, admin.WebhookBreakerOpened}, Queues: []string{"billing*", "mail"}})
 	must(t, err)
-	for _, spec := range []pawl.TokenSpec{{Name: "shop", Roles: []pawl.Role{pawl.RoleProduce}, Queues: []string{"mail", "billing*"}}, {Name: "oncall", Roles: []pawl.Role{pawl.RoleOperate}, AllNamespaces: true, Life: pawl.NeverExpires},
-		{Name: "encoder", Roles: []pawl.Role{pawl.RoleConsume, pawl.RoleObserve}, Queues: []string{"media"}, Life: 3 * 24 * time.Hour}} {
-		_, err := admin.AddToken(ctx, spec)
+	for _, spec := range []admin.TokenSpec{{Name: "shop", Roles: []admin.Role{admin.RoleProduce}, Queues: []string{"mail", "billing*"}}, {Name: "oncall", Roles: []admin.Role{admin.RoleOperate}, AllNamespaces: true, Life: admin.NeverExpires},
+		{Name: "encoder", Roles: []admin.Role{admin.RoleConsume, admin.RoleObserve}, Queues: []string{"media"}, Life: 3 * 24 * time.Hour}} {
+		_, err := operator.Access().CreateToken(ctx, spec)
 		must(t, err)
 	}
-	_, err = admin.PauseQueue(ctx, "reports", "the warehouse is being moved")
+	_, err = operator.Queues().Pause(ctx, "reports", "the warehouse is being moved")
 	must(t, err)
-	_, err = admin.Pause(ctx, "media", pawl.Hold{Key: "tenant-4", Reason: "asked us to stop"})
+	_, err = operator.Queues().PauseSubset(ctx, "media", admin.PausedSubset{Key: "tenant-4", Reason: "asked us to stop"})
 	must(t, err)
-	o, err := admin.StartOperation(ctx, pawl.Operation{Action: pawl.ActionReplay, Filter: &pawl.Filter{Queue: "mail", States: []pawl.State{pawl.StateDead}, Error: "render timed out"}, Rate: 1, Canary: 1, Reason: "the renderer is fixed"})
+	o, err := operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateDead}, Error: "render timed out"}, Rate: 1, Canary: 1, Reason: "the renderer is fixed"})
 	must(t, err)
-	_, err = admin.WaitOperation(ctx, o.ID, nil)
+	_, err = operator.Operations().Wait(ctx, o.ID, nil)
 	must(t, err)
-	o, err = admin.StartOperation(ctx, pawl.Operation{Action: pawl.ActionSetPriority, Priority: pawl.High, Filter: &pawl.Filter{Queue: "media", Key: "tenant-7"}, Reason: "they have a premiere"})
+	o, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionSetPriority, Priority: pawltype.High, Filter: &admin.Filter{Queue: "media", Key: "tenant-7"}, Reason: "they have a premiere"})
 	must(t, err)
-	_, err = admin.WaitOperation(ctx, o.ID, nil)
+	_, err = operator.Operations().Wait(ctx, o.ID, nil)
 	must(t, err)
 }
 
@@ -204,14 +209,14 @@ func (w *world) groups(t testing.TB) {
 	bind := job("book.bind", `{"book":7}`, pawl.Queue("books"))
 	g, err := w.client.EnqueueGroup(t.Context(), pawl.GroupSpec{Name: "book 7, second edition", Tasks: chapters, OnSuccess: &bind})
 	must(t, err)
-	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"books"}, Max: 9, Worker: "render-2.fra/99"})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"books"}, Max: 9, Worker: "render-2.fra/99"})
 	must(t, err)
-	for i, c := range claims {
+	for i, c := range claimed {
 		if i == 3 {
-			_, err = w.client.Claims().Fail(t.Context(), c, pawl.DeadLetter(errors.New("chapter 3: font \"Garamond\" is not installed")))
+			_, err = claims.New(w.client).Fail(t.Context(), c, pawl.DeadLetter(errors.New("chapter 3: font \"Garamond\" is not installed")))
 		} else {
 			c.SetRawResult("application/json", fmt.Appendf(nil, `{"pages":%d}`, 20+i))
-			err = w.client.Claims().Ack(t.Context(), c)
+			err = claims.New(w.client).Ack(t.Context(), c)
 		}
 		must(t, err)
 	}

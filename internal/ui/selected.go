@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
-
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // What is done with ticked tasks is done with each of them, by the calls for one task: they are at most those of a page. What is done
@@ -25,36 +25,36 @@ const (
 
 // verb is what can be done with ticked tasks.
 type verb struct {
-	action pawl.Action
+	action admin.Action
 	said   string // of those with which it is done
 	call   func(v *visit, id string) error
 }
 
 var verbs = []verb{
-	{pawl.ActionReplay, "Replayed", func(v *visit, id string) error {
-		_, err := v.admin().Because(v.value("reason")).RetryTask(v.ctx, id)
+	{admin.ActionReplay, "Replayed", func(v *visit, id string) error {
+		_, err := v.admin().WithReason(v.value("reason")).Tasks().Retry(v.ctx, id)
 		return err
 	}},
-	{pawl.ActionRunNow, "Made ready", func(v *visit, id string) error {
-		_, err := v.admin().Because(v.value("reason")).RunTaskNow(v.ctx, id)
+	{admin.ActionRunNow, "Made ready", func(v *visit, id string) error {
+		_, err := v.admin().WithReason(v.value("reason")).Tasks().RunNow(v.ctx, id)
 		return err
 	}},
-	{pawl.ActionSetPriority, "Set the priority of", func(v *visit, id string) error {
-		_, err := v.client.Update(v.ctx, id, pawl.Change{Priority: pawl.Priority(v.value("priority"))})
+	{admin.ActionSetPriority, "Set the priority of", func(v *visit, id string) error {
+		_, err := v.admin().Tasks().Update(v.ctx, id, admin.TaskUpdate{Priority: pawltype.Priority(v.value("priority"))})
 		return err
 	}},
-	{pawl.ActionCancel, "Cancelled", func(v *visit, id string) error {
-		_, err := v.client.Cancel(v.ctx, id, v.value("reason"))
+	{admin.ActionCancel, "Cancelled", func(v *visit, id string) error {
+		_, err := v.admin().Tasks().Cancel(v.ctx, id, v.value("reason"))
 		return err
 	}},
-	{pawl.ActionDiscard, "Discarded", func(v *visit, id string) error {
-		_, err := v.admin().DiscardTask(v.ctx, id, v.value("reason"))
+	{admin.ActionDiscard, "Discarded", func(v *visit, id string) error {
+		_, err := v.admin().Tasks().Discard(v.ctx, id, v.value("reason"))
 		return err
 	}},
 }
 
 // tickLinks are the buttons for ticked tasks in some states, or in any if none are named; Label is what it says, URL the action.
-func tickLinks(states []pawl.State, of ...pawl.Action) (links []bulkLink) {
+func tickLinks(states []pawltype.State, of ...admin.Action) (links []bulkLink) {
 	for _, a := range actions {
 		if slices.Contains(of, a.action) && a.takes(states) {
 			links = append(links, bulkLink{Label: a.label, URL: string(a.action), Danger: a.danger})
@@ -76,7 +76,7 @@ func (v *visit) selection() (s selection, err error) {
 	if v.r.PostForm != nil {
 		from = v.r.PostForm
 	}
-	if s.word, err = wordOf(pawl.Action(from.Get("action"))); err != nil {
+	if s.word, err = wordOf(admin.Action(from.Get("action"))); err != nil {
 		return s, err
 	}
 	at := slices.IndexFunc(verbs, func(w verb) bool { return w.action == s.word.action })
@@ -108,7 +108,7 @@ func selectedForm(v *visit) (*form, error) {
 	what := plural(len(s.ids), "ticked task")
 	f := &form{Title: s.word.label + " " + s.word.of + what, Text: s.word.text, Danger: s.word.danger, Button: s.word.label + " " + s.word.of + what, Back: s.back, Action: v.base + "/tasks/selected",
 		Fields: []field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden", Value: strings.Join(s.ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
-	if s.word.action == pawl.ActionSetPriority {
+	if s.word.action == admin.ActionSetPriority {
 		f.Fields = append(f.Fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
 	} else {
 		f.Fields = append(f.Fields, reasonField())

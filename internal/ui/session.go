@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // A session is a cookie that holds the visitor's token: nothing is kept on the server. Browsers send it only to this host, over HTTPS or
@@ -93,7 +94,7 @@ func (u *UI) login(w http.ResponseWriter, r *http.Request) {
 			v.redirect(ownPath(v.query("next")))
 			return
 		}
-		refused = &pawl.Error{Code: "unauthenticated", Message: "the browser did not keep the session: it does so only for pages that come over HTTPS, or from the own machine"}
+		refused = &pawltype.Error{Code: "unauthenticated", Message: "the browser did not keep the session: it does so only for pages that come over HTTPS, or from the own machine"}
 	}
 	v.askToken(http.StatusOK, refused)
 }
@@ -138,7 +139,7 @@ func (v *visit) try(token string) error {
 	who := v.in("")
 	who.token = token
 	err := v.known(who)
-	if e, ok := errors.AsType[*pawl.Error](err); ok && e.Field == "" {
+	if e, ok := errors.AsType[*pawltype.Error](err); ok && e.Field == "" {
 		beside := *e
 		beside.Field = "token"
 		return &beside
@@ -154,7 +155,7 @@ func (u *UI) logout(w http.ResponseWriter, r *http.Request) {
 }
 
 // rights are what a visitor may do, as words that pages hide actions by: the API decides whatever pages show.
-func rights(me *pawl.Me) string {
+func rights(me *admin.Identity) string {
 	if me == nil || !me.TokenRequired {
 		return "observe operate produce admin cluster"
 	}
@@ -162,7 +163,7 @@ func rights(me *pawl.Me) string {
 	for _, r := range me.Roles {
 		all = append(all, string(r))
 	}
-	if slices.Contains(me.Roles, pawl.RoleAdmin) && me.AllNamespaces {
+	if slices.Contains(me.Roles, admin.RoleAdmin) && me.AllNamespaces {
 		all = append(all, "cluster")
 	}
 	return strings.Join(all, " ")

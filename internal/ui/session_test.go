@@ -14,15 +14,16 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // as is the header of a request in a session.
 func as(token string) []string { return []string{"Cookie", "__Host-pawl=" + token} }
 
 // tokenFor makes a token.
-func (w *world) tokenFor(t testing.TB, name string, roles ...pawl.Role) string {
+func (w *world) tokenFor(t testing.TB, name string, roles ...admin.Role) string {
 	t.Helper()
-	made, err := w.client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: name, Roles: roles})
+	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Roles: roles})
 	must(t, err)
 	return made.Secret
 }
@@ -102,7 +103,7 @@ func TestFormsOfStrangersAreNotWaitedFor(t *testing.T) {
 func TestPagesSayThatTheDoorIsOpen(t *testing.T) {
 	const open = "no access control"
 	w, guarded := startWorld(t, ""), startGuarded(t)
-	token := guarded.tokenFor(t, "root", pawl.RoleAdmin)
+	token := guarded.tokenFor(t, "root", admin.RoleAdmin)
 	for _, path := range everyPage {
 		if resp, body := w.get(t, path); resp.StatusCode == 200 && !strings.Contains(body, open) {
 			t.Errorf("%s does not say that there is %s", path, open)
@@ -150,15 +151,15 @@ func TestLogin(t *testing.T) {
 
 func TestRolesDecideWhatIsOffered(t *testing.T) {
 	w := startGuarded(t)
-	_, err := w.client.Admin().PutQueue(t.Context(), "mail", pawl.QueueSettings{})
+	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{})
 	must(t, err)
 	for name, c := range map[string]struct {
-		roles  []pawl.Role
+		roles  []admin.Role
 		can    string
 		status int // of a pause
 	}{
-		"watcher":  {[]pawl.Role{pawl.RoleObserve}, "observe", 403},
-		"operator": {[]pawl.Role{pawl.RoleOperate}, "observe operate", 303},
+		"watcher":  {[]admin.Role{admin.RoleObserve}, "observe", 403},
+		"operator": {[]admin.Role{admin.RoleOperate}, "observe operate", 303},
 	} {
 		token := w.tokenFor(t, name, c.roles...)
 		_, body := w.get(t, "/queues/mail", as(token)...)
@@ -170,7 +171,7 @@ func TestRolesDecideWhatIsOffered(t *testing.T) {
 			t.Errorf("%s: pause has status %d, want %d", name, resp.StatusCode, c.status)
 		}
 	}
-	for e, err := range w.client.Admin().Audit(t.Context(), pawl.AuditFilter{Action: "queue.pause"}) {
+	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "queue.pause"}) {
 		must(t, err)
 		if e.Actor != "operator" || e.Face != "ui" {
 			t.Errorf("the audit has %q by %q", e.Actor, e.Face)
@@ -180,11 +181,11 @@ func TestRolesDecideWhatIsOffered(t *testing.T) {
 
 func TestRevokedTokensSeeNothingMore(t *testing.T) {
 	w := startGuarded(t)
-	token := w.tokenFor(t, "guest", pawl.RoleObserve)
+	token := w.tokenFor(t, "guest", admin.RoleObserve)
 	if resp, _ := w.get(t, "/queues", as(token)...); resp.StatusCode != 200 {
 		t.Fatalf("status %d", resp.StatusCode)
 	}
-	_, err := w.client.Admin().RevokeToken(t.Context(), pawl.TokenName{Name: "guest"})
+	_, err := admin.New(w.client).Access().RevokeToken(t.Context(), admin.TokenName{Name: "guest"})
 	must(t, err)
 	if resp, _ := w.get(t, "/queues", as(token)...); resp.StatusCode != 303 {
 		t.Errorf("after the token was revoked: status %d, want 303", resp.StatusCode)
@@ -195,9 +196,9 @@ func TestRevokedTokensSeeNothingMore(t *testing.T) {
 func TestSessionInABrowser(t *testing.T) {
 	b := startBrowser(t)
 	w := startGuarded(t)
-	_, err := w.client.Admin().PutQueue(t.Context(), "mail", pawl.QueueSettings{})
+	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{})
 	must(t, err)
-	watcher := w.tokenFor(t, "watcher", pawl.RoleObserve)
+	watcher := w.tokenFor(t, "watcher", admin.RoleObserve)
 	b.visit(w.url + "/queues/mail")
 	b.until(`location.pathname === "/login"`)
 	b.shoot("login")
@@ -214,7 +215,7 @@ func TestSessionInABrowser(t *testing.T) {
 		t.Error("scripts see the session")
 	}
 	b.shoot("watcher")
-	_, err = w.client.Admin().RevokeToken(t.Context(), pawl.TokenName{Name: "watcher"})
+	_, err = admin.New(w.client).Access().RevokeToken(t.Context(), admin.TokenName{Name: "watcher"})
 	must(t, err)
 	b.until(`location.pathname === "/login"`) // the page that lives on is told
 	b.check(w.url)
@@ -224,13 +225,13 @@ func TestSessionInABrowser(t *testing.T) {
 func TestWhoMayLittleIsLedThere(t *testing.T) {
 	w := startGuarded(t)
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	some, err := w.client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "some", Roles: []pawl.Role{pawl.RoleObserve}, Queues: []string{"mail*"}})
+	some, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "some", Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mail*"}})
 	must(t, err)
 	for _, c := range []struct {
 		token, begins, menu string
 	}{
-		{w.tokenFor(t, "producer", pawl.RoleProduce), "/enqueue", "/settings"},
-		{w.tokenFor(t, "observer", pawl.RoleObserve), "", "/ /queues /tasks /dead /poison /schedules /groups /workers /operations /webhooks /settings"},
+		{w.tokenFor(t, "producer", admin.RoleProduce), "/enqueue", "/settings"},
+		{w.tokenFor(t, "observer", admin.RoleObserve), "", "/ /queues /tasks /dead /poison /schedules /groups /workers /operations /webhooks /settings"},
 		{some.Secret, "/queues", "/queues /tasks /dead /poison /schedules /groups /workers /operations /settings"},
 		{w.token, "", "/ /queues /tasks /dead /poison /schedules /groups /workers /operations /audit /cluster /webhooks /namespaces /tokens /settings"},
 	} {
@@ -249,7 +250,7 @@ func TestWhoMayLittleIsLedThere(t *testing.T) {
 			t.Errorf("the menu is %s, want %s", got, c.menu)
 		}
 	}
-	producer := w.tokenFor(t, "another", pawl.RoleProduce)
+	producer := w.tokenFor(t, "another", admin.RoleProduce)
 	if resp, body := w.get(t, "/queues", as(producer)...); resp.StatusCode != 403 || !strings.Contains(body, `You may go to <a href="/settings">`) || strings.Contains(body, `href="/workers"`) {
 		t.Errorf("a page that is refused: status %d", resp.StatusCode)
 	}
@@ -262,7 +263,7 @@ func TestWhoMayLittleIsLedThere(t *testing.T) {
 func TestCommandsNameThisServer(t *testing.T) {
 	host := func(w *world) string { return strings.TrimPrefix(w.url, "http://") }
 	open, guarded := startWorld(t, "/ops"), startGuarded(t)
-	_, err := guarded.client.Admin().AddNamespace(t.Context(), "team-a")
+	_, err := admin.New(guarded.client).Namespaces().Create(t.Context(), "team-a", admin.QuotaChange{})
 	must(t, err)
 	cookie := as(guarded.token)
 	for _, path := range []string{"/", "/tasks", "/queues"} {

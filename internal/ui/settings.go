@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 var settingsPages = []page{{path: "/settings", template: "settings", nav: "/settings", show: showSettings}}
@@ -34,11 +34,11 @@ func themeOf(r *http.Request) string {
 }
 
 type settingsView struct {
-	Server *pawl.ServerInfo
-	Bounds *pawl.Bounds
+	Server *admin.Server
+	Bounds *admin.Limits
 	Quotas []quotaRow
 	Limits []fact
-	Me     *pawl.Me
+	Me     *admin.Identity
 	Good   string // for which queues the token is
 	Theme  string
 	Keys   string // "on", "off"
@@ -47,15 +47,15 @@ type settingsView struct {
 }
 
 func showSettings(v *visit) (*screen, error) {
-	server, err := v.admin().Server(v.ctx)
+	server, err := v.admin().Cluster().Server(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	me, err := v.admin().Me(v.ctx)
+	me, err := v.admin().Access().WhoAmI(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	bounds, err := v.admin().Bounds(v.ctx)
+	bounds, err := v.admin().Namespaces().Limits(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ var limitLabels = map[string]string{"payload": "payload of a task", "result": "r
 	"page": "entries of a page of a list", "wait": "time that a call waits", "claim": "tasks of a claim", "claim_bytes": "payloads of a claim", "run": "time of a run", "connections_per_address": "connections from one address"}
 
 // limitFacts are limits in words.
-func limitFacts(limits []pawl.Limit) (facts []fact) {
+func limitFacts(limits []admin.Limit) (facts []fact) {
 	for _, l := range limits {
 		f := fact{strings.ReplaceAll(l.Name, "_", " "), number(l.Value) + " " + l.Unit}
 		if label := limitLabels[l.Name]; label != "" {

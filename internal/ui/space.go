@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // The address of a page says of which namespace it is: those of another than default are below /in/NAME. So pages can be kept, passed on and
@@ -68,8 +68,8 @@ func (v *visit) leave() {
 		return
 	}
 	v.base, v.left = v.UI.base, true
-	_ = v.as(v.in(""), func(a pawl.Admin) (err error) { // or nobody is known, and the menu has all pages
-		v.me, err = a.Me(v.ctx)
+	_ = v.as(v.in(""), func(a admin.Client) (err error) { // or nobody is known, and the menu has all pages
+		v.me, err = a.Access().WhoAmI(v.ctx)
 		return err
 	})
 }

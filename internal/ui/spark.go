@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/human"
 )
 
@@ -26,7 +26,7 @@ const (
 )
 
 // sparkOf draws a series with as few bytes as it takes, as a page has many.
-func sparkOf(s *pawl.QueueSeries) *spark {
+func sparkOf(s *admin.QueueSeries) *spark {
 	if s == nil || len(s.Out) == 0 {
 		return nil
 	}
@@ -70,7 +70,7 @@ func trendOf(hours []int64) trend {
 }
 
 // sparkLabel is what a spark shows, in words.
-func sparkLabel(s *pawl.QueueSeries) string {
+func sparkLabel(s *admin.QueueSeries) string {
 	said := []string{shortNumber(total(s.In)) + " came", shortNumber(total(s.Succeeded)) + " succeeded"}
 	if n := total(s.Failed); n > 0 {
 		said = append(said, plural(n, "attempt")+" failed")

@@ -11,12 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var taskActions = []action{
-	{path: "/tasks/{task}/retry", nav: "/tasks", form: taskForm("Retry", "It becomes ready now; if it had ended, with fresh attempts.", false), do: doTask("Retried.", pawl.Admin.RetryTask)},
-	{path: "/tasks/{task}/run-now", nav: "/tasks", form: taskForm("Run now", "It becomes ready now instead of when it is due.", false), do: doTask("It is ready.", pawl.Admin.RunTaskNow)},
+	{path: "/tasks/{task}/retry", nav: "/tasks", form: taskForm("Retry", "It becomes ready now; if it had ended, with fresh attempts.", false), do: doTask("Retried.", admin.Tasks.Retry)},
+	{path: "/tasks/{task}/run-now", nav: "/tasks", form: taskForm("Run now", "It becomes ready now instead of when it is due.", false), do: doTask("It is ready.", admin.Tasks.RunNow)},
 	{path: "/tasks/{task}/cancel", nav: "/tasks", form: taskForm("Cancel", "It ends; a handler that runs it is told within a second.", true), do: doCancelTask},
 	{path: "/tasks/{task}/discard", nav: "/tasks", form: taskForm("Discard", "It ends on purpose. A dead letter goes to the archive first.", true), do: doDiscardTask},
 	{path: "/tasks/{task}/edit", nav: "/tasks", form: editTaskForm, do: doEditTask},
@@ -25,12 +26,12 @@ var taskActions = []action{
 // rawAddresses give what pages cut off, as plain text, and what a form shows while it is filled in.
 var rawAddresses = []raw{
 	{path: "/schedule-preview", serve: previewSchedule},
-	{path: "/tasks/{task}/payload", serve: rawPart(func(t *pawl.TaskInfo) []byte { return t.Payload })},
-	{path: "/tasks/{task}/result", serve: rawPart(func(t *pawl.TaskInfo) []byte { return t.Result })},
-	{path: "/tasks/{task}/checkpoint", serve: rawPart(func(t *pawl.TaskInfo) []byte { return t.Checkpoint })},
+	{path: "/tasks/{task}/payload", serve: rawPart(func(t *pawltype.Task) []byte { return t.Payload })},
+	{path: "/tasks/{task}/result", serve: rawPart(func(t *pawltype.Task) []byte { return t.Result })},
+	{path: "/tasks/{task}/checkpoint", serve: rawPart(func(t *pawltype.Task) []byte { return t.Checkpoint })},
 }
 
-func rawPart(part func(*pawl.TaskInfo) []byte) func(*visit) error {
+func rawPart(part func(*pawltype.Task) []byte) func(*visit) error {
 	return func(v *visit) error {
 		t, err := v.task()
 		if err != nil {
@@ -45,11 +46,11 @@ func rawPart(part func(*pawl.TaskInfo) []byte) func(*visit) error {
 	}
 }
 
-func (v *visit) task() (*pawl.TaskInfo, error) { return v.client.Task(v.ctx, v.r.PathValue("task")) }
+func (v *visit) task() (*pawltype.Task, error) { return v.client.Task(v.ctx, v.r.PathValue("task")) }
 
 type taskView struct {
-	*pawl.TaskInfo
-	Why        *pawl.Explanation
+	*pawltype.Task
+	Why        *admin.Explanation
 	WhyNot     string
 	Payload    *document
 	Result     *document
@@ -67,19 +68,19 @@ type taskView struct {
 // can are the actions that a state allows.
 type can struct{ Retry, RunNow, Cancel, Discard, Edit bool }
 
-func canOf(s pawl.State) can {
+func canOf(s pawltype.State) can {
 	switch s {
-	case pawl.StateScheduled:
+	case pawltype.StateScheduled:
 		return can{RunNow: true, Cancel: true, Discard: true, Edit: true}
-	case pawl.StateReady:
+	case pawltype.StateReady:
 		return can{Cancel: true, Discard: true, Edit: true}
-	case pawl.StateRetrying:
+	case pawltype.StateRetrying:
 		return can{Retry: true, RunNow: true, Cancel: true, Discard: true, Edit: true}
-	case pawl.StateClaimed:
+	case pawltype.StateClaimed:
 		return can{Cancel: true}
-	case pawl.StateDead, pawl.StatePoisoned:
+	case pawltype.StateDead, pawltype.StatePoisoned:
 		return can{Retry: true, Discard: true}
-	case pawl.StateDiscarded, pawl.StateCancelled:
+	case pawltype.StateDiscarded, pawltype.StateCancelled:
 		return can{Retry: true}
 	}
 	return can{}
@@ -87,7 +88,7 @@ func canOf(s pawl.State) can {
 
 // attemptRow is an attempt in the timeline.
 type attemptRow struct {
-	pawl.Attempt
+	pawltype.Attempt
 	Outcome string
 	Took    time.Duration
 	Stack   string
@@ -107,13 +108,13 @@ func showTask(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := taskView{TaskInfo: t, Can: canOf(t.State), Payload: documentOf(t.Payload, t.ContentType), Result: documentOf(t.Result, t.ResultContentType),
+	view := taskView{Task: t, Can: canOf(t.State), Payload: documentOf(t.Payload, t.ContentType), Result: documentOf(t.Result, t.ResultContentType),
 		Checkpoint: documentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: linked(taskFacts(t), map[string]string{"Queue": v.url("queues", t.Queue), "Worker": v.find("worker", t.Worker), "Key": v.find("queue", t.Queue, "key", t.Key)}), Commands: v.commands(t)}
 	if err := v.attempts(&view); err != nil {
 		return nil, err
 	}
 	view.Headers = headerFacts(t.Headers)
-	if view.Why, err = v.client.Explain(v.ctx, t.ID); err != nil {
+	if view.Why, err = v.admin().Tasks().Explain(v.ctx, t.ID); err != nil {
 		view.WhyNot = problemOf(err).Message
 	}
 	return &screen{Title: t.Type + " " + t.ID, Data: view, Watch: &watch{Task: t.ID}}, nil
@@ -151,7 +152,7 @@ func (v *visit) attempts(view *taskView) error {
 	return nil
 }
 
-func attemptRows(log []pawl.Attempt, now time.Time) (rows []attemptRow) {
+func attemptRows(log []pawltype.Attempt, now time.Time) (rows []attemptRow) {
 	for i := len(log) - 1; i >= 0; i-- {
 		a := log[i]
 		row := attemptRow{Attempt: a, Outcome: string(a.Outcome)}
@@ -172,7 +173,7 @@ func attemptRows(log []pawl.Attempt, now time.Time) (rows []attemptRow) {
 	return rows
 }
 
-func taskFacts(t *pawl.TaskInfo) []fact {
+func taskFacts(t *pawltype.Task) []fact {
 	facts := []fact{{"Queue", t.Queue}, {"Priority", string(t.Priority)}, {"Attempts", fmt.Sprintf("%d of %d", t.Attempts, t.MaxAttempts)}}
 	add := func(is bool, name, value string) {
 		if is {
@@ -195,7 +196,7 @@ func taskFacts(t *pawl.TaskInfo) []fact {
 	return facts
 }
 
-func uniqueText(u *pawl.Unique) string {
+func uniqueText(u *pawltype.UniqueOpts) string {
 	if u == nil {
 		return ""
 	}
@@ -216,7 +217,7 @@ func headerFacts(headers map[string]string) (facts []fact) {
 const maxCopied = 2 << 10
 
 // commands are the task as others would type it.
-func (v *visit) commands(t *pawl.TaskInfo) []fact {
+func (v *visit) commands(t *pawltype.Task) []fact {
 	c := v.caller()
 	facts := []fact{
 		{"Look, curl", c.curl + " " + quoteShell(c.url+"/api/v1/tasks/"+t.ID)},
@@ -258,9 +259,9 @@ func (v *visit) taskDone(said string) done {
 	return done{Said: said, Next: "/tasks/" + v.r.PathValue("task")}
 }
 
-func doTask(said string, call func(pawl.Admin, context.Context, string) (*pawl.TaskInfo, error)) func(*visit) (done, error) {
+func doTask(said string, call func(admin.Tasks, context.Context, string) (*pawltype.Task, error)) func(*visit) (done, error) {
 	return func(v *visit) (done, error) {
-		if _, err := call(v.admin().Because(v.value("reason")), v.ctx, v.r.PathValue("task")); err != nil {
+		if _, err := call(v.admin().WithReason(v.value("reason")).Tasks(), v.ctx, v.r.PathValue("task")); err != nil {
 			return done{}, err
 		}
 		return v.taskDone(said), nil
@@ -268,18 +269,18 @@ func doTask(said string, call func(pawl.Admin, context.Context, string) (*pawl.T
 }
 
 func doCancelTask(v *visit) (done, error) {
-	if _, err := v.client.Cancel(v.ctx, v.r.PathValue("task"), v.value("reason")); err != nil {
+	if _, err := v.admin().Tasks().Cancel(v.ctx, v.r.PathValue("task"), v.value("reason")); err != nil {
 		return done{}, err
 	}
 	return v.taskDone("Cancelled."), nil
 }
 
 func doDiscardTask(v *visit) (done, error) {
-	t, err := v.admin().DiscardTask(v.ctx, v.r.PathValue("task"), v.value("reason"))
+	t, err := v.admin().Tasks().Discard(v.ctx, v.r.PathValue("task"), v.value("reason"))
 	if err != nil {
 		return done{}, err
 	}
-	if t == nil || t.State == pawl.StateDiscarded {
+	if t == nil || t.State == pawltype.StateDiscarded {
 		return v.taskDone("Discarded."), nil
 	}
 	return done{Said: "Discarded.", Next: "/tasks"}, nil
@@ -304,15 +305,15 @@ func editTaskForm(v *visit) (*form, error) {
 }
 
 // dueText is when a task is due that waits for its time.
-func dueText(t *pawl.TaskInfo) string {
-	if t.State != pawl.StateScheduled && t.State != pawl.StateRetrying {
+func dueText(t *pawltype.Task) string {
+	if t.State != pawltype.StateScheduled && t.State != pawltype.StateRetrying {
 		return ""
 	}
 	return t.RunAt.UTC().Format(time.RFC3339)
 }
 
 // whyNoPayload says why a form has no field for a payload.
-func whyNoPayload(t *pawl.TaskInfo) string {
+func whyNoPayload(t *pawltype.Task) string {
 	why := "It has " + sizeText(int64(len(t.Payload))) + ", and a page edits at most " + sizeText(maxEdited) + "."
 	if len(t.Payload) <= maxEdited {
 		why = "It is " + t.ContentType + ", and a page edits JSON alone."
@@ -351,14 +352,14 @@ func doEditTask(v *visit) (done, error) {
 	if change.RunAt.IsZero() && change.Priority == "" && change.MaxAttempts == 0 && change.Payload == nil {
 		return v.taskDone("Nothing was changed."), nil
 	}
-	if _, err := v.client.Update(v.ctx, t.ID, change); err != nil {
+	if _, err := v.admin().Tasks().Update(v.ctx, t.ID, change); err != nil {
 		return done{}, err
 	}
 	return v.taskDone("Saved."), nil
 }
 
 // taskChange is what a form says else than how the task is.
-func (v *visit) taskChange(t *pawl.TaskInfo) (change pawl.Change, err error) {
+func (v *visit) taskChange(t *pawltype.Task) (change admin.TaskUpdate, err error) {
 	r := &reader{v: v}
 	if text := r.text("run_at"); text != dueText(t) {
 		if change.RunAt = r.moment("run_at"); text == "" {
@@ -368,7 +369,7 @@ func (v *visit) taskChange(t *pawl.TaskInfo) (change pawl.Change, err error) {
 	if n := r.count("max_attempts"); n != t.MaxAttempts {
 		change.MaxAttempts = n
 	}
-	if p := pawl.Priority(r.text("priority")); p != t.Priority {
+	if p := pawltype.Priority(r.text("priority")); p != t.Priority {
 		change.Priority = p
 	}
 	if text := r.text("payload"); text != "" && text != strings.TrimSpace(indented(t.Payload)) {

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // templateFields ask for a task: what an enqueue and a schedule have in common. In a schedule their names begin with "task.". The last
 // moreFields of them are folded away.
-func templateFields(in string, t *pawl.ScheduledTask) []field {
+func templateFields(in string, t *admin.ScheduledTask) []field {
 	attempts := numberText(int64(t.MaxAttempts))
 	return append([]field{
 		{Name: in + "type", Label: "Type", Kind: "text", Required: true, Placeholder: "mail.welcome", Value: t.Type, Hint: "Names the handler."},
@@ -31,8 +33,8 @@ func templateFields(in string, t *pawl.ScheduledTask) []field {
 const moreFields = 8
 
 // foldedFields ask for what few tasks have.
-func foldedFields(in string, t *pawl.ScheduledTask) []field {
-	retry, retention, unique := pawl.RetryPolicy{}, "", pawl.Unique{}
+func foldedFields(in string, t *admin.ScheduledTask) []field {
+	retry, retention, unique := pawltype.RetryPolicy{}, "", pawltype.UniqueOpts{}
 	if t.Retry != nil {
 		retry = *t.Retry
 	}
@@ -47,7 +49,7 @@ func foldedFields(in string, t *pawl.ScheduledTask) []field {
 		unique = *t.Unique
 		conflict = string(unique.OnConflict)
 		if conflict == "" {
-			conflict = string(pawl.OnConflictKeep)
+			conflict = string(pawltype.OnConflictKeep)
 		}
 	}
 	factor, jitter := retryTexts(retry)
@@ -65,14 +67,14 @@ func foldedFields(in string, t *pawl.ScheduledTask) []field {
 }
 
 // retryTexts are the factor and the jitter of a retry policy as fields hold them.
-func retryTexts(p pawl.RetryPolicy) (factor, jitter string) {
+func retryTexts(p pawltype.RetryPolicy) (factor, jitter string) {
 	if p.Factor > 0 {
 		factor = strconv.FormatFloat(p.Factor, 'g', -1, 64)
 	}
 	switch {
 	case p.Jitter > 0:
 		jitter = strconv.FormatFloat(p.Jitter, 'g', -1, 64)
-	case p.Jitter == pawl.NoJitter:
+	case p.Jitter == pawltype.NoJitter:
 		jitter = "0"
 	}
 	return factor, jitter
@@ -104,7 +106,7 @@ func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
 	queue, priority, key := r.text(in+"queue"), r.text(in+"priority"), r.text(in+"key")
 	attempts, timeout, expires := r.count(in+"max_attempts"), r.span(in+"timeout"), r.span(in+"expires_in")
 	set(queue != "", pawl.Queue(queue))
-	set(priority != "", pawl.Priority(priority))
+	set(priority != "", pawl.Priority(pawltype.Priority(priority)))
 	set(key != "", pawl.Key(key))
 	set(attempts > 0, pawl.MaxAttempts(attempts))
 	set(timeout > 0, pawl.Timeout(timeout))
@@ -113,7 +115,7 @@ func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
 		tag = strings.TrimSpace(tag)
 		set(tag != "", pawl.Tags(tag))
 	}
-	if retry := r.retry(in + "retry."); retry != (pawl.RetryPolicy{}) {
+	if retry := r.retry(in + "retry."); retry != (pawltype.RetryPolicy{}) {
 		opts = append(opts, pawl.Retry(retry))
 	}
 	set(r.text(in+"retention") != "", pawl.Retention(r.span(in+"retention")))
@@ -124,10 +126,10 @@ func (r *reader) template(in string) (pawl.RawTask, []pawl.Option) {
 }
 
 // retry reads a retry policy; what is not filled in is 0.
-func (r *reader) retry(in string) pawl.RetryPolicy {
-	p := pawl.RetryPolicy{Initial: r.retrySpan(in + "initial"), Factor: r.share(in + "factor"), Max: r.retrySpan(in + "max"), Jitter: r.share(in + "jitter")}
+func (r *reader) retry(in string) pawltype.RetryPolicy {
+	p := pawltype.RetryPolicy{Initial: r.retrySpan(in + "initial"), Factor: r.share(in + "factor"), Max: r.retrySpan(in + "max"), Jitter: r.share(in + "jitter")}
 	if r.text(in+"jitter") != "" && p.Jitter == 0 {
-		p.Jitter = pawl.NoJitter
+		p.Jitter = pawltype.NoJitter
 	}
 	return p
 }
@@ -136,14 +138,14 @@ func (r *reader) retry(in string) pawl.RetryPolicy {
 func (r *reader) retrySpan(name string) time.Duration {
 	d := r.span(name)
 	if d == 0 && r.text(name) != "" {
-		return pawl.NoWait
+		return pawltype.NoWait
 	}
 	return d
 }
 
 // unique reads a unique key; nil: there is none. A key alone is one that keeps the task that has it.
-func (r *reader) unique(in string) *pawl.Unique {
-	u := &pawl.Unique{Key: r.text(in + "unique.key"), OnConflict: pawl.OnConflict(r.text(in + "unique.on_conflict"))}
+func (r *reader) unique(in string) *pawltype.UniqueOpts {
+	u := &pawltype.UniqueOpts{Key: r.text(in + "unique.key"), OnConflict: pawltype.OnConflict(r.text(in + "unique.on_conflict"))}
 	if u.Key == "" && u.OnConflict == "" {
 		return nil
 	}

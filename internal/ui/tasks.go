@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var taskPages = []page{
@@ -28,16 +28,16 @@ type tasksView struct {
 	Text     string
 	Terms    []termChip
 	States   []chip
-	Tasks    []*pawl.TaskInfo
+	Tasks    []*pawltype.Task
 	Bulk     []bulkLink
 	Ticked   []bulkLink // for those that are ticked
 	Back     string
 	Refused  *problem // what is wrong with the filter
 	Filtered bool
-	Searched *pawl.Searched // how far a search came that has not come to its end
-	NoQueue  string         // the queue that the filter names, if there is none of that name
-	PartOfID bool           // the filter looks like a part of a task's id
-	Hello    []fact         // commands, where there are none
+	Searched *pawltype.Searched // how far a search came that has not come to its end
+	NoQueue  string             // the queue that the filter names, if there is none of that name
+	PartOfID bool               // the filter looks like a part of a task's id
+	Hello    []fact             // commands, where there are none
 	more
 }
 
@@ -66,14 +66,14 @@ func showTasks(v *visit) (*screen, error) {
 	filter, terms, err := parseFilter(text, v.now)
 	if err == nil {
 		view.Terms, view.States, view.Bulk = v.termChips(terms), v.stateChips(terms), v.bulkLinks(text, filter.States)
-		view.Ticked = tickLinks(filter.States, pawl.ActionReplay, pawl.ActionRunNow, pawl.ActionSetPriority, pawl.ActionCancel, pawl.ActionDiscard)
+		view.Ticked = tickLinks(filter.States, admin.ActionReplay, admin.ActionRunNow, admin.ActionSetPriority, admin.ActionCancel, admin.ActionDiscard)
 		err = v.findTasks(&view, filter)
 	}
 	if err == nil && len(view.Tasks) == 0 && view.Searched == nil {
 		err = v.whyNone(&view, filter)
 	}
 	if err != nil {
-		if !errors.Is(err, pawl.ErrInvalidArgument) {
+		if !errors.Is(err, pawltype.ErrInvalidArgument) {
 			return nil, err
 		}
 		p := problemOf(err)
@@ -83,10 +83,10 @@ func showTasks(v *visit) (*screen, error) {
 }
 
 // findTasks reads a page of tasks. Where few match, the API gives short pages, and this reads on for a moment.
-func (v *visit) findTasks(view *tasksView, filter pawl.Filter) error {
+func (v *visit) findTasks(view *tasksView, filter admin.Filter) error {
 	cursor, start, rows := v.query("cursor"), time.Now(), int64(0)
 	for {
-		page, err := v.client.ListPage(v.ctx, filter, pawl.PageRequest{Limit: tasksLimit - len(view.Tasks), Cursor: cursor})
+		page, err := v.admin().Tasks().ListPage(v.ctx, filter, pawltype.PageRequest{Limit: tasksLimit - len(view.Tasks), Cursor: cursor})
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (v *visit) findTasks(view *tasksView, filter pawl.Filter) error {
 		}
 		if page.Searched != nil {
 			rows += page.Searched.Rows
-			view.Searched = &pawl.Searched{Rows: rows, Until: page.Searched.Until}
+			view.Searched = &pawltype.Searched{Rows: rows, Until: page.Searched.Until}
 		}
 		if time.Since(start) > searchTime {
 			break
@@ -112,14 +112,14 @@ func (v *visit) findTasks(view *tasksView, filter pawl.Filter) error {
 var shownID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f-]*|….*)?$`)
 
 // whyNone says what may be wrong with a filter that no task matches.
-func (v *visit) whyNone(view *tasksView, filter pawl.Filter) error {
+func (v *visit) whyNone(view *tasksView, filter admin.Filter) error {
 	view.Hello = v.hello()
 	view.PartOfID = shownID.MatchString(filter.Text)
 	if filter.Queue == "" {
 		return nil
 	}
-	_, err := v.admin().Queue(v.ctx, filter.Queue)
-	if errors.Is(err, pawl.ErrNotFound) {
+	_, err := v.admin().Queues().Get(v.ctx, filter.Queue)
+	if errors.Is(err, pawltype.ErrNotFound) {
 		view.NoQueue = filter.Queue
 		return nil
 	}
@@ -166,7 +166,7 @@ func (v *visit) stateChips(terms []term) []chip {
 
 // bulkLinks lead to operations, which are for all tasks that match and not only for those on the page: as far as these can be in
 // such states.
-func (v *visit) bulkLinks(text string, states []pawl.State) (links []bulkLink) {
+func (v *visit) bulkLinks(text string, states []pawltype.State) (links []bulkLink) {
 	for _, a := range actions {
 		if !a.takes(states) {
 			continue

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui"
 )
 
@@ -51,7 +52,7 @@ func TestDialogsCount(t *testing.T) {
 		{0, 0, false, "0", "Cancel 0 tasks", "No task matches"},
 		{0, 0, true, "at least 0", "Cancel tasks", "No matching task was found in the time for a count"},
 	} {
-		fact, button, text := ui.Counted(&pawl.OperationPreview{Matched: c.matched, IsLowerBound: c.least}, pawl.Operation{Action: pawl.ActionCancel, Max: c.most})
+		fact, button, text := ui.Counted(&admin.OperationPreview{Matched: c.matched, IsLowerBound: c.least}, admin.OperationSpec{Action: admin.ActionCancel, Max: c.most})
 		if fact != c.fact || button != c.button || !strings.HasPrefix(text, c.text) || c.text == "" && text != "" {
 			t.Errorf("%d of %d, at least: %t: the form says %q, %q, %q", c.matched, c.most, c.least, fact, button, text)
 		}

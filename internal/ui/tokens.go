@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var tokenPages = []page{{path: "/tokens", template: "tokens", nav: "/tokens", show: showTokens}}
@@ -26,7 +27,7 @@ const (
 
 // tokenRow is a token in a list.
 type tokenRow struct {
-	*pawl.TokenInfo
+	*admin.Token
 	Good  string // for which queues
 	State string // "", "expired", "ends soon"
 	Mine  bool
@@ -41,12 +42,12 @@ type tokensView struct {
 }
 
 func showTokens(v *visit) (*screen, error) {
-	me, err := v.admin().Me(v.ctx)
+	me, err := v.admin().Access().WhoAmI(v.ctx)
 	if err != nil {
 		return nil, err
 	}
 	view := &tokensView{Required: me.TokenRequired, names: v.names()}
-	page, err := v.admin().TokensPage(v.ctx, pawl.TokenFilter{Pattern: v.pattern()}, pawl.PageRequest{Limit: tokensLimit, Cursor: v.query("cursor")})
+	page, err := v.admin().Access().ListTokensPage(v.ctx, admin.TokenFilter{Pattern: v.pattern()}, pawltype.PageRequest{Limit: tokensLimit, Cursor: v.query("cursor")})
 	if err = view.refuse(err); err != nil {
 		return nil, err
 	}
@@ -57,9 +58,9 @@ func showTokens(v *visit) (*screen, error) {
 	return &screen{Title: "Tokens", Data: view}, nil
 }
 
-func (v *visit) tokenRow(t *pawl.TokenInfo, me *pawl.Me) tokenRow {
-	row := tokenRow{TokenInfo: t, Good: orAny(t.Queues), Mine: me.TokenRequired && t.Name == me.Name && (t.Namespace == pawl.AllNamespaces) == me.AllNamespaces}
-	if t.Namespace == pawl.AllNamespaces {
+func (v *visit) tokenRow(t *admin.Token, me *admin.Identity) tokenRow {
+	row := tokenRow{Token: t, Good: orAny(t.Queues), Mine: me.TokenRequired && t.Name == me.Name && (t.Namespace == admin.AllNamespaces) == me.AllNamespaces}
+	if t.Namespace == admin.AllNamespaces {
 		row.Query = "?all=yes"
 	}
 	switch left := t.ExpiresAt.Sub(v.now); {
@@ -74,11 +75,11 @@ func (v *visit) tokenRow(t *pawl.TokenInfo, me *pawl.Me) tokenRow {
 
 // roleTicks say what each role is good for.
 var roleTicks = []tick{
-	{Value: string(pawl.RoleObserve), Hint: "read"},
-	{Value: string(pawl.RoleOperate), Hint: "observe, and cancel, retry, pause, settings, schedules"},
-	{Value: string(pawl.RoleProduce), Hint: "enqueue"},
-	{Value: string(pawl.RoleConsume), Hint: "claim, and settle what was claimed"},
-	{Value: string(pawl.RoleAdmin), Hint: "all of that, and tokens"},
+	{Value: string(admin.RoleObserve), Hint: "read"},
+	{Value: string(admin.RoleOperate), Hint: "observe, and cancel, retry, pause, settings, schedules"},
+	{Value: string(admin.RoleProduce), Hint: "enqueue"},
+	{Value: string(admin.RoleConsume), Hint: "claim, and settle what was claimed"},
+	{Value: string(admin.RoleAdmin), Hint: "all of that, and tokens"},
 }
 
 // lifeField asks how long a token lives.
@@ -87,7 +88,7 @@ func lifeField() field {
 }
 
 func newTokenForm(v *visit) (*form, error) {
-	me, err := v.admin().Me(v.ctx)
+	me, err := v.admin().Access().WhoAmI(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -107,16 +108,16 @@ func newTokenForm(v *visit) (*form, error) {
 // life reads how long a token lives; 0: as long as the server says.
 func (r *reader) life(name string) time.Duration {
 	if r.text(name) == "never" {
-		return pawl.NeverExpires
+		return admin.NeverExpires
 	}
 	return r.span(name)
 }
 
 func doNewToken(v *visit) (done, error) {
 	r := &reader{v: v}
-	t := pawl.TokenSpec{Name: r.name("name"), Queues: r.patterns("queues"), AllNamespaces: r.text("all_namespaces") != "", Life: r.life("expires_in")}
+	t := admin.TokenSpec{Name: r.name("name"), Queues: r.patterns("queues"), AllNamespaces: r.text("all_namespaces") != "", Life: r.life("expires_in")}
 	for _, role := range v.r.PostForm["roles"] {
-		t.Roles = append(t.Roles, pawl.Role(role))
+		t.Roles = append(t.Roles, admin.Role(role))
 	}
 	if len(t.Roles) == 0 {
 		r.fail(badField("roles", "tick one at least"))
@@ -124,7 +125,7 @@ func doNewToken(v *visit) (done, error) {
 	if r.err != nil {
 		return done{}, r.err
 	}
-	made, err := v.admin().Because(r.text("reason")).AddToken(v.ctx, t)
+	made, err := v.admin().WithReason(r.text("reason")).Access().CreateToken(v.ctx, t)
 	if err != nil {
 		return done{}, err
 	}
@@ -142,7 +143,7 @@ func splitList(s string) (all []string) {
 }
 
 // shownOnce shows the secret of a token that was made or rotated.
-func shownOnce(title string, t *pawl.NewToken) done {
+func shownOnce(title string, t *admin.NewToken) done {
 	once := &secret{Title: title, Text: "Copy it now: nobody can show it again.", Secret: t.Secret, Next: "/tokens", Commands: []fact{
 		{"For commands", "export PAWL_TOKEN=" + t.Secret}, {"For REST", "Authorization: Bearer " + t.Secret}}}
 	if !t.OldUntil.IsZero() {
@@ -155,17 +156,17 @@ func shownOnce(title string, t *pawl.NewToken) done {
 }
 
 // tokenName is the token that a request is for.
-func (v *visit) tokenName() pawl.TokenName {
-	return pawl.TokenName{Name: v.r.PathValue("token"), AllNamespaces: v.query("all") != ""}
+func (v *visit) tokenName() admin.TokenName {
+	return admin.TokenName{Name: v.r.PathValue("token"), AllNamespaces: v.query("all") != ""}
 }
 
 // tokenForm asks about one token.
 func (v *visit) tokenForm(f *form) (*form, error) {
-	t, err := v.admin().Token(v.ctx, v.tokenName())
+	t, err := v.admin().Access().GetToken(v.ctx, v.tokenName())
 	if err != nil {
 		return nil, err
 	}
-	me, err := v.admin().Me(v.ctx)
+	me, err := v.admin().Access().WhoAmI(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +198,7 @@ func rotateForm(v *visit) (*form, error) {
 
 func doRotate(v *visit) (done, error) {
 	r := &reader{v: v}
-	how := pawl.Rotation{Life: r.life("expires_in")}
+	how := admin.Rotation{Life: r.life("expires_in")}
 	if r.text("overlap") != "" {
 		overlap := r.span("overlap")
 		how.Overlap = &overlap
@@ -205,7 +206,7 @@ func doRotate(v *visit) (done, error) {
 	if r.err != nil {
 		return done{}, r.err
 	}
-	made, err := v.admin().Because(r.text("reason")).RotateToken(v.ctx, v.tokenName(), how)
+	made, err := v.admin().WithReason(r.text("reason")).Access().RotateToken(v.ctx, v.tokenName(), how)
 	if err != nil {
 		return done{}, err
 	}
@@ -218,7 +219,7 @@ func revokeForm(v *visit) (*form, error) {
 }
 
 func doRevoke(v *visit) (done, error) {
-	behind, err := v.admin().Because(v.value("reason")).RevokeToken(v.ctx, v.tokenName())
+	behind, err := v.admin().WithReason(v.value("reason")).Access().RevokeToken(v.ctx, v.tokenName())
 	if err != nil {
 		return done{}, err
 	}

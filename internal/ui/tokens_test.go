@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 var shownSecret = regexp.MustCompile(`<code tabindex="0">(pawl_[A-Za-z0-9_]+)</code>`)
@@ -28,7 +29,7 @@ func TestTokensAreMadeRotatedAndRevoked(t *testing.T) {
 		t.Fatalf("status %d, and no secret: %s", status, body)
 	}
 	first := m[1]
-	info, err := w.client.Admin().Token(t.Context(), pawl.TokenName{Name: "shop"})
+	info, err := admin.New(w.client).Access().GetToken(t.Context(), admin.TokenName{Name: "shop"})
 	must(t, err)
 	if left := time.Until(info.ExpiresAt); len(info.Roles) != 2 || strings.Join(info.Queues, " ") != "mail* reports" || left < 29*24*time.Hour || left > 30*24*time.Hour {
 		t.Errorf("the token is %+v", info)
@@ -48,13 +49,13 @@ func TestTokensAreMadeRotatedAndRevoked(t *testing.T) {
 	}
 
 	_, body = w.sendAs(t, w.token, "/new-token", url.Values{"name": {"all"}, "roles": {"observe"}, "all_namespaces": {"yes"}, "expires_in": {"never"}})
-	if info, err = w.client.Admin().Token(t.Context(), pawl.TokenName{Name: "all", AllNamespaces: true}); err != nil || !info.ExpiresAt.IsZero() {
+	if info, err = admin.New(w.client).Access().GetToken(t.Context(), admin.TokenName{Name: "all", AllNamespaces: true}); err != nil || !info.ExpiresAt.IsZero() {
 		t.Errorf("a token of all namespaces: %+v, %v: %s", info, err, body)
 	}
 	if resp, body := w.get(t, "/tokens/all/revoke?all=yes", as(w.token)...); resp.StatusCode != 200 || !strings.Contains(body, "Revoke all") {
 		t.Errorf("the form for it: status %d", resp.StatusCode)
 	}
-	for e, err := range w.client.Admin().Audit(t.Context(), pawl.AuditFilter{Action: "token.*"}) {
+	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "token.*"}) {
 		must(t, err)
 		if e.Face == "ui" && e.Action == "token.add" && e.Target == "shop" && e.Reason == "a new shop" {
 			return
@@ -65,7 +66,7 @@ func TestTokensAreMadeRotatedAndRevoked(t *testing.T) {
 
 func TestTokensAreForAdmins(t *testing.T) {
 	w := startGuarded(t)
-	for _, role := range []pawl.Role{pawl.RoleObserve, pawl.RoleOperate} {
+	for _, role := range []admin.Role{admin.RoleObserve, admin.RoleOperate} {
 		token := w.tokenFor(t, string(role), role)
 		for _, path := range []string{"/tokens", "/namespaces/x/remove", "/tokens/observe/rotate"} {
 			if status, _ := w.sendAs(t, token, path, url.Values{"confirm": {"x"}}); status < 400 {
@@ -80,11 +81,11 @@ func TestTokensAreForAdmins(t *testing.T) {
 		}
 	}
 	// An admin of one namespace makes none that may do more.
-	admin := w.tokenFor(t, "admin", pawl.RoleAdmin)
-	if status, body := w.sendAs(t, admin, "/new-token", url.Values{"name": {"x"}, "roles": {"admin"}, "all_namespaces": {"yes"}}); status != 403 || shownSecret.MatchString(body) {
+	operator := w.tokenFor(t, "admin", admin.RoleAdmin)
+	if status, body := w.sendAs(t, operator, "/new-token", url.Values{"name": {"x"}, "roles": {"admin"}, "all_namespaces": {"yes"}}); status != 403 || shownSecret.MatchString(body) {
 		t.Errorf("an admin of a namespace makes one for all: status %d", status)
 	}
-	if _, body := w.get(t, "/new-token", as(admin)...); strings.Contains(body, "all_namespaces") {
+	if _, body := w.get(t, "/new-token", as(operator)...); strings.Contains(body, "all_namespaces") {
 		t.Error("an admin of a namespace is asked whether the token is for all")
 	}
 	for form, field := range map[string]string{"name=&roles=observe": "name", "name=a/b&roles=observe": "name", "name=x": "roles", "name=x&roles=observe&queues=a%20b": "queues", "name=x&roles=observe&expires_in=soon": "expires_in"} {
@@ -103,7 +104,7 @@ func TestAddressesNameTheNamespace(t *testing.T) {
 		_, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "send"}, pawl.Queue("mail"))
 		must(t, err)
 	}
-	_, err := w.client.Admin().PutQueue(t.Context(), "own", pawl.QueueSettings{})
+	_, err := admin.New(w.client).Queues().Put(t.Context(), "own", admin.QueueSettings{})
 	must(t, err)
 	for path, sees := range map[string]bool{"/queues": true, "/in/shop/queues": false} {
 		_, body := w.get(t, path, as(w.token)...)
@@ -121,7 +122,7 @@ func TestAddressesNameTheNamespace(t *testing.T) {
 		t.Fatalf("status %d", status)
 	}
 	for name, c := range map[string]*pawl.Client{"default": w.client, "shop": shop} {
-		q, err := c.Admin().Queue(t.Context(), "mail")
+		q, err := admin.New(c).Queues().Get(t.Context(), "mail")
 		must(t, err)
 		if want := map[string]int64{"default": 1}[name]; q.Depth.Ready != want {
 			t.Errorf("after a purge in shop %d tasks wait in %s, want %d", q.Depth.Ready, name, want)
@@ -133,7 +134,7 @@ func TestAddressesNameTheNamespace(t *testing.T) {
 func TestNamespacesOfOthers(t *testing.T) {
 	w := startGuarded(t)
 	shop := w.inShop(t)
-	token, err := shop.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "clerk", Roles: []pawl.Role{pawl.RoleObserve}})
+	token, err := admin.New(shop).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "clerk", Roles: []admin.Role{admin.RoleObserve}})
 	must(t, err)
 	for from, c := range map[string][2]string{"/queues?like=x": {token.Secret, "/in/shop/queues?like=x"}, "/in/default/queues?like=x": {w.token, "/queues?like=x"}, "/in/shop": {w.token, "/in/shop/"},
 		"/in/shop//queues": {w.token, "/in/shop/queues"}} {
@@ -157,9 +158,9 @@ func TestNamespacesOfOthers(t *testing.T) {
 // inShop makes another namespace, and a client in it that may do everything.
 func (w *world) inShop(t *testing.T) *pawl.Client {
 	t.Helper()
-	_, err := w.client.Admin().AddNamespace(t.Context(), "shop")
+	_, err := admin.New(w.client).Namespaces().Create(t.Context(), "shop", admin.QuotaChange{})
 	must(t, err)
-	c, err := pawl.Dial(strings.TrimPrefix(w.url, "http://"), pawl.WithToken(w.token), pawl.WithNamespace("shop"))
+	c, err := pawl.Dial(strings.TrimPrefix(w.url, "http://"), pawl.DialOptions{Token: w.token, Namespace: "shop"})
 	must(t, err)
 	t.Cleanup(func() { must(t, c.Close()) })
 	return c
@@ -173,7 +174,7 @@ func TestNamespacesAreChosen(t *testing.T) {
 	if status, _ := w.sendAs(t, w.token, "/new-namespace", url.Values{"name": {"shop"}}); status != 303 {
 		t.Fatalf("status %d", status)
 	}
-	_, err := w.client.Admin().PutQueue(t.Context(), "mail", pawl.QueueSettings{})
+	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{})
 	must(t, err)
 	if _, body := w.get(t, "/", as(w.token)...); !strings.Contains(body, "/namespaces/choose") {
 		t.Error("nothing leads to the other namespace")
@@ -181,7 +182,7 @@ func TestNamespacesAreChosen(t *testing.T) {
 	if _, body := w.get(t, "/namespaces/choose", as(w.token)...); !strings.Contains(body, `<option value="shop">`) {
 		t.Error("an admin can't choose a namespace")
 	}
-	watcher := w.tokenFor(t, "watcher", pawl.RoleObserve)
+	watcher := w.tokenFor(t, "watcher", admin.RoleObserve)
 	if _, body := w.get(t, "/namespaces/choose", as(watcher)...); strings.Contains(body, `<option value="shop">`) {
 		t.Error("a watcher of one namespace hears of another")
 	}

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/seats"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // Config is what a UI is made of.
@@ -144,7 +146,7 @@ type visit struct {
 	r      *http.Request
 	ctx    context.Context
 	client *pawl.Client
-	me     *pawl.Me // nil where nobody asked
+	me     *admin.Identity // nil where nobody asked
 	now    time.Time
 	nav    string // entry of the menu
 }
@@ -164,7 +166,7 @@ func (u *UI) visit(w http.ResponseWriter, r *http.Request, handle func(*visit) e
 		v.client = client
 		err = v.answer(handle)
 	}
-	if errors.Is(err, pawl.ErrUnauthenticated) {
+	if errors.Is(err, pawltype.ErrUnauthenticated) {
 		v.toLogin()
 		return
 	}
@@ -188,12 +190,12 @@ func (v *visit) answer(handle func(*visit) error) (err error) {
 	if !comes && (v.partial() || v.r.Method != http.MethodGet) {
 		return handle(v)
 	}
-	v.me, err = v.admin().Me(v.ctx)
+	v.me, err = v.admin().Access().WhoAmI(v.ctx)
 	if comes && unanswered(err) { // what was filled in is to stand there again
 		return handle(v)
 	}
 	if err != nil {
-		if !errors.Is(err, pawl.ErrUnauthenticated) {
+		if !errors.Is(err, pawltype.ErrUnauthenticated) {
 			v.leave()
 		}
 		return err
@@ -204,7 +206,7 @@ func (v *visit) answer(handle func(*visit) error) (err error) {
 	return handle(v)
 }
 
-func (v *visit) admin() pawl.Admin { return v.client.Admin() }
+func (v *visit) admin() admin.Client { return admin.New(v.client).WithActor(nameOf(v.r)) }
 
 // query is a parameter of the address.
 func (v *visit) query(name string) string { return v.r.URL.Query().Get(name) }
@@ -283,7 +285,7 @@ func (v *visit) act(a action) error {
 		v.redirect(d.Next)
 		return nil
 	}
-	if errors.Is(err, pawl.ErrUnauthenticated) {
+	if errors.Is(err, pawltype.ErrUnauthenticated) {
 		return err
 	}
 	f, formErr := v.formOf(a)
@@ -336,11 +338,11 @@ func (v *visit) said() string {
 }
 
 // errNoPage: there is nothing at this address.
-var errNoPage = &pawl.Error{Code: "not_found", Message: "there is no page at this address"}
+var errNoPage = &pawltype.Error{Code: "not_found", Message: "there is no page at this address"}
 
 func notFound(v *visit) error {
 	if v.r.Method != http.MethodGet && v.r.Method != http.MethodHead {
-		return &pawl.Error{Code: "invalid_argument", Message: "this address takes no " + v.r.Method}
+		return &pawltype.Error{Code: "invalid_argument", Message: "this address takes no " + v.r.Method}
 	}
 	return errNoPage
 }
@@ -348,17 +350,17 @@ func notFound(v *visit) error {
 // statusOf is the status of the answer to a refused request.
 func statusOf(err error) int {
 	switch {
-	case errors.Is(err, pawl.ErrNotFound):
+	case errors.Is(err, pawltype.ErrNotFound):
 		return http.StatusNotFound
-	case errors.Is(err, pawl.ErrUnauthenticated):
+	case errors.Is(err, pawltype.ErrUnauthenticated):
 		return http.StatusUnauthorized
-	case errors.Is(err, pawl.ErrPermissionDenied):
+	case errors.Is(err, pawltype.ErrPermissionDenied):
 		return http.StatusForbidden
-	case errors.Is(err, pawl.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, pawltype.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
-	case errors.Is(err, pawl.ErrPayloadTooLarge):
+	case errors.Is(err, pawltype.ErrPayloadTooLarge):
 		return http.StatusRequestEntityTooLarge
-	case errors.Is(err, pawl.ErrInternal):
+	case errors.Is(err, pawltype.ErrInternal):
 		return http.StatusInternalServerError
 	}
 	return http.StatusUnprocessableEntity

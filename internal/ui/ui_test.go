@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // noRedirects shows where an answer leads instead of going there.
@@ -96,7 +99,7 @@ var inline = regexp.MustCompile(`(?i)<style|<script(?:>|\s[^>]*>[^<])|\sstyle=|\
 func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 	w := startWorld(t, "")
 	w.seed(t)
-	id := w.newest(t, pawl.Filter{Queue: "mail", States: []pawl.State{pawl.StateDead}})
+	id := w.newest(t, admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateDead}})
 	for _, path := range append(everyPage, "/queues/mail", "/queues/media", "/queues/mail/settings", "/tasks/"+id, "/schedules/nightly-report", "/tasks?q=state:ready") {
 		resp, body := w.get(t, path)
 		if resp.StatusCode != 200 || len(body) > 100<<10 {
@@ -119,10 +122,10 @@ func TestLongListsFitTheBudget(t *testing.T) {
 		name := fmt.Sprintf("%s-%d", long, i)
 		w.enqueue(t, 3, func(int) pawl.Item { return job(long, `{}`, pawl.Queue(name), pawl.Key(long), pawl.MaxAttempts(1)) })
 	}
-	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{long + "-1", long + "-2"}, Max: 5, Worker: long})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{long + "-1", long + "-2"}, Max: 5, Worker: long})
 	must(t, err)
-	for _, c := range claims {
-		_, err := w.client.Claims().Fail(t.Context(), c, errors.New(long))
+	for _, c := range claimed {
+		_, err := claims.New(w.client).Fail(t.Context(), c, errors.New(long))
 		must(t, err)
 	}
 	w.manyNames(t, 60, 60)
@@ -155,13 +158,13 @@ func TestLongListsFitTheBudget(t *testing.T) {
 // manyNames makes namespaces and tokens, with names as long as they may be.
 func (w *world) manyNames(t testing.TB, namespaces, tokens int) {
 	t.Helper()
-	admin := w.client.Admin().As("deploy-pipeline@example.com")
+	operator := admin.New(w.client).WithActor("deploy-pipeline@example.com")
 	for i := range namespaces {
-		_, err := admin.AddNamespace(t.Context(), fmt.Sprintf("%s-%d", strings.Repeat("t", 58), i))
+		_, err := operator.Namespaces().Create(t.Context(), fmt.Sprintf("%s-%d", strings.Repeat("t", 58), i), admin.QuotaChange{})
 		must(t, err)
 	}
 	for i := range tokens {
-		_, err := admin.AddToken(t.Context(), pawl.TokenSpec{Name: fmt.Sprintf("%s-%d", strings.Repeat("t", 58), i), Roles: []pawl.Role{pawl.RoleProduce, pawl.RoleConsume, pawl.RoleObserve}, Queues: []string{"mail*", "billing*"}})
+		_, err := operator.Access().CreateToken(t.Context(), admin.TokenSpec{Name: fmt.Sprintf("%s-%d", strings.Repeat("t", 58), i), Roles: []admin.Role{admin.RoleProduce, admin.RoleConsume, admin.RoleObserve}, Queues: []string{"mail*", "billing*"}})
 		must(t, err)
 	}
 }
@@ -169,19 +172,19 @@ func (w *world) manyNames(t testing.TB, namespaces, tokens int) {
 // manyOthers makes schedules, workers, webhooks and operations, with long names.
 func (w *world) manyOthers(t testing.TB, n int, long string) {
 	t.Helper()
-	admin := w.client.Admin().As("deploy-pipeline@example.com")
+	operator := admin.New(w.client).WithActor("deploy-pipeline@example.com")
 	for i := range n {
 		name := fmt.Sprintf("%s-%d", long, i)
-		_, err := admin.PutSchedule(t.Context(), pawl.Schedule{Name: name, Cron: "30 3 * * 1-5", TimeZone: "America/Argentina/Buenos_Aires", Owner: long,
+		_, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: name, Cron: "30 3 * * 1-5", TimeZone: "America/Argentina/Buenos_Aires", Owner: long,
 			Task: pawl.RawTask{Type: long}, Options: []pawl.Option{pawl.Queue(name)}})
 		must(t, err)
-		_, err = w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{name}, Max: 3, Worker: name})
+		_, err = claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{name}, Max: 3, Worker: name})
 		must(t, err)
-		_, err = admin.AddWebhook(t.Context(), pawl.WebhookSpec{Name: name, URL: "https://example.com/" + long, Events: []pawl.WebhookEvent{pawl.WebhookTaskDead}, Queues: []string{name}})
+		_, err = operator.Webhooks().Create(t.Context(), admin.WebhookSpec{Name: name, URL: "https://example.com/" + long, Events: []admin.WebhookEvent{admin.WebhookTaskDead}, Queues: []string{name}})
 		must(t, err)
-		op, err := admin.StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionCancel, Filter: &pawl.Filter{Queue: name, Type: long}, Reason: "it was " + long})
+		op, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: name, Type: long}, Reason: "it was " + long})
 		must(t, err)
-		_, err = admin.WaitOperation(t.Context(), op.ID, nil)
+		_, err = operator.Operations().Wait(t.Context(), op.ID, nil)
 		must(t, err)
 	}
 }
@@ -199,13 +202,13 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 		for j := i; j < min(i+60, queues); j++ {
 			from = append(from, fmt.Sprintf("team-%03d.mail.of.the.eastern.region", j))
 		}
-		claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: from, Max: 100, Worker: "w"})
+		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: from, Max: 100, Worker: "w"})
 		must(t, err)
-		ends := make([]pawl.Settlement, len(claims))
-		for k, c := range claims {
-			ends[k] = pawl.Settlement{Claim: c, Err: fmt.Errorf("%s gave up after %d tries", c.Type, k)}
+		ends := make([]claims.Settlement, len(claimed))
+		for k, c := range claimed {
+			ends[k] = claims.Settlement{Claim: c, Err: fmt.Errorf("%s gave up after %d tries", c.Type, k)}
 		}
-		_, err = w.client.Claims().SettleAll(t.Context(), ends)
+		_, err = claims.New(w.client).SettleAll(t.Context(), ends)
 		must(t, err)
 	}
 	resp, body := w.get(t, "/dead")
@@ -244,9 +247,9 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 }
 
 // newest is the id of the newest task that matches.
-func (w *world) newest(t testing.TB, f pawl.Filter) string {
+func (w *world) newest(t testing.TB, f admin.Filter) string {
 	t.Helper()
-	page, err := w.client.ListPage(t.Context(), f, pawl.PageRequest{Limit: 1})
+	page, err := admin.New(w.client).Tasks().ListPage(t.Context(), f, pawltype.PageRequest{Limit: 1})
 	must(t, err)
 	if len(page.Items) == 0 {
 		t.Fatalf("no task matches %+v", f)
@@ -457,9 +460,9 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 func TestOperationsLeadOn(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
-	o, err := w.client.Admin().StartOperation(t.Context(), pawl.Operation{Action: pawl.ActionCancel, Filter: &pawl.Filter{Queue: "mail"}})
+	o, err := admin.New(w.client).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: "mail"}})
 	must(t, err)
-	_, err = w.client.Admin().WaitOperation(t.Context(), o.ID, nil)
+	_, err = admin.New(w.client).Operations().Wait(t.Context(), o.ID, nil)
 	must(t, err)
 	_, body := w.get(t, "/operations/"+o.ID)
 	links := map[string]string{}
@@ -496,12 +499,12 @@ func TestAllAttemptsCanBeSeen(t *testing.T) {
 		return job("a", `{}`, append(manyHeaders(64), pawl.Queue("mail"), pawl.MaxAttempts(100))...)
 	})
 	for i := range 23 {
-		claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Wait: time.Minute})
+		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Wait: time.Minute})
 		must(t, err)
-		_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.RetryIn(time.Millisecond, fmt.Errorf("try %d", i+1)))
+		_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.RetryIn(time.Millisecond, fmt.Errorf("try %d", i+1)))
 		must(t, err)
 	}
-	at := "/tasks/" + w.newest(t, pawl.Filter{Queue: "mail"})
+	at := "/tasks/" + w.newest(t, admin.Filter{Queue: "mail"})
 	attempt := regexp.MustCompile(`<b>Attempt (\d+)</b>`)
 	leads := regexp.MustCompile(`<a href="([^"]*)">(← newer|\d+ older)`)
 	for _, want := range []struct{ first, last, links string }{{"23", "14", "13 older"}, {"13", "4", "← newer 3 older"}, {"3", "1", "← newer"}} {
@@ -519,7 +522,7 @@ func TestAllAttemptsCanBeSeen(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"0", "-1", "many", "1e3"} {
-		if resp, _ := w.get(t, "/tasks/"+w.newest(t, pawl.Filter{Queue: "mail"})+"?attempts="+bad); resp.StatusCode != 422 {
+		if resp, _ := w.get(t, "/tasks/"+w.newest(t, admin.Filter{Queue: "mail"})+"?attempts="+bad); resp.StatusCode != 422 {
 			t.Errorf("attempts=%s: status %d", bad, resp.StatusCode)
 		}
 	}
@@ -555,15 +558,15 @@ func TestEverythingOfATask(t *testing.T) {
 		t.Error("what few tasks have is not folded away")
 	}
 	keep := 36 * time.Hour
-	before := pawl.Schedule{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "b"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Retry(pawl.RetryPolicy{Initial: pawl.NoWait, Factor: 3}), pawl.Retention(keep),
-		pawl.Cost(4), pawl.Header("tenant", "all"), pawl.Then(pawl.RawTask{Type: "c"}), pawl.Unique{Key: "k", OnConflict: pawl.OnConflictReject, States: []pawl.State{pawl.StateScheduled, pawl.StateReady, pawl.StateClaimed, pawl.StateRetrying, pawl.StateDead}}}}
-	_, err = w.client.Admin().CreateSchedule(t.Context(), before)
+	before := admin.ScheduleSpec{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "b"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Retry(pawltype.RetryPolicy{Initial: pawltype.NoWait, Factor: 3}), pawl.Retention(keep),
+		pawl.Cost(4), pawl.Header("tenant", "all"), pawl.Then(pawl.RawTask{Type: "c"}), pawl.Unique(pawltype.UniqueOpts{Key: "k", OnConflict: pawltype.OnConflictReject, States: []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying, pawltype.StateDead}})}}
+	_, err = admin.New(w.client).Schedules().Create(t.Context(), before)
 	must(t, err)
-	was, err := w.client.Admin().Schedule(t.Context(), "s")
+	was, err := admin.New(w.client).Schedules().Get(t.Context(), "s")
 	must(t, err)
 	_, body = w.get(t, "/schedules/s/edit")
 	w.postAsFilled(t, "/schedules/s/edit", body)
-	is, err := w.client.Admin().Schedule(t.Context(), "s")
+	is, err := admin.New(w.client).Schedules().Get(t.Context(), "s")
 	must(t, err)
 	if fmt.Sprintf("%+v %+v %+v", *is.Task.Retry, *is.Task.Retention, *is.Task.Unique) != fmt.Sprintf("%+v %+v %+v", *was.Task.Retry, *was.Task.Retention, *was.Task.Unique) ||
 		is.Task.Cost != 4 || is.Task.Headers["tenant"] != "all" || len(is.Task.Then) != 1 {
@@ -621,7 +624,7 @@ func TestAuditKnowsWhoIsBehindThePages(t *testing.T) {
 	if resp.StatusCode != 303 {
 		t.Fatalf("pause: status %d %s", resp.StatusCode, body)
 	}
-	for e, err := range w.client.Admin().Audit(t.Context(), pawl.AuditFilter{Action: "queue.pause"}) {
+	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "queue.pause"}) {
 		must(t, err)
 		if e.Actor != "bob the operator" || e.Face != "ui" || e.Address != "127.0.0.1" || e.Reason != "the provider is down" {
 			t.Errorf("the audit has %q by %q from %q because %q", e.Face, e.Actor, e.Address, e.Reason)
@@ -634,8 +637,8 @@ func TestAuditKnowsWhoIsBehindThePages(t *testing.T) {
 // TestAuditOpens: an entry that changed much shows the first of it, and all of it if it is opened.
 func TestAuditOpens(t *testing.T) {
 	w := startWorld(t, "")
-	_, err := w.client.Admin().PutQueue(t.Context(), "mail", pawl.QueueSettings{MaxAttempts: 3, Lease: time.Minute, MaxLength: 50, Limits: pawl.Limits{MaxRunning: 12}, PerKey: pawl.Limits{MaxRunning: 2},
-		Weights: &pawl.PriorityWeights{High: 6, Normal: 3, Low: 1}, Retry: pawl.RetryPolicy{Initial: time.Hour}})
+	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{MaxAttempts: 3, Lease: time.Minute, MaxLength: 50, QueueLimits: admin.QueueLimits{MaxRunning: 12}, PerKey: admin.QueueLimits{MaxRunning: 2},
+		Weights: &admin.PriorityWeights{High: 6, Normal: 3, Low: 1}, Retry: pawltype.RetryPolicy{Initial: time.Hour}})
 	must(t, err)
 	_, body := w.get(t, "/audit?kind=queue")
 	link := regexp.MustCompile(`<a class="sub" href="([^"]*)#([^"]*)">and (\d+) more</a>`).FindStringSubmatch(body)
@@ -665,7 +668,7 @@ func TestAuditOpens(t *testing.T) {
 // TestAuditTimes: a time that was changed reads as other times do.
 func TestAuditTimes(t *testing.T) {
 	w := startWorld(t, "")
-	_, err := w.client.Admin().AddToken(t.Context(), pawl.TokenSpec{Name: "shop", Roles: []pawl.Role{pawl.RoleProduce}})
+	_, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "shop", Roles: []admin.Role{admin.RoleProduce}})
 	must(t, err)
 	_, body := w.get(t, "/audit")
 	if !regexp.MustCompile(`<code>expires_at</code> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC<`).MatchString(body) {

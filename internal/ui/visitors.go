@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // maxVisitors is how many connections are kept for visitors to come; one of a visitor that is here is never closed.
@@ -82,11 +84,11 @@ func (v *visitors) client(who visitor) (client *pawl.Client, leave func(), err e
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
-		return nil, nil, pawl.ErrClosed
+		return nil, nil, pawltype.ErrClosed
 	}
 	s := v.known[who]
 	if s == nil {
-		c, err := pawl.Dial(who.host, pawl.WithDialer(v.dial), pawl.WithActor(who.name), pawl.WithToken(who.token), pawl.WithNamespace(who.namespace), pawl.WithoutDirect(), pawl.WithLogger(v.log), pawl.WithRetryFor(retryFor))
+		c, err := pawl.Dial(who.host, pawl.DialOptions{Dialer: v.dial, Token: who.token, Namespace: who.namespace, NoRouting: true, Logger: v.log, RetryFor: retryFor})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -104,13 +106,13 @@ func (v *visitors) client(who visitor) (client *pawl.Client, leave func(), err e
 }
 
 // as calls the API once as another visitor than that of the request.
-func (v *visit) as(who visitor, call func(pawl.Admin) error) error {
+func (v *visit) as(who visitor, call func(admin.Client) error) error {
 	client, leave, err := v.visitors.client(who)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return call(client.Admin())
+	return call(admin.New(client).WithActor(who.name))
 }
 
 // in is the visitor in a namespace; "": in that of their token.
@@ -122,8 +124,8 @@ func (v *visit) in(namespace string) visitor {
 
 // known asks the API whether it lets a visitor in.
 func (v *visit) known(who visitor) error {
-	return v.as(who, func(a pawl.Admin) error {
-		_, err := a.Me(v.ctx)
+	return v.as(who, func(a admin.Client) error {
+		_, err := a.Access().WhoAmI(v.ctx)
 		return err
 	})
 }

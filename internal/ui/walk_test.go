@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // nasty is what a caller may write wherever the API takes a text. If a page took it for anything else than text, nasties would find it.
@@ -86,12 +89,12 @@ func TestEveryAction(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.seed(t)
-	dead := w.newest(t, pawl.Filter{Queue: "mail", States: []pawl.State{pawl.StateDead}})
-	retrying := w.newest(t, pawl.Filter{Queue: "mail", States: []pawl.State{pawl.StateRetrying}})
-	ready := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateReady}})
-	running := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateClaimed}})
+	dead := w.newest(t, admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateDead}})
+	retrying := w.newest(t, admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateRetrying}})
+	ready := w.newest(t, admin.Filter{Queue: "media", States: []pawltype.State{pawltype.StateReady}})
+	running := w.newest(t, admin.Filter{Queue: "media", States: []pawltype.State{pawltype.StateClaimed}})
 	var group, open string
-	for g, err := range w.client.Groups(t.Context()) {
+	for g, err := range admin.New(w.client).Groups().List(t.Context()) {
 		must(t, err)
 		if g.Open {
 			open = g.ID
@@ -161,13 +164,13 @@ func TestEveryAction(t *testing.T) {
 		})
 	}
 	b.t = t
-	kept, err := w.client.Admin().Schedule(t.Context(), "digest-hourly")
+	kept, err := admin.New(w.client).Schedules().Get(t.Context(), "digest-hourly")
 	must(t, err)
 	if kept.Task.Headers["tenant"] != "all" {
 		t.Errorf("the edit of a schedule lost a header of its task: %v", kept.Task.Headers)
 	}
 	names := map[string]int{}
-	for e, err := range w.client.Admin().Audit(t.Context(), pawl.AuditFilter{}) {
+	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{}) {
 		must(t, err)
 		if e.Face == "ui" {
 			names[e.Actor]++
@@ -304,7 +307,7 @@ func TestAgesGoByTheServersClock(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(50*time.Minute)) })
 	defer b.inject(`{ const real = Date.now; window.wrong = -30 * 60 * 1000; Date.now = () => real() + window.wrong; localStorage.setItem("pawl-paused", "yes"); }`)()
-	b.visit(w.url + "/tasks/" + w.newest(t, pawl.Filter{Queue: "mail"}))
+	b.visit(w.url + "/tasks/" + w.newest(t, admin.Filter{Queue: "mail"}))
 	due := fmt.Sprintf(`document.querySelector('time[title="%s"]').textContent`, b.eval(`document.querySelector(".timeline time").title`))
 	b.eval(`document.querySelectorAll(".timeline time").forEach((e) => { e.textContent = ""; })`)
 	const right, wrong = `/^in (4[5-9]|50) min$/`, `/^in 1[0-5] min$/` // some minutes may pass on a busy machine
@@ -329,7 +332,7 @@ func TestNoNameReadsAsAnother(t *testing.T) {
 	w.enqueue(t, 1, func(int) pawl.Item {
 		return job("refund\u202eegrahc.", "{\"note\":\"a\u202eb\"}", pawl.Queue("mail"), pawl.Key("\u05d0 7"))
 	})
-	for path, at := range map[string]string{"/tasks": "#live a.name", "/tasks/" + w.newest(t, pawl.Filter{Queue: "mail"}): "h1"} {
+	for path, at := range map[string]string{"/tasks": "#live a.name", "/tasks/" + w.newest(t, admin.Filter{Queue: "mail"}): "h1"} {
 		b.visit(w.url + path)
 		name := `document.querySelector("` + at + `")`
 		if got := b.eval(name + `.textContent`); got != "refund\u202eegrahc." {
@@ -406,7 +409,7 @@ func TestTickedRows(t *testing.T) {
 	b.until(`document.body.innerText.includes("Made ready 1 task.") && location.pathname + location.search === "/ops/tasks?q=queue%3Amail" && document.querySelectorAll("td.tick input").length === 5`)
 	got, err := w.client.Task(t.Context(), id)
 	must(t, err)
-	if got.State != pawl.StateReady {
+	if got.State != pawltype.StateReady {
 		t.Errorf("the ticked task is %s", got.State)
 	}
 	_, err = w.client.Cancel(t.Context(), id, "")
@@ -434,45 +437,45 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 		return job(nasty, jsString(nasty), append(opts, pawl.Queue("x"), pawl.Key(nasty), pawl.Tags(nasty), pawl.Header("note", nasty), pawl.MaxAttempts(1))...)
 	}
 	after := spec()
-	made, err := client.EnqueueGroup(ctx, pawl.GroupSpec{Name: nasty, Open: true, Tasks: []pawl.Item{spec(pawl.IdempotencyKey(nasty), pawl.Unique{Key: nasty})}, OnComplete: &after})
+	made, err := client.EnqueueGroup(ctx, pawl.GroupSpec{Name: nasty, Open: true, Tasks: []pawl.Item{spec(pawl.IdempotencyKey(nasty), pawl.Unique(pawltype.UniqueOpts{Key: nasty}))}, OnComplete: &after})
 	must(t, err)
 	w.enqueue(t, 3, func(i int) pawl.Item { return spec(pawl.Then(after.Args, after.Options...)) })
-	claims, err := client.Claims().Claim(ctx, pawl.ClaimRequest{Queues: pawl.Strict{"x"}, Max: 4, Worker: nasty, Lease: time.Hour})
+	claimed, err := claims.New(client).Claim(ctx, claims.Request{Queues: pawl.Strict{"x"}, Max: 4, Worker: nasty, Lease: time.Hour})
 	must(t, err)
-	for i, c := range claims {
-		_, err = client.Claims().Extend(ctx, c, pawl.Extension{Progress: &pawl.Progress{Percent: 5, Message: nasty}, Checkpoint: []byte(nasty)})
+	for i, c := range claimed {
+		_, err = claims.New(client).Extend(ctx, c, claims.Extension{Progress: &pawltype.Progress{Percent: 5, Message: nasty}, Checkpoint: []byte(nasty)})
 		must(t, err)
 		switch i {
 		case 0:
 			c.SetRawResult("text/html", []byte(nasty))
-			must(t, client.Claims().Ack(ctx, c))
+			must(t, claims.New(client).Ack(ctx, c))
 		case 1:
-			_, err = client.Claims().Fail(ctx, c, pawl.Poison(fmt.Errorf("%s", nasty)))
+			_, err = claims.New(client).Fail(ctx, c, pawl.Poison(fmt.Errorf("%s", nasty)))
 			must(t, err)
 		case 2:
-			_, err = client.Claims().Fail(ctx, c, &pawl.PanicError{Value: nasty, Stack: []byte(nasty)})
+			_, err = claims.New(client).Fail(ctx, c, &pawltype.PanicError{Value: nasty, Stack: []byte(nasty)})
 			must(t, err)
 			task = c.ID
 		}
 	}
-	admin := client.Admin().As("<script>window.xssed=1</script>").Because(nasty)
-	_, err = admin.CreateSchedule(ctx, pawl.Schedule{Name: "nasty", Every: time.Hour, Owner: nasty, Task: after.Args, Options: after.Options})
+	operator := admin.New(client).WithActor("<script>window.xssed=1</script>").WithReason(nasty)
+	_, err = operator.Schedules().Create(ctx, admin.ScheduleSpec{Name: "nasty", Every: time.Hour, Owner: nasty, Task: after.Args, Options: after.Options})
 	must(t, err)
-	_, err = admin.PauseSchedule(ctx, "nasty", nasty)
+	_, err = operator.Schedules().Pause(ctx, "nasty", nasty)
 	must(t, err)
-	_, err = admin.Pause(ctx, "x", pawl.Hold{Type: nasty, Reason: nasty})
+	_, err = operator.Queues().PauseSubset(ctx, "x", admin.PausedSubset{Type: nasty, Reason: nasty})
 	must(t, err)
-	_, err = admin.PauseQueue(ctx, "x", nasty)
+	_, err = operator.Queues().Pause(ctx, "x", nasty)
 	must(t, err)
-	_, err = admin.PutQueue(ctx, "y", pawl.QueueSettings{Keys: map[string]pawl.KeyRules{nasty: {Weight: 2}}, Breakers: map[string]pawl.Breaker{nasty: {}}})
+	_, err = operator.Queues().Put(ctx, "y", admin.QueueSettings{Keys: map[string]admin.KeyLimits{nasty: {Weight: 2}}, Breakers: map[string]admin.Breaker{nasty: {}}})
 	must(t, err)
-	_, err = admin.StartOperation(ctx, pawl.Operation{Action: pawl.ActionReplay, Filter: &pawl.Filter{Error: nasty, Queue: "x"}, Canary: 1, Reason: nasty})
+	_, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Error: nasty, Queue: "x"}, Canary: 1, Reason: nasty})
 	must(t, err)
-	_, err = admin.AddToken(ctx, pawl.TokenSpec{Name: "nasty", Roles: []pawl.Role{pawl.RoleObserve}})
+	_, err = operator.Access().CreateToken(ctx, admin.TokenSpec{Name: "nasty", Roles: []admin.Role{admin.RoleObserve}})
 	must(t, err)
-	_, err = admin.AddWebhook(ctx, pawl.WebhookSpec{Name: "nasty", URL: "https://hooks.example.com/?" + url.QueryEscape(nasty)})
+	_, err = operator.Webhooks().Create(ctx, admin.WebhookSpec{Name: "nasty", URL: "https://hooks.example.com/?" + url.QueryEscape(nasty)})
 	must(t, err)
-	_, err = admin.PauseWebhook(ctx, "nasty", nasty)
+	_, err = operator.Webhooks().Pause(ctx, "nasty", nasty)
 	must(t, err)
 	return task, made.ID
 }
@@ -482,15 +485,15 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	task, group := w.everywhere(t)
-	claimed := w.newest(t, pawl.Filter{Queue: "x", States: []pawl.State{pawl.StateClaimed}})
-	poisoned := w.newest(t, pawl.Filter{Queue: "x", States: []pawl.State{pawl.StatePoisoned}})
-	done := w.newest(t, pawl.Filter{Queue: "x", States: []pawl.State{pawl.StateSucceeded}})
+	claimed := w.newest(t, admin.Filter{Queue: "x", States: []pawltype.State{pawltype.StateClaimed}})
+	poisoned := w.newest(t, admin.Filter{Queue: "x", States: []pawltype.State{pawltype.StatePoisoned}})
+	done := w.newest(t, admin.Filter{Queue: "x", States: []pawltype.State{pawltype.StateSucceeded}})
 	var operation, worker string
-	for o, err := range w.client.Admin().Operations(t.Context()) {
+	for o, err := range admin.New(w.client).Operations().List(t.Context()) {
 		must(t, err)
 		operation = o.ID
 	}
-	for found, err := range w.client.Admin().Workers(t.Context(), pawl.WorkerFilter{}) {
+	for found, err := range admin.New(w.client).Workers().List(t.Context(), admin.WorkerFilter{}) {
 		must(t, err)
 		worker = found.ID
 	}
@@ -521,16 +524,16 @@ func TestNothingJumps(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.seed(t)
-	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"media"}, Max: 3, Lease: time.Hour, Worker: "encoder-2.fra/1"})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"media"}, Max: 3, Lease: time.Hour, Worker: "encoder-2.fra/1"})
 	must(t, err)
-	running := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateClaimed}})
+	running := w.newest(t, admin.Filter{Queue: "media", States: []pawltype.State{pawltype.StateClaimed}})
 	for _, path := range []string{"/", "/queues", "/queues/mail", "/queues/media", "/tasks?q=queue:billing", "/tasks?q=state:claimed", "/tasks/" + running, "/dead?queue=mail", "/poison", "/workers", "/operations", "/cluster", "/schedules"} {
 		b.visit(w.url + path)
 		b.until(`document.fonts.status === "loaded"`)
 		b.eval(shifts)
 		for i := range 3 {
-			for n, c := range claims {
-				_, err := w.client.Claims().Extend(t.Context(), c, pawl.Extension{Lease: time.Hour, Progress: &pawl.Progress{Percent: float64(30*i + n), Message: strings.Repeat("frame of many ", 1+4*i)}})
+			for n, c := range claimed {
+				_, err := claims.New(w.client).Extend(t.Context(), c, claims.Extension{Lease: time.Hour, Progress: &pawltype.Progress{Percent: float64(30*i + n), Message: strings.Repeat("frame of many ", 1+4*i)}})
 				must(t, err)
 			}
 			w.enqueue(t, 400, func(int) pawl.Item { return job("video.encode", `{}`, pawl.Queue("media")) })
@@ -546,14 +549,14 @@ func TestNothingJumps(t *testing.T) {
 // everyLook are the pages of a shop in the middle of its day, by the names of their pictures.
 func (w *world) everyLook(t testing.TB) map[string]string {
 	t.Helper()
-	dead := w.newest(t, pawl.Filter{Queue: "books", States: []pawl.State{pawl.StateDead}})
-	running := w.newest(t, pawl.Filter{Queue: "media", States: []pawl.State{pawl.StateClaimed}})
+	dead := w.newest(t, admin.Filter{Queue: "books", States: []pawltype.State{pawltype.StateDead}})
+	running := w.newest(t, admin.Filter{Queue: "media", States: []pawltype.State{pawltype.StateClaimed}})
 	var group, operation string
-	for g, err := range w.client.Groups(t.Context()) {
+	for g, err := range admin.New(w.client).Groups().List(t.Context()) {
 		must(t, err)
 		group = g.ID
 	}
-	for o, err := range w.client.Admin().Operations(t.Context()) {
+	for o, err := range admin.New(w.client).Operations().List(t.Context()) {
 		must(t, err)
 		operation = o.ID
 	}

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var webhookPages = []page{
@@ -29,14 +30,14 @@ const webhooksLimit = 50
 
 // webhookRow is a webhook in a list.
 type webhookRow struct {
-	*pawl.WebhookInfo
+	*admin.Webhook
 	Why   string // of the state
 	Kinds string
 	Good  string // for which queues
 }
 
-func webhookRowOf(w *pawl.WebhookInfo) webhookRow {
-	row := webhookRow{WebhookInfo: w, Kinds: "all", Good: orAny(w.Queues)}
+func webhookRowOf(w *admin.Webhook) webhookRow {
+	row := webhookRow{Webhook: w, Kinds: "all", Good: orAny(w.Queues)}
 	if len(w.Events) > 0 {
 		kinds := make([]string, len(w.Events))
 		for i, e := range w.Events {
@@ -45,11 +46,11 @@ func webhookRowOf(w *pawl.WebhookInfo) webhookRow {
 		row.Kinds = strings.Join(kinds, ", ")
 	}
 	switch w.State {
-	case pawl.WebhookDisabled:
+	case admin.WebhookDisabled:
 		row.Why = w.DisabledReason
-	case pawl.WebhookPaused:
+	case admin.WebhookPaused:
 		row.Why = w.PausedReason
-	case pawl.WebhookFailing:
+	case admin.WebhookFailing:
 		row.Why = w.LastError
 	}
 	return row
@@ -61,7 +62,7 @@ type webhooksView struct {
 }
 
 func showWebhooks(v *visit) (*screen, error) {
-	page, err := v.admin().WebhooksPage(v.ctx, pawl.PageRequest{Limit: webhooksLimit, Cursor: v.query("cursor")})
+	page, err := v.admin().Webhooks().ListPage(v.ctx, pawltype.PageRequest{Limit: webhooksLimit, Cursor: v.query("cursor")})
 	if err != nil {
 		return nil, err
 	}
@@ -75,11 +76,11 @@ func showWebhooks(v *visit) (*screen, error) {
 type webhookView struct {
 	webhookRow
 	Facts []fact
-	Sent  []*pawl.WebhookDelivery
+	Sent  []*admin.WebhookDelivery
 }
 
-func (v *visit) webhook() (*pawl.WebhookInfo, error) {
-	return v.admin().Webhook(v.ctx, v.r.PathValue("webhook"))
+func (v *visit) webhook() (*admin.Webhook, error) {
+	return v.admin().Webhooks().Get(v.ctx, v.r.PathValue("webhook"))
 }
 
 func showWebhook(v *visit) (*screen, error) {
@@ -87,14 +88,14 @@ func showWebhook(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	sent, err := v.admin().WebhookDeliveries(v.ctx, w.Name)
+	sent, err := v.admin().Webhooks().Deliveries(v.ctx, w.Name)
 	if err != nil {
 		return nil, err
 	}
 	return &screen{Title: "Webhook " + w.Name, Data: webhookView{webhookRow: webhookRowOf(w), Facts: webhookFacts(w), Sent: sent}}, nil
 }
 
-func webhookFacts(w *pawl.WebhookInfo) []fact {
+func webhookFacts(w *admin.Webhook) []fact {
 	row := webhookRowOf(w)
 	facts := []fact{{"Address", w.URL}, {"Tells of", row.Kinds}, {"Queues", row.Good}}
 	add := func(is bool, name, value string) {
@@ -111,16 +112,16 @@ func webhookFacts(w *pawl.WebhookInfo) []fact {
 
 // webhookTicks say what a webhook can be told of.
 var webhookTicks = []tick{
-	{Value: string(pawl.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(pawl.WebhookTaskPoisoned), Hint: "a payload can't be read"},
-	{Value: string(pawl.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(pawl.WebhookBreakerClosed), Hint: "it closed again"},
-	{Value: string(pawl.WebhookScheduleMissed), Hint: "ticks were late"},
-	{Value: string(pawl.WebhookQueueOver), Hint: "a queue is over a threshold, below"}, {Value: string(pawl.WebhookQueueUnder), Hint: "it is under it again"},
+	{Value: string(admin.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(admin.WebhookTaskPoisoned), Hint: "a payload can't be read"},
+	{Value: string(admin.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(admin.WebhookBreakerClosed), Hint: "it closed again"},
+	{Value: string(admin.WebhookScheduleMissed), Hint: "ticks were late"},
+	{Value: string(admin.WebhookQueueOver), Hint: "a queue is over a threshold, below"}, {Value: string(admin.WebhookQueueUnder), Hint: "it is under it again"},
 }
 
-func webhookFields(w *pawl.WebhookInfo) []field {
+func webhookFields(w *admin.Webhook) []field {
 	ticks := slices.Clone(webhookTicks)
 	for i := range ticks {
-		ticks[i].On = slices.ContainsFunc(w.Events, func(e pawl.WebhookEvent) bool {
+		ticks[i].On = slices.ContainsFunc(w.Events, func(e admin.WebhookEvent) bool {
 			sort, all := strings.CutSuffix(string(e), "*")
 			return string(e) == ticks[i].Value || all && strings.HasPrefix(ticks[i].Value, sort)
 		})
@@ -140,25 +141,25 @@ func webhookFields(w *pawl.WebhookInfo) []field {
 }
 
 func newWebhookForm(*visit) (*form, error) {
-	fields := append([]field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "oncall", Hint: "Letters, digits and . _ - :"}}, webhookFields(&pawl.WebhookInfo{})...)
+	fields := append([]field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "oncall", Hint: "Letters, digits and . _ - :"}}, webhookFields(&admin.Webhook{})...)
 	return &form{Title: "New webhook", Button: "Make the webhook", Back: "/webhooks", Text: "An address that is told of what goes wrong, by signed requests. The secret that signs them is shown once.", Fields: fields}, nil
 }
 
 // webhookEvents are the kinds that are ticked.
-func (v *visit) webhookEvents() (events []pawl.WebhookEvent) {
+func (v *visit) webhookEvents() (events []admin.WebhookEvent) {
 	for _, e := range v.r.PostForm["events"] {
-		events = append(events, pawl.WebhookEvent(e))
+		events = append(events, admin.WebhookEvent(e))
 	}
 	return events
 }
 
 func doNewWebhook(v *visit) (done, error) {
 	r := &reader{v: v}
-	spec := pawl.WebhookSpec{Name: r.name("name"), URL: r.needed("url"), Events: v.webhookEvents(), Queues: r.patterns("queues"), DepthOver: r.whole("depth_over"), WaitOver: r.span("wait_over")}
+	spec := admin.WebhookSpec{Name: r.name("name"), URL: r.needed("url"), Events: v.webhookEvents(), Queues: r.patterns("queues"), DepthOver: r.whole("depth_over"), WaitOver: r.span("wait_over")}
 	if r.err != nil {
 		return done{}, r.err
 	}
-	made, err := v.admin().Because(r.text("reason")).AddWebhook(v.ctx, spec)
+	made, err := v.admin().WithReason(r.text("reason")).Webhooks().Create(v.ctx, spec)
 	if err != nil {
 		return done{}, err
 	}
@@ -166,7 +167,7 @@ func doNewWebhook(v *visit) (done, error) {
 }
 
 // signingSecret shows the secret of a webhook that was made or rotated.
-func signingSecret(title string, w *pawl.NewWebhook) done {
+func signingSecret(title string, w *admin.NewWebhook) done {
 	once := &secret{Title: title, Text: "Give it to the receiver now: it tells by it who sends. Nobody can show it again.", Secret: w.Secret, Next: "/webhooks/" + w.Name}
 	if !w.OldUntil.IsZero() {
 		once.Facts = append(once.Facts, fact{"The one before signs until", w.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
@@ -193,14 +194,14 @@ func doEditWebhook(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	if _, _, err := v.admin().Because(v.value("reason")).SetWebhook(v.ctx, v.r.PathValue("webhook"), change); err != nil {
+	if _, _, err := v.admin().WithReason(v.value("reason")).Webhooks().Update(v.ctx, v.r.PathValue("webhook"), change); err != nil {
 		return done{}, err
 	}
 	return v.webhookDone("Saved."), nil
 }
 
 // webhookChange is what was touched of a form.
-func (v *visit) webhookChange(f *form) (change pawl.WebhookChange, err error) {
+func (v *visit) webhookChange(f *form) (change admin.WebhookChange, err error) {
 	r := &reader{v: v}
 	url, queues, depth, wait := r.needed("url"), r.patterns("queues"), r.whole("depth_over"), r.span("wait_over")
 	if f.touched(v.r.PostForm, "url") {
@@ -215,7 +216,7 @@ func (v *visit) webhookChange(f *form) (change pawl.WebhookChange, err error) {
 		change.Events = v.webhookEvents()
 		for _, t := range webhookTicks {
 			if over := strings.HasPrefix(t.Value, "queue."); len(v.r.PostForm["events"]) == 0 && (!over || depth > 0 || wait > 0) { // nil would leave them as they are
-				change.Events = append(change.Events, pawl.WebhookEvent(t.Value))
+				change.Events = append(change.Events, admin.WebhookEvent(t.Value))
 			}
 		}
 	}
@@ -244,25 +245,25 @@ func webhookForm(verb, button, text string, danger bool, fields ...field) func(*
 }
 
 func doTestWebhook(v *visit) (done, error) {
-	d, err := v.admin().TestWebhook(v.ctx, v.r.PathValue("webhook"))
+	d, err := v.admin().Webhooks().Test(v.ctx, v.r.PathValue("webhook"))
 	if err != nil {
 		return done{}, err
 	}
-	if d.Outcome == pawl.WebhookDelivered {
+	if d.Outcome == admin.WebhookDelivered {
 		return v.webhookDone(fmt.Sprintf("The receiver took it: status %d after %s.", d.Status, spanText(d.Took))), nil
 	}
 	return v.webhookDone("It was not taken: " + d.Error), nil
 }
 
 func doPauseWebhook(v *visit) (done, error) {
-	if _, err := v.admin().PauseWebhook(v.ctx, v.r.PathValue("webhook"), v.value("reason")); err != nil {
+	if _, err := v.admin().Webhooks().Pause(v.ctx, v.r.PathValue("webhook"), v.value("reason")); err != nil {
 		return done{}, err
 	}
 	return v.webhookDone("Paused."), nil
 }
 
 func doResumeWebhook(v *visit) (done, error) {
-	if _, err := v.admin().Because(v.value("reason")).ResumeWebhook(v.ctx, v.r.PathValue("webhook")); err != nil {
+	if _, err := v.admin().WithReason(v.value("reason")).Webhooks().Resume(v.ctx, v.r.PathValue("webhook")); err != nil {
 		return done{}, err
 	}
 	return v.webhookDone("Resumed."), nil
@@ -270,7 +271,7 @@ func doResumeWebhook(v *visit) (done, error) {
 
 func doRotateWebhook(v *visit) (done, error) {
 	r := &reader{v: v}
-	var how pawl.WebhookRotation
+	var how admin.WebhookRotation
 	if r.text("overlap") != "" {
 		overlap := r.span("overlap")
 		how.Overlap = &overlap
@@ -278,7 +279,7 @@ func doRotateWebhook(v *visit) (done, error) {
 	if r.err != nil {
 		return done{}, r.err
 	}
-	made, err := v.admin().Because(r.text("reason")).RotateWebhook(v.ctx, v.r.PathValue("webhook"), how)
+	made, err := v.admin().WithReason(r.text("reason")).Webhooks().RotateSecret(v.ctx, v.r.PathValue("webhook"), how)
 	if err != nil {
 		return done{}, err
 	}
@@ -287,7 +288,7 @@ func doRotateWebhook(v *visit) (done, error) {
 
 func doRemoveWebhook(v *visit) (done, error) {
 	name := v.r.PathValue("webhook")
-	if _, err := v.admin().Because(v.value("reason")).RemoveWebhook(v.ctx, name); err != nil {
+	if _, err := v.admin().WithReason(v.value("reason")).Webhooks().Delete(v.ctx, name); err != nil {
 		return done{}, err
 	}
 	return done{Said: "Removed webhook " + name + ".", Next: "/webhooks"}, nil

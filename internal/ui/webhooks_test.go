@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/internal/node"
 )
 
@@ -25,19 +27,19 @@ func TestWebhooksSayWhy(t *testing.T) {
 	}))
 	t.Cleanup(receiver.Close)
 	w := startNode(t, node.Config{WebhookNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, "")
-	admin := w.client.Admin()
+	operator := admin.New(w.client)
 	for _, name := range []string{"down", "gone", "well"} {
-		spec := pawl.WebhookSpec{Name: name, URL: receiver.URL + "/" + name}
+		spec := admin.WebhookSpec{Name: name, URL: receiver.URL + "/" + name}
 		if name == "well" {
 			spec.Queues = []string{"nothing"}
 		}
-		_, err := admin.AddWebhook(t.Context(), spec)
+		_, err := operator.Webhooks().Create(t.Context(), spec)
 		must(t, err)
 	}
 	w.enqueue(t, 1, func(int) pawl.Item { return job("welcome", `{}`, pawl.Queue("mail")) })
-	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Lease: time.Hour, Wait: time.Minute})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Lease: time.Hour, Wait: time.Minute})
 	must(t, err)
-	_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.DeadLetter(errors.New("no such mailbox")))
+	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(errors.New("no such mailbox")))
 	must(t, err)
 
 	const states = `String([...document.querySelectorAll("tbody tr")].map((e) => e.id + " " + e.querySelector(".state").textContent))`
@@ -68,8 +70,8 @@ func TestWebhooksSayWhy(t *testing.T) {
 		t.Errorf("the overview's link is %q", got)
 	}
 	b.check(w.url)
-	h, err := admin.Webhook(t.Context(), "gone")
-	if err != nil || h.State != pawl.WebhookDisabled || !h.NextAttemptAt.IsZero() {
+	h, err := operator.Webhooks().Get(t.Context(), "gone")
+	if err != nil || h.State != admin.WebhookDisabled || !h.NextAttemptAt.IsZero() {
 		t.Errorf("%+v, %v", h, err)
 	}
 }

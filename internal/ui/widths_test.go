@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // widths are those of windows: desktops, laptops, half a screen, tablets, phones.
@@ -47,8 +50,8 @@ func TestNothingIsCutOff(t *testing.T) {
 	w.longNames(t)
 	pages := w.everyLook(t)
 	pages["archive"] = "/archive"
-	for _, state := range []pawl.State{pawl.StateDead, pawl.StateReady} {
-		pages["task-longest-"+string(state)] = "/tasks/" + w.newest(t, pawl.Filter{Queue: longestName, States: []pawl.State{state}})
+	for _, state := range []pawltype.State{pawltype.StateDead, pawltype.StateReady} {
+		pages["task-longest-"+string(state)] = "/tasks/" + w.newest(t, admin.Filter{Queue: longestName, States: []pawltype.State{state}})
 	}
 	pages["queue-longest"], pages["tasks-longest"], pages["dead-longest"] = "/queues/"+longestName, "/tasks?q=queue:"+longestName, "/dead?queue="+longestName
 	for name, path := range pages {
@@ -75,13 +78,13 @@ func (w *world) longNames(t testing.TB) {
 		return job(typ, `{}`, pawl.Queue(queue), pawl.Key("customer-"+strings.Repeat("7", 40)), pawl.MaxAttempts(1))
 	}
 	w.enqueue(t, 5, spec)
-	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{queue}, Max: 3, Worker: "checkout-worker-7f9c6d5b8-x2x9q.europe-west3.internal/31337", Lease: time.Hour})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{queue}, Max: 3, Worker: "checkout-worker-7f9c6d5b8-x2x9q.europe-west3.internal/31337", Lease: time.Hour})
 	must(t, err)
-	_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.DeadLetter(fmt.Errorf("java.lang.IllegalStateException: %s", strings.Repeat("cannot render invoice ", 20))))
+	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(fmt.Errorf("java.lang.IllegalStateException: %s", strings.Repeat("cannot render invoice ", 20))))
 	must(t, err)
-	_, err = w.client.Claims().Fail(t.Context(), claims[1], pawl.Poison(fmt.Errorf("%s", strings.Repeat("unexpected-end-of-input-", 20))))
+	_, err = claims.New(w.client).Fail(t.Context(), claimed[1], pawl.Poison(fmt.Errorf("%s", strings.Repeat("unexpected-end-of-input-", 20))))
 	must(t, err)
-	_, err = w.client.Admin().PauseQueue(t.Context(), queue, strings.Repeat("the printer is on fire ", 8))
+	_, err = admin.New(w.client).Queues().Pause(t.Context(), queue, strings.Repeat("the printer is on fire ", 8))
 	must(t, err)
 }
 
@@ -94,9 +97,9 @@ func (w *world) longestNames(t testing.TB) {
 	w.enqueue(t, 2, func(int) pawl.Item {
 		return job(longestName, `{"name":"J\u00fcrgen"}`, append(manyHeaders(64), pawl.Queue(longestName), pawl.Key(longestName), pawl.Tags(longestName), pawl.MaxAttempts(1))...)
 	})
-	claims, err := w.client.Claims().Claim(t.Context(), pawl.ClaimRequest{Queues: pawl.Strict{longestName}, Max: 1, Worker: longestName, Lease: time.Hour})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{longestName}, Max: 1, Worker: longestName, Lease: time.Hour})
 	must(t, err)
-	_, err = w.client.Claims().Fail(t.Context(), claims[0], pawl.DeadLetter(fmt.Errorf("%s", longestName)))
+	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(fmt.Errorf("%s", longestName)))
 	must(t, err)
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var workerPages = []page{
@@ -36,7 +38,7 @@ type workersView struct {
 }
 
 type workerRow struct {
-	*pawl.WorkerInfo
+	*admin.Worker
 	Takes string // its queues
 	Used  int    // percent of its slots
 	State string
@@ -46,11 +48,11 @@ type workerRow struct {
 const maxRuns = 3
 
 // Runs are the tasks that its row names, NotShown how many more it has.
-func (r workerRow) Runs() []pawl.RunningTask { return r.Tasks[:min(len(r.Tasks), maxRuns)] }
-func (r workerRow) NotShown() int            { return max(r.Running-len(r.Runs()), 0) }
+func (r workerRow) Runs() []admin.RunningTask { return r.Tasks[:min(len(r.Tasks), maxRuns)] }
+func (r workerRow) NotShown() int             { return max(r.Running-len(r.Runs()), 0) }
 
-func workerRowOf(w *pawl.WorkerInfo) workerRow {
-	row := workerRow{WorkerInfo: w, Takes: queuesText(w.Queues), Used: min(w.Running*100/max(w.Slots, 1), 100), State: "connected"}
+func workerRowOf(w *admin.Worker) workerRow {
+	row := workerRow{Worker: w, Takes: queuesText(w.Queues), Used: min(w.Running*100/max(w.Slots, 1), 100), State: "connected"}
 	switch {
 	case w.Lost():
 		row.State = "lost"
@@ -98,7 +100,7 @@ func (v *visit) workerPicks(lost string) (chips []chip) {
 }
 
 func showWorkers(v *visit) (*screen, error) {
-	filter := pawl.WorkerFilter{Queue: v.query("queue")}
+	filter := admin.WorkerFilter{Queue: v.query("queue")}
 	lost := v.query("lost")
 	switch lost {
 	case "true":
@@ -106,7 +108,7 @@ func showWorkers(v *visit) (*screen, error) {
 	case "false":
 		filter.Lost = new(false)
 	}
-	page, err := v.admin().WorkersPage(v.ctx, filter, pawl.PageRequest{Limit: workersLimit, Cursor: v.query("cursor")})
+	page, err := v.admin().Workers().ListPage(v.ctx, filter, pawltype.PageRequest{Limit: workersLimit, Cursor: v.query("cursor")})
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +142,12 @@ type workerView struct {
 	workerRow
 	Why   string // it counts as lost
 	Facts []linkedFact
-	Shown []pawl.RunningTask
+	Shown []admin.RunningTask
 	Cut   int
 }
 
 func showWorker(v *visit) (*screen, error) {
-	w, err := v.admin().Worker(v.ctx, v.r.PathValue("worker"))
+	w, err := v.admin().Workers().Get(v.ctx, v.r.PathValue("worker"))
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +172,7 @@ var quietFor = field{Name: "for", Label: "For", Kind: "text", Placeholder: "24h"
 
 func workerForm(verb, text string, fields ...field) func(*visit) (*form, error) {
 	return func(v *visit) (*form, error) {
-		w, err := v.admin().Worker(v.ctx, v.r.PathValue("worker"))
+		w, err := v.admin().Workers().Get(v.ctx, v.r.PathValue("worker"))
 		if err != nil {
 			return nil, err
 		}
@@ -189,7 +191,7 @@ func doQuiet(v *visit) (done, error) {
 	if r.err != nil {
 		return done{}, r.err
 	}
-	w, err := v.admin().QuietWorker(v.ctx, v.r.PathValue("worker"), v.value("reason"), span)
+	w, err := v.admin().Workers().Quiet(v.ctx, v.r.PathValue("worker"), v.value("reason"), span)
 	if err != nil {
 		return done{}, err
 	}
@@ -197,7 +199,7 @@ func doQuiet(v *visit) (done, error) {
 }
 
 func doResumeWorker(v *visit) (done, error) {
-	if _, err := v.admin().Because(v.value("reason")).ResumeWorker(v.ctx, v.r.PathValue("worker")); err != nil {
+	if _, err := v.admin().WithReason(v.value("reason")).Workers().Resume(v.ctx, v.r.PathValue("worker")); err != nil {
 		return done{}, err
 	}
 	return done{Said: "It takes tasks again.", Next: v.workerPath()}, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 )
 
 // rendered is a part of a page as text, without its tags.
@@ -25,9 +26,9 @@ func rendered(t *testing.T, page string, data any) (text, source string) {
 // A lost worker says since when and what it held, and is neither counted nor steered.
 func TestLostWorkersOnPages(t *testing.T) {
 	at := time.Now().Add(-20 * time.Minute)
-	lost := &pawl.WorkerInfo{ID: "L", Name: "w1", Running: 3, Slots: 5, Queues: pawl.Strict{"mail"}, SeenAt: at, LostAt: at, LostReason: "disconnected",
-		Tasks: []pawl.RunningTask{{ID: "t1", Type: "mail.welcome", Queue: "mail", Since: at}}}
-	there := &pawl.WorkerInfo{ID: "T", Name: "w2", Running: 1, Slots: 2, Connected: true, Queues: pawl.Strict{"mail"}}
+	lost := &admin.Worker{ID: "L", Name: "w1", Running: 3, Slots: 5, Queues: pawl.Strict{"mail"}, SeenAt: at, LostAt: at, LostReason: "disconnected",
+		Tasks: []admin.RunningTask{{ID: "t1", Type: "mail.welcome", Queue: "mail", Since: at}}}
+	there := &admin.Worker{ID: "T", Name: "w2", Running: 1, Slots: 2, Connected: true, Queues: pawl.Strict{"mail"}}
 	text, source := rendered(t, "workers", workersView{Rows: []workerRow{workerRowOf(lost), workerRowOf(there)}, Slots: 2, Busy: 1})
 	for _, want := range []string{"w1 lost 20 min ago – held 3 mail mail.welcome 20 min ago and 2 more", "w2 connected 1 / 2", "1 of 2 slots on this page are taken"} {
 		if !strings.Contains(text, want) {

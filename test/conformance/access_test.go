@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/admin"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -345,36 +345,36 @@ func keyProto(p *pawlv1.Token) keyInfo {
 }
 
 func (d *sdk) WhoAmI(ctx context.Context) (identity, error) {
-	me, err := d.client.Admin().Me(ctx)
+	me, err := d.admin().Access().WhoAmI(ctx)
 	if err != nil {
 		return identity{}, refusedBySDK(err)
 	}
 	return identity{me.TokenRequired, me.Name, rolesText(me.Roles), me.Namespace, me.AllNamespaces, me.Queues, me.ExpiresAt}, nil
 }
 func (d *sdk) AddKey(ctx context.Context, k keySpec) (newKey, error) {
-	spec := pawl.TokenSpec{Name: k.Name, Queues: k.Queues, Life: k.Expires.std(), RequestID: k.Request}
+	spec := admin.TokenSpec{Name: k.Name, Queues: k.Queues, Life: k.Expires.std(), RequestID: k.Request}
 	for _, r := range k.Roles {
-		spec.Roles = append(spec.Roles, pawl.Role(r))
+		spec.Roles = append(spec.Roles, admin.Role(r))
 	}
-	return newKeySDK(d.client.Admin().AddToken(ctx, spec))
+	return newKeySDK(d.admin().Access().CreateToken(ctx, spec))
 }
 func (d *sdk) RotateKey(ctx context.Context, name string, overlap span, request string) (newKey, error) {
 	over := overlap.std()
-	return newKeySDK(d.client.Admin().RotateToken(ctx, pawl.TokenName{Name: name}, pawl.Rotation{Overlap: &over, RequestID: request}))
+	return newKeySDK(d.admin().Access().RotateToken(ctx, admin.TokenName{Name: name}, admin.Rotation{Overlap: &over, RequestID: request}))
 }
 func (d *sdk) RevokeKey(ctx context.Context, name string) error {
-	_, err := d.client.Admin().RevokeToken(ctx, pawl.TokenName{Name: name})
+	_, err := d.admin().Access().RevokeToken(ctx, admin.TokenName{Name: name})
 	return refusedBySDK(err)
 }
 func (d *sdk) Key(ctx context.Context, name string) (keyInfo, error) {
-	t, err := d.client.Admin().Token(ctx, pawl.TokenName{Name: name})
+	t, err := d.admin().Access().GetToken(ctx, admin.TokenName{Name: name})
 	if err != nil {
 		return keyInfo{}, refusedBySDK(err)
 	}
 	return keySDK(t), nil
 }
 func (d *sdk) Keys(ctx context.Context, pattern string) (all []keyInfo, err error) {
-	for t, err := range d.client.Admin().Tokens(ctx, pawl.TokenFilter{Pattern: pattern}) {
+	for t, err := range d.admin().Access().ListTokens(ctx, admin.TokenFilter{Pattern: pattern}) {
 		if err != nil {
 			return nil, refusedBySDK(err)
 		}
@@ -383,15 +383,15 @@ func (d *sdk) Keys(ctx context.Context, pattern string) (all []keyInfo, err erro
 	return all, nil
 }
 func (d *sdk) AddSpace(ctx context.Context, name string) error {
-	_, err := d.client.Admin().AddNamespace(ctx, name)
+	_, err := d.admin().Namespaces().Create(ctx, name, admin.QuotaChange{})
 	return refusedBySDK(err)
 }
 func (d *sdk) RemoveSpace(ctx context.Context, name string) error {
-	_, err := d.client.Admin().RemoveNamespace(ctx, name)
+	_, err := d.admin().Namespaces().Delete(ctx, name)
 	return refusedBySDK(err)
 }
 func (d *sdk) Spaces(ctx context.Context, pattern string) (names []string, err error) {
-	for n, err := range d.client.Admin().Namespaces(ctx, pawl.NamespaceFilter{Pattern: pattern}) {
+	for n, err := range d.admin().Namespaces().List(ctx, admin.NamespaceFilter{Pattern: pattern}) {
 		if err != nil {
 			return nil, refusedBySDK(err)
 		}
@@ -400,18 +400,18 @@ func (d *sdk) Spaces(ctx context.Context, pattern string) (names []string, err e
 	return names, nil
 }
 
-func newKeySDK(t *pawl.NewToken, err error) (newKey, error) {
+func newKeySDK(t *admin.NewToken, err error) (newKey, error) {
 	if err != nil {
 		return newKey{}, refusedBySDK(err)
 	}
-	return newKey{keySDK(&t.TokenInfo), t.Secret, t.Unconfirmed}, nil
+	return newKey{keySDK(&t.Token), t.Secret, t.Unconfirmed}, nil
 }
 
-func keySDK(t *pawl.TokenInfo) keyInfo {
+func keySDK(t *admin.Token) keyInfo {
 	return keyInfo{t.Name, t.Namespace, rolesText(t.Roles), t.Queues, t.CreatedBy, t.CreatedAt, t.ExpiresAt, t.RotatedAt, t.OldUntil, t.UsedAt}
 }
 
-func rolesText(roles []pawl.Role) (names []string) {
+func rolesText(roles []admin.Role) (names []string) {
 	for _, r := range roles {
 		names = append(names, string(r))
 	}

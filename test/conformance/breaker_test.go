@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/admin"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
@@ -216,8 +216,8 @@ func reasonsOf(q queueInfo) (reasons []string) {
 	return reasons
 }
 
-func typesOf(claims []claim) (types []string) {
-	for _, c := range claims {
+func typesOf(claimed []claim) (types []string) {
+	for _, c := range claimed {
 		types = append(types, c.Type)
 	}
 	return types
@@ -241,7 +241,7 @@ func (d *rpc) CloseBreaker(ctx context.Context, queue, typ, reason string) (queu
 }
 
 func (d *sdk) CloseBreaker(ctx context.Context, queue, typ, reason string) (queueInfo, error) {
-	return d.queue(d.client.Admin().CloseBreaker(ctx, queue, typ, reason))
+	return d.queue(d.admin().Queues().CloseBreaker(ctx, queue, typ, reason))
 }
 
 func (d *turns) CloseBreaker(ctx context.Context, queue, typ, reason string) (queueInfo, error) {
@@ -343,30 +343,30 @@ func (q *queueInfo) breakersProto(p *pawlv1.Queue) {
 	q.BreakersOpen = int(p.GetBreakersOpen())
 }
 
-func (b *breaker) sdk() *pawl.Breaker {
+func (b *breaker) sdk() *admin.Breaker {
 	if b == nil {
 		return nil
 	}
-	return &pawl.Breaker{Off: b.Off, FailureRate: b.FailureRate, Window: b.Window.std(), MinAttempts: b.MinAttempts, Hold: b.Hold.std(), MaxHold: b.MaxHold.std(),
+	return &admin.Breaker{Off: b.Off, FailureRate: b.FailureRate, Window: b.Window.std(), MinAttempts: b.MinAttempts, Hold: b.Hold.std(), MaxHold: b.MaxHold.std(),
 		Probes: b.Probes}
 }
 
-func (s *settings) sdkBreakers(out *pawl.QueueSettings) {
+func (s *settings) sdkBreakers(out *admin.QueueSettings) {
 	out.Breaker = s.Breaker.sdk()
 	for typ, rule := range s.Breakers {
 		if out.Breakers == nil {
-			out.Breakers = map[string]pawl.Breaker{}
+			out.Breakers = map[string]admin.Breaker{}
 		}
 		out.Breakers[typ] = *rule.sdk()
 	}
 }
 
-func breakerSDK(b pawl.Breaker) breaker {
+func breakerSDK(b admin.Breaker) breaker {
 	return breaker{b.Off, b.FailureRate, span(b.Window), b.MinAttempts, span(b.Hold), span(b.MaxHold), b.Probes}
 }
 
 // breakersSDK adds what an answer of the SDK says of breakers.
-func (q *queueInfo) breakersSDK(p *pawl.QueueInfo) {
+func (q *queueInfo) breakersSDK(p *admin.Queue) {
 	if p.Settings.Breaker != nil {
 		q.Settings.Breaker = new(breakerSDK(*p.Settings.Breaker))
 	}

@@ -13,18 +13,18 @@ import (
 )
 
 // types are those of some claims, in their order.
-func types(claims []claim) string {
+func types(claimed []claim) string {
 	var out []string
-	for _, c := range claims {
+	for _, c := range claimed {
 		out = append(out, c.Type)
 	}
 	return strings.Join(out, " ")
 }
 
 // shares counts claims by a word of theirs.
-func shares(claims []claim, word func(claim) string) map[string]int {
+func shares(claimed []claim, word func(claim) string) map[string]int {
 	out := map[string]int{}
-	for _, c := range claims {
+	for _, c := range claimed {
 		out[word(c)]++
 	}
 	return out

@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/admin"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -272,14 +272,14 @@ func (d *rpc) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 }
 
 func (d *sdk) Watch(ctx context.Context, f watching) (<-chan happened, error) {
-	filter := pawl.EventFilter{Queue: f.Queue, Type: f.Type, TaskID: f.Task, After: f.After, Digest: f.Digest}
+	filter := admin.EventFilter{Queue: f.Queue, Type: f.Type, TaskID: f.Task, After: f.After, Digest: f.Digest}
 	for _, k := range f.Kinds {
-		filter.Kinds = append(filter.Kinds, pawl.EventKind(k))
+		filter.Kinds = append(filter.Kinds, admin.EventKind(k))
 	}
 	out, failed := make(chan happened), make(chan error, 1)
 	go func() {
 		defer close(out)
-		for e, err := range d.client.Events(ctx, filter) {
+		for e, err := range d.admin().Events(ctx, filter) {
 			if err != nil {
 				failed <- err
 				return

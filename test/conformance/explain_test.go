@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -387,7 +388,7 @@ func reasonsRPC(list []*pawlv1.Reason) (out []reason) {
 }
 
 func (d *sdk) Explain(ctx context.Context, id string) (explanation, error) {
-	e, err := d.client.Explain(ctx, id)
+	e, err := d.admin().Tasks().Explain(ctx, id)
 	if err != nil {
 		return explanation{}, refusedBySDK(err)
 	}
@@ -395,7 +396,7 @@ func (d *sdk) Explain(ctx context.Context, id string) (explanation, error) {
 }
 
 func (d *sdk) ExplainQueue(ctx context.Context, name string) (queueExplanation, error) {
-	e, err := d.client.Admin().ExplainQueue(ctx, name)
+	e, err := d.admin().Queues().Explain(ctx, name)
 	if err != nil {
 		return queueExplanation{}, refusedBySDK(err)
 	}
@@ -404,17 +405,17 @@ func (d *sdk) ExplainQueue(ctx context.Context, name string) (queueExplanation, 
 	for _, k := range e.Keys {
 		out.Keys = append(out.Keys, heldKey{k.Key, string(k.Code), k.Tasks, k.Until})
 	}
-	for _, t := range e.IdleTypes {
+	for _, t := range e.UnservedTypes {
 		out.IdleTypes = append(out.IdleTypes, idleType(t))
 	}
 	return out, nil
 }
 
-func reasonsSDK(list []pawl.Reason) (out []reason) {
+func reasonsSDK(list []admin.Reason) (out []reason) {
 	for _, r := range list {
 		one := reason{Code: string(r.Code), Detail: r.Detail, Change: r.Change, Since: r.Since, Until: r.Until, Queue: r.Queue, Type: r.Type, Key: r.Key,
 			Cause: r.Cause, Error: r.Error, Limit: r.Limit, Types: r.Types, Count: r.Count, More: r.More, Shard: r.Shard}
-		if r.Rate != (pawl.Rate{}) {
+		if r.Rate != (admin.RateLimit{}) {
 			one.Rate = &rate{r.Rate.Limit, span(r.Rate.Period), r.Rate.Burst}
 		}
 		for _, t := range r.Running {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/pawltype"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
@@ -270,28 +272,28 @@ func acceptedSDK(list []pawl.Enqueued) (out []accepted) {
 	return out
 }
 
-func followerOfSDK(f *pawl.Follower) *follower {
+func followerOfSDK(f *pawltype.Follower) *follower {
 	if f == nil {
 		return nil
 	}
 	return &follower{f.Type, f.Queue, string(f.State), f.TaskID, f.Reason}
 }
 
-func followersOfSDK(list []pawl.Follower) (out []follower) {
+func followersOfSDK(list []pawltype.Follower) (out []follower) {
 	for i := range list {
 		out = append(out, *followerOfSDK(&list[i]))
 	}
 	return out
 }
 
-func parentOfSDK(p *pawl.Parent) *parent {
+func parentOfSDK(p *pawltype.Parent) *parent {
 	if p == nil {
 		return nil
 	}
 	return &parent{p.TaskID, p.GroupID, p.Result}
 }
 
-func groupBySDK(g *pawl.GroupInfo, err error) (groupInfo, error) {
+func groupBySDK(g *pawltype.Group, err error) (groupInfo, error) {
 	if err != nil {
 		return groupInfo{}, refusedBySDK(err)
 	}
@@ -309,7 +311,7 @@ func (d *sdk) MakeGroup(ctx context.Context, g groupSpec) (groupInfo, []accepted
 	if err != nil {
 		return groupInfo{}, nil, refusedBySDK(err)
 	}
-	out, _ := groupBySDK(made.GroupInfo, nil)
+	out, _ := groupBySDK(made.Group, nil)
 	return out, acceptedSDK(made.Tasks), nil
 }
 
@@ -323,7 +325,7 @@ func (d *sdk) Group(ctx context.Context, id string) (groupInfo, error) {
 }
 
 func (d *sdk) Groups(ctx context.Context, p part) (list []groupInfo, next string, err error) {
-	page, err := d.client.GroupsPage(ctx, p.sdk())
+	page, err := d.admin().Groups().ListPage(ctx, p.sdk())
 	for _, g := range page.Items {
 		info, _ := groupBySDK(g, nil)
 		list = append(list, info)
@@ -332,7 +334,7 @@ func (d *sdk) Groups(ctx context.Context, p part) (list []groupInfo, next string
 }
 
 func (d *sdk) Members(ctx context.Context, id string, p part) (list []groupMember, next string, err error) {
-	page, err := d.client.GroupMembersPage(ctx, id, p.sdk())
+	page, err := d.admin().Groups().MembersPage(ctx, id, p.sdk())
 	for _, m := range page.Items {
 		list = append(list, groupMember{m.TaskID, m.Type, m.Queue, string(m.State), m.Result})
 	}
@@ -344,7 +346,7 @@ func (d *sdk) CloseGroup(ctx context.Context, id string) (groupInfo, error) {
 }
 
 func (d *sdk) CancelGroup(ctx context.Context, id string) (groupInfo, error) {
-	return groupBySDK(d.client.CancelGroup(ctx, id, "a story"))
+	return groupBySDK(d.admin().Groups().Cancel(ctx, id, "a story"))
 }
 
 // The broker itself
@@ -592,12 +594,12 @@ func TestGroups(t *testing.T) {
 			is(w, "at first", g, groupInfo{ID: g.ID, Name: "import", State: "running", Counts: groupCounts{Members: 3, Pending: 3}, CreatedAt: w.now(),
 				OnComplete: &follower{Type: "done", Queue: "default", State: "waiting"}})
 			is(w, "the group of a member", w.get(tasks[0].ID).GroupID, g.ID)
-			claims := w.claims(from("default").most(9))
-			is(w, "the group of a claim", claims[0].GroupID, g.ID)
-			w.ackWith(claims[0], "1")
-			w.ackWith(claims[1], "2")
+			claimed := w.claims(from("default").most(9))
+			is(w, "the group of a claim", claimed[0].GroupID, g.ID)
+			w.ackWith(claimed[0], "1")
+			w.ackWith(claimed[1], "2")
 			is(w, "in between", w.groupNow(g.ID).Counts, groupCounts{Members: 3, Pending: 1, Succeeded: 2})
-			w.fail(claims[2], failing{Message: "boom"})
+			w.fail(claimed[2], failing{Message: "boom"})
 			now := w.groupNow(g.ID)
 			is(w, "at the end", []any{now.State, now.Counts, now.EndedAt, now.KeptUntil}, []any{"complete", groupCounts{Members: 3, Succeeded: 2, Dead: 1}, w.now(), w.at(14 * day)})
 			done := w.claim()

@@ -5,9 +5,9 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/pawlq/pawl/admin"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/store"
@@ -250,35 +250,35 @@ func postedProto(p *pawlv1.WebhookDelivery) posted {
 // The SDK
 
 func (d *sdk) AddHook(ctx context.Context, h hookSpec) (newHook, error) {
-	return newHookSDK(d.client.Admin().AddWebhook(ctx, pawl.WebhookSpec{Name: h.Name, URL: h.URL, Events: eventsSDK(h.Events), Queues: h.Queues, DepthOver: h.DepthOver,
+	return newHookSDK(d.admin().Webhooks().Create(ctx, admin.WebhookSpec{Name: h.Name, URL: h.URL, Events: eventsSDK(h.Events), Queues: h.Queues, DepthOver: h.DepthOver,
 		WaitOver: h.WaitOver.std(), Secret: h.Secret}))
 }
 
 func (d *sdk) SetHook(ctx context.Context, name string, to hookChange) (hookInfo, error) {
-	h, _, err := d.client.Admin().SetWebhook(ctx, name, pawl.WebhookChange{URL: to.URL, Events: eventsSDK(to.Events), Queues: to.Queues, DepthOver: to.DepthOver,
+	h, _, err := d.admin().Webhooks().Update(ctx, name, admin.WebhookChange{URL: to.URL, Events: eventsSDK(to.Events), Queues: to.Queues, DepthOver: to.DepthOver,
 		WaitOver: (*time.Duration)(to.WaitOver)})
 	return hookSDK(h, err)
 }
 
 func (d *sdk) RotateHook(ctx context.Context, name, secret string, overlap *span) (newHook, error) {
-	return newHookSDK(d.client.Admin().RotateWebhook(ctx, name, pawl.WebhookRotation{Secret: secret, Overlap: (*time.Duration)(overlap)}))
+	return newHookSDK(d.admin().Webhooks().RotateSecret(ctx, name, admin.WebhookRotation{Secret: secret, Overlap: (*time.Duration)(overlap)}))
 }
 
 func (d *sdk) PauseHook(ctx context.Context, name, reason string) (hookInfo, error) {
-	return hookSDK(d.client.Admin().PauseWebhook(ctx, name, reason))
+	return hookSDK(d.admin().Webhooks().Pause(ctx, name, reason))
 }
 
 func (d *sdk) ResumeHook(ctx context.Context, name string) (hookInfo, error) {
-	return hookSDK(d.client.Admin().ResumeWebhook(ctx, name))
+	return hookSDK(d.admin().Webhooks().Resume(ctx, name))
 }
 
 func (d *sdk) RemoveHook(ctx context.Context, name string) error {
-	_, err := d.client.Admin().RemoveWebhook(ctx, name)
+	_, err := d.admin().Webhooks().Delete(ctx, name)
 	return refusedBySDK(err)
 }
 
 func (d *sdk) TestHook(ctx context.Context, name string) (posted, error) {
-	p, err := d.client.Admin().TestWebhook(ctx, name)
+	p, err := d.admin().Webhooks().Test(ctx, name)
 	if err != nil {
 		return posted{}, refusedBySDK(err)
 	}
@@ -286,11 +286,11 @@ func (d *sdk) TestHook(ctx context.Context, name string) (posted, error) {
 }
 
 func (d *sdk) Hook(ctx context.Context, name string) (hookInfo, error) {
-	return hookSDK(d.client.Admin().Webhook(ctx, name))
+	return hookSDK(d.admin().Webhooks().Get(ctx, name))
 }
 
 func (d *sdk) Hooks(ctx context.Context, p part) (list []hookInfo, next string, err error) {
-	got, err := d.client.Admin().WebhooksPage(ctx, p.sdk())
+	got, err := d.admin().Webhooks().ListPage(ctx, p.sdk())
 	for _, h := range got.Items {
 		shown, _ := hookSDK(h, nil)
 		list = append(list, shown)
@@ -299,29 +299,29 @@ func (d *sdk) Hooks(ctx context.Context, p part) (list []hookInfo, next string, 
 }
 
 func (d *sdk) Posted(ctx context.Context, name string) (list []posted, err error) {
-	got, err := d.client.Admin().WebhookDeliveries(ctx, name)
+	got, err := d.admin().Webhooks().Deliveries(ctx, name)
 	for _, p := range got {
 		list = append(list, postedSDK(p))
 	}
 	return list, refusedBySDK(err)
 }
 
-func eventsSDK(words []string) (events []pawl.WebhookEvent) {
+func eventsSDK(words []string) (events []admin.WebhookEvent) {
 	for _, e := range words {
-		events = append(events, pawl.WebhookEvent(e))
+		events = append(events, admin.WebhookEvent(e))
 	}
 	return events
 }
 
-func newHookSDK(h *pawl.NewWebhook, err error) (newHook, error) {
+func newHookSDK(h *admin.NewWebhook, err error) (newHook, error) {
 	if err != nil {
 		return newHook{}, refusedBySDK(err)
 	}
-	shown, _ := hookSDK(&h.WebhookInfo, nil)
+	shown, _ := hookSDK(&h.Webhook, nil)
 	return newHook{shown, h.Secret, h.Unconfirmed}, nil
 }
 
-func hookSDK(h *pawl.WebhookInfo, err error) (hookInfo, error) {
+func hookSDK(h *admin.Webhook, err error) (hookInfo, error) {
 	if err != nil {
 		return hookInfo{}, refusedBySDK(err)
 	}
@@ -334,7 +334,7 @@ func hookSDK(h *pawl.WebhookInfo, err error) (hookInfo, error) {
 		h.LastStatus, h.LastError, h.FailedAt, h.DroppedAt}, nil
 }
 
-func postedSDK(p *pawl.WebhookDelivery) posted {
+func postedSDK(p *admin.WebhookDelivery) posted {
 	return posted{p.ID, string(p.Event), p.Queue, p.Count, p.CreatedAt, p.At, p.Attempts, string(p.Outcome), p.Status, p.Error, span(p.Took)}
 }
 

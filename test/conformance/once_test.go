@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/claims"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -137,17 +138,17 @@ func (d *rpc) Abandon(ctx context.Context, h hold, key string) (string, error) {
 }
 
 func (d *sdk) Begin(ctx context.Context, h hold, key string) (onceAnswer, error) {
-	a, err := d.client.Claims().BeginOnce(ctx, h.claim(), key)
+	a, err := claims.New(d.client).BeginOnce(ctx, h.claim(), key)
 	return onceAnswer{string(a.State), string(a.Result), a.KeptUntil, a.Holder.TaskID, a.Holder.Worker, a.Holder.Fence, span(a.RetryAfter)}, refusedBySDK(err)
 }
 
 func (d *sdk) Finish(ctx context.Context, h hold, key, result string, ttl span) (time.Time, error) {
-	until, err := d.client.Claims().FinishOnce(ctx, h.claim(), key, []byte(result), ttl.std())
+	until, err := claims.New(d.client).FinishOnce(ctx, h.claim(), key, []byte(result), ttl.std())
 	return until, refusedBySDK(err)
 }
 
 func (d *sdk) Abandon(ctx context.Context, h hold, key string) (string, error) {
-	s, err := d.client.Claims().AbandonOnce(ctx, h.claim(), key)
+	s, err := claims.New(d.client).AbandonOnce(ctx, h.claim(), key)
 	return string(s), refusedBySDK(err)
 }
 

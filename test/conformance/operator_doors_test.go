@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -265,36 +267,36 @@ func (d *rpc) Steer(ctx context.Context, verb, id, reason string) (operationInfo
 
 // SDK
 
-func (o operation) sdk() pawl.Operation {
+func (o operation) sdk() admin.OperationSpec {
 	f := o.Filter.sdk()
-	return pawl.Operation{Action: pawl.Action(o.Action), Filter: &f, ToQueue: o.ToQueue, Priority: pawl.Priority(o.Priority), Max: o.Max, Canary: o.Canary,
+	return admin.OperationSpec{Action: admin.Action(o.Action), Filter: &f, ToQueue: o.ToQueue, Priority: pawltype.Priority(o.Priority), Max: o.Max, Canary: o.Canary,
 		Rate: o.Rate, Reason: o.Reason}
 }
 
-func operationBySDK(o *pawl.OperationInfo, err error) (operationInfo, error) {
+func operationBySDK(o *admin.Operation, err error) (operationInfo, error) {
 	if err != nil {
 		return operationInfo{}, refusedBySDK(err)
 	}
 	return operationOfSDK(o), nil
 }
 
-func operationOfSDK(o *pawl.OperationInfo) operationInfo {
+func operationOfSDK(o *admin.Operation) operationInfo {
 	f := filter{Queue: o.Filter.Queue, Type: o.Filter.Type, Tag: o.Filter.Tag, Key: o.Filter.Key, Worker: o.Filter.Worker, Error: o.Filter.Error, Fingerprint: o.Filter.Fingerprint, Operation: o.Filter.Operation, Text: o.Filter.Text,
 		CreatedAfter: o.Filter.CreatedAfter, CreatedBefore: o.Filter.CreatedBefore}
 	for _, s := range o.Filter.States {
 		f.States = append(f.States, string(s))
 	}
 	return operationInfo{operation: operation{Action: string(o.Action), Filter: f, ToQueue: o.ToQueue, Priority: string(o.Priority), Max: o.Max, Canary: o.Canary,
-		Rate: o.Rate, Reason: o.Reason}, ID: o.ID, State: string(o.State), Stopping: string(o.Stopping), Why: o.Why, CreatedAt: o.CreatedAt, PausedAt: o.PausedAt,
+		Rate: o.Rate, Reason: o.Reason}, ID: o.ID, State: string(o.State), Stopping: string(o.Stopping), Why: o.StopReason, CreatedAt: o.CreatedAt, PausedAt: o.PausedAt,
 		EndedAt: o.EndedAt, Total: o.Counts.Total, Matched: o.Counts.Matched, Done: o.Counts.Done, Skipped: o.Counts.Skipped, Failed: o.Counts.Failed}
 }
 
 func (d *sdk) StartOperation(ctx context.Context, o operation) (operationInfo, error) {
-	return operationBySDK(d.client.Admin().StartOperation(ctx, o.sdk()))
+	return operationBySDK(d.admin().Operations().Start(ctx, o.sdk()))
 }
 
 func (d *sdk) TryOperation(ctx context.Context, o operation) (n int64, sample []string, err error) {
-	p, err := d.client.Admin().TryOperation(ctx, o.sdk())
+	p, err := d.admin().Operations().Preview(ctx, o.sdk())
 	if err != nil {
 		return 0, nil, refusedBySDK(err)
 	}
@@ -306,25 +308,25 @@ func (d *sdk) TryOperation(ctx context.Context, o operation) (n int64, sample []
 
 func (d *sdk) Operation(ctx context.Context, id string, wait span) (operationInfo, error) {
 	if wait > 0 {
-		return operationBySDK(d.client.Admin().WaitOperation(ctx, id, func(*pawl.OperationInfo) {}))
+		return operationBySDK(d.admin().Operations().Wait(ctx, id, func(*admin.Operation) {}))
 	}
-	return operationBySDK(d.client.Admin().Operation(ctx, id))
+	return operationBySDK(d.admin().Operations().Get(ctx, id))
 }
 
 func (d *sdk) Became(ctx context.Context, id string) (map[string]int64, error) {
-	o, err := d.client.Admin().OperationBecame(ctx, id)
+	o, err := d.admin().Operations().GetWithStates(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	states := map[string]int64{}
-	for s, n := range o.Became.States {
+	for s, n := range o.CurrentStates.States {
 		states[string(s)] = n
 	}
 	return states, nil
 }
 
 func (d *sdk) Operations(ctx context.Context, p part) (list []operationInfo, next string, err error) {
-	got, err := d.client.Admin().OperationsPage(ctx, p.sdk())
+	got, err := d.admin().Operations().ListPage(ctx, p.sdk())
 	for _, o := range got.Items {
 		list = append(list, operationOfSDK(o))
 	}
@@ -332,7 +334,7 @@ func (d *sdk) Operations(ctx context.Context, p part) (list []operationInfo, nex
 }
 
 func (d *sdk) Steer(ctx context.Context, verb, id, reason string) (operationInfo, error) {
-	steer := map[string]func(context.Context, string, string) (*pawl.OperationInfo, error){
-		"pause": d.client.Admin().PauseOperation, "resume": d.client.Admin().ResumeOperation, "abort": d.client.Admin().AbortOperation}
+	steer := map[string]func(context.Context, string, string) (*admin.Operation, error){
+		"pause": d.admin().Operations().Pause, "resume": d.admin().Operations().Resume, "abort": d.admin().Operations().Abort}
 	return operationBySDK(steer[verb](ctx, id, reason))
 }

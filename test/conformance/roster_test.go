@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/roster"
 )
@@ -129,7 +132,7 @@ func TestWorkers(t *testing.T) {
 			is(w, "the word", []any{quiet.ID, quiet.Quiet.Reason, quiet.Quiet.By}, []any{id, "deploy", actor})
 			synctest.Wait()
 			is(w, "one that is quiet", claimAs("w1"), 0)
-			got, err := client.client.Claims().Poll(w.ctx(), pawl.ClaimRequest{Queues: pawl.Strict{"default"}, Worker: "w1"})
+			got, err := claims.New(client.client).Poll(w.ctx(), claims.Request{Queues: pawl.Strict{"default"}, Worker: "w1"})
 			is(w, "what it hears", []any{len(got.Claims), got.Quiet, got.QuietReason, err}, []any{0, true, "deploy", nil})
 			is(w, "another", claimAs("w2"), 1)
 			is(w, "as it is told", ok[workerInfo](w)(w.roster().Worker(w.ctx(), id)).Quiet.Reason, "deploy")
@@ -219,7 +222,7 @@ func TestSDKWorkerIsLost(t *testing.T) {
 	tellAll(t, []story{ofTheGateway(story{name: "a worker dies, and another one drains", tell: func(w *world) {
 		run := func(name string) (*cable, func()) {
 			line := &cable{house: w.house}
-			client, err := pawl.Dial("house", pawl.WithLogger(slog.New(slog.DiscardHandler)), pawl.WithDialer(line.dial))
+			client, err := pawl.Dial("house", pawl.DialOptions{Logger: slog.New(slog.DiscardHandler), Dialer: line.dial})
 			must(w.T, err)
 			closeAtEnd(w.T, client)
 			mux := pawl.NewMux()
@@ -348,7 +351,7 @@ func workerProto(p *pawlv1.Worker) (w workerInfo) {
 }
 
 func (d *sdk) Workers(ctx context.Context, queue string) (all []workerInfo, err error) {
-	for w, err := range d.client.Admin().Workers(ctx, pawl.WorkerFilter{Queue: queue}) {
+	for w, err := range d.admin().Workers().List(ctx, admin.WorkerFilter{Queue: queue}) {
 		if err != nil {
 			return nil, refusedBySDK(err)
 		}
@@ -358,7 +361,7 @@ func (d *sdk) Workers(ctx context.Context, queue string) (all []workerInfo, err 
 }
 
 func (d *sdk) LostWorkers(ctx context.Context, lost bool) (all []workerInfo, err error) {
-	for w, err := range d.client.Admin().Workers(ctx, pawl.WorkerFilter{Lost: &lost}) {
+	for w, err := range d.admin().Workers().List(ctx, admin.WorkerFilter{Lost: &lost}) {
 		if err != nil {
 			return nil, refusedBySDK(err)
 		}
@@ -368,21 +371,21 @@ func (d *sdk) LostWorkers(ctx context.Context, lost bool) (all []workerInfo, err
 }
 
 func (d *sdk) Worker(ctx context.Context, id string) (workerInfo, error) {
-	w, err := d.client.Admin().Worker(ctx, id)
+	w, err := d.admin().Workers().Get(ctx, id)
 	return workerSDK(w), refusedBySDK(err)
 }
 
 func (d *sdk) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
-	w, err := d.client.Admin().QuietWorker(ctx, id, reason, 0)
+	w, err := d.admin().Workers().Quiet(ctx, id, reason, 0)
 	return workerSDK(w), refusedBySDK(err)
 }
 
 func (d *sdk) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
-	w, err := d.client.Admin().ResumeWorker(ctx, id)
+	w, err := d.admin().Workers().Resume(ctx, id)
 	return workerSDK(w), refusedBySDK(err)
 }
 
-func workerSDK(i *pawl.WorkerInfo) (w workerInfo) {
+func workerSDK(i *admin.Worker) (w workerInfo) {
 	if i == nil {
 		return w
 	}

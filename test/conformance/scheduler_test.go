@@ -9,7 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
@@ -331,13 +332,13 @@ func (d *rpc) History(ctx context.Context, name string, p part) (ticks []tick, n
 
 // SDK
 
-func (s schedule) sdk() pawl.Schedule {
+func (s schedule) sdk() admin.ScheduleSpec {
 	item := s.Task.item()
-	return pawl.Schedule{Name: s.Name, Cron: s.Cron, Every: s.Every.std(), TimeZone: s.TimeZone, Jitter: s.Jitter.std(), Missed: pawl.Missed(s.Missed),
-		Overlap: pawl.Overlap(s.Overlap), Owner: s.Owner, Task: item.Args, Options: item.Options}
+	return admin.ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: s.Every.std(), TimeZone: s.TimeZone, Jitter: s.Jitter.std(), Missed: admin.Missed(s.Missed),
+		Overlap: admin.Overlap(s.Overlap), Owner: s.Owner, Task: item.Args, Options: item.Options}
 }
 
-func scheduleOfSDK(s *pawl.ScheduleInfo) scheduleInfo {
+func scheduleOfSDK(s *admin.Schedule) scheduleInfo {
 	t := s.Task
 	out := scheduleInfo{schedule: schedule{Name: s.Name, Cron: s.Cron, Every: span(s.Every), TimeZone: s.TimeZone, Jitter: span(s.Jitter), Missed: string(s.Missed),
 		Overlap: string(s.Overlap), Owner: s.Owner, Task: spec{Type: t.Type, Payload: string(t.Payload), ContentType: t.ContentType, Queue: t.Queue,
@@ -356,19 +357,19 @@ func scheduleOfSDK(s *pawl.ScheduleInfo) scheduleInfo {
 	return out
 }
 
-func tickOfSDK(t *pawl.Tick) tick {
+func tickOfSDK(t *admin.Tick) tick {
 	return tick{Seq: t.Seq, PlannedAt: t.PlannedAt, Until: t.Until, Count: t.Count, DecidedAt: t.DecidedAt, Outcome: string(t.Outcome), Reason: t.Reason,
 		TaskID: t.TaskID, Late: span(t.Late)}
 }
 
-func scheduleBySDK(s *pawl.ScheduleInfo, err error) (scheduleInfo, error) {
+func scheduleBySDK(s *admin.Schedule, err error) (scheduleInfo, error) {
 	if err != nil {
 		return scheduleInfo{}, refusedBySDK(err)
 	}
 	return scheduleOfSDK(s), nil
 }
 
-func putBySDK(c *pawl.ScheduleChange, err error) (putAnswer, error) {
+func putBySDK(c *admin.ScheduleChange, err error) (putAnswer, error) {
 	if err != nil {
 		return putAnswer{}, refusedBySDK(err)
 	}
@@ -381,26 +382,26 @@ func putBySDK(c *pawl.ScheduleChange, err error) (putAnswer, error) {
 
 func (d *sdk) PutSchedule(ctx context.Context, s schedule) (putAnswer, error) {
 	if s.IfETag != "" {
-		return putBySDK(d.client.Admin().PutScheduleIf(ctx, s.IfETag, s.sdk()))
+		return putBySDK(d.admin().Schedules().PutIfMatch(ctx, s.IfETag, s.sdk()))
 	}
-	return putBySDK(d.client.Admin().PutSchedule(ctx, s.sdk()))
+	return putBySDK(d.admin().Schedules().Put(ctx, s.sdk()))
 }
 
 func (d *sdk) TrySchedule(ctx context.Context, s schedule) (putAnswer, error) {
-	return putBySDK(d.client.Admin().TrySchedule(ctx, s.sdk()))
+	return putBySDK(d.admin().Schedules().Preview(ctx, s.sdk()))
 }
 
 func (d *sdk) CreateSchedule(ctx context.Context, s schedule) (scheduleInfo, error) {
-	a, err := putBySDK(d.client.Admin().CreateSchedule(ctx, s.sdk()))
+	a, err := putBySDK(d.admin().Schedules().Create(ctx, s.sdk()))
 	return a.After, err
 }
 
 func (d *sdk) Schedule(ctx context.Context, name string) (scheduleInfo, error) {
-	return scheduleBySDK(d.client.Admin().Schedule(ctx, name))
+	return scheduleBySDK(d.admin().Schedules().Get(ctx, name))
 }
 
 func (d *sdk) Schedules(ctx context.Context, p part) (list []scheduleInfo, next string, err error) {
-	got, err := d.client.Admin().SchedulesPage(ctx, p.sdk())
+	got, err := d.admin().Schedules().ListPage(ctx, p.sdk())
 	for _, s := range got.Items {
 		list = append(list, scheduleOfSDK(s))
 	}
@@ -408,19 +409,19 @@ func (d *sdk) Schedules(ctx context.Context, p part) (list []scheduleInfo, next 
 }
 
 func (d *sdk) DeleteSchedule(ctx context.Context, name string) error {
-	return refusedBySDK(d.client.Admin().DeleteSchedule(ctx, name))
+	return refusedBySDK(d.admin().Schedules().Delete(ctx, name))
 }
 
 func (d *sdk) PauseSchedule(ctx context.Context, name, reason string) (scheduleInfo, error) {
-	return scheduleBySDK(d.client.Admin().PauseSchedule(ctx, name, reason))
+	return scheduleBySDK(d.admin().Schedules().Pause(ctx, name, reason))
 }
 
 func (d *sdk) ResumeSchedule(ctx context.Context, name string) (scheduleInfo, error) {
-	return scheduleBySDK(d.client.Admin().ResumeSchedule(ctx, name))
+	return scheduleBySDK(d.admin().Schedules().Resume(ctx, name))
 }
 
 func (d *sdk) Trigger(ctx context.Context, name string) (taskID, state string, err error) {
-	ref, err := d.client.Admin().TriggerSchedule(ctx, name)
+	ref, err := d.admin().Schedules().Trigger(ctx, name)
 	if err != nil {
 		return "", "", refusedBySDK(err)
 	}
@@ -428,7 +429,7 @@ func (d *sdk) Trigger(ctx context.Context, name string) (taskID, state string, e
 }
 
 func (d *sdk) History(ctx context.Context, name string, p part) (ticks []tick, next string, err error) {
-	got, err := d.client.Admin().ScheduleHistoryPage(ctx, name, p.sdk())
+	got, err := d.admin().Schedules().HistoryPage(ctx, name, p.sdk())
 	for _, t := range got.Items {
 		ticks = append(ticks, tickOfSDK(t))
 	}

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // sdk calls the methods of the Go SDK, as a program with a loop of its own would.
@@ -21,29 +24,31 @@ func newSDK(t *testing.T, h *house) *sdk { return newSDKIn(t, h, "") }
 func newSDKIn(t *testing.T, h *house, ns string) *sdk {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	client, err := pawl.Dial("house", pawl.WithLogger(log), pawl.WithActor(actor), pawl.WithNamespace(ns),
-		pawl.WithDialer(func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }))
+	client, err := pawl.Dial("house", pawl.DialOptions{Logger: log, Namespace: ns, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }})
 	must(t, err)
 	closeAtEnd(t, client)
 	return &sdk{client}
 }
 
+// admin are the operator's calls.
+func (d *sdk) admin() admin.Client { return admin.New(d.client).WithActor(actor) }
+
 // sentinels are the errors that programs test with errors.Is.
 var sentinels = map[string]error{
-	"invalid_argument": pawl.ErrInvalidArgument, "not_found": pawl.ErrNotFound, "conflict": pawl.ErrConflict, "stale_claim": pawl.ErrStaleClaim,
-	"wrong_state": pawl.ErrWrongState, "payload_too_large": pawl.ErrPayloadTooLarge, "queue_full": pawl.ErrQueueFull,
-	"rate_limited": pawl.ErrRateLimited, "unavailable": pawl.ErrUnavailable,
+	"invalid_argument": pawltype.ErrInvalidArgument, "not_found": pawltype.ErrNotFound, "conflict": pawltype.ErrConflict, "stale_claim": pawltype.ErrStaleClaim,
+	"wrong_state": pawltype.ErrWrongState, "payload_too_large": pawltype.ErrPayloadTooLarge, "queue_full": pawltype.ErrQueueFull,
+	"rate_limited": pawltype.ErrRateLimited, "unavailable": pawltype.ErrUnavailable,
 }
 
 func refusedBySDK(err error) error {
-	e, ok := errors.AsType[*pawl.Error](err)
+	e, ok := errors.AsType[*pawltype.Error](err)
 	switch {
 	case !ok:
 		return err
-	case !errors.Is(err, sentinels[e.Code]):
+	case !errors.Is(err, sentinels[string(e.Code)]):
 		return fmt.Errorf("%w is not the sentinel of its code %q", err, e.Code)
 	}
-	return &refusal{Code: e.Code, Reason: e.Reason, Field: e.Field, Holder: e.Holder, State: string(e.State), RetryAfter: span(e.RetryAfter), Text: e.Message}
+	return &refusal{Code: string(e.Code), Reason: e.Reason, Field: e.Field, Holder: e.Holder, State: string(e.State), RetryAfter: span(e.RetryAfter), Text: e.Message}
 }
 
 // item is the spec as the SDK's arguments.
@@ -55,7 +60,7 @@ func (s spec) item() pawl.Item {
 		}
 	}
 	add(s.Queue != "", pawl.Queue(s.Queue))
-	add(s.Priority != "", pawl.Priority(s.Priority))
+	add(s.Priority != "", pawl.Priority(pawltype.Priority(s.Priority)))
 	add(s.Delay != 0, pawl.In(s.Delay.std()))
 	add(!s.RunAt.IsZero(), pawl.At(s.RunAt))
 	add(s.IdempotencyKey != "", pawl.IdempotencyKey(s.IdempotencyKey))
@@ -71,7 +76,7 @@ func (s spec) item() pawl.Item {
 	add(s.Key != "", pawl.Key(s.Key))
 	add(s.Cost != 0, pawl.Cost(s.Cost))
 	if s.Unique != nil {
-		add(true, s.Unique.sdk())
+		add(true, pawl.Unique(s.Unique.sdk()))
 	}
 	for _, next := range s.Then {
 		i := next.item()
@@ -84,11 +89,11 @@ func (s spec) item() pawl.Item {
 	return pawl.Item{Args: pawl.RawTask{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType}, Options: o}
 }
 
-func (r retry) policy() pawl.RetryPolicy {
-	return pawl.RetryPolicy{Initial: r.Initial.std(), Factor: r.Factor, Max: r.Max.std(), Jitter: r.Jitter}
+func (r retry) policy() pawltype.RetryPolicy {
+	return pawltype.RetryPolicy{Initial: r.Initial.std(), Factor: r.Factor, Max: r.Max.std(), Jitter: r.Jitter}
 }
 
-func retryPolicy(p pawl.RetryPolicy) retry {
+func retryPolicy(p pawltype.RetryPolicy) retry {
 	r := retry{span(p.Initial), p.Factor, span(p.Max), p.Jitter}
 	r.Jitter = r.jitter()
 	return r
@@ -128,7 +133,7 @@ func (d *sdk) EnqueueMany(ctx context.Context, specs []spec) ([]accepted, error)
 }
 
 // task puts an answer of the SDK into the suite's words.
-func (d *sdk) task(t *pawl.TaskInfo, err error) (view, error) {
+func (d *sdk) task(t *pawltype.Task, err error) (view, error) {
 	if err != nil {
 		return view{}, refusedBySDK(err)
 	}
@@ -144,8 +149,8 @@ func (d *sdk) WaitResult(ctx context.Context, id string, wait span) (view, error
 	bounded, cancel := context.WithTimeout(ctx, wait.std())
 	defer cancel()
 	t, err := d.client.Wait(bounded, id)
-	if ended, ok := errors.AsType[*pawl.EndedError](err); ok {
-		if t == nil || t.ID != ended.Task.ID || t.State == pawl.StateSucceeded {
+	if ended, ok := errors.AsType[*pawltype.EndedError](err); ok {
+		if t == nil || t.ID != ended.Task.ID || t.State == pawltype.StateSucceeded {
 			return view{}, fmt.Errorf("%w beside the task %v", err, t)
 		}
 		err = nil
@@ -157,47 +162,47 @@ func (d *sdk) WaitResult(ctx context.Context, id string, wait span) (view, error
 }
 
 func (d *sdk) Cancel(ctx context.Context, id string) (view, error) {
-	return d.task(d.client.Cancel(ctx, id, ""))
+	return d.task(d.admin().Tasks().Cancel(ctx, id, ""))
 }
 
 func (d *sdk) Retry(ctx context.Context, id string) (view, error) {
-	return d.task(d.client.Admin().RetryTask(ctx, id))
+	return d.task(d.admin().Tasks().Retry(ctx, id))
 }
 
 func (d *sdk) RunNow(ctx context.Context, id string) (view, error) {
-	return d.task(d.client.Admin().RunTaskNow(ctx, id))
+	return d.task(d.admin().Tasks().RunNow(ctx, id))
 }
 
 func (d *sdk) Discard(ctx context.Context, id string) (view, error) {
-	return d.task(d.client.Admin().DiscardTask(ctx, id, ""))
+	return d.task(d.admin().Tasks().Discard(ctx, id, ""))
 }
 
 func (d *sdk) Update(ctx context.Context, id string, e edit) (view, error) {
-	change := pawl.Change{RunAt: e.RunAt, Priority: pawl.Priority(e.Priority), MaxAttempts: e.MaxAttempts, IfETag: e.IfETag}
+	change := admin.TaskUpdate{RunAt: e.RunAt, Priority: pawltype.Priority(e.Priority), MaxAttempts: e.MaxAttempts, IfETag: e.IfETag}
 	if e.Payload != nil {
 		change.Payload = e.Payload
 	}
-	return d.task(d.client.Update(ctx, id, change))
+	return d.task(d.admin().Tasks().Update(ctx, id, change))
 }
 
 func (d *sdk) List(ctx context.Context, f filter, p part) (page, error) {
-	return pageInfos(d.client.ListPage(ctx, f.sdk(), p.sdk()))
+	return pageInfos(d.admin().Tasks().ListPage(ctx, f.sdk(), p.sdk()))
 }
 
-func (f filter) sdk() pawl.Filter {
-	out := pawl.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
+func (f filter) sdk() admin.Filter {
+	out := admin.Filter{Queue: f.Queue, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
 		CreatedAfter: f.CreatedAfter, CreatedBefore: f.CreatedBefore, Text: f.Text}
 	for _, s := range f.States {
-		out.States = append(out.States, pawl.State(s))
+		out.States = append(out.States, pawltype.State(s))
 	}
 	return out
 }
 
-func (p part) sdk() pawl.PageRequest {
-	return pawl.PageRequest{Limit: p.Limit, Cursor: p.Cursor, WithPayload: p.WithPayload}
+func (p part) sdk() pawltype.PageRequest {
+	return pawltype.PageRequest{Limit: p.Limit, Cursor: p.Cursor, WithPayload: p.WithPayload}
 }
 
-func pageInfos(got pawl.Page[*pawl.TaskInfo], err error) (page, error) {
+func pageInfos(got pawltype.Page[*pawltype.Task], err error) (page, error) {
 	out := page{Next: got.NextCursor}
 	for _, t := range got.Items {
 		out.Items = append(out.Items, viewInfo(t))
@@ -206,12 +211,12 @@ func pageInfos(got pawl.Page[*pawl.TaskInfo], err error) (page, error) {
 }
 
 func (d *sdk) Claim(ctx context.Context, c claimCall) ([]claim, error) {
-	r := pawl.ClaimRequest{Queues: pawl.Strict(c.Queues), Types: c.Types, Max: c.Max, MaxBytes: int64(c.MaxBytes), Lease: c.Lease.std(),
+	r := claims.Request{Queues: pawl.Strict(c.Queues), Types: c.Types, Max: c.Max, MaxBytes: int64(c.MaxBytes), Lease: c.Lease.std(),
 		Wait: c.Wait.std(), Worker: c.Worker, Key: c.Key}
 	if c.Weights != nil {
 		r.Queues = pawl.Weighted(c.Weights)
 	}
-	got, err := d.client.Claims().Claim(ctx, r)
+	got, err := claims.New(d.client).Claim(ctx, r)
 	if err != nil {
 		return nil, refusedBySDK(err)
 	}
@@ -258,34 +263,34 @@ func (f failing) steer() error {
 }
 
 func (d *sdk) Ack(ctx context.Context, h hold, r result) error {
-	return refusedBySDK(d.client.Claims().Ack(ctx, r.claim(h)))
+	return refusedBySDK(claims.New(d.client).Ack(ctx, r.claim(h)))
 }
 
 func (d *sdk) Fail(ctx context.Context, h hold, f failing) (settled, error) {
-	return settledBySDK(d.client.Claims().Fail(ctx, h.claim(), f.steer()))
+	return settledBySDK(claims.New(d.client).Fail(ctx, h.claim(), f.steer()))
 }
 
 func (d *sdk) Release(ctx context.Context, h hold, delay span) (settled, error) {
-	return settledBySDK(d.client.Claims().Release(ctx, h.claim(), delay.std()))
+	return settledBySDK(claims.New(d.client).Release(ctx, h.claim(), delay.std()))
 }
 
-func settledBySDK(s pawl.Settled, err error) (settled, error) {
+func settledBySDK(s claims.Settled, err error) (settled, error) {
 	return settled{State: string(s.State), NextRunAt: s.NextRunAt}, refusedBySDK(err)
 }
 
 func (d *sdk) Extend(ctx context.Context, h hold, e extension) (time.Time, error) {
-	x := pawl.Extension{Lease: e.Lease.std(), Checkpoint: e.Checkpoint}
+	x := claims.Extension{Lease: e.Lease.std(), Checkpoint: e.Checkpoint}
 	if e.Progress != nil {
-		x.Progress = &pawl.Progress{Percent: e.Progress.Percent, Message: e.Progress.Message}
+		x.Progress = &pawltype.Progress{Percent: e.Progress.Percent, Message: e.Progress.Message}
 	}
-	got, err := d.client.Claims().Extend(ctx, h.claim(), x)
+	got, err := claims.New(d.client).Extend(ctx, h.claim(), x)
 	return got.LeaseExpiresAt, refusedBySDK(err)
 }
 
 func (d *sdk) Settle(ctx context.Context, items []settlement) ([]settled, error) {
-	var all []pawl.Settlement
+	var all []claims.Settlement
 	for _, i := range items {
-		s := pawl.Settlement{Claim: i.Result.claim(i.hold)}
+		s := claims.Settlement{Claim: i.Result.claim(i.hold)}
 		switch {
 		case i.Fail != nil:
 			s.Err = i.Fail.steer()
@@ -294,7 +299,7 @@ func (d *sdk) Settle(ctx context.Context, items []settlement) ([]settled, error)
 		}
 		all = append(all, s)
 	}
-	got, err := d.client.Claims().SettleAll(ctx, all)
+	got, err := claims.New(d.client).SettleAll(ctx, all)
 	if err != nil {
 		return nil, refusedBySDK(err)
 	}
@@ -305,7 +310,7 @@ func (d *sdk) Settle(ctx context.Context, items []settlement) ([]settled, error)
 	return out, nil
 }
 
-func (d *sdk) queue(q *pawl.QueueInfo, err error) (queueInfo, error) {
+func (d *sdk) queue(q *admin.Queue, err error) (queueInfo, error) {
 	if err != nil {
 		return queueInfo{}, refusedBySDK(err)
 	}
@@ -313,49 +318,49 @@ func (d *sdk) queue(q *pawl.QueueInfo, err error) (queueInfo, error) {
 	out := queueInfo{Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedBy: q.PausedBy, PausedAt: q.PausedAt, Depth: depth(q.Depth), Ready: byPrio(q.ReadyByPriority),
 		OldestReady: q.OldestReady.Seconds(), Version: q.Version, CreatedAt: q.CreatedAt,
 		Settings: settings{Retry: retryPolicy(s.Retry), MaxAttempts: s.MaxAttempts, Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength, MaxWait: span(s.MaxWait),
-			Retention: retention{span(s.Keep.Succeeded), span(s.Keep.Discarded), span(s.Keep.Cancelled), span(s.Keep.Dead), span(s.Keep.Poisoned)}}}
+			Retention: retention{span(s.Retention.Succeeded), span(s.Retention.Discarded), span(s.Retention.Cancelled), span(s.Retention.Dead), span(s.Retention.Poisoned)}}}
 	if s.Weights != nil {
 		out.Settings.Weights = weights(*s.Weights)
 	}
-	out.Settings.limits = limitsSDK(s.Limits)
-	if s.PerKey != (pawl.Limits{}) {
+	out.Settings.limits = limitsSDK(s.QueueLimits)
+	if s.PerKey != (admin.QueueLimits{}) {
 		out.Settings.PerKey = new(limitsSDK(s.PerKey))
 	}
 	for key, rules := range s.Keys {
 		if out.Settings.Keys == nil {
 			out.Settings.Keys = map[string]keyRules{}
 		}
-		out.Settings.Keys[key] = keyRules{limitsSDK(rules.Limits), rules.Weight}
+		out.Settings.Keys[key] = keyRules{limitsSDK(rules.QueueLimits), rules.Weight}
 	}
-	for _, h := range q.Holds {
+	for _, h := range q.PausedSubsets {
 		out.Holds = append(out.Holds, held{pause{h.Reason, h.Type, h.Key}, h.By, h.At})
 	}
 	out.breakersSDK(q)
 	return out, nil
 }
 
-func limitsSDK(l pawl.Limits) limits {
+func limitsSDK(l admin.QueueLimits) limits {
 	out := limits{MaxRunning: l.MaxRunning}
-	if r := l.Rate; r != (pawl.Rate{}) {
+	if r := l.Rate; r != (admin.RateLimit{}) {
 		out.Rate = &rate{r.Limit, span(r.Period), r.Burst}
 	}
 	return out
 }
 
-func (l limits) sdk() pawl.Limits {
-	out := pawl.Limits{MaxRunning: l.MaxRunning}
+func (l limits) sdk() admin.QueueLimits {
+	out := admin.QueueLimits{MaxRunning: l.MaxRunning}
 	if l.Rate != nil {
-		out.Rate = pawl.Rate{Limit: l.Rate.Limit, Period: l.Rate.Period.std(), Burst: l.Rate.Burst}
+		out.Rate = admin.RateLimit{Limit: l.Rate.Limit, Period: l.Rate.Period.std(), Burst: l.Rate.Burst}
 	}
 	return out
 }
 
 func (d *sdk) Queue(ctx context.Context, name string) (queueInfo, error) {
-	return d.queue(d.client.Admin().Queue(ctx, name))
+	return d.queue(d.admin().Queues().Get(ctx, name))
 }
 
 func (d *sdk) Queues(ctx context.Context, p part) (names []string, next string, err error) {
-	got, err := d.client.Admin().QueuesPage(ctx, p.sdk())
+	got, err := d.admin().Queues().ListPage(ctx, admin.QueueFilter{}, p.sdk())
 	for _, q := range got.Items {
 		names = append(names, q.Name)
 	}
@@ -364,58 +369,58 @@ func (d *sdk) Queues(ctx context.Context, p part) (names []string, next string, 
 
 func (d *sdk) PutQueue(ctx context.Context, name string, s settings) (queueInfo, error) {
 	r := s.Retention
-	out := pawl.QueueSettings{Retry: s.Retry.policy(), MaxAttempts: s.MaxAttempts, Lease: s.Lease.std(), Timeout: s.Timeout.std(), MaxLength: s.MaxLength, MaxWait: s.MaxWait.std(),
-		Keep: pawl.Keep{Succeeded: r.Succeeded.std(), Discarded: r.Discarded.std(), Cancelled: r.Cancelled.std(), Dead: r.Dead.std(), Poisoned: r.Poisoned.std()}}
+	out := admin.QueueSettings{Retry: s.Retry.policy(), MaxAttempts: s.MaxAttempts, Lease: s.Lease.std(), Timeout: s.Timeout.std(), MaxLength: s.MaxLength, MaxWait: s.MaxWait.std(),
+		Retention: admin.Retention{Succeeded: r.Succeeded.std(), Discarded: r.Discarded.std(), Cancelled: r.Cancelled.std(), Dead: r.Dead.std(), Poisoned: r.Poisoned.std()}}
 	if s.Weights != (weights{}) {
-		out.Weights = new(pawl.PriorityWeights(s.Weights))
+		out.Weights = new(admin.PriorityWeights(s.Weights))
 	}
-	out.Limits = s.limits.sdk()
+	out.QueueLimits = s.limits.sdk()
 	if s.PerKey != nil {
 		out.PerKey = s.PerKey.sdk()
 	}
 	for key, rules := range s.Keys {
 		if out.Keys == nil {
-			out.Keys = map[string]pawl.KeyRules{}
+			out.Keys = map[string]admin.KeyLimits{}
 		}
-		out.Keys[key] = pawl.KeyRules{Limits: rules.limits.sdk(), Weight: rules.Weight}
+		out.Keys[key] = admin.KeyLimits{QueueLimits: rules.limits.sdk(), Weight: rules.Weight}
 	}
 	s.sdkBreakers(&out)
-	return d.queue(d.client.Admin().PutQueue(ctx, name, out))
+	return d.queue(d.admin().Queues().Put(ctx, name, out))
 }
 
 func (d *sdk) DeleteQueue(ctx context.Context, name string) error {
-	return refusedBySDK(d.client.Admin().DeleteQueue(ctx, name))
+	return refusedBySDK(d.admin().Queues().Delete(ctx, name))
 }
 
 func (d *sdk) Pause(ctx context.Context, name string, of pause) (queueInfo, error) {
 	if of.Type == "" && of.Key == "" {
-		return d.queue(d.client.Admin().PauseQueue(ctx, name, of.Reason))
+		return d.queue(d.admin().Queues().Pause(ctx, name, of.Reason))
 	}
-	return d.queue(d.client.Admin().Pause(ctx, name, pawl.Hold{Type: of.Type, Key: of.Key, Reason: of.Reason}))
+	return d.queue(d.admin().Queues().PauseSubset(ctx, name, admin.PausedSubset{Type: of.Type, Key: of.Key, Reason: of.Reason}))
 }
 
 func (d *sdk) Resume(ctx context.Context, name string, of pause) (queueInfo, error) {
 	if of.Type == "" && of.Key == "" {
-		return d.queue(d.client.Admin().ResumeQueue(ctx, name, of.Reason))
+		return d.queue(d.admin().Queues().Resume(ctx, name, of.Reason))
 	}
-	return d.queue(d.client.Admin().Resume(ctx, name, pawl.Hold{Type: of.Type, Key: of.Key, Reason: of.Reason}))
+	return d.queue(d.admin().Queues().ResumeSubset(ctx, name, admin.PausedSubset{Type: of.Type, Key: of.Key, Reason: of.Reason}))
 }
 
 func (d *sdk) Purge(ctx context.Context, name string) (int64, error) {
-	n, err := d.client.Admin().PurgeQueue(ctx, name, "")
+	n, err := d.admin().Queues().Purge(ctx, name, "")
 	return n, refusedBySDK(err)
 }
 
 func (d *sdk) Dead(ctx context.Context, f filter, p part) (page, error) {
-	return pageInfos(d.client.Admin().DeadPage(ctx, f.sdk(), p.sdk()))
+	return pageInfos(d.admin().DeadLetters().ListPage(ctx, f.sdk(), p.sdk()))
 }
 
 func (d *sdk) Poisoned(ctx context.Context, f filter, p part) (page, error) {
-	return pageInfos(d.client.Admin().PoisonedPage(ctx, f.sdk(), p.sdk()))
+	return pageInfos(d.admin().DeadLetters().ListPoisonedPage(ctx, f.sdk(), p.sdk()))
 }
 
 func (d *sdk) DeadGroups(ctx context.Context, queue string) ([]group, error) {
-	got, err := d.client.Admin().GroupDead(ctx, queue, false)
+	got, err := d.admin().DeadLetters().Groups(ctx, queue, false)
 	if err != nil {
 		return nil, refusedBySDK(err)
 	}
@@ -426,8 +431,8 @@ func (d *sdk) DeadGroups(ctx context.Context, queue string) ([]group, error) {
 	return out, nil
 }
 
-func (s selection) sdk() pawl.DeadSelection {
-	out := pawl.DeadSelection{Queue: s.Queue, TaskIDs: s.IDs, Max: s.Max, Rate: s.Rate, DryRun: s.DryRun, Poisoned: s.Poisoned}
+func (s selection) sdk() admin.DeadSelection {
+	out := admin.DeadSelection{Queue: s.Queue, TaskIDs: s.IDs, Max: s.Max, Rate: s.Rate, DryRun: s.DryRun, Poisoned: s.Poisoned}
 	if s.Filter != nil {
 		out.Filter = new(s.Filter.sdk())
 	}
@@ -435,16 +440,16 @@ func (s selection) sdk() pawl.DeadSelection {
 }
 
 func (d *sdk) Replay(ctx context.Context, s selection) (counted, error) {
-	got, err := d.client.Admin().ReplayDead(ctx, s.sdk())
+	got, err := d.admin().DeadLetters().Replay(ctx, s.sdk())
 	return counted(got), refusedBySDK(err)
 }
 
 func (d *sdk) DiscardDead(ctx context.Context, s selection) (counted, error) {
-	got, err := d.client.Admin().DiscardDead(ctx, s.sdk())
+	got, err := d.admin().DeadLetters().Discard(ctx, s.sdk())
 	return counted(got), refusedBySDK(err)
 }
 
-func viewInfo(t *pawl.TaskInfo) view {
+func viewInfo(t *pawltype.Task) view {
 	v := view{ID: t.ID, Type: t.Type, Queue: t.Queue, Status: string(t.Status), State: string(t.State), Reason: t.Reason, Priority: string(t.Priority),
 		Payload: string(t.Payload), ContentType: t.ContentType, Result: string(t.Result), ResultType: t.ResultContentType, Attempts: t.Attempts,
 		MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes, Releases: t.Releases, Snoozes: t.Snoozes, Fence: t.Fence,

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/api/keda"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/api/keda"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
@@ -84,10 +85,10 @@ func TestStats(t *testing.T) {
 			got, err := rpc.stats.GetQueueStats(w.ctx(), &pawlv1.GetQueueStatsRequest{Queue: "mail", Window: durationpb.New(5 * time.Minute)})
 			must(w.T, err)
 			is(w, "gRPC", fmt.Sprint(got.GetStats().GetTotals().GetClaimed(), got.GetStats().GetSeries().GetClaimed()), fmt.Sprint(4, mail.Series["claimed"]))
-			whole, err := sdk.client.Admin().Stats(w.ctx(), 24*time.Hour)
+			whole, err := admin.New(sdk.client).Stats(w.ctx(), 24*time.Hour)
 			must(w.T, err)
 			is(w, "the SDK", fmt.Sprint(whole.Totals.Enqueued, len(whole.Series), whole.Step, len(whole.Attention), whole.Queues.Ready), "8 288 5m0s 2 4")
-			part, err := sdk.client.Admin().QueueStats(w.ctx(), "video", 2*time.Minute)
+			part, err := admin.New(sdk.client).Queues().Stats(w.ctx(), "video", 2*time.Minute)
 			must(w.T, err)
 			is(w, "another queue", fmt.Sprint(part.Totals.Enqueued, part.Totals.Claimed, len(part.Series)), "2 0 120")
 
@@ -125,44 +126,44 @@ func TestStats(t *testing.T) {
 			sdk := newSDK(w.T, w.house)
 			w.pass(minute)
 			w.fill(120, spec{})
-			q, err := sdk.client.Admin().Queue(w.ctx(), "default")
+			q, err := admin.New(sdk.client).Queues().Get(w.ctx(), "default")
 			must(w.T, err)
 			is(w, "rates of a queue that fills", fmt.Sprint(q.Rates.In, q.Rates.Out, q.Drain), "2 0 <nil>")
-			var claims []claim
+			var claimed []claim
 			for range 30 {
-				claims = append(claims, w.claim())
+				claimed = append(claimed, w.claim())
 			}
 			w.pass(4 * second)
-			for _, c := range claims {
+			for _, c := range claimed {
 				w.ack(c)
 			}
-			s, err := sdk.client.Admin().QueueScale(w.ctx(), "default", time.Minute, 10)
+			s, err := admin.New(sdk.client).Queues().Scale(w.ctx(), "default", time.Minute, 10)
 			must(w.T, err)
 			// 2/s for 4 s each are 8 slots, 90 of 4 s in a minute 6.
 			is(w, "the scale", fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running, s.Run), "2 14 true 90 0 4s")
-			s, err = sdk.client.Admin().QueueScale(w.ctx(), "default", 10*time.Second, 1)
+			s, err = admin.New(sdk.client).Queues().Scale(w.ctx(), "default", 10*time.Second, 1)
 			must(w.T, err)
 			is(w, "in a hurry", fmt.Sprint(s.Workers), "44")
 			w.pass(2 * minute)
 			for range 60 {
 				w.ack(w.claim())
 			}
-			q, err = sdk.client.Admin().Queue(w.ctx(), "default")
+			q, err = admin.New(sdk.client).Queues().Get(w.ctx(), "default")
 			must(w.T, err)
 			is(w, "rates of a queue that empties", fmt.Sprint(q.Rates.In, q.Rates.Out, *q.Drain, q.Wait.Count > 0), "0 1 30s true")
-			_, err = sdk.client.Admin().Pause(w.ctx(), "default", pawl.Hold{Reason: "deploy"})
+			_, err = admin.New(sdk.client).Queues().PauseSubset(w.ctx(), "default", admin.PausedSubset{Reason: "deploy"})
 			must(w.T, err)
-			s, err = sdk.client.Admin().QueueScale(w.ctx(), "default", 0, 0)
+			s, err = admin.New(sdk.client).Queues().Scale(w.ctx(), "default", 0, 0)
 			must(w.T, err)
 			is(w, "of a paused queue", fmt.Sprint(s.Workers, s.Active), "0 false")
-			s, err = sdk.client.Admin().QueueScale(w.ctx(), "none-yet", 0, 0)
+			s, err = admin.New(sdk.client).Queues().Scale(w.ctx(), "none-yet", 0, 0)
 			must(w.T, err)
 			is(w, "of a queue that has had no task", fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running), "0 0 false 0 0")
 		}}),
 		ofTheGateway(story{name: "a queue needs no more workers than may run, and no fewer than run", tell: func(w *world) {
 			scale := func() string {
 				w.Helper()
-				s, err := newSDK(w.T, w.house).client.Admin().QueueScale(w.ctx(), "default", second.std(), 2)
+				s, err := admin.New(newSDK(w.T, w.house).client).Queues().Scale(w.ctx(), "default", second.std(), 2)
 				must(w.T, err)
 				var said struct {
 					Queue   string  `json:"queue"`
@@ -179,11 +180,11 @@ func TestStats(t *testing.T) {
 			w.put("default", settings{limits: limits{MaxRunning: 5}})
 			w.fill(40, spec{})
 			is(w, "many wait, and 5 may run", scale(), "3 5 true 40 0")
-			claims := w.claims(claimCall{Queues: []string{"default"}, Max: 9, Lease: hour})
-			is(w, "5 run", fmt.Sprint(len(claims))+" "+scale(), "5 3 5 true 0 5")
+			claimed := w.claims(claimCall{Queues: []string{"default"}, Max: 9, Lease: hour})
+			is(w, "5 run", fmt.Sprint(len(claimed))+" "+scale(), "5 3 5 true 0 5")
 			w.put("default", settings{limits: limits{MaxRunning: 1}})
 			is(w, "5 run, and 1 may", scale(), "3 5 true 0 5")
-			for _, c := range claims[:4] {
+			for _, c := range claimed[:4] {
 				w.ack(c)
 			}
 			ok[int64](w)(w.door.Purge(w.ctx(), "default"))
@@ -193,7 +194,7 @@ func TestStats(t *testing.T) {
 		ofTheGateway(story{name: "a scaler counts the work that workers could do now", tell: func(w *world) {
 			scale := func(queue string) string {
 				w.Helper()
-				s, err := newSDK(w.T, w.house).client.Admin().QueueScale(w.ctx(), queue, time.Minute, 10)
+				s, err := admin.New(newSDK(w.T, w.house).client).Queues().Scale(w.ctx(), queue, time.Minute, 10)
 				must(w.T, err)
 				return fmt.Sprint(s.Workers, s.Active, s.Backlog, s.ArrivalsPerSecond, s.Run)
 			}
@@ -204,7 +205,7 @@ func TestStats(t *testing.T) {
 			is(w, "they are due", scale("later"), "2 true 600 10 0s") // 10/s and 600 in a minute, of 1 s each
 
 			w.put("paused", settings{})
-			_, err := newSDK(w.T, w.house).client.Admin().Pause(w.ctx(), "paused", pawl.Hold{Reason: "deploy"})
+			_, err := admin.New(newSDK(w.T, w.house).client).Queues().PauseSubset(w.ctx(), "paused", admin.PausedSubset{Reason: "deploy"})
 			must(w.T, err)
 			w.fill(600, spec{Queue: "paused"})
 			is(w, "what comes while a queue is paused", scale("paused"), "0 false 0 0 0s")
@@ -232,8 +233,8 @@ func TestStats(t *testing.T) {
 			w.fill(3, spec{Queue: "mail-en"})
 			w.fail(w.one(claimCall{Queues: []string{"video"}, Max: 1, Worker: "w1"}), failing{Outcome: "dead"})
 			w.fail(w.one(claimCall{Queues: []string{"video"}, Max: 1, Worker: "w1"}), failing{Outcome: "dead"})
-			sdk := newSDK(w.T, w.house).client.Admin()
-			_, err := sdk.Pause(w.ctx(), "media", pawl.Hold{Type: "encode"})
+			sdk := admin.New(newSDK(w.T, w.house).client)
+			_, err := sdk.Queues().PauseSubset(w.ctx(), "media", admin.PausedSubset{Type: "encode"})
 			must(w.T, err)
 			w.pass(3 * second) // what is told of all queues may be so old
 			for query, want := range map[string]string{
@@ -244,7 +245,7 @@ func TestStats(t *testing.T) {
 			} {
 				is(w, "queues with "+query, listOfQueues(w, query), want) // w1 has asked for mail-de lately
 			}
-			groups, err := sdk.GroupDead(w.ctx(), "", false)
+			groups, err := sdk.DeadLetters().Groups(w.ctx(), "", false)
 			must(w.T, err)
 			is(w, "dead letters of all queues", fmt.Sprint(len(groups.Groups), groups.Groups[0].Count, groups.Groups[0].Queues, groups.Groups[0].Queue, groups.Partial), "2 2 2mail-defalse")
 			var said struct {
@@ -258,9 +259,9 @@ func TestStats(t *testing.T) {
 			is(w, "poison by REST", newREST(w.T, w.house).tally(w, "/poisoned?group_by=error", &said), 200)
 			is(w, "what it says of poison", fmt.Sprint(said.Groups), "[{1 1 video}]")
 			is(w, "a list of them", newREST(w.T, w.house).tally(w, "/dead", &said), 400)
-			first, err := sdk.QueuesWhere(w.ctx(), pawl.QueueFilter{Having: pawl.QueueDead}, pawl.PageRequest{Limit: 1})
+			first, err := sdk.Queues().ListPage(w.ctx(), admin.QueueFilter{Having: admin.QueueDead}, pawltype.PageRequest{Limit: 1})
 			must(w.T, err)
-			second, err := sdk.QueuesWhere(w.ctx(), pawl.QueueFilter{Having: pawl.QueueDead}, pawl.PageRequest{Limit: 1, Cursor: first.NextCursor})
+			second, err := sdk.Queues().ListPage(w.ctx(), admin.QueueFilter{Having: admin.QueueDead}, pawltype.PageRequest{Limit: 1, Cursor: first.NextCursor})
 			must(w.T, err)
 			is(w, "page by page", first.Items[0].Name+" "+second.Items[0].Name+second.NextCursor, "mail-de video")
 			for _, bad := range []string{"pattern=a/b", "pattern=*********", "having=nothing", "order=least", "order=most&having=paused", "order=most&cursor=" + first.NextCursor} {
@@ -288,7 +289,7 @@ func TestStats(t *testing.T) {
 			want := "mail workers 2 in 6 out 5 failed 1 succeeded 3 poisoned 1 of 60 60 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed 0 succeeded 0 poisoned 0 of 60 60 60 60 60 steps of 1m0s\n"
 
 			said := ""
-			page, err := newSDK(w.T, w.house).client.Admin().QueuesWhere(w.ctx(), pawl.QueueFilter{Series: time.Hour}, pawl.PageRequest{})
+			page, err := admin.New(newSDK(w.T, w.house).client).Queues().ListPage(w.ctx(), admin.QueueFilter{Series: time.Hour}, pawltype.PageRequest{})
 			must(w.T, err)
 			for _, q := range page.Items {
 				said += tell(q.Name, *q.Workers, q.Series.Step, q.Series.In, q.Series.Out, q.Series.Failed, q.Series.Succeeded, q.Series.Poisoned)
@@ -330,13 +331,13 @@ func TestStats(t *testing.T) {
 			for _, bad := range []string{"series=3m", "series=x", "series=", "window=1h"} {
 				is(w, "a refusal of "+bad, newREST(w.T, w.house).tally(w, "/queues?"+bad, &list), 400)
 			}
-			one, err := newSDK(w.T, w.house).client.Admin().Queue(w.ctx(), "video")
+			one, err := admin.New(newSDK(w.T, w.house).client).Queues().Get(w.ctx(), "video")
 			must(w.T, err)
 			is(w, "one queue", fmt.Sprint(*one.Workers, one.Series == nil), "1 true")
 			for range 6 {
 				w.pass(minute)
 			}
-			one, err = newSDK(w.T, w.house).client.Admin().Queue(w.ctx(), "video")
+			one, err = admin.New(newSDK(w.T, w.house).client).Queues().Get(w.ctx(), "video")
 			must(w.T, err)
 			is(w, "long after", *one.Workers, 0)
 		}}),
@@ -415,7 +416,7 @@ func TestStats(t *testing.T) {
 			is(w, "the metric", fmt.Sprint(s.GetMetricSpecs()[0].GetMetricName(), s.GetMetricSpecs()[0].GetTargetSize(), s.GetMetricSpecs()[0].GetTargetSizeFloat()), "pawl-slots-default4 4")
 			m, err := scaler.GetMetrics(w.ctx(), &keda.GetMetricsRequest{ScaledObjectRef: mail, MetricName: "pawl-slots-default"})
 			must(w.T, err)
-			plain, err := newSDK(w.T, w.house).client.Admin().QueueScale(w.ctx(), "default", 10*time.Second, 4)
+			plain, err := admin.New(newSDK(w.T, w.house).client).Queues().Scale(w.ctx(), "default", 10*time.Second, 4)
 			must(w.T, err)
 			value := m.GetMetricValues()[0]
 			is(w, "its value is that of REST", fmt.Sprint(value.GetMetricValueFloat(), value.GetMetricValue()), fmt.Sprint(plain.Slots, math.Ceil(plain.Slots)))

@@ -301,8 +301,8 @@ func ids(items []view) (out []string) {
 	return out
 }
 
-func claimedIDs(claims []claim) (out []string) {
-	for _, c := range claims {
+func claimedIDs(claimed []claim) (out []string) {
+	for _, c := range claimed {
 		out = append(out, c.ID)
 	}
 	return out

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
@@ -72,15 +72,15 @@ func uniqueProto(p *pawlv1.Unique) *unique {
 	return out
 }
 
-func (u *unique) sdk() pawl.Unique {
-	out := pawl.Unique{Key: u.Key, OnConflict: pawl.OnConflict(u.OnConflict)}
+func (u *unique) sdk() pawltype.UniqueOpts {
+	out := pawltype.UniqueOpts{Key: u.Key, OnConflict: pawltype.OnConflict(u.OnConflict)}
 	for _, name := range u.States {
-		out.States = append(out.States, pawl.State(name))
+		out.States = append(out.States, pawltype.State(name))
 	}
 	return out
 }
 
-func uniqueSDK(u *pawl.Unique) *unique {
+func uniqueSDK(u *pawltype.UniqueOpts) *unique {
 	if u == nil {
 		return nil
 	}

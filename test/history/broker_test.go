@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/pawltest"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/pawltest"
 )
 
 // TestBroker: the real broker's answers pass, also where the network loses them. What the model says of Pawl is so.
@@ -85,7 +87,7 @@ type fateKey struct{}
 
 func newCrowd(t *testing.T, loss float64) *crowd {
 	c := &crowd{rec: NewRecorder(), loss: loss}
-	c.client = pawltest.New(t).Client(t, pawl.WithRetryFor(0), pawl.WithGRPC(grpc.WithUnaryInterceptor(c.intercept)))
+	c.client = pawltest.New(t).Client(t, pawl.DialOptions{RetryFor: -1, GRPC: []grpc.DialOption{grpc.WithUnaryInterceptor(c.intercept)}})
 	return c
 }
 
@@ -138,7 +140,7 @@ func (c *crowd) judge(t *testing.T, r Record, f *fate, err error) Record {
 			Queue: r.Queue, Payload: r.Payload, Args: r.Args, Answer: Answer{Code: Unknown}}
 	}
 	r.Shard, r.Index, r.TimeUS, r.Code = f.shard, f.index, f.time, OK
-	var refusal *pawl.Error
+	var refusal *pawltype.Error
 	switch {
 	case err == nil:
 	case !errors.As(err, &refusal):
@@ -188,7 +190,7 @@ func (c *crowd) produce(t *testing.T, id int) {
 	payload := fmt.Sprintf("%q", request)
 	r := Record{Client: id, Op: Enqueue, Queue: "q", Args: Args{RequestID: request.String(), MaxAttempts: 1 + rand.IntN(3)}}
 	opts := []pawl.Option{pawl.Queue("q"), pawl.MaxAttempts(r.MaxAttempts), pawl.RequestID(r.RequestID),
-		pawl.Retry(pawl.RetryPolicy{Initial: 20 * time.Millisecond, Factor: 1, Max: time.Second})}
+		pawl.Retry(pawltype.RetryPolicy{Initial: 20 * time.Millisecond, Factor: 1, Max: time.Second})}
 	if rand.IntN(3) == 0 {
 		delay := time.Duration(rand.IntN(500)) * time.Millisecond
 		r.DelayUS = delay.Microseconds()
@@ -222,11 +224,11 @@ func (c *crowd) produce(t *testing.T, id int) {
 }
 
 // claim claims some tasks; each has a record.
-func (c *crowd) claim(t *testing.T, id, most int) (claims []*pawl.Claim) {
+func (c *crowd) claim(t *testing.T, id, most int) (claimed []*pawl.Claim) {
 	key := uuid.NewString()
 	for again := true; again; {
 		r, f := c.begin(Record{Client: id, Op: Claim, Queue: "q", Args: Args{ClaimKey: key}})
-		got, err := c.client.Claims().Claim(context.WithValue(context.Background(), fateKey{}, f), pawl.ClaimRequest{Queues: pawl.Strict{"q"},
+		got, err := claims.New(c.client).Claim(context.WithValue(context.Background(), fateKey{}, f), claims.Request{Queues: pawl.Strict{"q"},
 			Max: most, Lease: crowdLease, Wait: time.Duration(rand.IntN(2)) * 50 * time.Millisecond, Worker: fmt.Sprint("w", id), Key: key})
 		r = c.judge(t, r, f, err)
 		if again = f.lost && rand.IntN(2) == 0; f.lost || len(got) == 0 {
@@ -239,12 +241,12 @@ func (c *crowd) claim(t *testing.T, id, most int) (claims []*pawl.Claim) {
 			one.Payload, one.LeaseUntilUS = HashPayload(claim.Payload), micro(claim.LeaseExpiresAt)
 			c.rec.Add(one)
 		}
-		claims = got
+		claimed = got
 	}
 	c.mu.Lock()
-	c.given = append(c.given, claims...)
+	c.given = append(c.given, claimed...)
 	c.mu.Unlock()
-	return claims
+	return claimed
 }
 
 // settle ends a claim, perhaps late, perhaps twice, perhaps never.
@@ -275,18 +277,18 @@ func (c *crowd) verb(t *testing.T, id int, verb Op, claim *pawl.Claim) {
 		r.DelayUS = 0
 	}
 	c.call(t, r, func(ctx context.Context, r *Record) error {
-		var settled pawl.Settled
-		var extended pawl.Extended
+		var settled claims.Settled
+		var extended claims.Extended
 		var err error
 		switch verb {
 		case Ack:
-			err = c.client.Claims().Ack(ctx, claim)
+			err = claims.New(c.client).Ack(ctx, claim)
 		case Fail:
-			settled, err = c.client.Claims().Fail(ctx, claim, cause)
+			settled, err = claims.New(c.client).Fail(ctx, claim, cause)
 		case Release:
-			settled, err = c.client.Claims().Release(ctx, claim, time.Duration(r.DelayUS)*time.Microsecond)
+			settled, err = claims.New(c.client).Release(ctx, claim, time.Duration(r.DelayUS)*time.Microsecond)
 		case Extend:
-			extended, err = c.client.Claims().Extend(ctx, claim, pawl.Extension{})
+			extended, err = claims.New(c.client).Extend(ctx, claim, claims.Extension{})
 		}
 		r.State, r.DueUS, r.LeaseUntilUS = string(settled.State), micro(settled.NextRunAt), micro(extended.LeaseExpiresAt)
 		if r.State == "ready" {
@@ -314,12 +316,12 @@ func (c *crowd) meddle(t *testing.T, id int) {
 
 func (c *crowd) steer(t *testing.T, id int, op Op, task string) (Record, bool) {
 	return c.call(t, Record{Client: id, Op: op, Task: task}, func(ctx context.Context, r *Record) error {
-		do := map[Op]func() (*pawl.TaskInfo, error){
-			Get:     func() (*pawl.TaskInfo, error) { return c.client.Task(ctx, task) },
-			Cancel:  func() (*pawl.TaskInfo, error) { return c.client.Cancel(ctx, task, "") },
-			Retry:   func() (*pawl.TaskInfo, error) { return c.client.Admin().RetryTask(ctx, task) },
-			RunNow:  func() (*pawl.TaskInfo, error) { return c.client.Admin().RunTaskNow(ctx, task) },
-			Discard: func() (*pawl.TaskInfo, error) { return c.client.Admin().DiscardTask(ctx, task, "") },
+		do := map[Op]func() (*pawltype.Task, error){
+			Get:     func() (*pawltype.Task, error) { return c.client.Task(ctx, task) },
+			Cancel:  func() (*pawltype.Task, error) { return c.client.Cancel(ctx, task, "") },
+			Retry:   func() (*pawltype.Task, error) { return admin.New(c.client).Tasks().Retry(ctx, task) },
+			RunNow:  func() (*pawltype.Task, error) { return admin.New(c.client).Tasks().RunNow(ctx, task) },
+			Discard: func() (*pawltype.Task, error) { return admin.New(c.client).Tasks().Discard(ctx, task, "") },
 		}[op]
 		info, err := do()
 		if err == nil {
@@ -330,13 +332,13 @@ func (c *crowd) steer(t *testing.T, id int, op Op, task string) (Record, bool) {
 }
 
 // see fills in what a task's description tells.
-func (r *Record) see(info *pawl.TaskInfo) {
+func (r *Record) see(info *pawltype.Task) {
 	r.State, r.Fence, r.Attempt, r.Queue = string(info.State), info.Fence, info.Attempts, info.Queue
 	r.LeaseUntilUS = micro(info.LeaseExpiresAt)
 	if info.Payload != nil {
 		r.Payload = HashPayload(info.Payload)
 	}
-	if info.State == pawl.StateScheduled || info.State == pawl.StateRetrying {
+	if info.State == pawltype.StateScheduled || info.State == pawltype.StateRetrying {
 		r.DueUS = micro(info.RunAt)
 	}
 }
@@ -346,21 +348,21 @@ func (c *crowd) end(t *testing.T) (final []Record, dead []string) {
 	c.loss = 0
 	for quiet := 0; quiet < 3; quiet++ {
 		time.Sleep(2 * crowdLease)
-		for claims := c.claim(t, -1, 100); len(claims) > 0; claims = c.claim(t, -1, 100) {
-			for _, claim := range claims {
+		for claimed := c.claim(t, -1, 100); len(claimed) > 0; claimed = c.claim(t, -1, 100) {
+			for _, claim := range claimed {
 				c.verb(t, -1, Ack, claim)
 			}
 			quiet = 0
 		}
 	}
-	for info, err := range c.client.List(t.Context(), pawl.Filter{Queue: "q"}) {
+	for info, err := range admin.New(c.client).Tasks().List(t.Context(), admin.Filter{Queue: "q"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		r, _ := c.steer(t, -2, Get, info.ID)
 		final = append(final, r)
 	}
-	for info, err := range c.client.Admin().Dead(t.Context(), pawl.Filter{Queue: "q"}) {
+	for info, err := range admin.New(c.client).DeadLetters().List(t.Context(), admin.Filter{Queue: "q"}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,27 +11,27 @@ import (
 // An enqueue is found by its request id or key if a repeat was answered, else by its payload. A claim is found by its
 // claim key; what is left of claims explains fences that nobody was told.
 func (b *book) resolve() {
-	enqueues, claims := b.unanswered()
+	enqueues, claimed := b.unanswered()
 	b.giveEnqueues(enqueues)
 	first := map[string]*Record{}
-	for _, c := range slices.Backward(claims) {
+	for _, c := range slices.Backward(claimed) {
 		if c.Code == Unknown && c.ClaimKey != "" {
 			first[c.ClaimKey] = c
 		}
 	}
 	for _, l := range b.lives {
-		b.giveClaims(l, claims, first)
+		b.giveClaims(l, claimed, first)
 		l.tidy()
 	}
 }
 
 // unanswered are the calls without an answer that name no task, in the order in which they were made.
-func (b *book) unanswered() (enqueues, claims []*Record) {
+func (b *book) unanswered() (enqueues, claimed []*Record) {
 	for i := range b.loose {
 		r := b.loose[i].Record
 		switch {
 		case r.Op == Claim && (r.Code == Unknown || r.Retried):
-			claims = append(claims, r)
+			claimed = append(claimed, r)
 		case r.Op == Enqueue && r.Code == Unknown:
 			enqueues = append(enqueues, r)
 		}
@@ -39,15 +39,15 @@ func (b *book) unanswered() (enqueues, claims []*Record) {
 	for _, l := range b.lives {
 		for i := range l.events {
 			if r := l.events[i].Record; r.Op == Claim && r.Retried {
-				claims = append(claims, r)
+				claimed = append(claimed, r)
 			}
 		}
 	}
 	early := func(x, y *Record) int { return cmp.Compare(x.CallNS, y.CallNS) }
 	slices.SortFunc(enqueues, early)
-	slices.SortFunc(claims, early)
-	claims = slices.CompactFunc(claims, func(x, y *Record) bool { return x.Client == y.Client && x.Seq == y.Seq })
-	return enqueues, claims
+	slices.SortFunc(claimed, early)
+	claimed = slices.CompactFunc(claimed, func(x, y *Record) bool { return x.Client == y.Client && x.Seq == y.Seq })
+	return enqueues, claimed
 }
 
 // content is what tells tasks apart whose ids nobody was told.
@@ -169,7 +169,7 @@ func (b *book) give(l *life, r Record) {
 
 // giveClaims explains what the answers to claims leave open: one that was given again after its first answer was lost
 // took effect earlier, and a fence that nobody was told went to a claim whose answer was lost.
-func (b *book) giveClaims(l *life, claims []*Record, first map[string]*Record) {
+func (b *book) giveClaims(l *life, claimed []*Record, first map[string]*Record) {
 	known, highest := map[int64]bool{}, int64(0) // fences
 	for i := range l.events {
 		e := &l.events[i]
@@ -202,7 +202,7 @@ func (b *book) giveClaims(l *life, claims []*Record, first map[string]*Record) {
 			continue
 		}
 		missing++
-		lost := lostClaims(claims, told, l.queue(), missing)
+		lost := lostClaims(claimed, told, l.queue(), missing)
 		if len(lost) < missing {
 			b.violation(fault{Numbers, "a fence was given to nobody"}, l.id, told)
 			l.judged = true
@@ -247,8 +247,8 @@ func (l *life) queue() string {
 }
 
 // lostClaims are up to n claims without an answer that may have taken a task of the queue before an answer told of it.
-func lostClaims(claims []*Record, before *Record, queue string, n int) (lost []*Record) {
-	for _, c := range claims {
+func lostClaims(claimed []*Record, before *Record, queue string, n int) (lost []*Record) {
+	for _, c := range claimed {
 		if len(lost) == n || c.CallNS > before.ReturnNS {
 			break
 		}

@@ -1,0 +1,266 @@
+package admin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// The filter language, of the command and of the web UI, has conditions of the form field:value with spaces between, such as
+//
+//	queue:mail state:dead,poisoned error:"timed out" created_after:2h
+//
+// All must match. A value in quotes may hold spaces; \ takes the next character as it is. Words without a field are looked for in the
+// payload. A time is an age (2h, 7d), a day (2026-01-31), or a time of RFC 3339; without a zone it is UTC.
+
+// badFilter is the error of a filter that can't be read.
+func badFilter(format string, args ...any) *pawltype.Error {
+	return &pawltype.Error{Code: pawltype.ErrInvalidArgument, Field: "filter", Message: "filter: " + fmt.Sprintf(format, args...)}
+}
+
+// FilterTerm is one condition: field:value.
+type FilterTerm struct{ Field, Value string }
+
+// FilterTerms are the conditions of a filter as they were written.
+type FilterTerms []FilterTerm
+
+// filterFields are those of Filter, in the order in which they are written. Some have short names.
+var filterFields = []string{"queue", "state", "type", "tag", "key", "worker", "error", "fingerprint", "operation", "created_after", "created_before", "q"}
+
+var shortFilterFields = map[string]string{"after": "created_after", "before": "created_before", "payload": "q"}
+
+var filterStates = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying, pawltype.StateSucceeded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled}
+
+// maxFilterText is more than all fields of a filter take at their limits, in bytes.
+const maxFilterText = 4 << 10
+
+// ParseFilter reads a filter in the filter language. Ages count from now. The error says what is wrong with which part, and is
+// ErrInvalidArgument.
+func ParseFilter(text string, now time.Time) (Filter, error) {
+	terms, err := ParseFilterTerms(text)
+	if err != nil {
+		return Filter{}, err
+	}
+	return terms.Filter(now)
+}
+
+// ParseFilterTerms reads the conditions of a filter without their values' meaning.
+func ParseFilterTerms(text string) (FilterTerms, error) {
+	if len(text) > maxFilterText {
+		return nil, badFilter("%d bytes, at most %d are allowed", len(text), maxFilterText)
+	}
+	if !utf8.ValidString(text) {
+		return nil, badFilter("is not UTF-8")
+	}
+	var all FilterTerms
+	var loose []string
+	for rest := strings.TrimSpace(text); rest != ""; rest = strings.TrimSpace(rest) {
+		t, after, err := nextTerm(rest)
+		if err != nil {
+			return nil, err
+		}
+		rest = after
+		if t.Field == "" {
+			loose = append(loose, t.Value)
+			continue
+		}
+		if long, ok := shortFilterFields[t.Field]; ok {
+			t.Field = long
+		}
+		if !slices.Contains(filterFields, t.Field) {
+			return nil, badFilter("%.40q is not a field: there are %s", t.Field, strings.Join(filterFields, ", "))
+		}
+		all = append(all, t)
+	}
+	if len(loose) > 0 {
+		all = append(all, FilterTerm{"q", strings.Join(loose, " ")})
+	}
+	return all, nil
+}
+
+// nextTerm cuts the first condition off. What has no field before a colon is a word.
+func nextTerm(s string) (t FilterTerm, rest string, err error) {
+	end := strings.IndexFunc(s, func(c rune) bool { return c == ':' || c == '"' || unicode.IsSpace(c) })
+	if end > 0 && s[end] == ':' {
+		t.Field, s = s[:end], s[end+1:]
+	}
+	if !strings.HasPrefix(s, `"`) {
+		if end = strings.IndexFunc(s, unicode.IsSpace); end < 0 {
+			end = len(s)
+		}
+		if end == 0 && t.Field != "" {
+			return t, "", badFilter("%.40s: has no value behind it", t.Field)
+		}
+		t.Value = s[:end]
+		return t, s[end:], nil
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		case s[i] == '"':
+			t.Value = b.String()
+			return t, s[i+1:], nil
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+	return t, "", badFilter("the quotation mark before %.40q has no end", s[1:])
+}
+
+// Filter gives the conditions their meaning. Ages count from now.
+func (terms FilterTerms) Filter(now time.Time) (f Filter, err error) {
+	seen := map[string]bool{}
+	for _, t := range terms {
+		if seen[t.Field] {
+			return f, badFilter("%s is given twice", t.Field)
+		}
+		seen[t.Field] = true
+		if err := t.apply(&f, now); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+func (t FilterTerm) apply(f *Filter, now time.Time) (err error) {
+	if to := f.text(t.Field); to != nil {
+		*to = t.Value
+		return nil
+	}
+	switch t.Field {
+	case "created_after":
+		f.CreatedAfter, err = t.moment(now)
+	case "created_before":
+		f.CreatedBefore, err = t.moment(now)
+	case "state":
+		for word := range strings.SplitSeq(t.Value, ",") {
+			s := pawltype.State(strings.TrimSpace(word))
+			if !slices.Contains(filterStates, s) {
+				return badFilter("%.40q is not a state: there are %s", string(s), joinStates(filterStates, ", "))
+			}
+			f.States = append(f.States, s)
+		}
+	}
+	return err
+}
+
+// text is a field that holds text; nil: it does not.
+func (f *Filter) text(field string) *string {
+	switch field {
+	case "queue":
+		return &f.Queue
+	case "type":
+		return &f.Type
+	case "tag":
+		return &f.Tag
+	case "key":
+		return &f.Key
+	case "worker":
+		return &f.Worker
+	case "error":
+		return &f.Error
+	case "fingerprint":
+		return &f.Fingerprint
+	case "operation":
+		return &f.Operation
+	case "q":
+		return &f.Text
+	}
+	return nil
+}
+
+// moment reads a time, or an age that lies before now.
+func (t FilterTerm) moment(now time.Time) (time.Time, error) {
+	at, err := human.Past(t.Value, now)
+	if err != nil {
+		return at, badFilter("%s: %v", t.Field, err)
+	}
+	return at, nil
+}
+
+// String writes the conditions in the filter language.
+func (terms FilterTerms) String() string {
+	all := make([]string, len(terms))
+	for i, t := range terms {
+		all[i] = t.Field + ":" + quoteTerm(t.Value)
+	}
+	return strings.Join(all, " ")
+}
+
+// With are the conditions with a field set anew; "" takes it away.
+func (terms FilterTerms) With(field, value string) FilterTerms {
+	out := slices.DeleteFunc(slices.Clone(terms), func(t FilterTerm) bool { return t.Field == field })
+	if value != "" {
+		out = append(out, FilterTerm{field, value})
+	}
+	return out
+}
+
+func quoteTerm(s string) string {
+	if s != "" && !strings.ContainsFunc(s, unicode.IsSpace) && !strings.HasPrefix(s, `"`) {
+		return s
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+// String writes the filter in the filter language, with exact times; "" selects every task. ParseFilter reads it back.
+func (f Filter) String() string {
+	var terms FilterTerms
+	for _, field := range filterFields {
+		value := ""
+		switch to := f.text(field); {
+		case to != nil:
+			value = *to
+		case field == "state":
+			value = joinStates(f.States, ",")
+		case field == "created_after":
+			value = exactTime(f.CreatedAfter)
+		case field == "created_before":
+			value = exactTime(f.CreatedBefore)
+		}
+		if value != "" {
+			terms = append(terms, FilterTerm{field, value})
+		}
+	}
+	return terms.String()
+}
+
+func exactTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+func joinStates(states []pawltype.State, between string) string {
+	words := make([]string, len(states))
+	for i, s := range states {
+		words[i] = string(s)
+	}
+	return strings.Join(words, between)
+}
+
+// Filter selects tasks. Fields that are set must all match.
+type Filter struct {
+	Queue         string
+	States        []pawltype.State // any of them
+	Type          string
+	Tag           string
+	Key           string
+	Worker        string
+	Error         string // part of the last error's message
+	Fingerprint   string // of a DeadGroup: of the type, and the last error's message without what differs
+	Operation     string // id of the last operation that changed the task
+	CreatedAfter  time.Time
+	CreatedBefore time.Time
+	Text          string // part of the payload
+}

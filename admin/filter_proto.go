@@ -1,0 +1,26 @@
+package admin
+
+import (
+	"github.com/pawlq/pawl/internal/client/convert"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// Filter is the inverse of Filter.proto.
+func filterOf(p *pawlv1.Filter) *Filter {
+	f := &Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(), Operation: p.GetOperation(),
+		CreatedAfter: convert.Time(p.GetCreatedAfter()), CreatedBefore: convert.Time(p.GetCreatedBefore()), Text: p.GetQ()}
+	for _, s := range p.GetStates() {
+		f.States = append(f.States, convert.State(s))
+	}
+	return f
+}
+
+func filterProto(f Filter) (*pawlv1.Filter, error) {
+	states, err := convert.StatesProto("state", f.States)
+	if err != nil {
+		return nil, err
+	}
+	return &pawlv1.Filter{Queue: f.Queue, States: states, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
+		CreatedAfter: convert.Timestamp(f.CreatedAfter), CreatedBefore: convert.Timestamp(f.CreatedBefore), Q: f.Text}, nil
+}

@@ -1,0 +1,45 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// List goes over the groups, newest first.
+func (a Groups) List(ctx context.Context) iter.Seq2[*pawltype.Group, error] {
+	return convert.Pages(func(cursor string) (pawltype.Page[*pawltype.Group], error) {
+		return a.ListPage(ctx, pawltype.PageRequest{Cursor: cursor})
+	})
+}
+
+// ListPage gives one page of the groups, newest first.
+func (a Groups) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*pawltype.Group], error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).ListGroups, &pawlv1.ListGroupsRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	if err != nil {
+		return pawltype.Page[*pawltype.Group]{}, fmt.Errorf("list groups: %w", err)
+	}
+	return convert.Page(resp, convert.Group), nil
+}
+
+// MembersPage gives one page of the members of a group.
+func (a Groups) MembersPage(ctx context.Context, id string, page pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).ListGroupMembers, &pawlv1.ListGroupMembersRequest{GroupId: id, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	if err != nil {
+		return pawltype.Page[*pawltype.GroupMember]{}, fmt.Errorf("members of group %q: %w", id, err)
+	}
+	return convert.Page(resp, convert.GroupMember), nil
+}
+
+// Cancel cancels a group as Client.CancelGroup does, in the name of the operator.
+func (a Groups) Cancel(ctx context.Context, id, reason string) (*pawltype.Group, error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).CancelGroup, &pawlv1.CancelGroupRequest{GroupId: id, Reason: reason})
+	if err != nil {
+		return nil, fmt.Errorf("cancel group %q: %w", id, err)
+	}
+	return convert.Group(resp.GetGroup()), nil
+}

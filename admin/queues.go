@@ -1,0 +1,368 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/pawltype"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// QueueSettings are the rules of a queue. In answers every field has its effective value; in Put a zero field means the default.
+type QueueSettings struct {
+	Weights     *PriorityWeights // nil: strict order of priorities
+	Retry       pawltype.RetryPolicy
+	MaxAttempts int           // default 5
+	Lease       time.Duration // default 30 s
+	Timeout     time.Duration // of one run; default: none
+	Retention   Retention
+	MaxWait     time.Duration        // a task that is ready for longer needs attention: 1 s to 365 days; default 5 min
+	MaxLength   int64                // waiting tasks at most; 0: no limit
+	QueueLimits                      // of the queue as a whole
+	PerKey      QueueLimits          // of the tasks of each key
+	Keys        map[string]KeyLimits // of single keys, instead of PerKey; at most 1,000
+	Breaker     *Breaker             // of each type; nil: none
+	Breakers    map[string]Breaker   // of single types, instead of Breaker; at most 1,000
+}
+
+// QueueLimits bound what a queue, or a key within it, runs. Tasks beyond them wait, use no attempt, and let others go past.
+type QueueLimits struct {
+	MaxRunning int // tasks that are claimed at once; 0: no limit
+	Rate       RateLimit
+}
+
+// RateLimit is a token bucket: a task starts when it holds a token, and takes as many as it costs (see Cost), even if that makes a
+// debt. The zero value is no limit.
+type RateLimit struct {
+	Limit  int           // tokens that come in a period: 1 to 1,000,000
+	Period time.Duration // 1 s to 24 h
+	Burst  int           // tokens that there can be; 0: Limit
+}
+
+// KeyLimits are the limits of a key, and its share against other keys.
+type KeyLimits struct {
+	QueueLimits
+	Weight int // 1 to 1,000; 0: 1
+}
+
+// PausedSubset is a pause of all tasks of a type, or of a key, in a queue.
+type PausedSubset struct {
+	Type, Key string // one of them
+	Reason    string
+	By        string // as they called themselves; "": not known. Only in answers
+	At        time.Time
+}
+
+// PriorityWeights shares claims among the priorities that have tasks, each 1 to 1,000.
+type PriorityWeights struct{ High, Normal, Low int }
+
+// Retention is how long tasks that have ended are kept, by how they ended.
+type Retention struct {
+	Succeeded time.Duration // default 24 h
+	Discarded time.Duration // default 24 h
+	Cancelled time.Duration // default 24 h
+	Dead      time.Duration // default 14 days
+	Poisoned  time.Duration // default 14 days
+}
+
+// Queue is everything the broker knows of a queue.
+type Queue struct {
+	Name            string
+	Paused          bool
+	PausedReason    string
+	PausedBy        string // as they called themselves; "": not known
+	PausedAt        time.Time
+	PausedSubsets   []PausedSubset  // types and keys that are paused alone
+	Breakers        []BreakerStatus // those that are not closed, up to 100, the longest open first
+	BreakersOpen    int             // how many are not closed
+	Depth           Depth
+	ReadyByPriority ReadyByPriority
+	OldestReady     time.Duration // how long the oldest ready task has been ready
+	// What happened lately: of Queue and Queues, not of calls that change something.
+	Rates     *QueueRates    // of the last minute; nil: not told
+	Wait      Latency        // from ready to claimed, in the last 5 minutes
+	Run       Latency        // from claimed to the end of the run, in the last 5 minutes
+	Drain     *time.Duration // until no task is ready or claimed, at the present rates; nil: they do not get less
+	Workers   *int           // that take its tasks: not those that are quiet or drain; nil: not told
+	Series    *QueueSeries   // of List; nil: not asked for
+	Settings  QueueSettings
+	Version   int64 // of the settings: grows with each change
+	CreatedAt time.Time
+	Parts     []QueuePart // of a queue that was shared out: what it has in each shard
+}
+
+// QueuePart is what a queue has in one shard.
+type QueuePart struct {
+	Shard     int
+	Slots     int  // of the queue's 64: those whose new tasks go there; 0: it only drains
+	Moving    bool // slots are on their way to it or from it
+	Exclusive bool // no other queue lies in the shard
+	Depth     Depth
+}
+
+// Depth counts the tasks of a queue by state.
+type Depth struct {
+	Scheduled, Ready, Claimed, Retrying int64
+	Held                                int64 // of the ready: may not run now
+	Dead, Poisoned                      int64
+}
+
+// ReadyByPriority counts the ready tasks.
+type ReadyByPriority struct{ High, Normal, Low int64 }
+
+// List goes over the queues that a filter selects, by name.
+func (a Queues) List(ctx context.Context, f QueueFilter) iter.Seq2[*Queue, error] {
+	return convert.Pages(func(cursor string) (pawltype.Page[*Queue], error) {
+		return a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
+	})
+}
+
+// QueueTrait is something that a queue has or not.
+type QueueTrait string
+
+// Traits of queues. What is told of the first, the second and the last may be some seconds old.
+const (
+	QueueDead     QueueTrait = "dead"      // it has dead letters
+	QueuePoisoned QueueTrait = "poisoned"  // it has poisoned tasks
+	QueuePaused   QueueTrait = "paused"    // it is paused, or a type or a key in it
+	QueueNoWorker QueueTrait = "no_worker" // it has ready tasks, and no worker takes them
+)
+
+// queueTraits are by their numbers in the protocol.
+var queueTraits = []QueueTrait{"", QueueDead, QueuePoisoned, QueuePaused, QueueNoWorker}
+
+// QueueFilter says which queues a list has, and what of them.
+type QueueFilter struct {
+	Pattern string     // a name, in which each * stands for any characters; "": all
+	Having  QueueTrait // "": whatever they have
+	// Most lists those first that have the most dead, poisoned or ready tasks, as Having says, or else most to do; otherwise they are
+	// in the order of their names. Such a list has one page.
+	Most   bool
+	Series time.Duration // each queue has its series of 2 or 5 minutes, an hour or 24; 0: none
+}
+
+// ListPage gives one page of some queues.
+func (a Queues) ListPage(ctx context.Context, f QueueFilter, page pawltype.PageRequest) (pawltype.Page[*Queue], error) {
+	trait := slices.Index(queueTraits, f.Having)
+	if trait < 0 {
+		return pawltype.Page[*Queue]{}, fmt.Errorf("list queues: %w", convert.Invalid("having", "%q is none of dead, poisoned, paused and no_worker", f.Having))
+	}
+	req := &pawlv1.ListQueuesRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor, Series: convert.Duration(f.Series), Pattern: f.Pattern, Having: pawlv1.QueueTrait(trait)}
+	if f.Most {
+		req.Order = pawlv1.QueueOrder_QUEUE_ORDER_MOST
+	}
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ListQueues, req)
+	if err != nil {
+		return pawltype.Page[*Queue]{}, fmt.Errorf("list queues: %w", err)
+	}
+	return convert.Page(resp, queueOf), nil
+}
+
+// Get gives one queue, or ErrNotFound.
+func (a Queues) Get(ctx context.Context, name string) (*Queue, error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).GetQueue, &pawlv1.GetQueueRequest{Queue: name})
+	return queueAnswer("queue", name, resp.GetQueue(), err)
+}
+
+// Put replaces the settings of a queue, creating it if need be.
+func (a Queues) Put(ctx context.Context, name string, settings QueueSettings) (*Queue, error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).PutQueue, &pawlv1.PutQueueRequest{Queue: name, Settings: settings.proto()})
+	return queueAnswer("put queue", name, resp.GetQueue(), err)
+}
+
+// PutIfVersion is Put if the settings still have this version, and ErrConflict otherwise: nobody's change gets lost.
+func (a Queues) PutIfVersion(ctx context.Context, name string, version int64, settings QueueSettings) (*Queue, error) {
+	req := &pawlv1.PutQueueRequest{Queue: name, Settings: settings.proto(), IfVersion: &version}
+	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).PutQueue, req)
+	return queueAnswer("put queue", name, resp.GetQueue(), err)
+}
+
+// Delete removes an empty queue; one with tasks is ErrWrongState.
+func (a Queues) Delete(ctx context.Context, name string) error {
+	if _, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DeleteQueue, &pawlv1.DeleteQueueRequest{Queue: name}); err != nil {
+		return fmt.Errorf("delete queue %q: %w", name, err)
+	}
+	return nil
+}
+
+// Pause stops claims from a queue; tasks are still accepted, and those that run go on.
+func (a Queues) Pause(ctx context.Context, name, reason string) (*Queue, error) {
+	return a.PauseSubset(ctx, name, PausedSubset{Reason: reason})
+}
+
+// PauseSubset is Pause for the tasks of one type, or of one key.
+func (a Queues) PauseSubset(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).PauseQueue,
+		&pawlv1.PauseQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
+	return queueAnswer("pause queue", queue, resp.GetQueue(), err)
+}
+
+// Resume ends the pause of a queue. If there is none, that is no error.
+func (a Queues) Resume(ctx context.Context, name, reason string) (*Queue, error) {
+	return a.ResumeSubset(ctx, name, PausedSubset{Reason: reason})
+}
+
+// ResumeSubset ends the pause of one type, or of one key.
+func (a Queues) ResumeSubset(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ResumeQueue,
+		&pawlv1.ResumeQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
+	return queueAnswer("resume queue", queue, resp.GetQueue(), err)
+}
+
+// SpreadOptions says over which shards a queue is shared out: Shards, or as many as Parts says.
+type SpreadOptions struct {
+	Parts  int   // those that have the queue, then those that have least of others
+	Shards []int // by their numbers
+	// Exclusive: no other queue may be in these shards, and none that is new goes there. Spread without it ends that.
+	Exclusive bool
+}
+
+// Spread shares a queue out over shards, or moves it. One shard can carry only so much; what the queue then promises
+// within a key, and no more across keys, is in docs/scaling.md. New tasks go to their new shards when it returns; those that are
+// there stay and drain. ErrWrongState says that other queues are in the way. After ErrUnavailable the move may have begun, and
+// goes on.
+func (a Queues) Spread(ctx context.Context, name string, onto SpreadOptions, reason string) (*Queue, error) {
+	req := &pawlv1.SpreadQueueRequest{Queue: name, Parts: convert.Int32(onto.Parts), Own: onto.Exclusive, Reason: reason}
+	for _, shard := range onto.Shards {
+		req.Shards = append(req.Shards, uint32(max(convert.Int32(shard), 0))) // #nosec G115 -- not negative
+	}
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).SpreadQueue, req)
+	return queueAnswer("spread queue", name, resp.GetQueue(), err)
+}
+
+// Purge discards the tasks that wait in a queue and says how many; it doesn't erase them.
+func (a Queues) Purge(ctx context.Context, name, reason string) (discarded int64, err error) {
+	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).PurgeQueue, &pawlv1.PurgeQueueRequest{Queue: name, Reason: reason})
+	if err != nil {
+		return 0, fmt.Errorf("purge queue %q: %w", name, err)
+	}
+	return resp.GetDiscarded(), nil
+}
+
+func queueAnswer(verb, name string, p *pawlv1.Queue, err error) (*Queue, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", verb, name, err)
+	}
+	return queueOf(p), nil
+}
+
+func (s QueueSettings) proto() *pawlv1.QueueSettings {
+	out := &pawlv1.QueueSettings{
+		Retry: convert.RetryPolicyProto(s.Retry), MaxAttempts: convert.Int32(s.MaxAttempts),
+		Lease: convert.Duration(s.Lease), Timeout: convert.Duration(s.Timeout), MaxLength: s.MaxLength, MaxWait: convert.Duration(s.MaxWait),
+		Retention: &pawlv1.Retention{
+			Succeeded: convert.Duration(s.Retention.Succeeded), Discarded: convert.Duration(s.Retention.Discarded), Cancelled: convert.Duration(s.Retention.Cancelled),
+			Dead: convert.Duration(s.Retention.Dead), Poisoned: convert.Duration(s.Retention.Poisoned),
+		},
+	}
+	out.MaxRunning, out.Rate = s.QueueLimits.proto()
+	if s.PerKey != (QueueLimits{}) {
+		out.PerKey = KeyLimits{QueueLimits: s.PerKey}.proto()
+	}
+	for key, rules := range s.Keys {
+		if out.Keys == nil {
+			out.Keys = map[string]*pawlv1.KeyRules{}
+		}
+		out.Keys[key] = rules.proto()
+	}
+	s.setBreakers(out)
+	if w := s.Weights; w != nil {
+		out.Weights = &pawlv1.PriorityWeights{High: convert.Int32(w.High), Normal: convert.Int32(w.Normal), Low: convert.Int32(w.Low)}
+	}
+	return out
+}
+
+func (l QueueLimits) proto() (running int32, rate *pawlv1.Rate) {
+	if r := l.Rate; r != (RateLimit{}) {
+		rate = &pawlv1.Rate{Limit: convert.Int32(r.Limit), Period: durationpb.New(r.Period), Burst: convert.Int32(r.Burst)}
+	}
+	return convert.Int32(l.MaxRunning), rate
+}
+
+func (k KeyLimits) proto() *pawlv1.KeyRules {
+	running, rate := k.QueueLimits.proto()
+	return &pawlv1.KeyRules{MaxRunning: running, Rate: rate, Weight: convert.Int32(k.Weight)}
+}
+
+func limitsOf(running int32, p *pawlv1.Rate) QueueLimits {
+	l := QueueLimits{MaxRunning: int(running)}
+	if p != nil {
+		l.Rate = RateLimit{Limit: int(p.GetLimit()), Period: p.GetPeriod().AsDuration(), Burst: int(p.GetBurst())}
+	}
+	return l
+}
+
+func settingsOf(p *pawlv1.QueueSettings) QueueSettings {
+	r := p.GetRetention()
+	out := QueueSettings{
+		Retry: convert.RetryPolicy(p.GetRetry()), MaxAttempts: int(p.GetMaxAttempts()),
+		Lease: p.GetLease().AsDuration(), Timeout: p.GetTimeout().AsDuration(), MaxLength: p.GetMaxLength(), MaxWait: p.GetMaxWait().AsDuration(),
+		Retention: Retention{
+			Succeeded: r.GetSucceeded().AsDuration(), Discarded: r.GetDiscarded().AsDuration(), Cancelled: r.GetCancelled().AsDuration(),
+			Dead: r.GetDead().AsDuration(), Poisoned: r.GetPoisoned().AsDuration(),
+		},
+	}
+	out.QueueLimits = limitsOf(p.GetMaxRunning(), p.GetRate())
+	out.PerKey = limitsOf(p.GetPerKey().GetMaxRunning(), p.GetPerKey().GetRate())
+	for key, rules := range p.GetKeys() {
+		if out.Keys == nil {
+			out.Keys = map[string]KeyLimits{}
+		}
+		out.Keys[key] = KeyLimits{QueueLimits: limitsOf(rules.GetMaxRunning(), rules.GetRate()), Weight: int(rules.GetWeight())}
+	}
+	out.readBreakers(p)
+	if w := p.GetWeights(); w != nil {
+		out.Weights = &PriorityWeights{High: int(w.GetHigh()), Normal: int(w.GetNormal()), Low: int(w.GetLow())}
+	}
+	return out
+}
+
+func queueOf(p *pawlv1.Queue) *Queue {
+	if p == nil {
+		return nil
+	}
+	r := p.GetReadyByPriority()
+	q := &Queue{
+		Name: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: convert.Time(p.GetPausedAt()),
+		Depth:           depthOf(p.GetDepth()),
+		ReadyByPriority: ReadyByPriority{High: r.GetHigh(), Normal: r.GetNormal(), Low: r.GetLow()},
+		OldestReady:     time.Duration(p.GetOldestReadyAgeSeconds() * float64(time.Second)),
+		Settings:        settingsOf(p.GetSettings()), Version: p.GetVersion(), CreatedAt: convert.Time(p.GetCreatedAt()),
+	}
+	for _, h := range p.GetHolds() {
+		q.PausedSubsets = append(q.PausedSubsets, PausedSubset{Type: h.GetType(), Key: h.GetKey(), Reason: h.GetReason(), By: h.GetBy(), At: convert.Time(h.GetAt())})
+	}
+	if r := p.GetRates(); r != nil {
+		q.Rates = &QueueRates{In: r.GetIn(), Out: r.GetOut(), Failed: r.GetFailed()}
+		q.Wait, q.Run = latencyOf(p.GetWait()), latencyOf(p.GetRun())
+	}
+	if p.DrainSeconds != nil {
+		drain := convert.Seconds(p.GetDrainSeconds())
+		q.Drain = &drain
+	}
+	if p.Workers != nil {
+		workers := int(p.GetWorkers())
+		q.Workers = &workers
+	}
+	q.Series = queueSeriesOf(p.GetSeries())
+	q.BreakersOpen = int(p.GetBreakersOpen())
+	for _, b := range p.GetBreakers() {
+		q.Breakers = append(q.Breakers, breakerStatusOf(b))
+	}
+	for _, part := range p.GetParts() {
+		q.Parts = append(q.Parts, QueuePart{Shard: int(part.GetShard()), Slots: int(part.GetSlots()), Moving: part.GetMoving(), Exclusive: part.GetOwn(),
+			Depth: depthOf(part.GetDepth())})
+	}
+	return q
+}
+
+func depthOf(d *pawlv1.Depth) Depth {
+	return Depth{Scheduled: d.GetScheduled(), Ready: d.GetReady(), Claimed: d.GetClaimed(), Retrying: d.GetRetrying(), Held: d.GetHeld(),
+		Dead: d.GetDead(), Poisoned: d.GetPoisoned()}
+}

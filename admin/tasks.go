@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// TaskUpdate is what Update changes of a task; zero fields stay as they are.
+type TaskUpdate struct {
+	RunAt       time.Time
+	Priority    pawltype.Priority
+	Payload     any // encoded as JSON; nil: as it is
+	MaxAttempts int
+	// IfETag is the ETag of the task that the change was made from; "": whatever it is by now.
+	IfETag string
+}
+
+// GetStale is Task from any replica of the task's shard, which may lag, or be cut off from the others: age says how long
+// ago at most it was so. It works while the shard has no leader.
+func (a Tasks) GetStale(ctx context.Context, id string) (t *pawltype.Task, age time.Duration, err error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).GetTask, &pawlv1.GetTaskRequest{TaskId: id, Consistency: pawlv1.Consistency_CONSISTENCY_STALE})
+	if err != nil {
+		return nil, 0, fmt.Errorf("task %q: %w", id, err)
+	}
+	return convert.Task(resp.GetTask()), resp.GetAge().AsDuration(), nil
+}
+
+// Update changes a task that is not claimed and has not ended; any other is ErrWrongState. If the change names an ETag and the task has
+// another one, because somebody else has changed it, that is ErrConflict, unless it is as asked already.
+func (a Tasks) Update(ctx context.Context, id string, change TaskUpdate) (*pawltype.Task, error) {
+	req := &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: convert.Timestamp(change.RunAt), MaxAttempts: convert.Int32(change.MaxAttempts), IfEtag: change.IfETag}
+	var err error
+	if req.Priority, err = convert.PriorityProto(change.Priority); err != nil {
+		return nil, fmt.Errorf("update %q: %w", id, err)
+	}
+	if change.Payload != nil {
+		payload, err := json.Marshal(change.Payload)
+		if err != nil {
+			return nil, fmt.Errorf("update %q: payload: %w", id, err)
+		}
+		req.Payload = payload
+	}
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).UpdateTask, req)
+	if err != nil {
+		return nil, fmt.Errorf("update %q: %w", id, err)
+	}
+	return convert.Task(resp.GetTask()), nil
+}
+
+// List goes over the tasks that match, newest first, without their payloads. It reads page by page and ends at the first error.
+func (a Tasks) List(ctx context.Context, filter Filter) iter.Seq2[*pawltype.Task, error] {
+	return convert.Pages(func(cursor string) (pawltype.Page[*pawltype.Task], error) {
+		return a.ListPage(ctx, filter, pawltype.PageRequest{Cursor: cursor})
+	})
+}
+
+// ListPage gives one page of the tasks that match, newest first.
+func (a Tasks) ListPage(ctx context.Context, filter Filter, page pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
+	f, err := filterProto(filter)
+	if err != nil {
+		return pawltype.Page[*pawltype.Task]{}, fmt.Errorf("list tasks: %w", err)
+	}
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).ListTasks, &pawlv1.ListTasksRequest{
+		Filter: f, Limit: convert.Int32(page.Limit), Cursor: page.Cursor, WithPayload: page.WithPayload,
+	})
+	if err != nil {
+		return pawltype.Page[*pawltype.Task]{}, fmt.Errorf("list tasks: %w", err)
+	}
+	return convert.Page(resp, convert.Task), nil
+}
+
+// Explain says why a task is not running, and what would change that. It also answers while the task's shard has no leader.
+func (a Tasks) Explain(ctx context.Context, id string) (*Explanation, error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).ExplainTask, &pawlv1.ExplainTaskRequest{TaskId: id})
+	if err != nil {
+		return nil, fmt.Errorf("explain %q: %w", id, err)
+	}
+	return &Explanation{TaskID: resp.GetTaskId(), State: convert.State(resp.GetState()), Status: convert.Status(resp.GetStatus()), Queue: resp.GetQueue(),
+		Type: resp.GetType(), Key: resp.GetKey(), Reasons: reasonsOf(resp.GetReasons())}, nil
+}
+
+// Retry makes a retrying or ended task ready now, with fresh attempts if it had ended. A succeeded one is ErrWrongState.
+func (a Tasks) Retry(ctx context.Context, id string) (*pawltype.Task, error) {
+	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).RetryTask, &pawlv1.RetryTaskRequest{TaskId: id})
+	return taskAnswer("retry", id, resp.GetTask(), err)
+}
+
+// RunNow makes a scheduled or retrying task ready now.
+func (a Tasks) RunNow(ctx context.Context, id string) (*pawltype.Task, error) {
+	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).RunTaskNow, &pawlv1.RunTaskNowRequest{TaskId: id})
+	return taskAnswer("run now", id, resp.GetTask(), err)
+}
+
+// Discard ends a task that waits, or drops a dead letter.
+func (a Tasks) Discard(ctx context.Context, id, reason string) (*pawltype.Task, error) {
+	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DiscardTask, &pawlv1.DiscardTaskRequest{TaskId: id, Reason: reason})
+	return taskAnswer("discard", id, resp.GetTask(), err)
+}
+
+func taskAnswer(verb, id string, p *pawlv1.Task, err error) (*pawltype.Task, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", verb, id, err)
+	}
+	return convert.Task(p), nil
+}
+
+// Cancel ends a task that has not ended, as Client.Cancel does, in the name of the operator.
+func (a Tasks) Cancel(ctx context.Context, id, reason string) (*pawltype.Task, error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).CancelTask, &pawlv1.CancelTaskRequest{TaskId: id, Reason: reason})
+	return taskAnswer("cancel", id, resp.GetTask(), err)
+}

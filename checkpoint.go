@@ -1,0 +1,206 @@
+package pawl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/lease"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// saved is what a claim has for the attempts to come, and who is at what in this one.
+type saved struct {
+	mu      sync.Mutex
+	kept    kept
+	sending sync.Mutex               // held while a new version is sent: one after the other
+	busy    map[string]chan struct{} // names of steps and once keys that a goroutine is at; closed when it is through
+	unclear map[string]bool          // once keys of which nobody knows whether the claim holds them
+	alone   alone
+}
+
+// kept is what the task's checkpoint holds: the handler's own bytes, and the results of steps. It is never changed in place.
+//
+// Without steps the checkpoint is the handler's own, byte for byte. With the first step it becomes an object around both, which
+// programs without this package read too:
+//
+//	{"pawl_steps": {"charge": "ch_7"}, "checkpoint": {"page": 3}}
+type kept struct {
+	own   []byte
+	steps map[string]json.RawMessage
+}
+
+// container is the object.
+type container struct {
+	Steps map[string]json.RawMessage `json:"pawl_steps"`
+	Own   json.RawMessage            `json:"checkpoint,omitempty"`
+}
+
+// keptOf reads a checkpoint. What is no container is the handler's own.
+func keptOf(checkpoint []byte) kept {
+	if !bytes.Contains(checkpoint, []byte(`"pawl_steps"`)) {
+		return kept{own: checkpoint}
+	}
+	var c container
+	if err := strictly(checkpoint, &c); err != nil || c.Steps == nil {
+		return kept{own: checkpoint}
+	}
+	return kept{own: c.Own, steps: c.Steps}
+}
+
+// encode is the inverse of keptOf. A checkpoint of the handler's that would be read as a container is put into one.
+func (k kept) encode() ([]byte, error) {
+	if len(k.steps) == 0 && keptOf(k.own).steps == nil {
+		return k.own, nil
+	}
+	steps := k.steps
+	if steps == nil {
+		steps = map[string]json.RawMessage{}
+	}
+	return json.Marshal(container{Steps: steps, Own: k.own})
+}
+
+// room says why no result can be kept; nil: it can.
+func (k kept) room() error {
+	if len(k.own) > 0 && !json.Valid(k.own) {
+		return convert.Invalid("checkpoint", "the task's is no JSON, so that no result of a step can be kept beside it")
+	}
+	return nil
+}
+
+// strictly decodes one JSON value, and refuses fields that v lacks.
+func strictly(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if d.More() {
+		return errors.New("there is more behind the value")
+	}
+	return nil
+}
+
+func (s *saved) current() kept {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept
+}
+
+func (s *saved) checkpoint() []byte { return s.current().own }
+
+func (s *saved) step(name string) (json.RawMessage, bool) {
+	result, ok := s.current().steps[name]
+	return result, ok
+}
+
+// save makes a new version of what is kept, and returns when the broker has it on stable storage.
+func (c *Claim) save(ctx context.Context, change func(k *kept)) error {
+	c.saved.sending.Lock()
+	defer c.saved.sending.Unlock()
+	next := c.saved.current()
+	next.steps = maps.Clone(next.steps)
+	change(&next)
+	data, err := next.encode()
+	if err != nil {
+		return err
+	}
+	if len(data) > maxCheckpoint {
+		return next.tooLarge(len(data))
+	}
+	if c.holder != nil {
+		if err := c.holder.Checkpoint(ctx, c.ref(), data); err != nil {
+			return err
+		}
+	}
+	c.saved.mu.Lock()
+	defer c.saved.mu.Unlock()
+	c.saved.kept = next
+	return nil
+}
+
+func (k kept) tooLarge(size int) error {
+	if len(k.steps) == 0 {
+		return convert.Invalid("checkpoint", "%d bytes, at most %d", size, maxCheckpoint)
+	}
+	return convert.Invalid("checkpoint", "%d bytes, with %d steps and the handler's own %d bytes; at most %d", size, len(k.steps), len(k.own), maxCheckpoint)
+}
+
+// enter waits until no other goroutine of the handler is at a name, and takes it.
+func (s *saved) enter(ctx context.Context, name string) (leave func(), err error) {
+	for {
+		s.mu.Lock()
+		other := s.busy[name]
+		if other == nil {
+			mine := make(chan struct{})
+			if s.busy == nil {
+				s.busy = map[string]chan struct{}{}
+			}
+			s.busy[name] = mine
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.busy, name)
+				close(mine)
+			}, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (s *saved) isUnclear(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unclear[key]
+}
+
+func (s *saved) noteUnclear(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unclear == nil {
+		s.unclear = map[string]bool{}
+	}
+	s.unclear[key] = true
+}
+
+// alone answers for the once keys of a claim that was made by hand, as in tests of handlers: the claim is the only one there is.
+type alone struct {
+	mu   sync.Mutex
+	done map[string][]byte
+}
+
+// BeginOnce implements lease.OnceKeys.
+func (a *alone) BeginOnce(_ context.Context, _ lease.Claim, key string) (pawltype.OnceAnswer, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if result, ok := a.done[key]; ok {
+		return pawltype.OnceAnswer{State: pawltype.OnceDone, Result: slices.Clone(result)}, nil
+	}
+	return pawltype.OnceAnswer{State: pawltype.OnceRun}, nil
+}
+
+// FinishOnce implements lease.OnceKeys.
+func (a *alone) FinishOnce(_ context.Context, _ lease.Claim, key string, result []byte, _ time.Duration) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.done == nil {
+		a.done = map[string][]byte{}
+	}
+	a.done[key] = result
+	return nil
+}
+
+// AbandonOnce implements lease.OnceKeys.
+func (a *alone) AbandonOnce(context.Context, lease.Claim, string) error { return nil }

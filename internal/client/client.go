@@ -1,0 +1,58 @@
+// Package client is what the clients of the SDK are made of: the connection, its calls and what is observed of them. Each concern has a
+// package below. It does not know tasks and handlers as users see them.
+package client
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/pawlq/pawl/internal/client/encrypt"
+	"github.com/pawlq/pawl/internal/client/route"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/internal/client/telemetry"
+	"github.com/pawlq/pawl/keyring"
+)
+
+// Config says how a Client is made.
+type Config struct {
+	Route     route.Config
+	Keys      *keyring.Keyring // nil: nothing is encrypted
+	RetryFor  time.Duration    // how long a call is repeated while the broker is unavailable
+	Telemetry telemetry.Config
+}
+
+// Client is a connection that repeats calls, encrypts and is observed, as it was asked to.
+type Client struct {
+	*rpc.Caller
+	Router    *route.Router // nil: calls go only where Dial was told
+	Telemetry *telemetry.Telemetry
+	Log       *slog.Logger
+}
+
+// Dial makes a Client of the broker at an address, or of a cluster at a list of them with commas.
+func Dial(addr string, cfg *Config) (*Client, error) {
+	observe, err := telemetry.New(cfg.Telemetry, telemetry.Server(route.Address(addr))...)
+	if err != nil {
+		return nil, fmt.Errorf("pawl: metrics: %w", err)
+	}
+	conn, router, err := route.Open(addr, &cfg.Route)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Keys != nil {
+		conn = encrypt.Over(conn, cfg.Keys, cfg.Route.Namespace)
+	}
+	return &Client{Caller: rpc.NewCaller(conn, cfg.RetryFor), Router: router, Telemetry: observe, Log: cfg.Route.Log}, nil
+}
+
+// Of is the Client behind the connection of a client of the SDK.
+func Of(conn grpc.ClientConnInterface) *Client {
+	c, ok := conn.(*Client)
+	if !ok {
+		panic("pawl: the connection is not that of a pawl.Client")
+	}
+	return c
+}

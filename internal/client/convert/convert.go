@@ -1,0 +1,61 @@
+// Package convert turns what the API sends into the types of the SDK, and back. It makes no calls, and does not know who asks.
+package convert
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Time gives the zero time for an absent timestamp.
+func Time(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+func Timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func Duration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+func Int32(n int) int32 { return int32(max(math.MinInt32, min(n, math.MaxInt32))) }
+
+// Words turns PRIORITY_HIGH into "high", and the unspecified value into "".
+func Words[W ~string](names map[int32]string, prefix string) map[int32]W {
+	out := make(map[int32]W, len(names))
+	for value, name := range names {
+		if value != 0 {
+			out[value] = W(strings.ToLower(strings.TrimPrefix(name, prefix)))
+		}
+	}
+	return out
+}
+
+// Number is the number of a word in the protocol; "" is 0. Other words have none, so they are refused here.
+func Number[E ~int32, W ~string](field string, w W, words map[int32]W, are string) (E, error) {
+	if w == "" {
+		return 0, nil
+	}
+	for n, word := range words {
+		if word == w {
+			return E(n), nil
+		}
+	}
+	return 0, Invalid(field, "%q is not %s", CutText(string(w), 64), are)
+}

@@ -1,0 +1,403 @@
+// Package encrypt is a connection on which tasks are encrypted on their way out and decrypted on their way in. It does not know the
+// cipher, which is the keyring's, nor where the connection leads.
+package encrypt
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/keyring"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// conn is a connection on which payloads, results, checkpoints and results of once keys are encrypted on their way out, and decrypted on
+// their way in. So no call of the client knows of it, and none can forget it. What can't be decrypted stays as it is: Unreadable tells
+// handlers why, others see it by its content type (EncryptedWith).
+type conn struct {
+	rpc.Conn
+	keys *keyring.Keyring
+
+	mu sync.Mutex
+	ns string // the namespace of the client's calls; "": not asked yet
+}
+
+// plainType stands for the content type of a payload that is refused because it is not encrypted.
+const plainType = "application/vnd.pawl.encrypted; key="
+
+// namespace asks once for the namespace of the client's calls.
+func (s *conn) namespace(ctx context.Context) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ns != "" {
+		return s.ns, nil
+	}
+	var me pawlv1.WhoAmIResponse
+	if err := s.Conn.Invoke(ctx, pawlv1.AccessService_WhoAmI_FullMethodName, &pawlv1.WhoAmIRequest{}, &me); err != nil {
+		return "", err
+	}
+	s.ns = me.GetNamespace()
+	return s.ns, nil
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (s *conn) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+	sealed, err := s.sealed(ctx, req)
+	if err == nil {
+		err = s.Conn.Invoke(ctx, method, sealed, resp, opts...)
+	}
+	if err != nil {
+		return err
+	}
+	return s.open(ctx, req, resp)
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (s *conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if method == pawlv1.WorkerService_Work_FullMethodName {
+		if _, err := s.namespace(ctx); err != nil { // not when the first task is there
+			return nil, err
+		}
+	}
+	stream, err := s.Conn.NewStream(ctx, desc, method, opts...)
+	return &sealedStream{stream, s}, err
+}
+
+type sealedStream struct {
+	grpc.ClientStream
+	s *conn
+}
+
+// SendMsg implements grpc.ClientStream.
+func (t *sealedStream) SendMsg(m any) error {
+	sealed, err := t.s.sealed(t.Context(), m)
+	if err != nil {
+		return err
+	}
+	return t.ClientStream.SendMsg(sealed)
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (t *sealedStream) RecvMsg(m any) error {
+	if err := t.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return t.s.open(t.Context(), nil, m)
+}
+
+// holds says whether a message is one that holds what is encrypted.
+func holds(m proto.Message) bool {
+	switch m.(type) {
+	case *pawlv1.TaskSpec, *pawlv1.AckRequest, *pawlv1.ExtendRequest, *pawlv1.FinishOnceRequest, *pawlv1.UpdateTaskRequest,
+		*pawlv1.Task, *pawlv1.ClaimedTask, *pawlv1.GroupMember, *pawlv1.Parent, *pawlv1.BeginOnceResponse:
+		return true
+	}
+	return false
+}
+
+// visit calls fn for a message and all those in it that hold what is encrypted, with where they lie. fn says whether to look within.
+func visit(m protoreflect.Message, path string, fn func(m proto.Message, path string) (within bool, err error)) error {
+	if own := m.Interface(); holds(own) {
+		if within, err := fn(own, path); err != nil || !within {
+			return err
+		}
+	}
+	var failed error
+	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		at := path + "." + string(field.Name())
+		switch {
+		case field.Message() == nil || field.IsMap():
+		case field.IsList():
+			for i := 0; i < v.List().Len() && failed == nil; i++ {
+				failed = visit(v.List().Get(i).Message(), fmt.Sprintf("%s[%d]", at, i), fn)
+			}
+		default:
+			failed = visit(v.Message(), at, fn)
+		}
+		return failed == nil
+	})
+	return failed
+}
+
+// sealed is a request with what it holds encrypted. The request itself stays as it is: it may be made again.
+func (s *conn) sealed(ctx context.Context, req any) (any, error) {
+	m, ok := req.(proto.Message)
+	if !ok {
+		return req, nil
+	}
+	any := false
+	_ = visit(m.ProtoReflect(), "", func(proto.Message, string) (bool, error) { any = true; return false, nil })
+	if !any {
+		return req, nil
+	}
+	ns, err := s.namespace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m = proto.CloneOf(m)
+	outer := ""
+	switch r := m.(type) {
+	case interface{ GetRequestId() string }:
+		outer = r.GetRequestId()
+	case *pawlv1.PutScheduleRequest: // which is unchanged if it is put again
+		outer = "schedule " + r.GetSpec().GetName()
+	}
+	return m, visit(m.ProtoReflect(), "", func(m proto.Message, path string) (within bool, err error) {
+		switch m := m.(type) {
+		case *pawlv1.TaskSpec:
+			return false, s.sealSpec(ns, m, outer+path)
+		case *pawlv1.AckRequest:
+			return false, s.sealResult(ns, m)
+		case *pawlv1.ExtendRequest:
+			typ, _ := ctx.Value(claimTypeKey{}).(string)
+			return false, s.wrap(keyring.ForCheckpoint(ns, typ), &m.Checkpoint)
+		case *pawlv1.FinishOnceRequest:
+			return false, s.wrap(keyring.ForOnce(ns, m.GetKey()), &m.Result)
+		case *pawlv1.UpdateTaskRequest:
+			return false, s.sealChange(ctx, ns, m)
+		}
+		return true, nil
+	})
+}
+
+// claimTypeKey has, in the context of an extension, the type of its task.
+type claimTypeKey struct{}
+
+// sealSpec encrypts the payload of a task, and of those that follow it. Outer names the request where the task has no name of its own.
+func (s *conn) sealSpec(ns string, t *pawlv1.TaskSpec, outer string) (err error) {
+	request := outer
+	switch {
+	case t.GetUnique() != nil && t.GetUnique().GetKey() == "":
+		request = "" // the broker makes the key of the payload
+	case t.GetIdempotencyKey() != "":
+		request = "idempotency " + t.GetIdempotencyKey()
+	case t.GetRequestId() != "":
+		request = "request " + t.GetRequestId()
+	}
+	for i, then := range t.GetThen() {
+		if err := s.sealSpec(ns, then, fmt.Sprintf("%s then %d", request, i)); err != nil {
+			return err
+		}
+	}
+	if _, already := keyring.EncryptedWith(t.GetContentType()); already {
+		return nil
+	}
+	if err := Check(t); err != nil {
+		return err
+	}
+	t.Payload, t.ContentType, err = s.keys.Seal(keyring.ForPayload(ns, convert.QueueName(t), t.GetType()), request, t.GetContentType(), t.GetPayload())
+	return err
+}
+
+// Check refuses a task, or one that follows it, whose payload the broker would refuse if it could read it.
+func Check(t *pawlv1.TaskSpec) error {
+	for i, then := range t.GetThen() {
+		if err := Check(then); err != nil {
+			return convert.FieldIn(fmt.Sprintf("then[%d]", i), err)
+		}
+	}
+	if len(t.GetContentType()) > keyring.MaxContentType {
+		return convert.Invalid("content_type", "has %d bytes, at most %d can be encrypted", len(t.GetContentType()), keyring.MaxContentType)
+	}
+	return checkJSON("payload", t.GetContentType(), t.GetPayload())
+}
+
+// checkJSON does what the broker can't do any more.
+func checkJSON(field, contentType string, data []byte) error {
+	if (contentType == "" || contentType == "application/json") && len(data) > 0 && !json.Valid(data) {
+		return convert.Invalid(field, "is not a JSON value; other bytes need a content_type")
+	}
+	return nil
+}
+
+// sealResult encrypts a result, whatever it is: to refuse it here would break the stream that it goes over.
+func (s *conn) sealResult(ns string, a *pawlv1.AckRequest) (err error) {
+	if len(a.GetResult()) == 0 {
+		return nil
+	}
+	a.Result, a.ContentType, err = s.keys.Seal(keyring.ForResult(ns, a.GetTaskId()), "", convert.CutText(a.GetContentType(), keyring.MaxContentType), a.GetResult())
+	return err
+}
+
+// sealChange encrypts a payload that replaces one that is.
+func (s *conn) sealChange(ctx context.Context, ns string, u *pawlv1.UpdateTaskRequest) (err error) {
+	if u.Payload == nil {
+		return nil
+	}
+	var now pawlv1.GetTaskResponse
+	if err := s.Conn.Invoke(ctx, pawlv1.ProducerService_GetTask_FullMethodName, &pawlv1.GetTaskRequest{TaskId: u.GetTaskId()}, &now); err != nil {
+		return err
+	}
+	t := now.GetTask()
+	if _, encrypted := keyring.EncryptedWith(t.GetContentType()); !encrypted {
+		return nil
+	}
+	u.Payload, _, err = s.keys.Seal(keyring.ForPayload(ns, t.GetQueue(), t.GetType()), "", "", u.GetPayload())
+	return err
+}
+
+// wrapped is how encrypted bytes look where the broker wants JSON.
+type wrapped struct {
+	Encrypted []byte `json:"pawl_encrypted"`
+}
+
+// wrappedHead begins it.
+var wrappedHead = []byte(`{"pawl_encrypted":"`)
+
+func (s *conn) wrap(at keyring.Place, data *[]byte) error {
+	if len(*data) == 0 {
+		return nil
+	}
+	sealed, _, err := s.keys.Seal(at, "", "", *data)
+	if err == nil {
+		*data, err = json.Marshal(wrapped{sealed})
+	}
+	return err
+}
+
+// isWrapped says whether JSON is encrypted bytes.
+func isWrapped(data []byte) bool { return bytes.HasPrefix(data, wrappedHead) }
+
+// unwrap is the inverse of wrap. What was not wrapped stays as it is.
+func unwrap(k *keyring.Keyring, at keyring.Place, data []byte) ([]byte, error) {
+	if !isWrapped(data) {
+		return data, nil
+	}
+	var w wrapped
+	if err := json.Unmarshal(data, &w); err != nil {
+		return data, &keyring.Error{Forged: true, Message: fmt.Sprintf("it has not the form of what is encrypted: %v", err)}
+	}
+	plain, _, err := k.Open(at, w.Encrypted)
+	if err != nil {
+		return data, err
+	}
+	return plain, nil
+}
+
+// open decrypts what an answer holds, as far as the keyring can.
+func (s *conn) open(ctx context.Context, req, resp any) error {
+	m, ok := resp.(proto.Message)
+	if !ok {
+		return nil
+	}
+	ns := ""
+	return visit(m.ProtoReflect(), "", func(m proto.Message, _ string) (within bool, err error) {
+		if ns == "" {
+			if ns, err = s.namespace(ctx); err != nil {
+				return false, err
+			}
+		}
+		switch m := m.(type) {
+		case *pawlv1.TaskSpec:
+			s.openPayload(ns, convert.QueueName(m), m.GetType(), &m.Payload, &m.ContentType)
+		case *pawlv1.Task:
+			s.openPayload(ns, m.GetQueue(), m.GetType(), &m.Payload, &m.ContentType)
+			s.openResult(ns, m.GetTaskId(), &m.Result, &m.ResultContentType)
+			m.Checkpoint, _ = unwrap(s.keys, keyring.ForCheckpoint(ns, m.GetType()), m.GetCheckpoint())
+		case *pawlv1.ClaimedTask:
+			if _, encrypted := keyring.EncryptedWith(m.GetContentType()); !encrypted && s.keys.OnlyEncrypted() {
+				m.Payload, m.ContentType = nil, plainType
+			}
+			s.openPayload(ns, m.GetQueue(), m.GetType(), &m.Payload, &m.ContentType)
+			m.Checkpoint, _ = unwrap(s.keys, keyring.ForCheckpoint(ns, m.GetType()), m.GetCheckpoint())
+		case *pawlv1.GroupMember:
+			s.openResult(ns, m.GetTaskId(), &m.Result, &m.ResultContentType)
+		case *pawlv1.Parent:
+			s.openResult(ns, m.GetTaskId(), &m.Result, &m.ContentType)
+		case *pawlv1.BeginOnceResponse:
+			if r, ok := req.(*pawlv1.BeginOnceRequest); ok {
+				m.Result, err = unwrap(s.keys, keyring.ForOnce(ns, r.GetKey()), m.GetResult())
+				if err != nil {
+					err = fmt.Errorf("pawl: result of once key %q: %w", r.GetKey(), err)
+				}
+			}
+		}
+		return true, err
+	})
+}
+
+// openPayload decrypts a payload in place. Of one that can't be decrypted it says why, and leaves it.
+func (s *conn) openPayload(ns, queue, typ string, payload *[]byte, contentType *string) error {
+	id, encrypted := keyring.EncryptedWith(*contentType)
+	switch {
+	case !encrypted:
+		return nil
+	case id == "":
+		return &keyring.Error{Forged: true, Message: "it is not encrypted, and the keyring takes only what is (OnlyEncrypted)"}
+	case len(*payload) == 0: // a list without them
+		return nil
+	}
+	plain, as, err := s.keys.Open(keyring.ForPayload(ns, queue, typ), *payload)
+	for _, from := range s.keys.AcceptFrom() {
+		if !keyring.IsForged(err) {
+			break
+		}
+		if moved, movedAs, bad := s.keys.Open(keyring.ForPayload(ns, from, typ), *payload); bad == nil {
+			plain, as, err = moved, movedAs, nil
+		}
+	}
+	if err == nil {
+		*payload, *contentType = plain, as
+	}
+	return err
+}
+
+func (s *conn) openResult(ns, task string, result *[]byte, contentType *string) {
+	if _, encrypted := keyring.EncryptedWith(*contentType); !encrypted || len(*result) == 0 {
+		return
+	}
+	if plain, as, err := s.keys.Open(keyring.ForResult(ns, task), *result); err == nil {
+		*result, *contentType = plain, as
+	}
+}
+
+// Unreadable is why a handler may not have what it claimed; nil: it may.
+func Unreadable(over rpc.Conn, t *pawlv1.ClaimedTask) error {
+	id, encrypted := keyring.EncryptedWith(t.GetContentType())
+	if !encrypted && !isWrapped(t.GetCheckpoint()) {
+		return nil
+	}
+	what := "payload"
+	if !encrypted {
+		what = "checkpoint"
+	}
+	s, ok := over.(*conn)
+	if !ok {
+		return fmt.Errorf("pawl: %s: it is encrypted with key %q, and the client has no keyring (DialOptions.Keyring)", what, id)
+	}
+	s.mu.Lock()
+	ns := s.ns // it is known, or nothing would have come
+	s.mu.Unlock()
+	var err error
+	if encrypted {
+		payload, as := t.GetPayload(), t.GetContentType()
+		err = s.openPayload(ns, t.GetQueue(), t.GetType(), &payload, &as)
+	} else {
+		_, err = unwrap(s.keys, keyring.ForCheckpoint(ns, t.GetType()), t.GetCheckpoint())
+	}
+	return fmt.Errorf("pawl: %s: %w", what, err)
+}
+
+// Over encrypts what goes over a connection, and decrypts what comes.
+func Over(base rpc.Conn, keys *keyring.Keyring, ns string) rpc.Conn {
+	return &conn{Conn: base, keys: keys, ns: ns}
+}
+
+// Encrypts reports whether a connection encrypts.
+func Encrypts(over rpc.Conn) bool {
+	_, ok := over.(*conn)
+	return ok
+}
+
+// ForClaim is the context of a call for a claim of a task of this type.
+func ForClaim(ctx context.Context, taskType string) context.Context {
+	return context.WithValue(ctx, claimTypeKey{}, taskType)
+}

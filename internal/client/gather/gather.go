@@ -1,0 +1,336 @@
+// Package gather makes batches of enqueues that run at the same time. It does not know where they go, nor what a task holds.
+package gather
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/pawltype"
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+const (
+	// maxBatchTasks is the broker's limit of one batch.
+	MaxTasks = 1000
+	// maxBatchBytes keeps a batch well below maxMessage, and one round of the broker short.
+	MaxBytes = 4 << 20
+	// eagerRequests may be in flight with however few tasks each; further ones, up to maxRequests, only with fullBatch tasks. Each
+	// request is a message and a wake-up on both sides, so many small ones would eat up what gathering saves; too few in flight would wait for
+	// the broker's disk one after the other (BenchmarkEnqueueParallel).
+	eagerRequests = 2
+	fullBatch     = 16
+	maxRequests   = 8
+)
+
+// New makes a gatherer; 0 for eager is the default.
+func New(caller *rpc.Caller, producer pawlv1.ProducerServiceClient, eager int) *Gatherer {
+	if eager == 0 {
+		eager = eagerRequests
+	}
+	return &Gatherer{caller: caller, producer: producer, eager: eager}
+}
+
+// NewCall is one task of a whole batch, for send.
+func NewCall(spec *pawlv1.TaskSpec, size int) *Call {
+	return &Call{spec: spec, size: size}
+}
+
+// Outcome is what became of a call that was sent.
+func (e *Call) Outcome() (*pawlv1.Enqueued, error) { return e.answer, e.err }
+
+// Gatherer makes batches of enqueues that run at the same time, as a group commit does: while few requests are in flight a call
+// goes out at once, by its own goroutine; else it waits, and the next request takes all that wait. So a lone caller pays
+// nothing, no timer adds latency, and the batches grow with the load.
+//
+// The simple way, a request for each call, costs a message each way and the wake-ups of both sides for each task. A timer that collects for a
+// millisecond costs every lone caller that millisecond.
+type Gatherer struct {
+	caller   *rpc.Caller
+	producer pawlv1.ProducerServiceClient
+	eager    int       // requests in flight whatever they carry
+	calls    sync.Pool // of *enqueueCall that nobody else knows
+
+	mu       sync.Mutex // guards what follows, and batch and left of each call
+	waiting  []*Call
+	inFlight int
+	closed   bool
+	senders  sync.WaitGroup
+}
+
+// Call is one task on its way.
+type Call struct {
+	spec   *pawlv1.TaskSpec
+	size   int
+	done   chan struct{} // gets one value when answer or err is set; nil if the sender is the caller
+	answer *pawlv1.Enqueued
+	err    error
+
+	batch *batch // that took it
+	left  bool   // its caller waits no more
+}
+
+// batch is what a sender took at once. It lives as long as one of its callers waits.
+type batch struct {
+	calls  []*Call
+	wanted int // calls whose caller waits; guarded by Gatherer.mu
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// Enqueue sends one task, alone or in a batch, and returns its answer.
+func (g *Gatherer) Enqueue(ctx context.Context, spec *pawlv1.TaskSpec) (*pawlv1.Enqueued, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e, err := g.newCall(spec)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return nil, pawltype.ErrClosed
+	}
+	if g.inFlight < g.eager && len(g.waiting) == 0 {
+		g.inFlight++
+		g.mu.Unlock()
+		return g.alone(ctx, e)
+	}
+	g.waiting = append(g.waiting, e)
+	if g.mayBeginLocked() {
+		g.inFlight++
+		g.senders.Go(g.sendWaiting)
+	}
+	g.mu.Unlock()
+
+	select {
+	case <-e.done:
+		return g.recycle(e)
+	case <-ctx.Done():
+		g.leave(e)
+		return nil, ctx.Err()
+	}
+}
+
+func (g *Gatherer) newCall(spec *pawlv1.TaskSpec) (*Call, error) {
+	size := proto.Size(spec)
+	if size > rpc.MaxMessage-1024 {
+		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload", Message: fmt.Sprintf("task of %d bytes is beyond a message of %d", size, rpc.MaxMessage)}
+	}
+	e, ok := g.calls.Get().(*Call)
+	if !ok {
+		e = &Call{done: make(chan struct{}, 1)}
+	}
+	e.spec, e.size = spec, size
+	return e, nil
+}
+
+// alone sends a call by the goroutine of its caller, with the caller's context.
+func (g *Gatherer) alone(ctx context.Context, e *Call) (*pawlv1.Enqueued, error) {
+	start := time.Now()
+	again, err := g.try(ctx, []*Call{e})
+	g.free()
+	if len(again) > 0 {
+		g.repeat(ctx, start, again, err)
+	}
+	<-e.done
+	return g.recycle(e)
+}
+
+// recycle takes the answer out of a call that nobody else knows any more.
+func (g *Gatherer) recycle(e *Call) (*pawlv1.Enqueued, error) {
+	answer, err := e.answer, e.err
+	*e = Call{done: e.done}
+	g.calls.Put(e)
+	return answer, err
+}
+
+// mayBeginLocked reports whether a request for the calls that wait may go out beside those in flight. Whenever something waits,
+// something is in flight, and its end asks again.
+func (g *Gatherer) mayBeginLocked() bool {
+	n := len(g.waiting)
+	return !g.closed && (n > 0 && g.inFlight < g.eager || n >= fullBatch && g.inFlight < maxRequests)
+}
+
+// free ends a request, and begins one for the calls that wait.
+func (g *Gatherer) free() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inFlight--
+	if g.mayBeginLocked() {
+		g.inFlight++
+		g.senders.Go(g.sendWaiting)
+	}
+}
+
+// sendWaiting makes one request after the other, until too little waits. It has been counted in inFlight.
+func (g *Gatherer) sendWaiting() {
+	for {
+		b := g.take()
+		if b == nil {
+			return
+		}
+		start := time.Now()
+		again, err := g.try(b.ctx, b.calls)
+		if len(again) == 0 {
+			b.cancel()
+			runtime.Gosched() // the callers just answered may have more: let it gather, or it goes out one by one
+			continue
+		}
+		// Repeats don't count as in flight: the retry budget paces them, and tasks of other shards need not wait for this one.
+		g.senders.Go(func() {
+			defer b.cancel()
+			g.repeat(b.ctx, start, again, err)
+		})
+	}
+}
+
+// take makes a batch of what waits, within the limits. If that is too little it ends the sender and returns nil.
+func (g *Gatherer) take() *batch {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inFlight--
+	if !g.mayBeginLocked() {
+		return nil
+	}
+	b := &batch{}
+	size, n := 0, 0
+	for ; n < min(len(g.waiting), MaxTasks); n++ {
+		if size += g.waiting[n].size; n > 0 && size > MaxBytes {
+			break
+		}
+		g.waiting[n].batch = b
+	}
+	b.calls = slices.Clone(g.waiting[:n])
+	g.waiting = slices.Delete(g.waiting, 0, n)
+	g.inFlight++
+	b.wanted = len(b.calls)
+	b.ctx, b.cancel = context.WithCancel(g.caller.Context())
+	return b
+}
+
+// leave is for a caller whose context ended. A batch that nobody waits for any more is given up.
+func (g *Gatherer) leave(e *Call) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e.left = true
+	if e.batch == nil {
+		if i := slices.Index(g.waiting, e); i >= 0 {
+			g.waiting = slices.Delete(g.waiting, i, i+1)
+		}
+		return
+	}
+	if e.batch.wanted--; e.batch.wanted == 0 {
+		e.batch.cancel()
+	}
+}
+
+// Send is for a caller who has a whole batch: it returns when each call has its answer.
+func (g *Gatherer) Send(ctx context.Context, calls []*Call) {
+	start := time.Now()
+	if again, err := g.try(ctx, calls); len(again) > 0 {
+		g.repeat(ctx, start, again, err)
+	}
+}
+
+// repeat tries calls again, with the same request ids, until each is answered or there is no more time.
+func (g *Gatherer) repeat(ctx context.Context, start time.Time, calls []*Call, err error) {
+	for try := 0; len(calls) > 0; try++ {
+		if time.Since(start) >= g.caller.RetryFor() {
+			finishAll(calls, err)
+			return
+		}
+		if stop := g.caller.Pause(ctx, try, err); stop != nil {
+			finishAll(calls, stop)
+			return
+		}
+		calls, err = g.try(ctx, g.wanted(calls))
+	}
+}
+
+// wanted leaves out the calls whose callers wait no more.
+func (g *Gatherer) wanted(calls []*Call) []*Call {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]*Call, 0, len(calls))
+	for _, e := range calls {
+		if !e.left {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// try sends calls once and finishes those that got an answer. It returns the others, which a repeat may help, and why.
+func (g *Gatherer) try(ctx context.Context, calls []*Call) (again []*Call, err error) {
+	if len(calls) == 0 {
+		return nil, nil
+	}
+	req := &pawlv1.EnqueueBatchRequest{Tasks: make([]*pawlv1.TaskSpec, len(calls))}
+	for i, e := range calls {
+		req.Tasks[i] = e.spec
+	}
+	resp, err := g.producer.EnqueueBatch(ctx, req)
+	if err != nil {
+		return g.refused(ctx, calls, err)
+	}
+	if len(resp.GetResults()) != len(calls) {
+		finishAll(calls, &pawltype.Error{Code: pawltype.ErrInternal, Message: fmt.Sprintf("batch of %d tasks got %d answers", len(calls), len(resp.GetResults()))})
+		return nil, nil
+	}
+	g.caller.Succeeded()
+	for i, r := range resp.GetResults() {
+		switch {
+		case r.GetError() == nil:
+			calls[i].finish(r.GetTask(), nil)
+		case pawltype.ErrorCode(r.GetError().GetCode()) == pawltype.ErrUnavailable:
+			again, err = append(again, calls[i]), convert.Error(r.GetError())
+		default:
+			calls[i].finish(nil, convert.Error(r.GetError()))
+		}
+	}
+	return again, err
+}
+
+// refused sorts out calls that failed as a whole.
+func (g *Gatherer) refused(ctx context.Context, calls []*Call, err error) ([]*Call, error) {
+	err = g.caller.Failed(convert.CallError(ctx, err))
+	if errors.Is(err, pawltype.ErrUnavailable) {
+		return calls, err
+	}
+	finishAll(calls, err)
+	return nil, nil
+}
+
+func finishAll(calls []*Call, err error) {
+	for _, e := range calls {
+		e.finish(nil, err)
+	}
+}
+
+func (e *Call) finish(answer *pawlv1.Enqueued, err error) {
+	e.answer, e.err = answer, err
+	if e.done != nil {
+		e.done <- struct{}{}
+	}
+}
+
+// Close refuses new calls, ends those that wait, and returns when the senders have ended. Client.cancel comes before.
+func (g *Gatherer) Close() {
+	g.mu.Lock()
+	g.closed = true
+	waiting := g.waiting
+	g.waiting = nil
+	g.mu.Unlock()
+	finishAll(waiting, pawltype.ErrClosed)
+	g.senders.Wait()
+}

@@ -1,0 +1,463 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+const (
+	// refreshSoon is how long after the last look at the map another may follow, when an answer names a node that it lacks;
+	// refreshLater, when a node can't be reached. Both take from half to one and a half of it.
+	refreshSoon  = 5 * time.Second
+	refreshLater = time.Minute
+	// refreshTimeout bounds one look at the map, and what it takes to connect to a node.
+	refreshTimeout = 5 * time.Second
+	// A node that can't be reached directly is tried again after firstRedial, and ever more seldom down to maxRedial.
+	firstRedial = time.Second
+	maxRedial   = time.Minute
+)
+
+// Router sends each call straight to the node that leads its shard. It is what a Client's services run on.
+//
+//	call ─▶ destination (task id, queue) ─▶ topology (who leads) ─▶ channel to that node, if it works
+//	                                                └─▶ the channel to an address of Dial, which takes every call
+//	answer ─▶ trailers (shard, leader elsewhere) ─▶ topology
+//
+// A call waits for none of this: the map is fetched and channels are made in the background, and meanwhile calls go by the
+// channel that takes every call. A server of one node never says that another leads, so that nothing is fetched there.
+//
+// The channels are a small pool of grpc.ClientConns behind grpc.ClientConnInterface, which is stable. One ClientConn
+// with a balancer of our own would stand on APIs marked experimental, and on a registry in a package variable.
+type Router struct {
+	any       *channel // to an address of Dial
+	dial      func(addr string) (*grpc.ClientConn, error)
+	who       caller
+	log       *slog.Logger
+	clustered atomic.Bool // the server has shown that it has several nodes; before, nothing is learned
+	ctx       context.Context
+	cancel    context.CancelFunc
+	work      sync.WaitGroup
+
+	mu         sync.RWMutex // guards what follows
+	topology   topology
+	nodes      map[string]*node  // by name: those that were wanted
+	channels   map[*channel]bool // all but any
+	refreshing bool
+	refreshed  time.Time
+	jitter     float64 // stretches the time until the next look, by another factor each time
+	closed     bool
+}
+
+// node is a node of the cluster to which calls go directly if they can. Guarded by Router.mu.
+type node struct {
+	name, addr string
+	channel    *channel // nil: there is none that works
+	dialing    bool
+	tries      int       // in vain since the last channel
+	next       time.Time // of the next try
+	logged     bool      // that it can't be reached
+}
+
+// channel is one connection, to a node that has said who it is. One that breaks is not used again, since another server may
+// listen at the address by then: another cluster would accept a task as well.
+type channel struct {
+	name     string // of the node; "": an address of Dial, whoever that is
+	conn     *grpc.ClientConn
+	producer *producer
+	calls    atomic.Int64 // that run on it
+	retired  atomic.Bool  // closed with the last of its calls
+	unready  atomic.Bool  // the node has no contact with its cluster: calls go to another one, if there is one
+}
+
+func newRouter(conn *grpc.ClientConn, cfg *Config) *Router {
+	d := &Router{dial: cfg.connectTo, who: cfg.caller(), log: cfg.Log, topology: newTopology(), nodes: map[string]*node{}, channels: map[*channel]bool{}, jitter: 1}
+	d.any = d.newChannel("", conn)
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
+}
+
+func (d *Router) newChannel(name string, conn *grpc.ClientConn) *channel {
+	return &channel{name: name, conn: conn, producer: &producer{conn: conn, caller: d.who}}
+}
+
+// Close ends all connections and what runs in the background.
+func (d *Router) Close() error {
+	d.cancel()
+	d.mu.Lock()
+	d.closed = true
+	for l := range d.channels {
+		_ = l.producer.close() // fails only if it is closed
+	}
+	d.mu.Unlock()
+	err := d.any.producer.close()
+	d.work.Wait()
+	return err
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (d *Router) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+	a := destinationOf(req)
+	to := d.pick(a)
+	defer d.release(to)
+	w, err := to.producer.invoke(ctx, method, req, resp, opts)
+	if !a.nowhere() {
+		d.learn(a, to, w, err)
+	}
+	to.backOff(err)
+	return err
+}
+
+// destinationKey is of a stream's context: its destination.
+type destinationKey struct{}
+
+// Toward has a stream with the returned context go where something belongs.
+func Toward(ctx context.Context, a Destination) context.Context {
+	return context.WithValue(ctx, destinationKey{}, a)
+}
+
+// HasSeveralNodes tells that the server has shown to have several nodes.
+func (d *Router) HasSeveralNodes() { d.clustered.Store(true) }
+
+// NewStream implements grpc.ClientConnInterface. The context must end when the stream does.
+func (d *Router) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	a, _ := ctx.Value(destinationKey{}).(Destination)
+	to := d.pick(a)
+	stream, err := to.conn.NewStream(ctx, desc, method, opts...)
+	if err != nil {
+		d.release(to)
+		return nil, err
+	}
+	if to != d.any {
+		context.AfterFunc(ctx, func() { d.release(to) })
+	}
+	return stream, nil
+}
+
+// pick gives the channel for a call, which counts as in use until release.
+func (d *Router) pick(a Destination) *channel {
+	if !d.clustered.Load() {
+		return d.any
+	}
+	d.mu.RLock()
+	name := d.topology.leader(a)
+	to, wanted := d.any, false
+	switch n := d.nodes[name]; {
+	case n.works() && name != d.topology.here:
+		to = n.channel
+	case d.any.unready.Load() || d.any.conn.GetState() == connectivity.TransientFailure:
+		to = d.spareLocked()
+	default:
+		wanted = name != "" && name != d.topology.here
+	}
+	if to != d.any {
+		to.calls.Add(1)
+	}
+	d.mu.RUnlock()
+	if wanted {
+		d.prepare(name)
+	}
+	return to
+}
+
+// works says whether calls can go to a node directly, at this moment.
+func (n *node) works() bool {
+	return n != nil && n.channel != nil && !n.channel.unready.Load() && n.channel.conn.GetState() == connectivity.Ready
+}
+
+// spareLocked gives a channel that works while no address of Dial answers: any node takes any call.
+func (d *Router) spareLocked() *channel {
+	for _, n := range d.nodes {
+		if n.works() {
+			return n.channel
+		}
+	}
+	return d.any
+}
+
+// restTime is how long calls keep away from a node that is not ready, if they can.
+const backOffTime = time.Second
+
+// backOff keeps calls away from a channel for a while, if the node there has answered that it is not ready.
+func (l *channel) backOff(err error) {
+	if convert.NotReady(err) && l.unready.CompareAndSwap(false, true) {
+		time.AfterFunc(backOffTime, func() { l.unready.Store(false) })
+	}
+}
+
+// release ends the use of a channel.
+func (d *Router) release(l *channel) {
+	if l != d.any && l.calls.Add(-1) == 0 && l.retired.Load() {
+		d.closeChannel(l)
+	}
+}
+
+// learn learns from an answer.
+func (d *Router) learn(a Destination, from *channel, w stamp, err error) {
+	switch {
+	case w.leader != "":
+		d.clustered.Store(true)
+	case !d.clustered.Load():
+		return
+	}
+	if !w.stamped {
+		// It has not reached the shard. By another way it may.
+		if from != d.any && (err == nil || convert.IsUnavailable(err)) {
+			d.mu.Lock()
+			d.topology.forget(a, from.name)
+			d.mu.Unlock()
+		}
+		return
+	}
+	d.mu.RLock()
+	knew := d.topology.knows(a, from.name, w)
+	d.mu.RUnlock()
+	if knew {
+		return
+	}
+	d.mu.Lock()
+	d.topology.learn(a, from.name, w)
+	leader := d.topology.leaders[w.shard]
+	away := leader != "" && leader != d.topology.here
+	d.mu.Unlock()
+	if away {
+		d.prepare(leader) // the next call need not find out
+	}
+}
+
+// prepare begins what is missing for calls to go to a node directly: a map that has it, or a channel.
+func (d *Router) prepare(name string) {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	addr, member := d.topology.addrs[name]
+	rest := refreshLater
+	if !member {
+		rest = refreshSoon
+	}
+	if n := d.dialLocked(name, addr, now); n != nil {
+		d.work.Go(func() { d.connect(d.ctx, n) })
+	} else if addr == "" && d.mayRefreshLocked(now, rest) {
+		d.work.Go(func() {
+			d.refresh(d.ctx)
+			d.prepare(name)
+		})
+	}
+}
+
+// mayRefreshLocked says whether it is time for a look at the map, and if so, that one begins.
+func (d *Router) mayRefreshLocked(now time.Time, rest time.Duration) bool {
+	if d.closed || d.refreshing || now.Sub(d.refreshed) < time.Duration(float64(rest)*d.jitter) {
+		return false
+	}
+	d.refreshing, d.refreshed, d.jitter = true, now, 0.5+rand.Float64()
+	return true
+}
+
+// refresh fetches the map.
+func (d *Router) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	from := d.pick(Destination{})
+	m, err := pawlv1.NewClusterServiceClient(from.conn).GetMap(ctx, &pawlv1.GetMapRequest{})
+	d.release(from)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refreshing = false
+	if err != nil {
+		d.log.Debug("no map of the cluster", "error", err)
+		return
+	}
+	d.topology.update(m, from == d.any)
+	for name, n := range d.nodes {
+		if addr, member := d.topology.addrs[name]; !member || addr != n.addr {
+			d.retireLocked(n)
+			delete(d.nodes, name)
+		}
+	}
+}
+
+// dialLocked gives the node if it is time to connect to it, and says that this begins; else nil.
+func (d *Router) dialLocked(name, addr string, now time.Time) *node {
+	n := d.nodes[name]
+	if n == nil && addr != "" {
+		n = &node{name: name, addr: addr}
+		d.nodes[name] = n
+	}
+	if n == nil || d.closed || n.dialing || n.channel != nil || now.Before(n.next) {
+		return nil
+	}
+	n.dialing = true
+	return n
+}
+
+// connect makes a channel to a node, looks after it in the background, and says whether there is one.
+func (d *Router) connect(ctx context.Context, n *node) bool {
+	d.mu.RLock()
+	cluster := d.topology.cluster
+	d.mu.RUnlock()
+	l, err := d.dialNode(ctx, n.name, n.addr, cluster)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n.dialing = false
+	switch {
+	case err != nil:
+		n.next = time.Now().Add(rpc.Backoff(n.tries, firstRedial, maxRedial))
+		n.tries++
+		d.logLocked(n, err)
+		if d.mayRefreshLocked(time.Now(), refreshLater) { // its address may be another by now
+			d.work.Go(func() { d.refresh(d.ctx) })
+		}
+		return false
+	case d.closed || d.nodes[n.name] != n:
+		_ = l.conn.Close()
+		return false
+	}
+	n.channel, n.tries = l, 0
+	d.channels[l] = true
+	d.work.Go(func() { d.watch(n, l) })
+	d.log.Debug("calls go to a node directly", "node", n.name, "address", n.addr)
+	return true
+}
+
+// logLocked logs once that a node can't be reached. That is no fault: it may be out of reach by design.
+func (d *Router) logLocked(n *node, err error) {
+	level := slog.LevelDebug
+	if !n.logged && d.ctx.Err() == nil {
+		level, n.logged = slog.LevelInfo, true
+	}
+	d.log.Log(d.ctx, level, "a node can't be reached directly: its calls go by way of another", "node", n.name, "address", n.addr, "error", err)
+}
+
+// dialNode connects to an address, and makes sure that the node of this name and cluster answers there: the address may mean
+// another server on this side of a tunnel or a network's border.
+func (d *Router) dialNode(ctx context.Context, name, addr, cluster string) (*channel, error) {
+	conn, err := d.dial(addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	m, err := pawlv1.NewClusterServiceClient(conn).GetMap(ctx, &pawlv1.GetMapRequest{})
+	if err == nil && (m.GetNode() != name || m.GetClusterId() != cluster) {
+		err = fmt.Errorf("node %q of cluster %q answers there, not %q of %q", convert.CutText(m.GetNode(), maxName), convert.CutText(m.GetClusterId(), maxName), name, cluster)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return d.newChannel(name, conn), nil
+}
+
+// watch waits until a channel breaks, or rests for so long that gRPC closes it, and takes it out of use.
+func (d *Router) watch(n *node, l *channel) {
+	l.conn.WaitForStateChange(d.ctx, connectivity.Ready)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n.channel == l {
+		d.retireLocked(n)
+	}
+}
+
+// retireLocked takes a node's channel out of use. Calls that run on it may end.
+func (d *Router) retireLocked(n *node) {
+	l := n.channel
+	if n.channel = nil; l == nil {
+		return
+	}
+	l.retired.Store(true)
+	if l.calls.Load() == 0 && !d.closed {
+		d.work.Go(func() { d.closeChannel(l) })
+	}
+}
+
+func (d *Router) closeChannel(l *channel) {
+	d.mu.Lock()
+	delete(d.channels, l)
+	d.mu.Unlock()
+	_ = l.producer.close() // fails only if it is closed
+}
+
+// Knows says whether a stream was opened at the leader of where it belongs, as far as that is known.
+func (d *Router) Knows(a Destination) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	name := d.topology.leader(a)
+	return name != "" && (name == d.topology.here || d.nodes[name].works())
+}
+
+// Forget forgets who leads where something belongs.
+func (d *Router) Forget(a Destination) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.topology.forget(a, d.topology.leader(a))
+}
+
+// LeaderNow names the node that leads a shard, by a map that is not much older than a moment.
+func (d *Router) LeaderNow(ctx context.Context, shard uint32) string {
+	d.mu.Lock()
+	may := d.mayRefreshLocked(time.Now(), refreshSoon)
+	d.mu.Unlock()
+	if may {
+		d.refresh(ctx)
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.topology.leader(Destination{shard: shard, known: true})
+}
+
+// Reach says whether calls can go to a node directly, and connects to it if need be.
+func (d *Router) Reach(ctx context.Context, name string) bool {
+	d.mu.Lock()
+	n := d.nodes[name]
+	works := n.works() || name == d.topology.here
+	if !works {
+		n = d.dialLocked(name, d.topology.addrs[name], time.Now())
+	}
+	d.mu.Unlock()
+	return works || n != nil && d.connect(ctx, n)
+}
+
+// Open makes a connection to the broker at an address, or to the nodes of a list of them with commas. The Router is nil if the connection
+// is to go nowhere else.
+func Open(addr string, cfg *Config) (rpc.Conn, *Router, error) {
+	target, known, err := cfg.targets(addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	base, err := grpc.NewClient(target, append(cfg.grpcOptions(), known...)...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pawl: dial %q: %w", addr, err)
+	}
+	if cfg.Indirect {
+		return &single{base, &producer{conn: base, caller: cfg.caller()}}, nil, nil
+	}
+	way := newRouter(base, cfg)
+	return way, way, nil
+}
+
+// single is a connection of a client that goes nowhere directly.
+type single struct {
+	*grpc.ClientConn
+	producer *producer
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *single) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+	_, err := c.producer.invoke(ctx, method, req, resp, opts)
+	return err
+}
+
+// Close ends the connection.
+func (c *single) Close() error { return c.producer.close() }

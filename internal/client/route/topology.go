@@ -1,0 +1,158 @@
+package route
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+	"google.golang.org/grpc/metadata"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+const (
+	// maxNodes bounds the nodes that are taken from a map, and so the connections.
+	maxNodes = 64
+	// maxName bounds the names of nodes and clusters.
+	maxName = 256
+	// maxHints bounds the queues whose shards are remembered. Beyond it any one makes room.
+	maxHints = 1024
+)
+
+// topology is what a client has learned of a cluster. All of it is a hint: where it is wrong, the node that gets a call sends it
+// on, and its answer says who leads.
+type topology struct {
+	cluster string            // id; "": no map has come yet
+	version uint64            // of the map
+	here    string            // the node behind the channel that takes every call, by its last word; "": not known
+	addrs   map[string]string // where clients reach the nodes, by name
+	leaders map[uint32]string // by shard
+	queues  map[string]uint32 // shard of the last answer, by queue
+}
+
+func newTopology() topology {
+	return topology{addrs: map[string]string{}, leaders: map[uint32]string{}, queues: map[string]uint32{}}
+}
+
+// leader names the node that leads where a request belongs; "": not known.
+func (c *topology) leader(a Destination) string {
+	shard, ok := a.shard, a.known
+	if !ok {
+		shard, ok = c.queues[a.queue]
+	}
+	if !ok {
+		return ""
+	}
+	return c.leaders[shard]
+}
+
+// stamp is what the trailers of an answer say.
+type stamp struct {
+	shard   uint32
+	stamped bool   // the answer is of this one shard
+	leader  string // the other node that leads it; "": the one that answered
+}
+
+func stampOf(trailer metadata.MD) (w stamp) {
+	if v := trailer["pawl-shard"]; len(v) == 1 {
+		n, err := strconv.ParseUint(v[0], 10, 32) // fails for an answer of several shards
+		w.shard, w.stamped = uint32(n), err == nil && n <= convert.MaxShard
+	}
+	if v := trailer["pawl-leader"]; w.stamped && len(v) == 1 && len(v[0]) <= maxName {
+		w.leader = v[0]
+	}
+	return w
+}
+
+// stampOfFrame is the same of an answer over a stream.
+func stampOfFrame(stamps []*pawlv1.ShardStamp) (w stamp) {
+	if len(stamps) != 1 || stamps[0].GetShard() > convert.MaxShard {
+		return w
+	}
+	w.shard, w.stamped = stamps[0].GetShard(), true
+	if leader := stamps[0].GetLeader(); len(leader) <= maxName {
+		w.leader = leader
+	}
+	return w
+}
+
+// leads names who leads by an answer that came from a node; "": not known. From "" stands for here.
+func (c *topology) leads(from string, w stamp) string {
+	switch {
+	case w.leader != "":
+		return w.leader
+	case from != "":
+		return from
+	}
+	return c.here
+}
+
+// knows says whether an answer tells nothing new.
+func (c *topology) knows(a Destination, from string, w stamp) bool {
+	shard, known := c.queues[a.queue]
+	return c.leaders[w.shard] == c.leads(from, w) && !c.moved(from, w) && (!a.whole || known && shard == w.shard)
+}
+
+// moved says whether an answer shows that here is another node by now.
+func (c *topology) moved(from string, w stamp) bool {
+	return from == "" && w.leader != "" && w.leader == c.here
+}
+
+// learn takes over what an answer tells.
+func (c *topology) learn(a Destination, from string, w stamp) {
+	if c.moved(from, w) {
+		c.here = ""
+	}
+	if leader := c.leads(from, w); leader != "" {
+		c.leaders[w.shard] = leader
+	} else {
+		delete(c.leaders, w.shard)
+	}
+	if !a.whole {
+		return
+	}
+	if _, known := c.queues[a.queue]; !known && len(c.queues) >= maxHints {
+		for old := range c.queues {
+			delete(c.queues, old)
+			break
+		}
+	}
+	c.queues[strings.Clone(a.queue)] = w.shard // not a part of something larger
+}
+
+// forget forgets that a node leads where a request belongs: it did not do so.
+func (c *topology) forget(a Destination, node string) {
+	shard, ok := a.shard, a.known
+	if !ok {
+		shard, ok = c.queues[a.queue]
+	}
+	if ok && c.leaders[shard] == node {
+		delete(c.leaders, shard)
+	}
+}
+
+// update takes over a map, perhaps from the node behind the channel that takes every call.
+func (c *topology) update(m *pawlv1.GetMapResponse, here bool) {
+	name, cluster := m.GetNode(), m.GetClusterId()
+	if name == "" || cluster == "" || len(name) > maxName || len(cluster) > maxName {
+		return // nobody could be told from another by it
+	}
+	if here {
+		c.here = name
+	}
+	if cluster == c.cluster && m.GetVersion() < c.version {
+		return // that node is behind
+	}
+	c.cluster, c.version = cluster, m.GetVersion()
+	clear(c.addrs)
+	for _, n := range m.GetNodes()[:min(len(m.GetNodes()), maxNodes)] {
+		if n.GetName() != "" && len(n.GetName()) <= maxName {
+			c.addrs[n.GetName()] = n.GetApiAddress()
+		}
+	}
+	for _, s := range m.GetShards() {
+		if _, member := c.addrs[s.GetLeader()]; member && s.GetShard() <= convert.MaxShard {
+			c.leaders[s.GetShard()] = s.GetLeader()
+		}
+	}
+}

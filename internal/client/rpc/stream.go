@@ -1,0 +1,41 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// A stream that broke is opened again after a pause, which grows from FirstReconnect to MaxReconnect.
+const (
+	FirstReconnect = 50 * time.Millisecond
+	MaxReconnect   = 5 * time.Second
+	// Steady is how long a stream must last for the next pauses to be short again.
+	Steady = 5 * time.Second
+)
+
+// NotLetIn reports whether the caller was refused for what it may do.
+func NotLetIn(err error) bool {
+	return errors.Is(err, pawltype.ErrUnauthenticated) || errors.Is(err, pawltype.ErrPermissionDenied)
+}
+
+// Final reports whether opening a stream again can't help.
+func Final(err error) bool {
+	return NotLetIn(err) || errors.Is(err, pawltype.ErrInvalidArgument) || errors.Is(err, pawltype.ErrClosed)
+}
+
+// Sleep waits for d, unless ctx ends or closing is closed before; it reports whether neither happened.
+func Sleep(ctx context.Context, closing <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-closing:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,84 @@
+// Package spec puts the arguments of a task and its options into the form in which the API takes a task. It does not know which options
+// there are.
+package spec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// Args is the payload of a task as a Go value.
+type Args interface{ TaskType() string }
+
+// Option says how a task is enqueued.
+type Option interface {
+	Apply(spec *pawlv1.TaskSpec) error
+}
+
+// raw are arguments whose payload is sent as it is.
+type raw interface {
+	RawPayload() (payload []byte, contentType string)
+}
+
+// Of is the request for a task. The options that its arguments have of their own, with a method TaskOptions, come first.
+func Of[O Option](args Args, opts []O) (*pawlv1.TaskSpec, error) {
+	if args == nil {
+		return nil, convert.Invalid("args", "is nil")
+	}
+	spec := &pawlv1.TaskSpec{Type: args.TaskType()}
+	if r, ok := args.(raw); ok {
+		spec.Payload, spec.ContentType = r.RawPayload()
+	} else {
+		payload, err := json.Marshal(args)
+		if err != nil {
+			return nil, fmt.Errorf("payload of type %q: %w", spec.Type, err)
+		}
+		spec.Payload = payload
+	}
+	if own, ok := args.(interface{ TaskOptions() []O }); ok {
+		opts = slices.Concat(own.TaskOptions(), opts)
+	}
+	for _, opt := range opts {
+		if err := opt.Apply(spec); err != nil {
+			return nil, err
+		}
+	}
+	return spec, check(spec)
+}
+
+// check refuses what would make the whole batch unreadable, beyond one message, or lose an option on its way; all other
+// rules are the broker's.
+func check(s *pawlv1.TaskSpec) error {
+	if s.GetType() == "" {
+		return convert.Invalid("type", "is empty")
+	}
+	if len(s.GetPayload()) > rpc.MaxMessage-convert.MaxTaskOverhead {
+		return &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload", Message: fmt.Sprintf("payload of type %q: %d bytes are beyond a message of %d", s.GetType(), len(s.GetPayload()), rpc.MaxMessage)}
+	}
+	for _, f := range [...]struct{ name, value string }{
+		{"type", s.Type}, {"content_type", s.ContentType}, {"queue", s.Queue}, {"idempotency_key", s.IdempotencyKey},
+		{"request_id", s.RequestId}, {"key", s.Key}, {"unique.key", s.GetUnique().GetKey()}, {"group_id", s.GroupId},
+	} {
+		if err := convert.CheckText(f.name, f.value); err != nil {
+			return err
+		}
+	}
+	for _, tag := range s.Tags {
+		if err := convert.CheckText("tags", tag); err != nil {
+			return err
+		}
+	}
+	for name, value := range s.Headers {
+		if err := errors.Join(convert.CheckText("headers", name), convert.CheckText("headers", value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package telemetry
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/client/route"
+	"github.com/pawlq/pawl/pawltype"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// countingTracers counts the spans that are begun.
+type countingTracers struct {
+	noop.TracerProvider
+	begun int
+}
+
+type countingTracer struct {
+	noop.Tracer
+	of *countingTracers
+}
+
+func (c *countingTracers) Tracer(string, ...trace.TracerOption) trace.Tracer {
+	return countingTracer{of: c}
+}
+
+func (c countingTracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	c.of.begun++
+	return c.Tracer.Start(ctx, name, opts...)
+}
+
+func newTestTelemetry(t testing.TB, cfg Config) *Telemetry {
+	t.Helper()
+	tel, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tel
+}
+
+// Who has set no provider pays nothing, but traces that come along go along; and a provider that is set later is used.
+func TestTelemetryThatNobodyWants(t *testing.T) {
+	if noTracers == nil {
+		t.Fatal("the global provider that was never set is not known")
+	}
+	tel := newTestTelemetry(t, Config{})
+	ctx, claim := t.Context(), Task{Queue: "mail"}
+	if n := testing.AllocsPerRun(100, func() {
+		if got, o := tel.Process(ctx, claim, "w"); got != ctx || o.Wanted() {
+			t.Error("a run is traced that nobody traces")
+		}
+	}); n > 0 {
+		t.Errorf("a run that nobody traces allocates %v times", n)
+	}
+
+	remote := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, Remote: true})
+	with := trace.ContextWithRemoteSpanContext(ctx, remote)
+	if got, o := tel.Process(with, claim, "w"); o.span.SpanContext().TraceID() != remote.TraceID() || trace.SpanContextFromContext(got).TraceID() != remote.TraceID() {
+		t.Errorf("the run has trace %v, its task %v", o.span.SpanContext(), remote)
+	}
+
+	later := &countingTracers{}
+	otel.SetTracerProvider(later)
+	defer otel.SetTracerProvider(noTracers)
+	if _, o := tel.Process(ctx, claim, "w"); later.begun != 1 {
+		t.Errorf("a provider that was set later got %d spans, want 1", later.begun)
+	} else {
+		o.Processed(pawltype.OutcomeSucceeded, nil)
+	}
+}
+
+// Spans and metrics name the server by the address that the client was given.
+func TestServerAttrs(t *testing.T) {
+	for addr, want := range map[string]string{
+		"localhost": "server.address=localhost server.port=7295", "localhost:80": "server.address=localhost server.port=80",
+		"https://mail.example:443": "server.address=mail.example server.port=443", "[::1]:80": "server.address=::1 server.port=80", "[::1]": "server.address=::1 server.port=7295",
+		"mail.example:https": "server.address=mail.example", "unix:///run/pawl.sock": "server.address=/run/pawl.sock", "unix:pawl.sock": "server.address=pawl.sock",
+		"n1:7295,n2:7295": "", "": "",
+	} {
+		var words []string
+		for _, a := range Server(route.Address(addr)) {
+			words = append(words, string(a.Key)+"="+a.Value.String())
+		}
+		if got := strings.Join(words, " "); got != want {
+			t.Errorf("%q: got %q, want %q", addr, got, want)
+		}
+	}
+	tel, err := New(Config{}, Server("localhost", "7295")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for v := range verbs {
+		op := tel.operation(Verb(v), "mail")
+		spans := trace.NewSpanStartConfig(op.start...)
+		if got := attribute.NewSet(spans.Attributes()...); got.Equivalent() != op.labels.Equivalent() || !got.HasValue("server.address") || !got.HasValue("server.port") {
+			t.Errorf("%s has the attributes %v, and on metrics %v", op.name, got.ToSlice(), op.labels.ToSlice())
+		}
+	}
+}
+
+// A provider of the client's own is always asked.
+func TestTelemetryOfItsOwn(t *testing.T) {
+	own := &countingTracers{}
+	tel := newTestTelemetry(t, Config{TracerProvider: own})
+	if _, o := tel.begin(t.Context(), VerbClaim, "mail"); own.begun != 1 {
+		t.Errorf("%d spans, want 1", own.begun)
+	} else {
+		o.End(nil)
+	}
+}
+
+func BenchmarkUntraced(b *testing.B) {
+	tel := newTestTelemetry(b, Config{})
+	ctx, claim := b.Context(), Task{Queue: "mail"}
+	b.ReportAllocs()
+	for b.Loop() {
+		_, o := tel.Process(ctx, claim, "w")
+		o.Processed(pawltype.OutcomeSucceeded, nil)
+	}
+}

@@ -1,0 +1,186 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/pawltype"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// A run of a task is a span "process", a child of the task's creation context, and its end is told by an "ack", "fail" or "release"
+// below it. The former is what the handler's context has, so that what a handler enqueues is part of the same trace.
+
+// Task is what spans tell of a task.
+type Task struct {
+	ID, Type, Queue string
+	Attempt         int
+	Size            int // of the payload, in bytes
+	Headers         map[string]string
+}
+
+// TaskOf is what spans tell of a claimed task.
+func TaskOf(p *pawlv1.ClaimedTask) Task {
+	return Task{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Attempt: int(p.GetAttempt()), Size: len(p.GetPayload()), Headers: p.GetHeaders()}
+}
+
+// Arrive puts the trace of a claim into the context of its run.
+func (t *Telemetry) Arrive(ctx context.Context, c Task) context.Context {
+	if len(c.Headers) == 0 {
+		return ctx
+	}
+	return t.carry.Extract(ctx, propagation.MapCarrier(c.Headers))
+}
+
+// WithoutSpan hides the span of a program's own from the runs of its worker: they belong to the traces of their tasks.
+func WithoutSpan(ctx context.Context) context.Context {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	return trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+}
+
+// Process begins the span of a run.
+func (t *Telemetry) Process(ctx context.Context, c Task, worker string) (context.Context, Span) {
+	var more []trace.SpanStartOption
+	if t.linked {
+		more = append(more, trace.WithNewRoot())
+		if origin := trace.SpanContextFromContext(ctx); origin.IsValid() {
+			more = append(more, linkTo(origin))
+		}
+	}
+	ctx, o := t.begin(ctx, VerbProcess, c.Queue, more...)
+	if o.span.IsRecording() {
+		o.span.SetAttributes(attrTaskType.String(c.Type), attrTaskAttempt.Int(c.Attempt), semconv.MessagingMessageID(c.ID),
+			semconv.MessagingMessageBodySize(c.Size), semconv.MessagingClientID(worker))
+	}
+	if !o.began.IsZero() {
+		t.consumed.AddSet(ctx, 1, o.op.labels)
+	}
+	return ctx, o
+}
+
+// Wanted says whether somebody listens.
+func (o Span) Wanted() bool { return o.span.IsRecording() || !o.began.IsZero() }
+
+// Processed ends the span of a run. The error of one that has not failed, but was cancelled or snoozed its task, say, is none here: who counts
+// errors and exceptions must not find them.
+func (o Span) Processed(outcome pawltype.Outcome, err error) {
+	if !outcome.Failed() {
+		err = nil
+	}
+	if o.span.IsRecording() {
+		o.span.SetAttributes(attrTaskOutcome.String(string(outcome)))
+		o.recordError(err)
+	}
+	o.endSpan(err)
+	if !o.began.IsZero() {
+		o.t.runs.RecordSet(context.Background(), time.Since(o.began).Seconds(), o.labels(err))
+	}
+}
+
+// recordError adds what the attempt log says of an error.
+func (o Span) recordError(err error) {
+	if err == nil {
+		return
+	}
+	said := convert.TaskError(err)
+	attrs := []attribute.KeyValue{semconv.ExceptionType(said.GetType()), semconv.ExceptionMessage(said.GetMessage())}
+	if said.GetStack() != "" {
+		attrs = append(attrs, semconv.ExceptionStacktrace(said.GetStack()))
+	}
+	o.span.AddEvent("exception", trace.WithAttributes(attrs...))
+}
+
+// Settled makes the span of an ending that a stream told and the broker has answered, after the fact.
+func (t *Telemetry) Settled(run trace.SpanContext, c Task, v Verb, told time.Time, err error) {
+	ctx := trace.ContextWithSpanContext(context.Background(), run)
+	_, o := t.begin(ctx, v, c.Queue, trace.WithTimestamp(told))
+	describeClaim(o.span, c)
+	if !o.began.IsZero() {
+		o.began = told
+	}
+	o.End(err)
+}
+
+func describeClaim(span trace.Span, c Task) {
+	if span.IsRecording() {
+		span.SetAttributes(attrTaskType.String(c.Type), attrTaskAttempt.Int(c.Attempt), semconv.MessagingMessageID(c.ID))
+	}
+}
+
+// Settle begins the span of an ending that has a call of its own, and lets the broker know of it.
+func (t *Telemetry) Settle(ctx context.Context, c Task, v Verb) (context.Context, Span) {
+	ctx, o := t.begin(ctx, v, c.Queue)
+	describeClaim(o.span, c)
+	return t.tellCall(ctx), o
+}
+
+// SettleMany begins the span of a call with many endings.
+func (t *Telemetry) SettleMany(ctx context.Context, n int) (context.Context, Span) {
+	ctx, o := t.begin(ctx, VerbSettle, "", trace.WithAttributes(semconv.MessagingBatchMessageCount(n)))
+	return t.tellCall(ctx), o
+}
+
+// tellCall sends the trace of ctx along with a call.
+func (t *Telemetry) tellCall(ctx context.Context) context.Context {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	said := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, said)
+	for name, value := range said {
+		ctx = metadata.AppendToOutgoingContext(ctx, name, value)
+	}
+	return ctx
+}
+
+// Claimed makes the span of a claim by hand that got something or failed, after the fact: one that waits in vain says nothing.
+func (t *Telemetry) Claimed(ctx context.Context, queues []*pawlv1.QueueShare, began time.Time, got []*pawlv1.ClaimedTask, err error) {
+	if len(got) == 0 && err == nil {
+		return
+	}
+	queue := ""
+	if len(queues) == 1 {
+		queue = queues[0].GetQueue()
+	}
+	more := []trace.SpanStartOption{trace.WithTimestamp(began), trace.WithAttributes(semconv.MessagingBatchMessageCount(len(got)))}
+	_, o := t.begin(ctx, VerbClaim, queue, more...)
+	if o.span.IsRecording() {
+		for _, p := range got[:min(len(got), maxLinks)] {
+			if origin := t.headerTrace(p.GetHeaders()); origin.IsValid() {
+				o.span.AddLink(trace.Link{SpanContext: origin})
+			}
+		}
+	}
+	if !o.began.IsZero() {
+		o.began = began
+		t.consumed.AddSet(ctx, int64(len(got)), o.labels(err))
+	}
+	o.End(err)
+}
+
+// LogTrace adds to a log's line about a task which trace it belongs to.
+func LogTrace(log *slog.Logger, of trace.SpanContext) *slog.Logger {
+	if !of.IsValid() {
+		return log
+	}
+	return log.With("trace_id", of.TraceID().String(), "span_id", of.SpanID().String())
+}
+
+// SettleError is what a span of an ending tells of its refusal.
+func SettleError(p *pawlv1.Settled) error {
+	if e := p.GetError(); e != nil {
+		return convert.Error(e)
+	}
+	return nil
+}

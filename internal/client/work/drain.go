@@ -1,0 +1,129 @@
+package work
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/lease"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+const (
+	// drainGrace is what handlers get after their contexts have ended.
+	drainGrace = time.Second
+	// settleTimeout is how long the broker gets to confirm the last ends, over the stream and then once more by a call.
+	settleTimeout = time.Second
+)
+
+// drain ends the run in good order: no new tasks, handlers end, the broker confirms.
+func (s *Run) drain(closing chan struct{}, linked <-chan error) error {
+	s.mu.Lock()
+	s.quiet = true
+	s.mu.Unlock()
+	signal(s.sendMore)
+	if !s.wait(max(s.cfg.DrainTimeout, 0), s.idle) {
+		s.stop(pawltype.ErrDraining)
+		if !s.wait(drainGrace, s.idle) {
+			s.abandon()
+		}
+	}
+	s.wait(settleTimeout, s.confirmed)
+	close(closing)
+	<-linked
+	return s.settleRest()
+}
+
+// idle reports whether no handler runs.
+func (s *Run) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.slots.busy == 0
+}
+
+// confirmed reports whether the broker has confirmed all ends.
+func (s *Run) confirmed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.claims {
+		if h.phase == ended {
+			return false
+		}
+	}
+	return true
+}
+
+// wait waits until done, at most for d, and reports whether it is.
+func (s *Run) wait(d time.Duration, done func() bool) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for !done() {
+		select {
+		case <-s.calmer:
+		case <-timer.C:
+			return done()
+		}
+	}
+	return true
+}
+
+// abandon releases the tasks whose handlers don't end.
+func (s *Run) abandon() {
+	s.mu.Lock()
+	var left []*heldClaim
+	for _, h := range s.claims {
+		if h.phase == running || h.phase == lapsed {
+			s.endLocked(h, lease.Release(h.ref, 0))
+			left = append(left, h)
+		}
+	}
+	s.mu.Unlock()
+	signal(s.sendMore)
+	for _, h := range left {
+		s.log(h).Error("handler ignores the end of its context: left behind, its task released")
+	}
+}
+
+// settleRest tells, by calls of its own, the ends that the stream left unconfirmed: those of tasks that were pushed as it closed, or
+// all if it was broken.
+func (s *Run) settleRest() error {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	defer cancel()
+	for {
+		holds, endings := s.unconfirmed()
+		if len(holds) == 0 {
+			return nil
+		}
+		answers, err := s.cfg.Calls.Settle(ctx, endings)
+		for i, p := range answers {
+			if pawltype.ErrorCode(p.GetError().GetCode()) == pawltype.ErrUnavailable {
+				err = convert.Error(p.GetError())
+				continue
+			}
+			s.mu.Lock()
+			delete(s.claims, holds[i].ref.Token)
+			s.mu.Unlock()
+		}
+		if err != nil {
+			return fmt.Errorf("how %d tasks ended is not confirmed, they may run again: %w", len(holds), err)
+		}
+	}
+}
+
+// unconfirmed gives as many ends as one call may tell.
+func (s *Run) unconfirmed() (holds []*heldClaim, endings []lease.Ending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := 0
+	for _, h := range s.claims {
+		if h.phase != ended || len(holds) == lease.MaxSettleItems {
+			continue
+		}
+		if size += h.end.Size(); len(holds) > 0 && size > lease.MaxSettleBytes {
+			break
+		}
+		holds, endings = append(holds, h), append(endings, h.end)
+	}
+	return holds, endings
+}

@@ -1,0 +1,91 @@
+package work
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl/pawltype"
+)
+
+const (
+	// sweepStep is how close together sweeps may be; a lease is at least twenty of them.
+	sweepStep = 50 * time.Millisecond
+	// sweepIdle is when to look again if nothing is due.
+	sweepIdle = time.Hour
+)
+
+// keep sweeps whenever something is due, for all claims at once: a timer for each task would cost every short one.
+func (s *Run) keep(ctx context.Context) {
+	timer := time.NewTimer(sweepIdle)
+	defer timer.Stop()
+	var last time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.sweepNow:
+			s.mu.Lock()
+			next := s.nextSweep
+			s.mu.Unlock()
+			timer.Reset(max(time.Until(next), time.Until(last.Add(sweepStep)), 0))
+		case <-timer.C:
+			last = time.Now()
+			timer.Reset(max(s.sweep(last).Sub(last), sweepStep))
+		}
+	}
+}
+
+// sweepAt asks for a sweep at t, if none comes before. The caller holds mu.
+func (s *Run) sweepAt(t time.Time) {
+	if t.Before(s.nextSweep) {
+		s.nextSweep = t
+		signal(s.sweepNow)
+	}
+}
+
+// sweep queues the extensions and repeats that are due and ends the contexts of claims whose lease has ended. It returns when
+// to look again.
+func (s *Run) sweep(now time.Time) time.Time {
+	var gone []*heldClaim
+	s.mu.Lock()
+	soon, next := now.Add(sweepStep), now.Add(sweepIdle)
+	for _, h := range s.claims {
+		switch {
+		case h.phase == running && !h.leaseEnd.After(now):
+			h.phase = lapsed
+			s.stats.LeasesLost++
+			gone = append(gone, h)
+		case h.phase == running && h.ctx.Err() != nil:
+			// Its time is up, or it was asked to stop: a handler that goes on all the same loses its lease.
+			next = earlier(next, h.leaseEnd)
+		case h.phase == running:
+			if h.due.Before(soon) {
+				s.out.extends = append(s.out.extends, h)
+				h.due = now.Add(h.lease / 3)
+			}
+			next = earlier(next, earlier(h.due, h.leaseEnd))
+		case h.phase == ended && !h.due.IsZero():
+			if h.due.Before(soon) {
+				h.due = time.Time{}
+				s.out.endings = append(s.out.endings, h)
+				continue
+			}
+			next = earlier(next, h.due)
+		}
+	}
+	s.nextSweep = next
+	s.mu.Unlock()
+	signal(s.sendMore)
+	for _, h := range gone {
+		h.cancel(pawltype.ErrLeaseLost)
+		s.log(h).Warn("lease ended without confirmation by the broker", "lease", h.lease)
+	}
+	return next
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,468 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/lease"
+	"github.com/pawlq/pawl/internal/client/route"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/internal/client/telemetry"
+	"github.com/pawlq/pawl/pawltype"
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+const (
+	// maxFramesInFlight is how many frames of endings may wait for their answers before the next gathers, as a group commit does.
+	// BenchmarkWorker chose it.
+	maxFramesInFlight = 2
+	// A stream that says nothing for so long, plus up to a quarter, is opened anew: what the two sides believe of each other's
+	// slots begins afresh, so that no lost grant can make a worker deaf. If it says nothing after that either, there is nothing to say, and
+	// the next silence may take twice as long, up to maxDeaf: an idle worker costs nothing.
+	silentAfter = time.Minute
+	maxSilence  = 4 * time.Minute
+	// closeTimeout is how long the broker may take to finish a stream that the worker has closed.
+	closeTimeout = 2 * time.Second
+
+	// unwantedFor is how long a worker that was served asks to be let in again: a token is exchanged in that time, if somebody does it.
+	unwantedFor = time.Minute
+	// firstResend and maxResend bound the pauses before an end that the broker could not take is told again.
+	firstResend = 100 * time.Millisecond
+	maxResend   = 5 * time.Second
+)
+
+// outbox is what the stream has to carry. Guarded by Run.mu.
+type outbox struct {
+	endings []*heldClaim // in the order in which they ended
+	extends []*heldClaim
+	frames  []int // endings of each frame that has no answer yet, oldest first
+	quiet   bool  // the broker has been told to push nothing more
+}
+
+// link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns an error
+// only if the broker refuses the worker, either before it ever served it, or for as long as unwantedFor because of its token.
+func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
+	served := false
+	var unwanted time.Time // since when its token is refused
+	for try := 0; ; try++ {
+		start := time.Now()
+		heard, err := s.session(ctx, closing)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-closing:
+			return nil
+		default:
+		}
+		if time.Since(start) > rpc.Steady {
+			served, try = true, 0
+		}
+		served = served || heard
+		if !served && rpc.Final(err) {
+			return err
+		}
+		pause := max(rpc.Backoff(try, rpc.FirstReconnect, rpc.MaxReconnect), min(convert.RetryAfter(err), rpc.MaxReconnect))
+		switch {
+		case !rpc.NotLetIn(err):
+			unwanted = time.Time{}
+		case unwanted.IsZero():
+			unwanted = time.Now()
+		}
+		switch {
+		case !unwanted.IsZero():
+			if since := time.Since(unwanted); since >= unwantedFor {
+				return fmt.Errorf("refused for %s: %w", since.Round(time.Second), err)
+			}
+			s.cfg.Log.Error("the broker does not let the worker in any more: it ends unless its token is good again soon", "worker", s.cfg.Name, "error", err,
+				"again_in", pause, "ends_in", time.Until(unwanted.Add(unwantedFor)).Round(time.Second))
+		case err != nil && !errors.Is(err, io.EOF):
+			s.cfg.Log.Warn("work stream broke", "worker", s.cfg.Name, "error", err, "again_in", pause)
+		}
+		if !rpc.Sleep(ctx, closing, pause) {
+			return nil
+		}
+	}
+}
+
+var errBrokerDrains = &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "the broker shuts down"}
+
+type workStream = interface {
+	Send(*pawlv1.WorkRequest) error
+	Recv() (*pawlv1.WorkResponse, error)
+	CloseSend() error
+}
+
+// session opens a stream and works with it until it ends; io.EOF means that both sides had finished. heard reports whether the broker
+// said anything.
+func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	toward := s.aim()
+	defer func() { s.leave(toward, err) }()
+	stream, err := s.cfg.Worker.Work(route.Toward(ctx, toward))
+	if err != nil {
+		return false, s.cfg.Caller.Failed(convert.CallError(ctx, err))
+	}
+	if err := stream.Send(s.attach(time.Now())); err != nil && !errors.Is(err, io.EOF) {
+		return false, s.cfg.Caller.Failed(convert.CallError(ctx, err))
+	}
+	defer s.detach()
+	s.cfg.Log.Info("work stream open", "worker", s.cfg.Name, "types", len(s.hello.Types), "slots", s.cfg.Concurrency)
+
+	renew := make(chan struct{}, 1)
+	watch := time.AfterFunc(s.silence(), func() {
+		s.fellSilent()
+		signal(renew)
+	})
+	defer watch.Stop()
+	var sender sync.WaitGroup
+	sender.Go(func() { s.sendFrames(ctx, cancel, stream, closing, renew) })
+	defer sender.Wait()
+	defer cancel()
+
+	draining := false
+	for {
+		frame, err := stream.Recv()
+		if errors.Is(err, io.EOF) && draining {
+			return heard, errBrokerDrains
+		}
+		if errors.Is(err, io.EOF) {
+			return heard, io.EOF
+		}
+		if err != nil {
+			return heard, s.cfg.Caller.Failed(convert.CallError(ctx, err))
+		}
+		if !heard {
+			heard = true
+			s.watchPlacement(ctx, &sender, stream, toward, renew)
+		}
+		s.receive(frame, time.Now())
+		watch.Reset(s.silence())
+		if frame.GetDraining() {
+			draining = true
+			signal(renew)
+		}
+	}
+}
+
+// attach makes the first frame of a new stream. All that the broker has not confirmed is queued again, and all leases are extended, which
+// tells whether they still hold.
+func (s *Run) attach(now time.Time) *pawlv1.WorkRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out = outbox{}
+	for _, h := range s.claims {
+		switch {
+		case h.phase == ended && h.due.IsZero():
+			s.out.endings = append(s.out.endings, h)
+		case h.phase == running:
+			h.due = now
+			s.sweepAt(now)
+		}
+	}
+	s.slots.granted = 0
+	first := &pawlv1.WorkRequest{Hello: s.hello, Quiet: s.quiet}
+	if s.quietVersion != 0 {
+		first.Hello = proto.CloneOf(s.hello)
+		first.Hello.QuietVersion = s.quietVersion
+	}
+	if s.takes() {
+		first.Grant = s.grantLocked()
+	}
+	s.out.quiet = s.quiet
+	if s.stats.Connected = true; !s.contact.opened.IsZero() {
+		s.stats.Reconnects++
+	}
+	s.contact.opened, s.contact.heard = now, false
+	signal(s.sendMore)
+	return first
+}
+
+// takes reports whether the worker wants tasks. It is called with mu held.
+func (s *Run) takes() bool { return !s.quiet && s.quietVersion == 0 }
+
+// setQuiet takes an operator's word. Slots that were granted stay so: the broker uses them when the worker is to take tasks again.
+func (s *Run) setQuiet(word *pawlv1.QuietNotice) {
+	s.mu.Lock()
+	was := s.quietVersion != 0
+	s.quietVersion = 0
+	if word.GetQuiet() {
+		s.quietVersion = max(word.GetVersion(), 1)
+	}
+	s.stats.Quiet = s.quietVersion != 0
+	s.mu.Unlock()
+	signal(s.sendMore)
+	switch {
+	case word.GetQuiet() && !was:
+		s.cfg.Log.Info("worker quiet: an operator has it take no new tasks", "worker", s.cfg.Name, "reason", word.GetReason())
+	case !word.GetQuiet() && was:
+		s.cfg.Log.Info("worker resumes: it takes tasks again", "worker", s.cfg.Name)
+	}
+}
+
+// contact tells a stream that works from one that the broker refuses again and again. Guarded by Run.mu.
+type contact struct {
+	opened time.Time // the newest stream
+	heard  bool      // anything on it
+	lost   time.Time // when the last one that worked ended
+	silent int       // streams that were opened anew since anything was heard
+}
+
+// silence is how long a stream may say nothing.
+func (s *Run) silence() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := min(silentAfter<<min(s.contact.silent, 10), maxSilence)
+	return d + rand.N(d/4)
+}
+
+// fellSilent notes that a stream is opened anew because it said nothing.
+func (s *Run) fellSilent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.contact.silent++
+}
+
+// solid reports whether the newest stream has shown that it works, by a word from the broker or by lasting.
+func (c *contact) solid(now time.Time) bool { return c.heard || now.Sub(c.opened) > rpc.Steady }
+
+func (s *Run) detach() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.contact.solid(time.Now()) {
+		s.contact.lost = time.Now()
+	}
+	s.stats.Connected = false
+}
+
+// sendFrames sends what there is to send until the stream ends, or it is to be closed: by drain for good, or because it is to be opened anew.
+func (s *Run) sendFrames(ctx context.Context, cancel context.CancelFunc, stream workStream, closing, renew <-chan struct{}) {
+	for {
+		for frame := s.nextFrame(time.Now()); frame != nil; frame = s.nextFrame(time.Now()) {
+			if stream.Send(frame) != nil {
+				return // Recv tells why
+			}
+		}
+		select {
+		case <-s.sendMore:
+			continue
+		case <-ctx.Done():
+			return
+		case <-closing:
+		case <-renew:
+		}
+		// Close in good order: the broker pushes nothing more, answers what it has, and ends the stream; what it pushed before is received.
+		if stream.Send(&pawlv1.WorkRequest{Quiet: true}) != nil || stream.CloseSend() != nil {
+			return
+		}
+		if rpc.Sleep(ctx, nil, closeTimeout) {
+			cancel()
+		}
+		return
+	}
+}
+
+// nextFrame gathers what the broker should hear now, nil if nothing.
+func (s *Run) nextFrame(now time.Time) *pawlv1.WorkRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	frame := &pawlv1.WorkRequest{}
+	room := len(s.out.frames) < maxFramesInFlight
+	frame.Settle = s.out.take(now, room)
+	if s.quiet && !s.out.quiet {
+		frame.Quiet, s.out.quiet = true, true
+	}
+	// Free slots ride with the endings that freed them, unless the broker has no other.
+	if s.takes() && (room || s.slots.granted == 0) {
+		frame.Grant = s.grantLocked()
+	}
+	if frame.Settle == nil && frame.Grant == 0 && !frame.Quiet {
+		return nil
+	}
+	return frame
+}
+
+// grantLocked gives all free slots to the broker, fewer if too many ends wait for confirmation.
+func (s *Run) grantLocked() int32 {
+	free := s.cfg.Concurrency - s.slots.busy - s.slots.granted
+	unsettled := len(s.claims) - s.slots.busy
+	free = max(0, min(free, s.cfg.Concurrency+lease.MaxSettleItems-unsettled))
+	s.slots.granted += free
+	return convert.Int32(free)
+}
+
+// take makes a settle frame of all extensions and, if there is room for a frame in flight, of the endings.
+func (o *outbox) take(now time.Time, room bool) *pawlv1.SettleRequest {
+	if len(o.extends) == 0 && (!room || len(o.endings) == 0) {
+		return nil
+	}
+	req := &pawlv1.SettleRequest{}
+	n := min(len(o.extends), lease.MaxSettleItems)
+	for _, h := range o.extends[:n] {
+		if h.phase == running {
+			req.Extends = append(req.Extends, h.extension(now))
+		}
+	}
+	o.extends = slices.Delete(o.extends, 0, n)
+	if room {
+		o.takeEndings(req, lease.MaxSettleItems-n)
+	}
+	return req
+}
+
+func (o *outbox) takeEndings(req *pawlv1.SettleRequest, limit int) {
+	size, n := 0, 0
+	for n < min(len(o.endings), limit) {
+		e := o.endings[n].end
+		if size += e.Size(); n > 0 && size > lease.MaxSettleBytes {
+			break
+		}
+		e.AddTo(req)
+		n++
+	}
+	o.endings = slices.Delete(o.endings, 0, n)
+	if n > 0 {
+		o.frames = append(o.frames, n)
+	}
+}
+
+// answered counts n answers to endings; they come in the order of the frames.
+func (o *outbox) answered(n int) {
+	for n > 0 && len(o.frames) > 0 {
+		if o.frames[0] > n {
+			o.frames[0] -= n
+			return
+		}
+		n -= o.frames[0]
+		o.frames = slices.Delete(o.frames, 0, 1)
+	}
+}
+
+func (h *heldClaim) extension(now time.Time) *pawlv1.ExtendRequest {
+	h.extended = now
+	req := &pawlv1.ExtendRequest{TaskId: h.ref.TaskID, ClaimToken: h.ref.Token, Lease: convert.Duration(h.lease), Progress: h.progress}
+	h.progress = nil
+	return req
+}
+
+// receive takes one frame of the broker.
+func (s *Run) receive(frame *pawlv1.WorkResponse, now time.Time) {
+	s.mu.Lock()
+	s.stats.LastContact, s.contact.heard, s.contact.silent = now, true, 0
+	s.mu.Unlock()
+	if settled := frame.GetSettled(); settled != nil {
+		s.settled(settled, now)
+	}
+	if word := frame.GetQuiet(); word != nil {
+		s.setQuiet(word)
+	}
+	for _, l := range frame.GetLost() {
+		s.lose(l.GetClaimToken(), l.GetReason())
+	}
+	if len(frame.GetTasks()) > 0 {
+		s.accept(frame.GetTasks(), now)
+	}
+}
+
+// refusal is an answer with an error, kept for the time after the lock.
+type refusal struct {
+	h   *heldClaim
+	end lease.Ending
+	err *pawltype.Error
+}
+
+// answer is one that a span is to tell of, kept for the time after the lock.
+type answer struct {
+	h    *heldClaim
+	verb telemetry.Verb
+	told time.Time
+	said *pawlv1.Settled
+}
+
+// settled takes the answers to settle frames.
+func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
+	var refused []refusal
+	var told []answer
+	s.mu.Lock()
+	s.out.answered(len(r.GetAcks()) + len(r.GetFails()) + len(r.GetReleases()))
+	for _, list := range [...][]*pawlv1.Settled{r.GetAcks(), r.GetFails(), r.GetReleases()} {
+		for _, p := range list {
+			h := s.claims[p.GetClaimToken()]
+			if h == nil || h.phase != ended {
+				continue // an answer for the second time
+			}
+			if !h.told.IsZero() {
+				told = append(told, answer{h, h.end.Operation(), h.told, p})
+				h.told = now // of the next try
+			}
+			if p.GetError() == nil {
+				delete(s.claims, p.GetClaimToken())
+				continue
+			}
+			refused = append(refused, refusal{h, h.end, convert.Error(p.GetError())})
+			s.refusedLocked(h, convert.Error(p.GetError()), now)
+		}
+	}
+	quiet := s.quiet
+	s.mu.Unlock()
+	signal(s.sendMore)
+	if quiet {
+		signal(s.calmer)
+	}
+	for _, a := range told {
+		s.cfg.Telemetry.Settled(a.h.run.SpanContext(), a.h.traced(), a.verb, a.told, telemetry.SettleError(a.said))
+	}
+	for _, x := range refused {
+		s.log(x.h).Warn("the broker refused how the task ended", "verb", x.end.Verb(), "error", x.err)
+	}
+	for _, p := range r.GetExtends() {
+		s.extended(p)
+	}
+}
+
+// refusedLocked decides what becomes of an end that the broker did not take.
+func (s *Run) refusedLocked(h *heldClaim, err *pawltype.Error, now time.Time) {
+	switch err.Code {
+	case pawltype.ErrUnavailable, pawltype.ErrRateLimited, pawltype.ErrInternal:
+		h.due = now.Add(max(rpc.Backoff(h.tries, firstResend, maxResend), min(err.RetryAfter, maxResend)))
+		h.tries++
+		s.sweepAt(h.due)
+	case pawltype.ErrInvalidArgument, pawltype.ErrPayloadTooLarge:
+		if h.fallback {
+			delete(s.claims, h.ref.Token)
+			return
+		}
+		h.fallback = true
+		s.endLocked(h, h.end.Fallback(h.ref, err))
+	default: // stale, or not there: it ended otherwise
+		delete(s.claims, h.ref.Token)
+	}
+}
+
+// extended takes the answer to one extension.
+func (s *Run) extended(p *pawlv1.Settled) {
+	if e := p.GetError(); e != nil {
+		if code := pawltype.ErrorCode(e.GetCode()); code == pawltype.ErrStaleClaim || code == pawltype.ErrNotFound {
+			s.lose(p.GetClaimToken(), e.GetReason())
+		}
+		return // unavailable: the next extension is due before the lease ends
+	}
+	s.mu.Lock()
+	h := s.claims[p.GetClaimToken()]
+	if h != nil {
+		h.confirm(h.extended)
+	}
+	s.mu.Unlock()
+	if h != nil && p.GetCancelRequested() {
+		h.cancel(pawltype.ErrCancelled)
+	}
+}
