@@ -39,7 +39,17 @@ var mayImport = map[string][]string{
 	"internal/version":          {},
 	"api/keda":                  {},
 	"api/pawl/v1":               {},
-	"cmd/pawl":                  {"", "admin", "claims", "embedded", "internal/certs", "internal/human", "internal/node", "internal/transport", "internal/version", "keyring", "pawltype"},
+	"cmd/pawl":                  {"", "admin", "cmd/pawl/internal/bench", "cmd/pawl/internal/cli", "cmd/pawl/internal/config", "cmd/pawl/internal/demo", "cmd/pawl/internal/serve", "cmd/pawl/internal/text", "cmd/pawl/internal/top", "cmd/pawl/internal/tracing", "cmd/pawl/internal/view", "cmd/pawl/internal/work", "internal/certs", "internal/human", "internal/node", "internal/version", "keyring", "pawltype"},
+	"cmd/pawl/internal/bench":   {"", "admin", "claims", "cmd/pawl/internal/cli", "internal/version", "pawltype"},
+	"cmd/pawl/internal/cli":     {"", "admin", "cmd/pawl/internal/text", "internal/certs", "internal/human", "internal/node", "keyring", "pawltype"},
+	"cmd/pawl/internal/config":  {"cmd/pawl/internal/cli"},
+	"cmd/pawl/internal/demo":    {"", "admin", "cmd/pawl/internal/cli", "cmd/pawl/internal/text", "cmd/pawl/internal/view", "embedded", "pawltype"},
+	"cmd/pawl/internal/serve":   {"cmd/pawl/internal/cli", "cmd/pawl/internal/config", "cmd/pawl/internal/tracing", "internal/certs", "internal/node", "internal/transport", "internal/version"},
+	"cmd/pawl/internal/text":    {"keyring"},
+	"cmd/pawl/internal/top":     {"", "admin", "cmd/pawl/internal/cli", "cmd/pawl/internal/text", "cmd/pawl/internal/view", "internal/human", "pawltype"},
+	"cmd/pawl/internal/tracing": {"cmd/pawl/internal/cli", "internal/version"},
+	"cmd/pawl/internal/view":    {"", "admin", "cmd/pawl/internal/cli", "cmd/pawl/internal/text", "internal/human", "pawltype"},
+	"cmd/pawl/internal/work":    {"", "cmd/pawl/internal/cli", "cmd/pawl/internal/tracing", "pawltype"},
 	"deploy/thirdparty":         {},
 	"embedded":                  {"", "internal/node", "internal/version"},
 	"pawltest":                  {"", "admin", "internal/node", "internal/version", "pawltype"},
@@ -85,8 +95,8 @@ var onlyIn = map[string][]string{
 	"github.com/cockroachdb/pebble/v2":   {"internal/ondisk", "internal/store", "internal/wal", "internal/raftlog", "internal/node"},
 	"github.com/prometheus":              {"internal/metrics"},
 	"github.com/netresearch/go-cron":     {"internal/cron"},
-	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl"}, // elsewhere the API: users bring what exports
-	"go.opentelemetry.io/otel/exporters": {"cmd/pawl"},
+	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl/internal/tracing"}, // elsewhere the API: users bring what exports
+	"go.opentelemetry.io/otel/exporters": {"cmd/pawl/internal/tracing"},
 	"google.golang.org/grpc":             {"", "admin", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "api/keda", "api/pawl/v1", "embedded", "pawltest", "internal/contract", "internal/gateway", "internal/transport"},
 }
 

@@ -10,43 +10,46 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
 
 func newArchive(a *app) *cobra.Command {
-	return group("archive", "Dead letters that have left the queue",
+	return cli.Group("archive", "Dead letters that have left the queue",
 		`A dead letter that leaves by retention, discard or purge is written to the dead-letter archive
 first, with payload, error and attempt log.`,
 		newArchiveLs(a), newArchiveRestore(a))
 }
 
 func newArchiveLs(a *app) *cobra.Command {
-	var list listFlags
+	var list cli.ListFlags
 	var queue string
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List the archive, newest first", Args: noArgs,
+		Use: "ls", Short: "List the archive, newest first", Args: cli.NoArgs,
 		Example: "  pawl dlq archive ls --queue mail",
 	}
-	list.add(cmd)
+	list.Add(cmd)
 	cmd.Flags().StringVar(&queue, "queue", "", "only of this queue")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.check(); err != nil {
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.Check(); err != nil {
 			return err
 		}
-		items, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[admin.ArchivedTask], error) {
-			return a.admin(client).DeadLetters().ArchivePage(ctx, queue, p)
+		items, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[admin.ArchivedTask], error) {
+			return a.Admin(client).DeadLetters().ArchivePage(ctx, queue, p)
 		})
 		if err != nil {
 			return err
 		}
-		view := listView[archivedView]{Items: make([]archivedView, len(items)), NextCursor: next}
+		shown := view.List[view.Archived]{Items: make([]view.Archived, len(items)), NextCursor: next}
 		for i, it := range items {
-			view.Items[i] = archivedView{viewTask(it.Task), it.ArchivedAt, it.Cause, it.Place}
+			shown.Items[i] = view.Archived{Task: view.NewTask(it.Task), ArchivedAt: it.ArchivedAt, Cause: it.Cause, Place: it.Place}
 		}
-		err = a.print(view, func(w io.Writer) { writeArchive(w, items) })
-		if next != "" && a.format == "table" {
-			fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+		err = a.Print(shown, func(w io.Writer) { writeArchive(w, items) })
+		if next != "" && a.Format == "table" {
+			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
 		}
 		return err
 	})
@@ -59,11 +62,11 @@ func writeArchive(w io.Writer, items []admin.ArchivedTask) {
 	for i, it := range items {
 		message := ""
 		if f := it.Task.LastFailure(); f != nil {
-			message = short(f.Message, 60)
+			message = text.Short(f.Message, 60)
 		}
-		rows[i] = []string{it.Place, it.Task.ID, it.Task.Type, it.Task.Queue, it.Cause, ago(it.ArchivedAt, now), message}
+		rows[i] = []string{it.Place, it.Task.ID, it.Task.Type, it.Task.Queue, it.Cause, text.Ago(it.ArchivedAt, now), message}
 	}
-	columns(w, "PLACE|ID|TYPE|QUEUE|CAUSE|ARCHIVED|ERROR", rows)
+	text.Columns(w, "PLACE|ID|TYPE|QUEUE|CAUSE|ARCHIVED|ERROR", rows)
 }
 
 func newArchiveRestore(a *app) *cobra.Command {
@@ -72,7 +75,7 @@ func newArchiveRestore(a *app) *cobra.Command {
 		Long:    "Enqueue archived dead letters again, as new tasks. PLACE is the first column of \"pawl dlq archive ls\".\nA dead letter comes back once: if it was restored before, the id of that task is printed.",
 		Example: "  pawl dlq archive restore 'dead-20260131T120000.000000000Z.jsonl:1'",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		type restored struct {
 			Place     string `json:"place"`
 			TaskID    string `json:"task_id,omitempty"`
@@ -82,20 +85,20 @@ func newArchiveRestore(a *app) *cobra.Command {
 		var views []restored
 		var refused error
 		for part := range slices.Chunk(args, 1000) {
-			results, err := a.admin(client).DeadLetters().Restore(cmd.Context(), part...)
+			results, err := a.Admin(client).DeadLetters().Restore(cmd.Context(), part...)
 			if err != nil {
 				return err
 			}
 			for _, r := range results {
 				v := restored{Place: r.Place, TaskID: r.TaskID, Duplicate: r.Duplicate}
 				if r.Err != nil {
-					v.Error = oneLine(r.Err)
+					v.Error = cli.OneLine(r.Err)
 					refused = errors.Join(refused, fmt.Errorf("%s: %w", r.Place, r.Err))
 				}
 				views = append(views, v)
 			}
 		}
-		err := a.print(struct {
+		err := a.Print(struct {
 			Results []restored `json:"results"`
 		}{views}, func(w io.Writer) {
 			for _, v := range views {
@@ -103,7 +106,7 @@ func newArchiveRestore(a *app) *cobra.Command {
 					fmt.Fprintln(w, v.TaskID)
 				}
 				if v.Duplicate {
-					fmt.Fprintf(a.err, "%s was restored before, as task %s\n", v.Place, v.TaskID)
+					fmt.Fprintf(a.Err, "%s was restored before, as task %s\n", v.Place, v.TaskID)
 				}
 			}
 		})

@@ -10,6 +10,8 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/internal/human"
 	"github.com/spf13/cobra"
 )
@@ -36,19 +38,19 @@ The archive of dead letters is not in it: copy archive/ from the data directory 
 'pawl restore' makes a new cluster of it, and 'pawl restore --check' says whether it is sound.`,
 		Example: "  pawl backup /backup/pawl-$(date +%F)\n  pawl backup - | zstd > pawl.backup.zst",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		v := backupView{File: args[0]}
 		if v.File == standardOutput {
-			if isTerminal(a.out) {
-				return usage("a backup is not for a terminal: name a file, or send it to a program")
+			if text.IsTerminal(a.Out) {
+				return cli.Usage("a backup is not for a terminal: name a file, or send it to a program")
 			}
-			return a.backup(cmd.Context(), client, a.out, &v)
+			return a.backup(cmd.Context(), client, a.Out, &v)
 		}
 		if err := a.backupTo(cmd.Context(), client, &v); err != nil {
 			return err
 		}
-		return a.print(v, func(w io.Writer) {
-			fields(w, "file", v.File, "size", human.Bytes(v.Bytes), "shards", fmt.Sprint(v.Shards), "sha256", v.SHA256)
+		return a.Print(v, func(w io.Writer) {
+			text.Fields(w, "file", v.File, "size", human.Bytes(v.Bytes), "shards", fmt.Sprint(v.Shards), "sha256", v.SHA256)
 		})
 	})
 	return cmd
@@ -56,13 +58,13 @@ The archive of dead letters is not in it: copy archive/ from the data directory 
 
 // backup writes a backup to w, and what it is to v.
 func (a *app) backup(ctx context.Context, client *pawl.Client, w io.Writer, v *backupView) error {
-	bar := a.progress("shards backed up", 0)
-	defer func() { bar.done() }()
-	info, err := a.admin(client).Cluster().Backup(ctx, w, func(p admin.BackupProgress) {
+	bar := a.Progress("shards backed up", 0)
+	defer func() { bar.Done() }()
+	info, err := a.Admin(client).Cluster().Backup(ctx, w, func(p admin.BackupProgress) {
 		if v.Shards == 0 && p.Shards > 0 {
-			v.Shards, bar = p.Shards, a.progress("shards backed up", p.Shards)
+			v.Shards, bar = p.Shards, a.Progress("shards backed up", p.Shards)
 		}
-		bar.tell(p.ShardsDone, human.Bytes(p.Bytes))
+		bar.Tell(p.ShardsDone, human.Bytes(p.Bytes))
 	})
 	if err != nil {
 		return err

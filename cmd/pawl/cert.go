@@ -14,9 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/internal/certs"
+	"github.com/spf13/cobra"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 )
 
 func newCert(a *app) *cobra.Command {
-	return group("cert", "Make and show the certificates of nodes, servers and clients",
+	return cli.Group("cert", "Make and show the certificates of nodes, servers and clients",
 		`The nodes of a cluster know each other by certificates of the cluster's own authority. Make the
 authority once, then a certificate for each node, and give each node its own two files and ca.crt.
 Keep ca.key away from the nodes: whoever has it can join the cluster.
@@ -44,12 +45,12 @@ func newCertCA(a *app) *cobra.Command {
 	var out string
 	var days int
 	cmd := &cobra.Command{
-		Use: "ca --out DIR", Short: "Make an authority: ca.crt and ca.key", Args: noArgs,
+		Use: "ca --out DIR", Short: "Make an authority: ca.crt and ca.key", Args: cli.NoArgs,
 		Example: "  pawl cert ca --out /etc/pawl/ca",
 	}
 	cmd.Flags().StringVar(&out, "out", "", "directory for ca.crt and ca.key")
 	cmd.Flags().IntVar(&days, "days", authorityDays, "how long it lasts")
-	cmd.RunE = a.does(func(*cobra.Command, []string) error {
+	cmd.RunE = a.Run(func(*cobra.Command, []string) error {
 		if err := errors.Join(checkGiven("out", out), checkDays(days)); err != nil {
 			return err
 		}
@@ -104,7 +105,7 @@ func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Tim
 	f.StringVar(&out, "out", "", "directory for NAME.crt and NAME.key")
 	f.StringSliceVar(&hosts, "host", nil, "names and IP addresses of the "+kind+", for programs that check them")
 	f.IntVar(&days, "days", nodeDays, "how long it lasts, at most as long as the authority")
-	cmd.RunE = a.does(func(_ *cobra.Command, args []string) error {
+	cmd.RunE = a.Run(func(_ *cobra.Command, args []string) error {
 		name := args[0]
 		if err := errors.Join(checkGiven("ca", ca), checkGiven("out", out), checkDays(days), checkCert(kind, name, hosts)); err != nil {
 			return err
@@ -145,12 +146,12 @@ func newCertShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "show FILE", Short: "Show whose a certificate is, and until when", Args: cobra.ExactArgs(1),
 		Example: "  pawl cert show /etc/pawl/n1.crt",
-		RunE: a.does(func(_ *cobra.Command, args []string) error {
+		RunE: a.Run(func(_ *cobra.Command, args []string) error {
 			v, err := viewCert(args[0])
 			if err != nil {
 				return err
 			}
-			return a.print(v, func(w io.Writer) { writeCert(w, v) })
+			return a.Print(v, func(w io.Writer) { writeCert(w, v) })
 		}),
 	}
 }
@@ -196,38 +197,38 @@ func writeCert(w io.Writer, v certView) {
 	case v.Client:
 		kind = "client"
 	}
-	until := clock(v.Until, now)
+	until := text.Clock(v.Until, now)
 	if now.After(v.Until) {
 		until += ", expired"
 	}
-	fields(w, "whose", kind, "names", strings.Join(v.Names, ", "), "subject", v.Subject, "issuer", v.Issuer, "uris", strings.Join(v.URIs, ", "),
-		"hosts", strings.Join(v.Hosts, ", "), "from", clock(v.From, now), "until", until, "sha256", v.Fingerprint)
+	text.Fields(w, "whose", kind, "names", strings.Join(v.Names, ", "), "subject", v.Subject, "issuer", v.Issuer, "uris", strings.Join(v.URIs, ", "),
+		"hosts", strings.Join(v.Hosts, ", "), "from", text.Clock(v.From, now), "until", until, "sha256", v.Fingerprint)
 }
 
 func checkGiven(flag, value string) error {
 	if value == "" {
-		return usage("--%s is needed: a directory", flag)
+		return cli.Usage("--%s is needed: a directory", flag)
 	}
 	return nil
 }
 
 func checkDays(days int) error {
 	if days < 1 || days > certs.MaxDays {
-		return usage("--days %d: want 1 to %d", days, certs.MaxDays)
+		return cli.Usage("--days %d: want 1 to %d", days, certs.MaxDays)
 	}
 	return nil
 }
 
 func checkCert(kind, name string, hosts []string) error {
 	if err := certs.CheckName(name); err != nil {
-		return usage("NAME: %w", err)
+		return cli.Usage("NAME: %w", err)
 	}
 	if kind == "server" && len(hosts) == 0 {
-		return usage("--host is needed: names and IP addresses by which clients reach the server")
+		return cli.Usage("--host is needed: names and IP addresses by which clients reach the server")
 	}
 	for _, h := range hosts {
 		if err := certs.CheckHost(h); err != nil {
-			return usage("--host: %w", err)
+			return cli.Usage("--host: %w", err)
 		}
 	}
 	return nil
@@ -256,7 +257,7 @@ func (a *app) keepPair(dir, name string, p certs.Pair) error {
 	if err := writeNew(dir, cert, p.Cert, 0o644); err != nil {
 		return errors.Join(err, os.Remove(key))
 	}
-	return a.print(map[string]string{"cert": cert, "key": key}, func(w io.Writer) { fmt.Fprintf(w, "%s\n%s\n", cert, key) })
+	return a.Print(map[string]string{"cert": cert, "key": key}, func(w io.Writer) { fmt.Fprintf(w, "%s\n%s\n", cert, key) })
 }
 
 func errThere(dir, path string) error {

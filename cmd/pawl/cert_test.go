@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/spf13/cobra"
 )
 
@@ -15,26 +16,26 @@ import (
 func cert(t *testing.T, args ...string) (out string, status int) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	a := &app{out: &stdout, err: &stderr, format: "table"}
+	a := &app{&cli.App{Out: &stdout, Err: &stderr, Format: "table"}}
 	root := &cobra.Command{Use: "pawl", SilenceErrors: true, SilenceUsage: true}
-	root.PersistentFlags().StringVarP(&a.format, "output", "o", "table", "")
+	root.PersistentFlags().StringVarP(&a.Format, "output", "o", "table", "")
 	root.AddCommand(newCert(a))
 	root.SetArgs(append([]string{"cert"}, args...))
 	cmd, err := root.ExecuteC()
 	if err != nil {
-		status = a.fail(cmd, err)
+		status = a.Fail(cmd, err)
 		return stderr.String(), status
 	}
-	return stdout.String(), exitDone
+	return stdout.String(), cli.ExitDone
 }
 
 func TestCert(t *testing.T) {
 	dir := t.TempDir()
 	ca, out := filepath.Join(dir, "ca"), filepath.Join(dir, "nodes")
-	if text, status := cert(t, "ca", "--out", ca); status != exitDone || !strings.Contains(text, "ca.crt") {
+	if text, status := cert(t, "ca", "--out", ca); status != cli.ExitDone || !strings.Contains(text, "ca.crt") {
 		t.Fatalf("cert ca: %d, %s", status, text)
 	}
-	if text, status := cert(t, "node", "n1", "--ca", ca, "--out", out, "--host", "n1.example.com,10.0.0.1", "--host", "::1"); status != exitDone {
+	if text, status := cert(t, "node", "n1", "--ca", ca, "--out", out, "--host", "n1.example.com,10.0.0.1", "--host", "::1"); status != cli.ExitDone {
 		t.Fatalf("cert node: %d, %s", status, text)
 	}
 	if _, err := tls.LoadX509KeyPair(filepath.Join(out, "n1.crt"), filepath.Join(out, "n1.key")); err != nil {
@@ -47,16 +48,16 @@ func TestCert(t *testing.T) {
 	}
 	text, status := cert(t, "show", filepath.Join(out, "n1.crt"))
 	for _, w := range []string{"node n1", "pawl://node/n1", "n1.example.com, 10.0.0.1, ::1", "(in 825d)", "pawl cluster authority"} {
-		if status != exitDone || !strings.Contains(text, w) {
+		if status != cli.ExitDone || !strings.Contains(text, w) {
 			t.Errorf("show: %d, want %q in\n%s", status, w, text)
 		}
 	}
-	if text, status := cert(t, "server", "s1", "--ca", ca, "--out", out, "--host", "pawl.example.com,10.0.0.1"); status != exitDone {
+	if text, status := cert(t, "server", "s1", "--ca", ca, "--out", out, "--host", "pawl.example.com,10.0.0.1"); status != cli.ExitDone {
 		t.Fatalf("cert server: %d, %s", status, text)
 	}
 	text, status = cert(t, "show", filepath.Join(out, "s1.crt"))
 	for _, w := range []string{"whose    server", "pawl.example.com, 10.0.0.1", "(in 825d)"} {
-		if status != exitDone || !strings.Contains(text, w) {
+		if status != cli.ExitDone || !strings.Contains(text, w) {
 			t.Errorf("show: %d, want %q in\n%s", status, w, text)
 		}
 	}
@@ -74,7 +75,7 @@ func TestCertKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, status := cert(t, "ca", "--out", dir)
-		if status != exitRefused || !strings.Contains(text, "--out") || !strings.Contains(text, there+" is there already") {
+		if status != cli.ExitRefused || !strings.Contains(text, "--out") || !strings.Contains(text, there+" is there already") {
 			t.Errorf("with %s: %d, %s", there, status, text)
 		}
 		if files, _ := os.ReadDir(dir); len(files) != 1 {
@@ -89,7 +90,7 @@ func TestCertKeeps(t *testing.T) {
 func TestCertRefusals(t *testing.T) {
 	dir := t.TempDir()
 	ca := filepath.Join(dir, "ca")
-	if text, status := cert(t, "ca", "--out", ca, "--days", "100"); status != exitDone {
+	if text, status := cert(t, "ca", "--out", ca, "--days", "100"); status != cli.ExitDone {
 		t.Fatal(text)
 	}
 	note := filepath.Join(dir, "note")
@@ -101,26 +102,26 @@ func TestCertRefusals(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"ca", exitUsage, "--out is needed"},
-		{"ca --out x --days 0", exitUsage, "--days 0: want 1 to 36500"},
-		{"ca --out x --days 99999", exitUsage, "--days 99999: want 1 to 36500"},
-		{"ca --out x extra", exitUsage, ""},
-		{"ca --out " + note, exitRefused, "--out"},
-		{"node --ca x --out x", exitUsage, ""},
-		{"node n1 --out x", exitUsage, "--ca is needed"},
-		{"node n1 --ca x", exitUsage, "--out is needed"},
-		{"node N1 --ca x --out x", exitUsage, `NAME: name "N1": want 1 to 63 of a-z, 0-9 and -`},
-		{"node n1 --ca x --out x --host a:1", exitUsage, `--host: host "a:1"`},
-		{"node n1 --ca " + dir + " --out x --days 9", exitRefused, "--ca"},
-		{"node n1 --ca " + ca + " --out x", exitRefused, "--days 825: certificate of \"n1\""},
-		{"server s1 --ca " + ca + " --out x", exitUsage, "--host is needed"},
-		{"server S1 --ca x --out x --host a", exitUsage, `NAME: name "S1": want`},
-		{"server s1 --ca x --out x --host a/b", exitUsage, `--host: host "a/b"`},
-		{"server s1 --ca " + ca + " --out x --host a", exitRefused, "--days 825: certificate of \"s1\""},
-		{"show", exitUsage, ""},
-		{"show nowhere.crt", exitRefused, "nowhere.crt"},
-		{"show " + note, exitRefused, "no certificate in it"},
-		{"nonsense", exitUsage, `unknown command "nonsense" for "pawl cert"`},
+		{"ca", cli.ExitUsage, "--out is needed"},
+		{"ca --out x --days 0", cli.ExitUsage, "--days 0: want 1 to 36500"},
+		{"ca --out x --days 99999", cli.ExitUsage, "--days 99999: want 1 to 36500"},
+		{"ca --out x extra", cli.ExitUsage, ""},
+		{"ca --out " + note, cli.ExitRefused, "--out"},
+		{"node --ca x --out x", cli.ExitUsage, ""},
+		{"node n1 --out x", cli.ExitUsage, "--ca is needed"},
+		{"node n1 --ca x", cli.ExitUsage, "--out is needed"},
+		{"node N1 --ca x --out x", cli.ExitUsage, `NAME: name "N1": want 1 to 63 of a-z, 0-9 and -`},
+		{"node n1 --ca x --out x --host a:1", cli.ExitUsage, `--host: host "a:1"`},
+		{"node n1 --ca " + dir + " --out x --days 9", cli.ExitRefused, "--ca"},
+		{"node n1 --ca " + ca + " --out x", cli.ExitRefused, "--days 825: certificate of \"n1\""},
+		{"server s1 --ca " + ca + " --out x", cli.ExitUsage, "--host is needed"},
+		{"server S1 --ca x --out x --host a", cli.ExitUsage, `NAME: name "S1": want`},
+		{"server s1 --ca x --out x --host a/b", cli.ExitUsage, `--host: host "a/b"`},
+		{"server s1 --ca " + ca + " --out x --host a", cli.ExitRefused, "--days 825: certificate of \"s1\""},
+		{"show", cli.ExitUsage, ""},
+		{"show nowhere.crt", cli.ExitRefused, "nowhere.crt"},
+		{"show " + note, cli.ExitRefused, "no certificate in it"},
+		{"nonsense", cli.ExitUsage, `unknown command "nonsense" for "pawl cert"`},
 	} {
 		if text, status := cert(t, strings.Fields(c.args)...); status != c.status || !strings.Contains(text, c.want) {
 			t.Errorf("cert %s: %d, %q, want %d with %q", c.args, status, text, c.status, c.want)

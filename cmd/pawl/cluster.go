@@ -12,6 +12,9 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/human"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
@@ -19,7 +22,7 @@ import (
 )
 
 func newCluster(a *app) *cobra.Command {
-	return group("cluster", "Look after nodes and shards",
+	return cli.Group("cluster", "Look after nodes and shards",
 		`Look after the nodes of a cluster and the shards that they hold. Replicas and leaders move one step
 after the other: a command that moves them is done when that is decided, and "pawl cluster status"
 shows how far it is. A command that can't be taken back asks first.`,
@@ -35,7 +38,7 @@ func (a *app) surely(ctx context.Context, yes bool, format string, args ...any) 
 	if yes {
 		return nil
 	}
-	return a.ask(ctx, fmt.Sprintf(format, args...), "add --yes")
+	return a.Ask(ctx, fmt.Sprintf(format, args...), "add --yes")
 }
 
 func newClusterDrain(a *app) *cobra.Command {
@@ -49,14 +52,14 @@ by themselves.`,
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "let the node take replicas again")
 	cmd.Flags().BoolVar(&wait, "wait", false, "until the node holds nothing")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ctx, operator := cmd.Context(), a.admin(client)
-		view := nodeStateView{Node: args[0], State: "draining"}
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ctx, operator := cmd.Context(), a.Admin(client)
+		shown := view.NodeState{Node: args[0], State: "draining"}
 		switch {
 		case undo && wait:
-			return usage("--wait is for a node to hold nothing, and --undo lets it hold something again")
+			return cli.Usage("--wait is for a node to hold nothing, and --undo lets it hold something again")
 		case undo:
-			view.State = "active"
+			shown.State = "active"
 			if err := operator.Cluster().UndrainNode(ctx, args[0]); err != nil {
 				return err
 			}
@@ -69,9 +72,9 @@ by themselves.`,
 			if err := a.untilDrained(ctx, operator, args[0]); err != nil {
 				return err
 			}
-			view.State = drained
+			shown.State = drained
 		}
-		return a.printNodeState(view)
+		return a.printNodeState(shown)
 	})
 	return cmd
 }
@@ -79,13 +82,8 @@ by themselves.`,
 // drained is the state of a node that drains and holds nothing any more.
 const drained = "drained"
 
-type nodeStateView struct {
-	Node  string `json:"node"`
-	State string `json:"state"`
-}
-
-func (a *app) printNodeState(v nodeStateView) error {
-	return a.print(v, func(w io.Writer) { fmt.Fprintf(w, "node %q is %s\n", v.Node, v.State) })
+func (a *app) printNodeState(v view.NodeState) error {
+	return a.Print(v, func(w io.Writer) { fmt.Fprintf(w, "node %q is %s\n", v.Node, v.State) })
 }
 
 const (
@@ -103,8 +101,8 @@ func (a *app) untilDrained(ctx context.Context, operator admin.Client, node stri
 	defer tick.Stop()
 	answered, total := time.Now(), 0
 	var held []uint32
-	bar := a.progress("moved off", 0)
-	defer func() { bar.done() }()
+	bar := a.Progress("moved off", 0)
+	defer func() { bar.Done() }()
 	var stuck stuckText
 	for {
 		info, err := operator.Cluster().Status(ctx)
@@ -119,16 +117,16 @@ func (a *app) untilDrained(ctx context.Context, operator admin.Client, node stri
 				return nil
 			}
 			if total < len(held) {
-				bar.done()
+				bar.Done()
 				total = len(held)
-				bar = a.progress("moved off", total)
+				bar = a.Progress("moved off", total)
 			}
 			if text := stuck.look(waitedFor(info, held), answered); text != "" {
-				bar.done()
-				fmt.Fprintln(a.err, text)
-				bar = a.progress("moved off", total)
+				bar.Done()
+				fmt.Fprintln(a.Err, text)
+				bar = a.Progress("moved off", total)
 			}
-			bar.set(total - len(held))
+			bar.Set(total - len(held))
 		}
 		select {
 		case <-ctx.Done():
@@ -157,7 +155,7 @@ func waitedFor(info *admin.ClusterStatus, shards []uint32) string {
 	}
 	lines := shardProblems(of)
 	for i := range lines {
-		lines[i] = printable(lines[i])
+		lines[i] = text.Printable(lines[i])
 	}
 	return strings.Join(lines, "\n")
 }
@@ -214,8 +212,8 @@ without them; this is for a node that is dead.`,
 	}
 	yes := yesFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&force, "force", false, "although it holds replicas")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ctx, operator := cmd.Context(), a.admin(client)
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ctx, operator := cmd.Context(), a.Admin(client)
 		if !*yes {
 			info, err := operator.Cluster().Status(ctx)
 			if err != nil {
@@ -232,7 +230,7 @@ without them; this is for a node that is dead.`,
 		if err := operator.Cluster().RemoveNode(ctx, args[0], force); err != nil {
 			return err
 		}
-		return a.printNodeState(nodeStateView{args[0], "removed"})
+		return a.printNodeState(view.NodeState{Node: args[0], State: "removed"})
 	})
 	return cmd
 }
@@ -241,7 +239,7 @@ without them; this is for a node that is dead.`,
 func shardArg(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
-		return 0, usage("SHARD %q is not the number of a shard", s)
+		return 0, cli.Usage("SHARD %q is not the number of a shard", s)
 	}
 	return uint32(n), nil
 }
@@ -250,7 +248,7 @@ func shardArg(s string) (uint32, error) {
 func numberArg(name, s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		return 0, usage("%s %q is not a whole number", name, s)
+		return 0, cli.Usage("%s %q is not a whole number", name, s)
 	}
 	return n, nil
 }
@@ -264,23 +262,23 @@ func newClusterMove(a *app) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&from, "from", "", "node whose replica leaves")
 	cmd.Flags().StringVar(&to, "to", "", "node that gets one")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		shard, err := shardArg(args[0])
 		if err != nil {
 			return err
 		}
 		if from == "" || to == "" {
-			return usage("--from and --to are needed")
+			return cli.Usage("--from and --to are needed")
 		}
-		if err := a.admin(client).Cluster().MoveReplica(cmd.Context(), shard, from, to); err != nil {
+		if err := a.Admin(client).Cluster().MoveReplica(cmd.Context(), shard, from, to); err != nil {
 			return err
 		}
-		view := struct {
+		shown := struct {
 			Shard uint32 `json:"shard"`
 			From  string `json:"from"`
 			To    string `json:"to"`
 		}{shard, from, to}
-		return a.print(view, func(w io.Writer) {
+		return a.Print(shown, func(w io.Writer) {
 			fmt.Fprintf(w, "%s moves from node %q to %q\n", shardNames([]uint32{shard}), from, to)
 		})
 	})
@@ -295,19 +293,19 @@ func newClusterTransfer(a *app) *cobra.Command {
 		Example: "  pawl cluster transfer 3 --to n2\n  pawl cluster transfer 3",
 	}
 	cmd.Flags().StringVar(&to, "to", "", "node that should lead it; none for whichever")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		shard, err := shardArg(args[0])
 		if err != nil {
 			return err
 		}
-		if err := a.admin(client).Cluster().TransferLeader(cmd.Context(), shard, to); err != nil {
+		if err := a.Admin(client).Cluster().TransferLeader(cmd.Context(), shard, to); err != nil {
 			return err
 		}
-		view := struct {
+		shown := struct {
 			Shard     uint32 `json:"shard"`
 			Preferred string `json:"preferred,omitempty"`
 		}{shard, to}
-		return a.print(view, func(w io.Writer) {
+		return a.Print(shown, func(w io.Writer) {
 			who := "whichever node"
 			if to != "" {
 				who = strconv.Quote(to)
@@ -326,8 +324,8 @@ the shards that have the fewest.`,
 		Example: "  pawl cluster add-shards 8",
 	}
 	yes := yesFlag(cmd.Flags())
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ctx, operator := cmd.Context(), a.admin(client)
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ctx, operator := cmd.Context(), a.Admin(client)
 		total, err := numberArg("TOTAL", args[0])
 		if err != nil {
 			return err
@@ -337,7 +335,7 @@ the shards that have the fewest.`,
 			return err
 		}
 		if have := info.Settings.DataShards; total > have {
-			what := count(int64(total), "data shard")
+			what := text.Count(int64(total), "data shard")
 			if err := a.surely(ctx, *yes, "there will be %s in place of %d, and their number only grows", what, have); err != nil {
 				return err
 			}
@@ -345,10 +343,10 @@ the shards that have the fewest.`,
 		if err := operator.Cluster().AddShards(ctx, total); err != nil {
 			return err
 		}
-		view := struct {
+		shown := struct {
 			DataShards int `json:"data_shards"`
 		}{total}
-		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "%s\n", count(int64(total), "data shard")) })
+		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "%s\n", text.Count(int64(total), "data shard")) })
 	})
 	return cmd
 }
@@ -359,18 +357,18 @@ func newClusterReplication(a *app) *cobra.Command {
 		Long:    "Set how many replicas each shard is to have: 1, 3, 5 or 7. With fewer nodes there are as many as the nodes can hold.",
 		Example: "  pawl cluster replication 5",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		n, err := numberArg("N", args[0])
 		if err != nil {
 			return err
 		}
-		if err := a.admin(client).Cluster().SetReplication(cmd.Context(), n); err != nil {
+		if err := a.Admin(client).Cluster().SetReplication(cmd.Context(), n); err != nil {
 			return err
 		}
-		view := struct {
+		shown := struct {
 			Replication int `json:"replication"`
 		}{n}
-		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "each shard is to have %s\n", count(int64(n), "replica")) })
+		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "each shard is to have %s\n", text.Count(int64(n), "replica")) })
 	})
 	return cmd
 }
@@ -386,48 +384,48 @@ a day, and is in the audit itself. A shorter time removes what is older, which n
 		Example: "  pawl cluster audit-retention 365d",
 	}
 	yes := yesFlag(cmd.Flags())
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		d, err := human.Span(args[0])
 		if err != nil {
-			return usage("PERIOD %v", err)
+			return cli.Usage("PERIOD %v", err)
 		}
-		info, err := a.admin(client).Cluster().Status(cmd.Context())
+		info, err := a.Admin(client).Cluster().Status(cmd.Context())
 		if err != nil {
 			return err
 		}
 		if was := info.Settings.AuditRetention; d < was && d >= leastAudit {
-			if err := a.surely(cmd.Context(), *yes, "entries of the audit older than %s will be removed, now those older than %s are", days(d), days(was)); err != nil {
+			if err := a.surely(cmd.Context(), *yes, "entries of the audit older than %s will be removed, now those older than %s are", text.Days(d), text.Days(was)); err != nil {
 				return err
 			}
 		}
-		if err := a.admin(client).Cluster().SetAuditRetention(cmd.Context(), d); err != nil {
+		if err := a.Admin(client).Cluster().SetAuditRetention(cmd.Context(), d); err != nil {
 			return err
 		}
-		view := struct {
+		shown := struct {
 			AuditRetention string `json:"audit_retention"`
-		}{period(d)}
-		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "entries of the audit are kept for %s\n", days(d)) })
+		}{text.Period(d)}
+		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "entries of the audit are kept for %s\n", text.Days(d)) })
 	})
 	return cmd
 }
 
 func newClusterRaiseLevel(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "raise-level", Short: "Turn on what all nodes' versions can do", Args: noArgs,
+		Use: "raise-level", Short: "Turn on what all nodes' versions can do", Args: cli.NoArgs,
 		Long: `Raise the feature level to the highest that all nodes can work at, after all of them run the new version
 of the program. There is no way back: a node of an older version can't join any more.`,
 		Example: "  pawl cluster raise-level",
 	}
 	yes := yesFlag(cmd.Flags())
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
-		ctx, operator := cmd.Context(), a.admin(client)
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		ctx, operator := cmd.Context(), a.Admin(client)
 		if !*yes {
 			info, err := operator.Cluster().Status(ctx)
 			if err != nil {
 				return err
 			}
 			if err := a.surely(ctx, false, "the feature level, now %d, will be the highest that %s can work at, and never less again",
-				info.Settings.FeatureLevel, count(int64(len(info.Nodes)), "node")); err != nil {
+				info.Settings.FeatureLevel, text.Count(int64(len(info.Nodes)), "node")); err != nil {
 				return err
 			}
 		}
@@ -435,10 +433,10 @@ of the program. There is no way back: a node of an older version can't join any 
 		if err != nil {
 			return err
 		}
-		view := struct {
+		shown := struct {
 			Level int `json:"level"`
 		}{level}
-		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "the feature level is %d\n", level) })
+		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "the feature level is %d\n", level) })
 	})
 	return cmd
 }

@@ -19,8 +19,8 @@ func newClusterAdd(a *app) *cobra.Command {
 that its --join names, and gets its share of replicas soon after. Without NAME it gets the first that is free.`,
 		Example: "  pawl cluster add\n  pawl cluster add n4 -o json",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		info, err := a.admin(client).Cluster().Status(cmd.Context())
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		info, err := a.Admin(client).Cluster().Status(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -28,17 +28,17 @@ that its --join names, and gets its share of replicas soon after. Without NAME i
 		if len(args) > 0 {
 			name = args[0]
 		}
-		view, err := viewAdd(info, name)
+		shown, err := viewAdd(info, name)
 		if err != nil {
 			return err
 		}
-		if err := a.print(view, func(w io.Writer) { fmt.Fprintln(w, view.Command) }); err != nil || a.format != "table" {
+		if err := a.Print(shown, func(w io.Writer) { fmt.Fprintln(w, shown.Command) }); err != nil || a.Format != "table" {
 			return err
 		}
-		fmt.Fprintf(a.err, "HOST is an address of the new machine, and the three files are its certificate: see 'pawl cert node --help'.\n"+
+		fmt.Fprintf(a.Err, "HOST is an address of the new machine, and the three files are its certificate: see 'pawl cert node --help'.\n"+
 			"Leave --peer-cert, --peer-key and --peer-ca out if the other nodes have none.\n")
-		if view.Replaces {
-			fmt.Fprintf(a.err, "node %q is not heard of: the new one takes its place, and what the old one held is made anew.\n", name)
+		if shown.Replaces {
+			fmt.Fprintf(a.Err, "node %q is not heard of: the new one takes its place, and what the old one held is made anew.\n", name)
 		}
 		return nil
 	})

@@ -7,27 +7,29 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/human"
 	"github.com/spf13/cobra"
 )
 
 func newClusterStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show nodes, shards and problems", Args: noArgs,
+		Use: "status", Short: "Show nodes, shards and problems", Args: cli.NoArgs,
 		Long: `Show how the nodes stand, where the shards' replicas are and who leads them, and what is amiss. Shard 0 is
 the system shard: it knows nodes, shards and queues.`,
 		Example: "  pawl cluster status --watch\n  pawl cluster status -o json",
 	}
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		info, err := a.admin(client).Cluster().Status(ctx)
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		info, err := a.Admin(client).Cluster().Status(ctx)
 		if err != nil {
 			return err
 		}
-		return a.print(viewCluster(info), func(w io.Writer) { writeCluster(w, info) })
+		return a.Print(view.NewCluster(info), func(w io.Writer) { writeCluster(w, info) })
 	})
 	cmd.Aliases = nil // it shows the whole, and is not a list of one kind
 	return cmd
@@ -35,8 +37,8 @@ the system shard: it knows nodes, shards and queues.`,
 
 func writeCluster(w io.Writer, info *admin.ClusterStatus) {
 	s := info.Settings
-	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d, audit kept for %s\n\n", count(int64(len(info.Nodes)), "node"), count(int64(s.DataShards), "data shard"),
-		s.Replication, s.FeatureLevel, days(s.AuditRetention))
+	fmt.Fprintf(w, "%s, %s, replication %d, feature level %d, audit kept for %s\n\n", text.Count(int64(len(info.Nodes)), "node"), text.Count(int64(s.DataShards), "data shard"),
+		s.Replication, s.FeatureLevel, text.Days(s.AuditRetention))
 	writeNodes(w, info.Nodes)
 	fmt.Fprintln(w)
 	writeShards(w, info)
@@ -47,7 +49,7 @@ func writeCluster(w io.Writer, info *admin.ClusterStatus) {
 	}
 	fmt.Fprintln(w, "problems:")
 	for _, p := range info.Problems {
-		fmt.Fprintf(w, "  %s\n", printable(p))
+		fmt.Fprintf(w, "  %s\n", text.Printable(p))
 	}
 }
 
@@ -59,7 +61,7 @@ func writeNodes(w io.Writer, nodes []admin.Node) {
 			state = drained
 		}
 		if !n.Alive {
-			alive = "no, for " + span(n.Silent)
+			alive = "no, for " + text.Span(n.Silent)
 		}
 		if n.Heard {
 			offset = fmt.Sprintf("%+.1fms", n.ClockOffset.Seconds()*1000)
@@ -67,7 +69,7 @@ func writeNodes(w io.Writer, nodes []admin.Node) {
 		rows[i] = []string{n.Name, state, alive, orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,
 			human.Counted(n.Replicas), human.Counted(n.Leads)}
 	}
-	columns(w, "NODE|STATE|ALIVE|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
+	text.Columns(w, "NODE|STATE|ALIVE|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
 }
 
 func orDash(s string) string {
@@ -116,9 +118,9 @@ func writeShards(w io.Writer, info *admin.ClusterStatus) {
 			m.Answers = m.Answers && !away(m.Node)
 			members[j] = memberText(m, info.SeenBy != "" || s.Leader != "")
 		}
-		rows[i] = []string{strconv.FormatUint(uint64(s.Shard), 10), leader, term, applied, orDash(strings.Join(members, " ")), orDash(short(s.LastStep, 60))}
+		rows[i] = []string{strconv.FormatUint(uint64(s.Shard), 10), leader, term, applied, orDash(strings.Join(members, " ")), orDash(text.Short(s.LastStep, 60))}
 	}
-	columns(w, "SHARD|LEADER|TERM|APPLIED|REPLICAS|LAST STEP", rows)
+	text.Columns(w, "SHARD|LEADER|TERM|APPLIED|REPLICAS|LAST STEP", rows)
 }
 
 // memberText is a replica: "n2", and in brackets what is special about it. Where nobody was asked it is known no more than where
@@ -150,89 +152,3 @@ func memberText(m admin.Replica, known bool) string {
 }
 
 // The views of a cluster, as in REST.
-
-type clusterView struct {
-	Settings clusterSettingsView `json:"settings"`
-	Nodes    []nodeView          `json:"nodes"`
-	Shards   []shardView         `json:"shards"`
-	Problems []string            `json:"problems,omitempty"`
-	SeenBy   string              `json:"seen_by,omitempty"`
-}
-
-type clusterSettingsView struct {
-	Replication int `json:"replication"`
-	Level       int `json:"level"`
-	DataShards  int `json:"data_shards"`
-
-	AuditRetention string `json:"audit_retention"`
-}
-
-type nodeView struct {
-	Name        string   `json:"name"`
-	Number      uint32   `json:"number"`
-	State       string   `json:"state"`
-	Alive       bool     `json:"alive"`
-	Heard       bool     `json:"heard"`
-	Silent      float64  `json:"silent_seconds"`
-	Version     string   `json:"version,omitempty"`
-	PeerAddress string   `json:"peer_address,omitempty"`
-	APIAddress  string   `json:"api_address,omitempty"`
-	DiskFree    *int64   `json:"disk_free_bytes,omitempty"`
-	DiskTotal   int64    `json:"disk_total_bytes,omitempty"`
-	ClockOffset *float64 `json:"clock_offset_seconds,omitempty"`
-	Replicas    []uint32 `json:"replicas"`
-	Leads       []uint32 `json:"leads"`
-}
-
-type shardView struct {
-	Shard           uint32       `json:"shard"`
-	Leader          string       `json:"leader,omitempty"`
-	Preferred       string       `json:"preferred,omitempty"`
-	Term            uint64       `json:"term,omitempty"`
-	Applied         uint64       `json:"applied,omitempty"`
-	Members         []memberView `json:"members"`
-	UnderReplicated bool         `json:"under_replicated"`
-	Problem         string       `json:"problem,omitempty"`
-	LastStep        string       `json:"last_step,omitempty"`
-}
-
-type memberView struct {
-	Node         string `json:"node"`
-	Voter        bool   `json:"voter"`
-	Answers      bool   `json:"answers"`
-	Leaving      bool   `json:"leaving"`
-	Snapshotting bool   `json:"snapshotting"`
-	Lag          uint64 `json:"lag"`
-}
-
-func viewCluster(info *admin.ClusterStatus) clusterView {
-	s := info.Settings
-	v := clusterView{Settings: clusterSettingsView{s.Replication, s.FeatureLevel, s.DataShards, period(s.AuditRetention)}, Nodes: []nodeView{}, Shards: []shardView{},
-		Problems: info.Problems, SeenBy: info.SeenBy}
-	for _, n := range info.Nodes {
-		v.Nodes = append(v.Nodes, viewNode(n))
-	}
-	for _, s := range info.Shards {
-		view := shardView{Shard: s.Shard, Leader: s.Leader, Preferred: s.Preferred, Term: s.Term, Applied: s.Applied, Members: []memberView{},
-			UnderReplicated: s.UnderReplicated, Problem: s.Problem, LastStep: s.LastStep}
-		for _, m := range s.Members {
-			view.Members = append(view.Members, memberView(m))
-		}
-		v.Shards = append(v.Shards, view)
-	}
-	return v
-}
-
-func viewNode(n admin.Node) nodeView {
-	v := nodeView{Name: n.Name, Number: n.Number, State: n.State, Alive: n.Alive, Heard: n.Heard, Silent: n.Silent.Round(time.Millisecond).Seconds(),
-		Version: n.Version, PeerAddress: n.PeerAddress, APIAddress: n.APIAddress, DiskTotal: n.DiskTotal,
-		Replicas: append([]uint32{}, n.Replicas...), Leads: append([]uint32{}, n.Leads...)}
-	if n.DiskTotal > 0 {
-		v.DiskFree = &n.DiskFree
-	}
-	if n.Heard {
-		offset := n.ClockOffset.Seconds()
-		v.ClockOffset = &offset
-	}
-	return v
-}

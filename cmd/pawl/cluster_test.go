@@ -14,11 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"github.com/pawlq/pawl"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -286,7 +287,7 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		o := newOffice()
 		c.change(o.verified)
 		stdout, stderr, exit, asked := o.command(t, "verify")
-		if exit != exitRefused || asked != "verify 0; verify 1; verify 2" {
+		if exit != cli.ExitRefused || asked != "verify 0; verify 1; verify 2" {
 			t.Errorf("%s: status %d, asked for %s", name, exit, asked)
 		}
 		for _, says := range c.says {
@@ -302,7 +303,7 @@ func TestVerifyWaitsNotForEver(t *testing.T) {
 	o := newOffice()
 	o.hangs = true
 	stdout, stderr, exit, _ := o.command(t, "verify", "--shard", "1", "--timeout", "50ms")
-	if exit != exitRefused || !strings.Contains(stdout, "shard 1 gave no answer within 50ms") || !strings.Contains(stderr, "not verified in full: shard 1") {
+	if exit != cli.ExitRefused || !strings.Contains(stdout, "shard 1 gave no answer within 50ms") || !strings.Contains(stderr, "not verified in full: shard 1") {
 		t.Errorf("status %d:\n%s%s", exit, stdout, stderr)
 	}
 }
@@ -311,17 +312,17 @@ func TestVerifyWaitsNotForEver(t *testing.T) {
 func waiting(t *testing.T, o *office) (took time.Duration, said string, err error) {
 	l := bufconn.Listen(1 << 16)
 	o.serve(t, l)
-	client, err := pawl.Dial("office", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }, Logger: slog.New(slog.DiscardHandler), RetryFor: retryFor})
+	client, err := pawl.Dial("office", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }, Logger: slog.New(slog.DiscardHandler), RetryFor: cli.RetryFor})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
 	var errs bytes.Buffer
-	a := &app{out: io.Discard, err: &errs}
+	a := &app{&cli.App{Out: io.Discard, Err: &errs}}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	start := time.Now()
-	err = a.untilDrained(ctx, a.admin(client), "n1")
+	err = a.untilDrained(ctx, a.Admin(client), "n1")
 	return time.Since(start), errs.String(), err
 }
 

@@ -12,12 +12,15 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
 
 func newDLQ(a *app) *cobra.Command {
-	return group("dlq", "Dead letters: list, group, replay, discard",
+	return cli.Group("dlq", "Dead letters: list, group, replay, discard",
 		`Dead letters are tasks that should have succeeded. They are kept until somebody replays or
 discards them, or retention moves them to the archive. With --poisoned the same commands are for
 tasks whose payload could not be read. Without --queue they look into every queue.`,
@@ -32,27 +35,27 @@ tasks whose payload could not be read. Without --queue they look into every queu
 }
 
 func newDLQLs(a *app) *cobra.Command {
-	var filter filterFlags
-	var list listFlags
+	var filter cli.FilterFlags
+	var list cli.ListFlags
 	var poisoned bool
 	cmd := &cobra.Command{
 		Use: "ls [FILTER...]", Short: "List dead letters, newest first in each queue",
-		Long:    "List dead letters, newest first in each queue. " + filterHelp,
+		Long:    "List dead letters, newest first in each queue. " + cli.FilterHelp,
 		Example: "  pawl dlq ls 'queue:mail error:timeout after:2h'\n  pawl dlq ls --queue mail --error timeout\n  pawl dlq ls --watch",
 	}
-	filter.add(cmd.Flags(), false)
-	list.add(cmd)
+	filter.Add(cmd.Flags(), false)
+	list.Add(cmd)
 	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := filter.take(args); err != nil {
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+		if err := filter.Take(args); err != nil {
 			return err
 		}
-		f, err := filter.read(time.Now())
-		if err = errors.Join(err, list.check()); err != nil {
+		f, err := filter.Read(time.Now())
+		if err = errors.Join(err, list.Check()); err != nil {
 			return err
 		}
-		if list.cursor != "" && f.Queue == "" {
-			return usage("--cursor belongs to the list of one queue: name it with --queue")
+		if list.Cursor != "" && f.Queue == "" {
+			return cli.Usage("--cursor belongs to the list of one queue: name it with --queue")
 		}
 		tasks, next, err := a.deadTasks(ctx, client, f, list, poisoned)
 		if err != nil {
@@ -64,10 +67,10 @@ func newDLQLs(a *app) *cobra.Command {
 }
 
 // deadTasks lists one queue, or all that have any. The cursor is that of one queue.
-func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter, list listFlags, poisoned bool) (out []*pawltype.Task, next string, err error) {
-	page := a.admin(client).DeadLetters().ListPage
+func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter, list cli.ListFlags, poisoned bool) (out []*pawltype.Task, next string, err error) {
+	page := a.Admin(client).DeadLetters().ListPage
 	if poisoned {
-		page = a.admin(client).DeadLetters().ListPoisonedPage
+		page = a.Admin(client).DeadLetters().ListPoisonedPage
 	}
 	names, err := queuesWith(ctx, client, f.Queue, poisoned)
 	if err != nil {
@@ -76,11 +79,11 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter
 	for _, name := range names {
 		one, rest := f, list
 		one.Queue = name
-		rest.limit -= len(out)
-		if rest.limit < 1 {
+		rest.Limit -= len(out)
+		if rest.Limit < 1 {
 			break
 		}
-		tasks, cursor, err := collect(rest, a.telling(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) { return page(ctx, one, p) }))
+		tasks, cursor, err := cli.Collect(rest, a.telling(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) { return page(ctx, one, p) }))
 		if err != nil {
 			return nil, "", err
 		}
@@ -93,20 +96,20 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter
 }
 
 func (a *app) printDead(tasks []*pawltype.Task, next string) error {
-	err := a.print(listView[taskView]{viewTasks(tasks), next}, func(w io.Writer) {
+	err := a.Print(view.NewList(view.NewTasks(tasks), next), func(w io.Writer) {
 		now := time.Now()
 		rows := make([][]string, len(tasks))
 		for i, t := range tasks {
 			message := ""
 			if f := t.LastFailure(); f != nil {
-				message = short(f.Message, 60)
+				message = text.Short(f.Message, 60)
 			}
-			rows[i] = []string{t.ID, t.Type, t.Queue, t.Reason, attempts(t), ago(t.EndedAt, now), message}
+			rows[i] = []string{t.ID, t.Type, t.Queue, t.Reason, attempts(t), text.Ago(t.EndedAt, now), message}
 		}
-		columns(w, "ID|TYPE|QUEUE|REASON|ATTEMPTS|ENDED|ERROR", rows)
+		text.Columns(w, "ID|TYPE|QUEUE|REASON|ATTEMPTS|ENDED|ERROR", rows)
 	})
-	if next != "" && a.format == "table" {
-		fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+	if next != "" && a.Format == "table" {
+		fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
 	}
 	return err
 }
@@ -115,30 +118,31 @@ func newDLQGroups(a *app) *cobra.Command {
 	var queue string
 	var poisoned bool
 	cmd := &cobra.Command{
-		Use: "groups", Short: "Count dead letters by type and error", Args: noArgs,
+		Use: "groups", Short: "Count dead letters by type and error", Args: cli.NoArgs,
 		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: usually a thousand of them are two problems.\nWithout --queue those of all queues are counted together; the queue that is named has the most of them. 1H and 24H are how many of them died in that time.",
 		Example: "  pawl dlq groups\n  pawl dlq groups --queue mail -o json",
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "only of this queue")
 	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		groups, err := a.admin(client).DeadLetters().Groups(ctx, queue, poisoned)
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		groups, err := a.Admin(client).DeadLetters().Groups(ctx, queue, poisoned)
 		if err != nil {
 			return err
 		}
-		view := struct {
-			Groups  []groupView `json:"groups"`
-			Partial bool        `json:"partial"`
-		}{Groups: make([]groupView, len(groups.Groups)), Partial: groups.Partial}
+		shown := struct {
+			Groups  []view.FailureGroup `json:"groups"`
+			Partial bool                `json:"partial"`
+		}{Groups: make([]view.FailureGroup, len(groups.Groups)), Partial: groups.Partial}
 		for i, g := range groups.Groups {
-			view.Groups[i] = groupView{g.Queue, g.Queues, g.Fingerprint, g.Type, g.Message, g.Count, g.FirstAt, g.LastAt, g.SampleTaskID, g.Trend}
+			shown.Groups[i] = view.FailureGroup{Queue: g.Queue, Queues: g.Queues, Fingerprint: g.Fingerprint, Type: g.Type, Message: g.Message, Count: g.Count,
+				FirstAt: g.FirstAt, LastAt: g.LastAt, SampleTaskID: g.SampleTaskID, Trend: g.Trend}
 		}
-		return a.print(view, func(w io.Writer) { writeGroups(w, view.Groups, view.Partial) })
+		return a.Print(shown, func(w io.Writer) { writeGroups(w, shown.Groups, shown.Partial) })
 	})
 	return cmd
 }
 
-func writeGroups(w io.Writer, groups []groupView, partial bool) {
+func writeGroups(w io.Writer, groups []view.FailureGroup, partial bool) {
 	now := time.Now()
 	rows := make([][]string, len(groups))
 	for i, g := range groups {
@@ -147,9 +151,9 @@ func writeGroups(w io.Writer, groups []groupView, partial bool) {
 			queue = fmt.Sprintf("%s and %d more", g.Queue, g.Queues-1)
 		}
 		hour, day := lately(g.Trend)
-		rows[i] = []string{strconv.FormatInt(g.Count, 10), strconv.FormatInt(hour, 10), strconv.FormatInt(day, 10), queue, g.Type, ago(g.FirstAt, now), ago(g.LastAt, now), g.Fingerprint, g.SampleTaskID, short(g.Message, 80)}
+		rows[i] = []string{strconv.FormatInt(g.Count, 10), strconv.FormatInt(hour, 10), strconv.FormatInt(day, 10), queue, g.Type, text.Ago(g.FirstAt, now), text.Ago(g.LastAt, now), g.Fingerprint, g.SampleTaskID, text.Short(g.Message, 80)}
 	}
-	columns(w, "COUNT|1H|24H|QUEUE|TYPE|FIRST|LAST|FINGERPRINT|SAMPLE|ERROR", rows)
+	text.Columns(w, "COUNT|1H|24H|QUEUE|TYPE|FIRST|LAST|FINGERPRINT|SAMPLE|ERROR", rows)
 	if partial {
 		fmt.Fprintln(w, "there are more than one call counts: the counts are of the newest")
 	}
@@ -168,7 +172,7 @@ func newDLQShow(a *app) *cobra.Command {
 		Use: "show ID", Short: "Show a dead letter with its attempt log", Args: cobra.ExactArgs(1),
 		Example: "  pawl dlq show 0199f3c2-…",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		t, err := client.Task(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -189,39 +193,39 @@ type deadVerb struct {
 }
 
 func newDLQBulk(a *app, v deadVerb) *cobra.Command {
-	var filter filterFlags
+	var filter cli.FilterFlags
 	var flags operateFlags
 	var all, poisoned bool
 	cmd := &cobra.Command{
 		Use: v.use + " [ID... | FILTER...]", Short: v.short,
 		Long: v.long + `
 Name ids, a filter, or --all. With a filter or --all it is an operation, which goes on in the
-background also when this command is interrupted: see "pawl operation". ` + filterHelp,
+background also when this command is interrupted: see "pawl operation". ` + cli.FilterHelp,
 		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
 	}
-	filter.add(cmd.Flags(), false)
+	filter.Add(cmd.Flags(), false)
 	flags.add(cmd.Flags())
 	cmd.Flags().BoolVar(&all, "all", false, "all, in every queue")
 	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		if areFilter(args) {
-			if err := filter.take(args); err != nil {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if cli.AreFilter(args) {
+			if err := filter.Take(args); err != nil {
 				return err
 			}
 			args = nil
 		}
 		switch {
-		case len(args) > 0 && (filter.given() || all):
-			return usage("name either ids or a filter")
+		case len(args) > 0 && (filter.Given() || all):
+			return cli.Usage("name either ids or a filter")
 		case len(args) > 0 && flags.given():
-			return usage("--detach, --rate, --max and --canary are for filters, not for ids")
-		case all && filter.given():
-			return usage("--all and a filter exclude each other")
-		case len(args) == 0 && !filter.given() && !all:
-			return usage("name ids, a filter such as --queue, or --all")
+			return cli.Usage("--detach, --rate, --max and --canary are for filters, not for ids")
+		case all && filter.Given():
+			return cli.Usage("--all and a filter exclude each other")
+		case len(args) == 0 && !filter.Given() && !all:
+			return cli.Usage("name ids, a filter such as --queue, or --all")
 		}
 		if len(args) == 0 {
-			f, err := filter.read(time.Now())
+			f, err := filter.Read(time.Now())
 			if err != nil {
 				return err
 			}
@@ -234,7 +238,7 @@ background also when this command is interrupted: see "pawl operation". ` + filt
 		if err != nil {
 			return err
 		}
-		return a.eachSelection(cmd.Context(), a.admin(client).DeadLetters(), v, selections, flags.dryRun)
+		return a.eachSelection(cmd.Context(), a.Admin(client).DeadLetters(), v, selections, flags.DryRun)
 	})
 	return cmd
 }
@@ -269,7 +273,7 @@ func selectIDs(ctx context.Context, client *pawl.Client, base admin.DeadSelectio
 
 // eachSelection does it to the tasks of named ids, or counts them.
 func (a *app) eachSelection(ctx context.Context, letters admin.DeadLetters, v deadVerb, selections []admin.DeadSelection, dryRun bool) error {
-	result := countView{DryRun: dryRun}
+	result := cli.CountView{DryRun: dryRun}
 	for _, s := range selections {
 		s.DryRun = dryRun
 		n, err := v.do(letters, ctx, s)

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -32,10 +35,10 @@ type specFlags struct {
 
 func (s *specFlags) add(flags *pflag.FlagSet) {
 	s.addTemplate(flags)
-	periodVar(flags, &s.in, "in", 0, "run it this long from now")
+	cli.PeriodVar(flags, &s.in, "in", 0, "run it this long from now")
 	flags.StringVar(&s.at, "at", "", "run it at this time, as RFC 3339")
 	flags.StringVar(&s.idempotencyKey, "idempotency-key", "", "one task per key and queue")
-	periodVar(flags, &s.idempotencyTTL, "idempotency-ttl", 0, "how long that key lives (default 24h)")
+	cli.PeriodVar(flags, &s.idempotencyTTL, "idempotency-ttl", 0, "how long that key lives (default 24h)")
 	flags.StringVar(&s.group, "group", "", "make it a member of this group, which is not complete")
 	flags.StringVar(&s.requestID, "request-id", "", "a UUID for this very request: a repeat gives the first task")
 }
@@ -44,13 +47,13 @@ func (s *specFlags) add(flags *pflag.FlagSet) {
 func (s *specFlags) addTemplate(flags *pflag.FlagSet) {
 	flags.StringVar(&s.queue, "queue", "", `queue (default "default")`)
 	flags.StringVar(&s.priority, "priority", "", "high, normal or low (default normal)")
-	positiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures before it is a dead letter (default: the queue's)")
+	cli.PositiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures before it is a dead letter (default: the queue's)")
 	s.retry.add(flags)
-	periodVar(flags, &s.timeout, "timeout", 0, "of one run (default: the queue's)")
-	periodVar(flags, &s.expiresIn, "expires-in", 0, "discard it unless it has started by then")
-	periodVar(flags, &s.retention, "retention", 0, "how long to keep it once it has ended (default: the queue's)")
+	cli.PeriodVar(flags, &s.timeout, "timeout", 0, "of one run (default: the queue's)")
+	cli.PeriodVar(flags, &s.expiresIn, "expires-in", 0, "discard it unless it has started by then")
+	cli.PeriodVar(flags, &s.retention, "retention", 0, "how long to keep it once it has ended (default: the queue's)")
 	flags.StringVar(&s.key, "key", "", "key for fairness and limits: a tenant, an account")
-	positiveVar(flags, &s.cost, "cost", 0, "tokens of rate limits that its start takes (default 1)")
+	cli.PositiveVar(flags, &s.cost, "cost", 0, "tokens of rate limits that its start takes (default 1)")
 	s.unique.add(flags)
 	flags.StringArrayVar(&s.then, "then", nil, "what is enqueued when it has succeeded: a task as a JSON object, or @FILE; may be repeated")
 	flags.StringArrayVar(&s.tags, "tag", nil, "word to find it by; may be repeated")
@@ -67,9 +70,9 @@ type retryFlags struct {
 
 func (r *retryFlags) add(flags *pflag.FlagSet) {
 	r.flags = flags
-	periodVar(flags, &r.initial, "retry-initial", 0, "wait after the first failure (default 30s)")
+	cli.PeriodVar(flags, &r.initial, "retry-initial", 0, "wait after the first failure (default 30s)")
 	flags.Float64Var(&r.factor, "retry-factor", 0, "by which the wait grows (default 2)")
-	periodVar(flags, &r.max, "retry-max", 0, "longest wait (default 30m)")
+	cli.PeriodVar(flags, &r.max, "retry-max", 0, "longest wait (default 30m)")
 	flags.Float64Var(&r.jitter, "retry-jitter", 0, "share of the wait that is added at random, 0 to 1 (default 0.25)")
 }
 
@@ -82,23 +85,14 @@ func (r *retryFlags) over(p pawltype.RetryPolicy) (pawltype.RetryPolicy, bool, e
 			do()
 		}
 	}
-	set("retry-initial", func() { p.Initial = said(r.initial, pawltype.NoWait) })
+	set("retry-initial", func() { p.Initial = view.Explicit(r.initial, pawltype.NoWait) })
 	set("retry-factor", func() { p.Factor = r.factor })
-	set("retry-max", func() { p.Max = said(r.max, pawltype.NoWait) })
-	set("retry-jitter", func() { p.Jitter = said(r.jitter, pawltype.NoJitter) })
+	set("retry-max", func() { p.Max = view.Explicit(r.max, pawltype.NoWait) })
+	set("retry-jitter", func() { p.Jitter = view.Explicit(r.jitter, pawltype.NoJitter) })
 	if given && r.flags.Changed("retry-factor") && r.factor < 1 {
-		return p, given, usage("--retry-factor %g is less than 1", r.factor)
+		return p, given, cli.Usage("--retry-factor %g is less than 1", r.factor)
 	}
 	return p, given, nil
-}
-
-// said is a value that the user gave, of an SDK in which 0 stands for what nobody gave, and another for 0.
-func said[T comparable](value, zero T) T {
-	var none T
-	if value == none {
-		return zero
-	}
-	return value
 }
 
 // options checks the flags and gives those that were set.
@@ -119,14 +113,14 @@ func (s *specFlags) options(flags *pflag.FlagSet) ([]pawl.Option, error) {
 	if flags.Changed("at") {
 		t, err := time.Parse(time.RFC3339, s.at)
 		if err != nil {
-			return nil, usage("--at %q is not a time such as 2026-01-31T12:00:00Z", s.at)
+			return nil, cli.Usage("--at %q is not a time such as 2026-01-31T12:00:00Z", s.at)
 		}
 		out = append(out, pawl.At(t))
 	}
 	for _, h := range s.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok {
-			return nil, usage("--header %q is not NAME=VALUE", h)
+			return nil, cli.Usage("--header %q is not NAME=VALUE", h)
 		}
 		out = append(out, pawl.Header(name, value))
 	}
@@ -166,7 +160,7 @@ func readPriority(word string) (pawltype.Priority, error) {
 	case pawltype.High, pawltype.Normal, pawltype.Low:
 		return p, nil
 	}
-	return "", usage("--priority %q is none of high, normal, low", word)
+	return "", cli.Usage("--priority %q is none of high, normal, low", word)
 }
 
 // maxEnqueue bounds --count: the answer lists every task.
@@ -199,7 +193,7 @@ The task belongs to the trace of TRACEPARENT, if that is in the environment.`,
 	cmd.Flags().IntVar(&n, "count", 1, "enqueue so many of them")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task and write its result")
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
-	send := a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	send := a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		opts, err := spec.options(cmd.Flags())
 		if err != nil {
 			return err
@@ -224,12 +218,12 @@ The task belongs to the trace of TRACEPARENT, if that is in the environment.`,
 			return a.printEnd(cmd.Context(), client, ref.ID)
 		}
 		if ref.Duplicate {
-			fmt.Fprintf(a.err, "duplicate: there is a task already\n")
+			fmt.Fprintf(a.Err, "duplicate: there is a task already\n")
 		}
-		return a.print(viewRef(ref), func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
+		return a.Print(view.NewRef(ref), func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
 	})
-	cmd.RunE = a.does(func(cmd *cobra.Command, args []string) error {
-		stop, err := a.trace(cmd, "pawl-enqueue", slog.New(slog.NewTextHandler(a.err, nil)))
+	cmd.RunE = a.Run(func(cmd *cobra.Command, args []string) error {
+		stop, err := tracing.Start(a.App, cmd, "pawl-enqueue", slog.New(slog.NewTextHandler(a.Err, nil)))
 		if err != nil {
 			return err
 		}
@@ -242,11 +236,11 @@ The task belongs to the trace of TRACEPARENT, if that is in the environment.`,
 func checkCount(flags *pflag.FlagSet, n int, wait bool) error {
 	switch {
 	case n < 1 || n > maxEnqueue:
-		return usage("--count %d is not between 1 and %d", n, maxEnqueue)
+		return cli.Usage("--count %d is not between 1 and %d", n, maxEnqueue)
 	case n > 1 && wait:
-		return usage("--wait waits for one task, and --count is %d", n)
+		return cli.Usage("--wait waits for one task, and --count is %d", n)
 	case n > 1 && (flags.Changed("idempotency-key") || flags.Changed("request-id") || flags.Changed("unique") || flags.Changed("unique-content")):
-		return usage("--count %d with one key would make one task", n)
+		return cli.Usage("--count %d with one key would make one task", n)
 	}
 	return nil
 }
@@ -254,7 +248,7 @@ func checkCount(flags *pflag.FlagSet, n int, wait bool) error {
 // readPayload gives the bytes that the argument names.
 func (a *app) readPayload(arg string) ([]byte, error) {
 	if arg == "-" {
-		return io.ReadAll(io.LimitReader(a.in, maxPayloadRead))
+		return io.ReadAll(io.LimitReader(a.In, view.MaxPayload))
 	}
 	name, ok := strings.CutPrefix(arg, "@")
 	if !ok {
@@ -262,33 +256,18 @@ func (a *app) readPayload(arg string) ([]byte, error) {
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, cli.AsUsage(err)
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxPayloadRead))
-}
-
-// maxPayloadRead is beyond what any server takes: its refusal names the limit, and nothing larger fills our memory.
-const maxPayloadRead = 15 << 20
-
-type refView struct {
-	TaskID    string         `json:"task_id,omitempty"`
-	State     pawltype.State `json:"state,omitempty"`
-	CreatedAt time.Time      `json:"created_at,omitzero"`
-	Duplicate bool           `json:"duplicate"`
-	Error     string         `json:"error,omitempty"`
-}
-
-func viewRef(r *pawl.Ref) refView {
-	return refView{TaskID: r.ID, State: r.State, CreatedAt: r.CreatedAt, Duplicate: r.Duplicate}
+	return io.ReadAll(io.LimitReader(f, view.MaxPayload))
 }
 
 // enqueueMany sends batches, and writes the ids of each as soon as it is accepted.
 func (a *app) enqueueMany(ctx context.Context, client *pawl.Client, raw pawl.RawTask, opts []pawl.Option, n int) error {
 	const batch = 1000
-	bar := a.progress("enqueued", n)
-	defer bar.done()
-	var views []refView
+	bar := a.Progress("enqueued", n)
+	defer bar.Done()
+	var views []view.Ref
 	var refused error
 	for sent := 0; sent < n; {
 		items := make([]pawl.Item, min(batch, n-sent))
@@ -300,28 +279,28 @@ func (a *app) enqueueMany(ctx context.Context, client *pawl.Client, raw pawl.Raw
 			switch {
 			case e.Err != nil:
 				refused = cmp.Or(refused, e.Err)
-				views = append(views, refView{Error: oneLine(e.Err)})
-			case a.format == "table":
-				fmt.Fprintln(a.out, e.Ref.ID)
+				views = append(views, view.Ref{Error: cli.OneLine(e.Err)})
+			case a.Format == "table":
+				fmt.Fprintln(a.Out, e.Ref.ID)
 			default:
-				views = append(views, viewRef(e.Ref))
+				views = append(views, view.NewRef(e.Ref))
 			}
 		}
 		if err != nil || refused != nil {
 			return errors.Join(a.printMany(views), cmp.Or(err, refused))
 		}
 		sent += len(items)
-		bar.set(sent)
+		bar.Set(sent)
 	}
 	return a.printMany(views)
 }
 
-func (a *app) printMany(views []refView) error {
-	if a.format == "table" {
+func (a *app) printMany(views []view.Ref) error {
+	if a.Format == "table" {
 		return nil
 	}
-	return a.print(struct {
-		Results []refView `json:"results"`
+	return a.Print(struct {
+		Results []view.Ref `json:"results"`
 	}{views}, nil)
 }
 
@@ -331,7 +310,7 @@ func (a *app) printEnd(ctx context.Context, client *pawl.Client, id string) erro
 	if task == nil {
 		return err
 	}
-	printed := a.print(viewTask(task), func(w io.Writer) {
+	printed := a.Print(view.NewTask(task), func(w io.Writer) {
 		if len(task.Result) > 0 {
 			fmt.Fprintf(w, "%s\n", strings.TrimSuffix(string(task.Result), "\n"))
 		}

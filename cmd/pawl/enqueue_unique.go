@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/pflag"
 )
@@ -26,13 +27,13 @@ func (u *uniqueFlags) read() (_ pawltype.UniqueOpts, given bool, err error) {
 	keyed := u.flags.Changed("unique")
 	switch {
 	case keyed && u.content:
-		return pawltype.UniqueOpts{}, false, usage("--unique %q and --unique-content name two keys", u.key)
+		return pawltype.UniqueOpts{}, false, cli.Usage("--unique %q and --unique-content name two keys", u.key)
 	case keyed && u.key == "":
-		return pawltype.UniqueOpts{}, false, usage("--unique is empty: --unique-content makes a key of type and payload")
+		return pawltype.UniqueOpts{}, false, cli.Usage("--unique is empty: --unique-content makes a key of type and payload")
 	case !keyed && !u.content:
 		for _, name := range []string{"on-conflict", "unique-states"} {
 			if u.flags.Changed(name) {
-				return pawltype.UniqueOpts{}, false, usage("--%s is for tasks with --unique or --unique-content", name)
+				return pawltype.UniqueOpts{}, false, cli.Usage("--%s is for tasks with --unique or --unique-content", name)
 			}
 		}
 		return pawltype.UniqueOpts{}, false, nil
@@ -41,28 +42,14 @@ func (u *uniqueFlags) read() (_ pawltype.UniqueOpts, given bool, err error) {
 	switch out.OnConflict {
 	case "", pawltype.OnConflictKeep, pawltype.OnConflictReplace, pawltype.OnConflictKeepLast, pawltype.OnConflictReject:
 	default:
-		return out, false, usage("--on-conflict %q is none of keep, replace, keep_last, reject", u.onConflict)
+		return out, false, cli.Usage("--on-conflict %q is none of keep, replace, keep_last, reject", u.onConflict)
 	}
 	if len(u.states) == 0 {
 		return out, true, nil
 	}
-	states, err := readStates("--unique-states", u.states)
+	states, err := cli.ReadStates("--unique-states", u.states)
 	out.States = states
 	return out, err == nil, err
-}
-
-// uniqueView is a unique key as programs read it.
-type uniqueView struct {
-	Key        string              `json:"key"`
-	States     []pawltype.State    `json:"states"`
-	OnConflict pawltype.OnConflict `json:"on_conflict"`
-}
-
-func viewUnique(u *pawltype.UniqueOpts) *uniqueView {
-	if u == nil {
-		return nil
-	}
-	return &uniqueView{u.Key, u.States, u.OnConflict}
 }
 
 // uniqueText is a unique key in one line: who else is held off by it, and in which states if not only in those of tasks that

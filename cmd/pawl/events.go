@@ -9,36 +9,18 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/pawltype"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/spf13/cobra"
 )
-
-// eventView is an event for programs, in one line each.
-type eventView struct {
-	Kind        admin.EventKind `json:"kind"`
-	Time        time.Time       `json:"time,omitzero"`
-	Queue       string          `json:"queue,omitempty"`
-	Type        string          `json:"type,omitempty"`
-	TaskID      string          `json:"task_id,omitempty"`
-	State       pawltype.State  `json:"state,omitempty"`
-	Attempt     int             `json:"attempt,omitempty"`
-	Worker      string          `json:"worker,omitempty"`
-	Reason      string          `json:"reason,omitempty"`
-	Error       string          `json:"error,omitempty"`
-	Name        string          `json:"name,omitempty"`
-	OperationID string          `json:"operation_id,omitempty"`
-	Count       int64           `json:"count,omitempty"`
-	Shard       uint32          `json:"shard"`
-	Index       uint64          `json:"index"`
-	Cursor      string          `json:"cursor"`
-}
 
 func newEvents(a *app) *cobra.Command {
 	var f admin.EventFilter
 	var kinds []string
 	var most int
 	cmd := &cobra.Command{
-		Use: "events", Short: "Show what happens, as it happens", Args: noArgs,
+		Use: "events", Short: "Show what happens, as it happens", Args: cli.NoArgs,
 		Long: `Show what happens to tasks, queues, breakers, schedules and operations from now on, until interrupted, as
 --watch does for lists. A line "reset" says that something was missed: the server keeps what happens for some
 minutes, and not over a change of leaders.
@@ -53,16 +35,16 @@ minutes, and not over a change of leaders.
 	flags.StringSliceVar(&kinds, "kind", nil, "only of these kinds, such as task.dead, or all of a sort: 'task.*'")
 	flags.StringVar(&f.After, "cursor", "", "behind this cursor, of an earlier event")
 	flags.DurationVar(&f.Digest, "digest", 0, "show only that something happened, at most once in so much time, such as 1s")
-	positiveVar(flags, &most, "limit", 0, "end after so many")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
-		if a.format == "yaml" {
-			return usageError{errors.New("-o: events are shown as table or json")}
+	cli.PositiveVar(flags, &most, "limit", 0, "end after so many")
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		if a.Format == "yaml" {
+			return cli.AsUsage(errors.New("-o: events are shown as table or json"))
 		}
 		for _, k := range kinds {
 			f.Kinds = append(f.Kinds, admin.EventKind(k))
 		}
 		shown := 0
-		for e, err := range a.admin(client).Events(cmd.Context(), f) {
+		for e, err := range a.Admin(client).Events(cmd.Context(), f) {
 			switch {
 			case cmd.Context().Err() != nil:
 				return nil
@@ -82,14 +64,14 @@ minutes, and not over a change of leaders.
 }
 
 func (a *app) printEvent(e *admin.Event) error {
-	if a.format == "json" {
-		line, err := json.Marshal(eventView(*e))
+	if a.Format == "json" {
+		line, err := json.Marshal(view.Event(*e))
 		if err == nil {
-			_, err = fmt.Fprintf(a.out, "%s\n", line)
+			_, err = fmt.Fprintf(a.Out, "%s\n", line)
 		}
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, eventLine(e))
+	_, err := fmt.Fprintln(a.Out, eventLine(e))
 	return err
 }
 
@@ -104,9 +86,9 @@ func eventLine(e *admin.Event) string {
 		switch {
 		case w.value == "":
 		case w.name == "":
-			words = append(words, printable(w.value))
+			words = append(words, text.Printable(w.value))
 		default:
-			words = append(words, fmt.Sprintf("%s=%q", w.name, short(w.value, 120)))
+			words = append(words, fmt.Sprintf("%s=%q", w.name, text.Short(w.value, 120)))
 		}
 	}
 	if e.Attempt > 1 {

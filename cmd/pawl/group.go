@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/human"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
@@ -21,14 +24,14 @@ func newGroup(a *app) *cobra.Command {
 
 // groupFile is a group as in the REST API.
 type groupFile struct {
-	Name       string              `json:"name"`
-	Tasks      []scheduledTaskView `json:"tasks"`
-	OnComplete *scheduledTaskView  `json:"on_complete"`
-	OnSuccess  *scheduledTaskView  `json:"on_success"`
-	OnDeath    *scheduledTaskView  `json:"on_death"`
-	Open       bool                `json:"open"`
-	Retention  string              `json:"retention"`
-	RequestID  string              `json:"request_id"`
+	Name       string               `json:"name"`
+	Tasks      []view.ScheduledTask `json:"tasks"`
+	OnComplete *view.ScheduledTask  `json:"on_complete"`
+	OnSuccess  *view.ScheduledTask  `json:"on_success"`
+	OnDeath    *view.ScheduledTask  `json:"on_death"`
+	Open       bool                 `json:"open"`
+	Retention  string               `json:"retention"`
+	RequestID  string               `json:"request_id"`
 }
 
 func (f *groupFile) spec() (g pawl.GroupSpec, err error) {
@@ -39,7 +42,7 @@ func (f *groupFile) spec() (g pawl.GroupSpec, err error) {
 		}
 	}
 	for i := range f.Tasks {
-		item, err := f.Tasks[i].item(fmt.Sprintf("tasks[%d]", i))
+		item, err := f.Tasks[i].Item(fmt.Sprintf("tasks[%d]", i))
 		if err != nil {
 			return g, err
 		}
@@ -47,13 +50,13 @@ func (f *groupFile) spec() (g pawl.GroupSpec, err error) {
 	}
 	for _, point := range []struct {
 		field string
-		said  *scheduledTaskView
+		said  *view.ScheduledTask
 		to    **pawl.Item
 	}{{"on_complete", f.OnComplete, &g.OnComplete}, {"on_success", f.OnSuccess, &g.OnSuccess}, {"on_death", f.OnDeath, &g.OnDeath}} {
 		if point.said == nil {
 			continue
 		}
-		item, err := point.said.item(point.field)
+		item, err := point.said.Item(point.field)
 		if err != nil {
 			return g, err
 		}
@@ -70,14 +73,14 @@ a file; its id is on standard output.`,
 		Example: `  pawl group add '{"tasks":[{"type":"a"},{"type":"b"}],"on_complete":{"type":"done"}}'
   pawl group add @import.json`,
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		var file groupFile
-		if err := readObject("OBJECT", args[0], &file); err != nil {
+		if err := view.ReadObject("OBJECT", args[0], &file); err != nil {
 			return err
 		}
 		spec, err := file.spec()
 		if err != nil {
-			return usageError{err}
+			return cli.AsUsage(err)
 		}
 		made, err := client.EnqueueGroup(cmd.Context(), spec)
 		if err != nil {
@@ -85,46 +88,46 @@ a file; its id is on standard output.`,
 		}
 		for i, t := range made.Tasks {
 			if t.Err != nil {
-				fmt.Fprintf(a.err, "tasks[%d]: %s\n", i, oneLine(t.Err))
+				fmt.Fprintf(a.Err, "tasks[%d]: %s\n", i, cli.OneLine(t.Err))
 			}
 		}
-		return a.print(viewGroup(made.Group), func(w io.Writer) { fmt.Fprintln(w, made.ID) })
+		return a.Print(view.NewGroup(made.Group), func(w io.Writer) { fmt.Fprintln(w, made.ID) })
 	})
 	return cmd
 }
 
 func newGroupLs(a *app) *cobra.Command {
-	var list listFlags
+	var list cli.ListFlags
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List groups, newest first", Args: noArgs,
+		Use: "ls", Short: "List groups, newest first", Args: cli.NoArgs,
 		Example: "  pawl group ls --watch",
 	}
-	list.add(cmd)
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.check(); err != nil {
+	list.Add(cmd)
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.Check(); err != nil {
 			return err
 		}
-		groups, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Group], error) {
-			return a.admin(client).Groups().ListPage(ctx, p)
+		groups, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Group], error) {
+			return a.Admin(client).Groups().ListPage(ctx, p)
 		})
 		if err != nil {
 			return err
 		}
-		views := make([]taskGroupView, len(groups))
+		views := make([]view.Group, len(groups))
 		for i, g := range groups {
-			views[i] = viewGroup(g)
+			views[i] = view.NewGroup(g)
 		}
-		err = a.print(listView[taskGroupView]{views, next}, func(w io.Writer) {
+		err = a.Print(view.NewList(views, next), func(w io.Writer) {
 			now, rows := time.Now(), make([][]string, len(groups))
 			for i, g := range groups {
 				c := g.Counts
 				failed := c.Dead + c.Poisoned + c.Discarded + c.Cancelled + c.Refused
-				rows[i] = []string{g.ID, g.Name, groupStateText(g), number(c.Members), number(c.Pending), number(c.Succeeded), number(failed), ago(g.CreatedAt, now)}
+				rows[i] = []string{g.ID, g.Name, groupStateText(g), number(c.Members), number(c.Pending), number(c.Succeeded), number(failed), text.Ago(g.CreatedAt, now)}
 			}
-			columns(w, "ID|NAME|STATE|MEMBERS|PENDING|SUCCEEDED|OTHER ENDS|CREATED", rows)
+			text.Columns(w, "ID|NAME|STATE|MEMBERS|PENDING|SUCCEEDED|OTHER ENDS|CREATED", rows)
 		})
-		if next != "" && a.format == "table" {
-			fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+		if next != "" && a.Format == "table" {
+			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
 		}
 		return err
 	})
@@ -145,7 +148,7 @@ func newGroupShow(a *app) *cobra.Command {
 		Use: "show ID", Short: "Show how a group stands", Args: cobra.ExactArgs(1),
 		Example: "  pawl group show 0199f3c2-…",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		g, err := client.Group(cmd.Context(), args[0])
 		return a.printGroup(g, err)
 	})
@@ -156,7 +159,7 @@ func (a *app) printGroup(g *pawltype.Group, err error) error {
 	if err != nil {
 		return err
 	}
-	return a.print(viewGroup(g), func(w io.Writer) {
+	return a.Print(view.NewGroup(g), func(w io.Writer) {
 		now, c := time.Now(), g.Counts
 		ends := ""
 		for _, end := range []struct {
@@ -168,37 +171,38 @@ func (a *app) printGroup(g *pawltype.Group, err error) error {
 				ends += fmt.Sprintf(", %d %s", end.n, end.word)
 			}
 		}
-		fields(w, "ID", g.ID, "Name", g.Name, "State", groupStateText(g), "Members", number(c.Members)+ends, "Created", clock(g.CreatedAt, now),
-			"Ended", clock(g.EndedAt, now), "Kept until", clock(g.KeptUntil, now), "On complete", followerText(g.OnComplete),
+		text.Fields(w, "ID", g.ID, "Name", g.Name, "State", groupStateText(g), "Members", number(c.Members)+ends, "Created", text.Clock(g.CreatedAt, now),
+			"Ended", text.Clock(g.EndedAt, now), "Kept until", text.Clock(g.KeptUntil, now), "On complete", followerText(g.OnComplete),
 			"On success", followerText(g.OnSuccess), "On death", followerText(g.OnDeath))
 	})
 }
 
 func newGroupMembers(a *app) *cobra.Command {
-	var list listFlags
+	var list cli.ListFlags
 	cmd := &cobra.Command{
 		Use: "members ID", Short: "List the members of a group with their results", Args: cobra.ExactArgs(1),
 		Example: "  pawl group members 0199f3c2-… -o json",
 	}
-	list.add(cmd)
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := list.check(); err != nil {
+	list.Add(cmd)
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+		if err := list.Check(); err != nil {
 			return err
 		}
-		members, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
-			return a.admin(client).Groups().MembersPage(ctx, args[0], p)
+		members, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
+			return a.Admin(client).Groups().MembersPage(ctx, args[0], p)
 		})
 		if err != nil {
 			return err
 		}
-		views := make([]groupMemberView, len(members))
+		views := make([]view.GroupMember, len(members))
 		for i, m := range members {
-			views[i] = groupMemberView{m.TaskID, m.Type, m.Queue, m.State, m.Refused, viewBytes(m.Result, m.ResultContentType), m.ResultContentType, m.ResultOmitted}
+			views[i] = view.GroupMember{TaskID: m.TaskID, Type: m.Type, Queue: m.Queue, State: m.State, Refused: m.Refused,
+				Result: view.NewBytes(m.Result, m.ResultContentType), ResultContentType: m.ResultContentType, ResultOmitted: m.ResultOmitted}
 		}
-		err = a.print(listView[groupMemberView]{views, next}, func(w io.Writer) {
+		err = a.Print(view.NewList(views, next), func(w io.Writer) {
 			rows := make([][]string, len(members))
 			for i, m := range members {
-				end, result := string(m.State), preview(m.Result)
+				end, result := string(m.State), text.Preview(m.Result)
 				switch {
 				case m.Refused != "":
 					end = "refused (" + m.Refused + ")"
@@ -210,12 +214,12 @@ func newGroupMembers(a *app) *cobra.Command {
 				if m.ResultOmitted {
 					result = "(see the task)"
 				}
-				rows[i] = []string{m.TaskID, m.Type, m.Queue, end, short(result, 60)}
+				rows[i] = []string{m.TaskID, m.Type, m.Queue, end, text.Short(result, 60)}
 			}
-			columns(w, "TASK|TYPE|QUEUE|END|RESULT", rows)
+			text.Columns(w, "TASK|TYPE|QUEUE|END|RESULT", rows)
 		})
-		if next != "" && a.format == "table" {
-			fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+		if next != "" && a.Format == "table" {
+			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
 		}
 		return err
 	})
@@ -227,7 +231,7 @@ func newGroupClose(a *app) *cobra.Command {
 		Use: "close ID", Short: "Let an open group be complete when all its members have ended", Args: cobra.ExactArgs(1),
 		Example: "  pawl group close 0199f3c2-…",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		g, err := client.CloseGroup(cmd.Context(), args[0])
 		return a.printGroup(g, err)
 	})
@@ -241,40 +245,9 @@ func newGroupCancel(a *app) *cobra.Command {
 		Example: "  pawl group cancel 0199f3c2-… --reason 'wrong file'",
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "for the server's log")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		g, err := a.admin(client).Groups().Cancel(cmd.Context(), args[0], reason)
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		g, err := a.Admin(client).Groups().Cancel(cmd.Context(), args[0], reason)
 		return a.printGroup(g, err)
 	})
 	return cmd
-}
-
-// taskGroupView is a group as in the REST API.
-type taskGroupView struct {
-	GroupID    string               `json:"group_id"`
-	Name       string               `json:"name,omitempty"`
-	State      pawltype.GroupState  `json:"state"`
-	Open       bool                 `json:"open"`
-	Counts     pawltype.GroupCounts `json:"counts"`
-	CreatedAt  time.Time            `json:"created_at,omitzero"`
-	EndedAt    time.Time            `json:"ended_at,omitzero"`
-	KeptUntil  time.Time            `json:"kept_until,omitzero"`
-	OnComplete *followerView        `json:"on_complete,omitempty"`
-	OnSuccess  *followerView        `json:"on_success,omitempty"`
-	OnDeath    *followerView        `json:"on_death,omitempty"`
-}
-
-func viewGroup(g *pawltype.Group) taskGroupView {
-	return taskGroupView{GroupID: g.ID, Name: g.Name, State: g.State, Open: g.Open, Counts: g.Counts, CreatedAt: g.CreatedAt, EndedAt: g.EndedAt,
-		KeptUntil: g.KeptUntil, OnComplete: viewFollower(g.OnComplete), OnSuccess: viewFollower(g.OnSuccess), OnDeath: viewFollower(g.OnDeath)}
-}
-
-type groupMemberView struct {
-	TaskID            string         `json:"task_id,omitempty"`
-	Type              string         `json:"type"`
-	Queue             string         `json:"queue"`
-	State             pawltype.State `json:"state,omitempty"`
-	Refused           string         `json:"refused,omitempty"`
-	Result            any            `json:"result,omitempty"`
-	ResultContentType string         `json:"result_content_type,omitempty"`
-	ResultOmitted     bool           `json:"result_omitted,omitempty"`
 }

@@ -9,78 +9,43 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/human"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
 
-// namespaceView is a namespace for programs.
-type namespaceView struct {
-	Name      string     `json:"name"`
-	CreatedAt *time.Time `json:"created_at,omitempty"`
-	CreatedBy string     `json:"created_by,omitempty"`
-	Quotas    quotaView  `json:"quotas"`
-	Usage     *usageView `json:"usage,omitempty"`
-}
-
-// quotaView are the quotas of a namespace for programs, usageView what it uses of them.
-type (
-	quotaView struct {
-		MaxBacklog           int64 `json:"max_backlog"`
-		MaxBacklogBytes      int64 `json:"max_backlog_bytes"`
-		MaxRunning           int64 `json:"max_running"`
-		MaxQueues            int64 `json:"max_queues"`
-		MaxSchedules         int64 `json:"max_schedules"`
-		MaxRequestsPerSecond int64 `json:"max_requests_per_second"`
-		MaxBytesPerSecond    int64 `json:"max_bytes_per_second"`
-	}
-	usageView struct {
-		Backlog      int64 `json:"backlog"`
-		BacklogBytes int64 `json:"backlog_bytes"`
-		Running      int64 `json:"running"`
-		Queues       int64 `json:"queues"`
-		Schedules    int64 `json:"schedules"`
-	}
-)
-
-func viewNamespace(n *admin.Namespace) namespaceView {
-	v := namespaceView{Name: n.Name, CreatedAt: whenSet(n.CreatedAt), CreatedBy: n.CreatedBy, Quotas: quotaView(n.Quotas)}
-	if n.Usage != nil {
-		usage := usageView(*n.Usage)
-		v.Usage = &usage
-	}
-	return v
-}
-
 func newNamespace(a *app) *cobra.Command {
-	return group("ns", "List, make, limit and remove namespaces",
+	return cli.Group("ns", "List, make, limit and remove namespaces",
 		`A namespace has queues, schedules and tasks of its own, and sees nothing of another. A token is good
 for one of them or for all; with one of the latter, --namespace chooses.`,
 		newNamespaceLs(a), newNamespaceShow(a), newNamespaceAdd(a), newNamespaceSet(a), newNamespaceRm(a))
 }
 
 func newNamespaceLs(a *app) *cobra.Command {
-	var list listFlags
+	var list cli.ListFlags
 	cmd := &cobra.Command{Use: "ls [PATTERN]", Short: "List the namespaces that you may go to", Args: cobra.MaximumNArgs(1),
 		Long:    "List the namespaces that you may go to: all, or those whose names fit a pattern, in which each * stands\nfor any characters.",
 		Example: "  pawl ns ls\n  pawl ns ls 'team-*'"}
-	list.add(cmd)
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := list.check(); err != nil {
+	list.Add(cmd)
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+		if err := list.Check(); err != nil {
 			return err
 		}
-		filter := admin.NamespaceFilter{Pattern: patternArg(args)}
-		all, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Namespace], error) {
-			return a.admin(client).Namespaces().ListPage(ctx, filter, p)
+		filter := admin.NamespaceFilter{Pattern: cli.PatternArg(args)}
+		all, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Namespace], error) {
+			return a.Admin(client).Namespaces().ListPage(ctx, filter, p)
 		})
 		if err != nil {
 			return err
 		}
-		views := make([]namespaceView, len(all))
+		views := make([]view.Namespace, len(all))
 		for i, n := range all {
-			views[i] = viewNamespace(n)
+			views[i] = view.NewNamespace(n)
 		}
-		return a.print(listView[namespaceView]{views, next}, func(w io.Writer) {
+		return a.Print(view.NewList(views, next), func(w io.Writer) {
 			now := time.Now()
 			rows := make([][]string, len(all))
 			for i, n := range all {
@@ -90,9 +55,9 @@ func newNamespaceLs(a *app) *cobra.Command {
 				}
 				rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, decimal), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, human.Bytes),
 					ofQuota(u.Running, n.Quotas.MaxRunning, decimal), ofQuota(u.Queues, n.Quotas.MaxQueues, decimal), ofQuota(u.Schedules, n.Quotas.MaxSchedules, decimal),
-					ago(n.CreatedAt, now), n.CreatedBy}
+					text.Ago(n.CreatedAt, now), n.CreatedBy}
 			}
-			columns(w, "NAME|BACKLOG|BYTES|RUNNING|QUEUES|SCHEDULES|CREATED|BY", rows)
+			text.Columns(w, "NAME|BACKLOG|BYTES|RUNNING|QUEUES|SCHEDULES|CREATED|BY", rows)
 		})
 	})
 	return cmd
@@ -114,12 +79,12 @@ func ofQuota(used, most int64, text func(int64) string) string {
 
 func newNamespaceShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show NAME", Short: "Show a namespace, its quotas and what it uses", Args: cobra.ExactArgs(1), Example: "  pawl ns show team-a"}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		n, err := a.admin(client).Namespaces().Get(cmd.Context(), args[0])
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		n, err := a.Admin(client).Namespaces().Get(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		return a.print(viewNamespace(n), func(w io.Writer) { printNamespace(w, n) })
+		return a.Print(view.NewNamespace(n), func(w io.Writer) { printNamespace(w, n) })
 	})
 	return cmd
 }
@@ -136,7 +101,7 @@ func printNamespace(w io.Writer, n *admin.Namespace) {
 		return text(most) + "/s on each node"
 	}
 	q := n.Quotas
-	fields(w, "namespace", n.Name, "created", clock(n.CreatedAt, time.Now()), "by", n.CreatedBy,
+	text.Fields(w, "namespace", n.Name, "created", text.Clock(n.CreatedAt, time.Now()), "by", n.CreatedBy,
 		"backlog", ofQuota(u.Backlog, q.MaxBacklog, decimal), "backlog bytes", ofQuota(u.BacklogBytes, q.MaxBacklogBytes, human.Bytes),
 		"running", ofQuota(u.Running, q.MaxRunning, decimal), "queues", ofQuota(u.Queues, q.MaxQueues, decimal),
 		"schedules", ofQuota(u.Schedules, q.MaxSchedules, decimal), "requests", rate(q.MaxRequestsPerSecond, decimal),
@@ -146,7 +111,7 @@ func printNamespace(w io.Writer, n *admin.Namespace) {
 // quotaFlags are the flags that give quotas.
 type quotaFlags struct {
 	backlog, running, queues, schedules, requests int64
-	backlogBytes, bytes                           sizeValue
+	backlogBytes, bytes                           cli.SizeValue
 }
 
 func (q *quotaFlags) add(cmd *cobra.Command) {
@@ -182,9 +147,9 @@ func newNamespaceAdd(a *app) *cobra.Command {
 		Long:    "Make a namespace. Quotas that are not given are 1000000 tasks that have not ended, 1GiB of their payloads, 1000 queues and\n100000 schedules; of the others there is no limit.",
 		Example: "  pawl ns add team-a\n  pawl ns add team-b --max-backlog 50000 --max-running 100"}
 	quotas.add(cmd)
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		change, _ := quotas.change(cmd)
-		behind, err := a.admin(client).Namespaces().Create(cmd.Context(), args[0], change)
+		behind, err := a.Admin(client).Namespaces().Create(cmd.Context(), args[0], change)
 		return a.namespaceDone(args[0], "is there", behind, err)
 	})
 	return cmd
@@ -196,17 +161,17 @@ func newNamespaceSet(a *app) *cobra.Command {
 		Long:    "Change the quotas of a namespace; those that are not given stay as they are. What is there stays, also if it is more.",
 		Example: "  pawl ns set team-a --max-backlog 200000\n  pawl ns set team-a --max-running 0"}
 	quotas.add(cmd)
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		change, given := quotas.change(cmd)
 		if !given {
-			return usage("which quota is to change?")
+			return cli.Usage("which quota is to change?")
 		}
-		n, behind, err := a.admin(client).Namespaces().SetQuotas(cmd.Context(), args[0], change)
+		n, behind, err := a.Admin(client).Namespaces().SetQuotas(cmd.Context(), args[0], change)
 		if err != nil {
 			return err
 		}
 		a.warnUnconfirmed(behind)
-		return a.print(viewNamespace(n), func(w io.Writer) { printNamespace(w, n) })
+		return a.Print(view.NewNamespace(n), func(w io.Writer) { printNamespace(w, n) })
 	})
 	return cmd
 }
@@ -215,8 +180,8 @@ func newNamespaceRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a namespace without queues, schedules and tokens", Args: cobra.ExactArgs(1),
 		Long:    "Remove a namespace without queues, schedules and tokens. What is kept of its ended tasks goes with it.",
 		Example: "  pawl ns rm team-a"}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		behind, err := a.admin(client).Namespaces().Delete(cmd.Context(), args[0])
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		behind, err := a.Admin(client).Namespaces().Delete(cmd.Context(), args[0])
 		return a.namespaceDone(args[0], "is removed", behind, err)
 	})
 	return cmd
@@ -228,7 +193,7 @@ func (a *app) namespaceDone(name, done string, behind []string, err error) error
 		return err
 	}
 	a.warnUnconfirmed(behind)
-	return a.print(struct {
+	return a.Print(struct {
 		Name        string   `json:"name"`
 		Unconfirmed []string `json:"unconfirmed_nodes,omitempty"`
 	}{name, behind}, func(w io.Writer) { fmt.Fprintf(w, "namespace %q %s\n", name, done) })

@@ -10,13 +10,16 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/pflag"
 )
 
 // operateFlags belong to every command that starts an operation.
 type operateFlags struct {
-	bulkFlags
+	cli.BulkFlags
 	detach      bool
 	rate        string
 	max, canary int64
@@ -24,11 +27,11 @@ type operateFlags struct {
 }
 
 func (o *operateFlags) add(flags *pflag.FlagSet) {
-	o.bulkFlags.add(flags)
+	o.BulkFlags.Add(flags)
 	flags.BoolVar(&o.detach, "detach", false, `don't wait: say the operation's id, for "pawl operation"`)
-	flags.StringVar(&o.rate, "rate", "", "at most so many tasks in a time: "+rateForms+" (default: as fast as goes without holding up others)")
-	positiveVar(flags, &o.max, "max", 0, "at most so many tasks (default: all that match)")
-	positiveVar(flags, &o.canary, "canary", 0, "pause after so many tasks, to see what becomes of them")
+	flags.StringVar(&o.rate, "rate", "", "at most so many tasks in a time: "+cli.RateForms+" (default: as fast as goes without holding up others)")
+	cli.PositiveVar(flags, &o.max, "max", 0, "at most so many tasks (default: all that match)")
+	cli.PositiveVar(flags, &o.canary, "canary", 0, "pause after so many tasks, to see what becomes of them")
 	flags.StringVar(&o.reason, "reason", "", "why, for the record")
 }
 
@@ -41,7 +44,7 @@ func (o *operateFlags) given() bool {
 func (o *operateFlags) fill(to *admin.OperationSpec) (err error) {
 	to.Max, to.Canary, to.Reason = o.max, o.canary, o.reason
 	if o.rate != "" {
-		to.Rate, err = readPace("--rate", o.rate)
+		to.Rate, err = cli.ReadPace("--rate", o.rate)
 	}
 	return err
 }
@@ -51,7 +54,7 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	if err := flags.fill(&o); err != nil {
 		return err
 	}
-	p, err := a.admin(client).Operations().Preview(ctx, o)
+	p, err := a.Admin(client).Operations().Preview(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -63,54 +66,54 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	if p.IsLowerBound && matched != o.Max {
 		atLeast = "at least "
 	}
-	if flags.dryRun || matched == 0 && !p.IsLowerBound {
-		return a.printPreview(matched, atLeast, p, flags.dryRun, done)
+	if flags.DryRun || matched == 0 && !p.IsLowerBound {
+		return a.printPreview(matched, atLeast, p, flags.DryRun, done)
 	}
-	if !flags.yes {
+	if !flags.Yes {
 		a.showSample(p, matched)
 	}
-	what := fmt.Sprintf("%s%s will be %s", atLeast, count(matched, "task"), done)
+	what := fmt.Sprintf("%s%s will be %s", atLeast, text.Count(matched, "task"), done)
 	if matched == 0 {
 		what = "all tasks that match will be " + done + "; none was found in the time for a count"
 	}
-	if err := a.confirm(ctx, &flags.bulkFlags, what); err != nil {
+	if err := a.Confirm(ctx, &flags.BulkFlags, what); err != nil {
 		return err
 	}
-	started, err := a.admin(client).Operations().Start(ctx, o)
+	started, err := a.Admin(client).Operations().Start(ctx, o)
 	if err != nil {
 		return err
 	}
 	if flags.detach {
-		return a.print(viewOperation(started), func(w io.Writer) { fmt.Fprintln(w, started.ID) })
+		return a.Print(view.NewOperation(started), func(w io.Writer) { fmt.Fprintln(w, started.ID) })
 	}
 	return a.follow(ctx, client, started, done)
 }
 
 // printPreview writes what an operation would be for.
 func (a *app) printPreview(matched int64, atLeast string, p *admin.OperationPreview, dryRun bool, done string) error {
-	view := struct {
-		countView
-		IsLowerBound bool       `json:"is_lower_bound"`
-		Sample       []taskView `json:"sample"`
-	}{countView{Matched: matched, DryRun: dryRun}, atLeast != "", viewTasks(p.Sample)}
-	return a.print(view, func(w io.Writer) {
+	shown := struct {
+		cli.CountView
+		IsLowerBound bool        `json:"is_lower_bound"`
+		Sample       []view.Task `json:"sample"`
+	}{cli.CountView{Matched: matched, DryRun: dryRun}, atLeast != "", view.NewTasks(p.Sample)}
+	return a.Print(shown, func(w io.Writer) {
 		if !dryRun {
-			fmt.Fprintf(w, "%s %s\n", count(0, "task"), done)
+			fmt.Fprintf(w, "%s %s\n", text.Count(0, "task"), done)
 			return
 		}
-		fmt.Fprintf(w, "%s%s would be %s\n", atLeast, count(matched, "task"), done)
+		fmt.Fprintf(w, "%s%s would be %s\n", atLeast, text.Count(matched, "task"), done)
 		writeSample(w, p.Sample)
 	})
 }
 
 // showSample shows to a person some of the tasks that an operation is for.
 func (a *app) showSample(p *admin.OperationPreview, matched int64) {
-	if !isTerminal(a.in) {
+	if !text.IsTerminal(a.In) {
 		return
 	}
-	writeSample(a.err, p.Sample)
+	writeSample(a.Err, p.Sample)
 	if more := matched - int64(len(p.Sample)); more > 0 {
-		fmt.Fprintf(a.err, "… and %d more\n", more)
+		fmt.Fprintf(a.Err, "… and %d more\n", more)
 	}
 }
 
@@ -118,18 +121,18 @@ func writeSample(w io.Writer, tasks []*pawltype.Task) {
 	now := time.Now()
 	rows := make([][]string, len(tasks))
 	for i, t := range tasks {
-		rows[i] = []string{t.ID, t.Type, t.Queue, string(t.State), ago(t.CreatedAt, now)}
+		rows[i] = []string{t.ID, t.Type, t.Queue, string(t.State), text.Ago(t.CreatedAt, now)}
 	}
 	if len(rows) > 0 {
-		columns(w, "ID|TYPE|QUEUE|STATE|CREATED", rows)
+		text.Columns(w, "ID|TYPE|QUEUE|STATE|CREATED", rows)
 	}
 }
 
 // follow shows how far an operation is until it rests. Interrupted, it leaves the operation running.
 func (a *app) follow(ctx context.Context, client *pawl.Client, o *admin.Operation, done string) error {
-	bar := a.progress(done, int(max(o.Counts.Total, 1)))
-	last, err := a.admin(client).Operations().Wait(ctx, o.ID, func(now *admin.Operation) { bar.tell(int(now.Counts.Matched), now.WaitsFor) })
-	bar.done()
+	bar := a.Progress(done, int(max(o.Counts.Total, 1)))
+	last, err := a.Admin(client).Operations().Wait(ctx, o.ID, func(now *admin.Operation) { bar.Tell(int(now.Counts.Matched), now.WaitsFor) })
+	bar.Done()
 	if err != nil {
 		return fmt.Errorf("%w; the operation goes on: see pawl operation show %s", err, o.ID)
 	}
@@ -138,12 +141,12 @@ func (a *app) follow(ctx context.Context, client *pawl.Client, o *admin.Operatio
 
 // printOutcome writes what an operation has done. If it did not come to its end that is an error.
 func (a *app) printOutcome(o *admin.Operation, done string) error {
-	view := struct {
-		countView
-		operationView
-	}{countView{Matched: o.Counts.Matched, Done: o.Counts.Done}, viewOperation(o)}
-	err := a.print(view, func(w io.Writer) {
-		fmt.Fprintf(w, "%s %s\n", count(o.Counts.Done, "task"), done)
+	shown := struct {
+		cli.CountView
+		view.Operation
+	}{cli.CountView{Matched: o.Counts.Matched, Done: o.Counts.Done}, view.NewOperation(o)}
+	err := a.Print(shown, func(w io.Writer) {
+		fmt.Fprintf(w, "%s %s\n", text.Count(o.Counts.Done, "task"), done)
 		writeRest(w, &o.Counts)
 	})
 	if err == nil && o.State != admin.OperationDone {
@@ -155,12 +158,12 @@ func (a *app) printOutcome(o *admin.Operation, done string) error {
 // writeRest writes what became of the tasks that were not done.
 func writeRest(w io.Writer, c *admin.OperationCounts) {
 	for _, reason := range slices.Sorted(maps.Keys(c.Skipped)) {
-		fmt.Fprintf(w, "%s skipped: %s\n", count(c.Skipped[reason], "task"), reason)
+		fmt.Fprintf(w, "%s skipped: %s\n", text.Count(c.Skipped[reason], "task"), reason)
 	}
 	if c.Failed > 0 {
-		fmt.Fprintf(w, "%s failed:\n", count(c.Failed, "task"))
+		fmt.Fprintf(w, "%s failed:\n", text.Count(c.Failed, "task"))
 	}
 	for _, e := range c.Errors {
-		fmt.Fprintf(w, "  %s: %s\n", e.TaskID, short(e.Message, 120))
+		fmt.Fprintf(w, "  %s: %s\n", e.TaskID, text.Short(e.Message, 120))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 )
 
 // pageCommand finds the commands that pages of the UI tell newcomers to type.
@@ -27,7 +29,7 @@ func TestPagesTellCommandsThatExist(t *testing.T) {
 		for _, m := range pageCommand.FindAllStringSubmatch(string(data), -1) {
 			found++
 			line := html.UnescapeString(strings.ReplaceAll(m[1]+m[2], `\"`, `"`))
-			cmd, rest, err := newRoot(&app{}).Find(wordsOf(line)[1:])
+			cmd, rest, err := newRoot(&app{&cli.App{}}).Find(wordsOf(line)[1:])
 			if err == nil {
 				cmd.InitDefaultHelpFlag()
 				err = cmd.ParseFlags(rest)

@@ -11,13 +11,16 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/human"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
 
 func newQueue(a *app) *cobra.Command {
-	return group("queue", "List, show and steer queues", "Look at queues and steer them. A queue comes to be with its first task, or with \"queue set\".",
+	return cli.Group("queue", "List, show and steer queues", "Look at queues and steer them. A queue comes to be with its first task, or with \"queue set\".",
 		newQueueLs(a), newQueueShow(a), newQueueExplain(a), newQueueSet(a),
 		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and those that run go on.",
 			admin.Queues.PauseSubset),
@@ -27,7 +30,7 @@ func newQueue(a *app) *cobra.Command {
 }
 
 func newQueueLs(a *app) *cobra.Command {
-	var list listFlags
+	var list cli.ListFlags
 	var filter admin.QueueFilter
 	var having string
 	cmd := &cobra.Command{
@@ -36,30 +39,30 @@ func newQueueLs(a *app) *cobra.Command {
 characters; mind the shell, which has a use of its own for it.`,
 		Example: "  pawl queue ls --watch\n  pawl queue ls 'mail*' --having dead\n  pawl queue ls --most --limit 10\n  pawl queue ls --series 1h\n  pawl queue ls -o json",
 	}
-	list.add(cmd)
+	list.Add(cmd)
 	flags := cmd.Flags()
-	periodVar(flags, &filter.Series, "series", 0, "show how many tasks succeeded and how many attempts went wrong over so long, too: 2m, 5m, 1h or 24h")
+	cli.PeriodVar(flags, &filter.Series, "series", 0, "show how many tasks succeeded and how many attempts went wrong over so long, too: 2m, 5m, 1h or 24h")
 	flags.StringVar(&having, "having", "", "only queues that have `what`: dead letters (dead), poisoned tasks (poisoned), a pause (paused), ready tasks but no worker (no_worker)")
 	flags.BoolVar(&filter.Most, "most", false, "those with the most first: of what --having says, or else to do; one page")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := list.check(); err != nil {
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+		if err := list.Check(); err != nil {
 			return err
 		}
 		filter.Having = admin.QueueTrait(having)
-		filter.Pattern = patternArg(args)
-		queues, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Queue], error) {
-			return a.admin(client).Queues().ListPage(ctx, filter, p)
+		filter.Pattern = cli.PatternArg(args)
+		queues, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Queue], error) {
+			return a.Admin(client).Queues().ListPage(ctx, filter, p)
 		})
 		if err != nil {
 			return err
 		}
-		view := listView[queueView]{Items: make([]queueView, len(queues)), NextCursor: next}
+		shown := view.List[view.Queue]{Items: make([]view.Queue, len(queues)), NextCursor: next}
 		for i, q := range queues {
-			view.Items[i] = viewQueue(q)
+			shown.Items[i] = view.NewQueue(q)
 		}
-		err = a.print(view, func(w io.Writer) { writeQueues(w, queues) })
-		if next != "" && a.format == "table" {
-			fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+		err = a.Print(shown, func(w io.Writer) { writeQueues(w, queues) })
+		if next != "" && a.Format == "table" {
+			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
 		}
 		return err
 	})
@@ -72,9 +75,9 @@ func writeQueues(w io.Writer, queues []*admin.Queue) {
 	for i, q := range queues {
 		oldest := "-"
 		if q.Depth.Ready > 0 {
-			oldest = span(q.OldestReady)
+			oldest = text.Span(q.OldestReady)
 		}
-		rows[i] = []string{short(q.Name, maxCell)}
+		rows[i] = []string{text.Short(q.Name, text.MaxCell)}
 		for _, n := range []int64{q.Depth.Ready, q.Depth.Held, q.Depth.Scheduled, q.Depth.Retrying, q.Depth.Claimed, q.Depth.Dead, q.Depth.Poisoned} {
 			rows[i] = append(rows[i], strconv.FormatInt(n, 10))
 		}
@@ -83,13 +86,13 @@ func writeQueues(w io.Writer, queues []*admin.Queue) {
 			succeeded, wrong := sparklines(q.Series)
 			rows[i] = append(rows[i], succeeded, wrong)
 		}
-		rows[i] = append(rows[i], noteOf(q))
+		rows[i] = append(rows[i], view.QueueNote(q))
 	}
 	head := "QUEUE|READY|HELD|SCHEDULED|RETRYING|CLAIMED|DEAD|POISONED|WORKERS|OLDEST|NOTE"
 	if drawn {
 		head = strings.Replace(head, "NOTE", "SUCCEEDED|WRONG|NOTE", 1)
 	}
-	columns(w, head, rows)
+	text.Columns(w, head, rows)
 }
 
 // workersText is how many workers take tasks of a queue, if that is told.
@@ -133,46 +136,13 @@ func sparkline(numbers []int64, most int64) string {
 	return string(line)
 }
 
-// noteOf says in short what keeps a queue or parts of it from running.
-func noteOf(q *admin.Queue) string {
-	note, broken := pausesText(q), breakersNote(q)
-	if note != "" && broken != "" {
-		note += "; "
-	}
-	return note + broken
-}
-
-// pausesText says in short what of a queue is paused, and why.
-func pausesText(q *admin.Queue) string {
-	what, why := "", ""
-	switch {
-	case q.Paused:
-		what, why = "paused", q.PausedReason
-	case len(q.PausedSubsets) == 1:
-		what, why = holdText(q.PausedSubsets[0])+" paused", q.PausedSubsets[0].Reason
-	case len(q.PausedSubsets) > 1:
-		what = fmt.Sprintf("%d types and keys paused", len(q.PausedSubsets))
-	}
-	if why != "" {
-		what += ": " + short(why, 40)
-	}
-	return what
-}
-
-func holdText(h admin.PausedSubset) string {
-	if h.Key != "" {
-		return "key " + h.Key
-	}
-	return "type " + h.Type
-}
-
 func newQueueShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show QUEUE", Short: "Show a queue and its settings", Args: cobra.ExactArgs(1),
 		Example: "  pawl queue show mail",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := a.admin(client).Queues().Get(cmd.Context(), args[0])
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		q, err := a.Admin(client).Queues().Get(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -182,13 +152,13 @@ func newQueueShow(a *app) *cobra.Command {
 }
 
 func (a *app) printQueue(q *admin.Queue) error {
-	return a.print(viewQueue(q), func(w io.Writer) { writeQueue(w, q, time.Now()) })
+	return a.Print(view.NewQueue(q), func(w io.Writer) { writeQueue(w, q, time.Now()) })
 }
 
 func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 	paused := "no"
 	if q.Paused {
-		paused = "since " + clock(q.PausedAt, now) + byWhom(q.PausedBy)
+		paused = "since " + text.Clock(q.PausedAt, now) + byWhom(q.PausedBy)
 		if q.PausedReason != "" {
 			paused += ": " + q.PausedReason
 		}
@@ -200,14 +170,14 @@ func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 	}
 	oldest := ""
 	if d.Ready > 0 {
-		oldest = span(q.OldestReady)
+		oldest = text.Span(q.OldestReady)
 	}
 	length := "no limit"
 	if s.MaxLength > 0 {
 		length = strconv.FormatInt(s.MaxLength, 10)
 	}
-	fields(w,
-		"Queue", q.Name, "Created", clock(q.CreatedAt, now), "Paused", paused, "Shards", partsText(q),
+	text.Fields(w,
+		"Queue", q.Name, "Created", text.Clock(q.CreatedAt, now), "Paused", paused, "Shards", partsText(q),
 		"Ready", fmt.Sprintf("%d (high %d, normal %d, low %d)", d.Ready, r.High, r.Normal, r.Low), "Oldest ready", oldest,
 		"Scheduled", strconv.FormatInt(d.Scheduled, 10), "Retrying", strconv.FormatInt(d.Retrying, 10),
 		"Claimed", strconv.FormatInt(d.Claimed, 10), "Held", strconv.FormatInt(d.Held, 10),
@@ -215,12 +185,12 @@ func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 		"Rates", ratesText(q), "Workers", workersText(q), "Waited", latencyText(q.Wait), "Ran", latencyText(q.Run),
 		"Settings", "version "+strconv.FormatInt(q.Version, 10),
 		"  order", order, "  max attempts", strconv.Itoa(s.MaxAttempts),
-		"  retry", retryText(s.Retry),
-		"  lease", period(s.Lease), "  timeout", period(s.Timeout), "  max length", length, "  max wait", period(s.MaxWait),
+		"  retry", view.RetryText(s.Retry),
+		"  lease", text.Period(s.Lease), "  timeout", text.Period(s.Timeout), "  max length", length, "  max wait", text.Period(s.MaxWait),
 		"  limits", limitsText(s.QueueLimits), "  of each key", limitsText(s.PerKey),
 		"  breaker", breakerText(s.Breaker),
 		"  kept", fmt.Sprintf("succeeded %s, discarded %s, cancelled %s, dead %s, poisoned %s",
-			days(s.Retention.Succeeded), days(s.Retention.Discarded), days(s.Retention.Cancelled), days(s.Retention.Dead), days(s.Retention.Poisoned)))
+			text.Days(s.Retention.Succeeded), text.Days(s.Retention.Discarded), text.Days(s.Retention.Cancelled), text.Days(s.Retention.Dead), text.Days(s.Retention.Poisoned)))
 	writeRules(w, q, now)
 	writeBreakers(w, q, now)
 }
@@ -235,35 +205,35 @@ func newQueueVerb(a *app, verb, short, long string, do func(queues admin.Queues,
 	cmd.Flags().StringVar(&of.Type, "type", "", "only tasks of this `type`")
 	cmd.Flags().StringVar(&of.Key, "key", "", "only tasks of this `key`")
 	cmd.MarkFlagsMutuallyExclusive("type", "key")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := do(a.admin(client).Queues(), cmd.Context(), args[0], of)
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		q, err := do(a.Admin(client).Queues(), cmd.Context(), args[0], of)
 		if err != nil {
 			return err
 		}
-		return a.print(viewQueue(q), func(w io.Writer) { writeQueues(w, []*admin.Queue{q}) })
+		return a.Print(view.NewQueue(q), func(w io.Writer) { writeQueues(w, []*admin.Queue{q}) })
 	})
 	return cmd
 }
 
 func newQueuePurge(a *app) *cobra.Command {
-	var bulk bulkFlags
+	var bulk cli.BulkFlags
 	var reason string
 	cmd := &cobra.Command{
 		Use: "purge QUEUE", Short: "Discard the tasks that wait in a queue", Args: cobra.ExactArgs(1),
 		Long:    "Discard the tasks that wait in a queue. They end as discarded and are kept as such; running tasks go on.",
 		Example: "  pawl queue purge mail --dry-run\n  pawl queue purge mail --yes --reason 'sent twice'",
 	}
-	bulk.add(cmd.Flags())
+	bulk.Add(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ctx, operator := cmd.Context(), a.admin(client)
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ctx, operator := cmd.Context(), a.Admin(client)
 		q, err := operator.Queues().Get(ctx, args[0])
 		if err != nil {
 			return err
 		}
-		result := countView{Matched: q.Depth.Ready + q.Depth.Scheduled + q.Depth.Retrying, DryRun: bulk.dryRun}
-		if !bulk.dryRun {
-			if err := a.confirm(ctx, &bulk, fmt.Sprintf("%s of queue %q will be discarded", count(result.Matched, "task"), q.Name)); err != nil {
+		result := cli.CountView{Matched: q.Depth.Ready + q.Depth.Scheduled + q.Depth.Retrying, DryRun: bulk.DryRun}
+		if !bulk.DryRun {
+			if err := a.Confirm(ctx, &bulk, fmt.Sprintf("%s of queue %q will be discarded", text.Count(result.Matched, "task"), q.Name)); err != nil {
 				return err
 			}
 			if result.Done, err = operator.Queues().Purge(ctx, q.Name, reason); err != nil {
@@ -280,15 +250,15 @@ func newQueueRm(a *app) *cobra.Command {
 		Use: "rm QUEUE", Short: "Remove an empty queue and its settings", Args: cobra.ExactArgs(1),
 		Example: "  pawl queue rm mail",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		if err := a.admin(client).Queues().Delete(cmd.Context(), args[0]); err != nil {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if err := a.Admin(client).Queues().Delete(cmd.Context(), args[0]); err != nil {
 			return err
 		}
-		view := struct {
+		shown := struct {
 			Queue   string `json:"queue"`
 			Removed bool   `json:"removed"`
 		}{args[0], true}
-		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "queue %q removed\n", args[0]) })
+		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "queue %q removed\n", args[0]) })
 	})
 	return cmd
 }

@@ -10,6 +10,9 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -23,12 +26,12 @@ type breakerFlags struct {
 
 func (b *breakerFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&b.mode, "breaker", "", "circuit breaker of each type: on, off, or with --for-type inherit (the queue's)")
-	positiveVar(flags, &b.rule.FailureRate, "breaker-failure-rate", 0, "`percent` of the attempts from which it opens (default 50)")
-	periodVar(flags, &b.rule.Window, "breaker-window", 0, "in which attempts are counted (default 1m)")
-	positiveVar(flags, &b.rule.MinAttempts, "breaker-min-attempts", 0, "attempts in the window: fewer say nothing (default 20)")
-	periodVar(flags, &b.rule.Hold, "breaker-hold", 0, "before a probe (default 30s)")
-	periodVar(flags, &b.rule.MaxHold, "breaker-max-hold", 0, "to which the hold grows when probes fail (default 10m)")
-	positiveVar(flags, &b.rule.Probes, "breaker-probes", 0, "that succeed one after another close it (default 3)")
+	cli.PositiveVar(flags, &b.rule.FailureRate, "breaker-failure-rate", 0, "`percent` of the attempts from which it opens (default 50)")
+	cli.PeriodVar(flags, &b.rule.Window, "breaker-window", 0, "in which attempts are counted (default 1m)")
+	cli.PositiveVar(flags, &b.rule.MinAttempts, "breaker-min-attempts", 0, "attempts in the window: fewer say nothing (default 20)")
+	cli.PeriodVar(flags, &b.rule.Hold, "breaker-hold", 0, "before a probe (default 30s)")
+	cli.PeriodVar(flags, &b.rule.MaxHold, "breaker-max-hold", 0, "to which the hold grows when probes fail (default 10m)")
+	cli.PositiveVar(flags, &b.rule.Probes, "breaker-probes", 0, "that succeed one after another close it (default 3)")
 	flags.StringVar(&b.forType, "for-type", "", "the breaker is that of this `type`")
 }
 
@@ -41,13 +44,13 @@ func (b *breakerFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.
 	numbers, ofType := slices.ContainsFunc(breakerNumbers, flags.Changed), flags.Changed("for-type")
 	switch {
 	case !numbers && !flags.Changed("breaker") && ofType:
-		return q, usage("--for-type %s: say what of its breaker is to change", b.forType)
+		return q, cli.Usage("--for-type %s: say what of its breaker is to change", b.forType)
 	case !numbers && !flags.Changed("breaker"):
 		return q, nil
 	case flags.Changed("breaker") && b.mode != "on" && b.mode != "off" && (b.mode != "inherit" || !ofType):
-		return q, usage("--breaker %q is neither on nor off, nor inherit with --for-type", b.mode)
+		return q, cli.Usage("--breaker %q is neither on nor off, nor inherit with --for-type", b.mode)
 	case numbers && (b.mode == "off" || b.mode == "inherit"):
-		return q, usage("--breaker %s is given beside a rule", b.mode)
+		return q, cli.Usage("--breaker %s is given beside a rule", b.mode)
 	}
 	rule, own := q.Breakers[b.forType]
 	if !own && q.Breaker != nil { // what it has until now
@@ -106,7 +109,7 @@ func (b *breakerFlags) named(flags *pflag.FlagSet, rule admin.Breaker) (admin.Br
 		switch {
 		case !flags.Changed(f.name):
 		case *f.from <= 0:
-			return rule, usage("--%s %s is not positive", f.name, *f.from)
+			return rule, cli.Usage("--%s %s is not positive", f.name, *f.from)
 		default:
 			*f.to = *f.from
 		}
@@ -119,18 +122,7 @@ func breakerText(b *admin.Breaker) string {
 		return "none"
 	}
 	return fmt.Sprintf("opens at %d %% failures of %d or more in %s; held for %s to %s, %s", b.FailureRate, b.MinAttempts,
-		period(b.Window), period(b.Hold), period(b.MaxHold), count(int64(b.Probes), "probe"))
-}
-
-// breakersNote says in short which breakers are open.
-func breakersNote(q *admin.Queue) string {
-	switch {
-	case q.BreakersOpen == 0:
-		return ""
-	case q.BreakersOpen == 1 && len(q.Breakers) == 1:
-		return fmt.Sprintf("breaker of type %s %s", q.Breakers[0].Type, q.Breakers[0].State)
-	}
-	return fmt.Sprintf("%d breakers open", q.BreakersOpen)
+		text.Period(b.Window), text.Period(b.Hold), text.Period(b.MaxHold), text.Count(int64(b.Probes), "probe"))
 }
 
 // writeBreakers lists the rules of single types, and the breakers that are open.
@@ -142,7 +134,7 @@ func writeBreakers(w io.Writer, q *admin.Queue, now time.Time) {
 			rule := q.Settings.Breakers[typ]
 			rows = append(rows, []string{typ, breakerText(&rule)})
 		}
-		columns(w, "TYPE|BREAKER", rows)
+		text.Columns(w, "TYPE|BREAKER", rows)
 	}
 	if q.BreakersOpen == 0 {
 		return
@@ -152,12 +144,12 @@ func writeBreakers(w io.Writer, q *admin.Queue, now time.Time) {
 	for _, b := range q.Breakers {
 		until := "-"
 		if !b.Until.IsZero() {
-			until = clock(b.Until, now)
+			until = text.Clock(b.Until, now)
 		}
 		probes := strconv.Itoa(b.Passed) + "/" + strconv.Itoa(b.Probes)
-		rows = append(rows, []string{b.Type, string(b.State), clock(b.Since, now), until, probes, b.Reason})
+		rows = append(rows, []string{b.Type, string(b.State), text.Clock(b.Since, now), until, probes, b.Reason})
 	}
-	columns(w, "BREAKER|STATE|SINCE|TRIES|PROBES|REASON", rows)
+	text.Columns(w, "BREAKER|STATE|SINCE|TRIES|PROBES|REASON", rows)
 	if more := q.BreakersOpen - len(q.Breakers); more > 0 {
 		fmt.Fprintf(w, "and %d more\n", more)
 	}
@@ -173,71 +165,12 @@ There is no command that opens one: pause the type.`,
 	}
 	cmd.Flags().StringVar(&typ, "type", "", "only that of this `type`")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := a.admin(client).Queues().CloseBreaker(cmd.Context(), args[0], typ, reason)
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		q, err := a.Admin(client).Queues().CloseBreaker(cmd.Context(), args[0], typ, reason)
 		if err != nil {
 			return err
 		}
-		return a.print(viewQueue(q), func(w io.Writer) { writeQueues(w, []*admin.Queue{q}) })
+		return a.Print(view.NewQueue(q), func(w io.Writer) { writeQueues(w, []*admin.Queue{q}) })
 	})
 	return cmd
-}
-
-// breakerView is a rule as REST answers it.
-type breakerView struct {
-	Off         bool   `json:"off,omitempty"`
-	FailureRate int    `json:"failure_rate,omitempty"`
-	Window      string `json:"window,omitempty"`
-	MinAttempts int    `json:"min_attempts,omitempty"`
-	Hold        string `json:"hold,omitempty"`
-	MaxHold     string `json:"max_hold,omitempty"`
-	Probes      int    `json:"probes,omitempty"`
-}
-
-// breakerStatusView is a breaker that is not closed, as REST answers it.
-type breakerStatusView struct {
-	Type     string             `json:"type"`
-	State    admin.BreakerState `json:"state"`
-	Reason   string             `json:"reason"`
-	Since    time.Time          `json:"since"`
-	Until    time.Time          `json:"until,omitzero"`
-	Attempts int                `json:"attempts"`
-	Failed   int                `json:"failed"`
-	Window   string             `json:"window"`
-	Error    string             `json:"error,omitempty"`
-	Opened   int                `json:"opened"`
-	Passed   int                `json:"passed"`
-	Probes   int                `json:"probes"`
-	Probe    string             `json:"probe_task_id,omitempty"`
-	Shard    int                `json:"shard,omitempty"`
-}
-
-func viewBreaker(b admin.Breaker) breakerView {
-	if b.Off {
-		return breakerView{Off: true}
-	}
-	return breakerView{FailureRate: b.FailureRate, Window: period(b.Window), MinAttempts: b.MinAttempts, Hold: period(b.Hold),
-		MaxHold: period(b.MaxHold), Probes: b.Probes}
-}
-
-// breakers adds the rules of the breakers.
-func (v *settingsView) breakers(s admin.QueueSettings) {
-	if s.Breaker != nil {
-		v.Breaker = new(viewBreaker(*s.Breaker))
-	}
-	for typ, rule := range s.Breakers {
-		if v.Breakers == nil {
-			v.Breakers = map[string]breakerView{}
-		}
-		v.Breakers[typ] = viewBreaker(rule)
-	}
-}
-
-func viewBreakers(q *admin.Queue) (views []breakerStatusView) {
-	for _, b := range q.Breakers {
-		views = append(views, breakerStatusView{Type: b.Type, State: b.State, Reason: b.Reason, Since: b.Since, Until: b.Until,
-			Attempts: b.Attempts, Failed: b.Failed, Window: period(b.Window), Error: b.Error, Opened: b.Opened, Passed: b.Passed,
-			Probes: b.Probes, Probe: b.Probe, Shard: b.Shard})
-	}
-	return views
 }

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/spf13/pflag"
 )
 
@@ -26,9 +29,9 @@ type limitFlags struct {
 
 func (l *limitFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&l.running, "max-running", 0, "tasks that are claimed at once; 0 for no limit")
-	flags.StringVar(&l.rate, "rate", "", "tasks that start in a time: "+rateForms+"; none for no limit")
-	positiveVar(flags, &l.burst, "burst", 0, "tasks that start at once after a rest (default: as many as in a period)")
-	positiveVar(flags, &l.weight, "weight", 0, "with --for-key: its share against other keys (default 1)")
+	flags.StringVar(&l.rate, "rate", "", "tasks that start in a time: "+cli.RateForms+"; none for no limit")
+	cli.PositiveVar(flags, &l.burst, "burst", 0, "tasks that start at once after a rest (default: as many as in a period)")
+	cli.PositiveVar(flags, &l.weight, "weight", 0, "with --for-key: its share against other keys (default 1)")
 	flags.BoolVar(&l.none, "no-limits", false, "drop the limits; with --for-key, the key's own")
 	flags.StringVar(&l.forKey, "for-key", "", "the limits named are those of this `key`")
 	flags.BoolVar(&l.forEachKey, "for-each-key", false, "the limits named are those of each key that has none of its own")
@@ -39,11 +42,11 @@ func (l *limitFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin.Qu
 	named := flags.Changed("max-running") || flags.Changed("rate") || flags.Changed("burst") || flags.Changed("weight") || l.none
 	switch {
 	case flags.Changed("for-key") && l.forEachKey:
-		return q, usage("--for-key and --for-each-key: only one of them is allowed")
+		return q, cli.Usage("--for-key and --for-each-key: only one of them is allowed")
 	case (flags.Changed("for-key") || l.forEachKey) && !named:
-		return q, usage("name a limit: --max-running, --rate, --weight or --no-limits")
+		return q, cli.Usage("name a limit: --max-running, --rate, --weight or --no-limits")
 	case flags.Changed("weight") && !flags.Changed("for-key"):
-		return q, usage("--weight is that of one key: name it with --for-key")
+		return q, cli.Usage("--weight is that of one key: name it with --for-key")
 	case flags.Changed("for-key"):
 		q.Keys = maps.Clone(q.Keys)
 		if l.none {
@@ -84,7 +87,7 @@ func (l *limitFlags) limits(flags *pflag.FlagSet, was admin.QueueLimits) (admin.
 		was.MaxRunning = l.running
 	}
 	if flags.Changed("rate") {
-		rate, err := readRate(l.rate)
+		rate, err := cli.ReadRate(l.rate)
 		if err != nil {
 			return was, err
 		}
@@ -92,7 +95,7 @@ func (l *limitFlags) limits(flags *pflag.FlagSet, was admin.QueueLimits) (admin.
 	}
 	if flags.Changed("burst") {
 		if was.Rate == (admin.RateLimit{}) {
-			return was, usage("--burst %d: there is no --rate", l.burst)
+			return was, cli.Usage("--burst %d: there is no --rate", l.burst)
 		}
 		was.Rate.Burst = l.burst
 	}
@@ -105,7 +108,7 @@ func limitsText(l admin.QueueLimits) string {
 		parts = append(parts, fmt.Sprintf("%d running", l.MaxRunning))
 	}
 	if r := l.Rate; r != (admin.RateLimit{}) {
-		parts = append(parts, fmt.Sprintf("%d in %s, %d at once", r.Limit, period(r.Period), r.Burst))
+		parts = append(parts, fmt.Sprintf("%d in %s, %d at once", r.Limit, text.Period(r.Period), r.Burst))
 	}
 	if len(parts) == 0 {
 		return "none"
@@ -122,14 +125,14 @@ func writeRules(w io.Writer, q *admin.Queue, now time.Time) {
 			rules := q.Settings.Keys[key]
 			rows = append(rows, []string{key, limitsText(rules.QueueLimits), strconv.Itoa(rules.Weight)})
 		}
-		columns(w, "KEY|LIMITS|WEIGHT", rows)
+		text.Columns(w, "KEY|LIMITS|WEIGHT", rows)
 	}
 	if len(q.PausedSubsets) > 0 {
 		fmt.Fprintln(w)
 		var rows [][]string
 		for _, h := range q.PausedSubsets {
-			rows = append(rows, []string{holdText(h), clock(h.At, now), h.By, h.Reason})
+			rows = append(rows, []string{view.PauseText(h), text.Clock(h.At, now), h.By, h.Reason})
 		}
-		columns(w, "PAUSED|SINCE|BY|REASON", rows)
+		text.Columns(w, "PAUSED|SINCE|BY|REASON", rows)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -31,15 +32,15 @@ type settingsFlags struct {
 func (s *settingsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.order, "order", "", "of priorities: strict, or weights of high, normal and low such as 70,20,10")
 	s.retry.add(flags)
-	positiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures before a task is a dead letter (default 5)")
-	periodVar(flags, &s.lease, "lease", 0, "of a claim (default 30s)")
-	periodVar(flags, &s.timeout, "timeout", 0, "of one run; 0 for none")
-	periodVar(flags, &s.keep.Succeeded, "keep-succeeded", 0, "how long tasks are kept after success (default 1d)")
-	periodVar(flags, &s.keep.Discarded, "keep-discarded", 0, "after being discarded (default 1d)")
-	periodVar(flags, &s.keep.Cancelled, "keep-cancelled", 0, "after being cancelled (default 1d)")
-	periodVar(flags, &s.keep.Dead, "keep-dead", 0, "as dead letters (default 14d)")
-	periodVar(flags, &s.keep.Poisoned, "keep-poisoned", 0, "as poisoned (default 14d)")
-	periodVar(flags, &s.maxWait, "max-wait", 0, "a task that is ready for longer needs attention (default 5m)")
+	cli.PositiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures before a task is a dead letter (default 5)")
+	cli.PeriodVar(flags, &s.lease, "lease", 0, "of a claim (default 30s)")
+	cli.PeriodVar(flags, &s.timeout, "timeout", 0, "of one run; 0 for none")
+	cli.PeriodVar(flags, &s.keep.Succeeded, "keep-succeeded", 0, "how long tasks are kept after success (default 1d)")
+	cli.PeriodVar(flags, &s.keep.Discarded, "keep-discarded", 0, "after being discarded (default 1d)")
+	cli.PeriodVar(flags, &s.keep.Cancelled, "keep-cancelled", 0, "after being cancelled (default 1d)")
+	cli.PeriodVar(flags, &s.keep.Dead, "keep-dead", 0, "as dead letters (default 14d)")
+	cli.PeriodVar(flags, &s.keep.Poisoned, "keep-poisoned", 0, "as poisoned (default 14d)")
+	cli.PeriodVar(flags, &s.maxWait, "max-wait", 0, "a task that is ready for longer needs attention (default 5m)")
 	flags.Int64Var(&s.maxLength, "max-length", 0, "waiting tasks at most; 0 for no limit")
 	s.limits.add(flags)
 	s.breaker.add(flags)
@@ -77,7 +78,7 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin
 			continue
 		}
 		if *f.from < 0 || *f.from == 0 && !f.none {
-			return q, usage("--%s %s is not positive", f.name, *f.from)
+			return q, cli.Usage("--%s %s is not positive", f.name, *f.from)
 		}
 		*f.to = *f.from
 	}
@@ -102,11 +103,11 @@ func readOrder(s string) (*admin.PriorityWeights, error) {
 	parts := strings.Split(s, ",")
 	for i := range w {
 		if len(parts) != len(w) {
-			return nil, usage("--order %q is neither strict nor three weights such as 70,20,10", s)
+			return nil, cli.Usage("--order %q is neither strict nor three weights such as 70,20,10", s)
 		}
 		n, err := strconv.Atoi(strings.TrimSpace(parts[i]))
 		if err != nil {
-			return nil, usage("--order %q: %q is not a number", s, parts[i])
+			return nil, cli.Usage("--order %q: %q is not a number", s, parts[i])
 		}
 		w[i] = n
 	}
@@ -129,14 +130,14 @@ func newQueueSet(a *app) *cobra.Command {
   pawl queue set mail --defaults`,
 	}
 	settings.add(cmd.Flags())
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		if !anyLocal(cmd) {
-			return usage("name a setting to change")
+			return cli.Usage("name a setting to change")
 		}
 		if _, err := settings.over(cmd.Flags(), admin.QueueSettings{}); err != nil {
 			return err
 		}
-		q, err := settings.put(cmd.Context(), cmd.Flags(), a.admin(client), args[0])
+		q, err := settings.put(cmd.Context(), cmd.Flags(), a.Admin(client), args[0])
 		if err != nil {
 			return err
 		}

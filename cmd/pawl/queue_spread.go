@@ -7,6 +7,9 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/spf13/cobra"
 )
 
@@ -25,18 +28,18 @@ Order, priorities, weights and the maximum length are those of each part. "pawl 
 With --own no other queue may be in these shards, and none that is new goes there, until the queue is spread without it.`,
 		Example: "  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --own --reason 'it slows down the others'",
 	}
-	positiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: those that have the queue first, then those with the fewest slots of others")
+	cli.PositiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: those that have the queue first, then those with the fewest slots of others")
 	cmd.Flags().IntSliceVar(&onto.Shards, "shards", nil, "numbers of the shards, with commas")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	cmd.Flags().BoolVar(&onto.Exclusive, "own", false, "keep all other queues out of these shards")
 	cmd.MarkFlagsMutuallyExclusive("parts", "shards")
 	cmd.MarkFlagsOneRequired("parts", "shards")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := a.admin(client).Queues().Spread(cmd.Context(), args[0], onto, reason)
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		q, err := a.Admin(client).Queues().Spread(cmd.Context(), args[0], onto, reason)
 		if err != nil {
 			return err
 		}
-		return a.print(viewQueue(q), func(w io.Writer) { writeParts(w, q) })
+		return a.Print(view.NewQueue(q), func(w io.Writer) { writeParts(w, q) })
 	})
 	return cmd
 }
@@ -57,7 +60,7 @@ func writeParts(w io.Writer, q *admin.Queue) {
 		rows[i] = []string{fmt.Sprint(p.Shard), fmt.Sprint(p.Slots), fmt.Sprint(d.Ready), fmt.Sprint(d.Scheduled), fmt.Sprint(d.Retrying),
 			fmt.Sprint(d.Claimed), fmt.Sprint(d.Dead + d.Poisoned), note}
 	}
-	columns(w, "SHARD|SLOTS|READY|SCHEDULED|RETRYING|CLAIMED|DEAD|NOTE", rows)
+	text.Columns(w, "SHARD|SLOTS|READY|SCHEDULED|RETRYING|CLAIMED|DEAD|NOTE", rows)
 }
 
 // partsText lists the shards of a queue that was shared out.

@@ -5,9 +5,10 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/spf13/cobra"
-
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/internal/node"
+	"github.com/spf13/cobra"
 )
 
 // recoveryView is what a recovery tells.
@@ -29,7 +30,7 @@ func newRecover(a *app) *cobra.Command {
 	var cfg node.RecoverConfig
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "recover --data DIR", Short: "Go on with one node after the majority is lost for ever", Args: noArgs,
+		Use: "recover --data DIR", Short: "Go on with one node after the majority is lost for ever", Args: cli.NoArgs,
 		Long: `Make the data directory of a stopped node a cluster of its own, with all that it has, when so many
 of the others are lost for ever that no majority will come back. What only the lost ones had is
 gone. Claims that workers hold become void; their tasks run again when their leases end.
@@ -44,10 +45,10 @@ refused from then on.`,
 	cmd.Flags().BoolVar(&cfg.DryRun, "dry-run", false, "change nothing, tell how far the shards are")
 	cmd.Flags().BoolVar(&cfg.AbandonShards, "abandon-shards", false, "let shards begin anew, empty, of which this node has no replica")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask")
-	cmd.RunE = a.does(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = a.Run(func(cmd *cobra.Command, _ []string) error {
 		if !cfg.DryRun {
 			what := fmt.Sprintf("%s becomes a cluster of its own, and no other node of the old one can join it with its data", cfg.Dir)
-			if err := a.confirm(cmd.Context(), &bulkFlags{yes: yes}, what); err != nil {
+			if err := a.Confirm(cmd.Context(), &cli.BulkFlags{Yes: yes}, what); err != nil {
 				return err
 			}
 		}
@@ -56,7 +57,7 @@ refused from then on.`,
 			return err
 		}
 		v := recoveryOf(rec, cfg.DryRun)
-		return a.print(v, func(w io.Writer) { writeRecovery(w, &v) })
+		return a.Print(v, func(w io.Writer) { writeRecovery(w, &v) })
 	})
 	return cmd
 }
@@ -79,7 +80,7 @@ func writeRecovery(w io.Writer, v *recoveryView) {
 	for _, s := range v.Shards {
 		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Index, 10)})
 	}
-	columns(w, "SHARD|TERM|INDEX", rows)
+	text.Columns(w, "SHARD|TERM|INDEX", rows)
 	if len(v.Lost) > 0 {
 		fmt.Fprintf(w, "\nit has no replica of the shards %d\n", v.Lost)
 	}

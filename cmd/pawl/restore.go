@@ -8,10 +8,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/internal/human"
 	"github.com/pawlq/pawl/internal/node"
+	"github.com/pawlq/pawl/internal/version"
+	"github.com/spf13/cobra"
 )
 
 // contentsView is what a backup holds.
@@ -64,13 +66,13 @@ its address. A restore that was interrupted can be repeated; until it ends, no s
 	cmd.Flags().StringVar(&cfg.Dir, "data", "./pawl-data", "data directory to be made: absent, or empty")
 	cmd.Flags().StringVar(&cfg.Name, "node", node.DefaultName, "name of the node")
 	cmd.Flags().BoolVar(&check, "check", false, "write nothing, say whether the backup is sound and what it holds")
-	cmd.RunE = a.does(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = a.Run(func(cmd *cobra.Command, args []string) error {
 		cfg.File = args[0]
 		if !check {
 			return a.restore(cmd.Context(), cfg)
 		}
 		if cmd.Flags().Changed("data") || cmd.Flags().Changed("node") {
-			return usage("--check writes nothing: leave --data and --node out")
+			return cli.Usage("--check writes nothing: leave --data and --node out")
 		}
 		return a.checkBackup(cmd.Context(), cfg.File)
 	})
@@ -86,7 +88,7 @@ func (a *app) checkBackup(ctx context.Context, file string) error {
 		return err
 	}
 	v := contentsOf(file, found)
-	return a.print(v, func(w io.Writer) {
+	return a.Print(v, func(w io.Writer) {
 		fmt.Fprint(w, "the backup is sound:\n\n")
 		writeContents(w, &v)
 	})
@@ -95,11 +97,11 @@ func (a *app) checkBackup(ctx context.Context, file string) error {
 func (a *app) restore(ctx context.Context, cfg node.RestoreConfig) error {
 	progress, done := a.readProgress()
 	defer done()
-	cfg.Progress, cfg.Version = progress, version
+	cfg.Progress, cfg.Version = progress, version.Version
 	cfg.Fatal = func(err error) { // the disk is full, or broken: the storage engine may wait for it for ever
 		done()
-		fmt.Fprintf(a.err, "pawl: %s\n", oneLine(err))
-		os.Exit(exitRefused)
+		fmt.Fprintf(a.Err, "pawl: %s\n", cli.OneLine(err))
+		os.Exit(cli.ExitRefused)
 	}
 	res, err := node.Restore(ctx, cfg)
 	done()
@@ -107,7 +109,7 @@ func (a *app) restore(ctx context.Context, cfg node.RestoreConfig) error {
 		return err
 	}
 	v := restoreView{Data: cfg.Dir, Node: res.Node, Cluster: res.Cluster, Backup: contentsOf(cfg.File, res.Backup), Lost: append([]uint32{}, res.Lost...)}
-	return a.print(v, func(w io.Writer) {
+	return a.Print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "%s is that of node %s of the new cluster %s, made of:\n\n", v.Data, v.Node, v.Cluster)
 		writeContents(w, &v.Backup)
 		if len(v.Lost) > 0 {
@@ -118,16 +120,16 @@ func (a *app) restore(ctx context.Context, cfg node.RestoreConfig) error {
 
 // readProgress shows how much of a file was read. Done may be called more than once.
 func (a *app) readProgress() (progress func(read, of int64), done func()) {
-	var bar *progressBar
+	var bar *text.ProgressBar
 	progress = func(read, of int64) {
 		if bar == nil {
-			bar = a.progress("MiB read", int(of>>20)+1)
+			bar = a.Progress("MiB read", int(of>>20)+1)
 		}
-		bar.set(int(read >> 20))
+		bar.Set(int(read >> 20))
 	}
 	return progress, func() {
 		if bar != nil {
-			bar.done()
+			bar.Done()
 		}
 	}
 }
@@ -142,7 +144,7 @@ func contentsOf(file string, b node.Backup) contentsView {
 }
 
 func writeContents(w io.Writer, v *contentsView) {
-	fields(w, "cluster", v.Cluster, "made", clock(v.Time, time.Now()), "by node", v.Node+", pawl "+v.Program,
+	text.Fields(w, "cluster", v.Cluster, "made", text.Clock(v.Time, time.Now()), "by node", v.Node+", pawl "+v.Program,
 		"feature level", strconv.Itoa(v.Level), "size", human.Bytes(v.Bytes))
 	fmt.Fprintln(w)
 	var rows [][]string
@@ -150,5 +152,5 @@ func writeContents(w io.Writer, v *contentsView) {
 		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Index, 10),
 			strconv.FormatUint(s.Rows, 10), human.Bytes(s.Bytes)})
 	}
-	columns(w, "SHARD|TERM|ENTRY|ROWS|SIZE", rows)
+	text.Columns(w, "SHARD|TERM|ENTRY|ROWS|SIZE", rows)
 }

@@ -12,40 +12,43 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
 
 func newSchedule(a *app) *cobra.Command {
-	return group("schedule", "Enqueue tasks again and again: cron", "Schedules enqueue a task at times of the clock or at intervals, once for each tick.",
+	return cli.Group("schedule", "Enqueue tasks again and again: cron", "Schedules enqueue a task at times of the clock or at intervals, once for each tick.",
 		newScheduleLs(a), newScheduleShow(a), newScheduleHistory(a), newScheduleAdd(a), newScheduleApply(a),
 		newSchedulePause(a), newScheduleResume(a), newScheduleRun(a), newScheduleRm(a))
 }
 
 func newScheduleLs(a *app) *cobra.Command {
-	var list listFlags
+	var list cli.ListFlags
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List schedules with their next runs", Args: noArgs,
+		Use: "ls", Short: "List schedules with their next runs", Args: cli.NoArgs,
 		Example: "  pawl schedule ls --watch",
 	}
-	list.add(cmd)
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.check(); err != nil {
+	list.Add(cmd)
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.Check(); err != nil {
 			return err
 		}
-		schedules, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Schedule], error) {
-			return a.admin(client).Schedules().ListPage(ctx, p)
+		schedules, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Schedule], error) {
+			return a.Admin(client).Schedules().ListPage(ctx, p)
 		})
 		if err != nil {
 			return err
 		}
-		view := listView[scheduleView]{Items: make([]scheduleView, len(schedules)), NextCursor: next}
+		shown := view.List[view.Schedule]{Items: make([]view.Schedule, len(schedules)), NextCursor: next}
 		for i, s := range schedules {
-			view.Items[i] = viewSchedule(s)
+			shown.Items[i] = view.NewSchedule(s)
 		}
-		err = a.print(view, func(w io.Writer) { writeSchedules(w, schedules, time.Now()) })
-		if next != "" && a.format == "table" {
-			fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+		err = a.Print(shown, func(w io.Writer) { writeSchedules(w, schedules, time.Now()) })
+		if next != "" && a.Format == "table" {
+			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
 		}
 		return err
 	})
@@ -60,21 +63,21 @@ func writeSchedules(w io.Writer, schedules []*admin.Schedule, now time.Time) {
 		case s.Pause != nil:
 			next = "paused"
 			if s.Pause.Reason != "" {
-				next += ": " + short(s.Pause.Reason, 40)
+				next += ": " + text.Short(s.Pause.Reason, 40)
 			}
 		case !s.NextRunAt.IsZero():
-			next = clock(s.NextRunAt, now)
+			next = text.Clock(s.NextRunAt, now)
 		}
 		rows[i] = []string{s.Name, ruleText(s), s.Task.Queue, s.Task.Type, next, lastText(s.Last)}
 	}
-	columns(w, "SCHEDULE|WHEN|QUEUE|TYPE|NEXT|LAST", rows)
+	text.Columns(w, "SCHEDULE|WHEN|QUEUE|TYPE|NEXT|LAST", rows)
 }
 
 // ruleText says when a schedule is due.
 func ruleText(s *admin.Schedule) string {
 	rule := s.Cron
 	if s.Every > 0 {
-		rule = "every " + period(s.Every)
+		rule = "every " + text.Period(s.Every)
 	}
 	if s.TimeZone != "" {
 		rule += " " + s.TimeZone
@@ -101,8 +104,8 @@ func newScheduleShow(a *app) *cobra.Command {
 		Use: "show SCHEDULE", Short: "Show a schedule and its task", Args: cobra.ExactArgs(1),
 		Example: "  pawl schedule show nightly-report",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		s, err := a.admin(client).Schedules().Get(cmd.Context(), args[0])
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		s, err := a.Admin(client).Schedules().Get(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -112,42 +115,42 @@ func newScheduleShow(a *app) *cobra.Command {
 }
 
 func (a *app) printSchedule(s *admin.Schedule) error {
-	return a.print(viewSchedule(s), func(w io.Writer) { writeSchedule(w, s, time.Now()) })
+	return a.Print(view.NewSchedule(s), func(w io.Writer) { writeSchedule(w, s, time.Now()) })
 }
 
 func writeSchedule(w io.Writer, s *admin.Schedule, now time.Time) {
 	paused := "no"
 	if s.Pause != nil {
-		paused = "since " + clock(s.Pause.At, now) + byWhom(s.Pause.By)
+		paused = "since " + text.Clock(s.Pause.At, now) + byWhom(s.Pause.By)
 		if s.Pause.Reason != "" {
 			paused += ": " + s.Pause.Reason
 		}
 	}
 	last := ""
 	if s.Last != nil {
-		last = outcomeText(s.Last) + " " + clock(s.Last.DecidedAt, now)
+		last = outcomeText(s.Last) + " " + text.Clock(s.Last.DecidedAt, now)
 	}
 	jitter := ""
 	if s.Jitter > 0 {
-		jitter = "up to " + period(s.Jitter)
+		jitter = "up to " + text.Period(s.Jitter)
 	}
 	planned := ""
 	if s.Jitter > 0 {
-		planned = clock(s.PlannedAt, now)
+		planned = text.Clock(s.PlannedAt, now)
 	}
 	then := make([]string, len(s.Coming))
 	for i, at := range s.Coming {
-		then[i] = clock(at, now)
+		then[i] = text.Clock(at, now)
 	}
-	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "Jitter", jitter, "Next run", clock(s.NextRunAt, now), "Planned for", planned, "Then", strings.Join(then, ", "),
+	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "Jitter", jitter, "Next run", text.Clock(s.NextRunAt, now), "Planned for", planned, "Then", strings.Join(then, ", "),
 		"Paused", paused, "Last tick", last, "Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner,
-		"Created", clock(s.CreatedAt, now), "Changed", clock(s.UpdatedAt, now)}
-	fields(w, append(pairs, scheduledTaskFields(&s.Task)...)...)
+		"Created", text.Clock(s.CreatedAt, now), "Changed", text.Clock(s.UpdatedAt, now)}
+	text.Fields(w, append(pairs, scheduledTaskFields(&s.Task)...)...)
 }
 
 // scheduledTaskFields are what a schedule says of its task.
 func scheduledTaskFields(task *admin.ScheduledTask) []string {
-	t := viewScheduledTask(task)
+	t := view.NewScheduledTask(task)
 	number := func(n *int) string {
 		if n == nil {
 			return ""
@@ -156,7 +159,7 @@ func scheduledTaskFields(task *admin.ScheduledTask) []string {
 	}
 	retry, unique := "", ""
 	if task.Retry != nil {
-		retry = retryText(*task.Retry)
+		retry = view.RetryText(*task.Retry)
 	}
 	if t.Unique != nil {
 		unique = t.Unique.Key + " (on conflict " + string(t.Unique.OnConflict) + ")"
@@ -167,32 +170,32 @@ func scheduledTaskFields(task *admin.ScheduledTask) []string {
 	}
 	return []string{"Task", t.Type, "  queue", t.Queue, "  priority", string(t.Priority), "  key", t.Key, "  unique", unique, "  cost", number(t.Cost),
 		"  max attempts", number(t.MaxAttempts), "  retry", retry, "  timeout", t.Timeout, "  expires in", t.ExpiresIn, "  kept", t.Retention,
-		"  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "), "  payload", short(string(task.Payload), 200), "  then", thenText(t.Then)}
+		"  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "), "  payload", text.Short(string(task.Payload), 200), "  then", thenText(t.Then)}
 }
 
 func newScheduleHistory(a *app) *cobra.Command {
-	var list listFlags
+	var list cli.ListFlags
 	cmd := &cobra.Command{
 		Use: "history SCHEDULE", Short: "Show what became of each tick", Args: cobra.ExactArgs(1),
 		Long:    "Show the ledger of a schedule, newest first: each tick that fired, was caught up with or was skipped, and why. It keeps 1,000 entries.",
 		Example: "  pawl schedule history nightly-report --limit 30",
 	}
-	list.add(cmd)
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := list.check(); err != nil {
+	list.Add(cmd)
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+		if err := list.Check(); err != nil {
 			return err
 		}
-		ticks, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Tick], error) {
-			return a.admin(client).Schedules().HistoryPage(ctx, args[0], p)
+		ticks, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Tick], error) {
+			return a.Admin(client).Schedules().HistoryPage(ctx, args[0], p)
 		})
 		if err != nil {
 			return err
 		}
-		view := listView[tickView]{Items: make([]tickView, len(ticks)), NextCursor: next}
+		shown := view.List[view.Tick]{Items: make([]view.Tick, len(ticks)), NextCursor: next}
 		for i, t := range ticks {
-			view.Items[i] = viewTick(t)
+			shown.Items[i] = view.NewTick(t)
 		}
-		return a.print(view, func(w io.Writer) { writeTicks(w, ticks) })
+		return a.Print(shown, func(w io.Writer) { writeTicks(w, ticks) })
 	})
 	return cmd
 }
@@ -213,7 +216,7 @@ func writeTicks(w io.Writer, ticks []*admin.Tick) {
 			planned += fmt.Sprintf(" to %s (%d%s)", t.Until.Local().Format(layout), t.Count, more)
 		}
 		if t.Late > 0 {
-			late = span(t.Late)
+			late = text.Span(t.Late)
 		}
 		task := t.TaskID
 		if task == "" {
@@ -221,7 +224,7 @@ func writeTicks(w io.Writer, ticks []*admin.Tick) {
 		}
 		rows[i] = []string{strconv.FormatInt(t.Seq, 10), planned, outcomeText(t), late, task}
 	}
-	columns(w, "NO|PLANNED|OUTCOME|LATE|TASK", rows)
+	text.Columns(w, "NO|PLANNED|OUTCOME|LATE|TASK", rows)
 }
 
 func newScheduleAdd(a *app) *cobra.Command {
@@ -237,16 +240,16 @@ If a schedule of this name exists and says something else, nothing is changed: s
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.Cron, "cron", "", `times as a cron "expression": five fields, or six with seconds first; @daily and its like`)
-	periodVar(f, &s.Every, "every", 0, "an interval of whole seconds")
+	cli.PeriodVar(f, &s.Every, "every", 0, "an interval of whole seconds")
 	f.StringVar(&s.TimeZone, "time-zone", "", "IANA `name` of the time zone of --cron (default UTC)")
-	periodVar(f, &s.Jitter, "jitter", 0, "let each tick be late by a part of this")
+	cli.PeriodVar(f, &s.Jitter, "jitter", 0, "let each tick be late by a part of this")
 	f.StringVar(&missed, "missed", "", "what becomes of ticks that nobody could fire: once, skip or all (default once)")
 	f.StringVar(&overlap, "overlap", "", "what becomes of a tick while an earlier task runs or waits: allow or skip (default allow)")
 	f.StringVar(&s.Owner, "owner", "", "what the schedule comes from, such as a file")
 	spec.addTemplate(f)
 	cmd.MarkFlagsMutuallyExclusive("cron", "every")
 	cmd.MarkFlagsOneRequired("cron", "every")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
 		raw := pawl.RawTask{Type: args[1], ContentType: spec.contentType}
 		if len(args) == 3 {
 			if raw.Payload, err = a.readPayload(args[2]); err != nil {
@@ -257,7 +260,7 @@ If a schedule of this name exists and says something else, nothing is changed: s
 		if s.Options, err = spec.options(cmd.Flags()); err != nil {
 			return err
 		}
-		done, err := a.admin(client).Schedules().Create(cmd.Context(), s)
+		done, err := a.Admin(client).Schedules().Create(cmd.Context(), s)
 		if err != nil {
 			return err
 		}
@@ -274,8 +277,8 @@ func newSchedulePause(a *app) *cobra.Command {
 		Example: "  pawl schedule pause nightly-report --reason 'the warehouse moves'",
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		s, err := a.admin(client).Schedules().Pause(cmd.Context(), args[0], reason)
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		s, err := a.Admin(client).Schedules().Pause(cmd.Context(), args[0], reason)
 		if err != nil {
 			return err
 		}
@@ -289,8 +292,8 @@ func newScheduleResume(a *app) *cobra.Command {
 		Use: "resume SCHEDULE", Short: "End the pause of a schedule", Args: cobra.ExactArgs(1),
 		Example: "  pawl schedule resume nightly-report",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		s, err := a.admin(client).Schedules().Resume(cmd.Context(), args[0])
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		s, err := a.Admin(client).Schedules().Resume(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -307,19 +310,19 @@ func newScheduleRun(a *app) *cobra.Command {
 		Example: "  pawl schedule run nightly-report --wait",
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task and write its result")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		ref, err := a.admin(client).Schedules().Trigger(cmd.Context(), args[0])
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ref, err := a.Admin(client).Schedules().Trigger(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
 		if wait {
 			return a.printEnd(cmd.Context(), client, ref.ID)
 		}
-		view := struct {
+		shown := struct {
 			TaskID string         `json:"task_id"`
 			State  pawltype.State `json:"state"`
 		}{ref.ID, ref.State}
-		return a.print(view, func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
+		return a.Print(shown, func(w io.Writer) { fmt.Fprintln(w, ref.ID) })
 	})
 	return cmd
 }
@@ -330,15 +333,15 @@ func newScheduleRm(a *app) *cobra.Command {
 		Long:    "Remove a schedule and its ledger. The tasks of its ticks stay.",
 		Example: "  pawl schedule rm nightly-report",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		if err := a.admin(client).Schedules().Delete(cmd.Context(), args[0]); err != nil {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if err := a.Admin(client).Schedules().Delete(cmd.Context(), args[0]); err != nil {
 			return err
 		}
-		view := struct {
+		shown := struct {
 			Schedule string `json:"schedule"`
 			Removed  bool   `json:"removed"`
 		}{args[0], true}
-		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "schedule %q removed\n", args[0]) })
+		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "schedule %q removed\n", args[0]) })
 	})
 	return cmd
 }

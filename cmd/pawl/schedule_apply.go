@@ -13,15 +13,18 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/config"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
 
 // scheduleFile is what "schedule apply" reads.
 type scheduleFile struct {
-	Owner     string             `json:"owner"`
-	Schedules []scheduleSpecView `json:"schedules"`
+	Owner     string              `json:"owner"`
+	Schedules []view.ScheduleSpec `json:"schedules"`
 }
 
 const (
@@ -39,7 +42,7 @@ type applyFlags struct {
 func newScheduleApply(a *app) *cobra.Command {
 	var flags applyFlags
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", Short: "Make schedules what a file says", Args: noArgs,
+		Use: "apply -f FILE", Short: "Make schedules what a file says", Args: cli.NoArgs,
 		Long: `Make schedules what a file says: YAML or JSON, with the fields of the REST API. The same file
 again changes nothing, and a schedule whose times stay keeps its next tick. All schedules of the
 file are tried before the first is changed.
@@ -59,19 +62,19 @@ file are tried before the first is changed.
 	f.BoolVar(&flags.prune, "prune", false, "remove schedules of the file's owner that are not in the file")
 	f.BoolVar(&flags.takeOver, "take-over", false, "also change schedules of another owner")
 	_ = cmd.MarkFlagRequired("file")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
 		file, err := a.readSchedules(flags.file)
 		if err != nil {
 			return err
 		}
-		return a.applySchedules(cmd.Context(), a.admin(client), file, flags)
+		return a.applySchedules(cmd.Context(), a.Admin(client), file, flags)
 	})
 	return cmd
 }
 
 // readSchedules reads a file of schedules. Fields that are not known are refused: a typing error must not pass for a default.
 func (a *app) readSchedules(name string) (file scheduleFile, err error) {
-	from := a.in
+	from := a.In
 	if name != "-" {
 		f, err := os.Open(name) // #nosec G304 -- the caller's own file
 		if err != nil {
@@ -85,53 +88,29 @@ func (a *app) readSchedules(name string) (file scheduleFile, err error) {
 		return file, err
 	}
 	if len(text) > maxScheduleFile {
-		return file, usage("%s: more than %d bytes", name, maxScheduleFile)
+		return file, cli.Usage("%s: more than %d bytes", name, maxScheduleFile)
 	}
-	plain, err := yamlToJSON(text)
+	plain, err := config.YAMLToJSON(text)
 	if err != nil {
-		return file, usage("%s: %v", name, err)
+		return file, cli.Usage("%s: %v", name, err)
 	}
-	if err := decodeObject(plain, &file); err != nil {
-		return file, usage("%s: %w", name, err)
+	if err := view.DecodeObject(plain, &file); err != nil {
+		return file, cli.Usage("%s: %w", name, err)
 	}
 	if n := len(file.Schedules); n == 0 || n > maxFileSchedules {
-		return file, usage("%s: %d schedules, 1 to %d are allowed", name, n, maxFileSchedules)
+		return file, cli.Usage("%s: %d schedules, 1 to %d are allowed", name, n, maxFileSchedules)
 	}
 	return file, nil
 }
 
-// schedule is what is sent of a schedule in a file.
-func (v *scheduleSpecView) schedule(owner string) (s admin.ScheduleSpec, err error) {
-	s = admin.ScheduleSpec{Name: v.Name, Cron: v.Cron, TimeZone: v.TimeZone, Missed: v.Missed, Overlap: v.Overlap, Owner: v.Owner}
-	if s.Owner == "" {
-		s.Owner = owner
-	}
-	item, err := v.Task.item("task")
-	if err != nil {
-		return s, err
-	}
-	s.Task, s.Options = item.Args, item.Options
-	if v.Every != "" {
-		if s.Every, err = human.Span(v.Every); err != nil {
-			return s, fmt.Errorf("every: %w", err)
-		}
-	}
-	if v.Jitter != "" {
-		if s.Jitter, err = human.Span(v.Jitter); err != nil {
-			return s, fmt.Errorf("jitter: %w", err)
-		}
-	}
-	return s, nil
-}
-
 // appliedView is what became of a schedule of a file.
 type appliedView struct {
-	Name   string            `json:"name"`
-	Change string            `json:"change"` // created, updated, unchanged, removed
-	Next   time.Time         `json:"next_run_at,omitzero"`
-	Before *scheduleSpecView `json:"before,omitempty"`
-	After  *scheduleSpecView `json:"after,omitempty"`
-	etag   string            // of what is there; "": nothing
+	Name   string             `json:"name"`
+	Change string             `json:"change"` // created, updated, unchanged, removed
+	Next   time.Time          `json:"next_run_at,omitzero"`
+	Before *view.ScheduleSpec `json:"before,omitempty"`
+	After  *view.ScheduleSpec `json:"after,omitempty"`
+	etag   string             // of what is there; "": nothing
 }
 
 // putAsTried puts a schedule that was tried, unless somebody has changed it since.
@@ -166,7 +145,7 @@ func (a *app) applySchedules(ctx context.Context, operator admin.Client, file sc
 		}
 	}
 	views = append(views, removed...)
-	return a.print(listView[appliedView]{Items: views}, func(w io.Writer) { writeApplied(w, views, flags.dryRun) })
+	return a.Print(view.List[appliedView]{Items: views}, func(w io.Writer) { writeApplied(w, views, flags.dryRun) })
 }
 
 // trySchedules asks what each schedule of a file would change, so that nothing is changed if one of them is wrong.
@@ -175,7 +154,7 @@ func (a *app) trySchedules(ctx context.Context, operator admin.Client, file sche
 	seen := map[string]bool{}
 	for i := range file.Schedules {
 		v := &file.Schedules[i]
-		s, err := v.schedule(file.Owner)
+		s, err := v.Schedule(file.Owner)
 		if err == nil && seen[v.Name] {
 			err = errors.New("the name is there twice")
 		}
@@ -191,14 +170,14 @@ func (a *app) trySchedules(ctx context.Context, operator admin.Client, file sche
 			errs = append(errs, fmt.Errorf("schedule %d, %q: %w", i+1, v.Name, err))
 			continue
 		}
-		view := appliedView{Name: s.Name, Change: tried.Change, Next: tried.Schedule.NextRunAt}
-		after := viewScheduleSpec(tried.Schedule)
-		view.After = &after
+		shown := appliedView{Name: s.Name, Change: tried.Change, Next: tried.Schedule.NextRunAt}
+		after := view.NewScheduleSpec(tried.Schedule)
+		shown.After = &after
 		if tried.Before != nil {
-			before := viewScheduleSpec(tried.Before)
-			view.Before, view.etag = &before, tried.Before.ETag
+			before := view.NewScheduleSpec(tried.Before)
+			shown.Before, shown.etag = &before, tried.Before.ETag
 		}
-		schedules, views = append(schedules, s), append(views, view)
+		schedules, views = append(schedules, s), append(views, shown)
 	}
 	return schedules, views, errors.Join(errs...)
 }
@@ -209,14 +188,14 @@ func (a *app) pruned(ctx context.Context, operator admin.Client, file scheduleFi
 		return nil, nil
 	}
 	if file.Owner == "" {
-		return nil, usage("--prune needs an owner in the file: it removes the owner's schedules that are not there")
+		return nil, cli.Usage("--prune needs an owner in the file: it removes the owner's schedules that are not there")
 	}
 	for s, err := range operator.Schedules().List(ctx) {
 		if err != nil {
 			return nil, err
 		}
 		if s.Owner == file.Owner && !slices.ContainsFunc(schedules, func(in admin.ScheduleSpec) bool { return in.Name == s.Name }) {
-			before := viewScheduleSpec(s)
+			before := view.NewScheduleSpec(s)
 			removed = append(removed, appliedView{Name: s.Name, Change: "removed", Before: &before})
 		}
 	}
@@ -230,10 +209,10 @@ func writeApplied(w io.Writer, views []appliedView, dryRun bool) {
 		if v.Change == "unchanged" {
 			continue
 		}
-		fmt.Fprintf(w, "%s %s\n", v.Change, printable(v.Name))
+		fmt.Fprintf(w, "%s %s\n", v.Change, text.Printable(v.Name))
 		if dryRun {
 			for _, line := range diffOf(v.Before, v.After) {
-				fmt.Fprintf(w, "  %s\n", printable(line))
+				fmt.Fprintf(w, "  %s\n", text.Printable(line))
 			}
 		}
 	}
@@ -245,7 +224,7 @@ func writeApplied(w io.Writer, views []appliedView, dryRun bool) {
 }
 
 // diffOf lists the fields in which two schedules differ.
-func diffOf(before, after *scheduleSpecView) (lines []string) {
+func diffOf(before, after *view.ScheduleSpec) (lines []string) {
 	old, now := flat(before), flat(after)
 	names := make([]string, 0, len(old)+len(now))
 	for name := range old {
@@ -274,7 +253,7 @@ func diffOf(before, after *scheduleSpecView) (lines []string) {
 }
 
 // flat is a schedule as names and values: objects are taken apart, lists are not.
-func flat(v *scheduleSpecView) map[string]string {
+func flat(v *view.ScheduleSpec) map[string]string {
 	out := map[string]string{}
 	if v == nil {
 		return out

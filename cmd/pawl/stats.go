@@ -8,6 +8,8 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/human"
 	"github.com/spf13/cobra"
 )
@@ -22,27 +24,27 @@ needs attention now; docs/operations.md has what to do about it.`,
 		Example: "  pawl stats --watch\n  pawl stats mail --window 24h\n  pawl stats -o json",
 	}
 	cmd.Flags().DurationVar(&window, "window", time.Hour, "2m, 5m, 1h or 24h")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		if len(args) == 1 {
-			s, err := a.admin(client).Queues().Stats(ctx, args[0], window)
+			s, err := a.Admin(client).Queues().Stats(ctx, args[0], window)
 			if err != nil {
 				return err
 			}
-			return a.print(viewStats(args[0], s), func(w io.Writer) { writeStats(w, s) })
+			return a.Print(view.NewStats(args[0], s), func(w io.Writer) { writeStats(w, s) })
 		}
-		s, err := a.admin(client).Stats(ctx, window)
+		s, err := a.Admin(client).Stats(ctx, window)
 		if err != nil {
 			return err
 		}
-		view := viewStats("", &s.Stats)
+		shown := view.NewStats("", &s.Stats)
 		q := s.Queues
-		view.Queues = &queueTotalsView{Queues: q.Queues, Scheduled: q.Scheduled, Ready: q.Ready, Claimed: q.Claimed, Retrying: q.Retrying, Dead: q.Dead,
+		shown.Queues = &view.QueueTotals{Queues: q.Queues, Scheduled: q.Scheduled, Ready: q.Ready, Claimed: q.Claimed, Retrying: q.Retrying, Dead: q.Dead,
 			Poisoned: q.Poisoned, OldestReady: q.OldestReady.Seconds(), OldestReadyQueue: q.OldestReadyQueue}
-		view.Attention = make([]attentionView, len(s.Attention))
+		shown.Attention = make([]view.Attention, len(s.Attention))
 		for i, x := range s.Attention {
-			view.Attention[i] = attentionView(x)
+			shown.Attention[i] = view.Attention(x)
 		}
-		return a.print(view, func(w io.Writer) {
+		return a.Print(shown, func(w io.Writer) {
 			writeAttention(w, s)
 			writeStats(w, &s.Stats)
 		})
@@ -52,15 +54,15 @@ needs attention now; docs/operations.md has what to do about it.`,
 
 func writeAttention(w io.Writer, s *admin.NamespaceStats) {
 	for _, x := range s.Attention {
-		fmt.Fprintf(w, "%s %s: %s\n", x.Severity, x.Kind, printable(x.Detail))
+		fmt.Fprintf(w, "%s %s: %s\n", x.Severity, x.Kind, text.Printable(x.Detail))
 	}
 	if len(s.Attention) > 0 {
 		fmt.Fprintln(w)
 	}
 	q := s.Queues
-	fields(w, "Queues", grouped(q.Queues), "Ready", grouped(q.Ready), "Claimed", grouped(q.Claimed),
-		"Scheduled", grouped(q.Scheduled), "Retrying", grouped(q.Retrying), "Dead", grouped(q.Dead),
-		"Poisoned", grouped(q.Poisoned))
+	text.Fields(w, "Queues", text.Grouped(q.Queues), "Ready", text.Grouped(q.Ready), "Claimed", text.Grouped(q.Claimed),
+		"Scheduled", text.Grouped(q.Scheduled), "Retrying", text.Grouped(q.Retrying), "Dead", text.Grouped(q.Dead),
+		"Poisoned", text.Grouped(q.Poisoned))
 }
 
 func writeStats(w io.Writer, s *admin.Stats) {
@@ -69,9 +71,9 @@ func writeStats(w io.Writer, s *admin.Stats) {
 	for _, name := range s.MissingNodes {
 		missing += name + " "
 	}
-	fields(w, "In the last", period(s.Window), "Enqueued", grouped(t.Enqueued), "Succeeded", grouped(t.Succeeded),
-		"Failed", fmt.Sprintf("%s attempts, %s crashed (%.1f %%)", grouped(t.Failed), grouped(t.Crashed), 100*s.FailureRate),
-		"Dead letters", grouped(t.Dead), "Poisoned", grouped(t.Poisoned), "Discarded", grouped(t.Discarded), "Cancelled", grouped(t.Cancelled),
+	text.Fields(w, "In the last", text.Period(s.Window), "Enqueued", text.Grouped(t.Enqueued), "Succeeded", text.Grouped(t.Succeeded),
+		"Failed", fmt.Sprintf("%s attempts, %s crashed (%.1f %%)", text.Grouped(t.Failed), text.Grouped(t.Crashed), 100*s.FailureRate),
+		"Dead letters", text.Grouped(t.Dead), "Poisoned", text.Grouped(t.Poisoned), "Discarded", text.Grouped(t.Discarded), "Cancelled", text.Grouped(t.Cancelled),
 		"Waited", latencyText(s.Wait), "Ran", latencyText(s.Run), "Not counted of", missing)
 	if len(s.Failing) == 0 {
 		return
@@ -79,9 +81,9 @@ func writeStats(w io.Writer, s *admin.Stats) {
 	fmt.Fprintln(w)
 	now, rows := time.Now(), make([][]string, len(s.Failing))
 	for i, f := range s.Failing {
-		rows[i] = []string{human.Named(f.Type, "types"), human.Named(f.Queue, "queues"), grouped(f.Failures), ago(f.LastAt, now), short(f.LastError, 60)}
+		rows[i] = []string{human.Named(f.Type, "types"), human.Named(f.Queue, "queues"), text.Grouped(f.Failures), text.Ago(f.LastAt, now), text.Short(f.LastError, 60)}
 	}
-	columns(w, "FAILING|QUEUE|FAILURES|LAST|ERROR", rows)
+	text.Columns(w, "FAILING|QUEUE|FAILURES|LAST|ERROR", rows)
 }
 
 // latencyText is how long something took; "" if it did not happen.
@@ -113,130 +115,7 @@ func ratesText(q *admin.Queue) string {
 		s += fmt.Sprintf(", %.1f/s attempts failed", q.Rates.Failed)
 	}
 	if q.Drain != nil && *q.Drain > 0 {
-		s += ", empty in " + span(*q.Drain)
+		s += ", empty in " + text.Span(*q.Drain)
 	}
 	return s
-}
-
-// statsView is what -o json and yaml print: as REST answers, with the steps as a list.
-type statsView struct {
-	Queue        string            `json:"queue,omitempty"`
-	Window       string            `json:"window"`
-	Step         string            `json:"step"`
-	Start        time.Time         `json:"start"`
-	Totals       countsView        `json:"totals"`
-	Steps        []countsView      `json:"steps"`
-	FailureRate  float64           `json:"failure_rate"`
-	Wait         latencyView       `json:"wait"`
-	Run          latencyView       `json:"run"`
-	Failing      []failingTypeView `json:"failing,omitempty"`
-	Queues       *queueTotalsView  `json:"queues,omitempty"`
-	Attention    []attentionView   `json:"attention,omitempty"`
-	MissingNodes []string          `json:"missing_nodes,omitempty"`
-}
-
-type countsView struct {
-	Enqueued  int64 `json:"enqueued"`
-	Claimed   int64 `json:"claimed"`
-	Succeeded int64 `json:"succeeded"`
-	Failed    int64 `json:"failed"`
-	Crashed   int64 `json:"crashed"`
-	Dead      int64 `json:"dead"`
-	Poisoned  int64 `json:"poisoned"`
-	Discarded int64 `json:"discarded"`
-	Cancelled int64 `json:"cancelled"`
-	Replayed  int64 `json:"replayed"`
-}
-
-type latencyView struct {
-	Count int64   `json:"count"`
-	Mean  float64 `json:"mean_seconds"`
-	P50   float64 `json:"p50_seconds"`
-	P95   float64 `json:"p95_seconds"`
-	P99   float64 `json:"p99_seconds"`
-}
-
-type failingTypeView struct {
-	Queue         string    `json:"queue"`
-	Type          string    `json:"type"`
-	Failures      int64     `json:"failures"`
-	LastError     string    `json:"last_error,omitempty"`
-	LastErrorType string    `json:"last_error_type,omitempty"`
-	LastAt        time.Time `json:"last_at"`
-}
-
-type queueTotalsView struct {
-	Queues           int64   `json:"queues"`
-	Scheduled        int64   `json:"scheduled"`
-	Ready            int64   `json:"ready"`
-	Claimed          int64   `json:"claimed"`
-	Retrying         int64   `json:"retrying"`
-	Dead             int64   `json:"dead"`
-	Poisoned         int64   `json:"poisoned"`
-	OldestReady      float64 `json:"oldest_ready_age_seconds"`
-	OldestReadyQueue string  `json:"oldest_ready_queue,omitempty"`
-}
-
-type attentionView struct {
-	Kind     string  `json:"kind"`
-	Severity string  `json:"severity"`
-	Subject  string  `json:"subject,omitempty"`
-	Detail   string  `json:"detail"`
-	Value    float64 `json:"value"`
-	More     int64   `json:"more"`
-}
-
-type ratesView struct {
-	In     float64 `json:"in"`
-	Out    float64 `json:"out"`
-	Failed float64 `json:"failed"`
-}
-
-// seriesView are the events of a queue in a window.
-type seriesView struct {
-	Step      string    `json:"step"`
-	Start     time.Time `json:"start"`
-	In        []int64   `json:"in"`
-	Out       []int64   `json:"out"`
-	Failed    []int64   `json:"failed"`
-	Succeeded []int64   `json:"succeeded"`
-	Poisoned  []int64   `json:"poisoned"`
-}
-
-func viewCounts(c admin.EventCounts) countsView {
-	return countsView{Enqueued: c.Enqueued, Claimed: c.Claimed, Succeeded: c.Succeeded, Failed: c.Failed, Crashed: c.Crashed, Dead: c.Dead,
-		Poisoned: c.Poisoned, Discarded: c.Discarded, Cancelled: c.Cancelled, Replayed: c.Replayed}
-}
-
-func viewLatency(l admin.Latency) latencyView {
-	return latencyView{Count: l.Count, Mean: l.Mean.Seconds(), P50: l.P50.Seconds(), P95: l.P95.Seconds(), P99: l.P99.Seconds()}
-}
-
-func viewStats(queue string, s *admin.Stats) statsView {
-	v := statsView{Queue: queue, Window: period(s.Window), Step: period(s.Step), Start: s.Start, Totals: viewCounts(s.Totals), FailureRate: s.FailureRate,
-		Wait: viewLatency(s.Wait), Run: viewLatency(s.Run), MissingNodes: s.MissingNodes, Steps: make([]countsView, len(s.Series))}
-	for i, c := range s.Series {
-		v.Steps[i] = viewCounts(c)
-	}
-	for _, f := range s.Failing {
-		v.Failing = append(v.Failing, failingTypeView(f))
-	}
-	return v
-}
-
-// setRates adds to the view of a queue what happened to it lately.
-func (v *queueView) setRates(q *admin.Queue) {
-	v.Workers = q.Workers
-	if s := q.Series; s != nil {
-		v.Series = &seriesView{Step: period(s.Step), Start: s.Start, In: s.In, Out: s.Out, Failed: s.Failed, Succeeded: s.Succeeded, Poisoned: s.Poisoned}
-	}
-	if q.Rates == nil {
-		return
-	}
-	rates, wait, run := ratesView(*q.Rates), viewLatency(q.Wait), viewLatency(q.Run)
-	v.Rates, v.Wait, v.Run = &rates, &wait, &run
-	if q.Drain != nil {
-		seconds := q.Drain.Seconds()
-		v.Drain = &seconds
-	}
 }

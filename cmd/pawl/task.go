@@ -11,7 +11,9 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/keyring"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,7 +21,7 @@ import (
 
 func newTask(a *app) *cobra.Command {
 	var priority, to string
-	return group("task", "List, show and steer tasks", "Look at tasks, and steer them one by one or by a filter.",
+	return cli.Group("task", "List, show and steer tasks", "Look at tasks, and steer them one by one or by a filter.",
 		newTaskLs(a), newTaskShow(a), newTaskExplain(a), newTaskWait(a), newTaskEdit(a),
 		newTaskBulk(a, taskVerb{
 			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended", action: admin.ActionCancel,
@@ -27,7 +29,7 @@ func newTask(a *app) *cobra.Command {
 A running handler's context ends within a second. To cancel a task again is no error; one that
 has ended otherwise is refused.`,
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := a.admin(c).Tasks().Cancel(ctx, id, reason)
+				_, err := a.Admin(c).Tasks().Cancel(ctx, id, reason)
 				return err
 			},
 		}),
@@ -37,7 +39,7 @@ has ended otherwise is refused.`,
 that are dead, poisoned, discarded or cancelled. By ids, or with a filter all that match.`,
 			states: []pawltype.State{pawltype.StateRetrying, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled},
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := a.admin(c).WithReason(reason).Tasks().Retry(ctx, id)
+				_, err := a.Admin(c).WithReason(reason).Tasks().Retry(ctx, id)
 				return err
 			},
 		}),
@@ -46,7 +48,7 @@ that are dead, poisoned, discarded or cancelled. By ids, or with a filter all th
 			long: `Discard tasks that wait, or drop dead letters, which are written to the archive first: those of
 the named ids, or with a filter all that match.`,
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := a.admin(c).Tasks().Discard(ctx, id, reason)
+				_, err := a.Admin(c).Tasks().Discard(ctx, id, reason)
 				return err
 			},
 		}),
@@ -54,7 +56,7 @@ the named ids, or with a filter all that match.`,
 			use: "run-now", done: "made ready", short: "Make tasks ready that wait for their time", action: admin.ActionRunNow,
 			long: "Make scheduled and retrying tasks ready now: those of the named ids, or with a filter all that match.",
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
-				_, err := a.admin(c).WithReason(reason).Tasks().RunNow(ctx, id)
+				_, err := a.Admin(c).WithReason(reason).Tasks().RunNow(ctx, id)
 				return err
 			},
 		}),
@@ -62,7 +64,7 @@ the named ids, or with a filter all that match.`,
 			use: "set-priority", done: "changed", short: "Change the priority of tasks that wait", action: admin.ActionSetPriority,
 			long: "Change the priority of tasks that wait: those of the named ids, or with a filter all that match.",
 			do: func(ctx context.Context, c *pawl.Client, id, _ string) error {
-				_, err := a.admin(c).Tasks().Update(ctx, id, admin.TaskUpdate{Priority: pawltype.Priority(priority)})
+				_, err := a.Admin(c).Tasks().Update(ctx, id, admin.TaskUpdate{Priority: pawltype.Priority(priority)})
 				return err
 			},
 			flags: func(f *pflag.FlagSet) {
@@ -81,52 +83,6 @@ fresh attempts, its checkpoint and its unique key; the idempotency key stays wit
 		}))
 }
 
-// listFlags bound a list.
-type listFlags struct {
-	limit  int
-	cursor string
-}
-
-func (l *listFlags) add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&l.limit, "limit", 100, "at most so many, 1 to 100000")
-	cmd.Flags().StringVar(&l.cursor, "cursor", "", "go on where an earlier list ended")
-}
-
-// maxList bounds a list: it is held in memory before it is written.
-const maxList = 100_000
-
-func (l *listFlags) check() error {
-	if l.limit < 1 || l.limit > maxList {
-		return usage("--limit %d is not between 1 and %d", l.limit, maxList)
-	}
-	return nil
-}
-
-// patternArg is the pattern of a list that takes one; "": all.
-func patternArg(args []string) string {
-	if len(args) == 0 {
-		return ""
-	}
-	return args[0]
-}
-
-// collect reads pages until it has as many items as are wanted.
-func collect[T any](l listFlags, read func(pawltype.PageRequest) (pawltype.Page[T], error)) ([]T, string, error) {
-	var out []T
-	cursor := l.cursor
-	for {
-		page, err := read(pawltype.PageRequest{Limit: min(l.limit-len(out), 1000), Cursor: cursor})
-		if err != nil {
-			return nil, "", err
-		}
-		out = append(out, page.Items...)
-		cursor = page.NextCursor
-		if cursor == "" || len(out) >= l.limit {
-			return out, cursor, nil
-		}
-	}
-}
-
 // searchTold is how often a search that takes long says how far it is.
 const searchTold = 2 * time.Second
 
@@ -140,7 +96,7 @@ func (a *app) telling(read func(pawltype.PageRequest) (pawltype.Page[*pawltype.T
 			rows += s.Rows
 			if now := time.Now(); now.Sub(told) >= searchTold {
 				told = now
-				fmt.Fprintf(a.err, "searched %s, back to %s: found %s\n", count(rows, "row"), clock(s.Until, now), count(int64(found), "task"))
+				fmt.Fprintf(a.Err, "searched %s, back to %s: found %s\n", text.Count(rows, "row"), text.Clock(s.Until, now), text.Count(int64(found), "task"))
 			}
 		}
 		return page, err
@@ -148,31 +104,31 @@ func (a *app) telling(read func(pawltype.PageRequest) (pawltype.Page[*pawltype.T
 }
 
 func newTaskLs(a *app) *cobra.Command {
-	var filter filterFlags
-	var list listFlags
+	var filter cli.FilterFlags
+	var list cli.ListFlags
 	var payload bool
 	cmd := &cobra.Command{
 		Use: "ls [FILTER...]", Short: "List tasks, newest first",
-		Long: "List tasks, newest first. " + filterHelp,
+		Long: "List tasks, newest first. " + cli.FilterHelp,
 		Example: `  pawl task ls 'queue:mail state:retrying,dead'
   pawl task ls --queue mail --state retrying,dead
   pawl task ls --type charge --error 'card declined' --created-after 2h -o json
   pawl task ls --queue mail --watch`,
 	}
-	filter.add(cmd.Flags(), true)
-	list.add(cmd)
+	filter.Add(cmd.Flags(), true)
+	list.Add(cmd)
 	cmd.Flags().BoolVar(&payload, "payload", false, "show payloads too")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := filter.take(args); err != nil {
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+		if err := filter.Take(args); err != nil {
 			return err
 		}
-		f, err := filter.read(time.Now())
-		if err = errors.Join(err, list.check()); err != nil {
+		f, err := filter.Read(time.Now())
+		if err = errors.Join(err, list.Check()); err != nil {
 			return err
 		}
-		tasks, next, err := collect(list, a.telling(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
+		tasks, next, err := cli.Collect(list, a.telling(func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 			p.WithPayload = payload
-			return a.admin(client).Tasks().ListPage(ctx, f, p)
+			return a.Admin(client).Tasks().ListPage(ctx, f, p)
 		}))
 		if err != nil {
 			return err
@@ -187,29 +143,29 @@ func newTaskLs(a *app) *cobra.Command {
 
 // missesQueue says of a list that is empty if there is no such queue: a name may be misspelt. That is no error, since queues come with their first task.
 func (a *app) missesQueue(ctx context.Context, client *pawl.Client, queue string) {
-	if _, err := a.admin(client).Queues().Get(ctx, queue); errors.Is(err, pawltype.ErrNotFound) {
-		fmt.Fprintf(a.err, "there is no queue %q\n", queue)
+	if _, err := a.Admin(client).Queues().Get(ctx, queue); errors.Is(err, pawltype.ErrNotFound) {
+		fmt.Fprintf(a.Err, "there is no queue %q\n", queue)
 	}
 }
 
 // printTasks writes a list of tasks, and how to go on if there are more.
 func (a *app) printTasks(tasks []*pawltype.Task, next string, payload bool) error {
-	err := a.print(listView[taskView]{viewTasks(tasks), next}, func(w io.Writer) {
+	err := a.Print(view.NewList(view.NewTasks(tasks), next), func(w io.Writer) {
 		head, now := "ID|TYPE|QUEUE|STATE|PRIO|ATTEMPTS|CREATED|DUE", time.Now()
 		if payload {
 			head += "|PAYLOAD"
 		}
 		rows := make([][]string, len(tasks))
 		for i, t := range tasks {
-			rows[i] = []string{t.ID, short(t.Type, maxCell), short(t.Queue, maxCell), string(t.State), string(t.Priority), attempts(t), ago(t.CreatedAt, now), due(t, now)}
+			rows[i] = []string{t.ID, text.Short(t.Type, text.MaxCell), text.Short(t.Queue, text.MaxCell), string(t.State), string(t.Priority), attempts(t), text.Ago(t.CreatedAt, now), due(t, now)}
 			if payload {
-				rows[i] = append(rows[i], short(previewOf(t.Payload, t.ContentType), 60))
+				rows[i] = append(rows[i], text.Short(text.PreviewTyped(t.Payload, t.ContentType), 60))
 			}
 		}
-		columns(w, head, rows)
+		text.Columns(w, head, rows)
 	})
-	if next != "" && a.format == "table" {
-		fmt.Fprintf(a.err, "there are more: --limit, or --cursor %s\n", next)
+	if next != "" && a.Format == "table" {
+		fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
 	}
 	return err
 }
@@ -221,7 +177,7 @@ func attempts(t *pawltype.Task) string {
 // due says when a task that waits for its time will be ready.
 func due(t *pawltype.Task, now time.Time) string {
 	if t.State == pawltype.StateScheduled || t.State == pawltype.StateRetrying {
-		return ago(t.RunAt, now)
+		return text.Ago(t.RunAt, now)
 	}
 	return "-"
 }
@@ -231,7 +187,7 @@ func newTaskShow(a *app) *cobra.Command {
 		Use: "show ID", Short: "Show everything known of a task", Args: cobra.ExactArgs(1),
 		Example: "  pawl task show 0199f3c2-… -o yaml",
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		t, err := client.Task(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -242,7 +198,7 @@ func newTaskShow(a *app) *cobra.Command {
 }
 
 func (a *app) printTask(t *pawltype.Task) error {
-	return a.print(viewTask(t), func(w io.Writer) { writeTask(w, t, time.Now()) })
+	return a.Print(view.NewTask(t), func(w io.Writer) { writeTask(w, t, time.Now()) })
 }
 
 func writeTask(w io.Writer, t *pawltype.Task, now time.Time) {
@@ -254,15 +210,15 @@ func writeTask(w io.Writer, t *pawltype.Task, now time.Time) {
 	if t.Progress != (pawltype.Progress{}) {
 		progress = strings.TrimSpace(fmt.Sprintf("%.0f%% %s", t.Progress.Percent, t.Progress.Message))
 	}
-	fields(w,
+	text.Fields(w,
 		"ID", t.ID, "Type", t.Type, "Queue", t.Queue, "State", state, "Status", string(t.Status), "Priority", string(t.Priority),
 		"Attempts", attempts(t), "Progress", progress, "Worker", t.Worker,
-		"Created", clock(t.CreatedAt, now), "Due", clock(t.RunAt, now), "Claimed", clock(t.ClaimedAt, now),
-		"Lease until", clock(t.LeaseExpiresAt, now), "Ended", clock(t.EndedAt, now), "Expires", clock(t.ExpiresAt, now),
-		"Kept until", clock(t.KeptUntil, now), "Timeout", period(t.Timeout),
+		"Created", text.Clock(t.CreatedAt, now), "Due", text.Clock(t.RunAt, now), "Claimed", text.Clock(t.ClaimedAt, now),
+		"Lease until", text.Clock(t.LeaseExpiresAt, now), "Ended", text.Clock(t.EndedAt, now), "Expires", text.Clock(t.ExpiresAt, now),
+		"Kept until", text.Clock(t.KeptUntil, now), "Timeout", text.Period(t.Timeout),
 		"Moved to", t.MovedTo, "Moved from", t.MovedFrom, "Idempotency key", t.IdempotencyKey, "Key", t.Key, "Unique", uniqueText(t), "Tags", strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers),
-		"Payload", previewOf(t.Payload, t.ContentType), "Result", previewOf(t.Result, t.ResultContentType), "Checkpoint", preview(t.Checkpoint), "Follows", parentText(t.Parent), "Group", t.GroupID)
-	fields(w, followerFields(t.Then)...)
+		"Payload", text.PreviewTyped(t.Payload, t.ContentType), "Result", text.PreviewTyped(t.Result, t.ResultContentType), "Checkpoint", text.Preview(t.Checkpoint), "Follows", parentText(t.Parent), "Group", t.GroupID)
+	text.Fields(w, followerFields(t.Then)...)
 	if len(t.AttemptLog) == 0 {
 		return
 	}
@@ -271,31 +227,14 @@ func writeTask(w io.Writer, t *pawltype.Task, now time.Time) {
 	for i, at := range t.AttemptLog {
 		took, problem := "", ""
 		if !at.EndedAt.IsZero() {
-			took = span(at.EndedAt.Sub(at.StartedAt))
+			took = text.Span(at.EndedAt.Sub(at.StartedAt))
 		}
 		if at.Error != nil {
-			problem = short(at.Error.Message, 100)
+			problem = text.Short(at.Error.Message, 100)
 		}
-		rows[i] = []string{strconv.Itoa(at.Attempt), ago(at.StartedAt, now), took, span(at.Waited), at.Worker, string(at.Outcome), problem}
+		rows[i] = []string{strconv.Itoa(at.Attempt), text.Ago(at.StartedAt, now), took, text.Span(at.Waited), at.Worker, string(at.Outcome), problem}
 	}
-	columns(w, "ATTEMPT|STARTED|TOOK|WAITED|WORKER|OUTCOME|ERROR", rows)
-}
-
-// previewOf is preview, of what may be encrypted.
-func previewOf(data []byte, contentType string) string {
-	if key, ok := keyring.EncryptedWith(contentType); ok && len(data) > 0 {
-		return fmt.Sprintf("%s, encrypted with key %s (--payload-keys)", count(int64(len(data)), "byte"), key)
-	}
-	return preview(data)
-}
-
-// preview shows the beginning of bytes, if they are text.
-func preview(data []byte) string {
-	s := string(data)
-	if strings.ContainsRune(strings.ToValidUTF8(s, "\x00"), 0) {
-		return count(int64(len(data)), "byte")
-	}
-	return short(strings.TrimSpace(s), 500)
+	text.Columns(w, "ATTEMPT|STARTED|TOOK|WAITED|WORKER|OUTCOME|ERROR", rows)
 }
 
 func newTaskWait(a *app) *cobra.Command {
@@ -306,11 +245,11 @@ func newTaskWait(a *app) *cobra.Command {
 The exit status is 1 if it ended otherwise than by success, or not within --timeout.`,
 		Example: "  pawl task wait 0199f3c2-… --timeout 5m",
 	}
-	periodVar(cmd.Flags(), &timeout, "timeout", 0, "wait no longer than this (default: as long as it takes)")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cli.PeriodVar(cmd.Flags(), &timeout, "timeout", 0, "wait no longer than this (default: as long as it takes)")
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ctx := cmd.Context()
 		if timeout < 0 {
-			return usage("--timeout %s is negative", timeout)
+			return cli.Usage("--timeout %s is negative", timeout)
 		}
 		if timeout > 0 {
 			var stop context.CancelFunc
@@ -319,7 +258,7 @@ The exit status is 1 if it ended otherwise than by success, or not within --time
 		}
 		err := a.printEnd(ctx, client, args[0])
 		if errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("task %q has not ended within %s", args[0], period(timeout))
+			return fmt.Errorf("task %q has not ended within %s", args[0], text.Period(timeout))
 		}
 		return err
 	})
@@ -338,14 +277,14 @@ func newTaskEdit(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&priority, "priority", "", "high, normal or low")
-	periodVar(flags, &in, "in", 0, "make it due this long from now")
+	cli.PeriodVar(flags, &in, "in", 0, "make it due this long from now")
 	flags.StringVar(&at, "at", "", "make it due at this time, as RFC 3339")
 	flags.StringVar(&payload, "payload", "", "a JSON value, - for standard input, or @FILE")
-	positiveVar(flags, &maxAttempts, "max-attempts", 0, "failures before it is a dead letter")
+	cli.PositiveVar(flags, &maxAttempts, "max-attempts", 0, "failures before it is a dead letter")
 	flags.StringVar(&etag, "if-etag", "", "the etag of 'pawl task show -o json': refuse unless the task has it still")
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
 	cmd.MarkFlagsOneRequired("priority", "in", "at", "payload", "max-attempts")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		change := admin.TaskUpdate{MaxAttempts: maxAttempts, IfETag: etag}
 		var err error
 		if flags.Changed("priority") {
@@ -358,7 +297,7 @@ func newTaskEdit(a *app) *cobra.Command {
 		}
 		if flags.Changed("at") {
 			if change.RunAt, err = time.Parse(time.RFC3339, at); err != nil {
-				return usage("--at %q is not a time such as 2026-01-31T12:00:00Z", at)
+				return cli.Usage("--at %q is not a time such as 2026-01-31T12:00:00Z", at)
 			}
 		}
 		if flags.Changed("payload") {
@@ -366,7 +305,7 @@ func newTaskEdit(a *app) *cobra.Command {
 				return err
 			}
 		}
-		t, err := a.admin(client).Tasks().Update(cmd.Context(), args[0], change)
+		t, err := a.Admin(client).Tasks().Update(cmd.Context(), args[0], change)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -32,12 +34,12 @@ type taskVerb struct {
 }
 
 func newTaskBulk(a *app, v taskVerb) *cobra.Command {
-	var filter filterFlags
+	var filter cli.FilterFlags
 	var flags operateFlags
 	cmd := &cobra.Command{
 		Use: v.use + " [ID... | FILTER...]", Short: v.short, Long: v.long + `
 With a filter it is an operation, which goes on in the background also when this command is
-interrupted: see "pawl operation". ` + filterHelp,
+interrupted: see "pawl operation". ` + cli.FilterHelp,
 		Example: fmt.Sprintf("  pawl task %s%s --queue mail --type mail.welcome --dry-run", v.use, v.with),
 	}
 	if v.do != nil {
@@ -45,29 +47,29 @@ interrupted: see "pawl operation". ` + filterHelp,
 	} else {
 		cmd.Use = v.use + " [FILTER...]"
 	}
-	filter.add(cmd.Flags(), true)
+	filter.Add(cmd.Flags(), true)
 	flags.add(cmd.Flags())
 	if v.flags != nil {
 		v.flags(cmd.Flags())
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		if v.do == nil || areFilter(args) {
-			if err := filter.take(args); err != nil {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if v.do == nil || cli.AreFilter(args) {
+			if err := filter.Take(args); err != nil {
 				return err
 			}
 			args = nil
 		}
 		switch {
-		case len(args) > 0 && filter.given():
-			return usage("name either ids or a filter")
+		case len(args) > 0 && filter.Given():
+			return cli.Usage("name either ids or a filter")
 		case len(args) > 0 && flags.given():
-			return usage("--detach, --rate, --max and --canary are for filters, not for ids")
-		case len(args) == 0 && !filter.given():
-			return usage("name ids, or a filter such as --queue")
+			return cli.Usage("--detach, --rate, --max and --canary are for filters, not for ids")
+		case len(args) == 0 && !filter.Given():
+			return cli.Usage("name ids, or a filter such as --queue")
 		case len(args) > 0:
 			return a.eachTask(cmd.Context(), client, v, args, &flags)
 		}
-		f, err := filter.read(time.Now())
+		f, err := filter.Read(time.Now())
 		if err != nil {
 			return err
 		}
@@ -85,11 +87,11 @@ interrupted: see "pawl operation". ` + filterHelp,
 
 // eachTask applies the verb to each id. A refusal is told, and the others go on.
 func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids []string, flags *operateFlags) error {
-	result := countView{Matched: int64(len(ids)), DryRun: flags.dryRun}
+	result := cli.CountView{Matched: int64(len(ids)), DryRun: flags.DryRun}
 	var refused error
-	bar := a.progress(v.done, len(ids))
+	bar := a.Progress(v.done, len(ids))
 	for i, id := range ids {
-		if flags.dryRun {
+		if flags.DryRun {
 			break
 		}
 		err := v.do(ctx, client, id, flags.reason)
@@ -97,25 +99,25 @@ func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids
 		case err == nil:
 			result.Done++
 		case errors.Is(err, pawltype.ErrUnavailable) || ctx.Err() != nil:
-			bar.done()
+			bar.Done()
 			return fmt.Errorf("%d of %d %s: %w", result.Done, len(ids), v.done, err)
 		default:
 			refused = errors.Join(refused, err)
 		}
-		bar.set(i + 1)
+		bar.Set(i + 1)
 	}
-	bar.done()
+	bar.Done()
 	return errors.Join(a.printCount(result, "task", v.done), refused)
 }
 
 // printCount writes what a bulk command did, or would do.
-func (a *app) printCount(c countView, noun, done string) error {
-	return a.print(c, func(w io.Writer) {
+func (a *app) printCount(c cli.CountView, noun, done string) error {
+	return a.Print(c, func(w io.Writer) {
 		if c.DryRun {
-			fmt.Fprintf(w, "%s would be %s\n", count(c.Matched, noun), done)
+			fmt.Fprintf(w, "%s would be %s\n", text.Count(c.Matched, noun), done)
 			return
 		}
-		fmt.Fprintf(w, "%s %s\n", count(c.Done, noun), done)
+		fmt.Fprintf(w, "%s %s\n", text.Count(c.Done, noun), done)
 	})
 }
 
@@ -126,7 +128,7 @@ func (a *app) readJSON(arg string) (json.RawMessage, error) {
 		return nil, err
 	}
 	if !json.Valid(data) {
-		return nil, usage("payload %q is not a JSON value", short(string(data), 60))
+		return nil, cli.Usage("payload %q is not a JSON value", text.Short(string(data), 60))
 	}
 	return data, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -21,7 +22,7 @@ func TestLongSearchesTell(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var notes bytes.Buffer
-			a := &app{err: &notes}
+			a := &app{&cli.App{Err: &notes}}
 			pages := 0
 			read := a.telling(func(pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 				time.Sleep(c.page)
@@ -31,7 +32,7 @@ func TestLongSearchesTell(t *testing.T) {
 				return pawltype.Page[*pawltype.Task]{Items: []*pawltype.Task{{}}, NextCursor: strings.Repeat("x", pages),
 					Searched: &pawltype.Searched{Rows: 10_000, Until: time.Now().Add(-time.Hour)}}, nil
 			})
-			got, next, err := collect(listFlags{limit: 100}, read)
+			got, next, err := cli.Collect(cli.ListFlags{Limit: 100}, read)
 			if len(got) != 5 || next != "" || err != nil {
 				t.Errorf("collected %d tasks, then %q (%v), want 5 and the end", len(got), next, err)
 			}

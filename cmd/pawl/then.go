@@ -5,19 +5,21 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 )
 
 // readThen reads what is to follow a task: each is an object as in the REST API, or the name of a file with one behind an @.
 func readThen(given []string) (opts []pawl.Option, err error) {
 	for _, text := range given {
-		var view scheduledTaskView
-		if err := readObject("--then", text, &view); err != nil {
+		var shown view.ScheduledTask
+		if err := view.ReadObject("--then", text, &shown); err != nil {
 			return nil, err
 		}
-		item, err := view.item("then")
+		item, err := shown.Item("then")
 		if err != nil {
-			return nil, usageError{err}
+			return nil, cli.AsUsage(err)
 		}
 		opts = append(opts, pawl.Then(item.Args, item.Options...))
 	}
@@ -25,7 +27,7 @@ func readThen(given []string) (opts []pawl.Option, err error) {
 }
 
 // thenText is what follows the task of a schedule, in one line.
-func thenText(then []scheduledTaskView) string {
+func thenText(then []view.ScheduledTask) string {
 	names := make([]string, len(then))
 	for i := range then {
 		names[i] = then[i].Type
@@ -34,44 +36,6 @@ func thenText(then []scheduledTaskView) string {
 		}
 	}
 	return strings.Join(names, ", ")
-}
-
-// parentView and followerView are what a task follows, and what follows it.
-type parentView struct {
-	TaskID      string `json:"task_id,omitempty"`
-	GroupID     string `json:"group_id,omitempty"`
-	Result      any    `json:"result,omitempty"`
-	ContentType string `json:"content_type,omitempty"`
-	Omitted     bool   `json:"result_omitted,omitempty"`
-}
-
-type followerView struct {
-	Type   string                 `json:"type"`
-	Queue  string                 `json:"queue"`
-	State  pawltype.FollowerState `json:"state"`
-	TaskID string                 `json:"task_id,omitempty"`
-	Reason string                 `json:"reason,omitempty"`
-}
-
-func viewParent(p *pawltype.Parent) *parentView {
-	if p == nil {
-		return nil
-	}
-	return &parentView{p.TaskID, p.GroupID, viewBytes(p.Result, p.ContentType), p.ContentType, p.Omitted}
-}
-
-func viewFollower(f *pawltype.Follower) *followerView {
-	if f == nil {
-		return nil
-	}
-	return &followerView{f.Type, f.Queue, f.State, f.TaskID, f.Reason}
-}
-
-func viewThen(then []pawltype.Follower) (views []followerView) {
-	for i := range then {
-		views = append(views, *viewFollower(&then[i]))
-	}
-	return views
 }
 
 // parentText is what a task follows.

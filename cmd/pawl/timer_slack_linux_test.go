@@ -51,7 +51,7 @@ func TestServerTimerSlack(t *testing.T) {
 		}
 	}
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid))
-	if err != nil || !strings.Contains(string(environ), timerSlackVariable) {
+	if err != nil || !strings.Contains(string(environ), "PAWL_TIMER_SLACK_SET") {
 		t.Errorf("the server did not mark that it has restarted itself: %v", err)
 	}
 }

@@ -11,43 +11,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// tokenView is a token for programs.
-type tokenView struct {
-	Name        string       `json:"name"`
-	Namespace   string       `json:"namespace"`
-	Roles       []admin.Role `json:"roles"`
-	Queues      []string     `json:"queues,omitempty"`
-	CreatedBy   string       `json:"created_by,omitempty"`
-	CreatedAt   time.Time    `json:"created_at"`
-	ExpiresAt   *time.Time   `json:"expires_at,omitempty"`
-	RotatedAt   *time.Time   `json:"rotated_at,omitempty"`
-	OldUntil    *time.Time   `json:"old_until,omitempty"`
-	UsedAt      *time.Time   `json:"used_at,omitempty"`
-	Certificate string       `json:"certificate,omitempty"`
-	Secret      string       `json:"secret,omitempty"`
-	Unconfirmed []string     `json:"unconfirmed_nodes,omitempty"`
-}
-
-func viewToken(t *admin.Token) tokenView {
-	return tokenView{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles, Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt,
-		ExpiresAt: whenSet(t.ExpiresAt), RotatedAt: whenSet(t.RotatedAt), OldUntil: whenSet(t.OldUntil), UsedAt: whenSet(t.UsedAt), Certificate: t.Certificate}
-}
-
-func whenSet(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
 func newToken(a *app) *cobra.Command {
-	return group("token", "Make, list, rotate and revoke tokens",
+	return cli.Group("token", "Make, list, rotate and revoke tokens",
 		`A server that was started with --auth wants a token with each call. A token has roles (produce,
 consume, observe, operate, admin), is good for one namespace or for all, and may be limited to some
 queues. It is shown once, when it is made: only its hash is kept.
@@ -63,14 +37,14 @@ type lifeFlags struct {
 }
 
 func (l *lifeFlags) add(flags *pflag.FlagSet) {
-	periodVar(flags, &l.expiresIn, "expires-in", 90*24*time.Hour, "how long it is good, at most 10 years (3650d)")
+	cli.PeriodVar(flags, &l.expiresIn, "expires-in", 90*24*time.Hour, "how long it is good, at most 10 years (3650d)")
 	flags.BoolVar(&l.never, "never-expires", false, "it is good until it is revoked")
 }
 
 func (l *lifeFlags) life(flags *pflag.FlagSet) (time.Duration, error) {
 	switch {
 	case l.never && flags.Changed("expires-in"):
-		return 0, usage("--never-expires and --expires-in are given: only one of them is allowed")
+		return 0, cli.Usage("--never-expires and --expires-in are given: only one of them is allowed")
 	case l.never:
 		return admin.NeverExpires, nil
 	}
@@ -135,9 +109,9 @@ tells: uri:, dns:, email: or subject: and the name. It does not expire, unless t
 	allVar(flags, &t.AllNamespaces, "it is good for all namespaces; else for that of --namespace")
 	life.add(flags)
 	requestVar(flags, &t.RequestID)
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
 		if len(roles) == 0 {
-			return usage("--role is needed")
+			return cli.Usage("--role is needed")
 		}
 		if t.Life, err = life.life(cmd.Flags()); err != nil {
 			return err
@@ -149,7 +123,7 @@ tells: uri:, dns:, email: or subject: and the name. It does not expire, unless t
 		for _, r := range roles {
 			t.Roles = append(t.Roles, admin.Role(r))
 		}
-		made, err := askingFor(&t.RequestID, func() (*admin.NewToken, error) { return a.admin(client).Access().CreateToken(cmd.Context(), t) })
+		made, err := askingFor(&t.RequestID, func() (*admin.NewToken, error) { return a.Admin(client).Access().CreateToken(cmd.Context(), t) })
 		if err != nil {
 			return err
 		}
@@ -160,19 +134,19 @@ tells: uri:, dns:, email: or subject: and the name. It does not expire, unless t
 
 // printNewToken shows the secret: alone on standard output, so that it can be piped into a file.
 func (a *app) printNewToken(t *admin.NewToken) error {
-	v := viewToken(&t.Token)
+	v := view.NewToken(&t.Token)
 	v.Secret, v.Unconfirmed = t.Secret, t.Unconfirmed
 	a.warnUnconfirmed(t.Unconfirmed)
-	return a.print(v, func(w io.Writer) {
+	return a.Print(v, func(w io.Writer) {
 		now := time.Now()
 		if t.Certificate != "" {
 			fmt.Fprintf(w, "token %q of %s, %s, good for %s, expires %s, is for who shows the certificate %s\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues),
 				expiryWords(t.ExpiresAt, now), t.Certificate)
 			return
 		}
-		fmt.Fprintf(a.err, "token %q of %s, %s, good for %s, expires %s: it is shown only now\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now))
+		fmt.Fprintf(a.Err, "token %q of %s, %s, good for %s, expires %s: it is shown only now\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now))
 		if !t.OldUntil.IsZero() {
-			fmt.Fprintf(a.err, "the one before is good until %s\n", clock(t.OldUntil, now))
+			fmt.Fprintf(a.Err, "the one before is good until %s\n", text.Clock(t.OldUntil, now))
 		}
 		fmt.Fprintln(w, t.Secret)
 	})
@@ -180,7 +154,7 @@ func (a *app) printNewToken(t *admin.NewToken) error {
 
 func (a *app) warnUnconfirmed(nodes []string) {
 	if len(nodes) > 0 {
-		fmt.Fprintf(a.err, "pawl: not confirmed by %s: a node that hears nothing takes no tokens after 10 s\n", strings.Join(nodes, ", "))
+		fmt.Fprintf(a.Err, "pawl: not confirmed by %s: a node that hears nothing takes no tokens after 10 s\n", strings.Join(nodes, ", "))
 	}
 }
 
@@ -211,41 +185,41 @@ func expiryWords(at, now time.Time) string {
 	case at.IsZero():
 		return "never"
 	case at.Before(now):
-		return "expired " + ago(at, now)
+		return "expired " + text.Ago(at, now)
 	}
-	return ago(at, now)
+	return text.Ago(at, now)
 }
 
 func newTokenLs(a *app) *cobra.Command {
-	var list listFlags
+	var list cli.ListFlags
 	var filter admin.TokenFilter
 	cmd := &cobra.Command{Use: "ls [PATTERN]", Short: "List tokens", Args: cobra.MaximumNArgs(1),
 		Long:    "List tokens: all, or those whose names fit a pattern, in which each * stands for any characters.",
 		Example: "  pawl token ls\n  pawl token ls 'shop*'\n  pawl token ls --all-namespaces"}
-	list.add(cmd)
+	list.Add(cmd)
 	allVar(cmd.Flags(), &filter.AllNamespaces, "those of all namespaces; else those of --namespace, and of none in particular")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := list.check(); err != nil {
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
+		if err := list.Check(); err != nil {
 			return err
 		}
-		filter.Pattern = patternArg(args)
-		tokens, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Token], error) {
-			return a.admin(client).Access().ListTokensPage(ctx, filter, p)
+		filter.Pattern = cli.PatternArg(args)
+		tokens, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Token], error) {
+			return a.Admin(client).Access().ListTokensPage(ctx, filter, p)
 		})
 		if err != nil {
 			return err
 		}
-		views := make([]tokenView, len(tokens))
+		views := make([]view.Token, len(tokens))
 		for i, t := range tokens {
-			views[i] = viewToken(t)
+			views[i] = view.NewToken(t)
 		}
-		return a.print(listView[tokenView]{views, next}, func(w io.Writer) {
+		return a.Print(view.NewList(views, next), func(w io.Writer) {
 			now := time.Now()
 			rows := make([][]string, len(tokens))
 			for i, t := range tokens {
-				rows[i] = []string{t.Namespace, t.Name, roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now), ago(t.UsedAt, now), ago(t.CreatedAt, now), t.CreatedBy}
+				rows[i] = []string{t.Namespace, t.Name, roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now), text.Ago(t.UsedAt, now), text.Ago(t.CreatedAt, now), t.CreatedBy}
 			}
-			columns(w, "NAMESPACE|NAME|ROLES|QUEUES|EXPIRES|USED|CREATED|BY", rows)
+			text.Columns(w, "NAMESPACE|NAME|ROLES|QUEUES|EXPIRES|USED|CREATED|BY", rows)
 		})
 	})
 	return cmd
@@ -255,16 +229,16 @@ func newTokenShow(a *app) *cobra.Command {
 	var of admin.TokenName
 	cmd := &cobra.Command{Use: "show NAME", Short: "Show a token, but for its secret", Args: cobra.ExactArgs(1), Example: "  pawl token show shop"}
 	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		of.Name = args[0]
-		t, err := a.admin(client).Access().GetToken(cmd.Context(), of)
+		t, err := a.Admin(client).Access().GetToken(cmd.Context(), of)
 		if err != nil {
 			return err
 		}
-		return a.print(viewToken(t), func(w io.Writer) {
+		return a.Print(view.NewToken(t), func(w io.Writer) {
 			now := time.Now()
-			fields(w, "Name", t.Name, "Namespace", namespaceWords(t.Namespace), "Roles", roleWords(t.Roles), "Queues", patternWords(t.Queues), "Expires", expiryWords(t.ExpiresAt, now),
-				"Used", clock(t.UsedAt, now), "Created", clock(t.CreatedAt, now), "By", t.CreatedBy, "Rotated", clock(t.RotatedAt, now), "Old one until", clock(t.OldUntil, now), "Certificate", t.Certificate)
+			text.Fields(w, "Name", t.Name, "Namespace", namespaceWords(t.Namespace), "Roles", roleWords(t.Roles), "Queues", patternWords(t.Queues), "Expires", expiryWords(t.ExpiresAt, now),
+				"Used", text.Clock(t.UsedAt, now), "Created", text.Clock(t.CreatedAt, now), "By", t.CreatedBy, "Rotated", text.Clock(t.RotatedAt, now), "Old one until", text.Clock(t.OldUntil, now), "Certificate", t.Certificate)
 		})
 	})
 	return cmd
@@ -282,15 +256,15 @@ that its users can be told; never for longer than it was.`,
 	flags := cmd.Flags()
 	allVar(flags, &of.AllNamespaces, oneOfAll)
 	life.add(flags)
-	periodVar(flags, &overlap, "overlap", 24*time.Hour, "how long the one before is good, at most 30d")
+	cli.PeriodVar(flags, &overlap, "overlap", 24*time.Hour, "how long the one before is good, at most 30d")
 	requestVar(flags, &r.RequestID)
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
 		r.Overlap = &overlap
 		if r.Life, err = life.life(cmd.Flags()); err != nil {
 			return err
 		}
 		of.Name = args[0]
-		t, err := askingFor(&r.RequestID, func() (*admin.NewToken, error) { return a.admin(client).Access().RotateToken(cmd.Context(), of, r) })
+		t, err := askingFor(&r.RequestID, func() (*admin.NewToken, error) { return a.Admin(client).Access().RotateToken(cmd.Context(), of, r) })
 		if err != nil {
 			return err
 		}
@@ -303,14 +277,14 @@ func newTokenRevoke(a *app) *cobra.Command {
 	var of admin.TokenName
 	cmd := &cobra.Command{Use: "revoke NAME", Short: "End a token, and what goes on with it", Args: cobra.ExactArgs(1), Example: "  pawl token revoke shop"}
 	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		of.Name = args[0]
-		behind, err := a.admin(client).Access().RevokeToken(cmd.Context(), of)
+		behind, err := a.Admin(client).Access().RevokeToken(cmd.Context(), of)
 		if err != nil {
 			return err
 		}
 		a.warnUnconfirmed(behind)
-		return a.print(struct {
+		return a.Print(struct {
 			Name        string   `json:"name"`
 			Unconfirmed []string `json:"unconfirmed_nodes,omitempty"`
 		}{of.Name, behind}, func(w io.Writer) { fmt.Fprintf(w, "token %q is revoked\n", of.Name) })
@@ -319,25 +293,25 @@ func newTokenRevoke(a *app) *cobra.Command {
 }
 
 func newTokenGenerate(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "generate", Short: "Print a token that no server knows, for --admin-token-file", Args: noArgs,
+	cmd := &cobra.Command{Use: "generate", Short: "Print a token that no server knows, for --admin-token-file", Args: cli.NoArgs,
 		Long: `Print a token that no server knows. In a file that only the server's user may read, it is the token of
 "pawl serve --admin-token-file", which may do everything.`,
 		Example: "  (umask 077 && pawl token generate > /etc/pawl/admin.token)"}
-	cmd.RunE = a.does(func(*cobra.Command, []string) error {
-		_, err := fmt.Fprintln(a.out, node.NewToken())
+	cmd.RunE = a.Run(func(*cobra.Command, []string) error {
+		_, err := fmt.Fprintln(a.Out, node.NewToken())
 		return err
 	})
 	return cmd
 }
 
 func newTokenWhoami(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "whoami", Short: "Show what the token in use is good for", Args: noArgs, Example: "  pawl token whoami"}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
-		me, err := a.admin(client).Access().WhoAmI(cmd.Context())
+	cmd := &cobra.Command{Use: "whoami", Short: "Show what the token in use is good for", Args: cli.NoArgs, Example: "  pawl token whoami"}
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		me, err := a.Admin(client).Access().WhoAmI(cmd.Context())
 		if err != nil {
 			return err
 		}
-		view := struct {
+		shown := struct {
 			TokenRequired bool         `json:"token_required"`
 			Name          string       `json:"name,omitempty"`
 			Roles         []admin.Role `json:"roles"`
@@ -346,8 +320,8 @@ func newTokenWhoami(a *app) *cobra.Command {
 			Queues        []string     `json:"queues,omitempty"`
 			ExpiresAt     *time.Time   `json:"expires_at,omitempty"`
 			Certificate   string       `json:"certificate,omitempty"`
-		}{me.TokenRequired, me.Name, me.Roles, me.Namespace, me.AllNamespaces, me.Queues, whenSet(me.ExpiresAt), me.Certificate}
-		return a.print(view, func(w io.Writer) {
+		}{me.TokenRequired, me.Name, me.Roles, me.Namespace, me.AllNamespaces, me.Queues, view.OrNil(me.ExpiresAt), me.Certificate}
+		return a.Print(shown, func(w io.Writer) {
 			if !me.TokenRequired {
 				fmt.Fprintln(w, "anybody: the server wants no tokens")
 				return
@@ -356,7 +330,7 @@ func newTokenWhoami(a *app) *cobra.Command {
 			if me.AllNamespaces {
 				reach = namespaceWords(admin.AllNamespaces)
 			}
-			fields(w, "Name", me.Name, "Good for", reach, "Works in", me.Namespace, "Roles", roleWords(me.Roles), "Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()), "Certificate", me.Certificate)
+			text.Fields(w, "Name", me.Name, "Good for", reach, "Works in", me.Namespace, "Roles", roleWords(me.Roles), "Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()), "Certificate", me.Certificate)
 		})
 	})
 	return cmd

@@ -12,6 +12,9 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
@@ -20,7 +23,7 @@ func newVerify(a *app) *cobra.Command {
 	var only []uint
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Compare the replicas of shards, and check their numbers", Args: noArgs,
+		Use: "verify", Short: "Compare the replicas of shards, and check their numbers", Args: cli.NoArgs,
 		Long: `Compare the states of each shard's replicas after one entry of its log, and check that indexes and counters
 of the leader's state are what its tasks say. All rows are read, on every node that holds a replica,
 while the cluster goes on serving. A shard that gives no answer within --timeout is passed over.
@@ -29,11 +32,11 @@ Exit status 0 means that every shard was looked at, with all its replicas, and i
 		Example: "  pawl verify\n  pawl verify --shard 3 -o json",
 	}
 	cmd.Flags().UintSliceVar(&only, "shard", nil, "only this one; may be repeated (default all)")
-	periodVar(cmd.Flags(), &timeout, "timeout", 10*time.Minute, "how long to wait for each shard")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
-		ctx, operator := cmd.Context(), a.admin(client)
+	cli.PeriodVar(cmd.Flags(), &timeout, "timeout", 10*time.Minute, "how long to wait for each shard")
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		ctx, operator := cmd.Context(), a.Admin(client)
 		if timeout <= 0 {
-			return usage("--timeout %s is not positive", timeout)
+			return cli.Usage("--timeout %s is not positive", timeout)
 		}
 		shards, err := shardsToVerify(ctx, operator, only)
 		if err != nil {
@@ -43,8 +46,8 @@ Exit status 0 means that every shard was looked at, with all its replicas, and i
 		if err != nil {
 			return err
 		}
-		view := listView[verificationView]{Items: found}
-		if err := a.print(view, func(w io.Writer) { writeVerifications(w, found) }); err != nil {
+		shown := view.List[verificationView]{Items: found}
+		if err := a.Print(shown, func(w io.Writer) { writeVerifications(w, found) }); err != nil {
 			return err
 		}
 		return verdictOf(found)
@@ -56,7 +59,7 @@ Exit status 0 means that every shard was looked at, with all its replicas, and i
 func shardsToVerify(ctx context.Context, operator admin.Client, only []uint) (shards []uint32, err error) {
 	for _, n := range only {
 		if n > math.MaxUint32 {
-			return nil, usage("--shard %d is not the number of a shard", n)
+			return nil, cli.Usage("--shard %d is not the number of a shard", n)
 		}
 		shards = append(shards, uint32(n))
 	}
@@ -76,11 +79,11 @@ func shardsToVerify(ctx context.Context, operator admin.Client, only []uint) (sh
 // verify looks at one shard after the other, since each costs its nodes a reading of all rows. One that can't be looked
 // at doesn't keep the others from it.
 func (a *app) verify(ctx context.Context, operator admin.Client, shards []uint32, timeout time.Duration) ([]verificationView, error) {
-	bar := a.progress("verified", len(shards))
-	defer bar.done()
+	bar := a.Progress("verified", len(shards))
+	defer bar.Done()
 	found := make([]verificationView, len(shards))
 	for i, shard := range shards {
-		bar.tell(i, "waiting for "+shardNames([]uint32{shard}))
+		bar.Tell(i, "waiting for "+shardNames([]uint32{shard}))
 		v, err := verifyOne(ctx, operator, shard, timeout)
 		switch {
 		case err == nil:
@@ -88,9 +91,9 @@ func (a *app) verify(ctx context.Context, operator admin.Client, shards []uint32
 		case ctx.Err() != nil, errors.Is(err, pawltype.ErrInvalidArgument), errors.Is(err, pawltype.ErrNotFound):
 			return nil, err
 		default:
-			found[i] = verificationView{Shard: shard, Replicas: []hashView{}, Error: oneLine(err)}
+			found[i] = verificationView{Shard: shard, Replicas: []hashView{}, Error: cli.OneLine(err)}
 		}
-		bar.set(i + 1)
+		bar.Set(i + 1)
 	}
 	return found, nil
 }
@@ -100,7 +103,7 @@ func verifyOne(ctx context.Context, operator admin.Client, shard uint32, timeout
 	defer cancel()
 	v, err := operator.Cluster().VerifyShard(limited, shard)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("%s gave no answer within %s: %w", shardNames([]uint32{shard}), period(timeout), err)
+		return nil, fmt.Errorf("%s gave no answer within %s: %w", shardNames([]uint32{shard}), text.Period(timeout), err)
 	}
 	return v, err
 }
@@ -183,9 +186,9 @@ func writeVerifications(w io.Writer, found []verificationView) {
 		}
 		rows[i] = []string{strconv.FormatUint(uint64(v.Shard), 10), index, size, orDash(strings.Join(nodes, " ")), v.result()}
 	}
-	columns(w, "SHARD|ENTRY|ROWS|REPLICAS|RESULT", rows)
+	text.Columns(w, "SHARD|ENTRY|ROWS|REPLICAS|RESULT", rows)
 	for _, d := range details {
-		fmt.Fprintln(w, printable(d))
+		fmt.Fprintln(w, text.Printable(d))
 	}
 }
 

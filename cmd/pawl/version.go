@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/internal/version"
 	"github.com/spf13/cobra"
 )
 
@@ -21,9 +23,9 @@ func newVersion(a *app) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of this binary",
 		Example: "  pawl version -o json",
-		Args:    noArgs,
-		RunE: a.does(func(*cobra.Command, []string) error {
-			v := versionView{Version: version, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+		Args:    cli.NoArgs,
+		RunE: a.Run(func(*cobra.Command, []string) error {
+			v := versionView{Version: version.Version, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 			if info, ok := debug.ReadBuildInfo(); ok {
 				for _, s := range info.Settings {
 					if s.Key == "vcs.revision" {
@@ -31,7 +33,7 @@ func newVersion(a *app) *cobra.Command {
 					}
 				}
 			}
-			return a.print(v, func(w io.Writer) { fmt.Fprintf(w, "pawl %s %s %s\n", v.Version, v.Go, v.System) })
+			return a.Print(v, func(w io.Writer) { fmt.Fprintf(w, "pawl %s %s %s\n", v.Version, v.Go, v.System) })
 		}),
 	}
 }

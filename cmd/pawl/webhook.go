@@ -10,13 +10,16 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
 func newWebhook(a *app) *cobra.Command {
-	return group("webhook", "Tell other programs of dead letters, breakers, schedules and thresholds",
+	return cli.Group("webhook", "Tell other programs of dead letters, breakers, schedules and thresholds",
 		`A webhook is an address that is told, by signed requests, when tasks become dead letters, breakers
 open, schedules miss their time, or queues grow over a threshold. It belongs to a namespace.
 
@@ -37,7 +40,7 @@ func (h *hookFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&h.events, "event", nil, "only these: task.dead, task.poisoned, breaker.opened, breaker.closed, schedule.missed, queue.over, queue.under, or all of a sort as 'task.*' (default all)")
 	flags.StringSliceVar(&h.queues, "queue", nil, "only of queues of this name, in which * stands for any characters; may be given again (default all)")
 	flags.Int64Var(&h.depth, "depth-over", 0, "tell when a queue has more ready tasks than this (0: never)")
-	periodVar(flags, &h.wait, "wait-over", 0, "tell when a task has been ready for longer than this (0s: never)")
+	cli.PeriodVar(flags, &h.wait, "wait-over", 0, "tell when a task has been ready for longer than this (0s: never)")
 }
 
 func (h *hookFlags) chosen() (events []admin.WebhookEvent) {
@@ -55,7 +58,7 @@ func (a *app) secretFile(path string) (string, error) {
 	var b []byte
 	var err error
 	if path == "-" {
-		b, err = io.ReadAll(io.LimitReader(a.in, 1<<10))
+		b, err = io.ReadAll(io.LimitReader(a.In, 1<<10))
 	} else {
 		b, err = os.ReadFile(path) // #nosec G304 -- its user names it
 	}
@@ -64,7 +67,7 @@ func (a *app) secretFile(path string) (string, error) {
 	}
 	secret := strings.TrimSpace(string(b))
 	if secret == "" {
-		return "", usage("--secret-file %q is empty", path)
+		return "", cli.Usage("--secret-file %q is empty", path)
 	}
 	return secret, nil
 }
@@ -83,12 +86,12 @@ func newWebhookAdd(a *app) *cobra.Command {
 	}
 	h.add(cmd.Flags())
 	secretFlag(cmd.Flags(), &file)
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		secret, err := a.secretFile(file)
 		if err != nil {
 			return err
 		}
-		made, err := a.admin(client).Webhooks().Create(cmd.Context(), admin.WebhookSpec{Name: args[0], URL: args[1], Events: h.chosen(), Queues: h.queues, DepthOver: h.depth,
+		made, err := a.Admin(client).Webhooks().Create(cmd.Context(), admin.WebhookSpec{Name: args[0], URL: args[1], Events: h.chosen(), Queues: h.queues, DepthOver: h.depth,
 			WaitOver: h.wait, Secret: secret})
 		if err != nil {
 			return err
@@ -100,13 +103,13 @@ func newWebhookAdd(a *app) *cobra.Command {
 
 // printNewSecret shows the secret: alone on standard output, so that it can be piped into a file.
 func (a *app) printNewSecret(h *admin.NewWebhook) error {
-	v := viewWebhook(&h.Webhook)
+	v := view.NewWebhook(&h.Webhook)
 	v.Secret, v.Unconfirmed = h.Secret, h.Unconfirmed
 	a.warnShards(h.Unconfirmed)
-	return a.print(v, func(w io.Writer) {
-		fmt.Fprintf(a.err, "webhook %q, %s, of %s: its secret is shown only now\n", h.Name, eventWords(h.Events), patternWords(h.Queues))
+	return a.Print(v, func(w io.Writer) {
+		fmt.Fprintf(a.Err, "webhook %q, %s, of %s: its secret is shown only now\n", h.Name, eventWords(h.Events), patternWords(h.Queues))
 		if !h.OldUntil.IsZero() {
-			fmt.Fprintf(a.err, "the one before signs too until %s\n", clock(h.OldUntil, time.Now()))
+			fmt.Fprintf(a.Err, "the one before signs too until %s\n", text.Clock(h.OldUntil, time.Now()))
 		}
 		fmt.Fprintln(w, h.Secret)
 	})
@@ -114,7 +117,7 @@ func (a *app) printNewSecret(h *admin.NewWebhook) error {
 
 func (a *app) warnShards(shards []uint32) {
 	if len(shards) > 0 {
-		fmt.Fprintf(a.err, "pawl: not confirmed by shards %v: what happens there is not told of until they know of it, which is soon\n", shards)
+		fmt.Fprintf(a.Err, "pawl: not confirmed by shards %v: what happens there is not told of until they know of it, which is soon\n", shards)
 	}
 }
 
@@ -127,44 +130,44 @@ func eventWords(events []admin.WebhookEvent) string {
 }
 
 func newWebhookLs(a *app) *cobra.Command {
-	var list listFlags
-	cmd := &cobra.Command{Use: "ls", Short: "List webhooks, and how they are doing", Args: noArgs, Example: "  pawl webhook ls --watch"}
-	list.add(cmd)
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.check(); err != nil {
+	var list cli.ListFlags
+	cmd := &cobra.Command{Use: "ls", Short: "List webhooks, and how they are doing", Args: cli.NoArgs, Example: "  pawl webhook ls --watch"}
+	list.Add(cmd)
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.Check(); err != nil {
 			return err
 		}
-		hooks, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Webhook], error) {
-			return a.admin(client).Webhooks().ListPage(ctx, p)
+		hooks, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Webhook], error) {
+			return a.Admin(client).Webhooks().ListPage(ctx, p)
 		})
 		if err != nil {
 			return err
 		}
-		views := make([]webhookView, len(hooks))
+		views := make([]view.Webhook, len(hooks))
 		for i, h := range hooks {
-			views[i] = viewWebhook(h)
+			views[i] = view.NewWebhook(h)
 		}
-		return a.print(listView[webhookView]{views, next}, func(w io.Writer) { writeWebhooks(w, hooks, time.Now()) })
+		return a.Print(view.NewList(views, next), func(w io.Writer) { writeWebhooks(w, hooks, time.Now()) })
 	})
 	return cmd
 }
 
 func newWebhookShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show NAME", Short: "Show a webhook, and what came of the last notices", Args: cobra.ExactArgs(1), Example: "  pawl webhook show oncall"}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, err := a.admin(client).Webhooks().Get(cmd.Context(), args[0])
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		h, err := a.Admin(client).Webhooks().Get(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		last, err := a.admin(client).Webhooks().Deliveries(cmd.Context(), args[0])
+		last, err := a.Admin(client).Webhooks().Deliveries(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		v := viewWebhook(h)
+		v := view.NewWebhook(h)
 		for _, d := range last {
-			v.Deliveries = append(v.Deliveries, viewDelivery(d))
+			v.Deliveries = append(v.Deliveries, view.NewDelivery(d))
 		}
-		return a.print(v, func(w io.Writer) {
+		return a.Print(v, func(w io.Writer) {
 			now := time.Now()
 			writeWebhook(w, h, now)
 			if len(last) > 0 {
@@ -184,7 +187,7 @@ func newWebhookSet(a *app) *cobra.Command {
 		Example: "  pawl webhook set oncall --url https://example.com/hooks/other\n  pawl webhook set backlog --depth-over 50000 --wait-over 0s"}
 	h.add(cmd.Flags())
 	cmd.Flags().StringVar(&url, "url", "", "the address")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		to := admin.WebhookChange{URL: url, Events: h.chosen(), Queues: h.queues}
 		given := 0
 		for _, name := range []string{"url", "event", "queue", "depth-over", "wait-over"} {
@@ -193,7 +196,7 @@ func newWebhookSet(a *app) *cobra.Command {
 			}
 		}
 		if given == 0 {
-			return usage("nothing is given that is to change: --url, --event, --queue, --depth-over or --wait-over")
+			return cli.Usage("nothing is given that is to change: --url, --event, --queue, --depth-over or --wait-over")
 		}
 		if cmd.Flags().Changed("depth-over") {
 			to.DepthOver = &h.depth
@@ -201,7 +204,7 @@ func newWebhookSet(a *app) *cobra.Command {
 		if cmd.Flags().Changed("wait-over") {
 			to.WaitOver = &h.wait
 		}
-		info, behind, err := a.admin(client).Webhooks().Update(cmd.Context(), args[0], to)
+		info, behind, err := a.Admin(client).Webhooks().Update(cmd.Context(), args[0], to)
 		if err != nil {
 			return err
 		}
@@ -212,20 +215,20 @@ func newWebhookSet(a *app) *cobra.Command {
 }
 
 func (a *app) printWebhook(h *admin.Webhook) error {
-	return a.print(viewWebhook(h), func(w io.Writer) { writeWebhook(w, h, time.Now()) })
+	return a.Print(view.NewWebhook(h), func(w io.Writer) { writeWebhook(w, h, time.Now()) })
 }
 
 func newWebhookRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a webhook, with what was to be sent to it", Args: cobra.ExactArgs(1), Example: "  pawl webhook rm oncall"}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		if _, err := a.admin(client).Webhooks().Delete(cmd.Context(), args[0]); err != nil {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		if _, err := a.Admin(client).Webhooks().Delete(cmd.Context(), args[0]); err != nil {
 			return err
 		}
-		view := struct {
+		shown := struct {
 			Name    string `json:"name"`
 			Removed bool   `json:"removed"`
 		}{args[0], true}
-		return a.print(view, func(w io.Writer) { fmt.Fprintf(w, "webhook %q removed\n", args[0]) })
+		return a.Print(shown, func(w io.Writer) { fmt.Fprintf(w, "webhook %q removed\n", args[0]) })
 	})
 	return cmd
 }
@@ -235,15 +238,15 @@ func newWebhookTest(a *app) *cobra.Command {
 		Long: `Send a notice of the kind webhook.test now, and show what came of it. It is not tried again. The exit
 status is 1 if it was not delivered.`,
 		Example: "  pawl webhook test oncall"}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		d, err := a.admin(client).Webhooks().Test(cmd.Context(), args[0])
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		d, err := a.Admin(client).Webhooks().Test(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
 		if d.Outcome != admin.WebhookDelivered {
-			return fmt.Errorf("webhook %q: the test was not delivered: %s", args[0], printable(d.Error))
+			return fmt.Errorf("webhook %q: the test was not delivered: %s", args[0], text.Printable(d.Error))
 		}
-		return a.print(viewDelivery(d), func(w io.Writer) {
+		return a.Print(view.NewDelivery(d), func(w io.Writer) {
 			fmt.Fprintf(w, "delivered: the receiver answered %d after %s\n", d.Status, d.Took.Round(time.Millisecond))
 		})
 	})
@@ -256,8 +259,8 @@ func newWebhookPause(a *app) *cobra.Command {
 		Long:    "Send nothing to a webhook for now. What happens meanwhile is sent when it is resumed, if that is within a day.",
 		Example: "  pawl webhook pause oncall --reason 'the receiver moves'"}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, err := a.admin(client).Webhooks().Pause(cmd.Context(), args[0], reason)
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		h, err := a.Admin(client).Webhooks().Pause(cmd.Context(), args[0], reason)
 		if err != nil {
 			return err
 		}
@@ -270,8 +273,8 @@ func newWebhookResume(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "resume NAME", Short: "Send again", Args: cobra.ExactArgs(1),
 		Long:    "End the pause of a webhook, or let it try again if its receiver said that it is gone. What waits is tried at once.",
 		Example: "  pawl webhook resume oncall"}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, err := a.admin(client).Webhooks().Resume(cmd.Context(), args[0])
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		h, err := a.Admin(client).Webhooks().Resume(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -287,14 +290,14 @@ func newWebhookRotate(a *app) *cobra.Command {
 		Long: `Give a webhook another secret, and show it this once. Notices are signed with the one before too for
 another --overlap, so that the receiver can be told.`,
 		Example: "  pawl webhook rotate oncall\n  pawl webhook rotate oncall --overlap 0s   # it has leaked"}
-	periodVar(cmd.Flags(), &overlap, "overlap", 24*time.Hour, "how long the one before signs too, at most 30d")
+	cli.PeriodVar(cmd.Flags(), &overlap, "overlap", 24*time.Hour, "how long the one before signs too, at most 30d")
 	secretFlag(cmd.Flags(), &file)
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		secret, err := a.secretFile(file)
 		if err != nil {
 			return err
 		}
-		h, err := a.admin(client).Webhooks().RotateSecret(cmd.Context(), args[0], admin.WebhookRotation{Secret: secret, Overlap: &overlap})
+		h, err := a.Admin(client).Webhooks().RotateSecret(cmd.Context(), args[0], admin.WebhookRotation{Secret: secret, Overlap: &overlap})
 		if err != nil {
 			return err
 		}

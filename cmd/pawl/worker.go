@@ -14,12 +14,15 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
 
 func newWorker(a *app) *cobra.Command {
-	return group("worker", "List workers, and make them quiet",
+	return cli.Group("worker", "List workers, and make them quiet",
 		`Workers are those who are connected ("pawl work", or a program with the SDK), and those who have claimed
 by single calls within the last 5 minutes. Those who are gone without having said so are listed as lost for an hour.
 A worker is named by its ID, or by its name if no other has it that is not lost.`,
@@ -39,27 +42,27 @@ stay connected; a worker that is started anew takes tasks again.`,
 }
 
 func newWorkerLs(a *app) *cobra.Command {
-	var list listFlags
+	var list cli.ListFlags
 	var f admin.WorkerFilter
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List workers, in the order of their names", Args: noArgs,
+		Use: "ls", Short: "List workers, in the order of their names", Args: cli.NoArgs,
 		Example: "  pawl worker ls\n  pawl worker ls --queue mail --watch",
 	}
-	list.add(cmd)
+	list.Add(cmd)
 	cmd.Flags().StringVar(&f.Queue, "queue", "", "only those that take tasks of this queue")
 	cmd.Flags().StringVar(&f.Type, "type", "", "only those that take tasks of this type")
 	cmd.Flags().StringVar(&f.Node, "node", "", "only those that are connected to this node")
 	lost := cmd.Flags().Bool("lost", false, "only those that are lost; --lost=false: only those that are not (default both)")
-	a.lists(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.check(); err != nil {
+	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
+		if err := list.Check(); err != nil {
 			return err
 		}
 		if cmd.Flags().Changed("lost") {
 			f.Lost = lost
 		}
 		silent := map[string]string{}
-		all, next, err := collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Worker], error) {
-			page, err := a.admin(client).Workers().ListPage(ctx, f, p)
+		all, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Worker], error) {
+			page, err := a.Admin(client).Workers().ListPage(ctx, f, p)
 			maps.Copy(silent, page.Silent)
 			return page.Page, err
 		})
@@ -67,13 +70,13 @@ func newWorkerLs(a *app) *cobra.Command {
 			return err
 		}
 		for _, node := range slices.Sorted(maps.Keys(silent)) {
-			fmt.Fprintf(a.err, "node %s gives no answer, and its workers are missing: %s\n", node, printable(silent[node]))
+			fmt.Fprintf(a.Err, "node %s gives no answer, and its workers are missing: %s\n", node, text.Printable(silent[node]))
 		}
-		views := make([]workerView, len(all))
+		views := make([]view.Worker, len(all))
 		for i, w := range all {
-			views[i] = viewWorker(w)
+			views[i] = view.NewWorker(w)
 		}
-		return a.print(listView[workerView]{views, next}, func(w io.Writer) { writeWorkers(w, all) })
+		return a.Print(view.NewList(views, next), func(w io.Writer) { writeWorkers(w, all) })
 	})
 	return cmd
 }
@@ -82,10 +85,10 @@ func writeWorkers(w io.Writer, all []*admin.Worker) {
 	now := time.Now()
 	rows := make([][]string, len(all))
 	for i, x := range all {
-		rows[i] = []string{x.Name, workerState(x), fmt.Sprintf("%d/%d", x.Running, x.Slots), short(queueWords(x.Queues), 40), x.Node, x.Version,
-			ago(x.SeenAt, now), ago(x.ConnectedAt, now), x.ID}
+		rows[i] = []string{x.Name, workerState(x), fmt.Sprintf("%d/%d", x.Running, x.Slots), text.Short(view.QueueWords(x.Queues), 40), x.Node, x.Version,
+			text.Ago(x.SeenAt, now), text.Ago(x.ConnectedAt, now), x.ID}
 	}
-	columns(w, "WORKER|STATE|RUNNING|QUEUES|NODE|VERSION|SEEN|SINCE|ID", rows)
+	text.Columns(w, "WORKER|STATE|RUNNING|QUEUES|NODE|VERSION|SEEN|SINCE|ID", rows)
 }
 
 // workerState is what a worker does, in a word.
@@ -103,29 +106,14 @@ func workerState(w *admin.Worker) string {
 	return "idle"
 }
 
-// queueWords are queues as --queue takes them.
-func queueWords(q pawl.Queues) string {
-	switch q := q.(type) {
-	case pawl.Strict:
-		return strings.Join(q, ",")
-	case pawl.Weighted:
-		var words []string
-		for _, name := range slices.Sorted(maps.Keys(q)) {
-			words = append(words, fmt.Sprintf("%s=%d", name, q[name]))
-		}
-		return strings.Join(words, ",")
-	}
-	return ""
-}
-
 func newWorkerShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "show WORKER", Short: "Show a worker, and what it runs", Args: cobra.ExactArgs(1), Example: "  pawl worker show host-1/4711"}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		id, err := workerID(cmd.Context(), client, args[0])
 		if err != nil {
 			return err
 		}
-		w, err := a.admin(client).Workers().Get(cmd.Context(), id)
+		w, err := a.Admin(client).Workers().Get(cmd.Context(), id)
 		if err != nil {
 			return err
 		}
@@ -145,15 +133,15 @@ func newWorkerSteer(a *app, verb, what, long string, do func(admin.Client, conte
 	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1), Example: "  pawl worker " + verb + " host-1/4711 --reason deploy"}
 	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the record")
 	if verb == "quiet" {
-		periodVar(cmd.Flags(), &f.span, "for", 0, "how long, 1m to 30d (default 24h)")
+		cli.PeriodVar(cmd.Flags(), &f.span, "for", 0, "how long, 1m to 30d (default 24h)")
 	}
-	cmd.RunE = a.calls(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		var refused error
 		for _, name := range args {
 			id, err := workerID(cmd.Context(), client, name)
 			var w *admin.Worker
 			if err == nil {
-				w, err = do(a.admin(client), cmd.Context(), id, &f)
+				w, err = do(a.Admin(client), cmd.Context(), id, &f)
 			}
 			if err == nil {
 				err = a.printWorker(w)
@@ -196,34 +184,34 @@ func workerID(ctx context.Context, client *pawl.Client, word string) (string, er
 }
 
 func (a *app) printWorker(w *admin.Worker) error {
-	return a.print(viewWorker(w), func(out io.Writer) {
+	return a.Print(view.NewWorker(w), func(out io.Writer) {
 		now := time.Now()
 		pid, quiet := "", ""
 		if w.PID != 0 {
 			pid = strconv.Itoa(w.PID)
 		}
 		if q := w.Quiet; q != nil {
-			quiet = fmt.Sprintf("since %s%s, until %s", clock(q.At, now), byWhom(q.By), clock(q.Until, now))
+			quiet = fmt.Sprintf("since %s%s, until %s", text.Clock(q.At, now), byWhom(q.By), text.Clock(q.Until, now))
 			if q.Reason != "" {
 				quiet += ": " + q.Reason
 			}
 		}
 		lost, runs := "", "Runs"
 		if w.Lost() {
-			lost, runs = fmt.Sprintf("at %s: %s", clock(w.LostAt, now), lostWhy(w.LostReason)), "Held"
+			lost, runs = fmt.Sprintf("at %s: %s", text.Clock(w.LostAt, now), lostWhy(w.LostReason)), "Held"
 		}
-		fields(out, "ID", w.ID, "Worker", w.Name, "State", workerState(w), "Lost", lost, "Quiet", quiet, "Host", w.Host, "Process", pid, "Version", w.Version, "Address", w.Address,
-			"Node", w.Node, "Queues", queueWords(w.Queues), "Types", strings.Join(w.Types, ", "), runs, fmt.Sprintf("%d of %d", w.Running, w.Slots),
-			"Connected", clock(w.ConnectedAt, now), "Seen", clock(w.SeenAt, now), "Claimed", clock(w.ClaimedAt, now))
+		text.Fields(out, "ID", w.ID, "Worker", w.Name, "State", workerState(w), "Lost", lost, "Quiet", quiet, "Host", w.Host, "Process", pid, "Version", w.Version, "Address", w.Address,
+			"Node", w.Node, "Queues", view.QueueWords(w.Queues), "Types", strings.Join(w.Types, ", "), runs, fmt.Sprintf("%d of %d", w.Running, w.Slots),
+			"Connected", text.Clock(w.ConnectedAt, now), "Seen", text.Clock(w.SeenAt, now), "Claimed", text.Clock(w.ClaimedAt, now))
 		if len(w.Tasks) == 0 {
 			return
 		}
 		fmt.Fprintln(out)
 		rows := make([][]string, len(w.Tasks))
 		for i, t := range w.Tasks {
-			rows[i] = []string{t.ID, t.Type, t.Queue, strconv.Itoa(t.Attempt), ago(t.Since, now), ago(t.LeaseExpiresAt, now)}
+			rows[i] = []string{t.ID, t.Type, t.Queue, strconv.Itoa(t.Attempt), text.Ago(t.Since, now), text.Ago(t.LeaseExpiresAt, now)}
 		}
-		columns(out, "TASK|TYPE|QUEUE|ATTEMPT|SINCE|LEASE ENDS", rows)
+		text.Columns(out, "TASK|TYPE|QUEUE|ATTEMPT|SINCE|LEASE ENDS", rows)
 	})
 }
 
@@ -236,69 +224,4 @@ func lostWhy(reason string) string {
 		return "it let a lease end, and has made no call since"
 	}
 	return reason
-}
-
-// workerView is a worker for programs.
-type workerView struct {
-	ID          string            `json:"worker_id"`
-	Name        string            `json:"worker"`
-	Node        string            `json:"node,omitempty"`
-	Connected   bool              `json:"connected"`
-	Host        string            `json:"host,omitempty"`
-	PID         int               `json:"pid,omitempty"`
-	Version     string            `json:"version,omitempty"`
-	Address     string            `json:"address,omitempty"`
-	Queues      []shareView       `json:"queues"`
-	Types       []string          `json:"types,omitempty"`
-	Slots       int               `json:"slots"`
-	Running     int               `json:"running"`
-	Tasks       []runningTaskView `json:"tasks"`
-	ConnectedAt time.Time         `json:"connected_at,omitzero"`
-	SeenAt      time.Time         `json:"seen_at,omitzero"`
-	ClaimedAt   time.Time         `json:"claimed_at,omitzero"`
-	Draining    bool              `json:"draining"`
-	LostAt      time.Time         `json:"lost_at,omitzero"`
-	LostReason  string            `json:"lost_reason,omitempty"`
-	Quiet       *quietView        `json:"quiet,omitempty"`
-}
-
-type shareView struct {
-	Queue  string `json:"queue"`
-	Weight int    `json:"weight,omitempty"`
-}
-
-type runningTaskView struct {
-	ID             string    `json:"task_id"`
-	Type           string    `json:"type"`
-	Queue          string    `json:"queue"`
-	Attempt        int       `json:"attempt"`
-	Since          time.Time `json:"since"`
-	LeaseExpiresAt time.Time `json:"lease_expires_at"`
-}
-
-type quietView struct {
-	Reason string    `json:"reason,omitempty"`
-	By     string    `json:"by,omitempty"`
-	At     time.Time `json:"at"`
-	Until  time.Time `json:"until"`
-}
-
-func viewWorker(w *admin.Worker) workerView {
-	v := workerView{ID: w.ID, Name: w.Name, Node: w.Node, Connected: w.Connected, Host: w.Host, PID: w.PID, Version: w.Version, Address: w.Address,
-		Queues: []shareView{}, Types: w.Types, Slots: w.Slots, Running: w.Running, Tasks: make([]runningTaskView, len(w.Tasks)),
-		ConnectedAt: w.ConnectedAt, SeenAt: w.SeenAt, ClaimedAt: w.ClaimedAt, Draining: w.Draining, LostAt: w.LostAt, LostReason: w.LostReason, Quiet: (*quietView)(w.Quiet)}
-	switch q := w.Queues.(type) {
-	case pawl.Strict:
-		for _, name := range q {
-			v.Queues = append(v.Queues, shareView{Queue: name})
-		}
-	case pawl.Weighted:
-		for _, name := range slices.Sorted(maps.Keys(q)) {
-			v.Queues = append(v.Queues, shareView{name, q[name]})
-		}
-	}
-	for i, t := range w.Tasks {
-		v.Tasks[i] = runningTaskView(t)
-	}
-	return v
 }

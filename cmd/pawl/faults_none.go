@@ -1,8 +1,0 @@
-//go:build !planted
-
-package main
-
-import "log/slog"
-
-// checkFaults finds none: only builds with the tag planted hold faults.
-func checkFaults(*slog.Logger) error { return nil }

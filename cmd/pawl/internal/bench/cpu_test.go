@@ -1,0 +1,35 @@
+package bench
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestCPUPerTask(t *testing.T) {
+	s := spent{took: time.Second, server: 30 * time.Millisecond, client: 20 * time.Millisecond}
+	if got := s.perTask(1000); got == nil || *got != (cpuResult{Server: 30, Client: 20}) {
+		t.Errorf("1000 tasks cost %+v each", got)
+	}
+	for _, none := range []*cpuResult{s.perTask(0), spent{server: time.Second}.perTask(1)} {
+		if none != nil {
+			t.Errorf("what is not known is %+v", none)
+		}
+	}
+	if runtime.GOOS != "linux" {
+		return
+	}
+	var before syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &before); err != nil {
+		t.Fatal(err)
+	}
+	used := time.Duration(before.Utime.Nano() + before.Stime.Nano())
+	if got := cpuTime(os.Getpid()); got < used-2*clockTick || got > used+time.Second {
+		t.Errorf("this process has used %v, and %v as the system says", got, used)
+	}
+	if got := cpuTime(0); got != 0 {
+		t.Errorf("no process has used %v", got)
+	}
+}

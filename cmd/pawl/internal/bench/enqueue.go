@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+func benchEnqueue(ctx context.Context, r *rig) (*result, error) {
+	return r.produce(ctx, 1, 1, "one Enqueue call", func() error {
+		_, err := r.client.Enqueue(ctx, r.task(), r.options()...)
+		return err
+	})
+}
+
+func benchEnqueueParallel(ctx context.Context, r *rig) (*result, error) {
+	return r.produce(ctx, r.producers, 1, "one Enqueue call", func() error {
+		_, err := r.client.Enqueue(ctx, r.task(), r.options()...)
+		return err
+	})
+}
+
+func benchEnqueueBatch(ctx context.Context, r *rig) (*result, error) {
+	items := r.items(r.batch)
+	return r.produce(ctx, r.producers, r.batch, fmt.Sprintf("one batch of %d", r.batch), func() error { return r.enqueueItems(ctx, items) })
+}
+
+// produce lets producers repeat a call that makes n tasks until the duration is over.
+func (r *rig) produce(ctx context.Context, producers, n int, of string, enqueue func() error) (*result, error) {
+	var all sync.WaitGroup
+	hists, errs := make([]histogram, producers), make([]error, producers)
+	meter := r.startMeter()
+	for i := range producers {
+		all.Go(func() {
+			for now := meter.began; now.Sub(meter.began) < r.duration; {
+				if errs[i] = errors.Join(ctx.Err(), enqueue()); errs[i] != nil {
+					return
+				}
+				next := time.Now()
+				hists[i].record(next.Sub(now))
+				now = next
+			}
+		})
+	}
+	all.Wait()
+	s := meter.stop()
+	var h histogram
+	for i := range hists {
+		h.add(&hists[i])
+	}
+	setting := "1 producer"
+	if producers > 1 {
+		setting = fmt.Sprintf("%d producers over one connection", producers)
+	}
+	return finish("tasks/s", of, setting, h.n*int64(n), s, &h), errors.Join(errs...)
+}
+
+func (r *rig) items(n int) []pawl.Item {
+	items := make([]pawl.Item, n)
+	for i := range items {
+		items[i] = pawl.Item{Args: r.task(), Options: r.options()}
+	}
+	return items
+}
+
+// spreadKeys gives the tasks random ones of the case's keys, if it has any.
+func (r *rig) spreadKeys(items []pawl.Item) {
+	if r.keys == 0 {
+		return
+	}
+	for i := range items {
+		items[i].Options = append(r.options(), pawl.Key(strconv.Itoa(rand.IntN(r.keys))))
+	}
+}
+
+func (r *rig) enqueueItems(ctx context.Context, items []pawl.Item) error {
+	answers, err := r.client.EnqueueBatch(ctx, items)
+	for _, e := range answers {
+		if err == nil {
+			err = e.Err
+		}
+	}
+	return err
+}
+
+// fill puts n tasks into the queue of the case.
+func (r *rig) fill(ctx context.Context, n int) error {
+	const producers, batch = 2, 1000
+	bar := r.app.Progress("filling", n)
+	defer bar.Done()
+	var mu sync.Mutex
+	taken, put := 0, 0
+	take := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		k := min(batch, n-taken)
+		taken += k
+		return k
+	}
+	errs := make([]error, producers)
+	var all sync.WaitGroup
+	for i := range producers {
+		all.Go(func() {
+			items := r.items(min(batch, n))
+			for k := take(); k > 0 && errs[i] == nil; k = take() {
+				r.spreadKeys(items[:k])
+				errs[i] = r.enqueueItems(ctx, items[:k])
+				mu.Lock()
+				put += k
+				bar.Set(put)
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,99 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ownServer is a server in a process of its own, for one case.
+type ownServer struct {
+	cmd       *exec.Cmd
+	dir, addr string
+	log       bytes.Buffer
+}
+
+// startServer runs this very binary as a server.
+func startServer(ctx context.Context, below string) (*ownServer, error) {
+	dir, err := os.MkdirTemp(below, "pawl-bench-")
+	if err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s := &ownServer{dir: dir}
+	s.cmd = exec.Command(exe, "serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--log-level", "warn")
+	s.cmd.Args[0] = os.Args[0]
+	s.cmd.Stderr = &s.log
+	out, err := s.cmd.StdoutPipe()
+	if err == nil {
+		err = s.cmd.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.cmd.Process.Kill() }) // so that a wait for the line ends too
+	defer stop()
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if _, rest, ok := strings.Cut(line, " ready on "); ok {
+		s.addr, _, _ = strings.Cut(rest, " ")
+		return s, nil
+	}
+	s.stop()
+	return nil, fmt.Errorf("the server did not start: %s", strings.TrimSpace(s.log.String()))
+}
+
+// stopTimeout is for a server that has nothing to wait for.
+const stopTimeout = 5 * time.Second
+
+func (s *ownServer) stop() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	kill := time.AfterFunc(stopTimeout, func() { _ = s.cmd.Process.Kill() })
+	_ = s.cmd.Wait()
+	kill.Stop()
+	_ = os.RemoveAll(s.dir)
+}
+
+// residentMB reads the memory of a process that is in RAM now, 0 if that can't be known.
+func residentMB(pid int) float64 {
+	if pid == 0 {
+		return 0
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		var kb float64
+		if n, _ := fmt.Sscanf(line, "VmRSS: %f kB", &kb); n == 1 {
+			return round3(kb / 1024)
+		}
+	}
+	return 0
+}
+
+// restTime is how long a server that has nothing to do is left alone until it has settled.
+const restTime = 6 * time.Second
+
+// residentAtRest is residentMB of a server that nobody has called for a while.
+func residentAtRest(ctx context.Context, pid int) (float64, error) {
+	if pid == 0 {
+		return 0, nil
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(restTime):
+		return residentMB(pid), nil
+	}
+}

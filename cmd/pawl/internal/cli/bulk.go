@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/spf13/pflag"
+)
+
+// BulkFlags belong to every command that changes many things at once.
+type BulkFlags struct {
+	DryRun, Yes bool
+}
+
+// Add adds --dry-run and --yes.
+func (b *BulkFlags) Add(flags *pflag.FlagSet) {
+	flags.BoolVar(&b.DryRun, "dry-run", false, "count only, change nothing")
+	flags.BoolVarP(&b.Yes, "yes", "y", false, "don't ask")
+}
+
+// CountView is the answer of a bulk command.
+type CountView struct {
+	Matched int64 `json:"matched"`
+	Done    int64 `json:"done"`
+	DryRun  bool  `json:"dry_run"`
+}
+
+// Confirm shows what is about to happen to many things and waits for a yes.
+func (a *App) Confirm(ctx context.Context, b *BulkFlags, what string) error {
+	if b.Yes {
+		return nil
+	}
+	return a.Ask(ctx, what, "add --yes, or --dry-run to count only")
+}
+
+// Ask shows what is about to happen and waits for a yes. Without a terminal there is nobody to ask.
+func (a *App) Ask(ctx context.Context, what, cure string) error {
+	if !text.IsTerminal(a.In) {
+		return fmt.Errorf("%s: not confirmed: %s", what, cure)
+	}
+	fmt.Fprintf(a.Err, "%s. Go on? [y/N] ", what)
+	answer := make(chan string, 1)
+	go func() { // ends with the process if the terminal stays silent
+		line, _ := bufio.NewReader(a.In).ReadString('\n')
+		answer <- line
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case line := <-answer:
+		if word := strings.ToLower(strings.TrimSpace(line)); word != "y" && word != "yes" {
+			return fmt.Errorf("%s: not confirmed", what)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/keyring"
+)
+
+// maxKeyFile bounds a file with payload keys.
+const maxKeyFile = 64 << 10
+
+// KeyBytes is how many random bytes a payload key has.
+const KeyBytes = 32
+
+// ReadKeys reads a file of payload keys that only its owner may read. Its errors repeat no secret.
+func ReadKeys(path string) (*keyring.Keyring, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Size() > maxKeyFile:
+		return nil, fmt.Errorf("file %q: %d bytes, at most %d", path, info.Size(), maxKeyFile)
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("file %q: others may read it (mode %04o): chmod 600 it", path, info.Mode().Perm())
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var cfg keyring.Config
+	lines := bufio.NewScanner(bytes.NewReader(file))
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		id, rest, _ := strings.Cut(line, " ")
+		secret, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest))
+		if err != nil || len(secret) != KeyBytes {
+			return nil, fmt.Errorf("file %q, line %d: want an id and %d bytes in base64, as pawl payload-key prints them", path, n, KeyBytes)
+		}
+		cfg.Keys = append(cfg.Keys, keyring.Key{ID: id, Secret: secret})
+	}
+	ring, err := keyring.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("file %q: %w", path, err)
+	}
+	return ring, lines.Err()
+}
+
+const (
+	DefaultServer = "127.0.0.1:7295"
+	// retryFor outlasts a hiccup, but not the patience of who sits at the terminal.
+	RetryFor = 2 * time.Second
+)
+
+// Dial makes a client as the flags say, with some options more.
+func (a *App) Dial(more ...pawl.DialOptions) (*pawl.Client, error) {
+	opts := pawl.DialOptions{RetryFor: RetryFor, Namespace: a.Namespace, Telemetry: pawl.Telemetry{TracerProvider: a.Tracers},
+		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	if err := a.transport(&opts); err != nil {
+		return nil, err
+	}
+	if err := a.credential(&opts); err != nil {
+		return nil, err
+	}
+	if a.keys != "" {
+		ring, err := ReadKeys(a.keys)
+		if err != nil {
+			return nil, fmt.Errorf("--payload-keys: %w", err)
+		}
+		opts.Keyring = ring
+	}
+	return pawl.Dial(a.Server, append([]pawl.DialOptions{opts}, more...)...)
+}
+
+// ReadRoots reads the certificates of the authorities that vouch for servers.
+func ReadRoots(path string) (*x509.CertPool, error) {
+	file, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(file) {
+		return nil, errors.New("no certificate in it: want that of an authority, in PEM")
+	}
+	return roots, nil
+}

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"cmp"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// The root's flags are taken anywhere on the line, also before the command. Some commands have no use for some of them, and refuse them: who
+// gives --payload-keys to a server believes that it encrypts payloads.
+
+// clientFlags say how a server is called, and what for.
+var clientFlags = []string{"server", "tls-ca", "client-cert", "client-key", "plaintext", "token", "token-file", "namespace", "payload-keys", "actor", "reason"}
+
+// IdleFlags are those of the root that do nothing, by the command below the root.
+var IdleFlags = map[string][]string{
+	"serve":       slices.Concat(clientFlags, []string{"output"}),
+	"demo":        clientFlags,
+	"payload-key": slices.Concat(clientFlags, []string{"output"}),
+	"cert":        clientFlags,
+	"restore":     clientFlags,
+	"recover":     clientFlags,
+	"work":        {"output"},
+	"bench":       {"output"},
+}
+
+// RefuseIdle refuses flags that do nothing in cmd.
+func RefuseIdle(cmd *cobra.Command) error {
+	for _, name := range idleFlagsOf(cmd) {
+		if f := cmd.Root().PersistentFlags().Lookup(name); f.Changed {
+			return Usage("%s takes no --%s: it would do nothing here", cmd.CommandPath(), name)
+		}
+	}
+	return nil
+}
+
+func idleFlagsOf(cmd *cobra.Command) []string {
+	for cmd.HasParent() && cmd.Parent().HasParent() {
+		cmd = cmd.Parent()
+	}
+	return IdleFlags[cmd.Name()]
+}
+
+// HideIdle leaves those flags out of the help, after which the process ends.
+func HideIdle(root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		for _, name := range idleFlagsOf(cmd) {
+			root.PersistentFlags().Lookup(name).Hidden = true
+		}
+		help(cmd, args)
+	})
+}
+
+// AddFlags adds the flags that every command takes.
+func (a *App) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&a.Server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), DefaultServer), "address of the server, HOST:PORT or https://HOST:PORT (env PAWL_SERVER)")
+	f.StringVar(&a.TLSCA, "tls-ca", os.Getenv("PAWL_TLS_CA"), "use TLS, and trust only servers that this file's authority has certified (env PAWL_TLS_CA)")
+	f.StringVar(&a.cert, "client-cert", os.Getenv("PAWL_CLIENT_CERT"), "certificate to show the server, over TLS, in place of a token; read again when it changes (env PAWL_CLIENT_CERT)")
+	f.StringVar(&a.key, "client-key", os.Getenv("PAWL_CLIENT_KEY"), "key of that certificate (env PAWL_CLIENT_KEY)")
+	f.BoolVar(&a.plaintext, "plaintext", false, "allow a server on another machine, without encryption")
+	f.StringVar(&a.token, "token", "", "token to call the server with; other users of the machine may see it here: better in env PAWL_TOKEN, or --token-file")
+	f.StringVar(&a.tokenFile, "token-file", "", "file with that token, for its owner only; read again when it changes (env PAWL_TOKEN_FILE)")
+	f.StringVar(&a.Namespace, "namespace", os.Getenv("PAWL_NAMESPACE"), "namespace to work in, for tokens that are good for all (env PAWL_NAMESPACE)")
+	f.StringVar(&a.keys, "payload-keys", os.Getenv("PAWL_PAYLOAD_KEYS"), "file with keys that encrypt payloads and decrypt them, for its owner only: see pawl payload-key (env PAWL_PAYLOAD_KEYS)")
+	f.StringVar(&a.actor, "actor", os.Getenv("PAWL_ACTOR"), "who you are, for the record (env PAWL_ACTOR; default USER@HOST)")
+	f.StringVar(&a.Reason, "reason", "", "why you do it, for the record")
+	f.StringVarP(&a.Format, "output", "o", "table", "how answers are written: table, json or yaml")
+}

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
+)
+
+// ListFlags bound a list.
+type ListFlags struct {
+	Limit  int
+	Cursor string
+}
+
+// Add adds --limit and --cursor.
+func (l *ListFlags) Add(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&l.Limit, "limit", 100, "at most so many, 1 to 100000")
+	cmd.Flags().StringVar(&l.Cursor, "cursor", "", "go on where an earlier list ended")
+}
+
+// maxList bounds a list: it is held in memory before it is written.
+const maxList = 100_000
+
+// Check refuses a limit that is no number of rows.
+func (l *ListFlags) Check() error {
+	if l.Limit < 1 || l.Limit > maxList {
+		return Usage("--limit %d is not between 1 and %d", l.Limit, maxList)
+	}
+	return nil
+}
+
+// PatternArg is the pattern of a list that takes one; "": all.
+func PatternArg(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+// Collect reads pages until it has as many items as are wanted.
+func Collect[T any](l ListFlags, read func(pawltype.PageRequest) (pawltype.Page[T], error)) ([]T, string, error) {
+	var out []T
+	cursor := l.Cursor
+	for {
+		page, err := read(pawltype.PageRequest{Limit: min(l.Limit-len(out), 1000), Cursor: cursor})
+		if err != nil {
+			return nil, "", err
+		}
+		out = append(out, page.Items...)
+		cursor = page.NextCursor
+		if cursor == "" || len(out) >= l.Limit {
+			return out, cursor, nil
+		}
+	}
+}

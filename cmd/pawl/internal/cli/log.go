@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"io"
+	"log/slog"
+)
+
+// NewLogger makes a logger as --log-format and --log-level say.
+func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
+	var opts slog.HandlerOptions
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, Usage("--log-level %q is none of debug, info, warn, error", level)
+	}
+	opts.Level = l
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, &opts)), nil
+	case "json":
+		opts.ReplaceAttr = wordedDuration
+		return slog.New(slog.NewJSONHandler(w, &opts)), nil
+	}
+	return nil, Usage("--log-format %q is neither text nor json", format)
+}
+
+// wordedDuration writes durations as the API and the text form do, "25s": as it comes they are numbers of nanoseconds in JSON.
+func wordedDuration(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
+}

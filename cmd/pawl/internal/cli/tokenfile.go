@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/internal/node"
+)
+
+const (
+	// tokenLook is how long a look at a file is good for.
+	tokenLook = time.Second
+	// maxTokenFile bounds a file with a token.
+	maxTokenFile = 4 << 10
+)
+
+// TokenFile is a file with a token, which is read again when it changes. Its methods may be called from any goroutine.
+type TokenFile struct {
+	path string
+	log  *slog.Logger // nil: who asks is told what is wrong
+
+	mu      sync.Mutex
+	looked  time.Time
+	changed time.Time // of the file that was read
+	size    int64
+	token   string
+	err     error
+}
+
+// OpenTokenFile reads a file for the first time.
+func OpenTokenFile(path string, log *slog.Logger) (*TokenFile, error) {
+	f := &TokenFile{path: path}
+	_, err := f.Now()
+	f.log = log
+	return f, err
+}
+
+// Now is the token that the file holds. One that is gone or broken holds none.
+func (f *TokenFile) Now() (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if now.Sub(f.looked) < tokenLook && !f.looked.IsZero() {
+		return f.token, f.err
+	}
+	f.looked = now
+	info, err := os.Stat(f.path)
+	if err == nil && f.err == nil && info.ModTime().Equal(f.changed) && info.Size() == f.size {
+		return f.token, nil
+	}
+	before, failed := f.token, f.err != nil
+	f.token = ""
+	if err == nil {
+		f.changed, f.size = info.ModTime(), info.Size()
+		f.token, err = readToken(f.path, info)
+	}
+	f.err = err
+	switch {
+	case f.log == nil:
+	case err != nil && !failed:
+		f.log.Error("the token file can't be used: its token is not good any more", "file", f.path, "error", err)
+	case err == nil && f.token != before:
+		f.log.Info("the token file was read again", "file", f.path)
+	}
+	return f.token, err
+}
+
+// readToken reads a token that only its owner may read.
+func readToken(path string, info fs.FileInfo) (string, error) {
+	switch {
+	case info.Size() > maxTokenFile:
+		return "", fmt.Errorf("token file %q: %d bytes, want one token", path, info.Size())
+	case info.Mode().Perm()&0o077 != 0:
+		return "", fmt.Errorf("token file %q: others may read it (mode %04o): chmod 600 it", path, info.Mode().Perm())
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(b))
+	if err := node.CheckToken(token); err != nil {
+		return "", fmt.Errorf("token file %q: what it holds is no token: %w", path, err)
+	}
+	return token, nil
+}
+
+// MakeTokenFile writes a new token to a file, unless there is one.
+func MakeTokenFile(path string) (made bool, err error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = file.WriteString(node.NewToken() + "\n")
+	return err == nil, errors.Join(err, file.Sync(), file.Close())
+}

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/internal/human"
+	"github.com/spf13/pflag"
+)
+
+// periodValue is a duration as a flag: like time.Duration, and days: "14d".
+type periodValue time.Duration
+
+// PeriodVar adds a flag that takes a duration, in days and weeks too.
+func PeriodVar(flags *pflag.FlagSet, d *time.Duration, name string, value time.Duration, help string) {
+	*d = value
+	flags.Var((*periodValue)(d), name, help)
+}
+
+// String implements pflag.Value.
+func (p *periodValue) String() string {
+	if *p == 0 {
+		return ""
+	}
+	return text.Period(time.Duration(*p))
+}
+
+// Set implements pflag.Value.
+func (p *periodValue) Set(s string) error {
+	d, err := human.Span(s)
+	*p = periodValue(d)
+	return err
+}
+
+// Type implements pflag.Value.
+func (p *periodValue) Type() string { return "duration" }
+
+// positiveValue is a whole number of at least 1 as a flag; 0 stands for one that was not given, and so can't be.
+type positiveValue[N int | int64] struct{ n *N }
+
+// PositiveVar adds a flag that takes whole numbers above zero.
+func PositiveVar[N int | int64](flags *pflag.FlagSet, n *N, name string, value N, help string) {
+	*n = value
+	flags.Var(positiveValue[N]{n}, name, help)
+}
+
+// String implements pflag.Value.
+func (v positiveValue[N]) String() string {
+	if v.n == nil || *v.n == 0 { // pflag asks one that was never set
+		return ""
+	}
+	return fmt.Sprint(*v.n)
+}
+
+// Set implements pflag.Value.
+func (v positiveValue[N]) Set(s string) error {
+	n, err := strconv.ParseInt(s, 10, 64)
+	switch {
+	case err != nil || int64(N(n)) != n:
+		return errors.New("it is not a whole number")
+	case n < 1:
+		return errors.New("it is less than 1")
+	}
+	*v.n = N(n)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (v positiveValue[N]) Type() string { return "int" }
+
+// SizeValue is a number of bytes as a flag: "4096", "256MiB", "1GiB".
+type SizeValue int64
+
+// String implements pflag.Value.
+func (v *SizeValue) String() string {
+	for _, u := range human.ByteUnits {
+		if n := int64(*v); n >= u.Bytes && n%u.Bytes == 0 {
+			return strconv.FormatInt(n/u.Bytes, 10) + u.Name
+		}
+	}
+	return strconv.FormatInt(int64(*v), 10)
+}
+
+// Set implements pflag.Value.
+func (v *SizeValue) Set(s string) error {
+	factor, digits := int64(1), s
+	for _, u := range human.ByteUnits {
+		if head, ok := strings.CutSuffix(s, u.Name); ok {
+			factor, digits = u.Bytes, strings.TrimSpace(head)
+			break
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/factor {
+		return fmt.Errorf("%q is not a size such as 256MiB", s)
+	}
+	*v = SizeValue(n * factor)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (v *SizeValue) Type() string { return "size" }

@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// WatchEvery is how often --watch looks again.
+const WatchEvery = 2 * time.Second
+
+// List is the RunE of a command that lists: once, or again and again with --watch until it is interrupted.
+func (a *App) List(cmd *cobra.Command, show func(ctx context.Context, client *pawl.Client, args []string) error) {
+	watch := cmd.Flags().BoolP("watch", "w", false, "show it again every "+text.Period(WatchEvery)+" until interrupted")
+	cmd.Aliases = append(cmd.Aliases, "list")
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
+		ctx := cmd.Context()
+		if !*watch {
+			return show(ctx, client, args)
+		}
+		w := watcher{out: a.Out, err: a.Err, size: screenOf(a.Out), trouble: a.Describe}
+		return w.run(ctx, func() glance { return a.glance(func() error { return show(ctx, client, args) }) })
+	})
+}
+
+// glance is what came of looking once.
+type glance struct {
+	at    time.Time
+	rows  []byte // what went to the output
+	notes []byte // and beside it
+	err   error
+}
+
+// glance has show write into memory. Nobody else may write to a's output meanwhile.
+func (a *App) glance(show func() error) glance {
+	var rows, notes bytes.Buffer
+	out, err := a.Out, a.Err
+	a.Out, a.Err = &rows, &notes
+	problem := show()
+	a.Out, a.Err = out, err
+	return glance{time.Now(), rows.Bytes(), notes.Bytes(), problem}
+}
+
+// screenOf gives the size of the terminal at the other end, in columns and lines; nil if it is none whose cursor can be moved.
+func screenOf(out io.Writer) func() (width, height int) {
+	f, ok := out.(interface{ Fd() uintptr })
+	if !ok || !text.IsTerminal(out) || text.DumbTerminal() {
+		return nil
+	}
+	return func() (int, int) {
+		width, height, err := term.GetSize(int(f.Fd()))
+		if err != nil {
+			return 0, 0
+		}
+		return width, height
+	}
+}
+
+// watcher shows a list again and again: on a terminal as a picture in one place, elsewhere one after the other, each whole.
+type watcher struct {
+	out, err io.Writer
+	size     func() (width, height int) // of the terminal; nil: there is none
+	trouble  func(error) string         // an error in a few words
+
+	last glance // the last that brought an answer
+	why  string // why there is no newer one; "": it is only slow, or all is well
+}
+
+// run looks until ctx ends, which is its good end. A server that goes away is waited for, once it has answered.
+func (w *watcher) run(ctx context.Context, look func() glance) error {
+	seen := make(chan glance, 1)
+	ask := func() { go func() { seen <- look() }() }
+	ask()
+	asking := true
+	tick := time.NewTicker(WatchEvery)
+	defer tick.Stop()
+	defer w.leave()
+	for {
+		select {
+		case g := <-seen:
+			asking = false
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err := w.take(g); err != nil {
+				return err
+			}
+		case <-tick.C:
+			if asking {
+				w.draw(time.Now())
+				continue
+			}
+			ask()
+			asking = true
+		case <-ctx.Done():
+			if asking {
+				<-seen // it ends with ctx, too, and has the output until then
+			}
+			return nil
+		}
+	}
+}
+
+// take shows what was seen. It returns errors that looking again does not mend, and the first in any case: a wrong address should
+// not clear the screen.
+func (w *watcher) take(g glance) error {
+	if g.err != nil {
+		return w.miss(g.err)
+	}
+	w.last, w.why = g, ""
+	if w.size != nil {
+		w.draw(g.at)
+		return nil
+	}
+	if _, err := w.out.Write(g.rows); err != nil {
+		return err
+	}
+	_, err := w.err.Write(g.notes)
+	return err
+}
+
+func (w *watcher) miss(err error) error {
+	passes := errors.Is(err, pawltype.ErrUnavailable) || errors.Is(err, pawltype.ErrRateLimited)
+	if w.last.at.IsZero() || !passes {
+		return err
+	}
+	begins := w.why == ""
+	w.why = w.trouble(err)
+	w.draw(time.Now())
+	if begins && w.size == nil {
+		fmt.Fprintf(w.err, "pawl: no answer: %s: looking again every %s\n", w.why, text.Period(WatchEvery))
+	}
+	return nil
+}
+
+// draw draws the picture as of now, if there is a terminal and anything to see.
+func (w *watcher) draw(now time.Time) {
+	if w.size == nil || w.last.at.IsZero() {
+		return
+	}
+	width, height := w.size()
+	fmt.Fprint(w.out, "\x1b[H\x1b[2J"+strings.Join(w.picture(now, width, height), "\n")) // to the corner, and clear
+}
+
+// leave has what comes next begin on a line of its own.
+func (w *watcher) leave() {
+	if w.size != nil && !w.last.at.IsZero() {
+		fmt.Fprintln(w.out)
+	}
+}
+
+// picture is what fits on a screen: the head, as many rows as there is room for, the first first, and what else there is to say.
+// No line is longer than the screen is wide. A size of 0 is unknown: then all is in it.
+func (w *watcher) picture(now time.Time, width, height int) []string {
+	rows, notes := linesOf(w.last.rows), linesOf(w.last.notes)
+	head := []string{w.head(now), ""}
+	if room := max(height-len(head)-len(notes), 1); height > 0 && len(rows) > room {
+		more := fmt.Sprintf("… %s", text.Count(int64(len(rows)-(room-1)), "more line"))
+		rows = append(rows[:room-1:room-1], more)
+	}
+	lines := append(append(head, rows...), notes...)
+	if height > 0 {
+		lines = lines[:min(len(lines), height)]
+	}
+	for i := range lines {
+		if width > 0 {
+			lines[i] = displaywidth.TruncateString(lines[i], width, "…")
+		}
+	}
+	return lines
+}
+
+// head tells when the answer came and how often it is asked for, so that what hangs does not look alive.
+func (w *watcher) head(now time.Time) string {
+	head := w.last.at.Local().Format("15:04:05") + ", every " + text.Period(WatchEvery)
+	silence := now.Sub(w.last.at)
+	if w.why == "" && silence < 2*WatchEvery {
+		return head
+	}
+	head += ", no answer for " + text.Span(silence)
+	if w.why != "" {
+		head += ": " + w.why
+	}
+	return head
+}
+
+func linesOf(text []byte) []string {
+	if len(text) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}

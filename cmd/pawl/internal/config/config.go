@@ -1,0 +1,70 @@
+// Package config reads the settings of a command from its environment and from a YAML file.
+package config
+
+import (
+	"os"
+	"strings"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// Apply gives every flag that was not on the command line its value from the environment, or else from the file that
+// the flag named file names. An unknown name in the file is refused, so that a misspelt setting is never dropped.
+func Apply(flags *pflag.FlagSet, file string) error {
+	var wrong error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if value, ok := os.LookupEnv(envName(f.Name)); ok && !f.Changed && f.Name != "help" && wrong == nil {
+			if err := flags.Set(f.Name, value); err != nil {
+				wrong = cli.Usage("%s: %w", envName(f.Name), err)
+			}
+		}
+	})
+	path := flags.Lookup(file).Value.String()
+	if wrong != nil || path == "" {
+		return wrong
+	}
+	settings, err := readSettings(path)
+	if err != nil {
+		return err
+	}
+	for name, value := range settings {
+		f := flags.Lookup(name)
+		if f == nil || name == file || name == "help" {
+			return cli.Usage("%s: %q is not a setting", path, name)
+		}
+		if f.Changed {
+			continue
+		}
+		if err := flags.Set(name, value); err != nil {
+			return cli.Usage("%s: %s: %w", path, name, err)
+		}
+	}
+	return nil
+}
+
+func envName(flag string) string {
+	return "PAWL_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// readSettings reads a file of NAME: VALUE, where names may be written with _ too.
+func readSettings(path string) (map[string]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, cli.Usage("--config: %w", err)
+	}
+	var raw map[string]*exactValue
+	if err := yaml.Unmarshal(data, &raw); err != nil {
+		return nil, cli.Usage("%s: %w", path, err)
+	}
+	out := make(map[string]string, len(raw))
+	for name, value := range raw {
+		text, ok := value.text()
+		if !ok {
+			return nil, cli.Usage("%s: %s: want one value, a text, a number, true or false", path, name)
+		}
+		out[strings.ReplaceAll(name, "_", "-")] = text
+	}
+	return out, nil
+}

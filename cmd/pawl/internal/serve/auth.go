@@ -1,0 +1,106 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/internal/node"
+	"github.com/spf13/pflag"
+)
+
+// authFlags say who may call the server.
+type authFlags struct {
+	flags   *pflag.FlagSet
+	on      bool
+	file    string // of the admin token
+	without bool
+}
+
+func (f *authFlags) add(flags *pflag.FlagSet) {
+	f.flags = flags
+	flags.BoolVar(&f.on, "auth", false, "calls need a token; all nodes are told so (--auth=false takes it back; neither: as the cluster was told last)")
+	flags.StringVar(&f.file, "admin-token-file", "", "file with a token that may do everything at this node; with --auth it is made if it is not there")
+	flags.BoolVar(&f.without, "insecure-listen-without-auth", false, "allow a --listen address that other machines reach without --auth and TLS: they can do everything, or read what is said")
+}
+
+// mode is what the node is told. Who says nothing follows the cluster.
+func (f *authFlags) mode() node.TokenMode {
+	switch {
+	case f.on:
+		return node.TokensAlways
+	case f.flags.Changed("auth"):
+		return node.TokensNever
+	}
+	return node.TokensAsCluster
+}
+
+// apply has a node want tokens. The token of the file goes to nobody but the file's reader.
+func (f *authFlags) apply(cfg *node.Config, log *slog.Logger) error {
+	cfg.Tokens = f.mode()
+	if f.file == "" {
+		if f.on {
+			log.Info("calls need a token, and only tokens that were made before are known: to make the first one, start with --admin-token-file")
+		}
+		return nil
+	}
+	if f.on {
+		made, err := cli.MakeTokenFile(f.file)
+		if err != nil {
+			return fmt.Errorf("--admin-token-file: %w", err)
+		}
+		if made {
+			log.Info("a new token that may do everything is in the file", "file", f.file)
+		}
+	}
+	file, err := cli.OpenTokenFile(f.file, log)
+	if err != nil {
+		return fmt.Errorf("--admin-token-file: %w", err)
+	}
+	cfg.AdminToken = func() string { token, _ := file.Now(); return token } // what is wrong is logged
+	return nil
+}
+
+// checkListen refuses an address that strangers reach, unless they need a token and nobody else can read it.
+func (s *flags) checkListen(addr *net.TCPAddr) error {
+	if addr.IP.IsLoopback() || s.auth.without || s.auth.on && s.tls.on() {
+		return nil
+	}
+	lacks := "calls need no token and nothing is encrypted"
+	switch {
+	case s.auth.on:
+		lacks = "tokens would be sent in plaintext"
+	case s.tls.on():
+		lacks = "calls need no token"
+	}
+	return fmt.Errorf("--listen %q is reached by other machines, and %s: add --auth, and --tls-cert with --tls-key, or listen on 127.0.0.1, "+
+		"or add --insecure-listen-without-auth if the network is yours alone", s.listen, lacks)
+}
+
+// warnEvery is how often an open door is mentioned.
+const warnEvery = time.Hour
+
+// warn says again and again what --insecure-listen-without-auth allows. It ends with ctx.
+func (s *flags) warn(ctx context.Context, log *slog.Logger) {
+	if !s.auth.without || s.auth.on && s.tls.on() {
+		<-ctx.Done()
+		return
+	}
+	tick := time.NewTicker(warnEvery)
+	defer tick.Stop()
+	for {
+		if s.auth.on {
+			log.Warn("served without TLS: whoever can listen on the way to this address can take the tokens of its callers", "listen", s.listen)
+		} else {
+			log.Warn("served without access control: whoever reaches this address can read, run and delete every task", "listen", s.listen, "tls", s.tls.on())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package serve
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+func TestHeapPercent(t *testing.T) {
+	for _, c := range []struct {
+		live, scanned uint64
+		want          int
+	}{
+		{0, 0, 800}, {4 << 20, 0, 800}, {16 << 20, 16 << 20, 200}, {32 << 20, 0, 100}, {64 << 20, 0, 50},
+		{1 << 30, 1 << 30, 100}, {1 << 30, 2 << 30, 100}, {1 << 30, 512 << 20, 50}, {1 << 30, 64 << 20, 33}, {1 << 30, 0, 33},
+	} {
+		if got := heapPercent(c.live, c.scanned); got != c.want {
+			t.Errorf("%d bytes in use, %d of them scanned: collected at a growth of %d %%, want %d", c.live, c.scanned, got, c.want)
+		}
+	}
+}
+
+func TestHeapRoomFollowsWhatIsInUse(t *testing.T) {
+	before := growth()
+	t.Setenv("GOGC", "100") // put back at the end
+	giveHeapRoom()
+	if got := growth(); got != before {
+		t.Errorf("GOGC says how often, and yet the growth at which to collect went from %d to %d %%", before, got)
+	}
+	if err := os.Unsetenv("GOGC"); err != nil {
+		t.Fatal(err)
+	}
+	giveHeapRoom()
+	until(t, "has room", func(percent uint64) bool { return percent > defaultPercent })
+	held := make([]byte, 2*heapRoom)
+	until(t, "has no more than its share of bytes", func(percent uint64) bool { return percent < defaultPercent })
+	runtime.KeepAlive(held)
+	pointers := make([]*byte, 4*heapRoom/8)
+	until(t, "has what Go gives for pointers", func(percent uint64) bool { return percent > 90 && percent <= defaultPercent })
+	runtime.KeepAlive(pointers)
+	until(t, "has room again", func(percent uint64) bool { return percent > defaultPercent })
+}
+
+// until collects until the growth at which to collect is as it should.
+func until(t *testing.T, what string, is func(percent uint64) bool) {
+	for range 1000 {
+		if is(growth()) {
+			return
+		}
+		runtime.GC()
+	}
+	t.Errorf("the heap never %s: collected at a growth of %d %%", what, growth())
+}
+
+// growth is the growth at which memory is collected, in percent.
+func growth() uint64 {
+	s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
+}
+
+func TestUnusedMemoryGoesBackAtRest(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // so that nothing else collects
+	tuner := &heapTuner{percent: 800, look: time.AfterFunc(time.Hour, func() {})}
+	tuner.look.Stop()
+	before := released()
+	tuner.allocated = readHeap().allocated
+	waste(64 << 20)
+
+	tuner.giveBack()
+	if got := released(); got > before+(32<<20) {
+		t.Errorf("the server was busy, and yet %d bytes went back", got-before)
+	}
+	if !tuner.look.Stop() {
+		t.Error("nobody looks again whether the server is at rest")
+	}
+	before = released()
+	tuner.giveBack()
+	if got := released(); got < before+(48<<20) {
+		t.Errorf("%d bytes went back at rest, and 64 MiB lay unused", int64(got-before)) // #nosec G115 -- far smaller
+	}
+	tuner.allocated = 0 // as if it were busy again
+	tuner.giveBack()
+	if tuner.look.Stop() {
+		t.Error("there is nothing to give back, and yet the server wakes up to look again")
+	}
+}
+
+// waste leaves n bytes of garbage.
+func waste(n int) {
+	b := make([]byte, n)
+	for i := 0; i < n; i += 4096 {
+		b[i] = 1
+	}
+	runtime.KeepAlive(b)
+}
+
+// released is how much memory went back to the system and was not taken again.
+func released() uint64 {
+	s := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
+}

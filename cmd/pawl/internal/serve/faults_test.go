@@ -1,0 +1,25 @@
+package serve
+
+import (
+	"io"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+// TestNoFaultsAreBuiltIn: what is tested holds no faults on purpose, as what is released.
+func TestNoFaultsAreBuiltIn(t *testing.T) {
+	if err := checkFaults(slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {
+		t.Error(err)
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		t.Fatal("the test tells nothing of its build")
+	}
+	for _, s := range info.Settings {
+		if s.Key == "-tags" && strings.Contains(s.Value, "planted") {
+			t.Errorf("it was built with the tags %s", s.Value)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/internal/node"
+	"github.com/pawlq/pawl/internal/transport"
+	"github.com/spf13/pflag"
+)
+
+// peerFlags are the settings of a server that is one of several.
+type peerFlags struct {
+	node, listen, advertise, apiAdvertise string
+	join                                  []string
+	tls                                   transport.TLS
+	plaintext                             bool
+}
+
+func (p *peerFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&p.node, "node", node.DefaultName, "name of this node, unlike that of any other: a-z, 0-9 and -")
+	flags.StringVar(&p.listen, "peer-listen", "", "address for other nodes; without it this server stays alone")
+	flags.StringSliceVar(&p.join, "join", nil, "addresses for nodes of those that form the cluster, or of some members")
+	flags.StringVar(&p.advertise, "peer-advertise", "", "where other nodes reach this one (default --peer-listen)")
+	flags.StringVar(&p.apiAdvertise, "advertise", "", "where clients reach this node (default --listen)")
+	flags.StringVar(&p.tls.CertFile, "peer-cert", "", "certificate of this node, as `pawl cert node` makes it")
+	flags.StringVar(&p.tls.KeyFile, "peer-key", "", "key of that certificate")
+	flags.StringVar(&p.tls.CAFile, "peer-ca", "", "certificate of the authority that signs those of the nodes")
+	flags.BoolVar(&p.plaintext, "insecure-peers-in-plaintext", false,
+		"allow a --peer-listen address that other machines reach without certificates: they can do everything")
+}
+
+// apply puts the settings into those of a node, and opens the address for other nodes.
+func (p *peerFlags) apply(cfg *node.Config) error {
+	cfg.Name, cfg.Join, cfg.PeerAddress, cfg.APIAddress = p.node, p.join, p.advertise, p.apiAdvertise
+	set := 0
+	for _, file := range []string{p.tls.CertFile, p.tls.KeyFile, p.tls.CAFile} {
+		if file != "" {
+			set++
+		}
+	}
+	switch {
+	case set != 0 && set != 3:
+		return cli.Usage("--peer-cert, --peer-key and --peer-ca go together: give all three, or none")
+	case set == 3:
+		cfg.PeerTLS = &p.tls
+	}
+	if p.apiAdvertise != "" {
+		if err := checkReachable(p.apiAdvertise); err != nil {
+			return cli.Usage("--advertise %q %w", p.apiAdvertise, err)
+		}
+	}
+	if p.listen == "" {
+		if len(p.join) > 0 || set > 0 || p.advertise != "" {
+			return cli.Usage("--join, --peer-advertise and the certificate of a node need --peer-listen")
+		}
+		return nil
+	}
+	for _, address := range p.join {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return cli.Usage("--join %q is not HOST:PORT: %w", address, err)
+		}
+	}
+	return p.open(cfg)
+}
+
+// checkReachable says why clients can't use an address that they are told, which is without https://: they use TLS if they
+// came with it.
+func checkReachable(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 || host == "" || strings.ContainsAny(host, "/@ ") {
+		return errors.New("is not HOST:PORT with a port from 1 to 65535")
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		return errors.New("names no single address")
+	}
+	return nil
+}
+
+// open opens the address for other nodes, unless it is one that strangers reach.
+func (p *peerFlags) open(cfg *node.Config) error {
+	at, err := net.ResolveTCPAddr("tcp", p.listen)
+	if err != nil {
+		return cli.Usage("--peer-listen %q: %w", p.listen, err)
+	}
+	switch {
+	case !at.IP.IsLoopback() && cfg.PeerTLS == nil && !p.plaintext:
+		return fmt.Errorf("--peer-listen %q is reached by other machines, and nodes would talk in plaintext: give --peer-cert, --peer-key and "+
+			"--peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if the network is yours alone", p.listen)
+	case at.IP == nil || at.IP.IsUnspecified():
+		if p.advertise == "" {
+			return cli.Usage("--peer-listen %q names no single address: say with --peer-advertise where other nodes reach this one", p.listen)
+		}
+	}
+	if api, ok := cfg.Listener.Addr().(*net.TCPAddr); ok && api.IP.IsUnspecified() && p.apiAdvertise == "" {
+		return cli.Usage("--listen names no single address: say with --advertise where clients reach this node")
+	}
+	cfg.PeerListener, err = net.ListenTCP("tcp", at)
+	return err
+}
+
+// closeAll gives back what was opened for a node that didn't start.
+func closeAll(cfg *node.Config) error {
+	err := closed(cfg.Listener)
+	if cfg.PeerListener != nil {
+		err = errors.Join(err, closed(cfg.PeerListener))
+	}
+	if cfg.Debug != nil {
+		err = errors.Join(err, closed(cfg.Debug))
+	}
+	return err
+}

@@ -1,0 +1,34 @@
+package serve
+
+import (
+	"net/http/httptest"
+	"runtime"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/node"
+)
+
+// Memory is sampled only by a server that was asked for profiles.
+func TestProfilesAreOffUntilAskedFor(t *testing.T) {
+	if runtime.MemProfileRate != 0 {
+		t.Errorf("memory is sampled each %d bytes", runtime.MemProfileRate)
+	}
+	var cfg node.Config
+	if err := (&flags{}).openDebug(&cfg); err != nil || cfg.Debug != nil || cfg.Profiles != nil || runtime.MemProfileRate != 0 {
+		t.Errorf("without --debug-listen: %v, %v, sampled each %d bytes", err, cfg.Debug, runtime.MemProfileRate)
+	}
+	if err := (&flags{debug: "127.0.0.1:0"}).openDebug(&cfg); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { runtime.MemProfileRate = 0 }()
+	defer cfg.Debug.Close()
+	if runtime.MemProfileRate == 0 {
+		t.Error("with --debug-listen memory is not sampled")
+	}
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
+		w := httptest.NewRecorder()
+		if cfg.Profiles.ServeHTTP(w, httptest.NewRequest("GET", path, nil)); w.Code != 200 || w.Body.Len() == 0 {
+			t.Errorf("%s is %d with %d bytes", path, w.Code, w.Body.Len())
+		}
+	}
+}

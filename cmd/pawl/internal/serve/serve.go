@@ -1,0 +1,223 @@
+// Package serve is "pawl serve": it reads the settings of a server, composes a node and runs it until a signal ends it.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/config"
+	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
+	"github.com/pawlq/pawl/internal/node"
+	"github.com/pawlq/pawl/internal/version"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// flags are the settings of a server.
+type flags struct {
+	connsPerAddress                                     int
+	config, data, listen, basePath, logFormat, logLevel string
+	debug                                               string
+	shards                                              int
+	minFree                                             cli.SizeValue
+	drainTimeout                                        time.Duration
+	acceptDataLoss                                      bool
+	auth                                                authFlags
+	tls                                                 tlsFlags
+	peers                                               peerFlags
+	hookNetworks, hosts, logHeaders                     []string
+}
+
+func (s *flags) add(flags *pflag.FlagSet) {
+	s.minFree = node.DefaultMinFree
+	flags.StringVar(&s.config, "config", "", "YAML file with settings, named as the flags (env PAWL_CONFIG)")
+	flags.StringVar(&s.data, "data", "./pawl-data", "directory for everything that must last")
+	flags.StringVar(&s.listen, "listen", cli.DefaultServer, "address to serve on")
+	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "clients' connections from one address, but for those of this machine")
+	flags.StringVar(&s.basePath, "base-path", "", "prefix of all paths of the web UI and REST, such as /pawl, behind a proxy")
+	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "names by which the web UI and REST are called while no token is wanted, beside those of --listen and --advertise; .example.com: all below it")
+	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
+	flags.IntVar(&s.shards, "shards", 0, "groups that share the tasks, 1 to 64; may grow (default as the directory has; 1 when new)")
+	flags.StringVar(&s.logFormat, "log-format", "text", "of the log on standard error: text or json")
+	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "headers of a task that the log line of its dead letter has, cut to 200 bytes each; '' for none")
+	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
+	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
+	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log: see the error that names the damage")
+	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "network that webhooks may go to beside the public internet, such as 10.1.0.0/16, also over http; may be given again")
+	s.auth.add(flags)
+	s.tls.add(flags)
+	s.peers.add(flags)
+}
+
+// New makes the command "pawl serve".
+func New(a *cli.App) *cobra.Command {
+	var s flags
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run a server", Args: cli.NoArgs,
+		Long: `Run a server on a data directory. It says "ready" on standard output when it serves, and logs to
+standard error. On SIGTERM or SIGINT it drains: workers settle what they hold, for at most
+--drain-timeout; a second signal ends it at once, and nothing that was answered is lost.
+
+Several servers form a cluster: give each a name of its own (--node), an address for the others
+(--peer-listen), and the addresses of all of them (--join). Later ones join by the address of any.
+
+With --tls-cert and --tls-key clients use TLS, REST and gRPC alike ("pawl cert server" makes both
+files). When the files change they are read again; nothing has to be restarted.
+
+With --auth every call needs a token. The first one is in the file of --admin-token-file; with it,
+"pawl token add" makes others. With --client-ca callers may be known by their certificates instead.
+Without tokens, REST and the web UI answer only when they are called by an IP address, by localhost,
+or by the host of --listen, --advertise or --allowed-hosts: else pages of any site could call them.
+
+Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
+on), then from flags; the later wins. The standard settings of OpenTelemetry, such as
+OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
+		Example: `  pawl serve
+  pawl serve --data /var/lib/pawl --log-format json
+  pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \
+    --peer-cert n1.crt --peer-key n1.key --peer-ca ca.crt
+  pawl serve --listen n1.example.com:7295 --tls-cert n1.crt --tls-key n1.key --auth --admin-token-file /etc/pawl/admin.token
+  PAWL_LISTEN=127.0.0.1:7000 pawl serve --config /etc/pawl.yaml`,
+	}
+	s.add(cmd.Flags())
+	cmd.RunE = a.Run(func(cmd *cobra.Command, _ []string) error {
+		relaxTimers()
+		if err := config.Apply(cmd.LocalNonPersistentFlags(), "config"); err != nil {
+			return err
+		}
+		log, err := cli.NewLogger(a.Err, s.logFormat, s.logLevel)
+		if err != nil {
+			return err
+		}
+		stop, err := tracing.Start(a, cmd, "pawl", log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		return s.run(cmd.Context(), a, log)
+	})
+	return cmd
+}
+
+// run runs a node until a signal ends ctx.
+func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
+	if err := checkFaults(log); err != nil {
+		return err
+	}
+	if s.connsPerAddress < 1 {
+		return cli.Usage("--max-connections-per-address %d: at least 1", s.connsPerAddress)
+	}
+	keepFilesPrivate()
+	giveHeapRoom()
+	hooks, err := node.ParseNetworks(s.hookNetworks)
+	if err != nil {
+		return cli.Usage("--webhook-allow-network: %v", err)
+	}
+	hosts, err := node.ParseHosts(s.hosts)
+	if err != nil {
+		return cli.Usage("--allowed-hosts: %v", err)
+	}
+	headers, err := node.ParseLogHeaders(s.logHeaders)
+	if err != nil {
+		return cli.Usage("--log-headers: %v", err)
+	}
+	pair, err := s.tls.open(log)
+	if err != nil {
+		return err
+	}
+	clients, err := s.tls.openClients(log)
+	if err != nil {
+		return err
+	}
+	listener, err := s.listenOn()
+	if err != nil {
+		return err
+	}
+	s.peers.apiAdvertise = s.advertised(listener)
+	cfg := node.Config{
+		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
+		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Tracers: a.Tracers, Fatal: dieOf(log), ClientCertificates: clients,
+	}
+	if err := s.openDebug(&cfg); err != nil {
+		return errors.Join(err, closeAll(&cfg))
+	}
+	if err := s.peers.apply(&cfg); err != nil {
+		return errors.Join(err, closeAll(&cfg))
+	}
+	if err := s.auth.apply(&cfg, log); err != nil {
+		return errors.Join(err, closeAll(&cfg))
+	}
+	s.tls.apply(&cfg, pair, log)
+	n, err := node.Start(ctx, cfg)
+	if err != nil {
+		return errors.Join(s.withCure(err), closeAll(&cfg))
+	}
+	fmt.Fprintf(a.Out, "pawl %s ready on %s (data %s)\n", version.Version, listener.Addr(), s.data)
+	warned := make(chan struct{})
+	go func() {
+		defer close(warned)
+		s.warn(ctx, log)
+	}()
+	<-ctx.Done()
+	<-warned
+	return s.drain(n, log)
+}
+
+// withCure adds to damage what can be done about it, and what that costs.
+func (s *flags) withCure(err error) error {
+	var damage *node.DamageError
+	switch {
+	case !errors.As(err, &damage):
+		return err
+	case damage.What == "log" && !s.acceptDataLoss:
+		return fmt.Errorf("%w; nothing was changed: put a sound copy of %s back, or start once with --accept-data-loss, which loses what was "+
+			"answered from the damage on and is not in a shard's state yet (tasks accepted then are gone, tasks ended then "+
+			"run again) and makes the claims that workers hold void", err, s.data)
+	}
+	return fmt.Errorf("%w; nothing was changed: put a sound copy of %s back, or restore a backup with `pawl restore` into another directory", err, s.data)
+}
+
+// listenOn opens the address, unless it is one that strangers reach.
+func (s *flags) listenOn() (net.Listener, error) {
+	addr, err := net.ResolveTCPAddr("tcp", s.listen)
+	if err != nil {
+		return nil, cli.Usage("--listen %q: %w", s.listen, err)
+	}
+	if err := s.checkListen(addr); err != nil {
+		return nil, err
+	}
+	return net.ListenTCP("tcp", addr)
+}
+
+func closed(c io.Closer) error {
+	if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// drain stops the node. A second signal ends the process meanwhile (run): that loses nothing, it is what a crash does.
+func (s *flags) drain(n *node.Node, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.drainTimeout)
+	defer cancel()
+	log.Info("draining", "timeout", s.drainTimeout)
+	err := n.Stop(ctx)
+	log.Info("stopped")
+	return err
+}
+
+// dieOf ends the process at once: it may hold in memory what its disk does not.
+func dieOf(log *slog.Logger) func(error) {
+	return func(err error) {
+		log.Error("the server can't go on", "error", err)
+		os.Exit(cli.ExitRefused)
+	}
+}

@@ -1,0 +1,113 @@
+package serve
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/internal/certs"
+	"github.com/pawlq/pawl/internal/node"
+	"github.com/spf13/pflag"
+)
+
+// tlsFlags say what the server shows its clients, and what it wants to see of them.
+type tlsFlags struct{ cert, key, clientCA, clientAuth string }
+
+func (t *tlsFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&t.cert, "tls-cert", "", "serve clients over TLS, with this certificate (PEM, those between it and its authority behind it)")
+	flags.StringVar(&t.key, "tls-key", "", "key of that certificate")
+	flags.StringVar(&t.clientCA, "client-ca", "", "take client certificates by the authorities of this file (PEM) in place of tokens: see pawl token add --certificate")
+	flags.StringVar(&t.clientAuth, "client-auth", clientAuthOptional, "with --client-ca: optional, or require for clients without a certificate to be cut off")
+}
+
+// The words of --client-auth.
+const (
+	clientAuthOptional = "optional"
+	clientAuthRequire  = "require"
+)
+
+// openClients reads whose certificates clients may show.
+func (t *tlsFlags) openClients(log *slog.Logger) (c node.ClientCertificates, err error) {
+	if t.clientAuth != clientAuthOptional && t.clientAuth != clientAuthRequire {
+		return c, cli.Usage("--client-auth %q is neither %s nor %s", t.clientAuth, clientAuthOptional, clientAuthRequire)
+	}
+	switch {
+	case t.clientCA == "" && t.clientAuth == clientAuthRequire:
+		return c, cli.Usage("--client-auth %s goes with --client-ca: whose certificates are good?", t.clientAuth)
+	case t.clientCA == "":
+		return c, nil
+	case !t.on():
+		return c, cli.Usage("--client-ca %q goes with --tls-cert and --tls-key: certificates are shown over TLS only", t.clientCA)
+	}
+	authorities, err := certs.OpenAuthorities(t.clientCA, log)
+	if err != nil {
+		return c, fmt.Errorf("--client-ca: %w", err)
+	}
+	return node.ClientCertificates{Authorities: authorities.Now, Required: t.clientAuth == clientAuthRequire}, nil
+}
+
+func (t *tlsFlags) on() bool { return t.cert != "" }
+
+// open reads the files, before anything else is opened. Nil: clients speak plaintext.
+func (t *tlsFlags) open(log *slog.Logger) (*certs.KeyPair, error) {
+	if t.cert == "" && t.key == "" {
+		return nil, nil
+	}
+	if t.cert == "" || t.key == "" {
+		return nil, cli.Usage("--tls-cert %q and --tls-key %q go together: give both, or neither", t.cert, t.key)
+	}
+	pair, err := certs.OpenKeyPair(t.cert, t.key, log)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert %q with --tls-key %q: %w", t.cert, t.key, err)
+	}
+	return pair, nil
+}
+
+// apply has a node show the certificate. It warns if clients would refuse one of several nodes at the address that they are
+// told: then they take the detour by another.
+func (t *tlsFlags) apply(cfg *node.Config, pair *certs.KeyPair, log *slog.Logger) {
+	if pair == nil {
+		return
+	}
+	cfg.Certificate = pair.Now
+	address := cfg.APIAddress
+	if address == "" {
+		address = cfg.Listener.Addr().String()
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err == nil {
+		err = pair.Now().Leaf.VerifyHostname(host)
+	}
+	if err != nil && cfg.PeerListener != nil {
+		log.Warn("clients that check names can't go to this node directly: its certificate is not for the address that they are told (--advertise)",
+			"address", address, "error", err)
+	}
+}
+
+// advertised is the address that clients are told in place of the one that is listened on: --advertise, or the name that --listen gives, for
+// those who check names, or, if the server listens on all addresses of its machine, the name of that. "" is none. Several servers have to
+// say it: see peerFlags.open.
+func (s *flags) advertised(listener net.Listener) string {
+	host, _, err := net.SplitHostPort(s.listen)
+	at, ok := listener.Addr().(*net.TCPAddr)
+	if s.peers.apiAdvertise != "" || err != nil || !ok {
+		return s.peers.apiAdvertise
+	}
+	named := host != "" && net.ParseIP(host) == nil
+	switch {
+	case at.IP.IsUnspecified() && s.peers.listen == "":
+		if host, err = os.Hostname(); err != nil {
+			return ""
+		}
+	case !s.tls.on() || !named:
+		return ""
+	}
+	address := net.JoinHostPort(host, strconv.Itoa(at.Port)) // --listen may have left the port open
+	if checkReachable(address) != nil {
+		return ""
+	}
+	return address
+}

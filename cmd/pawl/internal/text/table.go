@@ -1,0 +1,75 @@
+// Package text writes figures, times, tables and progress bars for people, and JSON and YAML for programs.
+package text
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/pawlq/pawl/keyring"
+)
+
+// Columns writes rows under a head, aligned.
+func Columns(w io.Writer, head string, rows [][]string) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ReplaceAll(head, "|", "\t"))
+	for _, row := range rows {
+		for i := range row {
+			row[i] = Printable(row[i])
+		}
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	_ = t.Flush()
+}
+
+// Fields writes names and values below each other, without those that are empty.
+func Fields(w io.Writer, pairs ...string) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			fmt.Fprintf(t, "%s\t%s\n", pairs[i], Printable(pairs[i+1]))
+		}
+	}
+	_ = t.Flush()
+}
+
+// Printable keeps what tasks contain from moving the cursor of whoever looks at them, or breaking a row.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
+}
+
+// Short cuts a text to at most n characters.
+func Short(s string, n int) string {
+	r := []rune(Printable(s))
+	if len(r) <= n {
+		return string(r)
+	}
+	return string(r[:n-1]) + "…"
+}
+
+// PreviewOf is preview, of what may be encrypted.
+func PreviewTyped(data []byte, contentType string) string {
+	if key, ok := keyring.EncryptedWith(contentType); ok && len(data) > 0 {
+		return fmt.Sprintf("%s, encrypted with key %s (--payload-keys)", Count(int64(len(data)), "byte"), key)
+	}
+	return Preview(data)
+}
+
+// Preview shows the beginning of bytes, if they are text.
+func Preview(data []byte) string {
+	s := string(data)
+	if strings.ContainsRune(strings.ToValidUTF8(s, "\x00"), 0) {
+		return Count(int64(len(data)), "byte")
+	}
+	return Short(strings.TrimSpace(s), 500)
+}
+
+// MaxCell bounds what one cell shows, of a name in a list too, in characters.
+const MaxCell = 60

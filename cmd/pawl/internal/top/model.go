@@ -1,0 +1,483 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+)
+
+// shot is what pawl top shows: what the broker told at one moment.
+type shot struct {
+	at       time.Time
+	sums     sums
+	queues   []queue
+	workers  []worker
+	failures []failure
+	notes    []note   // what wants attention, the worst first
+	away     []string // nodes that gave no answer: their part is missing
+	// There are more than were asked for.
+	moreQueues, moreWorkers bool
+}
+
+// sums are the figures of all queues together, also of those that are not listed.
+type sums struct {
+	queues, scheduled, ready, claimed, retrying, dead, poisoned int64
+	in, out, failing                                            float64 // a second
+	oldest                                                      time.Duration
+}
+
+type queue struct {
+	name                             string
+	ready, held, scheduled, retrying int64
+	claimed, dead, poisoned          int64
+	in, out, failing                 float64 // a second, over the last minute
+	wait95, run95, oldest, drain     time.Duration
+	drains                           bool // drain is known: it gets shorter
+	workers                          int
+	note                             string // what keeps it from running
+}
+
+type worker struct {
+	id, host, node, queues string
+	slots, claimed         int
+	longest                time.Duration // that one of its tasks has run
+	lastClaim              time.Time
+	note                   string // quiet, draining, lost
+	lost                   bool   // it is not there
+}
+
+type failure struct {
+	queue, typ, last string
+	failures         int64 // in the last hour
+	lastAt           time.Time
+}
+
+type note struct {
+	grave bool
+	text  string
+}
+
+// tab is what the lower part of the screen lists.
+type tab int
+
+const (
+	tabQueues tab = iota
+	tabWorkers
+	tabFailures
+	tabCount
+)
+
+var tabNames = [tabCount]string{"Queues", "Workers", "Failures"}
+
+// look is how a piece of text is shown.
+type look int
+
+const (
+	lookPlain look = iota
+	lookDim
+	lookBold
+	lookHead // of a table
+	lookGood
+	lookWarn
+	lookBad
+	lookChosen
+)
+
+// piece is text in one look, line a line of the screen.
+type (
+	piece struct {
+		text string
+		look look
+	}
+	line []piece
+)
+
+// model is the screen: what was told, and what the person at the keyboard made of it. It knows no terminal.
+type model struct {
+	server string
+	every  time.Duration
+	now    func() time.Time
+
+	last   shot
+	err    error // why there is no newer one
+	paused bool
+	help   bool
+
+	tab    tab
+	sorted [tabCount]int // the column by which it is sorted
+	chosen [tabCount]int // the row
+	top    [tabCount]int // the first row that is seen
+	rows   int           // that fit, as of the last draw
+}
+
+// take shows what was told, unless the person wants to go on looking at what is there.
+func (v *model) take(a answer) {
+	if v.paused {
+		return
+	}
+	if v.err = a.err; a.err == nil {
+		v.last = a.shot
+	}
+}
+
+// column is one of a table: its heading, how wide at least, and what a row has there.
+type column[T any] struct {
+	head  string
+	left  bool // of text; numbers stand right
+	show  func(T) (string, look)
+	order func(a, b T) int // by which rows are sorted; nil: not by this
+	rank  int              // on a narrow screen those with the highest go first; 0: it stays
+}
+
+func counted(n int64) string {
+	if n == 0 {
+		return "·"
+	}
+	return text.Grouped(n)
+}
+
+// perSecond writes a rate in as few characters as tell it.
+func perSecond(r float64) string {
+	switch {
+	case r == 0:
+		return "·"
+	case r < 0.095:
+		return strconv.FormatFloat(r, 'f', 2, 64)
+	case r < 99.95:
+		return strconv.FormatFloat(r, 'f', 1, 64)
+	}
+	return text.Grouped(int64(r + 0.5))
+}
+
+func some(d time.Duration) string {
+	if d <= 0 {
+		return "·"
+	}
+	return text.Span(d)
+}
+
+func plainNumber(n int64) (string, look) {
+	if n == 0 {
+		return "·", lookDim
+	}
+	return counted(n), lookPlain
+}
+
+func worse(n int64, l look) (string, look) {
+	if n == 0 {
+		return "·", lookDim
+	}
+	return counted(n), l
+}
+
+// falling sorts what is most to the top.
+func falling[T any, N cmp.Ordered](of func(T) N) func(a, b T) int {
+	return func(a, b T) int { return cmp.Compare(of(b), of(a)) }
+}
+
+var queueColumns = []column[queue]{
+	{"QUEUE", true, func(q queue) (string, look) { return q.name, lookBold }, func(a, b queue) int { return strings.Compare(a.name, b.name) }, 0},
+	{"READY", false, func(q queue) (string, look) { return plainNumber(q.ready) }, falling(func(q queue) int64 { return q.ready }), 0},
+	{"HELD", false, func(q queue) (string, look) { return worse(q.held, lookWarn) }, falling(func(q queue) int64 { return q.held }), 6},
+	{"SCHEDULED", false, func(q queue) (string, look) { return plainNumber(q.scheduled) }, falling(func(q queue) int64 { return q.scheduled }), 10},
+	{"RETRYING", false, func(q queue) (string, look) { return worse(q.retrying, lookWarn) }, falling(func(q queue) int64 { return q.retrying }), 7},
+	{"CLAIMED", false, func(q queue) (string, look) { return plainNumber(q.claimed) }, falling(func(q queue) int64 { return q.claimed }), 2},
+	{"DEAD", false, func(q queue) (string, look) { return worse(q.dead, lookBad) }, falling(func(q queue) int64 { return q.dead }), 0},
+	{"POISONED", false, func(q queue) (string, look) { return worse(q.poisoned, lookBad) }, falling(func(q queue) int64 { return q.poisoned }), 4},
+	{"IN/S", false, func(q queue) (string, look) { return perSecond(q.in), lookPlain }, falling(func(q queue) float64 { return q.in }), 8},
+	{"OUT/S", false, func(q queue) (string, look) { return perSecond(q.out), lookGood }, falling(func(q queue) float64 { return q.out }), 5},
+	{"FAIL/S", false, func(q queue) (string, look) {
+		if q.failing == 0 {
+			return "·", lookDim
+		}
+		return perSecond(q.failing), lookBad
+	}, falling(func(q queue) float64 { return q.failing }), 9},
+	{"WAIT95", false, func(q queue) (string, look) { return some(q.wait95), lookPlain }, falling(func(q queue) time.Duration { return q.wait95 }), 11},
+	{"RUN95", false, func(q queue) (string, look) { return some(q.run95), lookPlain }, falling(func(q queue) time.Duration { return q.run95 }), 12},
+	{"OLDEST", false, func(q queue) (string, look) { return some(q.oldest), lookPlain }, falling(func(q queue) time.Duration { return q.oldest }), 3},
+	{"DRAINS", false, func(q queue) (string, look) {
+		switch {
+		case q.ready == 0:
+			return "·", lookDim
+		case !q.drains:
+			return "grows", lookWarn
+		}
+		return text.Span(q.drain), lookPlain
+	}, nil, 13},
+	{"WORKERS", false, func(q queue) (string, look) {
+		if q.workers == 0 && q.ready > 0 {
+			return "none", lookBad
+		}
+		return plainNumber(int64(q.workers))
+	}, falling(func(q queue) int { return q.workers }), 1},
+	{"NOTE", true, func(q queue) (string, look) { return q.note, lookWarn }, nil, 0},
+}
+
+func (v *model) workerColumns() []column[worker] {
+	return []column[worker]{
+		{"WORKER", true, func(w worker) (string, look) { return w.id, lookBold }, func(a, b worker) int { return strings.Compare(a.id, b.id) }, 0},
+		{"HOST", true, func(w worker) (string, look) { return w.host, lookPlain }, func(a, b worker) int { return strings.Compare(a.host, b.host) }, 5},
+		{"NODE", true, func(w worker) (string, look) { return w.node, lookPlain }, func(a, b worker) int { return strings.Compare(a.node, b.node) }, 4},
+		{"CLAIMED", false, func(w worker) (string, look) { return plainNumber(int64(w.claimed)) }, falling(func(w worker) int { return w.claimed }), 0},
+		{"SLOTS", false, func(w worker) (string, look) { return plainNumber(int64(w.slots)) }, falling(func(w worker) int { return w.slots }), 1},
+		{"LONGEST", false, func(w worker) (string, look) { return some(w.longest), lookPlain }, falling(func(w worker) time.Duration { return w.longest }), 3},
+		{"LAST CLAIM", false, func(w worker) (string, look) {
+			if w.lastClaim.IsZero() {
+				return "never", lookDim
+			}
+			return text.Ago(w.lastClaim, v.last.at), lookPlain
+		}, falling(func(w worker) int64 { return w.lastClaim.UnixNano() }), 2},
+		{"QUEUES", true, func(w worker) (string, look) { return w.queues, lookDim }, nil, 6},
+		{"NOTE", true, func(w worker) (string, look) { return w.note, lookWarn }, nil, 0},
+	}
+}
+
+func (v *model) failureColumns() []column[failure] {
+	return []column[failure]{
+		{"TYPE", true, func(f failure) (string, look) { return f.typ, lookBold }, func(a, b failure) int { return strings.Compare(a.typ, b.typ) }, 0},
+		{"QUEUE", true, func(f failure) (string, look) { return f.queue, lookPlain }, func(a, b failure) int { return strings.Compare(a.queue, b.queue) }, 0},
+		{"FAILURES", false, func(f failure) (string, look) { return worse(f.failures, lookBad) }, falling(func(f failure) int64 { return f.failures }), 0},
+		{"LAST", false, func(f failure) (string, look) { return text.Ago(f.lastAt, v.last.at), lookPlain }, falling(func(f failure) int64 { return f.lastAt.UnixNano() }), 1},
+		{"LAST ERROR", true, func(f failure) (string, look) { return f.last, lookPlain }, nil, 0},
+	}
+}
+
+// draw gives the lines of a screen of some size.
+func (v *model) draw(width, height int) []line {
+	if v.help {
+		return v.drawHelp(width, height)
+	}
+	lines := append([]line{v.title(width)}, v.sums(width)...)
+	lines = append(lines, nil)
+	lines = append(lines, v.attention(width, height)...)
+	lines = append(lines, v.tabs(), nil)
+	v.rows = max(height-len(lines)-2, 1) // heading and foot
+	switch v.tab {
+	case tabQueues:
+		lines = append(lines, table(v, width, v.last.queues, queueColumns, "no queues yet: pawl enqueue TYPE PAYLOAD makes one")...)
+	case tabWorkers:
+		lines = append(lines, table(v, width, v.last.workers, v.workerColumns(), "no worker is connected: pawl work --type TYPE --exec CMD starts one")...)
+	case tabFailures:
+		lines = append(lines, table(v, width, v.last.failures, v.failureColumns(), "nothing has failed in the last hour")...)
+	}
+	for len(lines) < height-1 {
+		lines = append(lines, nil)
+	}
+	lines = lines[:max(height-1, 0)]
+	return append(lines, line{{"tab 1 2 3", lookBold}, {" page  ", lookDim}, {"↑ ↓", lookBold}, {" row  ", lookDim}, {"< >", lookBold}, {" sort  ", lookDim},
+		{"p", lookBold}, {" pause  ", lookDim}, {"?", lookBold}, {" help  ", lookDim}, {"q", lookBold}, {" quit", lookDim}})
+}
+
+func (v *model) title(width int) line {
+	state, l := "every "+text.Period(v.every), lookDim
+	switch {
+	case v.paused:
+		state, l = "paused", lookWarn
+	case v.err != nil && v.last.at.IsZero():
+		state, l = "no answer: "+v.err.Error(), lookBad
+	case v.err != nil:
+		state, l = fmt.Sprintf("no answer for %s: %v", text.Span(v.now().Sub(v.last.at)), v.err), lookBad
+	}
+	at := ""
+	if !v.last.at.IsZero() {
+		at = v.last.at.Local().Format("15:04:05")
+	}
+	return line{{"pawl top", lookBold}, {"  " + v.server + "  ", lookDim}, {at, lookPlain}, {"  ", lookPlain}, {text.Short(state, max(width-len(v.server)-22, 20)), l}}
+}
+
+// sums are the figures of all queues together, in as many lines as they need.
+func (v *model) sums(width int) []line {
+	s := &v.last.sums
+	there, slots, busy := 0, 0, 0
+	for _, w := range v.last.workers {
+		if !w.lost {
+			there, slots, busy = there+1, slots+w.slots, busy+w.claimed
+		}
+	}
+	bad := func(n float64) look {
+		if n > 0 {
+			return lookBad
+		}
+		return lookDim
+	}
+	workers := fmt.Sprintf("%s, %s of %s slots busy", text.Grouped(int64(there)), text.Grouped(int64(busy)), text.Grouped(int64(slots)))
+	if v.last.moreWorkers {
+		workers = "first " + workers
+	}
+	groups := []line{
+		{{"in ", lookDim}, {perSecond(s.in) + "/s", lookBold}}, {{"done ", lookDim}, {perSecond(s.out) + "/s", lookGood}},
+		{{"failing ", lookDim}, {perSecond(s.failing) + "/s", bad(s.failing)}}, {{"ready ", lookDim}, {text.Grouped(s.ready), lookBold}},
+		{{"oldest ", lookDim}, {some(s.oldest), lookBold}}, {{"claimed ", lookDim}, {text.Grouped(s.claimed), lookBold}},
+		{{"dead ", lookDim}, {text.Grouped(s.dead), bad(float64(s.dead))}}, {{"poisoned ", lookDim}, {text.Grouped(s.poisoned), bad(float64(s.poisoned))}},
+		{{"workers ", lookDim}, {workers, lookBold}},
+	}
+	if len(v.last.away) > 0 {
+		groups = append(groups, line{{"without what " + strings.Join(v.last.away, ", ") + " would tell: no answer", lookBad}})
+	}
+	return wrapped(groups, width)
+}
+
+// wrapped puts groups of pieces beside each other, in as many lines as they need.
+func wrapped(groups []line, width int) (lines []line) {
+	used := 0
+	for _, g := range groups {
+		wide := 0
+		for _, p := range g {
+			wide += displaywidth.String(p.text)
+		}
+		if last := len(lines) - 1; last >= 0 && used+2+wide <= width {
+			lines[last] = append(append(lines[last], piece{"  ", lookPlain}), g...)
+			used += 2 + wide
+			continue
+		}
+		lines, used = append(lines, g), wide
+	}
+	return lines
+}
+
+// maxNotes is how many notes are shown at most: the tables want room, too.
+const maxNotes = 6
+
+func (v *model) attention(width, height int) (lines []line) {
+	notes := v.last.notes
+	room := min(maxNotes, max(height/4, 1))
+	for i, n := range notes {
+		if i == room-1 && len(notes) > room {
+			lines = append(lines, line{{fmt.Sprintf("  and %d more: pawl stats", len(notes)-i), lookDim}})
+			break
+		}
+		mark, l := "! ", lookWarn
+		if n.grave {
+			mark, l = "‼ ", lookBad
+		}
+		lines = append(lines, line{{mark + text.Short(n.text, max(width-2, 10)), l}})
+	}
+	if len(lines) > 0 {
+		lines = append(lines, nil)
+	}
+	return lines
+}
+
+// drawHelp tells of the keys and of the words, in lines that are as long as the screen is wide. What doesn't fit at the end is left out.
+func (v *model) drawHelp(width, height int) []line {
+	text := [][2]string{{"tab, 1, 2, 3", "queues, workers, failures"}, {"↑ ↓ k j", "the row before, the row behind; PgUp, PgDn, Home, End too"}, {"< >", "sort by the column left, right of this one"},
+		{"p, space", "pause: nothing new is shown until you press it again"}, {"r", "ask at once"}, {"q, Esc, Ctrl-C", "quit"}}
+	const keys = 18 // columns
+	lines := []line{{{"pawl top", lookBold}, {"  " + v.server, lookDim}}, nil}
+	for _, t := range text {
+		key := t[0]
+		for _, part := range folded(t[1], width-keys) {
+			lines = append(lines, line{{pad(key, keys-2, true), lookBold}, {part, lookPlain}})
+			key = ""
+		}
+	}
+	for _, t := range []string{
+		"The figures above are of all queues; IN, OUT, FAIL are tasks a second over the last minute. WAIT95, RUN95: 95 of 100 tasks waited and ran no longer.",
+		"HELD: ready, but may not run now: pawl queue explain QUEUE says why. DRAINS: in how long it is empty at this rate.",
+		"any key goes back",
+	} {
+		lines = append(lines, nil)
+		for _, part := range folded(t, width) {
+			lines = append(lines, line{{part, lookDim}})
+		}
+	}
+	return lines[:min(len(lines), max(height, 1))]
+}
+
+// folded breaks a text between its words, so that no line is wider than width, if none of its words is.
+func folded(text string, width int) (lines []string) {
+	for word := range strings.FieldsSeq(text) {
+		last := len(lines) - 1
+		if last >= 0 && displaywidth.String(lines[last])+1+displaywidth.String(word) <= width {
+			lines[last] += " " + word
+			continue
+		}
+		lines = append(lines, word)
+	}
+	return lines
+}
+
+// key is a key, by its name: "q", "up", "pgdn".
+type key string
+
+// press does what a key says.
+func (v *model) press(k key) (quit, ask bool) {
+	if v.help && k != "q" && k != "ctrl-c" {
+		v.help = false
+		return false, false
+	}
+	switch k {
+	case "q", "esc", "ctrl-c":
+		return true, false
+	case "?", "h":
+		v.help = true
+	case "tab":
+		v.tab = (v.tab + 1) % tabCount
+	case "backtab":
+		v.tab = (v.tab + tabCount - 1) % tabCount
+	case "1", "2", "3":
+		v.tab = tab(k[0] - '1')
+	case "p", "space":
+		v.paused = !v.paused
+		return false, !v.paused
+	case "r":
+		return false, true
+	case "<", "left", ",":
+		v.sorted[v.tab] = v.sortable(-1)
+	case ">", "right", ".":
+		v.sorted[v.tab] = v.sortable(+1)
+	default:
+		v.walk(k)
+	}
+	return false, false
+}
+
+// walk goes to another row; draw sees to it that there is one.
+func (v *model) walk(k key) {
+	c := &v.chosen[v.tab]
+	switch k {
+	case "up", "k":
+		*c = max(*c-1, 0)
+	case "down", "j":
+		*c++
+	case "pgup":
+		*c = max(*c-v.rows, 0)
+	case "pgdn":
+		*c += v.rows
+	case "home":
+		*c = 0
+	case "end":
+		*c = len(v.last.queues) + len(v.last.workers) + len(v.last.failures)
+	}
+}
+
+// sortable is the next column, in a direction, by which the rows can be sorted; this one if there is none.
+func (v *model) sortable(step int) int {
+	var can []bool
+	switch v.tab {
+	case tabQueues:
+		can = sortables(queueColumns)
+	case tabWorkers:
+		can = sortables(v.workerColumns())
+	case tabFailures:
+		can = sortables(v.failureColumns())
+	}
+	for c := v.sorted[v.tab] + step; c >= 0 && c < len(can); c += step {
+		if can[c] {
+			return c
+		}
+	}
+	return v.sorted[v.tab]
+}
+
+func sortables[T any](columns []column[T]) (can []bool) {
+	for _, c := range columns {
+		can = append(can, c.order != nil)
+	}
+	return can
+}

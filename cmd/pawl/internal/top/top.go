@@ -1,0 +1,201 @@
+// Package top is "pawl top": the queues, workers and failures of a server on one screen that keeps itself up to date.
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gdamore/tcell/v3"
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/cmd/pawl/internal/view"
+	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
+)
+
+const (
+	// topLimit bounds the queues and workers that are asked for: one page of each.
+	topLimit = 1000
+	// topPatience is how long pawl top waits for an answer before it says that there is none.
+	topPatience = 10 * time.Second
+	// The pauses between two questions that --every allows.
+	minTopEvery, maxTopEvery = 500 * time.Millisecond, time.Hour
+)
+
+// New makes the command "pawl top".
+func New(a *cli.App) *cobra.Command {
+	every := cli.WatchEvery
+	cmd := &cobra.Command{
+		Use: "top", Short: "Watch queues, workers and failures, live", Args: cli.NoArgs,
+		Long: `Watch queues, workers and failures on the whole screen, live: rates, waits, what has gone wrong in the last hour, and what
+needs attention now. Press ? for the keys. Where there is no terminal, "pawl stats", "pawl queue ls" and
+"pawl worker ls" tell the same.`,
+		Example: "  pawl top\n  pawl top --every 5s",
+	}
+	cmd.Flags().DurationVar(&every, "every", every, "pause between two looks, 500ms to 1h")
+	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
+		if every < minTopEvery || every > maxTopEvery {
+			return cli.Usage("--every %s is not between %s and %s", every, minTopEvery, maxTopEvery)
+		}
+		if a.Format != "table" {
+			return cli.Usage("--output %q: top is for a terminal; \"pawl stats\" and \"pawl queue ls\" write %s", a.Format, a.Format)
+		}
+		if text.DumbTerminal() {
+			return cli.Usage("top needs a terminal whose cursor it can move, and TERM is \"dumb\": \"pawl stats\" and \"pawl queue ls --watch\" do without")
+		}
+		if !text.IsTerminal(a.In) || !text.IsTerminal(a.Out) {
+			return cli.Usage("top needs a terminal: \"pawl stats\" and \"pawl queue ls --watch\" do without")
+		}
+		operator := a.Admin(client)
+		if _, err := operator.Cluster().Server(cmd.Context()); err != nil { // a wrong address should not clear the screen
+			return err
+		}
+		screen, err := tcell.NewScreen()
+		if err == nil {
+			err = screen.Init()
+		}
+		if err != nil {
+			return fmt.Errorf("terminal: %w", err)
+		}
+		defer screen.Fini()
+		v := &model{server: a.Server, every: every, now: time.Now}
+		run(cmd.Context(), screen, v, func(ctx context.Context) (shot, error) {
+			s, err := takeShot(ctx, operator)
+			if err != nil {
+				return s, errors.New(a.Describe(err))
+			}
+			return s, nil
+		})
+		return nil
+	})
+	return cmd
+}
+
+// takeShot asks the broker for what top shows.
+func takeShot(ctx context.Context, operator admin.Client) (shot, error) {
+	ctx, cancel := context.WithTimeout(ctx, topPatience)
+	defer cancel()
+	queues, err := operator.Queues().ListPage(ctx, admin.QueueFilter{}, pawltype.PageRequest{Limit: topLimit})
+	if err != nil {
+		return shot{}, err
+	}
+	workers, err := operator.Workers().ListPage(ctx, admin.WorkerFilter{}, pawltype.PageRequest{Limit: topLimit})
+	if err != nil {
+		return shot{}, err
+	}
+	stats, err := operator.Stats(ctx, 5*time.Minute)
+	if err != nil {
+		return shot{}, err
+	}
+	s := shot{at: time.Now(), sums: sumsOf(stats), moreQueues: queues.NextCursor != "", moreWorkers: workers.NextCursor != ""}
+	s.list(queues.Items, workers.Items)
+	s.note(stats)
+	s.away = slices.Sorted(maps.Keys(workers.Silent))
+	for _, node := range stats.MissingNodes {
+		if !slices.Contains(s.away, node) {
+			s.away = append(s.away, node)
+		}
+	}
+	return s, nil
+}
+
+// list takes in the queues, each with the workers that take from it, and the workers.
+func (s *shot) list(queues []*admin.Queue, workers []*admin.Worker) {
+	takers := map[string]int{}
+	for _, w := range workers {
+		s.workers = append(s.workers, workerOf(w, s.at))
+		if w.Lost() {
+			continue
+		}
+		for _, q := range queueNames(w.Queues) {
+			takers[q]++
+		}
+	}
+	for _, q := range queues {
+		s.queues = append(s.queues, queueOf(q, takers[q.Name]))
+	}
+}
+
+// note takes in what fails, and what wants somebody's attention.
+func (s *shot) note(stats *admin.NamespaceStats) {
+	for _, f := range stats.Failing {
+		s.failures = append(s.failures, failure{queue: human.Named(f.Queue, "queues"), typ: human.Named(f.Type, "types"), last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
+	}
+	for _, at := range stats.Attention {
+		s.notes = append(s.notes, note{grave: at.Severity == "critical", text: text.Printable(at.Detail)})
+	}
+}
+
+// sumsOf are the figures of all queues, however many there are. Rates are of the last whole minute that was counted.
+func sumsOf(s *admin.NamespaceStats) sums {
+	q := s.Queues
+	out := sums{queues: q.Queues, scheduled: q.Scheduled, ready: q.Ready, claimed: q.Claimed, retrying: q.Retrying, dead: q.Dead, poisoned: q.Poisoned,
+		oldest: q.OldestReady}
+	whole := s.Series[:max(len(s.Series)-1, 0)] // the last step still runs
+	if s.Step > 0 {
+		whole = whole[max(len(whole)-int(time.Minute/s.Step), 0):]
+	}
+	seconds := float64(len(whole)) * s.Step.Seconds()
+	if seconds == 0 {
+		return out
+	}
+	for _, c := range whole {
+		out.in += float64(c.Enqueued+c.Replayed) / seconds
+		out.out += float64(c.Succeeded+c.Dead+c.Poisoned+c.Discarded+c.Cancelled) / seconds
+		out.failing += float64(c.Failed+c.Crashed) / seconds
+	}
+	return out
+}
+
+func queueOf(q *admin.Queue, workers int) queue {
+	t := queue{name: q.Name, ready: q.Depth.Ready, held: q.Depth.Held, scheduled: q.Depth.Scheduled, retrying: q.Depth.Retrying,
+		claimed: q.Depth.Claimed, dead: q.Depth.Dead, poisoned: q.Depth.Poisoned, wait95: q.Wait.P95, run95: q.Run.P95, workers: workers, note: view.QueueNote(q)}
+	if q.Depth.Ready > 0 {
+		t.oldest = q.OldestReady
+	}
+	if q.Rates != nil {
+		t.in, t.out, t.failing = q.Rates.In, q.Rates.Out, q.Rates.Failed
+	}
+	if q.Drain != nil {
+		t.drain, t.drains = *q.Drain, true
+	}
+	return t
+}
+
+func workerOf(w *admin.Worker, now time.Time) worker {
+	t := worker{id: w.Name, host: w.Host, node: w.Node, queues: view.QueueWords(w.Queues), slots: w.Slots, claimed: w.Running, lastClaim: w.ClaimedAt}
+	if w.Lost() {
+		t.lost, t.note = true, "lost "+text.Ago(w.LostAt, now)
+		return t
+	}
+	for _, task := range w.Tasks {
+		t.longest = max(t.longest, now.Sub(task.Since))
+	}
+	switch {
+	case w.Draining:
+		t.note = "draining"
+	case w.Quiet != nil:
+		t.note = "quiet"
+		if w.Quiet.Reason != "" {
+			t.note += ": " + w.Quiet.Reason
+		}
+	}
+	return t
+}
+
+func queueNames(q pawl.Queues) []string {
+	switch q := q.(type) {
+	case pawl.Strict:
+		return q
+	case pawl.Weighted:
+		return slices.Collect(maps.Keys(q))
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gdamore/tcell/v3"
+	"github.com/gdamore/tcell/v3/vt"
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+)
+
+var topTime = time.Date(2026, 11, 22, 10, 30, 0, 0, time.Local)
+
+func example() *model {
+	return &model{server: "127.0.0.1:7295", every: 2 * time.Second, now: func() time.Time { return topTime.Add(time.Minute) }, last: shot{
+		at:   topTime,
+		sums: sums{queues: 3, scheduled: 8, ready: 1_234_570, claimed: 41, retrying: 2, dead: 12, poisoned: 4, in: 1200.45, out: 900.5, failing: 0.2, oldest: 10 * time.Minute},
+		queues: []queue{
+			{name: "billing", ready: 1, claimed: 1, dead: 12, poisoned: 4, in: 0.05, out: 0.5, failing: 0.2, wait95: 40 * time.Millisecond, run95: 3 * time.Second, oldest: time.Second, drain: 5 * time.Second, drains: true, workers: 1},
+			{name: "mail", ready: 1_234_567, held: 3, scheduled: 8, retrying: 2, claimed: 40, in: 1200.4, out: 900, oldest: 10 * time.Minute, workers: 2, note: "paused: the provider is down"},
+			{name: "\x1b[31mred\nqueue", ready: 2},
+		},
+		workers: []worker{
+			{id: "w1", host: "host-1", node: "n1", queues: "mail=7,billing=3", slots: 50, claimed: 41, longest: 90 * time.Second, lastClaim: topTime.Add(-time.Second)},
+			{id: "w2", host: "host-2", node: "n2", queues: "mail", slots: 10, note: "quiet: deploy"},
+		},
+		failures: []failure{{queue: "billing", typ: "card.charge", last: "gateway answered 502", failures: 17, lastAt: topTime.Add(-3 * time.Second)}},
+		notes:    []note{{true, "queue billing: 12 dead letters in the last hour"}, {false, "queue mail is paused, and 1234567 tasks are ready"}},
+		away:     []string{"n3"},
+	}}
+}
+
+func screenText(lines []line) string {
+	var b strings.Builder
+	for _, l := range lines {
+		var row strings.Builder
+		for _, p := range l {
+			row.WriteString(p.text)
+		}
+		b.WriteString(strings.TrimRight(row.String(), " ") + "\n")
+	}
+	return b.String()
+}
+
+// TestTopShows: all that was told stands on the screen, in columns, and nothing of it moves the cursor.
+func TestTopShows(t *testing.T) {
+	v := example()
+	got := screenText(v.draw(160, 24))
+	want := `pawl top  127.0.0.1:7295  10:30:00  every 2s
+in 1,200/s  done 901/s  failing 0.2/s  ready 1,234,570  oldest 10m  claimed 41  dead 12  poisoned 4  workers 2, 41 of 60 slots busy
+without what n3 would tell: no answer
+
+‼ queue billing: 12 dead letters in the last hour
+! queue mail is paused, and 1234567 tasks are ready
+
+ 1 Queues 3   2 Workers 2   3 Failures 1
+
+QUEUE▾              READY  HELD  SCHEDULED  RETRYING  CLAIMED  DEAD  POISONED   IN/S  OUT/S  FAIL/S  WAIT95  OLDEST  WORKERS  NOTE
+ [31mred queue          2     ·          ·         ·        ·     ·         ·      ·      ·       ·       ·       ·     none
+billing                 1     ·          ·         ·        1    12         4   0.05    0.5     0.2    40ms      1s        1
+mail            1,234,567     3          8         2       40     ·         ·  1,200    900       ·       ·     10m        2  paused: the provider is down
+`
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	if strings.Contains(got, "\x1b") {
+		t.Error("a queue's name moves the cursor")
+	}
+	if n := strings.Count(got, "\n"); n != 24 {
+		t.Errorf("%d lines on a screen of 24", n)
+	}
+	v.press("2")
+	if got := screenText(v.draw(160, 24)); !strings.Contains(got, "w1       host-1  n1         41     50      90s      1s ago  mail=7,billing=3") {
+		t.Errorf("workers:\n%s", got)
+	}
+	v.press("tab")
+	if got := screenText(v.draw(160, 24)); !strings.Contains(got, "card.charge  billing        17  3s ago  gateway answered 502") {
+		t.Errorf("failures:\n%s", got)
+	}
+	v.err = errors.New("connection refused")
+	if got := screenText(v.draw(160, 24)); !strings.Contains(got, "no answer for 60s: connection refused") {
+		t.Errorf("without an answer:\n%s", got)
+	}
+	if got := screenText((&model{server: "x", every: time.Second}).draw(80, 10)); !strings.Contains(got, "waiting for the first answer") {
+		t.Errorf("before the first answer:\n%s", got)
+	}
+}
+
+// TestTopKeys: rows are walked and stay in sight, sorted by any column that has an order.
+func TestTopKeys(t *testing.T) {
+	v := example()
+	for i := range 100 {
+		v.last.queues = append(v.last.queues, queue{name: fmt.Sprintf("q%03d", i), ready: int64(i)})
+	}
+	see := func() string { return screenText(v.draw(160, 24)) }
+	see()
+	v.press("end")
+	if got := see(); !strings.Contains(got, "q099") || strings.Contains(got, "q000") {
+		t.Errorf("at the end:\n%s", got)
+	}
+	v.press("home")
+	for range 2 {
+		v.press("pgdn")
+		see()
+	}
+	if v.chosen[tabQueues] != 2*v.rows || v.top[tabQueues] == 0 {
+		t.Errorf("two pages down: row %d, first row %d, %d rows fit", v.chosen[tabQueues], v.top[tabQueues], v.rows)
+	}
+	v.press("up")
+	if see(); v.chosen[tabQueues] != 2*v.rows-1 {
+		t.Errorf("a row up: row %d", v.chosen[tabQueues])
+	}
+	v.press("home")
+	v.press(">")
+	if got := see(); !strings.Contains(got, "READY▾") || strings.Index(got, "mail") > strings.Index(got, "q099") {
+		t.Errorf("sorted by READY:\n%s", got)
+	}
+	for range 50 { // NOTE, the last column, has no order
+		v.press(">")
+	}
+	if got := see(); !strings.Contains(got, "WORKERS▾") {
+		t.Errorf("sorted by the last that has an order:\n%s", got)
+	}
+	for range 50 {
+		v.press("<")
+	}
+	if got := see(); !strings.Contains(got, "QUEUE▾") {
+		t.Errorf("sorted by the first:\n%s", got)
+	}
+	v.press("p")
+	v.take(answer{shot: shot{at: topTime.Add(time.Hour)}})
+	if v.last.at != topTime || !strings.Contains(see(), "paused") {
+		t.Error("what is paused was changed")
+	}
+	if _, ask := v.press("p"); !ask {
+		t.Error("the end of the pause asks for nothing")
+	}
+	v.take(answer{err: errors.New("gone")})
+	v.take(answer{shot: shot{at: topTime.Add(time.Hour)}})
+	if v.err != nil || v.last.at == topTime || !strings.Contains(see(), "no queues yet") {
+		t.Errorf("after an answer without queues: %v\n%s", v.err, see())
+	}
+	v.press("?")
+	if got := see(); !strings.Contains(got, "any key goes back") {
+		t.Errorf("help:\n%s", got)
+	}
+	if quit, _ := v.press("x"); quit || v.help {
+		t.Error("a key does not end the help")
+	}
+	for _, k := range []key{"q", "esc", "ctrl-c"} {
+		if quit, _ := v.press(k); !quit {
+			t.Errorf("%s does not quit", k)
+		}
+	}
+}
+
+// TestTopOnSmallScreens: no size of the screen is too small, or makes more lines than it has.
+func TestTopOnSmallScreens(t *testing.T) {
+	for height := range 30 {
+		for _, width := range []int{0, 1, 10, 80} {
+			for tab := range tabCount {
+				v := example()
+				v.tab = tab
+				if n := len(v.draw(width, height)); n > max(height, 1) {
+					t.Errorf("%d lines on a screen of %d", n, height)
+				}
+			}
+		}
+	}
+}
+
+// TestTopOnATerminal: keys reach the view, answers the screen, and q ends it.
+func TestTopOnATerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		term := vt.NewMockTerm(vt.MockOptSize{X: 160, Y: 30})
+		screen, err := tcell.NewTerminfoScreenFromTty(term)
+		if err == nil {
+			err = screen.Init()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			run(t.Context(), screen, &model{server: "x", every: time.Second, now: time.Now}, func(context.Context) (shot, error) {
+				asked++
+				return example().last, nil
+			})
+		}()
+		time.Sleep(2500 * time.Millisecond)
+		if row := termRow(term, 7); !strings.Contains(row, "1 Queues 3") {
+			t.Errorf("row 7 of the terminal is %q", row)
+		}
+		if asked != 3 {
+			t.Errorf("asked %d times in 2.5 s, want 3", asked)
+		}
+		term.KeyTap(vt.KeyP)
+		time.Sleep(10 * time.Second)
+		if row := termRow(term, 0); asked != 3 || !strings.Contains(row, "paused") {
+			t.Errorf("asked %d times, want 3: it is paused; row 0 is %q", asked, row)
+		}
+		term.KeyTap(vt.KeyQ)
+		<-ended
+		screen.Fini()
+	})
+}
+
+func termRow(term vt.MockTerm, y int) string {
+	var b strings.Builder
+	for x := range 160 {
+		b.WriteString(term.GetCell(vt.Coord{X: vt.Col(x), Y: vt.Row(y)}).C)
+	}
+	return b.String()
+}
+
+// TestTopOnNarrowScreens: what one needs most is seen on any width, and no line is cut in the middle of a figure.
+func TestTopOnNarrowScreens(t *testing.T) {
+	v := example()
+	for _, c := range []struct {
+		width int
+		want  string
+	}{
+		{200, "QUEUE▾              READY  HELD  SCHEDULED  RETRYING  CLAIMED  DEAD  POISONED   IN/S  OUT/S  FAIL/S  WAIT95  RUN95  OLDEST  DRAINS  WORKERS  NOTE"},
+		{80, "QUEUE▾              READY  CLAIMED  DEAD  WORKERS  NOTE"},
+		{60, "QUEUE▾              READY  DEAD  NOTE"},
+	} {
+		text := screenText(v.draw(c.width, 30))
+		if !strings.Contains(text, c.want+"\n") {
+			t.Errorf("%d columns: got\n%swant the columns %s", c.width, text, c.want)
+		}
+		for _, figure := range []string{"ready 1,234,570", "dead 12", "poisoned 4", "workers 2, 41 of 60 slots busy", "without what n3 would tell"} {
+			if !strings.Contains(text, figure) {
+				t.Errorf("%d columns: %q is not seen in\n%s", c.width, figure, text)
+			}
+		}
+		for row := range strings.SplitSeq(text, "\n") {
+			if n := utf8.RuneCountInString(row); n > c.width {
+				t.Errorf("%d columns: a line of %d: %q", c.width, n, row)
+			}
+		}
+	}
+}
+
+// TestTopTellsFailuresApart: failures of one type in two queues are two rows, each with its queue, on a narrow screen too.
+func TestTopTellsFailuresApart(t *testing.T) {
+	v := example()
+	v.tab = tabFailures
+	long := strings.Repeat("long", 20)
+	v.last.failures = []failure{{queue: "a", typ: "load", failures: 1}, {queue: "b", typ: "load", failures: 1}, {queue: long, typ: long, failures: 1_234}}
+	for _, width := range []int{60, 80} {
+		text := screenText(v.draw(width, 24))
+		if !strings.Contains(text, "QUEUE") || !strings.Contains(text, "1,234") {
+			t.Errorf("%d columns: QUEUE or FAILURES is not seen in\n%s", width, text)
+		}
+		for row := range strings.SplitSeq(text, "\n") {
+			if n := utf8.RuneCountInString(row); n > width {
+				t.Errorf("%d columns: a line of %d: %q", width, n, row)
+			}
+		}
+	}
+}
+
+// TestTopHelpFits: no line of the help is cut, and it has no more lines than the screen.
+func TestTopHelpFits(t *testing.T) {
+	v := example()
+	v.press("?")
+	words := strings.Fields(screenText(v.draw(500, 100)))
+	for _, width := range []int{40, 60, 80, 200} {
+		text := screenText(v.draw(width, 100))
+		if got := strings.Fields(text); !slices.Equal(got, words) {
+			t.Errorf("%d columns: the words are\n%s\nwant\n%s", width, got, words)
+		}
+		for row := range strings.SplitSeq(text, "\n") {
+			if n := utf8.RuneCountInString(row); n > width {
+				t.Errorf("%d columns: a line of %d: %q", width, n, row)
+			}
+		}
+	}
+	if n := len(v.draw(60, 10)); n != 10 {
+		t.Errorf("%d lines on a screen of 10", n)
+	}
+}
+
+// TestTopTellsOfAll: the figures are those of all queues, of which the first are listed, and that there are more is always seen.
+func TestTopTellsOfAll(t *testing.T) {
+	v := example()
+	s := &admin.NamespaceStats{Queues: admin.QueueTotals{Queues: 10_000, Ready: 113_000, Dead: 2_000, Poisoned: 7, OldestReady: time.Minute}}
+	s.Step = 10 * time.Second
+	s.Series = make([]admin.EventCounts, 30)
+	for i := 23; i < 29; i++ {
+		s.Series[i] = admin.EventCounts{Enqueued: 90, Replayed: 10, Succeeded: 40, Dead: 10, Failed: 4, Crashed: 1}
+	}
+	s.Series[29] = admin.EventCounts{Enqueued: 1_000_000} // this step runs
+	s.Series[22] = s.Series[29]                           // and this one is over a minute old
+	v.last.sums, v.last.moreQueues, v.last.moreWorkers = sumsOf(s), true, true
+	for range 20 {
+		v.last.notes = append(v.last.notes, note{true, "something is amiss"})
+	}
+	text := screenText(v.draw(160, 24))
+	for _, want := range []string{"in 10.0/s  done 5.0/s  failing 0.5/s  ready 113,000  oldest 60s  claimed ·", "dead 2,000  poisoned 7", "workers first 2", "1 Queues first 3 of 10,000", "2 Workers first 2",
+		"and 17 more: pawl stats"} {
+		if !strings.Contains(strings.ReplaceAll(text, "claimed 0", "claimed ·"), want) {
+			t.Errorf("%q is not on the screen:\n%s", want, text)
+		}
+	}
+}
+
+// A lost worker stands among the workers, and is not counted as one.
+func TestTopOfLostWorkers(t *testing.T) {
+	lost := &admin.Worker{Name: "gone", Queues: pawl.Strict{"mail"}, Slots: 10, Running: 4, LostAt: topTime.Add(-3 * time.Minute), LostReason: "disconnected"}
+	there := &admin.Worker{Name: "w1", Queues: pawl.Strict{"mail"}, Slots: 5, Running: 1, Connected: true}
+	v := example()
+	v.last.workers, v.last.queues = nil, nil
+	v.last.list([]*admin.Queue{{Name: "mail"}}, []*admin.Worker{lost, there})
+	if got := v.last.queues[0].workers; got != 1 {
+		t.Errorf("mail has %d workers, want 1", got)
+	}
+	v.tab = tabWorkers
+	text := screenText(v.draw(160, 24))
+	for _, want := range []string{"workers 1, 1 of 5 slots busy", "gone", "lost 3m ago"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the screen has no %q:\n%s", want, text)
+		}
+	}
+}

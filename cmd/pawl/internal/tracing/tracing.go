@@ -1,0 +1,128 @@
+// Package tracing exports the spans of a command by OTLP, as OpenTelemetry's variables of the environment say.
+package tracing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/internal/version"
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+)
+
+// Traces are exported as the standard OTEL_* settings say, and not at all unless one of them asks for it. Those that are read here decide
+// whether and how; the endpoint, headers, timeouts, the sampler, limits and the resource are read by OpenTelemetry's own packages, once
+// checkTraceSettings has found nothing wrong with them.
+const (
+	envDisabled = "OTEL_SDK_DISABLED"
+	envExporter = "OTEL_TRACES_EXPORTER"
+)
+
+// flushTimeout bounds how long the end of a command waits for a collector.
+const flushTimeout = 3 * time.Second
+
+// Start has a command take part in traces: it continues the one that the environment names (TRACEPARENT), and exports its spans until
+// stop is called. Service is the name of that in the traces, unless OTEL_SERVICE_NAME says another. What exports them logs to log.
+func Start(a *cli.App, cmd *cobra.Command, service string, log *slog.Logger) (stop func(), err error) {
+	cmd.SetContext(propagation.TraceContext{}.Extract(cmd.Context(), envCarrier{}))
+	provider, err := open(cmd.Context(), service, log)
+	if err != nil {
+		return nil, err
+	}
+	if provider == nil {
+		return func() {}, nil
+	}
+	a.Tracers = provider
+	ctx := context.WithoutCancel(cmd.Context())
+	return func() {
+		ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+		defer cancel()
+		if lost := provider.Shutdown(ctx); lost != nil {
+			log.Warn("the last traces were not exported", "error", lost)
+		}
+	}, nil
+}
+
+// open is nil if no traces are wanted.
+func open(ctx context.Context, service string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
+	open, err := exporterOf()
+	if open == nil || err != nil {
+		return nil, err
+	}
+	if err := checkSettings(); err != nil {
+		return nil, err
+	}
+	logErrors(log) // before anything complains
+	exporter, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from, err := resource.New(ctx, resource.WithTelemetrySDK(),
+		resource.WithAttributes(semconv.ServiceName(service), semconv.ServiceVersion(version.Version)),
+		resource.WithFromEnv()) // the last wins
+	if err != nil {
+		return nil, cli.Usage("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(&watchedExporter{SpanExporter: exporter, log: log}), sdktrace.WithResource(from)), nil
+}
+
+// exporterOf opens what the settings ask for; it is nil if they ask for none.
+func exporterOf() (func(context.Context) (sdktrace.SpanExporter, error), error) {
+	if off, err := strconv.ParseBool(cmp.Or(os.Getenv(envDisabled), "false")); err != nil {
+		return nil, cli.Usage("%s=%q is neither true nor false", envDisabled, os.Getenv(envDisabled))
+	} else if off {
+		return nil, nil
+	}
+	_, endpoint := exporterSetting("ENDPOINT")
+	switch name := os.Getenv(envExporter); {
+	case name == "none", name == "" && endpoint == "":
+		return nil, nil
+	case name != "" && name != "otlp":
+		return nil, cli.Usage("%s=%q is neither otlp nor none", envExporter, name)
+	}
+	switch name, protocol := exporterSetting("PROTOCOL"); protocol {
+	case "http/protobuf", "":
+		return func(ctx context.Context) (sdktrace.SpanExporter, error) { return otlptracehttp.New(ctx) }, nil
+	case "grpc":
+		return func(ctx context.Context) (sdktrace.SpanExporter, error) { return otlptracegrpc.New(ctx) }, nil
+	default:
+		return nil, cli.Usage("%s=%q is neither http/protobuf nor grpc", name, protocol)
+	}
+}
+
+// envCarrier reads trace context from the environment, where its names are in capitals.
+type envCarrier struct{}
+
+func (envCarrier) Get(name string) string { return os.Getenv(strings.ToUpper(name)) }
+func (envCarrier) Set(string, string)     {}
+func (envCarrier) Keys() []string         { return propagation.TraceContext{}.Fields() }
+
+// Env is an environment with the trace of ctx in place of the one that it has.
+func Env(ctx context.Context, env []string) []string {
+	said := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, said)
+	out := make([]string, 0, len(env)+2)
+	for _, v := range env {
+		if name, _, _ := strings.Cut(v, "="); name != "TRACEPARENT" && name != "TRACESTATE" {
+			out = append(out, v)
+		}
+	}
+	for name, value := range said {
+		out = append(out, fmt.Sprintf("%s=%s", strings.ToUpper(name), value))
+	}
+	return out
+}

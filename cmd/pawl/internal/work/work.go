@@ -1,0 +1,174 @@
+// Package work is "pawl work": it runs a program of the user for each task.
+package work
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
+	"github.com/pawlq/pawl/pawltype"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// flags configure "pawl work".
+type flags struct {
+	program
+	queues, types       []string
+	concurrency         int
+	lease, drainTimeout time.Duration
+	name, logFormat     string
+	logLevel            string
+}
+
+func (w *flags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&w.command, "exec", "", "command to run for each task, by /bin/sh -c")
+	flags.StringSliceVar(&w.types, "type", nil, "types of tasks to run; may be repeated")
+	flags.StringSliceVar(&w.queues, "queue", []string{"default"}, "queues: a,b takes from the first that has tasks, a=5,b=1 in proportion")
+	cli.PositiveVar(flags, &w.concurrency, "concurrency", 10, "commands that run at once")
+	cli.PeriodVar(flags, &w.lease, "lease", 0, "of a claim, extended while the command runs (default: the queue's)")
+	cli.PeriodVar(flags, &w.drainTimeout, "drain-timeout", 25*time.Second, "how long commands may go on when the worker is told to stop")
+	cli.PeriodVar(flags, &w.grace, "grace", 5*time.Second, "between SIGTERM and SIGKILL for a command whose task was cancelled or ran too long")
+	flags.StringVar(&w.name, "name", "", "of this worker (default host/pid)")
+	flags.StringVar(&w.logFormat, "log-format", "text", "of the log on standard error: text or json")
+	flags.StringVar(&w.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// New makes the command "pawl work".
+func New(a *cli.App) *cobra.Command {
+	var w flags
+	cmd := &cobra.Command{
+		Use: "work --type TYPE --exec CMD", Short: "Run any program as a handler", Args: cli.NoArgs,
+		Long: `Claim tasks and run a command for each. The payload is on the command's standard input; what it
+writes to standard output is the result of the task (at most 1 MiB). Its exit status is the outcome:
+
+    0  the task has succeeded
+   65  poison: the payload can't be read, no retry can help (EX_DATAERR)
+   75  failed, retry later (EX_TEMPFAIL), and so is every status that isn't named here
+   99  discard: there is nothing to do any more
+  100  dead letter at once, without retries
+
+The end of standard error is the error's text in the attempt log; it is also passed on to standard
+error of this process. The command finds PAWL_TASK_ID, PAWL_TASK_TYPE, PAWL_QUEUE, PAWL_ATTEMPT,
+PAWL_MAX_ATTEMPTS, PAWL_FENCE, PAWL_PRIORITY, PAWL_CONTENT_TYPE, PAWL_KEY and PAWL_IDEMPOTENCY_KEY
+in its environment, and TRACEPARENT if the task belongs to a trace: "pawl enqueue" continues it.
+
+When the task is cancelled, runs past its timeout, or its lease is lost, the command and all that
+it started get SIGTERM, and SIGKILL after --grace. On SIGTERM or SIGINT the worker takes no more
+tasks, lets commands finish for --drain-timeout, and gives the rest back.`,
+		Example: `  pawl work --type mail.welcome --exec ./send-mail.sh
+  pawl work --type thumbnail --exec 'convert - -resize 200 png:-' --queue fast=5,slow=1 --concurrency 4`,
+	}
+	w.add(cmd.Flags())
+	cmd.RunE = a.Run(func(cmd *cobra.Command, _ []string) error {
+		queues, err := w.check()
+		if err != nil {
+			return err
+		}
+		log, err := cli.NewLogger(a.Err, w.logFormat, w.logLevel)
+		if err != nil {
+			return err
+		}
+		stop, err := tracing.Start(a, cmd, "pawl-worker", log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		client, err := a.Dial(pawl.DialOptions{Logger: log})
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return run(cmd.Context(), a, client, &w, queues, log)
+	})
+	return cmd
+}
+
+func (w *flags) check() (pawl.Queues, error) {
+	switch {
+	case w.command == "":
+		return nil, cli.Usage("--exec is needed: the command to run for each task")
+	case len(w.types) == 0:
+		return nil, cli.Usage("--type is needed: the types of tasks to run")
+	case w.grace <= 0 || w.drainTimeout <= 0:
+		return nil, cli.Usage("--grace and --drain-timeout must be positive")
+	}
+	seen := map[string]bool{}
+	for _, name := range w.types {
+		if name == "" || seen[name] {
+			return nil, cli.Usage("--type %q is empty, or there twice", name)
+		}
+		seen[name] = true
+	}
+	return readQueues(w.queues)
+}
+
+// readQueues reads a,b as strict order and a=5,b=1 as weights.
+func readQueues(words []string) (pawl.Queues, error) {
+	weights := pawl.Weighted{}
+	for _, word := range words {
+		name, weight, weighted := strings.Cut(word, "=")
+		if weighted != strings.Contains(words[0], "=") {
+			return nil, cli.Usage("--queue %q: either all queues have a weight, or none", strings.Join(words, ","))
+		}
+		if !weighted {
+			continue
+		}
+		n, err := strconv.Atoi(weight)
+		if err != nil || n < 1 || n > 1000 {
+			return nil, cli.Usage("--queue %q: the weight is not a number from 1 to 1000", word)
+		}
+		if _, twice := weights[name]; twice {
+			return nil, cli.Usage("--queue %q is there twice", name)
+		}
+		weights[name] = n
+	}
+	if len(weights) > 0 {
+		return weights, nil
+	}
+	return pawl.Strict(words), nil
+}
+
+func run(ctx context.Context, a *cli.App, client *pawl.Client, w *flags, queues pawl.Queues, log *slog.Logger) error {
+	w.stderr = &lockedWriter{w: a.Err}
+	mux := pawl.NewMux()
+	for _, name := range w.types {
+		mux.HandleFunc(name, w.run)
+	}
+	mux.Use(logRuns(log))
+	worker := pawl.NewWorker(client, mux, pawl.WorkerConfig{
+		Queues: queues, Concurrency: w.concurrency, Lease: w.lease, DrainTimeout: w.drainTimeout, Name: w.name, Logger: log,
+	})
+	log.Info("working", "server", a.Server, "queues", w.queues, "types", w.types, "concurrency", w.concurrency)
+	defer w.killAll() // what would not stop in time must not outlive us
+	if err := worker.Run(ctx); err != nil {
+		return err
+	}
+	stats := worker.Stats()
+	log.Info("stopped", "succeeded", stats.Succeeded, "failed", stats.Failed)
+	return nil
+}
+
+// logRuns says how each run ended that succeeded: of the others the worker tells itself.
+func logRuns(log *slog.Logger) func(pawl.Handler) pawl.Handler {
+	return func(next pawl.Handler) pawl.Handler {
+		return func(ctx context.Context, c *pawl.Claim) error {
+			start := time.Now()
+			if err := next(ctx, c); err != nil {
+				return err
+			}
+			attrs := []any{"task_id", c.ID, "queue", c.Queue, "type", c.Type, "attempt", c.Attempt, "took", time.Since(start).Round(time.Millisecond).String(), "outcome", pawltype.OutcomeSucceeded}
+			if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+				attrs = append(attrs, "trace_id", span.TraceID().String(), "span_id", span.SpanID().String())
+			}
+			log.Info("run", attrs...)
+			return nil
+		}
+	}
+}
