@@ -11,6 +11,7 @@ require (
 	github.com/fxamacker/cbor/v2 v2.9.6
 	github.com/gdamore/tcell/v3 v3.6.0
 	github.com/getkin/kin-openapi v0.152.0
+	github.com/go-json-experiment/json v1.27.2
 	github.com/go-logr/logr v1.4.4
 	github.com/google/uuid v1.6.0
 	github.com/netresearch/go-cron v0.9.1

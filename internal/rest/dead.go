@@ -209,7 +209,7 @@ func (r *jsonReader) states(path string) (states []pawlv1.State, err error) {
 		states = append(states, s)
 		return err
 	}
-	if r.peek() == '"' {
+	if r.json.PeekKind() == '"' {
 		err = one()
 		return states, err
 	}

@@ -3,13 +3,16 @@ package rest
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
-	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -17,16 +20,31 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The readers of REST's bodies. The standard library's decoder takes a field that differs in case for the same, lets the
-// last of two equal ones win, and can't name the field that a wrong value stands in.
+// The readers of REST's bodies, above jsontext's decoder. A reader of whole values into structs would take a field that differs in case for the
+// same, and could not name the field that a wrong value stands in.
 
-// maxBodyDepth bounds the nesting of a body, payloads apart: a chain of tasks takes 2 for each.
-const maxBodyDepth = 64
+const (
+	// maxBodyDepth bounds the nesting of a body, payloads apart: a chain of tasks takes 2 for each.
+	maxBodyDepth = 64
+	// maxPayloadDepth bounds the nesting of payloads and results. Nothing here looks inside them, but their readers do.
+	maxPayloadDepth = 1000
+)
+
+// asWritten lets pass what a payload may hold, as it is JSON: equal names, and escapes of half a surrogate pair. Where such names and texts
+// are the request's own, the reader refuses them.
+var asWritten = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 // jsonReader reads a body value by value. Every refusal names the field by its path.
 type jsonReader struct {
-	scanner
+	body []byte
+	json *jsontext.Decoder
 	made *budget
+	// malformed is the syntax error behind which there is nothing to read.
+	malformed error
+}
+
+func newReader(body []byte, made *budget) *jsonReader {
+	return &jsonReader{body: body, json: jsontext.NewDecoder(bytes.NewBuffer(body), asWritten...), made: made}
 }
 
 // budget is how much memory may be made of a body, in bytes.
@@ -65,82 +83,132 @@ func readBody(body []byte, made *budget, field func(r *jsonReader, name string) 
 	if !utf8.Valid(body) {
 		return task.Invalid("body", "not JSON: it is not UTF-8")
 	}
-	r := &jsonReader{scanner{b: body, most: maxBodyDepth}, made}
-	r.space()
-	if r.peek() != '{' {
+	r := newReader(body, made)
+	if r.json.PeekKind() != '{' {
 		return task.Invalid("body", "is not a JSON object")
 	}
 	if err := r.fields("", func(name string) error { return field(r, name) }); err != nil {
 		return err
 	}
-	if r.space(); r.i < len(r.b) {
-		return task.Invalid("body", "not JSON: %v", r.bad("nothing more"))
+	return r.end(r.json.InputOffset())
+}
+
+// end refuses what follows the body's value.
+func (r *jsonReader) end(at int64) error {
+	if _, err := r.json.ReadToken(); !errors.Is(err, io.EOF) {
+		return task.Invalid("body", "not JSON: something follows the object, which ends at byte %d", at)
 	}
 	return nil
 }
 
-// refused makes sure that an error names a place: what the scanner says is about the body.
-func refused(err error) error {
-	if err == nil {
-		return nil
+// notJSON tells of a syntax error.
+func (r *jsonReader) notJSON(err error) error {
+	r.malformed = task.Invalid("body", "not JSON: %s", syntaxText(err))
+	return r.malformed
+}
+
+// syntaxText says what is wrong with JSON, where, and in which of its fields.
+func syntaxText(err error) string {
+	syntax, ok := errors.AsType[*jsontext.SyntacticError](err)
+	if !ok {
+		return strings.TrimPrefix(err.Error(), "jsontext: ")
 	}
-	if _, ok := task.AsError(err); ok {
-		return err
+	if errors.Is(syntax.Err, io.ErrUnexpectedEOF) {
+		return fmt.Sprintf("it ends within a value, after %d bytes", syntax.ByteOffset)
 	}
-	return task.Invalid("body", "not JSON: %v", err)
+	text := strings.TrimPrefix(syntax.Err.Error(), "jsontext: ")
+	if syntax.JSONPointer != "" {
+		text += " within " + strconv.Quote(task.Cut(string(syntax.JSONPointer), 64))
+	}
+	return fmt.Sprintf("%s at byte %d", text, syntax.ByteOffset)
+}
+
+// raw reads a value and returns its bytes, which are a part of the body.
+func (r *jsonReader) raw() ([]byte, error) {
+	value, err := r.json.ReadValue()
+	if err != nil {
+		return nil, r.notJSON(err)
+	}
+	end := r.json.InputOffset()
+	return r.body[end-int64(len(value)) : end], nil
+}
+
+// token reads a bracket or a word. What is within a bracket is one deeper.
+func (r *jsonReader) token(path string) (jsontext.Token, error) {
+	t, err := r.json.ReadToken()
+	switch {
+	case err != nil:
+		return t, r.notJSON(err)
+	case r.json.StackDepth() > maxBodyDepth:
+		return t, task.Invalid(orBody(path), "is nested deeper than %d", maxBodyDepth)
+	}
+	return t, nil
+}
+
+// skip reads on until the list at a depth has more than n items, which it has unless one was left in its middle.
+func (r *jsonReader) skip(depth int, n int64) error {
+	for {
+		if r.json.StackDepth() == depth {
+			if _, items := r.json.StackIndex(depth); items > n {
+				return nil
+			}
+		}
+		var err error
+		if kind := r.json.PeekKind(); kind == '}' || kind == ']' {
+			_, err = r.json.ReadToken()
+		} else {
+			err = r.json.SkipValue()
+		}
+		if err != nil {
+			return r.notJSON(err)
+		}
+	}
 }
 
 // fields reads an object. A name may stand in it once.
 func (r *jsonReader) fields(path string, field func(name string) error) error {
-	if r.peek() != '{' {
+	if r.json.PeekKind() != '{' {
 		return r.wrong(path, "an object")
 	}
 	if err := r.made.spend(objectCost); err != nil {
 		return err
 	}
-	var seen []string
-	return refused(r.list('}', func() error {
-		name, err := r.name()
-		if err == nil {
-			err = r.made.spend(partCost)
+	_, err := r.token(path)
+	for seen := []string(nil); err == nil && r.json.PeekKind() != '}'; {
+		var name string
+		if name, err = r.name(path, seen); err == nil {
+			seen = append(seen, name)
+			err = field(name)
 		}
-		if err != nil {
-			return err
-		}
-		for _, s := range seen {
-			if s == name {
-				return task.Invalid(join(path, name), "is there twice")
-			}
-		}
-		seen = append(seen, name)
-		if len(seen) > maxFields {
-			return task.Invalid(orBody(path), "more than %d fields", maxFields)
-		}
-		return field(name)
-	}))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = r.token(path)
+	return err
 }
 
 // maxFields bounds the fields of an object: no request has so many, headers and weights included.
 const maxFields = 200
 
-func (r *jsonReader) name() (string, error) {
-	from := r.i
-	if r.peek() != '"' {
-		return "", r.bad("the name of a field")
+// name reads the name of a field, which is none of those that were seen.
+func (r *jsonReader) name(path string, seen []string) (string, error) {
+	quoted, err := r.raw()
+	if err == nil {
+		err = r.made.spend(partCost)
 	}
-	if err := r.text(); err != nil {
+	if err != nil {
 		return "", err
 	}
-	name, err := unquote(r.b[from:r.i])
-	if err != nil {
+	name, err := unquote(quoted)
+	switch {
+	case err != nil:
 		return "", task.Invalid("body", "the name of a field %v", err)
+	case slices.Contains(seen, name):
+		return "", task.Invalid(join(path, name), "is there twice")
+	case len(seen) == maxFields:
+		return "", task.Invalid(orBody(path), "more than %d fields", maxFields)
 	}
-	r.space()
-	if r.peek() != ':' {
-		return "", r.bad("a colon")
-	}
-	r.i++
-	r.space()
 	return name, nil
 }
 
@@ -163,104 +231,70 @@ func orBody(path string) string {
 	return path
 }
 
-// unquote is the text of a string that was walked over. The standard library would read each half of a surrogate pair as U+FFFD, so that
-// two keys would be one.
+// unquote is the text of a string. It refuses half of a surrogate pair, which no text can hold: read as U+FFFD, two keys would be one.
 func unquote(quoted []byte) (string, error) {
 	inner := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
 		return string(inner), nil
 	}
-	if half := halfPair(inner); half != nil {
-		return "", fmt.Errorf("has %s, half of a surrogate pair", half)
-	}
-	var s string
-	_ = json.Unmarshal(quoted, &s) // it is a string: it was walked over
-	return s, nil
-}
-
-// escaped is the length of an escape such as \u00e9.
-const escaped = 6
-
-// halfPair finds the escape of half of a surrogate pair; nil: all are whole.
-func halfPair(text []byte) []byte {
-	for i := 0; i < len(text); i++ {
-		if text[i] != '\\' {
-			continue
-		}
-		one := utf16Unit(text[i:])
-		switch {
-		case !utf16.IsSurrogate(one):
-			i++ // what is escaped is no backslash that escapes
-		case utf16.DecodeRune(one, utf16Unit(text[i+escaped:])) == utf8.RuneError:
-			return text[i : i+escaped]
-		default:
-			i += 2*escaped - 1
-		}
-	}
-	return nil
-}
-
-// utf16Unit is what an escape at the beginning of a text stands for; -1: it begins with no such escape.
-func utf16Unit(text []byte) rune {
-	if len(text) < escaped || text[0] != '\\' || text[1] != 'u' {
-		return -1
-	}
-	n, err := strconv.ParseUint(string(text[2:escaped]), 16, 16)
+	text, err := jsontext.AppendUnquote(nil, quoted)
 	if err != nil {
-		return -1
+		return "", fmt.Errorf("has half of a surrogate pair (%s)", strings.TrimPrefix(err.Error(), "jsontext: "))
 	}
-	return rune(n)
+	return string(text), nil
 }
 
 // wrong refuses the value that stands here.
 func (r *jsonReader) wrong(path, want string) error {
-	from := r.i
-	if _, err := r.any(); err != nil {
+	value, err := r.any()
+	if err != nil {
 		return err
 	}
-	return task.Invalid(orBody(path), "%s is not %s", task.Cut(string(r.b[from:r.i]), 64), want)
+	return task.Invalid(orBody(path), "%s is not %s", task.Cut(string(value), 64), want)
 }
 
-// any walks over a value and returns its bytes.
+// any reads a value of any kind and returns its bytes.
 func (r *jsonReader) any() ([]byte, error) {
-	s := scanner{b: r.b, i: r.i, most: maxPayloadDepth}
-	err := s.value()
-	from := r.i
-	r.i = s.i
-	if err == nil && r.b[from] == '"' { // perhaps of base64, of which bytes will be made
-		err = r.made.spend(r.i - from)
+	value, err := r.raw()
+	if err != nil {
+		return nil, err
 	}
-	return r.b[from:r.i], refused(err)
+	if value[0] == '"' { // perhaps of base64, of which bytes will be made
+		return value, r.made.spend(len(value))
+	}
+	if deeper(value, maxPayloadDepth) {
+		return nil, task.Invalid("body", "not JSON: it is nested deeper than %d", maxPayloadDepth)
+	}
+	return value, nil
 }
 
 // items reads an array.
 func (r *jsonReader) items(path string, item func(i int) error) error {
-	if r.peek() != '[' {
+	if r.json.PeekKind() != '[' {
 		return r.wrong(path, "a list")
 	}
-	n := 0
-	return refused(r.array(func() error {
-		if err := r.made.spend(partCost); err != nil {
-			return err
+	_, err := r.token(path)
+	for i := 0; err == nil && r.json.PeekKind() != ']'; i++ {
+		if err = r.made.spend(partCost); err == nil {
+			err = item(i)
 		}
-		err := item(n)
-		n++
+	}
+	if err != nil {
 		return err
-	}))
+	}
+	_, err = r.token(path)
+	return err
 }
 
 func (r *jsonReader) str(path string) (string, error) {
-	if r.peek() != '"' {
+	if r.json.PeekKind() != '"' {
 		return "", r.wrong(path, "a string")
 	}
-	from := r.i
-	if err := r.text(); err != nil {
-		return "", refused(err)
-	}
-	if err := r.made.spend(r.i - from); err != nil {
+	quoted, err := r.any()
+	if err != nil {
 		return "", err
 	}
-	s, err := unquote(r.b[from:r.i])
+	s, err := unquote(quoted)
 	if err != nil {
 		return "", task.Invalid(path, "%v", err)
 	}
@@ -286,29 +320,29 @@ func (r *jsonReader) strs(path string, most int) (list []string, err error) {
 }
 
 func (r *jsonReader) boolean(to *bool, path string) error {
-	if c := r.peek(); c != 't' && c != 'f' {
+	if kind := r.json.PeekKind(); kind != 't' && kind != 'f' {
 		return r.wrong(path, "true or false")
 	}
-	*to = r.peek() == 't'
-	if *to {
-		return refused(r.word("true"))
+	word, err := r.token(path)
+	if err != nil {
+		return err
 	}
-	return refused(r.word("false"))
+	*to = word.Bool()
+	return nil
 }
 
 // integer reads a whole number that is at least least and not more than most.
 func (r *jsonReader) integer(path string, least, most int64) (int64, error) {
-	from := r.i
-	if c := r.peek(); c != '-' && (c < '0' || c > '9') {
+	if r.json.PeekKind() != '0' {
 		return 0, r.wrong(path, "a whole number")
 	}
-	if err := r.number(); err != nil {
-		return 0, refused(err)
-	}
-	text := string(r.b[from:r.i])
-	n, err := strconv.ParseInt(text, 10, 64)
+	text, err := r.raw()
 	if err != nil {
-		return 0, task.Invalid(path, "%s is not a whole number", task.Cut(text, 64))
+		return 0, err
+	}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return 0, task.Invalid(path, "%s is not a whole number", task.Cut(string(text), 64))
 	}
 	if n < least || n > most {
 		return 0, task.Invalid(path, "%d is not between %d and %d", n, least, most)
@@ -317,17 +351,16 @@ func (r *jsonReader) integer(path string, least, most int64) (int64, error) {
 }
 
 func (r *jsonReader) float(path string) (float64, error) {
-	from := r.i
-	if c := r.peek(); c != '-' && (c < '0' || c > '9') {
+	if r.json.PeekKind() != '0' {
 		return 0, r.wrong(path, "a number")
 	}
-	if err := r.number(); err != nil {
-		return 0, refused(err)
-	}
-	text := string(r.b[from:r.i])
-	f, err := strconv.ParseFloat(text, 64)
+	text, err := r.raw()
 	if err != nil {
-		return 0, task.Invalid(path, "%s is out of range", task.Cut(text, 64))
+		return 0, err
+	}
+	f, err := strconv.ParseFloat(string(text), 64)
+	if err != nil {
+		return 0, task.Invalid(path, "%s is out of range", task.Cut(string(text), 64))
 	}
 	return f, nil
 }

@@ -136,14 +136,14 @@ func (m *mixed[T]) read(r *jsonReader, item func(*jsonReader) (T, error)) error 
 		if i == m.most {
 			return task.Invalid(m.field, "more than %d items", m.most)
 		}
-		raw, err := r.any()
+		depth := r.json.StackDepth()
+		v, err := item(r)
+		if err != nil && r.malformed == nil {
+			m.refused = append(m.refused, contract.ErrorProto(m.refusal(err)))
+			return r.skip(depth, int64(i))
+		}
 		if err != nil {
 			return err
-		}
-		v, err := item(&jsonReader{scanner{b: raw, most: maxBodyDepth}, r.made})
-		if err != nil {
-			m.refused = append(m.refused, contract.ErrorProto(m.refusal(err)))
-			return nil
 		}
 		m.good, m.refused = append(m.good, v), append(m.refused, nil)
 		return nil

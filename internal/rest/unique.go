@@ -27,7 +27,7 @@ func (r *jsonReader) unique(path string) (*pawlv1.Unique, error) {
 }
 
 func (r *jsonReader) uniqueStates(path string) ([]pawlv1.State, error) {
-	if r.peek() != '[' {
+	if r.json.PeekKind() != '[' {
 		return nil, r.wrong(path, "a list")
 	}
 	states, err := r.states(path)

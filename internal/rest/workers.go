@@ -85,7 +85,7 @@ func claimField(r *jsonReader, req *pawlv1.ClaimRequest, name string) (err error
 
 // queues reads a list of names, or an object of names and weights, which it sorts by name.
 func (r *jsonReader) queues(path string) (queues []*pawlv1.QueueShare, shares bool, err error) {
-	if r.peek() != '{' {
+	if r.json.PeekKind() != '{' {
 		names, err := r.strs(path, task.MaxClaimQueues)
 		for _, q := range names {
 			queues = append(queues, &pawlv1.QueueShare{Queue: q})

@@ -1,0 +1,49 @@
+package rest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// CheckJSON says what keeps b from being one JSON value in UTF-8.
+func CheckJSON(b []byte) error {
+	switch {
+	case !utf8.Valid(b):
+		return errors.New("it is not UTF-8")
+	case !jsontext.Value(b).IsValid(asWritten...):
+		return errors.New(whyInvalid(b))
+	case deeper(b, maxPayloadDepth):
+		return fmt.Errorf("it is nested deeper than %d", maxPayloadDepth)
+	}
+	return nil
+}
+
+// whyInvalid says what is wrong with what is not one JSON value.
+func whyInvalid(b []byte) string {
+	d := jsontext.NewDecoder(bytes.NewBuffer(b), asWritten...)
+	_, err := d.ReadValue()
+	if err == nil {
+		_, err = d.ReadValue()
+	}
+	if err == nil {
+		return fmt.Sprintf("another value follows before byte %d", d.InputOffset())
+	}
+	return syntaxText(err)
+}
+
+// deeper says whether valid JSON has more brackets within each other than most.
+func deeper(b []byte, most int) bool {
+	if bytes.Count(b, []byte("["))+bytes.Count(b, []byte("{")) <= most {
+		return false
+	}
+	for d := jsontext.NewDecoder(bytes.NewBuffer(b), asWritten...); d.StackDepth() <= most; {
+		if _, err := d.ReadToken(); err != nil {
+			return false
+		}
+	}
+	return true
+}
