@@ -37,7 +37,7 @@ type Node struct {
 	State       string        // "active" or "draining"
 	Alive       bool          // it was heard of a moment ago
 	Heard       bool          // since the system shard has its present leader; if not, the rest is not known yet
-	Silent      time.Duration // since it was heard of, or since that leader took office
+	Silent      time.Duration // since it was heard of, or since this leader leads
 	Version     string        // of its program
 	PeerAddress string        // where other nodes reach it
 	APIAddress  string        // where clients reach it

@@ -27,8 +27,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// office is a cluster that is looked after on paper: it tells what it is made to tell, and keeps what it was asked for.
-type office struct {
+// fakeCluster stands for a cluster: it tells what it is made to tell, and keeps what it was asked for.
+type fakeCluster struct {
 	pawlv1.UnimplementedClusterServiceServer
 
 	mu       sync.Mutex
@@ -39,9 +39,9 @@ type office struct {
 	each     func() error // is called at each look at the cluster, with the lock
 }
 
-// newOffice makes a cluster of two nodes that are well, and of n3, which is dead.
-func newOffice() *office {
-	o := &office{verified: map[uint32]*pawlv1.VerifyShardResponse{}, cluster: &pawlv1.GetClusterResponse{
+// newFakeCluster makes a cluster of two nodes that are well, and of n3, which is dead.
+func newFakeCluster() *fakeCluster {
+	o := &fakeCluster{verified: map[uint32]*pawlv1.VerifyShardResponse{}, cluster: &pawlv1.GetClusterResponse{
 		Settings: &pawlv1.ClusterSettings{Replication: 3, Level: 1, DataShards: 2, AuditRetention: durationpb.New(90 * 24 * time.Hour)},
 		Nodes: []*pawlv1.ClusterNode{
 			{Name: "n1", Number: 1, State: "active", Alive: true, Heard: true, SilentSeconds: 0.2, Version: "0.1.0", PeerAddress: "10.0.0.1:7296",
@@ -65,13 +65,13 @@ func newOffice() *office {
 	return o
 }
 
-func (o *office) ask(format string, args ...any) {
+func (o *fakeCluster) ask(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.asked = append(o.asked, fmt.Sprintf(format, args...))
 }
 
-func (o *office) GetCluster(context.Context, *pawlv1.GetClusterRequest) (*pawlv1.GetClusterResponse, error) {
+func (o *fakeCluster) GetCluster(context.Context, *pawlv1.GetClusterRequest) (*pawlv1.GetClusterResponse, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.each != nil {
@@ -82,7 +82,7 @@ func (o *office) GetCluster(context.Context, *pawlv1.GetClusterRequest) (*pawlv1
 	return o.cluster, nil
 }
 
-func (o *office) DrainNode(_ context.Context, r *pawlv1.DrainNodeRequest) (*pawlv1.DrainNodeResponse, error) {
+func (o *fakeCluster) DrainNode(_ context.Context, r *pawlv1.DrainNodeRequest) (*pawlv1.DrainNodeResponse, error) {
 	o.ask("drain %s undo %t", r.GetNode(), r.GetUndo())
 	if r.GetNode() == "none" {
 		st, _ := grpcstatus.New(codes.NotFound, `node "none": not found`).WithDetails(&pawlv1.Error{Code: "not_found", Message: `node "none": not found`})
@@ -91,42 +91,42 @@ func (o *office) DrainNode(_ context.Context, r *pawlv1.DrainNodeRequest) (*pawl
 	return &pawlv1.DrainNodeResponse{}, nil
 }
 
-func (o *office) RemoveNode(_ context.Context, r *pawlv1.RemoveNodeRequest) (*pawlv1.RemoveNodeResponse, error) {
+func (o *fakeCluster) RemoveNode(_ context.Context, r *pawlv1.RemoveNodeRequest) (*pawlv1.RemoveNodeResponse, error) {
 	o.ask("remove %s force %t", r.GetNode(), r.GetForce())
 	return &pawlv1.RemoveNodeResponse{}, nil
 }
 
-func (o *office) MoveReplica(_ context.Context, r *pawlv1.MoveReplicaRequest) (*pawlv1.MoveReplicaResponse, error) {
+func (o *fakeCluster) MoveReplica(_ context.Context, r *pawlv1.MoveReplicaRequest) (*pawlv1.MoveReplicaResponse, error) {
 	o.ask("move %d %s %s", r.GetShard(), r.GetFrom(), r.GetTo())
 	return &pawlv1.MoveReplicaResponse{}, nil
 }
 
-func (o *office) TransferLeader(_ context.Context, r *pawlv1.TransferLeaderRequest) (*pawlv1.TransferLeaderResponse, error) {
+func (o *fakeCluster) TransferLeader(_ context.Context, r *pawlv1.TransferLeaderRequest) (*pawlv1.TransferLeaderResponse, error) {
 	o.ask("transfer %d %q", r.GetShard(), r.GetTo())
 	return &pawlv1.TransferLeaderResponse{}, nil
 }
 
-func (o *office) AddShards(_ context.Context, r *pawlv1.AddShardsRequest) (*pawlv1.AddShardsResponse, error) {
+func (o *fakeCluster) AddShards(_ context.Context, r *pawlv1.AddShardsRequest) (*pawlv1.AddShardsResponse, error) {
 	o.ask("shards %d", r.GetTotal())
 	return &pawlv1.AddShardsResponse{}, nil
 }
 
-func (o *office) SetAuditRetention(_ context.Context, r *pawlv1.SetAuditRetentionRequest) (*pawlv1.SetAuditRetentionResponse, error) {
+func (o *fakeCluster) SetAuditRetention(_ context.Context, r *pawlv1.SetAuditRetentionRequest) (*pawlv1.SetAuditRetentionResponse, error) {
 	o.ask("audit retention %v", r.GetRetention().AsDuration())
 	return &pawlv1.SetAuditRetentionResponse{}, nil
 }
 
-func (o *office) SetReplication(_ context.Context, r *pawlv1.SetReplicationRequest) (*pawlv1.SetReplicationResponse, error) {
+func (o *fakeCluster) SetReplication(_ context.Context, r *pawlv1.SetReplicationRequest) (*pawlv1.SetReplicationResponse, error) {
 	o.ask("replication %d", r.GetReplication())
 	return &pawlv1.SetReplicationResponse{}, nil
 }
 
-func (o *office) RaiseLevel(context.Context, *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {
+func (o *fakeCluster) RaiseLevel(context.Context, *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {
 	o.ask("level")
 	return &pawlv1.RaiseLevelResponse{Level: 2}, nil
 }
 
-func (o *office) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardRequest) (*pawlv1.VerifyShardResponse, error) {
+func (o *fakeCluster) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardRequest) (*pawlv1.VerifyShardResponse, error) {
 	o.ask("verify %d", r.GetShard())
 	if o.hangs {
 		<-ctx.Done()
@@ -143,15 +143,15 @@ func (o *office) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardRequest) 
 }
 
 // serve answers on a listener until the test ends.
-func (o *office) serve(t *testing.T, l net.Listener) {
+func (o *fakeCluster) serve(t *testing.T, l net.Listener) {
 	s := grpc.NewServer()
 	pawlv1.RegisterClusterServiceServer(s, o)
 	go s.Serve(l)
 	t.Cleanup(s.Stop)
 }
 
-// command runs a command line against an office.
-func (o *office) command(t *testing.T, line ...string) (stdout, stderr string, exit int, asked string) {
+// command runs a command line against a term.
+func (o *fakeCluster) command(t *testing.T, line ...string) (stdout, stderr string, exit int, asked string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -206,7 +206,7 @@ func TestClusterCommands(t *testing.T) {
 		{"verify --shard x", "", 2, `--shard`},
 		{"verify --timeout 0s", "", 2, "--timeout 0s is not positive"},
 	} {
-		o := newOffice()
+		o := newFakeCluster()
 		stdout, stderr, exit, asked := o.command(t, strings.Fields(c.line)...)
 		if exit != c.exit || asked != c.asked || !strings.Contains(stdout+stderr, c.says) {
 			t.Errorf("pawl %s: status %d, asked for %q, want %d, %q\n%s%s", c.line, exit, asked, c.exit, c.asked, stdout, stderr)
@@ -216,7 +216,7 @@ func TestClusterCommands(t *testing.T) {
 
 // A cluster whose nodes have no address for others can't grow, and it says what to do.
 func TestClusterAddWithoutPeers(t *testing.T) {
-	o := newOffice()
+	o := newFakeCluster()
 	o.cluster.Nodes = []*pawlv1.ClusterNode{{Name: "n1", Alive: true, Heard: true}}
 	if _, stderr, exit, _ := o.command(t, "cluster", "add"); exit != 1 || !strings.Contains(stderr, "--peer-listen") {
 		t.Errorf("status %d: %s", exit, stderr)
@@ -234,7 +234,7 @@ n3    active   no, for 3m   -        -              -              -            
 SHARD  LEADER                TERM  APPLIED  REPLICAS                        LAST STEP
 0      n1                    2     40       n1 n3(silent, leaves, 12 behind)  -
 `
-	out, _, exit, _ := newOffice().command(t, "cluster", "status")
+	out, _, exit, _ := newFakeCluster().command(t, "cluster", "status")
 	if exit != 0 {
 		t.Fatal(out)
 	}
@@ -250,7 +250,7 @@ SHARD  LEADER                TERM  APPLIED  REPLICAS                        LAST
 			t.Errorf("status lacks %q:\n%s", says, out)
 		}
 	}
-	out, _, _, _ = newOffice().command(t, "cluster", "status", "-o", "json")
+	out, _, _, _ = newFakeCluster().command(t, "cluster", "status", "-o", "json")
 	for _, says := range []string{`"data_shards": 2`, `"silent_seconds": 0.2`, `"disk_free_bytes": 13421772800`, `"under_replicated": true`, `"preferred": "n2"`, `"lag": 12`} {
 		if !strings.Contains(out, says) {
 			t.Errorf("status -o json lacks %q:\n%s", says, out)
@@ -259,7 +259,7 @@ SHARD  LEADER                TERM  APPLIED  REPLICAS                        LAST
 }
 
 func TestClusterWithoutProblems(t *testing.T) {
-	o := newOffice()
+	o := newFakeCluster()
 	o.cluster.Nodes, o.cluster.Shards, o.cluster.Problems = o.cluster.Nodes[:2], o.cluster.Shards[1:2], nil
 	o.cluster.Shards[0].Problem = ""
 	if out, _, _, _ := o.command(t, "cluster", "status"); !strings.HasSuffix(out, "\nno problems\n") {
@@ -284,7 +284,7 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		"no leader, and broken": {func(v map[uint32]*pawlv1.VerifyShardResponse) { delete(v, 1); v[2].Equal = false },
 			[]string{"not verified", "shard 1: verify shard 1: wrong_state: no leader", "pawl: broken: shard 2; not verified in full: shard 1\n"}},
 	} {
-		o := newOffice()
+		o := newFakeCluster()
 		c.change(o.verified)
 		stdout, stderr, exit, asked := o.command(t, "verify")
 		if exit != cli.ExitRefused || asked != "verify 0; verify 1; verify 2" {
@@ -300,7 +300,7 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 
 // A shard that gives no answer is named, and doesn't hold up the command for ever.
 func TestVerifyWaitsNotForEver(t *testing.T) {
-	o := newOffice()
+	o := newFakeCluster()
 	o.hangs = true
 	stdout, stderr, exit, _ := o.command(t, "verify", "--shard", "1", "--timeout", "50ms")
 	if exit != cli.ExitRefused || !strings.Contains(stdout, "shard 1 gave no answer within 50ms") || !strings.Contains(stderr, "not verified in full: shard 1") {
@@ -308,11 +308,11 @@ func TestVerifyWaitsNotForEver(t *testing.T) {
 	}
 }
 
-// waiting runs --wait against an office in a bubble.
-func waiting(t *testing.T, o *office) (took time.Duration, said string, err error) {
+// waiting runs --wait against a fake cluster.
+func waiting(t *testing.T, o *fakeCluster) (took time.Duration, said string, err error) {
 	l := bufconn.Listen(1 << 16)
 	o.serve(t, l)
-	client, err := pawl.Dial("office", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }, Logger: slog.New(slog.DiscardHandler), RetryFor: cli.RetryFor})
+	client, err := pawl.Dial("cluster", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }, Logger: slog.New(slog.DiscardHandler), RetryFor: cli.RetryFor})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +330,7 @@ func waiting(t *testing.T, o *office) (took time.Duration, said string, err erro
 // moves.
 func TestWaitUntilDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice()
+		o := newFakeCluster()
 		start := time.Now()
 		o.each = func() error {
 			switch now := time.Since(start); {
@@ -355,14 +355,14 @@ func TestWaitUntilDrained(t *testing.T) {
 
 func TestWaitEndsWithoutAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice()
+		o := newFakeCluster()
 		o.each = func() error { return grpcstatus.Error(codes.Unavailable, "no leader") }
 		if took, _, err := waiting(t, o); err == nil || took < drainPatience || took > drainPatience+10*time.Second {
 			t.Errorf("took %v, %v", took, err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		if took, _, err := waiting(t, newOffice()); err == nil || !strings.Contains(err.Error(), `node "n1" still holds shards 0-2`) || took != 2*time.Minute {
+		if took, _, err := waiting(t, newFakeCluster()); err == nil || !strings.Contains(err.Error(), `node "n1" still holds shards 0-2`) || took != 2*time.Minute {
 			t.Errorf("took %v, %v", took, err)
 		}
 	})

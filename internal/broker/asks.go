@@ -99,7 +99,7 @@ func (q *queueAsks) newTypes(types string, now store.Time) *lastAsk {
 	return ask
 }
 
-// begin is called when the replica takes office: before, others were asked.
+// begin is called when the replica becomes leader: before, others were asked.
 func (a *asks) begin(now store.Time) {
 	if now > a.since {
 		*a = asks{since: now}

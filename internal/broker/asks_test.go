@@ -49,13 +49,13 @@ func TestAsksAreBounded(t *testing.T) {
 	if got := r.takers(ns, "q", task.QueueWorkers{}); len(r.asks.queues) != 1 || len(got.Asks) != 0 || got.Since != evenLater {
 		t.Errorf("%d queues are left; of the first is known %+v", len(r.asks.queues), got)
 	}
-	r.asks.begin(at(0)) // the same office: a round was dropped
+	r.asks.begin(at(0)) // the same leadership: a round was dropped
 	if n := len(r.takers(ns, "last", task.QueueWorkers{}).Asks); n != 1 {
 		t.Errorf("a dropped round forgets who asked")
 	}
 	r.asks.begin(evenLater + 1)
 	if n := len(r.takers(ns, "last", task.QueueWorkers{}).Asks); n != 0 {
-		t.Errorf("a new office knows who asked before")
+		t.Errorf("a new term knows who asked before")
 	}
 }
 

@@ -124,7 +124,7 @@ func (r *replica) logRefused(ns string, p *Parcel, refused *task.Error) {
 // maxErrands bounds the parcels of which tries are remembered: more are on their way only when a shard is lost, and then one says it for all.
 const maxErrands = 1000
 
-// errands are the tries to bring parcels that came to nothing, in this office.
+// errands are the tries to bring parcels that came to nothing, in this term.
 type errands struct {
 	mu    sync.Mutex
 	tried map[task.ID]engine.Carried

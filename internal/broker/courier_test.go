@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What is remembered of parcels that are not taken is bounded, goes with them, and ends with the office.
+// What is remembered of parcels that are not taken is bounded, goes with them, and ends with the term.
 func TestErrands(t *testing.T) {
 	var e errands
 	e.begin()
@@ -36,6 +36,6 @@ func TestErrands(t *testing.T) {
 		}
 	}
 	if e.begin(); e.of(parcels[1].Request) != (engine.Carried{}) {
-		t.Error("another office knows of tries")
+		t.Error("another term knows of tries")
 	}
 }

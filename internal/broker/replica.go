@@ -89,22 +89,22 @@ func (r *replica) round(tx *store.Tx) *engine.Round {
 	return round
 }
 
-func (r *replica) elected(o shard.Office) {
-	office := engine.Office{Epoch: o.Epoch, Began: o.Began, Before: o.Before}
-	if until, doubted := office.Doubted(); doubted {
+func (r *replica) elected(o shard.LeaderTerm) {
+	term := engine.LeaderTerm{Epoch: o.Epoch, Began: o.Began, Before: o.Before}
+	if until, doubted := term.Doubted(); doubted {
 		r.log.Info("the shard's last entry is over an hour old, or the clock is wrong: retention deletes nothing for an hour",
 			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
 	}
 	r.asks.begin(o.Began)
 	r.errands.begin()
-	r.leader = engine.NewLeader(office, r.b.cfg.Limits)
+	r.leader = engine.NewLeader(term, r.b.cfg.Limits)
 	r.leader.KeepAudit(r.b.cfg.AuditKeep)
 	if r.ticks != nil {
 		r.leader.TraceTicks(r.ticks.begin)
 	}
 	r.ring.Open()
 	r.deadline.Store(0)
-	poke(r.wake) // whatever the deadline was: one that was lost with the last office may be 0 too, and nobody looked at it since
+	poke(r.wake) // whatever the deadline was: one that was lost with the last leadership may be 0 too, and nobody looked at it since
 	poke(r.toFile)
 	poke(r.toSend)
 	poke(r.operations.wake)

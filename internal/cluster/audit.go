@@ -199,13 +199,13 @@ func (c *Control) Check(ctx context.Context) ([]string, error) {
 	return view(ctx, c, func(r store.Reader) ([]string, error) { return audit.Check(r), nil })
 }
 
-// auditRest is how long a leader is in office before it removes old entries: its clock may be wrong, and what is removed can't be
+// auditRest is how long a leader leads before it removes old entries: its clock may be wrong, and what is removed can't be
 // had back.
 const auditRest = time.Hour
 
 // expireAudit removes entries that were kept long enough, if there are any.
 func (c *Control) expireAudit(ctx context.Context) error {
-	if o := c.currentOffice(); o == nil || time.Since(o.began) < auditRest {
+	if o := c.current(); o == nil || time.Since(o.began) < auditRest {
 		return nil
 	}
 	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {

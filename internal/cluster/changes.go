@@ -116,8 +116,8 @@ func since[N comparable](list []namedChange[N], after uint64) map[N]bool {
 // forget: of the round at this index some changes may be gone.
 func (r *ring) forget(at uint64) { r.base, r.known = max(r.base, at), true }
 
-// learn sets the base of an office that has just begun, by the newest change as a view after its beginning found it.
-// Changes of the office itself are all remembered.
+// learn sets the base of a term that has just begun, by the newest change as a view after its beginning found it.
+// Changes of the term itself are all remembered.
 func (r *ring) learn(newest uint64) {
 	if r.known {
 		return
@@ -139,13 +139,13 @@ func (r *ring) learn(newest uint64) {
 
 // lack is what a copy lacks.
 type lack struct {
-	version  uint64
-	all, mp  bool
-	access   bool
-	queues   map[QueueName]bool
-	workers  map[WorkerName]bool
-	inOffice bool
-	known    bool
+	version uint64
+	all, mp bool
+	access  bool
+	queues  map[QueueName]bool
+	workers map[WorkerName]bool
+	leads   bool
+	known   bool
 }
 
 // Changes tells a node what its copy lacks that is complete up to after (0: it is empty), and waits for news up to wait.
@@ -168,8 +168,8 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 	if err != nil {
 		return Delta{}, err
 	}
-	if !what.inOffice || !what.known {
-		return Delta{}, task.Unavailable(followPause, "system shard: its leader has just taken office")
+	if !what.leads || !what.known {
+		return Delta{}, task.Unavailable(followPause, "system shard: its leader is new")
 	}
 	c.used(report.Uses)
 	c.hear(report)
@@ -177,10 +177,10 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 	return d, nil
 }
 
-// learn reads how new the tables were when this office began.
+// learn reads how new the tables were when this term began.
 func (c *Control) learn(ctx context.Context) error {
 	c.mu.Lock()
-	o := c.office
+	o := c.leading
 	known := o != nil && o.ring.known
 	c.mu.Unlock()
 	if known {
@@ -192,19 +192,19 @@ func (c *Control) learn(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o != nil && c.office == o {
+	if o != nil && c.leading == o {
 		o.ring.learn(newest)
 	}
 	return nil
 }
 
-// await waits until there is something newer than after, or office is lost.
+// await waits until there is something newer than after, or leadership is lost.
 func (c *Control) await(ctx context.Context, after uint64, wait time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
 		c.mu.Lock()
-		news, idle := c.news, c.office != nil && c.office.ring.newest == after
+		news, idle := c.news, c.leading != nil && c.leading.ring.newest == after
 		c.mu.Unlock()
 		if !idle {
 			return
@@ -221,11 +221,11 @@ func (c *Control) await(ctx context.Context, after uint64, wait time.Duration) {
 func (c *Control) lacks(after uint64) lack {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office == nil {
+	if c.leading == nil {
 		return lack{}
 	}
-	r := &c.office.ring
-	l := lack{version: r.newest, inOffice: true, known: r.known}
+	r := &c.leading.ring
+	l := lack{version: r.newest, leads: true, known: r.known}
 	if after == 0 || after < r.base || after > r.newest {
 		l.all, l.mp, l.access = true, true, true
 		return l

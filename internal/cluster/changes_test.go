@@ -151,7 +151,7 @@ func TestChangesAreForgotten(t *testing.T) {
 			_, err := c.PutQueue(bg, Deed{}, "default", "a", setLength(int64(i+1)))
 			must(t, err)
 		}
-		if n := len(c.office.ring.queues); n > 2*ringSize {
+		if n := len(c.leading.ring.queues); n > 2*ringSize {
 			t.Errorf("%d changes are remembered", n)
 		}
 		if got := poll(t, c, from, 0); !got.All {

@@ -64,13 +64,13 @@ const (
 	DefaultMaxQueues = 10_000
 	// aliveFor is how long a node counts as running after it was heard of: a few polls.
 	aliveFor = 10 * time.Second
-	// sameOffice is how short a gap between two terms of office may be without the nodes being given time to report again.
-	sameOffice = time.Second
+	// sameLeader is how short a gap between two terms may be without the nodes being given time to report again.
+	sameLeader = time.Second
 )
 
 // Control reads and changes the system shard's tables. Every node has one. Its methods run rounds and views of this
 // node's replica, so that on a node that does not lead the system shard they return the shard's error, which says who
-// does. What it remembers beyond the rows is thrown away when the replica is no longer in office.
+// does. What it remembers beyond the rows is thrown away when the replica no longer leads.
 //
 // Its methods may be called from any goroutine. Elected, Dropped and Committed belong to the system shard's loop, in the
 // order in which its hooks are called; functions that run in a round are on that loop, too.
@@ -85,15 +85,15 @@ type Control struct {
 	events  events.Ring
 	lastMap atomic.Pointer[Map] // that was read last; nil: none
 
-	mu     sync.Mutex
-	office *office // nil: not in office
-	closed bool
-	news   chan struct{} // closed when a change is committed, or office changes
-	left   time.Time     // when office was lost last
-	since  time.Time     // when office was taken, after a gap
-	heard  map[uint32]heardOf
-	starts map[uint32]*starts // of nodes, as far as this one noticed; they outlast its office
-	seen   map[uint32]sight
+	mu      sync.Mutex
+	leading *leading // nil: not leading
+	closed  bool
+	news    chan struct{} // closed when a change is committed, or leadership changes
+	left    time.Time     // when leadership was lost last
+	since   time.Time     // when it became leader, after a gap
+	heard   map[uint32]heardOf
+	starts  map[uint32]*starts // of nodes, as far as this one noticed; they outlast its leadership
+	seen    map[uint32]sight
 
 	lookWanted chan chan struct{} // for the Reconciler, while it sleeps long
 
@@ -104,13 +104,13 @@ type Control struct {
 	uses    map[auth.TokenName]store.Time
 
 	post         chan struct{} // one place: something is to be sent to webhooks, or may be now
-	hooked       chan struct{} // one place: there may be the first webhook, or office was taken
+	hooked       chan struct{} // one place: there may be the first webhook, or it became leader
 	told         told
 	hooksDropped atomic.Uint64 // notices that were not delivered, and never will be
 }
 
-// office is what a leader remembers of its rounds. It is guarded by Control.mu, except queues and seenAt.
-type office struct {
+// leading is what a leader remembers of its rounds. It is guarded by Control.mu, except queues and seenAt.
+type leading struct {
 	stop  context.CancelFunc // ends the repair
 	began time.Time
 	doubt map[uint32]time.Time // until when shards may have other voters than were seen
@@ -138,7 +138,7 @@ type sight struct {
 	at      time.Time // when it was asked
 }
 
-// NewControl makes a Control that is not in office.
+// NewControl makes a Control that is not leading.
 func NewControl(cfg Config) *Control {
 	if cfg.MaxQueues == 0 {
 		cfg.MaxQueues = DefaultMaxQueues
@@ -169,15 +169,15 @@ func (c *Control) Elected() {
 	}
 	clear(c.seen)
 	clear(c.copies)
-	if now := time.Now(); now.Sub(c.left) > sameOffice {
+	if now := time.Now(); now.Sub(c.left) > sameLeader {
 		c.since = now
 		clear(c.heard)
 	}
-	if c.office != nil {
-		c.office.stop()
+	if c.leading != nil {
+		c.leading.stop()
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c.office = &office{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, unfinished: map[QueueName]bool{}}
+	c.leading = &leading{stop: stop, began: time.Now(), doubt: map[uint32]time.Time{}, unfinished: map[QueueName]bool{}}
 	c.wake()
 	c.events.Open()
 	c.pokePost()
@@ -191,11 +191,11 @@ func (c *Control) Elected() {
 func (c *Control) Dropped(over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office == nil {
+	if c.leading == nil {
 		return
 	}
-	c.office.stop()
-	c.office = nil
+	c.leading.stop()
+	c.leading = nil
 	if over {
 		c.events.Close()
 	}
@@ -207,21 +207,21 @@ func (c *Control) Dropped(over bool) {
 func (c *Control) Committed(at uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office == nil {
+	if c.leading == nil {
 		return
 	}
-	happened := c.office.happens
-	c.office.happens = nil
+	happened := c.leading.happens
+	c.leading.happens = nil
 	if interest := c.events.Passed(at); interest != events.None {
 		c.events.Add(at, interest, happened)
 	}
-	if len(c.office.pending) == 0 {
+	if len(c.leading.pending) == 0 {
 		return
 	}
-	for _, ch := range c.office.pending {
-		c.office.ring.add(at, ch)
+	for _, ch := range c.leading.pending {
+		c.leading.ring.add(at, ch)
 	}
-	c.office.pending = nil
+	c.leading.pending = nil
 	c.wake()
 }
 
@@ -231,11 +231,11 @@ func (c *Control) wake() {
 	c.news = make(chan struct{})
 }
 
-// inOffice says whether this node's replica leads, as far as it knows.
-func (c *Control) inOffice() bool {
+// leads says whether this node's replica leads, as far as it knows.
+func (c *Control) leads() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.office != nil
+	return c.leading != nil
 }
 
 // update runs fn in a round of the system shard. What fn returns is worth something only without an error.
@@ -300,12 +300,12 @@ func (c *Control) note(tx *store.Tx, ch change) {
 	tx.Set(newestKey, encodeNumber(tx.Index()))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office != nil {
-		c.office.pending = append(c.office.pending, ch)
+	if c.leading != nil {
+		c.leading.pending = append(c.leading.pending, ch)
 	}
 }
 
-// silent is how long nothing was heard of a node. A leader that has just taken office has not had time to hear.
+// silent is how long nothing was heard of a node. A new leader has not had time to hear.
 func (c *Control) silent(number uint32) time.Duration {
 	if c.isOwn(number) {
 		return 0

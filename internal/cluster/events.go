@@ -20,17 +20,17 @@ func (c *Control) Events(ctx context.Context, q events.Query) (events.Page, erro
 	if _, err := view(ctx, c, func(store.Reader) (struct{}, error) { return struct{}{}, nil }); err != nil {
 		return page, err
 	}
-	return page, task.Unavailable(followPause, "system shard: its leader has just taken office")
+	return page, task.Unavailable(followPause, "system shard: its leader is new")
 }
 
 // happens notes what the round in flight does to a queue, for those who read events.
 func (c *Control) happens(tx *store.Tx, kind events.Kind, q Queue, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office == nil {
+	if c.leading == nil {
 		return
 	}
-	c.office.happens = append(c.office.happens, events.Event{Kind: kind, Namespace: q.Namespace, Queue: q.Name, Reason: reason, At: wallOf(tx)})
+	c.leading.happens = append(c.leading.happens, events.Event{Kind: kind, Namespace: q.Namespace, Queue: q.Name, Reason: reason, At: wallOf(tx)})
 }
 
 func wallOf(tx *store.Tx) time.Time { return tx.Now().Time() }

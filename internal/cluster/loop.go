@@ -85,7 +85,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer r.answer()
 	for ctx.Err() == nil {
 		wait := r.cfg.Period
-		if r.cfg.Control.inOffice() {
+		if r.cfg.Control.leads() {
 			var err error
 			if wait, err = r.look(ctx); err != nil && ctx.Err() == nil {
 				r.cfg.Logger.Debug("placement can't be read", "error", err)

@@ -116,7 +116,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 }
 
 // The loop does nothing where the system shard is not led, and looks at once when it is poked.
-func TestLoopOnlyInOffice(t *testing.T) {
+func TestLoopOnlyOnTheLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 1)
 		other := w.seat()
@@ -260,7 +260,7 @@ func TestReplacedNodeIsSwapped(t *testing.T) {
 			must(t, s.join("n2"))
 			must(t, s.join("n3"))
 			s.heal()
-			pass(time.Minute) // long in office: who was never heard of is silent for that long
+			pass(time.Minute) // it has led for long: who was never heard of is silent for that long
 			s.tick()
 			s.up[3] = false
 			pass(aliveFor)

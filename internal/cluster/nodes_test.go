@@ -187,7 +187,7 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 	})
 }
 
-// A leader that has just taken office has not heard of anybody: that must not pass for silence.
+// A leader that has just become leader has not heard of anybody: that must not pass for silence.
 func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -197,14 +197,14 @@ func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 		again := w.open(1)
 		_, err := again.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, "is running")
-		pass(2 * sameOffice)
+		pass(2 * sameLeader)
 		c.cfg.System.(*seat).lead() // what it heard in its former term is old
 		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Heard || c.silent(2) != 0 {
 			t.Errorf("%+v, %v", o.Nodes, err)
 		}
 		pass(aliveFor)
 		join(t, c, "n2", 3)
-		// A round that was dropped ends an office, but not what was heard in it.
+		// A round that was dropped ends a term, but not what was heard in it.
 		pass(time.Minute)
 		c.Dropped(true)
 		c.Elected()

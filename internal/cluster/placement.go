@@ -270,10 +270,10 @@ func (c *Control) beginChange(ctx context.Context, planned *Map, shard uint32) e
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.office == nil {
+		if c.leading == nil {
 			return errStale
 		}
-		c.office.doubt[shard] = time.Now().Add(stepTimeout)
+		c.leading.doubt[shard] = time.Now().Add(stepTimeout)
 		return nil
 	})
 }
@@ -282,8 +282,8 @@ func (c *Control) beginChange(ctx context.Context, planned *Map, shard uint32) e
 func (c *Control) changeDone(shard uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office != nil {
-		c.office.doubt[shard] = time.Now()
+	if c.leading != nil {
+		c.leading.doubt[shard] = time.Now()
 	}
 }
 
@@ -291,7 +291,7 @@ func (c *Control) changeDone(shard uint32) {
 func (c *Control) saw(shard uint32, s sight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office != nil {
+	if c.leading != nil {
 		c.seen[shard] = s
 	}
 }
@@ -324,9 +324,9 @@ func (c *Control) certainStatus(shard uint32) (Status, bool) {
 	s, ok := c.statusOf(shard)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !ok || c.office == nil {
+	if !ok || c.leading == nil {
 		return s, false
 	}
 	seen := c.seen[shard].at
-	return s, seen.Sub(c.office.began) >= stepTimeout && seen.After(c.office.doubt[shard])
+	return s, seen.Sub(c.leading.began) >= stepTimeout && seen.After(c.leading.doubt[shard])
 }

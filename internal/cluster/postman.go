@@ -79,7 +79,7 @@ type PostCounts struct {
 
 // Counts tells what this node has done for webhooks.
 func (p *Postman) Counts(ctx context.Context) PostCounts {
-	c := PostCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Control.hooksDropped.Load(), Leads: p.cfg.Control.inOffice()}
+	c := PostCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Control.hooksDropped.Load(), Leads: p.cfg.Control.leads()}
 	if c.Leads {
 		c.States = p.cfg.Control.hookStates(ctx)
 	}
@@ -95,7 +95,7 @@ func (p *Postman) Run(ctx context.Context) {
 	p.work.Go(func() { p.watchThresholds(ctx) })
 	for ctx.Err() == nil {
 		wait := idleLook
-		if p.cfg.Control.inOffice() {
+		if p.cfg.Control.leads() {
 			wait = p.lookForDue(ctx)
 		} else {
 			p.oldest.Store(0)
@@ -220,7 +220,7 @@ func (p *Postman) try(ctx context.Context, a *attempt) {
 	}
 	p.told(a.hook.Namespace, a.hook.Name, &a.notice, a.id, o)
 	for try := range settleTries {
-		if err := p.cfg.Control.settle(ctx, a, o); err == nil || ctx.Err() != nil || !p.cfg.Control.inOffice() || try == settleTries-1 {
+		if err := p.cfg.Control.settle(ctx, a, o); err == nil || ctx.Err() != nil || !p.cfg.Control.leads() || try == settleTries-1 {
 			return
 		}
 		sleep(ctx, time.Second)

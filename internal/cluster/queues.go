@@ -202,9 +202,9 @@ type census struct {
 	owners owners
 }
 
-// census counts the queues, once in a term of office. It runs on the shard's loop.
+// census counts the queues, once in a term as leader. It runs on the shard's loop.
 func (c *Control) census(r store.Reader) (*census, error) {
-	o := c.currentOffice()
+	o := c.current()
 	if o != nil && o.queues != nil {
 		return o.queues, nil
 	}
@@ -221,9 +221,9 @@ func (c *Control) census(r store.Reader) (*census, error) {
 	return found, err
 }
 
-// count keeps the number of queues. It runs on the shard's loop; if the round is dropped, so is the office.
+// count keeps the number of queues. It runs on the shard's loop; if the round is dropped, so is the term.
 func (c *Control) count(ns string, n int) {
-	if o := c.currentOffice(); o != nil && o.queues != nil {
+	if o := c.current(); o != nil && o.queues != nil {
 		o.queues.queues += n
 		o.queues.of[ns] += n
 	}
@@ -231,15 +231,15 @@ func (c *Control) count(ns string, n int) {
 
 // recount lets the next new queue count anew, since shards have other owners. It runs on the shard's loop.
 func (c *Control) recount() {
-	if o := c.currentOffice(); o != nil {
+	if o := c.current(); o != nil {
 		o.queues = nil
 	}
 }
 
-func (c *Control) currentOffice() *office {
+func (c *Control) current() *leading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.office
+	return c.leading
 }
 
 func (c *Control) setQueue(tx *store.Tx, q Queue, dropping bool) {

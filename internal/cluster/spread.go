@@ -135,16 +135,16 @@ func (c *Control) tendTo(q Queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.office == nil:
+	case c.leading == nil:
 	case q.unfinished():
-		if c.office.unfinished[q.name()] = q.moving(); q.moving() {
+		if c.leading.unfinished[q.name()] = q.moving(); q.moving() {
 			select {
 			case c.moves <- struct{}{}:
 			default:
 			}
 		}
 	default:
-		delete(c.office.unfinished, q.name())
+		delete(c.leading.unfinished, q.name())
 	}
 }
 
@@ -194,10 +194,10 @@ func (c *Control) tendLater(ctx context.Context, retired time.Time) {
 func (c *Control) toTend(all bool) (names []QueueName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.office == nil {
+	if c.leading == nil {
 		return nil
 	}
-	for name, moving := range c.office.unfinished {
+	for name, moving := range c.leading.unfinished {
 		if moving || all {
 			names = append(names, name)
 		}

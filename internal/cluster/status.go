@@ -19,7 +19,7 @@ type NodeOverview struct {
 	Node
 	Alive    bool
 	Heard    bool          // since the system shard has its present leader
-	Silent   time.Duration // since it was heard of, or since the leader took office
+	Silent   time.Duration // since it was heard of, or since this leader leads
 	Report   Report
 	Replicas []uint32 // shards of which it holds a replica
 	Leads    []uint32 // shards that it leads

@@ -82,7 +82,7 @@ func (p *Postman) watchThresholds(ctx context.Context) {
 			continue
 		case last = <-timer.C:
 		}
-		if !p.cfg.Control.inOffice() {
+		if !p.cfg.Control.leads() {
 			continue
 		}
 		if unconfirmed, err := p.cfg.Control.TellShards(ctx); ctx.Err() == nil && (err != nil || len(unconfirmed) > 0) {
@@ -99,7 +99,7 @@ func (p *Postman) watchThresholds(ctx context.Context) {
 
 // mayHaveHooks says whether there is, or was, a webhook, as far as can be found out. Once there was one, shards may know of it.
 func (c *Control) mayHaveHooks(ctx context.Context) bool {
-	if !c.inOffice() {
+	if !c.leads() {
 		return false // Elected asks for a look
 	}
 	any, err := view(ctx, c, func(r store.Reader) (any bool, _ error) {
@@ -294,7 +294,7 @@ const (
 
 // forgetSeen removes what is known of news so old that they don't come again.
 func (c *Control) forgetSeen(ctx context.Context) error {
-	o := c.currentOffice()
+	o := c.current()
 	if o == nil || time.Since(o.seenAt) < seenEvery {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // What the webhooks of a namespace together want to hear of is copied into the data shards, with a version: they decide by their copies.
-// The leader of the system shard brings each to all shards when it changes, and again when it has taken office.
+// The leader of the system shard brings each to all shards when it changes, and again when it has become leader.
 
 const (
 	// tellTime is how long a change of a webhook waits until the shards know of it.
@@ -51,19 +51,19 @@ func readWatches(r store.Reader) (map[string]task.Watch, error) {
 	return all, err
 }
 
-// told is which versions of watches the shards are known to have, as long as this node is in office.
+// told is which versions of watches the shards are known to have, as long as this node leads.
 type told struct {
 	mu      sync.Mutex
-	office  *office
+	of      *leading
 	version map[uint32]map[string]uint64
 }
 
 // lacks are the watches that a shard is not known to have.
-func (t *told) lacks(o *office, shard uint32, all map[string]task.Watch) map[string]task.Watch {
+func (t *told) lacks(o *leading, shard uint32, all map[string]task.Watch) map[string]task.Watch {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.office != o {
-		t.office, t.version = o, map[uint32]map[string]uint64{}
+	if t.of != o {
+		t.of, t.version = o, map[uint32]map[string]uint64{}
 	}
 	lack := map[string]task.Watch{}
 	for ns, w := range all {
@@ -74,10 +74,10 @@ func (t *told) lacks(o *office, shard uint32, all map[string]task.Watch) map[str
 	return lack
 }
 
-func (t *told) has(o *office, shard uint32, some map[string]task.Watch) {
+func (t *told) has(o *leading, shard uint32, some map[string]task.Watch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.office != o {
+	if t.of != o {
 		return
 	}
 	if t.version[shard] == nil {
@@ -90,7 +90,7 @@ func (t *told) has(o *office, shard uint32, some map[string]task.Watch) {
 
 // TellShards brings to the data shards what they lack of the watches, and names those that have not said in time that they have it.
 func (c *Control) TellShards(ctx context.Context) (unconfirmed []uint32, err error) {
-	o := c.currentOffice()
+	o := c.current()
 	type rows struct {
 		watches map[string]task.Watch
 		shards  []uint32

@@ -43,7 +43,7 @@ func (r *Round) record(e audit.Entry) {
 func (r *Round) auditEnds() {
 	log, err := audit.Open(r.tx, r.l.auditKeep())
 	corrupt(err)
-	if until, doubted := r.l.office.Doubted(); doubted && r.now < until {
+	if until, doubted := r.l.term.Doubted(); doubted && r.now < until {
 		log.Later(until)
 		r.remind(until, onAudit, "", nil)
 		return

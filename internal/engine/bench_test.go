@@ -34,7 +34,7 @@ func benchWorld(b *testing.B) *world {
 	}
 	b.Cleanup(func() { _ = s.Close() })
 	w := &world{t: b, store: s, now: dawn, inPlace: true}
-	w.takeOffice()
+	w.becomeLeader()
 	w.putQueue("default", task.DefaultSettings(), false)
 	return w
 }

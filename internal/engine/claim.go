@@ -294,7 +294,7 @@ func (r *Round) claimed(q *queue, e *Envelope, x *Exec, checkpoint []byte) Claim
 }
 
 func (l *Leader) token(x *Exec) task.Token {
-	return task.Token{Epoch: l.office.Epoch, Fence: x.Fence, Nonce: x.Claim.Nonce}
+	return task.Token{Epoch: l.term.Epoch, Fence: x.Fence, Nonce: x.Claim.Nonce}
 }
 
 // rememberClaims makes the claim repeatable until its shortest lease would have ended.

@@ -101,7 +101,7 @@ func TestManyWaitingKeys(t *testing.T) {
 		bounded("after enqueues", 0)
 		claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 100, Lease: time.Hour}
 
-		w.takeOffice()
+		w.becomeLeader()
 		got := w.claim(claim)
 		if len(got) != 100 || w.read > claimLanes {
 			t.Errorf("limited %t: the first claim got %d tasks and read %d lanes", limited, len(got), w.read)
@@ -176,7 +176,7 @@ func TestWaitingKeysThatSpentTokens(t *testing.T) {
 	if flows := w.leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) > 11 {
 		t.Errorf("%d flows are in memory of keys that have a token", len(flows))
 	}
-	w.takeOffice()
+	w.becomeLeader()
 	run(keys)
 }
 
@@ -197,7 +197,7 @@ func TestClaimBehindUnreadLanes(t *testing.T) {
 	}
 	add("a", task.Low)
 	wanted := add("zz", task.Normal)
-	w.takeOffice()
+	w.becomeLeader()
 	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"rare"}}
 	if got := w.claim(claim); len(got) != 0 || w.read > 4*claimLanes {
 		t.Fatalf("the first claim got %v and read %d lanes", got, w.read)
@@ -394,7 +394,7 @@ func BenchmarkWaitingKeys(b *testing.B) {
 	w.enqueueKeys(keys, oneJob())
 	enqueued := perKey(w, keys)
 	for b.Loop() {
-		w.takeOffice()
+		w.becomeLeader()
 		began := time.Now()
 		if got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}}); len(got) != 1 {
 			b.Fatalf("%d claimed", len(got))

@@ -8,7 +8,7 @@ import (
 
 // What a task has sent is on its way as long as its parcel lies in the outbox: what follows it, or, of one that was moved, itself.
 
-// Carried is what the courier has seen of a parcel since its leader is in office.
+// Carried is what the courier has seen of a parcel since this leader leads.
 type Carried struct {
 	Tries int64  // that came to nothing
 	Error string // of the last of them

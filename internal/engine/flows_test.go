@@ -167,7 +167,7 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 		left := keyUse{keyClaims: keyClaims{named: []task.ID{ended.ID}}}
 		r.tx.Set(useKey("default", "default", "b"), left.encode())
 	})
-	w.takeOffice()
+	w.becomeLeader()
 	if got := claim(); got["a"] != 2 || got["b"] != 2 {
 		t.Errorf("claimed %v", got)
 	}

@@ -51,7 +51,7 @@ func (r *Round) groupDue(d deadline) {
 		return
 	}
 	g.wake, g.dirty = 0, true
-	switch until, doubted := r.l.office.Doubted(); {
+	switch until, doubted := r.l.term.Doubted(); {
 	case g.walking:
 		r.cancelSome(d.ns, g)
 	case doubted && r.now < until:

@@ -89,8 +89,8 @@ func (s *shards) step() string {
 			return s.allow("cancel of a group", err)
 		})
 	case 4:
-		w.takeOffice()
-		w.leader.office.Began -= store.Time(time.Hour / time.Microsecond)
+		w.becomeLeader()
+		w.leader.term.Began -= store.Time(time.Hour / time.Microsecond)
 		return "new leader"
 	case 5:
 		d := time.Duration(s.rng.IntN(20000)) * time.Millisecond

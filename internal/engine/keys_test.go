@@ -74,7 +74,7 @@ func TestClaimsOfAKey(t *testing.T) {
 				}
 			}
 		})
-		w.takeOffice()
+		w.becomeLeader()
 		if err := w.check(); err != nil {
 			t.Fatal(err)
 		}

@@ -596,9 +596,9 @@ func (d *duel) rule(q string, c task.QueueConfig) {
 }
 
 func (d *duel) leaderStep() string {
-	// The new office begins long ago, so that its grace for leases, which the stories show, plays no part here.
-	d.takeOffice()
-	d.leader.office.Began -= store.Time(time.Hour / time.Microsecond)
+	// The new leadership begins long ago, so that its grace for leases, which the stories show, plays no part here.
+	d.becomeLeader()
+	d.leader.term.Began -= store.Time(time.Hour / time.Microsecond)
 	return "new leader"
 }
 

@@ -85,7 +85,7 @@ func TestNewsAreGathered(t *testing.T) {
 	w.pass(4 * time.Second)
 	expect("it settles", "")
 	w.die("mail", 1, deadly)
-	w.takeOffice()
+	w.becomeLeader()
 	w.pass(time.Second)
 	got := expect("the first", "task.dead mail 5 of 8; ")
 	if n := got[0]; len(got) == 1 {
@@ -172,7 +172,7 @@ func TestNewsAddUp(t *testing.T) {
 			case 3:
 				take()
 			case 4:
-				w.takeOffice()
+				w.becomeLeader()
 			}
 		}
 		if err := w.check(); err != nil {
@@ -239,7 +239,7 @@ func BenchmarkDeath(b *testing.B) {
 			}
 			defer s.Close()
 			w := &world{t: b, store: s, now: dawn}
-			w.takeOffice()
+			w.becomeLeader()
 			w.putQueue("default", task.DefaultSettings(), false)
 			if c.rules != nil {
 				w.watch(c.rules...)

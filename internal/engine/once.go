@@ -248,7 +248,7 @@ func (k *onceKey) take() (OnceAnswer, error) {
 	if !row.far {
 		x, err := k.r.exec(k.c.Hold.Namespace, k.by.ID)
 		corrupt(err)
-		row.until = max(x.Claim.RunUntil, k.r.now.Add(officeGrace))
+		row.until = max(x.Claim.RunUntil, k.r.now.Add(leaderGrace))
 	}
 	k.set(row)
 	return OnceAnswer{State: OnceRun}, nil
@@ -310,7 +310,7 @@ func (r *Round) onceEnds(d deadline) {
 	switch {
 	case row.until > d.at:
 	case r.onceHolds(d.ns, &row):
-		row.until = r.now.Add(officeGrace)
+		row.until = r.now.Add(leaderGrace)
 		r.tx.Set(key, row.encode())
 		r.remind(row.until, onOnce, d.ns, d.rest)
 	default:

@@ -171,7 +171,7 @@ func TestOperationsCountOnce(t *testing.T) {
 			x := mix(seed<<32 | step)
 			switch x % 8 {
 			case 0:
-				w.takeOffice()
+				w.becomeLeader()
 			case 1: // new ones are none of its business
 				if _, err := w.enqueue(task.Spec{Type: "job", Queue: "default"}); err != nil {
 					t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Office says since when and under which conditions a leader serves.
-type Office struct {
+// LeaderTerm says since when and under which conditions a leader serves.
+type LeaderTerm struct {
 	Epoch  uint64     // of the shard: part of every claim token
-	Began  store.Time // the shard's time when the leader took office
+	Began  store.Time // the shard's time when this leader began
 	Before store.Time // the shard's last time before that
 }
 
@@ -22,7 +22,7 @@ type Office struct {
 // weighted claims. All of it can be read again from the state. It changes while a round runs, so it must be thrown away
 // when a round does not commit. It belongs to the shard's loop.
 type Leader struct {
-	office Office
+	term   LeaderTerm
 	limits task.Limits
 	queues map[queueName]*queue
 	shares map[string][]int // credit of weighted sets of queues
@@ -45,8 +45,8 @@ type Leader struct {
 type queueName struct{ ns, name string }
 
 // NewLeader starts the memory of a leader.
-func NewLeader(o Office, l task.Limits) *Leader {
-	return &Leader{office: o, limits: l, queues: map[queueName]*queue{}, shares: map[string][]int{},
+func NewLeader(o LeaderTerm, l task.Limits) *Leader {
+	return &Leader{term: o, limits: l, queues: map[queueName]*queue{}, shares: map[string][]int{},
 		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}, spaces: map[string]*space{}, zones: map[string]*zones{}}
 }
 

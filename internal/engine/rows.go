@@ -198,7 +198,7 @@ type Claim struct {
 	Until    store.Time // end of the lease
 	RunUntil store.Time // the lease is never extended beyond this
 	Lease    time.Duration
-	// Orphaned: the lease had run out when a leader took office, and got a last stretch. If it ends unused, that is no
+	// Orphaned: the lease had run out when a new leader began, and got a last stretch. If it ends unused, that is no
 	// crash of the worker.
 	Orphaned bool
 	// Repeated: the claim was asked for again and given again, so that an answer that nobody received says nothing.

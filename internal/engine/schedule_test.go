@@ -214,10 +214,10 @@ func TestTicksOnce(t *testing.T) {
 		for step := range uint64(60) {
 			switch x := mix(seed<<32 | step); {
 			case x%4 == 0:
-				w.takeOffice()
+				w.becomeLeader()
 			case x%4 == 1:
 				w.now = w.now.Add(time.Duration(x>>8%200) * time.Second) // nobody leads
-				w.takeOffice()
+				w.becomeLeader()
 			default:
 				w.pass(time.Duration(x>>8%100) * time.Second)
 			}

@@ -84,7 +84,7 @@ func (l *lottery) step() {
 		l.operate()
 	default:
 		if l.pass(time.Duration(l.rng.IntN(60_000)) * time.Millisecond); l.rng.IntN(4) == 0 {
-			l.takeOffice()
+			l.becomeLeader()
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (l *lottery) forgetZones() {
 			return true
 		})
 	})
-	l.takeOffice()
+	l.becomeLeader()
 }
 
 func (l *lottery) settle() {

@@ -148,7 +148,7 @@ func TestSearchReadsFewRows(t *testing.T) {
 				t.Errorf("%s: %+v read %d rows to find %d tasks, want at most %d", leader, s.filter, c.rows, len(p.Tasks), most)
 			}
 		}
-		w.takeOffice()
+		w.becomeLeader()
 		w.enqueueInto("busy", 100, nil)
 	}
 }

@@ -30,7 +30,7 @@ func (r *Round) held(verb string, h Hold) (*Exec, *Attempt, error) {
 		return nil, nil, err
 	}
 	if h.Token.Fence == x.Fence && h.Token.Nonce == x.Claim.Nonce && x.State == task.Claimed {
-		if h.Token.Epoch != r.l.office.Epoch {
+		if h.Token.Epoch != r.l.term.Epoch {
 			return nil, nil, stale(verb, h, task.StaleExpired, "the claim was made before the shard was recovered", x)
 		}
 		return x, nil, nil

@@ -87,12 +87,12 @@ func (s *story) step(d *datadriven.TestData) string {
 		s.pass(duration(d.CmdArgs[0].Key))
 		return fmt.Sprintf("%s later", s.now.Sub(from))
 	case "new-leader":
-		s.takeOffice()
-		return "in office"
+		s.becomeLeader()
+		return "leading"
 	case "down":
 		s.now = s.now.Add(duration(d.CmdArgs[0].Key))
-		s.takeOffice()
-		return "in office"
+		s.becomeLeader()
+		return "leading"
 	case "show":
 		return s.show(d.CmdArgs[0].Key)
 	case "list":

@@ -17,16 +17,16 @@ const tickLimit = 1000
 // ready.
 const birthLimit = 25
 
-// officeGrace is how long a lease lasts at least after a leader took office, so that holders can extend or end what they
+// leaderGrace is how long a lease lasts at least after a change of leader, so that holders can extend or end what they
 // could not while nobody served.
-const officeGrace = 15 * time.Second
+const leaderGrace = 15 * time.Second
 
 // clockDoubt is how far the time of a new leader may lie ahead of the last one. When it is more, the clock may be wrong, and what
 // retention deletes can't be had back: it deletes nothing for as long.
 const clockDoubt = time.Hour
 
 // Doubted is when retention begins to delete, if the clock is in doubt.
-func (o Office) Doubted() (until store.Time, doubted bool) {
+func (o LeaderTerm) Doubted() (until store.Time, doubted bool) {
 	return o.Began.Add(clockDoubt), o.Before != 0 && o.Began > o.Before.Add(clockDoubt)
 }
 
@@ -216,7 +216,7 @@ func (r *Round) passTask(d deadline) {
 	case onLease:
 		r.leaseEnds(d.ns, id, x)
 	case onForget:
-		if until, doubted := r.l.office.Doubted(); doubted && r.now < until {
+		if until, doubted := r.l.term.Doubted(); doubted && r.now < until {
 			r.keepUntil(d.ns, id, x, until)
 			return
 		}
@@ -228,9 +228,9 @@ func (r *Round) passTask(d deadline) {
 func (r *Round) leaseEnds(ns string, id task.ID, x *Exec) {
 	q := r.queueOf(ns, x)
 	to := *x
-	if grace := r.l.office.Began.Add(min(x.Claim.Lease, officeGrace)); r.now < grace {
+	if grace := r.l.term.Began.Add(min(x.Claim.Lease, leaderGrace)); r.now < grace {
 		to.Claim.Until = grace
-		to.Claim.Orphaned = x.Claim.Until <= r.l.office.Began
+		to.Claim.Orphaned = x.Claim.Until <= r.l.term.Began
 		r.move(ns, id, q, x, &to)
 		return
 	}

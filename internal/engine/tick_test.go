@@ -52,7 +52,7 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 				t.Fatalf("seed %d: a deadline at %d is left, and the next is said to come at %d", seed, want[0].at, w.leader.NextDeadline())
 			}
 			if rng.IntN(20) == 0 {
-				w.takeOffice()
+				w.becomeLeader()
 			}
 		}
 	}

@@ -50,13 +50,13 @@ func newWorld(t testing.TB) *world {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	w := &world{t: t, store: s, now: dawn, told: map[task.ID]task.State{}}
-	w.takeOffice()
+	w.becomeLeader()
 	return w
 }
 
-// takeOffice throws the leader's memory away, as a new leader does.
-func (w *world) takeOffice() {
-	w.leader = NewLeader(Office{Epoch: 1, Began: w.now, Before: w.store.Applied().Time}, task.DefaultLimits())
+// becomeLeader throws the leader's memory away, as a new leader does.
+func (w *world) becomeLeader() {
+	w.leader = NewLeader(LeaderTerm{Epoch: 1, Began: w.now, Before: w.store.Applied().Time}, task.DefaultLimits())
 }
 
 // round runs calls against one Tx and applies it.
@@ -194,7 +194,7 @@ func (w *world) check() error {
 	}
 	tx := w.store.Begin(w.now, w.index+1)
 	defer tx.Close()
-	fresh := NewLeader(w.leader.office, task.DefaultLimits()).Begin(tx)
+	fresh := NewLeader(w.leader.term, task.DefaultLimits()).Begin(tx)
 	for name, q := range w.leader.queues {
 		again := fresh.queue(name.ns, name.name)
 		if again == nil || again.counts != q.counts {

@@ -87,7 +87,7 @@ func TestPulse(t *testing.T) {
 		expect("who comes back", h.feel(0), "reset")
 		expect("and then", h.feel(time.Second), "quiet")
 
-		time.AfterFunc(time.Second, r.Open) // in the same office: it goes on
+		time.AfterFunc(time.Second, r.Open) // as the same leader: it goes on
 		expect("no other era", h.feel(2*time.Second), "quiet")
 		time.AfterFunc(time.Second, func() { r.Close(); r.Open() })
 		expect("another era while it waits", h.feel(time.Minute), "reset")

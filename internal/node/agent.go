@@ -131,7 +131,7 @@ func (n *Node) dropReplica(id uint32) error {
 // systemHooks tell the control of the system shard's leader.
 func (n *Node) systemHooks() shard.Hooks {
 	return shard.Hooks{
-		Elected:   func(shard.Office) { n.control.Elected(); n.reconciler.Poke() },
+		Elected:   func(shard.LeaderTerm) { n.control.Elected(); n.reconciler.Poke() },
 		Committed: func(_ *store.Tx, at shard.Stamp) { n.control.Committed(at.Index); n.reconciler.Poke() },
 		Dropped:   n.control.Dropped,
 	}

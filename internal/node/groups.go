@@ -59,7 +59,7 @@ func statusOf(ctx context.Context, s *shard.Shard) (cluster.Status, error) {
 		return cluster.Status{}, err
 	}
 	st, err := s.Status(ctx)
-	if err == nil && !st.Office {
+	if err == nil && !st.Leading {
 		err = &shard.NotLeader{Leader: st.Leader}
 	}
 	out := cluster.Status{Leader: st.Leader, Term: st.Term, Voters: st.Voters, VotersOutgoing: st.VotersOutgoing, Learners: st.Learners,

@@ -11,7 +11,7 @@ import (
 )
 
 // Leadership is handed over again and again under load, and each time what is due under the new leader is done in time: it may have led
-// before, and lost its office with calls under way.
+// before, and lost its leadership with calls under way.
 func TestTimePassesAfterHandovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)

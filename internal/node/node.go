@@ -525,7 +525,7 @@ func (n *Node) handOver(ctx context.Context) {
 				continue
 			}
 			rep.shard.Bar(whyStops)
-			if _, office := rep.shard.Now(); office {
+			if _, leads := rep.shard.Now(); leads {
 				return true
 			}
 		}

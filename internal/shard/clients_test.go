@@ -164,7 +164,7 @@ func (c *client) seen(at Stamp, before moment, wrote bool) {
 	if at.Index < before.index || wrote && at.Index == before.index {
 		c.w.errorf("%s: answer at index %d, though %d was answered before the call", c.key, at.Index, before.index)
 	}
-	c.w.offices.saw(c.w, at, before.at)
+	c.w.terms.saw(c.w, at, before.at)
 	last := c.wrote // what no entry tells, a new leader doesn't know
 	if at.Term == c.last.Term {
 		last = c.last.Time

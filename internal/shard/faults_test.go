@@ -226,12 +226,12 @@ func TestBridge(t *testing.T) {
 		w.bridge()
 		before := w.newest.Load()
 		w.wait(settleLimit)
-		led, answered := w.offices.count(), w.newest.Load()
+		led, answered := w.terms.count(), w.newest.Load()
 		if answered == before {
 			w.errorf("no answer for %v after the cut", settleLimit)
 		}
 		w.wait(30 * time.Second)
-		if changes := w.offices.count() - led; changes > 3 {
+		if changes := w.terms.count() - led; changes > 3 {
 			w.errorf("the leader changed %d times in 30 s", changes)
 		}
 		if w.newest.Load() < answered+100 {

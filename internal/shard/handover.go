@@ -85,7 +85,7 @@ func (s *Shard) Transfer(ctx context.Context, to uint64, why string) error {
 		switch {
 		case l.soft.Lead == to:
 			done <- nil
-		case l.office == nil:
+		case l.leading == nil:
 			done <- &NotLeader{l.soft.Lead}
 		case !slices.Contains(l.members.Voters, to):
 			done <- fmt.Errorf("%w: the replica on node %s does not vote", ErrNoTransfer, l.cfg.Node(to))
@@ -167,7 +167,7 @@ func (l *loop) isReady(m *pb.Message) bool {
 
 // hearPeer notes that a peer is there, and begins the transfer if it is ready.
 func (l *loop) hearPeer(m *pb.Message, ready bool) {
-	if l.office == nil || m.GetTerm() != l.term {
+	if l.leading == nil || m.GetTerm() != l.term {
 		return
 	}
 	l.handovers.heard[m.GetFrom()] = l.upkeep.ticks
@@ -187,9 +187,9 @@ func (l *loop) tendHandover() {
 	switch {
 	case lead == h.to:
 		l.endHandover(nil)
-	case l.office == nil && (lead != 0 || !h.begun):
+	case l.leading == nil && (lead != 0 || !h.begun):
 		l.endHandover(&NotLeader{lead})
-	case l.office == nil: // somebody is about to lead
+	case l.leading == nil: // somebody is about to lead
 	case h.begun && l.raft.BasicStatus().LeadTransferee == h.to: // Raft is at it
 	case h.begun:
 		l.failHandover("it did not take over in an election timeout")
@@ -258,10 +258,10 @@ func (s *Shard) whyBarred() string {
 	return ""
 }
 
-// leaveOffice hands leadership to the voter that has most, if this replica is barred from it.
-func (l *loop) leaveOffice() {
+// handOverIfBarred hands leadership to the voter that has most, if this replica is barred from it.
+func (l *loop) handOverIfBarred() {
 	why := l.whyBarred()
-	if why == "" || l.office == nil || l.handovers.under != nil {
+	if why == "" || l.leading == nil || l.handovers.under != nil {
 		return
 	}
 	to, most := uint64(0), uint64(0)
@@ -277,7 +277,7 @@ func (l *loop) leaveOffice() {
 
 // leaveIfSlow hands leadership over if this replica's disk is much slower than another's.
 func (l *loop) leaveIfSlow() {
-	if l.office == nil || l.alone || l.handovers.under != nil || planted("shard-slow-stays") {
+	if l.leading == nil || l.alone || l.handovers.under != nil || planted("shard-slow-stays") {
 		return
 	}
 	if to := l.pace.heir(l.cfg.Time.Elapsed(), l.candidates()); to != 0 {

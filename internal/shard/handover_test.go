@@ -215,7 +215,7 @@ func TestBarredWithOneThatDied(t *testing.T) {
 			if dead == 2 { // nobody to ask, until it notices that nobody is there at all
 				time.Sleep(300 * time.Millisecond)
 				if _, serves := l.shard.Now(); !serves {
-					t.Error("it gave up its office for nobody")
+					t.Error("it gave up its leadership for nobody")
 				}
 				w.endAll()
 				return
@@ -272,7 +272,7 @@ func TestWhoTakesNoLeadership(t *testing.T) {
 
 // Only what was sent in the leader's own term is a sign of life for it.
 func TestOldMessagesAreNoSignOfLife(t *testing.T) {
-	l := &loop{term: 5, office: &office{}, upkeep: &upkeep{ticks: 9}}
+	l := &loop{term: 5, leading: &leading{}, upkeep: &upkeep{ticks: 9}}
 	l.handovers.forget()
 	l.hearPeer(&pb.Message{From: new(uint64(2)), Term: new(uint64(4))}, false)
 	l.hearPeer(&pb.Message{From: new(uint64(3)), Term: new(uint64(5))}, false)

@@ -38,13 +38,13 @@ type loop struct {
 	alone   bool          // this replica is the only voter
 	epoch   uint64
 
-	soft   raft.SoftState
-	term   uint64
-	office *office // nil: not the leader, or not all applied yet
-	round  *round  // the one in flight
-	sealed []byte  // room for its entry, of which Raft takes a copy
-	reads  map[uint64]*read
-	readID uint64
+	soft    raft.SoftState
+	term    uint64
+	leading *leading // nil: not the leader, or not all applied yet
+	round   *round   // the one in flight
+	sealed  []byte   // room for its entry, of which Raft takes a copy
+	reads   map[uint64]*read
+	readID  uint64
 
 	change    *change // of membership, waiting or proposed
 	handovers handovers
@@ -57,9 +57,9 @@ type loop struct {
 	upkeep *upkeep
 }
 
-// office is this replica's time as leader.
-type office struct {
-	Office
+// leading is this replica's time as leader.
+type leading struct {
+	LeaderTerm
 	clock *store.Clock
 }
 
@@ -170,7 +170,7 @@ func (l *loop) raftConfig(applied uint64) *raft.Config {
 func (l *loop) run() error {
 	err := l.serve()
 	l.leader.Store(&leadership{term: l.term})
-	l.abandonOffice(ErrStopped)
+	l.stepDown(ErrStopped)
 	l.endWaits(ErrStopped)
 	if !errors.Is(err, errInstall) {
 		l.fail(err) // before the flush is waited for, which may hang with the disk that failed
@@ -287,8 +287,8 @@ func (l *loop) turn() error {
 	return nil
 }
 
-// idle says whether this replica is in office, and nothing is in flight: a proposal must be computed on all of the log.
-func (l *loop) idle() bool { return l.office != nil && l.round == nil && !l.unapplied() }
+// idle says whether this replica is leading, and nothing is in flight: a proposal must be computed on all of the log.
+func (l *loop) idle() bool { return l.leading != nil && l.round == nil && !l.unapplied() }
 
 // handle does what a Ready asks for, in this order: its entries are on disk before any message that follows from them
 // leaves and before anything is applied. A leader's own messages may leave before: they promise nothing for its disk.
@@ -318,7 +318,7 @@ func (l *loop) handle(rd raft.Ready) error {
 		l.confirm(rs)
 	}
 	l.raft.Advance(rd)
-	l.takeOffice()
+	l.becomeLeader()
 	return nil
 }
 
@@ -350,7 +350,7 @@ func (l *loop) send(ms []*pb.Message) {
 	l.cfg.Transport.Send(out)
 }
 
-// observe notes term and leader, and ends this replica's office when they change.
+// observe notes term and leader, and ends this replica's leadership when they change.
 func (l *loop) observe(rd raft.Ready) {
 	if !raft.IsEmptyHardState(rd.HardState) {
 		l.term = rd.HardState.GetTerm()
@@ -366,37 +366,37 @@ func (l *loop) observe(rd raft.Ready) {
 		l.former.change(old.replica, l.soft.Lead)
 		defer l.tendHandover()
 	}
-	if l.office != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.office.Term) {
-		if l.soft.Lead == 0 && l.term == l.office.Term { // nobody asked for votes: Raft gave up by itself
+	if l.leading != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.leading.Term) {
+		if l.soft.Lead == 0 && l.term == l.leading.Term { // nobody asked for votes: Raft gave up by itself
 			l.cfg.Logger.Warn("this replica leads no more: it hears nothing of most voters", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
 		}
-		l.abandonOffice(&NotLeader{l.soft.Lead})
+		l.stepDown(&NotLeader{l.soft.Lead})
 	}
 }
 
-// takeOffice begins this replica's work as leader once an entry of its term is applied: then so is all before it.
-func (l *loop) takeOffice() {
+// becomeLeader begins this replica's work as leader once an entry of its term is applied: then so is all before it.
+func (l *loop) becomeLeader() {
 	at := l.cfg.State.Applied()
-	if l.office != nil || l.soft.RaftState != raft.StateLeader || at.Term != l.term {
+	if l.leading != nil || l.soft.RaftState != raft.StateLeader || at.Term != l.term {
 		return
 	}
-	clock := store.TakeOffice(l.cfg.Time, at.Time)
-	l.office = &office{Office{Term: l.term, Began: clock.Now(), Before: at.Time, Epoch: l.epoch}, clock}
+	clock := store.LeaderClock(l.cfg.Time, at.Time)
+	l.leading = &leading{LeaderTerm{Term: l.term, Began: clock.Now(), Before: at.Time, Epoch: l.epoch}, clock}
 	l.clock.Store(clock)
 	l.handovers.forget()
 	l.logLeader()
 	l.pace.begin(l.cfg.Time.Elapsed())
-	l.cfg.Hooks.Elected(l.office.Office)
+	l.cfg.Hooks.Elected(l.leading.LeaderTerm)
 	l.calls.signal()
 }
 
-// abandonOffice ends this replica's work as leader: what was in flight is unknown, what wrote nothing did not happen,
+// stepDown ends this replica's work as leader: what was in flight is unknown, what wrote nothing did not happen,
 // because of cause.
-func (l *loop) abandonOffice(cause error) {
-	if l.office == nil {
+func (l *loop) stepDown(cause error) {
+	if l.leading == nil {
 		return
 	}
-	l.office = nil
+	l.leading = nil
 	l.clock.Store(nil)
 	l.abandonChange(cause)
 	if r := l.round; r != nil {
@@ -498,7 +498,7 @@ type read struct {
 
 // startReads asks for confirmation of the waiting views, all with one question.
 func (l *loop) startReads() {
-	if l.office == nil {
+	if l.leading == nil {
 		if !l.electing() {
 			l.calls.refuse(&NotLeader{l.soft.Lead})
 		}
@@ -516,7 +516,7 @@ func (l *loop) startReads() {
 	}
 }
 
-// electing says whether this replica is about to take office, so that calls may wait for it.
+// electing says whether this replica is about to become leader, so that calls may wait for it.
 func (l *loop) electing() bool {
 	return l.soft.RaftState == raft.StateLeader || l.alone
 }
@@ -564,7 +564,7 @@ func (r *read) answer(l *loop) {
 	v := l.newView(views)
 	for _, c := range r.calls {
 		c.view = v
-		if !c.answer(Stamp{l.cfg.ID, at.Index, l.office.Term, l.office.clock.Now()}, nil) {
+		if !c.answer(Stamp{l.cfg.ID, at.Index, l.leading.Term, l.leading.clock.Now()}, nil) {
 			v.release()
 		}
 	}

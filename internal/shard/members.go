@@ -72,7 +72,7 @@ func (s *Shard) propose(ctx context.Context, c *change) (index uint64, err error
 	c.done = make(chan error, 1)
 	err = s.ask(ctx, func(l *loop) {
 		switch {
-		case l.office == nil:
+		case l.leading == nil:
 			c.done <- &NotLeader{l.soft.Lead}
 		case l.change != nil:
 			c.done <- ErrChangeRefused
@@ -126,7 +126,7 @@ func (l *loop) startChange() error {
 	if c.conf != nil {
 		err = l.raft.ProposeConfChange(c.conf)
 	} else {
-		err = l.raft.Propose(markEntry(l.office.Term))
+		err = l.raft.Propose(markEntry(l.leading.Term))
 	}
 	if errors.Is(err, raft.ErrProposalDropped) { // leadership is being handed over
 		l.endChange(&NotLeader{})
@@ -200,7 +200,7 @@ type Status struct {
 	Replica uint64
 	Leader  uint64 // as far as known; 0: none
 	Term    uint64
-	Office  bool // this replica leads, and serves
+	Leading bool // this replica leads, and serves
 
 	Applied, First, Last uint64 // entries: the last one applied, the first and the last in the log
 	Epoch                uint64
@@ -237,10 +237,10 @@ func (s *Shard) Status(ctx context.Context) (Status, error) {
 func (l *loop) status() Status {
 	first, _ := l.log.FirstIndex()
 	last, _ := l.log.LastIndex()
-	st := Status{Replica: l.cfg.Replica, Leader: l.soft.Lead, Term: l.term, Office: l.office != nil,
+	st := Status{Replica: l.cfg.Replica, Leader: l.soft.Lead, Term: l.term, Leading: l.leading != nil,
 		Applied: l.cfg.State.Applied().Index, First: first, Last: last, Epoch: l.epoch,
 		Voters: slices.Clone(l.members.Voters), VotersOutgoing: slices.Clone(l.members.VotersOutgoing), Learners: slices.Clone(l.members.Learners)}
-	if l.office == nil {
+	if l.leading == nil {
 		return st
 	}
 	st.Progress = map[uint64]Progress{}

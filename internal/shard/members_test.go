@@ -226,7 +226,7 @@ func TestMembership(t *testing.T) {
 // membership is what the leader says of it, out of a joint one.
 func (w *world) membership() (st Status) {
 	w.onLeader("status", func(ctx context.Context, l *life) (err error) {
-		if st, err = l.shard.Status(ctx); err == nil && (!st.Office || len(st.VotersOutgoing) > 0) {
+		if st, err = l.shard.Status(ctx); err == nil && (!st.Leading || len(st.VotersOutgoing) > 0) {
 			return errors.New("not settled")
 		}
 		return err

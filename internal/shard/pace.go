@@ -122,9 +122,9 @@ func (p *pace) heir(now time.Duration, candidates map[uint64]uint64) (to uint64)
 	return to
 }
 
-// paceSends and save measure while this replica is in office.
+// paceSends and save measure while this replica is leading.
 func (l *loop) paceSends(ms []*pb.Message) {
-	if l.office != nil && len(ms) > 0 {
+	if l.leading != nil && len(ms) > 0 {
 		l.pace.sends(ms, l.cfg.Time.Elapsed())
 	}
 }
@@ -137,7 +137,7 @@ func (l *loop) save(rd raft.Ready) error {
 	err := l.log.Save(rd.HardState, rd.Entries)
 	took := l.cfg.Time.Elapsed() - before
 	l.cfg.Observe.Saved(took)
-	if l.office != nil {
+	if l.leading != nil {
 		l.pace.saved(took)
 	}
 	return err

@@ -36,7 +36,7 @@ func TestSlowDisk(t *testing.T) {
 					n.alive().delay.Store(int64(c.others))
 				}
 				first.delay.Store(int64(c.leader))
-				terms := w.offices.count()
+				terms := w.terms.count()
 				// A window may see too few saves, and the message that hands over may be lost, which is tried again after a minute.
 				for tries := 0; w.leader() == first && (tries < 3 || tries < 20 && !c.stays); tries++ {
 					w.wait(10 * time.Second)
@@ -47,7 +47,7 @@ func TestSlowDisk(t *testing.T) {
 				if !c.stays {
 					w.wait(90 * time.Second) // to see that it doesn't come back
 				}
-				if changes := w.offices.count() - terms; changes > 1 || c.stays && changes > 0 {
+				if changes := w.terms.count() - terms; changes > 1 || c.stays && changes > 0 {
 					t.Errorf("the leader changed %d times", changes)
 				}
 				for _, n := range w.nodes {
@@ -78,7 +78,7 @@ func TestLeaderDiskHangs(t *testing.T) {
 		<-f.met
 		began := time.Now()
 		other := w.clients(2)[1]
-		for led := w.offices.count(); w.offices.count() == led; {
+		for led := w.terms.count(); w.terms.count() == led; {
 			w.wait(10 * time.Millisecond)
 		}
 		for _, n := range w.nodes {

@@ -25,8 +25,8 @@ type telling struct {
 
 // stamp lets what a leader tells say when it was told.
 func (l *loop) stamp(m *pb.Message) {
-	if l.office != nil {
-		m.Context = binary.BigEndian.AppendUint64(nil, uint64(l.office.clock.Now())) // #nosec G115 -- not negative
+	if l.leading != nil {
+		m.Context = binary.BigEndian.AppendUint64(nil, uint64(l.leading.clock.Now())) // #nosec G115 -- not negative
 	}
 }
 
@@ -54,7 +54,7 @@ func (l *loop) age() time.Duration {
 	if l.alone {
 		return 0
 	}
-	if l.office != nil {
+	if l.leading != nil {
 		return time.Duration(l.cfg.ElectionTicks) * l.cfg.TickInterval
 	}
 	l.digest()

@@ -32,7 +32,7 @@ func (l *loop) startRound() error {
 	if len(calls) == 0 {
 		return nil
 	}
-	h := header{l.office.Term, l.cfg.State.Applied().Index, l.office.clock.Now()}
+	h := header{l.leading.Term, l.cfg.State.Applied().Index, l.leading.clock.Now()}
 	r := &round{header: h, tx: l.cfg.State.Begin(h.time, h.base+1), calls: make([]*call, 0, len(calls)), rest: calls,
 		began: l.cfg.Time.Elapsed()}
 	l.round = r
@@ -107,7 +107,7 @@ func (l *loop) abandon(r *round) {
 	l.calls.putBack(r.calls)
 	l.calls.signal()
 	l.cfg.Hooks.Dropped(false)
-	l.cfg.Hooks.Elected(l.office.Office)
+	l.cfg.Hooks.Elected(l.leading.LeaderTerm)
 }
 
 // finishEmpty asks for confirmation of the answers of a round that wrote nothing.

@@ -25,10 +25,10 @@ type Transport interface {
 	SendSnapshot(ctx context.Context, m *pb.Message, body func(io.Writer) error) error
 }
 
-// Office is what a leader begins its term with.
-type Office struct {
+// LeaderTerm is what a leader begins its term with.
+type LeaderTerm struct {
 	Term uint64
-	// Began is the shard's time when the leader took office, and Before the last one of the leader before it, which may
+	// Began is the shard's time when this leader began, and Before the last one of the leader before it, which may
 	// be much older: nobody served in between.
 	Began, Before store.Time
 	// Epoch grows when the loss of a part of the log was accepted.
@@ -39,14 +39,14 @@ type Office struct {
 // block. Any may be nil.
 type Hooks struct {
 	// Elected: this replica is the leader, and has applied everything that was committed before. Its memory is empty.
-	Elected func(Office)
+	Elected func(LeaderTerm)
 	// BeforeSeal is called after the calls of a round, before it becomes an entry. It may read and write tx.
 	BeforeSeal func(tx *store.Tx)
 	// Committed: the round of tx is committed and applied; its calls are answered after this. It isn't called for a
 	// round that wrote nothing.
 	Committed func(tx *store.Tx, at Stamp)
 	// Dropped: a round didn't commit, or nobody knows whether it did, or the leader's term ended. All memory must be
-	// thrown away. Elected follows: at once and with the same term if the office is not over, which is so when it is certain that
+	// thrown away. Elected follows: at once and with the same term if the term is not over, which is so when it is certain that
 	// the round did not happen.
 	Dropped func(over bool)
 }
@@ -141,7 +141,7 @@ func (c *Config) setDefaults() {
 
 func (h *Hooks) setDefaults() {
 	if h.Elected == nil {
-		h.Elected = func(Office) {}
+		h.Elected = func(LeaderTerm) {}
 	}
 	if h.BeforeSeal == nil {
 		h.BeforeSeal = func(*store.Tx) {}
@@ -176,7 +176,7 @@ type Shard struct {
 
 	leader  atomic.Pointer[leadership]
 	leaders atomic.Uint64               // how often another replica, or another term, was found to lead
-	clock   atomic.Pointer[store.Clock] // nil: not in office
+	clock   atomic.Pointer[store.Clock] // nil: not leading
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -271,7 +271,7 @@ func (s *Shard) Leader() (replica, term uint64) {
 // LeaderChanges is how often this replica has seen a new leader take over.
 func (s *Shard) LeaderChanges() uint64 { return s.leaders.Load() }
 
-// Now returns the shard's time if this replica is in office. A round that starts later in the same office has the same time or
+// Now returns the shard's time if this replica is leading. A round that starts later as the same leader has the same time or
 // a later one.
 func (s *Shard) Now() (store.Time, bool) {
 	clock := s.clock.Load()

@@ -71,7 +71,7 @@ func startBench(t *testing.T, f fixture) *bench {
 	}
 	cfg := Config{ID: 1, Replica: 1, Voters: f.voters, Log: b.log, State: b.state, Fatal: fatal, Limits: f.limits, Time: f.time}
 	cfg.Hooks = Hooks{
-		Elected: func(o Office) { b.note("elected %d", o.Term) },
+		Elected: func(o LeaderTerm) { b.note("elected %d", o.Term) },
 		BeforeSeal: func(tx *store.Tx) {
 			if f.beforeSeal != nil {
 				f.beforeSeal(b, tx)
@@ -154,7 +154,7 @@ func TestUpdateAndView(t *testing.T) {
 		t.Errorf("node %d leads in term %d", node, term)
 	}
 	if _, ok := b.Now(); !ok {
-		t.Error("no time in office")
+		t.Error("no time from a leader")
 	}
 	_, seen, err := Update(context.Background(), b.Shard, func(tx *store.Tx) (struct{}, error) { return struct{}{}, errRefused })
 	if err != errRefused || seen.Index != 3 {
@@ -167,7 +167,7 @@ func TestUpdateAndView(t *testing.T) {
 		t.Errorf("after Stop: %v", err)
 	}
 	if _, ok := b.Now(); ok {
-		t.Error("time out of office")
+		t.Error("time without leadership")
 	}
 }
 
@@ -179,7 +179,7 @@ func TestGuard(t *testing.T) {
 			stale := b.state.Begin(tx.Now(), 77)
 			stale.Set([]byte("stale"), []byte("x"))
 			entry := stale.Seal(make([]byte, headerLen))
-			header{b.loop.office.Term, 76, tx.Now()}.put(entry)
+			header{b.loop.leading.Term, 76, tx.Now()}.put(entry)
 			stale.Close()
 			if err := b.loop.raft.Propose(entry); err != nil {
 				t.Error(err)
@@ -391,9 +391,9 @@ func TestShardTimeNeverFalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began, before = b.loop.office.Began, b.loop.office.Before
+	began, before = b.loop.leading.Began, b.loop.leading.Before
 	if at.Time < first.Time || before != first.Time || began < before {
-		t.Errorf("time went from %d to %d; office began at %d after %d", first.Time, at.Time, began, before)
+		t.Errorf("time went from %d to %d; leadership began at %d after %d", first.Time, at.Time, began, before)
 	}
 	b.close()
 }

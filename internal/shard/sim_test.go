@@ -42,7 +42,7 @@ type world struct {
 
 	newest  atomic.Uint64 // the highest index in any answer so far
 	history sync.Map      // index to time of answered writes
-	offices offices
+	terms   terms
 }
 
 // node is a machine with a disk and, mostly, a replica.
@@ -207,20 +207,20 @@ type hookCheck struct {
 	sum   uint64
 }
 
-func (h *hookCheck) elected(o Office) {
+func (h *hookCheck) elected(o LeaderTerm) {
 	if h.valid {
 		h.l.w.errorf("node %d: elected for term %d, and not dropped since term %d", h.l.id, o.Term, h.term)
 	}
 	if o.Began < o.Before {
-		h.l.w.errorf("office began at %d, before the last entry's time %d", o.Began, o.Before)
+		h.l.w.errorf("leadership began at %d, before the last entry's time %d", o.Began, o.Before)
 	}
-	h.l.w.offices.began(h.l.w, o.Term, h.l.replica)
+	h.l.w.terms.began(h.l.w, o.Term, h.l.replica)
 	h.valid, h.term, h.sum = true, o.Term, number(h.l.state, sumKey)
 }
 
 func (h *hookCheck) beforeSeal(tx *store.Tx) {
 	if !h.valid {
-		h.l.w.errorf("node %d: a round without office", h.l.id)
+		h.l.w.errorf("node %d: a round without leadership", h.l.id)
 	}
 	n, _ := tx.Local.(uint64)
 	if got := number(tx, sumKey); got != h.sum+n {
@@ -233,7 +233,7 @@ func (h *hookCheck) beforeSeal(tx *store.Tx) {
 
 func (h *hookCheck) committed(tx *store.Tx, at Stamp) {
 	if !h.valid || at.Term != h.term || tx.Index() != at.Index {
-		h.l.w.errorf("node %d: committed at %+v, in office %v for term %d, round computed for %d", h.l.id, at, h.valid, h.term, tx.Index())
+		h.l.w.errorf("node %d: committed at %+v, leading %v for term %d, round computed for %d", h.l.id, at, h.valid, h.term, tx.Index())
 	}
 	n, _ := tx.Local.(uint64)
 	h.sum += n
@@ -249,8 +249,8 @@ func (h *hookCheck) dropped(bool) {
 	h.valid = false
 }
 
-// offices is who led in which term, and how the shard's time passed meanwhile.
-type offices struct {
+// terms is who led in which term, and how the shard's time passed meanwhile.
+type terms struct {
 	mu    sync.Mutex
 	terms map[uint64]*term
 }
@@ -263,7 +263,7 @@ type term struct {
 }
 
 // began checks that a term has one leader.
-func (o *offices) began(w *world, number, leader uint64) {
+func (o *terms) began(w *world, number, leader uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.terms == nil {
@@ -278,7 +278,7 @@ func (o *offices) began(w *world, number, leader uint64) {
 }
 
 // count is how many terms had a leader so far.
-func (o *offices) count() int {
+func (o *terms) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.terms)
@@ -286,7 +286,7 @@ func (o *offices) count() int {
 
 // saw checks that in a term the shard's time passes as the true one, whatever the wall clocks do, but for 500 millionths.
 // The answer's time is from some moment since the call began.
-func (o *offices) saw(w *world, at Stamp, begun time.Time) {
+func (o *terms) saw(w *world, at Stamp, begun time.Time) {
 	now := time.Now()
 	least, most := at.Time.Sub(store.TimeOf(now)), at.Time.Sub(store.TimeOf(begun))
 	o.mu.Lock()

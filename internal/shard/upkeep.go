@@ -80,11 +80,11 @@ func (u *upkeep) applied(index uint64, n int) {
 
 // tick is what a leader and a follower do at every tick beside Raft's own.
 func (l *loop) tick() error {
-	l.leaveOffice()
+	l.handOverIfBarred()
 	l.leaveIfSlow()
 	l.tickHandover()
 	u := l.upkeep
-	if u.ticks++; l.office != nil {
+	if u.ticks++; l.leading != nil {
 		l.seeActive()
 	}
 	at := l.cfg.State.Applied().Index
@@ -108,7 +108,7 @@ func (l *loop) tick() error {
 // needsTicks says whether Raft or the log have anything to do as time passes. A leader without any other replica has nobody to hear from
 // and nobody to tell that it leads, so it needs a tick only to look at its log after an entry. An idle node of a cluster of one sleeps.
 func (l *loop) needsTicks() bool {
-	return l.office == nil || !l.alone || len(l.members.Learners) > 0 || l.change != nil || l.handovers.under != nil ||
+	return l.leading == nil || !l.alone || len(l.members.Learners) > 0 || l.change != nil || l.handovers.under != nil ||
 		l.cfg.State.Applied().Index != l.upkeep.looked
 }
 
@@ -135,7 +135,7 @@ func (l *loop) replicated() uint64 {
 		return math.MaxUint64
 	}
 	t := &l.upkeep.trail
-	if l.office == nil {
+	if l.leading == nil {
 		return t.end(1)
 	}
 	active, silent := uint64(math.MaxUint64), uint64(math.MaxUint64)

@@ -36,11 +36,11 @@ func SystemTime() TimeSource {
 // wall clock by an hour moves the shard's time by less than 2 s in the next hour, and makes nothing early.
 const maxSlew = 500e-6
 
-// Clock is a shard's time while its leader is in office: it starts at the later of the wall clock and the shard's last
+// Clock is a shard's time while its leader leads: it starts at the later of the wall clock and the shard's last
 // time, runs on monotonic time, and leans towards the wall clock. Any goroutine may read it.
 type Clock struct {
 	src   TimeSource
-	start Time          // when it took office
+	start Time          // when it became leader
 	began time.Duration // the source's Elapsed then
 
 	mu   sync.Mutex
@@ -49,8 +49,8 @@ type Clock struct {
 	last Time
 }
 
-// TakeOffice starts the clock of a new leader whose state was last at time last.
-func TakeOffice(src TimeSource, last Time) *Clock {
+// LeaderClock starts the clock of a new leader whose state was last at time last.
+func LeaderClock(src TimeSource, last Time) *Clock {
 	start, elapsed := max(TimeOf(src.Wall()), last), src.Elapsed()
 	if planted("store-clock-forgets") {
 		start = TimeOf(src.Wall())

@@ -21,10 +21,10 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func TestClockTakesTheLaterTime(t *testing.T) {
 	f := &fakeTime{wall: noon}
-	if got := TakeOffice(f.source(), TimeOf(noon.Add(-time.Hour))).Now(); got != TimeOf(noon) {
+	if got := LeaderClock(f.source(), TimeOf(noon.Add(-time.Hour))).Now(); got != TimeOf(noon) {
 		t.Errorf("after down-time it is %s", got.Time())
 	}
-	if got := TakeOffice(f.source(), TimeOf(noon.Add(time.Hour))).Now(); got != TimeOf(noon.Add(time.Hour)) {
+	if got := LeaderClock(f.source(), TimeOf(noon.Add(time.Hour))).Now(); got != TimeOf(noon.Add(time.Hour)) {
 		t.Errorf("with a wall clock that is behind it is %s", got.Time())
 	}
 }
@@ -33,7 +33,7 @@ func TestClockTakesTheLaterTime(t *testing.T) {
 func TestClockDoesNotFollowJumps(t *testing.T) {
 	for _, jump := range []time.Duration{time.Hour, -time.Hour, 1000 * time.Hour} {
 		f := &fakeTime{wall: noon}
-		c := TakeOffice(f.source(), 0)
+		c := LeaderClock(f.source(), 0)
 		f.wall = f.wall.Add(jump)
 		before := c.Now()
 		for range 600 {
@@ -52,7 +52,7 @@ func TestClockDoesNotFollowJumps(t *testing.T) {
 
 func TestClockLeansTowardsTheWall(t *testing.T) {
 	f := &fakeTime{wall: noon}
-	c := TakeOffice(f.source(), 0)
+	c := LeaderClock(f.source(), 0)
 	f.wall = f.wall.Add(time.Second)
 	for range 3600 {
 		f.pass(time.Second)
@@ -65,7 +65,7 @@ func TestClockLeansTowardsTheWall(t *testing.T) {
 
 func TestClockDoesNotLoseShortSteps(t *testing.T) {
 	f := &fakeTime{wall: noon}
-	c := TakeOffice(f.source(), 0)
+	c := LeaderClock(f.source(), 0)
 	for range 1_000_000 {
 		f.pass(100 * time.Nanosecond)
 		c.Now()

@@ -94,7 +94,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	var system lateSystem
 	h.control = cluster.NewControl(cluster.Config{System: &system, Shards: lateShards{h}, Logger: log})
 	t.Cleanup(h.control.Close)
-	leads, err := start(systemShard, shard.Hooks{Elected: func(shard.Office) { h.control.Elected() }, Dropped: h.control.Dropped,
+	leads, err := start(systemShard, shard.Hooks{Elected: func(shard.LeaderTerm) { h.control.Elected() }, Dropped: h.control.Dropped,
 		Committed: func(_ *store.Tx, at shard.Stamp) { h.control.Committed(at.Index) }})
 	must(t, err)
 	system.shard.Store(leads)

@@ -14,7 +14,7 @@ type queue struct {
 	rng    *rand.Rand
 	index  uint64
 	now    int64 // shard time, us
-	office int64 // when its leader took office
+	led    int64 // since when it has its leader
 	tasks  map[string]*qTask
 	order  []*qTask
 	byReq  map[string]*qTask
@@ -129,8 +129,8 @@ func (q *queue) tick() {
 }
 
 func (q *queue) lose(t *qTask) {
-	if grace := q.office + min(t.lease, qGrace); q.office > 0 && q.now < grace {
-		t.orphaned = t.until <= q.office
+	if grace := q.led + min(t.lease, qGrace); q.led > 0 && q.now < grace {
+		t.orphaned = t.until <= q.led
 		t.until = grace
 		heap.Push(&q.timers, timer{t.until, t, "claimed"})
 		return

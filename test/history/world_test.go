@@ -195,7 +195,7 @@ func (w *world) crash(h *host) {
 	w.in(w.upTo(2000*ms), func() {
 		h.down = false
 		h.index += qIndexStep // the new leader's own entry
-		h.office = w.began + w.now/1000
+		h.led = w.began + w.now/1000
 	})
 }
 

@@ -211,7 +211,7 @@ type ClusterNode struct {
 	State              string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`                                        // active, draining
 	Alive              bool                   `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`                                       // it was heard of a moment ago
 	Heard              bool                   `protobuf:"varint,5,opt,name=heard,proto3" json:"heard,omitempty"`                                       // it was heard of since the system shard has its present leader
-	SilentSeconds      float64                `protobuf:"fixed64,6,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since it was heard of, or since that leader took office
+	SilentSeconds      float64                `protobuf:"fixed64,6,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since it was heard of, or since this leader leads
 	Version            string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`                                    // of its program
 	PeerAddress        string                 `protobuf:"bytes,8,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`         // where other nodes reach it
 	ApiAddress         string                 `protobuf:"bytes,9,opt,name=api_address,json=apiAddress,proto3" json:"api_address,omitempty"`            // where clients reach it
