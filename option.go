@@ -102,7 +102,8 @@ func ExpiresIn(d time.Duration) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.ExpiresIn = durationpb.New(d) })
 }
 
-// Retention is how long the task is kept once it has ended; without it the queue decides.
+// Retention is how long the task is kept once it has ended; without it the queue decides. With 0 it is gone as soon as it has ended: nobody
+// can read its result, and Wait may return ErrNotFound.
 func Retention(d time.Duration) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.Retention = durationpb.New(d) })
 }

@@ -325,8 +325,32 @@ func (c *checker) compareCounts() {
 	}
 }
 
+// eachForgotten goes over the rows that forgotten tasks have left.
+func eachForgotten(from store.Reader, ns string, fn func(id task.ID, row []byte)) {
+	prefix := idKey(ns, tabRequest, task.ID{})
+	from.Scan(prefix, after(prefix), func(k, row []byte) bool {
+		fn(idAt(k), row)
+		return true
+	})
+}
+
+// checkForgotten: what a forgotten task has left says how it ended, for as long as its request may be repeated. The task itself may be there
+// again only behind that, made by the same request.
+func (c *checker) checkForgotten() {
+	eachForgotten(c.from, c.ns, func(id task.ID, row []byte) {
+		k, err := decodeKey(row)
+		if err != nil || k.id != id || !k.ended.Ended() || k.until != k.created.Add(dedupWindow) {
+			c.find("forgotten task %s: %+v (%v)", id, k, err)
+		}
+		if x := c.tasks[id]; x != nil && x.CreatedAt < k.until {
+			c.find("task %s is %s, and forgotten", id, x.State)
+		}
+	})
+}
+
 // checkKeys: a key's row has a deadline that ends it, and attempts and results belong to tasks.
 func (c *checker) checkKeys() {
+	c.checkForgotten()
 	for tab, kind := range map[byte]deadlineKind{tabKey: onKey, tabRequest: onRequest} {
 		c.scan(tab, func(k, v []byte) {
 			row, err := decodeKey(v)

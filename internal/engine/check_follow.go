@@ -70,8 +70,8 @@ func (c *checker) checkGroups(parcels map[task.ID]bool) map[task.ID]*taskGroup {
 	groups := c.readGroups()
 	members := c.checkMembers(groups, parcels)
 	for id, x := range c.tasks {
-		if !x.Ties.member() || groups[x.Ties.Group] == nil || groups[x.Ties.Group].leaving {
-			continue
+		if !x.Ties.member() || groups[x.Ties.Group] == nil || groups[x.Ties.Group].leaving || x.CreatedAt < groups[x.Ties.Group].createdAt {
+			continue // its group is forgotten
 		}
 		end := x.State
 		if !end.Ended() {
@@ -127,7 +127,7 @@ func (c *checker) checkMembers(groups map[task.ID]*taskGroup, parcels map[task.I
 		*n.of(m)++
 		counts[id] = n
 		x := c.tasks[m.id]
-		if here := m.id.Shard() == id.Shard(); m.pending() && here && m.id != (task.ID{}) && (x == nil || x.State.Ended()) {
+		if here := m.id.Shard() == id.Shard(); !groups[id].leaving && m.pending() && here && m.id != (task.ID{}) && (x == nil || x.State.Ended()) {
 			c.find("member %s of group %s is pending, and task %s is not", ref, id, m.id)
 		}
 		if numbered := ref[0] < 0x80; m.pending() && m.id == (task.ID{}) && numbered && !parcels[partID(id, ref)] {

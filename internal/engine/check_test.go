@@ -73,3 +73,51 @@ func (w *world) enqueueOne() task.ID {
 	}
 	return a.ID
 }
+
+// Check finds what a forgotten task has left if it is wrong, or lives on.
+func TestCheckFindsForgottenTasks(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(tx *store.Tx, id task.ID, k *keyRow)
+		want  string
+	}{
+		"row of another task": {func(_ *store.Tx, _ task.ID, k *keyRow) { k.id[15]++ }, "forgotten task"},
+		"without an end":      {func(_ *store.Tx, _ task.ID, k *keyRow) { k.ended = 0 }, "forgotten task"},
+		"not ended":           {func(_ *store.Tx, _ task.ID, k *keyRow) { k.ended = task.Ready }, "forgotten task"},
+		"of another time":     {func(_ *store.Tx, _ task.ID, k *keyRow) { k.created-- }, "forgotten task"},
+		"no deadline": {func(tx *store.Tx, id task.ID, k *keyRow) {
+			tx.Delete(deadlineKey(k.until, onRequest, "default", forgottenKey("default", id)[len("default")+2:]))
+		}, "never ends"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			keep := time.Minute
+			a, err := w.enqueue(task.Spec{Type: "job", Retention: &keep})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.settle(a.ID, true, nil)
+			w.pass(2 * time.Minute)
+			if found := Check(w.store, "default"); len(found) > 0 {
+				t.Fatalf("before anything was spoilt: %q", found)
+			}
+			w.round(func(r *Round) {
+				k, _ := r.keyRow(forgottenKey("default", a.ID))
+				c.spoil(r.tx, a.ID, &k)
+				r.tx.Set(forgottenKey("default", a.ID), k.encode())
+			})
+			if found := Check(w.store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
+				t.Errorf("found %q, want one finding with %q", found, c.want)
+			}
+		})
+	}
+	t.Run("a task that is kept", func(t *testing.T) {
+		w := newWorld(t)
+		id := w.enqueueOne()
+		w.round(func(r *Round) {
+			r.setKey("default", onRequest, forgottenKey("default", id), keyRow{id: id, until: w.now.Add(dedupWindow), ended: task.Succeeded, created: w.now})
+		})
+		if found := Check(w.store, "default"); len(found) != 1 || !strings.Contains(found[0], "is ready, and forgotten") {
+			t.Errorf("found %q", found)
+		}
+	})
+}

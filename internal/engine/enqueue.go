@@ -200,8 +200,8 @@ func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 		return Accepted{}, nil
 	}
 	x, err := r.exec(n.Namespace, n.ID)
-	if err != nil {
-		return Accepted{}, nil // not found: the request is new
+	if err != nil { // forgotten, or the request is new
+		return r.byKey(forgottenKey(n.Namespace, n.ID), n, print, "request_id", n.RequestID.String())
 	}
 	if readEnvelope(r.tx, n.Namespace, n.ID).Fingerprint != print {
 		return Accepted{}, reused("request_id", n.RequestID.String(), n.ID)
@@ -245,11 +245,13 @@ func (r *Round) byKey(row []byte, n *NewTask, print uint64, field, value string)
 	if k.fingerprint != print {
 		return Accepted{}, reused(field, value, k.id)
 	}
-	a := Accepted{ID: k.id, Duplicate: true, State: k.ended, CreatedAt: k.created}
 	if x, err := r.exec(n.Namespace, k.id); err == nil {
-		a.State, a.CreatedAt = x.State, x.CreatedAt
+		k.ended, k.created = x.State, x.CreatedAt
+	} else if k.ended == 0 {
+		f, _ := r.keyRow(forgottenKey(n.Namespace, k.id))
+		k.ended, k.created = f.ended, f.created
 	}
-	return a, nil
+	return Accepted{ID: k.id, Duplicate: true, State: k.ended, CreatedAt: k.created}, nil
 }
 
 func (r *Round) keyRow(key []byte) (keyRow, bool) {

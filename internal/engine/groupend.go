@@ -93,8 +93,13 @@ func (r *Round) cancelMember(ns string, group, ref, id task.ID) {
 // cancelOrders are apart from births and notices.
 const cancelOrders = 1 << 41
 
-// forgetSome removes the next rows of a group whose retention is over.
+// forgetSome removes the next rows of a group whose retention is over. They stay for as long as the request that made it may be repeated.
 func (r *Round) forgetSome(ns string, g *taskGroup) {
+	if until := g.createdAt.Add(dedupWindow); r.now < until {
+		g.leaving = true
+		r.wakeGroup(ns, g, until)
+		return
+	}
 	refs, _ := membersOf(r.tx, ns, g.id, task.ID{}, forgetChunk)
 	for _, ref := range refs {
 		r.tx.Delete(memberKey(ns, g.id, ref))

@@ -129,13 +129,15 @@ type newIDs struct {
 // seenIDs bounds the memory: 100,000 ids are a second or more of a busy shard.
 const seenIDs = 100_000
 
-// load finds where the ids that are stored end.
+// load finds where the ids end of tasks that are stored, or forgotten while their requests may be repeated.
 func (n *newIDs) load(from store.Reader, ns string) {
-	lo, hi := tableBounds(ns, tabExec)
-	from.ScanBack(lo, hi, func(k, _ []byte) bool {
-		n.last = idAt(k).UnixMilli()
-		return false
-	})
+	forgotten := idKey(ns, tabRequest, task.ID{})
+	for _, prefix := range [][]byte{table(ns, tabExec), forgotten} {
+		from.ScanBack(prefix, after(prefix), func(k, _ []byte) bool {
+			n.last = max(n.last, idAt(k).UnixMilli())
+			return false
+		})
+	}
 	n.from = n.last + 1
 	n.seen = map[task.ID]struct{}{}
 }

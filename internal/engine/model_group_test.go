@@ -33,6 +33,7 @@ func (d *duel) workStep() string {
 // model any more.
 type modelGroup struct {
 	makes              *NewGroup
+	created            store.Time
 	state              GroupState
 	open, gone         bool
 	joining            bool // members are about to come: it is not complete meanwhile
@@ -212,7 +213,7 @@ func (d *duel) groupStep() string {
 	case 0, 1, 2:
 		return d.makeGroup()
 	case 3:
-		return d.makeAgain(g)
+		return d.makeAgain()
 	case 4, 5, 6:
 		return d.addToGroup(g)
 	case 7, 8:
@@ -235,7 +236,7 @@ func (d *duel) makeGroup() string {
 		keep := time.Duration(20+d.rng.IntN(60)) * time.Second // longer than a passStep: see learn
 		n.Retention = &keep
 	}
-	g := &modelGroup{makes: n, open: n.Open}
+	g := &modelGroup{makes: n, open: n.Open, created: d.now}
 	for i, to := range []**task.Spec{&n.OnComplete, &n.OnSuccess, &n.OnDeath} {
 		if d.rng.IntN(4) == 0 {
 			g.points[i].fate = FateDropped
@@ -262,21 +263,30 @@ func (d *duel) makeGroup() string {
 			g.note(t, fate)
 		}
 	})
-	d.m.groups = append(d.m.groups, g)
+	d.m.groups, d.m.made = append(d.m.groups, g), append(d.m.made, g)
 	d.m.advance(g, nil)
 	return "group"
 }
 
-// makeAgain repeats a call that made a group.
-func (d *duel) makeAgain(g *modelGroup) string {
+// makeAgain repeats a call that made a group, which is kept or was made in the last ten minutes.
+func (d *duel) makeAgain() string {
+	d.m.made = slices.DeleteFunc(d.m.made, func(g *modelGroup) bool { return g.gone && d.now >= g.created.Add(10*time.Minute) })
+	g := d.m.made[d.rng.IntN(len(d.m.made))]
 	made, err := run(d.world, func(r *Round) (GroupMade, error) { return MakeGroup(r, g.makes) })
 	if err != nil || !made.Duplicate {
 		d.t.Fatalf("group %s is made again: %+v, %v", g.id(), made, err)
 	}
+	if found, err := run(d.world, func(r *Round) (GroupMade, error) { return FindGroup(r, g.makes) }); err != nil || len(found.Tasks) != len(made.Tasks) {
+		d.t.Fatalf("group %s is looked for: %+v, %v", g.id(), found, err)
+	}
 	for i, j := range made.Tasks {
-		if m := &g.members[i]; m.refused != (j.Err != nil) || !m.refused && (j.ID != m.t.id || j.State != m.t.state || !j.Duplicate) {
+		m := &g.members[i]
+		if m.refused != (j.Err != nil) || !m.refused && (j.ID != m.t.id || !g.gone && j.State != m.t.state || !j.Duplicate) {
 			d.t.Fatalf("member %d of group %s is answered again with %+v, the model has %+v", i, g.id(), j, m.t)
 		}
+	}
+	if g.gone {
+		return "forgotten group again"
 	}
 	return "group again"
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -17,13 +18,15 @@ import (
 // model is the life of tasks in the most obvious form: a list of tasks, and loops over all of them. It knows one rule a
 // verb and nothing of lanes, rows or rounds.
 type model struct {
-	tasks  []*modelTask
+	tasks  []*modelTask  // that are kept
 	groups []*modelGroup // that are kept
+	made   []*modelGroup // that a call may be repeated for
 	rules  map[string]task.QueueConfig
 	tokens map[[2]string]*modelBucket  // by queue and key, "" for the queue's own
 	onces  map[[2]string]*modelOnce    // by queue and once key
 	broken map[[2]string]*modelBreaker // by queue and type
 	keys   map[string]modelClaim       // by claim key
+	asked  []modelRequest              // that have made a task
 	now    store.Time
 	places int
 }
@@ -107,6 +110,54 @@ type modelTask struct {
 	then            []task.Spec
 	group           *modelGroup
 	holds, next     bool // its unique key, or it waits to
+
+	created, ended store.Time // ended 0: it lives
+	retention      *time.Duration
+}
+
+// modelRequest is a call that made a task, and may be repeated.
+type modelRequest struct {
+	spec task.Spec
+	t    *modelTask
+}
+
+// keptUntil is when an ended task is forgotten. A dead letter is, once it is archived.
+func (t *modelTask) keptUntil() store.Time {
+	keep := task.DefaultSettings().Retention.Of(t.state)
+	if t.retention != nil {
+		keep = *t.retention
+	}
+	return t.ended.Add(keep)
+}
+
+// noteEnds notes of all tasks whether they have ended by now.
+func (m *model) noteEnds() {
+	for _, t := range m.tasks {
+		switch {
+		case !t.state.Ended():
+			t.ended = 0
+		case t.ended == 0:
+			t.ended = m.now
+		}
+	}
+}
+
+// forget drops the tasks whose retention is over at a time.
+func (m *model) forget(at store.Time) {
+	m.noteEnds()
+	m.tasks = slices.DeleteFunc(m.tasks, func(t *modelTask) bool { return t.ended != 0 && t.state != task.Dead && t.keptUntil() <= at })
+}
+
+// archive drops the dead letters whose retention is over.
+func (m *model) archive() (n int) {
+	all := len(m.tasks)
+	m.tasks = slices.DeleteFunc(m.tasks, func(t *modelTask) bool { return t.state == task.Dead && t.keptUntil() <= m.now })
+	return all - len(m.tasks)
+}
+
+// remembers says whether the repeat of a request finds the task that it made: as long as that is kept, and for ten minutes.
+func (m *model) remembers(q modelRequest) bool {
+	return slices.Contains(m.tasks, q.t) || m.now < q.t.created.Add(10*time.Minute)
 }
 
 func (m *model) ready(t *modelTask) {
@@ -180,9 +231,11 @@ func (m *model) pass(now store.Time) {
 			continue
 		}
 		if first == nil {
+			m.forget(now)
 			m.now = now
 			return
 		}
+		m.forget(at - 1)
 		m.now = at
 		if first.state != task.Claimed {
 			m.ready(first)
@@ -270,6 +323,7 @@ func (d *duel) step(steps []func() string) string {
 	}
 	d.m.now = d.now
 	what := steps[d.rng.IntN(len(steps))]()
+	d.m.noteEnds()
 	d.seen[what]++
 	return what
 }
@@ -277,17 +331,61 @@ func (d *duel) step(steps []func() string) string {
 func (d *duel) verbs() []func() string {
 	return []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.settleStep,
 		d.passStep, d.cancelStep, d.retryStep, d.pauseStep, d.limitStep, d.leaderStep, d.onceStep, d.onceStep, d.closeBreakerStep,
-		d.groupStep}
+		d.groupStep, d.requestStep, d.archiveStep}
 }
 
 func (d *duel) pick(of ...string) string { return of[d.rng.IntN(len(of))] }
 
 func (d *duel) enqueueStep() string {
 	s := d.spec(2)
+	if d.rng.IntN(2) == 0 {
+		s.RequestID = task.NewID(1, int64(d.now)/1000-int64(d.rng.IntN(5000)), d.rng.Uint64()) // by clocks of producers
+	}
+	return d.enter(s)
+}
+
+// enter enqueues a task.
+func (d *duel) enter(s task.Spec) string {
 	t := d.m.taskOf(&s)
 	fate, other := d.m.enter(t)
 	a, err := d.enqueue(s)
+	if fate == FateBorn && s.RequestID != (task.ID{}) {
+		d.m.asked = append(d.m.asked, modelRequest{s, t})
+	}
 	return d.entered(t, fate, other, a, err)
+}
+
+// requestStep repeats an enqueue.
+func (d *duel) requestStep() string {
+	if len(d.m.asked) == 0 {
+		return "no request to repeat"
+	}
+	at := d.rng.IntN(len(d.m.asked))
+	q := d.m.asked[at]
+	if !d.m.remembers(q) {
+		d.m.asked = slices.Delete(d.m.asked, at, at+1)
+		return "forgotten request: " + d.enter(q.spec)
+	}
+	if a, err := d.enqueue(q.spec); err != nil || !a.Duplicate || a.Met || a.ID != q.t.id || a.State != q.t.state || a.CreatedAt != q.t.created {
+		d.t.Fatalf("the repeat of a request is answered %+v (%v); the model has %+v", a, err, q.t)
+	}
+	if !slices.Contains(d.m.tasks, q.t) {
+		return "repeated request of a forgotten task"
+	}
+	return "repeated request"
+}
+
+// archiveStep writes the dead letters whose retention is over to the archive.
+func (d *duel) archiveStep() string {
+	n := d.m.archive()
+	views := ToArchive(d.store, "default", math.MaxInt)
+	for _, v := range views {
+		d.round(func(r *Round) { ForgetArchived(r, "default", v.ID, v.Exec.EndedAt) })
+	}
+	if len(views) != n {
+		d.t.Fatalf("%d dead letters wait for the archive, the model has %d", len(views), n)
+	}
+	return "archive"
 }
 
 // spec is any task, and up to so many generations that follow it.
@@ -299,6 +397,10 @@ func (d *duel) spec(generations int) task.Spec {
 	}
 	if s.Queue == "c" || d.rng.IntN(4) == 0 {
 		s.Unique = d.unique()
+	}
+	if d.rng.IntN(3) == 0 {
+		keep := time.Duration(20_000+d.rng.IntN(60_000)) * time.Millisecond // longer than a passStep: see learn
+		s.Retention = &keep
 	}
 	if generations > 0 {
 		for range max(d.rng.IntN(4)-1, 0) {
@@ -312,7 +414,7 @@ func (d *duel) spec(generations int) task.Spec {
 // taskOf is a task as it begins.
 func (m *model) taskOf(s *task.Spec) *modelTask {
 	t := &modelTask{queue: s.Queue, typ: s.Type, key: s.Key, priority: s.Priority, most: s.MaxAttempts, cost: max(s.Cost, 1),
-		state: task.Scheduled, runAt: m.now.Add(s.Delay), unique: s.Unique, then: s.Then}
+		state: task.Scheduled, runAt: m.now.Add(s.Delay), unique: s.Unique, then: s.Then, created: m.now, retention: s.Retention}
 	if s.Delay == 0 {
 		m.ready(t)
 	}

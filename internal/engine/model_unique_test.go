@@ -113,6 +113,7 @@ func (d *duel) entered(t *modelTask, fate Fate, other *modelTask, a Accepted, er
 		d.t.Fatalf("enqueue answered %+v (%v), the model makes %+v", a, err, t)
 	}
 	t.id = a.ID
+	delete(d.tokens, t.id) // of a task that the same request made before
 	what := "enqueue"
 	if t.unique != nil {
 		what = "unique enqueue"

@@ -73,6 +73,9 @@ func Hear(r *Round, ns string, n *Notice) {
 	if known {
 		*to = *from
 	}
+	if known && from.id != (task.ID{}) && n.ID != from.id {
+		return // a member of a group that the same request made long before
+	}
 	fresh := !known || n.Turn > from.turn
 	met := to.id == (task.ID{}) && n.ID != (task.ID{})
 	if met {

@@ -35,7 +35,7 @@ func GroupWithin(r *Round, s task.Scope, ns string, id task.ID) error {
 	if s.All() {
 		return nil
 	}
-	g, ok := r.group(ns, id)
+	g, ok := r.anyGroup(ns, id)
 	if !ok || !s.Covers(task.Scope{Queues: g.within}) {
 		return task.NotFound("group", id.String())
 	}

@@ -128,8 +128,7 @@ func (r *Round) finishUntold(ns string, id task.ID, q *queue, from, to *Exec, s 
 	if to.Retention != nil {
 		keep = *to.Retention
 	}
-	// The row of a task is also the record of its request id.
-	to.KeptUntil = max(r.now.Add(keep), to.CreatedAt.Add(dedupWindow))
+	to.KeptUntil = r.now.Add(keep)
 	if reason == task.ReasonMoved { // it may have to come back
 		to.KeptUntil = max(to.KeptUntil, r.now.Add(parcelWindow))
 	}

@@ -97,6 +97,11 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.show(d.CmdArgs[0].Key)
 	case "list":
 		return s.list(d)
+	case "requests":
+		n := 0
+		lo, hi := tableBounds("default", tabRequest)
+		s.store.Scan(lo, hi, func(_, _ []byte) bool { n++; return true })
+		return fmt.Sprintf("%d remembered", n)
 	case "to-archive", "archive":
 		return s.archive(d.Cmd == "archive")
 	case "groups":
@@ -143,7 +148,8 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 	spec.Headers = headersOf(arg(d, "headers"))
 	spec.Priority, _ = task.ParsePriority(arg(d, "priority"))
 	if v := arg(d, "request"); v != "" {
-		spec.RequestID = task.NewID(1, 0, uint64(number(v)))
+		n, at, _ := strings.Cut(v, "@") // when the producer named it, since 1970
+		spec.RequestID = task.NewID(1, duration(at).Milliseconds(), uint64(number(n)))
 	}
 	if v := arg(d, "request-v4"); v != "" {
 		spec.RequestID = task.ID{15: byte(number(v))}

@@ -27,6 +27,7 @@ import (
 //	d ns 0 queue 0 state ended id            a dead letter or poisoned task, with its fingerprint and type
 //	k ns 0 queue 0 key                       an idempotency key
 //	q ns 0 request                           a request id that is no UUIDv7
+//	q ns 0 zero id                           a task that was forgotten while its request may be repeated
 //	u ns 0 queue 0 key                       a unique key: which task holds it, and which is next
 //	g ns 0 claim_key                         the claims that a claim key got
 //	C ns 0 queue 0 key 0 id                  a claimed task that the row of its key does not name
@@ -155,6 +156,12 @@ func tableBounds(ns string, tab byte) (lo, hi []byte) {
 
 func idKey(ns string, tab byte, id task.ID) []byte {
 	return append(table(ns, tab), id[:]...)
+}
+
+// forgottenKey is the row that a forgotten task leaves. It begins like that of the zero request, which nobody can make, so that these
+// rows lie together.
+func forgottenKey(ns string, id task.ID) []byte {
+	return append(idKey(ns, tabRequest, task.ID{}), id[:]...)
 }
 
 func attemptKey(ns string, id task.ID, fence uint64) []byte {

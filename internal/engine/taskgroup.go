@@ -75,7 +75,7 @@ type taskGroup struct {
 	wake      store.Time // its deadline: members are to be cancelled, or its rows go; 0: none
 	walking   bool       // its members are being cancelled
 	walk      task.ID    // behind this one
-	leaving   bool       // its rows are being removed
+	leaving   bool       // its retention is over: only a repeat of the call that made it still finds it
 	within    []string   // patterns of the queues that its maker was limited to; nil: all
 
 	// Of the round, not stored.
@@ -137,9 +137,13 @@ const (
 // MakeGroup makes a group and its members, all or nothing, here or as parcels. A member that its queue refuses for a key that another
 // task has is counted as refused.
 //
-// Errors: queue_full if a queue of this shard has no room for its members; invalid_argument.
+// Errors: queue_full if a queue of this shard has no room for its members; unavailable while the rows are deleted of a group that the same
+// request made long before; invalid_argument.
 func MakeGroup(r *Round, n *NewGroup) (made GroupMade, err error) {
-	if g, ok := r.group(n.Namespace, n.ID); ok {
+	if g, ok := r.anyGroup(n.Namespace, n.ID); ok {
+		if !g.remembered(r.now) {
+			return made, errGroupLeaves
+		}
 		return r.madeBefore(n, g), nil
 	}
 	if err := r.roomFor(n.Namespace, n.Tasks); err != nil {
@@ -180,8 +184,8 @@ func MakeGroup(r *Round, n *NewGroup) (made GroupMade, err error) {
 
 // FindGroup is the answer to a call that made a group, or not_found.
 func FindGroup(r *Round, n *NewGroup) (GroupMade, error) {
-	g, ok := r.group(n.Namespace, n.ID)
-	if !ok {
+	g, ok := r.anyGroup(n.Namespace, n.ID)
+	if !ok || !g.remembered(r.now) {
 		return GroupMade{}, task.NotFound("group", n.ID.String())
 	}
 	return r.madeBefore(n, g), nil
@@ -363,6 +367,16 @@ func (r *Round) group(ns string, id task.ID) (*taskGroup, bool) {
 	return g, ok && !g.leaving
 }
 
+// remembered says whether a repeat of the call that made the group still finds it. While the rows of a large group are deleted, in several
+// rounds, it doesn't.
+func (g *taskGroup) remembered(now store.Time) bool {
+	return !g.leaving || now < g.createdAt.Add(dedupWindow)
+}
+
+var errGroupLeaves error = &task.Error{Code: task.CodeUnavailable, RetryAfter: 100 * time.Millisecond,
+	Message: "the group that this request made before is being deleted"}
+
+// anyGroup is group with those that are leaving.
 func (r *Round) anyGroup(ns string, id task.ID) (*taskGroup, bool) {
 	if g := r.groups[groupName{ns, id}]; g != nil {
 		return g, true

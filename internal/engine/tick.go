@@ -306,6 +306,9 @@ func (r *Round) forget(ns string, id task.ID, x *Exec) {
 	if x.Keyed {
 		r.noteEnd(ns, id, x)
 	}
+	if until := x.CreatedAt.Add(dedupWindow); until > r.now {
+		r.noteForgotten(ns, id, x, until)
+	}
 	r.l.hot.drop(id)
 	r.tx.Delete(idKey(ns, tabEnvelope, id))
 	r.tx.Delete(idKey(ns, tabExec, id))
@@ -340,6 +343,11 @@ func (r *Round) noteEnd(ns string, id task.ID, x *Exec) {
 		k.ended, k.created = x.State, x.CreatedAt
 		r.tx.Set(key, k.encode())
 	}
+}
+
+// noteForgotten leaves a row in place of a task that goes while its request may be repeated.
+func (r *Round) noteForgotten(ns string, id task.ID, x *Exec, until store.Time) {
+	r.setKey(ns, onRequest, forgottenKey(ns, id), keyRow{id: id, fingerprint: r.envelope(ns, id).Fingerprint, until: until, ended: x.State, created: x.CreatedAt})
 }
 
 // endKey removes a key row whose time is over. One that was set anew has a later deadline of its own.

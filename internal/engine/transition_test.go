@@ -23,6 +23,18 @@ func (w *world) follow(ts []Transition) {
 	}
 }
 
+// dropForgotten, before a round is applied, drops what was told of tasks that are gone and that the round makes again: an id is derived from
+// its request.
+func (w *world) dropForgotten(ts []Transition) {
+	for i := range ts {
+		if id := ts[i].ID; ts[i].From == nil && w.told[id].Ended() {
+			if _, err := readExec(w.store, "default", id); err != nil {
+				delete(w.told, id)
+			}
+		}
+	}
+}
+
 // checkTold proves that the rows are where the transitions led.
 func (w *world) checkTold() (bad error) {
 	lo, hi := tableBounds("default", tabExec)

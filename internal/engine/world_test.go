@@ -72,6 +72,7 @@ func (w *world) round(calls ...func(r *Round)) {
 	}
 	r.Seal()
 	w.written, w.read = tx.Size(), r.lanesRead
+	w.dropForgotten(r.Transitions)
 	pos := store.Position{Index: w.index, Term: 1, Time: w.now}
 	err := error(nil)
 	if w.inPlace {
@@ -404,7 +405,7 @@ func heapOK[T any](h *ranking[T]) bool {
 	return true
 }
 
-// checkHot proves that what is kept in memory is what is stored, and that an id called new is not stored.
+// checkHot proves that what is kept in memory is what is stored, and that an id called new neither is stored nor has left a row.
 func (w *world) checkHot() error {
 	size := 0
 	for id, t := range w.leader.hot.tasks {
@@ -420,13 +421,25 @@ func (w *world) checkHot() error {
 	if size != w.leader.hot.bytes {
 		return fmt.Errorf("memory of %d bytes counts %d", size, w.leader.hot.bytes)
 	}
+	return w.checkIDs()
+}
+
+func (w *world) checkIDs() (bad error) {
+	n := w.leader.ids["default"]
+	if n == nil {
+		return nil
+	}
 	lo, hi := tableBounds("default", tabExec)
-	var bad error
 	w.store.Scan(lo, hi, func(k, _ []byte) bool {
-		if n := w.leader.ids["default"]; n != nil && n.isNew(idAt(k)) {
+		if n.isNew(idAt(k)) {
 			bad = fmt.Errorf("task %s is stored and called new", idAt(k))
 		}
 		return bad == nil
+	})
+	eachForgotten(w.store, "default", func(id task.ID, _ []byte) {
+		if n.isNew(id) {
+			bad = fmt.Errorf("task %s has left a row and is called new", id)
+		}
 	})
 	return bad
 }

@@ -38,15 +38,24 @@ func TestRetention(t *testing.T) {
 				w.gone(id)
 			}
 		}},
-		{name: "a task that is not to be kept is kept while its request may be repeated", tell: func(w *world) {
+		{name: "a short retention is kept to the millisecond", tell: func(w *world) {
+			for _, keep := range []span{second, 10*minute - millisecond} {
+				id := w.id(spec{Retention: &keep})
+				w.end("succeeded")
+				is(w, "until when", w.get(id).KeptUntil, w.at(keep))
+				w.pass(keep - millisecond)
+				is(w, "before", w.get(id).State, "succeeded")
+				w.pass(millisecond)
+				w.gone(id)
+			}
+		}},
+		{name: "a task that is not to be kept is gone at its end", tell: func(w *world) {
 			none := span(0)
 			id := w.id(spec{Retention: &none})
-			w.end("succeeded")
-			is(w, "until when", w.get(id).KeptUntil, w.at(10*minute))
-			w.pass(10*minute - millisecond)
-			is(w, "before", w.get(id).State, "succeeded")
+			w.ack(w.claim())
 			w.pass(millisecond)
 			w.gone(id)
+			is(w, "what is left", len(w.list(filter{})), 0)
 		}},
 		// One story for all that takes a day: even fake time has its price.
 		{name: "a day is how long keys live and ended tasks are kept, two weeks are the dead and poisoned", tell: func(w *world) {

@@ -164,12 +164,20 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 			}
 			is(w, "what is stored", len(w.list(filter{})), 2)
 		}},
-		{name: "also when the task is long over", tell: func(w *world) {
+		{name: "also when the task is forgotten, for ten minutes", tell: func(w *world) {
 			none := span(0)
-			a := w.enqueue(spec{RequestID: requestV7, Retention: &none})
-			w.ack(w.claim())
-			w.pass(10*minute - millisecond)
-			is(w, "the repeat", w.enqueue(spec{RequestID: requestV7}), accepted{ID: a.ID, State: "succeeded", CreatedAt: a.CreatedAt, Duplicate: true})
+			for _, id := range []string{requestV7, requestV4} {
+				a := w.enqueue(spec{RequestID: id, Retention: &none})
+				w.ack(w.claim())
+				w.pass(10*minute - millisecond)
+				w.gone(a.ID)
+				is(w, "the repeat of "+id, w.enqueue(spec{RequestID: id}), accepted{ID: a.ID, State: "succeeded", CreatedAt: a.CreatedAt, Duplicate: true})
+				_, err := w.door.Enqueue(w.ctx(), spec{Type: "job", Payload: `2`, RequestID: id})
+				w.refused("other content of "+id, err, refusal{Code: "conflict", Field: "request_id"})
+				w.pass(millisecond)
+				is(w, "the request "+id+" is forgotten, too", w.enqueue(spec{RequestID: id, Retention: &none}).Duplicate, false)
+				w.ack(w.claim())
+			}
 		}},
 		{name: "many at once make one task", tell: func(w *world) {
 			got := make([]accepted, 20)
