@@ -291,6 +291,135 @@ func TestReleaseOfManyKeys(t *testing.T) {
 	}
 }
 
+// While lanes of a type that was released are put in order, claims of other types don't wait for them, nor those of all types if it is held
+// again, and the oldest of them counts as waiting.
+func TestClaimsBesideReleasedLanes(t *testing.T) {
+	keepWarm(t, 10, 50)
+	const keys = 1000
+	w := newWorld(t)
+	hold := func(types ...string) {
+		c := task.QueueConfig{Settings: task.DefaultSettings()}
+		for _, typ := range types {
+			c.Holds = append(c.Holds, task.Hold{Type: typ})
+		}
+		w.configure("default", c)
+	}
+	claim := func(max int, types ...string) (got []string) {
+		t.Helper()
+		for _, c := range w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: types, Max: max, Lease: time.Hour}) {
+			got = append(got, c.Type)
+		}
+		return got
+	}
+	add := func(typ string) {
+		t.Helper()
+		if _, err := w.enqueue(task.Spec{Type: typ, Queue: "default", Priority: task.Low}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	released := func() *coldType { return w.leader.queues[queueName{"default", "default"}].lanes.cold.released[1][0] }
+	hold()
+	w.enqueueKeys(keys, oneJob())
+	w.pass(time.Minute)
+	add("rare")
+	hold("job")
+	hold()
+	if got := claim(1, "rare"); !slices.Equal(got, []string{"rare"}) || released().lanes.Len() == 0 {
+		t.Errorf("a claim of another type got %q beside %d released lanes", got, released().lanes.Len())
+	}
+	if got := claim(10 + tickLanes); len(got) != 10+tickLanes || released().lanes.Len() != keys-10-tickLanes {
+		t.Errorf("%d of those in order were claimed, and %d are left", len(got), released().lanes.Len())
+	}
+	i, err := run(w, func(r *Round) (QueueInfo, error) { return Queue(r, "default", "default") })
+	if err != nil || i.OldestReady < time.Minute {
+		t.Errorf("the oldest task waits for %s (%v), not for a minute", i.OldestReady, err)
+	}
+	add("rare")
+	hold("job")
+	if got := claim(1); !slices.Equal(got, []string{"rare"}) {
+		t.Errorf("with the type held again, a claim got %q", got)
+	}
+	if err := w.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// However many types are released at once, a round puts no more lanes in order than its bound.
+func TestReleaseOfManyTypes(t *testing.T) {
+	keepWarm(t, 10, 50)
+	w := newWorld(t)
+	c := task.QueueConfig{Settings: task.DefaultSettings()}
+	w.configure("default", c)
+	var holds []task.Hold
+	for i, p := range task.Priorities {
+		typ := fmt.Sprint("job", i)
+		for k := range 200 { // a key with lanes of several types would not be cold
+			if _, err := w.enqueue(task.Spec{Type: typ, Queue: "default", Priority: p, Key: fmt.Sprint(typ, "-", k)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		holds = append(holds, task.Hold{Type: typ})
+	}
+	c.Holds = holds
+	w.configure("default", c)
+	c.Holds = nil
+	if w.configure("default", c); w.read > tickLanes {
+		t.Errorf("%d lanes were put in order in a round, at most %d may", w.read, tickLanes)
+	}
+	for w.leader.NextDeadline() <= w.now {
+		if w.round(Tick); w.read > tickLanes {
+			t.Errorf("%d lanes were put in order in a tick, at most %d may", w.read, tickLanes)
+		}
+	}
+	if err := w.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A breaker that waits for a task to probe with does not take its type for unused while lanes are unread that may have one.
+func TestBreakerWaitsForUnreadLanes(t *testing.T) {
+	keepWarm(t, 10, 50)
+	w := newWorld(t)
+	s := task.DefaultSettings()
+	s.Breaker = task.Breaker{FailureRate: 50, MinAttempts: 2, Window: 5 * time.Minute, Hold: time.Minute, Probes: 1}
+	s.Breaker.Fill()
+	w.putQueue("default", s, false)
+	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"mail"}, Max: 2}
+	for range 3 {
+		if _, err := w.enqueue(task.Spec{Type: "mail", Queue: "default", Key: "zz"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range w.claim(claim) {
+		w.round(func(r *Round) {
+			if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, FailRequest{Fall: FallDead}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	w.enqueueKeys(1000, oneJob())
+	b := func() *breaker { return w.leader.queues[queueName{"default", "default"}].breakers.of("mail") }
+	w.pass(time.Minute)
+	if b() == nil || b().state != BreakerProbing {
+		t.Fatalf("the breaker does not probe: %+v", b())
+	}
+	w.now = b().until
+	w.becomeLeader()
+	w.round(Tick)
+	if !w.leader.queues[queueName{"default", "default"}].lanes.partial() {
+		t.Fatal("all lanes were read")
+	}
+	if b() == nil || b().state != BreakerProbing {
+		t.Fatalf("the breaker did not wait for lanes that are unread: %+v", b())
+	}
+	for w.leader.NextDeadline() <= w.now {
+		w.round(Tick)
+	}
+	if got := w.claim(claim); len(got) != 1 || b().probe != got[0].ID {
+		t.Errorf("claimed %d tasks as probes, want one", len(got))
+	}
+}
+
 // Keys take turns in the same order, cold or not: two leaders that get the same calls give the same tasks, in the same order.
 func TestColdOrder(t *testing.T) {
 	for seed := range uint64(20) {
