@@ -62,7 +62,7 @@ RACY := ./internal/node ./internal/shard ./internal/ui ./internal/gateway
 
 .PHONY: race
 race: ## the tests of everything concurrent, under the race detector
-	$(GO) test -race -short -cpu 1 $(RACY) $$($(GO) list ./internal/... | grep -v /internal/engine$$) .
+	$(GO) test -race -short -cpu 1 -timeout 30m $(RACY) $$($(GO) list ./internal/... | grep -v /internal/engine$$) .
 
 SIMULATIONS := 'PowerLoss|Replicas|Bridge|Stopped|LeaderDiskHangs|TestMembership'
 
