@@ -8,7 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -180,7 +180,7 @@ func (f *Filter) text(field string) *string {
 
 // moment reads a time, or an age that lies before now.
 func (t FilterTerm) moment(now time.Time) (time.Time, error) {
-	at, err := human.Past(t.Value, now)
+	at, err := humanize.Past(t.Value, now)
 	if err != nil {
 		return at, badFilter("%s: %v", t.Field, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/spf13/cobra"
 )
 
@@ -50,7 +50,7 @@ The archive of dead letters is not in it: copy archive/ from the data directory 
 			return err
 		}
 		return a.Print(v, func(w io.Writer) {
-			text.Fields(w, "file", v.File, "size", human.Bytes(v.Bytes), "shards", fmt.Sprint(v.Shards), "sha256", v.SHA256)
+			text.Fields(w, "file", v.File, "size", humanize.Bytes(v.Bytes), "shards", fmt.Sprint(v.Shards), "sha256", v.SHA256)
 		})
 	})
 	return cmd
@@ -64,7 +64,7 @@ func (a *app) backup(ctx context.Context, client *pawl.Client, w io.Writer, v *b
 		if v.Shards == 0 && p.Shards > 0 {
 			v.Shards, bar = p.Shards, a.Progress("shards backed up", p.Shards)
 		}
-		bar.Tell(p.ShardsDone, human.Bytes(p.Bytes))
+		bar.Tell(p.ShardsDone, humanize.Bytes(p.Bytes))
 	})
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -385,7 +385,7 @@ a day, and is in the audit itself. A shorter time removes what is older, which n
 	}
 	yes := yesFlag(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		d, err := human.Span(args[0])
+		d, err := humanize.Span(args[0])
 		if err != nil {
 			return cli.Usage("PERIOD %v", err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/spf13/cobra"
 )
 
@@ -67,7 +67,7 @@ func writeNodes(w io.Writer, nodes []admin.Node) {
 			offset = fmt.Sprintf("%+.1fms", n.ClockOffset.Seconds()*1000)
 		}
 		rows[i] = []string{n.Name, state, alive, orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,
-			human.Counted(n.Replicas), human.Counted(n.Leads)}
+			humanize.Counted(n.Replicas), humanize.Counted(n.Leads)}
 	}
 	text.Columns(w, "NODE|STATE|ALIVE|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
 }
@@ -84,7 +84,7 @@ func diskText(n admin.Node) string {
 	if n.DiskTotal <= 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%s (%.0f%%)", human.Bytes(n.DiskFree), 100*float64(n.DiskFree)/float64(n.DiskTotal))
+	return fmt.Sprintf("%s (%.0f%%)", humanize.Bytes(n.DiskFree), 100*float64(n.DiskFree)/float64(n.DiskTotal))
 }
 
 // shardNames names shards in a sentence.
@@ -93,9 +93,9 @@ func shardNames(shards []uint32) string {
 	case 0:
 		return "nothing"
 	case 1:
-		return "shard " + human.Ranges(shards)
+		return "shard " + humanize.Ranges(shards)
 	}
-	return "shards " + human.Ranges(shards)
+	return "shards " + humanize.Ranges(shards)
 }
 
 // writeShards shows them as their leaders tell, or as one node found out that asked the others. A leader needs some seconds to notice that

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
@@ -37,7 +37,7 @@ type groupFile struct {
 func (f *groupFile) spec() (g pawl.GroupSpec, err error) {
 	g = pawl.GroupSpec{Name: f.Name, Open: f.Open, RequestID: f.RequestID}
 	if f.Retention != "" {
-		if g.Retention, err = human.Span(f.Retention); err != nil {
+		if g.Retention, err = humanize.Span(f.Retention); err != nil {
 			return g, fmt.Errorf("retention: %w", err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
@@ -53,7 +53,7 @@ func newNamespaceLs(a *app) *cobra.Command {
 				if u == nil {
 					u = &admin.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
 				}
-				rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, decimal), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, human.Bytes),
+				rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, decimal), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, humanize.Bytes),
 					ofQuota(u.Running, n.Quotas.MaxRunning, decimal), ofQuota(u.Queues, n.Quotas.MaxQueues, decimal), ofQuota(u.Schedules, n.Quotas.MaxSchedules, decimal),
 					text.Ago(n.CreatedAt, now), n.CreatedBy}
 			}
@@ -102,10 +102,10 @@ func printNamespace(w io.Writer, n *admin.Namespace) {
 	}
 	q := n.Quotas
 	text.Fields(w, "namespace", n.Name, "created", text.Clock(n.CreatedAt, time.Now()), "by", n.CreatedBy,
-		"backlog", ofQuota(u.Backlog, q.MaxBacklog, decimal), "backlog bytes", ofQuota(u.BacklogBytes, q.MaxBacklogBytes, human.Bytes),
+		"backlog", ofQuota(u.Backlog, q.MaxBacklog, decimal), "backlog bytes", ofQuota(u.BacklogBytes, q.MaxBacklogBytes, humanize.Bytes),
 		"running", ofQuota(u.Running, q.MaxRunning, decimal), "queues", ofQuota(u.Queues, q.MaxQueues, decimal),
 		"schedules", ofQuota(u.Schedules, q.MaxSchedules, decimal), "requests", rate(q.MaxRequestsPerSecond, decimal),
-		"payload bytes", rate(q.MaxBytesPerSecond, human.Bytes))
+		"payload bytes", rate(q.MaxBytesPerSecond, humanize.Bytes))
 }
 
 // quotaFlags are the flags that give quotas.

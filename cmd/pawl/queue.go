@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
@@ -113,8 +113,8 @@ func sparklines(s *admin.QueueSeries) (succeeded, wrong string) {
 	for i := range min(len(badly), len(s.Poisoned)) { // such an attempt is not among those that failed
 		badly[i] += s.Poisoned[i]
 	}
-	well := human.Series(s.Succeeded)
-	badly = human.Series(badly)
+	well := humanize.Series(s.Succeeded)
+	badly = humanize.Series(badly)
 	most := int64(1)
 	for _, n := range slices.Concat(well, badly) {
 		most = max(most, n)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/pawlq/pawl/internal/version"
 	"github.com/spf13/cobra"
@@ -145,12 +145,12 @@ func contentsOf(file string, b node.Backup) contentsView {
 
 func writeContents(w io.Writer, v *contentsView) {
 	text.Fields(w, "cluster", v.Cluster, "made", text.Clock(v.Time, time.Now()), "by node", v.Node+", pawl "+v.Program,
-		"feature level", strconv.Itoa(v.Level), "size", human.Bytes(v.Bytes))
+		"feature level", strconv.Itoa(v.Level), "size", humanize.Bytes(v.Bytes))
 	fmt.Fprintln(w)
 	var rows [][]string
 	for _, s := range v.Shards {
 		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Index, 10),
-			strconv.FormatUint(s.Rows, 10), human.Bytes(s.Bytes)})
+			strconv.FormatUint(s.Rows, 10), humanize.Bytes(s.Bytes)})
 	}
 	text.Columns(w, "SHARD|TERM|ENTRY|ROWS|SIZE", rows)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/spf13/cobra"
 )
 
@@ -81,7 +81,7 @@ func writeStats(w io.Writer, s *admin.Stats) {
 	fmt.Fprintln(w)
 	now, rows := time.Now(), make([][]string, len(s.Failing))
 	for i, f := range s.Failing {
-		rows[i] = []string{human.Named(f.Type, "types"), human.Named(f.Queue, "queues"), text.Grouped(f.Failures), text.Ago(f.LastAt, now), text.Short(f.LastError, 60)}
+		rows[i] = []string{humanize.Named(f.Type, "types"), humanize.Named(f.Queue, "queues"), text.Grouped(f.Failures), text.Ago(f.LastAt, now), text.Short(f.LastError, 60)}
 	}
 	text.Columns(w, "FAILING|QUEUE|FAILURES|LAST|ERROR", rows)
 }

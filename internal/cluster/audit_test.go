@@ -16,7 +16,7 @@ import (
 var lena = task.Author{Name: "lena", Face: task.FaceREST}
 
 // noted is what the system shard says of what operators did, the oldest first, and that its chain is whole.
-func (s *seat) noted() (all []string) {
+func (s *systemReplica) noted() (all []string) {
 	s.t.Helper()
 	page, err := s.control.Audit(s.t.Context(), audit.Query{Namespace: "default"}, nil, 1000)
 	if err != nil {
@@ -51,7 +51,7 @@ func TestAuditOfQueues(t *testing.T) {
 		put(lena, 2)
 		put(lena, 2)
 		w.cut(1, errors.New("no answer"))
-		other := w.seat()
+		other := w.newReplica()
 		if err := s.control.DropQueue(ctx, lena, "default", "mail"); err == nil {
 			t.Error("a shard that gave no answer has dropped the queue")
 		}

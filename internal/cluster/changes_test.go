@@ -104,7 +104,7 @@ func TestChangesWait(t *testing.T) {
 			}
 		})
 		pass(time.Second)
-		w.seat().lead()
+		w.newReplica().lead()
 		wg.Wait()
 		// The caller gives up.
 		ctx, cancel := context.WithTimeout(bg, time.Second)

@@ -185,12 +185,12 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 	w.most = 100
 	w.openAt(PoliciesLevel, shards)
 	lossy := &lossyShards{world: w, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), well: true}
-	seats := []*seat{w.seat(), w.seat()}
-	for _, s := range seats {
+	replicas := []*systemReplica{w.newReplica(), w.newReplica()}
+	for _, s := range replicas {
 		s.control.cfg.Shards = lossy
 	}
-	seats[0].lead()
-	_, err := seats[0].control.AddNamespace(bg, NamespaceCall{Name: "team", Quotas: quotasOf(most, 10*most, 3)})
+	replicas[0].lead()
+	_, err := replicas[0].control.AddNamespace(bg, NamespaceCall{Name: "team", Quotas: quotasOf(most, 10*most, 3)})
 	must(t, err)
 	lossy.be(false)
 	queues := 0
@@ -198,7 +198,7 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 		leader := w.leader
 		switch rng.IntN(16) {
 		case 0:
-			seats[rng.IntN(2)].lead()
+			replicas[rng.IntN(2)].lead()
 		case 1:
 			w.cut(uint32(rng.IntN(shards))+1, []error{nil, errors.New("cut off")}[rng.IntN(2)])
 		case 2:

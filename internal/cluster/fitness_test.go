@@ -89,7 +89,7 @@ func TestLeadersLeaveFullDisks(t *testing.T) {
 				s.short[n] = true
 			}
 		}
-		must(t, s.seat.control.AddShards(bg, nobody, 4))
+		must(t, s.replica.control.AddShards(bg, nobody, 4))
 		pass(30 * time.Second)
 		if n := leads(); n[1] == 0 || n[2] == 0 || n[3] == 0 || n[1]+n[2]+n[3] != 5 {
 			t.Fatalf("leaders are not spread: %v", n)

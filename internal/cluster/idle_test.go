@@ -25,17 +25,17 @@ func TestIdleNodeIsNotLookedAt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		groups := &countingGroups{saga: s}
-		s.loop = NewReconciler(ReconcilerConfig{Control: s.seat.control, Groups: groups})
-		s.seat.poke = s.loop.Poke
+		s.loop = NewReconciler(ReconcilerConfig{Control: s.replica.control, Groups: groups})
+		s.replica.poke = s.loop.Poke
 		stop := s.run()
 		pass(time.Minute)
 		before := groups.asked.Load()
 		pass(time.Hour)
-		shards := int64(len(mapOf(t, s.seat.control).Shards))
+		shards := int64(len(mapOf(t, s.replica.control).Shards))
 		if n := groups.asked.Load() - before; n > 7*shards {
 			t.Errorf("%d shards were asked %d times in an idle hour", shards, n)
 		}
-		o, err := s.seat.control.Overview(bg)
+		o, err := s.replica.control.Overview(bg)
 		must(t, err)
 		for _, v := range o.Shards {
 			if !v.Known || v.Under || v.Problem != "" {
@@ -63,7 +63,7 @@ func TestLoneNodeInTroubleIsLookedAt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		groups := &countingGroups{saga: s}
-		s.loop = NewReconciler(ReconcilerConfig{Control: s.seat.control, Groups: groups})
+		s.loop = NewReconciler(ReconcilerConfig{Control: s.replica.control, Groups: groups})
 		stop := s.run()
 		s.mu.Lock()
 		s.up[1] = false

@@ -19,14 +19,14 @@ func (s *saga) run() (stop func()) {
 	wg.Go(func() { s.loop.Run(ctx) })
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			m, err := s.seat.control.Map(ctx)
+			m, err := s.replica.control.Map(ctx)
 			if err == nil {
 				s.obey(m)
 				s.mu.Lock()
 				up := s.up
 				for n := range up {
 					if up[n] && !s.cut[n] {
-						s.seat.control.hear(Report{Node: n, Version: "v1", DiskShort: s.short[n]})
+						s.replica.control.hear(Report{Node: n, Version: "v1", DiskShort: s.short[n]})
 					}
 				}
 				s.mu.Unlock()
@@ -45,7 +45,7 @@ func TestClusterGrows(t *testing.T) {
 		s.load = 500
 		stop := s.run()
 		pass(5 * time.Second)
-		o, err := s.seat.control.Overview(bg)
+		o, err := s.replica.control.Overview(bg)
 		must(t, err)
 		for _, v := range o.Shards {
 			if !v.Known || v.Under { // there is no node for a second replica
@@ -55,7 +55,7 @@ func TestClusterGrows(t *testing.T) {
 		must(t, s.join("n2"))
 		must(t, s.join("n3"))
 		pass(20 * time.Second)
-		o, err = s.seat.control.Overview(bg)
+		o, err = s.replica.control.Overview(bg)
 		must(t, err)
 		stop()
 		s.check()
@@ -90,7 +90,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 		s.up[3] = false
 		s.mu.Unlock()
 		pass(6 * time.Minute)
-		o, err := s.seat.control.Overview(bg)
+		o, err := s.replica.control.Overview(bg)
 		must(t, err)
 		if n := o.Nodes[2]; n.Alive || n.Silent < 5*time.Minute {
 			t.Errorf("the dead node is %+v", n)
@@ -104,7 +104,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 		s.up[2] = false
 		s.mu.Unlock()
 		pass(20 * time.Second)
-		o, err = s.seat.control.Overview(bg)
+		o, err = s.replica.control.Overview(bg)
 		must(t, err)
 		for _, v := range o.Shards {
 			if v.Known || !v.Under || !strings.Contains(v.Problem, "nobody answers for it") {
@@ -119,7 +119,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 func TestLoopOnlyOnTheLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 1)
-		other := w.seat()
+		other := w.newReplica()
 		idle := NewReconciler(ReconcilerConfig{Control: other.control, Groups: s, Period: time.Hour})
 		ctx, cancel := context.WithCancel(bg)
 		var wg sync.WaitGroup
@@ -159,14 +159,14 @@ func TestLoopPassesASilentShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
 		must(t, s.join("n2"))
-		s.loop = NewReconciler(ReconcilerConfig{Control: s.seat.control, Groups: slow{s.fleet}})
+		s.loop = NewReconciler(ReconcilerConfig{Control: s.replica.control, Groups: slow{s.fleet}})
 		began := time.Now()
 		s.tick()
 		s.tick()
 		if d := time.Since(began); d > 2*(statusTimeout+defaultPeriod) {
 			t.Errorf("two looks took %v", d)
 		}
-		m := mapOf(t, s.seat.control)
+		m := mapOf(t, s.replica.control)
 		if len(m.Shards[0].Replicas) != 2 || len(m.Shards[1].Replicas) != 1 {
 			t.Errorf("shards %+v", m.Shards)
 		}
@@ -230,17 +230,17 @@ func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
 		s := newSaga(t, w, 3)
 		must(t, s.join("n2"))
 		g := &meddler{fleet: s.fleet, meddle: func() {}}
-		s.loop = NewReconciler(ReconcilerConfig{Control: s.seat.control, Groups: g})
+		s.loop = NewReconciler(ReconcilerConfig{Control: s.replica.control, Groups: g})
 		for range 20 {
 			s.tick()
 		}
 		// Two nodes: the voters move to the second while the first drains, but it does not any more when they should.
-		must(t, s.seat.control.Drain(bg, nobody, "n1"))
-		g.once, g.meddle = sync.Once{}, func() { must(t, s.seat.control.Undrain(bg, nobody, "n1")) }
+		must(t, s.replica.control.Drain(bg, nobody, "n1"))
+		g.once, g.meddle = sync.Once{}, func() { must(t, s.replica.control.Undrain(bg, nobody, "n1")) }
 		if s.tick(); g.changes != 0 {
 			t.Errorf("%d changes of voters on an old plan", g.changes)
 		}
-		must(t, s.seat.control.Drain(bg, nobody, "n1"))
+		must(t, s.replica.control.Drain(bg, nobody, "n1"))
 		s.tick()
 		for range 10 {
 			s.tick()
@@ -304,12 +304,12 @@ func (s *saga) mustHaveVoters(n int) {
 func TestLoopSpreadsReplicas(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
-		must(t, s.seat.control.AddShards(bg, nobody, 5))
+		must(t, s.replica.control.AddShards(bg, nobody, 5))
 		for _, name := range []string{"n2", "n3", "n4"} {
 			must(t, s.join(name))
 		}
 		s.tick()
-		m := mapOf(t, s.seat.control)
+		m := mapOf(t, s.replica.control)
 		for n := uint32(2); n <= 4; n++ {
 			if held := m.holding(n); len(held) != 2 {
 				t.Errorf("node %d got replicas of %v", n, held)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 )
 
 // lowDisk is which part of a disk should be free.
@@ -76,19 +76,19 @@ func (o *Overview) clock(n *NodeOverview) (p Problem, amiss bool) {
 // disk looks at the room on a node's disk.
 func disk(n *NodeOverview) (p Problem, amiss bool) {
 	r := &n.Report
-	free := human.Bytes(r.DiskFree)
+	free := humanize.Bytes(r.DiskFree)
 	switch {
 	case r.DiskShort && r.DiskFree >= r.MinFree:
 		p.Text = fmt.Sprintf("the disk of node %s has %s free, and had less than %s (--min-free): other nodes lead until it has had a quarter more for a while",
-			n.Name, free, human.Bytes(r.MinFree))
+			n.Name, free, humanize.Bytes(r.MinFree))
 	case r.DiskShort && len(n.Leads) > 0:
 		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): new tasks are refused in what it leads, %s, until a node with room does",
-			n.Name, free, human.Bytes(r.MinFree), shardsText(n.Leads))
+			n.Name, free, humanize.Bytes(r.MinFree), shardsText(n.Leads))
 	case r.DiskShort:
 		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): it leads no shard, since it takes no new tasks", n.Name, free,
-			human.Bytes(r.MinFree))
+			humanize.Bytes(r.MinFree))
 	case float64(r.DiskFree) < float64(r.DiskTotal)*lowDisk:
-		return Problem{Kind: DiskLow, Value: float64(r.DiskFree), Text: fmt.Sprintf("the disk of node %s has %s of %s free", n.Name, free, human.Bytes(r.DiskTotal))}, true
+		return Problem{Kind: DiskLow, Value: float64(r.DiskFree), Text: fmt.Sprintf("the disk of node %s has %s of %s free", n.Name, free, humanize.Bytes(r.DiskTotal))}, true
 	default:
 		return p, false
 	}

@@ -198,7 +198,7 @@ func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 		_, err := again.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, "is running")
 		pass(2 * sameLeader)
-		c.cfg.System.(*seat).lead() // what it heard in its former term is old
+		c.cfg.System.(*systemReplica).lead() // what it heard in its former term is old
 		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Heard || c.silent(2) != 0 {
 			t.Errorf("%+v, %v", o.Nodes, err)
 		}
@@ -479,7 +479,7 @@ func TestMapIsDecodedOnce(t *testing.T) {
 
 // BenchmarkMap reads the map of 8 nodes and 64 shards of three replicas, as the reconciler does twice a second.
 func BenchmarkMap(b *testing.B) {
-	s := newWorld(b).seat()
+	s := newWorld(b).newReplica()
 	s.lead()
 	c := s.control
 	_, err := update(bg, c, func(tx *store.Tx) (struct{}, error) {

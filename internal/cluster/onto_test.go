@@ -38,7 +38,7 @@ func TestOwnShards(t *testing.T) {
 			t.Fatalf("with shards of its own: %+v", hot)
 		}
 
-		next := w.seat()
+		next := w.newReplica()
 		next.lead()
 		again := next.control
 		for i := range 200 {

@@ -94,13 +94,13 @@ func (in *inbox) answers(fn func(url string) webhook.Outcome) {
 	in.answer = fn
 }
 
-// post has a seat send notices, until the test ends, and look at thresholds as often as it does by itself.
-func (s *seat) post(in *inbox, depths func() ([]Depth, bool)) {
+// post has a replica send notices, until the test ends, and look at thresholds as often as it does by itself.
+func (s *systemReplica) post(in *inbox, depths func() ([]Depth, bool)) {
 	s.postSeldom(in, 0, depths)
 }
 
 // postSeldom is post with few looks: what is due is sent when it is due, not because somebody looked.
-func (s *seat) postSeldom(in *inbox, period time.Duration, depths func() ([]Depth, bool)) {
+func (s *systemReplica) postSeldom(in *inbox, period time.Duration, depths func() ([]Depth, bool)) {
 	p := NewPostman(PostmanConfig{Control: s.control, Send: in.send, Period: period, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -420,8 +420,8 @@ func TestPostUnderChange(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			in := newInbox()
 			first := w.openAt(PoliciesLevel, 1)
-			seats := []*seat{w.leader, w.seat(), w.seat()}
-			for _, s := range seats {
+			replicas := []*systemReplica{w.leader, w.newReplica(), w.newReplica()}
+			for _, s := range replicas {
 				s.postSeldom(in, time.Minute, noDepths)
 			}
 			for _, name := range []string{"a", "b", "c"} {
@@ -456,7 +456,7 @@ func TestPostUnderChange(t *testing.T) {
 				case 3:
 					pass(time.Duration(dice.IntN(200)) * time.Second)
 				case 4:
-					seats[dice.IntN(3)].lead()
+					replicas[dice.IntN(3)].lead()
 				case 5:
 					call := hookCall("b")
 					call.By.Reason = "now and then"
@@ -540,7 +540,7 @@ func TestCrossings(t *testing.T) {
 		expect("a minute later", 0)
 		at(false, Depth{Queue: "r", Ready: 20})
 		expect("the queue is gone", 1)
-		next := w.seat()
+		next := w.newReplica()
 		next.post(in, func() ([]Depth, bool) { return []Depth{{Queue: "r", Ready: 30}}, false })
 		next.lead()
 		pass(3 * lookEvery)
@@ -571,7 +571,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 		}
 		for i := range 60 {
 			if ready.Store(20 * int64(1-i%2)); i == 30 {
-				next := w.seat()
+				next := w.newReplica()
 				next.post(in, depths)
 				next.lead()
 				c = next.control

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/audit"
-	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -50,7 +50,7 @@ type Postman struct {
 	mu   sync.Mutex
 	busy map[hookName]bool // webhooks that are seen to
 
-	tests *seats.Seats
+	tests *admission.Slots
 
 	delivered, failed atomic.Uint64
 	oldest            atomic.Int64 // when the oldest notice was made that is to be sent, in microseconds; 0: there is none, or this node does not lead
@@ -66,7 +66,7 @@ func NewPostman(cfg PostmanConfig) *Postman {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Postman{cfg: cfg, log: cfg.Logger, busy: map[hookName]bool{}, tests: seats.New(maxTests)}
+	return &Postman{cfg: cfg, log: cfg.Logger, busy: map[hookName]bool{}, tests: admission.NewSlots(maxTests)}
 }
 
 // PostCounts are what a node has done for webhooks since it started.
@@ -241,10 +241,10 @@ func (p *Postman) told(ns, name string, n *notice, id noticeID, o webhook.Outcom
 
 // Test sends a notice to a webhook now, and tells what came of it. It is sent to one that is paused or disabled, too.
 func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (Delivery, error) {
-	if ok, own := p.tests.Take(ns); !ok {
+	if ok, own := p.tests.TryAcquire(ns); !ok {
 		return Delivery{}, p.tooManyTests(name, own)
 	}
-	defer p.tests.Give(ns)
+	defer p.tests.Release(ns)
 	c := p.cfg.Control
 	type found struct {
 		Webhook
@@ -290,9 +290,9 @@ func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (De
 
 func (p *Postman) tooManyTests(name string, own bool) error {
 	if own {
-		return task.Unavailable(time.Second, "webhook %q: %d tests are running in its namespace, and no more may at a time", name, p.tests.Each())
+		return task.Unavailable(time.Second, "webhook %q: %d tests are running in its namespace, and no more may at a time", name, p.tests.PerNamespace())
 	}
-	return task.Unavailable(time.Second, "webhook %q: %d tests are running, and no more may at a time", name, p.tests.Most())
+	return task.Unavailable(time.Second, "webhook %q: %d tests are running, and no more may at a time", name, p.tests.Size())
 }
 
 // testFacts is what came of a test.

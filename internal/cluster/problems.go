@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 )
 
 // ProblemKind says what sort of trouble it is.
@@ -178,7 +178,7 @@ func shardsText(ids []uint32) string {
 	if len(ids) == 1 {
 		return shardText(ids[0])
 	}
-	return "shards " + strings.Join(human.Runs(ids), ", ")
+	return "shards " + strings.Join(humanize.Runs(ids), ", ")
 }
 
 // told says in words what a step does.

@@ -74,7 +74,7 @@ func TestChangesReachTheShard(t *testing.T) {
 func TestOnlyTheLeaderAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.open(1)
-		c := w.seat().control
+		c := w.newReplica().control
 		_, errs := c.Queue(bg, "default", "a")
 		_, errPut := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 		_, errPlace := c.Place(bg, "default", "a")
@@ -122,7 +122,7 @@ func TestDeposedLeaderStopsRepairing(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.cut(1, task.ErrUnavailable)
-		s := w.seat()
+		s := w.newReplica()
 		s.lead()
 		synctest.Wait()
 		s.control.Dropped(true)

@@ -11,11 +11,11 @@ import (
 // saga is a cluster to which things happen.
 type saga struct {
 	*fleet
-	w    *world
-	seat *seat
-	loop *Reconciler
-	next byte // for nonces and addresses
-	log  []string
+	w       *world
+	replica *systemReplica
+	loop    *Reconciler
+	next    byte // for nonces and addresses
+	log     []string
 }
 
 func newSaga(t *testing.T, w *world, seed uint64) *saga {
@@ -28,17 +28,17 @@ func newSaga(t *testing.T, w *world, seed uint64) *saga {
 
 // elect makes another node lead the system shard.
 func (s *saga) elect() {
-	s.seat = s.w.seat()
-	s.seat.lead()
-	s.loop = NewReconciler(ReconcilerConfig{Control: s.seat.control, Groups: s})
-	s.seat.poke = s.loop.Poke
+	s.replica = s.w.newReplica()
+	s.replica.lead()
+	s.loop = NewReconciler(ReconcilerConfig{Control: s.replica.control, Groups: s})
+	s.replica.poke = s.loop.Poke
 	s.budget = 1 << 30
 }
 
 // tick lets half a second pass, and the loop look once. It tells whether anything was done.
 func (s *saga) tick() bool {
 	pass(defaultPeriod)
-	c := s.seat.control
+	c := s.replica.control
 	m := mapOf(s.t, c)
 	s.obey(m)
 	for n, up := range s.up {
@@ -59,7 +59,7 @@ func (s *saga) tick() bool {
 // nodes are the names of those that are members, and one that isn't.
 func (s *saga) pick() string {
 	var names []string
-	for _, n := range mapOf(s.t, s.seat.control).Nodes {
+	for _, n := range mapOf(s.t, s.replica.control).Nodes {
 		if n.State != Removed {
 			names = append(names, n.Name)
 		}
@@ -71,7 +71,7 @@ func (s *saga) join(name string) error {
 	s.next++
 	r := joinOf(name, int(s.next))
 	r.Nonce[2] = 7
-	j, err := s.seat.control.Join(bg, r)
+	j, err := s.replica.control.Join(bg, r)
 	if err == nil {
 		s.mu.Lock()
 		s.up[j.Number] = true
@@ -81,13 +81,13 @@ func (s *saga) join(name string) error {
 }
 
 func (s *saga) numberOf(name string) uint32 {
-	n, _ := mapOf(s.t, s.seat.control).Named(name)
+	n, _ := mapOf(s.t, s.replica.control).Named(name)
 	return n.Number
 }
 
 // strike lets one thing happen. An operator's refusal is as good as anything else.
 func (s *saga) strike() {
-	c, name, shard := s.seat.control, s.pick(), uint32(s.rnd.IntN(4))
+	c, name, shard := s.replica.control, s.pick(), uint32(s.rnd.IntN(4))
 	before := s.lost()
 	what, err := "", error(nil)
 	switch s.rnd.IntN(14) {
@@ -163,7 +163,7 @@ func (s *saga) heal() (looks int) {
 
 // catchesUp says whether a learner has a way to go yet.
 func (s *saga) catchesUp() bool {
-	for _, seen := range s.seat.control.seen {
+	for _, seen := range s.replica.control.seen {
 		if strings.Contains(seen.problem, "catches up") {
 			return true
 		}
@@ -173,7 +173,7 @@ func (s *saga) catchesUp() bool {
 
 // check looks at what the saga has come to.
 func (s *saga) check() {
-	m := mapOf(s.t, s.seat.control)
+	m := mapOf(s.t, s.replica.control)
 	active, leads := 0, map[uint32]int{}
 	for _, n := range m.Nodes {
 		if n.State == Active {

@@ -253,7 +253,7 @@ func TestSpreadSaga(t *testing.T) {
 			for range 60 {
 				switch rnd.IntN(6) {
 				case 0:
-					s := w.seat()
+					s := w.newReplica()
 					s.lead()
 					c = s.control
 				case 1:

@@ -24,14 +24,14 @@ type onceSlots struct {
 	slots task.SlotSet
 }
 
-// world is a system shard without Raft, seats on it of which at most one leads, and data shards that only remember what
+// world is a system shard without Raft, replicas on it of which at most one leads, and data shards that only remember what
 // they were told.
 type world struct {
 	most    int // queues
 	t       testing.TB
 	state   *store.Store
 	rounds  sync.Mutex // one round at a time
-	leader  *seat
+	leader  *systemReplica
 	updates int           // rounds that were run
 	slept   time.Duration // the shard's time is ahead by that
 
@@ -52,8 +52,8 @@ type world struct {
 	erased  []string                         // shard and namespace
 }
 
-// seat is a node's replica of the system shard.
-type seat struct {
+// systemReplica is a node's replica of the system shard.
+type systemReplica struct {
 	*world
 	control *Control
 	poke    func() // as a node does when a round is committed; nil: nobody waits for that
@@ -87,16 +87,16 @@ func newWorld(t testing.TB) *world {
 		watches: map[uint32]map[string]task.Watch{}}
 }
 
-// seat is another node, which doesn't lead yet.
-func (w *world) seat() *seat {
-	s := &seat{world: w}
+// newReplica makes the replica of another node, which doesn't lead yet.
+func (w *world) newReplica() *systemReplica {
+	s := &systemReplica{world: w}
 	s.control = NewControl(Config{System: s, Shards: w, MaxQueues: w.most, Room: func() error { return w.room }})
 	w.t.Cleanup(s.control.Close)
 	return s
 }
 
-// lead makes this seat the leader, and another one no more.
-func (s *seat) lead() {
+// lead makes this replica the leader, and another one no more.
+func (s *systemReplica) lead() {
 	s.rounds.Lock()
 	defer s.rounds.Unlock()
 	if s.leader != nil {
@@ -122,7 +122,7 @@ func (w *world) open(shards int) *Control {
 
 func (w *world) openAt(level, shards int) *Control {
 	w.t.Helper()
-	s := w.seat()
+	s := w.newReplica()
 	s.lead()
 	if err := s.control.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: level}, shards); err != nil {
 		w.t.Fatal(err)
@@ -131,7 +131,7 @@ func (w *world) openAt(level, shards int) *Control {
 	return s.control
 }
 
-func (s *seat) Update(_ context.Context, fn func(tx *store.Tx) error) error {
+func (s *systemReplica) Update(_ context.Context, fn func(tx *store.Tx) error) error {
 	s.rounds.Lock()
 	defer s.rounds.Unlock()
 	if s.leader != s {
@@ -160,7 +160,7 @@ func (s *seat) Update(_ context.Context, fn func(tx *store.Tx) error) error {
 	return nil
 }
 
-func (s *seat) View(_ context.Context, fn func(store.Reader) error) error {
+func (s *systemReplica) View(_ context.Context, fn func(store.Reader) error) error {
 	s.rounds.Lock()
 	leads := s.leader == s
 	s.rounds.Unlock()

@@ -9,14 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
-	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
+	"google.golang.org/grpc/metadata"
 )
 
 // What a call shows of its caller: headers in REST, metadata in gRPC. Who may go to any namespace says to which; else it is the
@@ -83,15 +82,15 @@ func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ contex
 			return ctx, leave, err
 		}
 	}
-	if ok, own := g.calls.Take(c.namespace); !ok {
+	if ok, own := g.calls.TryAcquire(c.namespace); !ok {
 		return ctx, leave, tooManyCalls(g.calls, own)
 	}
-	leave = func() { g.calls.Give(c.namespace) }
+	leave = func() { g.calls.Release(c.namespace) }
 	c.visitor, ctx = v, task.WithScope(ctx, v.Scope())
 	if n.lasts { // also while no token is wanted: that may change
 		var gone func()
 		ctx, gone = g.keeper.Stay(ctx, v.Visitor, v.certificate)
-		leave = func() { gone(); g.calls.Give(c.namespace) }
+		leave = func() { gone(); g.calls.Release(c.namespace) }
 	}
 	return ctx, leave, nil
 }
@@ -101,11 +100,11 @@ func (g *Gateway) admitFrame(c *call) (leave func(), err error) {
 	if err := g.rates.take(c.namespace, g.keeper.Quotas(c.namespace), 1, 0); err != nil {
 		return nil, err
 	}
-	if ok, own := g.calls.Take(c.namespace); !ok {
+	if ok, own := g.calls.TryAcquire(c.namespace); !ok {
 		return nil, tooManyCalls(g.calls, own)
 	}
 	c.visitor.Use(time.Now())
-	return func() { g.calls.Give(c.namespace) }, nil
+	return func() { g.calls.Release(c.namespace) }, nil
 }
 
 // maxCalls bounds the calls that a node runs at once, workers' streams and long polls among them.
@@ -114,11 +113,11 @@ const maxCalls = 100_000
 // callRest is when a call that was one too many may be made again.
 const callRest = 5 * time.Second
 
-func tooManyCalls(s *seats.Seats, own bool) error {
+func tooManyCalls(s *admission.Slots, own bool) error {
 	if own {
-		return task.Unavailable(callRest, "the namespace has %d calls under way at this node, and can have no more", s.Each())
+		return task.Unavailable(callRest, "the namespace has %d calls under way at this node, and can have no more", s.PerNamespace())
 	}
-	return task.Unavailable(callRest, "%d calls are under way at this node, and no more can be", s.Most())
+	return task.Unavailable(callRest, "%d calls are under way at this node, and no more can be", s.Size())
 }
 
 // visitor is who makes a call.

@@ -98,9 +98,9 @@ func (g *Gateway) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) 
 	if err != nil {
 		return nil, err
 	}
-	switch ok, own := g.watchers.Take(f.Namespace); {
+	switch ok, own := g.watchers.TryAcquire(f.Namespace); {
 	case own:
-		return nil, task.Unavailable(eventWait, "namespace %q has %d streams of events open at this node, and can have no more", f.Namespace, g.watchers.Each())
+		return nil, task.Unavailable(eventWait, "namespace %q has %d streams of events open at this node, and can have no more", f.Namespace, g.watchers.PerNamespace())
 	case !ok:
 		return nil, task.Unavailable(eventWait, "%d streams of events are open at this node, and no more can be", maxWatchers)
 	}
@@ -137,7 +137,7 @@ func (w *watcher) query(after events.Place, wait time.Duration) events.Query {
 func (w *watcher) close() {
 	w.stop()
 	w.reads.Wait()
-	w.g.watchers.Give(w.filter.Namespace)
+	w.g.watchers.Release(w.filter.Namespace)
 }
 
 func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) (events.Filter, error) {

@@ -351,7 +351,7 @@ func TestEventStreamsAreShared(t *testing.T) {
 	for _, w := range open {
 		w.close()
 	}
-	if n := g.watchers.Taken(); n != 0 {
+	if n := g.watchers.InUse(); n != 0 {
 		t.Errorf("%d streams are counted", n)
 	}
 }

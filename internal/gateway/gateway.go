@@ -9,17 +9,17 @@ import (
 	"sync"
 	"time"
 
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
+	"github.com/pawlq/pawl/internal/admission"
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/roster"
-	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
 )
 
 // Config is what a gateway is made of.
@@ -88,9 +88,9 @@ type Gateway struct {
 	refusals refusals
 	strays   refusals // requests for other hosts
 	rates    *rates
-	large    *seats.Room // for large requests
-	extra    *seats.Room // for those that take more than their length lets expect
-	calls    *seats.Seats
+	large    *admission.MemoryPool // for large requests
+	extra    *admission.MemoryPool // for those that take more than their length lets expect
+	calls    *admission.Slots
 
 	grpc   *grpc.Server
 	health *health.Server
@@ -99,8 +99,8 @@ type Gateway struct {
 	door   *door
 	inside *passage // of clients within the process
 
-	watchers *seats.Seats   // streams of events
-	work     sync.WaitGroup // releases of claims that nobody received
+	watchers *admission.Slots // streams of events
+	work     sync.WaitGroup   // releases of claims that nobody received
 	stopping context.Context
 	stop     context.CancelFunc
 }
@@ -217,8 +217,8 @@ func New(cfg Config) *Gateway {
 	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, roster: cfg.Roster, keeper: cfg.Door,
 		limits: withDefaults(cfg.Limits)}
 	g.rates = newRates(g.limits.Payload)
-	g.large, g.extra = seats.NewRoom(maxRoom), seats.NewRoom(maxExtraRoom)
-	g.calls, g.watchers = seats.New(maxCalls), seats.New(maxWatchers)
+	g.large, g.extra = admission.NewMemoryPool(maxRoom), admission.NewMemoryPool(maxExtraRoom)
+	g.calls, g.watchers = admission.NewSlots(maxCalls), admission.NewSlots(maxWatchers)
 	if cfg.Tracers != nil {
 		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	}

@@ -9,19 +9,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/admission"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/gzip" // which callers may pack messages with
+
+	_ "google.golang.org/grpc/encoding/gzip"
+
+	// which callers may pack messages with
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/task"
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/rest"
-	"github.com/pawlq/pawl/internal/seats"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // messageHead is what comes before each message: whether it is packed, and how long it is.
@@ -63,7 +65,7 @@ type inbox struct {
 	cut     error // the stream was ended for this
 	closed  bool
 	// The room of the message at hand; nil: it took none.
-	held, extra *seats.Held
+	held, extra *admission.Reservation
 }
 
 func (g *Gateway) newInbox(ctx context.Context, c *call, n need) (*inbox, error) {
@@ -129,7 +131,7 @@ func (b *inbox) empty() {
 }
 
 // heldRoom is the room of a message that is used when the next one comes. The zero heldRoom is none.
-type heldRoom struct{ held, extra *seats.Held }
+type heldRoom struct{ held, extra *admission.Reservation }
 
 // keep leaves the room of the message at hand to the caller, who gives it back when the message is not used any more.
 func (b *inbox) keep() heldRoom {
@@ -141,13 +143,13 @@ func (b *inbox) keep() heldRoom {
 }
 
 func (r heldRoom) give() {
-	r.held.Give()
-	r.extra.Give()
+	r.held.Release()
+	r.extra.Release()
 }
 
 func (b *inbox) giveRoom() {
-	b.held.Give()
-	b.extra.Give()
+	b.held.Release()
+	b.extra.Release()
 	b.held, b.extra = nil, nil
 }
 
@@ -225,10 +227,10 @@ func (b *inbox) readLarge(size int, packed bool, into any) error {
 const inFlight = pieceSize + streamWindow
 
 // reserve waits for room.
-func (b *inbox) reserve(held **seats.Held, room *seats.Room, n int) error {
+func (b *inbox) reserve(held **admission.Reservation, room *admission.MemoryPool, n int) error {
 	b.setWaiting(true)
 	defer b.setWaiting(false)
-	got, err := room.Take(b.ctx, b.ns, int64(n))
+	got, err := room.Reserve(b.ctx, b.ns, int64(n))
 	if err == nil {
 		err = b.hold(held, got)
 	}
@@ -242,11 +244,11 @@ func (b *inbox) reserve(held **seats.Held, room *seats.Room, n int) error {
 }
 
 // hold keeps room for the message at hand.
-func (b *inbox) hold(held **seats.Held, got *seats.Held) error {
+func (b *inbox) hold(held **admission.Reservation, got *admission.Reservation) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		got.Give()
+		got.Release()
 		return context.Canceled
 	}
 	*held = got

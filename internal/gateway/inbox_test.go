@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/admission"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
@@ -29,7 +30,6 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
-	"github.com/pawlq/pawl/internal/seats"
 )
 
 // rudeClient speaks HTTP/2 frame by frame, as no client of gRPC would.
@@ -249,7 +249,7 @@ func TestRoomForLargeMessages(t *testing.T) {
 		k.cut("b", auth.Rights{Namespace: "b", Roles: auth.Produce})
 		g, l := lockedGateway(t, k), newPipes()
 		k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"a", "b"}})
-		g.large = seats.NewRoom(2 * roomOfHog)
+		g.large = admission.NewMemoryPool(2 * roomOfHog)
 		go func() { _ = g.Serve(l) }()
 		c, began := newRudeClient(t, l.dial), time.Now()
 		large := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: []byte(`"` + strings.Repeat("x", 30_000) + `"`)}}
@@ -281,8 +281,8 @@ func TestRoomForLargeMessages(t *testing.T) {
 		c.wants("one that has got room late", waits, codes.InvalidArgument, "did not arrive whole", 2*rest.BodyTimeout-time.Second, began)
 		c.close()
 		synctest.Wait()
-		for name, room := range map[string]*seats.Room{"large": g.large, "extra": g.extra} {
-			if n, _ := room.Taken(); n != 0 {
+		for name, room := range map[string]*admission.MemoryPool{"large": g.large, "extra": g.extra} {
+			if n, _ := room.InUse(); n != 0 {
 				t.Errorf("%s: %d bytes are taken in the end", name, n)
 			}
 		}
@@ -295,7 +295,7 @@ func TestRoomForLargeMessages(t *testing.T) {
 func TestRoomForPackedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
-		g.large = seats.NewRoom(2 * contract.MaxMessage) // half of it holds no packed message
+		g.large = admission.NewMemoryPool(2 * contract.MaxMessage) // half of it holds no packed message
 		c, began := newRudeClient(t, l.dial), time.Now()
 		s := c.call(rpcEnqueue, "", "grpc-encoding", "gzip")
 		c.announce(s, 1, 100, make([]byte, 100))
@@ -357,18 +357,18 @@ func TestLargeRequestsAreCounted(t *testing.T) {
 					synctest.Wait()
 				}
 				add(few)
-				if n, _ := g.large.Taken(); n < few*tasks*size || n > few*(tasks+1)*size {
+				if n, _ := g.large.InUse(); n < few*tasks*size || n > few*(tasks+1)*size {
 					t.Errorf("%d requests of %d bytes that run count as %d", few, tasks*size, n)
 				}
 				add(many - few)
-				if n, _ := g.large.Taken(); n > half || n < half/2 {
+				if n, _ := g.large.InUse(); n > half || n < half/2 {
 					t.Errorf("of %d requests %d bytes are there, at most %d may be", many, n, half)
 				}
 				close(f.busy)
 				calls.Wait()
 				synctest.Wait()
-				for name, room := range map[string]*seats.Room{"large": g.large, "extra": g.extra} {
-					if now, most := room.Taken(); now != 0 || most > half {
+				for name, room := range map[string]*admission.MemoryPool{"large": g.large, "extra": g.extra} {
+					if now, most := room.InUse(); now != 0 || most > half {
 						t.Errorf("%s: %d bytes are taken in the end, %d were at most", name, now, most)
 					}
 				}
@@ -423,7 +423,7 @@ func TestCallsWithoutATokenAreFew(t *testing.T) {
 func TestCallsAtOnce(t *testing.T) {
 	g := newGateway(newFake())
 	defer g.Shutdown(context.Background())
-	g.calls = seats.New(2)
+	g.calls = admission.NewSlots(2)
 	n := need{reach: ofQueues}
 	enter := func() (func(), error) {
 		ctx, c := begin(t.Context(), "grpc", "test")
@@ -445,19 +445,19 @@ func TestCallsAtOnce(t *testing.T) {
 
 // A stream may end while another goroutine still receives from it: room that is found only then is given back.
 func TestRoomFoundAfterTheEnd(t *testing.T) {
-	room := seats.NewRoom(1000)
+	room := admission.NewMemoryPool(1000)
 	in := &inbox{g: &Gateway{}, ctx: context.Background(), ns: "a", timer: time.NewTimer(time.Hour)}
 	if err := in.reserve(&in.held, room, 10); err != nil {
 		t.Fatal(err)
 	}
 	in.close()
-	if n, _ := room.Taken(); n != 0 {
+	if n, _ := room.InUse(); n != 0 {
 		t.Errorf("%d bytes are taken after the end", n)
 	}
 	if err := in.reserve(&in.held, room, 10); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end: %v, want %v", err, context.Canceled)
 	}
-	if n, _ := room.Taken(); n != 0 {
+	if n, _ := room.InUse(); n != 0 {
 		t.Errorf("%d bytes stay taken", n)
 	}
 }

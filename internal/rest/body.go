@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -147,10 +147,10 @@ func (x *exchange) makeRoom(n int) error {
 }
 
 // reserve waits for room, for as long as a body may take to arrive.
-func (x *exchange) reserve(held **seats.Held, room *seats.Room, n int) (err error) {
+func (x *exchange) reserve(held **admission.Reservation, room *admission.MemoryPool, n int) (err error) {
 	ctx, cancel := context.WithTimeout(x.ctx, BodyTimeout)
 	defer cancel()
-	if *held, err = room.Take(ctx, x.Namespace(x.ctx), int64(n)); err != nil {
+	if *held, err = room.Reserve(ctx, x.Namespace(x.ctx), int64(n)); err != nil {
 		return contract.NoRoom()
 	}
 	return nil
@@ -171,6 +171,6 @@ func (x *exchange) keep(size int, made *budget) {
 
 // giveRoom gives back what the request took.
 func (x *exchange) giveRoom() {
-	x.held.Give()
-	x.extra.Give()
+	x.held.Release()
+	x.extra.Release()
 }

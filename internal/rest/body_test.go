@@ -15,11 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/admission"
 	"google.golang.org/grpc/test/bufconn"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -40,7 +40,7 @@ func (p pipe) Addr() net.Addr { return &net.UnixAddr{} }
 
 // serve gives the client's end of a connection to REST below /base, with pages beside it.
 func serve(t *testing.T, pages http.HandlerFunc) net.Conn {
-	return serveConns(t, Config{Pages: pages, BasePath: "/base", Large: seats.NewRoom(128 << 20)}, 1)[0]
+	return serveConns(t, Config{Pages: pages, BasePath: "/base", Large: admission.NewMemoryPool(128 << 20)}, 1)[0]
 }
 
 // serveConns gives the clients' ends of some connections to REST.
@@ -131,7 +131,7 @@ func TestBodiesLeaveNoLimitBehind(t *testing.T) {
 func TestRoomForBodies(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
-		room := seats.NewRoom(2 * int64(roomFor(size)))
+		room := admission.NewMemoryPool(2 * int64(roomFor(size)))
 		conns, began := serveConns(t, Config{Large: room}, 3), time.Now()
 		wants := func(what string, c net.Conn, code int, words string, after time.Duration) {
 			t.Helper()
@@ -157,7 +157,7 @@ func TestRoomForBodies(t *testing.T) {
 		wants("a body that does not come", conns[0], 400, "did not arrive whole", BodyTimeout)
 		wants("one behind that with a longer one in room for it", conns[2], 503, "too many large requests", 25*time.Second+BodyTimeout)
 		wants("the one that got its room", conns[1], 400, "did not arrive whole", 2*BodyTimeout)
-		if now, _ := room.Taken(); now != 0 {
+		if now, _ := room.InUse(); now != 0 {
 			t.Errorf("%d bytes are taken in the end", now)
 		}
 		time.Sleep(time.Second) // the server closes its connections slowly
@@ -182,14 +182,14 @@ func TestRefusedBodiesGetTheirAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := bufconn.Listen(1 << 16)
-				full := seats.NewRoom(4 * contract.MaxMessage)
+				full := admission.NewMemoryPool(4 * contract.MaxMessage)
 				server := newServer(Config{Large: full, Call: func(r *http.Request, on *Route, handle func(context.Context) error) Outcome {
 					time.Sleep(time.Second) // so that the wait for room doesn't end at the same moment as the time of the body
 					return call(r, on, handle)
 				}})
 				go server.Serve(l)
 				defer server.Close()
-				if _, err := full.Take(t.Context(), "default", full.Each()); err != nil {
+				if _, err := full.Reserve(t.Context(), "default", full.PerNamespace()); err != nil {
 					t.Fatal(err)
 				}
 				conn, err := l.Dial()
@@ -214,11 +214,11 @@ func TestBodiesOfAllSizes(t *testing.T) {
 	for _, size := range []int{0, 1, contract.SmallMessage - 1, contract.SmallMessage, contract.SmallMessage + 1, growth, growth + 1, contract.MaxMessage - 1, contract.MaxMessage, contract.MaxMessage + 1} {
 		for name, known := range map[string]int64{"announced": int64(size), "not announced": -1} {
 			for _, piece := range []int{1000, 1 << 20, 1 << 30} {
-				room := seats.NewRoom(4 * contract.MaxMessage)
+				room := admission.NewMemoryPool(4 * contract.MaxMessage)
 				x := exchange{face: &face{Config: Config{Large: room, Namespace: anyNamespace}}, ctx: t.Context(), r: httptest.NewRequest("POST", "/", pieces{bytes.NewReader(long[:size]), piece}), w: httptest.NewRecorder()}
 				x.conn, x.r.ContentLength = http.NewResponseController(x.w), known
 				got, err := x.body()
-				now, most := room.Taken()
+				now, most := room.InUse()
 				x.giveRoom()
 				if tooLong := size > contract.MaxMessage; (err != nil) != tooLong || err == nil && !bytes.Equal(got, long[:size]) {
 					t.Errorf("%d bytes, %s, in pieces of %d: got %d, %v", size, name, piece, len(got), err)
@@ -229,7 +229,7 @@ func TestBodiesOfAllSizes(t *testing.T) {
 				if err == nil && most != 0 && now != int64(roomFor(cap(got))) {
 					t.Errorf("%d bytes, %s, in a place of %d: %d are taken", size, name, cap(got), now)
 				}
-				if left, _ := room.Taken(); left != 0 {
+				if left, _ := room.InUse(); left != 0 {
 					t.Errorf("%d bytes, %s: %d are taken behind it", size, name, left)
 				}
 			}
@@ -274,7 +274,7 @@ func TestBodiesOfManyPartsAreRefused(t *testing.T) {
 		"a tree of tasks": {branching, 1, false, true},
 	} {
 		body := many(`{"tasks":[`, c.task, `]}`, c.tasks)
-		extra := seats.NewRoom(2 * contract.MaxExtra)
+		extra := admission.NewMemoryPool(2 * contract.MaxExtra)
 		x := exchange{face: &face{Config: Config{Extra: extra, Namespace: anyNamespace}}, ctx: t.Context()}
 		made := x.budget(len(body))
 		m := mixed[*pawlv1.TaskSpec]{field: "tasks", most: 1000}
@@ -287,7 +287,7 @@ func TestBodiesOfManyPartsAreRefused(t *testing.T) {
 		if (err == nil) != c.ok || !c.ok && !strings.Contains(err.Error(), "so many small parts") {
 			t.Errorf("%s in %d bytes: %v", name, len(body), err)
 		}
-		if _, most := extra.Taken(); (most > 0) != c.extra {
+		if _, most := extra.InUse(); (most > 0) != c.extra {
 			t.Errorf("%s in %d bytes: %d bytes more were taken", name, len(body), most)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -42,7 +42,7 @@ type exchange struct {
 	// stalled says that the body stopped on its way: nobody waits for the rest.
 	stalled bool
 
-	held, extra *seats.Held // room for a large body and what is made of it; nil: none
+	held, extra *admission.Reservation // room for a large body and what is made of it; nil: none
 }
 
 // buffers hold answers until they are sent.

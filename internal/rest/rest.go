@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/admission"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/seats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -22,7 +23,7 @@ type Config struct {
 	Batch int // tasks that one request may enqueue
 
 	// Large is the room for large bodies, and Extra that of those that take more than their length lets expect. Messages of gRPC share both.
-	Large, Extra *seats.Room
+	Large, Extra *admission.MemoryPool
 	// Namespace is that of a call.
 	Namespace func(context.Context) string
 

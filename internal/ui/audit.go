@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -63,7 +63,7 @@ func showAudit(v *visit) (*screen, error) {
 func (v *visit) findAudit(view *auditView) error {
 	filter := view.Filled
 	if view.Since != "" {
-		at, err := human.Past(view.Since, v.now)
+		at, err := humanize.Past(view.Since, v.now)
 		if err != nil {
 			return badField("since", "%v", err)
 		}

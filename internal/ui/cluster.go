@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -45,7 +45,7 @@ type nodeRow struct {
 const patience = 10 * time.Second
 
 func nodeRowOf(n admin.Node) nodeRow {
-	row := nodeRow{Node: n, State: n.State, Word: n.State, Has: human.Counted(n.Replicas), Heads: human.Counted(n.Leads)}
+	row := nodeRow{Node: n, State: n.State, Word: n.State, Has: humanize.Counted(n.Replicas), Heads: humanize.Counted(n.Leads)}
 	switch {
 	case n.Alive && n.State == "active":
 		row.State, row.Word = "alive", "alive"
@@ -132,7 +132,7 @@ func nodeForm(verb, text string, danger bool) func(*visit) (*form, error) {
 		for _, n := range c.Nodes {
 			if n.Name == name {
 				return &form{Title: verb + " " + name, Text: text, Button: verb + " " + name, Danger: danger, Back: "/cluster",
-					Facts:  []fact{{"Replicas", human.Counted(n.Replicas)}, {"Leads", human.Counted(n.Leads)}, {"State", n.State}},
+					Facts:  []fact{{"Replicas", humanize.Counted(n.Replicas)}, {"Leads", humanize.Counted(n.Leads)}, {"State", n.State}},
 					Fields: []field{reasonField()}}, nil
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -50,7 +50,7 @@ func TestSettingsLinesReadBack(t *testing.T) {
 		if got != want {
 			t.Errorf("%v is written %q, want %q", d, got, want)
 		}
-		if back, err := human.Span(got); got != "" && d > 0 && (err != nil || back != d) {
+		if back, err := humanize.Span(got); got != "" && d > 0 && (err != nil || back != d) {
 			t.Errorf("%q is read as %v, %v", got, back, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -365,7 +365,7 @@ func (r *reader) span(name string) time.Duration {
 	if s == "" {
 		return 0
 	}
-	d, err := human.Span(s)
+	d, err := humanize.Span(s)
 	if err == nil && d < 0 {
 		err = fmt.Errorf("%q is negative", clip(s, 40))
 	}
@@ -398,10 +398,10 @@ func (r *reader) moment(name string) time.Time {
 	if s == "" {
 		return time.Time{}
 	}
-	if t, err := human.Time(s); err == nil {
+	if t, err := humanize.Time(s); err == nil {
 		return t
 	}
-	if d, err := human.Span(strings.TrimPrefix(s, "in ")); err == nil && d >= 0 {
+	if d, err := humanize.Span(strings.TrimPrefix(s, "in ")); err == nil && d >= 0 {
 		return r.v.now.Add(d)
 	}
 	r.fail(badField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a duration from now such as 10m", clip(s, 40)))

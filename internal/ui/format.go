@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/keyring"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -48,7 +48,7 @@ func (u *UI) funcs() template.FuncMap {
 		"clip":  func(n int, s string) string { return clip(s, n) },                        // at most n characters
 		"words": words,                                                                     // a list with commas
 		"reads": func(s any) string { return strings.ReplaceAll(fmt.Sprint(s), "_", " ") }, // a word of the API
-		"named": human.Named,                                                               // of figures
+		"named": humanize.Named,                                                            // of figures
 		"tidy":  tidy,                                                                      // a sentence of the API
 		// What templates need to call others.
 		"strings": func(roles []admin.Role) (all []string) {

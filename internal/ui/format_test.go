@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -56,7 +56,7 @@ func TestWhatWasNotMeasuredIsADash(t *testing.T) {
 // TestFieldsReadWhatTheyHold: what a form is filled with is what it sends, if nobody changes it.
 func TestFieldsReadWhatTheyHold(t *testing.T) {
 	for _, d := range []time.Duration{time.Millisecond, 90 * time.Second, 20 * time.Minute, 2 * time.Hour, 3*time.Hour + time.Minute, 36 * time.Hour, 14 * 24 * time.Hour, 1500 * time.Millisecond} {
-		if got, err := human.Span(fieldSpan(d)); err != nil || got != d {
+		if got, err := humanize.Span(fieldSpan(d)); err != nil || got != d {
 			t.Errorf("%v is held as %q, which reads as %v %v", d, fieldSpan(d), got, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/seats"
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -82,7 +82,7 @@ func liveFilter(q url.Values) admin.EventFilter {
 
 // live is the streams of a node.
 type live struct {
-	seats *seats.Seats
+	slots *admission.Slots
 	end   chan struct{} // closed when they are to end
 }
 
@@ -110,11 +110,11 @@ func (u *UI) follow(w http.ResponseWriter, r *http.Request) {
 		_ = s.gone()
 		return
 	}
-	if ok, _ := u.live.seats.Take(namespace); !ok {
+	if ok, _ := u.live.slots.TryAcquire(namespace); !ok {
 		_ = s.say(fmt.Sprintf("event: full\ndata: %d\n\n", int(fullBeat.Seconds())))
 		return
 	}
-	defer u.live.seats.Give(namespace)
+	defer u.live.slots.Release(namespace)
 	go s.read(client, liveFilter(r.URL.Query()))
 	s.write()
 }
@@ -166,7 +166,7 @@ func (s *liveStream) write() {
 		select {
 		case <-changed:
 			said = s.say("event: changed\ndata: 1\n\n")
-			rest = time.After(gapOf(s.live.seats.Taken()))
+			rest = time.After(gapOf(s.live.slots.InUse()))
 		case <-rest:
 			rest = nil
 		case <-breath.C:

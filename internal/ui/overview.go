@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -213,10 +213,10 @@ const failedStates = "retrying,dead"
 // findFailing leads to the tasks of a type that fails, in some states or "" for all. What is not counted apart has no name to look for; if both
 // names are such, the states are what is looked for.
 func (v *visit) findFailing(f admin.FailingType, states string) string {
-	if f.Queue == human.Other {
+	if f.Queue == humanize.Other {
 		f.Queue = ""
 	}
-	if f.Type == human.Other {
+	if f.Type == humanize.Other {
 		f.Type = ""
 	}
 	if f.Queue == "" && f.Type == "" {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 )
 
 // rateHint says how rates are written, in all forms.
@@ -18,7 +18,7 @@ func (r *reader) pace(name string) float64 {
 	if s == "" {
 		return 0
 	}
-	n, period, err := human.Pace(s)
+	n, period, err := humanize.Pace(s)
 	if err != nil {
 		r.fail(badField(name, "%v", err))
 		return 0
@@ -41,9 +41,9 @@ func (r *reader) rate(name string) admin.RateLimit {
 
 func parseRate(s string) (rate admin.RateLimit, err error) {
 	pace, burst, has := strings.Cut(s, "burst")
-	n, period, err := human.Pace(pace)
+	n, period, err := humanize.Pace(pace)
 	if err == nil && !strings.Contains(pace, "/") {
-		err = fmt.Errorf("%q says no time: %s", clip(s, 60), human.PaceForms)
+		err = fmt.Errorf("%q says no time: %s", clip(s, 60), humanize.PaceForms)
 	}
 	if err != nil {
 		return rate, err

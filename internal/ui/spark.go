@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 )
 
 // spark is a chart as small as a word: what succeeded, as an area, what came, as a line, and below them where attempts went wrong.
@@ -30,8 +30,8 @@ func sparkOf(s *admin.QueueSeries) *spark {
 	if s == nil || len(s.Out) == 0 {
 		return nil
 	}
-	came, succeeded, failed, poisoned := human.Series(s.In), human.Series(s.Succeeded), human.Series(s.Failed), human.Series(s.Poisoned)
-	wrong := make([]int64, len(human.Series(s.Out)))
+	came, succeeded, failed, poisoned := humanize.Series(s.In), humanize.Series(s.Succeeded), humanize.Series(s.Failed), humanize.Series(s.Poisoned)
+	wrong := make([]int64, len(humanize.Series(s.Out)))
 	top := int64(1)
 	for i := range wrong {
 		wrong[i] = at(failed, i) + at(poisoned, i) // an attempt that found poison is not among those that failed

@@ -14,7 +14,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/seats"
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -96,7 +96,7 @@ func New(cfg Config) *UI {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{seats: seats.New(maxLive), end: make(chan struct{})}}
+	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{slots: admission.NewSlots(maxLive), end: make(chan struct{})}}
 	u.assets = newAssets(u.base)
 	u.templates = u.parse()
 	mux := http.NewServeMux()

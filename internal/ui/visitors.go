@@ -37,19 +37,19 @@ type visitors struct {
 	log  *slog.Logger
 
 	mu     sync.Mutex
-	known  map[visitor]*seat
+	known  map[visitor]*visitorClient
 	closed bool
 }
 
-// seat is the client of a visitor.
-type seat struct {
+// visitorClient is the client of a visitor.
+type visitorClient struct {
 	client *pawl.Client
 	users  int // requests that use it now
 	last   time.Time
 }
 
 func newVisitors(dial func(context.Context, string) (net.Conn, error), log *slog.Logger) *visitors {
-	return &visitors{dial: dial, log: log, known: map[visitor]*seat{}}
+	return &visitors{dial: dial, log: log, known: map[visitor]*visitorClient{}}
 }
 
 // of is the one place that decides as whom a request calls the API.
@@ -93,7 +93,7 @@ func (v *visitors) client(who visitor) (client *pawl.Client, leave func(), err e
 			return nil, nil, err
 		}
 		v.makeRoom()
-		s = &seat{client: c}
+		s = &visitorClient{client: c}
 		v.known[who] = s
 	}
 	s.users++
@@ -139,7 +139,7 @@ func (v *visitors) makeRoom() {
 		return
 	}
 	var oldest visitor
-	var away *seat
+	var away *visitorClient
 	for who, s := range v.known {
 		if s.users == 0 && (away == nil || s.last.Before(away.last)) {
 			oldest, away = who, s

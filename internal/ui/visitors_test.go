@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestVisitorsComeAndGo has more visitors than there are seats, at once, and then closes the door.
+// TestVisitorsComeAndGo has more visitors than there are places, at once, and then closes the door.
 func TestVisitorsComeAndGo(t *testing.T) {
 	v := newVisitors(func(context.Context, string) (net.Conn, error) { return nil, net.ErrClosed }, slog.New(slog.DiscardHandler))
 	var all sync.WaitGroup

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/pflag"
 )
@@ -133,7 +133,7 @@ func ReadMoment(flag, s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	at, err := human.Past(s, now)
+	at, err := humanize.Past(s, now)
 	if err != nil {
 		return at, Usage("%s %v", flag, err)
 	}

@@ -4,15 +4,15 @@ import (
 	"math"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 )
 
 // RateForms are the forms that every --rate takes.
-const RateForms = human.PaceForms + "; 50 alone is in a second"
+const RateForms = humanize.PaceForms + "; 50 alone is in a second"
 
 // ReadPace reads tasks a second.
 func ReadPace(flag, s string) (float64, error) {
-	n, per, err := human.Pace(s)
+	n, per, err := humanize.Pace(s)
 	if err != nil {
 		return 0, Usage("%s %v", flag, err)
 	}
@@ -24,7 +24,7 @@ func ReadRate(s string) (admin.RateLimit, error) {
 	if s == "none" {
 		return admin.RateLimit{}, nil
 	}
-	n, per, err := human.Pace(s)
+	n, per, err := humanize.Pace(s)
 	if err != nil {
 		return admin.RateLimit{}, Usage("--rate %v", err)
 	}

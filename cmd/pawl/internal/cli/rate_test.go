@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 )
 
 // TestRates: every --rate takes the same forms, and says them of one that it does not.
@@ -27,7 +27,7 @@ func TestRates(t *testing.T) {
 	}
 	for _, bad := range []string{"", "abc", "/s", "5/", "5/0s", "0/s", "-1/s", "NaN", "Inf/s", "5/s/s", "5/week"} {
 		for _, read := range []func(string) error{func(s string) error { _, err := ReadRate(s); return err }, func(s string) error { _, err := ReadPace("--rate", s); return err }} {
-			if err := read(bad); err == nil || !strings.Contains(err.Error(), human.PaceForms) {
+			if err := read(bad); err == nil || !strings.Contains(err.Error(), humanize.PaceForms) {
 				t.Errorf("%q: %v", bad, err)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/spf13/pflag"
 )
 
@@ -32,7 +32,7 @@ func (p *periodValue) String() string {
 
 // Set implements pflag.Value.
 func (p *periodValue) Set(s string) error {
-	d, err := human.Span(s)
+	d, err := humanize.Span(s)
 	*p = periodValue(d)
 	return err
 }
@@ -78,7 +78,7 @@ type SizeValue int64
 
 // String implements pflag.Value.
 func (v *SizeValue) String() string {
-	for _, u := range human.ByteUnits {
+	for _, u := range humanize.ByteUnits {
 		if n := int64(*v); n >= u.Bytes && n%u.Bytes == 0 {
 			return strconv.FormatInt(n/u.Bytes, 10) + u.Name
 		}
@@ -89,7 +89,7 @@ func (v *SizeValue) String() string {
 // Set implements pflag.Value.
 func (v *SizeValue) Set(s string) error {
 	factor, digits := int64(1), s
-	for _, u := range human.ByteUnits {
+	for _, u := range humanize.ByteUnits {
 		if head, ok := strings.CutSuffix(s, u.Name); ok {
 			factor, digits = u.Bytes, strings.TrimSpace(head)
 			break

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
 )
@@ -126,7 +126,7 @@ func (s *shot) list(queues []*admin.Queue, workers []*admin.Worker) {
 // note takes in what fails, and what wants somebody's attention.
 func (s *shot) note(stats *admin.NamespaceStats) {
 	for _, f := range stats.Failing {
-		s.failures = append(s.failures, failure{queue: human.Named(f.Queue, "queues"), typ: human.Named(f.Type, "types"), last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
+		s.failures = append(s.failures, failure{queue: humanize.Named(f.Queue, "queues"), typ: humanize.Named(f.Type, "types"), last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
 	}
 	for _, at := range stats.Attention {
 		s.notes = append(s.notes, note{grave: at.Severity == "critical", text: text.Printable(at.Detail)})

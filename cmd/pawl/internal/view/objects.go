@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
-	"github.com/pawlq/pawl/internal/human"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -148,7 +148,7 @@ func (t *ScheduledTask) times(path string) (opts []pawl.Option, err error) {
 		if f.text == "" {
 			continue
 		}
-		d, err := human.Span(f.text)
+		d, err := humanize.Span(f.text)
 		if err != nil {
 			return nil, fmt.Errorf("%s.%s: %w", path, f.name, err)
 		}
@@ -208,7 +208,7 @@ func (v *Retry) policy(path string) (p pawltype.RetryPolicy, err error) {
 		if f.text == "" {
 			continue
 		}
-		d, err := human.Span(f.text)
+		d, err := humanize.Span(f.text)
 		if err != nil {
 			return p, fmt.Errorf("%s.%s: %w", path, f.name, err)
 		}

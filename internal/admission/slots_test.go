@@ -1,24 +1,24 @@
-package seats
+package admission
 
 import "testing"
 
 // One can't take all from the others.
 func TestSeats(t *testing.T) {
-	s := New(4)
+	s := NewSlots(4)
 	for i, step := range []struct {
 		ns      string
 		ok, own bool
 	}{{"a", true, false}, {"a", true, false}, {"a", false, true}, {"b", true, false}, {"c", true, false}, {"c", false, false}, {"d", false, false}, {"a", false, true}} {
-		if ok, own := s.Take(step.ns); ok != step.ok || own != step.own {
+		if ok, own := s.TryAcquire(step.ns); ok != step.ok || own != step.own {
 			t.Errorf("step %d: %s has %v, %v", i, step.ns, ok, own)
 		}
 	}
-	s.Give("a")
-	if ok, _ := s.Take("d"); !ok {
+	s.Release("a")
+	if ok, _ := s.TryAcquire("d"); !ok {
 		t.Error("a place that was given back is not there")
 	}
 	for _, ns := range []string{"a", "b", "c", "d"} {
-		s.Give(ns)
+		s.Release(ns)
 	}
 	if s.taken != 0 || len(s.of) != 0 {
 		t.Errorf("%d are taken, by %v", s.taken, s.of)

@@ -1,4 +1,4 @@
-package human
+package humanize
 
 // seriesLength is how many steps of a series a row of a table has room for.
 const seriesLength = 30

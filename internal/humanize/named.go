@@ -1,4 +1,4 @@
-package human
+package humanize
 
 // Other is what figures call all those together that they don't count apart.
 const Other = "_other"

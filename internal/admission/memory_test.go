@@ -1,4 +1,4 @@
-package seats
+package admission
 
 import (
 	"context"
@@ -7,20 +7,20 @@ import (
 	"testing/synctest"
 )
 
-// Room is waited for in turn, a namespace's half first, and what is given back goes to those who wait.
-func TestRoom(t *testing.T) {
+// A pool's memory is waited for in turn, a namespace's half first, and what is given back goes to those who wait.
+func TestMemoryPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRoom(100)
+		r := NewMemoryPool(100)
 		wants := func(what string, now, most int64) {
 			t.Helper()
-			if n, m := r.Taken(); n != now || m != most {
+			if n, m := r.InUse(); n != now || m != most {
 				t.Errorf("%s: %d bytes are taken, %d at most; want %d and %d", what, n, m, now, most)
 			}
 		}
-		take := func(ns string, n int64) chan *Held {
-			got := make(chan *Held, 1)
+		take := func(ns string, n int64) chan *Reservation {
+			got := make(chan *Reservation, 1)
 			go func() {
-				h, err := r.Take(t.Context(), ns, n)
+				h, err := r.Reserve(t.Context(), ns, n)
 				if err != nil {
 					t.Error(err)
 				}
@@ -29,11 +29,11 @@ func TestRoom(t *testing.T) {
 			synctest.Wait()
 			return got
 		}
-		waits := func(what string, got chan *Held) {
+		waits := func(what string, got chan *Reservation) {
 			t.Helper()
 			synctest.Wait()
 			if len(got) != 0 {
-				t.Errorf("%s: it has room", what)
+				t.Errorf("%s: it has some", what)
 			}
 		}
 
@@ -50,9 +50,9 @@ func TestRoom(t *testing.T) {
 		a.Shrink(30)
 		c, more := <-all, <-own
 		wants("when some is given back", 91, 91)
-		for _, h := range []*Held{a, a, b, c, more, nil} { // also twice
+		for _, h := range []*Reservation{a, a, b, c, more, nil} { // also twice
 			h.Shrink(-1)
-			h.Give()
+			h.Release()
 		}
 		wants("in the end", 0, 91)
 		if len(r.of) != 0 {
@@ -62,16 +62,16 @@ func TestRoom(t *testing.T) {
 }
 
 // Who leaves while it waits takes nothing along.
-func TestRoomIsNotWaitedForWithoutEnd(t *testing.T) {
+func TestPoolIsNotWaitedForWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRoom(100)
-		a, _ := r.Take(t.Context(), "a", 40)
-		b, _ := r.Take(t.Context(), "b", 40)
+		r := NewMemoryPool(100)
+		a, _ := r.Reserve(t.Context(), "a", 40)
+		b, _ := r.Reserve(t.Context(), "b", 40)
 		for _, ns := range []string{"a", "c"} { // for its half; for what there is
 			ctx, cancel := context.WithCancel(t.Context())
 			failed := make(chan error, 1)
 			go func() {
-				_, err := r.Take(ctx, ns, 30)
+				_, err := r.Reserve(ctx, ns, 30)
 				failed <- err
 			}()
 			synctest.Wait()
@@ -80,10 +80,10 @@ func TestRoomIsNotWaitedForWithoutEnd(t *testing.T) {
 				t.Errorf("%s: %v", ns, err)
 			}
 		}
-		a.Give()
-		b.Give()
+		a.Release()
+		b.Release()
 		for _, ns := range []string{"a", "b"} {
-			if _, err := r.Take(t.Context(), ns, 50); err != nil {
+			if _, err := r.Reserve(t.Context(), ns, 50); err != nil {
 				t.Errorf("%s has not all of its half: %v", ns, err)
 			}
 		}
