@@ -30,8 +30,8 @@ type Config struct {
 	// EnsureQueue makes sure that a shard has its copy of a queue's configuration. If the queue lies in others it is an error,
 	// which the caller of the broker gets as it is.
 	EnsureQueue func(ctx context.Context, shard uint32, ns, queue string) error
-	// Carry brings parcels to the shards that they are for, each answered by itself: what the courier of an outbox does.
-	Carry func(ctx context.Context, ns string, parcels []*Parcel) []Enqueued
+	// SendOutbox brings messages to the shards that they are for, each answered by itself: what the sender of an outbox does.
+	SendOutbox func(ctx context.Context, ns string, messages []*OutboxMessage) []Enqueued
 	// Operate does a step of an operation in a shard, wherever that is led: OperateSome there.
 	Operate func(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error)
 	// HasShard says whether there is a data shard of this number, by the word of the system shard: a node's own copy may be behind.

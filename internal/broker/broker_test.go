@@ -594,7 +594,7 @@ func TestHandoversAreNoTrouble(t *testing.T) {
 	if said := log.String(); said != "" {
 		t.Errorf("a handover says %q", said)
 	}
-	r.warn("bringing parcels", &Elsewhere{Shard: 2})
+	r.warn("bringing messages", &Elsewhere{Shard: 2})
 	r.warn("archiving", errors.New("the disk is full"))
 	if said := log.String(); strings.Count(said, "level=WARN") != 2 || !strings.Contains(said, "shard 2") || !strings.Contains(said, "the disk is full") {
 		t.Errorf("trouble says %q", said)

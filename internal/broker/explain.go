@@ -35,7 +35,7 @@ func (b *Broker) Explain(ctx context.Context, ns string, id task.ID) (*Explanati
 		workers = b.workers(ctx, []QueueName{{ns, queue}})[0]
 	}
 	return change(ctx, r, inScope(ctx, onTask(ns, id), func(round *engine.Round) (*Explanation, error) {
-		return engine.Explain(round, ns, id, func(queue string) engine.Takers { return r.takers(ns, queue, workers) }, r.errands.of)
+		return engine.Explain(round, ns, id, func(queue string) engine.Takers { return r.takers(ns, queue, workers) }, r.deliveries.of)
 	}))
 }
 

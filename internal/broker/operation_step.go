@@ -37,7 +37,7 @@ func (b *Broker) OperateSome(ctx context.Context, shardID uint32, ns string, c S
 	}
 	a, err := r.doStep(ctx, ns, &c, selected)
 	if a.Away > 0 {
-		poke(r.toSend) // the operation waits for what lies there, and should not wait for the courier's next errand
+		poke(r.toSend) // the operation waits for what lies there, and should not wait for the sender's next delivery
 	}
 	return a, err
 }

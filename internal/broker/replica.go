@@ -36,16 +36,16 @@ type replica struct {
 	events []stats.Event // space for those of a round
 	ticks  *tickTraces
 
-	applied  atomic.Uint64 // log index of the last round
-	deadline atomic.Int64  // shard time before which there is nothing to do
-	wake     chan struct{} // the deadline moved to earlier
-	toFile   chan struct{} // dead letters wait for the archive
-	toSend   chan struct{} // parcels wait for the courier
-	errands  errands
-	results  results
-	watches  watches
-	ring     events.Ring    // of what happened
-	scratch  []events.Event // of tell
+	applied    atomic.Uint64 // log index of the last round
+	deadline   atomic.Int64  // shard time before which there is nothing to do
+	wake       chan struct{} // the deadline moved to earlier
+	toFile     chan struct{} // dead letters wait for the archive
+	toSend     chan struct{} // messages wait for the sender
+	deliveries deliveries
+	results    results
+	watches    watches
+	ring       events.Ring    // of what happened
+	scratch    []events.Event // of tell
 
 	operations operations
 }
@@ -64,7 +64,7 @@ func newReplica(b *Broker, id uint32) *replica {
 func (r *replica) begin() {
 	r.work.Go(func() { r.passTime(r.ctx) })
 	r.work.Go(func() { r.archiveDead(r.ctx) })
-	r.work.Go(func() { r.carry(r.ctx) })
+	r.work.Go(func() { r.sendOutbox(r.ctx) })
 	r.work.Go(func() { r.operate(r.ctx) })
 	r.work.Go(func() { r.checkClaims(r.ctx) })
 }
@@ -96,7 +96,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
 	}
 	r.asks.begin(o.Began)
-	r.errands.begin()
+	r.deliveries.begin()
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits)
 	r.leader.KeepAudit(r.b.cfg.AuditKeep)
 	if r.ticks != nil {

@@ -16,7 +16,7 @@ type (
 	SchedulePut     = engine.SchedulePut
 	SchedulePutDone = engine.SchedulePutDone
 	LedgerEntry     = engine.LedgerEntry
-	Parcel          = engine.Parcel
+	OutboxMessage   = engine.OutboxMessage
 )
 
 // The engine's words for what came of a schedule that was put, and of a tick.
@@ -46,10 +46,10 @@ type ScheduleCalls interface {
 	ScheduleHistory(ctx context.Context, shard uint32, ns, name string, below uint64, limit int) ([]*LedgerEntry, Stamp, error)
 }
 
-// Triggered is the answer to a trigger: a task, or the parcel that brings it to its shard.
+// Triggered is the answer to a trigger: a task, or the message that brings it to its shard.
 type Triggered struct {
 	Accepted
-	Parcel *Parcel
+	Message *OutboxMessage
 }
 
 // PutSchedule makes a schedule what a caller says; its id is given here.
@@ -124,7 +124,7 @@ func (b *Broker) TriggerSchedule(ctx context.Context, by task.Author, shardID ui
 	call := engine.Trigger{Request: request, ID: tasks[0].ID, Fresh: tasks[0].Fresh}
 	return change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (Triggered, error) {
 		return engine.OnSchedule(round, by, task.ScheduleTriggered, ns, name, func() (out Triggered, err error) {
-			out.Accepted, out.Parcel, err = engine.TriggerSchedule(round, ns, name, call)
+			out.Accepted, out.Message, err = engine.TriggerSchedule(round, ns, name, call)
 			return out, err
 		})
 	}))

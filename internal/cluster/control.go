@@ -117,7 +117,7 @@ type leading struct {
 
 	unfinished map[QueueName]bool // queues whose slots have moved; true: they are on their way
 
-	seenAt  time.Time      // when what shards told long ago was forgotten last; it belongs to the Postman
+	seenAt  time.Time      // when what shards told long ago was forgotten last; it belongs to the Dispatcher
 	queues  *census        // nil: not counted. It belongs to the shard's loop
 	pending []change       // of the round in flight
 	happens []events.Event // by the round in flight

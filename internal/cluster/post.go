@@ -313,8 +313,8 @@ type attempt struct {
 }
 
 // letter is the attempt as it is sent.
-func (a *attempt) letter() webhook.Letter {
-	return webhook.Letter{URL: a.hook.URL, Secrets: a.secrets, ID: a.id.String(), Body: webhook.Body(a.hook.Name, &a.notice.News)}
+func (a *attempt) letter() webhook.Request {
+	return webhook.Request{URL: a.hook.URL, Secrets: a.secrets, ID: a.id.String(), Body: webhook.Body(a.hook.Name, &a.notice.News)}
 }
 
 // tooOld says whether a notice is not tried any more, however often it was.

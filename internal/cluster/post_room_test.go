@@ -64,7 +64,7 @@ func TestWebhookTestsOfANamespaceLeaveRoom(t *testing.T) {
 			hookIn(t, c, ns, "h")
 		}
 		hang := make(chan struct{})
-		p := NewPostman(PostmanConfig{Control: c, Send: func(context.Context, webhook.Letter) webhook.Outcome {
+		p := NewDispatcher(DispatcherConfig{Control: c, Send: func(context.Context, webhook.Request) webhook.Outcome {
 			<-hang
 			return webhook.Outcome{Status: 200}
 		}})

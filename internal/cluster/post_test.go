@@ -32,7 +32,7 @@ func newInbox() *inbox {
 	return &inbox{taken: map[string]map[string]int64{}, tries: map[string]int{}, times: map[string][]time.Time{}}
 }
 
-func (in *inbox) send(ctx context.Context, l webhook.Letter) (o webhook.Outcome) {
+func (in *inbox) send(ctx context.Context, l webhook.Request) (o webhook.Outcome) {
 	in.mu.Lock()
 	answer := in.answer
 	in.tries[l.URL]++
@@ -101,7 +101,7 @@ func (s *systemReplica) post(in *inbox, depths func() ([]Depth, bool)) {
 
 // postSeldom is post with few looks: what is due is sent when it is due, not because somebody looked.
 func (s *systemReplica) postSeldom(in *inbox, period time.Duration, depths func() ([]Depth, bool)) {
-	p := NewPostman(PostmanConfig{Control: s.control, Send: in.send, Period: period, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
+	p := NewDispatcher(DispatcherConfig{Control: s.control, Send: in.send, Period: period, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { p.Run(ctx) })

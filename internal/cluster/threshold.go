@@ -66,7 +66,7 @@ func (h *Webhook) hasThreshold() bool { return h.DepthOver > 0 || h.WaitOver > 0
 
 // watchThresholds looks now and then how queues stand, and whether all shards know what webhooks want to hear of. It sleeps until there is a
 // webhook.
-func (p *Postman) watchThresholds(ctx context.Context) {
+func (p *Dispatcher) watchThresholds(ctx context.Context) {
 	timer := time.NewTimer(p.cfg.Period)
 	defer timer.Stop()
 	for last := time.Now(); ; {
@@ -118,7 +118,7 @@ func (c *Control) pokeHooks() {
 }
 
 // lookAtThresholds asks how the queues stand, and tells of those that have crossed a threshold.
-func (p *Postman) lookAtThresholds(ctx context.Context) error {
+func (p *Dispatcher) lookAtThresholds(ctx context.Context) error {
 	c := p.cfg.Control
 	hooks, err := view(ctx, c, func(r store.Reader) ([]Webhook, error) {
 		all, err := scanRows[Webhook](r, hookTable)
@@ -144,7 +144,7 @@ func byNamespace(hooks []Webhook) map[string][]Webhook {
 	return all
 }
 
-func (p *Postman) depths(ctx context.Context, ns string, hooks []Webhook) ([]Depth, bool) {
+func (p *Dispatcher) depths(ctx context.Context, ns string, hooks []Webhook) ([]Depth, bool) {
 	ctx, cancel := context.WithTimeout(ctx, depthsTime)
 	defer cancel()
 	patterns := map[string]bool{}
@@ -286,7 +286,7 @@ func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 }
 
 const (
-	// seenFor is how long it is known what a shard told last of a kind and queue: longer than a parcel may be on its way.
+	// seenFor is how long it is known what a shard told last of a kind and queue: longer than a message may be on its way.
 	seenFor = 48 * time.Hour
 	// seenEvery is how often what is older goes.
 	seenEvery = time.Hour

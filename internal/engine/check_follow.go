@@ -3,13 +3,13 @@ package engine
 import "github.com/pawlq/pawl/internal/task"
 
 // checkFollowers: a task that says that something follows it has a row of that, and no other has; what waits, waits for a task that
-// has not succeeded, and what is on its way has its parcel.
+// has not succeeded, and what is on its way has its message.
 func (c *checker) checkFollowers() {
 	sent, members := map[Origin]bool{}, map[task.ID]bool{}
 	c.scan(tabOutbox, func(k, v []byte) {
-		p, err := decodeParcel(idAt(k), v)
+		p, err := decodeMessage(idAt(k), v)
 		if err != nil {
-			c.find("parcel %s: %v", idAt(k), err)
+			c.find("message %s: %v", idAt(k), err)
 			return
 		}
 		sent[p.From] = true
@@ -36,7 +36,7 @@ func (c *checker) checkFollowers() {
 				c.find("task %s is %s, and number %d of what follows it is %s", id, x.State, i, f.Fate)
 			}
 			if way := (Origin{Parent: id, N: i}); (f.Fate == FateSent) != sent[way] {
-				c.find("number %d of what follows task %s is %s, and its parcel there: %t", i, id, f.Fate, sent[way])
+				c.find("number %d of what follows task %s is %s, and its message there: %t", i, id, f.Fate, sent[way])
 			}
 		}
 	})
@@ -59,16 +59,16 @@ func (c *checker) checkPoints(g *taskGroup, points []Follower, sent map[Origin]b
 			c.find("group %s is %s, %s is %s, and it waits: %t", g.id, g.state, f.On, f.Fate, waits)
 		}
 		if way := (Origin{Parent: g.id, N: i}); (f.Fate == FateSent) != sent[way] {
-			c.find("%s of group %s is %s, and its parcel there: %t", f.On, g.id, f.Fate, sent[way])
+			c.find("%s of group %s is %s, and its message there: %t", f.On, g.id, f.Fate, sent[way])
 		}
 	}
 }
 
 // checkGroups proves that the counters of each group are those of its members, that members of this shard are as their group knows
 // them, and that none is lost on its way. It returns the groups.
-func (c *checker) checkGroups(parcels map[task.ID]bool) map[task.ID]*taskGroup {
+func (c *checker) checkGroups(messages map[task.ID]bool) map[task.ID]*taskGroup {
 	groups := c.readGroups()
-	members := c.checkMembers(groups, parcels)
+	members := c.checkMembers(groups, messages)
 	for id, x := range c.tasks {
 		if !x.Ties.member() || groups[x.Ties.Group] == nil || groups[x.Ties.Group].leaving || x.CreatedAt < groups[x.Ties.Group].createdAt {
 			continue // its group is forgotten
@@ -112,7 +112,7 @@ func (c *checker) readGroups() map[task.ID]*taskGroup {
 }
 
 // checkMembers reads the members of groups, by group and reference, and checks them against the tasks and the groups' counts.
-func (c *checker) checkMembers(groups map[task.ID]*taskGroup, parcels map[task.ID]bool) map[[2]task.ID]*member {
+func (c *checker) checkMembers(groups map[task.ID]*taskGroup, messages map[task.ID]bool) map[[2]task.ID]*member {
 	members, counts := map[[2]task.ID]*member{}, map[task.ID]GroupCounts{}
 	c.scan(tabMember, func(k, v []byte) {
 		id, ref := task.ID(k[len(k)-32:len(k)-16]), idAt(k)
@@ -130,7 +130,7 @@ func (c *checker) checkMembers(groups map[task.ID]*taskGroup, parcels map[task.I
 		if here := m.id.Shard() == id.Shard(); !groups[id].leaving && m.pending() && here && m.id != (task.ID{}) && (x == nil || x.State.Ended()) {
 			c.find("member %s of group %s is pending, and task %s is not", ref, id, m.id)
 		}
-		if numbered := ref[0] < 0x80; m.pending() && m.id == (task.ID{}) && numbered && !parcels[partID(id, ref)] {
+		if numbered := ref[0] < 0x80; m.pending() && m.id == (task.ID{}) && numbered && !messages[partID(id, ref)] {
 			c.find("member %s of group %s is lost on its way", ref, id)
 		}
 	})

@@ -27,7 +27,7 @@ func (c *checker) checkOperations() {
 	})
 	away := map[task.ID]int64{}
 	c.scan(tabOutbox, func(k, v []byte) {
-		if p, err := decodeParcel(idAt(k), v); err == nil && p.From.Operation != (task.ID{}) {
+		if p, err := decodeMessage(idAt(k), v); err == nil && p.From.Operation != (task.ID{}) {
 			away[p.From.Operation]++
 		}
 	})

@@ -66,8 +66,8 @@ const (
 )
 
 // Explain computes from the state and the leader's memory why a task is not running. It changes neither. Takers tells what is
-// known of the workers of its queue, carried what the courier has seen of a parcel.
-func Explain(r *Round, ns string, id task.ID, takers func(queue string) Takers, carried func(parcel task.ID) Carried) (*Explanation, error) {
+// known of the workers of its queue, carried what the sender has seen of a message.
+func Explain(r *Round, ns string, id task.ID, takers func(queue string) Takers, carried func(message task.ID) Delivery) (*Explanation, error) {
 	x, err := r.exec(ns, id)
 	if err != nil {
 		return nil, err

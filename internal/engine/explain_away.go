@@ -6,10 +6,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What a task has sent is on its way as long as its parcel lies in the outbox: what follows it, or, of one that was moved, itself.
+// What a task has sent is on its way as long as its message lies in the outbox: what follows it, or, of one that was moved, itself.
 
-// Carried is what the courier has seen of a parcel since this leader leads.
-type Carried struct {
+// Delivery is what the sender has seen of a message since this leader leads.
+type Delivery struct {
 	Tries int64  // that came to nothing
 	Error string // of the last of them
 }
@@ -18,9 +18,9 @@ type Carried struct {
 const maxMovers = 100
 
 // whyAway says of a task that has ended what of it is on its way.
-func (r *Round) whyAway(ns string, id task.ID, x *Exec, carried func(parcel task.ID) Carried) (reasons []Reason) {
+func (r *Round) whyAway(ns string, id task.ID, x *Exec, carried func(message task.ID) Delivery) (reasons []Reason) {
 	if x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}) {
-		if p, ok := r.movingParcel(ns, id); ok {
+		if p, ok := r.movingMessage(ns, id); ok {
 			reasons = append(reasons, whyOnItsWay("the task that it lives on as", p, carried(p.Request)))
 		}
 	}
@@ -28,15 +28,15 @@ func (r *Round) whyAway(ns string, id task.ID, x *Exec, carried func(parcel task
 		if f.Fate != FateSent {
 			continue
 		}
-		if p, ok := readParcel(r.tx, ns, requestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
+		if p, ok := readMessage(r.tx, ns, requestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
 			reasons = append(reasons, whyOnItsWay("what follows it", p, carried(p.Request)))
 		}
 	}
 	return reasons
 }
 
-// movingParcel is the parcel of a task that some operation moves.
-func (r *Round) movingParcel(ns string, id task.ID) (p *Parcel, ok bool) {
+// movingMessage is the message of a task that some operation moves.
+func (r *Round) movingMessage(ns string, id task.ID) (p *OutboxMessage, ok bool) {
 	lo, hi := tableBounds(ns, tabStep)
 	var movers []task.ID
 	r.tx.Scan(lo, hi, func(k, _ []byte) bool {
@@ -44,14 +44,14 @@ func (r *Round) movingParcel(ns string, id task.ID) (p *Parcel, ok bool) {
 		return len(movers) < maxMovers
 	})
 	for _, operation := range movers {
-		if p, ok = readParcel(r.tx, ns, moveRequest(id, operation)); ok {
+		if p, ok = readMessage(r.tx, ns, moveRequest(id, operation)); ok {
 			return p, true
 		}
 	}
 	return nil, false
 }
 
-func whyOnItsWay(what string, p *Parcel, c Carried) Reason {
+func whyOnItsWay(what string, p *OutboxMessage, c Delivery) Reason {
 	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries, Error: task.Cut(c.Error, maxErrorTold),
 		Detail: fmt.Sprintf("%s, of type %q, is on its way to queue %q since %s", what, p.Spec.Type, p.Spec.Queue, clock(p.SentAt)),
 		Change: "the queue has room for it, and its shard answers: it is tried again and again; see pawl queue show " + p.Spec.Queue + " and pawl cluster status"}

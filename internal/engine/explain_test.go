@@ -19,7 +19,7 @@ import (
 func (s *story) explainStep(d *datadriven.TestData) string {
 	what := d.CmdArgs[0].Key
 	if d.Cmd == "explain" {
-		carried := func(task.ID) Carried { return Carried{int64(number(arg(d, "tried"))), arg(d, "met")} } // what the courier has seen
+		carried := func(task.ID) Delivery { return Delivery{int64(number(arg(d, "tried"))), arg(d, "met")} } // what the sender has seen
 		e, err := unchanged(s, func(r *Round) (*Explanation, error) { return Explain(r, "default", s.id(what), s.takers, carried) })
 		if err != nil {
 			return answer(err, "")

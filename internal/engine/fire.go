@@ -112,7 +112,7 @@ func (r *Round) fire(ns string, p *plan, c *course, planned store.Time, outcome 
 		t.Task = a.ID
 	case errors.Is(err, ErrUnknownQueue) || errors.Is(err, ErrSlotMoved):
 		n.RequestID = requestOf(p.id, c.seq+1)
-		r.send(ns, &Parcel{Request: n.RequestID, Spec: n.Spec, From: Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}})
+		r.send(ns, &OutboxMessage{Request: n.RequestID, Spec: n.Spec, From: Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}})
 	case errors.As(err, &refused):
 		t.Outcome, t.Reason = TickSkipped, string(refused.Code)
 	}
@@ -169,15 +169,15 @@ type Trigger struct {
 }
 
 // TriggerSchedule makes a task now, beside the ticks, also of a schedule that is paused. If the task's queue lies in another
-// shard, the answer is the parcel that brings it there.
+// shard, the answer is the message that brings it there.
 //
 // Errors: not_found; what Enqueue refuses.
-func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *Parcel, err error) {
+func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *OutboxMessage, err error) {
 	p, c, ok := r.schedule(ns, name)
 	if !ok {
 		return a, nil, task.NotFound("schedule", name)
 	}
-	if on, ok = readParcel(r.tx, ns, call.Request); ok {
+	if on, ok = readMessage(r.tx, ns, call.Request); ok {
 		return a, on, nil
 	}
 	if before, ok := r.triggered(ns, name, c, call.Request); ok { // wherever its queue lies by now
@@ -189,7 +189,7 @@ func TriggerSchedule(r *Round, ns, name string, call Trigger) (a Accepted, on *P
 	a, err = Enqueue(r, n)
 	switch {
 	case errors.Is(err, ErrUnknownQueue) || errors.Is(err, ErrSlotMoved):
-		on = &Parcel{Request: call.Request, Spec: n.Spec, From: Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}}
+		on = &OutboxMessage{Request: call.Request, Spec: n.Spec, From: Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}}
 		r.send(ns, on)
 	case err != nil:
 		return a, nil, err

@@ -11,7 +11,7 @@ import (
 )
 
 // What follows a task is written once, with its envelope, in a row of its own, so that no claim has to read it. When the task
-// succeeds, the row is read and each follower is born in the entry of the ack: here if its queue lies here, else as a parcel. Then the
+// succeeds, the row is read and each follower is born in the entry of the ack: here if its queue lies here, else as a message. Then the
 // row says what became of each. A task that ends otherwise keeps the row as it is: a replay may make it succeed yet.
 
 // Fate is what became of a task that follows another.
@@ -174,7 +174,7 @@ func (f *Follower) refused() string {
 	return ""
 }
 
-// bear makes the i-th task that follows another, or a group, in this entry: here if its queue lies here, else by the courier, who also
+// bear makes the i-th task that follows another, or a group, in this entry: here if its queue lies here, else by the sender, who also
 // comes again while the queue is full. It is part of the trace in these headers, unless it names another.
 func (r *Round) bear(ns string, id task.ID, i int, f *Follower, parent *task.Parent, headers map[string]string, m *task.Member) {
 	spec, err := task.DecodeSpec(f.Spec)
@@ -188,7 +188,7 @@ func (r *Round) bear(ns string, id task.ID, i int, f *Follower, parent *task.Par
 	case err == nil:
 		f.settled(a, nil)
 	case errors.Is(err, ErrUnknownQueue) || errors.Is(err, ErrSlotMoved) || errors.Is(err, task.ErrQueueFull):
-		r.send(ns, &Parcel{Request: requestOf(id, n), Spec: spec, From: Origin{Parent: id, N: i}})
+		r.send(ns, &OutboxMessage{Request: requestOf(id, n), Spec: spec, From: Origin{Parent: id, N: i}})
 		f.Fate = FateSent
 	case errors.As(err, &refused):
 		f.settled(a, refused)
@@ -209,7 +209,7 @@ func (f *Follower) settled(a Accepted, refused *task.Error) {
 }
 
 // followerDelivered notes what became of a follower that was sent.
-func (r *Round) followerDelivered(ns string, p *Parcel, f Follower) {
+func (r *Round) followerDelivered(ns string, p *OutboxMessage, f Follower) {
 	rows := readFollowers(r.tx, ns, p.From.Parent)
 	if p.From.N >= len(rows) { // its parent's retention is over
 		return

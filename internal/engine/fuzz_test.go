@@ -24,8 +24,8 @@ func FuzzRows(f *testing.F) {
 	f.Add((&plan{id: task.ID{1}, version: 2, Schedule: task.Schedule{Name: "s", Cron: "@daily"}}).encode())
 	f.Add((&course{id: task.ID{1}, planned: 5, fires: 6, seq: 7, reason: "r"}).encode())
 	f.Add((&LedgerEntry{Planned: 5, Outcome: TickFired, Task: task.ID{1}}).encode())
-	f.Add((&Parcel{Spec: task.Spec{Type: "t"}, From: Origin{Schedule: "s"}}).encode())
-	f.Add((&Parcel{Spec: task.Spec{Type: "t"}, From: Origin{Parent: task.ID{1}, N: 2}}).encode())
+	f.Add((&OutboxMessage{Spec: task.Spec{Type: "t"}, From: Origin{Schedule: "s"}}).encode())
+	f.Add((&OutboxMessage{Spec: task.Spec{Type: "t"}, From: Origin{Parent: task.ID{1}, N: 2}}).encode())
 	f.Add(encodeFollowers([]Follower{newFollower("", &task.Spec{Type: "t"}), {Fate: FateBorn, ID: task.ID{1}}}))
 	f.Add((&Exec{State: task.Ready, Ties: &Ties{Followed: true, Group: task.ID{1}, Ref: task.ID{2}, Turn: 3}}).encode())
 	f.Add((&Envelope{Queue: "q", Parent: &task.Parent{ID: task.ID{1}, Result: []byte("r")}}).encode())
@@ -65,7 +65,7 @@ func FuzzRows(f *testing.F) {
 			return e.encode(), err
 		}
 		deleted := func(b []byte) ([]byte, error) { g, err := decodeGone(b); return g.encode(), err }
-		parcel := func(b []byte) ([]byte, error) { p, err := decodeParcel(task.ID{1}, b); return p.encode(), err }
+		message := func(b []byte) ([]byte, error) { p, err := decodeMessage(task.ID{1}, b); return p.encode(), err }
 		watched := func(b []byte) ([]byte, error) {
 			at, err := decodeBreaker("t", b)
 			if err != nil {
@@ -76,7 +76,7 @@ func FuzzRows(f *testing.F) {
 		once := func(b []byte) ([]byte, error) { o, err := decodeOnce(b); return o.encode(), err }
 		operation := func(b []byte) ([]byte, error) { o, err := decodeOperation(task.ID{1}, b); return o.encode(), err }
 		step := func(b []byte) ([]byte, error) { s, err := decodeStep(b); return s.encode(), err }
-		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, parcel, once, watched, operation, step} {
+		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, said, at, entry, deleted, message, once, watched, operation, step} {
 			first, err := form(row)
 			same(first, err, form)
 		}

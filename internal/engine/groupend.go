@@ -87,7 +87,7 @@ func (r *Round) cancelMember(ns string, group, ref, id task.ID) {
 		_ = Cancel(r, ns, id) // it may have ended; then its home knows
 		return
 	}
-	r.send(ns, &Parcel{Request: requestOf(partID(group, ref), cancelOrders), Cancel: id})
+	r.send(ns, &OutboxMessage{Request: requestOf(partID(group, ref), cancelOrders), Cancel: id})
 }
 
 // cancelOrders are apart from births and notices.

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// shards are several shards, each with a queue of its own, and couriers between them that lose answers, come late and come twice.
+// shards are several shards, each with a queue of its own, and senders between them that lose answers, come late and come twice.
 type shards struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -208,7 +208,7 @@ func (s *shards) work(i int) string {
 	return "ack"
 }
 
-// carry brings some parcels to their shards. If it does not note them, they come again.
+// carry brings some messages to their shards. If it does not note them, they come again.
 func (s *shards) carry(w *world, notes bool) string {
 	for _, p := range Outbox(w.store, "default", task.ID{}, 1000) {
 		if s.rng.IntN(3) == 0 {
@@ -236,9 +236,9 @@ func (s *shards) carry(w *world, notes bool) string {
 		}
 	}
 	if notes {
-		return "courier"
+		return "deliver"
 	}
-	return "courier whose word is lost"
+	return "delivery whose answer is lost"
 }
 
 func eachExec(w *world, fn func(id task.ID, x *Exec)) {
@@ -401,7 +401,7 @@ func (s *shards) judge() error {
 	return nil
 }
 
-// Whatever leaders, couriers and callers do, each end is counted once, each follower is born once, and on_complete runs once.
+// Whatever leaders, deliveries and callers do, each end is counted once, each follower is born once, and on_complete runs once.
 // PAWL_SEED repeats a run.
 func TestGroupsCountOnce(t *testing.T) {
 	first, last := uint64(1), uint64(shardSeeds)
@@ -427,7 +427,7 @@ func TestGroupsCountOnce(t *testing.T) {
 			t.Fatalf("PAWL_SEED=%d: %v", seed, err)
 		}
 	}
-	for _, what := range []string{"group", "group again", "add", "close", "cancel of a group", "replay", "cancel", "ack", "fail", "courier", "courier whose word is lost", "new leader"} {
+	for _, what := range []string{"group", "group again", "add", "close", "cancel of a group", "replay", "cancel", "ack", "fail", "deliver", "delivery whose answer is lost", "new leader"} {
 		if seen[what] == 0 && first != last {
 			t.Errorf("%q never happened", what)
 		}

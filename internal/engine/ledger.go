@@ -114,7 +114,7 @@ func ScheduleHistory(from store.Reader, ns, name string, below uint64, limit int
 }
 
 // tickDelivered notes in the ledger what became of a tick whose task was sent to another shard.
-func (r *Round) tickDelivered(ns string, on *Parcel, a Accepted, refused *task.Error) {
+func (r *Round) tickDelivered(ns string, on *OutboxMessage, a Accepted, refused *task.Error) {
 	_, c, ok := r.schedule(ns, on.From.Schedule)
 	if !ok || c.id != on.From.Plan || on.From.Tick < oldestTick(c.seq) {
 		return

@@ -7,7 +7,7 @@ import (
 )
 
 // A task never changes queue or shard. To move one, its old self ends and a new one is sent to the other queue, both in one entry.
-// The parcel goes through the outbox, also when the other queue lies in the same shard, and comes there exactly once. Should the
+// The message goes through the outbox, also when the other queue lies in the same shard, and comes there exactly once. Should the
 // other queue not take it, the old self comes back.
 
 // moveAway ends a task that waits and sends it to another queue. All that its producer said goes along, and its checkpoint;
@@ -25,7 +25,7 @@ func (r *Round) moveAway(ns string, c *StepCall, t Selected, x *Exec) {
 	}
 	to := *x
 	r.finish(ns, t.ID, r.queueOf(ns, x), x, &to, task.Discarded, task.ReasonMoved)
-	r.send(ns, &Parcel{Request: moveRequest(t.ID, c.Operation), Spec: spec, From: Origin{Operation: c.Operation}})
+	r.send(ns, &OutboxMessage{Request: moveRequest(t.ID, c.Operation), Spec: spec, From: Origin{Operation: c.Operation}})
 }
 
 // moveRequest names a task that an operation moves as a request.
@@ -42,7 +42,7 @@ func (r *Round) settleIn(n *NewTask, e *Envelope, x *Exec) {
 }
 
 // arrived notes what became of a task that an operation sent to another queue.
-func (r *Round) arrived(ns string, p *Parcel, a Accepted, refused *task.Error) {
+func (r *Round) arrived(ns string, p *OutboxMessage, a Accepted, refused *task.Error) {
 	s, ok := readStep(r.tx, ns, p.From.Operation)
 	if !ok {
 		corrupt(fmt.Errorf("operation %s moves a task and has no step", p.From.Operation))

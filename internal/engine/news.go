@@ -16,7 +16,7 @@ import (
 )
 
 // What webhooks are to be told of is gathered here, in the very entry that makes it happen: a row for each kind and queue that has
-// something to tell, however many tasks die. When its time comes, what it holds becomes a parcel for the system shard, and the row rests
+// something to tell, however many tasks die. When its time comes, what it holds becomes a message for the system shard, and the row rests
 // for a while before it has the next. Where no webhook wants to hear of it, there is neither a row nor a look for one.
 
 const (
@@ -42,7 +42,7 @@ func (n newsName) key() []byte  { return append(append(table(n.ns, tabNews), n.r
 type newsTally struct {
 	newsName
 	closes      store.Time // has a deadline
-	sent        task.ID    // the parcel before; zero: none
+	sent        task.ID    // the message before; zero: none
 	count       int64
 	first, last store.Time
 	fingerprint uint64
@@ -310,7 +310,7 @@ func (r *Round) newsDue(d deadline) {
 	if t == nil || t.closes != d.at {
 		return
 	}
-	_, waits := readParcel(r.tx, name.ns, t.sent)
+	_, waits := readMessage(r.tx, name.ns, t.sent)
 	switch {
 	case waits:
 		t.closes = r.now.Add(newsRetry)
@@ -320,8 +320,8 @@ func (r *Round) newsDue(d deadline) {
 		return
 	default:
 		t.closes = r.now.Add(newsEvery)
-		t.sent = t.parcel()
-		r.send(name.ns, &Parcel{Request: t.sent, News: t.told(int64(r.now))})
+		t.sent = t.message()
+		r.send(name.ns, &OutboxMessage{Request: t.sent, News: t.told(int64(r.now))})
 		t.count, t.first, t.last, t.fingerprint, t.samples = 0, 0, 0, 0, nil
 	}
 	r.remind(t.closes, onNews, name.ns, name.rest())
@@ -338,8 +338,8 @@ func (t *newsTally) told(seq int64) *task.News {
 	return n
 }
 
-// parcel names what is told as a parcel: nothing is gathered under a name twice at the same time.
-func (t *newsTally) parcel() (id task.ID) {
+// message names what is told as a message: nothing is gathered under a name twice at the same time.
+func (t *newsTally) message() (id task.ID) {
 	h := xxhash.New()
 	_, _ = h.Write(t.key())
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(t.first)))

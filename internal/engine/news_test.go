@@ -43,11 +43,11 @@ func (w *world) die(queue string, n int, f FailRequest) {
 var deadly = FailRequest{Fall: FallDead, Failure: Failure{Type: "io", Message: "\n  disk 7 is full\nat line 3"}}
 
 // sent is the news that wait in the outbox.
-func (w *world) sent() (all []*Parcel) {
-	return slices.DeleteFunc(Outbox(w.store, "default", task.ID{}, 1000), func(p *Parcel) bool { return p.News == nil })
+func (w *world) sent() (all []*OutboxMessage) {
+	return slices.DeleteFunc(Outbox(w.store, "default", task.ID{}, 1000), func(p *OutboxMessage) bool { return p.News == nil })
 }
 
-// deliver takes the news out of the outbox, as a courier does who has brought them.
+// deliverNews takes the news out of the outbox, as the leader's sender does who has brought them.
 func (w *world) deliverNews() (all []*task.News) {
 	for _, p := range w.sent() {
 		w.round(func(r *Round) { Delivered(r, "default", p.Request, Accepted{}, nil) })
@@ -116,9 +116,9 @@ func TestNewsAreGathered(t *testing.T) {
 	w.die("mail", 2, deadly)
 	w.pass(5 * time.Minute)
 	if waits := w.sent(); len(waits) != 1 {
-		t.Errorf("%d parcels are on their way for one queue", len(waits))
+		t.Errorf("%d messages are on their way for one queue", len(waits))
 	}
-	expect("what waits for the courier", "task.dead mail 1 of 1; ")
+	expect("what waits for the sender", "task.dead mail 1 of 1; ")
 	w.pass(10 * time.Second)
 	expect("what came behind it", "task.dead mail 2 of 2; ")
 

@@ -53,10 +53,10 @@ func (r *Round) notify(ns string, shard uint32, n *Notice) {
 		Hear(r, ns, n)
 		return
 	}
-	r.send(ns, &Parcel{Request: noticeID(n), Notice: n})
+	r.send(ns, &OutboxMessage{Request: noticeID(n), Notice: n})
 }
 
-// noticeID names a notice as a parcel.
+// noticeID names a notice as a message.
 func noticeID(n *Notice) task.ID { return requestOf(partID(n.Group, n.Ref), noticeTurns+n.Turn) }
 
 // noticeTurns are apart from the births of tasks.

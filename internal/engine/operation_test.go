@@ -239,7 +239,7 @@ func TestOperationsCountOnce(t *testing.T) {
 	}
 }
 
-// deliver brings some parcels to the queue where they belong, some of them twice.
+// deliver brings some messages to the queue where they belong, some of them twice.
 func (w *world) deliver(t *testing.T, x uint64) {
 	for _, p := range Outbox(w.store, "default", task.ID{}, 10) {
 		var a Accepted

@@ -9,12 +9,12 @@ import (
 )
 
 // What a shard wants of another goes through its outbox: written in the entry that wants it, brought there by the leader's
-// courier as often as need be, and removed when the other shard has answered. There it counts once: a parcel is enqueued with a
-// request id of its own, which that shard remembers for as long as a courier may come again.
+// sender as often as need be, and removed when the other shard has answered. There it counts once: a message is enqueued with a
+// request id of its own, which that shard remembers for as long as the leader's sender may come again.
 
-// Parcel is what is on its way to another shard: a task; or, if Notice is set, what a group's home is to hear; if Cancel is, an order
+// OutboxMessage is what is on its way to another shard: a task; or, if Notice is set, what a group's home is to hear; if Cancel is, an order
 // to cancel that task; if News is, what the system shard is to tell webhooks of.
-type Parcel struct {
+type OutboxMessage struct {
 	Request task.ID
 	Spec    task.Spec
 	SentAt  store.Time
@@ -25,8 +25,10 @@ type Parcel struct {
 	News   *task.News
 }
 
-// IsTask says whether the parcel is a task to be enqueued.
-func (p *Parcel) IsTask() bool { return p.Notice == nil && p.Cancel == task.ID{} && p.News == nil }
+// IsTask says whether the message is a task to be enqueued.
+func (p *OutboxMessage) IsTask() bool {
+	return p.Notice == nil && p.Cancel == task.ID{} && p.News == nil
+}
 
 // Origin is what sent a task, and wants to hear what became of it: a tick of a schedule, or a parent that the task follows. A member
 // that was sent by its group's home has none: its spec names the group.
@@ -41,31 +43,31 @@ type Origin struct {
 	Operation task.ID // that moves a task
 }
 
-// parcelWindow is how long the shard that took a parcel remembers it: longer than a courier may need to come back from a shard
+// outboxWindow is how long the shard that took a message remembers it: longer than the leader's sender may need to come back from a shard
 // that has no leader.
-const parcelWindow = 24 * time.Hour
+const outboxWindow = 24 * time.Hour
 
-// send puts a parcel into the outbox.
-func (r *Round) send(ns string, p *Parcel) {
+// send puts a message into the outbox.
+func (r *Round) send(ns string, p *OutboxMessage) {
 	p.SentAt = r.now
 	if p.IsTask() {
-		p.Spec.RequestID, p.Spec.RequestTTL = p.Request, parcelWindow
+		p.Spec.RequestID, p.Spec.RequestTTL = p.Request, outboxWindow
 	}
 	r.tx.Set(idKey(ns, tabOutbox, p.Request), p.encode())
 	r.ToSend = true
 }
 
-func readParcel(from store.Reader, ns string, request task.ID) (*Parcel, bool) {
+func readMessage(from store.Reader, ns string, request task.ID) (*OutboxMessage, bool) {
 	row, ok := from.Get(idKey(ns, tabOutbox, request))
 	if !ok {
 		return nil, false
 	}
-	p, err := decodeParcel(request, row)
+	p, err := decodeMessage(request, row)
 	corrupt(err)
 	return p, true
 }
 
-// OutboxNamespaces are those that have parcels.
+// OutboxNamespaces are those that have messages.
 func OutboxNamespaces(from store.Reader) (names []string) {
 	lo, hi := []byte{tabOutbox}, []byte{tabOutbox + 1}
 	for more := true; more; {
@@ -80,26 +82,26 @@ func OutboxNamespaces(from store.Reader) (names []string) {
 	return names
 }
 
-// Outbox reads up to limit parcels behind a request, or about 8 MiB of them.
-func Outbox(from store.Reader, ns string, behind task.ID, limit int) (parcels []*Parcel) {
+// Outbox reads up to limit messages behind a request, or about 8 MiB of them.
+func Outbox(from store.Reader, ns string, behind task.ID, limit int) (messages []*OutboxMessage) {
 	lo, hi := tableBounds(ns, tabOutbox)
 	if behind != (task.ID{}) {
 		lo = append(idKey(ns, tabOutbox, behind), 0)
 	}
 	m := &meter{Reader: from}
 	m.Scan(lo, hi, func(k, row []byte) bool {
-		p, err := decodeParcel(idAt(k), bytes.Clone(row)) // which is not the caller's behind the scan
+		p, err := decodeMessage(idAt(k), bytes.Clone(row)) // which is not the caller's behind the scan
 		corrupt(err)
-		parcels = append(parcels, p)
-		return len(parcels) < limit && m.bytes < pageBytes
+		messages = append(messages, p)
+		return len(messages) < limit && m.bytes < pageBytes
 	})
-	return parcels
+	return messages
 }
 
-// Delivered removes a parcel that was brought to its shard, or that no shard will ever take: then refused says why. Stays says that
+// Delivered removes a message that was brought to its shard, or that no shard will ever take: then refused says why. Stays says that
 // it is to be brought again: what follows a task, or belongs to a group, waits until its queue has room.
 func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.Error) (stays bool) {
-	p, ok := readParcel(r.tx, ns, request)
+	p, ok := readMessage(r.tx, ns, request)
 	if !ok {
 		return false
 	}
@@ -128,7 +130,7 @@ func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.E
 }
 
 // givesUp says whether a member that finds no room need not come: its group, which lives here, is cancelled.
-func (r *Round) givesUp(ns string, p *Parcel) bool {
+func (r *Round) givesUp(ns string, p *OutboxMessage) bool {
 	if p.Spec.Member == nil || p.From.Parent != (task.ID{}) {
 		return false
 	}
@@ -137,7 +139,7 @@ func (r *Round) givesUp(ns string, p *Parcel) bool {
 }
 
 // memberDelivered tells a group what became of a member that was sent.
-func (r *Round) memberDelivered(ns string, p *Parcel, f *Follower, givenUp bool) {
+func (r *Round) memberDelivered(ns string, p *OutboxMessage, f *Follower, givenUp bool) {
 	n := &Notice{Group: p.Spec.Member.Group, Ref: p.Spec.Member.Ref, Type: f.Type, Queue: f.Queue}
 	switch refused := f.refused(); {
 	case givenUp:

@@ -113,7 +113,7 @@ type Effects struct {
 	Ticked   []Ticked        // ticks of schedules that were decided
 	// ToArchive says that dead letters wait for the archive.
 	ToArchive bool
-	// ToSend says that parcels wait for the courier.
+	// ToSend says that messages wait for the sender.
 	ToSend bool
 	// ToOperate says that an operation was started or steered, Rested which have stopped or ended.
 	ToOperate bool

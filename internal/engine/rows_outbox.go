@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-func (p *Parcel) encode() []byte {
+func (p *OutboxMessage) encode() []byte {
 	var spec []byte
 	if p.IsTask() {
 		spec = task.EncodeSpec(&p.Spec)
@@ -39,8 +39,8 @@ func (p *Parcel) encode() []byte {
 	return r
 }
 
-func decodeParcel(request task.ID, row []byte) (*Parcel, error) {
-	p := &Parcel{Request: request}
+func decodeMessage(request task.ID, row []byte) (*OutboxMessage, error) {
+	p := &OutboxMessage{Request: request}
 	var bad error
 	err := decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {

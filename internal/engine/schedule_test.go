@@ -42,7 +42,7 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 	case "outbox":
 		var lines []string
 		for _, p := range Outbox(s.store, "default", task.ID{}, 100) {
-			lines = append(lines, s.parcel(p))
+			lines = append(lines, s.message(p))
 		}
 		slices.Sort(lines)
 		if lines == nil {
@@ -50,7 +50,7 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 		}
 		return strings.Join(lines, "\n")
 	}
-	return s.courier(d)
+	return s.sendOutbox(d)
 }
 
 func (s *story) putSchedule(d *datadriven.TestData) string {
@@ -91,7 +91,7 @@ func (s *story) trigger(d *datadriven.TestData) string {
 	call := Trigger{Request: task.ID{15: byte(number(arg(d, "request")))}, ID: s.newID(), Fresh: true}
 	type done struct {
 		a  Accepted
-		on *Parcel
+		on *OutboxMessage
 	}
 	out, err := onSchedule(s, task.ScheduleTriggered, d.CmdArgs[0].Key, func(r *Round) (out done, err error) {
 		out.a, out.on, err = TriggerSchedule(r, "default", d.CmdArgs[0].Key, call)
@@ -144,8 +144,8 @@ func (s *story) ledger(d *datadriven.TestData) string {
 	return b.String()
 }
 
-// courier brings parcels to their shard, which is this one again with a queue that has come back, or says that it is refused.
-func (s *story) courier(d *datadriven.TestData) string {
+// sendOutbox brings messages to their shard, which is this one again with a queue that has come back, or says that it is refused.
+func (s *story) sendOutbox(d *datadriven.TestData) string {
 	var lines []string
 	for _, p := range Outbox(s.store, "default", task.ID{}, 100) {
 		var a Accepted
@@ -169,7 +169,7 @@ func (s *story) courier(d *datadriven.TestData) string {
 	return strings.Join(lines, "\n")
 }
 
-func (s *story) parcel(p *Parcel) string {
+func (s *story) message(p *OutboxMessage) string {
 	if p.From.Schedule != "" {
 		return fmt.Sprintf("%s of %s/%s, tick %d", p.From.Schedule, p.Spec.Queue, p.Spec.Type, p.From.Tick)
 	}
@@ -186,7 +186,7 @@ func (s *story) parcel(p *Parcel) string {
 	return fmt.Sprintf("%s/%s behind %s", p.Spec.Queue, p.Spec.Type, s.name(p.From.Parent))
 }
 
-// deliver enqueues what a courier brings, as the shard does that has its queue.
+// deliver enqueues what the leader's sender brings, as the shard does that has its queue.
 func (s *story) deliver(spec task.Spec) (Accepted, error) {
 	n := &NewTask{Spec: spec, Namespace: "default", ID: s.newID(), Fresh: true}
 	if !s.hasQueue(spec.Queue) {
@@ -319,12 +319,12 @@ func TestLedgerHearsOfOtherShards(t *testing.T) {
 				}
 			})
 			w.pass(time.Minute)
-			parcels := Outbox(w.store, "default", task.ID{}, 10)
-			if len(parcels) != 1 || parcels[0].Spec.RequestID == (task.ID{}) || parcels[0].Spec.RequestTTL != parcelWindow {
-				t.Fatalf("the outbox has %+v", parcels)
+			messages := Outbox(w.store, "default", task.ID{}, 10)
+			if len(messages) != 1 || messages[0].Spec.RequestID == (task.ID{}) || messages[0].Spec.RequestTTL != outboxWindow {
+				t.Fatalf("the outbox has %+v", messages)
 			}
-			for range 2 { // a courier may say it twice
-				w.round(func(r *Round) { Delivered(r, "default", parcels[0].Request, c.answer, c.refused) })
+			for range 2 { // the leader's sender may say it twice
+				w.round(func(r *Round) { Delivered(r, "default", messages[0].Request, c.answer, c.refused) })
 			}
 			ticks, err := ScheduleHistory(w.store, "default", "s", 0, 10)
 			if err != nil || len(ticks) != 1 || ticks[0].Outcome != c.outcome || ticks[0].Reason != c.reason || ticks[0].Task != c.answer.ID {

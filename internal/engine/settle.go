@@ -130,7 +130,7 @@ func (r *Round) finishUntold(ns string, id task.ID, q *queue, from, to *Exec, s 
 	}
 	to.KeptUntil = r.now.Add(keep)
 	if reason == task.ReasonMoved { // it may have to come back
-		to.KeptUntil = max(to.KeptUntil, r.now.Add(parcelWindow))
+		to.KeptUntil = max(to.KeptUntil, r.now.Add(outboxWindow))
 	}
 	if from.Checkpointed && s == task.Succeeded {
 		r.tx.Delete(idKey(ns, tabCheckpoint, id))

@@ -106,7 +106,7 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.archive(d.Cmd == "archive")
 	case "groups":
 		return s.groups(d)
-	case "schedule", "unschedule", "pause-schedule", "resume-schedule", "trigger", "ledger", "outbox", "courier":
+	case "schedule", "unschedule", "pause-schedule", "resume-schedule", "trigger", "ledger", "outbox", "deliver":
 		return s.scheduleStep(d)
 	case "group", "add", "close", "cancel-group", "show-group", "members", "groups-made":
 		return s.groupStep(d)

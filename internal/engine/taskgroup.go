@@ -117,8 +117,8 @@ type NewGroup struct {
 // Joined is what became of a task that was to be a member of a group.
 type Joined struct {
 	Accepted
-	Parcel *Parcel // that brings it to its shard; nil: it is there, or was
-	Err    error   // it was refused, and is no member unless it was given with its group
+	Message *OutboxMessage // that brings it to its shard; nil: it is there, or was
+	Err     error          // it was refused, and is no member unless it was given with its group
 }
 
 // GroupMade is the answer to making a group.
@@ -134,7 +134,7 @@ const (
 	keepDeadGroup = 14 * 24 * time.Hour // if something of it may be replayed
 )
 
-// MakeGroup makes a group and its members, all or nothing, here or as parcels. A member that its queue refuses for a key that another
+// MakeGroup makes a group and its members, all or nothing, here or as messages. A member that its queue refuses for a key that another
 // task has is counted as refused.
 //
 // Errors: queue_full if a queue of this shard has no room for its members; unavailable while the rows are deleted of a group that the same
@@ -226,7 +226,7 @@ func (r *Round) roomFor(ns string, tasks []task.Spec) error {
 	return nil
 }
 
-// join enqueues a new member, here or as a parcel.
+// join enqueues a new member, here or as a message.
 func (r *Round) join(ns string, s task.Spec, n uint64) (*member, Joined) {
 	ref, group := s.Member.Ref, s.Member.Group
 	m := &member{typ: s.Type, queue: s.Queue}
@@ -239,9 +239,9 @@ func (r *Round) join(ns string, s task.Spec, n uint64) (*member, Joined) {
 	case err == nil:
 		m.id = a.ID
 	case errors.Is(err, ErrUnknownQueue) || errors.Is(err, ErrSlotMoved):
-		p := &Parcel{Request: partID(group, ref), Spec: s}
+		p := &OutboxMessage{Request: partID(group, ref), Spec: s}
 		r.send(ns, p)
-		return m, Joined{Parcel: p}
+		return m, Joined{Message: p}
 	case errors.As(err, &refused):
 		m.refused = string(refused.Code)
 	default:
@@ -260,8 +260,8 @@ const (
 // joinedBefore is what became of a member that joined by an earlier call.
 func (r *Round) joinedBefore(ns string, group, ref task.ID, m *member) Joined {
 	if m.id == (task.ID{}) && m.refused == "" {
-		if p, ok := readParcel(r.tx, ns, partID(group, ref)); ok {
-			return Joined{Parcel: p}
+		if p, ok := readMessage(r.tx, ns, partID(group, ref)); ok {
+			return Joined{Message: p}
 		}
 	}
 	if m.refused != "" {

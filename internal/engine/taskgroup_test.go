@@ -92,7 +92,7 @@ func (s *story) joined(tasks []Joined) string {
 		switch {
 		case j.Err != nil:
 			fmt.Fprintln(&b, answer(j.Err, ""))
-		case j.Parcel != nil:
+		case j.Message != nil:
 			fmt.Fprintln(&b, "on its way")
 		case j.Duplicate:
 			fmt.Fprintf(&b, "%s %s (duplicate)\n", s.know(j.ID), j.State)

@@ -29,7 +29,7 @@ func (f *fakeGroups) MakeGroup(_ context.Context, _ string, g task.Group) (made 
 	for i := range g.Tasks {
 		switch j := (broker.Joined{Accepted: broker.Accepted{ID: task.NewID(1, 8, uint64(i)), State: task.Ready, CreatedAt: 1}}); i % 3 {
 		case 1:
-			made.Tasks = append(made.Tasks, broker.Joined{Parcel: &broker.Parcel{}})
+			made.Tasks = append(made.Tasks, broker.Joined{Message: &broker.OutboxMessage{}})
 		case 2:
 			made.Tasks = append(made.Tasks, broker.Joined{Err: &task.Error{Code: task.CodeConflict, Message: "the key is another's"}})
 		default:

@@ -54,7 +54,7 @@ func (g groupers) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest)
 		switch j := &made.Tasks[i]; {
 		case j.Err != nil:
 			out.Tasks[i].Error = g.itemError(j.Err)
-		case j.Parcel == nil:
+		case j.Message == nil:
 			out.Tasks[i].Task = &pawlv1.Enqueued{CreatedAt: timeProto(j.CreatedAt)}
 			enqueuedProto(out.Tasks[i].Task, &j.Accepted)
 		}

@@ -158,10 +158,10 @@ func (n *Node) nodeMetrics() (m metrics.Node) {
 }
 
 func (n *Node) hookMetrics(ctx context.Context) metrics.Webhooks {
-	if n.postman == nil {
+	if n.dispatcher == nil {
 		return metrics.Webhooks{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
-	return metrics.Webhooks(n.postman.Counts(ctx))
+	return metrics.Webhooks(n.dispatcher.Counts(ctx))
 }

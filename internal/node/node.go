@@ -72,10 +72,10 @@ type parts struct {
 	door       *auth.Door
 	groups     *groups
 
-	sender   *webhook.Sender
-	watches  *watches
-	postman  *cluster.Postman
-	webhooks *webhooks
+	sender     *webhook.Sender
+	watches    *watches
+	dispatcher *cluster.Dispatcher
+	webhooks   *webhooks
 }
 
 // state is what goroutines of a node tell each other.
@@ -302,8 +302,8 @@ func (n *Node) assemble(context.Context) error {
 	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.room, Stats: n.stats, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.EnsureQueue(ctx, shard, ns, queue)
-		}, Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
-			return n.router.Carry(ctx, ns, parcels)
+		}, SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
+			return n.router.SendOutbox(ctx, ns, messages)
 		}, HasShard: func(ctx context.Context, shard uint32) (bool, error) { return n.router.HasShard(ctx, shard) },
 		Workers: func(ctx context.Context, queues []broker.QueueName) []task.QueueWorkers {
 			return n.router.QueueWorkers(ctx, queues)
@@ -349,7 +349,7 @@ func (n *Node) runReplicas(ctx context.Context) error {
 
 // take begins the work of a member. One that is alone has all its shards when it returns.
 func (n *Node) take(ctx context.Context) error {
-	works := []func(context.Context){n.agent, n.reconciler.Run, n.postman.Run, n.watchClock, n.door.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch, n.current) },
+	works := []func(context.Context){n.agent, n.reconciler.Run, n.dispatcher.Run, n.watchClock, n.door.Watch, n.requireTokens, n.noteRefusals, n.saveStats, func(ctx context.Context) { n.copy.Follow(ctx, n.fetch, n.current) },
 		n.router.WatchWorkers}
 	if n.cfg.PeerListener != nil || n.alone() {
 		works = append(works, n.present)

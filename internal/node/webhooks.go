@@ -28,7 +28,7 @@ type hookArgs struct {
 	By              task.Author
 }
 
-func newWebhooks(r *router.Router, c *cluster.Control, p *cluster.Postman, s *webhook.Sender) *webhooks {
+func newWebhooks(r *router.Router, c *cluster.Control, p *cluster.Dispatcher, s *webhook.Sender) *webhooks {
 	// Shards that are not told here are told soon: by whoever leads the system shard.
 	on := func(name string, again bool, do func(context.Context, cluster.WebhookCall) (cluster.WebhookView, error)) func(context.Context, cluster.WebhookCall) (cluster.WebhookDone, error) {
 		return router.OnSystem(r, name, again, func(ctx context.Context, a cluster.WebhookCall) (out cluster.WebhookDone, err error) {
@@ -165,6 +165,6 @@ func (n *Node) depths(ctx context.Context, ns string, patterns []string, since b
 func (n *Node) openPost() {
 	n.sender = webhook.NewSender(webhook.Config{Allow: n.cfg.WebhookNetworks, Version: n.cfg.Version, Dial: n.cfg.dialWebhook})
 	n.watches = newWatches(n.router, n.broker)
-	n.postman = cluster.NewPostman(cluster.PostmanConfig{Control: n.control, Send: n.sender.Send, Depths: n.depths, Logger: n.cfg.Logger})
-	n.webhooks = newWebhooks(n.router, n.control, n.postman, n.sender)
+	n.dispatcher = cluster.NewDispatcher(cluster.DispatcherConfig{Control: n.control, Send: n.sender.Send, Depths: n.depths, Logger: n.cfg.Logger})
+	n.webhooks = newWebhooks(n.router, n.control, n.dispatcher, n.sender)
 }

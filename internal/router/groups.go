@@ -141,13 +141,13 @@ func (r *Router) queuesIn(ctx context.Context, shard uint32, ns string, tasks []
 	return queues
 }
 
-// deliverJoined brings members to their shards that the courier of their group's home has, too: whoever comes first makes them. Those
+// deliverJoined brings members to their shards that the sender of their group's home has, too: whoever comes first makes them. Those
 // whose shard can't be reached, or has no room, stay on their way.
 func (r *Router) deliverJoined(ctx context.Context, ns string, joined []broker.Joined) {
 	var specs []task.Spec
 	var index []int
 	for i := range joined {
-		if p := joined[i].Parcel; p != nil {
+		if p := joined[i].Message; p != nil {
 			specs, index = append(specs, p.Spec), append(index, i)
 		}
 	}
@@ -159,7 +159,7 @@ func (r *Router) deliverJoined(ctx context.Context, ns string, joined []broker.J
 		if e, ok := task.AsError(got.Err); got.Err != nil && (!ok || e.Code == task.CodeUnavailable || e.Code == task.CodeQueueFull) {
 			continue
 		}
-		j.Accepted, j.Err, j.Parcel = got.Accepted, got.Err, nil
+		j.Accepted, j.Err, j.Message = got.Accepted, got.Err, nil
 	}
 }
 
@@ -183,7 +183,7 @@ func (r *Router) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 		j := &got.Joined[i]
 		out[i] = broker.Enqueued{Accepted: j.Accepted, Err: j.Err}
 		switch {
-		case j.Parcel != nil:
+		case j.Message != nil:
 			out[i].Err = task.Unavailable(searchRest, "group %s has the task, but it is still on its way to queue %q: repeat the call with its request_id to hear of it", id, tasks[i].Queue)
 		case j.Err == nil && j.Duplicate && j.ID.Shard() != home: // the home knows no more than its id
 			if v, _, err := r.Task(ctx, ns, j.ID, 0); err == nil {
@@ -322,12 +322,12 @@ func (r *Router) Groups(ctx context.Context, ns string, before task.ID, limit in
 	return page, at, nil
 }
 
-// Carry brings parcels of all kinds to their shards, each answered by itself: what broker.Config asks for.
-func (r *Router) Carry(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
-	out := make([]broker.Enqueued, len(parcels))
+// SendOutbox brings messages of all kinds to their shards, each answered by itself: what broker.Config asks for.
+func (r *Router) SendOutbox(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
+	out := make([]broker.Enqueued, len(messages))
 	var tasks, orders, news []int
 	notices := map[uint32][]int{}
-	for i, p := range parcels {
+	for i, p := range messages {
 		switch {
 		case p.Notice != nil:
 			home := p.Notice.Group.Shard()
@@ -341,28 +341,28 @@ func (r *Router) Carry(ctx context.Context, ns string, parcels []*broker.Parcel)
 		}
 	}
 	var calls sync.WaitGroup
-	calls.Go(func() { r.carryTasks(ctx, ns, parcels, tasks, out) })
-	calls.Go(func() { r.carryNews(ctx, ns, parcels, news, out) })
+	calls.Go(func() { r.carryTasks(ctx, ns, messages, tasks, out) })
+	calls.Go(func() { r.carryNews(ctx, ns, messages, news, out) })
 	for home, some := range notices {
-		calls.Go(func() { r.carryNotices(ctx, ns, home, parcels, some, out) })
+		calls.Go(func() { r.carryNotices(ctx, ns, home, messages, some, out) })
 	}
 	calls.Go(func() {
 		for _, i := range orders {
-			_, _, out[i].Err = r.Cancel(ctx, task.Author{}, ns, parcels[i].Cancel) // who cancelled the group is noted there
+			_, _, out[i].Err = r.Cancel(ctx, task.Author{}, ns, messages[i].Cancel) // who cancelled the group is noted there
 		}
 	})
 	calls.Wait()
 	return out
 }
 
-// carryTasks brings those parcels that are tasks, and writes down what became of each.
-func (r *Router) carryTasks(ctx context.Context, ns string, parcels []*broker.Parcel, those []int, out []broker.Enqueued) {
+// carryTasks brings those messages that are tasks, and writes down what became of each.
+func (r *Router) carryTasks(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	if len(those) == 0 {
 		return
 	}
 	specs := make([]task.Spec, len(those))
 	for n, i := range those {
-		specs[n] = parcels[i].Spec
+		specs[n] = messages[i].Spec
 	}
 	for n, got := range r.Deliver(ctx, ns, specs) {
 		out[those[n]] = got
@@ -370,13 +370,13 @@ func (r *Router) carryTasks(ctx context.Context, ns string, parcels []*broker.Pa
 }
 
 // carryNews brings what webhooks are to be told.
-func (r *Router) carryNews(ctx context.Context, ns string, parcels []*broker.Parcel, those []int, out []broker.Enqueued) {
+func (r *Router) carryNews(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	if len(those) == 0 {
 		return
 	}
 	a := newsArgs{Namespace: ns}
 	for _, i := range those {
-		a.News = append(a.News, parcels[i].News)
+		a.News = append(a.News, messages[i].News)
 	}
 	_, err := call(ctx, r, takeNews, systemShard, a)
 	for _, i := range those {
@@ -385,10 +385,10 @@ func (r *Router) carryNews(ctx context.Context, ns string, parcels []*broker.Par
 }
 
 // carryNotices brings what the groups of a shard are to be told of their members.
-func (r *Router) carryNotices(ctx context.Context, ns string, home uint32, parcels []*broker.Parcel, those []int, out []broker.Enqueued) {
+func (r *Router) carryNotices(ctx context.Context, ns string, home uint32, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	a := groupArgs{Shard: home, Namespace: ns}
 	for _, i := range those {
-		a.Notices = append(a.Notices, parcels[i].Notice)
+		a.Notices = append(a.Notices, messages[i].Notice)
 	}
 	_, err := call(ctx, r, hear, home, a)
 	for _, i := range those {

@@ -226,10 +226,10 @@ func (r *Router) ScheduleHistory(ctx context.Context, ns, name string, below uin
 // TriggerSchedule makes a task of a schedule now, and answers when it is made, wherever its queue lies.
 func (r *Router) TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error) {
 	out, err := r.atHome(ctx, triggerSchedule, scheduleArgs{By: by, Namespace: ns, Name: name, Request: request})
-	if err != nil || out.Made.Parcel == nil {
+	if err != nil || out.Made.Message == nil {
 		return out.Made.Accepted, out.At, err
 	}
-	got := r.Deliver(ctx, ns, []task.Spec{out.Made.Parcel.Spec}) // the courier comes with it too; it is the same request
+	got := r.Deliver(ctx, ns, []task.Spec{out.Made.Message.Spec}) // the sender comes with it too; it is the same request
 	if got[0].Err == nil && got[0].Met {
 		return broker.Accepted{}, out.At, broker.Overlaps(name, got[0].ID)
 	}

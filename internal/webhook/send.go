@@ -41,7 +41,7 @@ const (
 )
 
 // Letter is one attempt to send a notice.
-type Letter struct {
+type Request struct {
 	URL     string
 	Secrets []string // each signs
 	ID      string   // the same at each attempt
@@ -119,7 +119,7 @@ func (s *Sender) dial(ctx context.Context, network, address string) (net.Conn, e
 type refused struct{ error }
 
 // Send makes one attempt, for up to 10 s. 2xx is success; redirects are not followed.
-func (s *Sender) Send(ctx context.Context, l Letter) (o Outcome) {
+func (s *Sender) Send(ctx context.Context, l Request) (o Outcome) {
 	began := time.Now()
 	defer func() { o.Took = time.Since(began) }()
 	if err := s.Check("url", l.URL); err != nil {

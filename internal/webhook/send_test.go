@@ -36,8 +36,8 @@ func serve(t *testing.T, h http.HandlerFunc) *Sender {
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }})
 }
 
-func letter(url string) Letter {
-	return Letter{URL: url, Secrets: []string{NewSecret()}, ID: "msg_1", Body: []byte(`{}`)}
+func letter(url string) Request {
+	return Request{URL: url, Secrets: []string{NewSecret()}, ID: "msg_1", Body: []byte(`{}`)}
 }
 
 func TestSend(t *testing.T) {

@@ -51,7 +51,7 @@ func TestGroupsMove(t *testing.T) {
 			movers.Go(func() { m.make(moving) })
 			workers.Go(func() { m.work(working) })
 			movers.Wait()
-			time.Sleep(2 * time.Minute) // parcels come, and workers claim what there is
+			time.Sleep(2 * time.Minute) // messages come, and workers claim what there is
 			for id := range m.groups {
 				m.replay(id)
 			}

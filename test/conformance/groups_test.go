@@ -553,7 +553,7 @@ func TestChains(t *testing.T) {
 			id := w.id(spec{Type: "first", Then: []spec{{Type: "second", Delay: minute, Then: []spec{{Type: "third"}}}, {Type: "beside", Queue: "other"}}})
 			is(w, "what follows", w.get(id).Then, []follower{{Type: "second", Queue: "default", State: "waiting"}, {Type: "beside", Queue: "other", State: "waiting"}})
 			w.ackWith(w.claim(), `{"n":7}`)
-			w.pass(second) // the other queue is new: what goes there is brought by a courier
+			w.pass(second) // the other queue is new: what goes there is brought by the leader's sender
 			then := w.get(id).Then
 			is(w, "what was born", []string{then[0].State, then[1].State}, []string{"born", "born"})
 			w.nothing()

@@ -215,7 +215,7 @@ func (w *world) take(path string, from *[]letter) (some []letter) {
 // onlyHooks are the webhooks of a house that is the only node: what package node builds of the same parts, over a router.
 type onlyHooks struct {
 	*cluster.Control
-	*cluster.Postman
+	*cluster.Dispatcher
 	*webhook.Sender
 }
 
@@ -260,7 +260,7 @@ func (o onlyHooks) RemoveWebhook(ctx context.Context, c cluster.WebhookCall) (cl
 }
 
 func (o onlyHooks) TestWebhook(ctx context.Context, by task.Author, ns, name string) (cluster.Delivery, error) {
-	return o.Postman.Test(ctx, by, ns, name)
+	return o.Dispatcher.Test(ctx, by, ns, name)
 }
 
 // openPost makes what sends notices, to a receiver in memory. It may send in the clear, as to a network that is allowed. Only stories
@@ -270,7 +270,7 @@ func (h *house) openPost(t *testing.T, log *slog.Logger) {
 	must(t, err)
 	h.told = &receiver{pipe: bufconn.Listen(pipeBuffer), secrets: map[string][]string{}}
 	sender := webhook.NewSender(webhook.Config{Allow: allow, Version: "test", Dial: h.told.dial})
-	h.hooks = onlyHooks{h.control, cluster.NewPostman(cluster.PostmanConfig{Control: h.control, Send: sender.Send, Depths: h.depths, Logger: log}), sender}
+	h.hooks = onlyHooks{h.control, cluster.NewDispatcher(cluster.DispatcherConfig{Control: h.control, Send: sender.Send, Depths: h.depths, Logger: log}), sender}
 }
 
 // depths is how full the queues are that patterns name.

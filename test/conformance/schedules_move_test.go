@@ -57,7 +57,7 @@ func TestTicksMove(t *testing.T) {
 			for i := range tickingSchedules {
 				ok[scheduleInfo](m.world)(m.door.PauseSchedule(m.ctx(), m.named(i, "").Name, ""))
 			}
-			time.Sleep(2 * time.Minute) // parcels come, and workers claim what there is
+			time.Sleep(2 * time.Minute) // messages come, and workers claim what there is
 			stop()
 			workers.Wait()
 			m.judge()

@@ -83,8 +83,8 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 		Namespaces:  h.keeper.Namespaces,
 		AuditKeep:   h.heard.AuditKeep,
 		EnsureQueue: func(ctx context.Context, id uint32, ns, q string) error { return h.router.EnsureQueue(ctx, id, ns, q) },
-		Carry: func(ctx context.Context, ns string, parcels []*broker.Parcel) []broker.Enqueued {
-			return h.router.Carry(ctx, ns, parcels)
+		SendOutbox: func(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
+			return h.router.SendOutbox(ctx, ns, messages)
 		},
 		HasShard: func(ctx context.Context, id uint32) (bool, error) { return h.router.HasShard(ctx, id) },
 		Operate: func(ctx context.Context, id uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {

@@ -11,38 +11,38 @@ import (
 )
 
 const (
-	// parcelChunk is how many parcels are on their way at once.
-	parcelChunk = 200
-	// courierRest and courierLongRest bound the pause before parcels are brought again that no shard has answered for.
-	courierRest     = 500 * time.Millisecond
-	courierLongRest = 10 * time.Second
+	// outboxChunk is how many messages are on their way at once.
+	outboxChunk = 200
+	// outboxRest and outboxLongRest bound the pause before messages are brought again that no shard has answered for.
+	outboxRest     = 500 * time.Millisecond
+	outboxLongRest = 10 * time.Second
 )
 
-// carry brings what lies in the outbox to its shards.
-func (r *replica) carry(ctx context.Context) {
-	rest := courierRest
+// sendOutbox brings what lies in the outbox to its shards.
+func (r *replica) sendOutbox(ctx context.Context) {
+	rest := outboxRest
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.toSend:
 		}
-		err := r.carryAll(ctx)
+		err := r.sendAll(ctx)
 		if err == nil {
-			rest = courierRest
+			rest = outboxRest
 			continue
 		}
 		if ctx.Err() == nil {
-			r.warn("parcels for other shards are on their way still", err)
+			r.warn("messages for other shards are on their way still", err)
 		}
 		sleep(ctx, rest)
-		rest = min(2*rest, courierLongRest)
+		rest = min(2*rest, outboxLongRest)
 		poke(r.toSend)
 	}
 }
 
-// carryAll goes once through the outbox. Its error says why something stays there.
-func (r *replica) carryAll(ctx context.Context) (waits error) {
+// sendAll goes once through the outbox. Its error says why something stays there.
+func (r *replica) sendAll(ctx context.Context) (waits error) {
 	if _, leads := r.shard.Now(); !leads {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (r *replica) carryAll(ctx context.Context) (waits error) {
 	for _, ns := range spaces {
 		for behind, more := (task.ID{}), true; more && ctx.Err() == nil; {
 			var why, err error
-			behind, more, why, err = r.carrySome(ctx, ns, behind)
+			behind, more, why, err = r.sendSome(ctx, ns, behind)
 			if err != nil {
 				return err
 			}
@@ -66,24 +66,26 @@ func (r *replica) carryAll(ctx context.Context) (waits error) {
 	return waits
 }
 
-// carrySome brings parcels behind a request to their shards, and takes those out of the outbox that were answered for. Waits says
+// sendSome brings messages behind a request to their shards, and takes those out of the outbox that were answered for. Waits says
 // why the first of the others was not.
-func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (last task.ID, more bool, waits, failed error) {
+func (r *replica) sendSome(ctx context.Context, ns string, behind task.ID) (last task.ID, more bool, waits, failed error) {
 	if _, leads := r.shard.Now(); !leads {
 		return last, false, nil, nil
 	}
-	parcels, _, err := read(ctx, r, func(from store.Reader) ([]*Parcel, error) { return engine.Outbox(from, ns, behind, parcelChunk), nil })
-	if err != nil || len(parcels) == 0 {
+	messages, _, err := read(ctx, r, func(from store.Reader) ([]*OutboxMessage, error) {
+		return engine.Outbox(from, ns, behind, outboxChunk), nil
+	})
+	if err != nil || len(messages) == 0 {
 		return last, false, nil, err
 	}
-	for _, p := range parcels {
+	for _, p := range messages {
 		if p.News != nil {
 			p.News.Shard = r.id
 		}
 	}
-	out := r.b.cfg.Carry(ctx, ns, parcels)
+	out := r.b.cfg.SendOutbox(ctx, ns, messages)
 	kept, _, err := change(ctx, r, func(round *engine.Round) (kept []int, _ error) {
-		for i, p := range parcels {
+		for i, p := range messages {
 			if refused, answered := answerOf(out[i].Err); answered {
 				if stays := engine.Delivered(round, ns, p.Request, out[i].Accepted, refused); !stays {
 					continue
@@ -94,20 +96,20 @@ func (r *replica) carrySome(ctx context.Context, ns string, behind task.ID) (las
 		return kept, nil
 	})
 	if err == nil {
-		r.errands.done(parcels, out, kept)
+		r.deliveries.done(messages, out, kept)
 	}
 	if len(kept) > 0 {
 		waits = out[kept[0]].Err
 	}
 	for i := range out {
-		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil && parcels[i].IsTask() {
-			r.logRefused(ns, parcels[i], refused)
+		if refused, answered := answerOf(out[i].Err); answered && refused != nil && err == nil && messages[i].IsTask() {
+			r.logRefused(ns, messages[i], refused)
 		}
 	}
-	return parcels[len(parcels)-1].Request, true, waits, err
+	return messages[len(messages)-1].Request, true, waits, err
 }
 
-func (r *replica) logRefused(ns string, p *Parcel, refused *task.Error) {
+func (r *replica) logRefused(ns string, p *OutboxMessage, refused *task.Error) {
 	attrs := append([]any{"namespace", ns, "queue", p.Spec.Queue, "type", p.Spec.Type, "error", refused}, traceAttrs(p.Spec.Headers)...)
 	switch {
 	case p.From.Schedule != "":
@@ -121,33 +123,33 @@ func (r *replica) logRefused(ns string, p *Parcel, refused *task.Error) {
 	r.log.Warn("a task for another shard was refused", attrs...)
 }
 
-// maxErrands bounds the parcels of which tries are remembered: more are on their way only when a shard is lost, and then one says it for all.
-const maxErrands = 1000
+// maxDeliveries bounds the messages of which tries are remembered: more are on their way only when a shard is lost, and then one says it for all.
+const maxDeliveries = 1000
 
-// errands are the tries to bring parcels that came to nothing, in this term.
-type errands struct {
+// deliveries are the tries to bring messages that came to nothing, in this term.
+type deliveries struct {
 	mu    sync.Mutex
-	tried map[task.ID]engine.Carried
+	tried map[task.ID]engine.Delivery
 }
 
-func (e *errands) begin() {
+func (e *deliveries) begin() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.tried = map[task.ID]engine.Carried{}
+	e.tried = map[task.ID]engine.Delivery{}
 }
 
-// done notes what came of parcels, of which some are kept.
-func (e *errands) done(parcels []*Parcel, out []Enqueued, kept []int) {
+// done notes what came of messages, of which some are kept.
+func (e *deliveries) done(messages []*OutboxMessage, out []Enqueued, kept []int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i, p := range parcels {
+	for i, p := range messages {
 		if len(kept) == 0 || kept[0] != i {
 			delete(e.tried, p.Request)
 			continue
 		}
 		kept = kept[1:]
 		c, known := e.tried[p.Request]
-		if !known && len(e.tried) >= maxErrands {
+		if !known && len(e.tried) >= maxDeliveries {
 			continue
 		}
 		if c.Tries, c.Error = c.Tries+1, "its shard did not answer"; out[i].Err != nil {
@@ -159,13 +161,13 @@ func (e *errands) done(parcels []*Parcel, out []Enqueued, kept []int) {
 	}
 }
 
-func (e *errands) of(parcel task.ID) engine.Carried {
+func (e *deliveries) of(message task.ID) engine.Delivery {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.tried[parcel]
+	return e.tried[message]
 }
 
-// answerOf tells a refusal from an error after which a parcel is to be brought again.
+// answerOf tells a refusal from an error after which a message is to be brought again.
 func answerOf(err error) (refused *task.Error, answered bool) {
 	if err == nil {
 		return nil, true

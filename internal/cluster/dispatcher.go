@@ -16,11 +16,11 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// PostmanConfig is what a Postman is made of.
-type PostmanConfig struct {
+// DispatcherConfig is what a Dispatcher is made of.
+type DispatcherConfig struct {
 	Control *Control
 	// Send makes one attempt. It returns within a bounded time, and early when ctx ends.
-	Send func(ctx context.Context, l webhook.Letter) webhook.Outcome
+	Send func(ctx context.Context, l webhook.Request) webhook.Outcome
 	// Depths reads how many ready tasks queues have, in all shards. Missing says that a shard gave no answer.
 	Depths func(ctx context.Context, ns string, patterns []string, since bool) (all []Depth, missing bool)
 	Period time.Duration // between two looks at thresholds and at which shards lack a watch; default 10 s
@@ -28,8 +28,8 @@ type PostmanConfig struct {
 }
 
 const (
-	// postRest is the shortest time between two looks at what is due.
-	postRest = 50 * time.Millisecond
+	// dispatchRest is the shortest time between two looks at what is due.
+	dispatchRest = 50 * time.Millisecond
 	// lookEvery is the default period.
 	lookEvery = 10 * time.Second
 	// idleLook is when to look again if nothing waits. What makes something wait asks for a look itself.
@@ -40,10 +40,10 @@ const (
 	settleTries = 3
 )
 
-// Postman brings notices to the receivers of webhooks, where the system shard is led: for each webhook one at a time, so that one whose
+// Dispatcher brings notices to the receivers of webhooks, where the system shard is led: for each webhook one at a time, so that one whose
 // receiver hangs holds up no other. What it must not lose is in the rows of the system shard.
-type Postman struct {
-	cfg  PostmanConfig
+type Dispatcher struct {
+	cfg  DispatcherConfig
 	log  *slog.Logger
 	work sync.WaitGroup
 
@@ -58,19 +58,19 @@ type Postman struct {
 
 type hookName struct{ ns, name string }
 
-// NewPostman makes a Postman that does not run yet.
-func NewPostman(cfg PostmanConfig) *Postman {
+// NewDispatcher makes a Dispatcher that does not run yet.
+func NewDispatcher(cfg DispatcherConfig) *Dispatcher {
 	if cfg.Period == 0 {
 		cfg.Period = lookEvery
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Postman{cfg: cfg, log: cfg.Logger, busy: map[hookName]bool{}, tests: admission.NewSlots(maxTests)}
+	return &Dispatcher{cfg: cfg, log: cfg.Logger, busy: map[hookName]bool{}, tests: admission.NewSlots(maxTests)}
 }
 
-// PostCounts are what a node has done for webhooks since it started.
-type PostCounts struct {
+// DispatchCounts are what a node has done for webhooks since it started.
+type DispatchCounts struct {
 	Delivered, Failed, Dropped uint64        // notices, attempts, notices
 	Oldest                     time.Duration // of the notices that are to be sent, if this node leads the system shard
 	Leads                      bool
@@ -78,8 +78,8 @@ type PostCounts struct {
 }
 
 // Counts tells what this node has done for webhooks.
-func (p *Postman) Counts(ctx context.Context) PostCounts {
-	c := PostCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Control.hooksDropped.Load(), Leads: p.cfg.Control.leads()}
+func (p *Dispatcher) Counts(ctx context.Context) DispatchCounts {
+	c := DispatchCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Control.hooksDropped.Load(), Leads: p.cfg.Control.leads()}
 	if c.Leads {
 		c.States = p.cfg.Control.hookStates(ctx)
 	}
@@ -90,7 +90,7 @@ func (p *Postman) Counts(ctx context.Context) PostCounts {
 }
 
 // Run sends, while this node leads the system shard, until ctx ends. On return nothing of it runs.
-func (p *Postman) Run(ctx context.Context) {
+func (p *Dispatcher) Run(ctx context.Context) {
 	defer p.work.Wait()
 	p.work.Go(func() { p.watchThresholds(ctx) })
 	for ctx.Err() == nil {
@@ -100,8 +100,8 @@ func (p *Postman) Run(ctx context.Context) {
 		} else {
 			p.oldest.Store(0)
 		}
-		sleep(ctx, postRest)
-		t := time.NewTimer(max(wait-postRest, 0))
+		sleep(ctx, dispatchRest)
+		t := time.NewTimer(max(wait-dispatchRest, 0))
 		select {
 		case <-ctx.Done():
 		case <-p.cfg.Control.post:
@@ -112,7 +112,7 @@ func (p *Postman) Run(ctx context.Context) {
 }
 
 // lookForDue sees to the webhooks that have something due, and tells when to look again.
-func (p *Postman) lookForDue(ctx context.Context) (wait time.Duration) {
+func (p *Dispatcher) lookForDue(ctx context.Context) (wait time.Duration) {
 	due, err := p.cfg.Control.dueHooks(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -127,7 +127,7 @@ func (p *Postman) lookForDue(ctx context.Context) (wait time.Duration) {
 	wait = p.cfg.Period
 	for _, d := range due.hooks {
 		if d.at > due.now {
-			wait = min(wait, max(d.at.Sub(due.now), postRest))
+			wait = min(wait, max(d.at.Sub(due.now), dispatchRest))
 			continue
 		}
 		p.seeTo(ctx, d.hookName)
@@ -188,7 +188,7 @@ func firstDue(r store.Reader, h *Webhook) (at store.Time) {
 }
 
 // seeTo sends what is due for a webhook, beside all else, unless that is being done.
-func (p *Postman) seeTo(ctx context.Context, of hookName) {
+func (p *Dispatcher) seeTo(ctx context.Context, of hookName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.busy[of] {
@@ -213,7 +213,7 @@ func (p *Postman) seeTo(ctx context.Context, of hookName) {
 }
 
 // try makes an attempt, and notes what came of it.
-func (p *Postman) try(ctx context.Context, a *attempt) {
+func (p *Dispatcher) try(ctx context.Context, a *attempt) {
 	o := p.cfg.Send(ctx, a.letter())
 	if ctx.Err() != nil && !o.Delivered() {
 		return // cut off: whoever leads next tries it again
@@ -227,7 +227,7 @@ func (p *Postman) try(ctx context.Context, a *attempt) {
 	}
 }
 
-func (p *Postman) told(ns, name string, n *notice, id noticeID, o webhook.Outcome) {
+func (p *Dispatcher) told(ns, name string, n *notice, id noticeID, o webhook.Outcome) {
 	log := p.log.With("namespace", ns, "webhook", name, "webhook_id", id.String(), "event", string(n.News.Kind), "queue", n.News.Queue, "attempt", n.Attempts, "status", o.Status,
 		"took", o.Took)
 	if o.Delivered() {
@@ -240,7 +240,7 @@ func (p *Postman) told(ns, name string, n *notice, id noticeID, o webhook.Outcom
 }
 
 // Test sends a notice to a webhook now, and tells what came of it. It is sent to one that is paused or disabled, too.
-func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (Delivery, error) {
+func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) (Delivery, error) {
 	if ok, own := p.tests.TryAcquire(ns); !ok {
 		return Delivery{}, p.tooManyTests(name, own)
 	}
@@ -288,7 +288,7 @@ func (p *Postman) Test(ctx context.Context, by task.Author, ns, name string) (De
 	return d, err
 }
 
-func (p *Postman) tooManyTests(name string, own bool) error {
+func (p *Dispatcher) tooManyTests(name string, own bool) error {
 	if own {
 		return task.Unavailable(time.Second, "webhook %q: %d tests are running in its namespace, and no more may at a time", name, p.tests.PerNamespace())
 	}
