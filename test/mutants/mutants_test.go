@@ -108,6 +108,7 @@ func TestHangIsTimedOut(t *testing.T) {
 	}{
 		"a loop":  {"while :; do :; done", runner{limit: time.Millisecond, wait: time.Minute}},
 		"a sleep": {"sleep 60", runner{wait: time.Millisecond}},
+		"a wait":  {"sleep 60", runner{wait: time.Minute, idle: time.Second / 2}},
 	} {
 		program := filepath.Join(t.TempDir(), "tests")
 		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {

@@ -28,13 +28,15 @@ const (
 	refused    fate = "refused"     // by the compiler: no mutant
 )
 
-// The tests of a mutant may take so many times the processor time of those without, and some more. Tests that wait forever use none:
-// they may take so many times the time by the clock, and some more, as the machine may be busy.
+// The tests of a mutant may take so many times the processor time of those without, and some more; also by the clock, as the machine
+// may be busy. Tests that wait forever use next to no processor time: they end when they have used less than idleShare for idleTime.
 const (
 	timeFactor = 5
 	timeMore   = 5 * time.Second
 	waitFactor = 10
 	waitMore   = time.Minute
+	idleShare  = 0.02
+	idleTime   = 8 * time.Second
 )
 
 // runner runs test programs.
@@ -42,6 +44,7 @@ type runner struct {
 	dir   string        // of the package
 	limit time.Duration // of processor time; 0: none
 	wait  time.Duration // by the clock; 0: none
+	idle  time.Duration // by the clock, with next to no processor time; 0: no limit
 }
 
 // ran is how a run of the tests went.
@@ -53,8 +56,9 @@ type ran struct {
 
 // tests runs the tests with a mutant on; 0: none.
 func (r *runner) tests(ctx context.Context, binary string, id int, flags ...string) (ran, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if r.wait > 0 {
-		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.wait)
 		defer cancel()
 	}
@@ -73,10 +77,14 @@ func (r *runner) tests(ctx context.Context, binary string, id int, flags ...stri
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = time.Second
 	start := time.Now()
-	err := cmd.Run()
-	if cmd.ProcessState == nil {
+	err := cmd.Start()
+	if err != nil {
 		return ran{}, err
 	}
+	if r.idle > 0 {
+		go r.endIdle(ctx, cmd.Process.Pid, cancel)
+	}
+	err = cmd.Wait()
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	end := ran{passed: err == nil, timedOut: ctx.Err() != nil || status.Signaled(), used: used, took: time.Since(start), said: out.Bytes()}
@@ -85,6 +93,49 @@ func (r *runner) tests(ctx context.Context, binary string, id int, flags ...stri
 		return end, nil
 	}
 	return end, err
+}
+
+// endIdle calls end when the processes of a group have used next to no processor time for a while. Where the system does not say how
+// much they used, only the clock ends them.
+func (r *runner) endIdle(ctx context.Context, group int, end func()) {
+	for before, known := processorTime(group); known; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(r.idle):
+		}
+		var now time.Duration
+		now, known = processorTime(group)
+		// It is less than before when a process has ended that nobody has waited for.
+		if used := now - before; known && used >= 0 && used.Seconds() < idleShare*r.idle.Seconds() {
+			end()
+			return
+		}
+		before = now
+	}
+}
+
+// processorTime is how much the processes of a group have used so far, with the children that they waited for. Linux tells it.
+func processorTime(group int) (used time.Duration, known bool) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, stat := range stats {
+		b, err := os.ReadFile(stat)
+		if err != nil {
+			continue // it has just ended
+		}
+		// Behind the name in brackets, the 3rd field is the group, and the 12th to 15th are the times in user and system mode of the
+		// process and of its children, in hundredths of a second (proc_pid_stat(5)).
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		if len(fields) < 15 || fields[2] != strconv.Itoa(group) {
+			continue
+		}
+		for _, f := range fields[11:15] {
+			n, _ := strconv.Atoi(f)
+			used += time.Duration(n) * 10 * time.Millisecond
+		}
+		known = true
+	}
+	return used, known
 }
 
 // run plants the wanted mutants one at a time, and notes the fate of each.
@@ -112,7 +163,7 @@ func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 		return fmt.Errorf("the tests of %s fail with no mutant on:\n%s", p.Name, planted.said)
 	}
 	r.limit = timeFactor*max(plain.used, planted.used) + timeMore
-	r.wait = waitFactor*max(plain.took, planted.took) + waitMore
+	r.wait, r.idle = waitFactor*max(plain.took, planted.took)+waitMore, idleTime
 	fmt.Printf("%s: its tests take %.1fs of processor time\n", p.Name, planted.used.Seconds())
 
 	var rest []*mutant
