@@ -81,30 +81,68 @@ func (r *Round) watchBucket(q *queue, key string, b *bucket, rate task.Rate) {
 	r.sweepAt(q, r.now.Add(sweepRest))
 }
 
-// settleBuckets brings the buckets up to now, before their rates change. Those that are full will be by the new rates, too.
-func (r *Round) settleBuckets(q *queue) {
-	for key, b := range q.buckets {
-		if b.full(q.rateOf(key), r.now) {
+// followRates lets the buckets follow rates that change from those of one configuration to those of the next, which set puts in place.
+func (r *Round) followRates(q *queue, next *task.Settings, set func()) {
+	keys := q.changedRates(next)
+	for _, key := range keys {
+		if q.buckets[key].full(q.rateOf(key), r.now) { // so it is by the new rate, too
 			r.dropBucket(q, key)
+		}
+	}
+	set()
+	for _, key := range keys {
+		if b := q.buckets[key]; b != nil {
+			r.rewatch(q, key, b)
 		}
 	}
 }
 
-// rewatch lets the buckets follow rates that have changed.
-func (r *Round) rewatch(q *queue) {
-	for key, b := range q.buckets {
-		rate := q.rateOf(key)
-		if b.due != 0 {
-			r.tx.Delete(deadlineKey(b.due, onTokens, q.ns, bucketRest(q.name, key)))
-			b.due = 0
+// changedRates are the buckets whose rates change with the settings. A queue may have a million, so it looks at all of them only if the
+// rate of all keys changes.
+func (q *queue) changedRates(next *task.Settings) (keys []string) {
+	was := &q.config.Settings
+	add := func(key string) {
+		if q.buckets[key] != nil {
+			keys = append(keys, key)
 		}
-		if rate.IsSet() {
-			b.fill(rate, r.now)
-			r.watchBucket(q, key, b, rate)
-			r.writeUse(q, key)
-		} else {
-			r.dropBucket(q, key)
+	}
+	if was.Rate != next.Rate {
+		add("")
+	}
+	if was.PerKey.Rate != next.PerKey.Rate {
+		for key := range q.buckets {
+			if key != "" && was.RulesOf(key).Rate != next.RulesOf(key).Rate {
+				add(key)
+			}
 		}
+		return keys
+	}
+	for key := range was.Keys {
+		if was.RulesOf(key).Rate != next.RulesOf(key).Rate {
+			add(key)
+		}
+	}
+	for key := range next.Keys {
+		if _, had := was.Keys[key]; !had && was.RulesOf(key).Rate != next.RulesOf(key).Rate {
+			add(key)
+		}
+	}
+	return keys
+}
+
+// rewatch lets a bucket follow a rate that has changed.
+func (r *Round) rewatch(q *queue, key string, b *bucket) {
+	rate := q.rateOf(key)
+	if b.due != 0 {
+		r.tx.Delete(deadlineKey(b.due, onTokens, q.ns, bucketRest(q.name, key)))
+		b.due = 0
+	}
+	if rate.IsSet() {
+		b.fill(rate, r.now)
+		r.watchBucket(q, key, b, rate)
+		r.writeUse(q, key)
+	} else {
+		r.dropBucket(q, key)
 	}
 }
 

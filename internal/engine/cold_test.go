@@ -335,6 +335,9 @@ func TestClaimsBesideReleasedLanes(t *testing.T) {
 		t.Errorf("the oldest task waits for %s (%v), not for a minute", i.OldestReady, err)
 	}
 	add("rare")
+	if got := claim(keys); len(got) == 0 || len(got) == keys || slices.Contains(got, "rare") {
+		t.Errorf("a claim of all types got %d tasks, %d of them of a lower priority than lanes that are left", len(got), len(slices.DeleteFunc(got, func(typ string) bool { return typ != "rare" })))
+	}
 	hold("job")
 	if got := claim(1); !slices.Equal(got, []string{"rare"}) {
 		t.Errorf("with the type held again, a claim got %q", got)

@@ -671,16 +671,26 @@ func (d *duel) limitStep() string {
 	c := task.QueueConfig{Settings: task.DefaultSettings(), Paused: d.m.rules[q].Paused}
 	c.Settings.MaxRunning = max(d.rng.IntN(12)-4, 0)
 	c.Settings.PerKey.MaxRunning = max(d.rng.IntN(5)-1, 0)
-	if d.rng.IntN(2) == 0 {
-		c.Settings.Keys = map[string]task.KeyRules{"l": {Rules: task.Rules{MaxRunning: d.rng.IntN(3)}, Weight: d.rng.IntN(3)}}
-	}
-	rate := func() (r task.Rate) {
-		if d.rng.IntN(3) == 0 {
+	rate := func(was task.Rate) (r task.Rate) {
+		switch d.rng.IntN(4) {
+		case 0:
+			return was
+		case 1:
 			r = task.Rate{Limit: 1 + d.rng.IntN(5), Period: time.Duration(1+d.rng.IntN(90)) * time.Second, Burst: d.rng.IntN(4)}
 		}
 		return r
 	}
-	c.Settings.Rate, c.Settings.PerKey.Rate = rate(), rate()
+	was := d.m.rules[q].Settings
+	c.Settings.Rate, c.Settings.PerKey.Rate = rate(was.Rate), rate(was.PerKey.Rate)
+	for _, key := range []string{"k", "l"} {
+		if d.rng.IntN(2) == 0 {
+			continue
+		}
+		if c.Settings.Keys == nil {
+			c.Settings.Keys = map[string]task.KeyRules{}
+		}
+		c.Settings.Keys[key] = task.KeyRules{Rules: task.Rules{MaxRunning: d.rng.IntN(3), Rate: rate(was.RulesOf(key).Rate)}, Weight: d.rng.IntN(3)}
+	}
 	d.breakerRules(&c.Settings)
 	if d.rng.IntN(4) == 0 {
 		c.Holds = append(c.Holds, task.Hold{Type: d.pick("x", "y")})

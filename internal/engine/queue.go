@@ -24,10 +24,8 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	if q.config.Settings.Weights != config.Settings.Weights {
 		q.credit = [3]int{}
 	}
-	r.settleBuckets(q)
 	was := q.config.Settings
-	q.config = config
-	r.rewatch(q)
+	r.followRates(q, &config.Settings, func() { q.config = config })
 	r.followBreakers(q, &was)
 	r.holdAll(q)
 	r.tx.Set(queueKey(ns, tabQueue, name), config.Encode())

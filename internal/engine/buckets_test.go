@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A change of a queue's settings touches the buckets whose rates change, and no others: a queue may have a million.
+func TestSettingsTouchChangedRatesOnly(t *testing.T) {
+	w := newWorld(t)
+	c := task.QueueConfig{Settings: task.DefaultSettings()}
+	rate := func(n int) task.Rate { return task.Rate{Limit: n, Period: time.Hour} }
+	c.Settings.Rate, c.Settings.PerKey.Rate = rate(100), rate(5)
+	c.Settings.Keys = map[string]task.KeyRules{"own": {Rules: task.Rules{Rate: rate(7)}}, "weighs": {Rules: task.Rules{Rate: rate(5)}, Weight: 2}}
+	w.configure("default", c)
+	keys := []string{"a", "b", "own", "weighs"}
+	for _, key := range keys {
+		spec := oneJob()
+		spec.Key = key
+		if _, err := w.enqueue(spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9}); len(got) != len(keys) {
+		t.Fatalf("%d tasks were claimed", len(got))
+	}
+	uses := func() (rows [][]byte) {
+		w.round(func(r *Round) {
+			for _, key := range append(keys, "") {
+				row, _ := r.tx.Get(useKey("default", "default", key))
+				rows = append(rows, bytes.Clone(row))
+			}
+		})
+		return rows
+	}
+	for _, change := range []struct {
+		what    string
+		set     func()
+		touched string
+	}{
+		{"a pause", func() { c.Paused = true }, ""},
+		{"the maximum of a key", func() { c.Settings.PerKey.MaxRunning = 4 }, ""},
+		{"the rate of the queue", func() { c.Settings.Rate = rate(99) }, "[]"},
+		{"the rate of one key", func() { c.Settings.Keys["own"] = task.KeyRules{Rules: task.Rules{Rate: rate(8)}} }, "[own]"},
+		{"a key that gets a rate of its own", func() { c.Settings.Keys["a"] = task.KeyRules{Rules: task.Rules{Rate: rate(4)}} }, "[a]"},
+		{"a key that gets the rate of all", func() { delete(c.Settings.Keys, "weighs") }, ""},
+		{"a key that loses its rate", func() { delete(c.Settings.Keys, "own") }, "[own]"},
+		{"the rate of all keys", func() { c.Settings.PerKey.Rate = rate(6) }, "[b][own][weighs]"},
+	} {
+		was := uses()
+		w.now = w.now.Add(time.Second)
+		settings := c.Settings
+		settings.Keys = map[string]task.KeyRules{}
+		for key, rules := range c.Settings.Keys {
+			settings.Keys[key] = rules
+		}
+		c.Settings = settings
+		change.set()
+		w.configure("default", c)
+		touched := ""
+		for i, row := range uses() {
+			if !bytes.Equal(row, was[i]) {
+				touched += fmt.Sprint(append(keys, "")[i : i+1])
+			}
+		}
+		if touched != change.touched {
+			t.Errorf("%s touched the buckets %q, not %q", change.what, touched, change.touched)
+		}
+		if err := w.check(); err != nil {
+			t.Errorf("%s: %v", change.what, err)
+		}
+	}
+}
