@@ -80,12 +80,42 @@ func TestPoolIsNotWaitedForWithoutEnd(t *testing.T) {
 				t.Errorf("%s: %v", ns, err)
 			}
 		}
+		if len(r.of) != 2 || r.of["a"].users != 1 {
+			t.Errorf("%d namespaces are remembered, a for %d", len(r.of), r.of["a"].users)
+		}
 		a.Release()
 		b.Release()
+		if len(r.of) != 0 {
+			t.Errorf("%d namespaces are remembered that hold nothing", len(r.of))
+		}
 		for _, ns := range []string{"a", "b"} {
 			if _, err := r.Reserve(t.Context(), ns, 50); err != nil {
 				t.Errorf("%s has not all of its half: %v", ns, err)
 			}
+		}
+	})
+}
+
+// A caller that waited in vain leaves its namespace all of its half.
+func TestPoolIsWholeAfterAWaitInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewMemoryPool(100)
+		for ns, n := range map[string]int64{"a": 50, "b": 30, "c": 1} {
+			if _, err := r.Reserve(t.Context(), ns, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			if _, err := r.Reserve(ctx, "c", 30); err == nil {
+				t.Error("it got memory that was not there")
+			}
+		}()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if !r.of["c"].TryAcquire(49) {
+			t.Error("what it waited with is lost to its namespace")
 		}
 	})
 }

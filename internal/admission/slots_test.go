@@ -3,7 +3,7 @@ package admission
 import "testing"
 
 // One can't take all from the others.
-func TestSeats(t *testing.T) {
+func TestSlots(t *testing.T) {
 	s := NewSlots(4)
 	for i, step := range []struct {
 		ns      string
