@@ -330,6 +330,9 @@ func TestDoorBeforeItHasHeard(t *testing.T) {
 			for {
 				v, err := d.Admit("")
 				if errors.Is(err, task.ErrUnavailable) {
+					if runtime.GOMAXPROCS(0) == 1 {
+						runtime.Gosched() // or it asks until its slice of the processor is over
+					}
 					continue
 				}
 				if got := v == Anybody; got == required {
