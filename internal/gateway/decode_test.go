@@ -34,7 +34,11 @@ func TestDecodedInPieces(t *testing.T) {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	for i := range 1_000 {
+	messages := 1000
+	if testing.Short() { // one goroutine reads them
+		messages = 50
+	}
+	for i := range messages {
 		raw := bytes.Clone(whole)
 		for range i % 4 {
 			raw[random.IntN(len(raw))] = byte(random.IntN(256))
@@ -84,6 +88,9 @@ func TestDecodedInItsRoom(t *testing.T) {
 		"unknown numbers": {&pawlv1.EnqueueBatchRequest{}, bytes.Repeat([]byte{0xf8, 0x7f, 1}, contract.MaxMessage/3), 1, "so many small parts"},
 	} {
 		for _, packed := range []bool{false, true} {
+			if packed && testing.Short() {
+				continue
+			}
 			asked, raw, room := 0, c.raw, min(len(c.raw), contract.MaxMessage)
 			if packed {
 				raw = pack(t, raw)

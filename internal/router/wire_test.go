@@ -97,7 +97,11 @@ func travels[T any](t *testing.T, name string) {
 		if bare && strings.HasSuffix(name, "reply") {
 			continue // an answer that is an empty list may arrive as none
 		}
-		for seed := range uint64(20) {
+		seeds := uint64(20)
+		if testing.Short() {
+			seeds = 2
+		}
+		for seed := range seeds {
 			f := &filler{t: t, rand: rand.New(rand.NewPCG(seed, 1)), bare: bare}
 			var sent, kept, got T
 			f.fill(reflect.ValueOf(&sent).Elem(), name)

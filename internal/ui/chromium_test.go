@@ -47,6 +47,14 @@ var flags = []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-q
 	"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars",
 	"--font-render-hinting=none", "--remote-debugging-pipe"}
 
+// onlyLooks leaves out a test of how pages look where the tests are short, which they are to find races: no other test has more of those.
+func onlyLooks(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it is about how pages look, which make test looks at")
+	}
+}
+
 // startBrowser starts a Chromium that ends with the test, or skips it where there is none.
 func startBrowser(t testing.TB) *browser {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 
 // TestTimesAreLocal: where there are scripts, times are of the browser's zone with UTC beside them, and a day that is not today has its date.
 func TestTimesAreLocal(t *testing.T) {
+	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "/ops")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })

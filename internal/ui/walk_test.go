@@ -354,6 +354,7 @@ func TestNoNameReadsAsAnother(t *testing.T) {
 
 // TestLabelsAlign: fields that stand beside each other have their labels in one line, and what is filled in, too.
 func TestLabelsAlign(t *testing.T) {
+	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
@@ -482,6 +483,7 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 
 // TestEveryTextIsOnlyText shows nasty on every page where it can come up.
 func TestEveryTextIsOnlyText(t *testing.T) {
+	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	task, group := w.everywhere(t)
@@ -521,6 +523,7 @@ const shifts = `window.shifted = 0; window.shiftsOf = new PerformanceObserver((l
 
 // TestNothingJumps watches pages load and follow what happens: numbers that grow, texts that change.
 func TestNothingJumps(t *testing.T) {
+	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.seed(t)

@@ -44,6 +44,7 @@ const cutOff = `(() => {
 
 // TestNothingIsCutOff looks at every page in windows of all widths.
 func TestNothingIsCutOff(t *testing.T) {
+	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.seed(t)
@@ -138,6 +139,7 @@ func TestWithoutScripts(t *testing.T) {
 
 // TestOnPaper: what is printed is what the page says.
 func TestOnPaper(t *testing.T) {
+	onlyLooks(t)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.seed(t)
