@@ -221,7 +221,7 @@ func (l *life) givenBack() (n int) {
 		switch {
 		case e.Op == Get && e.Code == OK:
 			n = max(n, e.Releases)
-		case e.Op == Release && (e.Code == OK || e.Code == Unknown):
+		case e.Op == Release && e.DelayUS == 0 && (e.Code == OK || e.Code == Unknown): // with a delay it is a snooze
 			holders[e.Token] = true
 		}
 	}
