@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -87,7 +88,7 @@ func (r *replica) archiveSome(ctx context.Context, ns string) (more bool, err er
 	if _, leads := r.shard.Now(); !leads {
 		return false, nil
 	}
-	views, _, err := read(ctx, r, func(from store.Reader) ([]*View, error) { return engine.ToArchive(from, ns, chunk), nil })
+	views, _, err := read(ctx, r, func(from store.Reader) ([]*View, error) { return query.ToArchive(from, ns, chunk), nil })
 	if err != nil || len(views) == 0 {
 		return false, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -178,7 +179,7 @@ func (b *Broker) Task(ctx context.Context, ns string, id task.ID, wait time.Dura
 		return nil, Stamp{}, err
 	}
 	show := func(from store.Reader) (*View, error) {
-		v, err := engine.Show(from, ns, id)
+		v, err := query.Show(from, ns, id)
 		return seen(ctx, v, err)
 	}
 	if wait <= 0 {
@@ -223,7 +224,7 @@ func (b *Broker) Peek(ctx context.Context, ns string, id task.ID) (*View, Stamp,
 		return nil, Stamp{}, 0, err
 	}
 	v, at, age, err := shard.Peek(ctx, r.shard, func(from store.Reader) (*View, error) {
-		v, err := engine.Show(from, ns, id)
+		v, err := query.Show(from, ns, id)
 		return seen(ctx, v, err)
 	})
 	return v, at, age, r.refusal(err)
@@ -236,7 +237,7 @@ func (b *Broker) Tasks(ctx context.Context, shardID uint32, ns string, f Filter,
 		return Page{}, Stamp{}, err
 	}
 	f.Within = task.ScopeOf(ctx).Queues
-	return read(ctx, r, func(from store.Reader) (Page, error) { return engine.List(from, ns, f, cursor, limit) })
+	return read(ctx, r, func(from store.Reader) (Page, error) { return query.List(from, ns, f, cursor, limit) })
 }
 
 // Cancel ends a task that has not ended.
@@ -283,7 +284,7 @@ func (b *Broker) operate(ctx context.Context, by task.Author, action task.Action
 		if err := engine.OnTask(round, by, action, ns, id, func() error { return fn(round) }); err != nil {
 			return nil, err
 		}
-		return engine.ShowIn(round, ns, id)
+		return query.Show(round.State(), ns, id)
 	})
 	v, at, err := change(ctx, r, do)
 	if !errors.Is(err, engine.ErrUnknownQueue) {

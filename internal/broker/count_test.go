@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -13,9 +14,9 @@ import (
 // Each transition counts as what it is.
 func TestWhatCounts(t *testing.T) {
 	now := TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	in := func(s task.State, reason string) *engine.Exec {
-		return &engine.Exec{State: s, Queue: "q", Type: "t", Reason: reason, ReadyAt: now.Add(-5 * time.Second),
-			Claim: engine.Claim{At: now.Add(-3 * time.Second), Worker: "w"}}
+	in := func(s task.State, reason string) *schema.Exec {
+		return &schema.Exec{State: s, Queue: "q", Type: "t", Reason: reason, ReadyAt: now.Add(-5 * time.Second),
+			Claim: schema.Claim{At: now.Add(-3 * time.Second), Worker: "w"}}
 	}
 	for _, c := range []struct {
 		name string

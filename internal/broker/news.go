@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Meter is how many ready tasks a queue has in a shard.
-type Meter = engine.Meter
+type Meter = query.Meter
 
 // CopyWatches makes a shard's copies of what the webhooks of namespaces want to hear of what the system shard says. Older versions change
 // nothing.
@@ -33,6 +34,6 @@ func (b *Broker) Meters(ctx context.Context, shardID uint32, ns string, patterns
 	if err != nil {
 		return nil, err
 	}
-	all, _, err := read(ctx, r, func(from store.Reader) ([]Meter, error) { return engine.Meters(from, ns, patterns, since) })
+	all, _, err := read(ctx, r, func(from store.Reader) ([]Meter, error) { return query.Meters(from, ns, patterns, since) })
 	return all, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -15,7 +16,7 @@ import (
 type (
 	StepCall   = engine.StepCall
 	StepAnswer = engine.StepAnswer
-	Matches    = engine.Matches
+	Matches    = query.Matches
 )
 
 // OperateSome does a step of an operation in a shard, once: a repeat gets the same answer. Dead letters that it discards are archived
@@ -107,7 +108,7 @@ func (b *Broker) CountMatches(ctx context.Context, shardID uint32, ns string, f 
 	return read(ctx, r, func(from store.Reader) (n Matches, err error) {
 		began := time.Now()
 		for {
-			more, err := engine.CountMatches(from, ns, f, n.Next, countRows, sample-len(n.Sample))
+			more, err := query.CountMatches(from, ns, f, n.Next, countRows, sample-len(n.Sample))
 			if err != nil {
 				return n, err
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -117,7 +118,7 @@ func (b *Broker) DeadGroups(ctx context.Context, shardID uint32, ns, queue strin
 	}
 	a, at, err := read(ctx, r, func(from store.Reader) (a answer, err error) {
 		now, _ := r.shard.Now()
-		a.groups, a.partial = engine.GroupDead(from, ns, queue, task.ScopeOf(ctx), s, now)
+		a.groups, a.partial = query.GroupDead(from, ns, queue, task.ScopeOf(ctx), s, now)
 		return a, nil
 	})
 	return a.groups, a.partial, at, err
@@ -220,7 +221,7 @@ func (b *Broker) byID(ctx context.Context, shardID uint32, ns string, s Selectio
 	}
 	views, at, err := read(ctx, r, func(from store.Reader) (views []*View, err error) {
 		for _, id := range s.IDs {
-			if v, err := engine.Show(from, ns, id); err == nil && v.Exec.State == s.State && v.Queue == s.Queue {
+			if v, err := query.Show(from, ns, id); err == nil && v.Exec.State == s.State && v.Queue == s.Queue {
 				views = append(views, v)
 			}
 		}

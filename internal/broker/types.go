@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -13,20 +16,20 @@ import (
 type (
 	Stamp            = shard.Stamp
 	Accepted         = engine.Accepted
-	Attempt          = engine.Attempt
+	Attempt          = schema.Attempt
 	BreakerInfo      = engine.BreakerInfo
 	Claimed          = engine.Claimed
 	Edit             = engine.Edit
 	Extension        = engine.Extension
 	Explanation      = engine.Explanation
 	Failing          = engine.FailRequest
-	Failure          = engine.Failure
-	Filter           = engine.Filter
-	Follower         = engine.Follower
-	Group            = engine.Group
+	Failure          = schema.Failure
+	Filter           = query.Filter
+	Follower         = schema.Follower
+	Group            = query.DeadGroup
 	Hold             = engine.Hold
 	Lost             = engine.Lost
-	Page             = engine.Page
+	Page             = query.Page
 	Progress         = engine.Progress
 	QueueExplanation = engine.QueueExplanation
 	QueueInfo        = engine.QueueInfo
@@ -34,9 +37,9 @@ type (
 	IdleType         = engine.IdleType
 	Reason           = engine.Reason
 	Runner           = engine.Runner
-	Result           = engine.Result
+	Result           = schema.Result
 	Share            = engine.Share
-	View             = engine.View
+	View             = query.View
 	ClaimCall        = engine.ClaimRequest
 	Time             = store.Time
 	FailResult       = engine.Fall
@@ -107,7 +110,7 @@ type Selection struct {
 }
 
 // MergeGroups makes one list of those of several shards, the largest group first.
-func MergeGroups(lists ...[]Group) []Group { return engine.MergeGroups(lists...) }
+func MergeGroups(lists ...[]Group) []Group { return query.MergeGroups(lists...) }
 
 // PrintText is the fingerprint of a Group as filters have it.
-func PrintText(print uint64) string { return engine.PrintText(print) }
+func PrintText(print uint64) string { return fingerprint.Text(print) }

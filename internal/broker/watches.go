@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -257,7 +258,7 @@ func (r *replica) look(ctx context.Context) {
 // claimEnd tells how a claim ended, if it did.
 func claimEnd(from store.Reader, c Hold) (l Lost, ended bool) {
 	l = Lost{ID: c.ID, Token: c.Token, Reason: task.StaleExpired}
-	v, err := engine.Show(from, c.Namespace, c.ID)
+	v, err := query.Show(from, c.Namespace, c.ID)
 	if err != nil {
 		return l, errors.Is(err, task.ErrNotFound)
 	}

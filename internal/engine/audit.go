@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -33,23 +34,23 @@ func (r *Round) record(e audit.Entry) {
 		return
 	}
 	log, err := audit.Open(r.tx, r.l.auditKeep())
-	corrupt(err)
+	schema.Must(err)
 	if due := log.Append(e); due != 0 {
-		r.remind(due, onAudit, "", nil)
+		r.remind(due, schema.OnAudit, "", nil)
 	}
 }
 
 // auditEnds removes entries that were kept long enough. The shard has one deadline for all of them.
 func (r *Round) auditEnds() {
 	log, err := audit.Open(r.tx, r.l.auditKeep())
-	corrupt(err)
+	schema.Must(err)
 	if until, doubted := r.l.term.Doubted(); doubted && r.now < until {
 		log.Later(until)
-		r.remind(until, onAudit, "", nil)
+		r.remind(until, schema.OnAudit, "", nil)
 		return
 	}
 	if due := log.Expire(); due != 0 {
-		r.remind(due, onAudit, "", nil)
+		r.remind(due, schema.OnAudit, "", nil)
 	}
 }
 
@@ -60,7 +61,7 @@ func CheckAudit(from store.Reader) []string {
 	if err != nil || due == 0 {
 		return problems // which say so
 	}
-	if _, ok := from.Get(deadlineKey(due, onAudit, "", nil)); !ok {
+	if _, ok := from.Get(schema.DeadlineKey(due, schema.OnAudit, "", nil)); !ok {
 		problems = append(problems, fmt.Sprintf("audit: there is no deadline at %s, when entries are to be removed", due.Time().Format(time.RFC3339)))
 	}
 	return problems
@@ -101,7 +102,7 @@ func (r *Round) taskFacts(ns string, id task.ID, action task.Action) (f any, que
 	}
 	out := &taskFacts{State: x.State, Reason: x.Reason, Priority: x.Priority, RunAt: x.RunAt, MaxAttempts: x.MaxAttempts}
 	if action == task.TaskEdited {
-		out.Payload = digestOf(readEnvelope(r.tx, ns, id).Payload)
+		out.Payload = digestOf(schema.ReadEnvelope(r.tx, ns, id).Payload)
 	}
 	return out, x.Queue
 }

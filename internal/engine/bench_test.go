@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -107,7 +108,7 @@ func BenchmarkLife(b *testing.B) {
 				got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
 				w.round(func(r *Round) {
 					for _, t := range got {
-						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, Result{}); err != nil {
+						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
 							b.Fatal(err)
 						}
 					}
@@ -170,7 +171,7 @@ func BenchmarkKeys(b *testing.B) {
 				}
 				w.round(func(r *Round) {
 					for _, t := range got {
-						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, Result{}); err != nil {
+						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
 							b.Fatal(err)
 						}
 					}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -89,7 +90,7 @@ func verdictOf(o task.Outcome) verdict {
 }
 
 // judge tells the breaker of a task's type how an attempt has ended. It comes after the move.
-func (r *Round) judge(q *queue, id task.ID, typ string, o task.Outcome, f Failure) {
+func (r *Round) judge(q *queue, id task.ID, typ string, o task.Outcome, f schema.Failure) {
 	if q.breakers == nil {
 		return
 	}
@@ -136,17 +137,17 @@ func (r *Round) openFor(q *queue, b *breaker, rule task.Breaker) {
 }
 
 // holdEnds lets a probe through, or forgets a breaker for which there is none.
-func (r *Round) holdEnds(d deadline) {
-	name, typ, ok := bytes.Cut(d.rest, []byte{0})
+func (r *Round) holdEnds(d schema.Deadline) {
+	name, typ, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
-		corrupt(errDeadline(d.rest))
+		schema.Must(schema.ErrDeadline(d.Rest))
 	}
-	q := r.queue(d.ns, string(name))
+	q := r.queue(d.Namespace, string(name))
 	if q == nil || q.breakers == nil {
 		return
 	}
 	b := q.breakers.byType[string(typ)]
-	if b == nil || b.until != d.at {
+	if b == nil || b.until != d.At {
 		return
 	}
 	b.until = 0
@@ -176,7 +177,7 @@ func (r *Round) letThrough(q *queue, id task.ID, typ string) {
 }
 
 // probed is for a probe that has ended.
-func (r *Round) probed(q *queue, b *breaker, rule task.Breaker, v verdict, f Failure) {
+func (r *Round) probed(q *queue, b *breaker, rule task.Breaker, v verdict, f schema.Failure) {
 	switch v {
 	case failure:
 		b.probe, b.lastError = task.ID{}, task.Cut(f.Message, maxErrorShort)
@@ -210,10 +211,10 @@ func (r *Round) forgetBreaker(q *queue, b *breaker) {
 // setUntil moves the deadline of a breaker; 0: it has none.
 func (r *Round) setUntil(q *queue, b *breaker, at store.Time) {
 	if b.until != 0 {
-		r.tx.Delete(deadlineKey(b.until, onBreaker, q.ns, typeRest(q.name, b.typ)))
+		r.tx.Delete(schema.DeadlineKey(b.until, schema.OnBreaker, q.ns, schema.TypeRest(q.name, b.typ)))
 	}
 	if b.until = at; at != 0 {
-		r.remind(at, onBreaker, q.ns, typeRest(q.name, b.typ))
+		r.remind(at, schema.OnBreaker, q.ns, schema.TypeRest(q.name, b.typ))
 	}
 	r.touchBreaker(q, b)
 }
@@ -233,7 +234,7 @@ func (r *Round) touchBreaker(q *queue, b *breaker) {
 
 func (r *Round) sealBreakers() {
 	for _, d := range r.breakers {
-		key := breakerKey(d.q.ns, d.q.name, d.typ)
+		key := schema.BreakerKey(d.q.ns, d.q.name, d.typ)
 		if b := d.q.breakers.of(d.typ); b != nil {
 			b.dirty = false
 			r.tx.Set(key, b.encode())
@@ -257,10 +258,10 @@ func (r *Round) readBreakers(q *queue) {
 		return
 	}
 	r.watchTypes(q)
-	prefix := queueKey(q.ns, tabBreaker, q.name)
-	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
+	prefix := schema.QueueKey(q.ns, schema.TableBreaker, q.name)
+	r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		b, err := decodeBreaker(string(k[len(prefix):]), v)
-		corrupt(err)
+		schema.Must(err)
 		q.breakers.byType[b.typ] = b
 		if b.state != BreakerClosed {
 			q.breakers.open[b.typ] = b
@@ -286,7 +287,7 @@ func (r *Round) followBreakers(q *queue, was *task.Settings) {
 		}
 		return
 	}
-	for _, typ := range sortedKeys(q.breakers.byType) {
+	for _, typ := range schema.SortedKeys(q.breakers.byType) {
 		b, before, rule := q.breakers.byType[typ], was.BreakerOf(typ), now.BreakerOf(typ)
 		switch {
 		case rule == before:
@@ -318,7 +319,7 @@ func CloseBreakers(r *Round, by task.Author, ns, name, typ string) (n int, err e
 	if q.breakers == nil {
 		return 0, nil
 	}
-	for _, open := range sortedKeys(q.breakers.open) {
+	for _, open := range schema.SortedKeys(q.breakers.open) {
 		if typ == "" || open == typ {
 			r.closeBreaker(q, q.breakers.open[open], ClosedByHand)
 			n++

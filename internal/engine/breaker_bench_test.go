@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -46,7 +47,7 @@ func BenchmarkBreaker(b *testing.B) {
 				w.round(func(r *Round) {
 					Tick(r)
 					for _, t := range got {
-						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, Result{}); err != nil {
+						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
 							b.Fatal(err)
 						}
 					}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -106,8 +107,8 @@ func sameBreakers(q, again *queue, now store.Time) error {
 	n := 0
 	for typ, of := range s.ofType {
 		for i, l := range of {
-			if n++; l.typ != typ || l.among != i || s.byName[l.laneName] != l {
-				return fmt.Errorf("lane %v lies at place %d of type %q, not at %d", l.laneName, i, typ, l.among)
+			if n++; l.Type != typ || l.among != i || s.byName[l.LaneName] != l {
+				return fmt.Errorf("lane %v lies at place %d of type %q, not at %d", l.LaneName, i, typ, l.among)
 			}
 		}
 	}
@@ -120,7 +121,7 @@ func sameBreakers(q, again *queue, now store.Time) error {
 // dump is all that a leader has in memory of a queue's breakers.
 func (s *breakers) dump() (out []string) {
 	if s != nil {
-		for _, typ := range sortedKeys(s.byType) {
+		for _, typ := range schema.SortedKeys(s.byType) {
 			out = append(out, fmt.Sprintf("%+v", *s.byType[typ]))
 		}
 	}
@@ -143,7 +144,7 @@ func TestBreakersAreBounded(t *testing.T) {
 			if i%2 == 0 {
 				_, err = Fail(r, h, FailRequest{Fall: FallDead})
 			} else {
-				_, err = Ack(r, h, Result{})
+				_, err = Ack(r, h, schema.Result{})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -151,7 +152,7 @@ func TestBreakersAreBounded(t *testing.T) {
 		}
 	})
 	rows := func() (n int) {
-		lo, hi := tableBounds("default", tabBreaker)
+		lo, hi := schema.TableBounds("default", schema.TableBreaker)
 		w.store.Scan(lo, hi, func(_, _ []byte) bool { n++; return true })
 		return n
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -55,7 +56,7 @@ func (q *queue) hasToken(key string, now store.Time) bool {
 }
 
 // takeTokens takes what a task costs from the bucket of its key, or of the queue for "". If there is one, it is to be stored.
-func (r *Round) takeTokens(q *queue, key string, x *Exec) bool {
+func (r *Round) takeTokens(q *queue, key string, x *schema.Exec) bool {
 	rate := q.rateOf(key)
 	if !rate.IsSet() {
 		return false
@@ -66,7 +67,7 @@ func (r *Round) takeTokens(q *queue, key string, x *Exec) bool {
 		q.buckets[key] = b
 	}
 	b.fill(rate, r.now)
-	b.level -= float64(x.cost())
+	b.level -= float64(x.Tokens())
 	r.watchBucket(q, key, b, rate)
 	return true
 }
@@ -76,7 +77,7 @@ func (r *Round) takeTokens(q *queue, key string, x *Exec) bool {
 func (r *Round) watchBucket(q *queue, key string, b *bucket, rate task.Rate) {
 	if b.level < enough && b.due == 0 {
 		b.due = max(b.reaches(1, rate), r.now+1)
-		r.remind(b.due, onTokens, q.ns, bucketRest(q.name, key))
+		r.remind(b.due, schema.OnTokens, q.ns, schema.BucketRest(q.name, key))
 	}
 	r.sweepAt(q, r.now.Add(sweepRest))
 }
@@ -134,7 +135,7 @@ func (q *queue) changedRates(next *task.Settings) (keys []string) {
 func (r *Round) rewatch(q *queue, key string, b *bucket) {
 	rate := q.rateOf(key)
 	if b.due != 0 {
-		r.tx.Delete(deadlineKey(b.due, onTokens, q.ns, bucketRest(q.name, key)))
+		r.tx.Delete(schema.DeadlineKey(b.due, schema.OnTokens, q.ns, schema.BucketRest(q.name, key)))
 		b.due = 0
 	}
 	if rate.IsSet() {
@@ -152,17 +153,17 @@ func (r *Round) dropBucket(q *queue, key string) {
 }
 
 // tokensCame lets tasks run that waited for a token.
-func (r *Round) tokensCame(d deadline) {
-	name, key, ok := bytes.Cut(d.rest, []byte{0})
+func (r *Round) tokensCame(d schema.Deadline) {
+	name, key, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
-		corrupt(errDeadline(d.rest))
+		schema.Must(schema.ErrDeadline(d.Rest))
 	}
-	q := r.queue(d.ns, string(name))
+	q := r.queue(d.Namespace, string(name))
 	if q == nil {
 		return
 	}
 	b := q.buckets[string(key)]
-	if b == nil || b.due != d.at {
+	if b == nil || b.due != d.At {
 		return
 	}
 	b.due = 0
@@ -186,20 +187,20 @@ const (
 
 // sweepAt sets when the full buckets and idle breakers of a queue are forgotten, unless that is set.
 func (r *Round) sweepAt(q *queue, at store.Time) {
-	if q.counts.sweep == 0 {
-		q.counts.sweep = at
+	if q.counts.Sweep == 0 {
+		q.counts.Sweep = at
 		r.touch(q)
-		r.remind(at, onSweep, q.ns, []byte(q.name))
+		r.remind(at, schema.OnSweep, q.ns, []byte(q.name))
 	}
 }
 
 // sweep forgets full buckets and breakers of which nothing was heard for a window: idle keys and types cost nothing.
-func (r *Round) sweep(d deadline) {
-	q := r.queue(d.ns, string(d.rest))
-	if q == nil || q.counts.sweep != d.at {
+func (r *Round) sweep(d schema.Deadline) {
+	q := r.queue(d.Namespace, string(d.Rest))
+	if q == nil || q.counts.Sweep != d.At {
 		return
 	}
-	q.counts.sweep = 0
+	q.counts.Sweep = 0
 	r.touch(q)
 	dropped, left := 0, false
 	for key, b := range q.buckets {
@@ -239,23 +240,20 @@ func (b *bucket) full(r task.Rate, now store.Time) bool {
 	return b.due == 0 && b.level >= float64(r.Capacity())-1e-6
 }
 
-// cost is how many tokens the task takes.
-func (x *Exec) cost() int { return max(x.Cost, 1) }
-
 // dropBuckets removes the buckets of a queue that goes.
 func (r *Round) dropBuckets(q *queue) {
-	prefix := queueKey(q.ns, tabUse, q.name)
+	prefix := schema.QueueKey(q.ns, schema.TableUse, q.name)
 	var keys [][]byte
-	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
+	r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		u, err := decodeUse(v)
-		corrupt(err)
+		schema.Must(err)
 		keys = append(keys, bytes.Clone(k))
 		if u.bucket != nil {
-			keys = append(keys, deadlineKey(u.bucket.due, onTokens, q.ns, bucketRest(q.name, string(k[len(prefix):]))))
+			keys = append(keys, schema.DeadlineKey(u.bucket.due, schema.OnTokens, q.ns, schema.BucketRest(q.name, string(k[len(prefix):]))))
 		}
 		return true
 	})
-	keys = append(keys, deadlineKey(q.counts.sweep, onSweep, q.ns, []byte(q.name)))
+	keys = append(keys, schema.DeadlineKey(q.counts.Sweep, schema.OnSweep, q.ns, []byte(q.name)))
 	for _, k := range keys {
 		r.tx.Delete(k)
 	}

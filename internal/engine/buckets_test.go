@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -31,7 +32,7 @@ func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 	uses := func() (rows [][]byte) {
 		w.round(func(r *Round) {
 			for _, key := range append(keys, "") {
-				row, _ := r.tx.Get(useKey("default", "default", key))
+				row, _ := r.tx.Get(schema.UseKey("default", "default", key))
 				rows = append(rows, bytes.Clone(row))
 			}
 		})

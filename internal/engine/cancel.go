@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/pawlq/pawl/internal/task"
+import (
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
 
 // Cancel ends a task that has not ended. Its worker's token is good for nothing from then on. On a cancelled task it is
 // accepted and changes nothing, so that a lost answer is safe to repeat; on one that has ended otherwise it is
@@ -19,13 +22,13 @@ func Cancel(r *Round, ns string, id task.ID) error {
 	to := *from
 	r.finish(ns, id, r.queueOf(ns, from), from, &to, task.Cancelled, task.ReasonCaller)
 	if from.State == task.Claimed {
-		r.endAttempt(ns, id, from, &to, task.OutcomeCancelled, Failure{})
+		r.endAttempt(ns, id, from, &to, task.OutcomeCancelled, schema.Failure{})
 		r.lose(id, from, task.StaleCancelled)
 	}
 	return nil
 }
 
 // lose tells that a claim ended without its holder's doing.
-func (r *Round) lose(id task.ID, x *Exec, reason string) {
+func (r *Round) lose(id task.ID, x *schema.Exec, reason string) {
 	r.Lost = append(r.Lost, Lost{ID: id, Token: r.l.token(x), Reason: reason})
 }

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -16,8 +19,8 @@ import (
 // dead letters to archive, from the execution states and compares them with what is stored. It returns what does not
 // agree, at most 100 findings.
 func Check(from store.Reader, ns string) []string {
-	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*counts{}, lanes: map[string]*laneCheck{}, swept: map[string]bool{},
-		counted: map[string]map[task.ID]bool{}, uniques: map[string]uniqueRow{}, zones: readZones(from, ns)}
+	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*schema.Counts{}, lanes: map[string]*laneCheck{}, swept: map[string]bool{},
+		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, zones: zonemap.Read(from, ns)}
 	c.readTasks()
 	c.checkSchedules()
 	c.checkFollowers()
@@ -35,14 +38,14 @@ func Check(from store.Reader, ns string) []string {
 type checker struct {
 	from     store.Reader
 	ns       string
-	tasks    map[task.ID]*Exec
+	tasks    map[task.ID]*schema.Exec
 	want     map[string][]byte // index rows that must be there
-	counts   map[string]*counts
+	counts   map[string]*schema.Counts
 	lanes    map[string]*laneCheck
 	swept    map[string]bool             // queues with buckets, or breakers that are closed
 	counted  map[string]map[task.ID]bool // claimed tasks of each key, by the row that may name them
-	uniques  map[string]uniqueRow
-	zones    *zones
+	uniques  map[string]schema.UniqueRow
+	zones    *zonemap.Map
 	findings []string
 }
 
@@ -58,33 +61,33 @@ func (c *checker) find(format string, args ...any) {
 }
 
 func (c *checker) scan(tab byte, fn func(k, v []byte)) {
-	lo, hi := tableBounds(c.ns, tab)
+	lo, hi := schema.TableBounds(c.ns, tab)
 	c.from.Scan(lo, hi, func(k, v []byte) bool { fn(k, v); return true })
 }
 
 func (c *checker) readTasks() {
-	c.tasks = map[task.ID]*Exec{}
-	c.scan(tabExec, func(k, v []byte) {
-		x, err := decodeExec(v)
+	c.tasks = map[task.ID]*schema.Exec{}
+	c.scan(schema.TableExec, func(k, v []byte) {
+		x, err := schema.DecodeExec(v)
 		if err != nil {
-			c.find("state of %s: %v", idAt(k), err)
+			c.find("state of %s: %v", schema.IDAt(k), err)
 			return
 		}
-		c.tasks[idAt(k)] = x
-		c.expect(idAt(k), x)
+		c.tasks[schema.IDAt(k)] = x
+		c.expect(schema.IDAt(k), x)
 	})
 	envelopes := 0
-	c.scan(tabEnvelope, func(k, v []byte) {
+	c.scan(schema.TableEnvelope, func(k, v []byte) {
 		envelopes++
-		x := c.tasks[idAt(k)]
-		e, err := decodeEnvelope(c.ns, idAt(k), v)
+		x := c.tasks[schema.IDAt(k)]
+		e, err := schema.DecodeEnvelope(c.ns, schema.IDAt(k), v)
 		switch {
 		case err != nil:
-			c.find("envelope of %s: %v", idAt(k), err)
+			c.find("envelope of %s: %v", schema.IDAt(k), err)
 		case x == nil:
-			c.find("task %s has an envelope but no state", idAt(k))
+			c.find("task %s has an envelope but no state", schema.IDAt(k))
 		case e.Queue != x.Queue || e.Type != x.Type || e.Key != x.Key:
-			c.find("task %s: envelope and state name different lanes", idAt(k))
+			c.find("task %s: envelope and state name different lanes", schema.IDAt(k))
 		}
 	})
 	if envelopes != len(c.tasks) {
@@ -93,40 +96,40 @@ func (c *checker) readTasks() {
 }
 
 // expect notes the rows that must be there because of a task.
-func (c *checker) expect(id task.ID, x *Exec) {
-	c.expectRow(listedKey(c.ns, x.Queue, id), nil)
+func (c *checker) expect(id task.ID, x *schema.Exec) {
+	c.expectRow(schema.ListedKey(c.ns, x.Queue, id), nil)
 	q := c.countsOf(x.Queue)
-	if n := q.of(x.State, x.Priority); n != nil {
+	if n := q.Of(x.State, x.Priority); n != nil {
 		*n++
 	}
 	if !x.State.Ended() {
-		q.bytes += x.Size
+		q.Bytes += x.Size
 	}
 	switch {
-	case x.parked():
-		q.parked++
-		c.expectRow(waitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
+	case x.Parked():
+		q.Parked++
+		c.expectRow(schema.WaitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
 	case x.State == task.Ready:
-		c.expectRow(readyKey(c.ns, x.Queue, x.lane(), x.Seq), encodeReady(id, x.ReadyAt))
-		l := c.laneOf(laneKey(c.ns, tabLane, x.Queue, x.lane()))
+		c.expectRow(schema.ReadyKey(c.ns, x.Queue, x.Lane(), x.Seq), schema.EncodeReady(id, x.ReadyAt))
+		l := c.laneOf(schema.LaneKey(c.ns, schema.TableLane, x.Queue, x.Lane()))
 		l.count++
 		l.first = min(l.first, x.Seq)
 	case x.State == task.Scheduled || x.State == task.Retrying:
-		c.expectRow(waitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
+		c.expectRow(schema.WaitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
 	case x.State == task.Dead || x.State == task.Poisoned:
-		c.expectRow(deadKey(c.ns, x.Queue, x.State, x.EndedAt, id), x.encodeDead())
+		c.expectRow(schema.DeadKey(c.ns, x.Queue, x.State, x.EndedAt, id), x.EncodeDead())
 	}
 	c.checkPrint(id, x)
-	if at, kind := x.deadline(); c.archives(id, x) {
-		c.expectRow(archiveKey(c.ns, x.EndedAt, id), nil)
+	if at, kind := x.Deadline(); c.archives(id, x) {
+		c.expectRow(schema.ArchiveKey(c.ns, x.EndedAt, id), nil)
 	} else if kind != 0 {
-		c.expectRow(deadlineKey(at, kind, c.ns, id[:]), nil)
+		c.expectRow(schema.DeadlineKey(at, kind, c.ns, id[:]), nil)
 	}
-	if x.awaitsStart() {
-		c.expectRow(deadlineKey(x.ExpiresAt, onExpiry, c.ns, id[:]), nil)
+	if x.AwaitsStart() {
+		c.expectRow(schema.DeadlineKey(x.ExpiresAt, schema.OnExpiry, c.ns, id[:]), nil)
 	}
 	if x.Claim.Counted {
-		at := string(useKey(c.ns, x.Queue, x.Key))
+		at := string(schema.UseKey(c.ns, x.Queue, x.Key))
 		if c.counted[at] == nil {
 			c.counted[at] = map[task.ID]bool{}
 		}
@@ -140,46 +143,41 @@ func (c *checker) expect(id task.ID, x *Exec) {
 	if x.State.Ended() != (x.EndedAt != 0) {
 		c.find("task %s is %s but its end is %d", id, x.State, x.EndedAt)
 	}
-	if _, ok := c.from.Get(idKey(c.ns, tabCheckpoint, id)); ok != x.Checkpointed {
+	if _, ok := c.from.Get(schema.IDKey(c.ns, schema.TableCheckpoint, id)); ok != x.Checkpointed {
 		c.find("task %s: checkpoint row %t, state says %t", id, ok, x.Checkpointed)
 	}
 }
 
 // checkZone: the zone of a task tells of its type and of its end.
-func (c *checker) checkZone(id task.ID, x *Exec) {
-	at := c.zones.find(id)
-	if at < 0 {
-		return
-	}
-	if z := c.zones.all[at]; !z.has(c.zones.kindOf(0, x.Queue, x.Type)) || x.State.Ended() && !z.has(c.zones.kindOf(x.State, x.Queue, x.Type)) {
-		c.find("task %s: zone %s does not tell of %s tasks of type %q in queue %q", id, z.start, x.State, x.Type, x.Queue)
+func (c *checker) checkZone(id task.ID, x *schema.Exec) {
+	if !c.zones.Tells(id, x) {
+		c.find("task %s: its zone does not tell of %s tasks of type %q in queue %q", id, x.State, x.Type, x.Queue)
 	}
 }
 
 // checkPrint compares the fingerprint that a task was given when it died with that of what it says.
-func (c *checker) checkPrint(id task.ID, x *Exec) {
+func (c *checker) checkPrint(id task.ID, x *schema.Exec) {
 	if x.Print == 0 {
 		return // it lives, or died under a leader that wrote none
 	}
-	v := View{Exec: x, Attempts: readAttempts(c.from, c.ns, id)}
-	if want := printOf(&v); x.Print != want {
-		c.find("task %s has the fingerprint %s, that of its last failure is %s", id, PrintText(x.Print), PrintText(want))
+	if want := fingerprint.Of(x.Type, fingerprint.Normalise(schema.LastFailure(schema.ReadAttempts(c.from, c.ns, id)).Message)); x.Print != want {
+		c.find("task %s has the fingerprint %s, that of its last failure is %s", id, fingerprint.Text(x.Print), fingerprint.Text(want))
 	}
 }
 
 // archives says whether the task is a dead letter that waits for the archive: the row that says so took the place of the
 // deadline that ended its retention.
-func (c *checker) archives(id task.ID, x *Exec) bool {
+func (c *checker) archives(id task.ID, x *schema.Exec) bool {
 	if x.State != task.Dead && x.State != task.Poisoned {
 		return false
 	}
-	_, ok := c.from.Get(archiveKey(c.ns, x.EndedAt, id))
+	_, ok := c.from.Get(schema.ArchiveKey(c.ns, x.EndedAt, id))
 	return ok
 }
 
-func (c *checker) countsOf(queue string) *counts {
+func (c *checker) countsOf(queue string) *schema.Counts {
 	if c.counts[queue] == nil {
-		c.counts[queue] = &counts{}
+		c.counts[queue] = &schema.Counts{}
 	}
 	return c.counts[queue]
 }
@@ -209,34 +207,34 @@ func (c *checker) compareTables() {
 	}
 	c.checkUses()
 	c.checkBreakers()
-	c.scan(tabCounts, func(k, v []byte) {
-		n, err := decodeCounts(v)
+	c.scan(schema.TableCounts, func(k, v []byte) {
+		n, err := schema.DecodeCounts(v)
 		queue := string(k[len(c.ns)+2 : len(k)-1])
-		if err == nil && n.sweep != 0 {
-			c.expectRow(deadlineKey(n.sweep, onSweep, c.ns, []byte(queue)), nil)
+		if err == nil && n.Sweep != 0 {
+			c.expectRow(schema.DeadlineKey(n.Sweep, schema.OnSweep, c.ns, []byte(queue)), nil)
 		} else if c.swept[queue] {
 			c.find("the buckets and breakers of queue %q are never forgotten", queue)
 		}
 	})
-	c.scan(tabOnce, func(k, v []byte) {
+	c.scan(schema.TableOnce, func(k, v []byte) {
 		if o, err := decodeOnce(v); err != nil || o.holder.ID == (task.ID{}) || len(o.result) > 0 && (!o.done || o.far) {
 			c.find("once key %q: %+v (%v)", k, o, err)
 		} else {
-			c.expectRow(deadlineKey(o.until, onOnce, c.ns, k[len(c.ns)+2:]), nil)
+			c.expectRow(schema.DeadlineKey(o.until, schema.OnOnce, c.ns, k[len(c.ns)+2:]), nil)
 		}
 	})
-	for _, tab := range []byte{tabListed, tabReady, tabWaiting, tabDead, tabArchive, tabUnique} {
+	for _, tab := range []byte{schema.TableListed, schema.TableReady, schema.TableWaiting, schema.TableDead, schema.TableArchive, schema.TableUnique} {
 		c.scan(tab, check)
 	}
-	for line, tab := range timelines {
+	for line, tab := range schema.Timelines {
 		c.from.Scan([]byte{tab}, []byte{tab + 1}, func(k, v []byte) bool {
-			d, ok := parseDeadline(k)
+			d, ok := schema.ParseDeadline(k)
 			switch {
 			case !ok:
 				c.find("deadline %x can't be read", k)
-			case timelineOf(d.kind) != line:
+			case schema.TimelineOf(d.Kind) != line:
 				c.find("deadline %x lies in the table of others", k)
-			case d.ns == c.ns && d.kind != onKey && d.kind != onRequest && d.kind != onClaimKey:
+			case d.Namespace == c.ns && d.Kind != schema.OnKey && d.Kind != schema.OnRequest && d.Kind != schema.OnClaimKey:
 				check(k, v)
 			}
 			return true
@@ -250,14 +248,14 @@ func (c *checker) compareTables() {
 // checkUses: each claimed task of a key is named by the key's row, or has one of its own, and each such row stands for a claim
 // or for a bucket that is not full.
 func (c *checker) checkUses() {
-	c.scan(tabClaimed, func(k, _ []byte) {
-		at := string(table(c.ns, tabUse)) + string(k[len(c.ns)+2:len(k)-17])
-		if !c.counted[at][idAt(k)] {
+	c.scan(schema.TableClaimed, func(k, _ []byte) {
+		at := string(schema.Table(c.ns, schema.TableUse)) + string(k[len(c.ns)+2:len(k)-17])
+		if !c.counted[at][schema.IDAt(k)] {
 			c.find("row %q stands for nothing", k)
 		}
-		delete(c.counted[at], idAt(k))
+		delete(c.counted[at], schema.IDAt(k))
 	})
-	c.scan(tabUse, func(k, v []byte) {
+	c.scan(schema.TableUse, func(k, v []byte) {
 		u, err := decodeUse(v)
 		if err != nil || len(u.named) > maxNamed {
 			c.find("use %q: %d tasks named (%v)", k, len(u.named), err)
@@ -272,7 +270,7 @@ func (c *checker) checkUses() {
 		}
 		if b := u.bucket; b != nil {
 			if b.due != 0 {
-				c.expectRow(deadlineKey(b.due, onTokens, c.ns, k[len(c.ns)+2:]), nil)
+				c.expectRow(schema.DeadlineKey(b.due, schema.OnTokens, c.ns, k[len(c.ns)+2:]), nil)
 			}
 			queue, _, _ := strings.Cut(string(k[len(c.ns)+2:]), "\x00")
 			c.swept[queue] = true
@@ -288,17 +286,17 @@ func (c *checker) checkUses() {
 }
 
 func (c *checker) compareLanes() {
-	c.scan(tabLane, func(k, v []byte) {
-		row, err := decodeLane(v)
+	c.scan(schema.TableLane, func(k, v []byte) {
+		row, err := schema.DecodeLane(v)
 		l := c.laneOf(k)
-		if err != nil || row.count != l.count || row.first > l.first {
-			c.find("lane %q counts %d from %d, expected %d from %d (%v)", k, row.count, row.first, l.count, l.first, err)
+		if err != nil || row.Count != l.count || row.First > l.first {
+			c.find("lane %q counts %d from %d, expected %d from %d (%v)", k, row.Count, row.First, l.count, l.first, err)
 		}
 		delete(c.lanes, string(k))
-		if t := row.inRow; t.seq != 0 {
-			at := string(binary.BigEndian.AppendUint64(append([]byte{tabReady}, k[1:]...), t.seq))
-			if want, ok := c.want[at]; !ok || !bytes.Equal(want, encodeReady(t.id, t.readyAt)) {
-				c.find("lane %q holds task %s at %d, which is not there", k, t.id, t.seq)
+		if t := row.InRow; t.Seq != 0 {
+			at := string(binary.BigEndian.AppendUint64(append([]byte{schema.TableReady}, k[1:]...), t.Seq))
+			if want, ok := c.want[at]; !ok || !bytes.Equal(want, schema.EncodeReady(t.ID, t.ReadyAt)) {
+				c.find("lane %q holds task %s at %d, which is not there", k, t.ID, t.Seq)
 			}
 			delete(c.want, at)
 		}
@@ -309,17 +307,17 @@ func (c *checker) compareLanes() {
 }
 
 func (c *checker) compareCounts() {
-	c.scan(tabCounts, func(k, v []byte) {
+	c.scan(schema.TableCounts, func(k, v []byte) {
 		name := string(k[len(c.ns)+2 : len(k)-1])
-		got, err := decodeCounts(v)
+		got, err := schema.DecodeCounts(v)
 		want := *c.countsOf(name)
-		if want.sweep = got.sweep; err != nil || got != want {
+		if want.Sweep = got.Sweep; err != nil || got != want {
 			c.find("queue %q counts %+v, expected %+v (%v)", name, got, want, err)
 		}
 		delete(c.counts, name)
 	})
 	for name, n := range c.counts {
-		if *n != (counts{}) {
+		if *n != (schema.Counts{}) {
 			c.find("queue %q has tasks %+v but no counters", name, *n)
 		}
 	}
@@ -327,9 +325,9 @@ func (c *checker) compareCounts() {
 
 // eachForgotten goes over the rows that forgotten tasks have left.
 func eachForgotten(from store.Reader, ns string, fn func(id task.ID, row []byte)) {
-	prefix := idKey(ns, tabRequest, task.ID{})
-	from.Scan(prefix, after(prefix), func(k, row []byte) bool {
-		fn(idAt(k), row)
+	prefix := schema.IDKey(ns, schema.TableRequest, task.ID{})
+	from.Scan(prefix, schema.After(prefix), func(k, row []byte) bool {
+		fn(schema.IDAt(k), row)
 		return true
 	})
 }
@@ -338,11 +336,11 @@ func eachForgotten(from store.Reader, ns string, fn func(id task.ID, row []byte)
 // again only behind that, made by the same request.
 func (c *checker) checkForgotten() {
 	eachForgotten(c.from, c.ns, func(id task.ID, row []byte) {
-		k, err := decodeKey(row)
-		if err != nil || k.id != id || !k.ended.Ended() || k.until != k.created.Add(dedupWindow) {
+		k, err := schema.DecodeKey(row)
+		if err != nil || k.ID != id || !k.Ended.Ended() || k.Until != k.Created.Add(dedupWindow) {
 			c.find("forgotten task %s: %+v (%v)", id, k, err)
 		}
-		if x := c.tasks[id]; x != nil && x.CreatedAt < k.until {
+		if x := c.tasks[id]; x != nil && x.CreatedAt < k.Until {
 			c.find("task %s is %s, and forgotten", id, x.State)
 		}
 	})
@@ -351,24 +349,24 @@ func (c *checker) checkForgotten() {
 // checkKeys: a key's row has a deadline that ends it, and attempts and results belong to tasks.
 func (c *checker) checkKeys() {
 	c.checkForgotten()
-	for tab, kind := range map[byte]deadlineKind{tabKey: onKey, tabRequest: onRequest} {
+	for tab, kind := range map[byte]schema.DeadlineKind{schema.TableKey: schema.OnKey, schema.TableRequest: schema.OnRequest} {
 		c.scan(tab, func(k, v []byte) {
-			row, err := decodeKey(v)
-			if _, ok := c.from.Get(deadlineKey(row.until, kind, c.ns, k[len(c.ns)+2:])); err != nil || !ok {
+			row, err := schema.DecodeKey(v)
+			if _, ok := c.from.Get(schema.DeadlineKey(row.Until, kind, c.ns, k[len(c.ns)+2:])); err != nil || !ok {
 				c.find("key %q never ends (%v)", k, err)
 			}
 		})
 	}
-	c.scan(tabAttempt, func(k, v []byte) {
+	c.scan(schema.TableAttempt, func(k, v []byte) {
 		id, fence := task.ID(k[len(k)-24:len(k)-8]), binary.BigEndian.Uint64(k[len(k)-8:])
 		x := c.tasks[id]
-		if _, err := decodeAttempt(fence, v); err != nil || x == nil || fence > x.Fence || fence == x.Fence && x.State == task.Claimed {
+		if _, err := schema.DecodeAttempt(fence, v); err != nil || x == nil || fence > x.Fence || fence == x.Fence && x.State == task.Claimed {
 			c.find("attempt %d of task %s belongs to nothing (%v)", fence, id, err)
 		}
 	})
-	c.scan(tabResult, func(k, _ []byte) {
-		if x := c.tasks[idAt(k)]; x == nil || x.State != task.Succeeded {
-			c.find("result of task %s belongs to nothing", idAt(k))
+	c.scan(schema.TableResult, func(k, _ []byte) {
+		if x := c.tasks[schema.IDAt(k)]; x == nil || x.State != task.Succeeded {
+			c.find("result of task %s belongs to nothing", schema.IDAt(k))
 		}
 	})
 }

@@ -3,20 +3,21 @@ package engine
 import (
 	"strings"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // checkBreakers holds each breaker against the rule of its type, and a probe against the task that it is.
 func (c *checker) checkBreakers() {
 	rules := map[string]task.Settings{}
-	c.scan(tabQueue, func(k, v []byte) {
+	c.scan(schema.TableQueue, func(k, v []byte) {
 		if config, err := task.DecodeQueueConfig(v); err != nil {
 			c.find("queue %q: %v", k, err)
 		} else {
 			rules[string(k[len(c.ns)+2:len(k)-1])] = config.Settings
 		}
 	})
-	c.scan(tabBreaker, func(k, v []byte) {
+	c.scan(schema.TableBreaker, func(k, v []byte) {
 		rest := k[len(c.ns)+2:]
 		queue, typ, _ := strings.Cut(string(rest), "\x00")
 		b, err := decodeBreaker(typ, v)
@@ -39,7 +40,7 @@ func (c *checker) checkBreakers() {
 		case b.since == 0 || b.opened == 0 || b.cause.failed == 0 || b.cause.failed > b.cause.attempts:
 			c.find("the breaker of type %q of queue %q was opened by nothing: %+v", typ, queue, b)
 		case b.tries() || b.state == BreakerOpen && b.probe == task.ID{}:
-			c.expectRow(deadlineKey(b.until, onBreaker, c.ns, rest), nil)
+			c.expectRow(schema.DeadlineKey(b.until, schema.OnBreaker, c.ns, rest), nil)
 		case b.state == BreakerOpen || b.until != 0 || !probes:
 			c.find("the breaker of type %q of queue %q has task %s as its probe: %+v", typ, queue, b.probe, b)
 		}

@@ -1,15 +1,18 @@
 package engine
 
-import "github.com/pawlq/pawl/internal/task"
+import (
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
 
 // checkFollowers: a task that says that something follows it has a row of that, and no other has; what waits, waits for a task that
 // has not succeeded, and what is on its way has its message.
 func (c *checker) checkFollowers() {
 	sent, members := map[Origin]bool{}, map[task.ID]bool{}
-	c.scan(tabOutbox, func(k, v []byte) {
-		p, err := decodeMessage(idAt(k), v)
+	c.scan(schema.TableOutbox, func(k, v []byte) {
+		p, err := decodeMessage(schema.IDAt(k), v)
 		if err != nil {
-			c.find("message %s: %v", idAt(k), err)
+			c.find("message %s: %v", schema.IDAt(k), err)
 			return
 		}
 		sent[p.From] = true
@@ -17,48 +20,48 @@ func (c *checker) checkFollowers() {
 	})
 	groups := c.checkGroups(members)
 	rows := map[task.ID]bool{}
-	c.scan(tabFollow, func(k, v []byte) {
-		id := idAt(k)
+	c.scan(schema.TableFollow, func(k, v []byte) {
+		id := schema.IDAt(k)
 		rows[id] = true
-		all, err := decodeFollowers(v)
+		all, err := schema.DecodeFollowers(v)
 		if g := groups[id]; g != nil {
 			c.checkPoints(g, all, sent)
 			return
 		}
 		x := c.tasks[id]
-		if err != nil || x == nil || x.Ties == nil || !x.Ties.Followed {
+		if err != nil || x == nil || x.Links == nil || !x.Links.Followed {
 			c.find("what follows %s follows nothing (%v)", id, err)
 			return
 		}
 		for i := range all {
 			f := &all[i]
-			if waits := f.Fate == FateWaiting; waits == (x.State == task.Succeeded) || waits != (f.Spec != nil) {
+			if waits := f.Fate == schema.FateWaiting; waits == (x.State == task.Succeeded) || waits != (f.Spec != nil) {
 				c.find("task %s is %s, and number %d of what follows it is %s", id, x.State, i, f.Fate)
 			}
-			if way := (Origin{Parent: id, N: i}); (f.Fate == FateSent) != sent[way] {
+			if way := (Origin{Parent: id, N: i}); (f.Fate == schema.FateSent) != sent[way] {
 				c.find("number %d of what follows task %s is %s, and its message there: %t", i, id, f.Fate, sent[way])
 			}
 		}
 	})
 	for id, x := range c.tasks {
-		if x.Ties != nil && x.Ties.Followed && !rows[id] {
+		if x.Links != nil && x.Links.Followed && !rows[id] {
 			c.find("nobody knows what follows task %s", id)
 		}
 	}
 }
 
 // checkPoints: a group's row says which tasks wait for its points, and so does the row of those.
-func (c *checker) checkPoints(g *taskGroup, points []Follower, sent map[Origin]bool) {
+func (c *checker) checkPoints(g *taskGroup, points []schema.Follower, sent map[Origin]bool) {
 	if len(points) != groupPoints {
 		c.find("group %s has %d points", g.id, len(points))
 		return
 	}
 	for i := range points {
 		f := &points[i]
-		if waits := g.waits>>i&1 == 1; waits != (f.Fate == FateWaiting) || waits != (f.Spec != nil) || waits && g.state != GroupRunning {
+		if waits := g.waits>>i&1 == 1; waits != (f.Fate == schema.FateWaiting) || waits != (f.Spec != nil) || waits && g.state != GroupRunning {
 			c.find("group %s is %s, %s is %s, and it waits: %t", g.id, g.state, f.On, f.Fate, waits)
 		}
-		if way := (Origin{Parent: g.id, N: i}); (f.Fate == FateSent) != sent[way] {
+		if way := (Origin{Parent: g.id, N: i}); (f.Fate == schema.FateSent) != sent[way] {
 			c.find("%s of group %s is %s, and its message there: %t", f.On, g.id, f.Fate, sent[way])
 		}
 	}
@@ -70,19 +73,19 @@ func (c *checker) checkGroups(messages map[task.ID]bool) map[task.ID]*taskGroup 
 	groups := c.readGroups()
 	members := c.checkMembers(groups, messages)
 	for id, x := range c.tasks {
-		if !x.Ties.member() || groups[x.Ties.Group] == nil || groups[x.Ties.Group].leaving || x.CreatedAt < groups[x.Ties.Group].createdAt {
+		if !x.Links.Member() || groups[x.Links.Group] == nil || groups[x.Links.Group].leaving || x.CreatedAt < groups[x.Links.Group].createdAt {
 			continue // its group is forgotten
 		}
 		end := x.State
 		if !end.Ended() {
 			end = 0
 		}
-		m := members[[2]task.ID{x.Ties.Group, x.Ties.Ref}]
-		if follows := x.Ties.Ref[0] >= 0x80; follows && x.Ties.Turn == 0 && (m == nil || m.turn == 0 && m.id == task.ID{}) {
+		m := members[[2]task.ID{x.Links.Group, x.Links.Ref}]
+		if follows := x.Links.Ref[0] >= 0x80; follows && x.Links.Turn == 0 && (m == nil || m.turn == 0 && m.id == task.ID{}) {
 			continue // its birth is not told yet, by the shard that sent it
 		}
-		if m == nil || m.id != id || m.turn != x.Ties.Turn || m.state != end {
-			c.find("task %s is %s at turn %d, and its group has %+v", id, x.State, x.Ties.Turn, m)
+		if m == nil || m.id != id || m.turn != x.Links.Turn || m.state != end {
+			c.find("task %s is %s at turn %d, and its group has %+v", id, x.State, x.Links.Turn, m)
 		}
 	}
 	return groups
@@ -91,15 +94,15 @@ func (c *checker) checkGroups(messages map[task.ID]bool) map[task.ID]*taskGroup 
 // readGroups reads the groups, and checks what each says of itself.
 func (c *checker) readGroups() map[task.ID]*taskGroup {
 	groups := map[task.ID]*taskGroup{}
-	c.scan(tabGroup, func(k, v []byte) {
-		g, err := decodeGroup(idAt(k), v)
+	c.scan(schema.TableGroup, func(k, v []byte) {
+		g, err := decodeGroup(schema.IDAt(k), v)
 		if err != nil {
-			c.find("group %s: %v", idAt(k), err)
+			c.find("group %s: %v", schema.IDAt(k), err)
 			return
 		}
 		groups[g.id] = g
 		if g.wake != 0 {
-			c.expectRow(deadlineKey(g.wake, onGroup, c.ns, g.id[:]), nil)
+			c.expectRow(schema.DeadlineKey(g.wake, schema.OnGroup, c.ns, g.id[:]), nil)
 		}
 		if ended := g.endedAt != 0; ended != (g.keptUntil != 0) || g.wake == 0 && (ended || g.walking) || g.state == GroupComplete && !ended {
 			c.find("group %s is %s: ended %d, kept until %d, its deadline %d", g.id, g.state, g.endedAt, g.keptUntil, g.wake)
@@ -114,8 +117,8 @@ func (c *checker) readGroups() map[task.ID]*taskGroup {
 // checkMembers reads the members of groups, by group and reference, and checks them against the tasks and the groups' counts.
 func (c *checker) checkMembers(groups map[task.ID]*taskGroup, messages map[task.ID]bool) map[[2]task.ID]*member {
 	members, counts := map[[2]task.ID]*member{}, map[task.ID]GroupCounts{}
-	c.scan(tabMember, func(k, v []byte) {
-		id, ref := task.ID(k[len(k)-32:len(k)-16]), idAt(k)
+	c.scan(schema.TableMember, func(k, v []byte) {
+		id, ref := task.ID(k[len(k)-32:len(k)-16]), schema.IDAt(k)
 		m, err := decodeMember(v)
 		if err != nil || groups[id] == nil {
 			c.find("member %s of group %s belongs to nothing (%v)", ref, id, err)

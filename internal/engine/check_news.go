@@ -3,12 +3,13 @@ package engine
 import (
 	"bytes"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // checkNews: what is gathered for webhooks has its deadline, and holds something or rests.
 func (c *checker) checkNews() {
-	c.scan(tabNews, func(k, v []byte) {
+	c.scan(schema.TableNews, func(k, v []byte) {
 		rest := k[len(c.ns)+2 : len(k)-1]
 		kind, queue, ok := bytes.Cut(rest, []byte{0})
 		t, err := decodeNewsTally(newsName{c.ns, task.NewsKind(kind), string(queue)}, v)
@@ -19,9 +20,9 @@ func (c *checker) checkNews() {
 		case t.count < 0, t.count > 0 && t.first == 0, t.first > t.last, t.count == 0 && t.sent == task.ID{}, len(t.samples) > task.NewsSamples:
 			c.find("news %q: %d from %d to %d, %d samples", k, t.count, t.first, t.last, len(t.samples))
 		}
-		c.expectRow(deadlineKey(t.closes, onNews, c.ns, rest), nil)
+		c.expectRow(schema.DeadlineKey(t.closes, schema.OnNews, c.ns, rest), nil)
 	})
-	c.scan(tabWatch, func(k, v []byte) {
+	c.scan(schema.TableWatch, func(k, v []byte) {
 		var w task.Watch
 		if err := decodeWatch(v, &w); err != nil {
 			c.find("watch %q can't be read (%v)", k, err)

@@ -5,13 +5,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
 // checkSchedules: a plan and a course go together, the next tick of each course has its deadline, a ledger has the entries that its
 // course counts and no others, and a deleted schedule is forgotten in time.
 func (c *checker) checkSchedules() {
 	plans, courses := map[string]*plan{}, map[string]*course{}
-	c.scan(tabPlan, func(k, v []byte) {
+	c.scan(schema.TablePlan, func(k, v []byte) {
 		name := strings.TrimSuffix(string(k[len(c.ns)+2:]), "\x00")
 		p, err := decodePlan(v)
 		if err != nil || p.Name != name {
@@ -20,7 +22,7 @@ func (c *checker) checkSchedules() {
 		}
 		plans[name] = p
 	})
-	c.scan(tabCourse, func(k, v []byte) {
+	c.scan(schema.TableCourse, func(k, v []byte) {
 		name := strings.TrimSuffix(string(k[len(c.ns)+2:]), "\x00")
 		at, err := decodeCourse(v)
 		p := plans[name]
@@ -31,7 +33,7 @@ func (c *checker) checkSchedules() {
 		case (at.planned == 0) != (at.fires == 0), at.fires < at.planned, at.paused != 0 && at.fires != 0:
 			c.find("schedule %q: its next tick is planned for %d and fires at %d, paused %d", name, at.planned, at.fires, at.paused)
 		case at.fires != 0:
-			c.expectRow(deadlineKey(at.fires, onTick, c.ns, []byte(name)), nil)
+			c.expectRow(schema.DeadlineKey(at.fires, schema.OnTick, c.ns, []byte(name)), nil)
 		}
 		courses[name] = at
 	})
@@ -41,20 +43,20 @@ func (c *checker) checkSchedules() {
 		}
 	}
 	c.checkLedgers(courses)
-	c.scan(tabGone, func(k, v []byte) {
+	c.scan(schema.TableGone, func(k, v []byte) {
 		g, err := decodeGone(v)
 		if err != nil {
 			c.find("row %q: %v", k, err)
 			return
 		}
-		c.expectRow(deadlineKey(g.until, onGone, c.ns, k[len(c.ns)+2:len(k)-1]), nil)
+		c.expectRow(schema.DeadlineKey(g.until, schema.OnGone, c.ns, k[len(c.ns)+2:len(k)-1]), nil)
 	})
 }
 
 // checkLedgers checks what schedules have written down of their last ticks.
 func (c *checker) checkLedgers(courses map[string]*course) {
 	entries := map[string]uint64{}
-	c.scan(tabTick, func(k, v []byte) {
+	c.scan(schema.TableTick, func(k, v []byte) {
 		name, seq := string(k[len(c.ns)+2:len(k)-9]), binary.BigEndian.Uint64(k[len(k)-8:])
 		at := courses[name]
 		if _, err := decodeTick(seq, v); err != nil || at == nil || seq > at.seq || seq < oldestTick(at.seq) {

@@ -5,26 +5,36 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Check finds a dead letter that would never come into the archive, and rows that would bring there what is none.
 func TestCheckFindsArchiveRows(t *testing.T) {
-	toArchive := func(tx *store.Tx, id task.ID, x *Exec) { tx.Set(archiveKey("default", x.EndedAt, id), nil) }
-	forget := func(id task.ID, x *Exec) []byte { return deadlineKey(x.KeptUntil, onForget, "default", id[:]) }
+	toArchive := func(tx *store.Tx, id task.ID, x *schema.Exec) {
+		tx.Set(schema.ArchiveKey("default", x.EndedAt, id), nil)
+	}
+	forget := func(id task.ID, x *schema.Exec) []byte {
+		return schema.DeadlineKey(x.KeptUntil, schema.OnForget, "default", id[:])
+	}
 	for name, c := range map[string]struct {
 		state task.State // of the task whose rows are spoilt
-		spoil func(tx *store.Tx, id task.ID, x *Exec)
+		spoil func(tx *store.Tx, id task.ID, x *schema.Exec)
 		want  string
 	}{
-		"no row":             {task.Dead, func(tx *store.Tx, id task.ID, x *Exec) { tx.Delete(archiveKey("default", x.EndedAt, id)) }, "is missing"},
-		"deadline, too":      {task.Dead, func(tx *store.Tx, id task.ID, x *Exec) { tx.Set(forget(id, x), nil) }, "stands for nothing"},
-		"row of another end": {task.Dead, func(tx *store.Tx, id task.ID, x *Exec) { tx.Set(archiveKey("default", dawn+7, id), nil) }, "stands for nothing"},
-		"row with a value":   {task.Dead, func(tx *store.Tx, id task.ID, x *Exec) { tx.Set(archiveKey("default", x.EndedAt, id), []byte("x")) }, "expected"},
-		"claimed":            {task.Claimed, toArchive, "stands for nothing"},
-		"succeeded":          {task.Succeeded, toArchive, "stands for nothing"},
-		"no task":            {0, func(tx *store.Tx, _ task.ID, _ *Exec) { tx.Set(archiveKey("default", dawn, task.ID{1}), nil) }, "stands for nothing"},
+		"no row":             {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Delete(schema.ArchiveKey("default", x.EndedAt, id)) }, "is missing"},
+		"deadline, too":      {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Set(forget(id, x), nil) }, "stands for nothing"},
+		"row of another end": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Set(schema.ArchiveKey("default", dawn+7, id), nil) }, "stands for nothing"},
+		"row with a value": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) {
+			tx.Set(schema.ArchiveKey("default", x.EndedAt, id), []byte("x"))
+		}, "expected"},
+		"claimed":   {task.Claimed, toArchive, "stands for nothing"},
+		"succeeded": {task.Succeeded, toArchive, "stands for nothing"},
+		"no task": {0, func(tx *store.Tx, _ task.ID, _ *schema.Exec) {
+			tx.Set(schema.ArchiveKey("default", dawn, task.ID{1}), nil)
+		}, "stands for nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -35,11 +45,11 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 			w.settle(ids[task.Succeeded], true, nil)
 			ids[task.Claimed] = w.enqueueOne()
 			w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
-			if found := Check(w.store, "default"); len(found) > 0 || len(ToArchive(w.store, "default", 10)) != 1 {
+			if found := Check(w.store, "default"); len(found) > 0 || len(query.ToArchive(w.store, "default", 10)) != 1 {
 				t.Fatalf("before anything was spoilt: %q", found)
 			}
 			w.round(func(r *Round) {
-				x, _ := readExec(r.tx, "default", ids[c.state])
+				x, _ := schema.ReadExec(r.tx, "default", ids[c.state])
 				c.spoil(r.tx, ids[c.state], x)
 			})
 			if found := Check(w.store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
@@ -60,7 +70,7 @@ func TestToArchiveEndsByBytes(t *testing.T) {
 		w.settle(a.ID, false, nil)
 	}
 	w.pass(20 * 24 * time.Hour)
-	if n := len(ToArchive(w.store, "default", 100)); n < 7 || n > 9 {
+	if n := len(query.ToArchive(w.store, "default", 100)); n < 7 || n > 9 {
 		t.Errorf("%d of 20 dead letters of 1 MiB, want about 8", n)
 	}
 }
@@ -77,15 +87,15 @@ func (w *world) enqueueOne() task.ID {
 // Check finds what a forgotten task has left if it is wrong, or lives on.
 func TestCheckFindsForgottenTasks(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(tx *store.Tx, id task.ID, k *keyRow)
+		spoil func(tx *store.Tx, id task.ID, k *schema.KeyRow)
 		want  string
 	}{
-		"row of another task": {func(_ *store.Tx, _ task.ID, k *keyRow) { k.id[15]++ }, "forgotten task"},
-		"without an end":      {func(_ *store.Tx, _ task.ID, k *keyRow) { k.ended = 0 }, "forgotten task"},
-		"not ended":           {func(_ *store.Tx, _ task.ID, k *keyRow) { k.ended = task.Ready }, "forgotten task"},
-		"of another time":     {func(_ *store.Tx, _ task.ID, k *keyRow) { k.created-- }, "forgotten task"},
-		"no deadline": {func(tx *store.Tx, id task.ID, k *keyRow) {
-			tx.Delete(deadlineKey(k.until, onRequest, "default", forgottenKey("default", id)[len("default")+2:]))
+		"row of another task": {func(_ *store.Tx, _ task.ID, k *schema.KeyRow) { k.ID[15]++ }, "forgotten task"},
+		"without an end":      {func(_ *store.Tx, _ task.ID, k *schema.KeyRow) { k.Ended = 0 }, "forgotten task"},
+		"not ended":           {func(_ *store.Tx, _ task.ID, k *schema.KeyRow) { k.Ended = task.Ready }, "forgotten task"},
+		"of another time":     {func(_ *store.Tx, _ task.ID, k *schema.KeyRow) { k.Created-- }, "forgotten task"},
+		"no deadline": {func(tx *store.Tx, id task.ID, k *schema.KeyRow) {
+			tx.Delete(schema.DeadlineKey(k.Until, schema.OnRequest, "default", schema.ForgottenKey("default", id)[len("default")+2:]))
 		}, "never ends"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,9 +111,9 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 				t.Fatalf("before anything was spoilt: %q", found)
 			}
 			w.round(func(r *Round) {
-				k, _ := r.keyRow(forgottenKey("default", a.ID))
+				k, _ := r.keyRow(schema.ForgottenKey("default", a.ID))
 				c.spoil(r.tx, a.ID, &k)
-				r.tx.Set(forgottenKey("default", a.ID), k.encode())
+				r.tx.Set(schema.ForgottenKey("default", a.ID), k.Encode())
 			})
 			if found := Check(w.store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
 				t.Errorf("found %q, want one finding with %q", found, c.want)
@@ -114,7 +124,7 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 		w := newWorld(t)
 		id := w.enqueueOne()
 		w.round(func(r *Round) {
-			r.setKey("default", onRequest, forgottenKey("default", id), keyRow{id: id, until: w.now.Add(dedupWindow), ended: task.Succeeded, created: w.now})
+			r.setKey("default", schema.OnRequest, schema.ForgottenKey("default", id), schema.KeyRow{ID: id, Until: w.now.Add(dedupWindow), Ended: task.Succeeded, Created: w.now})
 		})
 		if found := Check(w.store, "default"); len(found) != 1 || !strings.Contains(found[0], "is ready, and forgotten") {
 			t.Errorf("found %q", found)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -33,33 +34,16 @@ type ClaimRequest struct {
 
 // Claimed is a task as a worker gets it.
 type Claimed struct {
-	*Envelope
-	Exec        *Exec
+	*schema.Envelope
+	Exec        *schema.Exec
 	Token       task.Token
 	LastAttempt int
 	Timeout     time.Duration // of this run; 0: none
 	Checkpoint  []byte
 }
 
-// fixedFields is about what id, token, times and numbers of a claimed task weigh in an answer, in bytes.
-const fixedFields = 256
-
 // Weight is about how many bytes the task takes in the answer to a claim.
-func (t *Claimed) Weight() int { return t.Envelope.weight() + len(t.Checkpoint) }
-
-func (e *Envelope) weight() int {
-	n := fixedFields + len(e.Queue) + len(e.Type) + len(e.Key) + len(e.Payload) + len(e.ContentType) + len(e.IdempotencyKey)
-	for _, tag := range e.Tags {
-		n += len(tag)
-	}
-	for name, value := range e.Headers {
-		n += len(name) + len(value)
-	}
-	if e.Parent != nil {
-		n += len(e.Parent.Result) + len(e.Parent.ContentType)
-	}
-	return n
-}
+func (t *Claimed) Weight() int { return t.Envelope.Weight() + len(t.Checkpoint) }
 
 // runGrace is how long a worker has, after a run's timeout, to say that it timed out.
 const runGrace = 10 * time.Second
@@ -228,24 +212,24 @@ func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) (t 
 	credit := q.credit
 	p := q.nextPriority(c.Types)
 	l := q.lanes.next(r, q, p, c.Types)
-	id := l.head[0].id
+	id := l.head[0].ID
 	if c.Max > 1 && !r.l.hot.knows(id) {
 		r.warm(q.ns, q.lanes.soon(p))
 	}
 	e := r.envelope(q.ns, id)
 	from, err := r.exec(q.ns, id)
-	corrupt(err)
+	schema.Must(err)
 	checkpoint := r.checkpoint(q.ns, id, from)
-	if bounded && e.weight()+len(checkpoint) > room {
+	if bounded && e.Weight()+len(checkpoint) > room {
 		q.credit = credit
 		return t, false
 	}
 	return r.claimed(q, e, r.claim(q, c, e, from), checkpoint), true
 }
 
-func (r *Round) checkpoint(ns string, id task.ID, x *Exec) (b []byte) {
+func (r *Round) checkpoint(ns string, id task.ID, x *schema.Exec) (b []byte) {
 	if x.Checkpointed {
-		b, _ = r.tx.Get(idKey(ns, tabCheckpoint, id))
+		b, _ = r.tx.Get(schema.IDKey(ns, schema.TableCheckpoint, id))
 	}
 	return b
 }
@@ -265,7 +249,7 @@ func (q *queue) nextPriority(types []string) task.Priority {
 }
 
 // claim moves a task into a worker's hands.
-func (r *Round) claim(q *queue, c *ClaimRequest, e *Envelope, from *Exec) *Exec {
+func (r *Round) claim(q *queue, c *ClaimRequest, e *schema.Envelope, from *schema.Exec) *schema.Exec {
 	to := *from
 	to.State = task.Claimed
 	to.Fence++
@@ -279,7 +263,7 @@ func (r *Round) claim(q *queue, c *ClaimRequest, e *Envelope, from *Exec) *Exec 
 		run = timeout + runGrace
 	}
 	until := r.now.Add(run)
-	to.Claim = Claim{
+	to.Claim = schema.Claim{
 		Nonce:  mix(c.Entropy ^ mix(to.Fence) ^ chanceBits(e.ID)),
 		Worker: c.Worker, At: r.now, Lease: lease,
 		Until: min(r.now.Add(lease), until), RunUntil: until,
@@ -289,52 +273,52 @@ func (r *Round) claim(q *queue, c *ClaimRequest, e *Envelope, from *Exec) *Exec 
 	return &to
 }
 
-func (r *Round) claimed(q *queue, e *Envelope, x *Exec, checkpoint []byte) Claimed {
+func (r *Round) claimed(q *queue, e *schema.Envelope, x *schema.Exec, checkpoint []byte) Claimed {
 	return Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.lastAttempt(x), Timeout: q.timeoutOf(e), Checkpoint: checkpoint}
 }
 
-func (l *Leader) token(x *Exec) task.Token {
+func (l *Leader) token(x *schema.Exec) task.Token {
 	return task.Token{Epoch: l.term.Epoch, Fence: x.Fence, Nonce: x.Claim.Nonce}
 }
 
 // rememberClaims makes the claim repeatable until its shortest lease would have ended.
 func (r *Round) rememberClaims(c *ClaimRequest, got []Claimed) {
-	row := claimKeyRow{until: got[0].Exec.Claim.Until}
+	row := schema.ClaimKeyRow{Until: got[0].Exec.Claim.Until}
 	for _, t := range got {
-		row.until = min(row.until, t.Exec.Claim.Until)
-		row.claims = append(row.claims, claimRef{t.ID, t.Exec.Fence})
+		row.Until = min(row.Until, t.Exec.Claim.Until)
+		row.Claims = append(row.Claims, schema.ClaimRef{ID: t.ID, Fence: t.Exec.Fence})
 	}
-	key := claimKeyKey(c.Namespace, c.ClaimKey)
-	r.tx.Set(key, row.encode())
-	r.remind(row.until, onClaimKey, c.Namespace, key[len(c.Namespace)+2:])
+	key := schema.ClaimKeyKey(c.Namespace, c.ClaimKey)
+	r.tx.Set(key, row.Encode())
+	r.remind(row.Until, schema.OnClaimKey, c.Namespace, key[len(c.Namespace)+2:])
 }
 
 // reclaim answers a repeated claim with those of its claims that still hold. If none does, it is no repeat.
 func (r *Round) reclaim(c *ClaimRequest) ([]Claimed, bool) {
-	row, ok := r.tx.Get(claimKeyKey(c.Namespace, c.ClaimKey))
+	row, ok := r.tx.Get(schema.ClaimKeyKey(c.Namespace, c.ClaimKey))
 	if !ok {
 		return nil, false
 	}
-	k, err := decodeClaimKey(row)
-	corrupt(err)
-	if k.until <= r.now {
+	k, err := schema.DecodeClaimKey(row)
+	schema.Must(err)
+	if k.Until <= r.now {
 		return nil, false
 	}
-	again := make([]Claimed, 0, len(k.claims))
-	for _, ref := range k.claims {
-		x, err := r.exec(c.Namespace, ref.id)
-		if err != nil || x.State != task.Claimed || x.Fence != ref.fence {
+	again := make([]Claimed, 0, len(k.Claims))
+	for _, ref := range k.Claims {
+		x, err := r.exec(c.Namespace, ref.ID)
+		if err != nil || x.State != task.Claimed || x.Fence != ref.Fence {
 			continue
 		}
-		e := r.envelope(c.Namespace, ref.id)
+		e := r.envelope(c.Namespace, ref.ID)
 		q := r.queue(c.Namespace, x.Queue)
 		if !x.Claim.Repeated {
 			to := *x
 			to.Claim.Repeated = true
-			r.move(c.Namespace, ref.id, q, x, &to)
+			r.move(c.Namespace, ref.ID, q, x, &to)
 			x = &to
 		}
-		again = append(again, r.claimed(q, e, x, r.checkpoint(c.Namespace, ref.id, x)))
+		again = append(again, r.claimed(q, e, x, r.checkpoint(c.Namespace, ref.ID, x)))
 	}
 	return again, len(again) > 0
 }
@@ -344,12 +328,4 @@ func chanceBits(id task.ID) (bits uint64) {
 		bits = bits<<7 ^ bits>>57 ^ uint64(b)
 	}
 	return bits
-}
-
-// leaseEnd is where an extension puts the end of a lease.
-func (c *Claim) leaseEnd(now store.Time, lease time.Duration) store.Time {
-	if lease == 0 {
-		lease = c.Lease
-	}
-	return min(now.Add(lease), c.RunUntil)
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -28,21 +29,23 @@ var (
 type coldLane struct {
 	key     string
 	of      *coldType
-	first   readyTask // without an id, it is not read yet and its number is a lower bound
-	used    float64   // as in flow
-	account int32     // as in flow
+	first   schema.ReadyTask // without an id, it is not read yet and its number is a lower bound
+	used    float64          // as in flow
+	account int32            // as in flow
 	count   int32
 	place   int32 // among the lanes of its type
 	inRow   bool  // first has no row but the lane's
 }
 
-func (c *coldLane) name() laneName { return laneName{c.of.priority, c.key, c.of.typ} }
+func (c *coldLane) name() schema.LaneName {
+	return schema.LaneName{Priority: c.of.priority, Key: c.key, Type: c.of.typ}
+}
 
 // lane is the lane as it is while it is not cold.
 func (c *coldLane) lane() *lane {
-	l := &lane{laneName: c.name(), count: int64(c.count), scan: c.first.seq, own: -1, sameType: -1}
-	if c.first.id != (task.ID{}) {
-		l.head, l.scan = []readyTask{c.first}, c.first.seq+1
+	l := &lane{LaneName: c.name(), count: int64(c.count), scan: c.first.Seq, own: -1, sameType: -1}
+	if c.first.ID != (task.ID{}) {
+		l.head, l.scan = []schema.ReadyTask{c.first}, c.first.Seq+1
 	}
 	if c.inRow {
 		l.inRow = c.first
@@ -55,7 +58,7 @@ func (l *lane) chill() (c *coldLane, ok bool) {
 	if l.count > math.MaxInt32 {
 		return nil, false
 	}
-	c = &coldLane{key: l.key, count: int32(l.count), first: readyTask{seq: l.scan}, inRow: l.inRow.seq != 0}
+	c = &coldLane{key: l.Key, count: int32(l.count), first: schema.ReadyTask{Seq: l.scan}, inRow: l.inRow.Seq != 0}
 	if len(l.head) > 0 {
 		c.first = l.head[0]
 	}
@@ -82,12 +85,12 @@ type coldLanes struct {
 	// second with a million.
 	released [3][]*coldType
 
-	heads map[*coldLane][]readyTask // the first tasks of lanes of which more than one is in memory
-	ahead int                       // how many tasks those are
+	heads map[*coldLane][]schema.ReadyTask // the first tasks of lanes of which more than one is in memory
+	ahead int                              // how many tasks those are
 }
 
 func newColdLanes() coldLanes {
-	c := coldLanes{byKey: map[string]*coldLane{}, heads: map[*coldLane][]readyTask{}}
+	c := coldLanes{byKey: map[string]*coldLane{}, heads: map[*coldLane][]schema.ReadyTask{}}
 	for i := range c.order {
 		c.byType[i] = map[string]*coldType{}
 		c.order[i] = ranking[*coldType]{
@@ -107,15 +110,15 @@ func (s *lanes) coldPrice(c *coldLane) float64 {
 }
 
 // addCold puts a lane of a type among the cold ones.
-func (s *lanes) addCold(c *coldLane, n laneName) {
-	p := n.priority - task.High
-	t := s.cold.byType[p][n.typ]
+func (s *lanes) addCold(c *coldLane, n schema.LaneName) {
+	p := n.Priority - task.High
+	t := s.cold.byType[p][n.Type]
 	if t == nil {
-		t = &coldType{priority: n.priority, typ: n.typ, held: s.held[n.typ], place: -1, lanes: ranking[*coldLane]{
-			order: func(c *coldLane) order { return order{turn(c.used), c.first.seq} },
+		t = &coldType{priority: n.Priority, typ: n.Type, held: s.held[n.Type], place: -1, lanes: ranking[*coldLane]{
+			order: func(c *coldLane) order { return order{turn(c.used), c.first.Seq} },
 			place: func(c *coldLane) *int32 { return &c.place },
 		}}
-		s.cold.byType[p][n.typ] = t
+		s.cold.byType[p][n.Type] = t
 	}
 	c.of = t
 	t.lanes.add(c)
@@ -158,7 +161,7 @@ func (s *lanes) dropCold(c *coldLane) {
 }
 
 // keepHead remembers the first tasks of a lane that is cold from now on, if there is room.
-func (c *coldLanes) keepHead(of *coldLane, head []readyTask) {
+func (c *coldLanes) keepHead(of *coldLane, head []schema.ReadyTask) {
 	if n := min(len(head), maxHead); n > 1 && c.ahead+n <= maxHeads {
 		c.heads[of] = slices.Clone(head[:n])
 		c.ahead += n
@@ -168,7 +171,7 @@ func (c *coldLanes) keepHead(of *coldLane, head []readyTask) {
 // takeHead gives a lane that is no longer cold the tasks that were remembered.
 func (c *coldLanes) takeHead(of *coldLane, l *lane) {
 	if head := c.heads[of]; head != nil {
-		l.head, l.scan = head, head[len(head)-1].seq+1
+		l.head, l.scan = head, head[len(head)-1].Seq+1
 		delete(c.heads, of)
 		c.ahead -= len(head)
 	}
@@ -179,9 +182,9 @@ func (s *lanes) cool(f *flow, l *lane, now store.Time) {
 	switch {
 	case len(s.flows) <= maxWarm:
 		return
-	case s.byName[l.laneName] != l:
+	case s.byName[l.LaneName] != l:
 		return
-	case f.key == "" || f.lanes != 1 || f.running > 0 || f.held != 0 || s.trials[l.typ] == l:
+	case f.key == "" || f.lanes != 1 || f.running > 0 || f.held != 0 || s.trials[l.Type] == l:
 		return
 	}
 	c, ok := l.chill()
@@ -195,9 +198,9 @@ func (s *lanes) cool(f *flow, l *lane, now store.Time) {
 	if s.ofType != nil {
 		s.unindex(l)
 	}
-	delete(s.byName, l.laneName)
+	delete(s.byName, l.LaneName)
 	delete(s.flows, f.key)
-	s.addCold(c, l.laneName)
+	s.addCold(c, l.LaneName)
 	s.cold.keepHead(c, l.head)
 }
 
@@ -211,12 +214,12 @@ func (q *queue) thaw(c *coldLane, now store.Time) *flow {
 	held := f.held // by a rule that has just changed
 	f.held, f.used, f.at, f.account, f.rank = 0, used, now, s.account, turn(used)
 	s.link(l, f)
-	_, tried := s.trials[l.typ]
+	_, tried := s.trials[l.Type]
 	switch {
 	case tried:
 		s.offerIfBetter(l, now)
-	case !s.held[l.typ]:
-		p := l.priority - task.High
+	case !s.held[l.Type]:
+		p := l.Priority - task.High
 		f.ready[p].add(l)
 		s.order[p].add(f)
 		s.typeOrder(l).add(l)
@@ -295,8 +298,8 @@ func (s *lanes) coldTop(p int, typ string) *coldLane {
 
 // before says whether the first lane of a type is claimed from before another lane of it.
 func (t *coldType) before(l *lane) bool {
-	if t.priority != l.priority {
-		return t.priority < l.priority
+	if t.priority != l.Priority {
+		return t.priority < l.Priority
 	}
 	return t.lanes.items[0].before(order{l.flow.rank, l.first()})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -122,7 +123,7 @@ func TestManyWaitingKeys(t *testing.T) {
 		bounded("when all are read", 200)
 		w.round(func(r *Round) {
 			for _, c := range got {
-				if _, err := Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, Result{}); err != nil {
+				if _, err := Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, schema.Result{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -156,7 +157,7 @@ func TestWaitingKeysThatSpentTokens(t *testing.T) {
 		}
 		w.round(func(r *Round) {
 			for _, c := range got {
-				if _, err := Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, Result{}); err != nil {
+				if _, err := Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, schema.Result{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -503,7 +504,7 @@ func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 				if release {
 					return Release(r, h, 0)
 				}
-				return Ack(r, h, Result{})
+				return Ack(r, h, schema.Result{})
 			}); err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -25,7 +28,7 @@ func (d deadIn) fill(w *world) {
 		got := w.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Max: d.each})
 		w.round(func(r *Round) {
 			for i, t := range got {
-				f := FailRequest{Fall: FallDead, Failure: Failure{Type: "*net.OpError",
+				f := FailRequest{Fall: FallDead, Failure: schema.Failure{Type: "*net.OpError",
 					Message: fmt.Sprintf("dial tcp 10.0.%d.%d:5432: connect: connection refused (order %s)", q%256, i%256, t.ID), Stack: "main.go:1"}}
 				if i%10 == 9 {
 					f.Failure.Message = `the answer was "sold out"`
@@ -45,7 +48,7 @@ func BenchmarkGroupDead(b *testing.B) {
 			w := benchWorld(b)
 			d.fill(w)
 			for b.Loop() {
-				groups, _ := GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+				groups, _ := query.GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
 				if len(groups) != 2 && d.each >= 10 {
 					b.Fatalf("%d groups", len(groups))
 				}
@@ -57,8 +60,8 @@ func BenchmarkGroupDead(b *testing.B) {
 func BenchmarkNormalise(b *testing.B) {
 	const message = "dial tcp 10.0.7.19:5432: connect: connection refused (order 01890a5d-ac96-774b-bcce-b302099a8057)"
 	for b.Loop() {
-		if Normalise(message) != "dial tcp *.*.*.*:*: connect: connection refused (order *)" {
-			b.Fatal(Normalise(message))
+		if fingerprint.Normalise(message) != "dial tcp *.*.*.*:*: connect: connection refused (order *)" {
+			b.Fatal(fingerprint.Normalise(message))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -46,7 +47,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if q == nil {
 		return Accepted{}, ErrUnknownQueue
 	}
-	print := fingerprint(n)
+	print := contentHash(n)
 	if a, err := r.earlier(n, print); a.Duplicate || err != nil {
 		return a, err
 	}
@@ -73,8 +74,8 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if n.Moved != nil {
 		r.settleIn(n, e, x)
 	}
-	r.l.row = e.appendTo(r.l.row[:0])
-	r.tx.Set(idKey(n.Namespace, tabEnvelope, n.ID), r.l.row)
+	r.l.row = e.AppendTo(r.l.row[:0])
+	r.tx.Set(schema.IDKey(n.Namespace, schema.TableEnvelope, n.ID), r.l.row)
 	if len(n.Then) > 0 {
 		r.writeThen(n.Namespace, n.ID, n.Then)
 	}
@@ -87,7 +88,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 }
 
 // admit refuses a new task that may not come here, or for which there is no room.
-func (q *queue) admit(n *NewTask, x *Exec, met *meeting) error {
+func (q *queue) admit(n *NewTask, x *schema.Exec, met *meeting) error {
 	// While a unique key is held here, its tasks go on to come here.
 	if q.config.Closed != 0 && !met.taken && closed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
 		return ErrSlotMoved
@@ -95,15 +96,15 @@ func (q *queue) admit(n *NewTask, x *Exec, met *meeting) error {
 	if n.Moved != nil { // it was accepted once
 		return nil
 	}
-	if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting()-met.replaced() >= most {
+	if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()-met.replaced() >= most {
 		return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
-			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.waiting(), most)}
+			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.Waiting(), most)}
 	}
 	return q.space.admit(1, met.replaced(), x.Size)
 }
 
-func newEnvelope(n *NewTask, print uint64) *Envelope {
-	e := &Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
+func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
+	e := &schema.Envelope{ID: n.ID, Namespace: n.Namespace, Queue: n.Queue, Type: n.Type, Key: n.Key, Payload: n.Payload,
 		ContentType: n.ContentType, IdempotencyKey: n.IdempotencyKey, Fingerprint: print, Retry: n.Retry,
 		Timeout: n.Timeout, Tags: n.Tags, Headers: n.Headers, Parent: n.Parent}
 	if n.IdempotencyTTL != task.DefaultKeyTTL {
@@ -130,10 +131,10 @@ func closed(slots task.SlotSet, s *task.Spec) bool {
 	return slots == task.AllSlots
 }
 
-func (r *Round) newExec(n *NewTask) *Exec {
-	x := &Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,
+func (r *Round) newExec(n *NewTask) *schema.Exec {
+	x := &schema.Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,
 		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Keyed: n.IdempotencyKey != "", Cost: n.Cost, Unique: n.Unique,
-		Ties: tiesOf(&n.Spec), Size: n.Spec.Size()}
+		Links: schema.LinksOf(&n.Spec), Size: n.Spec.Size()}
 	if n.Delay > 0 {
 		x.RunAt = r.now.Add(n.Delay)
 	}
@@ -153,7 +154,7 @@ func (r *Round) newExec(n *NewTask) *Exec {
 
 // checkRunAt refuses a due time too far from now, of the task or of what follows it: a year from now the latter would be refused,
 // and nobody would hear of it.
-func (r *Round) checkRunAt(s *task.Spec, x *Exec) error {
+func (r *Round) checkRunAt(s *task.Spec, x *schema.Exec) error {
 	if err := task.CheckRunAt("run_at", x.RunAt.Time(), r.now.Time()); err != nil {
 		return err
 	}
@@ -178,7 +179,7 @@ func checkThenAt(path string, s *task.Spec, now time.Time) error {
 }
 
 // makeReady puts a task at the end of its lane.
-func (r *Round) makeReady(x *Exec) {
+func (r *Round) makeReady(x *schema.Exec) {
 	x.State, x.ReadyAt, x.Seq = task.Ready, r.now, r.nextSeq()
 }
 
@@ -188,7 +189,7 @@ func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 		return r.restoredEarlier(n, print)
 	}
 	if n.IdempotencyKey != "" {
-		if a, err := r.byKey(idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), n, print, "idempotency_key", n.IdempotencyKey); a.Duplicate || err != nil {
+		if a, err := r.byKey(schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), n, print, "idempotency_key", n.IdempotencyKey); a.Duplicate || err != nil {
 			a.Met = a.Duplicate && n.born() && !r.isRequest(n, a.ID)
 			return a, err
 		}
@@ -201,9 +202,9 @@ func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 	}
 	x, err := r.exec(n.Namespace, n.ID)
 	if err != nil { // forgotten, or the request is new
-		return r.byKey(forgottenKey(n.Namespace, n.ID), n, print, "request_id", n.RequestID.String())
+		return r.byKey(schema.ForgottenKey(n.Namespace, n.ID), n, print, "request_id", n.RequestID.String())
 	}
-	if readEnvelope(r.tx, n.Namespace, n.ID).Fingerprint != print {
+	if schema.ReadEnvelope(r.tx, n.Namespace, n.ID).Fingerprint != print {
 		return Accepted{}, reused("request_id", n.RequestID.String(), n.ID)
 	}
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true}, nil
@@ -215,17 +216,17 @@ func (r *Round) restoredEarlier(n *NewTask, print uint64) (Accepted, error) {
 	if a, err := r.byRequest(n, print); a.Duplicate || err != nil || n.IdempotencyKey == "" {
 		return a, err
 	}
-	k, ok := r.keyRow(idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey))
-	if ok && k.until > r.now && k.id != n.Archived {
+	k, ok := r.keyRow(schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey))
+	if ok && k.Until > r.now && k.ID != n.Archived {
 		return Accepted{}, &task.Error{Code: task.CodeConflict, Field: "idempotency_key",
-			Message: fmt.Sprintf("idempotency_key %q stands for task %s by now", n.IdempotencyKey, k.id)}
+			Message: fmt.Sprintf("idempotency_key %q stands for task %s by now", n.IdempotencyKey, k.ID)}
 	}
 	return Accepted{}, nil
 }
 
 // byRequest finds the task of a request id that is no UUIDv7.
 func (r *Round) byRequest(n *NewTask, print uint64) (Accepted, error) {
-	return r.byKey(idKey(n.Namespace, tabRequest, n.RequestID), n, print, "request_id", n.RequestID.String())
+	return r.byKey(schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), n, print, "request_id", n.RequestID.String())
 }
 
 // born says whether the broker itself enqueues the task.
@@ -233,50 +234,50 @@ func (n *NewTask) born() bool { return n.Parent != nil || n.Member != nil || n.R
 
 // isRequest says whether a task was made by this same request.
 func (r *Round) isRequest(n *NewTask, id task.ID) bool {
-	k, ok := r.keyRow(idKey(n.Namespace, tabRequest, n.RequestID))
-	return ok && k.id == id
+	k, ok := r.keyRow(schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID))
+	return ok && k.ID == id
 }
 
 func (r *Round) byKey(row []byte, n *NewTask, print uint64, field, value string) (Accepted, error) {
 	k, ok := r.keyRow(row)
-	if !ok || k.until <= r.now {
+	if !ok || k.Until <= r.now {
 		return Accepted{}, nil
 	}
-	if k.fingerprint != print {
-		return Accepted{}, reused(field, value, k.id)
+	if k.Fingerprint != print {
+		return Accepted{}, reused(field, value, k.ID)
 	}
-	if x, err := r.exec(n.Namespace, k.id); err == nil {
-		k.ended, k.created = x.State, x.CreatedAt
-	} else if k.ended == 0 {
-		f, _ := r.keyRow(forgottenKey(n.Namespace, k.id))
-		k.ended, k.created = f.ended, f.created
+	if x, err := r.exec(n.Namespace, k.ID); err == nil {
+		k.Ended, k.Created = x.State, x.CreatedAt
+	} else if k.Ended == 0 {
+		f, _ := r.keyRow(schema.ForgottenKey(n.Namespace, k.ID))
+		k.Ended, k.Created = f.Ended, f.Created
 	}
-	return Accepted{ID: k.id, Duplicate: true, State: k.ended, CreatedAt: k.created}, nil
+	return Accepted{ID: k.ID, Duplicate: true, State: k.Ended, CreatedAt: k.Created}, nil
 }
 
-func (r *Round) keyRow(key []byte) (keyRow, bool) {
+func (r *Round) keyRow(key []byte) (schema.KeyRow, bool) {
 	row, ok := r.tx.Get(key)
 	if !ok {
-		return keyRow{}, false
+		return schema.KeyRow{}, false
 	}
-	k, err := decodeKey(row)
-	corrupt(err)
+	k, err := schema.DecodeKey(row)
+	schema.Must(err)
 	return k, true
 }
 
 func (r *Round) rememberKeys(n *NewTask, print uint64) {
 	if n.IdempotencyKey != "" {
-		r.setKey(n.Namespace, onKey, idempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), keyRow{id: n.ID, fingerprint: print, until: r.now.Add(n.IdempotencyTTL)})
+		r.setKey(n.Namespace, schema.OnKey, schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), schema.KeyRow{ID: n.ID, Fingerprint: print, Until: r.now.Add(n.IdempotencyTTL)})
 	}
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
-		r.setKey(n.Namespace, onRequest, idKey(n.Namespace, tabRequest, n.RequestID), keyRow{id: n.ID, fingerprint: print, until: r.now.Add(max(dedupWindow, n.RequestTTL))})
+		r.setKey(n.Namespace, schema.OnRequest, schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), schema.KeyRow{ID: n.ID, Fingerprint: print, Until: r.now.Add(max(dedupWindow, n.RequestTTL))})
 	}
 }
 
 // setKey writes a row that ends by itself. A row that it replaces has its own deadline, which then finds a later end.
-func (r *Round) setKey(ns string, kind deadlineKind, key []byte, k keyRow) {
-	r.tx.Set(key, k.encode())
-	r.remind(k.until, kind, ns, key[len(ns)+2:])
+func (r *Round) setKey(ns string, kind schema.DeadlineKind, key []byte, k schema.KeyRow) {
+	r.tx.Set(key, k.Encode())
+	r.remind(k.Until, kind, ns, key[len(ns)+2:])
 }
 
 func reused(field, value string, id task.ID) error {
@@ -284,8 +285,8 @@ func reused(field, value string, id task.ID) error {
 		Message: fmt.Sprintf("%s %q stands for task %s, which has another type, payload or queue", field, value, id)}
 }
 
-// fingerprint sums up what must be the same when a key is used again.
-func fingerprint(n *NewTask) uint64 {
+// contentHash sums up what must be the same when a key is used again.
+func contentHash(n *NewTask) uint64 {
 	var d xxhash.Digest
 	d.Reset()
 	_, _ = d.WriteString(n.Queue)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -16,11 +17,11 @@ import (
 var mustBeEmpty = []struct {
 	tab  byte
 	what string
-}{{tabQueue, "queues"}, {tabPlan, "schedules"}, {tabOutbox, "tasks on their way to other shards"}, {tabArchive, "dead letters on their way to the archive"}}
+}{{schema.TableQueue, "queues"}, {schema.TablePlan, "schedules"}, {schema.TableOutbox, "tasks on their way to other shards"}, {schema.TableArchive, "dead letters on their way to the archive"}}
 
 // erasable are the tables that may have rows of a namespace without queues.
-var erasable = []byte{tabEnvelope, tabExec, tabListed, tabResult, tabCheckpoint, tabAttempt, tabKey, tabRequest, tabUnique, tabClaimKey, tabClaimed, tabOnce,
-	tabUse, tabCounts, tabBreaker, tabCourse, tabTick, tabGone, tabFollow, tabGroup, tabMember, tabOperation, tabStep, tabShare, tabWatch, tabNews, tabZone}
+var erasable = []byte{schema.TableEnvelope, schema.TableExec, schema.TableListed, schema.TableResult, schema.TableCheckpoint, schema.TableAttempt, schema.TableKey, schema.TableRequest, schema.TableUnique, schema.TableClaimKey, schema.TableClaimed, schema.TableOnce,
+	schema.TableUse, schema.TableCounts, schema.TableBreaker, schema.TableCourse, schema.TableTick, schema.TableGone, schema.TableFollow, schema.TableGroup, schema.TableMember, schema.TableOperation, schema.TableStep, schema.TableShare, schema.TableWatch, schema.TableNews, schema.TableZone}
 
 // maxPassed bounds the deadlines that DeadlinesOf looks at in a call: they lie in the order of time, those of all namespaces together.
 const maxPassed = 100_000
@@ -28,7 +29,7 @@ const maxPassed = 100_000
 // DeadlinesOf finds up to limit deadlines of a namespace behind one, and where to look on; nil: there are no more.
 func DeadlinesOf(from store.Reader, ns string, behind []byte, limit int) (keys [][]byte, next []byte) {
 	passed := 0
-	for _, tab := range timelines {
+	for _, tab := range schema.Timelines {
 		lo, hi := []byte{tab}, []byte{tab + 1}
 		if bytes.Compare(behind, lo) >= 0 {
 			lo = append(bytes.Clone(behind), 0)
@@ -37,11 +38,11 @@ func DeadlinesOf(from store.Reader, ns string, behind []byte, limit int) (keys [
 			continue
 		}
 		from.Scan(lo, hi, func(k, _ []byte) bool {
-			d, ok := parseDeadline(k)
+			d, ok := schema.ParseDeadline(k)
 			if !ok {
-				corrupt(errDeadline(k))
+				schema.Must(schema.ErrDeadline(k))
 			}
-			if d.ns == ns && d.kind != onAudit {
+			if d.Namespace == ns && d.Kind != schema.OnAudit {
 				keys = append(keys, bytes.Clone(k))
 			}
 			if passed++; passed == maxPassed || len(keys) == limit {
@@ -58,7 +59,7 @@ func DeadlinesOf(from store.Reader, ns string, behind []byte, limit int) (keys [
 // Errors: wrong_state if it has queues, schedules, or tasks on their way.
 func Erase(r *Round, ns string, deadlines [][]byte, limit int) (more bool, err error) {
 	for _, t := range mustBeEmpty {
-		lo, hi := tableBounds(ns, t.tab)
+		lo, hi := schema.TableBounds(ns, t.tab)
 		found := false
 		r.tx.Scan(lo, hi, func(_, _ []byte) bool {
 			found = true
@@ -73,7 +74,7 @@ func Erase(r *Round, ns string, deadlines [][]byte, limit int) (more bool, err e
 	}
 	left := limit
 	for _, tab := range erasable {
-		lo, hi := tableBounds(ns, tab)
+		lo, hi := schema.TableBounds(ns, tab)
 		var keys [][]byte
 		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
 			keys = append(keys, bytes.Clone(k))

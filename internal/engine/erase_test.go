@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -15,10 +16,10 @@ import (
 // rowsOf are the rows of a namespace, its deadlines among them, but for the audit.
 func rowsOf(from store.Reader, ns string) (keys []string) {
 	from.Scan([]byte{0}, []byte{0xff, 0xff}, func(k, _ []byte) bool {
-		d, isDeadline := parseDeadline(k)
+		d, isDeadline := schema.ParseDeadline(k)
 		switch {
-		case bytes.IndexByte(timelines[:], k[0]) >= 0 && isDeadline:
-			if d.ns == ns && d.kind != onAudit {
+		case bytes.IndexByte(schema.Timelines[:], k[0]) >= 0 && isDeadline:
+			if d.Namespace == ns && d.Kind != schema.OnAudit {
 				keys = append(keys, fmt.Sprintf("%q", k))
 			}
 		case bytes.HasPrefix(k[1:], []byte(ns+"\x00")):
@@ -105,9 +106,9 @@ func TestErase(t *testing.T) {
 func (d *duel) endAll(t *testing.T) {
 	for range 5 { // what ends may let others begin
 		var ids []task.ID
-		lo, hi := tableBounds("default", tabExec)
+		lo, hi := schema.TableBounds("default", schema.TableExec)
 		d.store.Scan(lo, hi, func(k, _ []byte) bool {
-			ids = append(ids, idAt(k))
+			ids = append(ids, schema.IDAt(k))
 			return true
 		})
 		for _, id := range ids {
@@ -134,7 +135,7 @@ func TestDeadlinesOfPages(t *testing.T) {
 	w.round(func(r *Round) {
 		for i := range 40 {
 			id := w.newID()
-			kind := []deadlineKind{onForget, onLease, onDue, onLease}[i%4]
+			kind := []schema.DeadlineKind{schema.OnForget, schema.OnLease, schema.OnDue, schema.OnLease}[i%4]
 			r.remind(w.now.Add(time.Hour), kind, []string{"default", "default", "other", "other"}[i/10], id[:])
 			if i < 20 {
 				want++
@@ -147,7 +148,7 @@ func TestDeadlinesOfPages(t *testing.T) {
 		for {
 			keys, next := DeadlinesOf(w.store, "default", behind, limit)
 			for _, k := range keys {
-				if d, ok := parseDeadline(k); !ok || d.ns != "default" || seen[string(k)] {
+				if d, ok := schema.ParseDeadline(k); !ok || d.Namespace != "default" || seen[string(k)] {
 					t.Fatalf("pages of %d: %x is of another namespace, or found twice", limit, k)
 				}
 				seen[string(k)] = true

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -98,8 +100,8 @@ func Explain(r *Round, ns string, id task.ID, takers func(queue string) Takers, 
 }
 
 // ExplainView is what can be said of a task without the leader of its shard.
-func ExplainView(v *View) *Explanation {
-	var last *Attempt
+func ExplainView(v *query.View) *Explanation {
+	var last *schema.Attempt
 	if n := len(v.Attempts); n > 0 {
 		last = v.Attempts[n-1]
 	}
@@ -131,7 +133,7 @@ type explainer struct {
 	r       *Round
 	q       *queue
 	id      task.ID
-	x       *Exec
+	x       *schema.Exec
 	flow    *flow     // nil: nothing of its key is ready or claimed, or it is cold
 	cold    *coldLane // of its key
 	takers  Takers
@@ -141,7 +143,7 @@ type explainer struct {
 func (e *explainer) add(reason Reason) { e.reasons = append(e.reasons, reason) }
 
 // ready says whether the task lies in its lane.
-func (e *explainer) ready() bool { return e.x.State == task.Ready && !e.x.parked() }
+func (e *explainer) ready() bool { return e.x.State == task.Ready && !e.x.Parked() }
 
 // held says whether a pause, a breaker or a limit keeps the task from running, whoever asks.
 func (e *explainer) held() bool {
@@ -149,12 +151,12 @@ func (e *explainer) held() bool {
 }
 
 func (e *explainer) uniqueKey() {
-	if !e.x.parked() {
+	if !e.x.Parked() {
 		return
 	}
 	why := whyUnique(e.q.name, 1)
-	if u, ok := readUnique(e.r.tx, e.q.ns, e.q.name, e.x.Unique.Key); ok {
-		why.Running = e.r.asRunners(e.q.ns, []task.ID{u.holder})
+	if u, ok := schema.ReadUnique(e.r.tx, e.q.ns, e.q.name, e.x.Unique.Key); ok {
+		why.Running = e.r.asRunners(e.q.ns, []task.ID{u.Holder})
 	}
 	e.add(why)
 }
@@ -186,7 +188,7 @@ func (e *explainer) breakerOpen() {
 // isProbe says whether the task is the one that the breaker of its type lets through.
 func (e *explainer) isProbe() bool {
 	shown := e.q.lanes.trials[e.x.Type]
-	if shown == nil || !e.ready() || shown != e.q.lanes.byName[e.x.lane()] {
+	if shown == nil || !e.ready() || shown != e.q.lanes.byName[e.x.Lane()] {
 		return false
 	}
 	older, _ := e.r.countBefore(e.q, shown, e.x.Seq, 1)
@@ -201,7 +203,7 @@ func (e *explainer) keyPaused() {
 
 func (e *explainer) queueFull() {
 	if e.ready() && e.q.full() {
-		e.add(whyQueueFull(e.q.name, &e.q.config, e.q.counts.claimed, e.r.runners(e.q)))
+		e.add(whyQueueFull(e.q.name, &e.q.config, e.q.counts.Claimed, e.r.runners(e.q)))
 	}
 }
 
@@ -241,7 +243,7 @@ func (e *explainer) draining() {
 }
 
 func (e *explainer) noWorker() {
-	if why := e.takers.why(e.q.name, e.x.Type, e.q.counts.claimed, e.r.now); why != nil && why.Code != task.WhyWorkersBusy {
+	if why := e.takers.why(e.q.name, e.x.Type, e.q.counts.Claimed, e.r.now); why != nil && why.Code != task.WhyWorkersBusy {
 		e.add(*why)
 	}
 }
@@ -250,7 +252,7 @@ func (e *explainer) workersBusy() {
 	if !e.ready() || e.held() {
 		return
 	}
-	if why := e.takers.why(e.q.name, e.x.Type, e.q.counts.claimed, e.r.now); why != nil && why.Code == task.WhyWorkersBusy {
+	if why := e.takers.why(e.q.name, e.x.Type, e.q.counts.Claimed, e.r.now); why != nil && why.Code == task.WhyWorkersBusy {
 		e.add(*why)
 	}
 }
@@ -263,7 +265,7 @@ func (e *explainer) higherPriority() {
 	p, n := int(e.x.Priority-task.High), int64(0)
 	for higher := range p {
 		if e.q.lanes.waits(higher) {
-			n += e.q.counts.ready[higher]
+			n += e.q.counts.Ready[higher]
 		}
 	}
 	if n == 0 {
@@ -346,18 +348,18 @@ func (r *Round) before(q *queue, f *flow, c *coldLane, p int) (n int, more bool)
 // firstOfCold is the sequence number of a cold lane's first task. One that is not in memory is read while there are reads left, else a
 // lower bound is taken.
 func (r *Round) firstOfCold(q *queue, c *coldLane, reads *int) uint64 {
-	if c.first.id != (task.ID{}) {
-		return c.first.seq
+	if c.first.ID != (task.ID{}) {
+		return c.first.Seq
 	}
-	return r.firstIn(q, c.lane(), c.first.seq, reads)
+	return r.firstIn(q, c.lane(), c.first.Seq, reads)
 }
 
 // firstIn is the sequence number of a lane's first task, of which a lower bound is known.
 func (r *Round) firstIn(q *queue, l *lane, first uint64, reads *int) uint64 {
 	if len(l.head) == 0 && *reads > 0 {
 		*reads--
-		scanLane(r.tx, q.ns, q.name, l.laneName, l.inRow, first, math.MaxUint64, func(t readyTask) bool {
-			first = t.seq
+		schema.ScanLane(r.tx, q.ns, q.name, l.LaneName, l.inRow, first, math.MaxUint64, func(t schema.ReadyTask) bool {
+			first = t.Seq
 			return false
 		})
 	}
@@ -384,7 +386,7 @@ func (r *Round) firstOf(q *queue, f *flow, p int, reads *int) uint64 {
 // olderTasks counts the tasks of the same key and priority that became ready before. They come first in claims that take their
 // types.
 func (e *explainer) olderTasks() {
-	own := e.q.lanes.byName[e.x.lane()]
+	own := e.q.lanes.byName[e.x.Lane()]
 	if e.cold != nil {
 		own = e.cold.lane()
 	}
@@ -430,9 +432,9 @@ func (e *explainer) olderTasks() {
 
 // countBefore counts the tasks of a lane before a sequence number, up to most.
 func (r *Round) countBefore(q *queue, l *lane, seq uint64, most int) (n int, more bool) {
-	n = sort.Search(len(l.head), func(i int) bool { return l.head[i].seq >= seq })
+	n = sort.Search(len(l.head), func(i int) bool { return l.head[i].Seq >= seq })
 	if n == len(l.head) && l.scan < seq && l.count > int64(n) {
-		scanLane(r.tx, q.ns, q.name, l.laneName, l.inRow, l.scan, seq, func(readyTask) bool {
+		schema.ScanLane(r.tx, q.ns, q.name, l.LaneName, l.inRow, l.scan, seq, func(schema.ReadyTask) bool {
 			n++
 			return n <= most
 		})
@@ -485,23 +487,23 @@ func (r *Round) asRunners(ns string, ids []task.ID) (running []Runner) {
 	slices.SortFunc(ids, func(a, b task.ID) int { return slices.Compare(a[:], b[:]) })
 	for _, id := range ids[:min(len(ids), maxRunners)] {
 		if x, err := r.exec(ns, id); err == nil {
-			running = append(running, x.runner(id))
+			running = append(running, runnerOf(id, x))
 		}
 	}
 	return running
 }
 
-func (x *Exec) runner(id task.ID) Runner {
+func runnerOf(id task.ID, x *schema.Exec) Runner {
 	return Runner{id, x.Claim.Worker, x.Claim.At, x.Claim.Until}
 }
 
 // lastAttempt is the last attempt that has ended, if there was one.
-func lastAttempt(from store.Reader, ns string, id task.ID) (last *Attempt) {
-	prefix := idKey(ns, tabAttempt, id)
-	from.ScanBack(prefix, after(prefix), func(k, v []byte) bool {
+func lastAttempt(from store.Reader, ns string, id task.ID) (last *schema.Attempt) {
+	prefix := schema.IDKey(ns, schema.TableAttempt, id)
+	from.ScanBack(prefix, schema.After(prefix), func(k, v []byte) bool {
 		var err error
-		last, err = decodeAttempt(binary.BigEndian.Uint64(k[len(k)-8:]), v)
-		corrupt(err)
+		last, err = schema.DecodeAttempt(binary.BigEndian.Uint64(k[len(k)-8:]), v)
+		schema.Must(err)
 		return false
 	})
 	return last
@@ -509,12 +511,12 @@ func lastAttempt(from store.Reader, ns string, id task.ID) (last *Attempt) {
 
 // WaitsIn is the queue of a task that waits; "": it does not, or is not there.
 func WaitsIn(from store.Reader, ns string, id task.ID) string {
-	row, ok := from.Get(idKey(ns, tabExec, id))
+	row, ok := from.Get(schema.IDKey(ns, schema.TableExec, id))
 	if !ok {
 		return ""
 	}
-	x, err := decodeExec(row)
-	corrupt(err)
+	x, err := schema.DecodeExec(row)
+	schema.Must(err)
 	if !x.State.Waiting() {
 		return ""
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -18,14 +19,14 @@ type Delivery struct {
 const maxMovers = 100
 
 // whyAway says of a task that has ended what of it is on its way.
-func (r *Round) whyAway(ns string, id task.ID, x *Exec, carried func(message task.ID) Delivery) (reasons []Reason) {
+func (r *Round) whyAway(ns string, id task.ID, x *schema.Exec, carried func(message task.ID) Delivery) (reasons []Reason) {
 	if x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}) {
 		if p, ok := r.movingMessage(ns, id); ok {
 			reasons = append(reasons, whyOnItsWay("the task that it lives on as", p, carried(p.Request)))
 		}
 	}
-	for i, f := range readFollowers(r.tx, ns, id) {
-		if f.Fate != FateSent {
+	for i, f := range schema.ReadFollowers(r.tx, ns, id) {
+		if f.Fate != schema.FateSent {
 			continue
 		}
 		if p, ok := readMessage(r.tx, ns, requestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
@@ -37,10 +38,10 @@ func (r *Round) whyAway(ns string, id task.ID, x *Exec, carried func(message tas
 
 // movingMessage is the message of a task that some operation moves.
 func (r *Round) movingMessage(ns string, id task.ID) (p *OutboxMessage, ok bool) {
-	lo, hi := tableBounds(ns, tabStep)
+	lo, hi := schema.TableBounds(ns, schema.TableStep)
 	var movers []task.ID
 	r.tx.Scan(lo, hi, func(k, _ []byte) bool {
-		movers = append(movers, idAt(k))
+		movers = append(movers, schema.IDAt(k))
 		return len(movers) < maxMovers
 	})
 	for _, operation := range movers {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -90,17 +91,17 @@ func GlanceAt(r *Round, ns, name string, takers func(queue string) Takers) (*Gla
 // ExplainQueue says what the ready tasks of a queue wait for. It reads the state only, so that no round waits for it: 100,000
 // keys are 100,000 lanes. What it is told of the leader's memory is a moment older or newer.
 func ExplainQueue(from store.Reader, ns, name string, g *Glance) (*QueueExplanation, error) {
-	row, ok := from.Get(queueKey(ns, tabQueue, name))
+	row, ok := from.Get(schema.QueueKey(ns, schema.TableQueue, name))
 	if !ok {
 		return nil, task.NotFound("queue", name)
 	}
 	config, err := task.DecodeQueueConfig(row)
-	corrupt(err)
+	schema.Must(err)
 	e := &queueExplainer{from: from, ns: ns, name: name, config: &config, g: g, keys: map[string]*keyState{}, types: map[string]int64{}, free: map[string]int64{},
 		count: map[task.Why]int64{}, pausedTypes: map[string]int64{}, broken: map[string]*brokenType{}}
-	if row, ok = from.Get(queueKey(ns, tabCounts, name)); ok {
-		e.counts, err = decodeCounts(row)
-		corrupt(err)
+	if row, ok = from.Get(schema.QueueKey(ns, schema.TableCounts, name)); ok {
+		e.counts, err = schema.DecodeCounts(row)
+		schema.Must(err)
 	}
 	e.readKeys()
 	e.readBreakers()
@@ -113,7 +114,7 @@ type queueExplainer struct {
 	from     store.Reader
 	ns, name string
 	config   *task.QueueConfig
-	counts   counts
+	counts   schema.Counts
 	g        *Glance
 
 	keys        map[string]*keyState // those with claimed tasks or a bucket, and those whose tasks wait
@@ -145,8 +146,8 @@ type keyState struct {
 }
 
 type oldestOfAll struct {
-	laneName
-	laneRow
+	schema.LaneName
+	schema.LaneRow
 }
 
 func (e *queueExplainer) key(name string) *keyState {
@@ -170,16 +171,16 @@ func (e *queueExplainer) readKeys() {
 		key *keyState
 	}
 	var named []claimOf // by rows of keys: some may have ended since
-	prefix := queueKey(e.ns, tabClaimed, e.name)
+	prefix := schema.QueueKey(e.ns, schema.TableClaimed, e.name)
 	e.scan(prefix, limited, func(k, _ []byte) {
 		if !e.g.Stale[string(k)] {
 			e.key(string(k[len(prefix):len(k)-17])).claimed++
 		}
 	})
-	prefix = queueKey(e.ns, tabUse, e.name)
+	prefix = schema.QueueKey(e.ns, schema.TableUse, e.name)
 	e.scan(prefix, limited || s.Rate.IsSet(), func(k, v []byte) {
 		u, err := decodeUse(v)
-		corrupt(err)
+		schema.Must(err)
 		at := e.key(string(k[len(prefix):]))
 		at.bucket = u.bucket
 		if most := s.RulesOf(string(k[len(prefix):])).MaxRunning; most > 0 && at.claimed+len(u.named) >= most {
@@ -193,9 +194,9 @@ func (e *queueExplainer) readKeys() {
 	for i := range named {
 		ids[i] = named[i].id
 	}
-	e.from.GetEach(keysOf(e.ns, tabExec, ids), func(i int, row []byte) {
-		x, err := decodeExec(row)
-		corrupt(err)
+	e.from.GetEach(keysOf(e.ns, schema.TableExec, ids), func(i int, row []byte) {
+		x, err := schema.DecodeExec(row)
+		schema.Must(err)
 		if x.State == task.Claimed {
 			named[i].key.claimed++
 		}
@@ -203,10 +204,10 @@ func (e *queueExplainer) readKeys() {
 }
 
 func (e *queueExplainer) readBreakers() {
-	prefix := queueKey(e.ns, tabBreaker, e.name)
+	prefix := schema.QueueKey(e.ns, schema.TableBreaker, e.name)
 	e.scan(prefix, e.config.Settings.Breaks(), func(k, v []byte) {
 		b, err := decodeBreaker(string(k[len(prefix):]), v)
-		corrupt(err)
+		schema.Must(err)
 		if b.state != BreakerClosed {
 			e.broken[b.typ] = &brokenType{breaker: b}
 		}
@@ -219,7 +220,7 @@ func (e *queueExplainer) scan(prefix []byte, needed bool, fn func(k, v []byte)) 
 		return
 	}
 	n := 0
-	e.from.Scan(prefix, after(prefix), func(k, v []byte) bool {
+	e.from.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		if n++; n > maxRowsOfKeys {
 			e.partial = true
 			return false
@@ -230,36 +231,36 @@ func (e *queueExplainer) scan(prefix []byte, needed bool, fn func(k, v []byte)) 
 }
 
 func (e *queueExplainer) readLanes() {
-	prefix := queueKey(e.ns, tabLane, e.name)
+	prefix := schema.QueueKey(e.ns, schema.TableLane, e.name)
 	e.scan(prefix, true, func(k, v []byte) {
-		name, ok := parseLane(k[len(prefix):])
-		row, err := decodeLane(v)
-		corrupt(err)
+		name, ok := schema.ParseLane(k[len(prefix):])
+		row, err := schema.DecodeLane(v)
+		schema.Must(err)
 		if !ok {
-			corrupt(fmt.Errorf("lane key %q", bytes.Clone(k)))
+			schema.Must(fmt.Errorf("lane key %q", bytes.Clone(k)))
 		}
 		e.lane(name, row)
 	})
 }
 
-func (e *queueExplainer) lane(name laneName, row laneRow) {
-	n := row.count
-	e.types[name.typ] += n
-	_, paused := e.config.HeldType(name.typ)
+func (e *queueExplainer) lane(name schema.LaneName, row schema.LaneRow) {
+	n := row.Count
+	e.types[name.Type] += n
+	_, paused := e.config.HeldType(name.Type)
 	if paused {
-		e.pausedTypes[name.typ] += n
+		e.pausedTypes[name.Type] += n
 	}
-	b := e.broken[name.typ]
+	b := e.broken[name.Type]
 	if b != nil {
 		b.tasks += n
 	}
 	held := paused || b != nil
 	keyHeld := false
-	if name.key != "" {
-		k := e.key(name.key)
+	if name.Key != "" {
+		k := e.key(name.Key)
 		if !k.known {
 			k.known = true
-			k.why, k.until = e.whyKey(name.key, k)
+			k.why, k.until = e.whyKey(name.Key, k)
 		}
 		if k.tasks += n; k.why != "" {
 			e.count[k.why] += n
@@ -272,9 +273,9 @@ func (e *queueExplainer) lane(name laneName, row laneRow) {
 	if held {
 		e.held += n
 	} else {
-		e.free[name.typ] += n
+		e.free[name.Type] += n
 	}
-	at, _ := slices.BinarySearchFunc(e.oldest, row.first, func(o oldestOfAll, first uint64) int { return cmp.Compare(o.first, first) })
+	at, _ := slices.BinarySearchFunc(e.oldest, row.First, func(o oldestOfAll, first uint64) int { return cmp.Compare(o.First, first) })
 	if at < maxOldest {
 		e.oldest = slices.Insert(e.oldest, at, oldestOfAll{name, row})
 		e.oldest = e.oldest[:min(len(e.oldest), maxOldest)]
@@ -298,18 +299,18 @@ func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) 
 
 func (e *queueExplainer) explain() *QueueExplanation {
 	c := &e.counts
-	out := &QueueExplanation{Ready: c.ready[0] + c.ready[1] + c.ready[2], Claimed: c.claimed, Waiting: c.scheduled + c.retrying,
+	out := &QueueExplanation{Ready: c.Ready[0] + c.Ready[1] + c.Ready[2], Claimed: c.Claimed, Waiting: c.Scheduled + c.Retrying,
 		NextDue: e.nextDue(), OldestReady: e.oldestReady(), MaxWait: e.config.Settings.MaxWait, Partial: e.partial}
 	breakers := e.ofBreakers()
-	out.Claimable = out.Ready - e.held - c.parked
+	out.Claimable = out.Ready - e.held - c.Parked
 	if out.Ready == 0 {
 		return out
 	}
 	e.wholeQueue(out)
-	if c.parked > 0 {
-		out.Reasons = append(out.Reasons, whyUnique(e.name, c.parked))
+	if c.Parked > 0 {
+		out.Reasons = append(out.Reasons, whyUnique(e.name, c.Parked))
 	}
-	for _, typ := range sortedKeys(e.pausedTypes) {
+	for _, typ := range schema.SortedKeys(e.pausedTypes) {
 		hold, _ := e.config.HeldType(typ)
 		why := whyHeld(e.name, hold)
 		why.Count = e.pausedTypes[typ]
@@ -333,8 +334,8 @@ func (e *queueExplainer) wholeQueue(out *QueueExplanation) {
 	if e.config.Paused {
 		add(whyQueuePaused(e.name, e.config))
 	}
-	if s.MaxRunning > 0 && e.counts.claimed >= int64(s.MaxRunning) {
-		add(whyQueueFull(e.name, e.config, e.counts.claimed, e.g.Running))
+	if s.MaxRunning > 0 && e.counts.Claimed >= int64(s.MaxRunning) {
+		add(whyQueueFull(e.name, e.config, e.counts.Claimed, e.g.Running))
 	}
 	if e.g.Full != nil {
 		add(whyNamespaceFull(*e.g.Full))
@@ -392,7 +393,7 @@ func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
 	busy, unknown := alike{code: task.WhyWorkersBusy}, alike{code: task.WhyWorkersUnknown}
 	types := slices.SortedFunc(maps.Keys(e.types), func(a, b string) int { return cmp.Or(cmp.Compare(e.types[b], e.types[a]), cmp.Compare(a, b)) })
 	for _, typ := range types[:min(len(types), maxTypesLooked)] {
-		why := t.why(e.name, typ, e.counts.claimed, e.g.Now)
+		why := t.why(e.name, typ, e.counts.Claimed, e.g.Now)
 		switch {
 		case why == nil:
 		case why.Code == task.WhyNoWorker: // whatever the type
@@ -434,7 +435,7 @@ func (e *queueExplainer) ofTypes(out *QueueExplanation, a *alike) {
 		return
 	}
 	t := &e.g.Takers
-	why := t.reason(a.code, t.of(e.name, a.types, e.g.Now), e.counts.claimed, e.g.Now)
+	why := t.reason(a.code, t.of(e.name, a.types, e.g.Now), e.counts.Claimed, e.g.Now)
 	why.Count = a.tasks
 	out.Reasons = append(out.Reasons, why)
 }
@@ -443,8 +444,8 @@ func (e *queueExplainer) ofTypes(out *QueueExplanation, a *alike) {
 func (e *queueExplainer) nextDue() (next store.Time) {
 	for _, s := range []task.State{task.Scheduled, task.Retrying} {
 		// What was due before has gone; to begin there would walk over its remains.
-		lo := waitKey(e.ns, e.name, s, min(e.g.Next, e.g.Now), task.ID{})
-		e.from.Scan(lo, after(statePrefix(e.ns, tabWaiting, e.name, s)), func(k, _ []byte) bool {
+		lo := schema.WaitKey(e.ns, e.name, s, min(e.g.Next, e.g.Now), task.ID{})
+		e.from.Scan(lo, schema.After(schema.StatePrefix(e.ns, schema.TableWaiting, e.name, s)), func(k, _ []byte) bool {
 			if at := store.Time(binary.BigEndian.Uint64(k[len(k)-24:])); next == 0 || at < next {
 				next = at
 			}
@@ -458,11 +459,11 @@ func (e *queueExplainer) nextDue() (next store.Time) {
 func (e *queueExplainer) oldestReady() (since store.Time) {
 	best := ^uint64(0)
 	for _, o := range e.oldest {
-		if o.first > best {
+		if o.First > best {
 			break // what a lane's row says of its first task is no more than it is
 		}
-		scanLane(e.from, e.ns, e.name, o.laneName, o.inRow, o.first, best, func(t readyTask) bool {
-			best, since = t.seq, t.readyAt
+		schema.ScanLane(e.from, e.ns, e.name, o.LaneName, o.InRow, o.First, best, func(t schema.ReadyTask) bool {
+			best, since = t.Seq, t.ReadyAt
 			return false
 		})
 	}

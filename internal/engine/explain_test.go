@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -209,7 +210,7 @@ func (l *Leader) dump() string {
 			f := q.lanes.flows[key]
 			fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v\n", key, f.weight, f.lanes, f.place, f.held, f.use.claims(), f.running, f.used, f.at, f.account, f.rank)
 		}
-		for _, ln := range slices.SortedFunc(maps.Keys(q.lanes.byName), func(a, b laneName) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
+		for _, ln := range slices.SortedFunc(maps.Keys(q.lanes.byName), func(a, b schema.LaneName) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
 			n := q.lanes.byName[ln]
 			fmt.Fprintf(&b, "  lane %v %d %v %d %t %d %d\n", ln, n.count, n.head, n.scan, n.dirty, n.own, n.sameType)
 		}

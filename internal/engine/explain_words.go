@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -13,7 +14,7 @@ import (
 
 // explained says of a task what its own row says: how it runs, how it has ended, when it is due. Last is its last attempt that
 // has ended, or nil; most the number of the attempt that would be the last one.
-func explained(id task.ID, x *Exec, last *Attempt, most int) *Explanation {
+func explained(id task.ID, x *schema.Exec, last *schema.Attempt, most int) *Explanation {
 	e := &Explanation{ID: id, Queue: x.Queue, Type: x.Type, Key: x.Key, State: x.State}
 	switch {
 	case x.State == task.Claimed:
@@ -26,17 +27,17 @@ func explained(id task.ID, x *Exec, last *Attempt, most int) *Explanation {
 	return e
 }
 
-func whyRunning(id task.ID, x *Exec, most int) Reason {
+func whyRunning(id task.ID, x *schema.Exec, most int) Reason {
 	c := x.Claim
 	detail := fmt.Sprintf("%s runs it since %s, attempt %d of %d; the lease ends at %s unless it is extended", worker(c.Worker), clock(c.At), x.Attempt(), most, clock(c.Until))
 	if x.Progress != 0 || x.ProgressText != "" {
 		detail += fmt.Sprintf("; it is at %g %%", x.Progress)
 	}
-	return Reason{Code: task.WhyRunning, Detail: detail, Since: c.At, Until: c.Until, Running: []Runner{x.runner(id)},
+	return Reason{Code: task.WhyRunning, Detail: detail, Since: c.At, Until: c.Until, Running: []Runner{runnerOf(id, x)},
 		Change: fmt.Sprintf("its worker ends it, or its lease ends and another gets it; to stop it: pawl task cancel %s", id)}
 }
 
-func whyEnded(id task.ID, x *Exec, last *Attempt) Reason {
+func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
 	r := Reason{Code: task.WhyEnded, Since: x.EndedAt, Cause: x.Reason, Detail: fmt.Sprintf("it is %s since %s", x.State, clock(x.EndedAt))}
 	if x.Reason != "" {
 		r.Detail += " (" + x.Reason + ")"
@@ -68,7 +69,7 @@ func whyEnded(id task.ID, x *Exec, last *Attempt) Reason {
 	return r
 }
 
-func whyNotDue(id task.ID, x *Exec, last *Attempt, most int) Reason {
+func whyNotDue(id task.ID, x *schema.Exec, last *schema.Attempt, most int) Reason {
 	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("at %s it is ready; or now: pawl task edit %s --in 0s", clock(x.RunAt), id)}
 	switch {
 	case last == nil || last.Then != x.State || last.Outcome == task.OutcomeSnoozed && last.NextRunAt != x.RunAt:
@@ -84,7 +85,7 @@ func whyNotDue(id task.ID, x *Exec, last *Attempt, most int) Reason {
 }
 
 // outcome says how an attempt ended.
-func outcome(a *Attempt) (text string) {
+func outcome(a *schema.Attempt) (text string) {
 	switch a.Outcome {
 	case task.OutcomeLeaseLost:
 		text = "was lost with its worker " + quoted(a.Worker)

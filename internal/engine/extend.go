@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -28,7 +29,7 @@ func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 		return 0, err
 	}
 	to := *from
-	to.Claim.Until = max(from.Claim.Until, from.Claim.leaseEnd(r.now, e.Lease))
+	to.Claim.Until = max(from.Claim.Until, from.Claim.LeaseEnd(r.now, e.Lease))
 	to.Claim.Orphaned = false
 	if r.now >= from.Claim.RunUntil {
 		return 0, &task.Error{Code: task.CodeWrongState, State: from.State,
@@ -38,7 +39,7 @@ func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 		to.Progress, to.ProgressText = e.Progress.Percent, e.Progress.Text
 	}
 	if e.Checkpoint != nil {
-		key := idKey(h.Namespace, tabCheckpoint, h.ID)
+		key := schema.IDKey(h.Namespace, schema.TableCheckpoint, h.ID)
 		if to.Checkpointed = len(*e.Checkpoint) > 0; to.Checkpointed {
 			r.tx.Set(key, *e.Checkpoint)
 		} else {

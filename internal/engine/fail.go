@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,7 +20,7 @@ const (
 // FailRequest is how a run failed.
 type FailRequest struct {
 	Fall    Fall
-	Failure Failure
+	Failure schema.Failure
 	RetryIn *time.Duration // in place of the backoff
 }
 
@@ -27,8 +28,8 @@ type FailRequest struct {
 func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
 	from, ended, err := r.held("fail", h)
 	if err != nil {
-		if ended != nil && ended.failed() {
-			return ended.answer(), nil
+		if ended != nil && failed(ended) {
+			return answerOf(ended), nil
 		}
 		return Settled{}, err
 	}
@@ -55,13 +56,13 @@ func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
 }
 
 // retry puts a failed task off, or buries it when its attempts have run out.
-func (r *Round) retry(h Hold, q *queue, from, to *Exec, f FailRequest) {
+func (r *Round) retry(h Hold, q *queue, from, to *schema.Exec, f FailRequest) {
 	to.Failures++
-	if to.used() >= q.maxAttempts(to) {
+	if to.Used() >= q.maxAttempts(to) {
 		r.bury(h.Namespace, h.ID, q, from, to, task.ReasonExhausted, f.Failure)
 		return
 	}
-	delay := q.retryOf(r.envelope(h.Namespace, h.ID)).Delay(to.used(), chance(h.ID, to.Fence))
+	delay := q.retryOf(r.envelope(h.Namespace, h.ID)).Delay(to.Used(), chance(h.ID, to.Fence))
 	if f.RetryIn != nil {
 		delay = *f.RetryIn
 	}
@@ -74,8 +75,8 @@ func (r *Round) retry(h Hold, q *queue, from, to *Exec, f FailRequest) {
 	r.waitAgain(h.Namespace, h.ID, q, from, to)
 }
 
-// failed says whether a call of Fail ended the attempt.
-func (a *Attempt) failed() bool {
+// failed says whether a call of Fail ended an attempt.
+func failed(a *schema.Attempt) bool {
 	switch a.Outcome {
 	case task.OutcomeFailed, task.OutcomeDead, task.OutcomeDiscarded, task.OutcomePoisoned:
 		return true
@@ -83,11 +84,11 @@ func (a *Attempt) failed() bool {
 	return false
 }
 
-// answer is what the verb that ended the attempt was told.
-func (a *Attempt) answer() Settled { return Settled{State: a.Then, NextRunAt: a.NextRunAt} }
+// answerOf is what the verb that ended an attempt was told.
+func answerOf(a *schema.Attempt) Settled { return Settled{State: a.Then, NextRunAt: a.NextRunAt} }
 
 // settled is the answer to a verb that left its task like this.
-func settled(x *Exec) Settled {
+func settled(x *schema.Exec) Settled {
 	s := Settled{State: x.State}
 	if x.State.Waiting() {
 		s.NextRunAt = x.RunAt

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -41,7 +42,7 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 		w.putQueue(q, task.DefaultSettings(), false)
 	}
 	var mine []task.ID
-	const each = 3 * indexChunk
+	const each = 3 * query.IndexChunk
 	for i := range each {
 		w.pass(time.Millisecond)
 		for _, q := range []string{"default", "other"} {
@@ -55,8 +56,8 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 		}
 	}
 	slices.Reverse(mine)
-	for _, limit := range []int{1, 100, indexChunk - 1, indexChunk, indexChunk + 1, each, each + 1} {
-		if _, ids := w.pages(Filter{Queue: "default"}, limit); !slices.Equal(ids, mine) {
+	for _, limit := range []int{1, 100, query.IndexChunk - 1, query.IndexChunk, query.IndexChunk + 1, each, each + 1} {
+		if _, ids := w.pages(query.Filter{Queue: "default"}, limit); !slices.Equal(ids, mine) {
 			t.Errorf("in pages of %d the queue's %d tasks were listed as %d, or in another order", limit, len(mine), len(ids))
 		}
 	}
@@ -64,7 +65,7 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 	for i := 2; i < each; i += 3 {
 		third = append(third, mine[i])
 	}
-	if _, ids := w.pages(Filter{Queue: "default", Type: "job.0"}, 10); !slices.Equal(ids, third) {
+	if _, ids := w.pages(query.Filter{Queue: "default", Type: "job.0"}, 10); !slices.Equal(ids, third) {
 		t.Errorf("%d tasks of one type were listed, want %d", len(ids), len(third))
 	}
 	last, err := w.enqueue(task.Spec{Type: "job", Queue: "rare"})
@@ -74,7 +75,7 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 	w.pass(time.Millisecond)
 	w.enqueueMany(2000, nil)
 	c := &rowCounter{Reader: w.store}
-	if p, err := List(c, "default", Filter{Queue: "rare"}, nil, 100); err != nil || len(p.Tasks) != 1 || p.Tasks[0].ID != last.ID || c.rows > 20 {
+	if p, err := query.List(c, "default", query.Filter{Queue: "rare"}, nil, 100); err != nil || len(p.Tasks) != 1 || p.Tasks[0].ID != last.ID || c.rows > 20 {
 		t.Errorf("the only task of a queue was listed as %d (%v), and %d rows were read, want at most 20", len(p.Tasks), err, c.rows)
 	}
 }
@@ -91,17 +92,17 @@ func BenchmarkList(b *testing.B) {
 	}
 	for _, c := range []struct {
 		name   string
-		filter Filter
+		filter query.Filter
 		want   int
 	}{
-		{"rare", Filter{Queue: "rare"}, 100},
-		{"busy", Filter{Queue: "default"}, 100},
-		{"all", Filter{}, 100},
-		{"none_of_10k_match", Filter{Queue: "default", Type: "none"}, 0},
+		{"rare", query.Filter{Queue: "rare"}, 100},
+		{"busy", query.Filter{Queue: "default"}, 100},
+		{"all", query.Filter{}, 100},
+		{"none_of_10k_match", query.Filter{Queue: "default", Type: "none"}, 0},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
-				if p, err := List(w.store, "default", c.filter, nil, 100); err != nil || len(p.Tasks) != c.want {
+				if p, err := query.List(w.store, "default", c.filter, nil, 100); err != nil || len(p.Tasks) != c.want {
 					b.Fatalf("%d tasks were listed (%v), want %d", len(p.Tasks), err, c.want)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cron"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -22,10 +23,10 @@ const (
 )
 
 // tick lets a schedule do what is due.
-func (r *Round) tick(d deadline) {
-	name := string(d.rest)
-	p, c, ok := r.schedule(d.ns, name)
-	if !ok || c.fires != d.at {
+func (r *Round) tick(d schema.Deadline) {
+	name := string(d.Rest)
+	p, c, ok := r.schedule(d.Namespace, name)
+	if !ok || c.fires != d.At {
 		return
 	}
 	to, w := *c, p.rule()
@@ -33,9 +34,9 @@ func (r *Round) tick(d deadline) {
 		if to.fires == 0 || to.fires > r.now {
 			break
 		}
-		r.tickDue(d.ns, p, &to, w)
+		r.tickDue(d.Namespace, p, &to, w)
 	}
-	r.setCourse(d.ns, name, c, &to)
+	r.setCourse(d.Namespace, name, c, &to)
 }
 
 // tickDue decides the tick that is due, and plans the next.
@@ -214,12 +215,12 @@ func Overlaps(name string, id task.ID) error {
 // triggered finds what a trigger did when it came before.
 func (r *Round) triggered(ns, name string, c *course, request task.ID) (*LedgerEntry, bool) {
 	for seq := c.seq; seq >= oldestTick(c.seq); seq-- {
-		row, ok := r.tx.Get(tickKey(ns, name, seq))
+		row, ok := r.tx.Get(schema.TickKey(ns, name, seq))
 		if !ok {
 			continue
 		}
 		t, err := decodeTick(seq, row)
-		corrupt(err)
+		schema.Must(err)
 		if t.At.Add(triggerWindow) < r.now {
 			break
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -69,7 +70,7 @@ type lanes struct {
 	unread  [3][]byte // by priority: the row from which on lanes are still to be read; nil: there is none
 	reading bool      // lanes are being read
 
-	byName map[laneName]*lane
+	byName map[schema.LaneName]*lane
 	flows  map[string]*flow
 	order  [3]ranking[*flow] // of the flows that may run, by priority
 	byType [3]map[string]*ranking[*lane]
@@ -86,7 +87,7 @@ type lanes struct {
 }
 
 func newLanes() lanes {
-	s := lanes{cold: newColdLanes(), byName: map[laneName]*lane{}, flows: map[string]*flow{}, held: map[string]bool{}}
+	s := lanes{cold: newColdLanes(), byName: map[schema.LaneName]*lane{}, flows: map[string]*flow{}, held: map[string]bool{}}
 	for i := range s.order {
 		s.order[i] = ranking[*flow]{
 			order: func(f *flow) order { return order{f.rank, f.first(i)} },
@@ -145,16 +146,16 @@ func (s *lanes) forget(f *flow) {
 
 func (s *lanes) add(l *lane, f *flow, now store.Time) {
 	s.link(l, f)
-	if !s.held[l.typ] {
+	if !s.held[l.Type] {
 		s.show(l, now)
-	} else if _, tried := s.trials[l.typ]; tried {
+	} else if _, tried := s.trials[l.Type]; tried {
 		s.offerIfBetter(l, now)
 	}
 }
 
 // link makes a lane one of its flow, without showing it.
 func (s *lanes) link(l *lane, f *flow) {
-	s.byName[l.laneName] = l
+	s.byName[l.LaneName] = l
 	l.flow, l.own, l.sameType = f, -1, -1
 	f.lanes++
 	if s.ofType != nil {
@@ -163,15 +164,15 @@ func (s *lanes) link(l *lane, f *flow) {
 }
 
 func (s *lanes) drop(l *lane, now store.Time) {
-	delete(s.byName, l.laneName)
+	delete(s.byName, l.LaneName)
 	if l.own >= 0 {
 		s.hide(l)
 	}
 	l.flow.lanes--
 	if s.ofType != nil {
 		s.unindex(l)
-		if s.trials[l.typ] == l {
-			s.offer(l.typ, now)
+		if s.trials[l.Type] == l {
+			s.offer(l.Type, now)
 		}
 	}
 }
@@ -185,17 +186,17 @@ func (s *lanes) indexTypes() {
 }
 
 func (s *lanes) index(l *lane) {
-	l.among = len(s.ofType[l.typ])
-	s.ofType[l.typ] = append(s.ofType[l.typ], l)
+	l.among = len(s.ofType[l.Type])
+	s.ofType[l.Type] = append(s.ofType[l.Type], l)
 }
 
 func (s *lanes) unindex(l *lane) {
-	of := s.ofType[l.typ]
+	of := s.ofType[l.Type]
 	last := len(of) - 1
 	of[l.among], of[last].among = of[last], l.among
 	of[last] = nil
-	if s.ofType[l.typ] = of[:last]; last == 0 {
-		delete(s.ofType, l.typ)
+	if s.ofType[l.Type] = of[:last]; last == 0 {
+		delete(s.ofType, l.Type)
 	}
 }
 
@@ -205,7 +206,7 @@ func (s *lanes) lanesOf(typ string) (of []*lane) {
 		return s.ofType[typ]
 	}
 	for _, l := range s.byName {
-		if l.typ == typ {
+		if l.Type == typ {
 			of = append(of, l)
 		}
 	}
@@ -214,7 +215,7 @@ func (s *lanes) lanesOf(typ string) (of []*lane) {
 
 // show lets the tasks of a lane run, if its flow may.
 func (s *lanes) show(l *lane, now store.Time) {
-	p, f := l.priority-task.High, l.flow
+	p, f := l.Priority-task.High, l.flow
 	f.ready[p].add(l)
 	if f.held != 0 {
 		return
@@ -229,7 +230,7 @@ func (s *lanes) show(l *lane, now store.Time) {
 
 // hide is the inverse of show.
 func (s *lanes) hide(l *lane) {
-	p, f := l.priority-task.High, l.flow
+	p, f := l.Priority-task.High, l.flow
 	s.leaveType(l)
 	if f.place[p] >= 0 && f.ready[p].Len() == 1 {
 		s.order[p].drop(f) // while it can be compared
@@ -283,10 +284,10 @@ func (s *lanes) start(now store.Time) float64 {
 }
 
 func (s *lanes) typeOrder(l *lane) *ranking[*lane] {
-	h := s.byType[l.priority-task.High][l.typ]
+	h := s.byType[l.Priority-task.High][l.Type]
 	if h == nil {
 		h = newTypeOrder()
-		s.byType[l.priority-task.High][l.typ] = h
+		s.byType[l.Priority-task.High][l.Type] = h
 	}
 	return h
 }
@@ -295,22 +296,22 @@ func (s *lanes) leaveType(l *lane) {
 	if l.sameType < 0 {
 		return
 	}
-	of := s.byType[l.priority-task.High]
-	if of[l.typ].drop(l); of[l.typ].Len() == 0 {
-		delete(of, l.typ)
+	of := s.byType[l.Priority-task.High]
+	if of[l.Type].drop(l); of[l.Type].Len() == 0 {
+		delete(of, l.Type)
 	}
 }
 
 // moved restores the order after the first task of a lane changed.
 func (s *lanes) moved(l *lane) {
-	p := l.priority - task.High
+	p := l.Priority - task.High
 	if l.own < 0 {
 		return
 	}
 	l.flow.ready[p].moved(l)
 	if l.sameType >= 0 {
 		s.order[p].moved(l.flow)
-		s.byType[p][l.typ].moved(l)
+		s.byType[p][l.Type].moved(l)
 	}
 }
 
@@ -372,7 +373,7 @@ func (s *lanes) reprice(f *flow, now store.Time) {
 		}
 		s.order[p].moved(f)
 		for _, l := range f.ready[p].items {
-			s.byType[p][l.of.typ].moved(l.of)
+			s.byType[p][l.of.Type].moved(l.of)
 		}
 	}
 }
@@ -394,7 +395,7 @@ func (s *lanes) next(r *Round, q *queue, p task.Priority, types []string) *lane 
 	}
 	for {
 		best, c := s.nextOf(r, q, at, types), s.coldFirst(at, types)
-		if c == nil || best != nil && !c.rank().before(s.byType[at][best.typ].order(best)) {
+		if c == nil || best != nil && !c.rank().before(s.byType[at][best.Type].order(best)) {
 			return best
 		}
 		r.thaw(q, c)
@@ -450,8 +451,8 @@ const maxReprice = 8
 const soonCount = 128
 
 // soon are the first tasks of the flows whose turn comes next, as far as is known without reading.
-func (s *lanes) soon(p task.Priority) []readyTask {
-	tasks := make([]readyTask, 0, soonCount)
+func (s *lanes) soon(p task.Priority) []schema.ReadyTask {
+	tasks := make([]schema.ReadyTask, 0, soonCount)
 	s.order[p-task.High].firsts(soonCount, func(f *flow) {
 		if l := f.ready[p-task.High].top(); len(l.head) > 0 {
 			tasks = append(tasks, l.head[0])
@@ -459,7 +460,7 @@ func (s *lanes) soon(p task.Priority) []readyTask {
 	})
 	if s.cold.order[p-task.High].Len() > 0 {
 		s.cold.order[p-task.High].top().lanes.firsts(soonCount, func(c *coldLane) {
-			if c.first.id != (task.ID{}) {
+			if c.first.ID != (task.ID{}) {
 				tasks = append(tasks, c.first)
 			}
 		})
@@ -484,9 +485,9 @@ func (s *lanes) settle(top func() *flow, now store.Time) {
 // oldest is since when the task of a priority that has waited longest is ready, held or not; false if the priority has none.
 func (s *lanes) oldest(r *Round, q *queue, p task.Priority) (since store.Time, some bool) {
 	l, c := s.oldestLane(r, q, p), s.oldestCold(int(p-task.High))
-	for c != nil && (l == nil || c.first.seq < l.head[0].seq) {
-		if c.first.id != (task.ID{}) {
-			return c.first.readyAt, true
+	for c != nil && (l == nil || c.first.Seq < l.head[0].Seq) {
+		if c.first.ID != (task.ID{}) {
+			return c.first.ReadyAt, true
 		}
 		r.thaw(q, c)
 		l, c = s.oldestLane(r, q, p), s.oldestCold(int(p-task.High))
@@ -494,7 +495,7 @@ func (s *lanes) oldest(r *Round, q *queue, p task.Priority) (since store.Time, s
 	if l == nil {
 		return 0, false
 	}
-	return l.head[0].readyAt, true
+	return l.head[0].ReadyAt, true
 }
 
 // oldestLane is the lane with that task in its head, without the cold ones.
@@ -502,7 +503,7 @@ func (s *lanes) oldestLane(r *Round, q *queue, p task.Priority) *lane {
 	var nowhere int32
 	age := ranking[*lane]{order: byAge, place: func(*lane) *int32 { return &nowhere }}
 	for name, l := range s.byName {
-		if name.priority == p {
+		if name.Priority == p {
 			age.add(l)
 		}
 	}

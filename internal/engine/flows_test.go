@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -50,7 +51,7 @@ func (c *crew) work(d, step time.Duration) {
 				left = append(left, j)
 				continue
 			}
-			if _, err := run(c.world, func(r *Round) (Settled, error) { return Ack(r, j.Hold, Result{}) }); err != nil {
+			if _, err := run(c.world, func(r *Round) (Settled, error) { return Ack(r, j.Hold, schema.Result{}) }); err != nil {
 				c.t.Fatal(err)
 			}
 		}
@@ -157,15 +158,15 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 		for _, c := range []Claimed{made, last} {
 			x := *c.Exec
 			x.Claim.Counted = false
-			r.tx.Set(idKey("default", tabExec, c.ID), x.encode())
-			r.tx.Delete(useKey("default", "default", c.Key))
+			r.tx.Set(schema.IDKey("default", schema.TableExec, c.ID), x.Encode())
+			r.tx.Delete(schema.UseKey("default", "default", c.Key))
 		}
-		if _, err := Ack(r, Hold{Namespace: "default", ID: ended.ID, Token: ended.Token}, Result{}); err != nil {
+		if _, err := Ack(r, Hold{Namespace: "default", ID: ended.ID, Token: ended.Token}, schema.Result{}); err != nil {
 			t.Fatal(err)
 		}
-		r.tx.Set(claimedKey("default", "default", "b", ended.ID), nil)
+		r.tx.Set(schema.ClaimedKey("default", "default", "b", ended.ID), nil)
 		left := keyUse{keyClaims: keyClaims{named: []task.ID{ended.ID}}}
-		r.tx.Set(useKey("default", "default", "b"), left.encode())
+		r.tx.Set(schema.UseKey("default", "default", "b"), left.encode())
 	})
 	w.becomeLeader()
 	if got := claim(); got["a"] != 2 || got["b"] != 2 {
@@ -176,7 +177,7 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 	}
 	for _, c := range []Claimed{made, last} {
 		if _, err := run(w.world, func(r *Round) (Settled, error) {
-			return Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, Result{})
+			return Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, schema.Result{})
 		}); err != nil {
 			t.Error(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -53,7 +55,7 @@ func thenOf(s string) (then []task.Spec) {
 }
 
 // behind says what a task follows, and with which result.
-func (s *story) behind(e *Envelope) string {
+func (s *story) behind(e *schema.Envelope) string {
 	switch p := e.Parent; {
 	case p == nil:
 		return ""
@@ -67,7 +69,7 @@ func (s *story) behind(e *Envelope) string {
 }
 
 // followers are what follows a task.
-func (s *story) followers(v *View) string {
+func (s *story) followers(v *query.View) string {
 	var b strings.Builder
 	if v.Parent != nil {
 		fmt.Fprintf(&b, " %s\n", s.behind(v.Envelope)[1:])

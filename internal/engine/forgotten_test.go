@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -28,7 +29,7 @@ func TestForgetLeavesARow(t *testing.T) {
 		}
 		w.now = w.now.Add(keep)
 		w.round(Tick)
-		if _, err := readExec(w.store, "default", a.ID); err == nil {
+		if _, err := schema.ReadExec(w.store, "default", a.ID); err == nil {
 			t.Errorf("kept for %s: the task is still there", keep)
 		}
 		if n := w.forgotten(); n != want {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -12,23 +13,23 @@ import (
 // read as the same.
 func FuzzRows(f *testing.F) {
 	keep := time.Minute
-	f.Add((&Envelope{Queue: "q", Type: "t", Payload: []byte("p"), Retry: &task.DefaultRetry, Headers: map[string]string{"a": "b"}}).encode())
-	f.Add((&Exec{State: task.Claimed, Queue: "q", Retention: &keep, Claim: Claim{Nonce: 1, Worker: "w"}, Progress: 50}).encode())
-	f.Add((&Attempt{Number: 1, Failure: Failure{Message: "m"}}).encode())
-	f.Add((&Exec{State: task.Ready, Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast}, Role: Next}).encode())
-	f.Add(uniqueRow{holder: task.ID{1}, next: task.ID{2}, slot: 63}.encode())
-	f.Add(keyRow{id: task.ID{1}, until: 5}.encode())
-	f.Add(claimKeyRow{until: 5, claims: []claimRef{{task.ID{1}, 2}}}.encode())
-	f.Add((&counts{ready: [3]int64{1, 2, 3}}).encode())
-	f.Add(Result{Data: []byte("r")}.encode())
+	f.Add((&schema.Envelope{Queue: "q", Type: "t", Payload: []byte("p"), Retry: &task.DefaultRetry, Headers: map[string]string{"a": "b"}}).Encode())
+	f.Add((&schema.Exec{State: task.Claimed, Queue: "q", Retention: &keep, Claim: schema.Claim{Nonce: 1, Worker: "w"}, Progress: 50}).Encode())
+	f.Add((&schema.Attempt{Number: 1, Failure: schema.Failure{Message: "m"}}).Encode())
+	f.Add((&schema.Exec{State: task.Ready, Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast}, Role: schema.RoleNext}).Encode())
+	f.Add(schema.UniqueRow{Holder: task.ID{1}, Next: task.ID{2}, Slot: 63}.Encode())
+	f.Add(schema.KeyRow{ID: task.ID{1}, Until: 5}.Encode())
+	f.Add(schema.ClaimKeyRow{Until: 5, Claims: []schema.ClaimRef{{ID: task.ID{1}, Fence: 2}}}.Encode())
+	f.Add((&schema.Counts{Ready: [3]int64{1, 2, 3}}).Encode())
+	f.Add(schema.Result{Data: []byte("r")}.Encode())
 	f.Add((&plan{id: task.ID{1}, version: 2, Schedule: task.Schedule{Name: "s", Cron: "@daily"}}).encode())
 	f.Add((&course{id: task.ID{1}, planned: 5, fires: 6, seq: 7, reason: "r"}).encode())
 	f.Add((&LedgerEntry{Planned: 5, Outcome: TickFired, Task: task.ID{1}}).encode())
 	f.Add((&OutboxMessage{Spec: task.Spec{Type: "t"}, From: Origin{Schedule: "s"}}).encode())
 	f.Add((&OutboxMessage{Spec: task.Spec{Type: "t"}, From: Origin{Parent: task.ID{1}, N: 2}}).encode())
-	f.Add(encodeFollowers([]Follower{newFollower("", &task.Spec{Type: "t"}), {Fate: FateBorn, ID: task.ID{1}}}))
-	f.Add((&Exec{State: task.Ready, Ties: &Ties{Followed: true, Group: task.ID{1}, Ref: task.ID{2}, Turn: 3}}).encode())
-	f.Add((&Envelope{Queue: "q", Parent: &task.Parent{ID: task.ID{1}, Result: []byte("r")}}).encode())
+	f.Add(schema.EncodeFollowers([]schema.Follower{newFollower("", &task.Spec{Type: "t"}), {Fate: schema.FateBorn, ID: task.ID{1}}}))
+	f.Add((&schema.Exec{State: task.Ready, Links: &schema.Links{Followed: true, Group: task.ID{1}, Ref: task.ID{2}, Turn: 3}}).Encode())
+	f.Add((&schema.Envelope{Queue: "q", Parent: &task.Parent{ID: task.ID{1}, Result: []byte("r")}}).Encode())
 	f.Add(onceRow{done: true, holder: OnceHolder{ID: task.ID{1}, Fence: 2, Nonce: 3, Worker: "w"}, result: []byte("7"), until: 5}.encode())
 	f.Add((&breaker{seen: window{at: 7, parts: [windowParts]tally{{3, 1}}}, lastError: "down"}).encode())
 	f.Add((&breaker{state: BreakerProbing, since: 5, opened: 2, passed: 1, probe: task.ID{1}, cause: tally{4, 3}, over: time.Minute}).encode())
@@ -47,16 +48,16 @@ func FuzzRows(f *testing.F) {
 			}
 		}
 		envelope := func(b []byte) ([]byte, error) {
-			e, err := decodeEnvelope("ns", task.ID{1}, b)
-			return e.encode(), err
+			e, err := schema.DecodeEnvelope("ns", task.ID{1}, b)
+			return e.Encode(), err
 		}
-		exec := func(b []byte) ([]byte, error) { x, err := decodeExec(b); return x.encode(), err }
-		attempt := func(b []byte) ([]byte, error) { a, err := decodeAttempt(1, b); return a.encode(), err }
-		key := func(b []byte) ([]byte, error) { k, err := decodeKey(b); return k.encode(), err }
-		claimKey := func(b []byte) ([]byte, error) { c, err := decodeClaimKey(b); return c.encode(), err }
-		tally := func(b []byte) ([]byte, error) { c, err := decodeCounts(b); return c.encode(), err }
-		unique := func(b []byte) ([]byte, error) { u, err := decodeUnique(b); return u.encode(), err }
-		result := func(b []byte) ([]byte, error) { r, err := decodeResult(b); return r.encode(), err }
+		exec := func(b []byte) ([]byte, error) { x, err := schema.DecodeExec(b); return x.Encode(), err }
+		attempt := func(b []byte) ([]byte, error) { a, err := schema.DecodeAttempt(1, b); return a.Encode(), err }
+		key := func(b []byte) ([]byte, error) { k, err := schema.DecodeKey(b); return k.Encode(), err }
+		claimKey := func(b []byte) ([]byte, error) { c, err := schema.DecodeClaimKey(b); return c.Encode(), err }
+		tally := func(b []byte) ([]byte, error) { c, err := schema.DecodeCounts(b); return c.Encode(), err }
+		unique := func(b []byte) ([]byte, error) { u, err := schema.DecodeUnique(b); return u.Encode(), err }
+		result := func(b []byte) ([]byte, error) { r, err := schema.DecodeResult(b); return r.Encode(), err }
 		said := func(b []byte) ([]byte, error) { p, err := decodePlan(b); return p.encode(), err }
 		at := func(b []byte) ([]byte, error) { c, err := decodeCourse(b); return c.encode(), err }
 		entry := func(b []byte) ([]byte, error) {
@@ -80,10 +81,10 @@ func FuzzRows(f *testing.F) {
 			first, err := form(row)
 			same(first, err, form)
 		}
-		_, _ = decodeLane(row)
-		_, _, _ = decodeReady(row)
-		_, _ = parseDeadline(row)
-		_, _ = parseLane(row)
+		_, _ = schema.DecodeLane(row)
+		_, _, _ = schema.DecodeReady(row)
+		_, _ = schema.ParseDeadline(row)
+		_, _ = schema.ParseLane(row)
 		_, _ = task.DecodeQueueConfig(row)
 	})
 }

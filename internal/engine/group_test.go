@@ -8,16 +8,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // counted are groups in one line: how many, the message, and the hours of the trend that have some.
-func counted(groups []Group) (line string) {
+func counted(groups []query.DeadGroup) (line string) {
 	for _, g := range groups {
 		line += fmt.Sprintf("%d %q in %d", g.Count, g.Message, len(g.Queues))
 		for i, n := range g.Trend {
 			if n > 0 {
-				line += fmt.Sprintf(" -%dh:%d", TrendHours-1-i, n)
+				line += fmt.Sprintf(" -%dh:%d", query.TrendHours-1-i, n)
 			}
 		}
 		line += "; "
@@ -36,7 +39,7 @@ func TestTrend(t *testing.T) {
 	w.pass(59 * time.Minute)
 	w.die("mail", 3, deadly)
 	told := func() string {
-		groups, partial := GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+		groups, partial := query.GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
 		return fmt.Sprint(counted(groups), partial)
 	}
 	for _, step := range []struct {
@@ -60,7 +63,7 @@ func TestGroupsOfOthers(t *testing.T) {
 	w := newWorld(t)
 	w.putQueue("mail", task.DefaultSettings(), false)
 	w.die("mail", 2, deadly)
-	w.die("mail", 1, FailRequest{Fall: FallPoison, Failure: Failure{Message: "no JSON"}})
+	w.die("mail", 1, FailRequest{Fall: FallPoison, Failure: schema.Failure{Message: "no JSON"}})
 	for _, c := range []struct {
 		ns, queue string
 		within    []string
@@ -75,7 +78,7 @@ func TestGroupsOfOthers(t *testing.T) {
 		{"other", "", nil, task.Dead, ""},
 		{"other", "mail", nil, task.Dead, ""},
 	} {
-		groups, _ := GroupDead(w.store, c.ns, c.queue, task.Scope{Queues: c.within}, c.state, w.now)
+		groups, _ := query.GroupDead(w.store, c.ns, c.queue, task.Scope{Queues: c.within}, c.state, w.now)
 		if got := counted(groups); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
@@ -92,13 +95,13 @@ func TestGroupsShare(t *testing.T) {
 			w.die(queue, n, deadly)
 		}
 	}
+	defer func(limit int) { query.GroupLimit = limit }(query.GroupLimit)
 	for _, c := range []struct {
 		limit int
 		want  string
 	}{{12, "q0:1 q1:9 q2:2 false"}, {11, "q0:1 q1:8 q2:2 true"}, {6, "q0:1 q1:3 q2:2 true"}, {4, "q0:1 q1:2 q2:1 true"}} {
-		g := &grouping{from: w.store, ns: "default", state: task.Dead, now: w.now, byPrint: map[uint64]*Group{}}
-		g.readQueues(task.Scope{}, c.limit)
-		groups, partial := g.largest()
+		query.GroupLimit = c.limit
+		groups, partial := query.GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
 		got := ""
 		for _, queue := range slices.Sorted(maps.Keys(groups[0].Queues)) {
 			got += fmt.Sprintf("%s:%d ", queue, groups[0].Queues[queue])
@@ -114,28 +117,28 @@ func TestGroupsOfOldRows(t *testing.T) {
 	w := newWorld(t)
 	w.putQueue("mail", task.DefaultSettings(), false)
 	w.die("mail", 2, deadly)
-	want, _ := GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+	want, _ := query.GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
 	w.round(func(r *Round) {
-		lo, hi := tableBounds("default", tabDead)
+		lo, hi := schema.TableBounds("default", schema.TableDead)
 		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
-			x, err := readExec(r.tx, "default", idAt(k))
+			x, err := schema.ReadExec(r.tx, "default", schema.IDAt(k))
 			if err != nil {
 				t.Fatal(err)
 			}
 			x.Print = 0
-			r.tx.Set(idKey("default", tabExec, idAt(k)), x.encode())
+			r.tx.Set(schema.IDKey("default", schema.TableExec, schema.IDAt(k)), x.Encode())
 			r.tx.Set(bytes.Clone(k), nil)
 			return true
 		})
 	})
-	got, _ := GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+	got, _ := query.GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if _, found := w.pages(Filter{Queue: "mail", Fingerprint: PrintText(want[0].Fingerprint)}, 10); len(found) != 2 {
+	if _, found := w.pages(query.Filter{Queue: "mail", Fingerprint: fingerprint.Text(want[0].Fingerprint)}, 10); len(found) != 2 {
 		t.Errorf("by fingerprint %d are found, want 2", len(found))
 	}
-	for _, f := range []Filter{{Type: want[0].Type}, {Fingerprint: PrintText(want[0].Fingerprint)}} {
+	for _, f := range []query.Filter{{Type: want[0].Type}, {Fingerprint: fingerprint.Text(want[0].Fingerprint)}} {
 		f.Queue, f.States = "mail", []task.State{task.Dead}
 		if _, found := w.pages(f, 10); len(found) != 2 {
 			t.Errorf("%+v: %d dead letters are found, want 2", f, len(found))

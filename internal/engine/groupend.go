@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -38,26 +39,26 @@ func CancelGroup(r *Round, by task.Author, ns string, id task.ID) (*GroupView, e
 // wakeGroup sets when time is to look at a group again.
 func (r *Round) wakeGroup(ns string, g *taskGroup, at store.Time) {
 	if g.wake != 0 {
-		r.tx.Delete(deadlineKey(g.wake, onGroup, ns, g.id[:]))
+		r.tx.Delete(schema.DeadlineKey(g.wake, schema.OnGroup, ns, g.id[:]))
 	}
 	g.wake, g.dirty = at, true
-	r.remind(at, onGroup, ns, g.id[:])
+	r.remind(at, schema.OnGroup, ns, g.id[:])
 }
 
 // groupDue does for a group what its deadline is for.
-func (r *Round) groupDue(d deadline) {
-	g, ok := r.anyGroup(d.ns, d.id())
-	if !ok || g.wake != d.at {
+func (r *Round) groupDue(d schema.Deadline) {
+	g, ok := r.anyGroup(d.Namespace, d.ID())
+	if !ok || g.wake != d.At {
 		return
 	}
 	g.wake, g.dirty = 0, true
 	switch until, doubted := r.l.term.Doubted(); {
 	case g.walking:
-		r.cancelSome(d.ns, g)
+		r.cancelSome(d.Namespace, g)
 	case doubted && r.now < until:
-		r.wakeGroup(d.ns, g, until)
+		r.wakeGroup(d.Namespace, g, until)
 	default:
-		r.forgetSome(d.ns, g)
+		r.forgetSome(d.Namespace, g)
 	}
 	r.born = birthLimit // others have their turn
 }
@@ -102,15 +103,15 @@ func (r *Round) forgetSome(ns string, g *taskGroup) {
 	}
 	refs, _ := membersOf(r.tx, ns, g.id, task.ID{}, forgetChunk)
 	for _, ref := range refs {
-		r.tx.Delete(memberKey(ns, g.id, ref))
+		r.tx.Delete(schema.MemberKey(ns, g.id, ref))
 	}
 	if len(refs) == forgetChunk {
 		g.leaving = true
 		r.wakeGroup(ns, g, r.now)
 		return
 	}
-	r.tx.Delete(idKey(ns, tabFollow, g.id))
-	r.tx.Delete(idKey(ns, tabGroup, g.id))
+	r.tx.Delete(schema.IDKey(ns, schema.TableFollow, g.id))
+	r.tx.Delete(schema.IDKey(ns, schema.TableGroup, g.id))
 	delete(r.groups, groupName{ns, g.id})
 }
 
@@ -119,15 +120,15 @@ const forgetChunk = 1000
 
 // membersOf reads up to limit members behind one.
 func membersOf(from store.Reader, ns string, group, behind task.ID, limit int) (refs []task.ID, members []*member) {
-	lo := memberKey(ns, group, behind)
+	lo := schema.MemberKey(ns, group, behind)
 	if behind != (task.ID{}) {
 		lo = append(lo, 0)
 	}
-	prefix := idKey(ns, tabMember, group)
-	from.Scan(lo, after(prefix), func(k, row []byte) bool {
+	prefix := schema.IDKey(ns, schema.TableMember, group)
+	from.Scan(lo, schema.After(prefix), func(k, row []byte) bool {
 		m, err := decodeMember(bytes.Clone(row))
-		corrupt(err)
-		refs, members = append(refs, idAt(k)), append(members, m)
+		schema.Must(err)
+		refs, members = append(refs, schema.IDAt(k)), append(members, m)
 		return len(refs) < limit
 	})
 	return refs, members

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -163,7 +164,7 @@ func (s *shards) allow(what string, err error) string {
 
 func (s *shards) onTask(w *world, what string, do func(r *Round, ns string, id task.ID) error) string {
 	var ids []task.ID
-	eachExec(w, func(id task.ID, x *Exec) {
+	eachExec(w, func(id task.ID, x *schema.Exec) {
 		if what == "cancel" != x.State.Ended() {
 			ids = append(ids, id)
 		}
@@ -183,7 +184,7 @@ func (s *shards) work(i int) string {
 		s.tokens[c.ID] = c.Token
 	}
 	var held []task.ID
-	eachExec(w, func(id task.ID, x *Exec) {
+	eachExec(w, func(id task.ID, x *schema.Exec) {
 		if x.State == task.Claimed {
 			held = append(held, id)
 		}
@@ -201,7 +202,7 @@ func (s *shards) work(i int) string {
 		return "a claim is left alone"
 	}
 	for range 1 + s.rng.IntN(2) { // an answer may be lost, and the call repeated
-		if _, err := run(w, func(r *Round) (Settled, error) { return Ack(r, h, Result{Data: []byte("7")}) }); err != nil {
+		if _, err := run(w, func(r *Round) (Settled, error) { return Ack(r, h, schema.Result{Data: []byte("7")}) }); err != nil {
 			return s.allow("ack", err)
 		}
 	}
@@ -241,12 +242,12 @@ func (s *shards) carry(w *world, notes bool) string {
 	return "delivery whose answer is lost"
 }
 
-func eachExec(w *world, fn func(id task.ID, x *Exec)) {
-	lo, hi := tableBounds("default", tabExec)
+func eachExec(w *world, fn func(id task.ID, x *schema.Exec)) {
+	lo, hi := schema.TableBounds("default", schema.TableExec)
 	w.store.Scan(lo, hi, func(k, v []byte) bool {
-		x, err := decodeExec(v)
-		corrupt(err)
-		fn(idAt(k), x)
+		x, err := schema.DecodeExec(v)
+		schema.Must(err)
+		fn(schema.IDAt(k), x)
 		return true
 	})
 }
@@ -276,8 +277,8 @@ func (s *shards) check() error {
 // allEnded says whether a group that has just become complete has members that have not ended yet.
 func (s *shards) allEnded(group task.ID) (bad error) {
 	for _, w := range s.worlds {
-		eachExec(w, func(id task.ID, x *Exec) {
-			if x.Ties.member() && x.Ties.Group == group && x.Ties.Turn == 0 {
+		eachExec(w, func(id task.ID, x *schema.Exec) {
+			if x.Links.Member() && x.Links.Group == group && x.Links.Turn == 0 {
 				bad = fmt.Errorf("group %s is complete, and its member %s is %s", group, id, x.State)
 			}
 		})
@@ -288,9 +289,9 @@ func (s *shards) allEnded(group task.ID) (bad error) {
 // noneLeft: no member of a cancelled group lives that was not replayed, in whatever shard.
 func (s *shards) noneLeft() {
 	for _, w := range s.worlds {
-		eachExec(w, func(id task.ID, x *Exec) {
-			if x.Ties.member() && s.groups[x.Ties.Group] && x.Ties.Turn == 0 && !x.State.Ended() {
-				s.t.Errorf("group %s was cancelled, and its member %s is %s", x.Ties.Group, id, x.State)
+		eachExec(w, func(id task.ID, x *schema.Exec) {
+			if x.Links.Member() && s.groups[x.Links.Group] && x.Links.Turn == 0 && !x.State.Ended() {
+				s.t.Errorf("group %s was cancelled, and its member %s is %s", x.Links.Group, id, x.State)
 			}
 		})
 	}
@@ -315,14 +316,14 @@ func (s *shards) finish() {
 			s.carry(w, true)
 			for _, c := range w.claim(ClaimRequest{Queues: []Share{{Queue: queueAt(i)}}, Max: 100}) {
 				h := Hold{Namespace: "default", ID: c.ID, Token: c.Token}
-				if _, err := run(w, func(r *Round) (Settled, error) { return Ack(r, h, Result{}) }); err != nil {
+				if _, err := run(w, func(r *Round) (Settled, error) { return Ack(r, h, schema.Result{}) }); err != nil {
 					s.t.Fatal(err)
 				}
 			}
 		}
 		idle := true
 		for _, w := range s.worlds {
-			eachExec(w, func(_ task.ID, x *Exec) { idle = idle && x.State.Ended() })
+			eachExec(w, func(_ task.ID, x *schema.Exec) { idle = idle && x.State.Ended() })
 			idle = idle && len(Outbox(w.store, "default", task.ID{}, 1)) == 0
 		}
 		if idle {
@@ -340,8 +341,8 @@ func (s *shards) judge() error {
 	}
 	behind := map[string]int{} // parent and type of what follows it
 	for _, w := range s.worlds {
-		eachExec(w, func(id task.ID, x *Exec) {
-			e := readEnvelope(w.store, "default", id)
+		eachExec(w, func(id task.ID, x *schema.Exec) {
+			e := schema.ReadEnvelope(w.store, "default", id)
 			if p := e.Parent; p != nil && p.Group != (task.ID{}) {
 				if x.Type == "done" {
 					done[p.Group]++
@@ -351,8 +352,8 @@ func (s *shards) judge() error {
 			} else if p != nil {
 				behind[p.ID.String()]++
 			}
-			if x.Ties.member() {
-				c := counts[x.Ties.Group]
+			if x.Links.Member() {
+				c := counts[x.Links.Group]
 				c.Members++
 				*c.of(&member{state: x.State})++
 			}
@@ -378,15 +379,15 @@ func (s *shards) judge() error {
 	}
 	for _, w := range s.worlds {
 		var bad error
-		eachExec(w, func(id task.ID, x *Exec) {
-			if x.Ties == nil || !x.Ties.Followed {
+		eachExec(w, func(id task.ID, x *schema.Exec) {
+			if x.Links == nil || !x.Links.Followed {
 				return
 			}
 			born := 0
-			for _, f := range followersOf(w.store, "default", id, x) {
-				if f.Fate == FateBorn {
+			for _, f := range schema.FollowersOf(w.store, "default", id, x) {
+				if f.Fate == schema.FateBorn {
 					born++
-				} else if f.Fate == FateSent || f.Fate == FateWaiting && x.State == task.Succeeded {
+				} else if f.Fate == schema.FateSent || f.Fate == schema.FateWaiting && x.State == task.Succeeded {
 					bad = fmt.Errorf("task %s is %s, and what follows it is %s", id, x.State, f.Fate)
 				}
 			}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -15,8 +16,8 @@ type GroupView struct {
 	CreatedAt store.Time
 	EndedAt   store.Time // 0: it has not ended, or members of a cancelled one have not
 	KeptUntil store.Time
-	Within    []string   // patterns of the queues that its maker was limited to; nil: all
-	Points    []Follower // what it enqueues when it comes to a point, and what became of that; those that it has
+	Within    []string          // patterns of the queues that its maker was limited to; nil: all
+	Points    []schema.Follower // what it enqueues when it comes to a point, and what became of that; those that it has
 }
 
 // GroupMember is a member of a group as its home knows it.
@@ -27,7 +28,7 @@ type GroupMember struct {
 	Queue   string
 	State   task.State // the end; 0: it has not ended
 	Refused string     // why; "": it was not
-	Result  Result
+	Result  schema.Result
 	Omitted bool // the result is too large to keep here: the task has it
 }
 
@@ -36,7 +37,7 @@ func (r *Round) groupView(ns string, g *taskGroup) *GroupView { return groupView
 func groupView(from store.Reader, ns string, g *taskGroup) *GroupView {
 	v := &GroupView{ID: g.id, Name: g.name, State: g.state, Open: g.open, Counts: g.counts, CreatedAt: g.createdAt, EndedAt: g.endedAt,
 		KeptUntil: g.keptUntil, Within: g.within}
-	for _, f := range readFollowers(from, ns, g.id) {
+	for _, f := range schema.ReadFollowers(from, ns, g.id) {
 		if f.Type != "" {
 			v.Points = append(v.Points, f)
 		}
@@ -56,17 +57,17 @@ func ShowGroup(from store.Reader, ns string, id task.ID) (*GroupView, error) {
 // ListGroups reads up to limit groups before one, newest first; a zero id: from the newest.
 // A scope passes over those that are not there for it.
 func ListGroups(from store.Reader, ns string, s task.Scope, before task.ID, limit int) (groups []*GroupView, more bool) {
-	lo, hi := tableBounds(ns, tabGroup)
+	lo, hi := schema.TableBounds(ns, schema.TableGroup)
 	if before != (task.ID{}) {
-		hi = idKey(ns, tabGroup, before)
+		hi = schema.IDKey(ns, schema.TableGroup, before)
 	}
-	m := &meter{Reader: from}
+	m := &schema.Counted{Reader: from}
 	m.ScanBack(lo, hi, func(k, row []byte) bool {
-		if more = len(groups) == limit || m.bytes >= pageBytes && len(groups) > 0; more {
+		if more = len(groups) == limit || m.Bytes >= schema.PageBytes && len(groups) > 0; more {
 			return false
 		}
-		g, err := decodeGroup(idAt(k), row)
-		corrupt(err)
+		g, err := decodeGroup(schema.IDAt(k), row)
+		schema.Must(err)
 		if !g.leaving && s.Covers(task.Scope{Queues: g.within}) {
 			groups = append(groups, groupView(m, ns, g))
 		}
@@ -81,8 +82,8 @@ func GroupMembers(from store.Reader, ns string, id, behind task.ID, limit int) (
 	if g, ok := readGroup(from, ns, id); !ok || g.leaving {
 		return nil, false, task.NotFound("group", id.String())
 	}
-	meter := &meter{Reader: from}
-	for len(list) < limit && meter.bytes < pageBytes {
+	meter := &schema.Counted{Reader: from}
+	for len(list) < limit && meter.Bytes < schema.PageBytes {
 		chunk := min(limit-len(list), 100)
 		refs, members := membersOf(meter, ns, id, behind, chunk)
 		for i, m := range members {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -17,8 +18,8 @@ type hot struct {
 
 type hotTask struct {
 	ns   string
-	exec *Exec
-	env  *Envelope // of a ready task that was not claimed yet; else nil
+	exec *schema.Exec
+	env  *schema.Envelope // of a ready task that was not claimed yet; else nil
 }
 
 const (
@@ -66,11 +67,11 @@ func (h *hot) knows(id task.ID) bool {
 }
 
 // keep remembers a task after a move if it will be wanted soon.
-func (h *hot) keep(ns string, id task.ID, q *queue, x *Exec) {
+func (h *hot) keep(ns string, id task.ID, q *queue, x *schema.Exec) {
 	switch {
 	case x.State == task.Claimed:
 		h.put(id, hotTask{ns: ns, exec: x})
-	case x.State == task.Ready && q.counts.ready[x.Priority-task.High] < hotQueue:
+	case x.State == task.Ready && q.counts.Ready[x.Priority-task.High] < hotQueue:
 		h.put(id, hotTask{ns: ns, exec: x})
 	default:
 		h.drop(id)
@@ -78,7 +79,7 @@ func (h *hot) keep(ns string, id task.ID, q *queue, x *Exec) {
 }
 
 // keepEnvelope adds what a new task's claim will want.
-func (h *hot) keepEnvelope(id task.ID, e *Envelope) {
+func (h *hot) keepEnvelope(id task.ID, e *schema.Envelope) {
 	if t, ok := h.tasks[id]; ok {
 		t.env = e
 		h.put(id, t)
@@ -87,23 +88,23 @@ func (h *hot) keepEnvelope(id task.ID, e *Envelope) {
 
 // warm reads the rows of tasks that will be claimed next, all at once and in the order of their keys: one by one, each
 // would cost the read of a block.
-func (r *Round) warm(ns string, tasks []readyTask) {
+func (r *Round) warm(ns string, tasks []schema.ReadyTask) {
 	ids := make([]task.ID, 0, len(tasks))
 	for _, t := range tasks {
-		if !r.l.hot.knows(t.id) {
-			ids = append(ids, t.id)
+		if !r.l.hot.knows(t.ID) {
+			ids = append(ids, t.ID)
 		}
 	}
 	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
-	execs := make([]*Exec, len(ids))
-	r.tx.GetEach(keysOf(ns, tabExec, ids), func(i int, row []byte) {
-		x, err := decodeExec(row)
-		corrupt(err)
+	execs := make([]*schema.Exec, len(ids))
+	r.tx.GetEach(keysOf(ns, schema.TableExec, ids), func(i int, row []byte) {
+		x, err := schema.DecodeExec(row)
+		schema.Must(err)
 		execs[i] = x
 	})
-	r.tx.GetEach(keysOf(ns, tabEnvelope, ids), func(i int, row []byte) {
-		e, err := decodeEnvelope(ns, ids[i], bytes.Clone(row))
-		corrupt(err)
+	r.tx.GetEach(keysOf(ns, schema.TableEnvelope, ids), func(i int, row []byte) {
+		e, err := schema.DecodeEnvelope(ns, ids[i], bytes.Clone(row))
+		schema.Must(err)
 		if execs[i] != nil {
 			r.l.hot.put(ids[i], hotTask{ns: ns, exec: execs[i], env: e})
 		}
@@ -113,7 +114,7 @@ func (r *Round) warm(ns string, tasks []readyTask) {
 func keysOf(ns string, tab byte, ids []task.ID) [][]byte {
 	keys := make([][]byte, len(ids))
 	for i, id := range ids {
-		keys[i] = idKey(ns, tab, id)
+		keys[i] = schema.IDKey(ns, tab, id)
 	}
 	return keys
 }
@@ -131,10 +132,10 @@ const seenIDs = 100_000
 
 // load finds where the ids end of tasks that are stored, or forgotten while their requests may be repeated.
 func (n *newIDs) load(from store.Reader, ns string) {
-	forgotten := idKey(ns, tabRequest, task.ID{})
-	for _, prefix := range [][]byte{table(ns, tabExec), forgotten} {
-		from.ScanBack(prefix, after(prefix), func(k, _ []byte) bool {
-			n.last = max(n.last, idAt(k).UnixMilli())
+	forgotten := schema.IDKey(ns, schema.TableRequest, task.ID{})
+	for _, prefix := range [][]byte{schema.Table(ns, schema.TableExec), forgotten} {
+		from.ScanBack(prefix, schema.After(prefix), func(k, _ []byte) bool {
+			n.last = max(n.last, schema.IDAt(k).UnixMilli())
 			return false
 		})
 	}

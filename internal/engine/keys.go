@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -56,14 +57,14 @@ func (u *keyClaims) each(fn func(task.ID) bool) {
 }
 
 func (u *keyUse) encode() []byte {
-	r := newRow(32 + 18*len(u.named))
+	r := schema.NewRow(32 + 18*len(u.named))
 	if b := u.bucket; b != nil {
-		r.num(1, math.Float64bits(b.level))
-		r.num(2, uint64(b.at))
-		r.num(3, uint64(b.due))
+		r.Num(1, math.Float64bits(b.level))
+		r.Num(2, uint64(b.at))
+		r.Num(3, uint64(b.due))
 	}
 	for _, id := range u.named {
-		r.bytes(4, id[:])
+		r.Bytes(4, id[:])
 	}
 	return r
 }
@@ -71,7 +72,7 @@ func (u *keyUse) encode() []byte {
 func decodeUse(row []byte) (u keyUse, err error) {
 	b := bucket{}
 	odd := false
-	err = decode(row, func(tag protowire.Number, v uint64) {
+	err = schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
 			b.level = math.Float64frombits(v)
@@ -111,21 +112,21 @@ func (q *queue) useOf(key string) keyUse {
 func (r *Round) writeUse(q *queue, key string) {
 	u := q.useOf(key)
 	if u.bucket == nil && len(u.named) == 0 {
-		r.tx.Delete(useKey(q.ns, q.name, key))
+		r.tx.Delete(schema.UseKey(q.ns, q.name, key))
 		return
 	}
-	r.tx.Set(useKey(q.ns, q.name, key), u.encode())
+	r.tx.Set(schema.UseKey(q.ns, q.name, key), u.encode())
 }
 
 // useKey takes what a claim of a task uses of its key.
-func (r *Round) useKey(q *queue, f *flow, id task.ID, x *Exec) {
+func (r *Round) useKey(q *queue, f *flow, id task.ID, x *schema.Exec) {
 	u := &f.use
 	named := len(u.named) < maxNamed
 	if named {
 		u.named = append(u.named, id)
 	} else {
 		u.addOther(id)
-		r.tx.Set(claimedKey(q.ns, q.name, x.Key, id), nil)
+		r.tx.Set(schema.ClaimedKey(q.ns, q.name, x.Key, id), nil)
 	}
 	if r.takeTokens(q, x.Key, x) || named {
 		r.writeUse(q, x.Key)
@@ -144,7 +145,7 @@ func (r *Round) leaveKey(q *queue, f *flow, id task.ID) bool {
 	}
 	if _, counted := u.others[id]; counted {
 		delete(u.others, id)
-		r.tx.Delete(claimedKey(q.ns, q.name, f.key, id))
+		r.tx.Delete(schema.ClaimedKey(q.ns, q.name, f.key, id))
 		return true
 	}
 	return false
@@ -158,15 +159,15 @@ func (r *Round) readFlows(q *queue) {
 	var others, uses [][]byte // keys of rows
 	var ids []task.ID
 	read := map[string]keyUse{}
-	prefix := queueKey(q.ns, tabClaimed, q.name)
-	r.tx.Scan(prefix, after(prefix), func(k, _ []byte) bool {
-		others, ids = append(others, bytes.Clone(k)), append(ids, idAt(k))
+	prefix := schema.QueueKey(q.ns, schema.TableClaimed, q.name)
+	r.tx.Scan(prefix, schema.After(prefix), func(k, _ []byte) bool {
+		others, ids = append(others, bytes.Clone(k)), append(ids, schema.IDAt(k))
 		return true
 	})
-	prefix = queueKey(q.ns, tabUse, q.name)
-	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
+	prefix = schema.QueueKey(q.ns, schema.TableUse, q.name)
+	r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		u, err := decodeUse(v)
-		corrupt(err)
+		schema.Must(err)
 		read[string(k)] = u
 		uses, ids = append(uses, bytes.Clone(k)), append(ids, u.named...)
 		return true
@@ -174,7 +175,7 @@ func (r *Round) readFlows(q *queue) {
 	claimed := r.claimedOf(q, ids)
 	keyed := int64(0)
 	for _, row := range others {
-		id := idAt(row)
+		id := schema.IDAt(row)
 		if x := claimed[id]; x != nil {
 			f := q.flowOf(x.Key, r.now)
 			f.use.addOther(id)
@@ -203,19 +204,19 @@ func (r *Round) readFlows(q *queue) {
 			keyed += int64(len(named))
 		}
 	}
-	if rest := q.counts.claimed - keyed; rest > 0 {
+	if rest := q.counts.Claimed - keyed; rest > 0 {
 		q.flowOf("", r.now).running = int(rest)
 	}
 }
 
 // claimedOf reads which of the tasks are claimed ones of the queue that have a key.
-func (r *Round) claimedOf(q *queue, ids []task.ID) map[task.ID]*Exec {
+func (r *Round) claimedOf(q *queue, ids []task.ID) map[task.ID]*schema.Exec {
 	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
 	ids = slices.Compact(ids)
-	claimed := map[task.ID]*Exec{}
-	r.tx.GetEach(keysOf(q.ns, tabExec, ids), func(i int, row []byte) {
-		x, err := decodeExec(row)
-		corrupt(err)
+	claimed := map[task.ID]*schema.Exec{}
+	r.tx.GetEach(keysOf(q.ns, schema.TableExec, ids), func(i int, row []byte) {
+		x, err := schema.DecodeExec(row)
+		schema.Must(err)
 		if x.State == task.Claimed && x.Key != "" && x.Queue == q.name {
 			claimed[ids[i]] = x
 		}

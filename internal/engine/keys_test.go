@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -69,7 +70,7 @@ func TestClaimsOfAKey(t *testing.T) {
 	for _, ends := range [][]int{{0}, {1, 2, 3}, {maxNamed, maxNamed + 1}} { // the key's row keeps naming the first
 		w.round(func(r *Round) {
 			for _, i := range ends {
-				if _, err := Ack(r, Hold{Namespace: "default", ID: got[i].ID, Token: got[i].Token}, Result{}); err != nil {
+				if _, err := Ack(r, Hold{Namespace: "default", ID: got[i].ID, Token: got[i].Token}, schema.Result{}); err != nil {
 					t.Fatal(err)
 				}
 			}

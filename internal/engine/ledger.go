@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -87,9 +88,9 @@ func oldestTick(newest uint64) uint64 {
 func (r *Round) note(ns, name string, c *course, t LedgerEntry) {
 	c.seq++
 	t.Seq, t.At = c.seq, r.now
-	r.tx.Set(tickKey(ns, name, t.Seq), t.encode())
+	r.tx.Set(schema.TickKey(ns, name, t.Seq), t.encode())
 	if c.seq > ledgerLength {
-		r.tx.Delete(tickKey(ns, name, c.seq-ledgerLength))
+		r.tx.Delete(schema.TickKey(ns, name, c.seq-ledgerLength))
 	}
 	r.Ticked = append(r.Ticked, Ticked{Namespace: ns, Schedule: name, LedgerEntry: t})
 }
@@ -104,9 +105,9 @@ func ScheduleHistory(from store.Reader, ns, name string, below uint64, limit int
 		below = c.seq + 1
 	}
 	for seq := below - 1; seq >= oldestTick(c.seq) && len(ticks) < limit; seq-- {
-		if row, ok := from.Get(tickKey(ns, name, seq)); ok {
+		if row, ok := from.Get(schema.TickKey(ns, name, seq)); ok {
 			t, err := decodeTick(seq, row)
-			corrupt(err)
+			schema.Must(err)
 			ticks = append(ticks, t)
 		}
 	}
@@ -119,13 +120,13 @@ func (r *Round) tickDelivered(ns string, on *OutboxMessage, a Accepted, refused 
 	if !ok || c.id != on.From.Plan || on.From.Tick < oldestTick(c.seq) {
 		return
 	}
-	key := tickKey(ns, on.From.Schedule, on.From.Tick)
+	key := schema.TickKey(ns, on.From.Schedule, on.From.Tick)
 	row, ok := r.tx.Get(key)
 	if !ok {
 		return
 	}
 	t, err := decodeTick(on.From.Tick, row)
-	corrupt(err)
+	schema.Must(err)
 	t.Task = a.ID
 	if a.Met {
 		t.Outcome, t.Reason = TickSkipped, skippedFor(on.Spec.Unique)

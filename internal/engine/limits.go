@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -21,7 +22,7 @@ const (
 )
 
 // begin takes what a task's claim uses.
-func (r *Round) begin(q *queue, id task.ID, x *Exec) {
+func (r *Round) begin(q *queue, id task.ID, x *schema.Exec) {
 	f := q.flowOf(x.Key, r.now)
 	shared := q.lanes.shared()
 	if shared {
@@ -47,7 +48,7 @@ func (r *Round) begin(q *queue, id task.ID, x *Exec) {
 }
 
 // end gives back what a claim has used.
-func (r *Round) end(q *queue, id task.ID, x *Exec) {
+func (r *Round) end(q *queue, id task.ID, x *schema.Exec) {
 	f := q.flowOf(x.Key, r.now)
 	if x.Key != "" {
 		if !r.leaveKey(q, f, id) {
@@ -63,7 +64,7 @@ func (r *Round) end(q *queue, id task.ID, x *Exec) {
 	q.hold(f, r.now)
 	q.lanes.forget(f)
 	r.settleFlow(q, f, nil)
-	if most := q.config.Settings.MaxRunning; was != f.held || most > 0 && q.counts.claimed == int64(most)-1 {
+	if most := q.config.Settings.MaxRunning; was != f.held || most > 0 && q.counts.Claimed == int64(most)-1 {
 		r.wake(q)
 	}
 	r.roomIn(q.space)
@@ -72,7 +73,7 @@ func (r *Round) end(q *queue, id task.ID, x *Exec) {
 // full says whether the queue runs as much as it may.
 func (q *queue) full() bool {
 	most := q.config.Settings.MaxRunning
-	return most > 0 && q.counts.claimed >= int64(most)
+	return most > 0 && q.counts.Claimed >= int64(most)
 }
 
 // mayRun says whether anything of the queue may run.
@@ -148,14 +149,14 @@ func (r *Round) holdType(q *queue, typ string) {
 // heldTasks counts the ready tasks that may not run now.
 func (q *queue) heldTasks(now store.Time) (n int64) {
 	if !q.mayRun(now) {
-		return q.counts.ready[0] + q.counts.ready[1] + q.counts.ready[2]
+		return q.counts.Ready[0] + q.counts.Ready[1] + q.counts.Ready[2]
 	}
-	n = q.counts.parked
+	n = q.counts.Parked
 	if len(q.lanes.held) == 0 && len(q.lanes.flows) == 1 && q.lanes.flows[""] != nil {
 		return n
 	}
 	for _, l := range q.lanes.byName {
-		if l.flow.held != 0 || q.lanes.held[l.typ] {
+		if l.flow.held != 0 || q.lanes.held[l.Type] {
 			n += l.count
 		}
 	}

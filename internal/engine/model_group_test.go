@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -53,7 +55,7 @@ type modelMember struct {
 // modelPoint is what a group enqueues at a point.
 type modelPoint struct {
 	spec   *task.Spec // nil: nothing
-	fate   Fate
+	fate   schema.Fate
 	reason string
 	t      *modelTask  // that was born; its id is learnt from the engine
 	other  *modelTask  // that had its unique key
@@ -73,9 +75,9 @@ func (g *modelGroup) join(come func()) {
 }
 
 // note makes a task a member, if it belongs to a group that is known.
-func (g *modelGroup) note(t *modelTask, fate Fate) {
+func (g *modelGroup) note(t *modelTask, fate schema.Fate) {
 	if g != nil && !g.gone {
-		g.members = append(g.members, modelMember{t: t, refused: fate != FateBorn})
+		g.members = append(g.members, modelMember{t: t, refused: fate != schema.FateBorn})
 	}
 }
 
@@ -143,7 +145,7 @@ func (m *model) advance(g *modelGroup, ended *modelTask) {
 // reach enqueues what waits for a point.
 func (m *model) reach(g *modelGroup, point int, died *modelTask) {
 	p := &g.points[point]
-	if p.fate != FateWaiting {
+	if p.fate != schema.FateWaiting {
 		return
 	}
 	c := g.counts()
@@ -152,18 +154,18 @@ func (m *model) reach(g *modelGroup, point int, died *modelTask) {
 	if died != nil {
 		p.report.TaskID = died.id.String()
 	}
-	p.fate = FateBorn // as good as: it may replace the last member
+	p.fate = schema.FateBorn // as good as: it may replace the last member
 	p.t = m.taskOf(p.spec)
 	p.fate, p.other = m.enter(p.t)
-	if p.fate == FateRefused {
+	if p.fate == schema.FateRefused {
 		p.reason = string(task.CodeConflict)
 	}
 }
 
 func (g *modelGroup) drop(reason string) {
 	for i := range g.points {
-		if p := &g.points[i]; p.fate == FateWaiting {
-			p.fate, p.reason = FateDropped, reason
+		if p := &g.points[i]; p.fate == schema.FateWaiting {
+			p.fate, p.reason = schema.FateDropped, reason
 		}
 	}
 }
@@ -239,7 +241,7 @@ func (d *duel) makeGroup() string {
 	g := &modelGroup{makes: n, open: n.Open, created: d.now}
 	for i, to := range []**task.Spec{&n.OnComplete, &n.OnSuccess, &n.OnDeath} {
 		if d.rng.IntN(4) == 0 {
-			g.points[i].fate = FateDropped
+			g.points[i].fate = schema.FateDropped
 			continue
 		}
 		s := d.spec(1)
@@ -325,7 +327,7 @@ func (d *duel) addToGroup(g *modelGroup) string {
 			t := d.m.taskOf(&specs[i])
 			t.group = g
 			fate, other := d.m.enter(t)
-			refused := fate != FateBorn
+			refused := fate != schema.FateBorn
 			if d.entered(t, fate, other, j.Accepted, j.Err); !refused {
 				g.note(t, fate)
 				g.members[len(g.members)-1].request = request
@@ -398,13 +400,13 @@ func (d *duel) compareGroups() error {
 }
 
 // learn takes the ids of tasks that were born at a group's points, and looks at what they are told.
-func (d *duel) learn(g *modelGroup, points []Follower) error {
+func (d *duel) learn(g *modelGroup, points []schema.Follower) error {
 	for _, f := range points {
 		p := &g.points[slices.Index(groupPointWords[:], f.On)]
-		if f.Fate != FateBorn || p.fate != FateBorn || p.t.id == f.ID {
+		if f.Fate != schema.FateBorn || p.fate != schema.FateBorn || p.t.id == f.ID {
 			continue
 		}
-		v, err := Show(d.store, "default", f.ID)
+		v, err := query.Show(d.store, "default", f.ID)
 		if err != nil || p.t.id != (task.ID{}) || v.Parent == nil || v.Parent.Group != g.id() || v.Exec.Type != p.t.typ {
 			return fmt.Errorf("%s of group %s is %+v (%w); the model has %+v", f.On, g.id(), v, err, p.t)
 		}
@@ -419,7 +421,7 @@ func (d *duel) learn(g *modelGroup, points []Follower) error {
 }
 
 // comparePoints: those that the group has, in their order.
-func (g *modelGroup) comparePoints(got []Follower) error {
+func (g *modelGroup) comparePoints(got []schema.Follower) error {
 	want := []*modelPoint{}
 	for i := range g.points {
 		if p := &g.points[i]; p.spec != nil {
@@ -428,7 +430,7 @@ func (g *modelGroup) comparePoints(got []Follower) error {
 	}
 	for i, p := range want {
 		if len(got) != len(want) || got[i].Type != p.spec.Type || got[i].Fate != p.fate || got[i].Reason != p.reason ||
-			p.fate == FateBorn && got[i].ID != p.t.id || p.fate == FateDuplicate && got[i].ID != p.other.id {
+			p.fate == schema.FateBorn && got[i].ID != p.t.id || p.fate == schema.FateDuplicate && got[i].ID != p.other.id {
 			return fmt.Errorf("group %s has points %+v; the model has at number %d %+v of %d", g.id(), got, i, p, len(want))
 		}
 	}

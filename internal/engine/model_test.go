@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -349,7 +351,7 @@ func (d *duel) enter(s task.Spec) string {
 	t := d.m.taskOf(&s)
 	fate, other := d.m.enter(t)
 	a, err := d.enqueue(s)
-	if fate == FateBorn && s.RequestID != (task.ID{}) {
+	if fate == schema.FateBorn && s.RequestID != (task.ID{}) {
 		d.m.asked = append(d.m.asked, modelRequest{s, t})
 	}
 	return d.entered(t, fate, other, a, err)
@@ -378,7 +380,7 @@ func (d *duel) requestStep() string {
 // archiveStep writes the dead letters whose retention is over to the archive.
 func (d *duel) archiveStep() string {
 	n := d.m.archive()
-	views := ToArchive(d.store, "default", math.MaxInt)
+	views := query.ToArchive(d.store, "default", math.MaxInt)
 	for _, v := range views {
 		d.round(func(r *Round) { ForgetArchived(r, "default", v.ID, v.Exec.EndedAt) })
 	}
@@ -509,7 +511,7 @@ func (d *duel) settle(t *modelTask, fence int, verb string) string {
 		}
 		return d.judge(verb, holds, false, err)
 	case "ack":
-		_, err := run(d.world, func(r *Round) (Settled, error) { return Ack(r, hold, Result{}) })
+		_, err := run(d.world, func(r *Round) (Settled, error) { return Ack(r, hold, schema.Result{}) })
 		repeated := t.state == task.Succeeded && fence == t.fence
 		if holds {
 			t.state = task.Succeeded
@@ -529,7 +531,7 @@ func (d *duel) settle(t *modelTask, fence int, verb string) string {
 
 // born adds what follows a task that has succeeded: each is there, once, and no other. Those of a member are members.
 func (d *duel) born(t *modelTask) {
-	v, err := Show(d.store, "default", t.id)
+	v, err := query.Show(d.store, "default", t.id)
 	if err != nil || len(v.Then) != len(t.then) {
 		d.t.Fatalf("%d tasks follow %s, the model has %+v (%v)", len(v.Then), t.id, t, err)
 	}
@@ -539,16 +541,16 @@ func (d *duel) born(t *modelTask) {
 			next := d.m.taskOf(&t.then[i])
 			next.group = t.group
 			fate, other := d.m.enter(next)
-			if f.Fate != fate || fate == FateDuplicate && f.ID != other.id {
+			if f.Fate != fate || fate == schema.FateDuplicate && f.ID != other.id {
 				d.t.Fatalf("behind %s comes %+v, the model has it %s by %+v", t.id, f, fate, other)
 			}
 			t.group.note(next, fate)
-			if d.seen["chain: "+fate.String()]++; fate != FateBorn {
+			if d.seen["chain: "+fate.String()]++; fate != schema.FateBorn {
 				continue
 			}
 			next.id = f.ID
 			births = append(births, next)
-			if v, err := Show(d.store, "default", f.ID); err != nil || v.Parent.ID != t.id {
+			if v, err := query.Show(d.store, "default", f.ID); err != nil || v.Parent.ID != t.id {
 				d.t.Fatalf("behind %s comes %+v of %+v (%v)", t.id, f, v, err)
 			}
 		}
@@ -731,8 +733,8 @@ func (d *duel) compare() error {
 	if err := d.compareGroups(); err != nil {
 		return err
 	}
-	execs := map[task.ID]*Exec{}
-	eachExec(d.world, func(id task.ID, x *Exec) { execs[id] = x })
+	execs := map[task.ID]*schema.Exec{}
+	eachExec(d.world, func(id task.ID, x *schema.Exec) { execs[id] = x })
 	if len(execs) != len(d.m.tasks) {
 		return fmt.Errorf("%d tasks are there; the model has %d", len(execs), len(d.m.tasks))
 	}
@@ -741,7 +743,7 @@ func (d *duel) compare() error {
 		if x == nil {
 			return fmt.Errorf("task %s is not there; the model has %+v", t.id, t)
 		}
-		if (x.Role == Holder) != t.holds || (x.Role == Next) != t.next {
+		if (x.Role == schema.RoleHolder) != t.holds || (x.Role == schema.RoleNext) != t.next {
 			return fmt.Errorf("task %s has role %d in its unique key; the model has %+v", t.id, x.Role, t)
 		}
 		if x.State != t.state || int(x.Fence) != t.fence || x.Failures != t.failures || x.Crashes != t.crashes {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -64,16 +65,16 @@ func (d *duel) unique() *task.Unique {
 
 // enter is the rule for a new task: it is there (born), in the place of another that it replaces, if any; or another that has its
 // unique key is kept (duplicate), or makes it be refused.
-func (m *model) enter(t *modelTask) (fate Fate, other *modelTask) {
+func (m *model) enter(t *modelTask) (fate schema.Fate, other *modelTask) {
 	if t.unique == nil {
 		m.tasks = append(m.tasks, t)
-		return FateBorn, nil
+		return schema.FateBorn, nil
 	}
 	holder, next := m.keyOf(t)
 	if holder == nil {
 		t.holds = true
 		m.tasks = append(m.tasks, t)
-		return FateBorn, nil
+		return schema.FateBorn, nil
 	}
 	old := next
 	if holder.state.Waiting() {
@@ -81,9 +82,9 @@ func (m *model) enter(t *modelTask) (fate Fate, other *modelTask) {
 	}
 	switch mode := t.unique.OnConflict; {
 	case mode == task.Reject:
-		return FateRefused, holder
+		return schema.FateRefused, holder
 	case mode == task.Keep, mode == task.Replace && old == nil, holder.state.Ended():
-		return FateDuplicate, holder
+		return schema.FateDuplicate, holder
 	}
 	t.holds, t.next = old == holder, old != holder
 	m.tasks = append(m.tasks, t)
@@ -94,16 +95,16 @@ func (m *model) enter(t *modelTask) (fate Fate, other *modelTask) {
 		old.state, old.holds, old.next = task.Discarded, false, false
 		m.tell(old)
 	}
-	return FateBorn, old
+	return schema.FateBorn, old
 }
 
 // entered holds the answer to an enqueue against what must have become of the task.
-func (d *duel) entered(t *modelTask, fate Fate, other *modelTask, a Accepted, err error) string {
+func (d *duel) entered(t *modelTask, fate schema.Fate, other *modelTask, a Accepted, err error) string {
 	switch fate {
-	case FateRefused:
+	case schema.FateRefused:
 		d.refused(err, task.ErrConflict, other)
 		return "rejected by its unique key"
-	case FateDuplicate:
+	case schema.FateDuplicate:
 		if err != nil || !a.Duplicate || a.ID != other.id || a.State != other.state {
 			d.t.Fatalf("enqueue answered %+v (%v), the model keeps %+v", a, err, other)
 		}

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -12,7 +13,7 @@ import (
 
 // moveAway ends a task that waits and sends it to another queue. All that its producer said goes along, and its checkpoint;
 // attempts begin anew, and the idempotency key stays: a repeat of the enqueue still finds the old self, which knows the new one.
-func (r *Round) moveAway(ns string, c *StepCall, t Selected, x *Exec) {
+func (r *Round) moveAway(ns string, c *StepCall, t Selected, x *schema.Exec) {
 	e := r.envelope(ns, t.ID)
 	spec := task.Spec{Type: e.Type, Payload: e.Payload, ContentType: e.ContentType, Queue: c.ToQueue, Priority: x.Priority,
 		MaxAttempts: x.MaxAttempts, Retry: e.Retry, Timeout: e.Timeout, Retention: x.Retention, Key: e.Key, Cost: x.Cost,
@@ -20,7 +21,7 @@ func (r *Round) moveAway(ns string, c *StepCall, t Selected, x *Exec) {
 	if x.State != task.Ready {
 		spec.RunAt = x.RunAt.Time()
 	}
-	if x.awaitsStart() {
+	if x.AwaitsStart() {
 		spec.ExpiresIn = max(x.ExpiresAt.Sub(r.now), 1)
 	}
 	to := *x
@@ -34,10 +35,10 @@ func moveRequest(id, operation task.ID) task.ID {
 }
 
 // settleIn lets a task that was moved here know from where, and have its checkpoint.
-func (r *Round) settleIn(n *NewTask, e *Envelope, x *Exec) {
+func (r *Round) settleIn(n *NewTask, e *schema.Envelope, x *schema.Exec) {
 	e.MovedFrom, x.Operation = n.Moved.From, n.Moved.Operation
 	if x.Checkpointed = len(n.Moved.Checkpoint) > 0; x.Checkpointed {
-		r.tx.Set(idKey(n.Namespace, tabCheckpoint, n.ID), n.Moved.Checkpoint)
+		r.tx.Set(schema.IDKey(n.Namespace, schema.TableCheckpoint, n.ID), n.Moved.Checkpoint)
 	}
 }
 
@@ -45,7 +46,7 @@ func (r *Round) settleIn(n *NewTask, e *Envelope, x *Exec) {
 func (r *Round) arrived(ns string, p *OutboxMessage, a Accepted, refused *task.Error) {
 	s, ok := readStep(r.tx, ns, p.From.Operation)
 	if !ok {
-		corrupt(fmt.Errorf("operation %s moves a task and has no step", p.From.Operation))
+		schema.Must(fmt.Errorf("operation %s moves a task and has no step", p.From.Operation))
 	}
 	s.away--
 	id := p.Spec.Moved.From
@@ -103,7 +104,7 @@ func (r *Round) comeBack(ns string, id task.ID) {
 }
 
 // movedOn refuses a verb on a task that lives on in another queue.
-func movedOn(verb string, id task.ID, x *Exec) error {
+func movedOn(verb string, id task.ID, x *schema.Exec) error {
 	where := "on its way to another queue"
 	if x.MovedTo != (task.ID{}) {
 		where = fmt.Sprintf("in another queue as task %s", x.MovedTo)

@@ -11,6 +11,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -36,7 +38,9 @@ type newsName struct {
 }
 
 func (n newsName) rest() []byte { return append(append([]byte(n.kind), 0), n.queue...) }
-func (n newsName) key() []byte  { return append(append(table(n.ns, tabNews), n.rest()...), 0) }
+func (n newsName) key() []byte {
+	return append(append(schema.Table(n.ns, schema.TableNews), n.rest()...), 0)
+}
 
 // newsTally is what was gathered; with a count of 0 it rests.
 type newsTally struct {
@@ -51,19 +55,19 @@ type newsTally struct {
 }
 
 func (t *newsTally) encode() []byte {
-	r := newRow(64)
-	r.num(1, uint64(t.closes))
-	r.id(2, t.sent)
-	r.num(3, uint64(t.count)) // #nosec G115 -- not negative
-	r.num(4, uint64(t.first))
-	r.num(5, uint64(t.last))
-	r.num(6, t.fingerprint)
+	r := schema.NewRow(64)
+	r.Num(1, uint64(t.closes))
+	r.ID(2, t.sent)
+	r.Num(3, uint64(t.count)) // #nosec G115 -- not negative
+	r.Num(4, uint64(t.first))
+	r.Num(5, uint64(t.last))
+	r.Num(6, t.fingerprint)
 	for i := range t.samples {
 		b, err := json.Marshal(&t.samples[i])
 		if err != nil {
 			panic(err) // texts, numbers and times always have a form
 		}
-		r.bytes(7, b)
+		r.Bytes(7, b)
 	}
 	return r
 }
@@ -71,7 +75,7 @@ func (t *newsTally) encode() []byte {
 func decodeNewsTally(name newsName, row []byte) (*newsTally, error) {
 	t := &newsTally{newsName: name}
 	var bad error
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
 			t.closes = store.Time(v)
@@ -132,7 +136,7 @@ func (w *watch) wants(n newsName) bool {
 	return is
 }
 
-func watchKey(ns string) []byte { return table(ns, tabWatch) }
+func watchKey(ns string) []byte { return schema.Table(ns, schema.TableWatch) }
 
 func (r *Round) watch(ns string) *watch {
 	if w := r.l.news.watches[ns]; w != nil {
@@ -140,7 +144,7 @@ func (r *Round) watch(ns string) *watch {
 	}
 	w := &watch{wanted: map[newsName]bool{}}
 	if row, ok := r.tx.Get(watchKey(ns)); ok {
-		corrupt(decodeWatch(row, &w.Watch))
+		schema.Must(decodeWatch(row, &w.Watch))
 	}
 	if r.l.news.watches == nil {
 		r.l.news = news{map[string]*watch{}, map[newsName]*newsTally{}}
@@ -150,7 +154,7 @@ func (r *Round) watch(ns string) *watch {
 }
 
 func decodeWatch(row []byte, w *task.Watch) error {
-	if len(row) == 0 || row[0] != rowVersion {
+	if len(row) == 0 || row[0] != schema.RowVersion {
 		return fmt.Errorf("watch of %d bytes: unknown form", len(row))
 	}
 	return json.Unmarshal(row[1:], w)
@@ -165,7 +169,7 @@ func PutWatch(r *Round, ns string, to task.Watch) {
 	if err != nil {
 		panic(err) // texts and numbers always have a form
 	}
-	r.tx.Set(watchKey(ns), append([]byte{rowVersion}, row...))
+	r.tx.Set(watchKey(ns), append([]byte{schema.RowVersion}, row...))
 	r.l.news.watches[ns] = &watch{Watch: to, wanted: map[newsName]bool{}}
 }
 
@@ -200,7 +204,7 @@ func (r *Round) gatherNews() {
 }
 
 // dies says whether a task becomes a dead letter or a poisoned task.
-func dies(from, to *Exec) bool {
+func dies(from, to *schema.Exec) bool {
 	return from != nil && from.State != to.State && (to.State == task.Dead || to.State == task.Poisoned)
 }
 
@@ -238,7 +242,7 @@ func (r *Round) gatherDeaths() {
 		}
 		tally.samples = task.LastSamples(tally.samples)
 		last := some[len(some)-1]
-		tally.fingerprint = fingerprintOf(last.To.Type, Normalise(last.Failure.Message))
+		tally.fingerprint = fingerprint.Of(last.To.Type, fingerprint.Normalise(last.Failure.Message))
 	}
 }
 
@@ -260,7 +264,7 @@ func (r *Round) tallyOf(name newsName) *newsTally {
 	if t == nil {
 		t = &newsTally{newsName: name, closes: r.now.Add(newsSettle)}
 		r.l.news.tallies[name] = t
-		r.remind(t.closes, onNews, name.ns, name.rest())
+		r.remind(t.closes, schema.OnNews, name.ns, name.rest())
 	}
 	return t
 }
@@ -275,7 +279,7 @@ func (r *Round) tally(name newsName) *newsTally {
 		return nil
 	}
 	t, err := decodeNewsTally(name, row)
-	corrupt(err)
+	schema.Must(err)
 	r.watch(name.ns) // has room made for tallies
 	r.l.news.tallies[name] = t
 	return t
@@ -300,14 +304,14 @@ func (r *Round) touchTally(t *newsTally) {
 
 // newsDue sends what was gathered to the system shard, or forgets a row that has rested. What was sent before must have arrived, so that
 // the system shard hears of each in its order, and knows one that comes twice.
-func (r *Round) newsDue(d deadline) {
-	kind, queue, ok := bytes.Cut(d.rest, []byte{0})
+func (r *Round) newsDue(d schema.Deadline) {
+	kind, queue, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
-		corrupt(errDeadline(d.rest))
+		schema.Must(schema.ErrDeadline(d.Rest))
 	}
-	name := newsName{d.ns, task.NewsKind(kind), string(queue)}
+	name := newsName{d.Namespace, task.NewsKind(kind), string(queue)}
 	t := r.tally(name)
-	if t == nil || t.closes != d.at {
+	if t == nil || t.closes != d.At {
 		return
 	}
 	_, waits := readMessage(r.tx, name.ns, t.sent)
@@ -324,7 +328,7 @@ func (r *Round) newsDue(d deadline) {
 		r.send(name.ns, &OutboxMessage{Request: t.sent, News: t.told(int64(r.now))})
 		t.count, t.first, t.last, t.fingerprint, t.samples = 0, 0, 0, 0, nil
 	}
-	r.remind(t.closes, onNews, name.ns, name.rest())
+	r.remind(t.closes, schema.OnNews, name.ns, name.rest())
 	r.touchTally(t)
 }
 

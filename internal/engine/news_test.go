@@ -9,6 +9,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -40,7 +43,7 @@ func (w *world) die(queue string, n int, f FailRequest) {
 	})
 }
 
-var deadly = FailRequest{Fall: FallDead, Failure: Failure{Type: "io", Message: "\n  disk 7 is full\nat line 3"}}
+var deadly = FailRequest{Fall: FallDead, Failure: schema.Failure{Type: "io", Message: "\n  disk 7 is full\nat line 3"}}
 
 // sent is the news that wait in the outbox.
 func (w *world) sent() (all []*OutboxMessage) {
@@ -91,7 +94,7 @@ func TestNewsAreGathered(t *testing.T) {
 	if n := got[0]; len(got) == 1 {
 		s := n.Samples[4]
 		if s.Error != "disk 7 is full" || s.Type != "job" || s.Reason != task.ReasonNotRetryable || s.Attempt != 1 || len(s.Task) != 36 || n.Last.Sub(n.First) != 4*time.Second ||
-			n.Fingerprint != fmt.Sprintf("%016x", fingerprintOf("job", Normalise(deadly.Failure.Message))) {
+			n.Fingerprint != fmt.Sprintf("%016x", fingerprint.Of("job", fingerprint.Normalise(deadly.Failure.Message))) {
 			t.Errorf("it tells %+v", n)
 		}
 	}
@@ -106,7 +109,7 @@ func TestNewsAreGathered(t *testing.T) {
 	expect("the last", "task.dead mail 1 of 1; ")
 	w.pass(2 * time.Minute)
 	rows := 0
-	w.store.Scan([]byte{tabNews}, []byte{tabNews + 1}, func(_, _ []byte) bool { rows++; return true })
+	w.store.Scan([]byte{schema.TableNews}, []byte{schema.TableNews + 1}, func(_, _ []byte) bool { rows++; return true })
 	if rows != 0 {
 		t.Errorf("%d rows stay when nothing happens any more", rows)
 	}
@@ -197,7 +200,7 @@ func TestMeters(t *testing.T) {
 		}
 	}
 	line := func(patterns []string, since bool) (s string) {
-		all, err := Meters(w.store, "default", patterns, since)
+		all, err := query.Meters(w.store, "default", patterns, since)
 		if err != nil {
 			t.Fatal(err)
 		}

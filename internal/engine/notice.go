@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -16,8 +17,8 @@ type Notice struct {
 	State   task.State // the end; 0: it lives
 	Type    string
 	Queue   string
-	Refused string // the code; "": it was not
-	Result  Result // of success, if it is not too large to keep
+	Refused string        // the code; "": it was not
+	Result  schema.Result // of success, if it is not too large to keep
 	Omitted bool
 	// Born is what follows the member and belongs to the group, too: known to the home in the entry that counts the member's end, or
 	// the group could be complete in between.
@@ -34,8 +35,8 @@ type Birth struct {
 }
 
 // tell lets the home of a task's group know how the task is.
-func (r *Round) tell(ns string, id task.ID, x *Exec, result Result, born []Birth) {
-	n := &Notice{Group: x.Ties.Group, Ref: x.Ties.Ref, Turn: x.Ties.Turn, ID: id, Type: x.Type, Queue: x.Queue, Born: born}
+func (r *Round) tell(ns string, id task.ID, x *schema.Exec, result schema.Result, born []Birth) {
+	n := &Notice{Group: x.Links.Group, Ref: x.Links.Ref, Turn: x.Links.Turn, ID: id, Type: x.Type, Queue: x.Queue, Born: born}
 	if x.State.Ended() {
 		n.State = x.State
 	}
@@ -125,7 +126,7 @@ func (g *taskGroup) keepResult(m *member, n *Notice) {
 	g.results -= int64(len(m.result.Data))
 	m.result, m.omitted = n.Result, n.Omitted
 	if g.results+int64(len(m.result.Data)) > task.MaxGroupResults {
-		m.result, m.omitted = Result{}, true
+		m.result, m.omitted = schema.Result{}, true
 	}
 	g.results += int64(len(m.result.Data))
 }
@@ -199,9 +200,9 @@ func (r *Round) reach(ns string, g *taskGroup, point int, of task.ID) {
 	if err != nil {
 		panic(err) // texts and numbers
 	}
-	f := readFollowers(r.tx, ns, g.id)[point]
+	f := schema.ReadFollowers(r.tx, ns, g.id)[point]
 	r.bear(ns, g.id, point, &f, &task.Parent{Group: g.id, Result: b}, nil, nil)
-	points := readFollowers(r.tx, ns, g.id) // which may have come to another point meanwhile
+	points := schema.ReadFollowers(r.tx, ns, g.id) // which may have come to another point meanwhile
 	points[point] = f
 	r.setFollowers(ns, g.id, points)
 }
@@ -211,10 +212,10 @@ func (r *Round) dropPoints(ns string, g *taskGroup, reason string) {
 	if g.waits == 0 {
 		return
 	}
-	points := readFollowers(r.tx, ns, g.id)
+	points := schema.ReadFollowers(r.tx, ns, g.id)
 	for i := range points {
 		if g.waits>>i&1 == 1 {
-			points[i].Fate, points[i].Reason, points[i].Spec = FateDropped, reason, nil
+			points[i].Fate, points[i].Reason, points[i].Spec = schema.FateDropped, reason, nil
 		}
 	}
 	g.waits, g.dirty = 0, true

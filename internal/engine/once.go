@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -108,7 +109,7 @@ func Once(r *Round, c *OnceCall) (OnceAnswer, error) {
 	if c.Routed == 0 && (q.config.Closed != 0 || q.config.Moved != 0) {
 		return OnceAnswer{State: OnceAway, Holder: *by, Queue: q.name}, nil
 	}
-	k := &onceKey{r: r, c: c, key: onceRowKey(c.Hold.Namespace, q.name, c.Key), by: *by}
+	k := &onceKey{r: r, c: c, key: schema.OnceRowKey(c.Hold.Namespace, q.name, c.Key), by: *by}
 	if !k.read() {
 		if c.Routed != 0 && (q.config.Closed.Has(task.OnceSlot(c.Key)) || c.Routed < q.config.Moved) {
 			return OnceAnswer{}, ErrSlotMoved
@@ -162,7 +163,7 @@ func (k *onceKey) read() bool {
 	}
 	var err error
 	k.row, err = decodeOnce(value)
-	corrupt(err)
+	schema.Must(err)
 	return k.row.until > k.r.now || k.r.onceHolds(k.c.Hold.Namespace, &k.row)
 }
 
@@ -175,13 +176,13 @@ func (r *Round) onceHolds(ns string, o *onceRow) bool {
 	return err == nil && holds(x, &o.holder)
 }
 
-func holds(x *Exec, h *OnceHolder) bool {
+func holds(x *schema.Exec, h *OnceHolder) bool {
 	return x.State == task.Claimed && x.Fence == h.Fence && x.Claim.Nonce == h.Nonce
 }
 
 // OnceHolds says whether a claim of this shard still holds its task. What is no more stays so.
 func OnceHolds(from store.Reader, ns string, h OnceHolder) bool {
-	x, err := readExec(from, ns, h.ID)
+	x, err := schema.ReadExec(from, ns, h.ID)
 	return err == nil && holds(x, &h)
 }
 
@@ -247,7 +248,7 @@ func (k *onceKey) take() (OnceAnswer, error) {
 	row := onceRow{holder: k.by, far: k.c.By != nil, until: k.r.now.Add(farHold)}
 	if !row.far {
 		x, err := k.r.exec(k.c.Hold.Namespace, k.by.ID)
-		corrupt(err)
+		schema.Must(err)
 		row.until = max(x.Claim.RunUntil, k.r.now.Add(leaderGrace))
 	}
 	k.set(row)
@@ -263,13 +264,13 @@ func (k *onceKey) finish() (OnceAnswer, error) {
 func (k *onceKey) set(row onceRow) {
 	k.forgetDeadline()
 	k.r.tx.Set(k.key, row.encode())
-	k.r.remind(row.until, onOnce, k.c.Hold.Namespace, k.rest())
+	k.r.remind(row.until, schema.OnOnce, k.c.Hold.Namespace, k.rest())
 }
 
 // forgetDeadline removes the deadline of the row as it was read, if it was.
 func (k *onceKey) forgetDeadline() {
 	if k.row.until != 0 {
-		k.r.tx.Delete(deadlineKey(k.row.until, onOnce, k.c.Hold.Namespace, k.rest()))
+		k.r.tx.Delete(schema.DeadlineKey(k.row.until, schema.OnOnce, k.c.Hold.Namespace, k.rest()))
 	}
 }
 
@@ -299,20 +300,20 @@ func (k *onceKey) takenOver() error {
 
 // onceEnds forgets a row whose time is over. A hold whose claim still holds its task is kept on: the shard had no leader when
 // the run was to end, and the claim got a last stretch.
-func (r *Round) onceEnds(d deadline) {
-	key := append(table(d.ns, tabOnce), d.rest...)
+func (r *Round) onceEnds(d schema.Deadline) {
+	key := append(schema.Table(d.Namespace, schema.TableOnce), d.Rest...)
 	value, ok := r.tx.Get(key)
 	if !ok {
 		return
 	}
 	row, err := decodeOnce(value)
-	corrupt(err)
+	schema.Must(err)
 	switch {
-	case row.until > d.at:
-	case r.onceHolds(d.ns, &row):
+	case row.until > d.At:
+	case r.onceHolds(d.Namespace, &row):
 		row.until = r.now.Add(leaderGrace)
 		r.tx.Set(key, row.encode())
-		r.remind(row.until, onOnce, d.ns, d.rest)
+		r.remind(row.until, schema.OnOnce, d.Namespace, d.Rest)
 	default:
 		r.tx.Delete(key)
 	}
@@ -320,8 +321,8 @@ func (r *Round) onceEnds(d deadline) {
 
 // OnceUntil is when the last of a queue's once keys in some slots ends that has a row here; 0: there is none.
 func OnceUntil(from store.Reader, ns, name string, slots task.SlotSet) (last store.Time, err error) {
-	prefix := queueKey(ns, tabOnce, name)
-	from.Scan(prefix, after(prefix), func(k, v []byte) bool {
+	prefix := schema.QueueKey(ns, schema.TableOnce, name)
+	from.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		if !slots.Has(task.OnceSlot(string(k[len(prefix):]))) {
 			return true
 		}
@@ -343,20 +344,20 @@ type onceRow struct {
 }
 
 func (o onceRow) encode() []byte {
-	r := newRow(80 + len(o.result))
-	r.num(1, flag(o.done))
-	r.bytes(2, o.holder.ID[:])
-	r.num(3, o.holder.Fence)
-	r.num(4, o.holder.Nonce)
-	r.text(5, o.holder.Worker)
-	r.num(6, flag(o.far))
-	r.bytes(7, o.result)
-	r.num(8, uint64(o.until))
+	r := schema.NewRow(80 + len(o.result))
+	r.Num(1, schema.Flag(o.done))
+	r.Bytes(2, o.holder.ID[:])
+	r.Num(3, o.holder.Fence)
+	r.Num(4, o.holder.Nonce)
+	r.Text(5, o.holder.Worker)
+	r.Num(6, schema.Flag(o.far))
+	r.Bytes(7, o.result)
+	r.Num(8, uint64(o.until))
 	return r
 }
 
 func decodeOnce(row []byte) (o onceRow, err error) {
-	err = decode(row, func(tag protowire.Number, v uint64) {
+	err = schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
 			o.done = v != 0

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -114,8 +115,10 @@ func (d *duel) onceStep() string {
 // Check finds a once key that would never be forgotten, and one that nobody can have held.
 func TestCheckFindsOnceRows(t *testing.T) {
 	row := onceRow{holder: OnceHolder{ID: task.ID{1}, Fence: 1, Nonce: 1}, until: dawn + 7}
-	key := onceRowKey("default", "default", "k")
-	remind := func(tx *store.Tx) { tx.Set(deadlineKey(dawn+7, onOnce, "default", key[len("default")+2:]), nil) }
+	key := schema.OnceRowKey("default", "default", "k")
+	remind := func(tx *store.Tx) {
+		tx.Set(schema.DeadlineKey(dawn+7, schema.OnOnce, "default", key[len("default")+2:]), nil)
+	}
 	for name, spoil := range map[string]func(tx *store.Tx){
 		"no deadline": func(tx *store.Tx) { tx.Set(key, row.encode()) },
 		"no row":      remind,
@@ -135,7 +138,7 @@ func TestCheckFindsOnceRows(t *testing.T) {
 			}
 			w.round(func(r *Round) {
 				r.tx.Delete(key)
-				r.tx.Delete(deadlineKey(dawn+7, onOnce, "default", key[len("default")+2:]))
+				r.tx.Delete(schema.DeadlineKey(dawn+7, schema.OnOnce, "default", key[len("default")+2:]))
 				spoil(r.tx)
 			})
 			if found := Check(w.store, "default"); len(found) != 1 {

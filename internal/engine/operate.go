@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -39,7 +40,7 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	if from.State.Ended() {
 		to.Exhausted = to.Failures + to.Crashes
 		to.EndedAt, to.KeptUntil, to.Reason, to.ExpiresAt, to.Print = 0, 0, "", 0, 0
-		to.Ties = to.Ties.turned()
+		to.Links = to.Links.Turned()
 	}
 	to.RunAt = r.now.Add(delay)
 	switch {
@@ -49,8 +50,8 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 		to.State = task.Scheduled
 	}
 	r.move(ns, id, q, from, &to)
-	if from.State.Ended() && to.Ties.member() {
-		r.tell(ns, id, &to, Result{}, nil)
+	if from.State.Ended() && to.Links.Member() {
+		r.tell(ns, id, &to, schema.Result{}, nil)
 	}
 	return nil
 }
@@ -98,7 +99,7 @@ func Discard(r *Round, ns string, id task.ID, ended store.Time) error {
 // ForgetArchived removes a dead letter that has been archived as it was when it ended at time ended, and whose retention
 // is over.
 func ForgetArchived(r *Round, ns string, id task.ID, ended store.Time) {
-	r.tx.Delete(archiveKey(ns, ended, id))
+	r.tx.Delete(schema.ArchiveKey(ns, ended, id))
 	x, err := r.exec(ns, id)
 	if err != nil || x.EndedAt != ended || x.KeptUntil > r.now || (x.State != task.Dead && x.State != task.Poisoned) {
 		return
@@ -116,33 +117,22 @@ type Edit struct {
 	IfETag string
 }
 
-// editedOf is what Update can change of a task.
-func editedOf(x *Exec, payload []byte) task.Edited {
-	if payload == nil {
-		payload = []byte{}
-	}
-	return task.Edited{{Field: "run_at", Value: int64(x.RunAt)}, {Field: "priority", Value: x.Priority}, {Field: "payload", Value: payload}, {Field: "max_attempts", Value: x.MaxAttempts}}
-}
-
-// ETag is the tag of what Update can change of the task.
-func (v *View) ETag() string { return editedOf(v.Exec, v.Payload).ETag() }
-
 // isAsked says whether a task is as a change wants it, so that a call whose answer was lost can be repeated.
-func (e *Edit) isAsked(x *Exec, payload []byte) bool {
+func (e *Edit) isAsked(x *schema.Exec, payload []byte) bool {
 	return (e.RunAt == nil || store.TimeOf(*e.RunAt) == x.RunAt) && (e.Priority == 0 || e.Priority == x.Priority) &&
 		(e.MaxAttempts == 0 || e.MaxAttempts == x.MaxAttempts) && (e.Payload == nil || bytes.Equal(*e.Payload, payload))
 }
 
 // checkETag refuses a change of a task that is not what the change was made from any more.
-func (r *Round) checkETag(ns string, id task.ID, x *Exec, e *Edit) error {
+func (r *Round) checkETag(ns string, id task.ID, x *schema.Exec, e *Edit) error {
 	if e.IfETag == "" {
 		return nil
 	}
-	payload := readEnvelope(r.tx, ns, id).Payload
+	payload := schema.ReadEnvelope(r.tx, ns, id).Payload
 	if e.isAsked(x, payload) {
 		return nil
 	}
-	return editedOf(x, payload).Check(e.IfETag)
+	return schema.EditedOf(x, payload).Check(e.IfETag)
 }
 
 // Update changes a task that is not claimed and has not ended.
@@ -174,14 +164,14 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 	}
 	q := r.queueOf(ns, from)
 	if e.Payload != nil {
-		env := readEnvelope(r.tx, ns, id)
+		env := schema.ReadEnvelope(r.tx, ns, id)
 		more := int64(len(*e.Payload) - len(env.Payload))
 		if err := q.space.admit(0, 0, more); err != nil {
 			return err
 		}
 		to.Size += more
 		env.Payload = *e.Payload
-		r.tx.Set(idKey(ns, tabEnvelope, id), env.encode())
+		r.tx.Set(schema.IDKey(ns, schema.TableEnvelope, id), env.Encode())
 	}
 	r.l.hot.drop(id) // with the old payload
 	r.move(ns, id, q, from, &to)
@@ -189,7 +179,7 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 }
 
 // due gives a waiting task another due time.
-func (r *Round) due(x *Exec, at store.Time) {
+func (r *Round) due(x *schema.Exec, at store.Time) {
 	x.RunAt = at
 	switch {
 	case at > r.now && x.State == task.Ready:

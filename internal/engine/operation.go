@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -21,7 +23,7 @@ import (
 // OperationSpec is what an operator asks for.
 type OperationSpec struct {
 	Action   task.BulkAction
-	Filter   Filter        // with the states that it selects
+	Filter   query.Filter  // with the states that it selects
 	ToQueue  string        // of task.Move
 	Priority task.Priority // of task.SetPriority
 	Max      int64         // tasks at most; 0: all that match
@@ -157,7 +159,7 @@ func (t *Tally) add(o *Tally) {
 }
 
 // In is the filter of an operation as a shard is to have it: it selects only tasks that were there at the start.
-func (o *Operation) In(shard uint32) Filter {
+func (o *Operation) In(shard uint32) query.Filter {
 	until := o.CreatedAt // by the home's clock: the shard came later
 	for _, u := range o.Spec.Until {
 		if u.Shard == shard {
@@ -377,45 +379,45 @@ func (r *Round) stop(ns string, o *Operation, s OperationState) {
 		o.PausedAt = r.now
 	} else {
 		o.EndedAt = r.now
-		r.remind(o.EndedAt.Add(operationKept), onOperation, ns, o.ID[:])
+		r.remind(o.EndedAt.Add(operationKept), schema.OnOperation, ns, o.ID[:])
 	}
 	r.Rested = append(r.Rested, o.ID)
 	r.operationHappened(ns, o, s.String(), o.Why)
 }
 
 func (r *Round) setOperation(ns string, o *Operation) {
-	r.tx.Set(idKey(ns, tabOperation, o.ID), o.encode())
+	r.tx.Set(schema.IDKey(ns, schema.TableOperation, o.ID), o.encode())
 }
 
 // operationEnds forgets an operation that ended long ago.
-func (r *Round) operationEnds(d deadline) {
-	if o, err := ShowOperation(r.tx, d.ns, d.id()); err == nil {
-		r.forgetOperation(d.ns, o)
+func (r *Round) operationEnds(d schema.Deadline) {
+	if o, err := ShowOperation(r.tx, d.Namespace, d.ID()); err == nil {
+		r.forgetOperation(d.Namespace, o)
 	}
 }
 
 func (r *Round) forgetOperation(ns string, o *Operation) {
-	r.tx.Delete(idKey(ns, tabOperation, o.ID))
-	r.tx.Delete(deadlineKey(o.EndedAt.Add(operationKept), onOperation, ns, o.ID[:]))
+	r.tx.Delete(schema.IDKey(ns, schema.TableOperation, o.ID))
+	r.tx.Delete(schema.DeadlineKey(o.EndedAt.Add(operationKept), schema.OnOperation, ns, o.ID[:]))
 }
 
 // ShowOperation reads an operation.
 func ShowOperation(from store.Reader, ns string, id task.ID) (*Operation, error) {
-	row, ok := from.Get(idKey(ns, tabOperation, id))
+	row, ok := from.Get(schema.IDKey(ns, schema.TableOperation, id))
 	if !ok {
 		return nil, task.NotFound("operation", id.String())
 	}
 	o, err := decodeOperation(id, row)
-	corrupt(err)
+	schema.Must(err)
 	return o, nil
 }
 
 // readOperations reads all, the oldest first: there are not many.
 func readOperations(from store.Reader, ns string) (all []*Operation) {
-	lo, hi := tableBounds(ns, tabOperation)
+	lo, hi := schema.TableBounds(ns, schema.TableOperation)
 	from.Scan(lo, hi, func(k, row []byte) bool {
-		o, err := decodeOperation(idAt(k), row)
-		corrupt(err)
+		o, err := decodeOperation(schema.IDAt(k), row)
+		schema.Must(err)
 		all = append(all, o)
 		return true
 	})
@@ -430,10 +432,10 @@ type RunningOperation struct {
 
 // RunningOperations are those of all namespaces. It asks no list of namespaces: after a start that may come later than a leader.
 func RunningOperations(from store.Reader) (running []RunningOperation) {
-	from.Scan([]byte{tabOperation}, []byte{tabOperation + 1}, func(k, row []byte) bool {
-		id := idAt(k)
+	from.Scan([]byte{schema.TableOperation}, []byte{schema.TableOperation + 1}, func(k, row []byte) bool {
+		id := schema.IDAt(k)
 		o, err := decodeOperation(id, row)
-		corrupt(err)
+		schema.Must(err)
 		if o.State == OperationRunning {
 			running = append(running, RunningOperation{string(k[1 : len(k)-17]), id})
 		}
@@ -451,16 +453,16 @@ type OperationPage struct {
 // ListOperations reads up to limit operations below an id, the newest first; a zero id: from the newest. A scope passes over those
 // that are not there for it.
 func ListOperations(from store.Reader, ns string, s task.Scope, below task.ID, limit int) (page OperationPage) {
-	lo, hi := tableBounds(ns, tabOperation)
+	lo, hi := schema.TableBounds(ns, schema.TableOperation)
 	if below != (task.ID{}) {
-		hi = idKey(ns, tabOperation, below)
+		hi = schema.IDKey(ns, schema.TableOperation, below)
 	}
 	from.ScanBack(lo, hi, func(k, row []byte) bool {
 		if page.More = len(page.Operations) == limit; page.More {
 			return false
 		}
-		o, err := decodeOperation(idAt(k), row)
-		corrupt(err)
+		o, err := decodeOperation(schema.IDAt(k), row)
+		schema.Must(err)
 		if s.Covers(o.Scope()) {
 			page.Operations = append(page.Operations, o)
 		}

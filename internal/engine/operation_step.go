@@ -3,10 +3,11 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -19,7 +20,7 @@ type StepCall struct {
 	Operation task.ID
 	Step      uint64
 	Action    task.BulkAction
-	Filter    Filter
+	Filter    query.Filter
 	ToQueue   string
 	Priority  task.Priority
 	Cursor    []byte
@@ -44,7 +45,7 @@ type Selected struct {
 	State task.State
 	Ended store.Time
 	Queue string
-	View  *View // all of it, if it is a dead letter, or to be moved: then its bytes count
+	View  *query.View // all of it, if it is a dead letter, or to be moved: then its bytes count
 }
 
 // Selection is what a step is about.
@@ -64,7 +65,7 @@ const (
 )
 
 // stepEffort bounds the search for a step: there are many of them, so that each reads few rows of indexes.
-var stepEffort = effortOf(50_000, 20_000)
+var stepEffort = query.EffortOf(50_000, 20_000)
 
 // SelectStep finds what a step is about.
 func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err error) {
@@ -79,14 +80,14 @@ func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err err
 	if c.Count == 0 || c.Swept || known.away >= maxAway {
 		return s, nil
 	}
-	m := &meter{Reader: from}
-	reach, err := c.Filter.walk(from, ns, c.Cursor, stepEffort, func(id task.ID, x *Exec) bool {
+	m := &schema.Counted{Reader: from}
+	reach, err := c.Filter.Walk(from, ns, c.Cursor, stepEffort, func(id task.ID, x *schema.Exec) bool {
 		t := Selected{ID: id, State: x.State, Ended: x.EndedAt, Queue: x.Queue}
 		if x.State == task.Dead || x.State == task.Poisoned || c.Action == task.Move {
-			t.View = show(m, ns, id, x)
+			t.View = query.ShowFrom(m, ns, id, x)
 		}
 		s.Tasks = append(s.Tasks, t)
-		return len(s.Tasks) < c.Count && m.bytes < pageBytes
+		return len(s.Tasks) < c.Count && m.Bytes < schema.PageBytes
 	})
 	s.Next, s.Swept = reach.Next, reach.Next == nil
 	return s, err
@@ -109,7 +110,7 @@ func DoStep(r *Round, ns string, c *StepCall, s Selection, gone []string) (StepA
 	}
 	if !ok {
 		known.until = r.now.Add(stepKept)
-		r.remind(known.until, onStep, ns, c.Operation[:])
+		r.remind(known.until, schema.OnStep, ns, c.Operation[:])
 	}
 	a := StepAnswer{Tally: known.arrived, Next: s.Next, Swept: s.Swept}
 	known.arrived = Tally{}
@@ -143,7 +144,7 @@ func (r *Round) operate(ns string, c *StepCall, t Selected, gone []string) (skip
 		return task.SkipQueueGone, nil
 	case c.Action == task.Replay && x.Reason == task.ReasonMoved:
 		return task.SkipMoved, nil
-	case c.Action == task.Move && x.Ties != nil:
+	case c.Action == task.Move && x.Links != nil:
 		return task.SkipTied, nil
 	case c.Action == task.SetPriority && x.Priority == c.Priority:
 		return task.SkipSame, nil
@@ -167,7 +168,7 @@ func (r *Round) operate(ns string, c *StepCall, t Selected, gone []string) (skip
 	case task.RunNow:
 		err = RunNow(r, ns, t.ID)
 	default:
-		corrupt(fmt.Errorf("operation %s has action %q", c.Operation, c.Action))
+		schema.Must(fmt.Errorf("operation %s has action %q", c.Operation, c.Action))
 	}
 	if errors.Is(err, task.ErrWrongState) {
 		return task.SkipChanged, nil
@@ -190,87 +191,31 @@ type stepRow struct {
 }
 
 func readStep(from store.Reader, ns string, operation task.ID) (*stepRow, bool) {
-	row, ok := from.Get(idKey(ns, tabStep, operation))
+	row, ok := from.Get(schema.IDKey(ns, schema.TableStep, operation))
 	if !ok {
 		return &stepRow{}, false
 	}
 	s, err := decodeStep(row)
-	corrupt(err)
+	schema.Must(err)
 	return s, true
 }
 
 func (r *Round) setStep(ns string, operation task.ID, s *stepRow) {
-	r.tx.Set(idKey(ns, tabStep, operation), s.encode())
+	r.tx.Set(schema.IDKey(ns, schema.TableStep, operation), s.encode())
 }
 
 // stepEnds forgets the steps of an operation that has not asked for long.
-func (r *Round) stepEnds(d deadline) {
-	id := d.id()
-	s, ok := readStep(r.tx, d.ns, id)
-	if !ok || s.until != d.at {
+func (r *Round) stepEnds(d schema.Deadline) {
+	id := d.ID()
+	s, ok := readStep(r.tx, d.Namespace, id)
+	if !ok || s.until != d.At {
 		return
 	}
 	if until := s.at.Add(stepKept); until > r.now || s.away > 0 {
 		s.until = max(until, r.now.Add(time.Hour))
-		r.remind(s.until, onStep, d.ns, id[:])
-		r.setStep(d.ns, id, s)
+		r.remind(s.until, schema.OnStep, d.Namespace, id[:])
+		r.setStep(d.Namespace, id, s)
 		return
 	}
-	r.tx.Delete(idKey(d.ns, tabStep, id))
-}
-
-// Matches is what a filter selects in a shard.
-type Matches struct {
-	Count  int64
-	States map[task.State]int64 // how many are in each
-	Sample []*View              // the newest
-	Next   []byte               // where the count goes on; nil: it is whole
-}
-
-func (n *Matches) take(s task.State, count int64) {
-	if n.States == nil {
-		n.States = map[task.State]int64{}
-	}
-	n.States[s] += count
-	n.Count += count
-}
-
-// Add adds what was found further on, or in another shard.
-func (n *Matches) Add(o Matches) {
-	for s, count := range o.States {
-		n.take(s, count)
-	}
-	n.Sample = append(n.Sample, o.Sample...)
-}
-
-// CountMatches counts the tasks that a filter selects, reading about so many from a cursor, and shows the first few. What counters know is
-// not read.
-func CountMatches(from store.Reader, ns string, f Filter, cursor []byte, rows, sample int) (n Matches, err error) {
-	if cursor == nil && f.onlyCounted() {
-		for _, c := range f.inStates(from, ns) {
-			n.take(c.state, c.n)
-		}
-		if sample > 0 && n.Count > 0 {
-			p, err := List(from, ns, f, nil, sample)
-			n.Sample = p.Tasks
-			return n, err
-		}
-		return n, nil
-	}
-	reach, err := f.walk(from, ns, cursor, effortOf(rows, stepEffort.index), func(id task.ID, x *Exec) bool {
-		n.take(x.State, 1)
-		if len(n.Sample) < sample {
-			n.Sample = append(n.Sample, show(from, ns, id, x))
-		}
-		return true
-	})
-	n.Next = reach.Next
-	return n, err
-}
-
-// onlyCounted says whether the counters of queues tell how many tasks the filter selects.
-func (f *Filter) onlyCounted() bool {
-	rest := *f
-	rest.States, rest.Queue, rest.Not, rest.Within = nil, "", "", nil
-	return f.statesCounted() && reflect.ValueOf(rest).IsZero()
+	r.tx.Delete(schema.IDKey(d.Namespace, schema.TableStep, id))
 }

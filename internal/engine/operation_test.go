@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -34,7 +36,7 @@ func (s *story) operationStep(d *datadriven.TestData) string {
 
 func (s *story) startOperation(d *datadriven.TestData) string {
 	spec := OperationSpec{Action: task.BulkAction(d.CmdArgs[0].Key), ToQueue: arg(d, "to"), Max: int64(number(arg(d, "max"))), Canary: int64(number(arg(d, "canary"))),
-		Filter:  Filter{Queue: arg(d, "queue"), Type: arg(d, "type"), Key: arg(d, "key"), Error: arg(d, "error"), Not: arg(d, "to")},
+		Filter:  query.Filter{Queue: arg(d, "queue"), Type: arg(d, "type"), Key: arg(d, "key"), Error: arg(d, "error"), Not: arg(d, "to")},
 		Request: task.ID{15: byte(number(arg(d, "request")))}, By: task.Author{Name: arg(d, "by"), Reason: arg(d, "reason")}}
 	if spec.Request == (task.ID{}) {
 		spec.Request = s.newID()
@@ -156,7 +158,7 @@ func TestOperationsCountOnce(t *testing.T) {
 			ids = append(ids, a.ID)
 		}
 		action := []task.BulkAction{task.Cancel, task.Move, task.SetPriority, task.Discard}[seed%4]
-		spec := OperationSpec{Action: action, Filter: Filter{Queue: "default"}, ToQueue: "other", Priority: task.Low, Request: task.ID{1}}
+		spec := OperationSpec{Action: action, Filter: query.Filter{Queue: "default"}, ToQueue: "other", Priority: task.Low, Request: task.ID{1}}
 		spec.Filter.States, _ = action.Selects(nil)
 		o, err := run(w, func(r *Round) (*Operation, error) { return StartOperation(r, "default", w.newID(), spec) })
 		if err != nil {
@@ -260,27 +262,27 @@ func (w *world) judge(t *testing.T, seed uint64, o *Operation, ids []task.ID) {
 	}
 	var done int64
 	for i, id := range ids {
-		x, err := readExec(w.store, "default", id)
+		x, err := schema.ReadExec(w.store, "default", id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		switch o.Spec.Action {
 		case task.Cancel:
-			done += int64(flag(x.State == task.Cancelled))
+			done += int64(schema.Flag(x.State == task.Cancelled))
 		case task.Discard:
-			done += int64(flag(x.Reason == task.ReasonOperator))
+			done += int64(schema.Flag(x.Reason == task.ReasonOperator))
 		case task.SetPriority:
-			done += int64(flag(x.Priority == task.Low && task.Priority(1+i%3) != task.Low))
+			done += int64(schema.Flag(x.Priority == task.Low && task.Priority(1+i%3) != task.Low))
 		case task.Move:
 			if x.Reason == task.ReasonMoved {
 				done++
-				if v, err := Show(w.store, "default", x.MovedTo); err != nil || v.MovedFrom != id || v.Queue != "other" || v.Exec.State != task.Ready {
+				if v, err := query.Show(w.store, "default", x.MovedTo); err != nil || v.MovedFrom != id || v.Queue != "other" || v.Exec.State != task.Ready {
 					t.Errorf("seed %d: task %s lives on as %+v, %v", seed, id, v, err)
 				}
 			}
 		}
 	}
-	page, err := List(w.store, "default", Filter{Queue: "other"}, nil, 1000)
+	page, err := query.List(w.store, "default", query.Filter{Queue: "other"}, nil, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

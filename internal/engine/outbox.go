@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -53,29 +54,29 @@ func (r *Round) send(ns string, p *OutboxMessage) {
 	if p.IsTask() {
 		p.Spec.RequestID, p.Spec.RequestTTL = p.Request, outboxWindow
 	}
-	r.tx.Set(idKey(ns, tabOutbox, p.Request), p.encode())
+	r.tx.Set(schema.IDKey(ns, schema.TableOutbox, p.Request), p.encode())
 	r.ToSend = true
 }
 
 func readMessage(from store.Reader, ns string, request task.ID) (*OutboxMessage, bool) {
-	row, ok := from.Get(idKey(ns, tabOutbox, request))
+	row, ok := from.Get(schema.IDKey(ns, schema.TableOutbox, request))
 	if !ok {
 		return nil, false
 	}
 	p, err := decodeMessage(request, row)
-	corrupt(err)
+	schema.Must(err)
 	return p, true
 }
 
 // OutboxNamespaces are those that have messages.
 func OutboxNamespaces(from store.Reader) (names []string) {
-	lo, hi := []byte{tabOutbox}, []byte{tabOutbox + 1}
+	lo, hi := []byte{schema.TableOutbox}, []byte{schema.TableOutbox + 1}
 	for more := true; more; {
 		more = false
 		from.Scan(lo, hi, func(k, _ []byte) bool {
 			name, _, _ := bytes.Cut(k[1:], []byte{0})
 			names, more = append(names, string(name)), true
-			lo = append(append([]byte{tabOutbox}, name...), 1) // behind the last row of the namespace
+			lo = append(append([]byte{schema.TableOutbox}, name...), 1) // behind the last row of the namespace
 			return false
 		})
 	}
@@ -84,16 +85,16 @@ func OutboxNamespaces(from store.Reader) (names []string) {
 
 // Outbox reads up to limit messages behind a request, or about 8 MiB of them.
 func Outbox(from store.Reader, ns string, behind task.ID, limit int) (messages []*OutboxMessage) {
-	lo, hi := tableBounds(ns, tabOutbox)
+	lo, hi := schema.TableBounds(ns, schema.TableOutbox)
 	if behind != (task.ID{}) {
-		lo = append(idKey(ns, tabOutbox, behind), 0)
+		lo = append(schema.IDKey(ns, schema.TableOutbox, behind), 0)
 	}
-	m := &meter{Reader: from}
+	m := &schema.Counted{Reader: from}
 	m.Scan(lo, hi, func(k, row []byte) bool {
-		p, err := decodeMessage(idAt(k), bytes.Clone(row)) // which is not the caller's behind the scan
-		corrupt(err)
+		p, err := decodeMessage(schema.IDAt(k), bytes.Clone(row)) // which is not the caller's behind the scan
+		schema.Must(err)
 		messages = append(messages, p)
-		return len(messages) < limit && m.bytes < pageBytes
+		return len(messages) < limit && m.Bytes < schema.PageBytes
 	})
 	return messages
 }
@@ -109,7 +110,7 @@ func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.E
 	if full && !r.givesUp(ns, p) {
 		return true
 	}
-	r.tx.Delete(idKey(ns, tabOutbox, request))
+	r.tx.Delete(schema.IDKey(ns, schema.TableOutbox, request))
 	switch {
 	case !p.IsTask():
 	case p.From.Operation != (task.ID{}):
@@ -117,8 +118,8 @@ func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.E
 	case p.From.Schedule != "":
 		r.tickDelivered(ns, p, a, refused)
 	default:
-		f := Follower{Type: p.Spec.Type, Queue: p.Spec.Queue}
-		f.settled(a, refused)
+		f := schema.Follower{Type: p.Spec.Type, Queue: p.Spec.Queue}
+		noteBirth(&f, a, refused)
 		if p.From.Parent != (task.ID{}) {
 			r.followerDelivered(ns, p, f)
 		}
@@ -139,9 +140,9 @@ func (r *Round) givesUp(ns string, p *OutboxMessage) bool {
 }
 
 // memberDelivered tells a group what became of a member that was sent.
-func (r *Round) memberDelivered(ns string, p *OutboxMessage, f *Follower, givenUp bool) {
+func (r *Round) memberDelivered(ns string, p *OutboxMessage, f *schema.Follower, givenUp bool) {
 	n := &Notice{Group: p.Spec.Member.Group, Ref: p.Spec.Member.Ref, Type: f.Type, Queue: f.Queue}
-	switch refused := f.refused(); {
+	switch refused := refusalOf(f); {
 	case givenUp:
 		n.Turn, n.State = 1, task.Cancelled
 	case refused != "":

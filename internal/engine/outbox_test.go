@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -13,11 +14,11 @@ func TestOutboxNamespaces(t *testing.T) {
 	w.round(func(r *Round) {
 		for _, ns := range []string{"a", "a-b", "default"} {
 			for i := range uint64(2) {
-				r.tx.Set(idKey(ns, tabOutbox, task.NewID(1, 1, i)), []byte{1})
+				r.tx.Set(schema.IDKey(ns, schema.TableOutbox, task.NewID(1, 1, i)), []byte{1})
 			}
 		}
-		r.tx.Set([]byte{tabOutbox - 1, 'z', 0}, []byte{1})
-		r.tx.Set([]byte{tabOutbox + 1, 'z', 0}, []byte{1})
+		r.tx.Set([]byte{schema.TableOutbox - 1, 'z', 0}, []byte{1})
+		r.tx.Set([]byte{schema.TableOutbox + 1, 'z', 0}, []byte{1})
 	})
 	if got := OutboxNamespaces(w.store); !slices.Equal(got, []string{"a", "a-b", "default"}) {
 		t.Errorf("got %q", got)

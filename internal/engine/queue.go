@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -28,7 +29,7 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	r.followRates(q, &config.Settings, func() { q.config = config })
 	r.followBreakers(q, &was)
 	r.holdAll(q)
-	r.tx.Set(queueKey(ns, tabQueue, name), config.Encode())
+	r.tx.Set(schema.QueueKey(ns, schema.TableQueue, name), config.Encode())
 	if !config.Paused {
 		r.wake(q)
 	}
@@ -45,7 +46,7 @@ type CopiedQueue struct {
 
 // CopiedQueues are the queues of all namespaces that a shard has copies of.
 func CopiedQueues(from store.Reader) (queues []CopiedQueue, err error) {
-	from.Scan([]byte{tabQueue}, []byte{tabQueue + 1}, func(k, v []byte) bool {
+	from.Scan([]byte{schema.TableQueue}, []byte{schema.TableQueue + 1}, func(k, v []byte) bool {
 		names := strings.Split(string(k[1:]), "\x00")
 		if len(names) != 3 {
 			err = fmt.Errorf("queue row %q: unknown form", k)
@@ -67,26 +68,26 @@ func DropQueue(r *Round, ns, name string) error {
 	if q == nil {
 		return nil
 	}
-	if c := q.counts; c.waiting()+c.claimed+c.dead+c.poisoned > 0 {
+	if c := q.counts; c.Waiting()+c.Claimed+c.Dead+c.Poisoned > 0 {
 		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
-			"delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned", name, c.waiting(), c.claimed, c.dead, c.poisoned)}
+			"delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned", name, c.Waiting(), c.Claimed, c.Dead, c.Poisoned)}
 	}
 	delete(r.l.queues, q.queueName)
 	q.space.dropped(q)
 	r.dropBuckets(q)
 	r.dropBreakers(q)
-	r.tx.Delete(queueKey(ns, tabQueue, name))
-	r.tx.Delete(queueKey(ns, tabCounts, name))
+	r.tx.Delete(schema.QueueKey(ns, schema.TableQueue, name))
+	r.tx.Delete(schema.QueueKey(ns, schema.TableCounts, name))
 	return nil
 }
 
 // KeysUntil is when the last of a queue's idempotency keys ends; 0: it has none.
 func KeysUntil(from store.Reader, ns, name string) (last store.Time, err error) {
-	keys := idempotencyKey(ns, name, "")
-	from.Scan(keys, after(keys), func(_, v []byte) bool {
-		var k keyRow
-		k, err = decodeKey(v)
-		last = max(last, k.until)
+	keys := schema.IdempotencyKey(ns, name, "")
+	from.Scan(keys, schema.After(keys), func(_, v []byte) bool {
+		var k schema.KeyRow
+		k, err = schema.DecodeKey(v)
+		last = max(last, k.Until)
 		return err == nil
 	})
 	return last, err
@@ -110,8 +111,8 @@ func Queue(r *Round, ns, name string) (QueueInfo, error) {
 		return QueueInfo{}, task.NotFound("queue", name)
 	}
 	c := q.counts
-	i := QueueInfo{Config: q.config, Scheduled: c.scheduled, Claimed: c.claimed, Retrying: c.retrying, Dead: c.dead,
-		Poisoned: c.poisoned, Ready: c.ready}
+	i := QueueInfo{Config: q.config, Scheduled: c.Scheduled, Claimed: c.Claimed, Retrying: c.Retrying, Dead: c.Dead,
+		Poisoned: c.Poisoned, Ready: c.Ready}
 	i.Held = q.heldTasks(r.now)
 	i.Breakers, i.BreakersOpen = q.breakers.told(&q.config.Settings)
 	for _, p := range task.Priorities {
@@ -138,39 +139,39 @@ func Purge(r *Round, ns, name string, before store.Time, limit int) (n int, more
 
 type found struct {
 	id   task.ID
-	exec *Exec
+	exec *schema.Exec
 }
 
 // waiting finds up to limit tasks that wait in a queue since before a time.
 func (r *Round) waiting(q *queue, before store.Time, limit int) (tasks []found) {
 	take := func(id task.ID) bool {
 		x, err := r.exec(q.ns, id)
-		corrupt(err)
+		schema.Must(err)
 		if x.CreatedAt <= before {
 			tasks = append(tasks, found{id, x})
 		}
 		return len(tasks) < limit
 	}
-	prefix := queueKey(q.ns, tabReady, q.name)
-	r.tx.Scan(prefix, after(prefix), func(_, v []byte) bool {
-		id, _, ok := decodeReady(v)
+	prefix := schema.QueueKey(q.ns, schema.TableReady, q.name)
+	r.tx.Scan(prefix, schema.After(prefix), func(_, v []byte) bool {
+		id, _, ok := schema.DecodeReady(v)
 		if !ok {
-			corrupt(fmt.Errorf("a ready row of queue %q", q.name))
+			schema.Must(fmt.Errorf("a ready row of queue %q", q.name))
 		}
 		return take(id)
 	})
-	prefix = queueKey(q.ns, tabLane, q.name)
+	prefix = schema.QueueKey(q.ns, schema.TableLane, q.name)
 	if len(tasks) < limit {
-		r.tx.Scan(prefix, after(prefix), func(_, v []byte) bool {
-			l, err := decodeLane(v)
-			corrupt(err)
-			return l.inRow.seq == 0 || take(l.inRow.id)
+		r.tx.Scan(prefix, schema.After(prefix), func(_, v []byte) bool {
+			l, err := schema.DecodeLane(v)
+			schema.Must(err)
+			return l.InRow.Seq == 0 || take(l.InRow.ID)
 		})
 	}
 	for _, s := range []task.State{task.Ready, task.Scheduled, task.Retrying} { // ready ones that no lane has
 		if len(tasks) < limit {
-			prefix := statePrefix(q.ns, tabWaiting, q.name, s)
-			r.tx.Scan(prefix, after(prefix), func(k, _ []byte) bool { return take(idAt(k)) })
+			prefix := schema.StatePrefix(q.ns, schema.TableWaiting, q.name, s)
+			r.tx.Scan(prefix, schema.After(prefix), func(k, _ []byte) bool { return take(schema.IDAt(k)) })
 		}
 	}
 	return tasks

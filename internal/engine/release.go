@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -13,7 +14,7 @@ func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 	from, ended, err := r.held("release", h)
 	if err != nil {
 		if ended != nil && (ended.Outcome == task.OutcomeReleased || ended.Outcome == task.OutcomeSnoozed) {
-			return ended.answer(), nil
+			return answerOf(ended), nil
 		}
 		return Settled{}, err
 	}
@@ -28,7 +29,7 @@ func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 		to.State, to.ReadyAt = task.Ready, r.now
 	}
 	r.waitAgain(h.Namespace, h.ID, r.queueOf(h.Namespace, from), from, &to)
-	r.endAttempt(h.Namespace, h.ID, from, &to, outcome, Failure{})
+	r.endAttempt(h.Namespace, h.ID, from, &to, outcome, schema.Failure{})
 	return settled(&to), nil
 }
 

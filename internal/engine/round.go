@@ -4,9 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -27,11 +28,11 @@ type Leader struct {
 	queues map[queueName]*queue
 	shares map[string][]int // credit of weighted sets of queues
 	hot    hot
-	ids    map[string]*newIDs // by namespace
-	spaces map[string]*space  // the same
-	zones  map[string]*zones  // the same
+	ids    map[string]*newIDs      // by namespace
+	spaces map[string]*space       // the same
+	zones  map[string]*zonemap.Map // the same
 
-	timelines [len(timelines)]timeline
+	timelines [len(schema.Timelines)]timeline
 	reading   []*queue // of which lanes are still to be read
 
 	auditKept func() time.Duration // nil: as by default
@@ -47,7 +48,7 @@ type queueName struct{ ns, name string }
 // NewLeader starts the memory of a leader.
 func NewLeader(o LeaderTerm, l task.Limits) *Leader {
 	return &Leader{term: o, limits: l, queues: map[queueName]*queue{}, shares: map[string][]int{},
-		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}, spaces: map[string]*space{}, zones: map[string]*zones{}}
+		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}, spaces: map[string]*space{}, zones: map[string]*zonemap.Map{}}
 }
 
 // queue is the leader's memory of one queue.
@@ -55,7 +56,7 @@ type queue struct {
 	queueName
 	config   task.QueueConfig
 	space    *space
-	counts   counts
+	counts   schema.Counts
 	lanes    lanes
 	buckets  map[string]*bucket // of keys, and for "" that of the queue; none: it is full, or there is no rate
 	breakers *breakers          // nil: there is no rule
@@ -91,7 +92,7 @@ type Round struct {
 	spaces     []*space                 // that may run more, while queues wait for that
 	groups     map[groupName]*taskGroup // that verbs looked at
 	groupOrder []groupName
-	zones      []dirtyZone
+	zones      []*zonemap.Map // to be sealed
 	Effects
 }
 
@@ -142,8 +143,8 @@ type Lost struct {
 type DeadLetter struct {
 	Namespace string
 	ID        task.ID
-	Exec      Exec
-	Failure   Failure // of the last attempt
+	Exec      schema.Exec
+	Failure   schema.Failure // of the last attempt
 	Headers   map[string]string
 }
 
@@ -154,6 +155,9 @@ func (l *Leader) Begin(tx *store.Tx) *Round {
 
 // Now is the shard's time of the round.
 func (r *Round) Now() store.Time { return r.now }
+
+// State is the state as it will be after the round, to be read until the round ends.
+func (r *Round) State() store.Reader { return r.tx }
 
 // Written is how many bytes the round has written so far.
 func (r *Round) Written() int { return r.tx.Size() }
@@ -174,7 +178,7 @@ func (r *Round) nextSeq() uint64 {
 func (r *Round) Seal() {
 	for _, q := range r.queues {
 		q.dirty = false
-		r.tx.Set(queueKey(q.ns, tabCounts, q.name), q.counts.encode())
+		r.tx.Set(schema.QueueKey(q.ns, schema.TableCounts, q.name), q.counts.Encode())
 	}
 	for _, d := range r.lanes {
 		if d.l.dirty {
@@ -188,14 +192,17 @@ func (r *Round) Seal() {
 	r.sealFlows()
 	r.sealBreakers()
 	r.sealGroups()
-	r.sealZones()
+	for _, zs := range r.zones {
+		zs.Seal(r.tx)
+	}
+	r.zones = nil
 	r.gatherNews()
 	r.l.transitions = r.Transitions
 }
 
 func (r *Round) writeLane(q *queue, l *lane) {
 	l.dirty = false
-	key := laneKey(q.ns, tabLane, q.name, l.laneName)
+	key := schema.LaneKey(q.ns, schema.TableLane, q.name, l.LaneName)
 	if l.count == 0 {
 		r.tx.Delete(key)
 	} else {
@@ -209,17 +216,17 @@ func (r *Round) queue(ns, name string) *queue {
 	if q := r.l.queues[qn]; q != nil {
 		return q
 	}
-	row, ok := r.tx.Get(queueKey(ns, tabQueue, name))
+	row, ok := r.tx.Get(schema.QueueKey(ns, schema.TableQueue, name))
 	if !ok {
 		return nil
 	}
 	config, err := task.DecodeQueueConfig(row)
-	corrupt(err)
+	schema.Must(err)
 	q := newQueue(qn, r.spaceOf(ns))
 	q.config = config
-	if row, ok = r.tx.Get(queueKey(ns, tabCounts, name)); ok {
-		q.counts, err = decodeCounts(row)
-		corrupt(err)
+	if row, ok = r.tx.Get(schema.QueueKey(ns, schema.TableCounts, name)); ok {
+		q.counts, err = schema.DecodeCounts(row)
+		schema.Must(err)
 	}
 	r.readFlows(q)
 	r.readBreakers(q)
@@ -229,43 +236,43 @@ func (r *Round) queue(ns, name string) *queue {
 	return q
 }
 
-// parseLane reads what follows the queue in a lane's key.
-func parseLane(k []byte) (n laneName, ok bool) {
-	if len(k) < 3 || k[len(k)-1] != 0 {
-		return n, false
-	}
-	n.priority = task.Priority(k[0])
-	n.key, n.typ, ok = strings.Cut(string(k[1:len(k)-1]), "\x00")
-	return n, ok && n.priority >= task.High && n.priority <= task.Low
-}
-
 // fill reads the next tasks of a lane into its head.
 func (r *Round) fill(q *queue, l *lane) {
-	l.head = make([]readyTask, 0, min(l.count, headCap))
-	scanLane(r.tx, q.ns, q.name, l.laneName, l.inRow, l.scan, math.MaxUint64, func(t readyTask) bool {
+	l.head = make([]schema.ReadyTask, 0, min(l.count, headCap))
+	schema.ScanLane(r.tx, q.ns, q.name, l.LaneName, l.inRow, l.scan, math.MaxUint64, func(t schema.ReadyTask) bool {
 		l.head = append(l.head, t)
-		l.scan = t.seq + 1
+		l.scan = t.Seq + 1
 		return len(l.head) < headCap
 	})
 	if len(l.head) == 0 {
-		corrupt(fmt.Errorf("lane %v of queue %q counts %d tasks and has none from %d on", l.laneName, q.name, l.count, l.scan))
+		schema.Must(fmt.Errorf("lane %v of queue %q counts %d tasks and has none from %d on", l.LaneName, q.name, l.count, l.scan))
 	}
 	r.warm(q.ns, l.head)
 }
 
 // exec reads where a task is. The row must not be changed: verbs work on a copy.
-func (r *Round) exec(ns string, id task.ID) (*Exec, error) {
+func (r *Round) exec(ns string, id task.ID) (*schema.Exec, error) {
 	if t, ok := r.l.hot.tasks[id]; ok && t.ns == ns {
 		return t.exec, nil
 	}
-	return readExec(r.tx, ns, id)
+	return schema.ReadExec(r.tx, ns, id)
 }
 
-func (r *Round) envelope(ns string, id task.ID) *Envelope {
+func (r *Round) envelope(ns string, id task.ID) *schema.Envelope {
 	if t, ok := r.l.hot.tasks[id]; ok && t.ns == ns && t.env != nil {
 		return t.env
 	}
-	return readEnvelope(r.tx, ns, id)
+	return schema.ReadEnvelope(r.tx, ns, id)
+}
+
+// zonesOf is the zone map of a namespace.
+func (r *Round) zonesOf(ns string) *zonemap.Map {
+	zs := r.l.zones[ns]
+	if zs == nil {
+		zs = zonemap.Open(r.tx, ns)
+		r.l.zones[ns] = zs
+	}
+	return zs
 }
 
 // idsOf tells which ids of a namespace are new.
@@ -279,31 +286,11 @@ func (r *Round) idsOf(ns string) *newIDs {
 	return n
 }
 
-func readExec(from store.Reader, ns string, id task.ID) (*Exec, error) {
-	row, ok := from.Get(idKey(ns, tabExec, id))
-	if !ok {
-		return nil, task.NotFound("task", id.String())
-	}
-	x, err := decodeExec(row)
-	corrupt(err)
-	return x, nil
-}
-
-func readEnvelope(from store.Reader, ns string, id task.ID) *Envelope {
-	row, ok := from.Get(idKey(ns, tabEnvelope, id))
-	if !ok {
-		corrupt(fmt.Errorf("task %s has no envelope", id))
-	}
-	e, err := decodeEnvelope(ns, id, row)
-	corrupt(err)
-	return e
-}
-
 // move takes a task from one place in its life to another: it keeps counters, lanes and deadlines in step with the row,
 // so that no verb has to. From is the row as it was, nil for a new task; to is the row as it shall be.
-func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
+func (r *Round) move(ns string, id task.ID, q *queue, from, to *schema.Exec) {
 	if from == nil {
-		r.tx.Set(listedKey(ns, q.name, id), nil)
+		r.tx.Set(schema.ListedKey(ns, q.name, id), nil)
 	} else if !from.State.CanBecome(to.State) {
 		panic(fmt.Sprintf("task %s: %s can't become %s", id, from.State, to.State))
 	}
@@ -322,13 +309,15 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 		r.begin(q, id, to)
 	}
 	r.enter(ns, id, q, to)
-	if from != nil && from.State == task.Ready && !from.parked() {
+	if from != nil && from.State == task.Ready && !from.Parked() {
 		q.lanes.forget(q.flowOf(from.Key, r.now))
 	}
 	if id == r.operated.id {
 		to.Operation = r.operated.by
 	}
-	r.noteInZone(ns, id, from, to)
+	if zs := r.zonesOf(ns); zs.Note(r.tx, id, from, to) {
+		r.zones = append(r.zones, zs)
+	}
 	r.setExec(ns, id, to)
 	r.l.hot.keep(ns, id, q, to)
 	r.noteTransition(ns, id, from, to)
@@ -340,85 +329,69 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *Exec) {
 	}
 }
 
-func (r *Round) setExec(ns string, id task.ID, x *Exec) {
-	r.l.row = x.appendTo(r.l.row[:0])
-	r.tx.Set(idKey(ns, tabExec, id), r.l.row)
+func (r *Round) setExec(ns string, id task.ID, x *schema.Exec) {
+	r.l.row = x.AppendTo(r.l.row[:0])
+	r.tx.Set(schema.IDKey(ns, schema.TableExec, id), r.l.row)
 }
 
-func (r *Round) leave(ns string, id task.ID, q *queue, x *Exec) {
+func (r *Round) leave(ns string, id task.ID, q *queue, x *schema.Exec) {
 	r.count(q, x, -1)
 	switch {
-	case x.parked() || x.State == task.Scheduled || x.State == task.Retrying:
-		r.tx.Delete(waitKey(ns, q.name, x.State, x.RunAt, id))
+	case x.Parked() || x.State == task.Scheduled || x.State == task.Retrying:
+		r.tx.Delete(schema.WaitKey(ns, q.name, x.State, x.RunAt, id))
 	case x.State == task.Ready:
 		r.leaveLane(q, x)
 	case x.State == task.Dead || x.State == task.Poisoned:
-		r.tx.Delete(deadKey(ns, q.name, x.State, x.EndedAt, id))
+		r.tx.Delete(schema.DeadKey(ns, q.name, x.State, x.EndedAt, id))
 		if x.KeptUntil <= r.now {
-			r.tx.Delete(archiveKey(ns, x.EndedAt, id))
+			r.tx.Delete(schema.ArchiveKey(ns, x.EndedAt, id))
 		}
 	}
-	if at, kind := x.deadline(); kind != 0 {
-		r.tx.Delete(deadlineKey(at, kind, ns, id[:]))
+	if at, kind := x.Deadline(); kind != 0 {
+		r.tx.Delete(schema.DeadlineKey(at, kind, ns, id[:]))
 	}
-	if x.awaitsStart() {
-		r.tx.Delete(deadlineKey(x.ExpiresAt, onExpiry, ns, id[:]))
+	if x.AwaitsStart() {
+		r.tx.Delete(schema.DeadlineKey(x.ExpiresAt, schema.OnExpiry, ns, id[:]))
 	}
 }
 
-func (r *Round) enter(ns string, id task.ID, q *queue, x *Exec) {
+func (r *Round) enter(ns string, id task.ID, q *queue, x *schema.Exec) {
 	r.count(q, x, +1)
 	switch {
-	case x.parked() || x.State == task.Scheduled || x.State == task.Retrying:
-		r.tx.Set(waitKey(ns, q.name, x.State, x.RunAt, id), nil)
+	case x.Parked() || x.State == task.Scheduled || x.State == task.Retrying:
+		r.tx.Set(schema.WaitKey(ns, q.name, x.State, x.RunAt, id), nil)
 	case x.State == task.Ready:
 		r.enterLane(q, id, x)
 		if n := len(r.Woken); n == 0 || r.Woken[n-1] != (Woken{ns, q.name}) { // many come at once, and who waits looks for all
 			r.wake(q)
 		}
 	case x.State == task.Dead || x.State == task.Poisoned:
-		r.tx.Set(deadKey(ns, q.name, x.State, x.EndedAt, id), x.encodeDead())
+		r.tx.Set(schema.DeadKey(ns, q.name, x.State, x.EndedAt, id), x.EncodeDead())
 	}
-	if at, kind := x.deadline(); kind != 0 {
+	if at, kind := x.Deadline(); kind != 0 {
 		r.remind(at, kind, ns, id[:])
 	}
-	if x.awaitsStart() {
-		r.remind(x.ExpiresAt, onExpiry, ns, id[:])
+	if x.AwaitsStart() {
+		r.remind(x.ExpiresAt, schema.OnExpiry, ns, id[:])
 	}
 }
-
-// deadline is when time alone would move a task, and how.
-func (x *Exec) deadline() (store.Time, deadlineKind) {
-	switch {
-	case x.State == task.Scheduled || x.State == task.Retrying:
-		return x.RunAt, onDue
-	case x.State == task.Claimed:
-		return x.Claim.Until, onLease
-	case x.State.Ended():
-		return x.KeptUntil, onForget
-	}
-	return 0, 0
-}
-
-// awaitsStart says whether the task would be discarded if it were not started in time.
-func (x *Exec) awaitsStart() bool { return x.ExpiresAt != 0 && x.Fence == 0 && x.State.Waiting() }
 
 // remind sets a deadline.
-func (r *Round) remind(at store.Time, kind deadlineKind, ns string, rest []byte) {
-	r.tx.Set(deadlineKey(at, kind, ns, rest), nil)
-	if t := &r.l.timelines[timelineOf(kind)]; at <= t.next {
+func (r *Round) remind(at store.Time, kind schema.DeadlineKind, ns string, rest []byte) {
+	r.tx.Set(schema.DeadlineKey(at, kind, ns, rest), nil)
+	if t := &r.l.timelines[schema.TimelineOf(kind)]; at <= t.next {
 		*t = timeline{next: at}
 	}
 }
 
-func (r *Round) count(q *queue, x *Exec, n int64) {
-	if c := q.counts.of(x.State, x.Priority); c != nil {
+func (r *Round) count(q *queue, x *schema.Exec, n int64) {
+	if c := q.counts.Of(x.State, x.Priority); c != nil {
 		*c += n
-		if x.parked() {
-			q.counts.parked += n
+		if x.Parked() {
+			q.counts.Parked += n
 		}
 		if !x.State.Ended() {
-			q.counts.bytes += n * x.Size
+			q.counts.Bytes += n * x.Size
 			q.space.counted(x, n)
 		}
 		r.touch(q)
@@ -432,19 +405,19 @@ func (r *Round) touch(q *queue) {
 	}
 }
 
-func (r *Round) enterLane(q *queue, id task.ID, x *Exec) {
-	name := x.lane()
+func (r *Round) enterLane(q *queue, id task.ID, x *schema.Exec) {
+	name := x.Lane()
 	l := r.laneOf(q, name)
 	if l == nil {
-		l = &lane{laneName: name, scan: x.Seq}
-		l.insert(readyTask{x.Seq, id, x.ReadyAt})
+		l = &lane{LaneName: name, scan: x.Seq}
+		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
 		inRow := q.startsInRow(name)
 		if inRow {
 			l.inRow = l.head[0]
 		}
 		cold := q.addAsCold(l, r.now)
 		if !cold {
-			q.lanes.add(l, q.flowOf(name.key, r.now), r.now)
+			q.lanes.add(l, q.flowOf(name.Key, r.now), r.now)
 		}
 		if inRow || cold {
 			r.writeLane(q, l) // now: it is the task's row, too, or nothing will touch it
@@ -453,32 +426,32 @@ func (r *Round) enterLane(q *queue, id task.ID, x *Exec) {
 			return
 		}
 		if cold {
-			r.tx.Set(readyKey(q.ns, q.name, name, x.Seq), encodeReady(id, x.ReadyAt))
+			r.tx.Set(schema.ReadyKey(q.ns, q.name, name, x.Seq), schema.EncodeReady(id, x.ReadyAt))
 			return
 		}
 	} else if first := l.first(); true {
-		l.insert(readyTask{x.Seq, id, x.ReadyAt})
+		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
 		if l.first() != first {
 			q.lanes.moved(l)
 		}
 	}
 	r.touchLane(q, l)
-	r.tx.Set(readyKey(q.ns, q.name, name, x.Seq), encodeReady(id, x.ReadyAt))
+	r.tx.Set(schema.ReadyKey(q.ns, q.name, name, x.Seq), schema.EncodeReady(id, x.ReadyAt))
 }
 
-func (r *Round) leaveLane(q *queue, x *Exec) {
-	name := x.lane()
+func (r *Round) leaveLane(q *queue, x *schema.Exec) {
+	name := x.Lane()
 	l := r.laneOf(q, name)
 	if l == nil {
-		corrupt(fmt.Errorf("ready task at %d lies in no lane of queue %q", x.Seq, q.name))
+		schema.Must(fmt.Errorf("ready task at %d lies in no lane of queue %q", x.Seq, q.name))
 	}
 	first := l.first()
 	l.remove(x.Seq)
-	inRow := l.inRow.seq == x.Seq
+	inRow := l.inRow.Seq == x.Seq
 	if inRow {
-		l.inRow = readyTask{}
+		l.inRow = schema.ReadyTask{}
 	} else {
-		r.tx.Delete(readyKey(q.ns, q.name, name, x.Seq))
+		r.tx.Delete(schema.ReadyKey(q.ns, q.name, name, x.Seq))
 	}
 	switch {
 	case l.count == 0:
@@ -501,13 +474,6 @@ func (r *Round) touchLane(q *queue, l *lane) {
 	r.settleFlow(q, l.flow, l)
 }
 
-// corrupt stops the replica: the state can't be what was written.
-func corrupt(err error) {
-	if err != nil {
-		panic(&store.Failure{Err: fmt.Errorf("damaged state: %w", err)})
-	}
-}
-
 // chance is a number from 0 to 1 drawn from a task and a step of its life, the same on every try.
 func chance(id task.ID, step uint64) float64 {
 	return float64(mix(binary.BigEndian.Uint64(id[8:])^mix(step))>>11) / (1 << 53)
@@ -523,21 +489,21 @@ func mix(x uint64) uint64 {
 }
 
 // retryOf, timeoutOf and maxAttempts: a task's own rule goes before its queue's.
-func (q *queue) retryOf(e *Envelope) task.Retry {
+func (q *queue) retryOf(e *schema.Envelope) task.Retry {
 	if e.Retry != nil {
 		return *e.Retry
 	}
 	return q.config.Settings.Retry
 }
 
-func (q *queue) timeoutOf(e *Envelope) time.Duration {
+func (q *queue) timeoutOf(e *schema.Envelope) time.Duration {
 	if e.Timeout > 0 {
 		return e.Timeout
 	}
 	return q.config.Settings.Timeout
 }
 
-func (q *queue) maxAttempts(x *Exec) int {
+func (q *queue) maxAttempts(x *schema.Exec) int {
 	if x.MaxAttempts > 0 {
 		return x.MaxAttempts
 	}
@@ -545,4 +511,4 @@ func (q *queue) maxAttempts(x *Exec) int {
 }
 
 // lastAttempt is the number of the attempt that would be the last one: what is shown beside the number of the current one.
-func (q *queue) lastAttempt(x *Exec) int { return x.Exhausted + q.maxAttempts(x) }
+func (q *queue) lastAttempt(x *schema.Exec) int { return x.Exhausted + q.maxAttempts(x) }

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -86,28 +87,28 @@ func (w *window) decode(b []byte) error {
 }
 
 func (b *breaker) encode() []byte {
-	r := newRow(64 + len(b.lastError))
-	r.num(1, uint64(b.state))
+	r := schema.NewRow(64 + len(b.lastError))
+	r.Num(1, uint64(b.state))
 	if b.state == BreakerClosed {
-		r.num(2, uint64(b.seen.at)) // #nosec G115 -- not before 1970
-		r.bytes(3, b.seen.encode())
+		r.Num(2, uint64(b.seen.at)) // #nosec G115 -- not before 1970
+		r.Bytes(3, b.seen.encode())
 	}
-	r.text(4, b.lastError)
-	r.num(5, uint64(b.since))
-	r.num(6, uint64(b.until))
-	r.num(7, uint64(b.opened))
-	r.num(8, uint64(b.passed))
-	r.id(9, b.probe)
-	r.num(10, uint64(b.cause.attempts))
-	r.num(11, uint64(b.cause.failed))
-	r.num(12, uint64(b.over))
+	r.Text(4, b.lastError)
+	r.Num(5, uint64(b.since))
+	r.Num(6, uint64(b.until))
+	r.Num(7, uint64(b.opened))
+	r.Num(8, uint64(b.passed))
+	r.ID(9, b.probe)
+	r.Num(10, uint64(b.cause.attempts))
+	r.Num(11, uint64(b.cause.failed))
+	r.Num(12, uint64(b.over))
 	return r
 }
 
 func decodeBreaker(typ string, row []byte) (*breaker, error) {
 	b := &breaker{typ: typ}
 	var parts []byte
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
 			b.state = BreakerState(v)

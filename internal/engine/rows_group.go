@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -14,27 +15,27 @@ func (c *GroupCounts) fields() []*int64 {
 }
 
 func (g *taskGroup) encode() []byte {
-	r := newRow(len(g.name) + 96)
-	r.text(1, g.name)
-	r.num(2, uint64(g.state))
-	r.num(3, flag(g.open))
-	r.num(4, g.added)
-	r.num(5, uint64(g.results)) // #nosec G115 -- a sum of lengths
-	r.num(6, uint64(g.waits))
+	r := schema.NewRow(len(g.name) + 96)
+	r.Text(1, g.name)
+	r.Num(2, uint64(g.state))
+	r.Num(3, schema.Flag(g.open))
+	r.Num(4, g.added)
+	r.Num(5, uint64(g.results)) // #nosec G115 -- a sum of lengths
+	r.Num(6, uint64(g.waits))
 	if g.retention != nil {
-		r.num(7, uint64(*g.retention)+1) // #nosec G115 -- checked
+		r.Num(7, uint64(*g.retention)+1) // #nosec G115 -- checked
 	}
 	for i, at := range []store.Time{g.createdAt, g.endedAt, g.keptUntil, g.wake} {
-		r.num(protowire.Number(8+i), uint64(at)) // #nosec G115 -- after 1970
+		r.Num(protowire.Number(8+i), uint64(at)) // #nosec G115 -- after 1970
 	}
-	r.num(12, flag(g.walking))
-	r.id(13, g.walk)
-	r.num(14, flag(g.leaving))
+	r.Num(12, schema.Flag(g.walking))
+	r.ID(13, g.walk)
+	r.Num(14, schema.Flag(g.leaving))
 	for _, pattern := range g.within {
-		r.text(15, pattern)
+		r.Text(15, pattern)
 	}
 	for i, n := range g.counts.fields() {
-		r.num(protowire.Number(20+i), uint64(*n)) // #nosec G115 -- not negative
+		r.Num(protowire.Number(20+i), uint64(*n)) // #nosec G115 -- not negative
 	}
 	return r
 }
@@ -43,7 +44,7 @@ func decodeGroup(id task.ID, row []byte) (*taskGroup, error) {
 	g := &taskGroup{id: id}
 	times := []*store.Time{&g.createdAt, &g.endedAt, &g.keptUntil, &g.wake}
 	counts := g.counts.fields()
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch {
 		case tag == 2:
 			g.state = GroupState(v) // #nosec G115 -- a few
@@ -81,22 +82,22 @@ func decodeGroup(id task.ID, row []byte) (*taskGroup, error) {
 }
 
 func (m *member) encode() []byte {
-	r := newRow(48 + len(m.typ) + len(m.queue) + len(m.result.Data))
-	r.num(1, m.turn)
-	r.num(2, uint64(m.state))
-	r.id(3, m.id)
-	r.text(4, m.typ)
-	r.text(5, m.queue)
-	r.text(6, m.refused)
-	r.bytes(7, m.result.Data)
-	r.text(8, m.result.ContentType)
-	r.num(9, flag(m.omitted))
+	r := schema.NewRow(48 + len(m.typ) + len(m.queue) + len(m.result.Data))
+	r.Num(1, m.turn)
+	r.Num(2, uint64(m.state))
+	r.ID(3, m.id)
+	r.Text(4, m.typ)
+	r.Text(5, m.queue)
+	r.Text(6, m.refused)
+	r.Bytes(7, m.result.Data)
+	r.Text(8, m.result.ContentType)
+	r.Num(9, schema.Flag(m.omitted))
 	return r
 }
 
 func decodeMember(row []byte) (*member, error) {
 	m := &member{}
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
 			m.turn = v
@@ -125,20 +126,20 @@ func decodeMember(row []byte) (*member, error) {
 }
 
 func (n *Notice) encode() []byte {
-	var r encoder
-	r.bytes(1, n.Group[:])
-	r.bytes(2, n.Ref[:])
-	r.num(3, n.Turn)
-	r.id(4, n.ID)
-	r.num(5, uint64(n.State))
-	r.text(6, n.Type)
-	r.text(7, n.Queue)
-	r.text(8, n.Refused)
-	r.bytes(9, n.Result.Data)
-	r.text(10, n.Result.ContentType)
-	r.num(11, flag(n.Omitted))
+	var r schema.Encoder
+	r.Bytes(1, n.Group[:])
+	r.Bytes(2, n.Ref[:])
+	r.Num(3, n.Turn)
+	r.ID(4, n.ID)
+	r.Num(5, uint64(n.State))
+	r.Text(6, n.Type)
+	r.Text(7, n.Queue)
+	r.Text(8, n.Refused)
+	r.Bytes(9, n.Result.Data)
+	r.Text(10, n.Result.ContentType)
+	r.Num(11, schema.Flag(n.Omitted))
 	for i := range n.Born {
-		r.bytes(12, n.Born[i].encode())
+		r.Bytes(12, n.Born[i].encode())
 	}
 	return r
 }
@@ -146,7 +147,7 @@ func (n *Notice) encode() []byte {
 func decodeNotice(b []byte) (*Notice, error) {
 	n := &Notice{}
 	var bad error
-	err := decodeFields(b, func(tag protowire.Number, v uint64) {
+	err := schema.DecodeFields(b, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 3:
 			n.Turn = v
@@ -187,17 +188,17 @@ func decodeNotice(b []byte) (*Notice, error) {
 }
 
 func (b *Birth) encode() []byte {
-	var r encoder
-	r.bytes(1, b.Ref[:])
-	r.id(2, b.ID)
-	r.text(3, b.Type)
-	r.text(4, b.Queue)
-	r.text(5, b.Refused)
+	var r schema.Encoder
+	r.Bytes(1, b.Ref[:])
+	r.ID(2, b.ID)
+	r.Text(3, b.Type)
+	r.Text(4, b.Queue)
+	r.Text(5, b.Refused)
 	return r
 }
 
 func decodeBirth(row []byte) (b Birth, err error) {
-	err = decodeFields(row, noNum, func(tag protowire.Number, v []byte) {
+	err = schema.DecodeFields(row, schema.NoNumbers, func(tag protowire.Number, v []byte) {
 		switch tag {
 		case 1:
 			copy(b.Ref[:], v)

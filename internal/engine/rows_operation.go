@@ -6,28 +6,29 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 func (o *Operation) encode() []byte {
 	said := o.Spec.encode()
-	r := newRow(len(said) + 160)
-	r.bytes(1, said)
-	r.num(2, uint64(o.State))
-	r.num(3, uint64(o.CreatedAt))
-	r.num(4, uint64(o.EndedAt))
-	r.num(5, uint64(o.PausedAt))
-	r.text(6, o.Why)
-	r.author(7, o.StoppedBy)
-	r.num(8, uint64(o.Stopping))
-	r.bytes(9, o.Tally.encode())
-	r.num(10, o.Step)
-	r.num(11, uint64(o.Shard))
-	r.bytes(12, o.Cursor)
-	r.num(13, flag(o.Swept))
-	r.num(14, flag(o.Probed))
-	r.author(15, o.ResumedBy)
+	r := schema.NewRow(len(said) + 160)
+	r.Bytes(1, said)
+	r.Num(2, uint64(o.State))
+	r.Num(3, uint64(o.CreatedAt))
+	r.Num(4, uint64(o.EndedAt))
+	r.Num(5, uint64(o.PausedAt))
+	r.Text(6, o.Why)
+	r.Author(7, o.StoppedBy)
+	r.Num(8, uint64(o.Stopping))
+	r.Bytes(9, o.Tally.encode())
+	r.Num(10, o.Step)
+	r.Num(11, uint64(o.Shard))
+	r.Bytes(12, o.Cursor)
+	r.Num(13, schema.Flag(o.Swept))
+	r.Num(14, schema.Flag(o.Probed))
+	r.Author(15, o.ResumedBy)
 	return r
 }
 
@@ -35,7 +36,7 @@ func decodeOperation(id task.ID, row []byte) (*Operation, error) {
 	o := &Operation{ID: id}
 	var bad error
 	times := []*store.Time{&o.CreatedAt, &o.EndedAt, &o.PausedAt}
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 2:
 			o.State = OperationState(v)
@@ -79,22 +80,22 @@ func decodeOperation(id task.ID, row []byte) (*Operation, error) {
 }
 
 func (t *Tally) encode() []byte {
-	r := newRow(32)
-	r.num(1, uint64(t.Matched))
-	r.num(2, uint64(t.Done))
-	r.num(3, uint64(t.Failed))
+	r := schema.NewRow(32)
+	r.Num(1, uint64(t.Matched))
+	r.Num(2, uint64(t.Done))
+	r.Num(3, uint64(t.Failed))
 	for _, s := range t.Skipped {
-		r.bytes(4, protowire.AppendVarint(protowire.AppendString(nil, s.Reason), uint64(s.Count)))
+		r.Bytes(4, protowire.AppendVarint(protowire.AppendString(nil, s.Reason), uint64(s.Count)))
 	}
 	for _, e := range t.Errors {
-		r.bytes(5, append(e.ID[:], e.Message...))
+		r.Bytes(5, append(e.ID[:], e.Message...))
 	}
 	return r
 }
 
 func (t *Tally) decode(row []byte) error {
 	var bad error
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
 			t.Matched = int64(v)
@@ -126,23 +127,23 @@ func (t *Tally) decode(row []byte) error {
 }
 
 func (s *stepRow) encode() []byte {
-	r := newRow(96)
-	r.num(1, s.step)
-	r.bytes(2, s.answer.Tally.encode())
-	r.bytes(3, s.answer.Next)
-	r.num(4, flag(s.answer.Swept))
-	r.num(5, uint64(s.answer.Away))
-	r.num(6, uint64(s.at))
-	r.num(7, uint64(s.until))
-	r.num(8, uint64(s.away))
-	r.bytes(9, s.arrived.encode())
+	r := schema.NewRow(96)
+	r.Num(1, s.step)
+	r.Bytes(2, s.answer.Tally.encode())
+	r.Bytes(3, s.answer.Next)
+	r.Num(4, schema.Flag(s.answer.Swept))
+	r.Num(5, uint64(s.answer.Away))
+	r.Num(6, uint64(s.at))
+	r.Num(7, uint64(s.until))
+	r.Num(8, uint64(s.away))
+	r.Bytes(9, s.arrived.encode())
 	return r
 }
 
 func decodeStep(row []byte) (*stepRow, error) {
 	s := &stepRow{}
 	var bad error
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
 			s.step = v

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -14,27 +15,27 @@ func (p *OutboxMessage) encode() []byte {
 	if p.IsTask() {
 		spec = task.EncodeSpec(&p.Spec)
 	}
-	r := newRow(len(spec) + len(p.From.Schedule) + 64)
-	r.bytes(1, spec)
-	r.num(2, uint64(p.SentAt))
-	r.text(3, p.From.Schedule)
+	r := schema.NewRow(len(spec) + len(p.From.Schedule) + 64)
+	r.Bytes(1, spec)
+	r.Num(2, uint64(p.SentAt))
+	r.Text(3, p.From.Schedule)
 	if p.From.Schedule != "" {
-		r.bytes(4, p.From.Plan[:])
+		r.Bytes(4, p.From.Plan[:])
 	}
-	r.num(5, p.From.Tick)
-	r.id(6, p.From.Parent)
-	r.num(7, uint64(p.From.N)) // #nosec G115 -- a few
+	r.Num(5, p.From.Tick)
+	r.ID(6, p.From.Parent)
+	r.Num(7, uint64(p.From.N)) // #nosec G115 -- a few
 	if p.Notice != nil {
-		r.bytes(8, p.Notice.encode())
+		r.Bytes(8, p.Notice.encode())
 	}
-	r.id(9, p.Cancel)
-	r.id(10, p.From.Operation)
+	r.ID(9, p.Cancel)
+	r.ID(10, p.From.Operation)
 	if p.News != nil {
 		b, err := json.Marshal(p.News)
 		if err != nil {
 			panic(err) // texts, numbers and times always have a form
 		}
-		r.bytes(11, b)
+		r.Bytes(11, b)
 	}
 	return r
 }
@@ -42,7 +43,7 @@ func (p *OutboxMessage) encode() []byte {
 func decodeMessage(request task.ID, row []byte) (*OutboxMessage, error) {
 	p := &OutboxMessage{Request: request}
 	var bad error
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 2:
 			p.SentAt = store.Time(v)

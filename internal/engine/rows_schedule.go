@@ -3,25 +3,26 @@ package engine
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 func (p *plan) encode() []byte {
 	said := p.Schedule.Encode()
-	r := newRow(len(said) + 64)
-	r.bytes(1, p.id[:])
-	r.num(2, p.version)
-	r.num(3, uint64(p.createdAt))
-	r.num(4, uint64(p.updatedAt))
-	r.bytes(5, said)
+	r := schema.NewRow(len(said) + 64)
+	r.Bytes(1, p.id[:])
+	r.Num(2, p.version)
+	r.Num(3, uint64(p.createdAt))
+	r.Num(4, uint64(p.updatedAt))
+	r.Bytes(5, said)
 	return r
 }
 
 func decodePlan(row []byte) (*plan, error) {
 	p := &plan{}
 	var bad error
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 2:
 			p.version = v
@@ -45,21 +46,21 @@ func decodePlan(row []byte) (*plan, error) {
 }
 
 func (c *course) encode() []byte {
-	r := newRow(80 + len(c.reason))
-	r.bytes(1, c.id[:])
+	r := schema.NewRow(80 + len(c.reason))
+	r.Bytes(1, c.id[:])
 	for i, at := range []store.Time{c.began, c.planned, c.fires, c.chasing, c.paused} {
-		r.num(protowire.Number(i+2), uint64(at))
+		r.Num(protowire.Number(i+2), uint64(at))
 	}
-	r.num(7, c.seq)
-	r.text(8, c.reason)
-	r.text(9, c.by)
+	r.Num(7, c.seq)
+	r.Text(8, c.reason)
+	r.Text(9, c.by)
 	return r
 }
 
 func decodeCourse(row []byte) (*course, error) {
 	c := &course{}
 	times := []*store.Time{&c.began, &c.planned, &c.fires, &c.chasing, &c.paused}
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		if tag >= 2 && tag <= 6 {
 			*times[tag-2] = store.Time(v)
 		} else if tag == 7 {
@@ -79,21 +80,21 @@ func decodeCourse(row []byte) (*course, error) {
 }
 
 func (t *LedgerEntry) encode() []byte {
-	r := newRow(64)
-	r.num(1, uint64(t.Planned))
-	r.num(2, uint64(t.Until))
-	r.num(3, uint64(t.Count))
-	r.num(4, uint64(t.At))
-	r.num(5, uint64(t.Outcome))
-	r.text(6, t.Reason)
-	r.id(7, t.Task)
-	r.id(8, t.Request)
+	r := schema.NewRow(64)
+	r.Num(1, uint64(t.Planned))
+	r.Num(2, uint64(t.Until))
+	r.Num(3, uint64(t.Count))
+	r.Num(4, uint64(t.At))
+	r.Num(5, uint64(t.Outcome))
+	r.Text(6, t.Reason)
+	r.ID(7, t.Task)
+	r.ID(8, t.Request)
 	return r
 }
 
 func decodeTick(seq uint64, row []byte) (*LedgerEntry, error) {
 	t := &LedgerEntry{Seq: seq}
-	err := decode(row, func(tag protowire.Number, v uint64) {
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
 			t.Planned = store.Time(v)
@@ -127,15 +128,15 @@ type gone struct {
 }
 
 func (g *gone) encode() []byte {
-	r := newRow(24)
-	r.num(1, g.version)
-	r.num(2, uint64(g.until))
-	r.num(3, flag(g.existed))
+	r := schema.NewRow(24)
+	r.Num(1, g.version)
+	r.Num(2, uint64(g.until))
+	r.Num(3, schema.Flag(g.existed))
 	return r
 }
 
 func decodeGone(row []byte) (g gone, err error) {
-	err = decode(row, func(tag protowire.Number, v uint64) {
+	err = schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
 			g.version = v
@@ -144,6 +145,6 @@ func decodeGone(row []byte) (g gone, err error) {
 		case 3:
 			g.existed = v != 0
 		}
-	}, noBytes)
+	}, schema.NoBytes)
 	return g, err
 }

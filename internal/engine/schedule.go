@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/cron"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -131,7 +132,7 @@ func whenOf(s *task.Schedule) (w cron.When, err error) {
 // rule is the rule of a plan, which was checked when it was put.
 func (p *plan) rule() cron.When {
 	w, err := whenOf(&p.Schedule)
-	corrupt(err)
+	schema.Must(err)
 	return w
 }
 
@@ -185,7 +186,7 @@ func PutSchedule(r *Round, ns string, put SchedulePut) (done SchedulePutDone, er
 	if put.DryRun {
 		return done, nil
 	}
-	r.tx.Set(nameKey(ns, tabPlan, s.Name), p.encode())
+	r.tx.Set(schema.NameKey(ns, schema.TablePlan, s.Name), p.encode())
 	r.setCourse(ns, s.Name, c, next)
 	return done, nil
 }
@@ -216,41 +217,41 @@ func (p *plan) jitterOf(planned store.Time) time.Duration {
 // setCourse writes where a schedule is, and when its next tick fires.
 func (r *Round) setCourse(ns, name string, from, to *course) {
 	if from != nil && from.fires != 0 && from.fires != to.fires {
-		r.tx.Delete(deadlineKey(from.fires, onTick, ns, []byte(name)))
+		r.tx.Delete(schema.DeadlineKey(from.fires, schema.OnTick, ns, []byte(name)))
 	}
 	if to.fires != 0 {
-		r.remind(to.fires, onTick, ns, []byte(name))
+		r.remind(to.fires, schema.OnTick, ns, []byte(name))
 	}
-	r.tx.Set(nameKey(ns, tabCourse, name), to.encode())
+	r.tx.Set(schema.NameKey(ns, schema.TableCourse, name), to.encode())
 }
 
 // schedule reads a schedule.
 func (r *Round) schedule(ns, name string) (*plan, *course, bool) { return readSchedule(r.tx, ns, name) }
 
 func readSchedule(from store.Reader, ns, name string) (*plan, *course, bool) {
-	row, ok := from.Get(nameKey(ns, tabPlan, name))
+	row, ok := from.Get(schema.NameKey(ns, schema.TablePlan, name))
 	if !ok {
 		return nil, nil, false
 	}
 	p, err := decodePlan(row)
-	corrupt(err)
-	row, ok = from.Get(nameKey(ns, tabCourse, name))
+	schema.Must(err)
+	row, ok = from.Get(schema.NameKey(ns, schema.TableCourse, name))
 	if !ok {
-		corrupt(fmt.Errorf("schedule %q has no course", name))
+		schema.Must(fmt.Errorf("schedule %q has no course", name))
 	}
 	c, err := decodeCourse(row)
-	corrupt(err)
+	schema.Must(err)
 	return p, c, true
 }
 
 // gone tells of a schedule of this name that was deleted not long ago; its zero value: there was none.
 func (r *Round) gone(ns, name string) gone {
-	row, ok := r.tx.Get(nameKey(ns, tabGone, name))
+	row, ok := r.tx.Get(schema.NameKey(ns, schema.TableGone, name))
 	if !ok {
 		return gone{}
 	}
 	g, err := decodeGone(row)
-	corrupt(err)
+	schema.Must(err)
 	return g
 }
 
@@ -270,30 +271,30 @@ func DeleteSchedule(r *Round, ns, name string, version uint64) (existed bool, er
 	}
 	if before.version < version {
 		if before.until != 0 {
-			r.tx.Delete(deadlineKey(before.until, onGone, ns, []byte(name)))
+			r.tx.Delete(schema.DeadlineKey(before.until, schema.OnGone, ns, []byte(name)))
 		}
 		g := gone{version: version, existed: exists, until: r.now.Add(goneFor)}
-		r.tx.Set(nameKey(ns, tabGone, name), g.encode())
-		r.remind(g.until, onGone, ns, []byte(name))
+		r.tx.Set(schema.NameKey(ns, schema.TableGone, name), g.encode())
+		r.remind(g.until, schema.OnGone, ns, []byte(name))
 	}
 	if !exists {
 		return false, nil
 	}
 	if c.fires != 0 {
-		r.tx.Delete(deadlineKey(c.fires, onTick, ns, []byte(name)))
+		r.tx.Delete(schema.DeadlineKey(c.fires, schema.OnTick, ns, []byte(name)))
 	}
 	for seq := oldestTick(c.seq); seq <= c.seq; seq++ {
-		r.tx.Delete(tickKey(ns, name, seq))
+		r.tx.Delete(schema.TickKey(ns, name, seq))
 	}
-	r.tx.Delete(nameKey(ns, tabPlan, name))
-	r.tx.Delete(nameKey(ns, tabCourse, name))
+	r.tx.Delete(schema.NameKey(ns, schema.TablePlan, name))
+	r.tx.Delete(schema.NameKey(ns, schema.TableCourse, name))
 	return true, nil
 }
 
 // endGone forgets that a schedule was deleted.
-func (r *Round) endGone(d deadline) {
-	if name := string(d.rest); r.gone(d.ns, name).until == d.at {
-		r.tx.Delete(nameKey(d.ns, tabGone, name))
+func (r *Round) endGone(d schema.Deadline) {
+	if name := string(d.Rest); r.gone(d.Namespace, name).until == d.At {
+		r.tx.Delete(schema.NameKey(d.Namespace, schema.TableGone, name))
 	}
 }
 
@@ -365,13 +366,13 @@ type SchedulePage struct {
 // ListSchedules reads up to limit schedules behind a name, in the order of their names, or about 8 MiB of them. A scope passes over
 // those that make tasks outside of it.
 func ListSchedules(from store.Reader, ns string, s task.Scope, behind string, limit int) (page SchedulePage) {
-	lo, hi := tableBounds(ns, tabPlan)
+	lo, hi := schema.TableBounds(ns, schema.TablePlan)
 	if behind != "" {
-		lo = append(nameKey(ns, tabPlan, behind), 0)
+		lo = append(schema.NameKey(ns, schema.TablePlan, behind), 0)
 	}
-	m := &meter{Reader: from}
+	m := &schema.Counted{Reader: from}
 	m.Scan(lo, hi, func(k, _ []byte) bool {
-		if page.More = len(page.Schedules) == limit || m.bytes >= pageBytes && len(page.Schedules) > 0; page.More {
+		if page.More = len(page.Schedules) == limit || m.Bytes >= schema.PageBytes && len(page.Schedules) > 0; page.More {
 			return false
 		}
 		if p, c, ok := readSchedule(m, ns, string(k[len(ns)+2:len(k)-1])); ok && s.Sees(p.Task.Queue) {
@@ -389,9 +390,9 @@ func (r *Round) scheduleView(ns string, p *plan, c *course) *ScheduleView {
 func scheduleView(from store.Reader, ns string, p *plan, c *course) *ScheduleView {
 	v := &ScheduleView{Schedule: p.Schedule, ID: p.id, CreatedAt: p.createdAt, UpdatedAt: p.updatedAt, Next: c.fires, Planned: c.planned,
 		PausedAt: c.paused, Reason: c.reason, PausedBy: c.by}
-	if row, ok := from.Get(tickKey(ns, p.Name, c.seq)); ok {
+	if row, ok := from.Get(schema.TickKey(ns, p.Name, c.seq)); ok {
 		t, err := decodeTick(c.seq, row)
-		corrupt(err)
+		schema.Must(err)
 		v.Last = t
 	}
 	return v

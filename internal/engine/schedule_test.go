@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -246,7 +247,7 @@ func TestTicksOnce(t *testing.T) {
 			if e.Outcome == TickSkipped {
 				continue
 			}
-			if _, err := Show(w.store, "default", e.Task); err != nil || tasks[e.Task] {
+			if _, err := query.Show(w.store, "default", e.Task); err != nil || tasks[e.Task] {
 				t.Errorf("seed %d: the task of %s is there already, or not at all (%v)", seed, e.Planned.Time(), err)
 			}
 			if early := e.At < e.Planned; early || e.Outcome == TickFired && e.Late() > tickGrace+s.Jitter {
@@ -259,7 +260,7 @@ func TestTicksOnce(t *testing.T) {
 		}
 		all := 0
 		for _, state := range []task.State{task.Ready} {
-			p, err := List(w.store, "default", Filter{States: []task.State{state}}, nil, 10_000)
+			p, err := query.List(w.store, "default", query.Filter{States: []task.State{state}}, nil, 10_000)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -353,7 +354,7 @@ func TestAllAtOnce(t *testing.T) {
 	}
 	for day := range 3 {
 		w.pass(24 * time.Hour)
-		if got := w.leader.queues[queueName{"default", "default"}].counts.ready[1]; got != int64((day+1)*many) {
+		if got := w.leader.queues[queueName{"default", "default"}].counts.Ready[1]; got != int64((day+1)*many) {
 			t.Errorf("after day %d there are %d tasks, expected %d", day+1, got, (day+1)*many)
 		}
 	}
@@ -376,7 +377,7 @@ func BenchmarkSchedules(b *testing.B) {
 	for i := range many {
 		put(fmt.Sprintf("s%d", i))
 	}
-	ready := &w.leader.queues[queueName{"default", "default"}].counts.ready[1]
+	ready := &w.leader.queues[queueName{"default", "default"}].counts.Ready[1]
 	worst := time.Duration(0)
 	b.ResetTimer()
 	for int(*ready) < b.N {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -30,7 +32,7 @@ func BenchmarkSearch(b *testing.B) {
 		got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 200})
 		w.round(func(r *Round) {
 			for _, t := range got {
-				if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, Result{}); err != nil {
+				if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -39,10 +41,10 @@ func BenchmarkSearch(b *testing.B) {
 	if err := w.store.Flush(); err != nil {
 		b.Fatal(err)
 	}
-	state := func(s task.State) Filter { return Filter{States: []task.State{s}} }
+	state := func(s task.State) query.Filter { return query.Filter{States: []task.State{s}} }
 	for _, c := range []struct {
 		name   string
-		filter Filter
+		filter query.Filter
 		want   int
 	}{
 		{"dead", state(task.Dead), min(want[task.Dead], 100)},
@@ -51,21 +53,21 @@ func BenchmarkSearch(b *testing.B) {
 		{"cancelled", state(task.Cancelled), want[task.Cancelled]},
 		{"succeeded", state(task.Succeeded), 100},
 		{"ready", state(task.Ready), 100},
-		{"poisoned_in_queue", Filter{Queue: "default", States: []task.State{task.Poisoned}}, 0},
-		{"succeeded_in_queue", Filter{Queue: "mail", States: []task.State{task.Succeeded}}, want[task.Succeeded]},
-		{"discarded_in_queue", Filter{Queue: "default", States: []task.State{task.Discarded}}, 0},
-		{"type", Filter{Type: "mail.rare"}, 100},
-		{"type_in_queue", Filter{Queue: "default", Type: "none"}, 0},
-		{"common_type", Filter{Type: "job.3"}, 100},
-		{"type_and_state", Filter{Type: "mail.rare", States: []task.State{task.Succeeded}}, want[task.Succeeded]},
-		{"ready_type", Filter{Type: "mail.rare", States: []task.State{task.Ready}}, want[task.Ready]},
-		{"error", Filter{Error: "boom"}, 100},
-		{"tag_partial", Filter{Tag: "none"}, 0},
+		{"poisoned_in_queue", query.Filter{Queue: "default", States: []task.State{task.Poisoned}}, 0},
+		{"succeeded_in_queue", query.Filter{Queue: "mail", States: []task.State{task.Succeeded}}, want[task.Succeeded]},
+		{"discarded_in_queue", query.Filter{Queue: "default", States: []task.State{task.Discarded}}, 0},
+		{"type", query.Filter{Type: "mail.rare"}, 100},
+		{"type_in_queue", query.Filter{Queue: "default", Type: "none"}, 0},
+		{"common_type", query.Filter{Type: "job.3"}, 100},
+		{"type_and_state", query.Filter{Type: "mail.rare", States: []task.State{task.Succeeded}}, want[task.Succeeded]},
+		{"ready_type", query.Filter{Type: "mail.rare", States: []task.State{task.Ready}}, want[task.Ready]},
+		{"error", query.Filter{Error: "boom"}, 100},
+		{"tag_partial", query.Filter{Tag: "none"}, 0},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			rows := 0
 			for b.Loop() {
-				p, err := List(w.store, "default", c.filter, nil, 100)
+				p, err := query.List(w.store, "default", c.filter, nil, 100)
 				if err != nil || len(p.Tasks) != c.want {
 					b.Fatalf("%d tasks were listed (%v), want %d", len(p.Tasks), err, c.want)
 				}
@@ -76,7 +78,7 @@ func BenchmarkSearch(b *testing.B) {
 	}
 	b.Run("count_dead", func(b *testing.B) {
 		for b.Loop() {
-			if n, err := CountMatches(w.store, "default", state(task.Dead), nil, 5000, 10); err != nil || n.Count != int64(want[task.Dead]) || n.Next != nil {
+			if n, err := query.CountMatches(w.store, "default", state(task.Dead), nil, 5000, 10); err != nil || n.Count != int64(want[task.Dead]) || n.Next != nil {
 				b.Fatal(n.Count, n.Next, err)
 			}
 		}

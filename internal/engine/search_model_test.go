@@ -12,6 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -113,7 +117,7 @@ func (l *lottery) forgetZones() {
 		l.step()
 	}
 	l.round(func(r *Round) {
-		lo, hi := tableBounds("default", tabZone)
+		lo, hi := schema.TableBounds("default", schema.TableZone)
 		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
 			r.tx.Delete(bytes.Clone(k))
 			return true
@@ -129,10 +133,10 @@ func (l *lottery) settle() {
 		l.claims = slices.Delete(l.claims, at, at+1)
 		_, _ = run(l.world, func(r *Round) (Settled, error) {
 			if l.rng.IntN(3) == 0 {
-				return Ack(r, hold, Result{})
+				return Ack(r, hold, schema.Result{})
 			}
 			message := fmt.Sprintf("%s %d", l.pick([]string{"timed out after", "no host"}), l.rng.IntN(100))
-			return Fail(r, hold, FailRequest{Fall: Fall(l.rng.IntN(4)), Failure: Failure{Message: message}})
+			return Fail(r, hold, FailRequest{Fall: Fall(l.rng.IntN(4)), Failure: schema.Failure{Message: message}})
 		}) // the lease may be over
 	}
 }
@@ -140,13 +144,13 @@ func (l *lottery) settle() {
 // operate does something to any task, which may refuse it.
 func (l *lottery) operate() {
 	var ids []task.ID
-	lo, hi := tableBounds("default", tabExec)
-	l.store.Scan(lo, hi, func(k, _ []byte) bool { ids = append(ids, idAt(k)); return true })
+	lo, hi := schema.TableBounds("default", schema.TableExec)
+	l.store.Scan(lo, hi, func(k, _ []byte) bool { ids = append(ids, schema.IDAt(k)); return true })
 	if len(ids) == 0 {
 		return
 	}
 	id := ids[l.rng.IntN(len(ids))]
-	x, err := readExec(l.store, "default", id)
+	x, err := schema.ReadExec(l.store, "default", id)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -165,10 +169,10 @@ func (l *lottery) operate() {
 }
 
 // all are the tasks that there are.
-func (l *lottery) all() (views []*View) {
-	lo, hi := tableBounds("default", tabExec)
+func (l *lottery) all() (views []*query.View) {
+	lo, hi := schema.TableBounds("default", schema.TableExec)
 	l.store.Scan(lo, hi, func(k, _ []byte) bool {
-		v, err := Show(l.store, "default", idAt(k))
+		v, err := query.Show(l.store, "default", schema.IDAt(k))
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -179,11 +183,11 @@ func (l *lottery) all() (views []*View) {
 }
 
 // wants is what a filter means, in the most obvious form.
-func (f *Filter) wants(v *View) bool {
+func wants(f *query.Filter, v *query.View) bool {
 	x := v.Exec
-	last := Failure{}
+	last := schema.Failure{}
 	for _, a := range v.Attempts {
-		if a.Failure != (Failure{}) {
+		if a.Failure != (schema.Failure{}) {
 			last = a.Failure
 		}
 	}
@@ -199,20 +203,20 @@ func (f *Filter) wants(v *View) bool {
 	}
 	return within && state && (f.Queue == "" || f.Queue == v.Queue) && (f.Not == "" || f.Not != v.Queue) && (f.Type == "" || f.Type == v.Type) &&
 		(f.Tag == "" || slices.Contains(v.Tags, f.Tag)) && (f.Key == "" || f.Key == v.Key) && (f.Worker == "" || f.Worker == x.Claim.Worker) &&
-		strings.Contains(last.Message, f.Error) && (f.Fingerprint == "" || f.Fingerprint == PrintText(fingerprintOf(v.Type, Normalise(last.Message)))) &&
+		strings.Contains(last.Message, f.Error) && (f.Fingerprint == "" || f.Fingerprint == fingerprint.Text(fingerprint.Of(v.Type, fingerprint.Normalise(last.Message)))) &&
 		(f.CreatedAfter == 0 || x.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || x.CreatedAt < f.CreatedBefore) && bytes.Contains(v.Payload, []byte(f.Text))
 }
 
 // expect are the ids of what a filter selects, in order.
-func (f *Filter) expect(all []*View) (ids []task.ID) {
-	var found []*View
+func expect(f *query.Filter, all []*query.View) (ids []task.ID) {
+	var found []*query.View
 	for _, v := range all {
-		if f.wants(v) {
+		if wants(f, v) {
 			found = append(found, v)
 		}
 	}
 	byEnd := f.Queue != "" && len(f.States) == 1 && (f.States[0] == task.Dead || f.States[0] == task.Poisoned)
-	slices.SortFunc(found, func(a, b *View) int {
+	slices.SortFunc(found, func(a, b *query.View) int {
 		if byEnd && a.Exec.EndedAt != b.Exec.EndedAt {
 			return cmp.Compare(b.Exec.EndedAt, a.Exec.EndedAt)
 		}
@@ -224,7 +228,7 @@ func (f *Filter) expect(all []*View) (ids []task.ID) {
 	return ids
 }
 
-func (l *lottery) filter(all []*View) (f Filter) {
+func (l *lottery) filter(all []*query.View) (f query.Filter) {
 	some := func(one int) bool { return l.rng.IntN(one) == 0 }
 	if some(2) {
 		f.Queue = l.pick(append(l.queues, "none"))
@@ -250,7 +254,7 @@ func (l *lottery) filter(all []*View) (f Filter) {
 		f.Error = l.pick([]string{"host", "after 1", "timed", "none"})
 	}
 	if some(6) {
-		f.Fingerprint = PrintText(fingerprintOf(l.pick(l.types), "no host *"))
+		f.Fingerprint = fingerprint.Text(fingerprint.Of(l.pick(l.types), "no host *"))
 	}
 	if some(8) {
 		f.Text = "ap"
@@ -271,16 +275,16 @@ func (l *lottery) filter(all []*View) (f Filter) {
 }
 
 // effort is any, so that a search takes each of its ways, and a list another one on each page.
-func (l *lottery) effort() effort {
+func (l *lottery) effort() query.Effort {
 	any := func(of ...int) int { return of[l.rng.IntN(len(of))] }
-	return effort{rows: any(1, 2, 7, 1000), index: any(0, 10, 1000), kept: any(1, 3, 1000), scans: any(0, 3, 1000), lanes: any(0, 2, 1000), probe: any(1, 5, 1000)}
+	return query.Effort{Rows: any(1, 2, 7, 1000), Index: any(0, 10, 1000), Kept: any(1, 3, 1000), Scans: any(0, 3, 1000), Lanes: any(0, 2, 1000), Probe: any(1, 5, 1000)}
 }
 
 // read reads a list to its end, page by page.
-func (l *lottery) read(f Filter, limit int) (ids []task.ID) {
+func (l *lottery) read(f query.Filter, limit int) (ids []task.ID) {
 	var cursor []byte
 	for pages := 0; ; pages++ {
-		p, err := readPage(l.store, "default", f, cursor, limit, l.effort())
+		p, err := query.ReadPage(l.store, "default", f, cursor, limit, l.effort())
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -300,8 +304,8 @@ func (l *lottery) read(f Filter, limit int) (ids []task.ID) {
 	}
 }
 
-func placeIn(f Filter, v *View) []byte {
-	if !f.byEnd() {
+func placeIn(f query.Filter, v *query.View) []byte {
+	if !f.ByEnd() {
 		return v.ID[:]
 	}
 	return append(binary.BigEndian.AppendUint64(nil, uint64(v.Exec.EndedAt)), v.ID[:]...)
@@ -318,7 +322,7 @@ func TestSearchAgainstModel(t *testing.T) {
 			for i := range 300 {
 				l.types = append(l.types, fmt.Sprint("type-", i))
 			}
-			zoneTasks = 400
+			zonemap.ZoneTasks = 400
 		}
 		for _, q := range l.queues {
 			s := task.DefaultSettings()
@@ -341,7 +345,7 @@ func TestSearchAgainstModel(t *testing.T) {
 			}
 			all := l.all()
 			f := l.filter(all)
-			want := f.expect(all)
+			want := expect(&f, all)
 			found += len(want)
 			if got := l.read(f, []int{1, 3, 1000}[rng.IntN(3)]); !slices.Equal(got, want) {
 				t.Fatalf("seed %d, step %d: %+v\nlisted %v\nwant   %v", seed, step, f, got, want)
@@ -355,16 +359,16 @@ func TestSearchAgainstModel(t *testing.T) {
 	}
 }
 
-func (l *lottery) checkCount(f Filter, all []*View) {
+func (l *lottery) checkCount(f query.Filter, all []*query.View) {
 	want := map[task.State]int64{}
 	for _, v := range all {
-		if f.wants(v) {
+		if wants(&f, v) {
 			want[v.Exec.State]++
 		}
 	}
-	var got Matches
+	var got query.Matches
 	for cursor := []byte(nil); ; cursor = got.Next {
-		n, err := CountMatches(l.store, "default", f, cursor, 1+l.rng.IntN(20), 3)
+		n, err := query.CountMatches(l.store, "default", f, cursor, 1+l.rng.IntN(20), 3)
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -379,7 +383,7 @@ func (l *lottery) checkCount(f Filter, all []*View) {
 }
 
 // checkSteps goes through what the steps of an operation would select.
-func (l *lottery) checkSteps(f Filter, want []task.ID) {
+func (l *lottery) checkSteps(f query.Filter, want []task.ID) {
 	var got []task.ID
 	c := StepCall{Operation: task.NewID(1, 0, 1), Action: task.Cancel, Filter: f}
 	for !c.Swept {
@@ -428,39 +432,39 @@ func TestSearchIsBounded(t *testing.T) {
 	ready, dead := []task.State{task.Ready}, []task.State{task.Dead}
 	for _, c := range []struct {
 		name        string
-		filter      Filter
-		most        effort
+		filter      query.Filter
+		most        query.Effort
 		limit       int
 		rows, found int
 		whole       bool
 	}{
-		{"newest", Filter{}, effortOf(100, 0), 10, 10, 10, false},
-		{"bounded", Filter{Key: "none"}, effortOf(10, 0), 10, 10, 0, false},
-		{"payloads, bounded", Filter{Text: "none"}, effortOf(10, 0), 10, 10, 0, false},
-		{"by state", Filter{States: ready}, effortOf(1000, 2000), 10, 1000 + 2 + 3, 10, false}, // tasks and lanes
-		{"by state, bounded", Filter{States: ready, Text: "none"}, effortOf(10, 2000), 10, 1005, 0, false},
-		{"by state, too many", Filter{States: ready}, effortOf(1000, 900), 10, 10, 10, false},
-		{"by state, too many queues", Filter{States: ready}, effort{rows: 1000, index: 2000, kept: 10, scans: 1, lanes: 10, probe: 10}, 10, 10, 10, false},
-		{"by state and key", Filter{States: ready, Key: "rare"}, effortOf(1000, 900), 10, 1 + 3, 1, true},
-		{"by state and type", Filter{States: ready, Type: "rare"}, effortOf(1000, 900), 10, 1 + 3, 1, true},
-		{"no such state", Filter{States: []task.State{task.Claimed}}, effortOf(1, 1), 10, 0, 0, true},
-		{"dead, bounded", Filter{Queue: "dead", States: dead, Type: "none"}, effortOf(1, 0), 10, 20, 0, false},
-		{"dead, bounded behind a match", Filter{Queue: "dead", States: dead, Type: "rare"}, effortOf(2, 0), 10, 21, 1, false},
-		{"zones, bounded", Filter{Type: "none"}, effortOf(1, 0), 10, 20, 0, false},
-		{"queue, full", Filter{Queue: "default"}, effortOf(1000, 0), indexChunk, indexChunk, indexChunk, false},
-		{"queue, bounded", Filter{Queue: "default", Key: "none"}, effortOf(10, 0), 10, 10, 0, false},
+		{"newest", query.Filter{}, query.EffortOf(100, 0), 10, 10, 10, false},
+		{"bounded", query.Filter{Key: "none"}, query.EffortOf(10, 0), 10, 10, 0, false},
+		{"payloads, bounded", query.Filter{Text: "none"}, query.EffortOf(10, 0), 10, 10, 0, false},
+		{"by state", query.Filter{States: ready}, query.EffortOf(1000, 2000), 10, 1000 + 2 + 3, 10, false}, // tasks and lanes
+		{"by state, bounded", query.Filter{States: ready, Text: "none"}, query.EffortOf(10, 2000), 10, 1005, 0, false},
+		{"by state, too many", query.Filter{States: ready}, query.EffortOf(1000, 900), 10, 10, 10, false},
+		{"by state, too many queues", query.Filter{States: ready}, query.Effort{Rows: 1000, Index: 2000, Kept: 10, Scans: 1, Lanes: 10, Probe: 10}, 10, 10, 10, false},
+		{"by state and key", query.Filter{States: ready, Key: "rare"}, query.EffortOf(1000, 900), 10, 1 + 3, 1, true},
+		{"by state and type", query.Filter{States: ready, Type: "rare"}, query.EffortOf(1000, 900), 10, 1 + 3, 1, true},
+		{"no such state", query.Filter{States: []task.State{task.Claimed}}, query.EffortOf(1, 1), 10, 0, 0, true},
+		{"dead, bounded", query.Filter{Queue: "dead", States: dead, Type: "none"}, query.EffortOf(1, 0), 10, 20, 0, false},
+		{"dead, bounded behind a match", query.Filter{Queue: "dead", States: dead, Type: "rare"}, query.EffortOf(2, 0), 10, 21, 1, false},
+		{"zones, bounded", query.Filter{Type: "none"}, query.EffortOf(1, 0), 10, 20, 0, false},
+		{"queue, full", query.Filter{Queue: "default"}, query.EffortOf(1000, 0), query.IndexChunk, query.IndexChunk, query.IndexChunk, false},
+		{"queue, bounded", query.Filter{Queue: "default", Key: "none"}, query.EffortOf(10, 0), 10, 10, 0, false},
 	} {
-		p, err := readPage(w.store, "default", c.filter, nil, c.limit, c.most)
+		p, err := query.ReadPage(w.store, "default", c.filter, nil, c.limit, c.most)
 		if err != nil || p.Rows != c.rows || len(p.Tasks) != c.found || (p.Next == nil) != c.whole {
 			t.Errorf("%s: a page has %d tasks of %d rows, whole %t (%v); want %d of %d, %t", c.name, len(p.Tasks), p.Rows, p.Next == nil, err, c.found, c.rows, c.whole)
 		}
 	}
-	for _, f := range []Filter{{Type: "rare", States: ready}, {Type: "rare", Queue: "default"}, {Type: "rare", Not: "dead"}, {Key: "rare"}} {
+	for _, f := range []query.Filter{{Type: "rare", States: ready}, {Type: "rare", Queue: "default"}, {Type: "rare", Not: "dead"}, {Key: "rare"}} {
 		var cursor []byte
 		var found []task.ID
 		pages := 0
 		for ; pages < 3000; pages++ {
-			p, err := readPage(w.store, "default", f, cursor, 10, effort{rows: 1, probe: 1, kept: 1})
+			p, err := query.ReadPage(w.store, "default", f, cursor, 10, query.Effort{Rows: 1, Probe: 1, Kept: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -475,14 +479,14 @@ func TestSearchIsBounded(t *testing.T) {
 			t.Errorf("%+v: %d pages found %v, want %s", f, pages, found, rare)
 		}
 	}
-	if n, err := CountMatches(w.store, "default", Filter{States: ready}, make([]byte, 16), 1000, 0); err != nil || n.Count != 0 {
+	if n, err := query.CountMatches(w.store, "default", query.Filter{States: ready}, make([]byte, 16), 1000, 0); err != nil || n.Count != 0 {
 		t.Errorf("below the lowest id %d tasks are counted (%v), want none", n.Count, err)
 	}
 	for _, c := range []struct {
-		f    Filter
+		f    query.Filter
 		size int
-	}{{Filter{}, deadTail}, {Filter{Queue: "dead", States: dead}, 16}, {Filter{}, 3}} {
-		if _, err := List(w.store, "default", c.f, make([]byte, c.size), 1); !errors.Is(err, task.ErrInvalidArgument) {
+	}{{query.Filter{}, schema.DeadTail}, {query.Filter{Queue: "dead", States: dead}, 16}, {query.Filter{}, 3}} {
+		if _, err := query.List(w.store, "default", c.f, make([]byte, c.size), 1); !errors.Is(err, task.ErrInvalidArgument) {
 			t.Errorf("%+v: a cursor of %d bytes is answered %v", c.f, c.size, err)
 		}
 	}

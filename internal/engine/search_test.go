@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -47,14 +49,14 @@ func (w *world) bring(id task.ID, queue string, s task.State) {
 	}
 	_, err := run(w, func(r *Round) (struct{}, error) {
 		var err error
-		boom := Failure{Message: fmt.Sprintf("boom at %s", id), Type: "error"}
+		boom := schema.Failure{Message: fmt.Sprintf("boom at %s", id), Type: "error"}
 		switch s {
 		case task.Cancelled:
 			err = Cancel(r, "default", id)
 		case task.Discarded:
 			err = Discard(r, "default", id, 0)
 		case task.Succeeded:
-			_, err = Ack(r, hold, Result{})
+			_, err = Ack(r, hold, schema.Result{})
 		case task.Retrying:
 			later := 30 * 24 * time.Hour
 			_, err = Fail(r, hold, FailRequest{Failure: boom, RetryIn: &later})
@@ -112,35 +114,35 @@ func TestSearchReadsFewRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	type search struct {
-		filter Filter
+		filter query.Filter
 		want   int
 	}
 	searches := []search{
-		{Filter{Type: "mail.rare"}, all},
-		{Filter{Type: "busy.rare"}, 1},
-		{Filter{Queue: "busy", Type: "busy.rare"}, 1},
-		{Filter{Queue: "busy", Type: "mail.rare"}, 0},
-		{Filter{Queue: "third", Type: "busy.1"}, 0},
-		{Filter{Type: "no.such"}, 0},
-		{Filter{Error: "boom"}, 242},
-		{Filter{Error: "boom at " + old.ID.String()}, 0},
-		{Filter{States: []task.State{task.Dead, task.Succeeded, task.Claimed}}, 309},
-		{Filter{States: []task.State{task.Dead}, Type: "busy.0"}, 0},
-		{Filter{States: []task.State{task.Succeeded}, Type: "busy.0"}, 0},
-		{Filter{States: []task.State{task.Retrying, task.Dead}, Type: "mail.rare", Error: "boom"}, 239},
-		{Filter{States: []task.State{task.Dead}, Within: []string{"busy"}}, 0},
-		{Filter{States: []task.State{task.Dead}, Not: "mail"}, 0},
+		{query.Filter{Type: "mail.rare"}, all},
+		{query.Filter{Type: "busy.rare"}, 1},
+		{query.Filter{Queue: "busy", Type: "busy.rare"}, 1},
+		{query.Filter{Queue: "busy", Type: "mail.rare"}, 0},
+		{query.Filter{Queue: "third", Type: "busy.1"}, 0},
+		{query.Filter{Type: "no.such"}, 0},
+		{query.Filter{Error: "boom"}, 242},
+		{query.Filter{Error: "boom at " + old.ID.String()}, 0},
+		{query.Filter{States: []task.State{task.Dead, task.Succeeded, task.Claimed}}, 309},
+		{query.Filter{States: []task.State{task.Dead}, Type: "busy.0"}, 0},
+		{query.Filter{States: []task.State{task.Succeeded}, Type: "busy.0"}, 0},
+		{query.Filter{States: []task.State{task.Retrying, task.Dead}, Type: "mail.rare", Error: "boom"}, 239},
+		{query.Filter{States: []task.State{task.Dead}, Within: []string{"busy"}}, 0},
+		{query.Filter{States: []task.State{task.Dead}, Not: "mail"}, 0},
 	}
 	for s, n := range want {
 		if s != task.Ready { // of which the other queue has many
-			searches = append(searches, search{Filter{States: []task.State{s}}, n}, search{Filter{States: []task.State{s}, Queue: "busy"}, 0})
+			searches = append(searches, search{query.Filter{States: []task.State{s}}, n}, search{query.Filter{States: []task.State{s}, Queue: "busy"}, 0})
 		}
-		searches = append(searches, search{Filter{States: []task.State{s}, Queue: "mail"}, n}, search{Filter{States: []task.State{s}, Type: "mail.rare"}, n})
+		searches = append(searches, search{query.Filter{States: []task.State{s}, Queue: "mail"}, n}, search{query.Filter{States: []task.State{s}, Type: "mail.rare"}, n})
 	}
 	for _, leader := range []string{"the same leader", "a new leader"} {
 		for _, s := range searches {
 			c := &rowCounter{Reader: w.store}
-			p, err := List(c, "default", s.filter, nil, 1000)
+			p, err := query.List(c, "default", s.filter, nil, 1000)
 			if err != nil || len(p.Tasks) != s.want || p.Next != nil {
 				t.Errorf("%s: %+v found %d tasks, with more to read: %t (%v), want all %d", leader, s.filter, len(p.Tasks), p.Next != nil, err, s.want)
 			}

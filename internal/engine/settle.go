@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -24,7 +25,7 @@ type Settled struct {
 //
 // If the attempt was ended by one of the verbs, its record is returned with ErrStaleClaim, so that a repeated call can
 // be given the first answer again.
-func (r *Round) held(verb string, h Hold) (*Exec, *Attempt, error) {
+func (r *Round) held(verb string, h Hold) (*schema.Exec, *schema.Attempt, error) {
 	x, err := r.exec(h.Namespace, h.ID)
 	if err != nil {
 		return nil, nil, err
@@ -44,21 +45,21 @@ func (r *Round) held(verb string, h Hold) (*Exec, *Attempt, error) {
 }
 
 // endedAttempt is the record of the attempt that a token began.
-func (r *Round) endedAttempt(h Hold, x *Exec) (*Attempt, bool) {
+func (r *Round) endedAttempt(h Hold, x *schema.Exec) (*schema.Attempt, bool) {
 	if x.State == task.Succeeded && h.Token.Fence == x.Fence {
-		return x.success(), h.Token.Nonce == x.Claim.Nonce
+		return x.Success(), h.Token.Nonce == x.Claim.Nonce
 	}
-	row, ok := r.tx.Get(attemptKey(h.Namespace, h.ID, h.Token.Fence))
+	row, ok := r.tx.Get(schema.AttemptKey(h.Namespace, h.ID, h.Token.Fence))
 	if !ok {
 		return nil, false
 	}
-	a, err := decodeAttempt(h.Token.Fence, row)
-	corrupt(err)
+	a, err := schema.DecodeAttempt(h.Token.Fence, row)
+	schema.Must(err)
 	return a, a.Nonce == h.Token.Nonce
 }
 
 // staleness says why a claim no longer holds.
-func (r *Round) staleness(verb string, h Hold, x *Exec, ended *Attempt) error {
+func (r *Round) staleness(verb string, h Hold, x *schema.Exec, ended *schema.Attempt) error {
 	switch {
 	case ended.Outcome == task.OutcomeCancelled:
 		return stale(verb, h, task.StaleCancelled, "the task was cancelled", x)
@@ -74,7 +75,7 @@ func (r *Round) staleness(verb string, h Hold, x *Exec, ended *Attempt) error {
 	return stale(verb, h, task.StaleReclaimed, fmt.Sprintf("the lease was lost, reclaimed at fence %d, now %s", x.Fence, x.State), x)
 }
 
-func stale(verb string, h Hold, reason, why string, x *Exec) error {
+func stale(verb string, h Hold, reason, why string, x *schema.Exec) error {
 	e := &task.Error{Code: task.CodeStaleClaim, Reason: reason, State: x.State,
 		Message: fmt.Sprintf("%s %q at fence %d: %s", verb, h.ID, h.Token.Fence, why)}
 	if reason == task.StaleReclaimed && x.State == task.Claimed {
@@ -83,46 +84,33 @@ func stale(verb string, h Hold, reason, why string, x *Exec) error {
 	return e
 }
 
-// success is the record of the attempt that succeeded, which has no row of its own.
-func (x *Exec) success() *Attempt {
-	a := x.attempt(x.EndedAt, task.OutcomeSucceeded)
-	a.Then = task.Succeeded
-	return a
-}
-
-// attempt is the record of the last claim, ended at a time with an outcome.
-func (x *Exec) attempt(at store.Time, o task.Outcome) *Attempt {
-	return &Attempt{Fence: x.Fence, Number: x.Attempt(), Nonce: x.Claim.Nonce, Worker: x.Claim.Worker, StartedAt: x.Claim.At,
-		EndedAt: at, Waited: max(x.Claim.At.Sub(x.ReadyAt), 0), Outcome: o}
-}
-
 // maxAttemptLog is how many attempts a task remembers. Releases and snoozes use up no attempt, so their number has no
 // other bound.
 const maxAttemptLog = 1000
 
 // endAttempt writes the record of an attempt of from that led to to.
-func (r *Round) endAttempt(ns string, id task.ID, from, to *Exec, o task.Outcome, f Failure) {
-	a := from.attempt(r.now, o)
+func (r *Round) endAttempt(ns string, id task.ID, from, to *schema.Exec, o task.Outcome, f schema.Failure) {
+	a := from.AttemptEnded(r.now, o)
 	a.Failure, a.Then, a.Reason = f, to.State, to.Reason
 	if to.State.Waiting() {
 		a.NextRunAt = to.RunAt
 	}
 	r.noteOutcome(id, o, f)
 	r.judge(r.queueOf(ns, from), id, from.Type, o, f)
-	r.tx.Set(attemptKey(ns, id, a.Fence), a.encode())
+	r.tx.Set(schema.AttemptKey(ns, id, a.Fence), a.Encode())
 	if a.Fence > maxAttemptLog {
-		r.tx.Delete(attemptKey(ns, id, a.Fence-maxAttemptLog))
+		r.tx.Delete(schema.AttemptKey(ns, id, a.Fence-maxAttemptLog))
 	}
 }
 
 // finish brings a task to an end state, and lets its group know.
-func (r *Round) finish(ns string, id task.ID, q *queue, from, to *Exec, s task.State, reason string) {
+func (r *Round) finish(ns string, id task.ID, q *queue, from, to *schema.Exec, s task.State, reason string) {
 	r.finishUntold(ns, id, q, from, to, s, reason)
 	r.tellEnd(ns, id, to)
 }
 
 // finishUntold is finish before the task's group hears of it, which may enqueue a task then.
-func (r *Round) finishUntold(ns string, id task.ID, q *queue, from, to *Exec, s task.State, reason string) {
+func (r *Round) finishUntold(ns string, id task.ID, q *queue, from, to *schema.Exec, s task.State, reason string) {
 	to.State, to.Reason, to.EndedAt = s, reason, r.now
 	keep := q.config.Settings.Retention.Of(s)
 	if to.Retention != nil {
@@ -133,32 +121,32 @@ func (r *Round) finishUntold(ns string, id task.ID, q *queue, from, to *Exec, s 
 		to.KeptUntil = max(to.KeptUntil, r.now.Add(outboxWindow))
 	}
 	if from.Checkpointed && s == task.Succeeded {
-		r.tx.Delete(idKey(ns, tabCheckpoint, id))
+		r.tx.Delete(schema.IDKey(ns, schema.TableCheckpoint, id))
 		to.Checkpointed = false
 	}
-	to.Ties = to.Ties.turned()
+	to.Links = to.Links.Turned()
 	r.move(ns, id, q, from, to)
 	r.Ended = append(r.Ended, Ended{id, s})
 }
 
 // tellEnd lets the group of a task know that it has ended. Of success Ack tells, with what follows.
-func (r *Round) tellEnd(ns string, id task.ID, x *Exec) {
-	if x.Ties.member() && x.State != task.Succeeded {
-		r.tell(ns, id, x, Result{}, nil)
+func (r *Round) tellEnd(ns string, id task.ID, x *schema.Exec) {
+	if x.Links.Member() && x.State != task.Succeeded {
+		r.tell(ns, id, x, schema.Result{}, nil)
 	}
 }
 
 // bury makes a task a dead letter.
-func (r *Round) bury(ns string, id task.ID, q *queue, from, to *Exec, reason string, f Failure) {
+func (r *Round) bury(ns string, id task.ID, q *queue, from, to *schema.Exec, reason string, f schema.Failure) {
 	r.mark(ns, id, to, f)
 	r.finish(ns, id, q, from, to, task.Dead, reason)
 	r.Dead = append(r.Dead, DeadLetter{Namespace: ns, ID: id, Exec: *to, Failure: f, Headers: r.envelope(ns, id).Headers})
 }
 
-func (r *Round) queueOf(ns string, x *Exec) *queue {
+func (r *Round) queueOf(ns string, x *schema.Exec) *queue {
 	q := r.queue(ns, x.Queue)
 	if q == nil {
-		corrupt(fmt.Errorf("a task lies in queue %q, which the shard does not have", x.Queue))
+		schema.Must(fmt.Errorf("a task lies in queue %q, which the shard does not have", x.Queue))
 	}
 	return q
 }

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -35,7 +36,7 @@ func (r *Round) spaceOf(ns string) *space {
 	}
 	s := &space{ns: ns, share: readShare(r.tx, ns)}
 	scanCounts(r.tx, ns, s.add)
-	lo, hi := tableBounds(ns, tabQueue)
+	lo, hi := schema.TableBounds(ns, schema.TableQueue)
 	r.tx.Scan(lo, hi, func(_, _ []byte) bool {
 		s.queues++
 		return true
@@ -44,57 +45,57 @@ func (r *Round) spaceOf(ns string) *space {
 	return s
 }
 
-func (s *space) add(c *counts) {
-	s.use.Backlog += c.waiting() + c.claimed
-	s.use.Bytes += c.bytes
-	s.use.Running += c.claimed
-	s.ready += c.ready[0] + c.ready[1] + c.ready[2]
+func (s *space) add(c *schema.Counts) {
+	s.use.Backlog += c.Waiting() + c.Claimed
+	s.use.Bytes += c.Bytes
+	s.use.Running += c.Claimed
+	s.ready += c.Ready[0] + c.Ready[1] + c.Ready[2]
 }
 
 // scanCounts reads the counters of a namespace's queues.
-func scanCounts(from store.Reader, ns string, fn func(*counts)) {
-	lo, hi := tableBounds(ns, tabCounts)
+func scanCounts(from store.Reader, ns string, fn func(*schema.Counts)) {
+	lo, hi := schema.TableBounds(ns, schema.TableCounts)
 	from.Scan(lo, hi, func(_, v []byte) bool {
-		c, err := decodeCounts(v)
-		corrupt(err)
+		c, err := schema.DecodeCounts(v)
+		schema.Must(err)
 		fn(&c)
 		return true
 	})
 }
 
 func readShare(from store.Reader, ns string) task.Share {
-	row, ok := from.Get(table(ns, tabShare))
+	row, ok := from.Get(schema.Table(ns, schema.TableShare))
 	if !ok {
 		return task.Share{Amounts: task.Unlimited}
 	}
 	s, err := decodeShare(row)
-	corrupt(err)
+	schema.Must(err)
 	return s
 }
 
 func encodeShare(s task.Share) []byte {
-	r := newRow(32)
-	r.num(1, s.Version)
+	r := schema.NewRow(32)
+	r.Num(1, s.Version)
 	for i, v := range s.Each() {
-		r.num(protowire.Number(i+2), uint64(*v)) // #nosec G115 -- not negative
+		r.Num(protowire.Number(i+2), uint64(*v)) // #nosec G115 -- not negative
 	}
 	return r
 }
 
 func decodeShare(row []byte) (s task.Share, err error) {
 	fields := s.Each()
-	err = decode(row, func(tag protowire.Number, v uint64) {
+	err = schema.Decode(row, func(tag protowire.Number, v uint64) {
 		if tag == 1 {
 			s.Version = v
 		} else if int(tag) < 2+len(fields) {
 			*fields[tag-2] = int64(v) // #nosec G115 -- as it was written
 		}
-	}, noBytes)
+	}, schema.NoBytes)
 	return s, err
 }
 
 // counted keeps the sums in step with a queue's counters, when a task comes (+1) or goes (-1) that has not ended.
-func (s *space) counted(x *Exec, n int64) {
+func (s *space) counted(x *schema.Exec, n int64) {
 	s.use.Backlog += n
 	s.use.Bytes += n * x.Size
 	switch x.State {
@@ -169,7 +170,7 @@ func PutShare(r *Round, ns string, to task.Share) task.Space {
 	s := r.spaceOf(ns)
 	if s.share.Version < to.Version {
 		s.share = to
-		r.tx.Set(table(ns, tabShare), encodeShare(to))
+		r.tx.Set(schema.Table(ns, schema.TableShare), encodeShare(to))
 		r.roomIn(s)
 	}
 	return s.info()
@@ -184,8 +185,8 @@ func (s *space) info() task.Space {
 
 // checkShare: the row can be read, and no other is there.
 func (c *checker) checkShare() {
-	c.scan(tabShare, func(k, v []byte) {
-		if _, err := decodeShare(v); err != nil || !bytes.Equal(k, table(c.ns, tabShare)) {
+	c.scan(schema.TableShare, func(k, v []byte) {
+		if _, err := decodeShare(v); err != nil || !bytes.Equal(k, schema.Table(c.ns, schema.TableShare)) {
 			c.find("share %q: %v", k, err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -42,15 +43,15 @@ const newDeadEach, newDeadAll = 10_000, 50_000
 // of them with ready tasks, the most first; the first Closely of them are to be looked at more closely. It reads the state only.
 func Standings(from store.Reader, since store.Time) (all []*Standing, ready []*Standing, err error) {
 	var bad error
-	from.Scan([]byte{tabCounts}, []byte{tabCounts + 1}, func(k, v []byte) bool {
+	from.Scan([]byte{schema.TableCounts}, []byte{schema.TableCounts + 1}, func(k, v []byte) bool {
 		names := strings.Split(string(k[1:]), "\x00")
-		c, err := decodeCounts(v)
+		c, err := schema.DecodeCounts(v)
 		if err != nil || len(names) != 3 {
 			bad = cmp.Or(err, fmt.Errorf("counts row %q: unknown form", k))
 			return false
 		}
-		s := &Standing{Namespace: names[0], Queue: names[1], Scheduled: c.scheduled, Ready: c.ready[0] + c.ready[1] + c.ready[2], Claimed: c.claimed,
-			Retrying: c.retrying, Dead: c.dead, Poisoned: c.poisoned}
+		s := &Standing{Namespace: names[0], Queue: names[1], Scheduled: c.Scheduled, Ready: c.Ready[0] + c.Ready[1] + c.Ready[2], Claimed: c.Claimed,
+			Retrying: c.Retrying, Dead: c.Dead, Poisoned: c.Poisoned}
 		all = append(all, s)
 		if s.Ready > 0 {
 			ready = append(ready, s)
@@ -70,8 +71,8 @@ func Standings(from store.Reader, since store.Time) (all []*Standing, ready []*S
 
 // countNewDead counts the dead letters that ended at since or later, at most so many. One that was replayed or discarded has no row.
 func (s *Standing) countNewDead(from store.Reader, since store.Time, most int64) {
-	prefix := statePrefix(s.Namespace, tabDead, s.Queue, task.Dead)
-	from.Scan(timedKey(slices.Clone(prefix), since, task.ID{}), after(prefix), func(_, _ []byte) bool {
+	prefix := schema.StatePrefix(s.Namespace, schema.TableDead, s.Queue, task.Dead)
+	from.Scan(schema.TimedKey(slices.Clone(prefix), since, task.ID{}), schema.After(prefix), func(_, _ []byte) bool {
 		if s.NewDead == most {
 			s.MoreNewDead = true
 			return false
@@ -84,10 +85,10 @@ func (s *Standing) countNewDead(from store.Reader, since store.Time, most int64)
 // IsIdle says whether nobody takes a queue with ready tasks, and whether that is paused. It looks at the leader's memory only.
 func IsIdle(r *Round, ns, name string, takers Takers) (idle, paused bool) {
 	q := r.queue(ns, name)
-	if q == nil || q.counts.ready[0]+q.counts.ready[1]+q.counts.ready[2] == 0 {
+	if q == nil || q.counts.Ready[0]+q.counts.Ready[1]+q.counts.Ready[2] == 0 {
 		return false, false
 	}
-	return takers.code(takers.of(name, nil, r.now), q.counts.claimed) == task.WhyNoWorker, q.config.Paused
+	return takers.code(takers.of(name, nil, r.now), q.counts.Claimed) == task.WhyNoWorker, q.config.Paused
 }
 
 // Look looks at a queue more closely. What it is told of the leader's memory is a moment older or newer than the state.

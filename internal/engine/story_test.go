@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -99,7 +101,7 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.list(d)
 	case "requests":
 		n := 0
-		lo, hi := tableBounds("default", tabRequest)
+		lo, hi := schema.TableBounds("default", schema.TableRequest)
 		s.store.Scan(lo, hi, func(_, _ []byte) bool { n++; return true })
 		return fmt.Sprintf("%d remembered", n)
 	case "to-archive", "archive":
@@ -207,7 +209,7 @@ func (s *story) claimStep(d *datadriven.TestData) string {
 		}
 		b.WriteString(s.behind(t.Envelope))
 		if d.HasArg("headers") {
-			for _, name := range sortedKeys(t.Headers) {
+			for _, name := range schema.SortedKeys(t.Headers) {
 				fmt.Fprintf(&b, ", %s: %s", name, t.Headers[name])
 			}
 		}
@@ -260,13 +262,13 @@ func (s *story) settleStep(d *datadriven.TestData) string {
 	out, err := run(s.world, func(r *Round) (Settled, error) {
 		switch d.Cmd {
 		case "ack":
-			return Ack(r, hold, Result{Data: []byte(arg(d, "result"))})
+			return Ack(r, hold, schema.Result{Data: []byte(arg(d, "result"))})
 		case "give-back":
 			return GiveBack(r, hold)
 		case "release":
 			return Release(r, hold, duration(arg(d, "delay")))
 		}
-		f := FailRequest{Failure: Failure{Message: arg(d, "error")},
+		f := FailRequest{Failure: schema.Failure{Message: arg(d, "error")},
 			Fall: Fall(slices.Index([]string{"", "dead", "discard", "poison"}, arg(d, "outcome")))}
 		if v := arg(d, "retry-in"); v != "" {
 			in := duration(v)
@@ -301,7 +303,7 @@ func (s *story) operateStep(d *datadriven.TestData) string {
 	if err != nil {
 		return answer(err, "")
 	}
-	v, err := Show(s.store, "default", id)
+	v, err := query.Show(s.store, "default", id)
 	if err != nil {
 		return answer(err, "")
 	}
@@ -433,7 +435,7 @@ func (s *story) slotsStep(d *datadriven.TestData) string {
 }
 
 func (s *story) show(name string) string {
-	v, err := Show(s.store, "default", s.id(name))
+	v, err := query.Show(s.store, "default", s.id(name))
 	if err != nil {
 		return answer(err, "")
 	}
@@ -466,7 +468,7 @@ func (s *story) show(name string) string {
 }
 
 func (s *story) list(d *datadriven.TestData) string {
-	f := Filter{Queue: arg(d, "queue"), Type: arg(d, "type"), Key: arg(d, "key"), Error: arg(d, "error"), Text: arg(d, "q")}
+	f := query.Filter{Queue: arg(d, "queue"), Type: arg(d, "type"), Key: arg(d, "key"), Error: arg(d, "error"), Text: arg(d, "q")}
 	for _, name := range list(d, "states") {
 		state, _ := task.ParseState(name)
 		f.States = append(f.States, state)
@@ -475,7 +477,7 @@ func (s *story) list(d *datadriven.TestData) string {
 	var names []string
 	var cursor []byte
 	for {
-		p, err := List(s.store, "default", f, cursor, limit)
+		p, err := query.List(s.store, "default", f, cursor, limit)
 		if err != nil {
 			return answer(err, "")
 		}
@@ -490,7 +492,7 @@ func (s *story) list(d *datadriven.TestData) string {
 
 // archive shows the dead letters that wait for the archive, and removes them as if they had been written there.
 func (s *story) archive(written bool) string {
-	views := ToArchive(s.store, "default", 100)
+	views := query.ToArchive(s.store, "default", 100)
 	if len(views) == 0 {
 		return "nothing"
 	}
@@ -513,7 +515,7 @@ func (s *story) groups(d *datadriven.TestData) string {
 			queue = a.Key
 		}
 	}
-	groups, partial := GroupDead(s.store, "default", queue, within, task.Dead, s.now)
+	groups, partial := query.GroupDead(s.store, "default", queue, within, task.Dead, s.now)
 	var b strings.Builder
 	for _, g := range groups {
 		fmt.Fprintf(&b, "%d %s %q, newest %s", g.Count, g.Type, g.Message, s.name(g.Sample))

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -197,7 +198,7 @@ func (t *Takers) whyNoWorkerForType(o *takersOf) Reason {
 			others[name] = true
 		}
 	}
-	names := sortedKeys(others)
+	names := schema.SortedKeys(others)
 	told := names[:min(len(names), maxTypesTold)]
 	list := strings.Join(quoteAll(told), ", ")
 	if len(names) > maxTypesTold {

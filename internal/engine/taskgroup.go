@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -101,7 +102,7 @@ type member struct {
 	typ     string
 	queue   string
 	refused string // the code; "": it was not
-	result  Result
+	result  schema.Result
 	omitted bool // the result is too large to keep
 }
 
@@ -155,9 +156,9 @@ func MakeGroup(r *Round, n *NewGroup) (made GroupMade, err error) {
 		}
 	}
 	g := &taskGroup{id: n.ID, name: n.Name, open: n.Open, retention: n.Retention, createdAt: r.now, within: n.Within}
-	points := make([]Follower, groupPoints)
+	points := make([]schema.Follower, groupPoints)
 	for i, s := range []*task.Spec{onComplete: n.OnComplete, onSuccess: n.OnSuccess, onDeath: n.OnDeath} {
-		points[i] = Follower{On: groupPointWords[i], Fate: FateDropped}
+		points[i] = schema.Follower{On: groupPointWords[i], Fate: schema.FateDropped}
 		if s != nil {
 			points[i] = newFollower(groupPointWords[i], s)
 			g.waits |= 1 << i
@@ -215,9 +216,9 @@ func (r *Round) roomFor(ns string, tasks []task.Spec) error {
 		}
 		wanted[q]++
 		in, all, size = q.space, all+1, size+tasks[i].Size()
-		if most := q.config.Settings.MaxLength; most > 0 && q.counts.waiting()+wanted[q] > most {
+		if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()+wanted[q] > most {
 			return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second, Message: fmt.Sprintf(
-				"queue %q has no room for all tasks of the group: %d wait, max_length is %d", q.name, q.counts.waiting(), most)}
+				"queue %q has no room for all tasks of the group: %d wait, max_length is %d", q.name, q.counts.Waiting(), most)}
 		}
 	}
 	if in != nil {
@@ -406,28 +407,28 @@ func (r *Round) sealGroups() {
 	for _, name := range r.groupOrder {
 		if g := r.groups[name]; g != nil && g.dirty {
 			g.dirty = false
-			r.tx.Set(idKey(name.ns, tabGroup, name.id), g.encode())
+			r.tx.Set(schema.IDKey(name.ns, schema.TableGroup, name.id), g.encode())
 		}
 	}
 }
 
 func readGroup(from store.Reader, ns string, id task.ID) (*taskGroup, bool) {
-	row, ok := from.Get(idKey(ns, tabGroup, id))
+	row, ok := from.Get(schema.IDKey(ns, schema.TableGroup, id))
 	if !ok {
 		return nil, false
 	}
 	g, err := decodeGroup(id, row)
-	corrupt(err)
+	schema.Must(err)
 	return g, true
 }
 
 func (r *Round) member(ns string, group, ref task.ID) (*member, bool) {
-	row, ok := r.tx.Get(memberKey(ns, group, ref))
+	row, ok := r.tx.Get(schema.MemberKey(ns, group, ref))
 	if !ok {
 		return nil, false
 	}
 	m, err := decodeMember(row)
-	corrupt(err)
+	schema.Must(err)
 	return m, true
 }
 
@@ -451,5 +452,5 @@ func (r *Round) setMember(ns string, g *taskGroup, ref task.ID, from, to *member
 	}
 	*g.counts.of(to)++
 	g.dirty = true
-	r.tx.Set(memberKey(ns, g.id, ref), to.encode())
+	r.tx.Set(schema.MemberKey(ns, g.id, ref), to.encode())
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -60,7 +61,7 @@ func Tick(r *Round) {
 			due, whole = due[:i], false
 			break
 		}
-		r.tx.Delete(deadlineKey(d.at, d.kind, d.ns, d.rest))
+		r.tx.Delete(schema.DeadlineKey(d.At, d.Kind, d.Namespace, d.Rest))
 		r.pass(d)
 	}
 	for _, line := range lines {
@@ -75,24 +76,24 @@ func Tick(r *Round) {
 
 // readDue reads what is due, up to a bound, in the order of time, and says of which timelines, and whether that is all of it. Those
 // timelines know of no deadline any more: the caller says where they go on.
-func (r *Round) readDue() (due []deadline, lines []int, whole bool) {
-	var end *deadline // up to which all timelines were read
-	for line := range timelines {
+func (r *Round) readDue() (due []schema.Deadline, lines []int, whole bool) {
+	var end *schema.Deadline // up to which all timelines were read
+	for line := range schema.Timelines {
 		t := &r.l.timelines[line]
 		if t.next > r.now {
 			continue
 		}
 		some, all := r.readDueOf(line, t)
-		if last := len(some) - 1; !all && (end == nil || some[last].compare(*end) < 0) {
+		if last := len(some) - 1; !all && (end == nil || some[last].Compare(*end) < 0) {
 			end = &some[last]
 		}
 		due, lines = append(due, some...), append(lines, line)
 		*t = timeline{next: math.MaxInt64}
 	}
 	if len(lines) > 1 {
-		slices.SortFunc(due, deadline.compare)
+		slices.SortFunc(due, schema.Deadline.Compare)
 		if end != nil {
-			due = slices.DeleteFunc(due, func(d deadline) bool { return d.compare(*end) > 0 })
+			due = slices.DeleteFunc(due, func(d schema.Deadline) bool { return d.Compare(*end) > 0 })
 		}
 	}
 	whole = end == nil && len(due) <= tickLimit
@@ -100,19 +101,19 @@ func (r *Round) readDue() (due []deadline, lines []int, whole bool) {
 }
 
 // readDueOf is readDue of one timeline.
-func (r *Round) readDueOf(line int, t *timeline) (due []deadline, all bool) {
-	lo := timelineKey(line, t.next)
+func (r *Round) readDueOf(line int, t *timeline) (due []schema.Deadline, all bool) {
+	lo := schema.TimelineKey(line, t.next)
 	if bytes.Compare(t.passed, lo) > 0 {
 		lo = t.passed
 	}
 	births := 0
-	r.tx.Scan(lo, timelineKey(line, r.now+1), func(k, _ []byte) bool {
-		d, ok := parseDeadline(k)
+	r.tx.Scan(lo, schema.TimelineKey(line, r.now+1), func(k, _ []byte) bool {
+		d, ok := schema.ParseDeadline(k)
 		if !ok {
-			corrupt(errDeadline(k))
+			schema.Must(schema.ErrDeadline(k))
 		}
 		due = append(due, d)
-		if d.kind == onTick {
+		if d.Kind == schema.OnTick {
 			births++
 		}
 		return len(due) < tickLimit && births < birthLimit
@@ -122,11 +123,11 @@ func (r *Round) readDueOf(line int, t *timeline) (due []deadline, all bool) {
 
 // goOn lets the next round begin behind the last deadline of this one: before it there are only tombstones now, and what was set
 // meanwhile.
-func (t *timeline) goOn(line int, last deadline) {
-	if t.next > last.at {
-		key := append(deadlineKey(last.at, last.kind, last.ns, last.rest), 0)
-		key[0] = timelines[line]
-		t.next, t.passed = last.at, key
+func (t *timeline) goOn(line int, last schema.Deadline) {
+	if t.next > last.At {
+		key := append(schema.DeadlineKey(last.At, last.Kind, last.Namespace, last.Rest), 0)
+		key[0] = schema.Timelines[line]
+		t.next, t.passed = last.At, key
 	}
 }
 
@@ -144,14 +145,14 @@ func lookAhead(tx *store.Tx, line int, from store.Time) store.Time {
 		if window > 10*365*24*time.Hour {
 			to = math.MaxInt64
 		}
-		key, cost, ok := tx.First(timelineKey(line, from), timelineKey(line, to))
+		key, cost, ok := tx.First(schema.TimelineKey(line, from), schema.TimelineKey(line, to))
 		switch {
 		case ok:
-			d, valid := parseDeadline(key)
+			d, valid := schema.ParseDeadline(key)
 			if !valid {
-				corrupt(errDeadline(key))
+				schema.Must(schema.ErrDeadline(key))
 			}
-			return d.at
+			return d.At
 		case cost > costly || to == math.MaxInt64:
 			return to
 		}
@@ -160,31 +161,31 @@ func lookAhead(tx *store.Tx, line int, from store.Time) store.Time {
 }
 
 // pass does what one deadline is for, if what it was set for still waits for it.
-func (r *Round) pass(d deadline) {
-	switch d.kind {
-	case onKey, onRequest, onClaimKey:
+func (r *Round) pass(d schema.Deadline) {
+	switch d.Kind {
+	case schema.OnKey, schema.OnRequest, schema.OnClaimKey:
 		r.endKey(d)
-	case onTokens:
+	case schema.OnTokens:
 		r.tokensCame(d)
-	case onSweep:
+	case schema.OnSweep:
 		r.sweep(d)
-	case onTick:
+	case schema.OnTick:
 		r.tick(d)
-	case onGone:
+	case schema.OnGone:
 		r.endGone(d)
-	case onOnce:
+	case schema.OnOnce:
 		r.onceEnds(d)
-	case onBreaker:
+	case schema.OnBreaker:
 		r.holdEnds(d)
-	case onAudit:
+	case schema.OnAudit:
 		r.auditEnds()
-	case onGroup:
+	case schema.OnGroup:
 		r.groupDue(d)
-	case onNews:
+	case schema.OnNews:
 		r.newsDue(d)
-	case onOperation:
+	case schema.OnOperation:
 		r.operationEnds(d)
-	case onStep:
+	case schema.OnStep:
 		r.stepEnds(d)
 	default:
 		r.passTask(d)
@@ -192,40 +193,40 @@ func (r *Round) pass(d deadline) {
 }
 
 // passTask does what a task's deadline is for, if it is still the task's.
-func (r *Round) passTask(d deadline) {
-	id := d.id()
-	x, err := r.exec(d.ns, id)
+func (r *Round) passTask(d schema.Deadline) {
+	id := d.ID()
+	x, err := r.exec(d.Namespace, id)
 	if err != nil {
 		return
 	}
-	if d.kind == onExpiry {
-		if x.awaitsStart() && x.ExpiresAt == d.at {
+	if d.Kind == schema.OnExpiry {
+		if x.AwaitsStart() && x.ExpiresAt == d.At {
 			to := *x
-			r.finish(d.ns, id, r.queueOf(d.ns, x), x, &to, task.Discarded, task.ReasonExpired)
+			r.finish(d.Namespace, id, r.queueOf(d.Namespace, x), x, &to, task.Discarded, task.ReasonExpired)
 		}
 		return
 	}
-	if at, kind := x.deadline(); kind != d.kind || at != d.at {
+	if at, kind := x.Deadline(); kind != d.Kind || at != d.At {
 		return
 	}
-	switch d.kind {
-	case onDue:
+	switch d.Kind {
+	case schema.OnDue:
 		to := *x
 		r.makeReady(&to)
-		r.move(d.ns, id, r.queueOf(d.ns, x), x, &to)
-	case onLease:
-		r.leaseEnds(d.ns, id, x)
-	case onForget:
+		r.move(d.Namespace, id, r.queueOf(d.Namespace, x), x, &to)
+	case schema.OnLease:
+		r.leaseEnds(d.Namespace, id, x)
+	case schema.OnForget:
 		if until, doubted := r.l.term.Doubted(); doubted && r.now < until {
-			r.keepUntil(d.ns, id, x, until)
+			r.keepUntil(d.Namespace, id, x, until)
 			return
 		}
-		r.forgetInTime(d.ns, id, x)
+		r.forgetInTime(d.Namespace, id, x)
 	}
 }
 
 // leaseEnds takes a claim back from a worker that vanished.
-func (r *Round) leaseEnds(ns string, id task.ID, x *Exec) {
+func (r *Round) leaseEnds(ns string, id task.ID, x *schema.Exec) {
 	q := r.queueOf(ns, x)
 	to := *x
 	if grace := r.l.term.Began.Add(min(x.Claim.Lease, leaderGrace)); r.now < grace {
@@ -244,7 +245,7 @@ func (r *Round) leaseEnds(ns string, id task.ID, x *Exec) {
 		r.retry(Hold{Namespace: ns, ID: id}, q, x, &to, FailRequest{Failure: timedOut})
 	default:
 		to.Crashes++
-		if to.used() >= q.maxAttempts(&to) {
+		if to.Used() >= q.maxAttempts(&to) {
 			r.bury(ns, id, q, x, &to, task.ReasonLeaseLost, vanished)
 		} else {
 			r.backInPlace(ns, id, q, x, &to)
@@ -255,39 +256,39 @@ func (r *Round) leaseEnds(ns string, id task.ID, x *Exec) {
 }
 
 var (
-	timedOut = Failure{Type: "timeout", Message: "the run exceeded its timeout"}
-	vanished = Failure{Type: "lease_lost", Message: "the worker vanished: its lease ended"}
+	timedOut = schema.Failure{Type: "timeout", Message: "the run exceeded its timeout"}
+	vanished = schema.Failure{Type: "lease_lost", Message: "the worker vanished: its lease ended"}
 )
 
-func failureOf(o task.Outcome) Failure {
+func failureOf(o task.Outcome) schema.Failure {
 	switch o {
 	case task.OutcomeTimedOut:
 		return timedOut
 	case task.OutcomeLeaseLost:
 		return vanished
 	}
-	return Failure{}
+	return schema.Failure{}
 }
 
 // backInPlace makes a claimed task ready where it was, unless a newer one has its place.
-func (r *Round) backInPlace(ns string, id task.ID, q *queue, from, to *Exec) {
+func (r *Round) backInPlace(ns string, id task.ID, q *queue, from, to *schema.Exec) {
 	to.State, to.ReadyAt = task.Ready, r.now
 	r.waitAgain(ns, id, q, from, to)
 }
 
 // keepUntil lets the retention of an ended task last longer.
-func (r *Round) keepUntil(ns string, id task.ID, x *Exec, until store.Time) {
+func (r *Round) keepUntil(ns string, id task.ID, x *schema.Exec, until store.Time) {
 	to := *x
 	to.KeptUntil = until
 	r.setExec(ns, id, &to)
 	r.l.hot.drop(id)
-	r.remind(until, onForget, ns, id[:])
+	r.remind(until, schema.OnForget, ns, id[:])
 }
 
 // forgetInTime removes a task whose retention is over. A dead letter goes through the archive first.
-func (r *Round) forgetInTime(ns string, id task.ID, x *Exec) {
+func (r *Round) forgetInTime(ns string, id task.ID, x *schema.Exec) {
 	if x.State == task.Dead || x.State == task.Poisoned {
-		r.tx.Set(archiveKey(ns, x.EndedAt, id), nil)
+		r.tx.Set(schema.ArchiveKey(ns, x.EndedAt, id), nil)
 		r.ToArchive = true
 		return
 	}
@@ -295,13 +296,13 @@ func (r *Round) forgetInTime(ns string, id task.ID, x *Exec) {
 }
 
 // forget deletes every row of an ended task.
-func (r *Round) forget(ns string, id task.ID, x *Exec) {
+func (r *Round) forget(ns string, id task.ID, x *schema.Exec) {
 	if x.State == task.Dead || x.State == task.Poisoned {
 		q := r.queueOf(ns, x)
 		r.leave(ns, id, q, x)
 	}
-	if x.Role == Holder {
-		r.tx.Delete(uniqueKey(ns, x.Queue, x.Unique.Key))
+	if x.Role == schema.RoleHolder {
+		r.tx.Delete(schema.UniqueKey(ns, x.Queue, x.Unique.Key))
 	}
 	if x.Keyed {
 		r.noteEnd(ns, id, x)
@@ -310,22 +311,22 @@ func (r *Round) forget(ns string, id task.ID, x *Exec) {
 		r.noteForgotten(ns, id, x, until)
 	}
 	r.l.hot.drop(id)
-	r.tx.Delete(idKey(ns, tabEnvelope, id))
-	r.tx.Delete(idKey(ns, tabExec, id))
-	r.tx.Delete(listedKey(ns, x.Queue, id))
+	r.tx.Delete(schema.IDKey(ns, schema.TableEnvelope, id))
+	r.tx.Delete(schema.IDKey(ns, schema.TableExec, id))
+	r.tx.Delete(schema.ListedKey(ns, x.Queue, id))
 	if x.State == task.Succeeded {
-		r.tx.Delete(idKey(ns, tabResult, id))
+		r.tx.Delete(schema.IDKey(ns, schema.TableResult, id))
 	}
 	if x.Checkpointed {
-		r.tx.Delete(idKey(ns, tabCheckpoint, id))
+		r.tx.Delete(schema.IDKey(ns, schema.TableCheckpoint, id))
 	}
-	if x.Ties != nil && x.Ties.Followed {
-		r.tx.Delete(idKey(ns, tabFollow, id))
+	if x.Links != nil && x.Links.Followed {
+		r.tx.Delete(schema.IDKey(ns, schema.TableFollow, id))
 	}
 	if x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1 {
-		prefix := idKey(ns, tabAttempt, id)
+		prefix := schema.IDKey(ns, schema.TableAttempt, id)
 		var keys [][]byte
-		r.tx.Scan(prefix, after(prefix), func(k, _ []byte) bool {
+		r.tx.Scan(prefix, schema.After(prefix), func(k, _ []byte) bool {
 			keys = append(keys, append([]byte(nil), k...))
 			return true
 		})
@@ -336,37 +337,37 @@ func (r *Round) forget(ns string, id task.ID, x *Exec) {
 }
 
 // noteEnd lets the idempotency key of a task that goes say how it ended, if the key lives longer.
-func (r *Round) noteEnd(ns string, id task.ID, x *Exec) {
-	e := readEnvelope(r.tx, ns, id)
-	key := idempotencyKey(ns, e.Queue, e.IdempotencyKey)
-	if k, ok := r.keyRow(key); ok && k.id == id && k.until > r.now {
-		k.ended, k.created = x.State, x.CreatedAt
-		r.tx.Set(key, k.encode())
+func (r *Round) noteEnd(ns string, id task.ID, x *schema.Exec) {
+	e := schema.ReadEnvelope(r.tx, ns, id)
+	key := schema.IdempotencyKey(ns, e.Queue, e.IdempotencyKey)
+	if k, ok := r.keyRow(key); ok && k.ID == id && k.Until > r.now {
+		k.Ended, k.Created = x.State, x.CreatedAt
+		r.tx.Set(key, k.Encode())
 	}
 }
 
 // noteForgotten leaves a row in place of a task that goes while its request may be repeated.
-func (r *Round) noteForgotten(ns string, id task.ID, x *Exec, until store.Time) {
-	r.setKey(ns, onRequest, forgottenKey(ns, id), keyRow{id: id, fingerprint: r.envelope(ns, id).Fingerprint, until: until, ended: x.State, created: x.CreatedAt})
+func (r *Round) noteForgotten(ns string, id task.ID, x *schema.Exec, until store.Time) {
+	r.setKey(ns, schema.OnRequest, schema.ForgottenKey(ns, id), schema.KeyRow{ID: id, Fingerprint: r.envelope(ns, id).Fingerprint, Until: until, Ended: x.State, Created: x.CreatedAt})
 }
 
 // endKey removes a key row whose time is over. One that was set anew has a later deadline of its own.
-func (r *Round) endKey(d deadline) {
-	tab := map[deadlineKind]byte{onKey: tabKey, onRequest: tabRequest, onClaimKey: tabClaimKey}[d.kind]
-	key := append(table(d.ns, tab), d.rest...)
+func (r *Round) endKey(d schema.Deadline) {
+	tab := map[schema.DeadlineKind]byte{schema.OnKey: schema.TableKey, schema.OnRequest: schema.TableRequest, schema.OnClaimKey: schema.TableClaimKey}[d.Kind]
+	key := append(schema.Table(d.Namespace, tab), d.Rest...)
 	row, ok := r.tx.Get(key)
 	if !ok {
 		return
 	}
 	var until store.Time
-	if d.kind == onClaimKey {
-		c, err := decodeClaimKey(row)
-		corrupt(err)
-		until = c.until
+	if d.Kind == schema.OnClaimKey {
+		c, err := schema.DecodeClaimKey(row)
+		schema.Must(err)
+		until = c.Until
 	} else {
-		k, err := decodeKey(row)
-		corrupt(err)
-		until = k.until
+		k, err := schema.DecodeKey(row)
+		schema.Must(err)
+		until = k.Until
 	}
 	if until <= r.now {
 		r.tx.Delete(key)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -15,17 +16,17 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		w := newWorld(t)
-		kinds := [][]deadlineKind{{onRequest, onLease}, {onTick, onLease}, {onRequest, onTick, onLease, onLease}, {onLease}, {onRequest}}[seed%5]
-		var want []deadline
+		kinds := [][]schema.DeadlineKind{{schema.OnRequest, schema.OnLease}, {schema.OnTick, schema.OnLease}, {schema.OnRequest, schema.OnTick, schema.OnLease, schema.OnLease}, {schema.OnLease}, {schema.OnRequest}}[seed%5]
+		var want []schema.Deadline
 		set := func(many int, span store.Time) {
 			w.round(func(r *Round) {
 				for range many {
 					id := w.newID() // of no task, and no schedule: nothing comes of it
-					d := deadline{at: w.now + store.Time(rng.IntN(int(span))), kind: kinds[rng.IntN(len(kinds))], ns: "default", rest: id[:]}
-					if d.kind == onTick {
-						d.rest = append(d.rest, 0)
+					d := schema.Deadline{At: w.now + store.Time(rng.IntN(int(span))), Kind: kinds[rng.IntN(len(kinds))], Namespace: "default", Rest: id[:]}
+					if d.Kind == schema.OnTick {
+						d.Rest = append(d.Rest, 0)
 					}
-					r.remind(d.at, d.kind, d.ns, d.rest)
+					r.remind(d.At, d.Kind, d.Namespace, d.Rest)
 					want = append(want, d)
 				}
 			})
@@ -39,17 +40,17 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 				set(rng.IntN(300), 3000)
 			}
 			w.round(Tick)
-			slices.SortFunc(want, deadline.compare)
+			slices.SortFunc(want, schema.Deadline.Compare)
 			left := w.deadlines()
 			passed := len(want) - len(left)
 			if passed < 0 || passed > tickLimit {
 				t.Fatalf("seed %d: %d deadlines passed in a round, at most %d may", seed, passed, tickLimit)
 			}
-			if !slices.EqualFunc(left, want[passed:], func(a, b deadline) bool { return a.compare(b) == 0 }) {
+			if !slices.EqualFunc(left, want[passed:], func(a, b schema.Deadline) bool { return a.Compare(b) == 0 }) {
 				t.Fatalf("seed %d: of %d deadlines %d passed, and not the first ones", seed, len(want), passed)
 			}
-			if want = want[passed:]; len(want) > 0 && want[0].at < w.leader.NextDeadline() {
-				t.Fatalf("seed %d: a deadline at %d is left, and the next is said to come at %d", seed, want[0].at, w.leader.NextDeadline())
+			if want = want[passed:]; len(want) > 0 && want[0].At < w.leader.NextDeadline() {
+				t.Fatalf("seed %d: a deadline at %d is left, and the next is said to come at %d", seed, want[0].At, w.leader.NextDeadline())
 			}
 			if rng.IntN(20) == 0 {
 				w.becomeLeader()
@@ -59,10 +60,10 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 }
 
 // deadlines are those of all tables, in the order of time.
-func (w *world) deadlines() (all []deadline) {
-	for _, tab := range timelines {
+func (w *world) deadlines() (all []schema.Deadline) {
+	for _, tab := range schema.Timelines {
 		w.store.Scan([]byte{tab}, []byte{tab + 1}, func(k, _ []byte) bool {
-			d, ok := parseDeadline(k)
+			d, ok := schema.ParseDeadline(k)
 			if !ok {
 				w.t.Fatalf("deadline %x", k)
 			}
@@ -70,21 +71,21 @@ func (w *world) deadlines() (all []deadline) {
 			return true
 		})
 	}
-	slices.SortFunc(all, deadline.compare)
+	slices.SortFunc(all, schema.Deadline.Compare)
 	return all
 }
 
 // A deadline that is set while others pass, for a time before them, is not passed over.
 func TestGoOnKeepsWhatWasSet(t *testing.T) {
-	for line := range timelines {
+	for line := range schema.Timelines {
 		set := timeline{next: 5}
-		set.goOn(line, deadline{at: 9, kind: onDue, ns: "default"})
+		set.goOn(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
 		if set.next != 5 || set.passed != nil {
 			t.Errorf("the next round begins at %d behind %x, and a deadline was set for 5", set.next, set.passed)
 		}
 		free := timeline{next: math.MaxInt64}
-		free.goOn(line, deadline{at: 9, kind: onDue, ns: "default"})
-		if free.next != 9 || free.passed[0] != timelines[line] {
+		free.goOn(line, schema.Deadline{At: 9, Kind: schema.OnDue, Namespace: "default"})
+		if free.next != 9 || free.passed[0] != schema.Timelines[line] {
 			t.Errorf("the next round begins at %d behind %x, want 9, in its own table", free.next, free.passed)
 		}
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -15,10 +16,10 @@ import (
 type Transition struct {
 	Namespace string
 	ID        task.ID
-	From, To  *Exec // From is nil for a new task
+	From, To  *schema.Exec // From is nil for a new task
 	// Outcome is that of the attempt that ended by it, and Failure what was said of it. OutcomeNone: no attempt ended.
 	Outcome task.Outcome
-	Failure Failure
+	Failure schema.Failure
 }
 
 // Born says whether the task came to be.
@@ -65,7 +66,7 @@ func (l *Leader) noTransitions() []Transition {
 }
 
 // noteTransition lists a move among the transitions, if it is one.
-func (r *Round) noteTransition(ns string, id task.ID, from, to *Exec) {
+func (r *Round) noteTransition(ns string, id task.ID, from, to *schema.Exec) {
 	if from != nil && from.State == to.State {
 		return
 	}
@@ -78,7 +79,7 @@ func (r *Round) noteTransition(ns string, id task.ID, from, to *Exec) {
 
 // noteOutcome adds to a task's last transition how its attempt ended. It stands at the end, or before a few of other tasks that
 // it brought about.
-func (r *Round) noteOutcome(id task.ID, o task.Outcome, f Failure) {
+func (r *Round) noteOutcome(id task.ID, o task.Outcome, f schema.Failure) {
 	for i := len(r.Transitions) - 1; i >= 0; i-- {
 		if t := &r.Transitions[i]; t.ID == id {
 			t.Outcome, t.Failure = o, f

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -28,7 +29,7 @@ func (w *world) follow(ts []Transition) {
 func (w *world) dropForgotten(ts []Transition) {
 	for i := range ts {
 		if id := ts[i].ID; ts[i].From == nil && w.told[id].Ended() {
-			if _, err := readExec(w.store, "default", id); err != nil {
+			if _, err := schema.ReadExec(w.store, "default", id); err != nil {
 				delete(w.told, id)
 			}
 		}
@@ -37,11 +38,11 @@ func (w *world) dropForgotten(ts []Transition) {
 
 // checkTold proves that the rows are where the transitions led.
 func (w *world) checkTold() (bad error) {
-	lo, hi := tableBounds("default", tabExec)
+	lo, hi := schema.TableBounds("default", schema.TableExec)
 	w.store.Scan(lo, hi, func(k, v []byte) bool {
-		x, err := decodeExec(v)
-		if err == nil && w.told[idAt(k)] != x.State {
-			err = fmt.Errorf("task %s is %s, and the transitions say %s", idAt(k), x.State, w.told[idAt(k)])
+		x, err := schema.DecodeExec(v)
+		if err == nil && w.told[schema.IDAt(k)] != x.State {
+			err = fmt.Errorf("task %s is %s, and the transitions say %s", schema.IDAt(k), x.State, w.told[schema.IDAt(k)])
 		}
 		bad = err
 		return bad == nil
@@ -107,7 +108,7 @@ func TestTransitions(t *testing.T) {
 	expect("extend")
 	w.now = w.now.Add(2 * time.Second)
 	_, _ = run(w, func(r *Round) (Settled, error) {
-		return Fail(r, h, FailRequest{Failure: Failure{Type: "io", Message: "disk"}})
+		return Fail(r, h, FailRequest{Failure: schema.Failure{Type: "io", Message: "disk"}})
 	})
 	expect("fail", "claimed -> retrying, attempt 1, failed after 3s and 2s, io by w1")
 	w.pass(20 * time.Second)

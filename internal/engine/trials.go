@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -56,14 +57,14 @@ func (s *lanes) offer(typ string, now store.Time) {
 
 // offerIfBetter shows a lane of a type on trial in place of the one that is, if it comes before that.
 func (s *lanes) offerIfBetter(l *lane, now store.Time) {
-	shown := s.trials[l.typ]
+	shown := s.trials[l.Type]
 	if shown == l || l.flow.held != 0 || shown != nil && !l.before(shown) {
 		return
 	}
 	if shown != nil {
 		s.hide(shown)
 	}
-	s.trials[l.typ] = l
+	s.trials[l.Type] = l
 	s.show(l, now)
 }
 
@@ -76,7 +77,7 @@ func (s *lanes) offerAgain(f *flow, now store.Time) {
 		}
 		if f.held == 0 {
 			for _, p := range task.Priorities {
-				if l := s.byName[laneName{p, f.key, typ}]; l != nil {
+				if l := s.byName[schema.LaneName{Priority: p, Key: f.key, Type: typ}]; l != nil {
 					s.offerIfBetter(l, now)
 				}
 			}
@@ -87,8 +88,8 @@ func (s *lanes) offerAgain(f *flow, now store.Time) {
 // before is the order in which the lanes of a type are claimed from.
 func (l *lane) before(o *lane) bool {
 	switch {
-	case l.priority != o.priority:
-		return l.priority < o.priority
+	case l.Priority != o.Priority:
+		return l.Priority < o.Priority
 	case l.flow.rank != o.flow.rank:
 		return l.flow.rank < o.flow.rank
 	}

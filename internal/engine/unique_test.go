@@ -4,34 +4,41 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Check finds a unique key that nobody holds, one that two hold, and tasks that wait for nobody.
 func TestCheckFindsUniqueKeys(t *testing.T) {
-	key := uniqueKey("default", "default", "k")
-	set := func(tx *store.Tx, id task.ID, change func(x *Exec)) {
-		x, _ := readExec(tx, "default", id)
+	key := schema.UniqueKey("default", "default", "k")
+	set := func(tx *store.Tx, id task.ID, change func(x *schema.Exec)) {
+		x, _ := schema.ReadExec(tx, "default", id)
 		change(x)
-		tx.Set(idKey("default", tabExec, id), x.encode())
+		tx.Set(schema.IDKey("default", schema.TableExec, id), x.Encode())
 	}
 	for name, c := range map[string]struct {
 		spoil func(tx *store.Tx, holder, next, other task.ID)
 		want  string
 	}{
 		"no row":      {func(tx *store.Tx, _, _, _ task.ID) { tx.Delete(key) }, "is missing"},
-		"another row": {func(tx *store.Tx, _, _, _ task.ID) { tx.Set(uniqueKey("default", "default", "l"), nil) }, "stands for nothing"},
-		"another holder": {func(tx *store.Tx, _, next, other task.ID) { tx.Set(key, uniqueRow{holder: other, next: next}.encode()) },
+		"another row": {func(tx *store.Tx, _, _, _ task.ID) { tx.Set(schema.UniqueKey("default", "default", "l"), nil) }, "stands for nothing"},
+		"another holder": {func(tx *store.Tx, _, next, other task.ID) {
+			tx.Set(key, schema.UniqueRow{Holder: other, Next: next}.Encode())
+		},
 			"expected"},
-		"no next": {func(tx *store.Tx, holder, _, _ task.ID) { tx.Set(key, uniqueRow{holder: holder}.encode()) }, "expected"},
+		"no next": {func(tx *store.Tx, holder, _, _ task.ID) { tx.Set(key, schema.UniqueRow{Holder: holder}.Encode()) }, "expected"},
 		"two holders": {func(tx *store.Tx, _, _, other task.ID) {
-			set(tx, other, func(x *Exec) { x.Unique, x.Role = &task.Unique{Key: "k", States: task.Unfinished}, Holder })
+			set(tx, other, func(x *schema.Exec) {
+				x.Unique, x.Role = &task.Unique{Key: "k", States: task.Unfinished}, schema.RoleHolder
+			})
 		}, "shares a role"},
 		"lost role": {func(tx *store.Tx, _, _, other task.ID) {
-			set(tx, other, func(x *Exec) { x.Unique = &task.Unique{Key: "k", States: task.Unfinished} })
+			set(tx, other, func(x *schema.Exec) { x.Unique = &task.Unique{Key: "k", States: task.Unfinished} })
 		}, "has no part"},
-		"role in nothing": {func(tx *store.Tx, _, _, other task.ID) { set(tx, other, func(x *Exec) { x.Role = Holder }) }, "no unique key"},
+		"role in nothing": {func(tx *store.Tx, _, _, other task.ID) {
+			set(tx, other, func(x *schema.Exec) { x.Role = schema.RoleHolder })
+		}, "no unique key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -42,7 +43,7 @@ func (r *Round) readLater(q *queue) {
 
 // lanesOf begins the rows of a priority's lanes.
 func (q *queue) lanesOf(p task.Priority) []byte {
-	return append(queueKey(q.ns, tabLane, q.name), byte(p))
+	return append(schema.QueueKey(q.ns, schema.TableLane, q.name), byte(p))
 }
 
 // lanesOfKey begins the rows of a key's lanes of a priority.
@@ -74,13 +75,13 @@ func (r *Round) readMore(q *queue, p, n int) {
 	from := q.lanes.unread[p]
 	q.lanes.unread[p] = nil
 	var ofKey []*lane
-	r.tx.Scan(from, after(q.lanesOf(task.Priorities[p])), func(k, v []byte) bool {
+	r.tx.Scan(from, schema.After(q.lanesOf(task.Priorities[p])), func(k, v []byte) bool {
 		l := q.decodeStored(k, v)
-		if len(ofKey) > 0 && l.key != ofKey[0].key {
+		if len(ofKey) > 0 && l.Key != ofKey[0].Key {
 			r.placeLanes(q, ofKey)
 			ofKey = ofKey[:0]
 			if n <= 0 {
-				q.lanes.unread[p] = q.lanesOfKey(l.priority, l.key)
+				q.lanes.unread[p] = q.lanesOfKey(l.Priority, l.Key)
 				return false
 			}
 		}
@@ -99,7 +100,7 @@ func (r *Round) readKey(q *queue, p task.Priority, key string) {
 	}
 	var ofKey []*lane
 	prefix := q.lanesOfKey(p, key)
-	r.tx.Scan(prefix, after(prefix), func(k, v []byte) bool {
+	r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		ofKey = append(ofKey, q.decodeStored(k, v))
 		r.lanesRead++
 		return true
@@ -109,15 +110,15 @@ func (r *Round) readKey(q *queue, p task.Priority, key string) {
 
 // decodeStored is a lane as its row tells it.
 func (q *queue) decodeStored(k, v []byte) *lane {
-	name, ok := parseLane(k[len(q.ns)+len(q.name)+3:])
-	row, err := decodeLane(v)
-	corrupt(err)
+	name, ok := schema.ParseLane(k[len(q.ns)+len(q.name)+3:])
+	row, err := schema.DecodeLane(v)
+	schema.Must(err)
 	if !ok {
-		corrupt(fmt.Errorf("lane key %q", k))
+		schema.Must(fmt.Errorf("lane key %q", k))
 	}
-	l := &lane{laneName: name, count: row.count, scan: row.first, inRow: row.inRow}
-	if l.inRow.seq != 0 && (l.count == 1 || l.inRow.seq == row.first) {
-		l.head, l.scan = []readyTask{l.inRow}, l.inRow.seq+1
+	l := &lane{LaneName: name, count: row.Count, scan: row.First, inRow: row.InRow}
+	if l.inRow.Seq != 0 && (l.count == 1 || l.inRow.Seq == row.First) {
+		l.head, l.scan = []schema.ReadyTask{l.inRow}, l.inRow.Seq+1
 	}
 	return l
 }
@@ -129,52 +130,52 @@ func (r *Round) placeLanes(q *queue, ofKey []*lane) {
 	s.reading = true
 	defer func() { s.reading = false }()
 	for _, l := range ofKey {
-		c := s.cold.byKey[l.key]
+		c := s.cold.byKey[l.Key]
 		switch {
-		case s.byName[l.laneName] != nil || c != nil && c.name() == l.laneName:
+		case s.byName[l.LaneName] != nil || c != nil && c.name() == l.LaneName:
 			continue
 		case c != nil:
 			r.thaw(q, c)
 		case len(ofKey) == 1 && q.addAsCold(l, r.now):
 			continue
 		}
-		s.add(l, q.flowOf(l.key, r.now), r.now)
+		s.add(l, q.flowOf(l.Key, r.now), r.now)
 	}
 }
 
 // addAsCold makes a lane of a new key a cold one, if there are many flows and nothing else is to be known of the key.
 func (q *queue) addAsCold(l *lane, now store.Time) bool {
 	s := &q.lanes
-	_, tried := s.trials[l.typ]
-	_, paused := q.config.HeldKey(l.key)
-	if l.key == "" || len(s.flows) < maxWarm || s.flows[l.key] != nil || tried || paused || !q.hasToken(l.key, now) {
+	_, tried := s.trials[l.Type]
+	_, paused := q.config.HeldKey(l.Key)
+	if l.Key == "" || len(s.flows) < maxWarm || s.flows[l.Key] != nil || tried || paused || !q.hasToken(l.Key, now) {
 		return false
 	}
 	c, ok := l.chill()
 	if !ok {
 		return false
 	}
-	if !s.held[l.typ] {
+	if !s.held[l.Type] {
 		s.open(now)
 		if !s.reading {
 			c.used = s.start(now)
 		}
 	}
 	c.account = int32(s.account) // #nosec G115 -- as in cool
-	s.addCold(c, l.laneName)
+	s.addCold(c, l.LaneName)
 	return true
 }
 
 // laneOf is a lane in memory, read if need be; nil: it is empty.
-func (r *Round) laneOf(q *queue, name laneName) *lane {
+func (r *Round) laneOf(q *queue, name schema.LaneName) *lane {
 	if l := q.lanes.byName[name]; l != nil {
 		return l
 	}
-	if c := q.lanes.cold.byKey[name.key]; c != nil {
+	if c := q.lanes.cold.byKey[name.Key]; c != nil {
 		r.thaw(q, c)
 	}
-	r.readKey(q, name.priority, name.key)
-	if c := q.lanes.cold.byKey[name.key]; c != nil {
+	r.readKey(q, name.Priority, name.Key)
+	if c := q.lanes.cold.byKey[name.Key]; c != nil {
 		r.thaw(q, c)
 	}
 	return q.lanes.byName[name]

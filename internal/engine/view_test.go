@@ -6,15 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // pages reads a whole list and returns how many tasks each page had, and all of them.
-func (w *world) pages(f Filter, limit int) (sizes []int, ids []task.ID) {
+func (w *world) pages(f query.Filter, limit int) (sizes []int, ids []task.ID) {
 	w.t.Helper()
 	var cursor []byte
 	for {
-		p, err := List(w.store, "default", f, cursor, limit)
+		p, err := query.List(w.store, "default", f, cursor, limit)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -54,7 +56,7 @@ func TestPageEndsByBytes(t *testing.T) {
 				w.settle(a.ID, c.states == nil, c.result)
 			}
 			slices.Reverse(all)
-			sizes, ids := w.pages(Filter{Queue: "default", States: c.states}, 1000)
+			sizes, ids := w.pages(query.Filter{Queue: "default", States: c.states}, 1000)
 			if !slices.Equal(sizes, []int{8, 8, 4}) {
 				t.Errorf("20 tasks of 1 MiB came in pages of %d, want 8, 8 and 4", sizes)
 			}
@@ -75,7 +77,7 @@ func (w *world) settle(id task.ID, ack bool, result []byte) {
 	hold := Hold{Namespace: "default", ID: id, Token: got[0].Token}
 	_, err := run(w, func(r *Round) (Settled, error) {
 		if ack {
-			return Ack(r, hold, Result{Data: result})
+			return Ack(r, hold, schema.Result{Data: result})
 		}
 		return Fail(r, hold, FailRequest{Fall: FallDead})
 	})
@@ -95,10 +97,10 @@ func TestPageIsNotEmpty(t *testing.T) {
 		payload = bytes.Repeat([]byte("x"), 1<<20)
 		w.pass(time.Millisecond)
 	}
-	if sizes, _ := w.pages(Filter{Text: "needle"}, 1000); !slices.Equal(sizes, []int{1}) {
+	if sizes, _ := w.pages(query.Filter{Text: "needle"}, 1000); !slices.Equal(sizes, []int{1}) {
 		t.Errorf("the oldest of 20 tasks was found in pages of %d, want one", sizes)
 	}
-	if sizes, _ := w.pages(Filter{}, 5); !slices.Equal(sizes, []int{5, 5, 5, 5}) {
+	if sizes, _ := w.pages(query.Filter{}, 5); !slices.Equal(sizes, []int{5, 5, 5, 5}) {
 		t.Errorf("20 tasks came in pages of %d, want 4 of 5", sizes)
 	}
 }
@@ -113,12 +115,12 @@ func TestSearchIsBoundedByBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, f := range []Filter{{Text: "none"}, {Text: "none", Queue: "default"}, {Tag: "none", States: []task.State{task.Ready}}} {
-		p, err := List(w.store, "default", f, nil, 10)
+	for _, f := range []query.Filter{{Text: "none"}, {Text: "none", Queue: "default"}, {Tag: "none", States: []task.State{task.Ready}}} {
+		p, err := query.List(w.store, "default", f, nil, 10)
 		if err != nil || p.Next == nil {
 			t.Fatalf("%+v: a page reads all of 80 MiB (%v)", f, err)
 		}
-		if p, err = List(w.store, "default", f, p.Next, 10); err != nil || p.Next != nil || len(p.Tasks) > 0 {
+		if p, err = query.List(w.store, "default", f, p.Next, 10); err != nil || p.Next != nil || len(p.Tasks) > 0 {
 			t.Errorf("%+v: the second page has %d tasks, and does not end (%v)", f, len(p.Tasks), err)
 		}
 	}

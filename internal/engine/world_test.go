@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -230,10 +232,9 @@ func (w *world) check() error {
 // sameZones proves that what memory says of zones is what the rows say.
 func sameZones(l *Leader, from store.Reader) error {
 	for ns, zs := range l.zones {
-		again := readZones(from, ns)
-		same := func(a, b *zone) bool { return a.start == b.start && bytes.Equal(a.encode(), b.encode()) && !a.dirty }
-		if !slices.EqualFunc(zs.all, again.all, same) {
-			return fmt.Errorf("namespace %q: memory has zones %v, rows %v", ns, zs.all, again.all)
+		again := zonemap.Read(from, ns)
+		if !zs.Equal(again) {
+			return fmt.Errorf("namespace %q: memory has zones %v, rows %v", ns, zs, again)
 		}
 	}
 	return nil
@@ -264,14 +265,14 @@ func (r *Round) readAll(q *queue) {
 }
 
 // allLanes are the lanes in memory, cold ones included.
-func (q *queue) allLanes() map[laneName]*lane {
+func (q *queue) allLanes() map[schema.LaneName]*lane {
 	all := maps.Clone(q.lanes.byName)
 	for _, c := range q.lanes.cold.byKey {
 		l := c.lane()
 		if head := q.lanes.cold.heads[c]; head != nil {
-			l.head, l.scan = head, head[len(head)-1].seq+1
+			l.head, l.scan = head, head[len(head)-1].Seq+1
 		}
-		all[l.laneName] = l
+		all[l.LaneName] = l
 	}
 	return all
 }
@@ -285,7 +286,7 @@ func sameLanes(tx *store.Tx, q, again *queue) error {
 		}
 	}
 	for name := range stored {
-		if mine[name] == nil && !q.isUnread(name.priority, name.key) {
+		if mine[name] == nil && !q.isUnread(name.Priority, name.Key) {
 			return fmt.Errorf("lane %v is stored, and neither in memory nor still to be read", name)
 		}
 	}
@@ -370,12 +371,12 @@ func sameFlows(q *queue, again *lanes) error {
 		}
 	}
 	for _, l := range s.byName {
-		runs, p := !s.held[l.typ] || s.trials[l.typ] == l, l.priority-task.High
+		runs, p := !s.held[l.Type] || s.trials[l.Type] == l, l.Priority-task.High
 		if own := l.own >= 0; own != runs || own && l.flow.ready[p].items[l.own].of != l {
-			return fmt.Errorf("lane %v lies at place %d of its flow", l.laneName, l.own)
+			return fmt.Errorf("lane %v lies at place %d of its flow", l.LaneName, l.own)
 		}
-		if in := l.sameType >= 0; in != (runs && l.flow.held == 0) || in && s.byType[p][l.typ].items[l.sameType].of != l {
-			return fmt.Errorf("lane %v lies at place %d of its type", l.laneName, l.sameType)
+		if in := l.sameType >= 0; in != (runs && l.flow.held == 0) || in && s.byType[p][l.Type].items[l.sameType].of != l {
+			return fmt.Errorf("lane %v lies at place %d of its type", l.LaneName, l.sameType)
 		}
 	}
 	for p := range s.order {
@@ -410,11 +411,11 @@ func (w *world) checkHot() error {
 	size := 0
 	for id, t := range w.leader.hot.tasks {
 		size += t.size()
-		x, err := readExec(w.store, t.ns, id)
-		if err != nil || !bytes.Equal(x.encode(), t.exec.encode()) {
+		x, err := schema.ReadExec(w.store, t.ns, id)
+		if err != nil || !bytes.Equal(x.Encode(), t.exec.Encode()) {
 			return fmt.Errorf("task %s: memory has %+v, the row %+v (%v)", id, t.exec, x, err)
 		}
-		if t.env != nil && !bytes.Equal(t.env.encode(), readEnvelope(w.store, t.ns, id).encode()) {
+		if t.env != nil && !bytes.Equal(t.env.Encode(), schema.ReadEnvelope(w.store, t.ns, id).Encode()) {
 			return fmt.Errorf("task %s: memory and row have different envelopes", id)
 		}
 	}
@@ -429,10 +430,10 @@ func (w *world) checkIDs() (bad error) {
 	if n == nil {
 		return nil
 	}
-	lo, hi := tableBounds("default", tabExec)
+	lo, hi := schema.TableBounds("default", schema.TableExec)
 	w.store.Scan(lo, hi, func(k, _ []byte) bool {
-		if n.isNew(idAt(k)) {
-			bad = fmt.Errorf("task %s is stored and called new", idAt(k))
+		if n.isNew(schema.IDAt(k)) {
+			bad = fmt.Errorf("task %s is stored and called new", schema.IDAt(k))
 		}
 		return bad == nil
 	})
@@ -446,23 +447,23 @@ func (w *world) checkIDs() (bad error) {
 
 func sameLane(tx *store.Tx, q *queue, l, again *lane) error {
 	if again == nil || again.count != l.count {
-		return fmt.Errorf("lane %v: memory counts %d, rows %+v", l.laneName, l.count, again)
+		return fmt.Errorf("lane %v: memory counts %d, rows %+v", l.LaneName, l.count, again)
 	}
 	if again.inRow != l.inRow {
-		return fmt.Errorf("lane %v: memory says that task %+v has no row of its own, the lane's row %+v", l.laneName, l.inRow, again.inRow)
+		return fmt.Errorf("lane %v: memory says that task %+v has no row of its own, the lane's row %+v", l.LaneName, l.inRow, again.inRow)
 	}
 	i, ok := 0, true
-	scanLane(tx, q.ns, q.name, l.laneName, l.inRow, 0, math.MaxUint64, func(t readyTask) bool {
+	schema.ScanLane(tx, q.ns, q.name, l.LaneName, l.inRow, 0, math.MaxUint64, func(t schema.ReadyTask) bool {
 		if i < len(l.head) {
 			ok = ok && l.head[i] == t
 		} else {
-			ok = ok && t.seq >= l.scan
+			ok = ok && t.Seq >= l.scan
 		}
 		i++
 		return true
 	})
 	if !ok || i != int(l.count) {
-		return fmt.Errorf("lane %v: head %v, scan %d, count %d do not match %d rows", l.laneName, l.head, l.scan, l.count, i)
+		return fmt.Errorf("lane %v: head %v, scan %d, count %d do not match %d rows", l.LaneName, l.head, l.scan, l.count, i)
 	}
 	return nil
 }

@@ -4,37 +4,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 func fewPerZone(t *testing.T, n int) {
-	old := zoneTasks
-	zoneTasks = n
-	t.Cleanup(func() { zoneTasks = old })
-}
-
-func TestFeatures(t *testing.T) {
-	var s features
-	for f := range feature(maxFeatures) {
-		if !s.add(f) || s.add(f) || !s.may(f) || s.may(f+1) {
-			t.Fatalf("feature %d: %v", f, s)
-		}
-	}
-	if !s.add(maxFeatures) || !s.may(60_000) {
-		t.Errorf("with one feature too many the set still tells them apart: %v", s)
-	}
-	if s.add(60_000) || len(s.has) > 0 {
-		t.Errorf("a set of all features took another: %v", s)
-	}
+	old := zonemap.ZoneTasks
+	zonemap.ZoneTasks = n
+	t.Cleanup(func() { zonemap.ZoneTasks = old })
 }
 
 // zoneStarts are the zones that have a row.
 func (w *world) zoneStarts() (starts []task.ID) {
-	for _, z := range readZones(w.store, "default").all {
-		starts = append(starts, z.start)
-	}
-	return starts
+	return zonemap.Read(w.store, "default").Starts()
 }
 
 // Zones go with their tasks, but for the first one, and tasks that come into their ids later are found.
@@ -68,7 +53,7 @@ func TestEmptyZonesGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if _, ids := w.pages(Filter{Type: "late"}, 10); len(ids) != 1 || ids[0] != late {
+	if _, ids := w.pages(query.Filter{Type: "late"}, 10); len(ids) != 1 || ids[0] != late {
 		t.Errorf("found %v, want %s", ids, late)
 	}
 }
@@ -109,7 +94,7 @@ func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
 		t.Error(err)
 	}
 	for _, start := range w.zoneStarts() {
-		if start == firstOfMilli(ids[2]) {
+		if start.UnixMilli() == ids[2].UnixMilli() {
 			t.Errorf("zone %s, whose tasks are gone, has a row", start)
 		}
 	}
@@ -127,19 +112,29 @@ func TestZonesOfOneMillisecond(t *testing.T) {
 		w.now += store.Time(time.Millisecond / time.Microsecond)
 		w.enqueueMany(30, nil)
 	}
-	have, all := 0, readZones(w.store, "default").all
-	for _, z := range all {
-		if z.plain.may(featureOf(0, "", "rare")) {
-			have++
-		}
+	zones := func() (all, rare int) {
+		lo, hi := schema.TableBounds("default", schema.TableZone)
+		w.store.Scan(lo, hi, func(k, row []byte) bool {
+			z, err := zonemap.Decode(schema.IDAt(k), row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all++
+			if z.May(0, "", "rare") {
+				rare++
+			}
+			return true
+		})
+		return all, rare
 	}
-	if have > 2 || len(all) < 40 || len(all) > 150 {
-		t.Errorf("%d of %d zones tell of a type that one task has; want at most two, of 40 to 150", have, len(all))
+	all, rare := zones()
+	if rare > 2 || all < 40 || all > 150 {
+		t.Errorf("%d of %d zones tell of a type that one task has; want at most two, of 40 to 150", rare, all)
 	}
 	w.now += store.Time(time.Millisecond / time.Microsecond)
 	w.enqueueMany(1000, nil)
-	if more := len(readZones(w.store, "default").all) - len(all); more < 1000/maxZoneTasks()-1 {
-		t.Errorf("1,000 tasks of one millisecond make %d zones", more)
+	if after, _ := zones(); after-all < 1000/(4*zonemap.ZoneTasks)-1 {
+		t.Errorf("1,000 tasks of one millisecond make %d zones", after-all)
 	}
 }
 
@@ -158,7 +153,7 @@ func TestSearchFindsParkedTasks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []Filter{{}, {Type: "job"}, {Queue: "mail"}, {Queue: "mail", Type: "job"}} {
+	for _, f := range []query.Filter{{}, {Type: "job"}, {Queue: "mail"}, {Queue: "mail", Type: "job"}} {
 		f.States = []task.State{task.Ready}
 		if _, ids := w.pages(f, 10); len(ids) != 1 || ids[0] != next.ID {
 			t.Errorf("%+v: found %v, want %s", f, ids, next.ID)

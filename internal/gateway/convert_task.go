@@ -25,8 +25,8 @@ func taskProto(v *broker.View, withPayload bool) *pawlv1.Task {
 		Cost: int32Of(max(x.Cost, 1)), Unique: uniqueProto(x.Unique),
 		Parent: parentProto(v.Parent), Then: followersProto(v.Then),
 	}
-	if x.Ties != nil && x.Ties.Group != (task.ID{}) {
-		t.GroupId = x.Ties.Group.String()
+	if x.Links != nil && x.Links.Group != (task.ID{}) {
+		t.GroupId = x.Links.Group.String()
 	}
 	if v.WaitsFor != (task.ID{}) {
 		t.WaitsFor = v.WaitsFor.String()

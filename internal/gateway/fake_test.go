@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -162,13 +162,13 @@ func (f *fake) enqueue(shard uint32, ns string, s task.Spec) (out broker.Enqueue
 	f.made++
 	id := task.NewID(shard, time.Now().UnixMilli(), uint64(f.made))
 	now := f.now()
-	x := &engine.Exec{State: task.Ready, Priority: s.Priority, Queue: s.Queue, Type: s.Type, Key: s.Key, MaxAttempts: s.MaxAttempts,
+	x := &schema.Exec{State: task.Ready, Priority: s.Priority, Queue: s.Queue, Type: s.Type, Key: s.Key, MaxAttempts: s.MaxAttempts,
 		Retention: s.Retention, CreatedAt: now, RunAt: now, ReadyAt: now, Unique: s.Unique}
 	if s.Delay > 0 {
 		x.State, x.RunAt = task.Scheduled, now.Add(s.Delay)
 	}
 	f.tasks[id] = &fakeTask{at: shard, view: &broker.View{
-		Envelope: &engine.Envelope{ID: id, Namespace: ns, Queue: s.Queue, Type: s.Type, Key: s.Key, Payload: s.Payload, ContentType: s.ContentType,
+		Envelope: &schema.Envelope{ID: id, Namespace: ns, Queue: s.Queue, Type: s.Type, Key: s.Key, Payload: s.Payload, ContentType: s.ContentType,
 			IdempotencyKey: s.IdempotencyKey, Retry: s.Retry, Timeout: s.Timeout, Tags: s.Tags, Headers: s.Headers},
 		Exec: x, Settings: task.DefaultSettings(),
 	}}
@@ -265,7 +265,7 @@ func (f *fake) take(v *broker.View, c broker.ClaimCall) broker.Claimed {
 	if lease == 0 {
 		lease = 30 * time.Second
 	}
-	x.Claim = engine.Claim{Nonce: x.Fence * 7, Worker: c.Worker, At: f.now(), Lease: lease, Until: f.now().Add(lease)}
+	x.Claim = schema.Claim{Nonce: x.Fence * 7, Worker: c.Worker, At: f.now(), Lease: lease, Until: f.now().Add(lease)}
 	v.Exec = &x
 	return broker.Claimed{Envelope: v.Envelope, Exec: &x, Token: tokenOf(v), LastAttempt: 5, Checkpoint: v.Checkpoint}
 }

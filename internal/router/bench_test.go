@@ -8,7 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -64,9 +64,9 @@ func pair(b *testing.B, far bool) *Router {
 	}
 	claimed := make([]broker.Claimed, 20)
 	for i := range claimed {
-		claimed[i] = broker.Claimed{Envelope: &engine.Envelope{ID: task.NewID(1, 1, uint64(i)), Namespace: ns, Queue: "default", Type: "mail",
+		claimed[i] = broker.Claimed{Envelope: &schema.Envelope{ID: task.NewID(1, 1, uint64(i)), Namespace: ns, Queue: "default", Type: "mail",
 			Payload: make([]byte, 1024), Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
-			Exec: &engine.Exec{State: task.Claimed, Queue: "default", Type: "mail", Fence: 1, MaxAttempts: 5, CreatedAt: 1, RunAt: 1, ReadyAt: 1}}
+			Exec: &schema.Exec{State: task.Claimed, Queue: "default", Type: "mail", Fence: 1, MaxAttempts: 5, CreatedAt: 1, RunAt: 1, ReadyAt: 1}}
 	}
 	routers := make([]*Router, 2)
 	for i := range routers {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -250,7 +250,7 @@ func (s *fakeShard) inOrder() []task.ID {
 }
 
 func (s *fakeShard) claimed(ns string, id task.ID) broker.Claimed {
-	return broker.Claimed{Envelope: &engine.Envelope{ID: id, Namespace: ns}, Token: s.token(id)}
+	return broker.Claimed{Envelope: &schema.Envelope{ID: id, Namespace: ns}, Token: s.token(id)}
 }
 
 func (s *fakeShard) token(id task.ID) task.Token {
@@ -370,7 +370,7 @@ func (s *fakeShard) show(id task.ID) (*broker.View, error) {
 	if t == nil {
 		return nil, task.NotFound("task", id.String())
 	}
-	return &broker.View{Envelope: &engine.Envelope{ID: id}, Exec: &engine.Exec{State: t.state, Fence: t.fence}}, nil
+	return &broker.View{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{State: t.state, Fence: t.fence}}, nil
 }
 
 func (b fakeBroker) Task(ctx context.Context, _ string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error) {

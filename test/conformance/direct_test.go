@@ -277,7 +277,7 @@ func (d *direct) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 			Fence: int64(g.Exec.Fence), LeaseExpiresAt: when(g.Exec.Claim.Until), Lease: span(g.Exec.Claim.Lease), Timeout: span(g.Timeout),
 			Headers: g.Headers, Checkpoint: g.Checkpoint, CreatedAt: when(g.Exec.CreatedAt), ReadyAt: when(g.Exec.ReadyAt),
 			Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey, Parent: parentOf(g.Parent)}
-		if ties := g.Exec.Ties; ties != nil && ties.Group != (task.ID{}) {
+		if ties := g.Exec.Links; ties != nil && ties.Group != (task.ID{}) {
 			out[i].GroupID = ties.Group.String()
 		}
 	}
@@ -597,8 +597,8 @@ func viewOf(v *broker.View, withPayload bool) view {
 		ClaimedAt: when(x.Claim.At), EndedAt: when(x.EndedAt), ExpiresAt: when(x.ExpiresAt), KeptUntil: when(x.KeptUntil),
 		IdempotencyKey: v.IdempotencyKey, Key: v.Key, Tags: v.Tags, Headers: v.Headers, Retry: retryOf(v.Settings.Retry), Timeout: span(v.Settings.Timeout),
 		Unique: uniqueOf(x.Unique), Parent: parentOf(v.Parent), Then: followersOf(v.Then)}
-	if x.Ties != nil && x.Ties.Group != (task.ID{}) {
-		out.GroupID = x.Ties.Group.String()
+	if x.Links != nil && x.Links.Group != (task.ID{}) {
+		out.GroupID = x.Links.Group.String()
 	}
 	if v.WaitsFor != (task.ID{}) {
 		out.WaitsFor = v.WaitsFor.String()

@@ -1,10 +1,11 @@
-package engine
+package query
 
 import (
 	"fmt"
 	"math"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -21,19 +22,19 @@ const maxMeterLanes = 2000
 
 // Meters reads how many ready tasks the queues of a namespace have, those that patterns name, and with since how long.
 func Meters(from store.Reader, ns string, patterns []string, since bool) (all []Meter, err error) {
-	lo, hi := tableBounds(ns, tabCounts)
+	lo, hi := schema.TableBounds(ns, schema.TableCounts)
 	within := task.Scope{Queues: patterns}
 	from.Scan(lo, hi, func(k, v []byte) bool {
 		queue := strings.TrimSuffix(string(k[len(lo):]), "\x00")
 		if !within.Sees(queue) {
 			return true
 		}
-		c, bad := decodeCounts(v)
+		c, bad := schema.DecodeCounts(v)
 		if bad != nil {
 			err = fmt.Errorf("counts row %q: %w", k, bad)
 			return false
 		}
-		all = append(all, Meter{Queue: queue, Ready: c.ready[0] + c.ready[1] + c.ready[2]})
+		all = append(all, Meter{Queue: queue, Ready: c.Ready[0] + c.Ready[1] + c.Ready[2]})
 		return true
 	})
 	for i := range all {
@@ -52,18 +53,18 @@ func oldestReady(from store.Reader, ns, queue string) (oldest store.Time) {
 		}
 	}
 	lanes := 0
-	prefix := queueKey(ns, tabLane, queue)
-	from.Scan(prefix, after(prefix), func(k, v []byte) bool {
-		row, err := decodeLane(v)
-		name, ok := parseLane(k[len(prefix):])
+	prefix := schema.QueueKey(ns, schema.TableLane, queue)
+	from.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
+		row, err := schema.DecodeLane(v)
+		name, ok := schema.ParseLane(k[len(prefix):])
 		if err != nil || !ok {
 			return true // who runs it will say so
 		}
-		if row.inRow.seq != 0 {
-			note(row.inRow.readyAt)
+		if row.InRow.Seq != 0 {
+			note(row.InRow.ReadyAt)
 		}
-		scanLane(from, ns, queue, name, readyTask{}, row.first, math.MaxUint64, func(t readyTask) bool {
-			note(t.readyAt)
+		schema.ScanLane(from, ns, queue, name, schema.ReadyTask{}, row.First, math.MaxUint64, func(t schema.ReadyTask) bool {
+			note(t.ReadyAt)
 			return false
 		})
 		lanes++

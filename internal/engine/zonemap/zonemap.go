@@ -1,4 +1,4 @@
-package engine
+package zonemap
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -20,8 +21,8 @@ import (
 // which a task merely waits are found by the indexes of those states instead. Ids below the first zone belong to none and are always
 // read.
 
-// zoneTasks is how many tasks a zone gets before another begins. Tests change it.
-var zoneTasks = 500
+// ZoneTasks is how many tasks a zone gets before another begins. Tests change it.
+var ZoneTasks = 500
 
 // maxFeatures bounds the features of a zone, of tasks and of tasks by their queues. A zone that has more is never skipped.
 const maxFeatures = 256
@@ -86,9 +87,9 @@ func decodeFeatures(b []byte) []feature {
 	return all
 }
 
-// zone is the ids from one up to the next zone's.
-type zone struct {
-	start   task.ID
+// Zone is the ids from one up to the next zone's.
+type Zone struct {
+	Start   task.ID
 	plain   features // of types and end states
 	ofQueue features // the same, by queue
 
@@ -97,18 +98,19 @@ type zone struct {
 	dirty bool  // its row is to be written
 }
 
-func (z *zone) encode() []byte {
-	r := newRow(8 + 2*len(z.plain.has) + 2*len(z.ofQueue.has))
-	r.num(1, flag(z.plain.any))
-	r.bytes(2, z.plain.encode())
-	r.num(3, flag(z.ofQueue.any))
-	r.bytes(4, z.ofQueue.encode())
+func (z *Zone) encode() []byte {
+	r := schema.NewRow(8 + 2*len(z.plain.has) + 2*len(z.ofQueue.has))
+	r.Num(1, schema.Flag(z.plain.any))
+	r.Bytes(2, z.plain.encode())
+	r.Num(3, schema.Flag(z.ofQueue.any))
+	r.Bytes(4, z.ofQueue.encode())
 	return r
 }
 
-func decodeZone(start task.ID, row []byte) (*zone, error) {
-	z := &zone{start: start}
-	err := decode(row, func(tag protowire.Number, v uint64) {
+// Decode reads the row of the zone that begins with an id.
+func Decode(start task.ID, row []byte) (*Zone, error) {
+	z := &Zone{Start: start}
+	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:
 			z.plain.any = v != 0
@@ -124,6 +126,12 @@ func decodeZone(start task.ID, row []byte) (*zone, error) {
 		}
 	})
 	return z, err
+}
+
+// May says whether the zone may have a task of a queue and type that ended in a state. State 0 is any, ended or not; so are no queue and no
+// type.
+func (z *Zone) May(s task.State, queue, typ string) bool {
+	return z.plain.may(featureOf(s, "", typ)) && (queue == "" || z.ofQueue.may(featureOf(s, queue, typ)))
 }
 
 // kind is what a zone can be told of a task: its type, and how it ended if it has.
@@ -145,7 +153,7 @@ func newKind(s task.State, queue, typ string) *kind {
 }
 
 // add notes a task of a kind.
-func (z *zone) add(k *kind) (changed bool) {
+func (z *Zone) add(k *kind) (changed bool) {
 	if z.noted == k {
 		return false
 	}
@@ -160,19 +168,20 @@ func (z *zone) add(k *kind) (changed bool) {
 }
 
 // has says whether the features of a kind were noted.
-func (z *zone) has(k *kind) bool {
+func (z *Zone) has(k *kind) bool {
 	missing := func(s *features) func(feature) bool { return func(f feature) bool { return !s.may(f) } }
 	return !slices.ContainsFunc(k.plain, missing(&z.plain)) && !slices.ContainsFunc(k.ofQueue, missing(&z.ofQueue))
 }
 
-// zones is the leader's memory of the zones of a namespace.
-type zones struct {
+// Map is the zones of a namespace. A leader keeps it between rounds.
+type Map struct {
 	ns       string
-	all      []*zone // by their starts
+	all      []*Zone // by their starts
 	greatest task.ID // of all ids that were stored
 	empty    bool    // no id was ever stored
 	at       int     // the zone that was asked for last
 	swept    int     // the next one to be looked at by sweep
+	dirty    []*Zone // whose rows are to be written
 	kinds    map[kindName]*kind
 	last     [2]*kind // those asked for last: of a task that waits, and of one that has ended
 }
@@ -186,7 +195,7 @@ type kindName struct {
 const maxKinds = 1000
 
 // kindOf makes each kind once, so that most tasks can be seen to be of the same one as those before.
-func (zs *zones) kindOf(s task.State, queue, typ string) *kind {
+func (zs *Map) kindOf(s task.State, queue, typ string) *kind {
 	last := &zs.last[0]
 	if s != 0 {
 		last = &zs.last[1]
@@ -207,32 +216,29 @@ func (zs *zones) kindOf(s task.State, queue, typ string) *kind {
 	return k
 }
 
-func zoneKey(ns string, start task.ID) []byte { return idKey(ns, tabZone, start) }
+func zoneKey(ns string, start task.ID) []byte { return schema.IDKey(ns, schema.TableZone, start) }
 
-// zonesOf reads the zones of a namespace, if that was not done before.
-func (r *Round) zonesOf(ns string) *zones {
-	if zs := r.l.zones[ns]; zs != nil {
-		return zs
-	}
-	zs := readZones(r.tx, ns)
+// Open reads the map of a namespace.
+func Open(tx *store.Tx, ns string) *Map {
+	zs := Read(tx, ns)
 	for _, z := range zs.all {
-		z.tasks = zoneTasks / 2 // nobody knows
+		z.tasks = ZoneTasks / 2 // nobody knows
 	}
-	lo, hi := tableBounds(ns, tabExec)
-	r.tx.ScanBack(lo, hi, func(k, _ []byte) bool {
-		zs.greatest, zs.empty = idAt(k), false
+	lo, hi := schema.TableBounds(ns, schema.TableExec)
+	tx.ScanBack(lo, hi, func(k, _ []byte) bool {
+		zs.greatest, zs.empty = schema.IDAt(k), false
 		return false
 	})
-	r.l.zones[ns] = zs
 	return zs
 }
 
-func readZones(from store.Reader, ns string) *zones {
-	zs := &zones{ns: ns, kinds: map[kindName]*kind{}, empty: true}
-	lo, hi := tableBounds(ns, tabZone)
+// Read reads the zones of a namespace, and not what only a leader wants to know.
+func Read(from store.Reader, ns string) *Map {
+	zs := &Map{ns: ns, kinds: map[kindName]*kind{}, empty: true}
+	lo, hi := schema.TableBounds(ns, schema.TableZone)
 	from.Scan(lo, hi, func(k, v []byte) bool {
-		z, err := decodeZone(idAt(k), v)
-		corrupt(err)
+		z, err := Decode(schema.IDAt(k), v)
+		schema.Must(err)
 		zs.all = append(zs.all, z)
 		return true
 	})
@@ -240,15 +246,15 @@ func readZones(from store.Reader, ns string) *zones {
 }
 
 // find is the place of the zone of an id; -1: it lies below the first.
-func (zs *zones) find(id task.ID) int {
+func (zs *Map) find(id task.ID) int {
 	holds := func(i int) bool {
-		return i < len(zs.all) && bytes.Compare(zs.all[i].start[:], id[:]) <= 0 && (i+1 == len(zs.all) || bytes.Compare(id[:], zs.all[i+1].start[:]) < 0)
+		return i < len(zs.all) && bytes.Compare(zs.all[i].Start[:], id[:]) <= 0 && (i+1 == len(zs.all) || bytes.Compare(id[:], zs.all[i+1].Start[:]) < 0)
 	}
 	if last := len(zs.all) - 1; last >= 0 && holds(last) {
 		return last
 	}
 	if !holds(zs.at) {
-		at, exact := slices.BinarySearchFunc(zs.all, id, func(z *zone, id task.ID) int { return bytes.Compare(z.start[:], id[:]) })
+		at, exact := slices.BinarySearchFunc(zs.all, id, func(z *Zone, id task.ID) int { return bytes.Compare(z.Start[:], id[:]) })
 		if !exact {
 			at--
 		}
@@ -258,96 +264,117 @@ func (zs *zones) find(id task.ID) int {
 	return zs.at
 }
 
-// noteInZone lets the zone of a task that is new, or has ended, tell of it.
-func (r *Round) noteInZone(ns string, id task.ID, from, to *Exec) {
+// Note lets the zone of a task that is new, or has ended, tell of it. It says whether rows are to be written by seal that were not before.
+func (zs *Map) Note(tx *store.Tx, id task.ID, from, to *schema.Exec) (changed bool) {
 	if from != nil && !to.State.Ended() {
-		return
+		return false
 	}
-	zs := r.zonesOf(ns)
-	var z *zone
+	before := len(zs.dirty)
+	var z *Zone
 	if from == nil {
-		z = r.zoneForNew(zs, id)
+		z = zs.zoneForNew(tx, id)
 	} else if at := zs.find(id); at >= 0 {
 		z = zs.all[at]
 	}
 	if z == nil {
-		return
+		return false
 	}
 	if from == nil {
 		z.tasks++
-		r.addToZone(zs, z, zs.kindOf(0, to.Queue, to.Type))
+		zs.add(z, zs.kindOf(0, to.Queue, to.Type))
 	}
 	if to.State.Ended() {
-		r.addToZone(zs, z, zs.kindOf(to.State, to.Queue, to.Type))
+		zs.add(z, zs.kindOf(to.State, to.Queue, to.Type))
 	}
+	return before == 0 && len(zs.dirty) > 0
 }
 
-func (r *Round) addToZone(zs *zones, z *zone, k *kind) {
+func (zs *Map) add(z *Zone, k *kind) {
 	if z.add(k) {
-		r.touchZone(zs, z)
+		zs.touch(z)
 	}
 }
 
-func (r *Round) touchZone(zs *zones, z *zone) {
+func (zs *Map) touch(z *Zone) {
 	if !z.dirty {
 		z.dirty = true
-		r.zones = append(r.zones, dirtyZone{zs.ns, z})
+		zs.dirty = append(zs.dirty, z)
 	}
 }
 
-type dirtyZone struct {
-	ns string
-	z  *zone
+// Seal writes the zones that have changed.
+func (zs *Map) Seal(tx *store.Tx) {
+	for _, z := range zs.dirty {
+		z.dirty = false
+		tx.Set(zoneKey(zs.ns, z.Start), z.encode())
+	}
+	zs.dirty = nil
 }
 
-// sealZones writes the zones that the round changed.
-func (r *Round) sealZones() {
-	for _, d := range r.zones {
-		d.z.dirty = false
-		r.tx.Set(zoneKey(d.ns, d.z.start), d.z.encode())
+// Tells says whether the zone of a task tells of its type, and of its end if it has ended. Ids below the first zone belong to none.
+func (zs *Map) Tells(id task.ID, x *schema.Exec) bool {
+	at := zs.find(id)
+	if at < 0 {
+		return true
 	}
-	r.zones = nil
+	z := zs.all[at]
+	return z.has(zs.kindOf(0, x.Queue, x.Type)) && (!x.State.Ended() || z.has(zs.kindOf(x.State, x.Queue, x.Type)))
+}
+
+// Equal says whether two maps have the same zones, and nothing to write: tests compare memory with rows.
+func (zs *Map) Equal(o *Map) bool {
+	return len(zs.dirty) == 0 && slices.EqualFunc(zs.all, o.all, func(a, b *Zone) bool {
+		return a.Start == b.Start && bytes.Equal(a.encode(), b.encode())
+	})
+}
+
+// Starts are the first ids of the zones.
+func (zs *Map) Starts() (ids []task.ID) {
+	for _, z := range zs.all {
+		ids = append(ids, z.Start)
+	}
+	return ids
 }
 
 // maxZoneTasks is how many a zone may get before it is divided within a millisecond: ids of one millisecond come in no order.
-func maxZoneTasks() int { return 4 * zoneTasks }
+func maxZoneTasks() int { return 4 * ZoneTasks }
 
 // zoneForNew is where a new task belongs; nil: below the first zone.
-func (r *Round) zoneForNew(zs *zones, id task.ID) *zone {
+func (zs *Map) zoneForNew(tx *store.Tx, id task.ID) *Zone {
 	newest, ofNewMilli := zs.empty || bytes.Compare(id[:], zs.greatest[:]) > 0, zs.empty || id.UnixMilli() > zs.greatest.UnixMilli()
 	if newest {
 		defer func() { zs.greatest, zs.empty = id, false }()
 	}
 	at := zs.find(id)
 	if len(zs.all) == 0 && zs.empty {
-		return r.beginZone(zs, 0, &zone{}) // of all ids
+		return zs.begin(tx, 0, &Zone{}) // of all ids
 	}
 	if at < 0 && !newest {
 		return nil
 	}
-	switch full := at < 0 || zs.all[at].tasks >= zoneTasks; {
+	switch full := at < 0 || zs.all[at].tasks >= ZoneTasks; {
 	case !full:
 		return zs.all[at]
 	case ofNewMilli:
-		return r.beginZone(zs, at+1, &zone{start: firstOfMilli(id)})
-	case at >= 0 && zs.all[at].tasks < maxZoneTasks() && zs.all[at].start.UnixMilli() == id.UnixMilli():
+		return zs.begin(tx, at+1, &Zone{Start: firstOfMilli(id)})
+	case at >= 0 && zs.all[at].tasks < maxZoneTasks() && zs.all[at].Start.UnixMilli() == id.UnixMilli():
 		return zs.all[at]
 	case newest:
-		return r.beginZone(zs, at+1, &zone{start: id})
+		return zs.begin(tx, at+1, &Zone{Start: id})
 	}
-	return r.divideZone(zs, at, id)
+	return zs.divide(tx, at, id)
 }
 
-// divideZone makes two zones of one that has too many tasks, because of ids of a producer whose clock is behind.
-func (r *Round) divideZone(zs *zones, at int, id task.ID) *zone {
+// divide makes two zones of one that has too many tasks, because of ids of a producer whose clock is behind.
+func (zs *Map) divide(tx *store.Tx, at int, id task.ID) *Zone {
 	old, start := zs.all[at], firstOfMilli(id)
-	if bytes.Compare(start[:], old.start[:]) <= 0 {
-		if start = id; start == old.start {
+	if bytes.Compare(start[:], old.Start[:]) <= 0 {
+		if start = id; start == old.Start {
 			return old
 		}
 	}
 	old.tasks /= 2
-	return r.beginZone(zs, at+1, &zone{start: start, tasks: old.tasks, plain: old.plain.clone(), ofQueue: old.ofQueue.clone()})
+	return zs.begin(tx, at+1, &Zone{Start: start, tasks: old.tasks, plain: old.plain.clone(), ofQueue: old.ofQueue.clone()})
 }
 
 // firstOfMilli is the lowest id of an id's millisecond.
@@ -356,19 +383,19 @@ func firstOfMilli(id task.ID) (first task.ID) {
 	return first
 }
 
-// beginZone puts a zone in its place, and looks for some that have become empty.
-func (r *Round) beginZone(zs *zones, at int, z *zone) *zone {
+// begin puts a zone in its place, and looks for some that have become empty.
+func (zs *Map) begin(tx *store.Tx, at int, z *Zone) *Zone {
 	zs.all = slices.Insert(zs.all, at, z)
-	r.touchZone(zs, z)
-	r.sweepZones(zs, z)
+	zs.touch(z)
+	zs.sweep(tx, z)
 	return z
 }
 
 // sweepPerZone is how many zones are looked at whenever one begins: more than begin, so that empty ones become few.
 const sweepPerZone = 4
 
-// sweepZones forgets zones without tasks. The first one stays: below it zones would tell nothing.
-func (r *Round) sweepZones(zs *zones, begun *zone) {
+// sweep forgets zones without tasks. The first one stays: below it zones would tell nothing.
+func (zs *Map) sweep(tx *store.Tx, begun *Zone) {
 	for range min(sweepPerZone, len(zs.all)-2) {
 		if zs.swept++; zs.swept >= len(zs.all)-1 {
 			zs.swept = 1
@@ -377,11 +404,11 @@ func (r *Round) sweepZones(zs *zones, begun *zone) {
 		if z == begun {
 			continue
 		}
-		if _, _, some := r.tx.First(idKey(zs.ns, tabExec, z.start), idKey(zs.ns, tabExec, zs.all[zs.swept+1].start)); some {
+		if _, _, some := tx.First(schema.IDKey(zs.ns, schema.TableExec, z.Start), schema.IDKey(zs.ns, schema.TableExec, zs.all[zs.swept+1].Start)); some {
 			continue
 		}
-		r.tx.Delete(zoneKey(zs.ns, z.start))
-		r.zones = slices.DeleteFunc(r.zones, func(d dirtyZone) bool { return d.z == z })
+		tx.Delete(zoneKey(zs.ns, z.Start))
+		zs.dirty = slices.DeleteFunc(zs.dirty, func(d *Zone) bool { return d == z })
 		zs.all = slices.Delete(zs.all, zs.swept, zs.swept+1)
 		zs.swept--
 	}

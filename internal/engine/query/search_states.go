@@ -1,4 +1,4 @@
-package engine
+package query
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -13,51 +14,51 @@ import (
 // Where the counters of the queues say that few tasks are in the states of a filter, they are found by the indexes of those states. Their
 // order is another one, so that all of their rows are read for a page, and the newest are kept.
 
-// inState is how many tasks of a queue are in a state.
-type inState struct {
-	queue string
-	state task.State
-	n     int64
+// InState is how many tasks of a queue are in a state.
+type InState struct {
+	Queue string
+	State task.State
+	N     int64
 	lanes []laneRef // of ready tasks that the filter may select; nil: all
 }
 
 // laneRef is a lane and its row.
 type laneRef struct {
-	laneName
-	row laneRow
+	schema.LaneName
+	row schema.LaneRow
 }
 
-// statesCounted says whether queues count the tasks in each of the filter's states.
-func (f *Filter) statesCounted() bool {
-	return len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s task.State) bool { return (&counts{}).of(s, task.Normal) == nil })
+// StatesCounted says whether queues count the tasks in each of the filter's states.
+func (f *Filter) StatesCounted() bool {
+	return len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s task.State) bool { return (&schema.Counts{}).Of(s, task.Normal) == nil })
 }
 
-// inStates says how many tasks of each queue that the filter may select are in each of its states, where there are any. The states must be
+// InStates says how many tasks of each queue that the filter may select are in each of its states, where there are any. The states must be
 // counted.
-func (f *Filter) inStates(from store.Reader, ns string) (all []inState) {
+func (f *Filter) InStates(from store.Reader, ns string) (all []InState) {
 	states := slices.Clone(f.States)
 	slices.Sort(states)
 	states = slices.Compact(states)
 	note := func(queue string, row []byte) {
-		c, err := decodeCounts(row)
-		corrupt(err)
+		c, err := schema.DecodeCounts(row)
+		schema.Must(err)
 		for _, s := range states {
-			n := *c.of(s, task.Normal)
+			n := *c.Of(s, task.Normal)
 			if s == task.Ready {
-				n = c.ready[0] + c.ready[1] + c.ready[2]
+				n = c.Ready[0] + c.Ready[1] + c.Ready[2]
 			}
 			if n > 0 {
-				all = append(all, inState{queue: queue, state: s, n: n})
+				all = append(all, InState{Queue: queue, State: s, N: n})
 			}
 		}
 	}
 	if f.Queue != "" {
-		if row, ok := from.Get(queueKey(ns, tabCounts, f.Queue)); ok && f.maySee(f.Queue) {
+		if row, ok := from.Get(schema.QueueKey(ns, schema.TableCounts, f.Queue)); ok && f.maySee(f.Queue) {
 			note(f.Queue, row)
 		}
 		return all
 	}
-	lo, hi := tableBounds(ns, tabCounts)
+	lo, hi := schema.TableBounds(ns, schema.TableCounts)
 	from.Scan(lo, hi, func(k, v []byte) bool {
 		if queue := strings.TrimSuffix(string(k[len(lo):]), "\x00"); f.maySee(queue) {
 			note(queue, v)
@@ -74,9 +75,9 @@ func (s *search) readByStates() (done bool) {
 		return false
 	}
 	for {
-		top := &newest{below: s.hi, kept: s.most.kept}
+		top := &newest{below: s.hi, kept: s.most.Kept}
 		s.readStateIndexes(all, top)
-		for chunk := range slices.Chunk(top.sorted(), s.chunk(indexChunk)) {
+		for chunk := range slices.Chunk(top.sorted(), s.chunk(IndexChunk)) {
 			if s.stop() || !s.lookAt(chunk, nil) {
 				return true
 			}
@@ -89,89 +90,89 @@ func (s *search) readByStates() (done bool) {
 }
 
 // few says how many tasks of each queue are in the states of a filter, if those are counted and few enough to be read.
-func (s *search) few(f *Filter) (all []inState, total int64, ok bool) {
-	if !f.statesCounted() {
+func (s *search) few(f *Filter) (all []InState, total int64, ok bool) {
+	if !f.StatesCounted() {
 		return nil, 0, false
 	}
-	all = f.inStates(s.from, s.ns)
-	if len(all) > s.most.scans {
+	all = f.InStates(s.from, s.ns)
+	if len(all) > s.most.Scans {
 		return nil, 0, false
 	}
 	for i := range all {
-		if all[i].state == task.Ready {
+		if all[i].State == task.Ready {
 			s.chooseLanes(&all[i])
 		}
-		total += all[i].n
+		total += all[i].N
 	}
-	return all, total, total <= int64(s.most.index)
+	return all, total, total <= int64(s.most.Index)
 }
 
 // fewInStates gives the ids of tasks in the states of a filter, the newest first, if they are few enough to be kept.
 func (s *search) fewInStates(f *Filter) (ids [][]byte, ok bool) {
 	all, total, ok := s.few(f)
-	if !ok || total > int64(s.most.kept) {
+	if !ok || total > int64(s.most.Kept) {
 		return nil, false
 	}
-	top := &newest{below: s.hi, kept: s.most.kept}
+	top := &newest{below: s.hi, kept: s.most.Kept}
 	s.readStateIndexes(all, top)
 	return top.sorted(), true
 }
 
 // chooseLanes finds the lanes of a queue whose tasks the filter may select, if it says a type or a key.
-func (s *search) chooseLanes(c *inState) {
+func (s *search) chooseLanes(c *InState) {
 	if s.f.Type == "" && s.f.Key == "" {
 		return
 	}
 	lanes, read, n := []laneRef{}, 0, int64(0)
-	s.eachLane(c.queue, func(l laneRef) bool {
-		if read++; s.f.mayLane(l.laneName) {
-			lanes, n = append(lanes, l), n+l.row.count
+	s.eachLane(c.Queue, func(l laneRef) bool {
+		if read++; s.f.mayLane(l.LaneName) {
+			lanes, n = append(lanes, l), n+l.row.Count
 		}
-		return read <= s.most.lanes
+		return read <= s.most.Lanes
 	})
-	if read <= s.most.lanes {
-		c.lanes, c.n = lanes, n+s.parked(c.queue)
+	if read <= s.most.Lanes {
+		c.lanes, c.N = lanes, n+s.parked(c.Queue)
 	}
 }
 
 // parked is how many ready tasks of a queue wait for their unique keys: they are in no lane.
 func (s *search) parked(queue string) int64 {
-	row, _ := s.from.Get(queueKey(s.ns, tabCounts, queue))
-	c, err := decodeCounts(row)
-	corrupt(err)
-	return c.parked
+	row, _ := s.from.Get(schema.QueueKey(s.ns, schema.TableCounts, queue))
+	c, err := schema.DecodeCounts(row)
+	schema.Must(err)
+	return c.Parked
 }
 
-func (f *Filter) mayLane(l laneName) bool {
-	return (f.Type == "" || l.typ == f.Type) && (f.Key == "" || l.key == f.Key)
+func (f *Filter) mayLane(l schema.LaneName) bool {
+	return (f.Type == "" || l.Type == f.Type) && (f.Key == "" || l.Key == f.Key)
 }
 
 // eachLane calls fn for the lanes of a queue that are not empty, until it returns false.
 func (s *search) eachLane(queue string, fn func(laneRef) bool) {
-	prefix := queueKey(s.ns, tabLane, queue)
-	s.from.Scan(prefix, after(prefix), func(k, v []byte) bool {
+	prefix := schema.QueueKey(s.ns, schema.TableLane, queue)
+	s.from.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		s.rows++
-		row, err := decodeLane(v)
-		corrupt(err)
-		name, ok := parseLane(k[len(prefix):])
+		row, err := schema.DecodeLane(v)
+		schema.Must(err)
+		name, ok := schema.ParseLane(k[len(prefix):])
 		return !ok || fn(laneRef{name, row})
 	})
 }
 
 // readStateIndexes gathers the newest tasks of all states.
-func (s *search) readStateIndexes(all []inState, to *newest) {
+func (s *search) readStateIndexes(all []InState, to *newest) {
 	claimed := false
 	for i := range all {
-		switch c := &all[i]; c.state {
+		switch c := &all[i]; c.State {
 		case task.Claimed:
 			claimed = true
 		case task.Ready:
 			s.readReady(c, to)
-			s.readStateIndex(tabWaiting, c, to)
+			s.readStateIndex(schema.TableWaiting, c, to)
 		case task.Scheduled, task.Retrying:
-			s.readStateIndex(tabWaiting, c, to)
+			s.readStateIndex(schema.TableWaiting, c, to)
 		default:
-			s.readStateIndex(tabDead, c, to)
+			s.readStateIndex(schema.TableDead, c, to)
 		}
 	}
 	if claimed {
@@ -180,41 +181,41 @@ func (s *search) readStateIndexes(all []inState, to *newest) {
 }
 
 // readStateIndex gathers the tasks of a queue that an index has in a state.
-func (s *search) readStateIndex(tab byte, c *inState, to *newest) {
-	prefix := statePrefix(s.ns, tab, c.queue, c.state)
-	s.from.Scan(prefix, after(prefix), func(k, v []byte) bool {
+func (s *search) readStateIndex(tab byte, c *InState, to *newest) {
+	prefix := schema.StatePrefix(s.ns, tab, c.Queue, c.State)
+	s.from.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		s.rows++
-		if tab != tabDead || s.f.maySelectDead(v) {
-			to.add(idAt(k))
+		if tab != schema.TableDead || s.f.maySelectDead(v) {
+			to.add(schema.IDAt(k))
 		}
 		return true
 	})
 }
 
 // readReady gathers the ready tasks of a queue.
-func (s *search) readReady(c *inState, to *newest) {
+func (s *search) readReady(c *InState, to *newest) {
 	if c.lanes != nil {
 		for _, l := range c.lanes {
-			scanLane(s.from, s.ns, c.queue, l.laneName, l.row.inRow, 0, math.MaxUint64, func(t readyTask) bool {
+			schema.ScanLane(s.from, s.ns, c.Queue, l.LaneName, l.row.InRow, 0, math.MaxUint64, func(t schema.ReadyTask) bool {
 				s.rows++
-				to.add(t.id)
+				to.add(t.ID)
 				return true
 			})
 		}
 		return
 	}
-	s.eachLane(c.queue, func(l laneRef) bool {
-		if l.row.inRow.seq != 0 {
-			to.add(l.row.inRow.id)
+	s.eachLane(c.Queue, func(l laneRef) bool {
+		if l.row.InRow.Seq != 0 {
+			to.add(l.row.InRow.ID)
 		}
 		return true
 	})
-	prefix := queueKey(s.ns, tabReady, c.queue)
-	s.from.Scan(prefix, after(prefix), func(k, v []byte) bool {
+	prefix := schema.QueueKey(s.ns, schema.TableReady, c.Queue)
+	s.from.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		s.rows++
-		id, _, ok := decodeReady(v)
+		id, _, ok := schema.DecodeReady(v)
 		if !ok {
-			corrupt(errReady(k))
+			schema.Must(schema.ErrReady(k))
 		}
 		to.add(id)
 		return true
@@ -223,14 +224,14 @@ func (s *search) readReady(c *inState, to *newest) {
 
 // readClaims gathers the claimed tasks of the namespace by the deadlines of their leases.
 func (s *search) readClaims(to *newest) {
-	s.from.Scan([]byte{tabLease}, []byte{tabLease + 1}, func(k, _ []byte) bool {
+	s.from.Scan([]byte{schema.TableLease}, []byte{schema.TableLease + 1}, func(k, _ []byte) bool {
 		s.rows++
-		d, ok := parseDeadline(k)
+		d, ok := schema.ParseDeadline(k)
 		if !ok {
-			corrupt(errDeadline(k))
+			schema.Must(schema.ErrDeadline(k))
 		}
-		if d.ns == s.ns {
-			to.add(d.id())
+		if d.Namespace == s.ns {
+			to.add(d.ID())
 		}
 		return true
 	})

@@ -1,4 +1,4 @@
-package engine
+package query
 
 import (
 	"cmp"
@@ -7,12 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Group is the dead letters of one type whose last failures read alike.
-type Group struct {
+type DeadGroup struct {
 	Fingerprint uint64
 	Type        string
 	Message     string // normalised
@@ -26,20 +28,23 @@ type Group struct {
 // TrendHours is how many hours back the trend of a group goes.
 const TrendHours = 24
 
-// maxGroups bounds the answer, groupLimit how many dead letters are counted for it: a row of an index each.
-const maxGroups, groupLimit = 1000, 50_000
+// maxGroups bounds the answer.
+const maxGroups = 1000
+
+// GroupLimit is how many dead letters are counted for an answer: a row of an index each. Tests change it.
+var GroupLimit = 50_000
 
 // GroupDead counts dead letters or poisoned tasks by type and normalised message, the largest group first: those of a queue, or of all
 // that a scope has if queue is "". Partial says that there are more tasks than one call reads; those read are the newest of each queue,
 // and a queue with few is not left out for one with many. Trends are of the hours before now.
 //
 // It reads their index alone, in which the leader has written their fingerprints, and of each group the newest task: decisions/0036.
-func GroupDead(from store.Reader, ns, queue string, within task.Scope, s task.State, now store.Time) (groups []Group, partial bool) {
-	g := &grouping{from: from, ns: ns, state: s, now: now, byPrint: map[uint64]*Group{}}
+func GroupDead(from store.Reader, ns, queue string, within task.Scope, s task.State, now store.Time) (groups []DeadGroup, partial bool) {
+	g := &grouping{from: from, ns: ns, state: s, now: now, byPrint: map[uint64]*DeadGroup{}}
 	if queue != "" {
-		g.read(queue, groupLimit)
+		g.read(queue, GroupLimit)
 	} else {
-		g.readQueues(within, groupLimit)
+		g.readQueues(within, GroupLimit)
 	}
 	return g.largest()
 }
@@ -53,14 +58,14 @@ type deadQueue struct {
 // deadQueues are those that have some, the one with the fewest first: what it leaves of its share is for the others. Rows is how many
 // the index has for all queues of the namespace, in both states.
 func deadQueues(from store.Reader, ns string, within task.Scope, s task.State) (queues []deadQueue, rows int64) {
-	lo, hi := tableBounds(ns, tabCounts)
+	lo, hi := schema.TableBounds(ns, schema.TableCounts)
 	from.Scan(lo, hi, func(k, v []byte) bool {
-		c, err := decodeCounts(v)
-		corrupt(err)
-		rows += c.dead + c.poisoned
-		n := c.dead
+		c, err := schema.DecodeCounts(v)
+		schema.Must(err)
+		rows += c.Dead + c.Poisoned
+		n := c.Dead
 		if s == task.Poisoned {
-			n = c.poisoned
+			n = c.Poisoned
 		}
 		if name := strings.TrimSuffix(string(k[len(lo):]), "\x00"); n > 0 && within.Sees(name) {
 			queues = append(queues, deadQueue{name, n})
@@ -77,7 +82,7 @@ type grouping struct {
 	ns      string
 	state   task.State
 	now     store.Time
-	byPrint map[uint64]*Group
+	byPrint map[uint64]*DeadGroup
 	partial bool
 }
 
@@ -99,9 +104,9 @@ func (c *grouping) readAll(queues []deadQueue) {
 	for _, q := range queues {
 		wanted[q.name] = q.name
 	}
-	lo, hi := tableBounds(c.ns, tabDead)
+	lo, hi := schema.TableBounds(c.ns, schema.TableDead)
 	c.from.Scan(lo, hi, func(k, v []byte) bool {
-		at := len(k) - deadTail
+		at := len(k) - schema.DeadTail
 		if queue, ok := wanted[string(k[len(lo):at-2])]; ok && task.State(k[at-1]) == c.state {
 			c.take(queue, k[at:], v)
 		}
@@ -111,8 +116,8 @@ func (c *grouping) readAll(queues []deadQueue) {
 
 // read counts the newest of a queue, at most so many, and says how many it has read.
 func (c *grouping) read(queue string, most int) (read int) {
-	prefix := statePrefix(c.ns, tabDead, queue, c.state)
-	c.from.ScanBack(prefix, after(prefix), func(k, v []byte) bool {
+	prefix := schema.StatePrefix(c.ns, schema.TableDead, queue, c.state)
+	c.from.ScanBack(prefix, schema.After(prefix), func(k, v []byte) bool {
 		if read == most {
 			c.partial = true
 			return false
@@ -126,17 +131,17 @@ func (c *grouping) read(queue string, most int) (read int) {
 
 // take counts the task of a row of the index, of whose key the end is given.
 func (c *grouping) take(queue string, tail, row []byte) {
-	ended, id := store.Time(binary.BigEndian.Uint64(tail)), idAt(tail) // #nosec G115 -- as written
-	print, _, err := decodeDead(row)
-	corrupt(err)
+	ended, id := store.Time(binary.BigEndian.Uint64(tail)), schema.IDAt(tail) // #nosec G115 -- as written
+	print, _, err := schema.DecodeDead(row)
+	schema.Must(err)
 	if print == 0 { // it died under a leader that wrote none
 		v, err := Show(c.from, c.ns, id)
-		corrupt(err)
+		schema.Must(err)
 		print = printOf(v)
 	}
 	g := c.byPrint[print]
 	if g == nil {
-		g = &Group{Fingerprint: print, First: ended, Last: ended, Sample: id, Queues: map[string]int64{}}
+		g = &DeadGroup{Fingerprint: print, First: ended, Last: ended, Sample: id, Queues: map[string]int64{}}
 		c.byPrint[print] = g
 	}
 	g.Count++
@@ -151,7 +156,7 @@ func (c *grouping) take(queue string, tail, row []byte) {
 }
 
 // add adds what another queue or shard has of the group.
-func (g *Group) add(o *Group) {
+func (g *DeadGroup) add(o *DeadGroup) {
 	g.Count += o.Count
 	g.First = min(g.First, o.First)
 	if o.Last > g.Last {
@@ -169,7 +174,7 @@ func (g *Group) add(o *Group) {
 }
 
 // largest are the largest groups, each with what its newest task says.
-func (c *grouping) largest() (groups []Group, partial bool) {
+func (c *grouping) largest() (groups []DeadGroup, partial bool) {
 	for _, g := range c.byPrint {
 		groups = append(groups, *g)
 	}
@@ -179,14 +184,14 @@ func (c *grouping) largest() (groups []Group, partial bool) {
 	}
 	for i := range groups {
 		v, err := Show(c.from, c.ns, groups[i].Sample)
-		corrupt(err)
-		groups[i].Type, groups[i].Message = v.Exec.Type, Normalise(v.LastFailure().Message)
+		schema.Must(err)
+		groups[i].Type, groups[i].Message = v.Exec.Type, fingerprint.Normalise(v.LastFailure().Message)
 	}
 	return groups, c.partial
 }
 
 // MergeGroups makes one list of those of several shards, the largest group first.
-func MergeGroups(lists ...[]Group) (groups []Group) {
+func MergeGroups(lists ...[]DeadGroup) (groups []DeadGroup) {
 	byPrint := map[uint64]int{}
 	for _, list := range lists {
 		for i := range list {
@@ -204,14 +209,14 @@ func MergeGroups(lists ...[]Group) (groups []Group) {
 }
 
 // sortGroups puts the largest first.
-func sortGroups(groups []Group) {
-	slices.SortFunc(groups, func(a, b Group) int {
+func sortGroups(groups []DeadGroup) {
+	slices.SortFunc(groups, func(a, b DeadGroup) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Fingerprint, b.Fingerprint))
 	})
 }
 
 // Most is the queue with the most of the group.
-func (g *Group) Most() (queue string) {
+func (g *DeadGroup) Most() (queue string) {
 	var most int64
 	for name, n := range g.Queues {
 		if n > most || n == most && name < queue {

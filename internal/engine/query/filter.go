@@ -1,10 +1,12 @@
-package engine
+package query
 
 import (
 	"bytes"
 	"slices"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -29,7 +31,7 @@ type Filter struct {
 }
 
 // matchesState says whether the filter selects a task as far as its state tells.
-func (f *Filter) matchesState(x *Exec) bool {
+func (f *Filter) matchesState(x *schema.Exec) bool {
 	switch {
 	case !f.maySee(x.Queue),
 		f.Type != "" && x.Type != f.Type,
@@ -45,18 +47,18 @@ func (f *Filter) matchesState(x *Exec) bool {
 }
 
 // matchesEnvelope says whether the filter selects a task as far as its envelope tells.
-func (f *Filter) matchesEnvelope(e *Envelope) bool {
+func (f *Filter) matchesEnvelope(e *schema.Envelope) bool {
 	return (f.Tag == "" || slices.Contains(e.Tags, f.Tag)) && (f.Text == "" || bytes.Contains(e.Payload, []byte(f.Text)))
 }
 
 // matchesFailure says whether the filter selects a task by its last failure. A fingerprint that was written saves reading it.
-func (f *Filter) matchesFailure(from store.Reader, ns string, id task.ID, x *Exec) bool {
-	if x.Print != 0 && f.Fingerprint != "" && PrintText(x.Print) != f.Fingerprint {
+func (f *Filter) matchesFailure(from store.Reader, ns string, id task.ID, x *schema.Exec) bool {
+	if x.Print != 0 && f.Fingerprint != "" && fingerprint.Text(x.Print) != f.Fingerprint {
 		return false
 	}
 	if f.Error == "" && (f.Fingerprint == "" || x.Print != 0) {
 		return true
 	}
-	v := View{Exec: x, Attempts: readAttempts(from, ns, id)}
-	return strings.Contains(v.LastFailure().Message, f.Error) && (f.Fingerprint == "" || PrintText(printOf(&v)) == f.Fingerprint)
+	v := View{Exec: x, Attempts: schema.ReadAttempts(from, ns, id)}
+	return strings.Contains(v.LastFailure().Message, f.Error) && (f.Fingerprint == "" || fingerprint.Text(printOf(&v)) == f.Fingerprint)
 }

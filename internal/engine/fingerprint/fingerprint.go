@@ -1,11 +1,10 @@
-package engine
+package fingerprint
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -13,7 +12,8 @@ import (
 // A fingerprint names what failures of one type and normalised message have in common. It is found when a task dies, and stands in its
 // row and in its place in the index of the dead, so that they are counted by it without being read.
 
-func fingerprintOf(typ, message string) uint64 {
+// Of is the fingerprint of a task type's failures with a normalised message.
+func Of(typ, message string) uint64 {
 	var d xxhash.Digest
 	d.Reset()
 	for _, s := range []string{typ, "\x00", message} {
@@ -22,45 +22,8 @@ func fingerprintOf(typ, message string) uint64 {
 	return d.Sum64()
 }
 
-// printOf is the fingerprint of a task that has died.
-func printOf(v *View) uint64 { return fingerprintOf(v.Exec.Type, Normalise(v.LastFailure().Message)) }
-
-// mark gives a task that dies with a failure its fingerprint. If nothing is said of this failure, an earlier one tells.
-func (r *Round) mark(ns string, id task.ID, to *Exec, f Failure) {
-	if f == (Failure{}) {
-		v := View{Attempts: readAttempts(r.tx, ns, id)}
-		f = v.LastFailure()
-	}
-	to.Print = fingerprintOf(to.Type, Normalise(f.Message))
-}
-
-// encodeDead is the row of a task in the index of the dead.
-func (x *Exec) encodeDead() []byte {
-	r := newRow(16 + len(x.Type))
-	r.num(1, x.Print)
-	r.text(2, x.Type)
-	return r
-}
-
-// decodeDead reads the row of a task in the index of the dead. One that an earlier release wrote may lack the fingerprint, or the type.
-func decodeDead(row []byte) (print uint64, typ string, err error) {
-	if len(row) == 0 {
-		return 0, "", nil
-	}
-	err = decode(row, func(tag protowire.Number, v uint64) {
-		if tag == 1 {
-			print = v
-		}
-	}, func(tag protowire.Number, b []byte) {
-		if tag == 2 {
-			typ = string(b)
-		}
-	})
-	return print, typ, err
-}
-
 // PrintText is a fingerprint as it is written: 16 digits, hexadecimal.
-func PrintText(print uint64) string { return fmt.Sprintf("%016x", print) }
+func Text(print uint64) string { return fmt.Sprintf("%016x", print) }
 
 // maxRead is how much of a message is read, maxNormalised what is kept of it.
 const maxRead, maxNormalised = 2000, 300

@@ -1,4 +1,4 @@
-package engine
+package query
 
 import (
 	"bytes"
@@ -8,6 +8,9 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -30,19 +33,19 @@ type Reach struct {
 	Rows int    // that it read to find tasks
 }
 
-// effort bounds a search.
-type effort struct {
-	rows  int // tasks that are looked at closely; passOver times as many may be passed over
-	index int // rows of the indexes of states that are read to put their tasks in order
-	kept  int // tasks that are put in order at once
-	scans int // queues and states that are read one by one
-	lanes int // lanes of a queue that are read to find those of a type or a key
-	probe int // tasks of a queue that are looked at before the search turns to rows of all queues: a small queue needs no more
+// Effort bounds a search.
+type Effort struct {
+	Rows  int // tasks that are looked at closely; passOver times as many may be passed over
+	Index int // rows of the indexes of states that are read to put their tasks in order
+	Kept  int // tasks that are put in order at once
+	Scans int // queues and states that are read one by one
+	Lanes int // lanes of a queue that are read to find those of a type or a key
+	Probe int // tasks of a queue that are looked at before the search turns to rows of all queues: a small queue needs no more
 }
 
-// effortOf is an effort of so many tasks, and rows of indexes.
-func effortOf(rows, index int) effort {
-	return effort{rows: rows, index: index, kept: 4096, scans: 1000, lanes: 20_000, probe: 1000}
+// EffortOf is an effort of so many tasks, and rows of indexes.
+func EffortOf(rows, index int) Effort {
+	return Effort{Rows: rows, Index: index, Kept: 4096, Scans: 1000, Lanes: 20_000, Probe: 1000}
 }
 
 // passOver is how many rows may be passed over for the price of a task that is looked at closely.
@@ -53,8 +56,8 @@ type search struct {
 	f    *Filter
 	from store.Reader
 	ns   string
-	take func(id task.ID, x *Exec) (more bool)
-	most effort
+	take func(id task.ID, x *schema.Exec) (more bool)
+	most Effort
 
 	hi    []byte // the place below which it reads; nil: from the newest
 	left  int    // rows that it may pass over
@@ -68,31 +71,31 @@ type search struct {
 // searchBytes bounds the payloads that a search reads.
 const searchBytes = 64 << 20
 
-// walk gives the tasks that the filter selects to take, from a cursor, nil: from the newest, until take wants no more or as much was read as
+// Walk gives the tasks that the filter selects to take, from a cursor, nil: from the newest, until take wants no more or as much was read as
 // the effort allows.
-func (f *Filter) walk(from store.Reader, ns string, cursor []byte, most effort, take func(id task.ID, x *Exec) (more bool)) (Reach, error) {
+func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Effort, take func(id task.ID, x *schema.Exec) (more bool)) (Reach, error) {
 	size := len(task.ID{})
-	if f.byEnd() {
-		size = deadTail
+	if f.ByEnd() {
+		size = schema.DeadTail
 	}
 	if cursor != nil && len(cursor) != size {
 		return Reach{}, task.Invalid("cursor", "is not one that a list gave")
 	}
-	s := &search{f: f, from: from, ns: ns, take: take, most: most, hi: cursor, left: most.rows * passOver}
+	s := &search{f: f, from: from, ns: ns, take: take, most: most, hi: cursor, left: most.Rows * passOver}
 	s.run()
 	return Reach{s.next, s.rows}, nil
 }
 
-// byEnd says whether tasks come in the order of their ends.
-func (f *Filter) byEnd() bool {
+// ByEnd says whether tasks come in the order of their ends.
+func (f *Filter) ByEnd() bool {
 	return f.Queue != "" && len(f.States) == 1 && (f.States[0] == task.Dead || f.States[0] == task.Poisoned)
 }
 
 func (s *search) run() {
 	f := s.f
 	switch {
-	case f.byEnd():
-		prefix := statePrefix(s.ns, tabDead, f.Queue, f.States[0])
+	case f.ByEnd():
+		prefix := schema.StatePrefix(s.ns, schema.TableDead, f.Queue, f.States[0])
 		s.readIndex(prefix, math.MaxInt, func(k []byte) []byte { return k[len(prefix):] }, func(_, v []byte) bool { return f.maySelectDead(v) })
 	case len(f.States) > 0 && s.readByStates():
 	case f.Queue != "" && s.readQueue():
@@ -125,12 +128,15 @@ func (s *search) pass() {
 type candidate struct {
 	place []byte
 	id    task.ID
-	x     *Exec
+	x     *schema.Exec
 }
 
 // Candidates are looked at together if rows of other tables are to be read for them: indexChunk that an index names, fewer if their payloads are
 // read, which may be large.
-const indexChunk, envelopeChunk = 128, 32
+const (
+	IndexChunk    = 128
+	envelopeChunk = 32
+)
 
 func (f *Filter) needsEnvelope() bool { return f.Tag != "" || f.Text != "" }
 
@@ -167,14 +173,14 @@ func (s *search) matches(all []candidate) func(i int) bool {
 	var which []int
 	for _, i := range byID(len(all), func(i int) []byte { return all[i].id[:] }) {
 		if of[i] = s.f.matchesState(all[i].x); of[i] && s.f.needsEnvelope() {
-			keys, which = append(keys, idKey(s.ns, tabEnvelope, all[i].id)), append(which, i)
+			keys, which = append(keys, schema.IDKey(s.ns, schema.TableEnvelope, all[i].id)), append(which, i)
 			of[i] = false
 		}
 	}
 	s.from.GetEach(keys, func(n int, row []byte) {
 		i := which[n]
-		e, err := decodeEnvelope(s.ns, all[i].id, row)
-		corrupt(err)
+		e, err := schema.DecodeEnvelope(s.ns, all[i].id, row)
+		schema.Must(err)
 		s.bytes += len(row)
 		of[i] = s.f.matchesEnvelope(e)
 	})
@@ -184,7 +190,7 @@ func (s *search) matches(all []candidate) func(i int) bool {
 // below is where the search begins in a table.
 func (s *search) below(prefix []byte) []byte {
 	if s.hi == nil {
-		return after(prefix)
+		return schema.After(prefix)
 	}
 	return append(prefix[:len(prefix):len(prefix)], s.hi...)
 }
@@ -198,7 +204,7 @@ func (s *search) readIndex(prefix []byte, most int, place func(k []byte) []byte,
 		var seen []byte
 		end, stopped := true, false
 		s.from.ScanBack(prefix, hi, func(k, v []byte) bool {
-			if len(names) == s.chunk(indexChunk) || most == 0 {
+			if len(names) == s.chunk(IndexChunk) || most == 0 {
 				end = false
 				return false
 			}
@@ -238,7 +244,7 @@ func (s *search) lookAt(places [][]byte, seen []byte) bool {
 	execs := readExecs(s.from, s.ns, places)
 	all := make([]candidate, len(places))
 	for i, at := range places {
-		all[i] = candidate{at, idAt(at), execs[i]}
+		all[i] = candidate{at, schema.IDAt(at), execs[i]}
 	}
 	return s.look(all, seen)
 }
@@ -257,21 +263,21 @@ func byID(n int, id func(i int) []byte) []int {
 }
 
 // readExecs reads the states of tasks whose ids end the keys.
-func readExecs(from store.Reader, ns string, names [][]byte) []*Exec {
+func readExecs(from store.Reader, ns string, names [][]byte) []*schema.Exec {
 	order := byID(len(names), func(i int) []byte { return tail(names[i]) })
 	keys := make([][]byte, len(names))
 	for i, at := range order {
-		keys[i] = idKey(ns, tabExec, idAt(names[at]))
+		keys[i] = schema.IDKey(ns, schema.TableExec, schema.IDAt(names[at]))
 	}
-	execs := make([]*Exec, len(names))
+	execs := make([]*schema.Exec, len(names))
 	from.GetEach(keys, func(i int, row []byte) {
-		x, err := decodeExec(row)
-		corrupt(err)
+		x, err := schema.DecodeExec(row)
+		schema.Must(err)
 		execs[order[i]] = x
 	})
 	for i, x := range execs {
 		if x == nil {
-			corrupt(fmt.Errorf("row %q names a task that has no state", names[i]))
+			schema.Must(fmt.Errorf("row %q names a task that has no state", names[i]))
 		}
 	}
 	return execs
@@ -282,16 +288,16 @@ func readExecs(from store.Reader, ns string, names [][]byte) []*Exec {
 func (s *search) readQueue() (done bool) {
 	most := math.MaxInt
 	if s.f.Type != "" || s.f.Error != "" || len(s.f.States) > 0 {
-		most = s.most.probe
+		most = s.most.Probe
 	}
-	return s.readIndex(queueKey(s.ns, tabListed, s.f.Queue), most, tail, nil) || s.next != nil
+	return s.readIndex(schema.QueueKey(s.ns, schema.TableListed, s.f.Queue), most, tail, nil) || s.next != nil
 }
 
 // readAttempts reads the tasks that had an attempt without success.
 func (s *search) readAttempts() {
 	var before task.ID
 	id := func(k []byte) []byte { return k[len(k)-8-len(before) : len(k)-8] }
-	s.readIndex(table(s.ns, tabAttempt), math.MaxInt, id, func(k, _ []byte) bool {
+	s.readIndex(schema.Table(s.ns, schema.TableAttempt), math.MaxInt, id, func(k, _ []byte) bool {
 		same := task.ID(id(k)) == before
 		before = task.ID(id(k))
 		return !same
@@ -300,27 +306,27 @@ func (s *search) readAttempts() {
 
 // readZones reads the states of tasks, without those of zones that can't have what is searched for.
 func (s *search) readZones() {
-	lo, _ := tableBounds(s.ns, tabExec)
+	lo, _ := schema.TableBounds(s.ns, schema.TableExec)
 	upper := s.below(lo)
 	may, ok := s.zoneFilter()
 	if !ok {
 		s.readStates(lo, upper)
 		return
 	}
-	zones := table(s.ns, tabZone)
+	zones := schema.Table(s.ns, schema.TableZone)
 	on := true
 	s.from.ScanBack(zones, s.below(zones), func(k, v []byte) bool {
 		if on = !s.stop(); !on {
 			return false
 		}
 		s.pass()
-		z, err := decodeZone(idAt(k), v)
-		corrupt(err)
-		start := idKey(s.ns, tabExec, z.start)
+		z, err := zonemap.Decode(schema.IDAt(k), v)
+		schema.Must(err)
+		start := schema.IDKey(s.ns, schema.TableExec, z.Start)
 		if may(z) {
 			on = s.readStates(start, upper)
 		} else {
-			s.last = append(s.last[:0], z.start[:]...)
+			s.last = append(s.last[:0], z.Start[:]...)
 		}
 		upper = start
 		return on
@@ -332,28 +338,28 @@ func (s *search) readZones() {
 
 // zoneFilter says which zones may have a task that the filter selects; ok is false if zones tell nothing of that. It is to be asked for each
 // zone, from the newest. Tasks that wait or run are looked up, if they are few: zones only tell of ends.
-func (s *search) zoneFilter() (may func(*zone) bool, ok bool) {
+func (s *search) zoneFilter() (may func(*zonemap.Zone) bool, ok bool) {
 	ended := s.f.endStates()
 	switch {
 	case len(s.f.States) == 0, len(ended) == 0:
-		return func(z *zone) bool { return s.f.mayBeIn(z, 0) }, s.f.Type != ""
+		return func(z *zonemap.Zone) bool { return s.f.mayBeIn(z, 0) }, s.f.Type != ""
 	case len(ended) < len(s.f.States):
 		rest := *s.f
 		rest.States = slices.DeleteFunc(slices.Clone(s.f.States), task.State.Ended)
 		ids, ok := s.fewInStates(&rest)
 		if !ok {
-			return func(z *zone) bool { return s.f.mayBeIn(z, 0) }, s.f.Type != ""
+			return func(z *zonemap.Zone) bool { return s.f.mayBeIn(z, 0) }, s.f.Type != ""
 		}
-		return func(z *zone) bool {
+		return func(z *zonemap.Zone) bool {
 			n := 0
-			for n < len(ids) && bytes.Compare(ids[n], z.start[:]) >= 0 {
+			for n < len(ids) && bytes.Compare(ids[n], z.Start[:]) >= 0 {
 				n++
 			}
 			ids = ids[n:]
 			return n > 0 || s.f.mayBeEndedIn(z, ended)
 		}, true
 	}
-	return func(z *zone) bool { return s.f.mayBeEndedIn(z, ended) }, true
+	return func(z *zonemap.Zone) bool { return s.f.mayBeEndedIn(z, ended) }, true
 }
 
 // endStates are the states of the filter in which tasks have ended.
@@ -361,13 +367,13 @@ func (f *Filter) endStates() []task.State {
 	return slices.DeleteFunc(slices.Clone(f.States), func(s task.State) bool { return !s.Ended() })
 }
 
-func (f *Filter) mayBeEndedIn(z *zone, states []task.State) bool {
+func (f *Filter) mayBeEndedIn(z *zonemap.Zone, states []task.State) bool {
 	return slices.ContainsFunc(states, func(s task.State) bool { return f.mayBeIn(z, s) })
 }
 
 // mayBeIn says whether a zone may have a task that the filter selects and that has ended in a state, 0: in any or not.
-func (f *Filter) mayBeIn(z *zone, s task.State) bool {
-	return z.plain.may(featureOf(s, "", f.Type)) && (f.Queue == "" || z.ofQueue.may(featureOf(s, f.Queue, f.Type)))
+func (f *Filter) mayBeIn(z *zonemap.Zone, s task.State) bool {
+	return z.May(s, f.Queue, f.Type)
 }
 
 // readStates reads the states of the tasks in a range of ids, and says whether the search goes on below.
@@ -383,9 +389,9 @@ func (s *search) readStates(lo, hi []byte) (on bool) {
 		s.pass()
 		seen = append(seen[:0], tail(k)...)
 		if s.f.maySelect(row) {
-			x, err := decodeExec(row)
-			corrupt(err)
-			some = append(some, candidate{bytes.Clone(seen), idAt(k), x})
+			x, err := schema.DecodeExec(row)
+			schema.Must(err)
+			some = append(some, candidate{bytes.Clone(seen), schema.IDAt(k), x})
 		}
 		if len(some) == s.chunk(1) || len(some) == 0 {
 			on = s.look(some, seen)
@@ -448,7 +454,7 @@ func (f *Filter) maySee(queue string) bool {
 
 // maySelectDead says by a row of the index of the dead whether the filter may select its task.
 func (f *Filter) maySelectDead(row []byte) bool {
-	print, typ, err := decodeDead(row)
-	corrupt(err)
-	return (f.Type == "" || typ == "" || typ == f.Type) && (f.Fingerprint == "" || print == 0 || PrintText(print) == f.Fingerprint)
+	print, typ, err := schema.DecodeDead(row)
+	schema.Must(err)
+	return (f.Type == "" || typ == "" || typ == f.Type) && (f.Fingerprint == "" || print == 0 || fingerprint.Text(print) == f.Fingerprint)
 }

@@ -1,0 +1,360 @@
+package schema
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// The key layout. Every key begins with its table's letter, so that each table has files of its own (store.Open), then its
+// namespace and a zero byte; names inside a key end with a zero byte, which no name has. Numbers are big-endian, so that
+// rows lie in their order.
+//
+//	e ns 0 id                                envelope: written once
+//	s ns 0 id                                execution state
+//	i ns 0 queue 0 id                        a task of the queue, for lists
+//	r ns 0 id                                result
+//	c ns 0 id                                checkpoint
+//	a ns 0 id fence                          an attempt that ended otherwise than by success
+//	l ns 0 queue 0 prio key 0 type 0 seq     a ready task, in its lane
+//	L ns 0 queue 0 prio key 0 type 0         a lane that is not empty: count and head
+//	w ns 0 queue 0 state run_at id           a scheduled or retrying task, or a ready one that waits for its unique key
+//	d ns 0 queue 0 state ended id            a dead letter or poisoned task, with its fingerprint and type
+//	k ns 0 queue 0 key                       an idempotency key
+//	q ns 0 request                           a request id that is no UUIDv7
+//	q ns 0 zero id                           a task that was forgotten while its request may be repeated
+//	u ns 0 queue 0 key                       a unique key: which task holds it, and which is next
+//	g ns 0 claim_key                         the claims that a claim key got
+//	C ns 0 queue 0 key 0 id                  a claimed task that the row of its key does not name
+//	y ns 0 queue 0 key                       a once key: who holds it, or what came of it
+//	b ns 0 queue 0 key                       what a key uses, or the queue as a whole: tokens, if not all are there, and claims
+//	Q ns 0 queue 0                           settings and pause of a queue, copied from the system shard
+//	n ns 0 queue 0                           counters of a queue
+//	S ns 0                                   the namespace's share of its quotas
+//	B ns 0 queue 0 type                      a circuit breaker that is not closed, or judged attempts lately
+//	p ns 0 schedule 0                        what operators say of a schedule
+//	P ns 0 schedule 0                        where a schedule is: its next tick
+//	h ns 0 schedule 0 seq                    an entry of a schedule's ledger
+//	D ns 0 schedule 0                        a schedule that was deleted a moment ago
+//	o ns 0 request                           a task on its way to another shard
+//	f ns 0 id                                what follows a task, or a group
+//	G ns 0 group                             where a group is, and its counters
+//	M ns 0 group ref                         a member of a group
+//	O ns 0 id                                an operation, in its home
+//	m ns 0 operation                         the last step that the shard did for an operation
+//	W ns 0                                   what the webhooks of the namespace want to hear of, copied from the system shard
+//	N ns 0 kind 0 queue 0                    what they are to be told of a queue, as it is gathered
+//	x ns 0 ended id                          a dead letter whose retention is over, to be archived
+//	z ns 0 id                                a zone of ids, from this one on: what its tasks can be found by
+//	t time kind ns 0 …                       a deadline; what follows names the row it is for
+//	v time kind ns 0 id                      the deadline of a lease
+//	A 0 …                                    the audit: see its package
+const (
+	TableEnvelope   = 'e'
+	TableExec       = 's'
+	TableListed     = 'i'
+	TableResult     = 'r'
+	TableCheckpoint = 'c'
+	TableAttempt    = 'a'
+	TableReady      = 'l'
+	TableLane       = 'L'
+	TableWaiting    = 'w'
+	TableDead       = 'd'
+	TableKey        = 'k'
+	TableRequest    = 'q'
+	TableUnique     = 'u'
+	TableClaimKey   = 'g'
+	TableClaimed    = 'C'
+	TableOnce       = 'y'
+	TableUse        = 'b'
+	TableQueue      = 'Q'
+	TableCounts     = 'n'
+	TableShare      = 'S'
+	TableBreaker    = 'B'
+	TableArchive    = 'x'
+	TablePlan       = 'p'
+	TableCourse     = 'P'
+	TableTick       = 'h'
+	TableGone       = 'D'
+	TableOutbox     = 'o'
+	TableFollow     = 'f'
+	TableGroup      = 'G'
+	TableMember     = 'M'
+	TableOperation  = 'O'
+	TableStep       = 'm'
+	TableWatch      = 'W'
+	TableNews       = 'N'
+	TableZone       = 'z'
+	TableDeadline   = 't'
+	TableLease      = 'v'
+)
+
+// No two tables have the same letter, or this would not compile.
+var _ = [...]struct{}{
+	TableEnvelope: {}, TableExec: {}, TableListed: {}, TableResult: {}, TableCheckpoint: {}, TableAttempt: {}, TableReady: {}, TableLane: {}, TableWaiting: {},
+	TableDead: {}, TableKey: {}, TableRequest: {}, TableUnique: {}, TableClaimKey: {}, TableClaimed: {}, TableOnce: {}, TableUse: {},
+	TableQueue: {}, TableCounts: {}, TableShare: {}, TableBreaker: {}, TableArchive: {}, TablePlan: {}, TableCourse: {}, TableTick: {},
+	TableGone: {}, TableOutbox: {}, TableFollow: {}, TableGroup: {}, TableMember: {}, TableOperation: {}, TableStep: {}, TableWatch: {},
+	TableNews: {}, TableZone: {}, TableDeadline: {}, TableLease: {},
+}
+
+// Timelines are the tables of deadlines. Leases have one of their own: most end before their time, so that it is short, and it says
+// which tasks are claimed.
+var Timelines = [...]byte{TableDeadline, TableLease}
+
+// TimelineOf is the place of a kind's table in Timelines.
+func TimelineOf(kind DeadlineKind) int {
+	if kind == OnLease {
+		return 1
+	}
+	return 0
+}
+
+// Kinds of deadlines. The values are stored.
+type DeadlineKind byte
+
+const (
+	OnDue       DeadlineKind = 1 + iota // scheduled or retrying: becomes ready
+	OnLease                             // claimed: the lease ends
+	OnExpiry                            // not started yet: discarded
+	OnForget                            // ended: its rows go
+	OnKey                               // an idempotency key ends
+	OnRequest                           // a request id ends
+	OnClaimKey                          // a claim key ends
+	OnTokens                            // a bucket has a token again
+	OnSweep                             // full buckets of a queue are forgotten
+	OnTick                              // a schedule's next tick
+	OnGone                              // a deleted schedule is forgotten
+	OnOnce                              // a once key is forgotten
+	OnBreaker                           // a breaker's hold ends, or its wait for a probe
+	OnAudit                             // the oldest entries of the audit are removed; of no namespace
+	OnGroup                             // members of a group are cancelled, or its rows go
+	OnOperation                         // an operation that has ended is forgotten
+	OnStep                              // the last step for an operation is forgotten
+	OnNews                              // what webhooks are to be told of is sent, or has rested
+)
+
+// keyRoom is what most keys take, in bytes. It is a constant so that a key that is only written or deleted is made on the stack.
+const keyRoom = 96
+
+// Table begins a key.
+func Table(ns string, tab byte) []byte {
+	k := append(make([]byte, 0, keyRoom), tab)
+	return append(append(k, ns...), 0)
+}
+
+// TableBounds are the limits of a namespace's part of a table.
+func TableBounds(ns string, tab byte) (lo, hi []byte) {
+	lo = Table(ns, tab)
+	return lo, After(lo)
+}
+
+// IDKey is the row of a task, or of what else has an id, in a table.
+func IDKey(ns string, tab byte, id task.ID) []byte {
+	return append(Table(ns, tab), id[:]...)
+}
+
+// ForgottenKey is the row that a forgotten task leaves. It begins like that of the zero request, which nobody can make, so that these
+// rows lie together.
+func ForgottenKey(ns string, id task.ID) []byte {
+	return append(IDKey(ns, TableRequest, task.ID{}), id[:]...)
+}
+
+// AttemptKey is the row of an attempt that ended otherwise than by success.
+func AttemptKey(ns string, id task.ID, fence uint64) []byte {
+	k := append(Table(ns, TableAttempt), id[:]...)
+	return binary.BigEndian.AppendUint64(k, fence)
+}
+
+// MemberKey is the row of a member of a group.
+func MemberKey(ns string, group, ref task.ID) []byte {
+	k := append(Table(ns, TableMember), group[:]...)
+	return append(k, ref[:]...)
+}
+
+// QueueKey is the row of a queue in a table, or the prefix of its rows.
+func QueueKey(ns string, tab byte, queue string) []byte {
+	return append(append(Table(ns, tab), queue...), 0)
+}
+
+// LaneKey is the row of a lane, or with TableReady the prefix of its tasks.
+func LaneKey(ns string, tab byte, queue string, l LaneName) []byte {
+	k := Table(ns, tab)
+	k = append(append(k, queue...), 0)
+	k = append(k, byte(l.Priority))
+	k = append(append(k, l.Key...), 0)
+	return append(append(k, l.Type...), 0)
+}
+
+// ReadyKey is the row of a ready task.
+func ReadyKey(ns, queue string, l LaneName, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(LaneKey(ns, TableReady, queue, l), seq)
+}
+
+// ListedKey is the row by which lists of a queue find a task.
+func ListedKey(ns, queue string, id task.ID) []byte {
+	k := append(append(Table(ns, TableListed), queue...), 0)
+	return append(k, id[:]...)
+}
+
+// WaitKey is the row of a scheduled or retrying task, or of one that waits for its unique key.
+func WaitKey(ns, queue string, s task.State, runAt store.Time, id task.ID) []byte {
+	return TimedKey(StatePrefix(ns, TableWaiting, queue, s), runAt, id)
+}
+
+// DeadKey is the row of a dead letter or poisoned task in the index of the dead.
+func DeadKey(ns, queue string, s task.State, ended store.Time, id task.ID) []byte {
+	return TimedKey(StatePrefix(ns, TableDead, queue, s), ended, id)
+}
+
+// DeadTail is the length of what follows queue and state in a DeadKey: when it ended, and its id.
+const DeadTail = 24
+
+// ArchiveKey is the row of a dead letter that is to be archived.
+func ArchiveKey(ns string, ended store.Time, id task.ID) []byte {
+	return TimedKey(Table(ns, TableArchive), ended, id)
+}
+
+// StatePrefix begins the rows of a queue's tasks of a state.
+func StatePrefix(ns string, tab byte, queue string, s task.State) []byte {
+	k := Table(ns, tab)
+	return append(append(k, queue...), 0, byte(s))
+}
+
+// TimedKey ends a key with a time and an id.
+func TimedKey(prefix []byte, at store.Time, id task.ID) []byte {
+	return append(binary.BigEndian.AppendUint64(prefix, uint64(max(at, 0))), id[:]...)
+}
+
+// ClaimedKey is the row of a claimed task that the row of its key does not name.
+func ClaimedKey(ns, queue, key string, id task.ID) []byte {
+	k := Table(ns, TableClaimed)
+	k = append(append(k, queue...), 0)
+	k = append(append(k, key...), 0)
+	return append(k, id[:]...)
+}
+
+// UseKey is the row of what a key uses, or the queue as a whole for "".
+func UseKey(ns, queue, key string) []byte {
+	return append(QueueKey(ns, TableUse, queue), key...)
+}
+
+// BucketRest names a bucket in its deadline.
+func BucketRest(queue, key string) []byte {
+	return append(append([]byte(queue), 0), key...)
+}
+
+// BreakerKey is the row of a type's circuit breaker.
+func BreakerKey(ns, queue, typ string) []byte {
+	return append(QueueKey(ns, TableBreaker, queue), typ...)
+}
+
+// TypeRest names a breaker in its deadline.
+func TypeRest(queue, typ string) []byte { return BucketRest(queue, typ) }
+
+// NameKey is a row of a schedule.
+func NameKey(ns string, tab byte, name string) []byte { return QueueKey(ns, tab, name) }
+
+// TickKey is the row of an entry of a schedule's ledger.
+func TickKey(ns, name string, seq uint64) []byte {
+	k := Table(ns, TableTick)
+	return binary.BigEndian.AppendUint64(append(append(k, name...), 0), seq)
+}
+
+// IdempotencyKey is the row of an idempotency key.
+func IdempotencyKey(ns, queue, key string) []byte {
+	k := Table(ns, TableKey)
+	return append(append(append(k, queue...), 0), key...)
+}
+
+// UniqueKey is the row of a unique key.
+func UniqueKey(ns, queue, key string) []byte {
+	k := Table(ns, TableUnique)
+	return append(append(append(k, queue...), 0), key...)
+}
+
+// OnceRowKey is the row of a once key.
+func OnceRowKey(ns, queue, key string) []byte {
+	return append(QueueKey(ns, TableOnce, queue), key...)
+}
+
+// ClaimKeyKey is the row of a claim key.
+func ClaimKeyKey(ns, key string) []byte {
+	return append(Table(ns, TableClaimKey), key...)
+}
+
+// DeadlineKey is a deadline at time at; the rest names what it is for: a task's id, or the key's row in its table.
+func DeadlineKey(at store.Time, kind DeadlineKind, ns string, rest []byte) []byte {
+	k := append(make([]byte, 0, keyRoom), Timelines[TimelineOf(kind)])
+	k = binary.BigEndian.AppendUint64(k, uint64(max(at, 0)))
+	k = append(k, byte(kind))
+	k = append(append(k, ns...), 0)
+	return append(k, rest...)
+}
+
+// TimelineKey is where the deadlines of a time begin in a timeline.
+func TimelineKey(line int, at store.Time) []byte {
+	return binary.BigEndian.AppendUint64([]byte{Timelines[line]}, uint64(max(at, 0)))
+}
+
+// Deadline is a parsed DeadlineKey.
+type Deadline struct {
+	At        store.Time
+	Kind      DeadlineKind
+	Namespace string
+	Rest      []byte
+}
+
+// ParseDeadline reads a DeadlineKey.
+func ParseDeadline(k []byte) (Deadline, bool) {
+	if len(k) < 11 {
+		return Deadline{}, false
+	}
+	d := Deadline{At: store.Time(binary.BigEndian.Uint64(k[1:])), Kind: DeadlineKind(k[9])}
+	for i, b := range k[10:] {
+		if b == 0 {
+			d.Namespace, d.Rest = string(k[10:10+i]), append([]byte(nil), k[10+i+1:]...)
+			return d, true
+		}
+	}
+	return Deadline{}, false
+}
+
+// Compare orders deadlines as they lie in their tables, those of all tables together.
+func (d Deadline) Compare(o Deadline) int {
+	return cmp.Or(cmp.Compare(d.At, o.At), cmp.Compare(d.Kind, o.Kind), strings.Compare(d.Namespace, o.Namespace), bytes.Compare(d.Rest, o.Rest))
+}
+
+// ErrDeadline is the error of a deadline that can't be read.
+func ErrDeadline(k []byte) error { return fmt.Errorf("deadline key %x", k) }
+
+// ID is what the deadline of a task, a group, an operation or a step of one is for.
+func (d Deadline) ID() task.ID {
+	if len(d.Rest) != 16 {
+		Must(ErrDeadline(d.Rest))
+	}
+	return task.ID(d.Rest)
+}
+
+// After is the smallest key behind all keys with this prefix.
+func After(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] < 0xff {
+			end[i]++
+			return end[:i+1]
+		}
+	}
+	return []byte{0xff, 0xff}
+}
+
+// IDAt reads the task id that ends a key.
+func IDAt(k []byte) (id task.ID) {
+	copy(id[:], k[len(k)-16:])
+	return id
+}

@@ -1,0 +1,104 @@
+package schema
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// LaneName is a lane within its queue.
+type LaneName struct {
+	Priority  task.Priority
+	Key, Type string
+}
+
+// ReadyTask is a task in its lane.
+type ReadyTask struct {
+	Seq     uint64
+	ID      task.ID
+	ReadyAt store.Time
+}
+
+// LaneRow is what is stored of a lane.
+type LaneRow struct {
+	Count int64
+	First uint64 // a lower bound
+	InRow ReadyTask
+}
+
+// DecodeLane reads the row of a lane.
+func DecodeLane(row []byte) (l LaneRow, err error) {
+	err = Decode(row, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 1:
+			l.Count = int64(v)
+		case 2:
+			l.First = v
+		case 3:
+			l.InRow.Seq = v
+		case 5:
+			l.InRow.ReadyAt = store.Time(v)
+		}
+	}, func(tag protowire.Number, b []byte) {
+		if tag == 4 {
+			copy(l.InRow.ID[:], b)
+		}
+	})
+	return l, err
+}
+
+// ScanLane calls fn for the tasks of a lane from one sequence number up to but without another, in order, until fn returns false.
+func ScanLane(from store.Reader, ns, queue string, l LaneName, inRow ReadyTask, seq, end uint64, fn func(ReadyTask) bool) {
+	prefix := LaneKey(ns, TableReady, queue, l)
+	key := func(seq uint64) []byte { return binary.BigEndian.AppendUint64(prefix[:len(prefix):len(prefix)], seq) }
+	left, more := inRow.Seq != 0 && inRow.Seq >= seq && inRow.Seq < end, true
+	from.Scan(key(seq), key(end), func(k, v []byte) bool {
+		id, readyAt, ok := DecodeReady(v)
+		if !ok {
+			Must(ErrReady(k))
+		}
+		t := ReadyTask{binary.BigEndian.Uint64(k[len(k)-8:]), id, readyAt}
+		if left && inRow.Seq < t.Seq {
+			left, more = false, fn(inRow)
+		}
+		more = more && fn(t)
+		return more
+	})
+	if left && more {
+		fn(inRow)
+	}
+}
+
+// ErrReady is the error of a row of a ready task that can't be read.
+func ErrReady(k []byte) error { return fmt.Errorf("ready row %q", k) }
+
+// EncodeReady is the row of a ready task.
+func EncodeReady(id task.ID, readyAt store.Time) []byte {
+	b := append(make([]byte, 0, 26), RowVersion)
+	return binary.AppendUvarint(append(b, id[:]...), uint64(readyAt))
+}
+
+// DecodeReady reads the row of a ready task; ok is false if it is none.
+func DecodeReady(row []byte) (id task.ID, readyAt store.Time, ok bool) {
+	if len(row) < 18 || row[0] != RowVersion {
+		return id, 0, false
+	}
+	copy(id[:], row[1:])
+	at, n := binary.Uvarint(row[17:])
+	return id, store.Time(at), n > 0
+}
+
+// ParseLane reads what follows the queue in a lane's key.
+func ParseLane(k []byte) (n LaneName, ok bool) {
+	if len(k) < 3 || k[len(k)-1] != 0 {
+		return n, false
+	}
+	n.Priority = task.Priority(k[0])
+	n.Key, n.Type, ok = strings.Cut(string(k[1:len(k)-1]), "\x00")
+	return n, ok && n.Priority >= task.High && n.Priority <= task.Low
+}

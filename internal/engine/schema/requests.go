@@ -1,0 +1,90 @@
+package schema
+
+import (
+	"encoding/binary"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// KeyRow remembers which task an idempotency key or a request id stands for.
+type KeyRow struct {
+	ID          task.ID
+	Fingerprint uint64
+	Until       store.Time
+
+	// How the task ended and when it was created, once its own rows are gone.
+	Ended   task.State
+	Created store.Time
+}
+
+// Encode is the row.
+func (k KeyRow) Encode() []byte {
+	r := NewRow(48)
+	r.Bytes(1, k.ID[:])
+	r.Num(2, k.Fingerprint)
+	r.Num(3, uint64(k.Until))
+	r.Num(4, uint64(k.Ended))
+	r.Num(5, uint64(k.Created))
+	return r
+}
+
+// DecodeKey reads the row of an idempotency key or a request id.
+func DecodeKey(row []byte) (k KeyRow, err error) {
+	err = Decode(row, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 2:
+			k.Fingerprint = v
+		case 3:
+			k.Until = store.Time(v)
+		case 4:
+			k.Ended = task.State(v)
+		case 5:
+			k.Created = store.Time(v)
+		}
+	}, func(tag protowire.Number, b []byte) {
+		if tag == 1 {
+			copy(k.ID[:], b)
+		}
+	})
+	return k, err
+}
+
+// ClaimKeyRow remembers which claims a claim key got.
+type ClaimKeyRow struct {
+	Until  store.Time
+	Claims []ClaimRef
+}
+
+// ClaimRef names one claim of a task.
+type ClaimRef struct {
+	ID    task.ID
+	Fence uint64
+}
+
+// Encode is the row.
+func (c ClaimKeyRow) Encode() []byte {
+	r := NewRow(16 + 24*len(c.Claims))
+	r.Num(1, uint64(c.Until))
+	for _, ref := range c.Claims {
+		r.Bytes(2, binary.AppendUvarint(ref.ID[:], ref.Fence))
+	}
+	return r
+}
+
+// DecodeClaimKey reads the row of a claim key.
+func DecodeClaimKey(row []byte) (c ClaimKeyRow, err error) {
+	err = Decode(row, func(tag protowire.Number, v uint64) {
+		if tag == 1 {
+			c.Until = store.Time(v)
+		}
+	}, func(tag protowire.Number, b []byte) {
+		if tag == 2 && len(b) > 16 {
+			fence, _ := binary.Uvarint(b[16:])
+			c.Claims = append(c.Claims, ClaimRef{task.ID(b[:16]), fence})
+		}
+	})
+	return c, err
+}
