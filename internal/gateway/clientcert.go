@@ -66,7 +66,7 @@ type guestKey struct{}
 
 // withGuest lets a request of REST know its connection.
 func withGuest(ctx context.Context, conn net.Conn) context.Context {
-	if c, ok := conn.(*guest); ok && c.state != nil {
+	if c, ok := conn.(*guest); ok {
 		return context.WithValue(ctx, guestKey{}, c)
 	}
 	return ctx
@@ -78,13 +78,11 @@ const strictTransport = "max-age=31536000"
 // withTLS tells handlers that their connection is encrypted, which net/http sees only of connections that it has made so itself.
 func withTLS(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(guestKey{}).(*guest); ok {
+		if c := guestOf(r.Context()); c != nil && c.state != nil {
 			with := *r
 			with.TLS = c.state
 			r = &with
-			if c.state != nil {
-				w.Header()["Strict-Transport-Security"] = []string{strictTransport}
-			}
+			w.Header()["Strict-Transport-Security"] = []string{strictTransport}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -92,7 +90,7 @@ func withTLS(next http.Handler) http.Handler {
 
 // certificateOfREST is what the client of a request has shown at its handshake.
 func certificateOfREST(ctx context.Context) *auth.Certificate {
-	if c, ok := ctx.Value(guestKey{}).(*guest); ok {
+	if c := guestOf(ctx); c != nil {
 		return c.shown
 	}
 	return nil

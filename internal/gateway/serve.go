@@ -31,7 +31,7 @@ const (
 
 func (g *Gateway) newHTTP() *http.Server {
 	return &http.Server{
-		Handler:           withTLS(g.rest),
+		Handler:           lastIfAmbiguous(withTLS(g.rest)),
 		ConnContext:       withGuest,
 		ReadHeaderTimeout: headerTimeout,
 		// There is no ReadTimeout: it would end the context of a long poll. REST gives each body a time of its own.
@@ -39,6 +39,8 @@ func (g *Gateway) newHTTP() *http.Server {
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHTTPHeaders,
 		ErrorLog:       slogLines(g.log),
+		// net/http would answer OPTIONS * by itself, past the handler.
+		DisableGeneralOptionsHandler: true,
 	}
 }
 
@@ -230,6 +232,7 @@ func (d *door) sort(c *guest, rpc, web *passage) {
 	case string(c.head) == preface:
 		rpc.give(c)
 	default:
+		c.framing = new(framing)
 		web.give(c)
 	}
 }
@@ -240,7 +243,8 @@ type guest struct {
 	raw      net.Conn // as it was accepted
 	door     *door
 	room     [len(preface)]byte
-	head     []byte // to be read again
+	head     []byte   // to be read again
+	framing  *framing // of HTTP/1.1; nil: it speaks gRPC
 
 	state *tls.ConnectionState // of TLS; nil: plaintext
 	shown *auth.Certificate    // by the client; nil: none
@@ -264,13 +268,17 @@ func originOf(conn net.Conn) string {
 	return network.String()
 }
 
-func (c *guest) Read(b []byte) (int, error) {
+func (c *guest) Read(b []byte) (n int, err error) {
 	if len(c.head) > 0 {
-		n := copy(b, c.head)
+		n = copy(b, c.head)
 		c.head = c.head[n:]
-		return n, nil
+	} else {
+		n, err = c.Conn.Read(b)
 	}
-	return c.Conn.Read(b)
+	if c.framing != nil {
+		c.framing.read(b[:n])
+	}
+	return n, err
 }
 
 func (c *guest) Close() error {

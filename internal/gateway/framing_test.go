@@ -1,0 +1,120 @@
+package gateway
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// hidden is a request that stands in the bytes of another, for who counts them by its Content-Length.
+const hidden = "DELETE /api/v1/queues/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+const okBody = `{"type":"a"}`
+
+// postChunked is a request with a body of one chunk.
+func postChunked(headers string) string {
+	return fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n", headers, len(okBody), okBody)
+}
+
+func postLength(headers string) string {
+	return fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n%s", len(okBody), headers, okBody)
+}
+
+const chunked = "Transfer-Encoding: chunked\r\n"
+
+// A request with a length and chunks too is answered, by its chunks, and is the last of its connection: whatever comes behind it may
+// be of its body for who forwarded it (RFC 9112, sections 6.1 and 6.3). So is one of HTTP/1.0 that has chunks. Others keep their connection,
+// at least if the next request waits for the answer.
+func TestAmbiguousFramingEndsTheConnection(t *testing.T) {
+	both := postChunked("Content-Length: 4\r\n" + chunked)
+	for _, c := range []struct {
+		name  string
+		sends string // a bar stands where the answers so far are awaited
+		want  []int  // statuses of the answers, behind which the connection ends
+	}{
+		{"length and chunks", both + hidden, []int{202}},
+		{"chunks and length", postChunked(chunked+"Content-Length: 4\r\n") + hidden, []int{202}},
+		{"small letters, bare line feeds", "POST /api/v1/tasks HTTP/1.1\nhost:localhost\ncontent-length:4\ntransfer-encoding:chunked\n\nc\r\n" + okBody + "\r\n0\r\n\r\n" + hidden, []int{202}},
+		{"a length of no digits", postChunked("Content-Length: x\r\n"+chunked) + hidden, []int{400}},
+		{"behind one with a length", postLength("") + both + hidden, []int{202, 202}},
+		{"behind one with chunks", postChunked(chunked) + "|" + both + hidden, []int{202, 202}},
+		{"refused", strings.Replace(both, "tasks", "nothing", 1) + hidden, []int{404}},
+		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n" + chunked + "\r\n0\r\n\r\n" + hidden, []int{400}},
+		{"HTTP/1.0 with chunks", strings.Replace(postLength("Connection: keep-alive\r\n"+chunked), "HTTP/1.1", "HTTP/1.0", 1) + hidden, []int{202}},
+		{"a short first line", "POST / HTTP/1.1\ncontent-length:4\ntransfer-encoding:chunked\nhost:localhost\n\n0\r\n\r\n" + hidden, []int{404}},
+		{"two lengths", postLength("Content-Length: 4\r\n") + hidden, []int{400}},
+		{"two codings", postChunked(chunked+"Transfer-Encoding: identity\r\n") + hidden, []int{501}},
+
+		{"chunks alone", postChunked(chunked) + "|" + postChunked(chunked) + "|GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", []int{202, 202, 200}},
+		{"by turns", postLength("") + "|" + postChunked(chunked) + "|" + postLength("") + "|" + postChunked(chunked+"Connection: close\r\n"), []int{202, 202, 202, 202}},
+		{"one length twice", postLength(fmt.Sprintf("Content-Length: %d\r\n", len(okBody))) + "|" + postLength("Connection: close\r\n"), []int{202, 202}},
+		{"other names", postChunked("X-Content-Length: 4\r\nContent-Length-X: 4\r\nX: Content-Length: 4\r\n"+chunked) + "|" + postLength("Connection: close\r\n"), []int{202, 202}},
+		{"HTTP/1.0 with a length", strings.Replace(postLength("Connection: keep-alive\r\n"), "HTTP/1.1", "HTTP/1.0", 1) + "|" + postLength("Connection: close\r\n"), []int{202, 202}},
+		{"HTTP/1.0 behind one with chunks", postChunked(chunked) + "|" + strings.Replace(postLength("Connection: keep-alive\r\n"), "HTTP/1.1", "HTTP/1.0", 1) + "|" + postLength("Connection: close\r\n"), []int{202, 202, 202}},
+		{"a long name", postChunked(strings.Repeat("X", 18)+"Content-Length: 4\r\n"+chunked) + "|" + postLength("Connection: close\r\n"), []int{202, 202}},
+		{"sent ahead of the answers", postLength("") + postLength("") + postLength("Connection: close\r\n"), []int{202, 202, 202}},
+	} {
+		for _, way := range []struct {
+			name string
+			tls  bool
+			step int // bytes that come at once
+		}{{"plain", false, 1 << 20}, {"TLS", true, 1 << 20}, {"byte by byte", false, 1}} {
+			t.Run(c.name+", "+way.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { askRaw(t, way.tls, way.step, c.sends, c.want) })
+			})
+		}
+	}
+}
+
+// askRaw sends bytes over a connection, and expects answers and its end.
+func askRaw(t *testing.T, encrypted bool, step int, sends string, want []int) {
+	f := newFake()
+	var conn net.Conn
+	if encrypted {
+		_, l, v := serveTLS(t, f)
+		c, err := shake(t, l, v.client("n1", "http/1.1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn = c
+	} else {
+		_, l := serve(t, f)
+		conn, _ = l.dial(t.Context(), "")
+	}
+	defer conn.Close()
+	answered := make(chan struct{}, len(want))
+	go func() {
+		for i, part := range strings.Split(sends, "|") {
+			if i > 0 {
+				<-answered
+			}
+			for rest := part; len(rest) > 0; {
+				n, err := io.WriteString(conn, rest[:min(step, len(rest))])
+				if err != nil {
+					return
+				}
+				rest = rest[n:]
+			}
+		}
+	}()
+	from := bufio.NewReader(conn)
+	for i, status := range want {
+		resp, err := http.ReadResponse(from, nil)
+		if err != nil {
+			t.Fatalf("answer %d: %v", i+1, err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != status || resp.Close != (i == len(want)-1) {
+			t.Fatalf("answer %d: %s (closes: %t) %s, %v, want %d", i+1, resp.Status, resp.Close, body, err, status)
+		}
+		answered <- struct{}{}
+	}
+	if rest, _ := io.ReadAll(from); len(rest) > 0 {
+		t.Errorf("behind the last answer came %q", rest)
+	}
+}
