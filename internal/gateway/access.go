@@ -71,7 +71,7 @@ func (g *Gateway) admit(ctx context.Context, c *call, n need, s shown) (_ contex
 		}
 	}
 	if err != nil {
-		g.refused(ctx, c, err)
+		g.refused(ctx, c, err, len(s.tokens) > 0)
 		return ctx, leave, err
 	}
 	if c.namespace, err = g.namespace(v, s); err != nil {
@@ -273,8 +273,8 @@ type refusals struct {
 // refusalRest lies between two lines of the log about callers who were not let in.
 const refusalRest = time.Second
 
-// refused logs that a caller was not let in, and how many were not since the line before.
-func (g *Gateway) refused(ctx context.Context, c *call, err error) {
+// refused logs that a caller was not let in, and how many were not since the line before. One that has shown a wrong token may have to wait.
+func (g *Gateway) refused(ctx context.Context, c *call, err error, shown bool) {
 	e, ok := task.AsError(err)
 	if !ok || e.Code == task.CodeUnavailable {
 		return
@@ -283,6 +283,9 @@ func (g *Gateway) refused(ctx context.Context, c *call, err error) {
 	g.keeper.From(address)
 	if others, ok := g.refusals.turn(); ok {
 		g.log.Warn("a caller was not let in", "code", string(e.Code), "reason", e.Message, "face", string(face), "address", address, "others", others)
+	}
+	if shown && e.Code == task.CodeUnauthenticated {
+		g.throttle.wait(ctx, address)
 	}
 }
 

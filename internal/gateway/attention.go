@@ -162,6 +162,9 @@ func (g *Gateway) lookAtWebhooks(ctx context.Context, ns string) []cluster.Webho
 	return hooks
 }
 
+// Slowed is how many refusals of wrong tokens had to wait, since the start.
+func (g *Gateway) Slowed() uint64 { return g.throttle.slowed.Load() }
+
 // CertificateEnds is when the certificate ends that clients are shown; zero: there is none.
 func (g *Gateway) CertificateEnds() time.Time {
 	if g.cfg.Certificate == nil {

@@ -86,6 +86,7 @@ type Gateway struct {
 
 	keeper   *auth.Door
 	refusals refusals
+	throttle throttle // of refusals of wrong tokens
 	strays   refusals // requests for other hosts
 	rates    *rates
 	large    *admission.MemoryPool // for large requests

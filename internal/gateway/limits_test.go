@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -162,7 +163,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	d.mu.Lock()
 	var one *guest
 	for g := range d.guests {
-		if g.address == "192.0.2.1" {
+		if g.address == netip.MustParsePrefix("192.0.2.1/32") {
 			one = g
 		}
 	}

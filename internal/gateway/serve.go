@@ -116,11 +116,11 @@ type door struct {
 	listener net.Listener
 	shut     bool
 	guests   map[*guest]bool
-	from     map[string]int // guests by address, but for those of this machine
+	from     map[netip.Prefix]int // guests by address, but for those of this machine
 }
 
 func newDoor(cfg Config) *door {
-	d := &door{max: cfg.MaxConns, each: cfg.MaxConnsPerAddress, log: cfg.Logger, closed: make(chan struct{}), guests: map[*guest]bool{}, from: map[string]int{}}
+	d := &door{max: cfg.MaxConns, each: cfg.MaxConnsPerAddress, log: cfg.Logger, closed: make(chan struct{}), guests: map[*guest]bool{}, from: map[netip.Prefix]int{}}
 	if cfg.Certificate != nil {
 		d.tls = newTLS(cfg.Certificate, cfg.ClientCertificates)
 		d.authorities = cfg.ClientCertificates.Authorities
@@ -192,11 +192,11 @@ func (d *door) admit(conn net.Conn, rpc, web *passage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	address := originOf(conn)
-	if d.shut || len(d.guests) >= d.max || address != "" && d.from[address] >= d.each {
+	if d.shut || len(d.guests) >= d.max || address.IsValid() && d.from[address] >= d.each {
 		_ = conn.Close()
 		return
 	}
-	if address != "" {
+	if address.IsValid() {
 		d.from[address]++
 	}
 	c := &guest{Conn: conn, raw: conn, door: d, address: address}
@@ -249,23 +249,17 @@ type guest struct {
 	state *tls.ConnectionState // of TLS; nil: plaintext
 	shown *auth.Certificate    // by the client; nil: none
 
-	sorted  bool   // it has said what it is; guarded by door.mu
-	address string // "": this machine's own
+	sorted  bool         // it has said what it is; guarded by door.mu
+	address netip.Prefix // zero: this machine's own
 }
 
-// originOf is what counts as the one address of a connection: of IPv6 the network, of which a machine has many addresses. "" is this
-// machine, or no address.
-func originOf(conn net.Conn) string {
+// originOf is what counts as the one source of a connection; zero: it comes from this machine, or from no address.
+func originOf(conn net.Conn) netip.Prefix {
 	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil || at.Addr().Unmap().IsLoopback() {
-		return ""
+		return netip.Prefix{}
 	}
-	ip := at.Addr().Unmap()
-	if ip.Is4() {
-		return ip.String()
-	}
-	network, _ := ip.WithZone("").Prefix(64) // of 128 bits
-	return network.String()
+	return sourceNetwork(at.Addr())
 }
 
 func (c *guest) Read(b []byte) (n int, err error) {
@@ -294,7 +288,7 @@ func (d *door) leave(c *guest) {
 		return
 	}
 	delete(d.guests, c)
-	if c.address == "" {
+	if !c.address.IsValid() {
 		return
 	}
 	if d.from[c.address]--; d.from[c.address] == 0 {

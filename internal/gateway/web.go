@@ -89,7 +89,7 @@ func (g *Gateway) knowsCluster(ctx context.Context) bool {
 	}
 	v, err := g.visitor(s)
 	if err != nil {
-		g.refused(ctx, c, err)
+		g.refused(ctx, c, err, len(s.tokens) > 0)
 		return false
 	}
 	return v.may(need{reach: ofCluster}) == nil

@@ -94,6 +94,7 @@ type Node struct {
 	LogBytes            uint64
 	CertificateEnds     time.Time
 	Refused             map[string]uint64 // callers who were not let in, by reason; nil: not known
+	Slowed              uint64            // those of them who had to wait for their refusal
 }
 
 const (
@@ -188,6 +189,7 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	for reason, times := range n.Refused {
 		refused.counter(to, times, reason)
 	}
+	slowed.counter(to, n.Slowed)
 }
 
 // Of a series that begins above 0 nobody sees that it has grown. So those by which alerts and the dashboard go are there before they

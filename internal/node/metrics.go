@@ -149,6 +149,7 @@ func (n *Node) nodeMetrics() (m metrics.Node) {
 	m.LogBytes = n.replicas.log.DiskBytes()
 	if n.gateway != nil {
 		m.CertificateEnds = n.gateway.CertificateEnds()
+		m.Slowed = n.gateway.Slowed()
 	}
 	m.Refused = map[string]uint64{}
 	for f, reason := range auth.FailureNames {

@@ -1,0 +1,199 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
+)
+
+func TestWrongTokensWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var th throttle
+		took := func(address string) time.Duration {
+			began := time.Now()
+			th.wait(t.Context(), address)
+			return time.Since(began)
+		}
+		for i := range wrongAtOnce {
+			if d := took("192.0.2.1"); d != 0 {
+				t.Fatalf("wrong token %d waited %v", i+1, d)
+			}
+		}
+		for range 3 {
+			if d := took("192.0.2.1"); d != wrongEvery {
+				t.Errorf("one too many waited %v, not %v", d, wrongEvery)
+			}
+		}
+		if d := took("192.0.2.2"); d != 0 {
+			t.Errorf("one of another address waited %v", d)
+		}
+		if th.slowed.Load() != 3 {
+			t.Errorf("%d are counted, not 3", th.slowed.Load())
+		}
+		time.Sleep(2 * wrongEvery)
+		if first, second, third := took("192.0.2.1"), took("192.0.2.1"), took("192.0.2.1"); first != 0 || second != 0 || third != wrongEvery {
+			t.Errorf("after a pause of two turns, three waited %v, %v and %v", first, second, third)
+		}
+		time.Sleep(wrongAtOnce * wrongEvery)
+		for i := range wrongAtOnce {
+			if d := took("192.0.2.1"); d != 0 {
+				t.Fatalf("after a long pause wrong token %d waited %v", i+1, d)
+			}
+		}
+	})
+}
+
+// However many come at once, none waits longer than the longest wait, and a pause of as long lets the next ones go on as before.
+func TestWrongTokensWaitNotForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var th throttle
+		var all sync.WaitGroup
+		began := time.Now()
+		for range mostWaiting + wrongAtOnce + 500 {
+			all.Go(func() { th.wait(t.Context(), "192.0.2.1") })
+		}
+		synctest.Wait()
+		if n := th.waiting.Load(); n != mostWaiting {
+			t.Errorf("%d wait, %d may", n, mostWaiting)
+		}
+		if all.Wait(); time.Since(began) != longestWait || th.waiting.Load() != 0 || th.slowed.Load() != mostWaiting {
+			t.Errorf("the last waited %v; %d wait on, %d were slowed", time.Since(began), th.waiting.Load(), th.slowed.Load())
+		}
+		began = time.Now()
+		if th.wait(t.Context(), "192.0.2.1"); time.Since(began) != wrongEvery {
+			t.Errorf("after the longest wait the next one waited %v", time.Since(began))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		began = time.Now()
+		if th.wait(ctx, "192.0.2.1"); time.Since(began) != 0 || th.waiting.Load() != 0 {
+			t.Errorf("one who has gone waited %v", time.Since(began))
+		}
+	})
+}
+
+func source(address string) netip.Prefix {
+	ip, _ := netip.ParseAddr(address)
+	return sourceNetwork(ip)
+}
+
+func TestSourceOfWrongTokens(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"192.0.2.1", "192.0.2.1", true}, {"192.0.2.1", "192.0.2.2", false}, {"::ffff:192.0.2.1", "192.0.2.1", true},
+		{"2001:db8:0:1::1", "2001:db8:0:1:ffff::2", true}, {"2001:db8:0:1::1", "2001:db8:0:2::1", false}, {"fe80::1%eth0", "fe80::1%eth1", true},
+		{"", "@", true}, {"", "0.0.0.0", false},
+	} {
+		if same := source(c.a) == source(c.b); same != c.same {
+			t.Errorf("%q and %q are one source: %t, want %t", c.a, c.b, same, c.same)
+		}
+	}
+}
+
+// Addresses without end take no memory without end, and those that are even go first.
+func TestWrongTokensOfManyAddresses(t *testing.T) {
+	var th throttle
+	now := time.Now()
+	for range 2 * wrongAtOnce {
+		th.take(source("192.0.2.1"), now)
+	}
+	address := func(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255) }
+	for i := range mostSources - 1 {
+		th.take(source(address(i)), now)
+	}
+	now = now.Add(2 * wrongEvery)
+	for i := range mostSources - 1 {
+		th.take(source(address(mostSources+i)), now)
+	}
+	if n := len(th.next); n != mostSources {
+		t.Errorf("%d addresses are remembered, at most %d may", n, mostSources)
+	}
+	if th.take(source("192.0.2.1"), now) <= 0 {
+		t.Error("an address with many wrong tokens was forgotten for others that have none")
+	}
+	if th.take(source("192.0.2.1"), now.Add(time.Minute)); len(th.next) != mostSources {
+		t.Errorf("%d addresses are remembered, though one that was known needed no room", len(th.next))
+	}
+	for i := range 2 * mostSources {
+		th.take(source(address(1<<20+i)), now)
+	}
+	if n := len(th.next); n > mostSources {
+		t.Errorf("%d addresses are remembered, at most %d may", n, mostSources)
+	}
+}
+
+// A good token never waits, not even for what it may not do, nor does a call without one; a wrong one does, on each face.
+func TestGoodTokensDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeys()
+		good, observer := k.cut("good", auth.Everything), k.cut("observer", auth.Rights{Namespace: "team", Roles: auth.Observe})
+		g, l := lockedGateway(t, k), newPipes()
+		go func() { _ = g.Serve(l) }()
+		limits := pawlv1.NewAccessServiceClient(dial(t, l))
+		faces := map[string]func(token string) error{
+			"gRPC": func(token string) error {
+				_, err := limits.GetLimits(with(t.Context(), token, ""), &pawlv1.GetLimitsRequest{})
+				return err
+			},
+			"REST": func(token string) error {
+				r := httptest.NewRequest("GET", ours+"/api/v1/limits", nil)
+				if token != "" {
+					r.Header.Set("Authorization", "Bearer "+token)
+				}
+				w := httptest.NewRecorder()
+				if g.Handler().ServeHTTP(w, r); w.Code != http.StatusOK {
+					return status.Errorf(codes.Unauthenticated, "%d %s", w.Code, w.Body)
+				}
+				return nil
+			},
+		}
+		for face, ask := range faces {
+			is := func(what, token string, want codes.Code, wait time.Duration) {
+				t.Helper()
+				k.tell()
+				began := time.Now()
+				if err := ask(token); status.Code(err) != want || time.Since(began) != wait {
+					t.Errorf("%s: %s: %v after %v, want %s after %v", face, what, err, time.Since(began), want, wait)
+				}
+			}
+			for range wrongAtOnce / 2 {
+				is("an unknown token", auth.NewSecret(), codes.Unauthenticated, 0)
+				is("none", "", codes.Unauthenticated, 0)
+				is("what is no token", "nonsense", codes.Unauthenticated, 0)
+			}
+			began := time.Now()
+			for range 2 * wrongAtOnce {
+				r := httptest.NewRequest("DELETE", ours+"/api/v1/namespaces/team", nil)
+				r.Header.Set("Authorization", "Bearer "+observer)
+				w := httptest.NewRecorder()
+				g.Handler().ServeHTTP(w, r)
+				if w.Code != http.StatusForbidden || time.Since(began) != 0 {
+					t.Fatalf("what a token may not do is refused with %d after %v", w.Code, time.Since(began))
+				}
+			}
+			slowed := g.Slowed()
+			is("one too many", auth.NewSecret(), codes.Unauthenticated, wrongEvery)
+			is("a good one", good, codes.OK, 0)
+			is("none", "", codes.Unauthenticated, 0)
+			is("what is no token", "nonsense", codes.Unauthenticated, wrongEvery)
+			if n := g.Slowed() - slowed; n != 2 {
+				t.Errorf("%s: %d are counted as slowed, not 2", face, n)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
