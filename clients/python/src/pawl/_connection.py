@@ -1,0 +1,211 @@
+"""Connects to a broker, or to the nodes of a cluster. It knows addresses and channels, not calls."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import random
+import ssl
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Union
+
+import grpc
+
+from pawl import errors
+
+DEFAULT_SERVER = "127.0.0.1:7295"
+DEFAULT_PORT = "7295"
+MAX_MESSAGE = 16 << 20
+_MAX_ADDRESSES = 32  # more nodes than a client would ever try
+
+Token = Union[str, Callable[[], str], None]
+
+_OPTIONS = (
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.enable_retries", 0),  # which calls are repeated is decided in _rpc.py
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # how long one attempt may take, in spite of its name
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    # A connection that answers no ping for 5 seconds is dead.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+
+@dataclass(frozen=True)
+class TLS:
+    """The files of a TLS connection, in PEM. Without ca_file the system's authorities are trusted."""
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+
+class Connection:
+    """The channels to the addresses of one broker or cluster. Calls use one address until it is out of reach; any node of a
+    cluster takes any call. Channels are opened by the first call, and anew in a process that was forked."""
+
+    def __init__(self, server: str, *, token: Token, namespace: str, tls: TLS | None, plaintext: bool) -> None:
+        addresses = [address.strip() for address in server.split(",")]
+        if len(addresses) > _MAX_ADDRESSES:
+            raise errors.invalid("server", f"{len(addresses)} addresses, at most {_MAX_ADDRESSES} are allowed")
+        self._tls = _tls_of(addresses, tls)
+        self._targets = [_target(address, encrypted=self._tls is not None or plaintext) for address in addresses]
+        random.shuffle(self._targets)  # so that the clients of a cluster spread over its nodes
+        self._token = token
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._turn = 0
+        self._channels: dict[str, Any] = {}
+        self._closed = False
+
+    def channel(self) -> tuple[Any, int]:
+        """Gives the channel in use, and a number that identifies the choice for move_on."""
+        if self._pid != os.getpid():  # the parent's channels do not work in this process, and neither may its lock
+            self._lock = threading.Lock()
+            self._reset()
+        with self._lock:
+            if self._closed:
+                raise errors.ClientClosedError("the client was closed")
+            target = self._targets[self._turn % len(self._targets)]
+            channel = self._channels.get(target)
+            if channel is None:
+                channel = self._channels[target] = self._open(target)
+            return channel, self._turn
+
+    def _open(self, target: str) -> Any:
+        if self._tls is None:
+            return grpc.insecure_channel(target, options=_OPTIONS)
+        return grpc.secure_channel(target, _credentials(self._tls), options=_OPTIONS)
+
+    def move_on(self, turn: int) -> None:
+        """Leaves an address that did not answer for the next one, unless another call has done so already."""
+        with self._lock:
+            if turn == self._turn:
+                self._turn += 1
+
+    @contextlib.contextmanager
+    def reconnecting(self) -> Iterator[None]:
+        """Keeps gRPC at connecting while the caller pauses. Without a call under way nobody polls its sockets, but for a backup
+        every 5 seconds."""
+        channel, _ = self.channel()
+        callback = lambda _: None  # noqa: E731
+        channel.subscribe(callback, try_to_connect=True)
+        try:
+            yield
+        finally:
+            channel.unsubscribe(callback)
+
+    def metadata(self) -> Sequence[tuple[str, str]]:
+        """Says who calls. A token that changes while the program runs is taken up with the next call."""
+        out = []
+        if self._namespace:
+            out.append(("pawl-namespace", self._namespace))
+        token = self._token() if callable(self._token) else self._token
+        if token:
+            out.append(("authorization", f"Bearer {token}"))
+        return out
+
+    @property
+    def closed(self) -> bool:
+        """Tells whether close was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Ends the calls that are under way, and the connections."""
+        with self._lock:
+            self._closed = True
+            channels, self._channels = self._channels, {}
+        if self._pid == os.getpid():
+            for channel in channels.values():
+                channel.close()
+
+
+def _tls_of(addresses: list[str], tls: TLS | None) -> TLS | None:
+    """Takes https:// off the addresses. Either all have it or none: no call may travel in plaintext because it took another node."""
+    prefix = "https://"
+    encrypted = [address for address in addresses if address.startswith(prefix)]
+    if not encrypted:
+        return tls
+    if len(encrypted) < len(addresses):
+        raise errors.invalid("server", f"{len(encrypted)} of {len(addresses)} addresses have https://: give it to all or to none")
+    for at, address in enumerate(addresses):
+        addresses[at] = address[len(prefix) :]
+        if "/" in addresses[at] or ":" not in addresses[at]:
+            raise errors.invalid("server", f"{address!r} is not https://host:port")
+    return tls or TLS()
+
+
+def _target(address: str, *, encrypted: bool) -> str:
+    """Checks "host", "host:port" or "unix:///path", and gives it in gRPC's notation."""
+    if address.startswith("unix:"):
+        return address
+    host, port = _split(address)
+    if not host or "/" in host or " " in host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise errors.invalid("server", f"{address!r} is not host:port")
+    if not encrypted and not _is_loopback(host):
+        raise errors.invalid(
+            "server", f"{address!r} is not on this machine: use https://, or plaintext=True for a network that you trust"
+        )
+    return f"dns:///[{host}]:{port}" if ":" in host else f"dns:///{host}:{port}"
+
+
+def _split(address: str) -> tuple[str, str]:
+    if address.startswith("["):
+        host, _, rest = address[1:].partition("]")
+        return host, rest[1:] if rest.startswith(":") else DEFAULT_PORT
+    if address.count(":") == 1:
+        host, _, port = address.partition(":")
+        return host, port
+    return address, DEFAULT_PORT
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _credentials(tls: TLS) -> Any:
+    ca_file = tls.ca_file or ssl.get_default_verify_paths().cafile
+    return grpc.ssl_channel_credentials(
+        root_certificates=Path(ca_file).read_bytes() if ca_file else None,
+        private_key=Path(tls.key_file).read_bytes() if tls.key_file else None,
+        certificate_chain=Path(tls.cert_file).read_bytes() if tls.cert_file else None,
+    )
+
+
+def from_environment(
+    server: str | None, token: Token, namespace: str | None, tls: TLS | None, *, plaintext: bool, environ: Mapping[str, str] = os.environ
+) -> Connection:
+    """Makes a connection. What is not given is taken from the environment, which has the names that the command line has."""
+    if token is None:
+        token = environ.get("PAWL_TOKEN") or None
+        file = environ.get("PAWL_TOKEN_FILE")
+        if token is None and file:
+            path = Path(file)
+            token = lambda: path.read_text().strip()  # noqa: E731
+    if tls is None:
+        files = TLS(environ.get("PAWL_TLS_CA"), environ.get("PAWL_CLIENT_CERT"), environ.get("PAWL_CLIENT_KEY"))
+        tls = files if files != TLS() else None
+    return Connection(
+        server or environ.get("PAWL_SERVER") or DEFAULT_SERVER,
+        token=token,
+        namespace=namespace if namespace is not None else environ.get("PAWL_NAMESPACE", ""),
+        tls=tls,
+        plaintext=plaintext,
+    )

@@ -1,0 +1,103 @@
+"""Values of Python as the API has them: enums, times, durations, JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any, Protocol, Union
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from pawl import errors
+
+Seconds = Union[float, timedelta]
+"""A duration: a number of seconds, or a timedelta."""
+
+JSON = "application/json"
+
+
+class _Enum(Protocol):
+    def items(self) -> list[tuple[str, Any]]: ...
+
+
+class Words:
+    """Translates the values of an enum of protobuf to the words that REST has for them, and back."""
+
+    def __init__(self, enum: _Enum, prefix: str) -> None:
+        names = {number: name[len(prefix) :].lower() for name, number in enum.items() if number != 0}
+        self._words: Mapping[int, str] = names
+        self._numbers: Mapping[str, int] = {word: number for number, word in names.items()}
+
+    def word(self, number: int) -> str:
+        """Gives the word, "" for an unspecified value and for one that only later brokers know."""
+        return self._words.get(number, "")
+
+    def number(self, field: str, word: str) -> Any:
+        """Gives the value as protobuf wants it, whose stubs have a type of its own for each enum."""
+        number = self._numbers.get(word)
+        if number is None:
+            raise errors.invalid(field, f"{word!r} is not one of {', '.join(self._numbers)}")
+        return number
+
+
+def duration(field: str, value: Seconds) -> Duration:
+    """Gives a duration for protobuf. Whether it may be negative is for the broker to say."""
+    if isinstance(value, timedelta):
+        out = Duration()
+        out.FromTimedelta(value)
+        return out
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise errors.invalid(field, f"{value!r} is neither a number of seconds nor a timedelta")
+    if not math.isfinite(value) or abs(value) > 10_000 * 366 * 86_400:
+        raise errors.invalid(field, f"{value!r} seconds are beyond 10,000 years")
+    whole = math.trunc(value)
+    return Duration(seconds=whole, nanos=round((value - whole) * 1e9))
+
+
+def seconds(value: Seconds) -> float:
+    """Gives a duration as a number of seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+def seconds_of(p: Duration) -> float:
+    """Gives a duration of protobuf as a number of seconds."""
+    return float(p.seconds + p.nanos / 1e9)
+
+
+def timestamp(field: str, value: datetime) -> Timestamp:
+    """Gives a time for protobuf. A naive time is refused: nobody knows which zone it is in."""
+    if not isinstance(value, datetime):
+        raise errors.invalid(field, f"{value!r} is not a datetime")
+    if value.tzinfo is None:
+        raise errors.invalid(field, f"{value.isoformat()} has no time zone")
+    out = Timestamp()
+    out.FromDatetime(value.astimezone(timezone.utc))
+    return out
+
+
+def time_of(p: Timestamp) -> datetime | None:
+    """Gives a time of protobuf in UTC, None if it is not set."""
+    if p.seconds == 0 and p.nanos == 0:
+        return None
+    return datetime.fromtimestamp(p.seconds, timezone.utc) + timedelta(microseconds=p.nanos // 1000)
+
+
+def encode(field: str, value: Any) -> bytes:
+    """Encodes a value as JSON, without spaces, as the Go SDK does: an idempotency key compares payloads byte by byte."""
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as err:  # UnicodeEncodeError of a lone surrogate is a ValueError
+        raise errors.invalid(field, f"cannot be encoded as JSON: {err}") from err
+
+
+def decode(data: bytes) -> Any:
+    """Decodes JSON. No data is None."""
+    return json.loads(data) if data else None
+
+
+def cut(text: str, limit: int) -> str:
+    """Bounds a text to limit bytes of UTF-8; protobuf refuses a whole message for one lone surrogate."""
+    return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")

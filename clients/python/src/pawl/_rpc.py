@@ -1,0 +1,249 @@
+"""Makes calls, and repeats them while the broker is unavailable.
+
+An operation is a generator: it yields calls and pauses, gets answers or exceptions, and returns its result. So each is
+written once, and runs in a thread (Caller.run) or on any event loop (Caller.arun), over the same channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, Union
+
+import grpc
+from google.protobuf.message import Message
+
+from pawl import errors
+from pawl._connection import Connection
+from pawl.v1 import producer_pb2, worker_pb2
+
+T = TypeVar("T")
+Resp = TypeVar("Resp", bound=Message)
+
+_FIRST_PAUSE = 0.02
+_MAX_PAUSE = 2.0
+_FREE_TRIES = 3  # repeats beyond the budget after a node that was not ready: the next node may be
+
+
+@dataclass(frozen=True)
+class Method(Generic[Resp]):
+    """A unary method of the API."""
+
+    path: str
+    response: type[Resp]
+
+
+ENQUEUE = Method("/pawl.v1.ProducerService/Enqueue", producer_pb2.EnqueueResponse)
+ENQUEUE_BATCH = Method("/pawl.v1.ProducerService/EnqueueBatch", producer_pb2.EnqueueBatchResponse)
+GET_TASK = Method("/pawl.v1.ProducerService/GetTask", producer_pb2.GetTaskResponse)
+CANCEL_TASK = Method("/pawl.v1.ProducerService/CancelTask", producer_pb2.CancelTaskResponse)
+EXTEND = Method("/pawl.v1.WorkerService/Extend", worker_pb2.ExtendResponse)
+SETTLE = Method("/pawl.v1.WorkerService/Settle", worker_pb2.SettleResponse)
+
+
+@dataclass(frozen=True)
+class Send:
+    """Makes one call; the answer is sent into the generator, a failure thrown into it as a PawlError."""
+
+    method: Method[Any]
+    request: Message
+    timeout: float | None = None  # None: as long as the connection lives
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Waits."""
+
+    seconds: float
+
+
+Op = Generator[Union[Send, Pause], Any, T]
+
+
+class Caller:
+    """Runs operations over a connection. Any number of threads and event loops may use it at the same time."""
+
+    def __init__(self, connection: Connection, retry_for: float) -> None:
+        self.connection = connection
+        self.retry_for = retry_for
+        self._budget = _RetryBudget()
+        self._ended = threading.Event()
+
+    def call(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
+        """Makes a call, and repeats it while the broker is unavailable: for retry_for seconds, or until the deadline on the
+        monotonic clock, after which it raises TimeoutError."""
+        start = time.monotonic()
+        for attempt in itertools.count():
+            try:
+                response: Resp = yield Send(method, request, _left(deadline))
+            except errors.UnavailableError as err:
+                now = time.monotonic()
+                if deadline is not None and now >= deadline:
+                    raise TimeoutError(f"no answer in time: {err}") from err
+                if now - start >= self.retry_for:
+                    raise
+                yield Pause(self.pause(attempt, err))
+            else:
+                self._budget.succeeded()
+                return response
+        raise AssertionError("unreachable")
+
+    def pause(self, attempt: int, err: errors.PawlError) -> float:
+        """Says how long to wait before a call is repeated that failed with err."""
+        not_ready = err.reason == "node_not_ready"
+        pause = max(backoff(attempt, _FIRST_PAUSE, _MAX_PAUSE), 0.0 if not_ready else err.retry_after)
+        if attempt >= _FREE_TRIES or not not_ready:
+            pause = max(pause, self._budget.take(time.monotonic()))
+        return pause
+
+    def run(self, op: Op[T]) -> T:
+        """Runs an operation in this thread."""
+        return _drive(op, self._perform)
+
+    def _perform(self, action: Send | Pause) -> Any:
+        if isinstance(action, Pause):
+            with self.connection.reconnecting():
+                self._ended.wait(action.seconds)
+            return None
+        multicallable, turn = self._multicallable(action.method)
+        try:
+            return multicallable(action.request, timeout=action.timeout, metadata=self.connection.metadata())
+        except grpc.RpcError as err:
+            raise self._failed(err, turn) from None
+        except ValueError as err:  # what grpc raises for a call on a closed channel
+            raise self._closed_or(err) from None
+
+    async def arun(self, op: Op[T]) -> T:
+        """Runs an operation on the event loop of its caller, which is not blocked."""
+        try:
+            action = next(op)
+            while True:
+                try:
+                    result = await self._aperform(action)
+                except Exception as err:
+                    action = op.throw(err)
+                else:
+                    action = op.send(result)
+        except StopIteration as end:
+            out: T = end.value
+            return out
+
+    async def _aperform(self, action: Send | Pause) -> Any:
+        if isinstance(action, Pause):
+            with self.connection.reconnecting():
+                await asyncio.sleep(action.seconds)
+            return None
+        multicallable, turn = self._multicallable(action.method)
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        try:
+            call = multicallable.future(action.request, timeout=action.timeout, metadata=self.connection.metadata())
+        except ValueError as err:
+            raise self._closed_or(err) from None
+        call.add_done_callback(lambda _: _call_in(loop, _set_done, done))
+        try:
+            await done
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        try:
+            return call.result()
+        except grpc.RpcError as err:
+            raise self._failed(err, turn) from None
+        except grpc.FutureCancelledError as err:
+            raise self._closed_or(err) from None
+
+    def _multicallable(self, method: Method[Any]) -> tuple[Any, int]:
+        channel, turn = self.connection.channel()
+        return (
+            channel.unary_unary(method.path, request_serializer=_serialize, response_deserializer=method.response.FromString),
+            turn,
+        )
+
+    def _failed(self, err: grpc.RpcError, turn: int) -> errors.PawlError:
+        if self.connection.closed:
+            return errors.ClientClosedError("the client was closed")
+        out = errors.of_call(err)
+        if isinstance(out, errors.UnavailableError):
+            self.connection.move_on(turn)
+        return out
+
+    def _closed_or(self, err: Exception) -> Exception:
+        return errors.ClientClosedError("the client was closed") if self.connection.closed else err
+
+    def close(self) -> None:
+        """Ends all calls, and pauses between repeats, with ClientClosedError."""
+        self._ended.set()
+        self.connection.close()
+
+
+def _serialize(message: Message) -> bytes:
+    return bytes(message.SerializeToString())
+
+
+def _set_done(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, fn: Any, *args: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(fn, *args)
+    except RuntimeError:
+        pass  # the loop was closed: nobody waits any more
+
+
+def _drive(op: Op[T], perform: Any) -> T:
+    try:
+        action = next(op)
+        while True:
+            try:
+                result = perform(action)
+            except Exception as err:
+                action = op.throw(err)
+            else:
+                action = op.send(result)
+    except StopIteration as end:
+        out: T = end.value
+        return out
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0.001)
+
+
+def backoff(attempt: int, first: float, limit: float) -> float:
+    """Doubles from first to limit, less up to a half at random, so that clients do not come back in step."""
+    full: float = min(first * 2 ** min(attempt, 16), limit)
+    return full * random.uniform(0.5, 1)
+
+
+class _RetryBudget:
+    """Paces the repeats of all calls of a client, so that a broker that is slow to come back is not met by a storm: ten at once,
+    then one for each ten calls that succeed, and five a second in any case."""
+
+    _MAX = 10.0
+    _PER_SUCCESS = 0.1
+    _PER_SECOND = 5.0
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tokens = self._MAX
+        self._last = time.monotonic()
+
+    def succeeded(self) -> None:
+        with self._lock:
+            self._tokens = min(self._tokens + self._PER_SUCCESS, self._MAX)
+
+    def take(self, now: float) -> float:
+        """Uses one token, and says how long to wait for it."""
+        with self._lock:
+            self._tokens = min(self._tokens + (now - self._last) * self._PER_SECOND, self._MAX)
+            self._last = now
+            self._tokens = max(self._tokens - 1, -_MAX_PAUSE * self._PER_SECOND)
+            return max(-self._tokens / self._PER_SECOND, 0.0)

@@ -1,0 +1,187 @@
+"""How a task is enqueued: the options, and the request that they make."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypedDict, Union
+
+from pawl import _convert, errors
+from pawl._convert import Seconds
+from pawl._connection import MAX_MESSAGE
+from pawl.v1 import task_pb2
+
+_PRIORITIES = _convert.Words(task_pb2.Priority, "PRIORITY_")
+_STATES = _convert.Words(task_pb2.State, "STATE_")
+_ON_CONFLICT = _convert.Words(task_pb2.OnConflict, "ON_CONFLICT_")
+
+_MAX_PAYLOAD = MAX_MESSAGE - (1 << 20)  # beyond one message; the broker's own limit is lower
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How long a failed task waits for its next attempt: initial * factor^(n-1), at most max, plus up to jitter of it. What is
+    None is the broker's default: 30 s, 2, 30 min, 0.25."""
+
+    initial: Seconds | None = None
+    factor: float | None = None
+    max: Seconds | None = None
+    jitter: float | None = None
+
+
+@dataclass(frozen=True)
+class Unique:
+    """Lets a queue have one task of a key at a time. Without a key, type and payload are the key."""
+
+    key: str = ""
+    states: Sequence[str] = ()
+    """The states in which a task holds its key; by default all but the end states."""
+    on_conflict: str = "keep"
+    """keep: the answer is the task that holds the key. replace, keep_last: the new task takes the place of one that waits. reject: ConflictError."""
+
+
+class Options(TypedDict, total=False):
+    """What can be said of a task beside its arguments. Durations are seconds or timedeltas. What is left out is for the
+    queue's settings to decide."""
+
+    queue: str
+    """Default: "default". A queue comes into being with its first task."""
+    priority: str
+    """high, normal or low."""
+    delay: Seconds
+    """When the task is due, counted from now by the broker's clock. Replaces run_at."""
+    run_at: datetime
+    """When the task is due; needs a time zone. Replaces delay."""
+    idempotency_key: str
+    """A repeat with the same key in the same queue gives the first task."""
+    idempotency_ttl: Seconds
+    """How long the idempotency key lives; default 24 h."""
+    request_id: str
+    """A UUID that names this very request. The client makes one for each call; give your own if you repeat a call that failed."""
+    max_attempts: int
+    """How often the task may fail before it is a dead letter."""
+    retry: Retry
+    """How long the task waits after a failure."""
+    timeout: Seconds
+    """The time limit of one run."""
+    expires_in: Seconds
+    """The task is discarded unless it has started by then."""
+    retention: Seconds
+    """How long the task is kept once it has ended."""
+    key: str
+    """Groups tasks for fairness and limits: a tenant, an account."""
+    cost: int
+    """How many tokens of rate limits the task takes when it starts, 1 to 1,000."""
+    tags: Sequence[str]
+    """Words to find the task by. Those of a call are added to those of the task's decorator."""
+    headers: Mapping[str, str]
+    """What travels with the task, such as a correlation id. Those of a call are added to those of the task's decorator."""
+    unique: Union[Unique, str]
+    """Lets the queue have one task of this key at a time."""
+
+
+_KNOWN = frozenset(Options.__annotations__)
+
+
+def merge(base: Options, over: Options) -> Options:
+    """Gives base with the options of over, which win."""
+    for name in over:
+        if name not in _KNOWN:
+            raise TypeError(f"{name!r} is not an option of a task: it takes {', '.join(sorted(_KNOWN))}")
+    if "delay" in over and "run_at" in over:
+        raise errors.invalid("run_at", "is given beside delay: choose one")
+    out = base.copy()
+    out.update(over)
+    if "delay" in over:
+        out.pop("run_at", None)
+    if "run_at" in over:
+        out.pop("delay", None)
+    if "tags" in over:
+        out["tags"] = [*base.get("tags", ()), *_strings("tags", over["tags"])]
+    if "headers" in over:
+        out["headers"] = {**base.get("headers", {}), **over["headers"]}
+    return out
+
+
+def spec(type: str, payload: bytes, content_type: str, options: Options) -> task_pb2.TaskSpec:
+    """Makes the request for a task. It has a request id, so that repeats never make a second task."""
+    if not type:
+        raise errors.invalid("type", "is empty")
+    if len(payload) > _MAX_PAYLOAD:
+        raise errors.PayloadTooLargeError(f"payload of type {type!r}: {len(payload)} bytes exceed a message of {MAX_MESSAGE}", field="payload")
+    out = task_pb2.TaskSpec(payload=payload)
+    _set(out, "type", type)
+    _set(out, "content_type", content_type)
+    for name in ("queue", "idempotency_key", "max_attempts", "key", "cost", "request_id"):
+        if name in options:
+            _set(out, name, options[name])  # type: ignore[literal-required]
+    for name in ("delay", "idempotency_ttl", "timeout", "expires_in", "retention"):
+        if name in options:
+            getattr(out, name).CopyFrom(_convert.duration(name, options[name]))  # type: ignore[literal-required]
+    if "run_at" in options:
+        out.run_at.CopyFrom(_convert.timestamp("run_at", options["run_at"]))
+    if "priority" in options:
+        out.priority = _PRIORITIES.number("priority", options["priority"])
+    if "retry" in options:
+        out.retry.CopyFrom(_retry(options["retry"]))
+    if "unique" in options:
+        out.unique.CopyFrom(_unique(options["unique"]))
+    _set_many(out, options)
+    if not out.request_id:
+        out.request_id = str(uuid.uuid4())
+    return out
+
+
+def _set(message: Any, name: str, value: Any) -> None:
+    """Sets a field. Protobuf refuses values of the wrong type, numbers out of range and lone surrogates."""
+    try:
+        setattr(message, name, value)
+    except (TypeError, ValueError) as err:
+        raise errors.invalid(name, f"{value!r}: {err}") from None
+
+
+def _set_many(out: task_pb2.TaskSpec, options: Options) -> None:
+    try:
+        out.tags.extend(_strings("tags", options.get("tags", ())))
+    except (TypeError, ValueError) as err:
+        raise errors.invalid("tags", str(err)) from None
+    try:
+        out.headers.update(options.get("headers", {}))
+    except (TypeError, ValueError, AttributeError) as err:
+        raise errors.invalid("headers", str(err)) from None
+
+
+def _strings(field: str, value: Sequence[str]) -> Sequence[str]:
+    if isinstance(value, str):  # a sequence of strings, to Python: one for each letter
+        raise errors.invalid(field, f"{value!r} is a string, not a list of them")
+    return value
+
+
+def _retry(policy: Retry) -> task_pb2.RetryPolicy:
+    if not isinstance(policy, Retry):
+        raise errors.invalid("retry", f"{policy!r} is not a pawl.Retry")
+    out = task_pb2.RetryPolicy()
+    if policy.initial is not None:
+        out.initial.CopyFrom(_convert.duration("retry.initial", policy.initial))
+    if policy.max is not None:
+        out.max.CopyFrom(_convert.duration("retry.max", policy.max))
+    if policy.factor is not None:
+        _set(out, "factor", policy.factor)
+    if policy.jitter is not None:
+        _set(out, "jitter", policy.jitter)
+    return out
+
+
+def _unique(unique: Unique | str) -> task_pb2.Unique:
+    if isinstance(unique, str):
+        if not unique:
+            raise errors.invalid("unique", "is empty: pawl.Unique() makes type and payload the key")
+        unique = Unique(unique)
+    if not isinstance(unique, Unique):
+        raise errors.invalid("unique", f"{unique!r} is neither a string nor a pawl.Unique")
+    out = task_pb2.Unique(on_conflict=_ON_CONFLICT.number("unique.on_conflict", unique.on_conflict))
+    _set(out, "key", unique.key)
+    out.states.extend(_STATES.number("unique.states", state) for state in _strings("unique.states", unique.states))
+    return out

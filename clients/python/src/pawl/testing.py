@@ -1,0 +1,108 @@
+"""A broker for tests: the real one, started from the pawl binary on a directory of its own.
+
+    with pawl.testing.Broker() as broker:
+        app = pawl.App(broker.address)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+_START_TIMEOUT = 30.0
+_STOP_TIMEOUT = 15.0
+
+
+class Broker:
+    """A pawl serve process. It keeps its address and its data when it is killed and started again.
+
+    binary is the program; by default PAWL_BINARY of the environment, else pawl on the PATH. flags are those of pawl serve.
+    """
+
+    def __init__(self, binary: str | os.PathLike[str] | None = None, *, flags: tuple[str, ...] = ()) -> None:
+        program = binary or os.environ.get("PAWL_BINARY") or shutil.which("pawl")
+        if not program:
+            raise FileNotFoundError("pawl is not on the PATH: install it, or name the binary in PAWL_BINARY")
+        self._program = os.fspath(program)
+        self._flags = flags
+        self._directory = Path(tempfile.mkdtemp(prefix="pawl-test-"))
+        self._port = _free_port()
+        self._process: subprocess.Popen[str] | None = None
+        self._log: IO[str] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it serves, for App."""
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Starts the broker, and returns when it serves."""
+        if self._process is not None:
+            raise RuntimeError("the broker runs already")
+        self._log = open(self._directory / "log", "a", encoding="utf-8")
+        command = [self._program, "serve", "--data", str(self._directory / "data"), "--listen", self.address, *self._flags]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, text=True)
+        deadline = time.monotonic() + _START_TIMEOUT
+        while not self._serves():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = self.log()
+                self.kill()
+                raise RuntimeError(f"the broker did not start:\n{said[-2000:]}")
+            time.sleep(0.01)
+
+    def _serves(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1):
+                return True
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """Stops the broker in good order."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kills the broker, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(how)
+            try:
+                process.wait(_STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def log(self) -> str:
+        """What the broker has logged."""
+        return (self._directory / "log").read_text(encoding="utf-8", errors="replace")
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port

@@ -1,0 +1,135 @@
+"""Addresses, broken connections and repeats."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+
+import pytest
+
+import pawl
+from pawl import testing
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["", "example.com:7295", "10.0.0.1", "localhost:0", "localhost:http", "localhost/x", "https://example.com", "https://a:1,b:2", ",".join(["localhost"] * 33)],
+)
+def test_bad_addresses(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAWL_SERVER", "example.com")  # for ""
+    with pytest.raises(pawl.InvalidArgumentError) as refused:
+        pawl.App(server)
+    assert refused.value.field == "server"
+
+
+@pytest.mark.parametrize("server", ["localhost", "[::1]:7295", "::1", "127.0.0.9:1", "unix:///tmp/x", "https://example.com:7295", "localhost,127.0.0.1:1"])
+def test_good_addresses(server: str) -> None:
+    pawl.App(server).close()
+
+
+def test_the_environment_says_what_is_not_given(broker: testing.Broker, monkeypatch: pytest.MonkeyPatch, queue: str) -> None:
+    monkeypatch.setenv("PAWL_SERVER", broker.address)
+    with pawl.App() as app:
+        assert app.call("t", queue=queue).enqueue().id
+
+
+def test_an_address_that_does_not_answer_is_left(broker: testing.Broker, queue: str) -> None:
+    for _ in range(5):  # the order is random
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+            with pawl.App(f"127.0.0.1:{taken.getsockname()[1]},{broker.address}") as app:
+                assert app.call("t", queue=queue).enqueue().id
+
+
+def test_no_answer_is_unavailable(queue: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        server = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pawl.App(server, retry_for=0) as app:
+            with pytest.raises(pawl.UnavailableError):
+                app.call("t", queue=queue).enqueue()
+            with pytest.raises(pawl.BatchError) as refused:
+                app.enqueue_many([app.call("t"), app.call("t")])
+            assert all(isinstance(result, pawl.UnavailableError) for result in refused.value.results)
+        with pawl.App(server) as app:
+            with pytest.raises(TimeoutError):
+                app.ref("x").wait_ended(timeout=0)
+
+
+def test_close_ends_calls(broker: testing.Broker, queue: str) -> None:
+    app = pawl.App(broker.address)
+    ref = app.call("t", queue=queue).enqueue()
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            ref.wait_ended()
+        except BaseException as err:
+            ended.append(err)
+
+    async def close_while_waiting() -> None:
+        waiting = asyncio.create_task(ref.await_ended())
+        await asyncio.sleep(0.2)
+        app.close()
+        with pytest.raises(pawl.ClientClosedError):
+            await waiting
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    asyncio.run(close_while_waiting())
+    thread.join(10)
+    assert [type(err) for err in ended] == [pawl.ClientClosedError]
+    with pytest.raises(pawl.ClientClosedError):
+        app.call("t").enqueue()
+
+
+def test_kills_of_the_broker_lose_nothing_and_double_nothing(binary: str) -> None:
+    """Producers enqueue while the broker is killed and started again: every task that was answered is there, exactly once."""
+    with testing.Broker(binary) as broker, pawl.App(broker.address) as app:
+        refs: list[list[pawl.Ref[object]]] = [[], [], []]
+        stop = threading.Event()
+
+        def produce(mine: int) -> None:
+            while not stop.is_set():
+                n = len(refs[mine])
+                refs[mine].append(app.call("t", [mine, n], queue=f"q{mine}").enqueue())
+                if n % 10 == 0:
+                    refs[mine].extend(app.enqueue_many([app.call("t", [mine, n + 1 + more], queue=f"q{mine}") for more in range(3)]))
+
+        threads = [threading.Thread(target=produce, args=(mine,)) for mine in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(4):
+            time.sleep(0.5)
+            broker.kill()
+            time.sleep(0.2)
+            broker.start()
+        time.sleep(0.5)
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        for mine in range(3):
+            assert len(refs[mine]) > 20
+            assert len({ref.id for ref in refs[mine]}) == len(refs[mine])
+            for n, ref in enumerate(refs[mine]):
+                assert ref.info().decode_payload() == [mine, n]
+        assert stored(broker, "t") == sum(len(each) for each in refs)
+
+
+def stored(broker: testing.Broker, type: str) -> int:
+    """Counts the tasks of a type at the broker, over REST."""
+    import json
+    import urllib.parse
+    import urllib.request
+
+    count, cursor = 0, ""
+    while True:
+        query = urllib.parse.urlencode({"type": type, "limit": 1000, "cursor": cursor})
+        with urllib.request.urlopen(f"http://{broker.address}/api/v1/tasks?{query}") as response:
+            page = json.load(response)
+        count += len(page["items"])
+        cursor = page.get("next_cursor", "")
+        if not cursor:
+            return count
