@@ -10,6 +10,7 @@
 
 from pawl._connection import TLS
 from pawl.app import App, AsyncTask, Call, Ref, Task
+from pawl.claim import Claim, current
 from pawl.errors import (
     BatchError,
     ClientClosedError,
@@ -30,35 +31,51 @@ from pawl.errors import (
 )
 from pawl.models import Attempt, Failure, Progress, TaskInfo
 from pawl.options import Options, Retry, Unique
+from pawl.outcome import Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, Outcome, Poison, RetryIn, Snooze, TimedOut
+from pawl.worker import Worker
 
 __all__ = [
-    "TLS",
     "App",
     "AsyncTask",
     "Attempt",
     "BatchError",
     "Call",
+    "Cancelled",
+    "Claim",
     "ClientClosedError",
     "ConflictError",
+    "DeadLetter",
+    "Discard",
+    "Draining",
     "Failure",
     "InternalError",
+    "Interrupted",
     "InvalidArgumentError",
+    "LeaseLost",
     "NotFoundError",
     "Options",
+    "Outcome",
     "PawlError",
     "PayloadTooLargeError",
     "PermissionDeniedError",
+    "Poison",
     "Progress",
     "QueueFullError",
     "RateLimitedError",
     "Ref",
     "Retry",
+    "RetryIn",
+    "Snooze",
     "StaleClaimError",
+    "TLS",
     "Task",
     "TaskEndedError",
     "TaskInfo",
+    "TimedOut",
     "UnauthenticatedError",
     "UnavailableError",
     "Unique",
+    "Worker",
     "WrongStateError",
+    "current",
 ]

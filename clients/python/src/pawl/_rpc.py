@@ -114,7 +114,7 @@ class Caller:
         try:
             return multicallable(action.request, timeout=action.timeout, metadata=self.connection.metadata())
         except grpc.RpcError as err:
-            raise self._failed(err, turn) from None
+            raise self.failed(err, turn) from None
         except ValueError as err:  # what grpc raises for a call on a closed channel
             raise self._closed_or(err) from None
 
@@ -154,18 +154,19 @@ class Caller:
         try:
             return call.result()
         except grpc.RpcError as err:
-            raise self._failed(err, turn) from None
+            raise self.failed(err, turn) from None
         except grpc.FutureCancelledError as err:
             raise self._closed_or(err) from None
 
     def _multicallable(self, method: Method[Any]) -> tuple[Any, int]:
         channel, turn = self.connection.channel()
         return (
-            channel.unary_unary(method.path, request_serializer=_serialize, response_deserializer=method.response.FromString),
+            channel.unary_unary(method.path, request_serializer=serialize, response_deserializer=method.response.FromString),
             turn,
         )
 
-    def _failed(self, err: grpc.RpcError, turn: int) -> errors.PawlError:
+    def failed(self, err: grpc.RpcError, turn: int) -> errors.PawlError:
+        """Makes the exception for a call that failed, and leaves an address that did not answer."""
         if self.connection.closed:
             return errors.ClientClosedError("the client was closed")
         out = errors.of_call(err)
@@ -182,7 +183,8 @@ class Caller:
         self.connection.close()
 
 
-def _serialize(message: Message) -> bytes:
+def serialize(message: Message) -> bytes:
+    """Encodes a request."""
     return bytes(message.SerializeToString())
 
 

@@ -36,3 +36,24 @@ class Snooze(Outcome):
     def __init__(self, delay: Seconds, message: str = "") -> None:
         super().__init__(message)
         self.delay = delay
+
+
+class Interrupted(Exception):
+    """Why a handler is to stop before its task is done. Claim.check, progress and checkpoint raise it; a coroutine is cancelled
+    besides. What the handler raises after that is not a failure of the task, but for the end of its timeout."""
+
+
+class Cancelled(Interrupted):
+    """A caller cancelled the task."""
+
+
+class LeaseLost(Interrupted):
+    """The claim no longer holds: another worker may run the task. What this handler returns changes nothing."""
+
+
+class Draining(Interrupted):
+    """The worker stops, and its drain timeout is over. The task goes back to the queue; no attempt is used."""
+
+
+class TimedOut(Interrupted):
+    """The time limit of the run is over. The attempt has failed unless the handler returns a result."""

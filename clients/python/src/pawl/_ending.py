@@ -1,0 +1,107 @@
+"""How a claim ends: what the broker is told of what a handler returned or raised."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Union
+
+from pawl import _convert, errors
+from pawl.outcome import DeadLetter, Discard, Outcome, Poison, RetryIn, Snooze
+from pawl.v1 import task_pb2, worker_pb2
+
+MAX_ITEMS = 1000  # the broker's limit of one settle frame
+MAX_BYTES = 4 << 20  # keeps a frame well below a message: results may be 1 MiB each
+NOT_OURS = 30.0  # how long a task of a type that nobody here knows stays away from this worker
+_MAX_TEXT = 8 << 10
+_MAX_STACK = 8 << 10
+
+Request = Union[worker_pb2.AckRequest, worker_pb2.FailRequest, worker_pb2.ReleaseRequest]
+
+_OUTCOMES = {
+    DeadLetter: worker_pb2.FAIL_OUTCOME_DEAD,
+    Discard: worker_pb2.FAIL_OUTCOME_DISCARD,
+    Poison: worker_pb2.FAIL_OUTCOME_POISON,
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a handler returned, encoded."""
+
+    data: bytes = b""
+    content_type: str = ""
+
+
+@dataclass(frozen=True)
+class Name:
+    """Names a claim to the broker."""
+
+    task_id: str
+    token: str
+
+
+def ack(name: Name, result: Result) -> Request:
+    """Ends the claim of a task that succeeded."""
+    return worker_pb2.AckRequest(task_id=name.task_id, claim_token=name.token, result=result.data, content_type=result.content_type)
+
+
+def release(name: Name, delay: float = 0.0) -> Request:
+    """Gives a task back; no attempt is used."""
+    out = worker_pb2.ReleaseRequest(task_id=name.task_id, claim_token=name.token)
+    if delay:
+        out.delay.CopyFrom(_convert.duration("delay", delay))
+    return out
+
+
+def of_error(name: Name, err: BaseException) -> Request:
+    """Ends the claim of a task whose handler raised err."""
+    try:
+        if isinstance(err, Snooze):
+            out = worker_pb2.ReleaseRequest(task_id=name.task_id, claim_token=name.token)
+            out.delay.CopyFrom(_convert.duration("delay", err.delay))
+            return out
+        if isinstance(err, RetryIn):
+            failed = fail(name, err)
+            failed.retry_in.CopyFrom(_convert.duration("retry_in", err.delay))
+            return failed
+    except errors.InvalidArgumentError as bad:
+        return fail(name, bad)
+    return fail(name, err)
+
+
+def fail(name: Name, err: BaseException, type: str = "") -> worker_pb2.FailRequest:
+    """Fails an attempt; err may be an outcome that ends the task."""
+    outcome = next((o for cls, o in _OUTCOMES.items() if isinstance(err, cls)), worker_pb2.FAIL_OUTCOME_RETRY)
+    return worker_pb2.FailRequest(task_id=name.task_id, claim_token=name.token, outcome=outcome, error=_task_error(err, type))
+
+
+def fallback(name: Name, ending: Request, err: errors.PawlError) -> Request:
+    """Replaces an ending that the broker cannot take. A result that is too large makes a dead letter, since another run would
+    only give it again; a delay out of bounds makes a plain failure."""
+    return fail(name, DeadLetter(str(err)) if isinstance(ending, worker_pb2.AckRequest) else err)
+
+
+def add(ending: Request, frame: worker_pb2.SettleRequest) -> None:
+    """Puts an ending into a frame."""
+    if isinstance(ending, worker_pb2.AckRequest):
+        frame.acks.append(ending)
+    elif isinstance(ending, worker_pb2.FailRequest):
+        frame.fails.append(ending)
+    else:
+        frame.releases.append(ending)
+
+
+def _task_error(err: BaseException, type: str) -> task_pb2.TaskError:
+    said = err.__cause__ if isinstance(err, Outcome) and err.__cause__ is not None else err
+    message = str(err) or str(said) or _type_name(said)
+    stack = "".join(traceback.format_exception(err)) if err.__traceback__ is not None else ""
+    tail = stack.encode("utf-8", "replace")[-_MAX_STACK:].decode("utf-8", "ignore")  # the innermost calls come last
+    return task_pb2.TaskError(
+        message=_convert.cut(message, _MAX_TEXT), type=_convert.cut(type or _type_name(said), 256), stack=tail
+    )
+
+
+def _type_name(err: BaseException) -> str:
+    cls = type(err)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,711 @@
+"""The loop of a worker: it keeps a stream to the broker, runs what comes in its slots, extends leases, and tells how tasks ended.
+
+    stream -> _receive -> _accept -> slot -> _finish -> outbox -> _frames -> stream
+                          _keep: extends leases, stops handlers, sends again ---^
+
+Whatever the stream does, a Run has every claim from its push until the broker has confirmed its end. A new stream begins with
+what is in there, so a broken one loses nothing. One lock guards all of it; nothing is called with it that could wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import functools
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from pawl import _convert, _ending, _rpc, claim, errors, outcome
+from pawl._slots import Loop, Threads
+from pawl.v1 import task_pb2, worker_pb2
+
+if TYPE_CHECKING:
+    from pawl.app import Handler
+
+log = logging.getLogger("pawl.worker")
+
+_WORK = "/pawl.v1.WorkerService/Work"
+
+_MAX_FRAMES = 2  # frames of endings that may wait for their answers before the next gathers
+# A stream that says nothing for so long is opened anew, so that what both sides believe of each other's slots begins afresh. If
+# it says nothing after that either, there is nothing to say, and the next silence may take twice as long.
+_SILENT_AFTER = 60.0
+_MAX_SILENCE = 240.0
+_CLOSE_TIMEOUT = 2.0  # for the broker to finish a stream that the worker has closed
+_UNWANTED_FOR = 60.0  # how long a worker that was served asks to be let in again: a token may be exchanged in that time
+_FIRST_RECONNECT, _MAX_RECONNECT, _STEADY = 0.05, 5.0, 5.0
+_FIRST_RESEND, _MAX_RESEND = 0.1, 5.0  # pauses before an end that the broker could not take is told again
+_DRAIN_GRACE = 1.0  # what handlers get after they were told to stop
+_SETTLE_TIMEOUT = 1.0  # for the broker to confirm the last ends, over the stream and then once more by a call
+_DEFAULT_LEASE = 30.0
+_SWEEP_STEP, _SWEEP_IDLE = 0.05, 3600.0
+_PROGRESS_STEP = 1.0
+
+
+class Phase(enum.Enum):
+    """Where a claim is."""
+
+    RUNNING = 1
+    LAPSED = 2  # its handler runs; its lease has ended without confirmation, so that the token may or may not hold
+    LOST = 3  # its handler runs; the broker says that the claim is gone
+    ENDED = 4  # the broker has not confirmed its end
+
+
+@dataclass(eq=False)
+class Held:
+    """A claim from its push to the answer that ends it. Run's lock guards what changes."""
+
+    task: worker_pb2.ClaimedTask
+    name: _ending.Name
+    claim: claim.Claim
+    lease: float
+    lease_end: float
+    due: float  # running: of the next extension. ended: of the next try after a refusal, 0 if it was not refused
+    deadline: float  # of the timeout; infinity if there is none
+    phase: Phase = Phase.RUNNING
+    cause: outcome.Interrupted | None = None
+    aio: asyncio.Task[None] | None = None
+    ending: _ending.Request | None = None
+    extended: float = 0.0
+    progress: task_pb2.Progress | None = None
+    tries: int = 0
+    is_fallback: bool = False
+
+
+@dataclass(eq=False)
+class _Outbox:
+    endings: list[Held] = field(default_factory=list)
+    extends: list[Held] = field(default_factory=list)
+    frames: list[int] = field(default_factory=list)  # endings of each frame that has no answer yet
+    quiet: bool = False  # the broker was told to push nothing more
+
+
+@dataclass(eq=False)
+class _Session:
+    """One stream."""
+
+    opened: float
+    silent_at: float
+    heard: bool = False
+    renew: bool = False  # close it in good order, and open another one
+    over: bool = False
+    call: Any = None
+
+
+class Run:
+    """One run of a worker."""
+
+    def __init__(
+        self,
+        caller: _rpc.Caller,
+        hello: worker_pb2.WorkHello,
+        handlers: Mapping[str, Handler],
+        *,
+        concurrency: int,
+        drain_timeout: float,
+    ) -> None:
+        self._caller = caller
+        self._hello = hello
+        self._handlers = handlers
+        self._concurrency = concurrency
+        self._drain_timeout = drain_timeout
+        self._threads = Threads()
+        self._loop = Loop()
+        self._wake: queue.SimpleQueue[errors.PawlError | None] = queue.SimpleQueue()  # its put is safe in a signal handler
+        self._closing = threading.Event()  # the stream is not opened again
+
+        self._lock = threading.Lock()
+        self._more = threading.Condition(self._lock)  # the outbox or the session has changed
+        self._calmer = threading.Condition(self._lock)  # a handler or a claim has ended
+        self._tick = threading.Condition(self._lock)  # something is due earlier than the keeper thinks
+        self._claims: dict[str, Held] = {}
+        self._busy = 0
+        self._granted = 0
+        self._out = _Outbox()
+        self._session: _Session | None = None
+        self._silences = 0
+        self._quiet = False
+        self._quiet_version = 0
+        self._next_sweep = time.monotonic() + _SWEEP_IDLE
+        self._ended = False
+
+    def stop(self) -> None:
+        """Begins the drain. It may be called from a signal handler."""
+        self._wake.put(None)
+
+    def do(self) -> None:
+        """Works until stop, and drains. A refusal by the broker is raised."""
+        keeper = threading.Thread(target=self._keep, name="pawl-keeper", daemon=True)
+        link = threading.Thread(target=self._link, name="pawl-link", daemon=True)
+        keeper.start()
+        link.start()
+        try:
+            refusal = self._wait()
+            if refusal is not None:
+                self._give_up()
+                raise refusal
+            self._drain(link)
+        finally:
+            with self._lock:
+                self._ended = True
+                self._tick.notify_all()
+            self._closing.set()
+            self._close_session()
+            link.join(_CLOSE_TIMEOUT)
+            keeper.join()
+            self._threads.close()
+            self._loop.close()
+
+    def _wait(self) -> errors.PawlError | None:
+        try:
+            return self._wake.get()
+        except KeyboardInterrupt:  # in a program without handlers of its own; a second one ends the drain
+            return None
+
+    # Handlers
+
+    def _accept(self, tasks: list[worker_pb2.ClaimedTask], now: float) -> None:
+        started = []
+        with self._lock:
+            for task in tasks:
+                self._granted = max(self._granted - 1, 0)
+                if task.claim_token in self._claims:
+                    continue  # pushed again: it runs already, or its end is on the way
+                held = self._hold(task, now)
+                self._claims[task.claim_token] = held
+                if self._quiet or self._busy >= self._concurrency:
+                    self._end(held, _ending.release(held.name))
+                    continue
+                self._busy += 1
+                self._sweep_at(min(held.due, held.deadline))
+                started.append(held)
+            self._more.notify_all()
+        for held in started:
+            self._start(held)
+
+    def _hold(self, task: worker_pb2.ClaimedTask, now: float) -> Held:
+        lease = _convert.seconds_of(task.lease) or _DEFAULT_LEASE
+        timeout = _convert.seconds_of(task.timeout)
+        held = Held(
+            task=task,
+            name=_ending.Name(task.task_id, task.claim_token),
+            claim=claim.claim_of(task),
+            lease=lease,
+            lease_end=now + lease,
+            due=now + lease / 3,
+            deadline=now + timeout if timeout > 0 else float("inf"),
+        )
+        held.claim._attach(_Holder(self, held))
+        return held
+
+    def _start(self, held: Held) -> None:
+        handler = self._handlers.get(held.task.type)
+        if handler is None:  # the broker pushed what the worker did not ask for
+            self._finish(held, None, outcome.Snooze(_ending.NOT_OURS, f"no handler for type {held.task.type!r}"))
+        elif handler.is_async:
+            self._loop.submit(functools.partial(self._arun, held, handler), functools.partial(self._started, held))
+        else:
+            self._threads.submit(functools.partial(self._run, held, handler))
+
+    def _run(self, held: Held, handler: Handler) -> None:
+        claim.set_current(held.claim)
+        try:
+            args, kwargs = handler.arguments(held.claim)
+            result = claim.encode_result(held.claim, handler.fn(*args, **kwargs))
+        except BaseException as err:  # SystemExit, too, is a failure of this task only
+            self._finish(held, None, err)
+        else:
+            self._finish(held, result, None)
+
+    async def _arun(self, held: Held, handler: Handler) -> None:
+        claim.set_current(held.claim)
+        try:
+            args, kwargs = handler.arguments(held.claim)
+            result = claim.encode_result(held.claim, await handler.fn(*args, **kwargs))
+        except BaseException as err:
+            self._finish(held, None, err)
+        else:
+            self._finish(held, result, None)
+
+    def _started(self, held: Held, task: asyncio.Task[None]) -> None:
+        with self._lock:
+            held.aio = task
+            cancelled = held.cause is not None
+        if cancelled:
+            task.cancel()
+
+    def _interrupt(self, held: Held, cause: outcome.Interrupted) -> None:
+        """Tells a handler to stop. The caller holds the lock."""
+        if held.cause is None:
+            held.cause = cause
+            if held.aio is not None:
+                self._loop.call(held.aio.cancel)
+
+    def _finish(self, held: Held, result: _ending.Result | None, err: BaseException | None) -> None:
+        """Frees the slot and queues what the broker must be told."""
+        with self._lock:
+            self._busy -= 1
+            phase = held.phase
+            if phase in (Phase.RUNNING, Phase.LAPSED):
+                self._end(held, self._verdict(held, result, err))
+            elif phase is Phase.LOST:
+                self._claims.pop(held.name.token, None)
+            self._more.notify_all()
+            self._calmer.notify_all()
+        with contextlib.suppress(Exception):  # a logger must not cost a slot: the text of err may raise
+            _log_end(held, phase, err)
+
+    def _verdict(self, held: Held, result: _ending.Result | None, err: BaseException | None) -> _ending.Request:
+        """Says how a claim ends. A handler that returned, or raised an outcome, knows what it says, whatever it was told."""
+        if err is None:
+            return _ending.ack(held.name, result or _ending.Result())
+        if not isinstance(err, outcome.Outcome):
+            if held.phase is Phase.LAPSED or isinstance(held.cause, outcome.Draining):
+                return _ending.release(held.name)  # not the task's fault: no attempt is used
+            if isinstance(held.cause, outcome.TimedOut):
+                return _ending.fail(held.name, held.cause if _is_stop(err) else err, "timeout")
+        try:
+            return _ending.of_error(held.name, err)
+        except Exception:  # its __str__ raises, say
+            return _ending.fail(held.name, RuntimeError(f"a {type(err).__name__} that cannot be described"))
+
+    def _end(self, held: Held, ending: _ending.Request) -> None:
+        held.phase, held.ending, held.due = Phase.ENDED, ending, 0.0
+        self._out.endings.append(held)
+
+    def _lose(self, token: str, reason: str) -> None:
+        """Takes the broker's word that a claim is gone."""
+        with self._lock:
+            held = self._claims.get(token)
+            if held is None or held.phase in (Phase.ENDED, Phase.LOST):
+                return  # the answer to its end tells more
+            held.phase = Phase.LOST
+            self._interrupt(held, _loss(reason))
+        log.log(logging.INFO if reason == "cancelled" else logging.WARNING, "%s: claim lost: %s", _title(held), reason)
+
+    # Leases
+
+    def _keep(self) -> None:
+        """Sweeps whenever something is due, for all claims at once."""
+        with self._lock:
+            while not self._ended:
+                wait = self._next_sweep - time.monotonic()
+                if wait > 0:
+                    self._tick.wait(wait)
+                else:
+                    self._sweep(time.monotonic())
+
+    def _sweep_at(self, when: float) -> None:
+        if when < self._next_sweep:
+            self._next_sweep = when
+            self._tick.notify_all()
+
+    def _sweep(self, now: float) -> None:
+        """Queues the extensions and repeats that are due, and stops handlers whose lease or time has ended. The caller holds the lock."""
+        soon, at = now + _SWEEP_STEP, now + _SWEEP_IDLE
+        for held in self._claims.values():
+            if held.phase is Phase.RUNNING:
+                at = min(at, self._sweep_running(held, now, soon))
+            elif held.phase is Phase.ENDED and held.due:
+                if held.due <= soon:
+                    held.due = 0.0
+                    self._out.endings.append(held)
+                else:
+                    at = min(at, held.due)
+        self._next_sweep = max(at, soon)
+        self._more.notify_all()
+
+    def _sweep_running(self, held: Held, now: float, soon: float) -> float:
+        if held.lease_end <= now:
+            held.phase = Phase.LAPSED
+            self._interrupt(held, outcome.LeaseLost("the lease ended without confirmation by the broker"))
+            log.warning("%s: lease of %g s ended without confirmation by the broker", _title(held), held.lease)
+            return float("inf")
+        if held.deadline <= now:
+            self._interrupt(held, outcome.TimedOut(f"timeout of {_convert.seconds_of(held.task.timeout):g} s is over"))
+        if held.cause is not None:  # a handler that goes on all the same loses its lease
+            return held.lease_end
+        if held.due <= soon:
+            self._out.extends.append(held)
+            held.due = now + held.lease / 3
+        return min(held.due, held.lease_end, held.deadline)
+
+    def set_progress(self, held: Held, progress: task_pb2.Progress) -> None:
+        """Has the next extension tell how far a handler is, a second after the last one at the latest."""
+        with self._lock:
+            if held.phase is Phase.RUNNING:
+                held.progress = progress
+                held.due = min(held.due, max(time.monotonic(), held.extended + _PROGRESS_STEP))
+                self._sweep_at(held.due)
+
+    def cause(self, held: Held) -> outcome.Interrupted | None:
+        """Says why a handler is to stop."""
+        with self._lock:
+            return held.cause
+
+    # The stream
+
+    def _link(self) -> None:
+        """Keeps a stream to the broker, through any number of connections. It ends when the run does, or when the broker refuses the
+        worker: before it ever served it, or for _UNWANTED_FOR because of its token."""
+        served, attempt, unwanted = False, 0, 0.0
+        while not self._closing.is_set():
+            start = time.monotonic()
+            heard, err = self._stream()
+            now = time.monotonic()
+            if now - start > _STEADY:
+                attempt = 0
+            served = served or heard or now - start > _STEADY
+            if self._closing.is_set():
+                return
+            not_let_in = isinstance(err, (errors.UnauthenticatedError, errors.PermissionDeniedError))
+            unwanted = (unwanted or now) if not_let_in else 0.0
+            final = not_let_in or isinstance(err, (errors.InvalidArgumentError, errors.ClientClosedError))
+            if err is not None and (final and not served or unwanted and now - unwanted >= _UNWANTED_FOR):
+                self._wake.put(err)
+                return
+            pause = _rpc.backoff(attempt, _FIRST_RECONNECT, _MAX_RECONNECT)
+            if err is not None:
+                pause = max(pause, min(err.retry_after, _MAX_RECONNECT))
+                log.log(logging.ERROR if not_let_in else logging.WARNING, "work stream broke, again in %.2f s: %s", pause, err)
+            attempt += 1
+            self._pause(pause)
+
+    def _pause(self, seconds: float) -> None:
+        reconnecting: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        with contextlib.suppress(errors.ClientClosedError):
+            reconnecting = self._caller.connection.reconnecting()
+        with reconnecting:
+            self._closing.wait(seconds)
+
+    def _stream(self) -> tuple[bool, errors.PawlError | None]:
+        """Opens a stream and works with it until it ends. It tells whether the broker said anything, and what broke the stream."""
+        now = time.monotonic()
+        session = _Session(now, now + self._silence())
+        try:
+            channel, turn = self._caller.connection.channel()
+            work = channel.stream_stream(
+                _WORK, request_serializer=_rpc.serialize, response_deserializer=worker_pb2.WorkResponse.FromString
+            )
+            metadata = self._caller.connection.metadata()
+        except errors.PawlError as err:
+            return False, err
+        with self._lock:
+            first = self._attach(session)
+        try:
+            session.call = work(self._frames(session, first), metadata=metadata)
+            log.info("work stream open: worker %s, %d types, %d slots", self._hello.worker, len(self._hello.types), self._concurrency)
+            draining = False
+            for frame in session.call:
+                draining = self._receive(session, frame) or draining
+            return session.heard, errors.UnavailableError("the broker shuts down") if draining else None
+        except grpc.RpcError as err:
+            return session.heard, self._caller.failed(err, turn)
+        finally:
+            with self._lock:
+                session.over = True
+                self._session = None
+                self._more.notify_all()
+
+    def _silence(self) -> float:
+        silence: float = min(_SILENT_AFTER * 2 ** min(self._silences, 10), _MAX_SILENCE)
+        return silence * random.uniform(1, 1.25)
+
+    def _attach(self, session: _Session) -> worker_pb2.WorkRequest:
+        """Makes the first frame of a stream. All that the broker has not confirmed is queued again, and all leases are extended,
+        which tells whether they still hold."""
+        self._out = _Outbox(quiet=self._quiet)
+        for held in self._claims.values():
+            if held.phase is Phase.ENDED and not held.due:
+                self._out.endings.append(held)
+            elif held.phase is Phase.RUNNING:
+                held.due = session.opened
+                self._sweep_at(held.due)
+        self._granted = 0
+        self._session = session
+        first = worker_pb2.WorkRequest(hello=self._hello, quiet=self._quiet)
+        first.hello.quiet_version = self._quiet_version
+        if self._takes():
+            first.grant = self._grant()
+        return first
+
+    def _takes(self) -> bool:
+        return not self._quiet and not self._quiet_version
+
+    def _frames(self, session: _Session, first: worker_pb2.WorkRequest) -> Iterator[worker_pb2.WorkRequest]:
+        """Gives the frames of a stream until it ends, or is to be closed. A thread of gRPC runs it."""
+        yield first
+        while True:
+            with self._lock:
+                frame = self._next_frame()
+                while frame is None:
+                    if session.over:
+                        return
+                    now = time.monotonic()
+                    if now >= session.silent_at:
+                        self._silences += 1
+                        session.renew = True
+                    if session.renew:
+                        break
+                    self._more.wait(session.silent_at - now)
+                    frame = self._next_frame()
+            if frame is None:
+                break
+            yield frame
+        # In good order: the broker pushes nothing more, answers what it has, and ends the stream. What it pushed before is received.
+        timer = threading.Timer(_CLOSE_TIMEOUT, lambda: session.call.cancel())
+        timer.daemon = True
+        timer.start()
+        yield worker_pb2.WorkRequest(quiet=True)
+
+    def _close_session(self) -> None:
+        with self._lock:
+            if self._session is not None:
+                self._session.renew = True
+                self._more.notify_all()
+
+    def _next_frame(self) -> worker_pb2.WorkRequest | None:
+        """Gathers what the broker should hear now. Free slots ride with the endings that freed them, unless the broker has no other."""
+        frame = worker_pb2.WorkRequest()
+        room = len(self._out.frames) < _MAX_FRAMES
+        settles = self._take(frame.settle, room)
+        if not settles:
+            frame.ClearField("settle")
+        if self._quiet and not self._out.quiet:
+            frame.quiet = self._out.quiet = True
+        if self._takes() and (room or self._granted == 0):
+            frame.grant = self._grant()
+        return frame if settles or frame.quiet or frame.grant else None
+
+    def _grant(self) -> int:
+        """Gives all free slots to the broker, fewer if too many ends wait for confirmation."""
+        unsettled = len(self._claims) - self._busy
+        free = self._concurrency - self._busy - self._granted
+        free = max(0, min(free, self._concurrency + _ending.MAX_ITEMS - unsettled))
+        self._granted += free
+        return free
+
+    def _take(self, settle: worker_pb2.SettleRequest, room: bool) -> bool:
+        """Fills a frame with extensions and, if there is room for one more frame of endings, with those."""
+        now = time.monotonic()
+        extends, self._out.extends = self._out.extends[: _ending.MAX_ITEMS], self._out.extends[_ending.MAX_ITEMS :]
+        for held in extends:
+            if held.phase is Phase.RUNNING:
+                settle.extends.append(_extension(held, now))
+        size, n = 0, 0
+        limit = min(len(self._out.endings), _ending.MAX_ITEMS - len(extends)) if room else 0
+        for held in self._out.endings[:limit]:
+            assert held.ending is not None
+            size += held.ending.ByteSize()
+            if n > 0 and size > _ending.MAX_BYTES:
+                break
+            _ending.add(held.ending, settle)
+            n += 1
+        del self._out.endings[:n]
+        if n > 0:
+            self._out.frames.append(n)
+        return n > 0 or len(settle.extends) > 0
+
+    def _receive(self, session: _Session, frame: worker_pb2.WorkResponse) -> bool:
+        """Takes a frame of the broker, and tells whether it shuts down."""
+        now = time.monotonic()
+        with self._lock:
+            session.heard, self._silences = True, 0
+            session.silent_at = now + self._silence()
+        if frame.HasField("settled"):
+            self._settled(frame.settled, now)
+        if frame.HasField("quiet"):
+            self._set_quiet(frame.quiet)
+        for lost in frame.lost:
+            self._lose(lost.claim_token, lost.reason)
+        if frame.tasks:
+            self._accept(list(frame.tasks), now)
+        if frame.draining:
+            self._close_session()
+        return bool(frame.draining)
+
+    def _set_quiet(self, notice: worker_pb2.QuietNotice) -> None:
+        """Takes an operator's word. Slots that were granted stay so: the broker uses them when the worker is to take tasks again."""
+        with self._lock:
+            was, self._quiet_version = self._quiet_version, max(notice.version, 1) if notice.quiet else 0
+            self._more.notify_all()
+        if notice.quiet and not was:
+            log.info("an operator has made the worker quiet, it takes no new tasks: %s", notice.reason)
+        elif was and not notice.quiet:
+            log.info("the worker takes tasks again")
+
+    def _settled(self, answer: worker_pb2.SettleResponse, now: float) -> None:
+        """Takes the answers to settle frames."""
+        refused = []
+        with self._lock:
+            self._answered(len(answer.acks) + len(answer.fails) + len(answer.releases))
+            for each in (*answer.acks, *answer.fails, *answer.releases):
+                held = self._claims.get(each.claim_token)
+                if held is None or held.phase is not Phase.ENDED:
+                    continue  # an answer for the second time
+                if not each.HasField("error"):
+                    del self._claims[each.claim_token]
+                    continue
+                err = errors.of_proto(each.error)
+                refused.append((held, err))
+                self._refused(held, err, now)
+            self._more.notify_all()
+            self._calmer.notify_all()
+        for held, err in refused:
+            log.warning("%s: the broker refused how the task ended: %s", _title(held), err)
+        for each in answer.extends:
+            self._extended(each)
+
+    def _answered(self, n: int) -> None:
+        """Counts answers to endings, which come in the order of the frames."""
+        frames = self._out.frames
+        while n > 0 and frames:
+            if frames[0] > n:
+                frames[0] -= n
+                return
+            n -= frames.pop(0)
+
+    def _refused(self, held: Held, err: errors.PawlError, now: float) -> None:
+        """Decides what becomes of an end that the broker did not take. The caller holds the lock."""
+        if isinstance(err, (errors.UnavailableError, errors.RateLimitedError, errors.InternalError)):
+            held.due = now + max(_rpc.backoff(held.tries, _FIRST_RESEND, _MAX_RESEND), min(err.retry_after, _MAX_RESEND))
+            held.tries += 1
+            self._sweep_at(held.due)
+        elif isinstance(err, (errors.InvalidArgumentError, errors.PayloadTooLargeError)) and not held.is_fallback:
+            assert held.ending is not None
+            held.is_fallback = True
+            self._end(held, _ending.fallback(held.name, held.ending, err))
+        else:  # stale, or not there: the claim ended otherwise
+            del self._claims[held.name.token]
+
+    def _extended(self, answer: worker_pb2.Settled) -> None:
+        """Takes the answer to one extension. If the broker was unavailable the next extension is due before the lease ends."""
+        if answer.HasField("error"):
+            if answer.error.code in ("stale_claim", "not_found"):
+                self._lose(answer.claim_token, answer.error.reason)
+            return
+        with self._lock:
+            held = self._claims.get(answer.claim_token)
+            if held is not None:
+                held.lease_end = max(held.lease_end, held.extended + held.lease)
+                if answer.cancel_requested:
+                    self._interrupt(held, outcome.Cancelled("the task was cancelled"))
+
+    # The end
+
+    def _give_up(self) -> None:
+        """Stops the handlers of a worker that the broker does not want. Their tasks run again when their leases have ended."""
+        with self._lock:
+            self._quiet = True
+            self._interrupt_all()
+            self._calmer.wait_for(lambda: self._busy == 0, _DRAIN_GRACE)
+
+    def _interrupt_all(self) -> None:
+        for held in self._claims.values():
+            if held.phase is not Phase.ENDED:
+                self._interrupt(held, outcome.Draining("the worker stops"))
+
+    def _drain(self, link: threading.Thread) -> None:
+        """Ends the run in good order: no new tasks, handlers end, the broker confirms."""
+        with self._lock:
+            self._quiet = True
+            log.info("draining: %d tasks run", self._busy)
+            self._more.notify_all()
+            if not self._calmer.wait_for(lambda: self._busy == 0, self._drain_timeout):
+                self._interrupt_all()
+                if not self._calmer.wait_for(lambda: self._busy == 0, _DRAIN_GRACE):
+                    self._abandon()
+            self._calmer.wait_for(lambda: not self._unconfirmed(), _SETTLE_TIMEOUT)
+        self._closing.set()
+        self._close_session()
+        link.join(2 * _CLOSE_TIMEOUT)
+        self._settle_rest()
+
+    def _abandon(self) -> None:
+        """Releases the tasks whose handlers do not end."""
+        for held in list(self._claims.values()):
+            if held.phase in (Phase.RUNNING, Phase.LAPSED):
+                self._end(held, _ending.release(held.name))
+                log.error("%s: the handler does not stop: it is left behind, and its task released", _title(held))
+        self._more.notify_all()
+
+    def _unconfirmed(self) -> list[Held]:
+        return [held for held in self._claims.values() if held.phase is Phase.ENDED]
+
+    def _settle_rest(self) -> None:
+        """Tells the ends that the stream left unconfirmed by calls of their own."""
+        deadline = time.monotonic() + _SETTLE_TIMEOUT
+        while True:
+            with self._lock:
+                rest = self._unconfirmed()
+                if not rest:
+                    return
+                self._out = _Outbox(endings=rest)
+                frame = worker_pb2.SettleRequest()
+                self._take(frame, room=True)
+            try:
+                answer = self._caller.run(self._caller.call(_rpc.SETTLE, frame, deadline))
+            except (TimeoutError, errors.PawlError) as err:
+                raise errors.UnavailableError(f"how {len(rest)} tasks ended is not confirmed, they may run again: {err}") from err
+            with self._lock:
+                for each in (*answer.acks, *answer.fails, *answer.releases):
+                    if each.error.code != "unavailable":
+                        self._claims.pop(each.claim_token, None)
+            time.sleep(_SWEEP_STEP)  # what is left was unavailable
+
+
+class _Holder:
+    """What a claim knows of the run that holds it."""
+
+    def __init__(self, run: Run, held: Held) -> None:
+        self._run = run
+        self._held = held
+
+    def cause(self) -> outcome.Interrupted | None:
+        return self._run.cause(self._held)
+
+    def set_progress(self, progress: task_pb2.Progress) -> None:
+        self._run.set_progress(self._held, progress)
+
+
+def _extension(held: Held, now: float) -> worker_pb2.ExtendRequest:
+    held.extended = now
+    out = worker_pb2.ExtendRequest(task_id=held.name.task_id, claim_token=held.name.token, lease=held.task.lease)
+    if held.progress is not None:
+        out.progress.CopyFrom(held.progress)
+        held.progress = None
+    return out
+
+
+def _loss(reason: str) -> outcome.Interrupted:
+    if reason == "cancelled":
+        return outcome.Cancelled("the task was cancelled")
+    return outcome.LeaseLost(f"the claim no longer holds: {reason}")
+
+
+def _is_stop(err: BaseException) -> bool:
+    return isinstance(err, (outcome.Interrupted, asyncio.CancelledError))
+
+
+def _title(held: Held) -> str:
+    return f"task {held.name.task_id} ({held.task.type}, attempt {held.task.attempt})"
+
+
+def _log_end(held: Held, phase: Phase, err: BaseException | None) -> None:
+    if err is None:
+        log.debug("%s: succeeded", _title(held))
+    elif isinstance(err, (outcome.Snooze, outcome.Discard)):
+        log.info("%s: %s: %s", _title(held), type(err).__name__, err)
+    elif phase is Phase.RUNNING and not isinstance(held.cause, (outcome.Draining, outcome.Cancelled)):
+        log.warning("%s: failed: %s", _title(held), err, exc_info=err)
+    else:
+        log.info("%s: stopped: %s", _title(held), held.cause or "its lease had ended")

@@ -1,0 +1,104 @@
+"""The command pawl-worker: runs the tasks of an app, in one process or several."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from pawl import errors
+from pawl._supervisor import Supervisor
+from pawl.app import App
+from pawl.worker import Worker
+
+_USAGE = 2  # the exit status of wrong use, as everywhere
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command, and returns its exit status: 0 after a drain, 1 if the broker refused or lost something, 2 for wrong use."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    logging.basicConfig(level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
+    if args.processes < 1:
+        parser.error(f"argument --processes: is {args.processes}, want 1 or more")
+    if args.processes > 1:
+        command = list(sys.argv[1:] if arguments is None else arguments)
+        return Supervisor([sys.executable, "-m", "pawl.cli", *command, "--processes", "1", "--supervised"], args.processes, args.drain_timeout).run()
+    try:
+        worker = Worker(
+            _load(args.app),
+            args.queues,
+            concurrency=args.concurrency,
+            lease=args.lease,
+            drain_timeout=args.drain_timeout,
+            name=args.name,
+        )
+    except (ImportError, AttributeError, TypeError, errors.InvalidArgumentError) as err:
+        print(f"pawl-worker: {err}", file=sys.stderr)
+        return _USAGE
+    return _run(worker, supervised=args.supervised)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pawl-worker",
+        description="Runs the tasks of an app until SIGTERM or SIGINT; then it drains, and a second signal ends it at once. "
+        "Where the broker is, and who calls, says the app, or the environment: PAWL_SERVER, PAWL_TOKEN and the others.",
+    )
+    parser.add_argument("app", help="the module of the App and its name in there: tasks:app; without a name, app")
+    parser.add_argument("--queues", default="default", help="with weights, mail:7,default:3, or in strict order, urgent,default (default: default)")
+    parser.add_argument("--concurrency", type=int, default=10, help="tasks that each process runs at once (default: 10)")
+    parser.add_argument("--processes", type=int, default=1, help="processes, each with its own connection; one that ends is started again (default: 1)")
+    parser.add_argument("--lease", type=float, help="seconds, 1 to 43200 (default: that of the queue)")
+    parser.add_argument("--drain-timeout", type=float, default=25.0, help="seconds that tasks may take to finish (default: 25)")
+    parser.add_argument("--name", default="", help="of the worker, in attempt logs (default: host/pid)")
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="(default: info)")
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def _load(target: str) -> App:
+    module, _, name = target.partition(":")
+    sys.path.insert(0, os.getcwd())
+    app: Any = importlib.import_module(module)
+    for part in (name or "app").split("."):
+        app = getattr(app, part)
+    if not isinstance(app, App):
+        raise TypeError(f"{target} is {app!r}, not a pawl.App")
+    return app
+
+
+def _run(worker: Worker, *, supervised: bool) -> int:
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)  # the second one ends the process
+        worker.stop()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, on_signal)
+    if supervised:
+        threading.Thread(target=_stop_with_parent, args=(worker,), daemon=True).start()
+    try:
+        worker.run()
+    except errors.PawlError as err:
+        print(f"pawl-worker: {err}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _stop_with_parent(worker: Worker) -> None:
+    """Drains when the supervisor has gone, however it ended: then nobody holds the other end of the pipe any more."""
+    while os.read(0, 1):
+        pass
+    worker.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

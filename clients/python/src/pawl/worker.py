@@ -1,0 +1,130 @@
+"""Worker: claims tasks and runs their handlers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Union
+
+from pawl import _convert, errors
+from pawl._work import Run
+from pawl.app import App
+from pawl.v1 import worker_pb2
+
+Queues = Union[str, Sequence[str], Mapping[str, int]]
+
+_MAX_QUEUES = 100
+_MAX_WEIGHT = 1000
+_MAX_TYPES = 1000
+_MAX_CONCURRENCY = 10_000
+_MIN_LEASE, _MAX_LEASE = 1.0, 12 * 3600.0
+
+
+class Worker:
+    """Claims tasks and runs their handlers, concurrency of them at once, over one stream that it keeps open.
+
+    Functions run in threads, coroutine functions on an event loop of the worker's own. Leases are extended while handlers run.
+
+    queues: {"mail": 7, "default": 3} takes from queues in proportion to their weights, ["urgent", "default"] from the first that
+    has a task. "mail:7,default:3" and "urgent,default" say the same. lease: its length in seconds, from 1 to 43,200; by default that
+    of the queue. drain_timeout: how long handlers may take to finish once the worker stops. max_bytes: of the tasks in one push.
+    name: who claims, in attempt logs and lists of workers; by default host/pid.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        queues: Queues = "default",
+        *,
+        concurrency: int = 10,
+        lease: float | None = None,
+        drain_timeout: float = 25.0,
+        max_bytes: int | None = None,
+        name: str = "",
+    ) -> None:
+        if not 1 <= concurrency <= _MAX_CONCURRENCY:
+            raise errors.invalid("concurrency", f"is {concurrency}, want 1 to {_MAX_CONCURRENCY}")
+        if drain_timeout < 0:
+            raise errors.invalid("drain_timeout", f"is {drain_timeout}, want 0 or more")
+        if not 1 <= len(app.handlers) <= _MAX_TYPES:
+            raise errors.invalid("types", f"the app has handlers for {len(app.handlers)} types, want 1 to {_MAX_TYPES}")
+        hello = worker_pb2.WorkHello(
+            worker=name or _convert.cut(f"{socket.gethostname()}/{os.getpid()}", 256),
+            types=sorted(app.handlers),
+            host=_convert.cut(socket.gethostname(), 256),
+            pid=os.getpid(),
+            version=_version(),
+            instance=secrets.token_hex(16),
+            slots=concurrency,
+        )
+        _set_queues(hello, queues)
+        if len(hello.worker.encode()) > 256:
+            raise errors.invalid("name", f"{hello.worker!r} has more than 256 bytes")
+        if lease is not None:
+            if not _MIN_LEASE <= lease <= _MAX_LEASE:
+                raise errors.invalid("lease", f"is {lease}, want {_MIN_LEASE:g} to {_MAX_LEASE:g} s")
+            hello.lease.CopyFrom(_convert.duration("lease", lease))
+        if max_bytes is not None:
+            if max_bytes < 1:
+                raise errors.invalid("max_bytes", f"is {max_bytes}, want 1 or more")
+            hello.max_bytes = max_bytes
+        self._run = Run(app._caller, hello, dict(app.handlers), concurrency=concurrency, drain_timeout=drain_timeout)
+        self._started = threading.Lock()
+
+    def run(self) -> None:
+        """Claims and runs tasks until stop is called, and then drains: it takes no more tasks, lets handlers finish, and after
+        drain_timeout tells the rest to stop and gives their tasks back, so that no attempt is used.
+
+        A connection that breaks is made anew for ever; meanwhile handlers go on, and how they ended is told afterwards. It raises
+        PawlError if the broker refuses the worker when it first comes, or its token for a minute; and UnavailableError if at the
+        end it could not tell how some tasks ended: those run again after their lease. A worker runs once.
+        """
+        if not self._started.acquire(blocking=False):
+            raise RuntimeError("the worker was run already")
+        self._run.do()
+
+    def stop(self) -> None:
+        """Begins the drain. It may be called from any thread, and from a signal handler."""
+        self._run.stop()
+
+
+def _set_queues(hello: worker_pb2.WorkHello, queues: Queues) -> None:
+    weights = queues if isinstance(queues, Mapping) else _parse(queues)
+    if not 1 <= len(weights) <= _MAX_QUEUES:
+        raise errors.invalid("queues", f"{len(weights)} queues, want 1 to {_MAX_QUEUES}")
+    weighted = [weight is not None for weight in weights.values()]
+    if any(weighted) and not all(weighted):
+        raise errors.invalid("queues", f"{queues!r}: give a weight to all queues or to none")
+    hello.order = worker_pb2.ORDER_WEIGHTED if weighted[0] else worker_pb2.ORDER_STRICT
+    for name, weight in weights.items():
+        if not name:
+            raise errors.invalid("queues", f"{queues!r}: a queue has no name")
+        if weight is not None and not 1 <= weight <= _MAX_WEIGHT:
+            raise errors.invalid(f"queues.{name}", f"{weight} is not between 1 and {_MAX_WEIGHT}")
+        hello.queues.add(queue=name, weight=weight or 0)
+
+
+def _parse(queues: str | Sequence[str]) -> dict[str, int | None]:
+    out: dict[str, int | None] = {}
+    for part in queues.split(",") if isinstance(queues, str) else queues:
+        name, weight = part.strip(), None
+        if isinstance(queues, str) and ":" in part:
+            name, _, text = part.strip().rpartition(":")
+            if not (text.isascii() and text.isdigit()):
+                raise errors.invalid("queues", f"{part!r}: the weight is not a number")
+            weight = int(text)
+        if name in out:
+            raise errors.invalid("queues", f"{name!r} is there twice")
+        out[name] = weight
+    return out
+
+
+def _version() -> str:
+    try:
+        return f"python {metadata.version('pawl')}"
+    except metadata.PackageNotFoundError:  # it runs from its sources
+        return "python"

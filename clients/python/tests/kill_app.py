@@ -1,0 +1,49 @@
+"""The app that test_kills.py runs in worker processes. It notes each run in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pawl
+
+app = pawl.App()
+
+
+def note(text: str) -> None:
+    """Appends a line, in one write."""
+    with open(os.environ["NOTES"], "a", encoding="utf-8") as notes:
+        notes.write(f"{text}\n")
+
+
+@app.task("note")
+def note_number(n: int) -> int:
+    """Takes some time, and notes that it ran."""
+    time.sleep(0.01)
+    note(str(n))
+    return n
+
+
+@app.task("anote")
+async def anote_number(n: int) -> int:
+    """Is note_number as a coroutine."""
+    await asyncio.sleep(0.01)
+    note(str(n))
+    return n
+
+
+@app.task("who")
+def who() -> int:
+    """Tells which process runs it."""
+    time.sleep(0.2)
+    return os.getpid()
+
+
+@app.task("slow")
+def slow(seconds: float) -> str:
+    """Notes when it begins, and when it ends."""
+    note("begins")
+    time.sleep(seconds)
+    note("ends")
+    return "done"

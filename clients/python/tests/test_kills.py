@@ -1,0 +1,162 @@
+"""Real processes, and what kill -9 does to them: nothing that was enqueued is lost, and each task runs at least once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import pawl
+from pawl import testing
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def own(binary: str) -> Iterator[testing.Broker]:
+    """A broker that the test may kill."""
+    with testing.Broker(binary) as running:
+        yield running
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """The file in which workers note what they run."""
+    return tmp_path / "notes"
+
+
+@pytest.fixture
+def start(own: testing.Broker, notes: Path) -> Iterator[Start]:
+    """Starts worker processes, which end with the test."""
+    started: list[subprocess.Popen[bytes]] = []
+    here = Path(__file__).parent
+
+    def run(*arguments: str) -> subprocess.Popen[bytes]:
+        environment = dict(os.environ, PAWL_SERVER=own.address, NOTES=str(notes), PYTHONPATH=f"{here.parent / 'src'}:{here}")
+        command = [sys.executable, "-m", "pawl.cli", "kill_app:app", *arguments]
+        started.append(subprocess.Popen(command, env=environment))
+        return started[-1]
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def eventually(holds: Callable[[], object], limit: float = 60.0) -> None:
+    """Waits until something holds."""
+    deadline = time.monotonic() + limit
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come about"
+        time.sleep(0.02)
+
+
+def lines(notes: Path) -> list[str]:
+    """What the workers have noted."""
+    return notes.read_text().split() if notes.exists() else []
+
+
+def test_kills_of_workers_and_broker_lose_no_task(own: testing.Broker, start: Start, notes: Path) -> None:
+    with pawl.App(own.address) as app:
+        workers = [start("--concurrency", "8", "--lease", "1"), start("--concurrency", "8", "--lease", "1")]
+        refs: list[pawl.Ref[object]] = []
+        for turn in range(6):
+            refs += app.enqueue_many(app.call(("note", "anote")[n % 2], {"n": len(refs) + n}) for n in range(300))
+            eventually(lambda: len(lines(notes)) > 250 * turn)  # some of them run right now
+            workers[turn % 2].kill()
+            workers[turn % 2] = start("--concurrency", "8", "--lease", "1")
+            if turn % 2:
+                own.kill()
+                own.start()
+        results = [ref.result(60) for ref in refs]
+        assert results == list(range(1800))
+        assert set(lines(notes)) == {str(n) for n in range(1800)}
+        assert sum(ref.info().crashes for ref in refs) > 0  # the kills did hit tasks
+
+
+def test_sigterm_drains(own: testing.Broker, start: Start, notes: Path) -> None:
+    with pawl.App(own.address) as app:
+        worker = start("--concurrency", "1")
+        first, second = app.call("slow", {"seconds": 1.0}).enqueue(), app.call("slow", {"seconds": 1.0}).enqueue()
+        eventually(lambda: lines(notes) == ["begins"])
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+        assert lines(notes) == ["begins", "ends"]
+        assert first.result(0) == "done"
+        assert (second.info().state, second.info().failures, second.info().crashes) == ("ready", 0, 0)
+
+
+def test_a_second_signal_ends_at_once(own: testing.Broker, start: Start, notes: Path) -> None:
+    with pawl.App(own.address) as app:
+        worker = start()
+        app.call("slow", {"seconds": 60.0}).enqueue()
+        eventually(lambda: lines(notes) == ["begins"])
+        while worker.poll() is None:
+            worker.send_signal(signal.SIGTERM)
+            time.sleep(0.05)
+        assert worker.returncode == -signal.SIGTERM
+        assert lines(notes) == ["begins"]
+
+
+def test_processes_share_the_work_and_are_started_again(own: testing.Broker, start: Start) -> None:
+    with pawl.App(own.address) as app:
+        supervisor = start("--processes", "3", "--concurrency", "1", "--lease", "1")
+
+        def pids() -> set[object]:
+            return {ref.result(60) for ref in app.enqueue_many(app.call("who") for _ in range(9))}
+
+        eventually(lambda: len(pids()) == 3)
+        first = pids()
+        victim = next(iter(first))
+        assert isinstance(victim, int)
+        os.kill(victim, signal.SIGKILL)
+        eventually(lambda: len(new := pids()) == 3 and victim not in new)
+        supervisor.send_signal(signal.SIGTERM)
+        assert supervisor.wait(30) == 0
+
+
+def test_processes_drain_when_their_supervisor_is_killed(own: testing.Broker, start: Start, notes: Path) -> None:
+    with pawl.App(own.address) as app:
+        supervisor = start("--processes", "2", "--concurrency", "1")
+        pid = app.call("who").enqueue().result(30)
+        ref = app.call("slow", {"seconds": 1.0}).enqueue()
+        eventually(lambda: "begins" in lines(notes))
+        supervisor.kill()
+        assert ref.result(30) == "done"
+        assert ref.info().crashes == 0
+        assert isinstance(pid, int)
+        eventually(lambda: not alive(pid))
+
+
+def alive(pid: int) -> bool:
+    """Tells whether a process runs. One that nobody has waited for has ended."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere:app"], "nowhere"),
+        (["kill_app:nothing"], "nothing"),
+        (["kill_app:note"], "not a pawl.App"),
+        (["kill_app", "--queues", "a:x"], "queues"),
+        (["kill_app", "--processes", "0"], "--processes"),
+        (["kill_app", "--processes", "2", "--concurrency", "0"], "concurrency"),
+    ],
+)
+def test_wrong_use(arguments: list[str], says: str) -> None:
+    here = Path(__file__).parent
+    environment = dict(os.environ, PYTHONPATH=f"{here.parent / 'src'}:{here}")
+    done = subprocess.run([sys.executable, "-m", "pawl.cli", *arguments], env=environment, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2
+    assert says in done.stderr
