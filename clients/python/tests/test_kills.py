@@ -15,6 +15,8 @@ import pytest
 import pawl
 from pawl import testing
 
+from waiting import eventually
+
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -48,14 +50,6 @@ def start(own: testing.Broker, notes: Path) -> Iterator[Start]:
         if process.poll() is None:
             process.kill()
         process.wait()
-
-
-def eventually(holds: Callable[[], object], limit: float = 60.0) -> None:
-    """Waits until something holds."""
-    deadline = time.monotonic() + limit
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.02)
 
 
 def lines(notes: Path) -> list[str]:

@@ -14,6 +14,8 @@ import pytest
 import pawl
 from pawl import testing
 
+from waiting import eventually
+
 
 @contextlib.contextmanager
 def running(app: pawl.App, queues: Any, **settings: Any) -> Iterator[pawl.Worker]:
@@ -37,14 +39,6 @@ def running(app: pawl.App, queues: Any, **settings: Any) -> Iterator[pawl.Worker
         assert not thread.is_alive()
     if raised:
         raise raised[0]
-
-
-def eventually(holds: Callable[[], Any], limit: float = 30.0) -> None:
-    """Waits until something holds."""
-    deadline = time.monotonic() + limit
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.01)
 
 
 def test_functions_and_coroutines_run_and_give_results(app: pawl.App, queue: str) -> None:
@@ -290,13 +284,26 @@ def test_the_timeout_of_a_run_is_a_failure(app: pawl.App, queue: str) -> None:
             assert (info.last_failure.type, info.last_failure.message) == ("timeout", "timeout of 0.3 s is over")
 
 
+def test_a_handler_that_ignores_its_timeout_loses_its_lease(app: pawl.App, queue: str) -> None:
+    end = threading.Event()
+
+    @app.task("stuck", queue=queue, timeout=0.3, max_attempts=1)
+    def stuck() -> None:
+        end.wait(30)
+
+    with running(app, queue, lease=1.0):
+        info = stuck.enqueue().wait_ended(20)
+        end.set()
+        assert (info.state, info.attempt_log[0].outcome) == ("dead", "lease_lost")
+
+
 def test_drain_lets_handlers_finish(app: pawl.App, queue: str) -> None:
     began = threading.Event()
 
     @app.task("finish", queue=queue)
-    def finish() -> str:
+    async def finish() -> str:
         began.set()
-        time.sleep(0.5)
+        await asyncio.sleep(0.5)  # an interruption would end it
         return "done"
 
     with running(app, queue, concurrency=1):

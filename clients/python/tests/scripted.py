@@ -1,0 +1,118 @@
+"""A broker that does what a test tells it, for what the real one does only in rare moments."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+
+from pawl.v1 import worker_pb2
+
+_TIMEOUT = 20.0
+
+
+class Stream:
+    """The broker's end of a worker's stream."""
+
+    def __init__(self) -> None:
+        self._received: queue.SimpleQueue[worker_pb2.WorkRequest | None] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[worker_pb2.WorkResponse | None | grpc.StatusCode] = queue.SimpleQueue()
+
+    def receive(self) -> worker_pb2.WorkRequest | None:
+        """Gives the worker's next frame, None if the worker has closed the stream."""
+        return self._received.get(timeout=_TIMEOUT)
+
+    def settles(self) -> worker_pb2.SettleRequest:
+        """Gives the next frame that settles anything."""
+        while True:
+            frame = self.receive()
+            assert frame is not None, "the worker has closed the stream"
+            if frame.HasField("settle"):
+                return frame.settle
+
+    def push(self, *tokens: str, **fields: Any) -> None:
+        """Pushes tasks."""
+        tasks = [worker_pb2.ClaimedTask(task_id=f"id-{token}", claim_token=token, queue="q", type="t") for token in tokens]
+        for task in tasks:
+            task.lease.seconds = 30
+            task.MergeFrom(worker_pb2.ClaimedTask(**fields))
+        self.answers.put(worker_pb2.WorkResponse(tasks=tasks))
+
+    def break_off(self) -> None:
+        """Breaks the stream, as a lost connection does."""
+        self.answers.put(grpc.StatusCode.UNAVAILABLE)
+
+    def serve(self, requests: Iterator[worker_pb2.WorkRequest], context: Any) -> Iterator[worker_pb2.WorkResponse]:
+        """Runs the stream in the server's threads."""
+        threading.Thread(target=self._read, args=(requests,), daemon=True).start()
+        while True:
+            answer = self.answers.get()
+            if answer is None:
+                return
+            if isinstance(answer, grpc.StatusCode):
+                context.abort(answer, "as the test wants it")
+            yield answer
+
+    def _read(self, requests: Iterator[worker_pb2.WorkRequest]) -> None:
+        try:
+            for request in requests:
+                self._received.put(request)
+        except grpc.RpcError:
+            return
+        self._received.put(None)
+        self.answers.put(None)
+
+
+class ScriptedBroker:
+    """Serves Work and Settle."""
+
+    def __init__(self) -> None:
+        self._streams: queue.SimpleQueue[Stream] = queue.SimpleQueue()
+        self._opened: list[Stream] = []
+        self.settled: queue.SimpleQueue[worker_pb2.SettleRequest] = queue.SimpleQueue()
+        self._server = grpc.server(futures.ThreadPoolExecutor(20))
+        work = grpc.stream_stream_rpc_method_handler(
+            self._work, worker_pb2.WorkRequest.FromString, worker_pb2.WorkResponse.SerializeToString
+        )
+        settle = grpc.unary_unary_rpc_method_handler(
+            self._settle, worker_pb2.SettleRequest.FromString, worker_pb2.SettleResponse.SerializeToString
+        )
+        handler = grpc.method_handlers_generic_handler("pawl.v1.WorkerService", {"Work": work, "Settle": settle})
+        self._server.add_generic_rpc_handlers((handler,))
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def stream(self) -> Stream:
+        """Waits for the next stream of a worker."""
+        return self._streams.get(timeout=_TIMEOUT)
+
+    def _work(self, requests: Iterator[worker_pb2.WorkRequest], context: Any) -> Iterator[worker_pb2.WorkResponse]:
+        stream = Stream()
+        self._opened.append(stream)
+        self._streams.put(stream)
+        return stream.serve(requests, context)
+
+    def _settle(self, request: worker_pb2.SettleRequest, context: Any) -> worker_pb2.SettleResponse:
+        self.settled.put(request)
+        return answer_to(request)
+
+    def close(self) -> None:
+        """Ends all streams."""
+        for stream in self._opened:
+            stream.answers.put(None)  # its thread would wait for ever
+        self._server.stop(None)
+
+
+def answer_to(request: worker_pb2.SettleRequest, error: str = "") -> worker_pb2.SettleResponse:
+    """Answers all that a frame settles: done, or refused with a code."""
+    out = worker_pb2.SettleResponse()
+    for name in ("acks", "fails", "extends", "releases"):
+        for each in getattr(request, name):
+            answer = getattr(out, name).add(task_id=each.task_id, claim_token=each.claim_token)
+            if error:
+                answer.error.code = error
+    return out

@@ -1,0 +1,225 @@
+"""The worker's stream: what it says when streams break, ends are refused, and tasks come at the wrong moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import pawl
+from pawl.v1 import worker_pb2
+
+from scripted import ScriptedBroker, Stream, answer_to
+from waiting import eventually
+
+
+class World:
+    """A worker at a scripted broker. Its handler of the type t waits until it is told how to end."""
+
+    def __init__(self, concurrency: int) -> None:
+        self.broker = ScriptedBroker()
+        self.app = pawl.App(self.broker.address)
+        self.go = threading.Event()
+        self.began = threading.Semaphore(0)
+        self.claims: list[pawl.Claim] = []
+        self.result: object = None
+        self.app.task("t")(self._handle)
+        self.worker = pawl.Worker(self.app, "q", concurrency=concurrency, drain_timeout=5)
+        self.raised: list[BaseException] = []
+        self.thread = threading.Thread(target=self._work)
+        self.thread.start()
+
+    def _handle(self) -> object:
+        self.claims.append(pawl.current())
+        self.began.release()
+        assert self.go.wait(20)
+        return self.result
+
+    def _work(self) -> None:
+        try:
+            self.worker.run()
+        except pawl.PawlError as err:
+            self.raised.append(err)
+
+    def close(self) -> None:
+        """Ends the worker and the broker."""
+        self.go.set()
+        self.worker.stop()
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+        assert not self.worker._run._claims  # none is forgotten there
+        self.broker.close()
+        self.app.close()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A worker of two slots."""
+    made = World(2)
+    yield made
+    made.close()
+
+
+def opened(world: World) -> Stream:
+    """Waits for a stream, checks its first frame, and gives it."""
+    stream = world.broker.stream()
+    first = stream.receive()
+    assert first is not None and first.hello.types == ["t"] and first.hello.slots == 2
+    return stream
+
+
+def test_free_slots_are_granted_and_granted_again(world: World) -> None:
+    stream = world.broker.stream()
+    first = stream.receive()
+    assert first is not None and first.grant == 2
+    world.go.set()
+    stream.push("a")
+    settles = stream.settles()
+    assert [ack.claim_token for ack in settles.acks] == ["a"]
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+    stream.break_off()
+    first = world.broker.stream().receive()
+    assert first is not None and first.grant == 2  # what the broken stream had counts no more
+
+
+def test_what_is_not_confirmed_is_told_over_the_next_stream(world: World) -> None:
+    stream = opened(world)
+    stream.push("a", "b")
+    world.go.set()
+    told = {ack.claim_token for ack in stream.settles().acks}
+    stream.break_off()
+    stream = world.broker.stream()
+    first = stream.receive()
+    assert first is not None and first.grant == 2
+    told_again: set[str] = set()
+    while told_again != {"a", "b"}:
+        settles = stream.settles()
+        told_again |= {ack.claim_token for ack in settles.acks}
+        stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+    assert told <= told_again
+    assert len(world.claims) == 2
+
+
+def test_a_new_stream_extends_what_runs_and_stops_what_is_lost(world: World) -> None:
+    stream = opened(world)
+    stream.push("a")
+    assert world.began.acquire(timeout=20)
+    stream.break_off()
+    stream = world.broker.stream()
+    first = stream.receive()
+    assert first is not None and first.grant == 1  # the handler goes on
+    settles = stream.settles()
+    assert [extend.claim_token for extend in settles.extends] == ["a"]
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles, "stale_claim")))
+    eventually(lambda: isinstance(world.claims[0].interrupted, pawl.LeaseLost))
+    stream.push("b")
+    world.go.set()
+    settles = stream.settles()
+    assert [ack.claim_token for ack in settles.acks] == ["b"]  # nobody is told how a lost claim ended
+
+
+def test_a_task_that_is_pushed_twice_runs_once(world: World) -> None:
+    stream = opened(world)
+    stream.push("a")
+    assert world.began.acquire(timeout=20)
+    stream.push("a")
+    stream.push("b")
+    assert world.began.acquire(timeout=20)
+    assert [claim.token for claim in world.claims] == ["a", "b"]
+
+
+def test_a_task_that_comes_into_the_drain_is_given_back(world: World) -> None:
+    stream = opened(world)
+    stream.push("a")
+    assert world.began.acquire(timeout=20)
+    world.worker.stop()
+    while True:
+        frame = stream.receive()
+        assert frame is not None
+        if frame.quiet:
+            break
+    stream.push("b")
+    settles = stream.settles()
+    assert [release.claim_token for release in settles.releases] == ["b"]
+    world.go.set()
+    settles = stream.settles()
+    assert [ack.claim_token for ack in settles.acks] == ["a"]
+
+
+def test_a_task_beyond_the_slots_is_given_back(world: World) -> None:
+    stream = opened(world)
+    stream.push("a", "b", "c")
+    assert [release.claim_token for release in stream.settles().releases] == ["c"]
+
+
+def test_a_type_that_nobody_asked_for_stays_away(world: World) -> None:
+    stream = opened(world)
+    stream.push("a", type="unknown")
+    (release,) = stream.settles().releases
+    assert (release.claim_token, release.delay.seconds) == ("a", 30)
+
+
+@pytest.mark.parametrize("code", ["unavailable", "rate_limited", "internal"])
+def test_an_end_that_the_broker_could_not_take_is_told_again(world: World, code: str) -> None:
+    stream = opened(world)
+    stream.push("a")
+    world.go.set()
+    settles = stream.settles()
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles, code)))
+    assert [ack.claim_token for ack in stream.settles().acks] == ["a"]
+
+
+def test_a_result_that_is_refused_makes_a_dead_letter_and_one_that_is_refused_again_is_dropped(world: World) -> None:
+    stream = opened(world)
+    stream.push("a")
+    world.result = "too large"
+    world.go.set()
+    settles = stream.settles()
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles, "payload_too_large")))
+    settles = stream.settles()
+    assert [(fail.claim_token, fail.outcome) for fail in settles.fails] == [("a", worker_pb2.FAIL_OUTCOME_DEAD)]
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles, "invalid_argument")))
+    stream.push("b")
+    settles = stream.settles()
+    assert ([fail.claim_token for fail in settles.fails], [ack.claim_token for ack in settles.acks]) == ([], ["b"])
+
+
+def test_what_the_last_stream_does_not_confirm_is_told_by_a_call(world: World) -> None:
+    stream = opened(world)
+    stream.push("a")
+    world.go.set()
+    assert len(stream.settles().acks) == 1
+    world.worker.stop()  # nothing is answered
+    told = world.broker.settled.get(timeout=20)
+    assert [ack.claim_token for ack in told.acks] == ["a"]
+    world.thread.join(20)
+    assert not world.raised
+
+
+def test_a_quiet_worker_grants_nothing_until_it_resumes(world: World) -> None:
+    stream = opened(world)
+    stream.answers.put(worker_pb2.WorkResponse(quiet=worker_pb2.QuietNotice(quiet=True, reason="deploy", version=7)))
+    stream.push("a")
+    world.go.set()
+    settles = stream.settles()
+    stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
+    stream.break_off()
+    stream = world.broker.stream()
+    first = stream.receive()
+    assert first is not None and (first.grant, first.hello.quiet_version) == (0, 7)
+    stream.answers.put(worker_pb2.WorkResponse(quiet=worker_pb2.QuietNotice(quiet=False, version=8)))
+    frame = stream.receive()
+    assert frame is not None and frame.grant == 2
+
+
+def test_a_broker_that_drains_is_left_in_good_order(world: World) -> None:
+    stream = opened(world)
+    stream.push("a")
+    assert world.began.acquire(timeout=20)
+    stream.answers.put(worker_pb2.WorkResponse(draining=True))
+    frame = stream.receive()
+    assert frame is not None and frame.quiet
+    assert stream.receive() is None
+    first = world.broker.stream().receive()
+    assert first is not None and first.grant == 1  # the handler goes on
