@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
 import pawl
 from pawl import testing
+from pawl.testing import working
 
 from waiting import eventually
-
-
-@contextlib.contextmanager
-def running(app: pawl.App, queues: Any, **settings: Any) -> Iterator[pawl.Worker]:
-    """Runs a worker in a thread; the end of the block drains it."""
-    worker = pawl.Worker(app, queues, **settings)
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            worker.run()
-        except BaseException as err:
-            raised.append(err)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(60)
-        assert not thread.is_alive()
-    if raised:
-        raise raised[0]
 
 
 def test_functions_and_coroutines_run_and_give_results(app: pawl.App, queue: str) -> None:
@@ -57,7 +32,7 @@ def test_functions_and_coroutines_run_and_give_results(app: pawl.App, queue: str
     def nothing() -> None:
         pass
 
-    with running(app, queue):
+    with working(app, queue):
         assert add.enqueue(1).result(10) == 11
         assert add.enqueue(1, b=2).result(10) == 3
         assert asyncio.run(result(aadd, 5)) == {"sum": 15}
@@ -85,7 +60,7 @@ def test_tasks_run_side_by_side_up_to_the_concurrency(app: pawl.App, queue: str)
         with lock:
             now -= 1
 
-    with running(app, queue, concurrency=4):
+    with working(app, queue, concurrency=4):
         for ref in meet.enqueue_many({} for _ in range(40)):
             assert ref.wait_ended(30).state == "succeeded"
     assert most == 4
@@ -102,7 +77,7 @@ def test_thousands_of_coroutines_run_on_one_loop(app: pawl.App, queue: str) -> N
             await asyncio.sleep(0.01)
         return n
 
-    with running(app, queue, concurrency=1000):
+    with working(app, queue, concurrency=1000):
         refs = sleep.enqueue_many({"n": n} for n in range(1000))
         assert [ref.result(30) for ref in refs] == list(range(1000))
 
@@ -137,7 +112,7 @@ def test_what_handlers_raise_decides_what_becomes_of_tasks(app: pawl.App, queue:
         return how
 
     snoozed: list[str] = []
-    with running(app, queue):
+    with working(app, queue):
         ends = {how: raises.enqueue(how) for how in ENDS}
         for how, (state, attempts, error) in ENDS.items():
             info = ends[how].wait_ended(20)
@@ -184,7 +159,7 @@ def test_payloads_that_do_not_fit_are_poison(app: pawl.App, queue: str, payload:
     def fit(to: str) -> None:
         pass
 
-    with running(app, queue):
+    with working(app, queue):
         info = app.call("fit", payload, queue=queue).enqueue().wait_ended(10)
         assert info.state == "poisoned" and info.last_failure is not None
         assert says in info.last_failure.message
@@ -199,7 +174,7 @@ def test_payloads_of_other_producers(app: pawl.App, queue: str) -> None:
     def raw(claim: pawl.Claim) -> None:
         claim.set_raw_result(claim.payload[::-1], "application/octet-stream")
 
-    with running(app, queue):
+    with working(app, queue):
         newer = app.call("fit", {"to": "a", "more": 1}, queue=queue).enqueue()
         assert newer.result(10) == "a"
         other = app.call("raw", b"\x01\x02", content_type="application/x", queue=queue).enqueue().wait_ended(10)
@@ -214,7 +189,7 @@ def test_leases_are_extended_while_handlers_run(app: pawl.App, queue: str) -> No
         time.sleep(2.5)
         return pawl.current().attempt
 
-    with running(app, queue, lease=1.0):
+    with working(app, queue, lease=1.0):
         assert slow.enqueue().result(20) == 1
 
 
@@ -227,7 +202,7 @@ def test_progress_is_told_while_a_handler_runs(app: pawl.App, queue: str) -> Non
         pawl.current().progress(200, "half")
         go.wait(20)
 
-    with running(app, queue):
+    with working(app, queue):
         ref = far.enqueue()
         eventually(lambda: ref.info().progress == pawl.Progress(100.0, "half"))
         go.set()
@@ -257,7 +232,7 @@ def test_cancelled_handlers_are_told(app: pawl.App, queue: str) -> None:
         finally:
             causes["aio"] = pawl.current().interrupted
 
-    with running(app, queue):
+    with working(app, queue):
         refs = {"sync": loop.enqueue(), "aio": aloop.enqueue()}
         for name, ref in refs.items():
             assert began[name].wait(10)
@@ -277,7 +252,7 @@ def test_the_timeout_of_a_run_is_a_failure(app: pawl.App, queue: str) -> None:
     async def along() -> None:
         await asyncio.sleep(60)
 
-    with running(app, queue):
+    with working(app, queue):
         for ref in (long.enqueue(), along.enqueue()):
             info = ref.wait_ended(20)
             assert info.state == "dead" and info.last_failure is not None
@@ -291,7 +266,7 @@ def test_a_handler_that_ignores_its_timeout_loses_its_lease(app: pawl.App, queue
     def stuck() -> None:
         end.wait(30)
 
-    with running(app, queue, lease=1.0):
+    with working(app, queue, lease=1.0):
         info = stuck.enqueue().wait_ended(20)
         end.set()
         assert (info.state, info.attempt_log[0].outcome) == ("dead", "lease_lost")
@@ -306,7 +281,7 @@ def test_drain_lets_handlers_finish(app: pawl.App, queue: str) -> None:
         await asyncio.sleep(0.5)  # an interruption would end it
         return "done"
 
-    with running(app, queue, concurrency=1):
+    with working(app, queue, concurrency=1):
         first, second = finish.enqueue(), finish.enqueue()
         assert began.wait(10)
     assert first.result(0) == "done"
@@ -329,7 +304,7 @@ def test_drain_gives_back_what_does_not_finish(app: pawl.App, queue: str) -> Non
         end.wait(30)
 
     refs = [heeds.enqueue(), ignores.enqueue()]
-    with running(app, queue, drain_timeout=0.2):
+    with working(app, queue, drain_timeout=0.2):
         assert began.acquire(timeout=10) and began.acquire(timeout=10)
     end.set()
     for ref in refs:
@@ -348,7 +323,7 @@ def test_weights_and_order(app: pawl.App, queue: str) -> None:
     refs = []
     for which in (first, second):
         refs += app.enqueue_many(note.options(queue=which).call(which) for _ in range(40))
-    with running(app, f"{second},{first}", concurrency=1):
+    with working(app, f"{second},{first}", concurrency=1):
         for ref in refs:
             ref.wait_ended(20)
     assert ran == [second] * 40 + [first] * 40

@@ -9,7 +9,7 @@
 """
 
 from pawl._connection import TLS
-from pawl.app import App, AsyncTask, Call, Ref, Task
+from pawl.app import App, AsyncTask, Call, Task
 from pawl.claim import Claim, current
 from pawl.errors import (
     BatchError,
@@ -29,9 +29,12 @@ from pawl.errors import (
     UnavailableError,
     WrongStateError,
 )
-from pawl.models import Attempt, Failure, Progress, TaskInfo
+from pawl.group import Group, GroupCounts, GroupInfo, GroupMember
+from pawl.models import Attempt, Failure, Follower, Parent, Progress, TaskInfo
 from pawl.options import Options, Retry, Unique
 from pawl.outcome import Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, Outcome, Poison, RetryIn, Snooze, TimedOut
+from pawl.ref import Ref
+from pawl.schedule import Schedule, ScheduleChange, ScheduledTask, SchedulePause, Schedules, Tick
 from pawl.worker import Worker
 
 __all__ = [
@@ -48,6 +51,11 @@ __all__ = [
     "Discard",
     "Draining",
     "Failure",
+    "Follower",
+    "Group",
+    "GroupCounts",
+    "GroupInfo",
+    "GroupMember",
     "InternalError",
     "Interrupted",
     "InvalidArgumentError",
@@ -55,6 +63,7 @@ __all__ = [
     "NotFoundError",
     "Options",
     "Outcome",
+    "Parent",
     "PawlError",
     "PayloadTooLargeError",
     "PermissionDeniedError",
@@ -65,12 +74,18 @@ __all__ = [
     "Ref",
     "Retry",
     "RetryIn",
+    "Schedule",
+    "ScheduleChange",
+    "SchedulePause",
+    "ScheduledTask",
+    "Schedules",
     "Snooze",
     "StaleClaimError",
     "TLS",
     "Task",
     "TaskEndedError",
     "TaskInfo",
+    "Tick",
     "TimedOut",
     "UnauthenticatedError",
     "UnavailableError",

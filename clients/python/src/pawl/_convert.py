@@ -85,6 +85,14 @@ def time_of(p: Timestamp) -> datetime | None:
     return datetime.fromtimestamp(p.seconds, timezone.utc) + timedelta(microseconds=p.nanos // 1000)
 
 
+def set_field(message: Any, name: str, value: Any) -> None:
+    """Sets a field. Protobuf refuses values of the wrong type, numbers out of range and lone surrogates."""
+    try:
+        setattr(message, name, value)
+    except (TypeError, ValueError) as err:
+        raise errors.invalid(name, f"{value!r}: {err}") from None
+
+
 def encode(field: str, value: Any) -> bytes:
     """Encodes a value as JSON, without spaces, as the Go SDK does: an idempotency key compares payloads byte by byte."""
     try:

@@ -11,16 +11,16 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, Union
+from typing import Any, Callable, Generic, TypeVar, Union
 
 import grpc
 from google.protobuf.message import Message
 
 from pawl import errors
 from pawl._connection import Connection
-from pawl.v1 import producer_pb2, worker_pb2
+from pawl.v1 import group_pb2, producer_pb2, schedule_pb2, worker_pb2
 
 T = TypeVar("T")
 Resp = TypeVar("Resp", bound=Message)
@@ -42,6 +42,20 @@ ENQUEUE = Method("/pawl.v1.ProducerService/Enqueue", producer_pb2.EnqueueRespons
 ENQUEUE_BATCH = Method("/pawl.v1.ProducerService/EnqueueBatch", producer_pb2.EnqueueBatchResponse)
 GET_TASK = Method("/pawl.v1.ProducerService/GetTask", producer_pb2.GetTaskResponse)
 CANCEL_TASK = Method("/pawl.v1.ProducerService/CancelTask", producer_pb2.CancelTaskResponse)
+CREATE_GROUP = Method("/pawl.v1.GroupService/CreateGroup", group_pb2.CreateGroupResponse)
+ADD_GROUP_TASKS = Method("/pawl.v1.GroupService/AddGroupTasks", group_pb2.AddGroupTasksResponse)
+GET_GROUP = Method("/pawl.v1.GroupService/GetGroup", group_pb2.GetGroupResponse)
+LIST_GROUP_MEMBERS = Method("/pawl.v1.GroupService/ListGroupMembers", group_pb2.ListGroupMembersResponse)
+CLOSE_GROUP = Method("/pawl.v1.GroupService/CloseGroup", group_pb2.CloseGroupResponse)
+CANCEL_GROUP = Method("/pawl.v1.GroupService/CancelGroup", group_pb2.CancelGroupResponse)
+PUT_SCHEDULE = Method("/pawl.v1.ScheduleService/PutSchedule", schedule_pb2.PutScheduleResponse)
+GET_SCHEDULE = Method("/pawl.v1.ScheduleService/GetSchedule", schedule_pb2.GetScheduleResponse)
+LIST_SCHEDULES = Method("/pawl.v1.ScheduleService/ListSchedules", schedule_pb2.ListSchedulesResponse)
+DELETE_SCHEDULE = Method("/pawl.v1.ScheduleService/DeleteSchedule", schedule_pb2.DeleteScheduleResponse)
+PAUSE_SCHEDULE = Method("/pawl.v1.ScheduleService/PauseSchedule", schedule_pb2.PauseScheduleResponse)
+RESUME_SCHEDULE = Method("/pawl.v1.ScheduleService/ResumeSchedule", schedule_pb2.ResumeScheduleResponse)
+TRIGGER_SCHEDULE = Method("/pawl.v1.ScheduleService/TriggerSchedule", schedule_pb2.TriggerScheduleResponse)
+LIST_SCHEDULE_HISTORY = Method("/pawl.v1.ScheduleService/ListScheduleHistory", schedule_pb2.ListScheduleHistoryResponse)
 EXTEND = Method("/pawl.v1.WorkerService/Extend", worker_pb2.ExtendResponse)
 SETTLE = Method("/pawl.v1.WorkerService/Settle", worker_pb2.SettleResponse)
 
@@ -63,6 +77,9 @@ class Pause:
 
 
 Op = Generator[Union[Send, Pause], Any, T]
+
+Page = Callable[[str], Op[tuple[Sequence[T], str]]]
+"""Gets the page of a list at a cursor, and the cursor of the next one, which is "" at the end."""
 
 
 class Caller:
@@ -92,6 +109,11 @@ class Caller:
                 self._budget.succeeded()
                 return response
         raise AssertionError("unreachable")
+
+    def once(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
+        """Makes a call that must not be repeated: the answer to a repeat would not be the first one's."""
+        response: Resp = yield Send(method, request, _left(deadline))
+        return response
 
     def pause(self, attempt: int, err: errors.PawlError) -> float:
         """Says how long to wait before a call is repeated that failed with err."""
@@ -176,6 +198,25 @@ class Caller:
 
     def _closed_or(self, err: Exception) -> Exception:
         return errors.ClientClosedError("the client was closed") if self.connection.closed else err
+
+    def pages(self, page: Page[T]) -> Iterator[T]:
+        """Goes over a list, a page at a time, in this thread."""
+        cursor = ""
+        while True:
+            items, cursor = self.run(page(cursor))
+            yield from items
+            if not cursor:
+                return
+
+    async def apages(self, page: Page[T]) -> AsyncIterator[T]:
+        """Is pages for event loops."""
+        cursor = ""
+        while True:
+            items, cursor = await self.arun(page(cursor))
+            for item in items:
+                yield item
+            if not cursor:
+                return
 
     def close(self) -> None:
         """Ends all calls, and pauses between repeats, with ClientClosedError."""

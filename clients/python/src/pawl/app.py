@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import time
-from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Callable, Generic, ParamSpec, TypeVar, Union, cast, overload
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Callable, Generic, ParamSpec, TypeVar, cast, overload
 
-from pawl import _convert, _rpc, errors, models
+from pawl import _convert, _enqueue, _rpc, errors, group
 from pawl._connection import TLS, Token, from_environment
-from pawl.models import TaskInfo
+from pawl._convert import Seconds
+from pawl.group import Group
 from pawl.options import Options, merge, spec
 from pawl.outcome import Poison
-from pawl.v1 import producer_pb2, task_pb2
+from pawl.ref import Ref
+from pawl.schedule import Schedules
+from pawl.v1 import group_pb2, task_pb2
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,10 +29,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound="Callable[[Claim], Any]")
 
-_MAX_BATCH_TASKS = 1000
-_MAX_BATCH_BYTES = 4 << 20
-_WAIT_STEP = 30.0  # how long one call waits for the end of a task
-_WAIT_SLACK = 5.0  # how long after its timeout an answer may come that says the task has not ended
+_MAX_DEPTH = 20  # tasks that come one behind the other
 
 
 class App:
@@ -108,15 +106,62 @@ class App:
     def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Ref[Any]]:
         """Enqueues many tasks, in as few requests as they fit in. If some are refused the others are enqueued all the same, and
         BatchError tells of each."""
-        return self._caller.run(_enqueue_many(self, calls))
+        return self._caller.run(_enqueue.enqueue_many(self._caller, [call._spec() for call in calls]))
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Ref[Any]]:
         """Is enqueue_many for event loops."""
-        return await self._caller.arun(_enqueue_many(self, calls))
+        return await self._caller.arun(_enqueue.enqueue_many(self._caller, [call._spec() for call in calls]))
 
     def ref(self, id: str) -> Ref[Any]:
         """Refers to a task by its id."""
-        return Ref(self, id)
+        return Ref(self._caller, id)
+
+    def enqueue_group(
+        self,
+        calls: Iterable[Call[Any]],
+        *,
+        name: str = "",
+        on_complete: Call[Any] | None = None,
+        on_success: Call[Any] | None = None,
+        on_death: Call[Any] | None = None,
+        open: bool = False,
+        retention: Seconds | None = None,
+        request_id: str = "",
+    ) -> Group:
+        """Makes a group of up to 1,000 tasks and 8 MiB, all or nothing. Group.tasks has a Ref for each.
+
+        on_complete is enqueued when all members have ended, however; on_success when all have succeeded; on_death at the first that is
+        dead or poisoned. Their handlers read the counts with Claim.parent_result. A group that is open is not complete before
+        Group.close. retention: how long the group is kept once it has ended; by default 24 h, or 14 days if members are dead or
+        poisoned. name is for people. request_id: a UUID; a repeat with it gives the first group again.
+        """
+        request = _group_request(calls, name, on_complete, on_success, on_death, open, retention, request_id)
+        return self._caller.run(group.create(self._caller, request))
+
+    async def aenqueue_group(
+        self,
+        calls: Iterable[Call[Any]],
+        *,
+        name: str = "",
+        on_complete: Call[Any] | None = None,
+        on_success: Call[Any] | None = None,
+        on_death: Call[Any] | None = None,
+        open: bool = False,
+        retention: Seconds | None = None,
+        request_id: str = "",
+    ) -> Group:
+        """Is enqueue_group for event loops."""
+        request = _group_request(calls, name, on_complete, on_success, on_death, open, retention, request_id)
+        return await self._caller.arun(group.create(self._caller, request))
+
+    def group(self, id: str) -> Group:
+        """Refers to a group by its id."""
+        return Group(self._caller, id)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the broker: what is enqueued again and again."""
+        return Schedules(self._caller)
 
     def close(self) -> None:
         """Ends the calls that are under way, and the connection. Workers must have ended before."""
@@ -259,168 +304,61 @@ class Call(Generic[R_co]):
     payload: bytes
     content_type: str
     own_options: Options
+    followers: tuple[Call[Any], ...] = ()
+    depth: int = 0
+    """How many tasks come one behind the other after this one."""
 
     def options(self, **options: Unpack[Options]) -> Call[R_co]:
         """Gives the call with more options."""
-        return Call(self.app, self.type, self.payload, self.content_type, merge(self.own_options, options))
+        return replace(self, own_options=merge(self.own_options, options))
+
+    def then(self, *calls: Call[Any]) -> Call[R_co]:
+        """Has other tasks enqueued when this one has succeeded, in the same instant: fetch.call(url).then(resize.call(100).then(mail.call())).
+
+        Their handlers read the result of this one with Claim.parent_result. If this task dies, they wait for a replay that succeeds; if
+        it is cancelled or discarded, they are dropped. At most 8 follow one at once, 20 come one behind the other.
+        """
+        depth = max((1 + call.depth for call in calls), default=0)
+        if depth > _MAX_DEPTH:
+            raise errors.invalid("then", f"{depth} tasks come one behind the other, at most {_MAX_DEPTH} are allowed")
+        return replace(self, followers=(*self.followers, *calls), depth=max(self.depth, depth))
 
     def enqueue(self) -> Ref[R_co]:
         """Enqueues the task. When it returns, the task is on stable storage."""
-        return self.app._caller.run(_enqueue(self))
+        return self.app._caller.run(_enqueue.enqueue(self.app._caller, self._spec()))
 
     async def aenqueue(self) -> Ref[R_co]:
         """Is enqueue for event loops."""
-        return await self.app._caller.arun(_enqueue(self))
+        return await self.app._caller.arun(_enqueue.enqueue(self.app._caller, self._spec()))
 
     def _spec(self) -> task_pb2.TaskSpec:
-        return spec(self.type, self.payload, self.content_type, self.own_options)
+        out = spec(self.type, self.payload, self.content_type, self.own_options)
+        for at, call in enumerate(self.followers):
+            with errors.inside(f"then[{at}]"):
+                out.then.append(call._spec())
+        return out
 
 
-class Ref(Generic[R_co]):
-    """Refers to a task that was enqueued."""
-
-    def __init__(self, app: App, id: str, *, state: str = "", created_at: datetime | None = None, duplicate: bool = False) -> None:
-        self._app = app
-        self.id = id
-        self.state = state
-        """When it was accepted: ready or scheduled; for a duplicate the state it was in. "" for App.ref."""
-        self.created_at = created_at
-        """By the broker's clock."""
-        self.duplicate = duplicate
-        """The idempotency key, the unique key or the request id stood for this task already."""
-
-    def __repr__(self) -> str:
-        return f"Ref({self.id!r})"
-
-    def info(self) -> TaskInfo:
-        """Tells what the broker knows of the task; NotFoundError if it is gone."""
-        return self._app._caller.run(_info(self._app, self.id))
-
-    async def ainfo(self) -> TaskInfo:
-        """Is info for event loops."""
-        return await self._app._caller.arun(_info(self._app, self.id))
-
-    def wait_ended(self, timeout: float | None = None) -> TaskInfo:
-        """Waits until the task has ended, in whatever way. After timeout seconds it raises TimeoutError."""
-        return self._app._caller.run(_wait(self._app, self.id, timeout))
-
-    async def await_ended(self, timeout: float | None = None) -> TaskInfo:
-        """Is wait_ended for event loops."""
-        return await self._app._caller.arun(_wait(self._app, self.id, timeout))
-
-    def result(self, timeout: float | None = None) -> R_co:
-        """Waits for the task and gives what its function returned; TaskEndedError if the task did not succeed."""
-        return cast(R_co, _result_of(self.wait_ended(timeout)))
-
-    async def aresult(self, timeout: float | None = None) -> R_co:
-        """Is result for event loops."""
-        return cast(R_co, _result_of(await self.await_ended(timeout)))
-
-    def cancel(self, reason: str = "") -> TaskInfo:
-        """Ends the task if it has not ended; a running handler is told. WrongStateError if it has ended otherwise."""
-        return self._app._caller.run(_cancel(self._app, self.id, reason))
-
-    async def acancel(self, reason: str = "") -> TaskInfo:
-        """Is cancel for event loops."""
-        return await self._app._caller.arun(_cancel(self._app, self.id, reason))
-
-
-def _ref(app: App, p: producer_pb2.Enqueued) -> Ref[Any]:
-    return Ref(app, p.task_id, state=models.state_word(p.state), created_at=_convert.time_of(p.created_at), duplicate=p.duplicate)
-
-
-def _enqueue(call: Call[Any]) -> _rpc.Op[Ref[Any]]:
-    request = producer_pb2.EnqueueRequest(task=call._spec())
-    response = yield from call.app._caller.call(_rpc.ENQUEUE, request)
-    return _ref(call.app, response.task)
-
-
-Answer = Union[Ref[Any], errors.PawlError]
-
-
-def _enqueue_many(app: App, calls: Iterable[Call[Any]]) -> _rpc.Op[list[Ref[Any]]]:
-    answers: list[Answer] = []
-    for chunk in _chunks([call._spec() for call in calls]):
-        last = answers[-1] if answers else None
-        if isinstance(last, errors.UnavailableError):  # the broker is gone: what follows would only wait as long again
-            answers.extend([last] * len(chunk))
-        else:
-            answers.extend((yield from _enqueue_chunk(app, chunk)))
-    if any(isinstance(answer, errors.PawlError) for answer in answers):
-        raise errors.BatchError(answers)
-    return cast("list[Ref[Any]]", answers)
-
-
-def _chunks(specs: list[task_pb2.TaskSpec]) -> Generator[list[task_pb2.TaskSpec], None, None]:
-    chunk: list[task_pb2.TaskSpec] = []
-    size = 0
-    for each in specs:
-        n = each.ByteSize()
-        if chunk and (len(chunk) == _MAX_BATCH_TASKS or size + n > _MAX_BATCH_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(each)
-        size += n
-    if chunk:
-        yield chunk
-
-
-def _enqueue_chunk(app: App, chunk: list[task_pb2.TaskSpec]) -> _rpc.Op[list[Answer]]:
-    """Enqueues what fits in one request. Tasks whose shard is unavailable are sent again, with the same request ids."""
-    answers: list[Answer] = [errors.UnavailableError("not sent")] * len(chunk)
-    pending = list(range(len(chunk)))
-    start = time.monotonic()
-    attempt = 0
-    while pending:
-        request = producer_pb2.EnqueueBatchRequest(tasks=[chunk[at] for at in pending])
-        try:
-            response = yield from app._caller.call(_rpc.ENQUEUE_BATCH, request)
-        except errors.PawlError as err:
-            for at in pending:
-                answers[at] = err
-            return answers
-        if len(response.results) != len(pending):
-            raise errors.InternalError(f"a batch of {len(pending)} tasks got {len(response.results)} answers")
-        for at, result in zip(pending, response.results):
-            answers[at] = errors.of_proto(result.error) if result.HasField("error") else _ref(app, result.task)
-        pending = [at for at in pending if isinstance(answers[at], errors.UnavailableError)]
-        if not pending or time.monotonic() - start >= app._caller.retry_for:
-            return answers
-        yield _rpc.Pause(app._caller.pause(attempt, cast(errors.PawlError, answers[pending[-1]])))
-        attempt += 1
-    return answers
-
-
-def _info(app: App, id: str) -> _rpc.Op[TaskInfo]:
-    response = yield from app._caller.call(_rpc.GET_TASK, producer_pb2.GetTaskRequest(task_id=id))
-    return models.task_info(response.task)
-
-
-def _wait(app: App, id: str, timeout: float | None) -> _rpc.Op[TaskInfo]:
-    deadline = None if timeout is None else time.monotonic() + timeout
-    attempt = 0
-    while True:
-        start = time.monotonic()
-        step = _WAIT_STEP if deadline is None else max(min(_WAIT_STEP, deadline - start), 0.0)
-        request = producer_pb2.GetTaskRequest(task_id=id, wait=_convert.duration("timeout", step))
-        response = yield from app._caller.call(_rpc.GET_TASK, request, None if deadline is None else deadline + _WAIT_SLACK)
-        info = models.task_info(response.task)
-        if info.ended:
-            return info
-        now = time.monotonic()
-        if deadline is not None and now >= deadline:
-            raise TimeoutError(f"task {id} is still {info.state} after {timeout:g} s")
-        attempt = attempt + 1 if now - start < min(step, 1.0) else 0
-        if attempt:  # cut short, by a node that shuts down say
-            yield _rpc.Pause(_rpc.backoff(attempt, 0.02, 2.0))
-
-
-def _result_of(info: TaskInfo) -> Any:
-    if info.state != "succeeded":
-        raise errors.TaskEndedError(info)
-    return info.decode_result()
-
-
-def _cancel(app: App, id: str, reason: str) -> _rpc.Op[TaskInfo]:
-    response = yield from app._caller.call(_rpc.CANCEL_TASK, producer_pb2.CancelTaskRequest(task_id=id, reason=reason))
-    return models.task_info(response.task)
+def _group_request(
+    calls: Iterable[Call[Any]],
+    name: str,
+    on_complete: Call[Any] | None,
+    on_success: Call[Any] | None,
+    on_death: Call[Any] | None,
+    open: bool,
+    retention: Seconds | None,
+    request_id: str,
+) -> group_pb2.CreateGroupRequest:
+    out = group_pb2.CreateGroupRequest(open=open)
+    _convert.set_field(out, "name", name)
+    _convert.set_field(out, "request_id", request_id or _enqueue.request_id())
+    if retention is not None:
+        out.retention.CopyFrom(_convert.duration("retention", retention))
+    for at, call in enumerate(calls):
+        with errors.inside(f"tasks[{at}]"):
+            out.tasks.append(call._spec())
+    for field, follower in (("on_complete", on_complete), ("on_success", on_success), ("on_death", on_death)):
+        if follower is not None:
+            with errors.inside(field):
+                getattr(out, field).CopyFrom(follower._spec())
+    return out

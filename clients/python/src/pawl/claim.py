@@ -62,6 +62,8 @@ class Claim:
     ready_at: datetime | None
     group_id: str
     """The group that the task is a member of; "" if none."""
+    parent: models.Parent | None
+    """What the task follows."""
     _state: _State = field(default_factory=_State, repr=False)
 
     def decode_payload(self) -> Any:
@@ -72,6 +74,19 @@ class Claim:
             return _convert.decode(self.payload)
         except ValueError as err:
             raise Poison(f"payload of type {self.type!r}: {err}") from None
+
+    def parent_result(self) -> Any:
+        """Decodes the result of what the task follows from JSON: of a task None if it has none, of a group its counts, as {"group_id",
+        "name", "members", "pending", "succeeded", "dead", ...}. LookupError if the task follows nothing, or if the result was too large
+        to take along; ValueError if it is not JSON."""
+        parent = self.parent
+        if parent is None:
+            raise LookupError(f"task {self.id} follows no other")
+        if parent.result_omitted:
+            raise LookupError(f"the result of task {parent.task_id} was too large to take along: Ref.result has it")
+        if parent.content_type not in ("", _convert.JSON):
+            raise ValueError(f"the result of task {parent.task_id} is {parent.content_type!r}, not JSON")
+        return _convert.decode(parent.result)
 
     @property
     def interrupted(self) -> Interrupted | None:
@@ -147,4 +162,5 @@ def claim_of(p: worker_pb2.ClaimedTask) -> Claim:
         created_at=_convert.time_of(p.created_at),
         ready_at=_convert.time_of(p.ready_at),
         group_id=p.group_id,
+        parent=models.parent(p.parent) if p.HasField("parent") else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -185,9 +186,19 @@ _BY_STATUS: dict[str, Callable[..., PawlError]] = {
     "ABORTED": UnavailableError,
 }
 
+
 def invalid(field: str, rule: str) -> InvalidArgumentError:
     """Makes the refusal of a value that this client checks itself."""
     return InvalidArgumentError(f"{field}: {rule}", field=field)
+
+
+@contextlib.contextmanager
+def inside(path: str) -> Iterator[None]:
+    """Puts a path before the field of a refusal, as the broker does: delay of tasks[3] is tasks[3].delay."""
+    try:
+        yield
+    except InvalidArgumentError as err:
+        raise InvalidArgumentError(f"{path}.{err.message}", field=f"{path}.{err.field}") from err.__cause__
 
 
 def of_proto(p: task_pb2.Error) -> PawlError:

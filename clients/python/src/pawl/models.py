@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from pawl import _convert
-from pawl.v1 import task_pb2
+from pawl.v1 import chain_pb2, task_pb2
 
 _STATES = _convert.Words(task_pb2.State, "STATE_")
 _STATUSES = _convert.Words(task_pb2.Status, "STATUS_")
 _OUTCOMES = _convert.Words(task_pb2.Outcome, "OUTCOME_")
+_FOLLOWER_STATES = _convert.Words(chain_pb2.FollowerState, "FOLLOWER_STATE_")
 _PRIORITIES = _convert.Words(task_pb2.Priority, "PRIORITY_")
 
 ENDED = frozenset({"succeeded", "discarded", "dead", "poisoned", "cancelled"})
@@ -52,6 +53,34 @@ class Attempt:
     waited: float
     """Seconds from ready to claimed."""
     next_run_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Parent:
+    """What a task follows: another task, or a group."""
+
+    task_id: str
+    """Either this or group_id."""
+    group_id: str
+    result: bytes = field(repr=False)
+    """Of the task; of a group its counts, as JSON."""
+    content_type: str
+    result_omitted: bool
+    """It was too large to take along: read it from the task."""
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A task that follows another, or a group, and what became of it."""
+
+    type: str
+    queue: str
+    state: str
+    """waiting, sent, born, duplicate, refused or dropped."""
+    task_id: str
+    """When it is born; of a duplicate the other task."""
+    reason: str
+    """The code of a refusal, or the state in which its parent ended."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +126,10 @@ class TaskInfo:
     waits_for: str
     """The id of the task that runs and holds the unique key."""
     group_id: str
+    parent: Parent | None
+    """What it follows."""
+    then: Sequence[Follower]
+    """What follows it."""
 
     @property
     def ended(self) -> bool:
@@ -155,7 +188,19 @@ def task_info(p: task_pb2.Task) -> TaskInfo:
         cost=p.cost,
         waits_for=p.waits_for,
         group_id=p.group_id,
+        parent=parent(p.parent) if p.HasField("parent") else None,
+        then=tuple(follower(f) for f in p.then),
     )
+
+
+def parent(p: chain_pb2.Parent) -> Parent:
+    """Converts what a task follows."""
+    return Parent(p.task_id, p.group_id, p.result, p.content_type, p.result_omitted)
+
+
+def follower(p: chain_pb2.Follower) -> Follower:
+    """Converts what follows a task or a group."""
+    return Follower(p.type, p.queue, _FOLLOWER_STATES.word(p.state), p.task_id, p.reason)
 
 
 def _attempt(p: task_pb2.Attempt) -> Attempt:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypedDict, Union
+from typing import Any, TypedDict, Union, cast
 
 from pawl import _convert, errors
 from pawl._convert import Seconds
@@ -78,6 +77,8 @@ class Options(TypedDict, total=False):
     """Words to find the task by. Those of a call are added to those of the task's decorator."""
     headers: Mapping[str, str]
     """What travels with the task, such as a correlation id. Those of a call are added to those of the task's decorator."""
+    group_id: str
+    """Makes the task a member of a group that is not complete: of that of a handler's own task, say, with current().group_id."""
     unique: Union[Unique, str]
     """Lets the queue have one task of this key at a time."""
 
@@ -106,17 +107,17 @@ def merge(base: Options, over: Options) -> Options:
 
 
 def spec(type: str, payload: bytes, content_type: str, options: Options) -> task_pb2.TaskSpec:
-    """Makes the request for a task. It has a request id, so that repeats never make a second task."""
+    """Makes the request for a task."""
     if not type:
         raise errors.invalid("type", "is empty")
     if len(payload) > _MAX_PAYLOAD:
         raise errors.PayloadTooLargeError(f"payload of type {type!r}: {len(payload)} bytes exceed a message of {MAX_MESSAGE}", field="payload")
     out = task_pb2.TaskSpec(payload=payload)
-    _set(out, "type", type)
-    _set(out, "content_type", content_type)
-    for name in ("queue", "idempotency_key", "max_attempts", "key", "cost", "request_id"):
+    _convert.set_field(out, "type", type)
+    _convert.set_field(out, "content_type", content_type)
+    for name in ("queue", "idempotency_key", "max_attempts", "key", "cost", "request_id", "group_id"):
         if name in options:
-            _set(out, name, options[name])  # type: ignore[literal-required]
+            _convert.set_field(out, name, options[name])  # type: ignore[literal-required]
     for name in ("delay", "idempotency_ttl", "timeout", "expires_in", "retention"):
         if name in options:
             getattr(out, name).CopyFrom(_convert.duration(name, options[name]))  # type: ignore[literal-required]
@@ -129,17 +130,32 @@ def spec(type: str, payload: bytes, content_type: str, options: Options) -> task
     if "unique" in options:
         out.unique.CopyFrom(_unique(options["unique"]))
     _set_many(out, options)
-    if not out.request_id:
-        out.request_id = str(uuid.uuid4())
     return out
 
 
-def _set(message: Any, name: str, value: Any) -> None:
-    """Sets a field. Protobuf refuses values of the wrong type, numbers out of range and lone surrogates."""
-    try:
-        setattr(message, name, value)
-    except (TypeError, ValueError) as err:
-        raise errors.invalid(name, f"{value!r}: {err}") from None
+def options_of(p: task_pb2.TaskSpec) -> Options:
+    """Gives the options of a task's description; what it leaves out is not there."""
+    out: dict[str, Any] = {}
+    for name in ("queue", "idempotency_key", "max_attempts", "key", "cost"):
+        if getattr(p, name):
+            out[name] = getattr(p, name)
+    for name in ("delay", "idempotency_ttl", "timeout", "expires_in", "retention"):
+        if p.HasField(name):  # type: ignore[arg-type]
+            out[name] = _convert.seconds_of(getattr(p, name))
+    if p.HasField("run_at"):
+        out["run_at"] = _convert.time_of(p.run_at)
+    if p.priority:
+        out["priority"] = _PRIORITIES.word(p.priority)
+    if p.HasField("retry"):
+        out["retry"] = Retry(_convert.seconds_of(p.retry.initial), p.retry.factor, _convert.seconds_of(p.retry.max), p.retry.jitter)
+    if p.HasField("unique"):
+        states = tuple(_STATES.word(state) for state in p.unique.states)
+        out["unique"] = Unique(p.unique.key, states, _ON_CONFLICT.word(p.unique.on_conflict) or "keep")
+    if p.tags:
+        out["tags"] = tuple(p.tags)
+    if p.headers:
+        out["headers"] = dict(p.headers)
+    return cast(Options, out)
 
 
 def _set_many(out: task_pb2.TaskSpec, options: Options) -> None:
@@ -168,9 +184,9 @@ def _retry(policy: Retry) -> task_pb2.RetryPolicy:
     if policy.max is not None:
         out.max.CopyFrom(_convert.duration("retry.max", policy.max))
     if policy.factor is not None:
-        _set(out, "factor", policy.factor)
+        _convert.set_field(out, "factor", policy.factor)
     if policy.jitter is not None:
-        _set(out, "jitter", policy.jitter)
+        _convert.set_field(out, "jitter", policy.jitter)
     return out
 
 
@@ -182,6 +198,6 @@ def _unique(unique: Unique | str) -> task_pb2.Unique:
     if not isinstance(unique, Unique):
         raise errors.invalid("unique", f"{unique!r} is neither a string nor a pawl.Unique")
     out = task_pb2.Unique(on_conflict=_ON_CONFLICT.number("unique.on_conflict", unique.on_conflict))
-    _set(out, "key", unique.key)
+    _convert.set_field(out, "key", unique.key)
     out.states.extend(_STATES.number("unique.states", state) for state in _strings("unique.states", unique.states))
     return out

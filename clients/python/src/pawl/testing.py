@@ -1,21 +1,26 @@
-"""A broker for tests: the real one, started from the pawl binary on a directory of its own.
+"""For tests: the real broker, started from the pawl binary on a directory of its own, and a worker in a thread.
 
-    with pawl.testing.Broker() as broker:
-        app = pawl.App(broker.address)
+    with testing.Broker() as broker, pawl.App(broker.address) as app, testing.working(app): ...
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
+
+from pawl.app import App
+from pawl.worker import Queues, Worker
 
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 15.0
@@ -99,6 +104,29 @@ class Broker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def working(app: App, queues: Queues = "default", **settings: Any) -> Iterator[Worker]:
+    """Runs a worker in a thread; the end of the block drains it, and raises what it raised. settings are those of Worker."""
+    worker = Worker(app, queues, **settings)
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            worker.run()
+        except BaseException as err:
+            raised.append(err)
+
+    thread = threading.Thread(target=run, name="pawl-worker")
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join()
+    if raised:
+        raise raised[0]
 
 
 def _free_port() -> int:

@@ -1,0 +1,220 @@
+"""Groups: tasks that are counted together, and what is enqueued when all have ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Union
+
+from pawl import _convert, _enqueue, _rpc, errors, models
+from pawl.models import Follower
+from pawl.ref import Ref
+from pawl.v1 import group_pb2, producer_pb2
+
+if TYPE_CHECKING:
+    from pawl.app import Call
+
+_STATES = _convert.Words(group_pb2.GroupState, "GROUP_STATE_")
+
+Made = Union[Ref[Any], errors.PawlError, None]
+
+
+@dataclass(frozen=True)
+class GroupCounts:
+    """The members of a group by where they are."""
+
+    members: int
+    pending: int
+    """Have not ended."""
+    succeeded: int
+    dead: int
+    poisoned: int
+    discarded: int
+    cancelled: int
+    refused: int
+    """Their queues would not take them."""
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """What the broker knows of a group. Times are in UTC, and None if they have not come, or never will."""
+
+    id: str
+    name: str
+    state: str
+    """running, complete or cancelled."""
+    open: bool
+    """It is not complete before it is closed."""
+    counts: GroupCounts
+    created_at: datetime | None
+    ended_at: datetime | None
+    """When it was complete, or all members of a cancelled one had ended."""
+    kept_until: datetime | None
+    on_complete: Follower | None
+    on_success: Follower | None
+    on_death: Follower | None
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """A member of a group, as the group knows it."""
+
+    task_id: str
+    """"" while it is on its way to its queue, or if it was refused."""
+    type: str
+    queue: str
+    state: str
+    """Its end; "" while it has not ended."""
+    refused: str
+    """Why its queue would not take it: a code, or duplicate."""
+    result: bytes = field(repr=False)
+    """Up to 16 KiB."""
+    result_content_type: str
+    result_omitted: bool
+    """It is larger, or the group keeps 64 MiB already: read it from the task."""
+
+    def decode_result(self) -> Any:
+        """Decodes the result from JSON; None if there is none."""
+        return _convert.decode(self.result)
+
+
+class Group:
+    """Refers to a group."""
+
+    def __init__(self, caller: _rpc.Caller, id: str, *, tasks: Sequence[Made] = (), duplicate: bool = False) -> None:
+        self._caller = caller
+        self.id = id
+        self.tasks = tasks
+        """Of a group that was just made: a Ref for each of its tasks, in order, or why a queue would not take it, or None if it is on
+        its way to its queue."""
+        self.duplicate = duplicate
+        """The request id stood for this group already."""
+
+    def __repr__(self) -> str:
+        return f"Group({self.id!r})"
+
+    def info(self) -> GroupInfo:
+        """Tells what the broker knows of the group; NotFoundError if it is gone."""
+        return self._caller.run(_info(self._caller, self.id))
+
+    async def ainfo(self) -> GroupInfo:
+        """Is info for event loops."""
+        return await self._caller.arun(_info(self._caller, self.id))
+
+    def add(self, calls: Iterable[Call[Any]]) -> Sequence[Made]:
+        """Enqueues up to 1,000 further members, as long as the group is not complete. If some are refused the others are members all
+        the same, and BatchError tells of each."""
+        return self._caller.run(_add(self._caller, self.id, calls))
+
+    async def aadd(self, calls: Iterable[Call[Any]]) -> Sequence[Made]:
+        """Is add for event loops."""
+        return await self._caller.arun(_add(self._caller, self.id, calls))
+
+    def close(self) -> GroupInfo:
+        """Lets an open group be complete when all its members have ended. It may be repeated."""
+        return self._caller.run(_close(self._caller, self.id))
+
+    async def aclose(self) -> GroupInfo:
+        """Is close for event loops."""
+        return await self._caller.arun(_close(self._caller, self.id))
+
+    def cancel(self, reason: str = "") -> GroupInfo:
+        """Cancels the group with all its members, and drops what it would have enqueued. It may be repeated. WrongStateError if the
+        group is complete."""
+        return self._caller.run(_cancel(self._caller, self.id, reason))
+
+    async def acancel(self, reason: str = "") -> GroupInfo:
+        """Is cancel for event loops."""
+        return await self._caller.arun(_cancel(self._caller, self.id, reason))
+
+    def members(self) -> Iterator[GroupMember]:
+        """Goes over the members, with their results: in the order in which the group was made, and behind them those that were added
+        later and what follows members."""
+        return self._caller.pages(lambda cursor: _members(self._caller, self.id, cursor))
+
+    def amembers(self) -> AsyncIterator[GroupMember]:
+        """Is members for event loops: async for member in group.amembers()."""
+        return self._caller.apages(lambda cursor: _members(self._caller, self.id, cursor))
+
+
+def create(caller: _rpc.Caller, request: group_pb2.CreateGroupRequest) -> _rpc.Op[Group]:
+    """Makes a group."""
+    response = yield from caller.call(_rpc.CREATE_GROUP, request)
+    made = tuple(_made(caller, result) for result in response.tasks)
+    return Group(caller, response.group.group_id, tasks=made, duplicate=response.duplicate)
+
+
+def _made(caller: _rpc.Caller, p: producer_pb2.EnqueueResult) -> Made:
+    if p.HasField("error"):
+        return errors.of_proto(p.error)
+    return _enqueue.ref_of(caller, p.task) if p.task.task_id else None
+
+
+def _info(caller: _rpc.Caller, id: str) -> _rpc.Op[GroupInfo]:
+    response = yield from caller.call(_rpc.GET_GROUP, group_pb2.GetGroupRequest(group_id=id))
+    return _group(response.group)
+
+
+def _add(caller: _rpc.Caller, id: str, calls: Iterable[Call[Any]]) -> _rpc.Op[Sequence[Made]]:
+    request = group_pb2.AddGroupTasksRequest(group_id=id, tasks=[_enqueue.named(call._spec()) for call in calls])
+    response = yield from caller.call(_rpc.ADD_GROUP_TASKS, request)
+    made = [_made(caller, result) for result in response.results]
+    if any(isinstance(each, errors.PawlError) for each in made):
+        raise errors.BatchError(made)
+    return made
+
+
+def _close(caller: _rpc.Caller, id: str) -> _rpc.Op[GroupInfo]:
+    response = yield from caller.call(_rpc.CLOSE_GROUP, group_pb2.CloseGroupRequest(group_id=id))
+    return _group(response.group)
+
+
+def _cancel(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[GroupInfo]:
+    response = yield from caller.call(_rpc.CANCEL_GROUP, group_pb2.CancelGroupRequest(group_id=id, reason=reason))
+    return _group(response.group)
+
+
+def _members(caller: _rpc.Caller, id: str, cursor: str) -> _rpc.Op[tuple[Sequence[GroupMember], str]]:
+    request = group_pb2.ListGroupMembersRequest(group_id=id, cursor=cursor)
+    response = yield from caller.call(_rpc.LIST_GROUP_MEMBERS, request)
+    return [_member(p) for p in response.items], response.next_cursor
+
+
+def _group(p: group_pb2.Group) -> GroupInfo:
+    counts = p.counts
+    return GroupInfo(
+        id=p.group_id,
+        name=p.name,
+        state=_STATES.word(p.state),
+        open=p.open,
+        counts=GroupCounts(
+            members=counts.members,
+            pending=counts.pending,
+            succeeded=counts.succeeded,
+            dead=counts.dead,
+            poisoned=counts.poisoned,
+            discarded=counts.discarded,
+            cancelled=counts.cancelled,
+            refused=counts.refused,
+        ),
+        created_at=_convert.time_of(p.created_at),
+        ended_at=_convert.time_of(p.ended_at),
+        kept_until=_convert.time_of(p.kept_until),
+        on_complete=models.follower(p.on_complete) if p.HasField("on_complete") else None,
+        on_success=models.follower(p.on_success) if p.HasField("on_success") else None,
+        on_death=models.follower(p.on_death) if p.HasField("on_death") else None,
+    )
+
+
+def _member(p: group_pb2.GroupMember) -> GroupMember:
+    return GroupMember(
+        task_id=p.task_id,
+        type=p.type,
+        queue=p.queue,
+        state=models.state_word(p.state),
+        refused=p.refused,
+        result=p.result,
+        result_content_type=p.result_content_type,
+        result_omitted=p.result_omitted,
+    )

@@ -1,0 +1,100 @@
+"""Ref: a task that was enqueued, to be waited for or cancelled."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+
+from pawl import _convert, _rpc, errors, models
+from pawl.models import TaskInfo
+from pawl.v1 import producer_pb2
+
+R_co = TypeVar("R_co", covariant=True)
+
+_WAIT_STEP = 30.0  # how long one call waits for the end of a task
+_WAIT_SLACK = 5.0  # how long after its timeout an answer may come that says the task has not ended
+
+
+class Ref(Generic[R_co]):
+    """Refers to a task that was enqueued."""
+
+    def __init__(self, caller: _rpc.Caller, id: str, *, state: str = "", created_at: datetime | None = None, duplicate: bool = False) -> None:
+        self._caller = caller
+        self.id = id
+        self.state = state
+        """When it was accepted: ready or scheduled; for a duplicate the state it was in. "" for App.ref."""
+        self.created_at = created_at
+        """By the broker's clock."""
+        self.duplicate = duplicate
+        """The idempotency key, the unique key or the request id stood for this task already."""
+
+    def __repr__(self) -> str:
+        return f"Ref({self.id!r})"
+
+    def info(self) -> TaskInfo:
+        """Tells what the broker knows of the task; NotFoundError if it is gone."""
+        return self._caller.run(_info(self._caller, self.id))
+
+    async def ainfo(self) -> TaskInfo:
+        """Is info for event loops."""
+        return await self._caller.arun(_info(self._caller, self.id))
+
+    def wait_ended(self, timeout: float | None = None) -> TaskInfo:
+        """Waits until the task has ended, in whatever way. After timeout seconds it raises TimeoutError."""
+        return self._caller.run(_wait(self._caller, self.id, timeout))
+
+    async def await_ended(self, timeout: float | None = None) -> TaskInfo:
+        """Is wait_ended for event loops."""
+        return await self._caller.arun(_wait(self._caller, self.id, timeout))
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """Waits for the task and gives what its function returned; TaskEndedError if the task did not succeed."""
+        return cast(R_co, _result_of(self.wait_ended(timeout)))
+
+    async def aresult(self, timeout: float | None = None) -> R_co:
+        """Is result for event loops."""
+        return cast(R_co, _result_of(await self.await_ended(timeout)))
+
+    def cancel(self, reason: str = "") -> TaskInfo:
+        """Ends the task if it has not ended; a running handler is told. WrongStateError if it has ended otherwise."""
+        return self._caller.run(_cancel(self._caller, self.id, reason))
+
+    async def acancel(self, reason: str = "") -> TaskInfo:
+        """Is cancel for event loops."""
+        return await self._caller.arun(_cancel(self._caller, self.id, reason))
+
+
+def _info(caller: _rpc.Caller, id: str) -> _rpc.Op[TaskInfo]:
+    response = yield from caller.call(_rpc.GET_TASK, producer_pb2.GetTaskRequest(task_id=id))
+    return models.task_info(response.task)
+
+
+def _wait(caller: _rpc.Caller, id: str, timeout: float | None) -> _rpc.Op[TaskInfo]:
+    deadline = None if timeout is None else time.monotonic() + timeout
+    attempt = 0
+    while True:
+        start = time.monotonic()
+        step = _WAIT_STEP if deadline is None else max(min(_WAIT_STEP, deadline - start), 0.0)
+        request = producer_pb2.GetTaskRequest(task_id=id, wait=_convert.duration("timeout", step))
+        response = yield from caller.call(_rpc.GET_TASK, request, None if deadline is None else deadline + _WAIT_SLACK)
+        info = models.task_info(response.task)
+        if info.ended:
+            return info
+        now = time.monotonic()
+        if deadline is not None and now >= deadline:
+            raise TimeoutError(f"task {id} is still {info.state} after {timeout:g} s")
+        attempt = attempt + 1 if now - start < min(step, 1.0) else 0
+        if attempt:  # cut short, by a node that shuts down say
+            yield _rpc.Pause(_rpc.backoff(attempt, 0.02, 2.0))
+
+
+def _result_of(info: TaskInfo) -> Any:
+    if info.state != "succeeded":
+        raise errors.TaskEndedError(info)
+    return info.decode_result()
+
+
+def _cancel(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[TaskInfo]:
+    response = yield from caller.call(_rpc.CANCEL_TASK, producer_pb2.CancelTaskRequest(task_id=id, reason=reason))
+    return models.task_info(response.task)

@@ -1,0 +1,341 @@
+"""Schedules: what is enqueued again and again, at times of the clock or at an interval."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pawl import _convert, _enqueue, _rpc, errors, models
+from pawl._convert import Seconds
+from pawl.options import Options, options_of
+from pawl.ref import Ref
+from pawl.v1 import schedule_pb2, task_pb2
+
+if TYPE_CHECKING:
+    from pawl.app import Call
+
+_MISSED = _convert.Words(schedule_pb2.Missed, "MISSED_")
+_OVERLAPS = _convert.Words(schedule_pb2.Overlap, "OVERLAP_")
+_OUTCOMES = _convert.Words(schedule_pb2.TickOutcome, "TICK_OUTCOME_")
+
+
+@dataclass(frozen=True)
+class ScheduledTask:
+    """What each tick enqueues."""
+
+    type: str
+    payload: bytes
+    content_type: str
+    options: Options
+    then: Sequence[ScheduledTask]
+    """What follows it."""
+
+    def decode_payload(self) -> Any:
+        """Decodes the payload from JSON."""
+        return _convert.decode(self.payload)
+
+
+@dataclass(frozen=True)
+class SchedulePause:
+    """Since when a schedule rests, and why."""
+
+    at: datetime | None
+    reason: str
+    by: str
+    """As they called themselves; "" if it is not known."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """An entry of a schedule's ledger: one tick, or several that were skipped for the same reason."""
+
+    seq: int
+    planned_at: datetime | None
+    """Of several the first; None for a trigger."""
+    until: datetime | None
+    """Of several the last."""
+    count: int
+    """How many; 100: or more."""
+    decided_at: datetime | None
+    outcome: str
+    """fired, caught_up, triggered or skipped."""
+    reason: str
+    """Why it was skipped: missed, paused, overlap, queue_full and others."""
+    task_id: str
+    """Its task, or the one that it overlaps; "" if it is on its way to another shard."""
+    late: float
+    """Seconds from planned to decided."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What the broker knows of a schedule. Durations are in seconds, times in UTC."""
+
+    id: str
+    """Of this schedule: another of the same name has another."""
+    name: str
+    cron: str
+    time_zone: str
+    every: float
+    jitter: float
+    missed: str
+    overlap: str
+    owner: str
+    task: ScheduledTask
+    created_at: datetime | None
+    updated_at: datetime | None
+    next_run_at: datetime | None
+    """None while it is paused."""
+    planned_at: datetime | None
+    """next_run_at without its jitter."""
+    coming: Sequence[datetime]
+    """Up to four ticks behind planned_at; not in lists, nor while it is paused."""
+    pause: SchedulePause | None
+    last: Tick | None
+    """The newest entry of its ledger."""
+    etag: str
+    """Of what put changes: another one if that is different."""
+
+
+@dataclass(frozen=True)
+class ScheduleChange:
+    """What putting a schedule does."""
+
+    change: str
+    """created, updated or unchanged."""
+    schedule: Schedule
+    before: Schedule | None
+    """None if there was none."""
+
+
+class Schedules:
+    """The schedules of a broker. Methods of one schedule raise NotFoundError if there is none of that name."""
+
+    def __init__(self, caller: _rpc.Caller) -> None:
+        self._caller = caller
+
+    def put(
+        self,
+        name: str,
+        call: Call[Any],
+        *,
+        cron: str = "",
+        time_zone: str = "",
+        every: Seconds | None = None,
+        jitter: Seconds | None = None,
+        missed: str = "",
+        overlap: str = "",
+        owner: str = "",
+        create_only: bool = False,
+        dry_run: bool = False,
+        if_etag: str = "",
+    ) -> ScheduleChange:
+        """Makes a schedule what this says, creating it if need be. The same again changes nothing, and a schedule that keeps its times
+        keeps its next tick: call it at each start of a program.
+
+        call: what each tick enqueues; it may have no delay, run_at, idempotency key or request id. cron: five fields, six with seconds
+        first, or @daily and its like, on the clock of time_zone, an IANA name, by default UTC. every: an interval of whole seconds, in
+        place of cron. jitter: each tick is late by a part of it. missed: what becomes of ticks that nobody could fire: once (one task for
+        all of them, the default), skip or all. overlap: of a tick while the task of an earlier one has not ended: allow (the default) or
+        skip. owner: what the schedule comes from.
+
+        create_only: ConflictError if there is another one of this name. dry_run: tells what would change, and changes nothing. if_etag:
+        ConflictError unless the schedule is there and has this etag, or is as asked already.
+        """
+        request = schedule_pb2.PutScheduleRequest(
+            spec=_spec(name, call, cron, time_zone, every, jitter, missed, overlap, owner), create_only=create_only, dry_run=dry_run
+        )
+        _convert.set_field(request, "if_etag", if_etag)
+        return self._caller.run(_put(self._caller, request))
+
+    async def aput(
+        self,
+        name: str,
+        call: Call[Any],
+        *,
+        cron: str = "",
+        time_zone: str = "",
+        every: Seconds | None = None,
+        jitter: Seconds | None = None,
+        missed: str = "",
+        overlap: str = "",
+        owner: str = "",
+        create_only: bool = False,
+        dry_run: bool = False,
+        if_etag: str = "",
+    ) -> ScheduleChange:
+        """Is put for event loops."""
+        request = schedule_pb2.PutScheduleRequest(
+            spec=_spec(name, call, cron, time_zone, every, jitter, missed, overlap, owner), create_only=create_only, dry_run=dry_run
+        )
+        _convert.set_field(request, "if_etag", if_etag)
+        return await self._caller.arun(_put(self._caller, request))
+
+    def get(self, name: str) -> Schedule:
+        """Gives one schedule."""
+        return self._caller.run(_get(self._caller, name))
+
+    async def aget(self, name: str) -> Schedule:
+        """Is get for event loops."""
+        return await self._caller.arun(_get(self._caller, name))
+
+    def list(self) -> Iterator[Schedule]:
+        """Goes over all schedules by name."""
+        return self._caller.pages(lambda cursor: _list(self._caller, cursor))
+
+    def alist(self) -> AsyncIterator[Schedule]:
+        """Is list for event loops: async for schedule in app.schedules.alist()."""
+        return self._caller.apages(lambda cursor: _list(self._caller, cursor))
+
+    def delete(self, name: str) -> None:
+        """Removes a schedule with its ledger. The tasks of its ticks stay."""
+        self._caller.run(_delete(self._caller, name))
+
+    async def adelete(self, name: str) -> None:
+        """Is delete for event loops."""
+        await self._caller.arun(_delete(self._caller, name))
+
+    def pause(self, name: str, reason: str = "") -> Schedule:
+        """Lets ticks pass without a task. When the schedule is resumed, its ledger notes them."""
+        return self._caller.run(_pause(self._caller, name, reason))
+
+    async def apause(self, name: str, reason: str = "") -> Schedule:
+        """Is pause for event loops."""
+        return await self._caller.arun(_pause(self._caller, name, reason))
+
+    def resume(self, name: str) -> Schedule:
+        """Ends the pause of a schedule. If there is none, that is no error."""
+        return self._caller.run(_resume(self._caller, name))
+
+    async def aresume(self, name: str) -> Schedule:
+        """Is resume for event loops."""
+        return await self._caller.arun(_resume(self._caller, name))
+
+    def trigger(self, name: str) -> Ref[Any]:
+        """Enqueues the task of a schedule now, beside its ticks, also while it is paused."""
+        return self._caller.run(_trigger(self._caller, name))
+
+    async def atrigger(self, name: str) -> Ref[Any]:
+        """Is trigger for event loops."""
+        return await self._caller.arun(_trigger(self._caller, name))
+
+    def history(self, name: str) -> Iterator[Tick]:
+        """Goes over the ledger of a schedule, newest first: its last 1,000 entries."""
+        return self._caller.pages(lambda cursor: _history(self._caller, name, cursor))
+
+    def ahistory(self, name: str) -> AsyncIterator[Tick]:
+        """Is history for event loops: async for tick in app.schedules.ahistory(name)."""
+        return self._caller.apages(lambda cursor: _history(self._caller, name, cursor))
+
+
+def _spec(
+    name: str,
+    call: Call[Any],
+    cron: str,
+    time_zone: str,
+    every: Seconds | None,
+    jitter: Seconds | None,
+    missed: str,
+    overlap: str,
+    owner: str,
+) -> schedule_pb2.ScheduleSpec:
+    out = schedule_pb2.ScheduleSpec()
+    for field, value in (("name", name), ("cron", cron), ("time_zone", time_zone), ("owner", owner)):
+        _convert.set_field(out, field, value)
+    if every is not None:
+        out.every.CopyFrom(_convert.duration("every", every))
+    if jitter is not None:
+        out.jitter.CopyFrom(_convert.duration("jitter", jitter))
+    if missed:
+        out.missed = _MISSED.number("missed", missed)
+    if overlap:
+        out.overlap = _OVERLAPS.number("overlap", overlap)
+    with errors.inside("task"):
+        out.task.CopyFrom(call._spec())
+    return out
+
+
+def _put(caller: _rpc.Caller, request: schedule_pb2.PutScheduleRequest) -> _rpc.Op[ScheduleChange]:
+    response = yield from caller.call(_rpc.PUT_SCHEDULE, request)
+    before = _schedule(response.before) if response.HasField("before") else None
+    return ScheduleChange(response.change, _schedule(response.schedule), before)
+
+
+def _get(caller: _rpc.Caller, name: str) -> _rpc.Op[Schedule]:
+    response = yield from caller.call(_rpc.GET_SCHEDULE, schedule_pb2.GetScheduleRequest(name=name))
+    return _schedule(response.schedule)
+
+
+def _list(caller: _rpc.Caller, cursor: str) -> _rpc.Op[tuple[Sequence[Schedule], str]]:
+    response = yield from caller.call(_rpc.LIST_SCHEDULES, schedule_pb2.ListSchedulesRequest(cursor=cursor))
+    return [_schedule(p) for p in response.items], response.next_cursor
+
+
+def _delete(caller: _rpc.Caller, name: str) -> _rpc.Op[None]:
+    yield from caller.once(_rpc.DELETE_SCHEDULE, schedule_pb2.DeleteScheduleRequest(name=name))
+
+
+def _pause(caller: _rpc.Caller, name: str, reason: str) -> _rpc.Op[Schedule]:
+    response = yield from caller.call(_rpc.PAUSE_SCHEDULE, schedule_pb2.PauseScheduleRequest(name=name, reason=reason))
+    return _schedule(response.schedule)
+
+
+def _resume(caller: _rpc.Caller, name: str) -> _rpc.Op[Schedule]:
+    response = yield from caller.call(_rpc.RESUME_SCHEDULE, schedule_pb2.ResumeScheduleRequest(name=name))
+    return _schedule(response.schedule)
+
+
+def _trigger(caller: _rpc.Caller, name: str) -> _rpc.Op[Ref[Any]]:
+    request = schedule_pb2.TriggerScheduleRequest(name=name, request_id=_enqueue.request_id())
+    response = yield from caller.call(_rpc.TRIGGER_SCHEDULE, request)
+    return Ref(caller, response.task_id, state=models.state_word(response.state))
+
+
+def _history(caller: _rpc.Caller, name: str, cursor: str) -> _rpc.Op[tuple[Sequence[Tick], str]]:
+    request = schedule_pb2.ListScheduleHistoryRequest(name=name, cursor=cursor)
+    response = yield from caller.call(_rpc.LIST_SCHEDULE_HISTORY, request)
+    return [_tick(p) for p in response.items], response.next_cursor
+
+
+def _schedule(p: schedule_pb2.Schedule) -> Schedule:
+    spec = p.spec
+    return Schedule(
+        id=p.schedule_id,
+        name=spec.name,
+        cron=spec.cron,
+        time_zone=spec.time_zone,
+        every=_convert.seconds_of(spec.every),
+        jitter=_convert.seconds_of(spec.jitter),
+        missed=_MISSED.word(spec.missed),
+        overlap=_OVERLAPS.word(spec.overlap),
+        owner=spec.owner,
+        task=_task(spec.task),
+        created_at=_convert.time_of(p.created_at),
+        updated_at=_convert.time_of(p.updated_at),
+        next_run_at=_convert.time_of(p.next_run_at),
+        planned_at=_convert.time_of(p.next_planned_at),
+        coming=tuple(at for each in p.coming if (at := _convert.time_of(each)) is not None),
+        pause=SchedulePause(_convert.time_of(p.paused_at), p.paused_reason, p.paused_by) if p.paused else None,
+        last=_tick(p.last) if p.HasField("last") else None,
+        etag=p.etag,
+    )
+
+
+def _task(p: task_pb2.TaskSpec) -> ScheduledTask:
+    return ScheduledTask(p.type, p.payload, p.content_type, options_of(p), tuple(_task(each) for each in p.then))
+
+
+def _tick(p: schedule_pb2.Tick) -> Tick:
+    return Tick(
+        seq=p.seq,
+        planned_at=_convert.time_of(p.planned_at),
+        until=_convert.time_of(p.until),
+        count=p.count,
+        decided_at=_convert.time_of(p.decided_at),
+        outcome=_OUTCOMES.word(p.outcome),
+        reason=p.reason,
+        task_id=p.task_id,
+        late=_convert.seconds_of(p.late),
+    )
