@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 
 import pawl
@@ -31,6 +32,21 @@ async def anote_number(n: int) -> int:
     await asyncio.sleep(0.01)
     note(str(n))
     return n
+
+
+@app.task("steps")
+def steps() -> list[str]:
+    """Kills its own process behind the first step."""
+    claim = pawl.current()
+
+    def run(name: str) -> str:
+        note(name)
+        return name
+
+    first = claim.step("one", lambda: run("one"))
+    if claim.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [first, claim.step("two", lambda: run("two"))]
 
 
 @app.task("who")

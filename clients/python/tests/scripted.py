@@ -9,8 +9,9 @@ from concurrent import futures
 from typing import Any
 
 import grpc
+from google.protobuf.any_pb2 import Any as Any_
 
-from pawl.v1 import worker_pb2
+from pawl.v1 import task_pb2, worker_pb2
 
 _TIMEOUT = 20.0
 
@@ -68,12 +69,14 @@ class Stream:
 
 
 class ScriptedBroker:
-    """Serves Work and Settle."""
+    """Serves Work, Settle and Extend."""
 
     def __init__(self) -> None:
         self._streams: queue.SimpleQueue[Stream] = queue.SimpleQueue()
         self._opened: list[Stream] = []
         self.settled: queue.SimpleQueue[worker_pb2.SettleRequest] = queue.SimpleQueue()
+        self.extended: queue.SimpleQueue[worker_pb2.ExtendRequest] = queue.SimpleQueue()
+        self.extend_answers: queue.SimpleQueue[worker_pb2.ExtendResponse | task_pb2.Error | grpc.StatusCode] = queue.SimpleQueue()
         self._server = grpc.server(futures.ThreadPoolExecutor(20))
         work = grpc.stream_stream_rpc_method_handler(
             self._work, worker_pb2.WorkRequest.FromString, worker_pb2.WorkResponse.SerializeToString
@@ -81,7 +84,10 @@ class ScriptedBroker:
         settle = grpc.unary_unary_rpc_method_handler(
             self._settle, worker_pb2.SettleRequest.FromString, worker_pb2.SettleResponse.SerializeToString
         )
-        handler = grpc.method_handlers_generic_handler("pawl.v1.WorkerService", {"Work": work, "Settle": settle})
+        extend = grpc.unary_unary_rpc_method_handler(
+            self._extend, worker_pb2.ExtendRequest.FromString, worker_pb2.ExtendResponse.SerializeToString
+        )
+        handler = grpc.method_handlers_generic_handler("pawl.v1.WorkerService", {"Work": work, "Settle": settle, "Extend": extend})
         self._server.add_generic_rpc_handlers((handler,))
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
@@ -100,11 +106,31 @@ class ScriptedBroker:
         self.settled.put(request)
         return answer_to(request)
 
+    def _extend(self, request: worker_pb2.ExtendRequest, context: Any) -> worker_pb2.ExtendResponse:
+        self.extended.put(request)
+        answer = self.extend_answers.get(timeout=_TIMEOUT)
+        if isinstance(answer, grpc.StatusCode):
+            context.abort(answer, "as the test wants it")
+        if isinstance(answer, task_pb2.Error):
+            refuse(context, answer)
+        assert isinstance(answer, worker_pb2.ExtendResponse)
+        return answer
+
     def close(self) -> None:
         """Ends all streams."""
         for stream in self._opened:
             stream.answers.put(None)  # its thread would wait for ever
         self._server.stop(None)
+
+
+def refuse(context: Any, error: task_pb2.Error) -> None:
+    """Refuses a call as the broker does: with a google.rpc.Status, whose third field is a list of details."""
+    detail = Any_()
+    detail.Pack(error)
+    data = detail.SerializeToString()
+    assert len(data) < 128
+    context.set_trailing_metadata((("grpc-status-details-bin", bytes((3 << 3 | 2, len(data))) + data),))
+    context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.message)
 
 
 def answer_to(request: worker_pb2.SettleRequest, error: str = "") -> worker_pb2.SettleResponse:

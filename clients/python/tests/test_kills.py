@@ -75,6 +75,18 @@ def test_kills_of_workers_and_broker_lose_no_task(own: testing.Broker, start: St
         assert sum(ref.info().crashes for ref in refs) > 0  # the kills did hit tasks
 
 
+def test_a_kill_behind_a_step_does_not_repeat_it(own: testing.Broker, start: Start, notes: Path) -> None:
+    with pawl.App(own.address) as app:
+        first = start("--lease", "1")
+        ref = app.call("steps").enqueue()
+        assert first.wait(30) == -signal.SIGKILL
+        own.kill()  # what was recorded is on its disk
+        own.start()
+        start("--lease", "1")
+        assert ref.result(60) == ["one", "two"]
+        assert lines(notes) == ["one", "two"]
+
+
 def test_sigterm_drains(own: testing.Broker, start: Start, notes: Path) -> None:
     with pawl.App(own.address) as app:
         worker = start("--concurrency", "1")

@@ -32,7 +32,7 @@ from pawl.errors import (
 from pawl.group import Group, GroupCounts, GroupInfo, GroupMember
 from pawl.models import Attempt, Failure, Follower, Parent, Progress, TaskInfo
 from pawl.options import Options, Retry, Unique
-from pawl.outcome import Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, Outcome, Poison, RetryIn, Snooze, TimedOut
+from pawl.outcome import Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, OnceHeld, Outcome, Poison, RetryIn, Snooze, TimedOut
 from pawl.ref import Ref
 from pawl.schedule import Schedule, ScheduleChange, ScheduledTask, SchedulePause, Schedules, Tick
 from pawl.worker import Worker
@@ -61,6 +61,7 @@ __all__ = [
     "InvalidArgumentError",
     "LeaseLost",
     "NotFoundError",
+    "OnceHeld",
     "Options",
     "Outcome",
     "Parent",

@@ -7,6 +7,7 @@ written once, and runs in a thread (Caller.run) or on any event loop (Caller.aru
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 import threading
@@ -20,7 +21,7 @@ from google.protobuf.message import Message
 
 from pawl import errors
 from pawl._connection import Connection
-from pawl.v1 import group_pb2, producer_pb2, schedule_pb2, worker_pb2
+from pawl.v1 import group_pb2, once_pb2, producer_pb2, schedule_pb2, worker_pb2
 
 T = TypeVar("T")
 Resp = TypeVar("Resp", bound=Message)
@@ -56,6 +57,9 @@ PAUSE_SCHEDULE = Method("/pawl.v1.ScheduleService/PauseSchedule", schedule_pb2.P
 RESUME_SCHEDULE = Method("/pawl.v1.ScheduleService/ResumeSchedule", schedule_pb2.ResumeScheduleResponse)
 TRIGGER_SCHEDULE = Method("/pawl.v1.ScheduleService/TriggerSchedule", schedule_pb2.TriggerScheduleResponse)
 LIST_SCHEDULE_HISTORY = Method("/pawl.v1.ScheduleService/ListScheduleHistory", schedule_pb2.ListScheduleHistoryResponse)
+BEGIN_ONCE = Method("/pawl.v1.WorkerService/BeginOnce", once_pb2.BeginOnceResponse)
+FINISH_ONCE = Method("/pawl.v1.WorkerService/FinishOnce", once_pb2.FinishOnceResponse)
+ABANDON_ONCE = Method("/pawl.v1.WorkerService/AbandonOnce", once_pb2.AbandonOnceResponse)
 EXTEND = Method("/pawl.v1.WorkerService/Extend", worker_pb2.ExtendResponse)
 SETTLE = Method("/pawl.v1.WorkerService/Settle", worker_pb2.SettleResponse)
 
@@ -74,9 +78,25 @@ class Pause:
     """Waits."""
 
     seconds: float
+    reconnecting: bool = False
+    """The connection may be lost, and is to be made anew meanwhile."""
 
 
-Op = Generator[Union[Send, Pause], Any, T]
+@dataclass(frozen=True)
+class Do:
+    """Calls a function of the program: one that returns an awaitable if the operation runs on an event loop."""
+
+    fn: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Runs an operation to its end, even if the task of the event loop is cancelled meanwhile; the cancellation comes after that."""
+
+    op: Generator[Any, Any, None]
+
+
+Op = Generator[Union[Send, Pause, Do, Finish], Any, T]
 
 Page = Callable[[str], Op[tuple[Sequence[T], str]]]
 """Gets the page of a list at a cursor, and the cursor of the next one, which is "" at the end."""
@@ -104,7 +124,7 @@ class Caller:
                     raise TimeoutError(f"no answer in time: {err}") from err
                 if now - start >= self.retry_for:
                     raise
-                yield Pause(self.pause(attempt, err))
+                yield Pause(self.pause(attempt, err), reconnecting=True)
             else:
                 self._budget.succeeded()
                 return response
@@ -127,9 +147,13 @@ class Caller:
         """Runs an operation in this thread."""
         return _drive(op, self._perform)
 
-    def _perform(self, action: Send | Pause) -> Any:
+    def _perform(self, action: Send | Pause | Do | Finish) -> Any:
+        if isinstance(action, Do):
+            return action.fn()
+        if isinstance(action, Finish):
+            return self.run(action.op)
         if isinstance(action, Pause):
-            with self.connection.reconnecting():
+            with self._reconnecting(action):
                 self._ended.wait(action.seconds)
             return None
         multicallable, turn = self._multicallable(action.method)
@@ -154,10 +178,16 @@ class Caller:
         except StopIteration as end:
             out: T = end.value
             return out
+        finally:
+            op.close()  # if the task was cancelled
 
-    async def _aperform(self, action: Send | Pause) -> Any:
+    async def _aperform(self, action: Send | Pause | Do | Finish) -> Any:
+        if isinstance(action, Do):
+            return await action.fn()
+        if isinstance(action, Finish):
+            return await self._afinish(action.op)
         if isinstance(action, Pause):
-            with self.connection.reconnecting():
+            with self._reconnecting(action):
                 await asyncio.sleep(action.seconds)
             return None
         multicallable, turn = self._multicallable(action.method)
@@ -179,6 +209,17 @@ class Caller:
             raise self.failed(err, turn) from None
         except grpc.FutureCancelledError as err:
             raise self._closed_or(err) from None
+
+    async def _afinish(self, op: Op[None]) -> None:
+        running = asyncio.ensure_future(self.arun(op))
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
+
+    def _reconnecting(self, pause: Pause) -> contextlib.AbstractContextManager[None]:
+        return self.connection.reconnecting() if pause.reconnecting else contextlib.nullcontext()
 
     def _multicallable(self, method: Method[Any]) -> tuple[Any, int]:
         channel, turn = self.connection.channel()
@@ -254,6 +295,8 @@ def _drive(op: Op[T], perform: Any) -> T:
     except StopIteration as end:
         out: T = end.value
         return out
+    finally:
+        op.close()  # if the program is interrupted
 
 
 def _left(deadline: float | None) -> float | None:

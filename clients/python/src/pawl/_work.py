@@ -194,17 +194,17 @@ class Run:
 
     def _hold(self, task: worker_pb2.ClaimedTask, now: float) -> Held:
         lease = _convert.seconds_of(task.lease) or _DEFAULT_LEASE
+        holder = _Holder(self)
         timeout = _convert.seconds_of(task.timeout)
-        held = Held(
+        held = holder.held = Held(
             task=task,
             name=_ending.Name(task.task_id, task.claim_token),
-            claim=claim.claim_of(task),
+            claim=claim.claim_of(task, holder),
             lease=lease,
             lease_end=now + lease,
             due=now + lease / 3,
             deadline=now + timeout if timeout > 0 else float("inf"),
         )
-        held.claim._attach(_Holder(self, held))
         return held
 
     def _start(self, held: Held) -> None:
@@ -346,6 +346,16 @@ class Run:
                 held.progress = progress
                 held.due = min(held.due, max(time.monotonic(), held.extended + _PROGRESS_STEP))
                 self._sweep_at(held.due)
+
+    def extended(self, held: Held, sent: float, *, cancel_requested: bool) -> None:
+        """Takes note of a lease that was extended by a request sent at a time."""
+        with self._lock:
+            if held.phase is not Phase.RUNNING:
+                return
+            held.lease_end = max(held.lease_end, sent + held.lease)
+            held.due = max(held.due, sent + held.lease / 3)
+            if cancel_requested:
+                self._interrupt(held, outcome.Cancelled("the task was cancelled"))
 
     def cause(self, held: Held) -> outcome.Interrupted | None:
         """Says why a handler is to stop."""
@@ -595,10 +605,8 @@ class Run:
             return
         with self._lock:
             held = self._claims.get(answer.claim_token)
-            if held is not None:
-                held.lease_end = max(held.lease_end, held.extended + held.lease)
-                if answer.cancel_requested:
-                    self._interrupt(held, outcome.Cancelled("the task was cancelled"))
+        if held is not None:
+            self.extended(held, held.extended, cancel_requested=answer.cancel_requested)
 
     # The end
 
@@ -666,15 +674,26 @@ class Run:
 class _Holder:
     """What a claim knows of the run that holds it."""
 
-    def __init__(self, run: Run, held: Held) -> None:
+    held: Held
+
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._held = held
+
+    @property
+    def caller(self) -> _rpc.Caller:
+        return self._run._caller
 
     def cause(self) -> outcome.Interrupted | None:
-        return self._run.cause(self._held)
+        return self._run.cause(self.held)
 
     def set_progress(self, progress: task_pb2.Progress) -> None:
-        self._run.set_progress(self._held, progress)
+        self._run.set_progress(self.held, progress)
+
+    def extended(self, sent: float, *, cancel_requested: bool) -> None:
+        self._run.extended(self.held, sent, cancel_requested=cancel_requested)
+
+    def lost(self, reason: str) -> None:
+        self._run._lose(self.held.name.token, reason)
 
 
 def _extension(held: Held, now: float) -> worker_pb2.ExtendRequest:

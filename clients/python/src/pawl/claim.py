@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol, TypeVar, cast
 
-from pawl import _convert, _ending, errors, models
+from pawl import _convert, _ending, _rpc, _steps, errors, models
+from pawl._convert import Seconds
+from pawl._kept import Kept, kept_of
 from pawl.outcome import DeadLetter, Interrupted, Poison
 from pawl.v1 import task_pb2, worker_pb2
+
+R = TypeVar("R")
 
 _MAX_PROGRESS_TEXT = 1 << 10
 
@@ -18,19 +23,34 @@ _MAX_PROGRESS_TEXT = 1 << 10
 class Holder(Protocol):
     """The worker's run, as a claim sees it."""
 
+    @property
+    def caller(self) -> _rpc.Caller:
+        """Makes calls to the broker."""
+
     def cause(self) -> Interrupted | None:
         """Says why the handler is to stop."""
 
     def set_progress(self, progress: task_pb2.Progress) -> None:
         """Has the broker told soon."""
 
+    def extended(self, sent: float, *, cancel_requested: bool) -> None:
+        """Takes note that a call of the handler's, sent at a time of the monotonic clock, has extended the lease."""
+
+    def lost(self, reason: str) -> None:
+        """Takes the broker's word that the claim is gone."""
+
 
 @dataclass
 class _State:
     """What changes of a claim."""
 
-    holder: Holder | None = None
-    result: _ending.Result | None = None
+    kept: Kept
+    result: _ending.Result = field(default_factory=_ending.Result)
+    busy: set[str] = field(default_factory=set)
+    """What a thread or coroutine of the handler is at: the names of steps and once keys."""
+    unclear: set[str] = field(default_factory=set)
+    """Once keys of which nobody knows whether the claim holds them."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +84,8 @@ class Claim:
     """The group that the task is a member of; "" if none."""
     parent: models.Parent | None
     """What the task follows."""
-    _state: _State = field(default_factory=_State, repr=False)
+    _holder: Holder = field(repr=False)
+    _state: _State = field(repr=False)
 
     def decode_payload(self) -> Any:
         """Decodes the payload from JSON. One that is not JSON raises Poison."""
@@ -91,8 +112,7 @@ class Claim:
     @property
     def interrupted(self) -> Interrupted | None:
         """Why the handler is to stop, or None. It may go on and return a result, but it may be in vain."""
-        holder = self._state.holder
-        return holder.cause() if holder is not None else None
+        return self._holder.cause()
 
     def check(self) -> None:
         """Raises the reason if the handler is to stop. Call it in long loops: a thread cannot be stopped from outside."""
@@ -104,17 +124,61 @@ class Claim:
         """Tells how far the handler is, from 0 to 100. It does not wait: the newest is sent at most once a second, and the last
         one may be passed over by the end of the task. It raises the reason if the handler is to stop."""
         self.check()
-        holder = self._state.holder
-        if holder is not None:
-            text = _convert.cut(message, _MAX_PROGRESS_TEXT)
-            holder.set_progress(task_pb2.Progress(percent=min(max(percent, 0.0), 100.0), message=text))
+        text = _convert.cut(message, _MAX_PROGRESS_TEXT)
+        self._holder.set_progress(task_pb2.Progress(percent=min(max(percent, 0.0), 100.0), message=text))
 
     def set_raw_result(self, data: bytes, content_type: str) -> None:
         """Gives the task a result that is not JSON. It is kept if the handler returns None."""
         self._state.result = _ending.Result(data, content_type)
 
-    def _attach(self, holder: Holder) -> None:
-        self._state.holder = holder
+    def checkpoint(self, value: Any) -> None:
+        """Stores a value, as at most 64 KiB of JSON, for the next attempt, which finds it with last_checkpoint. When it returns, the
+        checkpoint is on stable storage, and the lease has been extended. It raises the reason if the handler is to stop."""
+        self._holder.caller.run(self._checkpoint(value))
+
+    async def acheckpoint(self, value: Any) -> None:
+        """Is checkpoint for event loops."""
+        await self._holder.caller.arun(self._checkpoint(value))
+
+    def last_checkpoint(self, default: Any = None) -> Any:
+        """Decodes the newest checkpoint, of this or an earlier attempt, from JSON; default if there is none."""
+        own = self._state.kept.own
+        return _convert.decode(own) if own else default
+
+    def step(self, name: str, fn: Callable[[], R]) -> R:
+        """Runs fn once in the life of the task: charge = claim.step("charge", lambda: pay(order)).
+
+        Its result, as JSON, is recorded under the name before step returns, and given back in place of a run when the handler comes by
+        again, in this attempt or a later one, also after a replay. An exception of fn is raised, and nothing recorded. A result that
+        cannot be recorded, since it is not JSON or too large, raises DeadLetter: fn has run, and a retry would run it again.
+
+        All results and the checkpoint take at most 64 KiB together, a name 256 bytes. Threads may run steps at the same time; those of
+        one name wait for each other. A crash between the effect of fn and its record runs fn again.
+        """
+        return cast(R, self._holder.caller.run(_steps.step(self, name, fn)))
+
+    async def astep(self, name: str, fn: Callable[[], Awaitable[R]]) -> R:
+        """Is step for event loops: await claim.astep("charge", lambda: pay(order)), where pay is a coroutine function."""
+        return cast(R, await self._holder.caller.arun(_steps.step(self, name, fn)))
+
+    def once(self, key: str, fn: Callable[[], R], *, ttl: Seconds | None = None) -> R:
+        """Runs fn once among all tasks of the queue: the first that comes to the key runs it, and those that come later, and replays,
+        get its result, at most 64 KiB of JSON, for ttl: 1 s to 365 days, by default 24 h.
+
+        While fn runs the claim holds the key; when the claim ends, in whatever way, so does its hold. Another task that wants the effect
+        waits for half a lease, at most 10 s, and then raises OnceHeld, which puts it off. An exception of fn is raised, nothing recorded,
+        and the key is free. A crash between the effect and its record runs fn again: docs/idempotency.md says what helps.
+        """
+        return cast(R, self._holder.caller.run(_steps.once(self, key, fn, ttl)))
+
+    async def aonce(self, key: str, fn: Callable[[], Awaitable[R]], *, ttl: Seconds | None = None) -> R:
+        """Is once for event loops."""
+        return cast(R, await self._holder.caller.arun(_steps.once(self, key, fn, ttl)))
+
+    def _checkpoint(self, value: Any) -> _rpc.Op[None]:
+        data = _convert.encode("checkpoint", value)
+        self.check()
+        yield from _steps.save(self, lambda kept: kept.with_own(data))
 
 
 _current: contextvars.ContextVar[Claim] = contextvars.ContextVar("pawl.current")
@@ -133,14 +197,14 @@ def set_current(claim: Claim) -> None:
 def encode_result(claim: Claim, value: Any) -> _ending.Result:
     """Encodes what a handler returned. What is not JSON makes a dead letter: another run would only return it again."""
     if value is None:
-        return claim._state.result or _ending.Result()
+        return claim._state.result
     try:
         return _ending.Result(_convert.encode("result", value), _convert.JSON)
     except errors.InvalidArgumentError as err:
         raise DeadLetter(f"the handler has run, but its result cannot be kept: {err}") from err
 
 
-def claim_of(p: worker_pb2.ClaimedTask) -> Claim:
+def claim_of(p: worker_pb2.ClaimedTask, holder: Holder) -> Claim:
     """Converts a claimed task from the API."""
     return Claim(
         id=p.task_id,
@@ -163,4 +227,6 @@ def claim_of(p: worker_pb2.ClaimedTask) -> Claim:
         ready_at=_convert.time_of(p.ready_at),
         group_id=p.group_id,
         parent=models.parent(p.parent) if p.HasField("parent") else None,
+        _holder=holder,
+        _state=_State(kept_of(p.checkpoint)),
     )

@@ -110,6 +110,8 @@ class TaskInfo:
     fence: int
     attempt_log: Sequence[Attempt] = field(repr=False)
     progress: Progress
+    checkpoint: bytes = field(repr=False)
+    """Of the handler, with the results of its steps."""
     worker: str
     created_at: datetime | None
     run_at: datetime | None
@@ -173,6 +175,7 @@ def task_info(p: task_pb2.Task) -> TaskInfo:
         fence=p.fence,
         attempt_log=tuple(_attempt(a) for a in p.attempt_log),
         progress=Progress(p.progress.percent, p.progress.message),
+        checkpoint=p.checkpoint,
         worker=p.worker,
         created_at=_convert.time_of(p.created_at),
         run_at=_convert.time_of(p.run_at),

@@ -38,6 +38,10 @@ class Snooze(Outcome):
         self.delay = delay
 
 
+class OnceHeld(Snooze):
+    """Another task brings the effect of a once key about. A handler that lets this pass is put off."""
+
+
 class Interrupted(Exception):
     """Why a handler is to stop before its task is done. Claim.check, progress and checkpoint raise it; a coroutine is cancelled
     besides. What the handler raises after that is not a failure of the task, but for the end of its timeout."""

@@ -1,0 +1,80 @@
+"""What the checkpoint of a task holds: the handler's own bytes, and the results of steps. It knows no claims and no calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pawl import _convert, errors
+
+MAX_CHECKPOINT = 64 << 10  # the broker's limit in bytes
+
+_STEPS, _OWN = "pawl_steps", "checkpoint"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Without steps a checkpoint is the handler's own, byte for byte. With the first step it becomes an object around both, which
+    programs without this package read too:
+
+    {"pawl_steps": {"charge": "ch_7"}, "checkpoint": {"page": 3}}
+    """
+
+    own: bytes = b""
+    steps: Mapping[str, bytes] = field(default_factory=dict)
+    """The result of each step as JSON."""
+
+    def with_own(self, own: bytes) -> Kept:
+        """Gives what is kept with another checkpoint of the handler's."""
+        return Kept(own, self.steps)
+
+    def with_step(self, name: str, result: bytes) -> Kept:
+        """Gives what is kept with the result of one more step."""
+        return Kept(self.own, {**self.steps, name: result})
+
+    def check_room(self) -> None:
+        """Refuses steps if none can be kept beside the handler's checkpoint."""
+        if self.own and _loads(self.own) is _NOT_JSON:
+            raise errors.invalid("checkpoint", "the task's is not JSON, so that no result of a step can be kept beside it")
+
+    def encode(self) -> bytes:
+        """Is the inverse of kept_of. A checkpoint of the handler's that would be read as a container is put into one."""
+        if not self.steps and not kept_of(self.own).steps:
+            data = self.own
+        else:
+            steps = b",".join(_dumps(name) + b":" + result for name, result in self.steps.items())
+            own = b',"%s":%s' % (_OWN.encode(), self.own) if self.own else b""
+            data = b'{"%s":{%s}%s}' % (_STEPS.encode(), steps, own)
+        if len(data) > MAX_CHECKPOINT:
+            beside = f", with {len(self.steps)} steps and the handler's own {len(self.own)} bytes" if self.steps else ""
+            raise errors.invalid("checkpoint", f"{len(data)} bytes{beside}; at most {MAX_CHECKPOINT}")
+        return data
+
+
+def kept_of(checkpoint: bytes) -> Kept:
+    """Reads a checkpoint. What is no container is the handler's own."""
+    value = _loads(checkpoint)
+    if not isinstance(value, dict) or not {_STEPS} <= value.keys() <= {_STEPS, _OWN} or not isinstance(value[_STEPS], dict):
+        return Kept(checkpoint)
+    own = _dumps(value[_OWN]) if _OWN in value else b""
+    return Kept(own, {name: _dumps(result) for name, result in value[_STEPS].items()})
+
+
+_NOT_JSON: Any = object()
+
+
+def _loads(data: bytes) -> Any:
+    try:
+        return json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return _NOT_JSON
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # NaN and its like
+
+
+def _dumps(value: Any) -> bytes:
+    return _convert.encode("checkpoint", value)
