@@ -20,6 +20,11 @@ test: tools ## all tests, each benchmark once
 	$(GO) vet ./...
 	$(GO) test -parallel 4 $(LONGEST) ./...
 	set -o pipefail; $(GO) test -short -run '^$$' -bench . -benchtime 1x ./... | (grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true)
+	$(MAKE) --no-print-directory test-python
+
+.PHONY: test-python
+test-python: ## the tests of the Python SDK, and its types
+	clients/python/test.sh
 
 # The tests of failing disks inject the failures with strace, those of cut networks make networks with ip, and those of the web UI
 # look at it with Chromium; all say that they were skipped without it.

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Runs the tests of this package and checks its types. What they need comes from Debian, if it is missing and can be installed; else
+# this says what it leaves out. PYTHON names another interpreter.
+set -eu
+cd "$(dirname "$0")"
+needs="python3-grpcio python3-protobuf python3-pytest mypy python3-build python3-wheel"
+
+find_python() {
+	for each in "${PYTHON:-python3}" /usr/bin/python3; do
+		if "$each" -c 'import sys, google.protobuf, grpc, pytest; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+			echo "$each"
+			return
+		fi
+	done
+	return 1
+}
+
+if ! { find_python && command -v mypy; } >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	{ apt-get update -qq && apt-get install -qq -y --no-install-recommends $needs; } || true
+fi
+if ! python=$(find_python); then
+	echo "Python 3.10 with grpcio, protobuf and pytest is not here, and Debian's $needs could not be installed: the tests of the Python SDK are skipped"
+	exit
+fi
+if command -v mypy >/dev/null; then
+	mypy
+else
+	echo "mypy is not here: the types of the Python SDK are not checked"
+fi
+"$python" -m pytest "$@"
