@@ -177,10 +177,32 @@ def test_payloads_of_other_producers(app: pawl.App, queue: str) -> None:
     with working(app, queue):
         newer = app.call("fit", {"to": "a", "more": 1}, queue=queue).enqueue()
         assert newer.result(10) == "a"
-        other = app.call("raw", b"\x01\x02", content_type="application/x", queue=queue).enqueue().wait_ended(10)
+        ref = app.call("raw", b"\x01\x02", content_type="application/x", queue=queue).enqueue()
+        other = ref.wait_ended(10)
+        with pytest.raises(ValueError, match="is 'application/octet-stream', not JSON"):
+            ref.result()
+        with pytest.raises(ValueError, match="is 'application/x', not JSON"):
+            other.decode_payload()
         assert (other.result, other.result_content_type) == (b"\x02\x01", "application/octet-stream")
         not_json = app.call("fit", b"\x01", content_type="application/x", queue=queue).enqueue().wait_ended(10)
         assert not_json.state == "poisoned"
+
+
+def test_a_payload_that_is_encrypted_is_for_others(app: pawl.App, queue: str) -> None:
+    @app.task("secret", max_attempts=1)
+    def secret() -> None:
+        raise AssertionError("it runs")
+
+    @app.handler("raw")
+    def raw(claim: pawl.Claim) -> None:
+        raise AssertionError("it runs")
+
+    with working(app, queue):
+        for type in ("secret", "raw"):
+            sealed = app.call(type, b"\x01", content_type="application/vnd.pawl.encrypted; key=k", queue=queue, max_attempts=1)
+            info = sealed.enqueue().wait_ended(10)
+            assert info.state == "dead" and info.last_failure is not None
+            assert "encrypted" in info.last_failure.message
 
 
 def test_leases_are_extended_while_handlers_run(app: pawl.App, queue: str) -> None:

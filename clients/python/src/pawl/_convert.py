@@ -106,6 +106,16 @@ def decode(data: bytes) -> Any:
     return json.loads(data) if data else None
 
 
+def decode_as(what: str, data: bytes, content_type: str) -> Any:
+    """Decodes what has a content type of its own from JSON. ValueError if it is something else."""
+    if content_type not in ("", JSON):
+        raise ValueError(f"{what} is {content_type!r}, not JSON")
+    try:
+        return decode(data)
+    except ValueError as err:
+        raise ValueError(f"{what}: {err}") from None
+
+
 def cut(text: str, limit: int) -> str:
     """Bounds a text to limit bytes of UTF-8; protobuf refuses a whole message for one lone surrogate."""
     return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")

@@ -217,8 +217,8 @@ class Run:
             self._threads.submit(functools.partial(self._run, held, handler))
 
     def _run(self, held: Held, handler: Handler) -> None:
-        claim.set_current(held.claim)
         try:
+            claim.begin(held.claim)
             args, kwargs = handler.arguments(held.claim)
             result = claim.encode_result(held.claim, handler.fn(*args, **kwargs))
         except BaseException as err:  # SystemExit, too, is a failure of this task only
@@ -227,8 +227,8 @@ class Run:
             self._finish(held, result, None)
 
     async def _arun(self, held: Held, handler: Handler) -> None:
-        claim.set_current(held.claim)
         try:
+            claim.begin(held.claim)
             args, kwargs = handler.arguments(held.claim)
             result = claim.encode_result(held.claim, await handler.fn(*args, **kwargs))
         except BaseException as err:

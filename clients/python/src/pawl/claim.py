@@ -17,6 +17,7 @@ from pawl.v1 import task_pb2, worker_pb2
 
 R = TypeVar("R")
 
+_ENCRYPTED = "application/vnd.pawl.encrypted"
 _MAX_PROGRESS_TEXT = 1 << 10
 
 
@@ -89,12 +90,10 @@ class Claim:
 
     def decode_payload(self) -> Any:
         """Decodes the payload from JSON. One that is not JSON raises Poison."""
-        if self.content_type not in ("", _convert.JSON):
-            raise Poison(f"payload of type {self.type!r} is {self.content_type!r}, not JSON")
         try:
-            return _convert.decode(self.payload)
+            return _convert.decode_as(f"payload of type {self.type!r}", self.payload, self.content_type)
         except ValueError as err:
-            raise Poison(f"payload of type {self.type!r}: {err}") from None
+            raise Poison(str(err)) from None
 
     def parent_result(self) -> Any:
         """Decodes the result of what the task follows from JSON: of a task None if it has none, of a group its counts, as {"group_id",
@@ -105,9 +104,7 @@ class Claim:
             raise LookupError(f"task {self.id} follows no other")
         if parent.result_omitted:
             raise LookupError(f"the result of task {parent.task_id} was too large to take along: Ref.result has it")
-        if parent.content_type not in ("", _convert.JSON):
-            raise ValueError(f"the result of task {parent.task_id} is {parent.content_type!r}, not JSON")
-        return _convert.decode(parent.result)
+        return _convert.decode_as(f"the result of task {parent.task_id}", parent.result, parent.content_type)
 
     @property
     def interrupted(self) -> Interrupted | None:
@@ -189,9 +186,11 @@ def current() -> Claim:
     return _current.get()
 
 
-def set_current(claim: Claim) -> None:
-    """Begins a handler."""
+def begin(claim: Claim) -> None:
+    """Begins a handler. A payload that is encrypted is a failure, and not poison: workers that have its key may run the task."""
     _current.set(claim)
+    if claim.content_type.startswith(_ENCRYPTED):
+        raise ValueError(f"payload of type {claim.type!r} is {claim.content_type!r}, which the Python SDK cannot read")
 
 
 def encode_result(claim: Claim, value: Any) -> _ending.Result:

@@ -75,8 +75,8 @@ class GroupMember:
     """It is larger, or the group keeps 64 MiB already: read it from the task."""
 
     def decode_result(self) -> Any:
-        """Decodes the result from JSON; None if there is none."""
-        return _convert.decode(self.result)
+        """Decodes the result from JSON, None if there is none; ValueError if it is something else."""
+        return _convert.decode_as(f"the result of task {self.task_id}", self.result, self.result_content_type)
 
 
 class Group:

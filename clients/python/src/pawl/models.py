@@ -144,12 +144,12 @@ class TaskInfo:
         return next((a.error for a in reversed(self.attempt_log) if a.error is not None), None)
 
     def decode_payload(self) -> Any:
-        """Decodes the payload from JSON."""
-        return _convert.decode(self.payload)
+        """Decodes the payload from JSON; ValueError if it is something else."""
+        return _convert.decode_as(f"the payload of task {self.id}", self.payload, self.content_type)
 
     def decode_result(self) -> Any:
-        """Decodes the result from JSON; None if there is none."""
-        return _convert.decode(self.result)
+        """Decodes the result from JSON, None if there is none; ValueError if it is something else."""
+        return _convert.decode_as(f"the result of task {self.id}", self.result, self.result_content_type)
 
 
 def task_info(p: task_pb2.Task) -> TaskInfo:

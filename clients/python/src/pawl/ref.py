@@ -49,7 +49,8 @@ class Ref(Generic[R_co]):
         return await self._caller.arun(_wait(self._caller, self.id, timeout))
 
     def result(self, timeout: float | None = None) -> R_co:
-        """Waits for the task and gives what its function returned; TaskEndedError if the task did not succeed."""
+        """Waits for the task and gives what its function returned; TaskEndedError if the task did not succeed, ValueError if
+        the result is not JSON: TaskInfo.result has its bytes."""
         return cast(R_co, _result_of(self.wait_ended(timeout)))
 
     async def aresult(self, timeout: float | None = None) -> R_co:

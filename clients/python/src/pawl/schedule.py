@@ -33,8 +33,8 @@ class ScheduledTask:
     """What follows it."""
 
     def decode_payload(self) -> Any:
-        """Decodes the payload from JSON."""
-        return _convert.decode(self.payload)
+        """Decodes the payload from JSON; ValueError if it is something else."""
+        return _convert.decode_as(f"the payload of type {self.type!r}", self.payload, self.content_type)
 
 
 @dataclass(frozen=True)
