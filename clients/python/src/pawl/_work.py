@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import functools
 import logging
 import queue
@@ -25,13 +24,12 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from pawl import _convert, _ending, _rpc, claim, errors, outcome
+from pawl._held import Held, Phase, extension, log, log_end, loss, title, verdict
 from pawl._slots import Loop, Threads
 from pawl.v1 import task_pb2, worker_pb2
 
 if TYPE_CHECKING:
     from pawl.app import Handler
-
-log = logging.getLogger("pawl.worker")
 
 _WORK = "/pawl.v1.WorkerService/Work"
 
@@ -49,36 +47,6 @@ _SETTLE_TIMEOUT = 1.0  # for the broker to confirm the last ends, over the strea
 _DEFAULT_LEASE = 30.0
 _SWEEP_STEP, _SWEEP_IDLE = 0.05, 3600.0
 _PROGRESS_STEP = 1.0
-
-
-class Phase(enum.Enum):
-    """Where a claim is."""
-
-    RUNNING = 1
-    LAPSED = 2  # its handler runs; its lease has ended without confirmation, so that the token may or may not hold
-    LOST = 3  # its handler runs; the broker says that the claim is gone
-    ENDED = 4  # the broker has not confirmed its end
-
-
-@dataclass(eq=False)
-class Held:
-    """A claim from its push to the answer that ends it. Run's lock guards what changes."""
-
-    task: worker_pb2.ClaimedTask
-    name: _ending.Name
-    claim: claim.Claim
-    lease: float
-    lease_end: float
-    due: float  # running: of the next extension. ended: of the next try after a refusal, 0 if it was not refused
-    deadline: float  # of the timeout; infinity if there is none
-    phase: Phase = Phase.RUNNING
-    cause: outcome.Interrupted | None = None
-    aio: asyncio.Task[None] | None = None
-    ending: _ending.Request | None = None
-    extended: float = 0.0
-    progress: task_pb2.Progress | None = None
-    tries: int = 0
-    is_fallback: bool = False
 
 
 @dataclass(eq=False)
@@ -256,27 +224,13 @@ class Run:
             self._busy -= 1
             phase = held.phase
             if phase in (Phase.RUNNING, Phase.LAPSED):
-                self._end(held, self._verdict(held, result, err))
+                self._end(held, verdict(held, result, err))
             elif phase is Phase.LOST:
                 self._claims.pop(held.name.token, None)
             self._more.notify_all()
             self._calmer.notify_all()
         with contextlib.suppress(Exception):  # a logger must not cost a slot: the text of err may raise
-            _log_end(held, phase, err)
-
-    def _verdict(self, held: Held, result: _ending.Result | None, err: BaseException | None) -> _ending.Request:
-        """Says how a claim ends. A handler that returned, or raised an outcome, knows what it says, whatever it was told."""
-        if err is None:
-            return _ending.ack(held.name, result or _ending.Result())
-        if not isinstance(err, outcome.Outcome):
-            if held.phase is Phase.LAPSED or isinstance(held.cause, outcome.Draining):
-                return _ending.release(held.name)  # not the task's fault: no attempt is used
-            if isinstance(held.cause, outcome.TimedOut):
-                return _ending.fail(held.name, held.cause if _is_stop(err) else err, "timeout")
-        try:
-            return _ending.of_error(held.name, err)
-        except Exception:  # its __str__ raises, say
-            return _ending.fail(held.name, RuntimeError(f"a {type(err).__name__} that cannot be described"))
+            log_end(held, phase, err)
 
     def _end(self, held: Held, ending: _ending.Request) -> None:
         held.phase, held.ending, held.due = Phase.ENDED, ending, 0.0
@@ -289,8 +243,8 @@ class Run:
             if held is None or held.phase in (Phase.ENDED, Phase.LOST):
                 return  # the answer to its end tells more
             held.phase = Phase.LOST
-            self._interrupt(held, _loss(reason))
-        log.log(logging.INFO if reason == "cancelled" else logging.WARNING, "%s: claim lost: %s", _title(held), reason)
+            self._interrupt(held, loss(reason))
+        log.log(logging.INFO if reason == "cancelled" else logging.WARNING, "%s: claim lost: %s", title(held), reason)
 
     # Leases
 
@@ -328,7 +282,7 @@ class Run:
         if held.lease_end <= now:
             held.phase = Phase.LAPSED
             self._interrupt(held, outcome.LeaseLost("the lease ended without confirmation by the broker"))
-            log.warning("%s: lease of %g s ended without confirmation by the broker", _title(held), held.lease)
+            log.warning("%s: lease of %g s ended without confirmation by the broker", title(held), held.lease)
             return float("inf")
         if held.deadline <= now:
             self._interrupt(held, outcome.TimedOut(f"timeout of {_convert.seconds_of(held.task.timeout):g} s is over"))
@@ -510,7 +464,7 @@ class Run:
         extends, self._out.extends = self._out.extends[: _ending.MAX_ITEMS], self._out.extends[_ending.MAX_ITEMS :]
         for held in extends:
             if held.phase is Phase.RUNNING:
-                settle.extends.append(_extension(held, now))
+                settle.extends.append(extension(held, now))
         size, n = 0, 0
         limit = min(len(self._out.endings), _ending.MAX_ITEMS - len(extends)) if room else 0
         for held in self._out.endings[:limit]:
@@ -571,7 +525,7 @@ class Run:
             self._more.notify_all()
             self._calmer.notify_all()
         for held, err in refused:
-            log.warning("%s: the broker refused how the task ended: %s", _title(held), err)
+            log.warning("%s: the broker refused how the task ended: %s", title(held), err)
         for each in answer.extends:
             self._extended(each)
 
@@ -643,7 +597,7 @@ class Run:
         for held in list(self._claims.values()):
             if held.phase in (Phase.RUNNING, Phase.LAPSED):
                 self._end(held, _ending.release(held.name))
-                log.error("%s: the handler does not stop: it is left behind, and its task released", _title(held))
+                log.error("%s: the handler does not stop: it is left behind, and its task released", title(held))
         self._more.notify_all()
 
     def _unconfirmed(self) -> list[Held]:
@@ -694,37 +648,3 @@ class _Holder:
 
     def lost(self, reason: str) -> None:
         self._run._lose(self.held.name.token, reason)
-
-
-def _extension(held: Held, now: float) -> worker_pb2.ExtendRequest:
-    held.extended = now
-    out = worker_pb2.ExtendRequest(task_id=held.name.task_id, claim_token=held.name.token, lease=held.task.lease)
-    if held.progress is not None:
-        out.progress.CopyFrom(held.progress)
-        held.progress = None
-    return out
-
-
-def _loss(reason: str) -> outcome.Interrupted:
-    if reason == "cancelled":
-        return outcome.Cancelled("the task was cancelled")
-    return outcome.LeaseLost(f"the claim no longer holds: {reason}")
-
-
-def _is_stop(err: BaseException) -> bool:
-    return isinstance(err, (outcome.Interrupted, asyncio.CancelledError))
-
-
-def _title(held: Held) -> str:
-    return f"task {held.name.task_id} ({held.task.type}, attempt {held.task.attempt})"
-
-
-def _log_end(held: Held, phase: Phase, err: BaseException | None) -> None:
-    if err is None:
-        log.debug("%s: succeeded", _title(held))
-    elif isinstance(err, (outcome.Snooze, outcome.Discard)):
-        log.info("%s: %s: %s", _title(held), type(err).__name__, err)
-    elif phase is Phase.RUNNING and not isinstance(held.cause, (outcome.Draining, outcome.Cancelled)):
-        log.warning("%s: failed: %s", _title(held), err, exc_info=err)
-    else:
-        log.info("%s: stopped: %s", _title(held), held.cause or "its lease had ended")

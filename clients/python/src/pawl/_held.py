@@ -1,0 +1,96 @@
+"""A claim in the hands of a worker, and what it comes to."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from dataclasses import dataclass
+
+from pawl import _ending, claim, outcome
+from pawl.v1 import task_pb2, worker_pb2
+
+log = logging.getLogger("pawl.worker")
+
+
+class Phase(enum.Enum):
+    """Where a claim is."""
+
+    RUNNING = 1
+    LAPSED = 2  # its handler runs; its lease has ended without confirmation, so that the token may or may not hold
+    LOST = 3  # its handler runs; the broker says that the claim is gone
+    ENDED = 4  # the broker has not confirmed its end
+
+
+@dataclass(eq=False)
+class Held:
+    """A claim from its push to the answer that ends it. The lock of its Run guards what changes."""
+
+    task: worker_pb2.ClaimedTask
+    name: _ending.Name
+    claim: claim.Claim
+    lease: float
+    lease_end: float
+    due: float  # running: of the next extension. ended: of the next try after a refusal, 0 if it was not refused
+    deadline: float  # of the timeout; infinity if there is none
+    phase: Phase = Phase.RUNNING
+    cause: outcome.Interrupted | None = None
+    aio: asyncio.Task[None] | None = None
+    ending: _ending.Request | None = None
+    extended: float = 0.0
+    progress: task_pb2.Progress | None = None
+    tries: int = 0
+    is_fallback: bool = False
+
+
+def verdict(held: Held, result: _ending.Result | None, err: BaseException | None) -> _ending.Request:
+    """Says how a claim ends. A handler that returned, or raised an outcome, knows what it says, whatever it was told."""
+    if err is None:
+        return _ending.ack(held.name, result or _ending.Result())
+    if not isinstance(err, outcome.Outcome):
+        if held.phase is Phase.LAPSED or isinstance(held.cause, outcome.Draining):
+            return _ending.release(held.name)  # not the task's fault: no attempt is used
+        if isinstance(held.cause, outcome.TimedOut):
+            return _ending.fail(held.name, held.cause if _is_stop(err) else err, "timeout")
+    try:
+        return _ending.of_error(held.name, err)
+    except Exception:  # its __str__ raises, say
+        return _ending.fail(held.name, RuntimeError(f"a {type(err).__name__} that cannot be described"))
+
+
+def _is_stop(err: BaseException) -> bool:
+    return isinstance(err, (outcome.Interrupted, asyncio.CancelledError))
+
+
+def extension(held: Held, now: float) -> worker_pb2.ExtendRequest:
+    """Makes the request for an extension, with the newest progress."""
+    held.extended = now
+    out = worker_pb2.ExtendRequest(task_id=held.name.task_id, claim_token=held.name.token, lease=held.task.lease)
+    if held.progress is not None:
+        out.progress.CopyFrom(held.progress)
+        held.progress = None
+    return out
+
+
+def loss(reason: str) -> outcome.Interrupted:
+    """Says why a handler is to stop whose claim is gone."""
+    if reason == "cancelled":
+        return outcome.Cancelled("the task was cancelled")
+    return outcome.LeaseLost(f"the claim no longer holds: {reason}")
+
+
+def title(held: Held) -> str:
+    """Names a task in the log."""
+    return f"task {held.name.task_id} ({held.task.type}, attempt {held.task.attempt})"
+
+
+def log_end(held: Held, phase: Phase, err: BaseException | None) -> None:
+    """Says in the log how a handler ended. phase is that in which it was."""
+    if err is None:
+        log.debug("%s: succeeded", title(held))
+    elif isinstance(err, (outcome.Snooze, outcome.Discard)):
+        log.info("%s: %s: %s", title(held), type(err).__name__, err)
+    elif phase is Phase.RUNNING and not isinstance(held.cause, (outcome.Draining, outcome.Cancelled)):
+        log.warning("%s: failed: %s", title(held), err, exc_info=err)
+    else:
+        log.info("%s: stopped: %s", title(held), held.cause or "its lease had ended")
