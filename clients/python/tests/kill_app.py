@@ -28,7 +28,7 @@ def note_number(n: int) -> int:
 
 @app.task("anote")
 async def anote_number(n: int) -> int:
-    """Is note_number as a coroutine."""
+    """Like note_number, as a coroutine."""
     await asyncio.sleep(0.01)
     note(str(n))
     return n

@@ -24,11 +24,11 @@ class Stream:
         self.answers: queue.SimpleQueue[worker_pb2.WorkResponse | None | grpc.StatusCode] = queue.SimpleQueue()
 
     def receive(self) -> worker_pb2.WorkRequest | None:
-        """Gives the worker's next frame, None if the worker has closed the stream."""
+        """Returns the worker's next frame, None if the worker has closed the stream."""
         return self._received.get(timeout=_TIMEOUT)
 
     def settles(self) -> worker_pb2.SettleRequest:
-        """Gives the next frame that settles anything."""
+        """Returns the next frame that settles anything."""
         while True:
             frame = self.receive()
             assert frame is not None, "the worker has closed the stream"

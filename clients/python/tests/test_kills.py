@@ -142,7 +142,7 @@ def test_processes_drain_when_their_supervisor_is_killed(own: testing.Broker, st
 
 
 def alive(pid: int) -> bool:
-    """Tells whether a process runs. One that nobody has waited for has ended."""
+    """Reports whether a process runs. One that nobody has waited for has ended."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:

@@ -71,7 +71,7 @@ class Connection:
         self._closed = False
 
     def channel(self) -> tuple[Any, int]:
-        """Gives the channel in use, and a number that identifies the choice for move_on."""
+        """Returns the channel in use, and a number that identifies the choice for move_on."""
         if self._pid != os.getpid():  # the parent's channels do not work in this process, and neither may its lock
             self._lock = threading.Lock()
             self._reset()
@@ -119,7 +119,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Tells whether close was called."""
+        """Reports whether close was called."""
         return self._closed
 
     def close(self) -> None:

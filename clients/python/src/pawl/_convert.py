@@ -32,11 +32,11 @@ class Words:
         self._numbers: Mapping[str, int] = {word: number for number, word in names.items()}
 
     def word(self, number: int) -> str:
-        """Gives the word, "" for an unspecified value and for one that only later brokers know."""
+        """Returns the word, "" for an unspecified value and for one that only later brokers know."""
         return self._words.get(number, "")
 
     def number(self, field: str, word: str) -> Any:
-        """Gives the value as protobuf wants it, whose stubs have a type of its own for each enum."""
+        """Returns the value as protobuf wants it, whose stubs have a type of its own for each enum."""
         number = self._numbers.get(word)
         if number is None:
             raise errors.invalid(field, f"{word!r} is not one of {', '.join(self._numbers)}")
@@ -44,7 +44,7 @@ class Words:
 
 
 def duration(field: str, value: Seconds) -> Duration:
-    """Gives a duration for protobuf. Whether it may be negative is for the broker to say."""
+    """Returns a duration for protobuf. Whether it may be negative is for the broker to say."""
     if isinstance(value, timedelta):
         out = Duration()
         out.FromTimedelta(value)
@@ -58,17 +58,17 @@ def duration(field: str, value: Seconds) -> Duration:
 
 
 def seconds(value: Seconds) -> float:
-    """Gives a duration as a number of seconds."""
+    """Returns a duration as a number of seconds."""
     return value.total_seconds() if isinstance(value, timedelta) else float(value)
 
 
 def seconds_of(p: Duration) -> float:
-    """Gives a duration of protobuf as a number of seconds."""
+    """Returns a duration of protobuf as a number of seconds."""
     return float(p.seconds + p.nanos / 1e9)
 
 
 def timestamp(field: str, value: datetime) -> Timestamp:
-    """Gives a time for protobuf. A naive time is refused: nobody knows which zone it is in."""
+    """Returns a time for protobuf. A naive time is refused: nobody knows which zone it is in."""
     if not isinstance(value, datetime):
         raise errors.invalid(field, f"{value!r} is not a datetime")
     if value.tzinfo is None:
@@ -79,7 +79,7 @@ def timestamp(field: str, value: datetime) -> Timestamp:
 
 
 def time_of(p: Timestamp) -> datetime | None:
-    """Gives a time of protobuf in UTC, None if it is not set."""
+    """Returns a time of protobuf in UTC, None if it is not set."""
     if p.seconds == 0 and p.nanos == 0:
         return None
     return datetime.fromtimestamp(p.seconds, timezone.utc) + timedelta(microseconds=p.nanos // 1000)

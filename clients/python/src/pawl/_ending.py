@@ -47,7 +47,7 @@ def ack(name: Name, result: Result) -> Request:
 
 
 def release(name: Name, delay: float = 0.0) -> Request:
-    """Gives a task back; no attempt is used."""
+    """Returns a task back; no attempt is used."""
     out = worker_pb2.ReleaseRequest(task_id=name.task_id, claim_token=name.token)
     if delay:
         out.delay.CopyFrom(_convert.duration("delay", delay))

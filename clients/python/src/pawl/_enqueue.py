@@ -23,7 +23,7 @@ def request_id() -> str:
 
 
 def named(task: task_pb2.TaskSpec) -> task_pb2.TaskSpec:
-    """Gives a task a request id unless it has one, so that repeats never make a second task."""
+    """Returns a task a request id unless it has one, so that repeats never make a second task."""
     task.request_id = task.request_id or request_id()
     return task
 
@@ -40,7 +40,7 @@ def enqueue(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[Ref[Any]]:
 
 
 def enqueue_many(caller: _rpc.Caller, tasks: Sequence[task_pb2.TaskSpec]) -> _rpc.Op[list[Ref[Any]]]:
-    """Enqueues tasks. If some are refused the others are enqueued all the same, and BatchError tells of each."""
+    """Enqueues tasks. If some are refused, the others are enqueued nevertheless, and BatchError has the answer for each."""
     answers: list[Answer] = []
     for chunk in _chunks([named(task) for task in tasks]):
         last = answers[-1] if answers else None

@@ -27,11 +27,11 @@ class Kept:
     """The result of each step as JSON."""
 
     def with_own(self, own: bytes) -> Kept:
-        """Gives what is kept with another checkpoint of the handler's."""
+        """Returns what is kept with another checkpoint of the handler's."""
         return Kept(own, self.steps)
 
     def with_step(self, name: str, result: bytes) -> Kept:
-        """Gives what is kept with the result of one more step."""
+        """Returns what is kept with the result of one more step."""
         return Kept(self.own, {**self.steps, name: result})
 
     def check_room(self) -> None:
@@ -40,7 +40,7 @@ class Kept:
             raise errors.invalid("checkpoint", "the task's is not JSON, so that no result of a step can be kept beside it")
 
     def encode(self) -> bytes:
-        """Is the inverse of kept_of. A checkpoint of the handler's that would be read as a container is put into one."""
+        """The inverse of kept_of. A checkpoint of the handler's that would be read as a container is put into one."""
         if not self.steps and not kept_of(self.own).steps:
             data = self.own
         else:

@@ -250,7 +250,7 @@ class Caller:
                 return
 
     async def apages(self, page: Page[T]) -> AsyncIterator[T]:
-        """Is pages for event loops."""
+        """Like pages, for event loops."""
         cursor = ""
         while True:
             items, cursor = await self.arun(page(cursor))

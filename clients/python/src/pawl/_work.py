@@ -406,7 +406,7 @@ class Run:
         return not self._quiet and not self._quiet_version
 
     def _frames(self, session: _Session, first: worker_pb2.WorkRequest) -> Iterator[worker_pb2.WorkRequest]:
-        """Gives the frames of a stream until it ends, or is to be closed. A thread of gRPC runs it."""
+        """Returns the frames of a stream until it ends, or is to be closed. A thread of gRPC runs it."""
         yield first
         while True:
             with self._lock:
@@ -451,7 +451,7 @@ class Run:
         return frame if settles or frame.quiet or frame.grant else None
 
     def _grant(self) -> int:
-        """Gives all free slots to the broker, fewer if too many ends wait for confirmation."""
+        """Returns all free slots to the broker, fewer if too many ends wait for confirmation."""
         unsettled = len(self._claims) - self._busy
         free = self._concurrency - self._busy - self._granted
         free = max(0, min(free, self._concurrency + _ending.MAX_ITEMS - unsettled))

@@ -104,12 +104,12 @@ class App:
         return Call(self, type, payload, content_type, own)
 
     def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Ref[Any]]:
-        """Enqueues many tasks, in as few requests as they fit in. If some are refused the others are enqueued all the same, and
-        BatchError tells of each."""
+        """Enqueues many tasks, in as few requests as possible. If some are refused, the others are enqueued nevertheless, and
+        BatchError has the answer for each."""
         return self._caller.run(_enqueue.enqueue_many(self._caller, [call._spec() for call in calls]))
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Ref[Any]]:
-        """Is enqueue_many for event loops."""
+        """Like enqueue_many, for event loops."""
         return await self._caller.arun(_enqueue.enqueue_many(self._caller, [call._spec() for call in calls]))
 
     def ref(self, id: str) -> Ref[Any]:
@@ -150,7 +150,7 @@ class App:
         retention: Seconds | None = None,
         request_id: str = "",
     ) -> Group:
-        """Is enqueue_group for event loops."""
+        """Like enqueue_group, for event loops."""
         request = _group_request(calls, name, on_complete, on_success, on_death, open, retention, request_id)
         return await self._caller.arun(group.create(self._caller, request))
 
@@ -164,7 +164,7 @@ class App:
         return Schedules(self._caller)
 
     def close(self) -> None:
-        """Ends the calls that are under way, and the connection. Workers must have ended before."""
+        """Ends the calls that are under way, and the connection. Stop workers first."""
         self._caller.close()
 
     def __enter__(self) -> App:
@@ -182,7 +182,7 @@ class Handler:
     fn: Callable[..., Any]
     is_async: bool
     arguments: Callable[[Claim], tuple[Sequence[Any], Mapping[str, Any]]]
-    """Gives the arguments of a task, or raises Poison."""
+    """Returns the arguments of a task, or raises Poison."""
 
 
 class _Decorator:
@@ -235,7 +235,7 @@ class _Task(Generic[P, R]):
         return self.call(*args, **kwargs).enqueue()
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
-        """Is enqueue for event loops."""
+        """Like enqueue, for event loops."""
         return await self.call(*args, **kwargs).aenqueue()
 
     def enqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Ref[R]]:
@@ -243,7 +243,7 @@ class _Task(Generic[P, R]):
         return self.app.enqueue_many(self._call_with(each) for each in arguments)
 
     async def aenqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Ref[R]]:
-        """Is enqueue_many for event loops."""
+        """Like enqueue_many, for event loops."""
         return await self.app.aenqueue_many(self._call_with(each) for each in arguments)
 
     def _call_with(self, arguments: Mapping[str, Any]) -> Call[R]:
@@ -280,7 +280,7 @@ class Task(_Task[P, R]):
         return cast(R, self._fn(*args, **kwargs))
 
     def options(self, **options: Unpack[Options]) -> Task[P, R]:
-        """Gives the task with options that are added to, or replace, those of its decorator: task.options(delay=60).enqueue(...)."""
+        """Returns the task with options that are added to, or replace, those of its decorator: task.options(delay=60).enqueue(...)."""
         return Task(self.app, self._fn, self.type, merge(self._options, options))
 
 
@@ -291,7 +291,7 @@ class AsyncTask(_Task[P, R]):
         return cast(R, await self._fn(*args, **kwargs))
 
     def options(self, **options: Unpack[Options]) -> AsyncTask[P, R]:
-        """Gives the task with options that are added to, or replace, those of its decorator: task.options(delay=60).enqueue(...)."""
+        """Returns the task with options that are added to, or replace, those of its decorator: task.options(delay=60).enqueue(...)."""
         return AsyncTask(self.app, self._fn, self.type, merge(self._options, options))
 
 
@@ -309,7 +309,7 @@ class Call(Generic[R_co]):
     """How many tasks come one behind the other after this one."""
 
     def options(self, **options: Unpack[Options]) -> Call[R_co]:
-        """Gives the call with more options."""
+        """Returns the call with more options."""
         return replace(self, own_options=merge(self.own_options, options))
 
     def then(self, *calls: Call[Any]) -> Call[R_co]:
@@ -328,7 +328,7 @@ class Call(Generic[R_co]):
         return self.app._caller.run(_enqueue.enqueue(self.app._caller, self._spec()))
 
     async def aenqueue(self) -> Ref[R_co]:
-        """Is enqueue for event loops."""
+        """Like enqueue, for event loops."""
         return await self.app._caller.arun(_enqueue.enqueue(self.app._caller, self._spec()))
 
     def _spec(self) -> task_pb2.TaskSpec:

@@ -32,7 +32,7 @@ class Holder(Protocol):
         """Says why the handler is to stop."""
 
     def set_progress(self, progress: task_pb2.Progress) -> None:
-        """Has the broker told soon."""
+        """Sends progress soon."""
 
     def extended(self, sent: float, *, cancel_requested: bool) -> None:
         """Takes note that a call of the handler's, sent at a time of the monotonic clock, has extended the lease."""
@@ -43,14 +43,14 @@ class Holder(Protocol):
 
 @dataclass
 class _State:
-    """What changes of a claim."""
+    """The parts of a claim that change."""
 
     kept: Kept
     result: _ending.Result = field(default_factory=_ending.Result)
     busy: set[str] = field(default_factory=set)
-    """What a thread or coroutine of the handler is at: the names of steps and once keys."""
+    """The steps and once keys that a thread or coroutine of the handler is running."""
     unclear: set[str] = field(default_factory=set)
-    """Once keys of which nobody knows whether the claim holds them."""
+    """Once keys that the claim may or may not hold."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -108,7 +108,7 @@ class Claim:
 
     @property
     def interrupted(self) -> Interrupted | None:
-        """Why the handler is to stop, or None. It may go on and return a result, but it may be in vain."""
+        """Why the handler should stop, or None. It may still return a result, but the broker may no longer take it."""
         return self._holder.cause()
 
     def check(self) -> None:
@@ -118,14 +118,14 @@ class Claim:
             raise cause
 
     def progress(self, percent: float, message: str = "") -> None:
-        """Tells how far the handler is, from 0 to 100. It does not wait: the newest is sent at most once a second, and the last
-        one may be passed over by the end of the task. It raises the reason if the handler is to stop."""
+        """Reports how far the handler is, from 0 to 100. It does not wait: the worker sends the newest report at most once a second,
+        and the task may end before the last one is sent. It raises the reason if the handler is to stop."""
         self.check()
         text = _convert.cut(message, _MAX_PROGRESS_TEXT)
         self._holder.set_progress(task_pb2.Progress(percent=min(max(percent, 0.0), 100.0), message=text))
 
     def set_raw_result(self, data: bytes, content_type: str) -> None:
-        """Gives the task a result that is not JSON. It is kept if the handler returns None."""
+        """Sets a result that is not JSON. It counts if the handler returns None."""
         self._state.result = _ending.Result(data, content_type)
 
     def checkpoint(self, value: Any) -> None:
@@ -134,7 +134,7 @@ class Claim:
         self._holder.caller.run(self._checkpoint(value))
 
     async def acheckpoint(self, value: Any) -> None:
-        """Is checkpoint for event loops."""
+        """Like checkpoint, for event loops."""
         await self._holder.caller.arun(self._checkpoint(value))
 
     def last_checkpoint(self, default: Any = None) -> Any:
@@ -155,7 +155,7 @@ class Claim:
         return cast(R, self._holder.caller.run(_steps.step(self, name, fn)))
 
     async def astep(self, name: str, fn: Callable[[], Awaitable[R]]) -> R:
-        """Is step for event loops: await claim.astep("charge", lambda: pay(order)), where pay is a coroutine function."""
+        """Like step, for event loops: await claim.astep("charge", lambda: pay(order)), where pay is a coroutine function."""
         return cast(R, await self._holder.caller.arun(_steps.step(self, name, fn)))
 
     def once(self, key: str, fn: Callable[[], R], *, ttl: Seconds | None = None) -> R:
@@ -169,7 +169,7 @@ class Claim:
         return cast(R, self._holder.caller.run(_steps.once(self, key, fn, ttl)))
 
     async def aonce(self, key: str, fn: Callable[[], Awaitable[R]], *, ttl: Seconds | None = None) -> R:
-        """Is once for event loops."""
+        """Like once, for event loops."""
         return cast(R, await self._holder.caller.arun(_steps.once(self, key, fn, ttl)))
 
     def _checkpoint(self, value: Any) -> _rpc.Op[None]:
@@ -182,7 +182,7 @@ _current: contextvars.ContextVar[Claim] = contextvars.ContextVar("pawl.current")
 
 
 def current() -> Claim:
-    """Gives the claim of the handler that runs. Outside of handlers it raises LookupError."""
+    """Returns the claim of the running handler. Outside of handlers it raises LookupError."""
     return _current.get()
 
 

@@ -244,7 +244,7 @@ def _error_in_status(data: bytes) -> task_pb2.Error | None:
 
 
 def _length_delimited(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Gives the numbers and bytes of a message's length-delimited fields, and passes over its varints."""
+    """Returns the numbers and bytes of a message's length-delimited fields, and passes over its varints."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

@@ -95,20 +95,20 @@ class Group:
         return f"Group({self.id!r})"
 
     def info(self) -> GroupInfo:
-        """Tells what the broker knows of the group; NotFoundError if it is gone."""
+        """Returns what the broker knows about the group; NotFoundError if it is gone."""
         return self._caller.run(_info(self._caller, self.id))
 
     async def ainfo(self) -> GroupInfo:
-        """Is info for event loops."""
+        """Like info, for event loops."""
         return await self._caller.arun(_info(self._caller, self.id))
 
     def add(self, calls: Iterable[Call[Any]]) -> Sequence[Made]:
-        """Enqueues up to 1,000 further members, as long as the group is not complete. If some are refused the others are members all
-        the same, and BatchError tells of each."""
+        """Enqueues up to 1,000 further members, as long as the group is not complete. If some are refused, the others are members
+        nevertheless, and BatchError has the answer for each."""
         return self._caller.run(_add(self._caller, self.id, calls))
 
     async def aadd(self, calls: Iterable[Call[Any]]) -> Sequence[Made]:
-        """Is add for event loops."""
+        """Like add, for event loops."""
         return await self._caller.arun(_add(self._caller, self.id, calls))
 
     def close(self) -> GroupInfo:
@@ -116,7 +116,7 @@ class Group:
         return self._caller.run(_close(self._caller, self.id))
 
     async def aclose(self) -> GroupInfo:
-        """Is close for event loops."""
+        """Like close, for event loops."""
         return await self._caller.arun(_close(self._caller, self.id))
 
     def cancel(self, reason: str = "") -> GroupInfo:
@@ -125,7 +125,7 @@ class Group:
         return self._caller.run(_cancel(self._caller, self.id, reason))
 
     async def acancel(self, reason: str = "") -> GroupInfo:
-        """Is cancel for event loops."""
+        """Like cancel, for event loops."""
         return await self._caller.arun(_cancel(self._caller, self.id, reason))
 
     def members(self) -> Iterator[GroupMember]:
@@ -134,7 +134,7 @@ class Group:
         return self._caller.pages(lambda cursor: _members(self._caller, self.id, cursor))
 
     def amembers(self) -> AsyncIterator[GroupMember]:
-        """Is members for event loops: async for member in group.amembers()."""
+        """Like members, for event loops: async for member in group.amembers()."""
         return self._caller.apages(lambda cursor: _members(self._caller, self.id, cursor))
 
 

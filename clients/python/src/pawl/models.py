@@ -135,7 +135,7 @@ class TaskInfo:
 
     @property
     def ended(self) -> bool:
-        """Tells whether the task is in one of its end states."""
+        """Reports whether the task is in one of its end states."""
         return self.state in ENDED
 
     @property
@@ -221,10 +221,10 @@ def _attempt(p: task_pb2.Attempt) -> Attempt:
 
 
 def state_word(state: int) -> str:
-    """Gives the word of a state."""
+    """Returns the word of a state."""
     return _STATES.word(state)
 
 
 def priority_word(priority: int) -> str:
-    """Gives the word of a priority."""
+    """Returns the word of a priority."""
     return _PRIORITIES.word(priority)

@@ -42,8 +42,7 @@ class Unique:
 
 
 class Options(TypedDict, total=False):
-    """What can be said of a task beside its arguments. Durations are seconds or timedeltas. What is left out is for the
-    queue's settings to decide."""
+    """The options of a task. Durations are seconds or timedeltas. The settings of the queue decide what is left out."""
 
     queue: str
     """Default: "default". A queue comes into being with its first task."""
@@ -87,7 +86,7 @@ _KNOWN = frozenset(Options.__annotations__)
 
 
 def merge(base: Options, over: Options) -> Options:
-    """Gives base with the options of over, which win."""
+    """Returns base with the options of over, which win."""
     for name in over:
         if name not in _KNOWN:
             raise TypeError(f"{name!r} is not an option of a task: it takes {', '.join(sorted(_KNOWN))}")
@@ -134,7 +133,7 @@ def spec(type: str, payload: bytes, content_type: str, options: Options) -> task
 
 
 def options_of(p: task_pb2.TaskSpec) -> Options:
-    """Gives the options of a task's description; what it leaves out is not there."""
+    """Returns the options of a task's description; what it leaves out is not there."""
     out: dict[str, Any] = {}
     for name in ("queue", "idempotency_key", "max_attempts", "key", "cost"):
         if getattr(p, name):

@@ -39,12 +39,12 @@ class Snooze(Outcome):
 
 
 class OnceHeld(Snooze):
-    """Another task brings the effect of a once key about. A handler that lets this pass is put off."""
+    """Another task holds the once key. If the handler lets this pass, its task is put off."""
 
 
 class Interrupted(Exception):
-    """Why a handler is to stop before its task is done. Claim.check, progress and checkpoint raise it; a coroutine is cancelled
-    besides. What the handler raises after that is not a failure of the task, but for the end of its timeout."""
+    """Why a handler should stop before its task is done. Claim.check, progress and checkpoint raise it; a coroutine is also
+    cancelled. What the handler raises then is no failure of the task, except after a timeout."""
 
 
 class Cancelled(Interrupted):

@@ -33,11 +33,11 @@ class Ref(Generic[R_co]):
         return f"Ref({self.id!r})"
 
     def info(self) -> TaskInfo:
-        """Tells what the broker knows of the task; NotFoundError if it is gone."""
+        """Returns what the broker knows about the task; NotFoundError if it is gone."""
         return self._caller.run(_info(self._caller, self.id))
 
     async def ainfo(self) -> TaskInfo:
-        """Is info for event loops."""
+        """Like info, for event loops."""
         return await self._caller.arun(_info(self._caller, self.id))
 
     def wait_ended(self, timeout: float | None = None) -> TaskInfo:
@@ -45,7 +45,7 @@ class Ref(Generic[R_co]):
         return self._caller.run(_wait(self._caller, self.id, timeout))
 
     async def await_ended(self, timeout: float | None = None) -> TaskInfo:
-        """Is wait_ended for event loops."""
+        """Like wait_ended, for event loops."""
         return await self._caller.arun(_wait(self._caller, self.id, timeout))
 
     def result(self, timeout: float | None = None) -> R_co:
@@ -54,15 +54,15 @@ class Ref(Generic[R_co]):
         return cast(R_co, _result_of(self.wait_ended(timeout)))
 
     async def aresult(self, timeout: float | None = None) -> R_co:
-        """Is result for event loops."""
+        """Like result, for event loops."""
         return cast(R_co, _result_of(await self.await_ended(timeout)))
 
     def cancel(self, reason: str = "") -> TaskInfo:
-        """Ends the task if it has not ended; a running handler is told. WrongStateError if it has ended otherwise."""
+        """Cancels the task, and tells its handler if it is running. WrongStateError if it has ended otherwise."""
         return self._caller.run(_cancel(self._caller, self.id, reason))
 
     async def acancel(self, reason: str = "") -> TaskInfo:
-        """Is cancel for event loops."""
+        """Like cancel, for event loops."""
         return await self._caller.arun(_cancel(self._caller, self.id, reason))
 
 

@@ -166,7 +166,7 @@ class Schedules:
         dry_run: bool = False,
         if_etag: str = "",
     ) -> ScheduleChange:
-        """Is put for event loops."""
+        """Like put, for event loops."""
         request = schedule_pb2.PutScheduleRequest(
             spec=_spec(name, call, cron, time_zone, every, jitter, missed, overlap, owner), create_only=create_only, dry_run=dry_run
         )
@@ -174,11 +174,11 @@ class Schedules:
         return await self._caller.arun(_put(self._caller, request))
 
     def get(self, name: str) -> Schedule:
-        """Gives one schedule."""
+        """Returns one schedule."""
         return self._caller.run(_get(self._caller, name))
 
     async def aget(self, name: str) -> Schedule:
-        """Is get for event loops."""
+        """Like get, for event loops."""
         return await self._caller.arun(_get(self._caller, name))
 
     def list(self) -> Iterator[Schedule]:
@@ -186,7 +186,7 @@ class Schedules:
         return self._caller.pages(lambda cursor: _list(self._caller, cursor))
 
     def alist(self) -> AsyncIterator[Schedule]:
-        """Is list for event loops: async for schedule in app.schedules.alist()."""
+        """Like list, for event loops: async for schedule in app.schedules.alist()."""
         return self._caller.apages(lambda cursor: _list(self._caller, cursor))
 
     def delete(self, name: str) -> None:
@@ -194,7 +194,7 @@ class Schedules:
         self._caller.run(_delete(self._caller, name))
 
     async def adelete(self, name: str) -> None:
-        """Is delete for event loops."""
+        """Like delete, for event loops."""
         await self._caller.arun(_delete(self._caller, name))
 
     def pause(self, name: str, reason: str = "") -> Schedule:
@@ -202,7 +202,7 @@ class Schedules:
         return self._caller.run(_pause(self._caller, name, reason))
 
     async def apause(self, name: str, reason: str = "") -> Schedule:
-        """Is pause for event loops."""
+        """Like pause, for event loops."""
         return await self._caller.arun(_pause(self._caller, name, reason))
 
     def resume(self, name: str) -> Schedule:
@@ -210,7 +210,7 @@ class Schedules:
         return self._caller.run(_resume(self._caller, name))
 
     async def aresume(self, name: str) -> Schedule:
-        """Is resume for event loops."""
+        """Like resume, for event loops."""
         return await self._caller.arun(_resume(self._caller, name))
 
     def trigger(self, name: str) -> Ref[Any]:
@@ -218,7 +218,7 @@ class Schedules:
         return self._caller.run(_trigger(self._caller, name))
 
     async def atrigger(self, name: str) -> Ref[Any]:
-        """Is trigger for event loops."""
+        """Like trigger, for event loops."""
         return await self._caller.arun(_trigger(self._caller, name))
 
     def history(self, name: str) -> Iterator[Tick]:
@@ -226,7 +226,7 @@ class Schedules:
         return self._caller.pages(lambda cursor: _history(self._caller, name, cursor))
 
     def ahistory(self, name: str) -> AsyncIterator[Tick]:
-        """Is history for event loops: async for tick in app.schedules.ahistory(name)."""
+        """Like history, for event loops: async for tick in app.schedules.ahistory(name)."""
         return self._caller.apages(lambda cursor: _history(self._caller, name, cursor))
 
 
