@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from google.protobuf import duration_pb2
 
 import pawl
 from pawl.v1 import worker_pb2
@@ -211,6 +212,23 @@ def test_a_quiet_worker_grants_nothing_until_it_resumes(world: World) -> None:
     stream.answers.put(worker_pb2.WorkResponse(quiet=worker_pb2.QuietNotice(quiet=False, version=8)))
     frame = stream.receive()
     assert frame is not None and frame.grant == 2
+
+
+@pytest.mark.parametrize("part", ["_receive", "_sweep"])
+def test_a_worker_whose_threads_fail_ends(world: World, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("a bug")
+
+    stream = opened(world)
+    monkeypatch.setattr(world.worker._run, part, fail)
+    stream.push("a", timeout=duration_pb2.Duration(nanos=1))
+    world.worker._run._next_sweep = 0  # whose time has come
+    with world.worker._run._lock:
+        world.worker._run._tick.notify_all()
+    world.thread.join(30)
+    assert [type(err) for err in world.raised] == [pawl.InternalError]
+    monkeypatch.undo()
+    world.worker._run._claims.clear()
 
 
 def test_a_broker_that_drains_is_left_in_good_order(world: World) -> None:

@@ -57,6 +57,8 @@ class Connection:
         if len(addresses) > _MAX_ADDRESSES:
             raise errors.invalid("server", f"{len(addresses)} addresses, at most {_MAX_ADDRESSES} are allowed")
         self._tls = _tls_of(addresses, tls)
+        if self._tls is not None:
+            _check_files(self._tls)
         self._targets = [_target(address, encrypted=self._tls is not None or plaintext) for address in addresses]
         random.shuffle(self._targets)  # so that the clients of a cluster spread over its nodes
         self._token = token
@@ -112,7 +114,10 @@ class Connection:
         out = []
         if self._namespace:
             out.append(("pawl-namespace", self._namespace))
-        token = self._token() if callable(self._token) else self._token
+        try:
+            token = self._token() if callable(self._token) else self._token
+        except Exception as err:  # the file is gone, say; a worker tries again
+            raise errors.UnauthenticatedError(f"no token: {err}") from err
         if token:
             out.append(("authorization", f"Bearer {token}"))
         return out
@@ -178,6 +183,19 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _check_files(tls: TLS) -> None:
+    """Refuses files that are not there or do not fit: with a certificate without its key, gRPC ends the process."""
+    if (tls.cert_file is None) != (tls.key_file is None):
+        raise errors.invalid("tls", "cert_file and key_file need each other")
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+        if tls.cert_file is not None:
+            context.load_cert_chain(tls.cert_file, tls.key_file, password=lambda: "")
+    except (OSError, ssl.SSLError) as err:
+        files = ", ".join(file for file in (tls.ca_file, tls.cert_file, tls.key_file) if file)
+        raise errors.invalid("tls", f"{files}: {err}") from err
 
 
 def _credentials(tls: TLS) -> Any:

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 import grpc
 
@@ -112,8 +112,8 @@ class Run:
 
     def do(self) -> None:
         """Works until stop, and drains. A refusal by the broker is raised."""
-        keeper = threading.Thread(target=self._keep, name="pawl-keeper", daemon=True)
-        link = threading.Thread(target=self._link, name="pawl-link", daemon=True)
+        keeper = threading.Thread(target=self._guard, args=(self._keep,), name="pawl-keeper", daemon=True)
+        link = threading.Thread(target=self._guard, args=(self._link,), name="pawl-link", daemon=True)
         keeper.start()
         link.start()
         try:
@@ -132,6 +132,14 @@ class Run:
             keeper.join()
             self._threads.close()
             self._loop.close()
+
+    def _guard(self, loop: Callable[[], None]) -> None:
+        """Ends the run if one of its threads fails: it would look alive, and do nothing."""
+        try:
+            loop()
+        except Exception as err:
+            log.exception("the worker has failed")
+            self._wake.put(errors.InternalError(f"the worker has failed: {err!r}"))
 
     def _wait(self) -> errors.PawlError | None:
         try:
