@@ -118,9 +118,10 @@ def test_a_server_of_another_authority_is_not_trusted(secure: Callable[..., pawl
 
 
 @pytest.mark.parametrize(
-    "files", [("nowhere",), ("n1.key",), (None, "billing.crt"), (None, None, "billing.key"), (None, "billing.crt", "n1.key"), (None, "billing.key", "billing.key")]
+    "files", [("nowhere",), ("n1.key",), (None, "both"), (None, None, "billing.key"), (None, "billing.crt", "n1.key"), (None, "billing.key", "billing.key")]
 )
 def test_files_that_do_not_fit_are_refused_at_once(directory: Path, files: tuple[str | None, ...]) -> None:
+    (directory / "both").write_text((directory / "billing.crt").read_text() + (directory / "billing.key").read_text())
     tls = pawl.TLS(*(file and f"{directory}/{file}" for file in files))
     with pytest.raises(pawl.InvalidArgumentError) as refused:
         pawl.App("https://127.0.0.1:1", tls=tls)
