@@ -4,9 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/pawlq/pawl/internal/registry"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/roster"
 )
 
 // workers is the WorkerService.
@@ -29,7 +30,7 @@ func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.Cla
 		return nil, err
 	}
 	waits(ctx, wait)
-	me := g.roster.Begin(roster.Hello{Namespace: c.Namespace, Name: c.Worker, Address: addressOf(ctx), Queues: rosterShares(c.Queues), Types: c.Types})
+	me := g.registry.Begin(registry.Hello{Namespace: c.Namespace, Name: c.Worker, Address: addressOf(ctx), Queues: registryShares(c.Queues), Types: c.Types})
 	defer me.Done()
 	got, quiet, err := g.takeAs(ctx, me, c, wait)
 	if err != nil {
@@ -40,7 +41,7 @@ func (g workers) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.Cla
 	}
 	got = g.fit(got)
 	now := time.Now()
-	me.Took(rosterRuns(got, now), now)
+	me.Took(registryRuns(got, now), now)
 	g.traceClaims(got)
 	out := &pawlv1.ClaimResponse{Tasks: make([]*pawlv1.ClaimedTask, len(got))}
 	for i := range got {

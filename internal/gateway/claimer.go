@@ -4,13 +4,12 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/grpc/peer"
-
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/registry"
+	"google.golang.org/grpc/peer"
 )
 
-// Who claims by single calls is told of in the roster too, and can be made quiet: it gets nothing then, after as long as it wanted to
+// Who claims by single calls is told of in the registry too, and can be made quiet: it gets nothing then, after as long as it wanted to
 // wait, or at once if it is made quiet while it waits.
 
 // addressOf is the host from which a call comes.
@@ -24,26 +23,26 @@ func addressOf(ctx context.Context) string {
 	return ""
 }
 
-func rosterShares(queues []broker.Share) []roster.Share {
-	shares := make([]roster.Share, len(queues))
+func registryShares(queues []broker.Share) []registry.Share {
+	shares := make([]registry.Share, len(queues))
 	for i, q := range queues {
-		shares[i] = roster.Share{Queue: q.Queue, Weight: q.Weight}
+		shares[i] = registry.Share{Queue: q.Queue, Weight: q.Weight}
 	}
 	return shares
 }
 
-// rosterRuns are claims as the roster tells of them.
-func rosterRuns(claimed []broker.Claimed, now time.Time) []roster.Run {
-	runs := make([]roster.Run, len(claimed))
+// registryRuns are claims as the registry tells of them.
+func registryRuns(claimed []broker.Claimed, now time.Time) []registry.Run {
+	runs := make([]registry.Run, len(claimed))
 	for i := range claimed {
 		c := &claimed[i]
-		runs[i] = roster.Run{Task: c.ID, Token: c.Token, Type: c.Type, Queue: c.Queue, Attempt: c.Exec.Attempt(), Since: now, LeaseUntil: c.Exec.Claim.Until.Time()}
+		runs[i] = registry.Run{Task: c.ID, Token: c.Token, Type: c.Type, Queue: c.Queue, Attempt: c.Exec.Attempt(), Since: now, LeaseUntil: c.Exec.Claim.Until.Time()}
 	}
 	return runs
 }
 
 // takeAs is take for one who claims by a single call. Quiet says why it gets nothing.
-func (g *Gateway) takeAs(ctx context.Context, w *roster.Worker, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed, quiet *roster.Quiet, err error) {
+func (g *Gateway) takeAs(ctx context.Context, w *registry.Worker, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed, quiet *registry.Quiet, err error) {
 	deadline := time.Now().Add(wait)
 	for {
 		quiet, changed := w.Quiet()

@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -37,7 +37,7 @@ type fake struct {
 	watches  map[*fakeWatch]bool
 	archive  []broker.ArchivedTask
 	admin    *fakeAdmin
-	roster   *roster.Roster
+	registry *registry.Registry
 	events   *fakeEvents
 
 	// Levers, and what was seen.
@@ -73,7 +73,7 @@ func newFake(shards ...uint32) *fake {
 	}
 	return &fake{shards: shards, queues: map[string]cluster.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{}, byKey: map[string]task.ID{},
 		claimed: map[string][]broker.Claimed{}, changed: make(chan struct{}), draining: make(chan struct{}), watches: map[*fakeWatch]bool{},
-		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), roster: roster.New(), events: newFakeEvents(), broken: fakeBreakers()}
+		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), registry: registry.New(), events: newFakeEvents(), broken: fakeBreakers()}
 }
 
 func fakeBreakers() []broker.BreakerInfo {
@@ -88,7 +88,7 @@ func fakeBreakers() []broker.BreakerInfo {
 
 // newGateway is a gateway over a fake.
 func newGateway(f *fake) *Gateway {
-	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: &fakeGroups{}, Operations: &fakeOperations{fake: f}, Workers: fakeWorkers{f.roster}, Events: f.events, Roster: f.roster, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
+	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: &fakeGroups{}, Operations: &fakeOperations{fake: f}, Workers: fakeWorkers{f.registry}, Events: f.events, Registry: f.registry, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
 		ClientCertificates: f.clients, Door: f.door, Pages: f.pages, Meter: f.meter})
 }
 

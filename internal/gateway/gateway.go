@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/admission"
-
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
+
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
@@ -31,14 +31,14 @@ type Config struct {
 	Operations Operations
 	Workers    Workers
 	Events     Events
-	Roster     *roster.Roster // of the workers of this node; nil: one that nobody else knows of
-	Stats      Stats          // nil: nobody counts, and what asks for it is refused
-	Admin      Admin          // nil: the operators' calls for a cluster are refused
-	Door       *auth.Door     // who may come in; nil: everybody, to everything
-	Tokens     Tokens         // nil: calls on tokens and namespaces are refused
-	Webhooks   Webhooks       // nil: calls on webhooks are refused
-	Limits     task.Limits    // zero fields: task.DefaultLimits
-	Logger     *slog.Logger   // nil: none
+	Registry   *registry.Registry // of the workers of this node; nil: one that nobody else knows of
+	Stats      Stats              // nil: nobody counts, and what asks for it is refused
+	Admin      Admin              // nil: the operators' calls for a cluster are refused
+	Door       *auth.Door         // who may come in; nil: everybody, to everything
+	Tokens     Tokens             // nil: calls on tokens and namespaces are refused
+	Webhooks   Webhooks           // nil: calls on webhooks are refused
+	Limits     task.Limits        // zero fields: task.DefaultLimits
+	Logger     *slog.Logger       // nil: none
 	// Pages answers what is not the API's: the web UI. Nil: not found.
 	Pages http.Handler
 	// Metrics answers /metrics. Nil: not found.
@@ -75,14 +75,14 @@ type Config struct {
 
 // Gateway serves one node's API. Its methods may be called from any goroutine.
 type Gateway struct {
-	cfg     Config
-	log     *slog.Logger
-	broker  Broker
-	cluster Cluster
-	limits  task.Limits
-	shares  shareBook
-	roster  *roster.Roster
-	tracer  trace.Tracer // nil: no spans
+	cfg      Config
+	log      *slog.Logger
+	broker   Broker
+	cluster  Cluster
+	limits   task.Limits
+	shares   shareBook
+	registry *registry.Registry
+	tracer   trace.Tracer // nil: no spans
 
 	keeper   *auth.Door
 	refusals refusals
@@ -209,13 +209,13 @@ func New(cfg Config) *Gateway {
 	if cfg.MaxConnsPerAddress == 0 {
 		cfg.MaxConnsPerAddress = defaultMaxConnsPerAddress
 	}
-	if cfg.Roster == nil {
-		cfg.Roster = roster.New()
+	if cfg.Registry == nil {
+		cfg.Registry = registry.New()
 	}
 	if cfg.Door == nil {
 		cfg.Door = auth.NewDoor(auth.Config{Mode: auth.Never})
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, roster: cfg.Roster, keeper: cfg.Door,
+	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, registry: cfg.Registry, keeper: cfg.Door,
 		limits: withDefaults(cfg.Limits)}
 	g.rates = newRates(g.limits.Payload)
 	g.large, g.extra = admission.NewMemoryPool(maxRoom), admission.NewMemoryPool(maxExtraRoom)

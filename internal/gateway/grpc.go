@@ -63,7 +63,7 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	pawlv1.RegisterGroupServiceServer(s, groupers{Gateway: g})
 	pawlv1.RegisterOperationServiceServer(s, mass{Gateway: g})
 	pawlv1.RegisterEventServiceServer(s, herald{Gateway: g})
-	pawlv1.RegisterRosterServiceServer(s, rollCall{Gateway: g})
+	pawlv1.RegisterRosterServiceServer(s, workerRegistry{Gateway: g})
 	pawlv1.RegisterStatsServiceServer(s, statisticians{Gateway: g})
 	pawlv1.RegisterClusterServiceServer(s, clusters{Gateway: g})
 	keda.RegisterExternalScalerServer(s, scaler{Gateway: g})

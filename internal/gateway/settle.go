@@ -76,9 +76,9 @@ func (g *Gateway) settleOne(ctx context.Context, span string, call broker.Settle
 	}
 	switch s := &got[0]; {
 	case s.Err == nil && call.Verb == broker.Extend:
-		g.roster.Extended(call.Hold.ID, call.Hold.Token, s.LeaseUntil.Time())
+		g.registry.Extended(call.Hold.ID, call.Hold.Token, s.LeaseUntil.Time())
 	case s.Err == nil || errors.Is(s.Err, task.ErrStaleClaim):
-		g.roster.Ended(call.Hold.ID, call.Hold.Token)
+		g.registry.Ended(call.Hold.ID, call.Hold.Token)
 	}
 	return got[0], got[0].Err
 }
@@ -93,7 +93,7 @@ func (g workers) Settle(ctx context.Context, r *pawlv1.SettleRequest) (*pawlv1.S
 	span := g.traceSettleMany(ctx, len(b.calls))
 	b.run(ctx, g.Gateway)
 	span.end(nil)
-	b.tell(func(h *broker.Hold) { g.roster.Ended(h.ID, h.Token) }, g.roster.Extended)
+	b.tell(func(h *broker.Hold) { g.registry.Ended(h.ID, h.Token) }, g.registry.Extended)
 	return out, nil
 }
 

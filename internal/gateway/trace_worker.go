@@ -58,7 +58,7 @@ func (g *Gateway) traceSettle(ctx context.Context, verb string, h *broker.Hold) 
 		return nil
 	}
 	attrs := []attribute.KeyValue{semconv.MessagingMessageID(h.ID.String()), attrShard.Int64(int64(h.ID.Shard()))}
-	run, known := g.roster.Holding(h.ID, h.Token)
+	run, known := g.registry.Holding(h.ID, h.Token)
 	if !known {
 		return g.startSettle(ctx, verb, append(attrs, semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName(verb)))
 	}

@@ -16,7 +16,7 @@ func (g *Gateway) newREST() http.Handler {
 		API: rest.Services{
 			Producer: producers{Gateway: g}, Worker: workers{Gateway: g}, Operator: operators{Gateway: g}, Schedule: schedulers{Gateway: g},
 			Group: groupers{Gateway: g}, Operation: mass{Gateway: g}, Access: keepers{Gateway: g}, Webhook: heralds{Gateway: g}, Audit: auditors{Gateway: g},
-			Roster: rollCall{Gateway: g}, Stats: statisticians{Gateway: g}, Cluster: clusters{Gateway: g}, Events: g.watchEvents,
+			Roster: workerRegistry{Gateway: g}, Stats: statisticians{Gateway: g}, Cluster: clusters{Gateway: g}, Events: g.watchEvents,
 		},
 		Call: g.webCall, Ready: g.ready, Batch: g.limits.Batch,
 		Large: g.large, Extra: g.extra, Namespace: namespaceOf,

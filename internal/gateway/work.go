@@ -356,7 +356,7 @@ func (w *work) deliver(claimed []broker.Claimed) error {
 	w.hush.me.Slots(w.slots)
 	w.mu.Unlock()
 	now := time.Now()
-	w.hush.me.Took(rosterRuns(claimed, now), now)
+	w.hush.me.Took(registryRuns(claimed, now), now)
 	for i := range claimed {
 		w.watch.Add(broker.Hold{Namespace: claimed[i].Namespace, ID: claimed[i].ID, Token: claimed[i].Token})
 	}
@@ -424,7 +424,7 @@ func (w *work) run(frames []*pawlv1.SettleRequest) {
 	}
 }
 
-// forget ends the watch of claims that have ended, and tells the roster of them and of longer leases.
+// forget ends the watch of claims that have ended, and tells the registry of them and of longer leases.
 func (w *work) forget(b *settleBatch) {
 	b.tell(func(h *broker.Hold) {
 		w.watch.Remove(h.ID, h.Token)

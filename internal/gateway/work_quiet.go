@@ -4,14 +4,15 @@ import (
 	"context"
 	"sync"
 
+	"github.com/pawlq/pawl/internal/registry"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // hush is whether a stream's worker is to be quiet, by an operator's word.
 type hush struct {
-	me *roster.Worker
+	me *registry.Worker
 
 	mu     sync.Mutex
 	quiet  bool
@@ -70,11 +71,11 @@ func (h *hush) untold() *pawlv1.QuietNotice {
 	return n
 }
 
-// join enters the worker into the roster.
+// join enters the worker into the registry.
 func (w *work) join(hello *pawlv1.WorkHello) {
 	c := &w.claim
-	w.hush.me = w.g.roster.Join(roster.Hello{Namespace: w.ns, Name: c.Worker, Host: hello.GetHost(), PID: int(hello.GetPid()), Version: hello.GetVersion(),
-		Address: addressOf(w.stream.Context()), Queues: rosterShares(c.Queues), Types: c.Types, Capacity: int(hello.GetSlots())}, hello.GetInstance(), versionOf(hello), w.heard)
+	w.hush.me = w.g.registry.Join(registry.Hello{Namespace: w.ns, Name: c.Worker, Host: hello.GetHost(), PID: int(hello.GetPid()), Version: hello.GetVersion(),
+		Address: addressOf(w.stream.Context()), Queues: registryShares(c.Queues), Types: c.Types, Capacity: int(hello.GetSlots())}, hello.GetInstance(), versionOf(hello), w.heard)
 	if w.hush.listen(versionOf(hello)) {
 		w.notifier.poke()
 	}

@@ -8,17 +8,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/registry"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// one is the only worker that the roster of a fake tells of.
-func one(t *testing.T, f *fake) roster.Info {
+// one is the only worker that the registry of a fake tells of.
+func one(t *testing.T, f *fake) registry.Info {
 	t.Helper()
-	all := f.roster.List(roster.Query{Namespace: "default", Limit: 9}).Workers
+	all := f.registry.List(registry.Query{Namespace: "default", Limit: 9}).Workers
 	if len(all) != 1 {
 		t.Fatalf("%d workers are told of: %+v", len(all), all)
 	}
@@ -30,13 +30,13 @@ func steer(t *testing.T, g *Gateway, id string, quiet bool) *pawlv1.Worker {
 	t.Helper()
 	ctx, _ := begin(context.Background(), "grpc", "test")
 	if quiet {
-		got, err := rollCall{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: "deploy"})
+		got, err := workerRegistry{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: "deploy"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return got.Worker
 	}
-	got, err := rollCall{Gateway: g}.ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id})
+	got, err := workerRegistry{Gateway: g}.ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestWorkersOfStreamsAreTold(t *testing.T) {
 		if err := s.end(); err != nil {
 			t.Fatal(err)
 		}
-		if left := f.roster.List(roster.Query{Namespace: "default", Limit: 9}).Workers; len(left) != 0 {
+		if left := f.registry.List(registry.Query{Namespace: "default", Limit: 9}).Workers; len(left) != 0 {
 			t.Errorf("one that has gone is told of: %+v", left)
 		}
 	})
@@ -118,9 +118,9 @@ func TestWorkComesBackQuiet(t *testing.T) {
 	}{{0, 7, true, true}, {7, 7, false, true}, {6, 7, true, true}, {6, 0, true, false}, {0, 0, false, false}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
-			f.roster.Tell(9, true, nil)
+			f.registry.Tell(9, true, nil)
 			if c.rowAt != 0 {
-				f.roster.Tell(9, true, []roster.Word{{Namespace: "default", ID: "i-1", Quiet: &roster.Quiet{Until: time.Now().Add(time.Hour), Version: c.rowAt}}})
+				f.registry.Tell(9, true, []registry.Word{{Namespace: "default", ID: "i-1", Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: c.rowAt}}})
 			}
 			h := hello("q")
 			h.Instance, h.QuietVersion = "i-1", c.knows
@@ -230,20 +230,20 @@ func TestWorkersWithinAScope(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	defer g.Shutdown(context.Background())
-	f.roster.Join(roster.Hello{Namespace: "default", Name: "both", Queues: []roster.Share{{Queue: "mail"}, {Queue: "sms"}}}, "both", 0, nil)
-	f.roster.Join(roster.Hello{Namespace: "default", Name: "mail", Queues: []roster.Share{{Queue: "mail"}}}, "mail", 0, nil)
-	f.roster.Join(roster.Hello{Namespace: "default", Name: "sms", Queues: []roster.Share{{Queue: "sms"}}}, "sms", 0, nil)
+	f.registry.Join(registry.Hello{Namespace: "default", Name: "both", Queues: []registry.Share{{Queue: "mail"}, {Queue: "sms"}}}, "both", 0, nil)
+	f.registry.Join(registry.Hello{Namespace: "default", Name: "mail", Queues: []registry.Share{{Queue: "mail"}}}, "mail", 0, nil)
+	f.registry.Join(registry.Hello{Namespace: "default", Name: "sms", Queues: []registry.Share{{Queue: "sms"}}}, "sms", 0, nil)
 	ctx, _ := begin(context.Background(), "grpc", "test")
 	ctx = task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
-	list, err := rollCall{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{})
+	list, err := workerRegistry{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{})
 	if err != nil || len(list.Items) != 2 || len(list.Items[0].Queues) != 1 {
 		t.Errorf("the list is %v, %v", list, err)
 	}
 	for id, want := range map[string]error{"mail": nil, "both": &task.Error{Code: task.CodePermissionDenied}, "sms": task.ErrNotFound} {
-		if _, err := (rollCall{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
+		if _, err := (workerRegistry{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
 			t.Errorf("to make %q quiet: %v, want %v", id, err, want)
 		}
-		if _, err := (rollCall{Gateway: g}).ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
+		if _, err := (workerRegistry{Gateway: g}).ResumeWorker(ctx, &pawlv1.ResumeWorkerRequest{WorkerId: id}); !errors.Is(err, want) {
 			t.Errorf("to have %q resume: %v, want %v", id, err, want)
 		}
 	}
@@ -255,10 +255,10 @@ func TestQuietForAsLongAsIsSaid(t *testing.T) {
 		f := newFake()
 		g := newGateway(f)
 		defer g.Shutdown(context.Background())
-		f.roster.Join(roster.Hello{Namespace: "default", Name: "w", Queues: []roster.Share{{Queue: "mail"}}}, "w", 0, nil)
+		f.registry.Join(registry.Hello{Namespace: "default", Name: "w", Queues: []registry.Share{{Queue: "mail"}}}, "w", 0, nil)
 		ctx, _ := begin(context.Background(), "grpc", "test")
 		quiet := func(span *durationpb.Duration) (time.Duration, error) {
-			got, err := rollCall{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "w", For: span})
+			got, err := workerRegistry{Gateway: g}.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "w", For: span})
 			return time.Until(got.GetWorker().GetQuiet().GetUntil().AsTime()), err
 		}
 		for want, said := range map[time.Duration]*durationpb.Duration{24 * time.Hour: nil, time.Minute: durationpb.New(time.Minute), 720 * time.Hour: durationpb.New(720 * time.Hour)} {

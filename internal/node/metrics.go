@@ -134,7 +134,7 @@ func (n *Node) quotaMetric(ns string, q task.Quotas) metrics.Namespace {
 }
 
 func (n *Node) workerMetrics() (out []metrics.Workers) {
-	for ns, c := range n.roster.Census() {
+	for ns, c := range n.registry.Counts() {
 		out = append(out, metrics.Workers{Namespace: ns, Queues: c.Workers, Busy: c.Busy, Free: c.Free})
 	}
 	return out

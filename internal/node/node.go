@@ -16,7 +16,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
@@ -25,7 +24,7 @@ import (
 	"github.com/pawlq/pawl/internal/metrics"
 	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
-	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
@@ -65,7 +64,7 @@ type parts struct {
 	router     *router.Router
 	control    *cluster.Control
 	copy       *cluster.Copy
-	roster     *roster.Roster
+	registry   *registry.Registry
 	reconciler *cluster.Reconciler
 	system     *system
 	tokens     *tokens
@@ -297,8 +296,8 @@ func (n *Node) assemble(context.Context) error {
 	n.copy = cluster.NewCopy(n.known)
 	n.door = newDoor(n.cfg, n.waits.Load)
 	n.copy.OnAccess(n.door.Replace)
-	n.roster = roster.New()
-	n.copy.OnQuiet(router.TellRoster(n.roster))
+	n.registry = registry.New()
+	n.copy.OnQuiet(router.TellRegistry(n.registry))
 	n.broker = broker.New(broker.Config{Limits: n.cfg.Limits, Archive: dead, Logger: n.cfg.Logger, LogHeaders: n.cfg.LogHeaders, Room: n.room, Stats: n.stats, Namespaces: n.copy.Namespaces, AuditKeep: n.copy.AuditKeep, Tracer: n.cfg.tracer(),
 		EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 			return n.router.EnsureQueue(ctx, shard, ns, queue)
@@ -314,7 +313,7 @@ func (n *Node) assemble(context.Context) error {
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, Own: n.report, Node: n.book.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
-	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: atlas{n}, Roster: n.roster,
+	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: atlas{n}, Registry: n.registry,
 		Peers: far{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router, n.control)
@@ -452,7 +451,7 @@ func (n *Node) serve() {
 		return n.gateway.DialInside(ctx, from)
 	}})
 	n.gateway = gateway.New(gateway.Config{
-		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Roster: n.roster, Stats: n.router,
+		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Registry: n.registry, Stats: n.router,
 		Metrics: n.metrics, Meter: n.metrics,
 		Admin: newClusterAdmin(n), Door: n.door, Tokens: n.tokens, Webhooks: n.webhooks, Ready: n.ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		Pages: n.pages, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,

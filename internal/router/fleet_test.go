@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -114,7 +114,7 @@ func inFleet(t *testing.T, n int, test func(f *fleet)) {
 		f.shard(1, all...)
 		for _, number := range all {
 			m := &member{f: f, number: number, drain: make(chan struct{}), watches: map[*fakeWatch]bool{}, copy: map[string]cluster.Queue{}, enqueueIn: map[string]uint32{}, level: cluster.PoliciesLevel}
-			m.Router = New(Config{Node: number, Broker: fakeBroker{m: m}, Control: fakeControl{m: m}, Map: fakeMap{m}, Roster: roster.New(), Peers: fakePeers{m},
+			m.Router = New(Config{Node: number, Broker: fakeBroker{m: m}, Control: fakeControl{m: m}, Map: fakeMap{m}, Registry: registry.New(), Peers: fakePeers{m},
 				NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return 0 }})
 			f.nodes[number] = m
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/events"
-	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -131,14 +131,14 @@ type Node struct {
 
 // Config is what a router is made of.
 type Config struct {
-	Node    uint32 // this one
-	Broker  Broker
-	Control Control
-	Map     Map
-	Roster  *roster.Roster // the workers of this node
-	Peers   Peers
-	NotSent func(error) bool
-	Stats   *stats.Book // nil: one in which nothing happens
+	Node     uint32 // this one
+	Broker   Broker
+	Control  Control
+	Map      Map
+	Registry *registry.Registry // the workers of this node
+	Peers    Peers
+	NotSent  func(error) bool
+	Stats    *stats.Book // nil: one in which nothing happens
 	// SystemLeader is the node that leads the system shard as far as this node's replica of it knows; 0: none.
 	SystemLeader func() uint32
 	Logger       *slog.Logger // nil: none

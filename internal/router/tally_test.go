@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -24,7 +24,7 @@ func (c fakeControl) AwayNodes(context.Context) (names []string, err error) {
 // of for a while is away. Where nobody can say which it is, it is silent. None holds up the answer for long.
 func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
-		f.nodes[1].cfg.Roster.Join(roster.Hello{Namespace: ns, Name: "w", Capacity: 2, Queues: []roster.Share{{Queue: "q"}}}, "", 0, nil)
+		f.nodes[1].cfg.Registry.Join(registry.Hello{Namespace: ns, Name: "w", Capacity: 2, Queues: []registry.Share{{Queue: "q"}}}, "", 0, nil)
 		queues := []broker.QueueName{{Namespace: ns, Name: "q"}, {Namespace: ns, Name: "other"}}
 		for _, c := range []struct {
 			fates        map[uint32]fate
@@ -112,20 +112,20 @@ func drawWorker(r *rand.Rand, nodes int) *randomWorker {
 // join has the nodes of the worker know it.
 func (w *randomWorker) join(f *fleet, number int) {
 	name := fmt.Sprint("w", number)
-	hello := roster.Hello{Namespace: w.namespace, Name: name, Address: "a", Types: w.types, Capacity: w.slots}
+	hello := registry.Hello{Namespace: w.namespace, Name: name, Address: "a", Types: w.types, Capacity: w.slots}
 	for _, q := range w.queues {
-		hello.Queues = append(hello.Queues, roster.Share{Queue: q})
+		hello.Queues = append(hello.Queues, registry.Share{Queue: q})
 	}
-	var runs []roster.Run
+	var runs []registry.Run
 	for queue, n := range w.running {
 		for range n {
 			number++
-			runs = append(runs, roster.Run{Task: task.NewID(1, int64(number), uint64(len(runs))), Queue: queue, LeaseUntil: time.Now().Add(time.Hour)})
+			runs = append(runs, registry.Run{Task: task.NewID(1, int64(number), uint64(len(runs))), Queue: queue, LeaseUntil: time.Now().Add(time.Hour)})
 		}
 	}
 	for at, node := range w.nodes {
-		var is *roster.Worker
-		if known := f.nodes[node].cfg.Roster; w.stream {
+		var is *registry.Worker
+		if known := f.nodes[node].cfg.Registry; w.stream {
 			is = known.Join(hello, name, 0, nil)
 		} else {
 			is = known.Begin(hello)
@@ -136,7 +136,7 @@ func (w *randomWorker) join(f *fleet, number int) {
 		}
 		if w.quiet {
 			for _, n := range f.nodes {
-				n.cfg.Roster.Tell(1, false, []roster.Word{{Namespace: w.namespace, ID: is.ID(), Quiet: &roster.Quiet{Version: 1, Until: time.Now().Add(time.Hour)}}})
+				n.cfg.Registry.Tell(1, false, []registry.Word{{Namespace: w.namespace, ID: is.ID(), Quiet: &registry.Quiet{Version: 1, Until: time.Now().Add(time.Hour)}}})
 			}
 		}
 		if w.drains {

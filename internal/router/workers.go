@@ -8,22 +8,22 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Each node knows the workers that are connected to it. A list asks all of them, and names those that give no answer: the others'
 // workers are worth telling.
 
-// rosterTime is how long a list waits for another node.
-const rosterTime = 2 * time.Second
+// workersTime is how long a list waits for another node.
+const workersTime = 2 * time.Second
 
-var listWorkers = &method[roster.Query, roster.Page]{name: "workers", again: true, run: func(_ context.Context, r *Router, q roster.Query) (roster.Page, error) {
-	return r.cfg.Roster.List(q), nil
+var listWorkers = &method[registry.Query, registry.Page]{name: "workers", again: true, run: func(_ context.Context, r *Router, q registry.Query) (registry.Page, error) {
+	return r.cfg.Registry.List(q), nil
 }}
 
 // Workers reads a page of the workers of all nodes, or of the one that is named.
-func (r *Router) Workers(ctx context.Context, q roster.Query, node string) (list roster.Listing, err error) {
+func (r *Router) Workers(ctx context.Context, q registry.Query, node string) (list registry.Listing, err error) {
 	nodes := r.cfg.Map.Nodes()
 	if len(nodes) == 0 {
 		nodes = []Node{{Number: r.cfg.Node}}
@@ -37,35 +37,35 @@ func (r *Router) Workers(ctx context.Context, q roster.Query, node string) (list
 	pages, errs := onNodes(ctx, r, listWorkers, nodes, q)
 	for i, err := range errs {
 		if err != nil {
-			list.Silent = append(list.Silent, roster.SilentNode{Node: nodes[i].Name, Why: err.Error()})
+			list.Silent = append(list.Silent, registry.SilentNode{Node: nodes[i].Name, Why: err.Error()})
 		}
 		for w := range pages[i].Workers {
 			pages[i].Workers[w].Node = nodes[i].Name
 		}
 	}
-	all, more := merged(pages, q.Limit, func(p roster.Page) ([]roster.Info, bool) { return p.Workers, p.More },
-		func(a, b roster.Info) int { return a.Place().Compare(b.Place()) })
-	list.Workers, list.More = roster.Merge(all), more
+	all, more := merged(pages, q.Limit, func(p registry.Page) ([]registry.Info, bool) { return p.Workers, p.More },
+		func(a, b registry.Info) int { return a.Place().Compare(b.Place()) })
+	list.Workers, list.More = registry.Merge(all), more
 	return list, ctx.Err()
 }
 
-type missedArgs struct{ Missed []roster.Absence }
+type missedArgs struct{ Missed []registry.Absence }
 
 var seenWorkers = &method[missedArgs, []bool]{name: "seen-workers", again: true, run: func(_ context.Context, r *Router, a missedArgs) ([]bool, error) {
-	return r.cfg.Roster.Seen(a.Missed), nil
+	return r.cfg.Registry.Seen(a.Missed), nil
 }}
 
-// WatchWorkers has the roster of this node find out who is lost, until ctx ends.
+// WatchWorkers has the registry of this node find out who is lost, until ctx ends.
 func (r *Router) WatchWorkers(ctx context.Context) {
-	over := r.WatchClaims(func(l broker.Lost) { r.cfg.Roster.LeaseOver(l.ID, l.Token, l.Reason) })
+	over := r.WatchClaims(func(l broker.Lost) { r.cfg.Registry.LeaseOver(l.ID, l.Token, l.Reason) })
 	defer over.Close()
-	r.cfg.Roster.Run(ctx, roster.Links{Elsewhere: r.seenElsewhere, Watch: func(ns string, id task.ID, t task.Token) {
+	r.cfg.Registry.Run(ctx, registry.Links{Elsewhere: r.seenElsewhere, Watch: func(ns string, id task.ID, t task.Token) {
 		over.Add(broker.Hold{Namespace: ns, ID: id, Token: t})
 	}})
 }
 
 // seenElsewhere says which workers other nodes have seen since this one misses them. A node that gives no answer has seen none.
-func (r *Router) seenElsewhere(ctx context.Context, missed []roster.Absence) []bool {
+func (r *Router) seenElsewhere(ctx context.Context, missed []registry.Absence) []bool {
 	others := slices.DeleteFunc(slices.Clone(r.cfg.Map.Nodes()), func(n Node) bool { return n.Number == r.cfg.Node })
 	answers, _ := onNodes(ctx, r, seenWorkers, others, missedArgs{missed})
 	seen := make([]bool, len(missed))
@@ -79,12 +79,12 @@ func (r *Router) seenElsewhere(ctx context.Context, missed []roster.Absence) []b
 
 type tallyArgs struct{ Queues []broker.QueueName }
 
-var tallyWorkers = &method[tallyArgs, roster.Tally]{name: "tally-workers", again: true, run: func(_ context.Context, r *Router, a tallyArgs) (roster.Tally, error) {
-	queues := make([]roster.QueueName, len(a.Queues))
+var tallyWorkers = &method[tallyArgs, registry.Tally]{name: "tally-workers", again: true, run: func(_ context.Context, r *Router, a tallyArgs) (registry.Tally, error) {
+	queues := make([]registry.QueueName, len(a.Queues))
 	for i, q := range a.Queues {
-		queues[i] = roster.QueueName(q)
+		queues[i] = registry.QueueName(q)
 	}
-	return r.cfg.Roster.Tally(queues), nil
+	return r.cfg.Registry.Tally(queues), nil
 }}
 
 // unlisted stands for nodes that this one does not know of yet.
@@ -97,7 +97,7 @@ func (r *Router) QueueWorkers(ctx context.Context, queues []broker.QueueName) []
 		missing = []string{unlisted}
 	}
 	silent, away := r.split(ctx, missing)
-	out := roster.Sum(answers, len(queues))
+	out := registry.Sum(answers, len(queues))
 	for i := range out {
 		out[i].Silent, out[i].Away = silent, away
 	}
@@ -146,7 +146,7 @@ func (r *Router) CountWorkers(ctx context.Context, ns string, queues []string) [
 
 // onNodes runs a method on several nodes at the same time.
 func onNodes[A, R any](ctx context.Context, r *Router, m *method[A, R], nodes []Node, a A) ([]R, []error) {
-	ctx, cancel := context.WithTimeout(ctx, rosterTime)
+	ctx, cancel := context.WithTimeout(ctx, workersTime)
 	defer cancel()
 	answers, errs := make([]R, len(nodes)), make([]error, len(nodes))
 	var calls sync.WaitGroup
@@ -190,16 +190,16 @@ func (r *Router) ResumeWorker(ctx context.Context, by task.Author, name cluster.
 	return call(ctx, r, resumeWorker, systemShard, quietArgs{Worker: name, By: by})
 }
 
-// TellRoster is what has a roster hear from a node's copy which workers are to be quiet: see cluster.Copy.OnQuiet.
-func TellRoster(to *roster.Roster) func(version uint64, all bool, quiet []cluster.QuietWorker, resumed []cluster.WorkerName) {
+// TellRegistry is what has a registry hear from a node's copy which workers are to be quiet: see cluster.Copy.OnQuiet.
+func TellRegistry(to *registry.Registry) func(version uint64, all bool, quiet []cluster.QuietWorker, resumed []cluster.WorkerName) {
 	return func(version uint64, all bool, quiet []cluster.QuietWorker, resumed []cluster.WorkerName) {
-		words := make([]roster.Word, 0, len(quiet)+len(resumed))
+		words := make([]registry.Word, 0, len(quiet)+len(resumed))
 		for _, q := range quiet {
-			words = append(words, roster.Word{Namespace: q.Namespace, ID: q.ID,
-				Quiet: &roster.Quiet{By: q.By, Reason: q.Reason, At: q.At, Until: q.Until, Version: q.Version}})
+			words = append(words, registry.Word{Namespace: q.Namespace, ID: q.ID,
+				Quiet: &registry.Quiet{By: q.By, Reason: q.Reason, At: q.At, Until: q.Until, Version: q.Version}})
 		}
 		for _, w := range resumed {
-			words = append(words, roster.Word{Namespace: w.Namespace, ID: w.ID})
+			words = append(words, registry.Word{Namespace: w.Namespace, ID: w.ID})
 		}
 		to.Tell(version, all, words)
 	}

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // workersOf puts the names of a list in a line, with their nodes, and those of silent nodes.
-func workersOf(l roster.Listing) string {
+func workersOf(l registry.Listing) string {
 	var all []string
 	for _, w := range l.Workers {
 		all = append(all, w.Name+"@"+w.Node)
@@ -31,11 +31,11 @@ func workersOf(l roster.Listing) string {
 func TestWorkersOfAllNodes(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		for i, m := range []uint32{1, 2, 3, 1, 2, 3} {
-			f.nodes[m].cfg.Roster.Join(roster.Hello{Namespace: "default", Name: fmt.Sprint("w", i), Queues: []roster.Share{{Queue: "q"}}}, "", 0, nil)
+			f.nodes[m].cfg.Registry.Join(registry.Hello{Namespace: "default", Name: fmt.Sprint("w", i), Queues: []registry.Share{{Queue: "q"}}}, "", 0, nil)
 		}
-		f.nodes[2].cfg.Roster.Join(roster.Hello{Namespace: "other", Name: "x"}, "", 0, nil)
+		f.nodes[2].cfg.Registry.Join(registry.Hello{Namespace: "other", Name: "x"}, "", 0, nil)
 		r := f.nodes[1].Router
-		list := func(q roster.Query, node string) roster.Listing {
+		list := func(q registry.Query, node string) registry.Listing {
 			t.Helper()
 			q.Namespace = "default"
 			l, err := r.Workers(context.Background(), q, node)
@@ -44,18 +44,18 @@ func TestWorkersOfAllNodes(t *testing.T) {
 			}
 			return l
 		}
-		expect := func(what string, l roster.Listing, want string) {
+		expect := func(what string, l registry.Listing, want string) {
 			t.Helper()
 			if got := workersOf(l); got != want {
 				t.Errorf("%s: %q, want %q", what, got, want)
 			}
 		}
-		expect("all", list(roster.Query{Limit: 9}, ""), "w0@n1 w1@n2 w2@n3 w3@n1 w4@n2 w5@n3")
-		expect("of a node", list(roster.Query{Limit: 9}, "n3"), "w2@n3 w5@n3")
-		page := list(roster.Query{Limit: 4}, "")
+		expect("all", list(registry.Query{Limit: 9}, ""), "w0@n1 w1@n2 w2@n3 w3@n1 w4@n2 w5@n3")
+		expect("of a node", list(registry.Query{Limit: 9}, "n3"), "w2@n3 w5@n3")
+		page := list(registry.Query{Limit: 4}, "")
 		expect("a page", page, "w0@n1 w1@n2 w2@n3 w3@n1 …")
-		expect("the next", list(roster.Query{Limit: 4, After: page.Workers[3].Place()}, ""), "w4@n2 w5@n3")
-		if _, err := r.Workers(context.Background(), roster.Query{Namespace: "default", Limit: 1}, "n9"); !errors.Is(err, task.ErrNotFound) {
+		expect("the next", list(registry.Query{Limit: 4, After: page.Workers[3].Place()}, ""), "w4@n2 w5@n3")
+		if _, err := r.Workers(context.Background(), registry.Query{Namespace: "default", Limit: 1}, "n9"); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("of a node that is not there: %v", err)
 		}
 
@@ -66,8 +66,8 @@ func TestWorkersOfAllNodes(t *testing.T) {
 			}
 		})
 		began := time.Now()
-		expect("without two nodes", list(roster.Query{Limit: 9}, ""), "w0@n1 w3@n1 not n2 not n3")
-		if took := time.Since(began); took > rosterTime+time.Second {
+		expect("without two nodes", list(registry.Query{Limit: 9}, ""), "w0@n1 w3@n1 not n2 not n3")
+		if took := time.Since(began); took > workersTime+time.Second {
 			t.Errorf("it took %v", took)
 		}
 	})
@@ -87,15 +87,15 @@ func (f *fleet) watchWorkers() (stop func()) {
 func TestLostWorkersOfAllNodes(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		defer f.watchWorkers()()
-		join := func(node uint32, name string) *roster.Worker {
-			return f.nodes[node].cfg.Roster.Join(roster.Hello{Namespace: "default", Name: name}, name, 0, nil)
+		join := func(node uint32, name string) *registry.Worker {
+			return f.nodes[node].cfg.Registry.Join(registry.Hello{Namespace: "default", Name: name}, name, 0, nil)
 		}
 		join(1, "dies").Leave(false)
 		join(1, "moves").Leave(false)
 		moved := join(2, "moves")
 		expect := func(what, want string) {
 			t.Helper()
-			list, err := f.nodes[3].Workers(context.Background(), roster.Query{Namespace: "default", Limit: 9, Lost: true}, "")
+			list, err := f.nodes[3].Workers(context.Background(), registry.Query{Namespace: "default", Limit: 9, Lost: true}, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,8 +136,8 @@ func TestLostClaimersOfAllNodes(t *testing.T) {
 			t.Fatalf("claimed %v, %v", got, err)
 		}
 		for i, name := range []string{"acks", "vanishes"} {
-			w := f.nodes[node].cfg.Roster.Begin(roster.Hello{Namespace: ns, Name: name, Address: "a"})
-			w.Took([]roster.Run{{Task: got[i].ID, Token: got[i].Token, LeaseUntil: time.Now().Add(30 * time.Second)}}, time.Now())
+			w := f.nodes[node].cfg.Registry.Begin(registry.Hello{Namespace: ns, Name: name, Address: "a"})
+			w.Took([]registry.Run{{Task: got[i].ID, Token: got[i].Token, LeaseUntil: time.Now().Add(30 * time.Second)}}, time.Now())
 			w.Done()
 		}
 		pass(30 * time.Second)
@@ -147,7 +147,7 @@ func TestLostClaimersOfAllNodes(t *testing.T) {
 			expired.state, expired.outcome = task.Ready, task.StaleExpired
 		})
 		pass(time.Minute)
-		list, err := f.nodes[1].Workers(context.Background(), roster.Query{Namespace: ns, Limit: 9, Lost: true}, "")
+		list, err := f.nodes[1].Workers(context.Background(), registry.Query{Namespace: ns, Limit: 9, Lost: true}, "")
 		if err != nil || workersOf(list) != "acks@n2 vanishes@n2" || list.Workers[0].Lost != nil || list.Workers[1].Lost == nil {
 			t.Errorf("they are %+v, %v, want the one that vanished lost", list.Workers, err)
 		}

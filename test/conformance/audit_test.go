@@ -209,12 +209,12 @@ func TestAudit(t *testing.T) {
 			w.fill(1, spec{})
 			w.audited()
 			w.claims(claimCall{Queues: []string{"default"}, Max: 1, Worker: "w1"})
-			id := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))[0].ID
-			ok[workerInfo](w)(w.roster().Quiet(w.ctx(), id, "deploy"))
-			ok[workerInfo](w)(w.roster().Quiet(w.ctx(), id, "deploy"))
+			id := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))[0].ID
+			ok[workerInfo](w)(w.workers().Quiet(w.ctx(), id, "deploy"))
+			ok[workerInfo](w)(w.workers().Quiet(w.ctx(), id, "deploy"))
 			noted("to be quiet, twice", "worker.quiet")
-			ok[workerInfo](w)(w.roster().ResumeWorker(w.ctx(), id))
-			ok[workerInfo](w)(w.roster().ResumeWorker(w.ctx(), id))
+			ok[workerInfo](w)(w.workers().ResumeWorker(w.ctx(), id))
+			ok[workerInfo](w)(w.workers().ResumeWorker(w.ctx(), id))
 			noted("to resume, twice", "worker.resume")
 		}}),
 		{name: "a cancel of a group leaves one entry, and none for each member", tell: func(w *world) {

@@ -12,20 +12,19 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/raftlog"
-	"github.com/pawlq/pawl/internal/roster"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 const (
@@ -40,18 +39,18 @@ const (
 // house is a node in memory, in the fake time of the bubble that it was built in: a system shard, data shards, the broker
 // and the gateway. Package node would build the same, but keeps the broker to itself, where the direct door leads.
 type house struct {
-	broker  *broker.Broker
-	control *cluster.Control
-	copy    *cluster.Copy
-	roster  *roster.Roster
-	router  *router.Router
-	heard   *cluster.Copy // of the system shard's tables, as a node follows them
-	keeper  *auth.Door    // lets everybody in, and knows the namespaces
-	hooks   onlyHooks
-	told    *receiver // of notices
-	pipe    *bufconn.Listener
-	slept   atomic.Int64 // how long the machine was suspended, in nanoseconds
-	audits  []string     // places of the entries that a test has looked at
+	broker   *broker.Broker
+	control  *cluster.Control
+	copy     *cluster.Copy
+	registry *registry.Registry
+	router   *router.Router
+	heard    *cluster.Copy // of the system shard's tables, as a node follows them
+	keeper   *auth.Door    // lets everybody in, and knows the namespaces
+	hooks    onlyHooks
+	told     *receiver // of notices
+	pipe     *bufconn.Listener
+	slept    atomic.Int64 // how long the machine was suspended, in nanoseconds
+	audits   []string     // places of the entries that a test has looked at
 }
 
 // time is what the house's clocks say, running or suspended.
@@ -60,7 +59,7 @@ func (h *house) time() time.Time { return time.Now().Add(time.Duration(h.slept.L
 // build starts a house that ends with its test. The archive needs a real directory.
 func build(t *testing.T, shards int, archiveDir string) *house {
 	t.Helper()
-	h := &house{pipe: bufconn.Listen(pipeBuffer), roster: roster.New(), heard: cluster.NewCopy(nil), keeper: auth.NewDoor(auth.Config{Mode: auth.Never})}
+	h := &house{pipe: bufconn.Listen(pipeBuffer), registry: registry.New(), heard: cluster.NewCopy(nil), keeper: auth.NewDoor(auth.Config{Mode: auth.Never})}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	fatal := func(err error) { t.Errorf("the house falls down: %v", err) }
 	fs := vfs.NewMem()
@@ -104,7 +103,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 		data = append(data, id)
 	}
 	t.Cleanup(h.broker.Stop)
-	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{h.copy, data}, Roster: h.roster, Stats: book, Logger: log,
+	h.router = router.New(router.Config{Node: 1, Broker: router.Local(h.broker), Control: h.control, Map: onlyMap{h.copy, data}, Registry: h.registry, Stats: book, Logger: log,
 		SystemLeader: func() uint32 { return 1 }})
 	t.Cleanup(h.router.Close)
 	must(t, h.control.Found(t.Context(), cluster.FirstNode{Name: "n1", Version: "test", MinLevel: 1, MaxLevel: 3}, shards))
@@ -112,7 +111,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	h.hear(t)
 	h.openPost(t, log)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Roster: h.roster, Stats: h.router, Tokens: onlyTokens{h.control}, Webhooks: h.hooks, Door: h.keeper, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Registry: h.registry, Stats: h.router, Tokens: onlyTokens{h.control}, Webhooks: h.hooks, Door: h.keeper, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -131,9 +130,9 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	return h
 }
 
-// hear has the roster hear which workers are to be quiet, and the gateway which namespaces there are, as the copy of a node does.
+// hear has the registry hear which workers are to be quiet, and the gateway which namespaces there are, as the copy of a node does.
 func (h *house) hear(t *testing.T) {
-	h.heard.OnQuiet(router.TellRoster(h.roster))
+	h.heard.OnQuiet(router.TellRegistry(h.registry))
 	h.heard.OnAccess(h.keeper.Replace)
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup

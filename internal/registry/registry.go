@@ -1,4 +1,4 @@
-package roster
+package registry
 
 import (
 	"crypto/rand"
@@ -22,11 +22,11 @@ const (
 	sweepEvery = 10 * time.Second
 )
 
-// Roster is the workers of a node. Its methods may be called from any goroutine.
-type Roster struct {
+// Registry is the workers of a node. Its methods may be called from any goroutine.
+type Registry struct {
 	mu       sync.RWMutex
 	streams  map[key]*Worker
-	claimers *crowd
+	claimers *claimers
 	lost     *lostWorkers
 	left     map[key]time.Time // streams that ended properly, lately
 	quiet    map[key]Quiet
@@ -48,15 +48,15 @@ type Roster struct {
 // claimerKey tells one who claims by single calls from others: two with the same name on one host are one.
 type claimerKey struct{ namespace, name, address string }
 
-// New makes a roster of nobody.
-func New() *Roster {
-	return &Roster{streams: map[key]*Worker{}, claimers: newCrowd(), lost: newLostWorkers(), left: map[key]time.Time{}, quiet: map[key]Quiet{}, remembers: time.Now(),
+// New makes a registry without workers.
+func New() *Registry {
+	return &Registry{streams: map[key]*Worker{}, claimers: newClaimers(), lost: newLostWorkers(), left: map[key]time.Time{}, quiet: map[key]Quiet{}, remembers: time.Now(),
 		lentTo: map[task.ID]*Worker{}, lentOf: map[string]int{}, doubts: map[task.ID]doubt{}, wake: make(chan struct{}, 1)}
 }
 
 // Join adds a worker with a stream. Id is what the worker calls itself over all its streams; "": it has no such name. Version is
 // that of the newest word Quiet that it has heard, and keeps to; 0: none. Told hears that Quiet has changed.
-func (r *Roster) Join(hello Hello, id string, version uint64, told func()) *Worker {
+func (r *Registry) Join(hello Hello, id string, version uint64, told func()) *Worker {
 	if id == "" {
 		id = rand.Text()
 	}
@@ -91,7 +91,7 @@ func (w *Worker) Leave(closed bool) {
 }
 
 // Begin notes a call of one who claims by single calls, which ends with Worker.Done.
-func (r *Roster) Begin(hello Hello) *Worker {
+func (r *Registry) Begin(hello Hello) *Worker {
 	now := time.Now()
 	w := r.claimer(&hello, now)
 	w.mu.Lock()
@@ -104,7 +104,7 @@ func (r *Roster) Begin(hello Hello) *Worker {
 	return w
 }
 
-func (r *Roster) claimer(hello *Hello, now time.Time) *Worker {
+func (r *Registry) claimer(hello *Hello, now time.Time) *Worker {
 	by := claimerKey{hello.Namespace, hello.Name, hello.Address}
 	r.mu.RLock()
 	w := r.claimers.get(by)
@@ -148,7 +148,7 @@ func (w *Worker) Done() {
 }
 
 // lent notes what a claimer got. What is beyond maxLent, or maxLentOf, is told of nobody.
-func (r *Roster) lent(w *Worker, runs []Run) {
+func (r *Registry) lent(w *Worker, runs []Run) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
 	for i := range runs {
@@ -161,7 +161,7 @@ func (r *Roster) lent(w *Worker, runs []Run) {
 }
 
 // forget forgets who holds a task. It is called with lentMu held.
-func (r *Roster) forget(id task.ID) {
+func (r *Registry) forget(id task.ID) {
 	w := r.lentTo[id]
 	if w == nil {
 		return
@@ -175,7 +175,7 @@ func (r *Roster) forget(id task.ID) {
 }
 
 // back forgets what a claimer had.
-func (r *Roster) back(w *Worker, id task.ID) {
+func (r *Registry) back(w *Worker, id task.ID) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
 	if r.lentTo[id] == w {
@@ -184,21 +184,21 @@ func (r *Roster) back(w *Worker, id task.ID) {
 }
 
 // holder is the claimer that got a task through this node; nil: none did.
-func (r *Roster) holder(id task.ID) *Worker {
+func (r *Registry) holder(id task.ID) *Worker {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
 	return r.lentTo[id]
 }
 
 // Ended notes that a claim is over whose holder the caller does not know.
-func (r *Roster) Ended(id task.ID, t task.Token) {
+func (r *Registry) Ended(id task.ID, t task.Token) {
 	if w := r.holder(id); w != nil && w.Ended(id, t) {
 		r.back(w, id)
 	}
 }
 
 // Holding is what is known of a claim that was taken through this node by a single call, and has not ended.
-func (r *Roster) Holding(id task.ID, t task.Token) (Run, bool) {
+func (r *Registry) Holding(id task.ID, t task.Token) (Run, bool) {
 	w := r.holder(id)
 	if w == nil {
 		return Run{}, false
@@ -210,7 +210,7 @@ func (r *Roster) Holding(id task.ID, t task.Token) (Run, bool) {
 }
 
 // Extended is Worker.Extended of a claim whose holder the caller does not know.
-func (r *Roster) Extended(id task.ID, t task.Token, until time.Time) {
+func (r *Registry) Extended(id task.ID, t task.Token, until time.Time) {
 	if w := r.holder(id); w != nil {
 		w.Extended(id, t, until)
 	}

@@ -1,4 +1,4 @@
-package roster
+package registry
 
 import (
 	"cmp"
@@ -57,7 +57,7 @@ const (
 )
 
 // List reads a page of the workers, in the order of their places.
-func (r *Roster) List(q Query) (page Page) {
+func (r *Registry) List(q Query) (page Page) {
 	now := time.Now()
 	found := r.find(q, now)
 	slices.SortFunc(found, func(a, b *Worker) int { return a.place().Compare(b.place()) })
@@ -78,7 +78,7 @@ func (r *Roster) List(q Query) (page Page) {
 }
 
 // find gathers who is asked for.
-func (r *Roster) find(q Query, now time.Time) (found []*Worker) {
+func (r *Registry) find(q Query, now time.Time) (found []*Worker) {
 	add := func(w *Worker) {
 		if w.key.namespace == q.Namespace && (q.ID == "" || q.ID == w.key.id) && w.place().Compare(q.After) > 0 && w.takes(q) {
 			found = append(found, w)
@@ -96,7 +96,7 @@ func (r *Roster) find(q Query, now time.Time) (found []*Worker) {
 }
 
 // eachPresent goes over the workers that are there and may be asked for. It is called with mu held.
-func (r *Roster) eachPresent(q Query, now time.Time, fn func(*Worker)) {
+func (r *Registry) eachPresent(q Query, now time.Time, fn func(*Worker)) {
 	if q.ID != "" {
 		if w := r.streams[key{q.Namespace, q.ID}]; w != nil {
 			fn(w)

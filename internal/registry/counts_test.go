@@ -1,4 +1,4 @@
-package roster
+package registry
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-func TestCensus(t *testing.T) {
+func TestCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
 		a := r.Join(helloOf("a", "mail", "sms"), "A", 0, nil)
@@ -18,13 +18,13 @@ func TestCensus(t *testing.T) {
 		other := helloOf("d", "mail")
 		other.Namespace = "other"
 		r.Join(other, "D", 0, nil)
-		all := r.Census()
+		all := r.Counts()
 		c := all["default"]
-		is(t, "the census", fmt.Sprint(len(all), c.Workers, c.Busy, c.Free, c.Quiet, all["other"].Workers), "2 map[mail:2 sms:1] 0 8 1 map[mail:1]")
-		for i := range maxCensusQueues + 5 {
+		is(t, "the counts", fmt.Sprint(len(all), c.Workers, c.Busy, c.Free, c.Quiet, all["other"].Workers), "2 map[mail:2 sms:1] 0 8 1 map[mail:1]")
+		for i := range maxCountedQueues + 5 {
 			r.Join(helloOf("x", fmt.Sprintf("q%d", i)), fmt.Sprint(i), 0, nil)
 		}
-		c = r.Census()["default"]
-		is(t, "of many queues", fmt.Sprint(len(c.Workers), c.Workers[Other]), fmt.Sprint(maxCensusQueues+1, 7))
+		c = r.Counts()["default"]
+		is(t, "of many queues", fmt.Sprint(len(c.Workers), c.Workers[Other]), fmt.Sprint(maxCountedQueues+1, 7))
 	})
 }

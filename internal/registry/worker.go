@@ -1,4 +1,4 @@
-package roster
+package registry
 
 import (
 	"cmp"
@@ -53,7 +53,7 @@ type Quiet struct {
 
 // Worker is one worker of this node. Its methods may be called from any goroutine.
 type Worker struct {
-	r      *Roster
+	r      *Registry
 	key    key
 	stream bool
 	// told hears that what Quiet says has changed. It is called without locks.
@@ -75,7 +75,7 @@ type Worker struct {
 	shown   bool            // as lost
 	proper  bool            // its stream ended by its own word
 	cut     int             // tasks that it held when it was lost, beyond those that are kept
-	weight  int             // about what it takes in memory as one that is lost; guarded by Roster.mu
+	weight  int             // about what it takes in memory as one that is lost; guarded by Registry.mu
 	quiet   *Quiet
 	// changed ends, by change, when quiet changes; nil: nobody waits.
 	changed context.Context

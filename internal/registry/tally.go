@@ -1,4 +1,4 @@
-package roster
+package registry
 
 import (
 	"encoding/binary"
@@ -57,7 +57,7 @@ type tallier struct {
 }
 
 // Tally counts the workers that take tasks of some queues.
-func (r *Roster) Tally(queues []QueueName) Tally {
+func (r *Registry) Tally(queues []QueueName) Tally {
 	t := &tallier{queues: make(map[QueueName]int, len(queues)), sets: map[string]int{}, groups: map[[2]int]*Group{}, now: time.Now()}
 	spaces := map[string]bool{}
 	for i, q := range queues {

@@ -1,4 +1,4 @@
-package roster
+package registry
 
 import (
 	"context"
@@ -50,7 +50,7 @@ type Absence struct {
 	Since         time.Time
 }
 
-// Links lead to what the roster does not know itself.
+// Links lead to what the registry does not know itself.
 type Links struct {
 	// Elsewhere says which of some workers other nodes have seen since they are missed.
 	Elsewhere func(ctx context.Context, missed []Absence) []bool
@@ -58,7 +58,7 @@ type Links struct {
 	Watch func(namespace string, id task.ID, t task.Token)
 }
 
-// lostWorkers are those of a node. Guarded by Roster.mu.
+// lostWorkers are those of a node. Guarded by Registry.mu.
 type lostWorkers struct {
 	byKey map[key]*Worker
 	of    map[string][]*Worker // by namespace, in the order in which they came; none is empty
@@ -108,8 +108,8 @@ func (l *lostWorkers) remove(k key) *Worker {
 	return w
 }
 
-// gone notes that the stream of a worker has ended. It is called with Roster.mu held.
-func (r *Roster) gone(w *Worker, closed bool, now time.Time) {
+// gone notes that the stream of a worker has ended. It is called with Registry.mu held.
+func (r *Registry) gone(w *Worker, closed bool, now time.Time) {
 	w.mu.Lock()
 	w.proper = closed || w.drains
 	properly := w.proper && len(w.running)+len(w.expired) == 0
@@ -169,8 +169,8 @@ func (w *Worker) runs() []Run {
 	return runs
 }
 
-// found takes a worker out of the lost ones, as it is there again; nil: it was not lost. It is called with Roster.mu held.
-func (r *Roster) found(k key, stream bool) *Worker {
+// found takes a worker out of the lost ones, as it is there again; nil: it was not lost. It is called with Registry.mu held.
+func (r *Registry) found(k key, stream bool) *Worker {
 	if w := r.lost.byKey[k]; w == nil || w.stream != stream { // an id that a worker chose may be that of one without a stream
 		return nil
 	}
@@ -189,7 +189,7 @@ type doubt struct {
 }
 
 // doubted notes a claim of which it is to be found out how it ended.
-func (r *Roster) doubted(d doubt) {
+func (r *Registry) doubted(d doubt) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
 	if len(r.doubts)+len(r.fresh) < maxLent {
@@ -198,7 +198,7 @@ func (r *Roster) doubted(d doubt) {
 }
 
 // LeaseOver says how a claim ended that Links.Watch was called for. It does not block.
-func (r *Roster) LeaseOver(id task.ID, t task.Token, reason string) {
+func (r *Registry) LeaseOver(id task.ID, t task.Token, reason string) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
 	d, known := r.doubts[id]
@@ -212,7 +212,7 @@ func (r *Roster) LeaseOver(id task.ID, t task.Token, reason string) {
 }
 
 // review finds out who is lost. It is called by Run only.
-func (r *Roster) review(ctx context.Context, to Links) {
+func (r *Registry) review(ctx context.Context, to Links) {
 	now := time.Now()
 	for _, d := range r.unwatched(now) {
 		to.Watch(d.w.key.namespace, d.run.Task, d.run.Token)
@@ -237,7 +237,7 @@ func (r *Roster) review(ctx context.Context, to Links) {
 }
 
 // unwatched takes the claims whose leases have ended lately, and forgets those of which nothing was heard for too long.
-func (r *Roster) unwatched(now time.Time) (fresh []doubt) {
+func (r *Registry) unwatched(now time.Time) (fresh []doubt) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
 	fresh, r.fresh = r.fresh, nil
@@ -253,7 +253,7 @@ func (r *Roster) unwatched(now time.Time) (fresh []doubt) {
 }
 
 // letDrop is that a claimer let the lease of a task end. It is lost unless it has made a call since.
-func (r *Roster) letDrop(d doubt) {
+func (r *Registry) letDrop(d doubt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := d.w
@@ -282,7 +282,7 @@ func (r *Roster) letDrop(d doubt) {
 }
 
 // missed are the lost workers that others may have seen. Those that were lost LostFor ago are forgotten.
-func (r *Roster) missed(now time.Time) (missed []Absence) {
+func (r *Registry) missed(now time.Time) (missed []Absence) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k, at := range r.left {
@@ -305,7 +305,7 @@ func (r *Roster) missed(now time.Time) (missed []Absence) {
 }
 
 // judge takes what others say of a worker that was missed. It is called with mu held.
-func (r *Roster) judge(a *Absence, seen bool, now time.Time) {
+func (r *Registry) judge(a *Absence, seen bool, now time.Time) {
 	w := r.lost.byKey[key{a.Namespace, a.ID}]
 	if w == nil {
 		return
@@ -320,7 +320,7 @@ func (r *Roster) judge(a *Absence, seen bool, now time.Time) {
 }
 
 // eachLost goes over the workers of a namespace that are shown as lost. It is called with mu held.
-func (r *Roster) eachLost(namespace string, fn func(*Worker)) {
+func (r *Registry) eachLost(namespace string, fn func(*Worker)) {
 	for _, w := range r.lost.of[namespace] {
 		w.mu.Lock()
 		shown := w.shown
@@ -332,7 +332,7 @@ func (r *Roster) eachLost(namespace string, fn func(*Worker)) {
 }
 
 // Seen says which workers this node has seen since another one misses them.
-func (r *Roster) Seen(missed []Absence) []bool {
+func (r *Registry) Seen(missed []Absence) []bool {
 	seen := make([]bool, len(missed))
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -342,7 +342,7 @@ func (r *Roster) Seen(missed []Absence) []bool {
 	return seen
 }
 
-func (r *Roster) saw(a *Absence) bool {
+func (r *Registry) saw(a *Absence) bool {
 	k := key{a.Namespace, a.ID}
 	if a.Stream {
 		w := r.lost.byKey[k] // it lived here, and was lost later

@@ -6,17 +6,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/registry"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/roster"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Workers is what the gateway needs of the workers of all nodes.
 type Workers interface {
 	// Workers reads a page of them, of all nodes or of the one that is named. A node that gives no answer is named in its own.
-	Workers(ctx context.Context, q roster.Query, node string) (roster.Listing, error)
+	Workers(ctx context.Context, q registry.Query, node string) (registry.Listing, error)
 	// CountWorkers counts those that take tasks of some queues, in their order; nil: they are not all known.
 	CountWorkers(ctx context.Context, ns string, queues []string) []int64
 	QuietWorker(ctx context.Context, by task.Author, name cluster.WorkerName, called string, span time.Duration) (cluster.QuietWorker, error)
@@ -24,19 +25,19 @@ type Workers interface {
 }
 
 // rollCall is the RosterService.
-type rollCall struct {
+type workerRegistry struct {
 	pawlv1.UnimplementedRosterServiceServer
 	*Gateway
 }
 
-// rosterQuery asks for what the caller may see.
-func rosterQuery(ctx context.Context) roster.Query {
-	return roster.Query{Namespace: namespaceOf(ctx), Scope: task.ScopeOf(ctx), Lost: true}
+// workerQuery asks for what the caller may see.
+func workerQuery(ctx context.Context) registry.Query {
+	return registry.Query{Namespace: namespaceOf(ctx), Scope: task.ScopeOf(ctx), Lost: true}
 }
 
 // ListWorkers reads a page of workers, in the order of their names.
-func (g rollCall) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest) (*pawlv1.ListWorkersResponse, error) {
-	q := rosterQuery(ctx)
+func (g workerRegistry) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest) (*pawlv1.ListWorkersResponse, error) {
+	q := workerQuery(ctx)
 	q.Queue, q.Type = r.GetQueue(), r.GetType()
 	if r.Lost != nil {
 		q.Lost, q.OnlyLost = r.GetLost(), r.GetLost()
@@ -77,7 +78,7 @@ func (g rollCall) ListWorkers(ctx context.Context, r *pawlv1.ListWorkersRequest)
 }
 
 // GetWorker reads one worker.
-func (g rollCall) GetWorker(ctx context.Context, r *pawlv1.GetWorkerRequest) (*pawlv1.GetWorkerResponse, error) {
+func (g workerRegistry) GetWorker(ctx context.Context, r *pawlv1.GetWorkerRequest) (*pawlv1.GetWorkerResponse, error) {
 	info, err := g.worker(ctx, r.GetWorkerId())
 	if err != nil {
 		return nil, err
@@ -86,14 +87,14 @@ func (g rollCall) GetWorker(ctx context.Context, r *pawlv1.GetWorkerRequest) (*p
 }
 
 // worker finds a worker on whichever node.
-func (g *Gateway) worker(ctx context.Context, id string) (*roster.Info, error) {
+func (g *Gateway) worker(ctx context.Context, id string) (*registry.Info, error) {
 	if id == "" {
 		return nil, task.Invalid("worker_id", "is needed")
 	}
 	if err := checkInstance("worker_id", id); err != nil {
 		return nil, err
 	}
-	q := rosterQuery(ctx)
+	q := workerQuery(ctx)
 	q.ID, q.Limit = id, 1
 	list, err := g.cfg.Workers.Workers(ctx, q, "")
 	switch {
@@ -108,7 +109,7 @@ func (g *Gateway) worker(ctx context.Context, id string) (*roster.Info, error) {
 }
 
 // QuietWorker has a worker take no new tasks.
-func (g rollCall) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest) (*pawlv1.QuietWorkerResponse, error) {
+func (g workerRegistry) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest) (*pawlv1.QuietWorkerResponse, error) {
 	by, err := authorOf(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
@@ -137,12 +138,12 @@ func (g rollCall) QuietWorker(ctx context.Context, r *pawlv1.QuietWorkerRequest)
 		return nil, err
 	}
 	g.log.Info("worker quiet", "worker", info.Name, "worker_id", info.ID, "reason", row.Reason, "by", by)
-	info.Quiet = &roster.Quiet{By: row.By, Reason: row.Reason, At: row.At, Until: row.Until}
+	info.Quiet = &registry.Quiet{By: row.By, Reason: row.Reason, At: row.At, Until: row.Until}
 	return &pawlv1.QuietWorkerResponse{Worker: workerProto(info)}, nil
 }
 
 // ResumeWorker lets a worker take tasks again. It may be gone.
-func (g rollCall) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorkerRequest) (*pawlv1.ResumeWorkerResponse, error) {
+func (g workerRegistry) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorkerRequest) (*pawlv1.ResumeWorkerResponse, error) {
 	by, err := authorOf(ctx, r.GetReason())
 	if err != nil {
 		return nil, err
@@ -155,7 +156,7 @@ func (g rollCall) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorkerReques
 		if !task.ScopeOf(ctx).All() { // whose it was is not known
 			return nil, missing
 		}
-		info = &roster.Info{ID: r.GetWorkerId()}
+		info = &registry.Info{ID: r.GetWorkerId()}
 	}
 	if info.Hidden {
 		return nil, takesMore(info)
@@ -175,11 +176,11 @@ func (g rollCall) ResumeWorker(ctx context.Context, r *pawlv1.ResumeWorkerReques
 }
 
 // takesMore refuses to steer a worker that is others' as well.
-func takesMore(info *roster.Info) error {
+func takesMore(info *registry.Info) error {
 	return &task.Error{Code: task.CodePermissionDenied, Message: task.Invalid("worker_id", "%q takes tasks of queues, too, that the caller's token is not good for", info.ID).Message}
 }
 
-func workerProto(i *roster.Info) *pawlv1.Worker {
+func workerProto(i *registry.Info) *pawlv1.Worker {
 	p := &pawlv1.Worker{WorkerId: i.ID, Worker: i.Name, Node: i.Node, Connected: i.Stream, Host: i.Host, Pid: int32Of(i.PID), Version: i.Version,
 		Address: i.Address, Types: i.Types, Slots: int32Of(i.Slots), Running: int32Of(i.RunningNow), Draining: i.Draining,
 		ConnectedAt: wallProto(i.ConnectedAt), SeenAt: wallProto(i.SeenAt), ClaimedAt: wallProto(i.ClaimedAt)}

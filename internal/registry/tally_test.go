@@ -1,4 +1,4 @@
-package roster
+package registry
 
 import (
 	"fmt"
@@ -63,12 +63,12 @@ func TestTally(t *testing.T) {
 		other := helloOf("f", "mail")
 		other.Namespace = "other"
 		n1.Join(other, "F", 0, nil)
-		for _, n := range []*Roster{n1, n2} {
+		for _, n := range []*Registry{n1, n2} {
 			n.Begin(helloOf("g", "mail")).Done()
 		}
 		n2.Begin(helloOf("h", "video")).Done()
 		queues := append(queueNames("default", "mail", "none", "sms", "video"), QueueName{"other", "mail"})
-		all := func(nodes ...*Roster) (out string) {
+		all := func(nodes ...*Registry) (out string) {
 			tallies := make([]Tally, len(nodes))
 			for i, n := range nodes {
 				tallies[i] = n.Tally(queues)
@@ -137,7 +137,7 @@ func TestTallyKnowsSinceWhen(t *testing.T) {
 		time.Sleep(time.Hour)
 		young := New()
 		time.Sleep(time.Minute)
-		known := func(what string, want time.Duration, of ...*Roster) {
+		known := func(what string, want time.Duration, of ...*Registry) {
 			t.Helper()
 			var tallies []Tally
 			for _, r := range of {

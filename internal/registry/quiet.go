@@ -1,4 +1,4 @@
-package roster
+package registry
 
 import (
 	"context"
@@ -13,7 +13,7 @@ type Word struct {
 
 // Tell takes over which workers are to be quiet: all of them, or those whose state has changed. Version is up to when the teller knows
 // it. It does not block.
-func (r *Roster) Tell(version uint64, all bool, words []Word) {
+func (r *Registry) Tell(version uint64, all bool, words []Word) {
 	now := time.Now()
 	r.mu.Lock()
 	r.version = version
@@ -35,7 +35,7 @@ func (r *Roster) Tell(version uint64, all bool, words []Word) {
 }
 
 // sweep forgets who has gone, and ends quiet that is over.
-func (r *Roster) sweep() {
+func (r *Registry) sweep() {
 	now := time.Now()
 	r.mu.Lock()
 	r.sweepLocked(now)
@@ -45,7 +45,7 @@ func (r *Roster) sweep() {
 }
 
 // Run sweeps, and finds out who is lost, until ctx ends. It sleeps while there is nobody to forget, and nothing that ends.
-func (r *Roster) Run(ctx context.Context, to Links) {
+func (r *Registry) Run(ctx context.Context, to Links) {
 	timer := time.NewTimer(sweepEvery)
 	defer timer.Stop()
 	for {
@@ -69,7 +69,7 @@ func (r *Roster) Run(ctx context.Context, to Links) {
 }
 
 // passes says whether something is known that ends as time passes.
-func (r *Roster) passes() bool {
+func (r *Registry) passes() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	r.lentMu.Lock()
@@ -90,7 +90,7 @@ func (r *Roster) passes() bool {
 }
 
 // rouse has Run find out whether there is something to sweep.
-func (r *Roster) rouse() {
+func (r *Registry) rouse() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -98,7 +98,7 @@ func (r *Roster) rouse() {
 }
 
 // sweepLocked forgets claimers that were not seen for long, and words that mean nothing any more.
-func (r *Roster) sweepLocked(now time.Time) {
+func (r *Registry) sweepLocked(now time.Time) {
 	if now.Sub(r.swept) < time.Second { // who claims under a thousand names must not make each claim as dear as this
 		return
 	}
@@ -120,7 +120,7 @@ func (r *Roster) sweepLocked(now time.Time) {
 }
 
 // wordTo is what is to be told to a worker now; nil: nothing.
-func (r *Roster) wordTo(k key, now time.Time) *Quiet {
+func (r *Registry) wordTo(k key, now time.Time) *Quiet {
 	if q, ok := r.quiet[k]; ok && now.Before(q.Until) {
 		return &q
 	}
@@ -129,7 +129,7 @@ func (r *Roster) wordTo(k key, now time.Time) *Quiet {
 
 // toTell finds who is to be told something else than before; what it returns tells them, without the lock. A stream that came with
 // a word that is not known here keeps to it until as much is known.
-func (r *Roster) toTell(words []Word, all bool, now time.Time) func() {
+func (r *Registry) toTell(words []Word, all bool, now time.Time) func() {
 	var hear []func()
 	consider := func(w *Worker, named bool) {
 		w.mu.Lock()

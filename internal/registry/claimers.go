@@ -1,25 +1,25 @@
-package roster
+package registry
 
 import "iter"
 
 // maxClaimers bounds those of a node: names come from callers. Beyond it, those who come anew are served and not told of.
 const maxClaimers = 10_000
 
-// crowd are those who claim by single calls, maxClaimers at most. A namespace may have all places as long as no other wants them: when
+// claimers are those who claim by single calls, maxClaimers at most. A namespace may have all places as long as no other wants them: when
 // they are taken, one that has fewer than another gets a place of the one that has most.
-type crowd struct {
+type claimers struct {
 	of   map[string]map[claimerKey]*Worker // by namespace; none is empty
 	many int
 }
 
-func newCrowd() *crowd { return &crowd{of: map[string]map[claimerKey]*Worker{}} }
+func newClaimers() *claimers { return &claimers{of: map[string]map[claimerKey]*Worker{}} }
 
-func (c *crowd) get(by claimerKey) *Worker { return c.of[by.namespace][by] }
+func (c *claimers) get(by claimerKey) *Worker { return c.of[by.namespace][by] }
 
-func (c *crowd) full() bool { return c.many >= maxClaimers }
+func (c *claimers) full() bool { return c.many >= maxClaimers }
 
 // add takes one in who is not there, if there is a place, and answers with who has none now: that one, another whose place it got, or nil.
-func (c *crowd) add(by claimerKey, w *Worker) (out *Worker) {
+func (c *claimers) add(by claimerKey, w *Worker) (out *Worker) {
 	if c.full() {
 		if out = c.makeRoom(by.namespace); out == nil {
 			return w
@@ -35,7 +35,7 @@ func (c *crowd) add(by claimerKey, w *Worker) (out *Worker) {
 
 // makeRoom takes a place away from the namespace that has most, unless that would leave it with less than the other then has, and answers with who had
 // that place; nil: nobody lost it.
-func (c *crowd) makeRoom(ns string) *Worker {
+func (c *claimers) makeRoom(ns string) *Worker {
 	var most map[claimerKey]*Worker
 	for _, of := range c.of {
 		if len(of) > len(most) {
@@ -52,7 +52,7 @@ func (c *crowd) makeRoom(ns string) *Worker {
 	return nil
 }
 
-func (c *crowd) remove(by claimerKey) {
+func (c *claimers) remove(by claimerKey) {
 	of := c.of[by.namespace]
 	if _, there := of[by]; !there {
 		return
@@ -65,7 +65,7 @@ func (c *crowd) remove(by claimerKey) {
 }
 
 // all goes over everyone. Whoever it is at may be removed.
-func (c *crowd) all() iter.Seq2[claimerKey, *Worker] {
+func (c *claimers) all() iter.Seq2[claimerKey, *Worker] {
 	return func(yield func(claimerKey, *Worker) bool) {
 		for _, of := range c.of {
 			for by, w := range of {

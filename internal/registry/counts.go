@@ -1,25 +1,25 @@
-package roster
+package registry
 
 import "time"
 
-// Census counts the workers of a namespace on this node.
-type Census struct {
+// Counts are the workers of a namespace on this node.
+type Counts struct {
 	Namespace  string
 	Workers    map[string]int // by queue that they take tasks of; quiet ones and those that drain take none
 	Busy, Free int            // slots; of one who claims by single calls as many as it runs
 	Quiet      int            // workers that were made quiet, or drain
 }
 
-// Other stands for the queues beyond those that a census names.
+// Other stands for the queues beyond those that Counts name.
 const Other = "_other"
 
-// maxCensusQueues bounds the queues of a census of a namespace: workers name what they like.
-const maxCensusQueues = 1000
+// maxCountedQueues bounds the queues that Counts name in a namespace: workers name what they like.
+const maxCountedQueues = 1000
 
-// Census counts the workers of each namespace.
-func (r *Roster) Census() map[string]*Census {
+// Counts are the workers of each namespace.
+func (r *Registry) Counts() map[string]*Counts {
 	now := time.Now()
-	all := map[string]*Census{}
+	all := map[string]*Counts{}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, w := range r.streams {
@@ -33,12 +33,12 @@ func (r *Roster) Census() map[string]*Census {
 	return all
 }
 
-func (w *Worker) count(all map[string]*Census) {
+func (w *Worker) count(all map[string]*Counts) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := all[w.key.namespace]
 	if c == nil {
-		c = &Census{Namespace: w.key.namespace, Workers: map[string]int{}}
+		c = &Counts{Namespace: w.key.namespace, Workers: map[string]int{}}
 		all[w.key.namespace] = c
 	}
 	busy, slots := w.load()
@@ -50,7 +50,7 @@ func (w *Worker) count(all map[string]*Census) {
 	c.Free += slots - busy
 	for _, q := range w.hello.Queues {
 		name := q.Queue
-		if _, known := c.Workers[name]; !known && len(c.Workers) >= maxCensusQueues {
+		if _, known := c.Workers[name]; !known && len(c.Workers) >= maxCountedQueues {
 			name = Other
 		}
 		c.Workers[name]++

@@ -1,4 +1,4 @@
-package roster
+package registry
 
 import (
 	"context"
@@ -11,17 +11,17 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// rosters are those of the nodes of a cluster, which ask each other.
-type rosters struct {
+// registries are those of the nodes of a cluster, which ask each other.
+type registries struct {
 	t     *testing.T
-	nodes []*Roster
+	nodes []*Registry
 	// ends is how claims ended whose leases are over, by task; none is told of the others.
 	ends map[task.ID]string
 	cut  bool // no node reaches another
 }
 
-func linked(t *testing.T, n int) *rosters {
-	rs := &rosters{t: t, ends: map[task.ID]string{}}
+func linked(t *testing.T, n int) *registries {
+	rs := &registries{t: t, ends: map[task.ID]string{}}
 	ctx, stop := context.WithCancel(t.Context())
 	for range n {
 		r := New()
@@ -39,8 +39,8 @@ func linked(t *testing.T, n int) *rosters {
 	return rs
 }
 
-// inside looks at what a roster keeps, while nobody changes it.
-func inside[T any](r *Roster, look func() T) T {
+// inside looks at what a registry keeps, while nobody changes it.
+func inside[T any](r *Registry, look func() T) T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lentMu.Lock()
@@ -48,7 +48,7 @@ func inside[T any](r *Roster, look func() T) T {
 	return look()
 }
 
-func (rs *rosters) elsewhere(of *Roster, missed []Absence) []bool {
+func (rs *registries) elsewhere(of *Registry, missed []Absence) []bool {
 	seen := make([]bool, len(missed))
 	for _, r := range rs.nodes {
 		if r == of || rs.cut {
@@ -62,7 +62,7 @@ func (rs *rosters) elsewhere(of *Roster, missed []Absence) []bool {
 }
 
 // list is everybody of all nodes, with who is lost and what they held.
-func (rs *rosters) list() string {
+func (rs *registries) list() string {
 	q := everybody()
 	q.Lost = true
 	var all []Info
@@ -85,7 +85,7 @@ func (rs *rosters) list() string {
 	return strings.Join(out, ", ")
 }
 
-func (rs *rosters) expect(what, want string) {
+func (rs *registries) expect(what, want string) {
 	rs.t.Helper()
 	synctest.Wait()
 	is(rs.t, what, rs.list(), want)
@@ -114,8 +114,8 @@ func TestLostStream(t *testing.T) {
 		is(t, "for who does not ask for lost ones", names(r.List(everybody())), "")
 		is(t, "of another queue", names(r.List(Query{Namespace: "default", Queue: "sms", Limit: 9, Lost: true})), "")
 		is(t, "of another namespace", names(r.List(Query{Namespace: "other", Limit: 9, Lost: true})), "")
-		if c := r.Census()["default"]; c != nil {
-			t.Errorf("the census counts it: %+v", c)
+		if c := r.Counts()["default"]; c != nil {
+			t.Errorf("it is counted: %+v", c)
 		}
 		if sum := Sum([]Tally{r.Tally([]QueueName{{"default", "mail"}})}, 1)[0]; sum.Workers != 0 || len(sum.Groups) != 0 || sum.Held != 0 {
 			t.Errorf("it counts as a worker of its queue: %+v", sum)
@@ -135,7 +135,7 @@ func TestLostStream(t *testing.T) {
 	})
 }
 
-// The grace is over when it is over, however often the roster is swept.
+// The grace is over when it is over, however often the registry is swept.
 func TestGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)
@@ -249,7 +249,7 @@ func TestLostWorkerComesBack(t *testing.T) {
 		again = there.Join(helloOf("w", "mail"), "W", 0, nil)
 		time.Sleep(lostGrace + sweepEvery)
 		rs.expect("at another node", "w 0")
-		kept := func(r *Roster) int { return inside(r, func() int { return len(r.lost.byKey) }) }
+		kept := func(r *Registry) int { return inside(r, func() int { return len(r.lost.byKey) }) }
 		if kept(here) != 0 {
 			t.Error("the first node still misses it")
 		}
@@ -319,10 +319,10 @@ func TestLeasesEndBeforeTheStream(t *testing.T) {
 
 // Who claims by single calls is lost when a lease of it ends and it has made no call since.
 func TestLostClaimer(t *testing.T) {
-	type act func(rs *rosters, w *Worker, one, two Run)
-	sleep := func(d time.Duration) act { return func(*rosters, *Worker, Run, Run) { time.Sleep(d) } }
+	type act func(rs *registries, w *Worker, one, two Run)
+	sleep := func(d time.Duration) act { return func(*registries, *Worker, Run, Run) { time.Sleep(d) } }
 	again := func(node int) act {
-		return func(rs *rosters, _ *Worker, _, _ Run) { rs.nodes[node].Begin(helloOf("w", "mail")).Done() }
+		return func(rs *registries, _ *Worker, _, _ Run) { rs.nodes[node].Begin(helloOf("w", "mail")).Done() }
 	}
 	for name, c := range map[string]struct {
 		acts []act
@@ -337,13 +337,13 @@ func TestLostClaimer(t *testing.T) {
 		"it calls afterwards":  {acts: []act{sleep(31 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, ""}, want: "w 0"},
 		"it calls another one": {acts: []act{sleep(40 * time.Second), again(1)}, ends: [2]string{task.StaleExpired, ""}, want: "w 0"},
 		"it calls late":        {acts: []act{sleep(80 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
-		"it waits elsewhere": {acts: []act{sleep(20 * time.Second), func(rs *rosters, _ *Worker, _, _ Run) { rs.nodes[1].Begin(helloOf("w", "mail")) }},
+		"it waits elsewhere": {acts: []act{sleep(20 * time.Second), func(rs *registries, _ *Worker, _, _ Run) { rs.nodes[1].Begin(helloOf("w", "mail")) }},
 			ends: [2]string{task.StaleExpired, ""}, want: "w 0"},
-		"it tells in time": {acts: []act{func(rs *rosters, _ *Worker, one, two Run) {
+		"it tells in time": {acts: []act{func(rs *registries, _ *Worker, one, two Run) {
 			rs.nodes[0].Ended(one.Task, one.Token)
 			rs.nodes[0].Ended(two.Task, two.Token)
 		}}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
-		"it waits in a call": {acts: []act{func(rs *rosters, _ *Worker, _, _ Run) { rs.nodes[0].Begin(helloOf("w", "mail")) }}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
+		"it waits in a call": {acts: []act{func(rs *registries, _ *Worker, _, _ Run) { rs.nodes[0].Begin(helloOf("w", "mail")) }}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

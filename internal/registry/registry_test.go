@@ -1,4 +1,4 @@
-package roster
+package registry
 
 import (
 	"fmt"
@@ -370,14 +370,14 @@ func TestSlotsOfAWorker(t *testing.T) {
 		w.Slots(1)
 		w.Took([]Run{three}, time.Now())
 		is(t, "the end of a task is on its way, the next is there", list(), "a 2/2")
-		if c := r.Census()["default"]; c.Busy != 2 || c.Free != 0 {
-			t.Errorf("the census has %d busy and %d free, want 2 and 0", c.Busy, c.Free)
+		if c := r.Counts()["default"]; c.Busy != 2 || c.Free != 0 {
+			t.Errorf("counted are %d busy and %d free, want 2 and 0", c.Busy, c.Free)
 		}
 		w.Ended(one.Task, one.Token)
 		w.Ended(two.Task, two.Token)
 		is(t, "one runs", list(), "a 1/2")
-		if c := r.Census()["default"]; c.Busy != 1 || c.Free != 1 {
-			t.Errorf("the census has %d busy and %d free, want 1 and 1", c.Busy, c.Free)
+		if c := r.Counts()["default"]; c.Busy != 1 || c.Free != 1 {
+			t.Errorf("counted are %d busy and %d free, want 1 and 1", c.Busy, c.Free)
 		}
 		other := New()
 		there := other.Join(h, "A", 0, nil)

@@ -18,9 +18,9 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/registry"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
-	"github.com/pawlq/pawl/internal/roster"
 )
 
 // workerInfo is a worker as it is told.
@@ -50,7 +50,7 @@ type quietWord struct {
 	By     string `json:"by"`
 }
 
-type rosters interface {
+type workerDoor interface {
 	// Workers lists those that take tasks of a queue; "": all.
 	Workers(ctx context.Context, queue string) ([]workerInfo, error)
 	// LostWorkers lists those that are lost, or those that are not.
@@ -60,29 +60,29 @@ type rosters interface {
 	ResumeWorker(ctx context.Context, id string) (workerInfo, error)
 }
 
-// roster is the door of a story that is told of the gateway.
-func (w *world) roster() rosters { return w.door.(rosters) }
+// workers is the door of a story that is told of the gateway.
+func (w *world) workers() workerDoor { return w.door.(workerDoor) }
 
 func TestWorkers(t *testing.T) {
 	tellAll(t, []story{
 		ofTheGateway(story{name: "who claims is told of, with what runs, until long after", tell: func(w *world) {
 			w.fill(3, spec{Queue: "mail"})
 			c := w.claims(claimCall{Queues: []string{"mail"}, Max: 2, Worker: "w1"})
-			all := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))
+			all := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))
 			is(w, "how many there are", len(all), 1)
 			one := all[0]
 			is(w, "the worker", []any{one.Name, one.Node, one.Stream, one.Running, one.Slots, one.Quiet == nil}, []any{"w1", "n1", false, 2, 2, true})
 			is(w, "what it runs", []any{one.Tasks[0].Queue, one.Tasks[0].Attempt}, []any{"mail", 1})
-			is(w, "one by its id", ok[workerInfo](w)(w.roster().Worker(w.ctx(), one.ID)), one)
-			is(w, "of another queue", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), "sms"))), 0)
+			is(w, "one by its id", ok[workerInfo](w)(w.workers().Worker(w.ctx(), one.ID)), one)
+			is(w, "of another queue", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), "sms"))), 0)
 			w.ack(c[0])
-			is(w, "after an ack", ok[workerInfo](w)(w.roster().Worker(w.ctx(), one.ID)).Running, 1)
+			is(w, "after an ack", ok[workerInfo](w)(w.workers().Worker(w.ctx(), one.ID)).Running, 1)
 			w.ack(c[1])
 			for range 6 {
 				w.pass(minute)
 			}
-			is(w, "long after", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))), 0)
-			_, err := w.roster().Worker(w.ctx(), one.ID)
+			is(w, "long after", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))), 0)
+			_, err := w.workers().Worker(w.ctx(), one.ID)
 			w.refused("one that is gone", err, refusal{Code: "not_found"})
 		}}),
 		ofTheGateway(story{name: "a worker that lets its leases end is lost, and told of for an hour", tell: func(w *world) {
@@ -92,31 +92,31 @@ func TestWorkers(t *testing.T) {
 			ends := w.now().Add(minute.std())
 			w.pass(minute)
 			w.pass(minute)
-			one := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))[0]
+			one := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))[0]
 			is(w, "the worker", []any{one.Name, one.Stream, one.Running, one.Lost, one.LostAt.UTC()}, []any{"w1", false, 2, "lease_lost", ends})
 			is(w, "what it held", []any{len(one.Tasks), slices.Contains([]string{c[0].ID, c[1].ID}, one.Tasks[0].ID), one.Tasks[0].Queue}, []any{2, true, "mail"})
-			is(w, "one by its id", ok[workerInfo](w)(w.roster().Worker(w.ctx(), one.ID)), one)
-			is(w, "those that are lost", ok[[]workerInfo](w)(w.roster().LostWorkers(w.ctx(), true)), []workerInfo{one})
-			is(w, "those that are not", len(ok[[]workerInfo](w)(w.roster().LostWorkers(w.ctx(), false))), 0)
-			is(w, "of another queue", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), "sms"))), 0)
-			_, err := w.roster().Quiet(w.ctx(), one.ID, "deploy")
+			is(w, "one by its id", ok[workerInfo](w)(w.workers().Worker(w.ctx(), one.ID)), one)
+			is(w, "those that are lost", ok[[]workerInfo](w)(w.workers().LostWorkers(w.ctx(), true)), []workerInfo{one})
+			is(w, "those that are not", len(ok[[]workerInfo](w)(w.workers().LostWorkers(w.ctx(), false))), 0)
+			is(w, "of another queue", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), "sms"))), 0)
+			_, err := w.workers().Quiet(w.ctx(), one.ID, "deploy")
 			w.refused("to make it quiet", err, refusal{Code: "not_found"})
-			is(w, "workers of the queue, as explain counts them", w.house.roster.Tally([]roster.QueueName{{Namespace: namespace, Name: "mail"}}).Queues[0] == nil, true)
+			is(w, "workers of the queue, as explain counts them", w.house.registry.Tally([]registry.QueueName{{Namespace: namespace, Name: "mail"}}).Queues[0] == nil, true)
 			for range 57 {
 				w.pass(minute)
 			}
-			is(w, "most of an hour later", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))), 1)
+			is(w, "most of an hour later", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))), 1)
 			for range 3 {
 				w.pass(minute)
 			}
-			is(w, "an hour later", len(ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))), 0)
+			is(w, "an hour later", len(ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))), 0)
 
 			w.claims(claimCall{Queues: []string{"mail"}, Max: 1, Worker: "w1", Lease: minute})
 			w.pass(minute)
 			w.pass(minute)
-			is(w, "lost again", ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))[0].Lost, "lease_lost")
+			is(w, "lost again", ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))[0].Lost, "lease_lost")
 			w.claims(claimCall{Queues: []string{"mail"}, Max: 1, Worker: "w1", Lease: minute})
-			back := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))
+			back := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))
 			is(w, "one that comes back", []any{len(back), back[0].Lost, back[0].LostAt.IsZero(), back[0].Running}, []any{1, "", true, 1})
 		}}),
 		ofTheGateway(story{name: "a quiet worker gets nothing until it resumes", tell: func(w *world) {
@@ -127,23 +127,23 @@ func TestWorkers(t *testing.T) {
 				return len(ok[[]claim](w)(client.Claim(w.ctx(), claimCall{Queues: []string{"default"}, Max: 1, Worker: worker})))
 			}
 			is(w, "before", claimAs("w1"), 1)
-			id := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))[0].ID
-			quiet := ok[workerInfo](w)(w.roster().Quiet(w.ctx(), id, "deploy"))
+			id := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))[0].ID
+			quiet := ok[workerInfo](w)(w.workers().Quiet(w.ctx(), id, "deploy"))
 			is(w, "the word", []any{quiet.ID, quiet.Quiet.Reason, quiet.Quiet.By}, []any{id, "deploy", actor})
 			synctest.Wait()
 			is(w, "one that is quiet", claimAs("w1"), 0)
 			got, err := claims.New(client.client).Poll(w.ctx(), claims.Request{Queues: pawl.Strict{"default"}, Worker: "w1"})
 			is(w, "what it hears", []any{len(got.Claims), got.Quiet, got.QuietReason, err}, []any{0, true, "deploy", nil})
 			is(w, "another", claimAs("w2"), 1)
-			is(w, "as it is told", ok[workerInfo](w)(w.roster().Worker(w.ctx(), id)).Quiet.Reason, "deploy")
-			ok[workerInfo](w)(w.roster().ResumeWorker(w.ctx(), id))
+			is(w, "as it is told", ok[workerInfo](w)(w.workers().Worker(w.ctx(), id)).Quiet.Reason, "deploy")
+			ok[workerInfo](w)(w.workers().ResumeWorker(w.ctx(), id))
 			synctest.Wait()
 			is(w, "one that resumed", claimAs("w1"), 1)
 			for _, bad := range []string{"a%2Fb", "nobody"} {
-				_, err := w.roster().Quiet(w.ctx(), bad, "")
+				_, err := w.workers().Quiet(w.ctx(), bad, "")
 				is(w, "a refusal of "+bad, err != nil, true)
 			}
-			_, err = w.roster().ResumeWorker(w.ctx(), "nobody")
+			_, err = w.workers().ResumeWorker(w.ctx(), "nobody")
 			w.refused("a resume of nobody", err, refusal{Code: "not_found"})
 		}}),
 	})
@@ -168,9 +168,9 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 		jobs(2)
 		w.pass(second)
 		is(w, "what ran", ran.Load(), int64(2))
-		one := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), "default"))[0]
+		one := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), "default"))[0]
 		is(w, "the worker", []any{one.Name, one.Stream, one.Slots, one.PID != 0}, []any{"w1", true, 3, true})
-		ok[workerInfo](w)(w.roster().Quiet(w.ctx(), one.ID, "deploy"))
+		ok[workerInfo](w)(w.workers().Quiet(w.ctx(), one.ID, "deploy"))
 		w.pass(second)
 		jobs(2)
 		for range 15 { // through several streams: one that says nothing is opened anew, at first after a minute
@@ -178,9 +178,9 @@ func TestSDKWorkerIsQuiet(t *testing.T) {
 		}
 		is(w, "what ran", ran.Load(), int64(2))
 		is(w, "what it says", []bool{worker.Stats().Quiet, worker.Stats().Reconnects > 2}, []bool{true, true})
-		again := ok[workerInfo](w)(w.roster().Worker(w.ctx(), one.ID))
+		again := ok[workerInfo](w)(w.workers().Worker(w.ctx(), one.ID))
 		is(w, "it is the same", again.Quiet != nil, true)
-		ok[workerInfo](w)(w.roster().ResumeWorker(w.ctx(), one.ID))
+		ok[workerInfo](w)(w.workers().ResumeWorker(w.ctx(), one.ID))
 		w.pass(second)
 		is(w, "what ran", ran.Load(), int64(4))
 		is(w, "what it says", worker.Stats().Quiet, false)
@@ -240,12 +240,12 @@ func TestSDKWorkerIsLost(t *testing.T) {
 		w.id(spec{Type: "job"})
 		_, drain := run("drains")
 		w.pass(second)
-		is(w, "who is there", len(ok[[]workerInfo](w)(w.roster().LostWorkers(w.ctx(), false))), 2)
+		is(w, "who is there", len(ok[[]workerInfo](w)(w.workers().LostWorkers(w.ctx(), false))), 2)
 		at := w.now()
 		dies.cut() // as if its process had died
 		drain()
 		w.pass(minute)
-		all := ok[[]workerInfo](w)(w.roster().Workers(w.ctx(), ""))
+		all := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))
 		is(w, "how many are told of", len(all), 1)
 		one := all[0]
 		is(w, "the one that died", []any{one.Name, one.Stream, one.Lost, one.LostAt.UTC(), one.Running, one.Tasks[0].ID}, []any{"dies", false, "disconnected", at, 1, id})
@@ -401,17 +401,17 @@ func workerSDK(i *admin.Worker) (w workerInfo) {
 }
 
 func (d *turns) Workers(ctx context.Context, queue string) ([]workerInfo, error) {
-	return d.next().(rosters).Workers(ctx, queue)
+	return d.next().(workerDoor).Workers(ctx, queue)
 }
 func (d *turns) LostWorkers(ctx context.Context, lost bool) ([]workerInfo, error) {
-	return d.next().(rosters).LostWorkers(ctx, lost)
+	return d.next().(workerDoor).LostWorkers(ctx, lost)
 }
 func (d *turns) Worker(ctx context.Context, id string) (workerInfo, error) {
-	return d.next().(rosters).Worker(ctx, id)
+	return d.next().(workerDoor).Worker(ctx, id)
 }
 func (d *turns) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
-	return d.next().(rosters).Quiet(ctx, id, reason)
+	return d.next().(workerDoor).Quiet(ctx, id, reason)
 }
 func (d *turns) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
-	return d.next().(rosters).ResumeWorker(ctx, id)
+	return d.next().(workerDoor).ResumeWorker(ctx, id)
 }
