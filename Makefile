@@ -26,13 +26,17 @@ test: tools ## all tests, each benchmark once
 test-python: ## the tests of the Python SDK, and its types
 	clients/python/test.sh
 
-# The tests of failing disks inject the failures with strace, those of cut networks make networks with ip, and those of the web UI
-# look at it with Chromium; all say that they were skipped without it.
+# The tests of failing disks inject the failures with strace, those of cut networks make networks with ip, those of the web UI look at it
+# with Chromium, and those of the outbox start PostgreSQL and MariaDB; all say that they were skipped without it. RUNLEVEL=1 keeps Debian's
+# packages from starting a server of their own.
+POSTGRES = $$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null || command -v postgres)
+
 .PHONY: tools
 tools:
-	@{ command -v strace && command -v ip && command -v chromium; } >/dev/null || [ "$$(id -u)" != 0 ] || \
-		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends strace iproute2 chromium; } || \
-		echo "strace, ip or chromium could not be installed: the tests of failing disks, cut networks or the web UI will be skipped"
+	@{ command -v strace && command -v ip && command -v chromium && command -v mariadbd && command -v my_print_defaults && [ -n "$(POSTGRES)" ]; } >/dev/null || \
+		[ "$$(id -u)" != 0 ] || { apt-get update -qq && RUNLEVEL=1 apt-get install -qq -y --no-install-recommends \
+		strace iproute2 chromium postgresql mariadb-server-core mariadb-client-core; } || \
+		echo "strace, ip, chromium, PostgreSQL or MariaDB could not be installed: the tests of failing disks, cut networks, the web UI or the outbox will be skipped"
 
 .PHONY: check
 check: fmt-check lint generate-check alerts race ## what CI adds to the tests

@@ -24,6 +24,8 @@ var mayImport = map[string][]string{
 	"admin":                       {"", "api/pawl/v1", "internal/client", "internal/client/convert", "internal/client/rpc", "internal/client/spec", "internal/humanize", "pawltype"},
 	"claims":                      {"", "api/pawl/v1", "internal/client", "internal/client/convert", "internal/client/lease", "internal/client/outcome", "internal/client/rpc", "internal/client/telemetry", "pawltype"},
 	"keyring":                     {"internal/client/convert"},
+	"outbox":                      {"", "api/pawl/v1", "internal/client/convert", "internal/client/spec", "internal/client/telemetry", "pawltype"},
+	"outbox/pgxoutbox":            {"outbox"},
 	"pawltype":                    {},
 	"internal/client":             {"internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "keyring"},
 	"internal/client/convert":     {"api/pawl/v1", "pawltype"},
@@ -87,6 +89,7 @@ var mayImport = map[string][]string{
 	"test/conformance":            {},
 	"test/history":                {},
 	"test/mutants":                {},
+	"internal/testdb":             {},
 	"internal/transport":          {"internal/certs"},
 	"internal/ui":                 {"", "admin", "internal/admission", "internal/humanize", "keyring", "pawltype"},
 	"internal/wal":                {"internal/ondisk"},
@@ -97,6 +100,9 @@ var mayImport = map[string][]string{
 var onlyIn = map[string][]string{
 	"go.etcd.io/raft/v3":                 {"internal/node", "internal/raftlog", "internal/shard", "internal/transport"},
 	"github.com/cockroachdb/pebble/v2":   {"internal/node", "internal/ondisk", "internal/raftlog", "internal/store", "internal/wal"},
+	"github.com/go-sql-driver/mysql":     {"internal/testdb"},
+	"github.com/jackc/pgx/v5":            {"internal/testdb", "outbox/pgxoutbox"},
+	"modernc.org/sqlite":                 {},
 	"github.com/prometheus":              {"internal/metrics"},
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl/internal/tracing"}, // elsewhere the API: users bring what exports

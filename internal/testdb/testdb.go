@@ -1,0 +1,234 @@
+// Package testdb starts Debian's PostgreSQL and MariaDB for tests, on a socket and a directory of their own, and gives each test a database.
+// It does not know what is tested.
+package testdb
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql" // "mysql"
+	_ "github.com/jackc/pgx/v5/stdlib" // "pgx"
+)
+
+// startTime bounds the start of a server on a machine that does ten things at once.
+const startTime = 2 * time.Minute
+
+// Main runs the tests of a package and then stops the servers that they have started: os.Exit(testdb.Main(m)).
+func Main(m *testing.M) int {
+	defer postgres.stop()
+	defer mariadb.stop()
+	return m.Run()
+}
+
+// Postgres makes an empty database and returns where it is, for drivers "pgx". Without PostgreSQL on the machine the test is skipped.
+func Postgres(t testing.TB) (dsn string) { return postgres.database(t) }
+
+// MariaDB makes an empty database and returns where it is, for driver "mysql". Without MariaDB on the machine the test is skipped.
+func MariaDB(t testing.TB) (dsn string) { return mariadb.database(t) }
+
+var (
+	postgres = &server{
+		name: "PostgreSQL", driver: "pgx", user: "postgres", admin: "postgres",
+		program: []string{"postgres", "/usr/lib/postgresql/*/bin/postgres"},
+		prepare: func(program, dir string) []string {
+			return []string{filepath.Join(filepath.Dir(program), "initdb"), "-D", dir + "/data", "-U", "pawl", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"}
+		},
+		run: func(program, dir string) []string {
+			return []string{program, "-D", dir + "/data", "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200"}
+		},
+		dsn: func(dir, database string) string { return fmt.Sprintf("host=%s user=pawl dbname=%s", dir, database) },
+	}
+	mariadb = &server{
+		name: "MariaDB", driver: "mysql", user: "mysql", admin: "mysql",
+		program: []string{"mariadbd", "/usr/sbin/mariadbd"},
+		prepare: func(_, dir string) []string {
+			return []string{"mariadb-install-db", "--no-defaults", "--datadir=" + dir + "/data", "--auth-root-authentication-method=normal", "--skip-test-db"}
+		},
+		run: func(program, dir string) []string {
+			return []string{program, "--no-defaults", "--datadir=" + dir + "/data", "--socket=" + dir + "/socket", "--pid-file=" + dir + "/pid",
+				"--skip-networking", "--innodb-flush-log-at-trx-commit=0", "--max-connections=200"}
+		},
+		dsn: func(dir, database string) string { return fmt.Sprintf("root@unix(%s/socket)/%s", dir, database) },
+	}
+)
+
+// server is one that all tests of a process share. It is started by the first that wants it.
+type server struct {
+	name, driver string
+	user         string   // who runs it if the tests are root's, which it refuses to be
+	admin        string   // a database that is always there
+	program      []string // where it may be
+	prepare, run func(program, dir string) []string
+	dsn          func(dir, database string) string
+
+	once    sync.Once
+	missing bool
+	err     error
+	dir     string
+	process *os.Process
+	ended   chan struct{}
+	count   atomic.Int64 // of the databases
+}
+
+func (s *server) database(t testing.TB) string {
+	t.Helper()
+	s.once.Do(s.start)
+	if s.missing {
+		t.Skipf("skipped: no %s on this machine (make tools installs Debian's)", s.name)
+	}
+	if s.err != nil {
+		t.Fatalf("%s: %v", s.name, s.err)
+	}
+	db, err := sql.Open(s.driver, s.dsn(s.dir, s.admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	name := fmt.Sprintf("test%d", s.count.Add(1))
+	if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	return s.dsn(s.dir, name)
+}
+
+func (s *server) start() {
+	program := find(s.program...)
+	if s.missing = program == ""; s.missing {
+		return
+	}
+	if s.dir, s.err = os.MkdirTemp("", "pawl-"+s.driver+"-"); s.err != nil {
+		return
+	}
+	as, err := s.credential()
+	if err != nil {
+		s.err = err
+		return
+	}
+	log, err := os.Create(s.dir + "/log")
+	if err != nil {
+		s.err = err
+		return
+	}
+	prepare := s.command(s.prepare(program, s.dir), as, log)
+	if err := prepare.Run(); err != nil {
+		s.err = s.told(err)
+		return
+	}
+	started := make(chan error)
+	s.ended = make(chan struct{})
+	cmd := s.command(s.run(program, s.dir), as, log)
+	go func() {
+		runtime.LockOSThread() // the server dies with the thread that started it, so that one of a test that was killed doesn't stay
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		close(s.ended)
+	}()
+	if s.err = <-started; s.err != nil {
+		return
+	}
+	s.process = cmd.Process
+	s.err = s.await()
+}
+
+// await waits until the server answers.
+func (s *server) await() error {
+	db, err := sql.Open(s.driver, s.dsn(s.dir, s.admin))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	for {
+		err := db.PingContext(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.ended:
+			return s.told(fmt.Errorf("it ended: %w", err))
+		case <-ctx.Done():
+			return s.told(err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// told adds the end of the server's log to an error.
+func (s *server) told(err error) error {
+	log, _ := os.ReadFile(s.dir + "/log")
+	return fmt.Errorf("%w\n%s", err, log[max(0, len(log)-2000):])
+}
+
+// credential is whom the server runs as, nil: who runs the tests. Its directory becomes his.
+func (s *server) credential() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	u, err := user.Lookup(s.user)
+	if err != nil { // the package that has only the server makes no user
+		if u, err = user.Lookup("nobody"); err != nil {
+			return nil, err
+		}
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, os.Chown(s.dir, int(uid), int(gid))
+}
+
+func (s *server) command(args []string, as *syscall.Credential, log *os.File) *exec.Cmd {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+func (s *server) stop() {
+	if s.process != nil {
+		_ = s.process.Signal(syscall.SIGQUIT) // at once, with its children
+		select {
+		case <-s.ended:
+		case <-time.After(10 * time.Second):
+			_ = s.process.Kill()
+			<-s.ended
+		}
+	}
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
+}
+
+func find(places ...string) string {
+	for _, place := range places {
+		if path, err := exec.LookPath(place); err == nil {
+			if real, err := filepath.EvalSymlinks(path); err == nil {
+				return real
+			}
+		}
+		if found, _ := filepath.Glob(place); len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,63 @@
+// Package pgxoutbox is what package outbox needs of pgx: transactions of pgx, and PostgreSQL's notifications that rows were committed.
+package pgxoutbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawlq/pawl/outbox"
+)
+
+// channel is the one that the trigger of the table notifies.
+const channel = "pawl_outbox"
+
+// Tx makes a transaction of pgx one for outbox:
+//
+//	_, err = box.Enqueue(ctx, pgxoutbox.Tx(tx), args)
+func Tx(tx pgx.Tx) outbox.Tx { return transaction{tx} }
+
+type transaction struct{ tx pgx.Tx }
+
+func (t transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	tag, err := t.tx.Exec(ctx, query, args...)
+	return result{tag}, err
+}
+
+type result struct{ tag pgconn.CommandTag }
+
+func (r result) RowsAffected() (int64, error) { return r.tag.RowsAffected(), nil }
+
+// LastInsertId is an error, as with every driver for PostgreSQL.
+func (r result) LastInsertId() (int64, error) {
+	return 0, errors.New("pgxoutbox: PostgreSQL has no LastInsertId")
+}
+
+// Listen is for RelayConfig.Listen: it tells a relay when rows were committed. It opens a connection of its own, since the connections of a
+// pool that shares them between transactions, such as PgBouncer's, get no notifications.
+//
+//	config, err := pgx.ParseConfig(dsn)
+//	relay, err := outbox.NewRelay(box, client, outbox.RelayConfig{Listen: pgxoutbox.Listen(config)})
+func Listen(config *pgx.ConnConfig) func(ctx context.Context, wake func()) error {
+	return func(ctx context.Context, wake func()) error {
+		conn, err := pgx.ConnectConfig(ctx, config)
+		if err != nil {
+			return fmt.Errorf("pgxoutbox: %w", err)
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+			return fmt.Errorf("pgxoutbox: listen: %w", err)
+		}
+		wake() // what was committed before nobody has told
+		for {
+			if _, err := conn.WaitForNotification(ctx); err != nil {
+				return fmt.Errorf("pgxoutbox: notifications: %w", err)
+			}
+			wake()
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// SchemaVersion is the version of the tables that this package reads and writes.
+const SchemaVersion = 1
+
+//go:embed schema/*.sql
+var schemaFiles embed.FS
+
+// Schema returns the statements that make the tables of an outbox, up to SchemaVersion.
+func Schema(d Dialect) (string, error) { return Upgrade(d, 0) }
+
+// Upgrade returns the statements that bring the tables from an earlier version to SchemaVersion; "" if they have it. Version 0 is no tables.
+func Upgrade(d Dialect, from int) (string, error) {
+	if _, err := ParseDialect(string(d)); err != nil {
+		return "", err
+	}
+	if from < 0 || from > SchemaVersion {
+		return "", fmt.Errorf("outbox: schema version %d is not between 0 and %d", from, SchemaVersion)
+	}
+	var b strings.Builder
+	for v := from + 1; v <= SchemaVersion; v++ {
+		step, err := schemaFiles.ReadFile(fmt.Sprintf("schema/%s_%d.sql", d, v))
+		if err != nil {
+			return "", err
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.Write(step)
+	}
+	return b.String(), nil
+}
+
+// ErrSchema: the tables of the outbox are missing, or have another version than this program can use. The text says what to run.
+var ErrSchema = errors.New("the tables of the outbox don't fit")
+
+// checkSchema compares the version of the tables with SchemaVersion.
+func checkSchema(ctx context.Context, db *sql.DB, d Dialect) error {
+	var version int
+	err := db.QueryRowContext(ctx, "SELECT max(version) FROM pawl_outbox_schema").Scan(&version)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("outbox: %w", err)
+	case err != nil:
+		return fmt.Errorf("outbox: %w: table pawl_outbox_schema: %w; if it is missing, run what \"pawl outbox schema --dialect %s\" prints", ErrSchema, err, d)
+	case version > SchemaVersion:
+		return fmt.Errorf("outbox: %w: they have schema version %d, this program knows %d; run a newer version of it", ErrSchema, version, SchemaVersion)
+	case version < SchemaVersion:
+		return fmt.Errorf("outbox: %w: they have schema version %d, this program needs %d; run what \"pawl outbox schema --dialect %s --from %d\" prints",
+			ErrSchema, version, SchemaVersion, d, version)
+	}
+	return nil
+}
