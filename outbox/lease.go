@@ -1,0 +1,81 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// lease makes one relay at a time the active one: the row of pawl_outbox_relay names its holder until a time, by the database's clock. A
+// holder that is late can do no harm: what it enqueues has been enqueued under the same request ids, and its deletions are fenced.
+//
+// Row locks with SKIP LOCKED would let relays work side by side, but not in order, and hold a transaction open while Pawl is asked.
+type lease struct {
+	box    *Outbox
+	holder string // new for each run
+	time   time.Duration
+	until  atomic.Pointer[time.Time] // when it ends at the earliest, by the monotonic clock of this process
+}
+
+func newLease(box *Outbox, d time.Duration) (*lease, error) {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return nil, err
+	}
+	l := &lease{box: box, holder: id.String(), time: d}
+	l.until.Store(&time.Time{})
+	return l, nil
+}
+
+// take takes the lease if nobody else holds it, or holds it for longer.
+func (l *lease) take(ctx context.Context) (bool, error) {
+	asked := time.Now()
+	w := dialects[l.box.dialect]
+	query := fmt.Sprintf("UPDATE pawl_outbox_relay SET holder = ?, expires_at = %s WHERE holder = ? OR expires_at <= %s", w.later, w.now)
+	res, err := l.box.db.ExecContext(ctx, l.box.dialect.bind(query), l.holder, l.time.Seconds(), l.holder)
+	if err != nil {
+		return false, fmt.Errorf("lease of the relay: %w", err)
+	}
+	n, err := res.RowsAffected()
+	if err != nil || n == 0 {
+		return false, err
+	}
+	until := asked.Add(l.time)
+	l.until.Store(&until)
+	return true, nil
+}
+
+// keep renews the lease until ctx ends. It returns as soon as the lease may be another's.
+func (l *lease) keep(ctx context.Context) error {
+	for {
+		until := *l.until.Load()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(l.time/3, time.Until(until))):
+		}
+		limited, cancel := context.WithDeadline(ctx, until)
+		held, err := l.take(limited)
+		cancel()
+		if err == nil && !held {
+			return fmt.Errorf("lease of the relay: another relay holds it")
+		}
+		if err != nil && !time.Now().Before(until) {
+			return err
+		}
+	}
+}
+
+// leave lets another relay take over at once.
+func (l *lease) leave(ctx context.Context) error {
+	_, err := l.box.db.ExecContext(ctx, l.box.dialect.bind("UPDATE pawl_outbox_relay SET expires_at = "+dialects[l.box.dialect].now+" WHERE holder = ?"), l.holder)
+	return err
+}
+
+// fence is a condition that holds while no other relay has taken the lease.
+func (l *lease) fence() string {
+	return "EXISTS (SELECT 1 FROM pawl_outbox_relay WHERE holder = '" + l.holder + "')"
+}

@@ -1,0 +1,274 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/client/convert"
+)
+
+const (
+	defaultLease  = 10 * time.Second
+	defaultPoll   = time.Second
+	defaultListen = 5 * time.Second // the poll beside notifications
+	defaultBatch  = 2000
+	maxBatch      = 10_000
+	// firstPoll is the pause after rows were found; it doubles up to RelayConfig.Poll.
+	firstPoll = 10 * time.Millisecond
+	// firstRest and maxRest bound the pauses while Pawl or the database is away.
+	firstRest = 50 * time.Millisecond
+	maxRest   = 5 * time.Second
+	// leaveTime bounds the release of the lease when a relay stops.
+	leaveTime = 2 * time.Second
+)
+
+// RelayConfig says how a relay works. Zero fields have defaults.
+type RelayConfig struct {
+	// Listen calls wake once it would hear of committed rows, and then for each of them, until ctx ends or it fails; it is then called again.
+	// pgxoutbox.Listen does so with PostgreSQL's notifications. nil: the relay polls, often after it has found rows and less often while there
+	// are none.
+	Listen func(ctx context.Context, wake func()) error
+	// Poll is the longest pause between two looks at the table, from 10 ms to an hour. Default: 1 s, or 5 s with Listen.
+	Poll time.Duration
+	// Lease is how long after the death of the active relay another one takes over, from 1 s to an hour. Default: 10 s.
+	Lease time.Duration
+	// Batch is how many rows are read at once, at most 10,000. Rows of more than 8 MiB are never held at a time, but for a larger single one.
+	// Default: 2,000.
+	Batch int
+	// Logger is where the relay logs. Default: slog.Default.
+	Logger *slog.Logger
+}
+
+func (c *RelayConfig) setDefaults() error {
+	if c.Poll == 0 {
+		c.Poll = defaultPoll
+		if c.Listen != nil {
+			c.Poll = defaultListen
+		}
+	}
+	if c.Lease == 0 {
+		c.Lease = defaultLease
+	}
+	if c.Batch == 0 {
+		c.Batch = defaultBatch
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	switch {
+	case c.Poll < firstPoll || c.Poll > time.Hour:
+		return convert.Invalid("Poll", "%s is not between %s and 1h", c.Poll, firstPoll)
+	case c.Lease < time.Second || c.Lease > time.Hour:
+		return convert.Invalid("Lease", "%s is not between 1s and 1h", c.Lease)
+	case c.Batch < 1 || c.Batch > maxBatch:
+		return convert.Invalid("Batch", "%d is not between 1 and %d", c.Batch, maxBatch)
+	}
+	return nil
+}
+
+// Relay brings committed rows to Pawl. Any number of relays may run: one of them is active, and another takes over when it stops or dies.
+type Relay struct {
+	box    *Outbox
+	client producer
+	cfg    RelayConfig
+	wake   chan struct{} // holds a value if there may be rows
+
+	listening atomic.Bool
+	active    atomic.Bool
+	enqueued  atomic.Int64
+	repeated  atomic.Int64
+	dead      atomic.Int64
+}
+
+// producer is the part of a client that a relay needs.
+type producer interface {
+	EnqueueBatch(ctx context.Context, items []pawl.Item) ([]pawl.Enqueued, error)
+}
+
+// NewRelay makes a relay of the rows of an outbox. Run runs it.
+func NewRelay(box *Outbox, client *pawl.Client, cfg RelayConfig) (*Relay, error) {
+	return newRelay(box, client, cfg)
+}
+
+func newRelay(box *Outbox, client producer, cfg RelayConfig) (*Relay, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, fmt.Errorf("outbox: relay: %w", err)
+	}
+	return &Relay{box: box, client: client, cfg: cfg, wake: make(chan struct{}, 1)}, nil
+}
+
+// RelayStats counts what a relay has done since it was made.
+type RelayStats struct {
+	Active   bool  // it holds the lease
+	Enqueued int64 // rows that became tasks
+	Repeated int64 // rows whose task was there already
+	Dead     int64 // rows that were refused for good
+}
+
+// Stats returns the counts.
+func (r *Relay) Stats() RelayStats {
+	return RelayStats{Active: r.active.Load(), Enqueued: r.enqueued.Load(), Repeated: r.repeated.Load(), Dead: r.dead.Load()}
+}
+
+// count counts a row that was accepted.
+func (r *Relay) count(ref *pawl.Ref) {
+	if ref.Duplicate {
+		r.repeated.Add(1)
+	} else {
+		r.enqueued.Add(1)
+	}
+}
+
+// Wake makes the relay look at the table now: after a commit of the same process, for a database that does not notify.
+func (r *Relay) Wake() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run runs the relay until ctx ends, and returns nil then. What goes wrong meanwhile is logged, and tried again. The error is not nil if the
+// tables don't fit.
+func (r *Relay) Run(ctx context.Context) error {
+	if err := checkSchema(ctx, r.box.db, r.box.dialect); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	l, err := newLease(r.box, r.cfg.Lease)
+	if err != nil {
+		return fmt.Errorf("outbox: relay: %w", err)
+	}
+	var listener sync.WaitGroup
+	defer listener.Wait()
+	if r.cfg.Listen != nil {
+		listener.Go(func() { r.listen(ctx) })
+	}
+	rest := rests{first: firstRest, most: maxRest}
+	for ctx.Err() == nil {
+		held, err := l.take(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			r.cfg.Logger.Warn("outbox: the relay can't ask for its lease", "error", err)
+			sleep(ctx, rest.next())
+		case !held:
+			rest.reset()
+			sleep(ctx, min(time.Second, r.cfg.Lease/3))
+		default:
+			rest.reset()
+			r.lead(ctx, l)
+		}
+	}
+	return nil
+}
+
+// lead works while the lease holds.
+func (r *Relay) lead(ctx context.Context, l *lease) {
+	r.cfg.Logger.Info("outbox: the relay is active", "holder", l.holder)
+	r.active.Store(true)
+	ctx, lose := context.WithCancelCause(ctx)
+	var keeper sync.WaitGroup
+	keeper.Go(func() { lose(l.keep(ctx)) })
+	r.work(ctx, l)
+	keeper.Wait()
+	r.active.Store(false)
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		r.cfg.Logger.Warn("outbox: the relay is no longer active", "error", err)
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	defer cancel()
+	if err := l.leave(last); err != nil {
+		r.cfg.Logger.Warn("outbox: the relay could not release its lease, which ends by itself", "error", err)
+	}
+}
+
+// work brings rows to Pawl until ctx ends.
+func (r *Relay) work(ctx context.Context, l *lease) {
+	c := newCourse(r, l)
+	rest := rests{first: firstRest, most: maxRest}
+	poll := rests{first: firstPoll, most: r.cfg.Poll}
+	for ctx.Err() == nil {
+		more, err := c.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			if !c.away {
+				c.away = true
+				r.cfg.Logger.Warn("outbox: no row can be enqueued; the relay goes on trying", "error", err)
+			}
+			sleep(ctx, rest.next())
+		case more:
+			if c.away {
+				c.away = false
+				r.cfg.Logger.Info("outbox: rows are enqueued again")
+			}
+			rest.reset()
+			poll.reset()
+		default:
+			rest.reset()
+			r.idle(ctx, &poll)
+		}
+	}
+}
+
+// idle waits until there may be rows.
+func (r *Relay) idle(ctx context.Context, poll *rests) {
+	pause := r.cfg.Poll
+	if !r.listening.Load() {
+		pause = poll.next()
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-r.wake:
+	case <-timer.C:
+	}
+}
+
+// listen keeps the listener running.
+func (r *Relay) listen(ctx context.Context) {
+	rest := rests{first: firstRest, most: maxRest}
+	for ctx.Err() == nil {
+		err := r.cfg.Listen(ctx, func() {
+			r.listening.Store(true)
+			rest.reset()
+			r.Wake()
+		})
+		r.listening.Store(false)
+		r.Wake() // to poll more often
+		if ctx.Err() == nil {
+			r.cfg.Logger.Warn("outbox: the relay hears of no rows, and polls", "error", err)
+			sleep(ctx, rest.next())
+		}
+	}
+}
+
+// rests are pauses that grow.
+type rests struct {
+	first, most time.Duration
+	last        time.Duration
+}
+
+func (r *rests) reset() { r.last = 0 }
+
+// next is the next pause, with jitter: a fifth less at most.
+func (r *rests) next() time.Duration {
+	r.last = min(max(2*r.last, r.first), r.most)
+	return r.last - rand.N(r.last/5+1)
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
