@@ -241,7 +241,10 @@ func TestRelayTakesOver(t *testing.T) {
 				return is > was
 			})
 		}
+		exec(t, db, "UPDATE pawl_outbox_relay SET holder = 'another', expires_at = '2999-01-01'")
+		eventually(t, "a relay without its lease is not active", func() bool { return !first.Stats().Active })
 		stop()
+		exec(t, db, "UPDATE pawl_outbox_relay SET expires_at = '1999-01-01'")
 		second, stop := startRelay(t, box, client, outbox.RelayConfig{Lease: time.Hour})
 		eventually(t, "the second relay is active", func() bool { return second.Stats().Active })
 		third, _ := startRelay(t, box, client, outbox.RelayConfig{Lease: time.Hour})
@@ -301,7 +304,7 @@ func TestRelayAndAFullQueue(t *testing.T) {
 		want = append(want, fmt.Sprint(i))
 	}
 	enqueue(t, box, db, receipt{"free"}, pawl.Queue("wide"))
-	startRelay(t, box, client, outbox.RelayConfig{})
+	startRelay(t, box, client, outbox.RelayConfig{Batch: 5})
 	eventually(t, "the row behind them is enqueued", func() bool { return rowsLeft(t, db) == 15 })
 	if got := orders(t, client, "wide"); !slices.Equal(got, []string{"free"}) {
 		t.Errorf("the tasks of the other queue are %v", got)
@@ -324,17 +327,21 @@ func TestRelayWhilePawlIsAway(t *testing.T) {
 	var away atomic.Bool
 	away.Store(true)
 	var calls atomic.Int64
+	var log lockedBuffer
 	r, _ := startRelay(t, box, &broken{Producer: client, before: func(items []pawl.Item) []pawl.Enqueued {
 		n := calls.Add(1)
-		if away.Load() {
+		if away.Load() && n%2 == 0 {
 			return all(items, &pawltype.Error{Code: pawl.ErrUnavailable})
+		}
+		if away.Load() {
+			return all(items, context.DeadlineExceeded)
 		}
 		if n%2 == 0 { // the task is there, and nobody heard of it
 			_, err := client.EnqueueBatch(t.Context(), items)
 			return all(items, errors.Join(context.DeadlineExceeded, err))
 		}
 		return nil
-	}}, outbox.RelayConfig{})
+	}}, outbox.RelayConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	var want []string
 	for i := range 30 {
 		enqueue(t, box, db, receipt{fmt.Sprint(i)}, pawl.Key("k"))
@@ -348,6 +355,63 @@ func TestRelayWhilePawlIsAway(t *testing.T) {
 	eventually(t, "all rows are enqueued", func() bool { return rowsLeft(t, db) == 0 })
 	if got := orders(t, client, "default"); !slices.Equal(got, want) {
 		t.Errorf("the tasks are %v, want %v", got, want)
+	}
+	for line, want := range map[string]int{"no row can be enqueued": 1, "rows are enqueued again": 1, "rows of a queue wait": 0} {
+		eventually(t, "logged: "+line, func() bool { return strings.Count(log.String(), line) >= want })
+		if n := strings.Count(log.String(), line); n != want {
+			t.Errorf("the log says %d times %q, want %d:\n%s", n, line, want, log.String())
+		}
+	}
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// Nothing is sent behind a request without an answer.
+func TestRelayKeepsTheOrderOfRequests(t *testing.T) {
+	db := openDB(t, outbox.SQLite)
+	box := newBox(t, outbox.SQLite, db)
+	client := pawltest.New(t).Client(t)
+	var want []string
+	for range 5 {
+		items := make([]pawl.Item, outbox.MaxItems)
+		for i := range items {
+			want = append(want, fmt.Sprint(len(want)))
+			items[i] = pawl.Item{Args: receipt{want[len(want)-1]}, Options: []pawl.Option{pawl.Key("k")}}
+		}
+		inTx(t, db, func(tx *sql.Tx) {
+			_, err := box.EnqueueMany(t.Context(), tx, items)
+			must(t, err)
+		})
+	}
+	var fulls atomic.Int64
+	startRelay(t, box, &broken{Producer: client, before: func(items []pawl.Item) []pawl.Enqueued {
+		if len(items) == 1000 && fulls.Add(1) == 1 {
+			return all(items, &pawltype.Error{Code: pawl.ErrUnavailable})
+		}
+		return nil
+	}}, outbox.RelayConfig{})
+	eventually(t, "all rows are enqueued", func() bool { return rowsLeft(t, db) == 0 })
+	if fulls.Load() < 2 {
+		t.Fatalf("%d requests were full, want 2: this tests nothing", fulls.Load())
+	}
+	if got := orders(t, client, "default"); !slices.Equal(got, want) {
+		t.Errorf("the tasks are %v, want them in order", got)
 	}
 }
 
@@ -401,6 +465,25 @@ func TestRelayWake(t *testing.T) {
 	}
 }
 
+// A relay whose listener has failed polls.
+func TestRelayWithoutItsListener(t *testing.T) {
+	db := openDB(t, outbox.SQLite)
+	box := newBox(t, outbox.SQLite, db)
+	var calls atomic.Int64
+	fails := func(ctx context.Context, wake func()) error {
+		if calls.Add(1) > 1 {
+			<-ctx.Done()
+			return nil
+		}
+		wake()
+		return errors.New("connection lost")
+	}
+	r, _ := startRelay(t, box, pawltest.New(t).Client(t), outbox.RelayConfig{Listen: fails, Poll: time.Hour})
+	eventually(t, "it listens again, in vain", func() bool { return r.Stats().Active && calls.Load() == 2 })
+	enqueue(t, box, db, receipt{"1"})
+	eventually(t, "the row is enqueued", func() bool { return rowsLeft(t, db) == 0 })
+}
+
 // A delay and an expiry count from the transaction, not from the relay.
 func TestTimeInTheTableCounts(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
@@ -447,6 +530,11 @@ func TestRelayOfLargeRows(t *testing.T) {
 			must(t, err)
 		}
 	})
+	reads, err := outbox.Reads(t.Context(), box, client, 3)
+	must(t, err)
+	if !slices.Equal(reads, []int{10, 10, 10}) {
+		t.Errorf("reads hold %v rows of 900 KiB, want 10: 8 MiB", reads)
+	}
 	var most atomic.Int64
 	r, _ := startRelay(t, box, &broken{Producer: client, after: func(items []pawl.Item) {
 		most.Store(max(most.Load(), int64(len(items))))
