@@ -71,7 +71,7 @@ RACY := ./internal/node ./internal/shard ./internal/ui ./internal/gateway
 
 .PHONY: race
 race: ## the tests of everything concurrent, under the race detector
-	$(GO) test -race -short -cpu 1 -timeout 30m $(RACY) $$($(GO) list ./internal/... | grep -v /internal/engine$$) .
+	$(GO) test -race -short -cpu 1 -timeout 30m $(RACY) $$($(GO) list ./internal/... | grep -v /internal/engine$$) . ./outbox
 
 SIMULATIONS := 'PowerLoss|Replicas|Bridge|Stopped|LeaderDiskHangs|TestMembership'
 

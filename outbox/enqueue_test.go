@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/testdb"
@@ -59,8 +60,12 @@ func TestEnqueueMany(t *testing.T) {
 			items[i] = pawl.Item{Args: receipt{strings.Repeat("x", 9000)}} // 9 MB: three statements
 		}
 		inTx(t, db, func(tx *sql.Tx) {
-			ids, err := box.EnqueueMany(t.Context(), tx, items)
+			counting := &countingTx{Tx: tx}
+			ids, err := box.EnqueueMany(t.Context(), counting, items)
 			must(t, err)
+			if counting.statements != 3 {
+				t.Errorf("9 MB take %d statements, want 3", counting.statements)
+			}
 			if len(ids) != len(items) {
 				t.Errorf("%d tasks have %d ids", len(items), len(ids))
 			}
@@ -84,6 +89,32 @@ func TestEnqueueMany(t *testing.T) {
 			t.Errorf("refused tasks left %d rows", n-len(items))
 		}
 	})
+}
+
+type countingTx struct {
+	outbox.Tx
+	statements int
+}
+
+func (c *countingTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	c.statements++
+	return c.Tx.ExecContext(ctx, query, args...)
+}
+
+// The trace of the transaction goes along to the task.
+func TestEnqueueKeepsTheTrace(t *testing.T) {
+	db := openDB(t, outbox.SQLite)
+	box := newBox(t, outbox.SQLite, db)
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	inTx(t, db, func(tx *sql.Tx) {
+		_, err := box.Enqueue(trace.ContextWithSpanContext(t.Context(), span), tx, receipt{"7"})
+		must(t, err)
+	})
+	var task string
+	must(t, db.QueryRowContext(t.Context(), "SELECT task FROM pawl_outbox").Scan(&task))
+	if want := `"headers":{"traceparent":"00-01000000000000000000000000000000-0200000000000000-01"}`; !strings.Contains(task, want) {
+		t.Errorf("the row is %s, want %s in it", task, want)
+	}
 }
 
 // What is refused before it is written leaves the transaction as it was: in PostgreSQL, a statement that fails spoils it.

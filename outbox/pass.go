@@ -188,6 +188,9 @@ func (c *course) send(ctx context.Context, rows []stored) (out outcome) {
 	limited, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	got, _ := c.relay.client.EnqueueBatch(limited, items) // each error is that of its items, too
+	if len(sent) > 1 && refusedAsOne(got) {
+		return c.halves(ctx, sent, out.refused)
+	}
 	for i, row := range sent {
 		switch err := got[i].Err; {
 		case err == nil:
@@ -206,6 +209,30 @@ func (c *course) send(ctx context.Context, rows []stored) (out outcome) {
 			}
 		}
 	}
+	return out
+}
+
+// refusedAsOne says whether a request may have been refused as a whole: it had more tasks than an operator allows, say.
+func refusedAsOne(got []pawl.Enqueued) bool {
+	for _, e := range got {
+		if e.Err == nil || !isFinal(e.Err) || e.Err.Error() != got[0].Err.Error() {
+			return false
+		}
+	}
+	return true
+}
+
+// halves sends rows that were refused as one in two requests, so that in the end each is judged by itself.
+func (c *course) halves(ctx context.Context, rows []stored, refused []refusal) outcome {
+	half := len(rows) / 2
+	out := c.send(ctx, rows[:half])
+	if out.waits == nil {
+		second := c.send(ctx, rows[half:])
+		second.accepted = append(out.accepted, second.accepted...)
+		second.refused = append(out.refused, second.refused...)
+		out = second
+	}
+	out.refused = append(refused, out.refused...)
 	return out
 }
 

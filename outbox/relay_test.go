@@ -255,6 +255,31 @@ func TestRelayTakesOver(t *testing.T) {
 	})
 }
 
+// A request that is refused as a whole, since an operator allows fewer tasks in one, says nothing about its rows.
+func TestRelayWithASmallerLimit(t *testing.T) {
+	db := openDB(t, outbox.SQLite)
+	box := newBox(t, outbox.SQLite, db)
+	client := pawltest.New(t).Client(t)
+	var want []string
+	for i := range 50 {
+		if i == 30 {
+			enqueue(t, box, db, receipt{"bad"}, pawl.Timeout(-1), pawl.Key("k"))
+		}
+		enqueue(t, box, db, receipt{fmt.Sprint(i)}, pawl.Key("k"))
+		want = append(want, fmt.Sprint(i))
+	}
+	r, _ := startRelay(t, box, &broken{Producer: client, before: func(items []pawl.Item) []pawl.Enqueued {
+		if len(items) > 7 {
+			return all(items, &pawltype.Error{Code: pawl.ErrInvalidArgument, Message: fmt.Sprintf("tasks: %d tasks, 1 to 7 are allowed", len(items))})
+		}
+		return nil
+	}}, outbox.RelayConfig{})
+	eventually(t, "all rows are settled", func() bool { return rowsLeft(t, db) == 0 })
+	if got := orders(t, client, "default"); !slices.Equal(got, want) || r.Stats().Dead != 1 {
+		t.Errorf("the tasks are %v, and %d rows are dead, want all but the bad one in order, and 1", got, r.Stats().Dead)
+	}
+}
+
 // Rows that Pawl refuses for good are kept with the error, and don't hold up the others.
 func TestRelayBuries(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
@@ -304,8 +329,12 @@ func TestRelayAndAFullQueue(t *testing.T) {
 		want = append(want, fmt.Sprint(i))
 	}
 	enqueue(t, box, db, receipt{"free"}, pawl.Queue("wide"))
-	startRelay(t, box, client, outbox.RelayConfig{Batch: 5})
+	var log lockedBuffer
+	startRelay(t, box, client, outbox.RelayConfig{Batch: 5, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	eventually(t, "the row behind them is enqueued", func() bool { return rowsLeft(t, db) == 15 })
+	if text := log.String(); strings.Count(text, "rows of a queue wait") != 1 || !strings.Contains(text, "queue=narrow") || strings.Contains(text, "no row can be enqueued") {
+		t.Errorf("the log is\n%s\nwant one line about queue narrow", text)
+	}
 	if got := orders(t, client, "wide"); !slices.Equal(got, []string{"free"}) {
 		t.Errorf("the tasks of the other queue are %v", got)
 	}

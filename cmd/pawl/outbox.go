@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/outbox"
+	"github.com/spf13/cobra"
+)
+
+func newOutbox(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "outbox", Short: "Tasks in transactions of your own database"}
+	cmd.AddCommand(newOutboxSchema(a))
+	return cmd
+}
+
+type outboxSchemaView struct {
+	Dialect    outbox.Dialect `json:"dialect"`
+	From       int            `json:"from"`
+	Version    int            `json:"version"`
+	Statements string         `json:"statements"`
+}
+
+func newOutboxSchema(a *app) *cobra.Command {
+	var dialect string
+	var from int
+	cmd := &cobra.Command{
+		Use: "schema", Short: "Print the SQL that makes the tables of an outbox, or upgrades them", Args: cli.NoArgs,
+		Long: `Print the SQL that makes the tables of an outbox. It talks to no database: run the statements with
+your own migrations, or pipe them into the database's client. With --from it prints what brings
+tables of an earlier version to that of this program.`,
+		Example: `  pawl outbox schema --dialect postgres | psql -1 shop
+  pawl outbox schema --dialect mysql | mariadb shop
+  pawl outbox schema --dialect sqlite | sqlite3 shop.db`,
+		RunE: a.Run(func(*cobra.Command, []string) error {
+			d, err := outbox.ParseDialect(dialect)
+			if err != nil {
+				return cli.AsUsage(err)
+			}
+			statements, err := outbox.Upgrade(d, from)
+			if err != nil {
+				return cli.AsUsage(err)
+			}
+			v := outboxSchemaView{Dialect: d, From: from, Version: outbox.SchemaVersion, Statements: statements}
+			return a.Print(v, func(w io.Writer) { fmt.Fprint(w, statements) })
+		}),
+	}
+	cmd.Flags().StringVar(&dialect, "dialect", "", "postgres, mysql (also for MariaDB) or sqlite")
+	_ = cmd.MarkFlagRequired("dialect")
+	cmd.Flags().IntVar(&from, "from", 0, "the version that the tables have; 0: there are none")
+	return cmd
+}
