@@ -31,6 +31,8 @@ type words struct {
 	waited string // for how many microseconds a row has waited
 	id     string // the column id as text
 	task   string // the column task as text
+	ignore string // makes an insert into pawl_effect leave a row that is there
+	lock   string // makes a select read what is committed, and lock it
 }
 
 // Read only.
@@ -41,6 +43,8 @@ var dialects = map[Dialect]words{
 		waited: "(extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint",
 		id:     "id::text",
 		task:   "task::text",
+		ignore: "ON CONFLICT (task_id, name) DO NOTHING",
+		lock:   " FOR UPDATE",
 	},
 	MySQL: {
 		now:    "UTC_TIMESTAMP(6)",
@@ -48,6 +52,8 @@ var dialects = map[Dialect]words{
 		waited: "TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))",
 		id:     "id",
 		task:   "task",
+		ignore: "ON DUPLICATE KEY UPDATE task_id = task_id",
+		lock:   " FOR UPDATE",
 	},
 	SQLite: {
 		now:   "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')",
@@ -56,6 +62,7 @@ var dialects = map[Dialect]words{
 		waited: "CAST((julianday('now') - julianday(created_at)) * 86400000000 AS INTEGER) - 1000",
 		id:     "id",
 		task:   "task",
+		ignore: "ON CONFLICT (task_id, name) DO NOTHING",
 	},
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -34,6 +35,7 @@ type Outbox struct {
 	db        *sql.DB
 	dialect   Dialect
 	telemetry *telemetry.Telemetry
+	keep      time.Duration // rows of effects
 }
 
 // Open is the outbox in a database whose tables are there: Schema makes them. Tables that are missing, or that this version can't use, are
@@ -49,7 +51,7 @@ func Open(ctx context.Context, db *sql.DB, d Dialect) (*Outbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
-	return &Outbox{db: db, dialect: d, telemetry: t}, nil
+	return &Outbox{db: db, dialect: d, telemetry: t, keep: defaultKeep}, nil
 }
 
 // Enqueue writes a task with one insert into tx. It takes the arguments and options of pawl.Client.Enqueue, and returns the request id under

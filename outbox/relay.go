@@ -27,6 +27,8 @@ const (
 	maxRest   = 5 * time.Second
 	// leaveTime bounds the release of the lease when a relay stops.
 	leaveTime = 2 * time.Second
+	// pruneEach is how often the active relay deletes expired rows of effects.
+	pruneEach = time.Minute
 )
 
 // RelayConfig says how a relay works. Zero fields have defaults.
@@ -177,6 +179,7 @@ func (r *Relay) lead(ctx context.Context, l *lease) {
 	ctx, lose := context.WithCancelCause(ctx)
 	var keeper sync.WaitGroup
 	keeper.Go(func() { lose(l.keep(ctx)) })
+	keeper.Go(func() { r.prune(ctx) })
 	r.work(ctx, l)
 	keeper.Wait()
 	r.active.Store(false)
@@ -187,6 +190,16 @@ func (r *Relay) lead(ctx context.Context, l *lease) {
 	defer cancel()
 	if err := l.leave(last); err != nil {
 		r.cfg.Logger.Warn("outbox: the relay could not release its lease, which ends by itself", "error", err)
+	}
+}
+
+// prune deletes expired rows of effects until ctx ends.
+func (r *Relay) prune(ctx context.Context) {
+	for ctx.Err() == nil {
+		if _, err := r.box.DeleteExpired(ctx); err != nil && ctx.Err() == nil {
+			r.cfg.Logger.Warn("outbox: expired effects stay", "error", err)
+		}
+		sleep(ctx, pruneEach)
 	}
 }
 

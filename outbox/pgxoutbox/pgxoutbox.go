@@ -16,7 +16,7 @@ import (
 // channel is the one that the trigger of the table notifies.
 const channel = "pawl_outbox"
 
-// Tx makes a transaction of pgx one for outbox:
+// Tx makes a transaction of pgx one for outbox, for Enqueue and Effect:
 //
 //	_, err = box.Enqueue(ctx, pgxoutbox.Tx(tx), args)
 func Tx(tx pgx.Tx) outbox.Tx { return transaction{tx} }
@@ -26,6 +26,11 @@ type transaction struct{ tx pgx.Tx }
 func (t transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	tag, err := t.tx.Exec(ctx, query, args...)
 	return result{tag}, err
+}
+
+// ScanRow reads the one row of a query.
+func (t transaction) ScanRow(ctx context.Context, query string, args, to []any) error {
+	return t.tx.QueryRow(ctx, query, args...).Scan(to...)
 }
 
 type result struct{ tag pgconn.CommandTag }

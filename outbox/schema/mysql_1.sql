@@ -23,5 +23,16 @@ CREATE TABLE pawl_outbox_relay (
 ) ENGINE=InnoDB;
 INSERT INTO pawl_outbox_relay (one, holder, expires_at) VALUES (1, '', '1970-01-01 00:00:00');
 
+CREATE TABLE pawl_effect (
+    task_id    char(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    name       varchar(256) NOT NULL,
+    fence      bigint NOT NULL,
+    run        char(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    result     longtext NOT NULL,
+    keep_until datetime(6) NOT NULL,
+    PRIMARY KEY (task_id, name),
+    INDEX pawl_effect_keep_until (keep_until)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
+
 CREATE TABLE pawl_outbox_schema (version int NOT NULL PRIMARY KEY) ENGINE=InnoDB;
 INSERT INTO pawl_outbox_schema (version) VALUES (1);

@@ -29,5 +29,16 @@ $$ BEGIN PERFORM pg_notify('pawl_outbox', ''); RETURN NULL; END $$;
 CREATE TRIGGER pawl_outbox_notify AFTER INSERT ON pawl_outbox
     FOR EACH STATEMENT EXECUTE FUNCTION pawl_outbox_notify();
 
+CREATE TABLE pawl_effect (
+    task_id    text NOT NULL,
+    name       text NOT NULL,
+    fence      bigint NOT NULL,
+    run        text NOT NULL,
+    result     text NOT NULL,
+    keep_until timestamptz NOT NULL,
+    PRIMARY KEY (task_id, name)
+);
+CREATE INDEX pawl_effect_keep_until ON pawl_effect (keep_until);
+
 CREATE TABLE pawl_outbox_schema (version integer NOT NULL);
 INSERT INTO pawl_outbox_schema (version) VALUES (1);

@@ -1,0 +1,279 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/testdb"
+	"github.com/pawlq/pawl/outbox"
+	"github.com/pawlq/pawl/outbox/pgxoutbox"
+	"github.com/pawlq/pawl/pawltest"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// claimOf is a run of a task.
+func claimOf(id string, fence int64) *pawl.Claim { return &pawl.Claim{ID: id, Fence: fence} }
+
+// book has an effect that writes a row.
+func book(t testing.TB, box *outbox.Outbox, tx *sql.Tx, c *pawl.Claim, result string) (string, error) {
+	return outbox.Effect(t.Context(), box, tx, c, "book", func(ctx context.Context) (string, error) {
+		_, err := tx.ExecContext(ctx, "INSERT INTO books VALUES ('"+c.ID+"')")
+		return result, err
+	})
+}
+
+func newBooks(t testing.TB, d outbox.Dialect, db *sql.DB) *outbox.Outbox {
+	box := newBox(t, d, db)
+	exec(t, db, "CREATE TABLE books (id varchar(40))")
+	return box
+}
+
+// An effect is had once, in whatever runs: what is rolled back was not had, later runs get its result, and earlier ones are refused.
+func TestEffect(t *testing.T) {
+	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
+		box := newBooks(t, d, db)
+		for _, step := range []struct {
+			what       string
+			fence      int64
+			end        func(*sql.Tx) error
+			want       string
+			stale      bool
+			wantBooked int
+		}{
+			{"it is rolled back", 2, (*sql.Tx).Rollback, "fence 2", false, 0},
+			{"it is committed", 3, (*sql.Tx).Commit, "fence 3", false, 1},
+			{"a later run", 5, (*sql.Tx).Commit, "fence 3", false, 1},
+			{"the same run again", 3, (*sql.Tx).Commit, "fence 3", false, 1},
+			{"an earlier run", 2, (*sql.Tx).Rollback, "", true, 1},
+		} {
+			tx, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			got, err := book(t, box, tx, claimOf("a", step.fence), fmt.Sprintf("fence %d", step.fence))
+			if got != step.want || errors.Is(err, outbox.ErrStaleEffect) != step.stale || (err != nil) != step.stale {
+				t.Errorf("%s: the result is %q, %v, want %q, stale %v", step.what, got, err, step.want, step.stale)
+			}
+			must(t, step.end(tx))
+			if n := count(t, db, "SELECT count(*) FROM books"); n != step.wantBooked {
+				t.Errorf("%s: it was had %d times, want %d", step.what, n, step.wantBooked)
+			}
+		}
+		inTx(t, db, func(tx *sql.Tx) { // other tasks and other effects
+			_, err := book(t, box, tx, claimOf("b", 1), "")
+			must(t, err)
+			ran := 0
+			for range 2 { // the second finds what the transaction has not committed yet
+				must(t, box.Effect(t.Context(), tx, claimOf("a", 5), "other", func(context.Context) error { ran++; return nil }))
+			}
+			if ran != 1 {
+				t.Errorf("another effect ran %d times, want once", ran)
+			}
+		})
+		if n := count(t, db, "SELECT count(*) FROM books"); n != 2 {
+			t.Errorf("two tasks had the effect %d times", n)
+		}
+	})
+}
+
+// Two runs of each task at once have one effect.
+func TestEffectsAtOnce(t *testing.T) {
+	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
+		box := newBooks(t, d, db)
+		const tasks = 30
+		var both sync.WaitGroup
+		for fence := range int64(2) {
+			both.Go(func() {
+				for i := range tasks {
+					for tries := 0; ; tries++ {
+						tx, err := db.BeginTx(t.Context(), nil)
+						if err == nil {
+							_, err = book(t, box, tx, claimOf(fmt.Sprint(i), fence), "")
+						}
+						if err == nil {
+							err = tx.Commit()
+						}
+						if err == nil || errors.Is(err, outbox.ErrStaleEffect) {
+							_ = tx.Rollback()
+							break
+						}
+						_ = tx.Rollback() // a deadlock, say: the task would be tried again
+						if tries == 100 {
+							t.Errorf("task %d, fence %d: %v", i, fence, err)
+							return
+						}
+					}
+				}
+			})
+		}
+		both.Wait()
+		if n, single := count(t, db, "SELECT count(*) FROM books"), count(t, db, "SELECT count(DISTINCT id) FROM books"); n != tasks || single != tasks {
+			t.Errorf("%d effects of %d tasks, want %d of %d", n, single, tasks, tasks)
+		}
+	})
+}
+
+// A transaction that began before the other run committed sees its effect all the same.
+func TestEffectSeesWhatIsCommitted(t *testing.T) {
+	for _, d := range []outbox.Dialect{outbox.Postgres, outbox.MySQL} { // SQLite lets one of them write at a time
+		t.Run(string(d), func(t *testing.T) {
+			db := openDB(t, d)
+			box := newBooks(t, d, db)
+			old, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			defer func() { _ = old.Rollback() }()
+			var n int
+			must(t, old.QueryRowContext(t.Context(), "SELECT count(*) FROM books").Scan(&n)) // takes the snapshot
+			inTx(t, db, func(tx *sql.Tx) {
+				_, err := book(t, box, tx, claimOf("a", 1), "first")
+				must(t, err)
+			})
+			got, err := book(t, box, old, claimOf("a", 2), "second")
+			if got != "first" || err != nil {
+				t.Errorf("the result is %q, %v, want that of the first run", got, err)
+			}
+		})
+	}
+}
+
+// An effect that fails was not had, whatever becomes of the transaction.
+func TestEffectFails(t *testing.T) {
+	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
+		box := newBooks(t, d, db)
+		bad := errors.New("bad")
+		inTx(t, db, func(tx *sql.Tx) {
+			if err := box.Effect(t.Context(), tx, claimOf("a", 1), "book", func(context.Context) error { return bad }); !errors.Is(err, bad) {
+				t.Errorf("the error is %v", err)
+			}
+			large := func(context.Context) (string, error) { return strings.Repeat("x", 64<<10), nil }
+			if _, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 1), "book", large); !errors.Is(err, pawl.ErrInvalidArgument) {
+				t.Errorf("a result of over 64 KiB: %v", err)
+			}
+			for _, name := range []string{"", strings.Repeat("x", 257), "\xff", "a\x00"} {
+				if err := box.Effect(t.Context(), tx, claimOf("a", 1), name, nil); !errors.Is(err, pawl.ErrInvalidArgument) {
+					t.Errorf("name %q: %v", name, err)
+				}
+			}
+		})
+		inTx(t, db, func(tx *sql.Tx) {
+			if got, err := book(t, box, tx, claimOf("a", 2), "second"); got != "second" || err != nil {
+				t.Errorf("the result is %q, %v, want that of the second run", got, err)
+			}
+			var wrong struct{ Receipt string }
+			if _, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 3), "book", func(context.Context) (struct{ Receipt string }, error) { return wrong, nil }); err == nil || !strings.Contains(err.Error(), "doesn't fit") {
+				t.Errorf("a result of another type: %v", err)
+			}
+		})
+	})
+}
+
+func TestEffectWithPgx(t *testing.T) {
+	dsn := testdb.Postgres(t)
+	db, err := sql.Open("pgx", dsn)
+	must(t, err)
+	defer db.Close()
+	box := newBooks(t, outbox.Postgres, db)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	must(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	for range 2 {
+		tx, err := conn.Begin(t.Context())
+		must(t, err)
+		got, err := outbox.Effect(t.Context(), box, pgxoutbox.Tx(tx), claimOf("a", 1), "book", func(ctx context.Context) (int, error) {
+			_, err := tx.Exec(ctx, "INSERT INTO books VALUES ('a')")
+			return 7, err
+		})
+		if got != 7 || err != nil {
+			t.Errorf("the result is %d, %v", got, err)
+		}
+		must(t, tx.Commit(t.Context()))
+	}
+	if n := count(t, db, "SELECT count(*) FROM books"); n != 1 {
+		t.Errorf("it was had %d times", n)
+	}
+}
+
+// Rows of effects end when their retention is over, and no others.
+func TestEffectsExpire(t *testing.T) {
+	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
+		box := newBooks(t, d, db)
+		brief, err := box.WithEffectRetention(time.Minute)
+		must(t, err)
+		for _, bad := range []time.Duration{time.Second, 100 * 365 * 24 * time.Hour} {
+			if _, err := box.WithEffectRetention(bad); !errors.Is(err, pawl.ErrInvalidArgument) {
+				t.Errorf("a retention of %s: %v", bad, err)
+			}
+		}
+		inTx(t, db, func(tx *sql.Tx) {
+			_, err := book(t, box, tx, claimOf("a", 1), "")
+			must(t, err)
+			for i := range 2500 { // three steps
+				must(t, brief.Effect(t.Context(), tx, claimOf(fmt.Sprint(i), 1), "brief", func(context.Context) error { return nil }))
+			}
+		})
+		n, err := box.DeleteExpired(t.Context())
+		if n != 0 || err != nil {
+			t.Errorf("%d rows have expired at once, %v", n, err)
+		}
+		switch d { // two minutes pass
+		case outbox.Postgres:
+			exec(t, db, "UPDATE pawl_effect SET keep_until = keep_until - interval '2 minutes'")
+		case outbox.MySQL:
+			exec(t, db, "UPDATE pawl_effect SET keep_until = keep_until - INTERVAL 2 MINUTE")
+		default:
+			exec(t, db, "UPDATE pawl_effect SET keep_until = strftime('%Y-%m-%dT%H:%M:%fZ', keep_until, '-2 minutes')")
+		}
+		startRelay(t, box, pawltest.New(t).Client(t), outbox.RelayConfig{})
+		eventually(t, "the rows are deleted", func() bool { return count(t, db, "SELECT count(*) FROM pawl_effect") == 1 })
+		if name := count(t, db, "SELECT count(*) FROM pawl_effect WHERE name = 'book'"); name != 1 {
+			t.Error("the row that is left is another one")
+		}
+	})
+}
+
+// A handler whose effect and next task are one transaction: it dies behind the commit, runs again, and there is one of each.
+func TestEffectAndNextTask(t *testing.T) {
+	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
+		box := newBooks(t, d, db)
+		runs := 0
+		mux := pawl.NewMux()
+		pawl.Handle(mux, func(ctx context.Context, task *pawl.Task[receipt]) error {
+			runs++
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = tx.Rollback() }()
+			err = box.Effect(ctx, tx, task.Claim, "book", func(ctx context.Context) error {
+				if _, err := tx.ExecContext(ctx, "INSERT INTO books VALUES ('a')"); err != nil {
+					return err
+				}
+				_, err := box.Enqueue(ctx, tx, receipt{"next"})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if err := tx.Commit(); err != nil || runs > 1 {
+				return err
+			}
+			return errors.New("it died")
+		})
+		b := pawltest.New(t)
+		first := b.Run(t, mux, receipt{"7"})
+		second := b.RunAgain(t, mux, first)
+		if runs != 2 || second.State != pawltype.StateSucceeded {
+			t.Fatalf("%d runs, and the task is %s, want 2 and succeeded", runs, second.State)
+		}
+		if books, rows := count(t, db, "SELECT count(*) FROM books"), rowsLeft(t, db); books != 1 || rows != 1 {
+			t.Errorf("there are %d effects and %d next tasks, want 1 of each", books, rows)
+		}
+	})
+}
