@@ -166,9 +166,15 @@ func TestEffectFails(t *testing.T) {
 			if got, err := book(t, box, tx, claimOf("a", 2), "second"); got != "second" || err != nil {
 				t.Errorf("the result is %q, %v, want that of the second run", got, err)
 			}
-			var wrong struct{ Receipt string }
-			if _, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 3), "book", func(context.Context) (struct{ Receipt string }, error) { return wrong, nil }); err == nil || !strings.Contains(err.Error(), "doesn't fit") {
-				t.Errorf("a result of another type: %v", err)
+			type before struct{ Receipt, Account string }
+			type after struct{ Receipt string }
+			_, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 3), "charge", func(context.Context) (before, error) { return before{}, nil })
+			must(t, err)
+			for _, name := range []string{"book", "charge"} { // a text, and a field that is lost
+				_, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 4), name, func(context.Context) (after, error) { return after{}, nil })
+				if err == nil || !strings.Contains(err.Error(), "doesn't fit") {
+					t.Errorf("a result of another type: %v", err)
+				}
 			}
 		})
 	})
