@@ -2,11 +2,13 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // lease makes one relay at a time the active one: the row of pawl_outbox_relay names its holder until a time, by the database's clock. A
@@ -15,19 +17,27 @@ import (
 // Row locks with SKIP LOCKED would let relays work side by side, but not in order, and hold a transaction open while Pawl is asked.
 type lease struct {
 	box    *Outbox
-	holder string // new for each run
+	holder string // host/pid/run: new for each run
 	time   time.Duration
 	until  atomic.Pointer[time.Time] // when it ends at the earliest, by the monotonic clock of this process
 }
 
-func newLease(box *Outbox, d time.Duration) (*lease, error) {
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return nil, err
-	}
-	l := &lease{box: box, holder: id.String(), time: d}
+func newLease(box *Outbox, d time.Duration) *lease {
+	host, _ := os.Hostname() // "" does as well
+	l := &lease{box: box, time: d, holder: fmt.Sprintf("%s/%d/%016x", plain(host), os.Getpid(), rand.Uint64())}
 	l.until.Store(&time.Time{})
-	return l, nil
+	return l
+}
+
+// plain is a name that may stand in a statement as it is: at most 32 letters, digits, points and hyphens.
+func plain(host string) string {
+	host = strings.Map(func(r rune) rune {
+		if r == '.' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return -1
+	}, host)
+	return host[:min(len(host), 32)]
 }
 
 // take takes the lease if nobody else holds it, or holds it for longer.
@@ -61,7 +71,7 @@ func (l *lease) keep(ctx context.Context) error {
 		held, err := l.take(limited)
 		cancel()
 		if err == nil && !held {
-			return fmt.Errorf("lease of the relay: another relay holds it")
+			return errors.New("lease of the relay: another relay holds it")
 		}
 		if err != nil && !time.Now().Before(until) {
 			return err

@@ -124,7 +124,7 @@ func (c *course) read(ctx context.Context) (rows []stored, err error) {
 		if err := found.Scan(&r.seq, &r.id, &r.queue, &r.task, &micros); err != nil {
 			return nil, fmt.Errorf("read of pawl_outbox: %w", err)
 		}
-		r.waited = time.Duration(max(micros, 0)) * time.Microsecond
+		r.waited = micro(micros)
 		rows = append(rows, r)
 		size += len(r.task)
 	}

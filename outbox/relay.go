@@ -144,10 +144,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	l, err := newLease(r.box, r.cfg.Lease)
-	if err != nil {
-		return fmt.Errorf("outbox: relay: %w", err)
-	}
+	l := newLease(r.box, r.cfg.Lease)
 	var listener sync.WaitGroup
 	defer listener.Wait()
 	if r.cfg.Listen != nil {

@@ -4,6 +4,7 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/bench"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/demo"
+	"github.com/pawlq/pawl/cmd/pawl/internal/outbox"
 	"github.com/pawlq/pawl/cmd/pawl/internal/serve"
 	"github.com/pawlq/pawl/cmd/pawl/internal/top"
 	"github.com/pawlq/pawl/cmd/pawl/internal/work"
@@ -45,7 +46,7 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	root.SetErr(a.Err)
 	a.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		serve.New(a.App), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), newOutbox(a), newAudit(a), newToken(a), newNamespace(a), newWebhook(a), newStats(a), top.New(a.App), newWorker(a), newEvents(a), work.New(a.App), newCluster(a), newVerify(a),
+		serve.New(a.App), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), outbox.New(a.App), newAudit(a), newToken(a), newNamespace(a), newWebhook(a), newStats(a), top.New(a.App), newWorker(a), newEvents(a), work.New(a.App), newCluster(a), newVerify(a),
 		newBackup(a), newRestore(a), newRecover(a), newCert(a), newPayloadKey(a), bench.New(a.App), demo.New(a.App), newVersion(a),
 	)
 	cli.HideIdle(root)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"pawl": main}
 //	receiver            takes what is posted from here on at $HOOK, into the file notices; it answers paths /STATUS with that
 //	fetch PATH FILE [HOST]  gets a path from the server, with the token of PAWL_TOKEN_FILE, into a file, by a name for the server if one is given;
 //	                    with ! before it, a refusal
+//	sqlite DB FILE      runs the statements of a file in a database of SQLite
 //	keep NAME           puts the last standard output into the environment
 //	[roomy] CMD...      runs CMD if the machine's disk has so much room that no server calls it a problem
 func TestScripts(t *testing.T) {
@@ -60,6 +62,13 @@ func TestScripts(t *testing.T) {
 			"spans":     func(ts *testscript.TestScript, _ bool, _ []string) { writeSpans(ts) },
 			"receiver":  startReceiver,
 			"fetch":     fetch,
+			"sqlite": func(ts *testscript.TestScript, _ bool, args []string) {
+				db, err := sql.Open("sqlite", "file:"+ts.MkAbs(args[0])+"?_pragma=busy_timeout(10000)")
+				ts.Check(err)
+				defer db.Close()
+				_, err = db.Exec(ts.ReadFile(args[1]))
+				ts.Check(err)
+			},
 			"keep": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 			},

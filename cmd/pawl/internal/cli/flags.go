@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,7 +16,8 @@ import (
 // clientFlags say how a server is called, and what for.
 var clientFlags = []string{"server", "tls-ca", "client-cert", "client-key", "plaintext", "token", "token-file", "namespace", "payload-keys", "actor", "reason"}
 
-// IdleFlags are those of the root that do nothing, by the command below the root.
+// IdleFlags are those of the root that do nothing, by the command below the root. What is said of a command is said of those below it, unless
+// they say something themselves.
 var IdleFlags = map[string][]string{
 	"serve":       slices.Concat(clientFlags, []string{"output"}),
 	"demo":        clientFlags,
@@ -25,6 +27,10 @@ var IdleFlags = map[string][]string{
 	"recover":     clientFlags,
 	"work":        {"output"},
 	"bench":       {"output"},
+
+	"outbox schema": clientFlags,
+	"outbox status": clientFlags,
+	"outbox relay":  {"output"},
 }
 
 // RefuseIdle refuses flags that do nothing in cmd.
@@ -38,10 +44,13 @@ func RefuseIdle(cmd *cobra.Command) error {
 }
 
 func idleFlagsOf(cmd *cobra.Command) []string {
-	for cmd.HasParent() && cmd.Parent().HasParent() {
-		cmd = cmd.Parent()
+	for ; cmd.HasParent(); cmd = cmd.Parent() {
+		path := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+		if flags, ok := IdleFlags[path]; ok {
+			return flags
+		}
 	}
-	return IdleFlags[cmd.Name()]
+	return nil
 }
 
 // HideIdle leaves those flags out of the help, after which the process ends.

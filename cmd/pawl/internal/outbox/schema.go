@@ -1,4 +1,4 @@
-package main
+package outbox
 
 import (
 	"fmt"
@@ -9,20 +9,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newOutbox(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "outbox", Short: "Tasks in transactions of your own database"}
-	cmd.AddCommand(newOutboxSchema(a))
-	return cmd
-}
-
-type outboxSchemaView struct {
+type schemaView struct {
 	Dialect    outbox.Dialect `json:"dialect"`
 	From       int            `json:"from"`
 	Version    int            `json:"version"`
 	Statements string         `json:"statements"`
 }
 
-func newOutboxSchema(a *app) *cobra.Command {
+func newSchema(a *cli.App) *cobra.Command {
 	var dialect string
 	var from int
 	cmd := &cobra.Command{
@@ -42,7 +36,7 @@ tables of an earlier version to that of this program.`,
 			if err != nil {
 				return cli.AsUsage(err)
 			}
-			v := outboxSchemaView{Dialect: d, From: from, Version: outbox.SchemaVersion, Statements: statements}
+			v := schemaView{Dialect: d, From: from, Version: outbox.SchemaVersion, Statements: statements}
 			return a.Print(v, func(w io.Writer) { fmt.Fprint(w, statements) })
 		}),
 	}

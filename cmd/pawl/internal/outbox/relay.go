@@ -1,0 +1,69 @@
+package outbox
+
+import (
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
+	"github.com/pawlq/pawl/outbox"
+	"github.com/spf13/cobra"
+)
+
+func newRelay(a *cli.App) *cobra.Command {
+	var file, logFormat, logLevel string
+	var cfg outbox.RelayConfig
+	cmd := &cobra.Command{
+		Use: "relay --dsn-file FILE", Short: "Bring committed rows of an outbox to the server", Args: cli.NoArgs,
+		Long: `Bring committed rows of an outbox to the server, until SIGTERM or SIGINT. Several may run for one
+database: one is active, and another takes over when it stops or dies. A server that is away is waited
+for; rows that it refuses are kept in pawl_outbox_dead.`,
+		Example: `  (umask 077 && echo 'postgres://relay:secret@db/shop' > shop.dsn)
+  pawl outbox relay --dsn-file shop.dsn`,
+		RunE: a.Run(func(cmd *cobra.Command, _ []string) error {
+			log, err := cli.NewLogger(a.Err, logFormat, logLevel)
+			if err != nil {
+				return err
+			}
+			db, err := open(file)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			stop, err := tracing.Start(a, cmd, "pawl-relay", log)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			client, err := a.Dial(pawl.DialOptions{Logger: log})
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			cfg.Listen, cfg.Logger = db.listen, log
+			return relay(cmd, db, client, cfg)
+		}),
+	}
+	dsnFlag(cmd.Flags(), &file)
+	cmd.Flags().DurationVar(&cfg.Poll, "poll", 0, "longest pause between two looks at the table (default 5s with PostgreSQL, which notifies; else 1s)")
+	cmd.Flags().DurationVar(&cfg.Lease, "lease", 10*time.Second, "how long after the death of the active relay another takes over")
+	cmd.Flags().IntVar(&cfg.Batch, "batch", 2000, "rows that are read at once, at most")
+	cmd.Flags().StringVar(&logFormat, "log-format", "text", "of the log on standard error: text or json")
+	cmd.Flags().StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+func relay(cmd *cobra.Command, db *database, client *pawl.Client, cfg outbox.RelayConfig) error {
+	box, err := outbox.Open(cmd.Context(), db.DB, db.dialect)
+	if err != nil {
+		return err
+	}
+	r, err := outbox.NewRelay(box, client, cfg)
+	if err != nil {
+		return cli.AsUsage(err)
+	}
+	err = r.Run(cmd.Context())
+	s := r.Stats()
+	cfg.Logger.Info("stopped", "enqueued", s.Enqueued, "repeated", s.Repeated, "dead", s.Dead)
+	return err
+}

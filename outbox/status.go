@@ -1,0 +1,86 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/client/convert"
+)
+
+// maxDeadShown bounds the dead rows of a Status.
+const maxDeadShown = 1000
+
+// Status is how an outbox stands.
+type Status struct {
+	Waiting int64         // rows that are committed and not enqueued yet
+	Oldest  time.Duration // for how long the first of them has waited
+	Dead    int64         // rows that Pawl has refused for good
+	Newest  []DeadRow     // of them, the newest first
+	Holder  string        // the relay that had the lease last: host/pid/run; "": none ever had
+	Active  bool          // it has the lease
+}
+
+// DeadRow is a row of pawl_outbox_dead.
+type DeadRow struct {
+	Seq   int64
+	ID    string // the request id
+	Queue string
+	Since time.Duration
+	Error string
+}
+
+// Status tells how the outbox stands, with the newest dead rows, up to a number of them.
+func (o *Outbox) Status(ctx context.Context, dead int) (*Status, error) {
+	if dead < 0 || dead > maxDeadShown {
+		return nil, fmt.Errorf("outbox: status: %w", convert.Invalid("dead", "%d is not between 0 and %d", dead, maxDeadShown))
+	}
+	s := &Status{}
+	w := dialects[o.dialect]
+	var micros, held int64
+	for _, q := range []struct {
+		query string
+		to    []any
+	}{
+		{"SELECT count(*) FROM pawl_outbox", []any{&s.Waiting}},
+		{"SELECT " + w.waited + " FROM pawl_outbox ORDER BY seq LIMIT 1", []any{&micros}},
+		{"SELECT count(*) FROM pawl_outbox_dead", []any{&s.Dead}},
+		{"SELECT holder, CASE WHEN expires_at > " + w.now + " THEN 1 ELSE 0 END FROM pawl_outbox_relay", []any{&s.Holder, &held}},
+	} {
+		if err := o.db.QueryRowContext(ctx, q.query).Scan(q.to...); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return nil, fmt.Errorf("outbox: status: %w", err)
+		}
+	}
+	s.Oldest, s.Active = micro(micros), held == 1
+	var err error
+	if s.Newest, err = o.newestDead(ctx, dead); err != nil {
+		return nil, fmt.Errorf("outbox: status: %w", err)
+	}
+	return s, nil
+}
+
+func (o *Outbox) newestDead(ctx context.Context, most int) (out []DeadRow, err error) {
+	w := dialects[o.dialect]
+	since := strings.ReplaceAll(w.waited, "created_at", "died_at")
+	rows, err := o.db.QueryContext(ctx, fmt.Sprintf("SELECT seq, %s, queue, %s, error FROM pawl_outbox_dead ORDER BY died_at DESC, seq DESC LIMIT %d", w.id, since, most))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r DeadRow
+		var micros int64
+		if err := rows.Scan(&r.Seq, &r.ID, &r.Queue, &micros, &r.Error); err != nil {
+			return nil, err
+		}
+		r.Since = micro(micros)
+		out = append(out, r)
+	}
+	return out, rows.Err()
+}
+
+// micro is a time by the database's clock: not negative, if that was set back.
+func micro(n int64) time.Duration { return time.Duration(max(n, 0)) * time.Microsecond }

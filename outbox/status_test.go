@@ -1,0 +1,59 @@
+package outbox_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/outbox"
+	"github.com/pawlq/pawl/pawltest"
+)
+
+func TestStatus(t *testing.T) {
+	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
+		box := newBox(t, d, db)
+		status := func() *outbox.Status {
+			t.Helper()
+			s, err := box.Status(t.Context(), 2)
+			must(t, err)
+			return s
+		}
+		if s := status(); s.Waiting != 0 || s.Oldest != 0 || s.Dead != 0 || s.Newest != nil || s.Active || s.Holder != "" {
+			t.Errorf("a new outbox is %+v", s)
+		}
+		began := time.Now()
+		for i := range 4 {
+			if i == 1 {
+				time.Sleep(50 * time.Millisecond)
+			}
+			enqueue(t, box, db, receipt{}, pawl.Timeout(-1), pawl.Queue(fmt.Sprint("q", i)))
+		}
+		if s := status(); s.Waiting != 4 || s.Oldest < 45*time.Millisecond || s.Oldest > time.Since(began)+time.Second {
+			t.Errorf("4 rows wait, the first since %s: %+v", time.Since(began), s)
+		}
+		r, stop := startRelay(t, box, pawltest.New(t).Client(t), outbox.RelayConfig{Lease: time.Hour})
+		eventually(t, "the rows are dead", func() bool { return r.Stats().Dead == 4 })
+		s := status()
+		if pid := fmt.Sprintf("/%d/", os.Getpid()); !s.Active || !strings.Contains(s.Holder, pid) {
+			t.Errorf("the relay is %q, active %v, want one of process %s", s.Holder, s.Active, pid)
+		}
+		if s.Waiting != 0 || s.Dead != 4 || len(s.Newest) != 2 || s.Newest[0].Queue != "q3" || s.Newest[1].Queue != "q2" || s.Newest[0].Since > time.Since(began)+time.Second ||
+			!strings.Contains(s.Newest[0].Error, "timeout") || len(s.Newest[0].ID) != 36 || s.Newest[0].Seq <= s.Newest[1].Seq {
+			t.Errorf("the dead rows are %+v", s)
+		}
+		stop()
+		if status().Active {
+			t.Error("a relay that has stopped is active")
+		}
+		for _, n := range []int{-1, 1001} {
+			if _, err := box.Status(t.Context(), n); !errors.Is(err, pawl.ErrInvalidArgument) {
+				t.Errorf("%d dead rows: %v", n, err)
+			}
+		}
+	})
+}
