@@ -1,13 +1,20 @@
 package outbox_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/testdb"
 	"github.com/pawlq/pawl/outbox"
+	"github.com/pawlq/pawl/outbox/pgxoutbox"
 	"github.com/pawlq/pawl/pawltest"
 )
 
@@ -57,4 +64,45 @@ func BenchmarkEnqueue(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkLatency is from the commit to the start of the handler, with PostgreSQL's notifications.
+func BenchmarkLatency(b *testing.B) {
+	dsn := testdb.Postgres(b)
+	db, err := sql.Open("pgx", dsn)
+	must(b, err)
+	defer db.Close()
+	box := newBox(b, outbox.Postgres, db)
+	client := pawltest.New(b).Client(b)
+	config, err := pgx.ParseConfig(dsn)
+	must(b, err)
+	listening := make(chan struct{}, 1000)
+	r, _ := startRelay(b, box, client, outbox.RelayConfig{Poll: time.Hour, Listen: func(ctx context.Context, wake func()) error {
+		return pgxoutbox.Listen(config)(ctx, func() {
+			wake()
+			select {
+			case listening <- struct{}{}:
+			default:
+			}
+		})
+	}})
+	<-listening
+	eventually(b, "the relay is active", func() bool { return r.Stats().Active })
+	started := make(chan time.Time)
+	mux := pawl.NewMux()
+	pawl.Handle(mux, func(context.Context, *pawl.Task[receipt]) error { started <- time.Now(); return nil })
+	ctx, stop := context.WithCancel(b.Context())
+	var worker sync.WaitGroup
+	defer worker.Wait()
+	defer stop()
+	worker.Go(func() { _ = pawl.NewWorker(client, mux, pawl.WorkerConfig{Queues: pawl.Strict{"default"}}).Run(ctx) })
+	var took []time.Duration
+	for b.Loop() {
+		enqueue(b, box, db, receipt{"7"})
+		committed := time.Now()
+		took = append(took, max(0, (<-started).Sub(committed)))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }

@@ -141,7 +141,9 @@ func (e *effect) do(ctx context.Context, fn func(ctx context.Context) ([]byte, e
 		err = e.exec(ctx, "UPDATE pawl_effect SET result = ? WHERE task_id = ? AND name = ?", string(result))
 	}
 	if err != nil {
-		return nil, errors.Join(err, e.exec(context.WithoutCancel(ctx), "DELETE FROM pawl_effect WHERE task_id = ? AND name = ?"))
+		// A transaction in which this fails can't be committed either.
+		_ = e.exec(context.WithoutCancel(ctx), "DELETE FROM pawl_effect WHERE task_id = ? AND name = ?")
+		return nil, err
 	}
 	return result, nil
 }

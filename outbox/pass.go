@@ -112,6 +112,8 @@ func (c *course) read(ctx context.Context) (rows []stored, err error) {
 	w := dialects[box.dialect]
 	where, args := c.notPutOff()
 	query := fmt.Sprintf("SELECT seq, %s, queue, %s, %s FROM pawl_outbox%s ORDER BY seq LIMIT ?", w.id, w.task, w.waited, where)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	found, err := box.db.QueryContext(ctx, box.dialect.bind(query), append(args, c.limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("read of pawl_outbox: %w", err)
@@ -128,9 +130,12 @@ func (c *course) read(ctx context.Context) (rows []stored, err error) {
 		rows = append(rows, r)
 		size += len(r.task)
 	}
-	if size >= maxRead {
+	switch full := len(rows) == c.limit; {
+	case size >= maxRead && !full:
 		c.limit = len(rows)
-	} else if len(rows) == c.limit {
+		cancel() // or the driver would read the others, to throw them away
+		return rows, nil
+	case size < maxRead && full:
 		c.limit = min(2*c.limit, c.relay.cfg.Batch)
 	}
 	if err := found.Err(); err != nil {
