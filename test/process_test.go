@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/testdb"
 )
 
 // binary builds pawl once for all tests of the package.
@@ -49,7 +50,7 @@ func build(path string, flags ...string) (string, error) {
 
 func TestMain(m *testing.M) {
 	playIf(os.Getenv(playEnv))
-	code := m.Run()
+	code := testdb.Main(m)
 	if path, err := binary(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))
 	}
