@@ -16,7 +16,7 @@ func Reads(ctx context.Context, box *Outbox, to Producer, n int) (rows []int, er
 	if err != nil {
 		return nil, err
 	}
-	c := newCourse(r, nil)
+	c := newSession(r, nil)
 	for range n {
 		found, err := c.read(ctx)
 		if err != nil {

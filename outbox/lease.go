@@ -40,8 +40,8 @@ func plain(host string) string {
 	return host[:min(len(host), 32)]
 }
 
-// take takes the lease if nobody else holds it, or holds it for longer.
-func (l *lease) take(ctx context.Context) (bool, error) {
+// acquire takes the lease if nobody else holds it, or holds it for longer.
+func (l *lease) acquire(ctx context.Context) (bool, error) {
 	asked := time.Now()
 	w := dialects[l.box.dialect]
 	query := fmt.Sprintf("UPDATE pawl_outbox_relay SET holder = ?, expires_at = %s WHERE holder = ? OR expires_at <= %s", w.later, w.now)
@@ -58,8 +58,8 @@ func (l *lease) take(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// keep renews the lease until ctx ends. It returns as soon as the lease may be another's.
-func (l *lease) keep(ctx context.Context) error {
+// renew renews the lease until ctx ends. It returns as soon as the lease may be another's.
+func (l *lease) renew(ctx context.Context) error {
 	for {
 		until := *l.until.Load()
 		select {
@@ -68,7 +68,7 @@ func (l *lease) keep(ctx context.Context) error {
 		case <-time.After(min(l.time/3, time.Until(until))):
 		}
 		limited, cancel := context.WithDeadline(ctx, until)
-		held, err := l.take(limited)
+		held, err := l.acquire(limited)
 		cancel()
 		if err == nil && !held {
 			return errors.New("lease of the relay: another relay holds it")
@@ -79,8 +79,8 @@ func (l *lease) keep(ctx context.Context) error {
 	}
 }
 
-// leave lets another relay take over at once.
-func (l *lease) leave(ctx context.Context) error {
+// release lets another relay take over at once.
+func (l *lease) release(ctx context.Context) error {
 	_, err := l.box.db.ExecContext(ctx, l.box.dialect.bind("UPDATE pawl_outbox_relay SET expires_at = "+dialects[l.box.dialect].now+" WHERE holder = ?"), l.holder)
 	return err
 }

@@ -40,8 +40,8 @@ const (
 	leastExpiry = time.Millisecond
 )
 
-// course is the work of a relay while it holds the lease. One goroutine owns it.
-type course struct {
+// session is the work of a relay while it holds the lease. One goroutine owns it.
+type session struct {
 	relay  *Relay
 	lease  *lease
 	limit  int                // rows of the next read
@@ -51,12 +51,12 @@ type course struct {
 
 // putOff is a queue whose rows wait: all of them, so that none overtakes another.
 type putOff struct {
-	until time.Time
-	rests rests
+	until  time.Time
+	pauses backoff
 }
 
-func newCourse(r *Relay, l *lease) *course {
-	return &course{relay: r, lease: l, limit: min(firstRead, r.cfg.Batch), putOff: map[string]*putOff{}}
+func newSession(r *Relay, l *lease) *session {
+	return &session{relay: r, lease: l, limit: min(firstRead, r.cfg.Batch), putOff: map[string]*putOff{}}
 }
 
 // stored is a row of the table.
@@ -71,7 +71,7 @@ type stored struct {
 // enqueued.
 //
 // Each read starts at the first row: a transaction may commit a row with a lower number than those that were read before.
-func (c *course) pass(ctx context.Context) (more bool, err error) {
+func (c *session) pass(ctx context.Context) (more bool, err error) {
 	rows, err := c.read(ctx)
 	if err != nil {
 		return false, err
@@ -107,7 +107,7 @@ func callOf(rows []stored) int {
 }
 
 // read reads the first rows whose queues are not put off.
-func (c *course) read(ctx context.Context) (rows []stored, err error) {
+func (c *session) read(ctx context.Context) (rows []stored, err error) {
 	box := c.relay.box
 	w := dialects[box.dialect]
 	where, args := c.notPutOff()
@@ -145,7 +145,7 @@ func (c *course) read(ctx context.Context) (rows []stored, err error) {
 }
 
 // notPutOff is a condition that leaves out the queues that are put off, with its arguments.
-func (c *course) notPutOff() (where string, args []any) {
+func (c *session) notPutOff() (where string, args []any) {
 	now := time.Now()
 	for queue, p := range c.putOff {
 		switch {
@@ -175,7 +175,7 @@ type refusal struct {
 }
 
 // send enqueues rows with one request.
-func (c *course) send(ctx context.Context, rows []stored) (out outcome) {
+func (c *session) send(ctx context.Context, rows []stored) (out outcome) {
 	items := make([]pawl.Item, 0, len(rows))
 	sent := make([]stored, 0, len(rows))
 	for _, row := range rows {
@@ -228,7 +228,7 @@ func refusedAsOne(got []pawl.Enqueued) bool {
 }
 
 // halves sends rows that were refused as one in two requests, so that in the end each is judged by itself.
-func (c *course) halves(ctx context.Context, rows []stored, refused []refusal) outcome {
+func (c *session) halves(ctx context.Context, rows []stored, refused []refusal) outcome {
 	half := len(rows) / 2
 	out := c.send(ctx, rows[:half])
 	if out.waits == nil {
@@ -262,11 +262,11 @@ func isAway(err error) bool {
 }
 
 // wait puts a queue off, unless it is.
-func (c *course) wait(queue string, err error) bool {
+func (c *session) wait(queue string, err error) bool {
 	now := time.Now()
 	p := c.putOff[queue]
 	if p == nil {
-		p = &putOff{rests: rests{first: firstPutOff, most: longestPutOff}}
+		p = &putOff{pauses: backoff{first: firstPutOff, most: longestPutOff}}
 		c.putOff[queue] = p
 		if !isAway(err) {
 			c.relay.cfg.Logger.Warn("outbox: the rows of a queue wait", "queue", queue, "error", err)
@@ -275,12 +275,12 @@ func (c *course) wait(queue string, err error) bool {
 	if now.Before(p.until) {
 		return false
 	}
-	p.until = now.Add(max(p.rests.next(), min(convert.RetryAfter(err), longestPutOff)))
+	p.until = now.Add(max(p.pauses.next(), min(convert.RetryAfter(err), longestPutOff)))
 	return true
 }
 
-// settle deletes the rows that became tasks, and buries those that never will.
-func (c *course) settle(ctx context.Context, out *outcome) error {
+// settle deletes the rows that became tasks, and moves those that never will to the dead ones.
+func (c *session) settle(ctx context.Context, out *outcome) error {
 	box := c.relay.box
 	done := slices.Clone(out.accepted)
 	if len(out.refused) == 0 {
@@ -296,7 +296,7 @@ func (c *course) settle(ctx context.Context, out *outcome) error {
 	}
 	defer func() { _ = tx.Rollback() }()
 	for _, r := range out.refused {
-		if err := c.bury(ctx, tx, r); err != nil {
+		if err := c.moveToDead(ctx, tx, r); err != nil {
 			return settling(err)
 		}
 		done = append(done, r.seq)
@@ -320,7 +320,7 @@ func settling(err error) error {
 
 // deletion deletes rows, unless another relay holds the lease. Its numbers stand in the text: as parameters they would make a statement to
 // prepare for each count of them.
-func (c *course) deletion(seqs []int64) string {
+func (c *session) deletion(seqs []int64) string {
 	list := make([]byte, 0, 8*len(seqs))
 	for i, seq := range seqs {
 		if i > 0 {
@@ -331,8 +331,8 @@ func (c *course) deletion(seqs []int64) string {
 	return "DELETE FROM pawl_outbox WHERE seq IN (" + string(list) + ") AND " + c.lease.fence()
 }
 
-// bury copies a row into the table of dead rows.
-func (c *course) bury(ctx context.Context, tx *sql.Tx, r refusal) error {
+// moveToDead copies a row into the table of dead rows.
+func (c *session) moveToDead(ctx context.Context, tx *sql.Tx, r refusal) error {
 	text := convert.CutText(strings.ReplaceAll(r.err.Error(), "\x00", "\uFFFD"), maxError)
 	c.relay.cfg.Logger.Error("outbox: a row was refused for good, and is in pawl_outbox_dead now", "seq", r.seq, "error", text)
 	_, err := tx.ExecContext(ctx, c.relay.box.dialect.bind("INSERT INTO pawl_outbox_dead (seq, id, queue, task, created_at, error) "+

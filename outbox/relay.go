@@ -22,11 +22,11 @@ const (
 	maxBatch      = 10_000
 	// firstPoll is the pause after rows were found; it doubles up to RelayConfig.Poll.
 	firstPoll = 10 * time.Millisecond
-	// firstRest and maxRest bound the pauses while Pawl or the database is away.
-	firstRest = 50 * time.Millisecond
-	maxRest   = 5 * time.Second
-	// leaveTime bounds the release of the lease when a relay stops.
-	leaveTime = 2 * time.Second
+	// firstPause and maxPause bound the pauses while Pawl or the database is away.
+	firstPause = 50 * time.Millisecond
+	maxPause   = 5 * time.Second
+	// releaseTime bounds the release of the lease when a relay stops.
+	releaseTime = 2 * time.Second
 	// pruneEach is how often the active relay deletes expired rows of effects.
 	pruneEach = time.Minute
 )
@@ -150,19 +150,19 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.cfg.Listen != nil {
 		listener.Go(func() { r.listen(ctx) })
 	}
-	rest := rests{first: firstRest, most: maxRest}
+	pause := backoff{first: firstPause, most: maxPause}
 	for ctx.Err() == nil {
-		held, err := l.take(ctx)
+		held, err := l.acquire(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			r.cfg.Logger.Warn("outbox: the relay can't ask for its lease", "error", err)
-			sleep(ctx, rest.next())
+			sleep(ctx, pause.next())
 		case !held:
-			rest.reset()
+			pause.reset()
 			sleep(ctx, min(time.Second, r.cfg.Lease/3))
 		default:
-			rest.reset()
+			pause.reset()
 			r.lead(ctx, l)
 		}
 	}
@@ -175,7 +175,7 @@ func (r *Relay) lead(ctx context.Context, l *lease) {
 	r.active.Store(true)
 	ctx, lose := context.WithCancelCause(ctx)
 	var keeper sync.WaitGroup
-	keeper.Go(func() { lose(l.keep(ctx)) })
+	keeper.Go(func() { lose(l.renew(ctx)) })
 	keeper.Go(func() { r.prune(ctx) })
 	r.work(ctx, l)
 	keeper.Wait()
@@ -183,9 +183,9 @@ func (r *Relay) lead(ctx context.Context, l *lease) {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		r.cfg.Logger.Warn("outbox: the relay is no longer active", "error", err)
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
-	if err := l.leave(last); err != nil {
+	if err := l.release(last); err != nil {
 		r.cfg.Logger.Warn("outbox: the relay could not release its lease, which ends by itself", "error", err)
 	}
 }
@@ -202,9 +202,9 @@ func (r *Relay) prune(ctx context.Context) {
 
 // work brings rows to Pawl until ctx ends.
 func (r *Relay) work(ctx context.Context, l *lease) {
-	c := newCourse(r, l)
-	rest := rests{first: firstRest, most: maxRest}
-	poll := rests{first: firstPoll, most: r.cfg.Poll}
+	c := newSession(r, l)
+	pause := backoff{first: firstPause, most: maxPause}
+	poll := backoff{first: firstPoll, most: r.cfg.Poll}
 	for ctx.Err() == nil {
 		more, err := c.pass(ctx)
 		switch {
@@ -214,23 +214,23 @@ func (r *Relay) work(ctx context.Context, l *lease) {
 				c.away = true
 				r.cfg.Logger.Warn("outbox: no row can be enqueued; the relay goes on trying", "error", err)
 			}
-			sleep(ctx, rest.next())
+			sleep(ctx, pause.next())
 		case more:
 			if c.away {
 				c.away = false
 				r.cfg.Logger.Info("outbox: rows are enqueued again")
 			}
-			rest.reset()
+			pause.reset()
 			poll.reset()
 		default:
-			rest.reset()
+			pause.reset()
 			r.idle(ctx, &poll)
 		}
 	}
 }
 
 // idle waits until there may be rows.
-func (r *Relay) idle(ctx context.Context, poll *rests) {
+func (r *Relay) idle(ctx context.Context, poll *backoff) {
 	pause := r.cfg.Poll
 	if !r.listening.Load() {
 		pause = poll.next()
@@ -246,32 +246,32 @@ func (r *Relay) idle(ctx context.Context, poll *rests) {
 
 // listen keeps the listener running.
 func (r *Relay) listen(ctx context.Context) {
-	rest := rests{first: firstRest, most: maxRest}
+	pause := backoff{first: firstPause, most: maxPause}
 	for ctx.Err() == nil {
 		err := r.cfg.Listen(ctx, func() {
 			r.listening.Store(true)
-			rest.reset()
+			pause.reset()
 			r.Wake()
 		})
 		r.listening.Store(false)
 		r.Wake() // to poll more often
 		if ctx.Err() == nil {
 			r.cfg.Logger.Warn("outbox: the relay hears of no rows, and polls", "error", err)
-			sleep(ctx, rest.next())
+			sleep(ctx, pause.next())
 		}
 	}
 }
 
-// rests are pauses that grow.
-type rests struct {
+// backoff is pauses that grow.
+type backoff struct {
 	first, most time.Duration
 	last        time.Duration
 }
 
-func (r *rests) reset() { r.last = 0 }
+func (r *backoff) reset() { r.last = 0 }
 
 // next is the next pause, with jitter: a fifth less at most.
-func (r *rests) next() time.Duration {
+func (r *backoff) next() time.Duration {
 	r.last = min(max(2*r.last, r.first), r.most)
 	return r.last - rand.N(r.last/5+1)
 }

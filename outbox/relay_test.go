@@ -281,7 +281,7 @@ func TestRelayWithASmallerLimit(t *testing.T) {
 }
 
 // Rows that Pawl refuses for good are kept with the error, and don't hold up the others.
-func TestRelayBuries(t *testing.T) {
+func TestRelayKeepsRefusedRows(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
 		client := pawltest.New(t).Client(t)
