@@ -47,7 +47,7 @@ func TestIdleFlags(t *testing.T) {
 	}
 	argument := map[string]string{"cert": "ca", "restore": "file", "payload-key": "k1", "bench": "enqueue"}
 	for name, flags := range cli.IdleFlags {
-		_, help := does(name, "--help")
+		_, help := does(append(strings.Fields(name), "--help")...)
 		_, help, _ = strings.Cut(help, "\nFlags:")
 		for _, flag := range flags {
 			given := "--" + flag
