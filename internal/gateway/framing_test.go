@@ -2,13 +2,17 @@ package gateway
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // hidden is a request that stands in the bytes of another, for who counts them by its Content-Length.
@@ -65,27 +69,58 @@ func TestAmbiguousFramingEndsTheConnection(t *testing.T) {
 			step int // bytes that come at once
 		}{{"plain", false, 1 << 20}, {"TLS", true, 1 << 20}, {"byte by byte", false, 1}} {
 			t.Run(c.name+", "+way.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { askRaw(t, way.tls, way.step, c.sends, c.want) })
+				synctest.Test(t, func(t *testing.T) { askRaw(t, pipeTo(t, way.tls), way.step, c.sends, c.want) })
 			})
 		}
+		t.Run(c.name+", TCP", func(t *testing.T) { askRaw(t, tcpTo(t), 1<<20, c.sends, c.want) })
 	}
 }
 
-// askRaw sends bytes over a connection, and expects answers and its end.
-func askRaw(t *testing.T, encrypted bool, step int, sends string, want []int) {
+// pipeTo connects to a gateway over memory.
+func pipeTo(t *testing.T, encrypted bool) net.Conn {
 	f := newFake()
-	var conn net.Conn
 	if encrypted {
 		_, l, v := serveTLS(t, f)
-		c, err := shake(t, l, v.client("n1", "http/1.1"))
+		conn, err := shake(t, l, v.client("n1", "http/1.1"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn = c
-	} else {
-		_, l := serve(t, f)
-		conn, _ = l.dial(t.Context(), "")
+		return conn
 	}
+	_, l := serve(t, f)
+	conn, _ := l.dial(t.Context(), "")
+	return conn
+}
+
+// tcpTo connects to a gateway over a socket. A connection that should have ended and did not fails the test after half a minute.
+func tcpTo(t *testing.T) net.Conn {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGateway(newFake())
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		g.Shutdown(ctx)
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// askRaw sends bytes over a connection, and expects answers and its end.
+func askRaw(t *testing.T, conn net.Conn, step int, sends string, want []int) {
 	defer conn.Close()
 	answered := make(chan struct{}, len(want))
 	go func() {
@@ -114,7 +149,11 @@ func askRaw(t *testing.T, encrypted bool, step int, sends string, want []int) {
 		}
 		answered <- struct{}{}
 	}
-	if rest, _ := io.ReadAll(from); len(rest) > 0 {
+	rest, err := io.ReadAll(from)
+	if len(rest) > 0 {
 		t.Errorf("behind the last answer came %q", rest)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the connection did not end behind the last answer")
 	}
 }
