@@ -9,7 +9,7 @@ import (
 )
 
 // Refusals of wrong tokens are slowed down by the address that they come from: the first are answered at once, then so many a second. A
-// caller with a good token never waits, whatever else comes from its address, which may be that of a proxy.
+// caller with a good token never waits, whatever else comes from its address, which may be that of a proxy (docs/decisions/0061).
 const (
 	wrongAtOnce = 20                     // wrong tokens of an address that are refused at once
 	wrongEvery  = 100 * time.Millisecond // between two of those that follow

@@ -7,11 +7,14 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -136,6 +139,46 @@ func TestWrongTokensOfManyAddresses(t *testing.T) {
 	}
 }
 
+// Callers who ask again as soon as they are refused are held to ten refusals a second. The longest wait bounds that: a thousand callers
+// get one each per longest wait.
+func TestWrongTokensOfManyCallers(t *testing.T) {
+	for callers, perSecond := range map[int]int{1: 10, 50: 10, 200: 40, mostWaiting: 200} {
+		t.Run(fmt.Sprint(callers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const seconds = 60
+				most := int64(wrongAtOnce + seconds*perSecond)
+				var th throttle
+				var refusals atomic.Int64
+				var all sync.WaitGroup
+				ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
+				defer cancel()
+				for range callers {
+					all.Go(func() {
+						// Time stands still while somebody goes on without a wait, so the loop must end by their number, too.
+						for th.wait(ctx, "192.0.2.1"); ctx.Err() == nil && refusals.Add(1) <= most; {
+							th.wait(ctx, "192.0.2.1")
+						}
+					})
+				}
+				all.Wait()
+				if n := refusals.Load(); n > most || n < most-int64(callers+wrongAtOnce+perSecond) {
+					t.Errorf("%d callers were refused %d times in %d s, want about %d", callers, n, seconds, most)
+				}
+			})
+		})
+	}
+}
+
+// dialInside connects as the web UI does for a visitor from a host.
+func dialInside(t *testing.T, g *Gateway, from string) *grpc.ClientConn {
+	c, err := grpc.NewClient("passthrough:///"+from, grpc.WithContextDialer(g.DialInside), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 // A good token never waits, not even for what it may not do, nor does a call without one; a wrong one does, on each face.
 func TestGoodTokensDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -143,12 +186,16 @@ func TestGoodTokensDoNotWait(t *testing.T) {
 		good, observer := k.cut("good", auth.Everything), k.cut("observer", auth.Rights{Namespace: "team", Roles: auth.Observe})
 		g, l := lockedGateway(t, k), newPipes()
 		go func() { _ = g.Serve(l) }()
-		limits := pawlv1.NewAccessServiceClient(dial(t, l))
-		faces := map[string]func(token string) error{
-			"gRPC": func(token string) error {
+		overGRPC := func(conn *grpc.ClientConn) func(token string) error {
+			limits := pawlv1.NewAccessServiceClient(conn)
+			return func(token string) error {
 				_, err := limits.GetLimits(with(t.Context(), token, ""), &pawlv1.GetLimitsRequest{})
 				return err
-			},
+			}
+		}
+		faces := map[string]func(token string) error{
+			"gRPC":   overGRPC(dial(t, l)),
+			"web UI": overGRPC(dialInside(t, g, "198.51.100.7")),
 			"REST": func(token string) error {
 				r := httptest.NewRequest("GET", ours+"/api/v1/limits", nil)
 				if token != "" {
