@@ -69,7 +69,7 @@ func (t *throttle) take(from netip.Prefix, now time.Time) time.Duration {
 	return delay
 }
 
-// forget makes room: for what is even, or else for any.
+// forget makes room: for what is even, or else for any. It frees an eighth at least, so that a flood of addresses is not a scan of all for each.
 func (t *throttle) forget(now time.Time) {
 	for from, next := range t.next {
 		if next.Before(now) {
@@ -77,7 +77,7 @@ func (t *throttle) forget(now time.Time) {
 		}
 	}
 	for from := range t.next {
-		if len(t.next) < mostSources {
+		if len(t.next) <= mostSources-mostSources/8 {
 			return
 		}
 		delete(t.next, from)
