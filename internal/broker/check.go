@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/policies"
 	"github.com/pawlq/pawl/internal/store"
 )
 
@@ -16,7 +17,7 @@ func (b *Broker) Check(ctx context.Context, shardID uint32) (problems []string, 
 	}
 	return read(ctx, r, func(from store.Reader) (problems []string, err error) {
 		for _, ns := range b.cfg.Namespaces() {
-			problems = append(problems, engine.Check(from, ns)...)
+			problems = append(problems, policies.Check(from, ns)...)
 		}
 		problems = append(problems, engine.CheckAudit(from)...)
 		return problems, nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -24,11 +25,11 @@ func (r *replica) count(round *engine.Round) {
 	r.events = r.events[:0]
 	for i := range round.Ticked {
 		t := &round.Ticked[i]
-		if t.Outcome == engine.TickTriggered {
+		if t.Outcome == schema.TickTriggered {
 			continue
 		}
 		tick := stats.Tick{Namespace: t.Namespace, Schedule: t.Schedule, Late: t.Late(), Reason: t.Reason}
-		if t.Outcome == engine.TickSkipped {
+		if t.Outcome == schema.TickSkipped {
 			tick.Skipped = max(t.Count, 1)
 		}
 		book.Tick(now, tick)

@@ -5,17 +5,18 @@ import (
 	"math/rand/v2"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // The engine's words for groups of tasks.
 type (
-	GroupView   = engine.GroupView
-	GroupCounts = engine.GroupCounts
-	GroupMember = engine.GroupMember
-	GroupMade   = engine.GroupMade
-	Joined      = engine.Joined
+	GroupView   = workflow.View
+	GroupCounts = workflow.Counts
+	GroupMember = workflow.Member
+	GroupMade   = workflow.Made
+	Joined      = workflow.Joined
 	Notice      = engine.Notice
 )
 
@@ -53,11 +54,11 @@ func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g tas
 	if err != nil {
 		return GroupMade{}, Stamp{}, err
 	}
-	n := &engine.NewGroup{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
+	n := &workflow.Call{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
 	return withQueues(ctx, r, ns, queues, func(round *engine.Round) (GroupMade, error) {
-		made, err := engine.MakeGroup(round, n)
+		made, err := workflow.Make(round, n)
 		if err == nil && made.Duplicate { // its maker may have seen more
-			err = engine.GroupWithin(round, task.ScopeOf(ctx), ns, n.ID)
+			err = workflow.Within(round, task.ScopeOf(ctx), ns, n.ID)
 		}
 		return made, err
 	})
@@ -78,8 +79,8 @@ func (b *Broker) FindGroup(ctx context.Context, shardID uint32, ns string, g tas
 	if err != nil {
 		return GroupMade{}, Stamp{}, err
 	}
-	n := &engine.NewGroup{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
-	return change(ctx, r, inScope(ctx, onGroup(ns, n.ID), func(round *engine.Round) (GroupMade, error) { return engine.FindGroup(round, n) }))
+	n := &workflow.Call{Group: g, Namespace: ns, ID: r.groupID(ns, g.RequestID)}
+	return change(ctx, r, inScope(ctx, onGroup(ns, n.ID), func(round *engine.Round) (GroupMade, error) { return workflow.Find(round, n) }))
 }
 
 // AddToGroup makes new members, each answered by itself.
@@ -89,18 +90,18 @@ func (b *Broker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 		return nil, Stamp{}, err
 	}
 	return withQueues(ctx, r, ns, queues, inScope(ctx, onGroup(ns, id), func(round *engine.Round) ([]Joined, error) {
-		return engine.AddToGroup(round, ns, id, tasks)
+		return workflow.Add(round, ns, id, tasks)
 	}))
 }
 
 // CloseGroup lets an open group be complete when its members have ended.
 func (b *Broker) CloseGroup(ctx context.Context, ns string, id task.ID) (*GroupView, Stamp, error) {
-	return b.onGroup(ctx, ns, id, func(round *engine.Round) (*GroupView, error) { return engine.CloseGroup(round, ns, id) })
+	return b.onGroup(ctx, ns, id, func(round *engine.Round) (*GroupView, error) { return workflow.Close(round, ns, id) })
 }
 
 // CancelGroup cancels a group with its members.
 func (b *Broker) CancelGroup(ctx context.Context, by task.Author, ns string, id task.ID) (*GroupView, Stamp, error) {
-	return b.onGroup(ctx, ns, id, func(round *engine.Round) (*GroupView, error) { return engine.CancelGroup(round, by, ns, id) })
+	return b.onGroup(ctx, ns, id, func(round *engine.Round) (*GroupView, error) { return workflow.Cancel(round, by, ns, id) })
 }
 
 func (b *Broker) onGroup(ctx context.Context, ns string, id task.ID, fn func(*engine.Round) (*GroupView, error)) (*GroupView, Stamp, error) {
@@ -127,7 +128,7 @@ func (b *Broker) Groups(ctx context.Context, shardID uint32, ns string, before t
 		return GroupPage{}, Stamp{}, err
 	}
 	return read(ctx, r, func(from store.Reader) (p GroupPage, err error) {
-		p.Groups, p.More = engine.ListGroups(from, ns, task.ScopeOf(ctx), before, limit)
+		p.Groups, p.More = workflow.List(from, ns, task.ScopeOf(ctx), before, limit)
 		return p, nil
 	})
 }
@@ -142,7 +143,7 @@ func (b *Broker) GroupMembers(ctx context.Context, ns string, id, behind task.ID
 		if _, err := groupSeen(ctx, from, ns, id); err != nil {
 			return p, err
 		}
-		p.Members, p.More, err = engine.GroupMembers(from, ns, id, behind, limit)
+		p.Members, p.More, err = workflow.Members(from, ns, id, behind, limit)
 		return p, err
 	})
 }
@@ -155,7 +156,7 @@ func (b *Broker) Hear(ctx context.Context, shardID uint32, ns string, notices []
 	}
 	_, at, err := change(ctx, r, func(round *engine.Round) (struct{}, error) {
 		for _, n := range notices {
-			engine.Hear(round, ns, n)
+			workflow.Told(round, ns, n)
 		}
 		return struct{}{}, nil
 	})
@@ -164,7 +165,7 @@ func (b *Broker) Hear(ctx context.Context, shardID uint32, ns string, notices []
 
 // groupSeen reads a group, if it is there for the call.
 func groupSeen(ctx context.Context, from store.Reader, ns string, id task.ID) (*GroupView, error) {
-	v, err := engine.ShowGroup(from, ns, id)
+	v, err := workflow.Show(from, ns, id)
 	if err == nil && !task.ScopeOf(ctx).Covers(task.Scope{Queues: v.Within}) {
 		return nil, task.NotFound("group", id.String())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/notify"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -21,7 +22,7 @@ func (b *Broker) CopyWatches(ctx context.Context, shardID uint32, watches map[st
 	}
 	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
 		for ns, w := range watches {
-			engine.PutWatch(round, ns, w)
+			notify.PutWatch(round, ns, w)
 		}
 		return struct{}{}, nil
 	})

@@ -4,30 +4,31 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/once"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // The engine's words for once keys.
 type (
-	OnceCall   = engine.OnceCall
-	OnceAnswer = engine.OnceAnswer
-	OnceHolder = engine.OnceHolder
-	OnceVerb   = engine.OnceVerb
-	OnceState  = engine.OnceState
+	OnceCall   = once.Call
+	OnceAnswer = once.Answer
+	OnceHolder = once.Holder
+	OnceVerb   = once.Verb
+	OnceState  = once.State
 )
 
 // What a claim does with a once key, and how that stands then.
 const (
-	OnceBegin   = engine.OnceBegin
-	OnceFinish  = engine.OnceFinish
-	OnceAbandon = engine.OnceAbandon
+	OnceBegin   = once.Begin
+	OnceFinish  = once.Finish
+	OnceAbandon = once.Abandon
 
-	OnceFree = engine.OnceFree
-	OnceRun  = engine.OnceRun
-	OnceDone = engine.OnceDone
-	OnceHeld = engine.OnceHeld
-	OnceAway = engine.OnceAway
+	OnceFree = once.Free
+	OnceRun  = once.Run
+	OnceDone = once.Done
+	OnceHeld = once.Held
+	OnceAway = once.Away
 )
 
 // Once runs a verb on a once key in one shard: the task's, or the one where the key lies.
@@ -36,7 +37,7 @@ func (b *Broker) Once(ctx context.Context, shardID uint32, c OnceCall) (OnceAnsw
 	if err != nil {
 		return OnceAnswer{}, Stamp{}, err
 	}
-	once := func(round *engine.Round) (OnceAnswer, error) { return engine.Once(round, &c) }
+	once := func(round *engine.Round) (OnceAnswer, error) { return once.Do(round, &c) }
 	if c.By == nil { // a shard that has a claimed task has its queue
 		return change(ctx, r, inScope(ctx, onTask(c.Hold.Namespace, c.Hold.ID), once))
 	}
@@ -49,7 +50,7 @@ func (b *Broker) OnceHolds(ctx context.Context, ns string, h OnceHolder) (bool, 
 	if err != nil {
 		return false, err
 	}
-	holds, _, err := read(ctx, r, func(from store.Reader) (bool, error) { return engine.OnceHolds(from, ns, h), nil })
+	holds, _, err := read(ctx, r, func(from store.Reader) (bool, error) { return once.ClaimHolds(from, ns, h), nil })
 	return holds, err
 }
 
@@ -59,6 +60,6 @@ func (b *Broker) OnceUntil(ctx context.Context, shardID uint32, ns, name string,
 	if err != nil {
 		return 0, err
 	}
-	last, _, err := read(ctx, r, func(from store.Reader) (Time, error) { return engine.OnceUntil(from, ns, name, slots) })
+	last, _, err := read(ctx, r, func(from store.Reader) (Time, error) { return once.LastEnd(from, ns, name, slots) })
 	return last, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/operation"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -14,8 +15,8 @@ import (
 
 // The engine's words for steps of operations.
 type (
-	StepCall   = engine.StepCall
-	StepAnswer = engine.StepAnswer
+	StepCall   = operation.StepCall
+	StepAnswer = operation.StepAnswer
 	Matches    = query.Matches
 )
 
@@ -26,7 +27,7 @@ func (b *Broker) OperateSome(ctx context.Context, shardID uint32, ns string, c S
 	if err != nil {
 		return StepAnswer{}, err
 	}
-	selected, _, err := read(ctx, r, func(from store.Reader) (engine.Selection, error) { return engine.SelectStep(from, ns, &c) })
+	selected, _, err := read(ctx, r, func(from store.Reader) (operation.Selection, error) { return operation.SelectStep(from, ns, &c) })
 	if err != nil {
 		return StepAnswer{}, err
 	}
@@ -44,7 +45,7 @@ func (b *Broker) OperateSome(ctx context.Context, shardID uint32, ns string, c S
 }
 
 // fileDead archives the dead letters that a step will drop.
-func (b *Broker) fileDead(c *StepCall, tasks []engine.Selected) error {
+func (b *Broker) fileDead(c *StepCall, tasks []operation.Selected) error {
 	if c.Action != task.Discard {
 		return nil
 	}
@@ -61,9 +62,9 @@ func (b *Broker) fileDead(c *StepCall, tasks []engine.Selected) error {
 }
 
 // doStep does a step in the shard, bringing it copies of queues that it lacks. A queue that lies in other shards by now is gone.
-func (r *replica) doStep(ctx context.Context, ns string, c *StepCall, s engine.Selection) (StepAnswer, error) {
+func (r *replica) doStep(ctx context.Context, ns string, c *StepCall, s operation.Selection) (StepAnswer, error) {
 	try := func(gone []string) (StepAnswer, error) {
-		a, _, err := change(ctx, r, func(round *engine.Round) (StepAnswer, error) { return engine.DoStep(round, ns, c, s, gone) })
+		a, _, err := change(ctx, r, func(round *engine.Round) (StepAnswer, error) { return operation.DoStep(round, ns, c, s, gone) })
 		return a, err
 	}
 	a, err := try(nil)

@@ -8,26 +8,27 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/operation"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // The engine's words for operations.
 type (
-	Operation     = engine.Operation
-	OperationSpec = engine.OperationSpec
-	OperationPage = engine.OperationPage
-	Tally         = engine.Tally
-	ShardTime     = engine.ShardTime
-	Skipped       = engine.Skipped
-	TaskError     = engine.TaskError
+	Operation     = operation.Operation
+	OperationSpec = operation.Spec
+	OperationPage = operation.Page
+	Tally         = operation.Tally
+	ShardTime     = operation.ShardTime
+	Skipped       = operation.Skipped
+	TaskError     = operation.TaskError
 )
 
 // The states of operations that others ask for.
 const (
-	OperationRunning = engine.OperationRunning
-	OperationPaused  = engine.OperationPaused
-	OperationAborted = engine.OperationAborted
+	OperationRunning = operation.Running
+	OperationPaused  = operation.Paused
+	OperationAborted = operation.Aborted
 )
 
 // OperationView is an operation, and what only the leader of its home knows.
@@ -57,7 +58,7 @@ func (b *Broker) StartOperation(ctx context.Context, shardID uint32, ns string, 
 	spec.Filter.Within = task.ScopeOf(ctx).Queues
 	now, _ := r.shard.Now()
 	id := task.NewID(r.id, int64(now)/1000, rand.Uint64())
-	return r.steer(ctx, func(round *engine.Round) (*Operation, error) { return engine.StartOperation(round, ns, id, spec) })
+	return r.steer(ctx, func(round *engine.Round) (*Operation, error) { return operation.Start(round, ns, id, spec) })
 }
 
 // PauseOperation lets an operation rest, once the step is answered that may be under way.
@@ -66,7 +67,7 @@ func (b *Broker) PauseOperation(ctx context.Context, ns string, id task.ID, by t
 	if err != nil {
 		return OperationView{}, Stamp{}, err
 	}
-	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return engine.PauseOperation(round, ns, id, by) }))
+	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return operation.Pause(round, ns, id, by) }))
 }
 
 // ResumeOperation lets an operation go on where it was.
@@ -75,7 +76,7 @@ func (b *Broker) ResumeOperation(ctx context.Context, ns string, id task.ID, by 
 	if err != nil {
 		return OperationView{}, Stamp{}, err
 	}
-	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return engine.ResumeOperation(round, ns, id, by) }))
+	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return operation.Resume(round, ns, id, by) }))
 }
 
 // AbortOperation ends an operation, once the step is answered that may be under way.
@@ -84,7 +85,7 @@ func (b *Broker) AbortOperation(ctx context.Context, ns string, id task.ID, by t
 	if err != nil {
 		return OperationView{}, Stamp{}, err
 	}
-	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return engine.AbortOperation(round, ns, id, by) }))
+	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return operation.Abort(round, ns, id, by) }))
 }
 
 func (r *replica) steer(ctx context.Context, verb func(*engine.Round) (*Operation, error)) (OperationView, Stamp, error) {
@@ -103,7 +104,7 @@ func (b *Broker) Operation(ctx context.Context, ns string, id task.ID, wait time
 	for {
 		rested, forget := r.results.wait(id)
 		o, at, err := read(ctx, r, func(from store.Reader) (*Operation, error) {
-			o, err := engine.ShowOperation(from, ns, id)
+			o, err := operation.Show(from, ns, id)
 			if err == nil && !task.ScopeOf(ctx).Covers(o.Scope()) {
 				return nil, task.NotFound("operation", id.String())
 			}
@@ -137,7 +138,7 @@ func (b *Broker) Operations(ctx context.Context, shardID uint32, ns string, belo
 		return OperationPage{}, Stamp{}, err
 	}
 	return read(ctx, r, func(from store.Reader) (OperationPage, error) {
-		return engine.ListOperations(from, ns, task.ScopeOf(ctx), below, limit), nil
+		return operation.List(from, ns, task.ScopeOf(ctx), below, limit), nil
 	})
 }
 
@@ -240,11 +241,13 @@ func (r *replica) operate(ctx context.Context) {
 }
 
 // runningOperations is empty on a node that does not lead.
-func (r *replica) runningOperations(ctx context.Context) ([]engine.RunningOperation, error) {
+func (r *replica) runningOperations(ctx context.Context) ([]operation.Ref, error) {
 	if _, leads := r.shard.Now(); !leads {
 		return nil, nil
 	}
-	running, _, err := read(ctx, r, func(from store.Reader) ([]engine.RunningOperation, error) { return engine.RunningOperations(from), nil })
+	running, _, err := read(ctx, r, func(from store.Reader) ([]operation.Ref, error) {
+		return operation.ListRunning(from), nil
+	})
 	return running, err
 }
 
@@ -255,7 +258,7 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 	for {
 		r.operations.look(run)
 		o, _, err := read(ctx, r, func(from store.Reader) (*Operation, error) {
-			o, err := engine.ShowOperation(from, ns, id)
+			o, err := operation.Show(from, ns, id)
 			if err == nil && !task.ScopeOf(ctx).Covers(o.Scope()) {
 				return nil, task.NotFound("operation", id.String())
 			}
@@ -321,7 +324,7 @@ func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 func (r *replica) advance(ctx context.Context, ns string, o *Operation, want int) (StepAnswer, error) {
 	a, err := r.b.cfg.Operate(ctx, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard), ToQueue: o.Spec.ToQueue,
 		Priority: o.Spec.Priority, Cursor: o.Cursor, Swept: o.Swept, Count: want})
-	next := engine.Advance{Step: o.Step, Answer: a}
+	next := operation.Advance{Step: o.Step, Answer: a}
 	if refused, ok := task.AsError(err); ok && refused.Code == task.CodeInvalidArgument {
 		next.Failed, next.Answer = refused.Message, StepAnswer{Next: o.Cursor, Swept: o.Swept}
 	} else if err == nil && a.Swept && a.Away == 0 {
@@ -330,7 +333,9 @@ func (r *replica) advance(ctx context.Context, ns string, o *Operation, want int
 	if err != nil && next.Failed == "" {
 		return a, err
 	}
-	then, _, err := change(ctx, r, func(round *engine.Round) (*Operation, error) { return engine.AdvanceOperation(round, ns, o.ID, next) })
+	then, _, err := change(ctx, r, func(round *engine.Round) (*Operation, error) {
+		return operation.Advanced(round, ns, o.ID, next)
+	})
 	if err == nil && then.State != OperationRunning {
 		r.log.Info("operation "+then.State.String(), "operation_id", o.ID.String(), "action", string(o.Spec.Action), "matched", then.Matched,
 			"done", then.Done, "skipped", then.Passed(), "failed", then.Failed, "why", then.Why)

@@ -69,7 +69,7 @@ func (b *Broker) Queue(ctx context.Context, shardID uint32, ns, name string) (Qu
 	if err != nil {
 		return QueueInfo{}, Stamp{}, err
 	}
-	return change(ctx, r, func(round *engine.Round) (QueueInfo, error) { return engine.Queue(round, ns, name) })
+	return change(ctx, r, func(round *engine.Round) (QueueInfo, error) { return engine.DescribeQueue(round, ns, name) })
 }
 
 // Purge discards the tasks of a queue that wait at the time of the call.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/policies"
+	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
@@ -97,10 +99,10 @@ func (r *replica) elected(o shard.LeaderTerm) {
 	}
 	r.asks.begin(o.Began)
 	r.deliveries.begin()
-	r.leader = engine.NewLeader(term, r.b.cfg.Limits)
+	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)
 	r.leader.KeepAudit(r.b.cfg.AuditKeep)
 	if r.ticks != nil {
-		r.leader.TraceTicks(r.ticks.begin)
+		schedule.TraceTicks(r.leader, r.ticks.begin)
 	}
 	r.ring.Open()
 	r.deadline.Store(0)

@@ -5,34 +5,36 @@ import (
 	"math/rand/v2"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schedule"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // The engine's words for schedules.
 type (
-	ScheduleView    = engine.ScheduleView
-	SchedulePage    = engine.SchedulePage
-	SchedulePut     = engine.SchedulePut
-	SchedulePutDone = engine.SchedulePutDone
-	LedgerEntry     = engine.LedgerEntry
+	ScheduleView    = schedule.View
+	SchedulePage    = schedule.Page
+	SchedulePut     = schedule.PutCall
+	SchedulePutDone = schedule.PutDone
+	LedgerEntry     = schema.LedgerEntry
 	OutboxMessage   = engine.OutboxMessage
 )
 
 // The engine's words for what came of a schedule that was put, and of a tick.
 const (
-	ScheduleUnchanged = engine.ScheduleUnchanged
-	TickSkipped       = engine.TickSkipped
+	ScheduleUnchanged = schedule.Unchanged
+	TickSkipped       = schema.TickSkipped
 )
 
 // ErrScheduleRaced: a call that came later was faster. Come again with a newer version.
-var ErrScheduleRaced = engine.ErrScheduleRaced
+var ErrScheduleRaced = schedule.ErrRaced
 
 // Overlaps refuses a trigger while another task holds the unique key of the schedule's.
-func Overlaps(name string, id task.ID) error { return engine.Overlaps(name, id) }
+func Overlaps(name string, id task.ID) error { return schedule.Overlaps(name, id) }
 
 // CheckSchedule refuses a filled schedule outside the rules, naming field, value and rule.
-func CheckSchedule(s *task.Schedule, l task.Limits) error { return engine.CheckSchedule(s, l) }
+func CheckSchedule(s *task.Schedule, l task.Limits) error { return schedule.CheckSpec(s, l) }
 
 // ScheduleCalls are the calls on the schedules of a shard, their home.
 type ScheduleCalls interface {
@@ -65,8 +67,8 @@ func (b *Broker) PutSchedule(ctx context.Context, by task.Author, shardID uint32
 	now, _ := r.shard.Now()
 	put.ID = task.NewID(r.id, int64(now)/1000, rand.Uint64())
 	return change(ctx, r, inScope(ctx, onSchedule(ns, put.Schedule.Name), func(round *engine.Round) (SchedulePutDone, error) {
-		return engine.OnSchedule(round, by, task.SchedulePut, ns, put.Schedule.Name, func() (SchedulePutDone, error) {
-			return engine.PutSchedule(round, ns, put)
+		return schedule.Audited(round, by, task.SchedulePut, ns, put.Schedule.Name, func() (SchedulePutDone, error) {
+			return schedule.Put(round, ns, put)
 		})
 	}))
 }
@@ -78,8 +80,8 @@ func (b *Broker) DeleteSchedule(ctx context.Context, by task.Author, shardID uin
 		return Stamp{}, err
 	}
 	existed, at, err := change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (bool, error) {
-		return engine.OnSchedule(round, by, task.ScheduleDeleted, ns, name, func() (bool, error) {
-			return engine.DeleteSchedule(round, ns, name, version)
+		return schedule.Audited(round, by, task.ScheduleDeleted, ns, name, func() (bool, error) {
+			return schedule.Delete(round, ns, name, version)
 		})
 	}))
 	if err == nil && !existed {
@@ -95,8 +97,8 @@ func (b *Broker) PauseSchedule(ctx context.Context, by task.Author, shardID uint
 		return nil, Stamp{}, err
 	}
 	return change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (*ScheduleView, error) {
-		return engine.OnSchedule(round, by, task.SchedulePaused, ns, name, func() (*ScheduleView, error) {
-			return engine.PauseSchedule(round, ns, name, reason, by.Name)
+		return schedule.Audited(round, by, task.SchedulePaused, ns, name, func() (*ScheduleView, error) {
+			return schedule.Pause(round, ns, name, reason, by.Name)
 		})
 	}))
 }
@@ -108,8 +110,8 @@ func (b *Broker) ResumeSchedule(ctx context.Context, by task.Author, shardID uin
 		return nil, Stamp{}, err
 	}
 	return change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (*ScheduleView, error) {
-		return engine.OnSchedule(round, by, task.ScheduleResumed, ns, name, func() (*ScheduleView, error) {
-			return engine.ResumeSchedule(round, ns, name)
+		return schedule.Audited(round, by, task.ScheduleResumed, ns, name, func() (*ScheduleView, error) {
+			return schedule.Resume(round, ns, name)
 		})
 	}))
 }
@@ -121,10 +123,10 @@ func (b *Broker) TriggerSchedule(ctx context.Context, by task.Author, shardID ui
 		return Triggered{}, Stamp{}, err
 	}
 	tasks, _ := r.newTasks(ns, []task.Spec{{RequestID: request}})
-	call := engine.Trigger{Request: request, ID: tasks[0].ID, Fresh: tasks[0].Fresh}
+	call := schedule.Trigger{Request: request, ID: tasks[0].ID, Fresh: tasks[0].Fresh}
 	return change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (Triggered, error) {
-		return engine.OnSchedule(round, by, task.ScheduleTriggered, ns, name, func() (out Triggered, err error) {
-			out.Accepted, out.Message, err = engine.TriggerSchedule(round, ns, name, call)
+		return schedule.Audited(round, by, task.ScheduleTriggered, ns, name, func() (out Triggered, err error) {
+			out.Accepted, out.Message, err = schedule.Fire(round, ns, name, call)
 			return out, err
 		})
 	}))
@@ -146,7 +148,7 @@ func (b *Broker) Schedules(ctx context.Context, shardID uint32, ns, behind strin
 		return SchedulePage{}, Stamp{}, err
 	}
 	return read(ctx, r, func(from store.Reader) (SchedulePage, error) {
-		return engine.ListSchedules(from, ns, task.ScopeOf(ctx), behind, limit), nil
+		return schedule.List(from, ns, task.ScopeOf(ctx), behind, limit), nil
 	})
 }
 
@@ -160,13 +162,13 @@ func (b *Broker) ScheduleHistory(ctx context.Context, shardID uint32, ns, name s
 		if _, err := scheduleSeen(ctx, from, ns, name); err != nil {
 			return nil, err
 		}
-		return engine.ScheduleHistory(from, ns, name, below, limit)
+		return schedule.History(from, ns, name, below, limit)
 	})
 }
 
 // scheduleSeen reads a schedule, if it is there for the call.
 func scheduleSeen(ctx context.Context, from store.Reader, ns, name string) (*ScheduleView, error) {
-	v, err := engine.ShowSchedule(from, ns, name)
+	v, err := schedule.Show(from, ns, name)
 	if err == nil && !task.ScopeOf(ctx).Sees(v.Task.Queue) {
 		return nil, task.NotFound("schedule", name)
 	}

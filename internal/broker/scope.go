@@ -4,6 +4,9 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/operation"
+	"github.com/pawlq/pawl/internal/engine/schedule"
+	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -29,15 +32,15 @@ func onTask(ns string, id task.ID) func(*engine.Round, task.Scope) error {
 }
 
 func onSchedule(ns, name string) func(*engine.Round, task.Scope) error {
-	return func(round *engine.Round, s task.Scope) error { return engine.ScheduleWithin(round, s, ns, name) }
+	return func(round *engine.Round, s task.Scope) error { return schedule.Within(round, s, ns, name) }
 }
 
 func onGroup(ns string, id task.ID) func(*engine.Round, task.Scope) error {
-	return func(round *engine.Round, s task.Scope) error { return engine.GroupWithin(round, s, ns, id) }
+	return func(round *engine.Round, s task.Scope) error { return workflow.Within(round, s, ns, id) }
 }
 
 func onOperation(ns string, id task.ID) func(*engine.Round, task.Scope) error {
-	return func(round *engine.Round, s task.Scope) error { return engine.OperationWithin(round, s, ns, id) }
+	return func(round *engine.Round, s task.Scope) error { return operation.Within(round, s, ns, id) }
 }
 
 // seen is a task as it was read, if it is there for the call.

@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
@@ -28,15 +25,15 @@ func (l *Leader) auditKeep() time.Duration {
 	return l.auditKept()
 }
 
-// record adds an entry, unless it is nobody's.
-func (r *Round) record(e audit.Entry) {
+// Record adds an entry, unless it is nobody's.
+func (r *Round) Record(e audit.Entry) {
 	if e.By.IsZero() {
 		return
 	}
 	log, err := audit.Open(r.tx, r.l.auditKeep())
 	schema.Must(err)
 	if due := log.Append(e); due != 0 {
-		r.remind(due, schema.OnAudit, "", nil)
+		r.SetDeadline(due, schema.OnAudit, "", nil)
 	}
 }
 
@@ -46,11 +43,11 @@ func (r *Round) auditEnds() {
 	schema.Must(err)
 	if until, doubted := r.l.term.Doubted(); doubted && r.now < until {
 		log.Later(until)
-		r.remind(until, schema.OnAudit, "", nil)
+		r.SetDeadline(until, schema.OnAudit, "", nil)
 		return
 	}
 	if due := log.Expire(); due != 0 {
-		r.remind(due, schema.OnAudit, "", nil)
+		r.SetDeadline(due, schema.OnAudit, "", nil)
 	}
 }
 
@@ -79,7 +76,7 @@ func OnTask(r *Round, by task.Author, action task.Action, ns string, id task.ID,
 	after, _ := r.taskFacts(ns, id, action)
 	was, is := audit.Changed(before, after)
 	if was != nil || is != nil {
-		r.record(audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnTask, Name: id.String()}, Queue: queue, Before: was, After: is})
+		r.Record(audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnTask, Name: id.String()}, Queue: queue, Before: was, After: is})
 	}
 	return nil
 }
@@ -96,24 +93,15 @@ type taskFacts struct {
 
 // taskFacts reads them; nil if there is no such task. The payload matters to who edits it only.
 func (r *Round) taskFacts(ns string, id task.ID, action task.Action) (f any, queue string) {
-	x, err := r.exec(ns, id)
+	x, err := r.Exec(ns, id)
 	if err != nil {
 		return nil, ""
 	}
 	out := &taskFacts{State: x.State, Reason: x.Reason, Priority: x.Priority, RunAt: x.RunAt, MaxAttempts: x.MaxAttempts}
 	if action == task.TaskEdited {
-		out.Payload = digestOf(schema.ReadEnvelope(r.tx, ns, id).Payload)
+		out.Payload = audit.Digest(schema.ReadEnvelope(r.tx, ns, id).Payload)
 	}
 	return out, x.Queue
-}
-
-// digestOf tells payloads apart, without telling what is in them.
-func digestOf(payload []byte) string {
-	if len(payload) == 0 {
-		return ""
-	}
-	sum := sha256.Sum256(payload)
-	return fmt.Sprintf("%d bytes, sha256 %s", len(payload), hex.EncodeToString(sum[:8]))
 }
 
 // Bulk is a call on many tasks of a queue.
@@ -131,7 +119,7 @@ func (b *Bulk) Did(r *Round, ns string, n int64) {
 		return
 	}
 	_, of := audit.Changed(nil, b.Of)
-	r.record(audit.Entry{By: b.By, Action: b.Action, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: b.Queue}, Queue: b.Queue,
+	r.Record(audit.Entry{By: b.By, Action: b.Action, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: b.Queue}, Queue: b.Queue,
 		After: of, Tasks: n, Call: b.Call})
 }
 
@@ -148,90 +136,4 @@ func NoteRestored(r *Round, ns string, tasks []NewTask, new func(i int) bool) {
 		b := Bulk{By: by, Action: task.ArchiveRestored, Queue: queue}
 		b.Did(r, ns, made[queue])
 	}
-}
-
-// OnSchedule runs what an operator does to a schedule, and notes it.
-func OnSchedule[T any](r *Round, by task.Author, action task.Action, ns, name string, do func() (T, error)) (T, error) {
-	if by.IsZero() {
-		return do()
-	}
-	before, queue := r.scheduleFacts(ns, name, action)
-	out, err := do()
-	if err != nil {
-		return out, err
-	}
-	after, nowIn := r.scheduleFacts(ns, name, action)
-	if nowIn != "" {
-		queue = nowIn
-	}
-	was, is := audit.Changed(before, after)
-	if was != nil || is != nil {
-		r.record(audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnSchedule, Name: name}, Queue: queue, Before: was, After: is})
-	}
-	return out, nil
-}
-
-// scheduleFacts is what operators say of a schedule.
-type scheduleFacts struct {
-	Cron     string        `json:"cron"`
-	Every    time.Duration `json:"every"`
-	TimeZone string        `json:"time_zone"`
-	Jitter   time.Duration `json:"jitter"`
-	Missed   task.Missed   `json:"missed"`
-	Overlap  task.Overlap  `json:"overlap"`
-	Owner    string        `json:"owner"`
-	PausedAt store.Time    `json:"paused_at"`
-	Reason   string        `json:"paused_reason"`
-	Ledger   uint64        `json:"ledger_entry"` // the newest, of a trigger
-	Task     templateFacts `json:"task"`
-}
-
-// templateFacts is what is said of a schedule's task, without what is in it.
-type templateFacts struct {
-	Type        string         `json:"type"`
-	Queue       string         `json:"queue"`
-	Payload     string         `json:"payload"`
-	ContentType string         `json:"content_type"`
-	Priority    task.Priority  `json:"priority"`
-	MaxAttempts int            `json:"max_attempts"`
-	Retry       *task.Retry    `json:"retry"`
-	Timeout     time.Duration  `json:"timeout"`
-	ExpiresIn   time.Duration  `json:"expires_in"`
-	Retention   *time.Duration `json:"retention"`
-	Key         string         `json:"key"`
-	Cost        int            `json:"cost"`
-	Tags        string         `json:"tags"`
-	Headers     string         `json:"headers"`
-	Unique      string         `json:"unique"`
-}
-
-// scheduleFacts reads them; nil if there is no such schedule.
-func (r *Round) scheduleFacts(ns, name string, action task.Action) (f any, queue string) {
-	p, c, ok := r.schedule(ns, name)
-	if !ok {
-		return nil, ""
-	}
-	out := &scheduleFacts{Cron: p.Cron, Every: p.Every, TimeZone: p.TimeZone, Jitter: p.Jitter, Missed: p.Missed, Overlap: p.Overlap, Owner: p.Owner,
-		PausedAt: c.paused, Reason: c.reason, Task: templateOf(&p.Task)}
-	if action == task.ScheduleTriggered {
-		out.Ledger = c.seq
-	}
-	return out, p.Task.Queue
-}
-
-func templateOf(t *task.Spec) templateFacts {
-	out := templateFacts{Type: t.Type, Queue: t.Queue, Payload: digestOf(t.Payload), ContentType: t.ContentType, Priority: t.Priority,
-		MaxAttempts: t.MaxAttempts, Retry: t.Retry, Timeout: t.Timeout, ExpiresIn: t.ExpiresIn, Retention: t.Retention, Key: t.Key, Cost: t.Cost,
-		Tags: digestOf([]byte(strings.Join(t.Tags, "\x00")))}
-	if len(t.Headers) > 0 {
-		var all strings.Builder
-		for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
-			all.WriteString(name + "\x00" + t.Headers[name] + "\x00")
-		}
-		out.Headers = digestOf([]byte(all.String()))
-	}
-	if t.Unique != nil {
-		out.Unique = digestOf([]byte(fmt.Sprint(*t.Unique)))
-	}
-	return out
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -7,13 +7,15 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // onSchedule is a round of an operator's call on a schedule.
-func onSchedule[T any](s *story, action task.Action, name string, do func(r *Round) (T, error)) (T, error) {
-	return run(s.world, func(r *Round) (T, error) {
-		return OnSchedule(r, s.by, action, "default", name, func() (T, error) { return do(r) })
+func onSchedule[T any](s *story, action task.Action, name string, do func(r *engine.Round) (T, error)) (T, error) {
+	return engine.Run(s.World, func(r *engine.Round) (T, error) {
+		return schedule.Audited(r, s.by, action, "default", name, func() (T, error) { return do(r) })
 	})
 }
 
@@ -25,11 +27,11 @@ func (s *story) purgeStep(d *datadriven.TestData) string {
 	if d.HasArg("n") {
 		limit = number(arg(d, "n"))
 	}
-	bulk := Bulk{By: s.by, Action: task.QueuePurged, Call: s.versions, Queue: queue}
+	bulk := engine.Bulk{By: s.by, Action: task.QueuePurged, Call: s.versions, Queue: queue}
 	for more := true; more; {
 		var err error
-		more, err = run(s.world, func(r *Round) (bool, error) {
-			n, more, err := Purge(r, "default", queue, s.now, limit)
+		more, err = engine.Run(s.World, func(r *engine.Round) (bool, error) {
+			n, more, err := engine.Purge(r, "default", queue, s.Now, limit)
 			if err == nil {
 				bulk.Did(r, "default", int64(n))
 			}
@@ -57,7 +59,7 @@ func (s *story) auditStep(d *datadriven.TestData) string {
 		return "now " + d.CmdArgs[0].Key
 	}
 	q := audit.Query{Namespace: "default", Action: arg(d, "action"), Actor: arg(d, "actor"), Queue: arg(d, "queue")}
-	page, err := audit.Read(s.store, 1, q, nil, 1000)
+	page, err := audit.Read(s.Store, 1, q, nil, 1000)
 	if err != nil {
 		return err.Error()
 	}
@@ -87,20 +89,20 @@ func (s *story) auditStep(d *datadriven.TestData) string {
 }
 
 // operate is an operator's call on a task, which is noted if it changes something and is not refused.
-func (d *duel) operate(action task.Action, t *modelTask, changes bool, do func(*Round) error) error {
-	_, err := run(d.world, func(r *Round) (struct{}, error) {
-		return struct{}{}, OnTask(r, task.Author{Name: "lena"}, action, "default", t.id, func() error { return do(r) })
+func (d *duel) operate(action task.Action, t *modelTask, changes bool, do func(*engine.Round) error) error {
+	_, err := engine.Run(d.World, func(r *engine.Round) (struct{}, error) {
+		return struct{}{}, engine.OnTask(r, task.Author{Name: "lena"}, action, "default", t.id, func() error { return do(r) })
 	})
 	if err == nil && changes {
 		d.noted++
 	}
-	page, bad := audit.Read(d.store, 1, audit.Query{Namespace: "default"}, nil, 1)
+	page, bad := audit.Read(d.Store, 1, audit.Query{Namespace: "default"}, nil, 1)
 	newest := audit.Entry{}
 	if len(page.Entries) > 0 {
 		newest = page.Entries[0]
 	}
 	if noted := err == nil && changes; bad != nil || newest.Seq != d.noted || noted && (newest.Action != action || newest.Target.Name != t.id.String()) {
-		d.t.Fatalf("%s of %s, which is %s (%v), is noted as %+v (%v), want entry %d", action, t.id, t.state, err, newest, bad, d.noted)
+		d.T.Fatalf("%s of %s, which is %s (%v), is noted as %+v (%v), want entry %d", action, t.id, t.state, err, newest, bad, d.noted)
 	}
 	return err
 }

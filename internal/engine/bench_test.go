@@ -28,39 +28,39 @@ func benchPayload() []byte {
 	return p
 }
 
-func benchWorld(b *testing.B) *world {
+func BenchWorld(b *testing.B) *World {
 	s, err := store.Open(store.Config{Dir: b.TempDir(), FS: vfs.Default})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = s.Close() })
-	w := &world{t: b, store: s, now: dawn, inPlace: true}
-	w.becomeLeader()
-	w.putQueue("default", task.DefaultSettings(), false)
+	w := &World{T: b, Store: s, Now: Dawn, inPlace: true}
+	w.BecomeLeader()
+	w.PutQueue("default", task.DefaultSettings(), false)
 	return w
 }
 
-func (w *world) enqueueMany(n int, payload []byte) { w.enqueueInto("default", n, payload) }
+func (w *World) EnqueueMany(n int, payload []byte) { w.enqueueInto("default", n, payload) }
 
-func (w *world) enqueueInto(queue string, n int, payload []byte) {
-	w.round(func(r *Round) {
+func (w *World) enqueueInto(queue string, n int, payload []byte) {
+	w.Round(func(r *Round) {
 		for range n {
-			_, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Spec: task.Spec{Type: "job", Queue: queue,
+			_, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: queue,
 				Priority: task.Normal, Payload: payload}})
 			if err != nil {
-				w.t.Fatal(err)
+				w.T.Fatal(err)
 			}
 		}
 	})
 }
 
 func BenchmarkEnqueue(b *testing.B) {
-	w := benchWorld(b)
+	w := BenchWorld(b)
 	payload := benchPayload()
 	cpu := cpuTime()
 	for b.Loop() {
-		w.now += 1000
-		w.enqueueMany(benchBatch, payload)
+		w.Now += 1000
+		w.EnqueueMany(benchBatch, payload)
 	}
 	reportPerTask(b, cpu)
 }
@@ -80,8 +80,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// size is how much a benchmark is about: n, and a twentieth with -short, which is to see that it still runs.
-func size(n int) int {
+// Size is how much a benchmark is about: n, and a twentieth with -short, which is to see that it still runs.
+func Size(n int) int {
 	if testing.Short() {
 		return n / 20
 	}
@@ -95,18 +95,18 @@ func BenchmarkLife(b *testing.B) {
 			continue // it takes 15 s to make
 		}
 		b.Run(name(backlog), func(b *testing.B) {
-			w := benchWorld(b)
+			w := BenchWorld(b)
 			payload := benchPayload()
 			for range backlog / 1000 {
-				w.now += 1000
-				w.enqueueMany(1000, payload)
+				w.Now += 1000
+				w.EnqueueMany(1000, payload)
 			}
 			cpu := cpuTime()
 			for b.Loop() {
-				w.now += 1000
-				w.enqueueMany(benchBatch, payload)
-				got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
-				w.round(func(r *Round) {
+				w.Now += 1000
+				w.EnqueueMany(benchBatch, payload)
+				got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
+				w.Round(func(r *Round) {
 					for _, t := range got {
 						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
 							b.Fatal(err)
@@ -132,26 +132,26 @@ func name(backlog int) string {
 // BenchmarkKeys is BenchmarkLife with 100,000 keys that wait, each with limits, as fairly as they share. plain: the same tasks
 // without keys and limits.
 func BenchmarkKeys(b *testing.B) {
-	keys := size(100_000)
+	keys := Size(100_000)
 	for _, limited := range []bool{false, true} {
 		b.Run(map[bool]string{false: "plain", true: "limited"}[limited], func(b *testing.B) {
-			w := benchWorld(b)
+			w := BenchWorld(b)
 			key := func(int) string { return "" }
 			if limited {
 				s := task.DefaultSettings()
 				s.MaxRunning = 10_000
 				s.PerKey.Rules = task.Rules{MaxRunning: 2, Rate: task.Rate{Limit: 100, Period: time.Second}}
-				w.putQueue("default", s, false)
+				w.PutQueue("default", s, false)
 				key = func(i int) string { return "tenant-" + strconv.Itoa(i%keys) }
 			}
 			n := 0
 			enqueue := func(many int) {
-				w.now += 1000
-				w.round(func(r *Round) {
+				w.Now += 1000
+				w.Round(func(r *Round) {
 					Tick(r)
 					for range many {
 						n++
-						_, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Spec: task.Spec{Type: "job", Queue: "default",
+						_, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default",
 							Priority: task.Normal, Payload: []byte("1"), Key: key(n * 7919)}})
 						if err != nil {
 							b.Fatal(err)
@@ -165,11 +165,11 @@ func BenchmarkKeys(b *testing.B) {
 			cpu := cpuTime()
 			for b.Loop() {
 				enqueue(benchBatch)
-				got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
+				got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
 				if len(got) != benchBatch {
 					b.Fatalf("%d claimed", len(got))
 				}
-				w.round(func(r *Round) {
+				w.Round(func(r *Round) {
 					for _, t := range got {
 						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
 							b.Fatal(err)
@@ -190,13 +190,13 @@ func BenchmarkUnique(b *testing.B) {
 		mode task.OnConflict
 	}{{"plain", 0, 0}, {"free", 0, task.Keep}, {"kept", 1000, task.Keep}, {"replaced", 1000, task.Replace}} {
 		b.Run(c.name, func(b *testing.B) {
-			w := benchWorld(b)
+			w := BenchWorld(b)
 			payload := benchPayload()
 			n := 0
 			cpu := cpuTime()
 			for b.Loop() {
-				w.now += 1000
-				w.round(func(r *Round) {
+				w.Now += 1000
+				w.Round(func(r *Round) {
 					for range benchBatch {
 						n++
 						spec := task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: payload}
@@ -206,7 +206,7 @@ func BenchmarkUnique(b *testing.B) {
 						case c.mode != 0:
 							spec.Unique = &task.Unique{Key: "account-" + strconv.Itoa(n), States: task.Unfinished, OnConflict: c.mode}
 						}
-						if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Fresh: true, Spec: spec}); err != nil {
+						if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Fresh: true, Spec: spec}); err != nil {
 							b.Fatal(err)
 						}
 					}

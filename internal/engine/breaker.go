@@ -90,7 +90,7 @@ func verdictOf(o task.Outcome) verdict {
 }
 
 // judge tells the breaker of a task's type how an attempt has ended. It comes after the move.
-func (r *Round) judge(q *queue, id task.ID, typ string, o task.Outcome, f schema.Failure) {
+func (r *Round) judge(q *Queue, id task.ID, typ string, o task.Outcome, f schema.Failure) {
 	if q.breakers == nil {
 		return
 	}
@@ -117,7 +117,7 @@ func (r *Round) judge(q *queue, id task.ID, typ string, o task.Outcome, f schema
 }
 
 // mayOpen opens a closed breaker if the attempts of its window say so.
-func (r *Round) mayOpen(q *queue, b *breaker, rule task.Breaker) {
+func (r *Round) mayOpen(q *Queue, b *breaker, rule task.Breaker) {
 	t := b.seen.sum(r.now, rule.Window)
 	if t.attempts < rule.MinAttempts || 100*t.failed < rule.FailureRate*t.attempts {
 		return
@@ -128,7 +128,7 @@ func (r *Round) mayOpen(q *queue, b *breaker, rule task.Breaker) {
 }
 
 // openFor holds the type for a time.
-func (r *Round) openFor(q *queue, b *breaker, rule task.Breaker) {
+func (r *Round) openFor(q *Queue, b *breaker, rule task.Breaker) {
 	b.state, b.passed = BreakerOpen, 0
 	b.opened++
 	r.setUntil(q, b, r.now.Add(rule.HoldAfter(b.opened)))
@@ -142,7 +142,7 @@ func (r *Round) holdEnds(d schema.Deadline) {
 	if !ok {
 		schema.Must(schema.ErrDeadline(d.Rest))
 	}
-	q := r.queue(d.Namespace, string(name))
+	q := r.Queue(d.Namespace, string(name))
 	if q == nil || q.breakers == nil {
 		return
 	}
@@ -160,7 +160,7 @@ func (r *Round) holdEnds(d schema.Deadline) {
 }
 
 // nextProbe makes place for a probe.
-func (r *Round) nextProbe(q *queue, b *breaker) {
+func (r *Round) nextProbe(q *Queue, b *breaker) {
 	b.probe = task.ID{}
 	r.setUntil(q, b, r.now.Add(probeWait))
 	r.holdType(q, b.typ)
@@ -168,7 +168,7 @@ func (r *Round) nextProbe(q *queue, b *breaker) {
 }
 
 // letThrough makes a task that is claimed the probe of its type, if its breaker waits for one.
-func (r *Round) letThrough(q *queue, id task.ID, typ string) {
+func (r *Round) letThrough(q *Queue, id task.ID, typ string) {
 	if b := q.breakers.open[typ]; b != nil && b.tries() {
 		b.probe = id
 		r.setUntil(q, b, 0)
@@ -177,7 +177,7 @@ func (r *Round) letThrough(q *queue, id task.ID, typ string) {
 }
 
 // probed is for a probe that has ended.
-func (r *Round) probed(q *queue, b *breaker, rule task.Breaker, v verdict, f schema.Failure) {
+func (r *Round) probed(q *Queue, b *breaker, rule task.Breaker, v verdict, f schema.Failure) {
 	switch v {
 	case failure:
 		b.probe, b.lastError = task.ID{}, task.Cut(f.Message, maxErrorShort)
@@ -194,7 +194,7 @@ func (r *Round) probed(q *queue, b *breaker, rule task.Breaker, v verdict, f sch
 }
 
 // closeBreaker lets the type run. What is known of it begins anew.
-func (r *Round) closeBreaker(q *queue, b *breaker, by ClosedBy) {
+func (r *Round) closeBreaker(q *Queue, b *breaker, by ClosedBy) {
 	rule := q.config.Settings.BreakerOf(b.typ)
 	r.Breakers = append(r.Breakers, BreakerChange{Namespace: q.ns, Queue: q.name, Closed: by, BreakerInfo: b.info(rule)})
 	r.forgetBreaker(q, b)
@@ -202,30 +202,30 @@ func (r *Round) closeBreaker(q *queue, b *breaker, by ClosedBy) {
 	r.wake(q)
 }
 
-func (r *Round) forgetBreaker(q *queue, b *breaker) {
+func (r *Round) forgetBreaker(q *Queue, b *breaker) {
 	r.setUntil(q, b, 0)
 	delete(q.breakers.byType, b.typ)
 	delete(q.breakers.open, b.typ)
 }
 
 // setUntil moves the deadline of a breaker; 0: it has none.
-func (r *Round) setUntil(q *queue, b *breaker, at store.Time) {
+func (r *Round) setUntil(q *Queue, b *breaker, at store.Time) {
 	if b.until != 0 {
 		r.tx.Delete(schema.DeadlineKey(b.until, schema.OnBreaker, q.ns, schema.TypeRest(q.name, b.typ)))
 	}
 	if b.until = at; at != 0 {
-		r.remind(at, schema.OnBreaker, q.ns, schema.TypeRest(q.name, b.typ))
+		r.SetDeadline(at, schema.OnBreaker, q.ns, schema.TypeRest(q.name, b.typ))
 	}
 	r.touchBreaker(q, b)
 }
 
 type dirtyBreaker struct {
-	q   *queue
+	q   *Queue
 	typ string
 }
 
 // touchBreaker has the row written, or deleted, when the round is sealed: once, however many attempts it ended.
-func (r *Round) touchBreaker(q *queue, b *breaker) {
+func (r *Round) touchBreaker(q *Queue, b *breaker) {
 	if !b.dirty {
 		b.dirty = true
 		r.breakers = append(r.breakers, dirtyBreaker{q, b.typ})
@@ -253,7 +253,7 @@ func (s *breakers) of(typ string) *breaker {
 }
 
 // readBreakers comes before the lanes, so that none of a held type is shown.
-func (r *Round) readBreakers(q *queue) {
+func (r *Round) readBreakers(q *Queue) {
 	if !q.config.Settings.Breaks() {
 		return
 	}
@@ -272,14 +272,14 @@ func (r *Round) readBreakers(q *queue) {
 }
 
 // watchTypes begins to keep what breakers need.
-func (r *Round) watchTypes(q *queue) {
+func (r *Round) watchTypes(q *Queue) {
 	q.breakers = &breakers{byType: map[string]*breaker{}, open: map[string]*breaker{}}
 	q.lanes.indexTypes()
 }
 
 // followBreakers lets the breakers follow rules that have changed. One whose rule is gone closes; one that is closed begins anew
 // if it looks at another time, and is judged by the new rule at once; one that is not keeps to the new hold and number of probes.
-func (r *Round) followBreakers(q *queue, was *task.Settings) {
+func (r *Round) followBreakers(q *Queue, was *task.Settings) {
 	now := &q.config.Settings
 	if q.breakers == nil {
 		if now.Breaks() {
@@ -312,7 +312,7 @@ func (r *Round) followBreakers(q *queue, was *task.Settings) {
 
 // CloseBreakers closes by hand the breaker of a type, or for "" all of the queue. It says how many were not closed.
 func CloseBreakers(r *Round, by task.Author, ns, name, typ string) (n int, err error) {
-	q := r.queue(ns, name)
+	q := r.Queue(ns, name)
 	if q == nil {
 		return 0, task.NotFound("queue", name)
 	}
@@ -330,13 +330,13 @@ func CloseBreakers(r *Round, by task.Author, ns, name, typ string) (n int, err e
 			Type   string `json:"type"` // empty: all
 			Closed int    `json:"closed"`
 		}{typ, n})
-		r.record(audit.Entry{By: by, Action: task.BreakerClosed, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: name}, Queue: name, After: of})
+		r.Record(audit.Entry{By: by, Action: task.BreakerClosed, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: name}, Queue: name, After: of})
 	}
 	return n, nil
 }
 
 // dropBreakers removes those of a queue that goes.
-func (r *Round) dropBreakers(q *queue) {
+func (r *Round) dropBreakers(q *Queue) {
 	if q.breakers == nil {
 		return
 	}

@@ -9,14 +9,14 @@ import (
 )
 
 // enqueueBroken enqueues n tasks, each with a type and a key by its number.
-func enqueueBroken(w *world, n int, of func(i int) (typ, key string)) {
+func enqueueBroken(w *World, n int, of func(i int) (typ, key string)) {
 	for i := 0; i < n; {
-		w.round(func(r *Round) {
+		w.Round(func(r *Round) {
 			for ; i < n; i++ {
 				typ, key := of(i)
-				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Spec: task.Spec{Type: typ, Queue: "default",
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: typ, Queue: "default",
 					Priority: task.Normal, Payload: []byte("1"), Key: key}}); err != nil {
-					w.t.Fatal(err)
+					w.T.Fatal(err)
 				}
 				if i%1000 == 999 {
 					i++
@@ -31,20 +31,20 @@ func enqueueBroken(w *world, n int, of func(i int) (typ, key string)) {
 func BenchmarkBreaker(b *testing.B) {
 	for _, types := range []int{1, 10, 10_000} {
 		b.Run(strconv.Itoa(types)+" types", func(b *testing.B) {
-			w := benchWorld(b)
+			w := BenchWorld(b)
 			s := task.DefaultSettings()
 			s.Breaker = task.DefaultBreaker
-			w.putQueue("default", s, false)
+			w.PutQueue("default", s, false)
 			n := 0
 			cpu := cpuTime()
 			for b.Loop() {
-				w.now += 1000
+				w.Now += 1000
 				enqueueBroken(w, benchBatch, func(int) (string, string) {
 					n++
 					return "job-" + strconv.Itoa(n%types), ""
 				})
-				got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
-				w.round(func(r *Round) {
+				got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
+				w.Round(func(r *Round) {
 					Tick(r)
 					for _, t := range got {
 						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
@@ -60,18 +60,18 @@ func BenchmarkBreaker(b *testing.B) {
 
 // BenchmarkProbe lets a probe of a type with tasks of 100,000 keys through, and takes it back; opening and closing moves them all.
 func BenchmarkProbe(b *testing.B) {
-	w := benchWorld(b)
+	w := BenchWorld(b)
 	s := task.DefaultSettings()
 	s.Breaker = task.DefaultBreaker
 	s.Breaker.MinAttempts, s.Breaker.Probes = 1, 1
-	w.putQueue("default", s, false)
-	enqueueBroken(w, size(100_000), func(i int) (string, string) { return "job", strconv.Itoa(i) })
+	w.PutQueue("default", s, false)
+	enqueueBroken(w, Size(100_000), func(i int) (string, string) { return "job", strconv.Itoa(i) })
 	fail := func(f FailRequest, verb func(r *Round, h Hold, f FailRequest) (Settled, error)) {
-		got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
 		if len(got) != 1 {
 			b.Fatal("nothing is let through")
 		}
-		if _, err := run(w, func(r *Round) (Settled, error) {
+		if _, err := Run(w, func(r *Round) (Settled, error) {
 			return verb(r, Hold{Namespace: "default", ID: got[0].ID, Token: got[0].Token}, f)
 		}); err != nil {
 			b.Fatal(err)
@@ -81,11 +81,11 @@ func BenchmarkProbe(b *testing.B) {
 	b.Run("open and close", func(b *testing.B) {
 		for b.Loop() {
 			fail(FailRequest{}, Fail)
-			w.round(func(r *Round) { _, _ = CloseBreakers(r, task.Author{}, "default", "default", "") })
+			w.Round(func(r *Round) { _, _ = CloseBreakers(r, task.Author{}, "default", "default", "") })
 		}
 	})
 	fail(FailRequest{}, Fail)
-	w.pass(task.DefaultBreaker.Hold)
+	w.Pass(task.DefaultBreaker.Hold)
 	b.Run("probe", func(b *testing.B) {
 		for b.Loop() {
 			fail(FailRequest{}, release)

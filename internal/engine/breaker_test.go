@@ -4,77 +4,17 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/cockroachdb/datadriven"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// breakerRules reads breaker=FAILURES/ATTEMPTS/WINDOW, of which the failures are a percentage, with hold, max-hold and probes beside it;
-// unbroken=TYPE,… have none, and breaker-of-TYPE is that of one type.
-func breakerRules(d *datadriven.TestData, set *task.Settings) {
-	read := func(v string) (b task.Breaker) {
-		parts := strings.Split(v, "/")
-		b = task.Breaker{FailureRate: number(parts[0]), MinAttempts: number(parts[1]), Window: duration(parts[2]), Hold: duration(arg(d, "hold")),
-			MaxHold: duration(arg(d, "max-hold")), Probes: number(arg(d, "probes"))}
-		b.Fill()
-		return b
-	}
-	set.Breakers = map[string]task.Breaker{}
-	for _, a := range d.CmdArgs {
-		if typ, of := strings.CutPrefix(a.Key, "breaker-of-"); of {
-			set.Breakers[typ] = read(a.Vals[0])
-		} else if a.Key == "breaker" {
-			set.Breaker = read(a.Vals[0])
-		}
-	}
-	for _, typ := range list(d, "unbroken") {
-		set.Breakers[typ] = task.Breaker{}
-	}
-}
-
-// closeBreakerStep closes the breaker of a type by hand, or all of a queue.
-func (s *story) closeBreakerStep(d *datadriven.TestData) string {
-	n, err := run(s.world, func(r *Round) (int, error) {
-		return CloseBreakers(r, s.by, "default", d.CmdArgs[0].Key, arg(d, "type"))
-	})
-	return answer(err, "closed %d", n)
-}
-
-// breakerChanges tells which breakers have opened and closed since it was asked last.
-func (s *story) breakerChanges() (out string) {
-	for _, c := range s.broke {
-		if c.Closed == "" {
-			out += fmt.Sprintf("\n! %s/%s opens for %s: %s", c.Queue, c.Type, c.Until.Sub(c.at), c.Reason())
-		} else {
-			out += fmt.Sprintf("\n! %s/%s closes: %s", c.Queue, c.Type, c.Closed)
-		}
-	}
-	s.broke = nil
-	return out
-}
-
-func (s *story) breakersOf(i QueueInfo) (out string) {
-	for _, b := range i.Breakers {
-		out += fmt.Sprintf("\n%s is %s for %s, %d of %d probes", b.Type, b.State, s.now.Sub(b.Since), b.Passed, b.Probes)
-		if b.Until != 0 {
-			out += fmt.Sprintf(", tries in %s", b.Until.Sub(s.now))
-		}
-		if b.Probe != (task.ID{}) {
-			out += ", with " + s.name(b.Probe)
-		}
-	}
-	return out
-}
-
 // sameBreakers proves that memory and rows have the same breakers, that they hold the same types, and that the lanes by type are all
 // there.
-func sameBreakers(q, again *queue, now store.Time) error {
+func sameBreakers(q, again *Queue, now store.Time) error {
 	s, t := &q.lanes, &again.lanes
 	if (q.breakers == nil) != (again.breakers == nil) || (q.breakers == nil) != (s.ofType == nil) || !maps.Equal(s.held, t.held) {
 		return fmt.Errorf("queue %q: memory holds %v, rows %v", q.name, s.held, t.held)
@@ -130,15 +70,15 @@ func (s *breakers) dump() (out []string) {
 
 // A queue with very many types: no more breakers than maxWatched, open or not, and none when all have been idle.
 func TestBreakersAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := NewWorld(t)
 	s := task.DefaultSettings()
 	s.Breaker = task.DefaultBreaker
 	s.Breaker.MinAttempts, s.Breaker.FailureRate = 1, 100
-	w.putQueue("default", s, false)
+	w.PutQueue("default", s, false)
 	const types = maxWatched + 500
 	enqueueBroken(w, types, func(i int) (string, string) { return "job-" + strconv.Itoa(i), "" })
-	got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: types, MaxBytes: 1 << 30, Lease: time.Hour})
-	w.round(func(r *Round) {
+	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: types, MaxBytes: 1 << 30, Lease: time.Hour})
+	w.Round(func(r *Round) {
 		for i, c := range got {
 			h, err := Hold{Namespace: "default", ID: c.ID, Token: c.Token}, error(nil)
 			if i%2 == 0 {
@@ -153,24 +93,24 @@ func TestBreakersAreBounded(t *testing.T) {
 	})
 	rows := func() (n int) {
 		lo, hi := schema.TableBounds("default", schema.TableBreaker)
-		w.store.Scan(lo, hi, func(_, _ []byte) bool { n++; return true })
+		w.Store.Scan(lo, hi, func(_, _ []byte) bool { n++; return true })
 		return n
 	}
 	if len(got) != types || rows() != maxWatched {
 		t.Fatalf("%d types of %d have a breaker", rows(), len(got))
 	}
-	info, _ := run(w, func(r *Round) (QueueInfo, error) { return Queue(r, "default", "default") })
+	info, _ := Run(w, func(r *Round) (QueueInfo, error) { return DescribeQueue(r, "default", "default") })
 	if info.BreakersOpen != maxWatched/2 || len(info.Breakers) != maxBreakersTold {
 		t.Errorf("%d breakers are open, %d are told", info.BreakersOpen, len(info.Breakers))
 	}
-	w.pass(3 * time.Minute)
+	w.Pass(3 * time.Minute)
 	if rows() != maxWatched/2 {
 		t.Errorf("when nothing was heard of them, %d breakers are left; %d are open", rows(), maxWatched/2)
 	}
-	if w.pass(25 * time.Hour); rows() != 0 {
+	if w.Pass(25 * time.Hour); rows() != 0 {
 		t.Errorf("after a day there are %d", rows())
 	}
-	if err := w.check(); err != nil {
+	if err := w.Check(); err != nil {
 		t.Error(err)
 	}
 }

@@ -34,7 +34,7 @@ func (b *bucket) reaches(level float64, r task.Rate) store.Time {
 }
 
 // rateOf is the rule of a bucket: of a key, or of the queue for "".
-func (q *queue) rateOf(key string) task.Rate {
+func (q *Queue) rateOf(key string) task.Rate {
 	if key == "" {
 		return q.config.Settings.Rate
 	}
@@ -42,7 +42,7 @@ func (q *queue) rateOf(key string) task.Rate {
 }
 
 // hasToken says whether a task of the key may start, or any of the queue for "", as far as its rate goes.
-func (q *queue) hasToken(key string, now store.Time) bool {
+func (q *Queue) hasToken(key string, now store.Time) bool {
 	b := q.buckets[key]
 	if b == nil {
 		return true
@@ -56,7 +56,7 @@ func (q *queue) hasToken(key string, now store.Time) bool {
 }
 
 // takeTokens takes what a task costs from the bucket of its key, or of the queue for "". If there is one, it is to be stored.
-func (r *Round) takeTokens(q *queue, key string, x *schema.Exec) bool {
+func (r *Round) takeTokens(q *Queue, key string, x *schema.Exec) bool {
 	rate := q.rateOf(key)
 	if !rate.IsSet() {
 		return false
@@ -74,16 +74,16 @@ func (r *Round) takeTokens(q *queue, key string, x *schema.Exec) bool {
 
 // watchBucket sets the deadline at which an empty bucket has a token again, and the one at which full ones are forgotten. The
 // bucket is to be stored.
-func (r *Round) watchBucket(q *queue, key string, b *bucket, rate task.Rate) {
+func (r *Round) watchBucket(q *Queue, key string, b *bucket, rate task.Rate) {
 	if b.level < enough && b.due == 0 {
 		b.due = max(b.reaches(1, rate), r.now+1)
-		r.remind(b.due, schema.OnTokens, q.ns, schema.BucketRest(q.name, key))
+		r.SetDeadline(b.due, schema.OnTokens, q.ns, schema.BucketRest(q.name, key))
 	}
 	r.sweepAt(q, r.now.Add(sweepRest))
 }
 
 // followRates lets the buckets follow rates that change from those of one configuration to those of the next, which set puts in place.
-func (r *Round) followRates(q *queue, next *task.Settings, set func()) {
+func (r *Round) followRates(q *Queue, next *task.Settings, set func()) {
 	keys := q.changedRates(next)
 	for _, key := range keys {
 		if q.buckets[key].full(q.rateOf(key), r.now) { // so it is by the new rate, too
@@ -100,7 +100,7 @@ func (r *Round) followRates(q *queue, next *task.Settings, set func()) {
 
 // changedRates are the buckets whose rates change with the settings. A queue may have a million, so it looks at all of them only if the
 // rate of all keys changes.
-func (q *queue) changedRates(next *task.Settings) (keys []string) {
+func (q *Queue) changedRates(next *task.Settings) (keys []string) {
 	was := &q.config.Settings
 	add := func(key string) {
 		if q.buckets[key] != nil {
@@ -132,7 +132,7 @@ func (q *queue) changedRates(next *task.Settings) (keys []string) {
 }
 
 // rewatch lets a bucket follow a rate that has changed.
-func (r *Round) rewatch(q *queue, key string, b *bucket) {
+func (r *Round) rewatch(q *Queue, key string, b *bucket) {
 	rate := q.rateOf(key)
 	if b.due != 0 {
 		r.tx.Delete(schema.DeadlineKey(b.due, schema.OnTokens, q.ns, schema.BucketRest(q.name, key)))
@@ -147,7 +147,7 @@ func (r *Round) rewatch(q *queue, key string, b *bucket) {
 	}
 }
 
-func (r *Round) dropBucket(q *queue, key string) {
+func (r *Round) dropBucket(q *Queue, key string) {
 	delete(q.buckets, key)
 	r.writeUse(q, key)
 }
@@ -158,7 +158,7 @@ func (r *Round) tokensCame(d schema.Deadline) {
 	if !ok {
 		schema.Must(schema.ErrDeadline(d.Rest))
 	}
-	q := r.queue(d.Namespace, string(name))
+	q := r.Queue(d.Namespace, string(name))
 	if q == nil {
 		return
 	}
@@ -186,17 +186,17 @@ const (
 )
 
 // sweepAt sets when the full buckets and idle breakers of a queue are forgotten, unless that is set.
-func (r *Round) sweepAt(q *queue, at store.Time) {
+func (r *Round) sweepAt(q *Queue, at store.Time) {
 	if q.counts.Sweep == 0 {
 		q.counts.Sweep = at
 		r.touch(q)
-		r.remind(at, schema.OnSweep, q.ns, []byte(q.name))
+		r.SetDeadline(at, schema.OnSweep, q.ns, []byte(q.name))
 	}
 }
 
 // sweep forgets full buckets and breakers of which nothing was heard for a window: idle keys and types cost nothing.
 func (r *Round) sweep(d schema.Deadline) {
-	q := r.queue(d.Namespace, string(d.Rest))
+	q := r.Queue(d.Namespace, string(d.Rest))
 	if q == nil || q.counts.Sweep != d.At {
 		return
 	}
@@ -241,7 +241,7 @@ func (b *bucket) full(r task.Rate, now store.Time) bool {
 }
 
 // dropBuckets removes the buckets of a queue that goes.
-func (r *Round) dropBuckets(q *queue) {
+func (r *Round) dropBuckets(q *Queue) {
 	prefix := schema.QueueKey(q.ns, schema.TableUse, q.name)
 	var keys [][]byte
 	r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {

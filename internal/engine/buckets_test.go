@@ -12,27 +12,27 @@ import (
 
 // A change of a queue's settings touches the buckets whose rates change, and no others: a queue may have a million.
 func TestSettingsTouchChangedRatesOnly(t *testing.T) {
-	w := newWorld(t)
+	w := NewWorld(t)
 	c := task.QueueConfig{Settings: task.DefaultSettings()}
 	rate := func(n int) task.Rate { return task.Rate{Limit: n, Period: time.Hour} }
 	c.Settings.Rate, c.Settings.PerKey.Rate = rate(100), rate(5)
 	c.Settings.Keys = map[string]task.KeyRules{"own": {Rules: task.Rules{Rate: rate(7)}}, "weighs": {Rules: task.Rules{Rate: rate(5)}, Weight: 2}}
-	w.configure("default", c)
+	w.Configure("default", c)
 	keys := []string{"a", "b", "own", "weighs"}
 	for _, key := range keys {
 		spec := oneJob()
 		spec.Key = key
-		if _, err := w.enqueue(spec); err != nil {
+		if _, err := w.Enqueue(spec); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9}); len(got) != len(keys) {
+	if got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9}); len(got) != len(keys) {
 		t.Fatalf("%d tasks were claimed", len(got))
 	}
 	uses := func() (rows [][]byte) {
-		w.round(func(r *Round) {
+		w.Round(func(r *Round) {
 			for _, key := range append(keys, "") {
-				row, _ := r.tx.Get(schema.UseKey("default", "default", key))
+				row, _ := r.Tx().Get(schema.UseKey("default", "default", key))
 				rows = append(rows, bytes.Clone(row))
 			}
 		})
@@ -53,7 +53,7 @@ func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 		{"the rate of all keys", func() { c.Settings.PerKey.Rate = rate(6) }, "[b][own][weighs]"},
 	} {
 		was := uses()
-		w.now = w.now.Add(time.Second)
+		w.Now = w.Now.Add(time.Second)
 		settings := c.Settings
 		settings.Keys = map[string]task.KeyRules{}
 		for key, rules := range c.Settings.Keys {
@@ -61,7 +61,7 @@ func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 		}
 		c.Settings = settings
 		change.set()
-		w.configure("default", c)
+		w.Configure("default", c)
 		touched := ""
 		for i, row := range uses() {
 			if !bytes.Equal(row, was[i]) {
@@ -71,7 +71,7 @@ func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 		if touched != change.touched {
 			t.Errorf("%s touched the buckets %q, not %q", change.what, touched, change.touched)
 		}
-		if err := w.check(); err != nil {
+		if err := w.Check(); err != nil {
 			t.Errorf("%s: %v", change.what, err)
 		}
 	}

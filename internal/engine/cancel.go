@@ -9,7 +9,7 @@ import (
 // accepted and changes nothing, so that a lost answer is safe to repeat; on one that has ended otherwise it is
 // task.ErrWrongState, with the state.
 func Cancel(r *Round, ns string, id task.ID) error {
-	from, err := r.exec(ns, id)
+	from, err := r.Exec(ns, id)
 	if err != nil {
 		return err
 	}
@@ -20,7 +20,7 @@ func Cancel(r *Round, ns string, id task.ID) error {
 		return task.WrongState("cancel", id, from.State)
 	}
 	to := *from
-	r.finish(ns, id, r.queueOf(ns, from), from, &to, task.Cancelled, task.ReasonCaller)
+	r.Finish(ns, id, r.QueueOf(ns, from), from, &to, task.Cancelled, task.ReasonCaller)
 	if from.State == task.Claimed {
 		r.endAttempt(ns, id, from, &to, task.OutcomeCancelled, schema.Failure{})
 		r.lose(id, from, task.StaleCancelled)

@@ -18,14 +18,15 @@ import (
 // Check proves promise 9 on the rows of a namespace: it rebuilds every index, counter, lane and deadline, and the list of
 // dead letters to archive, from the execution states and compares them with what is stored. It returns what does not
 // agree, at most 100 findings.
-func Check(from store.Reader, ns string) []string {
-	c := &checker{from: from, ns: ns, want: map[string][]byte{}, counts: map[string]*schema.Counts{}, lanes: map[string]*laneCheck{}, swept: map[string]bool{},
+func Check(from store.Reader, ns string, policies []Policy) []string {
+	c := &Checker{Rows: from, Namespace: ns, want: map[string][]byte{}, counts: map[string]*schema.Counts{}, lanes: map[string]*laneCheck{}, swept: map[string]bool{},
 		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, zones: zonemap.Read(from, ns)}
 	c.readTasks()
-	c.checkSchedules()
-	c.checkFollowers()
-	c.checkOperations()
-	c.checkNews()
+	for i := range policies {
+		if check := policies[i].Check; check != nil {
+			check(c)
+		}
+	}
 	c.expectUnique()
 	c.compareLanes()
 	c.compareTables()
@@ -35,10 +36,12 @@ func Check(from store.Reader, ns string) []string {
 	return c.findings
 }
 
-type checker struct {
-	from     store.Reader
-	ns       string
-	tasks    map[task.ID]*schema.Exec
+// Checker goes over the rows of a namespace.
+type Checker struct {
+	Namespace string
+	Rows      store.Reader
+	Tasks     map[task.ID]*schema.Exec
+
 	want     map[string][]byte // index rows that must be there
 	counts   map[string]*schema.Counts
 	lanes    map[string]*laneCheck
@@ -54,50 +57,50 @@ type laneCheck struct {
 	first uint64
 }
 
-func (c *checker) find(format string, args ...any) {
+func (c *Checker) Find(format string, args ...any) {
 	if len(c.findings) < 100 {
 		c.findings = append(c.findings, fmt.Sprintf(format, args...))
 	}
 }
 
-func (c *checker) scan(tab byte, fn func(k, v []byte)) {
-	lo, hi := schema.TableBounds(c.ns, tab)
-	c.from.Scan(lo, hi, func(k, v []byte) bool { fn(k, v); return true })
+func (c *Checker) Scan(tab byte, fn func(k, v []byte)) {
+	lo, hi := schema.TableBounds(c.Namespace, tab)
+	c.Rows.Scan(lo, hi, func(k, v []byte) bool { fn(k, v); return true })
 }
 
-func (c *checker) readTasks() {
-	c.tasks = map[task.ID]*schema.Exec{}
-	c.scan(schema.TableExec, func(k, v []byte) {
+func (c *Checker) readTasks() {
+	c.Tasks = map[task.ID]*schema.Exec{}
+	c.Scan(schema.TableExec, func(k, v []byte) {
 		x, err := schema.DecodeExec(v)
 		if err != nil {
-			c.find("state of %s: %v", schema.IDAt(k), err)
+			c.Find("state of %s: %v", schema.IDAt(k), err)
 			return
 		}
-		c.tasks[schema.IDAt(k)] = x
+		c.Tasks[schema.IDAt(k)] = x
 		c.expect(schema.IDAt(k), x)
 	})
 	envelopes := 0
-	c.scan(schema.TableEnvelope, func(k, v []byte) {
+	c.Scan(schema.TableEnvelope, func(k, v []byte) {
 		envelopes++
-		x := c.tasks[schema.IDAt(k)]
-		e, err := schema.DecodeEnvelope(c.ns, schema.IDAt(k), v)
+		x := c.Tasks[schema.IDAt(k)]
+		e, err := schema.DecodeEnvelope(c.Namespace, schema.IDAt(k), v)
 		switch {
 		case err != nil:
-			c.find("envelope of %s: %v", schema.IDAt(k), err)
+			c.Find("envelope of %s: %v", schema.IDAt(k), err)
 		case x == nil:
-			c.find("task %s has an envelope but no state", schema.IDAt(k))
+			c.Find("task %s has an envelope but no state", schema.IDAt(k))
 		case e.Queue != x.Queue || e.Type != x.Type || e.Key != x.Key:
-			c.find("task %s: envelope and state name different lanes", schema.IDAt(k))
+			c.Find("task %s: envelope and state name different lanes", schema.IDAt(k))
 		}
 	})
-	if envelopes != len(c.tasks) {
-		c.find("%d envelopes for %d states", envelopes, len(c.tasks))
+	if envelopes != len(c.Tasks) {
+		c.Find("%d envelopes for %d states", envelopes, len(c.Tasks))
 	}
 }
 
 // expect notes the rows that must be there because of a task.
-func (c *checker) expect(id task.ID, x *schema.Exec) {
-	c.expectRow(schema.ListedKey(c.ns, x.Queue, id), nil)
+func (c *Checker) expect(id task.ID, x *schema.Exec) {
+	c.ExpectRow(schema.ListedKey(c.Namespace, x.Queue, id), nil)
 	q := c.countsOf(x.Queue)
 	if n := q.Of(x.State, x.Priority); n != nil {
 		*n++
@@ -108,28 +111,28 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	switch {
 	case x.Parked():
 		q.Parked++
-		c.expectRow(schema.WaitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
+		c.ExpectRow(schema.WaitKey(c.Namespace, x.Queue, x.State, x.RunAt, id), nil)
 	case x.State == task.Ready:
-		c.expectRow(schema.ReadyKey(c.ns, x.Queue, x.Lane(), x.Seq), schema.EncodeReady(id, x.ReadyAt))
-		l := c.laneOf(schema.LaneKey(c.ns, schema.TableLane, x.Queue, x.Lane()))
+		c.ExpectRow(schema.ReadyKey(c.Namespace, x.Queue, x.Lane(), x.Seq), schema.EncodeReady(id, x.ReadyAt))
+		l := c.laneOf(schema.LaneKey(c.Namespace, schema.TableLane, x.Queue, x.Lane()))
 		l.count++
 		l.first = min(l.first, x.Seq)
 	case x.State == task.Scheduled || x.State == task.Retrying:
-		c.expectRow(schema.WaitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
+		c.ExpectRow(schema.WaitKey(c.Namespace, x.Queue, x.State, x.RunAt, id), nil)
 	case x.State == task.Dead || x.State == task.Poisoned:
-		c.expectRow(schema.DeadKey(c.ns, x.Queue, x.State, x.EndedAt, id), x.EncodeDead())
+		c.ExpectRow(schema.DeadKey(c.Namespace, x.Queue, x.State, x.EndedAt, id), x.EncodeDead())
 	}
 	c.checkPrint(id, x)
 	if at, kind := x.Deadline(); c.archives(id, x) {
-		c.expectRow(schema.ArchiveKey(c.ns, x.EndedAt, id), nil)
+		c.ExpectRow(schema.ArchiveKey(c.Namespace, x.EndedAt, id), nil)
 	} else if kind != 0 {
-		c.expectRow(schema.DeadlineKey(at, kind, c.ns, id[:]), nil)
+		c.ExpectRow(schema.DeadlineKey(at, kind, c.Namespace, id[:]), nil)
 	}
 	if x.AwaitsStart() {
-		c.expectRow(schema.DeadlineKey(x.ExpiresAt, schema.OnExpiry, c.ns, id[:]), nil)
+		c.ExpectRow(schema.DeadlineKey(x.ExpiresAt, schema.OnExpiry, c.Namespace, id[:]), nil)
 	}
 	if x.Claim.Counted {
-		at := string(schema.UseKey(c.ns, x.Queue, x.Key))
+		at := string(schema.UseKey(c.Namespace, x.Queue, x.Key))
 		if c.counted[at] == nil {
 			c.counted[at] = map[task.ID]bool{}
 		}
@@ -138,51 +141,51 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	c.noteUnique(id, x)
 	c.checkZone(id, x)
 	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > x.Claim.RunUntil) {
-		c.find("task %s: its claim is without nonce or beyond its bound", id)
+		c.Find("task %s: its claim is without nonce or beyond its bound", id)
 	}
 	if x.State.Ended() != (x.EndedAt != 0) {
-		c.find("task %s is %s but its end is %d", id, x.State, x.EndedAt)
+		c.Find("task %s is %s but its end is %d", id, x.State, x.EndedAt)
 	}
-	if _, ok := c.from.Get(schema.IDKey(c.ns, schema.TableCheckpoint, id)); ok != x.Checkpointed {
-		c.find("task %s: checkpoint row %t, state says %t", id, ok, x.Checkpointed)
+	if _, ok := c.Rows.Get(schema.IDKey(c.Namespace, schema.TableCheckpoint, id)); ok != x.Checkpointed {
+		c.Find("task %s: checkpoint row %t, state says %t", id, ok, x.Checkpointed)
 	}
 }
 
 // checkZone: the zone of a task tells of its type and of its end.
-func (c *checker) checkZone(id task.ID, x *schema.Exec) {
+func (c *Checker) checkZone(id task.ID, x *schema.Exec) {
 	if !c.zones.Tells(id, x) {
-		c.find("task %s: its zone does not tell of %s tasks of type %q in queue %q", id, x.State, x.Type, x.Queue)
+		c.Find("task %s: its zone does not tell of %s tasks of type %q in queue %q", id, x.State, x.Type, x.Queue)
 	}
 }
 
 // checkPrint compares the fingerprint that a task was given when it died with that of what it says.
-func (c *checker) checkPrint(id task.ID, x *schema.Exec) {
+func (c *Checker) checkPrint(id task.ID, x *schema.Exec) {
 	if x.Print == 0 {
 		return // it lives, or died under a leader that wrote none
 	}
-	if want := fingerprint.Of(x.Type, fingerprint.Normalise(schema.LastFailure(schema.ReadAttempts(c.from, c.ns, id)).Message)); x.Print != want {
-		c.find("task %s has the fingerprint %s, that of its last failure is %s", id, fingerprint.Text(x.Print), fingerprint.Text(want))
+	if want := fingerprint.Of(x.Type, fingerprint.Normalise(schema.LastFailure(schema.ReadAttempts(c.Rows, c.Namespace, id)).Message)); x.Print != want {
+		c.Find("task %s has the fingerprint %s, that of its last failure is %s", id, fingerprint.Text(x.Print), fingerprint.Text(want))
 	}
 }
 
 // archives says whether the task is a dead letter that waits for the archive: the row that says so took the place of the
 // deadline that ended its retention.
-func (c *checker) archives(id task.ID, x *schema.Exec) bool {
+func (c *Checker) archives(id task.ID, x *schema.Exec) bool {
 	if x.State != task.Dead && x.State != task.Poisoned {
 		return false
 	}
-	_, ok := c.from.Get(schema.ArchiveKey(c.ns, x.EndedAt, id))
+	_, ok := c.Rows.Get(schema.ArchiveKey(c.Namespace, x.EndedAt, id))
 	return ok
 }
 
-func (c *checker) countsOf(queue string) *schema.Counts {
+func (c *Checker) countsOf(queue string) *schema.Counts {
 	if c.counts[queue] == nil {
 		c.counts[queue] = &schema.Counts{}
 	}
 	return c.counts[queue]
 }
 
-func (c *checker) laneOf(key []byte) *laneCheck {
+func (c *Checker) laneOf(key []byte) *laneCheck {
 	l := c.lanes[string(key)]
 	if l == nil {
 		l = &laneCheck{first: 1<<64 - 1}
@@ -191,74 +194,67 @@ func (c *checker) laneOf(key []byte) *laneCheck {
 	return l
 }
 
-func (c *checker) expectRow(key, value []byte) { c.want[string(key)] = value }
+func (c *Checker) ExpectRow(key, value []byte) { c.want[string(key)] = value }
 
 // compareTables finds index rows that are missing, superfluous or different.
-func (c *checker) compareTables() {
+func (c *Checker) compareTables() {
 	check := func(k, v []byte) {
 		want, ok := c.want[string(k)]
 		switch {
 		case !ok:
-			c.find("row %q stands for nothing", k)
+			c.Find("row %q stands for nothing", k)
 		case !bytes.Equal(want, v):
-			c.find("row %q is %x, expected %x", k, v, want)
+			c.Find("row %q is %x, expected %x", k, v, want)
 		}
 		delete(c.want, string(k))
 	}
 	c.checkUses()
 	c.checkBreakers()
-	c.scan(schema.TableCounts, func(k, v []byte) {
+	c.Scan(schema.TableCounts, func(k, v []byte) {
 		n, err := schema.DecodeCounts(v)
-		queue := string(k[len(c.ns)+2 : len(k)-1])
+		queue := string(k[len(c.Namespace)+2 : len(k)-1])
 		if err == nil && n.Sweep != 0 {
-			c.expectRow(schema.DeadlineKey(n.Sweep, schema.OnSweep, c.ns, []byte(queue)), nil)
+			c.ExpectRow(schema.DeadlineKey(n.Sweep, schema.OnSweep, c.Namespace, []byte(queue)), nil)
 		} else if c.swept[queue] {
-			c.find("the buckets and breakers of queue %q are never forgotten", queue)
-		}
-	})
-	c.scan(schema.TableOnce, func(k, v []byte) {
-		if o, err := decodeOnce(v); err != nil || o.holder.ID == (task.ID{}) || len(o.result) > 0 && (!o.done || o.far) {
-			c.find("once key %q: %+v (%v)", k, o, err)
-		} else {
-			c.expectRow(schema.DeadlineKey(o.until, schema.OnOnce, c.ns, k[len(c.ns)+2:]), nil)
+			c.Find("the buckets and breakers of queue %q are never forgotten", queue)
 		}
 	})
 	for _, tab := range []byte{schema.TableListed, schema.TableReady, schema.TableWaiting, schema.TableDead, schema.TableArchive, schema.TableUnique} {
-		c.scan(tab, check)
+		c.Scan(tab, check)
 	}
 	for line, tab := range schema.Timelines {
-		c.from.Scan([]byte{tab}, []byte{tab + 1}, func(k, v []byte) bool {
+		c.Rows.Scan([]byte{tab}, []byte{tab + 1}, func(k, v []byte) bool {
 			d, ok := schema.ParseDeadline(k)
 			switch {
 			case !ok:
-				c.find("deadline %x can't be read", k)
+				c.Find("deadline %x can't be read", k)
 			case schema.TimelineOf(d.Kind) != line:
-				c.find("deadline %x lies in the table of others", k)
-			case d.Namespace == c.ns && d.Kind != schema.OnKey && d.Kind != schema.OnRequest && d.Kind != schema.OnClaimKey:
+				c.Find("deadline %x lies in the table of others", k)
+			case d.Namespace == c.Namespace && d.Kind != schema.OnKey && d.Kind != schema.OnRequest && d.Kind != schema.OnClaimKey:
 				check(k, v)
 			}
 			return true
 		})
 	}
 	for _, k := range slices.Sorted(maps.Keys(c.want)) {
-		c.find("row %q is missing", k)
+		c.Find("row %q is missing", k)
 	}
 }
 
 // checkUses: each claimed task of a key is named by the key's row, or has one of its own, and each such row stands for a claim
 // or for a bucket that is not full.
-func (c *checker) checkUses() {
-	c.scan(schema.TableClaimed, func(k, _ []byte) {
-		at := string(schema.Table(c.ns, schema.TableUse)) + string(k[len(c.ns)+2:len(k)-17])
+func (c *Checker) checkUses() {
+	c.Scan(schema.TableClaimed, func(k, _ []byte) {
+		at := string(schema.Table(c.Namespace, schema.TableUse)) + string(k[len(c.Namespace)+2:len(k)-17])
 		if !c.counted[at][schema.IDAt(k)] {
-			c.find("row %q stands for nothing", k)
+			c.Find("row %q stands for nothing", k)
 		}
 		delete(c.counted[at], schema.IDAt(k))
 	})
-	c.scan(schema.TableUse, func(k, v []byte) {
+	c.Scan(schema.TableUse, func(k, v []byte) {
 		u, err := decodeUse(v)
 		if err != nil || len(u.named) > maxNamed {
-			c.find("use %q: %d tasks named (%v)", k, len(u.named), err)
+			c.Find("use %q: %d tasks named (%v)", k, len(u.named), err)
 			return
 		}
 		live := 0
@@ -270,55 +266,55 @@ func (c *checker) checkUses() {
 		}
 		if b := u.bucket; b != nil {
 			if b.due != 0 {
-				c.expectRow(schema.DeadlineKey(b.due, schema.OnTokens, c.ns, k[len(c.ns)+2:]), nil)
+				c.ExpectRow(schema.DeadlineKey(b.due, schema.OnTokens, c.Namespace, k[len(c.Namespace)+2:]), nil)
 			}
-			queue, _, _ := strings.Cut(string(k[len(c.ns)+2:]), "\x00")
+			queue, _, _ := strings.Cut(string(k[len(c.Namespace)+2:]), "\x00")
 			c.swept[queue] = true
 		} else if live == 0 {
-			c.find("row %q stands for nothing", k)
+			c.Find("row %q stands for nothing", k)
 		}
 	})
 	for at, ids := range c.counted {
 		for id := range ids {
-			c.find("task %s is claimed, and %q does not name it", id, at)
+			c.Find("task %s is claimed, and %q does not name it", id, at)
 		}
 	}
 }
 
-func (c *checker) compareLanes() {
-	c.scan(schema.TableLane, func(k, v []byte) {
+func (c *Checker) compareLanes() {
+	c.Scan(schema.TableLane, func(k, v []byte) {
 		row, err := schema.DecodeLane(v)
 		l := c.laneOf(k)
 		if err != nil || row.Count != l.count || row.First > l.first {
-			c.find("lane %q counts %d from %d, expected %d from %d (%v)", k, row.Count, row.First, l.count, l.first, err)
+			c.Find("lane %q counts %d from %d, expected %d from %d (%v)", k, row.Count, row.First, l.count, l.first, err)
 		}
 		delete(c.lanes, string(k))
 		if t := row.InRow; t.Seq != 0 {
 			at := string(binary.BigEndian.AppendUint64(append([]byte{schema.TableReady}, k[1:]...), t.Seq))
 			if want, ok := c.want[at]; !ok || !bytes.Equal(want, schema.EncodeReady(t.ID, t.ReadyAt)) {
-				c.find("lane %q holds task %s at %d, which is not there", k, t.ID, t.Seq)
+				c.Find("lane %q holds task %s at %d, which is not there", k, t.ID, t.Seq)
 			}
 			delete(c.want, at)
 		}
 	})
 	for k, l := range c.lanes {
-		c.find("lane %q of %d tasks has no row", k, l.count)
+		c.Find("lane %q of %d tasks has no row", k, l.count)
 	}
 }
 
-func (c *checker) compareCounts() {
-	c.scan(schema.TableCounts, func(k, v []byte) {
-		name := string(k[len(c.ns)+2 : len(k)-1])
+func (c *Checker) compareCounts() {
+	c.Scan(schema.TableCounts, func(k, v []byte) {
+		name := string(k[len(c.Namespace)+2 : len(k)-1])
 		got, err := schema.DecodeCounts(v)
 		want := *c.countsOf(name)
 		if want.Sweep = got.Sweep; err != nil || got != want {
-			c.find("queue %q counts %+v, expected %+v (%v)", name, got, want, err)
+			c.Find("queue %q counts %+v, expected %+v (%v)", name, got, want, err)
 		}
 		delete(c.counts, name)
 	})
 	for name, n := range c.counts {
 		if *n != (schema.Counts{}) {
-			c.find("queue %q has tasks %+v but no counters", name, *n)
+			c.Find("queue %q has tasks %+v but no counters", name, *n)
 		}
 	}
 }
@@ -334,39 +330,39 @@ func eachForgotten(from store.Reader, ns string, fn func(id task.ID, row []byte)
 
 // checkForgotten: what a forgotten task has left says how it ended, for as long as its request may be repeated. The task itself may be there
 // again only behind that, made by the same request.
-func (c *checker) checkForgotten() {
-	eachForgotten(c.from, c.ns, func(id task.ID, row []byte) {
+func (c *Checker) checkForgotten() {
+	eachForgotten(c.Rows, c.Namespace, func(id task.ID, row []byte) {
 		k, err := schema.DecodeKey(row)
-		if err != nil || k.ID != id || !k.Ended.Ended() || k.Until != k.Created.Add(dedupWindow) {
-			c.find("forgotten task %s: %+v (%v)", id, k, err)
+		if err != nil || k.ID != id || !k.Ended.Ended() || k.Until != k.Created.Add(DedupWindow) {
+			c.Find("forgotten task %s: %+v (%v)", id, k, err)
 		}
-		if x := c.tasks[id]; x != nil && x.CreatedAt < k.Until {
-			c.find("task %s is %s, and forgotten", id, x.State)
+		if x := c.Tasks[id]; x != nil && x.CreatedAt < k.Until {
+			c.Find("task %s is %s, and forgotten", id, x.State)
 		}
 	})
 }
 
 // checkKeys: a key's row has a deadline that ends it, and attempts and results belong to tasks.
-func (c *checker) checkKeys() {
+func (c *Checker) checkKeys() {
 	c.checkForgotten()
 	for tab, kind := range map[byte]schema.DeadlineKind{schema.TableKey: schema.OnKey, schema.TableRequest: schema.OnRequest} {
-		c.scan(tab, func(k, v []byte) {
+		c.Scan(tab, func(k, v []byte) {
 			row, err := schema.DecodeKey(v)
-			if _, ok := c.from.Get(schema.DeadlineKey(row.Until, kind, c.ns, k[len(c.ns)+2:])); err != nil || !ok {
-				c.find("key %q never ends (%v)", k, err)
+			if _, ok := c.Rows.Get(schema.DeadlineKey(row.Until, kind, c.Namespace, k[len(c.Namespace)+2:])); err != nil || !ok {
+				c.Find("key %q never ends (%v)", k, err)
 			}
 		})
 	}
-	c.scan(schema.TableAttempt, func(k, v []byte) {
+	c.Scan(schema.TableAttempt, func(k, v []byte) {
 		id, fence := task.ID(k[len(k)-24:len(k)-8]), binary.BigEndian.Uint64(k[len(k)-8:])
-		x := c.tasks[id]
+		x := c.Tasks[id]
 		if _, err := schema.DecodeAttempt(fence, v); err != nil || x == nil || fence > x.Fence || fence == x.Fence && x.State == task.Claimed {
-			c.find("attempt %d of task %s belongs to nothing (%v)", fence, id, err)
+			c.Find("attempt %d of task %s belongs to nothing (%v)", fence, id, err)
 		}
 	})
-	c.scan(schema.TableResult, func(k, _ []byte) {
-		if x := c.tasks[schema.IDAt(k)]; x == nil || x.State != task.Succeeded {
-			c.find("result of task %s belongs to nothing", schema.IDAt(k))
+	c.Scan(schema.TableResult, func(k, _ []byte) {
+		if x := c.Tasks[schema.IDAt(k)]; x == nil || x.State != task.Succeeded {
+			c.Find("result of task %s belongs to nothing", schema.IDAt(k))
 		}
 	})
 }

@@ -26,33 +26,33 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 	}{
 		"no row":             {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Delete(schema.ArchiveKey("default", x.EndedAt, id)) }, "is missing"},
 		"deadline, too":      {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Set(forget(id, x), nil) }, "stands for nothing"},
-		"row of another end": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Set(schema.ArchiveKey("default", dawn+7, id), nil) }, "stands for nothing"},
+		"row of another end": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Set(schema.ArchiveKey("default", Dawn+7, id), nil) }, "stands for nothing"},
 		"row with a value": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) {
 			tx.Set(schema.ArchiveKey("default", x.EndedAt, id), []byte("x"))
 		}, "expected"},
 		"claimed":   {task.Claimed, toArchive, "stands for nothing"},
 		"succeeded": {task.Succeeded, toArchive, "stands for nothing"},
 		"no task": {0, func(tx *store.Tx, _ task.ID, _ *schema.Exec) {
-			tx.Set(schema.ArchiveKey("default", dawn, task.ID{1}), nil)
+			tx.Set(schema.ArchiveKey("default", Dawn, task.ID{1}), nil)
 		}, "stands for nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := NewWorld(t)
 			ids := map[task.State]task.ID{task.Dead: w.enqueueOne()}
 			w.settle(ids[task.Dead], false, nil)
-			w.pass(20 * 24 * time.Hour)
+			w.Pass(20 * 24 * time.Hour)
 			ids[task.Succeeded] = w.enqueueOne()
 			w.settle(ids[task.Succeeded], true, nil)
 			ids[task.Claimed] = w.enqueueOne()
-			w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
-			if found := Check(w.store, "default"); len(found) > 0 || len(query.ToArchive(w.store, "default", 10)) != 1 {
+			w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+			if found := CheckAll(w.Store, "default"); len(found) > 0 || len(query.ToArchive(w.Store, "default", 10)) != 1 {
 				t.Fatalf("before anything was spoilt: %q", found)
 			}
-			w.round(func(r *Round) {
-				x, _ := schema.ReadExec(r.tx, "default", ids[c.state])
-				c.spoil(r.tx, ids[c.state], x)
+			w.Round(func(r *Round) {
+				x, _ := schema.ReadExec(r.Tx(), "default", ids[c.state])
+				c.spoil(r.Tx(), ids[c.state], x)
 			})
-			if found := Check(w.store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
+			if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
 				t.Errorf("found %q, want one finding with %q", found, c.want)
 			}
 		})
@@ -61,25 +61,25 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 
 // Dead letters come to the archive a few at a time if they are large.
 func TestToArchiveEndsByBytes(t *testing.T) {
-	w := newWorld(t)
+	w := NewWorld(t)
 	for range 20 {
-		a, err := w.enqueue(task.Spec{Type: "job", Payload: make([]byte, 1<<20)})
+		a, err := w.Enqueue(task.Spec{Type: "job", Payload: make([]byte, 1<<20)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.settle(a.ID, false, nil)
 	}
-	w.pass(20 * 24 * time.Hour)
-	if n := len(query.ToArchive(w.store, "default", 100)); n < 7 || n > 9 {
+	w.Pass(20 * 24 * time.Hour)
+	if n := len(query.ToArchive(w.Store, "default", 100)); n < 7 || n > 9 {
 		t.Errorf("%d of 20 dead letters of 1 MiB, want about 8", n)
 	}
 }
 
-func (w *world) enqueueOne() task.ID {
-	w.t.Helper()
-	a, err := w.enqueue(task.Spec{Type: "job"})
+func (w *World) enqueueOne() task.ID {
+	w.T.Helper()
+	a, err := w.Enqueue(task.Spec{Type: "job"})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return a.ID
 }
@@ -99,34 +99,34 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 		}, "never ends"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := NewWorld(t)
 			keep := time.Minute
-			a, err := w.enqueue(task.Spec{Type: "job", Retention: &keep})
+			a, err := w.Enqueue(task.Spec{Type: "job", Retention: &keep})
 			if err != nil {
 				t.Fatal(err)
 			}
 			w.settle(a.ID, true, nil)
-			w.pass(2 * time.Minute)
-			if found := Check(w.store, "default"); len(found) > 0 {
+			w.Pass(2 * time.Minute)
+			if found := CheckAll(w.Store, "default"); len(found) > 0 {
 				t.Fatalf("before anything was spoilt: %q", found)
 			}
-			w.round(func(r *Round) {
+			w.Round(func(r *Round) {
 				k, _ := r.keyRow(schema.ForgottenKey("default", a.ID))
-				c.spoil(r.tx, a.ID, &k)
-				r.tx.Set(schema.ForgottenKey("default", a.ID), k.Encode())
+				c.spoil(r.Tx(), a.ID, &k)
+				r.Tx().Set(schema.ForgottenKey("default", a.ID), k.Encode())
 			})
-			if found := Check(w.store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
+			if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
 				t.Errorf("found %q, want one finding with %q", found, c.want)
 			}
 		})
 	}
 	t.Run("a task that is kept", func(t *testing.T) {
-		w := newWorld(t)
+		w := NewWorld(t)
 		id := w.enqueueOne()
-		w.round(func(r *Round) {
-			r.setKey("default", schema.OnRequest, schema.ForgottenKey("default", id), schema.KeyRow{ID: id, Until: w.now.Add(dedupWindow), Ended: task.Succeeded, Created: w.now})
+		w.Round(func(r *Round) {
+			r.setKey("default", schema.OnRequest, schema.ForgottenKey("default", id), schema.KeyRow{ID: id, Until: w.Now.Add(DedupWindow), Ended: task.Succeeded, Created: w.Now})
 		})
-		if found := Check(w.store, "default"); len(found) != 1 || !strings.Contains(found[0], "is ready, and forgotten") {
+		if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], "is ready, and forgotten") {
 			t.Errorf("found %q", found)
 		}
 	})

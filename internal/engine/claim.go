@@ -107,7 +107,7 @@ func (r *Round) picker(c *ClaimRequest) *picker {
 }
 
 // pick returns nil when no queue has a task.
-func (p *picker) pick() *queue {
+func (p *picker) pick() *Queue {
 	if p.credit == nil {
 		for _, s := range p.c.Queues {
 			if q := p.runnable(s.Queue); q != nil {
@@ -132,8 +132,8 @@ func (p *picker) pick() *queue {
 // undo takes the last pick back: its task did not fit.
 func (p *picker) undo() { copy(p.credit, p.before) }
 
-func (p *picker) runnable(name string) *queue {
-	q := p.r.queue(p.c.Namespace, name)
+func (p *picker) runnable(name string) *Queue {
+	q := p.r.Queue(p.c.Namespace, name)
 	switch {
 	case q == nil:
 	case q.runnable(p.r.now, p.c.Types) || p.r.readForClaim(q, p.c.Types):
@@ -145,7 +145,7 @@ func (p *picker) runnable(name string) *queue {
 }
 
 // runnable says whether the queue has a task of one of the types that may run now.
-func (q *queue) runnable(now store.Time, types []string) bool {
+func (q *Queue) runnable(now store.Time, types []string) bool {
 	if !q.mayRun(now) {
 		return false
 	}
@@ -208,7 +208,7 @@ func smooth(credit []int, weight func(i int) int) int {
 }
 
 // claimFrom takes the next task of a queue, or none if it would not fit into room bytes and others were taken already.
-func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) (t Claimed, ok bool) {
+func (r *Round) claimFrom(q *Queue, c *ClaimRequest, room int, bounded bool) (t Claimed, ok bool) {
 	credit := q.credit
 	p := q.nextPriority(c.Types)
 	l := q.lanes.next(r, q, p, c.Types)
@@ -216,10 +216,10 @@ func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) (t 
 	if c.Max > 1 && !r.l.hot.knows(id) {
 		r.warm(q.ns, q.lanes.soon(p))
 	}
-	e := r.envelope(q.ns, id)
-	from, err := r.exec(q.ns, id)
+	e := r.Envelope(q.ns, id)
+	from, err := r.Exec(q.ns, id)
 	schema.Must(err)
-	checkpoint := r.checkpoint(q.ns, id, from)
+	checkpoint := r.Checkpoint(q.ns, id, from)
 	if bounded && e.Weight()+len(checkpoint) > room {
 		q.credit = credit
 		return t, false
@@ -227,7 +227,7 @@ func (r *Round) claimFrom(q *queue, c *ClaimRequest, room int, bounded bool) (t 
 	return r.claimed(q, e, r.claim(q, c, e, from), checkpoint), true
 }
 
-func (r *Round) checkpoint(ns string, id task.ID, x *schema.Exec) (b []byte) {
+func (r *Round) Checkpoint(ns string, id task.ID, x *schema.Exec) (b []byte) {
 	if x.Checkpointed {
 		b, _ = r.tx.Get(schema.IDKey(ns, schema.TableCheckpoint, id))
 	}
@@ -235,7 +235,7 @@ func (r *Round) checkpoint(ns string, id task.ID, x *schema.Exec) (b []byte) {
 }
 
 // nextPriority chooses among the priorities that have a task of the types. One must have.
-func (q *queue) nextPriority(types []string) task.Priority {
+func (q *Queue) nextPriority(types []string) task.Priority {
 	s := q.config.Settings
 	if s.Weighted() {
 		return task.Priorities[smooth(q.credit[:], func(i int) int {
@@ -249,7 +249,7 @@ func (q *queue) nextPriority(types []string) task.Priority {
 }
 
 // claim moves a task into a worker's hands.
-func (r *Round) claim(q *queue, c *ClaimRequest, e *schema.Envelope, from *schema.Exec) *schema.Exec {
+func (r *Round) claim(q *Queue, c *ClaimRequest, e *schema.Envelope, from *schema.Exec) *schema.Exec {
 	to := *from
 	to.State = task.Claimed
 	to.Fence++
@@ -264,16 +264,16 @@ func (r *Round) claim(q *queue, c *ClaimRequest, e *schema.Envelope, from *schem
 	}
 	until := r.now.Add(run)
 	to.Claim = schema.Claim{
-		Nonce:  mix(c.Entropy ^ mix(to.Fence) ^ chanceBits(e.ID)),
+		Nonce:  Mix(c.Entropy ^ Mix(to.Fence) ^ chanceBits(e.ID)),
 		Worker: c.Worker, At: r.now, Lease: lease,
 		Until: min(r.now.Add(lease), until), RunUntil: until,
 	}
 	to.Progress, to.ProgressText = 0, ""
-	r.move(q.ns, e.ID, q, from, &to)
+	r.Move(q.ns, e.ID, q, from, &to)
 	return &to
 }
 
-func (r *Round) claimed(q *queue, e *schema.Envelope, x *schema.Exec, checkpoint []byte) Claimed {
+func (r *Round) claimed(q *Queue, e *schema.Envelope, x *schema.Exec, checkpoint []byte) Claimed {
 	return Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.lastAttempt(x), Timeout: q.timeoutOf(e), Checkpoint: checkpoint}
 }
 
@@ -290,7 +290,7 @@ func (r *Round) rememberClaims(c *ClaimRequest, got []Claimed) {
 	}
 	key := schema.ClaimKeyKey(c.Namespace, c.ClaimKey)
 	r.tx.Set(key, row.Encode())
-	r.remind(row.Until, schema.OnClaimKey, c.Namespace, key[len(c.Namespace)+2:])
+	r.SetDeadline(row.Until, schema.OnClaimKey, c.Namespace, key[len(c.Namespace)+2:])
 }
 
 // reclaim answers a repeated claim with those of its claims that still hold. If none does, it is no repeat.
@@ -306,19 +306,19 @@ func (r *Round) reclaim(c *ClaimRequest) ([]Claimed, bool) {
 	}
 	again := make([]Claimed, 0, len(k.Claims))
 	for _, ref := range k.Claims {
-		x, err := r.exec(c.Namespace, ref.ID)
+		x, err := r.Exec(c.Namespace, ref.ID)
 		if err != nil || x.State != task.Claimed || x.Fence != ref.Fence {
 			continue
 		}
-		e := r.envelope(c.Namespace, ref.ID)
-		q := r.queue(c.Namespace, x.Queue)
+		e := r.Envelope(c.Namespace, ref.ID)
+		q := r.Queue(c.Namespace, x.Queue)
 		if !x.Claim.Repeated {
 			to := *x
 			to.Claim.Repeated = true
-			r.move(c.Namespace, ref.ID, q, x, &to)
+			r.Move(c.Namespace, ref.ID, q, x, &to)
 			x = &to
 		}
-		again = append(again, r.claimed(q, e, x, r.checkpoint(c.Namespace, ref.ID, x)))
+		again = append(again, r.claimed(q, e, x, r.Checkpoint(c.Namespace, ref.ID, x)))
 	}
 	return again, len(again) > 0
 }

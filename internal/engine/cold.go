@@ -205,7 +205,7 @@ func (s *lanes) cool(f *flow, l *lane, now store.Time) {
 }
 
 // thaw makes a cold lane a flow and a lane again, where it is in the order.
-func (q *queue) thaw(c *coldLane, now store.Time) *flow {
+func (q *Queue) thaw(c *coldLane, now store.Time) *flow {
 	s, l := &q.lanes, c.lane()
 	used := s.coldPrice(c)
 	s.cold.takeHead(c, l)
@@ -247,7 +247,7 @@ func (s *lanes) holdCold(typ string, held bool, now store.Time) {
 }
 
 // takeReleased puts up to n lanes of released types of a priority in order. Those that come first go first.
-func (r *Round) takeReleased(q *queue, p, n int) {
+func (r *Round) takeReleased(q *Queue, p, n int) {
 	s := &q.lanes
 	for ; n > 0 && len(s.cold.released[p]) > 0; n-- {
 		r.lanesRead++

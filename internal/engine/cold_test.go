@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// keepWarm sets how many flows stay warm, and how many lanes are read at once, for a test.
-func keepWarm(t testing.TB, warm, lanes int) {
+// KeepWarm sets how many flows stay warm, and how many lanes are read at once, for a test.
+func KeepWarm(t testing.TB, warm, lanes int) {
 	was := []int{maxWarm, maxHead, maxHeads, firstLanes, tickLanes, claimLanes}
 	t.Cleanup(func() {
 		maxWarm, maxHead, maxHeads, firstLanes, tickLanes, claimLanes = was[0], was[1], was[2], was[3], was[4], was[5]
@@ -26,47 +26,17 @@ func keepWarm(t testing.TB, warm, lanes int) {
 	}
 }
 
-// The stories are the same if every key that only waits is cold.
-func TestStoriesCold(t *testing.T) {
-	keepWarm(t, 0, 0)
-	tellStories(t)
-}
-
-// The model agrees if keys are cold, and leaders begin with one lane of each priority.
-func TestModelCold(t *testing.T) {
-	for _, c := range []struct{ warm, lanes int }{{0, 1}, {0, 0}, {2, 2}} {
-		t.Run(fmt.Sprintf("%d warm, %d read at once", c.warm, c.lanes), func(t *testing.T) {
-			keepWarm(t, c.warm, c.lanes)
-			runModel(t, duelQueues, modelSteps/2, func(d *duel) []func() string { return append(d.verbs(), d.leaderStep, d.manyStep) })
-		})
-	}
-}
-
-// manyStep adds tasks of keys that come once, so that lanes of many keys wait.
-func (d *duel) manyStep() string {
-	for range 5 {
-		s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(d.queues...), Key: fmt.Sprint("one-", d.rng.IntN(40)), MaxAttempts: 3,
-			Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
-		s.Fill()
-		t := d.m.taskOf(&s)
-		fate, other := d.m.enter(t)
-		a, err := d.enqueue(s)
-		d.entered(t, fate, other, a, err)
-	}
-	return "many keys"
-}
-
 // enqueueKeys adds a task for each of n keys.
-func (w *world) enqueueKeys(n int, spec task.Spec) {
+func (w *World) enqueueKeys(n int, spec task.Spec) {
 	for done := 0; done < n; {
-		w.now += 1000
-		w.round(func(r *Round) {
+		w.Now += 1000
+		w.Round(func(r *Round) {
 			Tick(r)
 			for range min(1000, n-done) {
 				spec.Key = fmt.Sprintf("customer-%07d", done*7919%n)
 				done++
-				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Spec: spec}); err != nil {
-					w.t.Fatal(err)
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: spec}); err != nil {
+					w.T.Fatal(err)
 				}
 			}
 		})
@@ -85,13 +55,13 @@ func TestManyWaitingKeys(t *testing.T) {
 	}
 	const keys = 20_000
 	for _, limited := range []bool{false, true} {
-		w := newWorld(t)
+		w := NewWorld(t)
 		s := task.DefaultSettings()
 		if limited {
 			s.PerKey.Rules = task.Rules{MaxRunning: 2, Rate: task.Rate{Limit: 100, Period: time.Second}}
 		}
-		w.putQueue("default", s, false)
-		q := func() *queue { return w.leader.queues[queueName{"default", "default"}] }
+		w.PutQueue("default", s, false)
+		q := func() *Queue { return w.Leader.queues[queueName{"default", "default"}] }
 		bounded := func(when string, running int) {
 			t.Helper()
 			if n := len(q().lanes.flows); n > maxWarm+running+1 {
@@ -102,17 +72,17 @@ func TestManyWaitingKeys(t *testing.T) {
 		bounded("after enqueues", 0)
 		claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 100, Lease: time.Hour}
 
-		w.becomeLeader()
-		got := w.claim(claim)
+		w.BecomeLeader()
+		got := w.Claim(claim)
 		if len(got) != 100 || w.read > claimLanes {
 			t.Errorf("limited %t: the first claim got %d tasks and read %d lanes", limited, len(got), w.read)
 		}
-		if w.claim(claim); w.read > claimLanes {
+		if w.Claim(claim); w.read > claimLanes {
 			t.Errorf("limited %t: the second claim read %d lanes", limited, w.read)
 		}
 		rounds := 0
-		for ; w.leader.NextDeadline() <= w.now; rounds++ {
-			w.round(Tick)
+		for ; w.Leader.NextDeadline() <= w.Now; rounds++ {
+			w.Round(Tick)
 			if w.read > tickLanes {
 				t.Fatalf("limited %t: a tick read %d lanes", limited, w.read)
 			}
@@ -121,18 +91,18 @@ func TestManyWaitingKeys(t *testing.T) {
 			t.Errorf("limited %t: after %d ticks of at most %d, lanes are unread: %t", limited, rounds, most, q().lanes.partial())
 		}
 		bounded("when all are read", 200)
-		w.round(func(r *Round) {
+		w.Round(func(r *Round) {
 			for _, c := range got {
 				if _, err := Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, schema.Result{}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		})
-		if w.claim(claim); w.read > 0 {
+		if w.Claim(claim); w.read > 0 {
 			t.Errorf("limited %t: when all lanes are in memory, a claim read %d", limited, w.read)
 		}
 		bounded("after claims", 200)
-		if err := w.check(); err != nil {
+		if err := w.Check(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -140,57 +110,57 @@ func TestManyWaitingKeys(t *testing.T) {
 
 // A key that has spent tokens takes no more memory than others while it waits, and does not get them back by that.
 func TestWaitingKeysThatSpentTokens(t *testing.T) {
-	keepWarm(t, 10, 0)
+	KeepWarm(t, 10, 0)
 	const keys = 100
-	w := newWorld(t)
+	w := NewWorld(t)
 	s := task.DefaultSettings()
 	s.PerKey.Rate = task.Rate{Limit: 2, Period: time.Hour}
-	w.putQueue("default", s, false)
+	w.PutQueue("default", s, false)
 	for range 4 {
 		w.enqueueKeys(keys, oneJob())
 	}
 	run := func(want int) {
 		t.Helper()
-		got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 3 * keys, Lease: time.Hour})
+		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 3 * keys, Lease: time.Hour})
 		if len(got) != want {
 			t.Fatalf("%d claimed, not %d", len(got), want)
 		}
-		w.round(func(r *Round) {
+		w.Round(func(r *Round) {
 			for _, c := range got {
 				if _, err := Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, schema.Result{}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		})
-		if err := w.check(); err != nil {
+		if err := w.Check(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	run(2 * keys)
-	if flows := w.leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) < keys {
+	if flows := w.Leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) < keys {
 		t.Errorf("%d flows are in memory of keys that wait for tokens", len(flows))
 	}
 	run(0)
-	w.pass(30 * time.Minute)
+	w.Pass(30 * time.Minute)
 	run(keys)
-	w.pass(time.Hour - time.Minute) // each key has a token left then
-	if flows := w.leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) > 11 {
+	w.Pass(time.Hour - time.Minute) // each key has a token left then
+	if flows := w.Leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) > 11 {
 		t.Errorf("%d flows are in memory of keys that have a token", len(flows))
 	}
-	w.becomeLeader()
+	w.BecomeLeader()
 	run(keys)
 }
 
 // A claim that takes only what lies behind many lanes reads a bounded number, finds nothing, and is woken when more is read. It is not
 // given a task of a lower priority meanwhile.
 func TestClaimBehindUnreadLanes(t *testing.T) {
-	keepWarm(t, 10, 50)
-	w := newWorld(t)
-	w.putQueue("default", task.DefaultSettings(), false)
+	KeepWarm(t, 10, 50)
+	w := NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
 	spec := oneJob()
 	w.enqueueKeys(1000, spec)
 	add := func(key string, p task.Priority) task.ID {
-		a, err := w.enqueue(task.Spec{Type: "rare", Queue: "default", Key: key, Priority: p})
+		a, err := w.Enqueue(task.Spec{Type: "rare", Queue: "default", Key: key, Priority: p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,17 +168,17 @@ func TestClaimBehindUnreadLanes(t *testing.T) {
 	}
 	add("a", task.Low)
 	wanted := add("zz", task.Normal)
-	w.becomeLeader()
+	w.BecomeLeader()
 	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"rare"}}
-	if got := w.claim(claim); len(got) != 0 || w.read > 4*claimLanes {
+	if got := w.Claim(claim); len(got) != 0 || w.read > 4*claimLanes {
 		t.Fatalf("the first claim got %v and read %d lanes", got, w.read)
 	}
 	for range 100 {
-		w.round(Tick)
-		if len(w.last.Woken) == 0 {
+		w.Round(Tick)
+		if len(w.Last.Woken) == 0 {
 			t.Fatal("a claim found nothing, and lanes are read without waking it")
 		}
-		got := w.claim(claim)
+		got := w.Claim(claim)
 		if len(got) == 0 {
 			continue
 		}
@@ -223,17 +193,17 @@ func TestClaimBehindUnreadLanes(t *testing.T) {
 // When a type is no longer held, no round puts more of its lanes in order than its bound. Meanwhile a claim gets no task of a lower
 // priority, a type that is held again stays so, and in the end all tasks are claimed.
 func TestReleaseOfManyKeys(t *testing.T) {
-	keepWarm(t, 10, 50)
+	KeepWarm(t, 10, 50)
 	const keys = 1000
-	w := newWorld(t)
+	w := NewWorld(t)
 	s := task.DefaultSettings()
-	hold := func(holds ...task.Hold) { w.configure("default", task.QueueConfig{Settings: s, Holds: holds}) }
+	hold := func(holds ...task.Hold) { w.Configure("default", task.QueueConfig{Settings: s, Holds: holds}) }
 	hold()
 	spec := oneJob()
 	w.enqueueKeys(keys, spec)
 	spec.Type = "other"
 	spec.Key, spec.Priority = "low", task.Low
-	if _, err := w.enqueue(spec); err != nil {
+	if _, err := w.Enqueue(spec); err != nil {
 		t.Fatal(err)
 	}
 	bounded := func(what string, most int) {
@@ -241,12 +211,12 @@ func TestReleaseOfManyKeys(t *testing.T) {
 		if w.read > most {
 			t.Fatalf("%s: %d lanes were put in order", what, w.read)
 		}
-		if err := w.check(); err != nil {
+		if err := w.Check(); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
 	held := func() int64 {
-		i, err := run(w, func(r *Round) (QueueInfo, error) { return Queue(r, "default", "default") })
+		i, err := Run(w, func(r *Round) (QueueInfo, error) { return DescribeQueue(r, "default", "default") })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,30 +226,30 @@ func TestReleaseOfManyKeys(t *testing.T) {
 	hold(job)
 	hold()
 	bounded("released", tickLanes)
-	left := w.leader.queues[queueName{"default", "default"}].lanes.cold.released[1][0].lanes.Len()
+	left := w.Leader.queues[queueName{"default", "default"}].lanes.cold.released[1][0].lanes.Len()
 	if left != keys-10-tickLanes {
 		t.Errorf("%d lanes are left", left)
 	}
-	w.round(Tick)
+	w.Round(Tick)
 	bounded("a tick", tickLanes)
 	hold(job)
 	bounded("held again", tickLanes)
 	if n := held(); n != keys {
 		t.Errorf("%d tasks are held, not %d", n, keys)
 	}
-	if got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"job"}, Max: 10}); len(got) > 0 {
+	if got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"job"}, Max: 10}); len(got) > 0 {
 		t.Errorf("%d of a type that is held were claimed", len(got))
 	}
 	hold()
-	got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})
+	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})
 	bounded("a claim", 2*claimLanes)
 	if n := held(); n != 0 {
 		t.Errorf("%d tasks are held, though nothing is", n)
 	}
-	for w.leader.NextDeadline() <= w.now {
-		w.round(Tick)
+	for w.Leader.NextDeadline() <= w.Now {
+		w.Round(Tick)
 		bounded("a tick", tickLanes)
-		got = append(got, w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})...)
+		got = append(got, w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})...)
 		bounded("a claim", 2*claimLanes)
 	}
 	for i, g := range got {
@@ -295,33 +265,33 @@ func TestReleaseOfManyKeys(t *testing.T) {
 // While lanes of a type that was released are put in order, claims of other types don't wait for them, nor those of all types if it is held
 // again, and the oldest of them counts as waiting.
 func TestClaimsBesideReleasedLanes(t *testing.T) {
-	keepWarm(t, 10, 50)
+	KeepWarm(t, 10, 50)
 	const keys = 1000
-	w := newWorld(t)
+	w := NewWorld(t)
 	hold := func(types ...string) {
 		c := task.QueueConfig{Settings: task.DefaultSettings()}
 		for _, typ := range types {
 			c.Holds = append(c.Holds, task.Hold{Type: typ})
 		}
-		w.configure("default", c)
+		w.Configure("default", c)
 	}
 	claim := func(max int, types ...string) (got []string) {
 		t.Helper()
-		for _, c := range w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: types, Max: max, Lease: time.Hour}) {
+		for _, c := range w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: types, Max: max, Lease: time.Hour}) {
 			got = append(got, c.Type)
 		}
 		return got
 	}
 	add := func(typ string) {
 		t.Helper()
-		if _, err := w.enqueue(task.Spec{Type: typ, Queue: "default", Priority: task.Low}); err != nil {
+		if _, err := w.Enqueue(task.Spec{Type: typ, Queue: "default", Priority: task.Low}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	released := func() *coldType { return w.leader.queues[queueName{"default", "default"}].lanes.cold.released[1][0] }
+	released := func() *coldType { return w.Leader.queues[queueName{"default", "default"}].lanes.cold.released[1][0] }
 	hold()
 	w.enqueueKeys(keys, oneJob())
-	w.pass(time.Minute)
+	w.Pass(time.Minute)
 	add("rare")
 	hold("job")
 	hold()
@@ -331,7 +301,7 @@ func TestClaimsBesideReleasedLanes(t *testing.T) {
 	if got := claim(10 + tickLanes); len(got) != 10+tickLanes || released().lanes.Len() != keys-10-tickLanes {
 		t.Errorf("%d of those in order were claimed, and %d are left", len(got), released().lanes.Len())
 	}
-	i, err := run(w, func(r *Round) (QueueInfo, error) { return Queue(r, "default", "default") })
+	i, err := Run(w, func(r *Round) (QueueInfo, error) { return DescribeQueue(r, "default", "default") })
 	if err != nil || i.OldestReady < time.Minute {
 		t.Errorf("the oldest task waits for %s (%v), not for a minute", i.OldestReady, err)
 	}
@@ -343,83 +313,83 @@ func TestClaimsBesideReleasedLanes(t *testing.T) {
 	if got := claim(1); !slices.Equal(got, []string{"rare"}) {
 		t.Errorf("with the type held again, a claim got %q", got)
 	}
-	if err := w.check(); err != nil {
+	if err := w.Check(); err != nil {
 		t.Error(err)
 	}
 }
 
 // However many types are released at once, a round puts no more lanes in order than its bound.
 func TestReleaseOfManyTypes(t *testing.T) {
-	keepWarm(t, 10, 50)
-	w := newWorld(t)
+	KeepWarm(t, 10, 50)
+	w := NewWorld(t)
 	c := task.QueueConfig{Settings: task.DefaultSettings()}
-	w.configure("default", c)
+	w.Configure("default", c)
 	var holds []task.Hold
 	for i, p := range task.Priorities {
 		typ := fmt.Sprint("job", i)
 		for k := range 200 { // a key with lanes of several types would not be cold
-			if _, err := w.enqueue(task.Spec{Type: typ, Queue: "default", Priority: p, Key: fmt.Sprint(typ, "-", k)}); err != nil {
+			if _, err := w.Enqueue(task.Spec{Type: typ, Queue: "default", Priority: p, Key: fmt.Sprint(typ, "-", k)}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		holds = append(holds, task.Hold{Type: typ})
 	}
 	c.Holds = holds
-	w.configure("default", c)
+	w.Configure("default", c)
 	c.Holds = nil
-	if w.configure("default", c); w.read > tickLanes {
+	if w.Configure("default", c); w.read > tickLanes {
 		t.Errorf("%d lanes were put in order in a round, at most %d may", w.read, tickLanes)
 	}
-	for w.leader.NextDeadline() <= w.now {
-		if w.round(Tick); w.read > tickLanes {
+	for w.Leader.NextDeadline() <= w.Now {
+		if w.Round(Tick); w.read > tickLanes {
 			t.Errorf("%d lanes were put in order in a tick, at most %d may", w.read, tickLanes)
 		}
 	}
-	if err := w.check(); err != nil {
+	if err := w.Check(); err != nil {
 		t.Error(err)
 	}
 }
 
 // A breaker that waits for a task to probe with does not take its type for unused while lanes are unread that may have one.
 func TestBreakerWaitsForUnreadLanes(t *testing.T) {
-	keepWarm(t, 10, 50)
-	w := newWorld(t)
+	KeepWarm(t, 10, 50)
+	w := NewWorld(t)
 	s := task.DefaultSettings()
 	s.Breaker = task.Breaker{FailureRate: 50, MinAttempts: 2, Window: 5 * time.Minute, Hold: time.Minute, Probes: 1}
 	s.Breaker.Fill()
-	w.putQueue("default", s, false)
+	w.PutQueue("default", s, false)
 	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"mail"}, Max: 2}
 	for range 3 {
-		if _, err := w.enqueue(task.Spec{Type: "mail", Queue: "default", Key: "zz"}); err != nil {
+		if _, err := w.Enqueue(task.Spec{Type: "mail", Queue: "default", Key: "zz"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, c := range w.claim(claim) {
-		w.round(func(r *Round) {
+	for _, c := range w.Claim(claim) {
+		w.Round(func(r *Round) {
 			if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, FailRequest{Fall: FallDead}); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
 	w.enqueueKeys(1000, oneJob())
-	b := func() *breaker { return w.leader.queues[queueName{"default", "default"}].breakers.of("mail") }
-	w.pass(time.Minute)
+	b := func() *breaker { return w.Leader.queues[queueName{"default", "default"}].breakers.of("mail") }
+	w.Pass(time.Minute)
 	if b() == nil || b().state != BreakerProbing {
 		t.Fatalf("the breaker does not probe: %+v", b())
 	}
-	w.now = b().until
-	w.becomeLeader()
-	w.round(Tick)
-	if !w.leader.queues[queueName{"default", "default"}].lanes.partial() {
+	w.Now = b().until
+	w.BecomeLeader()
+	w.Round(Tick)
+	if !w.Leader.queues[queueName{"default", "default"}].lanes.partial() {
 		t.Fatal("all lanes were read")
 	}
 	if b() == nil || b().state != BreakerProbing {
 		t.Fatalf("the breaker did not wait for lanes that are unread: %+v", b())
 	}
-	for w.leader.NextDeadline() <= w.now {
-		w.round(Tick)
+	for w.Leader.NextDeadline() <= w.Now {
+		w.Round(Tick)
 	}
-	if got := w.claim(claim); len(got) != 1 || b().probe != got[0].ID {
+	if got := w.Claim(claim); len(got) != 1 || b().probe != got[0].ID {
 		t.Errorf("claimed %d tasks as probes, want one", len(got))
 	}
 }
@@ -450,29 +420,29 @@ func TestColdSteps(t *testing.T) {
 // claimsOf is the tasks that a random course of calls claims, by their keys. lanes: how many are read or put in order at once, and all is
 // checked after every step; 0: as many as there are.
 func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
-	keepWarm(t, warm, lanes)
-	w, rng := newWorld(t), rand.New(rand.NewPCG(seed, 1))
+	KeepWarm(t, warm, lanes)
+	w, rng := NewWorld(t), rand.New(rand.NewPCG(seed, 1))
 	s := task.DefaultSettings()
 	s.Keys = map[string]task.KeyRules{"k1": {Weight: 3}, "k2": {Weight: 10, Rules: task.Rules{MaxRunning: 1}}}
-	w.configure("default", task.QueueConfig{Settings: s})
+	w.Configure("default", task.QueueConfig{Settings: s})
 	var running []Claimed
 	for step := range 600 {
 		if lanes > 0 {
-			if err := w.check(); err != nil {
+			if err := w.Check(); err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, step, err)
 			}
 			if rng.IntN(3) == 0 {
-				w.round(Tick)
+				w.Round(Tick)
 			}
 		}
 		if len(running) == 0 { // else keys that run are put in order again only when they come first
-			w.now += store.Time(rng.IntN(3_000_000))
+			w.Now += store.Time(rng.IntN(3_000_000))
 		}
 		switch rng.IntN(9) {
 		case 0, 1, 2:
 			spec := oneJob()
 			spec.Key, spec.Type, spec.Priority = fmt.Sprint("k", rng.IntN(12)), fmt.Sprint("t", rng.IntN(3)), task.Priorities[rng.IntN(2)]
-			if _, err := w.enqueue(spec); err != nil {
+			if _, err := w.Enqueue(spec); err != nil {
 				t.Fatal(err)
 			}
 		case 3, 4:
@@ -480,8 +450,8 @@ func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 			if rng.IntN(2) == 0 {
 				c.Types = []string{fmt.Sprint("t", rng.IntN(3)), "t0"}
 			}
-			for _, g := range w.claim(c) {
-				got = append(got, fmt.Sprintf("%s/%s at %d", g.Key, g.Type, w.now))
+			for _, g := range w.Claim(c) {
+				got = append(got, fmt.Sprintf("%s/%s at %d", g.Key, g.Type, w.Now))
 				running = append(running, g)
 			}
 		case 5:
@@ -491,7 +461,7 @@ func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 					holds = append(holds, task.Hold{Type: fmt.Sprint("t", typ)})
 				}
 			}
-			w.configure("default", task.QueueConfig{Settings: s, Holds: holds})
+			w.Configure("default", task.QueueConfig{Settings: s, Holds: holds})
 		default:
 			if len(running) == 0 {
 				continue
@@ -500,7 +470,7 @@ func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 			h := Hold{Namespace: "default", ID: running[at].ID, Token: running[at].Token}
 			running = slices.Delete(running, at, at+1)
 			release := rng.IntN(4) == 0
-			if _, err := run(w, func(r *Round) (Settled, error) {
+			if _, err := Run(w, func(r *Round) (Settled, error) {
 				if release {
 					return Release(r, h, 0)
 				}
@@ -510,7 +480,7 @@ func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 			}
 		}
 	}
-	if err := w.check(); err != nil {
+	if err := w.Check(); err != nil {
 		t.Fatal(err)
 	}
 	return got
@@ -519,24 +489,24 @@ func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 // BenchmarkWaitingKeys says what a key that only waits takes of a leader's memory, and how long a new leader takes for its first
 // claim and to read all keys.
 func BenchmarkWaitingKeys(b *testing.B) {
-	keys := size(1_000_000)
-	w := benchWorld(b)
+	keys := Size(1_000_000)
+	w := BenchWorld(b)
 	s := task.DefaultSettings()
 	s.PerKey.Rules = task.Rules{MaxRunning: 2, Rate: task.Rate{Limit: 100, Period: time.Second}}
-	w.putQueue("default", s, false)
+	w.PutQueue("default", s, false)
 	w.enqueueKeys(keys, oneJob())
 	enqueued := perKey(w, keys)
 	for b.Loop() {
-		w.becomeLeader()
+		w.BecomeLeader()
 		began := time.Now()
-		if got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}}); len(got) != 1 {
+		if got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}}); len(got) != 1 {
 			b.Fatalf("%d claimed", len(got))
 		}
 		b.ReportMetric(float64(time.Since(began).Microseconds())/1000, "ms-first-claim")
 		rounds, slowest := 0, time.Duration(0)
-		for ; w.leader.NextDeadline() <= w.now; rounds++ {
+		for ; w.Leader.NextDeadline() <= w.Now; rounds++ {
 			before := time.Now()
-			w.round(Tick)
+			w.Round(Tick)
 			slowest = max(slowest, time.Since(before))
 		}
 		b.ReportMetric(float64(time.Since(began).Milliseconds()), "ms-all-read")
@@ -548,7 +518,7 @@ func BenchmarkWaitingKeys(b *testing.B) {
 }
 
 // perKey is what a leader's memory takes by key. The leader is gone then.
-func perKey(w *world, keys int) float64 {
+func perKey(w *World, keys int) float64 {
 	used := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -556,6 +526,6 @@ func perKey(w *world, keys int) float64 {
 		return m.HeapAlloc
 	}
 	all := used()
-	w.leader = nil
+	w.Leader = nil
 	return float64(all-used()) / float64(keys)
 }

@@ -18,15 +18,15 @@ type deadIn struct{ queues, each int }
 func (d deadIn) String() string { return fmt.Sprintf("%dx%d", d.queues, d.each) }
 
 // fill lets tasks die of errors that differ in numbers and ids, and of one in ten otherwise.
-func (d deadIn) fill(w *world) {
+func (d deadIn) fill(w *World) {
 	payload := benchPayload()
 	for q := range d.queues {
 		queue := fmt.Sprintf("team-%04d", q)
-		w.putQueue(queue, task.DefaultSettings(), false)
-		w.now += store.Time(time.Second / time.Microsecond)
+		w.PutQueue(queue, task.DefaultSettings(), false)
+		w.Now += store.Time(time.Second / time.Microsecond)
 		w.enqueueInto(queue, d.each, payload)
-		got := w.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Max: d.each})
-		w.round(func(r *Round) {
+		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Max: d.each})
+		w.Round(func(r *Round) {
 			for i, t := range got {
 				f := FailRequest{Fall: FallDead, Failure: schema.Failure{Type: "*net.OpError",
 					Message: fmt.Sprintf("dial tcp 10.0.%d.%d:5432: connect: connection refused (order %s)", q%256, i%256, t.ID), Stack: "main.go:1"}}
@@ -34,7 +34,7 @@ func (d deadIn) fill(w *world) {
 					f.Failure.Message = `the answer was "sold out"`
 				}
 				if _, err := Fail(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, f); err != nil {
-					w.t.Fatal(err)
+					w.T.Fatal(err)
 				}
 			}
 		})
@@ -43,12 +43,12 @@ func (d deadIn) fill(w *world) {
 
 // BenchmarkGroupDead counts the dead letters of all queues by error.
 func BenchmarkGroupDead(b *testing.B) {
-	for _, d := range []deadIn{{10, size(1000)}, {size(2000), 5}, {size(2000), 10}} {
+	for _, d := range []deadIn{{10, Size(1000)}, {Size(2000), 5}, {Size(2000), 10}} {
 		b.Run(d.String(), func(b *testing.B) {
-			w := benchWorld(b)
+			w := BenchWorld(b)
 			d.fill(w)
 			for b.Loop() {
-				groups, _ := query.GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+				groups, _ := query.GroupDead(w.Store, "default", "", task.Scope{}, task.Dead, w.Now)
 				if len(groups) != 2 && d.each >= 10 {
 					b.Fatalf("%d groups", len(groups))
 				}

@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// dedupWindow is how long at least a repeated request id finds its task, whatever the task's retention.
-const dedupWindow = 10 * time.Minute
+// DedupWindow is how long at least a repeated request id finds its task, whatever the task's retention.
+const DedupWindow = 10 * time.Minute
 
 // NewTask is a filled and checked spec with what the broker adds to it.
 type NewTask struct {
@@ -43,7 +43,7 @@ type Accepted struct {
 // for a task of other content, or if the unique key is another's and the task says reject; queue_full; ErrSlotMoved if none of
 // these is known here and the task's slot lies in another shard.
 func Enqueue(r *Round, n *NewTask) (Accepted, error) {
-	q := r.queue(n.Namespace, n.Queue)
+	q := r.Queue(n.Namespace, n.Queue)
 	if q == nil {
 		return Accepted{}, ErrUnknownQueue
 	}
@@ -71,15 +71,12 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 		met.takePlace(x)
 		r.replace(n.Namespace, q, &met)
 	}
-	if n.Moved != nil {
-		r.settleIn(n, e, x)
+	for _, admitted := range r.l.points.admitted {
+		admitted(r, n, e, x)
 	}
 	r.l.row = e.AppendTo(r.l.row[:0])
 	r.tx.Set(schema.IDKey(n.Namespace, schema.TableEnvelope, n.ID), r.l.row)
-	if len(n.Then) > 0 {
-		r.writeThen(n.Namespace, n.ID, n.Then)
-	}
-	r.move(n.Namespace, n.ID, q, nil, x)
+	r.Move(n.Namespace, n.ID, q, nil, x)
 	r.l.hot.keepEnvelope(n.ID, e)
 	r.idsOf(n.Namespace).add(n.ID)
 	r.rememberKeys(n, print)
@@ -88,9 +85,9 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 }
 
 // admit refuses a new task that may not come here, or for which there is no room.
-func (q *queue) admit(n *NewTask, x *schema.Exec, met *meeting) error {
+func (q *Queue) admit(n *NewTask, x *schema.Exec, met *meeting) error {
 	// While a unique key is held here, its tasks go on to come here.
-	if q.config.Closed != 0 && !met.taken && closed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
+	if q.config.Closed != 0 && !met.taken && SlotClosed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
 		return ErrSlotMoved
 	}
 	if n.Moved != nil { // it was accepted once
@@ -123,8 +120,8 @@ var ErrUnknownQueue = errors.New("the shard has no such queue")
 var ErrSlotMoved error = &task.Error{Code: task.CodeUnavailable, Reason: "slot_moved", RetryAfter: 100 * time.Millisecond,
 	Message: "the task's slot of its queue lies in another shard by now"}
 
-// closed says whether a task belongs to one of the closed slots. One that fits in any goes where one is open.
-func closed(slots task.SlotSet, s *task.Spec) bool {
+// SlotClosed says whether a task belongs to one of the closed slots. One that fits in any goes where one is open.
+func SlotClosed(slots task.SlotSet, s *task.Spec) bool {
 	if slot, ok := s.Slot(); ok {
 		return slots.Has(slot)
 	}
@@ -147,7 +144,7 @@ func (r *Round) newExec(n *NewTask) *schema.Exec {
 	if x.RunAt > r.now {
 		x.State = task.Scheduled
 	} else {
-		r.makeReady(x)
+		r.MakeReady(x)
 	}
 	return x
 }
@@ -159,27 +156,27 @@ func (r *Round) checkRunAt(s *task.Spec, x *schema.Exec) error {
 		return err
 	}
 	for i := range s.Then {
-		if err := checkThenAt(fmt.Sprintf("then[%d]", i), &s.Then[i], r.now.Time()); err != nil {
+		if err := CheckThenAt(fmt.Sprintf("then[%d]", i), &s.Then[i], r.now.Time()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkThenAt(path string, s *task.Spec, now time.Time) error {
+func CheckThenAt(path string, s *task.Spec, now time.Time) error {
 	if err := task.CheckRunAt(path+".run_at", s.RunAt, now); err != nil {
 		return err
 	}
 	for i := range s.Then {
-		if err := checkThenAt(fmt.Sprintf("%s.then[%d]", path, i), &s.Then[i], now); err != nil {
+		if err := CheckThenAt(fmt.Sprintf("%s.then[%d]", path, i), &s.Then[i], now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// makeReady puts a task at the end of its lane.
-func (r *Round) makeReady(x *schema.Exec) {
+// MakeReady puts a task at the end of its lane.
+func (r *Round) MakeReady(x *schema.Exec) {
 	x.State, x.ReadyAt, x.Seq = task.Ready, r.now, r.nextSeq()
 }
 
@@ -200,7 +197,7 @@ func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 	if n.Fresh || r.idsOf(n.Namespace).isNew(n.ID) {
 		return Accepted{}, nil
 	}
-	x, err := r.exec(n.Namespace, n.ID)
+	x, err := r.Exec(n.Namespace, n.ID)
 	if err != nil { // forgotten, or the request is new
 		return r.byKey(schema.ForgottenKey(n.Namespace, n.ID), n, print, "request_id", n.RequestID.String())
 	}
@@ -246,7 +243,7 @@ func (r *Round) byKey(row []byte, n *NewTask, print uint64, field, value string)
 	if k.Fingerprint != print {
 		return Accepted{}, reused(field, value, k.ID)
 	}
-	if x, err := r.exec(n.Namespace, k.ID); err == nil {
+	if x, err := r.Exec(n.Namespace, k.ID); err == nil {
 		k.Ended, k.Created = x.State, x.CreatedAt
 	} else if k.Ended == 0 {
 		f, _ := r.keyRow(schema.ForgottenKey(n.Namespace, k.ID))
@@ -270,14 +267,14 @@ func (r *Round) rememberKeys(n *NewTask, print uint64) {
 		r.setKey(n.Namespace, schema.OnKey, schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), schema.KeyRow{ID: n.ID, Fingerprint: print, Until: r.now.Add(n.IdempotencyTTL)})
 	}
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
-		r.setKey(n.Namespace, schema.OnRequest, schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), schema.KeyRow{ID: n.ID, Fingerprint: print, Until: r.now.Add(max(dedupWindow, n.RequestTTL))})
+		r.setKey(n.Namespace, schema.OnRequest, schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), schema.KeyRow{ID: n.ID, Fingerprint: print, Until: r.now.Add(max(DedupWindow, n.RequestTTL))})
 	}
 }
 
 // setKey writes a row that ends by itself. A row that it replaces has its own deadline, which then finds a later end.
 func (r *Round) setKey(ns string, kind schema.DeadlineKind, key []byte, k schema.KeyRow) {
 	r.tx.Set(key, k.Encode())
-	r.remind(k.Until, kind, ns, key[len(ns)+2:])
+	r.SetDeadline(k.Until, kind, ns, key[len(ns)+2:])
 }
 
 func reused(field, value string, id task.ID) error {
@@ -297,4 +294,27 @@ func contentHash(n *NewTask) uint64 {
 	_, _ = d.Write([]byte{0})
 	_, _ = d.Write(n.Payload)
 	return d.Sum64()
+}
+
+// RoomFor refuses tasks for which the queues of this shard have no room. Those of other shards wait on their way.
+func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
+	wanted := map[*Queue]int64{}
+	var all, size int64
+	var in *space
+	for i := range tasks {
+		q := r.Queue(ns, tasks[i].Queue)
+		if q == nil || SlotClosed(q.config.Closed, &tasks[i]) {
+			continue
+		}
+		wanted[q]++
+		in, all, size = q.space, all+1, size+tasks[i].Size()
+		if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()+wanted[q] > most {
+			return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second, Message: fmt.Sprintf(
+				"queue %q has no room for all tasks of the group: %d wait, max_length is %d", q.name, q.counts.Waiting(), most)}
+		}
+	}
+	if in != nil {
+		return in.admit(all, 0, size)
+	}
+	return nil
 }

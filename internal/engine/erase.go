@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"fmt"
-	"maps"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -102,6 +101,7 @@ func (l *Leader) forgetNamespace(ns string) {
 	delete(l.ids, ns)
 	delete(l.spaces, ns)
 	delete(l.zones, ns)
-	delete(l.news.watches, ns)
-	maps.DeleteFunc(l.news.tallies, func(n newsName, _ *newsTally) bool { return n.ns == ns })
+	for _, erased := range l.points.erased {
+		erased(l, ns)
+	}
 }

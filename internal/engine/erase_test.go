@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -31,11 +32,11 @@ func rowsOf(from store.Reader, ns string) (keys []string) {
 }
 
 // eraseAll erases a namespace, a few rows at a time.
-func (w *world) eraseAll(ns string, few int) error {
+func eraseAll(w *engine.World, ns string, few int) error {
 	var behind []byte
 	for {
-		keys, next := DeadlinesOf(w.store, ns, behind, few)
-		more, err := run(w, func(r *Round) (bool, error) { return Erase(r, ns, keys, few) })
+		keys, next := engine.DeadlinesOf(w.Store, ns, behind, few)
+		more, err := engine.Run(w, func(r *engine.Round) (bool, error) { return engine.Erase(r, ns, keys, few) })
 		if err != nil || !more && next == nil {
 			return err
 		}
@@ -49,19 +50,19 @@ func (w *world) eraseAll(ns string, few int) error {
 // is as in a new one.
 func TestErase(t *testing.T) {
 	for seed := range uint64(4) {
-		d := &duel{world: newWorld(t), queues: duelQueues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: dawn},
+		d := &duel{World: engine.NewWorld(t), queues: duelQueues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: engine.Dawn},
 			rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID][]task.Token{}}
 		for _, q := range d.queues {
 			d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 		}
-		d.round(func(r *Round) {
-			PutQueue(r, "other", "a", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
+		d.Round(func(r *engine.Round) {
+			engine.PutQueue(r, "other", "a", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
 			s := task.Spec{Type: "t", Queue: "a", IdempotencyKey: "k", IdempotencyTTL: time.Hour}
 			s.Fill()
-			if _, err := Enqueue(r, &NewTask{Spec: s, Namespace: "other", ID: d.newID()}); err != nil {
+			if _, err := engine.Enqueue(r, &engine.NewTask{Spec: s, Namespace: "other", ID: d.NewID()}); err != nil {
 				t.Fatal(err)
 			}
-			PutShare(r, "default", task.Share{Version: 1, Amounts: task.Amounts{Backlog: 1 << 40, Bytes: 1 << 40, Running: 1 << 40}})
+			engine.PutShare(r, "default", task.Share{Version: 1, Amounts: task.Amounts{Backlog: 1 << 40, Bytes: 1 << 40, Running: 1 << 40}})
 		})
 		for range 400 {
 			d.step(d.verbs())
@@ -69,33 +70,33 @@ func TestErase(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.eraseAll("default", 7); !errors.Is(err, task.ErrWrongState) {
+		if err := eraseAll(d.World, "default", 7); !errors.Is(err, task.ErrWrongState) {
 			t.Fatalf("erased with queues: %v", err)
 		}
 		d.endAll(t)
-		others, busy := rowsOf(d.store, "other"), rowsOf(d.store, "default")
-		if err := d.eraseAll("default", 7); err != nil {
+		others, busy := rowsOf(d.Store, "other"), rowsOf(d.Store, "default")
+		if err := eraseAll(d.World, "default", 7); err != nil {
 			t.Fatal(err)
 		}
-		if left := rowsOf(d.store, "default"); len(left) > 0 || len(busy) < 100 {
+		if left := rowsOf(d.Store, "default"); len(left) > 0 || len(busy) < 100 {
 			t.Fatalf("seed %d: %d of %d rows are left: %.500s", seed, len(left), len(busy), left)
 		}
-		if now := rowsOf(d.store, "other"); len(now) != len(others) {
+		if now := rowsOf(d.Store, "other"); len(now) != len(others) {
 			t.Errorf("seed %d: of another namespace there are %d rows, there were %d", seed, len(now), len(others))
 		}
-		d.told = nil
-		d.round(func(r *Round) {
-			PutQueue(r, "default", "a", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
+		d.Told = nil
+		d.Round(func(r *engine.Round) {
+			engine.PutQueue(r, "default", "a", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
 		})
 		s := task.Spec{Type: "t", Queue: "a", IdempotencyKey: "k", IdempotencyTTL: time.Hour}
 		s.Fill()
-		a, err := d.enqueue(s)
+		a, err := d.Enqueue(s)
 		if err != nil || a.Duplicate {
 			t.Errorf("seed %d: the first task of the new one: %+v, %v", seed, a, err)
 		}
-		d.pass(48 * time.Hour)
+		d.Pass(48 * time.Hour)
 		for _, ns := range []string{"default", "other"} {
-			if found := Check(d.store, ns); len(found) > 0 {
+			if found := engine.CheckAll(d.Store, ns); len(found) > 0 {
 				t.Errorf("seed %d: %s: %q", seed, ns, found)
 			}
 		}
@@ -107,22 +108,22 @@ func (d *duel) endAll(t *testing.T) {
 	for range 5 { // what ends may let others begin
 		var ids []task.ID
 		lo, hi := schema.TableBounds("default", schema.TableExec)
-		d.store.Scan(lo, hi, func(k, _ []byte) bool {
+		d.Store.Scan(lo, hi, func(k, _ []byte) bool {
 			ids = append(ids, schema.IDAt(k))
 			return true
 		})
 		for _, id := range ids {
-			d.round(func(r *Round) {
-				if x, err := r.exec("default", id); err == nil && x.State.Ended() {
-					_ = Discard(r, "default", id, x.EndedAt)
+			d.Round(func(r *engine.Round) {
+				if x, err := r.Exec("default", id); err == nil && x.State.Ended() {
+					_ = engine.Discard(r, "default", id, x.EndedAt)
 				} else {
-					_ = Cancel(r, "default", id)
+					_ = engine.Cancel(r, "default", id)
 				}
 			})
 		}
 	}
 	for _, q := range d.queues {
-		if _, err := run(d.world, func(r *Round) (struct{}, error) { return struct{}{}, DropQueue(r, "default", q) }); err != nil {
+		if _, err := engine.Run(d.World, func(r *engine.Round) (struct{}, error) { return struct{}{}, engine.DropQueue(r, "default", q) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,13 +131,13 @@ func (d *duel) endAll(t *testing.T) {
 
 // The deadlines of a namespace are found in all tables, page by page, each once.
 func TestDeadlinesOfPages(t *testing.T) {
-	w := newWorld(t)
+	w := engine.NewWorld(t)
 	want := 0
-	w.round(func(r *Round) {
+	w.Round(func(r *engine.Round) {
 		for i := range 40 {
-			id := w.newID()
+			id := w.NewID()
 			kind := []schema.DeadlineKind{schema.OnForget, schema.OnLease, schema.OnDue, schema.OnLease}[i%4]
-			r.remind(w.now.Add(time.Hour), kind, []string{"default", "default", "other", "other"}[i/10], id[:])
+			r.SetDeadline(w.Now.Add(time.Hour), kind, []string{"default", "default", "other", "other"}[i/10], id[:])
 			if i < 20 {
 				want++
 			}
@@ -146,7 +147,7 @@ func TestDeadlinesOfPages(t *testing.T) {
 		seen := map[string]bool{}
 		var behind []byte
 		for {
-			keys, next := DeadlinesOf(w.store, "default", behind, limit)
+			keys, next := engine.DeadlinesOf(w.Store, "default", behind, limit)
 			for _, k := range keys {
 				if d, ok := schema.ParseDeadline(k); !ok || d.Namespace != "default" || seen[string(k)] {
 					t.Fatalf("pages of %d: %x is of another namespace, or found twice", limit, k)

@@ -70,11 +70,11 @@ const (
 // Explain computes from the state and the leader's memory why a task is not running. It changes neither. Takers tells what is
 // known of the workers of its queue, carried what the sender has seen of a message.
 func Explain(r *Round, ns string, id task.ID, takers func(queue string) Takers, carried func(message task.ID) Delivery) (*Explanation, error) {
-	x, err := r.exec(ns, id)
+	x, err := r.Exec(ns, id)
 	if err != nil {
 		return nil, err
 	}
-	most, q := x.MaxAttempts, r.queue(ns, x.Queue)
+	most, q := x.MaxAttempts, r.Queue(ns, x.Queue)
 	if q != nil { // else it was deleted since the task ended
 		most = q.lastAttempt(x)
 	}
@@ -131,7 +131,7 @@ var blockers = []func(*explainer){
 // explainer collects the reasons why a task that waits is not running.
 type explainer struct {
 	r       *Round
-	q       *queue
+	q       *Queue
 	id      task.ID
 	x       *schema.Exec
 	flow    *flow     // nil: nothing of its key is ready or claimed, or it is cold
@@ -311,7 +311,7 @@ func (e *explainer) otherKeys() {
 
 // before counts the keys that come before one in the order of a priority, looking at no more than maxAhead. The key is a flow or a
 // cold lane.
-func (r *Round) before(q *queue, f *flow, c *coldLane, p int) (n int, more bool) {
+func (r *Round) before(q *Queue, f *flow, c *coldLane, p int) (n int, more bool) {
 	s := &q.lanes
 	turnOf := func(g *flow) float64 { return max(g.rank, turn(s.price(g, r.now))) } // as settle would have it
 	reads := maxAheadReads
@@ -347,7 +347,7 @@ func (r *Round) before(q *queue, f *flow, c *coldLane, p int) (n int, more bool)
 
 // firstOfCold is the sequence number of a cold lane's first task. One that is not in memory is read while there are reads left, else a
 // lower bound is taken.
-func (r *Round) firstOfCold(q *queue, c *coldLane, reads *int) uint64 {
+func (r *Round) firstOfCold(q *Queue, c *coldLane, reads *int) uint64 {
 	if c.first.ID != (task.ID{}) {
 		return c.first.Seq
 	}
@@ -355,7 +355,7 @@ func (r *Round) firstOfCold(q *queue, c *coldLane, reads *int) uint64 {
 }
 
 // firstIn is the sequence number of a lane's first task, of which a lower bound is known.
-func (r *Round) firstIn(q *queue, l *lane, first uint64, reads *int) uint64 {
+func (r *Round) firstIn(q *Queue, l *lane, first uint64, reads *int) uint64 {
 	if len(l.head) == 0 && *reads > 0 {
 		*reads--
 		schema.ScanLane(r.tx, q.ns, q.name, l.LaneName, l.inRow, first, math.MaxUint64, func(t schema.ReadyTask) bool {
@@ -368,7 +368,7 @@ func (r *Round) firstIn(q *queue, l *lane, first uint64, reads *int) uint64 {
 
 // firstOf is the first sequence number of a flow in a priority. Of lanes of which nothing is in memory it is read while there are
 // reads left, else a lower bound is taken.
-func (r *Round) firstOf(q *queue, f *flow, p int, reads *int) uint64 {
+func (r *Round) firstOf(q *Queue, f *flow, p int, reads *int) uint64 {
 	best, lanes := uint64(math.MaxUint64), f.ready[p].items
 	var look func(at int)
 	look = func(at int) {
@@ -431,7 +431,7 @@ func (e *explainer) olderTasks() {
 }
 
 // countBefore counts the tasks of a lane before a sequence number, up to most.
-func (r *Round) countBefore(q *queue, l *lane, seq uint64, most int) (n int, more bool) {
+func (r *Round) countBefore(q *Queue, l *lane, seq uint64, most int) (n int, more bool) {
 	n = sort.Search(len(l.head), func(i int) bool { return l.head[i].Seq >= seq })
 	if n == len(l.head) && l.scan < seq && l.count > int64(n) {
 		schema.ScanLane(r.tx, q.ns, q.name, l.LaneName, l.inRow, l.scan, seq, func(schema.ReadyTask) bool {
@@ -469,7 +469,7 @@ func (r *Round) runnersOf(ns string, f *flow) []Runner {
 
 // runners are tasks of a queue that are claimed: of those of keys all are known, of the others those that this leader has in
 // memory.
-func (r *Round) runners(q *queue) []Runner {
+func (r *Round) runners(q *Queue) []Runner {
 	var ids []task.ID
 	looked := 0
 	for id, t := range r.l.hot.tasks {
@@ -486,7 +486,7 @@ func (r *Round) runners(q *queue) []Runner {
 func (r *Round) asRunners(ns string, ids []task.ID) (running []Runner) {
 	slices.SortFunc(ids, func(a, b task.ID) int { return slices.Compare(a[:], b[:]) })
 	for _, id := range ids[:min(len(ids), maxRunners)] {
-		if x, err := r.exec(ns, id); err == nil {
+		if x, err := r.Exec(ns, id); err == nil {
 			running = append(running, runnerOf(id, x))
 		}
 	}

@@ -29,7 +29,7 @@ func (r *Round) whyAway(ns string, id task.ID, x *schema.Exec, carried func(mess
 		if f.Fate != schema.FateSent {
 			continue
 		}
-		if p, ok := readMessage(r.tx, ns, requestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
+		if p, ok := ReadMessage(r.tx, ns, RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
 			reasons = append(reasons, whyOnItsWay("what follows it", p, carried(p.Request)))
 		}
 	}
@@ -45,7 +45,7 @@ func (r *Round) movingMessage(ns string, id task.ID) (p *OutboxMessage, ok bool)
 		return len(movers) < maxMovers
 	})
 	for _, operation := range movers {
-		if p, ok = readMessage(r.tx, ns, moveRequest(id, operation)); ok {
+		if p, ok = ReadMessage(r.tx, ns, MoveRequest(id, operation)); ok {
 			return p, true
 		}
 	}

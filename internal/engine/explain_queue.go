@@ -67,7 +67,7 @@ type Glance struct {
 
 // GlanceAt reads it. It costs no more than a read of one task, whatever the queue has.
 func GlanceAt(r *Round, ns, name string, takers func(queue string) Takers) (*Glance, error) {
-	q := r.queue(ns, name)
+	q := r.Queue(ns, name)
 	if q == nil {
 		return nil, task.NotFound("queue", name)
 	}

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -20,28 +20,30 @@ import (
 func (s *story) explainStep(d *datadriven.TestData) string {
 	what := d.CmdArgs[0].Key
 	if d.Cmd == "explain" {
-		carried := func(task.ID) Delivery { return Delivery{int64(number(arg(d, "tried"))), arg(d, "met")} } // what the sender has seen
-		e, err := unchanged(s, func(r *Round) (*Explanation, error) { return Explain(r, "default", s.id(what), s.takers, carried) })
+		carried := func(task.ID) engine.Delivery { return engine.Delivery{int64(number(arg(d, "tried"))), arg(d, "met")} } // what the sender has seen
+		e, err := unchanged(s, func(r *engine.Round) (*engine.Explanation, error) {
+			return engine.Explain(r, "default", s.id(what), s.takers, carried)
+		})
 		if err != nil {
 			return answer(err, "")
 		}
 		return fmt.Sprintf("%s %s\n%s", what, e.State, s.reasons(e.Reasons))
 	}
-	g, err := unchanged(s, func(r *Round) (*Glance, error) { return GlanceAt(r, "default", what, s.takers) })
+	g, err := unchanged(s, func(r *engine.Round) (*engine.Glance, error) { return engine.GlanceAt(r, "default", what, s.takers) })
 	if err != nil {
 		return answer(err, "")
 	}
-	e, err := ExplainQueue(s.store, "default", what, g)
+	e, err := engine.ExplainQueue(s.Store, "default", what, g)
 	if err != nil {
 		return answer(err, "")
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "ready %d, claimable %d, claimed %d, waiting %d", e.Ready, e.Claimable, e.Claimed, e.Waiting)
 	if e.NextDue != 0 {
-		fmt.Fprintf(&b, ", next due in %s", e.NextDue.Sub(s.now))
+		fmt.Fprintf(&b, ", next due in %s", e.NextDue.Sub(s.Now))
 	}
 	if e.OldestReady != 0 {
-		fmt.Fprintf(&b, ", oldest ready for %s", s.now.Sub(e.OldestReady))
+		fmt.Fprintf(&b, ", oldest ready for %s", s.Now.Sub(e.OldestReady))
 	}
 	fmt.Fprintf(&b, "\n%s", s.reasons(e.Reasons))
 	for _, k := range e.Keys {
@@ -50,7 +52,7 @@ func (s *story) explainStep(d *datadriven.TestData) string {
 	for _, t := range e.Idle {
 		fmt.Fprintf(&b, "nobody takes %s: %d\n", t.Type, t.Tasks)
 	}
-	if i, err := run(s.world, func(r *Round) (QueueInfo, error) { return Queue(r, "default", what) }); err != nil || i.Held != e.Ready-e.Claimable {
+	if i, err := engine.Run(s.World, func(r *engine.Round) (engine.QueueInfo, error) { return engine.DescribeQueue(r, "default", what) }); err != nil || i.Held != e.Ready-e.Claimable {
 		fmt.Fprintf(&b, "but the queue has %d held (%v)\n", i.Held, err)
 	}
 	return b.String()
@@ -59,15 +61,15 @@ func (s *story) explainStep(d *datadriven.TestData) string {
 // asksStep says what was asked of the leader for a queue: the lines are "types waiting|ago worker [called]", called for single calls. No line: nobody ever asked.
 // Without this command one waits for everything.
 func (s *story) asksStep(d *datadriven.TestData) string {
-	t := Takers{Since: s.now.Add(-duration(arg(d, "since"))), Draining: d.HasArg("draining")}
+	t := engine.Takers{Since: s.Now.Add(-duration(arg(d, "since"))), Draining: d.HasArg("draining")}
 	for line := range strings.Lines(d.Input) {
 		f := append(strings.Fields(line), "")
-		a := Ask{Last: s.now, Waiting: f[1] == "waiting", Worker: f[2]}
+		a := engine.Ask{Last: s.Now, Waiting: f[1] == "waiting", Worker: f[2]}
 		if f[0] != "any" {
 			a.Types = strings.Split(f[0], ",")
 		}
 		if !a.Waiting {
-			a.Last = s.now.Add(-duration(f[1]))
+			a.Last = s.Now.Add(-duration(f[1]))
 		}
 		if slices.Contains(f, "called") {
 			a.Called, a.Caller = a.Last, f[2]
@@ -108,7 +110,7 @@ func (s *story) workersStep(d *datadriven.TestData) string {
 			case "draining":
 				g.Draining = number(value)
 			default:
-				s.t.Fatalf("workers: %q", fact)
+				s.T.Fatalf("workers: %q", fact)
 			}
 		}
 		w.Groups = append(w.Groups, g)
@@ -118,8 +120,8 @@ func (s *story) workersStep(d *datadriven.TestData) string {
 	return fmt.Sprintf("%d take tasks", w.Workers)
 }
 
-func (s *story) takers(string) Takers {
-	t := Takers{Asks: []Ask{{Waiting: true, Last: s.now}}}
+func (s *story) takers(string) engine.Takers {
+	t := engine.Takers{Asks: []engine.Ask{{Waiting: true, Last: s.Now}}}
 	if s.asks != nil {
 		t = *s.asks
 	}
@@ -127,14 +129,14 @@ func (s *story) takers(string) Takers {
 	return t
 }
 
-func (s *story) reasons(reasons []Reason) string {
+func (s *story) reasons(reasons []engine.Reason) string {
 	var b strings.Builder
 	for _, r := range reasons {
 		fmt.Fprintf(&b, "%s: %s\n  -> %s\n", r.Code, r.Detail, r.Change)
 		facts := map[string]string{"since": moment(r.Since), "until": moment(r.Until), "type": r.Type, "key": r.Key, "cause": r.Cause, "error": r.Error,
 			"types": strings.Join(r.Types, ","), "count": positive(r.Count), "limit": positive(int64(r.Limit))}
 		if r.Rate.IsSet() {
-			facts["rate"] = rateText(r.Rate)
+			facts["rate"] = engine.RateText(r.Rate)
 		}
 		if r.More {
 			facts["more"] = "yes"
@@ -163,7 +165,7 @@ func moment(t store.Time) string {
 	if t == 0 {
 		return ""
 	}
-	return clock(t)
+	return engine.Clock(t)
 }
 
 func positive(n int64) string {
@@ -174,78 +176,47 @@ func positive(n int64) string {
 }
 
 // unchanged runs a call that may write nothing, and may change nothing that the leader has in memory.
-func unchanged[T any](s *story, call func(r *Round) (T, error)) (out T, err error) {
-	tx := s.store.Begin(s.now, s.index+1)
+func unchanged[T any](s *story, call func(r *engine.Round) (T, error)) (out T, err error) {
+	tx := s.Store.Begin(s.Now, s.Index+1)
 	defer tx.Close()
-	queues, err := CopiedQueues(s.store)
+	queues, err := engine.CopiedQueues(s.Store)
 	if err != nil {
 		return out, err
 	}
 	for _, q := range queues { // to read it into memory is no change
-		s.leader.Begin(tx).queue(q.Namespace, q.Name)
+		s.Leader.Begin(tx).Queue(q.Namespace, q.Name)
 	}
-	before := s.leader.dump()
-	r := s.leader.Begin(tx)
+	before := s.Leader.Dump()
+	r := s.Leader.Begin(tx)
 	out, err = call(r)
-	if after := s.leader.dump(); after != before {
-		s.t.Errorf("an explanation changed the leader's memory from\n%s\nto\n%s", before, after)
+	if after := s.Leader.Dump(); after != before {
+		s.T.Errorf("an explanation changed the leader's memory from\n%s\nto\n%s", before, after)
 	}
 	if r.Seal(); !tx.Empty() || len(r.Woken) > 0 {
-		s.t.Errorf("an explanation wrote %d bytes and woke %v", tx.Size(), r.Woken)
+		s.T.Errorf("an explanation wrote %d bytes and woke %v", tx.Size(), r.Woken)
 	}
 	return out, err
-}
-
-// dump is all that a leader has in memory.
-func (l *Leader) dump() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "next %+v, shares %v, hot %d of %d bytes\n", l.timelines, l.shares, len(l.hot.tasks), l.hot.bytes)
-	for _, qn := range slices.SortedFunc(maps.Keys(l.queues), func(a, b queueName) int { return strings.Compare(a.name, b.name) }) {
-		q := l.queues[qn]
-		fmt.Fprintf(&b, "%v %d %+v stale %d credit %v dirty %t account %d opened %d held %v breakers %v\n", qn, q.config.Version, q.counts, len(q.stale), q.credit, q.dirty, q.lanes.account, q.lanes.opened, q.lanes.held, q.breakers.dump())
-		for _, key := range slices.Sorted(maps.Keys(q.buckets)) {
-			fmt.Fprintf(&b, "  bucket %q %+v\n", key, *q.buckets[key])
-		}
-		for _, key := range slices.Sorted(maps.Keys(q.lanes.flows)) {
-			f := q.lanes.flows[key]
-			fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v\n", key, f.weight, f.lanes, f.place, f.held, f.use.claims(), f.running, f.used, f.at, f.account, f.rank)
-		}
-		for _, ln := range slices.SortedFunc(maps.Keys(q.lanes.byName), func(a, b schema.LaneName) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
-			n := q.lanes.byName[ln]
-			fmt.Fprintf(&b, "  lane %v %d %v %d %t %d %d\n", ln, n.count, n.head, n.scan, n.dirty, n.own, n.sameType)
-		}
-	}
-	return b.String()
-}
-
-// A queue's explanation and the codes keep to what package task lists, so that all of them have a place.
-func TestReasonsAreOrdered(t *testing.T) {
-	for _, code := range []task.Why{whyDraining().Code, whyHeld("q", task.Hold{Key: "k"}).Code, whyHeld("q", task.Hold{Type: "t"}).Code, whyBreaker("q", BreakerInfo{}).Code} {
-		if code.Order() < 0 {
-			t.Errorf("%s is not among task.Whys", code)
-		}
-	}
 }
 
 // explainAll explains the tasks of a queue that wait, and the queue, holds that against the model, and returns the task that the
 // next claim gets: the one that is told so.
 func (d *duel) explainAll(queue string) (next task.ID) {
-	takers := func(string) Takers { return Takers{Asks: []Ask{{Waiting: true, Last: d.now}}} }
-	explain := func(r *Round) (struct{}, error) {
+	takers := func(string) engine.Takers { return engine.Takers{Asks: []engine.Ask{{Waiting: true, Last: d.Now}}} }
+	explain := func(r *engine.Round) (struct{}, error) {
 		claimable, trials := int64(0), map[string]*trialSeen{}
 		for _, t := range d.m.tasks {
 			if t.queue != queue || !t.state.Waiting() {
 				continue
 			}
-			e, err := Explain(r, "default", t.id, takers, nil)
+			e, err := engine.Explain(r, "default", t.id, takers, nil)
 			if err != nil {
-				d.t.Fatal(err)
+				d.T.Fatal(err)
 			}
-			held := slices.ContainsFunc(e.Reasons, func(r Reason) bool { return r.Code.Holds() })
+			held := slices.ContainsFunc(e.Reasons, func(r engine.Reason) bool { return r.Code.Holds() })
 			switch {
 			case t.state != task.Ready:
 				if e.Reasons[0].Code != task.WhyNotDue || e.Reasons[0].Until != t.runAt {
-					d.t.Fatalf("%+v is explained by %+v", t, e.Reasons)
+					d.T.Fatalf("%+v is explained by %+v", t, e.Reasons)
 				}
 				continue
 			case d.m.onTrial(t):
@@ -254,34 +225,34 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 				}
 				claimable++
 			case held != d.m.held(t):
-				d.t.Fatalf("%+v is explained by %+v; the model has it held: %t", t, e.Reasons, d.m.held(t))
+				d.T.Fatalf("%+v is explained by %+v; the model has it held: %t", t, e.Reasons, d.m.held(t))
 			case !held:
 				claimable++
 			}
 			if e.Reasons[0].Code == task.WhyNext {
 				if next != (task.ID{}) {
-					d.t.Fatalf("both %s and %s are next", next, t.id)
+					d.T.Fatalf("both %s and %s are next", next, t.id)
 				}
 				next = t.id
 			}
 		}
 		for typ, seen := range trials {
 			if seen.mayRun != (seen.probes == 1) {
-				d.t.Fatalf("%d tasks of type %q on trial may be the probe; there is one that may run: %t", seen.probes, typ, seen.mayRun)
+				d.T.Fatalf("%d tasks of type %q on trial may be the probe; there is one that may run: %t", seen.probes, typ, seen.mayRun)
 			}
 		}
-		g, err := GlanceAt(r, "default", queue, takers)
+		g, err := engine.GlanceAt(r, "default", queue, takers)
 		if err != nil {
-			d.t.Fatal(err)
+			d.T.Fatal(err)
 		}
-		e, err := ExplainQueue(d.store, "default", queue, g)
+		e, err := engine.ExplainQueue(d.Store, "default", queue, g)
 		if err != nil || e.Claimable != claimable {
-			d.t.Fatalf("queue %q is explained by %+v, %v; the model has %d claimable", queue, e, err, claimable)
+			d.T.Fatalf("queue %q is explained by %+v, %v; the model has %d claimable", queue, e, err, claimable)
 		}
 		return struct{}{}, nil
 	}
-	if _, err := run(d.world, explain); err != nil {
-		d.t.Fatal(err)
+	if _, err := engine.Run(d.World, explain); err != nil {
+		d.T.Fatal(err)
 	}
 	return next
 }
@@ -289,24 +260,24 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 // BenchmarkExplain explains a task, and a queue, among a million ready tasks of 100,000 keys, all of which have limits. A task is
 // explained within a round, a queue beside the rounds but for a glance.
 func BenchmarkExplain(b *testing.B) {
-	keys, tasks := size(100_000), size(1_000_000)
-	w := benchWorld(b)
+	keys, tasks := engine.Size(100_000), engine.Size(1_000_000)
+	w := engine.BenchWorld(b)
 	s := task.DefaultSettings()
 	s.PerKey.Rules = task.Rules{MaxRunning: 1, Rate: task.Rate{Limit: 100, Period: time.Second}}
-	w.putQueue("default", s, false)
+	w.PutQueue("default", s, false)
 	var last task.ID
 	for n := 0; n < tasks; {
-		w.now += 1000
-		w.round(func(r *Round) {
-			Tick(r)
+		w.Now += 1000
+		w.Round(func(r *engine.Round) {
+			engine.Tick(r)
 			for range 1000 {
 				n++
-				last = w.newID()
+				last = w.NewID()
 				key := "tenant-" + strconv.Itoa(n*7919%keys)
 				if n%10 == 0 || n == tasks { // and a long lane
 					key = "large"
 				}
-				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: last, Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: []byte("1"), Key: key}}); err != nil {
+				if _, err := engine.Enqueue(r, &engine.NewTask{Namespace: "default", ID: last, Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: []byte("1"), Key: key}}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -314,34 +285,34 @@ func BenchmarkExplain(b *testing.B) {
 	}
 	claimed := 0 // each key runs one
 	for claimed < keys/2 {
-		claimed += len(w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: min(1000, keys/2-claimed), Lease: time.Hour}))
+		claimed += len(w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: min(1000, keys/2-claimed), Lease: time.Hour}))
 	}
-	takers := func(string) Takers { return Takers{Asks: []Ask{{Waiting: true, Last: w.now}}} }
-	in := func(fn func(r *Round)) {
-		tx := w.store.Begin(w.now, w.index+1)
+	takers := func(string) engine.Takers { return engine.Takers{Asks: []engine.Ask{{Waiting: true, Last: w.Now}}} }
+	in := func(fn func(r *engine.Round)) {
+		tx := w.Store.Begin(w.Now, w.Index+1)
 		defer tx.Close()
-		fn(w.leader.Begin(tx))
+		fn(w.Leader.Begin(tx))
 	}
 	b.Run("task", func(b *testing.B) {
 		for b.Loop() {
-			in(func(r *Round) {
-				e, err := Explain(r, "default", last, takers, nil)
+			in(func(r *engine.Round) {
+				e, err := engine.Explain(r, "default", last, takers, nil)
 				if err != nil || len(e.Reasons) == 0 {
 					b.Fatal(e, err)
 				}
 			})
 		}
 	})
-	var g *Glance
+	var g *engine.Glance
 	b.Run("glance", func(b *testing.B) {
 		for b.Loop() {
-			in(func(r *Round) { g, _ = GlanceAt(r, "default", "default", takers) })
+			in(func(r *engine.Round) { g, _ = engine.GlanceAt(r, "default", "default", takers) })
 		}
 	})
 	b.Run("queue", func(b *testing.B) {
 		for b.Loop() {
-			snap := w.store.Snapshot()
-			e, err := ExplainQueue(snap, "default", "default", g)
+			snap := w.Store.Snapshot()
+			e, err := engine.ExplainQueue(snap, "default", "default", g)
 			if err != nil || e.Ready != int64(tasks-claimed) || e.Partial {
 				b.Fatalf("%+v %v", e, err)
 			}

@@ -24,7 +24,7 @@ type Progress struct {
 
 // Extend moves the end of a lease to later, never to earlier, and never beyond the bound of the run.
 func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
-	from, _, err := r.held("extend", h)
+	from, _, err := r.Held("extend", h)
 	if err != nil {
 		return 0, err
 	}
@@ -46,6 +46,6 @@ func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 			r.tx.Delete(key)
 		}
 	}
-	r.move(h.Namespace, h.ID, r.queueOf(h.Namespace, from), from, &to)
+	r.Move(h.Namespace, h.ID, r.QueueOf(h.Namespace, from), from, &to)
 	return to.Claim.Until, nil
 }

@@ -26,14 +26,14 @@ type FailRequest struct {
 
 // Fail ends an attempt without success. Repeated with the same token it gives the first answer again.
 func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
-	from, ended, err := r.held("fail", h)
+	from, ended, err := r.Held("fail", h)
 	if err != nil {
 		if ended != nil && failed(ended) {
 			return answerOf(ended), nil
 		}
 		return Settled{}, err
 	}
-	q := r.queueOf(h.Namespace, from)
+	q := r.QueueOf(h.Namespace, from)
 	to := *from
 	outcome := task.OutcomeFailed
 	switch f.Fall {
@@ -43,11 +43,11 @@ func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
 		r.bury(h.Namespace, h.ID, q, from, &to, task.ReasonNotRetryable, f.Failure)
 	case FallDiscard:
 		outcome = task.OutcomeDiscarded
-		r.finish(h.Namespace, h.ID, q, from, &to, task.Discarded, task.ReasonHandler)
+		r.Finish(h.Namespace, h.ID, q, from, &to, task.Discarded, task.ReasonHandler)
 	case FallPoison:
 		outcome = task.OutcomePoisoned
 		r.mark(h.Namespace, h.ID, &to, f.Failure)
-		r.finish(h.Namespace, h.ID, q, from, &to, task.Poisoned, task.ReasonUnreadable)
+		r.Finish(h.Namespace, h.ID, q, from, &to, task.Poisoned, task.ReasonUnreadable)
 	default:
 		r.retry(h, q, from, &to, f)
 	}
@@ -56,13 +56,13 @@ func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
 }
 
 // retry puts a failed task off, or buries it when its attempts have run out.
-func (r *Round) retry(h Hold, q *queue, from, to *schema.Exec, f FailRequest) {
+func (r *Round) retry(h Hold, q *Queue, from, to *schema.Exec, f FailRequest) {
 	to.Failures++
 	if to.Used() >= q.maxAttempts(to) {
 		r.bury(h.Namespace, h.ID, q, from, to, task.ReasonExhausted, f.Failure)
 		return
 	}
-	delay := q.retryOf(r.envelope(h.Namespace, h.ID)).Delay(to.Used(), chance(h.ID, to.Fence))
+	delay := q.retryOf(r.Envelope(h.Namespace, h.ID)).Delay(to.Used(), Chance(h.ID, to.Fence))
 	if f.RetryIn != nil {
 		delay = *f.RetryIn
 	}
@@ -70,7 +70,7 @@ func (r *Round) retry(h Hold, q *queue, from, to *schema.Exec, f FailRequest) {
 	if delay > 0 {
 		to.State = task.Retrying
 	} else {
-		r.makeReady(to)
+		r.MakeReady(to)
 	}
 	r.waitAgain(h.Namespace, h.ID, q, from, to)
 }

@@ -37,16 +37,16 @@ func (c *rowCounter) GetEach(keys [][]byte, fn func(i int, value []byte)) {
 
 // A list of a queue reads that queue's tasks, whatever else the shard has, in pages of any size.
 func TestListOfQueueReadsNoOther(t *testing.T) {
-	w := newWorld(t)
+	w := NewWorld(t)
 	for _, q := range []string{"other", "rare"} {
-		w.putQueue(q, task.DefaultSettings(), false)
+		w.PutQueue(q, task.DefaultSettings(), false)
 	}
 	var mine []task.ID
 	const each = 3 * query.IndexChunk
 	for i := range each {
-		w.pass(time.Millisecond)
+		w.Pass(time.Millisecond)
 		for _, q := range []string{"default", "other"} {
-			a, err := w.enqueue(task.Spec{Type: fmt.Sprint("job.", i%3), Queue: q})
+			a, err := w.Enqueue(task.Spec{Type: fmt.Sprint("job.", i%3), Queue: q})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,13 +68,13 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 	if _, ids := w.pages(query.Filter{Queue: "default", Type: "job.0"}, 10); !slices.Equal(ids, third) {
 		t.Errorf("%d tasks of one type were listed, want %d", len(ids), len(third))
 	}
-	last, err := w.enqueue(task.Spec{Type: "job", Queue: "rare"})
+	last, err := w.Enqueue(task.Spec{Type: "job", Queue: "rare"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.pass(time.Millisecond)
-	w.enqueueMany(2000, nil)
-	c := &rowCounter{Reader: w.store}
+	w.Pass(time.Millisecond)
+	w.EnqueueMany(2000, nil)
+	c := &rowCounter{Reader: w.Store}
 	if p, err := query.List(c, "default", query.Filter{Queue: "rare"}, nil, 100); err != nil || len(p.Tasks) != 1 || p.Tasks[0].ID != last.ID || c.rows > 20 {
 		t.Errorf("the only task of a queue was listed as %d (%v), and %d rows were read, want at most 20", len(p.Tasks), err, c.rows)
 	}
@@ -82,13 +82,13 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 
 // BenchmarkList reads a page of 100 tasks of a queue beside 100,000 of another.
 func BenchmarkList(b *testing.B) {
-	w := benchWorld(b)
-	many := size(100_000)
-	w.putQueue("rare", task.DefaultSettings(), false)
+	w := BenchWorld(b)
+	many := Size(100_000)
+	w.PutQueue("rare", task.DefaultSettings(), false)
 	w.enqueueInto("rare", 100, nil)
 	for n := 0; n < many; n += 1000 {
-		w.now += 1000
-		w.enqueueMany(1000, benchPayload())
+		w.Now += 1000
+		w.EnqueueMany(1000, benchPayload())
 	}
 	for _, c := range []struct {
 		name   string
@@ -102,7 +102,7 @@ func BenchmarkList(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
-				if p, err := query.List(w.store, "default", c.filter, nil, 100); err != nil || len(p.Tasks) != c.want {
+				if p, err := query.List(w.Store, "default", c.filter, nil, 100); err != nil || len(p.Tasks) != c.want {
 					b.Fatalf("%d tasks were listed (%v), want %d", len(p.Tasks), err, c.want)
 				}
 			}

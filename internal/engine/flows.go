@@ -65,7 +65,7 @@ func (f *flow) first(p int) uint64 { return f.ready[p].top().first() }
 
 // lanes are the non-empty lanes of one queue, by their flows.
 type lanes struct {
-	of      *queue
+	of      *Queue
 	cold    coldLanes // of the keys that only wait, if there are many; they are not in what follows
 	unread  [3][]byte // by priority: the row from which on lanes are still to be read; nil: there is none
 	reading bool      // lanes are being read
@@ -109,7 +109,7 @@ func newTypeOrder() *ranking[*lane] {
 }
 
 // flowOf is the flow of a key, which begins where the others are.
-func (q *queue) flowOf(key string, now store.Time) *flow {
+func (q *Queue) flowOf(key string, now store.Time) *flow {
 	if key == "" && q.lanes.plain != nil {
 		return q.lanes.plain
 	}
@@ -130,7 +130,7 @@ func (q *queue) flowOf(key string, now store.Time) *flow {
 }
 
 // rule gives a flow the weight that the settings say.
-func (q *queue) rule(f *flow) {
+func (q *Queue) rule(f *flow) {
 	f.weight = float64(max(q.config.Settings.RulesOf(f.key).Weight, 1))
 }
 
@@ -388,7 +388,7 @@ func (s *lanes) has(p task.Priority, types []string) bool {
 }
 
 // next is the lane from which a priority's next task of the types comes, with that task in its head; nil if there is none.
-func (s *lanes) next(r *Round, q *queue, p task.Priority, types []string) *lane {
+func (s *lanes) next(r *Round, q *Queue, p task.Priority, types []string) *lane {
 	at := int(p - task.High)
 	if len(types) == 0 {
 		return s.nextOfAny(r, q, at)
@@ -403,7 +403,7 @@ func (s *lanes) next(r *Round, q *queue, p task.Priority, types []string) *lane 
 }
 
 // nextOf is next without the cold lanes.
-func (s *lanes) nextOf(r *Round, q *queue, p int, types []string) (best *lane) {
+func (s *lanes) nextOf(r *Round, q *Queue, p int, types []string) (best *lane) {
 	for _, t := range types {
 		h := s.byType[p][t]
 		if h == nil {
@@ -421,7 +421,7 @@ func (s *lanes) nextOf(r *Round, q *queue, p int, types []string) (best *lane) {
 	return best
 }
 
-func (s *lanes) nextOfAny(r *Round, q *queue, p int) *lane {
+func (s *lanes) nextOfAny(r *Round, q *Queue, p int) *lane {
 	for {
 		if s.order[p].Len() > 0 {
 			s.settle(s.order[p].top, r.now)
@@ -483,7 +483,7 @@ func (s *lanes) settle(top func() *flow, now store.Time) {
 }
 
 // oldest is since when the task of a priority that has waited longest is ready, held or not; false if the priority has none.
-func (s *lanes) oldest(r *Round, q *queue, p task.Priority) (since store.Time, some bool) {
+func (s *lanes) oldest(r *Round, q *Queue, p task.Priority) (since store.Time, some bool) {
 	l, c := s.oldestLane(r, q, p), s.oldestCold(int(p-task.High))
 	for c != nil && (l == nil || c.first.Seq < l.head[0].Seq) {
 		if c.first.ID != (task.ID{}) {
@@ -499,7 +499,7 @@ func (s *lanes) oldest(r *Round, q *queue, p task.Priority) (since store.Time, s
 }
 
 // oldestLane is the lane with that task in its head, without the cold ones.
-func (s *lanes) oldestLane(r *Round, q *queue, p task.Priority) *lane {
+func (s *lanes) oldestLane(r *Round, q *Queue, p task.Priority) *lane {
 	var nowhere int32
 	age := ranking[*lane]{order: byAge, place: func(*lane) *int32 { return &nowhere }}
 	for name, l := range s.byName {

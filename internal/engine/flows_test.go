@@ -13,7 +13,7 @@ import (
 
 // crew is workers that together run so many tasks at once, each for as long as its key says.
 type crew struct {
-	*world
+	*World
 	slots   int
 	lasts   map[string]time.Duration
 	running []job
@@ -28,38 +28,38 @@ type job struct {
 }
 
 func newCrew(t *testing.T, slots int, lasts map[string]time.Duration) *crew {
-	c := &crew{world: newWorld(t), slots: slots, lasts: lasts, used: map[string]time.Duration{}, started: map[string]int{}}
-	c.putQueue("default", task.DefaultSettings(), false)
+	c := &crew{World: NewWorld(t), slots: slots, lasts: lasts, used: map[string]time.Duration{}, started: map[string]int{}}
+	c.PutQueue("default", task.DefaultSettings(), false)
 	return c
 }
 
 // add puts tasks of a key into the queue.
 func (c *crew) add(key string, n int) {
 	for range n {
-		if _, err := c.enqueue(task.Spec{Type: "job", Queue: "default", Key: key}); err != nil {
-			c.t.Fatal(err)
+		if _, err := c.Enqueue(task.Spec{Type: "job", Queue: "default", Key: key}); err != nil {
+			c.T.Fatal(err)
 		}
 	}
 }
 
 // work lets time pass, in steps.
 func (c *crew) work(d, step time.Duration) {
-	for end := c.now.Add(d); c.now < end; c.pass(step) {
+	for end := c.Now.Add(d); c.Now < end; c.Pass(step) {
 		left := c.running[:0]
 		for _, j := range c.running {
-			if j.ends > c.now {
+			if j.ends > c.Now {
 				left = append(left, j)
 				continue
 			}
-			if _, err := run(c.world, func(r *Round) (Settled, error) { return Ack(r, j.Hold, schema.Result{}) }); err != nil {
-				c.t.Fatal(err)
+			if _, err := Run(c.World, func(r *Round) (Settled, error) { return Ack(r, j.Hold, schema.Result{}) }); err != nil {
+				c.T.Fatal(err)
 			}
 		}
 		c.running = left
-		for _, t := range c.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: c.slots - len(c.running), Lease: time.Hour}) {
+		for _, t := range c.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: c.slots - len(c.running), Lease: time.Hour}) {
 			c.started[t.Key]++
 			c.used[t.Key] += c.lasts[t.Key]
-			c.running = append(c.running, job{Hold{Namespace: "default", ID: t.ID, Token: t.Token}, t.Key, c.now.Add(c.lasts[t.Key])})
+			c.running = append(c.running, job{Hold{Namespace: "default", ID: t.ID, Token: t.Token}, t.Key, c.Now.Add(c.lasts[t.Key])})
 		}
 	}
 }
@@ -81,12 +81,12 @@ func TestFairness(t *testing.T) {
 			w := newCrew(t, c.slots, c.lasts)
 			s := task.DefaultSettings()
 			s.Keys = map[string]task.KeyRules{"vip": {Weight: 3}}
-			w.putQueue("default", s, false)
+			w.PutQueue("default", s, false)
 			for key := range c.lasts {
 				w.add(key, 600)
 			}
 			w.work(100*time.Second, 500*time.Millisecond)
-			if err := w.check(); err != nil {
+			if err := w.Check(); err != nil {
 				t.Fatal(err)
 			}
 			all := time.Duration(0)
@@ -141,48 +141,48 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 	w := newCrew(t, 9, nil)
 	s := task.DefaultSettings()
 	s.PerKey.MaxRunning = 2
-	w.putQueue("default", s, false)
+	w.PutQueue("default", s, false)
 	w.add("a", 3)
 	w.add("b", 3)
 	w.add("c", 1)
 	claim := func() map[string]int {
 		got := map[string]int{}
-		for _, c := range w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9, Lease: time.Hour}) {
+		for _, c := range w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9, Lease: time.Hour}) {
 			got[c.Key]++
 		}
 		return got
 	}
-	first := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 3})
+	first := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 3})
 	made, ended, last := first[0], first[1], first[2] // of a, b and c
-	w.round(func(r *Round) {
+	w.Round(func(r *Round) {
 		for _, c := range []Claimed{made, last} {
 			x := *c.Exec
 			x.Claim.Counted = false
-			r.tx.Set(schema.IDKey("default", schema.TableExec, c.ID), x.Encode())
-			r.tx.Delete(schema.UseKey("default", "default", c.Key))
+			r.Tx().Set(schema.IDKey("default", schema.TableExec, c.ID), x.Encode())
+			r.Tx().Delete(schema.UseKey("default", "default", c.Key))
 		}
 		if _, err := Ack(r, Hold{Namespace: "default", ID: ended.ID, Token: ended.Token}, schema.Result{}); err != nil {
 			t.Fatal(err)
 		}
-		r.tx.Set(schema.ClaimedKey("default", "default", "b", ended.ID), nil)
+		r.Tx().Set(schema.ClaimedKey("default", "default", "b", ended.ID), nil)
 		left := keyUse{keyClaims: keyClaims{named: []task.ID{ended.ID}}}
-		r.tx.Set(schema.UseKey("default", "default", "b"), left.encode())
+		r.Tx().Set(schema.UseKey("default", "default", "b"), left.encode())
 	})
-	w.becomeLeader()
+	w.BecomeLeader()
 	if got := claim(); got["a"] != 2 || got["b"] != 2 {
 		t.Errorf("claimed %v", got)
 	}
-	if err := w.check(); err != nil {
+	if err := w.Check(); err != nil {
 		t.Error(err)
 	}
 	for _, c := range []Claimed{made, last} {
-		if _, err := run(w.world, func(r *Round) (Settled, error) {
+		if _, err := Run(w.World, func(r *Round) (Settled, error) {
 			return Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, schema.Result{})
 		}); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := w.check(); err != nil {
+	if err := w.Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -201,10 +201,10 @@ func TestManyKeys(t *testing.T) {
 		}
 	}
 	w.work(time.Duration(keys/50+2)*time.Second, time.Second)
-	if n := len(w.leader.queues[queueName{"default", "default"}].lanes.flows); n != 0 {
+	if n := len(w.Leader.queues[queueName{"default", "default"}].lanes.flows); n != 0 {
 		t.Errorf("%d keys are remembered when all is done", n)
 	}
-	if err := w.check(); err != nil {
+	if err := w.Check(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,9 +1,10 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -40,7 +41,7 @@ func thenOf(s string) (then []task.Spec) {
 			case "delay":
 				spec.Delay = duration(value)
 			case "at":
-				spec.RunAt = dawn.Time().Add(duration(value))
+				spec.RunAt = engine.Dawn.Time().Add(duration(value))
 			case "expires-in":
 				spec.ExpiresIn = duration(value)
 			case "payload":
@@ -87,7 +88,7 @@ func (s *story) followers(v *query.View) string {
 	return b.String()
 }
 
-func (w *world) hasQueue(name string) (has bool) {
-	w.round(func(r *Round) { has = HasQueue(r, "default", name) })
+func hasQueue(w *engine.World, name string) (has bool) {
+	w.Round(func(r *engine.Round) { has = engine.HasQueue(r, "default", name) })
 	return has
 }

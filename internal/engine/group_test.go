@@ -30,16 +30,16 @@ func counted(groups []query.DeadGroup) (line string) {
 
 // TestTrend lets a group come over the hours: a full hour ago is the hour before the last.
 func TestTrend(t *testing.T) {
-	w := newWorld(t)
-	w.putQueue("mail", task.DefaultSettings(), false)
-	w.putQueue("shop", task.DefaultSettings(), false)
-	w.die("mail", 1, deadly)
-	w.pass(23 * time.Hour)
-	w.die("shop", 2, deadly)
-	w.pass(59 * time.Minute)
-	w.die("mail", 3, deadly)
+	w := NewWorld(t)
+	w.PutQueue("mail", task.DefaultSettings(), false)
+	w.PutQueue("shop", task.DefaultSettings(), false)
+	w.Die("mail", 1, Deadly)
+	w.Pass(23 * time.Hour)
+	w.Die("shop", 2, Deadly)
+	w.Pass(59 * time.Minute)
+	w.Die("mail", 3, Deadly)
 	told := func() string {
-		groups, partial := query.GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+		groups, partial := query.GroupDead(w.Store, "default", "", task.Scope{}, task.Dead, w.Now)
 		return fmt.Sprint(counted(groups), partial)
 	}
 	for _, step := range []struct {
@@ -51,7 +51,7 @@ func TestTrend(t *testing.T) {
 		{time.Microsecond, ` in 2 -1h:2 -0h:3; false`},
 		{48 * time.Hour, ` in 2; false`},
 	} {
-		w.pass(step.pass)
+		w.Pass(step.pass)
 		if got, want := told(), `6 "\n  disk * is full\nat line *"`+step.want; got != want {
 			t.Errorf("after %v: %s, want %s", step.pass, got, want)
 		}
@@ -60,10 +60,10 @@ func TestTrend(t *testing.T) {
 
 // TestGroupsOfOthers counts in two namespaces whose queues have the same names, and poison beside dead letters.
 func TestGroupsOfOthers(t *testing.T) {
-	w := newWorld(t)
-	w.putQueue("mail", task.DefaultSettings(), false)
-	w.die("mail", 2, deadly)
-	w.die("mail", 1, FailRequest{Fall: FallPoison, Failure: schema.Failure{Message: "no JSON"}})
+	w := NewWorld(t)
+	w.PutQueue("mail", task.DefaultSettings(), false)
+	w.Die("mail", 2, Deadly)
+	w.Die("mail", 1, FailRequest{Fall: FallPoison, Failure: schema.Failure{Message: "no JSON"}})
 	for _, c := range []struct {
 		ns, queue string
 		within    []string
@@ -78,7 +78,7 @@ func TestGroupsOfOthers(t *testing.T) {
 		{"other", "", nil, task.Dead, ""},
 		{"other", "mail", nil, task.Dead, ""},
 	} {
-		groups, _ := query.GroupDead(w.store, c.ns, c.queue, task.Scope{Queues: c.within}, c.state, w.now)
+		groups, _ := query.GroupDead(w.Store, c.ns, c.queue, task.Scope{Queues: c.within}, c.state, w.Now)
 		if got := counted(groups); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
@@ -87,12 +87,12 @@ func TestGroupsOfOthers(t *testing.T) {
 
 // TestGroupsShare counts fewer than there are: each queue has an equal share, and those with few leave theirs to the others.
 func TestGroupsShare(t *testing.T) {
-	w := newWorld(t)
+	w := NewWorld(t)
 	for i, n := range []int{1, 9, 2, 0} {
 		queue := fmt.Sprintf("q%d", i)
-		w.putQueue(queue, task.DefaultSettings(), false)
+		w.PutQueue(queue, task.DefaultSettings(), false)
 		if n > 0 {
-			w.die(queue, n, deadly)
+			w.Die(queue, n, Deadly)
 		}
 	}
 	defer func(limit int) { query.GroupLimit = limit }(query.GroupLimit)
@@ -101,7 +101,7 @@ func TestGroupsShare(t *testing.T) {
 		want  string
 	}{{12, "q0:1 q1:9 q2:2 false"}, {11, "q0:1 q1:8 q2:2 true"}, {6, "q0:1 q1:3 q2:2 true"}, {4, "q0:1 q1:2 q2:1 true"}} {
 		query.GroupLimit = c.limit
-		groups, partial := query.GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+		groups, partial := query.GroupDead(w.Store, "default", "", task.Scope{}, task.Dead, w.Now)
 		got := ""
 		for _, queue := range slices.Sorted(maps.Keys(groups[0].Queues)) {
 			got += fmt.Sprintf("%s:%d ", queue, groups[0].Queues[queue])
@@ -114,24 +114,24 @@ func TestGroupsShare(t *testing.T) {
 
 // TestGroupsOfOldRows counts dead letters in whose rows there is no fingerprint: those that died before leaders wrote it.
 func TestGroupsOfOldRows(t *testing.T) {
-	w := newWorld(t)
-	w.putQueue("mail", task.DefaultSettings(), false)
-	w.die("mail", 2, deadly)
-	want, _ := query.GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
-	w.round(func(r *Round) {
+	w := NewWorld(t)
+	w.PutQueue("mail", task.DefaultSettings(), false)
+	w.Die("mail", 2, Deadly)
+	want, _ := query.GroupDead(w.Store, "default", "", task.Scope{}, task.Dead, w.Now)
+	w.Round(func(r *Round) {
 		lo, hi := schema.TableBounds("default", schema.TableDead)
-		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
-			x, err := schema.ReadExec(r.tx, "default", schema.IDAt(k))
+		r.Tx().Scan(lo, hi, func(k, _ []byte) bool {
+			x, err := schema.ReadExec(r.Tx(), "default", schema.IDAt(k))
 			if err != nil {
 				t.Fatal(err)
 			}
 			x.Print = 0
-			r.tx.Set(schema.IDKey("default", schema.TableExec, schema.IDAt(k)), x.Encode())
-			r.tx.Set(bytes.Clone(k), nil)
+			r.Tx().Set(schema.IDKey("default", schema.TableExec, schema.IDAt(k)), x.Encode())
+			r.Tx().Set(bytes.Clone(k), nil)
 			return true
 		})
 	})
-	got, _ := query.GroupDead(w.store, "default", "", task.Scope{}, task.Dead, w.now)
+	got, _ := query.GroupDead(w.Store, "default", "", task.Scope{}, task.Dead, w.Now)
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", got, want)
 	}

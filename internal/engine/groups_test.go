@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -18,10 +19,10 @@ import (
 type shards struct {
 	t      *testing.T
 	rng    *rand.Rand
-	worlds []*world
+	worlds []*engine.World
 	tokens map[task.ID]task.Token
 	groups map[task.ID]bool // true: somebody has cancelled it
-	makes  []*NewGroup
+	makes  []*workflow.Call
 	whole  map[task.ID]bool   // groups that were seen to be complete
 	looked [shardCount]uint64 // up to which round check has looked at a shard
 }
@@ -31,8 +32,8 @@ const shardCount = 3
 func newShards(t *testing.T, seed uint64) *shards {
 	s := &shards{t: t, rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID]task.Token{}, groups: map[task.ID]bool{}, whole: map[task.ID]bool{}}
 	for i := range shardCount {
-		w := newWorld(t)
-		w.putQueue(queueAt(i), task.DefaultSettings(), false)
+		w := engine.NewWorld(t)
+		w.PutQueue(queueAt(i), task.DefaultSettings(), false)
 		s.worlds = append(s.worlds, w)
 	}
 	return s
@@ -41,10 +42,10 @@ func newShards(t *testing.T, seed uint64) *shards {
 func queueAt(i int) string { return "q" + strconv.Itoa(i+1) }
 
 // at is the shard of a number.
-func (s *shards) at(number uint32) *world { return s.worlds[number-1] }
+func (s *shards) at(number uint32) *engine.World { return s.worlds[number-1] }
 
 func (s *shards) newID(shard int) task.ID {
-	return task.NewID(uint32(shard+1), int64(s.worlds[shard].now)/1000, s.rng.Uint64())
+	return task.NewID(uint32(shard+1), int64(s.worlds[shard].Now)/1000, s.rng.Uint64())
 }
 
 func (s *shards) spec(depth int) task.Spec {
@@ -74,35 +75,37 @@ func (s *shards) step() string {
 	case 1:
 		return s.onGroup(s.add)
 	case 2:
-		return s.onGroup(func(w *world, id task.ID) string {
-			_, err := run(w, func(r *Round) (*GroupView, error) { return CloseGroup(r, "default", id) })
+		return s.onGroup(func(w *engine.World, id task.ID) string {
+			_, err := engine.Run(w, func(r *engine.Round) (*workflow.View, error) { return workflow.Close(r, "default", id) })
 			return s.allow("close", err)
 		})
 	case 3:
 		if s.rng.IntN(4) > 0 {
 			return "nothing"
 		}
-		return s.onGroup(func(w *world, id task.ID) string {
-			_, err := run(w, func(r *Round) (*GroupView, error) { return CancelGroup(r, task.Author{}, "default", id) })
+		return s.onGroup(func(w *engine.World, id task.ID) string {
+			_, err := engine.Run(w, func(r *engine.Round) (*workflow.View, error) {
+				return workflow.Cancel(r, task.Author{}, "default", id)
+			})
 			if err == nil {
 				s.groups[id] = true
 			}
 			return s.allow("cancel of a group", err)
 		})
 	case 4:
-		w.becomeLeader()
-		w.leader.term.Began -= store.Time(time.Hour / time.Microsecond)
+		w.BecomeLeader()
+		w.Backdate(time.Hour)
 		return "new leader"
 	case 5:
 		d := time.Duration(s.rng.IntN(20000)) * time.Millisecond
 		for _, w := range s.worlds {
-			w.pass(d)
+			w.Pass(d)
 		}
 		return "time"
 	case 6:
-		return s.onTask(w, "cancel", Cancel)
+		return s.onTask(w, "cancel", engine.Cancel)
 	case 7, 8:
-		return s.onTask(w, "replay", func(r *Round, ns string, id task.ID) error { return Retry(r, ns, id, 0) })
+		return s.onTask(w, "replay", func(r *engine.Round, ns string, id task.ID) error { return engine.Retry(r, ns, id, 0) })
 	case 9, 10, 11:
 		return s.carry(w, s.rng.IntN(3) > 0)
 	}
@@ -112,13 +115,13 @@ func (s *shards) step() string {
 func (s *shards) make(i int) string {
 	if len(s.makes) > 0 && s.rng.IntN(4) == 0 { // a call that comes again
 		n := s.makes[s.rng.IntN(len(s.makes))]
-		made, err := run(s.at(n.ID.Shard()), func(r *Round) (GroupMade, error) { return MakeGroup(r, n) })
+		made, err := engine.Run(s.at(n.ID.Shard()), func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) })
 		if err != nil || !made.Duplicate {
 			s.t.Fatalf("a repeated group is made %+v, %v", made, err)
 		}
 		return "group again"
 	}
-	n := &NewGroup{Namespace: "default", ID: s.newID(i)}
+	n := &workflow.Call{Namespace: "default", ID: s.newID(i)}
 	n.Open = s.rng.IntN(3) == 0
 	for range 1 + s.rng.IntN(6) {
 		n.Tasks = append(n.Tasks, s.spec(2))
@@ -126,24 +129,26 @@ func (s *shards) make(i int) string {
 	done, died := task.Spec{Type: "done", Queue: queueAt(s.rng.IntN(shardCount))}, task.Spec{Type: "died", Queue: queueAt(s.rng.IntN(shardCount))}
 	n.OnComplete, n.OnDeath = &done, &died
 	n.Fill()
-	if _, err := run(s.worlds[i], func(r *Round) (GroupMade, error) { return MakeGroup(r, n) }); err != nil {
+	if _, err := engine.Run(s.worlds[i], func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) }); err != nil {
 		s.t.Fatal(err)
 	}
 	s.groups[n.ID], s.makes = false, append(s.makes, n)
 	return "group"
 }
 
-func (s *shards) add(w *world, id task.ID) string {
+func (s *shards) add(w *engine.World, id task.ID) string {
 	spec := s.spec(1)
 	spec.RequestID = task.NewID(1, 1, uint64(s.rng.IntN(1000)))
 	for range 1 + s.rng.IntN(2) {
-		_, err := run(w, func(r *Round) ([]Joined, error) { return AddToGroup(r, "default", id, []task.Spec{spec}) })
+		_, err := engine.Run(w, func(r *engine.Round) ([]workflow.Joined, error) {
+			return workflow.Add(r, "default", id, []task.Spec{spec})
+		})
 		s.allow("add", err)
 	}
 	return "add"
 }
 
-func (s *shards) onGroup(do func(w *world, id task.ID) string) string {
+func (s *shards) onGroup(do func(w *engine.World, id task.ID) string) string {
 	if len(s.makes) == 0 {
 		return "nothing"
 	}
@@ -162,7 +167,7 @@ func (s *shards) allow(what string, err error) string {
 	return "refused " + what
 }
 
-func (s *shards) onTask(w *world, what string, do func(r *Round, ns string, id task.ID) error) string {
+func (s *shards) onTask(w *engine.World, what string, do func(r *engine.Round, ns string, id task.ID) error) string {
 	var ids []task.ID
 	eachExec(w, func(id task.ID, x *schema.Exec) {
 		if what == "cancel" != x.State.Ended() {
@@ -173,14 +178,14 @@ func (s *shards) onTask(w *world, what string, do func(r *Round, ns string, id t
 		return "nothing"
 	}
 	id := ids[s.rng.IntN(len(ids))]
-	_, err := run(w, func(r *Round) (struct{}, error) { return struct{}{}, do(r, "default", id) })
+	_, err := engine.Run(w, func(r *engine.Round) (struct{}, error) { return struct{}{}, do(r, "default", id) })
 	return s.allow(what, err)
 }
 
 // work claims a task and ends the claim of another, or lets it be lost.
 func (s *shards) work(i int) string {
 	w := s.worlds[i]
-	for _, c := range w.claim(ClaimRequest{Queues: []Share{{Queue: queueAt(i)}}, Max: 3, Lease: 30 * time.Second}) {
+	for _, c := range w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: queueAt(i)}}, Max: 3, Lease: 30 * time.Second}) {
 		s.tokens[c.ID] = c.Token
 	}
 	var held []task.ID
@@ -193,16 +198,20 @@ func (s *shards) work(i int) string {
 		return "nothing to end"
 	}
 	id := held[s.rng.IntN(len(held))]
-	h := Hold{Namespace: "default", ID: id, Token: s.tokens[id]}
+	h := engine.Hold{Namespace: "default", ID: id, Token: s.tokens[id]}
 	switch x := s.rng.IntN(8); {
 	case x == 0:
-		_, err := run(w, func(r *Round) (Settled, error) { return Fail(r, h, FailRequest{Fall: Fall(s.rng.IntN(4))}) })
+		_, err := engine.Run(w, func(r *engine.Round) (engine.Settled, error) {
+			return engine.Fail(r, h, engine.FailRequest{Fall: engine.Fall(s.rng.IntN(4))})
+		})
 		return s.allow("fail", err)
 	case x == 1:
 		return "a claim is left alone"
 	}
 	for range 1 + s.rng.IntN(2) { // an answer may be lost, and the call repeated
-		if _, err := run(w, func(r *Round) (Settled, error) { return Ack(r, h, schema.Result{Data: []byte("7")}) }); err != nil {
+		if _, err := engine.Run(w, func(r *engine.Round) (engine.Settled, error) {
+			return engine.Ack(r, h, schema.Result{Data: []byte("7")})
+		}); err != nil {
 			return s.allow("ack", err)
 		}
 	}
@@ -210,30 +219,30 @@ func (s *shards) work(i int) string {
 }
 
 // carry brings some messages to their shards. If it does not note them, they come again.
-func (s *shards) carry(w *world, notes bool) string {
-	for _, p := range Outbox(w.store, "default", task.ID{}, 1000) {
+func (s *shards) carry(w *engine.World, notes bool) string {
+	for _, p := range engine.Outbox(w.Store, "default", task.ID{}, 1000) {
 		if s.rng.IntN(3) == 0 {
 			continue
 		}
-		var a Accepted
+		var a engine.Accepted
 		var refused *task.Error
 		switch {
 		case p.Notice != nil:
-			s.at(p.Notice.Group.Shard()).round(func(r *Round) { Hear(r, "default", p.Notice) })
+			s.at(p.Notice.Group.Shard()).Round(func(r *engine.Round) { workflow.Told(r, "default", p.Notice) })
 		case p.Cancel != (task.ID{}):
-			_, err := run(s.at(p.Cancel.Shard()), func(r *Round) (struct{}, error) { return struct{}{}, Cancel(r, "default", p.Cancel) })
+			_, err := engine.Run(s.at(p.Cancel.Shard()), func(r *engine.Round) (struct{}, error) { return struct{}{}, engine.Cancel(r, "default", p.Cancel) })
 			s.allow("order", err)
 		default:
 			i, err := strconv.Atoi(p.Spec.Queue[1:])
 			if err != nil {
 				s.t.Fatal(err)
 			}
-			n := &NewTask{Spec: p.Spec, Namespace: "default", ID: s.newID(i - 1), Fresh: true}
-			a, err = run(s.worlds[i-1], func(r *Round) (Accepted, error) { return Enqueue(r, n) })
+			n := &engine.NewTask{Spec: p.Spec, Namespace: "default", ID: s.newID(i - 1), Fresh: true}
+			a, err = engine.Run(s.worlds[i-1], func(r *engine.Round) (engine.Accepted, error) { return engine.Enqueue(r, n) })
 			errors.As(err, &refused)
 		}
 		if notes {
-			w.round(func(r *Round) { Delivered(r, "default", p.Request, a, refused) })
+			w.Round(func(r *engine.Round) { engine.Delivered(r, "default", p.Request, a, refused) })
 		}
 	}
 	if notes {
@@ -242,9 +251,9 @@ func (s *shards) carry(w *world, notes bool) string {
 	return "delivery whose answer is lost"
 }
 
-func eachExec(w *world, fn func(id task.ID, x *schema.Exec)) {
+func eachExec(w *engine.World, fn func(id task.ID, x *schema.Exec)) {
 	lo, hi := schema.TableBounds("default", schema.TableExec)
-	w.store.Scan(lo, hi, func(k, v []byte) bool {
+	w.Store.Scan(lo, hi, func(k, v []byte) bool {
 		x, err := schema.DecodeExec(v)
 		schema.Must(err)
 		fn(schema.IDAt(k), x)
@@ -255,16 +264,16 @@ func eachExec(w *world, fn func(id task.ID, x *schema.Exec)) {
 // check looks at the shards that have changed since it was called last.
 func (s *shards) check() error {
 	for i, w := range s.worlds {
-		if s.looked[i] == w.index {
+		if s.looked[i] == w.Index {
 			continue
 		}
-		s.looked[i] = w.index
-		if err := w.check(); err != nil {
+		s.looked[i] = w.Index
+		if err := w.Check(); err != nil {
 			return fmt.Errorf("shard %d: %w", i+1, err)
 		}
 	}
 	for id := range s.groups {
-		if v, err := ShowGroup(s.at(id.Shard()).store, "default", id); err == nil && v.State == GroupComplete && !s.whole[id] {
+		if v, err := workflow.Show(s.at(id.Shard()).Store, "default", id); err == nil && v.State == workflow.Complete && !s.whole[id] {
 			s.whole[id] = true
 			if err := s.allEnded(id); err != nil {
 				return err
@@ -300,23 +309,23 @@ func (s *shards) noneLeft() {
 // finish lets everything come to its end.
 func (s *shards) finish() {
 	for _, n := range s.makes {
-		_, err := run(s.at(n.ID.Shard()), func(r *Round) (*GroupView, error) { return CloseGroup(r, "default", n.ID) })
+		_, err := engine.Run(s.at(n.ID.Shard()), func(r *engine.Round) (*workflow.View, error) { return workflow.Close(r, "default", n.ID) })
 		s.allow("close", err)
 	}
 	for range 20 { // nobody works: what was cancelled ends
 		for _, w := range s.worlds {
-			w.pass(time.Second)
+			w.Pass(time.Second)
 			s.carry(w, true)
 		}
 	}
 	s.noneLeft()
 	for range 400 {
 		for i, w := range s.worlds {
-			w.pass(10 * time.Second)
+			w.Pass(10 * time.Second)
 			s.carry(w, true)
-			for _, c := range w.claim(ClaimRequest{Queues: []Share{{Queue: queueAt(i)}}, Max: 100}) {
-				h := Hold{Namespace: "default", ID: c.ID, Token: c.Token}
-				if _, err := run(w, func(r *Round) (Settled, error) { return Ack(r, h, schema.Result{}) }); err != nil {
+			for _, c := range w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: queueAt(i)}}, Max: 100}) {
+				h := engine.Hold{Namespace: "default", ID: c.ID, Token: c.Token}
+				if _, err := engine.Run(w, func(r *engine.Round) (engine.Settled, error) { return engine.Ack(r, h, schema.Result{}) }); err != nil {
 					s.t.Fatal(err)
 				}
 			}
@@ -324,7 +333,7 @@ func (s *shards) finish() {
 		idle := true
 		for _, w := range s.worlds {
 			eachExec(w, func(_ task.ID, x *schema.Exec) { idle = idle && x.State.Ended() })
-			idle = idle && len(Outbox(w.store, "default", task.ID{}, 1)) == 0
+			idle = idle && len(engine.Outbox(w.Store, "default", task.ID{}, 1)) == 0
 		}
 		if idle {
 			return
@@ -335,14 +344,14 @@ func (s *shards) finish() {
 
 // judge compares what groups count with the tasks that there are, and what follows with what was to follow.
 func (s *shards) judge() error {
-	counts, done, died := map[task.ID]*GroupCounts{}, map[task.ID]int{}, map[task.ID]int{}
+	counts, done, died := map[task.ID]*workflow.Counts{}, map[task.ID]int{}, map[task.ID]int{}
 	for id := range s.groups {
-		counts[id] = &GroupCounts{}
+		counts[id] = &workflow.Counts{}
 	}
 	behind := map[string]int{} // parent and type of what follows it
 	for _, w := range s.worlds {
 		eachExec(w, func(id task.ID, x *schema.Exec) {
-			e := schema.ReadEnvelope(w.store, "default", id)
+			e := schema.ReadEnvelope(w.Store, "default", id)
 			if p := e.Parent; p != nil && p.Group != (task.ID{}) {
 				if x.Type == "done" {
 					done[p.Group]++
@@ -355,12 +364,12 @@ func (s *shards) judge() error {
 			if x.Links.Member() {
 				c := counts[x.Links.Group]
 				c.Members++
-				*c.of(&member{state: x.State})++
+				countState(c, x.State)
 			}
 		})
 	}
 	for id, cancelled := range s.groups {
-		v, err := ShowGroup(s.at(id.Shard()).store, "default", id)
+		v, err := workflow.Show(s.at(id.Shard()).Store, "default", id)
 		if err != nil {
 			return err
 		}
@@ -384,7 +393,7 @@ func (s *shards) judge() error {
 				return
 			}
 			born := 0
-			for _, f := range schema.FollowersOf(w.store, "default", id, x) {
+			for _, f := range schema.FollowersOf(w.Store, "default", id, x) {
 				if f.Fate == schema.FateBorn {
 					born++
 				} else if f.Fate == schema.FateSent || f.Fate == schema.FateWaiting && x.State == task.Succeeded {
@@ -434,4 +443,22 @@ func TestGroupsCountOnce(t *testing.T) {
 		}
 	}
 	t.Log(seen)
+}
+
+// countState counts a member in the state of its task.
+func countState(c *workflow.Counts, s task.State) {
+	switch s {
+	case task.Succeeded:
+		c.Succeeded++
+	case task.Dead:
+		c.Dead++
+	case task.Poisoned:
+		c.Poisoned++
+	case task.Discarded:
+		c.Discarded++
+	case task.Cancelled:
+		c.Cancelled++
+	default:
+		c.Pending++
+	}
 }

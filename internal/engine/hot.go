@@ -67,7 +67,7 @@ func (h *hot) knows(id task.ID) bool {
 }
 
 // keep remembers a task after a move if it will be wanted soon.
-func (h *hot) keep(ns string, id task.ID, q *queue, x *schema.Exec) {
+func (h *hot) keep(ns string, id task.ID, q *Queue, x *schema.Exec) {
 	switch {
 	case x.State == task.Claimed:
 		h.put(id, hotTask{ns: ns, exec: x})

@@ -6,8 +6,31 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// partID names what belongs to something that has an id of its own, by a number or another id: the same on every try, and the same
+// PartID names what belongs to something that has an id of its own, by a number or another id: the same on every try, and the same
 // as no other's. It is a UUID of version 8.
-func partID(of, part task.ID) task.ID {
-	return requestOf(of, mix(binary.BigEndian.Uint64(part[:8])^mix(binary.BigEndian.Uint64(part[8:]))))
+func PartID(of, part task.ID) task.ID {
+	return RequestOf(of, Mix(binary.BigEndian.Uint64(part[:8])^Mix(binary.BigEndian.Uint64(part[8:]))))
+}
+
+// ChildID is the id of a task that is born inside the shard: by a schedule or another task, as its n-th.
+func ChildID(r *Round, parent task.ID, n uint64) task.ID {
+	return task.NewID(parent.Shard(), int64(r.now)/1000, childSeed(parent, n))
+}
+
+// RequestOf names such a task as a request, for the shard that it is sent to.
+func RequestOf(parent task.ID, n uint64) (id task.ID) {
+	binary.BigEndian.PutUint64(id[:8], childSeed(parent, n))
+	binary.BigEndian.PutUint64(id[8:], Mix(childSeed(parent, n)^binary.BigEndian.Uint64(parent[:8])))
+	id[6], id[8] = 0x80|id[6]&0x0f, 0x80|id[8]&0x3f // a UUID of version 8
+	return id
+}
+
+// childSeed scatters the bits of a parent and a number.
+func childSeed(parent task.ID, n uint64) uint64 {
+	return Mix(binary.BigEndian.Uint64(parent[8:]) ^ Mix(n))
+}
+
+// MoveRequest names a task that an operation moves as a request.
+func MoveRequest(id, operation task.ID) task.ID {
+	return RequestOf(id, childSeed(operation, 0))
 }

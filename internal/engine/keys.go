@@ -100,7 +100,7 @@ func decodeUse(row []byte) (u keyUse, err error) {
 }
 
 // useOf is what a key uses, or the queue as a whole for "".
-func (q *queue) useOf(key string) keyUse {
+func (q *Queue) useOf(key string) keyUse {
 	u := keyUse{bucket: q.buckets[key]}
 	if f := q.lanes.flows[key]; f != nil && key != "" {
 		u.keyClaims = f.use
@@ -109,7 +109,7 @@ func (q *queue) useOf(key string) keyUse {
 }
 
 // writeUse stores what a key uses, or the queue for "".
-func (r *Round) writeUse(q *queue, key string) {
+func (r *Round) writeUse(q *Queue, key string) {
 	u := q.useOf(key)
 	if u.bucket == nil && len(u.named) == 0 {
 		r.tx.Delete(schema.UseKey(q.ns, q.name, key))
@@ -119,7 +119,7 @@ func (r *Round) writeUse(q *queue, key string) {
 }
 
 // useKey takes what a claim of a task uses of its key.
-func (r *Round) useKey(q *queue, f *flow, id task.ID, x *schema.Exec) {
+func (r *Round) useKey(q *Queue, f *flow, id task.ID, x *schema.Exec) {
 	u := &f.use
 	named := len(u.named) < maxNamed
 	if named {
@@ -134,7 +134,7 @@ func (r *Round) useKey(q *queue, f *flow, id task.ID, x *schema.Exec) {
 }
 
 // leaveKey gives back the claim of a task; false: it was not among those of its key.
-func (r *Round) leaveKey(q *queue, f *flow, id task.ID) bool {
+func (r *Round) leaveKey(q *Queue, f *flow, id task.ID) bool {
 	u := &f.use
 	if at := slices.Index(u.named, id); at >= 0 {
 		u.named = slices.Delete(u.named, at, at+1)
@@ -155,7 +155,7 @@ func (r *Round) leaveKey(q *queue, f *flow, id task.ID) bool {
 //
 // A row that stands for nothing was left by a leader of feature level 2, which did not know of these rows. It goes with the next
 // claim: to find out writes nothing.
-func (r *Round) readFlows(q *queue) {
+func (r *Round) readFlows(q *Queue) {
 	var others, uses [][]byte // keys of rows
 	var ids []task.ID
 	read := map[string]keyUse{}
@@ -210,7 +210,7 @@ func (r *Round) readFlows(q *queue) {
 }
 
 // claimedOf reads which of the tasks are claimed ones of the queue that have a key.
-func (r *Round) claimedOf(q *queue, ids []task.ID) map[task.ID]*schema.Exec {
+func (r *Round) claimedOf(q *Queue, ids []task.ID) map[task.ID]*schema.Exec {
 	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
 	ids = slices.Compact(ids)
 	claimed := map[task.ID]*schema.Exec{}
@@ -224,7 +224,7 @@ func (r *Round) claimedOf(q *queue, ids []task.ID) map[task.ID]*schema.Exec {
 	return claimed
 }
 
-func (r *Round) dropStale(q *queue) {
+func (r *Round) dropStale(q *Queue) {
 	for _, row := range q.stale {
 		r.tx.Delete(row)
 	}

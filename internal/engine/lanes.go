@@ -34,7 +34,7 @@ type lane struct {
 // startsInRow says whether the task that begins a lane is told of in the row of the lane, not in one of its own. With many keys
 // that have a task or two each, that halves what waiting costs. Leaders below the level at which a queue may have limits would
 // not find the task; so only queues with limits have it.
-func (q *queue) startsInRow(l schema.LaneName) bool { return l.Key != "" && q.config.Limited() }
+func (q *Queue) startsInRow(l schema.LaneName) bool { return l.Key != "" && q.config.Limited() }
 
 // first is a lower bound of the first task's sequence number, exact when the head is not empty.
 func (l *lane) first() uint64 {

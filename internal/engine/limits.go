@@ -22,7 +22,7 @@ const (
 )
 
 // begin takes what a task's claim uses.
-func (r *Round) begin(q *queue, id task.ID, x *schema.Exec) {
+func (r *Round) begin(q *Queue, id task.ID, x *schema.Exec) {
 	f := q.flowOf(x.Key, r.now)
 	shared := q.lanes.shared()
 	if shared {
@@ -48,7 +48,7 @@ func (r *Round) begin(q *queue, id task.ID, x *schema.Exec) {
 }
 
 // end gives back what a claim has used.
-func (r *Round) end(q *queue, id task.ID, x *schema.Exec) {
+func (r *Round) end(q *Queue, id task.ID, x *schema.Exec) {
 	f := q.flowOf(x.Key, r.now)
 	if x.Key != "" {
 		if !r.leaveKey(q, f, id) {
@@ -71,13 +71,13 @@ func (r *Round) end(q *queue, id task.ID, x *schema.Exec) {
 }
 
 // full says whether the queue runs as much as it may.
-func (q *queue) full() bool {
+func (q *Queue) full() bool {
 	most := q.config.Settings.MaxRunning
 	return most > 0 && q.counts.Claimed >= int64(most)
 }
 
 // mayRun says whether anything of the queue may run.
-func (q *queue) mayRun(now store.Time) bool {
+func (q *Queue) mayRun(now store.Time) bool {
 	if q.config.Paused || q.full() || q.space.full() {
 		return false
 	}
@@ -85,7 +85,7 @@ func (q *queue) mayRun(now store.Time) bool {
 }
 
 // whyHeld is why no task of a flow may run.
-func (q *queue) whyHeld(f *flow, now store.Time) hold {
+func (q *Queue) whyHeld(f *flow, now store.Time) hold {
 	if f.key == "" {
 		return 0
 	}
@@ -102,10 +102,10 @@ func (q *queue) whyHeld(f *flow, now store.Time) hold {
 }
 
 // hold holds a flow back or lets it run, as the rules say now.
-func (q *queue) hold(f *flow, now store.Time) { q.lanes.setHeld(f, q.whyHeld(f, now), now) }
+func (q *Queue) hold(f *flow, now store.Time) { q.lanes.setHeld(f, q.whyHeld(f, now), now) }
 
 // holdAll does that for all flows and types, after the rules changed.
-func (r *Round) holdAll(q *queue) {
+func (r *Round) holdAll(q *Queue) {
 	for _, f := range q.lanes.flows {
 		q.rule(f)
 		q.hold(f, r.now)
@@ -127,7 +127,7 @@ func (r *Round) holdAll(q *queue) {
 }
 
 // holdType holds a type back, lets it run, or puts it on trial, as a pause of it and its breaker say.
-func (r *Round) holdType(q *queue, typ string) {
+func (r *Round) holdType(q *Queue, typ string) {
 	_, paused := q.config.HeldType(typ)
 	open, try := false, false
 	if b := q.breakers.of(typ); b != nil {
@@ -147,7 +147,7 @@ func (r *Round) holdType(q *queue, typ string) {
 }
 
 // heldTasks counts the ready tasks that may not run now.
-func (q *queue) heldTasks(now store.Time) (n int64) {
+func (q *Queue) heldTasks(now store.Time) (n int64) {
 	if !q.mayRun(now) {
 		return q.counts.Ready[0] + q.counts.Ready[1] + q.counts.Ready[2]
 	}
@@ -181,4 +181,4 @@ func (q *queue) heldTasks(now store.Time) (n int64) {
 }
 
 // wake lets waiting claims look at a queue again.
-func (r *Round) wake(q *queue) { r.Woken = append(r.Woken, Woken{q.ns, q.name}) }
+func (r *Round) wake(q *Queue) { r.Woken = append(r.Woken, Woken{q.ns, q.name}) }

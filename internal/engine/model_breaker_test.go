@@ -1,9 +1,10 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -57,11 +58,11 @@ func (m *model) probe(t *modelTask) {
 
 func (m *model) judgeIfProbe(t *modelTask) {
 	if b, _ := m.breaker(t); b != nil && b.probe == t {
-		m.judge(t, noVerdict)
+		m.judge(t, modelNone)
 	}
 }
 
-func (m *model) judge(t *modelTask, v verdict) {
+func (m *model) judge(t *modelTask, v modelVerdict) {
 	at := [2]string{t.queue, t.typ}
 	b, rule := m.breaker(t)
 	switch {
@@ -69,28 +70,28 @@ func (m *model) judge(t *modelTask, v verdict) {
 	case b != nil && b.opened > 0 && b.probe == t:
 		b.probe = nil
 		switch {
-		case v == failure:
+		case v == modelFailure:
 			m.open(b, rule)
-		case v == success && b.passed+1 >= rule.Probes:
+		case v == modelSuccess && b.passed+1 >= rule.Probes:
 			delete(m.broken, at)
 		default:
 			b.until = m.now.Add(24 * time.Hour)
-			if v == success {
+			if v == modelSuccess {
 				b.passed++
 			}
 		}
-	case v == noVerdict || b != nil && b.opened > 0:
+	case v == modelNone || b != nil && b.opened > 0:
 	default:
 		if b == nil {
 			b = &modelBreaker{}
 			m.broken[at] = b
 		}
-		b.ended = append(b.ended, modelEnd{m.now, v == failure})
+		b.ended = append(b.ended, modelEnd{m.now, v == modelFailure})
 		m.openIfDue(b, rule)
 	}
 }
 
-func (m *model) seen(b *modelBreaker, rule task.Breaker) (all tally) {
+func (m *model) seen(b *modelBreaker, rule task.Breaker) (all modelTally) {
 	tenth := func(at store.Time) int { return int(at.Sub(0) / (rule.Window / 10)) }
 	for _, e := range b.ended {
 		if tenth(e.at) > tenth(m.now)-10 {
@@ -166,7 +167,9 @@ func (d *duel) breakerRules(s *task.Settings) {
 
 func (d *duel) closeBreakerStep() string {
 	queue, typ := d.pick(d.queues...), d.pick("x", "y", "")
-	n, err := run(d.world, func(r *Round) (int, error) { return CloseBreakers(r, task.Author{}, "default", queue, typ) })
+	n, err := engine.Run(d.World, func(r *engine.Round) (int, error) {
+		return engine.CloseBreakers(r, task.Author{}, "default", queue, typ)
+	})
 	closed := 0
 	for of, b := range d.m.broken {
 		if of[0] == queue && (typ == "" || of[1] == typ) && b.opened > 0 {
@@ -175,44 +178,39 @@ func (d *duel) closeBreakerStep() string {
 		}
 	}
 	if err != nil || n != closed {
-		d.t.Fatalf("closed %d breakers of %q, %v; the model closes %d", n, queue, err, closed)
+		d.T.Fatalf("closed %d breakers of %q, %v; the model closes %d", n, queue, err, closed)
 	}
 	return map[bool]string{true: "close a breaker", false: "close no breaker"}[n > 0]
 }
 
 // compareBreakers holds the breakers of all types against the model's.
 func (d *duel) compareBreakers() error {
-	for _, c := range d.broke {
+	for _, c := range d.Broke {
 		d.seen[fmt.Sprintf("a breaker changes, by %q, open before: %t", c.Closed, c.Opened > 1)]++
 	}
-	d.broke = nil
+	d.Broke = nil
 	for _, name := range d.queues {
 		for _, typ := range []string{"x", "y"} {
-			q := d.leader.queues[queueName{"default", name}]
-			if q == nil {
+			got, ok := d.BreakerMemory(name, typ)
+			if !ok {
 				continue
 			}
-			b, m := q.breakers.of(typ), d.m.broken[[2]string{name, typ}]
-			rule := q.config.Settings.BreakerOf(typ)
-			got, want := breaker{}, modelBreaker{}
-			if b != nil {
-				got = *b
-			}
-			if m != nil {
+			want := modelBreaker{}
+			if m := d.m.broken[[2]string{name, typ}]; m != nil {
 				want = *m
 			}
 			probe := task.ID{}
 			if want.probe != nil {
 				probe = want.probe.id
 			}
-			if got.opened != want.opened || got.passed != want.passed || got.until != want.until || got.probe != probe ||
-				(got.state == BreakerProbing) != want.probing {
+			if got.Opened != want.opened || got.Passed != want.passed || got.Until != want.until || got.Probe != probe ||
+				(got.State == engine.BreakerProbing) != want.probing {
 				return fmt.Errorf("breaker of %s/%s is %+v; the model has %+v", name, typ, got, want)
 			}
-			if rule.IsSet() && got.opened == 0 && got.seen.sum(d.now, rule.Window) != d.m.seen(&want, rule) {
-				return fmt.Errorf("breaker of %s/%s has seen %+v; the model %+v", name, typ, got.seen, want.ended)
+			if seen := d.m.seen(&want, got.Rule); got.Rule.IsSet() && got.Opened == 0 && (got.Attempts != seen.attempts || got.Failed != seen.failed) {
+				return fmt.Errorf("breaker of %s/%s has seen %+v; the model %+v", name, typ, got, want.ended)
 			}
-			d.seen["breaker "+got.state.String()]++
+			d.seen["breaker "+got.State.String()]++
 		}
 	}
 	return nil
@@ -234,7 +232,19 @@ func (d *duel) judgeTrial(trials map[string]*trialSeen, t *modelTask, held bool)
 	seen.mayRun = seen.mayRun || mayRun
 	if !held {
 		if seen.probes++; !mayRun {
-			d.t.Fatalf("%+v is explained to be the probe; the model has it held", t)
+			d.T.Fatalf("%+v is explained to be the probe; the model has it held", t)
 		}
 	}
 }
+
+// modelTally counts attempts that ended, as far as they matter to a breaker.
+type modelTally struct{ attempts, failed int }
+
+// modelVerdict is what an attempt says of its type.
+type modelVerdict int
+
+const (
+	modelNone modelVerdict = iota
+	modelSuccess
+	modelFailure
+)

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"encoding/json"
@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -34,22 +36,47 @@ func (d *duel) workStep() string {
 // modelGroup is a list of members, which are counted anew whenever somebody asks. A group that is forgotten is in no list of the
 // model any more.
 type modelGroup struct {
-	makes              *NewGroup
+	makes              *workflow.Call
 	created            store.Time
-	state              GroupState
+	state              workflow.State
 	open, gone         bool
 	joining            bool // members are about to come: it is not complete meanwhile
 	members            []modelMember
-	points             [groupPoints]modelPoint
+	points             [len(modelPoints)]modelPoint
 	endedAt, keptUntil store.Time
 	cancelledAt        store.Time // its members are to be cancelled; 0: they are not, or have been
-	compared           GroupCounts
+	compared           workflow.Counts
 }
 
 type modelMember struct {
 	t       *modelTask
 	refused bool    // its queue would not take it
 	request task.ID // by which it was added; zero: by none
+}
+
+// modelPoints are the points of a group's life, in the order in which they are shown.
+var modelPoints = [3]string{modelOnComplete: "on_complete", modelOnSuccess: "on_success", modelOnDeath: "on_death"}
+
+const (
+	modelOnComplete = iota
+	modelOnSuccess
+	modelOnDeath
+)
+
+// modelReport is what a task at a point is told of its group.
+type modelReport struct {
+	GroupID   string `json:"group_id"`
+	Name      string `json:"name,omitempty"`
+	State     string `json:"state"`
+	Members   int64  `json:"members"`
+	Pending   int64  `json:"pending"`
+	Succeeded int64  `json:"succeeded"`
+	Dead      int64  `json:"dead"`
+	Poisoned  int64  `json:"poisoned"`
+	Discarded int64  `json:"discarded"`
+	Cancelled int64  `json:"cancelled"`
+	Refused   int64  `json:"refused"`
+	TaskID    string `json:"task_id,omitempty"`
 }
 
 // modelPoint is what a group enqueues at a point.
@@ -59,7 +86,7 @@ type modelPoint struct {
 	reason string
 	t      *modelTask  // that was born; its id is learnt from the engine
 	other  *modelTask  // that had its unique key
-	report groupReport // the counts at that moment
+	report modelReport // the counts at that moment
 }
 
 // id is how the group is called.
@@ -81,7 +108,7 @@ func (g *modelGroup) note(t *modelTask, fate schema.Fate) {
 	}
 }
 
-func (g *modelGroup) counts() (c GroupCounts) {
+func (g *modelGroup) counts() (c workflow.Counts) {
 	for _, m := range g.members {
 		c.Members++
 		*m.counter(&c)++
@@ -89,7 +116,7 @@ func (g *modelGroup) counts() (c GroupCounts) {
 	return c
 }
 
-func (m *modelMember) counter(c *GroupCounts) *int64 {
+func (m *modelMember) counter(c *workflow.Counts) *int64 {
 	if m.refused {
 		return &c.Refused
 	}
@@ -120,17 +147,17 @@ func (m *model) advance(g *modelGroup, ended *modelTask) {
 	}
 	c := g.counts()
 	if ended != nil && ended.state == task.Dead {
-		m.reach(g, onDeath, ended)
+		m.reach(g, modelOnDeath, ended)
 	}
-	if g.state == GroupRunning && !g.open && c.Pending == 0 {
-		g.state = GroupComplete
+	if g.state == workflow.Running && !g.open && c.Pending == 0 {
+		g.state = workflow.Complete
 		if c.Succeeded == c.Members {
-			m.reach(g, onSuccess, nil)
+			m.reach(g, modelOnSuccess, nil)
 		}
-		m.reach(g, onComplete, nil)
+		m.reach(g, modelOnComplete, nil)
 		g.drop("complete")
 	}
-	if g.state != GroupRunning && c.Pending == 0 && g.endedAt == 0 {
+	if g.state != workflow.Running && c.Pending == 0 && g.endedAt == 0 {
 		keep := 24 * time.Hour
 		switch {
 		case g.makes.Retention != nil:
@@ -149,7 +176,7 @@ func (m *model) reach(g *modelGroup, point int, died *modelTask) {
 		return
 	}
 	c := g.counts()
-	p.report = groupReport{GroupID: g.id().String(), State: g.state.String(), Members: c.Members, Pending: c.Pending, Succeeded: c.Succeeded,
+	p.report = modelReport{GroupID: g.id().String(), State: g.state.String(), Members: c.Members, Pending: c.Pending, Succeeded: c.Succeeded,
 		Dead: c.Dead, Discarded: c.Discarded, Cancelled: c.Cancelled, Refused: c.Refused}
 	if died != nil {
 		p.report.TaskID = died.id.String()
@@ -172,7 +199,7 @@ func (g *modelGroup) drop(reason string) {
 
 // cancelLate cancels what was born to a group that is cancelled already.
 func (m *model) cancelLate(g *modelGroup, births []*modelTask) {
-	if g == nil || g.gone || g.state != GroupCancelled {
+	if g == nil || g.gone || g.state != workflow.Cancelled {
 		return
 	}
 	for _, t := range births {
@@ -226,7 +253,7 @@ func (d *duel) groupStep() string {
 
 // makeGroup makes a group that may be empty, or of members that are all refused.
 func (d *duel) makeGroup() string {
-	n := &NewGroup{Namespace: "default", ID: d.newID()}
+	n := &workflow.Call{Namespace: "default", ID: d.NewID()}
 	n.Open = d.rng.IntN(3) == 0
 	for range d.rng.IntN(4) {
 		n.Tasks = append(n.Tasks, d.spec(1))
@@ -238,7 +265,7 @@ func (d *duel) makeGroup() string {
 		keep := time.Duration(20+d.rng.IntN(60)) * time.Second // longer than a passStep: see learn
 		n.Retention = &keep
 	}
-	g := &modelGroup{makes: n, open: n.Open, created: d.now}
+	g := &modelGroup{makes: n, open: n.Open, created: d.Now}
 	for i, to := range []**task.Spec{&n.OnComplete, &n.OnSuccess, &n.OnDeath} {
 		if d.rng.IntN(4) == 0 {
 			g.points[i].fate = schema.FateDropped
@@ -250,11 +277,11 @@ func (d *duel) makeGroup() string {
 	}
 	n.Fill()
 	if err := n.Check(task.DefaultLimits()); err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
-	made, err := run(d.world, func(r *Round) (GroupMade, error) { return MakeGroup(r, n) })
+	made, err := engine.Run(d.World, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) })
 	if err != nil || made.Duplicate {
-		d.t.Fatalf("group %s is made %+v, %v", n.ID, made, err)
+		d.T.Fatalf("group %s is made %+v, %v", n.ID, made, err)
 	}
 	g.join(func() {
 		for i := range n.Tasks {
@@ -272,19 +299,19 @@ func (d *duel) makeGroup() string {
 
 // makeAgain repeats a call that made a group, which is kept or was made in the last ten minutes.
 func (d *duel) makeAgain() string {
-	d.m.made = slices.DeleteFunc(d.m.made, func(g *modelGroup) bool { return g.gone && d.now >= g.created.Add(10*time.Minute) })
+	d.m.made = slices.DeleteFunc(d.m.made, func(g *modelGroup) bool { return g.gone && d.Now >= g.created.Add(10*time.Minute) })
 	g := d.m.made[d.rng.IntN(len(d.m.made))]
-	made, err := run(d.world, func(r *Round) (GroupMade, error) { return MakeGroup(r, g.makes) })
+	made, err := engine.Run(d.World, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, g.makes) })
 	if err != nil || !made.Duplicate {
-		d.t.Fatalf("group %s is made again: %+v, %v", g.id(), made, err)
+		d.T.Fatalf("group %s is made again: %+v, %v", g.id(), made, err)
 	}
-	if found, err := run(d.world, func(r *Round) (GroupMade, error) { return FindGroup(r, g.makes) }); err != nil || len(found.Tasks) != len(made.Tasks) {
-		d.t.Fatalf("group %s is looked for: %+v, %v", g.id(), found, err)
+	if found, err := engine.Run(d.World, func(r *engine.Round) (workflow.Made, error) { return workflow.Find(r, g.makes) }); err != nil || len(found.Tasks) != len(made.Tasks) {
+		d.T.Fatalf("group %s is looked for: %+v, %v", g.id(), found, err)
 	}
 	for i, j := range made.Tasks {
 		m := &g.members[i]
 		if m.refused != (j.Err != nil) || !m.refused && (j.ID != m.t.id || !g.gone && j.State != m.t.state || !j.Duplicate) {
-			d.t.Fatalf("member %d of group %s is answered again with %+v, the model has %+v", i, g.id(), j, m.t)
+			d.T.Fatalf("member %d of group %s is answered again with %+v, the model has %+v", i, g.id(), j, m.t)
 		}
 	}
 	if g.gone {
@@ -301,9 +328,11 @@ func (d *duel) addToGroup(g *modelGroup) string {
 			specs[i].RequestID = task.NewID(1, 1, uint64(d.rng.IntN(4)))
 		}
 	}
-	joined, err := run(d.world, func(r *Round) ([]Joined, error) { return AddToGroup(r, "default", g.id(), specs) })
+	joined, err := engine.Run(d.World, func(r *engine.Round) ([]workflow.Joined, error) {
+		return workflow.Add(r, "default", g.id(), specs)
+	})
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
 	what := "add"
 	for i := range specs {
@@ -312,13 +341,13 @@ func (d *duel) addToGroup(g *modelGroup) string {
 		switch {
 		case before >= 0:
 			if t := g.members[before].t; j.Err != nil || !j.Duplicate || j.ID != t.id {
-				d.t.Fatalf("a repeated member of group %s is answered %+v, the model has %+v", g.id(), j, t)
+				d.T.Fatalf("a repeated member of group %s is answered %+v, the model has %+v", g.id(), j, t)
 			}
 			what = "add again"
 			continue
-		case g.state != GroupRunning:
+		case g.state != workflow.Running:
 			if !errors.Is(j.Err, task.ErrWrongState) {
-				d.t.Fatalf("group %s is %s, and takes a member: %+v", g.id(), g.state, j)
+				d.T.Fatalf("group %s is %s, and takes a member: %+v", g.id(), g.state, j)
 			}
 			what = "add too late"
 			continue
@@ -339,8 +368,8 @@ func (d *duel) addToGroup(g *modelGroup) string {
 }
 
 func (d *duel) closeGroup(g *modelGroup) string {
-	if _, err := run(d.world, func(r *Round) (*GroupView, error) { return CloseGroup(r, "default", g.id()) }); err != nil {
-		d.t.Fatal(err)
+	if _, err := engine.Run(d.World, func(r *engine.Round) (*workflow.View, error) { return workflow.Close(r, "default", g.id()) }); err != nil {
+		d.T.Fatal(err)
 	}
 	g.open = false
 	d.m.advance(g, nil)
@@ -348,23 +377,23 @@ func (d *duel) closeGroup(g *modelGroup) string {
 }
 
 func (d *duel) cancelGroup(g *modelGroup) string {
-	_, err := run(d.world, func(r *Round) (*GroupView, error) {
-		return CancelGroup(r, task.Author{Name: "lena"}, "default", g.id())
+	_, err := engine.Run(d.World, func(r *engine.Round) (*workflow.View, error) {
+		return workflow.Cancel(r, task.Author{Name: "lena"}, "default", g.id())
 	})
-	if g.state == GroupComplete {
+	if g.state == workflow.Complete {
 		if !errors.Is(err, task.ErrWrongState) {
-			d.t.Fatalf("cancel of a complete group: %v", err)
+			d.T.Fatalf("cancel of a complete group: %v", err)
 		}
 		return "late cancel of a group"
 	}
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
-	if g.state == GroupCancelled {
+	if g.state == workflow.Cancelled {
 		return "cancel of a group again"
 	}
 	d.noted++
-	g.state, g.open, g.cancelledAt = GroupCancelled, false, d.now
+	g.state, g.open, g.cancelledAt = workflow.Cancelled, false, d.Now
 	g.drop("cancelled")
 	d.m.advance(g, nil)
 	return "cancel a group"
@@ -372,11 +401,11 @@ func (d *duel) cancelGroup(g *modelGroup) string {
 
 // compareGroups holds the engine's groups against the model's.
 func (d *duel) compareGroups() error {
-	kept, _ := ListGroups(d.store, "default", task.Scope{}, task.ID{}, 1000) // the newest first
+	kept, _ := workflow.List(d.Store, "default", task.Scope{}, task.ID{}, 1000) // the newest first
 	if len(kept) != len(d.m.groups) {
 		return fmt.Errorf("%d groups are kept, the model has %d", len(kept), len(d.m.groups))
 	}
-	byID := map[task.ID]*GroupView{}
+	byID := map[task.ID]*workflow.View{}
 	for _, v := range kept {
 		byID[v.ID] = v
 	}
@@ -402,15 +431,15 @@ func (d *duel) compareGroups() error {
 // learn takes the ids of tasks that were born at a group's points, and looks at what they are told.
 func (d *duel) learn(g *modelGroup, points []schema.Follower) error {
 	for _, f := range points {
-		p := &g.points[slices.Index(groupPointWords[:], f.On)]
+		p := &g.points[slices.Index(modelPoints[:], f.On)]
 		if f.Fate != schema.FateBorn || p.fate != schema.FateBorn || p.t.id == f.ID {
 			continue
 		}
-		v, err := query.Show(d.store, "default", f.ID)
+		v, err := query.Show(d.Store, "default", f.ID)
 		if err != nil || p.t.id != (task.ID{}) || v.Parent == nil || v.Parent.Group != g.id() || v.Exec.Type != p.t.typ {
 			return fmt.Errorf("%s of group %s is %+v (%w); the model has %+v", f.On, g.id(), v, err, p.t)
 		}
-		var report groupReport
+		var report modelReport
 		if err := json.Unmarshal(v.Parent.Result, &report); err != nil || report != p.report {
 			return fmt.Errorf("%s of group %s is told %s (%w); the model has %+v", f.On, g.id(), v.Parent.Result, err, p.report)
 		}
@@ -445,13 +474,13 @@ func (d *duel) compareMembers(g *modelGroup) error {
 		return nil
 	}
 	g.compared = c
-	list, more, err := GroupMembers(d.store, "default", g.id(), task.ID{}, 1000)
+	list, more, err := workflow.Members(d.Store, "default", g.id(), task.ID{}, 1000)
 	if err != nil || more || len(list) != len(g.members) {
 		return fmt.Errorf("group %s has members %+v (%t, %w); the model has %d", g.id(), list, more, err, len(g.members))
 	}
 	for i := range g.members {
 		m := &g.members[i]
-		at := slices.IndexFunc(list, func(got GroupMember) bool {
+		at := slices.IndexFunc(list, func(got workflow.Member) bool {
 			return m.refused == (got.Refused != "") && (m.refused || got.ID == m.t.id) && got.Type == m.t.typ && got.Queue == m.t.queue
 		})
 		end := task.State(0)

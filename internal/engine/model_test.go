@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -249,7 +250,7 @@ func (m *model) pass(now store.Time) {
 			first.state = task.Ready // at its old place
 		}
 		m.moved(first)
-		m.judge(first, failure)
+		m.judge(first, modelFailure)
 	}
 }
 
@@ -288,7 +289,7 @@ func runModel(t *testing.T, queues []string, n int, steps func(*duel) []func() s
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := &duel{world: newWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
+			d := &duel{World: engine.NewWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: engine.Dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
 			for _, q := range queues {
 				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
@@ -310,7 +311,7 @@ var duelQueues = []string{"a", "b", "c"}
 
 // duel is the engine against the model.
 type duel struct {
-	*world
+	*engine.World
 	queues []string
 	m      *model
 	rng    *rand.Rand
@@ -323,7 +324,7 @@ func (d *duel) step(steps []func() string) string {
 	if d.seen == nil {
 		d.seen = map[string]int{}
 	}
-	d.m.now = d.now
+	d.m.now = d.Now
 	what := steps[d.rng.IntN(len(steps))]()
 	d.m.noteEnds()
 	d.seen[what]++
@@ -341,7 +342,7 @@ func (d *duel) pick(of ...string) string { return of[d.rng.IntN(len(of))] }
 func (d *duel) enqueueStep() string {
 	s := d.spec(2)
 	if d.rng.IntN(2) == 0 {
-		s.RequestID = task.NewID(1, int64(d.now)/1000-int64(d.rng.IntN(5000)), d.rng.Uint64()) // by clocks of producers
+		s.RequestID = task.NewID(1, int64(d.Now)/1000-int64(d.rng.IntN(5000)), d.rng.Uint64()) // by clocks of producers
 	}
 	return d.enter(s)
 }
@@ -350,7 +351,7 @@ func (d *duel) enqueueStep() string {
 func (d *duel) enter(s task.Spec) string {
 	t := d.m.taskOf(&s)
 	fate, other := d.m.enter(t)
-	a, err := d.enqueue(s)
+	a, err := d.Enqueue(s)
 	if fate == schema.FateBorn && s.RequestID != (task.ID{}) {
 		d.m.asked = append(d.m.asked, modelRequest{s, t})
 	}
@@ -368,8 +369,8 @@ func (d *duel) requestStep() string {
 		d.m.asked = slices.Delete(d.m.asked, at, at+1)
 		return "forgotten request: " + d.enter(q.spec)
 	}
-	if a, err := d.enqueue(q.spec); err != nil || !a.Duplicate || a.Met || a.ID != q.t.id || a.State != q.t.state || a.CreatedAt != q.t.created {
-		d.t.Fatalf("the repeat of a request is answered %+v (%v); the model has %+v", a, err, q.t)
+	if a, err := d.Enqueue(q.spec); err != nil || !a.Duplicate || a.Met || a.ID != q.t.id || a.State != q.t.state || a.CreatedAt != q.t.created {
+		d.T.Fatalf("the repeat of a request is answered %+v (%v); the model has %+v", a, err, q.t)
 	}
 	if !slices.Contains(d.m.tasks, q.t) {
 		return "repeated request of a forgotten task"
@@ -380,12 +381,12 @@ func (d *duel) requestStep() string {
 // archiveStep writes the dead letters whose retention is over to the archive.
 func (d *duel) archiveStep() string {
 	n := d.m.archive()
-	views := query.ToArchive(d.store, "default", math.MaxInt)
+	views := query.ToArchive(d.Store, "default", math.MaxInt)
 	for _, v := range views {
-		d.round(func(r *Round) { ForgetArchived(r, "default", v.ID, v.Exec.EndedAt) })
+		d.Round(func(r *engine.Round) { engine.ForgetArchived(r, "default", v.ID, v.Exec.EndedAt) })
 	}
 	if len(views) != n {
-		d.t.Fatalf("%d dead letters wait for the archive, the model has %d", len(views), n)
+		d.T.Fatalf("%d dead letters wait for the archive, the model has %d", len(views), n)
 	}
 	return "archive"
 }
@@ -431,24 +432,24 @@ func (d *duel) claimStep() string {
 	}
 	lease := time.Duration(1+d.rng.IntN(40)) * time.Second
 	var next task.ID
-	known := d.allRead(queue)
+	known := d.AllRead(queue)
 	if known {
 		next = d.explainAll(queue)
 	}
-	c := ClaimRequest{Queues: []Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3)), ClaimKey: d.pick("", "i", "j", "k", "l")}
-	got := d.claim(c)
+	c := engine.ClaimRequest{Queues: []engine.Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3)), ClaimKey: d.pick("", "i", "j", "k", "l")}
+	got := d.Claim(c)
 	if again := d.m.again(c.ClaimKey); again != nil {
 		if len(got) != 1 || got[0].ID != again.id || got[0].Token != d.tokens[again.id][again.fence-1] {
-			d.t.Fatalf("the repeat of the claim %q got %v, the model gives %+v", c.ClaimKey, got, again)
+			d.T.Fatalf("the repeat of the claim %q got %v, the model gives %+v", c.ClaimKey, got, again)
 		}
 		return "repeated claim"
 	}
 	first := d.m.claim(queue, types)
-	if len(got) == 0 && !d.allRead(queue) {
+	if len(got) == 0 && !d.AllRead(queue) {
 		return "claim while lanes are read"
 	}
 	if known && types == nil && ((len(got) == 0) != (next == task.ID{}) || len(got) > 0 && got[0].ID != next) {
-		d.t.Fatalf("claim of %q got %v, but was explained to get %s", queue, got, next)
+		d.T.Fatalf("claim of %q got %v, but was explained to get %s", queue, got, next)
 	}
 	if len(first) == 0 && len(got) == 0 {
 		return "claim of nothing"
@@ -460,29 +461,23 @@ func (d *duel) claimStep() string {
 		}
 	}
 	if want == nil {
-		d.t.Fatalf("claim of %q %v got %v, the model gives %v", queue, types, got, first)
+		d.T.Fatalf("claim of %q %v got %v, the model gives %v", queue, types, got, first)
 	}
 	d.m.probe(want)
 	d.m.has(queue, "", want.cost)
 	if want.key != "" {
 		d.m.has(queue, want.key, want.cost)
 	}
-	want.state, want.until, want.worker = task.Claimed, d.now.Add(lease), got[0].Exec.Claim.Worker
+	want.state, want.until, want.worker = task.Claimed, d.Now.Add(lease), got[0].Exec.Claim.Worker
 	want.fence++
 	if int(got[0].Exec.Fence) != want.fence || got[0].Exec.Attempt() != want.failures+want.crashes+1 {
-		d.t.Fatalf("fence %d attempt %d, the model has %+v", got[0].Exec.Fence, got[0].Exec.Attempt(), want)
+		d.T.Fatalf("fence %d attempt %d, the model has %+v", got[0].Exec.Fence, got[0].Exec.Attempt(), want)
 	}
 	d.tokens[want.id] = append(d.tokens[want.id], got[0].Token)
 	if c.ClaimKey != "" {
 		d.m.keys[c.ClaimKey] = modelClaim{want, want.fence, want.until}
 	}
 	return "claim"
-}
-
-// allRead says whether the leader has all lanes of a queue in memory.
-func (d *duel) allRead(queue string) (all bool) {
-	d.round(func(r *Round) { all = !r.queue("default", queue).lanes.partial() })
-	return all
 }
 
 // settleStep shows any token that was ever given.
@@ -500,28 +495,30 @@ func (d *duel) settleStep() string {
 
 // settle shows the token of one of a task's claims.
 func (d *duel) settle(t *modelTask, fence int, verb string) string {
-	hold := Hold{Namespace: "default", ID: t.id, Token: d.tokens[t.id][fence-1]}
+	hold := engine.Hold{Namespace: "default", ID: t.id, Token: d.tokens[t.id][fence-1]}
 	holds := t.state == task.Claimed && fence == t.fence
 	switch verb {
 	case "extend":
 		lease := time.Duration(1+d.rng.IntN(60)) * time.Second
-		_, err := run(d.world, func(r *Round) (store.Time, error) { return Extend(r, hold, Extension{Lease: lease}) })
+		_, err := engine.Run(d.World, func(r *engine.Round) (store.Time, error) {
+			return engine.Extend(r, hold, engine.Extension{Lease: lease})
+		})
 		if holds {
-			t.until = max(t.until, d.now.Add(lease))
+			t.until = max(t.until, d.Now.Add(lease))
 		}
 		return d.judge(verb, holds, false, err)
 	case "ack":
-		_, err := run(d.world, func(r *Round) (Settled, error) { return Ack(r, hold, schema.Result{}) })
+		_, err := engine.Run(d.World, func(r *engine.Round) (engine.Settled, error) { return engine.Ack(r, hold, schema.Result{}) })
 		repeated := t.state == task.Succeeded && fence == t.fence
 		if holds {
 			t.state = task.Succeeded
 			d.m.passKey(t)
-			d.m.judge(t, success)
+			d.m.judge(t, modelSuccess)
 			d.born(t)
 			d.m.tell(t)
 		}
-		if repeated && err == nil && len(d.last.Woken) > 0 {
-			d.t.Fatalf("a repeated ack of %+v made something", t)
+		if repeated && err == nil && len(d.Last.Woken) > 0 {
+			d.T.Fatalf("a repeated ack of %+v made something", t)
 		}
 		return d.judge(verb, holds, repeated, err)
 	default:
@@ -531,9 +528,9 @@ func (d *duel) settle(t *modelTask, fence int, verb string) string {
 
 // born adds what follows a task that has succeeded: each is there, once, and no other. Those of a member are members.
 func (d *duel) born(t *modelTask) {
-	v, err := query.Show(d.store, "default", t.id)
+	v, err := query.Show(d.Store, "default", t.id)
 	if err != nil || len(v.Then) != len(t.then) {
-		d.t.Fatalf("%d tasks follow %s, the model has %+v (%v)", len(v.Then), t.id, t, err)
+		d.T.Fatalf("%d tasks follow %s, the model has %+v (%v)", len(v.Then), t.id, t, err)
 	}
 	var births []*modelTask
 	t.group.join(func() {
@@ -542,7 +539,7 @@ func (d *duel) born(t *modelTask) {
 			next.group = t.group
 			fate, other := d.m.enter(next)
 			if f.Fate != fate || fate == schema.FateDuplicate && f.ID != other.id {
-				d.t.Fatalf("behind %s comes %+v, the model has it %s by %+v", t.id, f, fate, other)
+				d.T.Fatalf("behind %s comes %+v, the model has it %s by %+v", t.id, f, fate, other)
 			}
 			t.group.note(next, fate)
 			if d.seen["chain: "+fate.String()]++; fate != schema.FateBorn {
@@ -550,25 +547,25 @@ func (d *duel) born(t *modelTask) {
 			}
 			next.id = f.ID
 			births = append(births, next)
-			if v, err := query.Show(d.store, "default", f.ID); err != nil || v.Parent.ID != t.id {
-				d.t.Fatalf("behind %s comes %+v of %+v (%v)", t.id, f, v, err)
+			if v, err := query.Show(d.Store, "default", f.ID); err != nil || v.Parent.ID != t.id {
+				d.T.Fatalf("behind %s comes %+v of %+v (%v)", t.id, f, v, err)
 			}
 		}
 	})
 	d.m.cancelLate(t.group, births)
 }
 
-func (d *duel) giveBack(verb string, hold Hold, t *modelTask, holds bool) string {
-	var out Settled
+func (d *duel) giveBack(verb string, hold engine.Hold, t *modelTask, holds bool) string {
+	var out engine.Settled
 	var err error
 	delay := time.Duration(0)
 	if verb == "fail" {
-		out, err = run(d.world, func(r *Round) (Settled, error) { return Fail(r, hold, FailRequest{}) })
+		out, err = engine.Run(d.World, func(r *engine.Round) (engine.Settled, error) { return engine.Fail(r, hold, engine.FailRequest{}) })
 	} else {
 		if verb == "snooze" {
 			delay = 5 * time.Second
 		}
-		out, err = run(d.world, func(r *Round) (Settled, error) { return Release(r, hold, delay) })
+		out, err = engine.Run(d.World, func(r *engine.Round) (engine.Settled, error) { return engine.Release(r, hold, delay) })
 	}
 	if !holds {
 		return d.judge(verb, false, err == nil, err) // whether it is a repeat the stories show
@@ -577,19 +574,19 @@ func (d *duel) giveBack(verb string, hold Hold, t *modelTask, holds bool) string
 	case verb == "release":
 		t.state = task.Ready
 	case verb == "snooze":
-		t.state, t.runAt = task.Scheduled, d.now.Add(delay)
+		t.state, t.runAt = task.Scheduled, d.Now.Add(delay)
 	default:
 		if t.failures++; t.used() >= t.most {
 			t.state = task.Dead
 		} else {
 			t.state = task.Retrying
-			t.runAt = d.now.Add(task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}.Delay(t.used(), 0))
+			t.runAt = d.Now.Add(task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}.Delay(t.used(), 0))
 		}
 	}
 	d.m.moved(t)
-	d.m.judge(t, map[bool]verdict{true: failure}[verb == "fail"])
+	d.m.judge(t, map[bool]modelVerdict{true: modelFailure}[verb == "fail"])
 	if err == nil && out.State != t.state {
-		d.t.Fatalf("%s answered %s, the model has %s", verb, out.State, t.state)
+		d.T.Fatalf("%s answered %s, the model has %s", verb, out.State, t.state)
 	}
 	return d.judge(verb, true, false, err)
 }
@@ -602,14 +599,14 @@ func (d *duel) judge(verb string, holds, repeated bool, err error) string {
 	case !holds && !repeated && errors.Is(err, task.ErrStaleClaim):
 		return "stale " + verb
 	}
-	d.t.Fatalf("%s answered %v; the claim holds: %t, a repeat: %t", verb, err, holds, repeated)
+	d.T.Fatalf("%s answered %v; the claim holds: %t, a repeat: %t", verb, err, holds, repeated)
 	return ""
 }
 
 func (d *duel) passStep() string {
-	d.pass(time.Duration(d.rng.IntN(20000)) * time.Millisecond)
-	d.m.now = d.now
-	d.m.pass(d.now)
+	d.Pass(time.Duration(d.rng.IntN(20000)) * time.Millisecond)
+	d.m.now = d.Now
+	d.m.pass(d.Now)
 	return "time"
 }
 
@@ -618,15 +615,15 @@ func (d *duel) cancelStep() string {
 	if t == nil {
 		return "nothing to cancel"
 	}
-	err := d.operate(task.TaskCancelled, t, t.state != task.Cancelled, func(r *Round) error { return Cancel(r, "default", t.id) })
+	err := d.operate(task.TaskCancelled, t, t.state != task.Cancelled, func(r *engine.Round) error { return engine.Cancel(r, "default", t.id) })
 	switch {
 	case t.state.Ended() && t.state != task.Cancelled:
 		if e, ok := task.AsError(err); !ok || e.Code != task.CodeWrongState || e.State != t.state {
-			d.t.Fatalf("cancel of a task that is %s: %v", t.state, err)
+			d.T.Fatalf("cancel of a task that is %s: %v", t.state, err)
 		}
 		return "late cancel"
 	case err != nil:
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
 	d.m.cancel(t)
 	return "cancel"
@@ -643,7 +640,7 @@ func (d *duel) retryStep() string {
 	if t == nil {
 		return "nothing to replay"
 	}
-	err := d.operate(task.TaskRetried, t, true, func(r *Round) error { return Retry(r, "default", t.id, 0) })
+	err := d.operate(task.TaskRetried, t, true, func(r *engine.Round) error { return engine.Retry(r, "default", t.id, 0) })
 	if t.unique != nil {
 		if holder, _ := d.m.keyOf(t); holder != nil && holder != t {
 			d.refused(err, task.ErrWrongState, holder)
@@ -652,7 +649,7 @@ func (d *duel) retryStep() string {
 		t.holds = true
 	}
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
 	t.replayedAt = t.failures + t.crashes
 	d.m.ready(t)
@@ -706,13 +703,13 @@ func (d *duel) limitStep() string {
 
 func (d *duel) rule(q string, c task.QueueConfig) {
 	d.m.rule(q, c)
-	d.configure(q, c)
+	d.Configure(q, c)
 }
 
 func (d *duel) leaderStep() string {
 	// The new leadership begins long ago, so that its grace for leases, which the stories show, plays no part here.
-	d.becomeLeader()
-	d.leader.term.Began -= store.Time(time.Hour / time.Microsecond)
+	d.BecomeLeader()
+	d.Backdate(time.Hour)
 	return "new leader"
 }
 
@@ -734,7 +731,7 @@ func (d *duel) compare() error {
 		return err
 	}
 	execs := map[task.ID]*schema.Exec{}
-	eachExec(d.world, func(id task.ID, x *schema.Exec) { execs[id] = x })
+	eachExec(d.World, func(id task.ID, x *schema.Exec) { execs[id] = x })
 	if len(execs) != len(d.m.tasks) {
 		return fmt.Errorf("%d tasks are there; the model has %d", len(execs), len(d.m.tasks))
 	}
@@ -754,7 +751,7 @@ func (d *duel) compare() error {
 		return err
 	}
 	if d.rng.IntN(10) == 0 {
-		return d.check()
+		return d.Check()
 	}
 	return nil
 }

@@ -1,10 +1,11 @@
-package engine
+package engine_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -99,19 +100,19 @@ func (m *model) enter(t *modelTask) (fate schema.Fate, other *modelTask) {
 }
 
 // entered holds the answer to an enqueue against what must have become of the task.
-func (d *duel) entered(t *modelTask, fate schema.Fate, other *modelTask, a Accepted, err error) string {
+func (d *duel) entered(t *modelTask, fate schema.Fate, other *modelTask, a engine.Accepted, err error) string {
 	switch fate {
 	case schema.FateRefused:
 		d.refused(err, task.ErrConflict, other)
 		return "rejected by its unique key"
 	case schema.FateDuplicate:
 		if err != nil || !a.Duplicate || a.ID != other.id || a.State != other.state {
-			d.t.Fatalf("enqueue answered %+v (%v), the model keeps %+v", a, err, other)
+			d.T.Fatalf("enqueue answered %+v (%v), the model keeps %+v", a, err, other)
 		}
 		return "duplicate of a unique key: " + t.unique.OnConflict.String()
 	}
 	if err != nil || a.Duplicate {
-		d.t.Fatalf("enqueue answered %+v (%v), the model makes %+v", a, err, t)
+		d.T.Fatalf("enqueue answered %+v (%v), the model makes %+v", a, err, t)
 	}
 	t.id = a.ID
 	delete(d.tokens, t.id) // of a task that the same request made before
@@ -131,6 +132,6 @@ func (d *duel) entered(t *modelTask, fate schema.Fate, other *modelTask, a Accep
 // refused wants a refusal that names a task.
 func (d *duel) refused(err, want error, names *modelTask) {
 	if !errors.Is(err, want) || !strings.Contains(err.Error(), names.id.String()) {
-		d.t.Fatalf("refused with %v, want %v that names %s", err, want, names.id)
+		d.T.Fatalf("refused with %v, want %v that names %s", err, want, names.id)
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -9,7 +9,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/notify"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -17,43 +19,23 @@ import (
 )
 
 // watch has the shard hear what webhooks want to hear of.
-func (w *world) watch(rules ...task.WatchRule) {
-	w.round(func(r *Round) { PutWatch(r, "default", task.Watch{Version: w.index, Rules: rules}) })
+func watchFor(w *engine.World, rules ...task.WatchRule) {
+	w.Round(func(r *engine.Round) { notify.PutWatch(r, "default", task.Watch{Version: w.Index, Rules: rules}) })
 }
 
 func allOf(queues ...string) task.WatchRule {
 	return task.WatchRule{Kinds: task.NewsKinds, Queues: queues}
 }
 
-// die makes dead letters in a queue, all in one round, or poisoned tasks.
-func (w *world) die(queue string, n int, f FailRequest) {
-	w.t.Helper()
-	for range n {
-		if _, err := w.enqueue(task.Spec{Type: "job", Queue: queue, MaxAttempts: 1}); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	claimed := w.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Max: n, Lease: time.Hour})
-	w.round(func(r *Round) {
-		for _, c := range claimed {
-			if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, f); err != nil {
-				w.t.Fatal(err)
-			}
-		}
-	})
-}
-
-var deadly = FailRequest{Fall: FallDead, Failure: schema.Failure{Type: "io", Message: "\n  disk 7 is full\nat line 3"}}
-
 // sent is the news that wait in the outbox.
-func (w *world) sent() (all []*OutboxMessage) {
-	return slices.DeleteFunc(Outbox(w.store, "default", task.ID{}, 1000), func(p *OutboxMessage) bool { return p.News == nil })
+func sentNews(w *engine.World) (all []*engine.OutboxMessage) {
+	return slices.DeleteFunc(engine.Outbox(w.Store, "default", task.ID{}, 1000), func(p *engine.OutboxMessage) bool { return p.News == nil })
 }
 
 // deliverNews takes the news out of the outbox, as the leader's sender does who has brought them.
-func (w *world) deliverNews() (all []*task.News) {
-	for _, p := range w.sent() {
-		w.round(func(r *Round) { Delivered(r, "default", p.Request, Accepted{}, nil) })
+func deliverNews(w *engine.World) (all []*task.News) {
+	for _, p := range sentNews(w) {
+		w.Round(func(r *engine.Round) { engine.Delivered(r, "default", p.Request, engine.Accepted{}, nil) })
 		all = append(all, p.News)
 	}
 	return all
@@ -67,71 +49,73 @@ func newsLine(all []*task.News) (line string) {
 }
 
 func TestNewsAreGathered(t *testing.T) {
-	w := newWorld(t)
+	w := engine.NewWorld(t)
 	expect := func(what, want string) []*task.News {
 		t.Helper()
-		got := w.deliverNews()
+		got := deliverNews(w)
 		if newsLine(got) != want {
 			t.Errorf("%s: got %q, want %q", what, newsLine(got), want)
 		}
-		if err := w.check(); err != nil {
+		if err := w.Check(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		return got
 	}
-	w.die("mail", 2, deadly)
-	w.pass(time.Hour)
+	w.Die("mail", 2, engine.Deadly)
+	w.Pass(time.Hour)
 	expect("nobody wants to hear of it", "")
-	w.watch(allOf("ma*"))
-	w.die("sms", 2, deadly)
-	w.die("mail", 7, deadly)
-	w.pass(4 * time.Second)
+	watchFor(w, allOf("ma*"))
+	w.Die("sms", 2, engine.Deadly)
+	w.Die("mail", 7, engine.Deadly)
+	w.Pass(4 * time.Second)
 	expect("it settles", "")
-	w.die("mail", 1, deadly)
-	w.becomeLeader()
-	w.pass(time.Second)
+	w.Die("mail", 1, engine.Deadly)
+	w.BecomeLeader()
+	w.Pass(time.Second)
 	got := expect("the first", "task.dead mail 5 of 8; ")
 	if n := got[0]; len(got) == 1 {
 		s := n.Samples[4]
 		if s.Error != "disk 7 is full" || s.Type != "job" || s.Reason != task.ReasonNotRetryable || s.Attempt != 1 || len(s.Task) != 36 || n.Last.Sub(n.First) != 4*time.Second ||
-			n.Fingerprint != fmt.Sprintf("%016x", fingerprint.Of("job", fingerprint.Normalise(deadly.Failure.Message))) {
+			n.Fingerprint != fmt.Sprintf("%016x", fingerprint.Of("job", fingerprint.Normalise(engine.Deadly.Failure.Message))) {
 			t.Errorf("it tells %+v", n)
 		}
 	}
-	w.die("mail", 1, deadly)
-	w.die("mail", 1, FailRequest{Fall: FallPoison})
-	w.pass(6 * time.Second)
+	w.Die("mail", 1, engine.Deadly)
+	w.Die("mail", 1, engine.FailRequest{Fall: engine.FallPoison})
+	w.Pass(6 * time.Second)
 	expect("poison is apart, and a queue is told of once a minute", "task.poisoned mail 1 of 1; ")
-	w.pass(54 * time.Second)
-	w.die("mail", 1, deadly)
+	w.Pass(54 * time.Second)
+	w.Die("mail", 1, engine.Deadly)
 	expect("a minute after the first", "task.dead mail 1 of 1; ")
-	w.pass(10 * time.Minute)
+	w.Pass(10 * time.Minute)
 	expect("the last", "task.dead mail 1 of 1; ")
-	w.pass(2 * time.Minute)
+	w.Pass(2 * time.Minute)
 	rows := 0
-	w.store.Scan([]byte{schema.TableNews}, []byte{schema.TableNews + 1}, func(_, _ []byte) bool { rows++; return true })
+	w.Store.Scan([]byte{schema.TableNews}, []byte{schema.TableNews + 1}, func(_, _ []byte) bool { rows++; return true })
 	if rows != 0 {
 		t.Errorf("%d rows stay when nothing happens any more", rows)
 	}
 
-	w.die("mail", 1, deadly)
-	w.pass(5 * time.Second)
-	w.die("mail", 2, deadly)
-	w.pass(5 * time.Minute)
-	if waits := w.sent(); len(waits) != 1 {
+	w.Die("mail", 1, engine.Deadly)
+	w.Pass(5 * time.Second)
+	w.Die("mail", 2, engine.Deadly)
+	w.Pass(5 * time.Minute)
+	if waits := sentNews(w); len(waits) != 1 {
 		t.Errorf("%d messages are on their way for one queue", len(waits))
 	}
 	expect("what waits for the sender", "task.dead mail 1 of 1; ")
-	w.pass(10 * time.Second)
+	w.Pass(10 * time.Second)
 	expect("what came behind it", "task.dead mail 2 of 2; ")
 
-	w.watch()
-	w.die("mail", 2, deadly)
-	w.pass(time.Hour)
+	watchFor(w)
+	w.Die("mail", 2, engine.Deadly)
+	w.Pass(time.Hour)
 	expect("nobody wants to hear of it any more", "")
-	w.round(func(r *Round) { PutWatch(r, "default", task.Watch{Version: 1, Rules: []task.WatchRule{allOf("*")}}) })
-	w.die("mail", 2, deadly)
-	w.pass(time.Hour)
+	w.Round(func(r *engine.Round) {
+		notify.PutWatch(r, "default", task.Watch{Version: 1, Rules: []task.WatchRule{allOf("*")}})
+	})
+	w.Die("mail", 2, engine.Deadly)
+	w.Pass(time.Hour)
 	expect("an older copy changes nothing", "")
 }
 
@@ -139,8 +123,8 @@ func TestNewsAreGathered(t *testing.T) {
 func TestNewsAddUp(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		w := newWorld(t)
-		w.watch(allOf("a", "b"))
+		w := engine.NewWorld(t)
+		watchFor(w, allOf("a", "b"))
 		type name struct {
 			kind  task.NewsKind
 			queue string
@@ -148,7 +132,7 @@ func TestNewsAddUp(t *testing.T) {
 		want, got := map[name]int64{}, map[name]int64{}
 		last := map[name]*task.News{}
 		take := func() {
-			for _, n := range w.deliverNews() {
+			for _, n := range deliverNews(w) {
 				of := name{n.Kind, n.Queue}
 				got[of] += n.Count
 				if before := last[of]; before != nil && (n.Seq < before.Seq+time.Minute.Microseconds() || n.First.Before(before.Last)) {
@@ -162,27 +146,27 @@ func TestNewsAddUp(t *testing.T) {
 			case 0, 1:
 				queue, n := []string{"a", "b", "c"}[rng.IntN(3)], 1+rng.IntN(8)
 				of := name{task.NewsDead, queue}
-				f := deadly
+				f := engine.Deadly
 				if rng.IntN(3) == 0 {
-					of.kind, f = task.NewsPoisoned, FailRequest{Fall: FallPoison}
+					of.kind, f = task.NewsPoisoned, engine.FailRequest{Fall: engine.FallPoison}
 				}
-				w.die(queue, n, f)
+				w.Die(queue, n, f)
 				if queue != "c" {
 					want[of] += int64(n)
 				}
 			case 2:
-				w.pass(time.Duration(rng.IntN(90_000)) * time.Millisecond)
+				w.Pass(time.Duration(rng.IntN(90_000)) * time.Millisecond)
 			case 3:
 				take()
 			case 4:
-				w.becomeLeader()
+				w.BecomeLeader()
 			}
 		}
-		if err := w.check(); err != nil {
+		if err := w.Check(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 		for range 3 {
-			w.pass(2 * time.Minute)
+			w.Pass(2 * time.Minute)
 			take()
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -192,21 +176,21 @@ func TestNewsAddUp(t *testing.T) {
 }
 
 func TestMeters(t *testing.T) {
-	w := newWorld(t)
+	w := engine.NewWorld(t)
 	for i, queue := range []string{"mail-1", "mail-1", "mail-2", "sms"} {
-		w.now = w.now.Add(time.Second)
-		if _, err := w.enqueue(task.Spec{Type: fmt.Sprint("t", i), Queue: queue, Priority: task.Priority(1 + i%3)}); err != nil {
+		w.Now = w.Now.Add(time.Second)
+		if _, err := w.Enqueue(task.Spec{Type: fmt.Sprint("t", i), Queue: queue, Priority: task.Priority(1 + i%3)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	line := func(patterns []string, since bool) (s string) {
-		all, err := query.Meters(w.store, "default", patterns, since)
+		all, err := query.Meters(w.Store, "default", patterns, since)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range all {
 			if m.Since != 0 {
-				s += fmt.Sprintf("%s %d %v; ", m.Queue, m.Ready, w.now.Sub(m.Since))
+				s += fmt.Sprintf("%s %d %v; ", m.Queue, m.Ready, w.Now.Sub(m.Since))
 			} else {
 				s += fmt.Sprintf("%s %d; ", m.Queue, m.Ready)
 			}
@@ -222,7 +206,7 @@ func TestMeters(t *testing.T) {
 			t.Errorf("%v: %q, want %q", c.patterns, got, c.want)
 		}
 	}
-	w.claim(ClaimRequest{Queues: []Share{{Queue: "mail-1"}}, Lease: time.Hour})
+	w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "mail-1"}}, Lease: time.Hour})
 	if got := line([]string{"mail-1"}, true); got != "mail-1 1 3s; " && got != "mail-1 1 2s; " {
 		t.Errorf("after a claim: %q", got)
 	}
@@ -241,29 +225,29 @@ func BenchmarkDeath(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer s.Close()
-			w := &world{t: b, store: s, now: dawn}
-			w.becomeLeader()
-			w.putQueue("default", task.DefaultSettings(), false)
+			w := &engine.World{T: b, Store: s, Now: engine.Dawn}
+			w.BecomeLeader()
+			w.PutQueue("default", task.DefaultSettings(), false)
 			if c.rules != nil {
-				w.watch(c.rules...)
+				watchFor(w, c.rules...)
 			}
 			const batch = 10
 			bytes := 0
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
-				w.enqueueMany(batch, []byte(`{}`))
-				claimed := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: batch, Lease: time.Hour})
+				w.EnqueueMany(batch, []byte(`{}`))
+				claimed := w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: batch, Lease: time.Hour})
 				b.StartTimer()
-				w.now += 1000
-				w.round(func(r *Round) {
+				w.Now += 1000
+				w.Round(func(r *engine.Round) {
 					for _, c := range claimed {
-						if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, deadly); err != nil {
+						if _, err := engine.Fail(r, engine.Hold{Namespace: "default", ID: c.ID, Token: c.Token}, engine.Deadly); err != nil {
 							b.Fatal(err)
 						}
 					}
 				})
-				bytes += w.written
+				bytes += w.Written
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/task")
 			b.ReportMetric(float64(bytes)/float64(b.N*batch), "bytes/task")

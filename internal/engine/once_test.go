@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/once"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -19,9 +21,9 @@ import (
 func (s *story) onceStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[1].Key
 	tokens := s.tokens[name]
-	c := &OnceCall{Key: arg(d, "key"), Result: []byte(arg(d, "result")), TTL: 24 * time.Hour, Routed: uint64(number(arg(d, "routed"))),
-		Verb: OnceVerb(1 + slices.Index([]string{"begin", "finish", "abandon"}, d.CmdArgs[0].Key)),
-		Hold: Hold{Namespace: "default", ID: s.id(name), Token: tokens[len(tokens)-1]}}
+	c := &once.Call{Key: arg(d, "key"), Result: []byte(arg(d, "result")), TTL: 24 * time.Hour, Routed: uint64(number(arg(d, "routed"))),
+		Verb: once.Verb(1 + slices.Index([]string{"begin", "finish", "abandon"}, d.CmdArgs[0].Key)),
+		Hold: engine.Hold{Namespace: "default", ID: s.id(name), Token: tokens[len(tokens)-1]}}
 	if fence := number(arg(d, "fence")); fence > 0 {
 		c.Hold.Token = tokens[fence-1]
 	}
@@ -29,25 +31,25 @@ func (s *story) onceStep(d *datadriven.TestData) string {
 		c.TTL = duration(v)
 	}
 	if d.HasArg("far") {
-		c.By, c.Queue = &OnceHolder{ID: c.Hold.ID, Fence: c.Hold.Token.Fence, Nonce: c.Hold.Token.Nonce, Worker: "far"}, "default"
+		c.By, c.Queue = &once.Holder{ID: c.Hold.ID, Fence: c.Hold.Token.Fence, Nonce: c.Hold.Token.Nonce, Worker: "far"}, "default"
 		if c.Routed == 0 {
 			c.Routed = 1000
 		}
 	}
 	if v := arg(d, "ended"); v != "" {
 		last := s.tokens[v][len(s.tokens[v])-1]
-		c.Ended = &OnceHolder{ID: s.id(v), Fence: last.Fence, Nonce: last.Nonce}
+		c.Ended = &once.Holder{ID: s.id(v), Fence: last.Fence, Nonce: last.Nonce}
 	}
-	a, err := run(s.world, func(r *Round) (OnceAnswer, error) { return Once(r, c) })
+	a, err := engine.Run(s.World, func(r *engine.Round) (once.Answer, error) { return once.Do(r, c) })
 	switch a.State {
-	case OnceDone:
-		return fmt.Sprintf("done: %q for %s", a.Result, a.Until.Sub(s.now))
-	case OnceHeld:
+	case once.Done:
+		return fmt.Sprintf("done: %q for %s", a.Result, a.Until.Sub(s.Now))
+	case once.Held:
 		return fmt.Sprintf("held by %s at fence %d, %q, far %t; again in %s", s.name(a.Holder.ID), a.Holder.Fence, a.Holder.Worker, a.Far, a.RetryAfter)
-	case OnceAway:
+	case once.Away:
 		return fmt.Sprintf("away: %s holds its task at fence %d, queue %q", s.name(a.Holder.ID), a.Holder.Fence, a.Queue)
 	}
-	return answer(err, "%s", map[OnceState]string{OnceRun: "run", OnceFree: "free"}[a.State])
+	return answer(err, "%s", map[once.State]string{once.Run: "run", once.Free: "free"}[a.State])
 }
 
 // modelOnce is what the model knows of a once key: a claim that began it, or when its result ends.
@@ -70,78 +72,83 @@ func (d *duel) onceStep() string {
 	if d.rng.IntN(4) > 0 {
 		fence = len(tokens)
 	}
-	verb := OnceVerb(1 + d.rng.IntN(3))
-	c := &OnceCall{Verb: verb, Key: d.pick("1", "2"), Result: []byte{byte(d.rng.IntN(256))}, TTL: time.Duration(1+d.rng.IntN(200)) * time.Second,
-		Hold: Hold{Namespace: "default", ID: t.id, Token: tokens[fence-1]}}
-	got, err := run(d.world, func(r *Round) (OnceAnswer, error) { return Once(r, c) })
+	verb := once.Verb(1 + d.rng.IntN(3))
+	c := &once.Call{Verb: verb, Key: d.pick("1", "2"), Result: []byte{byte(d.rng.IntN(256))}, TTL: time.Duration(1+d.rng.IntN(200)) * time.Second,
+		Hold: engine.Hold{Namespace: "default", ID: t.id, Token: tokens[fence-1]}}
+	got, err := engine.Run(d.World, func(r *engine.Round) (once.Answer, error) { return once.Do(r, c) })
 	if t.state != task.Claimed || fence != t.fence {
 		return d.judge(verb.String(), false, false, err)
 	}
 	key := [2]string{t.queue, c.Key}
 	o := d.m.onces[key]
-	if o != nil && (o.done && o.until <= d.now || !o.done && (o.holder.state != task.Claimed || o.fence != o.holder.fence)) {
+	if o != nil && (o.done && o.until <= d.Now || !o.done && (o.holder.state != task.Claimed || o.fence != o.holder.fence)) {
 		o = nil
 	}
 	mine := o != nil && o.holder == t && o.fence == fence
-	want := OnceRun
+	want := once.Run
 	switch {
-	case verb == OnceFinish && !mine:
+	case verb == once.Finish && !mine:
 		if !errors.Is(err, task.ErrWrongState) {
-			d.t.Fatalf("finish of what it does not hold: %v, %v", got, err)
+			d.T.Fatalf("finish of what it does not hold: %v, %v", got, err)
 		}
 		return "finish of what it does not hold"
 	case o != nil && o.done:
-		want = OnceDone
-	case verb == OnceAbandon:
-		want = OnceFree
+		want = once.Done
+	case verb == once.Abandon:
+		want = once.Free
 		if mine {
 			delete(d.m.onces, key)
 		}
-	case verb == OnceFinish:
-		want = OnceDone
-		o = &modelOnce{holder: t, fence: fence, done: true, result: c.Result[0], until: d.now.Add(c.TTL)}
+	case verb == once.Finish:
+		want = once.Done
+		o = &modelOnce{holder: t, fence: fence, done: true, result: c.Result[0], until: d.Now.Add(c.TTL)}
 		d.m.onces[key] = o
 	case o != nil && !mine:
-		want = OnceHeld
+		want = once.Held
 	default:
 		d.m.onces[key] = &modelOnce{holder: t, fence: fence}
 	}
-	if err != nil || got.State != want || want == OnceDone && (got.Result[0] != o.result || got.Until != o.until) || want == OnceHeld && got.Holder.ID != o.holder.id {
-		d.t.Fatalf("%s answered %+v, %v; want state %d of %+v", verb, got, err, want, o)
+	if err != nil || got.State != want || want == once.Done && (got.Result[0] != o.result || got.Until != o.until) || want == once.Held && got.Holder.ID != o.holder.id {
+		d.T.Fatalf("%s answered %+v, %v; want state %d of %+v", verb, got, err, want, o)
 	}
 	return fmt.Sprintf("%s, %d", verb, want)
 }
 
 // Check finds a once key that would never be forgotten, and one that nobody can have held.
 func TestCheckFindsOnceRows(t *testing.T) {
-	row := onceRow{holder: OnceHolder{ID: task.ID{1}, Fence: 1, Nonce: 1}, until: dawn + 7}
+	row := func(holder task.ID, result string) []byte { // held by a claim, until a time
+		r := schema.NewRow(80)
+		r.Bytes(2, holder[:])
+		r.Num(3, 1)
+		r.Num(4, 1)
+		r.Text(7, result)
+		r.Num(8, uint64(engine.Dawn+7))
+		return r
+	}
+	held := row(task.ID{1}, "")
 	key := schema.OnceRowKey("default", "default", "k")
 	remind := func(tx *store.Tx) {
-		tx.Set(schema.DeadlineKey(dawn+7, schema.OnOnce, "default", key[len("default")+2:]), nil)
+		tx.Set(schema.DeadlineKey(engine.Dawn+7, schema.OnOnce, "default", key[len("default")+2:]), nil)
 	}
 	for name, spoil := range map[string]func(tx *store.Tx){
-		"no deadline": func(tx *store.Tx) { tx.Set(key, row.encode()) },
-		"no row":      remind,
-		"no holder":   func(tx *store.Tx) { tx.Set(key, onceRow{until: dawn + 7}.encode()) },
-		"a result before its end": func(tx *store.Tx) {
-			early := row
-			early.result = []byte("1")
-			tx.Set(key, early.encode())
-		},
-		"no row at all": func(tx *store.Tx) { tx.Set(key, []byte("x")) },
+		"no deadline":             func(tx *store.Tx) { tx.Set(key, held) },
+		"no row":                  remind,
+		"no holder":               func(tx *store.Tx) { tx.Set(key, row(task.ID{}, "")) },
+		"a result before its end": func(tx *store.Tx) { tx.Set(key, row(task.ID{1}, "1")) },
+		"no row at all":           func(tx *store.Tx) { tx.Set(key, []byte("x")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.round(func(r *Round) { r.tx.Set(key, row.encode()); remind(r.tx) })
-			if found := Check(w.store, "default"); len(found) > 0 {
+			w := engine.NewWorld(t)
+			w.Round(func(r *engine.Round) { r.Tx().Set(key, held); remind(r.Tx()) })
+			if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {
 				t.Fatalf("before anything was spoilt: %q", found)
 			}
-			w.round(func(r *Round) {
-				r.tx.Delete(key)
-				r.tx.Delete(schema.DeadlineKey(dawn+7, schema.OnOnce, "default", key[len("default")+2:]))
-				spoil(r.tx)
+			w.Round(func(r *engine.Round) {
+				r.Tx().Delete(key)
+				r.Tx().Delete(schema.DeadlineKey(engine.Dawn+7, schema.OnOnce, "default", key[len("default")+2:]))
+				spoil(r.Tx())
 			})
-			if found := Check(w.store, "default"); len(found) != 1 {
+			if found := engine.CheckAll(w.Store, "default"); len(found) != 1 {
 				t.Errorf("found %q, want one finding", found)
 			}
 		})

@@ -16,7 +16,7 @@ import (
 // A task whose unique key is another's by now, or that lives on in another queue, is refused with task.ErrWrongState, which names
 // the other.
 func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
-	from, err := r.exec(ns, id)
+	from, err := r.Exec(ns, id)
 	if err != nil {
 		return err
 	}
@@ -28,11 +28,11 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	if from.Reason == task.ReasonMoved {
 		return movedOn("retry", id, from)
 	}
-	q := r.queue(ns, from.Queue)
+	q := r.Queue(ns, from.Queue)
 	if q == nil {
 		return ErrUnknownQueue
 	}
-	if other, taken := r.keyTaken(ns, from); taken && from.State.Ended() {
+	if other, taken := r.KeyTaken(ns, from); taken && from.State.Ended() {
 		return &task.Error{Code: task.CodeWrongState, State: from.State,
 			Message: fmt.Sprintf("retry %q: its unique key %q belongs to task %s by now", id, from.Unique.Key, other)}
 	}
@@ -45,20 +45,20 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	to.RunAt = r.now.Add(delay)
 	switch {
 	case delay <= 0:
-		r.makeReady(&to)
+		r.MakeReady(&to)
 	case from.State.Ended():
 		to.State = task.Scheduled
 	}
-	r.move(ns, id, q, from, &to)
+	r.Move(ns, id, q, from, &to)
 	if from.State.Ended() && to.Links.Member() {
-		r.tell(ns, id, &to, schema.Result{}, nil)
+		r.tellEnded(ns, id, &to, schema.Result{})
 	}
 	return nil
 }
 
 // RunNow makes a scheduled or retrying task ready.
 func RunNow(r *Round, ns string, id task.ID) error {
-	from, err := r.exec(ns, id)
+	from, err := r.Exec(ns, id)
 	if err != nil {
 		return err
 	}
@@ -71,15 +71,15 @@ func RunNow(r *Round, ns string, id task.ID) error {
 	}
 	to := *from
 	to.RunAt = r.now
-	r.makeReady(&to)
-	r.move(ns, id, r.queueOf(ns, from), from, &to)
+	r.MakeReady(&to)
+	r.Move(ns, id, r.QueueOf(ns, from), from, &to)
 	return nil
 }
 
 // Discard ends a task that waits, or drops a dead letter or poisoned task. The caller has archived a dead letter, as it
 // was when it ended at time ended; if it has changed since, it is left alone.
 func Discard(r *Round, ns string, id task.ID, ended store.Time) error {
-	from, err := r.exec(ns, id)
+	from, err := r.Exec(ns, id)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func Discard(r *Round, ns string, id task.ID, ended store.Time) error {
 		return task.WrongState("discard", id, from.State)
 	}
 	to := *from
-	r.finish(ns, id, r.queueOf(ns, from), from, &to, task.Discarded, task.ReasonOperator)
+	r.Finish(ns, id, r.QueueOf(ns, from), from, &to, task.Discarded, task.ReasonOperator)
 	return nil
 }
 
@@ -100,7 +100,7 @@ func Discard(r *Round, ns string, id task.ID, ended store.Time) error {
 // is over.
 func ForgetArchived(r *Round, ns string, id task.ID, ended store.Time) {
 	r.tx.Delete(schema.ArchiveKey(ns, ended, id))
-	x, err := r.exec(ns, id)
+	x, err := r.Exec(ns, id)
 	if err != nil || x.EndedAt != ended || x.KeptUntil > r.now || (x.State != task.Dead && x.State != task.Poisoned) {
 		return
 	}
@@ -137,7 +137,7 @@ func (r *Round) checkETag(ns string, id task.ID, x *schema.Exec, e *Edit) error 
 
 // Update changes a task that is not claimed and has not ended.
 func Update(r *Round, ns string, id task.ID, e Edit) error {
-	from, err := r.exec(ns, id)
+	from, err := r.Exec(ns, id)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 	if e.RunAt != nil {
 		r.due(&to, store.TimeOf(*e.RunAt))
 	}
-	q := r.queueOf(ns, from)
+	q := r.QueueOf(ns, from)
 	if e.Payload != nil {
 		env := schema.ReadEnvelope(r.tx, ns, id)
 		more := int64(len(*e.Payload) - len(env.Payload))
@@ -174,7 +174,7 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 		r.tx.Set(schema.IDKey(ns, schema.TableEnvelope, id), env.Encode())
 	}
 	r.l.hot.drop(id) // with the old payload
-	r.move(ns, id, q, from, &to)
+	r.Move(ns, id, q, from, &to)
 	return nil
 }
 
@@ -185,6 +185,15 @@ func (r *Round) due(x *schema.Exec, at store.Time) {
 	case at > r.now && x.State == task.Ready:
 		x.State = task.Scheduled
 	case at <= r.now && x.State != task.Ready:
-		r.makeReady(x)
+		r.MakeReady(x)
 	}
+}
+
+// movedOn refuses a verb on a task that lives on in another queue.
+func movedOn(verb string, id task.ID, x *schema.Exec) error {
+	where := "on its way to another queue"
+	if x.MovedTo != (task.ID{}) {
+		where = fmt.Sprintf("in another queue as task %s", x.MovedTo)
+	}
+	return &task.Error{Code: task.CodeWrongState, State: x.State, Message: fmt.Sprintf("%s %q: it was moved, and is %s", verb, id, where)}
 }

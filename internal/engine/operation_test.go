@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/operation"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -25,21 +27,27 @@ func (s *story) operationStep(d *datadriven.TestData) string {
 	case "step":
 		return s.stepOperation(d, id)
 	case "pause-operation":
-		return s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) { return PauseOperation(r, "default", id, by) }))
+		return s.operationAnswer(engine.Run(s.World, func(r *engine.Round) (*operation.Operation, error) {
+			return operation.Pause(r, "default", id, by)
+		}))
 	case "resume-operation":
-		return s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) { return ResumeOperation(r, "default", id, by) }))
+		return s.operationAnswer(engine.Run(s.World, func(r *engine.Round) (*operation.Operation, error) {
+			return operation.Resume(r, "default", id, by)
+		}))
 	case "abort-operation":
-		return s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) { return AbortOperation(r, "default", id, by) }))
+		return s.operationAnswer(engine.Run(s.World, func(r *engine.Round) (*operation.Operation, error) {
+			return operation.Abort(r, "default", id, by)
+		}))
 	}
-	return s.operationAnswer(ShowOperation(s.store, "default", id))
+	return s.operationAnswer(operation.Show(s.Store, "default", id))
 }
 
 func (s *story) startOperation(d *datadriven.TestData) string {
-	spec := OperationSpec{Action: task.BulkAction(d.CmdArgs[0].Key), ToQueue: arg(d, "to"), Max: int64(number(arg(d, "max"))), Canary: int64(number(arg(d, "canary"))),
+	spec := operation.Spec{Action: task.BulkAction(d.CmdArgs[0].Key), ToQueue: arg(d, "to"), Max: int64(number(arg(d, "max"))), Canary: int64(number(arg(d, "canary"))),
 		Filter:  query.Filter{Queue: arg(d, "queue"), Type: arg(d, "type"), Key: arg(d, "key"), Error: arg(d, "error"), Not: arg(d, "to")},
 		Request: task.ID{15: byte(number(arg(d, "request")))}, By: task.Author{Name: arg(d, "by"), Reason: arg(d, "reason")}}
 	if spec.Request == (task.ID{}) {
-		spec.Request = s.newID()
+		spec.Request = s.NewID()
 	}
 	spec.Priority, _ = task.ParsePriority(arg(d, "priority"))
 	var asked []task.State
@@ -51,7 +59,9 @@ func (s *story) startOperation(d *datadriven.TestData) string {
 	if spec.Filter.States, err = spec.Action.Selects(asked); err != nil {
 		return answer(err, "")
 	}
-	o, err := run(s.world, func(r *Round) (*Operation, error) { return StartOperation(r, "default", s.newID(), spec) })
+	o, err := engine.Run(s.World, func(r *engine.Round) (*operation.Operation, error) {
+		return operation.Start(r, "default", s.NewID(), spec)
+	})
 	if err == nil && !slices.Contains(s.operations, o.ID) {
 		s.operations = append(s.operations, o.ID)
 	}
@@ -67,15 +77,15 @@ func (s *story) operationID(name string) task.ID {
 
 // stepOperation does the next step, or one of another number. With lost its answer reaches nobody.
 func (s *story) stepOperation(d *datadriven.TestData, id task.ID) string {
-	o, err := ShowOperation(s.store, "default", id)
+	o, err := operation.Show(s.Store, "default", id)
 	if err != nil {
 		return answer(err, "")
 	}
-	c := s.stepCall(o, int64(max(number(arg(d, "count")), 1)))
+	c := stepCall(s.World, o, int64(max(number(arg(d, "count")), 1)))
 	if n := number(arg(d, "number")); n > 0 {
 		c.Step = uint64(n)
 	}
-	a, err := s.doStep(c, list(d, "gone"))
+	a, err := doStep(s.World, c, list(d, "gone"))
 	if err != nil {
 		return answer(err, "")
 	}
@@ -86,33 +96,35 @@ func (s *story) stepOperation(d *datadriven.TestData, id task.ID) string {
 	if d.HasArg("lost") {
 		return out
 	}
-	return out + "\n" + s.operationAnswer(run(s.world, func(r *Round) (*Operation, error) {
-		return AdvanceOperation(r, "default", id, Advance{Step: c.Step, Answer: a, Failed: arg(d, "failed")})
+	return out + "\n" + s.operationAnswer(engine.Run(s.World, func(r *engine.Round) (*operation.Operation, error) {
+		return operation.Advanced(r, "default", id, operation.Advance{Step: c.Step, Answer: a, Failed: arg(d, "failed")})
 	}))
 }
 
 // stepCall is what the leader of an operation's home asks for next.
-func (w *world) stepCall(o *Operation, chunk int64) *StepCall {
-	return &StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(1), ToQueue: o.Spec.ToQueue, Priority: o.Spec.Priority,
+func stepCall(w *engine.World, o *operation.Operation, chunk int64) *operation.StepCall {
+	return &operation.StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(1), ToQueue: o.Spec.ToQueue, Priority: o.Spec.Priority,
 		Cursor: o.Cursor, Swept: o.Swept, Count: o.Wants(chunk)}
 }
 
 // doStep does a step. Between its search and its entry, other things may happen.
-func (w *world) doStep(c *StepCall, gone []string, meanwhile ...func()) (StepAnswer, error) {
-	selected, err := SelectStep(w.store, "default", c)
+func doStep(w *engine.World, c *operation.StepCall, gone []string, meanwhile ...func()) (operation.StepAnswer, error) {
+	selected, err := operation.SelectStep(w.Store, "default", c)
 	switch {
 	case err != nil:
-		return StepAnswer{}, err
+		return operation.StepAnswer{}, err
 	case selected.Before != nil:
 		return *selected.Before, nil
 	}
 	for _, happens := range meanwhile {
 		happens()
 	}
-	return run(w, func(r *Round) (StepAnswer, error) { return DoStep(r, "default", c, selected, gone) })
+	return engine.Run(w, func(r *engine.Round) (operation.StepAnswer, error) {
+		return operation.DoStep(r, "default", c, selected, gone)
+	})
 }
 
-func tallyWords(t *Tally) string {
+func tallyWords(t *operation.Tally) string {
 	out := fmt.Sprintf("%d matched, %d done", t.Matched, t.Done)
 	for _, k := range t.Skipped {
 		out += fmt.Sprintf(", %d skipped as %s", k.Count, k.Reason)
@@ -123,7 +135,7 @@ func tallyWords(t *Tally) string {
 	return out
 }
 
-func (s *story) operationAnswer(o *Operation, err error) string {
+func (s *story) operationAnswer(o *operation.Operation, err error) string {
 	if err != nil {
 		return answer(err, "")
 	}
@@ -145,68 +157,76 @@ func (s *story) operationAnswer(o *Operation, err error) string {
 func TestOperationsCountOnce(t *testing.T) {
 	skipped := map[string]bool{}
 	for seed := range uint64(60) {
-		w := newWorld(t)
-		w.putQueue("default", task.DefaultSettings(), false)
-		w.putQueue("other", task.DefaultSettings(), false)
+		w := engine.NewWorld(t)
+		w.PutQueue("default", task.DefaultSettings(), false)
+		w.PutQueue("other", task.DefaultSettings(), false)
 		const many = 60
 		var ids []task.ID
 		for i := range many {
-			a, err := w.enqueue(task.Spec{Type: "job", Queue: "default", Priority: task.Priority(1 + i%3)})
+			a, err := w.Enqueue(task.Spec{Type: "job", Queue: "default", Priority: task.Priority(1 + i%3)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			ids = append(ids, a.ID)
 		}
 		action := []task.BulkAction{task.Cancel, task.Move, task.SetPriority, task.Discard}[seed%4]
-		spec := OperationSpec{Action: action, Filter: query.Filter{Queue: "default"}, ToQueue: "other", Priority: task.Low, Request: task.ID{1}}
+		spec := operation.Spec{Action: action, Filter: query.Filter{Queue: "default"}, ToQueue: "other", Priority: task.Low, Request: task.ID{1}}
 		spec.Filter.States, _ = action.Selects(nil)
-		o, err := run(w, func(r *Round) (*Operation, error) { return StartOperation(r, "default", w.newID(), spec) })
+		o, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
+			return operation.Start(r, "default", w.NewID(), spec)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.now++
-		var late []*StepCall
+		w.Now++
+		var late []*operation.StepCall
 		for step := uint64(0); !o.State.Ended(); step++ {
 			if step > 5000 {
 				t.Fatalf("seed %d: no end: %+v", seed, o)
 			}
-			x := mix(seed<<32 | step)
+			x := engine.Mix(seed<<32 | step)
 			switch x % 8 {
 			case 0:
-				w.becomeLeader()
+				w.BecomeLeader()
 			case 1: // new ones are none of its business
-				if _, err := w.enqueue(task.Spec{Type: "job", Queue: "default"}); err != nil {
+				if _, err := w.Enqueue(task.Spec{Type: "job", Queue: "default"}); err != nil {
 					t.Fatal(err)
 				}
 			case 2:
-				_, _ = run(w, func(r *Round) (*Operation, error) { return PauseOperation(r, "default", o.ID, task.Author{}) })
+				_, _ = engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
+					return operation.Pause(r, "default", o.ID, task.Author{})
+				})
 			case 3:
-				_, _ = run(w, func(r *Round) (*Operation, error) { return ResumeOperation(r, "default", o.ID, task.Author{}) })
+				_, _ = engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
+					return operation.Resume(r, "default", o.ID, task.Author{})
+				})
 			case 4: // a call that was on its way for long
 				if len(late) > 0 {
 					c := late[x>>8%uint64(len(late))]
-					if _, err := w.doStep(c, nil); err != nil && !errors.Is(err, ErrStepPassed) {
+					if _, err := doStep(w, c, nil); err != nil && !errors.Is(err, operation.ErrStepPassed) {
 						t.Fatal(err)
 					}
 				}
 			case 5:
-				w.deliver(t, x)
+				deliverMoved(w, t, x)
 			}
-			w.now += 1000
-			if o, err = ShowOperation(w.store, "default", o.ID); err != nil {
+			w.Now += 1000
+			if o, err = operation.Show(w.Store, "default", o.ID); err != nil {
 				t.Fatal(err)
 			}
-			if o.State != OperationRunning {
+			if o.State != operation.Running {
 				continue
 			}
-			c := w.stepCall(o, int64(1+x>>16%7))
+			c := stepCall(w, o, int64(1+x>>16%7))
 			late = append(late, c)
 			if x>>24%4 == 0 { // the leader of its home dies before it asks
 				continue
 			}
-			a, err := w.doStep(c, nil, func() { // somebody else is faster
+			a, err := doStep(w, c, nil, func() { // somebody else is faster
 				if x>>32%3 == 0 && action != task.Cancel {
-					_, _ = run(w, func(r *Round) (struct{}, error) { return struct{}{}, Cancel(r, "default", ids[x>>8%many]) })
+					_, _ = engine.Run(w, func(r *engine.Round) (struct{}, error) {
+						return struct{}{}, engine.Cancel(r, "default", ids[x>>8%many])
+					})
 				}
 			})
 			if err != nil {
@@ -219,22 +239,22 @@ func TestOperationsCountOnce(t *testing.T) {
 				continue
 			}
 			for range 1 + x>>40%2 {
-				if o, err = run(w, func(r *Round) (*Operation, error) {
-					return AdvanceOperation(r, "default", o.ID, Advance{Step: c.Step, Answer: a})
+				if o, err = engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
+					return operation.Advanced(r, "default", o.ID, operation.Advance{Step: c.Step, Answer: a})
 				}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		for _, c := range late { // all of them come once more
-			if _, err := w.doStep(c, nil); err != nil && !errors.Is(err, ErrStepPassed) {
+			if _, err := doStep(w, c, nil); err != nil && !errors.Is(err, operation.ErrStepPassed) {
 				t.Fatal(err)
 			}
 		}
-		if err := w.check(); err != nil {
+		if err := w.Check(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
-		w.judge(t, seed, o, ids)
+		judgeOperation(w, t, seed, o, ids)
 	}
 	if !skipped[task.SkipChanged] || !skipped[task.SkipSame] {
 		t.Errorf("tasks were skipped as %v", skipped)
@@ -242,27 +262,27 @@ func TestOperationsCountOnce(t *testing.T) {
 }
 
 // deliver brings some messages to the queue where they belong, some of them twice.
-func (w *world) deliver(t *testing.T, x uint64) {
-	for _, p := range Outbox(w.store, "default", task.ID{}, 10) {
-		var a Accepted
+func deliverMoved(w *engine.World, t *testing.T, x uint64) {
+	for _, p := range engine.Outbox(w.Store, "default", task.ID{}, 10) {
+		var a engine.Accepted
 		for range 1 + x%2 {
 			var err error
-			if a, err = w.enqueue(p.Spec); err != nil {
+			if a, err = w.Enqueue(p.Spec); err != nil {
 				t.Fatal(err)
 			}
 		}
-		w.round(func(r *Round) { Delivered(r, "default", p.Request, a, nil) })
+		w.Round(func(r *engine.Round) { engine.Delivered(r, "default", p.Request, a, nil) })
 	}
 }
 
 // judge holds the counts of an operation against the tasks: those that were there at its start, and those that it made.
-func (w *world) judge(t *testing.T, seed uint64, o *Operation, ids []task.ID) {
-	for len(Outbox(w.store, "default", task.ID{}, 1)) > 0 {
+func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Operation, ids []task.ID) {
+	for len(engine.Outbox(w.Store, "default", task.ID{}, 1)) > 0 {
 		t.Fatalf("seed %d: operation %s is %s before all has arrived", seed, o.ID, o.State)
 	}
 	var done int64
 	for i, id := range ids {
-		x, err := schema.ReadExec(w.store, "default", id)
+		x, err := schema.ReadExec(w.Store, "default", id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,17 +296,17 @@ func (w *world) judge(t *testing.T, seed uint64, o *Operation, ids []task.ID) {
 		case task.Move:
 			if x.Reason == task.ReasonMoved {
 				done++
-				if v, err := query.Show(w.store, "default", x.MovedTo); err != nil || v.MovedFrom != id || v.Queue != "other" || v.Exec.State != task.Ready {
+				if v, err := query.Show(w.Store, "default", x.MovedTo); err != nil || v.MovedFrom != id || v.Queue != "other" || v.Exec.State != task.Ready {
 					t.Errorf("seed %d: task %s lives on as %+v, %v", seed, id, v, err)
 				}
 			}
 		}
 	}
-	page, err := query.List(w.store, "default", query.Filter{Queue: "other"}, nil, 1000)
+	page, err := query.List(w.Store, "default", query.Filter{Queue: "other"}, nil, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.State != OperationDone || done != o.Done || o.Matched != o.Done+o.Passed() ||
+	if o.State != operation.Done || done != o.Done || o.Matched != o.Done+o.Passed() ||
 		o.Spec.Action == task.Move && int64(len(page.Tasks)) != done || o.Spec.Action == task.Cancel && o.Done != int64(len(ids)) {
 		t.Errorf("seed %d: %s: %d tasks were changed, %d came to the other queue, the counts are %+v", seed, o.Spec.Action, done, len(page.Tasks), o.Tally)
 	}

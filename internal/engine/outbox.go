@@ -44,26 +44,26 @@ type Origin struct {
 	Operation task.ID // that moves a task
 }
 
-// outboxWindow is how long the shard that took a message remembers it: longer than the leader's sender may need to come back from a shard
+// OutboxWindow is how long the shard that took a message remembers it: longer than the leader's sender may need to come back from a shard
 // that has no leader.
-const outboxWindow = 24 * time.Hour
+const OutboxWindow = 24 * time.Hour
 
-// send puts a message into the outbox.
-func (r *Round) send(ns string, p *OutboxMessage) {
+// Send puts a message into the outbox.
+func (r *Round) Send(ns string, p *OutboxMessage) {
 	p.SentAt = r.now
 	if p.IsTask() {
-		p.Spec.RequestID, p.Spec.RequestTTL = p.Request, outboxWindow
+		p.Spec.RequestID, p.Spec.RequestTTL = p.Request, OutboxWindow
 	}
 	r.tx.Set(schema.IDKey(ns, schema.TableOutbox, p.Request), p.encode())
 	r.ToSend = true
 }
 
-func readMessage(from store.Reader, ns string, request task.ID) (*OutboxMessage, bool) {
+func ReadMessage(from store.Reader, ns string, request task.ID) (*OutboxMessage, bool) {
 	row, ok := from.Get(schema.IDKey(ns, schema.TableOutbox, request))
 	if !ok {
 		return nil, false
 	}
-	p, err := decodeMessage(request, row)
+	p, err := DecodeMessage(request, row)
 	schema.Must(err)
 	return p, true
 }
@@ -91,7 +91,7 @@ func Outbox(from store.Reader, ns string, behind task.ID, limit int) (messages [
 	}
 	m := &schema.Counted{Reader: from}
 	m.Scan(lo, hi, func(k, row []byte) bool {
-		p, err := decodeMessage(schema.IDAt(k), bytes.Clone(row)) // which is not the caller's behind the scan
+		p, err := DecodeMessage(schema.IDAt(k), bytes.Clone(row)) // which is not the caller's behind the scan
 		schema.Must(err)
 		messages = append(messages, p)
 		return len(messages) < limit && m.Bytes < schema.PageBytes
@@ -99,60 +99,44 @@ func Outbox(from store.Reader, ns string, behind task.ID, limit int) (messages [
 	return messages
 }
 
-// Delivered removes a message that was brought to its shard, or that no shard will ever take: then refused says why. Stays says that
-// it is to be brought again: what follows a task, or belongs to a group, waits until its queue has room.
+// Delivered notes that a message was brought to its shard, or that no shard will ever take it: then refused says why. It removes the
+// message, unless it stays to be brought again: what follows a task, or belongs to a group, waits until its queue has room.
 func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.Error) (stays bool) {
-	p, ok := readMessage(r.tx, ns, request)
+	m, ok := ReadMessage(r.tx, ns, request)
 	if !ok {
 		return false
 	}
-	full := p.IsTask() && p.From.Schedule == "" && refused != nil && refused.Code == task.CodeQueueFull
-	if full && !r.givesUp(ns, p) {
-		return true
+	for _, delivered := range r.l.points.delivered {
+		if delivered(r, ns, m, a, refused) {
+			return true
+		}
 	}
 	r.tx.Delete(schema.IDKey(ns, schema.TableOutbox, request))
-	switch {
-	case !p.IsTask():
-	case p.From.Operation != (task.ID{}):
-		r.arrived(ns, p, a, refused)
-	case p.From.Schedule != "":
-		r.tickDelivered(ns, p, a, refused)
-	default:
-		f := schema.Follower{Type: p.Spec.Type, Queue: p.Spec.Queue}
-		noteBirth(&f, a, refused)
-		if p.From.Parent != (task.ID{}) {
-			r.followerDelivered(ns, p, f)
-		}
-		if p.Spec.Member != nil {
-			r.memberDelivered(ns, p, &f, full)
-		}
-	}
 	return false
 }
 
-// givesUp says whether a member that finds no room need not come: its group, which lives here, is cancelled.
-func (r *Round) givesUp(ns string, p *OutboxMessage) bool {
-	if p.Spec.Member == nil || p.From.Parent != (task.ID{}) {
-		return false
-	}
-	g, ok := r.group(ns, p.Spec.Member.Group)
-	return ok && g.state == GroupCancelled
+// Notice tells the home of a group how a member is.
+type Notice struct {
+	Group   task.ID
+	Ref     task.ID
+	Turn    uint64     // how often the member has ended or come to life again; 0: it was born
+	ID      task.ID    // zero: it was refused
+	State   task.State // the end; 0: it lives
+	Type    string
+	Queue   string
+	Refused string        // the code; "": it was not
+	Result  schema.Result // of success, if it is not too large to keep
+	Omitted bool
+	// Born is what follows the member and belongs to the group, too: known to the home in the entry that counts the member's end, or
+	// the group could be complete in between.
+	Born []Birth
 }
 
-// memberDelivered tells a group what became of a member that was sent.
-func (r *Round) memberDelivered(ns string, p *OutboxMessage, f *schema.Follower, givenUp bool) {
-	n := &Notice{Group: p.Spec.Member.Group, Ref: p.Spec.Member.Ref, Type: f.Type, Queue: f.Queue}
-	switch refused := refusalOf(f); {
-	case givenUp:
-		n.Turn, n.State = 1, task.Cancelled
-	case refused != "":
-		n.Turn, n.Refused = 1, refused
-	default:
-		n.ID = f.ID
-	}
-	here := n.Group.Shard()
-	if p.From.Parent != (task.ID{}) {
-		here = p.From.Parent.Shard()
-	}
-	r.notify(ns, here, n)
+// Birth is a member that was born in another shard.
+type Birth struct {
+	Ref     task.ID
+	ID      task.ID // zero: it is on its way
+	Type    string
+	Queue   string
+	Refused string
 }

@@ -13,7 +13,7 @@ import (
 // PutQueue makes the shard's copy of a queue's configuration what the system shard says. An older version than the one
 // that is there changes nothing.
 func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
-	q := r.queue(ns, name)
+	q := r.Queue(ns, name)
 	if q == nil {
 		q = newQueue(queueName{ns, name}, r.spaceOf(ns))
 		q.space.queues++
@@ -36,7 +36,7 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 }
 
 // HasQueue says whether the shard has a copy of the queue's configuration.
-func HasQueue(r *Round, ns, name string) bool { return r.queue(ns, name) != nil }
+func HasQueue(r *Round, ns, name string) bool { return r.Queue(ns, name) != nil }
 
 // CopiedQueue is a queue that a shard has a copy of.
 type CopiedQueue struct {
@@ -64,7 +64,7 @@ func CopiedQueues(from store.Reader) (queues []CopiedQueue, err error) {
 
 // DropQueue removes the shard's copy of a queue that has no task left, except such as have ended for good.
 func DropQueue(r *Round, ns, name string) error {
-	q := r.queue(ns, name)
+	q := r.Queue(ns, name)
 	if q == nil {
 		return nil
 	}
@@ -104,9 +104,9 @@ type QueueInfo struct {
 	BreakersOpen                                 int           // how many there are
 }
 
-// Queue tells how a queue stands.
-func Queue(r *Round, ns, name string) (QueueInfo, error) {
-	q := r.queue(ns, name)
+// DescribeQueue tells how a queue stands.
+func DescribeQueue(r *Round, ns, name string) (QueueInfo, error) {
+	q := r.Queue(ns, name)
 	if q == nil {
 		return QueueInfo{}, task.NotFound("queue", name)
 	}
@@ -125,13 +125,13 @@ func Queue(r *Round, ns, name string) (QueueInfo, error) {
 
 // Purge discards up to limit of the tasks of a queue that waited at time before, and says whether there may be more.
 func Purge(r *Round, ns, name string, before store.Time, limit int) (n int, more bool, err error) {
-	q := r.queue(ns, name)
+	q := r.Queue(ns, name)
 	if q == nil {
 		return 0, false, task.NotFound("queue", name)
 	}
 	for _, t := range r.waiting(q, before, limit) {
 		to := *t.exec
-		r.finish(ns, t.id, q, t.exec, &to, task.Discarded, task.ReasonPurged)
+		r.Finish(ns, t.id, q, t.exec, &to, task.Discarded, task.ReasonPurged)
 		n++
 	}
 	return n, n == limit, nil
@@ -143,9 +143,9 @@ type found struct {
 }
 
 // waiting finds up to limit tasks that wait in a queue since before a time.
-func (r *Round) waiting(q *queue, before store.Time, limit int) (tasks []found) {
+func (r *Round) waiting(q *Queue, before store.Time, limit int) (tasks []found) {
 	take := func(id task.ID) bool {
-		x, err := r.exec(q.ns, id)
+		x, err := r.Exec(q.ns, id)
 		schema.Must(err)
 		if x.CreatedAt <= before {
 			tasks = append(tasks, found{id, x})

@@ -11,7 +11,7 @@ import (
 // Release gives a task back without using up an attempt: at its old place, or, with a delay, later (a snooze). Repeated
 // with the same token it gives the first answer again.
 func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
-	from, ended, err := r.held("release", h)
+	from, ended, err := r.Held("release", h)
 	if err != nil {
 		if ended != nil && (ended.Outcome == task.OutcomeReleased || ended.Outcome == task.OutcomeSnoozed) {
 			return answerOf(ended), nil
@@ -28,7 +28,7 @@ func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 		to.Releases++
 		to.State, to.ReadyAt = task.Ready, r.now
 	}
-	r.waitAgain(h.Namespace, h.ID, r.queueOf(h.Namespace, from), from, &to)
+	r.waitAgain(h.Namespace, h.ID, r.QueueOf(h.Namespace, from), from, &to)
 	r.endAttempt(h.Namespace, h.ID, from, &to, outcome, schema.Failure{})
 	return settled(&to), nil
 }
@@ -36,7 +36,7 @@ func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 // GiveBack releases a claim whose answer nobody received. If the same claim was asked for again meanwhile, somebody has it,
 // and the call is refused.
 func GiveBack(r *Round, h Hold) (Settled, error) {
-	x, _, err := r.held("give back", h)
+	x, _, err := r.Held("give back", h)
 	if err != nil {
 		return Settled{}, err
 	}

@@ -25,7 +25,7 @@ type LeaderTerm struct {
 type Leader struct {
 	term   LeaderTerm
 	limits task.Limits
-	queues map[queueName]*queue
+	queues map[queueName]*Queue
 	shares map[string][]int // credit of weighted sets of queues
 	hot    hot
 	ids    map[string]*newIDs      // by namespace
@@ -33,26 +33,26 @@ type Leader struct {
 	zones  map[string]*zonemap.Map // the same
 
 	timelines [len(schema.Timelines)]timeline
-	reading   []*queue // of which lanes are still to be read
+	reading   []*Queue // of which lanes are still to be read
 
 	auditKept func() time.Duration // nil: as by default
-	traceTick func(schedule string, n *NewTask) map[string]string
 
 	transitions []Transition // of the last round: its space is used again
 	row         []byte       // space for an envelope or a state, which is copied when it is set
-	news        news
+	points      *points
+	memory      map[any]any // of policies, by the types of what they remember
 }
 
 type queueName struct{ ns, name string }
 
-// NewLeader starts the memory of a leader.
-func NewLeader(o LeaderTerm, l task.Limits) *Leader {
-	return &Leader{term: o, limits: l, queues: map[queueName]*queue{}, shares: map[string][]int{},
+// NewLeader starts the memory of a leader, with policies in the order in which they act.
+func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
+	return &Leader{term: o, limits: l, points: pointsOf(policies), queues: map[queueName]*Queue{}, shares: map[string][]int{},
 		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}, spaces: map[string]*space{}, zones: map[string]*zonemap.Map{}}
 }
 
-// queue is the leader's memory of one queue.
-type queue struct {
+// Queue is the leader's memory of one queue.
+type Queue struct {
 	queueName
 	config   task.QueueConfig
 	space    *space
@@ -67,37 +67,41 @@ type queue struct {
 	starved  bool // a claim found nothing while lanes were unread
 }
 
-func newQueue(name queueName, s *space) *queue {
-	q := &queue{queueName: name, space: s, lanes: newLanes(), buckets: map[string]*bucket{}}
+func newQueue(name queueName, s *space) *Queue {
+	q := &Queue{queueName: name, space: s, lanes: newLanes(), buckets: map[string]*bucket{}}
 	q.lanes.of = q
 	return q
 }
 
+// Name is the queue's name.
+func (q *Queue) Name() string { return q.name }
+
+// Config is the shard's copy of the queue's configuration, which must not be changed.
+func (q *Queue) Config() *task.QueueConfig { return &q.config }
+
 // Round is one round of a leader: the state as it will be, and what its verbs have brought about. Verbs run one after
 // another. Seal must be called once after the last.
 type Round struct {
-	tx         *store.Tx
-	l          *Leader
-	now        store.Time
-	ready      uint64 // tasks made ready in this round
-	born       int    // ticks that fired in it, as a measure of its work
-	queues     []*queue
-	lanes      []*dirtyLane
-	flows      []waitingFlow
-	lanesRead  int // or put in order
-	breakers   []dirtyBreaker
-	tallies    []*newsTally             // that have changed
-	deaths     int                      // of tasks that became dead letters or poisoned
-	operated   operated                 // what an operation changes at the moment
-	spaces     []*space                 // that may run more, while queues wait for that
-	groups     map[groupName]*taskGroup // that verbs looked at
-	groupOrder []groupName
-	zones      []*zonemap.Map // to be sealed
+	tx        *store.Tx
+	l         *Leader
+	now       store.Time
+	ready     uint64 // tasks made ready in this round
+	born      int    // ticks that fired in it, as a measure of its work
+	queues    []*Queue
+	lanes     []*dirtyLane
+	flows     []waitingFlow
+	lanesRead int // or put in order
+	breakers  []dirtyBreaker
+	deaths    int            // of tasks that became dead letters or poisoned
+	operated  operated       // what an operation changes at the moment
+	spaces    []*space       // that may run more, while queues wait for that
+	zones     []*zonemap.Map // to be sealed
+	memory    map[any]any    // of policies, by the types of what they remember
 	Effects
 }
 
 type dirtyLane struct {
-	q *queue
+	q *Queue
 	l *lane
 }
 
@@ -148,6 +152,25 @@ type DeadLetter struct {
 	Headers   map[string]string
 }
 
+// Ticked is an entry that was added to the ledger of a schedule.
+type Ticked struct {
+	Namespace, Schedule string
+	// Trace is the traceparent of the task that the tick made; "": it belongs to no trace, or there is no task.
+	Trace string
+	schema.LedgerEntry
+}
+
+// Happened is something that a round did to an operation or a schedule, in the words of the events.
+type Happened struct {
+	What      string // such as operation.done
+	Namespace string
+	Name      string // of a schedule; of an operation its id
+	Queue     string // of the tasks that it is about, if it is one
+	Type      string // of a schedule's task
+	Reason    string
+	Count     int // of a missed schedule, its ticks
+}
+
 // Begin starts a round over tx.
 func (l *Leader) Begin(tx *store.Tx) *Round {
 	return &Round{tx: tx, l: l, now: tx.Now(), Effects: Effects{Transitions: l.noTransitions()}}
@@ -155,6 +178,44 @@ func (l *Leader) Begin(tx *store.Tx) *Round {
 
 // Now is the shard's time of the round.
 func (r *Round) Now() store.Time { return r.now }
+
+// Deaths is how many tasks became dead letters or poisoned in the round.
+func (r *Round) Deaths() int { return r.deaths }
+
+// Tx takes what a verb writes, and reads the state as it will be after the round.
+func (r *Round) Tx() *store.Tx { return r.tx }
+
+// Leader is the memory of the leader whose round it is.
+func (r *Round) Leader() *Leader { return r.l }
+
+// Limits are those of the shard.
+func (r *Round) Limits() task.Limits { return r.l.limits }
+
+// CountBirth counts a task that is born in the shard, as a measure of the round's work: with BirthLimit of them the next deadlines wait
+// for the next round.
+func (r *Round) CountBirth() { r.born++ }
+
+// YieldTurn lets the next deadlines wait for the next round.
+func (r *Round) YieldTurn() { r.born = BirthLimit }
+
+// DeletesFrom is when retention may delete, if the clock of a new leader is in doubt. Until then nothing is deleted.
+func (r *Round) DeletesFrom() (at store.Time, doubted bool) {
+	at, doubted = r.l.term.Doubted()
+	return at, doubted && r.now < at
+}
+
+// Uncache drops what memory has of a task whose rows a policy has written.
+func (r *Round) Uncache(id task.ID) { r.l.hot.drop(id) }
+
+// ChangedBy names the operation that changes a task, as long as do runs. What else changes by it, such as the next task with its unique
+// key, is not the operation's.
+func (r *Round) ChangedBy(operation, id task.ID, do func() error) error {
+	r.operated = operated{id, operation}
+	defer func() { r.operated = operated{} }()
+	return do()
+}
+
+type operated struct{ id, by task.ID }
 
 // State is the state as it will be after the round, to be read until the round ends.
 func (r *Round) State() store.Reader { return r.tx }
@@ -191,16 +252,17 @@ func (r *Round) Seal() {
 	r.queues, r.lanes, r.spaces = nil, nil, nil
 	r.sealFlows()
 	r.sealBreakers()
-	r.sealGroups()
 	for _, zs := range r.zones {
 		zs.Seal(r.tx)
 	}
 	r.zones = nil
-	r.gatherNews()
+	for _, seal := range r.l.points.seal {
+		seal(r)
+	}
 	r.l.transitions = r.Transitions
 }
 
-func (r *Round) writeLane(q *queue, l *lane) {
+func (r *Round) writeLane(q *Queue, l *lane) {
 	l.dirty = false
 	key := schema.LaneKey(q.ns, schema.TableLane, q.name, l.LaneName)
 	if l.count == 0 {
@@ -210,8 +272,8 @@ func (r *Round) writeLane(q *queue, l *lane) {
 	}
 }
 
-// queue returns the memory of a queue, reading it if need be; nil if the shard has no such queue.
-func (r *Round) queue(ns, name string) *queue {
+// Queue returns the memory of a queue, reading it if need be; nil if the shard has no such queue.
+func (r *Round) Queue(ns, name string) *Queue {
 	qn := queueName{ns, name}
 	if q := r.l.queues[qn]; q != nil {
 		return q
@@ -237,7 +299,7 @@ func (r *Round) queue(ns, name string) *queue {
 }
 
 // fill reads the next tasks of a lane into its head.
-func (r *Round) fill(q *queue, l *lane) {
+func (r *Round) fill(q *Queue, l *lane) {
 	l.head = make([]schema.ReadyTask, 0, min(l.count, headCap))
 	schema.ScanLane(r.tx, q.ns, q.name, l.LaneName, l.inRow, l.scan, math.MaxUint64, func(t schema.ReadyTask) bool {
 		l.head = append(l.head, t)
@@ -250,15 +312,15 @@ func (r *Round) fill(q *queue, l *lane) {
 	r.warm(q.ns, l.head)
 }
 
-// exec reads where a task is. The row must not be changed: verbs work on a copy.
-func (r *Round) exec(ns string, id task.ID) (*schema.Exec, error) {
+// Exec reads where a task is. The row must not be changed: verbs work on a copy.
+func (r *Round) Exec(ns string, id task.ID) (*schema.Exec, error) {
 	if t, ok := r.l.hot.tasks[id]; ok && t.ns == ns {
 		return t.exec, nil
 	}
 	return schema.ReadExec(r.tx, ns, id)
 }
 
-func (r *Round) envelope(ns string, id task.ID) *schema.Envelope {
+func (r *Round) Envelope(ns string, id task.ID) *schema.Envelope {
 	if t, ok := r.l.hot.tasks[id]; ok && t.ns == ns && t.env != nil {
 		return t.env
 	}
@@ -286,9 +348,9 @@ func (r *Round) idsOf(ns string) *newIDs {
 	return n
 }
 
-// move takes a task from one place in its life to another: it keeps counters, lanes and deadlines in step with the row,
+// Move takes a task from one place in its life to another: it keeps counters, lanes and deadlines in step with the row,
 // so that no verb has to. From is the row as it was, nil for a new task; to is the row as it shall be.
-func (r *Round) move(ns string, id task.ID, q *queue, from, to *schema.Exec) {
+func (r *Round) Move(ns string, id task.ID, q *Queue, from, to *schema.Exec) {
 	if from == nil {
 		r.tx.Set(schema.ListedKey(ns, q.name, id), nil)
 	} else if !from.State.CanBecome(to.State) {
@@ -318,7 +380,7 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *schema.Exec) {
 	if zs := r.zonesOf(ns); zs.Note(r.tx, id, from, to) {
 		r.zones = append(r.zones, zs)
 	}
-	r.setExec(ns, id, to)
+	r.SetExec(ns, id, to)
 	r.l.hot.keep(ns, id, q, to)
 	r.noteTransition(ns, id, from, to)
 	if dies(from, to) {
@@ -329,12 +391,12 @@ func (r *Round) move(ns string, id task.ID, q *queue, from, to *schema.Exec) {
 	}
 }
 
-func (r *Round) setExec(ns string, id task.ID, x *schema.Exec) {
+func (r *Round) SetExec(ns string, id task.ID, x *schema.Exec) {
 	r.l.row = x.AppendTo(r.l.row[:0])
 	r.tx.Set(schema.IDKey(ns, schema.TableExec, id), r.l.row)
 }
 
-func (r *Round) leave(ns string, id task.ID, q *queue, x *schema.Exec) {
+func (r *Round) leave(ns string, id task.ID, q *Queue, x *schema.Exec) {
 	r.count(q, x, -1)
 	switch {
 	case x.Parked() || x.State == task.Scheduled || x.State == task.Retrying:
@@ -355,7 +417,7 @@ func (r *Round) leave(ns string, id task.ID, q *queue, x *schema.Exec) {
 	}
 }
 
-func (r *Round) enter(ns string, id task.ID, q *queue, x *schema.Exec) {
+func (r *Round) enter(ns string, id task.ID, q *Queue, x *schema.Exec) {
 	r.count(q, x, +1)
 	switch {
 	case x.Parked() || x.State == task.Scheduled || x.State == task.Retrying:
@@ -369,22 +431,22 @@ func (r *Round) enter(ns string, id task.ID, q *queue, x *schema.Exec) {
 		r.tx.Set(schema.DeadKey(ns, q.name, x.State, x.EndedAt, id), x.EncodeDead())
 	}
 	if at, kind := x.Deadline(); kind != 0 {
-		r.remind(at, kind, ns, id[:])
+		r.SetDeadline(at, kind, ns, id[:])
 	}
 	if x.AwaitsStart() {
-		r.remind(x.ExpiresAt, schema.OnExpiry, ns, id[:])
+		r.SetDeadline(x.ExpiresAt, schema.OnExpiry, ns, id[:])
 	}
 }
 
-// remind sets a deadline.
-func (r *Round) remind(at store.Time, kind schema.DeadlineKind, ns string, rest []byte) {
+// SetDeadline sets a deadline.
+func (r *Round) SetDeadline(at store.Time, kind schema.DeadlineKind, ns string, rest []byte) {
 	r.tx.Set(schema.DeadlineKey(at, kind, ns, rest), nil)
 	if t := &r.l.timelines[schema.TimelineOf(kind)]; at <= t.next {
 		*t = timeline{next: at}
 	}
 }
 
-func (r *Round) count(q *queue, x *schema.Exec, n int64) {
+func (r *Round) count(q *Queue, x *schema.Exec, n int64) {
 	if c := q.counts.Of(x.State, x.Priority); c != nil {
 		*c += n
 		if x.Parked() {
@@ -398,14 +460,14 @@ func (r *Round) count(q *queue, x *schema.Exec, n int64) {
 	}
 }
 
-func (r *Round) touch(q *queue) {
+func (r *Round) touch(q *Queue) {
 	if !q.dirty {
 		q.dirty = true
 		r.queues = append(r.queues, q)
 	}
 }
 
-func (r *Round) enterLane(q *queue, id task.ID, x *schema.Exec) {
+func (r *Round) enterLane(q *Queue, id task.ID, x *schema.Exec) {
 	name := x.Lane()
 	l := r.laneOf(q, name)
 	if l == nil {
@@ -439,7 +501,7 @@ func (r *Round) enterLane(q *queue, id task.ID, x *schema.Exec) {
 	r.tx.Set(schema.ReadyKey(q.ns, q.name, name, x.Seq), schema.EncodeReady(id, x.ReadyAt))
 }
 
-func (r *Round) leaveLane(q *queue, x *schema.Exec) {
+func (r *Round) leaveLane(q *Queue, x *schema.Exec) {
 	name := x.Lane()
 	l := r.laneOf(q, name)
 	if l == nil {
@@ -466,7 +528,7 @@ func (r *Round) leaveLane(q *queue, x *schema.Exec) {
 	}
 }
 
-func (r *Round) touchLane(q *queue, l *lane) {
+func (r *Round) touchLane(q *Queue, l *lane) {
 	if !l.dirty {
 		l.dirty = true
 		r.lanes = append(r.lanes, &dirtyLane{q, l})
@@ -474,13 +536,13 @@ func (r *Round) touchLane(q *queue, l *lane) {
 	r.settleFlow(q, l.flow, l)
 }
 
-// chance is a number from 0 to 1 drawn from a task and a step of its life, the same on every try.
-func chance(id task.ID, step uint64) float64 {
-	return float64(mix(binary.BigEndian.Uint64(id[8:])^mix(step))>>11) / (1 << 53)
+// Chance is a number from 0 to 1 drawn from a task and a step of its life, the same on every try.
+func Chance(id task.ID, step uint64) float64 {
+	return float64(Mix(binary.BigEndian.Uint64(id[8:])^Mix(step))>>11) / (1 << 53)
 }
 
-// mix scatters the bits of a number (the finaliser of splitmix64).
-func mix(x uint64) uint64 {
+// Mix scatters the bits of a number (the finaliser of splitmix64).
+func Mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9
 	x ^= x >> 27
@@ -489,21 +551,21 @@ func mix(x uint64) uint64 {
 }
 
 // retryOf, timeoutOf and maxAttempts: a task's own rule goes before its queue's.
-func (q *queue) retryOf(e *schema.Envelope) task.Retry {
+func (q *Queue) retryOf(e *schema.Envelope) task.Retry {
 	if e.Retry != nil {
 		return *e.Retry
 	}
 	return q.config.Settings.Retry
 }
 
-func (q *queue) timeoutOf(e *schema.Envelope) time.Duration {
+func (q *Queue) timeoutOf(e *schema.Envelope) time.Duration {
 	if e.Timeout > 0 {
 		return e.Timeout
 	}
 	return q.config.Settings.Timeout
 }
 
-func (q *queue) maxAttempts(x *schema.Exec) int {
+func (q *Queue) maxAttempts(x *schema.Exec) int {
 	if x.MaxAttempts > 0 {
 		return x.MaxAttempts
 	}
@@ -511,4 +573,4 @@ func (q *queue) maxAttempts(x *schema.Exec) int {
 }
 
 // lastAttempt is the number of the attempt that would be the last one: what is shown beside the number of the current one.
-func (q *queue) lastAttempt(x *schema.Exec) int { return x.Exhausted + q.maxAttempts(x) }
+func (q *Queue) lastAttempt(x *schema.Exec) int { return x.Exhausted + q.maxAttempts(x) }

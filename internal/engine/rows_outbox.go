@@ -40,7 +40,7 @@ func (p *OutboxMessage) encode() []byte {
 	return r
 }
 
-func decodeMessage(request task.ID, row []byte) (*OutboxMessage, error) {
+func DecodeMessage(request task.ID, row []byte) (*OutboxMessage, error) {
 	p := &OutboxMessage{Request: request}
 	var bad error
 	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
@@ -82,4 +82,94 @@ func decodeMessage(request task.ID, row []byte) (*OutboxMessage, error) {
 		err = bad
 	}
 	return p, err
+}
+
+func (n *Notice) encode() []byte {
+	var r schema.Encoder
+	r.Bytes(1, n.Group[:])
+	r.Bytes(2, n.Ref[:])
+	r.Num(3, n.Turn)
+	r.ID(4, n.ID)
+	r.Num(5, uint64(n.State))
+	r.Text(6, n.Type)
+	r.Text(7, n.Queue)
+	r.Text(8, n.Refused)
+	r.Bytes(9, n.Result.Data)
+	r.Text(10, n.Result.ContentType)
+	r.Num(11, schema.Flag(n.Omitted))
+	for i := range n.Born {
+		r.Bytes(12, n.Born[i].encode())
+	}
+	return r
+}
+
+func decodeNotice(b []byte) (*Notice, error) {
+	n := &Notice{}
+	var bad error
+	err := schema.DecodeFields(b, func(tag protowire.Number, v uint64) {
+		switch tag {
+		case 3:
+			n.Turn = v
+		case 5:
+			n.State = task.State(v) // #nosec G115 -- as written
+		case 11:
+			n.Omitted = v != 0
+		}
+	}, func(tag protowire.Number, b []byte) {
+		switch tag {
+		case 1:
+			copy(n.Group[:], b)
+		case 2:
+			copy(n.Ref[:], b)
+		case 4:
+			copy(n.ID[:], b)
+		case 6:
+			n.Type = string(b)
+		case 7:
+			n.Queue = string(b)
+		case 8:
+			n.Refused = string(b)
+		case 9:
+			n.Result.Data = b
+		case 10:
+			n.Result.ContentType = string(b)
+		case 12:
+			birth, err := decodeBirth(b)
+			if n.Born = append(n.Born, birth); err != nil {
+				bad = err
+			}
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	return n, err
+}
+
+func (b *Birth) encode() []byte {
+	var r schema.Encoder
+	r.Bytes(1, b.Ref[:])
+	r.ID(2, b.ID)
+	r.Text(3, b.Type)
+	r.Text(4, b.Queue)
+	r.Text(5, b.Refused)
+	return r
+}
+
+func decodeBirth(row []byte) (b Birth, err error) {
+	err = schema.DecodeFields(row, schema.NoNumbers, func(tag protowire.Number, v []byte) {
+		switch tag {
+		case 1:
+			copy(b.Ref[:], v)
+		case 2:
+			copy(b.ID[:], v)
+		case 3:
+			b.Type = string(v)
+		case 4:
+			b.Queue = string(v)
+		case 5:
+			b.Refused = string(v)
+		}
+	})
+	return b, err
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -10,7 +10,10 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schedule"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -26,15 +29,17 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 		if d.HasArg("late") {
 			version = 1
 		}
-		existed, err := onSchedule(s, task.ScheduleDeleted, name, func(r *Round) (bool, error) { return DeleteSchedule(r, "default", name, version) })
+		existed, err := onSchedule(s, task.ScheduleDeleted, name, func(r *engine.Round) (bool, error) { return schedule.Delete(r, "default", name, version) })
 		return answer(err, "existed %t", existed)
 	case "pause-schedule":
-		v, err := onSchedule(s, task.SchedulePaused, name, func(r *Round) (*ScheduleView, error) {
-			return PauseSchedule(r, "default", name, arg(d, "reason"), s.by.Name)
+		v, err := onSchedule(s, task.SchedulePaused, name, func(r *engine.Round) (*schedule.View, error) {
+			return schedule.Pause(r, "default", name, arg(d, "reason"), s.by.Name)
 		})
 		return answerView(s, v, err)
 	case "resume-schedule":
-		v, err := onSchedule(s, task.ScheduleResumed, name, func(r *Round) (*ScheduleView, error) { return ResumeSchedule(r, "default", name) })
+		v, err := onSchedule(s, task.ScheduleResumed, name, func(r *engine.Round) (*schedule.View, error) {
+			return schedule.Resume(r, "default", name)
+		})
 		return answerView(s, v, err)
 	case "trigger":
 		return s.trigger(d)
@@ -42,7 +47,7 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 		return s.ledger(d)
 	case "outbox":
 		var lines []string
-		for _, p := range Outbox(s.store, "default", task.ID{}, 100) {
+		for _, p := range engine.Outbox(s.Store, "default", task.ID{}, 100) {
 			lines = append(lines, s.message(p))
 		}
 		slices.Sort(lines)
@@ -55,7 +60,7 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 }
 
 func (s *story) putSchedule(d *datadriven.TestData) string {
-	put := SchedulePut{ID: s.newID(), Version: s.versions, Create: d.HasArg("create"), DryRun: d.HasArg("dry-run"),
+	put := schedule.PutCall{ID: s.NewID(), Version: s.versions, Create: d.HasArg("create"), DryRun: d.HasArg("dry-run"),
 		Schedule: task.Schedule{Name: d.CmdArgs[0].Key, Cron: strings.ReplaceAll(arg(d, "cron"), "_", " "), Every: duration(arg(d, "every")), TimeZone: arg(d, "zone"),
 			Jitter: duration(arg(d, "jitter")), Missed: task.Missed(arg(d, "missed")), Overlap: task.Overlap(arg(d, "overlap")),
 			Task: task.Spec{Type: arg(d, "type"), Queue: arg(d, "queue"), Key: arg(d, "key"), Delay: duration(arg(d, "delay")), Headers: headersOf(arg(d, "headers"))}}}
@@ -69,14 +74,16 @@ func (s *story) putSchedule(d *datadriven.TestData) string {
 		put.Schedule.Task.Type = "job"
 	}
 	put.Schedule.Fill()
-	done, err := onSchedule(s, task.SchedulePut, put.Schedule.Name, func(r *Round) (SchedulePutDone, error) { return PutSchedule(r, "default", put) })
+	done, err := onSchedule(s, task.SchedulePut, put.Schedule.Name, func(r *engine.Round) (schedule.PutDone, error) {
+		return schedule.Put(r, "default", put)
+	})
 	if err != nil {
 		return answer(err, "")
 	}
 	return string(done.Change) + ", " + answerView(s, done.After, nil)
 }
 
-func answerView(s *story, v *ScheduleView, err error) string {
+func answerView(s *story, v *schedule.View, err error) string {
 	switch {
 	case err != nil:
 		return answer(err, "")
@@ -89,13 +96,13 @@ func answerView(s *story, v *ScheduleView, err error) string {
 }
 
 func (s *story) trigger(d *datadriven.TestData) string {
-	call := Trigger{Request: task.ID{15: byte(number(arg(d, "request")))}, ID: s.newID(), Fresh: true}
+	call := schedule.Trigger{Request: task.ID{15: byte(number(arg(d, "request")))}, ID: s.NewID(), Fresh: true}
 	type done struct {
-		a  Accepted
-		on *OutboxMessage
+		a  engine.Accepted
+		on *engine.OutboxMessage
 	}
-	out, err := onSchedule(s, task.ScheduleTriggered, d.CmdArgs[0].Key, func(r *Round) (out done, err error) {
-		out.a, out.on, err = TriggerSchedule(r, "default", d.CmdArgs[0].Key, call)
+	out, err := onSchedule(s, task.ScheduleTriggered, d.CmdArgs[0].Key, func(r *engine.Round) (out done, err error) {
+		out.a, out.on, err = schedule.Fire(r, "default", d.CmdArgs[0].Key, call)
 		return out, err
 	})
 	if err != nil || out.on != nil {
@@ -113,7 +120,7 @@ func (s *story) know(id task.ID) string {
 }
 
 func (s *story) ledger(d *datadriven.TestData) string {
-	ticks, err := ScheduleHistory(s.store, "default", d.CmdArgs[0].Key, 0, max(number(arg(d, "limit")), 1))
+	ticks, err := schedule.History(s.Store, "default", d.CmdArgs[0].Key, 0, max(number(arg(d, "limit")), 1))
 	if err != nil {
 		return answer(err, "")
 	}
@@ -131,7 +138,7 @@ func (s *story) ledger(d *datadriven.TestData) string {
 		if t.Reason != "" {
 			fmt.Fprintf(&b, ": %s", t.Reason)
 		}
-		if t.Outcome != TickSkipped && t.Late() > 0 {
+		if t.Outcome != schema.TickSkipped && t.Late() > 0 {
 			fmt.Fprintf(&b, ", late by %s", t.Late())
 		}
 		if t.Task != (task.ID{}) {
@@ -148,8 +155,8 @@ func (s *story) ledger(d *datadriven.TestData) string {
 // sendOutbox brings messages to their shard, which is this one again with a queue that has come back, or says that it is refused.
 func (s *story) sendOutbox(d *datadriven.TestData) string {
 	var lines []string
-	for _, p := range Outbox(s.store, "default", task.ID{}, 100) {
-		var a Accepted
+	for _, p := range engine.Outbox(s.Store, "default", task.ID{}, 100) {
+		var a engine.Accepted
 		var refused *task.Error
 		for range max(number(arg(d, "times")), 1) {
 			var err error
@@ -157,7 +164,7 @@ func (s *story) sendOutbox(d *datadriven.TestData) string {
 			errors.As(err, &refused)
 		}
 		stays := false
-		s.round(func(r *Round) { stays = Delivered(r, "default", p.Request, a, refused) })
+		s.Round(func(r *engine.Round) { stays = engine.Delivered(r, "default", p.Request, a, refused) })
 		switch {
 		case stays:
 			lines = append(lines, "stays: "+string(refused.Code))
@@ -170,7 +177,7 @@ func (s *story) sendOutbox(d *datadriven.TestData) string {
 	return strings.Join(lines, "\n")
 }
 
-func (s *story) message(p *OutboxMessage) string {
+func (s *story) message(p *engine.OutboxMessage) string {
 	if p.From.Schedule != "" {
 		return fmt.Sprintf("%s of %s/%s, tick %d", p.From.Schedule, p.Spec.Queue, p.Spec.Type, p.From.Tick)
 	}
@@ -188,46 +195,46 @@ func (s *story) message(p *OutboxMessage) string {
 }
 
 // deliver enqueues what the leader's sender brings, as the shard does that has its queue.
-func (s *story) deliver(spec task.Spec) (Accepted, error) {
-	n := &NewTask{Spec: spec, Namespace: "default", ID: s.newID(), Fresh: true}
-	if !s.hasQueue(spec.Queue) {
-		s.putQueue(spec.Queue, task.DefaultSettings(), false)
+func (s *story) deliver(spec task.Spec) (engine.Accepted, error) {
+	n := &engine.NewTask{Spec: spec, Namespace: "default", ID: s.NewID(), Fresh: true}
+	if !hasQueue(s.World, spec.Queue) {
+		s.PutQueue(spec.Queue, task.DefaultSettings(), false)
 	}
-	return run(s.world, func(r *Round) (Accepted, error) { return Enqueue(r, n) })
+	return engine.Run(s.World, func(r *engine.Round) (engine.Accepted, error) { return engine.Enqueue(r, n) })
 }
 
 // However a leader comes and goes, and however late it is, each tick up to now is in the ledger once, and each that fired has one
 // task.
 func TestTicksOnce(t *testing.T) {
 	for seed := range uint64(40) {
-		w := newWorld(t)
-		w.putQueue("default", task.DefaultSettings(), false)
+		w := engine.NewWorld(t)
+		w.PutQueue("default", task.DefaultSettings(), false)
 		missed := []task.Missed{task.MissedAll, task.MissedOnce, task.MissedSkip}[seed%3]
 		s := task.Schedule{Name: "s", Every: time.Duration(1+seed%5) * 7 * time.Second, Missed: missed, Jitter: time.Duration(seed%2) * 5 * time.Second,
 			Task: task.Spec{Type: "job"}}
 		s.Fill()
-		if _, err := run(w, func(r *Round) (SchedulePutDone, error) {
-			return PutSchedule(r, "default", SchedulePut{Schedule: s, ID: w.newID(), Version: 1})
+		if _, err := engine.Run(w, func(r *engine.Round) (schedule.PutDone, error) {
+			return schedule.Put(r, "default", schedule.PutCall{Schedule: s, ID: w.NewID(), Version: 1})
 		}); err != nil {
 			t.Fatal(err)
 		}
-		began := w.now
+		began := w.Now
 		for step := range uint64(60) {
-			switch x := mix(seed<<32 | step); {
+			switch x := engine.Mix(seed<<32 | step); {
 			case x%4 == 0:
-				w.becomeLeader()
+				w.BecomeLeader()
 			case x%4 == 1:
-				w.now = w.now.Add(time.Duration(x>>8%200) * time.Second) // nobody leads
-				w.becomeLeader()
+				w.Now = w.Now.Add(time.Duration(x>>8%200) * time.Second) // nobody leads
+				w.BecomeLeader()
 			default:
-				w.pass(time.Duration(x>>8%100) * time.Second)
+				w.Pass(time.Duration(x>>8%100) * time.Second)
 			}
 		}
-		w.pass(10 * time.Second)
-		if found := Check(w.store, "default"); len(found) > 0 {
+		w.Pass(10 * time.Second)
+		if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {
 			t.Fatalf("seed %d: %q", seed, found)
 		}
-		ticks, err := ScheduleHistory(w.store, "default", "s", 0, 2000)
+		ticks, err := schedule.History(w.Store, "default", "s", 0, 2000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,26 +248,26 @@ func TestTicksOnce(t *testing.T) {
 			if next = e.Planned.Add(s.Every); e.Until != 0 {
 				next = e.Until.Add(s.Every)
 			}
-			if e.Outcome == TickSkipped && missed == task.MissedAll {
+			if e.Outcome == schema.TickSkipped && missed == task.MissedAll {
 				t.Errorf("seed %d: %s was skipped: %s", seed, e.Planned.Time(), e.Reason)
 			}
-			if e.Outcome == TickSkipped {
+			if e.Outcome == schema.TickSkipped {
 				continue
 			}
-			if _, err := query.Show(w.store, "default", e.Task); err != nil || tasks[e.Task] {
+			if _, err := query.Show(w.Store, "default", e.Task); err != nil || tasks[e.Task] {
 				t.Errorf("seed %d: the task of %s is there already, or not at all (%v)", seed, e.Planned.Time(), err)
 			}
-			if early := e.At < e.Planned; early || e.Outcome == TickFired && e.Late() > tickGrace+s.Jitter {
+			if early := e.At < e.Planned; early || e.Outcome == schema.TickFired && e.Late() > schedule.TickGrace+s.Jitter {
 				t.Errorf("seed %d: %s fired %s late", seed, e.Planned.Time(), e.Late())
 			}
 			tasks[e.Task] = true
 		}
-		if behind := w.now.Sub(next); behind > s.Jitter {
+		if behind := w.Now.Sub(next); behind > s.Jitter {
 			t.Errorf("seed %d: the tick of %s is overdue by %s", seed, next.Time(), behind)
 		}
 		all := 0
 		for _, state := range []task.State{task.Ready} {
-			p, err := query.List(w.store, "default", query.Filter{States: []task.State{state}}, nil, 10_000)
+			p, err := query.List(w.Store, "default", query.Filter{States: []task.State{state}}, nil, 10_000)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -274,24 +281,24 @@ func TestTicksOnce(t *testing.T) {
 
 // A ledger of a schedule that fires for long stays short.
 func TestLedgerStaysShort(t *testing.T) {
-	w := newWorld(t)
-	w.putQueue("default", task.DefaultSettings(), false)
+	w := engine.NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
 	s := task.Schedule{Name: "s", Every: time.Second, Task: task.Spec{Type: "job"}}
 	s.Fill()
-	if _, err := run(w, func(r *Round) (SchedulePutDone, error) {
-		return PutSchedule(r, "default", SchedulePut{Schedule: s, ID: w.newID(), Version: 1})
+	if _, err := engine.Run(w, func(r *engine.Round) (schedule.PutDone, error) {
+		return schedule.Put(r, "default", schedule.PutCall{Schedule: s, ID: w.NewID(), Version: 1})
 	}); err != nil {
 		t.Fatal(err)
 	}
-	w.pass((ledgerLength + 50) * time.Second)
-	ticks, err := ScheduleHistory(w.store, "default", "s", 0, 5000)
-	if err != nil || len(ticks) != ledgerLength || ticks[0].Seq != ledgerLength+50 {
+	w.Pass((schedule.LedgerLength + 50) * time.Second)
+	ticks, err := schedule.History(w.Store, "default", "s", 0, 5000)
+	if err != nil || len(ticks) != schedule.LedgerLength || ticks[0].Seq != schedule.LedgerLength+50 {
 		t.Errorf("%d entries (%v)", len(ticks), err)
 	}
-	if older, err := ScheduleHistory(w.store, "default", "s", ticks[9].Seq, 3); err != nil || len(older) != 3 || older[0].Seq != ticks[10].Seq {
+	if older, err := schedule.History(w.Store, "default", "s", ticks[9].Seq, 3); err != nil || len(older) != 3 || older[0].Seq != ticks[10].Seq {
 		t.Errorf("the page behind entry %d is %v, %v", ticks[9].Seq, older, err)
 	}
-	if found := Check(w.store, "default"); len(found) > 0 {
+	if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {
 		t.Errorf("%q", found)
 	}
 }
@@ -300,38 +307,38 @@ func TestLedgerStaysShort(t *testing.T) {
 func TestLedgerHearsOfOtherShards(t *testing.T) {
 	running := task.NewID(2, 1, 1)
 	for name, c := range map[string]struct {
-		answer  Accepted
+		answer  engine.Accepted
 		refused *task.Error
-		outcome TickOutcome
+		outcome schema.TickOutcome
 		reason  string
 	}{
-		"made":     {Accepted{ID: running}, nil, TickFired, ""},
-		"repeated": {Accepted{ID: running, Duplicate: true}, nil, TickFired, ""},
-		"overlaps": {Accepted{ID: running, Duplicate: true, Met: true}, nil, TickSkipped, SkippedOverlap},
-		"refused":  {Accepted{}, &task.Error{Code: task.CodeQueueFull}, TickSkipped, "queue_full"},
+		"made":     {engine.Accepted{ID: running}, nil, schema.TickFired, ""},
+		"repeated": {engine.Accepted{ID: running, Duplicate: true}, nil, schema.TickFired, ""},
+		"overlaps": {engine.Accepted{ID: running, Duplicate: true, Met: true}, nil, schema.TickSkipped, schedule.SkippedOverlap},
+		"refused":  {engine.Accepted{}, &task.Error{Code: task.CodeQueueFull}, schema.TickSkipped, "queue_full"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := engine.NewWorld(t)
 			s := task.Schedule{Name: "s", Every: time.Minute, Overlap: task.OverlapSkip, Task: task.Spec{Type: "job"}}
 			s.Fill()
-			w.round(func(r *Round) {
-				if _, err := PutSchedule(r, "default", SchedulePut{Schedule: s, ID: w.newID(), Version: 1}); err != nil {
+			w.Round(func(r *engine.Round) {
+				if _, err := schedule.Put(r, "default", schedule.PutCall{Schedule: s, ID: w.NewID(), Version: 1}); err != nil {
 					t.Fatal(err)
 				}
 			})
-			w.pass(time.Minute)
-			messages := Outbox(w.store, "default", task.ID{}, 10)
-			if len(messages) != 1 || messages[0].Spec.RequestID == (task.ID{}) || messages[0].Spec.RequestTTL != outboxWindow {
+			w.Pass(time.Minute)
+			messages := engine.Outbox(w.Store, "default", task.ID{}, 10)
+			if len(messages) != 1 || messages[0].Spec.RequestID == (task.ID{}) || messages[0].Spec.RequestTTL != engine.OutboxWindow {
 				t.Fatalf("the outbox has %+v", messages)
 			}
 			for range 2 { // the leader's sender may say it twice
-				w.round(func(r *Round) { Delivered(r, "default", messages[0].Request, c.answer, c.refused) })
+				w.Round(func(r *engine.Round) { engine.Delivered(r, "default", messages[0].Request, c.answer, c.refused) })
 			}
-			ticks, err := ScheduleHistory(w.store, "default", "s", 0, 10)
+			ticks, err := schedule.History(w.Store, "default", "s", 0, 10)
 			if err != nil || len(ticks) != 1 || ticks[0].Outcome != c.outcome || ticks[0].Reason != c.reason || ticks[0].Task != c.answer.ID {
 				t.Errorf("the ledger has %+v, %v", ticks[0], err)
 			}
-			if left := Outbox(w.store, "default", task.ID{}, 10); len(left) > 0 {
+			if left := engine.Outbox(w.Store, "default", task.ID{}, 10); len(left) > 0 {
 				t.Errorf("the outbox has %+v", left)
 			}
 		})
@@ -340,21 +347,21 @@ func TestLedgerHearsOfOtherShards(t *testing.T) {
 
 // More schedules than fire in one round, whose names begin with those of others: none is passed over.
 func TestAllAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.putQueue("default", task.DefaultSettings(), false)
-	const many = 12*birthLimit + 3
+	w := engine.NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
+	const many = 12*engine.BirthLimit + 3
 	for i := range many {
 		s := task.Schedule{Name: fmt.Sprintf("s%d", i), Cron: "0 0 * * *", Task: task.Spec{Type: "job"}}
 		s.Fill()
-		w.round(func(r *Round) {
-			if _, err := PutSchedule(r, "default", SchedulePut{Schedule: s, ID: w.newID(), Version: 1}); err != nil {
+		w.Round(func(r *engine.Round) {
+			if _, err := schedule.Put(r, "default", schedule.PutCall{Schedule: s, ID: w.NewID(), Version: 1}); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
 	for day := range 3 {
-		w.pass(24 * time.Hour)
-		if got := w.leader.queues[queueName{"default", "default"}].counts.Ready[1]; got != int64((day+1)*many) {
+		w.Pass(24 * time.Hour)
+		if got := w.ReadyIn("default"); got != int64((day+1)*many) {
 			t.Errorf("after day %d there are %d tasks, expected %d", day+1, got, (day+1)*many)
 		}
 	}
@@ -362,30 +369,29 @@ func TestAllAtOnce(t *testing.T) {
 
 // BenchmarkSchedules fires schedules that are all due at once: the time is that of one tick.
 func BenchmarkSchedules(b *testing.B) {
-	w := newWorld(b)
-	w.putQueue("default", task.DefaultSettings(), false)
+	w := engine.NewWorld(b)
+	w.PutQueue("default", task.DefaultSettings(), false)
 	put := func(name string) {
 		s := task.Schedule{Name: name, Cron: "0 0 * * *", TimeZone: "Europe/Berlin", Task: task.Spec{Type: "job", Payload: []byte(`{"a":1}`)}}
 		s.Fill()
-		w.round(func(r *Round) {
-			if _, err := PutSchedule(r, "default", SchedulePut{Schedule: s, ID: w.newID(), Version: 1}); err != nil {
+		w.Round(func(r *engine.Round) {
+			if _, err := schedule.Put(r, "default", schedule.PutCall{Schedule: s, ID: w.NewID(), Version: 1}); err != nil {
 				b.Fatal(err)
 			}
 		})
 	}
-	many := size(10_000)
+	many := engine.Size(10_000)
 	for i := range many {
 		put(fmt.Sprintf("s%d", i))
 	}
-	ready := &w.leader.queues[queueName{"default", "default"}].counts.Ready[1]
 	worst := time.Duration(0)
 	b.ResetTimer()
-	for int(*ready) < b.N {
-		w.now = max(w.now, w.leader.NextDeadline())
+	for int(w.ReadyIn("default")) < b.N {
+		w.Now = max(w.Now, w.Leader.NextDeadline())
 		began := time.Now()
-		w.round(Tick)
+		w.Round(engine.Tick)
 		worst = max(worst, time.Since(began))
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(*ready), "ns/tick")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(w.ReadyIn("default")), "ns/tick")
 	b.ReportMetric(float64(worst.Microseconds()), "us/longest-round")
 }

@@ -14,23 +14,23 @@ import (
 // BenchmarkSearch reads the first page of filters that select a few old tasks, beside 1,000,000 newer ones in another queue: a fifth of them
 // claimed once and done, the rest ready.
 func BenchmarkSearch(b *testing.B) {
-	w := benchWorld(b)
-	many := size(1_000_000)
-	w.putQueue("mail", task.DefaultSettings(), false)
+	w := BenchWorld(b)
+	many := Size(1_000_000)
+	w.PutQueue("mail", task.DefaultSettings(), false)
 	want := w.rare("mail", "mail.rare")
 	payload := benchPayload()[:200]
 	for n := 0; n < many; n += 1000 {
-		w.now += store.Time(100 * time.Millisecond / time.Microsecond)
-		w.round(func(r *Round) {
+		w.Now += store.Time(100 * time.Millisecond / time.Microsecond)
+		w.Round(func(r *Round) {
 			for i := range 1000 {
 				s := task.Spec{Type: fmt.Sprint("job.", i%10), Queue: "default", Priority: task.Normal, Payload: payload, Tags: []string{"bulk"}}
-				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Fresh: true, Spec: s}); err != nil {
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Fresh: true, Spec: s}); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
-		got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 200})
-		w.round(func(r *Round) {
+		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 200})
+		w.Round(func(r *Round) {
 			for _, t := range got {
 				if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
 					b.Fatal(err)
@@ -38,7 +38,7 @@ func BenchmarkSearch(b *testing.B) {
 			}
 		})
 	}
-	if err := w.store.Flush(); err != nil {
+	if err := w.Store.Flush(); err != nil {
 		b.Fatal(err)
 	}
 	state := func(s task.State) query.Filter { return query.Filter{States: []task.State{s}} }
@@ -67,7 +67,7 @@ func BenchmarkSearch(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			rows := 0
 			for b.Loop() {
-				p, err := query.List(w.store, "default", c.filter, nil, 100)
+				p, err := query.List(w.Store, "default", c.filter, nil, 100)
 				if err != nil || len(p.Tasks) != c.want {
 					b.Fatalf("%d tasks were listed (%v), want %d", len(p.Tasks), err, c.want)
 				}
@@ -78,7 +78,7 @@ func BenchmarkSearch(b *testing.B) {
 	}
 	b.Run("count_dead", func(b *testing.B) {
 		for b.Loop() {
-			if n, err := query.CountMatches(w.store, "default", state(task.Dead), nil, 5000, 10); err != nil || n.Count != int64(want[task.Dead]) || n.Next != nil {
+			if n, err := query.CountMatches(w.Store, "default", state(task.Dead), nil, 5000, 10); err != nil || n.Count != int64(want[task.Dead]) || n.Next != nil {
 				b.Fatal(n.Count, n.Next, err)
 			}
 		}

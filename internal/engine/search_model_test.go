@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"bytes"
@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/operation"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
@@ -22,13 +24,13 @@ import (
 
 // lottery does to tasks whatever comes, so that there are some in each state.
 type lottery struct {
-	*world
+	*engine.World
 	rng    *rand.Rand
 	queues []string
 	types  []string
 	keys   []string
 	skew   bool // producers' clocks differ
-	claims []Hold
+	claims []engine.Hold
 }
 
 func (l *lottery) pick(of []string) string { return of[l.rng.IntN(len(of))] }
@@ -59,15 +61,15 @@ func (l *lottery) spec() task.Spec {
 }
 
 func (l *lottery) enqueue() {
-	l.round(func(r *Round) {
+	l.Round(func(r *engine.Round) {
 		for range 1 + l.rng.IntN(4) {
-			n := &NewTask{Namespace: "default", Spec: l.spec(), ID: l.newID(), Fresh: true}
+			n := &engine.NewTask{Namespace: "default", Spec: l.spec(), ID: l.NewID(), Fresh: true}
 			if l.skew && l.rng.IntN(3) == 0 {
-				l.ids++
-				n.ID = task.NewID(1, int64(l.now)/1000+int64(l.rng.IntN(60_000)-50_000), mix(l.ids))
+				l.IDs++
+				n.ID = task.NewID(1, int64(l.Now)/1000+int64(l.rng.IntN(60_000)-50_000), engine.Mix(l.IDs))
 			}
-			if _, err := Enqueue(r, n); err != nil {
-				l.t.Fatal(err)
+			if _, err := engine.Enqueue(r, n); err != nil {
+				l.T.Fatal(err)
 			}
 		}
 	})
@@ -79,34 +81,34 @@ func (l *lottery) step() {
 	case 0, 1, 2, 3:
 		l.enqueue()
 	case 4, 5, 6:
-		for _, t := range l.claim(ClaimRequest{Queues: []Share{{Queue: l.pick(l.queues)}}, Max: 1 + l.rng.IntN(3), Worker: l.pick([]string{"w1", "w2"}), Lease: time.Duration(1+l.rng.IntN(200)) * time.Second}) {
-			l.claims = append(l.claims, Hold{Namespace: "default", ID: t.ID, Token: t.Token})
+		for _, t := range l.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: l.pick(l.queues)}}, Max: 1 + l.rng.IntN(3), Worker: l.pick([]string{"w1", "w2"}), Lease: time.Duration(1+l.rng.IntN(200)) * time.Second}) {
+			l.claims = append(l.claims, engine.Hold{Namespace: "default", ID: t.ID, Token: t.Token})
 		}
 	case 7, 8, 9:
 		l.settle()
 	case 10:
 		l.operate()
 	default:
-		if l.pass(time.Duration(l.rng.IntN(60_000)) * time.Millisecond); l.rng.IntN(4) == 0 {
-			l.becomeLeader()
+		if l.Pass(time.Duration(l.rng.IntN(60_000)) * time.Millisecond); l.rng.IntN(4) == 0 {
+			l.BecomeLeader()
 		}
 	}
 }
 
 // elsewhere leaves claimed and dead tasks in another namespace, which no search may come upon.
 func (l *lottery) elsewhere() {
-	l.round(func(r *Round) {
-		PutQueue(r, "other", "a1", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
+	l.Round(func(r *engine.Round) {
+		engine.PutQueue(r, "other", "a1", task.QueueConfig{Version: 1, Settings: task.DefaultSettings()})
 		for range 4 {
 			s := task.Spec{Type: "x", Queue: "a1", Payload: []byte("apple")}
 			s.Fill()
-			if _, err := Enqueue(r, &NewTask{Namespace: "other", ID: l.newID(), Fresh: true, Spec: s}); err != nil {
-				l.t.Fatal(err)
+			if _, err := engine.Enqueue(r, &engine.NewTask{Namespace: "other", ID: l.NewID(), Fresh: true, Spec: s}); err != nil {
+				l.T.Fatal(err)
 			}
 		}
-		got, _ := ClaimTasks(r, &ClaimRequest{Namespace: "other", Queues: []Share{{Queue: "a1"}}, Max: 2, MaxBytes: 1 << 20, Lease: 12 * time.Hour})
-		if _, err := Fail(r, Hold{Namespace: "other", ID: got[0].ID, Token: got[0].Token}, FailRequest{Fall: FallDead}); err != nil {
-			l.t.Fatal(err)
+		got, _ := engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "other", Queues: []engine.Share{{Queue: "a1"}}, Max: 2, MaxBytes: 1 << 20, Lease: 12 * time.Hour})
+		if _, err := engine.Fail(r, engine.Hold{Namespace: "other", ID: got[0].ID, Token: got[0].Token}, engine.FailRequest{Fall: engine.FallDead}); err != nil {
+			l.T.Fatal(err)
 		}
 	})
 }
@@ -116,14 +118,14 @@ func (l *lottery) forgetZones() {
 	for range 30 {
 		l.step()
 	}
-	l.round(func(r *Round) {
+	l.Round(func(r *engine.Round) {
 		lo, hi := schema.TableBounds("default", schema.TableZone)
-		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
-			r.tx.Delete(bytes.Clone(k))
+		r.Tx().Scan(lo, hi, func(k, _ []byte) bool {
+			r.Tx().Delete(bytes.Clone(k))
 			return true
 		})
 	})
-	l.becomeLeader()
+	l.BecomeLeader()
 }
 
 func (l *lottery) settle() {
@@ -131,12 +133,12 @@ func (l *lottery) settle() {
 		at := l.rng.IntN(len(l.claims))
 		hold := l.claims[at]
 		l.claims = slices.Delete(l.claims, at, at+1)
-		_, _ = run(l.world, func(r *Round) (Settled, error) {
+		_, _ = engine.Run(l.World, func(r *engine.Round) (engine.Settled, error) {
 			if l.rng.IntN(3) == 0 {
-				return Ack(r, hold, schema.Result{})
+				return engine.Ack(r, hold, schema.Result{})
 			}
 			message := fmt.Sprintf("%s %d", l.pick([]string{"timed out after", "no host"}), l.rng.IntN(100))
-			return Fail(r, hold, FailRequest{Fall: Fall(l.rng.IntN(4)), Failure: schema.Failure{Message: message}})
+			return engine.Fail(r, hold, engine.FailRequest{Fall: engine.Fall(l.rng.IntN(4)), Failure: schema.Failure{Message: message}})
 		}) // the lease may be over
 	}
 }
@@ -145,36 +147,36 @@ func (l *lottery) settle() {
 func (l *lottery) operate() {
 	var ids []task.ID
 	lo, hi := schema.TableBounds("default", schema.TableExec)
-	l.store.Scan(lo, hi, func(k, _ []byte) bool { ids = append(ids, schema.IDAt(k)); return true })
+	l.Store.Scan(lo, hi, func(k, _ []byte) bool { ids = append(ids, schema.IDAt(k)); return true })
 	if len(ids) == 0 {
 		return
 	}
 	id := ids[l.rng.IntN(len(ids))]
-	x, err := schema.ReadExec(l.store, "default", id)
+	x, err := schema.ReadExec(l.Store, "default", id)
 	if err != nil {
-		l.t.Fatal(err)
+		l.T.Fatal(err)
 	}
 	verb := l.rng.IntN(4)
-	_, _ = run(l.world, func(r *Round) (struct{}, error) {
+	_, _ = engine.Run(l.World, func(r *engine.Round) (struct{}, error) {
 		switch verb {
 		case 0:
-			return struct{}{}, Cancel(r, "default", id)
+			return struct{}{}, engine.Cancel(r, "default", id)
 		case 1:
-			return struct{}{}, Discard(r, "default", id, x.EndedAt)
+			return struct{}{}, engine.Discard(r, "default", id, x.EndedAt)
 		case 2:
-			return struct{}{}, Retry(r, "default", id, time.Duration(l.rng.IntN(100))*time.Second)
+			return struct{}{}, engine.Retry(r, "default", id, time.Duration(l.rng.IntN(100))*time.Second)
 		}
-		return struct{}{}, RunNow(r, "default", id)
+		return struct{}{}, engine.RunNow(r, "default", id)
 	})
 }
 
 // all are the tasks that there are.
 func (l *lottery) all() (views []*query.View) {
 	lo, hi := schema.TableBounds("default", schema.TableExec)
-	l.store.Scan(lo, hi, func(k, _ []byte) bool {
-		v, err := query.Show(l.store, "default", schema.IDAt(k))
+	l.Store.Scan(lo, hi, func(k, _ []byte) bool {
+		v, err := query.Show(l.Store, "default", schema.IDAt(k))
 		if err != nil {
-			l.t.Fatal(err)
+			l.T.Fatal(err)
 		}
 		views = append(views, v)
 		return true
@@ -284,9 +286,9 @@ func (l *lottery) effort() query.Effort {
 func (l *lottery) read(f query.Filter, limit int) (ids []task.ID) {
 	var cursor []byte
 	for pages := 0; ; pages++ {
-		p, err := query.ReadPage(l.store, "default", f, cursor, limit, l.effort())
+		p, err := query.ReadPage(l.Store, "default", f, cursor, limit, l.effort())
 		if err != nil {
-			l.t.Fatal(err)
+			l.T.Fatal(err)
 		}
 		for _, v := range p.Tasks {
 			ids = append(ids, v.ID)
@@ -295,10 +297,10 @@ func (l *lottery) read(f query.Filter, limit int) (ids []task.ID) {
 			return ids
 		}
 		if len(p.Tasks) > limit || cursor != nil && bytes.Compare(p.Next, cursor) >= 0 || pages > 10_000 {
-			l.t.Fatalf("%+v: page %d of at most %d has %d tasks and goes on from %x after %x", f, pages, limit, len(p.Tasks), p.Next, cursor)
+			l.T.Fatalf("%+v: page %d of at most %d has %d tasks and goes on from %x after %x", f, pages, limit, len(p.Tasks), p.Next, cursor)
 		}
 		if n := len(p.Tasks); n > 0 && bytes.Compare(p.Next, placeIn(f, p.Tasks[n-1])) > 0 {
-			l.t.Fatalf("%+v: a page goes on from %x, before its last task %s", f, p.Next, p.Tasks[n-1].ID)
+			l.T.Fatalf("%+v: a page goes on from %x, before its last task %s", f, p.Next, p.Tasks[n-1].ID)
 		}
 		cursor = p.Next
 	}
@@ -314,10 +316,10 @@ func placeIn(f query.Filter, v *query.View) []byte {
 // Whatever the tasks are, a list with any filter has the tasks, in the order, that looking at each of them finds; so has the count, and so
 // have the steps of operations.
 func TestSearchAgainstModel(t *testing.T) {
-	fewPerZone(t, 4)
+	engine.FewPerZone(t, 4)
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 4))
-		l := &lottery{world: newWorld(t), rng: rng, queues: []string{"a1", "a2", "b1"}, types: []string{"x", "y", "z"}, keys: []string{"k", "l", "m"}, skew: seed%2 == 1}
+		l := &lottery{World: engine.NewWorld(t), rng: rng, queues: []string{"a1", "a2", "b1"}, types: []string{"x", "y", "z"}, keys: []string{"k", "l", "m"}, skew: seed%2 == 1}
 		if seed%4 == 3 { // more features than a zone tells apart
 			for i := range 300 {
 				l.types = append(l.types, fmt.Sprint("type-", i))
@@ -327,7 +329,7 @@ func TestSearchAgainstModel(t *testing.T) {
 		for _, q := range l.queues {
 			s := task.DefaultSettings()
 			s.PerKey.MaxRunning = rng.IntN(3) // a queue with limits keeps the first task of a lane in the row of the lane
-			l.putQueue(q, s, false)
+			l.PutQueue(q, s, false)
 		}
 		l.elsewhere()
 		if seed%3 == 2 {
@@ -339,7 +341,7 @@ func TestSearchAgainstModel(t *testing.T) {
 				continue
 			}
 			if step%28 == 0 {
-				if err := l.check(); err != nil {
+				if err := l.Check(); err != nil {
 					t.Fatalf("seed %d, step %d: %v", seed, step, err)
 				}
 			}
@@ -368,9 +370,9 @@ func (l *lottery) checkCount(f query.Filter, all []*query.View) {
 	}
 	var got query.Matches
 	for cursor := []byte(nil); ; cursor = got.Next {
-		n, err := query.CountMatches(l.store, "default", f, cursor, 1+l.rng.IntN(20), 3)
+		n, err := query.CountMatches(l.Store, "default", f, cursor, 1+l.rng.IntN(20), 3)
 		if err != nil {
-			l.t.Fatal(err)
+			l.T.Fatal(err)
 		}
 		if got.Add(n); n.Next == nil {
 			break
@@ -378,19 +380,19 @@ func (l *lottery) checkCount(f query.Filter, all []*query.View) {
 		got.Next = n.Next
 	}
 	if fmt.Sprint(got.States) != fmt.Sprint(want) && len(got.States)+len(want) > 0 {
-		l.t.Fatalf("%+v: counted %v, want %v", f, got.States, want)
+		l.T.Fatalf("%+v: counted %v, want %v", f, got.States, want)
 	}
 }
 
 // checkSteps goes through what the steps of an operation would select.
 func (l *lottery) checkSteps(f query.Filter, want []task.ID) {
 	var got []task.ID
-	c := StepCall{Operation: task.NewID(1, 0, 1), Action: task.Cancel, Filter: f}
+	c := operation.StepCall{Operation: task.NewID(1, 0, 1), Action: task.Cancel, Filter: f}
 	for !c.Swept {
 		c.Step, c.Count = c.Step+1, 1+l.rng.IntN(5)
-		s, err := SelectStep(l.store, "default", &c)
+		s, err := operation.SelectStep(l.Store, "default", &c)
 		if err != nil {
-			l.t.Fatal(err)
+			l.T.Fatal(err)
 		}
 		for _, t := range s.Tasks {
 			got = append(got, t.ID)
@@ -398,25 +400,25 @@ func (l *lottery) checkSteps(f query.Filter, want []task.ID) {
 		c.Cursor, c.Swept = s.Next, s.Swept
 	}
 	if !slices.Equal(got, want) {
-		l.t.Fatalf("%+v: the steps of an operation selected %v, want %v", f, got, want)
+		l.T.Fatalf("%+v: the steps of an operation selected %v, want %v", f, got, want)
 	}
 }
 
 // A search reads no more than its effort allows, says how much it read, and goes on where it stopped until it has found what there is.
 func TestSearchIsBounded(t *testing.T) {
-	w := newWorld(t)
+	w := engine.NewWorld(t)
 	for _, q := range []string{"default", "other", "dead"} {
-		w.putQueue(q, task.DefaultSettings(), false)
+		w.PutQueue(q, task.DefaultSettings(), false)
 	}
 	add := func(queue, typ, key string) task.ID {
-		w.now += store.Time(20 * time.Millisecond / time.Microsecond)
-		a, err := w.enqueue(task.Spec{Type: typ, Queue: queue, Key: key})
+		w.Now += store.Time(20 * time.Millisecond / time.Microsecond)
+		a, err := w.Enqueue(task.Spec{Type: typ, Queue: queue, Key: key})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a.ID
 	}
-	fewPerZone(t, 10)
+	engine.FewPerZone(t, 10)
 	rare := add("default", "rare", "rare")
 	add("other", "common", "")
 	for i := range 300 {
@@ -424,7 +426,7 @@ func TestSearchIsBounded(t *testing.T) {
 		if i == 0 || i == 299 {
 			typ = "rare"
 		}
-		w.bring(add("dead", typ, ""), "dead", task.Dead)
+		w.Bring(add("dead", typ, ""), "dead", task.Dead)
 	}
 	for range 1000 {
 		add("default", "common", "")
@@ -454,7 +456,7 @@ func TestSearchIsBounded(t *testing.T) {
 		{"queue, full", query.Filter{Queue: "default"}, query.EffortOf(1000, 0), query.IndexChunk, query.IndexChunk, query.IndexChunk, false},
 		{"queue, bounded", query.Filter{Queue: "default", Key: "none"}, query.EffortOf(10, 0), 10, 10, 0, false},
 	} {
-		p, err := query.ReadPage(w.store, "default", c.filter, nil, c.limit, c.most)
+		p, err := query.ReadPage(w.Store, "default", c.filter, nil, c.limit, c.most)
 		if err != nil || p.Rows != c.rows || len(p.Tasks) != c.found || (p.Next == nil) != c.whole {
 			t.Errorf("%s: a page has %d tasks of %d rows, whole %t (%v); want %d of %d, %t", c.name, len(p.Tasks), p.Rows, p.Next == nil, err, c.found, c.rows, c.whole)
 		}
@@ -464,7 +466,7 @@ func TestSearchIsBounded(t *testing.T) {
 		var found []task.ID
 		pages := 0
 		for ; pages < 3000; pages++ {
-			p, err := query.ReadPage(w.store, "default", f, cursor, 10, query.Effort{Rows: 1, Probe: 1, Kept: 1})
+			p, err := query.ReadPage(w.Store, "default", f, cursor, 10, query.Effort{Rows: 1, Probe: 1, Kept: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -479,14 +481,14 @@ func TestSearchIsBounded(t *testing.T) {
 			t.Errorf("%+v: %d pages found %v, want %s", f, pages, found, rare)
 		}
 	}
-	if n, err := query.CountMatches(w.store, "default", query.Filter{States: ready}, make([]byte, 16), 1000, 0); err != nil || n.Count != 0 {
+	if n, err := query.CountMatches(w.Store, "default", query.Filter{States: ready}, make([]byte, 16), 1000, 0); err != nil || n.Count != 0 {
 		t.Errorf("below the lowest id %d tasks are counted (%v), want none", n.Count, err)
 	}
 	for _, c := range []struct {
 		f    query.Filter
 		size int
 	}{{query.Filter{}, schema.DeadTail}, {query.Filter{Queue: "dead", States: dead}, 16}, {query.Filter{}, 3}} {
-		if _, err := query.List(w.store, "default", c.f, make([]byte, c.size), 1); !errors.Is(err, task.ErrInvalidArgument) {
+		if _, err := query.List(w.Store, "default", c.f, make([]byte, c.size), 1); !errors.Is(err, task.ErrInvalidArgument) {
 			t.Errorf("%+v: a cursor of %d bytes is answered %v", c.f, c.size, err)
 		}
 	}

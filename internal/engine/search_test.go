@@ -11,43 +11,43 @@ import (
 )
 
 // rare brings a few tasks of a queue into each state, and says how many.
-func (w *world) rare(queue, typ string) map[task.State]int {
-	w.t.Helper()
+func (w *World) rare(queue, typ string) map[task.State]int {
+	w.T.Helper()
 	want := map[task.State]int{task.Dead: 219, task.Poisoned: 3, task.Claimed: 30, task.Retrying: 20, task.Scheduled: 25, task.Cancelled: 40,
 		task.Discarded: 15, task.Succeeded: 60, task.Ready: 10}
 	for _, s := range []task.State{task.Dead, task.Poisoned, task.Claimed, task.Retrying, task.Scheduled, task.Cancelled, task.Discarded, task.Succeeded, task.Ready} {
 		for range want[s] {
-			w.now += 1000
+			w.Now += 1000
 			spec := task.Spec{Type: typ, Queue: queue, Payload: []byte("x")}
 			if s == task.Scheduled {
 				spec.Delay = 30 * 24 * time.Hour
 			}
-			a, err := w.enqueue(spec)
+			a, err := w.Enqueue(spec)
 			if err != nil {
-				w.t.Fatal(err)
+				w.T.Fatal(err)
 			}
-			w.bring(a.ID, queue, s)
+			w.Bring(a.ID, queue, s)
 		}
 	}
 	return want
 }
 
-// bring takes a new task to a state.
-func (w *world) bring(id task.ID, queue string, s task.State) {
-	w.t.Helper()
+// Bring takes a new task to a state.
+func (w *World) Bring(id task.ID, queue string, s task.State) {
+	w.T.Helper()
 	hold := Hold{Namespace: "default", ID: id}
 	switch s {
 	case task.Scheduled, task.Ready:
 		return
 	case task.Cancelled, task.Discarded:
 	default:
-		got := w.claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Lease: time.Hour})
+		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Lease: time.Hour})
 		if len(got) != 1 || got[0].ID != id {
-			w.t.Fatalf("claimed %v, want %s", got, id)
+			w.T.Fatalf("claimed %v, want %s", got, id)
 		}
 		hold.Token = got[0].Token
 	}
-	_, err := run(w, func(r *Round) (struct{}, error) {
+	_, err := Run(w, func(r *Round) (struct{}, error) {
 		var err error
 		boom := schema.Failure{Message: fmt.Sprintf("boom at %s", id), Type: "error"}
 		switch s {
@@ -68,49 +68,49 @@ func (w *world) bring(id task.ID, queue string, s task.State) {
 		return struct{}{}, err
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 // A filter by state, type or error finds its few tasks in one page, and reads few rows for it, however many others came later, in its queue or in
 // another.
 func TestSearchReadsFewRows(t *testing.T) {
-	w := newWorld(t)
+	w := NewWorld(t)
 	for _, q := range []string{"mail", "busy", "third"} {
-		w.putQueue(q, task.DefaultSettings(), false)
+		w.PutQueue(q, task.DefaultSettings(), false)
 	}
 	want := w.rare("mail", "mail.rare")
 	all := 0
 	for _, n := range want {
 		all += n
 	}
-	old, err := w.enqueue(task.Spec{Type: "busy.rare", Queue: "busy"})
+	old, err := w.Enqueue(task.Spec{Type: "busy.rare", Queue: "busy"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := 0; n < size(40_000); n += 1000 {
-		w.now += 20_000
-		w.round(func(r *Round) {
+	for n := 0; n < Size(40_000); n += 1000 {
+		w.Now += 20_000
+		w.Round(func(r *Round) {
 			for i := range 1000 {
 				s := task.Spec{Type: fmt.Sprint("busy.", i%5), Queue: "busy", Priority: task.Normal}
-				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Fresh: true, Spec: s}); err != nil {
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Fresh: true, Spec: s}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		})
 	}
 	for range 15 {
-		w.now += 20_000
-		w.round(func(r *Round) {
+		w.Now += 20_000
+		w.Round(func(r *Round) {
 			for range 100 {
 				s := task.Spec{Type: "third", Queue: "third", Priority: task.Normal}
-				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.newID(), Fresh: true, Spec: s}); err != nil {
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Fresh: true, Spec: s}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		})
 	}
-	if err := w.check(); err != nil {
+	if err := w.Check(); err != nil {
 		t.Fatal(err)
 	}
 	type search struct {
@@ -141,7 +141,7 @@ func TestSearchReadsFewRows(t *testing.T) {
 	}
 	for _, leader := range []string{"the same leader", "a new leader"} {
 		for _, s := range searches {
-			c := &rowCounter{Reader: w.store}
+			c := &rowCounter{Reader: w.Store}
 			p, err := query.List(c, "default", s.filter, nil, 1000)
 			if err != nil || len(p.Tasks) != s.want || p.Next != nil {
 				t.Errorf("%s: %+v found %d tasks, with more to read: %t (%v), want all %d", leader, s.filter, len(p.Tasks), p.Next != nil, err, s.want)
@@ -150,7 +150,7 @@ func TestSearchReadsFewRows(t *testing.T) {
 				t.Errorf("%s: %+v read %d rows to find %d tasks, want at most %d", leader, s.filter, c.rows, len(p.Tasks), most)
 			}
 		}
-		w.becomeLeader()
+		w.BecomeLeader()
 		w.enqueueInto("busy", 100, nil)
 	}
 }

@@ -21,12 +21,12 @@ type Settled struct {
 	NextRunAt store.Time // when the task waits for another attempt
 }
 
-// held finds a claim that still holds, or what became of it.
+// Held finds a claim that still holds, or what became of it.
 //
 // If the attempt was ended by one of the verbs, its record is returned with ErrStaleClaim, so that a repeated call can
 // be given the first answer again.
-func (r *Round) held(verb string, h Hold) (*schema.Exec, *schema.Attempt, error) {
-	x, err := r.exec(h.Namespace, h.ID)
+func (r *Round) Held(verb string, h Hold) (*schema.Exec, *schema.Attempt, error) {
+	x, err := r.Exec(h.Namespace, h.ID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,21 +96,21 @@ func (r *Round) endAttempt(ns string, id task.ID, from, to *schema.Exec, o task.
 		a.NextRunAt = to.RunAt
 	}
 	r.noteOutcome(id, o, f)
-	r.judge(r.queueOf(ns, from), id, from.Type, o, f)
+	r.judge(r.QueueOf(ns, from), id, from.Type, o, f)
 	r.tx.Set(schema.AttemptKey(ns, id, a.Fence), a.Encode())
 	if a.Fence > maxAttemptLog {
 		r.tx.Delete(schema.AttemptKey(ns, id, a.Fence-maxAttemptLog))
 	}
 }
 
-// finish brings a task to an end state, and lets its group know.
-func (r *Round) finish(ns string, id task.ID, q *queue, from, to *schema.Exec, s task.State, reason string) {
+// Finish brings a task to an end state, and lets its group know.
+func (r *Round) Finish(ns string, id task.ID, q *Queue, from, to *schema.Exec, s task.State, reason string) {
 	r.finishUntold(ns, id, q, from, to, s, reason)
 	r.tellEnd(ns, id, to)
 }
 
 // finishUntold is finish before the task's group hears of it, which may enqueue a task then.
-func (r *Round) finishUntold(ns string, id task.ID, q *queue, from, to *schema.Exec, s task.State, reason string) {
+func (r *Round) finishUntold(ns string, id task.ID, q *Queue, from, to *schema.Exec, s task.State, reason string) {
 	to.State, to.Reason, to.EndedAt = s, reason, r.now
 	keep := q.config.Settings.Retention.Of(s)
 	if to.Retention != nil {
@@ -118,33 +118,40 @@ func (r *Round) finishUntold(ns string, id task.ID, q *queue, from, to *schema.E
 	}
 	to.KeptUntil = r.now.Add(keep)
 	if reason == task.ReasonMoved { // it may have to come back
-		to.KeptUntil = max(to.KeptUntil, r.now.Add(outboxWindow))
+		to.KeptUntil = max(to.KeptUntil, r.now.Add(OutboxWindow))
 	}
 	if from.Checkpointed && s == task.Succeeded {
 		r.tx.Delete(schema.IDKey(ns, schema.TableCheckpoint, id))
 		to.Checkpointed = false
 	}
 	to.Links = to.Links.Turned()
-	r.move(ns, id, q, from, to)
+	r.Move(ns, id, q, from, to)
 	r.Ended = append(r.Ended, Ended{id, s})
 }
 
 // tellEnd lets the group of a task know that it has ended. Of success Ack tells, with what follows.
 func (r *Round) tellEnd(ns string, id task.ID, x *schema.Exec) {
 	if x.Links.Member() && x.State != task.Succeeded {
-		r.tell(ns, id, x, schema.Result{}, nil)
+		r.tellEnded(ns, id, x, schema.Result{})
+	}
+}
+
+// tellEnded lets policies act on the end of a task with links, or on its new life.
+func (r *Round) tellEnded(ns string, id task.ID, x *schema.Exec, result schema.Result) {
+	for _, ended := range r.l.points.ended {
+		ended(r, ns, id, x, result)
 	}
 }
 
 // bury makes a task a dead letter.
-func (r *Round) bury(ns string, id task.ID, q *queue, from, to *schema.Exec, reason string, f schema.Failure) {
+func (r *Round) bury(ns string, id task.ID, q *Queue, from, to *schema.Exec, reason string, f schema.Failure) {
 	r.mark(ns, id, to, f)
-	r.finish(ns, id, q, from, to, task.Dead, reason)
-	r.Dead = append(r.Dead, DeadLetter{Namespace: ns, ID: id, Exec: *to, Failure: f, Headers: r.envelope(ns, id).Headers})
+	r.Finish(ns, id, q, from, to, task.Dead, reason)
+	r.Dead = append(r.Dead, DeadLetter{Namespace: ns, ID: id, Exec: *to, Failure: f, Headers: r.Envelope(ns, id).Headers})
 }
 
-func (r *Round) queueOf(ns string, x *schema.Exec) *queue {
-	q := r.queue(ns, x.Queue)
+func (r *Round) QueueOf(ns string, x *schema.Exec) *Queue {
+	q := r.Queue(ns, x.Queue)
 	if q == nil {
 		schema.Must(fmt.Errorf("a task lies in queue %q, which the shard does not have", x.Queue))
 	}

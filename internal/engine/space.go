@@ -25,7 +25,7 @@ type space struct {
 	queues  int       // that the shard has a part of
 	refused [3]uint64 // tasks, by the quota; of running, how often a claim found the namespace full. As task.Amounts.Each
 
-	blocked []*queue // asked for tasks while the namespace ran all that it may, in that order
+	blocked []*Queue // asked for tasks while the namespace ran all that it may, in that order
 	freed   bool     // among the round's
 }
 
@@ -129,7 +129,7 @@ func (s *space) overQuota(q task.Quota, most int64, used string) error {
 func (s *space) full() bool { return s.use.Running >= s.share.Running }
 
 // block remembers that a queue was asked for tasks which its namespace keeps from running.
-func (s *space) block(q *queue) {
+func (s *space) block(q *Queue) {
 	if !q.blocked {
 		q.blocked = true
 		s.refused[2]++
@@ -184,18 +184,18 @@ func (s *space) info() task.Space {
 }
 
 // checkShare: the row can be read, and no other is there.
-func (c *checker) checkShare() {
-	c.scan(schema.TableShare, func(k, v []byte) {
-		if _, err := decodeShare(v); err != nil || !bytes.Equal(k, schema.Table(c.ns, schema.TableShare)) {
-			c.find("share %q: %v", k, err)
+func (c *Checker) checkShare() {
+	c.Scan(schema.TableShare, func(k, v []byte) {
+		if _, err := decodeShare(v); err != nil || !bytes.Equal(k, schema.Table(c.Namespace, schema.TableShare)) {
+			c.Find("share %q: %v", k, err)
 		}
 	})
 }
 
 // dropped forgets a queue that is deleted.
-func (s *space) dropped(q *queue) {
+func (s *space) dropped(q *Queue) {
 	s.queues--
 	if q.blocked {
-		s.blocked = slices.DeleteFunc(s.blocked, func(b *queue) bool { return b == q })
+		s.blocked = slices.DeleteFunc(s.blocked, func(b *Queue) bool { return b == q })
 	}
 }

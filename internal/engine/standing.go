@@ -84,7 +84,7 @@ func (s *Standing) countNewDead(from store.Reader, since store.Time, most int64)
 
 // IsIdle says whether nobody takes a queue with ready tasks, and whether that is paused. It looks at the leader's memory only.
 func IsIdle(r *Round, ns, name string, takers Takers) (idle, paused bool) {
-	q := r.queue(ns, name)
+	q := r.Queue(ns, name)
 	if q == nil || q.counts.Ready[0]+q.counts.Ready[1]+q.counts.Ready[2] == 0 {
 		return false, false
 	}

@@ -1,6 +1,6 @@
 //go:build !race
 
-package engine
+package engine_test
 
 const (
 	modelSteps = 1500 // of a random run

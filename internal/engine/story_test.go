@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"errors"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/once"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -27,10 +29,10 @@ func TestStories(t *testing.T) { tellStories(t) }
 
 func tellStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
-		s := &story{world: newWorld(t), tokens: map[string][]task.Token{}}
+		s := &story{World: engine.NewWorld(t), tokens: map[string][]task.Token{}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			out := s.step(d) + s.breakerChanges()
-			if err := s.check(); err != nil {
+			if err := s.Check(); err != nil {
 				t.Errorf("%s: after %s: %v", d.Pos, d.Cmd, err)
 			}
 			return strings.TrimRight(out, "\n") + "\n"
@@ -39,10 +41,10 @@ func tellStories(t *testing.T) {
 }
 
 type story struct {
-	*world
+	*engine.World
 	tasks   []task.ID
 	tokens  map[string][]task.Token // by task, in the order of the fences
-	asks    *Takers                 // what was asked; nil: one waits for everything
+	asks    *engine.Takers          // what was asked; nil: one waits for everything
 	workers task.QueueWorkers       // as the nodes know them
 
 	versions   uint64      // that were given to schedules
@@ -69,12 +71,14 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.shareStep(d)
 	case "woken":
 		var names []string
-		for _, w := range s.last.Woken {
+		for _, w := range s.Last.Woken {
 			names = append(names, w.Queue)
 		}
 		return strings.Join(names, " ")
 	case "delete-queue":
-		_, err := run(s.world, func(r *Round) (struct{}, error) { return struct{}{}, DropQueue(r, "default", d.CmdArgs[0].Key) })
+		_, err := engine.Run(s.World, func(r *engine.Round) (struct{}, error) {
+			return struct{}{}, engine.DropQueue(r, "default", d.CmdArgs[0].Key)
+		})
 		return answer(err, "deleted")
 	case "close-breaker":
 		return s.closeBreakerStep(d)
@@ -85,15 +89,15 @@ func (s *story) step(d *datadriven.TestData) string {
 	case "as", "audit":
 		return s.auditStep(d)
 	case "wait":
-		from := s.now
-		s.pass(duration(d.CmdArgs[0].Key))
-		return fmt.Sprintf("%s later", s.now.Sub(from))
+		from := s.Now
+		s.Pass(duration(d.CmdArgs[0].Key))
+		return fmt.Sprintf("%s later", s.Now.Sub(from))
 	case "new-leader":
-		s.becomeLeader()
+		s.BecomeLeader()
 		return "leading"
 	case "down":
-		s.now = s.now.Add(duration(d.CmdArgs[0].Key))
-		s.becomeLeader()
+		s.Now = s.Now.Add(duration(d.CmdArgs[0].Key))
+		s.BecomeLeader()
 		return "leading"
 	case "show":
 		return s.show(d.CmdArgs[0].Key)
@@ -102,7 +106,7 @@ func (s *story) step(d *datadriven.TestData) string {
 	case "requests":
 		n := 0
 		lo, hi := schema.TableBounds("default", schema.TableRequest)
-		s.store.Scan(lo, hi, func(_, _ []byte) bool { n++; return true })
+		s.Store.Scan(lo, hi, func(_, _ []byte) bool { n++; return true })
 		return fmt.Sprintf("%d remembered", n)
 	case "to-archive", "archive":
 		return s.archive(d.Cmd == "archive")
@@ -161,7 +165,7 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 	}
 	var lines []string
 	for range max(number(arg(d, "n")), 1) {
-		a, err := s.enqueue(spec)
+		a, err := s.Enqueue(spec)
 		if err == nil && !slices.Contains(s.tasks, a.ID) {
 			s.tasks = append(s.tasks, a.ID)
 		}
@@ -178,17 +182,17 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 }
 
 func (s *story) claimStep(d *datadriven.TestData) string {
-	c := ClaimRequest{Max: number(arg(d, "max")), MaxBytes: number(arg(d, "max-bytes")), Lease: duration(arg(d, "lease")),
+	c := engine.ClaimRequest{Max: number(arg(d, "max")), MaxBytes: number(arg(d, "max-bytes")), Lease: duration(arg(d, "lease")),
 		Worker: arg(d, "worker"), ClaimKey: arg(d, "claim-key"), Types: list(d, "types")}
 	for _, q := range list(d, "queues") {
 		name, weight, weighted := strings.Cut(q, "=")
 		c.Weighted = weighted
-		c.Queues = append(c.Queues, Share{name, number(weight)})
+		c.Queues = append(c.Queues, engine.Share{name, number(weight)})
 	}
 	if c.Queues == nil {
-		c.Queues = []Share{{Queue: "default"}}
+		c.Queues = []engine.Share{{Queue: "default"}}
 	}
-	got := s.claim(c)
+	got := s.Claim(c)
 	if len(got) == 0 {
 		return "nothing"
 	}
@@ -203,7 +207,7 @@ func (s *story) claimStep(d *datadriven.TestData) string {
 			continue
 		}
 		fmt.Fprintf(&b, "%s %s/%s attempt %d of %d, fence %d, until +%s", name, t.Queue, t.Type, t.Exec.Attempt(), t.LastAttempt,
-			t.Exec.Fence, t.Exec.Claim.Until.Sub(s.now))
+			t.Exec.Fence, t.Exec.Claim.Until.Sub(s.Now))
 		if len(t.Checkpoint) > 0 {
 			fmt.Fprintf(&b, ", checkpoint %q", t.Checkpoint)
 		}
@@ -234,7 +238,7 @@ func headersOf(s string) map[string]string {
 func (s *story) settleStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	tokens := s.tokens[name]
-	hold := Hold{Namespace: "default", ID: s.id(name)}
+	hold := engine.Hold{Namespace: "default", ID: s.id(name)}
 	switch fence := number(arg(d, "fence")); {
 	case arg(d, "token") == "foreign":
 		hold.Token = task.Token{Epoch: 1, Fence: 1, Nonce: 42}
@@ -245,50 +249,50 @@ func (s *story) settleStep(d *datadriven.TestData) string {
 	}
 	switch d.Cmd {
 	case "extend":
-		e := Extension{Lease: duration(arg(d, "lease"))}
+		e := engine.Extension{Lease: duration(arg(d, "lease"))}
 		if v := arg(d, "checkpoint"); v != "" {
 			checkpoint := []byte(v)
 			e.Checkpoint = &checkpoint
 		}
 		if v := arg(d, "progress"); v != "" {
-			e.Progress = &Progress{Percent: float64(number(v))}
+			e.Progress = &engine.Progress{Percent: float64(number(v))}
 		}
-		until, err := run(s.world, func(r *Round) (time.Duration, error) {
-			until, err := Extend(r, hold, e)
-			return until.Sub(s.now), err
+		until, err := engine.Run(s.World, func(r *engine.Round) (time.Duration, error) {
+			until, err := engine.Extend(r, hold, e)
+			return until.Sub(s.Now), err
 		})
 		return answer(err, "until +%s", until)
 	}
-	out, err := run(s.world, func(r *Round) (Settled, error) {
+	out, err := engine.Run(s.World, func(r *engine.Round) (engine.Settled, error) {
 		switch d.Cmd {
 		case "ack":
-			return Ack(r, hold, schema.Result{Data: []byte(arg(d, "result"))})
+			return engine.Ack(r, hold, schema.Result{Data: []byte(arg(d, "result"))})
 		case "give-back":
-			return GiveBack(r, hold)
+			return engine.GiveBack(r, hold)
 		case "release":
-			return Release(r, hold, duration(arg(d, "delay")))
+			return engine.Release(r, hold, duration(arg(d, "delay")))
 		}
-		f := FailRequest{Failure: schema.Failure{Message: arg(d, "error")},
-			Fall: Fall(slices.Index([]string{"", "dead", "discard", "poison"}, arg(d, "outcome")))}
+		f := engine.FailRequest{Failure: schema.Failure{Message: arg(d, "error")},
+			Fall: engine.Fall(slices.Index([]string{"", "dead", "discard", "poison"}, arg(d, "outcome")))}
 		if v := arg(d, "retry-in"); v != "" {
 			in := duration(v)
 			f.RetryIn = &in
 		}
-		return Fail(r, hold, f)
+		return engine.Fail(r, hold, f)
 	})
 	next := ""
-	if out.NextRunAt > s.now {
-		next = fmt.Sprintf(", next run in %s", out.NextRunAt.Sub(s.now).Round(time.Second))
+	if out.NextRunAt > s.Now {
+		next = fmt.Sprintf(", next run in %s", out.NextRunAt.Sub(s.Now).Round(time.Second))
 	}
 	return answer(err, "%s%s%s", out.State, next, s.effects())
 }
 
 // effects are what the last round told besides its answer.
 func (s *story) effects() (out string) {
-	for _, l := range s.last.Lost {
+	for _, l := range s.Last.Lost {
 		out += fmt.Sprintf("; %s lost at fence %d: %s", s.name(l.ID), l.Token.Fence, l.Reason)
 	}
-	for _, dead := range s.last.Dead {
+	for _, dead := range s.Last.Dead {
 		out += fmt.Sprintf("; dead letter %s: %s, %q", s.name(dead.ID), dead.Exec.Reason, dead.Failure.Message)
 	}
 	return out
@@ -296,14 +300,14 @@ func (s *story) effects() (out string) {
 
 func (s *story) operateStep(d *datadriven.TestData) string {
 	id := s.id(d.CmdArgs[0].Key)
-	_, err := run(s.world, func(r *Round) (struct{}, error) {
+	_, err := engine.Run(s.World, func(r *engine.Round) (struct{}, error) {
 		do, action := s.operate(r, d, id)
-		return struct{}{}, OnTask(r, s.by, action, "default", id, do)
+		return struct{}{}, engine.OnTask(r, s.by, action, "default", id, do)
 	})
 	if err != nil {
 		return answer(err, "")
 	}
-	v, err := query.Show(s.store, "default", id)
+	v, err := query.Show(s.Store, "default", id)
 	if err != nil {
 		return answer(err, "")
 	}
@@ -311,34 +315,34 @@ func (s *story) operateStep(d *datadriven.TestData) string {
 }
 
 // operate is a verb of an operator on a task.
-func (s *story) operate(r *Round, d *datadriven.TestData, id task.ID) (do func() error, action task.Action) {
+func (s *story) operate(r *engine.Round, d *datadriven.TestData, id task.ID) (do func() error, action task.Action) {
 	switch d.Cmd {
 	case "cancel":
-		return func() error { return Cancel(r, "default", id) }, task.TaskCancelled
+		return func() error { return engine.Cancel(r, "default", id) }, task.TaskCancelled
 	case "retry":
-		return func() error { return Retry(r, "default", id, duration(arg(d, "delay"))) }, task.TaskRetried
+		return func() error { return engine.Retry(r, "default", id, duration(arg(d, "delay"))) }, task.TaskRetried
 	case "run-now":
-		return func() error { return RunNow(r, "default", id) }, task.TaskRunNow
+		return func() error { return engine.RunNow(r, "default", id) }, task.TaskRunNow
 	case "discard":
 		return func() error {
-			x, err := r.exec("default", id)
+			x, err := r.Exec("default", id)
 			if err != nil {
 				return err
 			}
-			return Discard(r, "default", id, x.EndedAt)
+			return engine.Discard(r, "default", id, x.EndedAt)
 		}, task.TaskDiscarded
 	}
-	e := Edit{MaxAttempts: number(arg(d, "max-attempts"))}
+	e := engine.Edit{MaxAttempts: number(arg(d, "max-attempts"))}
 	e.Priority, _ = task.ParsePriority(arg(d, "priority"))
 	if v := arg(d, "run-in"); v != "" {
-		at := s.now.Add(duration(v)).Time()
+		at := s.Now.Add(duration(v)).Time()
 		e.RunAt = &at
 	}
 	if v := arg(d, "payload"); v != "" {
 		payload := []byte(v)
 		e.Payload = &payload
 	}
-	return func() error { return Update(r, "default", id, e) }, task.TaskEdited
+	return func() error { return engine.Update(r, "default", id, e) }, task.TaskEdited
 }
 
 // queueStep makes a queue or changes it if it is given settings, and shows it.
@@ -362,16 +366,16 @@ func (s *story) queueStep(d *datadriven.TestData) string {
 			set.MaxAttempts = number(v)
 		}
 		breakerRules(d, &set)
-		config := task.QueueConfig{Settings: set, Paused: arg(d, "paused") != "", PausedReason: arg(d, "reason"), PausedAt: s.now.Time()}
+		config := task.QueueConfig{Settings: set, Paused: arg(d, "paused") != "", PausedReason: arg(d, "reason"), PausedAt: s.Now.Time()}
 		for _, typ := range list(d, "hold-types") {
-			config.Holds = append(config.Holds, task.Hold{Type: typ, Reason: arg(d, "reason"), At: s.now.Time()})
+			config.Holds = append(config.Holds, task.Hold{Type: typ, Reason: arg(d, "reason"), At: s.Now.Time()})
 		}
 		for _, key := range list(d, "hold-keys") {
-			config.Holds = append(config.Holds, task.Hold{Key: key, Reason: arg(d, "reason"), At: s.now.Time()})
+			config.Holds = append(config.Holds, task.Hold{Key: key, Reason: arg(d, "reason"), At: s.Now.Time()})
 		}
-		s.configure(name, config)
+		s.Configure(name, config)
 	}
-	i, err := run(s.world, func(r *Round) (QueueInfo, error) { return Queue(r, "default", name) })
+	i, err := engine.Run(s.World, func(r *engine.Round) (engine.QueueInfo, error) { return engine.DescribeQueue(r, "default", name) })
 	return answer(err, "scheduled %d, ready %v, claimed %d, retrying %d, held %d, dead %d, poisoned %d, oldest %s%s",
 		i.Scheduled, i.Ready, i.Claimed, i.Retrying, i.Held, i.Dead, i.Poisoned, i.OldestReady, s.breakersOf(i))
 }
@@ -387,17 +391,17 @@ func rules(d *datadriven.TestData, prefix string) (r task.Rules) {
 
 // shareStep gives the namespace a share of the shard, if it is told one, and shows what is used of it.
 func (s *story) shareStep(d *datadriven.TestData) string {
-	share := task.Share{Version: s.index + 1, Amounts: task.Unlimited}
+	share := task.Share{Version: s.Index + 1, Amounts: task.Unlimited}
 	for i, name := range []string{"backlog", "bytes", "running"} {
 		if d.HasArg(name) {
 			*share.Each()[i] = int64(number(arg(d, name)))
 		}
 	}
-	i, err := run(s.world, func(r *Round) (task.Space, error) {
+	i, err := engine.Run(s.World, func(r *engine.Round) (task.Space, error) {
 		if len(d.CmdArgs) > 0 {
-			return PutShare(r, "default", share), nil
+			return engine.PutShare(r, "default", share), nil
 		}
-		return Space(r, "default"), nil
+		return engine.Space(r, "default"), nil
 	})
 	return answer(err, "backlog %s, bytes %s, running %s; ready %d, queues %d, refused %v", ofShare(i.Use.Backlog, i.Share.Backlog),
 		ofShare(i.Use.Bytes, i.Share.Bytes), ofShare(i.Use.Running, i.Share.Running), i.Ready, i.Queues, i.Refused)
@@ -415,12 +419,12 @@ func ofShare(used, most int64) string {
 func (s *story) slotsStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	if d.HasArg("keys") {
-		until, err := KeysUntil(s.store, "default", name)
-		return answer(err, "keys for %s", max(until, s.now).Sub(s.now))
+		until, err := engine.KeysUntil(s.Store, "default", name)
+		return answer(err, "keys for %s", max(until, s.Now).Sub(s.Now))
 	}
 	if d.HasArg("once") {
-		until, err := OnceUntil(s.store, "default", name, task.AllSlots)
-		return answer(err, "once keys for %s", max(until, s.now).Sub(s.now))
+		until, err := once.LastEnd(s.Store, "default", name, task.AllSlots)
+		return answer(err, "once keys for %s", max(until, s.Now).Sub(s.Now))
 	}
 	var gone task.SlotSet
 	for _, key := range list(d, "gone") {
@@ -430,12 +434,12 @@ func (s *story) slotsStep(d *datadriven.TestData) string {
 	if arg(d, "gone") == "all" {
 		gone = task.AllSlots
 	}
-	s.closeSlots(name, gone)
+	s.CloseSlots(name, gone)
 	return fmt.Sprintf("%d of %d slots are here", task.SlotCount-gone.Len(), task.SlotCount)
 }
 
 func (s *story) show(name string) string {
-	v, err := query.Show(s.store, "default", s.id(name))
+	v, err := query.Show(s.Store, "default", s.id(name))
 	if err != nil {
 		return answer(err, "")
 	}
@@ -477,7 +481,7 @@ func (s *story) list(d *datadriven.TestData) string {
 	var names []string
 	var cursor []byte
 	for {
-		p, err := query.List(s.store, "default", f, cursor, limit)
+		p, err := query.List(s.Store, "default", f, cursor, limit)
 		if err != nil {
 			return answer(err, "")
 		}
@@ -492,7 +496,7 @@ func (s *story) list(d *datadriven.TestData) string {
 
 // archive shows the dead letters that wait for the archive, and removes them as if they had been written there.
 func (s *story) archive(written bool) string {
-	views := query.ToArchive(s.store, "default", 100)
+	views := query.ToArchive(s.Store, "default", 100)
 	if len(views) == 0 {
 		return "nothing"
 	}
@@ -500,7 +504,7 @@ func (s *story) archive(written bool) string {
 	for _, v := range views {
 		names = append(names, s.name(v.ID))
 		if written {
-			s.round(func(r *Round) { ForgetArchived(r, "default", v.ID, v.Exec.EndedAt) })
+			s.Round(func(r *engine.Round) { engine.ForgetArchived(r, "default", v.ID, v.Exec.EndedAt) })
 		}
 	}
 	return strings.Join(names, " ")
@@ -515,7 +519,7 @@ func (s *story) groups(d *datadriven.TestData) string {
 			queue = a.Key
 		}
 	}
-	groups, partial := query.GroupDead(s.store, "default", queue, within, task.Dead, s.now)
+	groups, partial := query.GroupDead(s.Store, "default", queue, within, task.Dead, s.Now)
 	var b strings.Builder
 	for _, g := range groups {
 		fmt.Fprintf(&b, "%d %s %q, newest %s", g.Count, g.Type, g.Message, s.name(g.Sample))

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,8 +21,8 @@ func (s *story) groupStep(d *datadriven.TestData) string {
 		var names []string
 		var before task.ID
 		for more := true; more; {
-			var page []*GroupView
-			page, more = ListGroups(s.store, "default", task.Scope{}, before, 2)
+			var page []*workflow.View
+			page, more = workflow.List(s.Store, "default", task.Scope{}, before, 2)
 			for _, g := range page {
 				names, before = append(names, s.groupName(g.ID)), g.ID
 			}
@@ -37,26 +39,28 @@ func (s *story) groupStep(d *datadriven.TestData) string {
 				tasks[i].RequestID = task.NewID(1, 0, uint64(number(v)+i))
 			}
 		}
-		joined, err := run(s.world, func(r *Round) ([]Joined, error) { return AddToGroup(r, "default", id, tasks) })
+		joined, err := engine.Run(s.World, func(r *engine.Round) ([]workflow.Joined, error) { return workflow.Add(r, "default", id, tasks) })
 		if err != nil {
 			return answer(err, "")
 		}
 		return s.joined(joined)
 	case "close":
-		v, err := run(s.world, func(r *Round) (*GroupView, error) { return CloseGroup(r, "default", id) })
+		v, err := engine.Run(s.World, func(r *engine.Round) (*workflow.View, error) { return workflow.Close(r, "default", id) })
 		return s.groupAnswer(v, err)
 	case "cancel-group":
-		v, err := run(s.world, func(r *Round) (*GroupView, error) { return CancelGroup(r, task.Author{}, "default", id) })
+		v, err := engine.Run(s.World, func(r *engine.Round) (*workflow.View, error) {
+			return workflow.Cancel(r, task.Author{}, "default", id)
+		})
 		return s.groupAnswer(v, err)
 	case "members":
 		return s.members(id)
 	}
-	v, err := ShowGroup(s.store, "default", id)
+	v, err := workflow.Show(s.Store, "default", id)
 	return s.groupAnswer(v, err)
 }
 
 func (s *story) makeGroup(d *datadriven.TestData) string {
-	n := &NewGroup{Namespace: "default", ID: s.newID(), Group: task.Group{Name: arg(d, "name"), Tasks: thenOf(arg(d, "tasks")), Open: d.HasArg("open")}}
+	n := &workflow.Call{Namespace: "default", ID: s.NewID(), Group: task.Group{Name: arg(d, "name"), Tasks: thenOf(arg(d, "tasks")), Open: d.HasArg("open")}}
 	for to, field := range map[**task.Spec]string{&n.OnComplete: "on-complete", &n.OnSuccess: "on-success", &n.OnDeath: "on-death"} {
 		if of := thenOf(arg(d, field)); of != nil {
 			*to = &of[0]
@@ -73,10 +77,10 @@ func (s *story) makeGroup(d *datadriven.TestData) string {
 	if err := n.Check(task.DefaultLimits()); err != nil {
 		return answer(err, "")
 	}
-	if !s.hasQueue("default") {
-		s.putQueue("default", task.DefaultSettings(), false)
+	if !hasQueue(s.World, "default") {
+		s.PutQueue("default", task.DefaultSettings(), false)
 	}
-	made, err := run(s.world, func(r *Round) (GroupMade, error) { return MakeGroup(r, n) })
+	made, err := engine.Run(s.World, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) })
 	if err == nil && !slices.Contains(s.groupIDs, n.ID) {
 		s.groupIDs = append(s.groupIDs, n.ID)
 	}
@@ -86,7 +90,7 @@ func (s *story) makeGroup(d *datadriven.TestData) string {
 	return s.joined(made.Tasks) + s.groupAnswer(made.Group, nil)
 }
 
-func (s *story) joined(tasks []Joined) string {
+func (s *story) joined(tasks []workflow.Joined) string {
 	var b strings.Builder
 	for _, j := range tasks {
 		switch {
@@ -103,7 +107,7 @@ func (s *story) joined(tasks []Joined) string {
 	return b.String()
 }
 
-func (s *story) groupAnswer(v *GroupView, err error) string {
+func (s *story) groupAnswer(v *workflow.View, err error) string {
 	if err != nil {
 		return answer(err, "")
 	}
@@ -113,8 +117,10 @@ func (s *story) groupAnswer(v *GroupView, err error) string {
 		b.WriteString(", open")
 	}
 	fmt.Fprintf(&b, ": %d members", v.Counts.Members)
+	c := v.Counts
+	counts := []int64{c.Pending, c.Succeeded, c.Dead, c.Poisoned, c.Discarded, c.Cancelled, c.Refused}
 	for i, word := range []string{"pending", "succeeded", "dead", "poisoned", "discarded", "cancelled", "refused"} {
-		if n := *v.Counts.fields()[i+1]; n > 0 {
+		if n := counts[i]; n > 0 {
 			fmt.Fprintf(&b, ", %d %s", n, word)
 		}
 	}
@@ -137,9 +143,9 @@ func (s *story) members(id task.ID) string {
 	var b strings.Builder
 	var behind task.ID
 	for more := true; more; {
-		var page []GroupMember
+		var page []workflow.Member
 		var err error
-		if page, more, err = GroupMembers(s.store, "default", id, behind, 3); err != nil {
+		if page, more, err = workflow.Members(s.Store, "default", id, behind, 3); err != nil {
 			return answer(err, "")
 		}
 		for _, m := range page {

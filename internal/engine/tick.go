@@ -14,13 +14,13 @@ import (
 // tickLimit bounds the deadlines of one round, so that 100,000 tasks due at once do not hold up other calls.
 const tickLimit = 1000
 
-// birthLimit bounds the tasks that schedules make in one round, for the same reason: a new task costs more than one that becomes
+// BirthLimit bounds the tasks that schedules make in one round, for the same reason: a new task costs more than one that becomes
 // ready.
-const birthLimit = 25
+const BirthLimit = 25
 
-// leaderGrace is how long a lease lasts at least after a change of leader, so that holders can extend or end what they
+// LeaderGrace is how long a lease lasts at least after a change of leader, so that holders can extend or end what they
 // could not while nobody served.
-const leaderGrace = 15 * time.Second
+const LeaderGrace = 15 * time.Second
 
 // clockDoubt is how far the time of a new leader may lie ahead of the last one. When it is more, the clock may be wrong, and what
 // retention deletes can't be had back: it deletes nothing for as long.
@@ -57,7 +57,7 @@ func Tick(r *Round) {
 	}
 	due, lines, whole := r.readDue()
 	for i, d := range due {
-		if r.born >= birthLimit {
+		if r.born >= BirthLimit {
 			due, whole = due[:i], false
 			break
 		}
@@ -116,9 +116,9 @@ func (r *Round) readDueOf(line int, t *timeline) (due []schema.Deadline, all boo
 		if d.Kind == schema.OnTick {
 			births++
 		}
-		return len(due) < tickLimit && births < birthLimit
+		return len(due) < tickLimit && births < BirthLimit
 	})
-	return due, len(due) < tickLimit && births < birthLimit
+	return due, len(due) < tickLimit && births < BirthLimit
 }
 
 // goOn lets the next round begin behind the last deadline of this one: before it there are only tombstones now, and what was set
@@ -169,25 +169,15 @@ func (r *Round) pass(d schema.Deadline) {
 		r.tokensCame(d)
 	case schema.OnSweep:
 		r.sweep(d)
-	case schema.OnTick:
-		r.tick(d)
-	case schema.OnGone:
-		r.endGone(d)
-	case schema.OnOnce:
-		r.onceEnds(d)
 	case schema.OnBreaker:
 		r.holdEnds(d)
 	case schema.OnAudit:
 		r.auditEnds()
-	case schema.OnGroup:
-		r.groupDue(d)
-	case schema.OnNews:
-		r.newsDue(d)
-	case schema.OnOperation:
-		r.operationEnds(d)
-	case schema.OnStep:
-		r.stepEnds(d)
 	default:
+		if due := r.l.points.due[d.Kind]; due != nil {
+			due(r, d)
+			return
+		}
 		r.passTask(d)
 	}
 }
@@ -195,14 +185,14 @@ func (r *Round) pass(d schema.Deadline) {
 // passTask does what a task's deadline is for, if it is still the task's.
 func (r *Round) passTask(d schema.Deadline) {
 	id := d.ID()
-	x, err := r.exec(d.Namespace, id)
+	x, err := r.Exec(d.Namespace, id)
 	if err != nil {
 		return
 	}
 	if d.Kind == schema.OnExpiry {
 		if x.AwaitsStart() && x.ExpiresAt == d.At {
 			to := *x
-			r.finish(d.Namespace, id, r.queueOf(d.Namespace, x), x, &to, task.Discarded, task.ReasonExpired)
+			r.Finish(d.Namespace, id, r.QueueOf(d.Namespace, x), x, &to, task.Discarded, task.ReasonExpired)
 		}
 		return
 	}
@@ -212,8 +202,8 @@ func (r *Round) passTask(d schema.Deadline) {
 	switch d.Kind {
 	case schema.OnDue:
 		to := *x
-		r.makeReady(&to)
-		r.move(d.Namespace, id, r.queueOf(d.Namespace, x), x, &to)
+		r.MakeReady(&to)
+		r.Move(d.Namespace, id, r.QueueOf(d.Namespace, x), x, &to)
 	case schema.OnLease:
 		r.leaseEnds(d.Namespace, id, x)
 	case schema.OnForget:
@@ -227,12 +217,12 @@ func (r *Round) passTask(d schema.Deadline) {
 
 // leaseEnds takes a claim back from a worker that vanished.
 func (r *Round) leaseEnds(ns string, id task.ID, x *schema.Exec) {
-	q := r.queueOf(ns, x)
+	q := r.QueueOf(ns, x)
 	to := *x
-	if grace := r.l.term.Began.Add(min(x.Claim.Lease, leaderGrace)); r.now < grace {
+	if grace := r.l.term.Began.Add(min(x.Claim.Lease, LeaderGrace)); r.now < grace {
 		to.Claim.Until = grace
 		to.Claim.Orphaned = x.Claim.Until <= r.l.term.Began
-		r.move(ns, id, q, x, &to)
+		r.Move(ns, id, q, x, &to)
 		return
 	}
 	outcome := task.OutcomeLeaseLost
@@ -271,7 +261,7 @@ func failureOf(o task.Outcome) schema.Failure {
 }
 
 // backInPlace makes a claimed task ready where it was, unless a newer one has its place.
-func (r *Round) backInPlace(ns string, id task.ID, q *queue, from, to *schema.Exec) {
+func (r *Round) backInPlace(ns string, id task.ID, q *Queue, from, to *schema.Exec) {
 	to.State, to.ReadyAt = task.Ready, r.now
 	r.waitAgain(ns, id, q, from, to)
 }
@@ -280,9 +270,9 @@ func (r *Round) backInPlace(ns string, id task.ID, q *queue, from, to *schema.Ex
 func (r *Round) keepUntil(ns string, id task.ID, x *schema.Exec, until store.Time) {
 	to := *x
 	to.KeptUntil = until
-	r.setExec(ns, id, &to)
+	r.SetExec(ns, id, &to)
 	r.l.hot.drop(id)
-	r.remind(until, schema.OnForget, ns, id[:])
+	r.SetDeadline(until, schema.OnForget, ns, id[:])
 }
 
 // forgetInTime removes a task whose retention is over. A dead letter goes through the archive first.
@@ -298,7 +288,7 @@ func (r *Round) forgetInTime(ns string, id task.ID, x *schema.Exec) {
 // forget deletes every row of an ended task.
 func (r *Round) forget(ns string, id task.ID, x *schema.Exec) {
 	if x.State == task.Dead || x.State == task.Poisoned {
-		q := r.queueOf(ns, x)
+		q := r.QueueOf(ns, x)
 		r.leave(ns, id, q, x)
 	}
 	if x.Role == schema.RoleHolder {
@@ -307,7 +297,7 @@ func (r *Round) forget(ns string, id task.ID, x *schema.Exec) {
 	if x.Keyed {
 		r.noteEnd(ns, id, x)
 	}
-	if until := x.CreatedAt.Add(dedupWindow); until > r.now {
+	if until := x.CreatedAt.Add(DedupWindow); until > r.now {
 		r.noteForgotten(ns, id, x, until)
 	}
 	r.l.hot.drop(id)
@@ -348,7 +338,7 @@ func (r *Round) noteEnd(ns string, id task.ID, x *schema.Exec) {
 
 // noteForgotten leaves a row in place of a task that goes while its request may be repeated.
 func (r *Round) noteForgotten(ns string, id task.ID, x *schema.Exec, until store.Time) {
-	r.setKey(ns, schema.OnRequest, schema.ForgottenKey(ns, id), schema.KeyRow{ID: id, Fingerprint: r.envelope(ns, id).Fingerprint, Until: until, Ended: x.State, Created: x.CreatedAt})
+	r.setKey(ns, schema.OnRequest, schema.ForgottenKey(ns, id), schema.KeyRow{ID: id, Fingerprint: r.Envelope(ns, id).Fingerprint, Until: until, Ended: x.State, Created: x.CreatedAt})
 }
 
 // endKey removes a key row whose time is over. One that was set anew has a later deadline of its own.

@@ -15,18 +15,18 @@ import (
 func TestDeadlinesPassInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
-		w := newWorld(t)
+		w := NewWorld(t)
 		kinds := [][]schema.DeadlineKind{{schema.OnRequest, schema.OnLease}, {schema.OnTick, schema.OnLease}, {schema.OnRequest, schema.OnTick, schema.OnLease, schema.OnLease}, {schema.OnLease}, {schema.OnRequest}}[seed%5]
 		var want []schema.Deadline
 		set := func(many int, span store.Time) {
-			w.round(func(r *Round) {
+			w.Round(func(r *Round) {
 				for range many {
-					id := w.newID() // of no task, and no schedule: nothing comes of it
-					d := schema.Deadline{At: w.now + store.Time(rng.IntN(int(span))), Kind: kinds[rng.IntN(len(kinds))], Namespace: "default", Rest: id[:]}
+					id := w.NewID() // of no task, and no schedule: nothing comes of it
+					d := schema.Deadline{At: w.Now + store.Time(rng.IntN(int(span))), Kind: kinds[rng.IntN(len(kinds))], Namespace: "default", Rest: id[:]}
 					if d.Kind == schema.OnTick {
 						d.Rest = append(d.Rest, 0)
 					}
-					r.remind(d.At, d.Kind, d.Namespace, d.Rest)
+					r.SetDeadline(d.At, d.Kind, d.Namespace, d.Rest)
 					want = append(want, d)
 				}
 			})
@@ -36,10 +36,10 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 			if rounds > 3000 {
 				t.Fatalf("seed %d: %d deadlines never pass", seed, len(want))
 			}
-			if w.now = max(w.now, w.leader.NextDeadline()) + store.Time(rng.IntN(2000)); rng.IntN(4) == 0 {
+			if w.Now = max(w.Now, w.Leader.NextDeadline()) + store.Time(rng.IntN(2000)); rng.IntN(4) == 0 {
 				set(rng.IntN(300), 3000)
 			}
-			w.round(Tick)
+			w.Round(Tick)
 			slices.SortFunc(want, schema.Deadline.Compare)
 			left := w.deadlines()
 			passed := len(want) - len(left)
@@ -49,23 +49,23 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 			if !slices.EqualFunc(left, want[passed:], func(a, b schema.Deadline) bool { return a.Compare(b) == 0 }) {
 				t.Fatalf("seed %d: of %d deadlines %d passed, and not the first ones", seed, len(want), passed)
 			}
-			if want = want[passed:]; len(want) > 0 && want[0].At < w.leader.NextDeadline() {
-				t.Fatalf("seed %d: a deadline at %d is left, and the next is said to come at %d", seed, want[0].At, w.leader.NextDeadline())
+			if want = want[passed:]; len(want) > 0 && want[0].At < w.Leader.NextDeadline() {
+				t.Fatalf("seed %d: a deadline at %d is left, and the next is said to come at %d", seed, want[0].At, w.Leader.NextDeadline())
 			}
 			if rng.IntN(20) == 0 {
-				w.becomeLeader()
+				w.BecomeLeader()
 			}
 		}
 	}
 }
 
 // deadlines are those of all tables, in the order of time.
-func (w *world) deadlines() (all []schema.Deadline) {
+func (w *World) deadlines() (all []schema.Deadline) {
 	for _, tab := range schema.Timelines {
-		w.store.Scan([]byte{tab}, []byte{tab + 1}, func(k, _ []byte) bool {
+		w.Store.Scan([]byte{tab}, []byte{tab + 1}, func(k, _ []byte) bool {
 			d, ok := schema.ParseDeadline(k)
 			if !ok {
-				w.t.Fatalf("deadline %x", k)
+				w.T.Fatalf("deadline %x", k)
 			}
 			all = append(all, d)
 			return true

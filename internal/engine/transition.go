@@ -87,3 +87,11 @@ func (r *Round) noteOutcome(id task.ID, o task.Outcome, f schema.Failure) {
 		}
 	}
 }
+
+// dies says whether a task becomes a dead letter or a poisoned task.
+func dies(from, to *schema.Exec) bool {
+	return from != nil && from.State != to.State && (to.State == task.Dead || to.State == task.Poisoned)
+}
+
+// Dies says whether the task becomes a dead letter or a poisoned task.
+func (t *Transition) Dies() bool { return dies(t.From, t.To) }

@@ -67,7 +67,7 @@ func (m *meeting) replaced() int64 {
 
 // replace discards the task that makes room. Its group must not hear of it before the new task is there: it may enqueue one that
 // asks for the same key, which would be free. See tellReplaced.
-func (r *Round) replace(ns string, q *queue, m *meeting) {
+func (r *Round) replace(ns string, q *Queue, m *meeting) {
 	if m.exec != nil {
 		to := *m.exec
 		r.finishUntold(ns, m.old, q, m.exec, &to, task.Discarded, task.ReasonReplaced)
@@ -84,12 +84,12 @@ func (r *Round) tellReplaced(ns string, m *meeting) {
 
 // waitAgain moves a claimed task to where it waits for another run. If another is next to hold its unique key, it is discarded
 // instead.
-func (r *Round) waitAgain(ns string, id task.ID, q *queue, from, to *schema.Exec) {
+func (r *Round) waitAgain(ns string, id task.ID, q *Queue, from, to *schema.Exec) {
 	if from.Role == schema.RoleHolder && r.uniqueOf(ns, from).Next != (task.ID{}) {
-		r.finish(ns, id, q, from, to, task.Discarded, task.ReasonReplaced)
+		r.Finish(ns, id, q, from, to, task.Discarded, task.ReasonReplaced)
 		return
 	}
-	r.move(ns, id, q, from, to)
+	r.Move(ns, id, q, from, to)
 }
 
 // passKey keeps the row of a task's unique key in step with the task, as part of a move. It returns the task that holds the key
@@ -137,15 +137,15 @@ func (r *Round) takeKey(ns string, id task.ID, from, to *schema.Exec) {
 }
 
 // inherit makes the task that was next the holder of its key. The key's row says so already.
-func (r *Round) inherit(ns string, id task.ID, q *queue) {
+func (r *Round) inherit(ns string, id task.ID, q *Queue) {
 	from := r.execOf(ns, id)
 	to := *from
 	to.Role = schema.RoleHolder
-	r.move(ns, id, q, from, &to)
+	r.Move(ns, id, q, from, &to)
 }
 
-// keyTaken says who else holds the unique key of a task that has let go of it.
-func (r *Round) keyTaken(ns string, x *schema.Exec) (by task.ID, taken bool) {
+// KeyTaken says who else holds the unique key of a task that has let go of it.
+func (r *Round) KeyTaken(ns string, x *schema.Exec) (by task.ID, taken bool) {
 	if x.Unique == nil || x.Role == schema.RoleHolder {
 		return by, false
 	}
@@ -164,7 +164,7 @@ func (r *Round) uniqueOf(ns string, x *schema.Exec) schema.UniqueRow {
 
 // execOf is where a task is that a unique key's row names.
 func (r *Round) execOf(ns string, id task.ID) *schema.Exec {
-	x, err := r.exec(ns, id)
+	x, err := r.Exec(ns, id)
 	schema.Must(err)
 	return x
 }
@@ -186,24 +186,24 @@ func HoldsUnique(from store.Reader, ns, name string, slots task.SlotSet) (held b
 }
 
 // noteUnique notes a task's part in its unique key.
-func (c *checker) noteUnique(id task.ID, x *schema.Exec) {
+func (c *Checker) noteUnique(id task.ID, x *schema.Exec) {
 	if x.Unique == nil {
 		if x.Role != schema.RoleNone {
-			c.find("task %s has role %d in no unique key", id, x.Role)
+			c.Find("task %s has role %d in no unique key", id, x.Role)
 		}
 		return
 	}
-	key := string(schema.UniqueKey(c.ns, x.Queue, x.Unique.Key))
+	key := string(schema.UniqueKey(c.Namespace, x.Queue, x.Unique.Key))
 	u := c.uniques[key]
 	switch {
 	case x.Role == schema.RoleNone && !x.State.Ended():
-		c.find("task %s is %s and has no part in its unique key", id, x.State)
+		c.Find("task %s is %s and has no part in its unique key", id, x.State)
 	case x.Role == schema.RoleHolder && !x.Unique.States.Has(x.State):
-		c.find("task %s is %s and holds its unique key", id, x.State)
+		c.Find("task %s is %s and holds its unique key", id, x.State)
 	case x.Role == schema.RoleNext && x.State != task.Ready && x.State != task.Scheduled:
-		c.find("task %s is %s and next to hold its unique key", id, x.State)
+		c.Find("task %s is %s and next to hold its unique key", id, x.State)
 	case x.Role == schema.RoleHolder && u.Holder != (task.ID{}), x.Role == schema.RoleNext && u.Next != (task.ID{}):
-		c.find("task %s shares a role in its unique key %q", id, x.Unique.Key)
+		c.Find("task %s shares a role in its unique key %q", id, x.Unique.Key)
 	case x.Role == schema.RoleHolder:
 		u.Holder, u.Slot = id, x.Slot()
 	case x.Role == schema.RoleNext:
@@ -215,11 +215,11 @@ func (c *checker) noteUnique(id task.ID, x *schema.Exec) {
 }
 
 // expectUnique notes the rows that must be there because of unique keys.
-func (c *checker) expectUnique() {
+func (c *Checker) expectUnique() {
 	for key, u := range c.uniques {
-		holder := c.tasks[u.Holder]
+		holder := c.Tasks[u.Holder]
 		if holder == nil || u.Next != (task.ID{}) && holder.State != task.Claimed {
-			c.find("unique key %q: task %s waits for a task that does not run", key, u.Next)
+			c.Find("unique key %q: task %s waits for a task that does not run", key, u.Next)
 		}
 		c.want[key] = u.Encode()
 	}

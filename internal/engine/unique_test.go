@@ -41,17 +41,17 @@ func TestCheckFindsUniqueKeys(t *testing.T) {
 		}, "no unique key"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := NewWorld(t)
 			unique := task.Spec{Type: "job", Unique: &task.Unique{Key: "k", OnConflict: task.KeepLast}}
-			holder, _ := w.enqueue(unique)
-			w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
-			next, _ := w.enqueue(unique)
+			holder, _ := w.Enqueue(unique)
+			w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+			next, _ := w.Enqueue(unique)
 			other := w.enqueueOne()
-			if err := w.check(); err != nil {
+			if err := w.Check(); err != nil {
 				t.Fatal(err)
 			}
-			w.round(func(r *Round) { c.spoil(r.tx, holder.ID, next.ID, other) })
-			if found := Check(w.store, "default"); !strings.Contains(strings.Join(found, "; "), c.want) {
+			w.Round(func(r *Round) { c.spoil(r.Tx(), holder.ID, next.ID, other) })
+			if found := CheckAll(w.Store, "default"); !strings.Contains(strings.Join(found, "; "), c.want) {
 				t.Errorf("found %q, want %q", found, c.want)
 			}
 		})

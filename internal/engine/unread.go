@@ -26,7 +26,7 @@ var (
 )
 
 // readLanes begins to read the lanes of a queue.
-func (r *Round) readLanes(q *queue) {
+func (r *Round) readLanes(q *Queue) {
 	for i, p := range task.Priorities {
 		q.lanes.unread[i] = q.lanesOf(p)
 		r.readMore(q, i, firstLanes)
@@ -35,19 +35,19 @@ func (r *Round) readLanes(q *queue) {
 }
 
 // readLater has Tick read the lanes of a queue that are left.
-func (r *Round) readLater(q *queue) {
+func (r *Round) readLater(q *Queue) {
 	if q.lanes.partial() && !slices.Contains(r.l.reading, q) {
 		r.l.reading = append(r.l.reading, q)
 	}
 }
 
 // lanesOf begins the rows of a priority's lanes.
-func (q *queue) lanesOf(p task.Priority) []byte {
+func (q *Queue) lanesOf(p task.Priority) []byte {
 	return append(schema.QueueKey(q.ns, schema.TableLane, q.name), byte(p))
 }
 
 // lanesOfKey begins the rows of a key's lanes of a priority.
-func (q *queue) lanesOfKey(p task.Priority, key string) []byte {
+func (q *Queue) lanesOfKey(p task.Priority, key string) []byte {
 	return append(append(q.lanesOf(p), key...), 0)
 }
 
@@ -65,13 +65,13 @@ func (s *lanes) mayFind(p int, types []string) bool {
 }
 
 // isUnread says whether the lanes of a key are not read yet, unless something needed them.
-func (q *queue) isUnread(p task.Priority, key string) bool {
+func (q *Queue) isUnread(p task.Priority, key string) bool {
 	from := q.lanes.unread[p-task.High]
 	return from != nil && bytes.Compare(q.lanesOfKey(p, key), from) >= 0
 }
 
 // readMore reads about n lanes of a priority, up to the end of a key.
-func (r *Round) readMore(q *queue, p, n int) {
+func (r *Round) readMore(q *Queue, p, n int) {
 	from := q.lanes.unread[p]
 	q.lanes.unread[p] = nil
 	var ofKey []*lane
@@ -94,7 +94,7 @@ func (r *Round) readMore(q *queue, p, n int) {
 }
 
 // readKey reads the lanes of a key that are still unread.
-func (r *Round) readKey(q *queue, p task.Priority, key string) {
+func (r *Round) readKey(q *Queue, p task.Priority, key string) {
 	if !q.isUnread(p, key) {
 		return
 	}
@@ -109,7 +109,7 @@ func (r *Round) readKey(q *queue, p task.Priority, key string) {
 }
 
 // decodeStored is a lane as its row tells it.
-func (q *queue) decodeStored(k, v []byte) *lane {
+func (q *Queue) decodeStored(k, v []byte) *lane {
 	name, ok := schema.ParseLane(k[len(q.ns)+len(q.name)+3:])
 	row, err := schema.DecodeLane(v)
 	schema.Must(err)
@@ -125,7 +125,7 @@ func (q *queue) decodeStored(k, v []byte) *lane {
 
 // placeLanes takes lanes of one key and priority into memory, but for those that are there: they may have changed in this round. They
 // waited when the leader began, and so have used nothing.
-func (r *Round) placeLanes(q *queue, ofKey []*lane) {
+func (r *Round) placeLanes(q *Queue, ofKey []*lane) {
 	s := &q.lanes
 	s.reading = true
 	defer func() { s.reading = false }()
@@ -144,7 +144,7 @@ func (r *Round) placeLanes(q *queue, ofKey []*lane) {
 }
 
 // addAsCold makes a lane of a new key a cold one, if there are many flows and nothing else is to be known of the key.
-func (q *queue) addAsCold(l *lane, now store.Time) bool {
+func (q *Queue) addAsCold(l *lane, now store.Time) bool {
 	s := &q.lanes
 	_, tried := s.trials[l.Type]
 	_, paused := q.config.HeldKey(l.Key)
@@ -167,7 +167,7 @@ func (q *queue) addAsCold(l *lane, now store.Time) bool {
 }
 
 // laneOf is a lane in memory, read if need be; nil: it is empty.
-func (r *Round) laneOf(q *queue, name schema.LaneName) *lane {
+func (r *Round) laneOf(q *Queue, name schema.LaneName) *lane {
 	if l := q.lanes.byName[name]; l != nil {
 		return l
 	}
@@ -182,7 +182,7 @@ func (r *Round) laneOf(q *queue, name schema.LaneName) *lane {
 }
 
 // thaw makes a cold lane a flow for this round at least.
-func (r *Round) thaw(q *queue, c *coldLane) {
+func (r *Round) thaw(q *Queue, c *coldLane) {
 	name := c.name()
 	f := q.thaw(c, r.now)
 	r.settleFlow(q, f, q.lanes.byName[name])
@@ -190,13 +190,13 @@ func (r *Round) thaw(q *queue, c *coldLane) {
 
 // waitingFlow is a flow of which nothing but one lane may be left when the round ends.
 type waitingFlow struct {
-	q *queue
+	q *Queue
 	f *flow
 	l *lane // nil: the one that is shown
 }
 
 // settleFlow has a flow looked at when the round is sealed.
-func (r *Round) settleFlow(q *queue, f *flow, l *lane) {
+func (r *Round) settleFlow(q *Queue, f *flow, l *lane) {
 	if len(q.lanes.flows) > maxWarm {
 		r.flows = append(r.flows, waitingFlow{q, f, l})
 	}
@@ -238,7 +238,7 @@ func (r *Round) readOn() {
 }
 
 // readFirst reads about n lanes of the highest priority of which some are left, or puts them in order.
-func (r *Round) readFirst(q *queue, n int) {
+func (r *Round) readFirst(q *Queue, n int) {
 	for p := range q.lanes.unread {
 		switch {
 		case len(q.lanes.cold.released[p]) > 0:
@@ -253,7 +253,7 @@ func (r *Round) readFirst(q *queue, n int) {
 }
 
 // readForClaim reads more lanes for a claim that found nothing, as long as the round may.
-func (r *Round) readForClaim(q *queue, types []string) bool {
+func (r *Round) readForClaim(q *Queue, types []string) bool {
 	for q.lanes.partial() && q.mayRun(r.now) && r.lanesRead < claimLanes {
 		r.readFirst(q, claimLanes-r.lanesRead)
 		if q.runnable(r.now, types) {

@@ -12,13 +12,13 @@ import (
 )
 
 // pages reads a whole list and returns how many tasks each page had, and all of them.
-func (w *world) pages(f query.Filter, limit int) (sizes []int, ids []task.ID) {
-	w.t.Helper()
+func (w *World) pages(f query.Filter, limit int) (sizes []int, ids []task.ID) {
+	w.T.Helper()
 	var cursor []byte
 	for {
-		p, err := query.List(w.store, "default", f, cursor, limit)
+		p, err := query.List(w.Store, "default", f, cursor, limit)
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		sizes = append(sizes, len(p.Tasks))
 		for _, v := range p.Tasks {
@@ -44,11 +44,11 @@ func TestPageEndsByBytes(t *testing.T) {
 		{"dead letters", large, nil, []task.State{task.Dead}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := NewWorld(t)
 			var all []task.ID
 			for range 20 {
-				w.pass(time.Millisecond) // ids and ends differ by the millisecond
-				a, err := w.enqueue(task.Spec{Type: "job", Payload: c.payload})
+				w.Pass(time.Millisecond) // ids and ends differ by the millisecond
+				a, err := w.Enqueue(task.Spec{Type: "job", Payload: c.payload})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -68,34 +68,34 @@ func TestPageEndsByBytes(t *testing.T) {
 }
 
 // settle claims the task that is next and acks it, or makes it a dead letter.
-func (w *world) settle(id task.ID, ack bool, result []byte) {
-	w.t.Helper()
-	got := w.claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+func (w *World) settle(id task.ID, ack bool, result []byte) {
+	w.T.Helper()
+	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
 	if len(got) != 1 || got[0].ID != id {
-		w.t.Fatalf("claimed %v, want %s", got, id)
+		w.T.Fatalf("claimed %v, want %s", got, id)
 	}
 	hold := Hold{Namespace: "default", ID: id, Token: got[0].Token}
-	_, err := run(w, func(r *Round) (Settled, error) {
+	_, err := Run(w, func(r *Round) (Settled, error) {
 		if ack {
 			return Ack(r, hold, schema.Result{Data: result})
 		}
 		return Fail(r, hold, FailRequest{Fall: FallDead})
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 // A page is not ended by bytes before it has a task, nor said to go on where nothing follows.
 func TestPageIsNotEmpty(t *testing.T) {
-	w := newWorld(t)
+	w := NewWorld(t)
 	payload := append([]byte("needle"), bytes.Repeat([]byte("x"), 1<<20-6)...)
 	for range 20 {
-		if _, err := w.enqueue(task.Spec{Type: "job", Payload: payload}); err != nil {
+		if _, err := w.Enqueue(task.Spec{Type: "job", Payload: payload}); err != nil {
 			t.Fatal(err)
 		}
 		payload = bytes.Repeat([]byte("x"), 1<<20)
-		w.pass(time.Millisecond)
+		w.Pass(time.Millisecond)
 	}
 	if sizes, _ := w.pages(query.Filter{Text: "needle"}, 1000); !slices.Equal(sizes, []int{1}) {
 		t.Errorf("the oldest of 20 tasks was found in pages of %d, want one", sizes)
@@ -107,20 +107,20 @@ func TestPageIsNotEmpty(t *testing.T) {
 
 // A search through large payloads ends early, and the next page goes on.
 func TestSearchIsBoundedByBytes(t *testing.T) {
-	w := newWorld(t)
+	w := NewWorld(t)
 	payload := bytes.Repeat([]byte("x"), 1<<20)
 	for range 80 {
-		w.pass(time.Millisecond)
-		if _, err := w.enqueue(task.Spec{Type: "job", Payload: payload}); err != nil {
+		w.Pass(time.Millisecond)
+		if _, err := w.Enqueue(task.Spec{Type: "job", Payload: payload}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, f := range []query.Filter{{Text: "none"}, {Text: "none", Queue: "default"}, {Tag: "none", States: []task.State{task.Ready}}} {
-		p, err := query.List(w.store, "default", f, nil, 10)
+		p, err := query.List(w.Store, "default", f, nil, 10)
 		if err != nil || p.Next == nil {
 			t.Fatalf("%+v: a page reads all of 80 MiB (%v)", f, err)
 		}
-		if p, err = query.List(w.store, "default", f, p.Next, 10); err != nil || p.Next != nil || len(p.Tasks) > 0 {
+		if p, err = query.List(w.Store, "default", f, p.Next, 10); err != nil || p.Next != nil || len(p.Tasks) > 0 {
 			t.Errorf("%+v: the second page has %d tasks, and does not end (%v)", f, len(p.Tasks), err)
 		}
 	}

@@ -18,19 +18,19 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// world is a shard without Raft: rounds are applied at once to a store in memory, at a time that tests move.
-type world struct {
-	t      testing.TB
-	store  *store.Store
-	leader *Leader
-	now    store.Time
-	index  uint64
-	last   Effects  // of the last round
-	broke  []broken // of all rounds since somebody looked
-	ids    uint64
-	told   map[task.ID]task.State // as the transitions tell it
+// World is a shard without Raft: rounds are applied at once to a store in memory, at a time that tests move.
+type World struct {
+	T      testing.TB
+	Store  *store.Store
+	Leader *Leader
+	Now    store.Time
+	Index  uint64
+	Last   Effects  // of the last round
+	Broke  []broken // of all rounds since somebody looked
+	IDs    uint64
+	Told   map[task.ID]task.State // as the transitions tell it
 
-	written int // bytes of the last round
+	Written int // bytes of the last round
 	read    int // lanes that it read
 
 	inPlace bool   // rounds are applied as a leader applies them, not as a follower
@@ -39,135 +39,135 @@ type world struct {
 
 type broken struct {
 	BreakerChange
-	at store.Time
+	At store.Time
 }
 
-// dawn is when worlds begin.
-var dawn = store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+// Dawn is when worlds begin.
+var Dawn = store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 
-func newWorld(t testing.TB) *world {
+func NewWorld(t testing.TB) *World {
 	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	w := &world{t: t, store: s, now: dawn, told: map[task.ID]task.State{}}
-	w.becomeLeader()
+	w := &World{T: t, Store: s, Now: Dawn, Told: map[task.ID]task.State{}}
+	w.BecomeLeader()
 	return w
 }
 
-// becomeLeader throws the leader's memory away, as a new leader does.
-func (w *world) becomeLeader() {
-	w.leader = NewLeader(LeaderTerm{Epoch: 1, Began: w.now, Before: w.store.Applied().Time}, task.DefaultLimits())
+// BecomeLeader throws the leader's memory away, as a new leader does.
+func (w *World) BecomeLeader() {
+	w.Leader = NewLeader(LeaderTerm{Epoch: 1, Began: w.Now, Before: w.Store.Applied().Time}, task.DefaultLimits(), TestPolicies...)
 }
 
-// round runs calls against one Tx and applies it.
-func (w *world) round(calls ...func(r *Round)) {
-	w.index++
-	tx := w.store.Begin(w.now, w.index)
+// Round runs calls against one Tx and applies it.
+func (w *World) Round(calls ...func(r *Round)) {
+	w.Index++
+	tx := w.Store.Begin(w.Now, w.Index)
 	defer tx.Close()
-	r := w.leader.Begin(tx)
+	r := w.Leader.Begin(tx)
 	for _, call := range calls {
 		call(r)
 	}
 	for r.WakeBlocked() { // nobody waits
 	}
 	r.Seal()
-	w.written, w.read = tx.Size(), r.lanesRead
+	w.Written, w.read = tx.Size(), r.lanesRead
 	w.dropForgotten(r.Transitions)
-	pos := store.Position{Index: w.index, Term: 1, Time: w.now}
+	pos := store.Position{Index: w.Index, Term: 1, Time: w.Now}
 	err := error(nil)
 	if w.inPlace {
 		w.sealed = tx.Seal(w.sealed[:0])
-		err = w.store.ApplyTx(pos, tx)
+		err = w.Store.ApplyTx(pos, tx)
 	} else {
-		err = w.store.Apply(pos, tx.Seal(nil))
+		err = w.Store.Apply(pos, tx.Seal(nil))
 	}
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.last = r.Effects
-	if w.told != nil {
+	w.Last = r.Effects
+	if w.Told != nil {
 		w.follow(r.Transitions)
 	}
 	for _, b := range r.Breakers {
-		w.broke = append(w.broke, broken{b, w.now})
+		w.Broke = append(w.Broke, broken{b, w.Now})
 	}
 }
 
-// run is one call in a round of its own. A refusal must leave nothing behind.
-func run[T any](w *world, call func(r *Round) (T, error)) (out T, err error) {
-	w.round(func(r *Round) {
-		before := r.tx.Size()
+// Run is one call in a round of its own. A refusal must leave nothing behind.
+func Run[T any](w *World, call func(r *Round) (T, error)) (out T, err error) {
+	w.Round(func(r *Round) {
+		before := r.Tx().Size()
 		out, err = call(r)
-		if err != nil && r.tx.Size() != before {
-			w.t.Fatalf("refused with %v, but wrote", err)
+		if err != nil && r.Tx().Size() != before {
+			w.T.Fatalf("refused with %v, but wrote", err)
 		}
 	})
 	return out, err
 }
 
-// pass lets time go by, doing what is due when it is due.
-func (w *world) pass(d time.Duration) {
-	end := w.now.Add(d)
+// Pass lets time go by, doing what is due when it is due.
+func (w *World) Pass(d time.Duration) {
+	end := w.Now.Add(d)
 	for {
-		next := max(w.leader.NextDeadline(), w.now)
+		next := max(w.Leader.NextDeadline(), w.Now)
 		if next > end {
 			break
 		}
-		w.now = next
-		w.round(Tick)
+		w.Now = next
+		w.Round(Tick)
 	}
-	w.now = end
+	w.Now = end
 }
 
-func (w *world) putQueue(name string, s task.Settings, paused bool) {
-	w.configure(name, task.QueueConfig{Settings: s, Paused: paused})
+func (w *World) PutQueue(name string, s task.Settings, paused bool) {
+	w.Configure(name, task.QueueConfig{Settings: s, Paused: paused})
 }
 
-func (w *world) configure(name string, c task.QueueConfig) {
-	w.round(func(r *Round) {
-		c.Version, c.CreatedAt = 1, w.now.Time()
-		if q := r.queue("default", name); q != nil {
+func (w *World) Configure(name string, c task.QueueConfig) {
+	w.Round(func(r *Round) {
+		c.Version, c.CreatedAt = 1, w.Now.Time()
+		if q := r.Queue("default", name); q != nil {
 			c.Version = q.config.Version + 1
 		}
 		PutQueue(r, "default", name, c)
 	})
 }
 
-// closeSlots lets slots of a queue lie elsewhere.
-func (w *world) closeSlots(name string, slots task.SlotSet) {
-	w.round(func(r *Round) {
-		config := r.queue("default", name).config
+// CloseSlots lets slots of a queue lie elsewhere.
+func (w *World) CloseSlots(name string, slots task.SlotSet) {
+	w.Round(func(r *Round) {
+		config := r.Queue("default", name).config
 		config.Version, config.Closed = config.Version+1, slots
 		config.Moved = config.Version
 		PutQueue(r, "default", name, config)
 	})
 }
 
-func (w *world) newID() task.ID {
-	w.ids++
-	return task.NewID(1, int64(w.now)/1000, mix(w.ids))
+func (w *World) NewID() task.ID {
+	w.IDs++
+	return task.NewID(1, int64(w.Now)/1000, Mix(w.IDs))
 }
 
-func (w *world) enqueue(s task.Spec) (Accepted, error) {
+func (w *World) Enqueue(s task.Spec) (Accepted, error) {
 	s.Fill()
 	if err := s.Check(task.DefaultLimits()); err != nil {
 		return Accepted{}, err
 	}
-	n := &NewTask{Spec: s, Namespace: "default", ID: w.newID(), Fresh: true}
+	n := &NewTask{Spec: s, Namespace: "default", ID: w.NewID(), Fresh: true}
 	if s.RequestID.IsV7() {
 		n.ID, n.Fresh = s.RequestID, false
 	}
-	a, err := run(w, func(r *Round) (Accepted, error) { return Enqueue(r, n) })
+	a, err := Run(w, func(r *Round) (Accepted, error) { return Enqueue(r, n) })
 	if errors.Is(err, ErrUnknownQueue) {
-		w.putQueue(s.Queue, task.DefaultSettings(), false)
-		return run(w, func(r *Round) (Accepted, error) { return Enqueue(r, n) })
+		w.PutQueue(s.Queue, task.DefaultSettings(), false)
+		return Run(w, func(r *Round) (Accepted, error) { return Enqueue(r, n) })
 	}
 	return a, err
 }
 
-func (w *world) claim(c ClaimRequest) (got []Claimed) {
+func (w *World) Claim(c ClaimRequest) (got []Claimed) {
 	c.Namespace = "default"
 	if c.Max == 0 {
 		c.Max = 1
@@ -175,18 +175,18 @@ func (w *world) claim(c ClaimRequest) (got []Claimed) {
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 4 << 20
 	}
-	w.ids++
-	c.Entropy = mix(w.ids)
-	w.round(func(r *Round) { got, _ = ClaimTasks(r, &c) })
+	w.IDs++
+	c.Entropy = Mix(w.IDs)
+	w.Round(func(r *Round) { got, _ = ClaimTasks(r, &c) })
 	return got
 }
 
-// check proves promise 9, and that the leader's memory says the same as the rows.
-func (w *world) check() error {
-	if found := Check(w.store, "default"); len(found) > 0 {
+// Check proves promise 9, and that the leader's memory says the same as the rows.
+func (w *World) Check() error {
+	if found := CheckAll(w.Store, "default"); len(found) > 0 {
 		return fmt.Errorf("%d findings: %q", len(found), found)
 	}
-	if found := CheckAudit(w.store); len(found) > 0 {
+	if found := CheckAudit(w.Store); len(found) > 0 {
 		return fmt.Errorf("%d findings: %q", len(found), found)
 	}
 	if err := w.checkHot(); err != nil {
@@ -195,11 +195,11 @@ func (w *world) check() error {
 	if err := w.checkTold(); err != nil {
 		return err
 	}
-	tx := w.store.Begin(w.now, w.index+1)
+	tx := w.Store.Begin(w.Now, w.Index+1)
 	defer tx.Close()
-	fresh := NewLeader(w.leader.term, task.DefaultLimits()).Begin(tx)
-	for name, q := range w.leader.queues {
-		again := fresh.queue(name.ns, name.name)
+	fresh := NewLeader(w.Leader.term, task.DefaultLimits(), TestPolicies...).Begin(tx)
+	for name, q := range w.Leader.queues {
+		again := fresh.Queue(name.ns, name.name)
 		if again == nil || again.counts != q.counts {
 			return fmt.Errorf("queue %q: memory %+v, rows %+v", name.name, q, again)
 		}
@@ -213,20 +213,20 @@ func (w *world) check() error {
 		if err := sameFlows(q, &again.lanes); err != nil {
 			return err
 		}
-		if err := sameCold(w.leader, &q.lanes); err != nil {
+		if err := sameCold(w.Leader, &q.lanes); err != nil {
 			return err
 		}
 		if q.lanes.partial() {
 			continue // which types have a task to try is not known yet
 		}
-		if err := sameBreakers(q, again, w.now); err != nil {
+		if err := sameBreakers(q, again, w.Now); err != nil {
 			return err
 		}
 	}
-	if err := sameZones(w.leader, tx); err != nil {
+	if err := sameZones(w.Leader, tx); err != nil {
 		return err
 	}
-	return sameSpaces(w.leader, fresh)
+	return sameSpaces(w.Leader, fresh)
 }
 
 // sameZones proves that what memory says of zones is what the rows say.
@@ -258,14 +258,14 @@ func sameSpaces(l *Leader, again *Round) error {
 }
 
 // readAll reads all lanes of a queue.
-func (r *Round) readAll(q *queue) {
+func (r *Round) readAll(q *Queue) {
 	for q.lanes.partial() {
 		r.readFirst(q, math.MaxInt)
 	}
 }
 
 // allLanes are the lanes in memory, cold ones included.
-func (q *queue) allLanes() map[schema.LaneName]*lane {
+func (q *Queue) allLanes() map[schema.LaneName]*lane {
 	all := maps.Clone(q.lanes.byName)
 	for _, c := range q.lanes.cold.byKey {
 		l := c.lane()
@@ -278,7 +278,7 @@ func (q *queue) allLanes() map[schema.LaneName]*lane {
 }
 
 // sameLanes proves that memory has the lanes that are stored, except such as are still to be read.
-func sameLanes(tx *store.Tx, q, again *queue) error {
+func sameLanes(tx *store.Tx, q, again *Queue) error {
 	mine, stored := q.allLanes(), again.allLanes()
 	for name, l := range mine {
 		if err := sameLane(tx, q, l, stored[name]); err != nil {
@@ -346,7 +346,7 @@ func sameCold(l *Leader, s *lanes) error {
 }
 
 // sameFlows proves that memory holds nobody back, or lets run, whom the rows would not, and no key that is idle.
-func sameFlows(q *queue, again *lanes) error {
+func sameFlows(q *Queue, again *lanes) error {
 	s := &q.lanes
 	for key := range again.flows {
 		if s.flows[key] == nil && s.cold.byKey[key] == nil && !s.partial() {
@@ -407,37 +407,37 @@ func heapOK[T any](h *ranking[T]) bool {
 }
 
 // checkHot proves that what is kept in memory is what is stored, and that an id called new neither is stored nor has left a row.
-func (w *world) checkHot() error {
+func (w *World) checkHot() error {
 	size := 0
-	for id, t := range w.leader.hot.tasks {
+	for id, t := range w.Leader.hot.tasks {
 		size += t.size()
-		x, err := schema.ReadExec(w.store, t.ns, id)
+		x, err := schema.ReadExec(w.Store, t.ns, id)
 		if err != nil || !bytes.Equal(x.Encode(), t.exec.Encode()) {
 			return fmt.Errorf("task %s: memory has %+v, the row %+v (%v)", id, t.exec, x, err)
 		}
-		if t.env != nil && !bytes.Equal(t.env.Encode(), schema.ReadEnvelope(w.store, t.ns, id).Encode()) {
+		if t.env != nil && !bytes.Equal(t.env.Encode(), schema.ReadEnvelope(w.Store, t.ns, id).Encode()) {
 			return fmt.Errorf("task %s: memory and row have different envelopes", id)
 		}
 	}
-	if size != w.leader.hot.bytes {
-		return fmt.Errorf("memory of %d bytes counts %d", size, w.leader.hot.bytes)
+	if size != w.Leader.hot.bytes {
+		return fmt.Errorf("memory of %d bytes counts %d", size, w.Leader.hot.bytes)
 	}
 	return w.checkIDs()
 }
 
-func (w *world) checkIDs() (bad error) {
-	n := w.leader.ids["default"]
+func (w *World) checkIDs() (bad error) {
+	n := w.Leader.ids["default"]
 	if n == nil {
 		return nil
 	}
 	lo, hi := schema.TableBounds("default", schema.TableExec)
-	w.store.Scan(lo, hi, func(k, _ []byte) bool {
+	w.Store.Scan(lo, hi, func(k, _ []byte) bool {
 		if n.isNew(schema.IDAt(k)) {
 			bad = fmt.Errorf("task %s is stored and called new", schema.IDAt(k))
 		}
 		return bad == nil
 	})
-	eachForgotten(w.store, "default", func(id task.ID, _ []byte) {
+	eachForgotten(w.Store, "default", func(id task.ID, _ []byte) {
 		if n.isNew(id) {
 			bad = fmt.Errorf("task %s has left a row and is called new", id)
 		}
@@ -445,7 +445,7 @@ func (w *world) checkIDs() (bad error) {
 	return bad
 }
 
-func sameLane(tx *store.Tx, q *queue, l, again *lane) error {
+func sameLane(tx *store.Tx, q *Queue, l, again *lane) error {
 	if again == nil || again.count != l.count {
 		return fmt.Errorf("lane %v: memory counts %d, rows %+v", l.LaneName, l.count, again)
 	}
@@ -467,3 +467,49 @@ func sameLane(tx *store.Tx, q *queue, l, again *lane) error {
 	}
 	return nil
 }
+
+func CheckAll(from store.Reader, ns string) []string { return Check(from, ns, TestPolicies) }
+
+// Backdate lets the leader's term have begun earlier, so that its grace for leases plays no part.
+func (w *World) Backdate(d time.Duration) { w.Leader.term.Began -= store.Time(d / time.Microsecond) }
+
+// ReadyIn is how many tasks of normal priority are ready in a queue.
+func (w *World) ReadyIn(name string) int64 {
+	return w.Leader.queues[queueName{"default", name}].counts.Ready[1]
+}
+
+// AllRead says whether the leader has all lanes of a queue in memory.
+func (w *World) AllRead(name string) (all bool) {
+	w.Round(func(r *Round) { all = !r.Queue("default", name).lanes.partial() })
+	return all
+}
+
+// BreakerMemory is what a leader remembers of a breaker.
+type BreakerMemory struct {
+	State            BreakerState
+	Opened, Passed   int
+	Until            store.Time
+	Probe            task.ID
+	Attempts, Failed int // in the window of its rule, which is there
+	Rule             task.Breaker
+}
+
+// BreakerMemory reads that of a type; no queue: none.
+func (w *World) BreakerMemory(name, typ string) (m BreakerMemory, ok bool) {
+	q := w.Leader.queues[queueName{"default", name}]
+	if q == nil {
+		return m, false
+	}
+	m.Rule = q.config.Settings.BreakerOf(typ)
+	if b := q.breakers.of(typ); b != nil {
+		m.State, m.Opened, m.Passed, m.Until, m.Probe = b.state, b.opened, b.passed, b.until, b.probe
+		if m.Rule.IsSet() {
+			all := b.seen.sum(w.Now, m.Rule.Window)
+			m.Attempts, m.Failed = all.attempts, all.failed
+		}
+	}
+	return m, true
+}
+
+// TestPolicies are those of worlds. The tests outside of the package set them: it knows none.
+var TestPolicies []Policy

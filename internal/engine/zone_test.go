@@ -11,27 +11,27 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-func fewPerZone(t *testing.T, n int) {
+func FewPerZone(t *testing.T, n int) {
 	old := zonemap.ZoneTasks
 	zonemap.ZoneTasks = n
 	t.Cleanup(func() { zonemap.ZoneTasks = old })
 }
 
 // zoneStarts are the zones that have a row.
-func (w *world) zoneStarts() (starts []task.ID) {
-	return zonemap.Read(w.store, "default").Starts()
+func (w *World) zoneStarts() (starts []task.ID) {
+	return zonemap.Read(w.Store, "default").Starts()
 }
 
 // Zones go with their tasks, but for the first one, and tasks that come into their ids later are found.
 func TestEmptyZonesGo(t *testing.T) {
-	fewPerZone(t, 10)
-	w := newWorld(t)
-	w.putQueue("default", task.DefaultSettings(), false)
+	FewPerZone(t, 10)
+	w := NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
 	keep := time.Duration(0)
 	most := 0
 	for range 300 {
-		w.pass(20 * time.Second)
-		a, err := w.enqueue(task.Spec{Type: "job", Queue: "default", Retention: &keep})
+		w.Pass(20 * time.Second)
+		a, err := w.Enqueue(task.Spec{Type: "job", Queue: "default", Retention: &keep})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,11 +42,11 @@ func TestEmptyZonesGo(t *testing.T) {
 	if got := w.zoneStarts(); len(got) > 8 || got[0] != (task.ID{}) || most > 10 {
 		t.Errorf("zones begin at %v, at most there were %d; want few, and the first of all ids", got, most)
 	}
-	if err := w.check(); err != nil {
+	if err := w.Check(); err != nil {
 		t.Error(err)
 	}
-	late := task.NewID(1, int64(dawn)/1000+1000, 7) // where zones have gone
-	w.round(func(r *Round) {
+	late := task.NewID(1, int64(Dawn)/1000+1000, 7) // where zones have gone
+	w.Round(func(r *Round) {
 		s := task.Spec{Type: "late", Queue: "default"}
 		s.Fill()
 		if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: late, Fresh: true, Spec: s}); err != nil {
@@ -60,15 +60,15 @@ func TestEmptyZonesGo(t *testing.T) {
 
 // A zone whose last task ends, and is forgotten, in the round in which the zone goes has no row afterwards.
 func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
-	fewPerZone(t, 2)
-	w := newWorld(t)
-	w.putQueue("default", task.DefaultSettings(), false)
+	FewPerZone(t, 2)
+	w := NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
 	keep := time.Duration(0)
 	add := func(r *Round) task.ID {
 		s := task.Spec{Type: "job", Queue: "default", Retention: &keep}
 		s.Fill()
-		w.now += store.Time(time.Millisecond / time.Microsecond)
-		n := &NewTask{Namespace: "default", ID: w.newID(), Fresh: true, Spec: s}
+		w.Now += store.Time(time.Millisecond / time.Microsecond)
+		n := &NewTask{Namespace: "default", ID: w.NewID(), Fresh: true, Spec: s}
 		if _, err := Enqueue(r, n); err != nil {
 			t.Fatal(err)
 		}
@@ -76,10 +76,10 @@ func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
 	}
 	var ids []task.ID
 	for range 6 {
-		w.round(func(r *Round) { ids = append(ids, add(r)) })
+		w.Round(func(r *Round) { ids = append(ids, add(r)) })
 	}
-	w.pass(11 * time.Minute)
-	w.round(func(r *Round) {
+	w.Pass(11 * time.Minute)
+	w.Round(func(r *Round) {
 		for _, id := range ids[2:4] { // all of the second zone
 			if err := Cancel(r, "default", id); err != nil {
 				t.Fatal(err)
@@ -90,7 +90,7 @@ func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
 			add(r)
 		}
 	})
-	if err := w.check(); err != nil {
+	if err := w.Check(); err != nil {
 		t.Error(err)
 	}
 	for _, start := range w.zoneStarts() {
@@ -102,19 +102,19 @@ func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
 
 // Ids of one millisecond come in no order: however they fall, a rare type stays in few zones.
 func TestZonesOfOneMillisecond(t *testing.T) {
-	fewPerZone(t, 10)
-	w := newWorld(t)
-	w.putQueue("default", task.DefaultSettings(), false)
-	if _, err := w.enqueue(task.Spec{Type: "rare", Queue: "default"}); err != nil {
+	FewPerZone(t, 10)
+	w := NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
+	if _, err := w.Enqueue(task.Spec{Type: "rare", Queue: "default"}); err != nil {
 		t.Fatal(err)
 	}
 	for range 50 {
-		w.now += store.Time(time.Millisecond / time.Microsecond)
-		w.enqueueMany(30, nil)
+		w.Now += store.Time(time.Millisecond / time.Microsecond)
+		w.EnqueueMany(30, nil)
 	}
 	zones := func() (all, rare int) {
 		lo, hi := schema.TableBounds("default", schema.TableZone)
-		w.store.Scan(lo, hi, func(k, row []byte) bool {
+		w.Store.Scan(lo, hi, func(k, row []byte) bool {
 			z, err := zonemap.Decode(schema.IDAt(k), row)
 			if err != nil {
 				t.Fatal(err)
@@ -131,8 +131,8 @@ func TestZonesOfOneMillisecond(t *testing.T) {
 	if rare > 2 || all < 40 || all > 150 {
 		t.Errorf("%d of %d zones tell of a type that one task has; want at most two, of 40 to 150", rare, all)
 	}
-	w.now += store.Time(time.Millisecond / time.Microsecond)
-	w.enqueueMany(1000, nil)
+	w.Now += store.Time(time.Millisecond / time.Microsecond)
+	w.EnqueueMany(1000, nil)
 	if after, _ := zones(); after-all < 1000/(4*zonemap.ZoneTasks)-1 {
 		t.Errorf("1,000 tasks of one millisecond make %d zones", after-all)
 	}
@@ -140,16 +140,16 @@ func TestZonesOfOneMillisecond(t *testing.T) {
 
 // A list by state has the ready tasks that wait for the holder of their unique key, which are in no lane.
 func TestSearchFindsParkedTasks(t *testing.T) {
-	w := newWorld(t)
+	w := NewWorld(t)
 	spec := task.Spec{Type: "job", Queue: "mail", Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast}}
-	if _, err := w.enqueue(spec); err != nil {
+	if _, err := w.Enqueue(spec); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.claim(ClaimRequest{Queues: []Share{{Queue: "mail"}}}); len(got) != 1 {
+	if got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "mail"}}}); len(got) != 1 {
 		t.Fatalf("claimed %v", got)
 	}
-	w.pass(time.Millisecond)
-	next, err := w.enqueue(spec)
+	w.Pass(time.Millisecond)
+	next, err := w.Enqueue(spec)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -76,7 +76,7 @@ func (f *fakeGroups) CloseGroup(_ context.Context, _ string, id task.ID) (*broke
 func (f *fakeGroups) CancelGroup(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
 	g, at, err := f.find(id)
 	if err == nil {
-		g.State = engine.GroupCancelled
+		g.State = workflow.Cancelled
 	}
 	return g, at, err
 }

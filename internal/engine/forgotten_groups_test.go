@@ -1,0 +1,70 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/workflow"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A call that is repeated within ten minutes finds its group, also if it is limited to some queues, and later it doesn't: neither while the
+// rows of a large group are deleted, nor afterwards.
+func TestForgottenGroup(t *testing.T) {
+	w := engine.NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
+	keep := time.Minute
+	n := &workflow.Call{Namespace: "default", ID: w.NewID(), Group: task.Group{Retention: &keep, Within: []string{"default"}, Open: true}}
+	for range workflow.ForgetChunk {
+		n.Tasks = append(n.Tasks, task.Spec{Type: "part"})
+		n.Tasks[len(n.Tasks)-1].Fill()
+	}
+	if _, err := engine.Run(w, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.Run(w, func(r *engine.Round) ([]workflow.Joined, error) {
+		return workflow.Add(r, "default", n.ID, n.Tasks[:1])
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.Run(w, func(r *engine.Round) (*workflow.View, error) {
+		return workflow.Cancel(r, task.Author{}, "default", n.ID)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	isNotFound := func(err error) bool {
+		var e *task.Error
+		return errors.As(err, &e) && e.Code == task.CodeNotFound
+	}
+	limited := task.Scope{Queues: []string{"default"}}
+	repeat := func() (made workflow.Made, err, found, within error) {
+		_, found = engine.Run(w, func(r *engine.Round) (workflow.Made, error) { return workflow.Find(r, n) })
+		w.Round(func(r *engine.Round) { within = workflow.Within(r, limited, "default", n.ID) })
+		made, err = engine.Run(w, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) })
+		return made, err, found, within
+	}
+	w.Pass(engine.DedupWindow - time.Microsecond)
+	if _, err := workflow.Show(w.Store, "default", n.ID); err == nil {
+		t.Error("the group is still shown after its retention")
+	}
+	if made, err, found, within := repeat(); err != nil || !made.Duplicate || found != nil || within != nil {
+		t.Errorf("before ten minutes are over: duplicate %t, %v; found: %v; within the caller's queues: %v", made.Duplicate, err, found, within)
+	}
+	w.Now++
+	w.Round(engine.Tick)
+	if _, err, found, _ := repeat(); !errors.Is(err, workflow.ErrBeingDeleted) || !isNotFound(found) {
+		t.Errorf("while its rows are deleted: %v, found: %v", err, found)
+	}
+	w.Pass(0)
+	if _, _, found, within := repeat(); !isNotFound(found) || !isNotFound(within) {
+		t.Errorf("afterwards it is found: %v, %v", found, within)
+	}
+	if made, err, _, _ := repeat(); err != nil || !made.Duplicate || len(made.Tasks) != workflow.ForgetChunk || made.Group.Counts.Pending != workflow.ForgetChunk {
+		t.Errorf("the new group: %v, %+v", err, made.Group)
+	}
+	if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {
+		t.Errorf("found %q", found[0])
+	}
+}

@@ -1,0 +1,26 @@
+package notify
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// FuzzRows decodes any bytes as each kind of row: an error or a row, never a panic, and a row that is written again is read as the same.
+func FuzzRows(f *testing.F) {
+	f.Add((&newsTally{closes: 5, sent: task.ID{1}, count: 2, first: 3, last: 4, fingerprint: 7, samples: []task.NewsSample{{Type: "t"}}}).encode())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, row []byte) {
+		gathered := func(b []byte) ([]byte, error) { n, err := decodeNewsTally(newsName{}, b); return n.encode(), err }
+		for _, again := range []func([]byte) ([]byte, error){gathered} {
+			first, err := again(row)
+			if err != nil {
+				continue
+			}
+			if second, err := again(first); err != nil || !bytes.Equal(first, second) {
+				t.Errorf("%x is read as %x: %v", first, second, err)
+			}
+		}
+	})
+}

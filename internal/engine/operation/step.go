@@ -1,0 +1,222 @@
+package operation
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A step of an operation is what one shard does for it in one entry. It is chosen by a read, so that the shard's other calls don't
+// wait for the search; then the entry does it to those that have not changed meanwhile, and remembers the step.
+
+// StepCall asks a shard to do a step.
+type StepCall struct {
+	Operation task.ID
+	Step      uint64
+	Action    task.BulkAction
+	Filter    query.Filter
+	ToQueue   string
+	Priority  task.Priority
+	Cursor    []byte
+	Swept     bool // the shard was searched to its end before
+	Count     int  // tasks at most; 0: none, if the step was not done before
+}
+
+// StepAnswer is what came of a step.
+type StepAnswer struct {
+	Tally        // what is new since the step before
+	Next  []byte // where the next step begins
+	Swept bool   // there is no more in the shard
+	Away  int64  // tasks that were sent away and have not arrived
+}
+
+// ErrStepPassed: a later step was done before. The call was on its way for long, and somebody else goes on with the operation.
+var ErrStepPassed = &task.Error{Code: task.CodeConflict, Message: "a later step of the operation was done before"}
+
+// Selected is a task that a step is about.
+type Selected struct {
+	ID    task.ID
+	State task.State
+	Ended store.Time
+	Queue string
+	View  *query.View // all of it, if it is a dead letter, or to be moved: then its bytes count
+}
+
+// Selection is what a step is about.
+type Selection struct {
+	Before *StepAnswer // the step was done: that is its answer
+	Tasks  []Selected
+	Next   []byte
+	Swept  bool
+}
+
+const (
+	// maxAway bounds the tasks of an operation that are on their way from a shard: with so many, a step takes none.
+	maxAway = 1000
+	// stepKept is how long a shard remembers the last step that it did for an operation: far longer than a call can be on its way,
+	// or a home can be without a leader.
+	stepKept = 30 * 24 * time.Hour
+)
+
+// stepEffort bounds the search for a step: there are many of them, so that each reads few rows of indexes.
+var stepEffort = query.EffortOf(50_000, 20_000)
+
+// SelectStep finds what a step is about.
+func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err error) {
+	known, ok := readStep(from, ns, c.Operation)
+	switch {
+	case ok && known.step > c.Step:
+		return s, ErrStepPassed
+	case ok && known.step == c.Step:
+		return Selection{Before: &known.answer}, nil
+	}
+	s.Next, s.Swept = c.Cursor, c.Swept
+	if c.Count == 0 || c.Swept || known.away >= maxAway {
+		return s, nil
+	}
+	m := &schema.Counted{Reader: from}
+	reach, err := c.Filter.Walk(from, ns, c.Cursor, stepEffort, func(id task.ID, x *schema.Exec) bool {
+		t := Selected{ID: id, State: x.State, Ended: x.EndedAt, Queue: x.Queue}
+		if x.State == task.Dead || x.State == task.Poisoned || c.Action == task.Move {
+			t.View = query.ShowFrom(m, ns, id, x)
+		}
+		s.Tasks = append(s.Tasks, t)
+		return len(s.Tasks) < c.Count && m.Bytes < schema.PageBytes
+	})
+	s.Next, s.Swept = reach.Next, reach.Next == nil
+	return s, err
+}
+
+// DoStep does a step with what was selected for it. Gone are queues that the shard no longer has and must not make again; for any
+// other that it lacks, it is ErrUnknownQueue, and nothing was done.
+func DoStep(r *engine.Round, ns string, c *StepCall, s Selection, gone []string) (StepAnswer, error) {
+	known, ok := readStep(r.Tx(), ns, c.Operation)
+	switch {
+	case ok && known.step == c.Step:
+		return known.answer, nil
+	case ok && known.step > c.Step:
+		return StepAnswer{}, ErrStepPassed
+	}
+	for _, t := range s.Tasks {
+		if c.Action == task.Replay && !slices.Contains(gone, t.Queue) && r.Queue(ns, t.Queue) == nil {
+			return StepAnswer{}, engine.ErrUnknownQueue
+		}
+	}
+	if !ok {
+		known.until = r.Now().Add(stepKept)
+		r.SetDeadline(known.until, schema.OnStep, ns, c.Operation[:])
+	}
+	a := StepAnswer{Tally: known.arrived, Next: s.Next, Swept: s.Swept}
+	known.arrived = Tally{}
+	for _, t := range s.Tasks {
+		a.Matched++
+		skip, err := operate(r, ns, c, t, gone)
+		switch {
+		case err != nil:
+			a.fail(t.ID, err.Error())
+		case skip != "":
+			a.skip(skip, 1)
+		case c.Action == task.Move:
+			known.away++ // it is done when it has arrived
+		default:
+			a.Done++
+		}
+	}
+	a.Away = known.away
+	known.step, known.at, known.answer = c.Step, r.Now(), a
+	setStep(r, ns, c.Operation, known)
+	return a, nil
+}
+
+// operate does what an operation wants with one task, or says why that is skipped.
+func operate(r *engine.Round, ns string, c *StepCall, t Selected, gone []string) (skip string, err error) {
+	x, err := r.Exec(ns, t.ID)
+	switch {
+	case err != nil, x.State != t.State, x.EndedAt != t.Ended:
+		return task.SkipChanged, nil
+	case c.Action == task.Replay && slices.Contains(gone, t.Queue):
+		return task.SkipQueueGone, nil
+	case c.Action == task.Replay && x.Reason == task.ReasonMoved:
+		return task.SkipMoved, nil
+	case c.Action == task.Move && x.Links != nil:
+		return task.SkipTied, nil
+	case c.Action == task.SetPriority && x.Priority == c.Priority:
+		return task.SkipSame, nil
+	}
+	if _, taken := r.KeyTaken(ns, x); taken && c.Action == task.Replay {
+		return task.SkipUniqueKey, nil
+	}
+	err = r.ChangedBy(c.Operation, t.ID, func() error { return act(r, ns, c, t, x) })
+	if errors.Is(err, task.ErrWrongState) {
+		return task.SkipChanged, nil
+	}
+	return "", err
+}
+
+// act does the operation's action with one task.
+func act(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exec) error {
+	switch c.Action {
+	case task.Replay:
+		return engine.Retry(r, ns, t.ID, 0)
+	case task.Cancel:
+		return engine.Cancel(r, ns, t.ID)
+	case task.Discard:
+		return engine.Discard(r, ns, t.ID, t.Ended)
+	case task.Move:
+		moveAway(r, ns, c, t, x)
+		return nil
+	case task.SetPriority:
+		return engine.Update(r, ns, t.ID, engine.Edit{Priority: c.Priority})
+	case task.RunNow:
+		return engine.RunNow(r, ns, t.ID)
+	}
+	schema.Must(fmt.Errorf("operation %s has action %q", c.Operation, c.Action))
+	return nil
+}
+
+// stepRow remembers the last step that a shard did for an operation.
+type stepRow struct {
+	step    uint64
+	answer  StepAnswer
+	at      store.Time
+	until   store.Time // of the deadline that is set
+	away    int64      // tasks that were sent to another queue, and have not arrived
+	arrived Tally      // what became of such since the last step
+}
+
+func readStep(from store.Reader, ns string, operation task.ID) (*stepRow, bool) {
+	row, ok := from.Get(schema.IDKey(ns, schema.TableStep, operation))
+	if !ok {
+		return &stepRow{}, false
+	}
+	s, err := decodeStep(row)
+	schema.Must(err)
+	return s, true
+}
+
+func setStep(r *engine.Round, ns string, operation task.ID, s *stepRow) {
+	r.Tx().Set(schema.IDKey(ns, schema.TableStep, operation), s.encode())
+}
+
+// stepEnds forgets the steps of an operation that has not asked for long.
+func stepEnds(r *engine.Round, d schema.Deadline) {
+	id := d.ID()
+	s, ok := readStep(r.Tx(), d.Namespace, id)
+	if !ok || s.until != d.At {
+		return
+	}
+	if until := s.at.Add(stepKept); until > r.Now() || s.away > 0 {
+		s.until = max(until, r.Now().Add(time.Hour))
+		r.SetDeadline(s.until, schema.OnStep, d.Namespace, id[:])
+		setStep(r, d.Namespace, id, s)
+		return
+	}
+	r.Tx().Delete(schema.IDKey(d.Namespace, schema.TableStep, id))
+}

@@ -1,0 +1,25 @@
+// Package policies lists what acts beside the life of a task, in the order in which it does. A new policy is a package beside this one
+// and a line here. It knows nothing of what they do.
+package policies
+
+import (
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/notify"
+	"github.com/pawlq/pawl/internal/engine/once"
+	"github.com/pawlq/pawl/internal/engine/operation"
+	"github.com/pawlq/pawl/internal/engine/schedule"
+	"github.com/pawlq/pawl/internal/engine/workflow"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// All are the policies of every shard.
+var All = []engine.Policy{
+	workflow.Policy,
+	schedule.Policy,
+	operation.Policy,
+	once.Policy,
+	notify.Policy, // last: it tells what the others have done
+}
+
+// Check holds all rows of a namespace against its tasks, and returns what does not agree.
+func Check(from store.Reader, ns string) []string { return engine.Check(from, ns, All) }

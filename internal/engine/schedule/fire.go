@@ -1,0 +1,243 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cron"
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+const (
+	// tickGrace is how late a tick may be without being missed: longer than an election, or the start of a node.
+	TickGrace = time.Minute
+	// maxChase is how many missed ticks are fired at most, the newest.
+	maxChase = 1000
+	// ticksInPass is how many ticks of one schedule fire before others have their turn.
+	ticksInPass = 10
+	// triggerWindow is how long a repeated trigger is known, as far as the ledger goes back.
+	triggerWindow = time.Hour
+)
+
+// tick lets a schedule do what is due.
+func tick(r *engine.Round, d schema.Deadline) {
+	name := string(d.Rest)
+	p, c, ok := schedule(r, d.Namespace, name)
+	if !ok || c.fires != d.At {
+		return
+	}
+	to, w := *c, p.rule()
+	for range ticksInPass {
+		if to.fires == 0 || to.fires > r.Now() {
+			break
+		}
+		tickDue(r, d.Namespace, p, &to, w)
+	}
+	setCourse(r, d.Namespace, name, c, &to)
+}
+
+// tickDue decides the tick that is due, and plans the next.
+func tickDue(r *engine.Round, ns string, p *plan, c *course, w cron.When) {
+	planned := c.planned
+	switch limit := r.Now().Add(-TickGrace); {
+	case c.fires > limit:
+		fire(r, ns, p, c, planned, schema.TickFired)
+		c.planNext(p, w, planned)
+	case planned <= c.chasing:
+		fire(r, ns, p, c, planned, schema.TickCaughtUp)
+		c.planNext(p, w, planned)
+	default:
+		missed(r, ns, p, c, w, max(planned, limit.Add(-p.Jitter)))
+	}
+}
+
+// missed does with the ticks up to a time what the schedule says of missed ones.
+func missed(r *engine.Round, ns string, p *plan, c *course, w cron.When, upto store.Time) {
+	from := c.planned - 1
+	if p.Missed == task.MissedAll {
+		newest := w.Newest(c.began.Time(), from.Time(), upto.Time(), maxChase)
+		first := store.TimeOf(newest[0])
+		skip(r, ns, p, c, w, from, first-1, SkippedMissed)
+		c.chasing = upto
+		c.planNext(p, w, first-1)
+		return
+	}
+	last := store.TimeOf(w.Last(c.began.Time(), from.Time(), upto.Time()))
+	c.planNext(p, w, last)
+	if onTime := c.fires != 0 && c.fires <= r.Now(); p.Missed == task.MissedSkip || onTime {
+		skip(r, ns, p, c, w, from, last, SkippedMissed)
+		return
+	}
+	skip(r, ns, p, c, w, from, last-1, SkippedMissed)
+	fire(r, ns, p, c, last, schema.TickCaughtUp)
+}
+
+// skip notes that the ticks in (from, upto] made no task.
+func skip(r *engine.Round, ns string, p *plan, c *course, w cron.When, from, upto store.Time, reason string) {
+	first := w.Next(c.began.Time(), from.Time())
+	if first.IsZero() || store.TimeOf(first) > upto {
+		return
+	}
+	t := schema.LedgerEntry{Planned: store.TimeOf(first), Outcome: schema.TickSkipped, Reason: reason}
+	newest := w.Newest(c.began.Time(), from.Time(), upto.Time(), MaxCount)
+	if t.Count = len(newest); t.Count > 1 {
+		t.Until = store.TimeOf(newest[t.Count-1])
+	}
+	if reason == SkippedMissed {
+		scheduleMissed(r, ns, p, reason, t.Count)
+	}
+	note(r, ns, p.Name, c, t)
+}
+
+// Headers that tell a tick's task where it comes from.
+const (
+	headerSchedule = "pawl-schedule"
+	headerPlanned  = "pawl-scheduled-at"
+)
+
+// fire makes the task of a tick, or sends it to where its queue lies.
+func fire(r *engine.Round, ns string, p *plan, c *course, planned store.Time, outcome schema.TickOutcome) {
+	t := schema.LedgerEntry{Planned: planned, Count: 1, Outcome: outcome}
+	n := tickTask(r, ns, p, planned)
+	n.ID, n.Fresh = engine.ChildID(r, p.id, c.seq+1), true
+	r.CountBirth()
+	a, err := engine.Enqueue(r, n)
+	var refused *task.Error
+	switch {
+	case err == nil && a.Met:
+		t.Outcome, t.Reason, t.Task = schema.TickSkipped, skippedFor(n.Unique), a.ID
+	case err == nil:
+		t.Task = a.ID
+	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
+		n.RequestID = engine.RequestOf(p.id, c.seq+1)
+		r.Send(ns, &engine.OutboxMessage{Request: n.RequestID, Spec: n.Spec, From: engine.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}})
+	case errors.As(err, &refused):
+		t.Outcome, t.Reason = schema.TickSkipped, string(refused.Code)
+	}
+	if outcome == schema.TickCaughtUp {
+		scheduleMissed(r, ns, p, outcome.String(), 1)
+	}
+	noteFired(r, ns, p.Name, c, n, t)
+}
+
+// skippedFor says why a tick makes no task whose unique key another task holds.
+func skippedFor(u *task.Unique) string {
+	if task.IsOverlap(u) {
+		return SkippedOverlap
+	}
+	return SkippedUnique
+}
+
+// TraceTicks has the leader ask, for each tick, for the headers of a trace that the tick's task belongs to: ids are not drawn here. Begin
+// does not block. Which of those traces came to be is told by Effects.Ticked.
+func TraceTicks(l *engine.Leader, begin func(schedule string, n *engine.NewTask) map[string]string) {
+	engine.Memory[tracing](l).begin = begin
+}
+
+// tracing is where a leader asks for traces of ticks.
+type tracing struct {
+	begin func(schedule string, n *engine.NewTask) map[string]string
+}
+
+// tickTask is the task of a tick, without an id. Each is a trace of its own: one that the schedule names would grow for ever.
+func tickTask(r *engine.Round, ns string, p *plan, planned store.Time) *engine.NewTask {
+	n := &engine.NewTask{Spec: p.TickSpec(), Namespace: ns}
+	n.Headers = make(map[string]string, len(p.Task.Headers)+2)
+	for name, value := range p.Task.Headers {
+		n.Headers[name] = value
+	}
+	delete(n.Headers, task.HeaderTraceParent)
+	delete(n.Headers, task.HeaderTraceState)
+	n.Headers[headerSchedule] = p.Name
+	n.Headers[headerPlanned] = planned.Time().Format(time.RFC3339)
+	if trace := engine.Memory[tracing](r.Leader()).begin; trace != nil {
+		n.Headers = task.WithTrace(n.Headers, trace(p.Name, n))
+	}
+	return n
+}
+
+// noteFired is note for a tick that has tried to make a task.
+func noteFired(r *engine.Round, ns, name string, c *course, n *engine.NewTask, t schema.LedgerEntry) {
+	note(r, ns, name, c, t)
+	if t.Outcome != schema.TickSkipped {
+		r.Ticked[len(r.Ticked)-1].Trace = n.Headers[task.HeaderTraceParent]
+	}
+}
+
+// Trigger is an operator's call for a tick now.
+type Trigger struct {
+	Request task.ID // repeated, it finds the same task
+	ID      task.ID // of the task, if it is made here
+	Fresh   bool    // as of NewTask
+}
+
+// Fire makes a task now, beside the ticks, also of a schedule that is paused. If the task's queue lies in another
+// shard, the answer is the message that brings it there.
+//
+// Errors: not_found; what Enqueue refuses.
+func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on *engine.OutboxMessage, err error) {
+	p, c, ok := schedule(r, ns, name)
+	if !ok {
+		return a, nil, task.NotFound("schedule", name)
+	}
+	if on, ok = engine.ReadMessage(r.Tx(), ns, call.Request); ok {
+		return a, on, nil
+	}
+	if before, ok := triggered(r, ns, name, c, call.Request); ok { // wherever its queue lies by now
+		return engine.Accepted{ID: before.Task, State: task.Ready, CreatedAt: before.At, Duplicate: true}, nil, nil
+	}
+	n := tickTask(r, ns, p, r.Now())
+	n.ID, n.Fresh, n.RequestID = call.ID, call.Fresh, call.Request
+	t := schema.LedgerEntry{Count: 1, Outcome: schema.TickTriggered, Request: call.Request}
+	a, err = engine.Enqueue(r, n)
+	switch {
+	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
+		on = &engine.OutboxMessage{Request: call.Request, Spec: n.Spec, From: engine.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}}
+		r.Send(ns, on)
+	case err != nil:
+		return a, nil, err
+	case a.Met:
+		return a, nil, Overlaps(name, a.ID)
+	case a.Duplicate:
+		return a, nil, nil
+	default:
+		t.Task = a.ID
+	}
+	to := *c
+	noteFired(r, ns, name, &to, n, t)
+	setCourse(r, ns, name, c, &to)
+	return a, on, nil
+}
+
+// Overlaps refuses a trigger while another task holds the unique key of the schedule's.
+func Overlaps(name string, id task.ID) error {
+	return &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("schedule %q: task %s has not ended, which holds the unique key of its tasks", name, id)}
+}
+
+// triggered finds what a trigger did when it came before.
+func triggered(r *engine.Round, ns, name string, c *course, request task.ID) (*schema.LedgerEntry, bool) {
+	for seq := c.seq; seq >= oldestTick(c.seq); seq-- {
+		row, ok := r.Tx().Get(schema.TickKey(ns, name, seq))
+		if !ok {
+			continue
+		}
+		t, err := decodeTick(seq, row)
+		schema.Must(err)
+		if t.At.Add(triggerWindow) < r.Now() {
+			break
+		}
+		if t.Outcome == schema.TickTriggered && t.Request == request {
+			return t, true
+		}
+	}
+	return nil, false
+}
+
+// scheduleMissed tells that ticks of a schedule were skipped since they were late, or made their tasks late.
+func scheduleMissed(r *engine.Round, ns string, p *plan, reason string, ticks int) {
+	r.Happened = append(r.Happened, engine.Happened{What: "schedule.missed", Namespace: ns, Name: p.Name, Queue: p.Task.Queue, Type: p.Task.Type, Reason: reason, Count: ticks})
+}

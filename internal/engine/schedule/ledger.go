@@ -1,0 +1,88 @@
+package schedule
+
+import (
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Why a tick is skipped, beside the codes of refusals.
+const (
+	SkippedMissed  = "missed"
+	SkippedPaused  = "paused"
+	SkippedOverlap = "overlap"
+	SkippedUnique  = "unique" // another task holds the unique key that the schedule's task asks for
+)
+
+const (
+	// ledgerLength is how many entries a ledger keeps.
+	LedgerLength = 1000
+	// MaxCount is how far skipped ticks are counted.
+	MaxCount = 100
+)
+
+// oldestTick is the number of the oldest entry of a ledger.
+func oldestTick(newest uint64) uint64 {
+	if newest <= LedgerLength {
+		return 1
+	}
+	return newest - LedgerLength + 1
+}
+
+// note adds an entry to the ledger.
+func note(r *engine.Round, ns, name string, c *course, t schema.LedgerEntry) {
+	c.seq++
+	t.Seq, t.At = c.seq, r.Now()
+	r.Tx().Set(schema.TickKey(ns, name, t.Seq), encodeTick(&t))
+	if c.seq > LedgerLength {
+		r.Tx().Delete(schema.TickKey(ns, name, c.seq-LedgerLength))
+	}
+	r.Ticked = append(r.Ticked, engine.Ticked{Namespace: ns, Schedule: name, LedgerEntry: t})
+}
+
+// History reads up to limit entries of a schedule's ledger, newest first, below a number; 0: from the newest.
+func History(from store.Reader, ns, name string, below uint64, limit int) (ticks []*schema.LedgerEntry, err error) {
+	_, c, ok := readSchedule(from, ns, name)
+	if !ok {
+		return nil, task.NotFound("schedule", name)
+	}
+	if below == 0 || below > c.seq {
+		below = c.seq + 1
+	}
+	for seq := below - 1; seq >= oldestTick(c.seq) && len(ticks) < limit; seq-- {
+		if row, ok := from.Get(schema.TickKey(ns, name, seq)); ok {
+			t, err := decodeTick(seq, row)
+			schema.Must(err)
+			ticks = append(ticks, t)
+		}
+	}
+	return ticks, nil
+}
+
+// delivered notes in the ledger what became of a tick whose task was sent to another shard.
+func delivered(r *engine.Round, ns string, on *engine.OutboxMessage, a engine.Accepted, refused *task.Error) (stays bool) {
+	if on.From.Schedule == "" {
+		return false
+	}
+	_, c, ok := schedule(r, ns, on.From.Schedule)
+	if !ok || c.id != on.From.Plan || on.From.Tick < oldestTick(c.seq) {
+		return false
+	}
+	key := schema.TickKey(ns, on.From.Schedule, on.From.Tick)
+	row, ok := r.Tx().Get(key)
+	if !ok {
+		return false
+	}
+	t, err := decodeTick(on.From.Tick, row)
+	schema.Must(err)
+	t.Task = a.ID
+	if a.Met {
+		t.Outcome, t.Reason = schema.TickSkipped, skippedFor(on.Spec.Unique)
+	}
+	if refused != nil {
+		t.Outcome, t.Reason = schema.TickSkipped, string(refused.Code)
+	}
+	r.Tx().Set(key, encodeTick(t))
+	return false
+}

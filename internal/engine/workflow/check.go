@@ -1,0 +1,147 @@
+package workflow
+
+import (
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// check: a task that says that something follows it has a row of that, and no other has; what waits, waits for a task that
+// has not succeeded, and what is on its way has its message.
+func check(c *engine.Checker) {
+	sent, members := map[engine.Origin]bool{}, map[task.ID]bool{}
+	c.Scan(schema.TableOutbox, func(k, v []byte) {
+		p, err := engine.DecodeMessage(schema.IDAt(k), v)
+		if err != nil {
+			c.Find("message %s: %v", schema.IDAt(k), err)
+			return
+		}
+		sent[p.From] = true
+		members[p.Request] = true
+	})
+	groups := checkGroups(c, members)
+	rows := map[task.ID]bool{}
+	c.Scan(schema.TableFollow, func(k, v []byte) {
+		id := schema.IDAt(k)
+		rows[id] = true
+		all, err := schema.DecodeFollowers(v)
+		if g := groups[id]; g != nil {
+			checkPoints(c, g, all, sent)
+			return
+		}
+		x := c.Tasks[id]
+		if err != nil || x == nil || x.Links == nil || !x.Links.Followed {
+			c.Find("what follows %s follows nothing (%v)", id, err)
+			return
+		}
+		for i := range all {
+			f := &all[i]
+			if waits := f.Fate == schema.FateWaiting; waits == (x.State == task.Succeeded) || waits != (f.Spec != nil) {
+				c.Find("task %s is %s, and number %d of what follows it is %s", id, x.State, i, f.Fate)
+			}
+			if way := (engine.Origin{Parent: id, N: i}); (f.Fate == schema.FateSent) != sent[way] {
+				c.Find("number %d of what follows task %s is %s, and its message there: %t", i, id, f.Fate, sent[way])
+			}
+		}
+	})
+	for id, x := range c.Tasks {
+		if x.Links != nil && x.Links.Followed && !rows[id] {
+			c.Find("nobody knows what follows task %s", id)
+		}
+	}
+}
+
+// checkPoints: a group's row says which tasks wait for its points, and so does the row of those.
+func checkPoints(c *engine.Checker, g *taskGroup, points []schema.Follower, sent map[engine.Origin]bool) {
+	if len(points) != groupPoints {
+		c.Find("group %s has %d points", g.id, len(points))
+		return
+	}
+	for i := range points {
+		f := &points[i]
+		if waits := g.waits>>i&1 == 1; waits != (f.Fate == schema.FateWaiting) || waits != (f.Spec != nil) || waits && g.state != Running {
+			c.Find("group %s is %s, %s is %s, and it waits: %t", g.id, g.state, f.On, f.Fate, waits)
+		}
+		if way := (engine.Origin{Parent: g.id, N: i}); (f.Fate == schema.FateSent) != sent[way] {
+			c.Find("%s of group %s is %s, and its message there: %t", f.On, g.id, f.Fate, sent[way])
+		}
+	}
+}
+
+// checkGroups proves that the counters of each group are those of its members, that members of this shard are as their group knows
+// them, and that none is lost on its way. It returns the groups.
+func checkGroups(c *engine.Checker, messages map[task.ID]bool) map[task.ID]*taskGroup {
+	groups := readGroups(c)
+	members := checkMembers(c, groups, messages)
+	for id, x := range c.Tasks {
+		if !x.Links.Member() || groups[x.Links.Group] == nil || groups[x.Links.Group].leaving || x.CreatedAt < groups[x.Links.Group].createdAt {
+			continue // its group is forgotten
+		}
+		end := x.State
+		if !end.Ended() {
+			end = 0
+		}
+		m := members[[2]task.ID{x.Links.Group, x.Links.Ref}]
+		if follows := x.Links.Ref[0] >= 0x80; follows && x.Links.Turn == 0 && (m == nil || m.turn == 0 && m.id == task.ID{}) {
+			continue // its birth is not told yet, by the shard that sent it
+		}
+		if m == nil || m.id != id || m.turn != x.Links.Turn || m.state != end {
+			c.Find("task %s is %s at turn %d, and its group has %+v", id, x.State, x.Links.Turn, m)
+		}
+	}
+	return groups
+}
+
+// readGroups reads the groups, and checks what each says of itself.
+func readGroups(c *engine.Checker) map[task.ID]*taskGroup {
+	groups := map[task.ID]*taskGroup{}
+	c.Scan(schema.TableGroup, func(k, v []byte) {
+		g, err := decodeGroup(schema.IDAt(k), v)
+		if err != nil {
+			c.Find("group %s: %v", schema.IDAt(k), err)
+			return
+		}
+		groups[g.id] = g
+		if g.wake != 0 {
+			c.ExpectRow(schema.DeadlineKey(g.wake, schema.OnGroup, c.Namespace, g.id[:]), nil)
+		}
+		if ended := g.endedAt != 0; ended != (g.keptUntil != 0) || g.wake == 0 && (ended || g.walking) || g.state == Complete && !ended {
+			c.Find("group %s is %s: ended %d, kept until %d, its deadline %d", g.id, g.state, g.endedAt, g.keptUntil, g.wake)
+		}
+		if g.state == Running && !g.open && g.counts.Pending == 0 {
+			c.Find("group %s is running, and nothing is pending", g.id)
+		}
+	})
+	return groups
+}
+
+// checkMembers reads the members of groups, by group and reference, and checks them against the tasks and the groups' counts.
+func checkMembers(c *engine.Checker, groups map[task.ID]*taskGroup, messages map[task.ID]bool) map[[2]task.ID]*member {
+	members, counts := map[[2]task.ID]*member{}, map[task.ID]Counts{}
+	c.Scan(schema.TableMember, func(k, v []byte) {
+		id, ref := task.ID(k[len(k)-32:len(k)-16]), schema.IDAt(k)
+		m, err := decodeMember(v)
+		if err != nil || groups[id] == nil {
+			c.Find("member %s of group %s belongs to nothing (%v)", ref, id, err)
+			return
+		}
+		members[[2]task.ID{id, ref}] = m
+		n := counts[id]
+		n.Members++
+		*n.of(m)++
+		counts[id] = n
+		x := c.Tasks[m.id]
+		if here := m.id.Shard() == id.Shard(); !groups[id].leaving && m.pending() && here && m.id != (task.ID{}) && (x == nil || x.State.Ended()) {
+			c.Find("member %s of group %s is pending, and task %s is not", ref, id, m.id)
+		}
+		if numbered := ref[0] < 0x80; m.pending() && m.id == (task.ID{}) && numbered && !messages[engine.PartID(id, ref)] {
+			c.Find("member %s of group %s is lost on its way", ref, id)
+		}
+	})
+	for id, g := range groups {
+		if !g.leaving && counts[id] != g.counts {
+			c.Find("group %s counts %+v, expected %+v", id, g.counts, counts[id])
+		}
+	}
+	return members
+}

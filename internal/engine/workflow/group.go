@@ -1,0 +1,474 @@
+package workflow
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A group lives in one shard, its home, whose number is in its id. The home has a row of where the group is, with its counters, a row
+// for each member, and what the group enqueues when it comes to a point. Members are where their queues lie. A member tells its home
+// when it ends, or lives again after a replay, by a notice: at once if the home is its own shard, else through the outbox. Notices of
+// a member are numbered, and the home keeps the number of the newest, so that each end counts once, whatever comes late or twice.
+
+// State says where a group is.
+type State uint8
+
+// The values are stored.
+const (
+	Running   State = iota // members may be added
+	Complete               // all had ended
+	Cancelled              // by a caller: its members are cancelled, or will be
+)
+
+var groupStates = []string{"running", "complete", "cancelled"}
+
+func (s State) String() string {
+	if int(s) >= len(groupStates) { // of a later release
+		return fmt.Sprintf("state_%d", s)
+	}
+	return groupStates[s]
+}
+
+// Counts are the members of a group by where they are. Pending are those that have not ended.
+type Counts struct {
+	Members, Pending, Succeeded, Dead, Poisoned, Discarded, Cancelled, Refused int64
+}
+
+// of is the counter of a member.
+func (c *Counts) of(m *member) *int64 {
+	switch {
+	case m.refused != "":
+		return &c.Refused
+	case m.state == task.Succeeded:
+		return &c.Succeeded
+	case m.state == task.Dead:
+		return &c.Dead
+	case m.state == task.Poisoned:
+		return &c.Poisoned
+	case m.state == task.Discarded:
+		return &c.Discarded
+	case m.state == task.Cancelled:
+		return &c.Cancelled
+	}
+	return &c.Pending
+}
+
+// taskGroup is where a group is.
+type taskGroup struct {
+	id        task.ID
+	name      string
+	state     State
+	open      bool
+	counts    Counts
+	added     uint64 // members that were given a number
+	results   int64  // bytes of results that are kept
+	waits     uint8  // bits by callback: it waits for its point
+	retention *time.Duration
+	createdAt store.Time
+	endedAt   store.Time // when it was complete, or all members of a cancelled one had ended
+	keptUntil store.Time
+	wake      store.Time // its deadline: members are to be cancelled, or its rows go; 0: none
+	walking   bool       // its members are being cancelled
+	walk      task.ID    // behind this one
+	leaving   bool       // its retention is over: only a repeat of the call that made it still finds it
+	within    []string   // patterns of the queues that its maker was limited to; nil: all
+
+	// Of the round, not stored.
+	dirty   bool
+	joining bool // a member is about to be counted: the group can't be complete
+}
+
+// The points of a group's life at which it enqueues a task, by their places in the row of what follows it.
+const (
+	onComplete = iota
+	onSuccess
+	onDeath
+	groupPoints
+)
+
+var groupPointWords = [groupPoints]string{"on_complete", "on_success", "on_death"}
+
+// member is what a group's home knows of a member.
+type member struct {
+	turn    uint64     // of the newest notice
+	state   task.State // the end; 0: it has not ended
+	id      task.ID    // zero: it is on its way
+	typ     string
+	queue   string
+	refused string // the code; "": it was not
+	result  schema.Result
+	omitted bool // the result is too large to keep
+}
+
+func (m *member) pending() bool { return m.refused == "" && !m.state.Ended() }
+
+// Call is a filled and checked group with what the broker adds to it.
+type Call struct {
+	task.Group
+	Namespace string
+	ID        task.ID // its shard is this one; derived from the request id, or new
+}
+
+// Joined is what became of a task that was to be a member of a group.
+type Joined struct {
+	engine.Accepted
+	Message *engine.OutboxMessage // that brings it to its shard; nil: it is there, or was
+	Err     error                 // it was refused, and is no member unless it was given with its group
+}
+
+// Made is the answer to making a group.
+type Made struct {
+	Group     *View
+	Tasks     []Joined // in the order of the group's
+	Duplicate bool     // the request had made it already
+}
+
+// How long a group is kept once it has ended.
+const (
+	keepGroup     = 24 * time.Hour
+	keepDeadGroup = 14 * 24 * time.Hour // if something of it may be replayed
+)
+
+// Make makes a group and its members, all or nothing, here or as messages. A member that its queue refuses for a key that another
+// task has is counted as refused.
+//
+// Errors: queue_full if a queue of this shard has no room for its members; unavailable while the rows are deleted of a group that the same
+// request made long before; invalid_argument.
+func Make(r *engine.Round, n *Call) (made Made, err error) {
+	if g, ok := anyGroup(r, n.Namespace, n.ID); ok {
+		if !g.remembered(r.Now()) {
+			return made, ErrBeingDeleted
+		}
+		return madeBefore(r, n, g), nil
+	}
+	if err := r.RoomFor(n.Namespace, n.Tasks); err != nil {
+		return made, err
+	}
+	for i := range n.Tasks {
+		if err := engine.CheckThenAt(fmt.Sprintf("tasks[%d]", i), &n.Tasks[i], r.Now().Time()); err != nil {
+			return made, err
+		}
+	}
+	g := &taskGroup{id: n.ID, name: n.Name, open: n.Open, retention: n.Retention, createdAt: r.Now(), within: n.Within}
+	points := make([]schema.Follower, groupPoints)
+	for i, s := range []*task.Spec{onComplete: n.OnComplete, onSuccess: n.OnSuccess, onDeath: n.OnDeath} {
+		points[i] = schema.Follower{On: groupPointWords[i], Fate: schema.FateDropped}
+		if s != nil {
+			points[i] = newFollower(groupPointWords[i], s)
+			g.waits |= 1 << i
+		}
+	}
+	setFollowers(r, n.Namespace, n.ID, points)
+	remember(r, n.Namespace, g)
+	g.dirty = true
+	g.joining = true
+	made.Tasks = make([]Joined, len(n.Tasks))
+	for i := range n.Tasks {
+		s := n.Tasks[i]
+		g.added++
+		s.Member = &task.Member{Group: n.ID, Ref: numberedRef(g.added)}
+		m, j := join(r, n.Namespace, s, g.added)
+		countNew(r, n.Namespace, g, &s, m)
+		made.Tasks[i] = j
+	}
+	g.joining = false
+	advance(r, n.Namespace, g, task.ID{})
+	made.Group = viewOfGroup(r, n.Namespace, g)
+	return made, nil
+}
+
+// Find is the answer to a call that made a group, or not_found.
+func Find(r *engine.Round, n *Call) (Made, error) {
+	g, ok := anyGroup(r, n.Namespace, n.ID)
+	if !ok || !g.remembered(r.Now()) {
+		return Made{}, task.NotFound("group", n.ID.String())
+	}
+	return madeBefore(r, n, g), nil
+}
+
+// madeBefore answers a call that is repeated.
+func madeBefore(r *engine.Round, n *Call, g *taskGroup) Made {
+	made := Made{Group: viewOfGroup(r, n.Namespace, g), Tasks: make([]Joined, len(n.Tasks)), Duplicate: true}
+	for i := range made.Tasks {
+		ref := numberedRef(uint64(i) + 1) // #nosec G115 -- at most a batch
+		if m, ok := readMember(r, n.Namespace, n.ID, ref); ok {
+			made.Tasks[i] = joinedBefore(r, n.Namespace, n.ID, ref, m)
+		}
+	}
+	return made
+}
+
+// join enqueues a new member, here or as a message.
+func join(r *engine.Round, ns string, s task.Spec, n uint64) (*member, Joined) {
+	ref, group := s.Member.Ref, s.Member.Group
+	m := &member{typ: s.Type, queue: s.Queue}
+	s.RequestID = task.ID{} // the member's row is the record of the request
+	a, err := engine.Enqueue(r, &engine.NewTask{Spec: s, Namespace: ns, ID: engine.ChildID(r, group, memberBirths+n), Fresh: true})
+	var refused *task.Error
+	switch {
+	case err == nil && a.Duplicate:
+		m.refused = refusedDuplicate
+	case err == nil:
+		m.id = a.ID
+	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
+		p := &engine.OutboxMessage{Request: engine.PartID(group, ref), Spec: s}
+		r.Send(ns, p)
+		return m, Joined{Message: p}
+	case errors.As(err, &refused):
+		m.refused = string(refused.Code)
+	default:
+		panic(fmt.Sprintf("member of group %s: %v", group, err))
+	}
+	return m, Joined{Accepted: a, Err: err}
+}
+
+const (
+	// memberBirths are apart from the births of what a group enqueues itself.
+	memberBirths = 1 << 32
+	// refusedDuplicate: an idempotency key or unique key stands for another task.
+	refusedDuplicate = "duplicate"
+)
+
+// joinedBefore is what became of a member that joined by an earlier call.
+func joinedBefore(r *engine.Round, ns string, group, ref task.ID, m *member) Joined {
+	if m.id == (task.ID{}) && m.refused == "" {
+		if p, ok := engine.ReadMessage(r.Tx(), ns, engine.PartID(group, ref)); ok {
+			return Joined{Message: p}
+		}
+	}
+	if m.refused != "" {
+		return Joined{Err: &task.Error{Code: task.CodeConflict, Message: fmt.Sprintf("the task was refused before: %s", m.refused)}}
+	}
+	j := Joined{Accepted: engine.Accepted{ID: m.id, State: m.state, CreatedAt: r.Now(), Duplicate: true}}
+	if m.state == 0 {
+		j.State = task.Ready
+	}
+	if x, err := r.Exec(ns, m.id); err == nil {
+		j.State, j.CreatedAt = x.State, x.CreatedAt
+	}
+	return j
+}
+
+// Add makes new members of a group, each answered by itself: one that is refused is no member. A request id that was given
+// before finds its member.
+//
+// Errors: not_found; wrong_state if the group has ended; invalid_argument if it would have too many members.
+func Add(r *engine.Round, ns string, id task.ID, tasks []task.Spec) ([]Joined, error) {
+	g, ok := group(r, ns, id)
+	if !ok {
+		return nil, task.NotFound("group", id.String())
+	}
+	out := make([]Joined, len(tasks))
+	for i := range tasks {
+		s := tasks[i]
+		requested := s.RequestID != (task.ID{})
+		if requested {
+			s.Member = &task.Member{Group: id, Ref: requestedRef(s.RequestID)}
+			if m, ok := readMember(r, ns, id, s.Member.Ref); ok {
+				out[i] = joinedBefore(r, ns, id, s.Member.Ref, m)
+				continue
+			}
+		}
+		if out[i].Err = g.mayJoin(); out[i].Err == nil {
+			out[i].Err = g.inGroup(&s)
+		}
+		if out[i].Err != nil {
+			continue
+		}
+		if !requested {
+			s.Member = &task.Member{Group: id, Ref: numberedRef(g.added + 1)}
+		}
+		g.joining = true
+		m, j := join(r, ns, s, g.added+1)
+		if out[i] = j; m.refused == "" && j.Err == nil {
+			g.added++
+			countNew(r, ns, g, &s, m)
+		}
+		g.joining = false
+	}
+	advance(r, ns, g, task.ID{})
+	return out, nil
+}
+
+// mayJoin says whether a group takes another member.
+func (g *taskGroup) mayJoin() error {
+	if g.state != Running {
+		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("group %q: it is %s, and takes no members any more", g.id, g.state)}
+	}
+	if g.added >= task.MaxGroupMembers {
+		return task.Invalid("tasks", "group %s has had %d members added: no more can be", g.id, g.added)
+	}
+	return nil
+}
+
+// Close lets an open group be complete when all its members have ended. On one that is closed it changes nothing.
+func Close(r *engine.Round, ns string, id task.ID) (*View, error) {
+	g, ok := group(r, ns, id)
+	if !ok {
+		return nil, task.NotFound("group", id.String())
+	}
+	if g.open {
+		g.open = false
+		g.dirty = true
+		advance(r, ns, g, task.ID{})
+	}
+	return viewOfGroup(r, ns, g), nil
+}
+
+// The names of a group's members: those that were given a number lie in its order, and behind them those with a request id, and what
+// follows members.
+func numberedRef(n uint64) (ref task.ID) {
+	binary.BigEndian.PutUint64(ref[:8], n)
+	return ref
+}
+
+func requestedRef(request task.ID) task.ID {
+	request[0] |= 0x80
+	return request
+}
+
+// followerRef is that of the i-th task that follows a member.
+func followerRef(parent task.ID, i int) task.ID {
+	return requestedRef(engine.RequestOf(parent, uint64(i)+1)) // #nosec G115 -- a few
+}
+
+// group finds a group for a change: all verbs of a round share what they change of it, since what one enqueues may end a member in
+// the middle of another. It is written when the round is sealed.
+func group(r *engine.Round, ns string, id task.ID) (*taskGroup, bool) {
+	g, ok := anyGroup(r, ns, id)
+	return g, ok && !g.leaving
+}
+
+// remembered says whether a repeat of the call that made the group still finds it. While the rows of a large group are deleted, in several
+// rounds, it doesn't.
+func (g *taskGroup) remembered(now store.Time) bool {
+	return !g.leaving || now < g.createdAt.Add(engine.DedupWindow)
+}
+
+var ErrBeingDeleted error = &task.Error{Code: task.CodeUnavailable, RetryAfter: 100 * time.Millisecond,
+	Message: "the group that this request made before is being deleted"}
+
+// anyGroup is group with those that are leaving.
+func anyGroup(r *engine.Round, ns string, id task.ID) (*taskGroup, bool) {
+	if m := engine.HasRoundMemory[groups](r); m != nil && m.byName[groupName{ns, id}] != nil {
+		return m.byName[groupName{ns, id}], true
+	}
+	g, ok := readGroup(r.Tx(), ns, id)
+	if ok {
+		remember(r, ns, g)
+	}
+	return g, ok
+}
+
+type groupName struct {
+	ns string
+	id task.ID
+}
+
+// groups are those that the verbs of a round looked at.
+type groups struct {
+	byName map[groupName]*taskGroup
+	order  []groupName
+}
+
+func remember(r *engine.Round, ns string, g *taskGroup) {
+	m := engine.RoundMemory[groups](r)
+	if m.byName == nil {
+		m.byName = map[groupName]*taskGroup{}
+	}
+	m.byName[groupName{ns, g.id}] = g
+	m.order = append(m.order, groupName{ns, g.id})
+}
+
+// seal writes the groups that the round changed.
+func seal(r *engine.Round) {
+	m := engine.HasRoundMemory[groups](r)
+	if m == nil {
+		return
+	}
+	for _, name := range m.order {
+		if g := m.byName[name]; g != nil && g.dirty {
+			g.dirty = false
+			r.Tx().Set(schema.IDKey(name.ns, schema.TableGroup, name.id), g.encode())
+		}
+	}
+}
+
+func readGroup(from store.Reader, ns string, id task.ID) (*taskGroup, bool) {
+	row, ok := from.Get(schema.IDKey(ns, schema.TableGroup, id))
+	if !ok {
+		return nil, false
+	}
+	g, err := decodeGroup(id, row)
+	schema.Must(err)
+	return g, true
+}
+
+func readMember(r *engine.Round, ns string, group, ref task.ID) (*member, bool) {
+	row, ok := r.Tx().Get(schema.MemberKey(ns, group, ref))
+	if !ok {
+		return nil, false
+	}
+	m, err := decodeMember(row)
+	schema.Must(err)
+	return m, true
+}
+
+// countNew counts a new member, unless it has told of itself already: its enqueue may replace the last member of another group, which
+// then enqueues a task that replaces this one.
+func countNew(r *engine.Round, ns string, g *taskGroup, s *task.Spec, m *member) {
+	if s.Unique != nil {
+		if _, told := readMember(r, ns, g.id, s.Member.Ref); told {
+			return
+		}
+	}
+	setMember(r, ns, g, s.Member.Ref, nil, m)
+}
+
+// setMember writes a member and counts it: from is as it was, nil for a new one.
+func setMember(r *engine.Round, ns string, g *taskGroup, ref task.ID, from, to *member) {
+	if from == nil {
+		g.counts.Members++
+	} else {
+		*g.counts.of(from)--
+	}
+	*g.counts.of(to)++
+	g.dirty = true
+	r.Tx().Set(schema.MemberKey(ns, g.id, ref), to.encode())
+}
+
+// Within refuses a group that may have members outside a scope.
+func Within(r *engine.Round, s task.Scope, ns string, id task.ID) error {
+	if s.All() {
+		return nil
+	}
+	g, ok := anyGroup(r, ns, id)
+	if !ok || !s.Covers(task.Scope{Queues: g.within}) {
+		return task.NotFound("group", id.String())
+	}
+	return nil
+}
+
+// inGroup refuses a member, or one that is to follow it, in a queue that the group is not limited to.
+func (g *taskGroup) inGroup(s *task.Spec) error {
+	scope := task.Scope{Queues: g.within}
+	if scope.All() {
+		return nil
+	}
+	if !scope.Sees(s.Queue) {
+		return task.Invalid("queue", "%q is none that group %s is limited to, by who made it", s.Queue, g.id)
+	}
+	for i := range s.Then {
+		if err := g.inGroup(&s.Then[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

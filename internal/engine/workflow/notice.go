@@ -1,0 +1,200 @@
+package workflow
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// tell lets the home of a task's group know how the task is.
+func tell(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result, born []engine.Birth) {
+	n := &engine.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Turn: x.Links.Turn, ID: id, Type: x.Type, Queue: x.Queue, Born: born}
+	if x.State.Ended() {
+		n.State = x.State
+	}
+	if len(result.Data) <= task.MaxMemberResult {
+		n.Result = result
+	} else {
+		n.Omitted = true
+	}
+	notify(r, ns, id.Shard(), n)
+}
+
+// notify brings a notice to its group's home: now, if that is this shard.
+func notify(r *engine.Round, ns string, shard uint32, n *engine.Notice) {
+	if n.Group.Shard() == shard {
+		Told(r, ns, n)
+		return
+	}
+	r.Send(ns, &engine.OutboxMessage{Request: noticeID(n), Notice: n})
+}
+
+// noticeID names a notice as a message.
+func noticeID(n *engine.Notice) task.ID {
+	return engine.RequestOf(engine.PartID(n.Group, n.Ref), noticeTurns+n.Turn)
+}
+
+// noticeTurns are apart from the births of tasks.
+const noticeTurns = 1 << 40
+
+// Told takes in what a member tells. What is old, and what is of a group that is forgotten, changes nothing.
+func Told(r *engine.Round, ns string, n *engine.Notice) {
+	g, ok := group(r, ns, n.Group)
+	if !ok {
+		return
+	}
+	from, known := readMember(r, ns, n.Group, n.Ref)
+	to := &member{}
+	if known {
+		*to = *from
+	}
+	if known && from.id != (task.ID{}) && n.ID != from.id {
+		return // a member of a group that the same request made long before
+	}
+	fresh := !known || n.Turn > from.turn
+	met := to.id == (task.ID{}) && n.ID != (task.ID{})
+	if met {
+		to.id = n.ID
+	}
+	if to.typ == "" {
+		to.typ, to.queue = n.Type, n.Queue
+	}
+	var died task.ID
+	if fresh {
+		to.turn, to.state, to.refused = n.Turn, n.State, n.Refused
+		g.keepResult(to, n)
+		if n.State == task.Dead || n.State == task.Poisoned {
+			died = n.ID
+		}
+	}
+	if !fresh && !met {
+		return
+	}
+	setMember(r, ns, g, n.Ref, from, to)
+	for _, b := range n.Born {
+		hearBirth(r, ns, g, b)
+	}
+	advance(r, ns, g, died)
+	if g.state == Cancelled && met && to.turn == 0 && to.pending() {
+		cancelMember(r, ns, g.id, n.Ref, to.id)
+	}
+}
+
+// hearBirth adds what follows a member, unless it has been heard of already.
+func hearBirth(r *engine.Round, ns string, g *taskGroup, b engine.Birth) {
+	if _, known := readMember(r, ns, g.id, b.Ref); known {
+		return
+	}
+	m := &member{id: b.ID, typ: b.Type, queue: b.Queue, refused: b.Refused}
+	if b.Refused != "" {
+		m.turn = 1
+	}
+	setMember(r, ns, g, b.Ref, nil, m)
+	if g.state == Cancelled && m.id != (task.ID{}) {
+		cancelMember(r, ns, g.id, b.Ref, m.id)
+	}
+}
+
+// keepResult keeps a member's result as long as there is room.
+func (g *taskGroup) keepResult(m *member, n *engine.Notice) {
+	g.results -= int64(len(m.result.Data))
+	m.result, m.omitted = n.Result, n.Omitted
+	if g.results+int64(len(m.result.Data)) > task.MaxGroupResults {
+		m.result, m.omitted = schema.Result{}, true
+	}
+	g.results += int64(len(m.result.Data))
+}
+
+// advance lets a group come to the points that it has reached. Died is a member that has just died; zero: none has.
+func advance(r *engine.Round, ns string, g *taskGroup, died task.ID) {
+	if g.joining {
+		return // whoever makes it join comes again
+	}
+	if g.state == Running && died != (task.ID{}) {
+		reach(r, ns, g, onDeath, died)
+	}
+	if g.state == Running && !g.open && g.counts.Pending == 0 {
+		g.state = Complete
+		if g.counts.Succeeded == g.counts.Members {
+			reach(r, ns, g, onSuccess, task.ID{})
+		}
+		reach(r, ns, g, onComplete, task.ID{})
+		dropPoints(r, ns, g, "complete")
+	}
+	if g.state != Running && g.counts.Pending == 0 && g.endedAt == 0 {
+		g.endedAt, g.dirty = r.Now(), true
+		g.keptUntil = r.Now().Add(g.keep())
+		if !g.walking {
+			wakeGroup(r, ns, g, g.keptUntil)
+		}
+	}
+}
+
+// keep is how long a group is kept that has ended.
+func (g *taskGroup) keep() (keep time.Duration) {
+	switch {
+	case g.retention != nil:
+		return *g.retention
+	case g.counts.Dead+g.counts.Poisoned > 0:
+		return keepDeadGroup
+	}
+	return keepGroup
+}
+
+// groupReport is what a task of a group's that is no member gets as the result of its parent.
+type groupReport struct {
+	GroupID   string `json:"group_id"`
+	Name      string `json:"name,omitempty"`
+	State     string `json:"state"`
+	Members   int64  `json:"members"`
+	Pending   int64  `json:"pending"`
+	Succeeded int64  `json:"succeeded"`
+	Dead      int64  `json:"dead"`
+	Poisoned  int64  `json:"poisoned"`
+	Discarded int64  `json:"discarded"`
+	Cancelled int64  `json:"cancelled"`
+	Refused   int64  `json:"refused"`
+	TaskID    string `json:"task_id,omitempty"` // that died
+}
+
+// reach enqueues the task that waits for a point of a group, once.
+func reach(r *engine.Round, ns string, g *taskGroup, point int, of task.ID) {
+	if g.waits>>point&1 == 0 {
+		return
+	}
+	g.waits &^= 1 << point
+	g.dirty = true
+	c := &g.counts
+	report := groupReport{GroupID: g.id.String(), Name: g.name, State: g.state.String(), Members: c.Members, Pending: c.Pending, Succeeded: c.Succeeded,
+		Dead: c.Dead, Poisoned: c.Poisoned, Discarded: c.Discarded, Cancelled: c.Cancelled, Refused: c.Refused}
+	if of != (task.ID{}) {
+		report.TaskID = of.String()
+	}
+	b, err := json.Marshal(report)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	f := schema.ReadFollowers(r.Tx(), ns, g.id)[point]
+	bear(r, ns, g.id, point, &f, &task.Parent{Group: g.id, Result: b}, nil, nil)
+	points := schema.ReadFollowers(r.Tx(), ns, g.id) // which may have come to another point meanwhile
+	points[point] = f
+	setFollowers(r, ns, g.id, points)
+}
+
+// dropPoints forgets the tasks that wait for points to which the group can't come any more.
+func dropPoints(r *engine.Round, ns string, g *taskGroup, reason string) {
+	if g.waits == 0 {
+		return
+	}
+	points := schema.ReadFollowers(r.Tx(), ns, g.id)
+	for i := range points {
+		if g.waits>>i&1 == 1 {
+			points[i].Fate, points[i].Reason, points[i].Spec = schema.FateDropped, reason, nil
+		}
+	}
+	g.waits, g.dirty = 0, true
+	setFollowers(r, ns, g.id, points)
+}

@@ -1,0 +1,102 @@
+package workflow
+
+import (
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// View is everything known of a group.
+type View struct {
+	ID        task.ID
+	Name      string
+	State     State
+	Open      bool
+	Counts    Counts
+	CreatedAt store.Time
+	EndedAt   store.Time // 0: it has not ended, or members of a cancelled one have not
+	KeptUntil store.Time
+	Within    []string          // patterns of the queues that its maker was limited to; nil: all
+	Points    []schema.Follower // what it enqueues when it comes to a point, and what became of that; those that it has
+}
+
+// Member is a member of a group as its home knows it.
+type Member struct {
+	Ref     task.ID
+	ID      task.ID // zero: it is on its way, or was refused
+	Type    string
+	Queue   string
+	State   task.State // the end; 0: it has not ended
+	Refused string     // why; "": it was not
+	Result  schema.Result
+	Omitted bool // the result is too large to keep here: the task has it
+}
+
+func viewOfGroup(r *engine.Round, ns string, g *taskGroup) *View {
+	return groupView(r.Tx(), ns, g)
+}
+
+func groupView(from store.Reader, ns string, g *taskGroup) *View {
+	v := &View{ID: g.id, Name: g.name, State: g.state, Open: g.open, Counts: g.counts, CreatedAt: g.createdAt, EndedAt: g.endedAt,
+		KeptUntil: g.keptUntil, Within: g.within}
+	for _, f := range schema.ReadFollowers(from, ns, g.id) {
+		if f.Type != "" {
+			v.Points = append(v.Points, f)
+		}
+	}
+	return v
+}
+
+// Show reads a group.
+func Show(from store.Reader, ns string, id task.ID) (*View, error) {
+	g, ok := readGroup(from, ns, id)
+	if !ok || g.leaving {
+		return nil, task.NotFound("group", id.String())
+	}
+	return groupView(from, ns, g), nil
+}
+
+// List reads up to limit groups before one, newest first; a zero id: from the newest.
+// A scope passes over those that are not there for it.
+func List(from store.Reader, ns string, s task.Scope, before task.ID, limit int) (groups []*View, more bool) {
+	lo, hi := schema.TableBounds(ns, schema.TableGroup)
+	if before != (task.ID{}) {
+		hi = schema.IDKey(ns, schema.TableGroup, before)
+	}
+	m := &schema.Counted{Reader: from}
+	m.ScanBack(lo, hi, func(k, row []byte) bool {
+		if more = len(groups) == limit || m.Bytes >= schema.PageBytes && len(groups) > 0; more {
+			return false
+		}
+		g, err := decodeGroup(schema.IDAt(k), row)
+		schema.Must(err)
+		if !g.leaving && s.Covers(task.Scope{Queues: g.within}) {
+			groups = append(groups, groupView(m, ns, g))
+		}
+		return true
+	})
+	return groups, more
+}
+
+// Members reads up to limit members of a group behind one, or about 8 MiB of them: first those that were added, in their order,
+// then those with request ids and what follows members.
+func Members(from store.Reader, ns string, id, behind task.ID, limit int) (list []Member, more bool, err error) {
+	if g, ok := readGroup(from, ns, id); !ok || g.leaving {
+		return nil, false, task.NotFound("group", id.String())
+	}
+	meter := &schema.Counted{Reader: from}
+	for len(list) < limit && meter.Bytes < schema.PageBytes {
+		chunk := min(limit-len(list), 100)
+		refs, members := membersOf(meter, ns, id, behind, chunk)
+		for i, m := range members {
+			list = append(list, Member{Ref: refs[i], ID: m.id, Type: m.typ, Queue: m.queue, State: m.state, Refused: m.refused,
+				Result: m.result, Omitted: m.omitted})
+		}
+		if len(refs) < chunk {
+			return list, false, nil
+		}
+		behind = refs[len(refs)-1]
+	}
+	return list, true, nil
+}
