@@ -110,6 +110,11 @@ alerts: ## promtool finds the alert rules good, and they fire when they should
 vuln: ## known vulnerabilities of what we stand on (needs the internet)
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
 
+.PHONY: drawing
+drawing: ## the drawing of docs/architecture.md, from its text (with Graphviz)
+	@command -v dot >/dev/null || apt-get install -qq -y --no-install-recommends graphviz
+	dot -Tsvg docs/architecture.dot -o docs/architecture.svg
+
 .PHONY: build
 build: ## bin/pawl, as a release is built
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o bin/pawl ./cmd/pawl

@@ -203,6 +203,63 @@ func TestTreeOfTheHouse(t *testing.T) {
 	}
 }
 
+// TestDrawing holds the drawing of docs/architecture.md to the table: its packages are there, and one that uses another may import it, or
+// what lies between. Dashed arrows go through an interface or over the network.
+func TestDrawing(t *testing.T) {
+	dot, err := os.ReadFile("../docs/architecture.dot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkgs := map[string]string{} // by their names in the drawing
+	arrows := 0
+	for line := range strings.Lines(string(dot)) {
+		line = strings.TrimSpace(line)
+		name, rest, _ := strings.Cut(line, " ")
+		if label, ok := strings.CutPrefix(rest, `[label="`); ok {
+			pkg, _, _ := strings.Cut(label, `\n`)
+			pkg = strings.TrimSuffix(pkg, "/…")
+			switch pkg {
+			case "pawl":
+				pkg = ""
+			case "cmd/pawl", "admin", "outbox", "internal/client":
+			default:
+				pkg = "internal/" + pkg
+			}
+			if _, known := mayImport[pkg]; !known {
+				t.Errorf("%s: there is no package %q", line, pkg)
+			}
+			pkgs[name] = pkg
+		}
+		if to, ok := strings.CutPrefix(rest, "-> "); ok && !strings.Contains(to, "style=dashed") {
+			to, _, _ = strings.Cut(to, " ")
+			arrows++
+			if !reaches(pkgs[name], pkgs[to]) {
+				t.Errorf("%s: package %q may not import %q", line, pkgs[name], pkgs[to])
+			}
+		}
+	}
+	if len(pkgs) < 15 || arrows < 15 {
+		t.Errorf("the drawing has %d packages and %d arrows", len(pkgs), arrows)
+	}
+}
+
+// reaches says whether a package may import another, itself or through those that it imports.
+func reaches(from, to string) bool {
+	seen := map[string]bool{from: true}
+	for next := []string{from}; len(next) > 0; next = next[1:] {
+		for _, p := range mayImport[next[0]] {
+			if p == to {
+				return true
+			}
+			if !seen[p] {
+				seen[p] = true
+				next = append(next, p)
+			}
+		}
+	}
+	return false
+}
+
 func TestPackageComments(t *testing.T) {
 	comments := map[string]string{}
 	sourceFiles(t, func(pkg, _ string, f *ast.File) {
