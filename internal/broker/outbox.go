@@ -79,8 +79,8 @@ func (r *replica) sendSome(ctx context.Context, ns string, behind task.ID) (last
 		return last, false, nil, err
 	}
 	for _, p := range messages {
-		if p.News != nil {
-			p.News.Shard = r.id
+		if p.Notification != nil {
+			p.Notification.Shard = r.id
 		}
 	}
 	out := r.b.cfg.SendOutbox(ctx, ns, messages)

@@ -172,7 +172,7 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 		return Delta{}, task.Unavailable(followPause, "system shard: its leader is new")
 	}
 	c.used(report.Uses)
-	c.hear(report)
+	c.noteReport(report)
 	d.Waited = waited
 	return d, nil
 }
@@ -314,13 +314,13 @@ func removedError(n Node) error {
 	return wrongState("node %q (number %d) was removed: to come back it has to join anew, with an empty directory", n.Name, n.Number)
 }
 
-// hear registers a report of a node that belongs here.
-func (c *Control) hear(r Report) {
+// noteReport registers a report of a node that belongs here.
+func (c *Control) noteReport(r Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	r.Uses = nil
-	c.heard[r.Node] = heardOf{r, now}
+	c.heard[r.Node] = nodeReport{r, now}
 	if c.starts[r.Node] == nil {
 		c.starts[r.Node] = &starts{}
 	}

@@ -91,7 +91,7 @@ type Control struct {
 	news    chan struct{} // closed when a change is committed, or leadership changes
 	left    time.Time     // when leadership was lost last
 	since   time.Time     // when it became leader, after a gap
-	heard   map[uint32]heardOf
+	heard   map[uint32]nodeReport
 	starts  map[uint32]*starts // of nodes, as far as this one noticed; they outlast its leadership
 	seen    map[uint32]sight
 
@@ -118,14 +118,14 @@ type leading struct {
 	unfinished map[QueueName]bool // queues whose slots have moved; true: they are on their way
 
 	seenAt  time.Time      // when what shards told long ago was forgotten last; it belongs to the Dispatcher
-	queues  *census        // nil: not counted. It belongs to the shard's loop
+	queues  *queueCounts   // nil: not counted. It belongs to the shard's loop
 	pending []change       // of the round in flight
 	happens []events.Event // by the round in flight
 	ring    ring
 }
 
-// heardOf is what a node last told.
-type heardOf struct {
+// nodeReport is what a node last told.
+type nodeReport struct {
 	Report
 	At time.Time
 }
@@ -146,7 +146,7 @@ func NewControl(cfg Config) *Control {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]heardOf{}, starts: map[uint32]*starts{}, seen: map[uint32]sight{},
+	return &Control{cfg: cfg, log: cfg.Logger, news: make(chan struct{}), heard: map[uint32]nodeReport{}, starts: map[uint32]*starts{}, seen: map[uint32]sight{},
 		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), hooked: make(chan struct{}, 1), moves: make(chan struct{}, 1), lookWanted: make(chan chan struct{}), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
 }
 

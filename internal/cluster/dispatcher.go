@@ -157,7 +157,7 @@ func (c *Control) dueHooks(ctx context.Context) (dueList, error) {
 		hooks, err := scanRows[Webhook](r, hookTable)
 		for i := range hooks {
 			h := &hooks[i]
-			s, bad := standingOf(r, h.Namespace, h.Name)
+			s, bad := webhookStatus(r, h.Namespace, h.Name)
 			if bad != nil {
 				return due, bad
 			}
@@ -258,7 +258,7 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 		return Delivery{}, err
 	}
 	now, at := h.now, h.now.Time()
-	n := &notice{News: task.News{Kind: task.NewsTest, Namespace: ns, First: at, Last: at}, Attempts: 1}
+	n := &notice{News: task.Notification{Kind: task.NotifyTest, Namespace: ns, First: at, Last: at}, Attempts: 1}
 	a := &attempt{hook: h.Webhook, secrets: h.secrets(now), id: testID(now, &h.Webhook), notice: *n}
 	o := p.cfg.Send(ctx, a.letter())
 	if err := ctx.Err(); err != nil {
@@ -302,7 +302,7 @@ type testFacts struct {
 }
 
 func testID(at store.Time, h *Webhook) noticeID {
-	n := &task.News{Kind: task.NewsTest}
+	n := &task.Notification{Kind: task.NotifyTest}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d", at))
 	return newNoticeID(at, h, n, uint64(sum[0]))
 }

@@ -14,7 +14,7 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 		// run lets the program of node 2 run for a while, and gives for how long it was to be given no leadership.
 		run := func(d time.Duration) (barred time.Duration) {
 			for up := time.Duration(1); up <= d; up += time.Second {
-				c.hear(Report{Node: 2, Up: up})
+				c.noteReport(Report{Node: 2, Up: up})
 				m, err := c.Map(bg)
 				must(t, err)
 				if c.members(m)[1].Barred {
@@ -39,7 +39,7 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 			t.Errorf("it has run for long enough, and seven starts still count; the overview has %+v, %v", o.Nodes[1], err)
 		}
 		run(0)
-		c.hear(Report{Node: 2, Up: 1})
+		c.noteReport(Report{Node: 2, Up: 1})
 		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Proof != maxProof {
 			t.Errorf("it has just started again, and the overview has %+v, %v", o.Nodes[1], err)
 		}
@@ -49,7 +49,7 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 		}
 		for _, r := range []Report{{Node: 2}, {Node: 2, Barred: true}, {Node: 2, DiskShort: true}} { // the first is one of an older release
 			for range 3 {
-				c.hear(r)
+				c.noteReport(r)
 				m, err := c.Map(bg)
 				must(t, err)
 				if is := c.members(m)[1]; is.Barred != (r.Barred || r.DiskShort) || is.Full != r.DiskShort {

@@ -26,7 +26,7 @@ func (s *saga) run() (stop func()) {
 				up := s.up
 				for n := range up {
 					if up[n] && !s.cut[n] {
-						s.replica.control.hear(Report{Node: n, Version: "v1", DiskShort: s.short[n]})
+						s.replica.control.noteReport(Report{Node: n, Version: "v1", DiskShort: s.short[n]})
 					}
 				}
 				s.mu.Unlock()

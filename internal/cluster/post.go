@@ -49,8 +49,8 @@ const (
 	maxRecentError = 256
 )
 
-// HookStanding is how a webhook is doing.
-type HookStanding struct {
+// WebhookStatus is how a webhook is doing.
+type WebhookStatus struct {
 	Pending     int64      `json:"pending,omitempty"`     // notices that are to be sent
 	Delivered   int64      `json:"delivered,omitempty"`   // notices
 	Failed      int64      `json:"failed,omitempty"`      // attempts
@@ -67,17 +67,17 @@ type HookStanding struct {
 
 // Delivery is what came of a notice.
 type Delivery struct {
-	ID        string          `json:"id"`
-	Kind      task.NewsKind   `json:"kind"`
-	Queue     string          `json:"queue,omitempty"`
-	Count     int64           `json:"count,omitempty"`
-	CreatedAt store.Time      `json:"created_at"`
-	At        store.Time      `json:"at"` // of the last attempt
-	Attempts  int             `json:"attempts"`
-	Outcome   DeliveryOutcome `json:"outcome"`
-	Status    int             `json:"status,omitempty"`
-	Error     string          `json:"error,omitempty"`
-	Took      time.Duration   `json:"took,omitempty"`
+	ID        string                `json:"id"`
+	Kind      task.NotificationKind `json:"kind"`
+	Queue     string                `json:"queue,omitempty"`
+	Count     int64                 `json:"count,omitempty"`
+	CreatedAt store.Time            `json:"created_at"`
+	At        store.Time            `json:"at"` // of the last attempt
+	Attempts  int                   `json:"attempts"`
+	Outcome   DeliveryOutcome       `json:"outcome"`
+	Status    int                   `json:"status,omitempty"`
+	Error     string                `json:"error,omitempty"`
+	Took      time.Duration         `json:"took,omitempty"`
 }
 
 // DeliveryOutcome is a word of the public contract.
@@ -94,8 +94,8 @@ const (
 
 // notice is one that is to be sent.
 type notice struct {
-	News     task.News `json:"news"`
-	Attempts int       `json:"attempts,omitempty"`
+	News     task.Notification `json:"news"`
+	Attempts int               `json:"attempts,omitempty"`
 }
 
 // noticeID names a notice: when it was made, and a hash.
@@ -110,15 +110,15 @@ func (id noticeID) chance(step int) float64 {
 	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
 }
 
-func newNoticeID(at store.Time, hook *Webhook, n *task.News, index uint64) (id noticeID) {
+func newNoticeID(at store.Time, hook *Webhook, n *task.Notification, index uint64) (id noticeID) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%d", hook.Namespace, hook.Name, n.Kind, n.Queue, index))
 	copy(id[8:], sum[:])
 	binary.BigEndian.PutUint64(id[:8], uint64(at)) // #nosec G115 -- not negative
 	return id
 }
 
-func standingKey(ns, name string) []byte { return accessKey(standingTable, ns, name) }
-func recentKey(ns, name string) []byte   { return accessKey(recentTable, ns, name) }
+func statusKey(ns, name string) []byte { return accessKey(webhookStatusTable, ns, name) }
+func recentKey(ns, name string) []byte { return accessKey(recentTable, ns, name) }
 
 func pendingKey(ns, name string, due store.Time, id noticeID) []byte {
 	k := binary.BigEndian.AppendUint64(hookRest(pendingTable, ns, name), uint64(max(due, 0))) // #nosec G115 -- not negative
@@ -126,7 +126,7 @@ func pendingKey(ns, name string, due store.Time, id noticeID) []byte {
 }
 
 // untriedKey is where the key of a notice stands that was not tried yet, without what all keys of its webhook begin with.
-func untriedKey(ns, name string, n *task.News) []byte {
+func untriedKey(ns, name string, n *task.Notification) []byte {
 	k := append(hookRest(untriedTable, ns, name), n.Kind...)
 	return append(append(k, 0), n.Queue...)
 }
@@ -137,13 +137,13 @@ func dueOf(k []byte) (due store.Time, id noticeID) {
 	return store.Time(binary.BigEndian.Uint64(k[len(k)-24:])), id // #nosec G115 -- as it was written
 }
 
-func standingOf(r store.Reader, ns, name string) (HookStanding, error) {
-	s, _, err := getRow[HookStanding](r, standingKey(ns, name))
+func webhookStatus(r store.Reader, ns, name string) (WebhookStatus, error) {
+	s, _, err := getRow[WebhookStatus](r, statusKey(ns, name))
 	return s, err
 }
 
-func setStanding(tx *store.Tx, ns, name string, s HookStanding) {
-	tx.Set(standingKey(ns, name), encodeRow(s))
+func setWebhookStatus(tx *store.Tx, ns, name string, s WebhookStatus) {
+	tx.Set(statusKey(ns, name), encodeRow(s))
 }
 
 // scanPending reads the keys of what waits for a webhook, as long as fn wants more.
@@ -164,14 +164,14 @@ func oldestPending(r store.Reader, ns, name string) (oldest store.Time) {
 }
 
 // countPending keeps the number of notices that wait.
-func countPending(tx *store.Tx, s *HookStanding, n int64) {
+func countPending(tx *store.Tx, s *WebhookStatus, n int64) {
 	s.Pending += n
 	all := int64(getNumber(tx, pendingsKey)) + n // #nosec G115 -- at most maxAllPending
 	tx.Set(pendingsKey, encodeNumber(uint64(max(all, 0))))
 }
 
 // mayWait says whether there is room for one more notice for a webhook.
-func mayWait(r store.Reader, ns string, s *HookStanding) (bool, error) {
+func mayWait(r store.Reader, ns string, s *WebhookStatus) (bool, error) {
 	all := getNumber(r, pendingsKey)
 	switch {
 	case s.Pending >= maxPending || all >= maxAllPending:
@@ -185,10 +185,10 @@ func mayWait(r store.Reader, ns string, s *HookStanding) (bool, error) {
 
 // pendingOf counts the notices that wait for the webhooks of a namespace.
 func pendingOf(r store.Reader, ns string) (n int64, err error) {
-	lo := standingKey(ns, "")
+	lo := statusKey(ns, "")
 	r.Scan(lo, behind(lo), func(k, v []byte) bool {
-		var s HookStanding
-		s, err = decodeRow[HookStanding](k, v)
+		var s WebhookStatus
+		s, err = decodeRow[WebhookStatus](k, v)
 		n += s.Pending
 		return err == nil
 	})
@@ -196,7 +196,7 @@ func pendingOf(r store.Reader, ns string) (n int64, err error) {
 }
 
 // takeIn makes a notice for a webhook, or adds it to one that waits and was not tried yet. Dropped says that there is no room.
-func takeIn(tx *store.Tx, h *Webhook, n task.News) (dropped bool, err error) {
+func takeIn(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err error) {
 	untried := untriedKey(h.Namespace, h.Name, &n)
 	if rest, ok := tx.Get(untried); ok {
 		key := append(hookRest(pendingTable, h.Namespace, h.Name), rest...)
@@ -210,7 +210,7 @@ func takeIn(tx *store.Tx, h *Webhook, n task.News) (dropped bool, err error) {
 			return false, nil
 		}
 	}
-	s, err := standingOf(tx, h.Namespace, h.Name)
+	s, err := webhookStatus(tx, h.Namespace, h.Name)
 	if err != nil {
 		return false, err
 	}
@@ -221,7 +221,7 @@ func takeIn(tx *store.Tx, h *Webhook, n task.News) (dropped bool, err error) {
 	if !room {
 		s.Dropped++
 		s.DroppedAt = tx.Now()
-		setStanding(tx, h.Namespace, h.Name, s)
+		setWebhookStatus(tx, h.Namespace, h.Name, s)
 		return true, nil
 	}
 	id := newNoticeID(tx.Now(), h, &n, tx.Index())
@@ -229,7 +229,7 @@ func takeIn(tx *store.Tx, h *Webhook, n task.News) (dropped bool, err error) {
 	tx.Set(key, encodeRow(notice{News: n}))
 	tx.Set(untried, key[len(key)-24:])
 	countPending(tx, &s, +1)
-	setStanding(tx, h.Namespace, h.Name, s)
+	setWebhookStatus(tx, h.Namespace, h.Name, s)
 	return false, nil
 }
 
@@ -239,14 +239,14 @@ type seen struct {
 	At  store.Time `json:"at"`
 }
 
-func seenKey(n *task.News) []byte {
+func seenKey(n *task.Notification) []byte {
 	k := append(accessKey(seenTable, n.Namespace, string(n.Kind)), 0)
 	k = append(append(k, n.Queue...), 0)
 	return binary.BigEndian.AppendUint32(k, n.Shard)
 }
 
-// TakeNews takes what the webhooks of a namespace are to be told of, from a data shard. What was taken before is passed over.
-func (c *Control) TakeNews(ctx context.Context, ns string, news []*task.News) error {
+// TakeNotifications takes what the webhooks of a namespace are to be told of, from a data shard. What was taken before is passed over.
+func (c *Control) TakeNotifications(ctx context.Context, ns string, news []*task.Notification) error {
 	dropped, err := update(ctx, c, func(tx *store.Tx) (dropped []string, err error) {
 		hooks, err := scanHooks(tx, ns)
 		if err != nil {
@@ -331,7 +331,7 @@ func (c *Control) nextAttempt(ctx context.Context, ns, name string) (*attempt, e
 		if err != nil || !ok {
 			return t, err
 		}
-		s, err := standingOf(tx, ns, name)
+		s, err := webhookStatus(tx, ns, name)
 		if err != nil {
 			return t, err
 		}
@@ -355,7 +355,7 @@ func (c *Control) nextAttempt(ctx context.Context, ns, name string) (*attempt, e
 }
 
 // dropOld removes notices that are not tried any more, some at a time.
-func dropOld(tx *store.Tx, h *Webhook, s *HookStanding) (gone int, err error) {
+func dropOld(tx *store.Tx, h *Webhook, s *WebhookStatus) (gone int, err error) {
 	if s.Pending == 0 {
 		return 0, nil
 	}
@@ -383,7 +383,7 @@ func dropOld(tx *store.Tx, h *Webhook, s *HookStanding) (gone int, err error) {
 	countPending(tx, s, -int64(len(keys)))
 	s.Dropped += int64(len(keys))
 	s.DroppedAt = tx.Now()
-	setStanding(tx, h.Namespace, h.Name, *s)
+	setWebhookStatus(tx, h.Namespace, h.Name, *s)
 	return len(keys), nil
 }
 
@@ -434,7 +434,7 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 		if _, ok := tx.Get(a.key); !ok {
 			return of, nil
 		}
-		s, err := standingOf(tx, h.Namespace, h.Name)
+		s, err := webhookStatus(tx, h.Namespace, h.Name)
 		if err != nil {
 			return of, err
 		}
@@ -465,7 +465,7 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 		if err == nil {
 			err = remember(tx, &h, d)
 		}
-		setStanding(tx, h.Namespace, h.Name, s)
+		setWebhookStatus(tx, h.Namespace, h.Name, s)
 		return of, err
 	})
 	if err == nil {
@@ -489,7 +489,7 @@ func restAfter(attempts int, most time.Duration, chance float64) time.Duration {
 
 // count notes what came of an attempt. While they fail, the webhook rests for longer and longer, whatever the notice, so that what waits
 // for a receiver that is down isn't tried one after another.
-func (s *HookStanding) count(now store.Time, o webhook.Outcome, chance float64) {
+func (s *WebhookStatus) count(now store.Time, o webhook.Outcome, chance float64) {
 	if o.Delivered() {
 		s.Delivered++
 		s.DeliveredAt, s.Failures, s.FailsSince, s.RestUntil = now, 0, 0, 0
@@ -568,18 +568,18 @@ func (c *Control) Deliveries(ctx context.Context, ns, name string) ([]Delivery, 
 
 // revive lets what waits for a webhook whose attempts failed be tried now: its receiver has taken a test.
 func revive(tx *store.Tx, h *Webhook) error {
-	s, err := standingOf(tx, h.Namespace, h.Name)
+	s, err := webhookStatus(tx, h.Namespace, h.Name)
 	if err != nil || s.Failures == 0 {
 		return err
 	}
 	s.Failures, s.FailsSince, s.RestUntil = 0, 0, 0
-	setStanding(tx, h.Namespace, h.Name, s)
+	setWebhookStatus(tx, h.Namespace, h.Name, s)
 	return bringForward(tx, h.Namespace, h.Name)
 }
 
 // forgetPost removes all rows of a webhook but its own.
 func forgetPost(tx *store.Tx, ns, name string) error {
-	s, err := standingOf(tx, ns, name)
+	s, err := webhookStatus(tx, ns, name)
 	if err != nil {
 		return err
 	}
@@ -587,7 +587,7 @@ func forgetPost(tx *store.Tx, ns, name string) error {
 		removeRows(tx, hookRest(tab, ns, name))
 	}
 	countPending(tx, &s, -s.Pending)
-	tx.Delete(standingKey(ns, name))
+	tx.Delete(statusKey(ns, name))
 	tx.Delete(recentKey(ns, name))
 	return nil
 }

@@ -32,19 +32,19 @@ func TestPostOfANamespaceLeavesRoom(t *testing.T) {
 		must(t, w.leader.Update(bg, func(tx *store.Tx) error {
 			for n := range 10 {
 				name := fmt.Sprint("h", n)
-				s, err := standingOf(tx, "greedy", name)
+				s, err := webhookStatus(tx, "greedy", name)
 				if err != nil {
 					return err
 				}
 				countPending(tx, &s, maxPending)
-				setStanding(tx, "greedy", name, s)
+				setWebhookStatus(tx, "greedy", name, s)
 			}
 			return nil
 		}))
-		for ns, want := range map[string]HookStanding{"greedy": {Dropped: 1}, "modest": {Pending: 1}} {
+		for ns, want := range map[string]WebhookStatus{"greedy": {Dropped: 1}, "modest": {Pending: 1}} {
 			n := deaths("mail", 1, 1)
 			n.Namespace = ns
-			must(t, c.TakeNews(bg, ns, []*task.News{n}))
+			must(t, c.TakeNotifications(bg, ns, []*task.Notification{n}))
 			last := "h0"
 			if ns == "greedy" {
 				last = "h10"

@@ -129,14 +129,14 @@ func hookCall(name string) WebhookCall {
 }
 
 // deaths is news of n dead letters, the seq-th of its queue.
-func deaths(queue string, n, seq int64) *task.News {
+func deaths(queue string, n, seq int64) *task.Notification {
 	now := time.Now()
-	return &task.News{Kind: task.NewsDead, Namespace: "default", Queue: queue, Count: n, First: now, Last: now, Shard: 1, Seq: seq}
+	return &task.Notification{Kind: task.NotifyDead, Namespace: "default", Queue: queue, Count: n, First: now, Last: now, Shard: 1, Seq: seq}
 }
 
-func (c *Control) takes(t *testing.T, n ...*task.News) {
+func (c *Control) takes(t *testing.T, n ...*task.Notification) {
 	t.Helper()
-	if err := c.TakeNews(context.Background(), "default", n); err != nil {
+	if err := c.TakeNotifications(context.Background(), "default", n); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -146,7 +146,7 @@ func TestPost(t *testing.T) {
 		c, in := w.openAt(PoliciesLevel, 2), newInbox()
 		w.leader.postSeldom(in, time.Hour, noDepths)
 		hook(t, c, Webhook{Name: "all"})
-		hook(t, c, Webhook{Name: "mail", Queues: []string{"mail"}, Events: []task.NewsKind{task.NewsDead}})
+		hook(t, c, Webhook{Name: "mail", Queues: []string{"mail"}, Events: []task.NotificationKind{task.NotifyDead}})
 		expect := func(what, url string, things int64, notices int) {
 			t.Helper()
 			synctest.Wait()
@@ -266,7 +266,7 @@ func TestRetriesAreSpread(t *testing.T) {
 			}
 		}
 		rest := func(n int, chance float64) time.Duration {
-			s := HookStanding{Failures: n}
+			s := WebhookStatus{Failures: n}
 			s.count(0, webhook.Outcome{Error: "no"}, chance)
 			return time.Duration(s.RestUntil) * time.Microsecond
 		}
@@ -295,11 +295,11 @@ func TestWebhookRules(t *testing.T) {
 			return err
 		}
 		for want, h := range map[string]Webhook{
-			"depth_over: -1 is not between":                       {Name: "a", DepthOver: -1, Events: []task.NewsKind{task.NewsQueueOver}},
-			"wait_over: 1ms is not between":                       {Name: "a", WaitOver: time.Millisecond, Events: []task.NewsKind{task.NewsQueueOver}},
-			"events: queue.over and queue.under need a threshold": {Name: "a", Events: []task.NewsKind{task.NewsQueueUnder}},
-			"depth_over: 5 is given, and events":                  {Name: "a", DepthOver: 5, Events: []task.NewsKind{task.NewsDead}},
-			"wait_over: 5s is given, and events":                  {Name: "a", WaitOver: 5 * time.Second, Events: []task.NewsKind{task.NewsDead}},
+			"depth_over: -1 is not between":                       {Name: "a", DepthOver: -1, Events: []task.NotificationKind{task.NotifyQueueOver}},
+			"wait_over: 1ms is not between":                       {Name: "a", WaitOver: time.Millisecond, Events: []task.NotificationKind{task.NotifyQueueOver}},
+			"events: queue.over and queue.under need a threshold": {Name: "a", Events: []task.NotificationKind{task.NotifyQueueUnder}},
+			"depth_over: 5 is given, and events":                  {Name: "a", DepthOver: 5, Events: []task.NotificationKind{task.NotifyDead}},
+			"wait_over: 5s is given, and events":                  {Name: "a", WaitOver: 5 * time.Second, Events: []task.NotificationKind{task.NotifyDead}},
 			"queues: \"(x)\" is no pattern":                       {Name: "a", Queues: []string{"(x)"}},
 			"queues: 33 patterns":                                 {Name: "a", Queues: slices.Repeat([]string{"x"}, 33)},
 		} {
@@ -323,7 +323,7 @@ func TestWebhookRules(t *testing.T) {
 		if _, err := c.SetWebhook(t.Context(), set); err == nil || !strings.Contains(err.Error(), "depth_over: 5") {
 			t.Errorf("a threshold nobody is to be told of: %v", err)
 		}
-		set.Change.Events = []task.NewsKind{task.NewsQueueOver}
+		set.Change.Events = []task.NotificationKind{task.NotifyQueueOver}
 		if v, err := c.SetWebhook(t.Context(), set); err != nil || v.DepthOver != 5 || len(v.Queues) != 1 {
 			t.Errorf("a threshold: %+v, %v", v, err)
 		}
@@ -351,7 +351,7 @@ func TestPostIsBounded(t *testing.T) {
 		c := w.openAt(PoliciesLevel, 1)
 		hook(t, c, Webhook{Name: "a"})
 		for i := range 12 {
-			var some []*task.News
+			var some []*task.Notification
 			for n := range 100 {
 				some = append(some, deaths(fmt.Sprintf("q%d", 100*i+n), 1, 1))
 			}
@@ -366,7 +366,7 @@ func TestPostIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := 0
-		for _, tab := range []byte{hookTable, standingTable, recentTable, pendingTable, untriedTable, overTable} {
+		for _, tab := range []byte{hookTable, webhookStatusTable, recentTable, pendingTable, untriedTable, overTable} {
 			w.state.Scan([]byte{tab}, []byte{tab + 1}, func(_, _ []byte) bool { left++; return true })
 		}
 		if n := getNumber(w.state, pendingsKey); left != 0 || n != 0 {
@@ -390,7 +390,7 @@ func TestShardsAreTold(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			watch := w.watches[shard]["default"]
-			return watch.Wants(task.NewsDead, "mail") && !watch.Wants(task.NewsDead, "sms") && !watch.Wants(task.NewsQueueOver, "mail")
+			return watch.Wants(task.NotifyDead, "mail") && !watch.Wants(task.NotifyDead, "sms") && !watch.Wants(task.NotifyQueueOver, "mail")
 		}
 		if !wants(1) || wants(2) {
 			t.Errorf("shard 1 knows %t, shard 2 %t", wants(1), wants(2))
@@ -510,7 +510,7 @@ func TestCrossings(t *testing.T) {
 			defer mu.Unlock()
 			return depths, missing
 		})
-		hook(t, c, Webhook{Name: "a", DepthOver: 10, WaitOver: time.Minute, Events: []task.NewsKind{task.NewsQueueOver, task.NewsQueueUnder}})
+		hook(t, c, Webhook{Name: "a", DepthOver: 10, WaitOver: time.Minute, Events: []task.NotificationKind{task.NotifyQueueOver, task.NotifyQueueUnder}})
 		notices := 0
 		expect := func(what string, more int) {
 			t.Helper()
@@ -555,8 +555,8 @@ func TestCrossingsAreSeldom(t *testing.T) {
 		var ready atomic.Int64
 		depths := func() ([]Depth, bool) { return []Depth{{Queue: "q", Ready: ready.Load()}}, false }
 		w.leader.post(in, depths)
-		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NewsKind{task.NewsQueueOver, task.NewsQueueUnder}})
-		told := map[task.NewsKind][]time.Time{}
+		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NotificationKind{task.NotifyQueueOver, task.NotifyQueueUnder}})
+		told := map[task.NotificationKind][]time.Time{}
 		look := func() {
 			pass(lookEvery)
 			last, err := c.Deliveries(t.Context(), "default", "a")
@@ -595,7 +595,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 				look()
 			}
 			last, err := c.Deliveries(t.Context(), "default", "a")
-			if want := map[int64]task.NewsKind{20: task.NewsQueueOver, 0: task.NewsQueueUnder}[stands]; err != nil || last[0].Kind != want {
+			if want := map[int64]task.NotificationKind{20: task.NotifyQueueOver, 0: task.NotifyQueueUnder}[stands]; err != nil || last[0].Kind != want {
 				t.Errorf("with %d ready tasks it was told of %s last, want %s", stands, last[0].Kind, want)
 			}
 		}

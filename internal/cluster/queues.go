@@ -181,7 +181,7 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	if err != nil {
 		return Queue{}, err
 	}
-	known, err := c.census(tx)
+	known, err := c.countQueues(tx)
 	if err != nil {
 		return Queue{}, err
 	}
@@ -195,20 +195,20 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 		Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: tx.Now().Time()}}, nil
 }
 
-// census is what a new queue needs to know of all others.
-type census struct {
+// queueCounts is what a new queue needs to know of all others.
+type queueCounts struct {
 	queues int
 	of     map[string]int // by namespace
 	owners owners
 }
 
-// census counts the queues, once in a term as leader. It runs on the shard's loop.
-func (c *Control) census(r store.Reader) (*census, error) {
+// countQueues counts the queues, once in a term as leader. It runs on the shard's loop.
+func (c *Control) countQueues(r store.Reader) (*queueCounts, error) {
 	o := c.current()
 	if o != nil && o.queues != nil {
 		return o.queues, nil
 	}
-	found := &census{of: map[string]int{}, owners: owners{}}
+	found := &queueCounts{of: map[string]int{}, owners: owners{}}
 	err := scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, _ bool) bool {
 		found.queues++
 		found.of[q.Namespace]++

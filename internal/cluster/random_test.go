@@ -43,7 +43,7 @@ func (s *saga) tick() bool {
 	s.obey(m)
 	for n, up := range s.up {
 		if up && !s.cut[n] {
-			c.hear(Report{Node: n})
+			c.noteReport(Report{Node: n})
 		}
 	}
 	s.pass()

@@ -32,7 +32,7 @@ import (
 // Of webhooks:
 //
 //	h ns 0 name                   → Webhook
-//	r ns 0 name                   → HookStanding
+//	r ns 0 name                   → WebhookStatus
 //	d ns 0 name                   → what came of its last notices
 //	p ns 0 name 0 due(8) id(16)   → a notice that is to be sent
 //	i ns 0 name 0 kind 0 queue    → due(8) id(16) of one that was not tried yet
@@ -53,14 +53,14 @@ const (
 	namespaceTable = 'x'
 	divisionTable  = 'y'
 
-	hookTable     = 'h'
-	standingTable = 'r'
-	recentTable   = 'd'
-	pendingTable  = 'p'
-	untriedTable  = 'i'
-	overTable     = 'o'
-	seenTable     = 'g'
-	watchTable    = 'v'
+	hookTable          = 'h'
+	webhookStatusTable = 'r'
+	recentTable        = 'd'
+	pendingTable       = 'p'
+	untriedTable       = 'i'
+	overTable          = 'o'
+	seenTable          = 'g'
+	watchTable         = 'v'
 )
 
 const rowVersion = 1

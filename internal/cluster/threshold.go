@@ -268,9 +268,9 @@ func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 	case soon(*l.told(x.over), tx.Now()):
 		return false, nil
 	}
-	kind := task.NewsQueueUnder
+	kind := task.NotifyQueueUnder
 	if l.Under = !x.over; x.over {
-		kind, l.Since = task.NewsQueueOver, tx.Now()
+		kind, l.Since = task.NotifyQueueOver, tx.Now()
 	}
 	wants := h.wants(kind, x.Queue)
 	if wants {
@@ -281,8 +281,8 @@ func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 		return false, nil
 	}
 	now := tx.Now().Time()
-	return takeIn(tx, &h, task.News{Kind: kind, Namespace: ns, Queue: x.Queue, Count: 1, First: now, Last: now,
-		Level: &task.NewsLevel{Depth: x.Ready, Wait: x.Wait, DepthOver: h.DepthOver, WaitOver: h.WaitOver, Since: l.Since.Time()}})
+	return takeIn(tx, &h, task.Notification{Kind: kind, Namespace: ns, Queue: x.Queue, Count: 1, First: now, Last: now,
+		Level: &task.NotificationLevel{Depth: x.Ready, Wait: x.Wait, DepthOver: h.DepthOver, WaitOver: h.WaitOver, Since: l.Since.Time()}})
 }
 
 const (

@@ -40,7 +40,7 @@ func readWatches(r store.Reader) (map[string]task.Watch, error) {
 	hooks, err := scanRows[Webhook](r, hookTable)
 	for i := range hooks {
 		h := &hooks[i]
-		kinds := slices.DeleteFunc(slices.Clone(h.Events), task.NewsKind.OfThreshold) // of those the system shard knows itself
+		kinds := slices.DeleteFunc(slices.Clone(h.Events), task.NotificationKind.OfThreshold) // of those the system shard knows itself
 		if h.disabled() || len(kinds) == 0 {
 			continue
 		}

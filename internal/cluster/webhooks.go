@@ -32,14 +32,14 @@ const (
 
 // Webhook is what operators say of a webhook.
 type Webhook struct {
-	Namespace string          `json:"namespace"`
-	Name      string          `json:"name"`
-	URL       string          `json:"url"`
-	Events    []task.NewsKind `json:"events"`
-	Queues    []string        `json:"queues"`               // patterns
-	DepthOver int64           `json:"depth_over,omitempty"` // 0: none
-	WaitOver  time.Duration   `json:"wait_over,omitempty"`  // 0: none
-	Secrets   []HookSecret    `json:"secrets"`              // the newest first; none in answers
+	Namespace string                  `json:"namespace"`
+	Name      string                  `json:"name"`
+	URL       string                  `json:"url"`
+	Events    []task.NotificationKind `json:"events"`
+	Queues    []string                `json:"queues"`               // patterns
+	DepthOver int64                   `json:"depth_over,omitempty"` // 0: none
+	WaitOver  time.Duration           `json:"wait_over,omitempty"`  // 0: none
+	Secrets   []HookSecret            `json:"secrets"`              // the newest first; none in answers
 
 	CreatedBy string     `json:"created_by,omitempty"`
 	CreatedAt store.Time `json:"created_at"`
@@ -74,7 +74,7 @@ type WebhookCall struct {
 // WebhookChange is what is to be changed of a webhook. Zero fields stay as they are.
 type WebhookChange struct {
 	URL       string
-	Events    []task.NewsKind
+	Events    []task.NotificationKind
 	Queues    []string
 	DepthOver *int64
 	WaitOver  *time.Duration
@@ -83,7 +83,7 @@ type WebhookChange struct {
 // WebhookView is a webhook and how it is doing, without its secrets.
 type WebhookView struct {
 	Webhook
-	HookStanding
+	WebhookStatus
 	PendingSince store.Time // of the oldest notice that is to be sent; 0: there is none
 	// NextAttempt is when the next attempt is made after one that failed; 0: none will be, or none has failed. It may be over.
 	NextAttempt store.Time
@@ -103,9 +103,9 @@ const (
 var hookStates = []HookState{HookActive, HookFailing, HookPaused, HookDisabled}
 
 // State is how the webhook is doing.
-func (v *WebhookView) State() HookState { return v.Webhook.state(&v.HookStanding) }
+func (v *WebhookView) State() HookState { return v.Webhook.state(&v.WebhookStatus) }
 
-func (h *Webhook) state(s *HookStanding) HookState {
+func (h *Webhook) state(s *WebhookStatus) HookState {
 	switch {
 	case h.disabled():
 		return HookDisabled
@@ -135,7 +135,7 @@ func (h *Webhook) disabled() bool { return h.DisabledReason != "" }
 func (h *Webhook) still() bool { return h.Paused || h.disabled() }
 
 // wants says whether the webhook is to be told of a kind in a queue.
-func (h *Webhook) wants(k task.NewsKind, queue string) bool {
+func (h *Webhook) wants(k task.NotificationKind, queue string) bool {
 	return !h.disabled() && task.WatchRule{Kinds: h.Events, Queues: h.Queues}.Wants(k, queue)
 }
 
@@ -167,7 +167,7 @@ func (h *Webhook) fill() {
 	if len(h.Events) > 0 {
 		return
 	}
-	for _, k := range task.NewsKinds {
+	for _, k := range task.NotificationKinds {
 		if !k.OfThreshold() || h.DepthOver > 0 || h.WaitOver > 0 {
 			h.Events = append(h.Events, k)
 		}
@@ -176,7 +176,7 @@ func (h *Webhook) fill() {
 
 // check refuses what operators must not say. Of the address it knows only that there is one.
 func (h *Webhook) check() error {
-	ofThreshold := slices.ContainsFunc(h.Events, task.NewsKind.OfThreshold)
+	ofThreshold := slices.ContainsFunc(h.Events, task.NotificationKind.OfThreshold)
 	switch {
 	case h.DepthOver < 0 || h.DepthOver > maxDepthOver:
 		return task.Invalid("depth_over", "%d is not between 0 and %d", h.DepthOver, maxDepthOver)
@@ -380,12 +380,12 @@ func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView
 		}
 		h.Paused, h.PausedReason, h.PausedBy, h.PausedAt = false, "", "", 0
 		h.DisabledReason, h.DisabledAt = "", 0
-		s, err := standingOf(tx, h.Namespace, h.Name)
+		s, err := webhookStatus(tx, h.Namespace, h.Name)
 		if err != nil {
 			return false, err
 		}
 		s.Failures, s.FailsSince, s.RestUntil = 0, 0, 0
-		setStanding(tx, h.Namespace, h.Name, s)
+		setWebhookStatus(tx, h.Namespace, h.Name, s)
 		return true, bringForward(tx, h.Namespace, h.Name)
 	})
 	c.pokePost()
@@ -463,7 +463,7 @@ func (c *Control) Webhook(ctx context.Context, ns, name string) (WebhookView, er
 func viewHook(r store.Reader, h Webhook) (v WebhookView, err error) {
 	h.Secrets = nil
 	v.Webhook = h
-	if v.HookStanding, err = standingOf(r, h.Namespace, h.Name); err != nil || v.Pending == 0 {
+	if v.WebhookStatus, err = webhookStatus(r, h.Namespace, h.Name); err != nil || v.Pending == 0 {
 		return v, err
 	}
 	v.PendingSince = oldestPending(r, h.Namespace, h.Name)
@@ -480,7 +480,7 @@ func (c *Control) hookStates(ctx context.Context) map[string]map[string]int {
 		hooks, err := scanRows[Webhook](r, hookTable)
 		for i := range hooks {
 			h := &hooks[i]
-			s, bad := standingOf(r, h.Namespace, h.Name)
+			s, bad := webhookStatus(r, h.Namespace, h.Name)
 			if bad != nil {
 				return nil, bad
 			}
@@ -504,16 +504,16 @@ func (c *Control) hookStates(ctx context.Context) map[string]map[string]int {
 
 // hookFacts is what operators say of a webhook, as the audit has it: of the address only what is no secret.
 type hookFacts struct {
-	URL            string          `json:"url"`
-	Address        string          `json:"address"` // tells whether the rest of the address has changed
-	Events         []task.NewsKind `json:"events"`
-	Queues         []string        `json:"queues"`
-	DepthOver      int64           `json:"depth_over"`
-	WaitOver       string          `json:"wait_over"`
-	RotatedAt      *time.Time      `json:"rotated_at"`
-	Paused         bool            `json:"paused"`
-	PausedReason   string          `json:"paused_reason"`
-	DisabledReason string          `json:"disabled_reason"`
+	URL            string                  `json:"url"`
+	Address        string                  `json:"address"` // tells whether the rest of the address has changed
+	Events         []task.NotificationKind `json:"events"`
+	Queues         []string                `json:"queues"`
+	DepthOver      int64                   `json:"depth_over"`
+	WaitOver       string                  `json:"wait_over"`
+	RotatedAt      *time.Time              `json:"rotated_at"`
+	Paused         bool                    `json:"paused"`
+	PausedReason   string                  `json:"paused_reason"`
+	DisabledReason string                  `json:"disabled_reason"`
 }
 
 func factsOfHook(h *Webhook) *hookFacts {

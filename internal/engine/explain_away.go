@@ -26,7 +26,7 @@ func (r *Round) whyAway(ns string, id task.ID, x *schema.Exec, carried func(mess
 		}
 	}
 	for i, f := range schema.ReadFollowers(r.tx, ns, id) {
-		if f.Fate != schema.FateSent {
+		if f.State != schema.FollowerSent {
 			continue
 		}
 		if p, ok := ReadMessage(r.tx, ns, RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few

@@ -76,7 +76,7 @@ func (s *story) followers(v *query.View) string {
 		fmt.Fprintf(&b, " %s\n", s.behind(v.Envelope)[1:])
 	}
 	for _, f := range v.Then {
-		fmt.Fprintf(&b, "  then %s@%s %s", f.Type, f.Queue, f.Fate)
+		fmt.Fprintf(&b, "  then %s@%s %s", f.Type, f.Queue, f.State)
 		if f.ID != (task.ID{}) {
 			fmt.Fprintf(&b, " %s", s.know(f.ID))
 		}

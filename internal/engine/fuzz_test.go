@@ -24,7 +24,7 @@ func FuzzRows(f *testing.F) {
 	f.Add(schema.Result{Data: []byte("r")}.Encode())
 	f.Add((&OutboxMessage{Spec: task.Spec{Type: "t"}, From: Origin{Schedule: "s"}}).encode())
 	f.Add((&OutboxMessage{Spec: task.Spec{Type: "t"}, From: Origin{Parent: task.ID{1}, N: 2}}).encode())
-	f.Add(schema.EncodeFollowers([]schema.Follower{{Type: "t", Spec: task.EncodeSpec(&task.Spec{Type: "t"})}, {Fate: schema.FateBorn, ID: task.ID{1}}}))
+	f.Add(schema.EncodeFollowers([]schema.Follower{{Type: "t", Spec: task.EncodeSpec(&task.Spec{Type: "t"})}, {State: schema.FollowerBorn, ID: task.ID{1}}}))
 	f.Add((&schema.Exec{State: task.Ready, Links: &schema.Links{Followed: true, Group: task.ID{1}, Ref: task.ID{2}, Turn: 3}}).Encode())
 	f.Add((&schema.Envelope{Queue: "q", Parent: &task.Parent{ID: task.ID{1}, Result: []byte("r")}}).Encode())
 	f.Add((&breaker{seen: window{at: 7, parts: [windowParts]tally{{3, 1}}}, lastError: "down"}).encode())

@@ -394,10 +394,10 @@ func (s *shards) judge() error {
 			}
 			born := 0
 			for _, f := range schema.FollowersOf(w.Store, "default", id, x) {
-				if f.Fate == schema.FateBorn {
+				if f.State == schema.FollowerBorn {
 					born++
-				} else if f.Fate == schema.FateSent || f.Fate == schema.FateWaiting && x.State == task.Succeeded {
-					bad = fmt.Errorf("task %s is %s, and what follows it is %s", id, x.State, f.Fate)
+				} else if f.State == schema.FollowerSent || f.State == schema.FollowerWaiting && x.State == task.Succeeded {
+					bad = fmt.Errorf("task %s is %s, and what follows it is %s", id, x.State, f.State)
 				}
 			}
 			if born != behind[id.String()] {

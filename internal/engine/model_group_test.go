@@ -82,7 +82,7 @@ type modelReport struct {
 // modelPoint is what a group enqueues at a point.
 type modelPoint struct {
 	spec   *task.Spec // nil: nothing
-	fate   schema.Fate
+	fate   schema.FollowerState
 	reason string
 	t      *modelTask  // that was born; its id is learnt from the engine
 	other  *modelTask  // that had its unique key
@@ -102,9 +102,9 @@ func (g *modelGroup) join(come func()) {
 }
 
 // note makes a task a member, if it belongs to a group that is known.
-func (g *modelGroup) note(t *modelTask, fate schema.Fate) {
+func (g *modelGroup) note(t *modelTask, fate schema.FollowerState) {
 	if g != nil && !g.gone {
-		g.members = append(g.members, modelMember{t: t, refused: fate != schema.FateBorn})
+		g.members = append(g.members, modelMember{t: t, refused: fate != schema.FollowerBorn})
 	}
 }
 
@@ -172,7 +172,7 @@ func (m *model) advance(g *modelGroup, ended *modelTask) {
 // reach enqueues what waits for a point.
 func (m *model) reach(g *modelGroup, point int, died *modelTask) {
 	p := &g.points[point]
-	if p.fate != schema.FateWaiting {
+	if p.fate != schema.FollowerWaiting {
 		return
 	}
 	c := g.counts()
@@ -181,18 +181,18 @@ func (m *model) reach(g *modelGroup, point int, died *modelTask) {
 	if died != nil {
 		p.report.TaskID = died.id.String()
 	}
-	p.fate = schema.FateBorn // as good as: it may replace the last member
+	p.fate = schema.FollowerBorn // as good as: it may replace the last member
 	p.t = m.taskOf(p.spec)
 	p.fate, p.other = m.enter(p.t)
-	if p.fate == schema.FateRefused {
+	if p.fate == schema.FollowerRefused {
 		p.reason = string(task.CodeConflict)
 	}
 }
 
 func (g *modelGroup) drop(reason string) {
 	for i := range g.points {
-		if p := &g.points[i]; p.fate == schema.FateWaiting {
-			p.fate, p.reason = schema.FateDropped, reason
+		if p := &g.points[i]; p.fate == schema.FollowerWaiting {
+			p.fate, p.reason = schema.FollowerDropped, reason
 		}
 	}
 }
@@ -268,7 +268,7 @@ func (d *duel) makeGroup() string {
 	g := &modelGroup{makes: n, open: n.Open, created: d.Now}
 	for i, to := range []**task.Spec{&n.OnComplete, &n.OnSuccess, &n.OnDeath} {
 		if d.rng.IntN(4) == 0 {
-			g.points[i].fate = schema.FateDropped
+			g.points[i].fate = schema.FollowerDropped
 			continue
 		}
 		s := d.spec(1)
@@ -356,7 +356,7 @@ func (d *duel) addToGroup(g *modelGroup) string {
 			t := d.m.taskOf(&specs[i])
 			t.group = g
 			fate, other := d.m.enter(t)
-			refused := fate != schema.FateBorn
+			refused := fate != schema.FollowerBorn
 			if d.entered(t, fate, other, j.Accepted, j.Err); !refused {
 				g.note(t, fate)
 				g.members[len(g.members)-1].request = request
@@ -432,7 +432,7 @@ func (d *duel) compareGroups() error {
 func (d *duel) learn(g *modelGroup, points []schema.Follower) error {
 	for _, f := range points {
 		p := &g.points[slices.Index(modelPoints[:], f.On)]
-		if f.Fate != schema.FateBorn || p.fate != schema.FateBorn || p.t.id == f.ID {
+		if f.State != schema.FollowerBorn || p.fate != schema.FollowerBorn || p.t.id == f.ID {
 			continue
 		}
 		v, err := query.Show(d.Store, "default", f.ID)
@@ -458,8 +458,8 @@ func (g *modelGroup) comparePoints(got []schema.Follower) error {
 		}
 	}
 	for i, p := range want {
-		if len(got) != len(want) || got[i].Type != p.spec.Type || got[i].Fate != p.fate || got[i].Reason != p.reason ||
-			p.fate == schema.FateBorn && got[i].ID != p.t.id || p.fate == schema.FateDuplicate && got[i].ID != p.other.id {
+		if len(got) != len(want) || got[i].Type != p.spec.Type || got[i].State != p.fate || got[i].Reason != p.reason ||
+			p.fate == schema.FollowerBorn && got[i].ID != p.t.id || p.fate == schema.FollowerDuplicate && got[i].ID != p.other.id {
 			return fmt.Errorf("group %s has points %+v; the model has at number %d %+v of %d", g.id(), got, i, p, len(want))
 		}
 	}

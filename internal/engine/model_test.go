@@ -352,7 +352,7 @@ func (d *duel) enter(s task.Spec) string {
 	t := d.m.taskOf(&s)
 	fate, other := d.m.enter(t)
 	a, err := d.Enqueue(s)
-	if fate == schema.FateBorn && s.RequestID != (task.ID{}) {
+	if fate == schema.FollowerBorn && s.RequestID != (task.ID{}) {
 		d.m.asked = append(d.m.asked, modelRequest{s, t})
 	}
 	return d.entered(t, fate, other, a, err)
@@ -538,11 +538,11 @@ func (d *duel) born(t *modelTask) {
 			next := d.m.taskOf(&t.then[i])
 			next.group = t.group
 			fate, other := d.m.enter(next)
-			if f.Fate != fate || fate == schema.FateDuplicate && f.ID != other.id {
+			if f.State != fate || fate == schema.FollowerDuplicate && f.ID != other.id {
 				d.T.Fatalf("behind %s comes %+v, the model has it %s by %+v", t.id, f, fate, other)
 			}
 			t.group.note(next, fate)
-			if d.seen["chain: "+fate.String()]++; fate != schema.FateBorn {
+			if d.seen["chain: "+fate.String()]++; fate != schema.FollowerBorn {
 				continue
 			}
 			next.id = f.ID

@@ -66,16 +66,16 @@ func (d *duel) unique() *task.Unique {
 
 // enter is the rule for a new task: it is there (born), in the place of another that it replaces, if any; or another that has its
 // unique key is kept (duplicate), or makes it be refused.
-func (m *model) enter(t *modelTask) (fate schema.Fate, other *modelTask) {
+func (m *model) enter(t *modelTask) (fate schema.FollowerState, other *modelTask) {
 	if t.unique == nil {
 		m.tasks = append(m.tasks, t)
-		return schema.FateBorn, nil
+		return schema.FollowerBorn, nil
 	}
 	holder, next := m.keyOf(t)
 	if holder == nil {
 		t.holds = true
 		m.tasks = append(m.tasks, t)
-		return schema.FateBorn, nil
+		return schema.FollowerBorn, nil
 	}
 	old := next
 	if holder.state.Waiting() {
@@ -83,9 +83,9 @@ func (m *model) enter(t *modelTask) (fate schema.Fate, other *modelTask) {
 	}
 	switch mode := t.unique.OnConflict; {
 	case mode == task.Reject:
-		return schema.FateRefused, holder
+		return schema.FollowerRefused, holder
 	case mode == task.Keep, mode == task.Replace && old == nil, holder.state.Ended():
-		return schema.FateDuplicate, holder
+		return schema.FollowerDuplicate, holder
 	}
 	t.holds, t.next = old == holder, old != holder
 	m.tasks = append(m.tasks, t)
@@ -96,16 +96,16 @@ func (m *model) enter(t *modelTask) (fate schema.Fate, other *modelTask) {
 		old.state, old.holds, old.next = task.Discarded, false, false
 		m.tell(old)
 	}
-	return schema.FateBorn, old
+	return schema.FollowerBorn, old
 }
 
 // entered holds the answer to an enqueue against what must have become of the task.
-func (d *duel) entered(t *modelTask, fate schema.Fate, other *modelTask, a engine.Accepted, err error) string {
+func (d *duel) entered(t *modelTask, fate schema.FollowerState, other *modelTask, a engine.Accepted, err error) string {
 	switch fate {
-	case schema.FateRefused:
+	case schema.FollowerRefused:
 		d.refused(err, task.ErrConflict, other)
 		return "rejected by its unique key"
-	case schema.FateDuplicate:
+	case schema.FollowerDuplicate:
 		if err != nil || !a.Duplicate || a.ID != other.id || a.State != other.state {
 			d.T.Fatalf("enqueue answered %+v (%v), the model keeps %+v", a, err, other)
 		}

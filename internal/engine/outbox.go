@@ -21,14 +21,14 @@ type OutboxMessage struct {
 	SentAt  store.Time
 	From    Origin
 
-	Notice *Notice
-	Cancel task.ID
-	News   *task.News
+	Notice       *Notice
+	Cancel       task.ID
+	Notification *task.Notification
 }
 
 // IsTask says whether the message is a task to be enqueued.
 func (p *OutboxMessage) IsTask() bool {
-	return p.Notice == nil && p.Cancel == task.ID{} && p.News == nil
+	return p.Notice == nil && p.Cancel == task.ID{} && p.Notification == nil
 }
 
 // Origin is what sent a task, and wants to hear what became of it: a tick of a schedule, or a parent that the task follows. A member

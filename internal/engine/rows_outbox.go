@@ -30,8 +30,8 @@ func (p *OutboxMessage) encode() []byte {
 	}
 	r.ID(9, p.Cancel)
 	r.ID(10, p.From.Operation)
-	if p.News != nil {
-		b, err := json.Marshal(p.News)
+	if p.Notification != nil {
+		b, err := json.Marshal(p.Notification)
 		if err != nil {
 			panic(err) // texts, numbers and times always have a form
 		}
@@ -72,8 +72,8 @@ func DecodeMessage(request task.ID, row []byte) (*OutboxMessage, error) {
 		case 10:
 			copy(p.From.Operation[:], b)
 		case 11:
-			p.News = &task.News{}
-			if err := json.Unmarshal(b, p.News); err != nil {
+			p.Notification = &task.Notification{}
+			if err := json.Unmarshal(b, p.Notification); err != nil {
 				bad = err
 			}
 		}

@@ -128,7 +128,7 @@ func (s *story) groupAnswer(v *workflow.View, err error) string {
 		fmt.Fprintf(&b, "; kept for %s", v.KeptUntil.Sub(v.EndedAt))
 	}
 	for _, f := range v.Points {
-		fmt.Fprintf(&b, "\n  %s %s@%s %s", f.On, f.Type, f.Queue, f.Fate)
+		fmt.Fprintf(&b, "\n  %s %s@%s %s", f.On, f.Type, f.Queue, f.State)
 		if f.ID != (task.ID{}) {
 			fmt.Fprintf(&b, " %s", s.know(f.ID))
 		}

@@ -162,24 +162,24 @@ func TestWebhooksNeedAttention(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		hook  cluster.Webhook
-		is    cluster.HookStanding
+		is    cluster.WebhookStatus
 		since time.Duration // of the oldest notice
 		want  string
 	}{
-		{"one that is well", cluster.Webhook{}, cluster.HookStanding{Pending: 1}, time.Minute, ""},
-		{"two attempts failed", cluster.Webhook{}, cluster.HookStanding{Failures: 2, FailsSince: ago(10 * time.Minute), Pending: 1}, 15 * time.Minute, ""},
-		{"a third did", cluster.Webhook{}, cluster.HookStanding{Failures: 3, FailsSince: ago(18 * time.Minute), LastError: "no", Pending: 1}, time.Hour, "webhook a has failed for 18m0s, 3 attempts: no"},
-		{"it fails, and is paused", cluster.Webhook{Paused: true}, cluster.HookStanding{Failures: 9, Pending: 1}, time.Hour, ""},
-		{"it is disabled", gone, cluster.HookStanding{Failures: 1, Pending: 1}, time.Hour, "webhook a has been disabled for 1h0m0s: 410 Gone"},
-		{"it is disabled, and was paused", cluster.Webhook{Paused: true, DisabledReason: "410 Gone", DisabledAt: ago(time.Second)}, cluster.HookStanding{}, 0, "webhook a has been disabled for 1s: 410 Gone"},
-		{"a notice waits for long", cluster.Webhook{}, cluster.HookStanding{Pending: 1}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s"},
-		{"its receiver wants to be left alone for long", cluster.Webhook{}, cluster.HookStanding{Pending: 1, Failures: 1, LastError: "busy"}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s: busy"},
-		{"notices were dropped", cluster.Webhook{Paused: true}, cluster.HookStanding{Dropped: 3, DroppedAt: ago(59 * time.Minute)}, 0, "webhook a has dropped 3 notices, the last 59m0s ago"},
-		{"some were, long ago", cluster.Webhook{}, cluster.HookStanding{Dropped: 3, DroppedAt: ago(time.Hour)}, 0, ""},
+		{"one that is well", cluster.Webhook{}, cluster.WebhookStatus{Pending: 1}, time.Minute, ""},
+		{"two attempts failed", cluster.Webhook{}, cluster.WebhookStatus{Failures: 2, FailsSince: ago(10 * time.Minute), Pending: 1}, 15 * time.Minute, ""},
+		{"a third did", cluster.Webhook{}, cluster.WebhookStatus{Failures: 3, FailsSince: ago(18 * time.Minute), LastError: "no", Pending: 1}, time.Hour, "webhook a has failed for 18m0s, 3 attempts: no"},
+		{"it fails, and is paused", cluster.Webhook{Paused: true}, cluster.WebhookStatus{Failures: 9, Pending: 1}, time.Hour, ""},
+		{"it is disabled", gone, cluster.WebhookStatus{Failures: 1, Pending: 1}, time.Hour, "webhook a has been disabled for 1h0m0s: 410 Gone"},
+		{"it is disabled, and was paused", cluster.Webhook{Paused: true, DisabledReason: "410 Gone", DisabledAt: ago(time.Second)}, cluster.WebhookStatus{}, 0, "webhook a has been disabled for 1s: 410 Gone"},
+		{"a notice waits for long", cluster.Webhook{}, cluster.WebhookStatus{Pending: 1}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s"},
+		{"its receiver wants to be left alone for long", cluster.Webhook{}, cluster.WebhookStatus{Pending: 1, Failures: 1, LastError: "busy"}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s: busy"},
+		{"notices were dropped", cluster.Webhook{Paused: true}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(59 * time.Minute)}, 0, "webhook a has dropped 3 notices, the last 59m0s ago"},
+		{"some were, long ago", cluster.Webhook{}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(time.Hour)}, 0, ""},
 	} {
 		c.hook.Name = "a"
 		got := ""
-		for _, a := range (&situation{narrow: true, webhooks: []cluster.WebhookView{{Webhook: c.hook, HookStanding: c.is, PendingSince: ago(c.since)}}}).attention(now) {
+		for _, a := range (&situation{narrow: true, webhooks: []cluster.WebhookView{{Webhook: c.hook, WebhookStatus: c.is, PendingSince: ago(c.since)}}}).attention(now) {
 			if got += a.Detail; a.Kind != "webhook" || a.Severity != warning || a.Subject != "a" || a.Value <= 0 {
 				t.Errorf("%s: %+v", c.name, a)
 			}
@@ -192,8 +192,8 @@ func TestWebhooksNeedAttention(t *testing.T) {
 	for i := range 5 {
 		n := time.Duration(i + 1)
 		many.webhooks = append(many.webhooks, cluster.WebhookView{Webhook: cluster.Webhook{Name: fmt.Sprint("gone-", i), DisabledReason: "no", DisabledAt: ago(n * time.Minute)}},
-			cluster.WebhookView{Webhook: cluster.Webhook{Name: fmt.Sprint("down-", i)}, HookStanding: cluster.HookStanding{Failures: 7, FailsSince: ago(n * time.Minute)}},
-			cluster.WebhookView{Webhook: cluster.Webhook{Name: fmt.Sprint("full-", i)}, HookStanding: cluster.HookStanding{Dropped: int64(i + 1), DroppedAt: ago(time.Minute)}})
+			cluster.WebhookView{Webhook: cluster.Webhook{Name: fmt.Sprint("down-", i)}, WebhookStatus: cluster.WebhookStatus{Failures: 7, FailsSince: ago(n * time.Minute)}},
+			cluster.WebhookView{Webhook: cluster.Webhook{Name: fmt.Sprint("full-", i)}, WebhookStatus: cluster.WebhookStatus{Dropped: int64(i + 1), DroppedAt: ago(time.Minute)}})
 	}
 	var got []string
 	for _, a := range many.attention(now) {

@@ -23,8 +23,8 @@ type call struct {
 	// Of who serves the call: how it is counted.
 	face, method string
 	kind         callKind
-	frame        bool   // it is one of many on a stream, whose headers say nothing of it
-	inbox        *inbox // of a stream: where its messages come from
+	frame        bool      // it is one of many on a stream, whose headers say nothing of it
+	receiver     *receiver // of a stream: where its messages come from
 
 	mu     sync.Mutex
 	stamps []broker.Stamp // one a shard, the latest

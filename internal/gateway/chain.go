@@ -49,7 +49,7 @@ func followersProto(followers []broker.Follower) (out []*pawlv1.Follower) {
 }
 
 func followerProto(f *broker.Follower) *pawlv1.Follower {
-	p := &pawlv1.Follower{Type: f.Type, Queue: f.Queue, State: pawlv1.FollowerState(f.Fate) + 1, Reason: f.Reason}
+	p := &pawlv1.Follower{Type: f.Type, Queue: f.Queue, State: pawlv1.FollowerState(f.State) + 1, Reason: f.Reason}
 	if f.ID != (task.ID{}) {
 		p.TaskId = f.ID.String()
 	}

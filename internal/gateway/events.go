@@ -40,14 +40,14 @@ const (
 	maxDigest = 10 * time.Second
 )
 
-// herald is the EventService.
-type herald struct {
+// eventService is the EventService.
+type eventService struct {
 	pawlv1.UnimplementedEventServiceServer
 	*Gateway
 }
 
 // WatchEvents streams what happens.
-func (g herald) WatchEvents(r *pawlv1.WatchEventsRequest, s grpc.ServerStreamingServer[pawlv1.WatchEventsResponse]) error {
+func (g eventService) WatchEvents(r *pawlv1.WatchEventsRequest, s grpc.ServerStreamingServer[pawlv1.WatchEventsResponse]) error {
 	return g.watchEvents(s.Context(), r, func() {}, s.Send)
 }
 

@@ -57,12 +57,12 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	pawlv1.RegisterWorkerServiceServer(s, workers{Gateway: g})
 	pawlv1.RegisterOperatorServiceServer(s, operators{Gateway: g})
 	pawlv1.RegisterScheduleServiceServer(s, schedulers{Gateway: g})
-	pawlv1.RegisterAccessServiceServer(s, keepers{Gateway: g})
-	pawlv1.RegisterWebhookServiceServer(s, heralds{Gateway: g})
+	pawlv1.RegisterAccessServiceServer(s, accessService{Gateway: g})
+	pawlv1.RegisterWebhookServiceServer(s, webhookService{Gateway: g})
 	pawlv1.RegisterAuditServiceServer(s, auditors{Gateway: g})
 	pawlv1.RegisterGroupServiceServer(s, groupers{Gateway: g})
 	pawlv1.RegisterOperationServiceServer(s, mass{Gateway: g})
-	pawlv1.RegisterEventServiceServer(s, herald{Gateway: g})
+	pawlv1.RegisterEventServiceServer(s, eventService{Gateway: g})
 	pawlv1.RegisterRosterServiceServer(s, workerRegistry{Gateway: g})
 	pawlv1.RegisterStatsServiceServer(s, statisticians{Gateway: g})
 	pawlv1.RegisterClusterServiceServer(s, clusters{Gateway: g})
@@ -110,7 +110,7 @@ func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHan
 		if err != nil {
 			return nil, g.statusOf(caller, err)
 		}
-		in, err := g.newInbox(caller, c, wants)
+		in, err := g.newReceiver(caller, c, wants)
 		if err == nil {
 			defer in.close()
 			answer, err = handle(srv, ctx, in.only, nil)
@@ -160,12 +160,12 @@ func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServe
 	if err != nil {
 		return err
 	}
-	in, err := g.newInbox(s.Context(), c, wants)
+	in, err := g.newReceiver(s.Context(), c, wants)
 	if err != nil {
 		return err
 	}
 	defer in.close()
-	c.inbox = in
+	c.receiver = in
 	return shownOut(ctx, handle(srv, &callStream{s, ctx, in, info.IsClientStream}))
 }
 
@@ -181,7 +181,7 @@ func shownOut(ctx context.Context, err error) error {
 type callStream struct {
 	grpc.ServerStream
 	ctx  context.Context
-	in   *inbox
+	in   *receiver
 	many bool // messages may come
 }
 

@@ -111,7 +111,7 @@ func (s *produceStream) receive(into *pawlv1.ProduceRequest) (room heldRoom, ok 
 		s.end(err)
 		return heldRoom{}, false
 	}
-	room = s.of.inbox.keep()
+	room = s.of.receiver.keep()
 	if !s.begin() {
 		room.give()
 		return heldRoom{}, false
@@ -224,7 +224,7 @@ type frameContext struct {
 }
 
 func (s *produceStream) newFrameContext() *frameContext {
-	return &frameContext{Context: s.of.inbox.ctx, admitted: s.ctx,
+	return &frameContext{Context: s.of.receiver.ctx, admitted: s.ctx,
 		call: call{namespace: s.of.namespace, visitor: s.of.visitor, face: s.of.face, method: frameMethod, frame: true}}
 }
 

@@ -512,7 +512,7 @@ func TestAnswersGoTogether(t *testing.T) {
 			g := newGateway(newFake(1))
 			s := &pipeProducer{in: make(chan *pawlv1.ProduceRequest), out: make(chan *pawlv1.ProduceResponse)}
 			ctx, call := begin(t.Context(), "grpc", "test")
-			s.ctx, call.inbox = ctx, &inbox{g: g, ctx: ctx}
+			s.ctx, call.receiver = ctx, &receiver{g: g, ctx: ctx}
 			ended := make(chan error)
 			go func() { ended <- producers{Gateway: g}.Produce(s) }()
 			taken := atomic.Int32{}

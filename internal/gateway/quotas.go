@@ -11,7 +11,7 @@ import (
 )
 
 // GetNamespace reads one of the namespaces that the caller may go to.
-func (g keepers) GetNamespace(ctx context.Context, r *pawlv1.GetNamespaceRequest) (*pawlv1.GetNamespaceResponse, error) {
+func (g accessService) GetNamespace(ctx context.Context, r *pawlv1.GetNamespaceRequest) (*pawlv1.GetNamespaceResponse, error) {
 	if err := auth.CheckNamespace("name", r.GetName()); err != nil {
 		return nil, err
 	}
@@ -23,7 +23,7 @@ func (g keepers) GetNamespace(ctx context.Context, r *pawlv1.GetNamespaceRequest
 }
 
 // namespaceInfo is a namespace that the caller may go to.
-func (g keepers) namespaceInfo(ctx context.Context, name string) (*pawlv1.Namespace, error) {
+func (g accessService) namespaceInfo(ctx context.Context, name string) (*pawlv1.Namespace, error) {
 	all, err := g.mayGoTo(ctx)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (g keepers) namespaceInfo(ctx context.Context, name string) (*pawlv1.Namesp
 }
 
 // SetQuotas changes what a namespace may use.
-func (g keepers) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasRequest) (*pawlv1.SetQuotasResponse, error) {
+func (g accessService) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasRequest) (*pawlv1.SetQuotasResponse, error) {
 	to, err := quotasOf(r.GetQuotas())
 	if err == nil && len(to) == 0 {
 		err = task.Invalid("quotas", "none is given: what is to change?")
@@ -80,7 +80,7 @@ func quotasProto(q task.Quotas) *pawlv1.Quotas {
 
 // withUsage tells of namespaces what they use, unless a shard does not answer, or the caller's token is limited to some queues: what
 // others of its namespace use is not for it to know.
-func (g keepers) withUsage(ctx context.Context, all []cluster.NamespaceInfo) []*pawlv1.Namespace {
+func (g accessService) withUsage(ctx context.Context, all []cluster.NamespaceInfo) []*pawlv1.Namespace {
 	names := make([]string, len(all))
 	for i, n := range all {
 		names[i] = n.Name
@@ -131,7 +131,7 @@ func (g *Gateway) usage(ctx context.Context, names []string) ([]task.Amounts, er
 }
 
 // GetLimits tells what a call may send, and what its namespace may use.
-func (g keepers) GetLimits(ctx context.Context, _ *pawlv1.GetLimitsRequest) (*pawlv1.GetLimitsResponse, error) {
+func (g accessService) GetLimits(ctx context.Context, _ *pawlv1.GetLimitsRequest) (*pawlv1.GetLimitsResponse, error) {
 	ns := namespaceOf(ctx)
 	out := &pawlv1.GetLimitsResponse{Namespace: ns, Quotas: quotasProto(g.keeper.Quotas(ns))}
 	for _, l := range g.boundaries() {

@@ -22,26 +22,26 @@ const (
 	protoHTTP2 = "h2"
 )
 
-// greeter is how clients are answered whose connections are encrypted, each with the certificate of the moment. A client that
+// handshaker is how clients are answered whose connections are encrypted, each with the certificate of the moment. A client that
 // can HTTP/1.1 gets that, since it may want REST; who asks for HTTP/2 alone wants gRPC. Who asks for neither is refused, and
 // who asks for nothing is sorted by its first bytes, as without TLS.
 //
 // Nothing is resumed: a session would outlive the certificates that it began with, and workers stay for long anyway.
-type greeter struct {
+type handshaker struct {
 	certificate func() *tls.Certificate
 	clients     ClientCertificates
-	greetings   atomic.Pointer[greetings]
+	greetings   atomic.Pointer[handshakes]
 }
 
-// greetings are what clients are answered while the same authorities vouch for them.
-type greetings struct {
+// handshakes are what clients are answered while the same authorities vouch for them.
+type handshakes struct {
 	authorities *x509.CertPool
 	web, rpc    *tls.Config
 }
 
 // newTLS is the configuration of connections until their first message has come.
 func newTLS(certificate func() *tls.Certificate, clients ClientCertificates) *tls.Config {
-	g := &greeter{certificate: certificate, clients: clients}
+	g := &handshaker{certificate: certificate, clients: clients}
 	outer := g.speaking(protoHTTP2, nil)
 	outer.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		now := g.now()
@@ -53,14 +53,14 @@ func newTLS(certificate func() *tls.Certificate, clients ClientCertificates) *tl
 	return outer
 }
 
-func (g *greeter) now() *greetings {
+func (g *handshaker) now() *handshakes {
 	var authorities *x509.CertPool
 	if g.clients.Authorities != nil {
 		authorities = g.clients.Authorities()
 	}
 	now := g.greetings.Load()
 	if now == nil || now.authorities != authorities {
-		now = &greetings{authorities, g.speaking(protoHTTP1, authorities), g.speaking(protoHTTP2, authorities)}
+		now = &handshakes{authorities, g.speaking(protoHTTP1, authorities), g.speaking(protoHTTP2, authorities)}
 		g.greetings.Store(now)
 	}
 	return now
@@ -74,7 +74,7 @@ var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-func (g *greeter) speaking(proto string, authorities *x509.CertPool) *tls.Config {
+func (g *handshaker) speaking(proto string, authorities *x509.CertPool) *tls.Config {
 	c := &tls.Config{
 		MinVersion:             tls.VersionTLS12,
 		CipherSuites:           suites,

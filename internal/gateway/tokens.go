@@ -29,8 +29,8 @@ type Tokens interface {
 	Namespaces(ctx context.Context) ([]cluster.NamespaceInfo, error)
 }
 
-// keepers is the AccessService.
-type keepers struct {
+// accessService is the AccessService.
+type accessService struct {
 	pawlv1.UnimplementedAccessServiceServer
 	*Gateway
 }
@@ -43,7 +43,7 @@ func (g *Gateway) tokens() (Tokens, error) {
 }
 
 // WhoAmI tells what the caller's token is good for.
-func (g keepers) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*pawlv1.WhoAmIResponse, error) {
+func (g accessService) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*pawlv1.WhoAmIResponse, error) {
 	c := callOf(ctx)
 	v := c.visitor
 	return &pawlv1.WhoAmIResponse{TokenRequired: g.keeper.On(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.namespace, AllNamespaces: v.InAll(),
@@ -59,7 +59,7 @@ func clockProto(t time.Time) *timestamppb.Timestamp {
 }
 
 // ListTokens reads a page of the tokens that the caller's rights cover.
-func (g keepers) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequest) (*pawlv1.ListTokensResponse, error) {
+func (g accessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequest) (*pawlv1.ListTokensResponse, error) {
 	n, err := limitOf(r.GetLimit())
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (g keepers) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequest) (*
 }
 
 // visible are the tokens that the caller may know of: of all namespaces, or of that of the call and of none in particular.
-func (g keepers) visible(ctx context.Context, inAll bool) ([]auth.Token, error) {
+func (g accessService) visible(ctx context.Context, inAll bool) ([]auth.Token, error) {
 	tokens, err := g.tokens()
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func pageBehind[T any](all []T, behind string, n int, placeOf func(T) string) (p
 }
 
 // GetToken reads one token.
-func (g keepers) GetToken(ctx context.Context, r *pawlv1.GetTokenRequest) (*pawlv1.GetTokenResponse, error) {
+func (g accessService) GetToken(ctx context.Context, r *pawlv1.GetTokenRequest) (*pawlv1.GetTokenResponse, error) {
 	of, err := nameOf(ctx, r)
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func lifeOf(in *durationpb.Duration, never bool) (time.Duration, error) {
 }
 
 // AddToken makes a token within the rights of its maker.
-func (g keepers) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawlv1.AddTokenResponse, error) {
+func (g accessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawlv1.AddTokenResponse, error) {
 	tokens, err := g.tokens()
 	if err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (g keepers) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawl
 
 // proofOf gives a new token that by which its callers are known: a secret, or the name of a certificate. Whose certificates there are is the
 // cluster's: in a namespace one could be taken for oneself that is another's, whose calls would go to this namespace.
-func (g keepers) proofOf(ctx context.Context, t *auth.Token, certificate string) (secret string, err error) {
+func (g accessService) proofOf(ctx context.Context, t *auth.Token, certificate string) (secret string, err error) {
 	if certificate == "" {
 		secret = auth.NewSecret()
 		t.Hash = auth.HashOf(secret)
@@ -288,7 +288,7 @@ func overlapOf(in *durationpb.Duration) (time.Duration, error) {
 }
 
 // RotateToken gives a token another secret.
-func (g keepers) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) (*pawlv1.RotateTokenResponse, error) {
+func (g accessService) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) (*pawlv1.RotateTokenResponse, error) {
 	tokens, err := g.tokens()
 	if err != nil {
 		return nil, err
@@ -317,7 +317,7 @@ func (g keepers) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) 
 }
 
 // RevokeToken ends a token.
-func (g keepers) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenRequest) (*pawlv1.RevokeTokenResponse, error) {
+func (g accessService) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenRequest) (*pawlv1.RevokeTokenResponse, error) {
 	tokens, err := g.tokens()
 	if err != nil {
 		return nil, err
@@ -340,7 +340,7 @@ func tokenProto(t *auth.Token) *pawlv1.Token {
 }
 
 // ListNamespaces reads a page of the namespaces that the caller may go to.
-func (g keepers) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesRequest) (*pawlv1.ListNamespacesResponse, error) {
+func (g accessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesRequest) (*pawlv1.ListNamespacesResponse, error) {
 	n, err := limitOf(r.GetLimit())
 	if err != nil {
 		return nil, err
@@ -366,7 +366,7 @@ func (g keepers) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesReq
 }
 
 // mayGoTo are the namespaces that the caller may go to.
-func (g keepers) mayGoTo(ctx context.Context) ([]cluster.NamespaceInfo, error) {
+func (g accessService) mayGoTo(ctx context.Context) ([]cluster.NamespaceInfo, error) {
 	tokens, err := g.tokens()
 	if err != nil {
 		return nil, err
@@ -379,7 +379,7 @@ func (g keepers) mayGoTo(ctx context.Context) ([]cluster.NamespaceInfo, error) {
 }
 
 // AddNamespace makes a namespace.
-func (g keepers) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceRequest) (*pawlv1.AddNamespaceResponse, error) {
+func (g accessService) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceRequest) (*pawlv1.AddNamespaceResponse, error) {
 	quotas, err := quotasOf(r.GetQuotas())
 	if err != nil {
 		return nil, err
@@ -392,12 +392,12 @@ func (g keepers) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceRequest
 }
 
 // RemoveNamespace removes a namespace in which there is nothing.
-func (g keepers) RemoveNamespace(ctx context.Context, r *pawlv1.RemoveNamespaceRequest) (*pawlv1.RemoveNamespaceResponse, error) {
+func (g accessService) RemoveNamespace(ctx context.Context, r *pawlv1.RemoveNamespaceRequest) (*pawlv1.RemoveNamespaceResponse, error) {
 	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), "", Tokens.RemoveNamespace)
 	return &pawlv1.RemoveNamespaceResponse{UnconfirmedNodes: behind}, err
 }
 
-func (g keepers) onNamespace(ctx context.Context, done, name, reason string, do func(Tokens, context.Context, task.Author, string) ([]string, error)) ([]string, error) {
+func (g accessService) onNamespace(ctx context.Context, done, name, reason string, do func(Tokens, context.Context, task.Author, string) ([]string, error)) ([]string, error) {
 	tokens, err := g.tokens()
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ func (g *Gateway) newREST() http.Handler {
 	return rest.New(rest.Config{
 		API: rest.Services{
 			Producer: producers{Gateway: g}, Worker: workers{Gateway: g}, Operator: operators{Gateway: g}, Schedule: schedulers{Gateway: g},
-			Group: groupers{Gateway: g}, Operation: mass{Gateway: g}, Access: keepers{Gateway: g}, Webhook: heralds{Gateway: g}, Audit: auditors{Gateway: g},
+			Group: groupers{Gateway: g}, Operation: mass{Gateway: g}, Access: accessService{Gateway: g}, Webhook: webhookService{Gateway: g}, Audit: auditors{Gateway: g},
 			Roster: workerRegistry{Gateway: g}, Stats: statisticians{Gateway: g}, Cluster: clusters{Gateway: g}, Events: g.watchEvents,
 		},
 		Call: g.webCall, Ready: g.ready, Batch: g.limits.Batch,

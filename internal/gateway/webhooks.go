@@ -32,8 +32,8 @@ type Webhooks interface {
 	Deliveries(ctx context.Context, ns, name string) ([]cluster.Delivery, error)
 }
 
-// heralds is the WebhookService.
-type heralds struct {
+// webhookService is the WebhookService.
+type webhookService struct {
 	pawlv1.UnimplementedWebhookServiceServer
 	*Gateway
 }
@@ -65,7 +65,7 @@ func (g *Gateway) hookCall(ctx context.Context, name, reason string) (hooks Webh
 }
 
 // ListWebhooks reads a page of the namespace's webhooks.
-func (g heralds) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooksRequest) (*pawlv1.ListWebhooksResponse, error) {
+func (g webhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooksRequest) (*pawlv1.ListWebhooksResponse, error) {
 	hooks, err := g.webhooks()
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (g heralds) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooksRequest
 }
 
 // GetWebhook reads one webhook.
-func (g heralds) GetWebhook(ctx context.Context, r *pawlv1.GetWebhookRequest) (*pawlv1.GetWebhookResponse, error) {
+func (g webhookService) GetWebhook(ctx context.Context, r *pawlv1.GetWebhookRequest) (*pawlv1.GetWebhookResponse, error) {
 	hooks, err := g.hookName(r.GetName())
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func hookSecret(given string) (string, error) {
 }
 
 // AddWebhook makes a webhook.
-func (g heralds) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookRequest) (*pawlv1.AddWebhookResponse, error) {
+func (g webhookService) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookRequest) (*pawlv1.AddWebhookResponse, error) {
 	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (g heralds) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookRequest) (*
 	if err := hooks.Check("url", h.URL); err != nil {
 		return nil, err
 	}
-	if h.Events, err = task.ParseNewsKinds("events", r.GetEvents()); err != nil {
+	if h.Events, err = task.ParseNotificationKinds("events", r.GetEvents()); err != nil {
 		return nil, err
 	}
 	if h.WaitOver, err = spanOf("wait_over", r.GetWaitOver()); err != nil {
@@ -146,7 +146,7 @@ func (g heralds) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookRequest) (*
 }
 
 // SetWebhook changes a webhook.
-func (g heralds) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookRequest) (*pawlv1.SetWebhookResponse, error) {
+func (g webhookService) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookRequest) (*pawlv1.SetWebhookResponse, error) {
 	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (g heralds) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookRequest) (*
 	}
 	to := &c.Change
 	to.URL, to.Queues, to.DepthOver = r.GetUrl(), r.GetQueues(), r.DepthOver
-	if to.Events, err = task.ParseNewsKinds("events", r.GetEvents()); err != nil {
+	if to.Events, err = task.ParseNotificationKinds("events", r.GetEvents()); err != nil {
 		return nil, err
 	}
 	if r.GetWaitOver() != nil {
@@ -180,7 +180,7 @@ func (g heralds) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookRequest) (*
 }
 
 // RemoveWebhook removes a webhook.
-func (g heralds) RemoveWebhook(ctx context.Context, r *pawlv1.RemoveWebhookRequest) (*pawlv1.RemoveWebhookResponse, error) {
+func (g webhookService) RemoveWebhook(ctx context.Context, r *pawlv1.RemoveWebhookRequest) (*pawlv1.RemoveWebhookResponse, error) {
 	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (g heralds) RemoveWebhook(ctx context.Context, r *pawlv1.RemoveWebhookReque
 }
 
 // PauseWebhook sends nothing for now.
-func (g heralds) PauseWebhook(ctx context.Context, r *pawlv1.PauseWebhookRequest) (*pawlv1.PauseWebhookResponse, error) {
+func (g webhookService) PauseWebhook(ctx context.Context, r *pawlv1.PauseWebhookRequest) (*pawlv1.PauseWebhookResponse, error) {
 	hooks, c, err := g.hookCall(ctx, r.GetName(), r.GetReason())
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (g heralds) PauseWebhook(ctx context.Context, r *pawlv1.PauseWebhookRequest
 }
 
 // ResumeWebhook sends again.
-func (g heralds) ResumeWebhook(ctx context.Context, r *pawlv1.ResumeWebhookRequest) (*pawlv1.ResumeWebhookResponse, error) {
+func (g webhookService) ResumeWebhook(ctx context.Context, r *pawlv1.ResumeWebhookRequest) (*pawlv1.ResumeWebhookResponse, error) {
 	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func (g heralds) ResumeWebhook(ctx context.Context, r *pawlv1.ResumeWebhookReque
 }
 
 // TestWebhook sends a notice now.
-func (g heralds) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookRequest) (*pawlv1.TestWebhookResponse, error) {
+func (g webhookService) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookRequest) (*pawlv1.TestWebhookResponse, error) {
 	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func (g heralds) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookRequest) 
 }
 
 // RotateWebhookSecret gives a webhook another secret.
-func (g heralds) RotateWebhookSecret(ctx context.Context, r *pawlv1.RotateWebhookSecretRequest) (*pawlv1.RotateWebhookSecretResponse, error) {
+func (g webhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.RotateWebhookSecretRequest) (*pawlv1.RotateWebhookSecretResponse, error) {
 	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (g heralds) RotateWebhookSecret(ctx context.Context, r *pawlv1.RotateWebhoo
 }
 
 // ListWebhookDeliveries tells what came of the last notices.
-func (g heralds) ListWebhookDeliveries(ctx context.Context, r *pawlv1.ListWebhookDeliveriesRequest) (*pawlv1.ListWebhookDeliveriesResponse, error) {
+func (g webhookService) ListWebhookDeliveries(ctx context.Context, r *pawlv1.ListWebhookDeliveriesRequest) (*pawlv1.ListWebhookDeliveriesResponse, error) {
 	hooks, err := g.hookName(r.GetName())
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func (f *fakeWebhooks) PauseWebhook(_ context.Context, c cluster.WebhookCall) (c
 
 // ResumeWebhook brings it to a state in which every field is set.
 func (f *fakeWebhooks) ResumeWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
-	f.hook.HookStanding = cluster.HookStanding{Pending: 2, Delivered: 5, Failed: 4, Dropped: 1, Failures: 3, FailsSince: 4_500_000, RestUntil: 9_000_000, DeliveredAt: 4_000_000, FailedAt: 5_000_000,
+	f.hook.WebhookStatus = cluster.WebhookStatus{Pending: 2, Delivered: 5, Failed: 4, Dropped: 1, Failures: 3, FailsSince: 4_500_000, RestUntil: 9_000_000, DeliveredAt: 4_000_000, FailedAt: 5_000_000,
 		DroppedAt: 6_000_000, LastStatus: 500, LastError: "no"}
 	f.hook.NextAttempt = 9_000_000 // which is over
 	f.hook.PendingSince, f.hook.DisabledReason, f.hook.DisabledAt = 7_000_000, "gone", 8_000_000
@@ -68,11 +68,11 @@ func (f *fakeWebhooks) ResumeWebhook(_ context.Context, c cluster.WebhookCall) (
 }
 
 func (f *fakeWebhooks) TestWebhook(_ context.Context, _ task.Author, _, name string) (cluster.Delivery, error) {
-	return cluster.Delivery{ID: "msg_1", Kind: task.NewsTest, CreatedAt: 1_000_000, At: 1_000_000, Attempts: 1, Outcome: cluster.FailedFor, Status: 500, Error: "no", Took: time.Second}, nil
+	return cluster.Delivery{ID: "msg_1", Kind: task.NotifyTest, CreatedAt: 1_000_000, At: 1_000_000, Attempts: 1, Outcome: cluster.FailedFor, Status: 500, Error: "no", Took: time.Second}, nil
 }
 
 func (f *fakeWebhooks) Webhooks(context.Context, string) ([]cluster.WebhookView, error) {
-	return []cluster.WebhookView{f.hook, {Webhook: cluster.Webhook{Name: "z", URL: "https://z.example/x", Events: []task.NewsKind{task.NewsDead}, Queues: []string{"*"}, CreatedAt: 1, ChangedAt: 1}}}, nil
+	return []cluster.WebhookView{f.hook, {Webhook: cluster.Webhook{Name: "z", URL: "https://z.example/x", Events: []task.NotificationKind{task.NotifyDead}, Queues: []string{"*"}, CreatedAt: 1, ChangedAt: 1}}}, nil
 }
 
 func (f *fakeWebhooks) Webhook(_ context.Context, _, name string) (cluster.WebhookView, error) {
@@ -83,7 +83,7 @@ func (f *fakeWebhooks) Webhook(_ context.Context, _, name string) (cluster.Webho
 }
 
 func (f *fakeWebhooks) Deliveries(context.Context, string, string) ([]cluster.Delivery, error) {
-	return []cluster.Delivery{{ID: "msg_2", Kind: task.NewsDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000, At: 2_000_000, Attempts: 2, Outcome: cluster.Delivered, Status: 204, Took: time.Millisecond}}, nil
+	return []cluster.Delivery{{ID: "msg_2", Kind: task.NotifyDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000, At: 2_000_000, Attempts: 2, Outcome: cluster.Delivered, Status: 204, Took: time.Millisecond}}, nil
 }
 
 // The calls on webhooks by REST, each answer held against openapi.json.

@@ -114,7 +114,7 @@ func newClusterAdmin(n *Node) *clusterAdmin {
 
 // noted is who is to be noted by the system shard: nobody, as long as it may be led by a node that knows no authors.
 func (a *clusterAdmin) noted(by task.Author) task.Author {
-	if (atlas{a.n}).Level() < cluster.PoliciesLevel {
+	if (routerMap{a.n}).Level() < cluster.PoliciesLevel {
 		return task.Author{}
 	}
 	return by
@@ -304,7 +304,7 @@ func (a *clusterAdmin) hashOf(ctx context.Context, node uint32, args hashArgs) (
 // ask calls a node, perhaps this one.
 func (n *Node) ask(ctx context.Context, node uint32, method string, request []byte) ([]byte, error) {
 	if node == n.book.read().Node {
-		return ear{n}.Call(ctx, n.self(), method, request)
+		return peerHandler{n}.Call(ctx, n.self(), method, request)
 	}
 	return n.transport.Call(ctx, node, method, request)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
@@ -81,7 +82,7 @@ type parts struct {
 type state struct {
 	known   *cluster.Map                    // as it was before the start; nil: not known
 	member  atomic.Bool                     // parts are there
-	sees    atomic.Value                    // []string: greeting.Sees
+	sees    atomic.Value                    // []string: introduction.Sees
 	heard   atomic.Int64                    // when the system shard's leader was last heard of, in Unix nanoseconds
 	waits   atomic.Bool                     // this node waits for news of its own, which come as soon as there are any
 	offset  atomic.Int64                    // of the wall clock, in nanoseconds
@@ -140,7 +141,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	opened := len(n.closers)
 	if err = damage; err == nil {
-		err = steps(ctx, n.form, n.openReplicas, n.recallMap, n.assemble, n.runReplicas)
+		err = steps(ctx, n.bootstrap, n.openReplicas, n.recallMap, n.assemble, n.runReplicas)
 	}
 	if n.replaceable(err) {
 		n.member.Store(false)
@@ -223,7 +224,7 @@ func (n *Node) watchRoom() {
 
 // openTransport lets other nodes reach this one, and this one them.
 func (n *Node) openTransport() (err error) {
-	n.transport, err = transport.New(transport.Config{Self: n.self, Handler: ear{n}, Admit: n.welcome, Open: []string{methodHello, methodJoin},
+	n.transport, err = transport.New(transport.Config{Self: n.self, Handler: peerHandler{n}, Admit: n.welcome, Open: []string{methodHello, methodJoin},
 		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: n.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
 	if err != nil {
 		return err
@@ -313,7 +314,7 @@ func (n *Node) assemble(context.Context) error {
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, Own: n.report, Node: n.book.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.control.Close(); return nil })
-	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: atlas{n}, Registry: n.registry,
+	n.router = router.New(router.Config{Node: n.book.read().Node, Broker: router.Local(n.broker), Control: n.control, Map: routerMap{n}, Registry: n.registry,
 		Peers: far{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router, n.control)

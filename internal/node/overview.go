@@ -34,7 +34,7 @@ func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	if m == nil || len(m.Nodes) == 0 {
 		return o, err
 	}
-	return cluster.OwnView(a.n.book.read().Name, m, a.reports(ctx, m), (atlas{a.n}).Age()), nil
+	return cluster.OwnView(a.n.book.read().Name, m, a.reports(ctx, m), (routerMap{a.n}).Age()), nil
 }
 
 // reports are those of the nodes that answer.

@@ -58,7 +58,7 @@ func (n *Node) self() transport.Peer {
 }
 
 // welcome refuses nodes that take another's number. One that this node hasn't heard of yet may have joined a moment ago. Of
-// one that was removed nothing is taken (ear) but the question what is new, whose answer is that it was.
+// one that was removed nothing is taken (peerHandler) but the question what is new, whose answer is that it was.
 func (n *Node) welcome(p transport.Peer) error {
 	if !n.member.Load() {
 		return nil
@@ -92,12 +92,12 @@ var errNoMember = errors.New("this node belongs to no cluster yet")
 // errRemoved: the caller was removed from the cluster.
 var errRemoved = errors.New("you were removed from the cluster")
 
-// ear takes what other nodes send: it is the transport.Handler.
-type ear struct{ n *Node }
+// peerHandler takes what other nodes send: it is the transport.Handler.
+type peerHandler struct{ n *Node }
 
 // Raft implements transport.Handler. A message for a replica that is not here any more is nobody's, and a node speaks for its
 // own replicas only.
-func (e ear) Raft(from transport.Peer, messages []transport.Envelope) {
+func (e peerHandler) Raft(from transport.Peer, messages []transport.Envelope) {
 	if !e.n.member.Load() || e.n.removed(from.Number) {
 		return
 	}
@@ -109,7 +109,7 @@ func (e ear) Raft(from transport.Peer, messages []transport.Envelope) {
 }
 
 // Snapshot implements transport.Handler.
-func (e ear) Snapshot(ctx context.Context, from transport.Peer, head []byte, body io.Reader) error {
+func (e peerHandler) Snapshot(ctx context.Context, from transport.Peer, head []byte, body io.Reader) error {
 	if len(head) < 4 {
 		return fmt.Errorf("head of %d bytes", len(head))
 	}
@@ -140,7 +140,7 @@ func (e ear) Snapshot(ctx context.Context, from transport.Peer, head []byte, bod
 }
 
 // Call implements transport.Handler.
-func (e ear) Call(ctx context.Context, from transport.Peer, method string, request []byte) ([]byte, error) {
+func (e peerHandler) Call(ctx context.Context, from transport.Peer, method string, request []byte) ([]byte, error) {
 	switch method {
 	case methodHello:
 		return e.n.hello(request)
@@ -165,7 +165,7 @@ func (e ear) Call(ctx context.Context, from transport.Peer, method string, reque
 }
 
 // Stream implements transport.Handler.
-func (e ear) Stream(from transport.Peer, method string, s transport.Stream) error {
+func (e peerHandler) Stream(from transport.Peer, method string, s transport.Stream) error {
 	if !e.n.member.Load() {
 		return errNoMember
 	}

@@ -88,11 +88,11 @@ func (n *Node) replace(ctx context.Context, damage error) error {
 
 // rejoin asks the node at an address to let this one in, if it is of the cluster that this one was of, as far as that is known.
 func (n *Node) rejoin(ctx context.Context, address, former string) (refused string, err error) {
-	request, err := cbor.Marshal(greeting{Name: n.cfg.Name, Member: true})
+	request, err := cbor.Marshal(introduction{Name: n.cfg.Name, Member: true})
 	if err != nil {
 		return "", err
 	}
-	who, _, err := n.greet(ctx, address, request)
+	who, _, err := n.introduce(ctx, address, request)
 	switch of := hex.EncodeToString(who.Cluster[:]); {
 	case err != nil:
 		return "", nil // it may be away

@@ -39,7 +39,7 @@ func (n *Node) loadStats() error {
 		return err
 	}
 	if info.Size() > maxStatsFile {
-		return stats.ErrForm
+		return stats.ErrFormat
 	}
 	file, err := os.ReadFile(path) // #nosec G304 -- of the data directory
 	if err != nil {

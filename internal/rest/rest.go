@@ -92,7 +92,7 @@ func (r *Route) String() string {
 
 // Routes are all of them.
 func Routes() []Route {
-	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, accessRoutes, webhookRoutes, auditRoutes, rosterRoutes, eventRoutes, statsRoutes, clusterRoutes, serverRoutes)
+	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, accessRoutes, webhookRoutes, auditRoutes, registryRoutes, eventRoutes, statsRoutes, clusterRoutes, serverRoutes)
 }
 
 // face serves REST.

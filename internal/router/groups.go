@@ -334,7 +334,7 @@ func (r *Router) SendOutbox(ctx context.Context, ns string, messages []*broker.O
 			notices[home] = append(notices[home], i)
 		case p.Cancel != (task.ID{}):
 			orders = append(orders, i)
-		case p.News != nil:
+		case p.Notification != nil:
 			news = append(news, i)
 		default:
 			tasks = append(tasks, i)
@@ -342,7 +342,7 @@ func (r *Router) SendOutbox(ctx context.Context, ns string, messages []*broker.O
 	}
 	var calls sync.WaitGroup
 	calls.Go(func() { r.carryTasks(ctx, ns, messages, tasks, out) })
-	calls.Go(func() { r.carryNews(ctx, ns, messages, news, out) })
+	calls.Go(func() { r.carryNotifications(ctx, ns, messages, news, out) })
 	for home, some := range notices {
 		calls.Go(func() { r.carryNotices(ctx, ns, home, messages, some, out) })
 	}
@@ -369,16 +369,16 @@ func (r *Router) carryTasks(ctx context.Context, ns string, messages []*broker.O
 	}
 }
 
-// carryNews brings what webhooks are to be told.
-func (r *Router) carryNews(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
+// carryNotifications brings what webhooks are to be told.
+func (r *Router) carryNotifications(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	if len(those) == 0 {
 		return
 	}
-	a := newsArgs{Namespace: ns}
+	a := notificationArgs{Namespace: ns}
 	for _, i := range those {
-		a.News = append(a.News, messages[i].News)
+		a.News = append(a.News, messages[i].Notification)
 	}
-	_, err := call(ctx, r, takeNews, systemShard, a)
+	_, err := call(ctx, r, takeNotifications, systemShard, a)
 	for _, i := range those {
 		out[i].Err = err
 	}

@@ -11,8 +11,8 @@ import (
 // watchMethod names the streams that carry watched claims.
 const watchMethod = "watch"
 
-// postings are a frame to the node that watches claims. Removed ones are meant before added ones.
-type postings struct {
+// watchFrame are a frame to the node that watches claims. Removed ones are meant before added ones.
+type watchFrame struct {
 	Remove []broker.Hold
 	Add    []broker.Hold
 }
@@ -124,14 +124,14 @@ func (l *link) receive(s Stream) {
 }
 
 // frame is what is to be sent next; nil: nothing.
-func (f *farClaims) frame(l *link) *postings {
+func (f *farClaims) frame(l *link) *watchFrame {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(l.gone) == 0 && len(l.added) == 0 {
 		return nil
 	}
 	n := min(len(l.gone), maxFrameClaims)
-	p := &postings{Remove: l.gone[:n:n]}
+	p := &watchFrame{Remove: l.gone[:n:n]}
 	if l.gone = l.gone[n:]; len(l.gone) > 0 {
 		return p
 	}

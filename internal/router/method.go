@@ -94,7 +94,7 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 	auditShard, auditSystem,
 	listWorkers, tallyWorkers, seenWorkers, awayNodes, quietWorker, resumeWorker, shardEvents, systemEvents,
 
-	takeNews,
+	takeNotifications,
 
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
 

@@ -102,8 +102,8 @@ type Control interface {
 	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
 	// AwayNodes names the nodes that have not been heard of for a while.
 	AwayNodes(ctx context.Context) ([]string, error)
-	// TakeNews takes what the webhooks of a namespace are to be told of. News that were taken before are passed over.
-	TakeNews(ctx context.Context, ns string, news []*task.News) error
+	// TakeNotifications takes what the webhooks of a namespace are to be told of. News that were taken before are passed over.
+	TakeNotifications(ctx context.Context, ns string, news []*task.Notification) error
 	// Audit reads a page of what operators did to queues and to the cluster.
 	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, error)
 }
@@ -152,7 +152,7 @@ type Router struct {
 	claims  servedClaims
 	awaits  awaits
 	far     farClaims
-	aways   aways
+	aways   remoteCalls
 
 	methods sync.Map // name → server: those of OnSystem
 

@@ -192,7 +192,7 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(showGroup), bothTravel(listGroups), bothTravel(groupMembers), bothTravel(hear), bothTravel(auditShard), bothTravel(auditSystem),
 		bothTravel(startOperation), bothTravel(showOperation), bothTravel(listOperations), bothTravel(pauseOperation), bothTravel(resumeOperation),
 		bothTravel(abortOperation), bothTravel(countMatches), bothTravel(operateSome),
-		bothTravel(listWorkers), bothTravel(tallyWorkers), bothTravel(seenWorkers), bothTravel(awayNodes), bothTravel(quietWorker), bothTravel(resumeWorker), bothTravel(shardEvents), bothTravel(systemEvents), bothTravel(takeNews),
+		bothTravel(listWorkers), bothTravel(tallyWorkers), bothTravel(seenWorkers), bothTravel(awayNodes), bothTravel(quietWorker), bothTravel(resumeWorker), bothTravel(shardEvents), bothTravel(systemEvents), bothTravel(takeNotifications),
 
 		bothTravel(statsReport), bothTravel(statsBriefs), bothTravel(statsTrends), bothTravel(standings), bothTravel(queueCounts), bothTravel(spaces), bothTravel(putShare), bothTravel(eraseNamespace)} {
 		seen[check(t)] = true
@@ -202,7 +202,7 @@ func TestEverythingTravels(t *testing.T) {
 			t.Errorf("nothing says whether the arguments and answers of %q travel", name)
 		}
 	}
-	travels[postings](t, "postings")
+	travels[watchFrame](t, "postings")
 	travels[notices](t, "notices")
 }
 
@@ -288,7 +288,7 @@ func TestUnknownFieldsArePassedOver(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, v := range []any{enqueueAnswer{Out: make([]broker.Enqueued, 2)}, claimAnswer{Out: make([]broker.Claimed, 1), Timeouts: make([]time.Duration, 3)}, postings{Add: make([]broker.Hold, 2)}} {
+	for _, v := range []any{enqueueAnswer{Out: make([]broker.Enqueued, 2)}, claimAnswer{Out: make([]broker.Claimed, 1), Timeouts: make([]time.Duration, 3)}, watchFrame{Add: make([]broker.Hold, 2)}} {
 		b, err := encoding.Marshal(v)
 		if err != nil {
 			f.Fatal(err)
@@ -303,7 +303,7 @@ func FuzzDecode(f *testing.F) {
 		_ = decode(b, &e)
 		var c claimAnswer
 		_ = decode(b, &c)
-		var p postings
+		var p watchFrame
 		_ = decode(b, &p)
 		var q []cluster.Queue
 		_ = decode(b, &q)

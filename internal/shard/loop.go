@@ -49,7 +49,7 @@ type loop struct {
 	change    *change // of membership, waiting or proposed
 	handovers handovers
 	former    former
-	news      news
+	news      freshness
 	staged    *staged  // a snapshot that is to be installed
 	outgoing  outgoing // snapshots that are being sent
 	marks     marks

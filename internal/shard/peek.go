@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// news is what a replica knows of how old its state is.
-type news struct {
+// freshness is what a replica knows of how old its state is.
+type freshness struct {
 	commit uint64  // what the leader last said is committed
 	told   telling // when it said so
 	fresh  telling // the last such moment whose entries are all applied; zero: none yet

@@ -219,10 +219,10 @@ func TestSave(t *testing.T) {
 	for at := 0; at < len(file); at += 1 + len(file)/300 {
 		bad := append([]byte(nil), file...)
 		bad[at] ^= 0x10
-		if err := New(now).Load(bad, now); !errors.Is(err, ErrForm) {
+		if err := New(now).Load(bad, now); !errors.Is(err, ErrFormat) {
 			t.Fatalf("byte %d of %d changed: got %v", at, len(file), err)
 		}
-		if err := New(now).Load(file[:at], now); !errors.Is(err, ErrForm) {
+		if err := New(now).Load(file[:at], now); !errors.Is(err, ErrFormat) {
 			t.Fatalf("cut at %d of %d: got %v", at, len(file), err)
 		}
 	}

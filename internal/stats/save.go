@@ -14,8 +14,8 @@ import (
 // What is kept over a restart: the steps of 10 s and longer, and the failures of types. Counts since the process began are not,
 // as whoever reads them expects.
 
-// form is how a saved book begins; behind it stand the checksum of the rest, and the rest.
-const form = "pawl stats 1\n"
+// format is how a saved book begins; behind it stand the checksum of the rest, and the rest.
+const format = "pawl stats 1\n"
 
 type saved struct {
 	_       struct{} `cbor:",toarray"`
@@ -41,8 +41,8 @@ type savedType struct {
 	Last  Failure
 }
 
-// ErrForm says that what was saved can't be read.
-var ErrForm = errors.New("not a whole saved book of statistics")
+// ErrFormat says that what was saved can't be read.
+var ErrFormat = errors.New("not a whole saved book of statistics")
 
 // Save gives what is to be kept over a restart.
 func (b *Book) Save(now time.Time) ([]byte, error) {
@@ -50,7 +50,7 @@ func (b *Book) Save(now time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := binary.BigEndian.AppendUint64([]byte(form), xxhash.Sum64(body))
+	out := binary.BigEndian.AppendUint64([]byte(format), xxhash.Sum64(body))
 	return append(out, body...), nil
 }
 
@@ -88,13 +88,13 @@ func kept[T any](s *series[T], l level, second int64) []slot[T] {
 // Load takes over what another process saved, into a book in which nothing happened yet. What is older than is kept is dropped as
 // time goes on. Errors are ErrForm, and leave the book as it is.
 func (b *Book) Load(file []byte, now time.Time) error {
-	body, ok := bytes.CutPrefix(file, []byte(form))
+	body, ok := bytes.CutPrefix(file, []byte(format))
 	if !ok || len(body) < 8 || xxhash.Sum64(body[8:]) != binary.BigEndian.Uint64(body) {
-		return ErrForm
+		return ErrFormat
 	}
 	var s saved
 	if err := cbor.Unmarshal(body[8:], &s); err != nil {
-		return fmt.Errorf("%w: %w", ErrForm, err)
+		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -122,19 +122,19 @@ func TestOperationSelects(t *testing.T) {
 }
 
 func TestNewsKinds(t *testing.T) {
-	kinds, err := ParseNewsKinds("kinds", []string{"queue.*", "task.poisoned", "queue.over"})
-	if err != nil || !slices.Equal(kinds, []NewsKind{NewsPoisoned, NewsQueueOver, NewsQueueUnder}) {
+	kinds, err := ParseNotificationKinds("kinds", []string{"queue.*", "task.poisoned", "queue.over"})
+	if err != nil || !slices.Equal(kinds, []NotificationKind{NotifyPoisoned, NotifyQueueOver, NotifyQueueUnder}) {
 		t.Errorf("read %v, %v", kinds, err)
 	}
-	for _, bad := range [][]string{{""}, {"*"}, {"task"}, {"task*"}, {"none.*"}, {"webhook.test"}, {"task.*", "none"}, slices.Repeat([]string{"task.dead"}, len(NewsKinds)+1)} {
-		if kinds, err := ParseNewsKinds("kinds", bad); err == nil {
+	for _, bad := range [][]string{{""}, {"*"}, {"task"}, {"task*"}, {"none.*"}, {"webhook.test"}, {"task.*", "none"}, slices.Repeat([]string{"task.dead"}, len(NotificationKinds)+1)} {
+		if kinds, err := ParseNotificationKinds("kinds", bad); err == nil {
 			t.Errorf("%q is read as %v", bad, kinds)
 		}
 	}
-	if _, err := ParseNewsKinds("kinds", slices.Repeat([]string{"task.dead"}, len(NewsKinds))); err != nil {
+	if _, err := ParseNotificationKinds("kinds", slices.Repeat([]string{"task.dead"}, len(NotificationKinds))); err != nil {
 		t.Error(err)
 	}
-	if NewsDead.OfThreshold() || !NewsQueueOver.OfThreshold() || !NewsQueueUnder.OfThreshold() {
+	if NotifyDead.OfThreshold() || !NotifyQueueOver.OfThreshold() || !NotifyQueueUnder.OfThreshold() {
 		t.Error("other kinds are about thresholds")
 	}
 	for text, want := range map[string]string{"": "", "\n \n a \nb": "a", strings.Repeat("x", 300): strings.Repeat("x", 256)} {
@@ -142,8 +142,8 @@ func TestNewsKinds(t *testing.T) {
 			t.Errorf("the first line of %q is %q", text, got)
 		}
 	}
-	w := Watch{Rules: []WatchRule{{[]NewsKind{NewsDead}, []string{"mail*"}}, {[]NewsKind{NewsPoisoned}, []string{"*"}}}}
-	if !w.Wants(NewsDead, "mail.a") || w.Wants(NewsDead, "sms") || !w.Wants(NewsPoisoned, "sms") || w.Wants(NewsBreakerOpened, "mail") {
+	w := Watch{Rules: []WatchRule{{[]NotificationKind{NotifyDead}, []string{"mail*"}}, {[]NotificationKind{NotifyPoisoned}, []string{"*"}}}}
+	if !w.Wants(NotifyDead, "mail.a") || w.Wants(NotifyDead, "sms") || !w.Wants(NotifyPoisoned, "sms") || w.Wants(NotifyBreakerOpened, "mail") {
 		t.Error("webhooks want other news than they chose")
 	}
 }
@@ -151,10 +151,10 @@ func TestNewsKinds(t *testing.T) {
 // News of one kind are merged: the newer ones say how things stand, and the last samples stay.
 func TestNewsAreMerged(t *testing.T) {
 	at := time.Unix(100, 0)
-	old := func() News {
-		return News{Count: 2, First: at, Last: at.Add(5), Fingerprint: "old", Level: &NewsLevel{Depth: 1}, Samples: []NewsSample{{Task: "1"}, {Task: "2"}}}
+	old := func() Notification {
+		return Notification{Count: 2, First: at, Last: at.Add(5), Fingerprint: "old", Level: &NotificationLevel{Depth: 1}, Samples: []NotificationSample{{Task: "1"}, {Task: "2"}}}
 	}
-	level := &NewsLevel{Depth: 2}
+	level := &NotificationLevel{Depth: 2}
 	for what, c := range map[string]struct {
 		first, last time.Duration
 		fingerprint string
@@ -168,7 +168,7 @@ func TestNewsAreMerged(t *testing.T) {
 	} {
 		n := old()
 		before := n.Samples
-		n.Merge(&News{Count: 3, First: at.Add(c.first), Last: at.Add(c.last), Fingerprint: c.fingerprint, Level: level, Samples: slices.Repeat([]NewsSample{{Task: "3"}}, 4)})
+		n.Merge(&Notification{Count: 3, First: at.Add(c.first), Last: at.Add(c.last), Fingerprint: c.fingerprint, Level: level, Samples: slices.Repeat([]NotificationSample{{Task: "3"}}, 4)})
 		if n.Count != 5 || !n.First.Equal(at.Add(min(c.first, 0))) || !n.Last.Equal(at.Add(max(c.last, 5))) || n.Fingerprint != c.want || (n.Level == level) != c.newer {
 			t.Errorf("%s: %+v", what, n)
 		}

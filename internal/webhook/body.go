@@ -11,9 +11,9 @@ import (
 
 // body is what is sent.
 type body struct {
-	Type      task.NewsKind `json:"type"`
-	Timestamp time.Time     `json:"timestamp"` // when the last of what is told of happened
-	Data      data          `json:"data"`
+	Type      task.NotificationKind `json:"type"`
+	Timestamp time.Time             `json:"timestamp"` // when the last of what is told of happened
+	Data      data                  `json:"data"`
 }
 
 // data is what happened.
@@ -63,22 +63,22 @@ type level struct {
 	OverSince         time.Time `json:"over_since"`
 }
 
-// Body is what is sent of news to a webhook. The same news make the same bytes.
-func Body(hook string, n *task.News) []byte {
+// Body is the JSON that a webhook is sent. The same notification makes the same bytes.
+func Body(hook string, n *task.Notification) []byte {
 	b := body{Type: n.Kind, Timestamp: n.Last.UTC(), Data: data{Namespace: n.Namespace, Webhook: hook, Queue: n.Queue}}
 	d := &b.Data
-	if n.Kind != task.NewsTest && !n.Kind.OfThreshold() {
+	if n.Kind != task.NotifyTest && !n.Kind.OfThreshold() {
 		first, last := n.First.UTC(), n.Last.UTC()
 		d.Count, d.FirstAt, d.LastAt, d.Fingerprint = n.Count, &first, &last, n.Fingerprint
 	}
 	for _, s := range n.Samples {
 		at := s.At.UTC()
 		switch n.Kind {
-		case task.NewsDead, task.NewsPoisoned:
+		case task.NotifyDead, task.NotifyPoisoned:
 			d.Tasks = append(d.Tasks, deadTask{s.Task, s.Type, s.Reason, s.Error, s.Attempt, at})
-		case task.NewsBreakerOpened, task.NewsBreakerClosed:
+		case task.NotifyBreakerOpened, task.NotifyBreakerClosed:
 			d.Breakers = append(d.Breakers, breaker{s.Type, s.Reason, s.Error, at})
-		case task.NewsScheduleMissed:
+		case task.NotifyScheduleMissed:
 			d.Schedules = append(d.Schedules, missed{s.Schedule, s.Type, s.Reason, s.Count, at})
 		}
 	}

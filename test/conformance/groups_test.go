@@ -353,7 +353,7 @@ func (d *sdk) CancelGroup(ctx context.Context, id string) (groupInfo, error) {
 
 func followersOf(list []broker.Follower) (out []follower) {
 	for _, f := range list {
-		o := follower{Type: f.Type, Queue: f.Queue, State: f.Fate.String(), Reason: f.Reason}
+		o := follower{Type: f.Type, Queue: f.Queue, State: f.State.String(), Reason: f.Reason}
 		if f.ID != (task.ID{}) {
 			o.TaskID = f.ID.String()
 		}

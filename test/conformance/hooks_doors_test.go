@@ -5,8 +5,9 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/pawlq/pawl/admin"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pawlq/pawl/admin"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -347,7 +348,7 @@ func (d *direct) call(name string) cluster.WebhookCall {
 func (d *direct) AddHook(ctx context.Context, h hookSpec) (newHook, error) {
 	c := d.call(h.Name)
 	c.Hook.URL, c.Hook.Queues, c.Hook.DepthOver, c.Hook.WaitOver = h.URL, h.Queues, h.DepthOver, h.WaitOver.std()
-	events, err := task.ParseNewsKinds("events", h.Events)
+	events, err := task.ParseNotificationKinds("events", h.Events)
 	if err != nil {
 		return newHook{}, refused(err)
 	}
@@ -358,7 +359,7 @@ func (d *direct) AddHook(ctx context.Context, h hookSpec) (newHook, error) {
 
 func (d *direct) SetHook(ctx context.Context, name string, to hookChange) (hookInfo, error) {
 	c := d.call(name)
-	events, err := task.ParseNewsKinds("events", to.Events)
+	events, err := task.ParseNotificationKinds("events", to.Events)
 	if err != nil {
 		return hookInfo{}, refused(err)
 	}

@@ -8,10 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/route"
 	"github.com/pawlq/pawl/internal/client/rpc"
-	"google.golang.org/grpc/metadata"
 )
 
 // A stream serves wherever it is: the node that has it claims at the leaders of its queues' shards. But that costs a detour for
@@ -57,7 +58,7 @@ func (p *placement) take() map[uint32]int {
 }
 
 // destination is where the next stream belongs.
-func (s *Run) aim() route.Destination {
+func (s *Run) destination() route.Destination {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.placement.known {

@@ -10,13 +10,14 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/lease"
 	"github.com/pawlq/pawl/internal/client/route"
 	"github.com/pawlq/pawl/internal/client/rpc"
 	"github.com/pawlq/pawl/internal/client/telemetry"
 	"github.com/pawlq/pawl/pawltype"
-	"google.golang.org/protobuf/proto"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
@@ -106,7 +107,7 @@ type workStream = interface {
 func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	toward := s.aim()
+	toward := s.destination()
 	defer func() { s.leave(toward, err) }()
 	stream, err := s.cfg.Worker.Work(route.Toward(ctx, toward))
 	if err != nil {

@@ -13,13 +13,13 @@ func check(c *engine.Checker) {
 	c.Scan(schema.TableNews, func(k, v []byte) {
 		rest := k[len(c.Namespace)+2 : len(k)-1]
 		kind, queue, ok := bytes.Cut(rest, []byte{0})
-		t, err := decodeNewsTally(newsName{c.Namespace, task.NewsKind(kind), string(queue)}, v)
+		t, err := decodeTally(subject{c.Namespace, task.NotificationKind(kind), string(queue)}, v)
 		switch {
 		case err != nil || !ok:
-			c.Find("news %q can't be read (%v)", k, err)
+			c.Find("notification %q can't be read (%v)", k, err)
 			return
-		case t.count < 0, t.count > 0 && t.first == 0, t.first > t.last, t.count == 0 && t.sent == task.ID{}, len(t.samples) > task.NewsSamples:
-			c.Find("news %q: %d from %d to %d, %d samples", k, t.count, t.first, t.last, len(t.samples))
+		case t.count < 0, t.count > 0 && t.first == 0, t.first > t.last, t.count == 0 && t.sent == task.ID{}, len(t.samples) > task.NotificationSamples:
+			c.Find("notification %q: %d from %d to %d, %d samples", k, t.count, t.first, t.last, len(t.samples))
 		}
 		c.ExpectRow(schema.DeadlineKey(t.closes, schema.OnNews, c.Namespace, rest), nil)
 	})

@@ -9,10 +9,10 @@ import (
 
 // FuzzRows decodes any bytes as each kind of row: an error or a row, never a panic, and a row that is written again is read as the same.
 func FuzzRows(f *testing.F) {
-	f.Add((&newsTally{closes: 5, sent: task.ID{1}, count: 2, first: 3, last: 4, fingerprint: 7, samples: []task.NewsSample{{Type: "t"}}}).encode())
+	f.Add((&tally{closes: 5, sent: task.ID{1}, count: 2, first: 3, last: 4, fingerprint: 7, samples: []task.NotificationSample{{Type: "t"}}}).encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
-		gathered := func(b []byte) ([]byte, error) { n, err := decodeNewsTally(newsName{}, b); return n.encode(), err }
+		gathered := func(b []byte) ([]byte, error) { n, err := decodeTally(subject{}, b); return n.encode(), err }
 		for _, again := range []func([]byte) ([]byte, error){gathered} {
 			first, err := again(row)
 			if err != nil {

@@ -9,27 +9,27 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Fate is what became of a task that follows another.
-type Fate uint8
+// FollowerState is what became of a task that follows another.
+type FollowerState uint8
 
 // The values are stored.
 const (
-	FateWaiting   Fate = iota // for the success of its parent
-	FateSent                  // on its way to another shard, or to a queue that is full
-	FateBorn                  // it has an id
-	FateDuplicate             // an idempotency key or unique key had another task already
-	FateRefused               // its shard would not take it
-	FateDropped               // its parent ended otherwise
+	FollowerWaiting   FollowerState = iota // for the success of its parent
+	FollowerSent                           // on its way to another shard, or to a queue that is full
+	FollowerBorn                           // it has an id
+	FollowerDuplicate                      // an idempotency key or unique key had another task already
+	FollowerRefused                        // its shard would not take it
+	FollowerDropped                        // its parent ended otherwise
 )
 
-var fates = []string{"waiting", "sent", "born", "duplicate", "refused", "dropped"}
+var followerStates = []string{"waiting", "sent", "born", "duplicate", "refused", "dropped"}
 
-// String is the fate as it is shown.
-func (f Fate) String() string {
-	if int(f) >= len(fates) { // of a later release
-		return fmt.Sprintf("fate_%d", f)
+// String is the state as it is shown.
+func (f FollowerState) String() string {
+	if int(f) >= len(followerStates) { // of a later release
+		return fmt.Sprintf("state_%d", f)
 	}
-	return fates[f]
+	return followerStates[f]
 }
 
 // Follower is a task that follows another, or a group, and what became of it.
@@ -37,7 +37,7 @@ type Follower struct {
 	On     string // of a group: the point that it waits for; of a task: ""
 	Type   string
 	Queue  string
-	Fate   Fate
+	State  FollowerState
 	ID     task.ID // born, or of the other task that a key had already
 	Reason string  // why it was refused, or how its parent ended
 	Spec   []byte  // while it waits: as of task.EncodeSpec
@@ -55,7 +55,7 @@ func EncodeFollowers(rows []Follower) []byte {
 		var r Encoder
 		r.Text(1, f.Type)
 		r.Text(2, f.Queue)
-		r.Num(3, uint64(f.Fate))
+		r.Num(3, uint64(f.State))
 		r.ID(4, f.ID)
 		r.Text(5, f.Reason)
 		r.Bytes(6, f.Spec)
@@ -75,7 +75,7 @@ func DecodeFollowers(row []byte) (rows []Follower, err error) {
 		var f Follower
 		err := DecodeFields(b, func(tag protowire.Number, v uint64) {
 			if tag == 3 {
-				f.Fate = Fate(v) // #nosec G115 -- a few
+				f.State = FollowerState(v) // #nosec G115 -- a few
 			}
 		}, func(tag protowire.Number, b []byte) {
 			switch tag {
@@ -119,8 +119,8 @@ func ReadFollowers(from store.Reader, ns string, id task.ID) []Follower {
 func FollowersOf(from store.Reader, ns string, id task.ID, x *Exec) []Follower {
 	all := ReadFollowers(from, ns, id)
 	for i := range all {
-		if f := &all[i]; f.Fate == FateWaiting && (x.State == task.Cancelled || x.State == task.Discarded) {
-			f.Fate, f.Reason = FateDropped, x.State.String()
+		if f := &all[i]; f.State == FollowerWaiting && (x.State == task.Cancelled || x.State == task.Discarded) {
+			f.State, f.Reason = FollowerDropped, x.State.String()
 		}
 	}
 	return all

@@ -36,11 +36,11 @@ func check(c *engine.Checker) {
 		}
 		for i := range all {
 			f := &all[i]
-			if waits := f.Fate == schema.FateWaiting; waits == (x.State == task.Succeeded) || waits != (f.Spec != nil) {
-				c.Find("task %s is %s, and number %d of what follows it is %s", id, x.State, i, f.Fate)
+			if waits := f.State == schema.FollowerWaiting; waits == (x.State == task.Succeeded) || waits != (f.Spec != nil) {
+				c.Find("task %s is %s, and number %d of what follows it is %s", id, x.State, i, f.State)
 			}
-			if way := (engine.Origin{Parent: id, N: i}); (f.Fate == schema.FateSent) != sent[way] {
-				c.Find("number %d of what follows task %s is %s, and its message there: %t", i, id, f.Fate, sent[way])
+			if way := (engine.Origin{Parent: id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
+				c.Find("number %d of what follows task %s is %s, and its message there: %t", i, id, f.State, sent[way])
 			}
 		}
 	})
@@ -59,11 +59,11 @@ func checkPoints(c *engine.Checker, g *taskGroup, points []schema.Follower, sent
 	}
 	for i := range points {
 		f := &points[i]
-		if waits := g.waits>>i&1 == 1; waits != (f.Fate == schema.FateWaiting) || waits != (f.Spec != nil) || waits && g.state != Running {
-			c.Find("group %s is %s, %s is %s, and it waits: %t", g.id, g.state, f.On, f.Fate, waits)
+		if waits := g.waits>>i&1 == 1; waits != (f.State == schema.FollowerWaiting) || waits != (f.Spec != nil) || waits && g.state != Running {
+			c.Find("group %s is %s, %s is %s, and it waits: %t", g.id, g.state, f.On, f.State, waits)
 		}
-		if way := (engine.Origin{Parent: g.id, N: i}); (f.Fate == schema.FateSent) != sent[way] {
-			c.Find("%s of group %s is %s, and its message there: %t", f.On, g.id, f.Fate, sent[way])
+		if way := (engine.Origin{Parent: g.id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
+			c.Find("%s of group %s is %s, and its message there: %t", f.On, g.id, f.State, sent[way])
 		}
 	}
 }

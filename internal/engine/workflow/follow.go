@@ -67,10 +67,10 @@ func follow(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schem
 
 // refusalOf says why a follower is no task of its own; "": it is one, or may be yet.
 func refusalOf(f *schema.Follower) string {
-	switch f.Fate {
-	case schema.FateRefused:
+	switch f.State {
+	case schema.FollowerRefused:
 		return f.Reason
-	case schema.FateDuplicate:
+	case schema.FollowerDuplicate:
 		return refusedDuplicate
 	}
 	return ""
@@ -91,7 +91,7 @@ func bear(r *engine.Round, ns string, id task.ID, i int, f *schema.Follower, par
 		noteBirth(f, a, nil)
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved) || errors.Is(err, task.ErrQueueFull):
 		r.Send(ns, &engine.OutboxMessage{Request: engine.RequestOf(id, n), Spec: spec, From: engine.Origin{Parent: id, N: i}})
-		f.Fate = schema.FateSent
+		f.State = schema.FollowerSent
 	case errors.As(err, &refused):
 		noteBirth(f, a, refused)
 	default:
@@ -101,12 +101,12 @@ func bear(r *engine.Round, ns string, id task.ID, i int, f *schema.Follower, par
 
 // noteBirth notes what became of a follower.
 func noteBirth(f *schema.Follower, a engine.Accepted, refused *task.Error) {
-	f.ID, f.Fate = a.ID, schema.FateBorn
+	f.ID, f.State = a.ID, schema.FollowerBorn
 	switch {
 	case refused != nil:
-		f.Fate, f.Reason = schema.FateRefused, string(refused.Code)
+		f.State, f.Reason = schema.FollowerRefused, string(refused.Code)
 	case a.Met:
-		f.Fate = schema.FateDuplicate
+		f.State = schema.FollowerDuplicate
 	}
 }
 

@@ -159,7 +159,7 @@ func Make(r *engine.Round, n *Call) (made Made, err error) {
 	g := &taskGroup{id: n.ID, name: n.Name, open: n.Open, retention: n.Retention, createdAt: r.Now(), within: n.Within}
 	points := make([]schema.Follower, groupPoints)
 	for i, s := range []*task.Spec{onComplete: n.OnComplete, onSuccess: n.OnSuccess, onDeath: n.OnDeath} {
-		points[i] = schema.Follower{On: groupPointWords[i], Fate: schema.FateDropped}
+		points[i] = schema.Follower{On: groupPointWords[i], State: schema.FollowerDropped}
 		if s != nil {
 			points[i] = newFollower(groupPointWords[i], s)
 			g.waits |= 1 << i

@@ -75,7 +75,7 @@ func Told(r *engine.Round, ns string, n *engine.Notice) {
 	}
 	setMember(r, ns, g, n.Ref, from, to)
 	for _, b := range n.Born {
-		hearBirth(r, ns, g, b)
+		noteFollower(r, ns, g, b)
 	}
 	advance(r, ns, g, died)
 	if g.state == Cancelled && met && to.turn == 0 && to.pending() {
@@ -83,8 +83,8 @@ func Told(r *engine.Round, ns string, n *engine.Notice) {
 	}
 }
 
-// hearBirth adds what follows a member, unless it has been heard of already.
-func hearBirth(r *engine.Round, ns string, g *taskGroup, b engine.Birth) {
+// noteFollower adds what follows a member, unless it has been heard of already.
+func noteFollower(r *engine.Round, ns string, g *taskGroup, b engine.Birth) {
 	if _, known := readMember(r, ns, g.id, b.Ref); known {
 		return
 	}
@@ -192,7 +192,7 @@ func dropPoints(r *engine.Round, ns string, g *taskGroup, reason string) {
 	points := schema.ReadFollowers(r.Tx(), ns, g.id)
 	for i := range points {
 		if g.waits>>i&1 == 1 {
-			points[i].Fate, points[i].Reason, points[i].Spec = schema.FateDropped, reason, nil
+			points[i].State, points[i].Reason, points[i].Spec = schema.FollowerDropped, reason, nil
 		}
 	}
 	g.waits, g.dirty = 0, true

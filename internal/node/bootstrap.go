@@ -26,8 +26,8 @@ const (
 	methodJoin  = "join"
 )
 
-// greeting is what nodes tell each other before they are members.
-type greeting struct {
+// introduction is what nodes tell each other before they are members.
+type introduction struct {
 	Name   string
 	Nonce  string
 	Member bool     // or one that was, and waits to be let in anew: fresh nodes must not found another cluster with it
@@ -54,15 +54,15 @@ const (
 	formLog = 10 * time.Second
 )
 
-// hello answers a greeting.
+// hello answers an introduction.
 func (n *Node) hello(request []byte) ([]byte, error) {
-	var g greeting
+	var g introduction
 	if err := cbor.Unmarshal(request, &g); err != nil {
 		return nil, err
 	}
 	me := n.book.read()
 	sees, _ := n.sees.Load().([]string)
-	return cbor.Marshal(greeting{Name: me.Name, Nonce: me.Nonce, Member: me.member() || n.damaged.Load(), Sees: sees})
+	return cbor.Marshal(introduction{Name: me.Name, Nonce: me.Nonce, Member: me.member() || n.damaged.Load(), Sees: sees})
 }
 
 // admit lets a node join, wherever that is decided.
@@ -83,7 +83,7 @@ func (n *Node) admit(ctx context.Context, request []byte) ([]byte, error) {
 }
 
 // form makes a fresh node a member: of the cluster that it finds, or of one that it founds.
-func (n *Node) form(ctx context.Context) error {
+func (n *Node) bootstrap(ctx context.Context) error {
 	if n.book.read().member() {
 		return nil
 	}
@@ -128,20 +128,20 @@ func (n *Node) found() error { return n.book.found(max(n.cfg.DataShards, 1)) }
 // finding is what one look at the addresses of --join has shown.
 type finding struct {
 	member   string // address of a node that is a member; "": none
-	fresh    []greeting
+	fresh    []introduction
 	missing  []string // addresses that gave no answer
 	complete bool     // all gave one
 }
 
 func (n *Node) look(ctx context.Context) (f finding, err error) {
 	me := n.book.read()
-	f.fresh = []greeting{{Name: me.Name, Nonce: me.Nonce}}
+	f.fresh = []introduction{{Name: me.Name, Nonce: me.Nonce}}
 	request, err := cbor.Marshal(f.fresh[0])
 	if err != nil {
 		return f, err
 	}
 	for _, address := range n.cfg.Join {
-		_, g, err := n.greet(ctx, address, request)
+		_, g, err := n.introduce(ctx, address, request)
 		switch {
 		case err != nil:
 			f.missing = append(f.missing, address)
@@ -159,8 +159,8 @@ func (n *Node) look(ctx context.Context) (f finding, err error) {
 	return f, nil
 }
 
-// greet asks who is at an address.
-func (n *Node) greet(ctx context.Context, address string, request []byte) (who transport.Peer, g greeting, err error) {
+// introduce asks who is at an address.
+func (n *Node) introduce(ctx context.Context, address string, request []byte) (who transport.Peer, g introduction, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	who, answer, err := n.transport.CallAddress(ctx, address, methodHello, request)
@@ -172,7 +172,7 @@ func (n *Node) greet(ctx context.Context, address string, request []byte) (who t
 }
 
 // mayFound says whether all agree on who is there, and this node is the first of them.
-func (n *Node) mayFound(fresh []greeting) bool {
+func (n *Node) mayFound(fresh []introduction) bool {
 	all := names(fresh)
 	for _, g := range fresh {
 		if g.Name != n.cfg.Name && !slices.Equal(g.Sees, all) {
@@ -182,7 +182,7 @@ func (n *Node) mayFound(fresh []greeting) bool {
 	return all[0] == n.cfg.Name
 }
 
-func names(fresh []greeting) (all []string) {
+func names(fresh []introduction) (all []string) {
 	for _, g := range fresh {
 		all = append(all, g.Name)
 	}

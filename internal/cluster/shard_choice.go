@@ -20,8 +20,8 @@ type Onto struct {
 	Own bool
 }
 
-// tenants are the queues that the choice of shards looks at.
-type tenants struct {
+// otherQueues are the queues that the choice of shards looks at.
+type otherQueues struct {
 	slots  map[uint32]int       // of other queues that are shared out, by shard
 	others map[uint32]QueueName // one other queue that lies in a shard
 	owners owners               // other than the queue
@@ -43,8 +43,8 @@ func (o owners) free(shards int) []uint32 {
 	return slices.DeleteFunc(dataShards(shards), func(id uint32) bool { _, owned := o[id]; return owned })
 }
 
-func tenantsBeside(r store.Reader, q Queue) (tenants, error) {
-	t := tenants{slots: map[uint32]int{}, others: map[uint32]QueueName{}, owners: owners{}}
+func queuesBeside(r store.Reader, q Queue) (otherQueues, error) {
+	t := otherQueues{slots: map[uint32]int{}, others: map[uint32]QueueName{}, owners: owners{}}
 	err := scanQueues(r, []byte{queueTable}, []byte{queueTable + 1}, func(other Queue, _ bool) bool {
 		if other.name() == q.name() {
 			return true
@@ -70,7 +70,7 @@ func chooseShards(r store.Reader, q Queue, settings Settings, onto Onto) ([]uint
 	if err := onto.check(settings.DataShards); err != nil {
 		return nil, err
 	}
-	t, err := tenantsBeside(r, q)
+	t, err := queuesBeside(r, q)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (o Onto) check(dataShards int) error {
 }
 
 // allow refuses shards in which the queue can't be beside others.
-func (t tenants) allow(q Queue, onto Onto) error {
+func (t otherQueues) allow(q Queue, onto Onto) error {
 	for _, id := range onto.Shards {
 		if owner, owned := t.owners[id]; owned {
 			return wrongState("queue %q: shard %d is queue %q's own", q.Name, id, owner.Name)
@@ -122,7 +122,7 @@ func (t tenants) allow(q Queue, onto Onto) error {
 }
 
 // fewest chooses shards where there is the least beside the queue.
-func (t tenants) fewest(q Queue, dataShards int, onto Onto) ([]uint32, error) {
+func (t otherQueues) fewest(q Queue, dataShards int, onto Onto) ([]uint32, error) {
 	shards := t.owners.free(dataShards)
 	if onto.Own {
 		shards = slices.DeleteFunc(shards, func(id uint32) bool { _, shared := t.others[id]; return shared })

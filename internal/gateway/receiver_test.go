@@ -17,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl/internal/admission"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
@@ -25,6 +24,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/pawlq/pawl/internal/admission"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
@@ -450,7 +451,7 @@ func TestCallsAtOnce(t *testing.T) {
 // A stream may end while another goroutine still receives from it: room that is found only then is given back.
 func TestRoomFoundAfterTheEnd(t *testing.T) {
 	room := admission.NewMemoryPool(1000)
-	in := &inbox{g: &Gateway{}, ctx: context.Background(), ns: "a", timer: time.NewTimer(time.Hour)}
+	in := &receiver{g: &Gateway{}, ctx: context.Background(), ns: "a", timer: time.NewTimer(time.Hour)}
 	if err := in.reserve(&in.held, room, 10); err != nil {
 		t.Fatal(err)
 	}

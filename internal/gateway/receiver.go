@@ -9,21 +9,23 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawlq/pawl/internal/admission"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 
+	"github.com/pawlq/pawl/internal/admission"
+
 	_ "google.golang.org/grpc/encoding/gzip"
 
 	// which callers may pack messages with
-	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/rest"
-	"github.com/pawlq/pawl/internal/task"
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // messageHead is what comes before each message: whether it is packed, and how long it is.
@@ -37,7 +39,7 @@ const (
 	maxExtraRoom = 96 << 20
 )
 
-// wire is what the inbox needs of gRPC's stream below grpc.ServerStream, which takes a message whole and for as long as it may last: here
+// wire is what the receiver needs of gRPC's stream below grpc.ServerStream, which takes a message whole and for as long as it may last: here
 // its announced length is known before it is taken, and what takes too long can be ended from outside. It is what gRPC's own
 // parser of messages reads from.
 type wire interface {
@@ -50,8 +52,8 @@ type wire interface {
 	WriteStatus(*status.Status) error
 }
 
-// inbox receives the messages of one call of gRPC. One goroutine receives; the one that ends the call closes it, perhaps while another receives.
-type inbox struct {
+// receiver receives the messages of one call of gRPC. One goroutine receives; the one that ends the call closes it, perhaps while another receives.
+type receiver struct {
 	g       *Gateway
 	ctx     context.Context // of the stream
 	wire    wire
@@ -68,12 +70,12 @@ type inbox struct {
 	held, extra *admission.Reservation
 }
 
-func (g *Gateway) newInbox(ctx context.Context, c *call, n need) (*inbox, error) {
+func (g *Gateway) newReceiver(ctx context.Context, c *call, n need) (*receiver, error) {
 	w, ok := grpc.ServerTransportStreamFromContext(ctx).(wire)
 	if !ok {
-		return nil, errors.New("the streams of this version of gRPC can't be read: see inbox.go")
+		return nil, errors.New("the streams of this version of gRPC can't be read: see receiver.go")
 	}
-	in := &inbox{g: g, ctx: ctx, wire: w, ns: c.namespace, largest: contract.MaxMessage}
+	in := &receiver{g: g, ctx: ctx, wire: w, ns: c.namespace, largest: contract.MaxMessage}
 	if n.reach == public {
 		in.largest = contract.SmallMessage
 	}
@@ -81,7 +83,7 @@ func (g *Gateway) newInbox(ctx context.Context, c *call, n need) (*inbox, error)
 }
 
 // only receives the one message of a call that has one, and its end.
-func (b *inbox) only(into any) error {
+func (b *receiver) only(into any) error {
 	came := b.within(rest.BodyTimeout)
 	err := b.take(into)
 	switch {
@@ -94,7 +96,7 @@ func (b *inbox) only(into any) error {
 }
 
 // end waits for the end of the caller's messages.
-func (b *inbox) end() error {
+func (b *receiver) end() error {
 	var head [messageHead]byte
 	switch err := b.wire.ReadMessageHeader(head[:]); {
 	case errors.Is(err, io.EOF):
@@ -107,7 +109,7 @@ func (b *inbox) end() error {
 
 // next receives the next message of a call that may have many; io.EOF: there is none. The first must come soon. The others may be long in
 // coming, but once they are on their way they must come too.
-func (b *inbox) next(into any) error {
+func (b *receiver) next(into any) error {
 	if b.begun {
 		return b.take(into)
 	}
@@ -116,7 +118,7 @@ func (b *inbox) next(into any) error {
 }
 
 // close ends the call: nobody uses its messages any more.
-func (b *inbox) close() {
+func (b *receiver) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
@@ -124,7 +126,7 @@ func (b *inbox) close() {
 }
 
 // empty forgets the message at hand, which its reader has done with.
-func (b *inbox) empty() {
+func (b *receiver) empty() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.giveRoom()
@@ -134,7 +136,7 @@ func (b *inbox) empty() {
 type heldRoom struct{ held, extra *admission.Reservation }
 
 // keep leaves the room of the message at hand to the caller, who gives it back when the message is not used any more.
-func (b *inbox) keep() heldRoom {
+func (b *receiver) keep() heldRoom {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	kept := heldRoom{b.held, b.extra}
@@ -147,13 +149,13 @@ func (r heldRoom) give() {
 	r.extra.Release()
 }
 
-func (b *inbox) giveRoom() {
+func (b *receiver) giveRoom() {
 	b.held.Release()
 	b.extra.Release()
 	b.held, b.extra = nil, nil
 }
 
-func (b *inbox) take(into any) error {
+func (b *receiver) take(into any) error {
 	b.empty()
 	first := !b.begun
 	b.begun = true
@@ -175,7 +177,7 @@ func (b *inbox) take(into any) error {
 }
 
 // read reads a message of so many bytes.
-func (b *inbox) read(size int, packed bool, into any) error {
+func (b *receiver) read(size int, packed bool, into any) error {
 	if packed || size > contract.SmallMessage {
 		return b.readLarge(size, packed, into)
 	}
@@ -191,7 +193,7 @@ func (b *inbox) read(size int, packed bool, into any) error {
 }
 
 // readLarge reads a message that is large, or may be: what a packed one will be is not known before.
-func (b *inbox) readLarge(size int, packed bool, into any) error {
+func (b *receiver) readLarge(size int, packed bool, into any) error {
 	m, ok := into.(proto.Message)
 	if !ok {
 		return fmt.Errorf("%T is no message", into)
@@ -227,7 +229,7 @@ func (b *inbox) readLarge(size int, packed bool, into any) error {
 const inFlight = pieceSize + streamWindow
 
 // reserve waits for room.
-func (b *inbox) reserve(held **admission.Reservation, room *admission.MemoryPool, n int) error {
+func (b *receiver) reserve(held **admission.Reservation, room *admission.MemoryPool, n int) error {
 	b.setWaiting(true)
 	defer b.setWaiting(false)
 	got, err := room.Reserve(b.ctx, b.ns, int64(n))
@@ -244,7 +246,7 @@ func (b *inbox) reserve(held **admission.Reservation, room *admission.MemoryPool
 }
 
 // hold keeps room for the message at hand.
-func (b *inbox) hold(held **admission.Reservation, got *admission.Reservation) error {
+func (b *receiver) hold(held **admission.Reservation, got *admission.Reservation) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -256,14 +258,14 @@ func (b *inbox) hold(held **admission.Reservation, got *admission.Reservation) e
 }
 
 // reserveExtra waits for the room of a message that takes more than its length lets expect. Who has that waits for no other.
-func (b *inbox) reserveExtra() error {
+func (b *receiver) reserveExtra() error {
 	if b.largest <= contract.SmallMessage {
 		return contract.TooManyParts("message")
 	}
 	return b.reserve(&b.extra, b.g.extra, contract.MaxExtra)
 }
 
-func (b *inbox) setWaiting(to bool) {
+func (b *receiver) setWaiting(to bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = to
@@ -271,7 +273,7 @@ func (b *inbox) setWaiting(to bool) {
 
 // within ends the stream unless what it returns is called in time, which begins anew when there is room for the message. That returns its error, or why the stream was ended: what came too late
 // must not be done.
-func (b *inbox) within(d time.Duration) (came func(error) error) {
+func (b *receiver) within(d time.Duration) (came func(error) error) {
 	over := false // guarded by b.mu
 	b.timer = time.AfterFunc(d, func() {
 		b.mu.Lock()
@@ -301,7 +303,7 @@ func (b *inbox) within(d time.Duration) (came func(error) error) {
 }
 
 // failed is why no message came.
-func (b *inbox) failed(err error) error {
+func (b *receiver) failed(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {

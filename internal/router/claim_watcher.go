@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 )
 
-// guard watches claims for one other node: the serving end of a link.
-type guard struct {
+// claimWatcher watches claims for one other node: the serving end of a link.
+type claimWatcher struct {
 	r    *Router
 	here LocalWatch
 	wake chan struct{} // one place: there are notices
@@ -25,7 +25,7 @@ func (r *Router) ServeStream(method string, s Stream) error {
 	if method != watchMethod {
 		return fmt.Errorf("streams of kind %q are not known", method)
 	}
-	g := &guard{r: r, wake: make(chan struct{}, 1), moved: map[uint32]bool{}}
+	g := &claimWatcher{r: r, wake: make(chan struct{}, 1), moved: map[uint32]bool{}}
 	g.here = r.cfg.Broker.WatchClaims(g.onLost, g.onMoved)
 	defer g.here.Close()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -38,7 +38,7 @@ func (r *Router) ServeStream(method string, s Stream) error {
 		if err != nil {
 			return nil // the other node has gone, or comes again
 		}
-		var p postings
+		var p watchFrame
 		if err := decode(b, &p); err != nil {
 			return fmt.Errorf("claims to be watched: %w", err)
 		}
@@ -50,7 +50,7 @@ func (r *Router) ServeStream(method string, s Stream) error {
 
 // take takes over what a frame says. The memory of a stream is bounded by what it may hold at once: each of its claims can
 // lead to one notice.
-func (g *guard) take(p *postings) error {
+func (g *claimWatcher) take(p *watchFrame) error {
 	for _, h := range p.Remove {
 		if g.here.Remove(h.ID, h.Token) {
 			g.count(-1)
@@ -70,14 +70,14 @@ func (g *guard) take(p *postings) error {
 	return nil
 }
 
-func (g *guard) count(n int) int {
+func (g *claimWatcher) count(n int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.held += n
 	return g.held
 }
 
-func (g *guard) onLost(l broker.Lost) {
+func (g *claimWatcher) onLost(l broker.Lost) {
 	g.mu.Lock()
 	g.lost = append(g.lost, l)
 	g.held--
@@ -85,7 +85,7 @@ func (g *guard) onLost(l broker.Lost) {
 	g.poke()
 }
 
-func (g *guard) onMoved(claimed []broker.Hold) {
+func (g *claimWatcher) onMoved(claimed []broker.Hold) {
 	g.mu.Lock()
 	for _, h := range claimed {
 		g.moved[h.ID.Shard()] = true
@@ -95,7 +95,7 @@ func (g *guard) onMoved(claimed []broker.Hold) {
 	g.poke()
 }
 
-func (g *guard) poke() {
+func (g *claimWatcher) poke() {
 	select {
 	case g.wake <- struct{}{}:
 	default:
@@ -103,7 +103,7 @@ func (g *guard) poke() {
 }
 
 // send sends notices until ctx ends. If they can't be sent the stream is broken, which receiving finds out too.
-func (g *guard) send(ctx context.Context, s Stream) {
+func (g *claimWatcher) send(ctx context.Context, s Stream) {
 	for {
 		select {
 		case <-g.wake:
@@ -123,7 +123,7 @@ func (g *guard) send(ctx context.Context, s Stream) {
 }
 
 // next are the notices that wait; nil: none.
-func (g *guard) next() *notices {
+func (g *claimWatcher) next() *notices {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.lost) == 0 && len(g.moved) == 0 {

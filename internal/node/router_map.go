@@ -10,11 +10,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// atlas is this node's copy of the map, as the router sees it.
-type atlas struct{ n *Node }
+// routerMap is this node's copy of the map, as the router sees it.
+type routerMap struct{ n *Node }
 
 // Replicas implements router.Map.
-func (a atlas) Replicas(shard uint32) (nodes []uint32) {
+func (a routerMap) Replicas(shard uint32) (nodes []uint32) {
 	row, ok := a.n.copy.Shard(shard)
 	if !ok {
 		return nil
@@ -26,10 +26,10 @@ func (a atlas) Replicas(shard uint32) (nodes []uint32) {
 }
 
 // Shards implements router.Map.
-func (a atlas) Shards() []uint32 { return a.n.copy.Shards() }
+func (a routerMap) Shards() []uint32 { return a.n.copy.Shards() }
 
 // Nodes implements router.Map.
-func (a atlas) Nodes() (nodes []router.Node) {
+func (a routerMap) Nodes() (nodes []router.Node) {
 	m := a.n.copy.Map()
 	if m == nil {
 		return nil
@@ -41,16 +41,16 @@ func (a atlas) Nodes() (nodes []router.Node) {
 }
 
 // Queue implements router.Map.
-func (a atlas) Queue(ns, name string) (cluster.Queue, bool) { return a.n.copy.Queue(ns, name) }
+func (a routerMap) Queue(ns, name string) (cluster.Queue, bool) { return a.n.copy.Queue(ns, name) }
 
 // Learned implements router.Map.
-func (a atlas) Learned(q cluster.Queue) { a.n.copy.Learned(q) }
+func (a routerMap) Learned(q cluster.Queue) { a.n.copy.Learned(q) }
 
 // Dropped implements router.Map.
-func (a atlas) Dropped(ns, name string) { a.n.copy.Dropped(ns, name) }
+func (a routerMap) Dropped(ns, name string) { a.n.copy.Dropped(ns, name) }
 
 // Level implements router.Map.
-func (a atlas) Level() int {
+func (a routerMap) Level() int {
 	m := a.n.copy.Map()
 	if m == nil {
 		return 0
@@ -59,7 +59,7 @@ func (a atlas) Level() int {
 }
 
 // Age implements router.Map.
-func (a atlas) Age() time.Duration {
+func (a routerMap) Age() time.Duration {
 	if a.n.waits.Load() {
 		return 0
 	}

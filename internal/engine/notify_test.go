@@ -24,24 +24,24 @@ func watchFor(w *engine.World, rules ...task.WatchRule) {
 }
 
 func allOf(queues ...string) task.WatchRule {
-	return task.WatchRule{Kinds: task.NewsKinds, Queues: queues}
+	return task.WatchRule{Kinds: task.NotificationKinds, Queues: queues}
 }
 
 // sent is the news that wait in the outbox.
 func sentNews(w *engine.World) (all []*engine.OutboxMessage) {
-	return slices.DeleteFunc(engine.Outbox(w.Store, "default", task.ID{}, 1000), func(p *engine.OutboxMessage) bool { return p.News == nil })
+	return slices.DeleteFunc(engine.Outbox(w.Store, "default", task.ID{}, 1000), func(p *engine.OutboxMessage) bool { return p.Notification == nil })
 }
 
 // deliverNews takes the news out of the outbox, as the leader's sender does who has brought them.
-func deliverNews(w *engine.World) (all []*task.News) {
+func deliverNews(w *engine.World) (all []*task.Notification) {
 	for _, p := range sentNews(w) {
 		w.Round(func(r *engine.Round) { engine.Delivered(r, "default", p.Request, engine.Accepted{}, nil) })
-		all = append(all, p.News)
+		all = append(all, p.Notification)
 	}
 	return all
 }
 
-func newsLine(all []*task.News) (line string) {
+func newsLine(all []*task.Notification) (line string) {
 	for _, n := range all {
 		line += fmt.Sprintf("%s %s %d of %d; ", n.Kind, n.Queue, len(n.Samples), n.Count)
 	}
@@ -50,7 +50,7 @@ func newsLine(all []*task.News) (line string) {
 
 func TestNewsAreGathered(t *testing.T) {
 	w := engine.NewWorld(t)
-	expect := func(what, want string) []*task.News {
+	expect := func(what, want string) []*task.Notification {
 		t.Helper()
 		got := deliverNews(w)
 		if newsLine(got) != want {
@@ -126,11 +126,11 @@ func TestNewsAddUp(t *testing.T) {
 		w := engine.NewWorld(t)
 		watchFor(w, allOf("a", "b"))
 		type name struct {
-			kind  task.NewsKind
+			kind  task.NotificationKind
 			queue string
 		}
 		want, got := map[name]int64{}, map[name]int64{}
-		last := map[name]*task.News{}
+		last := map[name]*task.Notification{}
 		take := func() {
 			for _, n := range deliverNews(w) {
 				of := name{n.Kind, n.Queue}
@@ -145,10 +145,10 @@ func TestNewsAddUp(t *testing.T) {
 			switch rng.IntN(5) {
 			case 0, 1:
 				queue, n := []string{"a", "b", "c"}[rng.IntN(3)], 1+rng.IntN(8)
-				of := name{task.NewsDead, queue}
+				of := name{task.NotifyDead, queue}
 				f := engine.Deadly
 				if rng.IntN(3) == 0 {
-					of.kind, f = task.NewsPoisoned, engine.FailRequest{Fall: engine.FallPoison}
+					of.kind, f = task.NotifyPoisoned, engine.FailRequest{Fall: engine.FallPoison}
 				}
 				w.Die(queue, n, f)
 				if queue != "c" {

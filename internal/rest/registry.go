@@ -2,7 +2,7 @@ package rest
 
 import pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 
-var rosterRoutes = []Route{
+var registryRoutes = []Route{
 	{"GET", "/api/v1/workers", "RosterService/ListWorkers", listWorkers},
 	{"GET", "/api/v1/workers/{worker}", "RosterService/GetWorker", getWorker},
 	{"POST", "/api/v1/workers/{worker}/quiet", "RosterService/QuietWorker", quietWorker},

@@ -19,18 +19,18 @@ const (
 
 var errLeftBehind = errors.New("another node leads the shard meanwhile")
 
-// aways are the calls that other nodes have not answered yet.
-type aways struct {
+// remoteCalls are the calls that other nodes have not answered yet.
+type remoteCalls struct {
 	r        *Router
 	mu       sync.Mutex
-	by       map[destination]*away
+	by       map[destination]*remoteCall
 	watching bool
 }
 
 type destination struct{ shard, node uint32 }
 
-// away are those to one node on one shard. Its fields but ctx are guarded by aways.mu.
-type away struct {
+// remoteCall are those to one node on one shard. Its fields but ctx are guarded by aways.mu.
+type remoteCall struct {
 	ctx    context.Context
 	end    context.CancelCauseFunc
 	calls  int
@@ -39,7 +39,7 @@ type away struct {
 }
 
 // begin is ctx for a call to another node; leave when it has been answered.
-func (a *aways) begin(ctx context.Context, to destination) (_ context.Context, leave func()) {
+func (a *remoteCalls) begin(ctx context.Context, to destination) (_ context.Context, leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.watching {
@@ -49,9 +49,9 @@ func (a *aways) begin(ctx context.Context, to destination) (_ context.Context, l
 	g := a.by[to]
 	if g == nil {
 		if a.by == nil {
-			a.by = map[destination]*away{}
+			a.by = map[destination]*remoteCall{}
 		}
-		g = &away{leader: a.r.leaderHere(to.shard)}
+		g = &remoteCall{leader: a.r.leaderHere(to.shard)}
 		g.ctx, g.end = context.WithCancelCause(a.r.ctx)
 		a.by[to] = g
 	}
@@ -65,7 +65,7 @@ func (a *aways) begin(ctx context.Context, to destination) (_ context.Context, l
 	}
 }
 
-func (a *aways) leave(to destination, g *away) {
+func (a *remoteCalls) leave(to destination, g *remoteCall) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if g.calls--; g.calls == 0 {
@@ -77,14 +77,14 @@ func (a *aways) leave(to destination, g *away) {
 }
 
 // watch looks at the calls as long as there are any.
-func (a *aways) watch() {
+func (a *remoteCalls) watch() {
 	for more := true; more; more = a.look() {
 		a.r.sleep(a.r.ctx, awayLook)
 	}
 }
 
 // look ends the calls to nodes that were left behind.
-func (a *aways) look() (more bool) {
+func (a *remoteCalls) look() (more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()

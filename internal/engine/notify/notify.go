@@ -21,8 +21,8 @@ import (
 
 // Policy gathers what webhooks are to be told of.
 var Policy = engine.Policy{
-	Seal: gatherNews, Erased: forgetNews, Check: check,
-	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnNews: newsDue},
+	Seal: seal, Erased: erased, Check: check,
+	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnNews: due},
 }
 
 // What webhooks are to be told of is gathered here, in the very entry that makes it happen: a row for each kind and queue that has
@@ -30,39 +30,39 @@ var Policy = engine.Policy{
 // for a while before it has the next. Where no webhook wants to hear of it, there is neither a row nor a look for one.
 
 const (
-	// newsSettle is how long the first of something waits for others to be told with.
-	newsSettle = 5 * time.Second
-	// newsEvery is how often a kind and queue is told of at most.
-	newsEvery = time.Minute
-	// newsRetry is the pause while what was told last is still on its way.
-	newsRetry = 10 * time.Second
+	// settleTime is how long the first of something waits for others to be told with.
+	settleTime = 5 * time.Second
+	// interval is how often a kind and queue is told of at most.
+	interval = time.Minute
+	// retryAfter is the pause while what was told last is still on its way.
+	retryAfter = 10 * time.Second
 )
 
-// newsName names what is gathered together.
-type newsName struct {
+// subject names what is gathered together.
+type subject struct {
 	ns    string
-	kind  task.NewsKind
+	kind  task.NotificationKind
 	queue string
 }
 
-func (n newsName) rest() []byte { return append(append([]byte(n.kind), 0), n.queue...) }
-func (n newsName) key() []byte {
+func (n subject) rest() []byte { return append(append([]byte(n.kind), 0), n.queue...) }
+func (n subject) key() []byte {
 	return append(append(schema.Table(n.ns, schema.TableNews), n.rest()...), 0)
 }
 
-// newsTally is what was gathered; with a count of 0 it rests.
-type newsTally struct {
-	newsName
+// tally is what was gathered; with a count of 0 it rests.
+type tally struct {
+	subject
 	closes      store.Time // has a deadline
 	sent        task.ID    // the message before; zero: none
 	count       int64
 	first, last store.Time
 	fingerprint uint64
-	samples     []task.NewsSample
+	samples     []task.NotificationSample
 	dirty       bool
 }
 
-func (t *newsTally) encode() []byte {
+func (t *tally) encode() []byte {
 	r := schema.NewRow(64)
 	r.Num(1, uint64(t.closes))
 	r.ID(2, t.sent)
@@ -80,8 +80,8 @@ func (t *newsTally) encode() []byte {
 	return r
 }
 
-func decodeNewsTally(name newsName, row []byte) (*newsTally, error) {
-	t := &newsTally{newsName: name}
+func decodeTally(name subject, row []byte) (*tally, error) {
+	t := &tally{subject: name}
 	var bad error
 	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
@@ -101,7 +101,7 @@ func decodeNewsTally(name newsName, row []byte) (*newsTally, error) {
 		case 2:
 			copy(t.sent[:], b)
 		case 7:
-			var s task.NewsSample
+			var s task.NotificationSample
 			if err := json.Unmarshal(b, &s); err != nil {
 				bad = err
 			}
@@ -114,34 +114,34 @@ func decodeNewsTally(name newsName, row []byte) (*newsTally, error) {
 	return t, err
 }
 
-// news is a leader's memory of what is gathered.
-type news struct {
+// memory is a leader's memory of what is gathered.
+type memory struct {
 	watches map[string]*watch // by namespace; one without rules: nobody wants to hear of anything
-	tallies map[newsName]*newsTally
+	tallies map[subject]*tally
 }
 
-func newsOf(r *engine.Round) *news { return engine.Memory[news](r.Leader()) }
+func memoryOf(r *engine.Round) *memory { return engine.Memory[memory](r.Leader()) }
 
 // dirtyTallies are those that a round has changed.
-type dirtyTallies []*newsTally
+type dirtyTallies []*tally
 
-// forgetNews forgets what a namespace has gathered.
-func forgetNews(l *engine.Leader, ns string) {
-	m := engine.Memory[news](l)
+// erased forgets what a namespace has gathered.
+func erased(l *engine.Leader, ns string) {
+	m := engine.Memory[memory](l)
 	delete(m.watches, ns)
-	maps.DeleteFunc(m.tallies, func(n newsName, _ *newsTally) bool { return n.ns == ns })
+	maps.DeleteFunc(m.tallies, func(n subject, _ *tally) bool { return n.ns == ns })
 }
 
 // watch is the copy of what a namespace's webhooks want to hear of.
 type watch struct {
 	task.Watch
-	wanted map[newsName]bool // what was asked before
+	wanted map[subject]bool // what was asked before
 }
 
 // maxWanted bounds the answers that a watch remembers: as many as there may be queues.
 const maxWanted = 50_000
 
-func (w *watch) wants(n newsName) bool {
+func (w *watch) wants(n subject) bool {
 	if len(w.Rules) == 0 {
 		return false
 	}
@@ -159,17 +159,17 @@ func (w *watch) wants(n newsName) bool {
 func watchKey(ns string) []byte { return schema.Table(ns, schema.TableWatch) }
 
 func watchOf(r *engine.Round, ns string) *watch {
-	if w := newsOf(r).watches[ns]; w != nil {
+	if w := memoryOf(r).watches[ns]; w != nil {
 		return w
 	}
-	w := &watch{wanted: map[newsName]bool{}}
+	w := &watch{wanted: map[subject]bool{}}
 	if row, ok := r.Tx().Get(watchKey(ns)); ok {
 		schema.Must(decodeWatch(row, &w.Watch))
 	}
-	if newsOf(r).watches == nil {
-		*newsOf(r) = news{map[string]*watch{}, map[newsName]*newsTally{}}
+	if memoryOf(r).watches == nil {
+		*memoryOf(r) = memory{map[string]*watch{}, map[subject]*tally{}}
 	}
-	newsOf(r).watches[ns] = w
+	memoryOf(r).watches[ns] = w
 	return w
 }
 
@@ -190,30 +190,30 @@ func PutWatch(r *engine.Round, ns string, to task.Watch) {
 		panic(err) // texts and numbers always have a form
 	}
 	r.Tx().Set(watchKey(ns), append([]byte{schema.RowVersion}, row...))
-	newsOf(r).watches[ns] = &watch{Watch: to, wanted: map[newsName]bool{}}
+	memoryOf(r).watches[ns] = &watch{Watch: to, wanted: map[subject]bool{}}
 }
 
-// gatherNews gathers what the round has brought about, when all of it is known. Where nothing happened of what webhooks may want to hear
+// seal gathers what the round has brought about, when all of it is known. Where nothing happened of what webhooks may want to hear
 // of, it costs nothing.
-func gatherNews(r *engine.Round) {
+func seal(r *engine.Round) {
 	if r.Deaths() > 0 {
 		gatherDeaths(r)
 	}
 	for i := range r.Breakers {
 		c := &r.Breakers[i]
-		s := task.NewsSample{Type: c.Type, Error: task.FirstLine(c.Error)}
-		kind := task.NewsBreakerOpened
+		s := task.NotificationSample{Type: c.Type, Error: task.FirstLine(c.Error)}
+		kind := task.NotifyBreakerOpened
 		if c.Closed != "" {
-			kind, s.Reason = task.NewsBreakerClosed, string(c.Closed)
+			kind, s.Reason = task.NotifyBreakerClosed, string(c.Closed)
 		} else {
 			s.Reason = c.Reason()
 		}
-		gather(r, newsName{c.Namespace, kind, c.Queue}, 1, s)
+		gather(r, subject{c.Namespace, kind, c.Queue}, 1, s)
 	}
 	for i := range r.Happened {
-		if h := &r.Happened[i]; h.What == string(task.NewsScheduleMissed) {
-			gather(r, newsName{h.Namespace, task.NewsScheduleMissed, h.Queue}, int64(h.Count),
-				task.NewsSample{Schedule: h.Name, Type: h.Type, Reason: h.Reason, Count: h.Count})
+		if h := &r.Happened[i]; h.What == string(task.NotifyScheduleMissed) {
+			gather(r, subject{h.Namespace, task.NotifyScheduleMissed, h.Queue}, int64(h.Count),
+				task.NotificationSample{Schedule: h.Name, Type: h.Type, Reason: h.Reason, Count: h.Count})
 		}
 	}
 	if changed := engine.HasRoundMemory[dirtyTallies](r); changed != nil {
@@ -226,44 +226,44 @@ func gatherNews(r *engine.Round) {
 
 // gatherDeaths counts the dead letters and poisoned tasks of the round. Only the last of each kind and queue are looked at closely.
 func gatherDeaths(r *engine.Round) {
-	var newest map[*newsTally][]*engine.Transition
-	var name newsName
-	var tally *newsTally // of that name; nil: nobody wants to hear of it
+	var newest map[*tally][]*engine.Transition
+	var name subject
+	var gathered *tally // of that name; nil: nobody wants to hear of it
 	for i := range r.Transitions {
 		t := &r.Transitions[i]
 		if !t.Dies() {
 			continue
 		}
-		of := newsName{t.Namespace, task.NewsDead, t.To.Queue}
+		of := subject{t.Namespace, task.NotifyDead, t.To.Queue}
 		if t.To.State == task.Poisoned {
-			of.kind = task.NewsPoisoned
+			of.kind = task.NotifyPoisoned
 		}
 		if of != name {
-			name, tally = of, tallyOf(r, of)
+			name, gathered = of, tallyOf(r, of)
 		}
-		if tally == nil {
+		if gathered == nil {
 			continue
 		}
-		add(r, tally, 1)
+		add(r, gathered, 1)
 		if newest == nil {
-			newest = map[*newsTally][]*engine.Transition{}
+			newest = map[*tally][]*engine.Transition{}
 		}
-		some := append(newest[tally], t)
-		newest[tally] = some[max(0, len(some)-task.NewsSamples):]
+		some := append(newest[gathered], t)
+		newest[gathered] = some[max(0, len(some)-task.NotificationSamples):]
 	}
-	for tally, some := range newest {
+	for gathered, some := range newest {
 		for _, t := range some {
-			tally.samples = append(tally.samples, task.NewsSample{At: r.Now().Time(), Task: t.ID.String(), Type: t.To.Type, Reason: t.To.Reason,
+			gathered.samples = append(gathered.samples, task.NotificationSample{At: r.Now().Time(), Task: t.ID.String(), Type: t.To.Type, Reason: t.To.Reason,
 				Error: task.FirstLine(t.Failure.Message), Attempt: t.Attempt()})
 		}
-		tally.samples = task.LastSamples(tally.samples)
+		gathered.samples = task.LastSamples(gathered.samples)
 		last := some[len(some)-1]
-		tally.fingerprint = fingerprint.Of(last.To.Type, fingerprint.Normalise(last.Failure.Message))
+		gathered.fingerprint = fingerprint.Of(last.To.Type, fingerprint.Normalise(last.Failure.Message))
 	}
 }
 
 // gather adds something to what is told of, if any webhook wants to hear of it.
-func gather(r *engine.Round, name newsName, n int64, s task.NewsSample) {
+func gather(r *engine.Round, name subject, n int64, s task.NotificationSample) {
 	if t := tallyOf(r, name); t != nil {
 		s.At = r.Now().Time()
 		add(r, t, n)
@@ -272,36 +272,36 @@ func gather(r *engine.Round, name newsName, n int64, s task.NewsSample) {
 }
 
 // tallyOf is what is gathered under a name; nil: no webhook wants to hear of it.
-func tallyOf(r *engine.Round, name newsName) *newsTally {
+func tallyOf(r *engine.Round, name subject) *tally {
 	if !watchOf(r, name.ns).wants(name) {
 		return nil
 	}
 	t := readTally(r, name)
 	if t == nil {
-		t = &newsTally{newsName: name, closes: r.Now().Add(newsSettle)}
-		newsOf(r).tallies[name] = t
+		t = &tally{subject: name, closes: r.Now().Add(settleTime)}
+		memoryOf(r).tallies[name] = t
 		r.SetDeadline(t.closes, schema.OnNews, name.ns, name.rest())
 	}
 	return t
 }
 
 // readTally reads what is gathered under a name; nil: there is no row.
-func readTally(r *engine.Round, name newsName) *newsTally {
-	if t := newsOf(r).tallies[name]; t != nil {
+func readTally(r *engine.Round, name subject) *tally {
+	if t := memoryOf(r).tallies[name]; t != nil {
 		return t
 	}
 	row, ok := r.Tx().Get(name.key())
 	if !ok {
 		return nil
 	}
-	t, err := decodeNewsTally(name, row)
+	t, err := decodeTally(name, row)
 	schema.Must(err)
 	watchOf(r, name.ns) // has room made for tallies
-	newsOf(r).tallies[name] = t
+	memoryOf(r).tallies[name] = t
 	return t
 }
 
-func add(r *engine.Round, t *newsTally, n int64) {
+func add(r *engine.Round, t *tally, n int64) {
 	if t.count == 0 {
 		t.first = r.Now()
 	}
@@ -311,7 +311,7 @@ func add(r *engine.Round, t *newsTally, n int64) {
 }
 
 // touchTally has the row written when the round is sealed: once, however many tasks died.
-func touchTally(r *engine.Round, t *newsTally) {
+func touchTally(r *engine.Round, t *tally) {
 	if !t.dirty {
 		t.dirty = true
 		changed := engine.RoundMemory[dirtyTallies](r)
@@ -319,14 +319,14 @@ func touchTally(r *engine.Round, t *newsTally) {
 	}
 }
 
-// newsDue sends what was gathered to the system shard, or forgets a row that has rested. What was sent before must have arrived, so that
+// due sends what was gathered to the system shard, or forgets a row that has rested. What was sent before must have arrived, so that
 // the system shard hears of each in its order, and knows one that comes twice.
-func newsDue(r *engine.Round, d schema.Deadline) {
+func due(r *engine.Round, d schema.Deadline) {
 	kind, queue, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
 		schema.Must(schema.ErrDeadline(d.Rest))
 	}
-	name := newsName{d.Namespace, task.NewsKind(kind), string(queue)}
+	name := subject{d.Namespace, task.NotificationKind(kind), string(queue)}
 	t := readTally(r, name)
 	if t == nil || t.closes != d.At {
 		return
@@ -334,15 +334,15 @@ func newsDue(r *engine.Round, d schema.Deadline) {
 	_, waits := engine.ReadMessage(r.Tx(), name.ns, t.sent)
 	switch {
 	case waits:
-		t.closes = r.Now().Add(newsRetry)
+		t.closes = r.Now().Add(retryAfter)
 	case t.count == 0:
-		delete(newsOf(r).tallies, name)
+		delete(memoryOf(r).tallies, name)
 		r.Tx().Delete(name.key())
 		return
 	default:
-		t.closes = r.Now().Add(newsEvery)
+		t.closes = r.Now().Add(interval)
 		t.sent = t.message()
-		r.Send(name.ns, &engine.OutboxMessage{Request: t.sent, News: t.told(int64(r.Now()))})
+		r.Send(name.ns, &engine.OutboxMessage{Request: t.sent, Notification: t.told(int64(r.Now()))})
 		t.count, t.first, t.last, t.fingerprint, t.samples = 0, 0, 0, 0, nil
 	}
 	r.SetDeadline(t.closes, schema.OnNews, name.ns, name.rest())
@@ -350,8 +350,8 @@ func newsDue(r *engine.Round, d schema.Deadline) {
 }
 
 // told is what was gathered, as it is told.
-func (t *newsTally) told(seq int64) *task.News {
-	n := &task.News{Kind: t.kind, Namespace: t.ns, Queue: t.queue, Count: t.count, First: t.first.Time(), Last: t.last.Time(),
+func (t *tally) told(seq int64) *task.Notification {
+	n := &task.Notification{Kind: t.kind, Namespace: t.ns, Queue: t.queue, Count: t.count, First: t.first.Time(), Last: t.last.Time(),
 		Samples: slices.Clone(t.samples), Seq: seq}
 	if t.fingerprint != 0 {
 		n.Fingerprint = fmt.Sprintf("%016x", t.fingerprint)
@@ -360,7 +360,7 @@ func (t *newsTally) told(seq int64) *task.News {
 }
 
 // message names what is told as a message: nothing is gathered under a name twice at the same time.
-func (t *newsTally) message() (id task.ID) {
+func (t *tally) message() (id task.ID) {
 	h := xxhash.New()
 	_, _ = h.Write(t.key())
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(t.first)))
