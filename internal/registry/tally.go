@@ -31,7 +31,8 @@ type Group struct {
 	Callers     []uint64
 	MoreCallers int
 
-	Quiet          int    // workers that an operator made quiet
+	Quiet          int // workers with a stream that an operator made quiet, and callers beyond the bound
+	QuietCallers   []uint64
 	QuietID, Named string // one of them, and how it calls itself
 	Draining       int
 	Held           int64 // tasks of the queue that quiet and draining workers hold
@@ -143,7 +144,13 @@ func (t *tallier) group(queue, set int) *Group {
 func (t *tallier) add(g *Group, w *Worker) {
 	switch {
 	case w.quiet != nil:
-		if g.Quiet++; g.QuietID == "" || w.key.id < g.QuietID {
+		if w.stream || t.told >= maxTallied {
+			g.Quiet++
+		} else {
+			t.told++
+			g.QuietCallers = append(g.QuietCallers, w.key.short())
+		}
+		if g.QuietID == "" || w.key.id < g.QuietID {
 			g.QuietID, g.Named = w.key.id, w.hello.Name
 		}
 	case w.drains:
@@ -182,7 +189,7 @@ func Sum(tallies []Tally, queues int) []task.QueueWorkers {
 func sumOf(tallies []Tally, queue int) (sum task.QueueWorkers) {
 	type summed struct {
 		task.WorkerGroup
-		callers map[uint64]bool
+		callers, quiet map[uint64]bool
 	}
 	groups, everyone := map[string]*summed{}, map[uint64]bool{}
 	for n := range tallies {
@@ -202,7 +209,7 @@ func sumOf(tallies []Tally, queue int) (sum task.QueueWorkers) {
 			}
 			s := groups[key]
 			if s == nil {
-				s = &summed{task.WorkerGroup{Types: types, Untold: !told}, map[uint64]bool{}}
+				s = &summed{task.WorkerGroup{Types: types, Untold: !told}, map[uint64]bool{}, map[uint64]bool{}}
 				groups[key] = s
 			}
 			s.Connected, s.Slots, s.Busy = s.Connected+g.Connected, s.Slots+g.Slots, s.Busy+g.Busy
@@ -213,6 +220,9 @@ func sumOf(tallies []Tally, queue int) (sum task.QueueWorkers) {
 			for _, id := range g.Callers {
 				s.callers[id], everyone[id] = true, true
 			}
+			for _, id := range g.QuietCallers {
+				s.quiet[id] = true
+			}
 			sum.Workers += g.Connected + g.MoreCallers
 			sum.Held += g.Held
 		}
@@ -221,6 +231,7 @@ func sumOf(tallies []Tally, queue int) (sum task.QueueWorkers) {
 	for _, key := range slices.Sorted(maps.Keys(groups)) {
 		s := groups[key]
 		s.Callers += len(s.callers)
+		s.Quiet += len(s.quiet)
 		sum.Groups = append(sum.Groups, s.WorkerGroup)
 	}
 	return sum

@@ -102,6 +102,29 @@ default video 0`)
 	})
 }
 
+// A quiet worker that claims by single calls comes to any node, and is one all the same.
+func TestQuietCallersAreCountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := []*Registry{New(), New(), New()}
+		for i, n := range nodes {
+			for _, name := range []string{"a", "b", "c"}[:i+1] { // a comes to all, c to the last only
+				w := n.Begin(helloOf(name, "mail"))
+				w.hush(&Quiet{Version: 1})
+				w.Done()
+			}
+			n.Join(helloOf("s", "mail"), fmt.Sprint("S", i), 0, nil).hush(&Quiet{Version: 1})
+		}
+		var tallies []Tally
+		for _, n := range nodes {
+			tallies = append(tallies, n.Tally(queueNames("default", "mail")))
+		}
+		sum := Sum(tallies, 1)[0]
+		if len(sum.Groups) != 1 || sum.Groups[0].Quiet != 6 || sum.Workers != 0 {
+			t.Errorf("%s; want 6 quiet: three callers and a stream at each of three nodes", told(sum))
+		}
+	})
+}
+
 // A caller that extends its lease, or ends a task, is there, however long ago it claimed.
 func TestCallersWhoAreAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -148,7 +148,7 @@ func (w *randomWorker) join(f *fleet, number int) {
 	}
 }
 
-// counted is what the nodes ought to know of a queue's workers in all. Quiet workers are told of by each node that knows them.
+// counted is what the nodes ought to know of a queue's workers in all.
 func counted(all []*randomWorker, queue string, hears func(node uint32) bool) string {
 	var workers, connected, slots, busy, callers, quiet, draining, held int
 	for _, w := range all {
@@ -173,7 +173,7 @@ func counted(all []*randomWorker, queue string, hears func(node uint32) bool) st
 		}
 		switch {
 		case w.quiet:
-			quiet += n
+			quiet++
 		case w.drains:
 			draining++
 		case w.stream:
