@@ -115,7 +115,8 @@ func (c *Client) enqueued(results []*pawlv1.EnqueueResult) []Enqueued {
 	return out
 }
 
-// AddToGroup makes further members of a group that is not complete, at most 1,000, each answered by itself.
+// AddToGroup makes further members of a group that is not complete, at most 1,000. A task that breaks a rule refuses the call, and
+// nothing is added. What depends on the moment, such as a queue that is full or a key that another task has, is answered for each task.
 func (c *Client) AddToGroup(ctx context.Context, id string, items []Item) ([]Enqueued, error) {
 	req := &pawlv1.AddGroupTasksRequest{GroupId: id}
 	out, at := make([]Enqueued, len(items)), make([]int, 0, len(items)) // req.Tasks[n] is items[at[n]]

@@ -36,7 +36,8 @@ const (
 type GroupServiceClient interface {
 	// CreateGroup makes a group and its members, all or nothing.
 	CreateGroup(ctx context.Context, in *CreateGroupRequest, opts ...grpc.CallOption) (*CreateGroupResponse, error)
-	// AddGroupTasks makes further members of a group that is not complete, each answered by itself.
+	// AddGroupTasks makes further members of a group that is not complete. A task that breaks a rule (invalid_argument) refuses the call,
+	// and nothing is added. What depends on the moment, such as a queue that is full or a key that another task has, is answered for each task.
 	AddGroupTasks(ctx context.Context, in *AddGroupTasksRequest, opts ...grpc.CallOption) (*AddGroupTasksResponse, error)
 	GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error)
 	// ListGroups answers newest first.
@@ -136,7 +137,8 @@ func (c *groupServiceClient) CancelGroup(ctx context.Context, in *CancelGroupReq
 type GroupServiceServer interface {
 	// CreateGroup makes a group and its members, all or nothing.
 	CreateGroup(context.Context, *CreateGroupRequest) (*CreateGroupResponse, error)
-	// AddGroupTasks makes further members of a group that is not complete, each answered by itself.
+	// AddGroupTasks makes further members of a group that is not complete. A task that breaks a rule (invalid_argument) refuses the call,
+	// and nothing is added. What depends on the moment, such as a queue that is full or a key that another task has, is answered for each task.
 	AddGroupTasks(context.Context, *AddGroupTasksRequest) (*AddGroupTasksResponse, error)
 	GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error)
 	// ListGroups answers newest first.
