@@ -22,6 +22,7 @@ const (
 	ReasonOnItsWay            ReasonCode = "on_its_way" // what follows it, or itself as it was moved, has not come to its queue yet
 	ReasonNotDue              ReasonCode = "not_due"    // delayed, put off, or failed and to be tried again
 	ReasonUnique              ReasonCode = "unique"     // the task that holds its unique key runs
+	ReasonKeyOrder            ReasonCode = "key_order"  // a task before it with the same key has not ended, in a queue with a strict order of keys
 	ReasonQueuePaused         ReasonCode = "queue_paused"
 	ReasonTypePaused          ReasonCode = "type_paused"
 	ReasonBreakerOpen         ReasonCode = "breaker_open" // too many attempts of its type failed

@@ -24,11 +24,35 @@ type QueueSettings struct {
 	Retention   Retention
 	MaxWait     time.Duration        // a task that is ready for longer needs attention: 1 s to 365 days; default 5 min
 	MaxLength   int64                // waiting tasks at most; 0: no limit
+	KeyOrder    KeyOrder             // of the tasks of each key that are enqueued from now on; default none
 	QueueLimits                      // of the queue as a whole
 	PerKey      QueueLimits          // of the tasks of each key
 	Keys        map[string]KeyLimits // of single keys, instead of PerKey; at most 1,000
 	Breaker     *Breaker             // of each type; nil: none
 	Breakers    map[string]Breaker   // of single types, instead of Breaker; at most 1,000
+}
+
+// KeyOrder says in which order the tasks of one key of a queue run.
+type KeyOrder string
+
+const (
+	KeyOrderNone   KeyOrder = ""       // first come, first served, several at once, and a retry lets others go first
+	KeyOrderStrict KeyOrder = "strict" // as they were enqueued: each when all before it have ended, also through their retries
+)
+
+// check refuses a word that is none of the orders: the protocol has numbers for them.
+func (o KeyOrder) check() error {
+	if o != KeyOrderNone && o != KeyOrderStrict {
+		return convert.Invalid("settings.key_order", "%q is none of none, strict", string(o))
+	}
+	return nil
+}
+
+func (o KeyOrder) proto() pawlv1.KeyOrder {
+	if o == KeyOrderStrict {
+		return pawlv1.KeyOrder_KEY_ORDER_STRICT
+	}
+	return pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED
 }
 
 // QueueLimits bound what a queue, or a key within it, runs. Tasks beyond them wait, use no attempt, and let others go past.
@@ -172,12 +196,18 @@ func (a Queues) Get(ctx context.Context, name string) (*Queue, error) {
 
 // Put replaces the settings of a queue, creating it if need be.
 func (a Queues) Put(ctx context.Context, name string, settings QueueSettings) (*Queue, error) {
+	if err := settings.KeyOrder.check(); err != nil {
+		return nil, fmt.Errorf("put queue %q: %w", name, err)
+	}
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).PutQueue, &pawlv1.PutQueueRequest{Queue: name, Settings: settings.proto()})
 	return queueAnswer("put queue", name, resp.GetQueue(), err)
 }
 
 // PutIfVersion is Put if the settings still have this version, and ErrConflict otherwise: nobody's change gets lost.
 func (a Queues) PutIfVersion(ctx context.Context, name string, version int64, settings QueueSettings) (*Queue, error) {
+	if err := settings.KeyOrder.check(); err != nil {
+		return nil, fmt.Errorf("put queue %q: %w", name, err)
+	}
 	req := &pawlv1.PutQueueRequest{Queue: name, Settings: settings.proto(), IfVersion: &version}
 	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).PutQueue, req)
 	return queueAnswer("put queue", name, resp.GetQueue(), err)
@@ -256,6 +286,7 @@ func (s QueueSettings) proto() *pawlv1.QueueSettings {
 	out := &pawlv1.QueueSettings{
 		Retry: convert.RetryPolicyProto(s.Retry), MaxAttempts: convert.Int32(s.MaxAttempts),
 		Lease: convert.Duration(s.Lease), Timeout: convert.Duration(s.Timeout), MaxLength: s.MaxLength, MaxWait: convert.Duration(s.MaxWait),
+		KeyOrder: s.KeyOrder.proto(),
 		Retention: &pawlv1.Retention{
 			Succeeded: convert.Duration(s.Retention.Succeeded), Discarded: convert.Duration(s.Retention.Discarded), Cancelled: convert.Duration(s.Retention.Cancelled),
 			Dead: convert.Duration(s.Retention.Dead), Poisoned: convert.Duration(s.Retention.Poisoned),
@@ -315,6 +346,9 @@ func settingsOf(p *pawlv1.QueueSettings) QueueSettings {
 			out.Keys = map[string]KeyLimits{}
 		}
 		out.Keys[key] = KeyLimits{QueueLimits: limitsOf(rules.GetMaxRunning(), rules.GetRate()), Weight: int(rules.GetWeight())}
+	}
+	if p.GetKeyOrder() == pawlv1.KeyOrder_KEY_ORDER_STRICT {
+		out.KeyOrder = KeyOrderStrict
 	}
 	out.readBreakers(p)
 	if w := p.GetWeights(); w != nil {

@@ -44,6 +44,7 @@ type Request struct {
 	Lease    time.Duration // 1 s to 12 h; default: the queue's
 	Wait     time.Duration // for the first task, at most 60 s; 0: don't
 	Worker   string        // who claims: "host/pid"
+	Runs     bool          // of one key of a queue with a strict order of keys, several tasks may be given, in order: the caller keeps it; else one
 	Key      string        // a repeat with the same key within the lease gives the same claims; made for each call if ""
 }
 
@@ -81,7 +82,7 @@ func (s Client) Poll(ctx context.Context, r Request) (Polled, error) {
 	began := time.Now()
 	resp, err := rpc.Call(ctx, s.core.Caller, true, s.worker.Claim, &pawlv1.ClaimRequest{
 		Queues: shares, Order: order, Types: r.Types, Max: convert.Int32(r.Max), MaxBytes: r.MaxBytes,
-		Lease: convert.Duration(r.Lease), Wait: convert.Duration(r.Wait), Worker: r.Worker, ClaimKey: r.Key,
+		Lease: convert.Duration(r.Lease), Wait: convert.Duration(r.Wait), Worker: r.Worker, ClaimKey: r.Key, Runs: r.Runs,
 	})
 	s.core.Telemetry.Claimed(ctx, shares, began, resp.GetTasks(), err)
 	if err != nil {

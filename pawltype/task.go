@@ -48,7 +48,7 @@ type Task struct {
 	Checkpoint        []byte
 	Cost              int // tokens of rate limits that a start takes
 	Unique            *UniqueOpts
-	WaitsFor          string     // the id of the task that runs and holds the unique key
+	WaitsFor          string     // the id of the task that runs and holds the unique key, or of the first of its key in a strict order
 	GroupID           string     // of the group that it is a member of
 	Parent            *Parent    // what it follows; nil: nothing
 	Then              []Follower // what follows it

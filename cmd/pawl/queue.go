@@ -172,6 +172,10 @@ func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 	if d.Ready > 0 {
 		oldest = text.Span(q.OldestReady)
 	}
+	keys := "none"
+	if s.KeyOrder == admin.KeyOrderStrict {
+		keys = "strict: the tasks of a key run one after the other"
+	}
 	length := "no limit"
 	if s.MaxLength > 0 {
 		length = strconv.FormatInt(s.MaxLength, 10)
@@ -184,7 +188,7 @@ func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 		"Dead", strconv.FormatInt(d.Dead, 10), "Poisoned", strconv.FormatInt(d.Poisoned, 10),
 		"Rates", ratesText(q), "Workers", workersText(q), "Waited", latencyText(q.Wait), "Ran", latencyText(q.Run),
 		"Settings", "version "+strconv.FormatInt(q.Version, 10),
-		"  order", order, "  max attempts", strconv.Itoa(s.MaxAttempts),
+		"  order", order, "  order of keys", keys, "  max attempts", strconv.Itoa(s.MaxAttempts),
 		"  retry", view.RetryText(s.Retry),
 		"  lease", text.Period(s.Lease), "  timeout", text.Period(s.Timeout), "  max length", length, "  max wait", text.Period(s.MaxWait),
 		"  limits", limitsText(s.QueueLimits), "  of each key", limitsText(s.PerKey),

@@ -18,6 +18,7 @@ import (
 // settingsFlags are the settings of a queue.
 type settingsFlags struct {
 	order          string
+	keyOrder       string
 	retry          retryFlags
 	maxAttempts    int
 	lease, timeout time.Duration
@@ -31,6 +32,7 @@ type settingsFlags struct {
 
 func (s *settingsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.order, "order", "", "of priorities: strict, or weights of high, normal and low such as 70,20,10")
+	flags.StringVar(&s.keyOrder, "key-order", "", "strict: the tasks of a key run one after the other, as they were enqueued; or none (default none)")
 	s.retry.add(flags)
 	cli.PositiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures before a task is a dead letter (default 5)")
 	cli.PeriodVar(flags, &s.lease, "lease", 0, "of a claim (default 30s)")
@@ -55,6 +57,16 @@ func (s *settingsFlags) over(flags *pflag.FlagSet, q admin.QueueSettings) (admin
 			return q, err
 		}
 		q.Weights = w
+	}
+	if flags.Changed("key-order") {
+		switch s.keyOrder {
+		case "none":
+			q.KeyOrder = admin.KeyOrderNone
+		case string(admin.KeyOrderStrict):
+			q.KeyOrder = admin.KeyOrderStrict
+		default:
+			return q, cli.Usage("--key-order %q is neither none nor strict", s.keyOrder)
+		}
 	}
 	var err error
 	if q.Retry, _, err = s.retry.over(q.Retry); err != nil {
@@ -123,6 +135,7 @@ func newQueueSet(a *app) *cobra.Command {
 		Example: `  pawl queue set mail --max-attempts 10 --retry-initial 5s --keep-dead 30d
   pawl queue set mail --order 70,20,10 --max-length 100000
   pawl queue set mail --max-running 50 --rate 100/1s
+  pawl queue set accounts --key-order strict
   pawl queue set mail --for-each-key --max-running 2
   pawl queue set mail --breaker on --breaker-failure-rate 80
   pawl queue set mail --breaker off --for-type welcome

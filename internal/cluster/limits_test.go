@@ -32,6 +32,8 @@ func TestLimitsNeedTheirLevel(t *testing.T) {
 			_, err = c.PutQueue(bg, Deed{}, "default", "a", func(c *task.QueueConfig) error { rule(&c.Settings); return nil })
 			is(t, err, task.ErrWrongState, "breakers")
 		}
+		_, err = c.PutQueue(bg, Deed{}, "default", "a", strictly)
+		is(t, err, task.ErrWrongState, "a strict order of keys")
 	})
 }
 
@@ -53,5 +55,34 @@ func TestLimitsAreShared(t *testing.T) {
 				t.Errorf("the share of shard %d is that of %+v", p.Shard, whole)
 			}
 		}
+	})
+}
+
+func strictly(c *task.QueueConfig) error {
+	c.Settings.KeyOrder = task.KeyOrderStrict
+	return nil
+}
+
+// The slots of a queue with a strict order of keys stay where they are, and while slots move there is no such order.
+func TestOrderedSlotsStay(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 3)
+		was, err := c.PutQueue(bg, Deed{}, "default", "a", strictly)
+		must(t, err)
+		_, err = c.Spread(bg, nobody, "default", "a", Onto{Parts: 2})
+		is(t, err, task.ErrWrongState, `queue "a"`, "strict order of keys", "set key_order to none")
+		q, err := c.Queue(bg, "default", "a")
+		if must(t, err); q.Spread() || q.Config.Version != was.Config.Version {
+			t.Errorf("a refused move changed the queue: %+v", q)
+		}
+		_, err = c.PutQueue(bg, Deed{}, "default", "a", func(c *task.QueueConfig) error { c.Settings.KeyOrder = task.KeyOrderNone; return nil })
+		must(t, err)
+		_, err = c.Spread(bg, nobody, "default", "a", Onto{Parts: 2})
+		must(t, err)
+		_, err = c.PutQueue(bg, Deed{}, "default", "a", strictly)
+		must(t, err)
+		moving := Queue{Name: "a", Config: task.QueueConfig{Settings: task.Settings{KeyOrder: task.KeyOrderStrict}}, Parts: []Part{{Shard: 1, Slots: task.AllSlots}}}
+		is(t, mayOrder(moving, task.QueueConfig{}), task.ErrUnavailable, "slots are moving")
+		must(t, mayOrder(moving, moving.Config))
 	})
 }

@@ -131,6 +131,9 @@ func (c *Control) changed(tx *store.Tx, deed Deed, ns, name string, change func(
 	if exists && !dropping && q.Config.Equal(before) {
 		return q, nil
 	}
+	if err := mayOrder(q, before); err != nil {
+		return Queue{}, err
+	}
 	if err := mayLimit(tx, q); err != nil {
 		return Queue{}, err
 	}
@@ -162,10 +165,19 @@ func mayLimit(tx *store.Tx, q Queue) error {
 	}
 	settings, _, err := getRow[Settings](tx, settingsKey)
 	if err == nil && settings.Level < PoliciesLevel {
-		err = wrongState("queue %q: for limits, breakers, and pauses of types or keys, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
+		err = wrongState("queue %q: for limits, breakers, a strict order of keys, and pauses of types or keys, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
 			q.Name, PoliciesLevel, settings.Level)
 	}
 	return err
+}
+
+// mayOrder refuses a strict order of keys while new tasks of a key may go to either of two shards.
+func mayOrder(q Queue, before task.QueueConfig) error {
+	strict := q.Config.Settings.KeyOrder == task.KeyOrderStrict && before.Settings.KeyOrder != task.KeyOrderStrict
+	if strict && q.moving() {
+		return task.Unavailable(time.Second, "queue %q: its slots are moving; a strict order of keys can be had afterwards", q.Name)
+	}
+	return nil
 }
 
 // newQueue is a queue that nobody has configured yet, if there may be one more.

@@ -46,6 +46,9 @@ func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, o
 		}
 		was := factsOf(q)
 		moves := q.spreadOver(shards, tx.Now())
+		if moves && q.Config.Settings.KeyOrder == task.KeyOrderStrict {
+			return q, wrongState("queue %q keeps a strict order of keys, which a move of its slots would break: set key_order to none, share it out, and set it back", name)
+		}
 		if !moves && q.Own == onto.Own {
 			return q, nil
 		}

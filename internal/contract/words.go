@@ -39,6 +39,9 @@ var (
 	OperationStates = []string{"", "running", "paused", "done", "aborted", "failed"}
 )
 
+// KeyOrders are the words of orders of keys, by their numbers in the protocol.
+var KeyOrders = []string{"", "none", string(task.KeyOrderStrict)}
+
 // OnceStates are the words of once keys.
 var OnceStates = map[pawlv1.OnceState]string{
 	pawlv1.OnceState_ONCE_STATE_RUN: "run", pawlv1.OnceState_ONCE_STATE_DONE: "done",

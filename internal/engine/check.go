@@ -20,7 +20,7 @@ import (
 // agree, at most 100 findings.
 func Check(from store.Reader, ns string, policies []Policy) []string {
 	c := &Checker{Rows: from, Namespace: ns, want: map[string][]byte{}, counts: map[string]*schema.Counts{}, lanes: map[string]*laneCheck{}, swept: map[string]bool{},
-		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, zones: zonemap.Read(from, ns)}
+		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, orders: map[keyName][]task.ID{}, zones: zonemap.Read(from, ns)}
 	c.readTasks()
 	for i := range policies {
 		if check := policies[i].Check; check != nil {
@@ -28,6 +28,8 @@ func Check(from store.Reader, ns string, policies []Policy) []string {
 		}
 	}
 	c.expectUnique()
+	c.expectOrder()
+	c.checkFirsts()
 	c.compareLanes()
 	c.compareTables()
 	c.compareCounts()
@@ -48,6 +50,7 @@ type Checker struct {
 	swept    map[string]bool             // queues with buckets, or breakers that are closed
 	counted  map[string]map[task.ID]bool // claimed tasks of each key, by the row that may name them
 	uniques  map[string]schema.UniqueRow
+	orders   map[keyName][]task.ID // tasks with a place in the order of their key
 	zones    *zonemap.Map
 	findings []string
 }
@@ -111,6 +114,9 @@ func (c *Checker) expect(id task.ID, x *schema.Exec) {
 	switch {
 	case x.Parked():
 		q.Parked++
+		if x.Role != schema.RoleNext {
+			q.Behind++
+		}
 		c.ExpectRow(schema.WaitKey(c.Namespace, x.Queue, x.State, x.RunAt, id), nil)
 	case x.State == task.Ready:
 		c.ExpectRow(schema.ReadyKey(c.Namespace, x.Queue, x.Lane(), x.Seq), schema.EncodeReady(id, x.ReadyAt))
@@ -139,6 +145,7 @@ func (c *Checker) expect(id task.ID, x *schema.Exec) {
 		c.counted[at][id] = true
 	}
 	c.noteUnique(id, x)
+	c.noteOrder(id, x)
 	c.checkZone(id, x)
 	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > x.Claim.RunUntil) {
 		c.Find("task %s: its claim is without nonce or beyond its bound", id)
@@ -219,7 +226,7 @@ func (c *Checker) compareTables() {
 			c.Find("the buckets and breakers of queue %q are never forgotten", queue)
 		}
 	})
-	for _, tab := range []byte{schema.TableListed, schema.TableReady, schema.TableWaiting, schema.TableDead, schema.TableArchive, schema.TableUnique} {
+	for _, tab := range []byte{schema.TableListed, schema.TableReady, schema.TableWaiting, schema.TableDead, schema.TableArchive, schema.TableUnique, schema.TableOrder} {
 		c.Scan(tab, check)
 	}
 	for line, tab := range schema.Timelines {

@@ -24,6 +24,7 @@ type ClaimRequest struct {
 	Weighted  bool // by the weights, exactly; else the first queue that has a task
 	Types     []string
 	Max       int
+	Runs      bool          // of one key of an ordered queue, several tasks may be given; else one
 	MaxBytes  int           // of all that is given, as Claimed.Weight counts; the first task is given whatever its weight
 	Lease     time.Duration // 0: the queue's
 	Worker    string
@@ -71,6 +72,15 @@ func ClaimTasks(r *Round, c *ClaimRequest) (got []Claimed, repeat bool) {
 		}
 		size += t.Weight()
 		got = append(got, t)
+		if c.Runs && t.Exec.Order != 0 {
+			for _, next := range r.claimRun(q, c, t.Exec, c.Max-len(got), c.MaxBytes-size) {
+				size += next.Weight()
+				got = append(got, next)
+			}
+		}
+	}
+	if len(got) > 1 {
+		r.warmSeconds(c.Namespace, got)
 	}
 	if c.ClaimKey != "" && len(got) > 0 {
 		r.rememberClaims(c, got)

@@ -489,12 +489,20 @@ func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 // BenchmarkWaitingKeys says what a key that only waits takes of a leader's memory, and how long a new leader takes for its first
 // claim and to read all keys.
 func BenchmarkWaitingKeys(b *testing.B) {
+	limited := task.DefaultSettings()
+	limited.PerKey.Rules = task.Rules{MaxRunning: 2, Rate: task.Rate{Limit: 100, Period: time.Second}}
+	b.Run("limited", func(b *testing.B) { benchWaitingKeys(b, limited, 1) })
+	b.Run("ordered", func(b *testing.B) { benchWaitingKeys(b, strictOrder(), 1) })
+	b.Run("ordered, two each", func(b *testing.B) { benchWaitingKeys(b, strictOrder(), 2) })
+}
+
+func benchWaitingKeys(b *testing.B, s task.Settings, each int) {
 	keys := Size(1_000_000)
 	w := BenchWorld(b)
-	s := task.DefaultSettings()
-	s.PerKey.Rules = task.Rules{MaxRunning: 2, Rate: task.Rate{Limit: 100, Period: time.Second}}
 	w.PutQueue("default", s, false)
-	w.enqueueKeys(keys, oneJob())
+	for range each {
+		w.enqueueKeys(keys, oneJob())
+	}
 	enqueued := perKey(w, keys)
 	for b.Loop() {
 		w.BecomeLeader()

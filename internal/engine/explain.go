@@ -111,6 +111,7 @@ func ExplainView(v *query.View) *Explanation {
 // blockers are what may hold back a task that waits, in the order in which it is decided. A new policy has its line here.
 var blockers = []func(*explainer){
 	(*explainer).uniqueKey,
+	(*explainer).keyOrder,
 	(*explainer).queuePaused,
 	(*explainer).typePaused,
 	(*explainer).breakerOpen,
@@ -151,7 +152,7 @@ func (e *explainer) held() bool {
 }
 
 func (e *explainer) uniqueKey() {
-	if !e.x.Parked() {
+	if e.x.State != task.Ready || e.x.Role != schema.RoleNext {
 		return
 	}
 	why := whyUnique(e.q.name, 1)

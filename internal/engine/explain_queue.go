@@ -162,7 +162,7 @@ func (e *queueExplainer) key(name string) *keyState {
 // readKeys reads which keys have claimed tasks, and which have spent tokens.
 func (e *queueExplainer) readKeys() {
 	s := &e.config.Settings
-	limited := s.PerKey.MaxRunning > 0 || s.PerKey.Rate.IsSet()
+	limited := s.KeyOrder != task.KeyOrderNone || s.PerKey.MaxRunning > 0 || s.PerKey.Rate.IsSet()
 	for _, k := range s.Keys {
 		limited = limited || k.MaxRunning > 0 || k.Rate.IsSet()
 	}
@@ -183,7 +183,7 @@ func (e *queueExplainer) readKeys() {
 		schema.Must(err)
 		at := e.key(string(k[len(prefix):]))
 		at.bucket = u.bucket
-		if most := s.RulesOf(string(k[len(prefix):])).MaxRunning; most > 0 && at.claimed+len(u.named) >= most {
+		if most := e.keysLimit(string(k[len(prefix):])); most > 0 && at.claimed+len(u.named) >= most {
 			for _, id := range u.named {
 				named = append(named, claimOf{id, at})
 			}
@@ -294,6 +294,9 @@ func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) 
 	if until, empty := k.bucket.emptyUntil(rules.Rate, e.g.Now); empty {
 		return task.WhyKeyRate, until
 	}
+	if e.orders(k.claimed) {
+		return task.WhyKeyOrder, 0
+	}
 	return "", 0
 }
 
@@ -307,8 +310,11 @@ func (e *queueExplainer) explain() *QueueExplanation {
 		return out
 	}
 	e.wholeQueue(out)
-	if c.Parked > 0 {
-		out.Reasons = append(out.Reasons, whyUnique(e.name, c.Parked))
+	if n := c.Parked - c.Behind; n > 0 {
+		out.Reasons = append(out.Reasons, whyUnique(e.name, n))
+	}
+	if n := c.Behind + e.count[task.WhyKeyOrder]; n > 0 {
+		out.Reasons = append(out.Reasons, whyOrder(e.name, n))
 	}
 	for _, typ := range schema.SortedKeys(e.pausedTypes) {
 		hold, _ := e.config.HeldType(typ)
@@ -369,7 +375,7 @@ func (e *queueExplainer) ofBreakers() (reasons []Reason) {
 func (e *queueExplainer) ofKeys(out *QueueExplanation) {
 	keys := map[task.Why]int{}
 	for name, k := range e.keys {
-		if k.why == "" || k.tasks == 0 {
+		if k.why == "" || k.tasks == 0 || k.why == task.WhyKeyOrder { // of the last, whyOrder tells
 			continue
 		}
 		keys[k.why]++

@@ -17,6 +17,8 @@ func FuzzRows(f *testing.F) {
 	f.Add((&schema.Exec{State: task.Claimed, Queue: "q", Retention: &keep, Claim: schema.Claim{Nonce: 1, Worker: "w"}, Progress: 50}).Encode())
 	f.Add((&schema.Attempt{Number: 1, Failure: schema.Failure{Message: "m"}}).Encode())
 	f.Add((&schema.Exec{State: task.Ready, Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast}, Role: schema.RoleNext}).Encode())
+	f.Add((&schema.Exec{State: task.Ready, Key: "k", Order: 7, Behind: true}).Encode())
+	f.Add(schema.FirstRow{Order: 7, ID: task.ID{1}, Alone: true}.Encode())
 	f.Add(schema.UniqueRow{Holder: task.ID{1}, Next: task.ID{2}, Slot: 63}.Encode())
 	f.Add(schema.KeyRow{ID: task.ID{1}, Until: 5}.Encode())
 	f.Add(schema.ClaimKeyRow{Until: 5, Claims: []schema.ClaimRef{{ID: task.ID{1}, Fence: 2}}}.Encode())
@@ -49,6 +51,7 @@ func FuzzRows(f *testing.F) {
 		claimKey := func(b []byte) ([]byte, error) { c, err := schema.DecodeClaimKey(b); return c.Encode(), err }
 		tally := func(b []byte) ([]byte, error) { c, err := schema.DecodeCounts(b); return c.Encode(), err }
 		unique := func(b []byte) ([]byte, error) { u, err := schema.DecodeUnique(b); return u.Encode(), err }
+		first := func(b []byte) ([]byte, error) { o, err := schema.DecodeFirst(b); return o.Encode(), err }
 		result := func(b []byte) ([]byte, error) { r, err := schema.DecodeResult(b); return r.Encode(), err }
 		message := func(b []byte) ([]byte, error) { p, err := DecodeMessage(task.ID{1}, b); return p.encode(), err }
 		watched := func(b []byte) ([]byte, error) {
@@ -58,9 +61,9 @@ func FuzzRows(f *testing.F) {
 			}
 			return at.encode(), nil
 		}
-		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, result, message, watched} {
-			first, err := form(row)
-			same(first, err, form)
+		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, first, result, message, watched} {
+			once, err := form(row)
+			same(once, err, form)
 		}
 		_, _ = schema.DecodeLane(row)
 		_, _, _ = schema.DecodeReady(row)

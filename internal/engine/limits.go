@@ -19,6 +19,7 @@ const (
 	heldByPause hold = 1 + iota
 	heldByRunning
 	heldByRate
+	heldByOrder // a task of the key is claimed, in a queue with a strict order of keys
 )
 
 // begin takes what a task's claim uses.
@@ -97,6 +98,9 @@ func (q *Queue) whyHeld(f *flow, now store.Time) hold {
 	}
 	if !q.hasToken(f.key, now) {
 		return heldByRate
+	}
+	if q.ordered() && f.use.claims() > 0 {
+		return heldByOrder
 	}
 	return 0
 }

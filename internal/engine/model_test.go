@@ -104,6 +104,8 @@ type modelTask struct {
 	state           task.State
 	runAt, until    store.Time
 	place           int // order of becoming ready
+	order           int // place in the order of its key; 0: none
+	inLine, begun   bool
 	cost            int
 	fence, failures int
 	crashes, most   int
@@ -208,13 +210,14 @@ func (m *model) held(t *modelTask) bool {
 		return true
 	}
 	paused := slices.ContainsFunc(rules.Holds, func(h task.Hold) bool { return h.Type == t.typ || h.Key == t.key && t.key != "" })
-	return t.state != task.Ready || t.next || rules.Paused || paused || m.breaks(t) || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
+	return t.state != task.Ready || t.next || m.waitsInOrder(t, ofKey) || rules.Paused || paused || m.breaks(t) || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
 }
 
 // moved is the rule of what is bound to a task that has moved.
 func (m *model) moved(t *modelTask) {
 	m.passKey(t)
 	m.tell(t)
+	m.lineUp()
 }
 
 // pass does what time alone does up to now, in the order of the deadlines.
@@ -242,6 +245,7 @@ func (m *model) pass(now store.Time) {
 		m.now = at
 		if first.state != task.Claimed {
 			m.ready(first)
+			m.lineUp()
 			continue
 		}
 		if first.crashes++; first.used() >= first.most {
@@ -326,6 +330,7 @@ func (d *duel) step(steps []func() string) string {
 	}
 	d.m.now = d.Now
 	what := steps[d.rng.IntN(len(steps))]()
+	d.m.lineUp()
 	d.m.noteEnds()
 	d.seen[what]++
 	return what
@@ -691,6 +696,10 @@ func (d *duel) limitStep() string {
 		c.Settings.Keys[key] = task.KeyRules{Rules: task.Rules{MaxRunning: d.rng.IntN(3), Rate: rate(was.RulesOf(key).Rate)}, Weight: d.rng.IntN(3)}
 	}
 	d.breakerRules(&c.Settings)
+	c.Settings.KeyOrder = was.KeyOrder
+	if d.rng.IntN(3) == 0 {
+		c.Settings.KeyOrder = d.keyOrder()
+	}
 	if d.rng.IntN(4) == 0 {
 		c.Holds = append(c.Holds, task.Hold{Type: d.pick("x", "y")})
 	}

@@ -73,6 +73,7 @@ func DropQueue(r *Round, ns, name string) error {
 			"delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned", name, c.Waiting(), c.Claimed, c.Dead, c.Poisoned)}
 	}
 	delete(r.l.queues, q.queueName)
+	r.l.lines -= len(q.lines)
 	q.space.dropped(q)
 	r.dropBuckets(q)
 	r.dropBreakers(q)
@@ -130,8 +131,12 @@ func Purge(r *Round, ns, name string, before store.Time, limit int) (n int, more
 		return 0, false, task.NotFound("queue", name)
 	}
 	for _, t := range r.waiting(q, before, limit) {
-		to := *t.exec
-		r.Finish(ns, t.id, q, t.exec, &to, task.Discarded, task.ReasonPurged)
+		from := t.exec
+		if from.Order != 0 {
+			from = r.execOf(ns, t.id) // the end of the one before may have moved it
+		}
+		to := *from
+		r.Finish(ns, t.id, q, from, &to, task.Discarded, task.ReasonPurged)
 		n++
 	}
 	return n, n == limit, nil

@@ -26,6 +26,7 @@ type Leader struct {
 	term   LeaderTerm
 	limits task.Limits
 	queues map[queueName]*Queue
+	lines  int              // of keys in a strict order that are in memory
 	shares map[string][]int // credit of weighted sets of queues
 	hot    hot
 	ids    map[string]*newIDs      // by namespace
@@ -60,6 +61,7 @@ type Queue struct {
 	lanes    lanes
 	buckets  map[string]*bucket // of keys, and for "" that of the queue; none: it is full, or there is no rate
 	breakers *breakers          // nil: there is no rule
+	lines    map[string]*line   // of keys in a strict order, as far as they are in memory
 	stale    [][]byte           // rows of claimed tasks that are not
 	credit   [3]int             // smooth weighted round robin over the priorities
 	dirty    bool
@@ -360,6 +362,7 @@ func (r *Round) Move(ns string, id task.ID, q *Queue, from, to *schema.Exec) {
 	if to.Unique != nil {
 		heir = r.passKey(ns, id, from, to)
 	}
+	next := r.keepOrder(ns, id, q, from, to)
 	if from != nil {
 		r.leave(ns, id, q, from)
 		if from.State == task.Claimed && to.State != task.Claimed {
@@ -388,6 +391,9 @@ func (r *Round) Move(ns string, id task.ID, q *Queue, from, to *schema.Exec) {
 	}
 	if heir != (task.ID{}) {
 		r.inherit(ns, heir, q)
+	}
+	if next != (task.ID{}) {
+		r.comeFirst(ns, next, q)
 	}
 }
 
@@ -451,6 +457,9 @@ func (r *Round) count(q *Queue, x *schema.Exec, n int64) {
 		*c += n
 		if x.Parked() {
 			q.counts.Parked += n
+			if x.Role != schema.RoleNext {
+				q.counts.Behind += n
+			}
 		}
 		if !x.State.Ended() {
 			q.counts.Bytes += n * x.Size

@@ -183,7 +183,7 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 
 func (s *story) claimStep(d *datadriven.TestData) string {
 	c := engine.ClaimRequest{Max: number(arg(d, "max")), MaxBytes: number(arg(d, "max-bytes")), Lease: duration(arg(d, "lease")),
-		Worker: arg(d, "worker"), ClaimKey: arg(d, "claim-key"), Types: list(d, "types")}
+		Worker: arg(d, "worker"), ClaimKey: arg(d, "claim-key"), Types: list(d, "types"), Runs: arg(d, "runs") != ""}
 	for _, q := range list(d, "queues") {
 		name, weight, weighted := strings.Cut(q, "=")
 		c.Weighted = weighted
@@ -365,6 +365,7 @@ func (s *story) queueStep(d *datadriven.TestData) string {
 		if v := arg(d, "max-attempts"); v != "" {
 			set.MaxAttempts = number(v)
 		}
+		set.KeyOrder = task.KeyOrder(arg(d, "key-order"))
 		breakerRules(d, &set)
 		config := task.QueueConfig{Settings: set, Paused: arg(d, "paused") != "", PausedReason: arg(d, "reason"), PausedAt: s.Now.Time()}
 		for _, typ := range list(d, "hold-types") {

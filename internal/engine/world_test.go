@@ -226,6 +226,9 @@ func (w *World) Check() error {
 	if err := sameZones(w.Leader, tx); err != nil {
 		return err
 	}
+	if err := sameLines(w); err != nil {
+		return err
+	}
 	return sameSpaces(w.Leader, fresh)
 }
 

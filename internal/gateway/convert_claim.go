@@ -20,7 +20,7 @@ const (
 
 // claimOf reads and checks what a worker takes.
 func claimOf(ns string, r *pawlv1.ClaimRequest, l task.Limits) (broker.ClaimCall, error) {
-	c := broker.ClaimCall{Namespace: ns, Types: r.GetTypes(), Max: int(r.GetMax()), MaxBytes: int(r.GetMaxBytes()), Worker: r.GetWorker(), ClaimKey: r.GetClaimKey()}
+	c := broker.ClaimCall{Namespace: ns, Types: r.GetTypes(), Max: int(r.GetMax()), MaxBytes: int(r.GetMaxBytes()), Worker: r.GetWorker(), ClaimKey: r.GetClaimKey(), Runs: r.GetRuns()}
 	var err error
 	if c.Queues, c.Weighted, err = sharesOf(r.GetQueues(), r.GetOrder(), l); err != nil {
 		return c, err

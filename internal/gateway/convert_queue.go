@@ -31,6 +31,10 @@ func settingsOf(p *pawlv1.QueueSettings) (task.Settings, error) {
 		s.MaxAttempts = int(p.GetMaxAttempts())
 	}
 	s.MaxLength = p.GetMaxLength()
+	var err error
+	if s.KeyOrder, err = keyOrderOf(p.GetKeyOrder()); err != nil {
+		return s, err
+	}
 	if err := settingsRules(&s, p); err != nil {
 		return s, err
 	}
@@ -41,6 +45,16 @@ func settingsOf(p *pawlv1.QueueSettings) (task.Settings, error) {
 		return s, err
 	}
 	return s, s.Check()
+}
+
+func keyOrderOf(p pawlv1.KeyOrder) (task.KeyOrder, error) {
+	switch p {
+	case pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED, pawlv1.KeyOrder_KEY_ORDER_NONE:
+		return task.KeyOrderNone, nil
+	case pawlv1.KeyOrder_KEY_ORDER_STRICT:
+		return task.KeyOrderStrict, nil
+	}
+	return "", task.Invalid("key_order", "%d is none of the orders", p)
 }
 
 func settingsRules(s *task.Settings, p *pawlv1.QueueSettings) (err error) {
@@ -145,6 +159,9 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 			p.Keys = map[string]*pawlv1.KeyRules{}
 		}
 		p.Keys[key] = keyRulesProto(r)
+	}
+	if s.KeyOrder == task.KeyOrderStrict {
+		p.KeyOrder = pawlv1.KeyOrder_KEY_ORDER_STRICT
 	}
 	setBreakers(p, &s)
 	if s.Weighted() {

@@ -294,6 +294,9 @@ func (x *exchange) settings(s *pawlv1.QueueSettings) {
 		}
 		x.close('}')
 	}
+	if s.GetKeyOrder() != 0 {
+		x.str("key_order", contract.KeyOrders[s.GetKeyOrder()])
+	}
 	x.breakerRules(s)
 	x.close('}')
 }

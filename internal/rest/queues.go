@@ -135,6 +135,8 @@ func (r *jsonReader) settings(path string) (*pawlv1.QueueSettings, error) {
 			s.PerKey, err = r.keyRules(at)
 		case "keys":
 			s.Keys, err = r.keys(at)
+		case "key_order":
+			s.KeyOrder, err = word[pawlv1.KeyOrder](r, at, contract.KeyOrders)
 		case "breaker":
 			s.Breaker, err = r.breaker(at)
 		case "breakers":

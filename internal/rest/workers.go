@@ -77,6 +77,8 @@ func claimField(r *jsonReader, req *pawlv1.ClaimRequest, name string) (err error
 		req.Worker, err = r.str(name)
 	case "claim_key":
 		req.ClaimKey, err = r.str(name)
+	case "runs":
+		err = r.boolean(&req.Runs, name)
 	default:
 		err = unknown("", name)
 	}

@@ -22,6 +22,7 @@ type Settings struct {
 	Rules                           // of the queue as a whole
 	PerKey      KeyRules            `json:"per_key,omitzero"` // of each key
 	Keys        map[string]KeyRules `json:"keys,omitempty"`   // of single keys, instead of PerKey. Never changed in place
+	KeyOrder    KeyOrder            `json:"key_order,omitempty"`
 	Breaker     Breaker             `json:"breaker,omitzero"` // of each type
 	// Breakers are those of single types, instead of Breaker; the zero value: none. Never changed in place.
 	Breakers map[string]Breaker `json:"breakers,omitempty"`
@@ -105,6 +106,9 @@ func (s Settings) Check() error {
 	if s.MaxWait < minMaxWait || s.MaxWait > maxMaxWait {
 		return Invalid("max_wait", "%v is not between %v and %v", s.MaxWait, minMaxWait, maxMaxWait)
 	}
+	if err := s.checkKeyOrder(); err != nil {
+		return err
+	}
 	if err := s.checkRules(); err != nil {
 		return err
 	}
@@ -133,10 +137,10 @@ type QueueConfig struct {
 // Equal says whether two configurations are the same.
 func (c QueueConfig) Equal(d QueueConfig) bool { return bytes.Equal(c.Encode(), d.Encode()) }
 
-// Limited says whether anything is limited, judged by a breaker, or paused alone.
+// Limited says whether anything is limited, judged by a breaker, paused alone, or in a strict order.
 func (c *QueueConfig) Limited() bool {
 	s := &c.Settings
-	return s.Rules != Rules{} || s.PerKey != KeyRules{} || len(s.Keys) > 0 || s.Breaker.IsSet() || len(s.Breakers) > 0 || len(c.Holds) > 0
+	return s.Rules != Rules{} || s.PerKey != KeyRules{} || len(s.Keys) > 0 || s.Breaker.IsSet() || len(s.Breakers) > 0 || len(c.Holds) > 0 || s.KeyOrder != KeyOrderNone
 }
 
 // HeldType is the pause of a type, if there is one.

@@ -12,6 +12,7 @@ const (
 	WhyOnItsWay            Why = "on_its_way"            // what follows it, or itself as it was moved, has not come to its queue yet
 	WhyNotDue              Why = "not_due"               // delayed, put off, or failed and to be tried again
 	WhyUnique              Why = "unique"                // a task that runs holds its unique key
+	WhyKeyOrder            Why = "key_order"             // a task before it with the same key has not ended, in a queue with a strict order of keys
 	WhyQueuePaused         Why = "queue_paused"          // by an operator
 	WhyTypePaused          Why = "type_paused"           //
 	WhyBreakerOpen         Why = "breaker_open"          // too many attempts of its type failed
@@ -33,16 +34,16 @@ const (
 )
 
 // Whys lists all codes, the one that decides first is the first.
-var Whys = []Why{WhyNoLeader, WhyRunning, WhyEnded, WhyOnItsWay, WhyNotDue, WhyUnique, WhyQueuePaused, WhyTypePaused, WhyBreakerOpen, WhyKeyPaused, WhyQueueMaxRunning,
+var Whys = []Why{WhyNoLeader, WhyRunning, WhyEnded, WhyOnItsWay, WhyNotDue, WhyUnique, WhyKeyOrder, WhyQueuePaused, WhyTypePaused, WhyBreakerOpen, WhyKeyPaused, WhyQueueMaxRunning,
 	WhyNamespaceMaxRunning, WhyQueueRate, WhyKeyMaxRunning, WhyKeyRate, WhyDraining, WhyNoWorker, WhyNoWorkerForType, WhyWorkersUnknown, WhyHigherPriority, WhyOtherKeys, WhyOlderTasks, WhyWorkersBusy, WhyNext}
 
 // Order is the place of a code among Whys.
 func (w Why) Order() int { return slices.Index(Whys, w) }
 
-// Holds says whether the reason is a pause, a breaker or a limit: the task may not run, whoever asks for it.
+// Holds says whether the reason is a pause, a breaker, a limit, or a task that has to end first: the task may not run, whoever asks for it.
 func (w Why) Holds() bool {
 	switch w {
-	case WhyUnique, WhyQueuePaused, WhyTypePaused, WhyBreakerOpen, WhyKeyPaused, WhyQueueMaxRunning, WhyNamespaceMaxRunning, WhyQueueRate, WhyKeyMaxRunning, WhyKeyRate:
+	case WhyUnique, WhyKeyOrder, WhyQueuePaused, WhyTypePaused, WhyBreakerOpen, WhyKeyPaused, WhyQueueMaxRunning, WhyNamespaceMaxRunning, WhyQueueRate, WhyKeyMaxRunning, WhyKeyRate:
 		return true
 	}
 	return false

@@ -206,10 +206,10 @@ func TestWorkerGroups(t *testing.T) {
 	}
 }
 
-// A pause, a breaker or a limit holds a task whoever asks for it; nothing else does.
+// A pause, a breaker, a limit or a task that has to end first holds a task whoever asks for it; nothing else does.
 func TestWhyHolds(t *testing.T) {
 	for i, w := range Whys {
-		held := w == WhyUnique || strings.HasSuffix(string(w), "_paused") || w == WhyBreakerOpen || strings.HasSuffix(string(w), "_max_running") || strings.HasSuffix(string(w), "_rate")
+		held := w == WhyUnique || w == WhyKeyOrder || strings.HasSuffix(string(w), "_paused") || w == WhyBreakerOpen || strings.HasSuffix(string(w), "_max_running") || strings.HasSuffix(string(w), "_rate")
 		if w.Holds() != held || w.Order() != i {
 			t.Errorf("%s holds: %v, its place is %d", w, w.Holds(), w.Order())
 		}

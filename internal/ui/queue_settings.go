@@ -28,6 +28,7 @@ func settingsFacts(s *admin.QueueSettings) []fact {
 	}
 	return []fact{
 		{"Priorities", order},
+		{"Order of keys", keyOrderText(s.KeyOrder)},
 		{"Attempts", number(s.MaxAttempts)},
 		{"Retry", fmt.Sprintf("%s × %g up to %s%s", spanText(max(r.Initial, 0)), r.Factor, spanText(max(r.Max, 0)), jitter)},
 		{"Lease", spanText(s.Lease)},
@@ -41,6 +42,14 @@ func settingsFacts(s *admin.QueueSettings) []fact {
 		{"Each key", orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))},
 		{"Breaker", breakerText(s.Breaker)},
 	}
+}
+
+// keyOrderText says in which order the tasks of a key run.
+func keyOrderText(o admin.KeyOrder) string {
+	if o == admin.KeyOrderStrict {
+		return "strict: the tasks of a key run one after the other"
+	}
+	return "none"
 }
 
 func orNone(is bool, text string) string {
@@ -138,6 +147,8 @@ func runFields(s *admin.QueueSettings) []field {
 		{Name: "retry.max", Label: "Up to", Kind: "text", Value: fieldSpan(s.Retry.Max), Placeholder: "30m"},
 		{Name: "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Placeholder: "0.25", Hint: "A share from 0 to 1."},
 		{Name: "weights", Label: "Weights of priorities", Kind: "text", Value: weights, Placeholder: "strict order", Hint: "high:normal:low, such as 6:3:1"},
+		{Name: "key_order", Label: "Order of keys", Kind: "choice", Value: string(s.KeyOrder), Options: choices("none", string(admin.KeyOrderStrict)),
+			Hint: "Strict: the tasks of a key that are enqueued from now on run one after the other."},
 	}
 }
 
@@ -220,6 +231,7 @@ func (v *visit) settings(breakers map[string]admin.Breaker) (s admin.QueueSettin
 		PerKey:      admin.QueueLimits{MaxRunning: r.count("per_key.max_running"), Rate: r.rate("per_key.rate")},
 		Keys:        r.keys("keys"),
 		Weights:     r.weights("weights"),
+		KeyOrder:    admin.KeyOrder(r.text("key_order")),
 		Breakers:    breakers,
 	}
 	if r.text("breaker") != "" {

@@ -251,7 +251,7 @@ func pageOf(got broker.Page, withPayload bool) page {
 
 func (d *direct) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	call := broker.ClaimCall{Namespace: namespace, Weighted: c.Weights != nil, Types: c.Types, Max: max(c.Max, 1), MaxBytes: c.MaxBytes,
-		Lease: c.Lease.std(), Worker: c.Worker, ClaimKey: c.Key}
+		Lease: c.Lease.std(), Worker: c.Worker, ClaimKey: c.Key, Runs: c.Runs}
 	if call.MaxBytes == 0 {
 		call.MaxBytes = 4 << 20
 	}
@@ -401,7 +401,7 @@ func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
 func settingsOf(s task.Settings) settings {
 	r := s.Retention
 	out := settings{Weights: weights{s.Weights[0], s.Weights[1], s.Weights[2]}, Retry: retryOf(s.Retry), MaxAttempts: s.MaxAttempts,
-		Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength, MaxWait: span(s.MaxWait),
+		Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength, MaxWait: span(s.MaxWait), KeyOrder: string(s.KeyOrder),
 		Retention: retention{span(r.Succeeded), span(r.Discarded), span(r.Cancelled), span(r.Dead), span(r.Poisoned)}, limits: limitsOf(s.Rules)}
 	if s.PerKey != (task.KeyRules{}) {
 		out.PerKey = new(limitsOf(s.PerKey.Rules))
@@ -478,7 +478,7 @@ func (s settings) task() task.Settings {
 			*to = from.std()
 		}
 	}
-	out.Rules = s.limits.task()
+	out.Rules, out.KeyOrder = s.limits.task(), task.KeyOrder(s.KeyOrder)
 	if s.PerKey != nil {
 		out.PerKey.Rules = s.PerKey.task()
 	}

@@ -321,6 +321,7 @@ type claimCall struct {
 	Wait     span
 	Worker   string
 	Key      string
+	Runs     bool
 }
 
 // hold names a claim.
@@ -403,6 +404,7 @@ type settings struct {
 	Retention   retention `json:"retention,omitzero"`
 	MaxLength   int64     `json:"max_length,omitempty"`
 	MaxWait     span      `json:"max_wait,omitempty"`
+	KeyOrder    string    `json:"key_order,omitempty"`
 	limits
 	PerKey   *limits             `json:"per_key,omitempty"`
 	Breaker  *breaker            `json:"breaker,omitempty"`

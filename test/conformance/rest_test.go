@@ -337,7 +337,7 @@ func (d *rest) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 		queues = c.Weights
 	}
 	body := fields{"queues": queues}.with(c.Types != nil, "types", c.Types).with(c.Max != 0, "max", c.Max).with(c.MaxBytes != 0, "max_bytes", c.MaxBytes).
-		with(c.Lease != 0, "lease", c.Lease).with(c.Wait != 0, "wait", c.Wait).with(c.Worker != "", "worker", c.Worker).with(c.Key != "", "claim_key", c.Key)
+		with(c.Lease != 0, "lease", c.Lease).with(c.Wait != 0, "wait", c.Wait).with(c.Worker != "", "worker", c.Worker).with(c.Key != "", "claim_key", c.Key).with(c.Runs, "runs", c.Runs)
 	var a struct {
 		Tasks []struct {
 			claim

@@ -235,7 +235,7 @@ func (d *rpc) Update(ctx context.Context, id string, e edit) (view, error) {
 
 func (d *rpc) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	q := &pawlv1.ClaimRequest{Types: c.Types, Max: int32(c.Max), MaxBytes: int64(c.MaxBytes), Lease: spanProto(c.Lease), Wait: spanProto(c.Wait),
-		Worker: c.Worker, ClaimKey: c.Key}
+		Worker: c.Worker, ClaimKey: c.Key, Runs: c.Runs}
 	for _, name := range c.Queues {
 		q.Queues = append(q.Queues, &pawlv1.QueueShare{Queue: name})
 	}
@@ -351,6 +351,14 @@ func (d *rpc) Queues(ctx context.Context, p part) (names []string, next string, 
 	return names, a.GetNextCursor(), err
 }
 
+// keyOrderProto is the order of a word; one that there is not for any other.
+func keyOrderProto(s string) pawlv1.KeyOrder {
+	if o, known := pawlv1.KeyOrder_value["KEY_ORDER_"+strings.ToUpper(s)]; known || s == "" {
+		return pawlv1.KeyOrder(o)
+	}
+	return 99
+}
+
 func (d *rpc) PutQueue(ctx context.Context, name string, s settings) (queueInfo, error) {
 	r := s.Retention
 	p := &pawlv1.QueueSettings{Retry: s.Retry.proto(), MaxAttempts: int32(s.MaxAttempts), Lease: spanProto(s.Lease), Timeout: spanProto(s.Timeout), MaxLength: s.MaxLength, MaxWait: spanProto(s.MaxWait),
@@ -360,6 +368,7 @@ func (d *rpc) PutQueue(ctx context.Context, name string, s settings) (queueInfo,
 		p.Weights = &pawlv1.PriorityWeights{High: int32(s.Weights.High), Normal: int32(s.Weights.Normal), Low: int32(s.Weights.Low)}
 	}
 	p.MaxRunning, p.Rate = s.limits.proto()
+	p.KeyOrder = keyOrderProto(s.KeyOrder)
 	if s.PerKey != nil {
 		p.PerKey = &pawlv1.KeyRules{}
 		p.PerKey.MaxRunning, p.PerKey.Rate = s.PerKey.proto()
@@ -498,6 +507,9 @@ func queueProto(p *pawlv1.Queue) queueInfo {
 			MaxAttempts: int(s.GetMaxAttempts()), Lease: span(s.GetLease().AsDuration()), Timeout: span(s.GetTimeout().AsDuration()), MaxLength: s.GetMaxLength(), MaxWait: span(s.GetMaxWait().AsDuration()),
 			Retention: retention{span(k.GetSucceeded().AsDuration()), span(k.GetDiscarded().AsDuration()), span(k.GetCancelled().AsDuration()),
 				span(k.GetDead().AsDuration()), span(k.GetPoisoned().AsDuration())}, limits: limitsProto(s.GetMaxRunning(), s.GetRate())}}
+	if o := s.GetKeyOrder(); o != 0 {
+		out.Settings.KeyOrder = word(o, "KEY_ORDER_")
+	}
 	if each := s.GetPerKey(); each != nil {
 		out.Settings.PerKey = new(limitsProto(each.GetMaxRunning(), each.GetRate()))
 	}

@@ -212,7 +212,7 @@ func pageInfos(got pawltype.Page[*pawltype.Task], err error) (page, error) {
 
 func (d *sdk) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	r := claims.Request{Queues: pawl.Strict(c.Queues), Types: c.Types, Max: c.Max, MaxBytes: int64(c.MaxBytes), Lease: c.Lease.std(),
-		Wait: c.Wait.std(), Worker: c.Worker, Key: c.Key}
+		Wait: c.Wait.std(), Worker: c.Worker, Key: c.Key, Runs: c.Runs}
 	if c.Weights != nil {
 		r.Queues = pawl.Weighted(c.Weights)
 	}
@@ -317,7 +317,7 @@ func (d *sdk) queue(q *admin.Queue, err error) (queueInfo, error) {
 	s := q.Settings
 	out := queueInfo{Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedBy: q.PausedBy, PausedAt: q.PausedAt, Depth: depth(q.Depth), Ready: byPrio(q.ReadyByPriority),
 		OldestReady: q.OldestReady.Seconds(), Version: q.Version, CreatedAt: q.CreatedAt,
-		Settings: settings{Retry: retryPolicy(s.Retry), MaxAttempts: s.MaxAttempts, Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength, MaxWait: span(s.MaxWait),
+		Settings: settings{Retry: retryPolicy(s.Retry), MaxAttempts: s.MaxAttempts, Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength, MaxWait: span(s.MaxWait), KeyOrder: string(s.KeyOrder),
 			Retention: retention{span(s.Retention.Succeeded), span(s.Retention.Discarded), span(s.Retention.Cancelled), span(s.Retention.Dead), span(s.Retention.Poisoned)}}}
 	if s.Weights != nil {
 		out.Settings.Weights = weights(*s.Weights)
@@ -374,7 +374,7 @@ func (d *sdk) PutQueue(ctx context.Context, name string, s settings) (queueInfo,
 	if s.Weights != (weights{}) {
 		out.Weights = new(admin.PriorityWeights(s.Weights))
 	}
-	out.QueueLimits = s.limits.sdk()
+	out.QueueLimits, out.KeyOrder = s.limits.sdk(), admin.KeyOrder(s.KeyOrder)
 	if s.PerKey != nil {
 		out.PerKey = s.PerKey.sdk()
 	}

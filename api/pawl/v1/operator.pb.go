@@ -23,6 +23,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// KeyOrder says in which order the tasks of one key of a queue run.
+type KeyOrder int32
+
+const (
+	KeyOrder_KEY_ORDER_UNSPECIFIED KeyOrder = 0 // read as none
+	KeyOrder_KEY_ORDER_NONE        KeyOrder = 1 // first come, first served, several at once, and a retry lets others go first
+	KeyOrder_KEY_ORDER_STRICT      KeyOrder = 2 // as they were enqueued: each when all before it have ended, also through their retries
+)
+
+// Enum value maps for KeyOrder.
+var (
+	KeyOrder_name = map[int32]string{
+		0: "KEY_ORDER_UNSPECIFIED",
+		1: "KEY_ORDER_NONE",
+		2: "KEY_ORDER_STRICT",
+	}
+	KeyOrder_value = map[string]int32{
+		"KEY_ORDER_UNSPECIFIED": 0,
+		"KEY_ORDER_NONE":        1,
+		"KEY_ORDER_STRICT":      2,
+	}
+)
+
+func (x KeyOrder) Enum() *KeyOrder {
+	p := new(KeyOrder)
+	*p = x
+	return p
+}
+
+func (x KeyOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KeyOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_pawl_v1_operator_proto_enumTypes[0].Descriptor()
+}
+
+func (KeyOrder) Type() protoreflect.EnumType {
+	return &file_pawl_v1_operator_proto_enumTypes[0]
+}
+
+func (x KeyOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KeyOrder.Descriptor instead.
+func (KeyOrder) EnumDescriptor() ([]byte, []int) {
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{0}
+}
+
 // QueueTrait is something that a queue has or not.
 type QueueTrait int32
 
@@ -63,11 +113,11 @@ func (x QueueTrait) String() string {
 }
 
 func (QueueTrait) Descriptor() protoreflect.EnumDescriptor {
-	return file_pawl_v1_operator_proto_enumTypes[0].Descriptor()
+	return file_pawl_v1_operator_proto_enumTypes[1].Descriptor()
 }
 
 func (QueueTrait) Type() protoreflect.EnumType {
-	return &file_pawl_v1_operator_proto_enumTypes[0]
+	return &file_pawl_v1_operator_proto_enumTypes[1]
 }
 
 func (x QueueTrait) Number() protoreflect.EnumNumber {
@@ -76,7 +126,7 @@ func (x QueueTrait) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use QueueTrait.Descriptor instead.
 func (QueueTrait) EnumDescriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{0}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{1}
 }
 
 type QueueOrder int32
@@ -109,11 +159,11 @@ func (x QueueOrder) String() string {
 }
 
 func (QueueOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_pawl_v1_operator_proto_enumTypes[1].Descriptor()
+	return file_pawl_v1_operator_proto_enumTypes[2].Descriptor()
 }
 
 func (QueueOrder) Type() protoreflect.EnumType {
-	return &file_pawl_v1_operator_proto_enumTypes[1]
+	return &file_pawl_v1_operator_proto_enumTypes[2]
 }
 
 func (x QueueOrder) Number() protoreflect.EnumNumber {
@@ -122,7 +172,7 @@ func (x QueueOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use QueueOrder.Descriptor instead.
 func (QueueOrder) EnumDescriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{1}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{2}
 }
 
 // QueueSettings are the rules of a queue. In answers every field has its effective value.
@@ -140,6 +190,7 @@ type QueueSettings struct {
 	PerKey        *KeyRules              `protobuf:"bytes,10,opt,name=per_key,json=perKey,proto3" json:"per_key,omitempty"`                                                                 // of each key: tasks with the same key. Without a weight
 	Keys          map[string]*KeyRules   `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`         // of single keys, instead of per_key; at most 1,000
 	MaxWait       *durationpb.Duration   `protobuf:"bytes,12,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`                                                              // a task that is ready for longer needs attention: 1s to 365d; default 5m
+	KeyOrder      KeyOrder               `protobuf:"varint,13,opt,name=key_order,json=keyOrder,proto3,enum=pawl.v1.KeyOrder" json:"key_order,omitempty"`                                    // of tasks that are enqueued from now on; absent: none
 	Breaker       *Breaker               `protobuf:"bytes,20,opt,name=breaker,proto3" json:"breaker,omitempty"`                                                                             // of each type; absent: none
 	Breakers      map[string]*Breaker    `protobuf:"bytes,21,rep,name=breakers,proto3" json:"breakers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of single types, instead of breaker; at most 1,000
 	unknownFields protoimpl.UnknownFields
@@ -258,6 +309,13 @@ func (x *QueueSettings) GetMaxWait() *durationpb.Duration {
 		return x.MaxWait
 	}
 	return nil
+}
+
+func (x *QueueSettings) GetKeyOrder() KeyOrder {
+	if x != nil {
+		return x.KeyOrder
+	}
+	return KeyOrder_KEY_ORDER_UNSPECIFIED
 }
 
 func (x *QueueSettings) GetBreaker() *Breaker {
@@ -3546,7 +3604,7 @@ var File_pawl_v1_operator_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/breaker.proto\x1a\x15pawl/v1/explain.proto\x1a\x13pawl/v1/stats.proto\x1a\x12pawl/v1/task.proto\"\xae\x06\n" +
+	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/breaker.proto\x1a\x15pawl/v1/explain.proto\x1a\x13pawl/v1/stats.proto\x1a\x12pawl/v1/task.proto\"\xde\x06\n" +
 	"\rQueueSettings\x122\n" +
 	"\aweights\x18\x01 \x01(\v2\x18.pawl.v1.PriorityWeightsR\aweights\x12*\n" +
 	"\x05retry\x18\x02 \x01(\v2\x14.pawl.v1.RetryPolicyR\x05retry\x12!\n" +
@@ -3562,7 +3620,8 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\aper_key\x18\n" +
 	" \x01(\v2\x11.pawl.v1.KeyRulesR\x06perKey\x124\n" +
 	"\x04keys\x18\v \x03(\v2 .pawl.v1.QueueSettings.KeysEntryR\x04keys\x124\n" +
-	"\bmax_wait\x18\f \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12*\n" +
+	"\bmax_wait\x18\f \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12.\n" +
+	"\tkey_order\x18\r \x01(\x0e2\x11.pawl.v1.KeyOrderR\bkeyOrder\x12*\n" +
 	"\abreaker\x18\x14 \x01(\v2\x10.pawl.v1.BreakerR\abreaker\x12@\n" +
 	"\bbreakers\x18\x15 \x03(\v2$.pawl.v1.QueueSettings.BreakersEntryR\bbreakers\x1aJ\n" +
 	"\tKeysEntry\x12\x10\n" +
@@ -3807,7 +3866,11 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04term\x18\x04 \x01(\x04R\x04term*\x8c\x01\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term*O\n" +
+	"\bKeyOrder\x12\x19\n" +
+	"\x15KEY_ORDER_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eKEY_ORDER_NONE\x10\x01\x12\x14\n" +
+	"\x10KEY_ORDER_STRICT\x10\x02*\x8c\x01\n" +
 	"\n" +
 	"QueueTrait\x12\x1b\n" +
 	"\x17QUEUE_TRAIT_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -3859,196 +3922,198 @@ func file_pawl_v1_operator_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_operator_proto_rawDescData
 }
 
-var file_pawl_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_pawl_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_pawl_v1_operator_proto_goTypes = []any{
-	(QueueTrait)(0),                // 0: pawl.v1.QueueTrait
-	(QueueOrder)(0),                // 1: pawl.v1.QueueOrder
-	(*QueueSettings)(nil),          // 2: pawl.v1.QueueSettings
-	(*Rate)(nil),                   // 3: pawl.v1.Rate
-	(*KeyRules)(nil),               // 4: pawl.v1.KeyRules
-	(*Hold)(nil),                   // 5: pawl.v1.Hold
-	(*PriorityWeights)(nil),        // 6: pawl.v1.PriorityWeights
-	(*Retention)(nil),              // 7: pawl.v1.Retention
-	(*Queue)(nil),                  // 8: pawl.v1.Queue
-	(*QueuePart)(nil),              // 9: pawl.v1.QueuePart
-	(*Depth)(nil),                  // 10: pawl.v1.Depth
-	(*ReadyByPriority)(nil),        // 11: pawl.v1.ReadyByPriority
-	(*ListQueuesRequest)(nil),      // 12: pawl.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),     // 13: pawl.v1.ListQueuesResponse
-	(*GetQueueRequest)(nil),        // 14: pawl.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),       // 15: pawl.v1.GetQueueResponse
-	(*PutQueueRequest)(nil),        // 16: pawl.v1.PutQueueRequest
-	(*PutQueueResponse)(nil),       // 17: pawl.v1.PutQueueResponse
-	(*DeleteQueueRequest)(nil),     // 18: pawl.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),    // 19: pawl.v1.DeleteQueueResponse
-	(*PauseQueueRequest)(nil),      // 20: pawl.v1.PauseQueueRequest
-	(*PauseQueueResponse)(nil),     // 21: pawl.v1.PauseQueueResponse
-	(*ResumeQueueRequest)(nil),     // 22: pawl.v1.ResumeQueueRequest
-	(*ResumeQueueResponse)(nil),    // 23: pawl.v1.ResumeQueueResponse
-	(*CloseBreakerRequest)(nil),    // 24: pawl.v1.CloseBreakerRequest
-	(*CloseBreakerResponse)(nil),   // 25: pawl.v1.CloseBreakerResponse
-	(*SpreadQueueRequest)(nil),     // 26: pawl.v1.SpreadQueueRequest
-	(*SpreadQueueResponse)(nil),    // 27: pawl.v1.SpreadQueueResponse
-	(*PurgeQueueRequest)(nil),      // 28: pawl.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),     // 29: pawl.v1.PurgeQueueResponse
-	(*ListDeadRequest)(nil),        // 30: pawl.v1.ListDeadRequest
-	(*ListDeadResponse)(nil),       // 31: pawl.v1.ListDeadResponse
-	(*ListPoisonedRequest)(nil),    // 32: pawl.v1.ListPoisonedRequest
-	(*ListPoisonedResponse)(nil),   // 33: pawl.v1.ListPoisonedResponse
-	(*GroupDeadRequest)(nil),       // 34: pawl.v1.GroupDeadRequest
-	(*GroupDeadResponse)(nil),      // 35: pawl.v1.GroupDeadResponse
-	(*DeadGroup)(nil),              // 36: pawl.v1.DeadGroup
-	(*ReplayDeadRequest)(nil),      // 37: pawl.v1.ReplayDeadRequest
-	(*ReplayDeadResponse)(nil),     // 38: pawl.v1.ReplayDeadResponse
-	(*DiscardDeadRequest)(nil),     // 39: pawl.v1.DiscardDeadRequest
-	(*DiscardDeadResponse)(nil),    // 40: pawl.v1.DiscardDeadResponse
-	(*ListArchiveRequest)(nil),     // 41: pawl.v1.ListArchiveRequest
-	(*ListArchiveResponse)(nil),    // 42: pawl.v1.ListArchiveResponse
-	(*ArchivedTask)(nil),           // 43: pawl.v1.ArchivedTask
-	(*RestoreArchiveRequest)(nil),  // 44: pawl.v1.RestoreArchiveRequest
-	(*RestoreArchiveResponse)(nil), // 45: pawl.v1.RestoreArchiveResponse
-	(*RestoredTask)(nil),           // 46: pawl.v1.RestoredTask
-	(*RetryTaskRequest)(nil),       // 47: pawl.v1.RetryTaskRequest
-	(*RetryTaskResponse)(nil),      // 48: pawl.v1.RetryTaskResponse
-	(*RunTaskNowRequest)(nil),      // 49: pawl.v1.RunTaskNowRequest
-	(*RunTaskNowResponse)(nil),     // 50: pawl.v1.RunTaskNowResponse
-	(*DiscardTaskRequest)(nil),     // 51: pawl.v1.DiscardTaskRequest
-	(*DiscardTaskResponse)(nil),    // 52: pawl.v1.DiscardTaskResponse
-	(*GetServerRequest)(nil),       // 53: pawl.v1.GetServerRequest
-	(*GetServerResponse)(nil),      // 54: pawl.v1.GetServerResponse
-	(*ShardInfo)(nil),              // 55: pawl.v1.ShardInfo
-	nil,                            // 56: pawl.v1.QueueSettings.KeysEntry
-	nil,                            // 57: pawl.v1.QueueSettings.BreakersEntry
-	(*RetryPolicy)(nil),            // 58: pawl.v1.RetryPolicy
-	(*durationpb.Duration)(nil),    // 59: google.protobuf.Duration
-	(*Breaker)(nil),                // 60: pawl.v1.Breaker
-	(*timestamppb.Timestamp)(nil),  // 61: google.protobuf.Timestamp
-	(*BreakerStatus)(nil),          // 62: pawl.v1.BreakerStatus
-	(*QueueRates)(nil),             // 63: pawl.v1.QueueRates
-	(*Latency)(nil),                // 64: pawl.v1.Latency
-	(*QueueSeries)(nil),            // 65: pawl.v1.QueueSeries
-	(*Filter)(nil),                 // 66: pawl.v1.Filter
-	(*Task)(nil),                   // 67: pawl.v1.Task
-	(*Searched)(nil),               // 68: pawl.v1.Searched
-	(*Error)(nil),                  // 69: pawl.v1.Error
-	(*ExplainQueueRequest)(nil),    // 70: pawl.v1.ExplainQueueRequest
-	(*ExplainQueueResponse)(nil),   // 71: pawl.v1.ExplainQueueResponse
+	(KeyOrder)(0),                  // 0: pawl.v1.KeyOrder
+	(QueueTrait)(0),                // 1: pawl.v1.QueueTrait
+	(QueueOrder)(0),                // 2: pawl.v1.QueueOrder
+	(*QueueSettings)(nil),          // 3: pawl.v1.QueueSettings
+	(*Rate)(nil),                   // 4: pawl.v1.Rate
+	(*KeyRules)(nil),               // 5: pawl.v1.KeyRules
+	(*Hold)(nil),                   // 6: pawl.v1.Hold
+	(*PriorityWeights)(nil),        // 7: pawl.v1.PriorityWeights
+	(*Retention)(nil),              // 8: pawl.v1.Retention
+	(*Queue)(nil),                  // 9: pawl.v1.Queue
+	(*QueuePart)(nil),              // 10: pawl.v1.QueuePart
+	(*Depth)(nil),                  // 11: pawl.v1.Depth
+	(*ReadyByPriority)(nil),        // 12: pawl.v1.ReadyByPriority
+	(*ListQueuesRequest)(nil),      // 13: pawl.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),     // 14: pawl.v1.ListQueuesResponse
+	(*GetQueueRequest)(nil),        // 15: pawl.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),       // 16: pawl.v1.GetQueueResponse
+	(*PutQueueRequest)(nil),        // 17: pawl.v1.PutQueueRequest
+	(*PutQueueResponse)(nil),       // 18: pawl.v1.PutQueueResponse
+	(*DeleteQueueRequest)(nil),     // 19: pawl.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),    // 20: pawl.v1.DeleteQueueResponse
+	(*PauseQueueRequest)(nil),      // 21: pawl.v1.PauseQueueRequest
+	(*PauseQueueResponse)(nil),     // 22: pawl.v1.PauseQueueResponse
+	(*ResumeQueueRequest)(nil),     // 23: pawl.v1.ResumeQueueRequest
+	(*ResumeQueueResponse)(nil),    // 24: pawl.v1.ResumeQueueResponse
+	(*CloseBreakerRequest)(nil),    // 25: pawl.v1.CloseBreakerRequest
+	(*CloseBreakerResponse)(nil),   // 26: pawl.v1.CloseBreakerResponse
+	(*SpreadQueueRequest)(nil),     // 27: pawl.v1.SpreadQueueRequest
+	(*SpreadQueueResponse)(nil),    // 28: pawl.v1.SpreadQueueResponse
+	(*PurgeQueueRequest)(nil),      // 29: pawl.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),     // 30: pawl.v1.PurgeQueueResponse
+	(*ListDeadRequest)(nil),        // 31: pawl.v1.ListDeadRequest
+	(*ListDeadResponse)(nil),       // 32: pawl.v1.ListDeadResponse
+	(*ListPoisonedRequest)(nil),    // 33: pawl.v1.ListPoisonedRequest
+	(*ListPoisonedResponse)(nil),   // 34: pawl.v1.ListPoisonedResponse
+	(*GroupDeadRequest)(nil),       // 35: pawl.v1.GroupDeadRequest
+	(*GroupDeadResponse)(nil),      // 36: pawl.v1.GroupDeadResponse
+	(*DeadGroup)(nil),              // 37: pawl.v1.DeadGroup
+	(*ReplayDeadRequest)(nil),      // 38: pawl.v1.ReplayDeadRequest
+	(*ReplayDeadResponse)(nil),     // 39: pawl.v1.ReplayDeadResponse
+	(*DiscardDeadRequest)(nil),     // 40: pawl.v1.DiscardDeadRequest
+	(*DiscardDeadResponse)(nil),    // 41: pawl.v1.DiscardDeadResponse
+	(*ListArchiveRequest)(nil),     // 42: pawl.v1.ListArchiveRequest
+	(*ListArchiveResponse)(nil),    // 43: pawl.v1.ListArchiveResponse
+	(*ArchivedTask)(nil),           // 44: pawl.v1.ArchivedTask
+	(*RestoreArchiveRequest)(nil),  // 45: pawl.v1.RestoreArchiveRequest
+	(*RestoreArchiveResponse)(nil), // 46: pawl.v1.RestoreArchiveResponse
+	(*RestoredTask)(nil),           // 47: pawl.v1.RestoredTask
+	(*RetryTaskRequest)(nil),       // 48: pawl.v1.RetryTaskRequest
+	(*RetryTaskResponse)(nil),      // 49: pawl.v1.RetryTaskResponse
+	(*RunTaskNowRequest)(nil),      // 50: pawl.v1.RunTaskNowRequest
+	(*RunTaskNowResponse)(nil),     // 51: pawl.v1.RunTaskNowResponse
+	(*DiscardTaskRequest)(nil),     // 52: pawl.v1.DiscardTaskRequest
+	(*DiscardTaskResponse)(nil),    // 53: pawl.v1.DiscardTaskResponse
+	(*GetServerRequest)(nil),       // 54: pawl.v1.GetServerRequest
+	(*GetServerResponse)(nil),      // 55: pawl.v1.GetServerResponse
+	(*ShardInfo)(nil),              // 56: pawl.v1.ShardInfo
+	nil,                            // 57: pawl.v1.QueueSettings.KeysEntry
+	nil,                            // 58: pawl.v1.QueueSettings.BreakersEntry
+	(*RetryPolicy)(nil),            // 59: pawl.v1.RetryPolicy
+	(*durationpb.Duration)(nil),    // 60: google.protobuf.Duration
+	(*Breaker)(nil),                // 61: pawl.v1.Breaker
+	(*timestamppb.Timestamp)(nil),  // 62: google.protobuf.Timestamp
+	(*BreakerStatus)(nil),          // 63: pawl.v1.BreakerStatus
+	(*QueueRates)(nil),             // 64: pawl.v1.QueueRates
+	(*Latency)(nil),                // 65: pawl.v1.Latency
+	(*QueueSeries)(nil),            // 66: pawl.v1.QueueSeries
+	(*Filter)(nil),                 // 67: pawl.v1.Filter
+	(*Task)(nil),                   // 68: pawl.v1.Task
+	(*Searched)(nil),               // 69: pawl.v1.Searched
+	(*Error)(nil),                  // 70: pawl.v1.Error
+	(*ExplainQueueRequest)(nil),    // 71: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),   // 72: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
-	6,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
-	58, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
-	59, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
-	59, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
-	7,  // 4: pawl.v1.QueueSettings.retention:type_name -> pawl.v1.Retention
-	3,  // 5: pawl.v1.QueueSettings.rate:type_name -> pawl.v1.Rate
-	4,  // 6: pawl.v1.QueueSettings.per_key:type_name -> pawl.v1.KeyRules
-	56, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
-	59, // 8: pawl.v1.QueueSettings.max_wait:type_name -> google.protobuf.Duration
-	60, // 9: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
-	57, // 10: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
-	59, // 11: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
-	3,  // 12: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
-	61, // 13: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
-	59, // 14: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
-	59, // 15: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
-	59, // 16: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
-	59, // 17: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
-	59, // 18: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
-	61, // 19: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
-	10, // 20: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
-	11, // 21: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
-	2,  // 22: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
-	61, // 23: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	9,  // 24: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
-	5,  // 25: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
-	62, // 26: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
-	63, // 27: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
-	64, // 28: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
-	64, // 29: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
-	65, // 30: pawl.v1.Queue.series:type_name -> pawl.v1.QueueSeries
-	10, // 31: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
-	59, // 32: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
-	0,  // 33: pawl.v1.ListQueuesRequest.having:type_name -> pawl.v1.QueueTrait
-	1,  // 34: pawl.v1.ListQueuesRequest.order:type_name -> pawl.v1.QueueOrder
-	8,  // 35: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
-	8,  // 36: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
-	2,  // 37: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
-	8,  // 38: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
-	8,  // 39: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
-	8,  // 40: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
-	8,  // 41: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
-	8,  // 42: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
-	66, // 43: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
-	67, // 44: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	68, // 45: pawl.v1.ListDeadResponse.searched:type_name -> pawl.v1.Searched
-	66, // 46: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	67, // 47: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	68, // 48: pawl.v1.ListPoisonedResponse.searched:type_name -> pawl.v1.Searched
-	36, // 49: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	61, // 50: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	61, // 51: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	66, // 52: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	66, // 53: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	43, // 54: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	67, // 55: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	61, // 56: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
-	46, // 57: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
-	69, // 58: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
-	67, // 59: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	67, // 60: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	67, // 61: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	61, // 62: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	55, // 63: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	4,  // 64: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
-	60, // 65: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
-	12, // 66: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	14, // 67: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	16, // 68: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	18, // 69: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	20, // 70: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	22, // 71: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	26, // 72: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	24, // 73: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
-	28, // 74: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	70, // 75: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
-	30, // 76: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	32, // 77: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	34, // 78: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	37, // 79: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	39, // 80: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	41, // 81: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
-	44, // 82: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
-	47, // 83: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	49, // 84: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	51, // 85: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	53, // 86: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	13, // 87: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	15, // 88: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	17, // 89: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	19, // 90: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	21, // 91: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	23, // 92: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	27, // 93: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	25, // 94: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
-	29, // 95: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	71, // 96: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
-	31, // 97: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	33, // 98: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	35, // 99: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	38, // 100: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	40, // 101: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	42, // 102: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
-	45, // 103: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
-	48, // 104: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	50, // 105: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	52, // 106: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	54, // 107: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	87, // [87:108] is the sub-list for method output_type
-	66, // [66:87] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	7,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
+	59, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
+	60, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
+	60, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
+	8,  // 4: pawl.v1.QueueSettings.retention:type_name -> pawl.v1.Retention
+	4,  // 5: pawl.v1.QueueSettings.rate:type_name -> pawl.v1.Rate
+	5,  // 6: pawl.v1.QueueSettings.per_key:type_name -> pawl.v1.KeyRules
+	57, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
+	60, // 8: pawl.v1.QueueSettings.max_wait:type_name -> google.protobuf.Duration
+	0,  // 9: pawl.v1.QueueSettings.key_order:type_name -> pawl.v1.KeyOrder
+	61, // 10: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
+	58, // 11: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
+	60, // 12: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
+	4,  // 13: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
+	62, // 14: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
+	60, // 15: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
+	60, // 16: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
+	60, // 17: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
+	60, // 18: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
+	60, // 19: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
+	62, // 20: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	11, // 21: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
+	12, // 22: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
+	3,  // 23: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
+	62, // 24: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	10, // 25: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
+	6,  // 26: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
+	63, // 27: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
+	64, // 28: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
+	65, // 29: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
+	65, // 30: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
+	66, // 31: pawl.v1.Queue.series:type_name -> pawl.v1.QueueSeries
+	11, // 32: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
+	60, // 33: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
+	1,  // 34: pawl.v1.ListQueuesRequest.having:type_name -> pawl.v1.QueueTrait
+	2,  // 35: pawl.v1.ListQueuesRequest.order:type_name -> pawl.v1.QueueOrder
+	9,  // 36: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
+	9,  // 37: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
+	3,  // 38: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
+	9,  // 39: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
+	9,  // 40: pawl.v1.PauseQueueResponse.queue:type_name -> pawl.v1.Queue
+	9,  // 41: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
+	9,  // 42: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
+	9,  // 43: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
+	67, // 44: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
+	68, // 45: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
+	69, // 46: pawl.v1.ListDeadResponse.searched:type_name -> pawl.v1.Searched
+	67, // 47: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	68, // 48: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	69, // 49: pawl.v1.ListPoisonedResponse.searched:type_name -> pawl.v1.Searched
+	37, // 50: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
+	62, // 51: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	62, // 52: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	67, // 53: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
+	67, // 54: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
+	44, // 55: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
+	68, // 56: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
+	62, // 57: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	47, // 58: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
+	70, // 59: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
+	68, // 60: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	68, // 61: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	68, // 62: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	62, // 63: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	56, // 64: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	5,  // 65: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	61, // 66: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
+	13, // 67: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	15, // 68: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	17, // 69: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	19, // 70: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	21, // 71: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	23, // 72: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	27, // 73: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	25, // 74: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
+	29, // 75: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	71, // 76: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	31, // 77: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	33, // 78: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	35, // 79: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	38, // 80: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
+	40, // 81: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
+	42, // 82: pawl.v1.OperatorService.ListArchive:input_type -> pawl.v1.ListArchiveRequest
+	45, // 83: pawl.v1.OperatorService.RestoreArchive:input_type -> pawl.v1.RestoreArchiveRequest
+	48, // 84: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	50, // 85: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	52, // 86: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	54, // 87: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	14, // 88: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	16, // 89: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	18, // 90: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	20, // 91: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	22, // 92: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	24, // 93: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	28, // 94: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	26, // 95: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
+	30, // 96: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	72, // 97: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	32, // 98: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	34, // 99: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	36, // 100: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	39, // 101: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
+	41, // 102: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
+	43, // 103: pawl.v1.OperatorService.ListArchive:output_type -> pawl.v1.ListArchiveResponse
+	46, // 104: pawl.v1.OperatorService.RestoreArchive:output_type -> pawl.v1.RestoreArchiveResponse
+	49, // 105: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	51, // 106: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	53, // 107: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	55, // 108: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	88, // [88:109] is the sub-list for method output_type
+	67, // [67:88] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }
@@ -4067,7 +4132,7 @@ func file_pawl_v1_operator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_operator_proto_rawDesc), len(file_pawl_v1_operator_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,

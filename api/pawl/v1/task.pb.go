@@ -725,7 +725,7 @@ type Task struct {
 	Checkpoint        []byte                 `protobuf:"bytes,36,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	Cost              int32                  `protobuf:"varint,37,opt,name=cost,proto3" json:"cost,omitempty"` // tokens of rate limits that a start takes
 	Unique            *Unique                `protobuf:"bytes,38,opt,name=unique,proto3" json:"unique,omitempty"`
-	WaitsFor          string                 `protobuf:"bytes,39,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`    // the id of the task that runs and holds the unique key
+	WaitsFor          string                 `protobuf:"bytes,39,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`    // the id of the task that runs and holds the unique key, or of the first of its key in a strict order
 	MovedTo           string                 `protobuf:"bytes,48,opt,name=moved_to,json=movedTo,proto3" json:"moved_to,omitempty"`       // the id of the task as which it lives on in another queue
 	MovedFrom         string                 `protobuf:"bytes,49,opt,name=moved_from,json=movedFrom,proto3" json:"moved_from,omitempty"` // the id of the task that lives on as this one
 	GroupId           string                 `protobuf:"bytes,50,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`       // of the group that it is a member of

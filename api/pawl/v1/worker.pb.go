@@ -192,6 +192,7 @@ type ClaimRequest struct {
 	Wait          *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                          // at most 60s
 	Worker        string                 `protobuf:"bytes,8,opt,name=worker,proto3" json:"worker,omitempty"`                      // who claims: host/pid, at most 256 bytes
 	ClaimKey      string                 `protobuf:"bytes,9,opt,name=claim_key,json=claimKey,proto3" json:"claim_key,omitempty"`  // a repeat within the lease returns the same claims
+	Runs          bool                   `protobuf:"varint,10,opt,name=runs,proto3" json:"runs,omitempty"`                        // of one key of a queue with a strict order of keys, several tasks may be given, in order: the caller keeps it; else one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -287,6 +288,13 @@ func (x *ClaimRequest) GetClaimKey() string {
 		return x.ClaimKey
 	}
 	return ""
+}
+
+func (x *ClaimRequest) GetRuns() bool {
+	if x != nil {
+		return x.Runs
+	}
+	return false
 }
 
 type ClaimResponse struct {
@@ -1745,7 +1753,7 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"QueueShare\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
-	"\x06weight\x18\x02 \x01(\x05R\x06weight\"\xbb\x02\n" +
+	"\x06weight\x18\x02 \x01(\x05R\x06weight\"\xcf\x02\n" +
 	"\fClaimRequest\x12+\n" +
 	"\x06queues\x18\x01 \x03(\v2\x13.pawl.v1.QueueShareR\x06queues\x12$\n" +
 	"\x05order\x18\x02 \x01(\x0e2\x0e.pawl.v1.OrderR\x05order\x12\x14\n" +
@@ -1755,7 +1763,9 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12-\n" +
 	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x16\n" +
 	"\x06worker\x18\b \x01(\tR\x06worker\x12\x1b\n" +
-	"\tclaim_key\x18\t \x01(\tR\bclaimKey\"t\n" +
+	"\tclaim_key\x18\t \x01(\tR\bclaimKey\x12\x12\n" +
+	"\x04runs\x18\n" +
+	" \x01(\bR\x04runs\"t\n" +
 	"\rClaimResponse\x12*\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x14.pawl.v1.ClaimedTaskR\x05tasks\x12\x14\n" +
 	"\x05quiet\x18\x02 \x01(\bR\x05quiet\x12!\n" +

@@ -58,6 +58,9 @@ func ShowFrom(from store.Reader, ns string, id task.ID, x *schema.Exec) *View {
 	if x.Role == schema.RoleNext {
 		u, _ := schema.ReadUnique(from, ns, x.Queue, x.Unique.Key)
 		v.WaitsFor = u.Holder
+	} else if x.Behind {
+		first, _ := schema.ReadFirst(from, ns, x.Queue, x.Key)
+		v.WaitsFor = first.ID
 	}
 	if x.Links != nil && x.Links.Followed {
 		v.Then = schema.FollowersOf(from, ns, id, x)

@@ -11,7 +11,8 @@ import (
 type Counts struct {
 	Scheduled, Claimed, Retrying, Dead, Poisoned int64
 	Ready                                        [3]int64 // by priority, high first
-	Parked                                       int64    // of the ready: wait for the holder of their unique key
+	Parked                                       int64    // of the ready: in no lane, since they wait for the holder of their unique key, or for one before them
+	Behind                                       int64    // of the parked: wait for one before them and for nothing else
 	Bytes                                        int64    // Exec.Size of all that have not ended
 
 	Sweep store.Time // when the queue's full buckets are forgotten; 0: it has none
@@ -50,6 +51,7 @@ func (c *Counts) Encode() []byte {
 	r.Num(9, uint64(c.Sweep))
 	r.Num(10, uint64(c.Parked))
 	r.Num(11, uint64(c.Bytes)) // #nosec G115 -- not negative
+	r.Num(12, uint64(c.Behind))
 	return r
 }
 
@@ -65,6 +67,8 @@ func DecodeCounts(row []byte) (c Counts, err error) {
 			c.Parked = int64(v)
 		} else if tag == 11 {
 			c.Bytes = int64(v) // #nosec G115 -- as it was written
+		} else if tag == 12 {
+			c.Behind = int64(v)
 		}
 	}, NoBytes)
 	return c, err

@@ -30,6 +30,8 @@ type Exec struct {
 	RunAt     store.Time // when it is or was due
 	ReadyAt   store.Time // since when it is or was ready
 	Seq       uint64     // its place in the lane, kept over release and lost leases
+	Order     uint64     // its place among the tasks of its key, in a queue with a strict order of them; 0: it has none
+	Behind    bool       // it is ready, and another of its key is before it
 	ExpiresAt store.Time // discarded unless started by then; 0: never
 
 	Fence     uint64
@@ -112,8 +114,8 @@ func (x *Exec) AttemptEnded(at store.Time, o task.Outcome) *Attempt {
 		EndedAt: at, Waited: max(x.Claim.At.Sub(x.ReadyAt), 0), Outcome: o}
 }
 
-// Parked says whether the task would be in a lane if it did not wait for the holder of its unique key.
-func (x *Exec) Parked() bool { return x.State == task.Ready && x.Role == RoleNext }
+// Parked says whether the task would be in a lane if it did not wait for the holder of its unique key, or for one before it.
+func (x *Exec) Parked() bool { return x.State == task.Ready && (x.Role == RoleNext || x.Behind) }
 
 // Slot is that of a task with a unique key in its queue.
 func (x *Exec) Slot() int {
@@ -185,6 +187,8 @@ func (x *Exec) AppendTo(b []byte) []byte {
 	r.ID(42, x.Operation)
 	r.Num(41, uint64(x.Size)) // #nosec G115 -- not negative
 	r.Num(43, x.Print)
+	r.Num(44, x.Order)
+	r.Num(45, Flag(x.Behind))
 	return r
 }
 
@@ -301,6 +305,10 @@ func (x *Exec) setNum(tag protowire.Number, v uint64) {
 		x.Size = int64(v) // #nosec G115 -- as it was written
 	case 43:
 		x.Print = v
+	case 44:
+		x.Order = v
+	case 45:
+		x.Behind = v != 0
 	}
 }
 

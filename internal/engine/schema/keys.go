@@ -23,12 +23,14 @@ import (
 //	a ns 0 id fence                          an attempt that ended otherwise than by success
 //	l ns 0 queue 0 prio key 0 type 0 seq     a ready task, in its lane
 //	L ns 0 queue 0 prio key 0 type 0         a lane that is not empty: count and head
-//	w ns 0 queue 0 state run_at id           a scheduled or retrying task, or a ready one that waits for its unique key
+//	w ns 0 queue 0 state run_at id           a scheduled or retrying task, or a ready one that waits for its unique key, or for one before it
 //	d ns 0 queue 0 state ended id            a dead letter or poisoned task, with its fingerprint and type
 //	k ns 0 queue 0 key                       an idempotency key
 //	q ns 0 request                           a request id that is no UUIDv7
 //	q ns 0 zero id                           a task that was forgotten while its request may be repeated
 //	u ns 0 queue 0 key                       a unique key: which task holds it, and which is next
+//	J ns 0 queue 0 key 0                     the first task of a key that has not ended, in a queue with a strict order of keys
+//	j ns 0 queue 0 key 0 order               a task that comes behind it
 //	g ns 0 claim_key                         the claims that a claim key got
 //	C ns 0 queue 0 key 0 id                  a claimed task that the row of its key does not name
 //	y ns 0 queue 0 key                       a once key: who holds it, or what came of it
@@ -68,6 +70,8 @@ const (
 	TableKey        = 'k'
 	TableRequest    = 'q'
 	TableUnique     = 'u'
+	TableFirst      = 'J'
+	TableOrder      = 'j'
 	TableClaimKey   = 'g'
 	TableClaimed    = 'C'
 	TableOnce       = 'y'
@@ -97,7 +101,7 @@ const (
 // No two tables have the same letter, or this would not compile.
 var _ = [...]struct{}{
 	TableEnvelope: {}, TableExec: {}, TableListed: {}, TableResult: {}, TableCheckpoint: {}, TableAttempt: {}, TableReady: {}, TableLane: {}, TableWaiting: {},
-	TableDead: {}, TableKey: {}, TableRequest: {}, TableUnique: {}, TableClaimKey: {}, TableClaimed: {}, TableOnce: {}, TableUse: {},
+	TableDead: {}, TableKey: {}, TableRequest: {}, TableUnique: {}, TableFirst: {}, TableOrder: {}, TableClaimKey: {}, TableClaimed: {}, TableOnce: {}, TableUse: {},
 	TableQueue: {}, TableCounts: {}, TableShare: {}, TableBreaker: {}, TableArchive: {}, TablePlan: {}, TableCourse: {}, TableTick: {},
 	TableGone: {}, TableOutbox: {}, TableFollow: {}, TableGroup: {}, TableMember: {}, TableOperation: {}, TableStep: {}, TableWatch: {},
 	TableNews: {}, TableZone: {}, TableDeadline: {}, TableLease: {},
@@ -202,7 +206,7 @@ func ListedKey(ns, queue string, id task.ID) []byte {
 	return append(k, id[:]...)
 }
 
-// WaitKey is the row of a scheduled or retrying task, or of one that waits for its unique key.
+// WaitKey is the row of a scheduled or retrying task, or of a ready one that is in no lane.
 func WaitKey(ns, queue string, s task.State, runAt store.Time, id task.ID) []byte {
 	return TimedKey(StatePrefix(ns, TableWaiting, queue, s), runAt, id)
 }

@@ -108,6 +108,7 @@ type Settings struct {
 	Retention   Keep      `json:"retention"`
 	MaxLength   int64     `json:"max_length"`
 	MaxWait     string    `json:"max_wait"`
+	KeyOrder    string    `json:"key_order,omitempty"`
 	Limits
 	PerKey   *Limits            `json:"per_key,omitempty"`
 	Keys     map[string]Key     `json:"keys,omitempty"`
@@ -174,6 +175,7 @@ func NewLimits(l admin.QueueLimits) Limits {
 func NewSettings(s admin.QueueSettings) Settings {
 	v := Settings{
 		Retry: NewRetry(s.Retry), MaxAttempts: s.MaxAttempts, Lease: text.Period(s.Lease), Timeout: text.Period(s.Timeout), MaxLength: s.MaxLength, MaxWait: text.Period(s.MaxWait),
+		KeyOrder: string(s.KeyOrder),
 		Retention: Keep{
 			Succeeded: text.Period(s.Retention.Succeeded), Discarded: text.Period(s.Retention.Discarded), Cancelled: text.Period(s.Retention.Cancelled),
 			Dead: text.Period(s.Retention.Dead), Poisoned: text.Period(s.Retention.Poisoned),

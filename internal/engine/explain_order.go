@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// keyOrder names the task that comes first of its key, or those of its key that are claimed.
+func (e *explainer) keyOrder() {
+	if e.x.Order != 0 {
+		first, _ := schema.ReadFirst(e.r.tx, e.q.ns, e.q.name, e.x.Key)
+		if first.ID != e.id {
+			n, more := e.r.countOrder(e.q, e.x)
+			e.add(whyBehind(e.q.name, first.ID, e.r.execOf(e.q.ns, first.ID), n, more))
+			return
+		}
+	}
+	if e.ready() && e.flow != nil && e.q.ordered() && e.flow.use.claims() > 0 {
+		e.add(whyBeside(e.q.name, e.x.Key, e.flow.use.claims(), e.r.runnersOf(e.q.ns, e.flow)))
+	}
+}
+
+// countOrder counts the tasks before one in the order of their key.
+func (r *Round) countOrder(q *Queue, x *schema.Exec) (n int64, more bool) {
+	n = 1 // the first
+	schema.ScanOrder(r.tx, q.ns, q.name, x.Key, 0, func(order uint64, _ task.ID) bool {
+		more = n == maxAhead
+		if order >= x.Order || more {
+			more = more && order < x.Order
+			return false
+		}
+		n++
+		return true
+	})
+	return n, more
+}
+
+// whyBehind says of a task that it waits for the first of its key.
+func whyBehind(queue string, id task.ID, first *schema.Exec, n int64, more bool) Reason {
+	w := Reason{Code: task.WhyKeyOrder, Key: first.Key, Count: n, More: more, Running: []Runner{{ID: id}},
+		Change: fmt.Sprintf("they end, one after the other; what keeps the first: pawl task explain %s", id)}
+	state := first.State.String()
+	switch first.State {
+	case task.Claimed:
+		w.Running = []Runner{runnerOf(id, first)}
+		state += " by " + worker(first.Claim.Worker)
+	case task.Scheduled, task.Retrying:
+		state += " until " + clock(first.RunAt)
+	}
+	w.Detail = fmt.Sprintf("queue %q runs the tasks of key %q one after the other, and %s%s before it %s not ended; the first is %s, %s",
+		queue, first.Key, over(more), count(n, "task"), one(n, "has", "have"), id, state)
+	return w
+}
+
+// whyBeside says of the first of a key that others of the key are claimed.
+func whyBeside(queue, key string, claimed int, running []Runner) Reason {
+	return Reason{Code: task.WhyKeyOrder, Key: key, Count: int64(claimed), Running: running,
+		Detail: fmt.Sprintf("queue %q runs the tasks of key %q one after the other, and %s of it still %s%s",
+			queue, key, count(int64(claimed), "task"), one(int64(claimed), "runs", "run"), by(running)),
+		Change: "they end, or are given back"}
+}
+
+// whyOrder says of ready tasks of a queue that each waits for one before it.
+func whyOrder(queue string, n int64) Reason {
+	return Reason{Code: task.WhyKeyOrder, Count: n,
+		Detail: fmt.Sprintf("%s of queue %q %s for one before %s with the same key to end", count(n, "task"), queue, one(n, "waits", "wait"), one(n, "it", "them")),
+		Change: "those before them end; more keys run more at once"}
+}
+
+// orders says whether claimed tasks of a key hold the next one back.
+func (e *queueExplainer) orders(claimed int) bool {
+	return e.config.Settings.KeyOrder == task.KeyOrderStrict && claimed > 0
+}
+
+// keysLimit is how many claimed tasks of a key hold others of it back; 0: however many there are, they don't.
+func (e *queueExplainer) keysLimit(key string) int {
+	if e.config.Settings.KeyOrder == task.KeyOrderStrict {
+		return 1
+	}
+	return e.config.Settings.RulesOf(key).MaxRunning
+}

@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+func strictOrder() task.Settings {
+	s := task.DefaultSettings()
+	s.KeyOrder = task.KeyOrderStrict
+	return s
+}
+
+// ShortLines lets a leader remember little of the order of keys.
+func ShortLines(t testing.TB) {
+	was := []int{maxLines, maxLine}
+	t.Cleanup(func() { maxLines, maxLine = was[0], was[1] })
+	maxLines, maxLine = 3, 2
+}
+
+// sameLines proves that what memory has of the order of keys is what the rows say.
+func sameLines(w *World) error {
+	n := 0
+	for name, q := range w.Leader.queues {
+		n += len(q.lines)
+		for key, l := range q.lines {
+			first, _ := schema.ReadFirst(w.Store, name.ns, name.name, key)
+			var next []place
+			schema.ScanOrder(w.Store, name.ns, name.name, key, 0, func(order uint64, id task.ID) bool {
+				next = append(next, place{order, id})
+				return true
+			})
+			if l.first != first || len(l.next) > len(next) || l.whole && len(l.next) != len(next) || !slices.Equal(l.next, next[:len(l.next)]) {
+				return fmt.Errorf("key %q of queue %q: memory has the line %+v, the rows %+v and %v", key, name.name, l, first, next)
+			}
+		}
+	}
+	if n != w.Leader.lines {
+		return fmt.Errorf("%d lines of keys are in memory, %d are counted", n, w.Leader.lines)
+	}
+	return nil
+}
+
+// Tasks that wait behind others of their keys take no memory, and a new leader's first claim reads no more than it does of other queues.
+func TestManyOrderedKeys(t *testing.T) {
+	const keys = 20_000
+	w := NewWorld(t)
+	w.PutQueue("default", strictOrder(), false)
+	w.enqueueKeys(keys, oneJob())
+	w.enqueueKeys(keys, oneJob())
+	w.enqueueKeys(keys, oneJob())
+	q := func() *Queue { return w.Leader.queues[queueName{"default", "default"}] }
+	inMemory := func(when string) {
+		t.Helper()
+		n := int64(0)
+		for _, l := range q().allLanes() {
+			n += l.count
+		}
+		if n > keys || len(q().lanes.flows) > maxWarm+201 {
+			t.Errorf("%s: %d tasks are in lanes, %d flows in memory", when, n, len(q().lanes.flows))
+		}
+	}
+	inMemory("after enqueues")
+	w.BecomeLeader()
+	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 100, Lease: time.Hour}
+	for range 3 { // the last two beside what ticks read
+		got := w.Claim(claim)
+		if len(got) != 100 || w.read > claimLanes {
+			t.Errorf("a claim got %d tasks and read %d lanes", len(got), w.read)
+		}
+		w.Round(func(r *Round) {
+			for _, c := range got {
+				if _, err := Ack(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, schema.Result{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		w.Round(Tick)
+	}
+	for w.Leader.NextDeadline() <= w.Now {
+		w.Round(Tick)
+	}
+	inMemory("when all are read")
+	if n := q().counts.Behind; n != 2*keys-300 {
+		t.Errorf("%d tasks wait for one before them", n)
+	}
+	if err := w.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A purge, and the end of a million behind one, go on in bounded steps: the end of each brings one other into its lane.
+func TestPurgeOfOrderedKey(t *testing.T) {
+	w := NewWorld(t)
+	w.PutQueue("default", strictOrder(), false)
+	spec := oneJob()
+	spec.Key = "a"
+	for range 50 {
+		if _, err := w.Enqueue(spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 9})
+	if len(got) != 1 {
+		t.Fatalf("%d claimed", len(got))
+	}
+	for left := 49; left > 0; {
+		n, err := Run(w, func(r *Round) (int, error) {
+			n, _, err := Purge(r, "default", "default", w.Now, 7)
+			return n, err
+		})
+		if err != nil || n == 0 || n > 7 {
+			t.Fatalf("%d purged of %d (%v)", n, left, err)
+		}
+		left -= n
+		if err := w.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Tasks that get their places one right after the other follow each other, though a leader has to look for the next.
+func TestNeighboursInOrder(t *testing.T) {
+	ShortLines(t)
+	w := NewWorld(t)
+	w.PutQueue("default", strictOrder(), false)
+	w.Round(func(r *Round) {
+		for range 4 {
+			s := oneJob()
+			s.Key, s.Delay = "a", time.Second
+			if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: s}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	w.Pass(time.Second)
+	for i := range 4 {
+		w.BecomeLeader()
+		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+		if len(got) != 1 {
+			t.Fatalf("after %d tasks, %d are claimed", i, len(got))
+		}
+		if _, err := Run(w, func(r *Round) (Settled, error) {
+			return Ack(r, Hold{Namespace: "default", ID: got[0].ID, Token: got[0].Token}, schema.Result{})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkOrder is BenchmarkLife over 10,000 keys of which each has three tasks that wait, with a strict order of keys and without.
+func BenchmarkOrder(b *testing.B) {
+	keys := Size(10_000)
+	for _, order := range []task.KeyOrder{task.KeyOrderNone, task.KeyOrderStrict} {
+		b.Run(map[task.KeyOrder]string{task.KeyOrderNone: "none", task.KeyOrderStrict: "strict"}[order], func(b *testing.B) {
+			w := BenchWorld(b)
+			s := task.DefaultSettings()
+			s.KeyOrder, s.MaxRunning = order, 10_000 // so that both have limits, and lanes of the same form
+			w.PutQueue("default", s, false)
+			rng := rand.New(rand.NewPCG(1, 2))
+			enqueue := func(n int, key func() int) {
+				w.Now += 1000
+				w.Round(func(r *Round) {
+					Tick(r)
+					for range n {
+						if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default",
+							Priority: task.Normal, Payload: []byte("1"), Key: "tenant-" + strconv.Itoa(key())}}); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			at := 0
+			for range 3 * keys / 500 {
+				enqueue(500, func() int { at++; return at % keys })
+			}
+			cpu := cpuTime()
+			for b.Loop() {
+				enqueue(benchBatch, func() int { return rng.IntN(keys) })
+				got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
+				if len(got) != benchBatch {
+					b.Fatalf("%d claimed", len(got))
+				}
+				w.Round(func(r *Round) {
+					for _, t := range got {
+						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			reportPerTask(b, cpu)
+		})
+	}
+}
