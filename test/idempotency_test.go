@@ -3,6 +3,7 @@ package test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/testdb"
+	"github.com/pawlq/pawl/outbox"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -47,7 +50,9 @@ const (
 	noLayer   = "none"
 	onceLayer = "once"
 	keyLayer  = "key"          // Idempotency-Key to the provider
-	allLayers = "once and key" // what docs/idempotency.md advises
+	allLayers = "once and key" // what docs/idempotency.md advises for a provider
+	// effectLayer records the effect in the transaction that has it: the payment is a row of a database.
+	effectLayer = "effect"
 )
 
 // plays are what a process of this binary may be.
@@ -114,10 +119,16 @@ func playWorker() error {
 	if err != nil {
 		return err
 	}
+	pay := func(ctx context.Context, t *pawl.Task[payment], p *provider) error { return payOnce(ctx, t, p, layer) }
+	if layer == effectLayer {
+		if pay, err = payInDatabase(); err != nil {
+			return err
+		}
+	}
 	p := &provider{url: "http://" + os.Getenv(providerEnv), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: paySlots}}}
 	mux := pawl.NewMux()
 	pawl.Handle(mux, func(ctx context.Context, t *pawl.Task[payment]) error {
-		if err := payOnce(ctx, t, p, layer); err != nil {
+		if err := pay(ctx, t, p); err != nil {
 			return err
 		}
 		time.Sleep(10*time.Millisecond + rand.N(20*time.Millisecond)) // what else a handler does
@@ -140,6 +151,30 @@ func payOnce(ctx context.Context, t *pawl.Task[payment], p *provider, layer stri
 	}
 	_, err := pawl.Once(ctx, t, "payment/"+t.Args.ID, func(ctx context.Context) (string, error) { return p.pay(ctx, t.Args.ID, key) })
 	return err
+}
+
+// payInDatabase pays by a row, and records that in the same transaction.
+func payInDatabase() (func(ctx context.Context, t *pawl.Task[payment], _ *provider) error, error) {
+	db, err := sql.Open("pgx", os.Getenv(shopDSNEnv))
+	if err != nil {
+		return nil, err
+	}
+	box, err := outbox.Open(context.Background(), db, outbox.Postgres)
+	return func(ctx context.Context, t *pawl.Task[payment], _ *provider) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		err = box.Effect(ctx, tx, t.Claim, "pay", func(ctx context.Context) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO payments VALUES ($1)", t.Args.ID)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return tx.Commit()
+	}, err
 }
 
 func queueOf(layer string) string { return "pay-" + strings.ReplaceAll(layer, " ", "-") }
@@ -179,6 +214,44 @@ func (p *provider) books(t *testing.T) (made map[string]int) {
 		t.Fatal(err)
 	}
 	return made
+}
+
+// ledger is a database with payments, and what a worker needs to find it.
+func ledger(t *testing.T) (books func() map[string]int, env string) {
+	t.Helper()
+	dsn := testdb.Postgres(t)
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	schema, err := outbox.Schema(outbox.Postgres)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), schema+"; CREATE TABLE payments (id text)"); err != nil {
+		t.Fatal(err)
+	}
+	return func() map[string]int {
+		made := map[string]int{}
+		rows, err := db.QueryContext(t.Context(), "SELECT id, count(*) FROM payments GROUP BY id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id string
+			var n int
+			if err := rows.Scan(&id, &n); err != nil {
+				t.Fatal(err)
+			}
+			made[id] = n
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}, shopDSNEnv + "=" + dsn
 }
 
 // process is this binary in a part, with more environment.
@@ -270,14 +343,25 @@ func TestIdempotency(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	doubled := map[string]int{}
-	for _, layer := range []string{noLayer, onceLayer, keyLayer, allLayers} {
-		books, addr := startProvider(t)
-		x := &experiment{t: t, client: client, layer: layer, n: n,
-			env: []string{serverEnv + "=" + s.addr, providerEnv + "=" + addr, layerEnv + "=" + layer}}
+	layers := []string{noLayer, onceLayer, keyLayer, allLayers}
+	if testdb.HasPostgres() {
+		layers = append(layers, effectLayer)
+	} else {
+		t.Logf("layer %q is left out: no PostgreSQL on this machine", effectLayer)
+	}
+	for _, layer := range layers {
+		provider, addr := startProvider(t)
+		books := func() map[string]int { return provider.books(t) }
+		env := []string{serverEnv + "=" + s.addr, providerEnv + "=" + addr, layerEnv + "=" + layer}
+		if layer == effectLayer {
+			ledgerBooks, where := ledger(t)
+			books, env = ledgerBooks, append(env, where)
+		}
+		x := &experiment{t: t, client: client, layer: layer, n: n, env: env}
 		began := time.Now()
 		x.run()
 		missing, more := 0, 0
-		made := books.books(t)
+		made := books()
 		for i := range n {
 			switch times := made[paymentID(i)]; {
 			case times == 0:
@@ -296,7 +380,7 @@ func TestIdempotency(t *testing.T) {
 	if doubled[noLayer] == 0 {
 		t.Error("without a layer no payment was made twice: the kills hit nothing, and this proves nothing")
 	}
-	for _, layer := range []string{keyLayer, allLayers} {
+	for _, layer := range []string{keyLayer, allLayers, effectLayer} {
 		if doubled[layer] > 0 {
 			t.Errorf("layer %q: %d payments were made more than once", layer, doubled[layer])
 		}
@@ -317,8 +401,8 @@ type experiment struct {
 	replayed     int64
 }
 
-// run produces and works off all tasks under kills. Where a layer stands for effects of different tasks and of replays too, every
-// tenth payment is asked for by two tasks, and every twentieth task becomes a dead letter after it has paid, and is replayed.
+// run produces and works off all tasks under kills. With a layer every twentieth task becomes a dead letter after it has paid, and is
+// replayed. Where the layer stands for effects of different tasks too, every tenth payment is asked for by two tasks.
 func (x *experiment) run() {
 	hard := x.layer != noLayer
 	workers := newStaff(x.t, append(x.env, dieEnv+"=1")...)
@@ -327,7 +411,7 @@ func (x *experiment) run() {
 		item := pawl.Item{Args: payment{ID: paymentID(i), Dies: hard && i%20 == 0}, Options: []pawl.Option{pawl.Queue(queueOf(x.layer)),
 			pawl.MaxAttempts(1000), pawl.Retry(pawltype.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: 50 * time.Millisecond})}}
 		items = append(items, item)
-		if hard && i%10 == 5 {
+		if hard && x.layer != effectLayer && i%10 == 5 {
 			items = append(items, item)
 		}
 	}

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,137 +20,170 @@ import (
 	"github.com/pawlq/pawl/outbox"
 )
 
-type order struct {
-	ID  string `json:"id"`
-	Key int    `json:"key"`
-	Seq int    `json:"seq"` // of its key
-}
-
-func (order) TaskType() string { return "order" }
-
-// TestOutboxThroughKills: writers commit orders with their tasks and roll others back, while two relays and the server are killed with -9 at
-// random. Then each committed order has one task, in the order of its key, and no other has any. PAWL_OUTBOX_SECONDS says how long.
+// TestOutboxThroughKills: two applications commit orders with their tasks, roll others back and book them, while they, the relays, the
+// server and the database are killed with -9 at random. Then each committed order has one task, in the order of its key, one booking and
+// one receipt, and no other has any. PAWL_OUTBOX_SECONDS says how long.
 func TestOutboxThroughKills(t *testing.T) {
-	for _, d := range []outbox.Dialect{outbox.Postgres, outbox.MySQL, outbox.SQLite} {
+	for d, relays := range map[outbox.Dialect]int{outbox.Postgres: 10, outbox.MySQL: 2, outbox.SQLite: 2} {
 		t.Run(string(d), func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
 			s.start()
 			shop := newShop(t, d)
-			var relays [2]*exec.Cmd
-			for i := range relays {
-				relays[i] = shop.relay(s.addr)
+			var all []*victim
+			for range relays {
+				all = append(all, shop.relay(s.addr))
 			}
-			stop := make(chan struct{})
-			var writers sync.WaitGroup
-			for key := range 16 {
-				writers.Go(func() { shop.write(key, stop) })
+			for first := range 2 {
+				all = append(all, shop.app(s.addr, first*shopKeys))
 			}
-			kills := 0
-			for end := time.Now().Add(time.Duration(count(t, "PAWL_OUTBOX_SECONDS", 6)) * time.Second); time.Now().Before(end); kills++ {
+			kills := map[string]int{}
+			for end := time.Now().Add(time.Duration(count(t, "PAWL_OUTBOX_SECONDS", 6)) * time.Second); time.Now().Before(end); {
 				time.Sleep(time.Duration(50+rand.IntN(250)) * time.Millisecond)
-				if rand.IntN(4) == 0 {
+				switch what := rand.IntN(8); {
+				case what == 0:
+					kills["server"]++
 					s.kill()
 					time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
 					s.start()
-					continue
+				case what == 1 && shop.server != nil:
+					kills["database"]++
+					shop.server.Kill()
+					time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+					shop.server.Start()
+				default:
+					v := all[rand.IntN(len(all))]
+					kills[v.name]++
+					v.kill()
+					shop.free()
+					v.start()
 				}
-				i := rand.IntN(len(relays))
-				_ = relays[i].Process.Kill()
-				_ = relays[i].Wait()
-				shop.free()
-				relays[i] = shop.relay(s.addr)
 			}
-			close(stop)
-			writers.Wait()
-			eventually(t, "all rows are enqueued", 2*time.Minute, func() bool { return shop.count("SELECT count(*) FROM pawl_outbox") == 0 })
+			shop.settle(all[relays:])
 			got := shop.check(s.dial())
-			t.Logf("%d kills; %d orders, each with one task", kills, got)
-			if got < kills || shop.count("SELECT count(*) FROM pawl_outbox_dead") > 0 {
-				t.Errorf("%d orders in %d kills, %d rows are dead", got, kills, shop.count("SELECT count(*) FROM pawl_outbox_dead"))
+			t.Logf("kills: %v; %d orders, each with one task, one booking and one receipt", kills, got)
+			if dead := shop.count("SELECT count(*) FROM pawl_outbox_dead"); got < 20 || dead > 0 {
+				t.Errorf("%d orders, %d rows are dead", got, dead)
 			}
 		})
 	}
 }
 
-// shop is an application with a database.
+// victim is a process that may be killed and started again.
+type victim struct {
+	name string
+	make func() *exec.Cmd
+	t    *testing.T
+	cmd  *exec.Cmd
+}
+
+func (v *victim) start() {
+	v.t.Helper()
+	cmd := v.make()
+	if err := cmd.Start(); err != nil {
+		v.t.Fatal(err)
+	}
+	v.cmd = cmd
+}
+
+func (v *victim) kill() {
+	_ = v.cmd.Process.Kill()
+	_ = v.cmd.Wait()
+}
+
+// shop is the database of an application, and its processes.
 type shop struct {
-	t   *testing.T
-	db  *sql.DB
-	box *outbox.Outbox
-	dsn string // a file, for relays
+	t           *testing.T
+	db          *sql.DB
+	dialect     outbox.Dialect
+	driver, dsn string
+	file        string           // with the DSN, for relays
+	server      *testdb.Killable // nil: there is none
 }
 
 func newShop(t *testing.T, d outbox.Dialect) *shop {
 	t.Helper()
-	driver, dsn, url := "", "", ""
+	s := &shop{t: t, dialect: d, file: filepath.Join(t.TempDir(), "dsn")}
+	url, more := "", ""
 	switch d {
 	case outbox.Postgres:
+		s.server = testdb.KillablePostgres(t)
+		s.driver, s.dsn = "pgx", s.server.DSN
 		var host, name string
-		driver, dsn = "pgx", testdb.Postgres(t)
-		if _, err := fmt.Sscanf(dsn, "host=%s user=pawl dbname=%s", &host, &name); err != nil {
+		if _, err := fmt.Sscanf(s.dsn, "host=%s user=pawl dbname=%s", &host, &name); err != nil {
 			t.Fatal(err)
 		}
 		url = "postgres://pawl@/" + name + "?host=" + host
 	case outbox.MySQL:
-		driver, dsn = "mysql", testdb.MariaDB(t)
-		socket, name, _ := strings.Cut(strings.TrimPrefix(dsn, "root@unix("), ")/")
+		s.server = testdb.KillableMariaDB(t)
+		s.driver, s.dsn, more = "mysql", s.server.DSN, "?multiStatements=true"
+		socket, name, _ := strings.Cut(strings.TrimPrefix(s.dsn, "root@unix("), ")/")
 		url = "mysql://root@/" + name + "?socket=" + socket
-		dsn += "?multiStatements=true"
 	default:
 		file := filepath.Join(t.TempDir(), "shop.db")
-		driver, dsn, url = "sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(60000)&_txlock=immediate", "sqlite:"+file
+		s.driver, s.dsn, url = "sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(60000)&_txlock=immediate", "sqlite:"+file
 	}
-	db, err := sql.Open(driver, dsn)
+	db, err := sql.Open(s.driver, s.dsn+more)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	db.SetMaxOpenConns(20)
-	s := &shop{t: t, db: db, dsn: filepath.Join(t.TempDir(), "dsn")}
+	s.db = db
 	schema, err := outbox.Schema(d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.exec(schema)
-	s.exec("CREATE TABLE orders (id varchar(40))")
-	if s.box, err = outbox.Open(t.Context(), db, d); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(s.dsn, []byte(url), 0o600); err != nil {
+	s.exec("CREATE TABLE orders (id varchar(40), k integer, seq integer)")
+	s.exec("CREATE TABLE booked (id varchar(40))")
+	if err := os.WriteFile(s.file, []byte(url), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
+// exec runs statements. A connection of before a kill fails once.
 func (s *shop) exec(query string) {
 	s.t.Helper()
-	if _, err := s.db.ExecContext(s.t.Context(), query); err != nil {
-		s.t.Fatalf("%s: %v", query, err)
-	}
+	eventually(s.t, "the database takes "+query, 30*time.Second, func() bool {
+		_, err := s.db.ExecContext(s.t.Context(), query)
+		return err == nil
+	})
 }
 
 func (s *shop) count(query string) (n int) {
 	s.t.Helper()
-	if err := s.db.QueryRowContext(s.t.Context(), query).Scan(&n); err != nil {
-		s.t.Fatalf("%s: %v", query, err)
-	}
+	eventually(s.t, "the database answers "+query, 30*time.Second, func() bool { return s.db.QueryRowContext(s.t.Context(), query).Scan(&n) == nil })
 	return n
 }
 
 // relay starts a relay as a process of its own.
-func (s *shop) relay(addr string) *exec.Cmd {
+func (s *shop) relay(addr string) *victim {
 	s.t.Helper()
 	path, err := binary()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	cmd := exec.Command(path, "outbox", "relay", "--dsn-file", s.dsn, "--server", addr, "--lease", "1s")
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return cmd
+	return s.run("relay", func() *exec.Cmd {
+		return exec.Command(path, "outbox", "relay", "--dsn-file", s.file, "--server", addr, "--lease", "1s")
+	})
+}
+
+// app starts an application for keys from a first one on.
+func (s *shop) app(addr string, first int) *victim {
+	s.t.Helper()
+	return s.run("application", func() *exec.Cmd {
+		return process(s.t, "shop", serverEnv+"="+addr, shopDialectEnv+"="+string(s.dialect), shopDriverEnv+"="+s.driver, shopDSNEnv+"="+s.dsn,
+			shopFirstEnv+"="+fmt.Sprint(first))
+	})
+}
+
+func (s *shop) run(name string, make func() *exec.Cmd) *victim {
+	s.t.Helper()
+	v := &victim{name: name, make: make, t: s.t}
+	v.start()
+	s.t.Cleanup(v.kill)
+	return v
 }
 
 // free ends the lease of a relay that is dead, half of the time: the other one then overlaps with what it left behind.
@@ -162,46 +193,72 @@ func (s *shop) free() {
 	}
 }
 
-// write makes orders of a key one after the other until stop, and rolls every third back.
-func (s *shop) write(key int, stop chan struct{}) {
-	for seq := 0; ; seq++ {
-		select {
-		case <-stop:
-			return
-		default:
-		}
-		if err := s.writeOne(order{fmt.Sprintf("%d-%d", key, seq), key, seq}, seq%3 != 2); err != nil {
-			s.t.Errorf("order %d of key %d: %v", seq, key, err)
-			return
-		}
-		time.Sleep(rand.N(5 * time.Millisecond))
+// settle lets the applications book what is left: there is a table by which their last lives know that the shop is closed.
+func (s *shop) settle(apps []*victim) {
+	s.t.Helper()
+	s.exec("CREATE TABLE closed (id integer)")
+	for _, a := range apps {
+		a.kill()
+		a.start()
+	}
+	eventually(s.t, "all orders are booked, and all rows enqueued", 2*time.Minute, func() bool {
+		time.Sleep(20 * time.Millisecond)
+		return s.count("SELECT count(*) FROM pawl_outbox") == 0 && s.count("SELECT count(*) FROM orders") == s.count("SELECT count(*) FROM booked")
+	})
+	for _, a := range apps {
+		a.kill()
 	}
 }
 
-func (s *shop) writeOne(o order, commit bool) error {
-	ctx := context.WithoutCancel(s.t.Context())
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES ('"+o.ID+"')"); err != nil {
-		return err
-	}
-	if _, err := s.box.Enqueue(ctx, tx, o, pawl.Queue("orders"), pawl.Key(fmt.Sprint(o.Key))); err != nil {
-		return err
-	}
-	if !commit {
-		return tx.Rollback()
-	}
-	return tx.Commit()
-}
-
-// check compares orders with tasks, one by one, and says how many there are.
+// check compares orders with tasks, bookings and receipts, one by one, and says how many there are.
 func (s *shop) check(client *pawl.Client) int {
 	s.t.Helper()
-	missing := map[string]bool{}
-	rows, err := s.db.QueryContext(s.t.Context(), "SELECT id FROM orders")
+	orders, booked := s.ids("orders"), s.ids("booked")
+	for id, n := range booked {
+		if n != 1 || orders[id] != 1 {
+			s.t.Errorf("order %s is there %d times, and booked %d times", id, orders[id], n)
+		}
+	}
+	tasks, receipts, last := map[string]int{}, map[string]int{}, map[int]int{}
+	s.drain(client, "orders", func(payload []byte) error {
+		var o order
+		err := json.Unmarshal(payload, &o)
+		tasks[o.ID]++
+		if before, ok := last[o.Key]; ok && before >= o.Seq {
+			s.t.Errorf("key %d: order %d comes after %d", o.Key, o.Seq, before)
+		}
+		last[o.Key] = o.Seq
+		return err
+	})
+	s.drain(client, "receipts", func(payload []byte) error {
+		var r receiptOf
+		err := json.Unmarshal(payload, &r)
+		receipts[r.Order]++
+		return err
+	})
+	for id := range orders {
+		if tasks[id] != 1 || booked[id] != 1 || receipts[id] != 1 {
+			s.t.Errorf("order %s has %d tasks, %d bookings and %d receipts", id, tasks[id], booked[id], receipts[id])
+		}
+	}
+	for id := range tasks {
+		if orders[id] == 0 {
+			s.t.Errorf("order %s was rolled back, and has a task", id)
+		}
+	}
+	for id := range receipts {
+		if orders[id] == 0 {
+			s.t.Errorf("order %s was rolled back, and has a receipt", id)
+		}
+	}
+	return len(orders)
+}
+
+// ids are those of a table, and how often each is there.
+func (s *shop) ids(table string) map[string]int {
+	s.t.Helper()
+	out := map[string]int{}
+	rows, err := s.db.QueryContext(s.t.Context(), "SELECT id FROM "+table)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -211,34 +268,29 @@ func (s *shop) check(client *pawl.Client) int {
 		if err := rows.Scan(&id); err != nil {
 			s.t.Fatal(err)
 		}
-		missing[id] = true
+		out[id]++
 	}
-	orders, last := len(missing), map[int]int{}
+	if err := rows.Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// drain claims all tasks of a queue.
+func (s *shop) drain(client *pawl.Client, queue string, fn func(payload []byte) error) {
+	s.t.Helper()
 	for {
-		got, err := claims.New(client).Claim(s.t.Context(), claims.Request{Queues: pawl.Strict{"orders"}, Max: 1000, Lease: time.Hour})
+		got, err := claims.New(client).Claim(s.t.Context(), claims.Request{Queues: pawl.Strict{queue}, Max: 1000, Lease: time.Hour})
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		for _, c := range got {
-			var o order
-			if err := json.Unmarshal(c.Payload, &o); err != nil {
+			if err := fn(c.Payload); err != nil {
 				s.t.Fatal(err)
 			}
-			if !missing[o.ID] {
-				s.t.Errorf("order %s was rolled back, or has two tasks", o.ID)
-			}
-			delete(missing, o.ID)
-			if before, ok := last[o.Key]; ok && before >= o.Seq {
-				s.t.Errorf("key %d: order %d comes after %d", o.Key, o.Seq, before)
-			}
-			last[o.Key] = o.Seq
 		}
 		if len(got) == 0 {
-			break
+			return
 		}
 	}
-	if len(missing) > 0 {
-		s.t.Errorf("%d orders have no task: %v", len(missing), missing)
-	}
-	return orders
 }

@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/pawlq/pawl/test/history"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 )
 
 // Each call that is sent has a record of its own, with the stamps of its answer: a client that records repeats nothing by

@@ -15,11 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/pawltype"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 // trust is an authority and a server's certificate by it for this machine, as `pawl cert` makes them. Nil: plaintext.

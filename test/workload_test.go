@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/pawltype"

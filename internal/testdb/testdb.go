@@ -18,12 +18,15 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql" // "mysql"
+	"github.com/go-sql-driver/mysql"   // "mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // "pgx"
 )
 
 // startTime bounds the start of a server on a machine that does ten things at once.
 const startTime = 2 * time.Minute
+
+// A test that kills its server knows that its connections break.
+func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) }
 
 // Main runs the tests of a package and then stops the servers that they have started: os.Exit(testdb.Main(m)).
 func Main(m *testing.M) int {
@@ -38,8 +41,16 @@ func Postgres(t testing.TB) (dsn string) { return postgres.database(t) }
 // MariaDB makes an empty database and returns where it is, for driver "mysql". Without MariaDB on the machine the test is skipped.
 func MariaDB(t testing.TB) (dsn string) { return mariadb.database(t) }
 
+// HasPostgres says whether there is a PostgreSQL on the machine.
+func HasPostgres() bool { return find(postgres.program...) != "" }
+
 var (
-	postgres = &server{
+	postgres = newPostgres()
+	mariadb  = newMariaDB("0")
+)
+
+func newPostgres() *server {
+	return &server{
 		name: "PostgreSQL", driver: "pgx", user: "postgres", admin: "postgres",
 		program: []string{"postgres", "/usr/lib/postgresql/*/bin/postgres"},
 		prepare: func(program, dir string) []string {
@@ -50,7 +61,11 @@ var (
 		},
 		dsn: func(dir, database string) string { return fmt.Sprintf("host=%s user=pawl dbname=%s", dir, database) },
 	}
-	mariadb = &server{
+}
+
+// newMariaDB is a server that writes its log at each commit if flush is "2", and once a second if it is "0".
+func newMariaDB(flush string) *server {
+	return &server{
 		name: "MariaDB", driver: "mysql", user: "mysql", admin: "mysql",
 		program: []string{"mariadbd", "/usr/sbin/mariadbd"},
 		prepare: func(_, dir string) []string {
@@ -58,11 +73,11 @@ var (
 		},
 		run: func(program, dir string) []string {
 			return []string{program, "--no-defaults", "--datadir=" + dir + "/data", "--socket=" + dir + "/socket", "--pid-file=" + dir + "/pid",
-				"--skip-networking", "--innodb-flush-log-at-trx-commit=0", "--max-connections=200"}
+				"--skip-networking", "--innodb-flush-log-at-trx-commit=" + flush, "--max-connections=200"}
 		},
 		dsn: func(dir, database string) string { return fmt.Sprintf("root@unix(%s/socket)/%s", dir, database) },
 	}
-)
+}
 
 // server is one that all tests of a process share. It is started by the first that wants it.
 type server struct {
@@ -126,8 +141,13 @@ func (s *server) start() {
 		s.err = s.told(err)
 		return
 	}
+	s.err = s.launch(program, as, log)
+}
+
+// launch starts the server's process and waits until it answers.
+func (s *server) launch(program string, as *syscall.Credential, log *os.File) error {
 	started := make(chan error)
-	s.ended = make(chan struct{})
+	ended := make(chan struct{})
 	cmd := s.command(s.run(program, s.dir), as, log)
 	go func() {
 		runtime.LockOSThread() // the server dies with the thread that started it, so that one of a test that was killed doesn't stay
@@ -136,13 +156,13 @@ func (s *server) start() {
 		if err == nil {
 			_ = cmd.Wait()
 		}
-		close(s.ended)
+		close(ended)
 	}()
-	if s.err = <-started; s.err != nil {
-		return
+	if err := <-started; err != nil {
+		return err
 	}
-	s.process = cmd.Process
-	s.err = s.await()
+	s.process, s.ended = cmd.Process, ended
+	return s.await()
 }
 
 // await waits until the server answers.
