@@ -110,7 +110,7 @@ var onlyIn = map[string][]string{
 	"github.com/go-sql-driver/mysql":     {"cmd/pawl/internal/outbox", "internal/testdb"},
 	"github.com/jackc/pgx/v5":            {"cmd/pawl/internal/outbox", "internal/testdb", "outbox/pgxoutbox"},
 	"modernc.org/sqlite":                 {"cmd/pawl/internal/outbox"},
-	"github.com/prometheus":              {"internal/metrics"},
+	"github.com/prometheus":              {"cmd/pawl/internal/outbox", "internal/metrics"},
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl/internal/tracing"}, // elsewhere the API: users bring what exports
 	"go.opentelemetry.io/otel/exporters": {"cmd/pawl/internal/tracing"},

@@ -56,16 +56,17 @@ func (o *Outbox) Status(ctx context.Context, dead int) (*Status, error) {
 	}
 	s.Oldest, s.Active = micro(micros), held == 1
 	var err error
-	if s.Newest, err = o.newestDead(ctx, dead); err != nil {
+	if s.Newest, err = o.readDead(ctx, fmt.Sprintf("ORDER BY died_at DESC, seq DESC LIMIT %d", dead)); err != nil {
 		return nil, fmt.Errorf("outbox: status: %w", err)
 	}
 	return s, nil
 }
 
-func (o *Outbox) newestDead(ctx context.Context, most int) (out []DeadRow, err error) {
+// readDead reads dead rows, which the end of a select names.
+func (o *Outbox) readDead(ctx context.Context, which string) (out []DeadRow, err error) {
 	w := dialects[o.dialect]
 	since := strings.ReplaceAll(w.waited, "created_at", "died_at")
-	rows, err := o.db.QueryContext(ctx, fmt.Sprintf("SELECT seq, %s, queue, %s, error FROM pawl_outbox_dead ORDER BY died_at DESC, seq DESC LIMIT %d", w.id, since, most))
+	rows, err := o.db.QueryContext(ctx, fmt.Sprintf("SELECT seq, %s, queue, %s, error FROM pawl_outbox_dead %s", w.id, since, which))
 	if err != nil {
 		return nil, err
 	}

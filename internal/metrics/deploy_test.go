@@ -13,9 +13,19 @@ import (
 
 const deploy = "../../deploy/"
 
-// ofPage are the names on the page, those of parts of histograms too.
+// relayMetrics are what "pawl outbox relay" serves.
+const relayMetrics = "../../cmd/pawl/internal/outbox/metrics.go"
+
+// ofPage are the names on the page, those of parts of histograms too, and those of a relay's page.
 func ofPage(t *testing.T) map[string]bool {
 	names := map[string]bool{"pawl_": true}
+	relay, err := os.ReadFile(relayMetrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`"(pawl_outbox_[a-z_]+)"`).FindAllStringSubmatch(string(relay), -1) {
+		names[m[1]] = true
+	}
 	for line := range strings.Lines(scenario().read(t)) {
 		if f := strings.Fields(line); f[0] == "#" && f[1] == "TYPE" {
 			names[f[2]] = true

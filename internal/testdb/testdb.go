@@ -192,7 +192,7 @@ func (s *server) await() error {
 // told adds the end of the server's log to an error.
 func (s *server) told(err error) error {
 	log, _ := os.ReadFile(s.dir + "/log")
-	return fmt.Errorf("%w\n%s", err, log[max(0, len(log)-2000):])
+	return fmt.Errorf("%w\n%s", err, log[max(0, len(log)-8000):])
 }
 
 // credential is whom the server runs as, nil: who runs the tests. Its directory becomes his.

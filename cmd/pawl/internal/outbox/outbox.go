@@ -12,5 +12,5 @@ func New(a *cli.App) *cobra.Command {
 	return cli.Group("outbox", "Tasks in transactions of your own database",
 		`Programs write tasks into a table of their own database, in the transaction that writes their other
 rows; a relay brings committed rows to Pawl. docs/outbox.md has the guide.`,
-		newSchema(a), newRelay(a), newStatus(a))
+		newSchema(a), newRelay(a), newStatus(a), newRetry(a))
 }

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -11,7 +12,7 @@ import (
 )
 
 func newRelay(a *cli.App) *cobra.Command {
-	var file, logFormat, logLevel string
+	var file, metrics, logFormat, logLevel string
 	var cfg outbox.RelayConfig
 	cmd := &cobra.Command{
 		Use: "relay --dsn-file FILE", Short: "Bring committed rows of an outbox to the server", Args: cli.NoArgs,
@@ -41,19 +42,20 @@ for; rows that it refuses are kept in pawl_outbox_dead.`,
 			}
 			defer client.Close()
 			cfg.Listen, cfg.Logger = db.listen, log
-			return relay(cmd, db, client, cfg)
+			return relay(cmd, db, client, cfg, metrics)
 		}),
 	}
 	dsnFlag(cmd.Flags(), &file)
 	cmd.Flags().DurationVar(&cfg.Poll, "poll", 0, "longest pause between two looks at the table (default 5s with PostgreSQL, which notifies; else 1s)")
 	cmd.Flags().DurationVar(&cfg.Lease, "lease", 10*time.Second, "how long after the death of the active relay another takes over")
 	cmd.Flags().IntVar(&cfg.Batch, "batch", 2000, "rows that are read at once, at most")
+	cmd.Flags().StringVar(&metrics, "metrics-listen", "", "address at which GET /metrics tells Prometheus of the outbox and this relay, to everybody who reaches it; none by default")
 	cmd.Flags().StringVar(&logFormat, "log-format", "text", "of the log on standard error: text or json")
 	cmd.Flags().StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
 
-func relay(cmd *cobra.Command, db *database, client *pawl.Client, cfg outbox.RelayConfig) error {
+func relay(cmd *cobra.Command, db *database, client *pawl.Client, cfg outbox.RelayConfig, metrics string) error {
 	box, err := outbox.Open(cmd.Context(), db.DB, db.dialect)
 	if err != nil {
 		return err
@@ -61,6 +63,13 @@ func relay(cmd *cobra.Command, db *database, client *pawl.Client, cfg outbox.Rel
 	r, err := outbox.NewRelay(box, client, cfg)
 	if err != nil {
 		return cli.AsUsage(err)
+	}
+	if metrics != "" {
+		stop, err := serveMetrics(cmd.Context(), metrics, &figures{box, r}, cfg.Logger)
+		if err != nil {
+			return fmt.Errorf("--metrics-listen: %w", err)
+		}
+		defer stop()
 	}
 	err = r.Run(cmd.Context())
 	s := r.Stats()

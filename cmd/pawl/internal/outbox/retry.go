@@ -1,0 +1,93 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+	"github.com/pawlq/pawl/outbox"
+	"github.com/spf13/cobra"
+)
+
+// retryStep is how many rows are put back in one transaction.
+const retryStep = 500
+
+type retryView struct {
+	Rows int64 `json:"rows"`
+}
+
+func newRetry(a *cli.App) *cobra.Command {
+	var file string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "retry --dsn-file FILE SEQ... | --all", Short: "Put dead rows of an outbox back, to be enqueued again",
+		Long: `Put dead rows of an outbox back, by their numbers as "pawl outbox status" shows them, or all. They keep
+their ids and are enqueued behind the rows that wait. A row that is refused again is dead again: repair
+what was wrong first, on the server or in the column task of pawl_outbox_dead.`,
+		Example: `  pawl outbox retry --dsn-file shop.dsn 42 43
+  pawl outbox retry --dsn-file shop.dsn --all`,
+		RunE: a.Run(func(cmd *cobra.Command, args []string) error {
+			seqs, err := seqsOf(args)
+			switch {
+			case err != nil:
+				return err
+			case all == (len(seqs) > 0):
+				return cli.Usage("say which rows: their numbers, or --all")
+			}
+			db, err := open(file)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			box, err := outbox.Open(cmd.Context(), db.DB, db.dialect)
+			if err != nil {
+				return err
+			}
+			v := retryView{}
+			if all {
+				v.Rows, err = retryAll(cmd.Context(), box)
+			} else if err = box.RetryDead(cmd.Context(), seqs...); err == nil {
+				v.Rows = int64(len(seqs))
+			}
+			if err != nil {
+				return err
+			}
+			return a.Print(v, func(w io.Writer) { fmt.Fprintf(w, "%s put back\n", text.Count(v.Rows, "row")) })
+		}),
+	}
+	dsnFlag(cmd.Flags(), &file)
+	cmd.Flags().BoolVar(&all, "all", false, "all dead rows")
+	return cmd
+}
+
+func seqsOf(args []string) (seqs []int64, err error) {
+	for _, arg := range args {
+		seq, err := strconv.ParseInt(arg, 10, 64)
+		if err != nil || seq < 1 {
+			return nil, cli.Usage("%q is not the number of a row", arg)
+		}
+		seqs = append(seqs, seq)
+	}
+	return seqs, nil
+}
+
+// retryAll puts back the rows that are dead now, some at a time: those that die meanwhile have new numbers above.
+func retryAll(ctx context.Context, box *outbox.Outbox) (n int64, err error) {
+	for behind := int64(0); ; {
+		rows, err := box.DeadRows(ctx, behind, retryStep)
+		if err != nil || len(rows) == 0 {
+			return n, err
+		}
+		seqs := make([]int64, len(rows))
+		for i, r := range rows {
+			seqs[i] = r.Seq
+		}
+		if err := box.RetryDead(ctx, seqs...); err != nil {
+			return n, err
+		}
+		n, behind = n+int64(len(rows)), seqs[len(seqs)-1]
+	}
+}
