@@ -24,7 +24,7 @@ func TestAdminCalls(t *testing.T) {
 	at := timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	queue := &pawlv1.Queue{
 		Queue: "mail", Paused: true, PausedReason: "fire", PausedBy: "lena", Depth: &pawlv1.Depth{Ready: 3, Dead: 1}, ReadyByPriority: &pawlv1.ReadyByPriority{High: 2, Low: 1},
-		OldestReadyAgeSeconds: 1.5, Version: 4, Settings: &pawlv1.QueueSettings{
+		OldestReadyAgeSeconds: 1.5, Version: 4, Settings: &pawlv1.QueueSettings{KeyOrder: pawlv1.KeyOrder_KEY_ORDER_STRICT,
 			MaxAttempts: 5, Lease: durationpb.New(30 * time.Second), MaxWait: durationpb.New(time.Hour), Weights: &pawlv1.PriorityWeights{High: 7, Normal: 2, Low: 1},
 			Retention: &pawlv1.Retention{Dead: durationpb.New(time.Hour)}, Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(time.Second), Jitter: proto.Float64(0)},
 			MaxRunning: 50, Rate: &pawlv1.Rate{Limit: 9, Period: durationpb.New(time.Second), Burst: 3}, PerKey: &pawlv1.KeyRules{MaxRunning: 2},
@@ -36,7 +36,7 @@ func TestAdminCalls(t *testing.T) {
 		Holds:   []*pawlv1.Hold{{Type: "report", Reason: "paper", By: "ops", At: at}},
 		Workers: proto.Int64(6), Series: &pawlv1.QueueSeries{Step: durationpb.New(time.Minute), Start: at, In: []int64{1, 2}, Out: []int64{3, 4}, Failed: []int64{5, 6}, Succeeded: []int64{7, 8}, Poisoned: []int64{9, 10}},
 	}
-	wantQueue := `{mail true fire lena 0001-01-01T00:00:00Z [{report  paper ops 2026-01-02T03:04:05Z}] [{mail open why 2026-01-02T03:04:05Z 0001-01-01T00:00:00Z 9 8 60000000000 down 2 1 3 t1 5}] 1 {0 3 0 0 0 1 0} {2 0 1} 1500000000 null {0 0 0 0 0} {0 0 0 0 0} null 6 {60000000000 2026-01-02T03:04:05Z [1 2] [3 4] [5 6] [7 8] [9 10]} {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 3600000000000 0 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}} {false 60 0 0 0 0 0} {{true 0 0 0 0 0 0}}} 4 0001-01-01T00:00:00Z null}`
+	wantQueue := `{mail true fire lena 0001-01-01T00:00:00Z [{report  paper ops 2026-01-02T03:04:05Z}] [{mail open why 2026-01-02T03:04:05Z 0001-01-01T00:00:00Z 9 8 60000000000 down 2 1 3 t1 5}] 1 {0 3 0 0 0 1 0} {2 0 1} 1500000000 null {0 0 0 0 0} {0 0 0 0 0} null 6 {60000000000 2026-01-02T03:04:05Z [1 2] [3 4] [5 6] [7 8] [9 10]} {{7 2 1} {1000000000 0 0 -1} 5 30000000000 0 {0 0 0 3600000000000 0} 3600000000000 0 strict 50 {9 1000000000 3} {2 {0 0 0}} {{4 {0 0 0} 3}} {false 60 0 0 0 0 0} {{true 0 0 0 0 0 0}}} 4 0001-01-01T00:00:00Z null}`
 	dead := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED, Reason: "attempts_exhausted",
 		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, StartedAt: at, Error: &pawlv1.TaskError{Message: "boom"}}}}
 	task := &pawlv1.Task{TaskId: "t1", State: pawlv1.State_STATE_READY}
