@@ -20,11 +20,15 @@ test: tools ## all tests, each benchmark once
 	$(GO) vet ./...
 	$(GO) test -parallel 4 $(LONGEST) ./...
 	set -o pipefail; $(GO) test -short -run '^$$' -bench . -benchtime 1x ./... | (grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true)
-	$(MAKE) --no-print-directory test-python
+	$(MAKE) --no-print-directory test-python test-typescript
 
 .PHONY: test-python
 test-python: ## the tests of the Python SDK, and its types
 	clients/python/test.sh
+
+.PHONY: test-typescript
+test-typescript: ## the tests of the TypeScript SDK, and its types
+	clients/typescript/test.sh
 
 # The tests of failing disks inject the failures with strace, those of cut networks make networks with ip, those of the web UI look at it
 # with Chromium, and those of the outbox start PostgreSQL and MariaDB; all say that they were skipped without it. RUNLEVEL=1 keeps Debian's

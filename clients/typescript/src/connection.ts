@@ -1,0 +1,184 @@
+/** Connects to a broker, or to the nodes of a cluster. It knows addresses and channels, not calls. */
+
+import { readFileSync } from "node:fs";
+import { isIPv4 } from "node:net";
+import { createSecureContext, rootCertificates } from "node:tls";
+
+import { Client, credentials, Metadata, type ChannelCredentials, type ClientOptions } from "@grpc/grpc-js";
+
+import { messageOf, show } from "./convert.js";
+import { ClientClosedError, invalid, UnauthenticatedError } from "./errors.js";
+
+export const MAX_MESSAGE = 16 << 20;
+const defaultServer = "127.0.0.1:7295";
+const defaultPort = "7295";
+const maxAddresses = 32; // more nodes than a client would ever try
+
+/** Who calls. A function is called for each request, so that a token may be exchanged while the program runs. */
+export type Token = string | (() => string | Promise<string>);
+
+/** The files of a TLS connection, in PEM. Without caFile the authorities that Node trusts are trusted. */
+export interface TLS {
+  caFile?: string | undefined;
+  certFile?: string | undefined;
+  keyFile?: string | undefined;
+}
+
+/** Where a broker is, and who calls. What is left out is taken from the environment. */
+export interface ConnectionOptions {
+  /** "host:port", "host", "https://host:port" or "unix:///path"; of a cluster several, with commas between them. */
+  server?: string;
+  token?: Token;
+  namespace?: string;
+  tls?: TLS;
+  /** Lets addresses of other machines be spoken to without TLS, in a network that you trust. */
+  plaintext?: boolean;
+}
+
+const channelOptions: ClientOptions = {
+  "grpc.max_send_message_length": MAX_MESSAGE,
+  "grpc.max_receive_message_length": MAX_MESSAGE,
+  "grpc.enable_retries": 0, // which calls are repeated is decided in rpc.ts
+  "grpc.use_local_subchannel_pool": 1,
+  "grpc.initial_reconnect_backoff_ms": 50,
+  "grpc.max_reconnect_backoff_ms": 2000,
+  // A connection that answers no ping for 5 seconds is dead.
+  "grpc.keepalive_time_ms": 10_000,
+  "grpc.keepalive_timeout_ms": 5_000,
+};
+
+/**
+ * The channels to the addresses of one broker or cluster. Calls use one address until it is out of reach; any node of a cluster takes any
+ * call. Channels are opened by the first call.
+ */
+export class Connection {
+  readonly #targets: string[];
+  readonly #credentials: ChannelCredentials;
+  readonly #token: Token | undefined;
+  readonly #namespace: string;
+  readonly #channels = new Map<string, Client>();
+  #turn = 0;
+  #closed = false;
+
+  constructor(options: ConnectionOptions, environment: NodeJS.ProcessEnv = process.env) {
+    const given = (options.server || environment["PAWL_SERVER"] || defaultServer).split(",").map((address) => address.trim());
+    if (given.length > maxAddresses) throw invalid("server", `${given.length} addresses, at most ${maxAddresses} are allowed`);
+    const { addresses, tls } = withTLS(given, options.tls ?? tlsOf(environment));
+    this.#targets = shuffled(addresses.map((address) => target(address, tls !== undefined || options.plaintext === true)));
+    this.#credentials = tls ? secure(tls) : credentials.createInsecure();
+    this.#token = options.token ?? tokenOf(environment);
+    this.#namespace = options.namespace ?? environment["PAWL_NAMESPACE"] ?? "";
+  }
+
+  /** Returns the channel in use, and a number that identifies the choice for moveOn. */
+  channel(): { channel: Client; turn: number } {
+    if (this.#closed) throw new ClientClosedError();
+    const address = this.#targets[this.#turn % this.#targets.length] ?? "";
+    let channel = this.#channels.get(address);
+    if (!channel) {
+      channel = new Client(address, this.#credentials, channelOptions);
+      this.#channels.set(address, channel);
+    }
+    return { channel, turn: this.#turn };
+  }
+
+  /** Leaves an address that did not answer for the next one, unless another call has done so already. */
+  moveOn(turn: number): void {
+    if (turn === this.#turn) this.#turn++;
+  }
+
+  /** Says who calls. */
+  async metadata(): Promise<Metadata> {
+    const out = new Metadata();
+    if (this.#namespace) out.set("pawl-namespace", this.#namespace);
+    let token: string | undefined;
+    try {
+      token = typeof this.#token === "function" ? await this.#token() : this.#token;
+    } catch (err) {
+      throw new UnauthenticatedError(`no token: ${messageOf(err)}`, { cause: err }); // the file is gone, say; a worker tries again
+    }
+    if (token) out.set("authorization", `Bearer ${token}`);
+    return out;
+  }
+
+  /** Reports whether close was called. */
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  /** Ends the calls that are under way, and the connections. */
+  close(): void {
+    this.#closed = true;
+    for (const channel of this.#channels.values()) channel.close();
+    this.#channels.clear();
+  }
+}
+
+/** Takes https:// off the addresses. Either all have it or none: no call may travel in plaintext because it took another node. */
+function withTLS(addresses: string[], tls: TLS | undefined): { addresses: string[]; tls: TLS | undefined } {
+  const prefix = "https://";
+  const encrypted = addresses.filter((address) => address.startsWith(prefix));
+  if (encrypted.length === 0) return { addresses, tls };
+  if (encrypted.length < addresses.length) {
+    throw invalid("server", `${encrypted.length} of ${addresses.length} addresses have https://: give it to all or to none`);
+  }
+  const bare = addresses.map((address) => address.slice(prefix.length));
+  const wrong = bare.findIndex((address) => address.includes("/") || !address.includes(":"));
+  if (wrong >= 0) throw invalid("server", `${show(addresses[wrong])} is not https://host:port`);
+  return { addresses: bare, tls: tls ?? {} };
+}
+
+/** Checks "host", "host:port" or "unix:///path", and gives it in gRPC's notation. */
+function target(address: string, mayLeave: boolean): string {
+  if (address.startsWith("unix:")) return address;
+  const { host, port } = split(address);
+  if (!host || /[/ ]/.test(host) || !/^\d{1,5}$/.test(port) || Number(port) < 1 || Number(port) > 65535) {
+    throw invalid("server", `${show(address)} is not host:port`);
+  }
+  if (!mayLeave && !isLoopback(host)) {
+    throw invalid("server", `${show(address)} is not on this machine: use https://, or plaintext: true for a network that you trust`);
+  }
+  return host.includes(":") ? `dns:///[${host}]:${port}` : `dns:///${host}:${port}`;
+}
+
+function split(address: string): { host: string; port: string } {
+  const bracketed = /^\[([^\]]*)\](?::(.*))?$/.exec(address);
+  if (bracketed) return { host: bracketed[1] ?? "", port: bracketed[2] ?? defaultPort };
+  const parts = address.split(":");
+  return parts.length === 2 ? { host: parts[0] ?? "", port: parts[1] ?? "" } : { host: address, port: defaultPort };
+}
+
+function isLoopback(host: string): boolean {
+  return host === "localhost" || host === "::1" || (isIPv4(host) && host.startsWith("127."));
+}
+
+function shuffled(targets: string[]): string[] {
+  const at = Math.floor(Math.random() * targets.length); // so that the clients of a cluster spread over its nodes
+  return [...targets.slice(at), ...targets.slice(0, at)];
+}
+
+/** Reads the files, and refuses those that are not there or do not fit. */
+function secure(tls: TLS): ChannelCredentials {
+  if ((tls.certFile === undefined) !== (tls.keyFile === undefined)) throw invalid("tls", "certFile and keyFile need each other");
+  try {
+    const ca = tls.caFile ? readFileSync(tls.caFile) : Buffer.from(rootCertificates.join("\n"));
+    const key = tls.keyFile ? readFileSync(tls.keyFile) : null;
+    const cert = tls.certFile ? readFileSync(tls.certFile) : null;
+    createSecureContext({ ca, ...(key && cert ? { key, cert } : {}) });
+    return credentials.createSsl(ca, key, cert);
+  } catch (err) {
+    const files = [tls.caFile, tls.certFile, tls.keyFile].filter((file) => file).join(", ");
+    throw invalid("tls", `${files}: ${messageOf(err)}`, err);
+  }
+}
+
+function tokenOf(environment: NodeJS.ProcessEnv): Token | undefined {
+  const file = environment["PAWL_TOKEN_FILE"];
+  if (environment["PAWL_TOKEN"]) return environment["PAWL_TOKEN"];
+  return file ? () => readFileSync(file, "utf8").trim() : undefined;
+}
+
+function tlsOf(environment: NodeJS.ProcessEnv): TLS | undefined {
+  const tls = { caFile: environment["PAWL_TLS_CA"], certFile: environment["PAWL_CLIENT_CERT"], keyFile: environment["PAWL_CLIENT_KEY"] };
+  return tls.caFile || tls.certFile || tls.keyFile ? tls : undefined;
+}

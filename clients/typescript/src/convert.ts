@@ -1,0 +1,170 @@
+/** Values of JavaScript as the API has them: enums, times, durations, JSON. */
+
+import { create } from "@bufbuild/protobuf";
+import { DurationSchema, TimestampSchema, type Duration as DurationMessage, type Timestamp } from "@bufbuild/protobuf/wkt";
+
+import { invalid } from "./errors.js";
+
+/** A duration: a number of milliseconds, or a text such as "90s", "1h30m" or "250ms". A day is "24h". */
+export type Duration = number | string;
+
+export const JSON_TYPE = "application/json";
+
+const utf8 = new TextEncoder();
+const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** Translates the values of an enum of protobuf to the words that REST has for them, and back. */
+export class Words<W extends string> {
+  readonly #numbers = new Map<string, number>();
+  readonly #words = new Map<number, W>();
+
+  constructor(generated: Record<string, string | number>) {
+    for (const [name, number] of Object.entries(generated)) {
+      if (typeof number !== "number" || number === 0) continue;
+      const word = name.toLowerCase() as W;
+      this.#numbers.set(word, number);
+      this.#words.set(number, word);
+    }
+  }
+
+  /** Returns the word, "" for an unspecified value and for one that only later brokers know. */
+  word(number: number): W | "" {
+    return this.#words.get(number) ?? "";
+  }
+
+  /** Returns the value of a word. */
+  number(field: string, word: string): number {
+    const number = this.#numbers.get(word);
+    if (number === undefined) throw invalid(field, `${show(word)} is not one of ${[...this.#numbers.keys()].join(", ")}`);
+    return number;
+  }
+}
+
+const units: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+const maxMilliseconds = 10_000 * 366 * 86_400_000;
+
+/** Returns a duration in milliseconds. Whether it may be negative is for the caller to say. */
+export function milliseconds(field: string, value: Duration): number {
+  const ms = typeof value === "string" ? parse(field, value) : value;
+  if (typeof ms !== "number") throw invalid(field, `${show(value)} is neither a number of milliseconds nor a text such as "90s"`);
+  if (!Number.isFinite(ms) || Math.abs(ms) > maxMilliseconds) throw invalid(field, `${show(value)} is beyond 10,000 years`);
+  return ms;
+}
+
+function parse(field: string, value: string): number {
+  if (!/^-?(\d+(\.\d+)?(ms|s|m|h))+$/.test(value)) {
+    throw invalid(field, `${show(value)} is no duration: want numbers with ms, s, m or h behind them, such as "1h30m"`);
+  }
+  let ms = 0;
+  for (const [, number, unit] of value.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)) ms += Number(number) * (units[unit ?? ""] ?? 0);
+  return value.startsWith("-") ? -ms : ms;
+}
+
+/** Returns a duration for protobuf. */
+export function duration(field: string, value: Duration): DurationMessage {
+  const ms = milliseconds(field, value);
+  const seconds = Math.trunc(ms / 1000);
+  return create(DurationSchema, { seconds: BigInt(seconds), nanos: Math.round((ms - seconds * 1000) * 1e6) });
+}
+
+/** Returns a duration of protobuf in milliseconds, 0 if it is not set. */
+export function millisecondsOf(p: DurationMessage | undefined): number {
+  return p ? Number(p.seconds) * 1000 + p.nanos / 1e6 : 0;
+}
+
+/** Returns a time for protobuf. */
+export function timestamp(field: string, value: Date): Timestamp {
+  const ms = value instanceof Date ? value.getTime() : NaN;
+  if (Number.isNaN(ms)) throw invalid(field, `${show(value)} is not a valid Date`);
+  const seconds = Math.floor(ms / 1000);
+  return create(TimestampSchema, { seconds: BigInt(seconds), nanos: (ms - seconds * 1000) * 1_000_000 });
+}
+
+/** Returns a time of protobuf, undefined if it is not set. */
+export function timeOf(p: Timestamp | undefined): Date | undefined {
+  if (!p || (p.seconds === 0n && p.nanos === 0)) return undefined;
+  return new Date(Number(p.seconds) * 1000 + Math.floor(p.nanos / 1e6));
+}
+
+/** Checks a text of the program's before protobuf sees it, which would refuse the whole message. */
+export function string(field: string, value: string): string {
+  if (typeof value !== "string") throw invalid(field, `${show(value)} is not a string`);
+  if (!value.isWellFormed()) throw invalid(field, `${show(value)} has a lone surrogate`);
+  return value;
+}
+
+/** Checks an integer that the API has in 32 bits. */
+export function integer(field: string, value: number): number {
+  if (!Number.isInteger(value) || Math.abs(value) > 0x7fffffff) throw invalid(field, `${show(value)} is not an integer of 32 bits`);
+  return value;
+}
+
+/** Checks a number. */
+export function number(field: string, value: number): number {
+  if (typeof value !== "number" || !Number.isFinite(value)) throw invalid(field, `${show(value)} is not a number`);
+  return value;
+}
+
+/** Encodes a value as JSON. undefined is null, as an argument that is not there. */
+export function encode(field: string, value: unknown): Uint8Array {
+  let json: string | undefined;
+  try {
+    json = JSON.stringify(value === undefined ? null : value);
+  } catch (err) {
+    throw invalid(field, `cannot be encoded as JSON: ${messageOf(err)}`, err); // a cycle or a bigint, or what toJSON throws
+  }
+  if (json === undefined) throw invalid(field, `cannot be encoded as JSON: it is a ${typeof value}`);
+  return utf8.encode(json);
+}
+
+/** Decodes JSON. No data is undefined. It throws a SyntaxError. */
+export function decode(data: Uint8Array): unknown {
+  if (data.length === 0) return undefined;
+  let json: string;
+  try {
+    json = text.decode(data);
+  } catch {
+    throw new SyntaxError("is not UTF-8");
+  }
+  return JSON.parse(json);
+}
+
+/** Decodes what has a content type of its own from JSON. It throws a SyntaxError if it is something else. */
+export function decodeAs(what: string, data: Uint8Array, contentType: string): unknown {
+  if (contentType !== "" && contentType !== JSON_TYPE) throw new SyntaxError(`${what} is "${contentType}", not JSON`);
+  try {
+    return decode(data);
+  } catch (err) {
+    throw new SyntaxError(`${what}: ${messageOf(err)}`);
+  }
+}
+
+/** Counts the bytes of a text in UTF-8. */
+export function bytesOf(value: string): number {
+  return Buffer.byteLength(value);
+}
+
+/** Bounds a text to limit bytes of UTF-8, and makes it one that protobuf takes. */
+export function cut(value: string, limit: number): string {
+  const data = utf8.encode(value);
+  if (data.length <= limit) return value.toWellFormed();
+  let end = limit;
+  while (end > 0 && ((data[end] ?? 0) & 0xc0) === 0x80) end--; // not inside a letter
+  return text.decode(data.subarray(0, end));
+}
+
+/** Says what was thrown. */
+export function messageOf(err: unknown): string {
+  return err instanceof Error ? err.message : String(err);
+}
+
+/** Shows a value in a refusal, in at most 100 letters. */
+export function show(value: unknown): string {
+  let out: string | undefined;
+  try {
+    out = typeof value === "string" ? JSON.stringify(value) : String(value);
+  } catch {
+    out = typeof value;
+  }
+  return out.length > 100 ? `${out.slice(0, 100)}…` : out;
+}

@@ -1,0 +1,81 @@
+/** Enqueues tasks: one, or many in as few requests as they fit in. */
+
+import { randomUUID } from "node:crypto";
+
+import { toBinary } from "@bufbuild/protobuf";
+
+import { BatchError, errorOf, InternalError, PawlError, UnavailableError } from "./errors.js";
+import { ProducerService } from "./gen/pawl/v1/producer_pb.js";
+import { TaskSpecSchema, type TaskSpec } from "./gen/pawl/v1/task_pb.js";
+import { refOf, type Ref } from "./ref.js";
+import type { Caller } from "./rpc.js";
+
+const maxBatchTasks = 1000;
+const maxBatchBytes = 4 << 20;
+
+type Answer = Ref | PawlError;
+
+/** Gives a task a request id unless it has one, so that repeats never make a second task. */
+export function named(task: TaskSpec): TaskSpec {
+  task.requestId ||= randomUUID();
+  return task;
+}
+
+/** Enqueues one task. */
+export async function enqueue(caller: Caller, task: TaskSpec): Promise<Ref> {
+  const answer = await caller.call(ProducerService.method.enqueue, { task: named(task) });
+  return refOf(caller, answer.task);
+}
+
+/** Enqueues tasks. If some are refused, the others are enqueued nevertheless, and BatchError has the answer for each. */
+export async function enqueueMany(caller: Caller, tasks: TaskSpec[]): Promise<Ref[]> {
+  const answers: Answer[] = [];
+  for (const chunk of chunks(tasks.map(named))) {
+    const last = answers.at(-1);
+    if (last instanceof UnavailableError) answers.push(...chunk.map(() => last)); // the broker is gone: what follows would only wait as long again
+    else answers.push(...(await enqueueChunk(caller, chunk)));
+  }
+  if (answers.some((answer) => answer instanceof PawlError)) throw new BatchError(answers);
+  return answers as Ref[];
+}
+
+function* chunks(tasks: TaskSpec[]): Generator<TaskSpec[]> {
+  let chunk: TaskSpec[] = [];
+  let size = 0;
+  for (const task of tasks) {
+    const n = toBinary(TaskSpecSchema, task).length;
+    if (chunk.length > 0 && (chunk.length === maxBatchTasks || size + n > maxBatchBytes)) {
+      yield chunk;
+      chunk = [];
+      size = 0;
+    }
+    chunk.push(task);
+    size += n;
+  }
+  if (chunk.length > 0) yield chunk;
+}
+
+/** Enqueues what fits in one request. Tasks whose shard is unavailable are sent again, with the same request ids. */
+async function enqueueChunk(caller: Caller, chunk: TaskSpec[]): Promise<Answer[]> {
+  const answers: Answer[] = chunk.map(() => new UnavailableError("not sent"));
+  const start = performance.now();
+  let pending = chunk.map((task, at) => ({ task, at }));
+  for (let attempt = 0; ; attempt++) {
+    try {
+      const { results } = await caller.call(ProducerService.method.enqueueBatch, { tasks: pending.map(({ task }) => task) });
+      if (results.length !== pending.length) throw new InternalError(`a batch of ${pending.length} tasks got ${results.length} answers`);
+      results.forEach((result, n) => {
+        const at = pending[n]?.at ?? 0;
+        answers[at] = result.error ? errorOf(result.error) : refOf(caller, result.task);
+      });
+    } catch (err) {
+      if (!(err instanceof PawlError)) throw err;
+      for (const { at } of pending) answers[at] = err;
+      return answers;
+    }
+    pending = pending.filter(({ at }) => answers[at] instanceof UnavailableError);
+    const last = pending.at(-1);
+    if (!last || performance.now() - start >= caller.retryFor) return answers;
+    await caller.pause(attempt, answers[last.at] as PawlError);
+  }
+}

@@ -1,0 +1,36 @@
+/**
+ * The TypeScript SDK of Pawl, a distributed task queue.
+ *
+ *     const client = new Client("127.0.0.1:7295");
+ *     const welcome = defineTask<{ to: string }, string>("mail.welcome", { queue: "mail" });
+ *     const ref = await client.enqueue(welcome, { to: "a@example.com" });
+ *     console.log(await ref.result());
+ */
+
+export { Client, type ClientOptions } from "./client.js";
+export type { ConnectionOptions, TLS, Token } from "./connection.js";
+export type { Duration } from "./convert.js";
+export {
+  BatchError,
+  ClientClosedError,
+  ConflictError,
+  InternalError,
+  InvalidArgumentError,
+  NotFoundError,
+  PawlError,
+  PayloadTooLargeError,
+  PermissionDeniedError,
+  QueueFullError,
+  RateLimitedError,
+  StaleClaimError,
+  TaskEndedError,
+  TimeoutError,
+  UnauthenticatedError,
+  UnavailableError,
+  WrongStateError,
+} from "./errors.js";
+export { decodePayload, decodeResult } from "./models.js";
+export type { Attempt, AttemptOutcome, Failure, Follower, Parent, Priority, Progress, State, Status, TaskInfo } from "./models.js";
+export type { Retry, TaskOptions, Unique } from "./options.js";
+export { Ref, type WaitOptions } from "./ref.js";
+export { Call, defineTask, Task, type Definition } from "./task.js";

@@ -1,0 +1,207 @@
+/** How a task is enqueued: the options, and the request that they make. */
+
+import { create } from "@bufbuild/protobuf";
+
+import { MAX_MESSAGE } from "./connection.js";
+import { duration, integer, JSON_TYPE, millisecondsOf, number, show, string, timeOf, timestamp, Words, type Duration } from "./convert.js";
+import { invalid, PayloadTooLargeError } from "./errors.js";
+import { OnConflict, RetryPolicySchema, TaskSpecSchema, UniqueSchema } from "./gen/pawl/v1/task_pb.js";
+import type { RetryPolicy, TaskSpec, Unique as UniqueMessage } from "./gen/pawl/v1/task_pb.js";
+import { priorities, states, type Priority, type State } from "./models.js";
+
+const maxPayload = MAX_MESSAGE - (1 << 20); // beyond one message; the broker's own limit is lower
+
+type ConflictWord = "keep" | "replace" | "keep_last" | "reject";
+const onConflicts = new Words<ConflictWord>(OnConflict);
+
+/**
+ * How long a failed task waits for its next attempt: initial * factor^(n-1), at most max, plus up to jitter of it. What is left out is the
+ * broker's default: 30 s, 2, 30 min, 0.25.
+ */
+export interface Retry {
+  initial?: Duration;
+  factor?: number;
+  max?: Duration;
+  jitter?: number;
+}
+
+/** Lets a queue have one task of a key at a time. Without a key, type and payload are the key. */
+export interface Unique {
+  key?: string;
+  /** The states in which a task holds its key; by default all but the end states. */
+  states?: readonly State[];
+  /** keep: the answer is the task that holds the key. replace, keep_last: the new task takes the place of one that waits. reject: ConflictError. */
+  onConflict?: ConflictWord;
+}
+
+/** The options of a task. The settings of the queue decide what is left out. */
+export interface TaskOptions {
+  /** Default: "default". A queue comes into being with its first task. */
+  queue?: string;
+  priority?: Priority;
+  /** When the task is due, counted from now by the broker's clock. Replaces runAt. */
+  delay?: Duration;
+  /** When the task is due. Replaces delay. */
+  runAt?: Date;
+  /** A repeat with the same key in the same queue gives the first task. */
+  idempotencyKey?: string;
+  /** How long the idempotency key lives; default 24 h. */
+  idempotencyTtl?: Duration;
+  /** A UUID that names this very request. The client makes one for each call; give your own if you repeat a call that failed. */
+  requestId?: string;
+  /** How often the task may fail before it is a dead letter. */
+  maxAttempts?: number;
+  /** How long the task waits after a failure. */
+  retry?: Retry;
+  /** The time limit of one run. */
+  timeout?: Duration;
+  /** The task is discarded unless it has started by then. */
+  expiresIn?: Duration;
+  /** How long the task is kept once it has ended. */
+  retention?: Duration;
+  /** Groups tasks for fairness and limits: a tenant, an account. */
+  key?: string;
+  /** How many tokens of rate limits the task takes when it starts, 1 to 1,000. */
+  cost?: number;
+  /** Words to find the task by. Those of a call are added to those of the task's definition. */
+  tags?: readonly string[];
+  /** What travels with the task, such as a correlation id. Those of a call are added to those of the task's definition. */
+  headers?: Readonly<Record<string, string>>;
+  /** Makes the task a member of a group that is not complete: of that of a handler's own task, say, with claim.groupId. */
+  groupId?: string;
+  /** Lets the queue have one task of this key at a time. */
+  unique?: Unique | string;
+}
+
+/** The names of all options. */
+export const OPTION_NAMES: readonly string[] = Object.keys({
+  queue: 0,
+  priority: 0,
+  delay: 0,
+  runAt: 0,
+  idempotencyKey: 0,
+  idempotencyTtl: 0,
+  requestId: 0,
+  maxAttempts: 0,
+  retry: 0,
+  timeout: 0,
+  expiresIn: 0,
+  retention: 0,
+  key: 0,
+  cost: 0,
+  tags: 0,
+  headers: 0,
+  groupId: 0,
+  unique: 0,
+} satisfies Record<keyof TaskOptions, 0>);
+
+/** Returns base with the options of over, which win. */
+export function merge(base: TaskOptions, over: TaskOptions): TaskOptions {
+  for (const name of Object.keys(over)) {
+    if (!OPTION_NAMES.includes(name)) throw new TypeError(`"${name}" is not an option of a task: it takes ${OPTION_NAMES.join(", ")}`);
+  }
+  const given = Object.fromEntries(Object.entries(over).filter(([, value]) => value !== undefined)) as TaskOptions;
+  if (given.delay !== undefined && given.runAt !== undefined) throw invalid("run_at", "is given beside delay: choose one");
+  const out: TaskOptions = { ...base, ...given };
+  if (given.delay !== undefined) delete out.runAt;
+  if (given.runAt !== undefined) delete out.delay;
+  if (given.tags !== undefined) out.tags = [...(base.tags ?? []), ...list("tags", given.tags)];
+  if (given.headers !== undefined) out.headers = { ...base.headers, ...given.headers };
+  return out;
+}
+
+/** Makes the request for a task. */
+export function spec(type: string, payload: Uint8Array, contentType: string, options: TaskOptions): TaskSpec {
+  if (!type) throw invalid("type", "is empty");
+  if (payload.length > maxPayload) {
+    throw new PayloadTooLargeError(`payload of type "${type}": ${payload.length} bytes exceed a message of ${MAX_MESSAGE}`, { field: "payload" });
+  }
+  const o = options;
+  const out = create(TaskSpecSchema, { type: string("type", type), payload, contentType: string("content_type", contentType) });
+  if (o.queue !== undefined) out.queue = string("queue", o.queue);
+  if (o.priority !== undefined) out.priority = priorities.number("priority", o.priority);
+  if (o.delay !== undefined) out.delay = duration("delay", o.delay);
+  if (o.runAt !== undefined) out.runAt = timestamp("run_at", o.runAt);
+  if (o.idempotencyKey !== undefined) out.idempotencyKey = string("idempotency_key", o.idempotencyKey);
+  if (o.idempotencyTtl !== undefined) out.idempotencyTtl = duration("idempotency_ttl", o.idempotencyTtl);
+  if (o.requestId !== undefined) out.requestId = string("request_id", o.requestId);
+  if (o.maxAttempts !== undefined) out.maxAttempts = integer("max_attempts", o.maxAttempts);
+  if (o.retry !== undefined) out.retry = retry(o.retry);
+  if (o.timeout !== undefined) out.timeout = duration("timeout", o.timeout);
+  if (o.expiresIn !== undefined) out.expiresIn = duration("expires_in", o.expiresIn);
+  if (o.retention !== undefined) out.retention = duration("retention", o.retention);
+  if (o.key !== undefined) out.key = string("key", o.key);
+  if (o.cost !== undefined) out.cost = integer("cost", o.cost);
+  if (o.groupId !== undefined) out.groupId = string("group_id", o.groupId);
+  if (o.unique !== undefined) out.unique = unique(o.unique);
+  out.tags = list("tags", o.tags ?? []).map((tag) => string("tags", tag));
+  for (const [name, value] of Object.entries(o.headers ?? {})) out.headers[string("headers", name)] = string(`headers.${name}`, value);
+  return out;
+}
+
+/** Returns the options of a task's description; what it leaves out is not there. Durations are milliseconds. */
+export function optionsOf(p: TaskSpec): TaskOptions {
+  const out: TaskOptions = {};
+  if (p.queue) out.queue = p.queue;
+  const priority = priorities.word(p.priority);
+  if (priority) out.priority = priority;
+  if (p.delay) out.delay = millisecondsOf(p.delay);
+  const runAt = timeOf(p.runAt);
+  if (runAt) out.runAt = runAt;
+  if (p.idempotencyKey) out.idempotencyKey = p.idempotencyKey;
+  if (p.idempotencyTtl) out.idempotencyTtl = millisecondsOf(p.idempotencyTtl);
+  if (p.maxAttempts) out.maxAttempts = p.maxAttempts;
+  if (p.retry) out.retry = retryOf(p.retry);
+  if (p.timeout) out.timeout = millisecondsOf(p.timeout);
+  if (p.expiresIn) out.expiresIn = millisecondsOf(p.expiresIn);
+  if (p.retention) out.retention = millisecondsOf(p.retention);
+  if (p.key) out.key = p.key;
+  if (p.cost) out.cost = p.cost;
+  if (p.tags.length > 0) out.tags = p.tags;
+  if (Object.keys(p.headers).length > 0) out.headers = p.headers;
+  if (p.unique) out.unique = uniqueOf(p.unique);
+  return out;
+}
+
+function list(field: string, value: readonly string[]): readonly string[] {
+  if (!Array.isArray(value)) throw invalid(field, `${show(value)} is not an array of strings`);
+  return value;
+}
+
+function retry(policy: Retry): RetryPolicy {
+  const out = create(RetryPolicySchema);
+  if (policy.initial !== undefined) out.initial = duration("retry.initial", policy.initial);
+  if (policy.max !== undefined) out.max = duration("retry.max", policy.max);
+  if (policy.factor !== undefined) out.factor = number("retry.factor", policy.factor);
+  if (policy.jitter !== undefined) out.jitter = number("retry.jitter", policy.jitter);
+  return out;
+}
+
+function retryOf(p: RetryPolicy): Retry {
+  const out: Retry = {};
+  if (p.initial) out.initial = millisecondsOf(p.initial);
+  if (p.factor) out.factor = p.factor;
+  if (p.max) out.max = millisecondsOf(p.max);
+  if (p.jitter !== undefined) out.jitter = p.jitter;
+  return out;
+}
+
+function unique(value: Unique | string): UniqueMessage {
+  if (value === "") throw invalid("unique", "is empty: {} makes type and payload the key");
+  const { key = "", states: held = [], onConflict = "keep" } = typeof value === "string" ? { key: value } : value;
+  return create(UniqueSchema, {
+    key: string("unique.key", key),
+    states: list("unique.states", held).map((state) => states.number("unique.states", state)),
+    onConflict: onConflicts.number("unique.on_conflict", onConflict),
+  });
+}
+
+function uniqueOf(p: UniqueMessage): Unique {
+  const held = p.states.map((state) => states.word(state)).filter((state) => state !== "");
+  return { key: p.key, states: held, onConflict: onConflicts.word(p.onConflict) || "keep" };
+}
+
+/** Reports whether a content type is that of JSON. */
+export function isJSON(contentType: string): boolean {
+  return contentType === "" || contentType === JSON_TYPE;
+}

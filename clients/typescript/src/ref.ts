@@ -1,0 +1,82 @@
+/** Ref: a task that was enqueued, to be waited for or cancelled. */
+
+import { duration, milliseconds, timeOf, type Duration } from "./convert.js";
+import { TaskEndedError, TimeoutError } from "./errors.js";
+import { ProducerService, type Enqueued } from "./gen/pawl/v1/producer_pb.js";
+import { decodeResult, states, taskInfo, type State, type TaskInfo } from "./models.js";
+import { backoff, type Caller } from "./rpc.js";
+
+const waitStep = 30_000; // how long one call waits for the end of a task
+const waitSlack = 5000; // how long after its timeout an answer may come that says the task has not ended
+
+/** How long to wait. */
+export interface WaitOptions {
+  /** Ends the wait with TimeoutError. */
+  timeout?: Duration;
+  /** Ends the wait with the signal's reason. */
+  signal?: AbortSignal;
+}
+
+/** Refers to a task that was enqueued. */
+export class Ref<Result = unknown> {
+  readonly #caller: Caller;
+
+  constructor(
+    caller: Caller,
+    readonly id: string,
+    /** When it was accepted: ready or scheduled; of a duplicate the state it was in; "" for client.ref. */
+    readonly state: State | "" = "",
+    /** By the broker's clock. */
+    readonly createdAt: Date | undefined = undefined,
+    /** The idempotency key, the unique key or the request id stood for this task already. */
+    readonly duplicate = false,
+  ) {
+    this.#caller = caller;
+  }
+
+  /** Returns what the broker knows about the task; NotFoundError if it is gone. */
+  async info(): Promise<TaskInfo> {
+    const answer = await this.#caller.call(ProducerService.method.getTask, { taskId: this.id });
+    return taskInfo(answer.task);
+  }
+
+  /** Waits until the task has ended, in whatever way. */
+  async waitEnded(options: WaitOptions = {}): Promise<TaskInfo> {
+    const timeout = options.timeout === undefined ? Infinity : milliseconds("timeout", options.timeout);
+    const deadline = performance.now() + timeout;
+    for (let attempt = 0; ; ) {
+      const start = performance.now();
+      const step = Math.max(Math.min(waitStep, deadline - start), 0);
+      const limits = { deadline: deadline === Infinity ? undefined : deadline + waitSlack, signal: options.signal };
+      const answer = await this.#caller.call(ProducerService.method.getTask, { taskId: this.id, wait: duration("timeout", step) }, limits);
+      const info = taskInfo(answer.task);
+      if (info.ended) return info;
+      const now = performance.now();
+      if (now >= deadline) throw new TimeoutError(`task ${this.id} is still ${info.state} after ${timeout} ms`);
+      attempt = now - start < Math.min(step, 1000) ? attempt + 1 : 0;
+      if (attempt) await this.#caller.sleep(backoff(attempt, 20, 2000), options.signal); // cut short, by a node that shuts down say
+    }
+  }
+
+  /**
+   * Waits for the task and returns what its handler returned; TaskEndedError if the task did not succeed, SyntaxError if the result is not
+   * JSON: the result of waitEnded has its bytes.
+   */
+  async result(options: WaitOptions = {}): Promise<Result> {
+    const info = await this.waitEnded(options);
+    if (info.state !== "succeeded") throw new TaskEndedError(info);
+    return decodeResult(info) as Result;
+  }
+
+  /** Cancels the task, and tells its handler if it is running. WrongStateError if it has ended otherwise. */
+  async cancel(reason = ""): Promise<TaskInfo> {
+    const answer = await this.#caller.call(ProducerService.method.cancelTask, { taskId: this.id, reason });
+    return taskInfo(answer.task);
+  }
+}
+
+/** Refers to a task that was accepted. */
+export function refOf(caller: Caller, p: Enqueued | undefined): Ref {
+  if (!p) throw new TypeError("the broker answered without a task");
+  return new Ref(caller, p.taskId, states.word(p.state), timeOf(p.createdAt), p.duplicate);
+}

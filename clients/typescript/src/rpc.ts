@@ -1,0 +1,178 @@
+/** Makes calls, and repeats them while the broker is unavailable. */
+
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { create, fromBinary, toBinary, type DescMessage, type DescMethodUnary, type MessageInitShape, type MessageShape } from "@bufbuild/protobuf";
+import { Metadata, status, type ClientUnaryCall, type ServiceError } from "@grpc/grpc-js";
+
+import type { Connection } from "./connection.js";
+import { ClientClosedError, errorOfCall, PawlError, TimeoutError, UnavailableError } from "./errors.js";
+
+const firstPause = 20;
+const maxPause = 2000;
+const freeTries = 3; // repeats beyond the budget after a node that was not ready: the next node may be
+
+/** How long a call may take. */
+export interface CallLimits {
+  /** On the clock of performance.now; after it the call is not repeated, and ends with TimeoutError. */
+  deadline?: number | undefined;
+  /** Ends the call with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Makes the calls of one client. */
+export class Caller {
+  readonly #budget = new RetryBudget();
+  readonly #ended = new AbortController();
+
+  /** retryFor: for how many milliseconds a call is repeated. */
+  constructor(
+    readonly connection: Connection,
+    readonly retryFor: number,
+  ) {}
+
+  /** Makes a call, and repeats it while the broker is unavailable: for retryFor, or until the deadline. */
+  async call<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    limits: CallLimits = {},
+  ): Promise<MessageShape<O>> {
+    const start = performance.now();
+    for (let attempt = 0; ; attempt++) {
+      try {
+        const answer = await this.once(method, request, limits);
+        this.#budget.succeeded();
+        return answer;
+      } catch (err) {
+        if (!(err instanceof UnavailableError)) throw err;
+        const now = performance.now();
+        if (limits.deadline !== undefined && now >= limits.deadline) throw new TimeoutError(`no answer in time: ${err.message}`, { cause: err });
+        if (now - start >= this.retryFor) throw err;
+        await this.pause(attempt, err, limits.signal);
+      }
+    }
+  }
+
+  /** Makes a call that is not repeated. */
+  async once<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    limits: CallLimits = {},
+  ): Promise<MessageShape<O>> {
+    const metadata = await this.connection.metadata();
+    const { channel, turn } = this.connection.channel();
+    limits.signal?.throwIfAborted();
+    const left = limits.deadline === undefined ? undefined : Math.max(limits.deadline - performance.now(), 1);
+    let call: ClientUnaryCall | undefined;
+    const cancel = () => call?.cancel();
+    this.#ended.signal.addEventListener("abort", cancel);
+    limits.signal?.addEventListener("abort", cancel);
+    try {
+      return await new Promise<MessageShape<O>>((resolve, reject) => {
+        call = channel.makeUnaryRequest(
+          pathOf(method),
+          (message: MessageShape<I>) => Buffer.from(toBinary(method.input, message)),
+          (data: Buffer) => fromBinary(method.output, data),
+          create(method.input, request),
+          metadata,
+          left === undefined ? {} : { deadline: Date.now() + left },
+          (err, answer) => (answer === undefined ? reject(err as Error) : resolve(answer)),
+        );
+      });
+    } catch (err) {
+      limits.signal?.throwIfAborted();
+      throw this.failed(err as ServiceError, turn);
+    } finally {
+      this.#ended.signal.removeEventListener("abort", cancel);
+      limits.signal?.removeEventListener("abort", cancel);
+    }
+  }
+
+  /** Makes the error for a call that failed, and leaves an address that did not answer. */
+  failed(err: Error, turn: number): PawlError {
+    if (this.connection.closed) return new ClientClosedError();
+    const out = errorOfCall(asServiceError(err));
+    if (out instanceof UnavailableError) this.connection.moveOn(turn);
+    return out;
+  }
+
+  /** Waits before a call is repeated that failed with err. */
+  async pause(attempt: number, err: PawlError, signal?: AbortSignal): Promise<void> {
+    const notReady = err.reason === "node_not_ready";
+    let pause = Math.max(backoff(attempt, firstPause, maxPause), notReady ? 0 : err.retryAfter);
+    if (attempt >= freeTries || !notReady) pause = Math.max(pause, this.#budget.take(performance.now()));
+    await this.sleep(pause, signal);
+  }
+
+  /** Waits. It ends at once if the client is closed, or with the signal's reason. */
+  async sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    const either = signal ? AbortSignal.any([signal, this.#ended.signal]) : this.#ended.signal;
+    try {
+      await sleep(ms, undefined, { signal: either });
+    } catch {
+      signal?.throwIfAborted();
+      throw new ClientClosedError();
+    }
+  }
+
+  /** Aborted when the client is closed. */
+  get ended(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  /** Ends all calls, and pauses between repeats, with ClientClosedError. */
+  close(): void {
+    this.connection.close();
+    this.#ended.abort();
+  }
+}
+
+/** Returns the path of a method in HTTP/2. */
+export function pathOf(method: { parent: { typeName: string }; name: string }): string {
+  return `/${method.parent.typeName}/${method.name}`;
+}
+
+/** Goes over a list, a page at a time. page gets the page at a cursor, and the cursor of the next one, which is "" at the end. */
+export async function* pages<T>(page: (cursor: string) => Promise<{ items: readonly T[]; next: string }>): AsyncGenerator<T, void, undefined> {
+  for (let cursor = ""; ; ) {
+    const { items, next } = await page(cursor);
+    yield* items;
+    if (!next) return;
+    cursor = next;
+  }
+}
+
+/** Doubles from first to limit, less up to a half at random, so that clients do not come back in step. */
+export function backoff(attempt: number, first: number, limit: number): number {
+  return Math.min(first * 2 ** Math.min(attempt, 16), limit) * (0.5 + Math.random() / 2);
+}
+
+/** What is thrown before a call begins, such as that a request cannot be serialized, has no code of gRPC. */
+function asServiceError(err: Error): ServiceError {
+  if ("code" in err && typeof err.code === "number") return err as ServiceError;
+  return Object.assign(err, { code: status.INTERNAL, details: err.message, metadata: new Metadata() });
+}
+
+/**
+ * Paces the repeats of all calls of a client, so that a broker that is slow to come back is not met by a storm: ten at once, then one for
+ * each ten calls that succeed, and five a second in any case.
+ */
+class RetryBudget {
+  static readonly #max = 10;
+  static readonly #perSuccess = 0.1;
+  static readonly #perSecond = 5;
+  #tokens = RetryBudget.#max;
+  #last = performance.now();
+
+  succeeded(): void {
+    this.#tokens = Math.min(this.#tokens + RetryBudget.#perSuccess, RetryBudget.#max);
+  }
+
+  /** Uses one token, and says how many milliseconds to wait for it. */
+  take(now: number): number {
+    this.#tokens = Math.min(this.#tokens + ((now - this.#last) / 1000) * RetryBudget.#perSecond, RetryBudget.#max);
+    this.#last = now;
+    this.#tokens = Math.max(this.#tokens - 1, (-maxPause / 1000) * RetryBudget.#perSecond);
+    return Math.max((-this.#tokens / RetryBudget.#perSecond) * 1000, 0);
+  }
+}

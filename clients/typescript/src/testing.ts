@@ -1,0 +1,126 @@
+/** For tests: the real broker, started from the pawl binary on a directory of its own. */
+
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, openSync, readFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { connect, createServer, type AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const startTimeout = 30_000;
+const stopTimeout = 15_000;
+
+/** Which broker is started. */
+export interface BrokerOptions {
+  /** The program; by default PAWL_BINARY of the environment, else pawl on the PATH. */
+  binary?: string;
+  /** Those of pawl serve. */
+  flags?: readonly string[];
+}
+
+/** A pawl serve process. It keeps its address and its data when it is killed and started again. */
+export class Broker {
+  readonly #binary: string;
+  readonly #flags: readonly string[];
+  readonly #directory: string;
+  readonly #port: number;
+  #process: ChildProcess | undefined;
+
+  private constructor(options: BrokerOptions, directory: string, port: number) {
+    this.#binary = options.binary ?? (process.env["PAWL_BINARY"] || "pawl");
+    this.#flags = options.flags ?? [];
+    this.#directory = directory;
+    this.#port = port;
+  }
+
+  /** Starts a broker, and returns when it serves. */
+  static async start(options: BrokerOptions = {}): Promise<Broker> {
+    const broker = new Broker(options, await mkdtemp(join(tmpdir(), "pawl-test-")), await freePort());
+    try {
+      await broker.start();
+    } catch (err) {
+      await broker.close();
+      throw err;
+    }
+    return broker;
+  }
+
+  /** Where it serves, for Client. */
+  get address(): string {
+    return `127.0.0.1:${this.#port}`;
+  }
+
+  /** Starts the broker again that was stopped or killed, and returns when it serves. */
+  async start(): Promise<void> {
+    if (this.#process) throw new Error("the broker runs already");
+    const log = openSync(this.#logFile, "a");
+    const data = join(this.#directory, "data");
+    const child = spawn(this.#binary, ["serve", "--data", data, "--listen", this.address, ...this.#flags], { stdio: ["ignore", "ignore", log] });
+    closeSync(log);
+    this.#process = child;
+    let failure: Error | undefined;
+    child.once("error", (err) => (failure = err));
+    for (const end = performance.now() + startTimeout; !(await serves(this.#port)); await sleep(10)) {
+      if (failure === undefined && child.exitCode === null && performance.now() < end) continue;
+      const said = failure === undefined ? this.log() : `${failure.message}: install pawl, or name the binary in PAWL_BINARY`;
+      await this.kill();
+      throw new Error(`the broker did not start: ${said.slice(-2000)}`);
+    }
+  }
+
+  /** Stops the broker in good order. */
+  stop(): Promise<void> {
+    return this.#end("SIGTERM");
+  }
+
+  /** Kills the broker, as a crash would. */
+  kill(): Promise<void> {
+    return this.#end("SIGKILL");
+  }
+
+  async #end(how: NodeJS.Signals): Promise<void> {
+    const child = this.#process;
+    this.#process = undefined;
+    if (!child || child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const exit = once(child, "exit");
+    child.kill(how);
+    const timer = setTimeout(() => child.kill("SIGKILL"), stopTimeout);
+    await exit;
+    clearTimeout(timer);
+  }
+
+  get #logFile(): string {
+    return join(this.#directory, "log");
+  }
+
+  /** What the broker has logged. */
+  log(): string {
+    return readFileSync(this.#logFile, "utf8");
+  }
+
+  /** Kills the broker and removes its directory. */
+  async close(): Promise<void> {
+    await this.kill();
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+}
+
+function serves(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, "127.0.0.1");
+    socket.once("connect", () => resolve(true));
+    socket.once("error", () => resolve(false));
+    socket.once("connect", () => socket.destroy());
+  });
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}

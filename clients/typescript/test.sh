@@ -1,0 +1,33 @@
+#!/bin/sh
+# Checks the types of this package and runs its tests. Its dependencies, and Node if that is missing or older than 20, come from npm; what
+# cannot be had is said, and the tests are skipped. PAWL_BINARY names the broker; without it, it is built.
+set -eu
+cd "$(dirname "$0")"
+cache=$(cd ../.. && pwd)/.cache/node
+
+recent() {
+	"$1" -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null
+}
+
+if ! command -v npm >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	{ apt-get update -qq && apt-get install -qq -y --no-install-recommends nodejs npm; } || true
+fi
+if ! recent node && command -v npm >/dev/null; then
+	recent "$cache/node_modules/.bin/node" || npm install --prefix "$cache" --no-save --no-audit --no-fund --loglevel=error node@22 || true
+	PATH=$cache/node_modules/.bin:$PATH
+fi
+if ! recent node || ! { npm ci --no-audit --no-fund --loglevel=error || [ -x node_modules/.bin/tsc ]; }; then
+	echo "Node 20 or the packages of package-lock.json are not here, and could not be installed: the tests of the TypeScript SDK are skipped"
+	exit
+fi
+
+rm -rf build
+node_modules/.bin/tsc -p .
+if [ -z "${PAWL_BINARY:-}" ]; then
+	PAWL_BINARY=$(mktemp -d)/pawl
+	trap 'rm -r "$(dirname "$PAWL_BINARY")"' EXIT
+	(cd ../.. && go build -o "$PAWL_BINARY" ./cmd/pawl)
+	export PAWL_BINARY
+fi
+if [ $# -eq 0 ]; then set -- build/tests/*.test.js; fi
+node --test --test-reporter=dot "$@"
