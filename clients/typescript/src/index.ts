@@ -34,3 +34,8 @@ export type { Attempt, AttemptOutcome, Failure, Follower, Parent, Priority, Prog
 export type { Retry, TaskOptions, Unique } from "./options.js";
 export { Ref, type WaitOptions } from "./ref.js";
 export { Call, defineTask, Task, type Definition } from "./task.js";
+export { Claim } from "./claim.js";
+export { handle, type Handler } from "./handler.js";
+export type { Logger } from "./log.js";
+export { Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, OnceHeld, Outcome, Poison, RetryIn, Snooze, TimedOut } from "./outcome.js";
+export { terminated, Worker, type Queues, type WorkerOptions } from "./worker.js";

@@ -24,6 +24,7 @@ export interface CallLimits {
 export class Caller {
   readonly #budget = new RetryBudget();
   readonly #ended = new AbortController();
+  readonly #cancels = new Set<() => void>(); // of the calls under way
 
   /** retryFor: for how many milliseconds a call is repeated. */
   constructor(
@@ -65,7 +66,7 @@ export class Caller {
     const left = limits.deadline === undefined ? undefined : Math.max(limits.deadline - performance.now(), 1);
     let call: ClientUnaryCall | undefined;
     const cancel = () => call?.cancel();
-    this.#ended.signal.addEventListener("abort", cancel);
+    this.#cancels.add(cancel);
     limits.signal?.addEventListener("abort", cancel);
     try {
       return await new Promise<MessageShape<O>>((resolve, reject) => {
@@ -83,7 +84,7 @@ export class Caller {
       limits.signal?.throwIfAborted();
       throw this.failed(err as ServiceError, turn);
     } finally {
-      this.#ended.signal.removeEventListener("abort", cancel);
+      this.#cancels.delete(cancel);
       limits.signal?.removeEventListener("abort", cancel);
     }
   }
@@ -124,6 +125,7 @@ export class Caller {
   close(): void {
     this.connection.close();
     this.#ended.abort();
+    for (const cancel of this.#cancels) cancel();
   }
 }
 

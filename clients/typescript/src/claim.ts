@@ -1,0 +1,186 @@
+/** Claim: a task in the hands of its handler. */
+
+import { create } from "@bufbuild/protobuf";
+
+import { cut, decode, decodeAs, encode, messageOf, millisecondsOf, timeOf, type Duration } from "./convert.js";
+import type { Result } from "./ending.js";
+import { ProgressSchema, type Progress } from "./gen/pawl/v1/task_pb.js";
+import type { ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
+import { Kept } from "./kept.js";
+import { parent, priorities, type Parent, type Priority } from "./models.js";
+import { Poison } from "./outcome.js";
+import type { Caller } from "./rpc.js";
+import { once, save, step } from "./steps.js";
+
+const maxProgressText = 1 << 10;
+
+/** The worker, as a claim sees it. */
+export interface Holder {
+  readonly caller: Caller;
+  /** Sends progress soon. */
+  setProgress(progress: Progress): void;
+  /** Takes note that a call of the handler's, sent at a time of performance.now, has extended the lease. */
+  extended(sent: number, cancelRequested: boolean): void;
+  /** Takes the broker's word that the claim is gone. */
+  lost(reason: string): void;
+}
+
+/** The parts of a claim that change. */
+export interface ClaimState {
+  kept: Kept;
+  /** By the names of steps and once keys: what the handler is running under each. */
+  readonly busy: Map<string, Promise<unknown>>;
+  /** Once keys that the claim may or may not hold. */
+  readonly unclear: Set<string>;
+}
+
+const inner = new WeakMap<Claim, { holder: Holder; state: ClaimState }>();
+
+/** Returns the worker and the state of a claim, for the other parts of this package. */
+export function innerOf(claim: Claim): { holder: Holder; state: ClaimState } {
+  const out = inner.get(claim);
+  if (!out) throw new TypeError("this is not a Claim of a worker");
+  return out;
+}
+
+/** A task in the hands of its handler, under a lease. Its fields are for reading. */
+export class Claim {
+  readonly id: string;
+  readonly type: string;
+  readonly queue: string;
+  readonly payload: Uint8Array;
+  readonly contentType: string;
+  readonly priority: Priority | "";
+  /** 1 for the first. Failures and lost leases count, releases and snoozes do not. */
+  readonly attempt: number;
+  /** A failure of this attempt is the last. */
+  readonly maxAttempts: number;
+  readonly token: string;
+  /** Grows with each claim of the task: guard your own writes with it. */
+  readonly fence: number;
+  /** Its length in milliseconds. The worker extends it. */
+  readonly lease: number;
+  /** The time limit of this run in milliseconds; 0 if there is none. */
+  readonly timeout: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly key: string;
+  readonly tags: readonly string[];
+  readonly idempotencyKey: string;
+  readonly createdAt: Date | undefined;
+  readonly readyAt: Date | undefined;
+  /** The group that the task is a member of; "" if none. */
+  readonly groupId: string;
+  /** What the task follows. */
+  readonly parent: Parent | undefined;
+  /** Set by setRawResult; for reading. */
+  rawResult: Result = { data: new Uint8Array(), contentType: "" };
+
+  constructor(
+    p: ClaimedTask,
+    /**
+     * Aborted when the handler should stop, with the reason: Cancelled, LeaseLost, TimedOut or Draining. If the end of the claim comes too late, so
+     * that the broker refuses it, it is aborted with LeaseLost after the handler has returned. Pass it on to what the handler calls, and in long
+     * loops call claim.signal.throwIfAborted().
+     */
+    readonly signal: AbortSignal,
+    holder: Holder,
+  ) {
+    this.id = p.taskId;
+    this.type = p.type;
+    this.queue = p.queue;
+    this.payload = p.payload;
+    this.contentType = p.contentType;
+    this.priority = priorities.word(p.priority);
+    this.attempt = p.attempt;
+    this.maxAttempts = p.maxAttempts;
+    this.token = p.claimToken;
+    this.fence = Number(p.fence);
+    this.lease = millisecondsOf(p.lease);
+    this.timeout = millisecondsOf(p.timeout);
+    this.headers = p.headers;
+    this.key = p.key;
+    this.tags = p.tags;
+    this.idempotencyKey = p.idempotencyKey;
+    this.createdAt = timeOf(p.createdAt);
+    this.readyAt = timeOf(p.readyAt);
+    this.groupId = p.groupId;
+    this.parent = p.parent && parent(p.parent);
+    inner.set(this, { holder, state: { kept: Kept.of(p.checkpoint), busy: new Map(), unclear: new Set() } });
+  }
+
+  /** Decodes the payload from JSON. One that is not JSON throws Poison. */
+  decodePayload(): unknown {
+    try {
+      return decodeAs(`payload of type "${this.type}"`, this.payload, this.contentType);
+    } catch (err) {
+      throw new Poison(messageOf(err), { cause: err });
+    }
+  }
+
+  /**
+   * Decodes the result of what the task follows from JSON: of a task undefined if it has none, of a group its counts, as { group_id, name,
+   * members, pending, succeeded, dead, ... }. It throws if the task follows nothing, if the result was too large to take along, or is not JSON.
+   */
+  parentResult<T = unknown>(): T {
+    if (!this.parent) throw new Error(`task ${this.id} follows no other`);
+    const { taskId, result, contentType, resultOmitted } = this.parent;
+    if (resultOmitted) throw new Error(`the result of task ${taskId} was too large to take along: client.ref(id).result() has it`);
+    return decodeAs(`the result of task ${taskId}`, result, contentType) as T;
+  }
+
+  /**
+   * Reports how far the handler is, from 0 to 100. It does not wait: the worker sends the newest report at most once a second, and the task may
+   * end before the last one is sent. It throws the reason if the handler is to stop.
+   */
+  progress(percent: number, message = ""): void {
+    this.signal.throwIfAborted();
+    const bounded = Math.min(Math.max(Number(percent) || 0, 0), 100);
+    innerOf(this).holder.setProgress(create(ProgressSchema, { percent: bounded, message: cut(message, maxProgressText) }));
+  }
+
+  /** Sets a result that is not JSON. It counts if the handler returns undefined. */
+  setRawResult(data: Uint8Array, contentType: string): void {
+    this.rawResult = { data, contentType };
+  }
+
+  /**
+   * Stores a value, as at most 64 KiB of JSON, for the next attempt, which finds it with lastCheckpoint. When the promise is resolved, the
+   * checkpoint is on stable storage, and the lease has been extended. It throws the reason if the handler is to stop.
+   */
+  async checkpoint(value: unknown): Promise<void> {
+    const data = encode("checkpoint", value);
+    this.signal.throwIfAborted();
+    await save(this, (kept) => kept.withOwn(data), { signal: this.signal });
+  }
+
+  /** Decodes the newest checkpoint, of this or an earlier attempt, from JSON; undefined if there is none. */
+  lastCheckpoint<T = unknown>(): T | undefined {
+    return decode(innerOf(this).state.kept.own) as T | undefined;
+  }
+
+  /**
+   * Runs fn once in the life of the task: const charge = await claim.step("charge", () => pay(order)).
+   *
+   * Its result, as JSON, is recorded under the name before the promise is resolved, and given back in place of a run when the handler comes by
+   * again, in this attempt or a later one, also after a replay. What fn throws is thrown, and nothing recorded. A result that cannot be
+   * recorded, since it is not JSON or too large, throws DeadLetter: fn has run, and a retry would run it again.
+   *
+   * All results and the checkpoint take at most 64 KiB together, a name 256 bytes. Steps may run at the same time; those of one name wait for
+   * each other. A crash between the effect of fn and its record runs fn again.
+   */
+  step<R>(name: string, fn: () => Promise<R> | R): Promise<R> {
+    return step(this, name, fn);
+  }
+
+  /**
+   * Runs fn once among all tasks of the queue: the first that comes to the key runs it, and those that come later, and replays, get its result,
+   * at most 64 KiB of JSON, for ttl: 1 s to 365 days, by default 24 h.
+   *
+   * While fn runs the claim holds the key; when the claim ends, in whatever way, so does its hold. Another task that wants the effect waits for
+   * half a lease, at most 10 s, and then throws OnceHeld, which puts it off. What fn throws is thrown, nothing recorded, and the key is free.
+   * A crash between the effect and its record runs fn again: docs/idempotency.md says what helps.
+   */
+  once<R>(key: string, fn: () => Promise<R> | R, options: { ttl?: Duration } = {}): Promise<R> {
+    return once(this, key, fn, options.ttl);
+  }
+}

@@ -1,0 +1,339 @@
+/**
+ * The claims of a worker: what it holds, in which slots it runs, when leases are extended, and what the broker is to be told. It decides; the
+ * stream carries.
+ *
+ * Whatever the stream does, a claim is here from its push until the broker has confirmed its end. A new stream begins with what is in here,
+ * so that a broken one loses nothing.
+ */
+
+import { create } from "@bufbuild/protobuf";
+
+import { Claim, type Holder } from "./claim.js";
+import { millisecondsOf } from "./convert.js";
+import { fallback, MAX_ITEMS, release } from "./ending.js";
+import { errorOf, InternalError, InvalidArgumentError, PayloadTooLargeError, RateLimitedError, UnavailableError, type PawlError } from "./errors.js";
+import type { Progress } from "./gen/pawl/v1/task_pb.js";
+import { WorkRequestSchema, type ClaimedTask, type QuietNotice, type Settled, type SettleResponse } from "./gen/pawl/v1/worker_pb.js";
+import type { WorkHello, WorkRequest } from "./gen/pawl/v1/worker_pb.js";
+import { endingFor, interrupt, logEnd, loss, title, type Held, type Verdict } from "./held.js";
+import type { Logger } from "./log.js";
+import { Cancelled, Draining, LeaseLost, TimedOut } from "./outcome.js";
+import { Outbox } from "./outbox.js";
+import { backoff, type Caller } from "./rpc.js";
+
+const firstResend = 100; // pauses before an end that the broker could not take is told again
+const maxResend = 5000;
+const defaultLease = 30_000;
+const sweepStep = 50;
+const sweepIdle = 3_600_000;
+const progressStep = 1000;
+
+/** What claims have others do. */
+export interface Events {
+  /** Runs the handler of a claim, and then calls finish. */
+  start(held: Held): void;
+  /** There is something for the stream. */
+  ready(): void;
+  /** A handler or a claim has ended. */
+  calmer(): void;
+}
+
+/** The claims of one run of a worker. */
+export class Claims {
+  readonly #held = new Map<string, Held>();
+  #outbox = new Outbox();
+  #busy = 0;
+  #granted = 0;
+  #quiet = false; // the worker stops
+  #toldQuiet = false;
+  #quietVersion = 0n; // of an operator's word, 0 if the worker takes tasks
+  #timer: NodeJS.Timeout | undefined;
+  #nextSweep = Infinity;
+
+  constructor(
+    readonly caller: Caller,
+    readonly hello: WorkHello,
+    readonly concurrency: number,
+    readonly log: Logger,
+    readonly events: Events,
+  ) {}
+
+  /** How many handlers run. */
+  get busy(): number {
+    return this.#busy;
+  }
+
+  /** The claims whose end the broker has not confirmed. */
+  get unconfirmed(): Held[] {
+    return [...this.#held.values()].filter((held) => held.phase === "ended");
+  }
+
+  /** Takes tasks that the broker pushed. */
+  accept(tasks: ClaimedTask[], now: number): void {
+    for (const task of tasks) {
+      this.#granted = Math.max(this.#granted - 1, 0);
+      if (this.#held.has(task.claimToken)) continue; // pushed again: it runs already, or its end is on the way
+      const held = this.#hold(task, now);
+      this.#held.set(task.claimToken, held);
+      if (this.#quiet || this.#busy >= this.concurrency) {
+        this.#end(held, release(held.name));
+        continue;
+      }
+      this.#busy++;
+      this.#sweepAt(Math.min(held.due, held.deadline));
+      this.events.start(held);
+    }
+    this.events.ready();
+  }
+
+  #hold(task: ClaimedTask, now: number): Held {
+    const lease = millisecondsOf(task.lease) || defaultLease;
+    const timeout = millisecondsOf(task.timeout);
+    const abort = new AbortController();
+    const holder: Holder = {
+      caller: this.caller,
+      setProgress: (progress) => this.#setProgress(held, progress),
+      extended: (sent, cancelRequested) => this.#extended(held, sent, cancelRequested),
+      lost: (reason) => this.lose(task.claimToken, reason),
+    };
+    const held: Held = {
+      task,
+      name: { taskId: task.taskId, claimToken: task.claimToken },
+      claim: new Claim(task, abort.signal, holder),
+      abort,
+      lease,
+      leaseEnd: now + lease,
+      due: now + lease / 3,
+      deadline: timeout > 0 ? now + timeout : Infinity,
+      phase: "running",
+      cause: undefined,
+      ending: undefined,
+      extended: 0,
+      progress: undefined,
+      tries: 0,
+      isFallback: false,
+    };
+    return held;
+  }
+
+  /** Frees the slot of a handler that has ended, and queues what the broker must be told. */
+  finish(held: Held, verdict: Verdict): void {
+    this.#busy--;
+    const { phase } = held;
+    if (phase === "running" || phase === "lapsed") this.#end(held, endingFor(held, verdict));
+    else if (phase === "lost") this.#held.delete(held.name.claimToken);
+    logEnd(this.log, held, phase, verdict);
+    this.events.ready();
+    this.events.calmer();
+  }
+
+  #end(held: Held, ending: NonNullable<Held["ending"]>): void {
+    held.phase = "ended";
+    held.ending = ending;
+    held.due = 0;
+    this.#outbox.endings.push(held);
+  }
+
+  /** Takes the broker's word that a claim is gone. */
+  lose(token: string, reason: string): void {
+    const held = this.#held.get(token);
+    if (!held || held.phase === "ended" || held.phase === "lost") return; // the answer to its end tells more
+    held.phase = "lost";
+    interrupt(held, loss(reason));
+    this.log[reason === "cancelled" ? "info" : "warn"](`${title(held)}: claim lost: ${reason}`);
+  }
+
+  // Leases
+
+  #sweepAt(when: number): void {
+    if (when >= this.#nextSweep) return;
+    this.#nextSweep = when;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#sweep(performance.now()), Math.max(when - performance.now(), 0));
+  }
+
+  /** Queues the extensions and repeats that are due, and stops handlers whose lease or time has ended: for all claims at once. */
+  #sweep(now: number): void {
+    const soon = now + sweepStep;
+    let at = now + sweepIdle;
+    for (const held of this.#held.values()) {
+      if (held.phase === "running") at = Math.min(at, this.#sweepRunning(held, now, soon));
+      else if (held.phase === "ended" && held.due > soon) at = Math.min(at, held.due);
+      else if (held.phase === "ended" && held.due > 0) {
+        held.due = 0;
+        this.#outbox.endings.push(held);
+      }
+    }
+    this.#nextSweep = Infinity;
+    this.#sweepAt(Math.max(at, soon));
+    this.events.ready();
+  }
+
+  #sweepRunning(held: Held, now: number, soon: number): number {
+    if (held.leaseEnd <= now) {
+      held.phase = "lapsed";
+      interrupt(held, new LeaseLost("the lease ended without confirmation by the broker"));
+      this.log.warn(`${title(held)}: lease of ${held.lease} ms ended without confirmation by the broker`);
+      return Infinity;
+    }
+    if (held.deadline <= now) interrupt(held, new TimedOut(`timeout of ${millisecondsOf(held.task.timeout)} ms is over`));
+    if (held.cause) return held.leaseEnd; // a handler that goes on all the same loses its lease
+    if (held.due <= soon) {
+      this.#outbox.extends.push(held);
+      held.due = now + held.lease / 3;
+    }
+    return Math.min(held.due, held.leaseEnd, held.deadline);
+  }
+
+  /** Has the next extension tell how far a handler is, a second after the last one at the latest. */
+  #setProgress(held: Held, progress: Progress): void {
+    if (held.phase !== "running") return;
+    held.progress = progress;
+    held.due = Math.min(held.due, Math.max(performance.now(), held.extended + progressStep));
+    this.#sweepAt(held.due);
+  }
+
+  /** Takes note of a lease that was extended by a request sent at a time. */
+  #extended(held: Held, sent: number, cancelRequested: boolean): void {
+    if (held.phase !== "running") return;
+    held.leaseEnd = Math.max(held.leaseEnd, sent + held.lease);
+    held.due = Math.max(held.due, sent + held.lease / 3);
+    if (cancelRequested) interrupt(held, new Cancelled("the task was cancelled"));
+  }
+
+  // The stream
+
+  /**
+   * Makes the first frame of a stream. All that the broker has not confirmed is queued again, and all leases are extended, which tells whether
+   * they still hold.
+   */
+  attach(now: number): WorkRequest {
+    this.#outbox = new Outbox();
+    for (const held of this.#held.values()) {
+      if (held.phase === "ended" && held.due === 0) this.#outbox.endings.push(held);
+      else if (held.phase === "running") {
+        held.due = now;
+        this.#sweepAt(now);
+      }
+    }
+    this.#granted = 0;
+    this.#toldQuiet = this.#quiet;
+    const hello = { ...this.hello, quietVersion: this.#quietVersion };
+    return create(WorkRequestSchema, { hello, quiet: this.#quiet, grant: this.#takes ? this.#grant() : 0 });
+  }
+
+  get #takes(): boolean {
+    return !this.#quiet && this.#quietVersion === 0n;
+  }
+
+  /** Gathers what the broker should hear now. Free slots ride with the endings that freed them, unless the broker has no other. */
+  nextFrame(now: number): WorkRequest | undefined {
+    const frame = create(WorkRequestSchema);
+    const { room } = this.#outbox;
+    const settle = this.#outbox.take(now);
+    if (settle) frame.settle = settle;
+    if (this.#quiet && !this.#toldQuiet) frame.quiet = this.#toldQuiet = true;
+    if (this.#takes && (room || this.#granted === 0)) frame.grant = this.#grant();
+    return settle || frame.quiet || frame.grant ? frame : undefined;
+  }
+
+  /** Returns all free slots to the broker, fewer if too many ends wait for confirmation. */
+  #grant(): number {
+    const unsettled = this.#held.size - this.#busy;
+    const free = Math.min(this.concurrency - this.#busy - this.#granted, this.concurrency + MAX_ITEMS - unsettled);
+    const out = Math.max(free, 0);
+    this.#granted += out;
+    return out;
+  }
+
+  /** Takes an operator's word. Slots that were granted stay so: the broker uses them when the worker is to take tasks again. */
+  setQuiet(notice: QuietNotice): void {
+    const was = this.#quietVersion !== 0n;
+    this.#quietVersion = notice.quiet ? notice.version || 1n : 0n;
+    if (notice.quiet && !was) this.log.info(`an operator has made the worker quiet, it takes no new tasks: ${notice.reason}`);
+    else if (was && !notice.quiet) this.log.info("the worker takes tasks again");
+    this.events.ready();
+  }
+
+  /** Takes the answers to a settle frame. */
+  settled(answer: SettleResponse, now: number): void {
+    const ends = [...answer.acks, ...answer.fails, ...answer.releases];
+    this.#outbox.answered(ends.length);
+    for (const each of ends) {
+      const held = this.#held.get(each.claimToken);
+      if (held?.phase !== "ended") continue; // an answer for the second time
+      if (each.error) this.#refused(held, errorOf(each.error), now);
+      else this.#held.delete(each.claimToken);
+    }
+    for (const each of answer.extends) this.#answeredExtension(each);
+    this.events.ready();
+    this.events.calmer();
+  }
+
+  /** Decides what becomes of an end that the broker did not take. */
+  #refused(held: Held, err: PawlError, now: number): void {
+    this.log.warn(`${title(held)}: the broker refused how the task ended: ${err.code} ${err.reason}: ${err.message}`);
+    if (err instanceof UnavailableError || err instanceof RateLimitedError || err instanceof InternalError) {
+      held.due = now + Math.max(backoff(held.tries++, firstResend, maxResend), Math.min(err.retryAfter, maxResend));
+      this.#sweepAt(held.due);
+    } else if ((err instanceof InvalidArgumentError || err instanceof PayloadTooLargeError) && !held.isFallback && held.ending) {
+      held.isFallback = true;
+      this.#end(held, fallback(held.name, held.ending, err));
+    } else {
+      this.#held.delete(held.name.claimToken); // stale, or not there: the claim ended otherwise, and its handler has worked in vain
+      interrupt(held, loss(err.reason || err.code));
+    }
+  }
+
+  /** Takes the answer to one extension. If the broker was unavailable the next extension is due before the lease ends. */
+  #answeredExtension(answer: Settled): void {
+    const code = answer.error?.code;
+    if (code === "stale_claim" || code === "not_found") return this.lose(answer.claimToken, answer.error?.reason ?? "");
+    const held = this.#held.get(answer.claimToken);
+    if (held && code === undefined) this.#extended(held, held.extended, answer.cancelRequested);
+  }
+
+  // The end
+
+  /** Takes no more tasks. */
+  drain(): void {
+    this.#quiet = true;
+    this.log.info(`draining: ${this.#busy} tasks run`);
+    this.events.ready();
+  }
+
+  /** Tells all handlers to stop, since the worker does. */
+  interruptAll(): void {
+    for (const held of this.#held.values()) if (held.phase !== "ended") interrupt(held, new Draining("the worker stops"));
+  }
+
+  /** Releases the tasks whose handlers do not end. */
+  abandon(): void {
+    for (const held of this.#held.values()) {
+      if (held.phase !== "running" && held.phase !== "lapsed") continue;
+      this.#end(held, release(held.name));
+      this.log.error(`${title(held)}: the handler does not stop: it is left behind, and its task released`);
+    }
+    this.events.ready();
+  }
+
+  /** Makes a frame for a call of its own with the ends that the streams left unconfirmed. */
+  lastFrame(now: number): ReturnType<Outbox["take"]> {
+    this.#outbox = new Outbox();
+    this.#outbox.endings.push(...this.unconfirmed);
+    return this.#outbox.take(now);
+  }
+
+  /** Takes the answer to lastFrame. What was unavailable stays. */
+  lastAnswer(answer: SettleResponse): void {
+    for (const each of [...answer.acks, ...answer.fails, ...answer.releases]) {
+      if (each.error?.code !== "unavailable") this.#held.delete(each.claimToken);
+    }
+  }
+
+  /** Ends the timer. */
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#nextSweep = -Infinity;
+  }
+}

@@ -1,0 +1,115 @@
+/** How a claim ends: what the broker is told of what a handler returned or threw. */
+
+import { create } from "@bufbuild/protobuf";
+
+import { cut, duration } from "./convert.js";
+import { InvalidArgumentError, type PawlError } from "./errors.js";
+import { TaskErrorSchema, type TaskError } from "./gen/pawl/v1/task_pb.js";
+import { AckRequestSchema, FailOutcome, FailRequestSchema, ReleaseRequestSchema } from "./gen/pawl/v1/worker_pb.js";
+import type { AckRequest, FailRequest, ReleaseRequest, SettleRequest } from "./gen/pawl/v1/worker_pb.js";
+import { DeadLetter, Discard, Outcome, Poison, RetryIn, Snooze } from "./outcome.js";
+
+export const MAX_ITEMS = 1000; // the broker's limit of one settle frame
+export const MAX_BYTES = 4 << 20; // keeps a frame well below a message: results may be 1 MiB each
+const maxText = 8 << 10;
+const maxStack = 8 << 10;
+const maxCauses = 5;
+const headRoom = 256; // bytes of an ending beside its result or error
+
+/** Names a claim to the broker. */
+export interface ClaimName {
+  taskId: string;
+  claimToken: string;
+}
+
+/** What a handler returned, encoded. */
+export interface Result {
+  data: Uint8Array;
+  contentType: string;
+}
+
+export type Ending = AckRequest | FailRequest | ReleaseRequest;
+
+/** Ends the claim of a task that succeeded. */
+export function ack(name: ClaimName, result: Result): Ending {
+  return create(AckRequestSchema, { ...name, result: result.data, contentType: result.contentType });
+}
+
+/** Returns a task back; no attempt is used. */
+export function release(name: ClaimName): Ending {
+  return create(ReleaseRequestSchema, { ...name });
+}
+
+/** Ends the claim of a task whose handler threw err. */
+export function endingOf(name: ClaimName, err: unknown): Ending {
+  try {
+    if (err instanceof Snooze) return create(ReleaseRequestSchema, { ...name, delay: duration("delay", err.delay) });
+    const failed = fail(name, err);
+    if (err instanceof RetryIn) failed.retryIn = duration("retry_in", err.delay);
+    return failed;
+  } catch (bad) {
+    if (!(bad instanceof InvalidArgumentError)) throw bad;
+    return fail(name, bad);
+  }
+}
+
+/** Fails an attempt; err may be an outcome that ends the task. */
+export function fail(name: ClaimName, err: unknown, type = ""): FailRequest {
+  return create(FailRequestSchema, { ...name, outcome: outcomeOf(err), error: taskError(err, type) });
+}
+
+function outcomeOf(err: unknown): FailOutcome {
+  if (err instanceof DeadLetter) return FailOutcome.DEAD;
+  if (err instanceof Discard) return FailOutcome.DISCARD;
+  return err instanceof Poison ? FailOutcome.POISON : FailOutcome.RETRY;
+}
+
+/**
+ * Replaces an ending that the broker cannot take. A result that is too large makes a dead letter, since another run would only give it again;
+ * a delay out of bounds makes a plain failure.
+ */
+export function fallback(name: ClaimName, ending: Ending, err: PawlError): Ending {
+  return fail(name, ending.$typeName === "pawl.v1.AckRequest" ? new DeadLetter(`${err.code}: ${err.message}`, { cause: err }) : err);
+}
+
+/** Puts an ending into a frame. */
+export function add(ending: Ending, frame: SettleRequest): void {
+  if (ending.$typeName === "pawl.v1.AckRequest") frame.acks.push(ending);
+  else if (ending.$typeName === "pawl.v1.FailRequest") frame.fails.push(ending);
+  else frame.releases.push(ending);
+}
+
+/** Estimates the bytes of an ending in a frame, from above. */
+export function sizeOf(ending: Ending): number {
+  if (ending.$typeName === "pawl.v1.AckRequest") return headRoom + ending.result.length;
+  return ending.$typeName === "pawl.v1.FailRequest" ? headRoom * 2 + maxText + maxStack : headRoom;
+}
+
+function taskError(err: unknown, type: string): TaskError {
+  try {
+    const said = err instanceof Outcome && err.cause !== undefined ? err.cause : err;
+    const message = textOf(err) || textOf(said) || typeName(said);
+    return create(TaskErrorSchema, {
+      message: cut(message, maxText),
+      type: cut(type || typeName(said), 256),
+      stack: cut(stackOf(err), maxStack), // the innermost calls come first
+    });
+  } catch {
+    return create(TaskErrorSchema, { message: "an error that cannot be described", type }); // its getters throw, say
+  }
+}
+
+function textOf(err: unknown): string {
+  return err instanceof Error ? String(err.message) : String(err);
+}
+
+function typeName(err: unknown): string {
+  if (!(err instanceof Error)) return typeof err;
+  return String(err.name === "Error" ? err.constructor.name : err.name);
+}
+
+function stackOf(err: unknown): string {
+  const stacks: string[] = [];
+  for (let each = err; each instanceof Error && stacks.length < maxCauses; each = each.cause) stacks.push(String(each.stack ?? each.message));
+  return stacks.join("\nCaused by: ");
+}

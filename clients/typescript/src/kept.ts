@@ -1,0 +1,112 @@
+/** What the checkpoint of a task holds: the handler's own bytes, and the results of steps. It knows no claims and no calls. */
+
+import { decode, encode } from "./convert.js";
+import { invalid } from "./errors.js";
+
+const maxCheckpoint = 64 << 10; // the broker's limit in bytes
+
+const stepsMember = "pawl_steps";
+const ownMember = "checkpoint";
+const none = new Uint8Array();
+
+/**
+ * Without steps a checkpoint is the handler's own, byte for byte. With the first step it becomes an object around both, which programs without
+ * this package read too:
+ *
+ *     {"pawl_steps": {"charge": "ch_7"}, "checkpoint": {"page": 3}}
+ */
+export class Kept {
+  /** steps: the result of each step as JSON. */
+  constructor(
+    readonly own: Uint8Array = none,
+    readonly steps: ReadonlyMap<string, string> = new Map(),
+  ) {}
+
+  /** Reads a checkpoint. What is no container is the handler's own. */
+  static of(checkpoint: Uint8Array): Kept {
+    const outer = membersOf(checkpoint);
+    const steps = outer?.get(stepsMember);
+    const own = outer?.get(ownMember);
+    if (!outer || steps === undefined || outer.size > (own === undefined ? 1 : 2)) return new Kept(checkpoint);
+    const inner = membersOf(Buffer.from(steps));
+    return inner ? new Kept(own === undefined ? none : Buffer.from(own), inner) : new Kept(checkpoint);
+  }
+
+  /** Returns what is kept with another checkpoint of the handler's. */
+  withOwn(own: Uint8Array): Kept {
+    return new Kept(own, this.steps);
+  }
+
+  /** Returns what is kept with the result of one more step. */
+  withStep(name: string, result: string): Kept {
+    return new Kept(this.own, new Map([...this.steps, [name, result]]));
+  }
+
+  /** Refuses steps if none can be kept beside the handler's checkpoint. */
+  checkRoom(): void {
+    try {
+      decode(this.own);
+    } catch (err) {
+      throw invalid("checkpoint", "the task's is not JSON, so that no result of a step can be kept beside it", err);
+    }
+  }
+
+  /** The inverse of of. A checkpoint of the handler's that would be read as a container is put into one. */
+  encode(): Uint8Array {
+    const data = this.steps.size === 0 && Kept.of(this.own).steps.size === 0 ? this.own : this.#container();
+    if (data.length > maxCheckpoint) {
+      const beside = this.steps.size > 0 ? `, with ${this.steps.size} steps and the handler's own ${this.own.length} bytes` : "";
+      throw invalid("checkpoint", `${data.length} bytes${beside}; at most ${maxCheckpoint}`);
+    }
+    return data;
+  }
+
+  #container(): Uint8Array {
+    const steps = [...this.steps].map(([name, result]) => `${JSON.stringify(name)}:${result}`).join(",");
+    const own = this.own.length > 0 ? `,"${ownMember}":${Buffer.from(this.own).toString()}` : "";
+    return Buffer.from(`{"${stepsMember}":{${steps}}${own}}`);
+  }
+}
+
+/**
+ * Returns the members of an object, each as the JSON that it is: decoded and encoded again, large integers of other SDKs would lose digits. It
+ * returns undefined for what is no object.
+ */
+function membersOf(data: Uint8Array): Map<string, string> | undefined {
+  let value: unknown;
+  try {
+    value = decode(data);
+  } catch {
+    return undefined;
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return undefined;
+  const json = Buffer.from(data).toString();
+  const out = new Map<string, string>();
+  for (let at = json.indexOf("{") + 1; at < json.length; ) {
+    const colon = json.indexOf(":", endOf(json, json.indexOf('"', at), ":"));
+    if (colon < 0) break; // behind the last member, or the object is empty
+    const name = JSON.parse(json.slice(at, colon)) as string;
+    const end = endOf(json, colon + 1, ",");
+    out.set(name, json.slice(colon + 1, end).trim());
+    at = end + 1;
+  }
+  return out;
+}
+
+/** Returns where the value ends that begins at a place of well-formed JSON: before a separator, or the bracket around it. */
+function endOf(json: string, at: number, separator: string): number {
+  if (at < 0) return json.length;
+  for (let depth = 0; at < json.length; at++) {
+    const c = json[at];
+    if (c === '"') while (json[++at] !== '"') at += json[at] === "\\" ? 1 : 0;
+    else if (depth === 0 && (c === separator || c === "}" || c === "]")) break;
+    else if (c === "{" || c === "[") depth++;
+    else if (c === "}" || c === "]") depth--;
+  }
+  return at;
+}
+
+/** Encodes the result of a step, or a checkpoint. */
+export function jsonOf(field: string, value: unknown): string {
+  return Buffer.from(encode(field, value)).toString();
+}

@@ -1,0 +1,184 @@
+/** Keeps a stream to the broker, through any number of connections. */
+
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
+
+import type { Claims } from "./claims.js";
+import { ClientClosedError, InvalidArgumentError, PawlError, PermissionDeniedError, UnauthenticatedError, UnavailableError } from "./errors.js";
+import { WorkerService, WorkRequestSchema, WorkResponseSchema, type WorkRequest, type WorkResponse } from "./gen/pawl/v1/worker_pb.js";
+import { backoff, pathOf, type Caller } from "./rpc.js";
+
+// A stream that says nothing for so long is opened anew, so that what both sides believe of each other's slots begins afresh. If it says
+// nothing after that either, there is nothing to say, and the next silence may take twice as long.
+const silentAfter = 60_000;
+const maxSilence = 240_000;
+const closeTimeout = 2000; // for the broker to finish a stream that the worker has closed
+const unwantedFor = 60_000; // how long a worker that was served asks to be let in again: a token may be exchanged in that time
+const firstReconnect = 50;
+const maxReconnect = 5000;
+const steady = 5000;
+
+type Stream = ClientDuplexStream<WorkRequest, WorkResponse>;
+
+/** One stream. */
+interface Session {
+  call: Stream;
+  heard: boolean;
+  draining: boolean; // the broker shuts down
+  closing: NodeJS.Timeout | undefined;
+  silence: NodeJS.Timeout | undefined;
+}
+
+/** The link of one run of a worker. */
+export class Link {
+  readonly #caller: Caller;
+  readonly #claims: Claims;
+  readonly #closing = new AbortController(); // the stream is not opened again
+  #session: Session | undefined;
+  #silences = 0;
+  #flushing = false;
+
+  constructor(caller: Caller, claims: Claims) {
+    this.#caller = caller;
+    this.#claims = claims;
+  }
+
+  /**
+   * Works until close. It returns an error if the broker refuses the worker: before it ever served it, or for a minute because of its token;
+   * or if the client was closed.
+   */
+  async run(): Promise<PawlError | undefined> {
+    let served = false;
+    let attempt = 0;
+    let unwanted: number | undefined;
+    while (!this.#closing.signal.aborted) {
+      const start = performance.now();
+      const { heard, err } = await this.#stream();
+      const now = performance.now();
+      if (now - start > steady) attempt = 0;
+      served ||= heard || now - start > steady;
+      if (this.#closing.signal.aborted) return undefined;
+      const notLetIn = err instanceof UnauthenticatedError || err instanceof PermissionDeniedError;
+      unwanted = notLetIn ? (unwanted ?? now) : undefined;
+      if (err instanceof ClientClosedError || (!served && (notLetIn || err instanceof InvalidArgumentError))) return err;
+      if (unwanted !== undefined && now - unwanted >= unwantedFor) return err;
+      let pause = backoff(attempt++, firstReconnect, maxReconnect);
+      if (err) {
+        pause = Math.max(pause, Math.min(err.retryAfter, maxReconnect));
+        this.#claims.log[notLetIn ? "error" : "warn"](`work stream broke, again in ${Math.round(pause)} ms: ${err.code}: ${err.message}`);
+      }
+      await this.#caller.sleep(pause, this.#closing.signal).catch(() => {}); // a closed client is met by the next stream
+    }
+    return undefined;
+  }
+
+  /** Opens a stream and works with it until it ends. */
+  async #stream(): Promise<{ heard: boolean; err?: PawlError | undefined }> {
+    try {
+      const metadata = await this.#caller.connection.metadata();
+      const { channel, turn } = this.#caller.connection.channel();
+      const call: Stream = channel.makeBidiStreamRequest(
+        pathOf(WorkerService.method.work),
+        (frame: WorkRequest) => Buffer.from(toBinary(WorkRequestSchema, frame)),
+        (data: Buffer) => fromBinary(WorkResponseSchema, data),
+        metadata,
+      );
+      const session: Session = { call, heard: false, draining: false, closing: undefined, silence: undefined };
+      const broken = await this.#work(session);
+      if (broken) return { heard: session.heard, err: this.#caller.failed(broken, turn) };
+      return { heard: session.heard, err: session.draining ? new UnavailableError("the broker shuts down") : undefined };
+    } catch (err) {
+      if (err instanceof PawlError) return { heard: false, err };
+      throw err;
+    }
+  }
+
+  /** Returns what broke the stream, undefined if it ended in good order. */
+  async #work(session: Session): Promise<ServiceError | undefined> {
+    const { call } = session;
+    const cancel = () => call.cancel();
+    this.#caller.ended.addEventListener("abort", cancel);
+    try {
+      return await new Promise((resolve, reject) => {
+        let broken: ServiceError | undefined;
+        call.on("error", (err: ServiceError) => (broken = err));
+        call.on("status", () => resolve(broken));
+        call.on("data", (frame: WorkResponse) => {
+          try {
+            this.#receive(session, frame);
+          } catch (err) {
+            reject(err as Error);
+            call.cancel();
+          }
+        });
+        this.#session = session;
+        call.write(this.#claims.attach(performance.now()));
+        this.#hush(session);
+        const { worker, types } = this.#claims.hello;
+        this.#claims.log.info(`work stream open: worker ${worker}, ${types.length} types, ${this.#claims.concurrency} slots`);
+        this.ready();
+      });
+    } finally {
+      this.#caller.ended.removeEventListener("abort", cancel);
+      this.#session = undefined;
+      clearTimeout(session.closing);
+      clearTimeout(session.silence);
+    }
+  }
+
+  #receive(session: Session, frame: WorkResponse): void {
+    const now = performance.now();
+    session.heard = true;
+    this.#silences = 0;
+    this.#hush(session);
+    if (frame.settled) this.#claims.settled(frame.settled, now);
+    if (frame.quiet) this.#claims.setQuiet(frame.quiet);
+    for (const lost of frame.lost) this.#claims.lose(lost.claimToken, lost.reason);
+    if (frame.tasks.length > 0) this.#claims.accept(frame.tasks, now);
+    if (frame.draining) {
+      session.draining = true;
+      this.#end(session);
+    }
+  }
+
+  /** Begins to wait for the broker's next word. */
+  #hush(session: Session): void {
+    const silence = Math.min(silentAfter * 2 ** Math.min(this.#silences, 10), maxSilence) * (1 + Math.random() / 4);
+    clearTimeout(session.silence);
+    session.silence = setTimeout(() => {
+      this.#silences++;
+      this.#end(session);
+    }, silence);
+  }
+
+  /** Has the stream carry what there is to tell, behind all that happens at the same moment. */
+  ready(): void {
+    if (this.#flushing) return;
+    this.#flushing = true;
+    setImmediate(() => {
+      this.#flushing = false;
+      this.#flush();
+    });
+  }
+
+  #flush(): void {
+    const session = this.#session;
+    if (!session || session.closing) return;
+    for (let frame; (frame = this.#claims.nextFrame(performance.now())); ) session.call.write(frame);
+  }
+
+  /** Ends a stream in good order: the broker pushes nothing more, answers what it has, and ends it. What it pushed before is received. */
+  #end(session: Session): void {
+    if (session.closing) return;
+    this.#flush();
+    session.closing = setTimeout(() => session.call.cancel(), closeTimeout);
+    session.call.write(create(WorkRequestSchema, { quiet: true }));
+    session.call.end();
+  }
+
+  /** Ends the stream in good order, and opens no other. */
+  close(): void {
+    this.#closing.abort();
+    if (this.#session) this.#end(this.#session);
+  }
+}

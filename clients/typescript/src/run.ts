@@ -1,0 +1,162 @@
+/**
+ * One run of a worker: it runs what the link brings in slots, and ends in good order.
+ *
+ *     stream -> link -> claims.accept -> handler -> claims.finish -> outbox -> link -> stream
+ */
+
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Claims } from "./claims.js";
+import { Claim } from "./claim.js";
+import { encode, JSON_TYPE, messageOf } from "./convert.js";
+import type { Result } from "./ending.js";
+import { InternalError, InvalidArgumentError, PawlError, UnavailableError } from "./errors.js";
+import { WorkerService, type WorkHello } from "./gen/pawl/v1/worker_pb.js";
+import type { Handler } from "./handler.js";
+import type { Held, Verdict } from "./held.js";
+import { Link } from "./link.js";
+import type { Logger } from "./log.js";
+import { DeadLetter, Snooze } from "./outcome.js";
+import type { Caller } from "./rpc.js";
+
+const drainGrace = 1000; // what handlers get after they were told to stop
+const settleTimeout = 1000; // for the broker to confirm the last ends, over the stream and then once more by a call
+const linkTimeout = 4000; // for a stream to end
+const restStep = 50;
+const notOurs = 30_000; // how long a task of a type that nobody here knows stays away from this worker
+const encrypted = "application/vnd.pawl.encrypted";
+
+/** One run of a worker. */
+export class Run {
+  readonly #caller: Caller;
+  readonly #handlers: ReadonlyMap<string, Handler>;
+  readonly #drainTimeout: number;
+  readonly #claims: Claims;
+  readonly #link: Link;
+  readonly #stopped: Promise<void>;
+  #stop!: () => void;
+  #waiters: (() => void)[] = []; // for a handler or a claim to end
+
+  constructor(
+    caller: Caller,
+    hello: WorkHello,
+    handlers: ReadonlyMap<string, Handler>,
+    settings: { concurrency: number; drainTimeout: number; logger: Logger },
+  ) {
+    this.#caller = caller;
+    this.#handlers = handlers;
+    this.#drainTimeout = settings.drainTimeout;
+    this.#stopped = new Promise((resolve) => (this.#stop = resolve));
+    this.#claims = new Claims(caller, hello, settings.concurrency, settings.logger, {
+      start: (held) => void this.#run(held),
+      ready: () => this.#link.ready(),
+      calmer: () => this.#waiters.splice(0).forEach((wake) => wake()),
+    });
+    this.#link = new Link(caller, this.#claims);
+  }
+
+  /** Begins the drain. */
+  stop(): void {
+    this.#stop();
+  }
+
+  /** Works until stop, and drains. It throws if the broker refuses the worker. */
+  async do(): Promise<void> {
+    const link = this.#link.run().catch((err: unknown) => {
+      this.#claims.log.error("the worker has failed:", err);
+      return new InternalError(`the worker has failed: ${messageOf(err)}`, { cause: err });
+    });
+    try {
+      const refusal = await Promise.race([this.#stopped, link]);
+      this.#claims.drain();
+      if (refusal) {
+        await this.#giveUp();
+        throw refusal;
+      }
+      await this.#drain(link);
+    } finally {
+      this.#link.close();
+      this.#claims.close();
+    }
+  }
+
+  async #run(held: Held): Promise<void> {
+    let verdict: Verdict;
+    try {
+      const result = await this.#handle(held.claim);
+      verdict = { ok: true, result: resultOf(held.claim, result) };
+    } catch (error) {
+      verdict = { ok: false, error };
+    }
+    this.#claims.finish(held, verdict);
+  }
+
+  async #handle(claim: Claim): Promise<unknown> {
+    const handler = this.#handlers.get(claim.type);
+    if (!handler) throw new Snooze(notOurs, `no handler for type "${claim.type}"`); // the broker pushed what the worker did not ask for
+    if (claim.contentType.startsWith(encrypted)) {
+      // a failure, and not poison: workers that have its key may run the task
+      throw new Error(`payload of type "${claim.type}" is "${claim.contentType}", which the TypeScript SDK cannot read`);
+    }
+    return handler.run(claim);
+  }
+
+  /** Waits until what is asked for holds, and tells whether it does. */
+  async #until(holds: () => boolean, timeout: number): Promise<boolean> {
+    const over = new AbortController();
+    const timer = sleep(timeout, true, { signal: over.signal }).catch(() => true);
+    let late = false;
+    while (!holds() && !late) {
+      late = await Promise.race([timer, new Promise<boolean>((resolve) => this.#waiters.push(() => resolve(false)))]);
+    }
+    over.abort();
+    return holds();
+  }
+
+  /** Stops the handlers of a worker that the broker does not want. Their tasks run again when their leases have ended. */
+  async #giveUp(): Promise<void> {
+    this.#claims.interruptAll();
+    await this.#until(() => this.#claims.busy === 0, drainGrace);
+  }
+
+  /** Ends the run in good order: no new tasks, handlers end, the broker confirms. */
+  async #drain(link: Promise<unknown>): Promise<void> {
+    const idle = () => this.#claims.busy === 0;
+    if (!(await this.#until(idle, this.#drainTimeout))) {
+      this.#claims.interruptAll();
+      if (!(await this.#until(idle, drainGrace))) this.#claims.abandon();
+    }
+    await this.#until(() => this.#claims.unconfirmed.length === 0, settleTimeout);
+    this.#link.close();
+    const over = new AbortController();
+    await Promise.race([link, sleep(linkTimeout, undefined, { signal: over.signal }).catch(() => {})]);
+    over.abort();
+    await this.#settleRest();
+  }
+
+  /** Tells the ends that the stream left unconfirmed by calls of their own. */
+  async #settleRest(): Promise<void> {
+    const deadline = performance.now() + settleTimeout;
+    for (let frame; (frame = this.#claims.lastFrame(performance.now())); await sleep(restStep)) {
+      try {
+        this.#claims.lastAnswer(await this.#caller.call(WorkerService.method.settle, frame, { deadline }));
+        if (performance.now() >= deadline && this.#claims.unconfirmed.length > 0) throw new UnavailableError("their shards are unavailable");
+      } catch (err) {
+        if (!(err instanceof PawlError)) throw err;
+        const n = this.#claims.unconfirmed.length;
+        throw new UnavailableError(`how ${n} tasks ended is not confirmed, they may run again: ${err.message}`, { cause: err });
+      }
+    }
+  }
+}
+
+/** Encodes what a handler returned. What is not JSON makes a dead letter: another run would only return it again. */
+function resultOf(claim: Claim, value: unknown): Result {
+  if (value === undefined) return claim.rawResult;
+  try {
+    return { data: encode("result", value), contentType: JSON_TYPE };
+  } catch (err) {
+    if (!(err instanceof InvalidArgumentError)) throw err;
+    throw new DeadLetter(`the handler has run, but its result cannot be kept: ${err.message}`, { cause: err });
+  }
+}

@@ -1,0 +1,177 @@
+/** Saves checkpoints, and runs what is to happen once: steps of a task, and effects that several tasks want. */
+
+import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
+
+import { innerOf, type Claim } from "./claim.js";
+import { bytesOf, duration, milliseconds, millisecondsOf, show, type Duration } from "./convert.js";
+import { invalid, InvalidArgumentError, NotFoundError, PawlError, StaleClaimError, TimeoutError, UnavailableError } from "./errors.js";
+import { OnceState, type BeginOnceResponse } from "./gen/pawl/v1/once_pb.js";
+import { WorkerService } from "./gen/pawl/v1/worker_pb.js";
+import { jsonOf, type Kept } from "./kept.js";
+import { DeadLetter, OnceHeld } from "./outcome.js";
+import { backoff, type CallLimits } from "./rpc.js";
+
+const maxName = 256; // bytes of a step's name or a once key
+const maxOnceResult = 64 << 10;
+const minTtl = 1000;
+const maxTtl = 365 * 86_400_000;
+const maxPatience = 10_000; // how long a once key is waited for, beside half a lease
+const firstRest = 50; // pauses in which a once key is asked for
+const maxRest = 1000;
+const minPutOff = 1000; // for how long a task is put off that has waited in vain
+const maxPutOff = 30_000;
+// For the record of what has happened, also when the handler is told to stop meanwhile: what is not recorded is done again.
+const recordTime = 10_000;
+
+/** Makes a new version of what is kept, one after the other, and returns when the broker has it on stable storage. */
+export function save(claim: Claim, change: (kept: Kept) => Kept, limits: CallLimits): Promise<void> {
+  const { state, holder } = innerOf(claim);
+  return alone(claim, "save", async () => {
+    const kept = change(state.kept);
+    const sent = performance.now();
+    const request = { taskId: claim.id, claimToken: claim.token, checkpoint: kept.encode(), lease: duration("lease", claim.lease) };
+    const answer = await call(claim, WorkerService.method.extend, request, limits);
+    holder.extended(sent, answer.cancelRequested);
+    state.kept = kept;
+  });
+}
+
+/** Runs fn unless its result is kept, and keeps that. */
+export async function step<R>(claim: Claim, name: string, fn: () => Promise<R> | R): Promise<R> {
+  checkName("name", name);
+  const { state } = innerOf(claim);
+  return alone(claim, `step/${name}`, async () => {
+    const recorded = state.kept.steps.get(name);
+    if (recorded !== undefined) return JSON.parse(recorded) as R;
+    state.kept.checkRoom();
+    claim.signal.throwIfAborted();
+    const result = recordable(await fn());
+    await record(`step ${show(name)} has run`, (deadline) => save(claim, (kept) => kept.withStep(name, result), { deadline }));
+    return JSON.parse(result) as R;
+  });
+}
+
+/** Runs fn unless the key stands for an effect that is recorded, and records that. */
+export async function once<R>(claim: Claim, key: string, fn: () => Promise<R> | R, ttl: Duration | undefined): Promise<R> {
+  checkName("key", key);
+  const kept = ttl === undefined ? undefined : milliseconds("ttl", ttl);
+  if (kept !== undefined && !(kept >= minTtl && kept <= maxTtl)) throw invalid("ttl", `${show(ttl)} is not between 1 s and 365 days`);
+  const { state } = innerOf(claim);
+  return alone(claim, `once/${key}`, async () => {
+    if (state.unclear.has(key)) throw new UnavailableError(`once ${show(key)}: nobody knows whether this run still holds the key`);
+    const answer = await begin(claim, key);
+    if (answer.state === OnceState.DONE) return parse<R>(Buffer.from(answer.result).toString());
+    let result: string;
+    try {
+      result = onceResult(await fn());
+    } catch (err) {
+      await abandon(claim, key);
+      throw err;
+    }
+    const request = { taskId: claim.id, claimToken: claim.token, key, result: Buffer.from(result), ...(kept && { ttl: duration("ttl", kept) }) };
+    await record(`the function of once ${show(key)} has run`, (deadline) => call(claim, WorkerService.method.finishOnce, request, { deadline }));
+    return parse<R>(result);
+  });
+}
+
+/** Asks for the key until it is free, or done, or the wait is over. */
+async function begin(claim: Claim, key: string): Promise<BeginOnceResponse> {
+  const patience = performance.now() + Math.min(maxPatience, claim.lease / 2);
+  for (let attempt = 0; ; attempt++) {
+    claim.signal.throwIfAborted();
+    const request = { taskId: claim.id, claimToken: claim.token, key };
+    const answer = await call(claim, WorkerService.method.beginOnce, request, { signal: claim.signal });
+    if (answer.state !== OnceState.HELD) return answer;
+    if (performance.now() >= patience) {
+      const putOff = Math.min(Math.max(claim.lease / 2, minPutOff), maxPutOff) * (0.5 + Math.random() / 2);
+      throw new OnceHeld(putOff, `once ${show(key)} is held by task ${answer.holder?.taskId}, worker ${show(answer.holder?.worker)}`);
+    }
+    const rest = backoff(attempt, firstRest, maxRest);
+    await innerOf(claim).holder.caller.sleep(Math.min(rest, millisecondsOf(answer.retryAfter) || rest), claim.signal);
+  }
+}
+
+/** Lets others try. It is not repeated: a late repeat could let go of what the handler has begun again. */
+async function abandon(claim: Claim, key: string): Promise<void> {
+  const { holder, state } = innerOf(claim);
+  const request = { taskId: claim.id, claimToken: claim.token, key };
+  try {
+    await holder.caller.once(WorkerService.method.abandonOnce, request, { deadline: performance.now() + recordTime });
+  } catch (err) {
+    if (!(err instanceof PawlError)) throw err;
+    if (!(err instanceof StaleClaimError)) state.unclear.add(key); // the end of a claim lets go of it
+  }
+}
+
+/** Records what has happened. */
+async function record(what: string, write: (deadline: number) => Promise<unknown>): Promise<void> {
+  try {
+    await write(performance.now() + recordTime);
+  } catch (err) {
+    if (err instanceof InvalidArgumentError) throw unrecorded(err);
+    if (!(err instanceof UnavailableError || err instanceof TimeoutError)) throw err;
+    throw new UnavailableError(`${what}, but that could not be recorded: ${err.message}`, { cause: err });
+  }
+}
+
+/** Makes a call about the claim. If that is gone, it throws why the handler is to stop. */
+async function call<I extends DescMessage, O extends DescMessage>(
+  claim: Claim,
+  method: DescMethodUnary<I, O>,
+  request: MessageInitShape<I>,
+  limits: CallLimits,
+): Promise<MessageShape<O>> {
+  const { holder } = innerOf(claim);
+  try {
+    return await holder.caller.call(method, request, limits);
+  } catch (err) {
+    if (err instanceof StaleClaimError || err instanceof NotFoundError) {
+      holder.lost(err.reason);
+      claim.signal.throwIfAborted();
+    }
+    throw err;
+  }
+}
+
+/** Runs fn when nobody else of the handler is at a name any more. */
+async function alone<T>(claim: Claim, name: string, fn: () => Promise<T>): Promise<T> {
+  const { busy } = innerOf(claim).state;
+  const before = busy.get(name);
+  const running = before ? before.then(fn, fn) : fn();
+  busy.set(name, running);
+  try {
+    return await running;
+  } finally {
+    if (busy.get(name) === running) busy.delete(name);
+  }
+}
+
+function checkName(field: string, name: string): void {
+  const size = typeof name === "string" && name.isWellFormed() ? bytesOf(name) : 0;
+  if (size < 1 || size > maxName) throw invalid(field, `${show(name)} is not 1 to ${maxName} bytes of UTF-8`);
+}
+
+function parse<R>(json: string): R {
+  return (json === "" ? undefined : JSON.parse(json)) as R;
+}
+
+function recordable(result: unknown): string {
+  try {
+    return jsonOf("result", result);
+  } catch (err) {
+    if (err instanceof InvalidArgumentError) throw unrecorded(err);
+    throw err;
+  }
+}
+
+function onceResult(result: unknown): string {
+  if (result === undefined) return "";
+  const json = recordable(result);
+  if (bytesOf(json) > maxOnceResult) throw unrecorded(invalid("result", `${bytesOf(json)} bytes, at most ${maxOnceResult}`));
+  return json;
+}
+
+/** Ends the task of an effect that no attempt can record. */
+function unrecorded(err: PawlError): DeadLetter {
+  return new DeadLetter(`the function has run, but its result cannot be recorded: ${err.message}`, { cause: err });
+}

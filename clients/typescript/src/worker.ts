@@ -1,0 +1,170 @@
+/** Worker: claims tasks and runs their handlers. */
+
+import { randomBytes } from "node:crypto";
+import { hostname } from "node:os";
+
+import { create } from "@bufbuild/protobuf";
+
+import { callerOf, type Client } from "./client.js";
+import { bytesOf, cut, duration, milliseconds, show, string, type Duration } from "./convert.js";
+import { invalid } from "./errors.js";
+import { Order, WorkHelloSchema, type WorkHello } from "./gen/pawl/v1/worker_pb.js";
+import type { Handler } from "./handler.js";
+import { safely, stderrLogger, type Logger } from "./log.js";
+import { Run } from "./run.js";
+
+const maxQueues = 100;
+const maxWeight = 1000;
+const maxTypes = 1000;
+const maxConcurrency = 10_000;
+const maxName = 256;
+const minLease = 1000;
+const maxLease = 12 * 3_600_000;
+
+/**
+ * Queues with weights, { mail: 7, default: 3 }, from which tasks are taken in that proportion, or in strict order, ["urgent", "default"]: from
+ * the first that has a task. "mail:7,default:3" and "urgent,default" say the same.
+ */
+export type Queues = string | readonly string[] | Readonly<Record<string, number>>;
+
+/** How a worker works. */
+export interface WorkerOptions {
+  /** Default: "default". */
+  queues?: Queues;
+  /** How many handlers run at once; default 10. */
+  concurrency?: number;
+  /** Its length, 1 s to 12 h; by default that of the queue. The worker extends it while the handler runs. */
+  lease?: Duration;
+  /** How long handlers may take to finish once the worker stops; default 25 s. */
+  drainTimeout?: Duration;
+  /** Of the tasks in one push; default 4 MiB. */
+  maxBytes?: number;
+  /** Who claims, in attempt logs and lists of workers; by default host/pid. */
+  name?: string;
+  /** Where it logs; by default warnings and errors go to standard error. */
+  logger?: Logger;
+}
+
+/**
+ * Claims tasks and runs their handlers, over one stream that it keeps open. Leases are extended while handlers run, from the event loop: a
+ * handler that blocks it for longer than a lease loses all of them.
+ */
+export class Worker {
+  readonly #run: Run;
+  #started = false;
+
+  constructor(client: Client, handlers: Iterable<Handler>, options: WorkerOptions = {}) {
+    const { concurrency = 10, logger = stderrLogger("warn") } = options;
+    if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > maxConcurrency) {
+      throw invalid("concurrency", `is ${show(concurrency)}, want 1 to ${maxConcurrency}`);
+    }
+    const drainTimeout = milliseconds("drainTimeout", options.drainTimeout ?? 25_000);
+    if (drainTimeout < 0) throw invalid("drainTimeout", `is ${drainTimeout} ms, want 0 or more`);
+    const byType = handlersByType(handlers);
+    const hello = helloOf(options, [...byType.keys()].sort(), concurrency);
+    this.#run = new Run(callerOf(client), hello, byType, { concurrency, drainTimeout, logger: safely(logger) });
+  }
+
+  /**
+   * Claims and runs tasks until stop is called, or the signal aborted, and then drains: it takes no more tasks, lets handlers finish, and after
+   * drainTimeout tells the rest to stop and gives their tasks back, so that no attempt is used.
+   *
+   * A connection that breaks is made anew for ever; meanwhile handlers go on, and how they ended is told afterwards. It throws a PawlError if
+   * the broker refuses the worker when it first comes, or its token for a minute; and UnavailableError if at the end it could not tell how some
+   * tasks ended: those run again after their lease. A worker runs once.
+   */
+  async run(signal?: AbortSignal): Promise<void> {
+    if (this.#started) throw new Error("the worker was run already");
+    this.#started = true;
+    const stop = () => this.stop();
+    if (signal?.aborted) stop();
+    signal?.addEventListener("abort", stop);
+    try {
+      await this.#run.do();
+    } finally {
+      signal?.removeEventListener("abort", stop);
+    }
+  }
+
+  /** Begins the drain. */
+  stop(): void {
+    this.#run.stop();
+  }
+}
+
+/**
+ * Returns a signal that SIGTERM or SIGINT aborts: await worker.run(terminated()). The second one ends the process at once, as it would without
+ * this.
+ */
+export function terminated(): AbortSignal {
+  const out = new AbortController();
+  const names = ["SIGTERM", "SIGINT"] as const;
+  const abort = () => {
+    for (const name of names) process.off(name, abort);
+    out.abort();
+  };
+  for (const name of names) process.on(name, abort);
+  return out.signal;
+}
+
+function handlersByType(handlers: Iterable<Handler>): Map<string, Handler> {
+  const out = new Map<string, Handler>();
+  for (const handler of handlers) {
+    if (out.has(handler.type)) throw invalid("types", `there are two handlers for the type ${show(handler.type)}`);
+    out.set(handler.type, handler);
+  }
+  if (out.size < 1 || out.size > maxTypes) throw invalid("types", `there are handlers for ${out.size} types, want 1 to ${maxTypes}`);
+  return out;
+}
+
+function helloOf(options: WorkerOptions, types: string[], slots: number): WorkHello {
+  const host = cut(hostname(), maxName);
+  const out = create(WorkHelloSchema, {
+    worker: string("name", options.name || cut(`${host}/${process.pid}`, maxName)),
+    types,
+    host,
+    pid: process.pid,
+    version: `node ${process.versions.node}`,
+    instance: randomBytes(16).toString("hex"),
+    slots,
+  });
+  if (bytesOf(out.worker) > maxName) throw invalid("name", `${show(out.worker)} has more than ${maxName} bytes`);
+  setQueues(out, options.queues ?? "default");
+  if (options.lease !== undefined) {
+    const lease = milliseconds("lease", options.lease);
+    if (lease < minLease || lease > maxLease) throw invalid("lease", `is ${lease} ms, want ${minLease} to ${maxLease}`);
+    out.lease = duration("lease", lease);
+  }
+  if (options.maxBytes !== undefined) {
+    if (!Number.isSafeInteger(options.maxBytes) || options.maxBytes < 1) throw invalid("max_bytes", `is ${show(options.maxBytes)}, want 1 or more`);
+    out.maxBytes = BigInt(options.maxBytes);
+  }
+  return out;
+}
+
+function setQueues(hello: WorkHello, queues: Queues): void {
+  const weights = weightsOf(queues);
+  if (weights.size < 1 || weights.size > maxQueues) throw invalid("queues", `${weights.size} queues, want 1 to ${maxQueues}`);
+  const weighted = [...weights.values()].filter((weight) => weight !== undefined).length;
+  if (weighted > 0 && weighted < weights.size) throw invalid("queues", "give a weight to all queues or to none");
+  hello.order = weighted > 0 ? Order.WEIGHTED : Order.STRICT;
+  for (const [queue, weight] of weights) {
+    if (!queue) throw invalid("queues", "a queue has no name");
+    if (weight !== undefined && !(Number.isInteger(weight) && weight >= 1 && weight <= maxWeight)) {
+      throw invalid(`queues.${queue}`, `${show(weight)} is not between 1 and ${maxWeight}`);
+    }
+    hello.queues.push({ $typeName: "pawl.v1.QueueShare", queue: string("queues", queue), weight: weight ?? 0 });
+  }
+}
+
+function weightsOf(queues: Queues): Map<string, number | undefined> {
+  if (typeof queues === "object" && !Array.isArray(queues)) return new Map(Object.entries(queues));
+  const out = new Map<string, number | undefined>();
+  for (const part of typeof queues === "string" ? queues.split(",") : (queues as readonly string[])) {
+    const [, name = "", weight] = (typeof queues === "string" && /^(.*):([^:]*)$/.exec(part.trim())) || [, part.trim()];
+    if (weight !== undefined && !/^\d+$/.test(weight)) throw invalid("queues", `${show(part)}: the weight is not a number`);
+    if (out.has(name)) throw invalid("queues", `${show(name)} is there twice`);
+    out.set(name, weight === undefined ? undefined : Number(weight));
+  }
+  return out;
+}
