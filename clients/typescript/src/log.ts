@@ -12,6 +12,11 @@ const levels = ["debug", "info", "warn", "error"] as const;
 
 export type Level = (typeof levels)[number];
 
+/** Reports whether a word is a level. */
+export function isLevel(word: string): word is Level {
+  return (levels as readonly string[]).includes(word);
+}
+
 /** Writes lines of a level and above to standard error. */
 export function stderrLogger(level: Level): Logger {
   const write = (of: Level) => (message: string, ...more: unknown[]) => {

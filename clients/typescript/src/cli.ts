@@ -1,0 +1,99 @@
+#!/usr/bin/env node
+/** The command pawl-worker: runs the handlers of a module. */
+
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+
+import { Client } from "./client.js";
+import { messageOf } from "./convert.js";
+import { PawlError } from "./errors.js";
+import type { Handler } from "./handler.js";
+import { isLevel, stderrLogger } from "./log.js";
+import { terminated, Worker, type WorkerOptions } from "./worker.js";
+
+const usage = `usage: pawl-worker MODULE [options]
+
+Runs the handlers that a module exports, such as ./tasks.js, until SIGTERM or SIGINT; then it drains, and a second signal ends it at once.
+It works for the Client that the module exports as client. Without one, the environment says where the broker is, and who calls:
+PAWL_SERVER, PAWL_TOKEN and the others.
+
+  --queues QUEUES          with weights, mail:7,default:3, or in strict order, urgent,default (default: default)
+  --concurrency N          tasks that run at once (default: 10)
+  --lease DURATION         1s to 12h (default: that of the queue)
+  --drain-timeout DURATION how long tasks may take to finish (default: 25s)
+  --name NAME              of the worker, in attempt logs (default: host/pid)
+  --log-level LEVEL        debug, info, warn or error (default: info)
+  --help
+`;
+
+/** Runs the command, and returns its exit status: 0 after a drain, 1 if the broker refused or lost something, 2 for wrong use. */
+async function main(): Promise<number> {
+  let worker: Worker;
+  try {
+    const { module, options } = settings(process.argv.slice(2));
+    if (!module) {
+      process.stdout.write(usage);
+      return 0;
+    }
+    const { handlers, client } = await load(module);
+    worker = new Worker(client, handlers, options);
+  } catch (err) {
+    process.stderr.write(`pawl-worker: ${messageOf(err)}\n`);
+    return 2;
+  }
+  try {
+    await worker.run(terminated());
+    return 0;
+  } catch (err) {
+    if (!(err instanceof PawlError)) throw err;
+    process.stderr.write(`pawl-worker: ${err.code}: ${err.message}\n`);
+    return 1;
+  }
+}
+
+/** Reads the arguments. Without a module, help was asked for. */
+function settings(args: string[]): { module: string | undefined; options: WorkerOptions } {
+  const text = { type: "string" } as const;
+  const known = {
+    queues: text,
+    concurrency: text,
+    lease: text,
+    "drain-timeout": text,
+    name: text,
+    "log-level": text,
+    help: { type: "boolean" },
+  } as const;
+  const { values, positionals } = parseArgs({ args, options: known, allowPositionals: true });
+  if (values.help) return { module: undefined, options: {} };
+  const [module] = positionals;
+  if (!module || positionals.length > 1) throw new TypeError(`${positionals.length} modules, want one: pawl-worker ./tasks.js`);
+  const level = values["log-level"] ?? "info";
+  if (!isLevel(level)) throw new TypeError(`--log-level: "${level}" is not debug, info, warn or error`);
+  const options: WorkerOptions = { logger: stderrLogger(level) };
+  if (values.queues !== undefined) options.queues = values.queues;
+  if (values.concurrency !== undefined) options.concurrency = Number(values.concurrency);
+  if (values.lease !== undefined) options.lease = values.lease;
+  if (values["drain-timeout"] !== undefined) options.drainTimeout = values["drain-timeout"];
+  if (values.name !== undefined) options.name = values.name;
+  return { module, options };
+}
+
+/** Imports a module, and finds its handlers: those that it exports, and those in arrays that it exports. */
+async function load(path: string): Promise<{ handlers: Set<Handler>; client: Client }> {
+  const exported = (await import(pathToFileURL(resolve(path)).href)) as Record<string, unknown>;
+  const handlers = new Set<Handler>();
+  for (const value of Object.values(exported)) {
+    for (const each of Array.isArray(value) ? (value as unknown[]) : [value]) if (isHandler(each)) handlers.add(each);
+  }
+  if (handlers.size === 0) throw new TypeError(`${path} exports no handlers: export those that handle(task, function) makes`);
+  const { client } = exported;
+  if (client !== undefined && !(client instanceof Client)) throw new TypeError(`${path}: the export client is no Client of this package`);
+  return { handlers, client: client ?? new Client() };
+}
+
+function isHandler(value: unknown): value is Handler {
+  return typeof value === "object" && value !== null && "type" in value && "run" in value && typeof value.run === "function";
+}
+
+process.exit(await main()); // handlers that do not stop would keep the process
