@@ -4,9 +4,12 @@ import { Connection, type ConnectionOptions } from "./connection.js";
 import { milliseconds, type Duration } from "./convert.js";
 import { enqueue, enqueueMany } from "./enqueue.js";
 import { inside } from "./errors.js";
+import { watchEvents, type EventFilter, type PawlEvent } from "./events.js";
+import { createGroup, Group, type GroupOptions } from "./group.js";
 import type { TaskOptions } from "./options.js";
 import { Ref } from "./ref.js";
 import { Caller } from "./rpc.js";
+import { Schedules } from "./schedule.js";
 import { Call, specOf, type Task } from "./task.js";
 
 /** What a client is told. */
@@ -64,6 +67,32 @@ export class Client {
   /** Refers to a task by its id. */
   ref<Result = unknown>(id: string): Ref<Result> {
     return new Ref<Result>(this.#caller, id);
+  }
+
+  /**
+   * Makes a group of up to 1,000 tasks and 8 MiB, all or nothing. Group.tasks has a Ref for each. The handlers of onComplete, onSuccess and
+   * onDeath read the counts with claim.parentResult.
+   */
+  async enqueueGroup(calls: Iterable<Call>, options: GroupOptions = {}): Promise<Group> {
+    return createGroup(this.#caller, calls, options);
+  }
+
+  /** Refers to a group by its id. */
+  group(id: string): Group {
+    return new Group(this.#caller, id);
+  }
+
+  /** The schedules of the broker: what is enqueued again and again. */
+  get schedules(): Schedules {
+    return new Schedules(this.#caller);
+  }
+
+  /**
+   * Goes over events as they happen, until the loop is left or the filter's signal aborted: for await (const event of client.events({ kinds:
+   * ["task.dead"] })). A stream that breaks is opened again behind the last event.
+   */
+  events(filter: EventFilter = {}): AsyncGenerator<PawlEvent, void, undefined> {
+    return watchEvents(this.#caller, filter);
   }
 
   /** Ends the calls that are under way, and the connection. Stop workers first. */

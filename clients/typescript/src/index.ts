@@ -39,3 +39,7 @@ export { handle, type Handler } from "./handler.js";
 export type { Logger } from "./log.js";
 export { Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, OnceHeld, Outcome, Poison, RetryIn, Snooze, TimedOut } from "./outcome.js";
 export { terminated, Worker, type Queues, type WorkerOptions } from "./worker.js";
+export type { EventFilter, PawlEvent } from "./events.js";
+export { decodeMemberResult, Group, type GroupCounts, type GroupInfo, type GroupMember, type GroupOptions, type GroupState, type Made } from "./group.js";
+export { Schedules, type Missed, type Overlap, type Schedule, type ScheduleChange, type ScheduledTask, type ScheduleOptions } from "./schedule.js";
+export type { SchedulePause, Tick } from "./schedule.js";
