@@ -1,4 +1,4 @@
-/** For tests: the real broker, started from the pawl binary on a directory of its own. */
+/** For tests: the real broker, started from the pawl binary on a directory of its own, and a worker. */
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -8,6 +8,10 @@ import { connect, createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+
+import type { Client } from "./client.js";
+import type { Handler } from "./handler.js";
+import { Worker, type WorkerOptions } from "./worker.js";
 
 const startTimeout = 30_000;
 const stopTimeout = 15_000;
@@ -123,4 +127,18 @@ async function freePort(): Promise<number> {
   server.close();
   await once(server, "close");
   return port;
+}
+
+/** Runs a worker, and returns what stops it: it drains, and throws what the worker threw. */
+export function working(client: Client, handlers: Iterable<Handler>, options: WorkerOptions = {}): () => Promise<void> {
+  const worker = new Worker(client, handlers, options);
+  const ended = worker.run().then(
+    () => undefined,
+    (err: unknown) => ({ err }),
+  );
+  return async () => {
+    worker.stop();
+    const failure = await ended;
+    if (failure) throw failure.err;
+  };
 }
