@@ -16,7 +16,10 @@ if ! recent node && command -v npm >/dev/null; then
 	recent "$cache/node_modules/.bin/node" || npm install --prefix "$cache" --no-save --no-audit --no-fund --loglevel=error node@22 || true
 	PATH=$cache/node_modules/.bin:$PATH
 fi
-if ! recent node || ! { npm ci --no-audit --no-fund --loglevel=error || [ -x node_modules/.bin/tsc ]; }; then
+installed() { # what package-lock.json says
+	cmp -s package-lock.json node_modules/.installed || { npm ci --no-audit --no-fund --loglevel=error && cp package-lock.json node_modules/.installed; }
+}
+if ! recent node || ! installed; then
 	echo "Node 20 or the packages of package-lock.json are not here, and could not be installed: the tests of the TypeScript SDK are skipped"
 	exit
 fi

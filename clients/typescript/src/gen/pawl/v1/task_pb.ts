@@ -473,7 +473,7 @@ export type Task = Message<"pawl.v1.Task"> & {
   unique?: Unique | undefined;
 
   /**
-   * the id of the task that runs and holds the unique key
+   * the id of the task that runs and holds the unique key, or of the first of its key in a strict order
    *
    * @generated from field: string waits_for = 39;
    */
