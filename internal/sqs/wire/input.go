@@ -1,0 +1,61 @@
+package wire
+
+// Input is what a request says, whichever action it is: each reads the members that are its own. A nil number was not said.
+type Input struct {
+	QueueURL    string `json:"QueueUrl"`
+	QueueName   string
+	NamePrefix  string `json:"QueueNamePrefix"`
+	MaxResults  *int
+	NextToken   string
+	Attributes  map[string]string
+	Tags        map[string]string // in JSON also "tags"
+	TagKeys     []string
+	AccountIDs  []string `json:"AWSAccountIds"`
+	ActionNames []string `json:"Actions"`
+	Label       string
+
+	Body             string               `json:"MessageBody"`
+	DelaySeconds     *int                 `json:"DelaySeconds"`
+	MessageAttrs     map[string]Attribute `json:"MessageAttributes"`
+	SystemAttrs      map[string]Attribute `json:"MessageSystemAttributes"`
+	DeduplicationID  string               `json:"MessageDeduplicationId"`
+	GroupID          string               `json:"MessageGroupId"`
+	Entries          []Entry
+	AttributeNames   []string
+	SystemAttrNames  []string `json:"MessageSystemAttributeNames"`
+	MessageAttrNames []string `json:"MessageAttributeNames"`
+	Max              *int     `json:"MaxNumberOfMessages"`
+	Visibility       *int     `json:"VisibilityTimeout"`
+	Wait             *int     `json:"WaitTimeSeconds"`
+	AttemptID        string   `json:"ReceiveRequestAttemptId"`
+	ReceiptHandle    string
+}
+
+// Entry is one item of a batch.
+type Entry struct {
+	ID              string               `json:"Id"`
+	Body            string               `json:"MessageBody"`
+	DelaySeconds    *int                 `json:"DelaySeconds"`
+	MessageAttrs    map[string]Attribute `json:"MessageAttributes"`
+	SystemAttrs     map[string]Attribute `json:"MessageSystemAttributes"`
+	DeduplicationID string               `json:"MessageDeduplicationId"`
+	GroupID         string               `json:"MessageGroupId"`
+	ReceiptHandle   string
+	Visibility      *int `json:"VisibilityTimeout"`
+}
+
+// Attribute is a typed value that travels with a message.
+type Attribute struct {
+	DataType    string
+	StringValue *string `json:",omitempty"`
+	BinaryValue []byte  `json:",omitempty"`
+}
+
+// Size is what an attribute counts of a message's size, beside its name.
+func (a *Attribute) Size() int {
+	n := len(a.DataType) + len(a.BinaryValue)
+	if a.StringValue != nil {
+		n += len(*a.StringValue)
+	}
+	return n
+}

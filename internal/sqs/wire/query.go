@@ -1,0 +1,170 @@
+package wire
+
+import (
+	"encoding/base64"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// MaxMembers bounds a list of the Query protocol: far more than any action takes.
+const MaxMembers = 1000
+
+// ReadQuery reads what the fields of a form, or the parameters of a query, say. Fields that are not known are passed over, as signatures
+// and versions are.
+func ReadQuery(form url.Values) (*Input, error) {
+	q := query{form: form, lists: indexes(form)}
+	in := &Input{
+		QueueURL: q.text("QueueUrl"), QueueName: q.text("QueueName"), NamePrefix: q.text("QueueNamePrefix"), NextToken: q.text("NextToken"),
+		MaxResults: q.number("MaxResults"), Label: q.text("Label"), Body: q.text("MessageBody"), DelaySeconds: q.number("DelaySeconds"),
+		DeduplicationID: q.text("MessageDeduplicationId"), GroupID: q.text("MessageGroupId"), Max: q.number("MaxNumberOfMessages"),
+		Visibility: q.number("VisibilityTimeout"), Wait: q.number("WaitTimeSeconds"), AttemptID: q.text("ReceiveRequestAttemptId"),
+		ReceiptHandle: q.text("ReceiptHandle"),
+		Attributes:    q.pairs("Attribute", "Name"), Tags: q.pairs("Tag", "Key"),
+		TagKeys: q.texts("TagKey"), AccountIDs: q.texts("AWSAccountId"), ActionNames: q.texts("ActionName"),
+		AttributeNames: q.texts("AttributeName"), SystemAttrNames: q.texts("MessageSystemAttributeName"), MessageAttrNames: q.texts("MessageAttributeName"),
+		MessageAttrs: q.attributes("MessageAttribute"), SystemAttrs: q.attributes("MessageSystemAttribute"),
+	}
+	if in.Tags == nil {
+		in.Tags = q.pairs("Tags", "Key")
+	}
+	for _, list := range []string{"SendMessageBatchRequestEntry", "DeleteMessageBatchRequestEntry", "ChangeMessageVisibilityBatchRequestEntry"} {
+		for _, at := range q.members(list) {
+			in.Entries = append(in.Entries, q.entry(at))
+		}
+	}
+	if q.bad != nil {
+		return nil, q.bad
+	}
+	return in, nil
+}
+
+// query reads a form. The first thing that is wrong is kept.
+type query struct {
+	form  url.Values
+	lists map[string]int // the highest number of each list, by what stands before it
+	bad   error
+}
+
+// indexes finds the lists of a form: of "Entry.2.Attribute.1.Name" those named "Entry" and "Entry.2.Attribute".
+func indexes(form url.Values) map[string]int {
+	lists := map[string]int{}
+	for field := range form {
+		for at := 0; ; {
+			dot := strings.IndexByte(field[at:], '.')
+			if dot < 0 {
+				break
+			}
+			name := field[:at+dot]
+			at += dot + 1
+			digits, _, _ := strings.Cut(field[at:], ".")
+			if n, err := strconv.Atoi(digits); err == nil && n > lists[name] {
+				lists[name] = n
+			}
+		}
+	}
+	return lists
+}
+
+func (q *query) text(field string) string {
+	if v := q.form[field]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+func (q *query) number(field string) *int {
+	v, ok := q.form[field]
+	if !ok || v[0] == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(v[0], 10, 32)
+	if err != nil {
+		q.wrong(BadValue(clip(v[0]), field, "Must be an integer."))
+		return nil
+	}
+	whole := int(n)
+	return &whole
+}
+
+func (q *query) wrong(err error) {
+	if q.bad == nil {
+		q.bad = err
+	}
+}
+
+// members are the beginnings of a list's fields, "Name.1" and on.
+func (q *query) members(list string) (names []string) {
+	last := q.lists[list]
+	if last > MaxMembers {
+		q.wrong(ErrSerialization.With("%s.%d: a list has at most %d members.", list, last, MaxMembers))
+		return nil
+	}
+	for i := 1; i <= last; i++ {
+		names = append(names, list+"."+strconv.Itoa(i))
+	}
+	return names
+}
+
+func (q *query) texts(list string) (all []string) {
+	for _, at := range q.members(list) {
+		if v, ok := q.form[at]; ok {
+			all = append(all, v[0])
+		}
+	}
+	return all
+}
+
+func (q *query) pairs(list, key string) map[string]string {
+	var all map[string]string
+	for _, at := range q.members(list) {
+		name := q.text(at + "." + key)
+		if name == "" {
+			continue
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[name] = q.text(at + ".Value")
+	}
+	return all
+}
+
+func (q *query) attributes(list string) map[string]Attribute {
+	var all map[string]Attribute
+	for _, at := range q.members(list) {
+		name := q.text(at + ".Name")
+		if all == nil {
+			all = map[string]Attribute{}
+		}
+		a := Attribute{DataType: q.text(at + ".Value.DataType")}
+		if v, ok := q.form[at+".Value.StringValue"]; ok {
+			a.StringValue = &v[0]
+		}
+		if v, ok := q.form[at+".Value.BinaryValue"]; ok {
+			b, err := base64.StdEncoding.DecodeString(v[0])
+			if err != nil {
+				q.wrong(BadValue(clip(v[0]), at+".Value.BinaryValue", "Must be base64."))
+			}
+			a.BinaryValue = b
+		}
+		all[name] = a
+	}
+	return all
+}
+
+func (q *query) entry(at string) Entry {
+	return Entry{ID: q.text(at + ".Id"), Body: q.text(at + ".MessageBody"), DelaySeconds: q.number(at + ".DelaySeconds"),
+		MessageAttrs: q.attributes(at + ".MessageAttribute"), SystemAttrs: q.attributes(at + ".MessageSystemAttribute"),
+		DeduplicationID: q.text(at + ".MessageDeduplicationId"), GroupID: q.text(at + ".MessageGroupId"),
+		ReceiptHandle: q.text(at + ".ReceiptHandle"), Visibility: q.number(at + ".VisibilityTimeout")}
+}
+
+// clip keeps a bad value from filling an error message.
+func clip(s string) string {
+	const most = 100
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

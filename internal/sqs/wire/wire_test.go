@@ -1,0 +1,162 @@
+package wire
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func text(s string) *string { return &s }
+
+func TestChecksums(t *testing.T) {
+	if got, want := MD5("hi"), "49f68a5c8493ec2c0bf489821c21fc3b"; got != want {
+		t.Errorf("MD5(hi) = %s, want %s", got, want)
+	}
+	if got, want := MD5OfAttributes(map[string]Attribute{"a": {DataType: "String", StringValue: text("b")}}), "bef8bf215374a0a228d67533b1a488be"; got != want {
+		t.Errorf("MD5OfAttributes = %s, want %s", got, want)
+	}
+	if got := MD5OfAttributes(nil); got != "" {
+		t.Errorf("MD5OfAttributes(nil) = %q, want none", got)
+	}
+	// A custom type is part of the sum, and binary values count as such.
+	plain := MD5OfAttributes(map[string]Attribute{"a": {DataType: "String.x", StringValue: text("b")}})
+	binary := MD5OfAttributes(map[string]Attribute{"a": {DataType: "Binary.x", BinaryValue: []byte("b")}})
+	if plain == binary || plain == "bef8bf215374a0a228d67533b1a488be" {
+		t.Errorf("types leave no trace: %s, %s", plain, binary)
+	}
+}
+
+func TestFormsAgree(t *testing.T) {
+	fromJSON, err := ReadJSON([]byte(`{"QueueUrl":"u","MessageBody":"b","DelaySeconds":3,"MessageAttributes":{"a":{"DataType":"String","StringValue":"x"},
+		"b":{"DataType":"Binary","BinaryValue":"AQI="}},"Attributes":{"k":"v"},"tags":{"t":"w"},"AttributeNames":["All"],
+		"Entries":[{"Id":"1","MessageBody":"c","DelaySeconds":0}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	form, err := url.ParseQuery("QueueUrl=u&MessageBody=b&DelaySeconds=3&MessageAttribute.1.Name=a&MessageAttribute.1.Value.DataType=String" +
+		"&MessageAttribute.1.Value.StringValue=x&MessageAttribute.2.Name=b&MessageAttribute.2.Value.DataType=Binary&MessageAttribute.2.Value.BinaryValue=AQI%3D" +
+		"&Attribute.1.Name=k&Attribute.1.Value=v&Tag.1.Key=t&Tag.1.Value=w&AttributeName.1=All" +
+		"&SendMessageBatchRequestEntry.1.Id=1&SendMessageBatchRequestEntry.1.MessageBody=c&SendMessageBatchRequestEntry.1.DelaySeconds=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromQuery, err := ReadQuery(form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(fromJSON, fromQuery) {
+		t.Errorf("JSON says %+v, Query %+v", fromJSON, fromQuery)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	for body, want := range map[string]string{
+		`{`:                      "not valid JSON",
+		`[]`:                     "array can not be converted to a value of member the request",
+		`{"DelaySeconds":"a"}`:   "string can not be converted to a value of member DelaySeconds",
+		`{"MessageBody":1}`:      "number can not be converted to a value of member MessageBody",
+		`{} {}`:                  "more than one JSON value",
+		`{"DelaySeconds":1e999}`: "DelaySeconds",
+	} {
+		_, err := ReadJSON([]byte(body))
+		if e, ok := errors.AsType[*Error](err); !ok || e.Shape != "SerializationException" || !strings.Contains(e.Message, want) {
+			t.Errorf("%s: %v, want %q", body, err, want)
+		}
+	}
+	for query, want := range map[string]string{
+		"DelaySeconds=a":   "Value a for parameter DelaySeconds is invalid. Reason: Must be an integer.",
+		"Tag.2000000.Key=": "Tag.2000000: a list has at most 1000 members.",
+		"MessageAttribute.1.Name=a&MessageAttribute.1.Value.BinaryValue=*": "Value * for parameter MessageAttribute.1.Value.BinaryValue is invalid. Reason: Must be base64.",
+	} {
+		form, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadQuery(form); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %q", query, err, want)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	out := &Output{Messages: []Message{{ID: "m", ReceiptHandle: "r", Body: "a\r<\"\x01é", MD5OfBody: "s", Attributes: map[string]string{"B": "2", "A": "1"},
+		MessageAttributes: map[string]Attribute{"n": {DataType: "Number", StringValue: text("7")}, "b": {DataType: "Binary", BinaryValue: []byte{1}}}, MD5OfAttributes: "t"}}}
+	got := string(AppendJSON(nil, "ReceiveMessage", out))
+	want := `{"Messages":[{"MessageId":"m","ReceiptHandle":"r","MD5OfBody":"s","Body":"a\r<\"\u0001é","Attributes":{"A":"1","B":"2"},"MD5OfMessageAttributes":"t",` +
+		`"MessageAttributes":{"b":{"BinaryValue":"AQ==","DataType":"Binary"},"n":{"StringValue":"7","DataType":"Number"}}}]}`
+	if got != want {
+		t.Errorf("JSON: %s, want %s", got, want)
+	}
+	got = string(AppendXML(nil, "ReceiveMessage", "q", out))
+	want = `<?xml version="1.0"?><ReceiveMessageResponse xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><ReceiveMessageResult><Message><MessageId>m</MessageId>` +
+		`<ReceiptHandle>r</ReceiptHandle><MD5OfBody>s</MD5OfBody><Body>a&#xD;&lt;&quot;` + "\uFFFD" + `é</Body><Attribute><Name>A</Name><Value>1</Value></Attribute>` +
+		`<Attribute><Name>B</Name><Value>2</Value></Attribute><MessageAttribute><Name>b</Name><Value><BinaryValue>AQ==</BinaryValue><DataType>Binary</DataType></Value></MessageAttribute>` +
+		`<MessageAttribute><Name>n</Name><Value><StringValue>7</StringValue><DataType>Number</DataType></Value></MessageAttribute><MD5OfMessageAttributes>t</MD5OfMessageAttributes>` +
+		`</Message></ReceiveMessageResult><ResponseMetadata><RequestId>q</RequestId></ResponseMetadata></ReceiveMessageResponse>`
+	if got != want {
+		t.Errorf("XML: %s, want %s", got, want)
+	}
+	if got := string(AppendJSON(nil, "ReceiveMessage", &Output{})); got != "{}" {
+		t.Errorf("nothing in JSON: %s", got)
+	}
+	if got := string(AppendXML(nil, "DeleteMessage", "q", &Output{})); strings.Contains(got, "DeleteMessageResult") {
+		t.Errorf("an answer without a result has one: %s", got)
+	}
+}
+
+func TestErrorsInBothForms(t *testing.T) {
+	if got, want := string(AppendJSONError(nil, ErrQueueDoesNotExist)), `{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"The specified queue does not exist."}`; got != want {
+		t.Errorf("JSON: %s, want %s", got, want)
+	}
+	if got, want := ErrQueueDoesNotExist.QueryError(), "AWS.SimpleQueueService.NonExistentQueue;Sender"; got != want {
+		t.Errorf("header: %s, want %s", got, want)
+	}
+	want := `<?xml version="1.0"?><ErrorResponse xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><Error><Type>Sender</Type><Code>AWS.SimpleQueueService.NonExistentQueue</Code>` +
+		`<Message>The specified queue does not exist for this wsdl version.</Message><Detail/></Error><RequestId>q</RequestId></ErrorResponse>`
+	if got := string(AppendXMLError(nil, "q", ErrQueueDoesNotExist)); got != want {
+		t.Errorf("XML: %s, want %s", got, want)
+	}
+}
+
+func FuzzJSON(f *testing.F) {
+	f.Add([]byte(`{"MessageBody":"a","Entries":[{"Id":"1"}]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		in, err := ReadJSON(body)
+		if err != nil {
+			if _, ok := errors.AsType[*Error](err); !ok {
+				t.Fatalf("%q: %v is no error of the service", body, err)
+			}
+			return
+		}
+		out := AppendJSON(nil, "ReceiveMessage", &Output{Attributes: in.Attributes, Messages: []Message{{Body: in.Body, MessageAttributes: in.MessageAttrs}}})
+		if !json.Valid(out) {
+			t.Fatalf("%q: the answer %q is no JSON", body, out)
+		}
+	})
+}
+
+func FuzzQuery(f *testing.F) {
+	f.Add("MessageBody=a%0D&Attribute.1.Name=b&Attribute.1.Value=c&SendMessageBatchRequestEntry.1.MessageAttribute.1.Name=d")
+	f.Fuzz(func(t *testing.T, body string) {
+		form, err := url.ParseQuery(body)
+		if err != nil {
+			return
+		}
+		in, err := ReadQuery(form)
+		if err != nil {
+			if _, ok := errors.AsType[*Error](err); !ok {
+				t.Fatalf("%q: %v is no error of the service", body, err)
+			}
+			return
+		}
+		out := AppendXML(nil, "ReceiveMessage", "q", &Output{Attributes: in.Attributes, Messages: []Message{{Body: in.Body, MessageAttributes: in.MessageAttrs}}})
+		var any struct{}
+		if err := xml.Unmarshal(out, &any); err != nil {
+			t.Fatalf("%q: the answer %q is no XML: %v", body, out, err)
+		}
+	})
+}
