@@ -156,11 +156,19 @@ func settle(round *engine.Round, c *Settle) (out Settled) {
 	var s engine.Settled
 	switch c.Verb {
 	case Ack:
-		s, out.Err = engine.Ack(round, c.Hold, c.Result)
+		ack := engine.Ack
+		if c.Late {
+			ack = engine.AckLate
+		}
+		s, out.Err = ack(round, c.Hold, c.Result)
 	case Fail:
 		s, out.Err = engine.Fail(round, c.Hold, c.Fail)
 	case Release:
-		s, out.Err = engine.Release(round, c.Hold, c.Delay)
+		release := engine.Release
+		if c.Late {
+			release = engine.ReleaseLate
+		}
+		s, out.Err = release(round, c.Hold, c.Delay)
 	case GiveBack:
 		s, out.Err = engine.GiveBack(round, c.Hold)
 	case Extend:

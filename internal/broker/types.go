@@ -87,6 +87,7 @@ type Settle struct {
 	Fail   Failing       // of Fail
 	Extend Extension     // of Extend
 	Delay  time.Duration // of Release: a snooze
+	Late   bool          // of Ack and Release: also when the lease was lost, if nobody claimed the task since
 }
 
 // Settled is the answer to a Settle.

@@ -11,6 +11,7 @@ import (
 
 // Extension asks for more time and says how far the run is.
 type Extension struct {
+	Exact      bool          // the lease may end earlier than it does
 	Lease      time.Duration // from now; 0: as long as the claim's
 	Progress   *Progress
 	Checkpoint *[]byte // given to the next attempt; empty: forget the last one
@@ -22,7 +23,7 @@ type Progress struct {
 	Text    string
 }
 
-// Extend moves the end of a lease to later, never to earlier, and never beyond the bound of the run.
+// Extend moves the end of a lease to later, to earlier only if it is to be exact, and never beyond the bound of the run.
 func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 	from, _, err := r.Held("extend", h)
 	if err != nil {
@@ -30,6 +31,9 @@ func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 	}
 	to := *from
 	to.Claim.Until = max(from.Claim.Until, from.Claim.LeaseEnd(r.now, e.Lease))
+	if e.Exact {
+		to.Claim.Until = from.Claim.LeaseEnd(r.now, e.Lease)
+	}
 	to.Claim.Orphaned = false
 	if r.now >= from.Claim.RunUntil {
 		return 0, &task.Error{Code: task.CodeWrongState, State: from.State,

@@ -69,6 +69,9 @@ type Config struct {
 	MaxConns           int // connections at once; default 20,000
 	MaxConnsPerAddress int // of these from one address, which is not this machine's own; default 5,000
 
+	// SQS opens the door for clients of Amazon SQS, on the listener of all others.
+	SQS bool
+
 	// BasePath is a prefix such as "/pawl" that paths may have, of a proxy that does not strip it; "": none.
 	BasePath string
 }

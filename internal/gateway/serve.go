@@ -31,7 +31,7 @@ const (
 
 func (g *Gateway) newHTTP() *http.Server {
 	return &http.Server{
-		Handler:           lastIfAmbiguous(withTLS(g.rest)),
+		Handler:           lastIfAmbiguous(withTLS(g.withSQS(g.rest))),
 		ConnContext:       withGuest,
 		ReadHeaderTimeout: headerTimeout,
 		// There is no ReadTimeout: it would end the context of a long poll. REST gives each body a time of its own.

@@ -56,6 +56,8 @@ type Config struct {
 	PeerTLS *transport.TLS
 	// DialPeer connects to other nodes; nil: over TCP.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
+	// SQS opens the door for clients of Amazon SQS, on Listener.
+	SQS bool
 	// BasePath is a prefix that the paths of REST and of the web UI may have, such as "/pawl", for a proxy; "": none.
 	BasePath string
 	// Hosts are names by which the node may be called over HTTP while calls need no token, beside that of APIAddress; see ParseHosts.

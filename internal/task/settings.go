@@ -132,6 +132,8 @@ type QueueConfig struct {
 	Moved uint64 `json:"moved,omitempty"`
 	// Holds are the types and keys that are paused alone. Never changed in place.
 	Holds []Hold `json:"holds,omitempty"`
+	// Annotations are what those above the engine note of a queue; it reads none of them. Never changed in place.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // Equal says whether two configurations are the same.

@@ -28,7 +28,7 @@ type flags struct {
 	shards                                              int
 	minFree                                             cli.SizeValue
 	drainTimeout                                        time.Duration
-	acceptDataLoss                                      bool
+	acceptDataLoss, sqs                                 bool
 	auth                                                authFlags
 	tls                                                 tlsFlags
 	peers                                               peerFlags
@@ -41,6 +41,7 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.data, "data", "./pawl-data", "directory for everything that must last")
 	flags.StringVar(&s.listen, "listen", cli.DefaultServer, "address to serve on")
 	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "clients' connections from one address, but for those of this machine")
+	flags.BoolVar(&s.sqs, "sqs", false, "serve clients of Amazon SQS too, at the address of --listen")
 	flags.StringVar(&s.basePath, "base-path", "", "prefix of all paths of the web UI and REST, such as /pawl, behind a proxy")
 	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "names by which the web UI and REST are called while no token is wanted, beside those of --listen and --advertise; .example.com: all below it")
 	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
@@ -143,7 +144,7 @@ func (s *flags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	}
 	s.peers.apiAdvertise = s.advertised(listener)
 	cfg := node.Config{
-		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, MinFree: max(int64(s.minFree), 1), // 0 would be the default
+		Dir: s.data, Listener: listener, DataShards: s.shards, MaxConnsPerAddress: s.connsPerAddress, BasePath: s.basePath, SQS: s.sqs, MinFree: max(int64(s.minFree), 1), // 0 would be the default
 		AcceptDataLoss: s.acceptDataLoss, WebhookNetworks: hooks, Hosts: hosts.With(s.listen), Version: version.Version, Logger: log, LogHeaders: headers, Tracers: a.Tracers, Fatal: dieOf(log), ClientCertificates: clients,
 	}
 	if err := s.openDebug(&cfg); err != nil {

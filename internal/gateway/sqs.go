@@ -1,0 +1,287 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/pawlq/pawl/internal/admission"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/registry"
+	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/sqs"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// sqsNeeds has a row for each action of the SQS door. Whoever sends or receives may look at a queue, since clients do before.
+var sqsNeeds = map[string]need{
+	"SendMessage":                  {ofQueues, produce, false},
+	"SendMessageBatch":             {ofQueues, produce, false},
+	"ReceiveMessage":               {ofQueues, consume, true},
+	"DeleteMessage":                {ofClaims, consume, false},
+	"DeleteMessageBatch":           {ofClaims, consume, false},
+	"ChangeMessageVisibility":      {ofClaims, consume, false},
+	"ChangeMessageVisibilityBatch": {ofClaims, consume, false},
+	"GetQueueUrl":                  {ofQueues, produce | consume | observe, false},
+	"GetQueueAttributes":           {ofQueues, produce | consume | observe, false},
+	"ListQueues":                   {ofQueues, produce | consume | observe, false},
+	"ListDeadLetterSourceQueues":   {ofQueues, produce | consume | observe, false},
+	"ListQueueTags":                {ofQueues, produce | consume | observe, false},
+	"CreateQueue":                  {ofQueues, operate, false},
+	"DeleteQueue":                  {ofQueues, operate, false},
+	"PurgeQueue":                   {ofQueues, operate, false},
+	"SetQueueAttributes":           {ofQueues, operate, false},
+	"TagQueue":                     {ofQueues, operate, false},
+	"UntagQueue":                   {ofQueues, operate, false},
+}
+
+// withSQS answers what is for the SQS door, if there is one.
+func (g *Gateway) withSQS(next http.Handler) http.Handler {
+	if !g.cfg.SQS {
+		return next
+	}
+	door := sqs.New(sqs.Config{Core: sqsCore{g}, Call: g.sqsCall, Batch: g.limits.Batch})
+	guard := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !door.Handles(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(rest.BodyTimeout)) // not on connections in memory
+		}
+		err := g.misdirected(r)
+		if err == nil && guard.Check(r) != nil {
+			err = denied("a page of another origin may not call this server")
+		}
+		door.Serve(w, r, err)
+	})
+}
+
+// sqsCall runs an action as a call; as webCall does a request of REST.
+func (g *Gateway) sqsCall(r *http.Request, action string, handle func(context.Context) error) (refusal *task.Error) {
+	began := time.Now()
+	ctx, c := begin(r.Context(), "sqs", action)
+	c.web = r
+	err := g.runSQSCall(ctx, c, action, handle)
+	g.observed(c, err, time.Since(began))
+	if err == nil {
+		return nil
+	}
+	return g.refusal(err)
+}
+
+func (g *Gateway) runSQSCall(ctx context.Context, c *call, action string, handle func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = g.panicked("sqs "+action, p)
+		}
+	}()
+	ctx, leave, err := g.admit(ctx, c, sqsNeeds[action], shownByREST(c.web))
+	defer leave()
+	if err != nil {
+		return err
+	}
+	return handle(ctx)
+}
+
+// sqsCore is what the door needs of the gateway: the calls of the API, in the broker's words.
+type sqsCore struct{ *Gateway }
+
+func (g sqsCore) Namespace(ctx context.Context) string { return namespaceOf(ctx) }
+
+func (g sqsCore) Reserve(ctx context.Context, n int64) (*admission.Reservation, error) {
+	return g.large.Reserve(ctx, namespaceOf(ctx), n)
+}
+
+// Queue finds a queue, mostly in this node's copy: a queue that was made elsewhere a moment ago is asked for.
+func (g sqsCore) Queue(ctx context.Context, name string) (cluster.Queue, bool, error) {
+	if err := mayUse(ctx, name); err != nil {
+		return cluster.Queue{}, false, err
+	}
+	if q, ok := g.cluster.Copied(namespaceOf(ctx), name); ok {
+		return q, true, nil
+	}
+	return g.cluster.Queue(ctx, namespaceOf(ctx), name)
+}
+
+func (g sqsCore) Queues(ctx context.Context, pattern, after string, limit int) ([]cluster.Queue, error) {
+	return g.cluster.Queues(ctx, namespaceOf(ctx), cluster.QueueQuery{Pattern: pattern, After: after, Limit: limit})
+}
+
+func (g sqsCore) PutQueue(ctx context.Context, name string, change func(*task.QueueConfig) error) error {
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return err
+	}
+	_, err = g.cluster.PutQueue(ctx, cluster.Deed{By: by, Action: task.QueuePut}, namespaceOf(ctx), name, change)
+	return err
+}
+
+// DropQueue deletes a queue with all that lies in it.
+func (g sqsCore) DropQueue(ctx context.Context, q cluster.Queue) error {
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return err
+	}
+	if err := g.Purge(ctx, q); err != nil {
+		return err
+	}
+	for _, state := range []task.State{task.Dead, task.Poisoned} {
+		for _, shard := range q.Shards() {
+			_, _, _, err := g.broker.DiscardDead(ctx, shard, namespaceOf(ctx), broker.Selection{Queue: q.Name, State: state, By: by})
+			if err != nil && !errors.Is(err, task.ErrNotFound) {
+				return err
+			}
+		}
+	}
+	return g.cluster.DropQueue(ctx, by, namespaceOf(ctx), q.Name)
+}
+
+// Purge ends all that waits or is claimed.
+func (g sqsCore) Purge(ctx context.Context, q cluster.Queue) error {
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return err
+	}
+	if _, err := g.purge(ctx, by, q); err != nil {
+		return err
+	}
+	for _, shard := range q.Shards() {
+		if err := g.cancelClaimed(ctx, by, shard, q.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cancelClaimed cancels the claimed tasks that a queue has in a shard now.
+func (g sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint32, queue string) error {
+	ns := namespaceOf(ctx)
+	var cursor []byte
+	for {
+		page, at, err := g.broker.Tasks(ctx, shard, ns, broker.Filter{Queue: queue, States: []task.State{task.Claimed}}, cursor, contract.MaxSettle)
+		saw(ctx, at)
+		if err != nil {
+			return err
+		}
+		for i := range page.Tasks {
+			_, _, err := g.broker.Cancel(ctx, by, ns, page.Tasks[i].ID)
+			if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrWrongState) {
+				return err
+			}
+		}
+		if cursor = page.Next; len(cursor) == 0 {
+			return nil
+		}
+	}
+}
+
+func (g sqsCore) Depth(ctx context.Context, q cluster.Queue) (broker.QueueInfo, error) {
+	sum, _, err := g.infoOf(ctx, q)
+	return sum, err
+}
+
+// Enqueue makes tasks of one queue, each answered by itself. The specs are filled.
+func (g sqsCore) Enqueue(ctx context.Context, q cluster.Queue, specs []task.Spec) []broker.Enqueued {
+	out := make([]broker.Enqueued, len(specs))
+	var parts []*shardTasks
+	for i := range specs {
+		s := &specs[i]
+		err := s.Check(g.limits)
+		if err == nil {
+			err = g.takeBytes(ctx, min(i, 1), s.Size())
+		}
+		if err != nil {
+			out[i].Err = err
+			continue
+		}
+		var p *shardTasks
+		parts, p = partOf(parts, q.Home(s), len(specs)-i)
+		p.specs, p.index = append(p.specs, *s), append(p.index, i)
+	}
+	errs := each(len(parts), func(n int) error {
+		got, at, err := g.broker.Enqueue(ctx, parts[n].shard, namespaceOf(ctx), parts[n].specs)
+		saw(ctx, at)
+		for i := range got {
+			out[parts[n].index[i]] = got[i]
+		}
+		return err
+	})
+	for n, err := range errs {
+		if err == nil {
+			continue
+		}
+		for _, i := range parts[n].index {
+			out[i].Err = err
+		}
+	}
+	return out
+}
+
+// Claim takes tasks as a worker of a single call does.
+func (g sqsCore) Claim(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
+	c.Namespace, c.MaxBytes = namespaceOf(ctx), contract.MaxClaimBytes
+	waits(ctx, wait)
+	me := g.registry.Begin(registry.Hello{Namespace: c.Namespace, Name: c.Worker, Address: addressOf(ctx), Queues: registryShares(c.Queues)})
+	defer me.Done()
+	got, _, err := g.takeAs(ctx, me, c, wait)
+	if err != nil {
+		return nil, err
+	}
+	got = g.fit(got)
+	now := time.Now()
+	me.Took(registryRuns(got, now), now)
+	g.traceClaims(got)
+	return got, nil
+}
+
+// Settle ends or extends claims, each answered by itself.
+func (g sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Settled {
+	out := make([]broker.Settled, len(calls))
+	byShard := map[uint32][]int{}
+	for i := range calls {
+		shard := calls[i].Hold.ID.Shard()
+		byShard[shard] = append(byShard[shard], i)
+	}
+	for shard, index := range byShard {
+		some := make([]broker.Settle, len(index))
+		for n, i := range index {
+			some[n] = calls[i]
+		}
+		got, at, err := g.broker.Settle(ctx, shard, some)
+		saw(ctx, at)
+		for n, i := range index {
+			if err != nil {
+				out[i].Err = err
+				continue
+			}
+			out[i] = got[n]
+			g.noteSettled(&calls[i], &got[n])
+		}
+	}
+	return out
+}
+
+// noteSettled keeps the registry of workers in step.
+func (g sqsCore) noteSettled(c *broker.Settle, s *broker.Settled) {
+	switch {
+	case s.Err == nil && c.Verb == broker.Extend:
+		g.registry.Extended(c.Hold.ID, c.Hold.Token, s.LeaseUntil.Time())
+	case s.Err == nil || errors.Is(s.Err, task.ErrStaleClaim):
+		g.registry.Ended(c.Hold.ID, c.Hold.Token)
+	}
+}
+
+// FirstClaimed is when the first of a task's claims began that it remembers; zero: it has ended, or remembers none.
+func (g sqsCore) FirstClaimed(ctx context.Context, id task.ID) (time.Time, error) {
+	v, at, err := g.broker.Task(ctx, namespaceOf(ctx), id, 0)
+	saw(ctx, at)
+	if err != nil || len(v.Attempts) == 0 {
+		return time.Time{}, err
+	}
+	return v.Attempts[0].StartedAt.Time(), nil
+}

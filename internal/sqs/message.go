@@ -1,0 +1,127 @@
+package sqs
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pawlq/pawl/internal/sqs/wire"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Headers of tasks that were messages.
+const (
+	headerAttributes = "sqs-attributes"      // JSON
+	headerTrace      = "sqs-aws-trace"       // the system attribute AWSTraceHeader
+	headerMessageID  = "sqs-message-id"      // of a dead letter: the id that it had
+	headerSent       = "sqs-sent"            // of a dead letter: when it was sent, Unix milliseconds
+	headerReceives   = "sqs-receives"        // of a dead letter: how often it was received before
+	headerSource     = "sqs-dead-letter-arn" // of a dead letter: the queue that it came from
+)
+
+const (
+	// textBody is the content type of a message's body, packedBody that of a payload with the attributes before the body: 4 bytes with
+	// their length, JSON, the body.
+	textBody   = "text/plain; charset=utf-8"
+	packedBody = "application/vnd.pawl.sqs-message"
+	// maxHeader is how long attributes may be to travel in a header.
+	maxHeader = 8 << 10
+)
+
+// plainType is the type of a task that says none: a message attribute with the name typeAttribute says one, or Celery's envelope.
+const (
+	plainType     = "message"
+	typeAttribute = "pawl.type"
+)
+
+// specOf makes a task of a message, whose parts were checked.
+func specOf(body string, attributes map[string]wire.Attribute, trace string) task.Spec {
+	s := task.Spec{Type: typeOf(body, attributes), Payload: []byte(body), ContentType: textBody}
+	if len(attributes) > 0 {
+		b, err := json.Marshal(attributes)
+		if err != nil {
+			panic(err) // they hold texts and bytes
+		}
+		if len(b) <= maxHeader {
+			s.Headers = map[string]string{headerAttributes: string(b)}
+		} else {
+			s.ContentType = packedBody
+			s.Payload = append(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...), body...) // #nosec G115 -- at most 2 MiB
+		}
+	}
+	if trace != "" {
+		if s.Headers == nil {
+			s.Headers = map[string]string{}
+		}
+		s.Headers[headerTrace] = trace
+	}
+	return s
+}
+
+// typeOf is the type of the task that a message becomes.
+func typeOf(body string, attributes map[string]wire.Attribute) string {
+	name := ""
+	if a, ok := attributes[typeAttribute]; ok && a.StringValue != nil {
+		name = *a.StringValue
+	} else {
+		name = celeryTask(body)
+	}
+	if name == "" || task.CheckName("type", name, task.DefaultLimits()) != nil {
+		return plainType
+	}
+	return name
+}
+
+// celeryTask is the name of the task in an envelope of Celery, the base64 of an object with headers; "" if it is none.
+func celeryTask(body string) string {
+	const brace = "ey" // how the base64 of {" and {space begins
+	if !strings.HasPrefix(body, brace) {
+		return ""
+	}
+	b, err := base64.StdEncoding.DecodeString(body)
+	if err != nil {
+		return ""
+	}
+	var envelope struct {
+		Headers struct {
+			Task string `json:"task"`
+		} `json:"headers"`
+	}
+	if json.Unmarshal(b, &envelope) != nil {
+		return ""
+	}
+	return envelope.Headers.Task
+}
+
+// bodyOf is the message that a task holds. What is no text, which others may have enqueued, is given in base64.
+func bodyOf(payload []byte, contentType string, headers map[string]string) (body string, attributes map[string]wire.Attribute) {
+	if contentType == packedBody && len(payload) >= 4 {
+		if n := binary.BigEndian.Uint32(payload); uint64(n) <= uint64(len(payload)-4) {
+			if json.Unmarshal(payload[4:4+n], &attributes) == nil {
+				return string(payload[4+n:]), attributes
+			}
+		}
+	}
+	if said := headers[headerAttributes]; said != "" && json.Unmarshal([]byte(said), &attributes) != nil {
+		attributes = nil // another producer's header
+	}
+	if !isText(payload) {
+		return base64.StdEncoding.EncodeToString(payload), attributes
+	}
+	return string(payload), attributes
+}
+
+// isText says whether a message may hold some bytes.
+func isText(b []byte) bool {
+	if !utf8.Valid(b) {
+		return false
+	}
+	for _, r := range string(b) {
+		if !wire.IsMessageRune(r) {
+			return false
+		}
+	}
+	return true
+}

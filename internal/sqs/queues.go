@@ -1,0 +1,204 @@
+package sqs
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/sqs/wire"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// maxReceives is after how many receives a message becomes a dead letter of its own queue, if no redrive policy came before.
+const maxReceives = 1000
+
+// createQueue is CreateQueue. It answers for a queue that is there, if it has the same attributes.
+func createQueue(x *exchange) error {
+	name := x.in.QueueName
+	if err := checkName(name); err != nil {
+		return err
+	}
+	if strings.HasSuffix(name, fifoSuffix) || x.in.Attributes["FifoQueue"] != "" {
+		return wire.ErrUnsupportedOperation.With("FIFO queues are not served here yet: create a standard queue.")
+	}
+	for _, n := range slices.Sorted(maps.Keys(x.in.Attributes)) {
+		if err := x.checkAttribute(n, x.in.Attributes[n]); err != nil {
+			return err
+		}
+	}
+	if err := checkTags(x.in.Tags, 0); err != nil {
+		return err
+	}
+	var other error
+	now := time.Now()
+	err := x.Core.PutQueue(x.ctx, name, func(c *task.QueueConfig) error {
+		other = nil
+		if c.Version > 0 {
+			other = sameAttributes(c, x.in.Attributes)
+			return nil
+		}
+		c.Settings.MaxAttempts = maxReceives
+		setTold(c, x.in.Attributes, now)
+		setTags(c, x.in.Tags)
+		return nil
+	})
+	if err = errors.Join(err, other); err != nil {
+		return err
+	}
+	x.out.QueueURL = x.urlOf(name)
+	return nil
+}
+
+func sameAttributes(c *task.QueueConfig, attributes map[string]string) error {
+	for _, n := range slices.Sorted(maps.Keys(attributes)) {
+		if told(c, n) != attributes[n] {
+			return wire.ErrQueueNameExists.With("A queue already exists with the same name and a different value for attribute %s", n)
+		}
+	}
+	return nil
+}
+
+// getQueueURL is GetQueueUrl.
+func getQueueURL(x *exchange) error {
+	if x.in.QueueName == "" {
+		return wire.Missing("QueueName")
+	}
+	q, err := x.named(x.in.QueueName)
+	if err == nil {
+		x.out.QueueURL = x.urlOf(q.Name)
+	}
+	return err
+}
+
+// maxListed is how many queues one answer has.
+const maxListed = 1000
+
+// page reads how many queues are wanted, and behind which.
+func (x *exchange) page() (limit int, err error) {
+	if x.in.MaxResults == nil {
+		if x.in.NextToken != "" {
+			return 0, wire.Missing("MaxResults")
+		}
+		return maxListed, nil
+	}
+	if limit = *x.in.MaxResults; limit < 1 || limit > maxListed {
+		return 0, wire.BadValue(limit, "MaxResults", "Must be an integer value between 1 and 1000.")
+	}
+	return limit, nil
+}
+
+// listQueues is ListQueues. The token is the last name of the page before.
+func listQueues(x *exchange) error {
+	limit, err := x.page()
+	if err != nil {
+		return err
+	}
+	if task.CheckPattern("QueueNamePrefix", "queue", x.in.NamePrefix+"*", task.DefaultLimits()) != nil {
+		return wire.BadValue(task.Cut(x.in.NamePrefix, 100), "QueueNamePrefix", "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
+	}
+	queues, err := x.Core.Queues(x.ctx, x.in.NamePrefix+"*", x.in.NextToken, limit)
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		x.out.QueueURLs = append(x.out.QueueURLs, x.urlOf(q.Name))
+	}
+	if x.in.MaxResults != nil && len(queues) == limit {
+		x.out.NextToken = queues[limit-1].Name
+	}
+	return nil
+}
+
+// listSources is ListDeadLetterSourceQueues.
+func listSources(x *exchange) error {
+	target, err := x.queue()
+	if err != nil {
+		return err
+	}
+	limit, err := x.page()
+	if err != nil {
+		return err
+	}
+	for after := x.in.NextToken; ; {
+		queues, err := x.Core.Queues(x.ctx, "*", after, maxListed)
+		if err != nil {
+			return err
+		}
+		for i := range queues {
+			if redrivesTo(&queues[i], target.Name) {
+				x.out.QueueURLs = append(x.out.QueueURLs, x.urlOf(queues[i].Name))
+			}
+			if len(x.out.QueueURLs) == limit {
+				if x.in.MaxResults != nil {
+					x.out.NextToken = queues[i].Name
+				}
+				return nil
+			}
+		}
+		if len(queues) < maxListed {
+			return nil
+		}
+		after = queues[len(queues)-1].Name
+	}
+}
+
+func redrivesTo(q *cluster.Queue, target string) bool {
+	p, ok := redriveOf(q.Config.Annotations[noteAttribute+"RedrivePolicy"])
+	if !ok {
+		return false
+	}
+	name, ok := queueOfARN(p.Target)
+	return ok && name == target
+}
+
+// deleteQueue is DeleteQueue, whatever lies in the queue.
+func deleteQueue(x *exchange) error {
+	q, err := x.queue()
+	if err != nil {
+		return err
+	}
+	return x.Core.DropQueue(x.ctx, q)
+}
+
+// purgeRest lies between two purges of a queue.
+const purgeRest = 60 * time.Second
+
+// purgeQueue is PurgeQueue.
+func purgeQueue(x *exchange) error {
+	q, err := x.queue()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	var early error
+	err = x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {
+		early = nil
+		if c.Version == 0 {
+			return task.NotFound("queue", q.Name)
+		}
+		last, err := strconv.ParseInt(c.Annotations[notePurged], 10, 64)
+		if err == nil && now.Sub(time.Unix(last, 0)) < purgeRest {
+			early = wire.ErrPurgeQueueInProgress.With("Only one PurgeQueue operation on %s is allowed every 60 seconds.", q.Name)
+			return nil
+		}
+		setNotes(c, map[string]string{notePurged: strconv.FormatInt(now.Unix(), 10)})
+		return nil
+	})
+	if err = errors.Join(err, early); err != nil {
+		return err
+	}
+	return x.Core.Purge(x.ctx, q)
+}
+
+func setNotes(c *task.QueueConfig, more map[string]string) {
+	notes := maps.Clone(c.Annotations)
+	if notes == nil {
+		notes = map[string]string{}
+	}
+	maps.Copy(notes, more)
+	c.Annotations = notes
+}

@@ -1,0 +1,220 @@
+package sqs
+
+import (
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/sqs/wire"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// systemAttributes are those that a message may have.
+var systemAttributes = []string{"SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp", "SequenceNumber",
+	"MessageDeduplicationId", "MessageGroupId", traceHeader, "DeadLetterQueueSourceArn"}
+
+// workerName is who receives, in the registry of workers.
+const workerName = "sqs"
+
+// receive is ReceiveMessage: a claim.
+func receive(x *exchange) error {
+	q, err := x.queue()
+	if err != nil {
+		return err
+	}
+	c, wait, err := x.claimOf(&q)
+	if err != nil {
+		return err
+	}
+	hide := c.Lease
+	if hide == 0 { // the message is to be visible at once: it is claimed, and given back
+		c.Lease = task.MinLease
+	}
+	policy, redrives := redriveOf(told(&q.Config, "RedrivePolicy"))
+	deadline := time.Now().Add(wait)
+	for {
+		got, err := x.Core.Claim(x.ctx, c, max(time.Until(deadline), 0))
+		if err != nil {
+			return err
+		}
+		empty := len(got) == 0
+		if redrives {
+			if got, err = x.redrive(&q, policy, got); err != nil {
+				return err
+			}
+		}
+		if len(got) > 0 || empty {
+			if hide == 0 {
+				x.giveBack(got)
+			}
+			return x.messages(&q, got)
+		}
+	}
+}
+
+// claimOf reads what is to be received.
+func (x *exchange) claimOf(q *cluster.Queue) (c broker.ClaimCall, wait time.Duration, err error) {
+	c = broker.ClaimCall{Queues: []broker.Share{{Queue: q.Name}}, Max: 1, Worker: workerName}
+	if n := x.in.Max; n != nil {
+		if c.Max = *n; c.Max < 1 || c.Max > maxEntries {
+			return c, 0, wire.BadValue(*n, "MaxNumberOfMessages", "Must be between 1 and 10, if provided.")
+		}
+	}
+	seconds := toldNumber(&q.Config, "ReceiveMessageWaitTimeSeconds")
+	if n := x.in.Wait; n != nil {
+		if seconds = *n; seconds < 0 || seconds > 20 {
+			return c, 0, wire.BadValue(*n, "WaitTimeSeconds", "Must be >= 0 and <= 20, if provided.")
+		}
+	}
+	hide := toldNumber(&q.Config, "VisibilityTimeout")
+	if n := x.in.Visibility; n != nil {
+		if hide = *n; hide < 0 || hide > maxVisibility {
+			return c, 0, wire.BadValue(*n, "VisibilityTimeout", "Must be between 0 and 43200, if provided.")
+		}
+	}
+	c.Lease = time.Duration(hide) * time.Second
+	for _, name := range slices.Concat(x.in.AttributeNames, x.in.SystemAttrNames) {
+		if name != "All" && !slices.Contains(systemAttributes, name) {
+			return c, 0, wire.ErrInvalidAttributeName.With("Unknown Attribute %s.", task.Cut(name, 100))
+		}
+	}
+	return c, time.Duration(seconds) * time.Second, nil
+}
+
+// giveBack releases what was received with no visibility timeout.
+func (x *exchange) giveBack(got []broker.Claimed) {
+	calls := make([]broker.Settle, len(got))
+	for i := range got {
+		calls[i] = broker.Settle{Verb: broker.Release, Hold: holdOf(&got[i])}
+	}
+	x.Core.Settle(x.ctx, calls) // one that fails waits for the end of its lease, a second
+}
+
+func holdOf(c *broker.Claimed) broker.Hold {
+	return broker.Hold{Namespace: c.Namespace, ID: c.ID, Token: c.Token}
+}
+
+// receives is how often a message was received, this time counted.
+func receives(c *broker.Claimed) uint64 {
+	before, _ := strconv.ParseUint(c.Headers[headerReceives], 10, 32) // another producer's header may say anything
+	return before + c.Token.Fence
+}
+
+// redrive moves those that were received too often to the dead-letter queue, and returns the others. A move that dies half-way is made
+// again at the next receive, and makes no second message: its request id comes from the task.
+func (x *exchange) redrive(q *cluster.Queue, p redrive, got []broker.Claimed) (left []broker.Claimed, err error) {
+	name, _ := queueOfARN(p.Target)
+	for i := range got {
+		c := &got[i]
+		if c.Token.Fence <= uint64(p.Max) { // #nosec G115 -- between 1 and 1000
+			left = append(left, *c)
+			continue
+		}
+		target, missing := x.named(name)
+		if missing != nil { // it was deleted, or the caller may not see it
+			left = append(left, *c)
+			continue
+		}
+		spec := x.deadLetter(q, &target, c)
+		if moved := x.Core.Enqueue(x.ctx, target, []task.Spec{spec}); moved[0].Err != nil {
+			left = append(left, *c)
+			continue
+		}
+		x.Core.Settle(x.ctx, []broker.Settle{{Verb: broker.Fail, Hold: holdOf(c), Fail: broker.Failing{Fall: broker.FailDiscard,
+			Failure: broker.Failure{Type: "redrive", Message: "received " + strconv.FormatUint(c.Token.Fence-1, 10) + " times: moved to " + name}}}})
+	}
+	return left, nil
+}
+
+// deadLetter is a message as it lives on in a dead-letter queue.
+func (x *exchange) deadLetter(from, to *cluster.Queue, c *broker.Claimed) task.Spec {
+	headers := maps.Clone(c.Headers)
+	if headers == nil {
+		headers = map[string]string{}
+	}
+	headers[headerReceives] = strconv.FormatUint(receives(c)-1, 10)
+	headers[headerMessageID], headers[headerSent] = messageID(c), sentAt(c)
+	headers[headerSource] = x.arnOf(from.Name)
+	sum := sha256.Sum256(append([]byte("redrive\x00"+to.Name+"\x00"), c.ID[:]...))
+	s := task.Spec{Type: c.Type, Queue: to.Name, Payload: c.Payload, ContentType: c.ContentType, Key: c.Key, Headers: headers,
+		RequestID: task.ID(sum[:16]), ExpiresIn: time.Duration(toldNumber(&to.Config, "MessageRetentionPeriod")) * time.Second}
+	s.Fill()
+	return s
+}
+
+func messageID(c *broker.Claimed) string {
+	if id := c.Headers[headerMessageID]; id != "" {
+		return id
+	}
+	return c.ID.String()
+}
+
+func sentAt(c *broker.Claimed) string {
+	if at := c.Headers[headerSent]; at != "" {
+		return at
+	}
+	return millis(c.Exec.CreatedAt.Time())
+}
+
+func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
+
+// messages makes the answer of what was claimed.
+func (x *exchange) messages(q *cluster.Queue, got []broker.Claimed) error {
+	names := slices.Concat(x.in.AttributeNames, x.in.SystemAttrNames)
+	for i := range got {
+		c := &got[i]
+		body, attributes := bodyOf(c.Payload, c.ContentType, c.Headers)
+		maps.DeleteFunc(attributes, func(name string, _ wire.Attribute) bool { return !wanted(x.in.MessageAttrNames, name) })
+		m := wire.Message{ID: messageID(c), ReceiptHandle: handle(q.Name, c.ID, c.Token), Body: body, MD5OfBody: wire.MD5(body),
+			MessageAttributes: attributes, MD5OfAttributes: wire.MD5OfAttributes(attributes)}
+		var err error
+		if m.Attributes, err = x.system(c, names); err != nil {
+			return err
+		}
+		x.out.Messages = append(x.out.Messages, m)
+	}
+	return nil
+}
+
+// wanted says whether a message attribute is one of those that were asked for: by name, all, or by prefix.
+func wanted(names []string, attribute string) bool {
+	for _, n := range names {
+		prefix, all := strings.CutSuffix(n, "*")
+		if n == "All" || n == attribute || all && strings.HasPrefix(attribute, strings.TrimSuffix(prefix, ".")) {
+			return true
+		}
+	}
+	return false
+}
+
+// system are the attributes that the service itself gives a message.
+func (x *exchange) system(c *broker.Claimed, names []string) (map[string]string, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	values := map[string]string{"SenderId": accountOf(x.Core.Namespace(x.ctx)), "SentTimestamp": sentAt(c),
+		"ApproximateReceiveCount": strconv.FormatUint(receives(c), 10), "MessageGroupId": c.Key, traceHeader: c.Headers[headerTrace],
+		"DeadLetterQueueSourceArn": c.Headers[headerSource]}
+	all := slices.Contains(names, "All")
+	const first = "ApproximateFirstReceiveTimestamp"
+	if all || slices.Contains(names, first) {
+		at := c.Exec.Claim.At.Time()
+		if c.Token.Fence > 1 {
+			earlier, err := x.Core.FirstClaimed(x.ctx, c.ID)
+			if err != nil {
+				return nil, err
+			}
+			if !earlier.IsZero() {
+				at = earlier
+			}
+		}
+		values[first] = millis(at)
+	}
+	maps.DeleteFunc(values, func(name, value string) bool { return value == "" || !all && !slices.Contains(names, name) })
+	return values, nil
+}

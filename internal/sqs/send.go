@@ -1,0 +1,244 @@
+package sqs
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/sqs/wire"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// send is SendMessage.
+func send(x *exchange) error {
+	q, err := x.queue()
+	if err != nil {
+		return err
+	}
+	in := x.in
+	o := &outgoing{body: in.Body, delay: in.DelaySeconds, attributes: in.MessageAttrs, system: in.SystemAttrs, group: in.GroupID, dedup: in.DeduplicationID}
+	spec, err := o.spec(&q)
+	if err != nil {
+		return err
+	}
+	got := x.Core.Enqueue(x.ctx, q, []task.Spec{spec})
+	if got[0].Err != nil {
+		return got[0].Err
+	}
+	x.out.Sent = o.sent(&got[0])
+	return nil
+}
+
+// sendBatch is SendMessageBatch: each message is answered by itself.
+func sendBatch(x *exchange) error {
+	q, err := x.queue()
+	if err != nil {
+		return err
+	}
+	if err := x.checkEntries("SendMessageBatchRequestEntry"); err != nil {
+		return err
+	}
+	size := 0
+	messages := make([]outgoing, len(x.in.Entries))
+	for i := range x.in.Entries {
+		e := &x.in.Entries[i]
+		messages[i] = outgoing{body: e.Body, delay: e.DelaySeconds, attributes: e.MessageAttrs, system: e.SystemAttrs, group: e.GroupID, dedup: e.DeduplicationID}
+		size += messages[i].size()
+	}
+	if size > maxMessage {
+		return wire.ErrBatchRequestTooLong.With("Batch requests cannot be longer than %d bytes. You have sent %d bytes.", maxMessage, size)
+	}
+	specs, index := make([]task.Spec, 0, len(messages)), make([]int, 0, len(messages))
+	for i := range messages {
+		spec, err := messages[i].spec(&q)
+		if err != nil {
+			x.failed(x.in.Entries[i].ID, err)
+			continue
+		}
+		specs, index = append(specs, spec), append(index, i)
+	}
+	for n, got := range x.Core.Enqueue(x.ctx, q, specs) {
+		i := index[n]
+		if got.Err != nil {
+			x.failed(x.in.Entries[i].ID, got.Err)
+			continue
+		}
+		x.out.Successful = append(x.out.Successful, wire.Result{ID: x.in.Entries[i].ID, Sent: messages[i].sent(&got)})
+	}
+	return nil
+}
+
+// failed answers an entry of a batch with an error.
+func (x *exchange) failed(id string, err error) {
+	refusal, ok := task.AsError(err)
+	if !ok {
+		refusal = task.Unavailable(0, "an error within the server; its log says more")
+	}
+	x.out.Failed = append(x.out.Failed, wire.Failed{ID: id, Err: errorOf(err, refusal)})
+}
+
+// maxEntries is how many entries a batch may have.
+const maxEntries = 10
+
+var entryID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
+
+// checkEntries refuses a batch that breaks a rule as a whole.
+func (x *exchange) checkEntries(name string) error {
+	n := len(x.in.Entries)
+	if n == 0 {
+		return wire.ErrEmptyBatch.With("There should be at least one %s in the request.", name)
+	}
+	if n > maxEntries {
+		return wire.ErrTooManyEntriesInBatch.With("Maximum number of entries per request are %d. You have sent %d.", maxEntries, n)
+	}
+	seen := make(map[string]bool, n)
+	for i := range x.in.Entries {
+		id := x.in.Entries[i].ID
+		if !entryID.MatchString(id) {
+			return wire.ErrInvalidBatchEntryID
+		}
+		if seen[id] {
+			return wire.ErrBatchEntryIDsNotDistinct.With("Id %s repeated.", id)
+		}
+		seen[id] = true
+	}
+	return nil
+}
+
+// outgoing is a message on its way in.
+type outgoing struct {
+	body               string
+	delay              *int
+	attributes, system map[string]wire.Attribute
+	group, dedup       string
+}
+
+// size is what the service counts.
+func (o *outgoing) size() int {
+	n := len(o.body)
+	for name, a := range o.attributes {
+		n += len(name) + a.Size()
+	}
+	return n
+}
+
+// spec checks a message and makes a task of it.
+func (o *outgoing) spec(q *cluster.Queue) (task.Spec, error) {
+	if err := o.check(q); err != nil {
+		return task.Spec{}, err
+	}
+	trace := ""
+	if a, ok := o.system[traceHeader]; ok {
+		trace = *a.StringValue
+	}
+	s := specOf(o.body, o.attributes, trace)
+	s.Queue, s.Key = q.Name, o.group
+	delay := toldNumber(&q.Config, "DelaySeconds")
+	if o.delay != nil {
+		delay = *o.delay
+	}
+	s.Delay = time.Duration(delay) * time.Second
+	s.ExpiresIn = time.Duration(toldNumber(&q.Config, "MessageRetentionPeriod")) * time.Second
+	s.Fill()
+	return s, nil
+}
+
+var groupForm = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{|}~-]{1,128}$")
+
+func (o *outgoing) check(q *cluster.Queue) error {
+	if o.body == "" {
+		return wire.Missing("MessageBody")
+	}
+	if most := toldNumber(&q.Config, "MaximumMessageSize"); o.size() > most {
+		return wire.ErrInvalidParameterValue.With("One or more parameters are invalid. Reason: Message must be shorter than %d bytes.", most)
+	}
+	if !isText([]byte(o.body)) {
+		return wire.ErrInvalidMessageContents.With("Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF")
+	}
+	if o.delay != nil && (*o.delay < 0 || *o.delay > 900) {
+		return wire.BadValue(*o.delay, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
+	}
+	if o.dedup != "" {
+		return wire.BadValue(task.Cut(o.dedup, 128), "MessageDeduplicationId", "The request includes a parameter that is not valid for this queue type.")
+	}
+	if o.group != "" && !groupForm.MatchString(o.group) {
+		return wire.BadValue(task.Cut(o.group, 128), "MessageGroupId", "MessageGroupId can only include alphanumeric and punctuation characters. 1 to 128 in length.")
+	}
+	if err := checkSystem(o.system); err != nil {
+		return err
+	}
+	return checkAttributes(o.attributes)
+}
+
+// traceHeader is the one system attribute that can be sent.
+const traceHeader = "AWSTraceHeader"
+
+// maxTraceHeader bounds it, since it travels in a header.
+const maxTraceHeader = 1 << 10
+
+func checkSystem(all map[string]wire.Attribute) error {
+	for name, a := range all {
+		if name != traceHeader {
+			return wire.ErrInvalidParameterValue.With("Message system attribute name '%s' is invalid.", task.Cut(name, 100))
+		}
+		if a.DataType != "String" || a.StringValue == nil || len(*a.StringValue) > maxTraceHeader || !isText([]byte(*a.StringValue)) {
+			return wire.ErrInvalidParameterValue.With("Message system attribute '%s' must be a String of at most %d bytes.", name, maxTraceHeader)
+		}
+	}
+	return nil
+}
+
+const maxAttributes = 10
+
+var attributeName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,256}$`)
+
+// checkAttributes refuses message attributes outside the rules.
+func checkAttributes(all map[string]wire.Attribute) error {
+	if len(all) > maxAttributes {
+		return wire.ErrInvalidParameterValue.With("Number of message attributes [%d] exceeds the allowed maximum [%d].", len(all), maxAttributes)
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		a := all[name]
+		if !attributeName.MatchString(name) || strings.HasPrefix(strings.ToLower(name), "aws.") || strings.HasPrefix(strings.ToLower(name), "amazon.") ||
+			strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") || strings.Contains(name, "..") {
+			return wire.ErrInvalidParameterValue.With("Invalid message attribute name '%s'.", task.Cut(name, 100))
+		}
+		if err := checkAttributeValue(name, &a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkAttributeValue(name string, a *wire.Attribute) error {
+	kind, _, _ := strings.Cut(a.DataType, ".")
+	switch {
+	case a.DataType == "":
+		return wire.ErrInvalidParameterValue.With("The message attribute '%s' must contain message attribute type.", name)
+	case kind != "String" && kind != "Number" && kind != "Binary":
+		return wire.ErrInvalidParameterValue.With("The message attribute '%s' has an invalid message attribute type, the set of supported type prefixes is Binary, Number, and String.", name)
+	case len(a.DataType) > 256:
+		return wire.ErrInvalidParameterValue.With("Message (user) attribute '%s' has a type of more than 256 bytes.", name)
+	case kind == "Binary" && len(a.BinaryValue) == 0, kind != "Binary" && (a.StringValue == nil || *a.StringValue == ""):
+		return wire.ErrInvalidParameterValue.With("Message (user) attribute '%s' must contain a non-empty value of type '%s'.", name, kind)
+	case kind == "Binary" && a.StringValue != nil, kind != "Binary" && len(a.BinaryValue) > 0:
+		return wire.ErrInvalidParameterValue.With("Message (user) attribute '%s' has more than one value.", name)
+	case kind == "Number" && !numberForm.MatchString(*a.StringValue):
+		return wire.ErrInvalidParameterValue.With("Can't cast the value of message (user) attribute '%s' to a number.", name)
+	case kind == "String" && !isText([]byte(*a.StringValue)):
+		return wire.ErrInvalidMessageContents.With("Invalid characters found in message attribute '%s'.", name)
+	}
+	return nil
+}
+
+var numberForm = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$`)
+
+// sent is the answer for a message that was taken.
+func (o *outgoing) sent(got *broker.Enqueued) *wire.Sent {
+	return &wire.Sent{MessageID: got.ID.String(), MD5OfBody: wire.MD5(o.body), MD5OfAttributes: wire.MD5OfAttributes(o.attributes),
+		MD5OfSystemAttributes: wire.MD5OfAttributes(o.system)}
+}

@@ -1,0 +1,110 @@
+package sqs
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pawlq/pawl/internal/sqs/wire"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Limits of tags, those of the service.
+const (
+	maxTags     = 50
+	maxTagKey   = 128 // characters
+	maxTagValue = 256
+)
+
+// checkTags refuses tags outside the rules, for a queue that has so many others.
+func checkTags(tags map[string]string, others int) error {
+	if len(tags)+others > maxTags {
+		return wire.ErrInvalidParameterValue.With("Too many tags added for queue: at most %d are allowed.", maxTags)
+	}
+	for key, value := range tags {
+		if key == "" || utf8.RuneCountInString(key) > maxTagKey || strings.HasPrefix(strings.ToLower(key), "aws:") {
+			return wire.ErrInvalidParameterValue.With("Tag keys must be between 1 and %d characters in length and may not begin with aws:.", maxTagKey)
+		}
+		if utf8.RuneCountInString(value) > maxTagValue {
+			return wire.ErrInvalidParameterValue.With("Tag values must be between 0 and %d characters in length.", maxTagValue)
+		}
+	}
+	return nil
+}
+
+func setTags(c *task.QueueConfig, tags map[string]string) {
+	notes := map[string]string{}
+	for key, value := range tags {
+		notes[noteTag+key] = value
+	}
+	setNotes(c, notes)
+}
+
+func tagsOf(c *task.QueueConfig) map[string]string {
+	tags := map[string]string{}
+	for name, value := range c.Annotations {
+		if key, ok := strings.CutPrefix(name, noteTag); ok {
+			tags[key] = value
+		}
+	}
+	return tags
+}
+
+// tagQueue is TagQueue.
+func tagQueue(x *exchange) error {
+	if len(x.in.Tags) == 0 {
+		return wire.Missing("Tags")
+	}
+	return x.retag(func(c *task.QueueConfig) error {
+		others := tagsOf(c)
+		for key := range x.in.Tags {
+			delete(others, key)
+		}
+		if err := checkTags(x.in.Tags, len(others)); err != nil {
+			return err
+		}
+		setTags(c, x.in.Tags)
+		return nil
+	})
+}
+
+// untagQueue is UntagQueue.
+func untagQueue(x *exchange) error {
+	if len(x.in.TagKeys) == 0 {
+		return wire.ErrInvalidParameterValue.With("Tag keys are needed.")
+	}
+	return x.retag(func(c *task.QueueConfig) error {
+		notes := maps.Clone(c.Annotations)
+		for _, key := range x.in.TagKeys {
+			delete(notes, noteTag+key)
+		}
+		c.Annotations = notes
+		return nil
+	})
+}
+
+func (x *exchange) retag(change func(*task.QueueConfig) error) error {
+	q, err := x.queue()
+	if err != nil {
+		return err
+	}
+	var refused error
+	err = x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {
+		if c.Version == 0 {
+			return task.NotFound("queue", q.Name)
+		}
+		refused = change(c)
+		return nil
+	})
+	return errors.Join(err, refused)
+}
+
+// listTags is ListQueueTags.
+func listTags(x *exchange) error {
+	q, err := x.queue()
+	if err == nil {
+		x.out.Tags = tagsOf(&q.Config)
+	}
+	return err
+}
