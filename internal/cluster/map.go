@@ -88,8 +88,11 @@ func DecodeMap(b []byte) (*Map, error) {
 type Copy struct {
 	current atomic.Pointer[Map]
 
-	mu      sync.RWMutex
-	queues  map[QueueName]Queue
+	mu     sync.RWMutex
+	queues map[QueueName]Queue
+	// gone are queues that were deleted through this node, with the version that they had, until a Delta tells so: one on its way may
+	// still have them.
+	gone    map[QueueName]uint64
 	version uint64 // of the newest delta; 0: none yet
 	access  func(auth.Access)
 	changed chan struct{} // closed when the map changes
@@ -101,7 +104,7 @@ func NewCopy(known *Map) *Copy {
 	if known == nil {
 		known = &Map{}
 	}
-	c := &Copy{queues: map[QueueName]Queue{}, changed: make(chan struct{}),
+	c := &Copy{queues: map[QueueName]Queue{}, gone: map[QueueName]uint64{}, changed: make(chan struct{}),
 		onQuiet: func(uint64, bool, []QuietWorker, []WorkerName) {}}
 	c.current.Store(known)
 	return c
@@ -154,12 +157,17 @@ func (c *Copy) Apply(d Delta) {
 	}
 	if d.All {
 		clear(c.queues)
+		clear(c.gone)
 	}
 	for _, q := range d.Queues {
+		if !d.All && c.isGone(q) {
+			continue
+		}
 		c.queues[q.name()] = q
 	}
 	for _, name := range d.Dropped {
 		delete(c.queues, name)
+		delete(c.gone, name)
 	}
 	if d.Access != nil && c.access != nil {
 		c.access(*d.Access) // before the version, by which the node says that it has heard of it
@@ -186,7 +194,7 @@ func (c *Copy) OnQuiet(fn func(version uint64, all bool, quiet []QuietWorker, re
 func (c *Copy) Learned(q Queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old, ok := c.queues[q.name()]; !ok || q.newerThan(old) {
+	if old, ok := c.queues[q.name()]; !c.isGone(q) && (!ok || q.newerThan(old)) {
 		c.queues[q.name()] = q
 	}
 }
@@ -195,7 +203,16 @@ func (c *Copy) Learned(q Queue) {
 func (c *Copy) Dropped(ns, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.queues, QueueName{ns, name})
+	if q, ok := c.queues[QueueName{ns, name}]; ok {
+		c.gone[q.name()] = q.Config.Version
+		delete(c.queues, q.name())
+	}
+}
+
+// isGone says whether a queue, as an answer on its way tells of it, was deleted after that. The caller holds the lock.
+func (c *Copy) isGone(q Queue) bool {
+	version, ok := c.gone[q.name()]
+	return ok && q.Config.Version <= version
 }
 
 // Queue is a queue that exists, as far as this node knows.

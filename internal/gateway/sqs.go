@@ -138,31 +138,7 @@ func (g sqsCore) DropQueue(ctx context.Context, q cluster.Queue) error {
 			}
 		}
 	}
-	if err := g.cluster.DropQueue(ctx, by, namespaceOf(ctx), q.Name); err != nil {
-		return err
-	}
-	return g.awaitForgotten(ctx, q)
-}
-
-// forgetWait bounds how long a deletion waits for this node's copy of the map, and forgetLook how often it looks.
-const (
-	forgetWait = 2 * time.Second
-	forgetLook = 5 * time.Millisecond
-)
-
-// awaitForgotten waits until this node's copy no longer has a queue that was deleted: whoever deleted it must not find it again.
-func (g sqsCore) awaitForgotten(ctx context.Context, q cluster.Queue) error {
-	for end := time.Now().Add(forgetWait); time.Now().Before(end); {
-		if now, ok := g.cluster.Copied(namespaceOf(ctx), q.Name); !ok || now.Config.CreatedAt != q.Config.CreatedAt {
-			return nil
-		}
-		select {
-		case <-time.After(forgetLook):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
+	return g.cluster.DropQueue(ctx, by, namespaceOf(ctx), q.Name)
 }
 
 // Purge ends all that waits or is claimed.

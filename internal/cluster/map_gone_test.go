@@ -1,0 +1,34 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// TestLateNewsOfADroppedQueue: an answer that was on its way when a queue was deleted does not bring it back, and a new one of its name
+// is found.
+func TestLateNewsOfADroppedQueue(t *testing.T) {
+	c := NewCopy(nil)
+	at := func(version uint64) Queue {
+		return Queue{Namespace: "default", Name: "q", Config: task.QueueConfig{Version: version}}
+	}
+	has := func(want bool) {
+		t.Helper()
+		if _, ok := c.Queue("default", "q"); ok != want {
+			t.Errorf("the copy has the queue: %v, want %v", ok, want)
+		}
+	}
+	c.Learned(at(3))
+	has(true)
+	c.Dropped("default", "q")
+	c.Apply(Delta{Version: 1, Queues: []Queue{at(3)}})
+	c.Learned(at(2))
+	has(false)
+	c.Learned(at(4)) // made anew
+	has(true)
+	c.Dropped("default", "q")
+	c.Apply(Delta{Version: 2, Dropped: []QueueName{{"default", "q"}}})
+	c.Apply(Delta{Version: 3, Queues: []Queue{at(5)}})
+	has(true)
+}
