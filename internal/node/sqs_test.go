@@ -25,7 +25,9 @@ type sqsClient struct {
 
 func (s *server) sqs() *sqsClient {
 	c := &sqsClient{t: s.t}
-	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }}
+	// A connection for each call: net/http ends its look at an idle connection with a deadline in the past, and a pipe of bufconn may let
+	// that time out the next read.
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }}
 	c.Transport = tr
 	s.t.Cleanup(tr.CloseIdleConnections)
 	return c
