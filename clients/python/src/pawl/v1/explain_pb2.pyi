@@ -101,7 +101,7 @@ class Reason(google.protobuf.message.Message):
     MORE_FIELD_NUMBER: builtins.int
     SHARD_FIELD_NUMBER: builtins.int
     code: typing.Text
-    """One of no_leader, running, ended, on_its_way, not_due, unique, queue_paused, type_paused, breaker_open, key_paused,
+    """One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused,
     queue_max_running, namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, workers_unknown, higher_priority, other_keys, older_tasks, workers_busy,
     next; later versions may have more.
     """

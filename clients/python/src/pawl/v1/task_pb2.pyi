@@ -590,7 +590,7 @@ class Task(google.protobuf.message.Message):
     @property
     def unique(self) -> global___Unique: ...
     waits_for: typing.Text
-    """the id of the task that runs and holds the unique key"""
+    """the id of the task that runs and holds the unique key, or of the first of its key in a strict order"""
 
     moved_to: typing.Text
     """the id of the task as which it lives on in another queue"""

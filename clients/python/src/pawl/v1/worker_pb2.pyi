@@ -115,6 +115,7 @@ class ClaimRequest(google.protobuf.message.Message):
     WAIT_FIELD_NUMBER: builtins.int
     WORKER_FIELD_NUMBER: builtins.int
     CLAIM_KEY_FIELD_NUMBER: builtins.int
+    RUNS_FIELD_NUMBER: builtins.int
     @property
     def queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___QueueShare]:
         """at least one, at most 100"""
@@ -144,6 +145,9 @@ class ClaimRequest(google.protobuf.message.Message):
     claim_key: typing.Text
     """a repeat within the lease returns the same claims"""
 
+    runs: builtins.bool
+    """of one key of a queue with a strict order of keys, several tasks may be given, in order: the caller keeps it; else one"""
+
     def __init__(self,
         *,
         queues: typing.Optional[typing.Iterable[global___QueueShare]] = ...,
@@ -155,9 +159,10 @@ class ClaimRequest(google.protobuf.message.Message):
         wait: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
         worker: typing.Text = ...,
         claim_key: typing.Text = ...,
+        runs: builtins.bool = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["lease",b"lease","wait",b"wait"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["claim_key",b"claim_key","lease",b"lease","max",b"max","max_bytes",b"max_bytes","order",b"order","queues",b"queues","types",b"types","wait",b"wait","worker",b"worker"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["claim_key",b"claim_key","lease",b"lease","max",b"max","max_bytes",b"max_bytes","order",b"order","queues",b"queues","runs",b"runs","types",b"types","wait",b"wait","worker",b"worker"]) -> None: ...
 global___ClaimRequest = ClaimRequest
 
 class ClaimResponse(google.protobuf.message.Message):
