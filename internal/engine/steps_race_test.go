@@ -1,6 +1,6 @@
 //go:build race
 
-package engine
+package engine_test
 
 // The engine is one goroutine, and ten times slower under the race detector: random runs are shorter and fewer here.
 const (
