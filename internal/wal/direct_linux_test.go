@@ -1,6 +1,12 @@
 package wal
 
 import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -45,6 +51,131 @@ func TestWithoutDirectWrites(t *testing.T) {
 		for range 100 {
 			w.mustAdd(make([]byte, 1000), true)
 		}
+		if w.log.last.direct != nil {
+			t.Error("the segment has a file for direct writes")
+		}
 		w.close()
+	}
+}
+
+// directFS counts writes of records, and those of them to files with direct access.
+type directFS struct {
+	vfs.FS
+	writes, direct *atomic.Int32
+}
+
+func (fs directFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := fs.FS.OpenReadWrite(name, category, opts...)
+	return directFile{f, fs}, err
+}
+
+type directFile struct {
+	vfs.File
+	fs directFS
+}
+
+func (f directFile) WriteAt(b []byte, at int64) (int, error) {
+	if at >= segmentHead {
+		f.fs.writes.Add(1)
+		if (noDirectFile{f.File}).direct() {
+			f.fs.direct.Add(1)
+		}
+	}
+	return f.File.WriteAt(b, at)
+}
+
+// directWorks says whether a file of a directory can be opened for direct access and read so.
+func directWorks(t *testing.T, dir string) bool {
+	t.Helper()
+	path := filepath.Join(dir, "probe")
+	if err := os.WriteFile(path, make([]byte, blockSize), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT, 0)
+	if err != nil {
+		return false
+	}
+	_, err = f.ReadAt(newBlocks(blockSize)[:blockSize], 0)
+	if err := errors.Join(f.Close(), os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// TestErrorAtAnyOperationOfRealFiles: files of the operating system are opened twice. Whatever fails, none stays open.
+func TestErrorAtAnyOperationOfRealFiles(t *testing.T) {
+	for fail := 0; ; fail++ {
+		w := newWorld(t, 30)
+		fs := &countedFS{FS: vfs.Default, fail: fail}
+		w.fs, w.dir = fs, t.TempDir()
+		_, err := w.open()
+		if err == nil {
+			err = errors.Join(w.add([]byte("record"), true), w.log.Close())
+		}
+		if fs.open != 0 {
+			t.Errorf("operation %d fails (%v): %d files stay open", fail, err, fs.open)
+		}
+		if fail > 0 && fs.done < fail {
+			return
+		}
+	}
+}
+
+// badFile has no descriptor that is good for anything.
+type badFile struct{ vfs.File }
+
+func (badFile) Fd() uintptr { return 1 << 20 }
+
+func TestSetDirectRefused(t *testing.T) {
+	f, err := vfs.NewMem().Create("f", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(make([]byte, blockSize)); err != nil {
+		t.Fatal(err)
+	}
+	if setDirect(badFile{f}) {
+		t.Error("a file whose flags can't be set passes for one with direct access")
+	}
+}
+
+// TestDirectWrites appends to files of the operating system from several goroutines, reads them, and opens the log again and again.
+func TestDirectWrites(t *testing.T) {
+	w := newWorld(t, 30)
+	var writes, direct atomic.Int32
+	w.fs, w.dir = directFS{vfs.Default, &writes, &direct}, t.TempDir()
+	for round := range uint64(5) {
+		w.check(w.mustOpen())
+		if w.log.last.direct == nil {
+			if directWorks(t, w.dir) {
+				t.Fatal("the file system of the test's directory has direct writes, and the log does without")
+			}
+			t.Skip("the file system of the test's directory has no direct writes")
+		}
+		var callers sync.WaitGroup
+		for caller := range uint64(4) {
+			callers.Go(func() {
+				rng := rand.New(rand.NewPCG(round, caller))
+				for range 30 {
+					if err := w.add(content(rng, rng.IntN(2*blockSize)), rng.IntN(3) > 0); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		w.mustAdd([]byte("the last one"), true)
+		if w.log.last.direct == nil {
+			t.Error("a later segment has no direct writes")
+		}
+		for _, p := range w.records[len(w.records)-30:] {
+			if got, err := w.log.Read(p.at, len(p.content)); err != nil || string(got) != string(p.content) {
+				t.Fatalf("record %s of %d bytes: read %d bytes, %v", p.at, len(p.content), len(got), err)
+			}
+		}
+		w.close()
+	}
+	if writes.Load() == 0 || writes.Load() != direct.Load() {
+		t.Errorf("%d of %d writes go past the page cache", direct.Load(), writes.Load())
 	}
 }

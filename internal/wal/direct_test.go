@@ -2,7 +2,6 @@ package wal
 
 import (
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"unsafe"
@@ -56,40 +55,6 @@ func TestWritesAreBlocks(t *testing.T) {
 	}
 	if fs.writes.Load() < 100 {
 		t.Errorf("only %d writes were looked at", fs.writes.Load())
-	}
-}
-
-// TestDirectWrites appends to files of the operating system from several goroutines, reads them, and opens the log again and again.
-func TestDirectWrites(t *testing.T) {
-	w := newWorld(t, 30)
-	w.fs, w.dir = vfs.Default, t.TempDir()
-	for round := range uint64(5) {
-		w.check(w.mustOpen())
-		if w.log.last.direct == nil {
-			t.Skip("the file system of the test's directory has no direct writes")
-		}
-		var callers sync.WaitGroup
-		for caller := range uint64(4) {
-			callers.Go(func() {
-				rng := rand.New(rand.NewPCG(round, caller))
-				for range 30 {
-					if err := w.add(content(rng, rng.IntN(2*blockSize)), rng.IntN(3) > 0); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		callers.Wait()
-		w.mustAdd([]byte("the last one"), true)
-		if w.log.last.direct == nil {
-			t.Error("a later segment has no direct writes")
-		}
-		for _, p := range w.records[len(w.records)-30:] {
-			if got, err := w.log.Read(p.at, len(p.content)); err != nil || string(got) != string(p.content) {
-				t.Fatalf("record %s of %d bytes: read %d bytes, %v", p.at, len(p.content), len(got), err)
-			}
-		}
-		w.close()
 	}
 }
 

@@ -67,15 +67,13 @@ func (l *Log) open(replay Replay) error {
 	return l.resume(first, end)
 }
 
-// accept notes damage and goes on, if the configuration says so.
+// accept logs damage and goes on, if the configuration says so.
 func (l *Log) accept(err error) error {
 	var damage *ondisk.DamageError
 	if !l.cfg.AcceptLoss || !errors.As(err, &damage) {
 		return err
 	}
-	if l.lost == nil {
-		l.lost = damage
-	}
+	l.cfg.Logger.Warn("damage to the log is accepted: what follows it is lost", "damage", damage)
 	return nil
 }
 
@@ -237,9 +235,8 @@ func witness(b []byte, segment uint32, from int) (at int) {
 	return at
 }
 
-// findRecord calls fn for valid records of a segment from an offset on, wherever they lie, until fn returns true.
+// findRecord calls fn for valid records of a segment from an offset on, at which one may begin, wherever they lie, until fn returns true.
 func findRecord(b []byte, segment uint32, from int, fn func(r record, offset int) bool) bool {
-	from = (from + recordAlign - 1) &^ (recordAlign - 1)
 	for at := from; at+recordHead <= len(b); at += recordAlign {
 		if r, ok := parse(b[at:], lsnOf(segment, at)); ok && fn(r, at) {
 			return true

@@ -8,8 +8,6 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/pawlq/pawl/internal/ondisk"
 )
 
 // Config says where a log lies and how it is cut into files.
@@ -28,7 +26,7 @@ type Config struct {
 	// log.
 	Checkpoint func(segment uint32) (content []byte, first uint32)
 
-	// AcceptLoss opens what is left of a damaged log: what came before the damage, or nothing.
+	// AcceptLoss opens what is left of a damaged log: what came before the damage, or nothing. The damage is logged.
 	AcceptLoss bool
 
 	Logger *slog.Logger
@@ -64,8 +62,7 @@ var ErrClosed = errors.New("log is closed")
 
 // Log is an open log. Its methods may be called from any goroutine.
 type Log struct {
-	cfg  Config
-	lost *ondisk.DamageError // what AcceptLoss accepted
+	cfg Config
 
 	mu      sync.Mutex
 	changed sync.Cond // a sync has ended, a segment is ready, or the log has failed

@@ -1,0 +1,258 @@
+package wal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/ondisk"
+)
+
+// file is the file of a segment, made by hand.
+type file struct {
+	number uint32
+	b      []byte
+	at     int // where the next record goes
+}
+
+func segmentFile(number uint32) *file {
+	return &file{number, append(encodeHead(number, []byte("us")), make([]byte, testSegment-segmentHead)...), segmentHead}
+}
+
+func (f *file) lsn() LSN { return lsnOf(f.number, f.at) }
+
+// record adds a record that says how far the log was synced.
+func (f *file) record(content string, synced LSN) *file {
+	size := recordSize(len(content))
+	rec := f.b[f.at : f.at+size]
+	setLength(rec, len(content))
+	copy(rec[recordHead:], content)
+	sealAll(rec, f.lsn(), synced)
+	f.at += size
+	return f
+}
+
+// checkpoint adds a first record, which says where the segment before ends and which the first is that is needed.
+func (f *file) checkpoint(end LSN, first uint32) *file {
+	b := make([]byte, checkpointHead)
+	for i := range 8 {
+		b[i] = byte(end >> (8 * i))
+	}
+	b[8] = byte(first)
+	return f.record(string(b), end)
+}
+
+// gap leaves out some bytes.
+func (f *file) gap(n int) *file {
+	f.at += n
+	return f
+}
+
+// headless damages the head.
+func (f *file) headless() *file {
+	f.b[0] ^= 1
+	return f
+}
+
+// version gives the head the mark of another version, and a checksum that fits.
+func (f *file) version(v byte) *file {
+	f.b[7] = v
+	end := 8 + 8 + len("us")
+	binary.LittleEndian.PutUint32(f.b[end:], crc32.Checksum(f.b[:end], castagnoli))
+	return f
+}
+
+// named gives the file the head of another segment, as a crash leaves it while it is made ready to be used again.
+func (f *file) named(number uint32, owner string) *file {
+	copy(f.b, encodeHead(number, []byte(owner)))
+	return f
+}
+
+// on is a disk with the files.
+func on(t *testing.T, files ...*file) *vfs.MemFS {
+	t.Helper()
+	w := newWorld(t, 0)
+	for _, f := range files {
+		to, err := w.mem.Create("/wal/"+fileName(f.number), vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := to.Write(f.b); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(to.Sync(), to.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w.mem
+}
+
+// replayed opens a log and closes it. It returns the contents of its records but for the checkpoints.
+func replayed(fs vfs.FS, acceptLoss bool) (string, error) {
+	var got []string
+	log, err := Open(Config{Dir: "/wal", FS: fs, Owner: []byte("us"), SegmentSize: testSegment, AcceptLoss: acceptLoss,
+		Checkpoint: func(uint32) ([]byte, uint32) { return nil, 1 }}, func(_ LSN, content []byte, checkpoint bool) error {
+		if !checkpoint {
+			got = append(got, string(content))
+		}
+		return nil
+	})
+	if err == nil {
+		err = log.Close()
+	}
+	return strings.Join(got, " "), err
+}
+
+// TestDamageByHand: each damage that has a witness is told, with the bytes that it is in.
+func TestDamageByHand(t *testing.T) {
+	atEnd := func() *file {
+		f := segmentFile(1).checkpoint(0, 1)
+		synced := f.lsn() + 8
+		f.at = testSegment - recordHead
+		return f.record("", synced)
+	}
+	whole := segmentFile(1).checkpoint(0, 1).record("a", 0)
+	for _, c := range []struct {
+		name     string
+		files    []*file
+		segment  uint32
+		from, to int
+		reason   string
+	}{
+		{"the first record is none of a segment", []*file{segmentFile(1).record("short", 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 32, "first record can't be read"},
+		{"it needs a segment that is yet to come", []*file{segmentFile(1).checkpoint(0, 2).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40, "first record can't be read"},
+		{"it needs no segment", []*file{segmentFile(1).checkpoint(0, 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40, "first record can't be read"},
+		{"it is gone", []*file{segmentFile(1).gap(40).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40, "first record can't be read"},
+		{"the head is damaged", []*file{segmentFile(1).checkpoint(0, 1).headless()}, 1, 0, segmentHead, "head can't be read"},
+		{"the head is that of another version", []*file{segmentFile(1).checkpoint(0, 1).version(2)}, 1, 0, segmentHead, "head can't be read"},
+		{"the head is that of another segment", []*file{segmentFile(1).checkpoint(0, 1).named(7, "us")}, 1, 0, segmentHead, "head can't be read"},
+		{"the head of a segment in the middle is damaged", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).headless(), segmentFile(2).checkpoint(whole.lsn(), 1)}, 1, 0, segmentHead, "head can't be read"},
+		{"a segment is missing", []*file{whole, segmentFile(3).checkpoint(2<<32|segmentHead, 1)}, 2, 0, 0, "missing"},
+		{"an empty record at the end of the file is the witness", []*file{atEnd()}, 1, segmentHead + 40, testSegment - recordHead, "later ones say that it was synced"},
+		{"records are lost in the middle", []*file{segmentFile(1).checkpoint(0, 1).gap(32).record("b", 1<<32|segmentHead+72), segmentFile(2).checkpoint(1<<32|segmentHead+104, 1)},
+			1, segmentHead + 40, segmentHead + 104, "the next segment follows"},
+	} {
+		_, err := replayed(on(t, c.files...), false)
+		var damage *ondisk.DamageError
+		if !errors.As(err, &damage) {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if damage.File != "/wal/"+fileName(c.segment) || damage.From != int64(c.from) || damage.To != int64(c.to) || !strings.Contains(damage.Reason, c.reason) {
+			t.Errorf("%s: %v; want segment %d, bytes %d to %d, %q", c.name, damage, c.segment, c.from, c.to, c.reason)
+		}
+	}
+}
+
+// TestNoDamage: what a power loss may leave is none.
+func TestNoDamage(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		files      []*file
+	}{
+		{"a part of the last write is gone, in its middle", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 1<<32|segmentHead+40).gap(64).record("b", 1<<32|segmentHead+40)}},
+		{"the first write is gone but for a record", "", []*file{segmentFile(1).gap(40).record("a", 0)}},
+		{"the first record needs no segment, and nothing was synced behind it", "", []*file{segmentFile(1).checkpoint(0, 0)}},
+		{"a file was to be used again", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0), segmentFile(2).named(9, "us")}},
+		{"a file has no head yet", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0), segmentFile(2).headless()}},
+	} {
+		fs := on(t, c.files...)
+		for range 2 {
+			if got, err := replayed(fs, false); err != nil || got != c.want {
+				t.Errorf("%s: replayed %q (%v), want %q", c.name, got, err, c.want)
+			}
+		}
+	}
+}
+
+// TestAcceptedDamageOfTheLastSegment: the segments before are kept, also where their numbers do not begin with 1, and what was given up
+// does not come back.
+func TestAcceptedDamageOfTheLastSegment(t *testing.T) {
+	for name, damage := range map[string]func(f *file){
+		"head":         func(f *file) { f.headless() },
+		"first record": func(f *file) { f.b[segmentHead] ^= 1 },
+	} {
+		fifth := segmentFile(5).checkpoint(4<<32|segmentHead, 5).record("a", 5<<32|segmentHead+40)
+		sixth := segmentFile(6).checkpoint(fifth.lsn(), 5)
+		sixth.record("b", sixth.lsn())
+		damage(sixth)
+		fs := on(t, fifth, sixth)
+		if _, err := replayed(fs, false); !errors.Is(err, ondisk.ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, accept := range []bool{true, false} {
+			if got, err := replayed(fs, accept); err != nil || got != "a" {
+				t.Errorf("%s: replayed %q (%v), want %q", name, got, err, "a")
+			}
+		}
+	}
+}
+
+// TestOtherOwnerOfAnEmptyLog: the log of another is refused though it has no record yet.
+func TestOtherOwnerOfAnEmptyLog(t *testing.T) {
+	for _, size := range []int{segmentHead, testSegment} {
+		f := segmentFile(1).named(1, "them")
+		f.b = f.b[:size]
+		var other *OwnerError
+		if _, err := replayed(on(t, f), false); !errors.As(err, &other) || string(other.Owner) != "them" {
+			t.Errorf("the log of another, of %d bytes, opens with %v", size, err)
+		}
+	}
+}
+
+// TestReplayIsRefused: what replay says is told, with the place of the record, and ends the replay.
+func TestReplayIsRefused(t *testing.T) {
+	fs := on(t, segmentFile(1).checkpoint(0, 1).record("a", 0).record("b", 0))
+	calls, no := 0, errors.New("no")
+	_, err := Open(Config{Dir: "/wal", FS: fs, Owner: []byte("us"), SegmentSize: testSegment}, func(LSN, []byte, bool) error {
+		if calls++; calls == 2 {
+			return no
+		}
+		return nil
+	})
+	if want := fmt.Sprintf("record at %d: no", segmentHead+40); calls != 2 || !errors.Is(err, no) || !strings.Contains(err.Error(), want) {
+		t.Errorf("after %d records: %v, want %q", calls, err, want)
+	}
+}
+
+// TestWipeFails: a log whose end can't be made clean is not opened.
+func TestWipeFails(t *testing.T) {
+	fs := &countedFS{FS: on(t, segmentFile(1).checkpoint(0, 1).gap(64).record("b", 0))}
+	for fs.fail = 1; ; fs.fail++ {
+		fs.done = 0
+		got, err := replayed(fs, false)
+		if failed := fs.done >= fs.fail; failed != errors.Is(err, errBroken) {
+			t.Errorf("operation %d fails (%v): replayed %q (%v)", fs.fail, failed, got, err)
+		} else if !failed {
+			return
+		}
+	}
+}
+
+func TestOwnersAreShort(t *testing.T) {
+	for _, n := range []int{0, 256, 257} {
+		w := newWorld(t, 0)
+		cfg := w.config()
+		cfg.Owner = bytes.Repeat([]byte{7}, n)
+		for range 2 {
+			log, err := Open(cfg, func(LSN, []byte, bool) error { return nil })
+			if (err == nil) != (n <= 256) {
+				t.Errorf("an owner of %d bytes: %v", n, err)
+			}
+			if err == nil {
+				if err := log.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if names, err := w.mem.List("/wal"); err != nil || n > 256 && len(names) > 0 {
+			t.Errorf("an owner of %d bytes: files %q (%v)", n, names, err)
+		}
+	}
+}

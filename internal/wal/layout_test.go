@@ -1,0 +1,279 @@
+package wal
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// bytesOf are those of a segment's file.
+func (w *world) bytesOf(number uint32) (b []byte) {
+	w.t.Helper()
+	w.change(fileName(number), func(f vfs.File, size int64) {
+		b = make([]byte, size)
+		if _, err := f.ReadAt(b, 0); err != nil {
+			w.t.Fatal(err)
+		}
+	})
+	return b
+}
+
+// TestRecordsSayHowFarTheLogWasSynced looks at the bytes of records: each says up to where the log was synced before its write, and is filled up with
+// zeros, also where the buffer held something else before.
+func TestRecordsSayHowFarTheLogWasSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 100)
+		w.mustOpen()
+		b := w.bytesOf(1)
+		first, ok := parse(b[segmentHead:], lsnOf(1, segmentHead))
+		if end, needed, _, is := parseCheckpoint(first.content); !ok || !is || end != 0 || needed != 1 || first.synced != 0 {
+			t.Fatalf("when a new log is open, its first record is %+v", first)
+		}
+		synced := lsnOf(1, segmentHead+first.size)
+		var want []LSN
+		for i := range 30 { // of lengths that are no multiples of 8, over the contents of former ones
+			w.mustAdd(slices.Repeat([]byte{0xff}, 17+37*(i%5)), i%3 == 2)
+			want = append(want, synced)
+			if i%3 == 2 {
+				synced = w.live[len(w.live)-1] + LSN(recordSize(17+37*(i%5)))
+			}
+		}
+		b = w.bytesOf(1)
+		for i, at := range w.live {
+			rec := b[at.Offset():]
+			n := int(binary.LittleEndian.Uint32(rec[4:]))
+			r, ok := parse(rec, at)
+			if !ok || r.synced != want[i] {
+				t.Errorf("record %d at %s says that the log was synced up to %s (%t), want %s", i, at, r.synced, ok, want[i])
+			}
+			if pad := rec[recordHead+n : recordSize(n)]; slices.ContainsFunc(pad, func(x byte) bool { return x != 0 }) {
+				t.Errorf("record %d is filled up with %x", i, pad)
+			}
+		}
+		w.close()
+	})
+}
+
+// TestFormat: what is on disk is read by later releases, and what earlier ones wrote by this one.
+func TestFormat(t *testing.T) {
+	head := "7061776c77616c01" + "07000000" + "02000000" + "7573"
+	if got := hex.EncodeToString(encodeHead(7, []byte("us"))); len(got) != 2*4096 || !strings.HasPrefix(got, head) || strings.Trim(got[len(head)+8:], "0") != "" {
+		t.Errorf("a segment begins with %s", strings.TrimRight(got, "0"))
+	}
+	for content, want := range map[string]string{
+		"":          "00000000" + "0810000007000000" + "0010000007000000",
+		"12345678":  "08000000" + "0810000007000000" + "0010000007000000" + "3132333435363738",
+		"123456789": "09000000" + "0810000007000000" + "0010000007000000" + "3132333435363738" + "3900000000000000",
+	} {
+		f := segmentFile(7).gap(8).record(content, 7<<32|4096)
+		got := f.b[4096+8 : f.at]
+		sum := crc32.Checksum(got[4:24+len(content)], crc32.MakeTable(crc32.Castagnoli))
+		if want := hex.EncodeToString(binary.LittleEndian.AppendUint32(nil, sum)) + want; hex.EncodeToString(got) != want {
+			t.Errorf("a record with %q is %x, want %s", content, got, want)
+		}
+	}
+	f := on(t, segmentFile(7).record("\x09\x10\x00\x00\x06\x00\x00\x00"+"\x07\x00\x00\x00"+"what is needed", 0))
+	log, err := Open(Config{Dir: "/wal", FS: f, Owner: []byte("us"), SegmentSize: testSegment}, func(at LSN, content []byte, checkpoint bool) error {
+		if at != 7<<32|4096 || string(content) != "what is needed" || !checkpoint {
+			t.Errorf("at %s there is %q (%t)", at, content, checkpoint)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNameOfTheNextSegmentIsKept: when a process ends between giving a file its name and having that on disk, the next one makes sure of it before
+// it puts records there.
+func TestNameOfTheNextSegmentIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 100)
+		armed := false
+		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpRename {
+				armed = strings.HasSuffix(op.Path, fileName(2)+".new")
+			}
+			if armed && op.Kind == errorfs.OpFileSync && op.Path == "/wal" {
+				return errBroken
+			}
+			return nil
+		}))
+		w.mustOpen()
+		synctest.Wait()
+		if err := w.log.Close(); !errors.Is(err, errBroken) || !errors.Is(w.failed, errBroken) {
+			t.Fatalf("the log closes with %v, and told %v", err, w.failed)
+		}
+		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpCreate { // of the third
+				time.Sleep(time.Hour)
+			}
+			return nil
+		}))
+		w.mustOpen()
+		for len(w.live) == 0 || w.live[len(w.live)-1].Segment() == 1 {
+			w.mustAdd(make([]byte, 1000), true)
+		}
+		w.losePower(0, nil)
+		w.check(w.mustOpen())
+		w.close()
+	})
+}
+
+// TestLargeRecords: one that is too large for a segment goes into one that has no other record, also right after the log was opened.
+func TestLargeRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 100)
+		w.mustOpen()
+		w.close()
+		w.mustOpen() // an empty log
+		large := make([]byte, 2*testSegment)
+		w.mustAdd(large, true)
+		w.mustAdd([]byte("small"), true)
+		w.mustAdd([]byte("small"), true)
+		w.close()
+		w.mustOpen()
+		w.mustAdd(large, true)
+		w.close()
+		var got []uint32
+		for _, at := range w.live {
+			got = append(got, at.Segment())
+		}
+		if want := []uint32{1, 2, 2, 3}; !slices.Equal(got, want) {
+			t.Errorf("the records lie in segments %d, want %d", got, want)
+		}
+		w.synced = len(w.records)
+		w.check(w.mustOpen())
+		w.close()
+	})
+}
+
+// TestSegmentIsFilled: a record goes into the last segment if it fits, to the last byte.
+func TestSegmentIsFilled(t *testing.T) {
+	w := newWorld(t, 100)
+	w.mustOpen()
+	w.mustAdd(nil, true)
+	left := testSegment - w.live[0].Offset() - 2*recordHead
+	w.mustAdd(make([]byte, left), true)
+	w.close()
+	w.mustOpen() // the log ends where its file does
+	w.mustAdd(nil, true)
+	if got := [2]uint32{w.live[1].Segment(), w.live[2].Segment()}; got != [2]uint32{1, 2} {
+		t.Errorf("a record that just fits and the next lie in segments %d, want 1 and 2", got)
+	}
+	w.close()
+	w.synced = len(w.records)
+	w.check(w.mustOpen())
+	w.close()
+}
+
+// TestOpenWritesNothing: a log that was closed is opened without a write to its segments.
+func TestOpenWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 10)
+		w.mustOpen()
+		for range 40 {
+			w.mustAdd(make([]byte, 1000), true)
+		}
+		synctest.Wait()
+		w.close()
+		w.synced = len(w.records)
+		writes := 0
+		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileWriteAt || op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate {
+				writes++
+			}
+			return nil
+		}))
+		w.check(w.mustOpen())
+		synctest.Wait()
+		w.close()
+		if writes > 0 {
+			t.Errorf("opening wrote %d times", writes)
+		}
+	})
+}
+
+// TestSegmentsOfAnotherSize: a file that was made ready when segments were smaller is not used.
+func TestSegmentsOfAnotherSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 10)
+		w.mustOpen()
+		w.mustAdd([]byte("a"), true)
+		synctest.Wait()
+		w.close()
+		cfg := w.config()
+		cfg.SegmentSize *= 2
+		log, err := Open(cfg, func(LSN, []byte, bool) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := len(w.bytesOf(2)); n != cfg.SegmentSize {
+			t.Errorf("the next segment has %d bytes, want %d", n, cfg.SegmentSize)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestDefaults: a log with nothing but a directory works, on the files of the operating system.
+func TestDefaults(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{Dir: dir, Checkpoint: func(s uint32) ([]byte, uint32) { return nil, s }}
+	for round := range 3 {
+		n := 0
+		log, err := Open(cfg, func(_ LSN, _ []byte, checkpoint bool) error {
+			if !checkpoint {
+				n++
+			}
+			return nil
+		})
+		if err != nil || n != round {
+			t.Fatalf("round %d: %d records, %v", round, n, err)
+		}
+		if err := log.Append(1, true, func(_ LSN, b []byte) { b[0] = 'a' }); err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, fileName(1)))
+	if err != nil || info.Size() != 16<<20 {
+		t.Errorf("a segment: %+v, %v; want 16 MiB", info, err)
+	}
+	fs := &countedFS{FS: vfs.NewMem()}
+	cfg.Dir, cfg.FS = "", fs
+	log, err := Open(cfg, func(LSN, []byte, bool) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs.mu.Lock()
+	fs.fail = fs.done + 1
+	fs.mu.Unlock()
+	for range 3 { // the failure may have met the next segment, which is made meanwhile
+		err = log.Append(1<<20, true, func(LSN, []byte) {})
+	}
+	if err == nil {
+		t.Error("a disk that fails is not noticed")
+	}
+	if log.Close() == nil {
+		t.Error("a log that has failed closes as if it had not")
+	}
+}
