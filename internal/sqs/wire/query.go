@@ -7,8 +7,16 @@ import (
 	"strings"
 )
 
-// MaxMembers bounds a list of the Query protocol: far more than any action takes.
-const MaxMembers = 1000
+// Bounds of a form, far above what any action takes.
+const (
+	// MaxMembers bounds a list of the Query protocol.
+	MaxMembers = 1000
+	// maxAllMembers bounds all lists of a request together. A list counts up to its highest member, whether the others are there or
+	// not, so that lists within lists could make a small form a million members.
+	maxAllMembers = 10_000
+	// maxField bounds the name of a field. A longer one is none that is known, and is passed over.
+	maxField = 256
+)
 
 // ReadQuery reads what the fields of a form, or the parameters of a query, say. Fields that are not known are passed over, as signatures
 // and versions are.
@@ -43,13 +51,18 @@ func ReadQuery(form url.Values) (*Input, error) {
 type query struct {
 	form  url.Values
 	lists map[string]int // the highest number of each list, by what stands before it
+	all   int            // members of the lists that were read so far
 	bad   error
 }
 
-// indexes finds the lists of a form: of "Entry.2.Attribute.1.Name" those named "Entry" and "Entry.2.Attribute".
+// indexes finds the lists of a form: of "Entry.2.Attribute.1.Name" those named "Entry" and "Entry.2.Attribute". Each beginning of a name
+// is hashed, which takes time by the square of the name's length.
 func indexes(form url.Values) map[string]int {
 	lists := map[string]int{}
 	for field := range form {
+		if len(field) > maxField {
+			continue
+		}
 		for at := 0; ; {
 			dot := strings.IndexByte(field[at:], '.')
 			if dot < 0 {
@@ -98,6 +111,10 @@ func (q *query) members(list string) (names []string) {
 	last := q.lists[list]
 	if last > MaxMembers {
 		q.wrong(ErrSerialization.With("%s.%d: a list has at most %d members.", list, last, MaxMembers))
+		return nil
+	}
+	if q.all += last; q.all > maxAllMembers {
+		q.wrong(ErrSerialization.With("%s.%d: the lists of a request have at most %d members in all.", list, last, maxAllMembers))
 		return nil
 	}
 	for i := 1; i <= last; i++ {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"net/url"
 	"reflect"
 	"strings"
@@ -79,6 +80,36 @@ func TestBadRequests(t *testing.T) {
 		if _, err := ReadQuery(form); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %q", query, err, want)
 		}
+	}
+}
+
+// TestCostOfForms: what a form costs to read is bounded by its size, whatever its fields are called.
+func TestCostOfForms(t *testing.T) {
+	long := strings.Repeat("1.", maxField/2)
+	for name, want := range map[string]int{long: maxField/2 - 1, long + "1": 0, long + long: 0} {
+		if got := len(indexes(url.Values{name: {"x"}})); got != want {
+			t.Errorf("a name of %d bytes makes %d lists, want %d", len(name), got, want)
+		}
+	}
+
+	// Each entry has a list of 1000, of which one member is there.
+	form := url.Values{}
+	for i := 1; i <= 11; i++ {
+		form.Set(fmt.Sprintf("SendMessageBatchRequestEntry.%d.MessageAttribute.%d.Name", i, MaxMembers), "a")
+	}
+	const want = "SendMessageBatchRequestEntry.10.MessageAttribute.1000: the lists of a request have at most 10000 members in all."
+	if _, err := ReadQuery(form); err == nil || err.Error() != want {
+		t.Errorf("11 lists of 1000: %v, want %q", err, want)
+	}
+	// A batch that is twice too long and as full as can be is refused for its length, by whoever knows of batches.
+	form = url.Values{}
+	for i := 1; i <= 20; i++ {
+		for n := 1; n <= 11; n++ {
+			form.Set(fmt.Sprintf("SendMessageBatchRequestEntry.%d.MessageAttribute.%d.Name", i, n), fmt.Sprint(n))
+		}
+	}
+	if in, err := ReadQuery(form); err != nil || len(in.Entries) != 20 || len(in.Entries[19].MessageAttrs) != 11 {
+		t.Errorf("20 entries of 11 attributes: %v", err)
 	}
 }
 
