@@ -154,7 +154,7 @@ func TestSQSVisibility(t *testing.T) {
 		c.hide("q", third.ReceiptHandle, 0)
 		fourth := c.receives("q", 0, "a")[0]
 		time.Sleep(31 * time.Second)
-		c.delete("q", first.ReceiptHandle) // nor while the message waits
+		c.delete("q", first.ReceiptHandle)    // nor while the message waits
 		c.hide("q", fourth.ReceiptHandle, 60) // its timeout has ended, and it is the latest
 		time.Sleep(59 * time.Second)
 		c.receives("q", 0)
