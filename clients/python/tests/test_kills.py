@@ -1,4 +1,7 @@
-"""Real processes, and what kill -9 does to them: nothing that was enqueued is lost, and each task runs at least once."""
+"""Real processes, and what kill -9 does to them: nothing that was enqueued is lost, and each task runs at least once.
+
+PAWL_KILLS has more of them killed.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ import pawl
 from pawl import testing
 
 from waiting import eventually
+
+KILLS = int(os.environ.get("PAWL_KILLS", "6"))  # of workers; of the broker half as many
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -61,7 +66,7 @@ def test_kills_of_workers_and_broker_lose_no_task(own: testing.Broker, start: St
     with pawl.App(own.address) as app:
         workers = [start("--concurrency", "8", "--lease", "1"), start("--concurrency", "8", "--lease", "1")]
         refs: list[pawl.Ref[object]] = []
-        for turn in range(6):
+        for turn in range(KILLS):
             refs += app.enqueue_many(app.call(("note", "anote")[n % 2], {"n": len(refs) + n}) for n in range(300))
             eventually(lambda: len(lines(notes)) > 250 * turn)  # some of them run right now
             workers[turn % 2].kill()
@@ -70,8 +75,8 @@ def test_kills_of_workers_and_broker_lose_no_task(own: testing.Broker, start: St
                 own.kill()
                 own.start()
         results = [ref.result(60) for ref in refs]
-        assert results == list(range(1800))
-        assert set(lines(notes)) == {str(n) for n in range(1800)}
+        assert results == list(range(300 * KILLS))
+        assert set(lines(notes)) == {str(n) for n in range(300 * KILLS)}
         outcomes = {attempt.outcome for ref in refs for attempt in ref.info().attempt_log}
         assert outcomes & {"lease_lost", "leaderless"}  # the kills did hit tasks
 
