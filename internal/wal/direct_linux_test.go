@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -121,17 +122,33 @@ func TestErrorAtAnyOperationOfRealFiles(t *testing.T) {
 	}
 }
 
+// TestDirectFileCannotBeOpened: a log that gets only one of a segment's two files is not opened.
+func TestDirectFileCannotBeOpened(t *testing.T) {
+	for fail := range int32(2) {
+		var opened atomic.Int32
+		w := newWorld(t, 30)
+		w.dir = t.TempDir()
+		w.fs = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpOpen && opened.Add(1) == fail+1 {
+				return errBroken
+			}
+			return nil
+		}))
+		if _, err := w.open(); !errors.Is(err, errBroken) {
+			t.Errorf("open %d fails: %v after %d", fail+1, err, opened.Load())
+		}
+	}
+}
+
 // badFile has no descriptor that is good for anything.
 type badFile struct{ vfs.File }
 
 func (badFile) Fd() uintptr { return 1 << 20 }
 
 func TestSetDirectRefused(t *testing.T) {
-	f, err := vfs.NewMem().Create("f", vfs.WriteCategoryUnspecified)
+	mem := on(t, segmentFile(1))
+	f, err := mem.OpenReadWrite("/wal/"+fileName(1), vfs.WriteCategoryUnspecified)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Write(make([]byte, blockSize)); err != nil {
 		t.Fatal(err)
 	}
 	if setDirect(badFile{f}) {

@@ -42,7 +42,7 @@ func TestRecordsSayHowFarTheLogWasSynced(t *testing.T) {
 		}
 		synced := lsnOf(1, segmentHead+first.size)
 		var want []LSN
-		for i := range 30 { // of lengths that are no multiples of 8, over the contents of former ones
+		for i := range 75 { // of lengths that are no multiples of 8, over the contents of former ones
 			w.mustAdd(slices.Repeat([]byte{0xff}, 17+37*(i%5)), i%3 == 2)
 			want = append(want, synced)
 			if i%3 == 2 {
@@ -129,6 +129,7 @@ func TestNameOfTheNextSegmentIsKept(t *testing.T) {
 			w.mustAdd(make([]byte, 1000), true)
 		}
 		w.losePower(0, nil)
+		w.fs = nil
 		w.check(w.mustOpen())
 		w.close()
 	})
