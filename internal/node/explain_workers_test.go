@@ -237,6 +237,22 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		if err != nil || !strings.Contains(e.Reasons[0].Detail, "node n3 is away") {
 			t.Errorf("its node is away: %+v (%v)", e, err)
 		}
+		// A list names the node, and the workers of the others are there all the same.
+		startWorker(t, w.nodes["n2"].client(), pawl.WorkerConfig{Name: "w5", Queues: pawl.Strict{"other"}, Concurrency: 1}, time.Minute, "job")
+		pass(time.Second)
+		for _, name := range []string{"n1", "n2"} {
+			list, err := admin.New(w.nodes[name].client()).Workers().ListPage(t.Context(), admin.WorkerFilter{}, pawltype.PageRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			there := map[string]bool{}
+			for _, worker := range list.Items {
+				there[worker.Name] = worker.LostAt.IsZero()
+			}
+			if len(list.Silent) != 1 || list.Silent["n3"] == "" || there["w4"] || !there["w5"] {
+				t.Errorf("at %s: silent are %q, and of the workers are there %v", name, list.Silent, there)
+			}
+		}
 	})
 }
 
