@@ -244,3 +244,33 @@ func TestGoodTokensDoNotWait(t *testing.T) {
 		}
 	})
 }
+
+// What needs no token looks at none: a probe of a node's health with one that was revoked is answered at once, whatever its address did before.
+func TestPublicRoutesDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeys()
+		k.cut("good", auth.Everything)
+		g := lockedGateway(t, k)
+		k.tell()
+		get := func(path string) (code int, took time.Duration) {
+			r, began := httptest.NewRequest("GET", ours+path, nil), time.Now()
+			r.Header.Set("Authorization", "Bearer "+auth.NewSecret())
+			w := httptest.NewRecorder()
+			g.Handler().ServeHTTP(w, r)
+			return w.Code, time.Since(began)
+		}
+		for range wrongAtOnce {
+			get("/api/v1/limits")
+		}
+		if code, took := get("/api/v1/limits"); code != http.StatusUnauthorized || took == 0 {
+			t.Fatalf("one wrong token too many: %d after %v", code, took)
+		}
+		for _, path := range []string{"/readyz", "/healthz", "/api/v1/openapi.json"} {
+			for range 2 * wrongAtOnce {
+				if code, took := get(path); code == http.StatusUnauthorized || took != 0 {
+					t.Fatalf("%s: %d after %v", path, code, took)
+				}
+			}
+		}
+	})
+}

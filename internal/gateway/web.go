@@ -89,7 +89,7 @@ func (g *Gateway) knowsCluster(ctx context.Context) bool {
 	}
 	v, err := g.visitor(s)
 	if err != nil {
-		g.refused(ctx, c, err, len(s.tokens) > 0)
+		g.refused(ctx, c, err, false) // it is answered as a stranger, and at once: a probe that waits takes a sound node for a dead one
 		return false
 	}
 	return v.may(need{reach: ofCluster}) == nil
