@@ -149,13 +149,23 @@ func (s *Store) open() (err error) {
 			return err
 		}
 	}
-	if s.db, err = pebble.Open(s.cfg.Dir, s.options()); err != nil {
+	if s.db, err = s.openDB(); err != nil {
 		return s.damage(err)
 	}
 	if err := s.load(); err != nil {
 		return errors.Join(s.damage(err), s.db.Close())
 	}
 	return nil
+}
+
+func (s *Store) openDB() (*pebble.DB, error) {
+	options, compactions := s.options(), newScheduler()
+	options.Experimental.CompactionScheduler = compactions
+	db, err := pebble.Open(s.cfg.Dir, options)
+	if err == nil {
+		compactions.begin()
+	}
+	return db, err
 }
 
 // isNew says whether the directory holds no state yet. Where there are tables and no list of them, Pebble would begin a new
@@ -194,7 +204,7 @@ func (s *Store) Lost(reason string) error {
 
 // create makes an empty store that knows whose it is.
 func (s *Store) create() error {
-	db, err := pebble.Open(s.cfg.Dir, s.options())
+	db, err := s.openDB()
 	if err != nil {
 		return err
 	}
@@ -425,7 +435,6 @@ func (s *Store) options() *pebble.Options {
 	if s.cfg.Cache == nil {
 		o.CacheSize = 8 << 20
 	}
-	o.Experimental.CompactionScheduler = newScheduler()
 	o.Experimental.SpanPolicyFunc = func(start []byte) (pebble.SpanPolicy, []byte, error) {
 		if start[0] == 0xff {
 			return pebble.SpanPolicy{}, nil, nil
