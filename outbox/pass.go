@@ -47,6 +47,8 @@ type session struct {
 	limit  int                // rows of the next read
 	putOff map[string]*putOff // by queue
 	away   bool               // the last pass but idle ones has failed, and that was logged
+
+	notifications notifications
 }
 
 // putOff is a queue whose rows wait: all of them, so that none overtakes another.
@@ -56,7 +58,10 @@ type putOff struct {
 }
 
 func newSession(r *Relay, l *lease) *session {
-	return &session{relay: r, lease: l, limit: min(firstRead, r.cfg.Batch), putOff: map[string]*putOff{}}
+	return &session{
+		relay: r, lease: l, limit: min(firstRead, r.cfg.Batch), putOff: map[string]*putOff{},
+		notifications: notifications{relay: r, lease: l, late: backoff{first: firstPoll, most: r.cfg.Poll}},
+	}
 }
 
 // stored is a row of the table.

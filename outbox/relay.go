@@ -206,7 +206,13 @@ func (r *Relay) work(ctx context.Context, l *lease) {
 	pause := backoff{first: firstPause, most: maxPause}
 	poll := backoff{first: firstPoll, most: r.cfg.Poll}
 	for ctx.Err() == nil {
+		began := time.Now()
 		more, err := c.pass(ctx)
+		if err == nil {
+			var on bool
+			on, err = c.notifications.after(ctx, more, began)
+			more = more || on
+		}
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -224,17 +230,17 @@ func (r *Relay) work(ctx context.Context, l *lease) {
 			poll.reset()
 		default:
 			pause.reset()
-			r.idle(ctx, &poll)
+			if r.listening.Load() {
+				r.idle(ctx, c.notifications.pause())
+			} else {
+				r.idle(ctx, poll.next())
+			}
 		}
 	}
 }
 
 // idle waits until there may be rows.
-func (r *Relay) idle(ctx context.Context, poll *backoff) {
-	pause := r.cfg.Poll
-	if !r.listening.Load() {
-		pause = poll.next()
-	}
+func (r *Relay) idle(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -476,6 +477,93 @@ func TestRelayListens(t *testing.T) {
 	startRelay(t, box, client, outbox.RelayConfig{Listen: listen, Poll: 100 * time.Millisecond})
 	enqueue(t, box, db, receipt{"7"})
 	eventually(t, "the row is enqueued", func() bool { return rowsLeft(t, db) == 0 })
+}
+
+// Rows that come often send no notifications, and are relayed all the same; when they cease, the next one sends one again.
+func TestNotificationsPause(t *testing.T) {
+	dsn := testdb.Postgres(t)
+	db, err := sql.Open("pgx", dsn)
+	must(t, err)
+	defer db.Close()
+	box := newBox(t, outbox.Postgres, db)
+	client := pawltest.New(t).Client(t)
+	config, err := pgx.ParseConfig(dsn)
+	must(t, err)
+	var heard atomic.Int64
+	listen := func(ctx context.Context, wake func()) error {
+		return pgxoutbox.Listen(config)(ctx, func() { wake(); heard.Add(1) })
+	}
+	on := func() bool { return count(t, db, "SELECT count(*) FROM pawl_outbox_relay WHERE notify") == 1 }
+	exec(t, db, "UPDATE pawl_outbox_relay SET notify = false")
+	late, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	_, err = box.Enqueue(t.Context(), late, receipt{"told by nobody"})
+	must(t, err)
+
+	_, stop := startRelay(t, box, client, outbox.RelayConfig{Listen: listen, Poll: time.Hour})
+	eventually(t, "notifications are on", on)
+	must(t, late.Commit())
+	eventually(t, "the row of a transaction that began before is enqueued", func() bool { return rowsLeft(t, db) == 0 })
+
+	var writers sync.WaitGroup
+	var off atomic.Bool
+	for range 4 {
+		writers.Go(func() {
+			for !off.Load() && t.Context().Err() == nil {
+				enqueue(t, box, db, receipt{"often"})
+			}
+		})
+	}
+	eventually(t, "notifications are off", func() bool { return !on() })
+	off.Store(true)
+	writers.Wait()
+	eventually(t, "all rows are enqueued, and notifications are on again", func() bool { return rowsLeft(t, db) == 0 && on() })
+	before := heard.Load()
+	enqueue(t, box, db, receipt{"alone"})
+	eventually(t, "its notification is heard", func() bool { return heard.Load() > before })
+	eventually(t, "the row is enqueued", func() bool { return rowsLeft(t, db) == 0 })
+	stop()
+
+	// A relay that does not listen needs none.
+	startRelay(t, box, client, outbox.RelayConfig{})
+	eventually(t, "notifications are off", func() bool { return !on() })
+}
+
+// The trigger does as the row of the relay says, also for a role that may do nothing but insert.
+func TestNotificationsOfARoleThatInserts(t *testing.T) {
+	dsn := testdb.Postgres(t)
+	db, err := sql.Open("pgx", dsn)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	newBox(t, outbox.Postgres, db)
+	role := fmt.Sprintf("inserts_%016x", rand.Uint64())
+	exec(t, db, "CREATE ROLE "+role)
+	exec(t, db, "GRANT INSERT ON pawl_outbox TO "+role)
+	defer func() { exec(t, db, "DROP OWNED BY "+role); exec(t, db, "DROP ROLE "+role) }()
+	listener, err := pgx.Connect(t.Context(), dsn)
+	must(t, err)
+	defer listener.Close(context.Background())
+	_, err = listener.Exec(t.Context(), "LISTEN pawl_outbox")
+	must(t, err)
+	for i, notify := range []bool{true, false, true} {
+		exec(t, db, "UPDATE pawl_outbox_relay SET notify = $1", notify)
+		inTx(t, db, func(tx *sql.Tx) {
+			for _, query := range []string{"SET LOCAL ROLE " + role, `INSERT INTO pawl_outbox (task) VALUES ('{"type":"by hand","payload":{}}')`} {
+				_, err := tx.ExecContext(t.Context(), query)
+				must(t, err)
+			}
+		})
+		exec(t, db, "SELECT pg_notify('pawl_outbox', 'end')") // notifications come in the order of commits
+		var got []string
+		for !slices.Contains(got, "end") {
+			n, err := listener.WaitForNotification(t.Context())
+			must(t, err)
+			got = append(got, n.Payload)
+		}
+		if sent := len(got) == 2; sent != notify {
+			t.Errorf("insert %d: notifications %q, and they are on: %t", i, got, notify)
+		}
+	}
 }
 
 // Wake is for databases that don't tell.

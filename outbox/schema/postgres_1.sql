@@ -20,12 +20,18 @@ CREATE TABLE pawl_outbox_dead (
 
 CREATE TABLE pawl_outbox_relay (
     holder     text NOT NULL,
-    expires_at timestamptz NOT NULL
+    expires_at timestamptz NOT NULL,
+    notify     boolean NOT NULL DEFAULT true
 );
 INSERT INTO pawl_outbox_relay (holder, expires_at) VALUES ('', 'epoch');
 
-CREATE FUNCTION pawl_outbox_notify() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN PERFORM pg_notify('pawl_outbox', ''); RETURN NULL; END $$;
+CREATE FUNCTION pawl_outbox_notify() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pawl_outbox_relay WHERE notify) THEN
+        PERFORM pg_notify('pawl_outbox', '');
+    END IF;
+    RETURN NULL;
+END $$;
 CREATE TRIGGER pawl_outbox_notify AFTER INSERT ON pawl_outbox
     FOR EACH STATEMENT EXECUTE FUNCTION pawl_outbox_notify();
 
