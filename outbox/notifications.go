@@ -12,10 +12,12 @@ const (
 	busyPause = 50 * time.Millisecond
 	// quietTime is for how long no rows must come until inserts send notifications again.
 	quietTime = 100 * time.Millisecond
+	// quietPoll is how often the relay looks while inserts send no notifications.
+	quietPoll = 4 * time.Millisecond
 )
 
 // notifications switches on and off, in PostgreSQL, whether an insert into pawl_outbox sends a notification. PostgreSQL commits transactions
-// that send one after the other, each with its sync. So they send none while rows come so often that the relay looks every firstPoll anyway,
+// that send one after the other, each with its sync. So they send none while rows come so often that the relay may look every quietPoll as well,
 // nor when the active relay does not listen.
 //
 // A transaction that wrote its row while notifications were off may commit after they are on, and then nobody is told. So the relay goes on
@@ -60,7 +62,7 @@ func (n *notifications) pause() time.Duration {
 	case n.on:
 		return n.late.next()
 	}
-	return firstPoll
+	return quietPoll
 }
 
 // pace is how often passes find rows.
