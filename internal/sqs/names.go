@@ -38,10 +38,13 @@ func (x *exchange) urlOf(queue string) string {
 
 const defaultRegion = "us-east-1"
 
-// region is the one that the request is signed for.
+// region is the one that the request is signed for, by its header or, where it is presigned, by its URL.
 func (x *exchange) region() string {
-	_, scope, _ := strings.Cut(x.r.Header.Get("Authorization"), "Credential=")
+	_, scope, signed := strings.Cut(x.r.Header.Get("Authorization"), "Credential=")
 	scope, _, _ = strings.Cut(scope, ",")
+	if !signed {
+		scope = x.r.URL.Query().Get("X-Amz-Credential")
+	}
 	if parts := strings.Split(scope, "/"); len(parts) == 5 && regionForm.MatchString(parts[2]) {
 		return parts[2]
 	}

@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -167,6 +168,9 @@ func deleteQueue(x *exchange) error {
 // purgeRest lies between two purges of a queue.
 const purgeRest = 60 * time.Second
 
+// purgeUndo bounds how long the note of a purge that failed is taken back.
+const purgeUndo = 5 * time.Second
+
 // purgeQueue is PurgeQueue.
 func purgeQueue(x *exchange) error {
 	q, err := x.queue()
@@ -174,6 +178,7 @@ func purgeQueue(x *exchange) error {
 		return err
 	}
 	now := time.Now()
+	mine := strconv.FormatInt(now.Unix(), 10)
 	var early error
 	err = x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {
 		early = nil
@@ -185,13 +190,27 @@ func purgeQueue(x *exchange) error {
 			early = wire.ErrPurgeQueueInProgress.With("Only one PurgeQueue operation on %s is allowed every 60 seconds.", q.Name)
 			return nil
 		}
-		setNotes(c, map[string]string{notePurged: strconv.FormatInt(now.Unix(), 10)})
+		setNotes(c, map[string]string{notePurged: mine})
 		return nil
 	})
 	if err = errors.Join(err, early); err != nil {
 		return err
 	}
-	return x.Core.Purge(x.ctx, q)
+	err = x.Core.Purge(x.ctx, q)
+	if err == nil {
+		return nil
+	}
+	// The note goes, so that it may be tried again at once.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), purgeUndo)
+	defer cancel()
+	return errors.Join(err, x.Core.PutQueue(ctx, q.Name, func(c *task.QueueConfig) error {
+		if c.Annotations[notePurged] != mine {
+			return nil
+		}
+		c.Annotations = maps.Clone(c.Annotations)
+		delete(c.Annotations, notePurged)
+		return nil
+	}))
 }
 
 func setNotes(c *task.QueueConfig, more map[string]string) {

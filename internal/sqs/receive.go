@@ -125,6 +125,7 @@ func (x *exchange) redrive(q *cluster.Queue, p redrive, got []broker.Claimed) (l
 			left = append(left, *c)
 			continue
 		}
+		// If this fails, the message is received once more, and moved then.
 		x.Core.Settle(x.ctx, []broker.Settle{{Verb: broker.Fail, Hold: holdOf(c), Fail: broker.Failing{Fall: broker.FailDiscard,
 			Failure: broker.Failure{Type: "redrive", Message: "received " + strconv.FormatUint(c.Token.Fence-1, 10) + " times: moved to " + name}}}})
 	}
