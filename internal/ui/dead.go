@@ -114,7 +114,11 @@ func (v *visit) deadTrend(view *deadView) error {
 	for i, e := range lately.Series {
 		n[i] = view.ofState(e.Dead, e.Poisoned)
 	}
-	view.Trend = chartOf("Tasks that came here in the last 24 hours", lately.Start, lately.Step, []series{{string(view.State), "came here", n}}, series{})
+	word := "dead-lettered"
+	if view.State == pawltype.StatePoisoned {
+		word = "poisoned"
+	}
+	view.Trend = chartOf("Tasks "+word+" in the last 24 hours", lately.Start, lately.Step, []series{{string(view.State), word, n}}, series{})
 	return nil
 }
 

@@ -302,7 +302,7 @@ func (r *reader) fail(err error) {
 func (r *reader) needed(field string) string {
 	s := r.text(field)
 	if s == "" {
-		r.fail(badField(field, "is empty, and needed"))
+		r.fail(badField(field, "is required"))
 	}
 	return s
 }

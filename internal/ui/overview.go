@@ -42,7 +42,7 @@ type failingRow struct {
 }
 
 const (
-	// busyQueues is how many queues the overview lists: those with most to do. Up to busyAmong are all read, and then the counts are
+	// busyQueues is how many queues the overview lists: those that are busiest. Up to busyAmong are all read, and then the counts are
 	// theirs: with more, the counts and the choice are of the last survey of all queues, some seconds old.
 	busyQueues = 8
 	busyAmong  = 100
@@ -89,7 +89,7 @@ func showOverview(v *visit) (*screen, error) {
 	return &screen{Title: "Overview", Data: view, Watch: &watch{}}, nil
 }
 
-// queues shows those with most to do.
+// queues shows those that are busiest.
 func (v *visit) queues(view *overviewView) error {
 	page, err := v.admin().Queues().ListPage(v.ctx, admin.QueueFilter{}, pawltype.PageRequest{Limit: busyAmong})
 	if err != nil {

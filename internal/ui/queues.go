@@ -70,7 +70,7 @@ var queuePicks = []struct {
 	having admin.QueueTrait
 	most   bool
 	label  string
-}{{"", false, "all"}, {"", true, "most to do"}, {admin.QueueDead, false, "with dead letters"}, {admin.QueuePoisoned, false, "with poison"},
+}{{"", false, "all"}, {"", true, "busiest"}, {admin.QueueDead, false, "with dead letters"}, {admin.QueuePoisoned, false, "with poison"},
 	{admin.QueueNoWorker, false, "without workers, but work"}, {admin.QueuePaused, false, "paused"}}
 
 // queueFilter reads from the address which queues are asked for.
@@ -166,17 +166,17 @@ func (v *visit) queueStats(view *queueView) error {
 	return err
 }
 
-// drainText is how long it takes until nothing is ready, at the pace of the last minute.
+// drainText says when nothing will be ready any more, at the rates of the last minute.
 func drainText(q *admin.Queue) string {
 	switch {
 	case q.Depth.Ready == 0:
-		return "nothing waits"
+		return "now"
 	case q.Rates == nil:
-		return "not known"
+		return "unknown"
 	case q.Rates.Out <= q.Rates.In:
-		return "never, at this pace"
+		return "not at this rate"
 	}
-	return "in " + coarse(time.Duration(float64(q.Depth.Ready)/(q.Rates.Out-q.Rates.In)*float64(time.Second)))
+	return "in about " + coarse(time.Duration(float64(q.Depth.Ready)/(q.Rates.Out-q.Rates.In)*float64(time.Second)))
 }
 
 // queueOf is the queue that a request is for.

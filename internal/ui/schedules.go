@@ -218,7 +218,7 @@ func doNewSchedule(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "Made. Its next tick is " + momentOf(change.Schedule.NextRunAt, time.Now()).Text + ".", Next: "/schedules/" + s.Name}, nil
+	return done{Said: "Created. Its next tick is " + momentOf(change.Schedule.NextRunAt, time.Now()).Text + ".", Next: "/schedules/" + s.Name}, nil
 }
 
 func (v *visit) scheduleDone(format string, args ...any) done {

@@ -293,7 +293,7 @@ func editTaskForm(v *visit) (*form, error) {
 	}
 	f := &form{Title: "Edit this task", Text: "Only a task that waits can be changed. What is left as it is stays as it is.", Button: "Save", Back: "/tasks/" + t.ID, Version: t.ETag, Fields: []field{
 		{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: string(t.Priority)},
-		{Name: "max_attempts", Label: "Attempts at most", Kind: "number", Value: strconv.Itoa(t.MaxAttempts)},
+		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: strconv.Itoa(t.MaxAttempts)},
 		{Name: "run_at", Label: "Due", Kind: "text", Value: dueText(t), Placeholder: "now", Hint: "A time such as 2026-01-31T12:00:00Z, or from now: 10m"},
 	}}
 	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxEdited {

@@ -23,8 +23,8 @@ func templateFields(in string, t *admin.ScheduledTask) []field {
 		{Name: in + "payload", Label: "Payload", Kind: "json", Placeholder: `{"to": "a@example.com"}`, Value: indented(t.Payload)},
 		{Name: in + "key", Label: "Key", Kind: "text", Value: t.Key, Hint: "For fairness and limits: a tenant, an account."},
 		{Name: in + "tags", Label: "Tags", Kind: "text", Value: strings.Join(t.Tags, ", "), Hint: "Words with commas between."},
-		{Name: in + "max_attempts", Label: "Attempts at most", Kind: "number", Placeholder: "the queue's", Value: attempts},
-		{Name: in + "timeout", Label: "Timeout of a run", Kind: "text", Placeholder: "the queue's", Value: fieldSpan(t.Timeout)},
+		{Name: in + "max_attempts", Label: "Max attempts", Kind: "number", Placeholder: "the queue's", Value: attempts},
+		{Name: in + "timeout", Label: "Run timeout", Kind: "text", Placeholder: "the queue's", Value: fieldSpan(t.Timeout)},
 		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: fieldSpan(t.ExpiresIn), Hint: "Discarded unless it has started by then."},
 	}, foldedFields(in, t)...)
 }

@@ -412,14 +412,14 @@ func TestRefusalsStandBesideTheirField(t *testing.T) {
 		field string
 		says  string
 	}{
-		{"/enqueue", url.Values{"type": {""}, "payload": {"{}"}}, "type", "is empty"},
+		{"/enqueue", url.Values{"type": {""}, "payload": {"{}"}}, "type", "is required"},
 		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{no"}}, "payload", "is not JSON: line 1, column 2: invalid character &#39;n&#39; looking for beginning of object key string"},
 		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{\"straße\":1,\n \"ü\": 1 2}"}}, "payload", "is not JSON: line 2, column 9: invalid character &#39;2&#39; after object key:value pair"},
 		{"/enqueue", url.Values{"type": {"a"}, "payload": {"[1,\n2"}}, "payload", "is not JSON: line 2, column 2: unexpected end of JSON input"},
 		{"/enqueue", url.Values{"type": {"a"}, "queue": {"no/slash"}}, "queue", "no/slash"},
 		{"/enqueue", url.Values{"type": {"a"}, "run_at": {"tomorrow"}}, "run_at", "tomorrow"},
 		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"61 * * * *"}, "task.type": {"a"}}, "cron", "61"},
-		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"@daily"}, "task.type": {""}}, "task.type", "is empty"},
+		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"@daily"}, "task.type": {""}}, "task.type", "is required"},
 		{"/new-queue", url.Values{"queue": {"a b"}}, "queue", "a b"},
 		{"/settings/you", url.Values{"name": {"Müller"}}, "name", "ASCII"},
 	} {

@@ -125,7 +125,7 @@ func TestEveryAction(t *testing.T) {
 		{name: "operation-pause", click: link("/pause"), submit: true, says: "paused"},
 		{name: "operation-resume", click: link("/resume"), submit: true, says: "running"},
 		{name: "operation-abort", click: link("/abort"), submit: true, says: "aborted"},
-		{name: "new-schedule", at: "/new-schedule", fill: []string{"name", "cleanup", "every", "1h", "task.type", "db.vacuum", "task.queue", "books"}, submit: true, says: "Made."},
+		{name: "new-schedule", at: "/new-schedule", fill: []string{"name", "cleanup", "every", "1h", "task.type", "db.vacuum", "task.queue", "books"}, submit: true, says: "Created."},
 		{name: "schedule-edit", at: "/schedules/digest-hourly/edit", fill: []string{"cron", "30 * * * *"}, submit: true, says: "30 * * * *"},
 		{name: "schedule-trigger", at: "/schedules/cleanup", click: link("/trigger"), submit: true, says: "db.vacuum"},
 		{name: "schedule-pause", at: "/schedules/cleanup", click: link("/pause"), submit: true, says: "Paused."},

@@ -105,7 +105,7 @@ func webhookFacts(w *admin.Webhook) []fact {
 	}
 	add(w.DepthOver > 0, "More ready tasks than", number(w.DepthOver))
 	add(w.WaitOver > 0, "A task ready for longer than", spanText(w.WaitOver))
-	add(w.CreatedBy != "", "Made by", w.CreatedBy)
+	add(w.CreatedBy != "", "Created by", w.CreatedBy)
 	add(w.LastStatus > 0, "Last refusal", number(w.LastStatus))
 	return facts
 }
