@@ -125,8 +125,8 @@ func BenchmarkClaimAck(b *testing.B) {
 	b.ReportMetric(float64(done.Load())/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// BenchmarkStandings looks at 10,000 queues, of which 1,000 have ready tasks.
-func BenchmarkStandings(b *testing.B) {
+// BenchmarkQueueStatuses looks at 10,000 queues, of which 1,000 have ready tasks.
+func BenchmarkQueueStatuses(b *testing.B) {
 	br := benchBroker(b)
 	configs := map[string]task.QueueConfig{}
 	for i := range 10_000 {
@@ -147,7 +147,7 @@ func BenchmarkStandings(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		all, err := br.standings(context.Background(), []uint32{one})
+		all, err := br.statusesOf(context.Background(), []uint32{one})
 		if err != nil || len(all) != 10_001 { // and one that all benchmarks have
 			b.Fatalf("%d queues, %v", len(all), err)
 		}

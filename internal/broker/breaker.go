@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -21,7 +22,7 @@ func (b *Broker) CloseBreakers(ctx context.Context, by task.Author, shardID uint
 const maxBreakersLogged = 100
 
 // logBreakers tells which breakers have opened and closed.
-func (r *replica) logBreakers(changes []engine.BreakerChange) {
+func (r *replica) logBreakers(changes []breaker.Change) {
 	for i := range changes[:min(len(changes), maxBreakersLogged)] {
 		c := &changes[i]
 		log := r.log.With("namespace", c.Namespace, "queue", c.Queue, "type", c.Type, "attempts", c.Attempts, "failed", c.Failed,

@@ -51,10 +51,10 @@ type Config struct {
 
 // Broker runs the shards of a node. Its methods may be called from any goroutine.
 type Broker struct {
-	cfg      Config
-	draining chan struct{}
-	drain    sync.Once
-	survey   survey
+	cfg         Config
+	draining    chan struct{}
+	drain       sync.Once
+	statusCache statusCache
 
 	mu       sync.RWMutex
 	replicas map[uint32]*replica

@@ -78,7 +78,7 @@ func (b *Broker) Claim(ctx context.Context, shardID uint32, c ClaimCall, wait ti
 func (r *replica) claimOnce(ctx context.Context, w *waiter, park bool, timeout <-chan time.Time) (d delivery, done bool, err error) {
 	again, at, err := changeOf(ctx, r, w.call.Namespace, func(round *engine.Round) (again []Claimed, err error) {
 		w.call.Entropy = rand.Uint64()
-		r.asks.note(w, round.Now())
+		r.polls.note(w, round.Now())
 		got, repeat := engine.ClaimTasks(round, &w.call)
 		switch {
 		case repeat:
@@ -142,7 +142,7 @@ func (b *Broker) Await(ctx context.Context, shardID uint32, c ClaimCall) error {
 		w := newWaiter(c)
 		w.watch = true
 		ready, _, err := changeOf(ctx, r, w.call.Namespace, func(round *engine.Round) (bool, error) {
-			r.asks.note(w, round.Now())
+			r.polls.note(w, round.Now())
 			if engine.Runnable(round, &w.call) {
 				return true, nil
 			}

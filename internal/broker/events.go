@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
@@ -102,7 +103,7 @@ func addTransition(all []events.Event, t *engine.Transition) []events.Event {
 	return append(all, e)
 }
 
-func breakerEvent(c *engine.BreakerChange) events.Event {
+func breakerEvent(c *breaker.Change) events.Event {
 	e := events.Event{Kind: events.BreakerOpened, Namespace: c.Namespace, Queue: c.Queue, Type: c.Type, Error: events.CutError(c.Error)}
 	if c.Closed != "" {
 		e.Kind, e.Reason = events.BreakerClosed, string(c.Closed)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -26,7 +27,7 @@ func (b *Broker) Explain(ctx context.Context, ns string, id task.ID) (*Explanati
 	if err != nil {
 		return nil, Stamp{}, err
 	}
-	queue, at, err := read(ctx, r, func(from store.Reader) (string, error) { return engine.WaitsIn(from, ns, id), nil })
+	queue, at, err := read(ctx, r, func(from store.Reader) (string, error) { return explain.WaitsIn(from, ns, id), nil })
 	if err != nil {
 		return nil, at, err
 	}
@@ -35,7 +36,7 @@ func (b *Broker) Explain(ctx context.Context, ns string, id task.ID) (*Explanati
 		workers = b.workers(ctx, []QueueName{{ns, queue}})[0]
 	}
 	return change(ctx, r, inScope(ctx, onTask(ns, id), func(round *engine.Round) (*Explanation, error) {
-		return engine.Explain(round, ns, id, func(queue string) engine.Takers { return r.takers(ns, queue, workers) }, r.deliveries.of)
+		return explain.Task(round, ns, id, func(queue string) explain.Workers { return r.workersOf(ns, queue, workers) }, r.deliveries.of)
 	}))
 }
 
@@ -46,14 +47,14 @@ func (b *Broker) ExplainQueue(ctx context.Context, shardID uint32, ns, name stri
 		return nil, Stamp{}, err
 	}
 	workers := b.workers(ctx, []QueueName{{ns, name}})[0]
-	g, at, err := change(ctx, r, func(round *engine.Round) (*engine.Glance, error) {
-		return engine.GlanceAt(round, ns, name, func(queue string) engine.Takers { return r.takers(ns, queue, workers) })
+	g, at, err := change(ctx, r, func(round *engine.Round) (*explain.Memory, error) {
+		return explain.MemoryOf(round, ns, name, func(queue string) explain.Workers { return r.workersOf(ns, queue, workers) })
 	})
 	if err != nil {
 		return nil, at, err
 	}
-	return read(ctx, r, func(from store.Reader) (*QueueExplanation, error) { return engine.ExplainQueue(from, ns, name, g) })
+	return read(ctx, r, func(from store.Reader) (*QueueExplanation, error) { return explain.Queue(from, ns, name, g) })
 }
 
 // ExplainView is what can be said of a task without the leader of its shard, which misses the reason for that itself.
-func ExplainView(v *View) *Explanation { return engine.ExplainView(v) }
+func ExplainView(v *View) *Explanation { return explain.View(v) }

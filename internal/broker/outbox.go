@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -129,13 +130,13 @@ const maxDeliveries = 1000
 // deliveries are the tries to bring messages that came to nothing, in this term.
 type deliveries struct {
 	mu    sync.Mutex
-	tried map[task.ID]engine.Delivery
+	tried map[task.ID]explain.Delivery
 }
 
 func (e *deliveries) begin() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.tried = map[task.ID]engine.Delivery{}
+	e.tried = map[task.ID]explain.Delivery{}
 }
 
 // done notes what came of messages, of which some are kept.
@@ -161,7 +162,7 @@ func (e *deliveries) done(messages []*OutboxMessage, out []Enqueued, kept []int)
 	}
 }
 
-func (e *deliveries) of(message task.ID) engine.Delivery {
+func (e *deliveries) of(message task.ID) explain.Delivery {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.tried[message]

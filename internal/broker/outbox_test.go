@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -23,7 +23,7 @@ func TestDeliveries(t *testing.T) {
 	for range 3 {
 		e.done(messages, out, kept)
 	}
-	for i, want := range map[int]engine.Delivery{0: {Tries: 3, Error: "its shard did not answer"}, 1: {Tries: 3, Error: "shard 7 has no leader"}, maxDeliveries: {}} {
+	for i, want := range map[int]explain.Delivery{0: {Tries: 3, Error: "its shard did not answer"}, 1: {Tries: 3, Error: "shard 7 has no leader"}, maxDeliveries: {}} {
 		if got := e.of(messages[i].Request); got != want {
 			t.Errorf("message %d: %+v, want %+v", i, got, want)
 		}
@@ -35,7 +35,7 @@ func TestDeliveries(t *testing.T) {
 			t.Errorf("then message %d has %d tries, want %d", i, got, want)
 		}
 	}
-	if e.begin(); e.of(messages[1].Request) != (engine.Delivery{}) {
+	if e.begin(); e.of(messages[1].Request) != (explain.Delivery{}) {
 		t.Error("another term knows of tries")
 	}
 }

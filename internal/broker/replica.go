@@ -33,7 +33,7 @@ type replica struct {
 	// Owned by the shard's loop; leader is nil while another node leads.
 	leader *engine.Leader
 	claims waitingClaims
-	asks   asks
+	polls  polls
 	served []serving     // claims of the round that runs, to be delivered once it is committed
 	events []stats.Event // space for those of a round
 	ticks  *tickTraces
@@ -97,7 +97,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 		r.log.Info("the shard's last entry is over an hour old, or the clock is wrong: retention deletes nothing for an hour",
 			"last", o.Before.Time(), "now", o.Began.Time(), "until", until.Time())
 	}
-	r.asks.begin(o.Began)
+	r.polls.begin(o.Began)
 	r.deliveries.begin()
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)
 	r.leader.KeepAudit(r.b.cfg.AuditKeep)

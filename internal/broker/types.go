@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -17,11 +19,11 @@ type (
 	Stamp            = shard.Stamp
 	Accepted         = engine.Accepted
 	Attempt          = schema.Attempt
-	BreakerInfo      = engine.BreakerInfo
+	BreakerInfo      = breaker.Info
 	Claimed          = engine.Claimed
 	Edit             = engine.Edit
 	Extension        = engine.Extension
-	Explanation      = engine.Explanation
+	Explanation      = explain.Explanation
 	Failing          = engine.FailRequest
 	Failure          = schema.Failure
 	Filter           = query.Filter
@@ -31,12 +33,12 @@ type (
 	Lost             = engine.Lost
 	Page             = query.Page
 	Progress         = engine.Progress
-	QueueExplanation = engine.QueueExplanation
+	QueueExplanation = explain.QueueExplanation
 	QueueInfo        = engine.QueueInfo
-	HeldKey          = engine.HeldKey
-	IdleType         = engine.IdleType
-	Reason           = engine.Reason
-	Runner           = engine.Runner
+	HeldKey          = explain.HeldKey
+	IdleType         = explain.IdleType
+	Reason           = explain.Reason
+	Runner           = explain.Runner
 	Result           = schema.Result
 	Share            = engine.Share
 	View             = query.View
@@ -55,8 +57,8 @@ const (
 
 // Where a breaker is that is not closed.
 const (
-	BreakerOpen    = engine.BreakerOpen
-	BreakerProbing = engine.BreakerProbing
+	BreakerOpen    = breaker.Open
+	BreakerProbing = breaker.Probing
 )
 
 // TimeOf converts a wall-clock time.

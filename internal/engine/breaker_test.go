@@ -3,10 +3,12 @@ package engine
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -22,20 +24,23 @@ func sameBreakers(q, again *Queue, now store.Time) error {
 	if q.breakers == nil {
 		return nil
 	}
-	if len(q.breakers.byType) != len(again.breakers.byType) || len(q.breakers.open) != len(again.breakers.open) {
-		return fmt.Errorf("queue %q: memory has breakers %v, rows %v", q.name, q.breakers, again.breakers)
+	if types := q.breakers.Types(); !slices.Equal(types, again.breakers.Types()) {
+		return fmt.Errorf("queue %q: memory has breakers of %v, rows of %v", q.name, types, again.breakers.Types())
 	}
-	for typ, b := range q.breakers.byType {
-		rule, c := q.config.Settings.BreakerOf(typ), again.breakers.byType[typ]
+	if left, right := openTypes(q), openTypes(again); !maps.Equal(left, right) {
+		return fmt.Errorf("queue %q: memory has open breakers %v, rows %v", q.name, left, right)
+	}
+	for _, typ := range q.breakers.Types() {
+		rule, b, c := q.config.Settings.BreakerOf(typ), q.breakers.Of(typ), again.breakers.Of(typ)
 		if c == nil {
 			return fmt.Errorf("queue %q: the breaker of type %q has no row", q.name, typ)
 		}
 		left, right := *b, *c
-		if left.seen.sum(now, rule.Window) != right.seen.sum(now, rule.Window) {
-			return fmt.Errorf("breaker of type %q: memory has seen %+v, rows %+v", typ, b.seen, c.seen)
+		if left.Seen.Sum(now, rule.Window) != right.Seen.Sum(now, rule.Window) {
+			return fmt.Errorf("breaker of type %q: memory has seen %+v, rows %+v", typ, b.Seen, c.Seen)
 		}
-		left.seen, right.seen = window{}, window{}
-		if left != right || (q.breakers.open[typ] == b) != (b.state != BreakerClosed) {
+		left.Seen, right.Seen = breaker.Window{}, breaker.Window{}
+		if _, open := openTypes(q)[typ]; left != right || open != (b.State != breaker.Closed) {
 			return fmt.Errorf("breaker of type %q: memory has %+v, rows %+v", typ, left, right)
 		}
 	}
@@ -58,24 +63,32 @@ func sameBreakers(q, again *Queue, now store.Time) error {
 	return nil
 }
 
-// dump is all that a leader has in memory of a queue's breakers.
-func (s *breakers) dump() (out []string) {
-	if s != nil {
-		for _, typ := range schema.SortedKeys(s.byType) {
-			out = append(out, fmt.Sprintf("%+v", *s.byType[typ]))
-		}
+// openTypes are the types whose breakers are told not to be closed. The test has no more of them than are told.
+func openTypes(q *Queue) map[string]breaker.Info {
+	infos, _ := q.breakers.Told(&q.config.Settings)
+	open := map[string]breaker.Info{}
+	for _, i := range infos {
+		open[i.Type] = i
+	}
+	return open
+}
+
+// dumpBreakers is all that a leader has in memory of a queue's breakers.
+func dumpBreakers(s *breaker.Set) (out []string) {
+	for _, typ := range s.Types() {
+		out = append(out, fmt.Sprintf("%+v", *s.Of(typ)))
 	}
 	return out
 }
 
-// A queue with very many types: no more breakers than maxWatched, open or not, and none when all have been idle.
+// A queue with very many types: no more breakers than breaker.MaxTypes, open or not, and none when all have been idle.
 func TestBreakersAreBounded(t *testing.T) {
 	w := NewWorld(t)
 	s := task.DefaultSettings()
 	s.Breaker = task.DefaultBreaker
 	s.Breaker.MinAttempts, s.Breaker.FailureRate = 1, 100
 	w.PutQueue("default", s, false)
-	const types = maxWatched + 500
+	const types = breaker.MaxTypes + 500
 	enqueueBroken(w, types, func(i int) (string, string) { return "job-" + strconv.Itoa(i), "" })
 	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: types, MaxBytes: 1 << 30, Lease: time.Hour})
 	w.Round(func(r *Round) {
@@ -96,16 +109,16 @@ func TestBreakersAreBounded(t *testing.T) {
 		w.Store.Scan(lo, hi, func(_, _ []byte) bool { n++; return true })
 		return n
 	}
-	if len(got) != types || rows() != maxWatched {
+	if len(got) != types || rows() != breaker.MaxTypes {
 		t.Fatalf("%d types of %d have a breaker", rows(), len(got))
 	}
 	info, _ := Run(w, func(r *Round) (QueueInfo, error) { return DescribeQueue(r, "default", "default") })
-	if info.BreakersOpen != maxWatched/2 || len(info.Breakers) != maxBreakersTold {
+	if info.BreakersOpen != breaker.MaxTypes/2 || len(info.Breakers) != breaker.MaxTold {
 		t.Errorf("%d breakers are open, %d are told", info.BreakersOpen, len(info.Breakers))
 	}
 	w.Pass(3 * time.Minute)
-	if rows() != maxWatched/2 {
-		t.Errorf("when nothing was heard of them, %d breakers are left; %d are open", rows(), maxWatched/2)
+	if rows() != breaker.MaxTypes/2 {
+		t.Errorf("when nothing was heard of them, %d breakers are left; %d are open", rows(), breaker.MaxTypes/2)
 	}
 	if w.Pass(25 * time.Hour); rows() != 0 {
 		t.Errorf("after a day there are %d", rows())

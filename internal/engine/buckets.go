@@ -2,36 +2,13 @@ package engine
 
 import (
 	"bytes"
-	"math"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-// bucket is a token bucket that is not full, or was not when it was last looked at.
-type bucket struct {
-	level float64    // tokens; below 0: a debt
-	at    store.Time // when that was so
-	due   store.Time // of the deadline when it has a token again; 0: it has one
-}
-
-// enough is how many tokens a task needs to start, but for what rounding may have lost.
-const enough = 1 - 1e-6
-
-// fill brings the level up to a time.
-func (b *bucket) fill(r task.Rate, now store.Time) {
-	come := float64(max(now-b.at, 0)) * perMicro(r)
-	b.level, b.at = min(b.level+come, float64(r.Capacity())), max(now, b.at)
-}
-
-func perMicro(r task.Rate) float64 { return float64(r.Limit) / float64(r.Period/time.Microsecond) }
-
-// reaches is when the bucket will have so many tokens.
-func (b *bucket) reaches(level float64, r task.Rate) store.Time {
-	return b.at + store.Time(math.Ceil(max(level-b.level, 0)/perMicro(r)))
-}
 
 // rateOf is the rule of a bucket: of a key, or of the queue for "".
 func (q *Queue) rateOf(key string) task.Rate {
@@ -51,8 +28,8 @@ func (q *Queue) hasToken(key string, now store.Time) bool {
 	if !rate.IsSet() {
 		return true
 	}
-	b.fill(rate, now)
-	return b.level >= enough
+	b.Fill(rate, now)
+	return b.Level >= limit.Enough
 }
 
 // takeTokens takes what a task costs from the bucket of its key, or of the queue for "". If there is one, it is to be stored.
@@ -63,21 +40,21 @@ func (r *Round) takeTokens(q *Queue, key string, x *schema.Exec) bool {
 	}
 	b := q.buckets[key]
 	if b == nil {
-		b = &bucket{level: float64(rate.Capacity()), at: r.now}
+		b = &limit.Bucket{Level: float64(rate.Capacity()), At: r.now}
 		q.buckets[key] = b
 	}
-	b.fill(rate, r.now)
-	b.level -= float64(x.Tokens())
+	b.Fill(rate, r.now)
+	b.Level -= float64(x.Tokens())
 	r.watchBucket(q, key, b, rate)
 	return true
 }
 
 // watchBucket sets the deadline at which an empty bucket has a token again, and the one at which full ones are forgotten. The
 // bucket is to be stored.
-func (r *Round) watchBucket(q *Queue, key string, b *bucket, rate task.Rate) {
-	if b.level < enough && b.due == 0 {
-		b.due = max(b.reaches(1, rate), r.now+1)
-		r.SetDeadline(b.due, schema.OnTokens, q.ns, schema.BucketRest(q.name, key))
+func (r *Round) watchBucket(q *Queue, key string, b *limit.Bucket, rate task.Rate) {
+	if b.Level < limit.Enough && b.Due == 0 {
+		b.Due = max(b.Reaches(1, rate), r.now+1)
+		r.SetDeadline(b.Due, schema.OnTokens, q.ns, schema.BucketRest(q.name, key))
 	}
 	r.sweepAt(q, r.now.Add(sweepRest))
 }
@@ -86,7 +63,7 @@ func (r *Round) watchBucket(q *Queue, key string, b *bucket, rate task.Rate) {
 func (r *Round) followRates(q *Queue, next *task.Settings, set func()) {
 	keys := q.changedRates(next)
 	for _, key := range keys {
-		if q.buckets[key].full(q.rateOf(key), r.now) { // so it is by the new rate, too
+		if q.buckets[key].Full(q.rateOf(key), r.now) { // so it is by the new rate, too
 			r.dropBucket(q, key)
 		}
 	}
@@ -132,14 +109,14 @@ func (q *Queue) changedRates(next *task.Settings) (keys []string) {
 }
 
 // rewatch lets a bucket follow a rate that has changed.
-func (r *Round) rewatch(q *Queue, key string, b *bucket) {
+func (r *Round) rewatch(q *Queue, key string, b *limit.Bucket) {
 	rate := q.rateOf(key)
-	if b.due != 0 {
-		r.tx.Delete(schema.DeadlineKey(b.due, schema.OnTokens, q.ns, schema.BucketRest(q.name, key)))
-		b.due = 0
+	if b.Due != 0 {
+		r.tx.Delete(schema.DeadlineKey(b.Due, schema.OnTokens, q.ns, schema.BucketRest(q.name, key)))
+		b.Due = 0
 	}
 	if rate.IsSet() {
-		b.fill(rate, r.now)
+		b.Fill(rate, r.now)
 		r.watchBucket(q, key, b, rate)
 		r.writeUse(q, key)
 	} else {
@@ -163,12 +140,12 @@ func (r *Round) tokensCame(d schema.Deadline) {
 		return
 	}
 	b := q.buckets[string(key)]
-	if b == nil || b.due != d.At {
+	if b == nil || b.Due != d.At {
 		return
 	}
-	b.due = 0
+	b.Due = 0
 	rate := q.rateOf(string(key))
-	b.fill(rate, r.now)
+	b.Fill(rate, r.now)
 	r.watchBucket(q, string(key), b, rate)
 	r.writeUse(q, string(key))
 	if f := q.lanes.flows[string(key)]; f != nil {
@@ -207,7 +184,7 @@ func (r *Round) sweep(d schema.Deadline) {
 		if dropped == sweepLimit {
 			break
 		}
-		if !b.full(q.rateOf(key), r.now) {
+		if !b.Full(q.rateOf(key), r.now) {
 			left = true
 			continue
 		}
@@ -215,16 +192,8 @@ func (r *Round) sweep(d schema.Deadline) {
 		dropped++
 	}
 	if q.breakers != nil {
-		for typ, b := range q.breakers.byType {
-			switch {
-			case b.state != BreakerClosed: // has a deadline of its own
-			case dropped == sweepLimit || !b.seen.over(r.now, q.config.Settings.BreakerOf(typ).Window):
-				left = true
-			default:
-				r.forgetBreaker(q, b)
-				dropped++
-			}
-		}
+		n, some := q.breakers.Sweep(breakerHost{r, q}, sweepLimit-dropped)
+		dropped, left = dropped+n, left || some
 	}
 	switch {
 	case dropped == sweepLimit:
@@ -234,22 +203,16 @@ func (r *Round) sweep(d schema.Deadline) {
 	}
 }
 
-// full says whether a bucket need not be remembered.
-func (b *bucket) full(r task.Rate, now store.Time) bool {
-	b.fill(r, now)
-	return b.due == 0 && b.level >= float64(r.Capacity())-1e-6
-}
-
 // dropBuckets removes the buckets of a queue that goes.
 func (r *Round) dropBuckets(q *Queue) {
 	prefix := schema.QueueKey(q.ns, schema.TableUse, q.name)
 	var keys [][]byte
 	r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
-		u, err := decodeUse(v)
+		u, err := limit.DecodeUse(v)
 		schema.Must(err)
 		keys = append(keys, bytes.Clone(k))
-		if u.bucket != nil {
-			keys = append(keys, schema.DeadlineKey(u.bucket.due, schema.OnTokens, q.ns, schema.BucketRest(q.name, string(k[len(prefix):]))))
+		if u.Bucket != nil {
+			keys = append(keys, schema.DeadlineKey(u.Bucket.Due, schema.OnTokens, q.ns, schema.BucketRest(q.name, string(k[len(prefix):]))))
 		}
 		return true
 	})

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
@@ -259,21 +260,21 @@ func (c *Checker) checkUses() {
 		delete(c.counted[at], schema.IDAt(k))
 	})
 	c.Scan(schema.TableUse, func(k, v []byte) {
-		u, err := decodeUse(v)
-		if err != nil || len(u.named) > maxNamed {
-			c.Find("use %q: %d tasks named (%v)", k, len(u.named), err)
+		u, err := limit.DecodeUse(v)
+		if err != nil || len(u.Named) > limit.MaxNamed {
+			c.Find("use %q: %d tasks named (%v)", k, len(u.Named), err)
 			return
 		}
 		live := 0
-		for _, id := range u.named {
+		for _, id := range u.Named {
 			if c.counted[string(k)][id] {
 				live++
 				delete(c.counted[string(k)], id)
 			}
 		}
-		if b := u.bucket; b != nil {
-			if b.due != 0 {
-				c.ExpectRow(schema.DeadlineKey(b.due, schema.OnTokens, c.Namespace, k[len(c.Namespace)+2:]), nil)
+		if b := u.Bucket; b != nil {
+			if b.Due != 0 {
+				c.ExpectRow(schema.DeadlineKey(b.Due, schema.OnTokens, c.Namespace, k[len(c.Namespace)+2:]), nil)
 			}
 			queue, _, _ := strings.Cut(string(k[len(c.Namespace)+2:]), "\x00")
 			c.swept[queue] = true

@@ -3,6 +3,7 @@ package engine
 import (
 	"strings"
 
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -20,7 +21,7 @@ func (c *Checker) checkBreakers() {
 	c.Scan(schema.TableBreaker, func(k, v []byte) {
 		rest := k[len(c.Namespace)+2:]
 		queue, typ, _ := strings.Cut(string(rest), "\x00")
-		b, err := decodeBreaker(typ, v)
+		b, err := breaker.Decode(typ, v)
 		settings, known := rules[queue]
 		switch {
 		case err != nil:
@@ -29,33 +30,22 @@ func (c *Checker) checkBreakers() {
 		case !known || !settings.BreakerOf(typ).IsSet():
 			c.Find("type %q of queue %q has a breaker and no rule", typ, queue)
 		}
-		x := c.Tasks[b.probe]
+		x := c.Tasks[b.Probe]
 		probes := x != nil && x.State == task.Claimed && x.Queue == queue && x.Type == typ
 		switch {
-		case b.state == BreakerClosed && (b.since != 0 || b.until != 0 || b.opened != 0 || b.passed != 0 || b.probe != task.ID{}):
+		case b.State == breaker.Closed && (b.Since != 0 || b.Until != 0 || b.Opened != 0 || b.Passed != 0 || b.Probe != task.ID{}):
 			c.Find("the breaker of type %q of queue %q is closed: %+v", typ, queue, b)
-		case b.state == BreakerClosed:
+		case b.State == breaker.Closed:
 			c.swept[queue] = true
-			c.checkWindow(queue, b)
-		case b.since == 0 || b.opened == 0 || b.cause.failed == 0 || b.cause.failed > b.cause.attempts:
+			if err := b.Seen.Check(); err != nil {
+				c.Find("the breaker of type %q of queue %q %v", typ, queue, err)
+			}
+		case b.Since == 0 || b.Opened == 0 || b.Cause.Failed == 0 || b.Cause.Failed > b.Cause.Attempts:
 			c.Find("the breaker of type %q of queue %q was opened by nothing: %+v", typ, queue, b)
-		case b.tries() || b.state == BreakerOpen && b.probe == task.ID{}:
-			c.ExpectRow(schema.DeadlineKey(b.until, schema.OnBreaker, c.Namespace, rest), nil)
-		case b.state == BreakerOpen || b.until != 0 || !probes:
-			c.Find("the breaker of type %q of queue %q has task %s as its probe: %+v", typ, queue, b.probe, b)
+		case b.Tries() || b.State == breaker.Open && b.Probe == task.ID{}:
+			c.ExpectRow(schema.DeadlineKey(b.Until, schema.OnBreaker, c.Namespace, rest), nil)
+		case b.State == breaker.Open || b.Until != 0 || !probes:
+			c.Find("the breaker of type %q of queue %q has task %s as its probe: %+v", typ, queue, b.Probe, b)
 		}
 	})
-}
-
-func (c *Checker) checkWindow(queue string, b *breaker) {
-	any := false
-	for _, t := range b.seen.parts {
-		any = any || t.attempts > 0
-		if t.failed > t.attempts {
-			c.Find("the breaker of type %q of queue %q has seen %d failures of %d attempts", b.typ, queue, t.failed, t.attempts)
-		}
-	}
-	if !any {
-		c.Find("the breaker of type %q of queue %q has seen nothing", b.typ, queue)
-	}
 }

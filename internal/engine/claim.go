@@ -284,7 +284,7 @@ func (r *Round) claim(q *Queue, c *ClaimRequest, e *schema.Envelope, from *schem
 }
 
 func (r *Round) claimed(q *Queue, e *schema.Envelope, x *schema.Exec, checkpoint []byte) Claimed {
-	return Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.lastAttempt(x), Timeout: q.timeoutOf(e), Checkpoint: checkpoint}
+	return Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.LastAttempt(x), Timeout: q.timeoutOf(e), Checkpoint: checkpoint}
 }
 
 func (l *Leader) token(x *schema.Exec) task.Token {

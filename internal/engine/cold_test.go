@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -372,24 +373,24 @@ func TestBreakerWaitsForUnreadLanes(t *testing.T) {
 		})
 	}
 	w.enqueueKeys(1000, oneJob())
-	b := func() *breaker { return w.Leader.queues[queueName{"default", "default"}].breakers.of("mail") }
+	b := func() *breaker.Breaker { return w.Leader.queues[queueName{"default", "default"}].breakers.Of("mail") }
 	w.Pass(time.Minute)
-	if b() == nil || b().state != BreakerProbing {
+	if b() == nil || b().State != breaker.Probing {
 		t.Fatalf("the breaker does not probe: %+v", b())
 	}
-	w.Now = b().until
+	w.Now = b().Until
 	w.BecomeLeader()
 	w.Round(Tick)
 	if !w.Leader.queues[queueName{"default", "default"}].lanes.partial() {
 		t.Fatal("all lanes were read")
 	}
-	if b() == nil || b().state != BreakerProbing {
+	if b() == nil || b().State != breaker.Probing {
 		t.Fatalf("the breaker did not wait for lanes that are unread: %+v", b())
 	}
 	for w.Leader.NextDeadline() <= w.Now {
 		w.Round(Tick)
 	}
-	if got := w.Claim(claim); len(got) != 1 || b().probe != got[0].ID {
+	if got := w.Claim(claim); len(got) != 1 || b().Probe != got[0].ID {
 		t.Errorf("claimed %d tasks as probes, want one", len(got))
 	}
 }

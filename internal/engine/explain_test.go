@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -20,20 +21,22 @@ import (
 func (s *story) explainStep(d *datadriven.TestData) string {
 	what := d.CmdArgs[0].Key
 	if d.Cmd == "explain" {
-		carried := func(task.ID) engine.Delivery { return engine.Delivery{int64(number(arg(d, "tried"))), arg(d, "met")} } // what the sender has seen
-		e, err := unchanged(s, func(r *engine.Round) (*engine.Explanation, error) {
-			return engine.Explain(r, "default", s.id(what), s.takers, carried)
+		carried := func(task.ID) explain.Delivery {
+			return explain.Delivery{Tries: int64(number(arg(d, "tried"))), Error: arg(d, "met")}
+		} // what the sender has seen
+		e, err := unchanged(s, func(r *engine.Round) (*explain.Explanation, error) {
+			return explain.Task(r, "default", s.id(what), s.takers, carried)
 		})
 		if err != nil {
 			return answer(err, "")
 		}
 		return fmt.Sprintf("%s %s\n%s", what, e.State, s.reasons(e.Reasons))
 	}
-	g, err := unchanged(s, func(r *engine.Round) (*engine.Glance, error) { return engine.GlanceAt(r, "default", what, s.takers) })
+	g, err := unchanged(s, func(r *engine.Round) (*explain.Memory, error) { return explain.MemoryOf(r, "default", what, s.takers) })
 	if err != nil {
 		return answer(err, "")
 	}
-	e, err := engine.ExplainQueue(s.Store, "default", what, g)
+	e, err := explain.Queue(s.Store, "default", what, g)
 	if err != nil {
 		return answer(err, "")
 	}
@@ -61,10 +64,10 @@ func (s *story) explainStep(d *datadriven.TestData) string {
 // asksStep says what was asked of the leader for a queue: the lines are "types waiting|ago worker [called]", called for single calls. No line: nobody ever asked.
 // Without this command one waits for everything.
 func (s *story) asksStep(d *datadriven.TestData) string {
-	t := engine.Takers{Since: s.Now.Add(-duration(arg(d, "since"))), Draining: d.HasArg("draining")}
+	t := explain.Workers{Since: s.Now.Add(-duration(arg(d, "since"))), Draining: d.HasArg("draining")}
 	for line := range strings.Lines(d.Input) {
 		f := append(strings.Fields(line), "")
-		a := engine.Ask{Last: s.Now, Waiting: f[1] == "waiting", Worker: f[2]}
+		a := explain.Poll{Last: s.Now, Waiting: f[1] == "waiting", Worker: f[2]}
 		if f[0] != "any" {
 			a.Types = strings.Split(f[0], ",")
 		}
@@ -74,10 +77,10 @@ func (s *story) asksStep(d *datadriven.TestData) string {
 		if slices.Contains(f, "called") {
 			a.Called, a.Caller = a.Last, f[2]
 		}
-		t.Asks = append(t.Asks, a)
+		t.Polls = append(t.Polls, a)
 	}
 	s.asks = &t
-	return fmt.Sprintf("%d asked", len(t.Asks))
+	return fmt.Sprintf("%d asked", len(t.Polls))
 }
 
 // workersStep says what the nodes know of the workers of a queue: the lines are "types connected=BUSY/SLOTS,BUSY/SLOTS callers=N
@@ -120,8 +123,8 @@ func (s *story) workersStep(d *datadriven.TestData) string {
 	return fmt.Sprintf("%d take tasks", w.Workers)
 }
 
-func (s *story) takers(string) engine.Takers {
-	t := engine.Takers{Asks: []engine.Ask{{Waiting: true, Last: s.Now}}}
+func (s *story) takers(string) explain.Workers {
+	t := explain.Workers{Polls: []explain.Poll{{Waiting: true, Last: s.Now}}}
 	if s.asks != nil {
 		t = *s.asks
 	}
@@ -129,14 +132,14 @@ func (s *story) takers(string) engine.Takers {
 	return t
 }
 
-func (s *story) reasons(reasons []engine.Reason) string {
+func (s *story) reasons(reasons []explain.Reason) string {
 	var b strings.Builder
 	for _, r := range reasons {
 		fmt.Fprintf(&b, "%s: %s\n  -> %s\n", r.Code, r.Detail, r.Change)
 		facts := map[string]string{"since": moment(r.Since), "until": moment(r.Until), "type": r.Type, "key": r.Key, "cause": r.Cause, "error": r.Error,
 			"types": strings.Join(r.Types, ","), "count": positive(r.Count), "limit": positive(int64(r.Limit))}
 		if r.Rate.IsSet() {
-			facts["rate"] = engine.RateText(r.Rate)
+			facts["rate"] = explain.RateText(r.Rate)
 		}
 		if r.More {
 			facts["more"] = "yes"
@@ -165,7 +168,7 @@ func moment(t store.Time) string {
 	if t == 0 {
 		return ""
 	}
-	return engine.Clock(t)
+	return explain.Clock(t)
 }
 
 func positive(n int64) string {
@@ -201,18 +204,20 @@ func unchanged[T any](s *story, call func(r *engine.Round) (T, error)) (out T, e
 // explainAll explains the tasks of a queue that wait, and the queue, holds that against the model, and returns the task that the
 // next claim gets: the one that is told so.
 func (d *duel) explainAll(queue string) (next task.ID) {
-	takers := func(string) engine.Takers { return engine.Takers{Asks: []engine.Ask{{Waiting: true, Last: d.Now}}} }
+	takers := func(string) explain.Workers {
+		return explain.Workers{Polls: []explain.Poll{{Waiting: true, Last: d.Now}}}
+	}
 	explain := func(r *engine.Round) (struct{}, error) {
 		claimable, trials := int64(0), map[string]*trialSeen{}
 		for _, t := range d.m.tasks {
 			if t.queue != queue || !t.state.Waiting() {
 				continue
 			}
-			e, err := engine.Explain(r, "default", t.id, takers, nil)
+			e, err := explain.Task(r, "default", t.id, takers, nil)
 			if err != nil {
 				d.T.Fatal(err)
 			}
-			held := slices.ContainsFunc(e.Reasons, func(r engine.Reason) bool { return r.Code.Holds() })
+			held := slices.ContainsFunc(e.Reasons, func(r explain.Reason) bool { return r.Code.Holds() })
 			switch {
 			case t.state != task.Ready:
 				if e.Reasons[0].Code != task.WhyNotDue || e.Reasons[0].Until != t.runAt {
@@ -241,11 +246,11 @@ func (d *duel) explainAll(queue string) (next task.ID) {
 				d.T.Fatalf("%d tasks of type %q on trial may be the probe; there is one that may run: %t", seen.probes, typ, seen.mayRun)
 			}
 		}
-		g, err := engine.GlanceAt(r, "default", queue, takers)
+		g, err := explain.MemoryOf(r, "default", queue, takers)
 		if err != nil {
 			d.T.Fatal(err)
 		}
-		e, err := engine.ExplainQueue(d.Store, "default", queue, g)
+		e, err := explain.Queue(d.Store, "default", queue, g)
 		if err != nil || e.Claimable != claimable {
 			d.T.Fatalf("queue %q is explained by %+v, %v; the model has %d claimable", queue, e, err, claimable)
 		}
@@ -287,7 +292,9 @@ func BenchmarkExplain(b *testing.B) {
 	for claimed < keys/2 {
 		claimed += len(w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: min(1000, keys/2-claimed), Lease: time.Hour}))
 	}
-	takers := func(string) engine.Takers { return engine.Takers{Asks: []engine.Ask{{Waiting: true, Last: w.Now}}} }
+	takers := func(string) explain.Workers {
+		return explain.Workers{Polls: []explain.Poll{{Waiting: true, Last: w.Now}}}
+	}
 	in := func(fn func(r *engine.Round)) {
 		tx := w.Store.Begin(w.Now, w.Index+1)
 		defer tx.Close()
@@ -296,23 +303,23 @@ func BenchmarkExplain(b *testing.B) {
 	b.Run("task", func(b *testing.B) {
 		for b.Loop() {
 			in(func(r *engine.Round) {
-				e, err := engine.Explain(r, "default", last, takers, nil)
+				e, err := explain.Task(r, "default", last, takers, nil)
 				if err != nil || len(e.Reasons) == 0 {
 					b.Fatal(e, err)
 				}
 			})
 		}
 	})
-	var g *engine.Glance
+	var g *explain.Memory
 	b.Run("glance", func(b *testing.B) {
 		for b.Loop() {
-			in(func(r *engine.Round) { g, _ = engine.GlanceAt(r, "default", "default", takers) })
+			in(func(r *engine.Round) { g, _ = explain.MemoryOf(r, "default", "default", takers) })
 		}
 	})
 	b.Run("queue", func(b *testing.B) {
 		for b.Loop() {
 			snap := w.Store.Snapshot()
-			e, err := engine.ExplainQueue(snap, "default", "default", g)
+			e, err := explain.Queue(snap, "default", "default", g)
 			if err != nil || e.Ready != int64(tasks-claimed) || e.Partial {
 				b.Fatalf("%+v %v", e, err)
 			}

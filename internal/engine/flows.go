@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -25,7 +26,7 @@ type flow struct {
 	ready   [3]ranking[*lane] // those of types that may run, the longest waiting task first
 	place   [3]int32          // in the order of each priority; -1: nothing of it may run
 	held    hold              // why none of its tasks may run
-	use     keyClaims
+	use     limit.Claims
 	running int // claimed tasks, also of tasks without a key
 
 	used    float64    // workers' time in microseconds by weight, up to at

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -165,8 +166,8 @@ func TestClaimsOfAnOlderLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Tx().Set(schema.ClaimedKey("default", "default", "b", ended.ID), nil)
-		left := keyUse{keyClaims: keyClaims{named: []task.ID{ended.ID}}}
-		r.Tx().Set(schema.UseKey("default", "default", "b"), left.encode())
+		left := limit.Use{Claims: limit.Claims{Named: []task.ID{ended.ID}}}
+		r.Tx().Set(schema.UseKey("default", "default", "b"), left.Encode())
 	})
 	w.BecomeLeader()
 	if got := claim(); got["a"] != 2 || got["b"] != 2 {

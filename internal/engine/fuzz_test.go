@@ -29,8 +29,6 @@ func FuzzRows(f *testing.F) {
 	f.Add(schema.EncodeFollowers([]schema.Follower{{Type: "t", Spec: task.EncodeSpec(&task.Spec{Type: "t"})}, {State: schema.FollowerBorn, ID: task.ID{1}}}))
 	f.Add((&schema.Exec{State: task.Ready, Links: &schema.Links{Followed: true, Group: task.ID{1}, Ref: task.ID{2}, Turn: 3}}).Encode())
 	f.Add((&schema.Envelope{Queue: "q", Parent: &task.Parent{ID: task.ID{1}, Result: []byte("r")}}).Encode())
-	f.Add((&breaker{seen: window{at: 7, parts: [windowParts]tally{{3, 1}}}, lastError: "down"}).encode())
-	f.Add((&breaker{state: BreakerProbing, since: 5, opened: 2, passed: 1, probe: task.ID{1}, cause: tally{4, 3}, over: time.Minute}).encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
 		same := func(first []byte, err error, again func([]byte) ([]byte, error)) {
@@ -54,14 +52,7 @@ func FuzzRows(f *testing.F) {
 		first := func(b []byte) ([]byte, error) { o, err := schema.DecodeFirst(b); return o.Encode(), err }
 		result := func(b []byte) ([]byte, error) { r, err := schema.DecodeResult(b); return r.Encode(), err }
 		message := func(b []byte) ([]byte, error) { p, err := DecodeMessage(task.ID{1}, b); return p.encode(), err }
-		watched := func(b []byte) ([]byte, error) {
-			at, err := decodeBreaker("t", b)
-			if err != nil {
-				return nil, err
-			}
-			return at.encode(), nil
-		}
-		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, first, result, message, watched} {
+		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, first, result, message} {
 			once, err := form(row)
 			same(once, err, form)
 		}

@@ -97,26 +97,18 @@ func (r *Round) warm(ns string, tasks []schema.ReadyTask) {
 	}
 	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
 	execs := make([]*schema.Exec, len(ids))
-	r.tx.GetEach(keysOf(ns, schema.TableExec, ids), func(i int, row []byte) {
+	r.tx.GetEach(schema.IDKeys(ns, schema.TableExec, ids), func(i int, row []byte) {
 		x, err := schema.DecodeExec(row)
 		schema.Must(err)
 		execs[i] = x
 	})
-	r.tx.GetEach(keysOf(ns, schema.TableEnvelope, ids), func(i int, row []byte) {
+	r.tx.GetEach(schema.IDKeys(ns, schema.TableEnvelope, ids), func(i int, row []byte) {
 		e, err := schema.DecodeEnvelope(ns, ids[i], bytes.Clone(row))
 		schema.Must(err)
 		if execs[i] != nil {
 			r.l.hot.put(ids[i], hotTask{ns: ns, exec: execs[i], env: e})
 		}
 	})
-}
-
-func keysOf(ns string, tab byte, ids []task.ID) [][]byte {
-	keys := make([][]byte, len(ids))
-	for i, id := range ids {
-		keys[i] = schema.IDKey(ns, tab, id)
-	}
-	return keys
 }
 
 // newIDs tells, without a read, that an id derived from a request can't have been used: such ids begin with the

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -44,7 +45,7 @@ func (r *Round) begin(q *Queue, id task.ID, x *schema.Exec) {
 	}
 	q.hold(f, r.now)
 	if q.breakers != nil {
-		r.letThrough(q, id, x.Type)
+		q.breakers.LetThrough(breakerHost{r, q}, id, x.Type)
 	}
 }
 
@@ -71,15 +72,15 @@ func (r *Round) end(q *Queue, id task.ID, x *schema.Exec) {
 	r.roomIn(q.space)
 }
 
-// full says whether the queue runs as much as it may.
-func (q *Queue) full() bool {
+// Full says whether the queue runs as much as it may.
+func (q *Queue) Full() bool {
 	most := q.config.Settings.MaxRunning
 	return most > 0 && q.counts.Claimed >= int64(most)
 }
 
 // mayRun says whether anything of the queue may run.
 func (q *Queue) mayRun(now store.Time) bool {
-	if q.config.Paused || q.full() || q.space.full() {
+	if q.config.Paused || q.Full() || q.space.full() {
 		return false
 	}
 	return q.hasToken("", now)
@@ -93,13 +94,13 @@ func (q *Queue) whyHeld(f *flow, now store.Time) hold {
 	if _, held := q.config.HeldKey(f.key); held {
 		return heldByPause
 	}
-	if most := q.config.Settings.RulesOf(f.key).MaxRunning; most > 0 && f.use.claims() >= most {
+	if most := q.config.Settings.RulesOf(f.key).MaxRunning; most > 0 && f.use.Count() >= most {
 		return heldByRunning
 	}
 	if !q.hasToken(f.key, now) {
 		return heldByRate
 	}
-	if q.ordered() && f.use.claims() > 0 {
+	if q.ordered() && f.use.Count() > 0 {
 		return heldByOrder
 	}
 	return 0
@@ -134,8 +135,8 @@ func (r *Round) holdAll(q *Queue) {
 func (r *Round) holdType(q *Queue, typ string) {
 	_, paused := q.config.HeldType(typ)
 	open, try := false, false
-	if b := q.breakers.of(typ); b != nil {
-		open, try = b.state != BreakerClosed, b.tries() && !paused
+	if b := q.breakers.Of(typ); b != nil {
+		open, try = b.State != breaker.Closed, b.Tries() && !paused
 	}
 	if !try {
 		q.lanes.tryType(typ, false, r.now)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -204,7 +205,7 @@ func (d *duel) compareBreakers() error {
 				probe = want.probe.id
 			}
 			if got.Opened != want.opened || got.Passed != want.passed || got.Until != want.until || got.Probe != probe ||
-				(got.State == engine.BreakerProbing) != want.probing {
+				(got.State == breaker.Probing) != want.probing {
 				return fmt.Errorf("breaker of %s/%s is %+v; the model has %+v", name, typ, got, want)
 			}
 			if seen := d.m.seen(&want, got.Rule); got.Rule.IsSet() && got.Opened == 0 && (got.Attempts != seen.attempts || got.Failed != seen.failed) {

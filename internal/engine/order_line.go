@@ -110,7 +110,7 @@ func (r *Round) warmSeconds(ns string, got []Claimed) {
 		}
 	}
 	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
-	r.tx.GetEach(keysOf(ns, schema.TableExec, ids), func(i int, row []byte) {
+	r.tx.GetEach(schema.IDKeys(ns, schema.TableExec, ids), func(i int, row []byte) {
 		x, err := schema.DecodeExec(row)
 		schema.Must(err)
 		r.l.hot.put(ids[i], hotTask{ns: ns, exec: x})

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -76,7 +77,9 @@ func DropQueue(r *Round, ns, name string) error {
 	r.l.lines -= len(q.lines)
 	q.space.dropped(q)
 	r.dropBuckets(q)
-	r.dropBreakers(q)
+	if q.breakers != nil {
+		q.breakers.Drop(breakerHost{r, q})
+	}
 	r.tx.Delete(schema.QueueKey(ns, schema.TableQueue, name))
 	r.tx.Delete(schema.QueueKey(ns, schema.TableCounts, name))
 	return nil
@@ -101,8 +104,8 @@ type QueueInfo struct {
 	Ready                                        [3]int64 // by priority, high first
 	Held                                         int64    // of the ready: may not run now
 	OldestReady                                  time.Duration
-	Breakers                                     []BreakerInfo // that are not closed: up to 100, the longest open first
-	BreakersOpen                                 int           // how many there are
+	Breakers                                     []breaker.Info // that are not closed: up to 100, the longest open first
+	BreakersOpen                                 int            // how many there are
 }
 
 // DescribeQueue tells how a queue stands.
@@ -115,7 +118,7 @@ func DescribeQueue(r *Round, ns, name string) (QueueInfo, error) {
 	i := QueueInfo{Config: q.config, Scheduled: c.Scheduled, Claimed: c.Claimed, Retrying: c.Retrying, Dead: c.Dead,
 		Poisoned: c.Poisoned, Ready: c.Ready}
 	i.Held = q.heldTasks(r.now)
-	i.Breakers, i.BreakersOpen = q.breakers.told(&q.config.Settings)
+	i.Breakers, i.BreakersOpen = q.breakers.Told(&q.config.Settings)
 	for _, p := range task.Priorities {
 		if since, some := q.lanes.oldest(r, q, p); some {
 			i.OldestReady = max(i.OldestReady, r.now.Sub(since))

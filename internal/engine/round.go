@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
@@ -59,18 +61,18 @@ type Queue struct {
 	space    *space
 	counts   schema.Counts
 	lanes    lanes
-	buckets  map[string]*bucket // of keys, and for "" that of the queue; none: it is full, or there is no rate
-	breakers *breakers          // nil: there is no rule
-	lines    map[string]*line   // of keys in a strict order, as far as they are in memory
-	stale    [][]byte           // rows of claimed tasks that are not
-	credit   [3]int             // smooth weighted round robin over the priorities
+	buckets  map[string]*limit.Bucket // of keys, and for "" that of the queue; none: it is full, or there is no rate
+	breakers *breaker.Set             // nil: there is no rule
+	lines    map[string]*line         // of keys in a strict order, as far as they are in memory
+	stale    [][]byte                 // rows of claimed tasks that are not
+	credit   [3]int                   // smooth weighted round robin over the priorities
 	dirty    bool
 	blocked  bool // among those of its space
 	starved  bool // a claim found nothing while lanes were unread
 }
 
 func newQueue(name queueName, s *space) *Queue {
-	q := &Queue{queueName: name, space: s, lanes: newLanes(), buckets: map[string]*bucket{}}
+	q := &Queue{queueName: name, space: s, lanes: newLanes(), buckets: map[string]*limit.Bucket{}}
 	q.lanes.of = q
 	return q
 }
@@ -112,12 +114,12 @@ type Effects struct {
 	// Transitions are what became of tasks, in the order in which it did.
 	Transitions []Transition
 
-	Woken    []Woken         // queues that got ready tasks, and may be named more than once
-	Ended    []Ended         // tasks that came to an end
-	Dead     []DeadLetter    // those among them that want a log line
-	Lost     []Lost          // claims that ended without their holder's doing
-	Breakers []BreakerChange // those that opened or closed
-	Ticked   []Ticked        // ticks of schedules that were decided
+	Woken    []Woken          // queues that got ready tasks, and may be named more than once
+	Ended    []Ended          // tasks that came to an end
+	Dead     []DeadLetter     // those among them that want a log line
+	Lost     []Lost           // claims that ended without their holder's doing
+	Breakers []breaker.Change // those that opened or closed
+	Ticked   []Ticked         // ticks of schedules that were decided
 	// ToArchive says that dead letters wait for the archive.
 	ToArchive bool
 	// ToSend says that messages wait for the sender.
@@ -581,5 +583,5 @@ func (q *Queue) maxAttempts(x *schema.Exec) int {
 	return q.config.Settings.MaxAttempts
 }
 
-// lastAttempt is the number of the attempt that would be the last one: what is shown beside the number of the current one.
-func (q *Queue) lastAttempt(x *schema.Exec) int { return x.Exhausted + q.maxAttempts(x) }
+// LastAttempt is the number of the attempt that would be the last one: what is shown beside the number of the current one.
+func (q *Queue) LastAttempt(x *schema.Exec) int { return x.Exhausted + q.maxAttempts(x) }

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/engine/once"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -44,7 +45,7 @@ type story struct {
 	*engine.World
 	tasks   []task.ID
 	tokens  map[string][]task.Token // by task, in the order of the fences
-	asks    *engine.Takers          // what was asked; nil: one waits for everything
+	asks    *explain.Workers        // what was asked; nil: one waits for everything
 	workers task.QueueWorkers       // as the nodes know them
 
 	versions   uint64      // that were given to schedules

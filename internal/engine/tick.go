@@ -42,17 +42,17 @@ func (l *Leader) NextDeadline() store.Time {
 	if len(l.reading) > 0 {
 		return 0
 	}
-	return l.nextDeadline()
+	return l.FirstDeadline()
 }
 
-// nextDeadline is a time before which no deadline lies.
-func (l *Leader) nextDeadline() store.Time { return min(l.timelines[0].next, l.timelines[1].next) }
+// FirstDeadline is a time before which no deadline lies.
+func (l *Leader) FirstDeadline() store.Time { return min(l.timelines[0].next, l.timelines[1].next) }
 
 // Tick lets time pass: it does what is due, up to a bound, and reads more of the lanes that a new leader has not read yet. Afterwards
 // NextDeadline says when to call it again.
 func Tick(r *Round) {
 	r.readOn()
-	if r.l.nextDeadline() > r.now {
+	if r.l.FirstDeadline() > r.now {
 		return
 	}
 	due, lines, whole := r.readDue()
@@ -170,7 +170,7 @@ func (r *Round) pass(d schema.Deadline) {
 	case schema.OnSweep:
 		r.sweep(d)
 	case schema.OnBreaker:
-		r.holdEnds(d)
+		r.breakerDue(d)
 	case schema.OnAudit:
 		r.auditEnds()
 	default:

@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
@@ -38,7 +40,7 @@ type World struct {
 }
 
 type broken struct {
-	BreakerChange
+	breaker.Change
 	At store.Time
 }
 
@@ -207,7 +209,7 @@ func (w *World) Check() error {
 		if err := sameLanes(tx, q, again); err != nil {
 			return err
 		}
-		if !maps.EqualFunc(q.buckets, again.buckets, func(a, b *bucket) bool { return a.due == b.due }) {
+		if !maps.EqualFunc(q.buckets, again.buckets, func(a, b *limit.Bucket) bool { return a.Due == b.Due }) {
 			return fmt.Errorf("queue %q: memory has the buckets %v, rows %v", name.name, q.buckets, again.buckets)
 		}
 		if err := sameFlows(q, &again.lanes); err != nil {
@@ -364,7 +366,7 @@ func sameFlows(q *Queue, again *lanes) error {
 		if s.partial() && g != nil {
 			g.lanes = f.lanes
 		}
-		if g == nil || f.running != g.running || f.use.claims() != g.use.claims() || len(f.use.named) != len(g.use.named) || f.held != g.held || f.lanes != g.lanes || f.idle() {
+		if g == nil || f.running != g.running || f.use.Count() != g.use.Count() || len(f.use.Named) != len(g.use.Named) || f.held != g.held || f.lanes != g.lanes || f.idle() {
 			return fmt.Errorf("flow %q: memory has %+v, rows %+v", key, f, g)
 		}
 		for p := range s.order {
@@ -489,7 +491,7 @@ func (w *World) AllRead(name string) (all bool) {
 
 // BreakerMemory is what a leader remembers of a breaker.
 type BreakerMemory struct {
-	State            BreakerState
+	State            breaker.State
 	Opened, Passed   int
 	Until            store.Time
 	Probe            task.ID
@@ -504,11 +506,11 @@ func (w *World) BreakerMemory(name, typ string) (m BreakerMemory, ok bool) {
 		return m, false
 	}
 	m.Rule = q.config.Settings.BreakerOf(typ)
-	if b := q.breakers.of(typ); b != nil {
-		m.State, m.Opened, m.Passed, m.Until, m.Probe = b.state, b.opened, b.passed, b.until, b.probe
+	if b := q.breakers.Of(typ); b != nil {
+		m.State, m.Opened, m.Passed, m.Until, m.Probe = b.State, b.Opened, b.Passed, b.Until, b.Probe
 		if m.Rule.IsSet() {
-			all := b.seen.sum(w.Now, m.Rule.Window)
-			m.Attempts, m.Failed = all.attempts, all.failed
+			all := b.Seen.Sum(w.Now, m.Rule.Window)
+			m.Attempts, m.Failed = all.Attempts, all.Failed
 		}
 	}
 	return m, true
@@ -516,3 +518,23 @@ func (w *World) BreakerMemory(name, typ string) (m BreakerMemory, ok bool) {
 
 // TestPolicies are those of worlds. The tests outside of the package set them: it knows none.
 var TestPolicies []Policy
+
+// Die makes dead letters in a queue, all in one round, or poisoned tasks.
+func (w *World) Die(queue string, n int, f FailRequest) {
+	w.T.Helper()
+	for range n {
+		if _, err := w.Enqueue(task.Spec{Type: "job", Queue: queue, MaxAttempts: 1}); err != nil {
+			w.T.Fatal(err)
+		}
+	}
+	claimed := w.Claim(ClaimRequest{Queues: []Share{{Queue: queue}}, Max: n, Lease: time.Hour})
+	w.Round(func(r *Round) {
+		for _, c := range claimed {
+			if _, err := Fail(r, Hold{Namespace: "default", ID: c.ID, Token: c.Token}, f); err != nil {
+				w.T.Fatal(err)
+			}
+		}
+	})
+}
+
+var Deadly = FailRequest{Fall: FallDead, Failure: schema.Failure{Type: "io", Message: "\n  disk 7 is full\nat line 3"}}

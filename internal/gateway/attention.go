@@ -124,7 +124,7 @@ type situation struct {
 	report      stats.Report
 	hour        stats.Report // the last
 	late        []stats.LateTick
-	standing    broker.NamespaceStanding
+	status      broker.NamespaceStatus
 	away        []string // nodes that gave no answer
 	webhooks    []cluster.WebhookView
 	certificate time.Time
@@ -297,7 +297,7 @@ func (s *situation) ofShards(f findings) {
 }
 
 func (s *situation) ofQueues(f findings) {
-	for _, q := range s.standing.Busy {
+	for _, q := range s.status.Busy {
 		switch {
 		case q.Waits(task.WhyQueuePaused) > 0:
 			f.add(&queuePaused, q.Queue, float64(q.Ready), "queue %s is paused, and has %s", q.Queue, ready(q.Ready))
@@ -314,7 +314,7 @@ func (s *situation) ofQueues(f findings) {
 			f.add(&breakerOpen, q.Queue, float64(n), "breakers of queue %s hold back %s", q.Queue, ready(n))
 		}
 	}
-	if idle := &s.standing.Idle; idle.Queues > 0 {
+	if idle := &s.status.Idle; idle.Queues > 0 {
 		f.add(&noWorker, idle.Largest, float64(idle.Most), "queue %s has %s, and no worker takes it", idle.Largest, ready(idle.Most))
 		of := f[&noWorker]
 		of.others, of.value = idle.Queues-1, float64(idle.Tasks-idle.Most)
@@ -323,13 +323,13 @@ func (s *situation) ofQueues(f findings) {
 
 // ofTasks looks at what became of tasks.
 func (s *situation) ofTasks(f findings) {
-	switch kept := max(s.standing.Dead, s.standing.NewDead, 0); {
-	case s.standing.NewDead > 0:
+	switch kept := max(s.status.Dead, s.status.NewDead, 0); {
+	case s.status.NewDead > 0:
 		least := ""
-		if s.standing.MoreNewDead {
+		if s.status.MoreNewDead {
 			least = "at least "
 		}
-		f.add(&deadLetters, "", float64(s.standing.NewDead), "%s%s of the last hour kept, %s in all", least, plural(s.standing.NewDead, "dead letter"), grouped(kept))
+		f.add(&deadLetters, "", float64(s.status.NewDead), "%s%s of the last hour kept, %s in all", least, plural(s.status.NewDead, "dead letter"), grouped(kept))
 	case kept > 0:
 		f.add(&deadLettersKept, "", float64(kept), "%s kept, none of them of the last hour", plural(kept, "dead letter"))
 	}

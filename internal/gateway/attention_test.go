@@ -16,15 +16,15 @@ import (
 
 func TestAttention(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	busy := func(q string, oldest time.Duration, why ...task.Why) *broker.Standing {
-		s := &broker.Standing{Queue: q, Ready: 7, Looked: true, OldestReady: oldest, MaxWait: time.Minute}
+	busy := func(q string, oldest time.Duration, why ...task.Why) *broker.QueueStatus {
+		s := &broker.QueueStatus{Queue: q, Ready: 7, Examined: true, OldestReady: oldest, MaxWait: time.Minute}
 		for _, w := range why {
 			s.Blocked = append(s.Blocked, broker.Blocked{Why: w, Tasks: 7})
 		}
 		return s
 	}
-	queue := func(s *broker.Standing) situation {
-		return situation{known: true, standing: broker.NamespaceStanding{Busy: []*broker.Standing{s}}}
+	queue := func(s *broker.QueueStatus) situation {
+		return situation{known: true, status: broker.NamespaceStatus{Busy: []*broker.QueueStatus{s}}}
 	}
 	hour := func(r stats.Rates) situation {
 		return situation{known: true, hour: stats.Report{Rates: []stats.Rates{r}, Failing: []stats.Failing{{Queue: "q", Type: "t", Failures: 9}}}}
@@ -69,8 +69,8 @@ func TestAttention(t *testing.T) {
 		{"no worker", queue(busy("q", 0, task.WhyNoWorker)), "critical no_worker q"},
 		{"no worker for a type", queue(busy("q", 0, task.WhyNoWorkerForType)), "critical no_worker q"},
 		{"a breaker is open", queue(busy("q", 0, task.WhyBreakerOpen)), "warning breaker_open q"},
-		{"new dead letters", situation{known: true, standing: broker.NamespaceStanding{Dead: 9, NewDead: 2}}, "critical dead_letters "},
-		{"old ones", situation{known: true, standing: broker.NamespaceStanding{Dead: 9}}, "warning dead_letters "},
+		{"new dead letters", situation{known: true, status: broker.NamespaceStatus{Dead: 9, NewDead: 2}}, "critical dead_letters "},
+		{"old ones", situation{known: true, status: broker.NamespaceStatus{Dead: 9}}, "warning dead_letters "},
 		{"new ones, all replayed or discarded", hour(stats.Rates{Dead: 407, Succeeded: 5000, Replayed: 407}), ""},
 		{"few attempts fail", hour(stats.Rates{Failed: 9}), ""},
 		{"a fifth fails", hour(stats.Rates{Failed: 20, Succeeded: 80}), ""},
@@ -99,17 +99,17 @@ func TestAttention(t *testing.T) {
 
 // TestManyNeedAttention: what thousands of subjects have in common is one line with the gravest of them, and pushes nothing out.
 func TestManyNeedAttention(t *testing.T) {
-	s := situation{known: true, standing: broker.NamespaceStanding{Dead: 2_500, NewDead: 2_000, MoreNewDead: true, Idle: broker.Idle{Queues: 13_800, Tasks: 13_900, Largest: "small", Most: 2}}}
+	s := situation{known: true, status: broker.NamespaceStatus{Dead: 2_500, NewDead: 2_000, MoreNewDead: true, Idle: broker.Idle{Queues: 13_800, Tasks: 13_900, Largest: "small", Most: 2}}}
 	for i := range 200 {
-		s.standing.Busy = append(s.standing.Busy, &broker.Standing{Queue: fmt.Sprintf("idle-%03d", i), Ready: int64(100 + i), Looked: true,
+		s.status.Busy = append(s.status.Busy, &broker.QueueStatus{Queue: fmt.Sprintf("idle-%03d", i), Ready: int64(100 + i), Examined: true,
 			Blocked: []broker.Blocked{{Why: task.WhyNoWorker, Tasks: int64(100 + i)}}})
 	}
 	for i := range 5 {
-		s.standing.Busy = append(s.standing.Busy, &broker.Standing{Queue: fmt.Sprintf("paused-%d", i), Ready: int64(i + 1), Looked: true,
+		s.status.Busy = append(s.status.Busy, &broker.QueueStatus{Queue: fmt.Sprintf("paused-%d", i), Ready: int64(i + 1), Examined: true,
 			Blocked: []broker.Blocked{{Why: task.WhyQueuePaused, Tasks: int64(i + 1)}}})
 	}
 	for i := range 3 {
-		s.standing.Busy = append(s.standing.Busy, &broker.Standing{Queue: fmt.Sprintf("slow-%d", i), Ready: 1, Looked: true, MaxWait: time.Minute,
+		s.status.Busy = append(s.status.Busy, &broker.QueueStatus{Queue: fmt.Sprintf("slow-%d", i), Ready: 1, Examined: true, MaxWait: time.Minute,
 			OldestReady: time.Duration(i+1) * time.Hour})
 		s.overview.Nodes = append(s.overview.Nodes, cluster.NodeOverview{Node: cluster.Node{Name: fmt.Sprintf("n%d", i)}, Heard: true, Alive: true,
 			Report: cluster.Report{DiskFree: int64(3-i) << 30, DiskTotal: 100 << 30}})
@@ -131,7 +131,7 @@ warning queue_paused paused-4 5 +4: 5 queues are paused, and have 15 ready tasks
 	if got.String() != want {
 		t.Errorf("got:\n%swant:\n%s", got.String(), want)
 	}
-	s.overview, s.standing.Busy, s.standing.NewDead = cluster.Overview{}, nil, 0
+	s.overview, s.status.Busy, s.status.NewDead = cluster.Overview{}, nil, 0
 	got.Reset()
 	for _, a := range s.attention(time.Now()) {
 		fmt.Fprintf(&got, "%s %s %s +%d: %s\n", a.Severity, a.Kind, a.Subject, a.More, a.Detail)

@@ -24,7 +24,7 @@ type Stats interface {
 	Briefs(ctx context.Context, ns string, names []string) []stats.Brief
 	// Trends too.
 	Trends(ctx context.Context, ns string, names []string, w stats.Window) []stats.Trend
-	Standing(ctx context.Context, ns string) (sum broker.NamespaceStanding, missing []string)
+	NamespaceStatus(ctx context.Context, ns string) (sum broker.NamespaceStatus, missing []string)
 	// QueueCounts are in no order.
 	QueueCounts(ctx context.Context, q broker.CountsQuery) []broker.QueueCount
 }
@@ -74,7 +74,7 @@ func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) 
 		case 0:
 			s.report, s.late, missing = g.cfg.Stats.Stats(ctx, stats.Queue{Namespace: ns}, w)
 		case 1:
-			s.standing, s.away = g.cfg.Stats.Standing(ctx, ns)
+			s.status, s.away = g.cfg.Stats.NamespaceStatus(ctx, ns)
 		case 2:
 			s.hour, _, _ = g.cfg.Stats.Stats(ctx, stats.Queue{Namespace: ns}, stats.Hour)
 		case 3:
@@ -91,7 +91,7 @@ func (g statisticians) GetStats(ctx context.Context, r *pawlv1.GetStatsRequest) 
 			missing = append(missing, name)
 		}
 	}
-	return &pawlv1.GetStatsResponse{Stats: statsProto(&s.report, w, missing), Queues: totalsProto(&s.standing), Attention: s.attention(time.Now())}, nil
+	return &pawlv1.GetStatsResponse{Stats: statsProto(&s.report, w, missing), Queues: totalsProto(&s.status), Attention: s.attention(time.Now())}, nil
 }
 
 // GetQueueStats tells of one queue.
@@ -166,7 +166,7 @@ func latencyProto(h *stats.Histogram) *pawlv1.Latency {
 		P95Seconds: h.Quantile(0.95).Seconds(), P99Seconds: h.Quantile(0.99).Seconds()}
 }
 
-func totalsProto(n *broker.NamespaceStanding) *pawlv1.QueueTotals {
+func totalsProto(n *broker.NamespaceStatus) *pawlv1.QueueTotals {
 	p := &pawlv1.QueueTotals{Queues: int64(n.Queues), Scheduled: n.Scheduled, Ready: n.Ready, Claimed: n.Claimed, Retrying: n.Retrying, Dead: n.Dead, Poisoned: n.Poisoned}
 	for _, q := range n.Busy {
 		if age := q.OldestReady.Seconds(); age > p.OldestReadyAgeSeconds {

@@ -25,23 +25,23 @@ func (n *Node) newMetrics() *metrics.Page {
 }
 
 func (n *Node) queueMetrics(ctx context.Context) ([]metrics.Queue, error) {
-	all, err := n.broker.Survey(ctx, queuesAge)
+	all, err := n.broker.QueueStatuses(ctx, queuesAge)
 	out := make([]metrics.Queue, len(all))
 	for i, s := range all {
 		out[i] = metrics.Queue{Namespace: s.Namespace, Name: s.Queue, Scheduled: s.Scheduled, Ready: s.Ready, Claimed: s.Claimed, Retrying: s.Retrying,
-			Dead: s.Dead, Poisoned: s.Poisoned, NewDead: s.NewDead, Looked: s.Looked, OldestReady: s.OldestReady, MaxWait: s.MaxWait}
+			Dead: s.Dead, Poisoned: s.Poisoned, NewDead: s.NewDead, Looked: s.Examined, OldestReady: s.OldestReady, MaxWait: s.MaxWait}
 		out[i].Blocked = blocked(s)
 	}
 	return out, err
 }
 
 // blocked counts the ready tasks of a queue by what they wait for.
-func blocked(s *broker.Standing) map[string]int64 {
+func blocked(s *broker.QueueStatus) map[string]int64 {
 	m := map[string]int64{}
 	for _, b := range s.Blocked {
 		m[string(b.Why)] = b.Tasks
 	}
-	if s.Idle && !s.Looked {
+	if s.Idle && !s.Examined {
 		m[string(task.WhyNoWorker)] = s.Ready
 		if s.Paused {
 			m[string(task.WhyQueuePaused)] = s.Ready

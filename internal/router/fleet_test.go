@@ -485,8 +485,8 @@ func (b fakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Durati
 	return nil, nil
 }
 
-func (b fakeBroker) Standing(context.Context, string, time.Duration) (broker.NamespaceStanding, error) {
-	return broker.NamespaceStanding{}, nil
+func (b fakeBroker) NamespaceStatus(context.Context, string, time.Duration) (broker.NamespaceStatus, error) {
+	return broker.NamespaceStatus{}, nil
 }
 
 func (b fakeBroker) ArchivedAt(place string) (*broker.ArchivedTask, error) {

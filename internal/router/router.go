@@ -55,8 +55,8 @@ type Broker interface {
 	Audit(ctx context.Context, shard uint32, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, broker.Stamp, error)
 	Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error)
 	Leader(shard uint32) (node, term, index uint64)
-	// Standing tells of the shards that this node leads.
-	Standing(ctx context.Context, ns string, age time.Duration) (broker.NamespaceStanding, error)
+	// NamespaceStatus tells of the shards that this node leads.
+	NamespaceStatus(ctx context.Context, ns string, age time.Duration) (broker.NamespaceStatus, error)
 	// QueueCounts too.
 	QueueCounts(ctx context.Context, q broker.CountsQuery, age time.Duration) ([]broker.QueueCount, error)
 }

@@ -42,16 +42,16 @@ var statsTrends = &method[statsArgs, []stats.Trend]{name: "stats-trends", again:
 	return r.cfg.Stats.Trends(time.Now(), a.Queue.Namespace, a.Names, a.Window), nil
 }}
 
-var standings = &method[string, broker.NamespaceStanding]{name: "standings", again: true, run: func(ctx context.Context, r *Router, ns string) (broker.NamespaceStanding, error) {
-	return r.cfg.Broker.Standing(ctx, ns, surveyAge)
+var namespaceStatus = &method[string, broker.NamespaceStatus]{name: "namespace_status", again: true, run: func(ctx context.Context, r *Router, ns string) (broker.NamespaceStatus, error) {
+	return r.cfg.Broker.NamespaceStatus(ctx, ns, statusAge)
 }}
 
 var queueCounts = &method[broker.CountsQuery, []broker.QueueCount]{name: "queue-counts", again: true, run: func(ctx context.Context, r *Router, q broker.CountsQuery) ([]broker.QueueCount, error) {
-	return r.cfg.Broker.QueueCounts(ctx, q, surveyAge)
+	return r.cfg.Broker.QueueCounts(ctx, q, statusAge)
 }}
 
-// surveyAge is how old may be what is told of all queues at once.
-const surveyAge = 2 * time.Second
+// statusAge is how old may be what is told of all queues at once.
+const statusAge = 2 * time.Second
 
 // Stats tells what happened to a queue, or with no name to a namespace as a whole, and which schedules were late. Missing are the
 // nodes that did not say what they saw.
@@ -92,9 +92,9 @@ func (r *Router) Trends(ctx context.Context, ns string, names []string, w stats.
 	return out
 }
 
-// Standing tells how the queues of a namespace stand, in all shards that have leaders.
-func (r *Router) Standing(ctx context.Context, ns string) (sum broker.NamespaceStanding, missing []string) {
-	answers, missing := eachNode(ctx, r, standings, nodeTime, ns)
+// NamespaceStatus tells how the queues of a namespace stand, in all shards that have leaders.
+func (r *Router) NamespaceStatus(ctx context.Context, ns string) (sum broker.NamespaceStatus, missing []string) {
+	answers, missing := eachNode(ctx, r, namespaceStatus, nodeTime, ns)
 	for i := range answers {
 		sum.Add(&answers[i])
 	}

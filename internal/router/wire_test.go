@@ -194,7 +194,7 @@ func TestEverythingTravels(t *testing.T) {
 		bothTravel(abortOperation), bothTravel(countMatches), bothTravel(operateSome),
 		bothTravel(listWorkers), bothTravel(tallyWorkers), bothTravel(seenWorkers), bothTravel(awayNodes), bothTravel(quietWorker), bothTravel(resumeWorker), bothTravel(shardEvents), bothTravel(systemEvents), bothTravel(takeNotifications),
 
-		bothTravel(statsReport), bothTravel(statsBriefs), bothTravel(statsTrends), bothTravel(standings), bothTravel(queueCounts), bothTravel(spaces), bothTravel(putShare), bothTravel(eraseNamespace)} {
+		bothTravel(statsReport), bothTravel(statsBriefs), bothTravel(statsTrends), bothTravel(namespaceStatus), bothTravel(queueCounts), bothTravel(spaces), bothTravel(putShare), bothTravel(eraseNamespace)} {
 		seen[check(t)] = true
 	}
 	for name := range served {

@@ -362,3 +362,12 @@ func IDAt(k []byte) (id task.ID) {
 	copy(id[:], k[len(k)-16:])
 	return id
 }
+
+// IDKeys are the keys of several tasks' rows in a table.
+func IDKeys(ns string, table byte, ids []task.ID) [][]byte {
+	keys := make([][]byte, len(ids))
+	for i, id := range ids {
+		keys[i] = IDKey(ns, table, id)
+	}
+	return keys
+}

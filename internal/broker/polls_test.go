@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// ask is a claim as asks notes it.
+// ask is a claim as polls notes it.
 func ask(queue, types, worker string) *waiter {
 	return &waiter{call: engine.ClaimRequest{Namespace: ns, Queues: []engine.Share{{Queue: queue}}, Worker: worker}, types: types}
 }
@@ -20,41 +20,41 @@ func ask(queue, types, worker string) *waiter {
 func TestAsksAreBounded(t *testing.T) {
 	r := &replica{b: &Broker{draining: make(chan struct{})}}
 	at := func(d time.Duration) store.Time { return store.Time(0).Add(time.Hour + d) }
-	r.asks.begin(at(0))
-	r.asks.note(ask("q", "old", "w0"), at(0))
-	for i := range maxAskedTypes - 1 {
-		r.asks.note(ask("q", fmt.Sprintf("type-%03d", i), "w1"), at(askKept))
+	r.polls.begin(at(0))
+	r.polls.note(ask("q", "old", "w0"), at(0))
+	for i := range maxPolledTypes - 1 {
+		r.polls.note(ask("q", fmt.Sprintf("type-%03d", i), "w1"), at(pollKept))
 	}
-	if n := len(r.takers(ns, "q", task.QueueWorkers{}).Asks); n != maxAskedTypes {
-		t.Fatalf("%d sets of types are known, want %d", n, maxAskedTypes)
+	if n := len(r.workersOf(ns, "q", task.QueueWorkers{}).Polls); n != maxPolledTypes {
+		t.Fatalf("%d sets of types are known, want %d", n, maxPolledTypes)
 	}
-	later := at(askKept + time.Second)
-	r.asks.note(ask("q", "new", "w2"), later)
-	if got := r.takers(ns, "q", task.QueueWorkers{}); len(got.Asks) != maxAskedTypes || got.Asks[0].Types[0] != "new" || got.Since != at(0) {
-		t.Errorf("with an old one there are %d since %v, the first %+v", len(got.Asks), got.Since, got.Asks[0])
+	later := at(pollKept + time.Second)
+	r.polls.note(ask("q", "new", "w2"), later)
+	if got := r.workersOf(ns, "q", task.QueueWorkers{}); len(got.Polls) != maxPolledTypes || got.Polls[0].Types[0] != "new" || got.Since != at(0) {
+		t.Errorf("with an old one there are %d since %v, the first %+v", len(got.Polls), got.Since, got.Polls[0])
 	}
-	r.asks.note(ask("q", "newer", "w3"), later)
-	if got := r.takers(ns, "q", task.QueueWorkers{}); len(got.Asks) != 1 || got.Asks[0].Worker != "w3" || got.Since != later {
-		t.Errorf("with too many there are %+v since %v", got.Asks, got.Since)
+	r.polls.note(ask("q", "newer", "w3"), later)
+	if got := r.workersOf(ns, "q", task.QueueWorkers{}); len(got.Polls) != 1 || got.Polls[0].Worker != "w3" || got.Since != later {
+		t.Errorf("with too many there are %+v since %v", got.Polls, got.Since)
 	}
 
-	for i := range maxAskedQueues - 1 {
-		r.asks.note(ask(fmt.Sprintf("queue-%d", i), "", "w"), later)
+	for i := range maxPolledQueues - 1 {
+		r.polls.note(ask(fmt.Sprintf("queue-%d", i), "", "w"), later)
 	}
-	if n := len(r.asks.queues); n != maxAskedQueues {
-		t.Fatalf("%d queues, want %d", n, maxAskedQueues)
+	if n := len(r.polls.queues); n != maxPolledQueues {
+		t.Fatalf("%d queues, want %d", n, maxPolledQueues)
 	}
 	evenLater := later.Add(time.Minute)
-	r.asks.note(ask("last", "", "w"), evenLater)
-	if got := r.takers(ns, "q", task.QueueWorkers{}); len(r.asks.queues) != 1 || len(got.Asks) != 0 || got.Since != evenLater {
-		t.Errorf("%d queues are left; of the first is known %+v", len(r.asks.queues), got)
+	r.polls.note(ask("last", "", "w"), evenLater)
+	if got := r.workersOf(ns, "q", task.QueueWorkers{}); len(r.polls.queues) != 1 || len(got.Polls) != 0 || got.Since != evenLater {
+		t.Errorf("%d queues are left; of the first is known %+v", len(r.polls.queues), got)
 	}
-	r.asks.begin(at(0)) // the same leadership: a round was dropped
-	if n := len(r.takers(ns, "last", task.QueueWorkers{}).Asks); n != 1 {
+	r.polls.begin(at(0)) // the same leadership: a round was dropped
+	if n := len(r.workersOf(ns, "last", task.QueueWorkers{}).Polls); n != 1 {
 		t.Errorf("a dropped round forgets who asked")
 	}
-	r.asks.begin(evenLater + 1)
-	if n := len(r.takers(ns, "last", task.QueueWorkers{}).Asks); n != 0 {
+	r.polls.begin(evenLater + 1)
+	if n := len(r.workersOf(ns, "last", task.QueueWorkers{}).Polls); n != 0 {
 		t.Errorf("a new term knows who asked before")
 	}
 }
@@ -102,7 +102,7 @@ func TestWhoWaitsIsKnown(t *testing.T) {
 
 // BenchmarkNote is what it costs a claim of one queue that it is remembered.
 func BenchmarkNote(b *testing.B) {
-	var a asks
+	var a polls
 	w := ask("default", "mail\x00report", "worker-1")
 	b.ReportAllocs()
 	for now := store.Time(1); b.Loop(); now++ {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -23,7 +24,7 @@ func TestIdleQueues(t *testing.T) {
 				specs = append(specs, s)
 			}
 		}
-		for i := range engine.Closely {
+		for i := range explain.MaxExamined {
 			add(fmt.Sprintf("large-%d", i), 3, false)
 		}
 		add("paused", 1, true)
@@ -36,9 +37,9 @@ func TestIdleQueues(t *testing.T) {
 		_, _, err = w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "taken"}}, Max: 1, MaxBytes: 1 << 20, Lease: time.Second}, 0)
 		w.must(err)
 		w.pass(2 * time.Second) // it is ready again, and somebody asked a moment ago
-		got, err := w.Standing(ctx, ns, 0)
+		got, err := w.NamespaceStatus(ctx, ns, 0)
 		w.must(err)
-		if want := (Idle{Queues: 2, Tasks: 3, Largest: "idle-2", Most: 2}); got.Idle != want || len(got.Busy) != engine.Closely {
+		if want := (Idle{Queues: 2, Tasks: 3, Largest: "idle-2", Most: 2}); got.Idle != want || len(got.Busy) != explain.MaxExamined {
 			t.Errorf("idle beside the %d that were looked at: %+v; want %+v", len(got.Busy), got.Idle, want)
 		}
 	})
@@ -46,9 +47,9 @@ func TestIdleQueues(t *testing.T) {
 
 // TestIdleParts: a queue that lies in several shards is idle if nobody takes any part that has ready tasks.
 func TestIdleParts(t *testing.T) {
-	idle, served, empty := Standing{Idle: true, Ready: 1}, Standing{Ready: 1}, Standing{}
+	idle, served, empty := QueueStatus{Idle: true, Ready: 1}, QueueStatus{Ready: 1}, QueueStatus{}
 	for _, c := range []struct {
-		a, b Standing
+		a, b QueueStatus
 		want bool
 	}{{idle, idle, true}, {idle, empty, true}, {empty, idle, true}, {idle, served, false}, {served, idle, false}, {empty, empty, false}} {
 		sum := c.a
@@ -70,7 +71,7 @@ func TestNewDeadLetters(t *testing.T) {
 		}
 		is := func(when string, dead, fresh int64) {
 			t.Helper()
-			got, err := w.Standing(ctx, ns, 0)
+			got, err := w.NamespaceStatus(ctx, ns, 0)
 			w.must(err)
 			if got.Dead != dead || got.NewDead != fresh || got.MoreNewDead {
 				t.Errorf("%s: %d dead letters, %d of them new (more: %v); want %d and %d", when, got.Dead, got.NewDead, got.MoreNewDead, dead, fresh)
@@ -100,11 +101,11 @@ func TestNewDeadLetters(t *testing.T) {
 
 // TestNewDeadLettersAddUp over parts of a queue, and over nodes.
 func TestNewDeadLettersAddUp(t *testing.T) {
-	one, many := Standing{NewDead: 1}, Standing{NewDead: 9, MoreNewDead: true}
+	one, many := QueueStatus{NewDead: 1}, QueueStatus{NewDead: 9, MoreNewDead: true}
 	if one.Add(&many); one.NewDead != 10 || !one.MoreNewDead {
 		t.Errorf("parts of a queue add up to %+v", one)
 	}
-	a, b := NamespaceStanding{NewDead: 1}, NamespaceStanding{NewDead: 9, MoreNewDead: true}
+	a, b := NamespaceStatus{NewDead: 1}, NamespaceStatus{NewDead: 9, MoreNewDead: true}
 	if a.Add(&b); a.NewDead != 10 || !a.MoreNewDead {
 		t.Errorf("nodes add up to %+v", a)
 	}

@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"fmt"
@@ -7,21 +7,22 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Takers is what is known of the workers that take tasks of a queue. All claims come to the leader of the shard, but a worker makes none
+// Workers is what is known of the workers that take tasks of a queue. All claims come to the leader of the shard, but a worker makes none
 // while its slots are in use or other queues give it enough. The nodes know of such workers.
-type Takers struct {
+type Workers struct {
 	Since    store.Time // all claims since then are among the asks
-	Asks     []Ask      // one for each set of types
+	Polls    []Poll     // one for each set of types
 	Workers  task.QueueWorkers
 	Draining bool // the node is about to stop: nobody waits there any more
 }
 
-// Ask is what was asked for.
-type Ask struct {
+// Poll is what was asked for.
+type Poll struct {
 	Types   []string // sorted; none: any
 	Waiting bool     // somebody waits for it at this moment
 	Last    store.Time
@@ -37,7 +38,7 @@ const askedLately = 5 * time.Minute
 
 // again is when somebody asked last who may ask again, and who; 0: nobody whom the nodes would not tell of, if they were there. A node that
 // has started since does not know who was connected to it.
-func (a *Ask) again(t *Takers, now store.Time) (store.Time, string) {
+func (a *Poll) again(t *Workers, now store.Time) (store.Time, string) {
 	switch lately := now.Add(-askedLately); {
 	case a.Last >= lately && a.Last <= now.Add(-t.Workers.Known):
 		return a.Last, a.Worker
@@ -48,17 +49,17 @@ func (a *Ask) again(t *Takers, now store.Time) (store.Time, string) {
 }
 
 // isQuiet says whether one who calls itself so is known to be quiet.
-func (t *Takers) isQuiet(name string) bool {
+func (t *Workers) isQuiet(name string) bool {
 	return name != "" && slices.ContainsFunc(t.Workers.Groups, func(g task.WorkerGroup) bool { return g.Quiet > 0 && g.Named == name })
 }
 
 // since is from when on every claim is known.
-func (t *Takers) since(now store.Time) store.Time {
+func (t *Workers) since(now store.Time) store.Time {
 	return max(t.Since, now.Add(-min(t.Workers.Known, askedLately)))
 }
 
-// takersOf are those of some types.
-type takersOf struct {
+// workersOf are those of some types.
+type workersOf struct {
 	queue   string
 	wanted  []string         // those types
 	waiting bool             // a claim that takes one of them
@@ -67,16 +68,16 @@ type takersOf struct {
 	asker   string
 	untold  int        // workers of which is not told what they take
 	others  [][]string // the types of those who take none of them
-	last    *Ask       // for whatever type, by whomever
+	last    *Poll      // for whatever type, by whomever
 }
 
-func (t *Takers) of(queue string, types []string, now store.Time) *takersOf {
-	o := &takersOf{queue: queue, wanted: types}
+func (t *Workers) of(queue string, types []string, now store.Time) *workersOf {
+	o := &workersOf{queue: queue, wanted: types}
 	takes := func(taken []string) bool {
 		return slices.ContainsFunc(types, func(typ string) bool { return task.TakesType(taken, typ) })
 	}
-	for i := range t.Asks {
-		a := &t.Asks[i]
+	for i := range t.Polls {
+		a := &t.Polls[i]
 		if o.last == nil || a.Last > o.last.Last {
 			o.last = a
 		}
@@ -105,7 +106,7 @@ func (t *Takers) of(queue string, types []string, now store.Time) *takersOf {
 }
 
 // code is why no claim takes a task of the types now; "": some claim that waits does. Claimed counts the queue's tasks that are.
-func (t *Takers) code(o *takersOf, claimed int64) task.Why {
+func (t *Workers) code(o *workersOf, claimed int64) task.Why {
 	switch {
 	case o.waiting:
 		return ""
@@ -120,7 +121,7 @@ func (t *Takers) code(o *takersOf, claimed int64) task.Why {
 }
 
 // why says why no claim takes a task of a type now; nil: some claim that waits does.
-func (t *Takers) why(queue, typ string, claimed int64, now store.Time) *Reason {
+func (t *Workers) why(queue, typ string, claimed int64, now store.Time) *Reason {
 	o := t.of(queue, []string{typ}, now)
 	if code := t.code(o, claimed); code != "" {
 		why := t.reason(code, o, claimed, now)
@@ -130,7 +131,7 @@ func (t *Takers) why(queue, typ string, claimed int64, now store.Time) *Reason {
 }
 
 // reason puts a code of some types into words.
-func (t *Takers) reason(code task.Why, o *takersOf, claimed int64, now store.Time) Reason {
+func (t *Workers) reason(code task.Why, o *workersOf, claimed int64, now store.Time) Reason {
 	switch {
 	case code == task.WhyWorkersBusy && o.workers.Active():
 		return o.whyBusy()
@@ -145,53 +146,53 @@ func (t *Takers) reason(code task.Why, o *takersOf, claimed int64, now store.Tim
 }
 
 // what names the types.
-func (o *takersOf) what() string {
+func (o *workersOf) what() string {
 	if len(o.wanted) == 1 {
 		return fmt.Sprintf("type %q of queue %q", o.wanted[0], o.queue)
 	}
 	return fmt.Sprintf("%d types of queue %q", len(o.wanted), o.queue)
 }
 
-func (o *takersOf) whyBusy() Reason {
+func (o *workersOf) whyBusy() Reason {
 	g := &o.workers
 	n := int64(g.Connected + g.Callers)
-	detail := fmt.Sprintf("%s %s %s, but %s waiting for one now", count(n, "worker"), one(n, "takes", "take"), o.what(), one(n, "is not", "none of them is"))
+	detail := fmt.Sprintf("%s %s %s, but %s waiting for one now", humanize.Count(n, "worker"), humanize.One(n, "takes", "take"), o.what(), humanize.One(n, "is not", "none of them is"))
 	if g.Connected > 0 {
-		detail += fmt.Sprintf(": %d of %s %s in use", g.Busy, count(int64(g.Slots), "slot"), one(int64(g.Busy), "is", "are"))
+		detail += fmt.Sprintf(": %d of %s %s in use", g.Busy, humanize.Count(int64(g.Slots), "slot"), humanize.One(int64(g.Busy), "is", "are"))
 	}
 	if g.Callers > 0 {
-		detail += fmt.Sprintf("; %d of them %s by single calls", g.Callers, one(int64(g.Callers), "claims", "claim"))
+		detail += fmt.Sprintf("; %d of them %s by single calls", g.Callers, humanize.One(int64(g.Callers), "claims", "claim"))
 	}
 	return Reason{Code: task.WhyWorkersBusy, Detail: detail, Change: "a worker has a free slot and no tasks of other queues to take first; or start more workers"}
 }
 
 // whyAskedBefore tells of a worker that is not connected and may ask again.
-func (o *takersOf) whyAskedBefore() Reason {
+func (o *workersOf) whyAskedBefore() Reason {
 	return Reason{Code: task.WhyWorkersBusy, Since: o.asked,
-		Detail: fmt.Sprintf("no worker is known to take %s, but one%s asked for it at %s and may ask again", o.what(), named(o.asker), clock(o.asked)),
+		Detail: fmt.Sprintf("no worker is known to take %s, but one%s asked for it at %s and may ask again", o.what(), named(o.asker), Clock(o.asked)),
 		Change: "it asks again; or start more workers"}
 }
 
 // whyUnknown says why nobody can say whether a worker takes the types.
-func (t *Takers) whyUnknown(o *takersOf, claimed int64) Reason {
+func (t *Workers) whyUnknown(o *workersOf, claimed int64) Reason {
 	r := Reason{Code: task.WhyWorkersUnknown, Change: fmt.Sprintf("start a worker that takes queue %q, unless there is one", o.queue)}
 	switch n := claimed - t.Workers.Held; {
 	case o.untold > 0:
 		r.Detail = fmt.Sprintf("whether a worker takes %s is not known: %s %s the queue, and there are too many different sets of types to tell theirs",
-			o.what(), count(int64(o.untold), "worker"), one(int64(o.untold), "takes", "take"))
+			o.what(), humanize.Count(int64(o.untold), "worker"), humanize.One(int64(o.untold), "takes", "take"))
 	case len(t.Workers.Silent) > 0:
 		r.Detail = fmt.Sprintf("whether a worker takes %s is not known: %s gave no answer, and no worker at the other nodes takes it", o.what(), nodesText(t.Workers.Silent))
 		r.Change = "all nodes answer: pawl cluster status"
 	default:
 		r.Detail = fmt.Sprintf("no worker is known that takes queue %q, but %s of it %s: who holds %s may take more, or may be gone",
-			o.queue, count(n, "task"), one(n, "is claimed", "are claimed"), one(n, "it", "them"))
+			o.queue, humanize.Count(n, "task"), humanize.One(n, "is claimed", "are claimed"), humanize.One(n, "it", "them"))
 	}
 	r.Detail += o.whoRests()
 	return r
 }
 
 // whyNoWorkerForType is of one type.
-func (t *Takers) whyNoWorkerForType(o *takersOf) Reason {
+func (t *Workers) whyNoWorkerForType(o *workersOf) Reason {
 	typ, others := o.wanted[0], map[string]bool{}
 	for _, types := range o.others {
 		for _, name := range types {
@@ -209,45 +210,45 @@ func (t *Takers) whyNoWorkerForType(o *takersOf) Reason {
 		Change: o.resume() + fmt.Sprintf("start a worker that has a handler for type %q", typ)}
 }
 
-func (t *Takers) whyNoWorker(o *takersOf, now store.Time) Reason {
-	detail := fmt.Sprintf("no worker is known that takes queue %q: none is connected, and none has claimed since %s", o.queue, clock(t.since(now)))
+func (t *Workers) whyNoWorker(o *workersOf, now store.Time) Reason {
+	detail := fmt.Sprintf("no worker is known that takes queue %q: none is connected, and none has claimed since %s", o.queue, Clock(t.since(now)))
 	if rests := o.whoRests(); rests != "" {
 		detail = fmt.Sprintf("no worker takes new tasks of queue %q", o.queue) + rests
 	}
 	if o.last != nil {
-		detail += fmt.Sprintf("; the last one%s asked at %s", named(o.last.Worker), clock(o.last.Last))
+		detail += fmt.Sprintf("; the last one%s asked at %s", named(o.last.Worker), Clock(o.last.Last))
 	}
 	return Reason{Code: task.WhyNoWorker, Detail: detail + t.whoIsAway(), Change: o.resume() + fmt.Sprintf("start a worker that takes queue %q", o.queue)}
 }
 
 // whoRests tells of workers that would take a task if they took any.
-func (o *takersOf) whoRests() (text string) {
+func (o *workersOf) whoRests() (text string) {
 	if n := int64(o.workers.Quiet); n > 0 {
-		text += fmt.Sprintf("; %s that would take it %s quiet%s", count(n, "worker"), one(n, "is", "are"), named(o.workers.Named))
+		text += fmt.Sprintf("; %s that would take it %s quiet%s", humanize.Count(n, "worker"), humanize.One(n, "is", "are"), named(o.workers.Named))
 	}
 	if n := int64(o.workers.Draining); n > 0 {
-		text += fmt.Sprintf("; %s that would take it %s", count(n, "worker"), one(n, "is draining", "are draining"))
+		text += fmt.Sprintf("; %s that would take it %s", humanize.Count(n, "worker"), humanize.One(n, "is draining", "are draining"))
 	}
 	return text
 }
 
 // resume is how a worker is told to work again, before something else that would help.
-func (o *takersOf) resume() string {
+func (o *workersOf) resume() string {
 	if o.workers.QuietID == "" {
 		return ""
 	}
 	return fmt.Sprintf("let a quiet worker work again: pawl worker resume %s; or ", o.workers.QuietID)
 }
 
-func (t *Takers) whoIsAway() string {
+func (t *Workers) whoIsAway() string {
 	if len(t.Workers.Away) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s away, and who is connected there is not known", nodesText(t.Workers.Away)+one(int64(len(t.Workers.Away)), " is", " are"))
+	return fmt.Sprintf("; %s away, and who is connected there is not known", nodesText(t.Workers.Away)+humanize.One(int64(len(t.Workers.Away)), " is", " are"))
 }
 
 func nodesText(names []string) string {
-	return one(int64(len(names)), "node ", "nodes ") + strings.Join(names, ", ")
+	return humanize.One(int64(len(names)), "node ", "nodes ") + strings.Join(names, ", ")
 }
 
 func named(worker string) string {

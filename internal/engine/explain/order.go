@@ -1,34 +1,38 @@
-package engine
+package explain
 
 import (
 	"fmt"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // keyOrder names the task that comes first of its key, or those of its key that are claimed.
 func (e *explainer) keyOrder() {
 	if e.x.Order != 0 {
-		first, _ := schema.ReadFirst(e.r.tx, e.q.ns, e.q.name, e.x.Key)
+		first, _ := schema.ReadFirst(e.r.State(), e.ns, e.x.Queue, e.x.Key)
 		if first.ID != e.id {
-			n, more := e.r.countOrder(e.q, e.x)
-			e.add(whyBehind(e.q.name, first.ID, e.r.execOf(e.q.ns, first.ID), n, more))
+			x, err := e.r.Exec(e.ns, first.ID)
+			schema.Must(err)
+			n, more := e.countOrder()
+			e.add(whyBehind(e.x.Queue, first.ID, x, n, more))
 			return
 		}
 	}
-	if e.ready() && e.flow != nil && e.q.ordered() && e.flow.use.claims() > 0 {
-		e.add(whyBeside(e.q.name, e.x.Key, e.flow.use.claims(), e.r.runnersOf(e.q.ns, e.flow)))
+	if n := e.at.KeyClaims(); e.at.InLane() && e.config.Settings.KeyOrder == task.KeyOrderStrict && n > 0 {
+		e.add(whyBeside(e.x.Queue, e.x.Key, n, e.keyRunners()))
 	}
 }
 
-// countOrder counts the tasks before one in the order of their key.
-func (r *Round) countOrder(q *Queue, x *schema.Exec) (n int64, more bool) {
+// countOrder counts the tasks before it in the order of their key.
+func (e *explainer) countOrder() (n int64, more bool) {
 	n = 1 // the first
-	schema.ScanOrder(r.tx, q.ns, q.name, x.Key, 0, func(order uint64, _ task.ID) bool {
-		more = n == maxAhead
-		if order >= x.Order || more {
-			more = more && order < x.Order
+	schema.ScanOrder(e.r.State(), e.ns, e.x.Queue, e.x.Key, 0, func(order uint64, _ task.ID) bool {
+		more = n == engine.MaxBefore
+		if order >= e.x.Order || more {
+			more = more && order < e.x.Order
 			return false
 		}
 		n++
@@ -47,10 +51,10 @@ func whyBehind(queue string, id task.ID, first *schema.Exec, n int64, more bool)
 		w.Running = []Runner{runnerOf(id, first)}
 		state += " by " + worker(first.Claim.Worker)
 	case task.Scheduled, task.Retrying:
-		state += " until " + clock(first.RunAt)
+		state += " until " + Clock(first.RunAt)
 	}
 	w.Detail = fmt.Sprintf("queue %q runs the tasks of key %q one after the other, and %s%s before it %s not ended; the first is %s, %s",
-		queue, first.Key, over(more), count(n, "task"), one(n, "has", "have"), id, state)
+		queue, first.Key, over(more), humanize.Count(n, "task"), humanize.One(n, "has", "have"), id, state)
 	return w
 }
 
@@ -58,14 +62,14 @@ func whyBehind(queue string, id task.ID, first *schema.Exec, n int64, more bool)
 func whyBeside(queue, key string, claimed int, running []Runner) Reason {
 	return Reason{Code: task.WhyKeyOrder, Key: key, Count: int64(claimed), Running: running,
 		Detail: fmt.Sprintf("queue %q runs the tasks of key %q one after the other, and %s of it still %s%s",
-			queue, key, count(int64(claimed), "task"), one(int64(claimed), "runs", "run"), by(running)),
+			queue, key, humanize.Count(int64(claimed), "task"), humanize.One(int64(claimed), "runs", "run"), by(running)),
 		Change: "they end, or are given back"}
 }
 
 // whyOrder says of ready tasks of a queue that each waits for one before it.
 func whyOrder(queue string, n int64) Reason {
 	return Reason{Code: task.WhyKeyOrder, Count: n,
-		Detail: fmt.Sprintf("%s of queue %q %s for one before %s with the same key to end", count(n, "task"), queue, one(n, "waits", "wait"), one(n, "it", "them")),
+		Detail: fmt.Sprintf("%s of queue %q %s for one before %s with the same key to end", humanize.Count(n, "task"), queue, humanize.One(n, "waits", "wait"), humanize.One(n, "it", "them")),
 		Change: "those before them end; more keys run more at once"}
 }
 

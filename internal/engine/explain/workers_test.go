@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 )
 
 // randomTakers draws what may be known of the workers of a queue. Times lie at the bounds, and one step beyond them.
-func randomTakers(r *rand.Rand, now store.Time) *Takers {
+func randomTakers(r *rand.Rand, now store.Time) *Workers {
 	some := func(names ...string) (out []string) {
 		for _, name := range names {
 			if r.IntN(2) == 0 {
@@ -22,7 +22,7 @@ func randomTakers(r *rand.Rand, now store.Time) *Takers {
 		return out
 	}
 	few := func() int { return max(0, r.IntN(4)-2) }
-	t := &Takers{Workers: task.QueueWorkers{Held: int64(few()), Known: []time.Duration{0, time.Minute, time.Hour}[r.IntN(3)]}}
+	t := &Workers{Workers: task.QueueWorkers{Held: int64(few()), Known: []time.Duration{0, time.Minute, time.Hour}[r.IntN(3)]}}
 	if r.IntN(6) == 0 {
 		t.Workers.Silent = []string{"n2"}
 	}
@@ -41,17 +41,17 @@ func randomTakers(r *rand.Rand, now store.Time) *Takers {
 		return now.Add(-max(0, ago[r.IntN(len(ago))]))
 	}
 	for range r.IntN(3) {
-		a := Ask{Types: some("x", "y"), Waiting: r.IntN(5) == 0, Last: at(), Worker: "w"}
+		a := Poll{Types: some("x", "y"), Waiting: r.IntN(5) == 0, Last: at(), Worker: "w"}
 		if r.IntN(2) == 0 {
 			a.Called, a.Caller = at(), []string{"a", "b", ""}[r.IntN(3)]
 		}
-		t.Asks = append(t.Asks, a)
+		t.Polls = append(t.Polls, a)
 	}
 	return t
 }
 
 // workersVerdict says of one type, condition by condition, what code ought to say.
-func workersVerdict(t *Takers, typ string, claimed int64, now store.Time) task.Why {
+func workersVerdict(t *Workers, typ string, claimed int64, now store.Time) task.Why {
 	var waits, takes, others, unsure bool
 	quiet := map[string]bool{}
 	for _, g := range t.Workers.Groups {
@@ -65,7 +65,7 @@ func workersVerdict(t *Takers, typ string, claimed int64, now store.Time) task.W
 			others = others || !g.Untold && !fits
 		}
 	}
-	for _, a := range t.Asks {
+	for _, a := range t.Polls {
 		// The nodes would name someone who asked while they remember, unless it was by a single call for another queue.
 		forgotten := now.Sub(a.Last) <= askedLately && now.Sub(a.Last) >= t.Workers.Known
 		called := a.Called != 0 && now.Sub(a.Called) <= askedLately && !quiet[a.Caller]

@@ -1,9 +1,11 @@
-package engine
+package explain
 
 import (
 	"fmt"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,17 +21,17 @@ type Delivery struct {
 const maxMovers = 100
 
 // whyAway says of a task that has ended what of it is on its way.
-func (r *Round) whyAway(ns string, id task.ID, x *schema.Exec, carried func(message task.ID) Delivery) (reasons []Reason) {
+func whyAway(r *engine.Round, ns string, id task.ID, x *schema.Exec, carried func(message task.ID) Delivery) (reasons []Reason) {
 	if x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}) {
-		if p, ok := r.movingMessage(ns, id); ok {
+		if p, ok := movingMessage(r, ns, id); ok {
 			reasons = append(reasons, whyOnItsWay("the task that it lives on as", p, carried(p.Request)))
 		}
 	}
-	for i, f := range schema.ReadFollowers(r.tx, ns, id) {
+	for i, f := range schema.ReadFollowers(r.State(), ns, id) {
 		if f.State != schema.FollowerSent {
 			continue
 		}
-		if p, ok := ReadMessage(r.tx, ns, RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
+		if p, ok := engine.ReadMessage(r.State(), ns, engine.RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
 			reasons = append(reasons, whyOnItsWay("what follows it", p, carried(p.Request)))
 		}
 	}
@@ -37,27 +39,27 @@ func (r *Round) whyAway(ns string, id task.ID, x *schema.Exec, carried func(mess
 }
 
 // movingMessage is the message of a task that some operation moves.
-func (r *Round) movingMessage(ns string, id task.ID) (p *OutboxMessage, ok bool) {
+func movingMessage(r *engine.Round, ns string, id task.ID) (p *engine.OutboxMessage, ok bool) {
 	lo, hi := schema.TableBounds(ns, schema.TableStep)
 	var movers []task.ID
-	r.tx.Scan(lo, hi, func(k, _ []byte) bool {
+	r.State().Scan(lo, hi, func(k, _ []byte) bool {
 		movers = append(movers, schema.IDAt(k))
 		return len(movers) < maxMovers
 	})
 	for _, operation := range movers {
-		if p, ok = ReadMessage(r.tx, ns, MoveRequest(id, operation)); ok {
+		if p, ok = engine.ReadMessage(r.State(), ns, engine.MoveRequest(id, operation)); ok {
 			return p, true
 		}
 	}
 	return nil, false
 }
 
-func whyOnItsWay(what string, p *OutboxMessage, c Delivery) Reason {
+func whyOnItsWay(what string, p *engine.OutboxMessage, c Delivery) Reason {
 	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries, Error: task.Cut(c.Error, maxErrorTold),
-		Detail: fmt.Sprintf("%s, of type %q, is on its way to queue %q since %s", what, p.Spec.Type, p.Spec.Queue, clock(p.SentAt)),
+		Detail: fmt.Sprintf("%s, of type %q, is on its way to queue %q since %s", what, p.Spec.Type, p.Spec.Queue, Clock(p.SentAt)),
 		Change: "the queue has room for it, and its shard answers: it is tried again and again; see pawl queue show " + p.Spec.Queue + " and pawl cluster status"}
 	if c.Tries > 0 {
-		r.Detail += fmt.Sprintf(", and was tried %s in vain", count(c.Tries, "time"))
+		r.Detail += fmt.Sprintf(", and was tried %s in vain", humanize.Count(c.Tries, "time"))
 	}
 	if c.Error != "" {
 		r.Detail += ": " + task.Cut(c.Error, maxErrorShort)

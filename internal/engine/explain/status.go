@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"cmp"
@@ -7,13 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Standing is how a queue stands in one shard, in numbers.
-type Standing struct {
+// QueueStatus is how a queue stands in one shard, in numbers.
+type QueueStatus struct {
 	Namespace, Queue                                    string
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
 	NewDead                                             int64 // dead letters of lately that are there still
@@ -21,7 +22,7 @@ type Standing struct {
 	Paused                                              bool
 	Idle                                                bool // it has ready tasks, nobody takes it, and it was not looked at more closely
 	// Of queues with ready tasks, those with the most of them:
-	Looked      bool
+	Examined    bool
 	OldestReady time.Duration
 	MaxWait     time.Duration // of the queue's settings
 	Blocked     []Blocked     // ready tasks that wait for something else than their turn and a free slot
@@ -33,15 +34,15 @@ type Blocked struct {
 	Tasks int64
 }
 
-// Closely is at how many queues of Standings one should look more closely: each costs as much as ExplainQueue.
-const Closely = 200
+// MaxExamined is at how many queues of QueueStatuses one should look more closely: each costs as much as Queue.
+const MaxExamined = 200
 
 // newDeadEach is how many new dead letters of a queue are counted, and newDeadAll how many of all, but for one of each queue that has some.
 const newDeadEach, newDeadAll = 10_000, 50_000
 
-// Standings tells how all queues stand that ever had a task; dead letters are new that ended at since or later. Ready are those
-// of them with ready tasks, the most first; the first Closely of them are to be looked at more closely. It reads the state only.
-func Standings(from store.Reader, since store.Time) (all []*Standing, ready []*Standing, err error) {
+// QueueStatuses tells how all queues stand that ever had a task; dead letters are new that ended at since or later. Ready are those
+// of them with ready tasks, the most first; the first MaxExamined of them are to be looked at more closely. It reads the state only.
+func QueueStatuses(from store.Reader, since store.Time) (all []*QueueStatus, ready []*QueueStatus, err error) {
 	var bad error
 	from.Scan([]byte{schema.TableCounts}, []byte{schema.TableCounts + 1}, func(k, v []byte) bool {
 		names := strings.Split(string(k[1:]), "\x00")
@@ -50,7 +51,7 @@ func Standings(from store.Reader, since store.Time) (all []*Standing, ready []*S
 			bad = cmp.Or(err, fmt.Errorf("counts row %q: unknown form", k))
 			return false
 		}
-		s := &Standing{Namespace: names[0], Queue: names[1], Scheduled: c.Scheduled, Ready: c.Ready[0] + c.Ready[1] + c.Ready[2], Claimed: c.Claimed,
+		s := &QueueStatus{Namespace: names[0], Queue: names[1], Scheduled: c.Scheduled, Ready: c.Ready[0] + c.Ready[1] + c.Ready[2], Claimed: c.Claimed,
 			Retrying: c.Retrying, Dead: c.Dead, Poisoned: c.Poisoned}
 		all = append(all, s)
 		if s.Ready > 0 {
@@ -58,7 +59,7 @@ func Standings(from store.Reader, since store.Time) (all []*Standing, ready []*S
 		}
 		return true
 	})
-	slices.SortStableFunc(ready, func(a, b *Standing) int { return cmp.Compare(b.Ready, a.Ready) })
+	slices.SortStableFunc(ready, func(a, b *QueueStatus) int { return cmp.Compare(b.Ready, a.Ready) })
 	left := int64(newDeadAll)
 	for _, s := range all {
 		if s.Dead > 0 {
@@ -70,7 +71,7 @@ func Standings(from store.Reader, since store.Time) (all []*Standing, ready []*S
 }
 
 // countNewDead counts the dead letters that ended at since or later, at most so many. One that was replayed or discarded has no row.
-func (s *Standing) countNewDead(from store.Reader, since store.Time, most int64) {
+func (s *QueueStatus) countNewDead(from store.Reader, since store.Time, most int64) {
 	prefix := schema.StatePrefix(s.Namespace, schema.TableDead, s.Queue, task.Dead)
 	from.Scan(schema.TimedKey(slices.Clone(prefix), since, task.ID{}), schema.After(prefix), func(_, _ []byte) bool {
 		if s.NewDead == most {
@@ -83,23 +84,27 @@ func (s *Standing) countNewDead(from store.Reader, since store.Time, most int64)
 }
 
 // IsIdle says whether nobody takes a queue with ready tasks, and whether that is paused. It looks at the leader's memory only.
-func IsIdle(r *Round, ns, name string, takers Takers) (idle, paused bool) {
+func IsIdle(r *engine.Round, ns, name string, workers Workers) (idle, paused bool) {
 	q := r.Queue(ns, name)
-	if q == nil || q.counts.Ready[0]+q.counts.Ready[1]+q.counts.Ready[2] == 0 {
+	if q == nil {
 		return false, false
 	}
-	return takers.code(takers.of(name, nil, r.now), q.counts.Claimed) == task.WhyNoWorker, q.config.Paused
+	c := q.Counts()
+	if c.Ready[0]+c.Ready[1]+c.Ready[2] == 0 {
+		return false, false
+	}
+	return workers.code(workers.of(name, nil, r.Now()), c.Claimed) == task.WhyNoWorker, q.Config().Paused
 }
 
 // Look looks at a queue more closely. What it is told of the leader's memory is a moment older or newer than the state.
-func (s *Standing) Look(from store.Reader, g *Glance) error {
-	e, err := ExplainQueue(from, s.Namespace, s.Queue, g)
+func (s *QueueStatus) Examine(from store.Reader, m *Memory) error {
+	e, err := Queue(from, s.Namespace, s.Queue, m)
 	if err != nil {
 		return err
 	}
-	s.Looked, s.MaxWait = true, e.MaxWait
+	s.Examined, s.MaxWait = true, e.MaxWait
 	if e.OldestReady != 0 {
-		s.OldestReady = max(g.Now.Sub(e.OldestReady), 0)
+		s.OldestReady = max(m.Now.Sub(e.OldestReady), 0)
 	}
 	counts := map[task.Why]int64{}
 	for i := range e.Reasons {
@@ -116,7 +121,7 @@ func (s *Standing) Look(from store.Reader, g *Glance) error {
 }
 
 // Count counts the tasks in a state; 0: those that have something before them.
-func (s *Standing) Count(of task.State) int64 {
+func (s *QueueStatus) Count(of task.State) int64 {
 	switch of {
 	case task.Ready:
 		return s.Ready
@@ -129,7 +134,7 @@ func (s *Standing) Count(of task.State) int64 {
 }
 
 // Waits says how many ready tasks wait for a reason.
-func (s *Standing) Waits(why task.Why) int64 {
+func (s *QueueStatus) Waits(why task.Why) int64 {
 	for _, b := range s.Blocked {
 		if b.Why == why {
 			return b.Tasks
@@ -139,15 +144,15 @@ func (s *Standing) Waits(why task.Why) int64 {
 }
 
 // NoWorker says whether no worker takes tasks of the queue, though some are ready.
-func (s *Standing) NoWorker() bool { return s.Idle || s.Waits(task.WhyNoWorker) > 0 }
+func (s *QueueStatus) NoWorker() bool { return s.Idle || s.Waits(task.WhyNoWorker) > 0 }
 
 // Add adds how another part of the queue stands.
-func (s *Standing) Add(o *Standing) {
+func (s *QueueStatus) Add(o *QueueStatus) {
 	s.Idle = (s.Idle || s.Ready == 0) && (o.Idle || o.Ready == 0) && (s.Idle || o.Idle)
 	s.Scheduled, s.Ready, s.Claimed = s.Scheduled+o.Scheduled, s.Ready+o.Ready, s.Claimed+o.Claimed
 	s.Retrying, s.Dead, s.Poisoned = s.Retrying+o.Retrying, s.Dead+o.Dead, s.Poisoned+o.Poisoned
 	s.NewDead, s.MoreNewDead = s.NewDead+o.NewDead, s.MoreNewDead || o.MoreNewDead
-	s.Paused, s.Looked = s.Paused || o.Paused, s.Looked || o.Looked
+	s.Paused, s.Examined = s.Paused || o.Paused, s.Examined || o.Examined
 	s.OldestReady, s.MaxWait = max(s.OldestReady, o.OldestReady), max(s.MaxWait, o.MaxWait)
 	for _, b := range o.Blocked {
 		if at := slices.IndexFunc(s.Blocked, func(c Blocked) bool { return c.Why == b.Why }); at >= 0 {

@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 type (
-	// Standing is how a queue stands in one shard, in numbers.
-	Standing = engine.Standing
+	// QueueStatus is how a queue stands in one shard, in numbers.
+	QueueStatus = explain.QueueStatus
 	// Blocked counts the ready tasks that wait for one reason.
-	Blocked = engine.Blocked
+	Blocked = explain.Blocked
 )
 
-// glances is how many queues one round looks at in the leader's memory, and idleGlances at how many of which it only asks whether
+// examinedAtOnce is how many queues one round looks at in the leader's memory, and idleAtOnce at how many of which it only asks whether
 // anybody takes them.
-const glances, idleGlances = 50, 1000
+const examinedAtOnce, idleAtOnce = 50, 1000
 
 // newDeadTime is how long a dead letter is new.
 const newDeadTime = time.Hour
@@ -29,15 +30,15 @@ const newDeadTime = time.Hour
 // part is how the queues of one shard stand.
 type part struct {
 	r       *replica
-	all     []*Standing
-	ready   []*Standing         // with ready tasks, those with the most first
+	all     []*QueueStatus
+	ready   []*QueueStatus      // with ready tasks, those with the most first
 	workers []task.QueueWorkers // of those
 }
 
-// standings tells how all queues stand in some shards that this node leads; dead letters of the last hour are new. It reads beside the
+// statusesOf tells how all queues stand in some shards that this node leads; dead letters of the last hour are new. It reads beside the
 // rounds, but for a moment of the leader's memory for each of the queues with ready tasks: those with the most of them it looks at more
 // closely, of the others it finds out whether anybody takes them. A shard that another node leads by now is left out.
-func (b *Broker) standings(ctx context.Context, shards []uint32) (all []*Standing, err error) {
+func (b *Broker) statusesOf(ctx context.Context, shards []uint32) (all []*QueueStatus, err error) {
 	var parts []*part
 	var names []QueueName
 	for _, id := range shards {
@@ -56,7 +57,7 @@ func (b *Broker) standings(ctx context.Context, shards []uint32) (all []*Standin
 	workers := b.workers(ctx, names)
 	for _, p := range parts {
 		p.workers, workers = workers[:len(p.ready)], workers[len(p.ready):]
-		err := p.look(ctx)
+		err := p.examine(ctx)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -76,22 +77,22 @@ func (b *Broker) partOf(ctx context.Context, shardID uint32) (*part, error) {
 	now, _ := r.shard.Now() // if another leads by now, the read says so
 	p, _, err := read(ctx, r, func(from store.Reader) (p *part, err error) {
 		p = &part{r: r}
-		p.all, p.ready, err = engine.Standings(from, now.Add(-newDeadTime))
+		p.all, p.ready, err = explain.QueueStatuses(from, now.Add(-newDeadTime))
 		return p, err
 	})
 	return p, err
 }
 
-// look looks at the queues with ready tasks.
-func (p *part) look(ctx context.Context) error {
-	closely := min(len(p.ready), engine.Closely)
-	for from := 0; from < closely; from += glances {
-		if err := p.lookAt(ctx, from, min(from+glances, closely)); err != nil {
+// examine examines the queues with ready tasks.
+func (p *part) examine(ctx context.Context) error {
+	closely := min(len(p.ready), explain.MaxExamined)
+	for from := 0; from < closely; from += examinedAtOnce {
+		if err := p.examineSome(ctx, from, min(from+examinedAtOnce, closely)); err != nil {
 			return err
 		}
 	}
-	for from := closely; from < len(p.ready); from += idleGlances {
-		if err := p.findIdle(ctx, from, min(from+idleGlances, len(p.ready))); err != nil {
+	for from := closely; from < len(p.ready); from += idleAtOnce {
+		if err := p.findIdle(ctx, from, min(from+idleAtOnce, len(p.ready))); err != nil {
 			return err
 		}
 	}
@@ -105,7 +106,7 @@ func (p *part) findIdle(ctx context.Context, from, to int) error {
 		out := make([]found, to-from)
 		for i := range out {
 			s := p.ready[from+i]
-			out[i].idle, out[i].paused = engine.IsIdle(round, s.Namespace, s.Queue, p.takers(from+i))
+			out[i].idle, out[i].paused = explain.IsIdle(round, s.Namespace, s.Queue, p.known(from+i))
 		}
 		return out, nil
 	})
@@ -115,17 +116,17 @@ func (p *part) findIdle(ctx context.Context, from, to int) error {
 	return err
 }
 
-func (p *part) takers(i int) engine.Takers {
-	return p.r.takers(p.ready[i].Namespace, p.ready[i].Queue, p.workers[i])
+func (p *part) known(i int) explain.Workers {
+	return p.r.workersOf(p.ready[i].Namespace, p.ready[i].Queue, p.workers[i])
 }
 
-// lookAt looks at the queues [from, to) more closely. One that was deleted meanwhile stays as it is.
-func (p *part) lookAt(ctx context.Context, from, to int) error {
+// examineSome examines the queues [from, to) more closely. One that was deleted meanwhile stays as it is.
+func (p *part) examineSome(ctx context.Context, from, to int) error {
 	some := p.ready[from:to]
-	memory, _, err := change(ctx, p.r, func(round *engine.Round) ([]*engine.Glance, error) {
-		out := make([]*engine.Glance, len(some))
+	memory, _, err := change(ctx, p.r, func(round *engine.Round) ([]*explain.Memory, error) {
+		out := make([]*explain.Memory, len(some))
 		for i, s := range some {
-			out[i], _ = engine.GlanceAt(round, s.Namespace, s.Queue, func(string) engine.Takers { return p.takers(from + i) })
+			out[i], _ = explain.MemoryOf(round, s.Namespace, s.Queue, func(string) explain.Workers { return p.known(from + i) })
 		}
 		return out, nil
 	})
@@ -135,7 +136,7 @@ func (p *part) lookAt(ctx context.Context, from, to int) error {
 	_, _, err = read(ctx, p.r, func(state store.Reader) (struct{}, error) {
 		for i, s := range some {
 			if memory[i] != nil {
-				_ = s.Look(state, memory[i]) // not found: it was deleted
+				_ = s.Examine(state, memory[i]) // not found: it was deleted
 			}
 		}
 		return struct{}{}, nil
@@ -156,14 +157,14 @@ func (b *Broker) Led() (ids []uint32) {
 	return ids
 }
 
-// NamespaceStanding is how the queues of a namespace stand together.
-type NamespaceStanding struct {
+// NamespaceStatus is how the queues of a namespace stand together.
+type NamespaceStatus struct {
 	Queues                                              int
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
-	NewDead                                             int64       // dead letters of the last hour that are there still
-	MoreNewDead                                         bool        // there are more of them
-	Busy                                                []*Standing // queues with ready tasks that were looked at more closely
-	Idle                                                Idle        // of the others those that nobody takes
+	NewDead                                             int64          // dead letters of the last hour that are there still
+	MoreNewDead                                         bool           // there are more of them
+	Busy                                                []*QueueStatus // queues with ready tasks that were looked at more closely
+	Idle                                                Idle           // of the others those that nobody takes
 }
 
 // Idle are queues with ready tasks that nobody takes.
@@ -182,14 +183,14 @@ func (i *Idle) add(o Idle) {
 }
 
 // Add adds what another node leads. A queue that lies in several shards is one.
-func (n *NamespaceStanding) Add(o *NamespaceStanding) {
+func (n *NamespaceStatus) Add(o *NamespaceStatus) {
 	n.Queues += o.Queues
 	n.Scheduled, n.Ready, n.Claimed = n.Scheduled+o.Scheduled, n.Ready+o.Ready, n.Claimed+o.Claimed
 	n.Retrying, n.Dead, n.Poisoned = n.Retrying+o.Retrying, n.Dead+o.Dead, n.Poisoned+o.Poisoned
 	n.NewDead, n.MoreNewDead = n.NewDead+o.NewDead, n.MoreNewDead || o.MoreNewDead
 	n.Idle.add(o.Idle)
 	for _, s := range o.Busy {
-		if at := slices.IndexFunc(n.Busy, func(t *Standing) bool { return t.Queue == s.Queue }); at >= 0 {
+		if at := slices.IndexFunc(n.Busy, func(t *QueueStatus) bool { return t.Queue == s.Queue }); at >= 0 {
 			n.Busy[at].Add(s)
 		} else {
 			n.Busy = append(n.Busy, s)
@@ -197,34 +198,34 @@ func (n *NamespaceStanding) Add(o *NamespaceStanding) {
 	}
 }
 
-// survey is what was last told of all queues that this node leads.
-type survey struct {
+// statusCache is what was last told of all queues that this node leads.
+type statusCache struct {
 	mu     sync.Mutex
 	at     time.Time
 	took   time.Duration
-	queues []*Standing
+	queues []*QueueStatus
 }
 
-// surveyShare bounds what surveys cost: one that took a while is good for so many times as long, and at most for as long as who asks
+// statusShare bounds what surveys cost: one that took a while is good for so many times as long, and at most for as long as who asks
 // allows. So pages of a few queues are never behind, and thousands of queues cost no more than a twentieth of a processor.
-const surveyShare = 20
+const statusShare = 20
 
-// Survey tells how all queues stand in the shards that this node leads, as they did at most age ago. A queue with parts in several
+// QueueStatuses tells how all queues stand in the shards that this node leads, as they did at most age ago. A queue with parts in several
 // of them is one. What it returns must not be changed.
-func (b *Broker) Survey(ctx context.Context, age time.Duration) ([]*Standing, error) {
-	s := &b.survey
+func (b *Broker) QueueStatuses(ctx context.Context, age time.Duration) ([]*QueueStatus, error) {
+	s := &b.statusCache
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.at.IsZero() && time.Since(s.at) < min(age, surveyShare*s.took) {
+	if !s.at.IsZero() && time.Since(s.at) < min(age, statusShare*s.took) {
 		return s.queues, nil
 	}
 	began := time.Now()
-	parts, err := b.standings(ctx, b.Led())
+	parts, err := b.statusesOf(ctx, b.Led())
 	if err != nil {
 		return nil, err
 	}
-	var all []*Standing
-	known := map[QueueName]*Standing{}
+	var all []*QueueStatus
+	known := map[QueueName]*QueueStatus{}
 	for _, q := range parts {
 		of := QueueName{q.Namespace, q.Queue}
 		if known[of] != nil {
@@ -239,9 +240,9 @@ func (b *Broker) Survey(ctx context.Context, age time.Duration) ([]*Standing, er
 	return all, nil
 }
 
-// Standing tells how the queues of a namespace stand in the shards that this node leads.
-func (b *Broker) Standing(ctx context.Context, ns string, age time.Duration) (n NamespaceStanding, err error) {
-	all, err := b.Survey(ctx, age)
+// NamespaceStatus tells how the queues of a namespace stand in the shards that this node leads.
+func (b *Broker) NamespaceStatus(ctx context.Context, ns string, age time.Duration) (n NamespaceStatus, err error) {
+	all, err := b.QueueStatuses(ctx, age)
 	for _, s := range all {
 		if s.Namespace != ns {
 			continue
@@ -250,10 +251,10 @@ func (b *Broker) Standing(ctx context.Context, ns string, age time.Duration) (n 
 		n.Scheduled, n.Ready, n.Claimed = n.Scheduled+s.Scheduled, n.Ready+s.Ready, n.Claimed+s.Claimed
 		n.Retrying, n.Dead, n.Poisoned = n.Retrying+s.Retrying, n.Dead+s.Dead, n.Poisoned+s.Poisoned
 		n.NewDead, n.MoreNewDead = n.NewDead+s.NewDead, n.MoreNewDead || s.MoreNewDead
-		if s.Idle && !s.Looked && !s.Paused {
+		if s.Idle && !s.Examined && !s.Paused {
 			n.Idle.add(Idle{Queues: 1, Tasks: s.Ready, Largest: s.Queue, Most: s.Ready})
 		}
-		if s.Looked {
+		if s.Examined {
 			busy := *s // Add may change it
 			busy.Blocked = slices.Clone(s.Blocked)
 			n.Busy = append(n.Busy, &busy)
@@ -279,7 +280,7 @@ type QueueCount struct {
 
 // QueueCounts counts tasks of the queues that have some, in the shards that this node leads.
 func (b *Broker) QueueCounts(ctx context.Context, q CountsQuery, age time.Duration) (counts []QueueCount, err error) {
-	all, err := b.Survey(ctx, age)
+	all, err := b.QueueStatuses(ctx, age)
 	scope := task.ScopeOf(ctx)
 	for _, s := range all {
 		if q.NoWorker && !s.NoWorker() {

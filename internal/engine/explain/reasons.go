@@ -1,11 +1,13 @@
-package engine
+package explain
 
 import (
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -29,7 +31,7 @@ func explained(id task.ID, x *schema.Exec, last *schema.Attempt, most int) *Expl
 
 func whyRunning(id task.ID, x *schema.Exec, most int) Reason {
 	c := x.Claim
-	detail := fmt.Sprintf("%s runs it since %s, attempt %d of %d; the lease ends at %s unless it is extended", worker(c.Worker), clock(c.At), x.Attempt(), most, clock(c.Until))
+	detail := fmt.Sprintf("%s runs it since %s, attempt %d of %d; the lease ends at %s unless it is extended", worker(c.Worker), Clock(c.At), x.Attempt(), most, Clock(c.Until))
 	if x.Progress != 0 || x.ProgressText != "" {
 		detail += fmt.Sprintf("; it is at %g %%", x.Progress)
 	}
@@ -38,7 +40,7 @@ func whyRunning(id task.ID, x *schema.Exec, most int) Reason {
 }
 
 func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
-	r := Reason{Code: task.WhyEnded, Since: x.EndedAt, Cause: x.Reason, Detail: fmt.Sprintf("it is %s since %s", x.State, clock(x.EndedAt))}
+	r := Reason{Code: task.WhyEnded, Since: x.EndedAt, Cause: x.Reason, Detail: fmt.Sprintf("it is %s since %s", x.State, Clock(x.EndedAt))}
 	if x.Reason != "" {
 		r.Detail += " (" + x.Reason + ")"
 	}
@@ -70,16 +72,16 @@ func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
 }
 
 func whyNotDue(id task.ID, x *schema.Exec, last *schema.Attempt, most int) Reason {
-	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("at %s it is ready; or now: pawl task edit %s --in 0s", clock(x.RunAt), id)}
+	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("at %s it is ready; or now: pawl task edit %s --in 0s", Clock(x.RunAt), id)}
 	switch {
 	case last == nil || last.Then != x.State || last.Outcome == task.OutcomeSnoozed && last.NextRunAt != x.RunAt:
-		r.Detail = fmt.Sprintf("it is to run at %s, not before", clock(x.RunAt))
+		r.Detail = fmt.Sprintf("it is to run at %s, not before", Clock(x.RunAt))
 	case last.Outcome == task.OutcomeSnoozed:
 		r.Cause = last.Outcome.String()
-		r.Detail = fmt.Sprintf("%s put it off at %s; it is due again at %s", worker(last.Worker), clock(last.EndedAt), clock(x.RunAt))
+		r.Detail = fmt.Sprintf("%s put it off at %s; it is due again at %s", worker(last.Worker), Clock(last.EndedAt), Clock(x.RunAt))
 	default:
 		r.Cause, r.Error = last.Outcome.String(), task.Cut(last.Failure.Message, maxErrorTold)
-		r.Detail = fmt.Sprintf("attempt %d of %d %s; the next one is due at %s", last.Number, most, outcome(last), clock(x.RunAt))
+		r.Detail = fmt.Sprintf("attempt %d of %d %s; the next one is due at %s", last.Number, most, outcome(last), Clock(x.RunAt))
 	}
 	return r
 }
@@ -104,7 +106,7 @@ func outcome(a *schema.Attempt) (text string) {
 	default:
 		text = "ended as " + a.Outcome.String()
 	}
-	text += " at " + clock(a.EndedAt)
+	text += " at " + Clock(a.EndedAt)
 	if a.Failure.Message != "" {
 		text += fmt.Sprintf(" with %q", task.Cut(a.Failure.Message, maxErrorShort))
 	}
@@ -113,7 +115,7 @@ func outcome(a *schema.Attempt) (text string) {
 
 // whyUnique says of tasks that each waits for the one that holds its unique key.
 func whyUnique(queue string, n int64) Reason {
-	detail := fmt.Sprintf("%s of queue %q %s for the tasks that hold their unique keys and run", count(n, "task"), queue, one(n, "waits", "wait"))
+	detail := fmt.Sprintf("%s of queue %q %s for the tasks that hold their unique keys and run", humanize.Count(n, "task"), queue, humanize.One(n, "waits", "wait"))
 	if n == 1 {
 		detail = "a task that runs holds its unique key"
 	}
@@ -123,7 +125,7 @@ func whyUnique(queue string, n int64) Reason {
 func whyQueuePaused(queue string, c *task.QueueConfig) Reason {
 	since := store.TimeOf(c.PausedAt)
 	return Reason{Code: task.WhyQueuePaused, Since: since, Cause: c.PausedReason,
-		Detail: fmt.Sprintf("queue %q is paused%s since %s%s", queue, byWhom(c.PausedBy), clock(since), because(c.PausedReason)),
+		Detail: fmt.Sprintf("queue %q is paused%s since %s%s", queue, byWhom(c.PausedBy), Clock(since), because(c.PausedReason)),
 		Change: fmt.Sprintf("resume it: pawl queue resume %s", queue)}
 }
 
@@ -141,37 +143,37 @@ func whyHeld(queue string, h task.Hold) Reason {
 	if h.Key != "" {
 		r.Code, what, name = task.WhyKeyPaused, "key", h.Key
 	}
-	r.Detail = fmt.Sprintf("%s %q of queue %q is paused%s since %s%s", what, name, queue, byWhom(h.By), clock(r.Since), because(h.Reason))
+	r.Detail = fmt.Sprintf("%s %q of queue %q is paused%s since %s%s", what, name, queue, byWhom(h.By), Clock(r.Since), because(h.Reason))
 	r.Change = fmt.Sprintf("resume it: pawl queue resume %s --%s %s", queue, what, name)
 	return r
 }
 
-func whyBreaker(queue string, i BreakerInfo) Reason {
+func whyBreaker(queue string, i breaker.Info) Reason {
 	r := Reason{Code: task.WhyBreakerOpen, Type: i.Type, Since: i.Since, Until: i.Until, Cause: i.Reason(), Error: i.Error,
-		Detail: fmt.Sprintf("the breaker of type %q in queue %q is %s, it opened at %s: %s", i.Type, queue, i.State, clock(i.Since), i.Reason())}
+		Detail: fmt.Sprintf("the breaker of type %q in queue %q is %s, it opened at %s: %s", i.Type, queue, i.State, Clock(i.Since), i.Reason())}
 	byHand := fmt.Sprintf("or close it: pawl queue close-breaker %s --type %s", queue, i.Type)
-	if i.State == BreakerOpen {
-		r.Change = fmt.Sprintf("at %s one task is let through to try; %s", clock(i.Until), byHand)
+	if i.State == breaker.Open {
+		r.Change = fmt.Sprintf("at %s one task is let through to try; %s", Clock(i.Until), byHand)
 		return r
 	}
 	r.Detail += fmt.Sprintf("; one task at a time is let through to try, and %d of %d have succeeded", i.Passed, i.Probes)
 	if i.Probe != (task.ID{}) {
 		r.Detail += fmt.Sprintf("; now it is %s", i.Probe)
 	}
-	r.Change = fmt.Sprintf("%s; %s", one(int64(i.Probes-i.Passed), "one more succeeds", fmt.Sprintf("%d more succeed one after another", i.Probes-i.Passed)), byHand)
+	r.Change = fmt.Sprintf("%s; %s", humanize.One(int64(i.Probes-i.Passed), "one more succeeds", fmt.Sprintf("%d more succeed one after another", i.Probes-i.Passed)), byHand)
 	return r
 }
 
 func whyQueueFull(queue string, c *task.QueueConfig, claimed int64, running []Runner) Reason {
 	most := c.Settings.MaxRunning
 	return Reason{Code: task.WhyQueueMaxRunning, Limit: most, Running: running,
-		Detail: fmt.Sprintf("queue %q runs %s%s, and may run %d%s", queue, count(claimed, "task"), by(running), most, share(c)),
+		Detail: fmt.Sprintf("queue %q runs %s%s, and may run %d%s", queue, humanize.Count(claimed, "task"), by(running), most, share(c)),
 		Change: fmt.Sprintf("one of them ends; or raise the limit: pawl queue set %s --max-running N", queue)}
 }
 
 func whyNamespaceFull(s task.Space) Reason {
 	return Reason{Code: task.WhyNamespaceMaxRunning, Limit: int(s.Share.Running),
-		Detail: fmt.Sprintf("the queues of namespace %q run %s in this shard, and their share of %s here is %d", s.Namespace, count(s.Use.Running, "task"),
+		Detail: fmt.Sprintf("the queues of namespace %q run %s in this shard, and their share of %s here is %d", s.Namespace, humanize.Count(s.Use.Running, "task"),
 			task.QuotaRunning, s.Share.Running),
 		Change: fmt.Sprintf("one of them ends; or raise the quota: pawl ns set %s --max-running N", s.Namespace)}
 }
@@ -179,20 +181,20 @@ func whyNamespaceFull(s task.Space) Reason {
 func whyQueueRate(queue string, c *task.QueueConfig, until, now store.Time) Reason {
 	rate := c.Settings.Rate
 	return Reason{Code: task.WhyQueueRate, Rate: rate, Until: until,
-		Detail: fmt.Sprintf("queue %q may start %s%s; the next token comes at %s, in %s", queue, rateText(rate), share(c), clock(until), until.Sub(now)),
-		Change: fmt.Sprintf("at %s there is one; or raise the rate: pawl queue set %s --rate N/PERIOD", clock(until), queue)}
+		Detail: fmt.Sprintf("queue %q may start %s%s; the next token comes at %s, in %s", queue, RateText(rate), share(c), Clock(until), until.Sub(now)),
+		Change: fmt.Sprintf("at %s there is one; or raise the rate: pawl queue set %s --rate N/PERIOD", Clock(until), queue)}
 }
 
 func whyKeyFull(queue, key string, most, claimed int, running []Runner) Reason {
 	return Reason{Code: task.WhyKeyMaxRunning, Key: key, Limit: most, Running: running,
-		Detail: fmt.Sprintf("key %q of queue %q runs %s%s, and may run %d", key, queue, count(int64(claimed), "task"), by(running), most),
+		Detail: fmt.Sprintf("key %q of queue %q runs %s%s, and may run %d", key, queue, humanize.Count(int64(claimed), "task"), by(running), most),
 		Change: fmt.Sprintf("one of them ends; or raise the limit: pawl queue set %s --for-key %s --max-running N", queue, key)}
 }
 
 func whyKeyRate(queue, key string, rate task.Rate, until, now store.Time) Reason {
 	return Reason{Code: task.WhyKeyRate, Key: key, Rate: rate, Until: until,
-		Detail: fmt.Sprintf("key %q of queue %q may start %s; the next token comes at %s, in %s", key, queue, rateText(rate), clock(until), until.Sub(now)),
-		Change: fmt.Sprintf("at %s there is one; or raise the rate: pawl queue set %s --for-key %s --rate N/PERIOD", clock(until), queue, key)}
+		Detail: fmt.Sprintf("key %q of queue %q may start %s; the next token comes at %s, in %s", key, queue, RateText(rate), Clock(until), until.Sub(now)),
+		Change: fmt.Sprintf("at %s there is one; or raise the rate: pawl queue set %s --for-key %s --rate N/PERIOD", Clock(until), queue, key)}
 }
 
 func whyDraining() Reason {
@@ -230,28 +232,16 @@ func because(reason string) string {
 	return fmt.Sprintf(": %q", reason)
 }
 
-func rateText(r task.Rate) string {
+// RateText is a rate in words.
+func RateText(r task.Rate) string {
 	return fmt.Sprintf("%d in %s, %d at once", r.Limit, r.Period, r.Capacity())
 }
 
 func worker(name string) string { return "worker " + quoted(name) }
 func quoted(name string) string { return fmt.Sprintf("%q", name) }
 
-func clock(t store.Time) string { return t.Time().Format(time.RFC3339Nano) }
-
-func count(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-func one(n int64, single, several string) string {
-	if n == 1 {
-		return single
-	}
-	return several
-}
+// Clock is a time in words.
+func Clock(t store.Time) string { return t.Time().Format(time.RFC3339Nano) }
 
 func over(more bool) string {
 	if more {

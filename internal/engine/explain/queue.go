@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"bytes"
@@ -9,7 +9,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -55,49 +59,48 @@ const (
 	maxOldest      = 16      // lanes in which the oldest task is looked for
 )
 
-// Glance is what the explanation of a queue needs of the leader's memory.
-type Glance struct {
+// Memory is what the explanation of a queue needs of the leader's memory.
+type Memory struct {
 	Now     store.Time
 	Next    store.Time // no deadline lies before this
 	Running []Runner   // some of the queue's tasks, if it runs as many as it may
 	Stale   map[string]bool
-	Takers  Takers
+	Workers Workers
 	Full    *task.Space // how the namespace stands, if it runs as much as it may
 }
 
-// GlanceAt reads it. It costs no more than a read of one task, whatever the queue has.
-func GlanceAt(r *Round, ns, name string, takers func(queue string) Takers) (*Glance, error) {
+// MemoryOf reads it. It costs no more than a read of one task, whatever the queue has.
+func MemoryOf(r *engine.Round, ns, name string, workers func(queue string) Workers) (*Memory, error) {
 	q := r.Queue(ns, name)
 	if q == nil {
 		return nil, task.NotFound("queue", name)
 	}
-	g := &Glance{Now: r.now, Next: r.l.nextDeadline(), Takers: takers(name)}
-	if q.full() {
-		g.Running = r.runners(q)
+	m := &Memory{Now: r.Now(), Next: r.Leader().FirstDeadline(), Workers: workers(name)}
+	if q.Full() {
+		m.Running = runnersOf(r, ns, r.ClaimedTasks(q, maxLooked))
 	}
-	if q.space.full() {
-		info := q.space.info()
-		g.Full = &info
+	if space, full := q.Space(); full {
+		m.Full = &space
 	}
-	for _, row := range q.stale {
-		if g.Stale == nil {
-			g.Stale = map[string]bool{}
+	for _, row := range q.StaleRows() {
+		if m.Stale == nil {
+			m.Stale = map[string]bool{}
 		}
-		g.Stale[string(row)] = true
+		m.Stale[string(row)] = true
 	}
-	return g, nil
+	return m, nil
 }
 
-// ExplainQueue says what the ready tasks of a queue wait for. It reads the state only, so that no round waits for it: 100,000
+// Queue says what the ready tasks of a queue wait for. It reads the state only, so that no round waits for it: 100,000
 // keys are 100,000 lanes. What it is told of the leader's memory is a moment older or newer.
-func ExplainQueue(from store.Reader, ns, name string, g *Glance) (*QueueExplanation, error) {
+func Queue(from store.Reader, ns, name string, m *Memory) (*QueueExplanation, error) {
 	row, ok := from.Get(schema.QueueKey(ns, schema.TableQueue, name))
 	if !ok {
 		return nil, task.NotFound("queue", name)
 	}
 	config, err := task.DecodeQueueConfig(row)
 	schema.Must(err)
-	e := &queueExplainer{from: from, ns: ns, name: name, config: &config, g: g, keys: map[string]*keyState{}, types: map[string]int64{}, free: map[string]int64{},
+	e := &queueExplainer{from: from, ns: ns, name: name, config: &config, m: m, keys: map[string]*keyState{}, types: map[string]int64{}, free: map[string]int64{},
 		count: map[task.Why]int64{}, pausedTypes: map[string]int64{}, broken: map[string]*brokenType{}}
 	if row, ok = from.Get(schema.QueueKey(ns, schema.TableCounts, name)); ok {
 		e.counts, err = schema.DecodeCounts(row)
@@ -115,7 +118,7 @@ type queueExplainer struct {
 	ns, name string
 	config   *task.QueueConfig
 	counts   schema.Counts
-	g        *Glance
+	m        *Memory
 
 	keys        map[string]*keyState // those with claimed tasks or a bucket, and those whose tasks wait
 	types       map[string]int64     // ready tasks of each
@@ -130,7 +133,7 @@ type queueExplainer struct {
 
 // brokenType is a type whose breaker is not closed.
 type brokenType struct {
-	*breaker
+	*breaker.Breaker
 	tasks int64 // ready
 	probe bool  // one of them is let through
 }
@@ -138,7 +141,7 @@ type brokenType struct {
 // keyState is a key of a queue.
 type keyState struct {
 	claimed int // known to be, if it may be as many as are allowed
-	bucket  *bucket
+	bucket  *limit.Bucket
 	tasks   int64 // ready
 	why     task.Why
 	until   store.Time
@@ -173,18 +176,18 @@ func (e *queueExplainer) readKeys() {
 	var named []claimOf // by rows of keys: some may have ended since
 	prefix := schema.QueueKey(e.ns, schema.TableClaimed, e.name)
 	e.scan(prefix, limited, func(k, _ []byte) {
-		if !e.g.Stale[string(k)] {
+		if !e.m.Stale[string(k)] {
 			e.key(string(k[len(prefix):len(k)-17])).claimed++
 		}
 	})
 	prefix = schema.QueueKey(e.ns, schema.TableUse, e.name)
 	e.scan(prefix, limited || s.Rate.IsSet(), func(k, v []byte) {
-		u, err := decodeUse(v)
+		u, err := limit.DecodeUse(v)
 		schema.Must(err)
 		at := e.key(string(k[len(prefix):]))
-		at.bucket = u.bucket
-		if most := e.keysLimit(string(k[len(prefix):])); most > 0 && at.claimed+len(u.named) >= most {
-			for _, id := range u.named {
+		at.bucket = u.Bucket
+		if most := e.keysLimit(string(k[len(prefix):])); most > 0 && at.claimed+len(u.Named) >= most {
+			for _, id := range u.Named {
 				named = append(named, claimOf{id, at})
 			}
 		}
@@ -194,7 +197,7 @@ func (e *queueExplainer) readKeys() {
 	for i := range named {
 		ids[i] = named[i].id
 	}
-	e.from.GetEach(keysOf(e.ns, schema.TableExec, ids), func(i int, row []byte) {
+	e.from.GetEach(schema.IDKeys(e.ns, schema.TableExec, ids), func(i int, row []byte) {
 		x, err := schema.DecodeExec(row)
 		schema.Must(err)
 		if x.State == task.Claimed {
@@ -206,10 +209,10 @@ func (e *queueExplainer) readKeys() {
 func (e *queueExplainer) readBreakers() {
 	prefix := schema.QueueKey(e.ns, schema.TableBreaker, e.name)
 	e.scan(prefix, e.config.Settings.Breaks(), func(k, v []byte) {
-		b, err := decodeBreaker(string(k[len(prefix):]), v)
+		b, err := breaker.Decode(string(k[len(prefix):]), v)
 		schema.Must(err)
-		if b.state != BreakerClosed {
-			e.broken[b.typ] = &brokenType{breaker: b}
+		if b.State != breaker.Closed {
+			e.broken[b.Type] = &brokenType{Breaker: b}
 		}
 	})
 }
@@ -267,7 +270,7 @@ func (e *queueExplainer) lane(name schema.LaneName, row schema.LaneRow) {
 			held, keyHeld = true, true
 		}
 	}
-	if b != nil && !paused && !keyHeld && b.tries() {
+	if b != nil && !paused && !keyHeld && b.Tries() {
 		b.probe = true
 	}
 	if held {
@@ -291,7 +294,7 @@ func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) 
 	if rules.MaxRunning > 0 && k.claimed >= rules.MaxRunning {
 		return task.WhyKeyMaxRunning, 0
 	}
-	if until, empty := k.bucket.emptyUntil(rules.Rate, e.g.Now); empty {
+	if until, empty := k.bucket.EmptyUntil(rules.Rate, e.m.Now); empty {
 		return task.WhyKeyRate, until
 	}
 	if e.orders(k.claimed) {
@@ -341,19 +344,19 @@ func (e *queueExplainer) wholeQueue(out *QueueExplanation) {
 		add(whyQueuePaused(e.name, e.config))
 	}
 	if s.MaxRunning > 0 && e.counts.Claimed >= int64(s.MaxRunning) {
-		add(whyQueueFull(e.name, e.config, e.counts.Claimed, e.g.Running))
+		add(whyQueueFull(e.name, e.config, e.counts.Claimed, e.m.Running))
 	}
-	if e.g.Full != nil {
-		add(whyNamespaceFull(*e.g.Full))
+	if e.m.Full != nil {
+		add(whyNamespaceFull(*e.m.Full))
 	}
 	if k := e.keys[""]; k != nil {
-		if until, empty := k.bucket.emptyUntil(s.Rate, e.g.Now); empty {
-			add(whyQueueRate(e.name, e.config, until, e.g.Now))
+		if until, empty := k.bucket.EmptyUntil(s.Rate, e.m.Now); empty {
+			add(whyQueueRate(e.name, e.config, until, e.m.Now))
 		}
 	}
 }
 
-// ofBreakers are the reasons of the types whose breakers hold the most tasks, up to maxBreakersTold. A probe is not held.
+// ofBreakers are the reasons of the types whose breakers hold the most tasks, up to breaker.MaxTold. A probe is not held.
 func (e *queueExplainer) ofBreakers() (reasons []Reason) {
 	for typ, b := range e.broken {
 		if b.probe {
@@ -362,13 +365,13 @@ func (e *queueExplainer) ofBreakers() (reasons []Reason) {
 			e.free[typ]++
 		}
 		if b.tasks > 0 {
-			why := whyBreaker(e.name, b.info(e.config.Settings.BreakerOf(typ)))
+			why := whyBreaker(e.name, b.Info(e.config.Settings.BreakerOf(typ)))
 			why.Count = b.tasks
 			reasons = append(reasons, why)
 		}
 	}
 	slices.SortFunc(reasons, func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Type, b.Type)) })
-	return slices.Clip(reasons[:min(len(reasons), maxBreakersTold)])
+	return slices.Clip(reasons[:min(len(reasons), breaker.MaxTold)])
 }
 
 // ofKeys adds what holds keys back: a reason for each code, and the keys with the most tasks.
@@ -390,7 +393,7 @@ func (e *queueExplainer) ofKeys(out *QueueExplanation) {
 
 // ofWorkers adds what no worker takes, or none has a slot for.
 func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
-	t := &e.g.Takers
+	t := &e.m.Workers
 	if t.Draining {
 		why := whyDraining()
 		why.Count = out.Ready
@@ -399,7 +402,7 @@ func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
 	busy, unknown := alike{code: task.WhyWorkersBusy}, alike{code: task.WhyWorkersUnknown}
 	types := slices.SortedFunc(maps.Keys(e.types), func(a, b string) int { return cmp.Or(cmp.Compare(e.types[b], e.types[a]), cmp.Compare(a, b)) })
 	for _, typ := range types[:min(len(types), maxTypesLooked)] {
-		why := t.why(e.name, typ, e.counts.Claimed, e.g.Now)
+		why := t.why(e.name, typ, e.counts.Claimed, e.m.Now)
 		switch {
 		case why == nil:
 		case why.Code == task.WhyNoWorker: // whatever the type
@@ -440,8 +443,8 @@ func (e *queueExplainer) ofTypes(out *QueueExplanation, a *alike) {
 	if a.tasks == 0 {
 		return
 	}
-	t := &e.g.Takers
-	why := t.reason(a.code, t.of(e.name, a.types, e.g.Now), e.counts.Claimed, e.g.Now)
+	t := &e.m.Workers
+	why := t.reason(a.code, t.of(e.name, a.types, e.m.Now), e.counts.Claimed, e.m.Now)
 	why.Count = a.tasks
 	out.Reasons = append(out.Reasons, why)
 }
@@ -450,7 +453,7 @@ func (e *queueExplainer) ofTypes(out *QueueExplanation, a *alike) {
 func (e *queueExplainer) nextDue() (next store.Time) {
 	for _, s := range []task.State{task.Scheduled, task.Retrying} {
 		// What was due before has gone; to begin there would walk over its remains.
-		lo := schema.WaitKey(e.ns, e.name, s, min(e.g.Next, e.g.Now), task.ID{})
+		lo := schema.WaitKey(e.ns, e.name, s, min(e.m.Next, e.m.Now), task.ID{})
 		e.from.Scan(lo, schema.After(schema.StatePrefix(e.ns, schema.TableWaiting, e.name, s)), func(k, _ []byte) bool {
 			if at := store.Time(binary.BigEndian.Uint64(k[len(k)-24:])); next == 0 || at < next {
 				next = at
@@ -478,15 +481,15 @@ func (e *queueExplainer) oldestReady() (since store.Time) {
 
 // whyKeys says of several keys what whyKeyFull and its like say of one.
 func whyKeys(queue string, code task.Why, keys int, tasks int64) Reason {
-	which := count(int64(keys), "key")
+	which := humanize.Count(int64(keys), "key")
 	switch code {
 	case task.WhyKeyPaused:
-		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s paused", which, queue, one(int64(keys), "is", "are")),
+		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s paused", which, queue, humanize.One(int64(keys), "is", "are")),
 			Change: fmt.Sprintf("resume them: pawl queue resume %s --key KEY", queue)}
 	case task.WhyKeyMaxRunning:
-		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s as many tasks as allowed", which, queue, one(int64(keys), "runs", "run")),
+		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s as many tasks as allowed", which, queue, humanize.One(int64(keys), "runs", "run")),
 			Change: fmt.Sprintf("some of them end; or raise the limit: pawl queue set %s --for-each-key --max-running N", queue)}
 	}
-	return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s started as many tasks as allowed for now", which, queue, one(int64(keys), "has", "have")),
+	return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s started as many tasks as allowed for now", which, queue, humanize.One(int64(keys), "has", "have")),
 		Change: fmt.Sprintf("tokens come; or raise the rate: pawl queue set %s --for-each-key --rate N/PERIOD", queue)}
 }

@@ -1,14 +1,15 @@
-package engine
+package explain
 
 import (
 	"testing"
 
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // A queue's explanation and the codes keep to what package task lists, so that all of them have a place.
 func TestReasonsAreOrdered(t *testing.T) {
-	for _, code := range []task.Why{whyDraining().Code, whyHeld("q", task.Hold{Key: "k"}).Code, whyHeld("q", task.Hold{Type: "t"}).Code, whyBreaker("q", BreakerInfo{}).Code} {
+	for _, code := range []task.Why{whyDraining().Code, whyHeld("q", task.Hold{Key: "k"}).Code, whyHeld("q", task.Hold{Type: "t"}).Code, whyBreaker("q", breaker.Info{}).Code} {
 		if code.Order() < 0 {
 			t.Errorf("%s is not among task.Whys", code)
 		}

@@ -5,27 +5,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// asks remembers who asked for tasks of which queue, so that explain knows who waits for some now, and who has asked through a node that
+// polls remembers who asked for tasks of which queue, so that explain knows who waits for some now, and who has asked through a node that
 // has forgotten it since. All claims come to the leader of the shard, from whichever node, those that only watch too. It belongs to the
 // shard's loop.
-type asks struct {
+type polls struct {
 	since  store.Time // all that was asked since then is known
-	queues map[waitingQueue]*queueAsks
+	queues map[waitingQueue]*queuePolls
 }
 
-// queueAsks are what was asked of one queue, by the types that were asked for.
-type queueAsks struct {
+// queuePolls are what was asked of one queue, by the types that were asked for.
+type queuePolls struct {
 	since   store.Time
 	last    store.Time
-	byTypes map[string]*lastAsk
+	byTypes map[string]*lastPoll
 }
 
-type lastAsk struct {
+type lastPoll struct {
 	at     store.Time
 	worker string
 	called store.Time // by a single call; 0: never
@@ -34,13 +34,13 @@ type lastAsk struct {
 
 // Bounds of what is remembered. Where there is more, what is old is forgotten first, then all: it is known from when on.
 const (
-	maxAskedQueues = 10_000
-	maxAskedTypes  = 100 // sets of types of a queue
-	askKept        = time.Hour
+	maxPolledQueues = 10_000
+	maxPolledTypes  = 100 // sets of types of a queue
+	pollKept        = time.Hour
 )
 
 // note remembers that a claim or a watch asks.
-func (a *asks) note(w *waiter, now store.Time) {
+func (a *polls) note(w *waiter, now store.Time) {
 	for i := range w.call.Queues {
 		name := waitingQueue{w.call.Namespace, w.call.Queues[i].Queue}
 		q := a.queues[name]
@@ -62,74 +62,74 @@ func (a *asks) note(w *waiter, now store.Time) {
 	}
 }
 
-func (a *asks) newQueue(name waitingQueue, now store.Time) *queueAsks {
+func (a *polls) newQueue(name waitingQueue, now store.Time) *queuePolls {
 	if a.queues == nil {
-		a.queues = map[waitingQueue]*queueAsks{}
+		a.queues = map[waitingQueue]*queuePolls{}
 	}
-	if len(a.queues) >= maxAskedQueues {
+	if len(a.queues) >= maxPolledQueues {
 		for name, q := range a.queues {
-			if q.last < now.Add(-askKept) {
+			if q.last < now.Add(-pollKept) {
 				delete(a.queues, name)
 			}
 		}
-		if len(a.queues) >= maxAskedQueues {
+		if len(a.queues) >= maxPolledQueues {
 			clear(a.queues)
 			a.since = now
 		}
 	}
-	q := &queueAsks{byTypes: map[string]*lastAsk{}}
+	q := &queuePolls{byTypes: map[string]*lastPoll{}}
 	a.queues[name] = q
 	return q
 }
 
-func (q *queueAsks) newTypes(types string, now store.Time) *lastAsk {
-	if len(q.byTypes) >= maxAskedTypes {
+func (q *queuePolls) newTypes(types string, now store.Time) *lastPoll {
+	if len(q.byTypes) >= maxPolledTypes {
 		for types, ask := range q.byTypes {
-			if ask.at < now.Add(-askKept) {
+			if ask.at < now.Add(-pollKept) {
 				delete(q.byTypes, types)
 			}
 		}
-		if len(q.byTypes) >= maxAskedTypes {
+		if len(q.byTypes) >= maxPolledTypes {
 			clear(q.byTypes)
 			q.since = now
 		}
 	}
-	ask := &lastAsk{}
+	ask := &lastPoll{}
 	q.byTypes[types] = ask
 	return ask
 }
 
 // begin is called when the replica becomes leader: before, others were asked.
-func (a *asks) begin(now store.Time) {
+func (a *polls) begin(now store.Time) {
 	if now > a.since {
-		*a = asks{since: now}
+		*a = polls{since: now}
 	}
 }
 
-// takers is what is known of the workers of a queue: what the nodes know, and what was asked here.
-func (r *replica) takers(ns, queue string, workers task.QueueWorkers) engine.Takers {
+// workersOf is what is known of the workers of a queue: what the nodes know, and what was asked here.
+func (r *replica) workersOf(ns, queue string, workers task.QueueWorkers) explain.Workers {
 	name := waitingQueue{ns, queue}
-	t := engine.Takers{Since: r.asks.since, Workers: workers}
+	t := explain.Workers{Since: r.polls.since, Workers: workers}
 	select {
 	case <-r.b.draining:
 		t.Draining = true
 	default:
 	}
-	q := r.asks.queues[name]
+	q := r.polls.queues[name]
 	if q == nil {
 		return t
 	}
 	t.Since = max(t.Since, q.since)
 	for types, ask := range q.byTypes {
-		a := engine.Ask{Last: ask.at, Worker: ask.worker, Called: ask.called, Caller: ask.caller}
+		a := explain.Poll{Last: ask.at, Worker: ask.worker, Called: ask.called, Caller: ask.caller}
 		if types != "" {
 			a.Types = strings.Split(types, "\x00")
 		}
 		if l := r.claims.queues[name][types]; l != nil {
 			a.Waiting = slices.ContainsFunc(l.waiters, (*waiter).present)
 		}
-		t.Asks = append(t.Asks, a)
+		t.Polls = append(t.Polls, a)
 	}
-	slices.SortFunc(t.Asks, func(a, b engine.Ask) int { return slices.Compare(a.Types, b.Types) })
+	slices.SortFunc(t.Polls, func(a, b explain.Poll) int { return slices.Compare(a.Types, b.Types) })
 	return t
 }

@@ -1,0 +1,349 @@
+package explain
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Explanation says why a task is not running, or by whom it runs, or how it has ended.
+type Explanation struct {
+	ID      task.ID
+	Queue   string
+	Type    string
+	Key     string
+	State   task.State
+	Reasons []Reason // at least one; the one that decides first is the first
+}
+
+// Reason is one thing that stands between a task and a worker. What does not belong to it is zero.
+type Reason struct {
+	Code   task.Why
+	Detail string // a sentence with the facts
+	Change string // a sentence: what would change it
+
+	Since store.Time
+	Until store.Time // it is over then at the latest: when the task is due, a token comes, a lease ends
+	Type  string     // of what is paused, of what no worker takes, or of what is on its way
+	Queue string     // to which that is on its way; else the reason is of the task's own
+	Key   string     // of what is paused or limited
+	Cause string     // what was said of a pause; what opened a breaker; the reason of an end; how the last attempt ended that is to be repeated
+	Error string     // of the last attempt; the last that a breaker has seen; of the last try to bring what is on its way
+
+	Limit   int // tasks that may run at once
+	Rate    task.Rate
+	Running []Runner // up to maxRunners of those that use up the limit; the probe of a breaker; of a task that runs, itself
+	Types   []string // that workers take, up to maxTypesTold
+	// Count is of what goes first: tasks, of other_keys the keys; of on_its_way the tries that came to nothing; and in a queue's explanation of
+	// the ready tasks that wait for this. More says that there are more than were counted.
+	Count int64
+	More  bool
+}
+
+// Runner is a claimed task.
+type Runner struct {
+	ID     task.ID
+	Worker string
+	Since  store.Time
+	Until  store.Time // of its lease
+}
+
+// Bounds of an explanation: it is read in a round, and must not hold up other calls.
+const (
+	maxRunners    = 10    // told of a limit
+	maxLooked     = 2_000 // claimed tasks looked at to find those
+	maxTypesTold  = 10
+	maxErrorTold  = 1_024 // bytes
+	maxErrorShort = 200   // bytes of it within a detail
+)
+
+// Task computes from the state and the leader's memory why a task is not running. It changes neither. Workers tells what is
+// known of the workers of its queue, carried what the sender has seen of a message.
+func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Workers, carried func(message task.ID) Delivery) (*Explanation, error) {
+	x, err := r.Exec(ns, id)
+	if err != nil {
+		return nil, err
+	}
+	most, q := x.MaxAttempts, r.Queue(ns, x.Queue)
+	if q != nil { // else it was deleted since the task ended
+		most = q.LastAttempt(x)
+	}
+	out := explained(id, x, lastAttempt(r.State(), ns, id), most)
+	if x.State.Ended() {
+		out.Reasons = append(out.Reasons, whyAway(r, ns, id, x, carried)...)
+	}
+	if q == nil || !x.State.Waiting() {
+		return out, nil
+	}
+	e := &explainer{r: r, q: q, ns: ns, id: id, x: x, at: r.Position(q, x), config: q.Config(), workers: workers(x.Queue), reasons: out.Reasons}
+	for _, blocks := range blockers {
+		blocks(e)
+	}
+	if len(e.reasons) == 0 {
+		e.add(Reason{Code: task.WhyNext, Detail: fmt.Sprintf("nothing holds it back: the next claim that takes queue %q and type %q gets it", x.Queue, x.Type),
+			Change: "a worker asks for tasks, which it does as soon as it has a free slot"})
+	}
+	out.Reasons = e.reasons
+	return out, nil
+}
+
+// View explains what can be said of a task without the leader of its shard.
+func View(v *query.View) *Explanation {
+	var last *schema.Attempt
+	if n := len(v.Attempts); n > 0 {
+		last = v.Attempts[n-1]
+	}
+	return explained(v.ID, v.Exec, last, v.MaxAttempts())
+}
+
+// blockers are what may hold back a task that waits, in the order in which it is decided. A new policy has its line here.
+var blockers = []func(*explainer){
+	(*explainer).uniqueKey,
+	(*explainer).keyOrder,
+	(*explainer).queuePaused,
+	(*explainer).typePaused,
+	(*explainer).breakerOpen,
+	(*explainer).keyPaused,
+	(*explainer).queueFull,
+	(*explainer).namespaceFull,
+	(*explainer).queueRate,
+	(*explainer).keyFull,
+	(*explainer).keyRate,
+	(*explainer).draining,
+	(*explainer).noWorker,
+	(*explainer).higherPriority,
+	(*explainer).otherKeys,
+	(*explainer).olderTasks,
+	(*explainer).workersBusy,
+}
+
+// explainer collects the reasons why a task that waits is not running.
+type explainer struct {
+	r       *engine.Round
+	q       *engine.Queue
+	ns      string
+	id      task.ID
+	x       *schema.Exec
+	at      *engine.Position
+	config  *task.QueueConfig
+	workers Workers
+	reasons []Reason
+}
+
+func (e *explainer) add(reason Reason) { e.reasons = append(e.reasons, reason) }
+
+// held says whether a pause, a breaker or a limit keeps the task from running, whoever asks.
+func (e *explainer) held() bool {
+	return slices.ContainsFunc(e.reasons, func(r Reason) bool { return r.Code.Holds() })
+}
+
+func (e *explainer) uniqueKey() {
+	if e.x.State != task.Ready || e.x.Role != schema.RoleNext {
+		return
+	}
+	why := whyUnique(e.x.Queue, 1)
+	if u, ok := schema.ReadUnique(e.r.State(), e.ns, e.x.Queue, e.x.Unique.Key); ok {
+		why.Running = runnersOf(e.r, e.ns, []task.ID{u.Holder})
+	}
+	e.add(why)
+}
+
+func (e *explainer) queuePaused() {
+	if e.config.Paused {
+		e.add(whyQueuePaused(e.x.Queue, e.config))
+	}
+}
+
+func (e *explainer) typePaused() {
+	if h, held := e.config.HeldType(e.x.Type); held {
+		e.add(whyHeld(e.x.Queue, h))
+	}
+}
+
+func (e *explainer) breakerOpen() {
+	b := e.q.Breaker(e.x.Type)
+	if b == nil || b.State == breaker.Closed || e.at.IsProbe() {
+		return
+	}
+	why := whyBreaker(e.x.Queue, b.Info(e.config.Settings.BreakerOf(e.x.Type)))
+	if b.Probe != (task.ID{}) {
+		why.Running = runnersOf(e.r, e.ns, []task.ID{b.Probe})
+	}
+	e.add(why)
+}
+
+func (e *explainer) keyPaused() {
+	if h, held := e.config.HeldKey(e.x.Key); held {
+		e.add(whyHeld(e.x.Queue, h))
+	}
+}
+
+func (e *explainer) queueFull() {
+	if e.at.InLane() && e.q.Full() {
+		e.add(whyQueueFull(e.x.Queue, e.config, e.q.Counts().Claimed, runnersOf(e.r, e.ns, e.r.ClaimedTasks(e.q, maxLooked))))
+	}
+}
+
+func (e *explainer) namespaceFull() {
+	if s, full := e.q.Space(); e.at.InLane() && full {
+		e.add(whyNamespaceFull(s))
+	}
+}
+
+func (e *explainer) queueRate() {
+	if until, empty := e.q.NextToken("", e.r.Now()); empty && e.at.InLane() {
+		e.add(whyQueueRate(e.x.Queue, e.config, until, e.r.Now()))
+	}
+}
+
+func (e *explainer) keyFull() {
+	most := e.config.Settings.RulesOf(e.x.Key).MaxRunning
+	if n := e.at.KeyClaims(); e.at.InLane() && most > 0 && n >= most {
+		e.add(whyKeyFull(e.x.Queue, e.x.Key, most, n, e.keyRunners()))
+	}
+}
+
+func (e *explainer) keyRate() {
+	if e.x.Key == "" || !e.at.InLane() {
+		return
+	}
+	if until, empty := e.q.NextToken(e.x.Key, e.r.Now()); empty {
+		e.add(whyKeyRate(e.x.Queue, e.x.Key, e.config.Settings.RulesOf(e.x.Key).Rate, until, e.r.Now()))
+	}
+}
+
+func (e *explainer) draining() {
+	if e.workers.Draining {
+		e.add(whyDraining())
+	}
+}
+
+func (e *explainer) noWorker() {
+	if why := e.noTaker(); why != nil && why.Code != task.WhyWorkersBusy {
+		e.add(*why)
+	}
+}
+
+func (e *explainer) workersBusy() {
+	if !e.at.InLane() || e.held() {
+		return
+	}
+	if why := e.noTaker(); why != nil && why.Code == task.WhyWorkersBusy {
+		e.add(*why)
+	}
+}
+
+// noTaker says why no claim takes the task now; nil: some claim that waits does.
+func (e *explainer) noTaker() *Reason {
+	return e.workers.why(e.x.Queue, e.x.Type, e.q.Counts().Claimed, e.r.Now())
+}
+
+func (e *explainer) higherPriority() {
+	if !e.at.InLane() {
+		return
+	}
+	n := e.at.HigherPriority()
+	if n == 0 {
+		return
+	}
+	detail := fmt.Sprintf("%s of higher priority %s ready in queue %q, and what of them may run goes first", humanize.Count(n, "task"), humanize.One(n, "is", "are"), e.x.Queue)
+	if w := e.config.Settings.Weights; e.config.Settings.Weighted() {
+		detail = fmt.Sprintf("%s of higher priority %s ready in queue %q, where priorities share the claims by their weights: %d, %d, %d",
+			humanize.Count(n, "task"), humanize.One(n, "is", "are"), e.x.Queue, w[0], w[1], w[2])
+	}
+	e.add(Reason{Code: task.WhyHigherPriority, Count: n, Detail: detail,
+		Change: e.raise("they run, faster with more workers")})
+}
+
+// raise adds that a higher priority would help, if there is one.
+func (e *explainer) raise(change string) string {
+	if e.x.Priority == task.High {
+		return change
+	}
+	return fmt.Sprintf("%s; or raise its priority: pawl task edit %s --priority high", change, e.id)
+}
+
+func (e *explainer) otherKeys() {
+	n, more := e.at.KeysBefore()
+	if n == 0 {
+		return
+	}
+	whose := fmt.Sprintf("key %q", e.x.Key)
+	if e.x.Key == "" {
+		whose = "the tasks without a key"
+	}
+	e.add(Reason{Code: task.WhyOtherKeys, Key: e.x.Key, Count: int64(n), More: more,
+		Detail: fmt.Sprintf("%s%s of queue %q %s used less of the workers' time than %s and %s first",
+			over(more), humanize.Count(int64(n), "other key"), e.x.Queue, humanize.One(int64(n), "has", "have"), whose, humanize.One(int64(n), "goes", "go")),
+		Change: "they have their turn; a key's weight gives it more of them: pawl queue set --for-key KEY --weight N"})
+}
+
+func (e *explainer) olderTasks() {
+	sameType, n, more := e.at.TasksBefore()
+	if n == 0 {
+		return
+	}
+	of := "without a key"
+	if e.x.Key != "" {
+		of = fmt.Sprintf("of key %q", e.x.Key)
+	}
+	detail := fmt.Sprintf("%s%s %s and of its priority came before it", over(more), humanize.Count(int64(n), "task"), of)
+	if n > sameType {
+		detail += fmt.Sprintf(": %d of its type, %d that go first in claims that take their types", sameType, n-sameType)
+	}
+	e.add(Reason{Code: task.WhyOlderTasks, Key: e.x.Key, Count: int64(n), More: more, Detail: detail, Change: e.raise("they run, faster with more workers")})
+}
+
+// keyRunners are tasks of the task's key that are claimed.
+func (e *explainer) keyRunners() []Runner {
+	return runnersOf(e.r, e.ns, e.at.KeyClaimed(maxLooked))
+}
+
+// runnersOf reads up to maxRunners of the tasks.
+func runnersOf(r *engine.Round, ns string, ids []task.ID) (running []Runner) {
+	slices.SortFunc(ids, func(a, b task.ID) int { return slices.Compare(a[:], b[:]) })
+	for _, id := range ids[:min(len(ids), maxRunners)] {
+		if x, err := r.Exec(ns, id); err == nil {
+			running = append(running, runnerOf(id, x))
+		}
+	}
+	return running
+}
+
+func runnerOf(id task.ID, x *schema.Exec) Runner {
+	return Runner{id, x.Claim.Worker, x.Claim.At, x.Claim.Until}
+}
+
+// lastAttempt is the last attempt that has ended, if there was one.
+func lastAttempt(from store.Reader, ns string, id task.ID) (last *schema.Attempt) {
+	prefix := schema.IDKey(ns, schema.TableAttempt, id)
+	from.ScanBack(prefix, schema.After(prefix), func(k, v []byte) bool {
+		var err error
+		last, err = schema.DecodeAttempt(binary.BigEndian.Uint64(k[len(k)-8:]), v)
+		schema.Must(err)
+		return false
+	})
+	return last
+}
+
+// WaitsIn is the queue of a task that waits; "": it does not, or is not there.
+func WaitsIn(from store.Reader, ns string, id task.ID) string {
+	row, ok := from.Get(schema.IDKey(ns, schema.TableExec, id))
+	if !ok {
+		return ""
+	}
+	x, err := schema.DecodeExec(row)
+	schema.Must(err)
+	if !x.State.Waiting() {
+		return ""
+	}
+	return x.Queue
+}
