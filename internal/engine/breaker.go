@@ -20,7 +20,7 @@ func (h breakerHost) Now() store.Time              { return h.r.now }
 func (h breakerHost) Rule(typ string) task.Breaker { return h.q.config.Settings.BreakerOf(typ) }
 func (h breakerHost) Hold(typ string)              { h.r.holdType(h.q, typ) }
 func (h breakerHost) Wake()                        { h.r.wake(h.q) }
-func (h breakerHost) MayHave(typ string) bool      { return h.q.lanes.mayHave(typ) }
+func (h breakerHost) MayHave(typ string) bool      { return h.q.lanes.MayHave(typ) }
 func (h breakerHost) SweepLater()                  { h.r.sweepAt(h.q, h.r.now.Add(sweepRest)) }
 
 func (h breakerHost) Changed(c breaker.Change) {
@@ -96,7 +96,7 @@ func (r *Round) readBreakers(q *Queue) {
 // watchTypes begins to keep what breakers need.
 func (q *Queue) watchTypes() {
 	q.breakers = breaker.NewSet()
-	q.lanes.indexTypes()
+	q.lanes.WatchTypes(true)
 }
 
 // followBreakers lets the breakers follow rules that have changed.
@@ -110,7 +110,7 @@ func (r *Round) followBreakers(q *Queue, was *task.Settings) {
 	}
 	if q.breakers.Follow(breakerHost{r, q}, was); !now.Breaks() {
 		q.breakers = nil
-		q.lanes.ofType, q.lanes.trials = nil, nil
+		q.lanes.WatchTypes(false)
 	}
 }
 

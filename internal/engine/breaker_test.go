@@ -17,9 +17,11 @@ import (
 // sameBreakers proves that memory and rows have the same breakers, that they hold the same types, and that the lanes by type are all
 // there.
 func sameBreakers(q, again *Queue, now store.Time) error {
-	s, t := &q.lanes, &again.lanes
-	if (q.breakers == nil) != (again.breakers == nil) || (q.breakers == nil) != (s.ofType == nil) || !maps.Equal(s.held, t.held) {
-		return fmt.Errorf("queue %q: memory holds %v, rows %v", q.name, s.held, t.held)
+	if (q.breakers == nil) != (again.breakers == nil) {
+		return fmt.Errorf("queue %q: memory has breakers %v, rows %v", q.name, q.breakers, again.breakers)
+	}
+	if err := q.lanes.VerifyTypes(again.lanes, q.breakers != nil); err != nil {
+		return err
 	}
 	if q.breakers == nil {
 		return nil
@@ -43,22 +45,6 @@ func sameBreakers(q, again *Queue, now store.Time) error {
 		if _, open := openTypes(q)[typ]; left != right || open != (b.State != breaker.Closed) {
 			return fmt.Errorf("breaker of type %q: memory has %+v, rows %+v", typ, left, right)
 		}
-	}
-	for typ, l := range s.trials {
-		if other, tried := t.trials[typ]; !tried || (other == nil) != (l == nil) {
-			return fmt.Errorf("trial of type %q: memory shows %+v, rows %+v", typ, l, other)
-		}
-	}
-	n := 0
-	for typ, of := range s.ofType {
-		for i, l := range of {
-			if n++; l.Type != typ || l.among != i || s.byName[l.LaneName] != l {
-				return fmt.Errorf("lane %v lies at place %d of type %q, not at %d", l.LaneName, i, typ, l.among)
-			}
-		}
-	}
-	if n != len(s.byName) || len(s.trials) != len(t.trials) {
-		return fmt.Errorf("%d of %d lanes lie among their types; %d trials, by the rows %d", n, len(s.byName), len(s.trials), len(t.trials))
 	}
 	return nil
 }

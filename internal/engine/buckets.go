@@ -148,10 +148,7 @@ func (r *Round) tokensCame(d schema.Deadline) {
 	b.Fill(rate, r.now)
 	r.watchBucket(q, string(key), b, rate)
 	r.writeUse(q, string(key))
-	if f := q.lanes.flows[string(key)]; f != nil {
-		q.hold(f, r.now)
-		r.settleFlow(q, f, nil)
-	}
+	q.lanes.Refresh(&r.lanes, string(key))
 	r.wake(q)
 }
 

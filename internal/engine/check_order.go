@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -25,7 +26,7 @@ func (c *Checker) noteOrder(id task.ID, x *schema.Exec) {
 // expectOrder notes the rows that must be there because of the order of keys.
 func (c *Checker) expectOrder() {
 	for of, ids := range c.orders {
-		slices.SortFunc(ids, func(a, b task.ID) int { return compare(c.Tasks[a].Order, c.Tasks[b].Order) })
+		slices.SortFunc(ids, func(a, b task.ID) int { return cmp.Compare(c.Tasks[a].Order, c.Tasks[b].Order) })
 		for i, id := range ids {
 			x := c.Tasks[id]
 			if x.State == task.Ready && x.Behind != (i > 0) {

@@ -161,9 +161,9 @@ func (q *Queue) runnable(now store.Time, types []string) bool {
 	}
 	for i, p := range task.Priorities {
 		switch {
-		case q.lanes.has(p, types):
+		case q.lanes.Has(p, types):
 			return true
-		case q.lanes.mayFind(i, types) && !q.config.Settings.Weighted():
+		case q.lanes.MayFind(i, types) && !q.config.Settings.Weighted():
 			return false // before a lower priority, this one is read on
 		}
 	}
@@ -221,10 +221,9 @@ func smooth(credit []int, weight func(i int) int) int {
 func (r *Round) claimFrom(q *Queue, c *ClaimRequest, room int, bounded bool) (t Claimed, ok bool) {
 	credit := q.credit
 	p := q.nextPriority(c.Types)
-	l := q.lanes.next(r, q, p, c.Types)
-	id := l.head[0].ID
+	id := q.lanes.Next(&r.lanes, p, c.Types).ID
 	if c.Max > 1 && !r.l.hot.knows(id) {
-		r.warm(q.ns, q.lanes.soon(p))
+		r.warm(q.ns, q.lanes.Soon(p))
 	}
 	e := r.Envelope(q.ns, id)
 	from, err := r.Exec(q.ns, id)
@@ -249,13 +248,13 @@ func (q *Queue) nextPriority(types []string) task.Priority {
 	s := q.config.Settings
 	if s.Weighted() {
 		return task.Priorities[smooth(q.credit[:], func(i int) int {
-			if q.lanes.has(task.Priorities[i], types) {
+			if q.lanes.Has(task.Priorities[i], types) {
 				return s.Weights[i]
 			}
 			return 0
 		})]
 	}
-	return task.Priorities[slices.IndexFunc(task.Priorities[:], func(p task.Priority) bool { return q.lanes.has(p, types) })]
+	return task.Priorities[slices.IndexFunc(task.Priorities[:], func(p task.Priority) bool { return q.lanes.Has(p, types) })]
 }
 
 // claim moves a task into a worker's hands.

@@ -7,23 +7,22 @@ import (
 	"slices"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // KeepWarm sets how many flows stay warm, and how many lanes are read at once, for a test.
-func KeepWarm(t testing.TB, warm, lanes int) {
-	was := []int{maxWarm, maxHead, maxHeads, firstLanes, tickLanes, claimLanes}
-	t.Cleanup(func() {
-		maxWarm, maxHead, maxHeads, firstLanes, tickLanes, claimLanes = was[0], was[1], was[2], was[3], was[4], was[5]
-	})
-	maxWarm, maxHead, maxHeads = warm, 3, 4
-	if lanes > 0 {
-		firstLanes, tickLanes, claimLanes = lanes, lanes, 2*lanes
+func KeepWarm(t testing.TB, warm, read int) {
+	b := &lanes.Bounds
+	was := *b
+	t.Cleanup(func() { *b = was })
+	b.Warm, b.Head, b.Heads = warm, 3, 4
+	if read > 0 {
+		b.FirstRead, b.TickRead, b.ClaimRead = read, read, 2*read
 	}
 }
 
@@ -51,9 +50,6 @@ func oneJob() task.Spec {
 // What a leader keeps of keys that only wait does not grow by a flow for each, whether it accepted their tasks or read them, and no
 // round reads more lanes than its bound.
 func TestManyWaitingKeys(t *testing.T) {
-	if size := unsafe.Sizeof(coldLane{}); size > 80 {
-		t.Errorf("a cold lane takes %d bytes: with its key, its places and the map, a key no longer takes under 200", size)
-	}
 	const keys = 20_000
 	for _, limited := range []bool{false, true} {
 		w := NewWorld(t)
@@ -65,7 +61,7 @@ func TestManyWaitingKeys(t *testing.T) {
 		q := func() *Queue { return w.Leader.queues[queueName{"default", "default"}] }
 		bounded := func(when string, running int) {
 			t.Helper()
-			if n := len(q().lanes.flows); n > maxWarm+running+1 {
+			if n := q().lanes.Memory().Flows; n > lanes.Bounds.Warm+running+1 {
 				t.Errorf("limited %t, %s: %d flows are in memory", limited, when, n)
 			}
 		}
@@ -75,21 +71,21 @@ func TestManyWaitingKeys(t *testing.T) {
 
 		w.BecomeLeader()
 		got := w.Claim(claim)
-		if len(got) != 100 || w.read > claimLanes {
+		if len(got) != 100 || w.read > lanes.Bounds.ClaimRead {
 			t.Errorf("limited %t: the first claim got %d tasks and read %d lanes", limited, len(got), w.read)
 		}
-		if w.Claim(claim); w.read > claimLanes {
+		if w.Claim(claim); w.read > lanes.Bounds.ClaimRead {
 			t.Errorf("limited %t: the second claim read %d lanes", limited, w.read)
 		}
 		rounds := 0
 		for ; w.Leader.NextDeadline() <= w.Now; rounds++ {
 			w.Round(Tick)
-			if w.read > tickLanes {
+			if w.read > lanes.Bounds.TickRead {
 				t.Fatalf("limited %t: a tick read %d lanes", limited, w.read)
 			}
 		}
-		if most := keys/tickLanes + 2; rounds > most || q().lanes.partial() {
-			t.Errorf("limited %t: after %d ticks of at most %d, lanes are unread: %t", limited, rounds, most, q().lanes.partial())
+		if most := keys/lanes.Bounds.TickRead + 2; rounds > most || q().lanes.Partial() {
+			t.Errorf("limited %t: after %d ticks of at most %d, lanes are unread: %t", limited, rounds, most, q().lanes.Partial())
 		}
 		bounded("when all are read", 200)
 		w.Round(func(r *Round) {
@@ -138,15 +134,15 @@ func TestWaitingKeysThatSpentTokens(t *testing.T) {
 		}
 	}
 	run(2 * keys)
-	if flows := w.Leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) < keys {
-		t.Errorf("%d flows are in memory of keys that wait for tokens", len(flows))
+	if flows := w.Leader.queues[queueName{"default", "default"}].lanes.Memory().Flows; flows < keys {
+		t.Errorf("%d flows are in memory of keys that wait for tokens", flows)
 	}
 	run(0)
 	w.Pass(30 * time.Minute)
 	run(keys)
 	w.Pass(time.Hour - time.Minute) // each key has a token left then
-	if flows := w.Leader.queues[queueName{"default", "default"}].lanes.flows; len(flows) > 11 {
-		t.Errorf("%d flows are in memory of keys that have a token", len(flows))
+	if flows := w.Leader.queues[queueName{"default", "default"}].lanes.Memory().Flows; flows > 11 {
+		t.Errorf("%d flows are in memory of keys that have a token", flows)
 	}
 	w.BecomeLeader()
 	run(keys)
@@ -171,7 +167,7 @@ func TestClaimBehindUnreadLanes(t *testing.T) {
 	wanted := add("zz", task.Normal)
 	w.BecomeLeader()
 	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Types: []string{"rare"}}
-	if got := w.Claim(claim); len(got) != 0 || w.read > 4*claimLanes {
+	if got := w.Claim(claim); len(got) != 0 || w.read > 4*lanes.Bounds.ClaimRead {
 		t.Fatalf("the first claim got %v and read %d lanes", got, w.read)
 	}
 	for range 100 {
@@ -226,15 +222,15 @@ func TestReleaseOfManyKeys(t *testing.T) {
 	job := task.Hold{Type: "job"}
 	hold(job)
 	hold()
-	bounded("released", tickLanes)
-	left := w.Leader.queues[queueName{"default", "default"}].lanes.cold.released[1][0].lanes.Len()
-	if left != keys-10-tickLanes {
+	bounded("released", lanes.Bounds.TickRead)
+	left := w.Leader.queues[queueName{"default", "default"}].lanes.Memory().Released
+	if left != keys-10-lanes.Bounds.TickRead {
 		t.Errorf("%d lanes are left", left)
 	}
 	w.Round(Tick)
-	bounded("a tick", tickLanes)
+	bounded("a tick", lanes.Bounds.TickRead)
 	hold(job)
-	bounded("held again", tickLanes)
+	bounded("held again", lanes.Bounds.TickRead)
 	if n := held(); n != keys {
 		t.Errorf("%d tasks are held, not %d", n, keys)
 	}
@@ -243,15 +239,15 @@ func TestReleaseOfManyKeys(t *testing.T) {
 	}
 	hold()
 	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})
-	bounded("a claim", 2*claimLanes)
+	bounded("a claim", 2*lanes.Bounds.ClaimRead)
 	if n := held(); n != 0 {
 		t.Errorf("%d tasks are held, though nothing is", n)
 	}
 	for w.Leader.NextDeadline() <= w.Now {
 		w.Round(Tick)
-		bounded("a tick", tickLanes)
+		bounded("a tick", lanes.Bounds.TickRead)
 		got = append(got, w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: keys})...)
-		bounded("a claim", 2*claimLanes)
+		bounded("a claim", 2*lanes.Bounds.ClaimRead)
 	}
 	for i, g := range got {
 		if (g.Type == "other") != (i == keys) {
@@ -289,18 +285,18 @@ func TestClaimsBesideReleasedLanes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	released := func() *coldType { return w.Leader.queues[queueName{"default", "default"}].lanes.cold.released[1][0] }
+	released := func() int { return w.Leader.queues[queueName{"default", "default"}].lanes.Memory().Released }
 	hold()
 	w.enqueueKeys(keys, oneJob())
 	w.Pass(time.Minute)
 	add("rare")
 	hold("job")
 	hold()
-	if got := claim(1, "rare"); !slices.Equal(got, []string{"rare"}) || released().lanes.Len() == 0 {
-		t.Errorf("a claim of another type got %q beside %d released lanes", got, released().lanes.Len())
+	if got := claim(1, "rare"); !slices.Equal(got, []string{"rare"}) || released() == 0 {
+		t.Errorf("a claim of another type got %q beside %d released lanes", got, released())
 	}
-	if got := claim(10 + tickLanes); len(got) != 10+tickLanes || released().lanes.Len() != keys-10-tickLanes {
-		t.Errorf("%d of those in order were claimed, and %d are left", len(got), released().lanes.Len())
+	if got := claim(10 + lanes.Bounds.TickRead); len(got) != 10+lanes.Bounds.TickRead || released() != keys-10-lanes.Bounds.TickRead {
+		t.Errorf("%d of those in order were claimed, and %d are left", len(got), released())
 	}
 	i, err := Run(w, func(r *Round) (QueueInfo, error) { return DescribeQueue(r, "default", "default") })
 	if err != nil || i.OldestReady < time.Minute {
@@ -338,12 +334,12 @@ func TestReleaseOfManyTypes(t *testing.T) {
 	c.Holds = holds
 	w.Configure("default", c)
 	c.Holds = nil
-	if w.Configure("default", c); w.read > tickLanes {
-		t.Errorf("%d lanes were put in order in a round, at most %d may", w.read, tickLanes)
+	if w.Configure("default", c); w.read > lanes.Bounds.TickRead {
+		t.Errorf("%d lanes were put in order in a round, at most %d may", w.read, lanes.Bounds.TickRead)
 	}
 	for w.Leader.NextDeadline() <= w.Now {
-		if w.Round(Tick); w.read > tickLanes {
-			t.Errorf("%d lanes were put in order in a tick, at most %d may", w.read, tickLanes)
+		if w.Round(Tick); w.read > lanes.Bounds.TickRead {
+			t.Errorf("%d lanes were put in order in a tick, at most %d may", w.read, lanes.Bounds.TickRead)
 		}
 	}
 	if err := w.Check(); err != nil {
@@ -381,7 +377,7 @@ func TestBreakerWaitsForUnreadLanes(t *testing.T) {
 	w.Now = b().Until
 	w.BecomeLeader()
 	w.Round(Tick)
-	if !w.Leader.queues[queueName{"default", "default"}].lanes.partial() {
+	if !w.Leader.queues[queueName{"default", "default"}].lanes.Partial() {
 		t.Fatal("all lanes were read")
 	}
 	if b() == nil || b().State != breaker.Probing {

@@ -202,7 +202,7 @@ func TestManyKeys(t *testing.T) {
 		}
 	}
 	w.work(time.Duration(keys/50+2)*time.Second, time.Second)
-	if n := len(w.Leader.queues[queueName{"default", "default"}].lanes.flows); n != 0 {
+	if n := w.Leader.queues[queueName{"default", "default"}].lanes.Memory().Flows; n != 0 {
 		t.Errorf("%d keys are remembered when all is done", n)
 	}
 	if err := w.Check(); err != nil {

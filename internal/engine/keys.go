@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -12,8 +13,8 @@ import (
 // useOf is what a key uses, or the queue as a whole for "".
 func (q *Queue) useOf(key string) limit.Use {
 	u := limit.Use{Bucket: q.buckets[key]}
-	if f := q.lanes.flows[key]; f != nil && key != "" {
-		u.Claims = f.use
+	if f := q.lanes.Known(key); f != nil && key != "" {
+		u.Claims = f.Use
 	}
 	return u
 }
@@ -29,8 +30,8 @@ func (r *Round) writeUse(q *Queue, key string) {
 }
 
 // useKey takes what a claim of a task uses of its key.
-func (r *Round) useKey(q *Queue, f *flow, id task.ID, x *schema.Exec) {
-	u := &f.use
+func (r *Round) useKey(q *Queue, f *lanes.Flow, id task.ID, x *schema.Exec) {
+	u := &f.Use
 	named := len(u.Named) < limit.MaxNamed
 	if named {
 		u.Named = append(u.Named, id)
@@ -44,18 +45,18 @@ func (r *Round) useKey(q *Queue, f *flow, id task.ID, x *schema.Exec) {
 }
 
 // leaveKey gives back the claim of a task; false: it was not among those of its key.
-func (r *Round) leaveKey(q *Queue, f *flow, id task.ID) bool {
-	u := &f.use
+func (r *Round) leaveKey(q *Queue, f *lanes.Flow, id task.ID) bool {
+	u := &f.Use
 	if at := slices.Index(u.Named, id); at >= 0 {
 		u.Named = slices.Delete(u.Named, at, at+1)
-		if q.buckets[f.key] == nil && len(u.Named) == 0 {
-			r.writeUse(q, f.key)
+		if q.buckets[f.Key] == nil && len(u.Named) == 0 {
+			r.writeUse(q, f.Key)
 		}
 		return true
 	}
 	if _, counted := u.Others[id]; counted {
 		delete(u.Others, id)
-		r.tx.Delete(schema.ClaimedKey(q.ns, q.name, f.key, id))
+		r.tx.Delete(schema.ClaimedKey(q.ns, q.name, f.Key, id))
 		return true
 	}
 	return false
@@ -87,9 +88,9 @@ func (r *Round) readFlows(q *Queue) {
 	for _, row := range others {
 		id := schema.IDAt(row)
 		if x := claimed[id]; x != nil {
-			f := q.flowOf(x.Key, r.now)
-			f.use.AddOther(id)
-			f.running++
+			f := q.lanes.Flow(x.Key, r.now)
+			f.Use.AddOther(id)
+			f.Running++
 			keyed++
 		} else {
 			q.stale = append(q.stale, row)
@@ -108,14 +109,14 @@ func (r *Round) readFlows(q *Queue) {
 			q.buckets[key] = u.Bucket
 		}
 		if len(named) > 0 {
-			f := q.flowOf(key, r.now)
-			f.use.Named = named
-			f.running += len(named)
+			f := q.lanes.Flow(key, r.now)
+			f.Use.Named = named
+			f.Running += len(named)
 			keyed += int64(len(named))
 		}
 	}
 	if rest := q.counts.Claimed - keyed; rest > 0 {
-		q.flowOf("", r.now).running = int(rest)
+		q.lanes.Flow("", r.now).Running = int(rest)
 	}
 }
 

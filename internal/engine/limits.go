@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -13,25 +11,10 @@ import (
 // Limits of a queue and of its keys are taken and given back with the claims themselves, in the entry that begins or ends one,
 // however it ends. So they can't leak. What is stored is what keys use at the moment (keys.go).
 
-// hold is why tasks that are ready may not run.
-type hold byte
-
-const (
-	heldByPause hold = 1 + iota
-	heldByRunning
-	heldByRate
-	heldByOrder // a task of the key is claimed, in a queue with a strict order of keys
-)
-
 // begin takes what a task's claim uses.
 func (r *Round) begin(q *Queue, id task.ID, x *schema.Exec) {
-	f := q.flowOf(x.Key, r.now)
-	shared := q.lanes.shared()
-	if shared {
-		q.lanes.reckon(f, r.now)
-		f.used += leastRun / f.weight
-	}
-	f.running++
+	f := q.lanes.Flow(x.Key, r.now)
+	q.lanes.Begin(f, r.now)
 	if x.Key != "" {
 		x.Claim.Counted = true
 		r.dropStale(q)
@@ -40,10 +23,7 @@ func (r *Round) begin(q *Queue, id task.ID, x *schema.Exec) {
 	if r.takeTokens(q, "", x) {
 		r.writeUse(q, "")
 	}
-	if shared {
-		q.lanes.reprice(f, r.now)
-	}
-	q.hold(f, r.now)
+	q.lanes.BeginEnds(f, r.now)
 	if q.breakers != nil {
 		q.breakers.LetThrough(breakerHost{r, q}, id, x.Type)
 	}
@@ -51,22 +31,13 @@ func (r *Round) begin(q *Queue, id task.ID, x *schema.Exec) {
 
 // end gives back what a claim has used.
 func (r *Round) end(q *Queue, id task.ID, x *schema.Exec) {
-	f := q.flowOf(x.Key, r.now)
-	if x.Key != "" {
-		if !r.leaveKey(q, f, id) {
-			q.lanes.forget(f)
-			f = q.flowOf("", r.now) // as readFlows counts it
-		}
+	f := q.lanes.Flow(x.Key, r.now)
+	if x.Key != "" && !r.leaveKey(q, f, id) {
+		q.lanes.Forget(f)
+		f = q.lanes.Flow("", r.now) // as readFlows counts it
 	}
-	if q.lanes.shared() {
-		q.lanes.reckon(f, r.now)
-	}
-	f.running--
-	was := f.held
-	q.hold(f, r.now)
-	q.lanes.forget(f)
-	r.settleFlow(q, f, nil)
-	if most := q.config.Settings.MaxRunning; was != f.held || most > 0 && q.counts.Claimed == int64(most)-1 {
+	changed := q.lanes.End(&r.lanes, f)
+	if most := q.config.Settings.MaxRunning; changed || most > 0 && q.counts.Claimed == int64(most)-1 {
 		r.wake(q)
 	}
 	r.roomIn(q.space)
@@ -86,46 +57,46 @@ func (q *Queue) mayRun(now store.Time) bool {
 	return q.hasToken("", now)
 }
 
-// whyHeld is why no task of a flow may run.
-func (q *Queue) whyHeld(f *flow, now store.Time) hold {
-	if f.key == "" {
+// Weight is the weight of a key.
+func (q *Queue) Weight(key string) float64 {
+	return float64(max(q.config.Settings.RulesOf(key).Weight, 1))
+}
+
+// Limited says whether the queue has limits, or had.
+func (q *Queue) Limited() bool { return q.config.Limited() }
+
+// Held is why no task of a key may run that has so many claimed ones.
+func (q *Queue) Held(key string, claims int, now store.Time) lanes.Hold {
+	if key == "" {
 		return 0
 	}
-	if _, held := q.config.HeldKey(f.key); held {
-		return heldByPause
+	if _, held := q.config.HeldKey(key); held {
+		return lanes.HeldByPause
 	}
-	if most := q.config.Settings.RulesOf(f.key).MaxRunning; most > 0 && f.use.Count() >= most {
-		return heldByRunning
+	if most := q.config.Settings.RulesOf(key).MaxRunning; most > 0 && claims >= most {
+		return lanes.HeldByRunning
 	}
-	if !q.hasToken(f.key, now) {
-		return heldByRate
+	if !q.hasToken(key, now) {
+		return lanes.HeldByRate
 	}
-	if q.ordered() && f.use.Count() > 0 {
-		return heldByOrder
+	if q.ordered() && claims > 0 {
+		return lanes.HeldByOrder
 	}
 	return 0
 }
 
-// hold holds a flow back or lets it run, as the rules say now.
-func (q *Queue) hold(f *flow, now store.Time) { q.lanes.setHeld(f, q.whyHeld(f, now), now) }
-
-// holdAll does that for all flows and types, after the rules changed.
+// holdAll holds all keys and types back or lets them run, after the rules changed.
 func (r *Round) holdAll(q *Queue) {
-	for _, f := range q.lanes.flows {
-		q.rule(f)
-		q.hold(f, r.now)
-	}
-	for _, h := range q.config.Holds {
-		if c := q.lanes.cold.byKey[h.Key]; c != nil {
-			q.thaw(c, r.now)
-		}
-	}
-	types := slices.Collect(maps.Keys(q.lanes.held))
+	var keys []string
+	types := q.lanes.HeldTypes()
 	for _, h := range q.config.Holds {
 		if h.Type != "" {
 			types = append(types, h.Type)
+		} else {
+			keys = append(keys, h.Key)
 		}
 	}
+	q.lanes.FollowRules(&r.lanes, keys)
 	for _, typ := range types {
 		r.holdType(q, typ)
 	}
@@ -138,16 +109,7 @@ func (r *Round) holdType(q *Queue, typ string) {
 	if b := q.breakers.Of(typ); b != nil {
 		open, try = b.State != breaker.Closed, b.Tries() && !paused
 	}
-	if !try {
-		q.lanes.tryType(typ, false, r.now)
-	}
-	q.lanes.holdType(typ, paused || open, r.now)
-	if try {
-		q.lanes.tryType(typ, true, r.now)
-	}
-	for p := range q.lanes.cold.released {
-		r.takeReleased(q, p, tickLanes-r.lanesRead)
-	}
+	q.lanes.SetType(&r.lanes, typ, paused || open, try)
 	r.readLater(q)
 }
 
@@ -156,33 +118,7 @@ func (q *Queue) heldTasks(now store.Time) (n int64) {
 	if !q.mayRun(now) {
 		return q.counts.Ready[0] + q.counts.Ready[1] + q.counts.Ready[2]
 	}
-	n = q.counts.Parked
-	if len(q.lanes.held) == 0 && len(q.lanes.flows) == 1 && q.lanes.flows[""] != nil {
-		return n
-	}
-	for _, l := range q.lanes.byName {
-		if l.flow.held != 0 || q.lanes.held[l.Type] {
-			n += l.count
-		}
-	}
-	for p := range q.lanes.cold.byType {
-		for _, t := range q.lanes.cold.byType[p] {
-			if t.held {
-				n += t.tasks
-			}
-		}
-		for _, t := range q.lanes.cold.released[p] {
-			if q.lanes.held[t.typ] { // again
-				n += t.tasks
-			}
-		}
-	}
-	for _, l := range q.lanes.trials {
-		if l != nil {
-			n-- // the probe
-		}
-	}
-	return n
+	return q.counts.Parked + q.lanes.HeldTasks()
 }
 
 // wake lets waiting claims look at a queue again.

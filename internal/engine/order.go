@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -125,6 +126,7 @@ func (r *Round) mayFollow(q *Queue, c *ClaimRequest, x *schema.Exec) bool {
 	if !x.Behind || x.Role == schema.RoleNext || len(c.Types) > 0 && !slices.Contains(c.Types, x.Type) {
 		return false
 	}
-	held := q.whyHeld(q.flowOf(x.Key, r.now), r.now)
-	return q.mayRun(r.now) && !q.lanes.held[x.Type] && (held == 0 || held == heldByOrder)
+	f := q.lanes.Flow(x.Key, r.now)
+	held := q.Held(x.Key, f.Use.Count(), r.now)
+	return q.mayRun(r.now) && !q.lanes.Holds(x.Type) && (held == 0 || held == lanes.HeldByOrder)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -59,12 +60,9 @@ func TestManyOrderedKeys(t *testing.T) {
 	q := func() *Queue { return w.Leader.queues[queueName{"default", "default"}] }
 	inMemory := func(when string) {
 		t.Helper()
-		n := int64(0)
-		for _, l := range q().allLanes() {
-			n += l.count
-		}
-		if n > keys || len(q().lanes.flows) > maxWarm+201 {
-			t.Errorf("%s: %d tasks are in lanes, %d flows in memory", when, n, len(q().lanes.flows))
+		m := q().lanes.Memory()
+		if m.Tasks > keys || m.Flows > lanes.Bounds.Warm+201 {
+			t.Errorf("%s: %d tasks are in lanes, %d flows in memory", when, m.Tasks, m.Flows)
 		}
 	}
 	inMemory("after enqueues")
@@ -72,7 +70,7 @@ func TestManyOrderedKeys(t *testing.T) {
 	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 100, Lease: time.Hour}
 	for range 3 { // the last two beside what ticks read
 		got := w.Claim(claim)
-		if len(got) != 100 || w.read > claimLanes {
+		if len(got) != 100 || w.read > lanes.Bounds.ClaimRead {
 			t.Errorf("a claim got %d tasks and read %d lanes", len(got), w.read)
 		}
 		w.Round(func(r *Round) {

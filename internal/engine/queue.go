@@ -120,7 +120,7 @@ func DescribeQueue(r *Round, ns, name string) (QueueInfo, error) {
 	i.Held = q.heldTasks(r.now)
 	i.Breakers, i.BreakersOpen = q.breakers.Told(&q.config.Settings)
 	for _, p := range task.Priorities {
-		if since, some := q.lanes.oldest(r, q, p); some {
+		if since, some := q.lanes.Oldest(&r.lanes, p); some {
 			i.OldestReady = max(i.OldestReady, r.now.Sub(since))
 		}
 	}

@@ -3,10 +3,10 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
@@ -60,7 +60,7 @@ type Queue struct {
 	config   task.QueueConfig
 	space    *space
 	counts   schema.Counts
-	lanes    lanes
+	lanes    *lanes.Set
 	buckets  map[string]*limit.Bucket // of keys, and for "" that of the queue; none: it is full, or there is no rate
 	breakers *breaker.Set             // nil: there is no rule
 	lines    map[string]*line         // of keys in a strict order, as far as they are in memory
@@ -72,8 +72,8 @@ type Queue struct {
 }
 
 func newQueue(name queueName, s *space) *Queue {
-	q := &Queue{queueName: name, space: s, lanes: newLanes(), buckets: map[string]*limit.Bucket{}}
-	q.lanes.of = q
+	q := &Queue{queueName: name, space: s, buckets: map[string]*limit.Bucket{}}
+	q.lanes = lanes.New(name.ns, name.name, q)
 	return q
 }
 
@@ -86,27 +86,20 @@ func (q *Queue) Config() *task.QueueConfig { return &q.config }
 // Round is one round of a leader: the state as it will be, and what its verbs have brought about. Verbs run one after
 // another. Seal must be called once after the last.
 type Round struct {
-	tx        *store.Tx
-	l         *Leader
-	now       store.Time
-	ready     uint64 // tasks made ready in this round
-	born      int    // ticks that fired in it, as a measure of its work
-	queues    []*Queue
-	lanes     []*dirtyLane
-	flows     []waitingFlow
-	lanesRead int // or put in order
-	breakers  []dirtyBreaker
-	deaths    int            // of tasks that became dead letters or poisoned
-	operated  operated       // what an operation changes at the moment
-	spaces    []*space       // that may run more, while queues wait for that
-	zones     []*zonemap.Map // to be sealed
-	memory    map[any]any    // of policies, by the types of what they remember
+	tx       *store.Tx
+	l        *Leader
+	now      store.Time
+	ready    uint64 // tasks made ready in this round
+	born     int    // ticks that fired in it, as a measure of its work
+	queues   []*Queue
+	lanes    lanes.Round
+	breakers []dirtyBreaker
+	deaths   int            // of tasks that became dead letters or poisoned
+	operated operated       // what an operation changes at the moment
+	spaces   []*space       // that may run more, while queues wait for that
+	zones    []*zonemap.Map // to be sealed
+	memory   map[any]any    // of policies, by the types of what they remember
 	Effects
-}
-
-type dirtyLane struct {
-	q *Queue
-	l *lane
 }
 
 // Effects are what others want to know of a round once it is committed.
@@ -177,7 +170,9 @@ type Happened struct {
 
 // Begin starts a round over tx.
 func (l *Leader) Begin(tx *store.Tx) *Round {
-	return &Round{tx: tx, l: l, now: tx.Now(), Effects: Effects{Transitions: l.noTransitions()}}
+	r := &Round{tx: tx, l: l, now: tx.Now(), Effects: Effects{Transitions: l.noTransitions()}}
+	r.lanes = lanes.Begin(tx, r.warm)
+	return r
 }
 
 // Now is the shard's time of the round.
@@ -245,16 +240,11 @@ func (r *Round) Seal() {
 		q.dirty = false
 		r.tx.Set(schema.QueueKey(q.ns, schema.TableCounts, q.name), q.counts.Encode())
 	}
-	for _, d := range r.lanes {
-		if d.l.dirty {
-			r.writeLane(d.q, d.l)
-		}
-	}
 	for _, s := range r.spaces {
 		s.freed = false
 	}
-	r.queues, r.lanes, r.spaces = nil, nil, nil
-	r.sealFlows()
+	r.queues, r.spaces = nil, nil
+	r.lanes.Seal()
 	r.sealBreakers()
 	for _, zs := range r.zones {
 		zs.Seal(r.tx)
@@ -264,16 +254,6 @@ func (r *Round) Seal() {
 		seal(r)
 	}
 	r.l.transitions = r.Transitions
-}
-
-func (r *Round) writeLane(q *Queue, l *lane) {
-	l.dirty = false
-	key := schema.LaneKey(q.ns, schema.TableLane, q.name, l.LaneName)
-	if l.count == 0 {
-		r.tx.Delete(key)
-	} else {
-		r.tx.Set(key, l.encode())
-	}
 }
 
 // Queue returns the memory of a queue, reading it if need be; nil if the shard has no such queue.
@@ -296,24 +276,11 @@ func (r *Round) Queue(ns, name string) *Queue {
 	}
 	r.readFlows(q)
 	r.readBreakers(q)
-	r.readLanes(q)
+	r.lanes.Open(q.lanes)
+	r.readLater(q)
 	r.holdAll(q)
 	r.l.queues[qn] = q
 	return q
-}
-
-// fill reads the next tasks of a lane into its head.
-func (r *Round) fill(q *Queue, l *lane) {
-	l.head = make([]schema.ReadyTask, 0, min(l.count, headCap))
-	schema.ScanLane(r.tx, q.ns, q.name, l.LaneName, l.inRow, l.scan, math.MaxUint64, func(t schema.ReadyTask) bool {
-		l.head = append(l.head, t)
-		l.scan = t.Seq + 1
-		return len(l.head) < headCap
-	})
-	if len(l.head) == 0 {
-		schema.Must(fmt.Errorf("lane %v of queue %q counts %d tasks and has none from %d on", l.LaneName, q.name, l.count, l.scan))
-	}
-	r.warm(q.ns, l.head)
 }
 
 // Exec reads where a task is. The row must not be changed: verbs work on a copy.
@@ -377,7 +344,7 @@ func (r *Round) Move(ns string, id task.ID, q *Queue, from, to *schema.Exec) {
 	}
 	r.enter(ns, id, q, to)
 	if from != nil && from.State == task.Ready && !from.Parked() {
-		q.lanes.forget(q.flowOf(from.Key, r.now))
+		q.lanes.ForgetIdle(from.Key)
 	}
 	if id == r.operated.id {
 		to.Operation = r.operated.by
@@ -410,7 +377,7 @@ func (r *Round) leave(ns string, id task.ID, q *Queue, x *schema.Exec) {
 	case x.Parked() || x.State == task.Scheduled || x.State == task.Retrying:
 		r.tx.Delete(schema.WaitKey(ns, q.name, x.State, x.RunAt, id))
 	case x.State == task.Ready:
-		r.leaveLane(q, x)
+		r.lanes.Leave(q.lanes, x)
 	case x.State == task.Dead || x.State == task.Poisoned:
 		r.tx.Delete(schema.DeadKey(ns, q.name, x.State, x.EndedAt, id))
 		if x.KeptUntil <= r.now {
@@ -431,7 +398,7 @@ func (r *Round) enter(ns string, id task.ID, q *Queue, x *schema.Exec) {
 	case x.Parked() || x.State == task.Scheduled || x.State == task.Retrying:
 		r.tx.Set(schema.WaitKey(ns, q.name, x.State, x.RunAt, id), nil)
 	case x.State == task.Ready:
-		r.enterLane(q, id, x)
+		r.lanes.Enter(q.lanes, id, x)
 		if n := len(r.Woken); n == 0 || r.Woken[n-1] != (Woken{ns, q.name}) { // many come at once, and who waits looks for all
 			r.wake(q)
 		}
@@ -476,75 +443,6 @@ func (r *Round) touch(q *Queue) {
 		q.dirty = true
 		r.queues = append(r.queues, q)
 	}
-}
-
-func (r *Round) enterLane(q *Queue, id task.ID, x *schema.Exec) {
-	name := x.Lane()
-	l := r.laneOf(q, name)
-	if l == nil {
-		l = &lane{LaneName: name, scan: x.Seq}
-		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
-		inRow := q.startsInRow(name)
-		if inRow {
-			l.inRow = l.head[0]
-		}
-		cold := q.addAsCold(l, r.now)
-		if !cold {
-			q.lanes.add(l, q.flowOf(name.Key, r.now), r.now)
-		}
-		if inRow || cold {
-			r.writeLane(q, l) // now: it is the task's row, too, or nothing will touch it
-		}
-		if inRow {
-			return
-		}
-		if cold {
-			r.tx.Set(schema.ReadyKey(q.ns, q.name, name, x.Seq), schema.EncodeReady(id, x.ReadyAt))
-			return
-		}
-	} else if first := l.first(); true {
-		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
-		if l.first() != first {
-			q.lanes.moved(l)
-		}
-	}
-	r.touchLane(q, l)
-	r.tx.Set(schema.ReadyKey(q.ns, q.name, name, x.Seq), schema.EncodeReady(id, x.ReadyAt))
-}
-
-func (r *Round) leaveLane(q *Queue, x *schema.Exec) {
-	name := x.Lane()
-	l := r.laneOf(q, name)
-	if l == nil {
-		schema.Must(fmt.Errorf("ready task at %d lies in no lane of queue %q", x.Seq, q.name))
-	}
-	first := l.first()
-	l.remove(x.Seq)
-	inRow := l.inRow.Seq == x.Seq
-	if inRow {
-		l.inRow = schema.ReadyTask{}
-	} else {
-		r.tx.Delete(schema.ReadyKey(q.ns, q.name, name, x.Seq))
-	}
-	switch {
-	case l.count == 0:
-		q.lanes.drop(l, r.now)
-	case l.first() != first:
-		q.lanes.moved(l)
-	}
-	if inRow || l.count == 0 { // another lane may begin under its name before the round ends
-		r.writeLane(q, l)
-	} else {
-		r.touchLane(q, l)
-	}
-}
-
-func (r *Round) touchLane(q *Queue, l *lane) {
-	if !l.dirty {
-		l.dirty = true
-		r.lanes = append(r.lanes, &dirtyLane{q, l})
-	}
-	r.settleFlow(q, l.flow, l)
 }
 
 // Chance is a number from 0 to 1 drawn from a task and a step of its life, the same on every try.

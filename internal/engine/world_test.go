@@ -75,7 +75,7 @@ func (w *World) Round(calls ...func(r *Round)) {
 	for r.WakeBlocked() { // nobody waits
 	}
 	r.Seal()
-	w.Written, w.read = tx.Size(), r.lanesRead
+	w.Written, w.read = tx.Size(), r.lanes.Read
 	w.dropForgotten(r.Transitions)
 	pos := store.Position{Index: w.Index, Term: 1, Time: w.Now}
 	err := error(nil)
@@ -206,19 +206,13 @@ func (w *World) Check() error {
 			return fmt.Errorf("queue %q: memory %+v, rows %+v", name.name, q, again)
 		}
 		fresh.readAll(again)
-		if err := sameLanes(tx, q, again); err != nil {
+		if err := q.lanes.Verify(tx, again.lanes, slices.Contains(w.Leader.reading, q)); err != nil {
 			return err
 		}
 		if !maps.EqualFunc(q.buckets, again.buckets, func(a, b *limit.Bucket) bool { return a.Due == b.Due }) {
 			return fmt.Errorf("queue %q: memory has the buckets %v, rows %v", name.name, q.buckets, again.buckets)
 		}
-		if err := sameFlows(q, &again.lanes); err != nil {
-			return err
-		}
-		if err := sameCold(w.Leader, &q.lanes); err != nil {
-			return err
-		}
-		if q.lanes.partial() {
+		if q.lanes.Partial() {
 			continue // which types have a task to try is not known yet
 		}
 		if err := sameBreakers(q, again, w.Now); err != nil {
@@ -264,151 +258,9 @@ func sameSpaces(l *Leader, again *Round) error {
 
 // readAll reads all lanes of a queue.
 func (r *Round) readAll(q *Queue) {
-	for q.lanes.partial() {
-		r.readFirst(q, math.MaxInt)
+	for q.lanes.Partial() {
+		r.lanes.ReadMore(q.lanes, math.MaxInt)
 	}
-}
-
-// allLanes are the lanes in memory, cold ones included.
-func (q *Queue) allLanes() map[schema.LaneName]*lane {
-	all := maps.Clone(q.lanes.byName)
-	for _, c := range q.lanes.cold.byKey {
-		l := c.lane()
-		if head := q.lanes.cold.heads[c]; head != nil {
-			l.head, l.scan = head, head[len(head)-1].Seq+1
-		}
-		all[l.LaneName] = l
-	}
-	return all
-}
-
-// sameLanes proves that memory has the lanes that are stored, except such as are still to be read.
-func sameLanes(tx *store.Tx, q, again *Queue) error {
-	mine, stored := q.allLanes(), again.allLanes()
-	for name, l := range mine {
-		if err := sameLane(tx, q, l, stored[name]); err != nil {
-			return err
-		}
-	}
-	for name := range stored {
-		if mine[name] == nil && !q.isUnread(name.Priority, name.Key) {
-			return fmt.Errorf("lane %v is stored, and neither in memory nor still to be read", name)
-		}
-	}
-	return nil
-}
-
-// sameCold proves that cold lanes are where they belong, and of keys that only wait.
-func sameCold(l *Leader, s *lanes) error {
-	n := 0
-	for p := range s.cold.byType {
-		if !heapOK(&s.cold.order[p]) {
-			return fmt.Errorf("the cold types of priority %d are out of order", p)
-		}
-		for typ, t := range s.cold.byType[p] {
-			tasks := int64(0)
-			for _, it := range t.lanes.items {
-				if n++; s.cold.byKey[it.of.key] != it.of || s.flows[it.of.key] != nil {
-					return fmt.Errorf("cold lane %+v is not alone", it.of)
-				}
-				if !t.held && it.of.account != int32(s.account) { // #nosec G115 -- a test
-					return fmt.Errorf("cold lane %+v runs by account %d, not %d", it.of, it.of.account, s.account)
-				}
-				tasks += int64(it.of.count)
-			}
-			if tasks != t.tasks || t.held != s.held[typ] || t.held != (t.place < 0) || t.start != 0 || t.lanes.Len() == 0 || !heapOK(&t.lanes) {
-				return fmt.Errorf("cold type %+v is not as its %d lanes of %d tasks are; held: %t", t, t.lanes.Len(), tasks, s.held[typ])
-			}
-		}
-	}
-	for p := range s.cold.released {
-		for _, t := range s.cold.released[p] {
-			tasks := int64(0)
-			for _, it := range t.lanes.items {
-				if n++; s.cold.byKey[it.of.key] != it.of || it.of.of != t || s.flows[it.of.key] != nil {
-					return fmt.Errorf("released lane %+v is not alone", it.of)
-				}
-				tasks += int64(it.of.count)
-			}
-			if tasks != t.tasks || t.lanes.Len() == 0 || t.place >= 0 || !heapOK(&t.lanes) || !slices.Contains(l.reading, s.of) {
-				return fmt.Errorf("released type %+v is not as its %d lanes of %d tasks are", t, t.lanes.Len(), tasks)
-			}
-		}
-	}
-	ahead := 0
-	for c, head := range s.cold.heads {
-		if ahead += len(head); s.cold.byKey[c.key] != c || len(head) < 2 || len(head) > maxHead || head[0] != c.first {
-			return fmt.Errorf("tasks %v are remembered of a lane %+v", head, c)
-		}
-	}
-	if ahead != s.cold.ahead || ahead > maxHeads {
-		return fmt.Errorf("%d tasks of cold lanes are remembered, %d by count, at most %d", ahead, s.cold.ahead, maxHeads)
-	}
-	if n != len(s.cold.byKey) {
-		return fmt.Errorf("%d cold lanes lie among their types, %d are known", n, len(s.cold.byKey))
-	}
-	return nil
-}
-
-// sameFlows proves that memory holds nobody back, or lets run, whom the rows would not, and no key that is idle.
-func sameFlows(q *Queue, again *lanes) error {
-	s := &q.lanes
-	for key := range again.flows {
-		if s.flows[key] == nil && s.cold.byKey[key] == nil && !s.partial() {
-			return fmt.Errorf("memory knows nothing of key %q", key)
-		}
-	}
-	for key, f := range s.flows {
-		g := again.flows[key]
-		if c := again.cold.byKey[key]; c != nil {
-			g = &flow{lanes: 1}
-		}
-		if s.partial() && g != nil {
-			g.lanes = f.lanes
-		}
-		if g == nil || f.running != g.running || f.use.Count() != g.use.Count() || len(f.use.Named) != len(g.use.Named) || f.held != g.held || f.lanes != g.lanes || f.idle() {
-			return fmt.Errorf("flow %q: memory has %+v, rows %+v", key, f, g)
-		}
-		for p := range s.order {
-			if in := f.place[p] >= 0; in != (f.held == 0 && f.ready[p].Len() > 0) || in && s.order[p].items[f.place[p]].of != f {
-				return fmt.Errorf("flow %q lies at place %d of priority %d", key, f.place[p], p)
-			}
-		}
-	}
-	for _, l := range s.byName {
-		runs, p := !s.held[l.Type] || s.trials[l.Type] == l, l.Priority-task.High
-		if own := l.own >= 0; own != runs || own && l.flow.ready[p].items[l.own].of != l {
-			return fmt.Errorf("lane %v lies at place %d of its flow", l.LaneName, l.own)
-		}
-		if in := l.sameType >= 0; in != (runs && l.flow.held == 0) || in && s.byType[p][l.Type].items[l.sameType].of != l {
-			return fmt.Errorf("lane %v lies at place %d of its type", l.LaneName, l.sameType)
-		}
-	}
-	for p := range s.order {
-		if !heapOK(&s.order[p]) {
-			return fmt.Errorf("the flows of priority %d are out of order", p)
-		}
-		for typ, h := range s.byType[p] {
-			if !heapOK(h) {
-				return fmt.Errorf("the lanes of type %q are out of order", typ)
-			}
-		}
-	}
-	return nil
-}
-
-func heapOK[T any](h *ranking[T]) bool {
-	for i := 1; i < h.Len(); i++ {
-		if h.items[i].before(h.items[(i-1)/2].order) {
-			return false
-		}
-	}
-	for i, it := range h.items {
-		if it.order != h.order(it.of) || int(*h.place(it.of)) != i {
-			return false
-		}
-	}
-	return true
 }
 
 // checkHot proves that what is kept in memory is what is stored, and that an id called new neither is stored nor has left a row.
@@ -450,29 +302,6 @@ func (w *World) checkIDs() (bad error) {
 	return bad
 }
 
-func sameLane(tx *store.Tx, q *Queue, l, again *lane) error {
-	if again == nil || again.count != l.count {
-		return fmt.Errorf("lane %v: memory counts %d, rows %+v", l.LaneName, l.count, again)
-	}
-	if again.inRow != l.inRow {
-		return fmt.Errorf("lane %v: memory says that task %+v has no row of its own, the lane's row %+v", l.LaneName, l.inRow, again.inRow)
-	}
-	i, ok := 0, true
-	schema.ScanLane(tx, q.ns, q.name, l.LaneName, l.inRow, 0, math.MaxUint64, func(t schema.ReadyTask) bool {
-		if i < len(l.head) {
-			ok = ok && l.head[i] == t
-		} else {
-			ok = ok && t.Seq >= l.scan
-		}
-		i++
-		return true
-	})
-	if !ok || i != int(l.count) {
-		return fmt.Errorf("lane %v: head %v, scan %d, count %d do not match %d rows", l.LaneName, l.head, l.scan, l.count, i)
-	}
-	return nil
-}
-
 func CheckAll(from store.Reader, ns string) []string { return Check(from, ns, TestPolicies) }
 
 // Backdate lets the leader's term have begun earlier, so that its grace for leases plays no part.
@@ -485,7 +314,7 @@ func (w *World) ReadyIn(name string) int64 {
 
 // AllRead says whether the leader has all lanes of a queue in memory.
 func (w *World) AllRead(name string) (all bool) {
-	w.Round(func(r *Round) { all = !r.Queue("default", name).lanes.partial() })
+	w.Round(func(r *Round) { all = !r.Queue("default", name).lanes.Partial() })
 	return all
 }
 

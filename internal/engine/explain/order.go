@@ -3,7 +3,7 @@ package explain
 import (
 	"fmt"
 
-	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/task"
@@ -30,7 +30,7 @@ func (e *explainer) keyOrder() {
 func (e *explainer) countOrder() (n int64, more bool) {
 	n = 1 // the first
 	schema.ScanOrder(e.r.State(), e.ns, e.x.Queue, e.x.Key, 0, func(order uint64, _ task.ID) bool {
-		more = n == engine.MaxBefore
+		more = n == lanes.MaxBefore
 		if order >= e.x.Order || more {
 			more = more && order < e.x.Order
 			return false

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/humanize"
@@ -132,7 +133,7 @@ type explainer struct {
 	ns      string
 	id      task.ID
 	x       *schema.Exec
-	at      *engine.Position
+	at      *lanes.Position
 	config  *task.QueueConfig
 	workers Workers
 	reasons []Reason
@@ -250,7 +251,7 @@ func (e *explainer) higherPriority() {
 	if !e.at.InLane() {
 		return
 	}
-	n := e.at.HigherPriority()
+	n := e.at.HigherPriority(e.q.Counts().Ready)
 	if n == 0 {
 		return
 	}

@@ -1,4 +1,4 @@
-package engine
+package lanes
 
 import (
 	"math"
@@ -10,20 +10,11 @@ import (
 )
 
 // A key that only waits needs little: its place in the order, and which task is its next one. With a million such keys, flows and
-// lanes would take 2 GB. So beyond maxWarm flows of a queue, a key is kept as a cold lane: one small struct, which becomes a flow and a
+// lanes would take 2 GB. So beyond Bounds.Warm flows of a queue, a key is kept as a cold lane: one small struct, which becomes a flow and a
 // lane again when something happens to the key or its turn comes.
 //
 // Cold lanes keep the order of flows exactly: they remember what the key has used. They lie in one heap for each priority and
 // type, so that a type is held or let run as a whole.
-
-// maxWarm is how many flows of a queue stay in memory as they are, even if they only wait. Tests change it.
-var maxWarm = 1000
-
-// Bounds of the tasks behind the first that are remembered of cold lanes: to forget them costs a read for each key.
-var (
-	maxHead  = 16      // of a lane, with its first
-	maxHeads = 200_000 // of all lanes of a queue: 7 MB. Tests change it.
-)
 
 // coldLane is the only lane of a key that runs nothing and is not held.
 type coldLane struct {
@@ -42,8 +33,8 @@ func (c *coldLane) name() schema.LaneName {
 }
 
 // lane is the lane as it is while it is not cold.
-func (c *coldLane) lane() *lane {
-	l := &lane{LaneName: c.name(), count: int64(c.count), scan: c.first.Seq, own: -1, sameType: -1}
+func (c *coldLane) lane() *Lane {
+	l := &Lane{LaneName: c.name(), count: int64(c.count), scan: c.first.Seq, own: -1, sameType: -1}
 	if c.first.ID != (task.ID{}) {
 		l.head, l.scan = []schema.ReadyTask{c.first}, c.first.Seq+1
 	}
@@ -54,7 +45,7 @@ func (c *coldLane) lane() *lane {
 }
 
 // chill turns what is stored of a lane into a cold one, if one can tell all of it.
-func (l *lane) chill() (c *coldLane, ok bool) {
+func (l *Lane) chill() (c *coldLane, ok bool) {
 	if l.count > math.MaxInt32 {
 		return nil, false
 	}
@@ -102,7 +93,7 @@ func newColdLanes() coldLanes {
 }
 
 // coldPrice is what the key of a cold lane has used in this account. It runs nothing, so time adds nothing.
-func (s *lanes) coldPrice(c *coldLane) float64 {
+func (s *Set) coldPrice(c *coldLane) float64 {
 	if int(c.account) != s.account {
 		return c.of.start
 	}
@@ -110,7 +101,7 @@ func (s *lanes) coldPrice(c *coldLane) float64 {
 }
 
 // addCold puts a lane of a type among the cold ones.
-func (s *lanes) addCold(c *coldLane, n schema.LaneName) {
+func (s *Set) addCold(c *coldLane, n schema.LaneName) {
 	p := n.Priority - task.High
 	t := s.cold.byType[p][n.Type]
 	if t == nil {
@@ -139,7 +130,7 @@ func (c *coldLanes) put(t *coldType) {
 	}
 }
 
-func (s *lanes) dropCold(c *coldLane) {
+func (s *Set) dropCold(c *coldLane) {
 	t := c.of
 	p := t.priority - task.High
 	t.lanes.drop(c)
@@ -162,14 +153,14 @@ func (s *lanes) dropCold(c *coldLane) {
 
 // keepHead remembers the first tasks of a lane that is cold from now on, if there is room.
 func (c *coldLanes) keepHead(of *coldLane, head []schema.ReadyTask) {
-	if n := min(len(head), maxHead); n > 1 && c.ahead+n <= maxHeads {
+	if n := min(len(head), Bounds.Head); n > 1 && c.ahead+n <= Bounds.Heads {
 		c.heads[of] = slices.Clone(head[:n])
 		c.ahead += n
 	}
 }
 
 // takeHead gives a lane that is no longer cold the tasks that were remembered.
-func (c *coldLanes) takeHead(of *coldLane, l *lane) {
+func (c *coldLanes) takeHead(of *coldLane, l *Lane) {
 	if head := c.heads[of]; head != nil {
 		l.head, l.scan = head, head[len(head)-1].Seq+1
 		delete(c.heads, of)
@@ -178,13 +169,13 @@ func (c *coldLanes) takeHead(of *coldLane, l *lane) {
 }
 
 // cool makes a flow that only waits a cold lane, if there are many.
-func (s *lanes) cool(f *flow, l *lane, now store.Time) {
+func (s *Set) cool(f *Flow, l *Lane, now store.Time) {
 	switch {
-	case len(s.flows) <= maxWarm:
+	case len(s.flows) <= Bounds.Warm:
 		return
 	case s.byName[l.LaneName] != l:
 		return
-	case f.key == "" || f.lanes != 1 || f.running > 0 || f.held != 0 || s.trials[l.Type] == l:
+	case f.Key == "" || f.lanes != 1 || f.Running > 0 || f.Held != 0 || s.trials[l.Type] == l:
 		return
 	}
 	c, ok := l.chill()
@@ -199,20 +190,20 @@ func (s *lanes) cool(f *flow, l *lane, now store.Time) {
 		s.unindex(l)
 	}
 	delete(s.byName, l.LaneName)
-	delete(s.flows, f.key)
+	delete(s.flows, f.Key)
 	s.addCold(c, l.LaneName)
 	s.cold.keepHead(c, l.head)
 }
 
 // thaw makes a cold lane a flow and a lane again, where it is in the order.
-func (q *Queue) thaw(c *coldLane, now store.Time) *flow {
-	s, l := &q.lanes, c.lane()
+func (s *Set) thaw(c *coldLane, now store.Time) *Flow {
+	l := c.lane()
 	used := s.coldPrice(c)
 	s.cold.takeHead(c, l)
 	s.dropCold(c)
-	f := q.flowOf(c.key, now)
-	held := f.held // by a rule that has just changed
-	f.held, f.used, f.at, f.account, f.rank = 0, used, now, s.account, turn(used)
+	f := s.Flow(c.key, now)
+	held := f.Held // by a rule that has just changed
+	f.Held, f.used, f.at, f.account, f.rank = 0, used, now, s.account, turn(used)
 	s.link(l, f)
 	_, tried := s.trials[l.Type]
 	switch {
@@ -229,7 +220,7 @@ func (q *Queue) thaw(c *coldLane, now store.Time) *flow {
 }
 
 // holdCold holds the cold lanes of a type back, or lets them run again: from where the first of the others is.
-func (s *lanes) holdCold(typ string, held bool, now store.Time) {
+func (s *Set) holdCold(typ string, held bool, now store.Time) {
 	for p := range s.cold.byType {
 		t := s.cold.byType[p][typ]
 		switch {
@@ -247,14 +238,13 @@ func (s *lanes) holdCold(typ string, held bool, now store.Time) {
 }
 
 // takeReleased puts up to n lanes of released types of a priority in order. Those that come first go first.
-func (r *Round) takeReleased(q *Queue, p, n int) {
-	s := &q.lanes
+func (r *Round) takeReleased(s *Set, p, n int) {
 	for ; n > 0 && len(s.cold.released[p]) > 0; n-- {
-		r.lanesRead++
+		r.Read++
 		t := s.cold.released[p][0]
 		c := t.lanes.top()
 		if shown, tried := s.trials[t.typ]; tried && (shown == nil || t.before(shown)) {
-			r.thaw(q, c) // and offers it
+			r.thaw(s, c) // and offers it
 			continue
 		}
 		c.used, c.account = s.coldPrice(c), int32(s.account) // #nosec G115 -- as in cool
@@ -268,7 +258,7 @@ func (r *Round) takeReleased(q *Queue, p, n int) {
 }
 
 // coldFirst is the first cold lane of a priority that a claim of the types may take; nil: there is none.
-func (s *lanes) coldFirst(p int, types []string) (first *coldLane) {
+func (s *Set) coldFirst(p int, types []string) (first *coldLane) {
 	if len(types) == 0 {
 		if s.cold.order[p].Len() == 0 {
 			return nil
@@ -284,12 +274,12 @@ func (s *lanes) coldFirst(p int, types []string) (first *coldLane) {
 }
 
 // comesFirst says whether a cold lane comes before all flows of a priority.
-func (s *lanes) comesFirst(c *coldLane, p int) bool {
+func (s *Set) comesFirst(c *coldLane, p int) bool {
 	return s.order[p].Len() == 0 || c.rank().before(s.order[p].items[0].order)
 }
 
 // coldTop is the first cold lane of a type, held or not; nil: there is none.
-func (s *lanes) coldTop(p int, typ string) *coldLane {
+func (s *Set) coldTop(p int, typ string) *coldLane {
 	if t := s.cold.byType[p][typ]; t != nil {
 		return t.lanes.top()
 	}
@@ -297,27 +287,27 @@ func (s *lanes) coldTop(p int, typ string) *coldLane {
 }
 
 // before says whether the first lane of a type is claimed from before another lane of it.
-func (t *coldType) before(l *lane) bool {
+func (t *coldType) before(l *Lane) bool {
 	if t.priority != l.Priority {
 		return t.priority < l.Priority
 	}
 	return t.lanes.items[0].before(order{l.flow.rank, l.first()})
 }
 
-// mayHave says whether there may be a lane of a type, held or not. Breakers must be watched.
-func (s *lanes) mayHave(typ string) bool {
+// MayHave says whether there may be a lane of a type, held or not. Breakers must be watched.
+func (s *Set) MayHave(typ string) bool {
 	for p := range s.cold.byType {
 		if s.cold.byType[p][typ] != nil {
 			return true
 		}
 	}
-	return len(s.ofType[typ]) > 0 || s.partial()
+	return len(s.ofType[typ]) > 0 || s.Partial()
 }
 
 func (c *coldLane) rank() order { return c.of.lanes.items[c.place].order }
 
 // oldestCold is the cold lane of a priority whose first task has waited longest; nil: there is none.
-func (s *lanes) oldestCold(p int) (oldest *coldLane) {
+func (s *Set) oldestCold(p int) (oldest *coldLane) {
 	first := uint64(math.MaxUint64)
 	look := func(t *coldType) {
 		for i := range t.lanes.items {

@@ -1,4 +1,4 @@
-package engine
+package lanes
 
 import (
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -15,7 +15,7 @@ import (
 const maxOffered = 100
 
 // tryType puts a held type on trial, or ends that.
-func (s *lanes) tryType(typ string, try bool, now store.Time) {
+func (s *Set) tryType(typ string, try bool, now store.Time) {
 	shown, tried := s.trials[typ]
 	switch {
 	case try && !tried:
@@ -29,11 +29,11 @@ func (s *lanes) tryType(typ string, try bool, now store.Time) {
 }
 
 // offer shows the lane of a type on trial from which its probe comes, if there is one that may run.
-func (s *lanes) offer(typ string, now store.Time) {
-	var best *lane
+func (s *Set) offer(typ string, now store.Time) {
+	var best *Lane
 	looked := 0
 	for _, l := range s.ofType[typ] {
-		if l.flow.held != 0 {
+		if l.flow.Held != 0 {
 			continue
 		}
 		if best == nil || l.before(best) {
@@ -46,7 +46,7 @@ func (s *lanes) offer(typ string, now store.Time) {
 	s.trials[typ] = nil
 	for p, of := range s.cold.byType {
 		if t := of[typ]; t != nil && (best == nil || t.before(best)) {
-			s.of.thaw(s.coldTop(p, typ), now) // and offers it
+			s.thaw(s.coldTop(p, typ), now) // and offers it
 			return
 		}
 	}
@@ -56,9 +56,9 @@ func (s *lanes) offer(typ string, now store.Time) {
 }
 
 // offerIfBetter shows a lane of a type on trial in place of the one that is, if it comes before that.
-func (s *lanes) offerIfBetter(l *lane, now store.Time) {
+func (s *Set) offerIfBetter(l *Lane, now store.Time) {
 	shown := s.trials[l.Type]
-	if shown == l || l.flow.held != 0 || shown != nil && !l.before(shown) {
+	if shown == l || l.flow.Held != 0 || shown != nil && !l.before(shown) {
 		return
 	}
 	if shown != nil {
@@ -69,15 +69,15 @@ func (s *lanes) offerIfBetter(l *lane, now store.Time) {
 }
 
 // offerAgain follows a flow that is held from now on, or runs again.
-func (s *lanes) offerAgain(f *flow, now store.Time) {
+func (s *Set) offerAgain(f *Flow, now store.Time) {
 	for typ, shown := range s.trials {
-		if f.held != 0 && shown != nil && shown.flow == f {
+		if f.Held != 0 && shown != nil && shown.flow == f {
 			s.hide(shown)
 			s.offer(typ, now)
 		}
-		if f.held == 0 {
+		if f.Held == 0 {
 			for _, p := range task.Priorities {
-				if l := s.byName[schema.LaneName{Priority: p, Key: f.key, Type: typ}]; l != nil {
+				if l := s.byName[schema.LaneName{Priority: p, Key: f.Key, Type: typ}]; l != nil {
 					s.offerIfBetter(l, now)
 				}
 			}
@@ -86,7 +86,7 @@ func (s *lanes) offerAgain(f *flow, now store.Time) {
 }
 
 // before is the order in which the lanes of a type are claimed from.
-func (l *lane) before(o *lane) bool {
+func (l *Lane) before(o *Lane) bool {
 	switch {
 	case l.Priority != o.Priority:
 		return l.Priority < o.Priority

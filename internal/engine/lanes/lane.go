@@ -1,6 +1,7 @@
-package engine
+package lanes
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -16,9 +17,9 @@ import (
 // headCap is how many tasks of a lane are kept in memory in front of its head.
 const headCap = 256
 
-// lane is the leader's memory of one lane that is not empty. In it lie, in order, all its tasks before scan; those from
+// Lane is the leader's memory of one lane that is not empty. In it lie, in order, all its tasks before scan; those from
 // scan on are still to be read.
-type lane struct {
+type Lane struct {
 	schema.LaneName
 	count int64
 	inRow schema.ReadyTask // the task that has no row but the lane's: see startsInRow
@@ -26,7 +27,7 @@ type lane struct {
 	scan  uint64
 	dirty bool
 
-	flow          *flow
+	flow          *Flow
 	own, sameType int32 // places in the heaps of its flow, and of its type; -1: it is held
 	among         int   // its place among lanes.ofType
 }
@@ -34,10 +35,10 @@ type lane struct {
 // startsInRow says whether the task that begins a lane is told of in the row of the lane, not in one of its own. With many keys
 // that have a task or two each, that halves what waiting costs. Leaders below the level at which a queue may have limits would
 // not find the task; so only queues with limits have it.
-func (q *Queue) startsInRow(l schema.LaneName) bool { return l.Key != "" && q.config.Limited() }
+func (s *Set) startsInRow(l schema.LaneName) bool { return l.Key != "" && s.rules.Limited() }
 
 // first is a lower bound of the first task's sequence number, exact when the head is not empty.
-func (l *lane) first() uint64 {
+func (l *Lane) first() uint64 {
 	if len(l.head) > 0 {
 		return l.head[0].Seq
 	}
@@ -45,7 +46,7 @@ func (l *lane) first() uint64 {
 }
 
 // insert adds a task. An insert before scan goes into the head, so that it is found without reading again.
-func (l *lane) insert(t schema.ReadyTask) {
+func (l *Lane) insert(t schema.ReadyTask) {
 	unread := l.count > int64(len(l.head))
 	l.count++
 	switch {
@@ -61,7 +62,7 @@ func (l *lane) insert(t schema.ReadyTask) {
 		return
 	}
 	at, _ := slices.BinarySearchFunc(l.head, t.Seq, func(have schema.ReadyTask, seq uint64) int {
-		return compare(have.Seq, seq)
+		return cmp.Compare(have.Seq, seq)
 	})
 	l.head = slices.Insert(l.head, at, t)
 	if len(l.head) > 2*headCap {
@@ -71,7 +72,7 @@ func (l *lane) insert(t schema.ReadyTask) {
 }
 
 // remove takes the task at seq out.
-func (l *lane) remove(seq uint64) {
+func (l *Lane) remove(seq uint64) {
 	l.count--
 	for i := range l.head {
 		if l.head[i].Seq == seq {
@@ -85,7 +86,7 @@ func (l *lane) remove(seq uint64) {
 	}
 }
 
-func (l *lane) encode() []byte {
+func (l *Lane) encode() []byte {
 	r := schema.NewRow(48)
 	r.Num(1, uint64(l.count))
 	r.Num(2, l.first())
@@ -95,14 +96,4 @@ func (l *lane) encode() []byte {
 		r.Num(5, uint64(t.ReadyAt))
 	}
 	return r
-}
-
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

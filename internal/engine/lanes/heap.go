@@ -1,4 +1,4 @@
-package engine
+package lanes
 
 // ranking is a heap whose elements know their places in it, so that each can be moved or taken out. What orders them stands
 // beside them: with a hundred thousand keys, to look it up in each would be most of what a claim costs.

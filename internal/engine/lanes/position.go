@@ -1,0 +1,210 @@
+package lanes
+
+import (
+	"math"
+	"sort"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Bounds of what a position looks at: it is read in a round, and must not hold up other calls.
+const (
+	MaxBefore      = 1_000 // older tasks counted, and other keys looked at
+	maxBeforeReads = 100   // lanes that are read to see which key's task is older, where keys have used the same
+	maxBeforeLanes = 100   // types of a key of which older tasks are counted
+)
+
+// Position is where a task that waits stands in its queue, as claims see it. To read it changes nothing; it holds until the round
+// writes.
+type Position struct {
+	r    *Round
+	s    *Set
+	x    *schema.Exec
+	flow *Flow     // nil: nothing of its key is ready or claimed, or it is cold
+	cold *coldLane // of its key
+}
+
+// Position finds a task of a queue that waits.
+func (r *Round) Position(s *Set, x *schema.Exec) *Position {
+	r.readKey(s, x.Priority, x.Key)
+	return &Position{r: r, s: s, x: x, flow: s.flows[x.Key], cold: s.cold.byKey[x.Key]}
+}
+
+// InLane says whether the task is ready and waits for nothing but claims, pauses and limits.
+func (p *Position) InLane() bool { return p.x.State == task.Ready && !p.x.Parked() }
+
+// KeyClaims is how many tasks of its key are claimed.
+func (p *Position) KeyClaims() int {
+	if p.flow == nil {
+		return 0
+	}
+	return p.flow.Use.Count()
+}
+
+// KeyClaimed are those tasks, up to most.
+func (p *Position) KeyClaimed(most int) (ids []task.ID) {
+	if p.flow == nil {
+		return nil
+	}
+	p.flow.Use.Each(func(id task.ID) bool {
+		ids = append(ids, id)
+		return len(ids) < most
+	})
+	return ids
+}
+
+// IsProbe says whether the task is the one that the breaker of its type lets through.
+func (p *Position) IsProbe() bool {
+	shown := p.s.trials[p.x.Type]
+	if shown == nil || !p.InLane() || shown != p.s.byName[p.x.Lane()] {
+		return false
+	}
+	older, _ := p.r.countBefore(p.s, shown, p.x.Seq, 1)
+	return older == 0
+}
+
+// HigherPriority counts the ready tasks of higher priorities of which some may run, of so many that each priority has.
+func (p *Position) HigherPriority(ready [3]int64) (n int64) {
+	for higher := range int(p.x.Priority - task.High) {
+		if p.s.waits(higher) {
+			n += ready[higher]
+		}
+	}
+	return n
+}
+
+// KeysBefore counts the keys of its priority whose next task comes before the next of this task's key. More says that there are more
+// than MaxBefore.
+func (p *Position) KeysBefore() (n int, more bool) {
+	s, f, at := p.s, p.flow, int(p.x.Priority-task.High)
+	inOrder := f != nil && f.place[at] >= 0 || p.cold != nil && !p.cold.of.held
+	if !p.InLane() || !inOrder || !s.shared() {
+		return 0, false
+	}
+	return p.r.before(p.s, f, p.cold, at)
+}
+
+// TasksBefore counts the tasks of the same key and priority that became ready before, up to MaxBefore: those of its type, and all. They
+// come first in claims that take their types.
+func (p *Position) TasksBefore() (sameType, all int, more bool) {
+	own := p.s.byName[p.x.Lane()]
+	if p.cold != nil {
+		own = p.cold.lane()
+	}
+	if !p.InLane() || own == nil {
+		return 0, 0, false
+	}
+	sameType, more = p.r.countBefore(p.s, own, p.x.Seq, MaxBefore)
+	n, looked := sameType, 0
+	var others []ranked[*Lane]
+	if p.flow != nil {
+		others = p.flow.ready[p.x.Priority-task.High].items
+	}
+	var look func(at int)
+	look = func(at int) {
+		if at >= len(others) || others[at].first > p.x.Seq || more {
+			return
+		}
+		if looked++; looked > maxBeforeLanes {
+			more = true
+			return
+		}
+		if l := others[at].of; l != own {
+			k, cut := p.r.countBefore(p.s, l, p.x.Seq, MaxBefore-n)
+			n, more = n+k, cut
+		}
+		look(2*at + 1)
+		look(2*at + 2)
+	}
+	look(0)
+	return sameType, n, more
+}
+
+// before counts the keys that come before one in the order of a priority, looking at no more than MaxBefore. The key is a flow or a
+// cold lane.
+func (r *Round) before(s *Set, f *Flow, c *coldLane, p int) (n int, more bool) {
+	turnOf := func(g *Flow) float64 { return max(g.rank, turn(s.price(g, r.now))) } // as settle would have it
+	reads := maxBeforeReads
+	var mine order
+	if c != nil {
+		mine = order{c.rank().rank, r.firstOfCold(s, c, &reads)}
+	} else {
+		mine = order{turnOf(f), r.firstOf(s, f, p, &reads)}
+	}
+	looked := 0
+	upTo := func(o order) bool {
+		if more || mine.before(o) {
+			return false // nor do those below it: their turn is no earlier than their rank
+		}
+		looked++
+		more = looked > MaxBefore
+		return !more
+	}
+	s.order[p].walk(upTo, func(g *Flow) {
+		if its := turnOf(g); g != f && (its < mine.rank || its == mine.rank && r.firstOf(s, g, p, &reads) < mine.first) {
+			n++
+		}
+	})
+	s.cold.order[p].walk(upTo, func(t *coldType) {
+		t.lanes.walk(upTo, func(d *coldLane) {
+			if its := d.rank().rank; d != c && (its < mine.rank || its == mine.rank && r.firstOfCold(s, d, &reads) < mine.first) {
+				n++
+			}
+		})
+	})
+	return n, more
+}
+
+// firstOfCold is the sequence number of a cold lane's first task. One that is not in memory is read while there are reads left, else a
+// lower bound is taken.
+func (r *Round) firstOfCold(s *Set, c *coldLane, reads *int) uint64 {
+	if c.first.ID != (task.ID{}) {
+		return c.first.Seq
+	}
+	return r.firstIn(s, c.lane(), c.first.Seq, reads)
+}
+
+// firstIn is the sequence number of a lane's first task, of which a lower bound is known.
+func (r *Round) firstIn(s *Set, l *Lane, first uint64, reads *int) uint64 {
+	if len(l.head) == 0 && *reads > 0 {
+		*reads--
+		schema.ScanLane(r.tx, s.ns, s.queue, l.LaneName, l.inRow, first, math.MaxUint64, func(t schema.ReadyTask) bool {
+			first = t.Seq
+			return false
+		})
+	}
+	return first
+}
+
+// firstOf is the first sequence number of a flow in a priority. Of lanes of which nothing is in memory it is read while there are
+// reads left, else a lower bound is taken.
+func (r *Round) firstOf(s *Set, f *Flow, p int, reads *int) uint64 {
+	best, lanes := uint64(math.MaxUint64), f.ready[p].items
+	var look func(at int)
+	look = func(at int) {
+		if at >= len(lanes) || lanes[at].first >= best {
+			return
+		}
+		best = min(best, r.firstIn(s, lanes[at].of, lanes[at].first, reads))
+		look(2*at + 1)
+		look(2*at + 2)
+	}
+	look(0)
+	return best
+}
+
+// countBefore counts the tasks of a lane before a sequence number, up to most.
+func (r *Round) countBefore(s *Set, l *Lane, seq uint64, most int) (n int, more bool) {
+	n = sort.Search(len(l.head), func(i int) bool { return l.head[i].Seq >= seq })
+	if n == len(l.head) && l.scan < seq && l.count > int64(n) {
+		schema.ScanLane(r.tx, s.ns, s.queue, l.LaneName, l.inRow, l.scan, seq, func(schema.ReadyTask) bool {
+			n++
+			return n <= most
+		})
+	}
+	if n > most {
+		return most, true
+	}
+	return n, false
+}

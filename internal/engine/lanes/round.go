@@ -1,0 +1,136 @@
+package lanes
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Round is what a round does with lanes. Seal must be called once after the last call.
+type Round struct {
+	tx      *store.Tx
+	now     store.Time
+	warm    func(ns string, tasks []schema.ReadyTask)
+	Read    int // lanes that were read, or put in order
+	dirty   []dirtyLane
+	waiting []waitingFlow
+}
+
+type dirtyLane struct {
+	s *Set
+	l *Lane
+}
+
+// Begin starts a round over tx. Warm is told which tasks will be wanted next.
+func Begin(tx *store.Tx, warm func(ns string, tasks []schema.ReadyTask)) Round {
+	return Round{tx: tx, now: tx.Now(), warm: warm}
+}
+
+// Seal writes the lanes that the round changed, and makes cold ones of those that only wait.
+func (r *Round) Seal() {
+	for _, d := range r.dirty {
+		if d.l.dirty {
+			r.writeLane(d.s, d.l)
+		}
+	}
+	r.dirty = nil
+	r.sealFlows()
+}
+
+// Enter puts a task that has become ready into its lane.
+func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
+	name := x.Lane()
+	l := r.laneOf(s, name)
+	if l == nil {
+		l = &Lane{LaneName: name, scan: x.Seq}
+		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
+		inRow := s.startsInRow(name)
+		if inRow {
+			l.inRow = l.head[0]
+		}
+		cold := s.addAsCold(l, r.now)
+		if !cold {
+			s.add(l, s.Flow(name.Key, r.now), r.now)
+		}
+		if inRow || cold {
+			r.writeLane(s, l) // now: it is the task's row, too, or nothing will touch it
+		}
+		if inRow {
+			return
+		}
+		if cold {
+			r.tx.Set(schema.ReadyKey(s.ns, s.queue, name, x.Seq), schema.EncodeReady(id, x.ReadyAt))
+			return
+		}
+	} else if first := l.first(); true {
+		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
+		if l.first() != first {
+			s.moved(l)
+		}
+	}
+	r.touchLane(s, l)
+	r.tx.Set(schema.ReadyKey(s.ns, s.queue, name, x.Seq), schema.EncodeReady(id, x.ReadyAt))
+}
+
+// Leave takes a task that was ready out of its lane.
+func (r *Round) Leave(s *Set, x *schema.Exec) {
+	name := x.Lane()
+	l := r.laneOf(s, name)
+	if l == nil {
+		schema.Must(fmt.Errorf("ready task at %d lies in no lane of queue %q", x.Seq, s.queue))
+	}
+	first := l.first()
+	l.remove(x.Seq)
+	inRow := l.inRow.Seq == x.Seq
+	if inRow {
+		l.inRow = schema.ReadyTask{}
+	} else {
+		r.tx.Delete(schema.ReadyKey(s.ns, s.queue, name, x.Seq))
+	}
+	switch {
+	case l.count == 0:
+		s.drop(l, r.now)
+	case l.first() != first:
+		s.moved(l)
+	}
+	if inRow || l.count == 0 { // another lane may begin under its name before the round ends
+		r.writeLane(s, l)
+	} else {
+		r.touchLane(s, l)
+	}
+}
+
+func (r *Round) touchLane(s *Set, l *Lane) {
+	if !l.dirty {
+		l.dirty = true
+		r.dirty = append(r.dirty, dirtyLane{s, l})
+	}
+	r.settleFlow(s, l.flow, l)
+}
+
+func (r *Round) writeLane(s *Set, l *Lane) {
+	l.dirty = false
+	key := schema.LaneKey(s.ns, schema.TableLane, s.queue, l.LaneName)
+	if l.count == 0 {
+		r.tx.Delete(key)
+	} else {
+		r.tx.Set(key, l.encode())
+	}
+}
+
+// fill reads the next tasks of a lane into its head.
+func (r *Round) fill(s *Set, l *Lane) {
+	l.head = make([]schema.ReadyTask, 0, min(l.count, headCap))
+	schema.ScanLane(r.tx, s.ns, s.queue, l.LaneName, l.inRow, l.scan, math.MaxUint64, func(t schema.ReadyTask) bool {
+		l.head = append(l.head, t)
+		l.scan = t.Seq + 1
+		return len(l.head) < headCap
+	})
+	if len(l.head) == 0 {
+		schema.Must(fmt.Errorf("lane %v of queue %q counts %d tasks and has none from %d on", l.LaneName, s.queue, l.count, l.scan))
+	}
+	r.warm(s.ns, l.head)
+}

@@ -1,0 +1,337 @@
+package lanes
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Rules is what the settings of a queue say at the moment.
+type Rules interface {
+	// Weight is the weight of a key, 1 at least.
+	Weight(key string) float64
+	// Held is why no task of a key may run that has so many claimed ones.
+	Held(key string, claims int, now store.Time) Hold
+	// Limited says whether the queue has limits, or had.
+	Limited() bool
+}
+
+// Hold is why tasks that are ready may not run; 0: they may.
+type Hold byte
+
+const (
+	HeldByPause Hold = 1 + iota
+	HeldByRunning
+	HeldByRate
+	HeldByOrder // a task of the key is claimed, in a queue with a strict order of keys
+)
+
+// Set is the lanes of one queue that are not empty, by their flows.
+type Set struct {
+	ns, queue string
+	rules     Rules
+
+	cold    coldLanes // of the keys that only wait, if there are many; they are not in what follows
+	unread  [3][]byte // by priority: the row from which on lanes are still to be read; nil: there is none
+	reading bool      // lanes are being read
+
+	byName map[schema.LaneName]*Lane
+	flows  map[string]*Flow
+	order  [3]ranking[*Flow] // of the flows that may run, by priority
+	byType [3]map[string]*ranking[*Lane]
+	held   map[string]bool // types that may not run
+	// ofType are the lanes of each type, also of those that may not run: breakers hold many types, and one after the other. nil: it
+	// is not kept, since there are none.
+	ofType map[string][]*Lane
+	trials map[string]*Lane // held types that are on trial, and the lane that is shown; nil: no task of the type may run
+
+	plain *Flow // that of tasks without a key
+
+	account int        // grows when something waits after nothing did
+	opened  store.Time // when that was
+}
+
+// New returns the lanes of a queue without tasks.
+func New(ns, queue string, rules Rules) *Set {
+	s := &Set{ns: ns, queue: queue, rules: rules, cold: newColdLanes(), byName: map[schema.LaneName]*Lane{}, flows: map[string]*Flow{}, held: map[string]bool{}}
+	for i := range s.order {
+		s.order[i] = ranking[*Flow]{
+			order: func(f *Flow) order { return order{f.rank, f.first(i)} },
+			place: func(f *Flow) *int32 { return &f.place[i] },
+		}
+		s.byType[i] = map[string]*ranking[*Lane]{}
+	}
+	return s
+}
+
+// byAge orders lanes by the age of their first tasks alone.
+func byAge(l *Lane) order { return order{first: l.first()} }
+
+func newTypeOrder() *ranking[*Lane] {
+	return &ranking[*Lane]{
+		order: func(l *Lane) order { return order{l.flow.rank, l.first()} },
+		place: func(l *Lane) *int32 { return &l.sameType },
+	}
+}
+
+func (s *Set) add(l *Lane, f *Flow, now store.Time) {
+	s.link(l, f)
+	if !s.held[l.Type] {
+		s.show(l, now)
+	} else if _, tried := s.trials[l.Type]; tried {
+		s.offerIfBetter(l, now)
+	}
+}
+
+// link makes a lane one of its flow, without showing it.
+func (s *Set) link(l *Lane, f *Flow) {
+	s.byName[l.LaneName] = l
+	l.flow, l.own, l.sameType = f, -1, -1
+	f.lanes++
+	if s.ofType != nil {
+		s.index(l)
+	}
+}
+
+func (s *Set) drop(l *Lane, now store.Time) {
+	delete(s.byName, l.LaneName)
+	if l.own >= 0 {
+		s.hide(l)
+	}
+	l.flow.lanes--
+	if s.ofType != nil {
+		s.unindex(l)
+		if s.trials[l.Type] == l {
+			s.offer(l.Type, now)
+		}
+	}
+}
+
+// WatchTypes begins to keep what breakers need, or ends that.
+func (s *Set) WatchTypes(on bool) {
+	if !on {
+		s.ofType, s.trials = nil, nil
+		return
+	}
+	s.ofType, s.trials = map[string][]*Lane{}, map[string]*Lane{}
+	for _, l := range s.byName {
+		s.index(l)
+	}
+}
+
+func (s *Set) index(l *Lane) {
+	l.among = len(s.ofType[l.Type])
+	s.ofType[l.Type] = append(s.ofType[l.Type], l)
+}
+
+func (s *Set) unindex(l *Lane) {
+	of := s.ofType[l.Type]
+	last := len(of) - 1
+	of[l.among], of[last].among = of[last], l.among
+	of[last] = nil
+	if s.ofType[l.Type] = of[:last]; last == 0 {
+		delete(s.ofType, l.Type)
+	}
+}
+
+// lanesOf are all lanes of a type.
+func (s *Set) lanesOf(typ string) (of []*Lane) {
+	if s.ofType != nil {
+		return s.ofType[typ]
+	}
+	for _, l := range s.byName {
+		if l.Type == typ {
+			of = append(of, l)
+		}
+	}
+	return of
+}
+
+// show lets the tasks of a lane run, if its flow may.
+func (s *Set) show(l *Lane, now store.Time) {
+	p, f := l.Priority-task.High, l.flow
+	f.ready[p].add(l)
+	if f.Held != 0 {
+		return
+	}
+	if f.place[p] < 0 {
+		s.enter(f, int(p), now)
+	} else {
+		s.order[p].moved(f)
+	}
+	s.typeOrder(l).add(l)
+}
+
+// hide is the inverse of show.
+func (s *Set) hide(l *Lane) {
+	p, f := l.Priority-task.High, l.flow
+	s.leaveType(l)
+	if f.place[p] >= 0 && f.ready[p].Len() == 1 {
+		s.order[p].drop(f) // while it can be compared
+	}
+	f.ready[p].drop(l)
+	if f.place[p] >= 0 {
+		s.order[p].moved(f)
+	}
+}
+
+// enter puts a flow in order. If it had nothing to run in any priority, it begins where the others are.
+func (s *Set) enter(f *Flow, p int, now store.Time) {
+	s.open(now)
+	if f.place == [3]int32{-1, -1, -1} {
+		s.reckon(f, now)
+		if !s.reading {
+			f.used = max(f.used, s.start(now))
+		}
+		f.rank = turn(f.used)
+	}
+	s.order[p].add(f)
+}
+
+// open begins an account if nothing waits that may run. While lanes are unread, something does.
+func (s *Set) open(now store.Time) {
+	if s.waits(0) || s.waits(1) || s.waits(2) || s.Partial() && s.account > 0 {
+		return
+	}
+	s.account++
+	s.opened = now
+}
+
+// waits says whether a priority has a task that may run.
+func (s *Set) waits(p int) bool { return s.order[p].Len() > 0 || s.cold.order[p].Len() > 0 }
+
+// start is what the first of the flows has used that wait for workers, as it counts in their order: so flows that begin at the same
+// moment begin at the same place, whichever of them is first.
+func (s *Set) start(now store.Time) float64 {
+	least := math.Inf(1)
+	for p := range s.order {
+		if c := s.coldFirst(p, nil); c != nil && s.comesFirst(c, p) {
+			least = min(least, s.coldPrice(c))
+		} else if s.order[p].Len() > 0 {
+			least = min(least, s.price(s.order[p].top(), now))
+		}
+	}
+	if math.IsInf(least, 1) {
+		return 0
+	}
+	return turn(least)
+}
+
+func (s *Set) typeOrder(l *Lane) *ranking[*Lane] {
+	h := s.byType[l.Priority-task.High][l.Type]
+	if h == nil {
+		h = newTypeOrder()
+		s.byType[l.Priority-task.High][l.Type] = h
+	}
+	return h
+}
+
+func (s *Set) leaveType(l *Lane) {
+	if l.sameType < 0 {
+		return
+	}
+	of := s.byType[l.Priority-task.High]
+	if of[l.Type].drop(l); of[l.Type].Len() == 0 {
+		delete(of, l.Type)
+	}
+}
+
+// moved restores the order after the first task of a lane changed.
+func (s *Set) moved(l *Lane) {
+	p := l.Priority - task.High
+	if l.own < 0 {
+		return
+	}
+	l.flow.ready[p].moved(l)
+	if l.sameType >= 0 {
+		s.order[p].moved(l.flow)
+		s.byType[p][l.Type].moved(l)
+	}
+}
+
+// setHeld holds a flow back, or lets it run again.
+func (s *Set) setHeld(f *Flow, h Hold, now store.Time) {
+	was := f.Held
+	f.Held = h
+	if (was != 0) == (h != 0) {
+		return
+	}
+	for p := range f.ready {
+		if f.ready[p].Len() == 0 {
+			continue
+		}
+		if h != 0 {
+			s.order[p].drop(f)
+		} else {
+			s.enter(f, p, now)
+		}
+		for _, l := range f.ready[p].items {
+			if h != 0 {
+				s.leaveType(l.of)
+			} else {
+				s.typeOrder(l.of).add(l.of)
+			}
+		}
+	}
+	if len(s.trials) > 0 {
+		s.offerAgain(f, now)
+	}
+}
+
+// holdType holds all tasks of a type back, or lets them run again.
+func (s *Set) holdType(typ string, held bool, now store.Time) {
+	if s.held[typ] == held {
+		return
+	}
+	if held {
+		s.held[typ] = true
+	} else {
+		delete(s.held, typ)
+	}
+	for _, l := range s.lanesOf(typ) {
+		if held {
+			s.hide(l)
+		} else {
+			s.show(l, now)
+		}
+	}
+	s.holdCold(typ, held, now)
+}
+
+// reprice puts a flow in order by what it has used up to now.
+func (s *Set) reprice(f *Flow, now store.Time) {
+	f.rank = turn(s.price(f, now))
+	for p := range f.ready {
+		if f.place[p] < 0 {
+			continue
+		}
+		s.order[p].moved(f)
+		for _, l := range f.ready[p].items {
+			s.byType[p][l.of.Type].moved(l.of)
+		}
+	}
+}
+
+// SetType holds a type back, lets it run, or puts it on trial: it is held then but for a probe.
+func (s *Set) SetType(r *Round, typ string, held, try bool) {
+	if !try {
+		s.tryType(typ, false, r.now)
+	}
+	s.holdType(typ, held, r.now)
+	if try {
+		s.tryType(typ, true, r.now)
+	}
+	for p := range s.cold.released {
+		r.takeReleased(s, p, Bounds.TickRead-r.Read)
+	}
+}
+
+// HeldTypes are the types that are held.
+func (s *Set) HeldTypes() []string { return slices.Collect(maps.Keys(s.held)) }
+
+// Holds says whether a type is held.
+func (s *Set) Holds(typ string) bool { return s.held[typ] }
