@@ -29,6 +29,7 @@ const (
 	OperationRunning = operation.Running
 	OperationPaused  = operation.Paused
 	OperationAborted = operation.Aborted
+	OperationFailed  = operation.Failed
 )
 
 // OperationView is an operation, and what only the leader of its home knows.

@@ -34,6 +34,8 @@ type Accepted struct {
 	// Met: a unique key had it, or, of a task that the broker itself enqueues, an idempotency key: another task than the one that
 	// was asked for.
 	Met bool
+	// Order is the task's place in the order of its key; 0: its queue has no strict order, or the task no key.
+	Order uint64
 }
 
 // Enqueue makes a task.
@@ -79,9 +81,9 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	r.Move(n.Namespace, n.ID, q, nil, x)
 	r.l.hot.keepEnvelope(n.ID, e)
 	r.idsOf(n.Namespace).add(n.ID)
-	r.rememberKeys(n, print)
+	r.rememberKeys(n, print, x.Order)
 	r.tellReplaced(n.Namespace, &met)
-	return Accepted{ID: n.ID, State: x.State, CreatedAt: r.now}, nil
+	return Accepted{ID: n.ID, State: x.State, CreatedAt: r.now, Order: x.Order}, nil
 }
 
 // admit refuses a new task that may not come here, or for which there is no room.
@@ -204,7 +206,7 @@ func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 	if schema.ReadEnvelope(r.tx, n.Namespace, n.ID).Fingerprint != print {
 		return Accepted{}, reused("request_id", n.RequestID.String(), n.ID)
 	}
-	return Accepted{ID: n.ID, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true}, nil
+	return Accepted{ID: n.ID, State: x.State, CreatedAt: x.CreatedAt, Duplicate: true, Order: x.Order}, nil
 }
 
 // restoredEarlier finds the task as which an archived one came back already. The idempotency key of the archived task goes over to the new
@@ -249,7 +251,7 @@ func (r *Round) byKey(row []byte, n *NewTask, print uint64, field, value string)
 		f, _ := r.keyRow(schema.ForgottenKey(n.Namespace, k.ID))
 		k.Ended, k.Created = f.Ended, f.Created
 	}
-	return Accepted{ID: k.ID, Duplicate: true, State: k.Ended, CreatedAt: k.Created}, nil
+	return Accepted{ID: k.ID, Duplicate: true, State: k.Ended, CreatedAt: k.Created, Order: k.Order}, nil
 }
 
 func (r *Round) keyRow(key []byte) (schema.KeyRow, bool) {
@@ -262,9 +264,9 @@ func (r *Round) keyRow(key []byte) (schema.KeyRow, bool) {
 	return k, true
 }
 
-func (r *Round) rememberKeys(n *NewTask, print uint64) {
+func (r *Round) rememberKeys(n *NewTask, print, order uint64) {
 	if n.IdempotencyKey != "" {
-		r.setKey(n.Namespace, schema.OnKey, schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), schema.KeyRow{ID: n.ID, Fingerprint: print, Until: r.now.Add(n.IdempotencyTTL)})
+		r.setKey(n.Namespace, schema.OnKey, schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), schema.KeyRow{ID: n.ID, Fingerprint: print, Until: r.now.Add(n.IdempotencyTTL), Order: order})
 	}
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
 		r.setKey(n.Namespace, schema.OnRequest, schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), schema.KeyRow{ID: n.ID, Fingerprint: print, Until: r.now.Add(max(DedupWindow, n.RequestTTL))})
@@ -287,6 +289,9 @@ func contentHash(n *NewTask) uint64 {
 	var d xxhash.Digest
 	d.Reset()
 	_, _ = d.WriteString(n.Queue)
+	if n.AnyContent {
+		return d.Sum64()
+	}
 	_, _ = d.Write([]byte{0})
 	_, _ = d.WriteString(n.Type)
 	_, _ = d.Write([]byte{0})

@@ -36,6 +36,11 @@ var sqsNeeds = map[string]need{
 	"SetQueueAttributes":           {ofQueues, operate, false},
 	"TagQueue":                     {ofQueues, operate, false},
 	"UntagQueue":                   {ofQueues, operate, false},
+	"AddPermission":                {ofQueues, operate, false},
+	"RemovePermission":             {ofQueues, operate, false},
+	"StartMessageMoveTask":         {ofQueues, operate, false},
+	"CancelMessageMoveTask":        {ofQueues, operate, false},
+	"ListMessageMoveTasks":         {ofQueues, operate | observe, false},
 }
 
 // withSQS answers what is for the SQS door, if there is one.
@@ -284,4 +289,42 @@ func (g sqsCore) FirstClaimed(ctx context.Context, id task.ID) (time.Time, error
 		return time.Time{}, err
 	}
 	return v.Attempts[0].StartedAt.Time(), nil
+}
+
+// StartOperation starts an operation.
+func (g sqsCore) StartOperation(ctx context.Context, spec broker.OperationSpec) (err error) {
+	for _, queue := range []string{spec.Filter.Queue, spec.ToQueue} {
+		if err := mayUse(ctx, queue); err != nil {
+			return err
+		}
+	}
+	if spec.By, err = authorOf(ctx, ""); err != nil {
+		return err
+	}
+	if spec.Filter.States, err = spec.Action.Selects(nil); err != nil {
+		return err
+	}
+	_, err = g.operation(ctx, "started", func(ns string) (broker.OperationView, broker.Stamp, error) {
+		return g.cfg.Operations.StartOperation(ctx, ns, spec)
+	})
+	return err
+}
+
+// Operations reads operations, newest first.
+func (g sqsCore) Operations(ctx context.Context, below task.ID, limit int) (broker.OperationPage, error) {
+	page, at, err := g.cfg.Operations.Operations(ctx, namespaceOf(ctx), below, limit)
+	saw(ctx, at)
+	return page, err
+}
+
+// AbortOperation ends an operation.
+func (g sqsCore) AbortOperation(ctx context.Context, id task.ID) error {
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return err
+	}
+	_, err = g.operation(ctx, "aborted", func(ns string) (broker.OperationView, broker.Stamp, error) {
+		return g.cfg.Operations.AbortOperation(ctx, ns, id, by)
+	})
+	return err
 }

@@ -38,8 +38,9 @@ const maxMessage = 1 << 20
 // texts are the other attributes that can be set, with their limits in bytes.
 var texts = map[string]int{"Policy": 8192, "RedrivePolicy": 2048, "RedriveAllowPolicy": 4096, "KmsMasterKeyId": 256, "SqsManagedSseEnabled": 5}
 
-// fifoOnly are attributes that only FIFO queues have.
-var fifoOnly = []string{"FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"}
+// fifoOnly are attributes that only FIFO queues have, and their values. The first is the default.
+var fifoOnly = map[string][]string{"FifoQueue": {"true"}, "ContentBasedDeduplication": {"false", "true"}, "DeduplicationScope": {"queue", "messageGroup"},
+	"FifoThroughputLimit": {"perQueue", "perMessageGroupId"}}
 
 // readOnly are attributes that can be asked for and not set.
 var readOnly = []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed",
@@ -51,8 +52,27 @@ type redrive struct {
 	Max    int
 }
 
+// checkAttributes refuses attributes outside the rules, of a queue that is FIFO or not and that has others already.
+func (x *exchange) checkAttributes(attributes map[string]string, fifo bool, has *task.QueueConfig) error {
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		if err := x.checkAttribute(name, attributes[name], fifo); err != nil {
+			return err
+		}
+	}
+	will := func(name string) string {
+		if v, ok := attributes[name]; ok {
+			return v
+		}
+		return told(has, name)
+	}
+	if will("FifoThroughputLimit") == "perMessageGroupId" && will("DeduplicationScope") != "messageGroup" {
+		return wire.ErrInvalidAttributeValue.With("The perMessageGroupId value of FifoThroughputLimit is allowed only when the value for DeduplicationScope is messageGroup.")
+	}
+	return nil
+}
+
 // checkAttribute refuses a value outside the rules.
-func (x *exchange) checkAttribute(name, value string) error {
+func (x *exchange) checkAttribute(name, value string, fifo bool) error {
 	bad := func() error { return wire.ErrInvalidAttributeValue.With("Invalid value for the parameter %s.", name) }
 	if rule, ok := numbers[name]; ok {
 		n, err := strconv.Atoi(value)
@@ -61,23 +81,42 @@ func (x *exchange) checkAttribute(name, value string) error {
 		}
 		return nil
 	}
+	if values, ok := fifoOnly[name]; ok {
+		return checkFIFOAttribute(name, value, values, fifo)
+	}
 	most, known := texts[name]
 	switch {
-	case slices.Contains(fifoOnly, name) || !known:
+	case !known:
 		return wire.ErrInvalidAttributeName.With("Unknown Attribute %s.", task.Cut(name, 100))
 	case len(value) > most:
 		return bad()
 	case name == "SqsManagedSseEnabled" && value != "true" && value != "false":
 		return bad()
 	case name == "RedrivePolicy" && value != "":
-		return x.checkRedrive(value)
-	case (name == "Policy" || name == "RedriveAllowPolicy") && value != "" && !json.Valid([]byte(value)):
+		return x.checkRedrive(value, fifo)
+	case name == "RedriveAllowPolicy" && value != "":
+		return checkAllow(value)
+	case name == "Policy" && value != "" && !json.Valid([]byte(value)):
 		return bad()
 	}
 	return nil
 }
 
-func (x *exchange) checkRedrive(value string) error {
+func checkFIFOAttribute(name, value string, values []string, fifo bool) error {
+	switch {
+	case !fifo && (name == "DeduplicationScope" || name == "FifoThroughputLimit"):
+		return wire.ErrInvalidAttributeName.With("You can specify the %s only when FifoQueue is set to true.", name)
+	case !fifo:
+		return wire.ErrInvalidAttributeName.With("Unknown Attribute %s.", name)
+	case slices.Contains(values, value):
+		return nil
+	case name == "FifoQueue":
+		return wire.ErrInvalidAttributeValue.With("Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.")
+	}
+	return wire.ErrInvalidAttributeValue.With("Invalid value for the parameter %s.", name)
+}
+
+func (x *exchange) checkRedrive(value string, fifo bool) error {
 	p, ok := redriveOf(value)
 	if !ok {
 		return wire.BadValue(value, "RedrivePolicy", "Amazon SQS can't create the redrive policy, as it’s in an unsupported format.")
@@ -87,9 +126,12 @@ func (x *exchange) checkRedrive(value string) error {
 	}
 	name, ok := queueOfARN(p.Target)
 	if ok {
-		_, err := x.named(name)
-		if err == nil {
-			return nil
+		target, err := x.named(name)
+		switch {
+		case err == nil && isFIFO(&target.Config) != fifo:
+			return wire.BadValue(value, "RedrivePolicy", "Dead-letter queue must be same type of queue as the source.")
+		case err == nil:
+			return x.mayRedrive(&target, value)
 		}
 		if err != error(wire.ErrQueueDoesNotExist) {
 			return err
@@ -128,6 +170,9 @@ func told(c *task.QueueConfig, name string) string {
 	}
 	if name == "SqsManagedSseEnabled" {
 		return "true"
+	}
+	if values, ok := fifoOnly[name]; ok && isFIFO(c) {
+		return values[0]
 	}
 	return ""
 }
@@ -171,10 +216,8 @@ func setAttributes(x *exchange) error {
 	if len(x.in.Attributes) == 0 {
 		return wire.Missing("Attributes")
 	}
-	for _, name := range slices.Sorted(maps.Keys(x.in.Attributes)) {
-		if err := x.checkAttribute(name, x.in.Attributes[name]); err != nil {
-			return err
-		}
+	if err := x.checkAttributes(x.in.Attributes, isFIFO(&q.Config), &q.Config); err != nil {
+		return err
 	}
 	return x.Core.PutQueue(x.ctx, q.Name, func(c *task.QueueConfig) error {
 		if c.Version == 0 {
@@ -193,7 +236,7 @@ func getAttributes(x *exchange) error {
 	}
 	names, all := x.in.AttributeNames, slices.Contains(x.in.AttributeNames, "All")
 	if all {
-		names = slices.Concat(slices.Collect(maps.Keys(numbers)), slices.Collect(maps.Keys(texts)), readOnly)
+		names = slices.Concat(slices.Collect(maps.Keys(numbers)), slices.Collect(maps.Keys(texts)), slices.Collect(maps.Keys(fifoOnly)), readOnly)
 	}
 	values := map[string]string{}
 	counted := slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "Approximate") })
@@ -238,5 +281,8 @@ func (x *exchange) attribute(c *task.QueueConfig, queue, name string, counts map
 	if _, known = numbers[name]; !known {
 		_, known = texts[name]
 	}
-	return told(c, name), known || slices.Contains(fifoOnly, name)
+	if !known {
+		_, known = fifoOnly[name]
+	}
+	return told(c, name), known
 }

@@ -50,6 +50,12 @@ type Core interface {
 	Settle(ctx context.Context, calls []broker.Settle) []broker.Settled
 	// FirstClaimed is when the first claim of a task began that it remembers; zero: none.
 	FirstClaimed(ctx context.Context, id task.ID) (time.Time, error)
+
+	// StartOperation starts an operation, whose filter and target the caller may use.
+	StartOperation(ctx context.Context, spec broker.OperationSpec) error
+	// Operations are those below an id, the newest first; zero: from the newest.
+	Operations(ctx context.Context, below task.ID, limit int) (broker.OperationPage, error)
+	AbortOperation(ctx context.Context, id task.ID) error
 }
 
 // Door serves clients of Amazon SQS.
@@ -113,6 +119,8 @@ var actions = map[string]action{
 	"SendMessage": send, "SendMessageBatch": sendBatch, "ReceiveMessage": receive,
 	"DeleteMessage": deleteMessage, "DeleteMessageBatch": deleteBatch,
 	"ChangeMessageVisibility": changeVisibility, "ChangeMessageVisibilityBatch": changeVisibilityBatch,
+	"AddPermission": addPermission, "RemovePermission": removePermission,
+	"StartMessageMoveTask": startMove, "CancelMessageMoveTask": cancelMove, "ListMessageMoveTasks": listMoves,
 }
 
 // Serve answers a request. One that is not for this server is refused with why.
@@ -239,7 +247,7 @@ func (x *exchange) answer(w http.ResponseWriter, own error, refusal *task.Error)
 // answersObject has the actions that answer {} when there is nothing to tell. Others answer nothing at all.
 var answersObject = map[string]bool{
 	"ReceiveMessage": true, "ListQueues": true, "ListQueueTags": true, "GetQueueAttributes": true, "DeleteMessageBatch": true,
-	"ChangeMessageVisibilityBatch": true, "SendMessageBatch": true,
+	"ChangeMessageVisibilityBatch": true, "SendMessageBatch": true, "ListMessageMoveTasks": true,
 }
 
 // errorOf is what the caller is told; nil: the request was served.

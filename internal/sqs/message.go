@@ -13,12 +13,13 @@ import (
 
 // Headers of tasks that were messages.
 const (
-	headerAttributes = "sqs-attributes"      // JSON
-	headerTrace      = "sqs-aws-trace"       // the system attribute AWSTraceHeader
-	headerMessageID  = "sqs-message-id"      // of a dead letter: the id that it had
-	headerSent       = "sqs-sent"            // of a dead letter: when it was sent, Unix milliseconds
-	headerReceives   = "sqs-receives"        // of a dead letter: how often it was received before
-	headerSource     = "sqs-dead-letter-arn" // of a dead letter: the queue that it came from
+	headerAttributes = "sqs-attributes"        // JSON
+	headerTrace      = "sqs-aws-trace"         // the system attribute AWSTraceHeader
+	headerMessageID  = "sqs-message-id"        // of a dead letter: the id that it had
+	headerSent       = "sqs-sent"              // of a dead letter: when it was sent, Unix milliseconds
+	headerReceives   = "sqs-receives"          // of a dead letter: how often it was received before
+	headerSource     = "sqs-dead-letter-arn"   // of a dead letter: the queue that it came from
+	headerTarget     = "sqs-dead-letter-queue" // of a dead letter: the queue that it was moved to
 )
 
 const (

@@ -100,14 +100,3 @@ func (x *exchange) named(name string) (cluster.Queue, error) {
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
 
 const fifoSuffix = ".fifo"
-
-// checkName refuses a name that no queue of the service can have.
-func checkName(name string) error {
-	if name == "" {
-		return wire.Missing("QueueName")
-	}
-	if !nameForm.MatchString(strings.TrimSuffix(name, fifoSuffix)) || len(name) > 80 {
-		return wire.ErrInvalidParameterValue.With("Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
-	}
-	return nil
-}

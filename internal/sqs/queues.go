@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pawlq/pawl/internal/cluster"
@@ -20,16 +19,12 @@ const maxReceives = 1000
 // createQueue is CreateQueue. It answers for a queue that is there, if it has the same attributes.
 func createQueue(x *exchange) error {
 	name := x.in.QueueName
-	if err := checkName(name); err != nil {
+	fifo := x.in.Attributes["FifoQueue"] == "true"
+	if err := checkFIFOName(name, fifo); err != nil {
 		return err
 	}
-	if strings.HasSuffix(name, fifoSuffix) || x.in.Attributes["FifoQueue"] != "" {
-		return wire.ErrUnsupportedOperation.With("FIFO queues are not served here yet: create a standard queue.")
-	}
-	for _, n := range slices.Sorted(maps.Keys(x.in.Attributes)) {
-		if err := x.checkAttribute(n, x.in.Attributes[n]); err != nil {
-			return err
-		}
+	if err := x.checkAttributes(x.in.Attributes, fifo, &task.QueueConfig{}); err != nil {
+		return err
 	}
 	if err := checkTags(x.in.Tags, 0); err != nil {
 		return err
@@ -43,6 +38,9 @@ func createQueue(x *exchange) error {
 			return nil
 		}
 		c.Settings.MaxAttempts = maxReceives
+		if fifo {
+			c.Settings.KeyOrder = task.KeyOrderStrict
+		}
 		setTold(c, x.in.Attributes, now)
 		setTags(c, x.in.Tags)
 		return nil

@@ -35,6 +35,11 @@ func receive(x *exchange) error {
 	if hide == 0 { // the message is to be visible at once: it is claimed, and given back
 		c.Lease = task.MinLease
 	}
+	fifo := isFIFO(&q.Config)
+	c.Runs = fifo
+	if err := x.attempt(&c, q.Name, fifo); err != nil {
+		return err
+	}
 	policy, redrives := redriveOf(told(&q.Config, "RedrivePolicy"))
 	deadline := time.Now().Add(wait)
 	for {
@@ -47,6 +52,9 @@ func receive(x *exchange) error {
 			if got, err = x.redrive(&q, policy, got); err != nil {
 				return err
 			}
+		}
+		if c.ClaimKey != "" {
+			x.hideAgain(got, c.Lease)
 		}
 		if len(got) > 0 || empty {
 			if hide == 0 {
@@ -101,8 +109,17 @@ func holdOf(c *broker.Claimed) broker.Hold {
 
 // receives is how often a message was received, this time counted.
 func receives(c *broker.Claimed) uint64 {
+	if !isDeadLetter(c) {
+		return c.Token.Fence
+	}
 	before, _ := strconv.ParseUint(c.Headers[headerReceives], 10, 32) // another producer's header may say anything
 	return before + c.Token.Fence
+}
+
+// isDeadLetter says whether a message lies in the dead-letter queue that it was moved to: its former life is told there, and not where it
+// is moved to from there, since it is a new message then.
+func isDeadLetter(c *broker.Claimed) bool {
+	return c.Headers[headerSource] != "" && (c.Headers[headerTarget] == "" || c.Headers[headerTarget] == c.Queue)
 }
 
 // redrive moves those that were received too often to the dead-letter queue, and returns the others. A move that dies half-way is made
@@ -140,23 +157,23 @@ func (x *exchange) deadLetter(from, to *cluster.Queue, c *broker.Claimed) task.S
 	}
 	headers[headerReceives] = strconv.FormatUint(receives(c)-1, 10)
 	headers[headerMessageID], headers[headerSent] = messageID(c), sentAt(c)
-	headers[headerSource] = x.arnOf(from.Name)
+	headers[headerSource], headers[headerTarget] = x.arnOf(from.Name), to.Name
 	sum := sha256.Sum256(append([]byte("redrive\x00"+to.Name+"\x00"), c.ID[:]...))
 	s := task.Spec{Type: c.Type, Queue: to.Name, Payload: c.Payload, ContentType: c.ContentType, Key: c.Key, Headers: headers,
-		RequestID: task.ID(sum[:16]), ExpiresIn: time.Duration(toldNumber(&to.Config, "MessageRetentionPeriod")) * time.Second}
+		Tags: []string{sourceTag(from.Name)}, RequestID: task.ID(sum[:16]), ExpiresIn: time.Duration(toldNumber(&to.Config, "MessageRetentionPeriod")) * time.Second}
 	s.Fill()
 	return s
 }
 
 func messageID(c *broker.Claimed) string {
-	if id := c.Headers[headerMessageID]; id != "" {
+	if id := c.Headers[headerMessageID]; id != "" && isDeadLetter(c) {
 		return id
 	}
 	return c.ID.String()
 }
 
 func sentAt(c *broker.Claimed) string {
-	if at := c.Headers[headerSent]; at != "" {
+	if at := c.Headers[headerSent]; at != "" && isDeadLetter(c) {
 		return at
 	}
 	return millis(c.Exec.CreatedAt.Time())
@@ -200,7 +217,10 @@ func (x *exchange) system(c *broker.Claimed, names []string) (map[string]string,
 	}
 	values := map[string]string{"SenderId": accountOf(x.Core.Namespace(x.ctx)), "SentTimestamp": sentAt(c),
 		"ApproximateReceiveCount": strconv.FormatUint(receives(c), 10), "MessageGroupId": c.Key, traceHeader: c.Headers[headerTrace],
-		"DeadLetterQueueSourceArn": c.Headers[headerSource]}
+		"MessageDeduplicationId": c.Headers[headerDedup], "SequenceNumber": sequence(c.Exec.Order)}
+	if isDeadLetter(c) {
+		values["DeadLetterQueueSourceArn"] = c.Headers[headerSource]
+	}
 	all := slices.Contains(names, "All")
 	const first = "ApproximateFirstReceiveTimestamp"
 	if all || slices.Contains(names, first) {

@@ -143,11 +143,12 @@ func (o *outgoing) spec(q *cluster.Queue) (task.Spec, error) {
 	}
 	s.Delay = time.Duration(delay) * time.Second
 	s.ExpiresIn = time.Duration(toldNumber(&q.Config, "MessageRetentionPeriod")) * time.Second
+	if isFIFO(&q.Config) {
+		o.deduplicate(&s, &q.Config)
+	}
 	s.Fill()
 	return s, nil
 }
-
-var groupForm = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{|}~-]{1,128}$")
 
 func (o *outgoing) check(q *cluster.Queue) error {
 	if o.body == "" {
@@ -162,11 +163,11 @@ func (o *outgoing) check(q *cluster.Queue) error {
 	if o.delay != nil && (*o.delay < 0 || *o.delay > 900) {
 		return wire.BadValue(*o.delay, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
 	}
-	if o.dedup != "" {
-		return wire.BadValue(task.Cut(o.dedup, 128), "MessageDeduplicationId", "The request includes a parameter that is not valid for this queue type.")
+	if err := checkID("MessageGroupId", o.group); err != nil {
+		return err
 	}
-	if o.group != "" && !groupForm.MatchString(o.group) {
-		return wire.BadValue(task.Cut(o.group, 128), "MessageGroupId", "MessageGroupId can only include alphanumeric and punctuation characters. 1 to 128 in length.")
+	if err := o.checkFIFO(&q.Config); err != nil {
+		return err
 	}
 	if err := checkSystem(o.system); err != nil {
 		return err
@@ -240,5 +241,5 @@ var numberForm = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]
 // sent is the answer for a message that was taken.
 func (o *outgoing) sent(got *broker.Enqueued) *wire.Sent {
 	return &wire.Sent{MessageID: got.ID.String(), MD5OfBody: wire.MD5(o.body), MD5OfAttributes: wire.MD5OfAttributes(o.attributes),
-		MD5OfSystemAttributes: wire.MD5OfAttributes(o.system)}
+		MD5OfSystemAttributes: wire.MD5OfAttributes(o.system), SequenceNumber: sequence(got.Order)}
 }

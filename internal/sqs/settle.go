@@ -32,7 +32,12 @@ func deleteMessage(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return deleted(x.Core.Settle(x.ctx, []broker.Settle{{Verb: broker.Ack, Hold: hold, Late: true}})[0].Err)
+	fifo := isFIFO(&q.Config)
+	err = x.Core.Settle(x.ctx, []broker.Settle{{Verb: broker.Ack, Hold: hold, Late: !fifo}})[0].Err
+	if fifo {
+		return expired(err, x.in.ReceiptHandle)
+	}
+	return deleted(err)
 }
 
 // deleted is what a client is told of an ack: a message that is gone, or that another has, is no error.
@@ -45,11 +50,21 @@ func deleted(err error) error {
 
 // deleteBatch is DeleteMessageBatch: each message is answered by itself.
 func deleteBatch(x *exchange) error {
+	q, err := x.queue()
+	if err != nil {
+		return err
+	}
+	fifo := isFIFO(&q.Config)
 	return x.settleBatch("DeleteMessageBatchRequestEntry",
 		func(_ *wire.Entry, hold broker.Hold) (broker.Settle, error) {
-			return broker.Settle{Verb: broker.Ack, Hold: hold, Late: true}, nil
+			return broker.Settle{Verb: broker.Ack, Hold: hold, Late: !fifo}, nil
 		},
-		func(_ *wire.Entry, _ broker.Hold, s *broker.Settled) error { return deleted(s.Err) })
+		func(e *wire.Entry, _ broker.Hold, s *broker.Settled) error {
+			if fifo {
+				return expired(s.Err, e.ReceiptHandle)
+			}
+			return deleted(s.Err)
+		})
 }
 
 // changeVisibility is ChangeMessageVisibility.

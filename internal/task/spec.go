@@ -20,7 +20,8 @@ type Spec struct {
 	RunAt          time.Time
 	IdempotencyKey string
 	IdempotencyTTL time.Duration
-	RequestID      ID // a UUID of any version
+	AnyContent     bool `json:",omitempty"` // a repeat of the idempotency key may hold something else, and finds the first task
+	RequestID      ID   // a UUID of any version
 	MaxAttempts    int
 	Retry          *Retry
 	Timeout        time.Duration

@@ -18,6 +18,8 @@ type KeyRow struct {
 	// How the task ended and when it was created, once its own rows are gone.
 	Ended   task.State
 	Created store.Time
+	// Order is the place that the task had in the order of its key when it was enqueued; 0: none.
+	Order uint64
 }
 
 // Encode is the row.
@@ -28,6 +30,7 @@ func (k KeyRow) Encode() []byte {
 	r.Num(3, uint64(k.Until))
 	r.Num(4, uint64(k.Ended))
 	r.Num(5, uint64(k.Created))
+	r.Num(6, k.Order)
 	return r
 }
 
@@ -43,6 +46,8 @@ func DecodeKey(row []byte) (k KeyRow, err error) {
 			k.Ended = task.State(v)
 		case 5:
 			k.Created = store.Time(v)
+		case 6:
+			k.Order = v
 		}
 	}, func(tag protowire.Number, b []byte) {
 		if tag == 1 {

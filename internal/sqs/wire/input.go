@@ -29,6 +29,11 @@ type Input struct {
 	Wait             *int     `json:"WaitTimeSeconds"`
 	AttemptID        string   `json:"ReceiveRequestAttemptId"`
 	ReceiptHandle    string
+
+	SourceARN      string `json:"SourceArn"`
+	DestinationARN string `json:"DestinationArn"`
+	MaxPerSecond   *int   `json:"MaxNumberOfMessagesPerSecond"`
+	TaskHandle     string
 }
 
 // Entry is one item of a batch.

@@ -37,6 +37,7 @@ func AppendJSON(b []byte, action string, out *Output) []byte {
 	}
 	w.messages(out.Messages)
 	w.results(out)
+	w.moves(out)
 	w.close('}')
 	return w.b
 }
@@ -134,6 +135,35 @@ func (w *jsonWriter) results(out *Output) {
 	}
 }
 
+func (w *jsonWriter) moves(out *Output) {
+	w.opt("TaskHandle", out.TaskHandle)
+	if out.Moved != nil {
+		w.number("ApproximateNumberOfMessagesMoved", *out.Moved)
+	}
+	if len(out.Moves) == 0 {
+		return
+	}
+	w.name("Results")
+	w.open('[')
+	for i := range out.Moves {
+		m := &out.Moves[i]
+		w.open('{')
+		w.number("ApproximateNumberOfMessagesMoved", m.Moved)
+		w.number("ApproximateNumberOfMessagesToMove", m.ToMove)
+		w.opt("DestinationArn", m.Target)
+		w.opt("FailureReason", m.Failure)
+		if m.PerSecond > 0 {
+			w.number("MaxNumberOfMessagesPerSecond", int64(m.PerSecond))
+		}
+		w.str("SourceArn", m.Source)
+		w.number("StartedTimestamp", m.StartedUnixMillis)
+		w.str("Status", m.Status)
+		w.opt("TaskHandle", m.Handle)
+		w.close('}')
+	}
+	w.close(']')
+}
+
 // jsonWriter appends JSON. It puts the commas.
 type jsonWriter struct{ b []byte }
 
@@ -220,4 +250,9 @@ func appendQuoted(b []byte, s string) []byte {
 		i += size
 	}
 	return append(append(b, s[from:]...), '"')
+}
+
+func (w *jsonWriter) number(name string, n int64) {
+	w.name(name)
+	w.b = strconv.AppendInt(w.b, n, 10)
 }

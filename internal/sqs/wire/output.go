@@ -11,6 +11,19 @@ type Output struct {
 	Messages   []Message
 	Successful []Result
 	Failed     []Failed
+	TaskHandle string     // of StartMessageMoveTask
+	Moved      *int64     // of CancelMessageMoveTask
+	Moves      []MoveTask // of ListMessageMoveTasks
+}
+
+// MoveTask is how a message move task stands.
+type MoveTask struct {
+	Handle            string // while it runs
+	Status, Failure   string
+	Source, Target    string // ARNs; no target: back to where the messages came from
+	PerSecond         int    // 0: not said
+	Moved, ToMove     int64
+	StartedUnixMillis int64
 }
 
 // Sent tells of a message that was taken.

@@ -65,6 +65,13 @@ func (w *xmlWriter) result(action string, out *Output) {
 			}
 		})
 	}
+	w.opt("TaskHandle", out.TaskHandle)
+	if out.Moved != nil {
+		w.text("ApproximateNumberOfMessagesMoved", strconv.FormatInt(*out.Moved, 10))
+	}
+	for i := range out.Moves {
+		w.in("Result", func() { w.move(&out.Moves[i]) })
+	}
 	for _, f := range out.Failed {
 		w.in("BatchResultErrorEntry", func() {
 			w.text("Id", f.ID)
@@ -104,6 +111,20 @@ func (w *xmlWriter) message(m *Message) {
 		})
 	}
 	w.opt("MD5OfMessageAttributes", m.MD5OfAttributes)
+}
+
+func (w *xmlWriter) move(m *MoveTask) {
+	w.opt("TaskHandle", m.Handle)
+	w.text("Status", m.Status)
+	w.text("SourceArn", m.Source)
+	w.opt("DestinationArn", m.Target)
+	if m.PerSecond > 0 {
+		w.text("MaxNumberOfMessagesPerSecond", strconv.Itoa(m.PerSecond))
+	}
+	w.text("ApproximateNumberOfMessagesMoved", strconv.FormatInt(m.Moved, 10))
+	w.text("ApproximateNumberOfMessagesToMove", strconv.FormatInt(m.ToMove, 10))
+	w.opt("FailureReason", m.Failure)
+	w.text("StartedTimestamp", strconv.FormatInt(m.StartedUnixMillis, 10))
 }
 
 func (w *xmlWriter) pairs(element, key string, all map[string]string) {

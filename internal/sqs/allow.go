@@ -1,0 +1,58 @@
+package sqs
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/sqs/wire"
+)
+
+// allow is the attribute RedriveAllowPolicy of a dead-letter queue: which queues may have it as theirs.
+type allow struct {
+	Permission string   `json:"redrivePermission"` // allowAll, denyAll or byQueue
+	Sources    []string `json:"sourceQueueArns"`
+}
+
+// maxSources is how many queues a policy byQueue may name.
+const maxSources = 10
+
+func checkAllow(value string) error {
+	var a allow
+	bad := func(reason string) error { return wire.BadValue(value, "RedriveAllowPolicy", reason) }
+	switch {
+	case json.Unmarshal([]byte(value), &a) != nil || !slices.Contains([]string{"allowAll", "denyAll", "byQueue"}, a.Permission):
+		return bad("Amazon SQS can't create the redrive allow policy, as it’s in an unsupported format.")
+	case a.Permission != "byQueue" && len(a.Sources) > 0:
+		return bad("You can specify sourceQueueArns only when redrivePermission is set to byQueue.")
+	case a.Permission == "byQueue" && (len(a.Sources) == 0 || len(a.Sources) > maxSources):
+		return bad("You can specify between 1 and 10 sourceQueueArns.")
+	}
+	for _, arn := range a.Sources {
+		if _, ok := queueOfARN(arn); !ok {
+			return bad("Amazon SQS can't create the redrive allow policy, as it’s in an unsupported format.")
+		}
+	}
+	return nil
+}
+
+// mayRedrive refuses a redrive policy to a queue that does not let the request's own queue have it as its dead-letter queue.
+func (x *exchange) mayRedrive(target *cluster.Queue, value string) error {
+	var a allow
+	said := told(&target.Config, "RedriveAllowPolicy")
+	if said == "" || json.Unmarshal([]byte(said), &a) != nil || a.Permission == "allowAll" {
+		return nil
+	}
+	own := x.in.QueueName // of CreateQueue
+	if own == "" {
+		own, _ = x.queueName()
+	}
+	named := slices.ContainsFunc(a.Sources, func(arn string) bool {
+		name, _ := queueOfARN(arn)
+		return name == own
+	})
+	if a.Permission == "byQueue" && named {
+		return nil
+	}
+	return wire.BadValue(value, "RedrivePolicy", "Queue does not have permissions to redrive on the dead letter target.")
+}

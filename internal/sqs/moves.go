@@ -1,0 +1,309 @@
+package sqs
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/sqs/wire"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A message move task is an operation that moves the tasks of a dead-letter queue. Without a destination each message goes back to where
+// it came from: that is an operation for each such queue. Which operations belong together their request ids say.
+
+// moveID is what the request ids of a move task's operations begin with: a mark, and 11 random bytes. Behind it they have a byte that says
+// whether a destination was named, the number of the operation, and the number of operations.
+type moveID [13]byte
+
+var moveMark = []byte("sq")
+
+const moveOperations = 50 // of a move task at most, and so queues with one dead-letter queue
+
+// sourceTag is the tag of dead letters that came from a queue.
+func sourceTag(queue string) string { return "sqs-from:" + queue }
+
+func newMoveID() (id moveID) {
+	copy(id[:], moveMark)
+	_, _ = rand.Read(id[len(moveMark):]) // it never fails
+	return id
+}
+
+func (id moveID) handle() string { return hex.EncodeToString(id[len(moveMark):]) }
+
+func parseMoveHandle(s string) (id moveID, ok bool) {
+	copy(id[:], moveMark)
+	b, err := hex.DecodeString(s)
+	return id, err == nil && copy(id[len(moveMark):], b) == len(b) && len(b) == len(id)-len(moveMark)
+}
+
+// request is the request id of an operation.
+func (id moveID) request(named bool, n, of int) (r task.ID) {
+	copy(r[:], id[:])
+	if named {
+		r[13] = 1
+	}
+	r[14], r[15] = byte(n), byte(of) // #nosec G115 -- at most moveOperations
+	return r
+}
+
+// move is a move task: its operations, in the order of their numbers.
+type move struct {
+	id         moveID
+	named      bool // a destination
+	operations []*broker.Operation
+}
+
+// movesOf reads the move tasks of a queue, the newest first: those among the last 1,000 operations.
+func (x *exchange) movesOf(queue string) (moves []*move, err error) {
+	const pages, most = 10, 100
+	known := map[moveID]*move{}
+	var below task.ID
+	for range pages {
+		page, err := x.Core.Operations(x.ctx, below, most)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range page.Operations {
+			below = o.ID
+			r := o.Spec.Request
+			if !bytes.HasPrefix(r[:], moveMark) || o.Spec.Action != task.Move || queue != "" && o.Spec.Filter.Queue != queue {
+				continue
+			}
+			id := moveID(r[:13])
+			if known[id] == nil {
+				known[id] = &move{id: id, named: r[13] == 1}
+				moves = append(moves, known[id])
+			}
+			known[id].operations = append(known[id].operations, o)
+		}
+		if !page.More {
+			break
+		}
+	}
+	return moves, nil
+}
+
+// status is how a move task stands.
+func (m *move) status() string {
+	status := "COMPLETED"
+	for _, o := range m.operations {
+		switch {
+		case o.State == broker.OperationFailed:
+			return "FAILED"
+		case o.State == broker.OperationAborted:
+			status = "CANCELLED"
+		case o.State.Ended():
+		case o.Stopping == broker.OperationAborted:
+			return "CANCELLING"
+		default:
+			return "RUNNING"
+		}
+	}
+	return status
+}
+
+func (m *move) moved() (n int64) {
+	for _, o := range m.operations {
+		n += o.Done
+	}
+	return n
+}
+
+// moveQueue finds the queue of an ARN that a move task names.
+func (x *exchange) moveQueue(parameter, arn string) (cluster.Queue, error) {
+	name, ok := queueOfARN(arn)
+	if !ok {
+		return cluster.Queue{}, wire.ErrInvalidParameterValue.With("You must use this format to specify the %s: arn:<partition>:<service>:<region>:<account-id>:<resource-id>", parameter)
+	}
+	q, err := x.named(name)
+	if err == error(wire.ErrQueueDoesNotExist) {
+		err = wire.ErrResourceNotFound.With("The resource that you specified for the %s parameter doesn't exist.", parameter)
+	}
+	return q, err
+}
+
+// sources are the queues that have a queue as their dead-letter queue.
+func (x *exchange) sources(target string) (names []string, err error) {
+	for after := ""; ; {
+		queues, err := x.Core.Queues(x.ctx, "*", after, maxListed)
+		if err != nil {
+			return nil, err
+		}
+		for i := range queues {
+			if redrivesTo(&queues[i], target) {
+				names = append(names, queues[i].Name)
+			}
+		}
+		if len(queues) < maxListed {
+			return names, nil
+		}
+		after = queues[len(queues)-1].Name
+	}
+}
+
+const maxMoveRate = 500
+
+// startMove is StartMessageMoveTask.
+func startMove(x *exchange) error {
+	in := x.in
+	if in.SourceARN == "" {
+		return wire.Missing("SourceArn")
+	}
+	if n := in.MaxPerSecond; n != nil && (*n < 1 || *n > maxMoveRate) {
+		return wire.BadValue(*n, "MaxNumberOfMessagesPerSecond", "Must be between 1 and 500, if provided.")
+	}
+	source, err := x.moveQueue("SourceArn", in.SourceARN)
+	if err != nil {
+		return err
+	}
+	from, err := x.sources(source.Name)
+	if err != nil {
+		return err
+	}
+	if len(from) == 0 {
+		return wire.ErrInvalidParameterValue.With("Source queue must be configured as a Dead Letter Queue.")
+	}
+	specs, err := x.moveSpecs(&source, from)
+	if err != nil {
+		return err
+	}
+	moves, err := x.movesOf(source.Name)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(moves, func(m *move) bool { return !slices.Contains(moveEnds, m.status()) }) {
+		return wire.ErrUnsupportedOperation.With("There is already a task running. Only one active task is allowed for a source queue arn at a given time.")
+	}
+	id := newMoveID()
+	for i := range specs {
+		specs[i].Request = id.request(in.DestinationARN != "", i, len(specs))
+		if in.MaxPerSecond != nil {
+			specs[i].Rate = float64(*in.MaxPerSecond) / float64(len(specs))
+		}
+		if err := x.Core.StartOperation(x.ctx, specs[i]); err != nil {
+			return err // those that were started go on, and a list shows them
+		}
+	}
+	x.out.TaskHandle = id.handle()
+	return nil
+}
+
+// moveEnds are how a move task ends.
+var moveEnds = []string{"COMPLETED", "CANCELLED", "FAILED"}
+
+// moveSpecs are the operations of a move task out of a queue that is the dead-letter queue of others.
+func (x *exchange) moveSpecs(source *cluster.Queue, from []string) (specs []broker.OperationSpec, err error) {
+	to := func(queue, tag string) broker.OperationSpec {
+		s := broker.OperationSpec{Action: task.Move, ToQueue: queue}
+		s.Filter.Queue, s.Filter.Not, s.Filter.Tag = source.Name, queue, tag
+		return s
+	}
+	if x.in.DestinationARN != "" {
+		target, err := x.moveQueue("DestinationArn", x.in.DestinationARN)
+		switch {
+		case err != nil:
+			return nil, err
+		case target.Name == source.Name:
+			return nil, wire.ErrInvalidParameterValue.With("Source queue arn and destination queue arn cannot be the same.")
+		case isFIFO(&target.Config) != isFIFO(&source.Config):
+			return nil, wire.ErrInvalidParameterValue.With("Source queue and destination queue must be of the same type.")
+		}
+		specs = append(specs, to(target.Name, ""))
+	} else {
+		for _, name := range from {
+			specs = append(specs, to(name, sourceTag(name)))
+		}
+	}
+	if len(specs) > moveOperations {
+		return nil, wire.ErrOverLimit.With("%d queues have this dead-letter queue, and a task without a DestinationArn serves at most %d.", len(specs), moveOperations)
+	}
+	return specs, nil
+}
+
+// cancelMove is CancelMessageMoveTask.
+func cancelMove(x *exchange) error {
+	if x.in.TaskHandle == "" {
+		return wire.Missing("TaskHandle")
+	}
+	id, ok := parseMoveHandle(x.in.TaskHandle)
+	if !ok {
+		return wire.BadValue(task.Cut(x.in.TaskHandle, 100), "TaskHandle", "It is no handle of a message move task.")
+	}
+	moves, err := x.movesOf("")
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(moves, func(m *move) bool { return m.id == id })
+	if at < 0 {
+		return wire.ErrResourceNotFound.With("The resource that you specified for the TaskHandle parameter doesn't exist.")
+	}
+	m := moves[at]
+	if m.status() != "RUNNING" {
+		return wire.ErrUnsupportedOperation.With("Only active tasks can be cancelled.")
+	}
+	for _, o := range m.operations {
+		if o.State.Ended() {
+			continue
+		}
+		if err := x.Core.AbortOperation(x.ctx, o.ID); err != nil && !errors.Is(err, task.ErrWrongState) {
+			return err
+		}
+	}
+	n := m.moved()
+	x.out.Moved = &n
+	return nil
+}
+
+// listMoves is ListMessageMoveTasks.
+func listMoves(x *exchange) error {
+	if x.in.SourceARN == "" {
+		return wire.Missing("SourceArn")
+	}
+	limit := 1
+	if n := x.in.MaxResults; n != nil {
+		if limit = *n; limit < 1 || limit > 10 {
+			return wire.BadValue(*n, "MaxResults", "Must be between 1 and 10, if provided.")
+		}
+	}
+	source, err := x.moveQueue("SourceArn", x.in.SourceARN)
+	if err != nil {
+		return err
+	}
+	moves, err := x.movesOf(source.Name)
+	if err != nil {
+		return err
+	}
+	for _, m := range moves[:min(len(moves), limit)] {
+		x.out.Moves = append(x.out.Moves, x.told(m))
+	}
+	return nil
+}
+
+// told is a move task as a list has it.
+func (x *exchange) told(m *move) wire.MoveTask {
+	first := m.operations[len(m.operations)-1]
+	t := wire.MoveTask{Status: m.status(), Source: x.arnOf(first.Spec.Filter.Queue), Moved: m.moved(),
+		StartedUnixMillis: first.CreatedAt.Time().Truncate(time.Millisecond).UnixMilli()}
+	if t.Status == "RUNNING" {
+		t.Handle = m.id.handle()
+	}
+	if m.named {
+		t.Target = x.arnOf(first.Spec.ToQueue)
+	}
+	rate := 0.0
+	for _, o := range m.operations {
+		t.ToMove += o.Spec.Total
+		rate += o.Spec.Rate
+		if o.State == broker.OperationFailed {
+			t.Failure = o.Why
+		}
+	}
+	t.PerSecond = int(rate + 0.5)
+	return t
+}
