@@ -43,6 +43,8 @@ type TokenSpec struct {
 	// "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", a subject whole, as in RFC 2253. Only one token may
 	// have it, and only an admin of all namespaces and queues may make it.
 	Certificate string
+	// SQS gives the token an access key, too, with which clients of Amazon SQS sign their calls. Not with Certificate.
+	SQS bool
 	// RequestID is a UUID that a call which is made again after a lost answer has again, within 10 minutes: it gets another secret, and the
 	// one that was lost ends. "": one of its own, so that the client repeats the call by itself.
 	RequestID string
@@ -68,13 +70,16 @@ type Token struct {
 	UsedAt    time.Time // to the minute, and noted some minutes late; zero: not yet
 	// Certificate is the name of the client certificate whose holder it is for; "": it has a secret.
 	Certificate string
+	AccessKeyID string // of clients of Amazon SQS; "": it has no access key
 }
 
 // NewToken is a token that was made or rotated. The secret is shown this once.
 type NewToken struct {
 	Token
-	Secret      string   // for pawl.DialOptions; "" with Certificate
-	Unconfirmed []string // nodes that have not said within a second that they know of it
+	Secret string // for pawl.DialOptions; "" with Certificate
+	// SecretAccessKey goes with AccessKeyID; "" without.
+	SecretAccessKey string
+	Unconfirmed     []string // nodes that have not said within a second that they know of it
 }
 
 // Rotation says how a token gets another secret.
@@ -141,7 +146,7 @@ func (a Access) CreateToken(ctx context.Context, t TokenSpec) (*NewToken, error)
 	if err != nil {
 		return nil, err
 	}
-	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces, Certificate: t.Certificate, RequestId: request}
+	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces, Certificate: t.Certificate, Sqs: t.SQS, RequestId: request}
 	for _, role := range t.Roles {
 		req.Roles = append(req.Roles, string(role))
 	}
@@ -150,7 +155,7 @@ func (a Access) CreateToken(ctx context.Context, t TokenSpec) (*NewToken, error)
 	if err != nil {
 		return nil, fmt.Errorf("add token %q: %w", t.Name, err)
 	}
-	return &NewToken{*tokenInfoOf(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, nil
+	return &NewToken{*tokenInfoOf(p.GetToken()), p.GetSecret(), p.GetSecretAccessKey(), p.GetUnconfirmedNodes()}, nil
 }
 
 // RotateToken gives a token another secret; the one before is good for a while, so that those who have it can be told. One that is for a
@@ -169,7 +174,7 @@ func (a Access) RotateToken(ctx context.Context, of TokenName, r Rotation) (*New
 	if err != nil {
 		return nil, fmt.Errorf("rotate token %q: %w", of.Name, err)
 	}
-	return &NewToken{*tokenInfoOf(p.GetToken()), p.GetSecret(), p.GetUnconfirmedNodes()}, nil
+	return &NewToken{*tokenInfoOf(p.GetToken()), p.GetSecret(), p.GetSecretAccessKey(), p.GetUnconfirmedNodes()}, nil
 }
 
 // RevokeToken ends a token, and what goes on with it. Unconfirmed are the nodes that have not said within a second that they know of
@@ -217,5 +222,5 @@ func (a Access) ListTokensPage(ctx context.Context, f TokenFilter, page pawltype
 func tokenInfoOf(p *pawlv1.Token) *Token {
 	return &Token{Name: p.GetName(), Namespace: p.GetNamespace(), Roles: rolesOf(p.GetRoles()), Queues: p.GetQueues(), CreatedBy: p.GetCreatedBy(),
 		CreatedAt: convert.Time(p.GetCreatedAt()), ExpiresAt: convert.Time(p.GetExpiresAt()), RotatedAt: convert.Time(p.GetRotatedAt()), OldUntil: convert.Time(p.GetOldUntil()),
-		UsedAt: convert.Time(p.GetUsedAt()), Certificate: p.GetCertificate()}
+		UsedAt: convert.Time(p.GetUsedAt()), Certificate: p.GetCertificate(), AccessKeyID: p.GetAccessKeyId()}
 }

@@ -96,16 +96,21 @@ func newTokenAdd(a *app) *cobra.Command {
   admin     all of that, and tokens; with --all-namespaces also namespaces and the cluster
 
 With --certificate it has no secret, but is for who shows a client certificate of that name, which "pawl cert show"
-tells: uri:, dns:, email: or subject: and the name. It does not expire, unless told so: certificates do.`,
+tells: uri:, dns:, email: or subject: and the name. It does not expire, unless told so: certificates do.
+
+With --sqs it has an access key, too, for clients of Amazon SQS ("pawl serve --sqs"). Then three lines are printed, as files of
+environment variables have them: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.`,
 		Example: `  pawl token add shop --role produce --queue 'mail*'
   pawl token add mailer --role consume --queue mail --expires-in 365d
   pawl token add billing --role produce --certificate uri:spiffe://example.com/billing
+  pawl token add celery --role produce,consume,operate --sqs > celery.env
   pawl token add oncall --role operate --all-namespaces`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&roles, "role", nil, "produce, consume, observe, operate or admin; may be given again")
 	flags.StringSliceVar(&t.Queues, "queue", nil, "limit it to queues of this name, in which * stands for any characters; may be given again (default all)")
 	flags.StringVar(&t.Certificate, "certificate", "", "it is for who shows the client certificate of this name, and has no secret")
+	flags.BoolVar(&t.SQS, "sqs", false, "it has an access key, too, with which clients of Amazon SQS sign their calls")
 	allVar(flags, &t.AllNamespaces, "it is good for all namespaces; else for that of --namespace")
 	life.add(flags)
 	requestVar(flags, &t.RequestID)
@@ -132,10 +137,10 @@ tells: uri:, dns:, email: or subject: and the name. It does not expire, unless t
 	return cmd
 }
 
-// printNewToken shows the secret: alone on standard output, so that it can be piped into a file.
+// printNewToken shows the secret: alone on standard output, so that it can be piped into a file. With an access key it is a file of environment variables.
 func (a *app) printNewToken(t *admin.NewToken) error {
 	v := view.NewToken(&t.Token)
-	v.Secret, v.Unconfirmed = t.Secret, t.Unconfirmed
+	v.Secret, v.AccessKey, v.Unconfirmed = t.Secret, t.SecretAccessKey, t.Unconfirmed
 	a.warnUnconfirmed(t.Unconfirmed)
 	return a.Print(v, func(w io.Writer) {
 		now := time.Now()
@@ -147,6 +152,10 @@ func (a *app) printNewToken(t *admin.NewToken) error {
 		fmt.Fprintf(a.Err, "token %q of %s, %s, good for %s, expires %s: it is shown only now\n", t.Name, namespaceWords(t.Namespace), roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now))
 		if !t.OldUntil.IsZero() {
 			fmt.Fprintf(a.Err, "the one before is good until %s\n", text.Clock(t.OldUntil, now))
+		}
+		if t.SecretAccessKey != "" {
+			fmt.Fprintf(w, "PAWL_TOKEN=%s\nAWS_ACCESS_KEY_ID=%s\nAWS_SECRET_ACCESS_KEY=%s\n", t.Secret, t.AccessKeyID, t.SecretAccessKey)
+			return
 		}
 		fmt.Fprintln(w, t.Secret)
 	})

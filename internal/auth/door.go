@@ -64,6 +64,7 @@ type page struct {
 	namespaces []string
 	quotas     map[string]task.Quotas
 	tokens     map[Hash]*Visitor
+	signers    map[string]signer // by the ids of access keys
 }
 
 // Visitor is who makes a call. It is the same for all calls with a token, until that changes.
@@ -140,7 +141,7 @@ func (d *Door) Replace(a Access) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.page.Load()
-	p := &page{required: a.Required, namespaces: slices.Clone(a.Namespaces), quotas: maps.Clone(a.Quotas), tokens: make(map[Hash]*Visitor, len(a.Tokens))}
+	p := &page{required: a.Required, namespaces: slices.Clone(a.Namespaces), quotas: maps.Clone(a.Quotas), tokens: make(map[Hash]*Visitor, len(a.Tokens)), signers: map[string]signer{}}
 	if !slices.Contains(p.namespaces, DefaultNamespace) {
 		p.namespaces = append(p.namespaces, DefaultNamespace)
 	}
@@ -168,15 +169,18 @@ func (d *Door) Replace(a Access) {
 
 // add keeps the visitor of a token that has not changed: calls that last know it.
 func (p *page) add(old *page, t *Token, hash Hash, until store.Time) {
-	if v := old.tokens[hash]; v != nil && v.token.same(t) {
-		p.tokens[hash] = v
-		return
-	}
-	v := &Visitor{Name: t.Name, Rights: t.Rights, hash: hash, token: t}
-	if until != 0 {
-		v.expiresAt = until.Time()
+	v := old.tokens[hash]
+	if v == nil || !v.token.same(t) {
+		v = &Visitor{Name: t.Name, Rights: t.Rights, hash: hash, token: t}
+		if until != 0 {
+			v.expiresAt = until.Time()
+		}
 	}
 	p.tokens[hash] = v
+	if t.SQS {
+		key := AccessKeyOf(hash)
+		p.signers[key.ID] = signer{v, key.Secret}
+	}
 }
 
 // Admit finds out who calls. Secret is what the call shows, "" for nothing.
@@ -261,12 +265,13 @@ const (
 	FailedForm                   // it is none
 	FailedUnknown                // nobody has it
 	FailedExpired
-	FailedRights // it is good, but not for that
+	FailedRights    // it is good, but not for that
+	FailedSignature // made with its access key, and wrong
 	failures
 )
 
 // FailureNames are the words for them.
-var FailureNames = [failures]string{"none", "malformed", "unknown", "expired", "denied"}
+var FailureNames = [failures]string{"none", "malformed", "unknown", "expired", "denied", "signature"}
 
 func (d *Door) refuse(f Failure, format string, args ...any) error {
 	d.failed[f].Add(1)

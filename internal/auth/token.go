@@ -39,6 +39,7 @@ type Token struct {
 	Rights
 	// Certificate is the name of the client certificate whose holder the token is for; "": it is for who sends its secret.
 	Certificate string     `json:"certificate,omitempty"`
+	SQS         bool       `json:"sqs,omitempty"`       // it has an access key: see AccessKeyOf
 	Hash        Hash       `json:"hash"`                // of the secret, or HashOfCertificate
 	OldHash     Hash       `json:"old_hash"`            // of the token that it has replaced
 	OldUntil    store.Time `json:"old_until,omitempty"` // until when that is good; 0: there is none
@@ -70,7 +71,7 @@ func (t *Token) ID() TokenName { return TokenName{t.Namespace, t.Name} }
 // same says whether two are the same token with the same rights.
 func (t *Token) same(o *Token) bool {
 	return t.Name == o.Name && t.Namespace == o.Namespace && t.Roles == o.Roles && slices.Equal(t.Queues, o.Queues) && t.Hash == o.Hash &&
-		t.OldHash == o.OldHash && t.OldUntil == o.OldUntil && t.ExpiresAt == o.ExpiresAt && t.CreatedAt == o.CreatedAt
+		t.OldHash == o.OldHash && t.OldUntil == o.OldUntil && t.ExpiresAt == o.ExpiresAt && t.CreatedAt == o.CreatedAt && t.SQS == o.SQS
 }
 
 // Access is all that a door must know.

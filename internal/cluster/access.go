@@ -468,6 +468,7 @@ func (c *Control) RequireTokens(ctx context.Context, by task.Author, on bool) er
 type Refusals struct {
 	NoToken   uint64 `json:"no_token,omitempty"`
 	Malformed uint64 `json:"malformed,omitempty"`
+	Signature uint64 `json:"signature,omitempty"`
 	Unknown   uint64 `json:"unknown,omitempty"`
 	Expired   uint64 `json:"expired,omitempty"`
 	Denied    uint64 `json:"denied,omitempty"`
@@ -486,12 +487,13 @@ type tokenFacts struct {
 	Roles       []string   `json:"roles"`
 	Queues      []string   `json:"queues"`
 	Certificate string     `json:"certificate,omitempty"`
+	SQS         bool       `json:"sqs,omitempty"`
 	ExpiresAt   *time.Time `json:"expires_at"`
 	RotatedAt   *time.Time `json:"rotated_at"`
 }
 
 func factsOfToken(t *auth.Token) *tokenFacts {
-	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, Certificate: t.Certificate, ExpiresAt: momentOf(t.ExpiresAt), RotatedAt: momentOf(t.RotatedAt)}
+	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, Certificate: t.Certificate, SQS: t.SQS, ExpiresAt: momentOf(t.ExpiresAt), RotatedAt: momentOf(t.RotatedAt)}
 }
 
 func momentOf(t store.Time) *time.Time {

@@ -25,7 +25,8 @@ func (a *TokenCall) said(verb task.Action) string {
 		Token         auth.TokenName
 		Rights        auth.Rights
 		Life, Overlap time.Duration
-	}{verb, a.Token.ID(), a.Token.Rights, a.Life, a.Overlap})
+		SQS           bool `json:",omitempty"`
+	}{verb, a.Token.ID(), a.Token.Rights, a.Life, a.Overlap, a.Token.SQS})
 	if err != nil {
 		panic(err) // words and numbers
 	}

@@ -67,11 +67,11 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 }
 
 // sqsCall runs an action as a call; as webCall does a request of REST.
-func (g *Gateway) sqsCall(r *http.Request, action string, handle func(context.Context) error) (refusal *task.Error) {
+func (g *Gateway) sqsCall(r *http.Request, handle func(context.Context, sqs.Caller) error) (refusal *task.Error) {
 	began := time.Now()
-	ctx, c := begin(r.Context(), "sqs", action)
+	ctx, c := begin(r.Context(), "sqs", "unknown")
 	c.web = r
-	err := g.runSQSCall(ctx, c, action, handle)
+	err := g.runSQSCall(ctx, c, handle)
 	g.observed(c, err, time.Since(began))
 	if err == nil {
 		return nil
@@ -79,18 +79,18 @@ func (g *Gateway) sqsCall(r *http.Request, action string, handle func(context.Co
 	return g.refusal(err)
 }
 
-func (g *Gateway) runSQSCall(ctx context.Context, c *call, action string, handle func(context.Context) error) (err error) {
+func (g *Gateway) runSQSCall(ctx context.Context, c *call, handle func(context.Context, sqs.Caller) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = g.panicked("sqs "+action, p)
+			err = g.panicked("sqs "+c.method, p)
 		}
 	}()
-	ctx, leave, err := g.admit(ctx, c, sqsNeeds[action], shownByREST(c.web))
-	defer leave()
-	if err != nil {
+	s := &sqsCaller{g: g, c: c}
+	defer s.leave()
+	if ctx, err = s.enter(ctx); err != nil {
 		return err
 	}
-	return handle(ctx)
+	return handle(ctx, s)
 }
 
 // sqsCore is what the door needs of the gateway: the calls of the API, in the broker's words.

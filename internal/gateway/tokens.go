@@ -234,6 +234,9 @@ func (g accessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) 
 	if !c.By.Covers(t.Rights) {
 		return nil, beyond(callOf(ctx).visitor, t.Rights)
 	}
+	if t.SQS = r.GetSqs(); t.SQS && r.GetCertificate() != "" {
+		return nil, task.Invalid("sqs", "is given beside certificate: an access key belongs to a token with a secret")
+	}
 	secret, err := g.proofOf(ctx, t, r.GetCertificate())
 	if err != nil {
 		return nil, err
@@ -243,7 +246,7 @@ func (g accessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) 
 		return nil, err
 	}
 	g.log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(), "certificate", made.Certificate, "unconfirmed", behind, "by", c.Author)
-	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind}, nil
+	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind, SecretAccessKey: accessKeyOf(&made).Secret}, nil
 }
 
 // proofOf gives a new token that by which its callers are known: a secret, or the name of a certificate. Whose certificates there are is the
@@ -313,7 +316,7 @@ func (g accessService) RotateToken(ctx context.Context, r *pawlv1.RotateTokenReq
 		return nil, err
 	}
 	g.log.Info("token rotated", "token", now.Name, "namespace", now.Namespace, "unconfirmed", behind, "by", c.Author)
-	return &pawlv1.RotateTokenResponse{Token: tokenProto(&now), Secret: secret, UnconfirmedNodes: behind}, nil
+	return &pawlv1.RotateTokenResponse{Token: tokenProto(&now), Secret: secret, UnconfirmedNodes: behind, SecretAccessKey: accessKeyOf(&now).Secret}, nil
 }
 
 // RevokeToken ends a token.
@@ -334,9 +337,17 @@ func (g accessService) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenReq
 	return &pawlv1.RevokeTokenResponse{UnconfirmedNodes: behind}, nil
 }
 
+// accessKeyOf is the access key of a token that has one.
+func accessKeyOf(t *auth.Token) (k auth.AccessKey) {
+	if t.SQS {
+		k = auth.AccessKeyOf(t.Hash)
+	}
+	return k
+}
+
 func tokenProto(t *auth.Token) *pawlv1.Token {
 	return &pawlv1.Token{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles.Names(), Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: timeProto(t.CreatedAt),
-		ExpiresAt: timeProto(t.ExpiresAt), RotatedAt: timeProto(t.RotatedAt), OldUntil: timeProto(t.OldUntil), UsedAt: timeProto(t.UsedAt), Certificate: t.Certificate}
+		ExpiresAt: timeProto(t.ExpiresAt), RotatedAt: timeProto(t.RotatedAt), OldUntil: timeProto(t.OldUntil), UsedAt: timeProto(t.UsedAt), Certificate: t.Certificate, AccessKeyId: accessKeyOf(t).ID}
 }
 
 // ListNamespaces reads a page of the namespaces that the caller may go to.

@@ -73,7 +73,7 @@ var (
 	diskSize        = gather("pawl_disk_size_bytes", "Size of the disk with the data directory, in bytes.")
 	certificateEnds = gather("pawl_certificate_expiry_timestamp_seconds", "When the certificate ends that clients are shown, in seconds since 1970.")
 	slowed          = gather("pawl_access_slowed_total", "Refusals of wrong tokens that had to wait, since too many came from one address.")
-	refused         = gather("pawl_access_refused_total", "Calls that were not let in, by reason: none (no token was sent), malformed, unknown, expired, denied (the token is good, but not for that).", "reason")
+	refused         = gather("pawl_access_refused_total", "Calls that were not let in, by reason: none (no token was sent), malformed, unknown, expired, denied (the token is good, but not for that), signature (of an SQS client, and wrong).", "reason")
 	buildInfo       = gather("pawl_build_info", "1, with the version of the program.", "version", "go_version")
 )
 

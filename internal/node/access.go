@@ -190,7 +190,7 @@ func (n *Node) noteRefusals(ctx context.Context) {
 		}
 		since := func(f auth.Failure) uint64 { return now[f] - told[f] }
 		r := cluster.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
-			Denied: since(auth.FailedRights)}
+			Denied: since(auth.FailedRights), Signature: since(auth.FailedSignature)}
 		by := task.Author{Name: n.cfg.Name, Face: task.FaceNode, Address: source}
 		if _, err := n.tokens.refused(ctx, refusedArgs{by, r}); err == nil {
 			told = now

@@ -313,10 +313,10 @@ func TestSQSIsOffUnlessWanted(t *testing.T) {
 	})
 }
 
-// TestSQSWantsTokens: while calls need a token, a signature that is verified nowhere opens nothing.
+// TestSQSWantsTokens: while calls need a token, one that shows neither a signature nor a token is refused.
 func TestSQSWantsTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{InMemory: true, SQS: true, Tokens: TokensAlways})
-		s.sqs().refused("ListQueues", `{}`, "InvalidClientTokenId", http.StatusForbidden)
+		s.sqs().refused("ListQueues", `{}`, "MissingAuthenticationToken", http.StatusForbidden)
 	})
 }

@@ -130,6 +130,8 @@ func addToken(x *exchange) error {
 			err = r.boolean(&req.AllNamespaces, name)
 		case "certificate":
 			req.Certificate, err = r.str(name)
+		case "sqs":
+			err = r.boolean(&req.Sqs, name)
 		case "request_id":
 			req.RequestId, err = r.str(name)
 		default:
@@ -151,7 +153,7 @@ func addToken(x *exchange) error {
 		return err
 	}
 	x.status = http.StatusCreated
-	x.newToken(got.GetToken(), got.GetSecret(), got.GetUnconfirmedNodes())
+	x.newToken(got.GetToken(), got.GetSecret(), got.GetSecretAccessKey(), got.GetUnconfirmedNodes())
 	return nil
 }
 
@@ -183,18 +185,19 @@ func rotateToken(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.newToken(got.GetToken(), got.GetSecret(), got.GetUnconfirmedNodes())
+	x.newToken(got.GetToken(), got.GetSecret(), got.GetSecretAccessKey(), got.GetUnconfirmedNodes())
 	return nil
 }
 
 // newToken is the only answer that has a secret. Nothing between may keep it.
-func (x *exchange) newToken(t *pawlv1.Token, secret string, behind []string) {
+func (x *exchange) newToken(t *pawlv1.Token, secret, secretAccessKey string, behind []string) {
 	x.w.Header().Set("Cache-Control", "no-store")
 	x.open('{')
 	x.within("token", '{')
 	x.token(t)
 	x.close('}')
 	x.opt("secret", secret)
+	x.opt("secret_access_key", secretAccessKey)
 	x.strs("unconfirmed_nodes", behind)
 	x.close('}')
 }
@@ -224,6 +227,7 @@ func (x *exchange) token(t *pawlv1.Token) {
 	x.strs("roles", t.GetRoles())
 	x.strs("queues", t.GetQueues())
 	x.opt("certificate", t.GetCertificate())
+	x.opt("access_key_id", t.GetAccessKeyId())
 	x.opt("created_by", t.GetCreatedBy())
 	x.time("created_at", t.GetCreatedAt())
 	x.time("expires_at", t.GetExpiresAt())

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,10 +26,19 @@ import (
 // Config is what a door is made of.
 type Config struct {
 	Core Core
-	// Call runs each action: it lets the caller in or not, calls handle with a context limited to what the caller may see, and tells
+	// Call runs each action: it finds out who calls, calls handle with a context limited to what the caller may see, and tells
 	// what came of it. A panic of handle ends this call only.
-	Call  func(r *http.Request, action string, handle func(context.Context) error) *task.Error
+	Call  func(r *http.Request, handle func(context.Context, Caller) error) *task.Error
 	Batch int // tasks that one call may enqueue
+}
+
+// Caller is who makes a call. Its signature covers the body, and a form names its action in the body: so both are looked at when the
+// body was read.
+type Caller interface {
+	// Verify checks the signature of the request with this body, if one is wanted.
+	Verify(body []byte) error
+	// May says whether the caller may do an action, and gives the context in which that goes on.
+	May(action string) (context.Context, error)
 }
 
 // Core has the calls of the API, on the namespace of their context and as far as it may see.
@@ -123,24 +134,21 @@ var actions = map[string]action{
 	"StartMessageMoveTask": startMove, "CancelMessageMoveTask": cancelMove, "ListMessageMoveTasks": listMoves,
 }
 
+// Actions are the names of all actions that are served.
+func Actions() []string { return slices.Sorted(maps.Keys(actions)) }
+
 // Serve answers a request. One that is not for this server is refused with why.
 func (d *Door) Serve(w http.ResponseWriter, r *http.Request, why error) {
 	x := &exchange{Door: d, r: r, json: isJSON(r), id: requestID()}
-	form, err := x.name()
-	refusal := (*task.Error)(nil)
 	var own error
-	if err == nil {
-		refusal = d.Call(r, x.action, func(ctx context.Context) error {
-			x.ctx = ctx
-			if why != nil {
-				return why
-			}
-			own = x.run(w, form)
-			return reported(own)
-		})
-	} else {
-		own = err
-	}
+	refusal := d.Call(r, func(ctx context.Context, caller Caller) error {
+		if why != nil {
+			return why
+		}
+		x.ctx = ctx
+		own = x.run(w, caller)
+		return reported(own)
+	})
 	if x.room != nil {
 		defer x.room.Release()
 	}
@@ -153,55 +161,59 @@ func isJSON(r *http.Request) bool {
 	return t == jsonType
 }
 
-// name finds out which action is wanted. In Query it may stand in the body, which is read then: a form is small, or is a message.
-func (x *exchange) name() (form url.Values, err error) {
+// run reads the request and serves its action. A large body waits for memory, which counts as its caller's namespace's.
+func (x *exchange) run(w http.ResponseWriter, caller Caller) (err error) {
+	most := int64(maxForm)
 	if x.json {
-		x.action = strings.TrimPrefix(x.r.Header.Get("X-Amz-Target"), wire.TargetPrefix)
-	} else {
-		if form, err = url.ParseQuery(x.r.URL.RawQuery); err != nil {
-			return nil, wire.ErrSerialization.With("The query string can not be read.")
+		most = contract.MaxMessage
+	}
+	if n := x.r.ContentLength; n > contract.SmallMessage || n < 0 {
+		if x.room, err = x.Core.Reserve(x.ctx, 2*min(most, contract.MaxMessage)); err != nil {
+			return err
 		}
-		if form.Get("Action") == "" {
-			body, err := x.body(smallBody)
-			if err != nil {
-				return nil, err
-			}
-			if form, err = url.ParseQuery(string(body)); err != nil {
-				return nil, wire.ErrSerialization.With("The form can not be read.")
-			}
-		}
-		x.action = form.Get("Action")
+	}
+	body, err := x.body(most)
+	if err == nil {
+		err = caller.Verify(body)
+	}
+	if err == nil {
+		err = x.read(body)
+	}
+	if err != nil {
+		return err
 	}
 	if actions[x.action] == nil {
-		return nil, wire.ErrInvalidAction.With("The action %s is not valid for this endpoint.", task.Cut(x.action, 100))
+		return wire.ErrInvalidAction.With("The action %s is not valid for this endpoint.", task.Cut(x.action, 100))
 	}
-	return form, nil
-}
-
-// smallBody is what a request may bring before its caller is known: a message of 1 MiB whose every byte is escaped.
-const smallBody = 4 << 20
-
-// run reads the request and serves its action.
-func (x *exchange) run(w http.ResponseWriter, form url.Values) (err error) {
-	if x.json {
-		if n := x.r.ContentLength; n > contract.SmallMessage || n < 0 {
-			if x.room, err = x.Core.Reserve(x.ctx, 2*contract.MaxMessage); err != nil {
-				return err
-			}
-		}
-		body, err := x.body(contract.MaxMessage)
-		if err != nil {
-			return err
-		}
-		x.in, err = wire.ReadJSON(body)
-		if err != nil {
-			return err
-		}
-	} else if x.in, err = wire.ReadQuery(form); err != nil {
+	if x.ctx, err = caller.May(x.action); err != nil {
 		return err
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // or it would end a long poll
 	return actions[x.action](x)
+}
+
+// maxForm bounds a form: a message of 1 MiB whose every byte is escaped.
+const maxForm = 4 << 20
+
+// read finds out which action is wanted, and what it is told. A form stands in the body, or in the query.
+func (x *exchange) read(body []byte) (err error) {
+	if x.json {
+		x.action = strings.TrimPrefix(x.r.Header.Get("X-Amz-Target"), wire.TargetPrefix)
+		x.in, err = wire.ReadJSON(body)
+		return err
+	}
+	form, err := url.ParseQuery(x.r.URL.RawQuery)
+	if err != nil {
+		return wire.ErrSerialization.With("The query string can not be read.")
+	}
+	if form.Get("Action") == "" {
+		if form, err = url.ParseQuery(string(body)); err != nil {
+			return wire.ErrSerialization.With("The form can not be read.")
+		}
+	}
+	x.action = form.Get("Action")
+	x.in, err = wire.ReadQuery(form)
+	return err
 }
 
 func (x *exchange) body(most int64) ([]byte, error) {
@@ -279,7 +291,7 @@ func reported(err error) error {
 func worded(e *task.Error) *wire.Error {
 	switch e.Code {
 	case task.CodeUnauthenticated:
-		return wire.ErrInvalidClientTokenID.With("The security token included in the request is invalid: %s", e.Message)
+		return unknownCaller(e)
 	case task.CodePermissionDenied:
 		return wire.ErrAccessDenied.With("%s", e.Message)
 	case task.CodeNotFound:
@@ -295,6 +307,23 @@ func worded(e *task.Error) *wire.Error {
 	}
 	return wire.ErrInvalidParameterValue.With("%s", e.Message)
 }
+
+// unknownCaller is the refusal of a caller who was not let in.
+func unknownCaller(e *task.Error) *wire.Error {
+	switch e.Reason {
+	case ReasonUnsigned:
+		return wire.ErrMissingAuthentication.With("Request is missing Authentication Token: %s", e.Message)
+	case wire.ErrSignatureDoesNotMatch.Shape:
+		return wire.ErrSignatureDoesNotMatch.With("%s", e.Message)
+	case wire.ErrIncompleteSignature.Shape:
+		return wire.ErrIncompleteSignature.With("%s", e.Message)
+	}
+	return wire.ErrInvalidClientTokenID.With("The security token included in the request is invalid: %s", e.Message)
+}
+
+// ReasonUnsigned is the reason of the refusal of a call that shows neither a signature nor a token. Those of wrong signatures are the
+// codes of package sigv4.
+const ReasonUnsigned = "unsigned"
 
 func requestID() string {
 	a, b := rand.Uint64(), rand.Uint64() // #nosec G404 -- a name for logs, no secret

@@ -170,9 +170,10 @@ type Token struct {
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"` // unset: never
 	RotatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"`
-	OldUntil      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until when the secret before the last rotation is good
-	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`      // to the minute, and noted some minutes late; unset: not yet
-	Certificate   string                 `protobuf:"bytes,11,opt,name=certificate,proto3" json:"certificate,omitempty"`          // the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret
+	OldUntil      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"`             // until when the secret before the last rotation is good
+	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`                  // to the minute, and noted some minutes late; unset: not yet
+	Certificate   string                 `protobuf:"bytes,11,opt,name=certificate,proto3" json:"certificate,omitempty"`                      // the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret
+	AccessKeyId   string                 `protobuf:"bytes,12,opt,name=access_key_id,json=accessKeyId,proto3" json:"access_key_id,omitempty"` // of clients of Amazon SQS; empty: it has no access key
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -280,6 +281,13 @@ func (x *Token) GetUsedAt() *timestamppb.Timestamp {
 func (x *Token) GetCertificate() string {
 	if x != nil {
 		return x.Certificate
+	}
+	return ""
+}
+
+func (x *Token) GetAccessKeyId() string {
+	if x != nil {
+		return x.AccessKeyId
 	}
 	return ""
 }
@@ -514,7 +522,9 @@ type AddTokenRequest struct {
 	Certificate string `protobuf:"bytes,7,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	// A UUID. A repeat within 10 minutes, by the same caller and with the same fields, makes another secret in place of the first, which may
 	// have been lost with its answer.
-	RequestId     string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The token has an access key, too, with which clients of Amazon SQS sign their calls. Not with certificate.
+	Sqs           bool `protobuf:"varint,9,opt,name=sqs,proto3" json:"sqs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -605,11 +615,19 @@ func (x *AddTokenRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *AddTokenRequest) GetSqs() bool {
+	if x != nil {
+		return x.Sqs
+	}
+	return false
+}
+
 type AddTokenResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send. It is kept nowhere. Empty with certificate
 	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
+	SecretAccessKey  string                 `protobuf:"bytes,4,opt,name=secret_access_key,json=secretAccessKey,proto3" json:"secret_access_key,omitempty"`  // goes with token.access_key_id; empty without sqs
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -663,6 +681,13 @@ func (x *AddTokenResponse) GetUnconfirmedNodes() []string {
 		return x.UnconfirmedNodes
 	}
 	return nil
+}
+
+func (x *AddTokenResponse) GetSecretAccessKey() string {
+	if x != nil {
+		return x.SecretAccessKey
+	}
+	return ""
 }
 
 type RotateTokenRequest struct {
@@ -756,6 +781,7 @@ type RotateTokenResponse struct {
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send from now on. It is kept nowhere
 	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
+	SecretAccessKey  string                 `protobuf:"bytes,4,opt,name=secret_access_key,json=secretAccessKey,proto3" json:"secret_access_key,omitempty"`  // goes with token.access_key_id; empty: the token has no access key
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -809,6 +835,13 @@ func (x *RotateTokenResponse) GetUnconfirmedNodes() []string {
 		return x.UnconfirmedNodes
 	}
 	return nil
+}
+
+func (x *RotateTokenResponse) GetSecretAccessKey() string {
+	if x != nil {
+		return x.SecretAccessKey
+	}
+	return ""
 }
 
 type RevokeTokenRequest struct {
@@ -1830,7 +1863,7 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x06queues\x18\x06 \x03(\tR\x06queues\x129\n" +
 	"\n" +
 	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12 \n" +
-	"\vcertificate\x18\b \x01(\tR\vcertificate\"\xc7\x03\n" +
+	"\vcertificate\x18\b \x01(\tR\vcertificate\"\xeb\x03\n" +
 	"\x05Token\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x14\n" +
@@ -1847,7 +1880,8 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\told_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\boldUntil\x123\n" +
 	"\aused_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x12 \n" +
-	"\vcertificate\x18\v \x01(\tR\vcertificate\"\x82\x01\n" +
+	"\vcertificate\x18\v \x01(\tR\vcertificate\x12\"\n" +
+	"\raccess_key_id\x18\f \x01(\tR\vaccessKeyId\"\x82\x01\n" +
 	"\x11ListTokensRequest\x12%\n" +
 	"\x0eall_namespaces\x18\x01 \x01(\bR\rallNamespaces\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
@@ -1861,7 +1895,7 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\"8\n" +
 	"\x10GetTokenResponse\x12$\n" +
-	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\"\x9a\x02\n" +
+	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\"\xac\x02\n" +
 	"\x0fAddTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x16\n" +
@@ -1872,11 +1906,13 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\rnever_expires\x18\x06 \x01(\bR\fneverExpires\x12 \n" +
 	"\vcertificate\x18\a \x01(\tR\vcertificate\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\b \x01(\tR\trequestId\"}\n" +
+	"request_id\x18\b \x01(\tR\trequestId\x12\x10\n" +
+	"\x03sqs\x18\t \x01(\bR\x03sqs\"\xa9\x01\n" +
 	"\x10AddTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12+\n" +
-	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\"\x82\x02\n" +
+	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\x12*\n" +
+	"\x11secret_access_key\x18\x04 \x01(\tR\x0fsecretAccessKey\"\x82\x02\n" +
 	"\x12RotateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\x128\n" +
@@ -1885,11 +1921,12 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\rnever_expires\x18\x04 \x01(\bR\fneverExpires\x123\n" +
 	"\aoverlap\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\aoverlap\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x06 \x01(\tR\trequestId\"\x80\x01\n" +
+	"request_id\x18\x06 \x01(\tR\trequestId\"\xac\x01\n" +
 	"\x13RotateTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12+\n" +
-	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\"O\n" +
+	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\x12*\n" +
+	"\x11secret_access_key\x18\x04 \x01(\tR\x0fsecretAccessKey\"O\n" +
 	"\x12RevokeTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\"B\n" +

@@ -71,6 +71,9 @@ var (
 	ErrRequestThrottled       = forbidden("RequestThrottled", "RequestThrottled")
 	ErrAccessDenied           = forbidden("AccessDeniedException", "AccessDenied")
 	ErrInvalidClientTokenID   = forbidden("InvalidClientTokenId", "InvalidClientTokenId")
+	ErrMissingAuthentication  = forbidden("MissingAuthenticationToken", "MissingAuthenticationToken")
+	ErrSignatureDoesNotMatch  = forbidden("SignatureDoesNotMatch", "SignatureDoesNotMatch")
+	ErrIncompleteSignature    = sender("IncompleteSignature", "IncompleteSignature")
 	ErrResourceNotFound       = &Error{Shape: "ResourceNotFoundException", Code: "ResourceNotFoundException", Status: http.StatusNotFound}
 	ErrServiceUnavailable     = &Error{Shape: "ServiceUnavailable", Code: "ServiceUnavailable", Status: http.StatusServiceUnavailable, Receiver: true}
 	ErrInternal               = &Error{Shape: "InternalFailure", Code: "InternalFailure", Status: http.StatusInternalServerError, Receiver: true}

@@ -19,14 +19,16 @@ type Token struct {
 	OldUntil    *time.Time   `json:"old_until,omitempty"`
 	UsedAt      *time.Time   `json:"used_at,omitempty"`
 	Certificate string       `json:"certificate,omitempty"`
+	AccessKeyID string       `json:"access_key_id,omitempty"`
 	Secret      string       `json:"secret,omitempty"`
+	AccessKey   string       `json:"secret_access_key,omitempty"`
 	Unconfirmed []string     `json:"unconfirmed_nodes,omitempty"`
 }
 
 // NewToken converts a token.
 func NewToken(t *admin.Token) Token {
 	return Token{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles, Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt,
-		ExpiresAt: OrNil(t.ExpiresAt), RotatedAt: OrNil(t.RotatedAt), OldUntil: OrNil(t.OldUntil), UsedAt: OrNil(t.UsedAt), Certificate: t.Certificate}
+		ExpiresAt: OrNil(t.ExpiresAt), RotatedAt: OrNil(t.RotatedAt), OldUntil: OrNil(t.OldUntil), UsedAt: OrNil(t.UsedAt), Certificate: t.Certificate, AccessKeyID: t.AccessKeyID}
 }
 
 // OrNil is nil for the zero time, which JSON then leaves out.

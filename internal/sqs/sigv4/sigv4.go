@@ -1,0 +1,288 @@
+package sigv4
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	algorithm    = "AWS4-HMAC-SHA256"
+	terminator   = "aws4_request"
+	service      = "sqs"
+	timeForm     = "20060102T150405Z"
+	unsignedBody = "UNSIGNED-PAYLOAD"
+
+	headerDate = "X-Amz-Date"
+	headerBody = "X-Amz-Content-Sha256"
+	hostHeader = "host"
+)
+
+// Bounds of what is read of a request before its caller is known.
+const (
+	maxHeaders = 64 // signed ones
+	maxField   = 4096
+)
+
+const (
+	// Skew is how far the clocks of client and server may be apart.
+	Skew = 15 * time.Minute
+	// MaxExpires is how long a presigned URL may be good.
+	MaxExpires = 7 * 24 * time.Hour
+)
+
+// Error is why a signature is not accepted, in the words of the service.
+type Error struct {
+	Code    string // IncompleteSignature, InvalidClientTokenId or SignatureDoesNotMatch
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func incomplete(format string, args ...any) error {
+	return &Error{"IncompleteSignature", fmt.Sprintf(format, args...)}
+}
+
+func mismatch(format string, args ...any) error {
+	return &Error{"SignatureDoesNotMatch", fmt.Sprintf(format, args...)}
+}
+
+// Signature is what a request says of its signature, which Verify has yet to check.
+type Signature struct {
+	AccessKey string
+
+	at        time.Time
+	scope     string        // date/region/service/aws4_request
+	headers   []string      // the signed ones, lower case, in their order
+	expires   time.Duration // of a presigned URL; 0: it is none
+	signature string
+}
+
+// IsSigned says whether a request shows a signature, good or not.
+func IsSigned(r *http.Request) bool {
+	return strings.HasPrefix(r.Header.Get("Authorization"), algorithm) || strings.Contains(r.URL.RawQuery, "X-Amz-Algorithm=")
+}
+
+// Parse reads the signature of a request, from the header Authorization or from the query of a presigned URL. The body is not touched.
+func Parse(r *http.Request) (*Signature, error) {
+	if strings.HasPrefix(r.Header.Get("Authorization"), algorithm) {
+		return parseHeader(r)
+	}
+	return parseQuery(r)
+}
+
+func parseHeader(r *http.Request) (*Signature, error) {
+	said := r.Header.Get("Authorization")
+	if len(said) > maxField {
+		return nil, incomplete("Authorization header has %d bytes: at most %d are read.", len(said), maxField)
+	}
+	fields := map[string]string{}
+	for part := range strings.SplitSeq(strings.TrimPrefix(said, algorithm), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		fields[name] = value
+	}
+	for _, name := range []string{"Credential", "SignedHeaders", "Signature"} {
+		if fields[name] == "" {
+			return nil, incomplete("Authorization header requires '%s' parameter.", name)
+		}
+	}
+	date := r.Header.Get(headerDate)
+	if date == "" {
+		return nil, incomplete("Authorization header requires existence of a '%s' header.", headerDate)
+	}
+	if r.Header.Get("X-Amz-Security-Token") != "" {
+		return nil, errSession
+	}
+	return signatureOf(fields["Credential"], date, fields["SignedHeaders"], fields["Signature"])
+}
+
+var errSession = &Error{"InvalidClientTokenId", "The security token included in the request is invalid: there are no temporary credentials here."}
+
+func parseQuery(r *http.Request) (*Signature, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, incomplete("The query string can not be read.")
+	}
+	if q.Get("X-Amz-Algorithm") != algorithm {
+		return nil, incomplete("X-Amz-Algorithm must be %s.", algorithm)
+	}
+	if q.Get("X-Amz-Security-Token") != "" {
+		return nil, errSession
+	}
+	seconds, err := strconv.Atoi(q.Get("X-Amz-Expires"))
+	if err != nil || seconds < 1 || time.Duration(seconds)*time.Second > MaxExpires {
+		return nil, incomplete("X-Amz-Expires must be between 1 and %d seconds.", int(MaxExpires/time.Second))
+	}
+	s, err := signatureOf(q.Get("X-Amz-Credential"), q.Get(headerDate), q.Get("X-Amz-SignedHeaders"), q.Get("X-Amz-Signature"))
+	if err == nil {
+		s.expires = time.Duration(seconds) * time.Second
+	}
+	return s, err
+}
+
+func signatureOf(credential, date, headers, signature string) (*Signature, error) {
+	at, err := time.Parse(timeForm, date)
+	if err != nil {
+		return nil, incomplete("Date must be in ISO-8601 'basic format'. Got '%.40s'.", date)
+	}
+	key, scope, _ := strings.Cut(credential, "/")
+	parts := strings.Split(scope, "/")
+	if len(credential) > maxField || len(parts) != 4 {
+		return nil, incomplete("Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term.")
+	}
+	switch {
+	case parts[0] != date[:8]:
+		return nil, mismatch("Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '%.20s' != '%s'.", parts[0], date[:8])
+	case parts[2] != service:
+		return nil, mismatch("Credential should be scoped to correct service: '%s'.", service)
+	case parts[3] != terminator:
+		return nil, mismatch("Credential should be scoped with a valid terminator: '%s'.", terminator)
+	}
+	signed := strings.Split(strings.ToLower(headers), ";")
+	if len(signed) > maxHeaders || !slices.Contains(signed, hostHeader) {
+		return nil, mismatch("'Host' must be a 'SignedHeader' in the AWS Authorization, and there are at most %d of them.", maxHeaders)
+	}
+	return &Signature{AccessKey: key, at: at, scope: scope, headers: signed, signature: signature}, nil
+}
+
+// Verify checks the signature of a request with this body by the secret of its access key, and that it is of this time. Must names headers
+// that decide what the request does: it is refused if one of them is there and not signed.
+func (s *Signature) Verify(r *http.Request, body []byte, secret string, now time.Time, must ...string) error {
+	if err := s.checkTime(now); err != nil {
+		return err
+	}
+	for _, name := range must {
+		if r.Header.Get(name) != "" && !slices.Contains(s.headers, strings.ToLower(name)) {
+			return mismatch("'%s' must be a 'SignedHeader' in the AWS Authorization.", name)
+		}
+	}
+	sum := sha256.Sum256(body)
+	digest := hex.EncodeToString(sum[:])
+	switch said := r.Header.Get(headerBody); said {
+	case "", digest:
+	case unsignedBody:
+		digest = unsignedBody
+	default:
+		return mismatch("The value of the header %s is not the hash of the body.", headerBody)
+	}
+	request := sha256.Sum256([]byte(s.canonical(r, digest)))
+	text := algorithm + "\n" + s.at.Format(timeForm) + "\n" + s.scope + "\n" + hex.EncodeToString(request[:])
+	key := []byte("AWS4" + secret)
+	for part := range strings.SplitSeq(s.scope, "/") {
+		key = mac(key, part)
+	}
+	if want := hex.EncodeToString(mac(key, text)); !hmac.Equal([]byte(want), []byte(s.signature)) {
+		return mismatch("The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.")
+	}
+	return nil
+}
+
+func mac(key []byte, text string) []byte {
+	h := hmac.New(sha256.New, key)
+	_, _ = h.Write([]byte(text))
+	return h.Sum(nil)
+}
+
+func (s *Signature) checkTime(now time.Time) error {
+	last := s.at.Add(max(s.expires, Skew))
+	switch {
+	case now.After(last):
+		return mismatch("Signature expired: %s is now earlier than %s.", s.at.Format(timeForm), now.UTC().Add(-max(s.expires, Skew)).Format(timeForm))
+	case now.Before(s.at.Add(-Skew)):
+		return mismatch("Signature not yet current: %s is still later than %s (%s + 15 min.)", s.at.Format(timeForm), now.UTC().Add(Skew).Format(timeForm), now.UTC().Format(timeForm))
+	}
+	return nil
+}
+
+// canonical is the request as it was signed.
+func (s *Signature) canonical(r *http.Request, digest string) string {
+	var b strings.Builder
+	b.WriteString(r.Method + "\n" + canonicalPath(r.URL.EscapedPath()) + "\n" + canonicalQuery(r.URL.RawQuery) + "\n")
+	for _, name := range s.headers {
+		b.WriteString(name + ":" + headerValue(r, name) + "\n")
+	}
+	b.WriteString("\n" + strings.Join(s.headers, ";") + "\n" + digest)
+	return b.String()
+}
+
+// canonicalPath encodes a path once more: only S3 takes it as it is.
+func canonicalPath(path string) string {
+	if path == "" {
+		return "/"
+	}
+	parts := strings.Split(path, "/")
+	for i := range parts {
+		parts[i] = escape(parts[i])
+	}
+	return strings.Join(parts, "/")
+}
+
+// canonicalQuery sorts the parameters of a query, without the signature itself.
+func canonicalQuery(raw string) string {
+	var all []string
+	for part := range strings.SplitSeq(raw, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		if part == "" || name == "X-Amz-Signature" {
+			continue
+		}
+		all = append(all, escape(unescape(name))+"="+escape(unescape(value)))
+	}
+	// By name, then by value: "=" must not be compared with what may follow a shorter name.
+	slices.SortFunc(all, func(a, b string) int {
+		an, av, _ := strings.Cut(a, "=")
+		bn, bv, _ := strings.Cut(b, "=")
+		if an != bn {
+			return strings.Compare(an, bn)
+		}
+		return strings.Compare(av, bv)
+	})
+	return strings.Join(all, "&")
+}
+
+func unescape(s string) string {
+	if out, err := url.QueryUnescape(s); err == nil {
+		return out
+	}
+	return s // so that the signature does not match
+}
+
+// escape encodes all but the characters that RFC 3986 leaves as they are.
+func escape(s string) string {
+	const hexDigits = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(s) {
+		c := s[i]
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-_.~", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('%')
+			b.WriteByte(hexDigits[c>>4])
+			b.WriteByte(hexDigits[c&15])
+		}
+	}
+	return b.String()
+}
+
+// headerValue is a header's value as it is signed: net/http keeps some headers apart from the others.
+func headerValue(r *http.Request, name string) string {
+	switch name {
+	case hostHeader:
+		return r.Host
+	case "content-length":
+		return strconv.FormatInt(r.ContentLength, 10)
+	case "transfer-encoding":
+		return strings.Join(r.TransferEncoding, ",")
+	}
+	values := slices.Clone(r.Header.Values(name))
+	for i := range values {
+		values[i] = strings.Join(strings.Fields(values[i]), " ")
+	}
+	return strings.Join(values, ",")
+}
