@@ -30,17 +30,12 @@ test-python: ## the tests of the Python SDK, and its types
 test-typescript: ## the tests of the TypeScript SDK, and its types
 	clients/typescript/test.sh
 
-# The tests of failing disks inject the failures with strace, those of cut networks make networks with ip, those of the web UI look at it
-# with Chromium, and those of the outbox start PostgreSQL and MariaDB; all say that they were skipped without it. RUNLEVEL=1 keeps Debian's
-# packages from starting a server of their own.
-POSTGRES = $$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null || command -v postgres)
+# With TOOLS=no nothing is installed: the tests that lack something are named and skipped.
+export TOOLS
 
 .PHONY: tools
 tools:
-	@{ command -v strace && command -v ip && command -v chromium && command -v mariadbd && command -v my_print_defaults && [ -n "$(POSTGRES)" ]; } >/dev/null || \
-		[ "$$(id -u)" != 0 ] || { apt-get update -qq && RUNLEVEL=1 apt-get install -qq -y --no-install-recommends \
-		strace iproute2 chromium postgresql mariadb-server-core mariadb-client-core; } || \
-		echo "strace, ip, chromium, PostgreSQL or MariaDB could not be installed: the tests of failing disks, cut networks, the web UI or the outbox will be skipped"
+	@test/tools.sh
 
 .PHONY: check
 check: fmt-check lint generate-check alerts race ## what CI adds to the tests

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the tests of this package and checks its types. What they need comes from Debian, if it is missing and can be installed; else
-# this says what it leaves out. PYTHON names another interpreter.
+# this says what it leaves out. TOOLS=no installs nothing. PYTHON names another interpreter.
 set -eu
 cd "$(dirname "$0")"
 needs="python3-grpcio python3-protobuf python3-pytest mypy python3-build python3-wheel"
@@ -15,7 +15,7 @@ find_python() {
 	return 1
 }
 
-if ! { find_python && command -v mypy; } >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+if [ "${TOOLS:-}" != no ] && ! { find_python && command -v mypy; } >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	{ apt-get update -qq && apt-get install -qq -y --no-install-recommends $needs; } || true
 fi
 if ! python=$(find_python); then

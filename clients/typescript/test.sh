@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks the types of this package and runs its tests. Its dependencies, and Node if that is missing or older than 20, come from npm; what
-# cannot be had is said, and the tests are skipped. PAWL_BINARY names the broker; without it, it is built.
+# cannot be had is said, and the tests are skipped. TOOLS=no installs nothing. PAWL_BINARY names the broker; without it, it is built.
 set -eu
 cd "$(dirname "$0")"
 cache=$(cd ../.. && pwd)/.cache/node
@@ -9,15 +9,15 @@ recent() {
 	"$1" -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null
 }
 
-if ! command -v npm >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+if [ "${TOOLS:-}" != no ] && ! command -v npm >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	{ apt-get update -qq && apt-get install -qq -y --no-install-recommends nodejs npm; } || true
 fi
-if ! recent node && command -v npm >/dev/null; then
+if [ "${TOOLS:-}" != no ] && ! recent node && command -v npm >/dev/null; then
 	recent "$cache/node_modules/.bin/node" || npm install --prefix "$cache" --no-save --no-audit --no-fund --loglevel=error node@22 || true
 	PATH=$cache/node_modules/.bin:$PATH
 fi
 installed() { # what package-lock.json says
-	cmp -s package-lock.json node_modules/.installed || { npm ci --no-audit --no-fund --loglevel=error && cp package-lock.json node_modules/.installed; }
+	cmp -s package-lock.json node_modules/.installed || { [ "${TOOLS:-}" != no ] && npm ci --no-audit --no-fund --loglevel=error && cp package-lock.json node_modules/.installed; }
 }
 if ! recent node || ! installed; then
 	echo "Node 20 or the packages of package-lock.json are not here, and could not be installed: the tests of the TypeScript SDK are skipped"

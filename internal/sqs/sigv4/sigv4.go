@@ -16,7 +16,6 @@ import (
 const (
 	algorithm    = "AWS4-HMAC-SHA256"
 	terminator   = "aws4_request"
-	service      = "sqs"
 	timeForm     = "20060102T150405Z"
 	unsignedBody = "UNSIGNED-PAYLOAD"
 
@@ -70,7 +69,8 @@ func IsSigned(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Authorization"), algorithm) || strings.Contains(r.URL.RawQuery, "X-Amz-Algorithm=")
 }
 
-// Parse reads the signature of a request, from the header Authorization or from the query of a presigned URL. The body is not touched.
+// Parse reads the signature of a request, from the header Authorization or from the query of a presigned URL. The body is not touched. Region
+// and service may be any: there are clients that take the service from the host, and an access key is for this service only.
 func Parse(r *http.Request) (*Signature, error) {
 	if strings.HasPrefix(r.Header.Get("Authorization"), algorithm) {
 		return parseHeader(r)
@@ -140,8 +140,6 @@ func signatureOf(credential, date, headers, signature string) (*Signature, error
 	switch {
 	case parts[0] != date[:8]:
 		return nil, mismatch("Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '%.20s' != '%s'.", parts[0], date[:8])
-	case parts[2] != service:
-		return nil, mismatch("Credential should be scoped to correct service: '%s'.", service)
 	case parts[3] != terminator:
 		return nil, mismatch("Credential should be scoped with a valid terminator: '%s'.", terminator)
 	}

@@ -40,7 +40,7 @@ func signed(t testing.TB, method, target, body string, presign bool, headers ...
 		q := r.URL.Query()
 		q.Set("X-Amz-Expires", "3600")
 		r.URL.RawQuery = q.Encode()
-		uri, send, err := signer.NewSigner().PresignHTTP(t.Context(), key, r, digest, service, "eu-west-1", now)
+		uri, send, err := signer.NewSigner().PresignHTTP(t.Context(), key, r, digest, "sqs", "eu-west-1", now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func signed(t testing.TB, method, target, body string, presign bool, headers ...
 		}
 		return got
 	}
-	if err := signer.NewSigner().SignHTTP(t.Context(), key, r, digest, service, "eu-west-1", now); err != nil {
+	if err := signer.NewSigner().SignHTTP(t.Context(), key, r, digest, "sqs", "eu-west-1", now); err != nil {
 		t.Fatal(err)
 	}
 	var sent bytes.Buffer
@@ -117,6 +117,7 @@ func TestChangedRequests(t *testing.T) {
 		"date":       func(r *http.Request) { r.Header.Set(headerDate, "20260304T050608Z") },
 		"signed":     func(r *http.Request) { r.Header.Set("X-Amz-Target", "AmazonSQS.DeleteQueue") },
 		"added":      func(r *http.Request) { r.Header.Add("X-Amz-Target", "AmazonSQS.DeleteQueue") },
+		"service":    func(r *http.Request) { replace(r, "/sqs/", "/s3/") },
 		"scope":      func(r *http.Request) { replace(r, "eu-west-1", "us-east-1") },
 		"signature":  func(r *http.Request) { replace(r, "Signature=", "Signature=0") },
 		"no header":  func(r *http.Request) { replace(r, "content-length;", "") },
@@ -159,7 +160,6 @@ func TestIncompleteSignatures(t *testing.T) {
 	for name, change := range map[string]func(r *http.Request){
 		"credential":  func(r *http.Request) { replace(r, "Credential=", "Cred=") },
 		"short scope": func(r *http.Request) { replace(r, "/aws4_request", "") },
-		"service":     func(r *http.Request) { replace(r, "/sqs/", "/s3/") },
 		"terminator":  func(r *http.Request) { replace(r, "aws4_request", "aws5_request") },
 		"day":         func(r *http.Request) { replace(r, "20260304/", "20260303/") },
 		"headers":     func(r *http.Request) { replace(r, "SignedHeaders=", "Headers=") },
