@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"strings"
 )
 
@@ -17,12 +16,8 @@ func ReadJSON(body []byte) (*Input, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return in, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	err := d.Decode(in)
+	err := json.Unmarshal(body, in)
 	if err == nil {
-		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			return nil, ErrSerialization.With("The request body has more than one JSON value.")
-		}
 		return in, nil
 	}
 	if bad, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {

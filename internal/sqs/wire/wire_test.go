@@ -60,7 +60,7 @@ func TestBadRequests(t *testing.T) {
 		`[]`:                     "array can not be converted to a value of member the request",
 		`{"DelaySeconds":"a"}`:   "string can not be converted to a value of member DelaySeconds",
 		`{"MessageBody":1}`:      "number can not be converted to a value of member MessageBody",
-		`{} {}`:                  "more than one JSON value",
+		`{} {}`:                  "after top-level value",
 		`{"DelaySeconds":1e999}`: "DelaySeconds",
 	} {
 		_, err := ReadJSON([]byte(body))

@@ -10,10 +10,11 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/internal/version"
-	"github.com/spf13/cobra"
 )
 
 // flags are what all cases share.
@@ -114,7 +115,11 @@ With --server the tasks go to a queue named bench-…, which is purged afterward
 	for _, c := range benchmarks {
 		cmd.AddCommand(newBenchmark(a, c.use, c.short, c.flags, c))
 	}
-	cmd.AddCommand(newBenchmark(a, "all", "All cases, one after the other, with their defaults", nil, benchmarks...))
+	for _, c := range sqsBenchmarks {
+		cmd.AddCommand(newBenchmark(a, c.use, c.short, c.flags, c))
+	}
+	cmd.AddCommand(newBenchmark(a, "sqs", "All cases of clients of Amazon SQS", nil, sqsBenchmarks...))
+	cmd.AddCommand(newBenchmark(a, "all", "All cases but those of SQS, one after the other, with their defaults", nil, benchmarks...))
 	return cmd
 }
 

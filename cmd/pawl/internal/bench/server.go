@@ -32,7 +32,7 @@ func startServer(ctx context.Context, below string) (*ownServer, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	s := &ownServer{dir: dir}
-	s.cmd = exec.Command(exe, "serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--log-level", "warn")
+	s.cmd = exec.Command(exe, "serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--log-level", "warn", "--sqs")
 	s.cmd.Args[0] = os.Args[0]
 	s.cmd.Stderr = &s.log
 	out, err := s.cmd.StdoutPipe()
