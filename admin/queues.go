@@ -165,7 +165,7 @@ var queueTraits = []QueueTrait{"", QueueDead, QueuePoisoned, QueuePaused, QueueN
 type QueueFilter struct {
 	Pattern string     // a name, in which each * stands for any characters; "": all
 	Having  QueueTrait // "": whatever they have
-	// Most lists those first that have the most dead, poisoned or ready tasks, as Having says, or else most to do; otherwise they are
+	// Most lists those first that have the most dead, poisoned or ready tasks, as Having says, or else the most unfinished tasks; otherwise they are
 	// in the order of their names. Such a list has one page.
 	Most   bool
 	Series time.Duration // each queue has its series of 2 or 5 minutes, an hour or 24; 0: none

@@ -102,7 +102,7 @@ var (
 		return fmt.Sprintf("%s replicas of shards are far behind, most: %s", grouped(n), most)
 	}}
 	longWait = matter{severity: warning, kind: "oldest_wait", sum: func(n int64, _ float64, most string) string {
-		return fmt.Sprintf("tasks of %s queues have been ready for longer than these say, longest: %s", grouped(n), most)
+		return fmt.Sprintf("tasks of %s queues have waited longer than their max_wait, the longest in %s", grouped(n), most)
 	}}
 	breakerOpen = matter{severity: warning, kind: "breaker_open", sum: func(n int64, total float64, most string) string {
 		return fmt.Sprintf("breakers of %s queues hold back %s, most: %s", grouped(n), ready(int64(total)), most)
@@ -307,7 +307,7 @@ func (s *situation) ofQueues(f findings) {
 			n := q.Waits(task.WhyNoWorkerForType)
 			f.add(&noWorkerForType, q.Queue, float64(n), "queue %s has %s of types that no worker takes", q.Queue, ready(n))
 		case q.OldestReady > q.MaxWait:
-			f.add(&longWait, q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s, and none should for more than %s", q.Queue,
+			f.add(&longWait, q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s, longer than its max_wait of %s", q.Queue,
 				q.OldestReady.Truncate(time.Second), contract.SpanText(q.MaxWait))
 		}
 		if n := q.Waits(task.WhyBreakerOpen); n > 0 {
@@ -329,9 +329,9 @@ func (s *situation) ofTasks(f findings) {
 		if s.status.MoreNewDead {
 			least = "at least "
 		}
-		f.add(&deadLetters, "", float64(s.status.NewDead), "%s%s of the last hour kept, %s in all", least, plural(s.status.NewDead, "dead letter"), grouped(kept))
+		f.add(&deadLetters, "", float64(s.status.NewDead), "%s%s in the last hour, %s in all", least, plural(s.status.NewDead, "dead letter"), grouped(kept))
 	case kept > 0:
-		f.add(&deadLettersKept, "", float64(kept), "%s kept, none of them of the last hour", plural(kept, "dead letter"))
+		f.add(&deadLettersKept, "", float64(kept), "%s, none of them from the last hour", plural(kept, "dead letter"))
 	}
 	s.ofFailures(f)
 }

@@ -121,11 +121,11 @@ func TestManyNeedAttention(t *testing.T) {
 	want := `critical disk n2 1.073741824e+09 +0: the disk of node n2 has 1GiB of 100GiB free
 critical disk n1 2.147483648e+09 +0: the disk of node n1 has 2GiB of 100GiB free
 critical disk n0 3.221225472e+09 +0: the disk of node n0 has 3GiB of 100GiB free
-critical dead_letters  2000 +0: at least 2,000 dead letters of the last hour kept, 2,500 in all
+critical dead_letters  2000 +0: at least 2,000 dead letters in the last hour, 2,500 in all
 critical no_worker idle-199 299 +13999: 14,000 queues have 53,800 ready tasks, and no worker takes them; most: idle-199, idle-198, idle-197
-warning oldest_wait slow-2 10800 +0: a task of queue slow-2 has been ready for 3h0m0s, and none should for more than 1m
-warning oldest_wait slow-1 7200 +0: a task of queue slow-1 has been ready for 2h0m0s, and none should for more than 1m
-warning oldest_wait slow-0 3600 +0: a task of queue slow-0 has been ready for 1h0m0s, and none should for more than 1m
+warning oldest_wait slow-2 10800 +0: a task of queue slow-2 has been ready for 3h0m0s, longer than its max_wait of 1m
+warning oldest_wait slow-1 7200 +0: a task of queue slow-1 has been ready for 2h0m0s, longer than its max_wait of 1m
+warning oldest_wait slow-0 3600 +0: a task of queue slow-0 has been ready for 1h0m0s, longer than its max_wait of 1m
 warning queue_paused paused-4 5 +4: 5 queues are paused, and have 15 ready tasks, most: paused-4, paused-3, paused-2
 `
 	if got.String() != want {
@@ -137,7 +137,7 @@ warning queue_paused paused-4 5 +4: 5 queues are paused, and have 15 ready tasks
 		fmt.Fprintf(&got, "%s %s %s +%d: %s\n", a.Severity, a.Kind, a.Subject, a.More, a.Detail)
 	}
 	want = `critical no_worker small +13799: 13,800 queues have 13,900 ready tasks, and no worker takes them; most: small
-warning dead_letters  +0: 2,500 dead letters kept, none of them of the last hour
+warning dead_letters  +0: 2,500 dead letters, none of them from the last hour
 `
 	if got.String() != want {
 		t.Errorf("of queues that nobody looked at closely got:\n%swant:\n%s", got.String(), want)

@@ -136,6 +136,23 @@ func problemOf(err error) problem {
 	return p
 }
 
+// titleOf is the title of a page that says why there is no other.
+func titleOf(status int) string {
+	switch status {
+	case http.StatusNotFound:
+		return "Not found"
+	case http.StatusForbidden:
+		return "Not allowed"
+	case http.StatusUnauthorized:
+		return "Sign in"
+	case http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return "Not available"
+	case http.StatusInternalServerError:
+		return "Internal error"
+	}
+	return "Invalid request"
+}
+
 // troubles are what is amiss with the cluster, as far as the visitor may know.
 func (v *visit) troubles() []string {
 	ctx, cancel := context.WithTimeout(v.r.Context(), troubleTime)
@@ -159,6 +176,7 @@ func (v *visit) fail(err error) {
 	if p.Code == "internal" {
 		v.log.Error("a page of the UI could not be made", "path", v.r.URL.Path, "error", err)
 	}
+	p.Title = titleOf(p.Status)
 	part, data := "live", any(&p)
 	if !v.partial() {
 		v.who()
@@ -167,7 +185,7 @@ func (v *visit) fail(err error) {
 		} else {
 			p.May = v.menu()
 		}
-		part, data = "layout", v.frame(&screen{Title: "Not possible", Data: &p, Still: v.left})
+		part, data = "layout", v.frame(&screen{Title: p.Title, Data: &p, Still: v.left})
 	}
 	if err := v.render(p.Status, "error", part, data); err != nil {
 		v.log.Error("a page of the UI could not be made", "path", v.r.URL.Path, "error", err)

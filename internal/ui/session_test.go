@@ -251,7 +251,7 @@ func TestWhoMayLittleIsLedThere(t *testing.T) {
 		}
 	}
 	producer := w.tokenFor(t, "another", admin.RoleProduce)
-	if resp, body := w.get(t, "/queues", as(producer)...); resp.StatusCode != 403 || !strings.Contains(body, `You may go to <a href="/settings">`) || strings.Contains(body, `href="/workers"`) {
+	if resp, body := w.get(t, "/queues", as(producer)...); resp.StatusCode != 403 || !strings.Contains(body, `You can open <a href="/settings">`) || strings.Contains(body, `href="/workers"`) {
 		t.Errorf("a page that is refused: status %d", resp.StatusCode)
 	}
 	if _, body := w.get(t, "/queues?like=nothing", as(w.token)...); !strings.Contains(body, "No queue is like that") {

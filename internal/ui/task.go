@@ -220,8 +220,8 @@ const maxCopied = 2 << 10
 func (v *visit) commands(t *pawltype.Task) []fact {
 	c := v.caller()
 	facts := []fact{
-		{"Look, curl", c.curl + " " + quoteShell(c.url+"/api/v1/tasks/"+t.ID)},
-		{"Look, CLI", c.command("pawl task show " + t.ID)},
+		{"Show (curl)", c.curl + " " + quoteShell(c.url+"/api/v1/tasks/"+t.ID)},
+		{"Show (CLI)", c.command("pawl task show " + t.ID)},
 	}
 	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxCopied {
 		payload := json.RawMessage(t.Payload)
@@ -229,8 +229,8 @@ func (v *visit) commands(t *pawltype.Task) []fact {
 			payload = json.RawMessage("null")
 		}
 		if call, err := c.enqueue(t.Type, t.Queue, payload); err == nil {
-			facts = append(facts, fact{"Again, curl", call},
-				fact{"Again, CLI", c.command("pawl enqueue " + quoteShell(t.Type) + " " + quoteShell(string(payload)) + " --queue " + quoteShell(t.Queue))})
+			facts = append(facts, fact{"Enqueue a copy (curl)", call},
+				fact{"Enqueue a copy (CLI)", c.command("pawl enqueue " + quoteShell(t.Type) + " " + quoteShell(string(payload)) + " --queue " + quoteShell(t.Queue))})
 		}
 	}
 	return facts

@@ -121,7 +121,7 @@ func TestExplain(t *testing.T) {
 			}
 			r := all[1]
 			is(w, "what is on its way", []any{r.Code, r.Queue, r.Type, r.Since, r.Count > 1, strings.Contains(r.Error, `queue "mail"`)}, []any{"on_its_way", "mail", "next", sent, true, true})
-			is(w, "how it reads", strings.Contains(r.Detail, fmt.Sprintf("was tried %d times in vain: ", r.Count)), true)
+			is(w, "how it reads", strings.Contains(r.Detail, fmt.Sprintf("; %d attempts failed: ", r.Count)), true)
 			w.ack(w.one(from("mail")))
 			w.pass(minute)
 			is(w, "when there is room", len(w.explain(id).Reasons), 1)

@@ -133,7 +133,7 @@ type QueueOrder int32
 
 const (
 	QueueOrder_QUEUE_ORDER_UNSPECIFIED QueueOrder = 0 // by name
-	QueueOrder_QUEUE_ORDER_MOST        QueueOrder = 1 // first those with the most dead, poisoned or ready tasks, as the trait says, or else with most to do. One page: no cursor
+	QueueOrder_QUEUE_ORDER_MOST        QueueOrder = 1 // first those with the most dead, poisoned or ready tasks, as the trait says, or else the most unfinished tasks. One page: no cursor
 )
 
 // Enum value maps for QueueOrder.

@@ -24,7 +24,7 @@ const maxMovers = 100
 func whyAway(r *engine.Round, ns string, id task.ID, x *schema.Exec, carried func(message task.ID) Delivery) (reasons []Reason) {
 	if x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}) {
 		if p, ok := movingMessage(r, ns, id); ok {
-			reasons = append(reasons, whyOnItsWay("the task that it lives on as", p, carried(p.Request)))
+			reasons = append(reasons, whyOnItsWay("the new task", p, carried(p.Request)))
 		}
 	}
 	for i, f := range schema.ReadFollowers(r.State(), ns, id) {
@@ -32,7 +32,7 @@ func whyAway(r *engine.Round, ns string, id task.ID, x *schema.Exec, carried fun
 			continue
 		}
 		if p, ok := engine.ReadMessage(r.State(), ns, engine.RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
-			reasons = append(reasons, whyOnItsWay("what follows it", p, carried(p.Request)))
+			reasons = append(reasons, whyOnItsWay("its follower", p, carried(p.Request)))
 		}
 	}
 	return reasons
@@ -56,10 +56,10 @@ func movingMessage(r *engine.Round, ns string, id task.ID) (p *engine.OutboxMess
 
 func whyOnItsWay(what string, p *engine.OutboxMessage, c Delivery) Reason {
 	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries, Error: task.Cut(c.Error, maxErrorTold),
-		Detail: fmt.Sprintf("%s, of type %q, is on its way to queue %q since %s", what, p.Spec.Type, p.Spec.Queue, Clock(p.SentAt)),
-		Change: "the queue has room for it, and its shard answers: it is tried again and again; see pawl queue show " + p.Spec.Queue + " and pawl cluster status"}
+		Detail: fmt.Sprintf("%s, of type %q, has been on its way to queue %q since %s", what, p.Spec.Type, p.Spec.Queue, Clock(p.SentAt)),
+		Change: "nothing to do: it is retried until the queue has room and its shard answers; see pawl queue show " + p.Spec.Queue + " and pawl cluster status"}
 	if c.Tries > 0 {
-		r.Detail += fmt.Sprintf(", and was tried %s in vain", humanize.Count(c.Tries, "time"))
+		r.Detail += fmt.Sprintf("; %s failed", humanize.Count(c.Tries, "attempt"))
 	}
 	if c.Error != "" {
 		r.Detail += ": " + task.Cut(c.Error, maxErrorShort)

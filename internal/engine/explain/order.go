@@ -44,7 +44,7 @@ func (e *explainer) countOrder() (n int64, more bool) {
 // whyBehind says of a task that it waits for the first of its key.
 func whyBehind(queue string, id task.ID, first *schema.Exec, n int64, more bool) Reason {
 	w := Reason{Code: task.WhyKeyOrder, Key: first.Key, Count: n, More: more, Running: []Runner{{ID: id}},
-		Change: fmt.Sprintf("they end, one after the other; what keeps the first: pawl task explain %s", id)}
+		Change: fmt.Sprintf("wait until they end, one after the other; why the first waits: pawl task explain %s", id)}
 	state := first.State.String()
 	switch first.State {
 	case task.Claimed:
@@ -53,7 +53,7 @@ func whyBehind(queue string, id task.ID, first *schema.Exec, n int64, more bool)
 	case task.Scheduled, task.Retrying:
 		state += " until " + Clock(first.RunAt)
 	}
-	w.Detail = fmt.Sprintf("queue %q runs the tasks of key %q one after the other, and %s%s before it %s not ended; the first is %s, %s",
+	w.Detail = fmt.Sprintf("queue %q runs the tasks of key %q one at a time, and %s%s before it %s not ended; the first is %s, %s",
 		queue, first.Key, over(more), humanize.Count(n, "task"), humanize.One(n, "has", "have"), id, state)
 	return w
 }
@@ -61,16 +61,16 @@ func whyBehind(queue string, id task.ID, first *schema.Exec, n int64, more bool)
 // whyBeside says of the first of a key that others of the key are claimed.
 func whyBeside(queue, key string, claimed int, running []Runner) Reason {
 	return Reason{Code: task.WhyKeyOrder, Key: key, Count: int64(claimed), Running: running,
-		Detail: fmt.Sprintf("queue %q runs the tasks of key %q one after the other, and %s of it still %s%s",
+		Detail: fmt.Sprintf("queue %q runs the tasks of key %q one at a time, and %s of the key still %s%s",
 			queue, key, humanize.Count(int64(claimed), "task"), humanize.One(int64(claimed), "runs", "run"), by(running)),
-		Change: "they end, or are given back"}
+		Change: "wait until they end or are released"}
 }
 
 // whyOrder says of ready tasks of a queue that each waits for one before it.
 func whyOrder(queue string, n int64) Reason {
 	return Reason{Code: task.WhyKeyOrder, Count: n,
 		Detail: fmt.Sprintf("%s of queue %q %s for one before %s with the same key to end", humanize.Count(n, "task"), queue, humanize.One(n, "waits", "wait"), humanize.One(n, "it", "them")),
-		Change: "those before them end; more keys run more at once"}
+		Change: "wait until those before them end; to run more at once, use more keys"}
 }
 
 // orders says whether claimed tasks of a key hold the next one back.

@@ -487,9 +487,9 @@ func whyKeys(queue string, code task.Why, keys int, tasks int64) Reason {
 		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s paused", which, queue, humanize.One(int64(keys), "is", "are")),
 			Change: fmt.Sprintf("resume them: pawl queue resume %s --key KEY", queue)}
 	case task.WhyKeyMaxRunning:
-		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s as many tasks as allowed", which, queue, humanize.One(int64(keys), "runs", "run")),
-			Change: fmt.Sprintf("some of them end; or raise the limit: pawl queue set %s --for-each-key --max-running N", queue)}
+		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s as many tasks as %s", which, queue, humanize.One(int64(keys), "is running", "are running"), humanize.One(int64(keys), "its limit allows", "their limits allow")),
+			Change: fmt.Sprintf("wait until some of them end, or raise the limit: pawl queue set %s --for-each-key --max-running N", queue)}
 	}
-	return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s started as many tasks as allowed for now", which, queue, humanize.One(int64(keys), "has", "have")),
-		Change: fmt.Sprintf("tokens come; or raise the rate: pawl queue set %s --for-each-key --rate N/PERIOD", queue)}
+	return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s used up %s rate limit", which, queue, humanize.One(int64(keys), "has", "have"), humanize.One(int64(keys), "its", "their")),
+		Change: fmt.Sprintf("wait for new tokens, or raise the rate: pawl queue set %s --for-each-key --rate N/PERIOD", queue)}
 }

@@ -31,38 +31,38 @@ func explained(id task.ID, x *schema.Exec, last *schema.Attempt, most int) *Expl
 
 func whyRunning(id task.ID, x *schema.Exec, most int) Reason {
 	c := x.Claim
-	detail := fmt.Sprintf("%s runs it since %s, attempt %d of %d; the lease ends at %s unless it is extended", worker(c.Worker), Clock(c.At), x.Attempt(), most, Clock(c.Until))
+	detail := fmt.Sprintf("%s has been running it since %s, attempt %d of %d; its lease ends at %s unless extended", worker(c.Worker), Clock(c.At), x.Attempt(), most, Clock(c.Until))
 	if x.Progress != 0 || x.ProgressText != "" {
-		detail += fmt.Sprintf("; it is at %g %%", x.Progress)
+		detail += fmt.Sprintf("; progress is %g %%", x.Progress)
 	}
 	return Reason{Code: task.WhyRunning, Detail: detail, Since: c.At, Until: c.Until, Running: []Runner{runnerOf(id, x)},
-		Change: fmt.Sprintf("its worker ends it, or its lease ends and another gets it; to stop it: pawl task cancel %s", id)}
+		Change: fmt.Sprintf("wait for its worker to finish; when the lease ends, another worker gets it. To stop it: pawl task cancel %s", id)}
 }
 
 func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
-	r := Reason{Code: task.WhyEnded, Since: x.EndedAt, Cause: x.Reason, Detail: fmt.Sprintf("it is %s since %s", x.State, Clock(x.EndedAt))}
+	r := Reason{Code: task.WhyEnded, Since: x.EndedAt, Cause: x.Reason, Detail: fmt.Sprintf("%s at %s", x.State, Clock(x.EndedAt))}
 	if x.Reason != "" {
 		r.Detail += " (" + x.Reason + ")"
 	}
 	switch {
 	case x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}):
-		r.Change = "it comes to its other queue, and lives on there as another task"
+		r.Change = "wait until it arrives in the other queue, where it is a new task"
 		return r
 	case x.Reason == task.ReasonMoved:
-		r.Change = fmt.Sprintf("it lives on as task %s: pawl task explain %s", x.MovedTo, x.MovedTo)
+		r.Change = fmt.Sprintf("see the new task %s: pawl task explain %s", x.MovedTo, x.MovedTo)
 		return r
 	}
 	switch x.State {
 	case task.Succeeded:
-		r.Detail += fmt.Sprintf(": %s ran it, attempt %d", worker(x.Claim.Worker), x.Attempt())
-		r.Change = "nothing: it is done"
+		r.Detail += fmt.Sprintf(" on %s, attempt %d", worker(x.Claim.Worker), x.Attempt())
+		r.Change = "nothing to do: it has succeeded"
 		return r
 	case task.Cancelled, task.Discarded:
 		r.Change = fmt.Sprintf("to run it after all: pawl task retry %s", id)
 	case task.Poisoned:
-		r.Change = fmt.Sprintf("once a worker can read its payload: pawl task retry %s", id)
+		r.Change = fmt.Sprintf("deploy a worker that can read its payload, then: pawl task retry %s", id)
 	default:
-		r.Change = fmt.Sprintf("once the cause is gone: pawl task retry %s", id)
+		r.Change = fmt.Sprintf("fix the cause, then: pawl task retry %s", id)
 	}
 	if last != nil {
 		r.Detail += fmt.Sprintf("; attempt %d %s", last.Number, outcome(last))
@@ -72,13 +72,13 @@ func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
 }
 
 func whyNotDue(id task.ID, x *schema.Exec, last *schema.Attempt, most int) Reason {
-	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("at %s it is ready; or now: pawl task edit %s --in 0s", Clock(x.RunAt), id)}
+	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("wait until %s, or run it now: pawl task edit %s --in 0s", Clock(x.RunAt), id)}
 	switch {
 	case last == nil || last.Then != x.State || last.Outcome == task.OutcomeSnoozed && last.NextRunAt != x.RunAt:
-		r.Detail = fmt.Sprintf("it is to run at %s, not before", Clock(x.RunAt))
+		r.Detail = fmt.Sprintf("it is scheduled for %s", Clock(x.RunAt))
 	case last.Outcome == task.OutcomeSnoozed:
 		r.Cause = last.Outcome.String()
-		r.Detail = fmt.Sprintf("%s put it off at %s; it is due again at %s", worker(last.Worker), Clock(last.EndedAt), Clock(x.RunAt))
+		r.Detail = fmt.Sprintf("%s snoozed it at %s; it is due again at %s", worker(last.Worker), Clock(last.EndedAt), Clock(x.RunAt))
 	default:
 		r.Cause, r.Error = last.Outcome.String(), task.Cut(last.Failure.Message, maxErrorTold)
 		r.Detail = fmt.Sprintf("attempt %d of %d %s; the next one is due at %s", last.Number, most, outcome(last), Clock(x.RunAt))
@@ -90,19 +90,19 @@ func whyNotDue(id task.ID, x *schema.Exec, last *schema.Attempt, most int) Reaso
 func outcome(a *schema.Attempt) (text string) {
 	switch a.Outcome {
 	case task.OutcomeLeaseLost:
-		text = "was lost with its worker " + quoted(a.Worker)
+		text = "was lost: its lease ended on worker " + quoted(a.Worker)
 	case task.OutcomeTimedOut:
-		text = "ran longer than its timeout"
+		text = "exceeded its timeout"
 	case task.OutcomeLeaderless:
-		text = "ran out while no leader served"
+		text = "lost its lease while the shard had no leader"
 	case task.OutcomeFailed:
 		text = "failed"
 	case task.OutcomeDead:
-		text = "failed for good"
+		text = "failed permanently"
 	case task.OutcomePoisoned:
 		text = "could not read the payload"
 	case task.OutcomeDiscarded:
-		text = "gave it up"
+		text = "discarded the task"
 	default:
 		text = "ended as " + a.Outcome.String()
 	}
@@ -115,17 +115,17 @@ func outcome(a *schema.Attempt) (text string) {
 
 // whyUnique says of tasks that each waits for the one that holds its unique key.
 func whyUnique(queue string, n int64) Reason {
-	detail := fmt.Sprintf("%s of queue %q %s for the tasks that hold their unique keys and run", humanize.Count(n, "task"), queue, humanize.One(n, "waits", "wait"))
+	detail := fmt.Sprintf("%s of queue %q %s for running tasks that hold the same unique keys", humanize.Count(n, "task"), queue, humanize.One(n, "waits", "wait"))
 	if n == 1 {
-		detail = "a task that runs holds its unique key"
+		detail = "a running task holds its unique key"
 	}
-	return Reason{Code: task.WhyUnique, Count: n, Detail: detail, Change: "it takes the place of that task when its run ends, or its lease"}
+	return Reason{Code: task.WhyUnique, Count: n, Detail: detail, Change: "wait until that task finishes or its lease ends"}
 }
 
 func whyQueuePaused(queue string, c *task.QueueConfig) Reason {
 	since := store.TimeOf(c.PausedAt)
 	return Reason{Code: task.WhyQueuePaused, Since: since, Cause: c.PausedReason,
-		Detail: fmt.Sprintf("queue %q is paused%s since %s%s", queue, byWhom(c.PausedBy), Clock(since), because(c.PausedReason)),
+		Detail: fmt.Sprintf("queue %q has been paused%s since %s%s", queue, byWhom(c.PausedBy), Clock(since), because(c.PausedReason)),
 		Change: fmt.Sprintf("resume it: pawl queue resume %s", queue)}
 }
 
@@ -143,63 +143,63 @@ func whyHeld(queue string, h task.Hold) Reason {
 	if h.Key != "" {
 		r.Code, what, name = task.WhyKeyPaused, "key", h.Key
 	}
-	r.Detail = fmt.Sprintf("%s %q of queue %q is paused%s since %s%s", what, name, queue, byWhom(h.By), Clock(r.Since), because(h.Reason))
+	r.Detail = fmt.Sprintf("%s %q of queue %q has been paused%s since %s%s", what, name, queue, byWhom(h.By), Clock(r.Since), because(h.Reason))
 	r.Change = fmt.Sprintf("resume it: pawl queue resume %s --%s %s", queue, what, name)
 	return r
 }
 
 func whyBreaker(queue string, i breaker.Info) Reason {
 	r := Reason{Code: task.WhyBreakerOpen, Type: i.Type, Since: i.Since, Until: i.Until, Cause: i.Reason(), Error: i.Error,
-		Detail: fmt.Sprintf("the breaker of type %q in queue %q is %s, it opened at %s: %s", i.Type, queue, i.State, Clock(i.Since), i.Reason())}
-	byHand := fmt.Sprintf("or close it: pawl queue close-breaker %s --type %s", queue, i.Type)
+		Detail: fmt.Sprintf("the circuit breaker of type %q in queue %q is %s; it opened at %s because %s", i.Type, queue, i.State, Clock(i.Since), i.Reason())}
+	byHand := fmt.Sprintf("or close it now: pawl queue close-breaker %s --type %s", queue, i.Type)
 	if i.State == breaker.Open {
-		r.Change = fmt.Sprintf("at %s one task is let through to try; %s", Clock(i.Until), byHand)
+		r.Change = fmt.Sprintf("at %s the breaker lets one task through as a probe; %s", Clock(i.Until), byHand)
 		return r
 	}
-	r.Detail += fmt.Sprintf("; one task at a time is let through to try, and %d of %d have succeeded", i.Passed, i.Probes)
+	r.Detail += fmt.Sprintf("; it lets one task through at a time, and %d of %d probes have succeeded", i.Passed, i.Probes)
 	if i.Probe != (task.ID{}) {
-		r.Detail += fmt.Sprintf("; now it is %s", i.Probe)
+		r.Detail += fmt.Sprintf("; the probe now is %s", i.Probe)
 	}
-	r.Change = fmt.Sprintf("%s; %s", humanize.One(int64(i.Probes-i.Passed), "one more succeeds", fmt.Sprintf("%d more succeed one after another", i.Probes-i.Passed)), byHand)
+	r.Change = fmt.Sprintf("it closes when %s; %s", humanize.One(int64(i.Probes-i.Passed), "one more probe succeeds", fmt.Sprintf("%d more probes succeed in a row", i.Probes-i.Passed)), byHand)
 	return r
 }
 
 func whyQueueFull(queue string, c *task.QueueConfig, claimed int64, running []Runner) Reason {
 	most := c.Settings.MaxRunning
 	return Reason{Code: task.WhyQueueMaxRunning, Limit: most, Running: running,
-		Detail: fmt.Sprintf("queue %q runs %s%s, and may run %d%s", queue, humanize.Count(claimed, "task"), by(running), most, share(c)),
-		Change: fmt.Sprintf("one of them ends; or raise the limit: pawl queue set %s --max-running N", queue)}
+		Detail: fmt.Sprintf("queue %q is running %s%s, and its limit is %d%s", queue, humanize.Count(claimed, "task"), by(running), most, share(c)),
+		Change: fmt.Sprintf("wait until one of them ends, or raise the limit: pawl queue set %s --max-running N", queue)}
 }
 
 func whyNamespaceFull(s task.Space) Reason {
 	return Reason{Code: task.WhyNamespaceMaxRunning, Limit: int(s.Share.Running),
-		Detail: fmt.Sprintf("the queues of namespace %q run %s in this shard, and their share of %s here is %d", s.Namespace, humanize.Count(s.Use.Running, "task"),
+		Detail: fmt.Sprintf("the queues of namespace %q are running %s in this shard, where their share of %s is %d", s.Namespace, humanize.Count(s.Use.Running, "task"),
 			task.QuotaRunning, s.Share.Running),
-		Change: fmt.Sprintf("one of them ends; or raise the quota: pawl ns set %s --max-running N", s.Namespace)}
+		Change: fmt.Sprintf("wait until one of them ends, or raise the quota: pawl ns set %s --max-running N", s.Namespace)}
 }
 
 func whyQueueRate(queue string, c *task.QueueConfig, until, now store.Time) Reason {
 	rate := c.Settings.Rate
 	return Reason{Code: task.WhyQueueRate, Rate: rate, Until: until,
-		Detail: fmt.Sprintf("queue %q may start %s%s; the next token comes at %s, in %s", queue, RateText(rate), share(c), Clock(until), until.Sub(now)),
-		Change: fmt.Sprintf("at %s there is one; or raise the rate: pawl queue set %s --rate N/PERIOD", Clock(until), queue)}
+		Detail: fmt.Sprintf("queue %q has used up its rate limit of %s%s; the next token comes at %s, in %s", queue, RateText(rate), share(c), Clock(until), until.Sub(now)),
+		Change: fmt.Sprintf("wait until %s, or raise the rate: pawl queue set %s --rate N/PERIOD", Clock(until), queue)}
 }
 
 func whyKeyFull(queue, key string, most, claimed int, running []Runner) Reason {
 	return Reason{Code: task.WhyKeyMaxRunning, Key: key, Limit: most, Running: running,
-		Detail: fmt.Sprintf("key %q of queue %q runs %s%s, and may run %d", key, queue, humanize.Count(int64(claimed), "task"), by(running), most),
-		Change: fmt.Sprintf("one of them ends; or raise the limit: pawl queue set %s --for-key %s --max-running N", queue, key)}
+		Detail: fmt.Sprintf("key %q of queue %q is running %s%s, and its limit is %d", key, queue, humanize.Count(int64(claimed), "task"), by(running), most),
+		Change: fmt.Sprintf("wait until one of them ends, or raise the limit: pawl queue set %s --for-key %s --max-running N", queue, key)}
 }
 
 func whyKeyRate(queue, key string, rate task.Rate, until, now store.Time) Reason {
 	return Reason{Code: task.WhyKeyRate, Key: key, Rate: rate, Until: until,
-		Detail: fmt.Sprintf("key %q of queue %q may start %s; the next token comes at %s, in %s", key, queue, RateText(rate), Clock(until), until.Sub(now)),
-		Change: fmt.Sprintf("at %s there is one; or raise the rate: pawl queue set %s --for-key %s --rate N/PERIOD", Clock(until), queue, key)}
+		Detail: fmt.Sprintf("key %q of queue %q has used up its rate limit of %s; the next token comes at %s, in %s", key, queue, RateText(rate), Clock(until), until.Sub(now)),
+		Change: fmt.Sprintf("wait until %s, or raise the rate: pawl queue set %s --for-key %s --rate N/PERIOD", Clock(until), queue, key)}
 }
 
 func whyDraining() Reason {
-	return Reason{Code: task.WhyDraining, Detail: "the node that leads its shard is about to stop: claims do not wait there any more",
-		Change: "another node leads the shard as soon as this one has stopped; one that is alone has to be started again"}
+	return Reason{Code: task.WhyDraining, Detail: "the node that leads its shard is shutting down and accepts no more claims",
+		Change: "wait until another node leads the shard; if there is only this node, start it again"}
 }
 
 // by names some of those that use up a limit.
@@ -234,10 +234,16 @@ func because(reason string) string {
 
 // RateText is a rate in words.
 func RateText(r task.Rate) string {
-	return fmt.Sprintf("%d in %s, %d at once", r.Limit, r.Period, r.Capacity())
+	return fmt.Sprintf("%d per %s with bursts of %d", r.Limit, r.Period, r.Capacity())
 }
 
-func worker(name string) string { return "worker " + quoted(name) }
+func worker(name string) string {
+	if name == "" {
+		return "an unnamed worker"
+	}
+	return "worker " + quoted(name)
+}
+
 func quoted(name string) string { return fmt.Sprintf("%q", name) }
 
 // Clock is a time in words.

@@ -89,8 +89,8 @@ func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Wor
 		blocks(e)
 	}
 	if len(e.reasons) == 0 {
-		e.add(Reason{Code: task.WhyNext, Detail: fmt.Sprintf("nothing holds it back: the next claim that takes queue %q and type %q gets it", x.Queue, x.Type),
-			Change: "a worker asks for tasks, which it does as soon as it has a free slot"})
+		e.add(Reason{Code: task.WhyNext, Detail: fmt.Sprintf("nothing holds it back: the next claim for queue %q and type %q gets it", x.Queue, x.Type),
+			Change: "wait for a worker with a free slot"})
 	}
 	out.Reasons = e.reasons
 	return out, nil
@@ -255,13 +255,13 @@ func (e *explainer) higherPriority() {
 	if n == 0 {
 		return
 	}
-	detail := fmt.Sprintf("%s of higher priority %s ready in queue %q, and what of them may run goes first", humanize.Count(n, "task"), humanize.One(n, "is", "are"), e.x.Queue)
+	detail := fmt.Sprintf("%s of higher priority %s ready in queue %q and %s first", humanize.Count(n, "task"), humanize.One(n, "is", "are"), e.x.Queue, humanize.One(n, "runs", "run"))
 	if w := e.config.Settings.Weights; e.config.Settings.Weighted() {
 		detail = fmt.Sprintf("%s of higher priority %s ready in queue %q, where priorities share the claims by their weights: %d, %d, %d",
 			humanize.Count(n, "task"), humanize.One(n, "is", "are"), e.x.Queue, w[0], w[1], w[2])
 	}
 	e.add(Reason{Code: task.WhyHigherPriority, Count: n, Detail: detail,
-		Change: e.raise("they run, faster with more workers")})
+		Change: e.raise("wait until they have run, or start more workers")})
 }
 
 // raise adds that a higher priority would help, if there is one.
@@ -282,9 +282,9 @@ func (e *explainer) otherKeys() {
 		whose = "the tasks without a key"
 	}
 	e.add(Reason{Code: task.WhyOtherKeys, Key: e.x.Key, Count: int64(n), More: more,
-		Detail: fmt.Sprintf("%s%s of queue %q %s used less of the workers' time than %s and %s first",
+		Detail: fmt.Sprintf("%s%s of queue %q %s used less worker time than %s and %s first",
 			over(more), humanize.Count(int64(n), "other key"), e.x.Queue, humanize.One(int64(n), "has", "have"), whose, humanize.One(int64(n), "goes", "go")),
-		Change: "they have their turn; a key's weight gives it more of them: pawl queue set --for-key KEY --weight N"})
+		Change: "wait for its turn, or give its key more turns: pawl queue set --for-key KEY --weight N"})
 }
 
 func (e *explainer) olderTasks() {
@@ -296,11 +296,11 @@ func (e *explainer) olderTasks() {
 	if e.x.Key != "" {
 		of = fmt.Sprintf("of key %q", e.x.Key)
 	}
-	detail := fmt.Sprintf("%s%s %s and of its priority came before it", over(more), humanize.Count(int64(n), "task"), of)
+	detail := fmt.Sprintf("%s%s %s with the same priority came first", over(more), humanize.Count(int64(n), "task"), of)
 	if n > sameType {
-		detail += fmt.Sprintf(": %d of its type, %d that go first in claims that take their types", sameType, n-sameType)
+		detail += fmt.Sprintf(": %d of its type, %d of other types", sameType, n-sameType)
 	}
-	e.add(Reason{Code: task.WhyOlderTasks, Key: e.x.Key, Count: int64(n), More: more, Detail: detail, Change: e.raise("they run, faster with more workers")})
+	e.add(Reason{Code: task.WhyOlderTasks, Key: e.x.Key, Count: int64(n), More: more, Detail: detail, Change: e.raise("wait until they have run, or start more workers")})
 }
 
 // keyRunners are tasks of the task's key that are claimed.

@@ -156,35 +156,35 @@ func (o *workersOf) what() string {
 func (o *workersOf) whyBusy() Reason {
 	g := &o.workers
 	n := int64(g.Connected + g.Callers)
-	detail := fmt.Sprintf("%s %s %s, but %s waiting for one now", humanize.Count(n, "worker"), humanize.One(n, "takes", "take"), o.what(), humanize.One(n, "is not", "none of them is"))
+	detail := fmt.Sprintf("%s %s %s, but %s free", humanize.Count(n, "worker"), humanize.One(n, "handles", "handle"), o.what(), humanize.One(n, "it is not", "none of them is"))
 	if g.Connected > 0 {
 		detail += fmt.Sprintf(": %d of %s %s in use", g.Busy, humanize.Count(int64(g.Slots), "slot"), humanize.One(int64(g.Busy), "is", "are"))
 	}
 	if g.Callers > 0 {
 		detail += fmt.Sprintf("; %d of them %s by single calls", g.Callers, humanize.One(int64(g.Callers), "claims", "claim"))
 	}
-	return Reason{Code: task.WhyWorkersBusy, Detail: detail, Change: "a worker has a free slot and no tasks of other queues to take first; or start more workers"}
+	return Reason{Code: task.WhyWorkersBusy, Detail: detail, Change: "wait for a free slot, or start more workers"}
 }
 
 // whyAskedBefore tells of a worker that is not connected and may ask again.
 func (o *workersOf) whyAskedBefore() Reason {
 	return Reason{Code: task.WhyWorkersBusy, Since: o.asked,
-		Detail: fmt.Sprintf("no worker is known to take %s, but one%s asked for it at %s and may ask again", o.what(), named(o.asker), Clock(o.asked)),
-		Change: "it asks again; or start more workers"}
+		Detail: fmt.Sprintf("no connected worker handles %s, but one%s polled for it at %s and may poll again", o.what(), named(o.asker), Clock(o.asked)),
+		Change: "wait for it to poll again, or start more workers"}
 }
 
 // whyUnknown says why nobody can say whether a worker takes the types.
 func (t *Workers) whyUnknown(o *workersOf, claimed int64) Reason {
-	r := Reason{Code: task.WhyWorkersUnknown, Change: fmt.Sprintf("start a worker that takes queue %q, unless there is one", o.queue)}
+	r := Reason{Code: task.WhyWorkersUnknown, Change: fmt.Sprintf("start a worker for queue %q, unless there is one", o.queue)}
 	switch n := claimed - t.Workers.Held; {
 	case o.untold > 0:
-		r.Detail = fmt.Sprintf("whether a worker takes %s is not known: %s %s the queue, and there are too many different sets of types to tell theirs",
-			o.what(), humanize.Count(int64(o.untold), "worker"), humanize.One(int64(o.untold), "takes", "take"))
+		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s %s the queue, with too many different sets of types to list",
+			o.what(), humanize.Count(int64(o.untold), "worker"), humanize.One(int64(o.untold), "serves", "serve"))
 	case len(t.Workers.Silent) > 0:
-		r.Detail = fmt.Sprintf("whether a worker takes %s is not known: %s gave no answer, and no worker at the other nodes takes it", o.what(), nodesText(t.Workers.Silent))
-		r.Change = "all nodes answer: pawl cluster status"
+		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s did not answer, and no worker at the other nodes does", o.what(), nodesText(t.Workers.Silent))
+		r.Change = "check the nodes: pawl cluster status"
 	default:
-		r.Detail = fmt.Sprintf("no worker is known that takes queue %q, but %s of it %s: who holds %s may take more, or may be gone",
+		r.Detail = fmt.Sprintf("no worker is known to serve queue %q, but %s of it %s: whoever holds %s may claim more, or may be gone",
 			o.queue, humanize.Count(n, "task"), humanize.One(n, "is claimed", "are claimed"), humanize.One(n, "it", "them"))
 	}
 	r.Detail += o.whoRests()
@@ -206,28 +206,28 @@ func (t *Workers) whyNoWorkerForType(o *workersOf) Reason {
 		list += ", …"
 	}
 	return Reason{Code: task.WhyNoWorkerForType, Type: typ, Types: told, More: len(names) > maxTypesTold,
-		Detail: fmt.Sprintf("no worker that is known takes %s: they take %s", o.what(), list) + o.whoRests() + t.whoIsAway(),
-		Change: o.resume() + fmt.Sprintf("start a worker that has a handler for type %q", typ)}
+		Detail: fmt.Sprintf("no known worker handles %s: they handle %s", o.what(), list) + o.whoRests() + t.whoIsAway(),
+		Change: o.resume() + fmt.Sprintf("start a worker with a handler for type %q", typ)}
 }
 
 func (t *Workers) whyNoWorker(o *workersOf, now store.Time) Reason {
-	detail := fmt.Sprintf("no worker is known that takes queue %q: none is connected, and none has claimed since %s", o.queue, Clock(t.since(now)))
+	detail := fmt.Sprintf("no worker serves queue %q: none is connected, and none has polled since %s", o.queue, Clock(t.since(now)))
 	if rests := o.whoRests(); rests != "" {
-		detail = fmt.Sprintf("no worker takes new tasks of queue %q", o.queue) + rests
+		detail = fmt.Sprintf("no worker claims new tasks of queue %q", o.queue) + rests
 	}
 	if o.last != nil {
-		detail += fmt.Sprintf("; the last one%s asked at %s", named(o.last.Worker), Clock(o.last.Last))
+		detail += fmt.Sprintf("; the last one%s polled at %s", named(o.last.Worker), Clock(o.last.Last))
 	}
-	return Reason{Code: task.WhyNoWorker, Detail: detail + t.whoIsAway(), Change: o.resume() + fmt.Sprintf("start a worker that takes queue %q", o.queue)}
+	return Reason{Code: task.WhyNoWorker, Detail: detail + t.whoIsAway(), Change: o.resume() + fmt.Sprintf("start a worker for queue %q", o.queue)}
 }
 
 // whoRests tells of workers that would take a task if they took any.
 func (o *workersOf) whoRests() (text string) {
 	if n := int64(o.workers.Quiet); n > 0 {
-		text += fmt.Sprintf("; %s that would take it %s quiet%s", humanize.Count(n, "worker"), humanize.One(n, "is", "are"), named(o.workers.Named))
+		text += fmt.Sprintf("; %s that would handle it %s quiet%s", humanize.Count(n, "worker"), humanize.One(n, "is", "are"), named(o.workers.Named))
 	}
 	if n := int64(o.workers.Draining); n > 0 {
-		text += fmt.Sprintf("; %s that would take it %s", humanize.Count(n, "worker"), humanize.One(n, "is draining", "are draining"))
+		text += fmt.Sprintf("; %s that would handle it %s", humanize.Count(n, "worker"), humanize.One(n, "is draining", "are draining"))
 	}
 	return text
 }
@@ -237,14 +237,14 @@ func (o *workersOf) resume() string {
 	if o.workers.QuietID == "" {
 		return ""
 	}
-	return fmt.Sprintf("let a quiet worker work again: pawl worker resume %s; or ", o.workers.QuietID)
+	return fmt.Sprintf("resume the quiet worker: pawl worker resume %s; or ", o.workers.QuietID)
 }
 
 func (t *Workers) whoIsAway() string {
 	if len(t.Workers.Away) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s away, and who is connected there is not known", nodesText(t.Workers.Away)+humanize.One(int64(len(t.Workers.Away)), " is", " are"))
+	return fmt.Sprintf("; %s away, so the workers connected there are not known", nodesText(t.Workers.Away)+humanize.One(int64(len(t.Workers.Away)), " is", " are"))
 }
 
 func nodesText(names []string) string {

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,13 +19,15 @@ type authFlags struct {
 	on      bool
 	file    string // of the admin token
 	without bool
+	plain   bool
 }
 
 func (f *authFlags) add(flags *pflag.FlagSet) {
 	f.flags = flags
 	flags.BoolVar(&f.on, "auth", false, "calls need a token; all nodes are told so (--auth=false takes it back; neither: as the cluster was told last)")
 	flags.StringVar(&f.file, "admin-token-file", "", "file with a token that may do everything at this node; with --auth it is made if it is not there")
-	flags.BoolVar(&f.without, "insecure-listen-without-auth", false, "allow a --listen address that other machines reach without --auth and TLS: they can do everything, or read what is said")
+	flags.BoolVar(&f.plain, "listen-plaintext", false, "with --auth: serve plaintext on a --listen address that other machines reach, behind a proxy that adds TLS or in a network that is yours alone")
+	flags.BoolVar(&f.without, "insecure-listen-without-auth", false, "allow a --listen address that other machines reach without --auth: they can do everything")
 }
 
 // mode is what the node is told. Who says nothing follows the cluster.
@@ -66,14 +69,19 @@ func (f *authFlags) apply(cfg *node.Config, log *slog.Logger) error {
 
 // checkListen refuses an address that strangers reach, unless they need a token and nobody else can read it.
 func (s *flags) checkListen(addr *net.TCPAddr) error {
-	if addr.IP.IsLoopback() || s.auth.without || s.auth.on && s.tls.on() {
+	switch {
+	case s.auth.on && s.auth.without:
+		return errors.New("--insecure-listen-without-auth contradicts --auth: leave one of them out; to serve tokens without TLS, add --listen-plaintext")
+	case s.auth.plain && s.tls.on():
+		return errors.New("--listen-plaintext contradicts --tls-cert: leave one of them out")
+	case addr.IP.IsLoopback() || s.auth.without || s.auth.on && (s.tls.on() || s.auth.plain):
 		return nil
+	case s.auth.on:
+		return fmt.Errorf("--listen %q is reached by other machines, and tokens would be sent in plaintext: add --tls-cert and --tls-key, or listen on 127.0.0.1, "+
+			"or add --listen-plaintext if a proxy adds TLS or the network is yours alone", s.listen)
 	}
 	lacks := "calls need no token and nothing is encrypted"
-	switch {
-	case s.auth.on:
-		lacks = "tokens would be sent in plaintext"
-	case s.tls.on():
+	if s.tls.on() {
 		lacks = "calls need no token"
 	}
 	return fmt.Errorf("--listen %q is reached by other machines, and %s: add --auth, and --tls-cert with --tls-key, or listen on 127.0.0.1, "+
@@ -83,9 +91,9 @@ func (s *flags) checkListen(addr *net.TCPAddr) error {
 // warnEvery is how often an open door is mentioned.
 const warnEvery = time.Hour
 
-// warn says again and again what --insecure-listen-without-auth allows. It ends with ctx.
+// warn says again and again what --listen-plaintext and --insecure-listen-without-auth allow. It ends with ctx.
 func (s *flags) warn(ctx context.Context, log *slog.Logger) {
-	if !s.auth.without || s.auth.on && s.tls.on() {
+	if !s.auth.without && !s.auth.plain {
 		<-ctx.Done()
 		return
 	}
@@ -93,9 +101,9 @@ func (s *flags) warn(ctx context.Context, log *slog.Logger) {
 	defer tick.Stop()
 	for {
 		if s.auth.on {
-			log.Warn("served without TLS: whoever can listen on the way to this address can take the tokens of its callers", "listen", s.listen)
+			log.Warn("served without TLS: anyone on the network path to this address can read the tokens of its callers", "listen", s.listen)
 		} else {
-			log.Warn("served without access control: whoever reaches this address can read, run and delete every task", "listen", s.listen, "tls", s.tls.on())
+			log.Warn("served without access control: anyone who reaches this address can read, run and delete every task", "listen", s.listen, "tls", s.tls.on())
 		}
 		select {
 		case <-ctx.Done():
