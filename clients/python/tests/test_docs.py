@@ -109,3 +109,16 @@ def test_the_guide_names_all_options() -> None:
     table = GUIDE[GUIDE.index("| option |") : GUIDE.index("Durations are seconds")]
     named = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines() if line)))
     assert named == set(pawl.Options.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("page", "call", "says"),
+    [("celery", "send_receipt.options(delay=1).enqueue(42)", "receipt 42"), ("sqs", 'hello.enqueue("you")', "hello, you")],
+)
+def test_coming_from(broker: testing.Broker, page: str, call: str, says: str, tmp_path: Path) -> None:
+    """The programs of the pages for those who come from elsewhere."""
+    text = (ROOT.parents[1] / "docs" / f"coming-from-{page}.md").read_text()
+    assert programs_of(text, tmp_path) == {"tasks.py"}
+    assert call + ".result(timeout=10)" in text
+    driver = f"import tasks; from pawl.testing import working\nwith working(tasks.app, 'mail'): print(tasks.{call}.result(timeout=10))"
+    assert run("-c", driver, cwd=tmp_path, PAWL_SERVER=broker.address).strip() == says
