@@ -41,7 +41,7 @@ def fail():
     raise ValueError("no")
 
 
-@app.task
+@app.task(acks_late=True, reject_on_worker_lost=True)
 def late(n):
     note(f"late {n} {time.time()}")
 
