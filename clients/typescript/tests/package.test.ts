@@ -1,4 +1,4 @@
-/** The package as it is shipped, installed in a project of its own; the programs of docs/typescript.md and of the README run there as they stand. */
+/** The package as it is shipped, installed in a project of its own; the programs of docs/typescript.md, of docs/coming-from-bullmq.md and of the README run there as they stand. */
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
@@ -15,6 +15,7 @@ import { newQueue, world } from "./world.js";
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const tsc = join(root, "node_modules/typescript/bin/tsc");
 const guide = readFileSync(join(root, "../../docs/typescript.md"), "utf8");
+const fromBullMQ = readFileSync(join(root, "../../docs/coming-from-bullmq.md"), "utf8");
 const readme = readFileSync(join(root, "README.md"), "utf8");
 
 const w = world();
@@ -59,7 +60,7 @@ function run(cwd: string, ...args: string[]): string {
   return done.stdout;
 }
 
-for (const [name, page] of Object.entries({ readme, guide })) {
+for (const [name, page] of Object.entries({ readme, guide, fromBullMQ })) {
   test(`the first task of the ${name}`, async () => {
     const programs = compile(name, programsOf(page));
     const [, command = ""] = /^npx pawl-worker (\.\/tasks\.js .*?) *#/m.exec(page)!;

@@ -1,0 +1,125 @@
+package docs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestGoPrograms: programs of the pages are formatted and compile, and tests among them pass.
+func TestGoPrograms(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, b := range blocksOf(t, page) {
+			if b.lang != "go" || !isProgram(b) {
+				continue
+			}
+			t.Run(strings.ReplaceAll(b.String(), "/", "_"), func(t *testing.T) {
+				if tidy, err := format.Source([]byte(b.text)); err != nil || string(tidy) != b.text {
+					t.Errorf("gofmt: %v; it would be\n%s", err, tidy)
+				}
+				// A directory of the repository's module, so that what it imports is known.
+				dir, err := os.MkdirTemp(".", "page-")
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = os.RemoveAll(dir) })
+				name, verb := "main.go", []string{"vet", "./" + dir}
+				if strings.Contains(b.text, "\nfunc Test") {
+					name, verb = "main_test.go", []string{"test", "-count", "1", "./" + dir}
+				}
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(b.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if out, err := exec.Command("go", verb...).CombinedOutput(); err != nil { // #nosec G204 -- a file of ours
+					t.Errorf("%v: %s", err, out)
+				}
+			})
+		}
+	}
+}
+
+func isProgram(b block) bool { return strings.HasPrefix(b.text, "package ") }
+
+// TestGoFragments: fragments type-check. What they name and don't declare is declared in testdata, in a file of the page's name.
+func TestGoFragments(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, b := range blocksOf(t, page) {
+			if b.lang != "go" || isProgram(b) {
+				continue
+			}
+			file := "testdata/" + strings.TrimSuffix(filepath.Base(page), ".md") + ".go"
+			given, err := os.ReadFile(file)
+			if err != nil {
+				t.Errorf("%s is a fragment, and %v", b, err)
+				continue
+			}
+			// The fragment is the body of a function, inside one that declares what the page takes for granted.
+			source := fmt.Sprintf("%s\nfunc _() error {\n//line %s:%d\n%s\nreturn nil\n}\n", given, b.page, b.line+1, b.text)
+			for _, err := range typeCheck(t, source) {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// typeCheck gives the errors of a file, but for what only fragments do: variables and imports that are not used, code behind a return.
+func typeCheck(t *testing.T, source string) (out []error) {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, "fragment.go", source, parser.SkipObjectResolution)
+	if err != nil {
+		return []error{err}
+	}
+	config := types.Config{
+		Importer: importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return exported(path) }),
+		Error: func(err error) {
+			if wrong := (types.Error{}); errors.As(err, &wrong) && !wrong.Soft {
+				out = append(out, err)
+			}
+		},
+	}
+	_, _ = config.Check("fragment", set, []*ast.File{file}, nil) // its errors were given to Error
+	return out
+}
+
+// exports are the files with the export data of all packages that fragments may import.
+var exports = sync.OnceValues(func() (map[string]string, error) {
+	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "std", "github.com/pawlq/pawl/...",
+		"github.com/standard-webhooks/standard-webhooks/libraries/go")
+	var faults bytes.Buffer
+	cmd.Stderr = &faults
+	list, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w: %s", err, &faults)
+	}
+	files := map[string]string{}
+	for line := range strings.Lines(string(list)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		files[path] = file
+	}
+	return files, nil
+})
+
+func exported(path string) (io.ReadCloser, error) {
+	files, err := exports()
+	if err != nil {
+		return nil, err
+	}
+	if files[path] == "" {
+		return nil, fmt.Errorf("package %q is not known", path)
+	}
+	return os.Open(files[path])
+}

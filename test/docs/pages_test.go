@@ -1,0 +1,128 @@
+package docs
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const root = "../.."
+
+// block is a fenced code block of a page.
+type block struct {
+	page string // "docs/go.md"
+	line int
+	lang string
+	text string
+}
+
+func (b block) String() string { return fmt.Sprintf("%s:%d", b.page, b.line) }
+
+// name is that of the file of which the block is the content, if its first line is a comment that only names one.
+func (b block) name() string {
+	if m := regexp.MustCompile(`^(?:#|//) (\S+\.\w+)\n`).FindStringSubmatch(b.text); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// pages are the README and the pages of docs, without the decisions: those tell what was true when they were made.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob(root + "/docs/*.md")
+	if err != nil || len(found) < 20 {
+		t.Fatalf("%d pages: %v", len(found), err)
+	}
+	out := []string{"README.md"}
+	for _, path := range found {
+		out = append(out, "docs/"+filepath.Base(path))
+	}
+	return out
+}
+
+func read(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// blocksOf reads the code blocks of a page.
+func blocksOf(t *testing.T, page string) (out []block) {
+	t.Helper()
+	var b *block
+	for i, line := range strings.SplitAfter(read(t, page), "\n") {
+		fence, isFence := strings.CutPrefix(line, "```")
+		switch {
+		case isFence && b == nil:
+			b = &block{page: page, line: i + 1, lang: strings.TrimSpace(fence)}
+		case isFence:
+			out = append(out, *b)
+			b = nil
+		case b != nil:
+			b.text += line
+		}
+	}
+	if b != nil {
+		t.Errorf("%s: the block does not end", *b)
+	}
+	return out
+}
+
+// elsewhere are languages of which the blocks of a page are run by an SDK's tests.
+var elsewhere = map[string][]string{
+	"docs/python.md":             {"python", "sh"},
+	"docs/typescript.md":         {"ts", "sh"},
+	"docs/coming-from-bullmq.md": {"ts", "sh"},
+	"docs/coming-from-celery.md": {"python"},
+	"docs/coming-from-sqs.md":    {"python"},
+}
+
+// TestBlocks: each block says what it is, and data can be read.
+func TestBlocks(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, b := range blocksOf(t, page) {
+			var v any
+			var err error
+			switch b.lang {
+			case "go", "sh", "sql", "text": // see the other tests; statements of SQL are fragments of what the outbox's tests run
+			case "json":
+				for values := json.NewDecoder(strings.NewReader(b.text)); err == nil; { // one or more
+					err = values.Decode(&v)
+				}
+				if err == io.EOF {
+					err = nil
+				}
+			case "yaml":
+				err = yaml.Unmarshal([]byte(b.text), &v)
+			case "python", "ts", "js", "ruby":
+				if b.name() == "" && !slices.Contains(elsewhere[page], b.lang) {
+					err = shown(b)
+				}
+			default:
+				err = fmt.Errorf("language %q: want go, sh, python, js, ts, ruby, json, yaml, sql, or text for what is no code", b.lang)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", b, err)
+			}
+		}
+	}
+}
+
+// shown finds fault with code that nothing runs, unless it is of another queue, on a page that says how one leaves that for Pawl.
+func shown(b block) error {
+	if strings.HasPrefix(b.page, "docs/coming-from-") || b.page == "docs/webhooks.md" && b.lang == "python" {
+		return nil
+	}
+	return fmt.Errorf("nothing runs this program: name its file in a first line, # worker.py, and run it")
+}

@@ -1,0 +1,196 @@
+package docs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// run are the pages of which all commands run. Those of the other pages need containers, several machines or a database, or they name tasks
+// that only the reader has: cmd/pawl checks that what they call exists.
+var run = []string{"docs/coming-from-sidekiq.md", "docs/get-started.md", "docs/order.md", "docs/schedules.md", "docs/workers-in-any-language.md"}
+
+// binary builds pawl once for all tests of the package.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "pawl-docs-")
+	if err != nil {
+		return "", err
+	}
+	if out, err := exec.Command("go", "build", "-o", dir+"/pawl", root+"/cmd/pawl").CombinedOutput(); err != nil { // #nosec G204 -- ours
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return dir + "/pawl", nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// terminal is where a reader tries a page: a directory with the page's files, and a server.
+type terminal struct {
+	t      *testing.T
+	dir    string
+	server string // HOST:PORT
+	env    []string
+}
+
+// open starts a server for a page.
+func open(t *testing.T) *terminal {
+	t.Helper()
+	program, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &terminal{t: t, dir: t.TempDir()}
+	serve := exec.Command(program, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0") // #nosec G204 -- ours
+	out, err := serve.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = serve.Process.Kill(); _ = serve.Wait() })
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	_, rest, _ := strings.Cut(line, " ready on ")
+	x.server, _, _ = strings.Cut(strings.TrimSpace(rest), " ")
+	x.env = append(os.Environ(), "PAWL_SERVER="+x.server, "PAWL_API=http://"+x.server+"/api/v1", "HOME="+x.dir,
+		"PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
+	return x
+}
+
+// here is the text of a page with the address of this terminal's server.
+func (x *terminal) here(text string) string {
+	return strings.NewReplacer("localhost:7295", x.server, "127.0.0.1:7295", x.server).Replace(text)
+}
+
+// write puts a page's file into the directory.
+func (x *terminal) write(b block) {
+	x.t.Helper()
+	if err := os.WriteFile(filepath.Join(x.dir, b.name()), []byte(b.text), 0o700); err != nil { // #nosec G306 -- scripts are run
+		x.t.Fatal(err)
+	}
+}
+
+// bash runs commands. Variables that they set are there for the next.
+func (x *terminal) bash(b block) (output string) {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
+	defer cancel()
+	const keep = `[ -f .variables ] && . ./.variables 2>/dev/null
+trap 'declare -p 2>/dev/null | grep -E "^declare -- [a-z]" > .variables || true' EXIT
+`
+	cmd := exec.CommandContext(ctx, "bash", "-e", "-c", keep+x.here(b.text)) // #nosec G204 -- a page of ours
+	cmd.Dir, cmd.Env = x.dir, x.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		x.t.Errorf("%s: %v: %s", b, err, out)
+	}
+	return string(out)
+}
+
+// background starts a program that runs until it is told to stop, and gives a call that stops it with SIGTERM and waits.
+func (x *terminal) background(command string) (stop func() error) {
+	x.t.Helper()
+	cmd := exec.Command("bash", "-c", "exec "+x.here(command)) // #nosec G204 -- a page of ours
+	var out bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = x.dir, x.env, &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	stop = sync.OnceValue(func() error {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		err := cmd.Wait()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it has left behind
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", command, err, &out)
+		}
+		return nil
+	})
+	x.t.Cleanup(func() {
+		if err := stop(); err != nil {
+			x.t.Log(err)
+		}
+	})
+	return stop
+}
+
+// forEver matches the last command of a block that has a terminal of its own.
+var forEver = regexp.MustCompile(`^(pawl serve|pawl work |sh worker\.sh|python3? worker\.py|node worker\.mjs)`)
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+// TestShell: the commands of a page run in its order, and print what a block of text behind them says.
+func TestShell(t *testing.T) {
+	for _, page := range run {
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel()
+			x := open(t)
+			output := ""
+			for _, b := range blocksOf(t, page) {
+				switch last := lastLine(b.text); {
+				case b.name() != "":
+					x.write(b)
+				case b.lang == "sh" && strings.HasPrefix(last, "pawl serve"), b.lang == "sh" && strings.Contains(last, "worker."):
+					output = "" // it runs; and worker_test.go tries the workers
+				case b.lang == "sh" && strings.HasPrefix(last, "go install"):
+				case b.lang == "sh" && forEver.MatchString(last):
+					b.text = strings.TrimSuffix(strings.TrimSpace(b.text), last)
+					x.bash(b)
+					x.background(last)
+				case b.lang == "sh":
+					output = x.bash(b)
+				case b.lang == "text" && output != "":
+					if got, want := shape(output), shape(b.text); !strings.Contains(got, want) {
+						t.Errorf("%s: the commands before print\n%s\nand not\n%s", b, output, b.text)
+					}
+				}
+			}
+		})
+	}
+}
+
+var (
+	uuid    = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	moment  = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| UTC)?`)
+	age     = regexp.MustCompile(`\b\d+(\.\d+)?(ms|µs|s|m|h)( ago)?`)
+	spacing = regexp.MustCompile(`[ \t]+`)
+)
+
+// shape is an output without what differs from run to run: ids, times, ages, and how columns are spaced.
+func shape(text string) string {
+	text = uuid.ReplaceAllString(text, "ID")
+	text = moment.ReplaceAllString(text, "TIME")
+	text = age.ReplaceAllString(text, "AGE")
+	text = spacing.ReplaceAllString(text, " ")
+	return strings.TrimSpace(strings.ReplaceAll(text, " \n", "\n"))
+}
+
+// TestShape: a difference that matters is one.
+func TestShape(t *testing.T) {
+	a, b := "mail  1  01a20e67-9bd3-7001-a53e-e7987e9fb3ca 14ms \n", "mail 1 0199f3c2-9bd3-7001-a53e-e7987e9fb3cb 2s\n"
+	if shape(a) != shape(b) {
+		t.Errorf("%q and %q", shape(a), shape(b))
+	}
+	if shape("mail 1") == shape("mail 2") {
+		t.Error("a number was taken for an age")
+	}
+}
