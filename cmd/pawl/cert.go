@@ -14,10 +14,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/internal/certs"
-	"github.com/spf13/cobra"
 )
 
 const (

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 )
 
 // cert runs "pawl cert ARGS...".

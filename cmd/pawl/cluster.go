@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
@@ -17,8 +20,6 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 func newCluster(a *app) *cobra.Command {

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
-	"github.com/spf13/cobra"
 )
 
 func newClusterAdd(a *app) *cobra.Command {

@@ -8,13 +8,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
-	"github.com/spf13/cobra"
 )
 
 func newClusterStatus(a *app) *cobra.Command {

@@ -11,13 +11,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/tracing"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // specFlags are all options of a task.
@@ -304,9 +306,44 @@ func (a *app) printMany(views []view.Ref) error {
 	}{views}, nil)
 }
 
+// waitFor waits for the end of a task. On a terminal it shows how long, and in which state the task is.
+func (a *app) waitFor(ctx context.Context, client *pawl.Client, id string) (*pawltype.Task, error) {
+	const quiet, step = 500 * time.Millisecond, time.Second
+	if !text.IsTerminal(a.Err) {
+		return client.Wait(ctx, id)
+	}
+	type end struct {
+		task *pawltype.Task
+		err  error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		task, err := client.Wait(ctx, id)
+		ended <- end{task, err}
+	}()
+	began, next := time.Now(), time.After(quiet) // nobody reads a line that goes at once
+	for {
+		select {
+		case e := <-ended:
+			fmt.Fprint(a.Err, "\r\x1b[K")
+			return e.task, e.err
+		case <-next:
+			next = time.After(step)
+			line := fmt.Sprintf("waiting for task %s for %s", id, text.Span(time.Since(began)))
+			if task, err := client.Task(ctx, id); err == nil {
+				line += ": it is " + string(task.State)
+				if task.State == pawltype.StateReady {
+					line += fmt.Sprintf(" (why? pawl task explain %s)", id)
+				}
+			}
+			fmt.Fprintf(a.Err, "\r%s\x1b[K", line)
+		}
+	}
+}
+
 // printEnd waits for a task and writes its result: as it is for people, or the whole task for programs.
 func (a *app) printEnd(ctx context.Context, client *pawl.Client, id string) error {
-	task, err := client.Wait(ctx, id)
+	task, err := a.waitFor(ctx, client, id)
 	if task == nil {
 		return err
 	}

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"github.com/spf13/pflag"
+
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/pflag"
 )
 
 // uniqueFlags say that the queue is to have one task of a key at a time.

@@ -7,19 +7,19 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/cobra"
 )
 
 func newGroup(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "group", Short: "Groups of tasks that are waited for together"}
-	cmd.AddCommand(newGroupAdd(a), newGroupLs(a), newGroupShow(a), newGroupMembers(a), newGroupClose(a), newGroupCancel(a))
-	return cmd
+	return cli.Group("group", "Groups of tasks that are waited for together", "",
+		newGroupAdd(a), newGroupLs(a), newGroupShow(a), newGroupMembers(a), newGroupClose(a), newGroupCancel(a))
 }
 
 // groupFile is a group as in the REST API.

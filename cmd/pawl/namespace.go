@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
@@ -14,7 +16,6 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/cobra"
 )
 
 func newNamespace(a *app) *cobra.Command {

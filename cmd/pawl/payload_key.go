@@ -5,9 +5,10 @@ import (
 	"encoding/base64"
 	"fmt"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/keyring"
-	"github.com/spf13/cobra"
 )
 
 func newPayloadKey(a *app) *cobra.Command {

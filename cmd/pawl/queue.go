@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
@@ -16,7 +18,6 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/cobra"
 )
 
 func newQueue(a *app) *cobra.Command {

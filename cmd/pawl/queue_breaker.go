@@ -8,13 +8,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // breakerFlags are the rule of a queue's circuit breakers, or of that of one type.

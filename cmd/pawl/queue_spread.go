@@ -5,12 +5,13 @@ import (
 	"io"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
-	"github.com/spf13/cobra"
 )
 
 func newQueueSpread(a *app) *cobra.Command {

@@ -5,10 +5,11 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/internal/node"
-	"github.com/spf13/cobra"
 )
 
 // recoveryView is what a recovery tells.

@@ -8,12 +8,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/pawlq/pawl/internal/version"
-	"github.com/spf13/cobra"
 )
 
 // contentsView is what a backup holds.

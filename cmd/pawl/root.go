@@ -1,6 +1,10 @@
 package main
 
 import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl/cmd/pawl/internal/bench"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/demo"
@@ -8,7 +12,6 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/serve"
 	"github.com/pawlq/pawl/cmd/pawl/internal/top"
 	"github.com/pawlq/pawl/cmd/pawl/internal/work"
-	"github.com/spf13/cobra"
 )
 
 // app is the App with what several commands of this package share.
@@ -29,15 +32,12 @@ it runs until it has succeeded or somebody knows why it did not.
   pawl queue ls                              see what waits
 
 Exit status: 0 done, 1 refused, 2 wrong use.`,
-		Args:              cobra.NoArgs,
+		Args:              cli.Commands,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cli.RefuseIdle(cmd); err != nil {
-				return err
-			}
-			return a.CheckFormat()
+			return a.Prepare(cmd)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -45,10 +45,32 @@ Exit status: 0 done, 1 refused, 2 wrong use.`,
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
 	a.AddFlags(root.PersistentFlags())
-	root.AddCommand(
-		serve.New(a.App), newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newOperation(a), newSchedule(a), newGroup(a), outbox.New(a.App), newAudit(a), newToken(a), newNamespace(a), newWebhook(a), newStats(a), top.New(a.App), newWorker(a), newEvents(a), work.New(a.App), newCluster(a), newVerify(a),
-		newBackup(a), newRestore(a), newRecover(a), newCert(a), newPayloadKey(a), bench.New(a.App), demo.New(a.App), newVersion(a),
-	)
+	for _, of := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Run it", []*cobra.Command{demo.New(a.App), serve.New(a.App), work.New(a.App), bench.New(a.App)}},
+		{"Tasks", []*cobra.Command{newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newSchedule(a), newGroup(a), newOperation(a), outbox.New(a.App)}},
+		{"Watch", []*cobra.Command{newStats(a), top.New(a.App), newWorker(a), newEvents(a), newAudit(a)}},
+		{"Access", []*cobra.Command{newContext(a), newToken(a), newNamespace(a), newWebhook(a), newCert(a), newPayloadKey(a)}},
+		{"Cluster", []*cobra.Command{newCluster(a), newVerify(a), newBackup(a), newRestore(a), newRecover(a)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: of.title, Title: of.title + ":"})
+		for _, cmd := range of.commands {
+			cmd.GroupID = of.title
+		}
+		root.AddCommand(of.commands...)
+	}
+	root.AddCommand(newVersion(a))
+	root.SetUsageTemplate(usage(root.UsageTemplate()))
 	cli.HideIdle(root)
+	a.Complete(root)
 	return root
+}
+
+// usage is cobra's template without the flags that all commands share: they would fill half a screen of each help.
+func usage(template string) string {
+	const flags = "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}"
+	cobra.AddTemplateFunc("sharedFlags", cli.SharedFlags)
+	return strings.Replace(template, flags, "{{sharedFlags .}}", 1)
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
@@ -18,7 +20,6 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/cobra"
 )
 
 // scheduleFile is what "schedule apply" reads.

@@ -11,13 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // taskVerb is a verb for one task that also works for all that a filter matches: then it is an operation.

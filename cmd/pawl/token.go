@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
@@ -16,8 +19,6 @@ import (
 	"github.com/pawlq/pawl/cmd/pawl/internal/view"
 	"github.com/pawlq/pawl/internal/node"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 func newToken(a *app) *cobra.Command {

@@ -72,6 +72,9 @@ func TestListsWatch(t *testing.T) {
 	for len(todo) > 0 {
 		cmd := todo[0]
 		todo = append(todo[1:], cmd.Commands()...)
+		if cmd.CommandPath() == "pawl context ls" { // a file of the user's, which nobody else changes
+			continue
+		}
 		if cmd.Name() == "events" || cmd.Name() != "ls" && cmd.Flags().Lookup("limit") == nil && !strings.HasPrefix(cmd.Short, "List ") || cmd.HasSubCommands() {
 			continue
 		}

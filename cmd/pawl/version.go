@@ -6,9 +6,10 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/spf13/cobra"
+
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
 	"github.com/pawlq/pawl/internal/version"
-	"github.com/spf13/cobra"
 )
 
 type versionView struct {

@@ -9,19 +9,25 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
+
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/cobra"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // explain adds the likely cure where it is known.
 func (a *App) explain(err error) string {
-	msg := OneLine(err)
+	msg := Plain(err)
+	if strings.Contains(msg, "is not on this machine: add https://") { // the SDK names its options
+		return fmt.Sprintf("--server %q is on another machine, which plaintext must not reach: write https:// before the address, or name the server's "+
+			"authority with --tls-ca; --plaintext is for a network that you trust", a.Server)
+	}
 	what, cure := a.plight(err, msg)
 	switch {
 	case what == "" && cure == "":
@@ -68,17 +74,19 @@ type App struct {
 	Out, Err io.Writer
 	started  bool // the command line was understood
 
-	Server    string
-	TLSCA     string
-	cert, key string // that it shows
-	plaintext bool
-	token     string
-	tokenFile string
-	Namespace string
-	keys      string // file with payload keys
-	actor     string
-	Reason    string
-	Format    string
+	context      string // named by --context
+	noTokenOfEnv bool   // it is another server's
+	Server       string
+	TLSCA        string
+	cert, key    string // that it shows
+	plaintext    bool
+	token        string
+	tokenFile    string
+	Namespace    string
+	keys         string // file with payload keys
+	actor        string
+	Reason       string
+	Format       string
 
 	Tracers trace.TracerProvider // nil: none
 }
@@ -86,11 +94,28 @@ type App struct {
 // Group makes a command that only holds others.
 func Group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
-		Use: use, Short: short, Long: long, Args: cobra.NoArgs,
+		Use: use, Short: short, Long: long,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	g.Args = Commands
 	g.AddCommand(commands...)
 	return g
+}
+
+// Commands is for commands that only hold others: an argument is a command that there isn't.
+func Commands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		for i := range near {
+			near[i] = strconv.Quote(near[i])
+		}
+		hint = ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 }
 
 // NoArgs is for commands that take flags only: cobra's own NoArgs would tell of an unknown command.
@@ -167,7 +192,7 @@ func (a *App) credential(opts *pawl.DialOptions) error {
 	if token != "" && file != "" {
 		return Usage("--token and --token-file are given: only one of them is allowed")
 	}
-	if token == "" && file == "" {
+	if token == "" && file == "" && !a.noTokenOfEnv {
 		if token = os.Getenv("PAWL_TOKEN"); token == "" {
 			file = os.Getenv("PAWL_TOKEN_FILE")
 		}

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 )
 
 // BulkFlags belong to every command that changes many things at once.

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // The exit statuses, the same for every command.
@@ -47,11 +48,58 @@ func (a *App) Describe(err error) string {
 	if e := (*pawltype.Error)(nil); errors.As(err, &e) {
 		err = e
 	}
-	msg := OneLine(err)
+	msg := Plain(err)
 	if what, _ := a.plight(err, msg); what != "" {
 		return what
 	}
 	return msg
+}
+
+// Plain is an error as a person reads it: what the broker refuses without the code, where its message says the same, and without what the
+// message repeats of what was tried. "queue "mail": not_found: queue "mail": not found" is "queue "mail": not found".
+func Plain(err error) string {
+	msg := OneLine(err)
+	e := (*pawltype.Error)(nil)
+	if !errors.As(err, &e) || e.Message == "" {
+		return msg
+	}
+	message := OneLine(errors.New(e.Message))
+	before, after, found := strings.Cut(msg, string(e.Code)+": "+message)
+	if !found {
+		return msg
+	}
+	switch e.Code {
+	case pawltype.ErrNotFound, pawltype.ErrInvalidArgument, pawltype.ErrWrongState, pawltype.ErrUnauthenticated:
+	default:
+		message = string(e.Code) + ": " + message
+	}
+	before = strings.TrimSuffix(before, ": ")
+	for from := range before { // the longest end of what was tried with which the message begins
+		if from == 0 || before[from-1] == ' ' {
+			if rest, ok := cutUnquoted(message, before[from:]+": "); ok {
+				return before + ": " + rest + after
+			}
+		}
+	}
+	if before != "" {
+		before += ": "
+	}
+	return before + message + after
+}
+
+// cutUnquoted cuts a prefix, whatever either has in quotes.
+func cutUnquoted(s, prefix string) (rest string, ok bool) {
+	prefix = strings.ReplaceAll(prefix, `"`, "")
+	for i := 0; i < len(s) && prefix != ""; i++ {
+		if s[i] == '"' {
+			continue
+		}
+		if s[i] != prefix[0] {
+			return s, false
+		}
+		prefix, rest = prefix[1:], s[i+1:]
+	}
+	return rest, prefix == ""
 }
 
 // OneLine drops the SDK's prefix from within, and line ends.

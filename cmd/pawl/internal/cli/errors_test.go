@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -22,6 +23,29 @@ func TestTrouble(t *testing.T) {
 		{&pawltype.Error{Code: "permission_denied", Message: "not yours"}, "permission_denied: not yours"},
 	} {
 		if got := a.Describe(c.err); got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
+// TestPlain: what is tried is said once, and the code only where the message does not say as much.
+func TestPlain(t *testing.T) {
+	refusal := func(code pawltype.ErrorCode, message string) error { return &pawltype.Error{Code: code, Message: message} }
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("queue %q: %w", "nope", refusal("not_found", `queue "nope": not found`)), `queue "nope": not found`},
+		{fmt.Errorf("pause queue %q: %w", "nope", refusal("not_found", `queue "nope": not found`)), `pause queue "nope": not found`},
+		{fmt.Errorf("cancel group %q: %w", "g", refusal("wrong_state", "cancel group g: it is complete")), `cancel group "g": it is complete`},
+		{fmt.Errorf("task %q: %w", "x", refusal("invalid_argument", `task_id: "x" is not a UUID`)), `task "x": task_id: "x" is not a UUID`},
+		{fmt.Errorf("enqueue: %w", refusal("queue_full", `queue "mail" is full`)), `enqueue: queue_full: queue "mail" is full`},
+		{fmt.Errorf("queue %q: %w", "nopes", refusal("not_found", `queue "nope": not found`)), `queue "nopes": queue "nope": not found`},
+		{refusal("not_found", `queue "nope": not found`), `queue "nope": not found`},
+		{refusal("conflict", ""), "conflict"},
+		{errors.New("pawl: something"), "something"},
+	} {
+		if got := Plain(c.err); got != c.want {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 	}

@@ -6,10 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/pflag"
 )
 
 // FilterHelp tells of the filter language.

@@ -14,7 +14,7 @@ import (
 // gives --payload-keys to a server believes that it encrypts payloads.
 
 // clientFlags say how a server is called, and what for.
-var clientFlags = []string{"server", "tls-ca", "client-cert", "client-key", "plaintext", "token", "token-file", "namespace", "payload-keys", "actor", "reason"}
+var clientFlags = []string{"server", "tls-ca", "client-cert", "client-key", "plaintext", "context", "token", "token-file", "namespace", "payload-keys", "actor", "reason"}
 
 // IdleFlags are those of the root that do nothing, by the command below the root. What is said of a command is said of those below it, unless
 // they say something themselves.
@@ -53,6 +53,17 @@ func idleFlagsOf(cmd *cobra.Command) []string {
 	return nil
 }
 
+// SharedFlags is what the help of a command says of the flags that it shares with others.
+func SharedFlags(cmd *cobra.Command) string {
+	if slices.Contains(idleFlagsOf(cmd), "server") {
+		return "It also takes -o, --output: table, json or yaml."
+	}
+	if slices.Contains(idleFlagsOf(cmd), "output") {
+		return "It also takes the flags of all commands, such as --server and --namespace: see 'pawl --help'."
+	}
+	return "It also takes the flags of all commands, such as --server, --namespace and --output: see 'pawl --help'."
+}
+
 // HideIdle leaves those flags out of the help, after which the process ends.
 func HideIdle(root *cobra.Command) {
 	help := root.HelpFunc()
@@ -66,6 +77,7 @@ func HideIdle(root *cobra.Command) {
 
 // AddFlags adds the flags that every command takes.
 func (a *App) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&a.context, "context", "", "server that 'pawl context add' has given this name (env PAWL_CONTEXT)")
 	f.StringVar(&a.Server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), DefaultServer), "address of the server, HOST:PORT or https://HOST:PORT (env PAWL_SERVER)")
 	f.StringVar(&a.TLSCA, "tls-ca", os.Getenv("PAWL_TLS_CA"), "use TLS, and trust only servers that this file's authority has certified (env PAWL_TLS_CA)")
 	f.StringVar(&a.cert, "client-cert", os.Getenv("PAWL_CLIENT_CERT"), "certificate to show the server, over TLS, in place of a token; read again when it changes (env PAWL_CLIENT_CERT)")

@@ -1,8 +1,9 @@
 package cli
 
 import (
-	"github.com/pawlq/pawl/pawltype"
 	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // ListFlags bound a list.

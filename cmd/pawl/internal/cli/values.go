@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/internal/humanize"
-	"github.com/spf13/pflag"
 )
 
 // periodValue is a duration as a flag: like time.Duration, and days: "14d".

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/clipperhouse/displaywidth"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/pawltype"
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 // WatchEvery is how often --watch looks again.

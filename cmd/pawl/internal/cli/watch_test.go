@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/clipperhouse/displaywidth"
+
 	"github.com/pawlq/pawl/pawltype"
 )
 

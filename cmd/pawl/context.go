@@ -1,0 +1,200 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/pawlq/pawl/cmd/pawl/internal/contexts"
+	"github.com/pawlq/pawl/cmd/pawl/internal/text"
+)
+
+func newContext(a *app) *cobra.Command {
+	return cli.Group("context", "Remember servers by name, and choose one", `A context is the address of a server with what goes with it: TLS, token file, namespace. Commands
+call the server of the context in use, unless --context or PAWL_CONTEXT names another one, or --server
+or PAWL_SERVER gives an address. The file is contexts.yaml in the directory pawl of your configuration.
+It holds the paths of token files, and no tokens.`,
+		a.contextAdd(), a.contextUse(), a.contextLs(), a.contextShow(), a.contextRm())
+}
+
+// changeContexts reads the file, has it changed, and writes it.
+func changeContexts(change func(all *contexts.Contexts) error) error {
+	path, err := contexts.Path()
+	if err != nil {
+		return err
+	}
+	all, err := contexts.Load(path)
+	if err != nil {
+		return err
+	}
+	if err := change(all); err != nil {
+		return err
+	}
+	return all.Save(path)
+}
+
+func loadContexts() (*contexts.Contexts, error) {
+	path, err := contexts.Path()
+	if err != nil {
+		return nil, err
+	}
+	return contexts.Load(path)
+}
+
+func contextNamed(all *contexts.Contexts, name string) (contexts.Context, error) {
+	c, ok := all.Contexts[name]
+	if !ok {
+		return c, fmt.Errorf("context %q: not found: 'pawl context ls' lists those that there are", name)
+	}
+	return c, nil
+}
+
+func (a *app) contextAdd() *cobra.Command {
+	var use bool
+	cmd := &cobra.Command{
+		Use: "add NAME", Short: "Add a context, or replace it", Args: cobra.ExactArgs(1),
+		Long: `Add a context with the server and the credentials that the flags and the environment name. The first
+one is in use at once.`,
+		Example: `  pawl context add staging --server https://staging.example.com:7295 --token-file ~/.staging.token
+  pawl context add prod --server https://n1.example.com:7295,https://n2.example.com:7295 \
+    --client-cert me.crt --client-key me.key --namespace shop --use`,
+	}
+	cmd.Flags().BoolVar(&use, "use", false, "and use it from now on")
+	cmd.RunE = a.Run(func(_ *cobra.Command, args []string) error {
+		if err := contexts.CheckName(args[0]); err != nil {
+			return cli.AsUsage(err)
+		}
+		if a.HasToken() {
+			return cli.Usage("--token: a context holds no token: write it into a file and name that with --token-file")
+		}
+		c := a.ContextOf()
+		for _, file := range []*string{&c.TLSCA, &c.ClientCert, &c.ClientKey, &c.TokenFile, &c.PayloadKeys} {
+			if *file == "" {
+				continue
+			}
+			path, err := filepath.Abs(*file)
+			if err != nil {
+				return err
+			}
+			*file = path
+		}
+		client, err := a.Dial() // connects to nobody yet, but refuses what can't be
+		if err != nil {
+			return err
+		}
+		_ = client.Close()
+		return changeContexts(func(all *contexts.Contexts) error {
+			all.Contexts[args[0]] = c
+			if use || all.Current == "" {
+				all.Current = args[0]
+			}
+			return nil
+		})
+	})
+	return cmd
+}
+
+func (a *app) contextUse() *cobra.Command {
+	var none bool
+	cmd := &cobra.Command{
+		Use: "use NAME", Short: "Use a context from now on", Args: cobra.MaximumNArgs(1),
+		Example: "  pawl context use prod\n  pawl context use --none     # back to 127.0.0.1:7295",
+	}
+	cmd.Flags().BoolVar(&none, "none", false, "use none")
+	cmd.RunE = a.Run(func(_ *cobra.Command, args []string) error {
+		if none == (len(args) == 1) {
+			return cli.Usage("name a context, or give --none")
+		}
+		return changeContexts(func(all *contexts.Contexts) error {
+			if none {
+				all.Current = ""
+				return nil
+			}
+			_, err := contextNamed(all, args[0])
+			all.Current = args[0]
+			return err
+		})
+	})
+	return cmd
+}
+
+// contextView is a context as it is shown.
+type contextView struct {
+	Name    string `json:"name"`
+	Current bool   `json:"current"`
+	contexts.Context
+}
+
+func (a *app) contextLs() *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Short: "List contexts", Args: cli.NoArgs, Example: "  pawl context ls",
+		RunE: a.Run(func(*cobra.Command, []string) error {
+			all, err := loadContexts()
+			if err != nil {
+				return err
+			}
+			views := []contextView{}
+			var rows [][]string
+			for _, n := range all.Names() {
+				c := all.Contexts[n]
+				views = append(views, contextView{n, n == all.Current, c})
+				mark := ""
+				if n == all.Current {
+					mark = "in use"
+				}
+				rows = append(rows, []string{n, c.Server, orDash(c.Namespace), orDash(c.TokenFile), mark})
+			}
+			return a.Print(struct {
+				Contexts []contextView `json:"contexts"`
+			}{views}, func(w io.Writer) { text.Columns(w, "CONTEXT|SERVER|NAMESPACE|TOKEN FILE|NOTE", rows) })
+		}),
+	}
+}
+
+func (a *app) contextShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show [NAME]", Short: "Show a context; without a name the one in use", Args: cobra.MaximumNArgs(1), Example: "  pawl context show prod",
+		RunE: a.Run(func(_ *cobra.Command, args []string) error {
+			all, err := loadContexts()
+			if err != nil {
+				return err
+			}
+			name := all.Current
+			if len(args) == 1 {
+				name = args[0]
+			}
+			if name == "" {
+				return fmt.Errorf("no context is in use: name one, or choose one with 'pawl context use NAME'")
+			}
+			c, err := contextNamed(all, name)
+			if err != nil {
+				return err
+			}
+			return a.Print(contextView{name, name == all.Current, c}, func(w io.Writer) {
+				text.Fields(w, "Context", name, "Server", c.Server, "Namespace", c.Namespace, "Token file", c.TokenFile, "TLS authority", c.TLSCA,
+					"Certificate", c.ClientCert, "Payload keys", c.PayloadKeys)
+			})
+		}),
+	}
+}
+
+func (a *app) contextRm() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NAME", Short: "Remove a context", Args: cobra.ExactArgs(1), Example: "  pawl context rm staging",
+		RunE: a.Run(func(_ *cobra.Command, args []string) error {
+			return changeContexts(func(all *contexts.Contexts) error {
+				if _, err := contextNamed(all, args[0]); err != nil {
+					return err
+				}
+				delete(all.Contexts, args[0])
+				if all.Current == args[0] {
+					all.Current = ""
+				}
+				return nil
+			})
+		}),
+	}
+}

@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/cmd/pawl/internal/contexts"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+const (
+	completionTime = time.Second // for the server to answer: whoever presses Tab waits for it
+	maxCompletions = 200
+	recentTasks    = 100 // in which types and tags are looked for
+)
+
+// names lists what begins with a prefix. It may give more: the shell's answer is filtered.
+type names func(ctx context.Context, a admin.Client, prefix string) ([]string, error)
+
+// fromServer are what a server knows by name.
+var fromServer = map[string]names{
+	"QUEUE": func(ctx context.Context, a admin.Client, prefix string) ([]string, error) {
+		return collect(a.Queues().List(ctx, admin.QueueFilter{Pattern: prefix + "*"}), func(q *admin.Queue) string { return q.Name })
+	},
+	"SCHEDULE": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
+		return collect(a.Schedules().List(ctx), func(s *admin.Schedule) string { return s.Name })
+	},
+	"WORKER": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
+		return collect(a.Workers().List(ctx, admin.WorkerFilter{}), func(w *admin.Worker) string { return w.Name })
+	},
+	"NAMESPACE": func(ctx context.Context, a admin.Client, prefix string) ([]string, error) {
+		return collect(a.Namespaces().List(ctx, admin.NamespaceFilter{Pattern: prefix + "*"}), func(n *admin.Namespace) string { return n.Name })
+	},
+	"WEBHOOK": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
+		return collect(a.Webhooks().List(ctx), func(w *admin.Webhook) string { return w.Name })
+	},
+	"TOKEN": func(ctx context.Context, a admin.Client, prefix string) ([]string, error) {
+		return collect(a.Access().ListTokens(ctx, admin.TokenFilter{Pattern: prefix + "*"}), func(t *admin.Token) string { return t.Name })
+	},
+	"NODE": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
+		status, err := a.Cluster().Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for _, n := range status.Nodes {
+			out = append(out, n.Name)
+		}
+		return out, nil
+	},
+	"TYPE": typesOf,
+	"TAG": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
+		page, err := a.Tasks().ListPage(ctx, admin.Filter{}, pawltype.PageRequest{Limit: recentTasks})
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for _, t := range page.Items {
+			out = append(out, t.Tags...)
+		}
+		return out, nil
+	},
+}
+
+// typesOf gives the types that workers take, and those of the newest tasks.
+func typesOf(ctx context.Context, a admin.Client, _ string) (out []string, err error) {
+	for w, err := range a.Workers().List(ctx, admin.WorkerFilter{}) {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, w.Types...)
+	}
+	page, err := a.Tasks().ListPage(ctx, admin.Filter{}, pawltype.PageRequest{Limit: recentTasks})
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range page.Items {
+		out = append(out, t.Type)
+	}
+	return out, nil
+}
+
+func collect[T any](list iter.Seq2[T, error], name func(T) string) (out []string, err error) {
+	for item, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, name(item)); len(out) == maxCompletions {
+			break
+		}
+	}
+	return out, nil
+}
+
+// words are what flags of a name take, where that is always the same.
+var words = map[string][]string{
+	"output":      {"table", "json", "yaml"},
+	"priority":    {string(pawltype.High), string(pawltype.Normal), string(pawltype.Low)},
+	"on-conflict": {string(pawltype.OnConflictKeep), string(pawltype.OnConflictReplace), string(pawltype.OnConflictKeepLast), string(pawltype.OnConflictReject)},
+	"key-order":   {"none", "strict"},
+	"log-format":  {"text", "json"},
+	"log-level":   {"debug", "info", "warn", "error"},
+	"state":       {"scheduled", "ready", "claimed", "retrying", "succeeded", "dead", "poisoned", "discarded", "cancelled"},
+}
+
+// flagNames are the flags whose values are names that the server knows.
+var flagNames = map[string]string{
+	"queue": "QUEUE", "type": "TYPE", "worker": "WORKER", "tag": "TAG", "namespace": "NAMESPACE", "from": "NODE", "to": "NODE",
+}
+
+// nouns are the words for what a command's first argument names, by the command above it, where the command calls it NAME.
+var nouns = map[string]string{"queue": "QUEUE", "ns": "NAMESPACE", "token": "TOKEN", "webhook": "WEBHOOK", "context": "CONTEXT"}
+
+// Complete lets a shell complete names: of queues, types, workers and others the server is asked. A command whose first argument is
+// QUEUE, SCHEDULE, WORKER, NODE or TYPE, or NAME below one of the nouns, is given that; so are flags of those names.
+func (a *App) Complete(root *cobra.Command) {
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words["output"], cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("namespace", a.completeFrom("NAMESPACE", -1))
+	_ = root.RegisterFlagCompletionFunc("context", a.completeFrom("CONTEXT", -1))
+	visit(root, func(cmd *cobra.Command) {
+		if !callsServer(cmd) && !strings.HasPrefix(cmd.CommandPath(), "pawl context") {
+			return
+		}
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if list, ok := words[f.Name]; ok {
+				_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+			} else if noun, ok := flagNames[f.Name]; ok {
+				_ = cmd.RegisterFlagCompletionFunc(f.Name, a.completeFrom(noun, -1))
+			}
+		})
+		if noun := nounOf(cmd); noun != "" && cmd.ValidArgsFunction == nil {
+			cmd.ValidArgsFunction = a.completeFrom(noun, 1)
+		}
+	})
+}
+
+func visit(cmd *cobra.Command, do func(*cobra.Command)) {
+	do(cmd)
+	for _, c := range cmd.Commands() {
+		visit(c, do)
+	}
+}
+
+// nounOf is what the first argument of a command names, if a server or a file knows those.
+func nounOf(cmd *cobra.Command) string {
+	parts := strings.Fields(cmd.Use)
+	if len(parts) < 2 || cmd.Name() == "add" || cmd.Parent() == nil {
+		return ""
+	}
+	word := strings.Trim(parts[1], "[]")
+	if word == "NAME" || word == "PATTERN" {
+		return nouns[cmd.Parent().Name()]
+	}
+	if _, ok := fromServer[word]; ok {
+		return word
+	}
+	return ""
+}
+
+// completeFrom completes names of a kind, in the first args arguments; -1: of a flag.
+func (a *App) completeFrom(noun string, args int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if args >= 0 && len(given) >= args {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		// Of a list, a,b, the last is completed.
+		before := ""
+		if i := strings.LastIndexByte(prefix, ','); i >= 0 && args < 0 {
+			before, prefix = prefix[:i+1], prefix[i+1:]
+		}
+		list, err := a.namesOf(cmd, noun, prefix)
+		if err != nil {
+			return cobra.AppendActiveHelp(nil, "pawl: "+a.explain(err)), cobra.ShellCompDirectiveNoFileComp
+		}
+		slices.Sort(list)
+		list = slices.DeleteFunc(slices.Compact(list), func(s string) bool { return !strings.HasPrefix(s, prefix) })
+		for i := range list {
+			list[i] = before + list[i]
+		}
+		return list, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func (a *App) namesOf(cmd *cobra.Command, noun, prefix string) ([]string, error) {
+	if noun == "CONTEXT" {
+		path, err := contexts.Path()
+		if err != nil {
+			return nil, err
+		}
+		all, err := contexts.Load(path)
+		if err != nil {
+			return nil, err
+		}
+		return all.Names(), nil
+	}
+	if err := a.useContext(cmd); err != nil {
+		return nil, err
+	}
+	client, err := a.Dial(pawl.DialOptions{NoRouting: true, RetryFor: -1})
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
+	defer cancel()
+	return fromServer[noun](ctx, admin.New(client), prefix)
+}

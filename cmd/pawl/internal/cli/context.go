@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/contexts"
+)
+
+// useContext gives the flags that say how a server is reached the values of a context. Flags on the command line win. A context that is named,
+// by --context or PAWL_CONTEXT, stands in place of the environment. The one in use applies where neither --server nor PAWL_SERVER names a server:
+// what belongs to one server, such as its token, never goes to another.
+func (a *App) useContext(cmd *cobra.Command) error {
+	flags := cmd.Root().PersistentFlags()
+	named := a.context
+	if named == "" && !flags.Changed("server") {
+		named = os.Getenv("PAWL_CONTEXT")
+	}
+	if named == "" && (flags.Changed("server") || os.Getenv("PAWL_SERVER") != "") {
+		return nil
+	}
+	path, err := contexts.Path()
+	if err != nil {
+		if named == "" {
+			return nil // without a home there is no file
+		}
+		return Usage("--context %q: %w", named, err)
+	}
+	all, err := contexts.Load(path)
+	if err != nil {
+		return Usage("contexts: %w", err)
+	}
+	name := named
+	if name == "" {
+		name = all.Current
+	}
+	if name == "" {
+		return nil
+	}
+	c, ok := all.Contexts[name]
+	if !ok {
+		return Usage("context %q: not found: 'pawl context ls' lists those that there are", name)
+	}
+	set := func(flag, env string, to *string, value string) {
+		if !flags.Changed(flag) && (named != "" || os.Getenv(env) == "") {
+			*to = value
+		}
+	}
+	set("server", "PAWL_SERVER", &a.Server, c.Server)
+	set("tls-ca", "PAWL_TLS_CA", &a.TLSCA, c.TLSCA)
+	set("client-cert", "PAWL_CLIENT_CERT", &a.cert, c.ClientCert)
+	set("client-key", "PAWL_CLIENT_KEY", &a.key, c.ClientKey)
+	set("namespace", "PAWL_NAMESPACE", &a.Namespace, c.Namespace)
+	set("payload-keys", "PAWL_PAYLOAD_KEYS", &a.keys, c.PayloadKeys)
+	if !flags.Changed("plaintext") && !flags.Changed("tls-ca") {
+		a.plaintext = c.Plaintext
+	}
+	a.noTokenOfEnv = named != ""
+	if a.token == "" && a.tokenFile == "" && (named != "" || os.Getenv("PAWL_TOKEN") == "" && os.Getenv("PAWL_TOKEN_FILE") == "") {
+		a.tokenFile = c.TokenFile
+	}
+	return nil
+}
+
+// ContextOf gives what the flags of the command line and the environment say of a server, as a context.
+func (a *App) ContextOf() contexts.Context {
+	tokenFile := a.tokenFile
+	if tokenFile == "" {
+		tokenFile = os.Getenv("PAWL_TOKEN_FILE")
+	}
+	return contexts.Context{
+		Server: a.Server, TLSCA: a.TLSCA, ClientCert: a.cert, ClientKey: a.key, Plaintext: a.plaintext,
+		TokenFile: tokenFile, Namespace: a.Namespace, PayloadKeys: a.keys,
+	}
+}
+
+// HasToken reports whether a token itself is given, and no file that holds one.
+func (a *App) HasToken() bool { return a.token != "" }
+
+// callsServer reports whether a command takes the flags that say how a server is reached.
+func callsServer(cmd *cobra.Command) bool {
+	for _, idle := range idleFlagsOf(cmd) {
+		if idle == "server" {
+			return false
+		}
+	}
+	return !strings.HasPrefix(cmd.CommandPath(), "pawl context") && !strings.HasPrefix(cmd.CommandPath(), "pawl help")
+}
+
+// Prepare is what every command does before it runs: it refuses flags that would do nothing, and finds the server's context.
+func (a *App) Prepare(cmd *cobra.Command) error {
+	if err := RefuseIdle(cmd); err != nil {
+		return err
+	}
+	if callsServer(cmd) {
+		if err := a.useContext(cmd); err != nil {
+			return err
+		}
+	}
+	return a.CheckFormat()
+}

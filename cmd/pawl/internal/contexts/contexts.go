@@ -1,0 +1,119 @@
+// Package contexts keeps, in a file of the user's, how servers are reached: a context is an address with what goes with it, under a name. It
+// knows no flags and makes no connections.
+package contexts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Context is how a server is reached, and as whom. Files are absolute paths; no secret is in it, only the file that has one.
+type Context struct {
+	Server      string `yaml:"server" json:"server"`
+	TLSCA       string `yaml:"tls_ca,omitempty" json:"tls_ca,omitempty"`
+	ClientCert  string `yaml:"client_cert,omitempty" json:"client_cert,omitempty"`
+	ClientKey   string `yaml:"client_key,omitempty" json:"client_key,omitempty"`
+	Plaintext   bool   `yaml:"plaintext,omitempty" json:"plaintext,omitempty"`
+	TokenFile   string `yaml:"token_file,omitempty" json:"token_file,omitempty"`
+	Namespace   string `yaml:"namespace,omitempty" json:"namespace,omitempty"`
+	PayloadKeys string `yaml:"payload_keys,omitempty" json:"payload_keys,omitempty"`
+}
+
+// Contexts are those of a user.
+type Contexts struct {
+	Current  string             `yaml:"current,omitempty"` // the name of the one in use; "": none
+	Contexts map[string]Context `yaml:"contexts"`
+}
+
+const (
+	maxFile     = 1 << 20
+	maxContexts = 1000
+	maxName     = 64
+)
+
+var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// CheckName refuses names that a shell or a file would have trouble with.
+func CheckName(s string) error {
+	if len(s) > maxName || !name.MatchString(s) {
+		return fmt.Errorf("context name %q: want letters, digits and . _ -, a letter or digit first, at most %d of them", s, maxName)
+	}
+	return nil
+}
+
+// Path is the file: pawl/contexts.yaml in the user's directory for configuration.
+func Path() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "pawl", "contexts.yaml"), nil
+}
+
+// Load reads the file. Without one there are no contexts.
+func Load(path string) (*Contexts, error) {
+	all := &Contexts{Contexts: map[string]Context{}}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("file %q: %d bytes, at most %d", path, info.Size(), maxFile)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	strict := yaml.NewDecoder(bytes.NewReader(text))
+	strict.KnownFields(true)
+	if err := strict.Decode(all); err != nil {
+		return nil, fmt.Errorf("file %q: %w", path, err)
+	}
+	for n, c := range all.Contexts {
+		if c.Server == "" {
+			return nil, fmt.Errorf("file %q: context %q has no server", path, n)
+		}
+	}
+	return all, nil
+}
+
+// Save writes the file anew, for its owner only. Whoever reads it meanwhile sees the old one or the new one.
+func (all *Contexts) Save(path string) error {
+	if len(all.Contexts) > maxContexts {
+		return fmt.Errorf("%d contexts, at most %d", len(all.Contexts), maxContexts)
+	}
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".contexts-") // its mode is 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// Names are the names of the contexts, in order.
+func (all *Contexts) Names() []string { return slices.Sorted(maps.Keys(all.Contexts)) }

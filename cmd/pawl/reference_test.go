@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the reference of the command line anew")
+
+func tree(t *testing.T) *cobra.Command {
+	t.Helper()
+	for _, name := range []string{"SERVER", "TLS_CA", "CLIENT_CERT", "CLIENT_KEY", "NAMESPACE", "PAYLOAD_KEYS", "ACTOR"} {
+		t.Setenv("PAWL_"+name, "") // defaults of flags
+	}
+	root := newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}})
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// TestReference: docs/cli.md and docs/configuration.md are what the commands say of themselves. "make generate" writes them anew.
+func TestReference(t *testing.T) {
+	root := tree(t)
+	for file, want := range map[string]string{"cli.md": commandReference(root), "configuration.md": settingsReference(root)} {
+		path := filepath.Join("../../docs", file)
+		if *rewrite {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil { // #nosec G306 -- a page
+				t.Fatal(err)
+			}
+			continue
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s is not what the commands say (%v): make generate", path, err)
+		}
+	}
+}
+
+// commandReference is a page with every command, its flags and its examples.
+func commandReference(root *cobra.Command) string {
+	var b strings.Builder
+	b.WriteString("# Command line\n\n<!-- Generated from the commands by \"make generate\". -->\n\n")
+	fmt.Fprintf(&b, "%s\n\n", paragraphs(root.Long))
+	for _, group := range root.Groups() {
+		fmt.Fprintf(&b, "**%s**", group.Title)
+		for _, cmd := range root.Commands() {
+			if cmd.GroupID == group.ID {
+				fmt.Fprintf(&b, " [%s](#pawl-%s)", cmd.Name(), cmd.Name())
+			}
+		}
+		b.WriteString("\n\n")
+	}
+	b.WriteString("## Flags of all commands\n\nA command that has no use for one of these refuses it.\n\n")
+	flagTable(&b, root.PersistentFlags())
+	b.WriteString("What a flag doesn't say comes from the environment, then from the [context](#pawl-context) in use.\n" +
+		"Completion for your shell: `source <(pawl completion bash)`, or `zsh`, `fish` and `powershell`.\nIt completes commands and flags, and asks the server for the names of queues, types, schedules, workers and others.\n")
+	var each func(cmd *cobra.Command)
+	each = func(cmd *cobra.Command) {
+		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
+			return
+		}
+		depth := "##"
+		if cmd.Parent() != root {
+			depth = "###"
+		}
+		fmt.Fprintf(&b, "\n%s %s\n\n%s.\n", depth, cmd.CommandPath(), cmd.Short)
+		if cmd.Long != "" {
+			fmt.Fprintf(&b, "\n%s\n", paragraphs(cmd.Long))
+		}
+		if cmd.Runnable() && !cmd.HasSubCommands() {
+			fmt.Fprintf(&b, "\n```text\n%s\n```\n", cmd.UseLine())
+		}
+		if cmd.Example != "" {
+			fmt.Fprintf(&b, "\n```sh\n%s\n```\n", outdent(cmd.Example))
+		}
+		if cmd.LocalNonPersistentFlags().HasAvailableFlags() && !cmd.HasSubCommands() {
+			b.WriteString("\n")
+			flagTable(&b, cmd.LocalNonPersistentFlags())
+		}
+		for _, c := range cmd.Commands() {
+			each(c)
+		}
+	}
+	for _, c := range root.Commands() {
+		each(c)
+	}
+	return tidy(b.String())
+}
+
+// settingsReference is a page with every setting of the server: as a flag, in the environment and in the file.
+func settingsReference(root *cobra.Command) string {
+	var b strings.Builder
+	b.WriteString(`# Configuration
+
+<!-- Generated from the flags of "pawl serve" by "make generate". -->
+
+A server needs no configuration: ` + "`pawl serve`" + ` keeps its data in ` + "`./pawl-data`" + ` and listens on ` + "`127.0.0.1:7295`" + `.
+
+Each setting is a flag, a variable of the environment, and a key of the YAML file that ` + "`--config`" + ` or ` + "`PAWL_CONFIG`" + ` names.
+A flag wins over the environment, and the environment over the file.
+A name in the file that is no setting is refused.
+
+` + "```yaml\n# pawl.yaml\ndata: /var/lib/pawl\nlisten: 127.0.0.1:7295\nlog-format: json\nmin-free: 1GiB\n```" + `
+
+` + "```sh\npawl serve --config pawl.yaml\nPAWL_DATA=/var/lib/pawl pawl serve --log-format json\n```" + `
+
+What belongs to a queue (leases, retries, rates, limits, breakers) is no setting of the server: change it while it runs, with ` + "[`pawl queue set`](cli.md#pawl-queue-set)" + `.
+Quotas belong to [namespaces](access.md#quotas).
+
+| flag | environment and file | default | |
+|---|---|---|---|
+`)
+	serve, _, _ := root.Find([]string{"serve"})
+	serve.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name == "help" || f.Hidden {
+			return
+		}
+		_, use := pflag.UnquoteUsage(f)
+		fmt.Fprintf(&b, "| `--%s` | `PAWL_%s`, `%s` | %s | %s |\n", f.Name, strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")), f.Name, defaultOf(f), cell(use))
+	})
+	b.WriteString(`
+The standard variables of OpenTelemetry, such as ` + "`OTEL_EXPORTER_OTLP_ENDPOINT`" + `, say where traces go: [tracing](tracing.md).
+`)
+	return b.String()
+}
+
+func flagTable(b *strings.Builder, flags *pflag.FlagSet) {
+	b.WriteString("| flag | | default |\n|---|---|---|\n")
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		kind, use := pflag.UnquoteUsage(f)
+		name := "--" + f.Name
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand + ", " + name
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", strings.TrimSpace(name+" "+kind), cell(use), defaultOf(f))
+	})
+	b.WriteString("\n")
+}
+
+func defaultOf(f *pflag.Flag) string {
+	switch f.DefValue {
+	case "", "0", "false", "[]", "0s":
+		return ""
+	}
+	return "`" + strings.Trim(f.DefValue, "[]") + "`"
+}
+
+// cell is text as it stands in a table.
+func cell(s string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, "\n", " ").Replace(s)
+}
+
+// paragraphs is help as text of a page: what is indented is code, and a line ends where a sentence does.
+func paragraphs(help string) string {
+	var out []string
+	for part := range strings.SplitSeq(strings.TrimSpace(help), "\n\n") {
+		lines := strings.Split(part, "\n")
+		if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, " ") }); i >= 0 {
+			if i > 0 {
+				out = append(out, sentences(strings.Join(lines[:i], " ")))
+			}
+			out = append(out, "```text\n"+outdent(strings.Join(lines[i:], "\n"))+"\n```")
+			continue
+		}
+		out = append(out, sentences(strings.Join(lines, " ")))
+	}
+	return strings.Join(out, "\n\n")
+}
+
+var sentenceEnd = regexp.MustCompile(`([.:?]) ([A-Z])`)
+
+func sentences(s string) string {
+	return sentenceEnd.ReplaceAllString(strings.NewReplacer("<", "&lt;", "*", `\*`).Replace(s), "$1\n$2")
+}
+
+func outdent(s string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n "), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimPrefix(lines[i], "  ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func tidy(s string) string {
+	for strings.Contains(s, "\n\n\n") {
+		s = strings.ReplaceAll(s, "\n\n\n", "\n\n")
+	}
+	return strings.TrimSpace(s) + "\n"
+}
+
+// TestDocsNameWhatIsThere: every command that a page shows exists, with its flags, in code and within sentences.
+func TestDocsNameWhatIsThere(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range commandsOf(text) {
+			checked++
+			if err := exists(tree(t), line); err != nil {
+				t.Errorf("%s: %s: %v", filepath.Base(page), line, err)
+			}
+		}
+	}
+	if checked < 200 {
+		t.Errorf("only %d commands were found", checked)
+	}
+}
+
+var (
+	inlineCommand = regexp.MustCompile("`(pawl [a-z][^`]*)`")
+	shellCommand  = regexp.MustCompile(`(?m)(?:^|[|;(] *|&& *)(pawl (?:[^#|;()\n'"]|'[^']*'|"[^"]*")*)`)
+)
+
+// commandsOf finds the calls of pawl in a page.
+func commandsOf(text []byte) (out []string) {
+	text = bytes.ReplaceAll(text, []byte("\\\n"), []byte(" "))
+	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllSubmatch(text, -1) {
+		for _, c := range shellCommand.FindAllSubmatch(m[1], -1) {
+			out = append(out, string(c[1]))
+		}
+	}
+	text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAll(text, nil)
+	for _, m := range inlineCommand.FindAllSubmatch(text, -1) {
+		out = append(out, string(m[1]))
+	}
+	return out
+}
+
+// exists finds fault with a command line whose command or flag there isn't.
+func exists(root *cobra.Command, line string) error {
+	line = regexp.MustCompile(`'[^']*'|"[^"]*"`).ReplaceAllString(line, "x")
+	line, _, _ = strings.Cut(line, " | ")
+	words := strings.Fields(line)[1:]
+	cmd, rest, err := root.Find(words)
+	if err != nil {
+		return err
+	}
+	if cmd == root && words[0][0] != '-' {
+		return fmt.Errorf("no command %q", words[0])
+	}
+	if cmd.HasSubCommands() && len(rest) > 0 && regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(rest[0]) {
+		return fmt.Errorf("%s has no command %q", cmd.CommandPath(), rest[0])
+	}
+	for _, w := range rest {
+		name, _, _ := strings.Cut(strings.TrimLeft(w, "-[("), "=")
+		name = strings.TrimRight(name, ",.)]…")
+		switch {
+		case strings.HasPrefix(strings.TrimLeft(w, "[("), "--"):
+			if cmd.Flags().Lookup(name) == nil && cmd.InheritedFlags().Lookup(name) == nil && name != "help" && name != "" {
+				return fmt.Errorf("%s has no flag --%s", cmd.CommandPath(), name)
+			}
+		case strings.HasPrefix(w, "-") && len(name) == 1:
+			if cmd.Flags().ShorthandLookup(name) == nil && cmd.InheritedFlags().ShorthandLookup(name) == nil {
+				return fmt.Errorf("%s has no flag -%s", cmd.CommandPath(), name)
+			}
+		}
+	}
+	return nil
+}
