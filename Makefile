@@ -50,12 +50,13 @@ lint: ## staticcheck
 	$(GO) tool staticcheck ./...
 
 .PHONY: generate
-generate: $(BUF) ## make the code of api/ anew from its .proto files
+generate: $(BUF) ## make the code of api/ anew from its .proto files, and the reference pages from the commands
 	cd api && ../$(BUF) lint && ../$(BUF) generate
+	$(GO) test ./cmd/pawl -run TestReference -rewrite
 
 .PHONY: generate-check
 generate-check: generate ## the generated code is what the .proto files say
-	@changed=$$(git status --porcelain api); \
+	@changed=$$(git status --porcelain api docs/cli.md docs/configuration.md); \
 	if [ -n "$$changed" ]; then echo "generated code was changed: $$changed"; git --no-pager diff --stat api; exit 1; fi
 
 $(BUF):

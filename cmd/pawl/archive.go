@@ -19,7 +19,7 @@ import (
 )
 
 func newArchive(a *app) *cobra.Command {
-	return cli.Group("archive", "Dead letters that have left the queue",
+	return cli.Group("archive", "Manage the archive of dead letters",
 		`A dead letter that leaves by retention, discard or purge is written to the dead-letter archive
 first, with payload, error and attempt log.`,
 		newArchiveLs(a), newArchiveRestore(a))
@@ -33,7 +33,7 @@ func newArchiveLs(a *app) *cobra.Command {
 		Example: "  pawl dlq archive ls --queue mail",
 	}
 	list.Add(cmd)
-	cmd.Flags().StringVar(&queue, "queue", "", "only of this queue")
+	cmd.Flags().StringVar(&queue, "queue", "", "in this queue")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		if err := list.Check(); err != nil {
 			return err

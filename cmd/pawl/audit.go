@@ -25,21 +25,21 @@ func newAudit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Show who did what, when and why", Args: cli.NoArgs,
 		Long: `Show what operators did, newest first: to queues, tasks, dead letters, schedules and the cluster. Entries are
-kept for 90 days. Who acts is the name of their token, after */ if it is one of all namespaces; on a server without
-tokens, what they called themselves (--actor).
+kept for 90 days. An actor is the name of a token, after */ if it is valid in all namespaces. On a server without
+tokens it is the name that they gave with --actor.
 
--o json shows all of an entry, with what was changed before and after.`,
+-o json shows whole entries, with the values before and after each change.`,
 		Example: "  pawl audit --since 2h\n  pawl audit --action 'queue.*' --queue mail\n  pawl audit --by lena@ops1 -o json",
 	}
 	list.Add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&since, "since", "", "only since this time: RFC 3339, or an age such as 2h")
-	flags.StringVar(&until, "until", "", "only before this time: RFC 3339, or an age such as 7d")
-	flags.StringVar(&f.Actor, "by", "", "only of this actor, such as ci, or */oncall for a token of all namespaces")
-	flags.StringVar(&f.Action, "action", "", "only this action, such as queue.pause, or all of a kind: 'queue.*'")
-	flags.StringVar(&f.TargetKind, "target-kind", "", "only on a queue, task, group, operation, schedule, node, shard or the cluster")
-	flags.StringVar(&f.Target, "target", "", "only on what has this name, or the task of this id")
-	flags.StringVar(&f.Queue, "queue", "", "only on this queue, or what is in it")
+	flags.StringVar(&since, "since", "", "since this time: RFC 3339, or an age such as 2h")
+	flags.StringVar(&until, "until", "", "before this time: RFC 3339, or an age such as 7d")
+	flags.StringVar(&f.Actor, "by", "", "only this actor, such as ci, or */oncall for a token of all namespaces")
+	flags.StringVar(&f.Action, "action", "", "only this action, such as queue.pause or 'queue.*'")
+	flags.StringVar(&f.TargetKind, "target-kind", "", "only this kind of target: queue, task, group, operation, schedule, node, shard or cluster")
+	flags.StringVar(&f.Target, "target", "", "only what has this name, or the task with this id")
+	flags.StringVar(&f.Queue, "queue", "", "only this queue and what is in it")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		if err := list.Check(); err != nil {
 			return err

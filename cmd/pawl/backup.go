@@ -30,13 +30,13 @@ type backupView struct {
 
 func newBackup(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "backup FILE", Short: "Back up the whole cluster while it serves", Args: cobra.ExactArgs(1),
+		Use: "backup FILE", Short: "Back up the cluster while it serves", Args: cobra.ExactArgs(1),
 		Long: `Write all tasks, queues and settings of the cluster to FILE, or to standard output if it is "-".
-The cluster goes on serving. All that was answered before is in the backup. FILE must not exist; it
-appears when the backup is whole and on disk. It holds payloads, so only its owner may read it.
+The cluster goes on serving. Everything that was answered before is in the backup. FILE must not exist; it
+appears when the backup is complete and on disk. It holds payloads, so only its owner may read it.
 
 The archive of dead letters is not in it: copy archive/ from the data directory of each node.
-'pawl restore' makes a new cluster of it, and 'pawl restore --check' says whether it is sound.`,
+'pawl restore' creates a new cluster from it, and 'pawl restore --check' tells whether it is sound.`,
 		Example: "  pawl backup /backup/pawl-$(date +%F)\n  pawl backup - | zstd > pawl.backup.zst",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

@@ -28,7 +28,7 @@ const (
 )
 
 func newCert(a *app) *cobra.Command {
-	return cli.Group("cert", "Make and show the certificates of nodes, servers and clients",
+	return cli.Group("cert", "Create and show certificates of nodes, servers and clients",
 		`The nodes of a cluster know each other by certificates of the cluster's own authority. Make the
 authority once, then a certificate for each node, and give each node its own two files and ca.crt.
 Keep ca.key away from the nodes: whoever has it can join the cluster.
@@ -46,11 +46,11 @@ func newCertCA(a *app) *cobra.Command {
 	var out string
 	var days int
 	cmd := &cobra.Command{
-		Use: "ca --out DIR", Short: "Make an authority: ca.crt and ca.key", Args: cli.NoArgs,
+		Use: "ca --out DIR", Short: "Create a certificate authority: ca.crt and ca.key", Args: cli.NoArgs,
 		Example: "  pawl cert ca --out /etc/pawl/ca",
 	}
 	cmd.Flags().StringVar(&out, "out", "", "directory for ca.crt and ca.key")
-	cmd.Flags().IntVar(&days, "days", authorityDays, "how long it lasts")
+	cmd.Flags().IntVar(&days, "days", authorityDays, "how long it is valid")
 	cmd.RunE = a.Run(func(*cobra.Command, []string) error {
 		if err := errors.Join(checkGiven("out", out), checkDays(days)); err != nil {
 			return err
@@ -102,10 +102,10 @@ func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Tim
 	var days int
 	cmd := &cobra.Command{Use: kind + " NAME --ca DIR --out DIR", Args: cobra.ExactArgs(1)}
 	f := cmd.Flags()
-	f.StringVar(&ca, "ca", "", "directory of ca.crt and ca.key")
+	f.StringVar(&ca, "ca", "", "directory that has ca.crt and ca.key")
 	f.StringVar(&out, "out", "", "directory for NAME.crt and NAME.key")
 	f.StringSliceVar(&hosts, "host", nil, "names and IP addresses of the "+kind+", for programs that check them")
-	f.IntVar(&days, "days", nodeDays, "how long it lasts, at most as long as the authority")
+	f.IntVar(&days, "days", nodeDays, "how long it is valid, at most as long as the authority")
 	cmd.RunE = a.Run(func(_ *cobra.Command, args []string) error {
 		name := args[0]
 		if err := errors.Join(checkGiven("ca", ca), checkGiven("out", out), checkDays(days), checkCert(kind, name, hosts)); err != nil {
@@ -145,7 +145,7 @@ type certView struct {
 
 func newCertShow(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "show FILE", Short: "Show whose a certificate is, and until when", Args: cobra.ExactArgs(1),
+		Use: "show FILE", Short: "Show who a certificate is for, and until when it is valid", Args: cobra.ExactArgs(1),
 		Example: "  pawl cert show /etc/pawl/n1.crt",
 		RunE: a.Run(func(_ *cobra.Command, args []string) error {
 			v, err := viewCert(args[0])

@@ -23,7 +23,7 @@ import (
 )
 
 func newCluster(a *app) *cobra.Command {
-	return cli.Group("cluster", "Look after nodes and shards",
+	return cli.Group("cluster", "Manage nodes and shards",
 		`Look after the nodes of a cluster and the shards that they hold. Replicas and leaders move one step
 after the other: a command that moves them is done when that is decided, and "pawl cluster status"
 shows how far it is. A command that can't be taken back asks first.`,
@@ -32,7 +32,9 @@ shows how far it is. A command that can't be taken back asks first.`,
 }
 
 // yesFlag belongs to every command that can't be taken back.
-func yesFlag(flags *pflag.FlagSet) *bool { return flags.BoolP("yes", "y", false, "don't ask") }
+func yesFlag(flags *pflag.FlagSet) *bool {
+	return flags.BoolP("yes", "y", false, "don't ask for confirmation")
+}
 
 // surely asks before what can't be taken back.
 func (a *app) surely(ctx context.Context, yes bool, format string, args ...any) error {
@@ -46,13 +48,13 @@ func newClusterDrain(a *app) *cobra.Command {
 	var undo, wait bool
 	cmd := &cobra.Command{
 		Use: "drain NODE", Short: "Move replicas and leaders off a node", Args: cobra.ExactArgs(1),
-		Long: `Move replicas and leaders off a node, as far as other nodes can take them, and give it none any more.
-It goes on serving clients. With --undo it takes replicas again; those that have left don't come back
+		Long: `Move replicas and leaders off a node, as far as other nodes can take them, and give it no new ones.
+The node goes on serving clients. With --undo it takes replicas again; those that have left don't come back
 by themselves.`,
 		Example: "  pawl cluster drain n2 --wait\n  pawl cluster drain n2 --undo",
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "let the node take replicas again")
-	cmd.Flags().BoolVar(&wait, "wait", false, "until the node holds nothing")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the node holds nothing")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ctx, operator := cmd.Context(), a.Admin(client)
 		shown := view.NodeState{Node: args[0], State: "draining"}
@@ -205,14 +207,14 @@ func (s *stuckText) look(text string, now time.Time) string {
 func newClusterRemove(a *app) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "remove NODE", Short: "Take a node out for ever", Args: cobra.ExactArgs(1),
-		Long: `Take a node out for ever. To come back it has to join anew, with an empty directory. A node that holds
-replicas is refused: drain it first. With --force its replicas leave, if every shard can go on
-without them; this is for a node that is dead.`,
+		Use: "remove NODE", Short: "Remove a node permanently", Args: cobra.ExactArgs(1),
+		Long: `Remove a node permanently. To come back it has to join again with an empty directory. A node that holds
+replicas is refused: drain it first. With --force its replicas are dropped, if every shard can go on
+without them; use that for a dead node.`,
 		Example: "  pawl cluster drain n2 --wait && pawl cluster remove n2\n  pawl cluster remove n2 --force --yes",
 	}
 	yes := yesFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&force, "force", false, "although it holds replicas")
+	cmd.Flags().BoolVar(&force, "force", false, "even if it holds replicas")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ctx, operator := cmd.Context(), a.Admin(client)
 		if !*yes {
@@ -261,8 +263,8 @@ func newClusterMove(a *app) *cobra.Command {
 		Long:    "Give one node a replica of a shard, and take that of another when the new one can vote.",
 		Example: "  pawl cluster move 3 --from n1 --to n4",
 	}
-	cmd.Flags().StringVar(&from, "from", "", "node whose replica leaves")
-	cmd.Flags().StringVar(&to, "to", "", "node that gets one")
+	cmd.Flags().StringVar(&from, "from", "", "node that gives up the replica")
+	cmd.Flags().StringVar(&to, "to", "", "node that gets the replica")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		shard, err := shardArg(args[0])
 		if err != nil {
@@ -289,11 +291,11 @@ func newClusterMove(a *app) *cobra.Command {
 func newClusterTransfer(a *app) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
-		Use: "transfer SHARD", Short: "Say which node should lead a shard", Args: cobra.ExactArgs(1),
+		Use: "transfer SHARD", Short: "Choose the node that leads a shard", Args: cobra.ExactArgs(1),
 		Long:    "Say which node should lead a shard, while it can. Without --to whichever does, as balance wants it.",
 		Example: "  pawl cluster transfer 3 --to n2\n  pawl cluster transfer 3",
 	}
-	cmd.Flags().StringVar(&to, "to", "", "node that should lead it; none for whichever")
+	cmd.Flags().StringVar(&to, "to", "", "node that should lead it; none for any")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		shard, err := shardArg(args[0])
 		if err != nil {
@@ -319,9 +321,9 @@ func newClusterTransfer(a *app) *cobra.Command {
 
 func newClusterAddShards(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "add-shards TOTAL", Short: "Have more data shards", Args: cobra.ExactArgs(1),
-		Long: `Have TOTAL data shards, 64 at most. Their number only grows. Queues stay where they are; new ones go to
-the shards that have the fewest.`,
+		Use: "add-shards TOTAL", Short: "Add data shards", Args: cobra.ExactArgs(1),
+		Long: `Add data shards until there are TOTAL, at most 64. Their number can't shrink. Queues stay where they are; new
+ones go to the shards that have the fewest.`,
 		Example: "  pawl cluster add-shards 8",
 	}
 	yes := yesFlag(cmd.Flags())
@@ -354,7 +356,7 @@ the shards that have the fewest.`,
 
 func newClusterReplication(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "replication N", Short: "Set how many replicas each shard is to have", Args: cobra.ExactArgs(1),
+		Use: "replication N", Short: "Set the number of replicas of each shard", Args: cobra.ExactArgs(1),
 		Long:    "Set how many replicas each shard is to have: 1, 3, 5 or 7. With fewer nodes there are as many as the nodes can hold.",
 		Example: "  pawl cluster replication 5",
 	}
@@ -380,8 +382,8 @@ const leastAudit = 24 * time.Hour
 func newClusterAuditRetention(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit-retention PERIOD", Short: "Set how long entries of the audit are kept", Args: cobra.ExactArgs(1),
-		Long: `Set how long entries of the audit are kept, 1 day to 10 years; 90 days unless it was set. It holds within
-a day, and is in the audit itself. A shorter time removes what is older, which nothing brings back.`,
+		Long: `Set how long audit entries are kept, from 1 day to 10 years; the default is 90 days. The change takes effect within
+a day, and is itself an audit entry. A shorter time removes older entries for good.`,
 		Example: "  pawl cluster audit-retention 365d",
 	}
 	yes := yesFlag(cmd.Flags())
@@ -412,9 +414,9 @@ a day, and is in the audit itself. A shorter time removes what is older, which n
 
 func newClusterRaiseLevel(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "raise-level", Short: "Turn on what all nodes' versions can do", Args: cli.NoArgs,
-		Long: `Raise the feature level to the highest that all nodes can work at, after all of them run the new version
-of the program. There is no way back: a node of an older version can't join any more.`,
+		Use: "raise-level", Short: "Enable the features that all nodes support", Args: cli.NoArgs,
+		Long: `Raise the feature level to the highest that all nodes support. Do it when all of them run the new version
+of the program. There is no way back: nodes of an older version can no longer join.`,
 		Example: "  pawl cluster raise-level",
 	}
 	yes := yesFlag(cmd.Flags())

@@ -15,9 +15,9 @@ import (
 
 func newClusterAdd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "add [NAME]", Short: "Show how a new node is started", Args: cobra.MaximumNArgs(1),
-		Long: `Show the command that a new node is started with. A node joins by itself when it starts, by the addresses
-that its --join names, and gets its share of replicas soon after. Without NAME it gets the first that is free.`,
+		Use: "add [NAME]", Short: "Show how to start a new node", Args: cobra.MaximumNArgs(1),
+		Long: `Show the command that starts a new node. A node joins by itself when it starts, through the addresses
+of its --join, and gets its share of replicas soon after. Without NAME it gets the first free name.`,
 		Example: "  pawl cluster add\n  pawl cluster add n4 -o json",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

@@ -21,8 +21,8 @@ import (
 func newClusterStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show nodes, shards and problems", Args: cli.NoArgs,
-		Long: `Show how the nodes stand, where the shards' replicas are and who leads them, and what is amiss. Shard 0 is
-the system shard: it knows nodes, shards and queues.`,
+		Long: `Show the state of the nodes, where each shard's replicas are and which one leads, and what is wrong. Shard 0 is
+the system shard, which keeps the list of nodes, shards and queues.`,
 		Example: "  pawl cluster status --watch\n  pawl cluster status -o json",
 	}
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {

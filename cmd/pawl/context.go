@@ -13,10 +13,10 @@ import (
 )
 
 func newContext(a *app) *cobra.Command {
-	return cli.Group("context", "Remember servers by name, and choose one", `A context is the address of a server with what goes with it: TLS, token file, namespace. Commands
+	return cli.Group("context", "Manage named servers", `A context is the address of a server with its TLS files, token file and namespace, under a name. Commands
 call the server of the context in use, unless --context or PAWL_CONTEXT names another one, or --server
-or PAWL_SERVER gives an address. The file is contexts.yaml in the directory pawl of your configuration.
-It holds the paths of token files, and no tokens.`,
+or PAWL_SERVER gives an address. Contexts are kept in pawl/contexts.yaml in your configuration directory.
+They hold the paths of token files, not tokens.`,
 		a.contextAdd(), a.contextUse(), a.contextLs(), a.contextShow(), a.contextRm())
 }
 
@@ -56,13 +56,13 @@ func (a *app) contextAdd() *cobra.Command {
 	var use bool
 	cmd := &cobra.Command{
 		Use: "add NAME", Short: "Add a context, or replace it", Args: cobra.ExactArgs(1),
-		Long: `Add a context with the server and the credentials that the flags and the environment name. The first
-one is in use at once.`,
+		Long: `Add a context with the server and the credentials that flags and environment name. The first
+one is used at once.`,
 		Example: `  pawl context add staging --server https://staging.example.com:7295 --token-file ~/.staging.token
   pawl context add prod --server https://n1.example.com:7295,https://n2.example.com:7295 \
     --client-cert me.crt --client-key me.key --namespace shop --use`,
 	}
-	cmd.Flags().BoolVar(&use, "use", false, "and use it from now on")
+	cmd.Flags().BoolVar(&use, "use", false, "use it from now on")
 	cmd.RunE = a.Run(func(_ *cobra.Command, args []string) error {
 		if err := contexts.CheckName(args[0]); err != nil {
 			return cli.AsUsage(err)
@@ -103,7 +103,7 @@ func (a *app) contextUse() *cobra.Command {
 		Use: "use NAME", Short: "Use a context from now on", Args: cobra.MaximumNArgs(1),
 		Example: "  pawl context use prod\n  pawl context use --none     # back to 127.0.0.1:7295",
 	}
-	cmd.Flags().BoolVar(&none, "none", false, "use none")
+	cmd.Flags().BoolVar(&none, "none", false, "use no context")
 	cmd.RunE = a.Run(func(_ *cobra.Command, args []string) error {
 		if none == (len(args) == 1) {
 			return cli.Usage("name a context, or give --none")

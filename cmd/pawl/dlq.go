@@ -21,7 +21,7 @@ import (
 )
 
 func newDLQ(a *app) *cobra.Command {
-	return cli.Group("dlq", "Dead letters: list, group, replay, discard",
+	return cli.Group("dlq", "List, group, replay and discard dead letters",
 		`Dead letters are tasks that should have succeeded. They are kept until somebody replays or
 discards them, or retention moves them to the archive. With --poisoned the same commands are for
 tasks whose payload could not be read. Without --queue they look into every queue.`,
@@ -46,7 +46,7 @@ func newDLQLs(a *app) *cobra.Command {
 	}
 	filter.Add(cmd.Flags(), false)
 	list.Add(cmd)
-	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
+	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "poisoned tasks instead of dead letters")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		if err := filter.Take(args); err != nil {
 			return err
@@ -123,8 +123,8 @@ func newDLQGroups(a *app) *cobra.Command {
 		Long:    "Count dead letters by type and error, with numbers and ids in the message replaced: usually a thousand of them are two problems.\nWithout --queue those of all queues are counted together; the queue that is named has the most of them. 1H and 24H are how many of them died in that time.",
 		Example: "  pawl dlq groups\n  pawl dlq groups --queue mail -o json",
 	}
-	cmd.Flags().StringVar(&queue, "queue", "", "only of this queue")
-	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
+	cmd.Flags().StringVar(&queue, "queue", "", "in this queue")
+	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "poisoned tasks instead of dead letters")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		groups, err := a.Admin(client).DeadLetters().Groups(ctx, queue, poisoned)
 		if err != nil {
@@ -206,8 +206,8 @@ background also when this command is interrupted: see "pawl operation". ` + cli.
 	}
 	filter.Add(cmd.Flags(), false)
 	flags.add(cmd.Flags())
-	cmd.Flags().BoolVar(&all, "all", false, "all, in every queue")
-	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "the poisoned tasks instead")
+	cmd.Flags().BoolVar(&all, "all", false, "all of them, in every queue")
+	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "poisoned tasks instead of dead letters")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		if cli.AreFilter(args) {
 			if err := filter.Take(args); err != nil {

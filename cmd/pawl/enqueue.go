@@ -38,29 +38,29 @@ type specFlags struct {
 func (s *specFlags) add(flags *pflag.FlagSet) {
 	s.addTemplate(flags)
 	cli.PeriodVar(flags, &s.in, "in", 0, "run it this long from now")
-	flags.StringVar(&s.at, "at", "", "run it at this time, as RFC 3339")
-	flags.StringVar(&s.idempotencyKey, "idempotency-key", "", "one task per key and queue")
-	cli.PeriodVar(flags, &s.idempotencyTTL, "idempotency-ttl", 0, "how long that key lives (default 24h)")
-	flags.StringVar(&s.group, "group", "", "make it a member of this group, which is not complete")
-	flags.StringVar(&s.requestID, "request-id", "", "a UUID for this very request: a repeat gives the first task")
+	flags.StringVar(&s.at, "at", "", "run it at this time, in RFC 3339")
+	flags.StringVar(&s.idempotencyKey, "idempotency-key", "", "idempotency key: one task per key and queue")
+	cli.PeriodVar(flags, &s.idempotencyTTL, "idempotency-ttl", 0, "how long that key is remembered (default 24h)")
+	flags.StringVar(&s.group, "group", "", "add it to this group, which must not be complete")
+	flags.StringVar(&s.requestID, "request-id", "", "UUID of this request: repeating it returns the first task")
 }
 
 // addTemplate adds the options that every task of a schedule can share.
 func (s *specFlags) addTemplate(flags *pflag.FlagSet) {
 	flags.StringVar(&s.queue, "queue", "", `queue (default "default")`)
 	flags.StringVar(&s.priority, "priority", "", "high, normal or low (default normal)")
-	cli.PositiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures before it is a dead letter (default: the queue's)")
+	cli.PositiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures after which it is a dead letter (default: the queue's)")
 	s.retry.add(flags)
-	cli.PeriodVar(flags, &s.timeout, "timeout", 0, "of one run (default: the queue's)")
-	cli.PeriodVar(flags, &s.expiresIn, "expires-in", 0, "discard it unless it has started by then")
-	cli.PeriodVar(flags, &s.retention, "retention", 0, "how long to keep it once it has ended (default: the queue's)")
-	flags.StringVar(&s.key, "key", "", "key for fairness and limits: a tenant, an account")
-	cli.PositiveVar(flags, &s.cost, "cost", 0, "tokens of rate limits that its start takes (default 1)")
+	cli.PeriodVar(flags, &s.timeout, "timeout", 0, "time limit of one run (default: the queue's)")
+	cli.PeriodVar(flags, &s.expiresIn, "expires-in", 0, "discard the task unless it has started within this time")
+	cli.PeriodVar(flags, &s.retention, "retention", 0, "how long to keep the task once it has ended (default: the queue's)")
+	flags.StringVar(&s.key, "key", "", "key for fairness and limits, such as a tenant or an account")
+	cli.PositiveVar(flags, &s.cost, "cost", 0, "rate limit tokens that its start takes (default 1)")
 	s.unique.add(flags)
-	flags.StringArrayVar(&s.then, "then", nil, "what is enqueued when it has succeeded: a task as a JSON object, or @FILE; may be repeated")
-	flags.StringArrayVar(&s.tags, "tag", nil, "word to find it by; may be repeated")
-	flags.StringArrayVar(&s.headers, "header", nil, "NAME=VALUE to go with it; may be repeated")
-	flags.StringVar(&s.contentType, "content-type", "", "of a payload that isn't JSON")
+	flags.StringArrayVar(&s.then, "then", nil, "task to enqueue when it has succeeded: a JSON object, or @FILE; repeatable")
+	flags.StringArrayVar(&s.tags, "tag", nil, "tag to find it by; repeatable")
+	flags.StringArrayVar(&s.headers, "header", nil, "header NAME=VALUE that travels with the task; repeatable")
+	flags.StringVar(&s.contentType, "content-type", "", "content type of a payload that isn't JSON")
 }
 
 // retryFlags are the parts of a retry policy.
@@ -72,10 +72,10 @@ type retryFlags struct {
 
 func (r *retryFlags) add(flags *pflag.FlagSet) {
 	r.flags = flags
-	cli.PeriodVar(flags, &r.initial, "retry-initial", 0, "wait after the first failure (default 30s)")
-	flags.Float64Var(&r.factor, "retry-factor", 0, "by which the wait grows (default 2)")
-	cli.PeriodVar(flags, &r.max, "retry-max", 0, "longest wait (default 30m)")
-	flags.Float64Var(&r.jitter, "retry-jitter", 0, "share of the wait that is added at random, 0 to 1 (default 0.25)")
+	cli.PeriodVar(flags, &r.initial, "retry-initial", 0, "pause after the first failure (default 30s)")
+	flags.Float64Var(&r.factor, "retry-factor", 0, "factor by which the pause grows (default 2)")
+	cli.PeriodVar(flags, &r.max, "retry-max", 0, "longest pause (default 30m)")
+	flags.Float64Var(&r.jitter, "retry-jitter", 0, "part of the pause that is added at random, 0 to 1 (default 0.25)")
 }
 
 // over puts what was given in place of what p says, and reports whether anything was.
@@ -174,15 +174,15 @@ func newEnqueue(a *app) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "enqueue TYPE [PAYLOAD | - | @FILE]",
-		Short: "Give a task to the server",
-		Long: `Give a task to the server. When the command returns, the task is on disk; its id is on
-standard output. PAYLOAD is a JSON value; "-" reads it from standard input, "@FILE" from a file.
+		Short: "Enqueue a task",
+		Long: `Enqueue a task and print its id. When the command returns, the task is on disk.
+PAYLOAD is a JSON value; "-" reads it from standard input, "@FILE" from a file.
 With --content-type it may be any bytes.
 
-With --wait it waits until the task has ended and writes the task's result in place of its id;
-the exit status is 1 if the task ended otherwise than by success.
+With --wait it waits until the task has ended and prints the task's result instead of its id.
+The exit status is 1 if the task did not succeed.
 
-The task belongs to the trace of TRACEPARENT, if that is in the environment.`,
+If TRACEPARENT is in the environment, the task becomes part of that trace.`,
 		Example: `  pawl enqueue mail.welcome '{"to":"a@example.com"}'
   pawl enqueue report @params.json --queue slow --priority low --in 1h
   pawl enqueue thumbnail - --content-type image/png < picture.png
@@ -192,8 +192,8 @@ The task belongs to the trace of TRACEPARENT, if that is in the environment.`,
 		Args: cobra.RangeArgs(1, 2),
 	}
 	spec.add(cmd.Flags())
-	cmd.Flags().IntVar(&n, "count", 1, "enqueue so many of them")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task and write its result")
+	cmd.Flags().IntVar(&n, "count", 1, "enqueue this many")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the task has ended and print its result")
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
 	send := a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		opts, err := spec.options(cmd.Flags())

@@ -21,22 +21,22 @@ func newEvents(a *app) *cobra.Command {
 	var kinds []string
 	var most int
 	cmd := &cobra.Command{
-		Use: "events", Short: "Show what happens, as it happens", Args: cli.NoArgs,
-		Long: `Show what happens to tasks, queues, breakers, schedules and operations from now on, until interrupted, as
---watch does for lists. A line "reset" says that something was missed: the server keeps what happens for some
-minutes, and not over a change of leaders.
+		Use: "events", Short: "Follow events as they happen", Args: cli.NoArgs,
+		Long: `Follow what happens to tasks, queues, breakers, schedules and operations, until interrupted.
+A line "reset" says that events were missed: the server keeps them for some
+minutes, and loses them when leaders change.
 
--o json shows an object in each line, with a cursor: --cursor goes on behind it.`,
+-o json prints an object on each line, with a cursor: --cursor continues after it.`,
 		Example: "  pawl events --queue mail --kind task.dead,task.lease_lost\n  pawl events --kind 'queue.*' -o json",
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.Queue, "queue", "", "only of this queue")
+	flags.StringVar(&f.Queue, "queue", "", "in this queue")
 	flags.StringVar(&f.Type, "type", "", "only of tasks of this type")
 	flags.StringVar(&f.TaskID, "task", "", "only of the task with this id")
-	flags.StringSliceVar(&kinds, "kind", nil, "only of these kinds, such as task.dead, or all of a sort: 'task.*'")
-	flags.StringVar(&f.After, "cursor", "", "behind this cursor, of an earlier event")
-	flags.DurationVar(&f.Digest, "digest", 0, "show only that something happened, at most once in so much time, such as 1s")
-	cli.PositiveVar(flags, &most, "limit", 0, "end after so many")
+	flags.StringSliceVar(&kinds, "kind", nil, "only these kinds, such as task.dead or 'task.*'")
+	flags.StringVar(&f.After, "cursor", "", "start after this cursor, from an earlier event")
+	flags.DurationVar(&f.Digest, "digest", 0, "only show that something happened, at most once per interval, such as 1s")
+	cli.PositiveVar(flags, &most, "limit", 0, "stop after this many")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
 		if a.Format == "yaml" {
 			return cli.AsUsage(errors.New("-o: events are shown as table or json"))

@@ -16,9 +16,9 @@ import (
 
 func newTaskExplain(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "explain ID", Short: "Say why a task is not running", Args: cobra.ExactArgs(1),
-		Long: `Say why a task is not running, and what would change that: all reasons, the one that decides first
-at the top. Of a task that runs it says by whom, of one that has ended how.`,
+		Use: "explain ID", Short: "Explain why a task is not running", Args: cobra.ExactArgs(1),
+		Long: `Explain why a task is not running, and what would change that: all reasons, the decisive one
+at the top. For a running task it names the worker, for one that has ended the outcome.`,
 		Example: "  pawl task explain 0199f3c2-…\n  pawl task explain 0199f3c2-… -o json",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -52,9 +52,9 @@ func writeRunners(w io.Writer, running []admin.TaskHolder) {
 
 func newQueueExplain(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "explain NAME", Short: "Say what the ready tasks of a queue wait for", Args: cobra.ExactArgs(1),
-		Long: `Say what the ready tasks of a queue wait for, how many of them for what, of which keys most are held,
-and which types no worker takes. A task that waits for several things is counted at each.`,
+		Use: "explain NAME", Short: "Explain what the ready tasks of a queue wait for", Args: cobra.ExactArgs(1),
+		Long: `Explain what the ready tasks of a queue wait for: how many for which reason, which keys are held most,
+and which types no worker takes. A task that waits for several reasons is counted under each.`,
 		Example: "  pawl queue explain mail\n  pawl queue explain mail -o json",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

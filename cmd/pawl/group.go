@@ -18,7 +18,7 @@ import (
 )
 
 func newGroup(a *app) *cobra.Command {
-	return cli.Group("group", "Groups of tasks that are waited for together", "",
+	return cli.Group("group", "Manage groups of tasks that finish together", "",
 		newGroupAdd(a), newGroupLs(a), newGroupShow(a), newGroupMembers(a), newGroupClose(a), newGroupCancel(a))
 }
 
@@ -67,9 +67,9 @@ func (f *groupFile) spec() (g pawl.GroupSpec, err error) {
 
 func newGroupAdd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "add OBJECT | @FILE", Short: "Make a group and its members, all or nothing", Args: cobra.ExactArgs(1),
-		Long: `Make a group and its members, all or nothing. The group is a JSON object as in the REST API, or in
-a file; its id is on standard output.`,
+		Use: "add OBJECT | @FILE", Short: "Create a group with its members, all or nothing", Args: cobra.ExactArgs(1),
+		Long: `Create a group with its members, all or nothing, and print its id. The group is a JSON object as in the
+REST API, or a file that contains one.`,
 		Example: `  pawl group add '{"tasks":[{"type":"a"},{"type":"b"}],"on_complete":{"type":"done"}}'
   pawl group add @import.json`,
 	}
@@ -145,7 +145,7 @@ func groupStateText(g *pawltype.Group) string {
 
 func newGroupShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show how a group stands", Args: cobra.ExactArgs(1),
+		Use: "show ID", Short: "Show the progress of a group", Args: cobra.ExactArgs(1),
 		Example: "  pawl group show 0199f3c2-…",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -228,7 +228,7 @@ func newGroupMembers(a *app) *cobra.Command {
 
 func newGroupClose(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "close ID", Short: "Let an open group be complete when all its members have ended", Args: cobra.ExactArgs(1),
+		Use: "close ID", Short: "Close an open group, so that it completes when its members have ended", Args: cobra.ExactArgs(1),
 		Example: "  pawl group close 0199f3c2-…",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -244,7 +244,7 @@ func newGroupCancel(a *app) *cobra.Command {
 		Use: "cancel ID", Short: "Cancel a group with all its members", Args: cobra.ExactArgs(1),
 		Example: "  pawl group cancel 0199f3c2-… --reason 'wrong file'",
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "for the server's log")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the server's log")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		g, err := a.Admin(client).Groups().Cancel(cmd.Context(), args[0], reason)
 		return a.printGroup(g, err)

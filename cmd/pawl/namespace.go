@@ -19,7 +19,7 @@ import (
 )
 
 func newNamespace(a *app) *cobra.Command {
-	return cli.Group("ns", "List, make, limit and remove namespaces",
+	return cli.Group("ns", "Manage namespaces and their quotas",
 		`A namespace has queues, schedules and tasks of its own, and sees nothing of another. A token is good
 for one of them or for all; with one of the latter, --namespace chooses.`,
 		newNamespaceLs(a), newNamespaceShow(a), newNamespaceAdd(a), newNamespaceSet(a), newNamespaceRm(a))
@@ -27,7 +27,7 @@ for one of them or for all; with one of the latter, --namespace chooses.`,
 
 func newNamespaceLs(a *app) *cobra.Command {
 	var list cli.ListFlags
-	cmd := &cobra.Command{Use: "ls [PATTERN]", Short: "List the namespaces that you may go to", Args: cobra.MaximumNArgs(1),
+	cmd := &cobra.Command{Use: "ls [PATTERN]", Short: "List the namespaces that you may use", Args: cobra.MaximumNArgs(1),
 		Long:    "List the namespaces that you may go to: all, or those whose names fit a pattern, in which each * stands\nfor any characters.",
 		Example: "  pawl ns ls\n  pawl ns ls 'team-*'"}
 	list.Add(cmd)
@@ -117,13 +117,13 @@ type quotaFlags struct {
 
 func (q *quotaFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Int64Var(&q.backlog, "max-backlog", 0, "tasks that have not ended, at most; 0: no limit")
-	f.Var(&q.backlogBytes, "max-backlog-bytes", "bytes of their payloads, such as 1GiB; 0: no limit")
-	f.Int64Var(&q.running, "max-running", 0, "tasks that run at once; 0: no limit")
-	f.Int64Var(&q.queues, "max-queues", 0, "queues; 0: no limit")
-	f.Int64Var(&q.schedules, "max-schedules", 0, "schedules; 0: no limit")
-	f.Int64Var(&q.requests, "max-requests", 0, "calls a second on each node, a batch counting once for each task; 0: no limit")
-	f.Var(&q.bytes, "max-bytes", "bytes of payloads a second on each node, such as 10MiB; 0: no limit")
+	f.Int64Var(&q.backlog, "max-backlog", 0, "tasks that have not ended; 0: no limit")
+	f.Var(&q.backlogBytes, "max-backlog-bytes", "payload bytes of tasks that have not ended, such as 1GiB; 0: no limit")
+	f.Int64Var(&q.running, "max-running", 0, "tasks that run at the same time; 0: no limit")
+	f.Int64Var(&q.queues, "max-queues", 0, "number of queues; 0: no limit")
+	f.Int64Var(&q.schedules, "max-schedules", 0, "number of schedules; 0: no limit")
+	f.Int64Var(&q.requests, "max-requests", 0, "calls per second on each node, where a batch counts once per task; 0: no limit")
+	f.Var(&q.bytes, "max-bytes", "payload bytes per second on each node, such as 10MiB; 0: no limit")
 }
 
 // change is what was given.
@@ -144,7 +144,7 @@ func (q *quotaFlags) change(cmd *cobra.Command) (c admin.QuotaChange, given bool
 
 func newNamespaceAdd(a *app) *cobra.Command {
 	var quotas quotaFlags
-	cmd := &cobra.Command{Use: "add NAME", Short: "Make a namespace", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "add NAME", Short: "Create a namespace", Args: cobra.ExactArgs(1),
 		Long:    "Make a namespace. Quotas that are not given are 1000000 tasks that have not ended, 1GiB of their payloads, 1000 queues and\n100000 schedules; of the others there is no limit.",
 		Example: "  pawl ns add team-a\n  pawl ns add team-b --max-backlog 50000 --max-running 100"}
 	quotas.add(cmd)
@@ -178,7 +178,7 @@ func newNamespaceSet(a *app) *cobra.Command {
 }
 
 func newNamespaceRm(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a namespace without queues, schedules and tokens", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove an empty namespace", Args: cobra.ExactArgs(1),
 		Long:    "Remove a namespace without queues, schedules and tokens. What is kept of its ended tasks goes with it.",
 		Example: "  pawl ns rm team-a"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

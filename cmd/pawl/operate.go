@@ -31,9 +31,9 @@ func (o *operateFlags) add(flags *pflag.FlagSet) {
 	o.BulkFlags.Add(flags)
 	flags.BoolVar(&o.detach, "detach", false, `don't wait: say the operation's id, for "pawl operation"`)
 	flags.StringVar(&o.rate, "rate", "", "at most so many tasks in a time: "+cli.RateForms+" (default: as fast as goes without holding up others)")
-	cli.PositiveVar(flags, &o.max, "max", 0, "at most so many tasks (default: all that match)")
-	cli.PositiveVar(flags, &o.canary, "canary", 0, "pause after so many tasks, to see what becomes of them")
-	flags.StringVar(&o.reason, "reason", "", "why, for the record")
+	cli.PositiveVar(flags, &o.max, "max", 0, "change at most this many tasks (default: all that match)")
+	cli.PositiveVar(flags, &o.canary, "canary", 0, "pause after this many tasks, to see what becomes of them")
+	flags.StringVar(&o.reason, "reason", "", "reason, for the audit log")
 }
 
 // given says whether any flag is set that is for operations only.

@@ -20,7 +20,7 @@ import (
 )
 
 func newOperation(a *app) *cobra.Command {
-	return cli.Group("operation", "List, show and steer operations on many tasks",
+	return cli.Group("operation", "List and control operations on many tasks",
 		`Operations do one thing with many tasks, in the background: "pawl dlq replay", "pawl task cancel"
 and others start them, with a filter. They go on where they were when a server dies.`,
 		newOperationLs(a), newOperationShow(a), newOperationWait(a),
@@ -91,7 +91,7 @@ func newOperationWait(a *app) *cobra.Command {
 func newOperationSteer(a *app, verb, what string, do func(admin.Operations, context.Context, string, string) (*admin.Operation, error)) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{Use: verb + " ID...", Short: what, Args: cobra.MinimumNArgs(1), Example: "  pawl operation " + verb + " 0199f3c2-… --reason 'too many at once'"}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		var refused error
 		for _, id := range args {

@@ -12,13 +12,13 @@ import (
 )
 
 func newPayloadKey(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "payload-key ID", Short: "Print a new key that encrypts payloads", Args: cobra.ExactArgs(1),
-		Long: `Print a new key that encrypts payloads, as a line of a file for --payload-keys: its id, which everybody may
-see, and its secret. The first key of the file encrypts, all decrypt: add a new one at the end of the
-files of all who run tasks, and move it to the top when all have it. Lines that begin with # are not read.
+	cmd := &cobra.Command{Use: "payload-key ID", Short: "Print a new payload key", Args: cobra.ExactArgs(1),
+		Long: `Print a new key for payloads, as a line for the file of --payload-keys: its id, which is public,
+and its secret. The first key of the file encrypts, all decrypt. So append a new key to the
+files of all workers first, and move it to the top when all have it. Lines that begin with # are comments.
 
-Programs use the same keys with DialOptions.Keyring. Who has none sees that a payload is encrypted, and with
-which key. Keep a copy: what was encrypted with a key that is lost is lost.`,
+Programs use the same keys with DialOptions.Keyring. Without a key one sees that a payload is encrypted, and with
+which key. Keep a copy: what was encrypted with a lost key is lost.`,
 		Example: `  (umask 077 && pawl payload-key 2026-11 > payload.keys)
   pawl enqueue mail.welcome '{"to":"a@b"}' --payload-keys payload.keys
   pawl work --type mail.welcome --exec ./send-mail.sh --payload-keys payload.keys`}

@@ -21,7 +21,7 @@ import (
 )
 
 func newQueue(a *app) *cobra.Command {
-	return cli.Group("queue", "List, show and steer queues", "Look at queues and steer them. A queue comes to be with its first task, or with \"queue set\".",
+	return cli.Group("queue", "List and control queues", "Look at queues and steer them. A queue comes to be with its first task, or with \"queue set\".",
 		newQueueLs(a), newQueueShow(a), newQueueExplain(a), newQueueSet(a),
 		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and those that run go on.",
 			admin.Queues.PauseSubset),
@@ -35,16 +35,16 @@ func newQueueLs(a *app) *cobra.Command {
 	var filter admin.QueueFilter
 	var having string
 	cmd := &cobra.Command{
-		Use: "ls [PATTERN]", Short: "List queues with their depths", Args: cobra.MaximumNArgs(1),
-		Long: `List queues with their depths. A pattern is a name, in which each * stands for any
-characters; mind the shell, which has a use of its own for it.`,
+		Use: "ls [PATTERN]", Short: "List queues and their depths", Args: cobra.MaximumNArgs(1),
+		Long: `List queues with their depths. In a pattern each * stands for any characters; quote it, or the
+shell expands it.`,
 		Example: "  pawl queue ls --watch\n  pawl queue ls 'mail*' --having dead\n  pawl queue ls --most --limit 10\n  pawl queue ls --series 1h\n  pawl queue ls -o json",
 	}
 	list.Add(cmd)
 	flags := cmd.Flags()
-	cli.PeriodVar(flags, &filter.Series, "series", 0, "show how many tasks succeeded and how many attempts went wrong over so long, too: 2m, 5m, 1h or 24h")
-	flags.StringVar(&having, "having", "", "only queues that have `what`: dead letters (dead), poisoned tasks (poisoned), a pause (paused), ready tasks but no worker (no_worker)")
-	flags.BoolVar(&filter.Most, "most", false, "those with the most first: of what --having says, or else to do; one page")
+	cli.PeriodVar(flags, &filter.Series, "series", 0, "also chart successes and failures over this long: 2m, 5m, 1h or 24h")
+	flags.StringVar(&having, "having", "", "only queues with `what`: dead, poisoned, paused or no_worker (ready tasks, but no worker)")
+	flags.BoolVar(&filter.Most, "most", false, "sort by count, largest first: of what --having names, or of unfinished tasks; one page")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		if err := list.Check(); err != nil {
 			return err
@@ -206,7 +206,7 @@ func newQueueVerb(a *app, verb, short, long string, do func(queues admin.Queues,
 		Use: verb + " QUEUE", Short: short, Long: long, Args: cobra.ExactArgs(1),
 		Example: fmt.Sprintf("  pawl queue %s mail --reason 'provider is down'", verb),
 	}
-	cmd.Flags().StringVar(&of.Reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&of.Reason, "reason", "", "reason, for the audit log")
 	cmd.Flags().StringVar(&of.Type, "type", "", "only tasks of this `type`")
 	cmd.Flags().StringVar(&of.Key, "key", "", "only tasks of this `key`")
 	cmd.MarkFlagsMutuallyExclusive("type", "key")
@@ -224,12 +224,12 @@ func newQueuePurge(a *app) *cobra.Command {
 	var bulk cli.BulkFlags
 	var reason string
 	cmd := &cobra.Command{
-		Use: "purge QUEUE", Short: "Discard the tasks that wait in a queue", Args: cobra.ExactArgs(1),
+		Use: "purge QUEUE", Short: "Discard the waiting tasks of a queue", Args: cobra.ExactArgs(1),
 		Long:    "Discard the tasks that wait in a queue. They end as discarded and are kept as such; running tasks go on.",
 		Example: "  pawl queue purge mail --dry-run\n  pawl queue purge mail --yes --reason 'sent twice'",
 	}
 	bulk.Add(cmd.Flags())
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ctx, operator := cmd.Context(), a.Admin(client)
 		q, err := operator.Queues().Get(ctx, args[0])

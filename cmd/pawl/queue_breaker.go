@@ -27,13 +27,13 @@ type breakerFlags struct {
 
 func (b *breakerFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&b.mode, "breaker", "", "circuit breaker of each type: on, off, or with --for-type inherit (the queue's)")
-	cli.PositiveVar(flags, &b.rule.FailureRate, "breaker-failure-rate", 0, "`percent` of the attempts from which it opens (default 50)")
-	cli.PeriodVar(flags, &b.rule.Window, "breaker-window", 0, "in which attempts are counted (default 1m)")
-	cli.PositiveVar(flags, &b.rule.MinAttempts, "breaker-min-attempts", 0, "attempts in the window: fewer say nothing (default 20)")
-	cli.PeriodVar(flags, &b.rule.Hold, "breaker-hold", 0, "before a probe (default 30s)")
-	cli.PeriodVar(flags, &b.rule.MaxHold, "breaker-max-hold", 0, "to which the hold grows when probes fail (default 10m)")
-	cli.PositiveVar(flags, &b.rule.Probes, "breaker-probes", 0, "that succeed one after another close it (default 3)")
-	flags.StringVar(&b.forType, "for-type", "", "the breaker is that of this `type`")
+	cli.PositiveVar(flags, &b.rule.FailureRate, "breaker-failure-rate", 0, "`percent` of failed attempts at which it opens (default 50)")
+	cli.PeriodVar(flags, &b.rule.Window, "breaker-window", 0, "window in which attempts are counted (default 1m)")
+	cli.PositiveVar(flags, &b.rule.MinAttempts, "breaker-min-attempts", 0, "attempts in the window below which the breaker stays closed (default 20)")
+	cli.PeriodVar(flags, &b.rule.Hold, "breaker-hold", 0, "how long it stays open before a probe (default 30s)")
+	cli.PeriodVar(flags, &b.rule.MaxHold, "breaker-max-hold", 0, "longest time it stays open when probes keep failing (default 10m)")
+	cli.PositiveVar(flags, &b.rule.Probes, "breaker-probes", 0, "successful probes in a row that close it (default 3)")
+	flags.StringVar(&b.forType, "for-type", "", "apply the breaker settings to this `type`")
 }
 
 // breakerNumbers are the flags that name a part of the rule.
@@ -160,12 +160,12 @@ func newQueueCloseBreaker(a *app) *cobra.Command {
 	var typ, reason string
 	cmd := &cobra.Command{
 		Use: "close-breaker QUEUE", Short: "Close the circuit breakers of a queue", Args: cobra.ExactArgs(1),
-		Long: `Close the circuit breaker of a type, or all of a queue: its tasks run again, and what is known of it begins anew.
-There is no command that opens one: pause the type.`,
+		Long: `Close the circuit breaker of a type, or all breakers of a queue: the tasks run again, and counting starts anew.
+No command opens a breaker: pause the type instead.`,
 		Example: "  pawl queue close-breaker mail --type welcome --reason 'provider is back'",
 	}
 	cmd.Flags().StringVar(&typ, "type", "", "only that of this `type`")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		q, err := a.Admin(client).Queues().CloseBreaker(cmd.Context(), args[0], typ, reason)
 		if err != nil {

@@ -29,13 +29,13 @@ type limitFlags struct {
 }
 
 func (l *limitFlags) add(flags *pflag.FlagSet) {
-	flags.IntVar(&l.running, "max-running", 0, "tasks that are claimed at once; 0 for no limit")
+	flags.IntVar(&l.running, "max-running", 0, "tasks that may run at the same time; 0 for no limit")
 	flags.StringVar(&l.rate, "rate", "", "tasks that start in a time: "+cli.RateForms+"; none for no limit")
-	cli.PositiveVar(flags, &l.burst, "burst", 0, "tasks that start at once after a rest (default: as many as in a period)")
-	cli.PositiveVar(flags, &l.weight, "weight", 0, "with --for-key: its share against other keys (default 1)")
+	cli.PositiveVar(flags, &l.burst, "burst", 0, "burst: tasks that may start at once after a pause (default: as many as in a period)")
+	cli.PositiveVar(flags, &l.weight, "weight", 0, "with --for-key: its share relative to other keys (default 1)")
 	flags.BoolVar(&l.none, "no-limits", false, "drop the limits; with --for-key, the key's own")
-	flags.StringVar(&l.forKey, "for-key", "", "the limits named are those of this `key`")
-	flags.BoolVar(&l.forEachKey, "for-each-key", false, "the limits named are those of each key that has none of its own")
+	flags.StringVar(&l.forKey, "for-key", "", "set the limits of this `key`")
+	flags.BoolVar(&l.forEachKey, "for-each-key", false, "set the limits of each key that has none of its own")
 }
 
 // over puts the limits that were given in place of what the queue has.

@@ -32,22 +32,22 @@ type settingsFlags struct {
 }
 
 func (s *settingsFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&s.order, "order", "", "of priorities: strict, or weights of high, normal and low such as 70,20,10")
-	flags.StringVar(&s.keyOrder, "key-order", "", "strict: the tasks of a key run one after the other, as they were enqueued; or none (default none)")
+	flags.StringVar(&s.order, "order", "", "order of priorities: strict, or weights of high, normal and low such as 70,20,10")
+	flags.StringVar(&s.keyOrder, "key-order", "", "strict: tasks of one key run one after the other, in the order of their enqueuing; or none (default none)")
 	s.retry.add(flags)
-	cli.PositiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures before a task is a dead letter (default 5)")
-	cli.PeriodVar(flags, &s.lease, "lease", 0, "of a claim (default 30s)")
-	cli.PeriodVar(flags, &s.timeout, "timeout", 0, "of one run; 0 for none")
+	cli.PositiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures after which a task is a dead letter (default 5)")
+	cli.PeriodVar(flags, &s.lease, "lease", 0, "lease of a claim (default 30s)")
+	cli.PeriodVar(flags, &s.timeout, "timeout", 0, "time limit of one run; 0 for none")
 	cli.PeriodVar(flags, &s.keep.Succeeded, "keep-succeeded", 0, "how long tasks are kept after success (default 1d)")
-	cli.PeriodVar(flags, &s.keep.Discarded, "keep-discarded", 0, "after being discarded (default 1d)")
-	cli.PeriodVar(flags, &s.keep.Cancelled, "keep-cancelled", 0, "after being cancelled (default 1d)")
-	cli.PeriodVar(flags, &s.keep.Dead, "keep-dead", 0, "as dead letters (default 14d)")
-	cli.PeriodVar(flags, &s.keep.Poisoned, "keep-poisoned", 0, "as poisoned (default 14d)")
-	cli.PeriodVar(flags, &s.maxWait, "max-wait", 0, "a task that is ready for longer needs attention (default 5m)")
-	flags.Int64Var(&s.maxLength, "max-length", 0, "waiting tasks at most; 0 for no limit")
+	cli.PeriodVar(flags, &s.keep.Discarded, "keep-discarded", 0, "how long discarded tasks are kept (default 1d)")
+	cli.PeriodVar(flags, &s.keep.Cancelled, "keep-cancelled", 0, "how long cancelled tasks are kept (default 1d)")
+	cli.PeriodVar(flags, &s.keep.Dead, "keep-dead", 0, "how long dead letters are kept (default 14d)")
+	cli.PeriodVar(flags, &s.keep.Poisoned, "keep-poisoned", 0, "how long poisoned tasks are kept (default 14d)")
+	cli.PeriodVar(flags, &s.maxWait, "max-wait", 0, "how long a task may be ready before the queue needs attention (default 5m)")
+	flags.Int64Var(&s.maxLength, "max-length", 0, "most tasks that may wait; 0 for no limit")
 	s.limits.add(flags)
 	s.breaker.add(flags)
-	flags.BoolVar(&s.defaults, "defaults", false, "begin from the defaults, not from what the queue has")
+	flags.BoolVar(&s.defaults, "defaults", false, "start from the defaults instead of the queue's settings")
 }
 
 // over puts what was given in place of what the queue has.
@@ -131,8 +131,8 @@ func newQueueSet(a *app) *cobra.Command {
 	var settings settingsFlags
 	cmd := &cobra.Command{
 		Use: "set QUEUE", Short: "Change the settings of a queue", Args: cobra.ExactArgs(1),
-		Long: `Change the settings of a queue, creating it if need be. What isn't named stays as it is; with
---defaults it goes back to its default.`,
+		Long: `Change the settings of a queue, creating it if necessary. Settings that you don't name keep their values; with
+--defaults they return to their defaults.`,
 		Example: `  pawl queue set mail --max-attempts 10 --retry-initial 5s --keep-dead 30d
   pawl queue set mail --order 70,20,10 --max-length 100000
   pawl queue set mail --max-running 50 --rate 100/1s

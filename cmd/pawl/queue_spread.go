@@ -18,21 +18,21 @@ func newQueueSpread(a *app) *cobra.Command {
 	var onto admin.SpreadOptions
 	var reason string
 	cmd := &cobra.Command{
-		Use: "spread QUEUE", Short: "Share a queue out over several shards, or move it", Args: cobra.ExactArgs(1),
-		Long: `Share a queue out over several shards, or move it to others. One shard can carry only so much; a queue that needs
-more is shared out by the keys of its tasks: 64 slots, the same number to each shard. New tasks go to their new shards
-when this returns; those that are there stay where they are, and drain.
+		Use: "spread QUEUE", Short: "Spread a queue over several shards, or move it", Args: cobra.ExactArgs(1),
+		Long: `Spread a queue over several shards, or move it to others. A queue that needs more than one shard can carry
+is divided by the keys of its tasks, into 64 slots, the same number for each shard. New tasks go to their new shards
+when this returns; waiting tasks stay where they are until they have run.
 
-A queue in several parts keeps its promises within a slot: tasks of one key, repeats of one idempotency key or request.
-Order, priorities, weights and the maximum length are those of each part. "pawl cluster add-shards" makes more shards.
+A spread queue keeps its promises within a slot: for tasks of one key, and repeats of one idempotency key or request.
+Order, priorities, weights and the maximum length apply to each part. "pawl cluster add-shards" adds shards.
 
-With --own no other queue may be in these shards, and none that is new goes there, until the queue is spread without it.`,
+With --own these shards hold no other queue, and get no new one, until the queue is spread without it.`,
 		Example: "  pawl queue spread events --parts 4\n  pawl queue spread events --shards 5,6 --own --reason 'it slows down the others'",
 	}
-	cli.PositiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: those that have the queue first, then those with the fewest slots of others")
-	cmd.Flags().IntSliceVar(&onto.Shards, "shards", nil, "numbers of the shards, with commas")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	cmd.Flags().BoolVar(&onto.Exclusive, "own", false, "keep all other queues out of these shards")
+	cli.PositiveVar(cmd.Flags(), &onto.Parts, "parts", 0, "`number` of shards: first those that have the queue, then those with the fewest slots of other queues")
+	cmd.Flags().IntSliceVar(&onto.Shards, "shards", nil, "shard numbers, separated by commas")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
+	cmd.Flags().BoolVar(&onto.Exclusive, "own", false, "reserve these shards for the queue")
 	cmd.MarkFlagsMutuallyExclusive("parts", "shards")
 	cmd.MarkFlagsOneRequired("parts", "shards")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

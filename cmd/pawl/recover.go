@@ -31,21 +31,21 @@ func newRecover(a *app) *cobra.Command {
 	var cfg node.RecoverConfig
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "recover --data DIR", Short: "Go on with one node after the majority is lost for ever", Args: cli.NoArgs,
-		Long: `Make the data directory of a stopped node a cluster of its own, with all that it has, when so many
-of the others are lost for ever that no majority will come back. What only the lost ones had is
+		Use: "recover --data DIR", Short: "Continue with one node after the majority is lost", Args: cli.NoArgs,
+		Long: `Turn the data directory of a stopped node into a cluster of its own, when so many
+of the other nodes are lost that no majority will come back. What only the lost nodes had is
 gone. Claims that workers hold become void; their tasks run again when their leases end.
 
-Stop all nodes first. Compare the survivors with --dry-run, and take the one whose shards are
+Stop all nodes first. Compare the survivors with --dry-run, and choose the one whose shards are
 furthest: the highest term, then the highest index. Start it as before, without --join; then start
-the others with EMPTY data directories, so that they join it. An old directory of another node is
-refused from then on.`,
+the others with EMPTY data directories, so that they join it. From then on, old directories of other
+nodes are refused.`,
 		Example: "  pawl recover --data /var/lib/pawl --dry-run\n  pawl recover --data /var/lib/pawl",
 	}
 	cmd.Flags().StringVar(&cfg.Dir, "data", "./pawl-data", "data directory of a stopped node")
-	cmd.Flags().BoolVar(&cfg.DryRun, "dry-run", false, "change nothing, tell how far the shards are")
-	cmd.Flags().BoolVar(&cfg.AbandonShards, "abandon-shards", false, "let shards begin anew, empty, of which this node has no replica")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask")
+	cmd.Flags().BoolVar(&cfg.DryRun, "dry-run", false, "change nothing, show how far the shards are")
+	cmd.Flags().BoolVar(&cfg.AbandonShards, "abandon-shards", false, "start shards anew, empty, of which this node has no replica")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "don't ask for confirmation")
 	cmd.RunE = a.Run(func(cmd *cobra.Command, _ []string) error {
 		if !cfg.DryRun {
 			what := fmt.Sprintf("%s becomes a cluster of its own, and no other node of the old one can join it with its data", cfg.Dir)

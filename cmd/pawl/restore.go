@@ -50,23 +50,23 @@ func newRestore(a *app) *cobra.Command {
 	var cfg node.RestoreConfig
 	var check bool
 	cmd := &cobra.Command{
-		Use: "restore FILE --data DIR", Short: "Make a new cluster of a backup", Args: cobra.ExactArgs(1),
-		Long: `Make an empty directory the data directory of a new cluster of one node, with all that a backup
-holds. The cluster has a new id: nodes of the old one can't join it with their data, and claims that
-workers hold are void; their tasks run again when their leases end. All of the backup is checked
+		Use: "restore FILE --data DIR", Short: "Create a new cluster from a backup", Args: cobra.ExactArgs(1),
+		Long: `Create a new cluster of one node from a backup, in an empty data directory.
+The cluster has a new id: nodes of the old one can't join it with their data, and claims that
+workers hold are void; their tasks run again when their leases end. The whole backup is checked
 before anything is written.
 
-What the backup doesn't know, happened for nothing: tasks that have ended since run again, tasks and
+Whatever happened after the backup is undone: tasks that have ended since run again, and tasks and
 idempotency keys that were accepted since are gone. Stop the old cluster first, or workers may do
 everything twice.
 
-Start the server on the directory without --join, then others with empty directories and --join of
-its address. A restore that was interrupted can be repeated; until it ends, no server starts there.`,
+Start the server on the directory without --join, then others with empty directories and its address
+in --join. You can repeat an interrupted restore; until it is complete, no server starts there.`,
 		Example: "  pawl restore --check /backup/pawl-2026-01-31\n  pawl restore /backup/pawl-2026-01-31 --data /var/lib/pawl --node n1",
 	}
-	cmd.Flags().StringVar(&cfg.Dir, "data", "./pawl-data", "data directory to be made: absent, or empty")
+	cmd.Flags().StringVar(&cfg.Dir, "data", "./pawl-data", "data directory to create: absent or empty")
 	cmd.Flags().StringVar(&cfg.Name, "node", node.DefaultName, "name of the node")
-	cmd.Flags().BoolVar(&check, "check", false, "write nothing, say whether the backup is sound and what it holds")
+	cmd.Flags().BoolVar(&check, "check", false, "write nothing, report whether the backup is sound and what it holds")
 	cmd.RunE = a.Run(func(cmd *cobra.Command, args []string) error {
 		cfg.File = args[0]
 		if !check {

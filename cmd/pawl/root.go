@@ -22,16 +22,16 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pawl",
 		Short: "A distributed task queue in one binary",
-		Long: `Pawl keeps background work from slipping: once a task is accepted, it is on disk, and
+		Long: `Pawl is a distributed task queue. Once it has accepted a task, the task is on disk, and
 it runs until it has succeeded or somebody knows why it did not.
 
   pawl demo                                  see it work, in a temporary directory
   pawl serve                                 start a server
-  pawl enqueue mail.welcome '{"to":"a@b"}'   give it a task
+  pawl enqueue mail.welcome '{"to":"a@b"}'   enqueue a task
   pawl work --type mail.welcome --exec ./send-mail.sh
   pawl queue ls                              see what waits
 
-Exit status: 0 done, 1 refused, 2 wrong use.`,
+Exit status: 0 success, 1 refused or failed, 2 wrong usage.`,
 		Args:              cli.Commands,
 		SilenceErrors:     true,
 		SilenceUsage:      true,

@@ -21,7 +21,7 @@ import (
 )
 
 func newSchedule(a *app) *cobra.Command {
-	return cli.Group("schedule", "Enqueue tasks again and again: cron", "Schedules enqueue a task at times of the clock or at intervals, once for each tick.",
+	return cli.Group("schedule", "Enqueue tasks on a schedule", "A schedule enqueues a task at times of the day or at intervals, once for each tick.",
 		newScheduleLs(a), newScheduleShow(a), newScheduleHistory(a), newScheduleAdd(a), newScheduleApply(a),
 		newSchedulePause(a), newScheduleResume(a), newScheduleRun(a), newScheduleRm(a))
 }
@@ -177,7 +177,7 @@ func scheduledTaskFields(task *admin.ScheduledTask) []string {
 func newScheduleHistory(a *app) *cobra.Command {
 	var list cli.ListFlags
 	cmd := &cobra.Command{
-		Use: "history SCHEDULE", Short: "Show what became of each tick", Args: cobra.ExactArgs(1),
+		Use: "history SCHEDULE", Short: "Show the outcome of each tick", Args: cobra.ExactArgs(1),
 		Long:    "Show the ledger of a schedule, newest first: each tick that fired, was caught up with or was skipped, and why. It keeps 1,000 entries.",
 		Example: "  pawl schedule history nightly-report --limit 30",
 	}
@@ -235,18 +235,18 @@ func newScheduleAdd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add NAME TYPE [PAYLOAD | - | @FILE]", Short: "Add a schedule", Args: cobra.RangeArgs(2, 3),
 		Long: `Add a schedule. Each tick enqueues a task of TYPE with PAYLOAD, as "pawl enqueue" would.
-If a schedule of this name exists and says something else, nothing is changed: see "pawl schedule apply".`,
+If a schedule with this name exists and differs, nothing is changed: see "pawl schedule apply".`,
 		Example: `  pawl schedule add nightly-report report '{"kind":"day"}' --cron "30 2 * * *" --time-zone Europe/Berlin
   pawl schedule add heartbeat ping --every 30s --missed skip`,
 	}
 	f := cmd.Flags()
-	f.StringVar(&s.Cron, "cron", "", `times as a cron "expression": five fields, or six with seconds first; @daily and its like`)
+	f.StringVar(&s.Cron, "cron", "", `cron expression: five fields, or six with seconds first; or @daily and the like`)
 	cli.PeriodVar(f, &s.Every, "every", 0, "an interval of whole seconds")
 	f.StringVar(&s.TimeZone, "time-zone", "", "IANA `name` of the time zone of --cron (default UTC)")
-	cli.PeriodVar(f, &s.Jitter, "jitter", 0, "let each tick be late by a part of this")
-	f.StringVar(&missed, "missed", "", "what becomes of ticks that nobody could fire: once, skip or all (default once)")
-	f.StringVar(&overlap, "overlap", "", "what becomes of a tick while an earlier task runs or waits: allow or skip (default allow)")
-	f.StringVar(&s.Owner, "owner", "", "what the schedule comes from, such as a file")
+	cli.PeriodVar(f, &s.Jitter, "jitter", 0, "delay each tick by a random part of this")
+	f.StringVar(&missed, "missed", "", "what to do about missed ticks: once, skip or all (default once)")
+	f.StringVar(&overlap, "overlap", "", "what to do with a tick while an earlier task runs or waits: allow or skip (default allow)")
+	f.StringVar(&s.Owner, "owner", "", "owner of the schedule, such as an application")
 	spec.addTemplate(f)
 	cmd.MarkFlagsMutuallyExclusive("cron", "every")
 	cmd.MarkFlagsOneRequired("cron", "every")
@@ -273,11 +273,11 @@ If a schedule of this name exists and says something else, nothing is changed: s
 func newSchedulePause(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "pause SCHEDULE", Short: "Let ticks pass without a task", Args: cobra.ExactArgs(1),
+		Use: "pause SCHEDULE", Short: "Pause a schedule", Args: cobra.ExactArgs(1),
 		Long:    "Let ticks pass without a task until the schedule is resumed. The ledger says what was left out.",
 		Example: "  pawl schedule pause nightly-report --reason 'the warehouse moves'",
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		s, err := a.Admin(client).Schedules().Pause(cmd.Context(), args[0], reason)
 		if err != nil {
@@ -290,7 +290,7 @@ func newSchedulePause(a *app) *cobra.Command {
 
 func newScheduleResume(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "resume SCHEDULE", Short: "End the pause of a schedule", Args: cobra.ExactArgs(1),
+		Use: "resume SCHEDULE", Short: "Resume a schedule", Args: cobra.ExactArgs(1),
 		Example: "  pawl schedule resume nightly-report",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -306,11 +306,11 @@ func newScheduleResume(a *app) *cobra.Command {
 func newScheduleRun(a *app) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "run SCHEDULE", Short: "Make a task of a schedule now", Args: cobra.ExactArgs(1), Aliases: []string{"trigger"},
+		Use: "run SCHEDULE", Short: "Enqueue a schedule's task now", Args: cobra.ExactArgs(1), Aliases: []string{"trigger"},
 		Long:    "Make a task of a schedule now, beside its ticks, also while it is paused. With --wait it waits for the task's end, as \"pawl enqueue --wait\" does.",
 		Example: "  pawl schedule run nightly-report --wait",
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the task and write its result")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the task has ended and print its result")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ref, err := a.Admin(client).Schedules().Trigger(cmd.Context(), args[0])
 		if err != nil {
@@ -330,7 +330,7 @@ func newScheduleRun(a *app) *cobra.Command {
 
 func newScheduleRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "rm SCHEDULE", Short: "Remove a schedule and its ledger", Args: cobra.ExactArgs(1),
+		Use: "rm SCHEDULE", Short: "Remove a schedule and its history", Args: cobra.ExactArgs(1),
 		Long:    "Remove a schedule and its ledger. The tasks of its ticks stay.",
 		Example: "  pawl schedule rm nightly-report",
 	}

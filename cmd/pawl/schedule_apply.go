@@ -43,10 +43,10 @@ type applyFlags struct {
 func newScheduleApply(a *app) *cobra.Command {
 	var flags applyFlags
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", Short: "Make schedules what a file says", Args: cli.NoArgs,
-		Long: `Make schedules what a file says: YAML or JSON, with the fields of the REST API. The same file
-again changes nothing, and a schedule whose times stay keeps its next tick. All schedules of the
-file are tried before the first is changed.
+		Use: "apply -f FILE", Short: "Apply a file of schedules", Args: cli.NoArgs,
+		Long: `Apply a file of schedules: YAML or JSON, with the fields of the REST API. Applying the same file
+again changes nothing, and a schedule whose times don't change keeps its next tick. All schedules of the
+file are checked before the first is changed.
 
   owner: billing              # whose schedules these are; --prune removes those of the
   schedules:                  # same owner that are not in the file any more

@@ -18,10 +18,10 @@ import (
 func newStats(a *app) *cobra.Command {
 	var window time.Duration
 	cmd := &cobra.Command{
-		Use: "stats [QUEUE]", Short: "Tell what happened to tasks lately, and what needs attention", Args: cobra.MaximumNArgs(1),
-		Long: `Tell what happened to the tasks of a queue, or of all, in a window of time: how many came, succeeded
-and failed, how long they waited and ran, and which types fail most. Without a queue it also says what
-needs attention now; docs/operations.md has what to do about it.`,
+		Use: "stats [QUEUE]", Short: "Show what happened lately, and what needs attention", Args: cobra.MaximumNArgs(1),
+		Long: `Show what happened to the tasks of one queue, or of all, in a window of time: how many were enqueued, succeeded
+and failed, how long they waited and ran, and which types fail most. Without a queue it also shows what
+needs attention now; docs/operations.md says what to do about it.`,
 		Example: "  pawl stats --watch\n  pawl stats mail --window 24h\n  pawl stats -o json",
 	}
 	cmd.Flags().DurationVar(&window, "window", time.Hour, "2m, 5m, 1h or 24h")

@@ -22,7 +22,7 @@ import (
 
 func newTask(a *app) *cobra.Command {
 	var priority, to string
-	return cli.Group("task", "List, show and steer tasks", "Look at tasks, and steer them one by one or by a filter.",
+	return cli.Group("task", "List and control tasks", "List and control tasks, one by one or by a filter.",
 		newTaskLs(a), newTaskShow(a), newTaskExplain(a), newTaskWait(a), newTaskEdit(a),
 		newTaskBulk(a, taskVerb{
 			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended", action: admin.ActionCancel,
@@ -35,7 +35,7 @@ has ended otherwise is refused.`,
 			},
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "retry", done: "retried", short: "Make tasks ready now", action: admin.ActionReplay,
+			use: "retry", done: "retried", short: "Retry tasks now", action: admin.ActionReplay,
 			long: `Make tasks ready now: those that wait for their next attempt, and, with fresh attempts, those
 that are dead, poisoned, discarded or cancelled. By ids, or with a filter all that match.`,
 			states: []pawltype.State{pawltype.StateRetrying, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled},
@@ -45,7 +45,7 @@ that are dead, poisoned, discarded or cancelled. By ids, or with a filter all th
 			},
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "discard", done: "discarded", short: "Discard tasks that wait, or drop dead letters", action: admin.ActionDiscard,
+			use: "discard", done: "discarded", short: "Discard waiting tasks, or drop dead letters", action: admin.ActionDiscard,
 			long: `Discard tasks that wait, or drop dead letters, which are written to the archive first: those of
 the named ids, or with a filter all that match.`,
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
@@ -54,7 +54,7 @@ the named ids, or with a filter all that match.`,
 			},
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "run-now", done: "made ready", short: "Make tasks ready that wait for their time", action: admin.ActionRunNow,
+			use: "run-now", done: "made ready", short: "Make scheduled and retrying tasks ready now", action: admin.ActionRunNow,
 			long: "Make scheduled and retrying tasks ready now: those of the named ids, or with a filter all that match.",
 			do: func(ctx context.Context, c *pawl.Client, id, reason string) error {
 				_, err := a.Admin(c).WithReason(reason).Tasks().RunNow(ctx, id)
@@ -62,7 +62,7 @@ the named ids, or with a filter all that match.`,
 			},
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "set-priority", done: "changed", short: "Change the priority of tasks that wait", action: admin.ActionSetPriority,
+			use: "set-priority", done: "changed", short: "Change the priority of waiting tasks", action: admin.ActionSetPriority,
 			long: "Change the priority of tasks that wait: those of the named ids, or with a filter all that match.",
 			do: func(ctx context.Context, c *pawl.Client, id, _ string) error {
 				_, err := a.Admin(c).Tasks().Update(ctx, id, admin.TaskUpdate{Priority: pawltype.Priority(priority)})
@@ -75,10 +75,10 @@ the named ids, or with a filter all that match.`,
 			set:  func(o *admin.OperationSpec) { o.Priority = pawltype.Priority(priority) },
 		}),
 		newTaskBulk(a, taskVerb{
-			use: "move", done: "moved", short: "Move tasks that wait to another queue", action: admin.ActionMove,
+			use: "move", done: "moved", short: "Move waiting tasks to another queue", action: admin.ActionMove,
 			long: `Move tasks that wait to another queue. Each ends in its old queue and lives on as a new task with
 fresh attempts, its checkpoint and its unique key; the idempotency key stays with the old one.`,
-			flags: func(f *pflag.FlagSet) { f.StringVar(&to, "to", "", "the queue to which they go") },
+			flags: func(f *pflag.FlagSet) { f.StringVar(&to, "to", "", "destination queue") },
 			with:  " --to bulk",
 			set:   func(o *admin.OperationSpec) { o.ToQueue = to },
 		}))
@@ -185,7 +185,7 @@ func due(t *pawltype.Task, now time.Time) string {
 
 func newTaskShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show everything known of a task", Args: cobra.ExactArgs(1),
+		Use: "show ID", Short: "Show everything about a task", Args: cobra.ExactArgs(1),
 		Example: "  pawl task show 0199f3c2-… -o yaml",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -241,9 +241,9 @@ func writeTask(w io.Writer, t *pawltype.Task, now time.Time) {
 func newTaskWait(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "wait ID", Short: "Wait for the end of a task and write its result", Args: cobra.ExactArgs(1),
-		Long: `Wait until the task has ended and write its result; with -o json or yaml, the whole task.
-The exit status is 1 if it ended otherwise than by success, or not within --timeout.`,
+		Use: "wait ID", Short: "Wait until a task has ended, and print its result", Args: cobra.ExactArgs(1),
+		Long: `Wait until the task has ended and print its result; with -o json or yaml, the whole task.
+The exit status is 1 if it did not succeed, or has not ended within --timeout.`,
 		Example: "  pawl task wait 0199f3c2-… --timeout 5m",
 	}
 	cli.PeriodVar(cmd.Flags(), &timeout, "timeout", 0, "wait no longer than this (default: as long as it takes)")
@@ -271,7 +271,7 @@ func newTaskEdit(a *app) *cobra.Command {
 	var in time.Duration
 	var maxAttempts int
 	cmd := &cobra.Command{
-		Use: "edit ID", Short: "Change a task that waits", Args: cobra.ExactArgs(1),
+		Use: "edit ID", Short: "Change a waiting task", Args: cobra.ExactArgs(1),
 		Long: "Change a task that is not claimed and has not ended. What isn't named stays as it is.",
 		Example: `  pawl task edit 0199f3c2-… --priority high --in 0s
   pawl task edit 0199f3c2-… --payload '{"to":"b@example.com"}' --max-attempts 10`,
@@ -279,10 +279,10 @@ func newTaskEdit(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&priority, "priority", "", "high, normal or low")
 	cli.PeriodVar(flags, &in, "in", 0, "make it due this long from now")
-	flags.StringVar(&at, "at", "", "make it due at this time, as RFC 3339")
+	flags.StringVar(&at, "at", "", "make it due at this time, in RFC 3339")
 	flags.StringVar(&payload, "payload", "", "a JSON value, - for standard input, or @FILE")
-	cli.PositiveVar(flags, &maxAttempts, "max-attempts", 0, "failures before it is a dead letter")
-	flags.StringVar(&etag, "if-etag", "", "the etag of 'pawl task show -o json': refuse unless the task has it still")
+	cli.PositiveVar(flags, &maxAttempts, "max-attempts", 0, "failures after which it is a dead letter")
+	flags.StringVar(&etag, "if-etag", "", "etag from 'pawl task show -o json': refuse if the task has changed since")
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
 	cmd.MarkFlagsOneRequired("priority", "in", "at", "payload", "max-attempts")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

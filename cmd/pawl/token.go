@@ -22,7 +22,7 @@ import (
 )
 
 func newToken(a *app) *cobra.Command {
-	return cli.Group("token", "Make, list, rotate and revoke tokens",
+	return cli.Group("token", "Manage access tokens",
 		`A server that was started with --auth wants a token with each call. A token has roles (produce,
 consume, observe, operate, admin), is good for one namespace or for all, and may be limited to some
 queues. It is shown once, when it is made: only its hash is kept.
@@ -38,8 +38,8 @@ type lifeFlags struct {
 }
 
 func (l *lifeFlags) add(flags *pflag.FlagSet) {
-	cli.PeriodVar(flags, &l.expiresIn, "expires-in", 90*24*time.Hour, "how long it is good, at most 10 years (3650d)")
-	flags.BoolVar(&l.never, "never-expires", false, "it is good until it is revoked")
+	cli.PeriodVar(flags, &l.expiresIn, "expires-in", 90*24*time.Hour, "how long it is valid, at most 10 years (3650d)")
+	flags.BoolVar(&l.never, "never-expires", false, "valid until it is revoked")
 }
 
 func (l *lifeFlags) life(flags *pflag.FlagSet) (time.Duration, error) {
@@ -54,7 +54,7 @@ func (l *lifeFlags) life(flags *pflag.FlagSet) (time.Duration, error) {
 
 // requestVar is the flag that asks again for a secret whose answer was lost.
 func requestVar(flags *pflag.FlagSet, id *string) {
-	flags.StringVar(id, "request-id", "", "that of a call whose answer was lost: its secret ends, and another is shown; within 10m, with the same flags")
+	flags.StringVar(id, "request-id", "", "repeat a call whose answer was lost: its secret ends and a new one is shown; within 10m, with the same flags")
 }
 
 // askingFor runs a call for a secret under a request id, a new one unless it is given. When no answer comes, the secret may have been made:
@@ -80,15 +80,15 @@ func allVar(flags *pflag.FlagSet, all *bool, help string) {
 	flags.BoolVar(all, "all-namespaces", false, help)
 }
 
-const oneOfAll = "the token that is good for all namespaces; else that of --namespace"
+const oneOfAll = "the token that is valid in all namespaces, not that of --namespace"
 
 func newTokenAdd(a *app) *cobra.Command {
 	var t admin.TokenSpec
 	var roles []string
 	var life lifeFlags
 	cmd := &cobra.Command{
-		Use: "add NAME --role ROLE", Short: "Make a token, and show it this once", Args: cobra.ExactArgs(1),
-		Long: `Make a token, and show it this once. It can't do more than the token with which it is made.
+		Use: "add NAME --role ROLE", Short: "Create a token, and show it once", Args: cobra.ExactArgs(1),
+		Long: `Create a token, and show it once. It can't do more than the token that creates it.
 
   produce   enqueue tasks, wait for their results
   consume   claim tasks and settle them
@@ -96,11 +96,11 @@ func newTokenAdd(a *app) *cobra.Command {
   operate   cancel, retry, pause, purge, settings, schedules; and read
   admin     all of that, and tokens; with --all-namespaces also namespaces and the cluster
 
-With --certificate it has no secret, but is for who shows a client certificate of that name, which "pawl cert show"
-tells: uri:, dns:, email: or subject: and the name. It does not expire, unless told so: certificates do.
+With --certificate it has no secret: it belongs to the client certificate with that name, as "pawl cert show"
+prints it: uri:, dns:, email: or subject: and the name. It does not expire unless you say so, because certificates do.
 
-With --sqs it has an access key, too, for clients of Amazon SQS ("pawl serve --sqs"). Then three lines are printed, as files of
-environment variables have them: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.`,
+With --sqs it also gets an access key for Amazon SQS clients ("pawl serve --sqs"). It then prints three lines, as in a file of
+environment variables: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.`,
 		Example: `  pawl token add shop --role produce --queue 'mail*'
   pawl token add mailer --role consume --queue mail --expires-in 365d
   pawl token add billing --role produce --certificate uri:spiffe://example.com/billing
@@ -108,11 +108,11 @@ environment variables have them: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_AC
   pawl token add oncall --role operate --all-namespaces`,
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&roles, "role", nil, "produce, consume, observe, operate or admin; may be given again")
-	flags.StringSliceVar(&t.Queues, "queue", nil, "limit it to queues of this name, in which * stands for any characters; may be given again (default all)")
-	flags.StringVar(&t.Certificate, "certificate", "", "it is for who shows the client certificate of this name, and has no secret")
-	flags.BoolVar(&t.SQS, "sqs", false, "it has an access key, too, with which clients of Amazon SQS sign their calls")
-	allVar(flags, &t.AllNamespaces, "it is good for all namespaces; else for that of --namespace")
+	flags.StringSliceVar(&roles, "role", nil, "produce, consume, observe, operate or admin; repeatable")
+	flags.StringSliceVar(&t.Queues, "queue", nil, "limit it to queues whose names match, where * stands for any characters; repeatable (default all)")
+	flags.StringVar(&t.Certificate, "certificate", "", "make it for the client certificate of this name, without a secret")
+	flags.BoolVar(&t.SQS, "sqs", false, "also make an access key, with which Amazon SQS clients sign their calls")
+	allVar(flags, &t.AllNamespaces, "valid in all namespaces, not only in that of --namespace")
 	life.add(flags)
 	requestVar(flags, &t.RequestID)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
@@ -207,7 +207,7 @@ func newTokenLs(a *app) *cobra.Command {
 		Long:    "List tokens: all, or those whose names fit a pattern, in which each * stands for any characters.",
 		Example: "  pawl token ls\n  pawl token ls 'shop*'\n  pawl token ls --all-namespaces"}
 	list.Add(cmd)
-	allVar(cmd.Flags(), &filter.AllNamespaces, "those of all namespaces; else those of --namespace, and of none in particular")
+	allVar(cmd.Flags(), &filter.AllNamespaces, "tokens of all namespaces, not only of --namespace")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		if err := list.Check(); err != nil {
 			return err
@@ -237,7 +237,7 @@ func newTokenLs(a *app) *cobra.Command {
 
 func newTokenShow(a *app) *cobra.Command {
 	var of admin.TokenName
-	cmd := &cobra.Command{Use: "show NAME", Short: "Show a token, but for its secret", Args: cobra.ExactArgs(1), Example: "  pawl token show shop"}
+	cmd := &cobra.Command{Use: "show NAME", Short: "Show a token without its secret", Args: cobra.ExactArgs(1), Example: "  pawl token show shop"}
 	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		of.Name = args[0]
@@ -259,14 +259,14 @@ func newTokenRotate(a *app) *cobra.Command {
 	var life lifeFlags
 	var r admin.Rotation
 	var overlap time.Duration
-	cmd := &cobra.Command{Use: "rotate NAME", Short: "Give a token another secret, and show it this once", Args: cobra.ExactArgs(1),
-		Long: `Give a token another secret, and show it this once. The one before is good for another --overlap, so
-that its users can be told; never for longer than it was.`,
+	cmd := &cobra.Command{Use: "rotate NAME", Short: "Replace a token's secret, and show the new one once", Args: cobra.ExactArgs(1),
+		Long: `Replace a token's secret, and show the new one once. The old secret stays valid for --overlap, so
+that you have time to replace it everywhere, but never beyond its own expiry.`,
 		Example: "  pawl token rotate shop\n  pawl token rotate shop --overlap 0s   # it has leaked"}
 	flags := cmd.Flags()
 	allVar(flags, &of.AllNamespaces, oneOfAll)
 	life.add(flags)
-	cli.PeriodVar(flags, &overlap, "overlap", 24*time.Hour, "how long the one before is good, at most 30d")
+	cli.PeriodVar(flags, &overlap, "overlap", 24*time.Hour, "how long the old secret stays valid, at most 30d")
 	requestVar(flags, &r.RequestID)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) (err error) {
 		r.Overlap = &overlap
@@ -285,7 +285,7 @@ that its users can be told; never for longer than it was.`,
 
 func newTokenRevoke(a *app) *cobra.Command {
 	var of admin.TokenName
-	cmd := &cobra.Command{Use: "revoke NAME", Short: "End a token, and what goes on with it", Args: cobra.ExactArgs(1), Example: "  pawl token revoke shop"}
+	cmd := &cobra.Command{Use: "revoke NAME", Short: "Revoke a token, and end what uses it", Args: cobra.ExactArgs(1), Example: "  pawl token revoke shop"}
 	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		of.Name = args[0]
@@ -303,9 +303,9 @@ func newTokenRevoke(a *app) *cobra.Command {
 }
 
 func newTokenGenerate(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "generate", Short: "Print a token that no server knows, for --admin-token-file", Args: cli.NoArgs,
-		Long: `Print a token that no server knows. In a file that only the server's user may read, it is the token of
-"pawl serve --admin-token-file", which may do everything.`,
+	cmd := &cobra.Command{Use: "generate", Short: "Print a new token for --admin-token-file", Args: cli.NoArgs,
+		Long: `Print a new token that no server knows yet. Put it into a file that only the server's user can read, for
+"pawl serve --admin-token-file": that token may do anything.`,
 		Example: "  (umask 077 && pawl token generate > /etc/pawl/admin.token)"}
 	cmd.RunE = a.Run(func(*cobra.Command, []string) error {
 		_, err := fmt.Fprintln(a.Out, node.NewToken())
@@ -315,7 +315,7 @@ func newTokenGenerate(a *app) *cobra.Command {
 }
 
 func newTokenWhoami(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "whoami", Short: "Show what the token in use is good for", Args: cli.NoArgs, Example: "  pawl token whoami"}
+	cmd := &cobra.Command{Use: "whoami", Short: "Show what your token may do", Args: cli.NoArgs, Example: "  pawl token whoami"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
 		me, err := a.Admin(client).Access().WhoAmI(cmd.Context())
 		if err != nil {

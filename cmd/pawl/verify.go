@@ -24,15 +24,15 @@ func newVerify(a *app) *cobra.Command {
 	var only []uint
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Compare the replicas of shards, and check their numbers", Args: cli.NoArgs,
-		Long: `Compare the states of each shard's replicas after one entry of its log, and check that indexes and counters
-of the leader's state are what its tasks say. All rows are read, on every node that holds a replica,
-while the cluster goes on serving. A shard that gives no answer within --timeout is passed over.
+		Use: "verify", Short: "Compare the replicas of shards, and check their counts", Args: cli.NoArgs,
+		Long: `Compare the states of each shard's replicas at the same log entry, and check the leader's indexes and counters
+against its tasks. Every node that holds a replica reads all rows,
+while the cluster goes on serving. A shard that doesn't answer within --timeout is skipped.
 
-Exit status 0 means that every shard was looked at, with all its replicas, and is sound.`,
+Exit status 0 means that every shard was checked, with all its replicas, and is sound.`,
 		Example: "  pawl verify\n  pawl verify --shard 3 -o json",
 	}
-	cmd.Flags().UintSliceVar(&only, "shard", nil, "only this one; may be repeated (default all)")
+	cmd.Flags().UintSliceVar(&only, "shard", nil, "only this one; repeatable (default all)")
 	cli.PeriodVar(cmd.Flags(), &timeout, "timeout", 10*time.Minute, "how long to wait for each shard")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
 		ctx, operator := cmd.Context(), a.Admin(client)

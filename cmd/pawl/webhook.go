@@ -20,7 +20,7 @@ import (
 )
 
 func newWebhook(a *app) *cobra.Command {
-	return cli.Group("webhook", "Tell other programs of dead letters, breakers, schedules and thresholds",
+	return cli.Group("webhook", "Notify other programs of dead letters, breakers, schedules and thresholds",
 		`A webhook is an address that is told, by signed requests, when tasks become dead letters, breakers
 open, schedules miss their time, or queues grow over a threshold. It belongs to a namespace.
 
@@ -38,10 +38,10 @@ type hookFlags struct {
 }
 
 func (h *hookFlags) add(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&h.events, "event", nil, "only these: task.dead, task.poisoned, breaker.opened, breaker.closed, schedule.missed, queue.over, queue.under, or all of a sort as 'task.*' (default all)")
-	flags.StringSliceVar(&h.queues, "queue", nil, "only of queues of this name, in which * stands for any characters; may be given again (default all)")
-	flags.Int64Var(&h.depth, "depth-over", 0, "tell when a queue has more ready tasks than this (0: never)")
-	cli.PeriodVar(flags, &h.wait, "wait-over", 0, "tell when a task has been ready for longer than this (0s: never)")
+	flags.StringSliceVar(&h.events, "event", nil, "only these events: task.dead, task.poisoned, breaker.opened, breaker.closed, schedule.missed, queue.over, queue.under, or a kind such as 'task.*' (default all)")
+	flags.StringSliceVar(&h.queues, "queue", nil, "only of queues whose names match, where * stands for any characters; repeatable (default all)")
+	flags.Int64Var(&h.depth, "depth-over", 0, "notify when a queue has more ready tasks than this (0: never)")
+	cli.PeriodVar(flags, &h.wait, "wait-over", 0, "notify when a task has been ready for longer than this (0s: never)")
 }
 
 func (h *hookFlags) chosen() (events []admin.WebhookEvent) {
@@ -81,7 +81,7 @@ func newWebhookAdd(a *app) *cobra.Command {
 	var h hookFlags
 	var file string
 	cmd := &cobra.Command{
-		Use: "add NAME URL", Short: "Make a webhook, and show its secret this once", Args: cobra.ExactArgs(2),
+		Use: "add NAME URL", Short: "Create a webhook, and show its secret once", Args: cobra.ExactArgs(2),
 		Example: `  pawl webhook add oncall https://example.com/hooks/pawl --event 'task.*,breaker.*'
   pawl webhook add backlog https://example.com/hooks/pawl --queue 'mail*' --event 'queue.*' --depth-over 10000 --wait-over 5m`,
 	}
@@ -132,7 +132,7 @@ func eventWords(events []admin.WebhookEvent) string {
 
 func newWebhookLs(a *app) *cobra.Command {
 	var list cli.ListFlags
-	cmd := &cobra.Command{Use: "ls", Short: "List webhooks, and how they are doing", Args: cli.NoArgs, Example: "  pawl webhook ls --watch"}
+	cmd := &cobra.Command{Use: "ls", Short: "List webhooks and their state", Args: cli.NoArgs, Example: "  pawl webhook ls --watch"}
 	list.Add(cmd)
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		if err := list.Check(); err != nil {
@@ -154,7 +154,7 @@ func newWebhookLs(a *app) *cobra.Command {
 }
 
 func newWebhookShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show NAME", Short: "Show a webhook, and what came of the last notices", Args: cobra.ExactArgs(1), Example: "  pawl webhook show oncall"}
+	cmd := &cobra.Command{Use: "show NAME", Short: "Show a webhook and its last deliveries", Args: cobra.ExactArgs(1), Example: "  pawl webhook show oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		h, err := a.Admin(client).Webhooks().Get(cmd.Context(), args[0])
 		if err != nil {
@@ -183,11 +183,11 @@ func newWebhookShow(a *app) *cobra.Command {
 func newWebhookSet(a *app) *cobra.Command {
 	var h hookFlags
 	var url string
-	cmd := &cobra.Command{Use: "set NAME", Short: "Change what is given of a webhook", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "set NAME", Short: "Change a webhook", Args: cobra.ExactArgs(1),
 		Long:    "Change what is given of a webhook; the rest stays as it is. What waits to be sent goes to the new address.",
 		Example: "  pawl webhook set oncall --url https://example.com/hooks/other\n  pawl webhook set backlog --depth-over 50000 --wait-over 0s"}
 	h.add(cmd.Flags())
-	cmd.Flags().StringVar(&url, "url", "", "the address")
+	cmd.Flags().StringVar(&url, "url", "", "address")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		to := admin.WebhookChange{URL: url, Events: h.chosen(), Queues: h.queues}
 		given := 0
@@ -220,7 +220,7 @@ func (a *app) printWebhook(h *admin.Webhook) error {
 }
 
 func newWebhookRm(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a webhook, with what was to be sent to it", Args: cobra.ExactArgs(1), Example: "  pawl webhook rm oncall"}
+	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a webhook and its pending notices", Args: cobra.ExactArgs(1), Example: "  pawl webhook rm oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		if _, err := a.Admin(client).Webhooks().Delete(cmd.Context(), args[0]); err != nil {
 			return err
@@ -235,8 +235,8 @@ func newWebhookRm(a *app) *cobra.Command {
 }
 
 func newWebhookTest(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "test NAME", Short: "Send a test notice now, and show what came of it", Args: cobra.ExactArgs(1),
-		Long: `Send a notice of the kind webhook.test now, and show what came of it. It is not tried again. The exit
+	cmd := &cobra.Command{Use: "test NAME", Short: "Send a test notice now, and show the outcome", Args: cobra.ExactArgs(1),
+		Long: `Send a notice of the kind webhook.test now, and show the outcome. It is not retried. The exit
 status is 1 if it was not delivered.`,
 		Example: "  pawl webhook test oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -256,10 +256,10 @@ status is 1 if it was not delivered.`,
 
 func newWebhookPause(a *app) *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: "pause NAME", Short: "Send nothing for now", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "pause NAME", Short: "Pause a webhook", Args: cobra.ExactArgs(1),
 		Long:    "Send nothing to a webhook for now. What happens meanwhile is sent when it is resumed, if that is within a day.",
 		Example: "  pawl webhook pause oncall --reason 'the receiver moves'"}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		h, err := a.Admin(client).Webhooks().Pause(cmd.Context(), args[0], reason)
 		if err != nil {
@@ -271,7 +271,7 @@ func newWebhookPause(a *app) *cobra.Command {
 }
 
 func newWebhookResume(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "resume NAME", Short: "Send again", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "resume NAME", Short: "Resume a webhook", Args: cobra.ExactArgs(1),
 		Long:    "End the pause of a webhook, or let it try again if its receiver said that it is gone. What waits is tried at once.",
 		Example: "  pawl webhook resume oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
@@ -287,11 +287,11 @@ func newWebhookResume(a *app) *cobra.Command {
 func newWebhookRotate(a *app) *cobra.Command {
 	var overlap time.Duration
 	var file string
-	cmd := &cobra.Command{Use: "rotate NAME", Short: "Give a webhook another secret, and show it this once", Args: cobra.ExactArgs(1),
-		Long: `Give a webhook another secret, and show it this once. Notices are signed with the one before too for
-another --overlap, so that the receiver can be told.`,
+	cmd := &cobra.Command{Use: "rotate NAME", Short: "Replace a webhook's secret, and show the new one once", Args: cobra.ExactArgs(1),
+		Long: `Replace a webhook's secret, and show the new one once. For --overlap, notices are signed with the old one
+as well, so that you have time to change the receiver.`,
 		Example: "  pawl webhook rotate oncall\n  pawl webhook rotate oncall --overlap 0s   # it has leaked"}
-	cli.PeriodVar(cmd.Flags(), &overlap, "overlap", 24*time.Hour, "how long the one before signs too, at most 30d")
+	cli.PeriodVar(cmd.Flags(), &overlap, "overlap", 24*time.Hour, "how long the old secret signs as well, at most 30d")
 	secretFlag(cmd.Flags(), &file)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		secret, err := a.secretFile(file)

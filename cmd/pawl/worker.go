@@ -23,7 +23,7 @@ import (
 )
 
 func newWorker(a *app) *cobra.Command {
-	return cli.Group("worker", "List workers, and make them quiet",
+	return cli.Group("worker", "List workers, and stop them from taking tasks",
 		`Workers are those who are connected ("pawl work", or a program with the SDK), and those who have claimed
 by single calls within the last 5 minutes. Those who are gone without having said so are listed as lost for an hour.
 A worker is named by its ID, or by its name if no other has it that is not lost.`,
@@ -46,14 +46,14 @@ func newWorkerLs(a *app) *cobra.Command {
 	var list cli.ListFlags
 	var f admin.WorkerFilter
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List workers, in the order of their names", Args: cli.NoArgs,
+		Use: "ls", Short: "List workers by name", Args: cli.NoArgs,
 		Example: "  pawl worker ls\n  pawl worker ls --queue mail --watch",
 	}
 	list.Add(cmd)
-	cmd.Flags().StringVar(&f.Queue, "queue", "", "only those that take tasks of this queue")
-	cmd.Flags().StringVar(&f.Type, "type", "", "only those that take tasks of this type")
-	cmd.Flags().StringVar(&f.Node, "node", "", "only those that are connected to this node")
-	lost := cmd.Flags().Bool("lost", false, "only those that are lost; --lost=false: only those that are not (default both)")
+	cmd.Flags().StringVar(&f.Queue, "queue", "", "taking tasks from this queue")
+	cmd.Flags().StringVar(&f.Type, "type", "", "taking tasks of this type")
+	cmd.Flags().StringVar(&f.Node, "node", "", "connected to this node")
+	lost := cmd.Flags().Bool("lost", false, "only lost workers; --lost=false: only the others (default both)")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		if err := list.Check(); err != nil {
 			return err
@@ -108,7 +108,7 @@ func workerState(w *admin.Worker) string {
 }
 
 func newWorkerShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show WORKER", Short: "Show a worker, and what it runs", Args: cobra.ExactArgs(1), Example: "  pawl worker show host-1/4711"}
+	cmd := &cobra.Command{Use: "show WORKER", Short: "Show a worker and its tasks", Args: cobra.ExactArgs(1), Example: "  pawl worker show host-1/4711"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		id, err := workerID(cmd.Context(), client, args[0])
 		if err != nil {
@@ -132,7 +132,7 @@ type steerFlags struct {
 func newWorkerSteer(a *app, verb, what, long string, do func(admin.Client, context.Context, string, *steerFlags) (*admin.Worker, error)) *cobra.Command {
 	var f steerFlags
 	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1), Example: "  pawl worker " + verb + " host-1/4711 --reason deploy"}
-	cmd.Flags().StringVar(&f.reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&f.reason, "reason", "", "reason, for the audit log")
 	if verb == "quiet" {
 		cli.PeriodVar(cmd.Flags(), &f.span, "for", 0, "how long, 1m to 30d (default 24h)")
 	}

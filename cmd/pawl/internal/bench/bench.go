@@ -63,35 +63,35 @@ var benchmarks = []benchmark{
 	{"bare", "What the machine gives: an empty gRPC call, one synced write", time.Second, nil, benchBare},
 	{"enqueue", "One producer that waits for each answer", 10 * time.Second, nil, benchEnqueue},
 	{"enqueue-parallel", "Many producers in one process, each waiting for its answers", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
-		cmd.Flags().IntVar(&f.producers, "producers", 64, "producers at once")
+		cmd.Flags().IntVar(&f.producers, "producers", 64, "concurrent producers")
 	}, benchEnqueueParallel},
 	{"enqueue-batch", "Batches", time.Minute, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.batch, "batch", 1000, "tasks in a batch")
-		cmd.Flags().IntVar(&f.producers, "producers", 2, "producers at once")
+		cmd.Flags().IntVar(&f.producers, "producers", 2, "concurrent producers")
 	}, benchEnqueueBatch},
 	{"work", "One worker process out of a full queue: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.tasks, "tasks", 300_000, "tasks in the queue")
-		cmd.Flags().IntVar(&f.keys, "keys", 0, "keys of the tasks, each with limits that it does not reach")
-		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
+		cmd.Flags().IntVar(&f.keys, "keys", 0, "number of task keys, each with limits that it does not reach")
+		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchWork},
 	{"latency", "From the begin of the enqueue call to the start of the handler, at a steady rate", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
-		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks a second")
-		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
+		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks per second")
+		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchLatency},
 	{"schedules", "Schedules that are all due in one second, and what that does to other tasks", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.tasks, "schedules", 100_000, "schedules")
-		cmd.Flags().IntVar(&f.rate, "rate", 500, "other tasks a second")
-		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
+		cmd.Flags().IntVar(&f.rate, "rate", 500, "other tasks per second")
+		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchSchedules},
 	{"noisy", "Tasks at a steady rate, alone and while another namespace offers many times its quota", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
-		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks a second")
-		cmd.Flags().IntVar(&f.quota, "quota", 50, "tasks a second that the other namespace may enqueue")
-		cmd.Flags().IntVar(&f.times, "times", 100, "how many times that it offers")
-		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
+		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks per second")
+		cmd.Flags().IntVar(&f.quota, "quota", 50, "tasks per second that the other namespace may enqueue")
+		cmd.Flags().IntVar(&f.times, "times", 100, "how many times as much it offers")
+		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchNoisy},
 	{"groups", "The members of one group, and as many tasks without one: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.tasks, "members", 100_000, "members of the group, at most 100,000")
-		cmd.Flags().IntVar(&f.slots, "slots", 100, "handlers at once")
+		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchGroups},
 	{"depth", "Memory of the server, and the speed of claims, with a million tasks in a queue", 0, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.deep, "tasks", 1_000_000, "tasks in the queue")
@@ -127,10 +127,10 @@ func newBenchmark(a *cli.App, use, short string, own func(*cobra.Command, *flags
 	var f flags
 	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".", Args: cli.NoArgs, Example: "  pawl bench " + use}
 	f.payload = 1 << 10
-	cmd.Flags().Var(&f.payload, "payload", "bytes of a payload")
-	cmd.Flags().StringVar(&f.dir, "dir", os.TempDir(), "where the server of its own has its directory: on the disk to be measured")
+	cmd.Flags().Var(&f.payload, "payload", "bytes in a payload")
+	cmd.Flags().StringVar(&f.dir, "dir", os.TempDir(), "directory for the benchmark's own server, on the disk to measure")
 	cmd.Flags().IntVar(&f.pid, "server-pid", 0, "process id of the server of --server, to read its memory and CPU time, if it runs on this machine")
-	cli.PeriodVar(cmd.Flags(), &f.keep, "retention", time.Hour, "how long the tasks are kept after their end")
+	cli.PeriodVar(cmd.Flags(), &f.keep, "retention", time.Hour, "how long the tasks are kept once they have ended")
 	switch {
 	case len(cases) > 1:
 		cli.PeriodVar(cmd.Flags(), &f.duration, "duration", 0, "how long to measure each case that ends by time (default: its own)")

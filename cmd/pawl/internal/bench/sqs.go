@@ -36,7 +36,9 @@ var sqsBenchmarks = []benchmark{
 }
 
 func sqsCallers(n int) func(*cobra.Command, *flags) {
-	return func(cmd *cobra.Command, f *flags) { cmd.Flags().IntVar(&f.producers, "callers", n, "callers at once") }
+	return func(cmd *cobra.Command, f *flags) {
+		cmd.Flags().IntVar(&f.producers, "callers", n, "concurrent callers")
+	}
 }
 
 // sqsRig is a queue of the SQS door. The server was started with --sqs.

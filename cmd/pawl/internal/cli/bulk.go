@@ -18,8 +18,8 @@ type BulkFlags struct {
 
 // Add adds --dry-run and --yes.
 func (b *BulkFlags) Add(flags *pflag.FlagSet) {
-	flags.BoolVar(&b.DryRun, "dry-run", false, "count only, change nothing")
-	flags.BoolVarP(&b.Yes, "yes", "y", false, "don't ask")
+	flags.BoolVar(&b.DryRun, "dry-run", false, "count, but change nothing")
+	flags.BoolVarP(&b.Yes, "yes", "y", false, "don't ask for confirmation")
 }
 
 // CountView is the answer of a bulk command.

@@ -30,7 +30,9 @@ func TestTrouble(t *testing.T) {
 
 // TestPlain: what is tried is said once, and the code only where the message does not say as much.
 func TestPlain(t *testing.T) {
-	refusal := func(code pawltype.ErrorCode, message string) error { return &pawltype.Error{Code: code, Message: message} }
+	refusal := func(code pawltype.ErrorCode, message string) error {
+		return &pawltype.Error{Code: code, Message: message}
+	}
 	for _, c := range []struct {
 		err  error
 		want string

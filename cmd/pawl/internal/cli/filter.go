@@ -32,17 +32,17 @@ type FilterFlags struct {
 // Add adds the flags of the filter, --state only if withState says so.
 func (f *FilterFlags) Add(flags *pflag.FlagSet, withState bool) {
 	f.withState = withState
-	flags.StringVar(&f.Queue, "queue", "", "only of this queue")
-	flags.StringVar(&f.Type, "type", "", "only of this type")
-	flags.StringVar(&f.Tag, "tag", "", "only with this tag")
-	flags.StringVar(&f.Key, "key", "", "only with this key")
-	flags.StringVar(&f.Worker, "worker", "", "only held last by this worker")
-	flags.StringVar(&f.Error, "error", "", "only whose last error contains this text")
-	flags.StringVar(&f.Fingerprint, "fingerprint", "", "only whose type and last error have this fingerprint, as pawl dlq groups shows it")
-	flags.StringVar(&f.Operation, "operation", "", "only that this operation was the last to change")
-	flags.StringVar(&f.after, "created-after", "", "only created after this time: an age such as 2h, a day such as 2026-01-31, or RFC 3339")
-	flags.StringVar(&f.before, "created-before", "", "only created before this time: an age such as 7d, a day such as 2026-01-31, or RFC 3339")
-	flags.StringVar(&f.Text, "q", "", "only whose payload contains this text")
+	flags.StringVar(&f.Queue, "queue", "", "in this queue")
+	flags.StringVar(&f.Type, "type", "", "of this type")
+	flags.StringVar(&f.Tag, "tag", "", "with this tag")
+	flags.StringVar(&f.Key, "key", "", "with this key")
+	flags.StringVar(&f.Worker, "worker", "", "last held by this worker")
+	flags.StringVar(&f.Error, "error", "", "whose last error contains this text")
+	flags.StringVar(&f.Fingerprint, "fingerprint", "", "whose type and last error have this fingerprint, as pawl dlq groups shows it")
+	flags.StringVar(&f.Operation, "operation", "", "last changed by this operation")
+	flags.StringVar(&f.after, "created-after", "", "created after this time: an age such as 2h, a day such as 2026-01-31, or RFC 3339")
+	flags.StringVar(&f.before, "created-before", "", "created before this time: an age such as 7d, a day such as 2026-01-31, or RFC 3339")
+	flags.StringVar(&f.Text, "q", "", "whose payload contains this text")
 	if withState {
 		flags.StringSliceVar(&f.states, "state", nil, "only in these states: scheduled, ready, claimed, retrying, succeeded, discarded, dead, poisoned, cancelled")
 	}

@@ -77,17 +77,17 @@ func HideIdle(root *cobra.Command) {
 
 // AddFlags adds the flags that every command takes.
 func (a *App) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&a.context, "context", "", "server that 'pawl context add' has given this name (env PAWL_CONTEXT)")
+	f.StringVar(&a.context, "context", "", "context to use: see pawl context (env PAWL_CONTEXT)")
 	f.StringVar(&a.Server, "server", cmp.Or(os.Getenv("PAWL_SERVER"), DefaultServer), "address of the server, HOST:PORT or https://HOST:PORT (env PAWL_SERVER)")
 	f.StringVar(&a.TLSCA, "tls-ca", os.Getenv("PAWL_TLS_CA"), "use TLS, and trust only servers that this file's authority has certified (env PAWL_TLS_CA)")
-	f.StringVar(&a.cert, "client-cert", os.Getenv("PAWL_CLIENT_CERT"), "certificate to show the server, over TLS, in place of a token; read again when it changes (env PAWL_CLIENT_CERT)")
-	f.StringVar(&a.key, "client-key", os.Getenv("PAWL_CLIENT_KEY"), "key of that certificate (env PAWL_CLIENT_KEY)")
-	f.BoolVar(&a.plaintext, "plaintext", false, "allow a server on another machine, without encryption")
-	f.StringVar(&a.token, "token", "", "token to call the server with; other users of the machine may see it here: better in env PAWL_TOKEN, or --token-file")
-	f.StringVar(&a.tokenFile, "token-file", "", "file with that token, for its owner only; read again when it changes (env PAWL_TOKEN_FILE)")
-	f.StringVar(&a.Namespace, "namespace", os.Getenv("PAWL_NAMESPACE"), "namespace to work in, for tokens that are good for all (env PAWL_NAMESPACE)")
-	f.StringVar(&a.keys, "payload-keys", os.Getenv("PAWL_PAYLOAD_KEYS"), "file with keys that encrypt payloads and decrypt them, for its owner only: see pawl payload-key (env PAWL_PAYLOAD_KEYS)")
-	f.StringVar(&a.actor, "actor", os.Getenv("PAWL_ACTOR"), "who you are, for the record (env PAWL_ACTOR; default USER@HOST)")
-	f.StringVar(&a.Reason, "reason", "", "why you do it, for the record")
-	f.StringVarP(&a.Format, "output", "o", "table", "how answers are written: table, json or yaml")
+	f.StringVar(&a.cert, "client-cert", os.Getenv("PAWL_CLIENT_CERT"), "client certificate, shown over TLS instead of a token; reread when it changes (env PAWL_CLIENT_CERT)")
+	f.StringVar(&a.key, "client-key", os.Getenv("PAWL_CLIENT_KEY"), "private key of that certificate (env PAWL_CLIENT_KEY)")
+	f.BoolVar(&a.plaintext, "plaintext", false, "connect without TLS to a server on another machine")
+	f.StringVar(&a.token, "token", "", "token; other users of the machine may see it here, so prefer env PAWL_TOKEN or --token-file")
+	f.StringVar(&a.tokenFile, "token-file", "", "file with the token, readable by its owner only; reread when it changes (env PAWL_TOKEN_FILE)")
+	f.StringVar(&a.Namespace, "namespace", os.Getenv("PAWL_NAMESPACE"), "namespace, for tokens that are valid in all of them (env PAWL_NAMESPACE)")
+	f.StringVar(&a.keys, "payload-keys", os.Getenv("PAWL_PAYLOAD_KEYS"), "file with payload keys, readable by its owner only: see pawl payload-key (env PAWL_PAYLOAD_KEYS)")
+	f.StringVar(&a.actor, "actor", os.Getenv("PAWL_ACTOR"), "your name in the audit log (env PAWL_ACTOR; default USER@HOST)")
+	f.StringVar(&a.Reason, "reason", "", "reason, for the audit log")
+	f.StringVarP(&a.Format, "output", "o", "table", "output format: table, json or yaml")
 }

@@ -14,8 +14,8 @@ type ListFlags struct {
 
 // Add adds --limit and --cursor.
 func (l *ListFlags) Add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&l.Limit, "limit", 100, "at most so many, 1 to 100000")
-	cmd.Flags().StringVar(&l.Cursor, "cursor", "", "go on where an earlier list ended")
+	cmd.Flags().IntVar(&l.Limit, "limit", 100, "show at most this many, 1 to 100000")
+	cmd.Flags().StringVar(&l.Cursor, "cursor", "", "continue where an earlier list ended")
 }
 
 // maxList bounds a list: it is held in memory before it is written.

@@ -23,7 +23,7 @@ const WatchEvery = 2 * time.Second
 
 // List is the RunE of a command that lists: once, or again and again with --watch until it is interrupted.
 func (a *App) List(cmd *cobra.Command, show func(ctx context.Context, client *pawl.Client, args []string) error) {
-	watch := cmd.Flags().BoolP("watch", "w", false, "show it again every "+text.Period(WatchEvery)+" until interrupted")
+	watch := cmd.Flags().BoolP("watch", "w", false, "refresh every "+text.Period(WatchEvery)+" until interrupted")
 	cmd.Aliases = append(cmd.Aliases, "list")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		ctx := cmd.Context()

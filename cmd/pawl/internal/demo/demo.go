@@ -28,13 +28,13 @@ func New(a *cli.App) *cobra.Command {
 	var stay bool
 	var listen string
 	cmd := &cobra.Command{
-		Use: "demo [PICTURE...]", Short: "See Pawl work on real pictures, in a temporary directory",
-		Long: `Start a broker inside this process, on a temporary directory, and have it work on real pictures:
-those that are named, or those that Go brings along for its own tests. Each gets a checksum and a
-thumbnail, and is put into a store that fails twice; a few are published into an album that isn't
-there: they become dead letters, are replayed once it is, and succeed. The results are verified.
+		Use: "demo [PICTURE...]", Short: "Run a real workload, in a temporary directory",
+		Long: `Start a broker inside this process, on a temporary directory, and run a workload on real pictures:
+those that you name, or those that Go ships for its own tests. Each picture gets a checksum and a
+thumbnail, and goes into a store that fails twice. A few are published into an album that doesn't
+exist: they become dead letters, are replayed once it does, and succeed. The results are verified.
 
-The same as a small program to copy from: examples/thumbnails.`,
+examples/thumbnails does the same as a small program to copy from.`,
 		Example: "  pawl demo\n  pawl demo ~/Pictures/*.jpg\n  pawl demo --stay",
 		Args:    cobra.ArbitraryArgs,
 	}

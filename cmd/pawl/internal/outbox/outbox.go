@@ -9,7 +9,7 @@ import (
 
 // New makes the command "pawl outbox".
 func New(a *cli.App) *cobra.Command {
-	return cli.Group("outbox", "Tasks in transactions of your own database",
+	return cli.Group("outbox", "Enqueue tasks in transactions of your own database",
 		`Programs write tasks into a table of their own database, in the transaction that writes their other
 rows; a relay brings committed rows to Pawl. docs/outbox.md has the guide.`,
 		newSchema(a), newRelay(a), newStatus(a), newRetry(a))

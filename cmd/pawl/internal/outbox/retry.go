@@ -23,10 +23,10 @@ func newRetry(a *cli.App) *cobra.Command {
 	var file string
 	var all bool
 	cmd := &cobra.Command{
-		Use: "retry --dsn-file FILE SEQ... | --all", Short: "Put dead rows of an outbox back, to be enqueued again",
-		Long: `Put dead rows of an outbox back, by their numbers as "pawl outbox status" shows them, or all. They keep
-their ids and are enqueued behind the rows that wait. A row that is refused again is dead again: repair
-what was wrong first, on the server or in the column task of pawl_outbox_dead.`,
+		Use: "retry --dsn-file FILE SEQ... | --all", Short: "Retry dead rows of an outbox",
+		Long: `Retry dead rows of an outbox: all, or those with the numbers that "pawl outbox status" shows. They keep
+their ids and are enqueued after the waiting rows. A row that is refused again is dead again, so first repair
+what was wrong, on the server or in the column task of pawl_outbox_dead.`,
 		Example: `  pawl outbox retry --dsn-file shop.dsn 42 43
   pawl outbox retry --dsn-file shop.dsn --all`,
 		RunE: a.Run(func(cmd *cobra.Command, args []string) error {

@@ -20,10 +20,10 @@ func newSchema(a *cli.App) *cobra.Command {
 	var dialect string
 	var from int
 	cmd := &cobra.Command{
-		Use: "schema", Short: "Print the SQL that makes the tables of an outbox, or upgrades them", Args: cli.NoArgs,
-		Long: `Print the SQL that makes the tables of an outbox. It talks to no database: run the statements with
-your own migrations, or pipe them into the database's client. With --from it prints what brings
-tables of an earlier version to that of this program.`,
+		Use: "schema", Short: "Print the SQL that creates or upgrades the tables of an outbox", Args: cli.NoArgs,
+		Long: `Print the SQL that creates the tables of an outbox. It doesn't connect to a database: run the statements with
+your own migrations, or pipe them into the database's client. With --from it prints the statements that upgrade
+tables of an earlier version.`,
 		Example: `  pawl outbox schema --dialect postgres | psql -1 shop
   pawl outbox schema --dialect mysql | mariadb shop
   pawl outbox schema --dialect sqlite | sqlite3 shop.db`,
@@ -42,6 +42,6 @@ tables of an earlier version to that of this program.`,
 	}
 	cmd.Flags().StringVar(&dialect, "dialect", "", "postgres, mysql (also for MariaDB) or sqlite")
 	_ = cmd.MarkFlagRequired("dialect")
-	cmd.Flags().IntVar(&from, "from", 0, "the version that the tables have; 0: there are none")
+	cmd.Flags().IntVar(&from, "from", 0, "version of the existing tables; 0: there are none")
 	return cmd
 }

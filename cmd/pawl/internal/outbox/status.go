@@ -36,8 +36,8 @@ func newStatus(a *cli.App) *cobra.Command {
 	var file string
 	var dead int
 	cmd := &cobra.Command{
-		Use: "status --dsn-file FILE", Short: "Tell how an outbox stands: what waits, what is dead, and who relays it", Args: cli.NoArgs,
-		Long: `Tell how an outbox stands: how many rows wait, which ones the server has refused for good and why,
+		Use: "status --dsn-file FILE", Short: "Show the state of an outbox", Args: cli.NoArgs,
+		Long: `Show the state of an outbox: how many rows wait, which ones the server has refused for good and why,
 and which relay is active. It asks the database, not the server.`,
 		Example: `  pawl outbox status --dsn-file shop.dsn
   pawl outbox status --dsn-file shop.dsn -o json | jq .dead`,

@@ -24,10 +24,10 @@ type authFlags struct {
 
 func (f *authFlags) add(flags *pflag.FlagSet) {
 	f.flags = flags
-	flags.BoolVar(&f.on, "auth", false, "calls need a token; all nodes are told so (--auth=false takes it back; neither: as the cluster was told last)")
-	flags.StringVar(&f.file, "admin-token-file", "", "file with a token that may do everything at this node; with --auth it is made if it is not there")
-	flags.BoolVar(&f.plain, "listen-plaintext", false, "with --auth: serve plaintext on a --listen address that other machines reach, behind a proxy that adds TLS or in a network that is yours alone")
-	flags.BoolVar(&f.without, "insecure-listen-without-auth", false, "allow a --listen address that other machines reach without --auth: they can do everything")
+	flags.BoolVar(&f.on, "auth", false, "require a token for every call, on all nodes (--auth=false: no longer; neither: as before)")
+	flags.StringVar(&f.file, "admin-token-file", "", "file with a token that may do anything on this node; with --auth it is created if missing")
+	flags.BoolVar(&f.plain, "listen-plaintext", false, "with --auth: serve plaintext on a --listen address that other machines can reach, behind a proxy that adds TLS or in a private network")
+	flags.BoolVar(&f.without, "insecure-listen-without-auth", false, "allow a --listen address that other machines can reach, without --auth: they can do anything")
 }
 
 // mode is what the node is told. Who says nothing follows the cluster.

@@ -22,16 +22,16 @@ type peerFlags struct {
 }
 
 func (p *peerFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&p.node, "node", node.DefaultName, "name of this node, unlike that of any other: a-z, 0-9 and -")
-	flags.StringVar(&p.listen, "peer-listen", "", "address for other nodes; without it this server stays alone")
-	flags.StringSliceVar(&p.join, "join", nil, "addresses for nodes of those that form the cluster, or of some members")
+	flags.StringVar(&p.node, "node", node.DefaultName, "name of this node, unique in the cluster: a-z, 0-9 and -")
+	flags.StringVar(&p.listen, "peer-listen", "", "address for other nodes; without it the server runs alone")
+	flags.StringSliceVar(&p.join, "join", nil, "peer addresses of the nodes that form the cluster, or of some members")
 	flags.StringVar(&p.advertise, "peer-advertise", "", "where other nodes reach this one (default --peer-listen)")
 	flags.StringVar(&p.apiAdvertise, "advertise", "", "where clients reach this node (default --listen)")
-	flags.StringVar(&p.tls.CertFile, "peer-cert", "", "certificate of this node, as `pawl cert node` makes it")
-	flags.StringVar(&p.tls.KeyFile, "peer-key", "", "key of that certificate")
-	flags.StringVar(&p.tls.CAFile, "peer-ca", "", "certificate of the authority that signs those of the nodes")
+	flags.StringVar(&p.tls.CertFile, "peer-cert", "", "certificate `file` of this node, made by pawl cert node")
+	flags.StringVar(&p.tls.KeyFile, "peer-key", "", "private key of that certificate")
+	flags.StringVar(&p.tls.CAFile, "peer-ca", "", "certificate of the authority that signs node certificates")
 	flags.BoolVar(&p.plaintext, "insecure-peers-in-plaintext", false,
-		"allow a --peer-listen address that other machines reach without certificates: they can do everything")
+		"allow a --peer-listen address that other machines can reach, without certificates: they can do anything")
 }
 
 // apply puts the settings into those of a node, and opens the address for other nodes.

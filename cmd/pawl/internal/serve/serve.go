@@ -37,22 +37,22 @@ type flags struct {
 
 func (s *flags) add(flags *pflag.FlagSet) {
 	s.minFree = node.DefaultMinFree
-	flags.StringVar(&s.config, "config", "", "YAML file with settings, named as the flags (env PAWL_CONFIG)")
-	flags.StringVar(&s.data, "data", "./pawl-data", "directory for everything that must last")
+	flags.StringVar(&s.config, "config", "", "YAML file with settings, named like the flags (env PAWL_CONFIG)")
+	flags.StringVar(&s.data, "data", "./pawl-data", "data directory")
 	flags.StringVar(&s.listen, "listen", cli.DefaultServer, "address to serve on")
-	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "clients' connections from one address, but for those of this machine")
-	flags.BoolVar(&s.sqs, "sqs", false, "serve clients of Amazon SQS too, at the address of --listen")
-	flags.StringVar(&s.basePath, "base-path", "", "prefix of all paths of the web UI and REST, such as /pawl, behind a proxy")
-	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "names by which the web UI and REST are called while no token is wanted, beside those of --listen and --advertise; .example.com: all below it")
+	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "client connections from one address, this machine's excepted")
+	flags.BoolVar(&s.sqs, "sqs", false, "also serve Amazon SQS clients, on the address of --listen")
+	flags.StringVar(&s.basePath, "base-path", "", "path prefix of the web UI and REST behind a proxy, such as /pawl")
+	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "host names under which the web UI and REST answer while no token is required, besides those of --listen and --advertise; .example.com: all below it")
 	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
-	flags.IntVar(&s.shards, "shards", 0, "groups that share the tasks, 1 to 64; may grow (default as the directory has; 1 when new)")
-	flags.StringVar(&s.logFormat, "log-format", "text", "of the log on standard error: text or json")
-	flags.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
-	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "headers of a task that the log line of its dead letter has, cut to 200 bytes each; '' for none")
+	flags.IntVar(&s.shards, "shards", 0, "data shards, 1 to 64; the number can grow (default: as the directory has; 1 if it is new)")
+	flags.StringVar(&s.logFormat, "log-format", "text", "format of the log on standard error: text or json")
+	flags.StringVar(&s.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
+	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "task headers to log with a dead letter, cut to 200 bytes each; '' for none")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long to wait for workers when told to stop")
-	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "open what is left of a damaged log: see the error that names the damage")
-	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "network that webhooks may go to beside the public internet, such as 10.1.0.0/16, also over http; may be given again")
+	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "start with what is left of a damaged log: see the error that names the damage")
+	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil, "network that webhooks may call besides the public internet, such as 10.1.0.0/16, also over http; repeatable")
 	s.auth.add(flags)
 	s.tls.add(flags)
 	s.peers.add(flags)
@@ -63,24 +63,24 @@ func New(a *cli.App) *cobra.Command {
 	var s flags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a server", Args: cli.NoArgs,
-		Long: `Run a server on a data directory. It says "ready" on standard output when it serves, and logs to
-standard error. On SIGTERM or SIGINT it drains: workers settle what they hold, for at most
---drain-timeout; a second signal ends it at once, and nothing that was answered is lost.
+		Long: `Run a server on a data directory. It prints "ready" on standard output when it serves, and logs to
+standard error. On SIGTERM or SIGINT it drains: workers may settle their tasks for up to
+--drain-timeout. A second signal ends it at once; nothing that was answered is lost.
 
-Several servers form a cluster: give each a name of its own (--node), an address for the others
-(--peer-listen), and the addresses of all of them (--join). Later ones join by the address of any.
+Several servers form a cluster: give each its own name (--node), an address for the others
+(--peer-listen), and the addresses of all of them (--join). Later ones join through the address of any.
 
-With --tls-cert and --tls-key clients use TLS, REST and gRPC alike ("pawl cert server" makes both
-files). When the files change they are read again; nothing has to be restarted.
+With --tls-cert and --tls-key clients use TLS, for REST and gRPC alike ("pawl cert server" creates both
+files). When the files change, the server reads them again without a restart.
 
-With --auth every call needs a token. The first one is in the file of --admin-token-file; with it,
-"pawl token add" makes others. With --client-ca callers may be known by their certificates instead.
-Without tokens, REST and the web UI answer only when they are called by an IP address, by localhost,
-or by the host of --listen, --advertise or --allowed-hosts: else pages of any site could call them.
+With --auth every call needs a token. The file of --admin-token-file holds the first one; with it,
+"pawl token add" creates others. With --client-ca callers may show certificates instead.
+Without tokens, REST and the web UI answer only requests to an IP address, to localhost,
+or to the host of --listen, --advertise or --allowed-hosts. Otherwise the pages of any site could call them.
 
 Settings come from the file of --config, then from the environment (PAWL_DATA for --data, and so
-on), then from flags; the later wins. The standard settings of OpenTelemetry, such as
-OTEL_EXPORTER_OTLP_ENDPOINT, say where traces go; without them there are none.`,
+on), then from flags; the later wins. The standard variables of OpenTelemetry, such as
+OTEL_EXPORTER_OTLP_ENDPOINT, enable traces.`,
 		Example: `  pawl serve
   pawl serve --data /var/lib/pawl --log-format json
   pawl serve --node n1 --peer-listen 10.0.0.1:7296 --join 10.0.0.1:7296,10.0.0.2:7296,10.0.0.3:7296 \

@@ -17,10 +17,10 @@ import (
 type tlsFlags struct{ cert, key, clientCA, clientAuth string }
 
 func (t *tlsFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&t.cert, "tls-cert", "", "serve clients over TLS, with this certificate (PEM, those between it and its authority behind it)")
-	flags.StringVar(&t.key, "tls-key", "", "key of that certificate")
-	flags.StringVar(&t.clientCA, "client-ca", "", "take client certificates by the authorities of this file (PEM) in place of tokens: see pawl token add --certificate")
-	flags.StringVar(&t.clientAuth, "client-auth", clientAuthOptional, "with --client-ca: optional, or require for clients without a certificate to be cut off")
+	flags.StringVar(&t.cert, "tls-cert", "", "serve clients over TLS with this certificate (PEM, followed by its intermediates)")
+	flags.StringVar(&t.key, "tls-key", "", "private key of that certificate")
+	flags.StringVar(&t.clientCA, "client-ca", "", "accept client certificates from the authorities in this file (PEM) instead of tokens: see pawl token add --certificate")
+	flags.StringVar(&t.clientAuth, "client-auth", clientAuthOptional, "with --client-ca: optional, or require to refuse clients without a certificate")
 }
 
 // The words of --client-auth.

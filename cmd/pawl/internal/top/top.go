@@ -33,13 +33,13 @@ const (
 func New(a *cli.App) *cobra.Command {
 	every := cli.WatchEvery
 	cmd := &cobra.Command{
-		Use: "top", Short: "Watch queues, workers and failures, live", Args: cli.NoArgs,
-		Long: `Watch queues, workers and failures on the whole screen, live: rates, waits, what has gone wrong in the last hour, and what
-needs attention now. Press ? for the keys. Where there is no terminal, "pawl stats", "pawl queue ls" and
-"pawl worker ls" tell the same.`,
+		Use: "top", Short: "Watch queues, workers and failures live", Args: cli.NoArgs,
+		Long: `Watch queues, workers and failures live on the whole screen: rates, waits, what went wrong in the last hour, and what
+needs attention now. Press ? for the keys. Without a terminal, "pawl stats", "pawl queue ls" and
+"pawl worker ls" show the same.`,
 		Example: "  pawl top\n  pawl top --every 5s",
 	}
-	cmd.Flags().DurationVar(&every, "every", every, "pause between two looks, 500ms to 1h")
+	cmd.Flags().DurationVar(&every, "every", every, "pause between two refreshes, 500ms to 1h")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
 		if every < minTopEvery || every > maxTopEvery {
 			return cli.Usage("--every %s is not between %s and %s", every, minTopEvery, maxTopEvery)

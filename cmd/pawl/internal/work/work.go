@@ -28,16 +28,16 @@ type flags struct {
 }
 
 func (w *flags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&w.command, "exec", "", "command to run for each task, by /bin/sh -c")
-	flags.StringSliceVar(&w.types, "type", nil, "types of tasks to run; may be repeated")
+	flags.StringVar(&w.command, "exec", "", "command to run for each task, with /bin/sh -c")
+	flags.StringSliceVar(&w.types, "type", nil, "task types to run; repeatable")
 	flags.StringSliceVar(&w.queues, "queue", []string{"default"}, "queues: a,b takes from the first that has tasks, a=5,b=1 in proportion")
-	cli.PositiveVar(flags, &w.concurrency, "concurrency", 10, "commands that run at once")
-	cli.PeriodVar(flags, &w.lease, "lease", 0, "of a claim, extended while the command runs (default: the queue's)")
-	cli.PeriodVar(flags, &w.drainTimeout, "drain-timeout", 25*time.Second, "how long commands may go on when the worker is told to stop")
-	cli.PeriodVar(flags, &w.grace, "grace", 5*time.Second, "between SIGTERM and SIGKILL for a command whose task was cancelled or ran too long")
-	flags.StringVar(&w.name, "name", "", "of this worker (default host/pid)")
-	flags.StringVar(&w.logFormat, "log-format", "text", "of the log on standard error: text or json")
-	flags.StringVar(&w.logLevel, "log-level", "info", "debug, info, warn or error")
+	cli.PositiveVar(flags, &w.concurrency, "concurrency", 10, "commands that run at the same time")
+	cli.PeriodVar(flags, &w.lease, "lease", 0, "lease of a claim, extended while the command runs (default: the queue's)")
+	cli.PeriodVar(flags, &w.drainTimeout, "drain-timeout", 25*time.Second, "how long commands may still run once the worker is told to stop")
+	cli.PeriodVar(flags, &w.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL for a command whose task was cancelled or ran too long")
+	flags.StringVar(&w.name, "name", "", "name of this worker (default host/pid)")
+	flags.StringVar(&w.logFormat, "log-format", "text", "format of the log on standard error: text or json")
+	flags.StringVar(&w.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
 }
 
 // New makes the command "pawl work".
@@ -45,16 +45,16 @@ func New(a *cli.App) *cobra.Command {
 	var w flags
 	cmd := &cobra.Command{
 		Use: "work --type TYPE --exec CMD", Short: "Run any program as a handler", Args: cli.NoArgs,
-		Long: `Claim tasks and run a command for each. The payload is on the command's standard input; what it
+		Long: `Claim tasks and run a command for each. The command reads the payload from standard input; what it
 writes to standard output is the result of the task (at most 1 MiB). Its exit status is the outcome:
 
     0  the task has succeeded
    65  poison: the payload can't be read, no retry can help (EX_DATAERR)
-   75  failed, retry later (EX_TEMPFAIL), and so is every status that isn't named here
-   99  discard: there is nothing to do any more
+   75  failed, retry later (EX_TEMPFAIL); the same for every status that isn't named here
+   99  discard: there is nothing left to do
   100  dead letter at once, without retries
 
-The end of standard error is the error's text in the attempt log; it is also passed on to standard
+The end of its standard error becomes the error in the attempt log; all of it is passed on to standard
 error of this process. The command finds PAWL_TASK_ID, PAWL_TASK_TYPE, PAWL_QUEUE, PAWL_ATTEMPT,
 PAWL_MAX_ATTEMPTS, PAWL_FENCE, PAWL_PRIORITY, PAWL_CONTENT_TYPE, PAWL_KEY and PAWL_IDEMPOTENCY_KEY
 in its environment, and TRACEPARENT if the task belongs to a trace: "pawl enqueue" continues it.
