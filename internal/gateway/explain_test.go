@@ -82,7 +82,7 @@ func TestCodesAreDocumented(t *testing.T) {
 	if !strings.Contains(inContract, all) {
 		t.Errorf("explain.proto does not say: %s", all)
 	}
-	if !strings.Contains(string(rest.OpenAPI), all) {
+	if !strings.Contains(string(rest.OpenAPI()), all) {
 		t.Errorf("openapi.json does not say: %s", all)
 	}
 }

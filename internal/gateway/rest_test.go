@@ -159,7 +159,7 @@ func (s *restStory) call(text string) string {
 
 // document is openapi.json as kin-openapi reads it.
 var document = sync.OnceValues(func() (*openapi3.T, routers.Router) {
-	doc, err := openapi3.NewLoader().LoadFromData(rest.OpenAPI)
+	doc, err := openapi3.NewLoader().LoadFromData(rest.OpenAPI())
 	if err != nil {
 		panic(err)
 	}

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	_ "embed"
 	"net/http"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -16,13 +15,8 @@ var serverRoutes = []Route{
 	{"GET", "/metrics", "", metrics},
 }
 
-// OpenAPI describes REST for programs. It is written by hand; tests hold it and the handlers together.
-//
-//go:embed openapi.json
-var OpenAPI []byte
-
 func openAPI(x *exchange) error {
-	x.b = append(x.b, OpenAPI...)
+	x.b = append(x.b, OpenAPI()...)
 	return nil
 }
 

@@ -49,7 +49,7 @@ type terminal struct {
 }
 
 // open starts a server for a page.
-func open(t *testing.T) *terminal {
+func open(t *testing.T, flags ...string) *terminal {
 	t.Helper()
 	program, err := binary()
 	if err != nil {
@@ -57,6 +57,7 @@ func open(t *testing.T) *terminal {
 	}
 	x := &terminal{t: t, dir: t.TempDir()}
 	serve := exec.Command(program, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0") // #nosec G204 -- ours
+	serve.Args = append(serve.Args, flags...)
 	out, err := serve.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
