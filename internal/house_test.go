@@ -86,7 +86,7 @@ var mayImport = map[string][]string{
 	"internal/gateway":            {"api/keda", "api/pawl/v1", "internal/admission", "internal/auth", "internal/broker", "internal/certs", "internal/cluster", "internal/contract", "internal/events", "internal/registry", "internal/rest", "internal/sqs", "internal/sqs/sigv4", "internal/stats", "internal/task", "internal/webhook"},
 	"internal/humanize":           {},
 	"internal/metrics":            {"internal/stats"},
-	"internal/node":               {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/ondisk", "internal/raftlog", "internal/registry", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/webhook"},
+	"internal/node":               {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/ondisk", "internal/raftlog", "internal/registry", "internal/rest", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/webhook"},
 	"internal/rest":               {"api/pawl/v1", "internal/admission", "internal/contract", "internal/task"},
 	"internal/registry":           {"internal/task"},
 	"internal/router":             {"internal/broker", "internal/cluster", "internal/events", "internal/registry", "internal/stats", "internal/task"},

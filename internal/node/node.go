@@ -26,6 +26,7 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/registry"
+	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/stats"
@@ -448,7 +449,7 @@ func (n *Node) present(ctx context.Context) {
 
 // serve opens the door to clients.
 func (n *Node) serve() {
-	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, Dial: func(ctx context.Context, from string) (net.Conn, error) {
+	n.pages = ui.New(ui.Config{BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, OpenAPI: rest.OpenAPI, Dial: func(ctx context.Context, from string) (net.Conn, error) {
 		return n.gateway.DialInside(ctx, from)
 	}})
 	n.gateway = gateway.New(gateway.Config{

@@ -25,6 +25,8 @@ type Config struct {
 	// BasePath is the prefix of all addresses that browsers see, such as "/pawl"; "": none. Requests come without it.
 	BasePath string
 	Logger   *slog.Logger // nil: none
+	// OpenAPI gives the document of the REST API, for its reference.
+	OpenAPI func() []byte
 }
 
 // UI answers browsers. It may be used from any goroutine.
@@ -35,6 +37,7 @@ type UI struct {
 	live      live
 	assets    *assets
 	templates map[string]*template.Template
+	api       func() (*apiDocument, error)
 	handler   http.Handler
 }
 
@@ -84,7 +87,7 @@ type raw struct {
 }
 
 func (u *UI) pages() []page {
-	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, webhookPages, namespacePages, tokenPages, settingsPages)
+	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, webhookPages, namespacePages, tokenPages, settingsPages, apiPages)
 }
 
 func (u *UI) actions() []action {
@@ -98,6 +101,7 @@ func New(cfg Config) *UI {
 	}
 	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{slots: admission.NewSlots(maxLive), end: make(chan struct{})}}
 	u.assets = newAssets(u.base)
+	u.api = u.readAPI(cfg.OpenAPI)
 	u.templates = u.parse()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /static/{name...}", u.assets.serve)
