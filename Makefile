@@ -112,10 +112,15 @@ alerts: ## promtool finds the alert rules good, and they fire when they should
 vuln: ## known vulnerabilities of what we stand on (needs the internet)
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
 
+.PHONY: pictures
+pictures: ## the pictures of the README and of docs/, anew, with the product itself (1 min; Chromium and Graphviz)
+	@command -v dot >/dev/null && command -v chromium >/dev/null || apt-get install -qq -y --no-install-recommends graphviz chromium fonts-dejavu-core
+	$(GO) run ./test/pictures
+
 .PHONY: drawing
-drawing: ## the drawing of docs/architecture.md, from its text (with Graphviz)
+drawing: ## only the diagrams of docs/, from their texts (with Graphviz)
 	@command -v dot >/dev/null || apt-get install -qq -y --no-install-recommends graphviz
-	dot -Tsvg docs/architecture.dot -o docs/architecture.svg
+	$(GO) run ./test/pictures drawings
 
 .PHONY: build
 build: ## bin/pawl, as a release is built

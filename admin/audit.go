@@ -33,7 +33,7 @@ type AuditEntry struct {
 	Address    string // host from which the call came
 	Face       string // "rest", "grpc", "ui"; "node": the node did it of itself
 	Reason     string
-	Action     string // such as "queue.pause"; docs/operations.md has them all
+	Action     string // such as "queue.pause"; docs/audit.md has them all
 	TargetKind string
 	Target     string          // its name, or the id of a task
 	Queue      string          // of the target, if it has one

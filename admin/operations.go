@@ -14,7 +14,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// OperationSpec is one thing to be done with many tasks, in the background: docs/operations.md has the rules.
+// OperationSpec is one thing to be done with many tasks, in the background: docs/bulk-operations.md has the rules.
 type OperationSpec struct {
 	Action   Action
 	Filter   *Filter           // &Filter{} means every task that the action is for

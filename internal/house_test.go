@@ -105,6 +105,7 @@ var mayImport = map[string][]string{
 	"test/docs":                   {},
 	"test/history":                {},
 	"test/mutants":                {},
+	"test/pictures":               {},
 	"internal/testdb":             {},
 	"internal/transport":          {"internal/certs"},
 	"internal/ui":                 {"", "admin", "internal/admission", "internal/humanize", "keyring", "pawltype"},

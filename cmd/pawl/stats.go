@@ -21,7 +21,7 @@ func newStats(a *app) *cobra.Command {
 		Use: "stats [QUEUE]", Short: "Show what happened lately, and what needs attention", Args: cobra.MaximumNArgs(1),
 		Long: `Show what happened to the tasks of one queue, or of all, in a window of time: how many were enqueued, succeeded
 and failed, how long they waited and ran, and which types fail most. Without a queue it also shows what
-needs attention now; docs/operations.md says what to do about it.`,
+needs attention now; docs/alerts.md says what to do about it.`,
 		Example: "  pawl stats --watch\n  pawl stats mail --window 24h\n  pawl stats -o json",
 	}
 	cmd.Flags().DurationVar(&window, "window", time.Hour, "2m, 5m, 1h or 24h")

@@ -18,7 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What needs attention is decided here, and nowhere else. docs/operations.md says of each what to do.
+// What needs attention is decided here, and nowhere else. docs/alerts.md says of each what to do.
 
 const (
 	// badRate is which part of the attempts of an hour may end badly, if there were at least fewAttempts.

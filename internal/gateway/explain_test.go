@@ -62,7 +62,7 @@ func TestPartsAreExplained(t *testing.T) {
 
 // Whatever codes there are, they are told where callers look them up.
 func TestCodesAreDocumented(t *testing.T) {
-	operations, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +74,8 @@ func TestCodesAreDocumented(t *testing.T) {
 	var list []string
 	for _, code := range task.Whys {
 		list = append(list, string(code))
-		if !strings.Contains(string(operations), "| `"+string(code)+"` |") {
-			t.Errorf("docs/operations.md says nothing of %s", code)
+		if !strings.Contains(string(page), "| `"+string(code)+"` |") {
+			t.Errorf("docs/troubleshooting.md says nothing of %s", code)
 		}
 	}
 	all := "One of " + strings.Join(list, ", ") + ";"

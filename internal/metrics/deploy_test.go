@@ -69,21 +69,22 @@ func anchor(heading string) string {
 	return strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
 
-// checkRunbook looks at a section of the runbook: it says what to look at, by what it is seen to be over and how long the alert stays, and who may.
+// checkRunbook looks at a section of the runbook: it says which pages show it, how to see that it is resolved and how
+// long the alert stays, and which role that takes.
 func checkRunbook(t *testing.T, alert, at, section string) {
 	t.Helper()
 	if section == "" {
-		t.Errorf("%s leads to docs/operations.md#%s, which is not there", alert, at)
+		t.Errorf("%s leads to docs/alerts.md#%s, which is not there", alert, at)
 		return
 	}
 	for part, says := range map[string]*regexp.Regexp{
-		"Pages":  regexp.MustCompile("`/[a-z]*"),
-		"Over":   regexp.MustCompile(`alert.* ends? (at once|within that time|an hour after)`),
-		"Rights": regexp.MustCompile("`(observe|operate|admin)"),
+		"Pages":    regexp.MustCompile("`/[a-z]*"),
+		"Resolved": regexp.MustCompile(`(?s)alert.* ends? (at once|within that time|an hour after)`),
+		"Role":     regexp.MustCompile("`(observe|operate|admin)"),
 	} {
 		_, rest, _ := strings.Cut(section, "\n- *"+part+"*")
-		if line, _, _ := strings.Cut(rest, "\n"); !says.MatchString(line) {
-			t.Errorf("docs/operations.md#%s has no line of %s that says %s: %q", at, part, says, line)
+		if item, _, _ := strings.Cut(rest, "\n- "); !says.MatchString(item) {
+			t.Errorf("docs/alerts.md#%s has no item %s that says %s: %q", at, part, says, item)
 		}
 	}
 }
@@ -104,7 +105,7 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	book, err := os.ReadFile("../../docs/operations.md")
+	book, err := os.ReadFile("../../docs/alerts.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestAlerts(t *testing.T) {
 		if r.Annotations["summary"] == "" {
 			t.Errorf("%s has no summary", r.Alert)
 		}
-		_, at, _ := strings.Cut(r.Annotations["runbook_url"], "docs/operations.md#")
+		_, at, _ := strings.Cut(r.Annotations["runbook_url"], "docs/alerts.md#")
 		checkRunbook(t, r.Alert, at, sections[at])
 		if !strings.Contains(string(tests), "alertname: "+r.Alert+"\n") {
 			t.Errorf("%s has no test in alerts_test.yaml", r.Alert)

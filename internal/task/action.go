@@ -121,7 +121,7 @@ func CheckActions(words string) error {
 			return nil
 		}
 	}
-	return Invalid("action", "%q is no action: see the table in docs/operations.md, or all of a kind, as queue.*", clip(words))
+	return Invalid("action", "%q is no action: see the table in docs/audit.md, or all of a kind, as queue.*", clip(words))
 }
 
 // CheckTargetKind refuses what is no kind of targets; "" is any.

@@ -57,7 +57,7 @@ func TestWorst(t *testing.T) {
 
 // TestPagesOfTheRunbook: each page to which the runbook leads is there.
 func TestPagesOfTheRunbook(t *testing.T) {
-	book, err := os.ReadFile("../../docs/operations.md")
+	book, err := os.ReadFile("../../docs/alerts.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,12 +44,12 @@ func TestLinks(t *testing.T) {
 
 var (
 	fenced = regexp.MustCompile("(?ms)^```.*?^```$")
-	link   = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	link   = regexp.MustCompile(`\]\(([^)\s]+)\)|\bsrc(?:set)?="([^"]+)"`) // of text, or a picture
 )
 
 func linksOf(text string) (out []string) {
 	for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
-		out = append(out, m[1])
+		out = append(out, m[1]+m[2])
 	}
 	return out
 }

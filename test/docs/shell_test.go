@@ -18,7 +18,7 @@ import (
 
 // run are the pages of which all commands run. Those of the other pages need containers, several machines or a database, or they name tasks
 // that only the reader has: cmd/pawl checks that what they call exists.
-var run = []string{"docs/coming-from-sidekiq.md", "docs/get-started.md", "docs/order.md", "docs/schedules.md", "docs/workers-in-any-language.md"}
+var run = []string{"docs/coming-from-sidekiq.md", "docs/fairness.md", "docs/get-started.md", "docs/order.md", "docs/schedules.md", "docs/workers-in-any-language.md"}
 
 // binary builds pawl once for all tests of the package.
 var binary = sync.OnceValues(func() (string, error) {
@@ -46,6 +46,9 @@ type terminal struct {
 	dir    string
 	server string // HOST:PORT
 	env    []string
+
+	ports    map[string]string // other ports than those of the page
+	ownGroup bool              // commands may leave processes behind, which end with the test
 }
 
 // open starts a server for a page.
@@ -74,8 +77,11 @@ func open(t *testing.T, flags ...string) *terminal {
 	return x
 }
 
-// here is the text of a page with the address of this terminal's server.
+// here is the text of a page with the address of this terminal's server, or with its ports.
 func (x *terminal) here(text string) string {
+	if x.ports != nil {
+		return regexp.MustCompile(`\b7[23]\d\d\b`).ReplaceAllStringFunc(text, func(port string) string { return x.ports[port] })
+	}
 	return strings.NewReplacer("localhost:7295", x.server, "127.0.0.1:7295", x.server).Replace(text)
 }
 
@@ -93,10 +99,14 @@ func (x *terminal) bash(b block) (output string) {
 	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
 	defer cancel()
 	const keep = `[ -f .variables ] && . ./.variables 2>/dev/null
-trap 'declare -p 2>/dev/null | grep -E "^declare -- [a-z]" > .variables || true' EXIT
+trap 'declare -p 2>/dev/null | grep -E "^declare -(-|x) ([a-z]|PAWL_)" > .variables || true' EXIT
 `
 	cmd := exec.CommandContext(ctx, "bash", "-e", "-c", keep+x.here(b.text)) // #nosec G204 -- a page of ours
 	cmd.Dir, cmd.Env = x.dir, x.env
+	if x.ownGroup {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		x.t.Cleanup(func() { killGroup(cmd) })
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		x.t.Errorf("%s: %v: %s", b, err, out)

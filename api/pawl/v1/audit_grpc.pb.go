@@ -26,7 +26,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AuditService tells what operators did: docs/operations.md has the actions.
+// AuditService tells what operators did: docs/audit.md has the actions.
 //
 // Who acts says so in the metadata of each call: pawl-actor, a name of up to 256 characters of ASCII, and pawl-reason-bin, a text of
 // up to 1 KiB, which a reason in the request goes before.
@@ -57,7 +57,7 @@ func (c *auditServiceClient) ListAudit(ctx context.Context, in *ListAuditRequest
 // All implementations must embed UnimplementedAuditServiceServer
 // for forward compatibility.
 //
-// AuditService tells what operators did: docs/operations.md has the actions.
+// AuditService tells what operators did: docs/audit.md has the actions.
 //
 // Who acts says so in the metadata of each call: pawl-actor, a name of up to 256 characters of ASCII, and pawl-reason-bin, a text of
 // up to 1 KiB, which a reason in the request goes before.

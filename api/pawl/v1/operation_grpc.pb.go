@@ -31,7 +31,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// OperationService does one thing with many tasks, in the background (docs/operations.md). Who starts or steers an operation, and
+// OperationService does one thing with many tasks, in the background (docs/bulk-operations.md). Who starts or steers an operation, and
 // why, is said in metadata: pawl-actor, and pawl-reason-bin unless the request has a reason.
 type OperationServiceClient interface {
 	// StartOperation starts one, or with dry_run tells what it would be for, and changes nothing.
@@ -118,7 +118,7 @@ func (c *operationServiceClient) AbortOperation(ctx context.Context, in *AbortOp
 // All implementations must embed UnimplementedOperationServiceServer
 // for forward compatibility.
 //
-// OperationService does one thing with many tasks, in the background (docs/operations.md). Who starts or steers an operation, and
+// OperationService does one thing with many tasks, in the background (docs/bulk-operations.md). Who starts or steers an operation, and
 // why, is said in metadata: pawl-actor, and pawl-reason-bin unless the request has a reason.
 type OperationServiceServer interface {
 	// StartOperation starts one, or with dry_run tells what it would be for, and changes nothing.

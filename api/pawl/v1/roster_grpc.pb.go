@@ -29,7 +29,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// RosterService tells which workers there are, and makes them quiet (docs/operations.md).
+// RosterService tells which workers there are, and makes them quiet (docs/workers.md).
 type RosterServiceClient interface {
 	// ListWorkers reads a page of the workers of all nodes, in the order of their names. Those that are lost are among them, for an hour.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
@@ -91,7 +91,7 @@ func (c *rosterServiceClient) ResumeWorker(ctx context.Context, in *ResumeWorker
 // All implementations must embed UnimplementedRosterServiceServer
 // for forward compatibility.
 //
-// RosterService tells which workers there are, and makes them quiet (docs/operations.md).
+// RosterService tells which workers there are, and makes them quiet (docs/workers.md).
 type RosterServiceServer interface {
 	// ListWorkers reads a page of the workers of all nodes, in the order of their names. Those that are lost are among them, for an hour.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// stick makes a queue that is stuck for several reasons at once: two tasks of a customer fill that customer's slots, one type is paused,
+// and no worker takes another. Its worker goes on until ctx ends.
+func (s *server) stick(ctx context.Context) error {
+	for _, line := range []string{
+		`pawl queue set mail --max-running 20`,
+		`pawl queue set mail --for-key acme --max-running 2`,
+		`for n in $(seq 24); do pawl enqueue mail.welcome "{\"to\":\"$n@example.com\"}" --queue mail --key acme; done`,
+		`for n in $(seq 9); do pawl enqueue mail.digest "{\"week\":$n}" --queue mail --key globex; done`,
+		`for n in $(seq 4); do pawl enqueue mail.invoice "{\"number\":$n}" --queue mail --key initech; done`,
+		`pawl queue pause mail --type mail.digest --reason "the template is wrong" --actor lena@ops1`,
+	} {
+		if _, err := s.bash(ctx, line); err != nil {
+			return err
+		}
+	}
+	_, err := s.background(ctx, `pawl work --type mail.welcome --type mail.digest --queue mail --concurrency 4 --name web-1/4711 --exec 'sleep 300'`)
+	return err
+}
+
+// photograph takes pictures of a page, light and dark, as NAME-light.png and NAME-dark.png.
+func photograph(ctx context.Context, s *server, page, name string) error {
+	chromium, err := lookUp("chromium", "chromium-browser", "google-chrome")
+	if err != nil {
+		return err
+	}
+	time.Sleep(3 * time.Second) // the worker connects, and what the page tells of queues is some seconds old
+	for scheme, theme := range []string{"dark", "light"} {
+		to := name + "-" + theme + ".png"
+		cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", // #nosec G204 -- ours
+			"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--hide-scrollbars",
+			"--user-data-dir="+filepath.Join(s.dir, "chromium-"+theme), fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme),
+			"--window-size=1200,1180", "--timeout=6000", "--screenshot="+to, "http://"+s.address+page)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("chromium: %w\n%s", err, out)
+		}
+		if err := shrink(to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func lookUp(names ...string) (string, error) {
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("none of %q is installed", names)
+}
+
+// mostBytes is how large a picture of the README may be.
+const mostBytes = 150 << 10
+
+// shrink writes a picture anew with a palette of the 256 colours that it has most of: a page has few.
+func shrink(path string) error {
+	f, err := os.Open(path) // #nosec G304 -- just written
+	if err != nil {
+		return err
+	}
+	img, err := png.Decode(f)
+	_ = f.Close()
+	if err != nil {
+		return err
+	}
+	small := image.NewPaletted(img.Bounds(), palette(img))
+	draw.Draw(small, small.Bounds(), img, img.Bounds().Min, draw.Src)
+	if f, err = os.Create(path); err != nil { // #nosec G304 -- the same
+		return err
+	}
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(f, small); err != nil {
+		_ = f.Close()
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() > mostBytes {
+		err = fmt.Errorf("%s has %d bytes, %d are allowed", path, info.Size(), mostBytes)
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// palette are the most frequent colours of a picture. Similar ones count as one, so that shades of text leave room for others.
+func palette(img image.Image) color.Palette {
+	type bin struct {
+		n    int
+		most map[color.RGBA]int
+	}
+	bins := map[color.RGBA]*bin{}
+	b := img.Bounds()
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			c := color.RGBAModel.Convert(img.At(x, y)).(color.RGBA)
+			key := color.RGBA{c.R &^ 7, c.G &^ 7, c.B &^ 7, 255}
+			if bins[key] == nil {
+				bins[key] = &bin{most: map[color.RGBA]int{}}
+			}
+			bins[key].n++
+			bins[key].most[c]++
+		}
+	}
+	return mostFrequent(bins, func(b *bin) (int, color.Color) {
+		var best color.RGBA
+		for c, n := range b.most {
+			if n > b.most[best] || n == b.most[best] && less(c, best) {
+				best = c
+			}
+		}
+		return b.n, best
+	})
+}
