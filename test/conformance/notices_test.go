@@ -33,7 +33,7 @@ func waits(all []letter) (pauses []time.Duration) {
 	return pauses
 }
 
-// What docs/webhooks.md says under "What is told".
+// What docs/webhooks.md says under "Events".
 func TestWhatNoticesTell(t *testing.T) {
 	quick := &breaker{FailureRate: 50, Window: minute, MinAttempts: 2, Hold: 30 * second, MaxHold: 30 * second, Probes: 1}
 	tellAll(t, []story{
