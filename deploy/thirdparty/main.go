@@ -102,8 +102,16 @@ func readLicense(m module) (string, error) {
 // writePage writes the page for people.
 func writePage(w io.Writer, all []module) error {
 	var b bytes.Buffer
-	b.WriteString("# What Pawl is made of\n\nThe modules of others in the binary, with their licences. `go run ./deploy/thirdparty > docs/third-party.md` writes this page, and a test\n" +
-		"holds it to what is built; a licence that is not allowed fails it. The scripts of the web UI are listed in its directory.\n\n| module | version | licence |\n|---|---|---|\n")
+	b.WriteString(`# Third-party libraries
+
+These modules of other projects are in the binary.
+` + "`go run ./deploy/thirdparty > docs/third-party.md`" + ` writes this page.
+A test compares it with what is built, and fails if a licence is not allowed.
+The scripts of the web UI are listed in its directory.
+
+| module | version | licence |
+|---|---|---|
+`)
 	for _, m := range all {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.path, m.version, m.license)
 	}
