@@ -46,8 +46,8 @@ func TestCluster(t *testing.T) {
 			break
 		}
 	}
-	if blocks < 8 && !t.Failed() {
-		t.Errorf("only %d blocks ran", blocks)
+	if blocks != 9 && !t.Failed() {
+		t.Errorf("%d blocks ran, want 9", blocks)
 	}
 	if t.Failed() {
 		logs, _ := filepath.Glob(filepath.Join(x.dir, "*.log"))
