@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -63,6 +64,7 @@ type server struct {
 	dir     string // where commands run
 	address string
 	env     []string
+	stops   []func() // of what runs in the background
 }
 
 // withServer runs f with a new server, which ends with it.
@@ -73,7 +75,6 @@ func withServer(ctx context.Context, base, name string, f func(*server) error) e
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, filepath.Join(base, "pawl"), "serve", "--data", filepath.Join(s.dir, "data"), "--listen", "127.0.0.1:0") // #nosec G204 -- ours
-	cmd.Stderr = nil
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -82,7 +83,13 @@ func withServer(ctx context.Context, base, name string, f func(*server) error) e
 		cancel()
 		return err
 	}
-	defer func() { cancel(); _ = cmd.Wait() }()
+	defer func() {
+		for _, stop := range s.stops {
+			stop()
+		}
+		cancel()
+		_ = cmd.Wait()
+	}()
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	_, rest, ok := strings.Cut(line, " ready on ")
 	if !ok {
@@ -105,14 +112,17 @@ func (s *server) bash(ctx context.Context, line string) (string, error) {
 	return string(out), nil
 }
 
-// background starts a command line that goes on until its context ends.
-func (s *server) background(ctx context.Context, line string) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
+// background starts a command line that goes on until the server is about to end.
+func (s *server) background(ctx context.Context, line string) error {
 	cmd := exec.CommandContext(ctx, "bash", "-c", "exec "+line) // #nosec G204 -- a line of ours
 	cmd.Dir, cmd.Env = s.dir, s.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		cancel()
-		return nil, err
+		return err
 	}
-	return func() { cancel(); _ = cmd.Wait() }, nil
+	s.stops = append(s.stops, func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // a worker ends its commands, too
+		_ = cmd.Wait()
+	})
+	return nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // stick makes a queue that is stuck for several reasons at once: two tasks of a customer fill that customer's slots, one type is paused,
-// and no worker takes another. Its worker goes on until ctx ends.
+// and no worker takes another.
 func (s *server) stick(ctx context.Context) error {
 	for _, line := range []string{
 		`pawl queue set mail --max-running 20`,
@@ -28,8 +28,7 @@ func (s *server) stick(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := s.background(ctx, `pawl work --type mail.welcome --type mail.digest --queue mail --concurrency 4 --name web-1/4711 --exec 'sleep 300'`)
-	return err
+	return s.background(ctx, `pawl work --type mail.welcome --type mail.digest --queue mail --concurrency 4 --drain-timeout 1s --grace 1s --name web-1/4711 --exec 'sleep 300'`)
 }
 
 // photograph takes pictures of a page, light and dark, as NAME-light.png and NAME-dark.png.

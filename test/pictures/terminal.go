@@ -79,8 +79,7 @@ func record(ctx context.Context, s *server, to string) error {
 
 func (s *server) run(ctx context.Context, command string) (string, error) {
 	if line, inBackground := strings.CutSuffix(command, " &"); inBackground {
-		_, err := s.background(ctx, line)
-		return "", err
+		return "", s.background(ctx, line)
 	}
 	return s.bash(ctx, command)
 }
