@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// stick makes a queue that is stuck for several reasons at once: two tasks of a customer fill that customer's slots, one type is paused,
+// stick makes a queue that is stuck for several reasons at once: two tasks of a customer fill the slots of its key, one type is paused,
 // and no worker takes another.
 func (s *server) stick(ctx context.Context) error {
 	for _, line := range []string{
 		`pawl queue set mail --max-running 20`,
-		`pawl queue set mail --for-key acme --max-running 2`,
+		`pawl queue set mail --for-each-key --max-running 2`,
 		`for n in $(seq 24); do pawl enqueue mail.welcome "{\"to\":\"$n@example.com\"}" --queue mail --key acme; done`,
 		`for n in $(seq 9); do pawl enqueue mail.digest "{\"week\":$n}" --queue mail --key globex; done`,
 		`for n in $(seq 4); do pawl enqueue mail.invoice "{\"number\":$n}" --queue mail --key initech; done`,
