@@ -21,6 +21,11 @@ func TestFilterLanguage(t *testing.T) {
 		{`key:"C:\\temp dir"`, `key:"C:\\temp dir"`},
 		{"hello world", `q:"hello world"`},
 		{"payload:x", "q:x"},
+		{"payload.customer.id:42 queue:mail", "queue:mail payload.customer.id:42"},
+		{`args.to:"a b" args.items.0.sku:x:y`, `payload.to:"a b" payload.items.0.sku:x:y`},
+		{`payload.a\.b\:c\ d\"e:1`, `payload.a\.b\:c\ d\"e:1`},
+		{`payload.empty:""`, `payload.empty:""`},
+		{`payload.x`, "q:payload.x"},
 		{"type:a:b", "type:a:b"},
 		{"tag:vip worker:w1 operation:op-1", "tag:vip worker:w1 operation:op-1"},
 		{"fingerprint:00ff00ff00ff00ff", "fingerprint:00ff00ff00ff00ff"},
@@ -43,7 +48,7 @@ func TestFilterLanguage(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"colour:red": "there are queue, state, type", "state:sleeping": "there are scheduled, ready, claimed", "queue:": "no value", `error:"open`: "no end",
-		"queue:a queue:b": "twice", "after:tomorrow": "such as 2026-01-31", "after:-2h": "age", "after:NaNd": "age", strings.Repeat("x", 5000): "at most", "q:\xff": "UTF-8",
+		"queue:a queue:b": "twice", "payload.a:1 args.a:2": "twice", "payload.:1": "not a field", "payload.a:": "no value", "queues.a:1": "payload.PATH", "after:tomorrow": "such as 2026-01-31", "after:-2h": "age", "after:NaNd": "age", strings.Repeat("x", 5000): "at most", "q:\xff": "UTF-8",
 	} {
 		if _, err := admin.ParseFilter(text, now); !errors.Is(err, pawltype.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.40q: %v, want %q in it", text, err, says)

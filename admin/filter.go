@@ -17,7 +17,7 @@ import (
 //	queue:mail state:dead,poisoned error:"timed out" created_after:2h
 //
 // All must match. A value in quotes may hold spaces; \ takes the next character as it is. Words without a field are looked for in the
-// payload. A time is an age (2h, 7d), a day (2026-01-31), or a time of RFC 3339; without a zone it is UTC.
+// payload, and payload.customer.id:42 is for a field of it. A time is an age (2h, 7d), a day (2026-01-31), or a time of RFC 3339; without a zone it is UTC.
 
 // badFilter is the error of a filter that can't be read.
 func badFilter(format string, args ...any) *pawltype.Error {
@@ -37,7 +37,22 @@ var shortFilterFields = map[string]string{"after": "created_after", "before": "c
 
 var filterStates = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying, pawltype.StateSucceeded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled}
 
-// maxFilterText is more than all fields of a filter take at their limits, in bytes.
+// Conditions on fields of the payload have its path behind the prefix.
+const (
+	payloadPrefix = "payload."
+	shortPayload  = "args."
+)
+
+// path is that of a field of the payload; "": the condition is about something else.
+func (t FilterTerm) path() string {
+	path, _ := strings.CutPrefix(t.Field, payloadPrefix)
+	if path == t.Field {
+		return ""
+	}
+	return path
+}
+
+// maxFilterText is how many bytes a filter in the filter language may have.
 const maxFilterText = 4 << 10
 
 // ParseFilter reads a filter in the filter language. Ages count from now. The error says what is wrong with which part, and is
@@ -73,8 +88,11 @@ func ParseFilterTerms(text string) (FilterTerms, error) {
 		if long, ok := shortFilterFields[t.Field]; ok {
 			t.Field = long
 		}
-		if !slices.Contains(filterFields, t.Field) {
-			return nil, badFilter("%.40q is not a field: there are %s", t.Field, strings.Join(filterFields, ", "))
+		if path, ok := strings.CutPrefix(t.Field, shortPayload); ok {
+			t.Field = payloadPrefix + path
+		}
+		if !slices.Contains(filterFields, t.Field) && t.path() == "" {
+			return nil, badFilter("%.40q is not a field: there are %s and payload.PATH", t.Field, strings.Join(filterFields, ", "))
 		}
 		all = append(all, t)
 	}
@@ -86,7 +104,7 @@ func ParseFilterTerms(text string) (FilterTerms, error) {
 
 // nextTerm cuts the first condition off. What has no field before a colon is a word.
 func nextTerm(s string) (t FilterTerm, rest string, err error) {
-	end := strings.IndexFunc(s, func(c rune) bool { return c == ':' || c == '"' || unicode.IsSpace(c) })
+	end := fieldEnd(s)
 	if end > 0 && s[end] == ':' {
 		t.Field, s = s[:end], s[end+1:]
 	}
@@ -116,6 +134,24 @@ func nextTerm(s string) (t FilterTerm, rest string, err error) {
 	return t, "", badFilter("the quotation mark before %.40q has no end", s[1:])
 }
 
+// fieldEnd is where the field of a condition ends, or its first word. In the path of a field of the payload, \ takes the next character as
+// it is.
+func fieldEnd(s string) int {
+	escapes := strings.HasPrefix(s, payloadPrefix) || strings.HasPrefix(s, shortPayload)
+	escaped := false
+	return strings.IndexFunc(s, func(c rune) bool {
+		switch {
+		case escaped:
+			escaped = false
+			return false
+		case escapes && c == '\\':
+			escaped = true
+			return false
+		}
+		return c == ':' || c == '"' || unicode.IsSpace(c)
+	})
+}
+
 // Filter gives the conditions their meaning. Ages count from now.
 func (terms FilterTerms) Filter(now time.Time) (f Filter, err error) {
 	seen := map[string]bool{}
@@ -134,6 +170,10 @@ func (terms FilterTerms) Filter(now time.Time) (f Filter, err error) {
 func (t FilterTerm) apply(f *Filter, now time.Time) (err error) {
 	if to := f.text(t.Field); to != nil {
 		*to = t.Value
+		return nil
+	}
+	if path := t.path(); path != "" {
+		f.Payload = append(f.Payload, PayloadField{path, t.Value})
 		return nil
 	}
 	switch t.Field {
@@ -231,6 +271,9 @@ func (f Filter) String() string {
 			terms = append(terms, FilterTerm{field, value})
 		}
 	}
+	for _, p := range f.Payload {
+		terms = append(terms, FilterTerm{payloadPrefix + p.Path, p.Value})
+	}
 	return terms.String()
 }
 
@@ -262,5 +305,12 @@ type Filter struct {
 	Operation     string // id of the last operation that changed the task
 	CreatedAfter  time.Time
 	CreatedBefore time.Time
-	Text          string // part of the payload
+	Text          string         // part of the payload
+	Payload       []PayloadField // all of them
+}
+
+// PayloadField is a field of a JSON payload and the value that it must have.
+type PayloadField struct {
+	Path  string // keys of objects and indexes of arrays with dots between, such as customer.id or items.0.sku; \ takes the next character as it is
+	Value string // a string of this text, a number of this value, true, false or null
 }

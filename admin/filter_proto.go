@@ -13,6 +13,9 @@ func filterOf(p *pawlv1.Filter) *Filter {
 	for _, s := range p.GetStates() {
 		f.States = append(f.States, convert.State(s))
 	}
+	for _, c := range p.GetPayload() {
+		f.Payload = append(f.Payload, PayloadField{c.GetPath(), c.GetValue()})
+	}
 	return f
 }
 
@@ -21,6 +24,10 @@ func filterProto(f Filter) (*pawlv1.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
+	var payload []*pawlv1.PayloadField
+	for _, c := range f.Payload {
+		payload = append(payload, &pawlv1.PayloadField{Path: c.Path, Value: c.Value})
+	}
 	return &pawlv1.Filter{Queue: f.Queue, States: states, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Fingerprint: f.Fingerprint, Operation: f.Operation,
-		CreatedAfter: convert.Timestamp(f.CreatedAfter), CreatedBefore: convert.Timestamp(f.CreatedBefore), Q: f.Text}, nil
+		CreatedAfter: convert.Timestamp(f.CreatedAfter), CreatedBefore: convert.Timestamp(f.CreatedBefore), Q: f.Text, Payload: payload}, nil
 }

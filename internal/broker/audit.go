@@ -50,7 +50,8 @@ type selectionFacts struct {
 	Worker string     `json:"worker"`
 	Error  string     `json:"error"`
 	Print  string     `json:"fingerprint"`
-	Text   string     `json:"q"` // only how long: it may be out of a payload
+	Text   string     `json:"q"`                 // only how long: it may be out of a payload
+	Paths  []string   `json:"payload,omitempty"` // without their values
 	Max    int64      `json:"max"`
 	Rate   float64    `json:"rate"`
 }
@@ -61,5 +62,6 @@ func (s *Selection) facts() *selectionFacts {
 	if f.Text != "" {
 		out.Text = fmt.Sprintf("%d bytes", len(f.Text))
 	}
+	out.Paths = f.PayloadPaths()
 	return out
 }

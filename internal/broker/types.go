@@ -27,6 +27,7 @@ type (
 	Failing          = engine.FailRequest
 	Failure          = schema.Failure
 	Filter           = query.Filter
+	PayloadField     = query.PayloadField
 	Follower         = schema.Follower
 	Group            = query.DeadGroup
 	Hold             = engine.Hold
@@ -117,3 +118,6 @@ func MergeGroups(lists ...[]Group) []Group { return query.MergeGroups(lists...) 
 
 // PrintText is the fingerprint of a Group as filters have it.
 func PrintText(print uint64) string { return fingerprint.Text(print) }
+
+// CheckPayload refuses conditions on fields of payloads that are out of bounds.
+func CheckPayload(fields []PayloadField) error { return query.CheckPayload(fields) }

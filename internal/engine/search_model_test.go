@@ -36,7 +36,7 @@ type lottery struct {
 func (l *lottery) pick(of []string) string { return of[l.rng.IntN(len(of))] }
 
 func (l *lottery) spec() task.Spec {
-	s := task.Spec{Type: l.pick(l.types), Queue: l.pick(l.queues), Priority: task.Priorities[l.rng.IntN(3)], Payload: []byte(l.pick([]string{"apple pie", "pear", "plum"}))}
+	s := task.Spec{Type: l.pick(l.types), Queue: l.pick(l.queues), Priority: task.Priorities[l.rng.IntN(3)], Payload: []byte(l.pick([]string{"apple pie", "pear", `{"fruit":"plum","n":[1]}`}))}
 	if l.rng.IntN(3) == 0 {
 		s.Key = l.pick(l.keys)
 	}
@@ -206,7 +206,8 @@ func wants(f *query.Filter, v *query.View) bool {
 	return within && state && (f.Queue == "" || f.Queue == v.Queue) && (f.Not == "" || f.Not != v.Queue) && (f.Type == "" || f.Type == v.Type) &&
 		(f.Tag == "" || slices.Contains(v.Tags, f.Tag)) && (f.Key == "" || f.Key == v.Key) && (f.Worker == "" || f.Worker == x.Claim.Worker) &&
 		strings.Contains(last.Message, f.Error) && (f.Fingerprint == "" || f.Fingerprint == fingerprint.Text(fingerprint.Of(v.Type, fingerprint.Normalise(last.Message)))) &&
-		(f.CreatedAfter == 0 || x.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || x.CreatedAt < f.CreatedBefore) && bytes.Contains(v.Payload, []byte(f.Text))
+		(f.CreatedAfter == 0 || x.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || x.CreatedAt < f.CreatedBefore) && bytes.Contains(v.Payload, []byte(f.Text)) &&
+		(f.Payload == nil || bytes.Contains(v.Payload, []byte("fruit")))
 }
 
 // expect are the ids of what a filter selects, in order.
@@ -260,6 +261,9 @@ func (l *lottery) filter(all []*query.View) (f query.Filter) {
 	}
 	if some(8) {
 		f.Text = "ap"
+	}
+	if some(8) {
+		f.Payload = []query.PayloadField{{Path: "fruit", Value: "plum"}, {Path: "n.0", Value: "1"}}
 	}
 	if some(8) {
 		f.Not = l.pick(l.queues)
@@ -442,6 +446,7 @@ func TestSearchIsBounded(t *testing.T) {
 	}{
 		{"newest", query.Filter{}, query.EffortOf(100, 0), 10, 10, 10, false},
 		{"bounded", query.Filter{Key: "none"}, query.EffortOf(10, 0), 10, 10, 0, false},
+		{"fields of payloads, bounded", query.Filter{Payload: []query.PayloadField{{Path: "a", Value: "1"}}}, query.EffortOf(10, 0), 10, 10, 0, false},
 		{"payloads, bounded", query.Filter{Text: "none"}, query.EffortOf(10, 0), 10, 10, 0, false},
 		{"by state", query.Filter{States: ready}, query.EffortOf(1000, 2000), 10, 1000 + 2 + 3, 10, false}, // tasks and lanes
 		{"by state, bounded", query.Filter{States: ready, Text: "none"}, query.EffortOf(10, 2000), 10, 1005, 0, false},

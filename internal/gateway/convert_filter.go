@@ -49,6 +49,12 @@ func filterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
 		}
 		f.States = append(f.States, task.State(s))
 	}
+	for _, c := range p.GetPayload() {
+		f.Payload = append(f.Payload, broker.PayloadField{Path: c.GetPath(), Value: c.GetValue()})
+	}
+	if err := broker.CheckPayload(f.Payload); err != nil {
+		return f, err
+	}
 	if f.CreatedAfter, err = momentOf("created_after", p.GetCreatedAfter()); err != nil {
 		return f, err
 	}

@@ -119,5 +119,8 @@ func filterProto(f *broker.Filter) *pawlv1.Filter {
 	for _, s := range f.States {
 		p.States = append(p.States, stateProto(s))
 	}
+	for _, c := range f.Payload {
+		p.Payload = append(p.Payload, &pawlv1.PayloadField{Path: c.Path, Value: c.Value})
+	}
 	return p
 }

@@ -172,6 +172,9 @@ func (x *exchange) bulkAnswer(matched int64, done string, n int64) {
 	x.close('}')
 }
 
+// maxConditions is more than a filter may have on fields of the payload: the gateway says so of nine.
+const maxConditions = 9
+
 // filter reads a filter in a body: the same names as in a query.
 func (r *jsonReader) filter(path string) (*pawlv1.Filter, error) {
 	f := &pawlv1.Filter{}
@@ -182,6 +185,11 @@ func (r *jsonReader) filter(path string) (*pawlv1.Filter, error) {
 		switch name {
 		case "state":
 			f.States, err = r.states(at)
+		case "payload":
+			var conditions []string
+			if conditions, err = r.strs(at, maxConditions); err == nil {
+				f.Payload, err = payloadFields(conditions)
+			}
 		case "created_after":
 			f.CreatedAfter, err = r.time(at)
 		case "created_before":

@@ -161,7 +161,7 @@ func (x *exchange) query(names ...string) (url.Values, error) {
 		if !slices.Contains(names, name) {
 			return nil, task.Invalid(task.Cut(name, 64), "there is no such parameter")
 		}
-		if len(values) > 1 && name != "state" {
+		if len(values) > 1 && name != "state" && name != "payload" {
 			return nil, task.Invalid(name, "is given twice")
 		}
 	}

@@ -272,5 +272,10 @@ func (x *exchange) filter(name string, f *pawlv1.Filter) {
 	x.time("created_after", f.GetCreatedAfter())
 	x.time("created_before", f.GetCreatedBefore())
 	x.opt("q", f.GetQ())
+	conditions := make([]string, len(f.GetPayload()))
+	for i, p := range f.GetPayload() {
+		conditions[i] = p.GetPath() + ":" + p.GetValue()
+	}
+	x.strs("payload", conditions)
 	x.close('}')
 }

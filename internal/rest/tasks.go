@@ -293,7 +293,7 @@ func listTasks(x *exchange) error {
 }
 
 // filterNames are the parameters of a filter besides queue, which the path may hold.
-var filterNames = []string{"state", "type", "tag", "key", "worker", "error", "fingerprint", "operation", "created_after", "created_before", "q"}
+var filterNames = []string{"state", "type", "tag", "key", "worker", "error", "fingerprint", "operation", "created_after", "created_before", "q", "payload"}
 
 // filterText reads a filter from the parameters of a path.
 func filterText(q url.Values) (f *pawlv1.Filter, err error) {
@@ -308,6 +308,9 @@ func filterText(q url.Values) (f *pawlv1.Filter, err error) {
 			f.States = append(f.States, s)
 		}
 	}
+	if f.Payload, err = payloadFields(q["payload"]); err != nil {
+		return nil, err
+	}
 	if q.Has("created_after") {
 		if f.CreatedAfter, err = timeText("created_after", q.Get("created_after")); err != nil {
 			return nil, err
@@ -317,6 +320,24 @@ func filterText(q url.Values) (f *pawlv1.Filter, err error) {
 		f.CreatedBefore, err = timeText("created_before", q.Get("created_before"))
 	}
 	return f, err
+}
+
+// payloadFields reads conditions on fields of the payload: customer.id:42. The first colon without a \ before it ends the path.
+func payloadFields(conditions []string) (fields []*pawlv1.PayloadField, err error) {
+	for _, c := range conditions {
+		end := 0
+		for end < len(c) && c[end] != ':' {
+			if c[end] == '\\' {
+				end++
+			}
+			end++
+		}
+		if end >= len(c) {
+			return nil, task.Invalid("payload", "%q is not a path and a value such as customer.id:42", task.Cut(c, 64))
+		}
+		fields = append(fields, &pawlv1.PayloadField{Path: c[:end], Value: c[end+1:]})
+	}
+	return fields, nil
 }
 
 func stateText(field, name string) (pawlv1.State, error) {

@@ -12,7 +12,7 @@ import (
 // term is one condition of a filter in the filter language.
 type term = admin.FilterTerm
 
-// maxFilterText is more than all fields of a filter take at their limits, in bytes.
+// maxFilterText is how many bytes a filter in the filter language may have.
 const maxFilterText = 4 << 10
 
 var allStates = []pawltype.State{

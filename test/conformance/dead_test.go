@@ -9,7 +9,7 @@ import (
 func (w *world) graveyard(messages ...string) (all []string) {
 	w.Helper()
 	for i, m := range messages {
-		all = append(all, w.id(spec{Type: "send", Queue: "mail", Payload: fmt.Sprint(i)}))
+		all = append(all, w.id(spec{Type: "send", Queue: "mail", Payload: fmt.Sprintf(`{"n":%d}`, i)}))
 		w.kill("mail", m)
 		w.pass(second)
 	}
@@ -76,6 +76,7 @@ func TestDeadLetters(t *testing.T) {
 			all := w.graveyard("user 1 not found", "timeout", "user 2 not found")
 			is(w, "by error", w.dead(filter{Queue: "mail", Error: "not found"}), []string{all[2], all[0]})
 			is(w, "by payload", w.dead(filter{Queue: "mail", Text: "1"}), []string{all[1]})
+			is(w, "by a field of the payload", w.dead(filter{Queue: "mail", Payload: []string{"n:1"}}), []string{all[1]})
 			is(w, "by type", len(w.dead(filter{Queue: "mail", Type: "other"})), 0)
 		}},
 		{name: "those that read alike are one group", tell: func(w *world) {

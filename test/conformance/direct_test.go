@@ -218,6 +218,9 @@ func (f filter) broker() broker.Filter {
 		s, _ := task.ParseState(name)
 		out.States = append(out.States, s)
 	}
+	for _, c := range f.fields() {
+		out.Payload = append(out.Payload, broker.PayloadField{Path: c[0], Value: c[1]})
+	}
 	if !f.CreatedAfter.IsZero() {
 		out.CreatedAfter = broker.TimeOf(f.CreatedAfter)
 	}

@@ -299,6 +299,16 @@ type filter struct {
 	CreatedAfter  time.Time `json:"created_after,omitzero"`
 	CreatedBefore time.Time `json:"created_before,omitzero"`
 	Text          string    `json:"q,omitempty"`
+	Payload       []string  `json:"payload,omitempty"` // path:value
+}
+
+// fields are the paths and values of the conditions on the payload.
+func (f filter) fields() (all [][2]string) {
+	for _, c := range f.Payload {
+		path, value, _ := strings.Cut(c, ":")
+		all = append(all, [2]string{path, value})
+	}
+	return all
 }
 
 // edit is a change of a task that waits. What is zero stays as it is.

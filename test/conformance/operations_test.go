@@ -149,6 +149,8 @@ func TestOperations(t *testing.T) {
 			print := "00ff00ff00ff00ff"
 			none := w.operate(operation{Action: "discard", Filter: filter{Fingerprint: print, States: []string{"dead"}}})
 			is(w, "a filter with a fingerprint", none.Filter, filter{Fingerprint: print, States: []string{"dead"}})
+			fields := filter{Payload: []string{"n:17.0", "to:nobody"}, States: []string{"dead"}}
+			is(w, "a filter with fields of the payload", w.operate(operation{Action: "discard", Filter: fields}).Filter, fields)
 			is(w, "those of the first by now", len(listed(filter{Operation: o.ID})), 0)
 			is(w, "those of the second", listed(filter{Queue: "a", Operation: again.ID}), mine)
 			there := w.operate(operation{Action: "move", Filter: filter{Operation: again.ID}, ToQueue: "b"})

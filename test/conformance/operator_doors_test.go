@@ -193,6 +193,9 @@ func filterOfProto(p *pawlv1.Filter) filter {
 	for _, s := range p.GetStates() {
 		f.States = append(f.States, word(s, "STATE_"))
 	}
+	for _, c := range p.GetPayload() {
+		f.Payload = append(f.Payload, c.GetPath()+":"+c.GetValue())
+	}
 	return f
 }
 
@@ -285,6 +288,9 @@ func operationOfSDK(o *admin.Operation) operationInfo {
 		CreatedAfter: o.Filter.CreatedAfter, CreatedBefore: o.Filter.CreatedBefore}
 	for _, s := range o.Filter.States {
 		f.States = append(f.States, string(s))
+	}
+	for _, c := range o.Filter.Payload {
+		f.Payload = append(f.Payload, c.Path+":"+c.Value)
 	}
 	return operationInfo{operation: operation{Action: string(o.Action), Filter: f, ToQueue: o.ToQueue, Priority: string(o.Priority), Max: o.Max, Canary: o.Canary,
 		Rate: o.Rate, Reason: o.Reason}, ID: o.ID, State: string(o.State), Stopping: string(o.Stopping), Why: o.StopReason, CreatedAt: o.CreatedAt, PausedAt: o.PausedAt,

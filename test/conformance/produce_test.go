@@ -235,14 +235,14 @@ func TestList(t *testing.T) {
 			w.pass(second)
 			w.id(spec{Type: "other"}) // that none of them selects
 			w.pass(second)
-			id := w.id(spec{Type: "mail", Queue: "mail", Payload: `{"to":"needle"}`, Key: "tenant-7", Tags: []string{"eu", "signup"}})
+			id := w.id(spec{Type: "mail", Queue: "mail", Payload: `{"to":"needle","n":[1]}`, Key: "tenant-7", Tags: []string{"eu", "signup"}})
 			w.fail(w.one(claimCall{Queues: []string{"mail"}, Worker: "w7"}), failing{Message: "no such mailbox"})
 			for _, f := range []filter{{Queue: "mail"}, {States: []string{"dead", "retrying"}}, {Type: "mail"}, {Tag: "signup"}, {Key: "tenant-7"},
-				{Worker: "w7"}, {Error: "such mail"}, {CreatedAfter: w.at(-millisecond)}, {Text: "needle"},
-				{Queue: "mail", States: []string{"retrying"}, Type: "mail", Tag: "eu", Key: "tenant-7", Worker: "w7", Error: "no", CreatedAfter: before, CreatedBefore: w.at(second), Text: "to"}} {
+				{Worker: "w7"}, {Error: "such mail"}, {CreatedAfter: w.at(-millisecond)}, {Text: "needle"}, {Payload: []string{"to:needle"}},
+				{Queue: "mail", States: []string{"retrying"}, Type: "mail", Tag: "eu", Key: "tenant-7", Worker: "w7", Error: "no", CreatedAfter: before, CreatedBefore: w.at(second), Text: "to", Payload: []string{"to:needle", "n.0:1"}}} {
 				is(w, fmt.Sprintf("what %+v selects", f), ids(w.list(f)), []string{id})
 			}
-			for _, f := range []filter{{Queue: "nowhere"}, {States: []string{"ready"}, Queue: "mail"}, {Type: "Mail"}, {Tag: "sign"}, {CreatedBefore: before}, {Text: "Needle"}} {
+			for _, f := range []filter{{Queue: "nowhere"}, {States: []string{"ready"}, Queue: "mail"}, {Type: "Mail"}, {Tag: "sign"}, {CreatedBefore: before}, {Text: "Needle"}, {Payload: []string{"to:needl"}}, {Payload: []string{"to:needle", "n.1:1"}}} {
 				is(w, fmt.Sprintf("what %+v selects", f), len(w.list(f)), 0)
 			}
 		}},

@@ -183,6 +183,8 @@ func TestBadCalls(t *testing.T) {
 			listing("queue", `"a/b" has a character other than`, filter{Queue: "a/b"}, part{}),
 			listing("type", "257 bytes, at most 256", filter{Type: long}, part{}),
 			listing("fingerprint", "16 digits", filter{Fingerprint: "12"}, part{}),
+			listing("payload", `the path "a..b" has an empty key`, filter{Payload: []string{"a..b:1"}}, part{}),
+			listing("payload", "9 conditions, at most 8", filter{Payload: strings.Split("a:1 b:1 c:1 d:1 e:1 f:1 g:1 h:1 i:1", " ")}, part{}),
 			listing("operation", "not a UUID", filter{Operation: "12"}, part{}),
 			listing("error", "1025 bytes, at most 1024", filter{Error: strings.Repeat("x", 1025)}, part{}),
 			listing("state", "is not a state", filter{States: []string{"lost"}}, part{}),

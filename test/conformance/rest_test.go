@@ -310,6 +310,9 @@ func (f filter) query(p part) url.Values {
 			q.Set(name, at.Format(time.RFC3339Nano))
 		}
 	}
+	for _, c := range f.Payload {
+		q.Add("payload", c)
+	}
 	if p.Limit != 0 {
 		q.Set("limit", strconv.Itoa(p.Limit))
 	}

@@ -211,6 +211,9 @@ func (f filter) proto() *pawlv1.Filter {
 	for _, s := range f.States {
 		p.States = append(p.States, number[pawlv1.State](pawlv1.State_value, "STATE_", s))
 	}
+	for _, c := range f.fields() {
+		p.Payload = append(p.Payload, &pawlv1.PayloadField{Path: c[0], Value: c[1]})
+	}
 	return p
 }
 

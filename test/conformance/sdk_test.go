@@ -195,6 +195,9 @@ func (f filter) sdk() admin.Filter {
 	for _, s := range f.States {
 		out.States = append(out.States, pawltype.State(s))
 	}
+	for _, c := range f.fields() {
+		out.Payload = append(out.Payload, admin.PayloadField{Path: c[0], Value: c[1]})
+	}
 	return out
 }
 

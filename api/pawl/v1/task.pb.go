@@ -1412,6 +1412,7 @@ type Filter struct {
 	Q             string                 `protobuf:"bytes,10,opt,name=q,proto3" json:"q,omitempty"`                     // part of the payload
 	Fingerprint   string                 `protobuf:"bytes,11,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // of the type and the last error's message, as groups of dead letters have it
 	Operation     string                 `protobuf:"bytes,12,opt,name=operation,proto3" json:"operation,omitempty"`     // id of the last operation that changed the task
+	Payload       []*PayloadField        `protobuf:"bytes,13,rep,name=payload,proto3" json:"payload,omitempty"`         // fields of the payload with their values; at most 8, all of which must match
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1530,6 +1531,69 @@ func (x *Filter) GetOperation() string {
 	return ""
 }
 
+func (x *Filter) GetPayload() []*PayloadField {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+// PayloadField is a field of a JSON payload and its value. A payload that is no JSON, or that has no such field, does not match.
+type PayloadField struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Keys of objects and indexes of arrays with dots between, such as customer.id or items.0.sku. A backslash takes the next character as it
+	// is, for keys with a dot in them. At most 256 bytes and 16 keys.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// A string of this text, a number of this value, true, false or null. At most 1 KiB.
+	Value         string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PayloadField) Reset() {
+	*x = PayloadField{}
+	mi := &file_pawl_v1_task_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PayloadField) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PayloadField) ProtoMessage() {}
+
+func (x *PayloadField) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_task_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PayloadField.ProtoReflect.Descriptor instead.
+func (*PayloadField) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PayloadField) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *PayloadField) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // Searched says how far the search for a page came that ended before the page was full: few tasks match, and a page reads a bounded number
 // of rows. The next page goes on from there.
 type Searched struct {
@@ -1542,7 +1606,7 @@ type Searched struct {
 
 func (x *Searched) Reset() {
 	*x = Searched{}
-	mi := &file_pawl_v1_task_proto_msgTypes[9]
+	mi := &file_pawl_v1_task_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1618,7 @@ func (x *Searched) String() string {
 func (*Searched) ProtoMessage() {}
 
 func (x *Searched) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_task_proto_msgTypes[9]
+	mi := &file_pawl_v1_task_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1631,7 @@ func (x *Searched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Searched.ProtoReflect.Descriptor instead.
 func (*Searched) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_task_proto_rawDescGZIP(), []int{9}
+	return file_pawl_v1_task_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Searched) GetRows() int64 {
@@ -1713,7 +1777,7 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x06holder\x18\x05 \x01(\tR\x06holder\x12$\n" +
 	"\x05state\x18\x06 \x01(\x0e2\x0e.pawl.v1.StateR\x05state\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xfe\x02\n" +
+	"retryAfter\"\xaf\x03\n" +
 	"\x06Filter\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12&\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\x12\x12\n" +
@@ -1727,7 +1791,11 @@ const file_pawl_v1_task_proto_rawDesc = "" +
 	"\x01q\x18\n" +
 	" \x01(\tR\x01q\x12 \n" +
 	"\vfingerprint\x18\v \x01(\tR\vfingerprint\x12\x1c\n" +
-	"\toperation\x18\f \x01(\tR\toperation\"P\n" +
+	"\toperation\x18\f \x01(\tR\toperation\x12/\n" +
+	"\apayload\x18\r \x03(\v2\x15.pawl.v1.PayloadFieldR\apayload\"8\n" +
+	"\fPayloadField\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"P\n" +
 	"\bSearched\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\x03R\x04rows\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until*^\n" +
@@ -1790,7 +1858,7 @@ func file_pawl_v1_task_proto_rawDescGZIP() []byte {
 }
 
 var file_pawl_v1_task_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_pawl_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_pawl_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_pawl_v1_task_proto_goTypes = []any{
 	(Priority)(0),                 // 0: pawl.v1.Priority
 	(State)(0),                    // 1: pawl.v1.State
@@ -1806,28 +1874,29 @@ var file_pawl_v1_task_proto_goTypes = []any{
 	(*TaskError)(nil),             // 11: pawl.v1.TaskError
 	(*Error)(nil),                 // 12: pawl.v1.Error
 	(*Filter)(nil),                // 13: pawl.v1.Filter
-	(*Searched)(nil),              // 14: pawl.v1.Searched
-	nil,                           // 15: pawl.v1.TaskSpec.HeadersEntry
-	nil,                           // 16: pawl.v1.Task.HeadersEntry
-	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*Parent)(nil),                // 19: pawl.v1.Parent
-	(*Follower)(nil),              // 20: pawl.v1.Follower
+	(*PayloadField)(nil),          // 14: pawl.v1.PayloadField
+	(*Searched)(nil),              // 15: pawl.v1.Searched
+	nil,                           // 16: pawl.v1.TaskSpec.HeadersEntry
+	nil,                           // 17: pawl.v1.Task.HeadersEntry
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*Parent)(nil),                // 20: pawl.v1.Parent
+	(*Follower)(nil),              // 21: pawl.v1.Follower
 }
 var file_pawl_v1_task_proto_depIdxs = []int32{
-	17, // 0: pawl.v1.RetryPolicy.initial:type_name -> google.protobuf.Duration
-	17, // 1: pawl.v1.RetryPolicy.max:type_name -> google.protobuf.Duration
+	18, // 0: pawl.v1.RetryPolicy.initial:type_name -> google.protobuf.Duration
+	18, // 1: pawl.v1.RetryPolicy.max:type_name -> google.protobuf.Duration
 	1,  // 2: pawl.v1.Unique.states:type_name -> pawl.v1.State
 	3,  // 3: pawl.v1.Unique.on_conflict:type_name -> pawl.v1.OnConflict
 	0,  // 4: pawl.v1.TaskSpec.priority:type_name -> pawl.v1.Priority
-	17, // 5: pawl.v1.TaskSpec.delay:type_name -> google.protobuf.Duration
-	18, // 6: pawl.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
-	17, // 7: pawl.v1.TaskSpec.idempotency_ttl:type_name -> google.protobuf.Duration
+	18, // 5: pawl.v1.TaskSpec.delay:type_name -> google.protobuf.Duration
+	19, // 6: pawl.v1.TaskSpec.run_at:type_name -> google.protobuf.Timestamp
+	18, // 7: pawl.v1.TaskSpec.idempotency_ttl:type_name -> google.protobuf.Duration
 	5,  // 8: pawl.v1.TaskSpec.retry:type_name -> pawl.v1.RetryPolicy
-	17, // 9: pawl.v1.TaskSpec.timeout:type_name -> google.protobuf.Duration
-	17, // 10: pawl.v1.TaskSpec.expires_in:type_name -> google.protobuf.Duration
-	17, // 11: pawl.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
-	15, // 12: pawl.v1.TaskSpec.headers:type_name -> pawl.v1.TaskSpec.HeadersEntry
+	18, // 9: pawl.v1.TaskSpec.timeout:type_name -> google.protobuf.Duration
+	18, // 10: pawl.v1.TaskSpec.expires_in:type_name -> google.protobuf.Duration
+	18, // 11: pawl.v1.TaskSpec.retention:type_name -> google.protobuf.Duration
+	16, // 12: pawl.v1.TaskSpec.headers:type_name -> pawl.v1.TaskSpec.HeadersEntry
 	6,  // 13: pawl.v1.TaskSpec.unique:type_name -> pawl.v1.Unique
 	7,  // 14: pawl.v1.TaskSpec.then:type_name -> pawl.v1.TaskSpec
 	2,  // 15: pawl.v1.Task.status:type_name -> pawl.v1.Status
@@ -1835,37 +1904,38 @@ var file_pawl_v1_task_proto_depIdxs = []int32{
 	0,  // 17: pawl.v1.Task.priority:type_name -> pawl.v1.Priority
 	10, // 18: pawl.v1.Task.attempt_log:type_name -> pawl.v1.Attempt
 	9,  // 19: pawl.v1.Task.progress:type_name -> pawl.v1.Progress
-	18, // 20: pawl.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	18, // 21: pawl.v1.Task.run_at:type_name -> google.protobuf.Timestamp
-	18, // 22: pawl.v1.Task.claimed_at:type_name -> google.protobuf.Timestamp
-	18, // 23: pawl.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
-	18, // 24: pawl.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
-	18, // 25: pawl.v1.Task.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 26: pawl.v1.Task.kept_until:type_name -> google.protobuf.Timestamp
-	16, // 27: pawl.v1.Task.headers:type_name -> pawl.v1.Task.HeadersEntry
+	19, // 20: pawl.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	19, // 21: pawl.v1.Task.run_at:type_name -> google.protobuf.Timestamp
+	19, // 22: pawl.v1.Task.claimed_at:type_name -> google.protobuf.Timestamp
+	19, // 23: pawl.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
+	19, // 24: pawl.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
+	19, // 25: pawl.v1.Task.expires_at:type_name -> google.protobuf.Timestamp
+	19, // 26: pawl.v1.Task.kept_until:type_name -> google.protobuf.Timestamp
+	17, // 27: pawl.v1.Task.headers:type_name -> pawl.v1.Task.HeadersEntry
 	5,  // 28: pawl.v1.Task.retry:type_name -> pawl.v1.RetryPolicy
-	17, // 29: pawl.v1.Task.timeout:type_name -> google.protobuf.Duration
-	17, // 30: pawl.v1.Task.retention:type_name -> google.protobuf.Duration
+	18, // 29: pawl.v1.Task.timeout:type_name -> google.protobuf.Duration
+	18, // 30: pawl.v1.Task.retention:type_name -> google.protobuf.Duration
 	6,  // 31: pawl.v1.Task.unique:type_name -> pawl.v1.Unique
-	19, // 32: pawl.v1.Task.parent:type_name -> pawl.v1.Parent
-	20, // 33: pawl.v1.Task.then:type_name -> pawl.v1.Follower
-	18, // 34: pawl.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	18, // 35: pawl.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	20, // 32: pawl.v1.Task.parent:type_name -> pawl.v1.Parent
+	21, // 33: pawl.v1.Task.then:type_name -> pawl.v1.Follower
+	19, // 34: pawl.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	19, // 35: pawl.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
 	4,  // 36: pawl.v1.Attempt.outcome:type_name -> pawl.v1.Outcome
 	11, // 37: pawl.v1.Attempt.error:type_name -> pawl.v1.TaskError
-	17, // 38: pawl.v1.Attempt.waited:type_name -> google.protobuf.Duration
-	18, // 39: pawl.v1.Attempt.next_run_at:type_name -> google.protobuf.Timestamp
+	18, // 38: pawl.v1.Attempt.waited:type_name -> google.protobuf.Duration
+	19, // 39: pawl.v1.Attempt.next_run_at:type_name -> google.protobuf.Timestamp
 	1,  // 40: pawl.v1.Error.state:type_name -> pawl.v1.State
-	17, // 41: pawl.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	18, // 41: pawl.v1.Error.retry_after:type_name -> google.protobuf.Duration
 	1,  // 42: pawl.v1.Filter.states:type_name -> pawl.v1.State
-	18, // 43: pawl.v1.Filter.created_after:type_name -> google.protobuf.Timestamp
-	18, // 44: pawl.v1.Filter.created_before:type_name -> google.protobuf.Timestamp
-	18, // 45: pawl.v1.Searched.until:type_name -> google.protobuf.Timestamp
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	19, // 43: pawl.v1.Filter.created_after:type_name -> google.protobuf.Timestamp
+	19, // 44: pawl.v1.Filter.created_before:type_name -> google.protobuf.Timestamp
+	14, // 45: pawl.v1.Filter.payload:type_name -> pawl.v1.PayloadField
+	19, // 46: pawl.v1.Searched.until:type_name -> google.protobuf.Timestamp
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_task_proto_init() }
@@ -1881,7 +1951,7 @@ func file_pawl_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_task_proto_rawDesc), len(file_pawl_v1_task_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

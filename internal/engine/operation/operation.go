@@ -242,6 +242,7 @@ type operationFacts struct {
 	Print    string          `json:"fingerprint"`
 	Of       string          `json:"operation,omitempty"` // whose tasks are meant
 	Text     string          `json:"text"`
+	Payload  []string        `json:"payload,omitempty"` // paths without their values, which may be out of a payload
 	ToQueue  string          `json:"to_queue"`
 	Priority task.Priority   `json:"priority"`
 	Max      int64           `json:"max"`
@@ -260,6 +261,7 @@ func (s *Spec) facts() operationFacts {
 	if f.Text != "" {
 		out.Text = fmt.Sprintf("%d bytes", len(f.Text))
 	}
+	out.Payload = f.PayloadPaths()
 	return out
 }
 

@@ -24,8 +24,9 @@ type Filter struct {
 	Operation     task.ID `json:",omitzero"`  // the last that changed the task
 	CreatedAfter  store.Time
 	CreatedBefore store.Time
-	Text          string // part of the payload
-	Not           string // a queue whose tasks are not selected
+	Text          string         // part of the payload
+	Payload       []PayloadField `json:",omitempty"` // all of them
+	Not           string         // a queue whose tasks are not selected
 	// Within are patterns of the queues that the caller is limited to; nil: all.
 	Within []string `json:",omitempty"`
 }
@@ -48,7 +49,15 @@ func (f *Filter) matchesState(x *schema.Exec) bool {
 
 // matchesEnvelope says whether the filter selects a task as far as its envelope tells.
 func (f *Filter) matchesEnvelope(e *schema.Envelope) bool {
-	return (f.Tag == "" || slices.Contains(e.Tags, f.Tag)) && (f.Text == "" || bytes.Contains(e.Payload, []byte(f.Text)))
+	if f.Tag != "" && !slices.Contains(e.Tags, f.Tag) || f.Text != "" && !bytes.Contains(e.Payload, []byte(f.Text)) {
+		return false
+	}
+	for i := range f.Payload {
+		if !f.Payload[i].matches(e.Payload) {
+			return false
+		}
+	}
+	return true
 }
 
 // matchesFailure says whether the filter selects a task by its last failure. A fingerprint that was written saves reading it.

@@ -63,6 +63,7 @@ type search struct {
 	left  int    // rows that it may pass over
 	rows  int
 	bytes int    // of payloads that were read
+	price int    // of a byte of them
 	full  bool   // take wants no more
 	last  []byte // the place that it came to
 	next  []byte // set if it did not come to the end
@@ -81,7 +82,7 @@ func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Effort, 
 	if cursor != nil && len(cursor) != size {
 		return Reach{}, task.Invalid("cursor", "is not one that a list gave")
 	}
-	s := &search{f: f, from: from, ns: ns, take: take, most: most, hi: cursor, left: most.Rows * passOver}
+	s := &search{f: f, from: from, ns: ns, take: take, most: most, hi: cursor, left: most.Rows * passOver, price: 1 + payloadPrice*len(f.Payload)}
 	s.run()
 	return Reach{s.next, s.rows}, nil
 }
@@ -138,7 +139,7 @@ const (
 	envelopeChunk = 32
 )
 
-func (f *Filter) needsEnvelope() bool { return f.Tag != "" || f.Text != "" }
+func (f *Filter) needsEnvelope() bool { return f.Tag != "" || f.Text != "" || len(f.Payload) > 0 }
 
 // chunk is how many candidates are looked at together, if it may be so many.
 func (s *search) chunk(most int) int {
@@ -181,7 +182,7 @@ func (s *search) matches(all []candidate) func(i int) bool {
 		i := which[n]
 		e, err := schema.DecodeEnvelope(s.ns, all[i].id, row)
 		schema.Must(err)
-		s.bytes += len(row)
+		s.bytes += len(row) * s.price
 		of[i] = s.f.matchesEnvelope(e)
 	})
 	return func(i int) bool { return of[i] && s.f.matchesFailure(s.from, s.ns, all[i].id, all[i].x) }

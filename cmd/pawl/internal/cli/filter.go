@@ -18,7 +18,7 @@ const FilterHelp = `A filter is said by flags, or as in the web UI:
 conditions such as queue:mail state:dead,poisoned error:"timed out" created_after:2h, which all must
 match. The fields are queue, state, type, tag, key, worker, error, fingerprint, operation,
 created_after (after), created_before (before) and q (payload); words without a field are looked for
-in the payload. A time is an age (2h, 7d), a day (2026-01-31) or RFC 3339; without a zone it is UTC.`
+in the payload, and payload.customer.id:42 (args.) finds a field of it. A time is an age (2h, 7d), a day (2026-01-31) or RFC 3339; without a zone it is UTC.`
 
 // FilterFlags are the filter that REST, CLI and UI share, as flags.
 type FilterFlags struct {

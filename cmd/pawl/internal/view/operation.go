@@ -85,6 +85,10 @@ func NewFilter(f *admin.Filter) map[string]any {
 			v[name] = value
 		}
 	}
+	for _, p := range f.Payload {
+		conditions, _ := v["payload"].([]string)
+		v["payload"] = append(conditions, p.Path+":"+p.Value)
+	}
 	for name, at := range map[string]time.Time{"created_after": f.CreatedAfter, "created_before": f.CreatedBefore} {
 		if !at.IsZero() {
 			v[name] = at

@@ -810,6 +810,7 @@ class Filter(google.protobuf.message.Message):
     Q_FIELD_NUMBER: builtins.int
     FINGERPRINT_FIELD_NUMBER: builtins.int
     OPERATION_FIELD_NUMBER: builtins.int
+    PAYLOAD_FIELD_NUMBER: builtins.int
     queue: typing.Text
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___State.ValueType]:
@@ -835,6 +836,10 @@ class Filter(google.protobuf.message.Message):
     operation: typing.Text
     """id of the last operation that changed the task"""
 
+    @property
+    def payload(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PayloadField]:
+        """fields of the payload with their values; at most 8, all of which must match"""
+        pass
     def __init__(self,
         *,
         queue: typing.Text = ...,
@@ -849,10 +854,32 @@ class Filter(google.protobuf.message.Message):
         q: typing.Text = ...,
         fingerprint: typing.Text = ...,
         operation: typing.Text = ...,
+        payload: typing.Optional[typing.Iterable[global___PayloadField]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["created_after",b"created_after","created_before",b"created_before"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["created_after",b"created_after","created_before",b"created_before","error",b"error","fingerprint",b"fingerprint","key",b"key","operation",b"operation","q",b"q","queue",b"queue","states",b"states","tag",b"tag","type",b"type","worker",b"worker"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["created_after",b"created_after","created_before",b"created_before","error",b"error","fingerprint",b"fingerprint","key",b"key","operation",b"operation","payload",b"payload","q",b"q","queue",b"queue","states",b"states","tag",b"tag","type",b"type","worker",b"worker"]) -> None: ...
 global___Filter = Filter
+
+class PayloadField(google.protobuf.message.Message):
+    """PayloadField is a field of a JSON payload and its value. A payload that is no JSON, or that has no such field, does not match."""
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    PATH_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    path: typing.Text
+    """Keys of objects and indexes of arrays with dots between, such as customer.id or items.0.sku. A backslash takes the next character as it
+    is, for keys with a dot in them. At most 256 bytes and 16 keys.
+    """
+
+    value: typing.Text
+    """A string of this text, a number of this value, true, false or null. At most 1 KiB."""
+
+    def __init__(self,
+        *,
+        path: typing.Text = ...,
+        value: typing.Text = ...,
+        ) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["path",b"path","value",b"value"]) -> None: ...
+global___PayloadField = PayloadField
 
 class Searched(google.protobuf.message.Message):
     """Searched says how far the search for a page came that ended before the page was full: few tasks match, and a page reads a bounded number
