@@ -74,6 +74,7 @@ type Schedule struct {
 	Coming    []time.Time // up to four ticks behind PlannedAt; not in lists, nor while it is paused
 	Pause     *Pause      // nil: it is not paused
 	Last      *Tick       // the newest entry of its ledger; nil: it has none
+	InWords   string      // when it is due, in English, by the clock of TimeZone: "At 09:30, Monday to Friday"
 	ETag      string      // of what Put changes: another one if that is different
 }
 
@@ -292,7 +293,7 @@ func scheduleOf(p *pawlv1.Schedule) *Schedule {
 	s := p.GetSpec()
 	out := &Schedule{ID: p.GetScheduleId(), Name: s.GetName(), Cron: s.GetCron(), TimeZone: s.GetTimeZone(), Every: s.GetEvery().AsDuration(),
 		Jitter: s.GetJitter().AsDuration(), Missed: missedWords[int32(s.GetMissed())], Overlap: overlapWords[int32(s.GetOverlap())], Owner: s.GetOwner(),
-		Task: scheduledTaskOf(s.GetTask()), ETag: p.GetEtag(),
+		Task: scheduledTaskOf(s.GetTask()), ETag: p.GetEtag(), InWords: p.GetInWords(),
 		CreatedAt: convert.Time(p.GetCreatedAt()), UpdatedAt: convert.Time(p.GetUpdatedAt()), NextRunAt: convert.Time(p.GetNextRunAt()), PlannedAt: convert.Time(p.GetNextPlannedAt())}
 	for _, at := range p.GetComing() {
 		out.Coming = append(out.Coming, convert.Time(at))

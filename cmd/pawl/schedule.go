@@ -69,9 +69,9 @@ func writeSchedules(w io.Writer, schedules []*admin.Schedule, now time.Time) {
 		case !s.NextRunAt.IsZero():
 			next = text.Clock(s.NextRunAt, now)
 		}
-		rows[i] = []string{s.Name, ruleText(s), s.Task.Queue, s.Task.Type, next, lastText(s.Last)}
+		rows[i] = []string{s.Name, ruleText(s), text.Short(cronWords(s), 40), s.Task.Queue, s.Task.Type, next, lastText(s.Last)}
 	}
-	text.Columns(w, "SCHEDULE|WHEN|QUEUE|TYPE|NEXT|LAST", rows)
+	text.Columns(w, "SCHEDULE|WHEN|IN WORDS|QUEUE|TYPE|NEXT|LAST", rows)
 }
 
 // ruleText says when a schedule is due.
@@ -84,6 +84,14 @@ func ruleText(s *admin.Schedule) string {
 		rule += " " + s.TimeZone
 	}
 	return rule
+}
+
+// cronWords are the words for a cron expression; "" for an interval, which needs none.
+func cronWords(s *admin.Schedule) string {
+	if s.Cron == "" {
+		return ""
+	}
+	return s.InWords
 }
 
 func lastText(t *admin.Tick) string {
@@ -143,7 +151,7 @@ func writeSchedule(w io.Writer, s *admin.Schedule, now time.Time) {
 	for i, at := range s.Coming {
 		then[i] = text.Clock(at, now)
 	}
-	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "Jitter", jitter, "Next run", text.Clock(s.NextRunAt, now), "Planned for", planned, "Then", strings.Join(then, ", "),
+	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "In words", cronWords(s), "Jitter", jitter, "Next run", text.Clock(s.NextRunAt, now), "Planned for", planned, "Then", strings.Join(then, ", "),
 		"Paused", paused, "Last tick", last, "Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner,
 		"Created", text.Clock(s.CreatedAt, now), "Changed", text.Clock(s.UpdatedAt, now)}
 	text.Fields(w, append(pairs, scheduledTaskFields(&s.Task)...)...)

@@ -36,6 +36,9 @@ func Overlaps(name string, id task.ID) error { return schedule.Overlaps(name, id
 // CheckSchedule refuses a filled schedule outside the rules, naming field, value and rule.
 func CheckSchedule(s *task.Schedule, l task.Limits) error { return schedule.CheckSpec(s, l) }
 
+// ScheduleWords says in English when a schedule is due.
+func ScheduleWords(s *task.Schedule) string { return schedule.Words(s) }
+
 // ScheduleCalls are the calls on the schedules of a shard, their home.
 type ScheduleCalls interface {
 	PutSchedule(ctx context.Context, by task.Author, shard uint32, ns string, put SchedulePut) (SchedulePutDone, Stamp, error)

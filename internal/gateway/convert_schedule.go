@@ -41,7 +41,7 @@ func scheduleOf(p *pawlv1.ScheduleSpec, l task.Limits) (s task.Schedule, err err
 
 func scheduleProto(v *broker.ScheduleView) *pawlv1.Schedule {
 	p := &pawlv1.Schedule{Spec: scheduleSpecProto(&v.Schedule), ScheduleId: v.ID.String(), CreatedAt: timeProto(v.CreatedAt), UpdatedAt: timeProto(v.UpdatedAt),
-		NextRunAt: timeProto(v.Next), NextPlannedAt: timeProto(v.Planned), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: timeProto(v.PausedAt), Etag: v.ETag()}
+		NextRunAt: timeProto(v.Next), NextPlannedAt: timeProto(v.Planned), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: timeProto(v.PausedAt), Etag: v.ETag(), InWords: broker.ScheduleWords(&v.Schedule)}
 	for _, at := range v.Coming {
 		p.Coming = append(p.Coming, timeProto(at))
 	}

@@ -250,6 +250,7 @@ func (x *exchange) schedule(s *pawlv1.Schedule) {
 	x.time("next_run_at", s.GetNextRunAt())
 	x.time("next_planned_at", s.GetNextPlannedAt())
 	x.opt("etag", s.GetEtag())
+	x.opt("in_words", s.GetInWords())
 	if len(s.GetComing()) > 0 {
 		x.within("coming", '[')
 		for _, at := range s.GetComing() {

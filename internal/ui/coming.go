@@ -51,6 +51,7 @@ var utcNames = []string{"UTC", "", "Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Z
 
 // previewView is what a schedule that is being written would do.
 type previewView struct {
+	Words   string // when it would be due
 	Runs    []run
 	Refused string
 }
@@ -68,7 +69,7 @@ func previewSchedule(v *visit) error {
 		if err != nil {
 			view.Refused = problemOf(err).Message
 		} else {
-			view.Runs = runsOf(change.Schedule)
+			view.Runs, view.Words = runsOf(change.Schedule), change.Schedule.InWords
 		}
 	}
 	return v.render(http.StatusOK, "preview", "live", view)

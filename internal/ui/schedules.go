@@ -36,6 +36,14 @@ type scheduleRow struct {
 	Rule string
 }
 
+// Words are those for a cron expression; "" for an interval, which needs none.
+func (s scheduleRow) Words() string {
+	if s.Cron == "" {
+		return ""
+	}
+	return s.InWords
+}
+
 // ruleText says when a schedule is due.
 func ruleText(s *admin.Schedule) string {
 	rule := s.Cron
@@ -252,8 +260,17 @@ func scheduleForm(verb, text string, danger bool) func(*visit) (*form, error) {
 			return nil, err
 		}
 		return &form{Title: verb + " " + s.Name, Text: text, Button: verb, Danger: danger, Back: "/schedules/" + s.Name,
-			Facts: []fact{{"When", ruleText(s)}, {"Type", s.Task.Type}, {"Queue", s.Task.Queue}}, Fields: []field{reasonField()}}, nil
+			Facts: scheduleAsked(s), Fields: []field{reasonField()}}, nil
 	}
+}
+
+// scheduleAsked are the facts that a question about a schedule shows.
+func scheduleAsked(s *admin.Schedule) []fact {
+	facts := []fact{{"When", ruleText(s)}}
+	if words := (scheduleRow{Schedule: s}).Words(); words != "" {
+		facts = append(facts, fact{"In words", words})
+	}
+	return append(facts, fact{"Type", s.Task.Type}, fact{"Queue", s.Task.Queue})
 }
 
 func doPauseSchedule(v *visit) (done, error) {

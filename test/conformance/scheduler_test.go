@@ -72,6 +72,7 @@ type scheduleInfo struct {
 	Coming       []time.Time `json:"coming"`
 	Last         *tick       `json:"last"`
 	ETag         string      `json:"etag"`
+	InWords      string      `json:"in_words"`
 }
 
 // putAnswer is the answer to a schedule that is put.
@@ -242,7 +243,7 @@ func scheduleOfProto(p *pawlv1.Schedule) scheduleInfo {
 	out := scheduleInfo{schedule: schedule{Name: s.GetName(), Cron: s.GetCron(), Every: span(s.GetEvery().AsDuration()), TimeZone: s.GetTimeZone(),
 		Jitter: span(s.GetJitter().AsDuration()), Missed: word(s.GetMissed(), "MISSED_"), Overlap: word(s.GetOverlap(), "OVERLAP_"), Owner: s.GetOwner(),
 		Task: specOfProto(s.GetTask())}, ID: p.GetScheduleId(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()),
-		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt()), ETag: p.GetEtag()}
+		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt()), ETag: p.GetEtag(), InWords: p.GetInWords()}
 	for _, at := range p.GetComing() {
 		out.Coming = append(out.Coming, timeOf(at))
 	}
@@ -344,7 +345,7 @@ func scheduleOfSDK(s *admin.Schedule) scheduleInfo {
 		Overlap: string(s.Overlap), Owner: s.Owner, Task: spec{Type: t.Type, Payload: string(t.Payload), ContentType: t.ContentType, Queue: t.Queue,
 			Priority: string(t.Priority), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout), ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention),
 			Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
-		ID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextRunAt: s.NextRunAt, PlannedAt: s.PlannedAt, Coming: s.Coming, ETag: s.ETag}
+		ID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextRunAt: s.NextRunAt, PlannedAt: s.PlannedAt, Coming: s.Coming, ETag: s.ETag, InWords: s.InWords}
 	if t.Retry != nil {
 		out.Task.Retry = retryPolicy(*t.Retry)
 	}
@@ -458,7 +459,7 @@ func scheduleOf(v *broker.ScheduleView) scheduleInfo {
 			Priority: t.Priority.String(), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout), ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention),
 			Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
 		ID: v.ID.String(), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: when(v.PausedAt), CreatedAt: when(v.CreatedAt), UpdatedAt: when(v.UpdatedAt),
-		NextRunAt: when(v.Next), PlannedAt: when(v.Planned), ETag: v.ETag()}
+		NextRunAt: when(v.Next), PlannedAt: when(v.Planned), ETag: v.ETag(), InWords: broker.ScheduleWords(&v.Schedule)}
 	for _, at := range v.Coming {
 		out.Coming = append(out.Coming, when(at))
 	}

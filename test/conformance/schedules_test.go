@@ -98,7 +98,7 @@ func TestSchedulesAreKept(t *testing.T) {
 			is(w, "the change", a.Change, "created")
 			is(w, "what was there", a.Before, nil)
 			is(w, "the answer", a.After, scheduleInfo{schedule: all, ID: a.After.ID, ETag: a.After.ETag, CreatedAt: a.After.CreatedAt, UpdatedAt: a.After.CreatedAt,
-				NextRunAt: a.After.NextRunAt, PlannedAt: time.Date(2000, 1, 1, 1, 30, 0, 0, time.UTC), // winter in Berlin
+				InWords: "At 02:30 every day", NextRunAt: a.After.NextRunAt, PlannedAt: time.Date(2000, 1, 1, 1, 30, 0, 0, time.UTC), // winter in Berlin
 				Coming: []time.Time{time.Date(2000, 1, 2, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 3, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 4, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 5, 1, 30, 0, 0, time.UTC)}})
 			jitter := a.After.NextRunAt.Sub(a.After.PlannedAt)
 			is(w, "the jitter", jitter >= 0 && jitter <= 5*time.Minute, true)

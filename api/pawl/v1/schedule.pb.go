@@ -307,6 +307,7 @@ type Schedule struct {
 	PausedBy      string                   `protobuf:"bytes,11,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"` // as they called themselves; empty: not known
 	Coming        []*timestamppb.Timestamp `protobuf:"bytes,12,rep,name=coming,proto3" json:"coming,omitempty"`                     // up to four ticks behind the next one, without their jitter; not in lists, nor while it is paused
 	Etag          string                   `protobuf:"bytes,13,opt,name=etag,proto3" json:"etag,omitempty"`                         // of its spec: another one if that is different
+	InWords       string                   `protobuf:"bytes,14,opt,name=in_words,json=inWords,proto3" json:"in_words,omitempty"`    // when it is due, in English, by the clock of its time zone: "At 09:30, Monday to Friday"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -428,6 +429,13 @@ func (x *Schedule) GetComing() []*timestamppb.Timestamp {
 func (x *Schedule) GetEtag() string {
 	if x != nil {
 		return x.Etag
+	}
+	return ""
+}
+
+func (x *Schedule) GetInWords() string {
+	if x != nil {
+		return x.InWords
 	}
 	return ""
 }
@@ -1363,7 +1371,7 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\x06missed\x18\x06 \x01(\x0e2\x0f.pawl.v1.MissedR\x06missed\x12*\n" +
 	"\aoverlap\x18\a \x01(\x0e2\x10.pawl.v1.OverlapR\aoverlap\x12\x14\n" +
 	"\x05owner\x18\b \x01(\tR\x05owner\x12%\n" +
-	"\x04task\x18\t \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"\xca\x04\n" +
+	"\x04task\x18\t \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"\xe5\x04\n" +
 	"\bSchedule\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.pawl.v1.ScheduleSpecR\x04spec\x12\x1f\n" +
 	"\vschedule_id\x18\x02 \x01(\tR\n" +
@@ -1381,7 +1389,8 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	" \x01(\v2\r.pawl.v1.TickR\x04last\x12\x1b\n" +
 	"\tpaused_by\x18\v \x01(\tR\bpausedBy\x122\n" +
 	"\x06coming\x18\f \x03(\v2\x1a.google.protobuf.TimestampR\x06coming\x12\x12\n" +
-	"\x04etag\x18\r \x01(\tR\x04etag\"\xe6\x02\n" +
+	"\x04etag\x18\r \x01(\tR\x04etag\x12\x19\n" +
+	"\bin_words\x18\x0e \x01(\tR\ainWords\"\xe6\x02\n" +
 	"\x04Tick\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x129\n" +
 	"\n" +

@@ -118,6 +118,15 @@ func CheckSpec(s *task.Schedule, l task.Limits) error {
 	return nil
 }
 
+// Words says in English when a schedule is due, by the clock of its time zone.
+func Words(s *task.Schedule) string {
+	w, err := whenOf(s)
+	if err != nil { // it was checked when it was put
+		return ""
+	}
+	return w.Words()
+}
+
 // whenOf reads the rule of a schedule.
 func whenOf(s *task.Schedule) (w cron.When, err error) {
 	if s.Every != 0 {

@@ -89,6 +89,7 @@ type Schedule struct {
 	Coming        []time.Time `json:"coming,omitempty"`
 	Last          *Tick       `json:"last,omitempty"`
 	ETag          string      `json:"etag,omitempty"`
+	InWords       string      `json:"in_words,omitempty"`
 }
 
 // Tick is one run of a schedule.
@@ -107,7 +108,7 @@ type Tick struct {
 // NewSchedule converts a schedule.
 func NewSchedule(s *admin.Schedule) Schedule {
 	v := Schedule{ScheduleSpec: NewScheduleSpec(s), ScheduleID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
-		NextRunAt: s.NextRunAt, NextPlannedAt: s.PlannedAt, Coming: s.Coming, ETag: s.ETag}
+		NextRunAt: s.NextRunAt, NextPlannedAt: s.PlannedAt, Coming: s.Coming, ETag: s.ETag, InWords: s.InWords}
 	if s.Pause != nil {
 		v.Paused, v.PausedReason, v.PausedBy, v.PausedAt = true, s.Pause.Reason, s.Pause.By, s.Pause.At
 	}

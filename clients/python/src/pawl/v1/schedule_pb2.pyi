@@ -173,6 +173,7 @@ class Schedule(google.protobuf.message.Message):
     PAUSED_BY_FIELD_NUMBER: builtins.int
     COMING_FIELD_NUMBER: builtins.int
     ETAG_FIELD_NUMBER: builtins.int
+    IN_WORDS_FIELD_NUMBER: builtins.int
     @property
     def spec(self) -> global___ScheduleSpec: ...
     schedule_id: typing.Text
@@ -208,6 +209,9 @@ class Schedule(google.protobuf.message.Message):
     etag: typing.Text
     """of its spec: another one if that is different"""
 
+    in_words: typing.Text
+    """when it is due, in English, by the clock of its time zone: "At 09:30, Monday to Friday" """
+
     def __init__(self,
         *,
         spec: typing.Optional[global___ScheduleSpec] = ...,
@@ -223,9 +227,10 @@ class Schedule(google.protobuf.message.Message):
         paused_by: typing.Text = ...,
         coming: typing.Optional[typing.Iterable[google.protobuf.timestamp_pb2.Timestamp]] = ...,
         etag: typing.Text = ...,
+        in_words: typing.Text = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["created_at",b"created_at","last",b"last","next_planned_at",b"next_planned_at","next_run_at",b"next_run_at","paused_at",b"paused_at","spec",b"spec","updated_at",b"updated_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing_extensions.Literal["coming",b"coming","created_at",b"created_at","etag",b"etag","last",b"last","next_planned_at",b"next_planned_at","next_run_at",b"next_run_at","paused",b"paused","paused_at",b"paused_at","paused_by",b"paused_by","paused_reason",b"paused_reason","schedule_id",b"schedule_id","spec",b"spec","updated_at",b"updated_at"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["coming",b"coming","created_at",b"created_at","etag",b"etag","in_words",b"in_words","last",b"last","next_planned_at",b"next_planned_at","next_run_at",b"next_run_at","paused",b"paused","paused_at",b"paused_at","paused_by",b"paused_by","paused_reason",b"paused_reason","schedule_id",b"schedule_id","spec",b"spec","updated_at",b"updated_at"]) -> None: ...
 global___Schedule = Schedule
 
 class Tick(google.protobuf.message.Message):
