@@ -53,6 +53,7 @@ type groupView struct {
 	Members []*pawltype.GroupMember
 	Rows    []count // members by state
 	Points  []groupPoint
+	Flow    *flow
 	more
 }
 
@@ -60,6 +61,29 @@ type groupView struct {
 type groupPoint struct {
 	When string
 	*pawltype.Follower
+}
+
+// The points of a group, in words.
+const (
+	whenComplete  = "when complete"
+	whenSucceeded = "when all succeeded"
+	whenDead      = "at the first death"
+)
+
+// groupPoints are the points at which a group enqueues something.
+func groupPoints(g *pawltype.Group) (points []groupPoint) {
+	for _, p := range []groupPoint{{whenComplete, g.OnComplete}, {whenSucceeded, g.OnSuccess}, {whenDead, g.OnDeath}} {
+		if p.Follower != nil {
+			points = append(points, p)
+		}
+	}
+	return points
+}
+
+// memberCounts are the members of a group by where they are.
+func memberCounts(g *pawltype.Group) []count {
+	c := g.Counts
+	return []count{{memberPending, c.Pending}, {"succeeded", c.Succeeded}, {"dead", c.Dead}, {"poisoned", c.Poisoned}, {"discarded", c.Discarded}, {"cancelled", c.Cancelled}, {memberRefused, c.Refused}}
 }
 
 func showGroup(v *visit) (*screen, error) {
@@ -71,14 +95,7 @@ func showGroup(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := g.Counts
-	view := groupView{groupRow: groupRowOf(g), Members: members.Items, more: v.moreOf(members.NextCursor),
-		Rows: []count{{"pending", c.Pending}, {"succeeded", c.Succeeded}, {"dead", c.Dead}, {"poisoned", c.Poisoned}, {"discarded", c.Discarded}, {"cancelled", c.Cancelled}}}
-	for _, p := range []groupPoint{{"when complete", g.OnComplete}, {"when all succeeded", g.OnSuccess}, {"at the first death", g.OnDeath}} {
-		if p.Follower != nil {
-			view.Points = append(view.Points, p)
-		}
-	}
+	view := groupView{groupRow: groupRowOf(g), Members: members.Items, Rows: memberCounts(g)[:6], Points: groupPoints(g), Flow: flowOfGroup(g, members.Items), more: v.moreOf(members.NextCursor)}
 	title := "Group " + g.ID
 	if g.Name != "" {
 		title = "Group " + g.Name

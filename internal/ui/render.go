@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 var templateFiles embed.FS
 
 // shared are the templates that all pages have: the frame around them, and parts such as a badge.
-var shared = []string{"templates/layout.html", "templates/parts.html"}
+var shared = []string{"templates/layout.html", "templates/parts.html", "templates/workflow.html"}
 
 // parse reads all templates. A page is one file, with its own "head" and "live".
 func (u *UI) parse() map[string]*template.Template {
@@ -31,7 +32,7 @@ func (u *UI) parse() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	for _, f := range names {
 		name := strings.TrimSuffix(f.Name(), path.Ext(f.Name()))
-		if name == "layout" || name == "parts" {
+		if slices.Contains(shared, "templates/"+f.Name()) {
 			continue
 		}
 		all[name] = template.Must(template.Must(frame.Clone()).ParseFS(templateFiles, "templates/"+f.Name()))

@@ -63,6 +63,7 @@ type taskView struct {
 	Headers    []fact
 	Commands   []fact
 	Can        can
+	Flow       *flow // nil: it stands alone
 }
 
 // can are the actions that a state allows.
@@ -117,6 +118,7 @@ func showTask(v *visit) (*screen, error) {
 	if view.Why, err = v.admin().Tasks().Explain(v.ctx, t.ID); err != nil {
 		view.WhyNot = problemOf(err).Message
 	}
+	view.Flow = v.flowOfTask(t)
 	return &screen{Title: t.Type + " " + t.ID, Data: view, Watch: &watch{Task: t.ID}}, nil
 }
 

@@ -42,7 +42,7 @@ func markIn(tag []byte) func(rune) string {
 	switch string(name) {
 	case "textarea":
 		return func(c rune) string { return string(c) }
-	case "title", "option":
+	case "title", "option", "text": // the text of a drawing takes no HTML
 		return func(c rune) string { return fmt.Sprintf("[U+%04X]", c) }
 	}
 	return markTurn
