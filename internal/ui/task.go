@@ -26,6 +26,7 @@ var taskActions = []action{
 // rawAddresses give what pages cut off, as plain text, and what a form shows while it is filled in.
 var rawAddresses = []raw{
 	{path: "/schedule-preview", serve: previewSchedule},
+	{path: "/search/complete", serve: serveCompletion},
 	{path: "/tasks/{task}/payload", serve: rawPart(func(t *pawltype.Task) []byte { return t.Payload })},
 	{path: "/tasks/{task}/result", serve: rawPart(func(t *pawltype.Task) []byte { return t.Result })},
 	{path: "/tasks/{task}/checkpoint", serve: rawPart(func(t *pawltype.Task) []byte { return t.Checkpoint })},

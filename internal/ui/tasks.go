@@ -26,6 +26,7 @@ var searchTime = time.Second
 
 type tasksView struct {
 	Text     string
+	Saved    viewsView
 	Terms    []termChip
 	States   []chip
 	Tasks    []*pawltype.Task
@@ -62,7 +63,7 @@ func showTasks(v *visit) (*screen, error) {
 		v.redirect("/tasks/" + id.String())
 		return nil, nil
 	}
-	view := tasksView{Text: text, Filtered: text != "", Back: v.backTo()}
+	view := tasksView{Text: text, Saved: v.viewsOf(text), Filtered: text != "", Back: v.backTo()}
 	filter, terms, err := parseFilter(text, v.now)
 	if err == nil {
 		view.Terms, view.States, view.Bulk = v.termChips(terms), v.stateChips(terms), v.bulkLinks(text, filter.States)

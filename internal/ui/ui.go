@@ -91,7 +91,7 @@ func (u *UI) pages() []page {
 }
 
 func (u *UI) actions() []action {
-	return slices.Concat(queueActions, queueSettingsActions, taskActions, selectedActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, webhookActions, namespaceActions, tokenActions, settingsActions)
+	return slices.Concat(queueActions, queueSettingsActions, taskActions, viewActions, selectedActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, webhookActions, namespaceActions, tokenActions, settingsActions)
 }
 
 // New makes a UI. It connects at the first request.

@@ -120,6 +120,8 @@ func TestEveryAction(t *testing.T) {
 		{name: "cancel", at: "/tasks/" + ready, click: link("/cancel"), submit: true, says: "Cancelled."},
 		{name: "cancel-running", at: "/tasks/" + running, click: link("/cancel"), submit: true, says: "Cancelled."},
 		{name: "enqueue", at: "/enqueue", fill: []string{"type", "mail.welcome", "queue", "mail", "payload", `{"to": "new@example.com"}`, "tags", "vip, de"}, submit: true, says: "Enqueued."},
+		{name: "view-save", at: "/tasks?q=" + url.QueryEscape("queue:mail state:dead"), click: link("/views/save"), fill: []string{"name", "Failed mail"}, submit: true, says: "Saved the view Failed mail."},
+		{name: "view-remove", click: link("/views/remove"), submit: true, says: "Removed the view Failed mail."},
 		{name: "bulk", at: "/tasks?q=" + url.QueryEscape("queue:media state:ready key:tenant-3"), click: link("action=set_priority"), fill: []string{"priority", "low", "reason", "it can wait"}, submit: true, says: "Started."},
 		{name: "bulk-replay", at: "/dead?queue=mail", click: link("action=replay"), fill: []string{"rate", "1", "canary", "50"}, submit: true, says: "running"},
 		{name: "operation-pause", click: link("/pause"), submit: true, says: "paused"},
@@ -216,7 +218,9 @@ func TestFormsAndKeys(t *testing.T) {
 	b.until(`location.pathname === "/ops/tasks"`)
 	b.key("/")
 	b.until(`document.activeElement.id === "search"`)
+	b.completes()
 	b.key("Escape")
+	b.until(`document.activeElement.id !== "search"`)
 	b.key("?")
 	b.until(`document.getElementById("help").open`)
 	b.shoot("help")
@@ -238,7 +242,7 @@ func TestFormsAndKeys(t *testing.T) {
 	b.visit(w.url + "/ops/new-schedule")
 	b.fill("cron", "0 3 * * *")
 	b.fill("time_zone", "Europe/Vienna")
-	b.until(`document.querySelectorAll(".preview .runs li").length === 5 && /03:00:00 CES?T/.test(document.querySelector(".preview").innerText)`)
+	b.until(`document.querySelectorAll(".preview .runs li").length === 5 && /At 03:00 every day[^]*03:00:00 CES?T/.test(document.querySelector(".preview").innerText)`)
 	b.shoot("form-preview")
 	b.fill("cron", "61 3 * * *")
 	b.until(`document.querySelector(".preview .wrong-says")?.textContent.includes("61")`)
@@ -299,6 +303,32 @@ func TestFormsAndKeys(t *testing.T) {
 	b.visit(w.url + "/ops/queues")
 	b.until(`document.documentElement.dataset.theme === "dark"`)
 	b.check(w.url)
+}
+
+// completes types into the search, and takes what it suggests by keys and by a click.
+func (b *browser) completes() {
+	b.t.Helper()
+	const value, chosen = `document.getElementById("search").value`, `document.getElementById("search").getAttribute("aria-activedescendant")`
+	write := func(text string) {
+		b.eval(fmt.Sprintf(`{ const s = document.getElementById("search"); s.setRangeText(%q, s.value.length, s.value.length, "end"); s.dispatchEvent(new Event("input")); }`, text))
+		b.until(`document.getElementById("search").getAttribute("aria-expanded") === "true"`)
+	}
+	write("sta")
+	b.key("ArrowDown")
+	b.until(chosen + ` === "search-item-0"`)
+	b.shoot("search")
+	b.key("Tab")
+	b.until(value + ` === "state:" && document.querySelectorAll("#search-list li").length === 9`)
+	b.key("ArrowUp")
+	b.until(chosen + ` === "search-item-8" && document.getElementById("search-item-8").getAttribute("aria-selected") === "true"`)
+	b.key("Enter")
+	b.until(value + ` === "state:cancelled " && document.getElementById("search-list").hidden`)
+	write("queue:m")
+	b.click("#search-list li")
+	b.until(value + ` === "state:cancelled queue:mail " && document.activeElement.id === "search"`)
+	write("t")
+	b.key("Escape")
+	b.until(`document.getElementById("search-list").hidden && document.activeElement.id === "search"`)
 }
 
 // TestAgesGoByTheServersClock: that of the browser may be hours wrong, and may be set while a page is open.

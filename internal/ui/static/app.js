@@ -366,6 +366,75 @@
     within = null;
   });
 
+  // ---- The search completes what is typed: a combobox with a list, as ARIA has it. The server says what the text up to the cursor may
+  // go on with. Tab and Enter take what is chosen, and do what they always do where nothing is.
+  const search = $("search"), suggestions = $("search-list");
+  const completer = { word: "", items: [], at: -1, timer: 0, asked: 0 };
+  function closeList() {
+    clearTimeout(completer.timer);
+    completer.asked++; // what is under way is not shown
+    completer.items = [];
+    completer.at = -1;
+    suggestions.hidden = true;
+    search.setAttribute("aria-expanded", "false");
+    search.removeAttribute("aria-activedescendant");
+  }
+  function chooseItem(at) {
+    completer.at = at;
+    [...suggestions.children].forEach((li, i) => li.setAttribute("aria-selected", String(i === at)));
+    const li = suggestions.children[at];
+    if (!li) { search.removeAttribute("aria-activedescendant"); return; }
+    search.setAttribute("aria-activedescendant", li.id);
+    li.scrollIntoView({ block: "nearest" });
+  }
+  function showList(answer) {
+    completer.word = answer.word;
+    completer.items = answer.items;
+    suggestions.replaceChildren(...answer.items.map((item, i) => {
+      const li = document.createElement("li");
+      li.id = `search-item-${i}`;
+      li.setAttribute("role", "option");
+      li.append(Object.assign(document.createElement("span"), { textContent: item.text }));
+      if (item.note) li.append(Object.assign(document.createElement("small"), { textContent: item.note }));
+      return li;
+    }));
+    suggestions.hidden = answer.items.length === 0;
+    search.setAttribute("aria-expanded", String(answer.items.length > 0));
+    chooseItem(-1);
+  }
+  async function askList() {
+    const own = ++completer.asked, text = search.value.slice(0, search.selectionStart);
+    try {
+      const answer = await fetch(`${search.dataset.complete}?q=${encodeURIComponent(text)}`, { headers: { "HX-Request": "true" } });
+      if (!answer.ok) throw new Error();
+      const found = await answer.json();
+      if (own === completer.asked && document.activeElement === search) showList(found);
+    } catch { if (own === completer.asked) closeList(); }
+  }
+  function takeItem(at) {
+    const item = completer.items[at], end = search.selectionStart, start = end - completer.word.length;
+    if (!item || search.value.slice(start, end) !== completer.word) { closeList(); return; }
+    search.setRangeText(item.text + (item.more ? "" : " "), start, end, "end");
+    closeList();
+    if (item.more) askList();
+  }
+  if (search) {
+    for (const [name, value] of [["role", "combobox"], ["aria-autocomplete", "list"], ["aria-controls", suggestions.id], ["aria-expanded", "false"]]) search.setAttribute(name, value);
+    search.addEventListener("input", () => { clearTimeout(completer.timer); completer.timer = setTimeout(askList, 120); });
+    search.addEventListener("blur", closeList);
+    suggestions.addEventListener("pointerdown", (e) => e.preventDefault()); // the field keeps the focus
+    suggestions.addEventListener("click", (e) => { const li = e.target.closest("li"); if (li) takeItem([...suggestions.children].indexOf(li)); });
+    search.addEventListener("keydown", (e) => {
+      if (e.ctrlKey || e.metaKey || e.altKey || e.isComposing) return;
+      const n = completer.items.length, down = e.key === "ArrowDown", up = e.key === "ArrowUp";
+      if ((down || up) && n === 0) { e.preventDefault(); askList(); return; }
+      if (n === 0) return;
+      if (down || up) { e.preventDefault(); chooseItem(down ? (completer.at + 2) % (n + 1) - 1 : (completer.at + n + 1) % (n + 1) - 1); return; }
+      if ((e.key === "Enter" || e.key === "Tab" && !e.shiftKey) && completer.at >= 0) { e.preventDefault(); takeItem(completer.at); return; }
+      if (e.key === "Escape") { e.preventDefault(); closeList(); }
+    });
+  }
+
   // ---- Keys
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;

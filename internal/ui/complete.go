@@ -1,0 +1,267 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// Bounds of an answer to who types, who waits for it.
+const (
+	completeTime  = time.Second
+	maxSuggested  = 10
+	maxOfEach     = 4   // where a word without a field may be a name of several
+	completeTasks = 100 // the newest, in which types, tags and keys are looked for
+	completeJSON  = 20  // the newest, in whose payloads fields are looked for
+	leastWord     = 2   // characters of a word for which names are looked up
+)
+
+// suggestion is what a word may become.
+type suggestion struct {
+	Text string `json:"text"`
+	Note string `json:"note,omitempty"`
+	More bool   `json:"more,omitempty"` // a value follows
+}
+
+// completion is what the last word of a filter may become.
+type completion struct {
+	Word  string       `json:"word"` // as it stands there
+	Items []suggestion `json:"items"`
+}
+
+// filterFields are the fields of the filter language as they are typed.
+var filterFields = []suggestion{
+	{"queue:", "in this queue", true}, {"state:", "in any of these states", true}, {"type:", "of this type", true}, {"tag:", "with this tag", true},
+	{"key:", "with this key", true}, {"worker:", "last held by this worker", true}, {"error:", "part of the last error", true}, {"after:", "created after", true},
+	{"before:", "created before", true}, {"payload.", "a field of the payload", true}, {"fingerprint:", "of a group of dead letters", true}, {"operation:", "changed by this operation", true},
+}
+
+// serveCompletion answers what the text up to the cursor may go on with, as JSON. Whatever can't be asked is left out.
+func serveCompletion(v *visit) error {
+	ctx, cancel := context.WithTimeout(v.ctx, completeTime)
+	defer cancel()
+	v.ctx = ctx
+	answer := completion{Items: []suggestion{}}
+	if text := v.query("q"); len(text) <= maxFilterText {
+		answer = v.complete(text)
+	}
+	h := v.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	return json.NewEncoder(v.w).Encode(answer)
+}
+
+func (v *visit) complete(text string) completion {
+	before, word := lastWord(text)
+	out := completion{Word: word, Items: []suggestion{}}
+	field, value, ok := cutField(word)
+	switch path, isPath := payloadPath(field); {
+	case isPath && ok:
+		out.Items = append(out.Items, v.payloadValues(before, field, path, value)...)
+	case isPath:
+		out.Items = append(out.Items, v.payloadPaths(before, path)...)
+	case ok:
+		out.Items = append(out.Items, v.values(before, field, value)...)
+	default:
+		out.Items = append(out.Items, v.words(before, word)...)
+	}
+	out.Items = out.Items[:min(len(out.Items), maxSuggested)]
+	return out
+}
+
+// lastWord cuts off the condition that is being typed: what stands behind the last space that is in no quotes.
+func lastWord(text string) (before, word string) {
+	start, quoted, escaped := 0, false, false
+	for i, c := range text {
+		switch {
+		case escaped:
+			escaped = false
+		case c == '\\':
+			escaped = true
+		case c == '"':
+			quoted = !quoted
+		case !quoted && unicode.IsSpace(c):
+			start = i + len(string(c))
+		}
+	}
+	return text[:start], text[start:]
+}
+
+// cutField splits a condition at its colon. One behind \ belongs to a path.
+func cutField(word string) (field, value string, ok bool) {
+	for i := 0; i < len(word); i++ {
+		switch word[i] {
+		case '\\':
+			i++
+		case ':':
+			return word[:i], unquoteValue(word[i+1:]), true
+		}
+	}
+	return word, "", false
+}
+
+// unquoteValue is a value as far as it is typed.
+func unquoteValue(s string) string {
+	if !strings.HasPrefix(s, `"`) {
+		return s
+	}
+	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(strings.TrimSuffix(s[1:], `"`))
+}
+
+// payloadPath is the path of a field of the payload; false: the field is another one.
+func payloadPath(field string) (path string, ok bool) {
+	for _, prefix := range []string{"payload.", "args."} {
+		if path, ok := strings.CutPrefix(field, prefix); ok {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// words are fields, and names of queues and types, for a word without a field. Where nothing is typed yet, saved views come first.
+func (v *visit) words(before, word string) (all []suggestion) {
+	if before == "" && word == "" {
+		for _, w := range v.ownViews() {
+			all = append(all, suggestion{Text: w.Filter, Note: w.Name})
+		}
+		all = all[:min(len(all), maxOfEach)]
+	}
+	for _, f := range filterFields {
+		if strings.HasPrefix(f.Text, strings.ToLower(word)) {
+			all = append(all, f)
+		}
+	}
+	if len(word) < leastWord {
+		return all
+	}
+	for _, field := range []string{"queue", "type"} {
+		some := v.values(before, field, word)
+		all = append(all, some[:min(len(some), maxOfEach)]...)
+	}
+	return all
+}
+
+// values are conditions with the field and a value that goes on as typed.
+func (v *visit) values(before, field, typed string) (all []suggestion) {
+	near := v.near(before)
+	var names []string
+	switch field {
+	case "state":
+		return stateValues(typed)
+	case "after", "before", "created_after", "created_before":
+		names = []string{"1h", "24h", "7d", v.now.UTC().Format(time.DateOnly)}
+	case "queue":
+		names = v.queueNames(typed)
+	case "type":
+		names = append(v.recent(near, 0, func(t *pawltype.Task) []string { return []string{t.Type} }), v.workerNames(func(w *admin.Worker) []string { return w.Types })...)
+	case "worker":
+		names = append(v.workerNames(func(w *admin.Worker) []string { return []string{w.Name} }), v.recent(near, 0, func(t *pawltype.Task) []string { return []string{t.Worker} })...)
+	case "tag":
+		names = v.recent(near, 0, func(t *pawltype.Task) []string { return t.Tags })
+	case "key":
+		names = v.recent(near, 0, func(t *pawltype.Task) []string { return []string{t.Key} })
+	case "operation":
+		return v.operations(typed)
+	}
+	for _, name := range matching(names, typed) {
+		all = append(all, suggestion{Text: termsText([]term{{Field: field, Value: name}})})
+	}
+	return all
+}
+
+// near is what the rest of the filter says of queue and type, so that names come from tasks like those.
+func (v *visit) near(before string) (f admin.Filter) {
+	if said, _, err := parseFilter(before, v.now); err == nil {
+		f.Queue, f.Type = said.Queue, said.Type
+	}
+	return f
+}
+
+// stateValues complete the last of the states.
+func stateValues(typed string) (all []suggestion) {
+	done, last := "", typed
+	if at := strings.LastIndexByte(typed, ','); at >= 0 {
+		done, last = typed[:at+1], typed[at+1:]
+	}
+	said := strings.Split(done, ",")
+	for _, s := range allStates {
+		if strings.HasPrefix(string(s), strings.ToLower(last)) && !slices.Contains(said, string(s)) {
+			all = append(all, suggestion{Text: "state:" + done + string(s)})
+		}
+	}
+	return all
+}
+
+// matching are names, each once, that begin with what is typed, and behind them those that have it elsewhere.
+func matching(names []string, typed string) (all []string) {
+	typed = strings.ToLower(typed)
+	var rest []string
+	for _, name := range names {
+		switch low := strings.ToLower(name); {
+		case name == "" || slices.Contains(all, name) || slices.Contains(rest, name):
+		case strings.HasPrefix(low, typed):
+			all = append(all, name)
+		case strings.Contains(low, typed):
+			rest = append(rest, name)
+		}
+	}
+	return append(all, rest...)
+}
+
+func (v *visit) queueNames(typed string) (names []string) {
+	page, err := v.admin().Queues().ListPage(v.ctx, admin.QueueFilter{Pattern: "*" + strings.Trim(typed, "*") + "*"}, pawltype.PageRequest{Limit: 2 * maxSuggested})
+	if err != nil {
+		return nil
+	}
+	for _, q := range page.Items {
+		names = append(names, q.Name)
+	}
+	return names
+}
+
+func (v *visit) workerNames(of func(*admin.Worker) []string) (names []string) {
+	page, err := v.admin().Workers().ListPage(v.ctx, admin.WorkerFilter{}, pawltype.PageRequest{Limit: completeTasks})
+	if err != nil {
+		return nil
+	}
+	for _, w := range page.Items {
+		names = append(names, of(w)...)
+	}
+	return names
+}
+
+// recent are names that the newest tasks have. Payloads are read of so many tasks; 0: of none.
+func (v *visit) recent(near admin.Filter, payloads int, of func(*pawltype.Task) []string) (names []string) {
+	page := pawltype.PageRequest{Limit: completeTasks}
+	if payloads > 0 {
+		page.Limit, page.WithPayload = payloads, true
+	}
+	tasks, err := v.admin().Tasks().ListPage(v.ctx, near, page)
+	if err != nil {
+		return nil
+	}
+	for _, t := range tasks.Items {
+		names = append(names, of(t)...)
+	}
+	return names
+}
+
+// operations are the last ones, by their ids.
+func (v *visit) operations(typed string) (all []suggestion) {
+	page, err := v.admin().Operations().ListPage(v.ctx, pawltype.PageRequest{Limit: maxSuggested})
+	if err != nil {
+		return nil
+	}
+	for _, o := range page.Items {
+		if strings.HasPrefix(o.ID, typed) {
+			all = append(all, suggestion{Text: "operation:" + o.ID, Note: strings.ReplaceAll(string(o.Action), "_", " ")})
+		}
+	}
+	return all
+}

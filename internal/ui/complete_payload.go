@@ -1,0 +1,127 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// Bounds of what is looked at in a payload.
+const (
+	maxPathDepth   = 6
+	maxPathsOfTask = 100
+	maxPathPayload = 64 << 10 // bytes; larger ones are passed over
+	maxPathValue   = 60       // characters of a value that is suggested
+)
+
+// leaf is a value in a payload that is no object and no list.
+type leaf struct{ path, value string }
+
+// payloadPaths are paths in the payloads of the newest tasks, each with a value.
+func (v *visit) payloadPaths(before, typed string) (all []suggestion) {
+	seen := map[string]bool{}
+	for _, l := range v.leaves(before) {
+		if strings.HasPrefix(strings.ToLower(l.path), strings.ToLower(typed)) && !seen[l.path] {
+			seen[l.path] = true
+			all = append(all, suggestion{Text: "payload." + l.path + ":", Note: "such as " + clip(l.value, maxPathValue), More: true})
+		}
+	}
+	return all
+}
+
+// payloadValues are values that the newest tasks have at a path.
+func (v *visit) payloadValues(before, field, path, typed string) (all []suggestion) {
+	var values []string
+	for _, l := range v.leaves(before) {
+		if l.path == path && len([]rune(l.value)) <= maxPathValue {
+			values = append(values, l.value)
+		}
+	}
+	for _, value := range matching(values, typed) {
+		all = append(all, suggestion{Text: termsText([]term{{Field: field, Value: value}})})
+	}
+	return all
+}
+
+// leaves are the values in the payloads of the newest tasks.
+func (v *visit) leaves(before string) (all []leaf) {
+	v.recent(v.near(before), completeJSON, func(t *pawltype.Task) []string {
+		all = append(all, leavesOf(t.Payload)...)
+		return nil
+	})
+	return all
+}
+
+// leavesOf are the values in a payload.
+func leavesOf(payload []byte) (all []leaf) {
+	if len(payload) > maxPathPayload {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.UseNumber()
+	var value any
+	if d.Decode(&value) != nil {
+		return nil
+	}
+	walkLeaves("", value, maxPathDepth, &all)
+	return all
+}
+
+func walkLeaves(path string, value any, depth int, to *[]leaf) {
+	if len(*to) >= maxPathsOfTask || depth < 0 {
+		return
+	}
+	under := func(key string) string {
+		if path == "" {
+			return key
+		}
+		return path + "." + key
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			if key != "" {
+				walkLeaves(under(escapeKey(key)), value[key], depth-1, to)
+			}
+		}
+	case []any:
+		for i, item := range value[:min(len(value), 1)] { // the others are alike
+			walkLeaves(under(strconv.Itoa(i)), item, depth-1, to)
+		}
+	default:
+		if path != "" {
+			*to = append(*to, leaf{path, leafText(value)})
+		}
+	}
+}
+
+// leafText is a value as a filter has it.
+func leafText(value any) string {
+	switch value := value.(type) {
+	case string:
+		return value
+	case json.Number:
+		return value.String()
+	case bool:
+		return strconv.FormatBool(value)
+	}
+	return "null"
+}
+
+// escapeKey is a key as a path has it.
+func escapeKey(key string) string {
+	var b strings.Builder
+	for _, c := range key {
+		if strings.ContainsRune(`\.:"`, c) || unicode.IsSpace(c) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
