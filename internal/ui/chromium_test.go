@@ -391,6 +391,18 @@ func (b *browser) shoot(name string) {
 	must(b.t, os.WriteFile(filepath.Join(shots(), name+".png"), data, 0o644))
 }
 
+// longestShot is how much of a long page a picture has.
+const longestShot = 3200
+
+// shootWhole takes a picture of the page in its whole length, as far as that tells anything.
+func (b *browser) shootWhole(name string, width int) {
+	var height int
+	_, err := fmt.Sscan(b.eval(`document.documentElement.scrollHeight`), &height)
+	must(b.t, err)
+	b.size(width, min(max(height, 844), longestShot), width < 500)
+	b.shoot(name)
+}
+
 // noted gives what was asked for and complained of since the last time.
 func (b *browser) noted() (requests, trouble []string) {
 	b.mu.Lock()

@@ -3,6 +3,7 @@ package ui_test
 import (
 	"fmt"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -599,36 +600,61 @@ func (w *world) everyLook(t testing.TB) map[string]string {
 		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 }
 
-// TestLook takes pictures of every page, light, dark and as a phone, for people to look at.
+// TestLook takes pictures of every page for people to look at: on a desk and on a phone, light and dark, whole and with the data of a busy
+// cluster. PAWL_PAGES is a regular expression that names some of them.
 func TestLook(t *testing.T) {
 	if shots() == "" {
 		t.Skip("PAWL_SHOTS names no directory for pictures")
 	}
+	only, err := regexp.Compile(os.Getenv("PAWL_PAGES"))
+	must(t, err)
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	b.visit(w.url + "/")
 	b.shoot("empty")
-	w.seed(t)
+	w.fill(t)
 	pages := w.everyLook(t)
+	w.moreLooks(t, pages)
 	for _, look := range []struct {
-		name  string
-		dark  bool
-		phone bool
-	}{{"light", false, false}, {"dark", true, false}, {"phone", false, true}} {
+		name   string
+		dark   bool
+		width  int
+		height int
+	}{{"desk-light", false, 1440, 900}, {"desk-dark", true, 1440, 900}, {"phone-light", false, 390, 844}, {"phone-dark", true, 390, 844}} {
 		b.dark(look.dark)
-		b.size(1440, 900, false)
-		if look.phone {
-			b.size(390, 844, true)
-		}
 		for name, path := range pages {
+			if !only.MatchString(name) {
+				continue
+			}
+			b.size(look.width, look.height, look.width < 500)
 			b.visit(w.url + path)
-			b.shoot(look.name + "-" + name)
+			b.shootWhole(look.name+"-"+name, look.width)
 			if got := b.eval(`document.documentElement.scrollWidth <= innerWidth`); got != "true" {
 				t.Errorf("%s is wider than a %s window", path, look.name)
 			}
 		}
 	}
 	b.check(w.url)
+}
+
+// moreLooks are pages that only fill has, and those that look different with a menu open.
+func (w *world) moreLooks(t testing.TB, pages map[string]string) {
+	t.Helper()
+	for name, f := range map[string]admin.Filter{
+		"task-ready": {Queue: "search", States: []pawltype.State{pawltype.StateReady}}, "task-retrying": {Queue: "push", States: []pawltype.State{pawltype.StateRetrying}},
+		"task-succeeded": {Queue: "exports", States: []pawltype.State{pawltype.StateSucceeded}}, "task-held": {Queue: "billing", States: []pawltype.State{pawltype.StateReady}},
+		"task-scheduled": {Queue: "imports", States: []pawltype.State{pawltype.StateScheduled}}, "task-poisoned": {Queue: "push", States: []pawltype.State{pawltype.StatePoisoned}},
+	} {
+		pages[name] = "/tasks/" + w.newest(t, f)
+	}
+	for _, lost := range []bool{true, false} {
+		page, err := admin.New(w.client).Workers().ListPage(t.Context(), admin.WorkerFilter{Lost: new(lost)}, pawltype.PageRequest{Limit: 1})
+		must(t, err)
+		pages[map[bool]string{true: "worker-lost", false: "worker"}[lost]] = "/workers/" + url.PathEscape(page.Items[0].ID)
+	}
+	pages["queue-open"], pages["queue-paused"], pages["archive"], pages["new-schedule"], pages["api"] = "/queues/thumbnails", "/queues/reports", "/archive", "/new-schedule", "/docs/api"
+	pages["quotas"], pages["you"], pages["pause-form"], pages["purge-form"], pages["not-found"] = "/namespaces/default/quotas", "/settings/you", "/queues/mail/pause", "/queues/mail/purge", "/nothing-here"
+	pages["tasks-none"], pages["bulk-replay"] = "/tasks?q=queue:mail+type:none", "/operations/new?action=replay&q=queue:push+state:dead"
 }
 
 // TestKeysActOnTheirRow: x, j, k and Enter act on the row that was chosen, wherever refreshes have moved it, and on none if it went away.
