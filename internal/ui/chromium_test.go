@@ -327,16 +327,27 @@ func (b *browser) until(js string) {
 	}
 }
 
-// click presses the mouse on what a selector finds, as a person would: it must not lie under something else.
+// click presses the mouse on what a selector finds, as a person would: it must not lie under something else. If it is in a menu, the menu is
+// opened first.
 func (b *browser) click(selector string) {
 	b.t.Helper()
-	at := b.eval(fmt.Sprintf(`(() => { const e = document.querySelector(%q); if (!e) return ""; e.scrollIntoView({block: "center", behavior: "instant"});
+	found := fmt.Sprintf("document.querySelector(%q)", selector)
+	if b.eval(`String(`+found+`?.closest("details.pop:not([open]) .pop-list") != null)`) == "true" {
+		b.press(found + `.closest("details.pop").querySelector("summary")`)
+	}
+	b.press(found)
+}
+
+// press presses the mouse on the element that an expression gives.
+func (b *browser) press(found string) {
+	b.t.Helper()
+	at := b.eval(`(() => { const e = ` + found + `; if (!e) return ""; e.scrollIntoView({block: "center", behavior: "instant"});
 		const r = e.getBoundingClientRect(), x = r.x + r.width / 2, y = r.y + r.height / 2, top = document.elementFromPoint(x, y);
-		return e.contains(top) || top?.contains(e) ? x + " " + y : "under " + top?.outerHTML.slice(0, 200); })()`, selector))
+		return e.contains(top) || top?.contains(e) ? x + " " + y : "under " + top?.outerHTML.slice(0, 200); })()`)
 	var x, y float64
 	if _, err := fmt.Sscan(at, &x, &y); err != nil {
 		b.shoot("click")
-		b.t.Fatalf("%s can't be clicked (%s) at %s", selector, at, b.eval("location.href + ' ' + document.body.innerText.slice(0, 500)"))
+		b.t.Fatalf("%s can't be clicked (%s) at %s", found, at, b.eval("location.href + ' ' + document.body.innerText.slice(0, 500)"))
 	}
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
 		b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}, nil)

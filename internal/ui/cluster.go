@@ -16,9 +16,9 @@ import (
 var clusterPages = []page{{path: "/cluster", template: "cluster", nav: "/cluster", show: showCluster}}
 
 var clusterActions = []action{
-	{path: "/nodes/{node}/drain", nav: "/cluster", form: nodeForm("Drain", "Its replicas and leaders move to other nodes, as far as these can take them.", true), do: doNode("Drains.", admin.Cluster.DrainNode)},
-	{path: "/nodes/{node}/undrain", nav: "/cluster", form: nodeForm("Undrain", "It takes replicas again.", false), do: doNode("Takes replicas again.", admin.Cluster.UndrainNode)},
-	{path: "/nodes/{node}/remove", nav: "/cluster", form: nodeForm("Remove", "It leaves for ever: to come back it has to join anew, with an empty directory. While it holds replicas this is refused: drain it first.", true), do: doNode("Removed.", removeNode)},
+	{path: "/nodes/{node}/drain", nav: "/cluster", form: nodeForm("Drain", "The node's replicas and leaders move to other nodes, as far as they have room.", true), do: doNode("Draining.", admin.Cluster.DrainNode)},
+	{path: "/nodes/{node}/undrain", nav: "/cluster", form: nodeForm("Undrain", "The node takes replicas again.", false), do: doNode("Takes replicas again.", admin.Cluster.UndrainNode)},
+	{path: "/nodes/{node}/remove", nav: "/cluster", form: nodeForm("Remove", "The node leaves the cluster for good; to come back it must join again with an empty data directory. A node that still holds replicas cannot be removed: drain it first.", true), do: doNode("Removed.", removeNode)},
 	{path: "/shards/{shard}/transfer", nav: "/cluster", form: transferForm, do: doTransfer},
 }
 
@@ -51,7 +51,7 @@ func nodeRowOf(n admin.Node) nodeRow {
 		row.State, row.Word = "alive", "alive"
 	case n.Alive:
 	case !n.Heard && n.Silent < patience:
-		row.State, row.Word = "waited-for", "not heard yet"
+		row.State, row.Word = "waited-for", "not heard from yet"
 	default:
 		row.State, row.Word, row.For = "silent", "no answer", "for "+spanText(n.Silent.Round(time.Second))
 	}
@@ -163,10 +163,10 @@ func transferForm(v *visit) (*form, error) {
 		for _, m := range s.Members {
 			options = append(options, option{m.Node, m.Node})
 		}
-		return &form{Title: "Leader of shard " + v.r.PathValue("shard"), Text: "The node leads it as soon as it has everything, and goes on to.", Button: "Transfer", Back: "/cluster",
-			Facts: []fact{{"Leads now", s.Leader}}, Fields: []field{{Name: "to", Label: "Node that should lead", Kind: "choice", Options: options, Value: s.Preferred}, reasonField()}}, nil
+		return &form{Title: "Leader of shard " + v.r.PathValue("shard"), Text: "The node becomes the leader as soon as its log is complete, and Pawl keeps it there when it can.", Button: "Transfer", Back: "/cluster",
+			Facts: []fact{{"Current leader", s.Leader}}, Fields: []field{{Name: "to", Label: "New leader", Kind: "choice", Options: options, Value: s.Preferred}, reasonField()}}, nil
 	}
-	return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("there is no shard %q", clip(v.r.PathValue("shard"), 20))}
+	return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("shard %q does not exist", clip(v.r.PathValue("shard"), 20))}
 }
 
 func doTransfer(v *visit) (done, error) {
@@ -177,5 +177,5 @@ func doTransfer(v *visit) (done, error) {
 	if err := v.admin().WithReason(v.value("reason")).Cluster().TransferLeader(v.ctx, uint32(shard), v.value("to")); err != nil {
 		return done{}, err
 	}
-	return done{Said: "Noted: the shard moves to its leader in a moment.", Next: "/cluster"}, nil
+	return done{Said: "The shard moves to its new leader in a moment.", Next: "/cluster"}, nil
 }

@@ -214,7 +214,7 @@ func restoreForm(v *visit) (*form, error) {
 	if v.r.PostForm != nil {
 		place = v.value("place")
 	}
-	return &form{Title: "Restore from the archive", Text: "It is enqueued again, as a new task. Restoring it twice makes one task.", Button: "Restore", Back: "/archive",
+	return &form{Title: "Restore from the archive", Text: "Enqueues the task again as a new task. Restoring it twice creates only one.", Button: "Restore", Back: "/archive",
 		Facts: []fact{{"Place", place}}, Fields: []field{{Name: "place", Kind: "hidden", Value: place}, reasonField()}}, nil
 }
 
@@ -231,7 +231,7 @@ func doRestore(v *visit) (done, error) {
 	}
 	said := "Restored."
 	if results[0].Duplicate {
-		said = "It was restored before, as this task."
+		said = "Already restored as this task."
 	}
 	return done{Said: said, Next: "/tasks/" + results[0].TaskID}, nil
 }

@@ -20,11 +20,11 @@ func enqueueForm(v *visit) (*form, error) {
 		id = kept
 	}
 	f := &form{Title: "Enqueue a task", Wide: true, Button: "Enqueue", Back: "/tasks",
-		Text: "When it is accepted, it is on stable storage.", Fields: []field{{Name: "request_id", Kind: "hidden", Value: id}}}
+		Text: "An accepted task is on stable storage.", Fields: []field{{Name: "request_id", Kind: "hidden", Value: id}}}
 	f.Fields = append(f.Fields, templateFields("", &admin.ScheduledTask{Queue: v.query("queue"), Type: v.query("type")})...)
 	f.Fields = slices.Insert(f.Fields, len(f.Fields)-moreFields,
-		field{Name: "run_at", Label: "Due", Kind: "text", Placeholder: "now", Hint: "A time such as 2026-01-31T12:00:00Z, or from now: 10m"},
-		field{Name: "idempotency_key", Label: "Idempotency key", Kind: "text", Hint: "One task per key and queue."})
+		field{Name: "run_at", Label: "Due", Kind: "text", Placeholder: "now", Hint: "A time such as 2026-01-31T12:00:00Z, or a delay such as 10m."},
+		field{Name: "idempotency_key", Label: "Idempotency key", Kind: "text", Hint: "A second enqueue with the same key and queue returns the first task."})
 	return f, nil
 }
 
@@ -50,7 +50,7 @@ func doEnqueue(v *visit) (done, error) {
 	}
 	said := "Enqueued."
 	if ref.Duplicate {
-		said = "This task was there already."
+		said = "A task with this key already exists."
 	}
 	return done{Said: said, Next: "/tasks/" + ref.ID}, nil
 }

@@ -72,7 +72,8 @@ type field struct {
 	Ticks                                 []tick
 	Required                              bool
 	Heading                               string // a new part of the form begins here
-	Fold                                  string // the rest of the form, from here on, is folded away under this word
+	Fold                                  string // a part of the form that is folded away under this word begins here
+	FoldSays                              string // what is in it, in short
 	Refused                               string // what is wrong with it
 	Meanwhile                             string // what others have done with it since the form was opened
 	Theirs                                string // what they have put in, if that is not what stands in the field
@@ -112,7 +113,7 @@ func choices(first string, values ...string) []option {
 
 // reasonField asks why. The server keeps it with what was done.
 func reasonField() field {
-	return field{Name: "reason", Label: "Reason", Placeholder: "Why? The audit keeps it.", Kind: "text"}
+	return field{Name: "reason", Label: "Reason", Placeholder: "Why? The audit log keeps it.", Kind: "text"}
 }
 
 const (
@@ -146,14 +147,14 @@ func (v *visit) readForm() error {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return tooLong(limit)
 		}
-		return &pawltype.Error{Code: "invalid_argument", Message: "the form did not arrive whole, or is none"}
+		return &pawltype.Error{Code: "invalid_argument", Message: "the form is incomplete or malformed"}
 	}
 	_ = http.NewResponseController(v.w).SetReadDeadline(time.Time{}) // or it would end the context of what the form does
 	return nil
 }
 
 func tooLong(limit int64) error {
-	return &pawltype.Error{Code: "payload_too_large", Message: fmt.Sprintf("the form could not be read: it has at most %d KiB", limit>>10)}
+	return &pawltype.Error{Code: "payload_too_large", Message: fmt.Sprintf("the form is too large: at most %d KiB", limit>>10)}
 }
 
 // value is what was filled in, without space around it and with the line ends of Unix.
@@ -194,7 +195,7 @@ func (f *form) refuse(err error) {
 	p := problemOf(err)
 	p.Title = strings.ReplaceAll(p.Code, "_", " ")
 	if unanswered(err) {
-		p.Title, p.Message = "Not certain", p.Message+". It may have been done: look before you repeat it"
+		p.Title, p.Message = "Outcome unknown", p.Message+". The change may have been made: check before you retry"
 	}
 	var labels []string
 	for _, one := range eachError(err) {
@@ -205,7 +206,7 @@ func (f *form) refuse(err error) {
 		}
 	}
 	if len(labels) > 0 {
-		p.Title, p.Message = "Not done", "see "+strings.Join(labels, ", ")+" below"
+		p.Title, p.Message = "Not saved", "check "+strings.Join(labels, ", ")+" below"
 	}
 	f.Refused = &p
 }
@@ -223,17 +224,31 @@ func eachError(err error) []error {
 	return []error{err}
 }
 
-// Folded tells whether the fields that can be folded away are: none of them is filled in, or refused.
-func (f *form) Folded() bool {
-	for i := len(f.Fields) - 1; i >= 0; i-- {
-		if f.Fields[i].Value != "" || f.Fields[i].Refused != "" || f.Fields[i].Meanwhile != "" {
-			return false
+// section is a part of a form.
+type section struct {
+	Heading string // "": none
+	Fold    string // it is folded away under this; "": it is not
+	Says    string // what the folded fields hold, in short
+	Fields  []field
+}
+
+// Sections are the parts of the form: a field with a Heading or a Fold begins one.
+func (f *form) Sections() (all []section) {
+	for _, one := range f.Fields {
+		if len(all) == 0 || one.Heading != "" || one.Fold != "" {
+			all = append(all, section{Heading: one.Heading, Fold: one.Fold, Says: one.FoldSays})
 		}
-		if f.Fields[i].Fold != "" {
-			return true
-		}
+		last := &all[len(all)-1]
+		last.Fields = append(last.Fields, one)
 	}
-	return true
+	return all
+}
+
+// Open tells of a folded section in which something has to be seen: a refusal, or, where nothing says in short what it holds, a value.
+func (s section) Open() bool {
+	return slices.ContainsFunc(s.Fields, func(f field) bool {
+		return f.Refused != "" || f.Meanwhile != "" || s.Says == "" && f.Value != ""
+	})
 }
 
 // fieldOf is the field that an error of the API is about; nil: none that is seen.
@@ -311,7 +326,7 @@ func (r *reader) needed(field string) string {
 func (r *reader) name(field string) string {
 	s := r.needed(field)
 	if strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(nameLetters, c) }) {
-		r.fail(badField(field, "%q has more in it than letters, digits and . _ - :", clip(s, 60)))
+		r.fail(badField(field, "%q contains characters other than letters, digits and . _ - :", clip(s, 60)))
 	}
 	return s
 }
@@ -324,7 +339,7 @@ func (r *reader) patterns(field string) []string {
 	all := splitList(r.text(field))
 	for _, p := range all {
 		if strings.ContainsFunc(p, func(c rune) bool { return c != '*' && !strings.ContainsRune(nameLetters, c) }) {
-			r.fail(badField(field, "%q has more in it than letters, digits, . _ - : and *", clip(p, 60)))
+			r.fail(badField(field, "%q contains characters other than letters, digits, . _ - : and *", clip(p, 60)))
 		}
 	}
 	return all
@@ -338,7 +353,7 @@ func (r *reader) whole(name string) int64 {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		r.fail(badField(name, "%q is not a whole number from 0 on", clip(s, 40)))
+		r.fail(badField(name, "%q is not a whole number of 0 or more", clip(s, 40)))
 	}
 	return n
 }
@@ -353,7 +368,7 @@ func (r *reader) share(name string) float64 {
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || f < 0 || f > 1e15 {
-		r.fail(badField(name, "%q is not a number from 0 on", clip(s, 40)))
+		r.fail(badField(name, "%q is not a number of 0 or more", clip(s, 40)))
 		return 0
 	}
 	return f
@@ -404,6 +419,6 @@ func (r *reader) moment(name string) time.Time {
 	if d, err := humanize.Span(strings.TrimPrefix(s, "in ")); err == nil && d >= 0 {
 		return r.v.now.Add(d)
 	}
-	r.fail(badField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a duration from now such as 10m", clip(s, 40)))
+	r.fail(badField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a delay such as 10m", clip(s, 40)))
 	return time.Time{}
 }

@@ -58,6 +58,7 @@ func (u *UI) funcs() template.FuncMap {
 			return all
 		},
 		"dict": dict,
+		"icon": icon,
 	}
 }
 
@@ -390,7 +391,7 @@ func documentOf(data []byte, kind string) *document {
 	}
 	d := &document{Size: int64(len(data)), Kind: kind}
 	if key, ok := keyring.EncryptedWith(kind); ok {
-		d.Kind, d.Text = "encrypted", "It is encrypted with key "+key+", and shown to programs that have the key only."
+		d.Kind, d.Text = "encrypted", "Encrypted with key "+key+". Only programs that have the key can read it."
 		return d
 	}
 	text := data

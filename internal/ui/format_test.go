@@ -113,10 +113,10 @@ func TestWhenAQueueIsEmpty(t *testing.T) {
 		{0, nil, "now"},
 		{0, &admin.QueueRates{In: 2, Out: 1}, "now"},
 		{1, nil, "unknown"},
-		{1, &admin.QueueRates{In: 2, Out: 2}, "not at this rate"},
-		{1, &admin.QueueRates{In: 3, Out: 2}, "not at this rate"},
-		{600, &admin.QueueRates{In: 2, Out: 12}, "in about 1 min"},
-		{50, &admin.QueueRates{Out: 10}, "in about 5 s"},
+		{1, &admin.QueueRates{In: 2, Out: 2}, "never at this rate"},
+		{1, &admin.QueueRates{In: 3, Out: 2}, "never at this rate"},
+		{600, &admin.QueueRates{In: 2, Out: 12}, "about 1 min"},
+		{50, &admin.QueueRates{Out: 10}, "about 5 s"},
 	} {
 		q := &admin.Queue{Rates: c.rates}
 		q.Depth.Ready = c.ready

@@ -50,17 +50,17 @@ func TestSettingsOfTwo(t *testing.T) {
 	must(t, err)
 	b.refused(`document.querySelector("#meanwhile-max_running") !== null`)
 	for js, want := range map[string]string{
-		`document.querySelector("[name=max_running]").value`:                                      "7",
-		`document.querySelector("#meanwhile-max_running").textContent.includes("it was: 3")`:      "true",
-		`document.querySelector("[name=lease]").value`:                                            "2m",
-		`document.querySelector("#meanwhile-lease")`:                                              "<nil>",
-		`document.querySelector("[name=max_attempts]").value`:                                     "9",
-		`document.querySelector("#meanwhile-max_attempts ~ .theirs").textContent`:                 "6",
-		`document.querySelector("[name=max_attempts]").getAttribute("aria-describedby")`:          "meanwhile-max_attempts",
-		`/if_version|version \d/.test(document.body.innerText)`:                                   "false",
-		`document.querySelector(".refused").innerText.includes("somebody else has changed this")`: "true",
-		`document.activeElement.classList.contains("refused")`:                                    "true",
-		`document.querySelectorAll("[id^=meanwhile-]").length`:                                    "2",
+		`document.querySelector("[name=max_running]").value`:                                     "7",
+		`document.querySelector("#meanwhile-max_running").textContent.includes("it was: 3")`:     "true",
+		`document.querySelector("[name=lease]").value`:                                           "2m",
+		`document.querySelector("#meanwhile-lease")`:                                             "<nil>",
+		`document.querySelector("[name=max_attempts]").value`:                                    "9",
+		`document.querySelector("#meanwhile-max_attempts ~ .theirs").textContent`:                "6",
+		`document.querySelector("[name=max_attempts]").getAttribute("aria-describedby")`:         "meanwhile-max_attempts hint-max_attempts",
+		`/if_version|version \d/.test(document.body.innerText)`:                                  "false",
+		`document.querySelector(".refused").innerText.includes("someone else has changed this")`: "true",
+		`document.activeElement.classList.contains("refused")`:                                   "true",
+		`document.querySelectorAll("[id^=meanwhile-]").length`:                                   "2",
 	} {
 		if got := b.eval(js); got != want {
 			t.Errorf("%s is %s, want %s", js, got, want)
@@ -145,7 +145,7 @@ func TestQuotasAndWebhooksOfTwo(t *testing.T) {
 		form.Del("events")
 		form["events"] = []string{"task.dead", "queue.over"}
 		resp, body := w.post(t, path, form)
-		if resp.StatusCode != 422 || !strings.Contains(body, "Changed by somebody else meanwhile") {
+		if resp.StatusCode != 422 || !strings.Contains(body, "Someone else changed this in the meantime") {
 			t.Errorf("%s: status %d, and nothing is said of what others did", path, resp.StatusCode)
 		}
 		again := filled(body)
@@ -251,7 +251,7 @@ func TestNoAnswerIsSaid(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	const said = `document.activeElement.matches(".refused") && document.activeElement.innerText === "No answer It may have been done: look before you repeat it." &&
+	const said = `document.activeElement.matches(".refused") && document.activeElement.innerText === "No answer The change may have been made: check before you retry." &&
 		document.querySelector("dialog [name=reason]").value === "it burns" && !document.querySelector("dialog button[type=submit]").disabled`
 	for name, lose := range map[string]struct{ from, until func() }{
 		"no network": {func() {
@@ -328,7 +328,7 @@ func TestRefusedFormsOfAServerAway(t *testing.T) {
 		return w
 	}
 	page := post()
-	for _, want := range []string{`name="confirm" type="text" value="mail"`, `name="reason" type="text" value="it &lt;burns&gt;"`, `type="hidden" name="seen"`, "It may have been done", `action="/queues/mail/purge"`, "Cancel</a>"} {
+	for _, want := range []string{`name="confirm" type="text" value="mail"`, `name="reason" type="text" value="it &lt;burns&gt;"`, `type="hidden" name="seen"`, "The change may have been made", `action="/queues/mail/purge"`, "Cancel</a>"} {
 		if !strings.Contains(page.Body.String(), want) {
 			t.Errorf("status %d, and without %s: %s", page.Code, want, page.Body)
 		}
@@ -393,7 +393,7 @@ func TestOnlyWhatCanBeDoneIsOffered(t *testing.T) {
 		}
 	}
 	_, body := w.get(t, "/tasks/"+w.newest(t, admin.Filter{Queue: "large"})+"/edit")
-	if !strings.Contains(body, "a page edits at most 64.0 KiB") || strings.Contains(body, `name="payload"`) {
+	if !strings.Contains(body, "the editor takes at most 64.0 KiB") || strings.Contains(body, `name="payload"`) {
 		t.Error("the form of a task with a large payload does not say why it has no field for it")
 	}
 }

@@ -10,8 +10,8 @@ var groupPages = []page{
 }
 
 var groupActions = []action{
-	{path: "/groups/{group}/cancel", nav: "/groups", form: groupForm("Cancel", "All its members that have not ended are cancelled, and what it would have enqueued is dropped.", true), do: doCancelGroup},
-	{path: "/groups/{group}/close", nav: "/groups", form: groupForm("Close", "It is complete when all its members have ended.", false), do: doCloseGroup},
+	{path: "/groups/{group}/cancel", nav: "/groups", form: groupForm("Cancel", "All unfinished members are cancelled, and the group's callbacks are not enqueued.", true), do: doCancelGroup},
+	{path: "/groups/{group}/close", nav: "/groups", form: groupForm("Close", "No more members can be added. The group is complete when all its members have ended.", false), do: doCloseGroup},
 }
 
 // groupsLimit and membersLimit are how many entries a page of a list has.
@@ -110,7 +110,7 @@ func groupForm(verb, text string, danger bool) func(*visit) (*form, error) {
 			return nil, err
 		}
 		f := &form{Title: verb + " this group", Text: text, Button: verb, Danger: danger, Back: "/groups/" + g.ID,
-			Facts: []fact{{"Name", g.Name}, {"Members", number(g.Counts.Members)}, {"Have not ended", number(g.Counts.Pending)}}}
+			Facts: []fact{{"Name", g.Name}, {"Members", number(g.Counts.Members)}, {"Unfinished", number(g.Counts.Pending)}}}
 		if danger {
 			f.Button = verb + " " + plural(g.Counts.Pending, "member")
 			f.Fields = []field{reasonField()}

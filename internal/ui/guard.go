@@ -21,7 +21,7 @@ func guard(next http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		if err := origin.Check(r); err != nil || unsigned(r) {
-			http.Error(w, "only pages of this server may change something here", http.StatusForbidden)
+			http.Error(w, "only pages of this server may make changes here", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -24,7 +24,7 @@ func (v *visit) keepForm(a action, err error) error {
 }
 
 func (v *visit) keptForm(a action) *form {
-	f := &form{Title: "Not done", Text: "What you filled in stands here as you sent it.", Button: "Try again", Back: a.nav, Wide: true}
+	f := &form{Title: "Not done", Text: "Your input is kept below as you sent it.", Button: "Try again", Back: a.nav, Wide: true}
 	for _, name := range slices.Sorted(maps.Keys(v.r.PostForm)) {
 		values := v.r.PostForm[name]
 		at := field{Name: name, Label: strings.NewReplacer("_", " ", ".", " ").Replace(name), Kind: "text", Value: tidyValue(values[0])}

@@ -23,7 +23,7 @@ const (
 )
 
 // staleForm says what the page shows after it.
-var staleForm = problem{Title: "Not saved", Message: "somebody else has changed this since you opened it. What they changed is marked below: look, and save again"}
+var staleForm = problem{Title: "Not saved", Message: "someone else has changed this since you opened it. Their changes are marked below: review them, then save again"}
 
 // mark is of one value of a field. It tells values apart and need not be safe: whoever sends it fills in the form, too.
 func mark(value string) string {
@@ -71,9 +71,9 @@ func (f *field) said(value string) string {
 	}
 	switch {
 	case f.Kind == "tick" && value == "":
-		return "not ticked"
+		return "off"
 	case f.Kind == "tick":
-		return "ticked"
+		return "on"
 	case f.Kind == "ticks" && value == "":
 		return "none"
 	case value == "":
@@ -122,10 +122,10 @@ func (f *form) merge(filled url.Values) {
 		}
 		if mark(mine) == was {
 			*at = *theirs
-			at.Meanwhile = "Changed by somebody else meanwhile. When you opened this it was: " + clip(at.said(mine), maxMeanwhile)
+			at.Meanwhile = "Someone else changed this in the meantime. When you opened the form it was: " + clip(at.said(mine), maxMeanwhile)
 			continue
 		}
-		at.Meanwhile, at.Theirs = "Somebody else has changed this, too. Above is yours, which replaces theirs when you save:", theirs.said(value)
+		at.Meanwhile, at.Theirs = "Someone else changed this too. Saving replaces their value with yours, above. Theirs:", theirs.said(value)
 	}
 }
 
@@ -170,7 +170,7 @@ func (v *visit) unchanged(make func(*visit) (*form, error)) (*form, error) {
 func (v *visit) version() (string, error) {
 	version := v.value(versionField)
 	if version == "" {
-		return "", badField(versionField, "this form does not say what it was made from: open it again")
+		return "", badField(versionField, "the form does not say which version it is based on: open it again")
 	}
 	return version, nil
 }

@@ -14,8 +14,13 @@ type navItem struct {
 	Path, Label, Key string // Key: the letter that goes there
 	needs            string // the right that the API asks for; "": to observe, "-": none
 	of               reach  // what the API wants the visitor's token to be good for
-	Begins           bool   // another sort of pages begins with it
+	Heading          string // of another sort of pages, which begins with it
 	Here             bool
+
+	Counted bool // it has a count
+	N       int64
+	Counts  string // what
+	Urgent  bool
 }
 
 // reach is how far a token must go.
@@ -32,17 +37,21 @@ var entries = []navItem{
 	{Path: "/", Label: "Overview", Key: "o", of: wholeNamespace}, {Path: "/queues", Label: "Queues", Key: "q"}, {Path: "/tasks", Label: "Tasks", Key: "t"},
 	{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"}, {Path: "/schedules", Label: "Schedules", Key: "s"},
 	{Path: "/groups", Label: "Groups", Key: "g"},
-	{Path: "/workers", Label: "Workers", Key: "w", Begins: true}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a", needs: "operate", of: wholeNamespace},
-	{Path: "/cluster", Label: "Cluster", Key: "c", of: wholeCluster, Begins: true}, {Path: "/webhooks", Label: "Webhooks", Key: "h", of: wholeNamespace},
+	{Path: "/workers", Label: "Workers", Key: "w", Heading: "Activity"}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a", needs: "operate", of: wholeNamespace},
+	{Path: "/cluster", Label: "Cluster", Key: "c", of: wholeCluster, Heading: "Administration"}, {Path: "/webhooks", Label: "Webhooks", Key: "h", of: wholeNamespace},
 	{Path: "/namespaces", Label: "Namespaces", Key: "m", needs: "cluster"}, {Path: "/tokens", Label: "Tokens", Key: "y", needs: "admin"},
 	{Path: "/settings", Label: "Settings", Key: ",", needs: "-"},
 }
 
 // menu are the pages that the visitor may see.
 func (v *visit) menu() (items []navItem) {
+	heading := ""
 	for _, e := range entries {
+		if e.Heading != "" {
+			heading = e.Heading
+		}
 		if mayGo(v.me, e) {
-			e.Here = e.Path == v.nav
+			e.Here, e.Heading, heading = e.Path == v.nav, heading, ""
 			items = append(items, e)
 		}
 	}

@@ -56,7 +56,7 @@ func showNamespaces(v *visit) (*screen, error) {
 }
 
 func newNamespaceForm(*visit) (*form, error) {
-	return &form{Title: "New namespace", Button: "Make the namespace", Back: "/namespaces", Text: "It has queues, tasks, schedules, groups, operations, workers, tokens and an audit of its own; nothing of it is found from another.",
+	return &form{Title: "New namespace", Button: "Create namespace", Back: "/namespaces", Text: "A namespace has its own queues, tasks, schedules, groups, operations, workers, tokens and audit log. Nothing in it is visible from another namespace.",
 		Fields: []field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "team-a", Hint: "Lower-case letters, digits and -"}, reasonField()}}, nil
 }
 
@@ -65,7 +65,7 @@ func doNewNamespace(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "Namespace " + v.value("name") + " is there." + unconfirmed(behind), Next: "/namespaces"}, nil
+	return done{Said: "Created namespace " + v.value("name") + "." + unconfirmed(behind), Next: "/namespaces"}, nil
 }
 
 // unconfirmed names the nodes that have not confirmed a change.
@@ -73,19 +73,19 @@ func unconfirmed(nodes []string) string {
 	if len(nodes) == 0 {
 		return ""
 	}
-	return " Nodes that have not confirmed it within a second: " + strings.Join(nodes, ", ") + "."
+	return " Not confirmed within a second by nodes " + strings.Join(nodes, ", ") + "."
 }
 
 func removeNamespaceForm(v *visit) (*form, error) {
 	name := v.r.PathValue("namespace")
-	return &form{Title: "Remove " + clip(name, 60), Danger: true, Button: "Remove the namespace", Back: "/namespaces", Text: "Only one without queues, schedules and tokens can be removed. What is kept of its ended tasks goes with it; the audit stays.",
+	return &form{Title: "Remove " + clip(name, 60), Danger: true, Button: "Remove namespace", Back: "/namespaces", Text: "A namespace can be removed only when it has no queues, schedules or tokens. Its ended tasks are deleted too; the audit log stays.",
 		Fields: []field{{Name: "confirm", Label: "Type its name to confirm", Kind: "text", Placeholder: name, Required: true}, reasonField()}}, nil
 }
 
 func doRemoveNamespace(v *visit) (done, error) {
 	name := v.r.PathValue("namespace")
 	if v.value("confirm") != name {
-		return done{}, badField("confirm", "is not the name of the namespace, %q", name)
+		return done{}, badField("confirm", "does not match the name of the namespace, %q", name)
 	}
 	behind, err := v.admin().WithReason(v.value("reason")).Namespaces().Delete(v.ctx, name)
 	if err != nil {
@@ -129,9 +129,9 @@ func chooseForm(v *visit) (*form, error) {
 	}
 	which := field{Name: "namespace", Label: "Namespace", Kind: "choice", Options: choices("", v.namespaces()...), Value: chosen}
 	if len(which.Options) > maxListed {
-		which.Kind, which.Value, which.Placeholder, which.Hint = "text", "", chosen, "Type a part of its name, and choose. The page of namespaces looks for names, too."
+		which.Kind, which.Value, which.Placeholder, which.Hint = "text", "", chosen, "Type part of the name, then choose. You can also search on the Namespaces page."
 	}
-	return &form{Title: "Namespace", Button: "Go there", Back: "/", Text: "Its pages have addresses of their own, below " + v.UI.base + spacePath + "NAME: they can be open beside those of others.",
+	return &form{Title: "Namespace", Button: "Switch", Back: "/", Text: "The pages of a namespace are below " + v.UI.base + spacePath + "NAME, so you can keep several namespaces open at once.",
 		Fields: []field{which}}, nil
 }
 
@@ -144,5 +144,5 @@ func doChoose(v *visit) (done, error) {
 		return done{}, err
 	}
 	v.base = v.baseOf(namespace)
-	return done{Said: "These are the queues and tasks of " + namespace + ".", Next: "/"}, nil
+	return done{Said: "Now showing namespace " + namespace + ".", Next: "/"}, nil
 }

@@ -20,9 +20,9 @@ var operationPages = []page{
 
 var operationActions = []action{
 	{path: "/operations/new", nav: "/operations", form: newOperationForm, do: doNewOperation},
-	{path: "/operations/{operation}/pause", nav: "/operations", form: operationForm("Pause", "It rests once the step is over that is under way.", false), do: doOperation("Paused.", admin.Operations.Pause)},
-	{path: "/operations/{operation}/resume", nav: "/operations", form: operationForm("Resume", "It goes on where it was.", false), do: doOperation("Resumed.", admin.Operations.Resume)},
-	{path: "/operations/{operation}/abort", nav: "/operations", form: operationForm("Abort", "It ends once the step is over that is under way. What is done stays done.", true), do: doOperation("Aborted.", admin.Operations.Abort)},
+	{path: "/operations/{operation}/pause", nav: "/operations", form: operationForm("Pause", "The operation pauses after the current step.", false), do: doOperation("Paused.", admin.Operations.Pause)},
+	{path: "/operations/{operation}/resume", nav: "/operations", form: operationForm("Resume", "The operation continues where it stopped.", false), do: doOperation("Resumed.", admin.Operations.Resume)},
+	{path: "/operations/{operation}/abort", nav: "/operations", form: operationForm("Abort", "The operation ends after the current step. Tasks that it has already changed stay changed.", true), do: doOperation("Aborted.", admin.Operations.Abort)},
 }
 
 // actionWord is how an action of operations is asked for.
@@ -40,12 +40,12 @@ var waiting = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, paw
 
 // actions are in the order of their use on call.
 var actions = []actionWord{
-	{admin.ActionReplay, "Replay", "", "They become ready again, with fresh attempts; id, keys and the log of attempts stay.", false, []pawltype.State{pawltype.StateRetrying, pawltype.StateDiscarded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateCancelled}},
-	{admin.ActionRunNow, "Run now", "", "They become ready now instead of when they are due.", false, []pawltype.State{pawltype.StateScheduled, pawltype.StateRetrying}},
-	{admin.ActionMove, "Move", "", "They live on in another queue, each under a new id.", false, waiting},
-	{admin.ActionSetPriority, "Set priority", "of ", "They are claimed by their new priority.", false, waiting},
-	{admin.ActionCancel, "Cancel", "", "They end; handlers that run them are told.", true, append([]pawltype.State{pawltype.StateClaimed}, waiting...)},
-	{admin.ActionDiscard, "Discard", "", "They end on purpose. Dead letters go to the archive first.", true, append([]pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}, waiting...)},
+	{admin.ActionReplay, "Replay", "", "Tasks become ready again, with fresh attempts. They keep their ids, keys and attempt logs.", false, []pawltype.State{pawltype.StateRetrying, pawltype.StateDiscarded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateCancelled}},
+	{admin.ActionRunNow, "Run now", "", "Tasks become ready now instead of at their due time.", false, []pawltype.State{pawltype.StateScheduled, pawltype.StateRetrying}},
+	{admin.ActionMove, "Move", "", "Tasks move to another queue, each with a new id.", false, waiting},
+	{admin.ActionSetPriority, "Set priority", "of ", "Tasks are claimed by their new priority.", false, waiting},
+	{admin.ActionCancel, "Cancel", "", "Tasks end as cancelled. Handlers that run them have their context cancelled.", true, append([]pawltype.State{pawltype.StateClaimed}, waiting...)},
+	{admin.ActionDiscard, "Discard", "", "Tasks end as discarded. Dead letters are archived first.", true, append([]pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}, waiting...)},
 }
 
 // takes tells whether an action can be asked for of tasks in some states; none: whatever theirs.
@@ -59,7 +59,7 @@ func wordOf(a admin.Action) (actionWord, error) {
 			return w, nil
 		}
 	}
-	return actionWord{}, badField("action", "%q is not one", clip(string(a), 40))
+	return actionWord{}, badField("action", "%q is not an action", clip(string(a), 40))
 }
 
 // progressBeat is that of the page of an operation under way: no event tells of its progress.
@@ -160,20 +160,20 @@ func (v *visit) afterwards(o *admin.Operation) (links []bulkLink) {
 	switch o.Action {
 	case admin.ActionCancel, admin.ActionDiscard:
 		if o.Counts.Done > 0 {
-			add("Replay what it ended", admin.ActionReplay, changed(o, pawltype.StateCancelled, pawltype.StateDiscarded))
+			add("Replay the tasks that it ended", admin.ActionReplay, changed(o, pawltype.StateCancelled, pawltype.StateDiscarded))
 		}
 	case admin.ActionReplay, admin.ActionRunNow:
 		if o.Counts.Done > 0 {
-			add("Replay those that are dead again", admin.ActionReplay, changed(o, pawltype.StateDead))
-			add("Cancel those that still wait", admin.ActionCancel, changed(o, pawltype.StateReady, pawltype.StateScheduled, pawltype.StateRetrying))
+			add("Replay the ones that died again", admin.ActionReplay, changed(o, pawltype.StateDead))
+			add("Cancel the ones still waiting", admin.ActionCancel, changed(o, pawltype.StateReady, pawltype.StateScheduled, pawltype.StateRetrying))
 		}
 	case admin.ActionSetPriority:
 		if o.Counts.Done > 0 {
-			add("Set their priority again", admin.ActionSetPriority, changed(o))
+			add("Set the priority again", admin.ActionSetPriority, changed(o))
 		}
 	}
 	if o.Filter != nil && (o.Counts.Failed > 0 || o.State != admin.OperationDone) {
-		add("The same once more", o.Action, *o.Filter)
+		add("Run the same operation again", o.Action, *o.Filter)
 	}
 	return links
 }
@@ -261,7 +261,7 @@ func newOperationForm(v *visit) (*form, error) {
 	if v.r.PostForm != nil {
 		text = v.value("q")
 	}
-	f := &form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &check{"Count again"},
+	f := &form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &check{"Update count"},
 		Facts: []fact{{"Which", orAll(text)}}, Fields: operationFields(o, text)}
 	if o.Filter == nil {
 		f.refuse(opErr)
@@ -283,7 +283,7 @@ func newOperationForm(v *visit) (*form, error) {
 	if everything(o) {
 		n := strconv.FormatInt(p.Matched, 10)
 		f.Fields = slices.Insert(f.Fields, 0, field{Name: countedField, Kind: "hidden", Value: n},
-			field{Name: "confirm", Label: "Type how many tasks match, to confirm", Kind: "number", Required: true, Placeholder: n, Hint: "It is for every task: there is no filter."})
+			field{Name: "confirm", Label: "Type the number of matching tasks to confirm", Kind: "number", Required: true, Placeholder: n, Hint: "There is no filter: this applies to every task."})
 	}
 	if opErr != nil {
 		f.refuse(opErr)
@@ -297,11 +297,11 @@ func (f *form) count(p *admin.OperationPreview, o admin.OperationSpec, word acti
 	if p.IsLowerBound {
 		least = "at least "
 	}
-	f.Facts = append(f.Facts, fact{"Match now", least + number(n)})
+	f.Facts = append(f.Facts, fact{"Matching now", least + number(n)})
 	f.Sample = p.Sample[:min(len(p.Sample), 5)]
 	if n == 0 && p.IsLowerBound {
 		f.Button = word.label + " " + word.of + "tasks"
-		f.Text = "No matching task was found in the time for a count; there may be some. " + word.text
+		f.Text = "No matching task was found in the time allowed for a count, but there may be some. " + word.text
 		return
 	}
 	if o.Max > 0 && o.Max <= n {
@@ -309,7 +309,7 @@ func (f *form) count(p *admin.OperationPreview, o admin.OperationSpec, word acti
 	}
 	f.Button = word.label + " " + word.of + least + plural(n, "task")
 	if n == 0 {
-		f.Text = "No task matches that this is for: " + strings.ToLower(word.text)
+		f.Text = "No matching task is in a state that this applies to. " + word.text
 	}
 }
 
@@ -335,7 +335,7 @@ func (v *visit) confirmed(o admin.OperationSpec) error {
 	if !everything(o) || counted != "" && strings.ReplaceAll(v.value("confirm"), ",", "") == counted {
 		return nil
 	}
-	return badField("confirm", "is not how many tasks match: this is for every task")
+	return badField("confirm", "is not the number of matching tasks; this applies to every task")
 }
 
 func operationFields(o admin.OperationSpec, text string) []field {
@@ -346,12 +346,12 @@ func operationFields(o admin.OperationSpec, text string) []field {
 	case admin.ActionSetPriority:
 		fields = append(fields, field{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: "normal"})
 	}
-	fields = append(fields, field{Name: "rate", Label: "Rate at most", Kind: "text", Placeholder: "as fast as goes", Hint: rateHint})
+	fields = append(fields, field{Name: "rate", Label: "Max rate", Kind: "text", Placeholder: "no limit", Hint: rateHint})
 	if o.Action != admin.ActionDiscard { // which nothing comes of that one could look at
-		fields = append(fields, field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "It pauses after so many tasks, for you to look."})
+		fields = append(fields, field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "The operation pauses after this many tasks so that you can check the outcome."})
 	}
 	return append(fields,
-		field{Name: "max", Label: "Tasks at most", Kind: "number", Placeholder: "all that match"},
+		field{Name: "max", Label: "Max tasks", Kind: "number", Placeholder: "all that match"},
 		reasonField())
 }
 

@@ -59,7 +59,7 @@ func showOverview(v *visit) (*screen, error) {
 		return nil, err
 	}
 	t := stats.Queues
-	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks that ended and that came", &stats.Stats),
+	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks ended and enqueued", &stats.Stats),
 		Counts: countsOf(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
 	for _, a := range stats.Attention { // a few of each kind: many are one line
 		one := v.alarm(a)
@@ -149,7 +149,7 @@ func (v *visit) window() (time.Duration, []chip, error) {
 		chips = append(chips, chip{Label: w.word, URL: v.base + v.here("window", w.word, "cursor", ""), On: w.word == word})
 	}
 	if chosen == 0 {
-		return 0, nil, badField("window", "%q is none of 5m, 1h and 24h", clip(word, 20))
+		return 0, nil, badField("window", "%q is not one of 5m, 1h and 24h", clip(word, 20))
 	}
 	return chosen, chips, nil
 }
@@ -197,7 +197,7 @@ func (v *visit) alarm(a admin.Attention) alarm {
 
 // linkName is what the link of an alarm is called: with its subject, since a page has several.
 func linkName(word string, a admin.Attention) string {
-	name := "Look: " + word
+	name := "View: " + word
 	if a.Subject != "" {
 		name += ", " + clip(a.Subject, 60)
 	}

@@ -16,14 +16,14 @@ func TestLinksOfAlarms(t *testing.T) {
 		a         admin.Attention
 		link, url string
 	}{
-		{admin.Attention{Kind: "dead_letters"}, "Look: dead letters", "/dead"},
-		{admin.Attention{Kind: "no_worker", Subject: "mail"}, "Look: no worker, mail", "/queues/mail"},
-		{admin.Attention{Kind: "no_worker", Subject: "mail", More: 13_999}, "Look: no worker, mail and 13,999 more", "/queues"},
-		{admin.Attention{Kind: "schedule_late", Subject: "nightly"}, "Look: schedule late, nightly", "/schedules/nightly"},
-		{admin.Attention{Kind: "webhook", Subject: "oncall"}, "Look: webhook, oncall", "/webhooks/oncall"},
-		{admin.Attention{Kind: "webhook", Subject: "oncall", More: 4}, "Look: webhook, oncall and 4 more", "/webhooks"},
-		{admin.Attention{Kind: "oldest_wait", Subject: strings.Repeat("q", 256)}, "Look: oldest wait, " + strings.Repeat("q", 59) + "…", "/queues/" + strings.Repeat("q", 256)},
-		{admin.Attention{Kind: "certificate"}, "Look: certificate", ""},
+		{admin.Attention{Kind: "dead_letters"}, "View: dead letters", "/dead"},
+		{admin.Attention{Kind: "no_worker", Subject: "mail"}, "View: no worker, mail", "/queues/mail"},
+		{admin.Attention{Kind: "no_worker", Subject: "mail", More: 13_999}, "View: no worker, mail and 13,999 more", "/queues"},
+		{admin.Attention{Kind: "schedule_late", Subject: "nightly"}, "View: schedule late, nightly", "/schedules/nightly"},
+		{admin.Attention{Kind: "webhook", Subject: "oncall"}, "View: webhook, oncall", "/webhooks/oncall"},
+		{admin.Attention{Kind: "webhook", Subject: "oncall", More: 4}, "View: webhook, oncall and 4 more", "/webhooks"},
+		{admin.Attention{Kind: "oldest_wait", Subject: strings.Repeat("q", 256)}, "View: oldest wait, " + strings.Repeat("q", 59) + "…", "/queues/" + strings.Repeat("q", 256)},
+		{admin.Attention{Kind: "certificate"}, "View: certificate", ""},
 	} {
 		if got := v.alarm(c.a); got.Link != c.link || got.URL != c.url {
 			t.Errorf("%+v: link %q to %q, want %q to %q", c.a, got.Link, got.URL, c.link, c.url)

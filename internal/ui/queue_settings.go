@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 var queueSettingsActions = []action{
@@ -15,41 +16,43 @@ var queueSettingsActions = []action{
 	{path: "/new-queue", nav: "/queues", form: newQueueForm, do: doNewQueue},
 }
 
-// settingsFacts are the settings of a queue in words.
-func settingsFacts(s *admin.QueueSettings) []fact {
-	order := "strict: high before normal before low"
+// factGroup are facts that belong together.
+type factGroup struct {
+	Title string
+	Facts []fact
+}
+
+// settingsGroups are the settings of a queue in words, those first that are changed most.
+func settingsGroups(s *admin.QueueSettings) []factGroup {
+	order := "strict: high, then normal, then low"
 	if w := s.Weights; w != nil {
 		order = fmt.Sprintf("weights %d : %d : %d", w.High, w.Normal, w.Low)
 	}
-	r := s.Retry
+	return []factGroup{
+		{"Runs", []fact{{"Max attempts", number(s.MaxAttempts)}, {"Retry backoff", retryText(s.Retry)}, {"Run timeout", orNone(s.Timeout > 0, spanText(s.Timeout))}, {"Lease", spanText(s.Lease)}}},
+		{"Limits", []fact{{"Max running", orNone(s.MaxRunning > 0, number(s.MaxRunning))}, {"Rate", orNone(s.Rate.Limit > 0, rateText(s.Rate))},
+			{"Max length", orNone(s.MaxLength > 0, number(s.MaxLength))}, {"Each key", orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))}}},
+		{"Order", []fact{{"Priorities", order}, {"Tasks of a key", keyOrderText(s.KeyOrder)}}},
+		{"Alerts", []fact{{"Max wait", spanText(s.MaxWait)}, {"Circuit breaker", breakerText(s.Breaker)}}},
+		{"Retention", []fact{{"Succeeded", spanText(s.Retention.Succeeded)}, {"Dead letters", spanText(s.Retention.Dead)}}},
+	}
+}
+
+// retryText is a retry policy in words.
+func retryText(r pawltype.RetryPolicy) string {
 	jitter := ""
 	if r.Jitter > 0 {
-		jitter = fmt.Sprintf(", up to %.0f%% jitter", r.Jitter*100)
+		jitter = fmt.Sprintf(", %.0f%% jitter", r.Jitter*100)
 	}
-	return []fact{
-		{"Priorities", order},
-		{"Order of keys", keyOrderText(s.KeyOrder)},
-		{"Attempts", number(s.MaxAttempts)},
-		{"Retry", fmt.Sprintf("%s × %g up to %s%s", spanText(max(r.Initial, 0)), r.Factor, spanText(max(r.Max, 0)), jitter)},
-		{"Lease", spanText(s.Lease)},
-		{"Run timeout", orNone(s.Timeout > 0, spanText(s.Timeout))},
-		{"Succeeded tasks kept for", spanText(s.Retention.Succeeded)},
-		{"Dead letters kept for", spanText(s.Retention.Dead)},
-		{"Needs attention", "when a task is ready for more than " + spanText(s.MaxWait)},
-		{"Max length", orNone(s.MaxLength > 0, number(s.MaxLength))},
-		{"At most running", orNone(s.MaxRunning > 0, number(s.MaxRunning))},
-		{"Rate", orNone(s.Rate.Limit > 0, rateText(s.Rate))},
-		{"Each key", orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))},
-		{"Breaker", breakerText(s.Breaker)},
-	}
+	return fmt.Sprintf("%s × %g, up to %s%s", spanText(max(r.Initial, 0)), r.Factor, spanText(max(r.Max, 0)), jitter)
 }
 
 // keyOrderText says in which order the tasks of a key run.
 func keyOrderText(o admin.KeyOrder) string {
 	if o == admin.KeyOrderStrict {
-		return "strict: the tasks of a key run one after the other"
+		return "one at a time, in order"
 	}
-	return "none"
+	return "no order"
 }
 
 func orNone(is bool, text string) string {
@@ -72,9 +75,9 @@ func limitsText(l admin.QueueLimits) string {
 
 func breakerText(b *admin.Breaker) string {
 	if b == nil || b.Off {
-		return "none"
+		return "off"
 	}
-	return fmt.Sprintf("opens at %d%% of %d in %s", b.FailureRate, b.MinAttempts, spanText(b.Window))
+	return fmt.Sprintf("opens at %d%% failures of %d in %s", b.FailureRate, b.MinAttempts, spanText(b.Window))
 }
 
 func keyRows(s *admin.QueueSettings) (rows []keyRow) {
@@ -90,21 +93,21 @@ func keyRows(s *admin.QueueSettings) (rows []keyRow) {
 }
 
 func newQueueForm(*visit) (*form, error) {
-	return &form{Title: "New queue", Button: "Make the queue", Back: "/queues",
-		Text:   "A queue is also made by its first task. Here you can make it before, and then say how it is to be.",
+	return &form{Title: "New queue", Button: "Create queue", Back: "/queues",
+		Text:   "Enqueueing a task creates its queue. Create one here to set limits and retries first.",
 		Fields: []field{{Name: "queue", Label: "Name", Kind: "text", Required: true, Placeholder: "mail", Hint: "Letters, digits and . _ - :"}, reasonField()}}, nil
 }
 
 func doNewQueue(v *visit) (done, error) {
 	name := v.value("queue")
 	if name == "" {
-		return done{}, badField("queue", "is needed")
+		return done{}, badField("queue", "is required")
 	}
 	q, err := v.admin().WithReason(v.value("reason")).Queues().PutIfVersion(v.ctx, name, 0, admin.QueueSettings{})
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "Queue " + q.Name + " is there.", Next: "/queues/" + q.Name}, nil
+	return done{Said: "Created queue " + q.Name + ".", Next: "/queues/" + q.Name}, nil
 }
 
 func settingsForm(v *visit) (*form, error) {
@@ -114,13 +117,9 @@ func settingsForm(v *visit) (*form, error) {
 	}
 	s := q.Settings
 	f := &form{Title: "Settings of " + q.Name, Wide: true, Button: "Save", Back: "/queues/" + q.Name, Version: strconv.FormatInt(q.Version, 10),
-		Text: "An empty field takes the default. Durations are such as 30s, 1h30m or 14d. What others change meanwhile is shown before anything is saved."}
-	f.Fields = append(f.Fields, runFields(&s)...)
-	f.Fields = append(f.Fields, limitFields(&s)...)
-	f.Fields = append(f.Fields, keepFields(&s)...)
-	f.Fields = append(f.Fields, breakerFields(&s)...)
-	f.Fields = append(f.Fields, reasonField())
-	f.Fields[len(f.Fields)-1].Heading = "Why"
+		Text: "Empty fields take the default. Write durations as 30s, 1h30m or 14d."}
+	f.Fields = slices.Concat(commonFields(&s), retryFields(&s), orderFields(&s), keyFields(&s), keepFields(&s), breakerFields(&s))
+	f.Fields = append(f.Fields, field{Heading: "Audit log", Name: "reason", Label: "Reason", Kind: "text", Placeholder: "Why? The audit log keeps it."})
 	return f, nil
 }
 
@@ -132,47 +131,65 @@ func numberText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func runFields(s *admin.QueueSettings) []field {
-	weights := ""
-	if w := s.Weights; w != nil {
-		weights = fmt.Sprintf("%d:%d:%d", w.High, w.Normal, w.Low)
-	}
-	factor, jitter := retryTexts(s.Retry)
+// settingsRateHint is for fields that take a rate with a burst.
+const settingsRateHint = "For example 50/s, or 100/1m burst 20."
+
+// commonFields are the settings that are changed most.
+func commonFields(s *admin.QueueSettings) []field {
 	return []field{
-		{Heading: "Runs", Name: "max_attempts", Label: "Attempts", Kind: "number", Value: numberText(int64(s.MaxAttempts)), Placeholder: "5"},
-		{Name: "lease", Label: "Lease", Kind: "text", Value: fieldSpan(s.Lease), Placeholder: "30s", Hint: "How long a worker that vanished is waited for."},
-		{Name: "timeout", Label: "Run timeout", Kind: "text", Value: fieldSpan(s.Timeout), Placeholder: "none"},
-		{Name: "retry.initial", Label: "First retry after", Kind: "text", Value: fieldSpan(s.Retry.Initial), Placeholder: "30s"},
-		{Name: "retry.factor", Label: "Then times", Kind: "text", Value: factor, Placeholder: "2"},
-		{Name: "retry.max", Label: "Up to", Kind: "text", Value: fieldSpan(s.Retry.Max), Placeholder: "30m"},
-		{Name: "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Placeholder: "0.25", Hint: "A share from 0 to 1."},
-		{Name: "weights", Label: "Weights of priorities", Kind: "text", Value: weights, Placeholder: "strict order", Hint: "high:normal:low, such as 6:3:1"},
-		{Name: "key_order", Label: "Order of keys", Kind: "choice", Value: string(s.KeyOrder), Options: choices("none", string(admin.KeyOrderStrict)),
-			Hint: "Strict: the tasks of a key that are enqueued from now on run one after the other."},
+		{Name: "max_running", Label: "Max running", Kind: "number", Value: numberText(int64(s.MaxRunning)), Placeholder: "no limit", Hint: "Tasks that run at once, over all workers."},
+		{Name: "rate", Label: "Rate", Kind: "text", Value: rateText(s.Rate), Placeholder: "no limit", Hint: "How many tasks may start. " + settingsRateHint},
+		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: numberText(int64(s.MaxAttempts)), Placeholder: "5", Hint: "After that many failures a task becomes a dead letter."},
+		{Name: "timeout", Label: "Run timeout", Kind: "text", Value: fieldSpan(s.Timeout), Placeholder: "none", Hint: "How long one attempt may run."},
+		{Name: "max_length", Label: "Max length", Kind: "number", Value: numberText(s.MaxLength), Placeholder: "no limit", Hint: "Waiting tasks; more are refused."},
+		{Name: "max_wait", Label: "Max wait", Kind: "text", Value: fieldSpan(s.MaxWait), Placeholder: "5m", Hint: "The queue needs attention when a task is ready for longer."},
 	}
 }
 
-func limitFields(s *admin.QueueSettings) []field {
+func retryFields(s *admin.QueueSettings) []field {
+	factor, jitter := retryTexts(s.Retry)
+	return []field{
+		{Fold: "Retries and lease", FoldSays: retryText(s.Retry) + "; lease " + spanText(s.Lease), Name: "retry.initial", Label: "First retry after", Kind: "text", Value: fieldSpan(s.Retry.Initial), Placeholder: "30s"},
+		{Name: "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor, Placeholder: "2", Hint: "Each delay is this many times the one before."},
+		{Name: "retry.max", Label: "Longest delay", Kind: "text", Value: fieldSpan(s.Retry.Max), Placeholder: "30m"},
+		{Name: "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Placeholder: "0.25", Hint: "From 0 to 1: the share of a delay that is random."},
+		{Name: "lease", Label: "Lease", Kind: "text", Value: fieldSpan(s.Lease), Placeholder: "30s", Hint: "If a worker disappears, its tasks are retried after this time."},
+	}
+}
+
+func orderFields(s *admin.QueueSettings) []field {
+	weights, says := "", "strict priorities"
+	if w := s.Weights; w != nil {
+		weights = fmt.Sprintf("%d:%d:%d", w.High, w.Normal, w.Low)
+		says = "weights " + weights
+	}
+	return []field{
+		{Fold: "Order", FoldSays: says + "; " + keyOrderText(s.KeyOrder) + " within a key", Name: "weights", Label: "Priority weights", Kind: "text", Value: weights, Placeholder: "strict order", Hint: "high:normal:low, for example 6:3:1. Empty: high before normal before low."},
+		{Name: "key_order", Label: "Tasks of a key", Kind: "choice", Value: string(s.KeyOrder), Options: []option{{"", "run in any order"}, {string(admin.KeyOrderStrict), "run one at a time, in order"}},
+			Hint: "Applies to tasks enqueued from now on."},
+	}
+}
+
+func keyFields(s *admin.QueueSettings) []field {
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
 		keys = append(keys, keyLine(key, s.Keys[key]))
 	}
-	rate := "Such as 50/s, or 100/1m burst 20."
+	says := orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey)) + " per key"
+	if len(keys) > 0 {
+		says += "; " + plural(len(keys), "key") + " with other limits"
+	}
 	return []field{
-		{Heading: "Limits", Name: "max_length", Label: "Waiting tasks at most", Kind: "number", Value: numberText(s.MaxLength), Placeholder: "no limit"},
-		{Name: "max_wait", Label: "Attention after a wait of", Kind: "text", Value: fieldSpan(s.MaxWait), Placeholder: "5m"},
-		{Name: "max_running", Label: "Running at once", Kind: "number", Value: numberText(int64(s.MaxRunning)), Placeholder: "no limit"},
-		{Name: "rate", Label: "Rate", Kind: "text", Value: rateText(s.Rate), Placeholder: "no limit", Hint: rate},
-		{Name: "per_key.max_running", Label: "Of each key: running at once", Kind: "number", Value: numberText(int64(s.PerKey.MaxRunning)), Placeholder: "no limit"},
-		{Name: "per_key.rate", Label: "Of each key: rate", Kind: "text", Value: rateText(s.PerKey.Rate), Placeholder: "no limit", Hint: rate},
-		{Name: "keys", Label: "Single keys", Kind: "area", Value: strings.Join(keys, "\n"), Placeholder: `"tenant-7" running 2 rate 10/1s weight 3`,
-			Hint: "One a line: the key in quotes, then running, rate and weight, as far as they are set."},
+		{Fold: "Limits per key", FoldSays: says, Name: "per_key.max_running", Label: "Max running per key", Kind: "number", Value: numberText(int64(s.PerKey.MaxRunning)), Placeholder: "no limit"},
+		{Name: "per_key.rate", Label: "Rate per key", Kind: "text", Value: rateText(s.PerKey.Rate), Placeholder: "no limit", Hint: settingsRateHint},
+		{Name: "keys", Label: "Keys with their own limits", Kind: "area", Value: strings.Join(keys, "\n"), Placeholder: `"tenant-7" running 2 rate 10/1s weight 3`,
+			Hint: "One key per line, in quotes, followed by any of running, rate, burst and weight."},
 	}
 }
 
 func keepFields(s *admin.QueueSettings) []field {
 	return []field{
-		{Heading: "Kept after the end", Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: fieldSpan(s.Retention.Succeeded), Placeholder: "24h"},
+		{Fold: "Retention", FoldSays: "succeeded " + spanText(s.Retention.Succeeded) + ", dead " + spanText(s.Retention.Dead), Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: fieldSpan(s.Retention.Succeeded), Placeholder: "24h"},
 		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: fieldSpan(s.Retention.Discarded), Placeholder: "24h"},
 		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: fieldSpan(s.Retention.Cancelled), Placeholder: "24h"},
 		{Name: "retention.dead", Label: "Dead", Kind: "text", Value: fieldSpan(s.Retention.Dead), Placeholder: "14d"},
@@ -186,13 +203,13 @@ func breakerFields(s *admin.QueueSettings) []field {
 		b, on = *s.Breaker, "yes"
 	}
 	return []field{
-		{Heading: "Circuit breaker of each type", Name: "breaker", Label: "Use one", Kind: "tick", Value: on},
-		{Name: "breaker.failure_rate", Label: "Opens at percent failed", Kind: "number", Value: numberText(int64(b.FailureRate)), Placeholder: "50"},
-		{Name: "breaker.min_attempts", Label: "Of at least attempts", Kind: "number", Value: numberText(int64(b.MinAttempts)), Placeholder: "20"},
-		{Name: "breaker.window", Label: "Within", Kind: "text", Value: fieldSpan(b.Window), Placeholder: "1m"},
-		{Name: "breaker.hold", Label: "Stays open for", Kind: "text", Value: fieldSpan(b.Hold), Placeholder: "30s"},
-		{Name: "breaker.max_hold", Label: "Up to", Kind: "text", Value: fieldSpan(b.MaxHold), Placeholder: "10m"},
-		{Name: "breaker.probes", Label: "Probes that close it", Kind: "number", Value: numberText(int64(b.Probes)), Placeholder: "3"},
+		{Fold: "Circuit breaker", FoldSays: breakerText(s.Breaker), Name: "breaker", Label: "Use a breaker for each type", Kind: "tick", Value: on},
+		{Name: "breaker.failure_rate", Label: "Failure rate, percent", Kind: "number", Value: numberText(int64(b.FailureRate)), Placeholder: "50"},
+		{Name: "breaker.min_attempts", Label: "Minimum attempts", Kind: "number", Value: numberText(int64(b.MinAttempts)), Placeholder: "20"},
+		{Name: "breaker.window", Label: "Window", Kind: "text", Value: fieldSpan(b.Window), Placeholder: "1m"},
+		{Name: "breaker.hold", Label: "Open for", Kind: "text", Value: fieldSpan(b.Hold), Placeholder: "30s"},
+		{Name: "breaker.max_hold", Label: "Open for at most", Kind: "text", Value: fieldSpan(b.MaxHold), Placeholder: "10m"},
+		{Name: "breaker.probes", Label: "Probes to close", Kind: "number", Value: numberText(int64(b.Probes)), Placeholder: "3"},
 	}
 }
 
@@ -211,7 +228,7 @@ func doSettings(v *visit) (done, error) {
 	}
 	version, err := strconv.ParseInt(of, 10, 64)
 	if err != nil {
-		return done{}, badField(versionField, "%q is none of the settings of a queue", clip(of, 40))
+		return done{}, badField(versionField, "%q is not a version of queue settings", clip(of, 40))
 	}
 	if _, err := v.admin().WithReason(v.value("reason")).Queues().PutIfVersion(v.ctx, q.Name, version, s); err != nil {
 		return done{}, err
@@ -258,7 +275,7 @@ func (r *reader) weights(name string) *admin.PriorityWeights {
 		}
 	}
 	if w.High == 0 || w.Normal == 0 || w.Low == 0 {
-		r.fail(badField(name, "%q is not three numbers such as 6:3:1", clip(s, 40)))
+		r.fail(badField(name, "%q is not three numbers, for example 6:3:1", clip(s, 40)))
 	}
 	return &w
 }
@@ -294,7 +311,7 @@ func (r *reader) keys(name string) map[string]admin.KeyLimits {
 			return nil
 		}
 		if _, twice := all[key]; twice {
-			r.fail(badField(name, "%q is there twice", clip(key, 60)))
+			r.fail(badField(name, "%q is listed twice", clip(key, 60)))
 		}
 		all[key] = rules
 	}
@@ -305,15 +322,15 @@ func (r *reader) keys(name string) map[string]admin.KeyLimits {
 func parseKeyLine(line string) (key string, rules admin.KeyLimits, err error) {
 	quoted, err := strconv.QuotedPrefix(line)
 	if err != nil {
-		return "", rules, fmt.Errorf("%q does not begin with a key in quotes", clip(line, 60))
+		return "", rules, fmt.Errorf("%q does not start with a quoted key", clip(line, 60))
 	}
 	if key, err = strconv.Unquote(quoted); err != nil {
-		return "", rules, fmt.Errorf("%q is not a key in quotes", clip(quoted, 60))
+		return "", rules, fmt.Errorf("%q is not a quoted key", clip(quoted, 60))
 	}
 	words := strings.Fields(line[len(quoted):])
 	for i := 0; i < len(words); i += 2 {
 		if i+1 == len(words) {
-			return key, rules, fmt.Errorf("%q: nothing stands behind %s", clip(line, 60), clip(words[i], 20))
+			return key, rules, fmt.Errorf("%q: %s has no value", clip(line, 60), clip(words[i], 20))
 		}
 		if err := setKeyRule(&rules, words[i], words[i+1]); err != nil {
 			return key, rules, fmt.Errorf("%q: %w", clip(line, 60), err)
@@ -335,10 +352,10 @@ func setKeyRule(rules *admin.KeyLimits, word, value string) (err error) {
 		rules.Rate, err = parseRate(value)
 		rules.Rate.Burst = burst
 	default:
-		return fmt.Errorf("%s is none of running, rate, burst and weight", clip(word, 20))
+		return fmt.Errorf("%s is not one of running, rate, burst and weight", clip(word, 20))
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %q is not one", word, clip(value, 20))
+		return fmt.Errorf("%s: invalid value %q", word, clip(value, 20))
 	}
 	return nil
 }

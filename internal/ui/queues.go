@@ -2,6 +2,7 @@ package ui
 
 import (
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/pawlq/pawl/admin"
@@ -117,7 +118,8 @@ type queueView struct {
 	Why    *admin.QueueExplanation
 	// WhyNot says why there is no Why.
 	WhyNot   string
-	Settings []fact
+	Settings []factGroup
+	Actions  actionBar
 	Keys     []keyRow
 	Stats    *admin.Stats
 	Windows  []chip
@@ -135,7 +137,7 @@ func showQueue(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := queueView{queueRow: rowOf(q), Counts: countsOf(q.Depth), Settings: settingsFacts(&q.Settings), Keys: keyRows(&q.Settings)}
+	view := queueView{queueRow: rowOf(q), Counts: countsOf(q.Depth), Actions: v.queueActions(q), Settings: settingsGroups(&q.Settings), Keys: keyRows(&q.Settings)}
 	if view.Why, err = v.admin().Queues().Explain(v.ctx, q.Name); err != nil {
 		view.WhyNot = problemOf(err).Message
 	}
@@ -152,6 +154,26 @@ func showQueue(v *visit) (*screen, error) {
 	return &screen{Title: "Queue " + q.Name, Data: view, Watch: &watch{Queue: q.Name}}, nil
 }
 
+// Troubled tells of a queue in which something keeps tasks from running that somebody may have to mend.
+func (q queueView) Troubled() bool {
+	return q.Paused || len(q.PausedSubsets)+len(q.Breakers) > 0 || q.Idle() || q.Why != nil && len(q.Why.UnservedTypes) > 0
+}
+
+// queueActions are what can be done with a queue.
+func (v *visit) queueActions(q *admin.Queue) actionBar {
+	to := func(label, verb string) button { return button{Label: label, URL: v.url("queues", q.Name, verb)} }
+	enqueue := button{Label: "Enqueue…", URL: v.url("enqueue", "?queue="+url.QueryEscape(q.Name)), Needs: "produce", Page: true}
+	a := actionBar{Main: &enqueue, Beside: []button{to("Pause…", "pause"), {Label: "Settings…", URL: v.url("queues", q.Name, "settings"), Needs: "operate", Page: true}},
+		More:   []button{{Label: "Tasks", URL: v.find("queue", q.Name), Page: true}, {Label: "Dead letters", URL: v.url("dead", "?queue="+url.QueryEscape(q.Name)), Page: true}},
+		Danger: []button{to("Purge…", "purge"), to("Delete…", "delete")}}
+	if q.Paused {
+		resume := to("Resume…", "resume")
+		a.Main, a.Beside[0] = &resume, enqueue
+		a.More = append(a.More, to("Pause a type or key…", "pause"))
+	}
+	return a
+}
+
 // queueStats adds what happened lately, and what follows from it.
 func (v *visit) queueStats(view *queueView) error {
 	window, chips, err := v.window()
@@ -161,7 +183,7 @@ func (v *visit) queueStats(view *queueView) error {
 	if view.Stats, err = v.admin().Queues().Stats(v.ctx, view.Name, window); err != nil {
 		return err
 	}
-	view.Windows, view.Chart, view.Drain = chips, throughput("Tasks of the queue that ended and that came", view.Stats), drainText(view.Queue)
+	view.Windows, view.Chart, view.Drain = chips, throughput("Tasks of the queue ended and enqueued", view.Stats), drainText(view.Queue)
 	view.Scale, err = v.admin().Queues().Scale(v.ctx, view.Name, 0, 0)
 	return err
 }
@@ -174,9 +196,9 @@ func drainText(q *admin.Queue) string {
 	case q.Rates == nil:
 		return "unknown"
 	case q.Rates.Out <= q.Rates.In:
-		return "not at this rate"
+		return "never at this rate"
 	}
-	return "in about " + coarse(time.Duration(float64(q.Depth.Ready)/(q.Rates.Out-q.Rates.In)*float64(time.Second)))
+	return "about " + coarse(time.Duration(float64(q.Depth.Ready)/(q.Rates.Out-q.Rates.In)*float64(time.Second)))
 }
 
 // queueOf is the queue that a request is for.
@@ -194,10 +216,10 @@ func pauseForm(v *visit) (*form, error) {
 		return nil, err
 	}
 	return &form{Title: "Pause " + q.Name, Button: "Pause", Back: "/queues/" + q.Name,
-		Text: "Nothing new starts. Tasks are still accepted, and those that run go on. With a type or a key, only its tasks are held.",
+		Text: "No new task starts. Tasks are still accepted, and running ones continue. You can pause only one type or one key.",
 		Fields: []field{
 			{Name: "what", Label: "What", Kind: "choice", Options: []option{{"", "the whole queue"}, {"type", "one type"}, {"key", "one key"}}, Value: v.query("what")},
-			{Name: "name", Label: "Which type or key", Kind: "text", Value: v.query("name"), Hint: "Empty for the whole queue."},
+			{Name: "name", Label: "Name of the type or key", Kind: "text", Value: v.query("name"), Hint: "Leave empty for the whole queue."},
 			reasonField(),
 		}}, nil
 }
@@ -208,15 +230,15 @@ func (v *visit) holdOf() (admin.PausedSubset, error) {
 	name := v.value("name")
 	switch what := v.value("what"); {
 	case what == "" && name != "":
-		return h, badField("name", "%q is named, but the whole queue is chosen", clip(name, 60))
+		return h, badField("name", "%q is given, but the whole queue is chosen", clip(name, 60))
 	case what != "" && name == "":
-		return h, badField("name", "which %s?", what)
+		return h, badField("name", "name the %s", what)
 	case what == "type":
 		h.Type = name
 	case what == "key":
 		h.Key = name
 	case what != "":
-		return h, badField("what", "%q is neither type nor key", clip(what, 60))
+		return h, badField("what", "%q is neither a type nor a key", clip(what, 60))
 	}
 	return h, nil
 }
@@ -254,10 +276,10 @@ func resumeForm(v *visit) (*form, error) {
 	case what != "":
 		f.Title = "Resume " + what + " " + name
 	case q.PausedReason != "":
-		f.Text = fmt.Sprintf("It was paused %s: %s", momentOf(q.PausedAt, v.now).Text, q.PausedReason)
+		f.Text = fmt.Sprintf("Paused %s: %s", momentOf(q.PausedAt, v.now).Text, q.PausedReason)
 	}
 	if f.Text == "" {
-		f.Text = fmt.Sprintf("%s can start again.", plural(q.Depth.Ready, "ready task"))
+		f.Text = fmt.Sprintf("%s can start.", plural(q.Depth.Ready, "ready task"))
 	}
 	return f, nil
 }
@@ -280,7 +302,7 @@ func purgeForm(v *visit) (*form, error) {
 	}
 	n := waitingOf(q.Depth)
 	return &form{Title: "Purge " + q.Name, Danger: true, Button: "Discard " + plural(n, "waiting task"), Back: "/queues/" + q.Name,
-		Text:   "Every task that waits in this queue is discarded: also those that come while this runs. They stay visible until retention removes them. Tasks that run, and dead letters, stay.",
+		Text:   "Discards every waiting task in this queue, including tasks that arrive while the purge runs. They stay visible until retention removes them. Running tasks and dead letters stay.",
 		Facts:  []fact{{"Scheduled", number(q.Depth.Scheduled)}, {"Ready", number(q.Depth.Ready)}, {"Retrying", number(q.Depth.Retrying)}},
 		Fields: []field{{Name: "confirm", Label: "Type the queue's name to confirm", Kind: "text", Placeholder: q.Name, Required: true}, reasonField()}}, nil
 }
@@ -288,7 +310,7 @@ func purgeForm(v *visit) (*form, error) {
 func doPurge(v *visit) (done, error) {
 	name := v.r.PathValue("queue")
 	if v.value("confirm") != name {
-		return done{}, badField("confirm", "is not the name of the queue, %q", name)
+		return done{}, badField("confirm", "does not match the name of the queue, %q", name)
 	}
 	n, err := v.admin().Queues().Purge(v.ctx, name, v.value("reason"))
 	if err != nil {
@@ -302,8 +324,8 @@ func deleteQueueForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &form{Title: "Delete " + q.Name, Danger: true, Button: "Delete the queue", Back: "/queues/" + q.Name,
-		Text: "Its settings go too. Only a queue without tasks can be deleted; the next enqueue makes it anew, with the defaults.", Fields: []field{reasonField()}}, nil
+	return &form{Title: "Delete " + q.Name, Danger: true, Button: "Delete queue", Back: "/queues/" + q.Name,
+		Text: "Deletes the queue and its settings. The queue must have no tasks. The next enqueue creates it again with default settings.", Fields: []field{reasonField()}}, nil
 }
 
 func doDeleteQueue(v *visit) (done, error) {
@@ -319,12 +341,12 @@ func closeBreakerForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Close breaker", Button: "Close it", Back: "/queues/" + q.Name, Text: "Its tasks start again at once. If they go on failing, it opens again.",
+	f := &form{Title: "Close breaker", Button: "Close breaker", Back: "/queues/" + q.Name, Text: "Its tasks start again at once. If they keep failing, the breaker opens again.",
 		Fields: []field{{Name: "type", Kind: "hidden", Value: v.query("type")}, reasonField()}}
 	for _, b := range q.Breakers {
 		if b.Type == v.query("type") {
 			f.Title = "Close the breaker of " + b.Type
-			f.Facts = []fact{{"What opened it", b.Reason}, {"Last error", b.Error}}
+			f.Facts = []fact{{"Cause", b.Reason}, {"Last error", b.Error}}
 		}
 	}
 	return f, nil
@@ -333,7 +355,7 @@ func closeBreakerForm(v *visit) (*form, error) {
 func doCloseBreaker(v *visit) (done, error) {
 	typ := v.value("type")
 	if typ == "" {
-		return done{}, badField("type", "is needed")
+		return done{}, badField("type", "is required")
 	}
 	if _, err := v.admin().Queues().CloseBreaker(v.ctx, v.r.PathValue("queue"), typ, v.value("reason")); err != nil {
 		return done{}, err

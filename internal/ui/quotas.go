@@ -17,13 +17,13 @@ type quota struct {
 
 // quotas are in the order in which they are shown.
 var quotas = []quota{
-	{"max_backlog", "Tasks that have not ended", "", func(q *admin.Quotas) int64 { return q.MaxBacklog }, func(u *admin.NamespaceUsage) int64 { return u.Backlog }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklog = n }, false},
-	{"max_backlog_bytes", "Bytes of their payloads", "", func(q *admin.Quotas) int64 { return q.MaxBacklogBytes }, func(u *admin.NamespaceUsage) int64 { return u.BacklogBytes }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklogBytes = n }, true},
-	{"max_running", "Tasks that run", "Others wait.", func(q *admin.Quotas) int64 { return q.MaxRunning }, func(u *admin.NamespaceUsage) int64 { return u.Running }, func(c *admin.QuotaChange, n *int64) { c.MaxRunning = n }, false},
+	{"max_backlog", "Unfinished tasks", "Tasks that have not ended.", func(q *admin.Quotas) int64 { return q.MaxBacklog }, func(u *admin.NamespaceUsage) int64 { return u.Backlog }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklog = n }, false},
+	{"max_backlog_bytes", "Bytes of unfinished payloads", "", func(q *admin.Quotas) int64 { return q.MaxBacklogBytes }, func(u *admin.NamespaceUsage) int64 { return u.BacklogBytes }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklogBytes = n }, true},
+	{"max_running", "Running tasks", "Others wait.", func(q *admin.Quotas) int64 { return q.MaxRunning }, func(u *admin.NamespaceUsage) int64 { return u.Running }, func(c *admin.QuotaChange, n *int64) { c.MaxRunning = n }, false},
 	{"max_queues", "Queues", "", func(q *admin.Quotas) int64 { return q.MaxQueues }, func(u *admin.NamespaceUsage) int64 { return u.Queues }, func(c *admin.QuotaChange, n *int64) { c.MaxQueues = n }, false},
 	{"max_schedules", "Schedules", "", func(q *admin.Quotas) int64 { return q.MaxSchedules }, func(u *admin.NamespaceUsage) int64 { return u.Schedules }, func(c *admin.QuotaChange, n *int64) { c.MaxSchedules = n }, false},
-	{"max_requests_per_second", "Requests a second", "On each node; a batch counts once for each task.", func(q *admin.Quotas) int64 { return q.MaxRequestsPerSecond }, nil, func(c *admin.QuotaChange, n *int64) { c.MaxRequestsPerSecond = n }, false},
-	{"max_bytes_per_second", "Bytes enqueued a second", "Of payloads, on each node.", func(q *admin.Quotas) int64 { return q.MaxBytesPerSecond }, nil, func(c *admin.QuotaChange, n *int64) { c.MaxBytesPerSecond = n }, true},
+	{"max_requests_per_second", "Requests per second", "Per node. A batch counts once for each task.", func(q *admin.Quotas) int64 { return q.MaxRequestsPerSecond }, nil, func(c *admin.QuotaChange, n *int64) { c.MaxRequestsPerSecond = n }, false},
+	{"max_bytes_per_second", "Bytes enqueued per second", "Payload bytes, per node.", func(q *admin.Quotas) int64 { return q.MaxBytesPerSecond }, nil, func(c *admin.QuotaChange, n *int64) { c.MaxBytesPerSecond = n }, true},
 }
 
 // quotaRow is a quota, and what is used of it; Used is "" where nothing is known, and of a pace.
@@ -62,7 +62,7 @@ func quotasForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Quotas of " + n.Name, Wide: true, Button: "Save", Back: "/namespaces", Text: "What is more is refused. Lower quotas refuse new work, and leave alone what is there. 0 or nothing: as much as it likes."}
+	f := &form{Title: "Quotas of " + n.Name, Wide: true, Button: "Save", Back: "/namespaces", Text: "Work beyond a quota is refused. Lowering a quota refuses new work and leaves existing work alone. 0 or empty: no quota."}
 	for _, k := range quotas {
 		value := ""
 		if most := k.of(&n.Quotas); most > 0 {
@@ -91,7 +91,7 @@ func doQuotas(v *visit) (done, error) {
 		return done{}, r.err
 	}
 	if change == (admin.QuotaChange{}) {
-		return done{Said: "Nothing was changed.", Next: "/namespaces"}, nil
+		return done{Said: "Nothing changed.", Next: "/namespaces"}, nil
 	}
 	n, behind, err := v.admin().WithReason(v.value("reason")).Namespaces().SetQuotas(v.ctx, v.r.PathValue("namespace"), change)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // rateHint says how rates are written, in all forms.
-const rateHint = "Such as 50/s or 100/10s."
+const rateHint = "For example 50/s or 100/10s."
 
 // pace reads how many a second there are at most, also from a number alone; 0: as many as goes.
 func (r *reader) pace(name string) float64 {
@@ -43,18 +43,18 @@ func parseRate(s string) (rate admin.RateLimit, err error) {
 	pace, burst, has := strings.Cut(s, "burst")
 	n, period, err := humanize.Pace(pace)
 	if err == nil && !strings.Contains(pace, "/") {
-		err = fmt.Errorf("%q says no time: %s", clip(s, 60), humanize.PaceForms)
+		err = fmt.Errorf("%q has no period: %s", clip(s, 60), humanize.PaceForms)
 	}
 	if err != nil {
 		return rate, err
 	}
 	rate = admin.RateLimit{Limit: int(n), Period: period}
 	if float64(rate.Limit) != n {
-		return rate, fmt.Errorf("%q: a rate is of whole tasks, in a longer time if they are few, such as 1/10s", clip(s, 60))
+		return rate, fmt.Errorf("%q: use whole tasks; for fewer than one per second use a longer period, for example 1/10s", clip(s, 60))
 	}
 	if has {
 		if rate.Burst, err = strconv.Atoi(strings.TrimSpace(burst)); err != nil {
-			return rate, fmt.Errorf("%q: behind burst stands no number", clip(s, 60))
+			return rate, fmt.Errorf("%q: burst has no number", clip(s, 60))
 		}
 	}
 	return rate, nil

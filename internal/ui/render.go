@@ -20,7 +20,7 @@ import (
 var templateFiles embed.FS
 
 // shared are the templates that all pages have: the frame around them, and parts such as a badge.
-var shared = []string{"templates/layout.html", "templates/parts.html", "templates/workflow.html", "templates/views.html"}
+var shared = []string{"templates/layout.html", "templates/frame.html", "templates/parts.html", "templates/workflow.html", "templates/views.html"}
 
 // parse reads all templates. A page is one file, with its own "head" and "live".
 func (u *UI) parse() map[string]*template.Template {
@@ -64,7 +64,7 @@ type frame struct {
 }
 
 func (v *visit) frame(s *screen) *frame {
-	f := &frame{Title: s.Title, Nav: v.menu(), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, NoKeys: noKeys(v.r), Me: v.me, Can: rights(v.me), Enqueues: v.nav == "/enqueue", Data: s.Data}
+	f := &frame{Title: s.Title, Nav: v.addCounts(v.menu()), Here: v.base + v.here(), Said: v.said(), Theme: themeOf(v.r), Name: nameOf(v.r), Still: s.Still, NoKeys: noKeys(v.r), Me: v.me, Can: rights(v.me), Enqueues: v.nav == "/enqueue", Data: s.Data}
 	if v.several() {
 		f.Space = v.me.Namespace
 	}
@@ -133,7 +133,7 @@ func problemOf(err error) problem {
 		p.Code, p.Message = "unavailable", "the server took too long to answer"
 		return p
 	}
-	p.Code, p.Message, p.Status = "internal", "this page could not be made; the server's log says why", http.StatusInternalServerError
+	p.Code, p.Message, p.Status = "internal", "the page could not be rendered; see the server's log", http.StatusInternalServerError
 	return p
 }
 
@@ -175,7 +175,7 @@ const troubleTime = 3 * time.Second
 func (v *visit) fail(err error) {
 	p := problemOf(err)
 	if p.Code == "internal" {
-		v.log.Error("a page of the UI could not be made", "path", v.r.URL.Path, "error", err)
+		v.log.Error("a page of the UI could not be rendered", "path", v.r.URL.Path, "error", err)
 	}
 	p.Title = titleOf(p.Status)
 	part, data := "live", any(&p)
@@ -189,7 +189,7 @@ func (v *visit) fail(err error) {
 		part, data = "layout", v.frame(&screen{Title: p.Title, Data: &p, Still: v.left})
 	}
 	if err := v.render(p.Status, "error", part, data); err != nil {
-		v.log.Error("a page of the UI could not be made", "path", v.r.URL.Path, "error", err)
+		v.log.Error("a page of the UI could not be rendered", "path", v.r.URL.Path, "error", err)
 		http.Error(v.w, "internal error", http.StatusInternalServerError)
 	}
 }

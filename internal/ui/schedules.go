@@ -19,10 +19,10 @@ var schedulePages = []page{
 var scheduleActions = []action{
 	{path: "/new-schedule", nav: "/schedules", form: newScheduleForm, do: doNewSchedule},
 	{path: "/schedules/{schedule}/edit", nav: "/schedules", form: editScheduleForm, do: doEditSchedule},
-	{path: "/schedules/{schedule}/pause", nav: "/schedules", form: scheduleForm("Pause", "Its ticks pass without a task. When it is resumed, its ledger notes them.", false), do: doPauseSchedule},
-	{path: "/schedules/{schedule}/resume", nav: "/schedules", form: scheduleForm("Resume", "It goes on with its next tick.", false), do: doResumeSchedule},
-	{path: "/schedules/{schedule}/trigger", nav: "/schedules", form: scheduleForm("Trigger", "It enqueues its task now, beside its ticks.", false), do: doTrigger},
-	{path: "/schedules/{schedule}/delete", nav: "/schedules", form: scheduleForm("Delete", "It goes with its ledger. The tasks of its ticks stay.", true), do: doDeleteSchedule},
+	{path: "/schedules/{schedule}/pause", nav: "/schedules", form: scheduleForm("Pause", "No tasks are enqueued. When you resume, the ledger records the skipped ticks.", false), do: doPauseSchedule},
+	{path: "/schedules/{schedule}/resume", nav: "/schedules", form: scheduleForm("Resume", "The schedule continues with its next tick.", false), do: doResumeSchedule},
+	{path: "/schedules/{schedule}/trigger", nav: "/schedules", form: scheduleForm("Trigger", "Enqueues the task now, in addition to the regular ticks.", false), do: doTrigger},
+	{path: "/schedules/{schedule}/delete", nav: "/schedules", form: scheduleForm("Delete", "Deletes the schedule and its ledger. Tasks that it has enqueued stay.", true), do: doDeleteSchedule},
 }
 
 // schedulesLimit and ticksLimit are how many entries a page of a list has.
@@ -122,16 +122,16 @@ func scheduleFacts(s *admin.Schedule) []fact {
 // scheduleFields ask for a schedule.
 func scheduleFields(s *admin.Schedule) []field {
 	fields := []field{
-		{Name: "cron", Label: "Cron", Kind: "text", Value: s.Cron, Placeholder: "0 3 * * *", Hint: "Five fields, six with seconds first, or @daily. Or an interval:"},
-		{Name: "every", Label: "Every", Kind: "text", Value: fieldSpan(s.Every), Placeholder: "15m", Hint: "Instead of cron."},
-		{Name: "time_zone", Label: "Time zone", Kind: "text", Value: s.TimeZone, Placeholder: "UTC", Hint: "Such as Europe/Vienna."},
+		{Name: "cron", Label: "Cron", Kind: "text", Value: s.Cron, Placeholder: "0 3 * * *", Hint: "Five fields, or six with seconds first, or @daily. Leave empty to use an interval."},
+		{Name: "every", Label: "Every", Kind: "text", Value: fieldSpan(s.Every), Placeholder: "15m", Hint: "An interval instead of cron."},
+		{Name: "time_zone", Label: "Time zone", Kind: "text", Value: s.TimeZone, Placeholder: "UTC", Hint: "For example Europe/Vienna."},
 		{Name: "jitter", Label: "Jitter", Kind: "text", Value: fieldSpan(s.Jitter), Placeholder: "none"},
-		{Name: "missed", Label: "Missed ticks", Kind: "choice", Options: []option{{"once", "one task for all of them"}, {"skip", "none"}, {"all", "one task each"}}, Value: string(s.Missed)},
-		{Name: "overlap", Label: "While an earlier one runs", Kind: "choice", Options: []option{{"allow", "enqueue all the same"}, {"skip", "skip the tick"}}, Value: string(s.Overlap)},
-		{Name: "owner", Label: "Owner", Kind: "text", Value: s.Owner, Hint: "Where it comes from, such as a file in a repository."},
+		{Name: "missed", Label: "Missed ticks", Kind: "choice", Options: []option{{"once", "enqueue one task for all of them"}, {"skip", "skip them"}, {"all", "enqueue one task for each"}}, Value: string(s.Missed)},
+		{Name: "overlap", Label: "If the previous task still runs", Kind: "choice", Options: []option{{"allow", "enqueue anyway"}, {"skip", "skip the tick"}}, Value: string(s.Overlap)},
+		{Name: "owner", Label: "Owner", Kind: "text", Value: s.Owner, Hint: "Where the schedule is defined, for example a file in a repository."},
 	}
 	task := templateFields("task.", &s.Task)
-	task[0].Heading = "What each tick enqueues"
+	task[0].Heading = "Task to enqueue"
 	fields = append(fields, task...)
 	return slices.Insert(fields, len(fields)-moreFields, reasonField())
 }
@@ -139,7 +139,7 @@ func scheduleFields(s *admin.Schedule) []field {
 func newScheduleForm(*visit) (*form, error) {
 	fields := scheduleFields(&admin.Schedule{})
 	fields = append([]field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "nightly-report", Hint: "Letters, digits and . _ - :"}}, fields...)
-	return &form{Title: "New schedule", Wide: true, Button: "Make the schedule", Back: "/schedules", Preview: "/schedule-preview", Text: "It enqueues a task at times of the clock, or at intervals.", Fields: fields}, nil
+	return &form{Title: "New schedule", Wide: true, Button: "Create schedule", Back: "/schedules", Preview: "/schedule-preview", Text: "A schedule enqueues a task at fixed times or intervals.", Fields: fields}, nil
 }
 
 func editScheduleForm(v *visit) (*form, error) {
@@ -148,7 +148,7 @@ func editScheduleForm(v *visit) (*form, error) {
 		return nil, err
 	}
 	return &form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name, Preview: "/schedule-preview", Version: s.ETag,
-		Text: "What this form does not show of the task, such as what follows it, stays as it is.", Fields: scheduleFields(s)}, nil
+		Text: "Task options that the form does not show, such as follow-up tasks, are kept.", Fields: scheduleFields(s)}, nil
 }
 
 // readSchedule reads a schedule from a form. What the form does not ask for is that of before.
@@ -226,7 +226,7 @@ func doNewSchedule(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "Created. Its next tick is " + momentOf(change.Schedule.NextRunAt, time.Now()).Text + ".", Next: "/schedules/" + s.Name}, nil
+	return done{Said: "Created. Next tick " + momentOf(change.Schedule.NextRunAt, time.Now()).Text + ".", Next: "/schedules/" + s.Name}, nil
 }
 
 func (v *visit) scheduleDone(format string, args ...any) done {
@@ -295,7 +295,7 @@ func doTrigger(v *visit) (done, error) {
 	if ref.ID == "" { // it is on its way to another shard
 		return v.scheduleDone("Triggered."), nil
 	}
-	return done{Said: "Triggered: this is its task.", Next: "/tasks/" + ref.ID}, nil
+	return done{Said: "Triggered. This is the task.", Next: "/tasks/" + ref.ID}, nil
 }
 
 func doDeleteSchedule(v *visit) (done, error) {

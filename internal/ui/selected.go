@@ -81,21 +81,21 @@ func (v *visit) selection() (s selection, err error) {
 	}
 	at := slices.IndexFunc(verbs, func(w verb) bool { return w.action == s.word.action })
 	if at < 0 {
-		return s, badField("action", "%q is for operations, not for single tasks", s.word.action)
+		return s, badField("action", "%q works only as an operation, not on single tasks", s.word.action)
 	}
 	s.verb, s.back = verbs[at], ownPath(from.Get("back"))
 	for _, some := range from["ids"] {
 		for _, text := range splitList(some) {
 			id, err := uuid.Parse(text)
 			if err != nil {
-				return s, badField("ids", "%q is not the id of a task", clip(text, 40))
+				return s, badField("ids", "%q is not a task id", clip(text, 40))
 			}
 			s.ids = append(s.ids, id.String())
 		}
 	}
 	slices.Sort(s.ids)
 	if s.ids = slices.Compact(s.ids); len(s.ids) == 0 || len(s.ids) > maxSelected {
-		return s, badField("ids", "%d tasks are ticked, want 1 to %d", len(s.ids), maxSelected)
+		return s, badField("ids", "%d tasks are selected; select 1 to %d", len(s.ids), maxSelected)
 	}
 	return s, nil
 }
@@ -105,7 +105,7 @@ func selectedForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	what := plural(len(s.ids), "ticked task")
+	what := plural(len(s.ids), "selected task")
 	f := &form{Title: s.word.label + " " + s.word.of + what, Text: s.word.text, Danger: s.word.danger, Button: s.word.label + " " + s.word.of + what, Back: s.back, Action: v.base + "/tasks/selected",
 		Fields: []field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden", Value: strings.Join(s.ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
 	if s.word.action == admin.ActionSetPriority {

@@ -31,7 +31,7 @@ func tokenOf(r *http.Request) string {
 // checkToken refuses what would not fit a header. The API says what is a token.
 func checkToken(token string) error {
 	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' || c == ';' || c == '"' || c == ',' || c == '\\' }) {
-		return badField("token", "is no token: one has letters, digits and _")
+		return badField("token", "is not a token: tokens consist of letters, digits and _")
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func (v *visit) toLogin() {
 		next = pathOf(v.r.Header.Get("HX-Current-URL"), v.base)
 	}
 	if v.r.Method != http.MethodGet {
-		v.say("The session had ended: nothing was done.")
+		v.say("Your session had ended. Nothing was changed.")
 	}
 	v.redirect("/login?next=" + url.QueryEscape(next))
 }
@@ -94,14 +94,14 @@ func (u *UI) login(w http.ResponseWriter, r *http.Request) {
 			v.redirect(ownPath(v.query("next")))
 			return
 		}
-		refused = &pawltype.Error{Code: "unauthenticated", Message: "the browser did not keep the session: it does so only for pages that come over HTTPS, or from the own machine"}
+		refused = &pawltype.Error{Code: "unauthenticated", Message: "the browser did not keep the session: browsers do so only over HTTPS, or for a server on the same machine"}
 	}
 	v.askToken(http.StatusOK, refused)
 }
 
 func (v *visit) askToken(status int, refused error) {
-	f := &form{Title: "Log in", Text: "This server wants to know who you are. A token says so, and what you may do.", Button: "Log in", Action: v.base + v.here("kept", ""),
-		Fields: []field{{Name: "token", Label: "Token", Kind: "secret", Placeholder: "pawl_…", Hint: "An admin makes one: pawl token add NAME --role operate. It is kept until you close the browser."}}}
+	f := &form{Title: "Log in", Text: "Log in with an access token.", Button: "Log in", Action: v.base + v.here("kept", ""),
+		Fields: []field{{Name: "token", Label: "Token", Kind: "secret", Placeholder: "pawl_…", Hint: "An admin creates one with pawl token add NAME --role operate. You stay logged in until you close the browser."}}}
 	if refused != nil {
 		f.refuse(refused)
 	}

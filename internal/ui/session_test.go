@@ -43,7 +43,7 @@ func TestStrangersAreAskedWhoTheyAre(t *testing.T) {
 		t.Errorf("a page that lives on is sent to %q", got)
 	}
 	resp, _ = w.post(t, "/enqueue", url.Values{"type": {"a"}})
-	if said := resp.Header.Get("Set-Cookie"); resp.Header.Get("Location") != "/login?next=%2Fenqueue" || !strings.Contains(said, "nothing+was+done") {
+	if said := resp.Header.Get("Set-Cookie"); resp.Header.Get("Location") != "/login?next=%2Fenqueue" || !strings.Contains(said, "Nothing+was+changed") {
 		t.Errorf("a form of a stranger: status %d to %q, said %q", resp.StatusCode, resp.Header.Get("Location"), said)
 	}
 	if resp, body := w.get(t, "/login"); resp.StatusCode != 200 || strings.Contains(body, `href="/queues"`) {
@@ -208,6 +208,7 @@ func TestSessionInABrowser(t *testing.T) {
 	b.fill("token", watcher)
 	b.loading(func() { b.click("#live .buttons button") })
 	b.until(`location.pathname === "/queues/mail"`)
+	b.click(".title .pop summary")
 	if got := b.eval(`[...document.querySelectorAll(".title .actions a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got != "Tasks,Dead letters" {
 		t.Errorf("a watcher is offered %q", got)
 	}
@@ -254,7 +255,7 @@ func TestWhoMayLittleIsLedThere(t *testing.T) {
 	if resp, body := w.get(t, "/queues", as(producer)...); resp.StatusCode != 403 || !strings.Contains(body, `You can open <a href="/settings">`) || strings.Contains(body, `href="/workers"`) {
 		t.Errorf("a page that is refused: status %d", resp.StatusCode)
 	}
-	if _, body := w.get(t, "/queues?like=nothing", as(w.token)...); !strings.Contains(body, "No queue is like that") {
+	if _, body := w.get(t, "/queues?like=nothing", as(w.token)...); !strings.Contains(body, "No queue matches") {
 		t.Error("a search that finds nothing does not say so")
 	}
 }

@@ -61,7 +61,7 @@ func showSettings(v *visit) (*screen, error) {
 	}
 	theme := themeOf(v.r)
 	if theme == "" {
-		theme = "as the system"
+		theme = "system"
 	}
 	return &screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, Good: orAny(me.Queues), Theme: theme, Keys: keysWord(v.r), Name: nameOf(v.r), Base: v.UI.base}}, nil
 }
@@ -74,9 +74,9 @@ func keysWord(r *http.Request) string {
 }
 
 // limitLabels are the names of limits where those of the API say too little.
-var limitLabels = map[string]string{"payload": "payload of a task", "result": "result of a task", "name": "queue name, type, tag", "batch": "tasks of one call", "body": "body of a request", "http_headers": "HTTP headers with the URL",
-	"error_text": "message of an error", "once_result": "result of a once key", "task_headers": "headers of a task", "tags": "tags of a task", "attempts": "attempts of a task", "delay": "time until a task is due",
-	"page": "entries of a page of a list", "wait": "time that a call waits", "claim": "tasks of a claim", "claim_bytes": "payloads of a claim", "run": "time of a run", "connections_per_address": "connections from one address"}
+var limitLabels = map[string]string{"payload": "task payload", "result": "task result", "name": "queue name, type, tag", "batch": "tasks per call", "body": "request body", "http_headers": "HTTP headers and URL",
+	"error_text": "error message", "once_result": "result of a once key", "task_headers": "task headers", "tags": "tags per task", "attempts": "attempts per task", "delay": "longest delay",
+	"page": "list entries per page", "wait": "longest wait of a call", "claim": "tasks per claim", "claim_bytes": "payload bytes per claim", "run": "longest run", "connections_per_address": "connections per address"}
 
 // limitFacts are limits in words.
 func limitFacts(limits []admin.Limit) (facts []fact) {
@@ -105,10 +105,10 @@ func orAny(queues []string) string {
 }
 
 func youForm(v *visit) (*form, error) {
-	return &form{Title: "You", Button: "Save", Back: "/settings", Text: "Kept in this browser.", Fields: []field{
-		{Name: "name", Label: "Your name", Kind: "text", Value: nameOf(v.r), Hint: "The audit keeps it with what you do. Nobody checks it: it is what you call yourself."},
-		{Name: "theme", Label: "Light or dark", Kind: "choice", Options: []option{{"", "as the system"}, {"light", "light"}, {"dark", "dark"}}, Value: themeOf(v.r)},
-		{Name: "keys", Label: "Keys", Kind: "choice", Options: choices("", "on", "off"), Value: keysWord(v.r), Hint: "Single letters go to pages, choose rows, pause. Switch them off if you speak to your machine."},
+	return &form{Title: "Preferences", Button: "Save", Back: "/settings", Text: "Stored in this browser only.", Fields: []field{
+		{Name: "name", Label: "Your name", Kind: "text", Value: nameOf(v.r), Hint: "Recorded in the audit log with what you do. It is not verified."},
+		{Name: "theme", Label: "Theme", Kind: "choice", Options: []option{{"", "system"}, {"light", "light"}, {"dark", "dark"}}, Value: themeOf(v.r)},
+		{Name: "keys", Label: "Keyboard shortcuts", Kind: "choice", Options: choices("", "on", "off"), Value: keysWord(v.r), Hint: "Turn single-key shortcuts off if you use voice control."},
 	}}, nil
 }
 
@@ -119,7 +119,7 @@ func checkOwnName(name string) error {
 		return badField("name", "%d bytes, at most %d are allowed", len(name), most)
 	}
 	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return badField("name", "%q has other characters than letters, digits, signs and spaces of ASCII", clip(name, 60))
+		return badField("name", "%q contains characters other than printable ASCII", clip(name, 60))
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func doYou(v *visit) (done, error) {
 	v.keep(keysCookie, strings.TrimPrefix(keys, "on"))
 	v.keep(nameCookie, url.QueryEscape(name))
 	v.keep(themeCookie, theme)
-	return done{Said: fmt.Sprintf("Saved. The audit calls you %q.", name), Next: "/settings"}, nil
+	return done{Said: fmt.Sprintf("Saved. The audit log will record you as %q.", name), Next: "/settings"}, nil
 }
 
 // keep sets a cookie for long; "" takes it away.

@@ -71,7 +71,7 @@ func trendOf(hours []int64) trend {
 
 // sparkLabel is what a spark shows, in words.
 func sparkLabel(s *admin.QueueSeries) string {
-	said := []string{shortNumber(total(s.In)) + " came", shortNumber(total(s.Succeeded)) + " succeeded"}
+	said := []string{shortNumber(total(s.In)) + " enqueued", shortNumber(total(s.Succeeded)) + " succeeded"}
 	if n := total(s.Failed); n > 0 {
 		said = append(said, plural(n, "attempt")+" failed")
 	}
@@ -79,7 +79,7 @@ func sparkLabel(s *admin.QueueSeries) string {
 		said = append(said, shortNumber(n)+" poisoned")
 	}
 	if n := total(s.Out) - total(s.Succeeded) - total(s.Poisoned); n > 0 {
-		said = append(said, shortNumber(n)+" ended otherwise")
+		said = append(said, shortNumber(n)+" ended another way")
 	}
 	return strings.Join(said, ", ") + " in " + spanText(s.Step*time.Duration(len(s.Out)))
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -16,10 +15,10 @@ import (
 )
 
 var taskActions = []action{
-	{path: "/tasks/{task}/retry", nav: "/tasks", form: taskForm("Retry", "It becomes ready now; if it had ended, with fresh attempts.", false), do: doTask("Retried.", admin.Tasks.Retry)},
-	{path: "/tasks/{task}/run-now", nav: "/tasks", form: taskForm("Run now", "It becomes ready now instead of when it is due.", false), do: doTask("It is ready.", admin.Tasks.RunNow)},
-	{path: "/tasks/{task}/cancel", nav: "/tasks", form: taskForm("Cancel", "It ends; a handler that runs it is told within a second.", true), do: doCancelTask},
-	{path: "/tasks/{task}/discard", nav: "/tasks", form: taskForm("Discard", "It ends on purpose. A dead letter goes to the archive first.", true), do: doDiscardTask},
+	{path: "/tasks/{task}/retry", nav: "/tasks", form: taskForm("Retry", "The task becomes ready now. A task that had ended gets fresh attempts.", false), do: doTask("Retried.", admin.Tasks.Retry)},
+	{path: "/tasks/{task}/run-now", nav: "/tasks", form: taskForm("Run now", "The task becomes ready now instead of at its due time.", false), do: doTask("The task is ready.", admin.Tasks.RunNow)},
+	{path: "/tasks/{task}/cancel", nav: "/tasks", form: taskForm("Cancel", "The task ends. A handler that runs it has its context cancelled within a second.", true), do: doCancelTask},
+	{path: "/tasks/{task}/discard", nav: "/tasks", form: taskForm("Discard", "The task ends as discarded. A dead letter is archived first.", true), do: doDiscardTask},
 	{path: "/tasks/{task}/edit", nav: "/tasks", form: editTaskForm, do: doEditTask},
 }
 
@@ -63,9 +62,18 @@ type taskView struct {
 	Facts      []linkedFact
 	Headers    []fact
 	Commands   []fact
-	Can        can
+	Actions    actionBar
 	Flow       *flow // nil: it stands alone
+	// LastError is the failure of the newest attempt, until the task has run again; nil: there is none. Advice says what to do about it.
+	LastError *attemptRow
+	Advice    string
 }
+
+// Ended tells of a task that does not run again by itself.
+func (t *taskView) Ended() bool { return !t.EndedAt.IsZero() }
+
+// ShowWhy tells whether the page says why the task is where it is. If it ended with an error, the error says so.
+func (t *taskView) ShowWhy() bool { return !t.Ended() || t.LastError == nil }
 
 // can are the actions that a state allows.
 type can struct{ Retry, RunNow, Cancel, Discard, Edit bool }
@@ -96,6 +104,7 @@ type attemptRow struct {
 	Stack   string
 	Message string
 	Cut     bool // the message was shortened
+	Above   bool // the error stands at the head of the page
 }
 
 // maxAttempts is how many attempts a page shows. maxStack bounds what it shows of each error.
@@ -110,9 +119,9 @@ func showTask(v *visit) (*screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := taskView{Task: t, Can: canOf(t.State), Payload: documentOf(t.Payload, t.ContentType), Result: documentOf(t.Result, t.ResultContentType),
-		Checkpoint: documentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: linked(taskFacts(t), map[string]string{"Queue": v.url("queues", t.Queue), "Worker": v.find("worker", t.Worker), "Key": v.find("queue", t.Queue, "key", t.Key)}), Commands: v.commands(t)}
-	if err := v.attempts(&view); err != nil {
+	view := &taskView{Task: t, Actions: v.taskActions(t), Payload: documentOf(t.Payload, t.ContentType), Result: documentOf(t.Result, t.ResultContentType),
+		Checkpoint: documentOf(t.Checkpoint, checkpointKind(t.Checkpoint)), Facts: linked(taskFacts(t), map[string]string{"Queue": v.url("queues", t.Queue), "Worker": v.find("worker", t.Worker)}), Commands: v.commands(t)}
+	if err := v.attempts(view); err != nil {
 		return nil, err
 	}
 	view.Headers = headerFacts(t.Headers)
@@ -120,7 +129,46 @@ func showTask(v *visit) (*screen, error) {
 		view.WhyNot = problemOf(err).Message
 	}
 	view.Flow = v.flowOfTask(t)
+	view.lastError(v.now)
 	return &screen{Title: t.Type + " " + t.ID, Data: view, Watch: &watch{Task: t.ID}}, nil
+}
+
+// lastError puts the failure of the newest attempt at the head of the page.
+func (t *taskView) lastError(now time.Time) {
+	n := len(t.AttemptLog)
+	if n == 0 || t.AttemptLog[n-1].Error == nil || t.State == pawltype.StateSucceeded {
+		return
+	}
+	t.LastError = &attemptRows(t.AttemptLog[n-1:], now)[0]
+	for i := range t.Attempts {
+		t.Attempts[i].Above = t.Attempts[i].Fence == t.LastError.Fence
+	}
+	if t.Ended() && t.Why != nil && len(t.Why.Reasons) > 0 {
+		t.Advice = t.Why.Reasons[0].Change
+	}
+}
+
+// taskActions are what can be done with a task. The one that gets it to run is the main one.
+func (v *visit) taskActions(t *pawltype.Task) (a actionBar) {
+	to := func(label, verb string) button { return button{Label: label, URL: v.url("tasks", t.ID, verb)} }
+	can := canOf(t.State)
+	retry, now := to("Retry…", "retry"), to("Run now…", "run-now")
+	switch {
+	case can.RunNow:
+		a.Main = &now
+	case can.Retry:
+		a.Main = &retry
+	}
+	if can.Edit {
+		a.Beside = append(a.Beside, to("Edit…", "edit"))
+	}
+	if can.Cancel {
+		a.Danger = append(a.Danger, to("Cancel…", "cancel"))
+	}
+	if can.Discard {
+		a.Danger = append(a.Danger, to("Discard…", "discard"))
+	}
+	return a
 }
 
 // checkpointKind tells JSON from other bytes: a checkpoint says nothing of itself.
@@ -138,7 +186,7 @@ func (v *visit) attempts(view *taskView) error {
 	if said := v.query("attempts"); said != "" {
 		n, err := strconv.Atoi(said)
 		if err != nil || n < 1 {
-			return badField("attempts", "%q is not the number of an attempt", clip(said, 20))
+			return badField("attempts", "%q is not an attempt number", clip(said, 20))
 		}
 		upTo = min(n, all)
 	}
@@ -177,19 +225,17 @@ func attemptRows(log []pawltype.Attempt, now time.Time) (rows []attemptRow) {
 }
 
 func taskFacts(t *pawltype.Task) []fact {
-	facts := []fact{{"Queue", t.Queue}, {"Priority", string(t.Priority)}, {"Attempts", fmt.Sprintf("%d of %d", t.Attempts, t.MaxAttempts)}}
+	facts := []fact{{"Queue", t.Queue}}
 	add := func(is bool, name, value string) {
 		if is {
 			facts = append(facts, fact{name, value})
 		}
 	}
-	add(t.Reason != "", "Reason", strings.ReplaceAll(t.Reason, "_", " "))
 	add(t.Worker != "", "Worker", t.Worker)
 	add(t.Failures > 0, "Failures", number(t.Failures))
 	add(t.Crashes > 0, "Leases lost", number(t.Crashes))
 	add(t.Releases > 0, "Releases", number(t.Releases))
 	add(t.Snoozes > 0, "Snoozes", number(t.Snoozes))
-	add(t.Key != "", "Key", t.Key)
 	add(len(t.Tags) > 0, "Tags", strings.Join(t.Tags, ", "))
 	add(t.IdempotencyKey != "", "Idempotency key", t.IdempotencyKey)
 	add(t.Unique != nil, "Unique key", uniqueText(t.Unique))
@@ -204,7 +250,7 @@ func uniqueText(u *pawltype.UniqueOpts) string {
 		return ""
 	}
 	if u.Key == "" {
-		return "of type and payload, " + string(u.OnConflict)
+		return "type and payload, " + string(u.OnConflict)
 	}
 	return u.Key + ", " + string(u.OnConflict)
 }
@@ -294,10 +340,10 @@ func editTaskForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Edit this task", Text: "Only a task that waits can be changed. What is left as it is stays as it is.", Button: "Save", Back: "/tasks/" + t.ID, Version: t.ETag, Fields: []field{
+	f := &form{Title: "Edit this task", Text: "Only waiting tasks can be edited. Fields that you don't change keep their values.", Button: "Save", Back: "/tasks/" + t.ID, Version: t.ETag, Fields: []field{
 		{Name: "priority", Label: "Priority", Kind: "choice", Options: choices("", "high", "normal", "low"), Value: string(t.Priority)},
 		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: strconv.Itoa(t.MaxAttempts)},
-		{Name: "run_at", Label: "Due", Kind: "text", Value: dueText(t), Placeholder: "now", Hint: "A time such as 2026-01-31T12:00:00Z, or from now: 10m"},
+		{Name: "run_at", Label: "Due", Kind: "text", Value: dueText(t), Placeholder: "now", Hint: "A time such as 2026-01-31T12:00:00Z, or a delay such as 10m."},
 	}}
 	if isJSON := t.ContentType == "" || t.ContentType == "application/json"; isJSON && len(t.Payload) <= maxEdited {
 		f.Fields = append(f.Fields, field{Name: "payload", Label: "Payload", Kind: "json", Value: indented(t.Payload)})
@@ -317,11 +363,11 @@ func dueText(t *pawltype.Task) string {
 
 // whyNoPayload says why a form has no field for a payload.
 func whyNoPayload(t *pawltype.Task) string {
-	why := "It has " + sizeText(int64(len(t.Payload))) + ", and a page edits at most " + sizeText(maxEdited) + "."
+	why := "The payload has " + sizeText(int64(len(t.Payload))) + "; the editor takes at most " + sizeText(maxEdited) + "."
 	if len(t.Payload) <= maxEdited {
-		why = "It is " + t.ContentType + ", and a page edits JSON alone."
+		why = "The payload is " + t.ContentType + "; the editor takes only JSON."
 	}
-	return why + " PATCH /api/v1/tasks/" + t.ID + " changes it, or pawl task edit."
+	return why + " Use pawl task edit or PATCH /api/v1/tasks/" + t.ID + " instead."
 }
 
 // maxEdited is how long a payload may be to be edited in a page.
@@ -353,7 +399,7 @@ func doEditTask(v *visit) (done, error) {
 		return done{}, errStale // what was not touched here would look changed
 	}
 	if change.RunAt.IsZero() && change.Priority == "" && change.MaxAttempts == 0 && change.Payload == nil {
-		return v.taskDone("Nothing was changed."), nil
+		return v.taskDone("Nothing changed."), nil
 	}
 	if _, err := v.admin().Tasks().Update(v.ctx, t.ID, change); err != nil {
 		return done{}, err

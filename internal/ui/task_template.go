@@ -21,11 +21,11 @@ func templateFields(in string, t *admin.ScheduledTask) []field {
 		{Name: in + "queue", Label: "Queue", Kind: "text", Placeholder: "default", Value: t.Queue},
 		{Name: in + "priority", Label: "Priority", Kind: "choice", Options: choices("", "normal", "high", "low"), Value: string(t.Priority)},
 		{Name: in + "payload", Label: "Payload", Kind: "json", Placeholder: `{"to": "a@example.com"}`, Value: indented(t.Payload)},
-		{Name: in + "key", Label: "Key", Kind: "text", Value: t.Key, Hint: "For fairness and limits: a tenant, an account."},
-		{Name: in + "tags", Label: "Tags", Kind: "text", Value: strings.Join(t.Tags, ", "), Hint: "Words with commas between."},
+		{Name: in + "key", Label: "Key", Kind: "text", Value: t.Key, Hint: "Groups tasks for fairness and limits, for example by tenant."},
+		{Name: in + "tags", Label: "Tags", Kind: "text", Value: strings.Join(t.Tags, ", "), Hint: "Separated by commas."},
 		{Name: in + "max_attempts", Label: "Max attempts", Kind: "number", Placeholder: "the queue's", Value: attempts},
 		{Name: in + "timeout", Label: "Run timeout", Kind: "text", Placeholder: "the queue's", Value: fieldSpan(t.Timeout)},
-		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: fieldSpan(t.ExpiresIn), Hint: "Discarded unless it has started by then."},
+		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: fieldSpan(t.ExpiresIn), Hint: "The task is discarded if it has not started by then."},
 	}, foldedFields(in, t)...)
 }
 
@@ -54,15 +54,15 @@ func foldedFields(in string, t *admin.ScheduledTask) []field {
 	}
 	factor, jitter := retryTexts(retry)
 	return []field{
-		{Fold: "More", Name: in + "retry.initial", Label: "First retry after", Kind: "text", Placeholder: "the queue's", Value: fieldSpan(retry.Initial), Hint: "With any of these four, the others are 30s, 2, 30m and 0.25 unless given."},
-		{Name: in + "retry.factor", Label: "Then times", Kind: "text", Value: factor},
-		{Name: in + "retry.max", Label: "Up to", Kind: "text", Value: fieldSpan(retry.Max)},
-		{Name: in + "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Hint: "A share from 0 to 1."},
-		{Name: in + "retention", Label: "Kept after its end", Kind: "text", Placeholder: "the queue's", Value: retention},
-		{Name: in + "unique.on_conflict", Label: "If its unique key is taken", Kind: "choice", Value: conflict,
-			Options: []option{{"", "it has no unique key"}, {"keep", "keep that one"}, {"replace", "replace that one, if it waits"}, {"keep_last", "keep that one, with this payload"}, {"reject", "refuse this one"}}},
-		{Name: in + "unique.key", Label: "Unique key", Kind: "text", Placeholder: "its type and payload", Value: unique.Key},
-		{Name: in + "headers", Label: "Headers", Kind: "area", Value: headersText(t.Headers), Placeholder: "tenant: 7", Hint: "One a line: name: value."},
+		{Fold: "More", Name: in + "retry.initial", Label: "First retry after", Kind: "text", Placeholder: "the queue's", Value: fieldSpan(retry.Initial), Hint: "If you set one of these four, the others default to 30s, 2, 30m and 0.25."},
+		{Name: in + "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor},
+		{Name: in + "retry.max", Label: "Longest delay", Kind: "text", Value: fieldSpan(retry.Max)},
+		{Name: in + "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Hint: "From 0 to 1: the share of a delay that is random."},
+		{Name: in + "retention", Label: "Retention", Kind: "text", Placeholder: "the queue's", Value: retention},
+		{Name: in + "unique.on_conflict", Label: "If the unique key is taken", Kind: "choice", Value: conflict,
+			Options: []option{{"", "no unique key"}, {"keep", "keep the existing task"}, {"replace", "replace the existing task if it waits"}, {"keep_last", "keep the existing task with this payload"}, {"reject", "refuse this task"}}},
+		{Name: in + "unique.key", Label: "Unique key", Kind: "text", Placeholder: "type and payload", Value: unique.Key},
+		{Name: in + "headers", Label: "Headers", Kind: "area", Value: headersText(t.Headers), Placeholder: "tenant: 7", Hint: "One per line, as name: value."},
 	}
 }
 

@@ -21,12 +21,12 @@ func TestSearchSaysHowFarItCame(t *testing.T) {
 		return job("a", `{}`, opts...)
 	})
 	_, body := w.get(t, "/tasks?q=tag:none")
-	for _, want := range []string{"None found so far", "Searched 10,000 rows, back to ", "Search older tasks", "cursor="} {
+	for _, want := range []string{"No match so far", "Searched 10,000 rows, back to ", "Search older tasks", "cursor="} {
 		if !strings.Contains(body, want) {
 			t.Errorf("a page that found nothing yet has no %q", want)
 		}
 	}
-	if _, body = w.get(t, "/tasks?q=tag:vip"); !strings.Contains(body, "Searched 10,000 rows, back to ") || !strings.Contains(body, "older ones may follow") || strings.Contains(body, "None found") {
+	if _, body = w.get(t, "/tasks?q=tag:vip"); !strings.Contains(body, "Searched 10,000 rows, back to ") || !strings.Contains(body, "Older tasks may match too") || strings.Contains(body, "No match so far") {
 		t.Error("a page that found one of two tasks does not say how far it came")
 	}
 	if _, body = w.get(t, "/tasks?q=type:none"); !strings.Contains(body, "No task matches") || strings.Contains(body, "Searched") {
@@ -49,8 +49,8 @@ func TestDialogsCount(t *testing.T) {
 		{3000, 0, true, "at least 3,000", "Cancel at least 3,000 tasks", ""},
 		{3000, 3000, true, "at least 3,000", "Cancel 3,000 tasks", ""},
 		{3000, 5000, true, "at least 3,000", "Cancel at least 3,000 tasks", ""},
-		{0, 0, false, "0", "Cancel 0 tasks", "No task matches"},
-		{0, 0, true, "at least 0", "Cancel tasks", "No matching task was found in the time for a count"},
+		{0, 0, false, "0", "Cancel 0 tasks", "No matching task is in a state"},
+		{0, 0, true, "at least 0", "Cancel tasks", "No matching task was found in the time allowed for a count"},
 	} {
 		fact, button, text := ui.Counted(&admin.OperationPreview{Matched: c.matched, IsLowerBound: c.least}, admin.OperationSpec{Action: admin.ActionCancel, Max: c.most})
 		if fact != c.fact || button != c.button || !strings.HasPrefix(text, c.text) || c.text == "" && text != "" {

@@ -76,15 +76,15 @@ func (v *visit) tokenRow(t *admin.Token, me *admin.Identity) tokenRow {
 // roleTicks say what each role is good for.
 var roleTicks = []tick{
 	{Value: string(admin.RoleObserve), Hint: "read"},
-	{Value: string(admin.RoleOperate), Hint: "observe, and cancel, retry, pause, settings, schedules"},
+	{Value: string(admin.RoleOperate), Hint: "observe, cancel, retry and pause; settings, schedules"},
 	{Value: string(admin.RoleProduce), Hint: "enqueue"},
-	{Value: string(admin.RoleConsume), Hint: "claim, and settle what was claimed"},
-	{Value: string(admin.RoleAdmin), Hint: "all of that, and tokens"},
+	{Value: string(admin.RoleConsume), Hint: "claim and settle tasks"},
+	{Value: string(admin.RoleAdmin), Hint: "all of the above, and tokens"},
 }
 
 // lifeField asks how long a token lives.
 func lifeField() field {
-	return field{Name: "expires_in", Label: "Good for", Kind: "text", Placeholder: "90d", Hint: "At most 10 years, or never."}
+	return field{Name: "expires_in", Label: "Valid for", Kind: "text", Placeholder: "90d", Hint: "At most 10 years, or never."}
 }
 
 func newTokenForm(v *visit) (*form, error) {
@@ -92,14 +92,14 @@ func newTokenForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "New token", Button: "Make the token", Back: "/tokens", Text: "It is shown once: only its hash is kept. It can do no more than you can.", Fields: []field{
-		{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop", Hint: "Letters, digits and . _ - : The audit has it as who did something."},
-		{Name: "roles", Label: "May", Kind: "ticks", Required: true, Ticks: slices.Clone(roleTicks)},
-		{Name: "queues", Label: "Queues", Kind: "text", Placeholder: "all", Hint: "Patterns with commas between, in which * stands for any characters: mail*, reports"},
+	f := &form{Title: "New token", Button: "Create token", Back: "/tokens", Text: "The token is shown once; Pawl keeps only its hash. It can do no more than you can.", Fields: []field{
+		{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop", Hint: "Letters, digits and . _ - : The audit log records actions under this name."},
+		{Name: "roles", Label: "Roles", Kind: "ticks", Required: true, Ticks: slices.Clone(roleTicks)},
+		{Name: "queues", Label: "Queues", Kind: "text", Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
 		lifeField(),
 	}}
 	if me.AllNamespaces {
-		f.Fields = append(f.Fields, field{Name: "all_namespaces", Label: "Good for all namespaces", Kind: "tick", Hint: "Otherwise for " + me.Namespace + "."})
+		f.Fields = append(f.Fields, field{Name: "all_namespaces", Label: "Valid in all namespaces", Kind: "tick", Hint: "Otherwise only in " + me.Namespace + "."})
 	}
 	f.Fields = append(f.Fields, reasonField())
 	return f, nil
@@ -120,7 +120,7 @@ func doNewToken(v *visit) (done, error) {
 		t.Roles = append(t.Roles, admin.Role(role))
 	}
 	if len(t.Roles) == 0 {
-		r.fail(badField("roles", "tick one at least"))
+		r.fail(badField("roles", "select at least one"))
 	}
 	if r.err != nil {
 		return done{}, r.err
@@ -144,13 +144,13 @@ func splitList(s string) (all []string) {
 
 // shownOnce shows the secret of a token that was made or rotated.
 func shownOnce(title string, t *admin.NewToken) done {
-	once := &secret{Title: title, Text: "Copy it now: nobody can show it again.", Secret: t.Secret, Next: "/tokens", Commands: []fact{
+	once := &secret{Title: title, Text: "Copy it now. It is not shown again.", Secret: t.Secret, Next: "/tokens", Commands: []fact{
 		{"For commands", "export PAWL_TOKEN=" + t.Secret}, {"For REST", "Authorization: Bearer " + t.Secret}}}
 	if !t.OldUntil.IsZero() {
-		once.Facts = append(once.Facts, fact{"The one before is good until", t.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
+		once.Facts = append(once.Facts, fact{"Old secret valid until", t.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
 	}
 	if len(t.Unconfirmed) > 0 {
-		once.Facts = append(once.Facts, fact{"Not confirmed within a second by", strings.Join(t.Unconfirmed, ", ")})
+		once.Facts = append(once.Facts, fact{"Not yet confirmed by nodes", strings.Join(t.Unconfirmed, ", ")})
 	}
 	return done{Once: once}
 }
@@ -177,23 +177,23 @@ func (v *visit) tokenForm(f *form) (*form, error) {
 	}
 	f.Title += " " + t.Name
 	f.Back = "/tokens"
-	f.Facts = []fact{{"May", strings.Join(roles, ", ")}, {"Queues", row.Good}, {"Last used", agoText(t.UsedAt, v.now)}}
+	f.Facts = []fact{{"Roles", strings.Join(roles, ", ")}, {"Queues", row.Good}, {"Last used", agoText(t.UsedAt, v.now)}}
 	if row.Mine {
-		f.Text += " It is the token that you are here with: log in anew then."
+		f.Text += " You are logged in with this token, and will have to log in again."
 	}
 	return f, nil
 }
 
 func agoText(t, now time.Time) string {
 	if t.IsZero() {
-		return "not yet"
+		return "never"
 	}
 	return momentOf(t, now).Text
 }
 
 func rotateForm(v *visit) (*form, error) {
-	return v.tokenForm(&form{Title: "Rotate", Button: "Make a new secret", Text: "It gets another secret, which is shown once. The one before is good for a while.",
-		Fields: []field{{Name: "overlap", Label: "The one before is good for", Kind: "text", Placeholder: "24h", Hint: "0s: it ends at once. At most 30 days."}, lifeField(), reasonField()}})
+	return v.tokenForm(&form{Title: "Rotate", Button: "Create new secret", Text: "Pawl creates a new secret and shows it once. The old one stays valid for a while.",
+		Fields: []field{{Name: "overlap", Label: "Keep the old one valid for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s revokes it at once."}, lifeField(), reasonField()}})
 }
 
 func doRotate(v *visit) (done, error) {
@@ -214,7 +214,7 @@ func doRotate(v *visit) (done, error) {
 }
 
 func revokeForm(v *visit) (*form, error) {
-	return v.tokenForm(&form{Title: "Revoke", Danger: true, Button: "Revoke it", Text: "Whoever has it is let in nowhere any more, and what goes on with it ends: workers lose their streams, and their tasks are claimed by others.",
+	return v.tokenForm(&form{Title: "Revoke", Danger: true, Button: "Revoke", Text: "The token stops working at once. Workers that use it lose their streams, and other workers claim their tasks.",
 		Fields: []field{reasonField()}})
 }
 

@@ -192,7 +192,7 @@ func TestNamespacesAreChosen(t *testing.T) {
 	if resp, _ := w.send(t, "POST", "/namespaces/choose", "namespace=shop", append(as(w.token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...); resp.Header.Get("Location") != "/in/shop/" {
 		t.Errorf("who chooses a namespace is led to %q, status %d", resp.Header.Get("Location"), resp.StatusCode)
 	}
-	if status, body := w.sendAs(t, w.token, "/in/shop/namespaces/shop/remove", url.Values{"confirm": {"Shop"}}); status != 422 || !strings.Contains(body, "is not the name of the namespace") {
+	if status, body := w.sendAs(t, w.token, "/in/shop/namespaces/shop/remove", url.Values{"confirm": {"Shop"}}); status != 422 || !strings.Contains(body, "does not match the name of the namespace") {
 		t.Errorf("removing with another name has status %d", status)
 	}
 	form := append(as(w.token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")

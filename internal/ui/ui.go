@@ -38,6 +38,7 @@ type UI struct {
 	assets    *assets
 	templates map[string]*template.Template
 	api       func() (*apiDocument, error)
+	counts    counts
 	handler   http.Handler
 }
 
@@ -242,6 +243,7 @@ func (v *visit) show(p page) error {
 		return err
 	}
 	if v.partial() {
+		v.tellCounts()
 		return v.render(http.StatusOK, p.template, "live", s.Data)
 	}
 	return v.render(http.StatusOK, p.template, "layout", v.frame(s))
@@ -342,11 +344,11 @@ func (v *visit) said() string {
 }
 
 // errNoPage: there is nothing at this address.
-var errNoPage = &pawltype.Error{Code: "not_found", Message: "there is no page at this address"}
+var errNoPage = &pawltype.Error{Code: "not_found", Message: "no page has this address"}
 
 func notFound(v *visit) error {
 	if v.r.Method != http.MethodGet && v.r.Method != http.MethodHead {
-		return &pawltype.Error{Code: "invalid_argument", Message: "this address takes no " + v.r.Method}
+		return &pawltype.Error{Code: "invalid_argument", Message: "this address does not accept " + v.r.Method}
 	}
 	return errNoPage
 }

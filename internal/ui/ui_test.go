@@ -215,12 +215,12 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 	if n := strings.Count(body, `<a class="chip"`); resp.StatusCode != 200 || n != 14 || len(body) > 60<<10 {
 		t.Errorf("status %d, %d chips, %d bytes; want 200, 14 and at most 60 KiB", resp.StatusCode, n, len(body))
 	}
-	for _, want := range []string{"All 305:", "the most of 300 queues", "300 in the last hour, 300 in 24 hours", `href="/queues?having=dead"`, `href="/dead?queue=billing"`, `href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
+	for _, want := range []string{`<span class="muted">305</span>`, "and 300 queues in all", "300 in the last hour, 300 in 24 hours", `href="/queues?having=dead"`, `href="/dead?queue=billing"`, `href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page of all queues has no %s", want)
 		}
 	}
-	if _, body := w.get(t, "/dead?queue=billing"); !strings.Contains(body, `All 5 of <a href="/queues/billing">`) || strings.Count(body, `id="t-`) != 5 {
+	if _, body := w.get(t, "/dead?queue=billing"); !strings.Contains(body, `<span class="muted">5 in <a href="/queues/billing">`) || strings.Count(body, `id="t-`) != 5 {
 		t.Error("the page of one queue does not list its own")
 	}
 	names := func(path string) (found []string) {
@@ -238,7 +238,7 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 	if got := names("/queues?having=dead&order=most"); got[0] != "billing" {
 		t.Errorf("the first of those with most dead letters is %s", got[0])
 	}
-	if resp, body := w.get(t, "/queues?like=a%20b"); resp.StatusCode != 200 || !strings.Contains(body, "can&#39;t be listed") && !strings.Contains(body, "can't be listed") {
+	if resp, body := w.get(t, "/queues?like=a%20b"); resp.StatusCode != 200 || !strings.Contains(body, "<strong>Invalid filter</strong>") {
 		t.Errorf("a pattern that is none: status %d", resp.StatusCode)
 	}
 	if resp, _ := w.get(t, "/dead?queue=nothing"); resp.StatusCode != 404 {
@@ -382,13 +382,13 @@ func TestPrefixWhetherStrippedOrNot(t *testing.T) {
 func TestTickedTasksAreChecked(t *testing.T) {
 	w := startWorld(t, "")
 	const id = "0199f3c2-0000-7001-8000-000000000000"
-	for query, says := range map[string]string{"action=replay": "0 tasks are ticked", "action=replay&ids=x": "is not the id", "action=move&ids=" + id: "is for operations", "action=x&ids=" + id: "is not one",
+	for query, says := range map[string]string{"action=replay": "0 tasks are selected", "action=replay&ids=x": "is not a task id", "action=move&ids=" + id: "works only as an operation", "action=x&ids=" + id: "is not an action",
 		"action=replay&ids=" + strings.Join(manyIDs(101), "&ids="): "101 tasks"} {
 		if resp, body := w.get(t, "/tasks/selected?"+query); resp.StatusCode != 422 || !strings.Contains(body, says) {
 			t.Errorf("%.60s: status %d, want 422 and %q", query, resp.StatusCode, says)
 		}
 	}
-	if resp, body := w.get(t, "/tasks/selected?action=discard&back="+url.QueryEscape("//evil.example")+"&ids="+id+"&ids="+id); resp.StatusCode != 200 || !strings.Contains(body, "Discard 1 ticked task") || strings.Contains(body, "evil") {
+	if resp, body := w.get(t, "/tasks/selected?action=discard&back="+url.QueryEscape("//evil.example")+"&ids="+id+"&ids="+id); resp.StatusCode != 200 || !strings.Contains(body, "Discard 1 selected task") || strings.Contains(body, "evil") {
 		t.Errorf("one task that is ticked twice: status %d", resp.StatusCode)
 	}
 	if resp, body := w.post(t, "/tasks/selected", url.Values{"action": {"discard"}, "ids": {id}}); resp.StatusCode != 404 || !strings.Contains(body, "not found") {
@@ -445,7 +445,7 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 	if resp.StatusCode != 422 {
 		t.Errorf("status %d, want 422", resp.StatusCode)
 	}
-	for _, want := range []string{"<dt>Match now</dt><dd>3</dd>", "Cancel 3 tasks</button>", "The newest of them", `<strong>Not done</strong> <span>see “Rate at most”, “Canary” below</span>`,
+	for _, want := range []string{"<dt>Matching now</dt><dd>3</dd>", "Cancel 3 tasks</button>", "Newest matching tasks", `<strong>Not saved</strong> <span>check “Max rate”, “Canary” below</span>`,
 		`<p class="wrong-says" id="wrong-rate" role="alert">&#34;abc&#34; is not a rate such as 50/s, 30/m, 1000/h or 100/10s</p>`, `<p class="wrong-says" id="wrong-canary" role="alert">&#34;many&#34; is not a whole number`, `value="abc"`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the form has no %s", want)
@@ -469,7 +469,7 @@ func TestOperationsLeadOn(t *testing.T) {
 	for _, m := range regexp.MustCompile(`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*?) ?(?:<span class="count">[^<]*</span>)?</a>`).FindAllStringSubmatch(body, -1) {
 		links[m[2]] = html.UnescapeString(m[1])
 	}
-	aim := regexp.MustCompile(`What it is for</h2><p><a href="([^"]*)">`).FindStringSubmatch(body)
+	aim := regexp.MustCompile(`Selected tasks</h2><p><a href="([^"]*)">`).FindStringSubmatch(body)
 	if aim == nil || !strings.HasPrefix(html.UnescapeString(aim[1]), "/tasks?q=queue%3amail") {
 		t.Errorf("what it is for is at %q", aim)
 	}
@@ -484,8 +484,8 @@ func TestOperationsLeadOn(t *testing.T) {
 	if resp, list := w.get(t, links["succeeded"]); resp.StatusCode != 200 || !strings.Contains(list, "No task matches") {
 		t.Errorf("what succeeded is at %q: status %d", links["succeeded"], resp.StatusCode)
 	}
-	if _, form := w.get(t, links["Replay what it ended…"]); !strings.Contains(form, "Replay 3 tasks</button>") {
-		t.Errorf("what can be replayed is at %q: %.300s", links["Replay what it ended…"], form)
+	if _, form := w.get(t, links["Replay the tasks that it ended…"]); !strings.Contains(form, "Replay 3 tasks</button>") {
+		t.Errorf("what can be replayed is at %q: %.300s", links["Replay the tasks that it ended…"], form)
 	}
 	if links["The same once more…"] != "" {
 		t.Error("what is done can be done once more")
@@ -517,8 +517,8 @@ func TestAllAttemptsCanBeSeen(t *testing.T) {
 		if got := strings.Join(links, " "); shown[0][1] != want.first || shown[len(shown)-1][1] != want.last || got != want.links {
 			t.Errorf("attempts %s to %s, and %q; want %s to %s, and %q", shown[0][1], shown[len(shown)-1][1], got, want.first, want.last, want.links)
 		}
-		if !strings.Contains(body, "<details><summary>64 headers</summary>") || strings.Index(body, "<h2>Facts</h2>") > strings.Index(body, "<h2>Timeline</h2>") {
-			t.Error("headers are not folded, or facts stand below the timeline")
+		if !strings.Contains(body, `<details class="card more-facts"><summary><h2>64 headers</h2>`) || strings.Index(body, "<h2>Payload</h2>") > strings.Index(body, "<h2>Timeline</h2>") {
+			t.Error("headers are not folded, or the payload stands below the timeline")
 		}
 	}
 	for _, bad := range []string{"0", "-1", "many", "1e3"} {
@@ -606,7 +606,7 @@ func filled(body string) url.Values {
 func TestFiltersThatFindNothingSayWhy(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	for q, want := range map[string]string{"queue:mial": "There is no queue mial", "queue:mail state:dead": "No task matches", "0199f3c2-0000": "a part of a task", "state:dedd": "there are scheduled, ready"} {
+	for q, want := range map[string]string{"queue:mial": "Queue mial does not exist", "queue:mail state:dead": "No task matches", "0199f3c2-0000": "part of a task", "state:dedd": "there are scheduled, ready"} {
 		if _, body := w.get(t, "/tasks?q="+url.QueryEscape(q)); !strings.Contains(body, want) {
 			t.Errorf("%q does not say %q", q, want)
 		}
@@ -680,7 +680,7 @@ func TestAuditTimes(t *testing.T) {
 func TestAlarmsNameTheirSubjects(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	if _, body := w.get(t, "/"); !strings.Contains(body, `<a href="/queues/mail" aria-label="Look: no worker, mail">Look</a>`) {
+	if _, body := w.get(t, "/"); !strings.Contains(body, `<a href="/queues/mail" aria-label="View: no worker, mail">View</a>`) {
 		t.Errorf("the overview says %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
 	}
 }
@@ -688,7 +688,7 @@ func TestAlarmsNameTheirSubjects(t *testing.T) {
 func TestOneNodeThatIsWellNeedsNoAttention(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.In(time.Hour)) })
-	if _, body := w.get(t, "/"); !strings.Contains(body, "Nothing does.") {
+	if _, body := w.get(t, "/"); !strings.Contains(body, "Nothing needs attention.") {
 		t.Errorf("the overview of one node that is well says %s", regexp.MustCompile(`(?s)Needs attention.*?</section>`).FindString(body))
 	}
 }

@@ -105,18 +105,18 @@ func TestEveryAction(t *testing.T) {
 	}
 	link := func(what string) string { return fmt.Sprintf(`main a[data-form][href*="%s"]`, what) }
 	for _, s := range []step{
-		{name: "you", at: "/settings", click: link("/settings/you"), fill: []string{"name", "carol"}, submit: true, says: `calls you "carol"`},
-		{name: "new-queue", at: "/queues", click: link("/new-queue"), fill: []string{"queue", "exports"}, submit: true, says: "Queue exports is there"},
+		{name: "you", at: "/settings", click: link("/settings/you"), fill: []string{"name", "carol"}, submit: true, says: `record you as "carol"`},
+		{name: "new-queue", at: "/queues", click: link("/new-queue"), fill: []string{"queue", "exports"}, submit: true, says: "Created queue exports."},
 		{name: "queue-settings", at: "/queues/exports/settings", fill: []string{"max_running", "3", "rate", "50/1m burst 5", "lease", "2m", "keys", `"tenant-1" running 1`, "breaker.window", "2m"}, submit: true, says: "50/1m burst 5"},
 		{name: "queue-delete", click: link("/delete"), submit: true, says: "Deleted queue exports"},
 		{name: "pause", at: "/queues/mail", click: link("/pause"), fill: []string{"reason", "the provider is down"}, submit: true, says: "the provider is down"},
 		{name: "resume", click: link("/resume"), submit: true, says: "Resumed the queue"},
-		{name: "resume-key", at: "/queues/media", click: `.notice a[data-form]`, submit: true, says: "Resumed key tenant-4"},
+		{name: "resume-key", at: "/queues/media", click: `.notice-row a[data-form]`, submit: true, says: "Resumed key tenant-4"},
 		{name: "close-breaker", at: "/queues/billing", click: link("/close-breaker"), submit: true, says: "Closed the breaker of card.charge"},
 		{name: "purge", at: "/queues/reports", click: link("/purge"), fill: []string{"confirm", "reports"}, submit: true, says: "Discarded 36 tasks"},
 		{name: "retry", at: "/tasks/" + dead, click: link("/retry"), submit: true, says: "Retried."},
 		{name: "edit", click: link("/edit"), fill: []string{"priority", "high", "payload", `{"user": 99}`}, submit: true, says: `"user": 99`},
-		{name: "run-now", at: "/tasks/" + retrying, click: link("/run-now"), submit: true, says: "It is ready."},
+		{name: "run-now", at: "/tasks/" + retrying, click: link("/run-now"), submit: true, says: "The task is ready."},
 		{name: "discard", click: link("/discard"), fill: []string{"reason", "a test"}, submit: true, says: "Discarded."},
 		{name: "cancel", at: "/tasks/" + ready, click: link("/cancel"), submit: true, says: "Cancelled."},
 		{name: "cancel-running", at: "/tasks/" + running, click: link("/cancel"), submit: true, says: "Cancelled."},
@@ -134,31 +134,31 @@ func TestEveryAction(t *testing.T) {
 		{name: "schedule-pause", at: "/schedules/cleanup", click: link("/pause"), submit: true, says: "Paused."},
 		{name: "schedule-resume", click: link("/resume"), submit: true, says: "Resumed."},
 		{name: "schedule-delete", click: link("/delete"), submit: true, says: "Deleted schedule cleanup"},
-		{name: "worker-quiet", at: "/workers", click: link("/quiet"), fill: []string{"for", "2h", "reason", "a new version comes"}, submit: true, says: "It takes no new tasks for 2 h"},
-		{name: "worker-resume", click: link("/resume"), submit: true, says: "It takes tasks again."},
+		{name: "worker-quiet", at: "/workers", click: link("/quiet"), fill: []string{"for", "2h", "reason", "a new version comes"}, submit: true, says: "The worker takes no new tasks for 2 h"},
+		{name: "worker-resume", click: link("/resume"), submit: true, says: "The worker takes tasks again."},
 		{name: "group-close", at: "/groups/" + open, click: link("/close"), submit: true, says: "Closed."},
 		{name: "group-cancel", at: "/groups/" + group, click: link("/cancel"), submit: true, says: "Cancelled."},
-		{name: "replay-ticked", at: "/dead?queue=mail", click: `td.tick input`, says: "With 1 ticked:"},
+		{name: "replay-ticked", at: "/dead?queue=mail", click: `td.tick input`, says: "1 selected:"},
 		{name: "replay-ticked-form", click: `.of-ticked button[value="replay"]`, submit: true, says: "Replayed 1 task."},
 		{name: "replay-group", click: `tr[id^="g-"] a[href*="action=replay"]`, submit: true, says: "fingerprint:"},
 		{name: "discard-dead", at: "/dead?queue=books", click: link("action=discard"), submit: true, says: "Started."},
 		{name: "archive", at: "/archive", click: link("/archive/restore"), submit: true, says: "Restored."},
 		{name: "new-token", at: "/tokens", click: link("/new-token"), fill: []string{"name", "robot", "roles", "observe,produce", "queues", "mail*"}, once: true, says: "robot"},
-		{name: "rotate", click: link("/tokens/robot/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "the old secret ends"},
+		{name: "rotate", click: link("/tokens/robot/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "the old secret expires"},
 		{name: "revoke", click: link("/tokens/robot/revoke"), submit: true, says: "Revoked robot."},
 		{name: "new-webhook", at: "/webhooks", click: link("/new-webhook"), fill: []string{"name", "oncall", "url", "https://hooks.example.com/pawl", "events", "task.dead,queue.over", "queues", "mail*", "depth_over", "100"}, once: true, says: "hooks.example.com"},
-		{name: "webhook-edit", click: link("/webhooks/oncall/edit"), fill: []string{"wait_over", "10m"}, submit: true, says: "A task ready for longer than"},
+		{name: "webhook-edit", click: link("/webhooks/oncall/edit"), fill: []string{"wait_over", "10m"}, submit: true, says: "Oldest wait over"},
 		{name: "webhook-pause", click: link("/webhooks/oncall/pause"), fill: []string{"reason", "it moves"}, submit: true, says: "it moves"},
 		{name: "webhook-resume", click: link("/webhooks/oncall/resume"), submit: true, says: "Resumed."},
-		{name: "webhook-test", click: link("/webhooks/oncall/test"), submit: true, says: "It was not taken"},
+		{name: "webhook-test", click: link("/webhooks/oncall/test"), submit: true, says: "Not delivered"},
 		{name: "webhook-rotate", click: link("/webhooks/oncall/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "Secret rotated"},
 		{name: "webhook-remove", click: link("/webhooks/oncall/remove"), submit: true, says: "Removed webhook oncall."},
 		{name: "quotas", at: "/namespaces", click: link("/namespaces/default/quotas"), fill: []string{"max_running", "500", "max_backlog", "50,000"}, submit: true, says: "Saved the quotas of default."},
-		{name: "new-namespace", at: "/namespaces", click: link("/new-namespace"), fill: []string{"name", "team-a"}, submit: true, says: "Namespace team-a is there."},
-		{name: "choose", click: ".space", fill: []string{"namespace", "team-a"}, submit: true, says: "These are the queues and tasks of team-a."},
-		{name: "namespace-shown", at: "/namespaces", click: `main a[href="/in/team-a/"]`, says: "Nothing"},
+		{name: "new-namespace", at: "/namespaces", click: link("/new-namespace"), fill: []string{"name", "team-a"}, submit: true, says: "Created namespace team-a."},
+		{name: "choose", click: ".space", fill: []string{"namespace", "team-a"}, submit: true, says: "Now showing namespace team-a."},
+		{name: "namespace-shown", at: "/namespaces", click: `main a[href="/in/team-a/"]`, says: "Nothing has been enqueued"},
 		{name: "namespace-remove", at: "/namespaces", click: link("/namespaces/team-a/remove"), fill: []string{"confirm", "team-a"}, submit: true, says: "Removed namespace team-a."},
-		{name: "drain", at: "/cluster", click: link("/drain"), submit: true, says: "n1: drains"},
+		{name: "drain", at: "/cluster", click: link("/drain"), submit: true, says: "n1: draining"},
 		{name: "undrain", click: link("/undrain"), submit: true, says: "takes replicas again"},
 	} {
 		t.Run(s.name, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestFormsAndKeys(t *testing.T) {
 		t.Errorf("keys that are switched off did something: %s", got)
 	}
 	b.click("#help-switch")
-	b.until(`document.getElementById("help").innerText.includes("switched off")`)
+	b.until(`document.getElementById("help").innerText.includes("shortcuts are off")`)
 	b.key("Escape")
 	keys("on")
 	b.key("l")
@@ -423,7 +423,7 @@ func TestTickedRows(t *testing.T) {
 	b.visit(w.url + "/ops/tasks?q=queue:mail")
 	b.until(`document.querySelectorAll("td.tick input").length === 4 && document.querySelector("#live-switch span").textContent === "Live"`)
 	b.click("tbody tr:nth-child(2) .tick input")
-	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 ticked" && document.querySelector(".ticked-count").textContent === "1"`)
+	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 selected" && document.querySelector(".ticked-count").textContent === "1"`)
 	id := b.eval(`document.querySelector("td.tick input:checked").value`)
 	one() // the rows stay where they are
 	b.key("j")
@@ -453,7 +453,7 @@ func TestTickedRows(t *testing.T) {
 	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
 	b.until(`document.body.innerText.includes("Made ready 4 tasks.") && document.body.innerText.includes("1 refused:")`)
 	b.click("tbody tr .tick input")
-	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 ticked"`)
+	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 selected"`)
 	one()
 	b.click("tbody tr .tick input")
 	b.until(`document.querySelector("#live-switch span").textContent === "Live" && document.querySelectorAll("td.tick input").length === 6`)
@@ -542,7 +542,7 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 		"/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",
 	} {
 		b.visit(w.url + path)
-		if body := b.eval("document.body.innerText"); strings.Contains(body, "internal") && strings.Contains(body, "could not be made") {
+		if body := b.eval("document.body.innerText"); strings.Contains(body, "internal") && strings.Contains(body, "could not be rendered") {
 			t.Errorf("%s: %s", path, body)
 		}
 		b.check(w.url)
@@ -676,7 +676,7 @@ func TestKeysActOnTheirRow(t *testing.T) {
 	b.visit(w.url + "/ops/tasks?q=queue:mail+state:scheduled")
 	b.until(`document.querySelector("#live-switch span").textContent === "Live"`)
 	b.key("x")
-	says("No row is chosen")
+	says("No row is selected")
 	ids := strings.Split(b.eval(`String([...document.querySelectorAll("tbody tr")].map((r) => r.id))`), ",")
 	for range 3 {
 		b.key("j")

@@ -17,12 +17,12 @@ var webhookPages = []page{
 var webhookActions = []action{
 	{path: "/new-webhook", nav: "/webhooks", form: newWebhookForm, do: doNewWebhook},
 	{path: "/webhooks/{webhook}/edit", nav: "/webhooks", form: editWebhookForm, do: doEditWebhook},
-	{path: "/webhooks/{webhook}/test", nav: "/webhooks", form: webhookForm("Test", "Send it", "A notice of the kind webhook.test is sent now, once.", false), do: doTestWebhook},
-	{path: "/webhooks/{webhook}/pause", nav: "/webhooks", form: webhookForm("Pause", "Pause", "Nothing is sent for now. What happens meanwhile is sent when it is resumed.", false, reasonField()), do: doPauseWebhook},
-	{path: "/webhooks/{webhook}/resume", nav: "/webhooks", form: webhookForm("Resume", "Resume", "What waits is sent now.", false, reasonField()), do: doResumeWebhook},
-	{path: "/webhooks/{webhook}/rotate", nav: "/webhooks", form: webhookForm("Rotate the secret of", "Make a new secret", "It gets another secret, which is shown once. Notices are signed with the one before too, for a while.", false,
-		field{Name: "overlap", Label: "The one before signs for", Kind: "text", Placeholder: "24h", Hint: "0s: it ends at once. At most 30 days."}, reasonField()), do: doRotateWebhook},
-	{path: "/webhooks/{webhook}/remove", nav: "/webhooks", form: webhookForm("Remove", "Remove the webhook", "With what was to be sent to it.", true, reasonField()), do: doRemoveWebhook},
+	{path: "/webhooks/{webhook}/test", nav: "/webhooks", form: webhookForm("Test", "Send test", "Pawl sends one webhook.test notification now.", false), do: doTestWebhook},
+	{path: "/webhooks/{webhook}/pause", nav: "/webhooks", form: webhookForm("Pause", "Pause", "Nothing is sent until you resume. Notifications queue up and are sent then.", false, reasonField()), do: doPauseWebhook},
+	{path: "/webhooks/{webhook}/resume", nav: "/webhooks", form: webhookForm("Resume", "Resume", "Pending notifications are sent now.", false, reasonField()), do: doResumeWebhook},
+	{path: "/webhooks/{webhook}/rotate", nav: "/webhooks", form: webhookForm("Rotate the secret of", "Create new secret", "Pawl creates a new secret and shows it once. For a while, notifications are signed with the old secret too.", false,
+		field{Name: "overlap", Label: "Keep signing with the old one for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s stops at once."}, reasonField()), do: doRotateWebhook},
+	{path: "/webhooks/{webhook}/remove", nav: "/webhooks", form: webhookForm("Remove", "Remove webhook", "Pending notifications are dropped.", true, reasonField()), do: doRemoveWebhook},
 }
 
 // webhooksLimit is how many webhooks a page of the list has.
@@ -97,25 +97,25 @@ func showWebhook(v *visit) (*screen, error) {
 
 func webhookFacts(w *admin.Webhook) []fact {
 	row := webhookRowOf(w)
-	facts := []fact{{"Address", w.URL}, {"Tells of", row.Kinds}, {"Queues", row.Good}}
+	facts := []fact{{"URL", w.URL}, {"Events", row.Kinds}, {"Queues", row.Good}}
 	add := func(is bool, name, value string) {
 		if is {
 			facts = append(facts, fact{name, value})
 		}
 	}
-	add(w.DepthOver > 0, "More ready tasks than", number(w.DepthOver))
-	add(w.WaitOver > 0, "A task ready for longer than", spanText(w.WaitOver))
+	add(w.DepthOver > 0, "Ready tasks over", number(w.DepthOver))
+	add(w.WaitOver > 0, "Oldest wait over", spanText(w.WaitOver))
 	add(w.CreatedBy != "", "Created by", w.CreatedBy)
-	add(w.LastStatus > 0, "Last refusal", number(w.LastStatus))
+	add(w.LastStatus > 0, "Last error status", number(w.LastStatus))
 	return facts
 }
 
 // webhookTicks say what a webhook can be told of.
 var webhookTicks = []tick{
-	{Value: string(admin.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(admin.WebhookTaskPoisoned), Hint: "a payload can't be read"},
-	{Value: string(admin.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(admin.WebhookBreakerClosed), Hint: "it closed again"},
-	{Value: string(admin.WebhookScheduleMissed), Hint: "ticks were late"},
-	{Value: string(admin.WebhookQueueOver), Hint: "a queue is over a threshold, below"}, {Value: string(admin.WebhookQueueUnder), Hint: "it is under it again"},
+	{Value: string(admin.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(admin.WebhookTaskPoisoned), Hint: "a task's payload can't be read"},
+	{Value: string(admin.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(admin.WebhookBreakerClosed), Hint: "a circuit breaker closed"},
+	{Value: string(admin.WebhookScheduleMissed), Hint: "a schedule missed its time"},
+	{Value: string(admin.WebhookQueueOver), Hint: "a queue exceeds a threshold below"}, {Value: string(admin.WebhookQueueUnder), Hint: "the queue is below it again"},
 }
 
 func webhookFields(w *admin.Webhook) []field {
@@ -131,18 +131,18 @@ func webhookFields(w *admin.Webhook) []field {
 		depth = fmt.Sprint(w.DepthOver)
 	}
 	return []field{
-		{Name: "url", Label: "Address", Kind: "text", Required: true, Value: w.URL, Placeholder: "https://ops.example.com/pawl", Hint: "In the public internet over https, unless the servers run with --webhook-allow-network."},
-		{Name: "events", Label: "Tell of", Kind: "ticks", Ticks: ticks, Hint: "None ticked: of all."},
-		{Name: "queues", Label: "Queues", Kind: "text", Value: strings.Join(w.Queues, ", "), Placeholder: "all", Hint: "Patterns with commas between, in which * stands for any characters: mail*, reports"},
-		{Name: "depth_over", Label: "More ready tasks than", Kind: "number", Value: depth, Placeholder: "no threshold"},
-		{Name: "wait_over", Label: "A task ready for longer than", Kind: "text", Value: fieldSpan(w.WaitOver), Placeholder: "no threshold", Hint: "Such as 10m."},
+		{Name: "url", Label: "URL", Kind: "text", Required: true, Value: w.URL, Placeholder: "https://ops.example.com/pawl", Hint: "A public HTTPS address. Servers started with --webhook-allow-network may call others."},
+		{Name: "events", Label: "Events", Kind: "ticks", Ticks: ticks, Hint: "With none selected, all events are sent."},
+		{Name: "queues", Label: "Queues", Kind: "text", Value: strings.Join(w.Queues, ", "), Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
+		{Name: "depth_over", Label: "Ready tasks over", Kind: "number", Value: depth, Placeholder: "no threshold"},
+		{Name: "wait_over", Label: "Oldest wait over", Kind: "text", Value: fieldSpan(w.WaitOver), Placeholder: "no threshold", Hint: "For example 10m."},
 		reasonField(),
 	}
 }
 
 func newWebhookForm(*visit) (*form, error) {
 	fields := append([]field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "oncall", Hint: "Letters, digits and . _ - :"}}, webhookFields(&admin.Webhook{})...)
-	return &form{Title: "New webhook", Button: "Make the webhook", Back: "/webhooks", Text: "An address that is told of what goes wrong, by signed requests. The secret that signs them is shown once.", Fields: fields}, nil
+	return &form{Title: "New webhook", Button: "Create webhook", Back: "/webhooks", Text: "Pawl sends signed requests to this URL when something goes wrong. The signing secret is shown once.", Fields: fields}, nil
 }
 
 // webhookEvents are the kinds that are ticked.
@@ -168,9 +168,9 @@ func doNewWebhook(v *visit) (done, error) {
 
 // signingSecret shows the secret of a webhook that was made or rotated.
 func signingSecret(title string, w *admin.NewWebhook) done {
-	once := &secret{Title: title, Text: "Give it to the receiver now: it tells by it who sends. Nobody can show it again.", Secret: w.Secret, Next: "/webhooks/" + w.Name}
+	once := &secret{Title: title, Text: "Give this secret to the receiver, which uses it to verify signatures. It is not shown again.", Secret: w.Secret, Next: "/webhooks/" + w.Name}
 	if !w.OldUntil.IsZero() {
-		once.Facts = append(once.Facts, fact{"The one before signs until", w.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
+		once.Facts = append(once.Facts, fact{"Old secret signs until", w.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
 	}
 	return done{Once: once}
 }
@@ -180,7 +180,7 @@ func editWebhookForm(v *visit) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form{Title: "Edit " + w.Name, Button: "Save", Back: "/webhooks/" + w.Name, Text: "Notices that wait are sent to the new address.", Fields: webhookFields(w)}
+	f := &form{Title: "Edit " + w.Name, Button: "Save", Back: "/webhooks/" + w.Name, Text: "Pending notifications are sent to the new URL.", Fields: webhookFields(w)}
 	f.Version = f.asShown()
 	return f, nil
 }
@@ -240,7 +240,7 @@ func webhookForm(verb, button, text string, danger bool, fields ...field) func(*
 			return nil, err
 		}
 		return &form{Title: verb + " " + w.Name, Text: text, Button: button, Danger: danger, Back: "/webhooks/" + w.Name,
-			Facts: []fact{{"Address", clip(w.URL, 200)}, {"Waits to be sent", plural(w.Pending, "notice")}}, Fields: slices.Clone(fields)}, nil
+			Facts: []fact{{"URL", clip(w.URL, 200)}, {"Pending", plural(w.Pending, "notification")}}, Fields: slices.Clone(fields)}, nil
 	}
 }
 
@@ -250,9 +250,9 @@ func doTestWebhook(v *visit) (done, error) {
 		return done{}, err
 	}
 	if d.Outcome == admin.WebhookDelivered {
-		return v.webhookDone(fmt.Sprintf("The receiver took it: status %d after %s.", d.Status, spanText(d.Took))), nil
+		return v.webhookDone(fmt.Sprintf("Delivered: the receiver answered %d after %s.", d.Status, spanText(d.Took))), nil
 	}
-	return v.webhookDone("It was not taken: " + d.Error), nil
+	return v.webhookDone("Not delivered: " + d.Error), nil
 }
 
 func doPauseWebhook(v *visit) (done, error) {

@@ -66,7 +66,7 @@ func TestWebhooksSayWhy(t *testing.T) {
 	}
 	b.visit(w.url + "/")
 	b.until(`document.body.textContent.includes("webhook gone has been disabled for ")`)
-	if got := b.eval(`document.querySelector('.alarm a[href="/webhooks/gone"]').ariaLabel`); got != "Look: webhook, gone" {
+	if got := b.eval(`document.querySelector('.alarm a[href="/webhooks/gone"]').ariaLabel`); got != "View: webhook, gone" {
 		t.Errorf("the overview's link is %q", got)
 	}
 	b.check(w.url)

@@ -18,8 +18,8 @@ var workerPages = []page{
 }
 
 var workerActions = []action{
-	{path: "/workers/{worker}/quiet", nav: "/workers", form: workerForm("Quiet", "It takes no new tasks for so long. What it runs goes on, and it stays connected.", quietFor), do: doQuiet},
-	{path: "/workers/{worker}/resume", nav: "/workers", form: workerForm("Resume", "It takes tasks again."), do: doResumeWorker},
+	{path: "/workers/{worker}/quiet", nav: "/workers", form: workerForm("Quiet", "The worker takes no new tasks for this long. Running tasks continue, and the worker stays connected.", quietFor), do: doQuiet},
+	{path: "/workers/{worker}/resume", nav: "/workers", form: workerForm("Resume", "The worker takes tasks again."), do: doResumeWorker},
 }
 
 // workersLimit is how many workers a page of the list has.
@@ -131,8 +131,8 @@ func showWorkers(v *visit) (*screen, error) {
 
 // lostWhy is why a worker counts as lost, by its reason.
 var lostWhy = map[string]string{
-	"disconnected": "Its connection broke, and it did not come back.",
-	"lease_lost":   "It let a lease end, and has made no call since.",
+	"disconnected": "Its connection broke, and the worker did not reconnect.",
+	"lease_lost":   "A lease expired, and the worker has made no call since.",
 }
 
 // maxTasksShown is how many tasks of a worker its page lists.
@@ -168,7 +168,7 @@ func showWorker(v *visit) (*screen, error) {
 }
 
 // quietFor asks how long.
-var quietFor = field{Name: "for", Label: "For", Kind: "text", Placeholder: "24h", Hint: "1m to 30d from now, or until it is resumed."}
+var quietFor = field{Name: "for", Label: "For", Kind: "text", Placeholder: "24h", Hint: "1m to 30d, or until someone resumes it."}
 
 func workerForm(verb, text string, fields ...field) func(*visit) (*form, error) {
 	return func(v *visit) (*form, error) {
@@ -195,12 +195,12 @@ func doQuiet(v *visit) (done, error) {
 	if err != nil {
 		return done{}, err
 	}
-	return done{Said: "It takes no new tasks for " + spanText(w.Quiet.Until.Sub(w.Quiet.At)) + ".", Next: v.workerPath()}, nil
+	return done{Said: "The worker takes no new tasks for " + spanText(w.Quiet.Until.Sub(w.Quiet.At)) + ".", Next: v.workerPath()}, nil
 }
 
 func doResumeWorker(v *visit) (done, error) {
 	if _, err := v.admin().WithReason(v.value("reason")).Workers().Resume(v.ctx, v.r.PathValue("worker")); err != nil {
 		return done{}, err
 	}
-	return done{Said: "It takes tasks again.", Next: v.workerPath()}, nil
+	return done{Said: "The worker takes tasks again.", Next: v.workerPath()}, nil
 }

@@ -30,7 +30,7 @@ func TestLostWorkersOnPages(t *testing.T) {
 		Tasks: []admin.RunningTask{{ID: "t1", Type: "mail.welcome", Queue: "mail", Since: at}}}
 	there := &admin.Worker{ID: "T", Name: "w2", Running: 1, Slots: 2, Connected: true, Queues: pawl.Strict{"mail"}}
 	text, source := rendered(t, "workers", workersView{Rows: []workerRow{workerRowOf(lost), workerRowOf(there)}, Slots: 2, Busy: 1})
-	for _, want := range []string{"w1 lost 20 min ago – held 3 mail mail.welcome 20 min ago and 2 more", "w2 connected 1 / 2", "1 of 2 slots on this page are taken"} {
+	for _, want := range []string{"w1 lost 20 min ago – held 3 mail mail.welcome 20 min ago and 2 more", "w2 connected 1 / 2", "1 of 2 slots on this page in use"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the list has no %q: %s", want, text)
 		}
@@ -38,12 +38,12 @@ func TestLostWorkersOnPages(t *testing.T) {
 	if strings.Contains(source, "/workers/L/quiet") || !strings.Contains(source, "/workers/T/quiet") {
 		t.Error("the list would make a worker quiet that is lost, or not one that is there")
 	}
-	if text, _ := rendered(t, "workers", workersView{Lost: "true"}); text != "No worker was lost within the last hour." {
+	if text, _ := rendered(t, "workers", workersView{Lost: "true"}); text != "No worker was lost in the last hour." {
 		t.Errorf("without lost workers the list says %q", text)
 	}
 
 	text, source = rendered(t, "worker", workerView{workerRow: workerRowOf(lost), Why: lostWhy[lost.LostReason], Shown: lost.Tasks, Cut: 2})
-	for _, want := range []string{"lost 20 min ago . Its connection broke, and it did not come back.", "3 held", "What it held", "mail.welcome", "And 2 tasks more"} {
+	for _, want := range []string{"lost 20 min ago . Its connection broke, and the worker did not reconnect.", "3 held", "Held tasks", "mail.welcome", "2 more tasks"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("its page has no %q: %s", want, text)
 		}

@@ -65,11 +65,11 @@
     liveSwitch.classList.toggle("broken", !paused && !answered);
     liveSwitch.classList.toggle("late", !!late);
     const n = ticked().length;
-    const [says, why] = paused ? ["Paused", "Nothing changes here until you go on"]
-      : n ? [`Held: ${n} ticked`, "Rows stay where they are while some are ticked"]
-      : !answered ? ["Reconnecting…", "The server gave no answer"]
-      : late && full ? [`Every ${full / 1000} s`, "Too many pages are open at this server: this one asks by the clock"]
-      : late ? [`Every ${fallback / 1000} s`, "The stream that tells of changes is cut: the page asks by the clock"]
+    const [says, why] = paused ? ["Paused", "Updates are paused"]
+      : n ? [`Held: ${n} selected`, "The list holds still while rows are selected"]
+      : !answered ? ["Reconnecting…", "The server does not answer"]
+      : late && full ? [`Every ${full / 1000} s`, "Too many pages are open on this server: the page polls instead"]
+      : late ? [`Every ${fallback / 1000} s`, "The event stream is interrupted: the page polls until it is back"]
       : ["Live", "Pause live updates"];
     liveSwitch.querySelector("span").textContent = says;
     liveSwitch.title = document.body.dataset.keys === "off" ? why : `${why} (l)`;
@@ -222,7 +222,7 @@
     says.className = "refused";
     says.setAttribute("role", "alert");
     says.tabIndex = -1;
-    says.append(Object.assign(document.createElement("strong"), { textContent: "No answer" }), " It may have been done: look before you repeat it.");
+    says.append(Object.assign(document.createElement("strong"), { textContent: "No answer" }), " The change may have been made: check before you retry.");
     place.replaceChildren(says);
     says.focus();
   }
@@ -354,7 +354,7 @@
   function tickRow() {
     const row = chosenRow();
     if (row) row.querySelector("td.tick input")?.click();
-    else if (row === undefined && part.querySelector("td.tick input")) tell("No row is chosen: j and k choose one", 3000);
+    else if (row === undefined && part.querySelector("td.tick input")) tell("No row is selected: use j and k", 3000);
   }
   part.addEventListener("focusin", (e) => { const row = rowOf(e.target); if (row) choose(row); });
   // A refresh moves rows, and browsers take the focus from what is moved.
@@ -457,7 +457,24 @@
     if (link) { e.preventDefault(); link.click(); }
   });
 
-  document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  // ---- Menus. The counts beside the entries come with each answer; what opens over the page closes when something else is pressed.
+  document.addEventListener("htmx:afterRequest", (e) => {
+    const told = e.target === part && e.detail.xhr?.getResponseHeader("Pawl-Menu");
+    for (const one of told ? told.split(" ") : []) {
+      const [path, n] = one.split("="), at = document.querySelector(`.menu [data-count="${path}"]`);
+      if (!at) continue;
+      at.textContent = n.replace("!", "");
+      at.classList.toggle("urgent", n.endsWith("!"));
+      at.hidden = n === "0";
+    }
+  });
+  const closePops = (but) => { for (const pop of document.querySelectorAll("details.pop[open]")) if (pop !== but) pop.open = false; };
+  document.addEventListener("click", (e) => closePops(e.target.closest("summary")?.parentElement));
+  document.addEventListener("keydown", (e) => {
+    const pop = e.key === "Escape" && document.querySelector("details.pop[open]");
+    if (pop) { closePops(); pop.querySelector("summary").focus(); }
+  });
+
   showLive();
   checkJSON();
   watch();

@@ -1,0 +1,125 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// The menu has counts of what somebody may have to look at. They are asked for as the visitor, and kept for all who show the same token:
+// however many pages are open, they cost two calls in countsFor.
+const (
+	countsFor = 5 * time.Second
+	// countsTime is how long a page waits for them: without them it is still a page.
+	countsTime = 500 * time.Millisecond
+	// maxCounts bounds how many visitors' counts are kept.
+	maxCounts = 256
+	// countsHeader has them in the answer to a page that asks for what has changed: the menu is not part of that.
+	countsHeader = "Pawl-Menu"
+)
+
+// countsOfWhom are all who are told the same.
+type countsOfWhom struct{ token, namespace string }
+
+// menuCounts are the counts of a visitor, by the paths of the menu's entries.
+type menuCounts struct {
+	mu     sync.Mutex
+	at     time.Time
+	n      map[string]int64
+	urgent bool // what needs attention does so now
+}
+
+// counts are those of all visitors.
+type counts struct {
+	mu  sync.Mutex
+	all map[countsOfWhom]*menuCounts
+}
+
+func (c *counts) of(who countsOfWhom) *menuCounts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := c.all[who]
+	if kept == nil {
+		if c.all == nil || len(c.all) >= maxCounts {
+			c.all = map[countsOfWhom]*menuCounts{}
+		}
+		kept = &menuCounts{}
+		c.all[who] = kept
+	}
+	return kept
+}
+
+// menuCounts asks for the counts, or gives those of some seconds ago. Who may not see what they count has none.
+func (v *visit) menuCounts() (n map[string]int64, urgent bool) {
+	if v.client == nil || v.left {
+		return nil, false
+	}
+	kept := v.counts.of(countsOfWhom{tokenOf(v.r), spaceOf(v.r)})
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	if v.now.Sub(kept.at) >= countsFor {
+		v.count(kept)
+	}
+	return kept.n, kept.urgent
+}
+
+// count asks for the counts. What is not answered keeps its last one.
+func (v *visit) count(kept *menuCounts) {
+	ctx, cancel := context.WithTimeout(v.ctx, countsTime)
+	defer cancel()
+	n := map[string]int64{}
+	for path, of := range kept.n {
+		n[path] = of
+	}
+	if stats, err := v.admin().Stats(ctx, windows[0].span); err == nil {
+		kept.urgent = false
+		n["/"], n["/dead"], n["/poison"] = 0, stats.Queues.Dead, stats.Queues.Poisoned
+		for _, a := range stats.Attention {
+			n["/"] += 1 + a.More
+			kept.urgent = kept.urgent || a.Severity == "critical"
+		}
+	}
+	if page, err := v.admin().Operations().ListPage(ctx, pawltype.PageRequest{Limit: operationsLimit}); err == nil {
+		n["/operations"] = 0
+		for _, o := range page.Items {
+			if !o.State.Ended() {
+				n["/operations"]++
+			}
+		}
+	}
+	kept.n, kept.at = n, v.now
+}
+
+// counted says what each count is of.
+var counted = map[string]string{"/": "things that need attention", "/dead": "dead letters", "/poison": "poisoned tasks", "/operations": "operations under way"}
+
+// addCounts puts the counts beside the entries of the menu.
+func (v *visit) addCounts(items []navItem) []navItem {
+	n, urgent := v.menuCounts()
+	for i := range items {
+		at := &items[i]
+		at.N, at.Counted = n[at.Path], counted[at.Path] != ""
+		at.Counts, at.Urgent = counted[at.Path], at.Path == "/" && urgent
+	}
+	return items
+}
+
+// tellCounts sends them with what has changed on a page: "/=3! /dead=1.2k", where ! is for what is urgent.
+func (v *visit) tellCounts() {
+	n, urgent := v.menuCounts()
+	var all []string
+	for path, of := range n {
+		mark := ""
+		if path == "/" && urgent {
+			mark = "!"
+		}
+		all = append(all, fmt.Sprintf("%s=%s%s", path, shortNumber(of), mark))
+	}
+	slices.Sort(all)
+	v.w.Header().Set(countsHeader, strings.Join(all, " "))
+}
