@@ -5,6 +5,8 @@ SHELL := bash
 GO ?= go
 BUF_VERSION := 1.75.0
 BUF := .cache/buf/node_modules/.bin/buf
+AXE_VERSION := 4.14.1
+AXE := .cache/axe-$(AXE_VERSION)/node_modules/axe-core/axe.min.js
 
 .PHONY: help
 help: ## this list
@@ -36,6 +38,13 @@ export TOOLS
 .PHONY: tools
 tools:
 	@test/tools.sh
+	@if [ ! -f $(AXE) ] && [ "$(TOOLS)" = no ]; then echo "make test: TOOLS=no, so axe-core does not check the pages of the web UI"; \
+	elif [ ! -f $(AXE) ]; then $(MAKE) --no-print-directory $(AXE); fi
+
+# What is accessible and what is not is judged by axe-core. Without npm, or without its registry, its checks are skipped, and say so.
+$(AXE):
+	@npm install --prefix .cache/axe-$(AXE_VERSION) --no-save --no-audit --no-fund --loglevel=error axe-core@$(AXE_VERSION) >/dev/null 2>&1 || \
+		echo "make test: axe-core could not be installed, so it does not check the pages of the web UI"
 
 .PHONY: check
 check: fmt-check lint generate-check alerts race ## what CI adds to the tests

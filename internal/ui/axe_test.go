@@ -1,0 +1,37 @@
+package ui_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// axeCore is the program that judges how accessible a page is. make tools fetches it; "": it is not here.
+func axeCore(t *testing.T) string {
+	t.Helper()
+	found, err := filepath.Glob("../../.cache/axe-*/node_modules/axe-core/axe.min.js")
+	must(t, err)
+	if len(found) == 0 {
+		return ""
+	}
+	source, err := os.ReadFile(found[len(found)-1])
+	must(t, err)
+	return string(source)
+}
+
+// axeFindings are what axe-core finds wrong with the page, of any impact and by any rule that is not experimental.
+const axeFindings = `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.map((v) => v.id + " (" + v.impact + "): " + v.nodes.slice(0, 3).map((n) => n.target.join(" ") + " " + n.html.slice(0, 120)).join(" | ")).join("; "))`
+
+// accessible lets axe-core judge the page as it stands.
+func (b *browser) accessible(axe, name string) {
+	b.t.Helper()
+	if axe == "" {
+		return
+	}
+	if b.eval(`String(typeof axe)`) == "undefined" {
+		b.eval(axe + `; ""`)
+	}
+	if found := b.eval(axeFindings); found != "" {
+		b.t.Errorf("%s: axe-core finds %s", name, found)
+	}
+}
