@@ -65,9 +65,9 @@ type groupPoint struct {
 
 // The points of a group, in words.
 const (
-	whenComplete  = "when complete"
-	whenSucceeded = "when all succeeded"
-	whenDead      = "at the first death"
+	whenComplete  = "on completion"
+	whenSucceeded = "on success"
+	whenDead      = "on first death"
 )
 
 // groupPoints are the points at which a group enqueues something.
