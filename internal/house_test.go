@@ -102,6 +102,7 @@ var mayImport = map[string][]string{
 	"internal/task":               {},
 	"test":                        {"", "api/pawl/v1", "internal/node", "pawltest"},
 	"test/conformance":            {},
+	"test/conformance/outside":    {},
 	"test/docs":                   {},
 	"test/history":                {},
 	"test/mutants":                {},

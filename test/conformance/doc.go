@@ -6,6 +6,8 @@
 // together; the stories are in the files named for what they are about. A story is a function over a world; it may not
 // ask which door it goes through.
 //
+// Package outside, below, has stories that the SDKs of other languages tell as well, over the network.
+//
 // It knows how a node is put together and what the contract says, and nothing of how the promises are kept. Time is fake,
 // the disk and the network are in memory.
 package conformance

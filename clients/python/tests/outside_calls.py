@@ -1,0 +1,135 @@
+"""The calls of stories, made with the Python SDK: what they take and give is in REST's words."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import outside
+import pawl
+
+_DURATIONS = ("delay", "idempotency_ttl", "timeout", "expires_in", "retention")
+
+
+def refused(err: pawl.PawlError) -> dict[str, Any]:
+    """A refusal, in REST's words."""
+    return {"code": err.code, "reason": err.reason, "field": err.field, "state": err.state}
+
+
+def call(app: pawl.App, given: Mapping[str, Any]) -> pawl.Call[Any]:
+    """A task that a story describes."""
+    options: dict[str, Any] = {name: outside.seconds(value) if name in _DURATIONS else value for name, value in given.items()}
+    type, payload, content_type, then = options.pop("type"), options.pop("payload", None), options.pop("content_type", ""), options.pop("then", [])
+    if content_type:
+        payload = base64.b64decode(payload)
+    if "run_at" in options:
+        options["run_at"] = outside.run_at(options["run_at"])
+    if "retry" in options:
+        options["retry"] = retry(options["retry"])
+    if "unique" in options:
+        options["unique"] = pawl.Unique(**options["unique"])
+    out: pawl.Call[Any] = app.call(type, payload, content_type=content_type, **options)
+    return out.then(*(call(app, each) for each in then)) if then else out
+
+
+def retry(given: Mapping[str, Any]) -> pawl.Retry:
+    """A retry policy that a story describes."""
+    return pawl.Retry(**{name: outside.seconds(value) if isinstance(value, str) else value for name, value in given.items()})
+
+
+def calls(app: pawl.App, given: Sequence[Mapping[str, Any]]) -> list[pawl.Call[Any]]:
+    """Many of them."""
+    return [call(app, each) for each in given]
+
+
+def ref(made: pawl.Ref[Any]) -> dict[str, Any]:
+    """A task that was accepted."""
+    return {"task_id": made.id, "state": made.state, "duplicate": made.duplicate}
+
+
+def many(results: Sequence[Any]) -> list[dict[str, Any]]:
+    """The answers to many."""
+    return [{"refused": refused(each)} if isinstance(each, pawl.PawlError) else ref(each) if each else {} for each in results]
+
+
+def data(value: bytes, content_type: str, decode: Callable[[], Any]) -> Any:
+    """A payload or a result, as REST shows it."""
+    if content_type not in ("", "application/json"):
+        return base64.b64encode(value).decode()
+    return decode()
+
+
+def task(info: pawl.TaskInfo) -> dict[str, Any]:
+    """What the broker knows of a task."""
+    out = dict(vars(info), task_id=info.id)
+    out["payload"] = data(info.payload, info.content_type, info.decode_payload)
+    out["result"] = data(info.result, info.result_content_type, info.decode_result)
+    out["attempt_log"] = [dict(vars(a), error=vars(a.error) if a.error else None) for a in info.attempt_log]
+    out["progress"] = vars(info.progress)
+    out["then"] = [vars(f) for f in info.then]
+    return out
+
+
+def claim(of: pawl.Claim) -> dict[str, Any]:
+    """What a handler has in its hands."""
+    out = dict(vars(of), task_id=of.id, parent=vars(of.parent) if of.parent else None)
+    out["payload"] = data(of.payload, of.content_type, of.decode_payload)
+    return out
+
+
+def group(info: pawl.GroupInfo) -> dict[str, Any]:
+    """What the broker knows of a group."""
+    followers = {name: vars(f) if (f := getattr(info, name)) else None for name in ("on_complete", "on_success", "on_death")}
+    return dict(vars(info), group_id=info.id, counts=vars(info.counts), **followers)
+
+
+def schedule(of: pawl.Schedule) -> dict[str, Any]:
+    """What the broker knows of a schedule."""
+    return dict(
+        vars(of),
+        paused=of.pause is not None,
+        paused_reason=of.pause.reason if of.pause else "",
+        task={"type": of.task.type, "queue": of.task.options.get("queue", ""), "payload": of.task.decode_payload()},
+    )
+
+
+def _many(made: Callable[[], Sequence[Any]]) -> Any:
+    try:
+        return many(made())
+    except pawl.BatchError as err:
+        return many(err.results)
+
+
+def _create_group(app: pawl.App, given: dict[str, Any]) -> Any:
+    settings = {name: call(app, value) if name.startswith("on_") else value for name, value in given.items()}
+    made = app.enqueue_group(calls(app, settings.pop("tasks")), **settings)
+    return {"group_id": made.id, "duplicate": made.duplicate, "tasks": many(made.tasks)}
+
+
+def _put_schedule(app: pawl.App, given: dict[str, Any]) -> Any:
+    settings = {name: outside.seconds(value) if name == "every" else value for name, value in given.items()}
+    change = app.schedules.put(settings.pop("name"), call(app, settings.pop("task")), **settings)
+    return {"change": change.change, "schedule": schedule(change.schedule), "before": schedule(change.before) if change.before else None}
+
+
+CALLS: dict[str, Callable[[pawl.App, dict[str, Any]], Any]] = {
+    "enqueue": lambda app, g: ref(call(app, g).enqueue()),
+    "enqueue_many": lambda app, g: _many(lambda: app.enqueue_many(calls(app, g["tasks"]))),
+    "get": lambda app, g: task(app.ref(g["task"]).info()),
+    "wait": lambda app, g: task(app.ref(g["task"]).wait_ended()),
+    "result": lambda app, g: app.ref(g["task"]).result(),
+    "cancel": lambda app, g: task(app.ref(g["task"]).cancel(g.get("reason", ""))),
+    "create_group": _create_group,
+    "get_group": lambda app, g: group(app.group(g["group"]).info()),
+    "add_to_group": lambda app, g: _many(lambda: app.group(g["group"]).add(calls(app, g["tasks"]))),
+    "close_group": lambda app, g: group(app.group(g["group"]).close()),
+    "cancel_group": lambda app, g: group(app.group(g["group"]).cancel(g.get("reason", ""))),
+    "group_members": lambda app, g: [vars(m) for m in app.group(g["group"]).members()],
+    "put_schedule": _put_schedule,
+    "get_schedule": lambda app, g: schedule(app.schedules.get(g["name"])),
+    "delete_schedule": lambda app, g: app.schedules.delete(g["name"]),
+    "pause_schedule": lambda app, g: schedule(app.schedules.pause(g["name"], g.get("reason", ""))),
+    "resume_schedule": lambda app, g: schedule(app.schedules.resume(g["name"])),
+    "trigger_schedule": lambda app, g: ref(app.schedules.trigger(g["name"])),
+}
