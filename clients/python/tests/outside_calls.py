@@ -8,6 +8,7 @@ from typing import Any
 
 import outside
 import pawl
+from pawl import admin
 
 _DURATIONS = ("delay", "idempotency_ttl", "timeout", "expires_in", "retention")
 
@@ -113,6 +114,40 @@ def _put_schedule(app: pawl.App, given: dict[str, Any]) -> Any:
     return {"change": change.change, "schedule": schedule(change.schedule), "before": schedule(change.before) if change.before else None}
 
 
+def queue(of: admin.Queue) -> dict[str, Any]:
+    """What the broker knows of a queue."""
+    return dict(vars(of), depth=vars(of.depth) if of.depth else None, settings=vars(of.settings))
+
+
+def _set_queue(app: pawl.App, given: dict[str, Any]) -> Any:
+    settings = {name: retry(value) if name == "retry" else value for name, value in given["settings"].items()}
+    return queue(app.admin.queues.put(given["queue"], admin.QueueSettings(**settings)))
+
+
+def _explain(app: pawl.App, given: dict[str, Any]) -> Any:
+    got = app.admin.tasks.explain(given["task"])
+    return dict(vars(got), reasons=[vars(reason) for reason in got.reasons])
+
+
+def operation(of: admin.Operation) -> dict[str, Any]:
+    """What the broker knows of an operation."""
+    return dict(vars(of), action=of.spec.action)
+
+
+def _start_operation(app: pawl.App, given: dict[str, Any]) -> Any:
+    spec = admin.OperationSpec(given["action"], admin.Filter(**given["filter"]))
+    return operation(app.admin.operations.start(spec, given["reason"]))
+
+
+def _find_worker(app: pawl.App, given: dict[str, Any]) -> Any:
+    found = next(each for each in app.admin.workers.list() if each.worker == given["worker"])
+    return dict(vars(found), tasks=[vars(task) for task in found.tasks])
+
+
+def _stats(app: pawl.App, given: dict[str, Any]) -> Any:
+    return {"queue": given["queue"], "totals": vars(app.admin.queues.stats(given["queue"]).totals)}
+
+
 CALLS: dict[str, Callable[[pawl.App, dict[str, Any]], Any]] = {
     "enqueue": lambda app, g: ref(call(app, g).enqueue()),
     "enqueue_many": lambda app, g: _many(lambda: app.enqueue_many(calls(app, g["tasks"]))),
@@ -132,4 +167,19 @@ CALLS: dict[str, Callable[[pawl.App, dict[str, Any]], Any]] = {
     "pause_schedule": lambda app, g: schedule(app.schedules.pause(g["name"], g.get("reason", ""))),
     "resume_schedule": lambda app, g: schedule(app.schedules.resume(g["name"])),
     "trigger_schedule": lambda app, g: ref(app.schedules.trigger(g["name"])),
+    "set_queue": _set_queue,
+    "get_queue": lambda app, g: queue(app.admin.queues.get(g["queue"])),
+    "pause_queue": lambda app, g: queue(app.admin.queues.pause(g["queue"], g.get("reason", ""))),
+    "resume_queue": lambda app, g: queue(app.admin.queues.resume(g["queue"])),
+    "purge_queue": lambda app, g: {"discarded": app.admin.queues.purge(g["queue"])},
+    "queue_stats": _stats,
+    "explain": _explain,
+    "run_now": lambda app, g: task(app.admin.tasks.run_now(g["task"])),
+    "retry_task": lambda app, g: task(app.admin.tasks.retry(g["task"])),
+    "dead_groups": lambda app, g: {"groups": [vars(each) for each in app.admin.dead_letters.groups(g["queue"])]},
+    "replay_dead": lambda app, g: vars(app.admin.dead_letters.replay(g["queue"], task_ids=g["task_ids"])),
+    "discard_dead": lambda app, g: vars(app.admin.dead_letters.discard(g["queue"], task_ids=g["task_ids"])),
+    "start_operation": _start_operation,
+    "get_operation": lambda app, g: operation(app.admin.operations.get(g["operation"])),
+    "find_worker": _find_worker,
 }

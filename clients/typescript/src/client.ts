@@ -1,5 +1,6 @@
 /** Client: enqueues tasks, and follows them. */
 
+import { Admin } from "./admin.js";
 import { Connection, type ConnectionOptions } from "./connection.js";
 import { milliseconds, type Duration } from "./convert.js";
 import { enqueue, enqueueMany } from "./enqueue.js";
@@ -93,6 +94,11 @@ export class Client {
    */
   events(filter: EventFilter = {}): AsyncGenerator<PawlEvent, void, undefined> {
     return watchEvents(this.#caller, filter);
+  }
+
+  /** The operators' calls: queues, dead letters, operations, workers, statistics. */
+  get admin(): Admin {
+    return new Admin(this.#caller);
   }
 
   /** Ends the calls that are under way, and the connection. Stop workers first. */

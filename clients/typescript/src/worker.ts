@@ -25,12 +25,12 @@ const maxLease = 12 * 3_600_000;
  * Queues with weights, { mail: 7, default: 3 }, from which tasks are taken in that proportion, or in strict order, ["urgent", "default"]: from
  * the first that has a task. "mail:7,default:3" and "urgent,default" say the same.
  */
-export type Queues = string | readonly string[] | Readonly<Record<string, number>>;
+export type WorkerQueues = string | readonly string[] | Readonly<Record<string, number>>;
 
 /** How a worker works. */
 export interface WorkerOptions {
   /** Default: "default". */
-  queues?: Queues;
+  queues?: WorkerQueues;
   /** How many handlers run at once; default 10. */
   concurrency?: number;
   /** Its length, 1 s to 12 h; by default that of the queue. The worker extends it while the handler runs. */
@@ -142,7 +142,7 @@ function helloOf(options: WorkerOptions, types: string[], slots: number): WorkHe
   return out;
 }
 
-function setQueues(hello: WorkHello, queues: Queues): void {
+function setQueues(hello: WorkHello, queues: WorkerQueues): void {
   const weights = weightsOf(queues);
   if (weights.size < 1 || weights.size > maxQueues) throw invalid("queues", `${weights.size} queues, want 1 to ${maxQueues}`);
   const weighted = [...weights.values()].filter((weight) => weight !== undefined).length;
@@ -157,7 +157,7 @@ function setQueues(hello: WorkHello, queues: Queues): void {
   }
 }
 
-function weightsOf(queues: Queues): Map<string, number | undefined> {
+function weightsOf(queues: WorkerQueues): Map<string, number | undefined> {
   if (typeof queues === "object" && !Array.isArray(queues)) return new Map(Object.entries(queues));
   const out = new Map<string, number | undefined>();
   for (const part of typeof queues === "string" ? queues.split(",") : (queues as readonly string[])) {

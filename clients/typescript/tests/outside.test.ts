@@ -11,7 +11,7 @@ import * as testing from "../src/testing.js";
 import { features, lacks, Play, stories, Untrue } from "./outside.js";
 import { world } from "./world.js";
 
-describe("stories", { concurrency: true }, () => {
+describe("stories", { concurrency: 8 }, () => {
   const w = world();
   for (const story of stories()) {
     const missing = lacks(story);

@@ -5,7 +5,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { Cancelled, Client, DeadLetter, Discard, Draining, PawlError, Poison, RetryIn, Snooze, TimedOut, type Claim, type Handler, type Queues } from "../src/index.js";
+import { Cancelled, Client, DeadLetter, Discard, Draining, PawlError, Poison, RetryIn, Snooze, TimedOut, type Claim, type Handler, type WorkerQueues } from "../src/index.js";
 import { working } from "../src/testing.js";
 import { calls, claimOf, refused, type JSONObject } from "./outside_calls.js";
 import { gate, silent } from "./world.js";
@@ -176,7 +176,7 @@ export class Play {
       handlers.push({ type, run: (claim) => this.#handle(claim) });
     }
     const { name, concurrency = 4, drain_timeout: drainTimeout = "10s" } = given as { name?: string; concurrency?: number; drain_timeout?: string };
-    const options = { queues: given["queues"] as Queues, concurrency, drainTimeout, logger: silent };
+    const options = { queues: given["queues"] as WorkerQueues, concurrency, drainTimeout, logger: silent };
     this.#working.push(working(this.client, handlers, name === undefined ? options : { ...options, name }));
   }
 

@@ -11,9 +11,14 @@ import {
   Ref,
   type Claim,
   type Client,
+  type Filter,
   type GroupInfo,
   type GroupOptions,
   type Made,
+  type Operation,
+  type OperationSpec,
+  type Queue,
+  type QueueSettings,
   type Schedule,
   type ScheduleOptions,
   type TaskInfo,
@@ -115,11 +120,27 @@ async function members(client: Client, given: JSONObject): Promise<JSONObject[]>
   return out;
 }
 
+async function findWorker(client: Client, given: JSONObject): Promise<JSONObject> {
+  for await (const worker of client.admin.workers.list()) {
+    if (worker.worker === given["worker"]) return { ...snake(worker), tasks: worker.tasks.map(snake) };
+  }
+  throw new Error(`there is no worker ${String(given["worker"])}`);
+}
+
+function queueOf(of: Queue): JSONObject {
+  return { ...snake(of), settings: snake(of.settings) };
+}
+
+function operationOf(of: Operation): JSONObject {
+  return { ...snake(of), action: of.spec.action };
+}
+
 type CallOf = (client: Client, given: JSONObject) => Promise<unknown>;
 
 const task = (client: Client, given: JSONObject): Ref => client.ref(String(given["task"]));
 const group = (client: Client, given: JSONObject) => client.group(String(given["group"]));
 const reason = (given: JSONObject): string => String(given["reason"] ?? "");
+const queue = (given: JSONObject): string => String(given["queue"]);
 const name = (given: JSONObject): string => String(given["name"]);
 
 export const calls: Record<string, CallOf> = {
@@ -141,4 +162,22 @@ export const calls: Record<string, CallOf> = {
   pause_schedule: async (client, g) => scheduleOf(await client.schedules.pause(name(g), reason(g))),
   resume_schedule: async (client, g) => scheduleOf(await client.schedules.resume(name(g))),
   trigger_schedule: async (client, g) => refOf(await client.schedules.trigger(name(g))),
+  set_queue: async (client, g) => queueOf(await client.admin.queues.put(queue(g), camel(g["settings"] as JSONObject) as QueueSettings)),
+  get_queue: async (client, g) => queueOf(await client.admin.queues.get(queue(g))),
+  pause_queue: async (client, g) => queueOf(await client.admin.queues.pause(queue(g), reason(g))),
+  resume_queue: async (client, g) => queueOf(await client.admin.queues.resume(queue(g))),
+  purge_queue: async (client, g) => ({ discarded: await client.admin.queues.purge(queue(g)) }),
+  queue_stats: async (client, g) => ({ queue: queue(g), totals: (await client.admin.queues.stats(queue(g))).totals }),
+  explain: async (client, g) => snake(await client.admin.tasks.explain(String(g["task"]))),
+  run_now: async (client, g) => taskOf(await client.admin.tasks.runNow(String(g["task"]))),
+  retry_task: async (client, g) => taskOf(await client.admin.tasks.retry(String(g["task"]))),
+  dead_groups: async (client, g) => ({ groups: await client.admin.deadLetters.groups(queue(g)) }),
+  replay_dead: (client, g) => client.admin.deadLetters.replay(queue(g), { taskIds: g["task_ids"] as string[] }),
+  discard_dead: (client, g) => client.admin.deadLetters.discard(queue(g), { taskIds: g["task_ids"] as string[] }),
+  start_operation: async (client, g) => {
+    const { action, filter } = g as { action: OperationSpec["action"]; filter: Filter };
+    return operationOf(await client.admin.operations.start({ action, filter }, reason(g)));
+  },
+  get_operation: async (client, g) => operationOf(await client.admin.operations.get(String(g["operation"]))),
+  find_worker: findWorker,
 };

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol, Union
 
@@ -83,6 +83,13 @@ def time_of(p: Timestamp) -> datetime | None:
     if p.seconds == 0 and p.nanos == 0:
         return None
     return datetime.fromtimestamp(p.seconds, timezone.utc) + timedelta(microseconds=p.nanos // 1000)
+
+
+def strings(field: str, value: Sequence[str]) -> Sequence[str]:
+    """Checks a list of strings. A string is one, to Python: of its letters."""
+    if isinstance(value, str):
+        raise errors.invalid(field, f"{value!r} is a string, not a list of them")
+    return value
 
 
 def set_field(message: Any, name: str, value: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generic, ParamSpec, TypeVar, ca
 from pawl import _convert, _enqueue, _rpc, errors, group
 from pawl._connection import TLS, Token, from_environment
 from pawl._convert import Seconds
+from pawl.admin import Admin
 from pawl.group import Group
 from pawl.options import Options, merge, spec
 from pawl.outcome import Poison
@@ -162,6 +163,11 @@ class App:
     def schedules(self) -> Schedules:
         """The schedules of the broker: what is enqueued again and again."""
         return Schedules(self._caller)
+
+    @property
+    def admin(self) -> Admin:
+        """The operators' calls: queues, dead letters, operations, workers, statistics."""
+        return Admin(self._caller)
 
     def close(self) -> None:
         """Ends the calls that are under way, and the connection. Stop workers first."""

@@ -99,7 +99,7 @@ def merge(base: Options, over: Options) -> Options:
     if "run_at" in over:
         out.pop("delay", None)
     if "tags" in over:
-        out["tags"] = [*base.get("tags", ()), *_strings("tags", over["tags"])]
+        out["tags"] = [*base.get("tags", ()), *_convert.strings("tags", over["tags"])]
     if "headers" in over:
         out["headers"] = {**base.get("headers", {}), **over["headers"]}
     return out
@@ -159,19 +159,13 @@ def options_of(p: task_pb2.TaskSpec) -> Options:
 
 def _set_many(out: task_pb2.TaskSpec, options: Options) -> None:
     try:
-        out.tags.extend(_strings("tags", options.get("tags", ())))
+        out.tags.extend(_convert.strings("tags", options.get("tags", ())))
     except (TypeError, ValueError) as err:
         raise errors.invalid("tags", str(err)) from None
     try:
         out.headers.update(options.get("headers", {}))
     except (TypeError, ValueError, AttributeError) as err:
         raise errors.invalid("headers", str(err)) from None
-
-
-def _strings(field: str, value: Sequence[str]) -> Sequence[str]:
-    if isinstance(value, str):  # a sequence of strings, to Python: one for each letter
-        raise errors.invalid(field, f"{value!r} is a string, not a list of them")
-    return value
 
 
 def _retry(policy: Retry) -> task_pb2.RetryPolicy:
@@ -198,5 +192,5 @@ def _unique(unique: Unique | str) -> task_pb2.Unique:
         raise errors.invalid("unique", f"{unique!r} is neither a string nor a pawl.Unique")
     out = task_pb2.Unique(on_conflict=_ON_CONFLICT.number("unique.on_conflict", unique.on_conflict))
     _convert.set_field(out, "key", unique.key)
-    out.states.extend(_STATES.number("unique.states", state) for state in _strings("unique.states", unique.states))
+    out.states.extend(_STATES.number("unique.states", state) for state in _convert.strings("unique.states", unique.states))
     return out

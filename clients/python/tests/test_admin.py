@@ -1,0 +1,63 @@
+"""What the stories of test_outside.py do not tell of the operators' calls: settings go around as they are, and what is wrong is named."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+import pawl
+from pawl import admin
+
+SETTINGS = admin.QueueSettings(
+    weights=admin.PriorityWeights(7, 2, 1),
+    retry=pawl.Retry(initial=1.5, factor=3, max=60.0, jitter=0.0),
+    max_attempts=3,
+    lease=45.0,
+    timeout=10.0,
+    retention=admin.Retention(succeeded=60.0, discarded=61.0, cancelled=62.0, dead=63.0, poisoned=64.0),
+    max_length=1000,
+    max_running=7,
+    rate=admin.Rate(10, 1.0, 20),
+    per_key=admin.KeyRules(max_running=2, rate=admin.Rate(1, 2.0, 3)),
+    keys={"vip": admin.KeyRules(max_running=5, rate=admin.Rate(4, 1.0, 4), weight=9)},
+    max_wait=30.0,
+    breaker=admin.Breaker(failure_rate=40, window=30.0, min_attempts=10, hold=5.0, max_hold=50.0, probes=2),
+    breakers={"job": admin.Breaker(off=True)},
+)
+
+
+def test_settings_come_back_as_they_were_put(app: pawl.App, queue: str) -> None:
+    put = app.admin.queues.put(queue, SETTINGS)
+    assert put.settings == SETTINGS
+    again = app.admin.queues.put(queue, replace(put.settings, max_attempts=4), if_version=put.version)
+    assert again.settings == replace(SETTINGS, max_attempts=4)
+    with pytest.raises(pawl.ConflictError):
+        app.admin.queues.put(queue, SETTINGS, if_version=put.version)
+
+
+def test_what_is_wrong_is_named(app: pawl.App, queue: str) -> None:
+    with pytest.raises(pawl.InvalidArgumentError, match="key_order") as refused:
+        app.admin.queues.put(queue, admin.QueueSettings(key_order="random"))
+    assert refused.value.field == "settings.key_order"
+    with pytest.raises(pawl.InvalidArgumentError, match="filter.states"):
+        list(app.admin.tasks.list(admin.Filter(states=["alive"])))
+    with pytest.raises(pawl.InvalidArgumentError, match="not a list"):
+        list(app.admin.tasks.list(admin.Filter(states="dead")))
+    with pytest.raises(pawl.NotFoundError):
+        app.admin.queues.get(queue)
+
+
+def test_lists_and_twins(app: pawl.App, queue: str) -> None:
+    app.call("job", queue=queue).enqueue()
+    assert [q.queue for q in app.admin.queues.list(queue)] == [queue]
+    assert [t.type for t in app.admin.tasks.list(admin.Filter(queue=queue, states=["ready"]))] == ["job"]
+
+    async def twins() -> list[str]:
+        await app.admin.queues.apause(queue, "why not", type="job")
+        return [q.queue async for q in app.admin.queues.alist(queue)]
+
+    assert asyncio.run(twins()) == [queue]
+    app.admin.queues.resume(queue, type="job")
+    assert app.admin.queues.purge(queue) == 1

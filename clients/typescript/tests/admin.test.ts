@@ -1,0 +1,57 @@
+/** What the stories of outside.test.ts do not tell of the operators' calls: settings go around as they are, and what is wrong is named. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { ConflictError, defineTask, InvalidArgumentError, NotFoundError, type QueueSettings } from "../src/index.js";
+import { newQueue, world } from "./world.js";
+
+const w = world();
+
+const settings: QueueSettings = {
+  weights: { high: 7, normal: 2, low: 1 },
+  retry: { initial: 1500, factor: 3, max: 60_000, jitter: 0 },
+  maxAttempts: 3,
+  lease: 45_000,
+  timeout: 10_000,
+  retention: { succeeded: 60_000, discarded: 61_000, cancelled: 62_000, dead: 63_000, poisoned: 64_000 },
+  maxLength: 1000,
+  maxRunning: 7,
+  rate: { limit: 10, period: 1000, burst: 20 },
+  perKey: { maxRunning: 2, rate: { limit: 1, period: 2000, burst: 3 }, weight: 0 },
+  keys: { vip: { maxRunning: 5, rate: { limit: 4, period: 1000, burst: 4 }, weight: 9 } },
+  maxWait: 30_000,
+  keyOrder: "",
+  breaker: { off: false, failureRate: 40, window: 30_000, minAttempts: 10, hold: 5000, maxHold: 50_000, probes: 2 },
+  breakers: { job: { off: true, failureRate: 0, window: 0, minAttempts: 0, hold: 0, maxHold: 0, probes: 0 } },
+};
+
+test("settings come back as they were put", async () => {
+  const queue = newQueue();
+  const put = await w.client.admin.queues.put(queue, settings);
+  assert.deepEqual(put.settings, settings);
+  const again = await w.client.admin.queues.put(queue, { ...put.settings, maxAttempts: 4 }, { ifVersion: put.version });
+  assert.deepEqual(again.settings, { ...settings, maxAttempts: 4 });
+  await assert.rejects(w.client.admin.queues.put(queue, settings, { ifVersion: put.version }), ConflictError);
+});
+
+test("what is wrong is named", async () => {
+  const queue = newQueue();
+  const wrong = { keyOrder: "random" } as unknown as QueueSettings;
+  await assert.rejects(w.client.admin.queues.put(queue, wrong), (err) => err instanceof InvalidArgumentError && err.field === "settings.key_order");
+  await assert.rejects(w.client.admin.queues.put(queue, { maxAttempt: 3 } as QueueSettings), /settings.maxAttempt: is not known/);
+  assert.throws(() => w.client.admin.tasks.list({ states: "dead" as unknown as [] }), /filter.states: "dead" is not an array/);
+  await assert.rejects(w.client.admin.queues.get(queue), NotFoundError);
+});
+
+test("lists", async () => {
+  const queue = newQueue();
+  await w.client.enqueue(defineTask("job", { queue }), null);
+  const names = [];
+  for await (const each of w.client.admin.queues.list(queue)) names.push(each.queue);
+  for await (const each of w.client.admin.tasks.list({ queue, states: ["ready"] })) names.push(each.type);
+  assert.deepEqual(names, [queue, "job"]);
+  await w.client.admin.queues.pause(queue, "why not", { type: "job" });
+  await w.client.admin.queues.resume(queue, "", { type: "job" });
+  assert.equal(await w.client.admin.queues.purge(queue), 1);
+});
