@@ -26,8 +26,8 @@ find_missing() {
 	need "the AWS CLI on the SQS door" awscli command -v aws
 	need "Perl on the SQS door" libamazon-sqs-simple-perl perl -MAmazon::SQS::Simple -e 1
 	need "PHP on the SQS door" "php-cli php-async-aws-sqs" php -r "exit(file_exists('/usr/share/php/AsyncAws/Sqs/autoload.php') ? 0 : 1);"
-	need "the Python SDK" "python3-grpcio python3-protobuf python3-pytest mypy python3-build python3-wheel" \
-		sh -c "command -v mypy && { python3 -c 'import google.protobuf, grpc, pytest' || /usr/bin/python3 -c 'import google.protobuf, grpc, pytest'; }"
+	need "the Python SDK" "python3-grpcio python3-protobuf python3-pytest python3-cryptography mypy python3-build python3-wheel" \
+		sh -c "command -v mypy && { python3 -c 'import google.protobuf, grpc, pytest, cryptography' || /usr/bin/python3 -c 'import google.protobuf, grpc, pytest, cryptography'; }"
 	need "workers in shell and Ruby" "curl jq ruby" sh -c "command -v curl && command -v jq && command -v ruby"
 	need "the TypeScript SDK" "nodejs npm" command -v npm
 }

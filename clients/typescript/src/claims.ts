@@ -6,14 +6,14 @@
  * so that a broken one loses nothing.
  */
 
-import { create } from "@bufbuild/protobuf";
+import { create, isMessage } from "@bufbuild/protobuf";
 
 import { Claim, type Holder } from "./claim.js";
 import { millisecondsOf } from "./convert.js";
 import { fallback, MAX_ITEMS, release } from "./ending.js";
 import { errorOf, InternalError, InvalidArgumentError, PayloadTooLargeError, RateLimitedError, UnavailableError, type PawlError } from "./errors.js";
 import type { Progress } from "./gen/pawl/v1/task_pb.js";
-import { WorkRequestSchema, type ClaimedTask, type QuietNotice, type Settled, type SettleResponse } from "./gen/pawl/v1/worker_pb.js";
+import { AckRequestSchema, WorkRequestSchema, type ClaimedTask, type QuietNotice, type Settled, type SettleResponse } from "./gen/pawl/v1/worker_pb.js";
 import type { WorkHello, WorkRequest } from "./gen/pawl/v1/worker_pb.js";
 import { endingFor, interrupt, logEnd, loss, title, type Held, type Verdict } from "./held.js";
 import type { Logger } from "./log.js";
@@ -89,6 +89,7 @@ export class Claims {
   #hold(task: ClaimedTask, now: number): Held {
     const lease = millisecondsOf(task.lease) || defaultLease;
     const timeout = millisecondsOf(task.timeout);
+    const unreadable = this.caller.encryption?.openClaimed(task);
     const abort = new AbortController();
     const holder: Holder = {
       caller: this.caller,
@@ -112,6 +113,7 @@ export class Claims {
       progress: undefined,
       tries: 0,
       isFallback: false,
+      unreadable,
     };
     return held;
   }
@@ -128,6 +130,7 @@ export class Claims {
   }
 
   #end(held: Held, ending: NonNullable<Held["ending"]>): void {
+    if (isMessage(ending, AckRequestSchema)) this.caller.encryption?.sealResult(ending);
     held.phase = "ended";
     held.ending = ending;
     held.due = 0;

@@ -3,10 +3,12 @@
 import { Admin } from "./admin.js";
 import { Connection, type ConnectionOptions } from "./connection.js";
 import { milliseconds, type Duration } from "./convert.js";
+import { Encryption } from "./encrypt.js";
 import { enqueue, enqueueMany } from "./enqueue.js";
 import { inside } from "./errors.js";
 import { watchEvents, type EventFilter, type PawlEvent } from "./events.js";
 import { createGroup, Group, type GroupOptions } from "./group.js";
+import type { Keyring } from "./keyring.js";
 import type { TaskOptions } from "./options.js";
 import { Ref } from "./ref.js";
 import { Caller } from "./rpc.js";
@@ -17,6 +19,11 @@ import { Call, specOf, type Task } from "./task.js";
 export interface ClientOptions extends ConnectionOptions {
   /** How long a call is repeated that finds the broker unavailable; default 30 s. */
   retryFor?: Duration;
+  /**
+   * Encrypts what tasks hold before it leaves the program, and decrypts what comes: payloads, results, checkpoints and results of once keys. Type,
+   * queue, key, tags and headers stay readable, and so does what handlers say of errors and progress.
+   */
+  keyring?: Keyring;
 }
 
 const callers = new WeakMap<Client, Caller>();
@@ -40,7 +47,9 @@ export class Client {
 
   constructor(options: ClientOptions | string = {}) {
     const given = typeof options === "string" ? { server: options } : options;
-    this.#caller = new Caller(new Connection(given), milliseconds("retryFor", given.retryFor ?? 30_000));
+    const connection = new Connection(given);
+    const encryption = given.keyring && new Encryption(given.keyring, connection.namespace);
+    this.#caller = new Caller(connection, milliseconds("retryFor", given.retryFor ?? 30_000), encryption);
     callers.set(this, this.#caller);
   }
 

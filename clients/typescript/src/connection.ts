@@ -55,7 +55,7 @@ export class Connection {
   readonly #targets: string[];
   readonly #credentials: ChannelCredentials;
   readonly #token: Token | undefined;
-  readonly #namespace: string;
+  readonly namespace: string;
   readonly #channels = new Map<string, Client>();
   #turn = 0;
   #closed = false;
@@ -67,7 +67,7 @@ export class Connection {
     this.#targets = shuffled(addresses.map((address) => target(address, tls !== undefined || options.plaintext === true)));
     this.#credentials = tls ? secure(tls) : credentials.createInsecure();
     this.#token = options.token ?? tokenOf(environment);
-    this.#namespace = options.namespace ?? environment["PAWL_NAMESPACE"] ?? "";
+    this.namespace = options.namespace ?? environment["PAWL_NAMESPACE"] ?? "";
   }
 
   /** Returns the channel in use, and a number that identifies the choice for moveOn. */
@@ -90,7 +90,7 @@ export class Connection {
   /** Says who calls. */
   async metadata(): Promise<Metadata> {
     const out = new Metadata();
-    if (this.#namespace) out.set("pawl-namespace", this.#namespace);
+    if (this.namespace) out.set("pawl-namespace", this.namespace);
     let token: string | undefined;
     try {
       token = typeof this.#token === "function" ? await this.#token() : this.#token;

@@ -6,6 +6,7 @@ import type { Claim } from "./claim.js";
 import { ack, endingOf, fail, release, type ClaimName, type Ending, type Result } from "./ending.js";
 import type { Progress } from "./gen/pawl/v1/task_pb.js";
 import { ExtendRequestSchema, type ClaimedTask, type ExtendRequest } from "./gen/pawl/v1/worker_pb.js";
+import type { Unreadable } from "./keyring.js";
 import type { Logger } from "./log.js";
 import { Cancelled, Discard, Draining, Interrupted, LeaseLost, Outcome, Snooze, TimedOut } from "./outcome.js";
 
@@ -37,6 +38,8 @@ export interface Held {
   progress: Progress | undefined;
   tries: number;
   isFallback: boolean;
+  /** Why the handler may not have the task. */
+  readonly unreadable: Unreadable | undefined;
 }
 
 /** Says how a claim ends. A handler that returned, or threw an outcome, knows what it says, whatever it was told. */

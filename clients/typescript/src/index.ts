@@ -36,6 +36,7 @@ export { Ref, type WaitOptions } from "./ref.js";
 export { Call, defineTask, Task, type Definition } from "./task.js";
 export { Claim } from "./claim.js";
 export { handle, type Handler } from "./handler.js";
+export { Forged, Keyring, Unreadable, type Key, type KeyringOptions, type Place } from "./keyring.js";
 export type { Logger } from "./log.js";
 export { Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, OnceHeld, Outcome, Poison, RetryIn, Snooze, TimedOut } from "./outcome.js";
 export { terminated, Worker, type WorkerOptions, type WorkerQueues } from "./worker.js";

@@ -75,6 +75,7 @@ export class Link {
   /** Opens a stream and works with it until it ends. */
   async #stream(): Promise<{ heard: boolean; err?: PawlError | undefined }> {
     try {
+      await this.#caller.knowNamespace(); // not when the first task is there
       const metadata = await this.#caller.connection.metadata();
       const { channel, turn } = this.#caller.connection.channel();
       const call: Stream = channel.makeBidiStreamRequest(

@@ -6,7 +6,9 @@ import { create, fromBinary, toBinary, type DescMessage, type DescMethodUnary, t
 import { Metadata, status, type ClientUnaryCall, type ServiceError } from "@grpc/grpc-js";
 
 import type { Connection } from "./connection.js";
+import type { Encryption } from "./encrypt.js";
 import { ClientClosedError, errorOfCall, PawlError, TimeoutError, UnavailableError } from "./errors.js";
+import { AccessService } from "./gen/pawl/v1/access_pb.js";
 
 const firstPause = 20;
 const maxPause = 2000;
@@ -30,6 +32,7 @@ export class Caller {
   constructor(
     readonly connection: Connection,
     readonly retryFor: number,
+    readonly encryption?: Encryption,
   ) {}
 
   /** Makes a call, and repeats it while the broker is unavailable: for retryFor, or until the deadline. */
@@ -37,6 +40,32 @@ export class Caller {
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     limits: CallLimits = {},
+  ): Promise<MessageShape<O>> {
+    if (!this.encryption) return this.#call(method, request, limits);
+    const given = create(method.input, request);
+    let sealed = given;
+    if (this.encryption.holds(given)) {
+      await this.knowNamespace(limits);
+      sealed = this.encryption.seal(method.input, given);
+    }
+    const answer = await this.#call(method, sealed as MessageInitShape<I>, limits);
+    if (this.encryption.holds(answer)) {
+      await this.knowNamespace(limits);
+      this.encryption.open(given, answer);
+    }
+    return answer;
+  }
+
+  /** Asks once for the namespace of the client's calls, for which payloads are encrypted. */
+  async knowNamespace(limits: CallLimits = {}): Promise<void> {
+    if (!this.encryption || this.encryption.namespace) return;
+    this.encryption.namespace = (await this.#call(AccessService.method.whoAmI, {}, limits)).namespace;
+  }
+
+  async #call<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    limits: CallLimits,
   ): Promise<MessageShape<O>> {
     const start = performance.now();
     for (let attempt = 0; ; attempt++) {

@@ -14,9 +14,10 @@ import { InternalError, InvalidArgumentError, PawlError, UnavailableError } from
 import { WorkerService, type WorkHello } from "./gen/pawl/v1/worker_pb.js";
 import type { Handler } from "./handler.js";
 import type { Held, Verdict } from "./held.js";
+import { encryptedWith, Forged, Unreadable } from "./keyring.js";
 import { Link } from "./link.js";
 import type { Logger } from "./log.js";
-import { DeadLetter, Snooze } from "./outcome.js";
+import { DeadLetter, Poison, Snooze } from "./outcome.js";
 import type { Caller } from "./rpc.js";
 
 const drainGrace = 1000; // what handlers get after they were told to stop
@@ -24,7 +25,6 @@ const settleTimeout = 1000; // for the broker to confirm the last ends, over the
 const linkTimeout = 4000; // for a stream to end
 const restStep = 50;
 const notOurs = 30_000; // how long a task of a type that nobody here knows stays away from this worker
-const encrypted = "application/vnd.pawl.encrypted";
 
 /** One run of a worker. */
 export class Run {
@@ -83,7 +83,7 @@ export class Run {
   async #run(held: Held): Promise<void> {
     let verdict: Verdict;
     try {
-      const result = await this.#handle(held.claim);
+      const result = await this.#handle(held);
       verdict = { ok: true, result: resultOf(held.claim, result) };
     } catch (error) {
       verdict = { ok: false, error };
@@ -91,13 +91,13 @@ export class Run {
     this.#claims.finish(held, verdict);
   }
 
-  async #handle(claim: Claim): Promise<unknown> {
+  async #handle({ claim, unreadable }: Held): Promise<unknown> {
     const handler = this.#handlers.get(claim.type);
     if (!handler) throw new Snooze(notOurs, `no handler for type "${claim.type}"`); // the broker pushed what the worker did not ask for
-    if (claim.contentType.startsWith(encrypted)) {
-      // a failure, and not poison: workers that have its key may run the task
-      throw new Error(`payload of type "${claim.type}" is "${claim.contentType}", which the TypeScript SDK cannot read`);
-    }
+    if (unreadable instanceof Forged) throw new Poison(unreadable.message, { cause: unreadable });
+    if (unreadable) throw unreadable; // a failure, and not poison: workers that have its key may run the task
+    const key = encryptedWith(claim.contentType);
+    if (key !== undefined) throw new Unreadable(`payload: it is encrypted with key "${key}", and the client has no keyring`);
     return handler.run(claim);
   }
 

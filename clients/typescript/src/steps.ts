@@ -28,8 +28,10 @@ export function save(claim: Claim, change: (kept: Kept) => Kept, limits: CallLim
   const { state, holder } = innerOf(claim);
   return alone(claim, "save", async () => {
     const kept = change(state.kept);
+    const own = kept.encode();
+    const checkpoint = holder.caller.encryption?.sealCheckpoint(claim.type, own) ?? own;
     const sent = performance.now();
-    const request = { taskId: claim.id, claimToken: claim.token, checkpoint: kept.encode(), lease: duration("lease", claim.lease) };
+    const request = { taskId: claim.id, claimToken: claim.token, checkpoint, lease: duration("lease", claim.lease) };
     const answer = await call(claim, WorkerService.method.extend, request, limits);
     holder.extended(sent, answer.cancelRequested);
     state.kept = kept;

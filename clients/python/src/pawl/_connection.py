@@ -62,7 +62,7 @@ class Connection:
         self._targets = [_target(address, encrypted=self._tls is not None or plaintext) for address in addresses]
         random.shuffle(self._targets)  # so that the clients of a cluster spread over its nodes
         self._token = token
-        self._namespace = namespace
+        self.namespace = namespace
         self._lock = threading.Lock()
         self._reset()
 
@@ -112,8 +112,8 @@ class Connection:
     def metadata(self) -> Sequence[tuple[str, str]]:
         """Says who calls. A token that changes while the program runs is taken up with the next call."""
         out = []
-        if self._namespace:
-            out.append(("pawl-namespace", self._namespace))
+        if self.namespace:
+            out.append(("pawl-namespace", self.namespace))
         try:
             token = self._token() if callable(self._token) else self._token
         except Exception as err:  # the file is gone, say; a worker tries again

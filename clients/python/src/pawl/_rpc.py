@@ -21,7 +21,8 @@ from google.protobuf.message import Message
 
 from pawl import errors
 from pawl._connection import Connection
-from pawl.v1 import group_pb2, once_pb2, producer_pb2, schedule_pb2, worker_pb2
+from pawl._encrypt import Encryption
+from pawl.v1 import access_pb2, group_pb2, once_pb2, producer_pb2, schedule_pb2, worker_pb2
 
 T = TypeVar("T")
 Resp = TypeVar("Resp", bound=Message)
@@ -39,6 +40,7 @@ class Method(Generic[Resp]):
     response: type[Resp]
 
 
+WHO_AM_I = Method("/pawl.v1.AccessService/WhoAmI", access_pb2.WhoAmIResponse)
 ENQUEUE = Method("/pawl.v1.ProducerService/Enqueue", producer_pb2.EnqueueResponse)
 ENQUEUE_BATCH = Method("/pawl.v1.ProducerService/EnqueueBatch", producer_pb2.EnqueueBatchResponse)
 GET_TASK = Method("/pawl.v1.ProducerService/GetTask", producer_pb2.GetTaskResponse)
@@ -105,15 +107,35 @@ Page = Callable[[str], Op[tuple[Sequence[T], str]]]
 class Caller:
     """Runs operations over a connection. Any number of threads and event loops may use it at the same time."""
 
-    def __init__(self, connection: Connection, retry_for: float) -> None:
+    def __init__(self, connection: Connection, retry_for: float, encryption: Encryption | None = None) -> None:
         self.connection = connection
         self.retry_for = retry_for
+        self.encryption = encryption
         self._budget = _RetryBudget()
         self._ended = threading.Event()
 
     def call(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
         """Makes a call, and repeats it while the broker is unavailable: for retry_for seconds, or until the deadline on the
         monotonic clock, after which it raises TimeoutError."""
+        if self.encryption is None:
+            return (yield from self._call(method, request, deadline))
+        sealed = request
+        if self.encryption.holds(request):
+            yield from self.know_namespace()
+            sealed = self.encryption.seal(request)
+        response = yield from self._call(method, sealed, deadline)
+        if self.encryption.holds(response):
+            yield from self.know_namespace()
+            self.encryption.open(request, response)
+        return response
+
+    def know_namespace(self) -> Op[None]:
+        """Asks once for the namespace of the client's calls, for which payloads are encrypted."""
+        if self.encryption is not None and not self.encryption.namespace:
+            me = yield from self._call(WHO_AM_I, access_pb2.WhoAmIRequest(), None)
+            self.encryption.namespace = me.namespace
+
+    def _call(self, method: Method[Resp], request: Message, deadline: float | None) -> Op[Resp]:
         start = time.monotonic()
         for attempt in itertools.count():
             try:

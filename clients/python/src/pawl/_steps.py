@@ -129,6 +129,9 @@ def _abandon(claim: Claim, key: str) -> _rpc.Op[None]:
 
 
 def _extend(claim: Claim, checkpoint: bytes, deadline: float | None) -> _rpc.Op[None]:
+    encryption = claim._holder.caller.encryption
+    if encryption is not None:
+        checkpoint = encryption.seal_checkpoint(claim.type, checkpoint)
     sent = time.monotonic()
     request = worker_pb2.ExtendRequest(task_id=claim.id, claim_token=claim.token, checkpoint=checkpoint)
     request.lease.CopyFrom(_convert.duration("lease", claim.lease))

@@ -241,6 +241,8 @@ class Run:
             log_end(held, phase, err)
 
     def _end(self, held: Held, ending: _ending.Request) -> None:
+        if self._caller.encryption is not None and isinstance(ending, worker_pb2.AckRequest):
+            self._caller.encryption.seal_result(ending)
         held.phase, held.ending, held.due = Phase.ENDED, ending, 0.0
         self._out.endings.append(held)
 
@@ -364,6 +366,7 @@ class Run:
         now = time.monotonic()
         session = _Session(now, now + self._silence())
         try:
+            self._caller.run(self._caller.know_namespace())  # not when the first task is there
             channel, turn = self._caller.connection.channel()
             work = channel.stream_stream(
                 _WORK, request_serializer=_rpc.serialize, response_deserializer=worker_pb2.WorkResponse.FromString

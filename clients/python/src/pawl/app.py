@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Callable, Generic, ParamSpec, TypeVar, ca
 from pawl import _convert, _enqueue, _rpc, errors, group
 from pawl._connection import TLS, Token, from_environment
 from pawl._convert import Seconds
+from pawl._encrypt import Encryption
 from pawl.admin import Admin
 from pawl.group import Group
+from pawl.keyring import Keyring
 from pawl.options import Options, merge, spec
 from pawl.outcome import Poison
 from pawl.ref import Ref
@@ -42,6 +44,9 @@ class App:
 
     A call that finds the broker unavailable is repeated for retry_for seconds. Repeats of an enqueue carry the request id of the
     first try, so that they never make a second task.
+
+    keyring encrypts what tasks hold before it leaves the program, and decrypts what comes: payloads, results, checkpoints and results of
+    once keys. Type, queue, key, tags and headers stay readable, and so does what handlers say of errors and progress.
     """
 
     def __init__(
@@ -53,9 +58,11 @@ class App:
         tls: TLS | None = None,
         plaintext: bool = False,
         retry_for: float = 30.0,
+        keyring: Keyring | None = None,
     ) -> None:
         connection = from_environment(server, token, namespace, tls, plaintext=plaintext)
-        self._caller = _rpc.Caller(connection, retry_for)
+        encryption = None if keyring is None else Encryption(keyring, connection.namespace)
+        self._caller = _rpc.Caller(connection, retry_for, encryption)
         self.handlers: dict[str, Handler] = {}
         """The handlers by type of task. For reading."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Callable, Protocol, TypeVar, cast
 
-from pawl import _convert, _ending, _rpc, _steps, errors, models
+from pawl import _convert, _ending, _rpc, _steps, errors, keyring, models
 from pawl._convert import Seconds
 from pawl._kept import Kept, kept_of
 from pawl.outcome import DeadLetter, Interrupted, Poison
@@ -17,7 +17,6 @@ from pawl.v1 import task_pb2, worker_pb2
 
 R = TypeVar("R")
 
-_ENCRYPTED = "application/vnd.pawl.encrypted"
 _MAX_PROGRESS_TEXT = 1 << 10
 
 
@@ -52,6 +51,8 @@ class _State:
     unclear: set[str] = field(default_factory=set)
     """Once keys that the claim may or may not hold."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    unreadable: keyring.Unreadable | None = None
+    """Why the handler may not have the task."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,10 +188,16 @@ def current() -> Claim:
 
 
 def begin(claim: Claim) -> None:
-    """Begins a handler. A payload that is encrypted is a failure, and not poison: workers that have its key may run the task."""
+    """Begins a handler. What cannot be decrypted is a failure, since workers that have its key may run the task; what is forged is poison."""
     _current.set(claim)
-    if claim.content_type.startswith(_ENCRYPTED):
-        raise ValueError(f"payload of type {claim.type!r} is {claim.content_type!r}, which the Python SDK cannot read")
+    unreadable = claim._state.unreadable
+    if isinstance(unreadable, keyring.Forged):
+        raise Poison(str(unreadable))
+    if unreadable is not None:
+        raise unreadable
+    key = keyring.encrypted_with(claim.content_type)
+    if key is not None:
+        raise keyring.Unreadable(f"payload: it is encrypted with key {key!r}, and the app has no keyring")
 
 
 def encode_result(claim: Claim, value: Any) -> _ending.Result:
@@ -204,7 +211,9 @@ def encode_result(claim: Claim, value: Any) -> _ending.Result:
 
 
 def claim_of(p: worker_pb2.ClaimedTask, holder: Holder) -> Claim:
-    """Converts a claimed task from the API."""
+    """Converts a claimed task from the API, and decrypts it."""
+    encryption = holder.caller.encryption
+    unreadable = encryption.open_claimed(p) if encryption is not None else None
     return Claim(
         id=p.task_id,
         type=p.type,
@@ -227,5 +236,5 @@ def claim_of(p: worker_pb2.ClaimedTask, holder: Holder) -> Claim:
         group_id=p.group_id,
         parent=models.parent(p.parent) if p.HasField("parent") else None,
         _holder=holder,
-        _state=_State(kept_of(p.checkpoint)),
+        _state=_State(kept_of(p.checkpoint), unreadable=unreadable),
     )
