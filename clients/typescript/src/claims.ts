@@ -10,7 +10,7 @@ import { create, isMessage } from "@bufbuild/protobuf";
 
 import { Claim, type Holder } from "./claim.js";
 import { millisecondsOf } from "./convert.js";
-import { fallback, MAX_ITEMS, release } from "./ending.js";
+import { fallback, MAX_ITEMS, release, verbOf } from "./ending.js";
 import { errorOf, InternalError, InvalidArgumentError, PayloadTooLargeError, RateLimitedError, UnavailableError, type PawlError } from "./errors.js";
 import type { Progress } from "./gen/pawl/v1/task_pb.js";
 import { AckRequestSchema, WorkRequestSchema, type ClaimedTask, type QuietNotice, type Settled, type SettleResponse } from "./gen/pawl/v1/worker_pb.js";
@@ -113,6 +113,8 @@ export class Claims {
       progress: undefined,
       tries: 0,
       isFallback: false,
+      ended: 0,
+      span: undefined,
       unreadable,
     };
     return held;
@@ -133,6 +135,7 @@ export class Claims {
     if (isMessage(ending, AckRequestSchema)) this.caller.encryption?.sealResult(ending);
     held.phase = "ended";
     held.ending = ending;
+    held.ended = Date.now();
     held.due = 0;
     this.#outbox.endings.push(held);
   }
@@ -265,8 +268,12 @@ export class Claims {
     for (const each of ends) {
       const held = this.#held.get(each.claimToken);
       if (held?.phase !== "ended") continue; // an answer for the second time
-      if (each.error) this.#refused(held, errorOf(each.error), now);
-      else this.#held.delete(each.claimToken);
+      if (each.error) {
+        this.#refused(held, errorOf(each.error), now);
+        continue;
+      }
+      this.#held.delete(each.claimToken);
+      held.span?.settled(verbOf(held.ending), held.task.queue, this.caller.connection.server, held.ended);
     }
     for (const each of answer.extends) this.#answeredExtension(each);
     this.events.ready();

@@ -47,6 +47,18 @@ const channelOptions: ClientOptions = {
   "grpc.keepalive_timeout_ms": 5_000,
 };
 
+/** Where a client's calls go, as spans say it. */
+export interface Server {
+  address: string;
+  port: number | undefined;
+}
+
+function serverOf(addresses: readonly string[]): Server {
+  const [only = ""] = addresses.length === 1 ? addresses : [];
+  const [, host = only, port] = /^\[?([^\]/]*)\]?:(\d+)$/.exec(only) ?? [];
+  return { address: host, port: port === undefined ? undefined : Number(port) };
+}
+
 /**
  * The channels to the addresses of one broker or cluster. Calls use one address until it is out of reach; any node of a cluster takes any
  * call. Channels are opened by the first call.
@@ -56,6 +68,8 @@ export class Connection {
   readonly #credentials: ChannelCredentials;
   readonly #token: Token | undefined;
   readonly namespace: string;
+  /** As the program named it, for spans; "" if there are several. */
+  readonly server: Server;
   readonly #channels = new Map<string, Client>();
   #turn = 0;
   #closed = false;
@@ -65,6 +79,7 @@ export class Connection {
     if (given.length > maxAddresses) throw invalid("server", `${given.length} addresses, at most ${maxAddresses} are allowed`);
     const { addresses, tls } = withTLS(given, options.tls ?? tlsOf(environment));
     this.#targets = shuffled(addresses.map((address) => target(address, tls !== undefined || options.plaintext === true)));
+    this.server = serverOf(addresses);
     this.#credentials = tls ? secure(tls) : credentials.createInsecure();
     this.#token = options.token ?? tokenOf(environment);
     this.namespace = options.namespace ?? environment["PAWL_NAMESPACE"] ?? "";

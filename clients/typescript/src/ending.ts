@@ -1,6 +1,6 @@
 /** How a claim ends: what the broker is told of what a handler returned or threw. */
 
-import { create } from "@bufbuild/protobuf";
+import { create, isMessage } from "@bufbuild/protobuf";
 
 import { cut, duration } from "./convert.js";
 import { InvalidArgumentError, type PawlError } from "./errors.js";
@@ -29,6 +29,12 @@ export interface Result {
 }
 
 export type Ending = AckRequest | FailRequest | ReleaseRequest;
+
+/** Names the call that an ending is. */
+export function verbOf(ending: Ending | undefined): string {
+  if (isMessage(ending, AckRequestSchema)) return "ack";
+  return isMessage(ending, FailRequestSchema) ? "fail" : "release";
+}
 
 /** Ends the claim of a task that succeeded. */
 export function ack(name: ClaimName, result: Result): Ending {

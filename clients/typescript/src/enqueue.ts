@@ -9,6 +9,7 @@ import { ProducerService } from "./gen/pawl/v1/producer_pb.js";
 import { TaskSpecSchema, type TaskSpec } from "./gen/pawl/v1/task_pb.js";
 import { refOf, type Ref } from "./ref.js";
 import type { Caller } from "./rpc.js";
+import { sending, sendingMany } from "./telemetry.js";
 
 const maxBatchTasks = 1000;
 const maxBatchBytes = 4 << 20;
@@ -23,8 +24,16 @@ export function named(task: TaskSpec): TaskSpec {
 
 /** Enqueues one task. */
 export async function enqueue(caller: Caller, task: TaskSpec): Promise<Ref> {
-  const answer = await caller.call(ProducerService.method.enqueue, { task: named(task) });
-  return refOf(caller, answer.task);
+  const span = sending(task, caller.connection.server);
+  try {
+    const answer = await caller.call(ProducerService.method.enqueue, { task: named(task) });
+    const ref = refOf(caller, answer.task);
+    span.answered(ref.id);
+    return ref;
+  } catch (err) {
+    span.end(err);
+    throw err;
+  }
 }
 
 /** Enqueues tasks. If some are refused, the others are enqueued nevertheless, and BatchError has the answer for each. */
@@ -33,10 +42,28 @@ export async function enqueueMany(caller: Caller, tasks: TaskSpec[]): Promise<Re
   for (const chunk of chunks(tasks.map(named))) {
     const last = answers.at(-1);
     if (last instanceof UnavailableError) answers.push(...chunk.map(() => last)); // the broker is gone: what follows would only wait as long again
-    else answers.push(...(await enqueueChunk(caller, chunk)));
+    else answers.push(...(await traced(chunk, caller, () => enqueueChunk(caller, chunk))));
   }
   if (answers.some((answer) => answer instanceof PawlError)) throw new BatchError(answers);
   return answers as Ref[];
+}
+
+/** Makes the spans of tasks that go together. answers has what became of each. */
+export async function traced<T extends Ref | PawlError | undefined>(tasks: TaskSpec[], caller: Caller, send: () => Promise<readonly T[]>): Promise<readonly T[]> {
+  const spans = sendingMany(tasks, caller.connection.server);
+  try {
+    const answers = await send();
+    spans.tasks.forEach((span, at) => {
+      const answer = answers[at];
+      if (answer instanceof PawlError) span.end(answer);
+      else span.answered(answer?.id ?? "");
+    });
+    spans.all.end();
+    return answers;
+  } catch (err) {
+    for (const span of [...spans.tasks, spans.all]) span.end(err);
+    throw err;
+  }
 }
 
 function* chunks(tasks: TaskSpec[]): Generator<TaskSpec[]> {

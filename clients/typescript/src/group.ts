@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
 
 import { decodeAs, duration, string, timeOf, Words, type Duration } from "./convert.js";
-import { named } from "./enqueue.js";
+import { named, traced } from "./enqueue.js";
 import { BatchError, errorOf, inside, PawlError } from "./errors.js";
 import { CreateGroupRequestSchema, GroupService, GroupState as GroupStateEnum } from "./gen/pawl/v1/group_pb.js";
 import type { Group as GroupMessage, GroupCounts as CountsMessage, GroupMember as MemberMessage } from "./gen/pawl/v1/group_pb.js";
@@ -119,8 +119,10 @@ export class Group {
    */
   async add(calls: Iterable<Call>): Promise<readonly Made[]> {
     const tasks = [...calls].map((call, at) => inside(`tasks[${at}]`, () => named(specOf(call))));
-    const answer = await this.#caller.call(GroupService.method.addGroupTasks, { groupId: this.id, tasks });
-    const made = answer.results.map((result) => madeOf(this.#caller, result));
+    const made = await traced(tasks, this.#caller, async () => {
+      const answer = await this.#caller.call(GroupService.method.addGroupTasks, { groupId: this.id, tasks });
+      return answer.results.map((result) => madeOf(this.#caller, result));
+    });
     if (made.some((each) => each instanceof PawlError)) throw new BatchError(made);
     return made;
   }
@@ -160,9 +162,14 @@ export async function createGroup(caller: Caller, calls: Iterable<Call>, options
   if (onComplete) request.onComplete = inside("on_complete", () => specOf(onComplete));
   if (onSuccess) request.onSuccess = inside("on_success", () => specOf(onSuccess));
   if (onDeath) request.onDeath = inside("on_death", () => specOf(onDeath));
-  const answer = await caller.call(GroupService.method.createGroup, request);
-  const made = answer.tasks.map((result) => madeOf(caller, result));
-  return new Group(caller, answer.group?.groupId ?? "", made, answer.duplicate);
+  let out: Group | undefined;
+  await traced(request.tasks, caller, async () => {
+    const answer = await caller.call(GroupService.method.createGroup, request);
+    const made = answer.tasks.map((result) => madeOf(caller, result));
+    out = new Group(caller, answer.group?.groupId ?? "", made, answer.duplicate);
+    return made;
+  });
+  return out as Group;
 }
 
 function madeOf(caller: Caller, p: EnqueueResult): Made {

@@ -8,7 +8,8 @@ import type { Progress } from "./gen/pawl/v1/task_pb.js";
 import { ExtendRequestSchema, type ClaimedTask, type ExtendRequest } from "./gen/pawl/v1/worker_pb.js";
 import type { Unreadable } from "./keyring.js";
 import type { Logger } from "./log.js";
-import { Cancelled, Discard, Draining, Interrupted, LeaseLost, Outcome, Snooze, TimedOut } from "./outcome.js";
+import { Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, Outcome, Poison, Snooze, TimedOut } from "./outcome.js";
+import type { Span } from "./telemetry.js";
 
 /**
  * Where a claim is. lapsed: its handler runs; its lease has ended without confirmation, so that the token may or may not hold. lost: its
@@ -38,6 +39,10 @@ export interface Held {
   progress: Progress | undefined;
   tries: number;
   isFallback: boolean;
+  /** When the run ended, in milliseconds of the epoch. */
+  ended: number;
+  /** Of the run. */
+  span: Span | undefined;
   /** Why the handler may not have the task. */
   readonly unreadable: Unreadable | undefined;
 }
@@ -51,6 +56,19 @@ export function endingFor(held: Held, verdict: Verdict): Ending {
     if (held.cause instanceof TimedOut) return fail(held.name, isStop(error) ? held.cause : error, "timeout");
   }
   return endingOf(held.name, error);
+}
+
+/** Says what became of a run, in the words of docs/tracing.md, and whether it has failed. */
+export function outcomeOf(held: Held, verdict: Verdict): { outcome: string; failed: boolean } {
+  if (held.phase === "lost") return { outcome: held.cause instanceof Cancelled ? "cancelled" : "lease_lost", failed: false };
+  if (verdict.ok) return { outcome: "succeeded", failed: false };
+  const { error } = verdict;
+  if (error instanceof Snooze) return { outcome: "snoozed", failed: false };
+  if (error instanceof Discard) return { outcome: "discarded", failed: false };
+  if (error instanceof DeadLetter) return { outcome: "dead", failed: true };
+  if (error instanceof Poison) return { outcome: "poisoned", failed: true };
+  if (held.phase === "lapsed") return { outcome: "lease_lost", failed: false };
+  return held.cause instanceof Draining ? { outcome: "released", failed: false } : { outcome: "failed", failed: true };
 }
 
 function isStop(error: unknown): boolean {

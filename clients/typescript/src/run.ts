@@ -13,12 +13,13 @@ import type { Result } from "./ending.js";
 import { InternalError, InvalidArgumentError, PawlError, UnavailableError } from "./errors.js";
 import { WorkerService, type WorkHello } from "./gen/pawl/v1/worker_pb.js";
 import type { Handler } from "./handler.js";
-import type { Held, Verdict } from "./held.js";
+import { outcomeOf, type Held, type Verdict } from "./held.js";
 import { encryptedWith, Forged, Unreadable } from "./keyring.js";
 import { Link } from "./link.js";
 import type { Logger } from "./log.js";
 import { DeadLetter, Poison, Snooze } from "./outcome.js";
 import type { Caller } from "./rpc.js";
+import { processing } from "./telemetry.js";
 
 const drainGrace = 1000; // what handlers get after they were told to stop
 const settleTimeout = 1000; // for the broker to confirm the last ends, over the stream and then once more by a call
@@ -31,6 +32,7 @@ export class Run {
   readonly #caller: Caller;
   readonly #handlers: ReadonlyMap<string, Handler>;
   readonly #drainTimeout: number;
+  readonly #worker: string;
   readonly #claims: Claims;
   readonly #link: Link;
   readonly #stopped: Promise<void>;
@@ -46,6 +48,7 @@ export class Run {
     this.#caller = caller;
     this.#handlers = handlers;
     this.#drainTimeout = settings.drainTimeout;
+    this.#worker = hello.worker;
     this.#stopped = new Promise((resolve) => (this.#stop = resolve));
     this.#claims = new Claims(caller, hello, settings.concurrency, settings.logger, {
       start: (held) => void this.#run(held),
@@ -82,12 +85,16 @@ export class Run {
 
   async #run(held: Held): Promise<void> {
     let verdict: Verdict;
+    const span = processing(held.task, this.#worker, this.#caller.connection.server);
+    held.span = span;
     try {
-      const result = await this.#handle(held);
+      const result = await span.within(() => this.#handle(held));
       verdict = { ok: true, result: resultOf(held.claim, result) };
     } catch (error) {
       verdict = { ok: false, error };
     }
+    const { outcome, failed } = outcomeOf(held, verdict);
+    span.processed(outcome, failed && !verdict.ok ? verdict.error : undefined);
     this.#claims.finish(held, verdict);
   }
 

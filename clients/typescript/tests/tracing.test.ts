@@ -1,0 +1,128 @@
+/** Traces: a task belongs to the trace of its producer, and so does what its handler enqueues. */
+
+import assert from "node:assert/strict";
+import { after, beforeEach, test } from "node:test";
+
+import { context, trace } from "@opentelemetry/api";
+import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
+import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor, type ReadableSpan } from "@opentelemetry/sdk-trace-base";
+
+import { defineTask, Discard, handle, Snooze, type Handler } from "../src/index.js";
+import { eventually, newQueue, working, world } from "./world.js";
+
+const exporter = new InMemorySpanExporter();
+trace.setGlobalTracerProvider(new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] }));
+context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
+after(() => {
+  trace.disable();
+  context.disable();
+});
+beforeEach(() => exporter.reset());
+
+const w = world();
+const tracer = trace.getTracer("test");
+
+/** Runs a worker until there is a span of this name for each of n runs, and returns all spans by name. */
+async function spans(queue: string, handlers: Handler[], name: string, n = 1): Promise<Map<string, ReadableSpan[]>> {
+  await working(w.client, handlers, { queues: queue, name: "w-1" }, () => eventually(() => exporter.getFinishedSpans().filter((s) => s.name === name).length >= n));
+  const out = new Map<string, ReadableSpan[]>();
+  for (const span of exporter.getFinishedSpans()) out.set(span.name, [...(out.get(span.name) ?? []), span]);
+  return out;
+}
+
+const row = defineTask<{ n: number }>("row");
+
+test("one trace from the request over the handler to what that enqueues", async () => {
+  const queue = newQueue();
+  const first = defineTask<null, string>("first", { queue });
+  const second = defineTask("second", { queue });
+  const handlers = [handle(first, async () => (await w.client.enqueue(second, null)).id), handle(second, () => undefined)];
+  const ref = await tracer.startActiveSpan("request", async (span) => {
+    const made = await w.client.enqueue(first, null);
+    span.end();
+    return made;
+  });
+  const by = await spans(queue, handlers, `ack ${queue}`, 2);
+  const [request] = by.get("request") ?? [];
+  const [send, sendSecond] = by.get(`send ${queue}`) ?? [];
+  const [process, processSecond] = by.get(`process ${queue}`) ?? [];
+  const [ack] = by.get(`ack ${queue}`) ?? [];
+  assert.ok(request && send && sendSecond && process && processSecond && ack);
+  const chain = [request, send, process, sendSecond, processSecond];
+  chain.slice(1).forEach((span, at) => assert.equal(span.parentSpanContext?.spanId, chain[at]?.spanContext().spanId, `${at}`));
+  assert.equal(ack.parentSpanContext?.spanId, process.spanContext().spanId);
+  assert.deepEqual(new Set(chain.map((span) => span.spanContext().traceId)).size, 1);
+  const { traceId, spanId } = send.spanContext();
+  assert.equal((await ref.info()).headers["traceparent"], `00-${traceId}-${spanId}-01`);
+  const server = { "server.address": "127.0.0.1", "server.port": Number(w.broker.address.split(":")[1]) };
+  const both = { "messaging.system": "pawl", "messaging.destination.name": queue, "messaging.message.id": ref.id, "pawl.task.type": "first", ...server };
+  const size = { "messaging.message.body.size": 4 };
+  assert.deepEqual(send.attributes, { ...both, ...size, "messaging.operation.name": "send", "messaging.operation.type": "send" });
+  assert.deepEqual(process.attributes, {
+    ...both,
+    ...size,
+    "messaging.operation.name": "process",
+    "messaging.operation.type": "process",
+    "messaging.client.id": "w-1",
+    "pawl.task.attempt": 1,
+    "pawl.task.outcome": "succeeded",
+  });
+});
+
+test("a task brings the trace that a program in another language gave it", async () => {
+  const queue = newQueue();
+  const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  const ref = await w.client.enqueue(row, { n: 1 }, { queue, headers: { traceparent, tracestate: "vendor=1" } });
+  assert.equal((await ref.info()).headers["traceparent"], traceparent); // as it was given
+  const by = await spans(queue, [handle(row, () => undefined)], `process ${queue}`);
+  const [process] = by.get(`process ${queue}`) ?? [];
+  assert.equal(process?.parentSpanContext?.spanId, "b7ad6b7169203331");
+  assert.equal(process?.spanContext().traceId, "0af7651916cd43dd8448eb211c80319c");
+  assert.equal(by.get(`send ${queue}`)?.[0]?.links[0]?.context.spanId, "b7ad6b7169203331");
+});
+
+test("a trace that cannot be read is nobody's", async () => {
+  for (const traceparent of ["", "nonsense", "00-00000000000000000000000000000000-b7ad6b7169203331-01", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]) {
+    const queue = newQueue();
+    await w.client.enqueue(row, { n: 1 }, { queue, headers: { traceparent } });
+    const by = await spans(queue, [handle(row, () => undefined)], `process ${queue}`);
+    assert.equal(by.get(`process ${queue}`)?.[0]?.parentSpanContext, undefined, traceparent);
+  }
+});
+
+test("tasks of a batch have a span each", async () => {
+  const queue = newQueue();
+  const refs = await w.client.enqueueMany(row.with({ queue }), [{ n: 1 }, { n: 2 }]);
+  const done = exporter.getFinishedSpans();
+  const [send] = done.filter((span) => span.name === `send ${queue}`);
+  const creates = done.filter((span) => span.name === `create ${queue}`);
+  assert.deepEqual(creates.map((span) => span.attributes["messaging.message.id"]), refs.map((ref) => ref.id));
+  assert.deepEqual(send?.links.map((link) => link.context.spanId), creates.map((span) => span.spanContext().spanId));
+  assert.equal(send?.attributes["messaging.batch.message_count"], 2);
+  const group = await w.client.enqueueGroup([row.call({ n: 3 }, { queue })]);
+  assert.equal(exporter.getFinishedSpans().filter((span) => span.name === `create ${queue}`).length, 3);
+  assert.equal(group.tasks.length, 1);
+});
+
+test("a run that has failed has its error, and no other", async () => {
+  const cases: [() => unknown, string, string | undefined, string][] = [
+    [() => Promise.reject(new RangeError("too far")), "failed", "RangeError", "fail"],
+    [() => Promise.reject(new Snooze("1h")), "snoozed", undefined, "release"],
+    [() => Promise.reject(new Discard("nothing to do")), "discarded", undefined, "fail"],
+  ];
+  for (const [fn, outcome, type, verb] of cases) {
+    const queue = newQueue();
+    await w.client.enqueue(row, { n: 1 }, { queue });
+    const by = await spans(queue, [handle(row, fn as () => undefined)], `${verb} ${queue}`);
+    const [process] = by.get(`process ${queue}`) ?? [];
+    assert.equal(process?.attributes["pawl.task.outcome"], outcome);
+    assert.equal(process?.attributes["error.type"], type);
+    assert.equal(process?.events.length, type ? 1 : 0);
+  }
+});
+
+test("an enqueue that is refused has an error", async () => {
+  await assert.rejects(w.client.enqueue(row, { n: 1 }, { queue: "no spaces" }));
+  const [send] = exporter.getFinishedSpans();
+  assert.deepEqual([send?.name, send?.attributes["error.type"]], ["send no spaces", "invalid_argument"]);
+});
