@@ -59,6 +59,8 @@ class Connection:
         self._tls = _tls_of(addresses, tls)
         if self._tls is not None:
             _check_files(self._tls)
+        self.server = _server(addresses)
+        """As the program named it, for spans."""
         self._targets = [_target(address, encrypted=self._tls is not None or plaintext) for address in addresses]
         random.shuffle(self._targets)  # so that the clients of a cluster spread over its nodes
         self._token = token
@@ -164,6 +166,16 @@ def _target(address: str, *, encrypted: bool) -> str:
             "server", f"{address!r} is not on this machine: use https://, or plaintext=True for a network that you trust"
         )
     return f"dns:///[{host}]:{port}" if ":" in host else f"dns:///{host}:{port}"
+
+
+def _server(addresses: Sequence[str]) -> tuple[str, int]:
+    """Returns the host and the port, ("", 0) if there are several addresses; of a socket its path."""
+    if len(addresses) != 1:
+        return "", 0
+    if addresses[0].startswith("unix:"):
+        return addresses[0], 0
+    host, port = _split(addresses[0])
+    return host, int(port) if port.isascii() and port.isdigit() else 0
 
 
 def _split(address: str) -> tuple[str, str]:

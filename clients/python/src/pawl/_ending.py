@@ -82,6 +82,13 @@ def fallback(name: Name, ending: Request, err: errors.PawlError) -> Request:
     return fail(name, DeadLetter(str(err)) if isinstance(ending, worker_pb2.AckRequest) else err)
 
 
+def verb(ending: Request | None) -> str:
+    """Names the call that an ending is."""
+    if isinstance(ending, worker_pb2.AckRequest):
+        return "ack"
+    return "fail" if isinstance(ending, worker_pb2.FailRequest) else "release"
+
+
 def add(ending: Request, frame: worker_pb2.SettleRequest) -> None:
     """Puts an ending into a frame."""
     if isinstance(ending, worker_pb2.AckRequest):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any, Union, cast
+from typing import Any, TypeVar, Union, cast
 
-from pawl import _convert, _rpc, errors, models
+from pawl import _convert, _rpc, _telemetry, errors, models
 from pawl.ref import Ref
 from pawl.v1 import producer_pb2, task_pb2
 
@@ -15,6 +15,7 @@ _MAX_BATCH_TASKS = 1000
 _MAX_BATCH_BYTES = 4 << 20
 
 Answer = Union[Ref[Any], errors.PawlError]
+Answers = TypeVar("Answers", bound=Sequence[Any])
 
 
 def request_id() -> str:
@@ -35,7 +36,13 @@ def ref_of(caller: _rpc.Caller, p: producer_pb2.Enqueued) -> Ref[Any]:
 
 def enqueue(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[Ref[Any]]:
     """Enqueues one task."""
-    response = yield from caller.call(_rpc.ENQUEUE, producer_pb2.EnqueueRequest(task=named(task)))
+    span = _telemetry.sending(task, caller.connection.server)
+    try:
+        response = yield from caller.call(_rpc.ENQUEUE, producer_pb2.EnqueueRequest(task=named(task)))
+    except errors.PawlError as err:
+        span.end(err)
+        raise
+    span.answered(response.task.task_id)
     return ref_of(caller, response.task)
 
 
@@ -47,10 +54,22 @@ def enqueue_many(caller: _rpc.Caller, tasks: Sequence[task_pb2.TaskSpec]) -> _rp
         if isinstance(last, errors.UnavailableError):  # the broker is gone: what follows would only wait as long again
             answers.extend([last] * len(chunk))
         else:
-            answers.extend((yield from _enqueue_chunk(caller, chunk)))
+            answers.extend((yield from traced(caller, chunk, _enqueue_chunk(caller, chunk))))
     if any(isinstance(answer, errors.PawlError) for answer in answers):
         raise errors.BatchError(answers)
     return cast("list[Ref[Any]]", answers)
+
+
+def traced(caller: _rpc.Caller, tasks: Sequence[task_pb2.TaskSpec], send: _rpc.Op[Answers]) -> _rpc.Op[Answers]:
+    """Makes the spans of tasks that go together. send returns what became of each, and is not begun before they are in its tasks."""
+    spans = _telemetry.Batch(tasks, caller.connection.server)
+    try:
+        answers = yield from send
+    except errors.PawlError as err:
+        spans.failed(err)
+        raise
+    spans.answered(answers)
+    return answers
 
 
 def _chunks(specs: list[task_pb2.TaskSpec]) -> Iterator[list[task_pb2.TaskSpec]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pawl import _ending, claim, outcome
+from pawl import _ending, _telemetry, claim, outcome
 from pawl.v1 import task_pb2, worker_pb2
 
 log = logging.getLogger("pawl.worker")
@@ -41,6 +41,8 @@ class Held:
     progress: task_pb2.Progress | None = None
     tries: int = 0
     is_fallback: bool = False
+    span: _telemetry.Span = field(default_factory=_telemetry.Span)  # of the run
+    ended: int = 0  # when the run ended, in nanoseconds of the epoch
 
 
 def verdict(held: Held, result: _ending.Result | None, err: BaseException | None) -> _ending.Request:
@@ -56,6 +58,28 @@ def verdict(held: Held, result: _ending.Result | None, err: BaseException | None
         return _ending.of_error(held.name, err)
     except Exception:  # its __str__ raises, say
         return _ending.fail(held.name, RuntimeError(f"a {type(err).__name__} that cannot be described"))
+
+
+def outcome_of(held: Held, err: BaseException | None) -> tuple[str, bool]:
+    """Says what became of a run, in the words of docs/tracing.md, and whether it has failed. The phase is that before its end."""
+    if held.phase is Phase.LOST:
+        return "cancelled" if isinstance(held.cause, outcome.Cancelled) else "lease_lost", False
+    if err is None:
+        return "succeeded", False
+    for cls, word, failed in _WORDS:
+        if isinstance(err, cls):
+            return word, failed
+    if held.phase is Phase.LAPSED:
+        return "lease_lost", False
+    return ("released", False) if isinstance(held.cause, outcome.Draining) else ("failed", True)
+
+
+_WORDS = (
+    (outcome.Snooze, "snoozed", False),
+    (outcome.Discard, "discarded", False),
+    (outcome.DeadLetter, "dead", True),
+    (outcome.Poison, "poisoned", True),
+)
 
 
 def _is_stop(err: BaseException) -> bool:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import grpc
 
-from pawl import _convert, _ending, _rpc, claim, errors, outcome
-from pawl._held import Held, Phase, extension, log, log_end, loss, title, verdict
+from pawl import _convert, _ending, _rpc, _telemetry, claim, errors, outcome
+from pawl._held import Held, Phase, extension, log, log_end, loss, outcome_of, title, verdict
 from pawl._slots import Loop, Threads
 from pawl.v1 import task_pb2, worker_pb2
 
@@ -194,9 +194,10 @@ class Run:
 
     def _run(self, held: Held, handler: Handler) -> None:
         try:
-            claim.begin(held.claim)
-            args, kwargs = handler.arguments(held.claim)
-            result = claim.encode_result(held.claim, handler.fn(*args, **kwargs))
+            with self._traced(held):
+                claim.begin(held.claim)
+                args, kwargs = handler.arguments(held.claim)
+                result = claim.encode_result(held.claim, handler.fn(*args, **kwargs))
         except BaseException as err:  # SystemExit, too, is a failure of this task only
             self._finish(held, None, err)
         else:
@@ -204,13 +205,19 @@ class Run:
 
     async def _arun(self, held: Held, handler: Handler) -> None:
         try:
-            claim.begin(held.claim)
-            args, kwargs = handler.arguments(held.claim)
-            result = claim.encode_result(held.claim, await handler.fn(*args, **kwargs))
+            with self._traced(held):
+                claim.begin(held.claim)
+                args, kwargs = handler.arguments(held.claim)
+                result = claim.encode_result(held.claim, await handler.fn(*args, **kwargs))
         except BaseException as err:
             self._finish(held, None, err)
         else:
             self._finish(held, result, None)
+
+    def _traced(self, held: Held) -> contextlib.AbstractContextManager[None]:
+        """Begins the span of a run, which is current while the handler runs."""
+        held.span = _telemetry.processing(held.task, self._hello.worker, self._caller.connection.server)
+        return held.span.current()
 
     def _started(self, held: Held, task: asyncio.Task[None]) -> None:
         with self._lock:
@@ -228,6 +235,9 @@ class Run:
 
     def _finish(self, held: Held, result: _ending.Result | None, err: BaseException | None) -> None:
         """Frees the slot and queues what the broker must be told."""
+        with contextlib.suppress(Exception):  # as below
+            word, failed = outcome_of(held, err)
+            held.span.processed(word, err if failed else None)
         with self._lock:
             self._busy -= 1
             phase = held.phase
@@ -243,7 +253,7 @@ class Run:
     def _end(self, held: Held, ending: _ending.Request) -> None:
         if self._caller.encryption is not None and isinstance(ending, worker_pb2.AckRequest):
             self._caller.encryption.seal_result(ending)
-        held.phase, held.ending, held.due = Phase.ENDED, ending, 0.0
+        held.phase, held.ending, held.due, held.ended = Phase.ENDED, ending, 0.0, time.time_ns()
         self._out.endings.append(held)
 
     def _lose(self, token: str, reason: str) -> None:
@@ -529,6 +539,7 @@ class Run:
                     continue  # an answer for the second time
                 if not each.HasField("error"):
                     del self._claims[each.claim_token]
+                    held.span.settled(_ending.verb(held.ending), held.task.queue, self._caller.connection.server, held.ended)
                     continue
                 err = errors.of_proto(each.error)
                 refused.append((held, err))

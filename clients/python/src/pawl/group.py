@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Union
 
-from pawl import _convert, _enqueue, _rpc, errors, models
+from pawl import _convert, _enqueue, _rpc, _telemetry, errors, models
 from pawl.models import Follower
 from pawl.ref import Ref
 from pawl.v1 import group_pb2, producer_pb2
@@ -140,8 +140,14 @@ class Group:
 
 def create(caller: _rpc.Caller, request: group_pb2.CreateGroupRequest) -> _rpc.Op[Group]:
     """Makes a group."""
-    response = yield from caller.call(_rpc.CREATE_GROUP, request)
+    spans = _telemetry.Batch(request.tasks, caller.connection.server)
+    try:
+        response = yield from caller.call(_rpc.CREATE_GROUP, request)
+    except errors.PawlError as err:
+        spans.failed(err)
+        raise
     made = tuple(_made(caller, result) for result in response.tasks)
+    spans.answered(made)
     return Group(caller, response.group.group_id, tasks=made, duplicate=response.duplicate)
 
 
@@ -158,11 +164,15 @@ def _info(caller: _rpc.Caller, id: str) -> _rpc.Op[GroupInfo]:
 
 def _add(caller: _rpc.Caller, id: str, calls: Iterable[Call[Any]]) -> _rpc.Op[Sequence[Made]]:
     request = group_pb2.AddGroupTasksRequest(group_id=id, tasks=[_enqueue.named(call._spec()) for call in calls])
-    response = yield from caller.call(_rpc.ADD_GROUP_TASKS, request)
-    made = [_made(caller, result) for result in response.results]
+    made = yield from _enqueue.traced(caller, request.tasks, _send_members(caller, request))
     if any(isinstance(each, errors.PawlError) for each in made):
         raise errors.BatchError(made)
     return made
+
+
+def _send_members(caller: _rpc.Caller, request: group_pb2.AddGroupTasksRequest) -> _rpc.Op[list[Made]]:
+    response = yield from caller.call(_rpc.ADD_GROUP_TASKS, request)
+    return [_made(caller, result) for result in response.results]
 
 
 def _close(caller: _rpc.Caller, id: str) -> _rpc.Op[GroupInfo]:
