@@ -2,46 +2,17 @@
 
 import { create } from "@bufbuild/protobuf";
 
+import { hold, innerOf, type Holder } from "./claimed.js";
 import { cut, decode, decodeAs, encode, messageOf, millisecondsOf, timeOf, type Duration } from "./convert.js";
 import type { Result } from "./ending.js";
-import { ProgressSchema, type Progress } from "./gen/pawl/v1/task_pb.js";
+import { ProgressSchema } from "./gen/pawl/v1/task_pb.js";
 import type { ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
 import { Kept } from "./kept.js";
 import { parent, priorities, type Parent, type Priority } from "./models.js";
 import { Poison } from "./outcome.js";
-import type { Caller } from "./rpc.js";
 import { once, save, step } from "./steps.js";
 
 const maxProgressText = 1 << 10;
-
-/** The worker, as a claim sees it. */
-export interface Holder {
-  readonly caller: Caller;
-  /** Sends progress soon. */
-  setProgress(progress: Progress): void;
-  /** Takes note that a call of the handler's, sent at a time of performance.now, has extended the lease. */
-  extended(sent: number, cancelRequested: boolean): void;
-  /** Takes the broker's word that the claim is gone. */
-  lost(reason: string): void;
-}
-
-/** The parts of a claim that change. */
-export interface ClaimState {
-  kept: Kept;
-  /** By the names of steps and once keys: what the handler is running under each. */
-  readonly busy: Map<string, Promise<unknown>>;
-  /** Once keys that the claim may or may not hold. */
-  readonly unclear: Set<string>;
-}
-
-const inner = new WeakMap<Claim, { holder: Holder; state: ClaimState }>();
-
-/** Returns the worker and the state of a claim, for the other parts of this package. */
-export function innerOf(claim: Claim): { holder: Holder; state: ClaimState } {
-  const out = inner.get(claim);
-  if (!out) throw new TypeError("this is not a Claim of a worker");
-  return out;
-}
 
 /** A task in the hands of its handler, under a lease. Its fields are for reading. */
 export class Claim {
@@ -105,7 +76,7 @@ export class Claim {
     this.readyAt = timeOf(p.readyAt);
     this.groupId = p.groupId;
     this.parent = p.parent && parent(p.parent);
-    inner.set(this, { holder, state: { kept: Kept.of(p.checkpoint), busy: new Map(), unclear: new Set() } });
+    hold(this, holder, { kept: Kept.of(p.checkpoint), busy: new Map(), unclear: new Set() });
   }
 
   /** Decodes the payload from JSON. One that is not JSON throws Poison. */

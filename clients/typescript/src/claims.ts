@@ -8,7 +8,8 @@
 
 import { create, isMessage } from "@bufbuild/protobuf";
 
-import { Claim, type Holder } from "./claim.js";
+import { Claim } from "./claim.js";
+import type { Holder } from "./claimed.js";
 import { millisecondsOf } from "./convert.js";
 import { fallback, MAX_ITEMS, release, verbOf } from "./ending.js";
 import { errorOf, InternalError, InvalidArgumentError, PayloadTooLargeError, RateLimitedError, UnavailableError, type PawlError } from "./errors.js";

@@ -5,7 +5,6 @@ import { status, type ServiceError } from "@grpc/grpc-js";
 
 import { statusDetails } from "./status.js";
 import { ErrorSchema, State, type Error as ErrorMessage } from "./gen/pawl/v1/task_pb.js";
-import type { TaskInfo } from "./models.js";
 
 /** What a refusal says beside its message. */
 export interface ErrorDetails {
@@ -140,16 +139,6 @@ export class ClientClosedError extends PawlError {
 export class TimeoutError extends PawlError {
   constructor(message?: string, details?: ErrorDetails) {
     super(message, { ...details, code: "timeout" });
-  }
-}
-
-/** The task ended without success: it is dead, poisoned, discarded or cancelled. task has the details. */
-export class TaskEndedError extends PawlError {
-  constructor(readonly task: TaskInfo) {
-    const failure = task.attemptLog.findLast((attempt) => attempt.error !== undefined)?.error;
-    const reason = task.reason ? ` (${task.reason})` : "";
-    const why = failure?.message ? `: ${failure.message}` : "";
-    super(`task ${task.id} is ${task.state}${reason}${why}`, { code: "task_ended", state: task.state });
   }
 }
 

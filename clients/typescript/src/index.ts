@@ -23,7 +23,6 @@ export {
   QueueFullError,
   RateLimitedError,
   StaleClaimError,
-  TaskEndedError,
   TimeoutError,
   UnauthenticatedError,
   UnavailableError,
@@ -32,7 +31,7 @@ export {
 export { decodePayload, decodeResult } from "./models.js";
 export type { Attempt, AttemptOutcome, Failure, Follower, Parent, Priority, Progress, State, Status, TaskInfo } from "./models.js";
 export type { Retry, TaskOptions, Unique } from "./options.js";
-export { Ref, type WaitOptions } from "./ref.js";
+export { Ref, TaskEndedError, type WaitOptions } from "./ref.js";
 export { Call, defineTask, Task, type Definition } from "./task.js";
 export { Claim } from "./claim.js";
 export { handle, type Handler } from "./handler.js";

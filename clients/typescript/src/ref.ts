@@ -1,13 +1,23 @@
 /** Ref: a task that was enqueued, to be waited for or cancelled. */
 
 import { duration, milliseconds, timeOf, type Duration } from "./convert.js";
-import { TaskEndedError, TimeoutError } from "./errors.js";
+import { PawlError, TimeoutError } from "./errors.js";
 import { ProducerService, type Enqueued } from "./gen/pawl/v1/producer_pb.js";
 import { decodeResult, states, taskInfo, type State, type TaskInfo } from "./models.js";
 import { backoff, type Caller } from "./rpc.js";
 
 const waitStep = 30_000; // how long one call waits for the end of a task
 const waitSlack = 5000; // how long after its timeout an answer may come that says the task has not ended
+
+/** The task ended without success: it is dead, poisoned, discarded or cancelled. task has the details. */
+export class TaskEndedError extends PawlError {
+  constructor(readonly task: TaskInfo) {
+    const failure = task.attemptLog.findLast((attempt) => attempt.error !== undefined)?.error;
+    const reason = task.reason ? ` (${task.reason})` : "";
+    const why = failure?.message ? `: ${failure.message}` : "";
+    super(`task ${task.id} is ${task.state}${reason}${why}`, { code: "task_ended", state: task.state });
+  }
+}
 
 /** How long to wait. */
 export interface WaitOptions {

@@ -2,7 +2,7 @@
 
 import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 
-import { innerOf, type Claim } from "./claim.js";
+import { innerOf, type Claimed } from "./claimed.js";
 import { bytesOf, duration, milliseconds, millisecondsOf, show, type Duration } from "./convert.js";
 import { invalid, InvalidArgumentError, NotFoundError, PawlError, StaleClaimError, TimeoutError, UnavailableError } from "./errors.js";
 import { OnceState, type BeginOnceResponse } from "./gen/pawl/v1/once_pb.js";
@@ -24,7 +24,7 @@ const maxPutOff = 30_000;
 const recordTime = 10_000;
 
 /** Makes a new version of what is kept, one after the other, and returns when the broker has it on stable storage. */
-export function save(claim: Claim, change: (kept: Kept) => Kept, limits: CallLimits): Promise<void> {
+export function save(claim: Claimed, change: (kept: Kept) => Kept, limits: CallLimits): Promise<void> {
   const { state, holder } = innerOf(claim);
   return alone(claim, "save", async () => {
     const kept = change(state.kept);
@@ -39,7 +39,7 @@ export function save(claim: Claim, change: (kept: Kept) => Kept, limits: CallLim
 }
 
 /** Runs fn unless its result is kept, and keeps that. */
-export async function step<R>(claim: Claim, name: string, fn: () => Promise<R> | R): Promise<R> {
+export async function step<R>(claim: Claimed, name: string, fn: () => Promise<R> | R): Promise<R> {
   checkName("name", name);
   const { state } = innerOf(claim);
   return alone(claim, `step/${name}`, async () => {
@@ -54,7 +54,7 @@ export async function step<R>(claim: Claim, name: string, fn: () => Promise<R> |
 }
 
 /** Runs fn unless the key stands for an effect that is recorded, and records that. */
-export async function once<R>(claim: Claim, key: string, fn: () => Promise<R> | R, ttl: Duration | undefined): Promise<R> {
+export async function once<R>(claim: Claimed, key: string, fn: () => Promise<R> | R, ttl: Duration | undefined): Promise<R> {
   checkName("key", key);
   const kept = ttl === undefined ? undefined : milliseconds("ttl", ttl);
   if (kept !== undefined && !(kept >= minTtl && kept <= maxTtl)) throw invalid("ttl", `${show(ttl)} is not between 1 s and 365 days`);
@@ -77,7 +77,7 @@ export async function once<R>(claim: Claim, key: string, fn: () => Promise<R> | 
 }
 
 /** Asks for the key until it is free, or done, or the wait is over. */
-async function begin(claim: Claim, key: string): Promise<BeginOnceResponse> {
+async function begin(claim: Claimed, key: string): Promise<BeginOnceResponse> {
   const patience = performance.now() + Math.min(maxPatience, claim.lease / 2);
   for (let attempt = 0; ; attempt++) {
     claim.signal.throwIfAborted();
@@ -94,7 +94,7 @@ async function begin(claim: Claim, key: string): Promise<BeginOnceResponse> {
 }
 
 /** Lets others try. It is not repeated: a late repeat could let go of what the handler has begun again. */
-async function abandon(claim: Claim, key: string): Promise<void> {
+async function abandon(claim: Claimed, key: string): Promise<void> {
   const { holder, state } = innerOf(claim);
   const request = { taskId: claim.id, claimToken: claim.token, key };
   try {
@@ -118,7 +118,7 @@ async function record(what: string, write: (deadline: number) => Promise<unknown
 
 /** Makes a call about the claim. If that is gone, it throws why the handler is to stop. */
 async function call<I extends DescMessage, O extends DescMessage>(
-  claim: Claim,
+  claim: Claimed,
   method: DescMethodUnary<I, O>,
   request: MessageInitShape<I>,
   limits: CallLimits,
@@ -136,7 +136,7 @@ async function call<I extends DescMessage, O extends DescMessage>(
 }
 
 /** Runs fn when nobody else of the handler is at a name any more. */
-async function alone<T>(claim: Claim, name: string, fn: () => Promise<T>): Promise<T> {
+async function alone<T>(claim: Claimed, name: string, fn: () => Promise<T>): Promise<T> {
   const { busy } = innerOf(claim).state;
   const before = busy.get(name);
   const running = before ? before.then(fn, fn) : fn();

@@ -9,7 +9,8 @@
 """
 
 from pawl._connection import TLS
-from pawl.app import App, AsyncTask, Call, Task
+from pawl.app import App, AsyncTask, Task
+from pawl.call import Call
 from pawl.claim import Claim, current
 from pawl.errors import (
     BatchError,
@@ -24,13 +25,12 @@ from pawl.errors import (
     QueueFullError,
     RateLimitedError,
     StaleClaimError,
-    TaskEndedError,
     UnauthenticatedError,
     UnavailableError,
     WrongStateError,
 )
 from pawl.group import Group, GroupCounts, GroupInfo, GroupMember
-from pawl.models import Attempt, Failure, Follower, Parent, Progress, TaskInfo
+from pawl.models import Attempt, Failure, Follower, Parent, Progress, TaskEndedError, TaskInfo
 from pawl.options import Options, Retry, Unique
 from pawl.outcome import Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, OnceHeld, Outcome, Poison, RetryIn, Snooze, TimedOut
 from pawl.ref import Ref

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable
 
 from pawl import _convert, _rpc, errors
+from pawl._claimed import Claimed
 from pawl._convert import Seconds
 from pawl._kept import Kept
 from pawl.outcome import DeadLetter, Interrupted, OnceHeld
@@ -15,8 +16,6 @@ from pawl.v1 import once_pb2, worker_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-
-    from pawl.claim import Claim
 
 _MAX_NAME = 256  # bytes of a step's name or a once key
 _MAX_ONCE_RESULT = 64 << 10
@@ -29,7 +28,7 @@ _RECORD_TIME = 10.0
 _BUSY_STEP = 0.02
 
 
-def save(claim: Claim, change: Callable[[Kept], Kept], deadline: float | None = None) -> _rpc.Op[None]:
+def save(claim: Claimed, change: Callable[[Kept], Kept], deadline: float | None = None) -> _rpc.Op[None]:
     """Makes a new version of what is kept, one after the other, and returns when the broker has it on stable storage."""
     yield from _enter(claim, "save")
     try:
@@ -40,7 +39,7 @@ def save(claim: Claim, change: Callable[[Kept], Kept], deadline: float | None = 
         _leave(claim, "save")
 
 
-def step(claim: Claim, name: str, fn: Callable[[], Any]) -> _rpc.Op[Any]:
+def step(claim: Claimed, name: str, fn: Callable[[], Any]) -> _rpc.Op[Any]:
     """Runs fn unless its result is kept, and keeps that."""
     _check_name("name", name)
     yield from _enter(claim, f"step/{name}")
@@ -57,7 +56,7 @@ def step(claim: Claim, name: str, fn: Callable[[], Any]) -> _rpc.Op[Any]:
         _leave(claim, f"step/{name}")
 
 
-def _record_step(claim: Claim, name: str, result: bytes) -> _rpc.Op[None]:
+def _record_step(claim: Claimed, name: str, result: bytes) -> _rpc.Op[None]:
     try:
         yield from save(claim, lambda kept: kept.with_step(name, result), time.monotonic() + _RECORD_TIME)
     except errors.InvalidArgumentError as err:
@@ -66,7 +65,7 @@ def _record_step(claim: Claim, name: str, result: bytes) -> _rpc.Op[None]:
         raise errors.UnavailableError(f"step {name!r} has run, but that could not be recorded: {err}") from err
 
 
-def once(claim: Claim, key: str, fn: Callable[[], Any], ttl: Seconds | None) -> _rpc.Op[Any]:
+def once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) -> _rpc.Op[Any]:
     """Runs fn unless the key stands for an effect that is recorded, and records that."""
     _check_name("key", key)
     if ttl is not None and not _MIN_TTL <= _convert.seconds(ttl) <= _MAX_TTL:
@@ -89,7 +88,7 @@ def once(claim: Claim, key: str, fn: Callable[[], Any], ttl: Seconds | None) -> 
         _leave(claim, f"once/{key}")
 
 
-def _begin(claim: Claim, key: str) -> _rpc.Op[once_pb2.BeginOnceResponse]:
+def _begin(claim: Claimed, key: str) -> _rpc.Op[once_pb2.BeginOnceResponse]:
     """Asks for the key until it is free, or done, or the wait is over."""
     patience = time.monotonic() + min(_MAX_PATIENCE, claim.lease / 2)
     request = once_pb2.BeginOnceRequest(task_id=claim.id, claim_token=claim.token, key=key)
@@ -107,7 +106,7 @@ def _begin(claim: Claim, key: str) -> _rpc.Op[once_pb2.BeginOnceResponse]:
     raise AssertionError("unreachable")
 
 
-def _record_once(claim: Claim, key: str, result: bytes, ttl: Seconds | None) -> _rpc.Op[None]:
+def _record_once(claim: Claimed, key: str, result: bytes, ttl: Seconds | None) -> _rpc.Op[None]:
     request = once_pb2.FinishOnceRequest(task_id=claim.id, claim_token=claim.token, key=key, result=result)
     if ttl is not None:
         request.ttl.CopyFrom(_convert.duration("ttl", ttl))
@@ -117,7 +116,7 @@ def _record_once(claim: Claim, key: str, result: bytes, ttl: Seconds | None) -> 
         raise errors.UnavailableError(f"the function of once {key!r} has run, but that could not be recorded: {err}") from err
 
 
-def _abandon(claim: Claim, key: str) -> _rpc.Op[None]:
+def _abandon(claim: Claimed, key: str) -> _rpc.Op[None]:
     """Lets others try. It is not repeated: a late repeat could let go of what the handler has begun again."""
     request = once_pb2.AbandonOnceRequest(task_id=claim.id, claim_token=claim.token, key=key)
     try:
@@ -128,7 +127,7 @@ def _abandon(claim: Claim, key: str) -> _rpc.Op[None]:
         claim._state.unclear.add(key)
 
 
-def _extend(claim: Claim, checkpoint: bytes, deadline: float | None) -> _rpc.Op[None]:
+def _extend(claim: Claimed, checkpoint: bytes, deadline: float | None) -> _rpc.Op[None]:
     encryption = claim._holder.caller.encryption
     if encryption is not None:
         checkpoint = encryption.seal_checkpoint(claim.type, checkpoint)
@@ -139,7 +138,7 @@ def _extend(claim: Claim, checkpoint: bytes, deadline: float | None) -> _rpc.Op[
     claim._holder.extended(sent, cancel_requested=answer.cancel_requested)
 
 
-def _call(claim: Claim, method: _rpc.Method[_rpc.Resp], request: Message, deadline: float | None = None) -> _rpc.Op[_rpc.Resp]:
+def _call(claim: Claimed, method: _rpc.Method[_rpc.Resp], request: Message, deadline: float | None = None) -> _rpc.Op[_rpc.Resp]:
     """Makes a call about the claim. If that is gone, it raises why the handler is to stop."""
     try:
         return (yield from claim._holder.caller.call(method, request, deadline))
@@ -149,7 +148,7 @@ def _call(claim: Claim, method: _rpc.Method[_rpc.Resp], request: Message, deadli
         raise cause or err from err
 
 
-def _enter(claim: Claim, name: str) -> _rpc.Op[None]:
+def _enter(claim: Claimed, name: str) -> _rpc.Op[None]:
     """Waits until nobody else of the handler is at a name, and takes it."""
     state = claim._state
     while True:
@@ -160,7 +159,7 @@ def _enter(claim: Claim, name: str) -> _rpc.Op[None]:
         yield _rpc.Pause(_BUSY_STEP)
 
 
-def _leave(claim: Claim, name: str) -> None:
+def _leave(claim: Claimed, name: str) -> None:
     with claim._state.lock:
         claim._state.busy.discard(name)
 

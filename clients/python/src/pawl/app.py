@@ -12,6 +12,7 @@ from pawl._connection import TLS, Token, from_environment
 from pawl._convert import Seconds
 from pawl._encrypt import Encryption
 from pawl.admin import Admin
+from pawl.call import Call
 from pawl.group import Group
 from pawl.keyring import Keyring
 from pawl.options import Options, merge, spec
@@ -29,10 +30,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound="Callable[[Claim], Any]")
-
-_MAX_DEPTH = 20  # tasks that come one behind the other
 
 
 class App:
@@ -106,10 +104,10 @@ class App:
         type: then it is bytes, and sent as it is."""
         own = merge(Options(), options)
         if content_type in ("", _convert.JSON):
-            return Call(self, type, _convert.encode("payload", payload), content_type, own)
+            return Call(self._caller, type, _convert.encode("payload", payload), content_type, own)
         if not isinstance(payload, bytes):
             raise errors.invalid("payload", f"is {payload!r}; with the content type {content_type!r} it must be bytes")
-        return Call(self, type, payload, content_type, own)
+        return Call(self._caller, type, payload, content_type, own)
 
     def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Ref[Any]]:
         """Enqueues many tasks, in as few requests as possible. If some are refused, the others are enqueued nevertheless, and
@@ -241,7 +239,7 @@ class _Task(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Describes a task with these arguments, to be enqueued with others. Arguments that do not fit raise TypeError."""
-        return Call(self.app, self.type, _convert.encode("payload", self._payload(*args, **kwargs)), "", self._options)
+        return Call(self.app._caller, self.type, _convert.encode("payload", self._payload(*args, **kwargs)), "", self._options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """Enqueues a task with these arguments. When it returns, the task is on stable storage."""
@@ -306,50 +304,6 @@ class AsyncTask(_Task[P, R]):
     def options(self, **options: Unpack[Options]) -> AsyncTask[P, R]:
         """Returns the task with options that are added to, or replace, those of its decorator: task.options(delay=60).enqueue(...)."""
         return AsyncTask(self.app, self._fn, self.type, merge(self._options, options))
-
-
-@dataclass(frozen=True)
-class Call(Generic[R_co]):
-    """A task that is not enqueued yet."""
-
-    app: App
-    type: str
-    payload: bytes
-    content_type: str
-    own_options: Options
-    followers: tuple[Call[Any], ...] = ()
-    depth: int = 0
-    """How many tasks come one behind the other after this one."""
-
-    def options(self, **options: Unpack[Options]) -> Call[R_co]:
-        """Returns the call with more options."""
-        return replace(self, own_options=merge(self.own_options, options))
-
-    def then(self, *calls: Call[Any]) -> Call[R_co]:
-        """Has other tasks enqueued when this one has succeeded, in the same instant: fetch.call(url).then(resize.call(100).then(mail.call())).
-
-        Their handlers read the result of this one with Claim.parent_result. If this task dies, they wait for a replay that succeeds; if
-        it is cancelled or discarded, they are dropped. At most 8 follow one at once, 20 come one behind the other.
-        """
-        depth = max((1 + call.depth for call in calls), default=0)
-        if depth > _MAX_DEPTH:
-            raise errors.invalid("then", f"{depth} tasks come one behind the other, at most {_MAX_DEPTH} are allowed")
-        return replace(self, followers=(*self.followers, *calls), depth=max(self.depth, depth))
-
-    def enqueue(self) -> Ref[R_co]:
-        """Enqueues the task. When it returns, the task is on stable storage."""
-        return self.app._caller.run(_enqueue.enqueue(self.app._caller, self._spec()))
-
-    async def aenqueue(self) -> Ref[R_co]:
-        """Like enqueue, for event loops."""
-        return await self.app._caller.arun(_enqueue.enqueue(self.app._caller, self._spec()))
-
-    def _spec(self) -> task_pb2.TaskSpec:
-        out = spec(self.type, self.payload, self.content_type, self.own_options)
-        for at, call in enumerate(self.followers):
-            with errors.inside(f"then[{at}]"):
-                out.then.append(call._spec())
-        return out
 
 
 def _group_request(

@@ -10,49 +10,15 @@ from datetime import datetime
 from typing import Any, Callable, Protocol, TypeVar, cast
 
 from pawl import _convert, _ending, _rpc, _steps, errors, keyring, models
+from pawl._claimed import Holder, State
 from pawl._convert import Seconds
-from pawl._kept import Kept, kept_of
+from pawl._kept import kept_of
 from pawl.outcome import DeadLetter, Interrupted, Poison
 from pawl.v1 import task_pb2, worker_pb2
 
 R = TypeVar("R")
 
 _MAX_PROGRESS_TEXT = 1 << 10
-
-
-class Holder(Protocol):
-    """The worker's run, as a claim sees it."""
-
-    @property
-    def caller(self) -> _rpc.Caller:
-        """Makes calls to the broker."""
-
-    def cause(self) -> Interrupted | None:
-        """Says why the handler is to stop."""
-
-    def set_progress(self, progress: task_pb2.Progress) -> None:
-        """Sends progress soon."""
-
-    def extended(self, sent: float, *, cancel_requested: bool) -> None:
-        """Takes note that a call of the handler's, sent at a time of the monotonic clock, has extended the lease."""
-
-    def lost(self, reason: str) -> None:
-        """Takes the broker's word that the claim is gone."""
-
-
-@dataclass
-class _State:
-    """The parts of a claim that change."""
-
-    kept: Kept
-    result: _ending.Result = field(default_factory=_ending.Result)
-    busy: set[str] = field(default_factory=set)
-    """The steps and once keys that a thread or coroutine of the handler is running."""
-    unclear: set[str] = field(default_factory=set)
-    """Once keys that the claim may or may not hold."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    unreadable: keyring.Unreadable | None = None
-    """Why the handler may not have the task."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +53,7 @@ class Claim:
     parent: models.Parent | None
     """What the task follows."""
     _holder: Holder = field(repr=False)
-    _state: _State = field(repr=False)
+    _state: State = field(repr=False)
 
     def decode_payload(self) -> Any:
         """Decodes the payload from JSON. One that is not JSON raises Poison."""
@@ -236,5 +202,5 @@ def claim_of(p: worker_pb2.ClaimedTask, holder: Holder) -> Claim:
         group_id=p.group_id,
         parent=models.parent(p.parent) if p.HasField("parent") else None,
         _holder=holder,
-        _state=_State(kept_of(p.checkpoint), unreadable=unreadable),
+        _state=State(kept_of(p.checkpoint), unreadable=unreadable),
     )

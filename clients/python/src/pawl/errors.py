@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 import grpc
 
 from pawl.v1 import task_pb2
-
-if TYPE_CHECKING:
-    from pawl.models import TaskInfo
 
 
 class PawlError(Exception):
@@ -126,19 +123,6 @@ class ClientClosedError(PawlError):
     """The client was closed."""
 
     code = "client_closed"
-
-
-class TaskEndedError(PawlError):
-    """The task ended without success: it is dead, poisoned, discarded or cancelled. task has the details."""
-
-    code = "task_ended"
-
-    def __init__(self, task: TaskInfo) -> None:
-        failure = task.last_failure
-        reason = f" ({task.reason})" if task.reason else ""
-        why = f": {failure.message}" if failure and failure.message else ""
-        super().__init__(f"task {task.id} is {task.state}{reason}{why}", state=task.state)
-        self.task = task
 
 
 class BatchError(PawlError):

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 from pawl import _convert, _enqueue, _rpc, _telemetry, errors, models
+from pawl.call import Call
 from pawl.models import Follower
 from pawl.ref import Ref
 from pawl.v1 import group_pb2, producer_pb2
-
-if TYPE_CHECKING:
-    from pawl.app import Call
 
 _STATES = _convert.Words(group_pb2.GroupState, "GROUP_STATE_")
 

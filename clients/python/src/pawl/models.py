@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pawl import _convert
+from pawl import _convert, errors
 from pawl.v1 import chain_pb2, task_pb2
 
 _STATES = _convert.Words(task_pb2.State, "STATE_")
@@ -150,6 +150,19 @@ class TaskInfo:
     def decode_result(self) -> Any:
         """Decodes the result from JSON, None if there is none; ValueError if it is something else."""
         return _convert.decode_as(f"the result of task {self.id}", self.result, self.result_content_type)
+
+
+class TaskEndedError(errors.PawlError):
+    """The task ended without success: it is dead, poisoned, discarded or cancelled. task has the details."""
+
+    code = "task_ended"
+
+    def __init__(self, task: TaskInfo) -> None:
+        failure = task.last_failure
+        reason = f" ({task.reason})" if task.reason else ""
+        why = f": {failure.message}" if failure and failure.message else ""
+        super().__init__(f"task {task.id} is {task.state}{reason}{why}", state=task.state)
+        self.task = task
 
 
 def task_info(p: task_pb2.Task) -> TaskInfo:

@@ -6,7 +6,7 @@ import time
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
-from pawl import _convert, _rpc, errors, models
+from pawl import _convert, _rpc, models
 from pawl.models import TaskInfo
 from pawl.v1 import producer_pb2
 
@@ -92,7 +92,7 @@ def _wait(caller: _rpc.Caller, id: str, timeout: float | None) -> _rpc.Op[TaskIn
 
 def _result_of(info: TaskInfo) -> Any:
     if info.state != "succeeded":
-        raise errors.TaskEndedError(info)
+        raise models.TaskEndedError(info)
     return info.decode_result()
 
 

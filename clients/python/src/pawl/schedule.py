@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pawl import _convert, _enqueue, _rpc, errors, models
 from pawl._convert import Seconds
+from pawl.call import Call
 from pawl.options import Options, options_of
 from pawl.ref import Ref
 from pawl.v1 import schedule_pb2, task_pb2
-
-if TYPE_CHECKING:
-    from pawl.app import Call
 
 _MISSED = _convert.Words(schedule_pb2.Missed, "MISSED_")
 _OVERLAPS = _convert.Words(schedule_pb2.Overlap, "OVERLAP_")

@@ -1,0 +1,62 @@
+"""Call: a task that is not enqueued yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pawl import _enqueue, _rpc, errors
+from pawl.options import Options, merge, spec
+from pawl.ref import Ref
+from pawl.v1 import task_pb2
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+R_co = TypeVar("R_co", covariant=True)
+
+_MAX_DEPTH = 20  # tasks that come one behind the other
+
+
+@dataclass(frozen=True)
+class Call(Generic[R_co]):
+    """A task that is not enqueued yet."""
+
+    caller: _rpc.Caller = field(repr=False)
+    type: str
+    payload: bytes
+    content_type: str
+    own_options: Options
+    followers: tuple[Call[Any], ...] = ()
+    depth: int = 0
+    """How many tasks come one behind the other after this one."""
+
+    def options(self, **options: Unpack[Options]) -> Call[R_co]:
+        """Returns the call with more options."""
+        return replace(self, own_options=merge(self.own_options, options))
+
+    def then(self, *calls: Call[Any]) -> Call[R_co]:
+        """Has other tasks enqueued when this one has succeeded, in the same instant: fetch.call(url).then(resize.call(100).then(mail.call())).
+
+        Their handlers read the result of this one with Claim.parent_result. If this task dies, they wait for a replay that succeeds; if
+        it is cancelled or discarded, they are dropped. At most 8 follow one at once, 20 come one behind the other.
+        """
+        depth = max((1 + call.depth for call in calls), default=0)
+        if depth > _MAX_DEPTH:
+            raise errors.invalid("then", f"{depth} tasks come one behind the other, at most {_MAX_DEPTH} are allowed")
+        return replace(self, followers=(*self.followers, *calls), depth=max(self.depth, depth))
+
+    def enqueue(self) -> Ref[R_co]:
+        """Enqueues the task. When it returns, the task is on stable storage."""
+        return self.caller.run(_enqueue.enqueue(self.caller, self._spec()))
+
+    async def aenqueue(self) -> Ref[R_co]:
+        """Like enqueue, for event loops."""
+        return await self.caller.arun(_enqueue.enqueue(self.caller, self._spec()))
+
+    def _spec(self) -> task_pb2.TaskSpec:
+        out = spec(self.type, self.payload, self.content_type, self.own_options)
+        for at, call in enumerate(self.followers):
+            with errors.inside(f"then[{at}]"):
+                out.then.append(call._spec())
+        return out
