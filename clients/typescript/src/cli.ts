@@ -2,15 +2,19 @@
 /** The command pawl-worker: runs the handlers of a module. */
 
 import { resolve } from "node:path";
-import { pathToFileURL } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 
 import { Client } from "./client.js";
-import { messageOf } from "./convert.js";
+import { messageOf, milliseconds } from "./convert.js";
 import { PawlError } from "./errors.js";
 import type { Handler } from "./handler.js";
 import { isLevel, stderrLogger } from "./log.js";
+import { orphaned, Supervisor } from "./supervisor.js";
 import { terminated, Worker, type WorkerOptions } from "./worker.js";
+
+const defaultDrainTimeout = "25s";
+const maxProcesses = 1000;
 
 const usage = `usage: pawl-worker MODULE [options]
 
@@ -19,7 +23,8 @@ It works for the Client that the module exports as client. Without one, the envi
 PAWL_SERVER, PAWL_TOKEN and the others.
 
   --queues QUEUES          with weights, mail:7,default:3, or in strict order, urgent,default (default: default)
-  --concurrency N          tasks that run at once (default: 10)
+  --concurrency N          tasks that each process runs at once (default: 10)
+  --processes N            processes, each with its own connection; one that ends is started again (default: 1)
   --lease DURATION         1s to 12h (default: that of the queue)
   --drain-timeout DURATION how long tasks may take to finish (default: 25s)
   --name NAME              of the worker, in attempt logs (default: host/pid)
@@ -30,12 +35,15 @@ PAWL_SERVER, PAWL_TOKEN and the others.
 /** Runs the command, and returns its exit status: 0 after a drain, 1 if the broker refused or lost something, 2 for wrong use. */
 async function main(): Promise<number> {
   let worker: Worker;
+  let stop = terminated;
   try {
-    const { module, options } = settings(process.argv.slice(2));
+    const { module, options, processes, supervised } = settings(process.argv.slice(2));
     if (!module) {
       process.stdout.write(usage);
       return 0;
     }
+    if (processes > 1) return await supervise(processes, options);
+    if (supervised) stop = () => AbortSignal.any([terminated(), orphaned()]);
     const { handlers, client } = await load(module);
     worker = new Worker(client, handlers, options);
   } catch (err) {
@@ -43,7 +51,7 @@ async function main(): Promise<number> {
     return 2;
   }
   try {
-    await worker.run(terminated());
+    await worker.run(stop());
     return 0;
   } catch (err) {
     if (!(err instanceof PawlError)) throw err;
@@ -52,12 +60,30 @@ async function main(): Promise<number> {
   }
 }
 
-/** Reads the arguments. Without a module, help was asked for. */
-function settings(args: string[]): { module: string | undefined; options: WorkerOptions } {
+/** Runs this command in several processes. */
+function supervise(processes: number, options: WorkerOptions): Promise<number> {
+  const command = [...process.execArgv, fileURLToPath(import.meta.url), ...process.argv.slice(2), "--processes", "1", "--supervised"];
+  const drainTimeout = milliseconds("drainTimeout", options.drainTimeout ?? defaultDrainTimeout);
+  return new Supervisor({ command, processes, drainTimeout, logger: options.logger ?? stderrLogger("info") }).run();
+}
+
+/** What the arguments say. */
+interface Settings {
+  /** Without it help was asked for. */
+  module: string | undefined;
+  options: WorkerOptions;
+  processes: number;
+  supervised: boolean;
+}
+
+/** Reads the arguments. */
+function settings(args: string[]): Settings {
   const text = { type: "string" } as const;
   const known = {
     queues: text,
     concurrency: text,
+    processes: text,
+    supervised: { type: "boolean" },
     lease: text,
     "drain-timeout": text,
     name: text,
@@ -65,7 +91,7 @@ function settings(args: string[]): { module: string | undefined; options: Worker
     help: { type: "boolean" },
   } as const;
   const { values, positionals } = parseArgs({ args, options: known, allowPositionals: true });
-  if (values.help) return { module: undefined, options: {} };
+  if (values.help) return { module: undefined, options: {}, processes: 1, supervised: false };
   const [module] = positionals;
   if (!module || positionals.length > 1) throw new TypeError(`${positionals.length} modules, want one: pawl-worker ./tasks.js`);
   const level = values["log-level"] ?? "info";
@@ -76,7 +102,11 @@ function settings(args: string[]): { module: string | undefined; options: Worker
   if (values.lease !== undefined) options.lease = values.lease;
   if (values["drain-timeout"] !== undefined) options.drainTimeout = values["drain-timeout"];
   if (values.name !== undefined) options.name = values.name;
-  return { module, options };
+  const processes = Number(values.processes ?? 1);
+  if (!Number.isInteger(processes) || processes < 1 || processes > maxProcesses) {
+    throw new TypeError(`--processes: "${values.processes}" is not a number from 1 to ${maxProcesses}`);
+  }
+  return { module, options, processes, supervised: values.supervised ?? false };
 }
 
 /** Imports a module, and finds its handlers: those that it exports, and those in arrays that it exports. */

@@ -113,6 +113,42 @@ test("a second signal ends at once", async () => {
   assert.deepEqual(lines(), ["begins"]);
 });
 
+test("processes share the work, and are started again", async () => {
+  const supervisor = start("--processes", "3", "--concurrency", "1", "--lease", "1s");
+  const refs = await client.enqueueMany(slow, [400, 400, 400]);
+  await Promise.all(refs.map((ref) => ref.result({ timeout: "60s" })));
+  const workers = async () => {
+    const out = [];
+    for await (const each of client.admin.workers.list({ lost: false })) out.push(each.pid);
+    return out.sort();
+  };
+  const before = await workers();
+  assert.equal(before.length, 3);
+  process.kill(before[0]!, "SIGKILL");
+  await eventually(async () => {
+    const now = await workers();
+    return now.length === 3 && !now.includes(before[0]!);
+  });
+  supervisor.kill("SIGTERM");
+  assert.equal(await exitOf(supervisor), 0);
+  assert.deepEqual(await workers(), []);
+});
+
+test("processes drain when their supervisor is killed", async () => {
+  const supervisor = start("--processes", "2", "--concurrency", "1");
+  const [ref] = await client.enqueueMany(slow, [1000]);
+  await eventually(() => lines()[0] === "begins");
+  supervisor.kill("SIGKILL");
+  await exitOf(supervisor);
+  assert.equal(await ref!.result({ timeout: "60s" }), "done");
+  const late = await client.enqueue(slow, 0);
+  await eventually(async () => {
+    for await (const _ of client.admin.workers.list({ lost: false })) return false;
+    return true;
+  });
+  assert.equal((await late.info()).state, "ready");
+});
+
 test("a broker that is away is waited for, and a repeated enqueue makes one task", async () => {
   await client.enqueue(numbers, 0);
   await broker.kill();
@@ -134,6 +170,8 @@ test("wrong use is said", () => {
     [[tasks, "--concurrency", "many"], /concurrency/],
     [[tasks, "--lease", "1"], /lease/],
     [[tasks, "--log-level", "loud"], /--log-level/],
+    [[tasks, "--processes", "0"], /--processes/],
+    [[tasks, "--processes", "2", "--concurrency", "0"], /concurrency/],
     [[tasks, "--unknown"], /unknown/],
   ];
   for (const [args, says] of uses) {
