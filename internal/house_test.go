@@ -125,7 +125,7 @@ var onlyIn = map[string][]string{
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl/internal/tracing"}, // elsewhere the API: users bring what exports
 	"go.opentelemetry.io/otel/exporters": {"cmd/pawl/internal/tracing"},
-	"google.golang.org/grpc":             {"", "admin", "api/keda", "api/pawl/v1", "embedded", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "internal/contract", "internal/gateway", "internal/transport", "pawltest"},
+	"google.golang.org/grpc":             {"", "admin", "api/keda", "api/pawl/v1", "embedded", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "internal/contract", "internal/gateway", "internal/rest", "internal/transport", "pawltest"},
 }
 
 // sourceFiles calls fn for each Go file that is not a test, parsed up to its imports.

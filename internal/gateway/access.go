@@ -306,7 +306,7 @@ func (r *refusals) turn() (others int, ok bool) {
 // needOfRoute is what a route wants.
 func needOfRoute(r *rest.Route) need {
 	if r.RPC != "" {
-		return rpcNeeds[r.RPC]
+		return rpcNeeds()[r.RPC]
 	}
 	if n, ok := ownRoutes[r.String()]; ok {
 		return n
@@ -323,7 +323,7 @@ const apiPackage = "/pawl.v1."
 // needOfRPC is what an rpc wants, by its full name.
 func needOfRPC(method string) need {
 	if ours, ok := strings.CutPrefix(method, apiPackage); ok {
-		return rpcNeeds[ours]
+		return rpcNeeds()[ours]
 	}
 	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	if n, ok := foreignServices[service]; ok {

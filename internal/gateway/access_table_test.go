@@ -30,9 +30,9 @@ func TestAccessTable(t *testing.T) {
 		for _, m := range info.Methods {
 			name := ours + "/" + m.Name
 			rpcs[name] = true
-			n := rpcNeeds[name]
+			n := rpcNeeds()[name]
 			if n.reach == 0 {
-				t.Errorf("rpc %s has no row in rpcNeeds (access_table.go): say who may call it", name)
+				t.Errorf("rpc %s has no scope in its proto file: say who may call it", name)
 			}
 			if (m.IsClientStream || m.IsServerStream) && !n.lasts {
 				t.Errorf("rpc %s is a stream, so that it lasts", name)
@@ -42,17 +42,17 @@ func TestAccessTable(t *testing.T) {
 			}
 		}
 	}
-	for name := range rpcNeeds {
+	for name := range rpcNeeds() {
 		if !rpcs[name] {
-			t.Errorf("rpcNeeds has a row for %s, which is no rpc", name)
+			t.Errorf("a proto file describes %s, which no server has", name)
 		}
 	}
 	routes := map[string]bool{}
 	routes[(&rest.Route{}).String()] = true
 	for _, r := range rest.Routes() {
 		routes[r.String()] = true
-		if needOfRoute(&r).reach == 0 {
-			t.Errorf("route %s stands for rpc %q, which is none, and has no row in ownRoutes or publicRoutes (access_table.go)", &r, r.RPC)
+		if needOfRoute(r).reach == 0 {
+			t.Errorf("route %s stands for rpc %q, which is none, and has no row in ownRoutes or publicRoutes (access_table.go)", r, r.RPC)
 		}
 	}
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(ownRoutes)), publicRoutes) {
@@ -110,7 +110,7 @@ func accessTable() string {
 		b.WriteString(" " + role + " |")
 	}
 	b.WriteString("\n|---|---|---|" + strings.Repeat("---|", len(auth.RoleNames)) + "\n")
-	needs := maps.Clone(rpcNeeds)
+	needs := maps.Clone(rpcNeeds())
 	maps.Copy(needs, foreignServices)
 	for route, n := range ownRoutes {
 		needs[""], byRPC[""] = n, append(byRPC[""], "`"+route+"`")

@@ -144,14 +144,14 @@ func TestRolesOverGRPC(t *testing.T) {
 				secret = k.secret[token]
 			}
 			patience := 5 * time.Second
-			if k.expected(token, rpcNeeds[name]) == codes.OK && m.IsStreamingServer() { // it goes on for ever
+			if k.expected(token, rpcNeeds()[name]) == codes.OK && m.IsStreamingServer() { // it goes on for ever
 				patience = 50 * time.Millisecond
 			}
 			ctx, cancel := context.WithTimeout(with(t.Context(), secret, ""), patience)
 			err := callEmpty(ctx, conn, name, m)
 			cancel()
 			calls++
-			got, want := status.Code(err), k.expected(token, rpcNeeds[name])
+			got, want := status.Code(err), k.expected(token, rpcNeeds()[name])
 			if want == codes.OK && (got == codes.PermissionDenied && !unserved(err) || got == codes.Unauthenticated) || want != codes.OK && got != want {
 				t.Errorf("%s with token %q: %v, want %v (%v)", name, token, got, want, err)
 			}
@@ -203,7 +203,7 @@ func TestRolesOverREST(t *testing.T) {
 		if strings.HasSuffix(r.Path, "/events") { // they go on
 			continue
 		}
-		n := needOfRoute(&r)
+		n := needOfRoute(r)
 		for token, secret := range k.secret {
 			w := knock(g, r.Method, fill.Replace(r.Path), secret, "")
 			want := k.expected(token, n)

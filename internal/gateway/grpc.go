@@ -53,6 +53,16 @@ func (g *Gateway) newGRPC() *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	)
 	s := serving{server, g}
+	g.register(s)
+	keda.RegisterExternalScalerServer(s, scaler{Gateway: g})
+	g.health = health.NewServer()
+	grpc_health_v1.RegisterHealthServer(s, healthService{g.health, g})
+	reflection.Register(s)
+	return server
+}
+
+// register registers the services of the API: with the server of gRPC, and with REST.
+func (g *Gateway) register(s grpc.ServiceRegistrar) {
 	pawlv1.RegisterProducerServiceServer(s, producers{Gateway: g})
 	pawlv1.RegisterWorkerServiceServer(s, workers{Gateway: g})
 	pawlv1.RegisterOperatorServiceServer(s, operators{Gateway: g})
@@ -66,11 +76,6 @@ func (g *Gateway) newGRPC() *grpc.Server {
 	pawlv1.RegisterRosterServiceServer(s, workerRegistry{Gateway: g})
 	pawlv1.RegisterStatsServiceServer(s, statisticians{Gateway: g})
 	pawlv1.RegisterClusterServiceServer(s, clusters{Gateway: g})
-	keda.RegisterExternalScalerServer(s, scaler{Gateway: g})
-	g.health = health.NewServer()
-	grpc_health_v1.RegisterHealthServer(s, healthService{g.health, g})
-	reflection.Register(s)
-	return server
 }
 
 // serving registers services so that their calls are let in by what comes with their headers, before anything of a message is taken. gRPC

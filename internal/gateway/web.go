@@ -13,11 +13,7 @@ import (
 // newREST makes the face of REST. It calls the same methods as gRPC, and each of its requests is a call as gRPC's are.
 func (g *Gateway) newREST() http.Handler {
 	return rest.New(rest.Config{
-		API: rest.Services{
-			Producer: producers{Gateway: g}, Worker: workers{Gateway: g}, Operator: operators{Gateway: g}, Schedule: schedulers{Gateway: g},
-			Group: groupers{Gateway: g}, Operation: mass{Gateway: g}, Access: accessService{Gateway: g}, Webhook: webhookService{Gateway: g}, Audit: auditors{Gateway: g},
-			Roster: workerRegistry{Gateway: g}, Stats: statisticians{Gateway: g}, Cluster: clusters{Gateway: g}, Events: g.watchEvents,
-		},
+		Register: g.register, Events: g.watchEvents,
 		Call: g.webCall, Ready: g.ready, Batch: g.limits.Batch,
 		Large: g.large, Extra: g.extra, Namespace: namespaceOf,
 		Misdirected: g.misdirected, Pages: g.cfg.Pages, Metrics: g.cfg.Metrics, BasePath: g.cfg.BasePath,

@@ -9,10 +9,10 @@ import (
 
 // A task that can't be read is refused by itself, wherever in it the reader stopped: those behind it are read.
 func TestRefusedItemsOfABatch(t *testing.T) {
-	read := func(items ...string) (*mixed[*pawlv1.TaskSpec], error) {
-		m := &mixed[*pawlv1.TaskSpec]{field: "tasks", most: 100}
+	read := func(items ...string) (*batch[*pawlv1.TaskSpec], error) {
+		m := &batch[*pawlv1.TaskSpec]{field: "tasks", most: 100}
 		body := `{"tasks":[` + strings.Join(items, ",") + `]}`
-		return m, readBody([]byte(body), &budget{left: 1 << 20}, func(r *jsonReader, name string) error { return m.read(r, readSpec) })
+		return m, readBody([]byte(body), &budget{left: 1 << 20}, maxListed, func(r *jsonReader, name string) error { return m.items(r) })
 	}
 	const good = `{"type":"a","queue":"q"}`
 	for bad, says := range map[string]string{
@@ -30,8 +30,8 @@ func TestRefusedItemsOfABatch(t *testing.T) {
 		`{"type":"\ud800"}`: "type: has half of a surrogate pair",
 	} {
 		m, err := read(good, bad, good, bad, bad, good)
-		if err != nil || len(m.good) != 3 || len(m.refused) != 6 {
-			t.Errorf("%.80s: %d tasks of %d are good, want 3 of 6 (%v)", bad, len(m.good), len(m.refused), err)
+		if err != nil || len(m.good()) != 3 || len(m.refused) != 6 {
+			t.Errorf("%.80s: %d tasks of %d are good, want 3 of 6 (%v)", bad, len(m.good()), len(m.refused), err)
 			continue
 		}
 		for i, e := range m.refused {
@@ -42,12 +42,12 @@ func TestRefusedItemsOfABatch(t *testing.T) {
 	}
 	for _, bad := range []string{`{"type":"a"`, `{"type" "a"}`, `{"type":"a",}`, `{"nothing":[1,}`, `{"nothing":01}`, `{"type":tru}`, ``} {
 		if m, err := read(good, bad, good); err == nil || !strings.Contains(err.Error(), "not JSON") {
-			t.Errorf("%s: %v and %d tasks, want a refusal of the whole", bad, err, len(m.good))
+			t.Errorf("%s: %v and %d tasks, want a refusal of the whole", bad, err, len(m.good()))
 		}
 	}
-	m := &mixed[*pawlv1.TaskSpec]{field: "tasks", most: 1}
+	m := &batch[*pawlv1.TaskSpec]{field: "tasks", most: 1}
 	made := &budget{left: objectCost + 2*partCost} // not for the task itself
-	err := readBody([]byte(`{"tasks":[`+good+`]}`), made, func(r *jsonReader, name string) error { return m.read(r, readSpec) })
+	err := readBody([]byte(`{"tasks":[`+good+`]}`), made, maxListed, func(r *jsonReader, name string) error { return m.items(r) })
 	if err != nil || len(m.refused) != 1 || m.refused[0] == nil {
 		t.Errorf("a task for which there is no memory: %v, %v, want it refused by itself", m.refused, err)
 	}

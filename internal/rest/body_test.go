@@ -18,6 +18,8 @@ import (
 	"github.com/pawlq/pawl/internal/admission"
 	"google.golang.org/grpc/test/bufconn"
 
+	"google.golang.org/grpc"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
@@ -62,6 +64,9 @@ func newServer(cfg Config) *http.Server {
 	cfg.Namespace = anyNamespace
 	if cfg.Call == nil {
 		cfg.Call = call
+	}
+	cfg.Register = func(s grpc.ServiceRegistrar) {
+		pawlv1.RegisterProducerServiceServer(s, pawlv1.UnimplementedProducerServiceServer{})
 	}
 	return &http.Server{Handler: New(cfg), IdleTimeout: 2 * time.Minute, WriteTimeout: AnswerTimeout}
 }
@@ -277,8 +282,8 @@ func TestBodiesOfManyPartsAreRefused(t *testing.T) {
 		extra := admission.NewMemoryPool(2 * contract.MaxExtra)
 		x := exchange{face: &face{Config: Config{Extra: extra, Namespace: anyNamespace}}, ctx: t.Context()}
 		made := x.budget(len(body))
-		m := mixed[*pawlv1.TaskSpec]{field: "tasks", most: 1000}
-		err := readBody([]byte(body), made, func(r *jsonReader, name string) error { return m.read(r, readSpec) })
+		m := batch[*pawlv1.TaskSpec]{field: "tasks", most: 1000}
+		err := readBody([]byte(body), made, maxListed, func(r *jsonReader, name string) error { return m.items(r) })
 		for _, refused := range m.refused {
 			if refused != nil {
 				err = errors.New(refused.GetMessage())

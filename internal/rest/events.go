@@ -2,14 +2,11 @@ package rest
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/task"
 )
-
-var eventRoutes = []Route{{"GET", "/api/v1/events", "EventService/WatchEvents", watchEvents}}
 
 // eventWriteTime is how long a reader may take for a frame. One that is slower is cut off, and comes back with its cursor.
 const eventWriteTime = 30 * time.Second
@@ -19,15 +16,8 @@ const headerLastEvent = "Last-Event-Id"
 
 // watchEvents answers with server-sent events. The id of each is the cursor behind it.
 func watchEvents(x *exchange) error {
-	q, err := x.query("queue", "type", "task", "kind", "cursor", "digest")
-	if err != nil {
-		return err
-	}
-	req := &pawlv1.WatchEventsRequest{Queue: q.Get("queue"), Type: q.Get("type"), TaskId: q.Get("task"), Cursor: q.Get("cursor")}
-	if q.Has("kind") {
-		req.Kinds = strings.Split(q.Get("kind"), ",")
-	}
-	if req.Digest, err = spanQuery(q, "digest"); err != nil {
+	req := &pawlv1.WatchEventsRequest{}
+	if err := x.request(req); err != nil {
 		return err
 	}
 	switch last := x.r.Header[headerLastEvent]; {
@@ -36,7 +26,7 @@ func watchEvents(x *exchange) error {
 	case len(last) == 1 && last[0] != "" && req.Digest == nil:
 		req.Cursor = last[0]
 	}
-	err = x.API.Events(x.ctx, req, x.openEvents, x.sendEvents)
+	err := x.Events(x.ctx, req, x.openEvents, x.sendEvents)
 	if _, refused := task.AsError(err); x.sent && !refused {
 		return nil // the reader is gone
 	}
@@ -53,7 +43,8 @@ func (x *exchange) openEvents() {
 	x.w.WriteHeader(http.StatusOK)
 }
 
-// sendEvents writes a frame. One without events has only the cursor, which a browser takes over without a word, and a comment.
+// sendEvents writes a frame: each event as an object in one line, since text in JSON has no line ends. A frame without events has only
+// the cursor, which a browser takes over without a word, and a comment.
 func (x *exchange) sendEvents(frame *pawlv1.WatchEventsResponse) error {
 	x.b = x.b[:0]
 	for _, e := range frame.GetEvents() {
@@ -62,7 +53,7 @@ func (x *exchange) sendEvents(frame *pawlv1.WatchEventsResponse) error {
 		}
 		x.b = append(x.b, "event: "...)
 		x.b = append(append(x.b, e.GetKind()...), "\ndata:"...)
-		x.event(e)
+		x.message(e)
 		x.b = append(x.b, "\n\n"...)
 	}
 	if len(frame.GetEvents()) == 0 {
@@ -76,31 +67,4 @@ func (x *exchange) sendEvents(frame *pawlv1.WatchEventsResponse) error {
 		return err
 	}
 	return x.conn.Flush()
-}
-
-// event is written as an object in one line: text in JSON has no line ends.
-func (x *exchange) event(e *pawlv1.Event) {
-	x.open('{')
-	x.str("kind", e.GetKind())
-	x.time("time", e.GetTime())
-	x.opt("queue", e.GetQueue())
-	x.opt("type", e.GetType())
-	x.opt("task_id", e.GetTaskId())
-	if e.GetState() != 0 {
-		x.str("state", task.State(e.GetState()).String())
-	}
-	if e.GetAttempt() != 0 {
-		x.num("attempt", int64(e.GetAttempt()))
-	}
-	x.opt("worker", e.GetWorker())
-	x.opt("reason", e.GetReason())
-	x.opt("error", e.GetError())
-	x.opt("name", e.GetName())
-	x.opt("operation_id", e.GetOperationId())
-	if e.GetCount() != 0 {
-		x.num("count", e.GetCount())
-	}
-	x.num("shard", int64(e.GetShard()))
-	x.num("index", int64(e.GetIndex())) // #nosec G115 -- counted one by one
-	x.close('}')
 }

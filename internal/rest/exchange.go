@@ -24,8 +24,6 @@ const (
 	headerShard = "Pawl-Shard"
 	headerIndex = "Pawl-Index"
 	headerTime  = "Pawl-Time"
-	// headerAge says of a stale read how long ago at most it was true.
-	headerAge = "Pawl-Age"
 )
 
 // exchange is one request and its answer.
@@ -33,6 +31,7 @@ type exchange struct {
 	jsonWriter // of the answer
 
 	*face
+	on     *Route
 	ctx    context.Context
 	r      *http.Request
 	w      http.ResponseWriter
@@ -54,7 +53,7 @@ const maxPooled = 64 << 10
 // exchange runs a route's handler as a call, and sends its answer.
 func (f *face) exchange(w http.ResponseWriter, r *http.Request, on *Route) {
 	buffer := buffers.Get().(*[]byte)
-	x := &exchange{face: f, jsonWriter: jsonWriter{(*buffer)[:0]}, r: r, w: w, conn: http.NewResponseController(w)}
+	x := &exchange{face: f, on: on, jsonWriter: jsonWriter{(*buffer)[:0]}, r: r, w: w, conn: http.NewResponseController(w)}
 	defer x.giveRoom()
 	defer func() {
 		if cap(x.b) <= maxPooled {
@@ -141,7 +140,7 @@ func (x *exchange) fields(field func(r *jsonReader, name string) error) error {
 		return err
 	}
 	made := x.budget(len(body))
-	if err := readBody(body, made, field); err != nil {
+	if err := readBody(body, made, max(x.Batch, maxListed), field); err != nil {
 		return err
 	}
 	x.keep(len(body), made)
@@ -161,7 +160,7 @@ func (x *exchange) query(names ...string) (url.Values, error) {
 		if !slices.Contains(names, name) {
 			return nil, task.Invalid(task.Cut(name, 64), "there is no such parameter")
 		}
-		if len(values) > 1 && name != "state" && name != "payload" {
+		if len(values) > 1 && !x.on.repeats(name) {
 			return nil, task.Invalid(name, "is given twice")
 		}
 	}
@@ -171,29 +170,4 @@ func (x *exchange) query(names ...string) (url.Values, error) {
 // patience lets the answer take longer than others.
 func (x *exchange) patience(d time.Duration) {
 	_ = x.conn.SetWriteDeadline(time.Now().Add(d + AnswerTimeout)) // not on connections in memory
-}
-
-// bulkTime is how long a call on many tasks may take.
-const bulkTime = 10 * time.Minute
-
-// limitText reads the limit of a list.
-func limitText(q url.Values) (int32, error) {
-	s := q.Get("limit")
-	if s == "" && !q.Has("limit") {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(s, 10, 32)
-	if err != nil || n < 1 || n > contract.MaxPage {
-		return 0, task.Invalid("limit", "%q is not between 1 and %d", task.Cut(s, 64), contract.MaxPage)
-	}
-	return int32(n), nil
-}
-
-// page reads the limit and the cursor of a list.
-func (x *exchange) page(others ...string) (limit int32, cursor string, err error) {
-	q, err := x.query(append([]string{"limit", "cursor"}, others...)...)
-	if err == nil {
-		limit, err = limitText(q)
-	}
-	return limit, q.Get("cursor"), err
 }

@@ -39,6 +39,9 @@ type jsonReader struct {
 	body []byte
 	json *jsontext.Decoder
 	made *budget
+	// most is how many items a list may have that has no bound of its own.
+	most  int
+	typed typedBytes // of the message that is being read
 	// malformed is the syntax error behind which there is nothing to read.
 	malformed error
 }
@@ -76,7 +79,7 @@ func (b *budget) spend(n int) error {
 }
 
 // readBody reads a body that is one object, calling field for each of its fields. No body at all is an empty object.
-func readBody(body []byte, made *budget, field func(r *jsonReader, name string) error) error {
+func readBody(body []byte, made *budget, most int, field func(r *jsonReader, name string) error) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil
 	}
@@ -84,10 +87,15 @@ func readBody(body []byte, made *budget, field func(r *jsonReader, name string) 
 		return task.Invalid("body", "not JSON: it is not UTF-8")
 	}
 	r := newReader(body, made)
+	r.most = most
 	if r.json.PeekKind() != '{' {
 		return task.Invalid("body", "is not a JSON object")
 	}
-	if err := r.fields("", func(name string) error { return field(r, name) }); err != nil {
+	err := r.fields("", func(name string) error { return field(r, name) })
+	if err == nil {
+		err = r.typed.done("")
+	}
+	if err != nil {
 		return err
 	}
 	return r.end(r.json.InputOffset())
@@ -167,6 +175,11 @@ func (r *jsonReader) skip(depth int, n int64) error {
 
 // fields reads an object. A name may stand in it once.
 func (r *jsonReader) fields(path string, field func(name string) error) error {
+	return r.upTo(maxFields, path, field)
+}
+
+// upTo reads an object of so many fields at most.
+func (r *jsonReader) upTo(most int, path string, field func(name string) error) error {
 	if r.json.PeekKind() != '{' {
 		return r.wrong(path, "an object")
 	}
@@ -176,7 +189,7 @@ func (r *jsonReader) fields(path string, field func(name string) error) error {
 	_, err := r.token(path)
 	for seen := []string(nil); err == nil && r.json.PeekKind() != '}'; {
 		var name string
-		if name, err = r.name(path, seen); err == nil {
+		if name, err = r.name(path, seen, most); err == nil {
 			seen = append(seen, name)
 			err = field(name)
 		}
@@ -192,7 +205,7 @@ func (r *jsonReader) fields(path string, field func(name string) error) error {
 const maxFields = 200
 
 // name reads the name of a field, which is none of those that were seen.
-func (r *jsonReader) name(path string, seen []string) (string, error) {
+func (r *jsonReader) name(path string, seen []string, most int) (string, error) {
 	quoted, err := r.raw()
 	if err == nil {
 		err = r.made.spend(partCost)
@@ -206,8 +219,8 @@ func (r *jsonReader) name(path string, seen []string) (string, error) {
 		return "", task.Invalid("body", "the name of a field %v", err)
 	case slices.Contains(seen, name):
 		return "", task.Invalid(join(path, name), "is there twice")
-	case len(seen) == maxFields:
-		return "", task.Invalid(orBody(path), "more than %d fields", maxFields)
+	case len(seen) == most:
+		return "", task.Invalid(orBody(path), "more than %d fields", most)
 	}
 	return name, nil
 }
@@ -301,11 +314,6 @@ func (r *jsonReader) str(path string) (string, error) {
 	return s, nil
 }
 
-func (r *jsonReader) setStr(to *string, path string) (err error) {
-	*to, err = r.str(path)
-	return err
-}
-
 func (r *jsonReader) strs(path string, most int) (list []string, err error) {
 	list = []string{}
 	err = r.items(path, func(i int) error {
@@ -365,14 +373,6 @@ func (r *jsonReader) float(path string) (float64, error) {
 	return f, nil
 }
 
-func (r *jsonReader) span(path string) (*durationpb.Duration, error) {
-	s, err := r.str(path)
-	if err != nil {
-		return nil, err
-	}
-	return spanText(path, s)
-}
-
 // spanText reads a duration as people write it: 30s, 1h30m.
 func spanText(path, s string) (*durationpb.Duration, error) {
 	d, err := time.ParseDuration(s)
@@ -380,14 +380,6 @@ func spanText(path, s string) (*durationpb.Duration, error) {
 		return nil, task.Invalid(path, `%q is not a duration such as "30s" or "1h30m"`, task.Cut(s, 64))
 	}
 	return durationpb.New(d), nil
-}
-
-func (r *jsonReader) time(path string) (*timestamppb.Timestamp, error) {
-	s, err := r.str(path)
-	if err != nil {
-		return nil, err
-	}
-	return timeText(path, s)
 }
 
 // timeText reads a time of RFC 3339.
@@ -399,15 +391,7 @@ func timeText(path, s string) (*timestamppb.Timestamp, error) {
 	return timestamppb.New(t), nil
 }
 
-// blob reads bytes: base64 in a string.
-func (r *jsonReader) blob(path string) ([]byte, error) {
-	s, err := r.str(path)
-	if err != nil {
-		return nil, err
-	}
-	return blobText(path, s)
-}
-
+// blobText reads bytes: base64 in a string.
 func blobText(path, s string) ([]byte, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
 	if err != nil {

@@ -4,11 +4,8 @@ import (
 	"encoding/base64"
 	"math"
 	"strconv"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pawlq/pawl/internal/contract"
 )
@@ -61,8 +58,7 @@ func (w *jsonWriter) num(name string, n int64) {
 	w.b = strconv.AppendInt(w.b, n, 10)
 }
 
-func (w *jsonWriter) float(name string, f float64) {
-	w.name(name)
+func (w *jsonWriter) number(f float64) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		f = 0 // JSON has no such number
 	}
@@ -72,28 +68,6 @@ func (w *jsonWriter) float(name string, f float64) {
 func (w *jsonWriter) boolean(name string, v bool) {
 	w.name(name)
 	w.b = strconv.AppendBool(w.b, v)
-}
-
-// time leaves out a time that is not set.
-func (w *jsonWriter) time(name string, t *timestamppb.Timestamp) {
-	if t == nil {
-		return
-	}
-	w.name(name)
-	w.b = append(w.b, '"')
-	w.b = t.AsTime().AppendFormat(w.b, time.RFC3339Nano)
-	w.b = append(w.b, '"')
-}
-
-// span leaves out a duration that is not set.
-func (w *jsonWriter) span(name string, d *durationpb.Duration) {
-	if d == nil {
-		return
-	}
-	w.name(name)
-	w.b = append(w.b, '"')
-	w.b = append(w.b, contract.SpanText(d.AsDuration())...)
-	w.b = append(w.b, '"')
 }
 
 // data writes a payload or result: as it is if it is JSON, else in base64. None is left out.
@@ -114,35 +88,11 @@ func (w *jsonWriter) blob(name string, data []byte) {
 		return
 	}
 	w.name(name)
-	w.b = append(w.b, '"')
-	w.b = base64.StdEncoding.AppendEncode(w.b, data)
-	w.b = append(w.b, '"')
+	w.base64(data)
 }
 
-func (w *jsonWriter) strs(name string, list []string) {
-	if len(list) == 0 {
-		return
-	}
-	w.within(name, '[')
-	for _, s := range list {
-		w.comma()
-		w.b = appendQuoted(w.b, s)
-	}
-	w.close(']')
-}
-
-func (w *jsonWriter) texts(name string, m map[string]string) {
-	if len(m) == 0 {
-		return
-	}
-	w.within(name, '{')
-	for k, v := range m {
-		w.comma()
-		w.b = appendQuoted(w.b, k)
-		w.b = append(w.b, ':')
-		w.b = appendQuoted(w.b, v)
-	}
-	w.close('}')
+func (w *jsonWriter) base64(data []byte) {
+	w.b = append(base64.StdEncoding.AppendEncode(append(w.b, '"'), data), '"')
 }
 
 // appendQuoted appends a string. What is not UTF-8 becomes the replacement character.

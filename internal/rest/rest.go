@@ -4,18 +4,21 @@ import (
 	"context"
 	"net/http"
 	"path"
-	"slices"
 	"strings"
 
-	"github.com/pawlq/pawl/internal/admission"
+	"google.golang.org/grpc"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Config is what REST is made of.
 type Config struct {
-	API Services
+	// Register registers the services of the API: REST makes their calls as a client of gRPC would.
+	Register func(grpc.ServiceRegistrar)
+	// Events is EventService.WatchEvents: it calls open when the request was found good, and send for each frame.
+	Events func(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error
 	// Call runs each request.
 	Call Call
 	// Ready says whether the node should get calls now, and more to who may know it.
@@ -45,24 +48,6 @@ type Readiness struct {
 	Shards []*pawlv1.ShardInfo // nil: who asks may not know
 }
 
-// Services are the calls of the API: REST makes them as a client of gRPC would.
-type Services struct {
-	Producer  pawlv1.ProducerServiceServer
-	Worker    pawlv1.WorkerServiceServer
-	Operator  pawlv1.OperatorServiceServer
-	Schedule  pawlv1.ScheduleServiceServer
-	Group     pawlv1.GroupServiceServer
-	Operation pawlv1.OperationServiceServer
-	Access    pawlv1.AccessServiceServer
-	Webhook   pawlv1.WebhookServiceServer
-	Audit     pawlv1.AuditServiceServer
-	Roster    pawlv1.RosterServiceServer
-	Stats     pawlv1.StatsServiceServer
-	Cluster   pawlv1.ClusterServiceServer
-	// Events is EventService.WatchEvents: it calls open when the request was found good, and send for each frame.
-	Events func(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error
-}
-
 // Call runs a request as every call is run, whichever its face: it lets the caller in or not, calls handle with a context limited to
 // what the caller may see, and tells what came of it. A panic of handle ends this call only.
 type Call func(r *http.Request, on *Route, handle func(context.Context) error) Outcome
@@ -74,39 +59,20 @@ type Outcome struct {
 	Shard, Index, Time string
 }
 
-// Route is one call of REST: a handler decodes its request, calls the method that gRPC calls, and encodes its answer.
-type Route struct {
-	Method, Path string
-	// RPC names the method, as Service/Method; "": it stands for none.
-	RPC    string
-	handle func(*exchange) error
-}
-
-// String is how a route is named where calls are counted: GET /api/v1/tasks.
-func (r *Route) String() string {
-	if r.Path == "" {
-		return "other"
-	}
-	return r.Method + " " + r.Path
-}
-
-// Routes are all of them.
-func Routes() []Route {
-	return slices.Concat(taskRoutes, workerRoutes, onceRoutes, queueRoutes, explainRoutes, deadRoutes, operationRoutes, scheduleRoutes, groupRoutes, accessRoutes, webhookRoutes, auditRoutes, registryRoutes, eventRoutes, statsRoutes, clusterRoutes, serverRoutes)
-}
-
 // face serves REST.
 type face struct {
 	Config
-	guard *http.CrossOriginProtection
+	methods methods
+	guard   *http.CrossOriginProtection
 }
 
 // New serves REST, and what is not the API's beside it.
 func New(cfg Config) http.Handler {
 	mux := http.NewServeMux()
-	f := &face{Config: cfg, guard: http.NewCrossOriginProtection()}
+	f := &face{Config: cfg, methods: methods{}, guard: http.NewCrossOriginProtection()}
+	cfg.Register(f.methods)
 	for _, rt := range Routes() {
-		mux.HandleFunc(rt.String(), func(w http.ResponseWriter, r *http.Request) { f.exchange(w, r, &rt) })
+		mux.HandleFunc(rt.String(), func(w http.ResponseWriter, r *http.Request) { f.exchange(w, r, rt) })
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if allowed := methodsOf(mux, r); len(allowed) > 0 {

@@ -3,52 +3,20 @@ package rest
 import (
 	"net/http"
 
-	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-var serverRoutes = []Route{
-	{"GET", "/api/v1/server", "OperatorService/GetServer", getServer},
-	{"GET", "/api/v1/openapi.json", "", openAPI},
-	{"GET", "/healthz", "", health},
-	{"GET", "/readyz", "", ready},
-	{"GET", "/metrics", "", metrics},
+// serverRoutes stand for no rpc.
+var serverRoutes = []*Route{
+	{Method: "GET", Path: "/api/v1/openapi.json", handle: openAPI},
+	{Method: "GET", Path: "/healthz", handle: health},
+	{Method: "GET", Path: "/readyz", handle: ready},
+	{Method: "GET", Path: "/metrics", handle: metrics},
 }
 
 func openAPI(x *exchange) error {
 	x.b = append(x.b, OpenAPI()...)
 	return nil
-}
-
-func getServer(x *exchange) error {
-	if _, err := x.query(); err != nil {
-		return err
-	}
-	s, err := x.API.Operator.GetServer(x.ctx, &pawlv1.GetServerRequest{})
-	if err != nil {
-		return err
-	}
-	x.open('{')
-	x.str("version", s.GetVersion())
-	x.str("cluster_id", s.GetClusterId())
-	x.str("node", s.GetNode())
-	x.time("now", s.GetNow())
-	x.shards(s.GetShards())
-	x.close('}')
-	return nil
-}
-
-func (x *exchange) shards(shards []*pawlv1.ShardInfo) {
-	x.within("shards", '[')
-	for _, i := range shards {
-		x.open('{')
-		x.num("shard", int64(i.GetShard()))
-		x.opt("leader", i.GetLeader())
-		x.num("index", int64(i.GetIndex()))
-		x.num("term", int64(i.GetTerm()))
-		x.close('}')
-	}
-	x.close(']')
 }
 
 // health says that the process lives.
@@ -71,7 +39,7 @@ func ready(x *exchange) error {
 	x.open('{')
 	x.str("status", is.Status)
 	if is.Shards != nil {
-		x.shards(is.Shards)
+		list(x, "shards", is.Shards)
 	}
 	x.close('}')
 	return nil

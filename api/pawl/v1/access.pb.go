@@ -162,18 +162,18 @@ func (x *WhoAmIResponse) GetCertificate() string {
 // Token is all that is kept of a token, but for its hash.
 type Token struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`           // letters, digits and . _ - :, up to 64
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // "*": all
-	Roles         []string               `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`         // produce, consume, observe, operate, admin
-	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`       // patterns: names in which * stands for any characters; none: all queues
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                     // letters, digits and . _ - :, up to 64
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                           // "*": all
+	Roles         []string               `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`                                   // produce, consume, observe, operate, admin
+	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                                 // patterns: names in which * stands for any characters; none: all queues
+	Certificate   string                 `protobuf:"bytes,11,opt,name=certificate,proto3" json:"certificate,omitempty"`                      // the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret
+	AccessKeyId   string                 `protobuf:"bytes,12,opt,name=access_key_id,json=accessKeyId,proto3" json:"access_key_id,omitempty"` // of clients of Amazon SQS; empty: it has no access key
 	CreatedBy     string                 `protobuf:"bytes,5,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"` // unset: never
 	RotatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"`
-	OldUntil      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"`             // until when the secret before the last rotation is good
-	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`                  // to the minute, and noted some minutes late; unset: not yet
-	Certificate   string                 `protobuf:"bytes,11,opt,name=certificate,proto3" json:"certificate,omitempty"`                      // the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret
-	AccessKeyId   string                 `protobuf:"bytes,12,opt,name=access_key_id,json=accessKeyId,proto3" json:"access_key_id,omitempty"` // of clients of Amazon SQS; empty: it has no access key
+	OldUntil      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until when the secret before the last rotation is good
+	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`      // to the minute, and noted some minutes late; unset: not yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -236,6 +236,20 @@ func (x *Token) GetQueues() []string {
 	return nil
 }
 
+func (x *Token) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
+}
+
+func (x *Token) GetAccessKeyId() string {
+	if x != nil {
+		return x.AccessKeyId
+	}
+	return ""
+}
+
 func (x *Token) GetCreatedBy() string {
 	if x != nil {
 		return x.CreatedBy
@@ -276,20 +290,6 @@ func (x *Token) GetUsedAt() *timestamppb.Timestamp {
 		return x.UsedAt
 	}
 	return nil
-}
-
-func (x *Token) GetCertificate() string {
-	if x != nil {
-		return x.Certificate
-	}
-	return ""
-}
-
-func (x *Token) GetAccessKeyId() string {
-	if x != nil {
-		return x.AccessKeyId
-	}
-	return ""
 }
 
 type ListTokensRequest struct {
@@ -626,8 +626,8 @@ type AddTokenResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send. It is kept nowhere. Empty with certificate
-	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
 	SecretAccessKey  string                 `protobuf:"bytes,4,opt,name=secret_access_key,json=secretAccessKey,proto3" json:"secret_access_key,omitempty"`  // goes with token.access_key_id; empty without sqs
+	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -676,18 +676,18 @@ func (x *AddTokenResponse) GetSecret() string {
 	return ""
 }
 
-func (x *AddTokenResponse) GetUnconfirmedNodes() []string {
-	if x != nil {
-		return x.UnconfirmedNodes
-	}
-	return nil
-}
-
 func (x *AddTokenResponse) GetSecretAccessKey() string {
 	if x != nil {
 		return x.SecretAccessKey
 	}
 	return ""
+}
+
+func (x *AddTokenResponse) GetUnconfirmedNodes() []string {
+	if x != nil {
+		return x.UnconfirmedNodes
+	}
+	return nil
 }
 
 type RotateTokenRequest struct {
@@ -780,8 +780,8 @@ type RotateTokenResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send from now on. It is kept nowhere
-	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
 	SecretAccessKey  string                 `protobuf:"bytes,4,opt,name=secret_access_key,json=secretAccessKey,proto3" json:"secret_access_key,omitempty"`  // goes with token.access_key_id; empty: the token has no access key
+	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -830,18 +830,18 @@ func (x *RotateTokenResponse) GetSecret() string {
 	return ""
 }
 
-func (x *RotateTokenResponse) GetUnconfirmedNodes() []string {
-	if x != nil {
-		return x.UnconfirmedNodes
-	}
-	return nil
-}
-
 func (x *RotateTokenResponse) GetSecretAccessKey() string {
 	if x != nil {
 		return x.SecretAccessKey
 	}
 	return ""
+}
+
+func (x *RotateTokenResponse) GetUnconfirmedNodes() []string {
+	if x != nil {
+		return x.UnconfirmedNodes
+	}
+	return nil
 }
 
 type RevokeTokenRequest struct {
@@ -1852,7 +1852,7 @@ var File_pawl_v1_access_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x14pawl/v1/access.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n" +
+	"\x14pawl/v1/access.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\"\x0f\n" +
 	"\rWhoAmIRequest\"\x9b\x02\n" +
 	"\x0eWhoAmIResponse\x12%\n" +
 	"\x0etoken_required\x18\x01 \x01(\bR\rtokenRequired\x12\x12\n" +
@@ -1868,7 +1868,9 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x14\n" +
 	"\x05roles\x18\x03 \x03(\tR\x05roles\x12\x16\n" +
-	"\x06queues\x18\x04 \x03(\tR\x06queues\x12\x1d\n" +
+	"\x06queues\x18\x04 \x03(\tR\x06queues\x12 \n" +
+	"\vcertificate\x18\v \x01(\tR\vcertificate\x12\"\n" +
+	"\raccess_key_id\x18\f \x01(\tR\vaccessKeyId\x12\x1d\n" +
 	"\n" +
 	"created_by\x18\x05 \x01(\tR\tcreatedBy\x129\n" +
 	"\n" +
@@ -1879,9 +1881,7 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"rotated_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\trotatedAt\x127\n" +
 	"\told_until\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\boldUntil\x123\n" +
 	"\aused_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x12 \n" +
-	"\vcertificate\x18\v \x01(\tR\vcertificate\x12\"\n" +
-	"\raccess_key_id\x18\f \x01(\tR\vaccessKeyId\"\x82\x01\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\"\x82\x01\n" +
 	"\x11ListTokensRequest\x12%\n" +
 	"\x0eall_namespaces\x18\x01 \x01(\bR\rallNamespaces\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
@@ -1910,9 +1910,9 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x03sqs\x18\t \x01(\bR\x03sqs\"\xa9\x01\n" +
 	"\x10AddTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\x12\x16\n" +
-	"\x06secret\x18\x02 \x01(\tR\x06secret\x12+\n" +
-	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\x12*\n" +
-	"\x11secret_access_key\x18\x04 \x01(\tR\x0fsecretAccessKey\"\x82\x02\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\x12*\n" +
+	"\x11secret_access_key\x18\x04 \x01(\tR\x0fsecretAccessKey\x12+\n" +
+	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\"\x82\x02\n" +
 	"\x12RotateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\x128\n" +
@@ -1924,9 +1924,9 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"request_id\x18\x06 \x01(\tR\trequestId\"\xac\x01\n" +
 	"\x13RotateTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.pawl.v1.TokenR\x05token\x12\x16\n" +
-	"\x06secret\x18\x02 \x01(\tR\x06secret\x12+\n" +
-	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\x12*\n" +
-	"\x11secret_access_key\x18\x04 \x01(\tR\x0fsecretAccessKey\"O\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\x12*\n" +
+	"\x11secret_access_key\x18\x04 \x01(\tR\x0fsecretAccessKey\x12+\n" +
+	"\x11unconfirmed_nodes\x18\x03 \x03(\tR\x10unconfirmedNodes\"O\n" +
 	"\x12RevokeTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0eall_namespaces\x18\x02 \x01(\bR\rallNamespaces\"B\n" +
@@ -2001,21 +2001,29 @@ const file_pawl_v1_access_proto_rawDesc = "" +
 	"\x16RemoveNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"F\n" +
 	"\x17RemoveNamespaceResponse\x12+\n" +
-	"\x11unconfirmed_nodes\x18\x01 \x03(\tR\x10unconfirmedNodes2\xf2\x06\n" +
-	"\rAccessService\x129\n" +
-	"\x06WhoAmI\x12\x16.pawl.v1.WhoAmIRequest\x1a\x17.pawl.v1.WhoAmIResponse\x12E\n" +
+	"\x11unconfirmed_nodes\x18\x01 \x03(\tR\x10unconfirmedNodes2\x98\n" +
 	"\n" +
-	"ListTokens\x12\x1a.pawl.v1.ListTokensRequest\x1a\x1b.pawl.v1.ListTokensResponse\x12?\n" +
-	"\bGetToken\x12\x18.pawl.v1.GetTokenRequest\x1a\x19.pawl.v1.GetTokenResponse\x12?\n" +
-	"\bAddToken\x12\x18.pawl.v1.AddTokenRequest\x1a\x19.pawl.v1.AddTokenResponse\x12H\n" +
-	"\vRotateToken\x12\x1b.pawl.v1.RotateTokenRequest\x1a\x1c.pawl.v1.RotateTokenResponse\x12H\n" +
-	"\vRevokeToken\x12\x1b.pawl.v1.RevokeTokenRequest\x1a\x1c.pawl.v1.RevokeTokenResponse\x12Q\n" +
-	"\x0eListNamespaces\x12\x1e.pawl.v1.ListNamespacesRequest\x1a\x1f.pawl.v1.ListNamespacesResponse\x12K\n" +
-	"\fGetNamespace\x12\x1c.pawl.v1.GetNamespaceRequest\x1a\x1d.pawl.v1.GetNamespaceResponse\x12K\n" +
-	"\fAddNamespace\x12\x1c.pawl.v1.AddNamespaceRequest\x1a\x1d.pawl.v1.AddNamespaceResponse\x12B\n" +
-	"\tSetQuotas\x12\x19.pawl.v1.SetQuotasRequest\x1a\x1a.pawl.v1.SetQuotasResponse\x12B\n" +
-	"\tGetLimits\x12\x19.pawl.v1.GetLimitsRequest\x1a\x1a.pawl.v1.GetLimitsResponse\x12T\n" +
-	"\x0fRemoveNamespace\x12\x1f.pawl.v1.RemoveNamespaceRequest\x1a .pawl.v1.RemoveNamespaceResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"\rAccessService\x12O\n" +
+	"\x06WhoAmI\x12\x16.pawl.v1.WhoAmIRequest\x1a\x17.pawl.v1.WhoAmIResponse\"\x14\x8a\xb5\x18\x10\b\x01\"\f\n" +
+	"\n" +
+	"/api/v1/me\x12b\n" +
+	"\n" +
+	"ListTokens\x12\x1a.pawl.v1.ListTokensRequest\x1a\x1b.pawl.v1.ListTokensResponse\"\x1b\x8a\xb5\x18\x17\b\x04\x12\x01\x05\"\x10\n" +
+	"\x0e/api/v1/tokens\x12j\n" +
+	"\bGetToken\x12\x18.pawl.v1.GetTokenRequest\x1a\x19.pawl.v1.GetTokenResponse\")\x8a\xb5\x18%\b\x04\x12\x01\x05\"\x1e2\x05token\n" +
+	"\x15/api/v1/tokens/{name}\x12_\n" +
+	"\bAddToken\x12\x18.pawl.v1.AddTokenRequest\x1a\x19.pawl.v1.AddTokenResponse\"\x1e\x8a\xb5\x18\x1a\b\x04\x12\x01\x05\"\x13@\xc9\x01\x12\x0e/api/v1/tokens\x12s\n" +
+	"\vRotateToken\x12\x1b.pawl.v1.RotateTokenRequest\x1a\x1c.pawl.v1.RotateTokenResponse\")\x8a\xb5\x18%\b\x04\x12\x01\x05\"\x1e\x12\x1c/api/v1/tokens/{name}/rotate\x12l\n" +
+	"\vRevokeToken\x12\x1b.pawl.v1.RevokeTokenRequest\x1a\x1c.pawl.v1.RevokeTokenResponse\"\"\x8a\xb5\x18\x1e\b\x04\x12\x01\x05\"\x17*\x15/api/v1/tokens/{name}\x12o\n" +
+	"\x0eListNamespaces\x12\x1e.pawl.v1.ListNamespacesRequest\x1a\x1f.pawl.v1.ListNamespacesResponse\"\x1c\x8a\xb5\x18\x18\b\x02\"\x14\n" +
+	"\x12/api/v1/namespaces\x12{\n" +
+	"\fGetNamespace\x12\x1c.pawl.v1.GetNamespaceRequest\x1a\x1d.pawl.v1.GetNamespaceResponse\".\x8a\xb5\x18*\b\x02\"&2\tnamespace\n" +
+	"\x19/api/v1/namespaces/{name}\x12l\n" +
+	"\fAddNamespace\x12\x1c.pawl.v1.AddNamespaceRequest\x1a\x1d.pawl.v1.AddNamespaceResponse\"\x1f\x8a\xb5\x18\x1b\b\x06\x12\x01\x05\"\x14\x12\x12/api/v1/namespaces\x12j\n" +
+	"\tSetQuotas\x12\x19.pawl.v1.SetQuotasRequest\x1a\x1a.pawl.v1.SetQuotasResponse\"&\x8a\xb5\x18\"\b\x06\x12\x01\x05\"\x1b\"\x19/api/v1/namespaces/{name}\x12\\\n" +
+	"\tGetLimits\x12\x19.pawl.v1.GetLimitsRequest\x1a\x1a.pawl.v1.GetLimitsResponse\"\x18\x8a\xb5\x18\x14\b\x02\"\x10\n" +
+	"\x0e/api/v1/limits\x12|\n" +
+	"\x0fRemoveNamespace\x12\x1f.pawl.v1.RemoveNamespaceRequest\x1a .pawl.v1.RemoveNamespaceResponse\"&\x8a\xb5\x18\"\b\x06\x12\x01\x05\"\x1b*\x19/api/v1/namespaces/{name}B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_access_proto_rawDescOnce sync.Once
@@ -2124,6 +2132,7 @@ func file_pawl_v1_access_proto_init() {
 	if File_pawl_v1_access_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_access_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -396,7 +396,7 @@ var File_pawl_v1_audit_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x13pawl/v1/audit.proto\x12\apawl.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"n\n" +
+	"\x13pawl/v1/audit.proto\x12\apawl.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\"n\n" +
 	"\x10ListAuditRequest\x12,\n" +
 	"\x06filter\x18\x01 \x01(\v2\x14.pawl.v1.AuditFilterR\x06filter\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x16\n" +
@@ -433,9 +433,10 @@ const file_pawl_v1_audit_proto_rawDesc = "" +
 	"\x06before\x18\r \x01(\tR\x06before\x12\x14\n" +
 	"\x05after\x18\x0e \x01(\tR\x05after\x12\x12\n" +
 	"\x04hash\x18\x0f \x01(\tR\x04hash\x12#\n" +
-	"\rprevious_hash\x18\x10 \x01(\tR\fpreviousHash2R\n" +
-	"\fAuditService\x12B\n" +
-	"\tListAudit\x12\x19.pawl.v1.ListAuditRequest\x1a\x1a.pawl.v1.ListAuditResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"\rprevious_hash\x18\x10 \x01(\tR\fpreviousHash2n\n" +
+	"\fAuditService\x12^\n" +
+	"\tListAudit\x12\x19.pawl.v1.ListAuditRequest\x1a\x1a.pawl.v1.ListAuditResponse\"\x1a\x8a\xb5\x18\x16\b\x05\x12\x01\x04\"\x0f\n" +
+	"\r/api/v1/auditB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_audit_proto_rawDescOnce sync.Once
@@ -477,6 +478,7 @@ func file_pawl_v1_audit_proto_init() {
 	if File_pawl_v1_audit_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

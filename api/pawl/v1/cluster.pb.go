@@ -1829,7 +1829,7 @@ var File_pawl_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x15pawl/v1/cluster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\"\x13\n" +
+	"\x15pawl/v1/cluster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x12pawl/v1/call.proto\"\x13\n" +
 	"\x11GetClusterRequest\"\xda\x01\n" +
 	"\x12GetClusterResponse\x124\n" +
 	"\bsettings\x18\x01 \x01(\v2\x18.pawl.v1.ClusterSettingsR\bsettings\x12*\n" +
@@ -1944,23 +1944,27 @@ const file_pawl_v1_cluster_proto_rawDesc = "" +
 	"\x06shards\x18\x02 \x01(\x05R\x06shards\"=\n" +
 	"\rBackupSummary\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\tR\x06sha2562\xfb\x06\n" +
-	"\x0eClusterService\x12E\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha2562\xd2\v\n" +
+	"\x0eClusterService\x12\x96\x01\n" +
 	"\n" +
-	"GetCluster\x12\x1a.pawl.v1.GetClusterRequest\x1a\x1b.pawl.v1.GetClusterResponse\x129\n" +
-	"\x06GetMap\x12\x16.pawl.v1.GetMapRequest\x1a\x17.pawl.v1.GetMapResponse\x12B\n" +
-	"\tDrainNode\x12\x19.pawl.v1.DrainNodeRequest\x1a\x1a.pawl.v1.DrainNodeResponse\x12E\n" +
+	"GetCluster\x12\x1a.pawl.v1.GetClusterRequest\x1a\x1b.pawl.v1.GetClusterResponse\"O\x8a\xb5\x18K\b\x06\x12\x01\x03\"\x11\n" +
+	"\x0f/api/v1/cluster\"\x17\n" +
+	"\x15/api/v1/cluster/nodes\"\x18\n" +
+	"\x16/api/v1/cluster/shards\x12X\n" +
+	"\x06GetMap\x12\x16.pawl.v1.GetMapRequest\x1a\x17.pawl.v1.GetMapResponse\"\x1d\x8a\xb5\x18\x19\b\x01\"\x15\n" +
+	"\x13/api/v1/cluster/map\x12\xa1\x01\n" +
+	"\tDrainNode\x12\x19.pawl.v1.DrainNodeRequest\x1a\x1a.pawl.v1.DrainNodeResponse\"]\x8a\xb5\x18Y\b\x06\x12\x01\x05\"$\x12\"/api/v1/cluster/nodes/{node}/drain\",:\x04undo\x12$/api/v1/cluster/nodes/{node}/undrain\x12w\n" +
 	"\n" +
-	"RemoveNode\x12\x1a.pawl.v1.RemoveNodeRequest\x1a\x1b.pawl.v1.RemoveNodeResponse\x12H\n" +
-	"\vMoveReplica\x12\x1b.pawl.v1.MoveReplicaRequest\x1a\x1c.pawl.v1.MoveReplicaResponse\x12Q\n" +
-	"\x0eTransferLeader\x12\x1e.pawl.v1.TransferLeaderRequest\x1a\x1f.pawl.v1.TransferLeaderResponse\x12B\n" +
-	"\tAddShards\x12\x19.pawl.v1.AddShardsRequest\x1a\x1a.pawl.v1.AddShardsResponse\x12Q\n" +
-	"\x0eSetReplication\x12\x1e.pawl.v1.SetReplicationRequest\x1a\x1f.pawl.v1.SetReplicationResponse\x12Z\n" +
-	"\x11SetAuditRetention\x12!.pawl.v1.SetAuditRetentionRequest\x1a\".pawl.v1.SetAuditRetentionResponse\x12E\n" +
+	"RemoveNode\x12\x1a.pawl.v1.RemoveNodeRequest\x1a\x1b.pawl.v1.RemoveNodeResponse\"0\x8a\xb5\x18,\b\x06\x12\x01\x05\"%\x12#/api/v1/cluster/nodes/{node}/remove\x12z\n" +
+	"\vMoveReplica\x12\x1b.pawl.v1.MoveReplicaRequest\x1a\x1c.pawl.v1.MoveReplicaResponse\"0\x8a\xb5\x18,\b\x06\x12\x01\x05\"%\x12#/api/v1/cluster/shards/{shard}/move\x12\x87\x01\n" +
+	"\x0eTransferLeader\x12\x1e.pawl.v1.TransferLeaderRequest\x1a\x1f.pawl.v1.TransferLeaderResponse\"4\x8a\xb5\x180\b\x06\x12\x01\x05\")\x12'/api/v1/cluster/shards/{shard}/transfer\x12g\n" +
+	"\tAddShards\x12\x19.pawl.v1.AddShardsRequest\x1a\x1a.pawl.v1.AddShardsResponse\"#\x8a\xb5\x18\x1f\b\x06\x12\x01\x05\"\x18\x12\x16/api/v1/cluster/shards\x12{\n" +
+	"\x0eSetReplication\x12\x1e.pawl.v1.SetReplicationRequest\x1a\x1f.pawl.v1.SetReplicationResponse\"(\x8a\xb5\x18$\b\x06\x12\x01\x05\"\x1d\x1a\x1b/api/v1/cluster/replication\x12\x88\x01\n" +
+	"\x11SetAuditRetention\x12!.pawl.v1.SetAuditRetentionRequest\x1a\".pawl.v1.SetAuditRetentionResponse\",\x8a\xb5\x18(\b\x06\x12\x01\x05\"!\x1a\x1f/api/v1/cluster/audit-retention\x12o\n" +
 	"\n" +
-	"RaiseLevel\x12\x1a.pawl.v1.RaiseLevelRequest\x1a\x1b.pawl.v1.RaiseLevelResponse\x12H\n" +
-	"\vVerifyShard\x12\x1b.pawl.v1.VerifyShardRequest\x1a\x1c.pawl.v1.VerifyShardResponse\x12;\n" +
-	"\x06Backup\x12\x16.pawl.v1.BackupRequest\x1a\x17.pawl.v1.BackupResponse0\x01B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"RaiseLevel\x12\x1a.pawl.v1.RaiseLevelRequest\x1a\x1b.pawl.v1.RaiseLevelResponse\"(\x8a\xb5\x18$\b\x06\x12\x01\x05\"\x1d\x12\x1b/api/v1/cluster/raise-level\x12~\n" +
+	"\vVerifyShard\x12\x1b.pawl.v1.VerifyShardRequest\x1a\x1c.pawl.v1.VerifyShardResponse\"4\x8a\xb5\x180\b\x06\x12\x01\x05\")H\x01\x12%/api/v1/cluster/shards/{shard}/verify\x12H\n" +
+	"\x06Backup\x12\x16.pawl.v1.BackupRequest\x1a\x17.pawl.v1.BackupResponse\"\v\x8a\xb5\x18\a\b\x06\x12\x01\x05\x18\x010\x01B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_cluster_proto_rawDescOnce sync.Once
@@ -2059,6 +2063,7 @@ func file_pawl_v1_cluster_proto_init() {
 	if File_pawl_v1_cluster_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -333,7 +333,7 @@ var File_pawl_v1_event_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x13pawl/v1/event.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"\xb8\x01\n" +
+	"\x13pawl/v1/event.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xb8\x01\n" +
 	"\x12WatchEventsRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x17\n" +
@@ -361,9 +361,10 @@ const file_pawl_v1_event_proto_rawDesc = "" +
 	"\x05count\x18\r \x01(\x03R\x05count\x12\x14\n" +
 	"\x05shard\x18\x0e \x01(\rR\x05shard\x12\x14\n" +
 	"\x05index\x18\x0f \x01(\x04R\x05index\x12\x16\n" +
-	"\x06cursor\x18\x10 \x01(\tR\x06cursor2Z\n" +
-	"\fEventService\x12J\n" +
-	"\vWatchEvents\x12\x1b.pawl.v1.WatchEventsRequest\x1a\x1c.pawl.v1.WatchEventsResponse0\x01B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"\x06cursor\x18\x10 \x01(\tR\x06cursor2y\n" +
+	"\fEventService\x12i\n" +
+	"\vWatchEvents\x12\x1b.pawl.v1.WatchEventsRequest\x1a\x1c.pawl.v1.WatchEventsResponse\"\x1d\x8a\xb5\x18\x19\b\x04\x12\x01\x03\x18\x01\"\x10\n" +
+	"\x0e/api/v1/events0\x01B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_event_proto_rawDescOnce sync.Once
@@ -405,6 +406,7 @@ func file_pawl_v1_event_proto_init() {
 	if File_pawl_v1_event_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_task_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

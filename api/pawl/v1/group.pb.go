@@ -1151,7 +1151,7 @@ var File_pawl_v1_group_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_group_proto_rawDesc = "" +
 	"\n" +
-	"\x13pawl/v1/group.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13pawl/v1/chain.proto\x1a\x16pawl/v1/producer.proto\x1a\x12pawl/v1/task.proto\"\xe5\x01\n" +
+	"\x13pawl/v1/group.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x13pawl/v1/chain.proto\x1a\x16pawl/v1/producer.proto\x1a\x12pawl/v1/task.proto\"\xe5\x01\n" +
 	"\vGroupCounts\x12\x18\n" +
 	"\amembers\x18\x01 \x01(\x03R\amembers\x12\x18\n" +
 	"\apending\x18\x02 \x01(\x03R\apending\x12\x1c\n" +
@@ -1241,17 +1241,20 @@ const file_pawl_v1_group_proto_rawDesc = "" +
 	"\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13GROUP_STATE_RUNNING\x10\x01\x12\x18\n" +
 	"\x14GROUP_STATE_COMPLETE\x10\x02\x12\x19\n" +
-	"\x15GROUP_STATE_CANCELLED\x10\x032\x9a\x04\n" +
-	"\fGroupService\x12H\n" +
-	"\vCreateGroup\x12\x1b.pawl.v1.CreateGroupRequest\x1a\x1c.pawl.v1.CreateGroupResponse\x12N\n" +
-	"\rAddGroupTasks\x12\x1d.pawl.v1.AddGroupTasksRequest\x1a\x1e.pawl.v1.AddGroupTasksResponse\x12?\n" +
-	"\bGetGroup\x12\x18.pawl.v1.GetGroupRequest\x1a\x19.pawl.v1.GetGroupResponse\x12E\n" +
+	"\x15GROUP_STATE_CANCELLED\x10\x032\xb4\x06\n" +
+	"\fGroupService\x12h\n" +
+	"\vCreateGroup\x12\x1b.pawl.v1.CreateGroupRequest\x1a\x1c.pawl.v1.CreateGroupResponse\"\x1e\x8a\xb5\x18\x1a\b\x04\x12\x01\x01\"\x13@\xc9\x01\x12\x0e/api/v1/groups\x12v\n" +
+	"\rAddGroupTasks\x12\x1d.pawl.v1.AddGroupTasksRequest\x1a\x1e.pawl.v1.AddGroupTasksResponse\"&\x8a\xb5\x18\"\b\x04\x12\x01\x01\"\x1b\x12\x19/api/v1/groups/{id}/tasks\x12i\n" +
+	"\bGetGroup\x12\x18.pawl.v1.GetGroupRequest\x1a\x19.pawl.v1.GetGroupResponse\"(\x8a\xb5\x18$\b\x04\x12\x02\x01\x03\"\x1c2\x05group\n" +
+	"\x13/api/v1/groups/{id}\x12b\n" +
 	"\n" +
-	"ListGroups\x12\x1a.pawl.v1.ListGroupsRequest\x1a\x1b.pawl.v1.ListGroupsResponse\x12W\n" +
-	"\x10ListGroupMembers\x12 .pawl.v1.ListGroupMembersRequest\x1a!.pawl.v1.ListGroupMembersResponse\x12E\n" +
+	"ListGroups\x12\x1a.pawl.v1.ListGroupsRequest\x1a\x1b.pawl.v1.ListGroupsResponse\"\x1b\x8a\xb5\x18\x17\b\x04\x12\x01\x03\"\x10\n" +
+	"\x0e/api/v1/groups\x12\x82\x01\n" +
+	"\x10ListGroupMembers\x12 .pawl.v1.ListGroupMembersRequest\x1a!.pawl.v1.ListGroupMembersResponse\")\x8a\xb5\x18%\b\x04\x12\x02\x01\x03\"\x1d\n" +
+	"\x1b/api/v1/groups/{id}/members\x12t\n" +
 	"\n" +
-	"CloseGroup\x12\x1a.pawl.v1.CloseGroupRequest\x1a\x1b.pawl.v1.CloseGroupResponse\x12H\n" +
-	"\vCancelGroup\x12\x1b.pawl.v1.CancelGroupRequest\x1a\x1c.pawl.v1.CancelGroupResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"CloseGroup\x12\x1a.pawl.v1.CloseGroupRequest\x1a\x1b.pawl.v1.CloseGroupResponse\"-\x8a\xb5\x18)\b\x04\x12\x01\x01\"\"2\x05group\x12\x19/api/v1/groups/{id}/close\x12x\n" +
+	"\vCancelGroup\x12\x1b.pawl.v1.CancelGroupRequest\x1a\x1c.pawl.v1.CancelGroupResponse\".\x8a\xb5\x18*\b\x04\x12\x01\x04\"#2\x05group\x12\x1a/api/v1/groups/{id}/cancelB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_group_proto_rawDescOnce sync.Once
@@ -1343,6 +1346,7 @@ func file_pawl_v1_group_proto_init() {
 	if File_pawl_v1_group_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_chain_proto_init()
 	file_pawl_v1_producer_proto_init()
 	file_pawl_v1_task_proto_init()

@@ -1404,7 +1404,7 @@ var File_pawl_v1_operation_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x17pawl/v1/operation.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"\xe9\x01\n" +
+	"\x17pawl/v1/operation.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xe9\x01\n" +
 	"\rOperationSpec\x12'\n" +
 	"\x06action\x18\x01 \x01(\x0e2\x0f.pawl.v1.ActionR\x06action\x12'\n" +
 	"\x06filter\x18\x02 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x19\n" +
@@ -1513,14 +1513,16 @@ const file_pawl_v1_operation_proto_rawDesc = "" +
 	"\x16OPERATION_STATE_PAUSED\x10\x02\x12\x18\n" +
 	"\x14OPERATION_STATE_DONE\x10\x03\x12\x1b\n" +
 	"\x17OPERATION_STATE_ABORTED\x10\x04\x12\x1a\n" +
-	"\x16OPERATION_STATE_FAILED\x10\x052\x81\x04\n" +
-	"\x10OperationService\x12Q\n" +
-	"\x0eStartOperation\x12\x1e.pawl.v1.StartOperationRequest\x1a\x1f.pawl.v1.StartOperationResponse\x12K\n" +
-	"\fGetOperation\x12\x1c.pawl.v1.GetOperationRequest\x1a\x1d.pawl.v1.GetOperationResponse\x12Q\n" +
-	"\x0eListOperations\x12\x1e.pawl.v1.ListOperationsRequest\x1a\x1f.pawl.v1.ListOperationsResponse\x12Q\n" +
-	"\x0ePauseOperation\x12\x1e.pawl.v1.PauseOperationRequest\x1a\x1f.pawl.v1.PauseOperationResponse\x12T\n" +
-	"\x0fResumeOperation\x12\x1f.pawl.v1.ResumeOperationRequest\x1a .pawl.v1.ResumeOperationResponse\x12Q\n" +
-	"\x0eAbortOperation\x12\x1e.pawl.v1.AbortOperationRequest\x1a\x1f.pawl.v1.AbortOperationResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"\x16OPERATION_STATE_FAILED\x10\x052\x9f\x06\n" +
+	"\x10OperationService\x12r\n" +
+	"\x0eStartOperation\x12\x1e.pawl.v1.StartOperationRequest\x1a\x1f.pawl.v1.StartOperationResponse\"\x1f\x8a\xb5\x18\x1b\b\x04\x12\x01\x04\"\x14\x12\x12/api/v1/operations\x12~\n" +
+	"\fGetOperation\x12\x1c.pawl.v1.GetOperationRequest\x1a\x1d.pawl.v1.GetOperationResponse\"1\x8a\xb5\x18-\b\x04\x12\x01\x03\x18\x01\"$2\toperation\n" +
+	"\x17/api/v1/operations/{id}\x12r\n" +
+	"\x0eListOperations\x12\x1e.pawl.v1.ListOperationsRequest\x1a\x1f.pawl.v1.ListOperationsResponse\"\x1f\x8a\xb5\x18\x1b\b\x04\x12\x01\x03\"\x14\n" +
+	"\x12/api/v1/operations\x12\x88\x01\n" +
+	"\x0ePauseOperation\x12\x1e.pawl.v1.PauseOperationRequest\x1a\x1f.pawl.v1.PauseOperationResponse\"5\x8a\xb5\x181\b\x04\x12\x01\x04\"*2\toperation\x12\x1d/api/v1/operations/{id}/pause\x12\x8c\x01\n" +
+	"\x0fResumeOperation\x12\x1f.pawl.v1.ResumeOperationRequest\x1a .pawl.v1.ResumeOperationResponse\"6\x8a\xb5\x182\b\x04\x12\x01\x04\"+2\toperation\x12\x1e/api/v1/operations/{id}/resume\x12\x88\x01\n" +
+	"\x0eAbortOperation\x12\x1e.pawl.v1.AbortOperationRequest\x1a\x1f.pawl.v1.AbortOperationResponse\"5\x8a\xb5\x181\b\x04\x12\x01\x04\"*2\toperation\x12\x1d/api/v1/operations/{id}/abortB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_operation_proto_rawDescOnce sync.Once
@@ -1618,6 +1620,7 @@ func file_pawl_v1_operation_proto_init() {
 	if File_pawl_v1_operation_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_task_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

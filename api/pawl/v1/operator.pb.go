@@ -2926,10 +2926,10 @@ func (x *ListArchiveResponse) GetNextCursor() string {
 
 type ArchivedTask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Task          *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Place         string                 `protobuf:"bytes,4,opt,name=place,proto3" json:"place,omitempty"` // file and line: what restore takes
 	ArchivedAt    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=archived_at,json=archivedAt,proto3" json:"archived_at,omitempty"`
 	Cause         string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"` // retention, discard, purge
-	Place         string                 `protobuf:"bytes,4,opt,name=place,proto3" json:"place,omitempty"` // file and line: what restore takes
+	Task          *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2964,11 +2964,11 @@ func (*ArchivedTask) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
-func (x *ArchivedTask) GetTask() *Task {
+func (x *ArchivedTask) GetPlace() string {
 	if x != nil {
-		return x.Task
+		return x.Place
 	}
-	return nil
+	return ""
 }
 
 func (x *ArchivedTask) GetArchivedAt() *timestamppb.Timestamp {
@@ -2985,11 +2985,11 @@ func (x *ArchivedTask) GetCause() string {
 	return ""
 }
 
-func (x *ArchivedTask) GetPlace() string {
+func (x *ArchivedTask) GetTask() *Task {
 	if x != nil {
-		return x.Place
+		return x.Task
 	}
-	return ""
+	return nil
 }
 
 type RestoreArchiveRequest struct {
@@ -3604,7 +3604,7 @@ var File_pawl_v1_operator_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/breaker.proto\x1a\x15pawl/v1/explain.proto\x1a\x13pawl/v1/stats.proto\x1a\x12pawl/v1/task.proto\"\xde\x06\n" +
+	"\x16pawl/v1/operator.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/breaker.proto\x1a\x12pawl/v1/call.proto\x1a\x15pawl/v1/explain.proto\x1a\x13pawl/v1/stats.proto\x1a\x12pawl/v1/task.proto\"\xde\x06\n" +
 	"\rQueueSettings\x122\n" +
 	"\aweights\x18\x01 \x01(\v2\x18.pawl.v1.PriorityWeightsR\aweights\x12*\n" +
 	"\x05retry\x18\x02 \x01(\v2\x14.pawl.v1.RetryPolicyR\x05retry\x12!\n" +
@@ -3826,12 +3826,12 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x05items\x18\x01 \x03(\v2\x15.pawl.v1.ArchivedTaskR\x05items\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
 	"nextCursor\"\x9a\x01\n" +
-	"\fArchivedTask\x12!\n" +
-	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task\x12;\n" +
+	"\fArchivedTask\x12\x14\n" +
+	"\x05place\x18\x04 \x01(\tR\x05place\x12;\n" +
 	"\varchived_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"archivedAt\x12\x14\n" +
-	"\x05cause\x18\x03 \x01(\tR\x05cause\x12\x14\n" +
-	"\x05place\x18\x04 \x01(\tR\x05place\"/\n" +
+	"\x05cause\x18\x03 \x01(\tR\x05cause\x12!\n" +
+	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task\"/\n" +
 	"\x15RestoreArchiveRequest\x12\x16\n" +
 	"\x06places\x18\x01 \x03(\tR\x06places\"I\n" +
 	"\x16RestoreArchiveResponse\x12/\n" +
@@ -3881,34 +3881,43 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"QueueOrder\x12\x1b\n" +
 	"\x17QUEUE_ORDER_UNSPECIFIED\x10\x00\x12\x14\n" +
-	"\x10QUEUE_ORDER_MOST\x10\x012\xf9\v\n" +
-	"\x0fOperatorService\x12E\n" +
+	"\x10QUEUE_ORDER_MOST\x10\x012\x93\x14\n" +
+	"\x0fOperatorService\x12b\n" +
 	"\n" +
-	"ListQueues\x12\x1a.pawl.v1.ListQueuesRequest\x1a\x1b.pawl.v1.ListQueuesResponse\x12?\n" +
-	"\bGetQueue\x12\x18.pawl.v1.GetQueueRequest\x1a\x19.pawl.v1.GetQueueResponse\x12?\n" +
-	"\bPutQueue\x12\x18.pawl.v1.PutQueueRequest\x1a\x19.pawl.v1.PutQueueResponse\x12H\n" +
-	"\vDeleteQueue\x12\x1b.pawl.v1.DeleteQueueRequest\x1a\x1c.pawl.v1.DeleteQueueResponse\x12E\n" +
+	"ListQueues\x12\x1a.pawl.v1.ListQueuesRequest\x1a\x1b.pawl.v1.ListQueuesResponse\"\x1b\x8a\xb5\x18\x17\b\x04\x12\x01\x03\"\x10\n" +
+	"\x0e/api/v1/queues\x12k\n" +
+	"\bGetQueue\x12\x18.pawl.v1.GetQueueRequest\x1a\x19.pawl.v1.GetQueueResponse\"*\x8a\xb5\x18&\b\x04\x12\x01\x03\"\x1f2\x05queue\n" +
+	"\x16/api/v1/queues/{queue}\x12k\n" +
+	"\bPutQueue\x12\x18.pawl.v1.PutQueueRequest\x1a\x19.pawl.v1.PutQueueResponse\"*\x8a\xb5\x18&\b\x04\x12\x01\x04\"\x1f2\x05queue\x1a\x16/api/v1/queues/{queue}\x12m\n" +
+	"\vDeleteQueue\x12\x1b.pawl.v1.DeleteQueueRequest\x1a\x1c.pawl.v1.DeleteQueueResponse\"#\x8a\xb5\x18\x1f\b\x04\x12\x01\x04\"\x18*\x16/api/v1/queues/{queue}\x12w\n" +
 	"\n" +
-	"PauseQueue\x12\x1a.pawl.v1.PauseQueueRequest\x1a\x1b.pawl.v1.PauseQueueResponse\x12H\n" +
-	"\vResumeQueue\x12\x1b.pawl.v1.ResumeQueueRequest\x1a\x1c.pawl.v1.ResumeQueueResponse\x12H\n" +
-	"\vSpreadQueue\x12\x1b.pawl.v1.SpreadQueueRequest\x1a\x1c.pawl.v1.SpreadQueueResponse\x12K\n" +
-	"\fCloseBreaker\x12\x1c.pawl.v1.CloseBreakerRequest\x1a\x1d.pawl.v1.CloseBreakerResponse\x12E\n" +
+	"PauseQueue\x12\x1a.pawl.v1.PauseQueueRequest\x1a\x1b.pawl.v1.PauseQueueResponse\"0\x8a\xb5\x18,\b\x04\x12\x01\x04\"%2\x05queue\x12\x1c/api/v1/queues/{queue}/pause\x12{\n" +
+	"\vResumeQueue\x12\x1b.pawl.v1.ResumeQueueRequest\x1a\x1c.pawl.v1.ResumeQueueResponse\"1\x8a\xb5\x18-\b\x04\x12\x01\x04\"&2\x05queue\x12\x1d/api/v1/queues/{queue}/resume\x12}\n" +
+	"\vSpreadQueue\x12\x1b.pawl.v1.SpreadQueueRequest\x1a\x1c.pawl.v1.SpreadQueueResponse\"3\x8a\xb5\x18/\b\x04\x12\x01\x04\"(2\x05queueH\x01\x12\x1d/api/v1/queues/{queue}/spread\x12\x86\x01\n" +
+	"\fCloseBreaker\x12\x1c.pawl.v1.CloseBreakerRequest\x1a\x1d.pawl.v1.CloseBreakerResponse\"9\x8a\xb5\x185\b\x04\x12\x01\x04\".2\x05queue\x12%/api/v1/queues/{queue}/breakers/close\x12r\n" +
 	"\n" +
-	"PurgeQueue\x12\x1a.pawl.v1.PurgeQueueRequest\x1a\x1b.pawl.v1.PurgeQueueResponse\x12K\n" +
-	"\fExplainQueue\x12\x1c.pawl.v1.ExplainQueueRequest\x1a\x1d.pawl.v1.ExplainQueueResponse\x12?\n" +
-	"\bListDead\x12\x18.pawl.v1.ListDeadRequest\x1a\x19.pawl.v1.ListDeadResponse\x12K\n" +
-	"\fListPoisoned\x12\x1c.pawl.v1.ListPoisonedRequest\x1a\x1d.pawl.v1.ListPoisonedResponse\x12B\n" +
-	"\tGroupDead\x12\x19.pawl.v1.GroupDeadRequest\x1a\x1a.pawl.v1.GroupDeadResponse\x12E\n" +
+	"PurgeQueue\x12\x1a.pawl.v1.PurgeQueueRequest\x1a\x1b.pawl.v1.PurgeQueueResponse\"+\x8a\xb5\x18'\b\x04\x12\x01\x04\" H\x01\x12\x1c/api/v1/queues/{queue}/purge\x12x\n" +
+	"\fExplainQueue\x12\x1c.pawl.v1.ExplainQueueRequest\x1a\x1d.pawl.v1.ExplainQueueResponse\"+\x8a\xb5\x18'\b\x04\x12\x01\x03\" \n" +
+	"\x1e/api/v1/queues/{queue}/explain\x12i\n" +
+	"\bListDead\x12\x18.pawl.v1.ListDeadRequest\x1a\x19.pawl.v1.ListDeadResponse\"(\x8a\xb5\x18$\b\x04\x12\x01\x03\"\x1d\n" +
+	"\x1b/api/v1/queues/{queue}/dead\x12y\n" +
+	"\fListPoisoned\x12\x1c.pawl.v1.ListPoisonedRequest\x1a\x1d.pawl.v1.ListPoisonedResponse\",\x8a\xb5\x18(\b\x04\x12\x01\x03\"!\n" +
+	"\x1f/api/v1/queues/{queue}/poisoned\x12{\n" +
+	"\tGroupDead\x12\x19.pawl.v1.GroupDeadRequest\x1a\x1a.pawl.v1.GroupDeadResponse\"7\x8a\xb5\x183\b\x04\x12\x01\x03\"\x0e\n" +
+	"\f/api/v1/dead\"\x1c:\bpoisoned\n" +
+	"\x10/api/v1/poisoned\x12\xae\x01\n" +
 	"\n" +
-	"ReplayDead\x12\x1a.pawl.v1.ReplayDeadRequest\x1a\x1b.pawl.v1.ReplayDeadResponse\x12H\n" +
-	"\vDiscardDead\x12\x1b.pawl.v1.DiscardDeadRequest\x1a\x1c.pawl.v1.DiscardDeadResponse\x12H\n" +
-	"\vListArchive\x12\x1b.pawl.v1.ListArchiveRequest\x1a\x1c.pawl.v1.ListArchiveResponse\x12Q\n" +
-	"\x0eRestoreArchive\x12\x1e.pawl.v1.RestoreArchiveRequest\x1a\x1f.pawl.v1.RestoreArchiveResponse\x12B\n" +
-	"\tRetryTask\x12\x19.pawl.v1.RetryTaskRequest\x1a\x1a.pawl.v1.RetryTaskResponse\x12E\n" +
+	"ReplayDead\x12\x1a.pawl.v1.ReplayDeadRequest\x1a\x1b.pawl.v1.ReplayDeadResponse\"g\x8a\xb5\x18c\b\x04\x12\x01\x04\"&H\x01\x12\"/api/v1/queues/{queue}/dead/replay\"4:\bpoisonedH\x01\x12&/api/v1/queues/{queue}/poisoned/replay\x12\xb3\x01\n" +
+	"\vDiscardDead\x12\x1b.pawl.v1.DiscardDeadRequest\x1a\x1c.pawl.v1.DiscardDeadResponse\"i\x8a\xb5\x18e\b\x04\x12\x01\x04\"'H\x01\x12#/api/v1/queues/{queue}/dead/discard\"5:\bpoisonedH\x01\x12'/api/v1/queues/{queue}/poisoned/discard\x12f\n" +
+	"\vListArchive\x12\x1b.pawl.v1.ListArchiveRequest\x1a\x1c.pawl.v1.ListArchiveResponse\"\x1c\x8a\xb5\x18\x18\b\x04\x12\x01\x03\"\x11\n" +
+	"\x0f/api/v1/archive\x12w\n" +
+	"\x0eRestoreArchive\x12\x1e.pawl.v1.RestoreArchiveRequest\x1a\x1f.pawl.v1.RestoreArchiveResponse\"$\x8a\xb5\x18 \b\x04\x12\x01\x04\"\x19\x12\x17/api/v1/archive/restore\x12o\n" +
+	"\tRetryTask\x12\x19.pawl.v1.RetryTaskRequest\x1a\x1a.pawl.v1.RetryTaskResponse\"+\x8a\xb5\x18'\b\x04\x12\x01\x04\" 2\x04task\x12\x18/api/v1/tasks/{id}/retry\x12t\n" +
 	"\n" +
-	"RunTaskNow\x12\x1a.pawl.v1.RunTaskNowRequest\x1a\x1b.pawl.v1.RunTaskNowResponse\x12H\n" +
-	"\vDiscardTask\x12\x1b.pawl.v1.DiscardTaskRequest\x1a\x1c.pawl.v1.DiscardTaskResponse\x12B\n" +
-	"\tGetServer\x12\x19.pawl.v1.GetServerRequest\x1a\x1a.pawl.v1.GetServerResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"RunTaskNow\x12\x1a.pawl.v1.RunTaskNowRequest\x1a\x1b.pawl.v1.RunTaskNowResponse\"-\x8a\xb5\x18)\b\x04\x12\x01\x04\"\"2\x04task\x12\x1a/api/v1/tasks/{id}/run_now\x12w\n" +
+	"\vDiscardTask\x12\x1b.pawl.v1.DiscardTaskRequest\x1a\x1c.pawl.v1.DiscardTaskResponse\"-\x8a\xb5\x18)\b\x04\x12\x01\x04\"\"2\x04task\x12\x1a/api/v1/tasks/{id}/discard\x12\\\n" +
+	"\tGetServer\x12\x19.pawl.v1.GetServerRequest\x1a\x1a.pawl.v1.GetServerResponse\"\x18\x8a\xb5\x18\x14\b\x02\"\x10\n" +
+	"\x0e/api/v1/serverB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_operator_proto_rawDescOnce sync.Once
@@ -4056,8 +4065,8 @@ var file_pawl_v1_operator_proto_depIdxs = []int32{
 	67, // 53: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
 	67, // 54: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
 	44, // 55: pawl.v1.ListArchiveResponse.items:type_name -> pawl.v1.ArchivedTask
-	68, // 56: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
-	62, // 57: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	62, // 56: pawl.v1.ArchivedTask.archived_at:type_name -> google.protobuf.Timestamp
+	68, // 57: pawl.v1.ArchivedTask.task:type_name -> pawl.v1.Task
 	47, // 58: pawl.v1.RestoreArchiveResponse.results:type_name -> pawl.v1.RestoredTask
 	70, // 59: pawl.v1.RestoredTask.error:type_name -> pawl.v1.Error
 	68, // 60: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
@@ -4122,6 +4131,7 @@ func file_pawl_v1_operator_proto_init() {
 		return
 	}
 	file_pawl_v1_breaker_proto_init()
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_explain_proto_init()
 	file_pawl_v1_stats_proto_init()
 	file_pawl_v1_task_proto_init()

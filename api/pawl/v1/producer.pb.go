@@ -1091,7 +1091,7 @@ var File_pawl_v1_producer_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/producer.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/explain.proto\x1a\x12pawl/v1/task.proto\"7\n" +
+	"\x16pawl/v1/producer.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x15pawl/v1/explain.proto\x1a\x12pawl/v1/task.proto\"7\n" +
 	"\x0eEnqueueRequest\x12%\n" +
 	"\x04task\x18\x01 \x01(\v2\x11.pawl.v1.TaskSpecR\x04task\"8\n" +
 	"\x0fEnqueueResponse\x12%\n" +
@@ -1163,18 +1163,21 @@ const file_pawl_v1_producer_proto_rawDesc = "" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x15\n" +
-	"\x11CONSISTENCY_STALE\x10\x022\xb8\x04\n" +
-	"\x0fProducerService\x12<\n" +
-	"\aEnqueue\x12\x17.pawl.v1.EnqueueRequest\x1a\x18.pawl.v1.EnqueueResponse\x12K\n" +
-	"\fEnqueueBatch\x12\x1c.pawl.v1.EnqueueBatchRequest\x1a\x1d.pawl.v1.EnqueueBatchResponse\x12@\n" +
-	"\aProduce\x12\x17.pawl.v1.ProduceRequest\x1a\x18.pawl.v1.ProduceResponse(\x010\x01\x12<\n" +
-	"\aGetTask\x12\x17.pawl.v1.GetTaskRequest\x1a\x18.pawl.v1.GetTaskResponse\x12E\n" +
+	"\x11CONSISTENCY_STALE\x10\x022\xcc\x06\n" +
+	"\x0fProducerService\x12a\n" +
+	"\aEnqueue\x12\x17.pawl.v1.EnqueueRequest\x1a\x18.pawl.v1.EnqueueResponse\"#\x8a\xb5\x18\x1f\b\x04\x12\x01\x01\"\x182\x04task@\xca\x01\x12\r/api/v1/tasks\x12m\n" +
+	"\fEnqueueBatch\x12\x1c.pawl.v1.EnqueueBatchRequest\x1a\x1d.pawl.v1.EnqueueBatchResponse\" \x8a\xb5\x18\x1c\b\x04\x12\x01\x01\"\x15\x12\x13/api/v1/tasks/batch\x12M\n" +
+	"\aProduce\x12\x17.pawl.v1.ProduceRequest\x1a\x18.pawl.v1.ProduceResponse\"\v\x8a\xb5\x18\a\b\x04\x12\x01\x01\x18\x01(\x010\x01\x12g\n" +
+	"\aGetTask\x12\x17.pawl.v1.GetTaskRequest\x1a\x18.pawl.v1.GetTaskResponse\")\x8a\xb5\x18%\b\x04\x12\x03\x01\x02\x03\x18\x01\"\x1a2\x04task\n" +
+	"\x12/api/v1/tasks/{id}\x12l\n" +
 	"\n" +
-	"CancelTask\x12\x1a.pawl.v1.CancelTaskRequest\x1a\x1b.pawl.v1.CancelTaskResponse\x12B\n" +
-	"\tListTasks\x12\x19.pawl.v1.ListTasksRequest\x1a\x1a.pawl.v1.ListTasksResponse\x12E\n" +
+	"CancelTask\x12\x1a.pawl.v1.CancelTaskRequest\x1a\x1b.pawl.v1.CancelTaskResponse\"%\x8a\xb5\x18!\b\x04\x12\x01\x04\"\x1a2\x04task*\x12/api/v1/tasks/{id}\x12^\n" +
+	"\tListTasks\x12\x19.pawl.v1.ListTasksRequest\x1a\x1a.pawl.v1.ListTasksResponse\"\x1a\x8a\xb5\x18\x16\b\x04\x12\x01\x03\"\x0f\n" +
+	"\r/api/v1/tasks\x12l\n" +
 	"\n" +
-	"UpdateTask\x12\x1a.pawl.v1.UpdateTaskRequest\x1a\x1b.pawl.v1.UpdateTaskResponse\x12H\n" +
-	"\vExplainTask\x12\x1b.pawl.v1.ExplainTaskRequest\x1a\x1c.pawl.v1.ExplainTaskResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"UpdateTask\x12\x1a.pawl.v1.UpdateTaskRequest\x1a\x1b.pawl.v1.UpdateTaskResponse\"%\x8a\xb5\x18!\b\x04\x12\x01\x04\"\x1a2\x04task\"\x12/api/v1/tasks/{id}\x12s\n" +
+	"\vExplainTask\x12\x1b.pawl.v1.ExplainTaskRequest\x1a\x1c.pawl.v1.ExplainTaskResponse\")\x8a\xb5\x18%\b\x04\x12\x03\x01\x02\x03\"\x1c\n" +
+	"\x1a/api/v1/tasks/{id}/explainB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_producer_proto_rawDescOnce sync.Once
@@ -1278,6 +1281,7 @@ func file_pawl_v1_producer_proto_init() {
 	if File_pawl_v1_producer_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_explain_proto_init()
 	file_pawl_v1_task_proto_init()
 	file_pawl_v1_producer_proto_msgTypes[16].OneofWrappers = []any{}

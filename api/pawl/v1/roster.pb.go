@@ -863,7 +863,7 @@ var File_pawl_v1_roster_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_roster_proto_rawDesc = "" +
 	"\n" +
-	"\x14pawl/v1/roster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14pawl/v1/worker.proto\"\xa2\x01\n" +
+	"\x14pawl/v1/roster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x14pawl/v1/worker.proto\"\xa2\x01\n" +
 	"\x12ListWorkersRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
@@ -931,12 +931,14 @@ const file_pawl_v1_roster_proto_rawDesc = "" +
 	"\x05queue\x18\x03 \x01(\tR\x05queue\x12\x18\n" +
 	"\aattempt\x18\x04 \x01(\x05R\aattempt\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12D\n" +
-	"\x10lease_expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt2\xb4\x02\n" +
-	"\rRosterService\x12H\n" +
-	"\vListWorkers\x12\x1b.pawl.v1.ListWorkersRequest\x1a\x1c.pawl.v1.ListWorkersResponse\x12B\n" +
-	"\tGetWorker\x12\x19.pawl.v1.GetWorkerRequest\x1a\x1a.pawl.v1.GetWorkerResponse\x12H\n" +
-	"\vQuietWorker\x12\x1b.pawl.v1.QuietWorkerRequest\x1a\x1c.pawl.v1.QuietWorkerResponse\x12K\n" +
-	"\fResumeWorker\x12\x1c.pawl.v1.ResumeWorkerRequest\x1a\x1d.pawl.v1.ResumeWorkerResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"\x10lease_expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt2\xed\x03\n" +
+	"\rRosterService\x12f\n" +
+	"\vListWorkers\x12\x1b.pawl.v1.ListWorkersRequest\x1a\x1c.pawl.v1.ListWorkersResponse\"\x1c\x8a\xb5\x18\x18\b\x04\x12\x01\x03\"\x11\n" +
+	"\x0f/api/v1/workers\x12q\n" +
+	"\tGetWorker\x12\x19.pawl.v1.GetWorkerRequest\x1a\x1a.pawl.v1.GetWorkerResponse\"-\x8a\xb5\x18)\b\x04\x12\x01\x03\"\"2\x06worker\n" +
+	"\x18/api/v1/workers/{worker}\x12}\n" +
+	"\vQuietWorker\x12\x1b.pawl.v1.QuietWorkerRequest\x1a\x1c.pawl.v1.QuietWorkerResponse\"3\x8a\xb5\x18/\b\x04\x12\x01\x04\"(2\x06worker\x12\x1e/api/v1/workers/{worker}/quiet\x12\x81\x01\n" +
+	"\fResumeWorker\x12\x1c.pawl.v1.ResumeWorkerRequest\x1a\x1d.pawl.v1.ResumeWorkerResponse\"4\x8a\xb5\x180\b\x04\x12\x01\x04\")2\x06worker\x12\x1f/api/v1/workers/{worker}/resumeB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_roster_proto_rawDescOnce sync.Once
@@ -1006,6 +1008,7 @@ func file_pawl_v1_roster_proto_init() {
 	if File_pawl_v1_roster_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_worker_proto_init()
 	file_pawl_v1_roster_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}

@@ -1361,7 +1361,7 @@ var File_pawl_v1_schedule_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\n" +
-	"\x16pawl/v1/schedule.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/task.proto\"\xc9\x02\n" +
+	"\x16pawl/v1/schedule.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x12pawl/v1/task.proto\"\xc9\x02\n" +
 	"\fScheduleSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04cron\x18\x02 \x01(\tR\x04cron\x12/\n" +
@@ -1467,16 +1467,19 @@ const file_pawl_v1_schedule_proto_rawDesc = "" +
 	"\x12TICK_OUTCOME_FIRED\x10\x01\x12\x1a\n" +
 	"\x16TICK_OUTCOME_CAUGHT_UP\x10\x02\x12\x1a\n" +
 	"\x16TICK_OUTCOME_TRIGGERED\x10\x03\x12\x18\n" +
-	"\x14TICK_OUTCOME_SKIPPED\x10\x042\xa3\x05\n" +
-	"\x0fScheduleService\x12N\n" +
-	"\rListSchedules\x12\x1d.pawl.v1.ListSchedulesRequest\x1a\x1e.pawl.v1.ListSchedulesResponse\x12H\n" +
-	"\vGetSchedule\x12\x1b.pawl.v1.GetScheduleRequest\x1a\x1c.pawl.v1.GetScheduleResponse\x12H\n" +
-	"\vPutSchedule\x12\x1b.pawl.v1.PutScheduleRequest\x1a\x1c.pawl.v1.PutScheduleResponse\x12Q\n" +
-	"\x0eDeleteSchedule\x12\x1e.pawl.v1.DeleteScheduleRequest\x1a\x1f.pawl.v1.DeleteScheduleResponse\x12N\n" +
-	"\rPauseSchedule\x12\x1d.pawl.v1.PauseScheduleRequest\x1a\x1e.pawl.v1.PauseScheduleResponse\x12Q\n" +
-	"\x0eResumeSchedule\x12\x1e.pawl.v1.ResumeScheduleRequest\x1a\x1f.pawl.v1.ResumeScheduleResponse\x12T\n" +
-	"\x0fTriggerSchedule\x12\x1f.pawl.v1.TriggerScheduleRequest\x1a .pawl.v1.TriggerScheduleResponse\x12`\n" +
-	"\x13ListScheduleHistory\x12#.pawl.v1.ListScheduleHistoryRequest\x1a$.pawl.v1.ListScheduleHistoryResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"\x14TICK_OUTCOME_SKIPPED\x10\x042\xc6\b\n" +
+	"\x0fScheduleService\x12n\n" +
+	"\rListSchedules\x12\x1d.pawl.v1.ListSchedulesRequest\x1a\x1e.pawl.v1.ListSchedulesResponse\"\x1e\x8a\xb5\x18\x1a\b\x04\x12\x01\x03\"\x13\n" +
+	"\x11/api/v1/schedules\x12y\n" +
+	"\vGetSchedule\x12\x1b.pawl.v1.GetScheduleRequest\x1a\x1c.pawl.v1.GetScheduleResponse\"/\x8a\xb5\x18+\b\x04\x12\x01\x03\"$2\bschedule\n" +
+	"\x18/api/v1/schedules/{name}\x12\x9e\x01\n" +
+	"\vPutSchedule\x12\x1b.pawl.v1.PutScheduleRequest\x1a\x1c.pawl.v1.PutScheduleResponse\"T\x8a\xb5\x18P\b\x04\x12\x01\x04\"-2\bschedule:\vcreate_only@\xc9\x01\x12\x11/api/v1/schedules\"\x1a\x1a\x18/api/v1/schedules/{name}\x12x\n" +
+	"\x0eDeleteSchedule\x12\x1e.pawl.v1.DeleteScheduleRequest\x1a\x1f.pawl.v1.DeleteScheduleResponse\"%\x8a\xb5\x18!\b\x04\x12\x01\x04\"\x1a*\x18/api/v1/schedules/{name}\x12\x85\x01\n" +
+	"\rPauseSchedule\x12\x1d.pawl.v1.PauseScheduleRequest\x1a\x1e.pawl.v1.PauseScheduleResponse\"5\x8a\xb5\x181\b\x04\x12\x01\x04\"*2\bschedule\x12\x1e/api/v1/schedules/{name}/pause\x12\x89\x01\n" +
+	"\x0eResumeSchedule\x12\x1e.pawl.v1.ResumeScheduleRequest\x1a\x1f.pawl.v1.ResumeScheduleResponse\"6\x8a\xb5\x182\b\x04\x12\x01\x04\"+2\bschedule\x12\x1f/api/v1/schedules/{name}/resume\x12\x86\x01\n" +
+	"\x0fTriggerSchedule\x12\x1f.pawl.v1.TriggerScheduleRequest\x1a .pawl.v1.TriggerScheduleResponse\"0\x8a\xb5\x18,\b\x04\x12\x01\x04\"%@\xca\x01\x12 /api/v1/schedules/{name}/trigger\x12\x8f\x01\n" +
+	"\x13ListScheduleHistory\x12#.pawl.v1.ListScheduleHistoryRequest\x1a$.pawl.v1.ListScheduleHistoryResponse\"-\x8a\xb5\x18)\b\x04\x12\x01\x03\"\"\n" +
+	" /api/v1/schedules/{name}/historyB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_schedule_proto_rawDescOnce sync.Once
@@ -1578,6 +1581,7 @@ func file_pawl_v1_schedule_proto_init() {
 	if File_pawl_v1_schedule_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_task_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -1258,7 +1258,7 @@ var File_pawl_v1_stats_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x13pawl/v1/stats.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"D\n" +
+	"\x13pawl/v1/stats.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\"D\n" +
 	"\x0fGetStatsRequest\x121\n" +
 	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06window\"\x98\x01\n" +
 	"\x10GetStatsResponse\x12$\n" +
@@ -1368,11 +1368,14 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"\x12arrival_per_second\x18\a \x01(\x01R\x10arrivalPerSecond\x12$\n" +
 	"\vrun_seconds\x18\b \x01(\x01H\x00R\n" +
 	"runSeconds\x88\x01\x01B\x0e\n" +
-	"\f_run_seconds2\xef\x01\n" +
-	"\fStatsService\x12?\n" +
-	"\bGetStats\x12\x18.pawl.v1.GetStatsRequest\x1a\x19.pawl.v1.GetStatsResponse\x12N\n" +
-	"\rGetQueueStats\x12\x1d.pawl.v1.GetQueueStatsRequest\x1a\x1e.pawl.v1.GetQueueStatsResponse\x12N\n" +
-	"\rGetQueueScale\x12\x1d.pawl.v1.GetQueueScaleRequest\x1a\x1e.pawl.v1.GetQueueScaleResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"\f_run_seconds2\xe1\x02\n" +
+	"\fStatsService\x12[\n" +
+	"\bGetStats\x12\x18.pawl.v1.GetStatsRequest\x1a\x19.pawl.v1.GetStatsResponse\"\x1a\x8a\xb5\x18\x16\b\x05\x12\x01\x03\"\x0f\n" +
+	"\r/api/v1/stats\x12y\n" +
+	"\rGetQueueStats\x12\x1d.pawl.v1.GetQueueStatsRequest\x1a\x1e.pawl.v1.GetQueueStatsResponse\")\x8a\xb5\x18%\b\x04\x12\x01\x03\"\x1e\n" +
+	"\x1c/api/v1/queues/{queue}/stats\x12y\n" +
+	"\rGetQueueScale\x12\x1d.pawl.v1.GetQueueScaleRequest\x1a\x1e.pawl.v1.GetQueueScaleResponse\")\x8a\xb5\x18%\b\x04\x12\x01\x03\"\x1e\n" +
+	"\x1c/api/v1/queues/{queue}/scaleB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_stats_proto_rawDescOnce sync.Once
@@ -1443,6 +1446,7 @@ func file_pawl_v1_stats_proto_init() {
 	if File_pawl_v1_stats_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_stats_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -38,6 +38,7 @@ type Webhook struct {
 	ChangedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
 	RotatedAt      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"`
 	OldUntil       *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until when the secret before the last rotation signs too
+	State          string                 `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`                       // active, failing (the last attempt failed), paused, disabled
 	Paused         bool                   `protobuf:"varint,12,opt,name=paused,proto3" json:"paused,omitempty"`
 	PausedReason   string                 `protobuf:"bytes,13,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	PausedBy       string                 `protobuf:"bytes,14,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
@@ -48,6 +49,7 @@ type Webhook struct {
 	PendingSince   *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=pending_since,json=pendingSince,proto3" json:"pending_since,omitempty"`      // of the oldest of them
 	NextAttemptAt  *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=next_attempt_at,json=nextAttemptAt,proto3" json:"next_attempt_at,omitempty"` // after a failure, if another attempt will be made: never in the past
 	Failures       int64                  `protobuf:"varint,21,opt,name=failures,proto3" json:"failures,omitempty"`                                 // attempts that failed since the last that succeeded
+	FailingSince   *timestamppb.Timestamp `protobuf:"bytes,31,opt,name=failing_since,json=failingSince,proto3" json:"failing_since,omitempty"`      // of the first of the attempts that failures counts
 	Delivered      int64                  `protobuf:"varint,22,opt,name=delivered,proto3" json:"delivered,omitempty"`                               // notices, since the webhook was made
 	Failed         int64                  `protobuf:"varint,23,opt,name=failed,proto3" json:"failed,omitempty"`                                     // attempts
 	Dropped        int64                  `protobuf:"varint,24,opt,name=dropped,proto3" json:"dropped,omitempty"`                                   // notices that were not delivered, and never will be
@@ -56,8 +58,6 @@ type Webhook struct {
 	LastError      string                 `protobuf:"bytes,27,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`               // of the last failure; with the beginning of what the receiver answered
 	FailedAt       *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=failed_at,json=failedAt,proto3" json:"failed_at,omitempty"`
 	DroppedAt      *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=dropped_at,json=droppedAt,proto3" json:"dropped_at,omitempty"`
-	State          string                 `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`                                   // active, failing (the last attempt failed), paused, disabled
-	FailingSince   *timestamppb.Timestamp `protobuf:"bytes,31,opt,name=failing_since,json=failingSince,proto3" json:"failing_since,omitempty"` // of the first of the attempts that failures counts
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -169,6 +169,13 @@ func (x *Webhook) GetOldUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Webhook) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 func (x *Webhook) GetPaused() bool {
 	if x != nil {
 		return x.Paused
@@ -239,6 +246,13 @@ func (x *Webhook) GetFailures() int64 {
 	return 0
 }
 
+func (x *Webhook) GetFailingSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FailingSince
+	}
+	return nil
+}
+
 func (x *Webhook) GetDelivered() int64 {
 	if x != nil {
 		return x.Delivered
@@ -291,20 +305,6 @@ func (x *Webhook) GetFailedAt() *timestamppb.Timestamp {
 func (x *Webhook) GetDroppedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.DroppedAt
-	}
-	return nil
-}
-
-func (x *Webhook) GetState() string {
-	if x != nil {
-		return x.State
-	}
-	return ""
-}
-
-func (x *Webhook) GetFailingSince() *timestamppb.Timestamp {
-	if x != nil {
-		return x.FailingSince
 	}
 	return nil
 }
@@ -1434,6 +1434,7 @@ func (x *ListWebhookDeliveriesRequest) GetName() string {
 type ListWebhookDeliveriesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*WebhookDelivery     `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // always "": they are few
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1475,11 +1476,18 @@ func (x *ListWebhookDeliveriesResponse) GetItems() []*WebhookDelivery {
 	return nil
 }
 
+func (x *ListWebhookDeliveriesResponse) GetNextCursor() string {
+	if x != nil {
+		return x.NextCursor
+	}
+	return ""
+}
+
 var File_pawl_v1_webhook_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\n" +
-	"\x15pawl/v1/webhook.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8d\n" +
+	"\x15pawl/v1/webhook.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\"\x8d\n" +
 	"\n" +
 	"\aWebhook\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
@@ -1498,7 +1506,8 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\n" +
 	"rotated_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\trotatedAt\x127\n" +
-	"\told_until\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\boldUntil\x12\x16\n" +
+	"\told_until\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\boldUntil\x12\x14\n" +
+	"\x05state\x18\x1e \x01(\tR\x05state\x12\x16\n" +
 	"\x06paused\x18\f \x01(\bR\x06paused\x12#\n" +
 	"\rpaused_reason\x18\r \x01(\tR\fpausedReason\x12\x1b\n" +
 	"\tpaused_by\x18\x0e \x01(\tR\bpausedBy\x127\n" +
@@ -1509,7 +1518,8 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\apending\x18\x12 \x01(\x03R\apending\x12?\n" +
 	"\rpending_since\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\fpendingSince\x12B\n" +
 	"\x0fnext_attempt_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\rnextAttemptAt\x12\x1a\n" +
-	"\bfailures\x18\x15 \x01(\x03R\bfailures\x12\x1c\n" +
+	"\bfailures\x18\x15 \x01(\x03R\bfailures\x12?\n" +
+	"\rfailing_since\x18\x1f \x01(\v2\x1a.google.protobuf.TimestampR\ffailingSince\x12\x1c\n" +
 	"\tdelivered\x18\x16 \x01(\x03R\tdelivered\x12\x16\n" +
 	"\x06failed\x18\x17 \x01(\x03R\x06failed\x12\x18\n" +
 	"\adropped\x18\x18 \x01(\x03R\adropped\x12=\n" +
@@ -1520,9 +1530,7 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"last_error\x18\x1b \x01(\tR\tlastError\x127\n" +
 	"\tfailed_at\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\bfailedAt\x129\n" +
 	"\n" +
-	"dropped_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\tdroppedAt\x12\x14\n" +
-	"\x05state\x18\x1e \x01(\tR\x05state\x12?\n" +
-	"\rfailing_since\x18\x1f \x01(\v2\x1a.google.protobuf.TimestampR\ffailingSince\"\xdd\x02\n" +
+	"dropped_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\tdroppedAt\"\xdd\x02\n" +
 	"\x0fWebhookDelivery\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\tR\x05event\x12\x14\n" +
@@ -1598,23 +1606,28 @@ const file_pawl_v1_webhook_proto_rawDesc = "" +
 	"\awebhook\x18\x01 \x01(\v2\x10.pawl.v1.WebhookR\awebhook\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\"2\n" +
 	"\x1cListWebhookDeliveriesRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"O\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"p\n" +
 	"\x1dListWebhookDeliveriesResponse\x12.\n" +
-	"\x05items\x18\x01 \x03(\v2\x18.pawl.v1.WebhookDeliveryR\x05items2\xb3\x06\n" +
-	"\x0eWebhookService\x12K\n" +
-	"\fListWebhooks\x12\x1c.pawl.v1.ListWebhooksRequest\x1a\x1d.pawl.v1.ListWebhooksResponse\x12E\n" +
+	"\x05items\x18\x01 \x03(\v2\x18.pawl.v1.WebhookDeliveryR\x05items\x12\x1f\n" +
+	"\vnext_cursor\x18\x02 \x01(\tR\n" +
+	"nextCursor2\xf3\t\n" +
+	"\x0eWebhookService\x12j\n" +
+	"\fListWebhooks\x12\x1c.pawl.v1.ListWebhooksRequest\x1a\x1d.pawl.v1.ListWebhooksResponse\"\x1d\x8a\xb5\x18\x19\b\x05\x12\x01\x03\"\x12\n" +
+	"\x10/api/v1/webhooks\x12t\n" +
 	"\n" +
-	"GetWebhook\x12\x1a.pawl.v1.GetWebhookRequest\x1a\x1b.pawl.v1.GetWebhookResponse\x12E\n" +
+	"GetWebhook\x12\x1a.pawl.v1.GetWebhookRequest\x1a\x1b.pawl.v1.GetWebhookResponse\"-\x8a\xb5\x18)\b\x05\x12\x01\x03\"\"2\awebhook\n" +
+	"\x17/api/v1/webhooks/{name}\x12g\n" +
 	"\n" +
-	"AddWebhook\x12\x1a.pawl.v1.AddWebhookRequest\x1a\x1b.pawl.v1.AddWebhookResponse\x12E\n" +
+	"AddWebhook\x12\x1a.pawl.v1.AddWebhookRequest\x1a\x1b.pawl.v1.AddWebhookResponse\" \x8a\xb5\x18\x1c\b\x05\x12\x01\x05\"\x15@\xc9\x01\x12\x10/api/v1/webhooks\x12k\n" +
 	"\n" +
-	"SetWebhook\x12\x1a.pawl.v1.SetWebhookRequest\x1a\x1b.pawl.v1.SetWebhookResponse\x12N\n" +
-	"\rRemoveWebhook\x12\x1d.pawl.v1.RemoveWebhookRequest\x1a\x1e.pawl.v1.RemoveWebhookResponse\x12K\n" +
-	"\fPauseWebhook\x12\x1c.pawl.v1.PauseWebhookRequest\x1a\x1d.pawl.v1.PauseWebhookResponse\x12N\n" +
-	"\rResumeWebhook\x12\x1d.pawl.v1.ResumeWebhookRequest\x1a\x1e.pawl.v1.ResumeWebhookResponse\x12H\n" +
-	"\vTestWebhook\x12\x1b.pawl.v1.TestWebhookRequest\x1a\x1c.pawl.v1.TestWebhookResponse\x12`\n" +
-	"\x13RotateWebhookSecret\x12#.pawl.v1.RotateWebhookSecretRequest\x1a$.pawl.v1.RotateWebhookSecretResponse\x12f\n" +
-	"\x15ListWebhookDeliveries\x12%.pawl.v1.ListWebhookDeliveriesRequest\x1a&.pawl.v1.ListWebhookDeliveriesResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"SetWebhook\x12\x1a.pawl.v1.SetWebhookRequest\x1a\x1b.pawl.v1.SetWebhookResponse\"$\x8a\xb5\x18 \b\x05\x12\x01\x05\"\x19\"\x17/api/v1/webhooks/{name}\x12t\n" +
+	"\rRemoveWebhook\x12\x1d.pawl.v1.RemoveWebhookRequest\x1a\x1e.pawl.v1.RemoveWebhookResponse\"$\x8a\xb5\x18 \b\x05\x12\x01\x05\"\x19*\x17/api/v1/webhooks/{name}\x12\x80\x01\n" +
+	"\fPauseWebhook\x12\x1c.pawl.v1.PauseWebhookRequest\x1a\x1d.pawl.v1.PauseWebhookResponse\"3\x8a\xb5\x18/\b\x05\x12\x01\x04\"(2\awebhook\x12\x1d/api/v1/webhooks/{name}/pause\x12\x84\x01\n" +
+	"\rResumeWebhook\x12\x1d.pawl.v1.ResumeWebhookRequest\x1a\x1e.pawl.v1.ResumeWebhookResponse\"4\x8a\xb5\x180\b\x05\x12\x01\x04\")2\awebhook\x12\x1e/api/v1/webhooks/{name}/resume\x12\x7f\n" +
+	"\vTestWebhook\x12\x1b.pawl.v1.TestWebhookRequest\x1a\x1c.pawl.v1.TestWebhookResponse\"5\x8a\xb5\x181\b\x05\x12\x01\x04\"*2\bdeliveryH\x01\x12\x1c/api/v1/webhooks/{name}/test\x12\x8d\x01\n" +
+	"\x13RotateWebhookSecret\x12#.pawl.v1.RotateWebhookSecretRequest\x1a$.pawl.v1.RotateWebhookSecretResponse\"+\x8a\xb5\x18'\b\x05\x12\x01\x05\" \x12\x1e/api/v1/webhooks/{name}/rotate\x12\x97\x01\n" +
+	"\x15ListWebhookDeliveries\x12%.pawl.v1.ListWebhookDeliveriesRequest\x1a&.pawl.v1.ListWebhookDeliveriesResponse\"/\x8a\xb5\x18+\b\x05\x12\x01\x03\"$\n" +
+	"\"/api/v1/webhooks/{name}/deliveriesB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_webhook_proto_rawDescOnce sync.Once
@@ -1665,10 +1678,10 @@ var file_pawl_v1_webhook_proto_depIdxs = []int32{
 	23, // 6: pawl.v1.Webhook.disabled_at:type_name -> google.protobuf.Timestamp
 	23, // 7: pawl.v1.Webhook.pending_since:type_name -> google.protobuf.Timestamp
 	23, // 8: pawl.v1.Webhook.next_attempt_at:type_name -> google.protobuf.Timestamp
-	23, // 9: pawl.v1.Webhook.delivered_at:type_name -> google.protobuf.Timestamp
-	23, // 10: pawl.v1.Webhook.failed_at:type_name -> google.protobuf.Timestamp
-	23, // 11: pawl.v1.Webhook.dropped_at:type_name -> google.protobuf.Timestamp
-	23, // 12: pawl.v1.Webhook.failing_since:type_name -> google.protobuf.Timestamp
+	23, // 9: pawl.v1.Webhook.failing_since:type_name -> google.protobuf.Timestamp
+	23, // 10: pawl.v1.Webhook.delivered_at:type_name -> google.protobuf.Timestamp
+	23, // 11: pawl.v1.Webhook.failed_at:type_name -> google.protobuf.Timestamp
+	23, // 12: pawl.v1.Webhook.dropped_at:type_name -> google.protobuf.Timestamp
 	23, // 13: pawl.v1.WebhookDelivery.created_at:type_name -> google.protobuf.Timestamp
 	23, // 14: pawl.v1.WebhookDelivery.at:type_name -> google.protobuf.Timestamp
 	22, // 15: pawl.v1.WebhookDelivery.took:type_name -> google.protobuf.Duration
@@ -1716,6 +1729,7 @@ func file_pawl_v1_webhook_proto_init() {
 	if File_pawl_v1_webhook_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_webhook_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -1749,7 +1749,7 @@ var File_pawl_v1_worker_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x14pawl/v1/worker.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13pawl/v1/chain.proto\x1a\x12pawl/v1/once.proto\x1a\x12pawl/v1/task.proto\":\n" +
+	"\x14pawl/v1/worker.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x13pawl/v1/chain.proto\x1a\x12pawl/v1/once.proto\x1a\x12pawl/v1/task.proto\":\n" +
 	"\n" +
 	"QueueShare\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
@@ -1911,19 +1911,19 @@ const file_pawl_v1_worker_proto_rawDesc = "" +
 	"\x12FAIL_OUTCOME_RETRY\x10\x01\x12\x15\n" +
 	"\x11FAIL_OUTCOME_DEAD\x10\x02\x12\x18\n" +
 	"\x14FAIL_OUTCOME_DISCARD\x10\x03\x12\x17\n" +
-	"\x13FAIL_OUTCOME_POISON\x10\x042\xf0\x04\n" +
-	"\rWorkerService\x126\n" +
-	"\x05Claim\x12\x15.pawl.v1.ClaimRequest\x1a\x16.pawl.v1.ClaimResponse\x120\n" +
-	"\x03Ack\x12\x13.pawl.v1.AckRequest\x1a\x14.pawl.v1.AckResponse\x123\n" +
-	"\x04Fail\x12\x14.pawl.v1.FailRequest\x1a\x15.pawl.v1.FailResponse\x129\n" +
-	"\x06Extend\x12\x16.pawl.v1.ExtendRequest\x1a\x17.pawl.v1.ExtendResponse\x12<\n" +
-	"\aRelease\x12\x17.pawl.v1.ReleaseRequest\x1a\x18.pawl.v1.ReleaseResponse\x129\n" +
-	"\x06Settle\x12\x16.pawl.v1.SettleRequest\x1a\x17.pawl.v1.SettleResponse\x12B\n" +
-	"\tBeginOnce\x12\x19.pawl.v1.BeginOnceRequest\x1a\x1a.pawl.v1.BeginOnceResponse\x12E\n" +
+	"\x13FAIL_OUTCOME_POISON\x10\x042\xa6\b\n" +
+	"\rWorkerService\x12T\n" +
+	"\x05Claim\x12\x15.pawl.v1.ClaimRequest\x1a\x16.pawl.v1.ClaimResponse\"\x1c\x8a\xb5\x18\x18\b\x04\x12\x01\x02\x18\x01\"\x0f\x12\r/api/v1/claim\x12U\n" +
+	"\x03Ack\x12\x13.pawl.v1.AckRequest\x1a\x14.pawl.v1.AckResponse\"#\x8a\xb5\x18\x1f\b\x03\x12\x01\x02\"\x18\x12\x16/api/v1/tasks/{id}/ack\x12Y\n" +
+	"\x04Fail\x12\x14.pawl.v1.FailRequest\x1a\x15.pawl.v1.FailResponse\"$\x8a\xb5\x18 \b\x03\x12\x01\x02\"\x19\x12\x17/api/v1/tasks/{id}/fail\x12a\n" +
+	"\x06Extend\x12\x16.pawl.v1.ExtendRequest\x1a\x17.pawl.v1.ExtendResponse\"&\x8a\xb5\x18\"\b\x03\x12\x01\x02\"\x1b\x12\x19/api/v1/tasks/{id}/extend\x12e\n" +
+	"\aRelease\x12\x17.pawl.v1.ReleaseRequest\x1a\x18.pawl.v1.ReleaseResponse\"'\x8a\xb5\x18#\b\x03\x12\x01\x02\"\x1c\x12\x1a/api/v1/tasks/{id}/release\x12\xa0\x01\n" +
+	"\x06Settle\x12\x16.pawl.v1.SettleRequest\x1a\x17.pawl.v1.SettleResponse\"e\x8a\xb5\x18a\b\x03\x12\x01\x02\"\x13\x12\x11/api/v1/tasks/ack\"\x14\x12\x12/api/v1/tasks/fail\"\x16\x12\x14/api/v1/tasks/extend\"\x17\x12\x15/api/v1/tasks/release\x12n\n" +
+	"\tBeginOnce\x12\x19.pawl.v1.BeginOnceRequest\x1a\x1a.pawl.v1.BeginOnceResponse\"*\x8a\xb5\x18&\b\x03\x12\x01\x02\"\x1f\x12\x1d/api/v1/tasks/{id}/once/begin\x12r\n" +
 	"\n" +
-	"FinishOnce\x12\x1a.pawl.v1.FinishOnceRequest\x1a\x1b.pawl.v1.FinishOnceResponse\x12H\n" +
-	"\vAbandonOnce\x12\x1b.pawl.v1.AbandonOnceRequest\x1a\x1c.pawl.v1.AbandonOnceResponse\x127\n" +
-	"\x04Work\x12\x14.pawl.v1.WorkRequest\x1a\x15.pawl.v1.WorkResponse(\x010\x01B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"FinishOnce\x12\x1a.pawl.v1.FinishOnceRequest\x1a\x1b.pawl.v1.FinishOnceResponse\"+\x8a\xb5\x18'\b\x03\x12\x01\x02\" \x12\x1e/api/v1/tasks/{id}/once/finish\x12v\n" +
+	"\vAbandonOnce\x12\x1b.pawl.v1.AbandonOnceRequest\x1a\x1c.pawl.v1.AbandonOnceResponse\",\x8a\xb5\x18(\b\x03\x12\x01\x02\"!\x12\x1f/api/v1/tasks/{id}/once/abandon\x12D\n" +
+	"\x04Work\x12\x14.pawl.v1.WorkRequest\x1a\x15.pawl.v1.WorkResponse\"\v\x8a\xb5\x18\a\b\x04\x12\x01\x02\x18\x01(\x010\x01B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_worker_proto_rawDescOnce sync.Once
@@ -2062,6 +2062,7 @@ func file_pawl_v1_worker_proto_init() {
 	if File_pawl_v1_worker_proto != nil {
 		return
 	}
+	file_pawl_v1_call_proto_init()
 	file_pawl_v1_chain_proto_init()
 	file_pawl_v1_once_proto_init()
 	file_pawl_v1_task_proto_init()

@@ -78,14 +78,14 @@ class Token(google.protobuf.message.Message):
     NAMESPACE_FIELD_NUMBER: builtins.int
     ROLES_FIELD_NUMBER: builtins.int
     QUEUES_FIELD_NUMBER: builtins.int
+    CERTIFICATE_FIELD_NUMBER: builtins.int
+    ACCESS_KEY_ID_FIELD_NUMBER: builtins.int
     CREATED_BY_FIELD_NUMBER: builtins.int
     CREATED_AT_FIELD_NUMBER: builtins.int
     EXPIRES_AT_FIELD_NUMBER: builtins.int
     ROTATED_AT_FIELD_NUMBER: builtins.int
     OLD_UNTIL_FIELD_NUMBER: builtins.int
     USED_AT_FIELD_NUMBER: builtins.int
-    CERTIFICATE_FIELD_NUMBER: builtins.int
-    ACCESS_KEY_ID_FIELD_NUMBER: builtins.int
     name: typing.Text
     """letters, digits and . _ - :, up to 64"""
 
@@ -100,6 +100,12 @@ class Token(google.protobuf.message.Message):
     def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
         """patterns: names in which * stands for any characters; none: all queues"""
         pass
+    certificate: typing.Text
+    """the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret"""
+
+    access_key_id: typing.Text
+    """of clients of Amazon SQS; empty: it has no access key"""
+
     created_by: typing.Text
     @property
     def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
@@ -117,26 +123,20 @@ class Token(google.protobuf.message.Message):
     def used_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """to the minute, and noted some minutes late; unset: not yet"""
         pass
-    certificate: typing.Text
-    """the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret"""
-
-    access_key_id: typing.Text
-    """of clients of Amazon SQS; empty: it has no access key"""
-
     def __init__(self,
         *,
         name: typing.Text = ...,
         namespace: typing.Text = ...,
         roles: typing.Optional[typing.Iterable[typing.Text]] = ...,
         queues: typing.Optional[typing.Iterable[typing.Text]] = ...,
+        certificate: typing.Text = ...,
+        access_key_id: typing.Text = ...,
         created_by: typing.Text = ...,
         created_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
         expires_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
         rotated_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
         old_until: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
         used_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
-        certificate: typing.Text = ...,
-        access_key_id: typing.Text = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["created_at",b"created_at","expires_at",b"expires_at","old_until",b"old_until","rotated_at",b"rotated_at","used_at",b"used_at"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing_extensions.Literal["access_key_id",b"access_key_id","certificate",b"certificate","created_at",b"created_at","created_by",b"created_by","expires_at",b"expires_at","name",b"name","namespace",b"namespace","old_until",b"old_until","queues",b"queues","roles",b"roles","rotated_at",b"rotated_at","used_at",b"used_at"]) -> None: ...
@@ -278,26 +278,26 @@ class AddTokenResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TOKEN_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
-    UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
     SECRET_ACCESS_KEY_FIELD_NUMBER: builtins.int
+    UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
     @property
     def token(self) -> global___Token: ...
     secret: typing.Text
     """what callers send. It is kept nowhere. Empty with certificate"""
 
+    secret_access_key: typing.Text
+    """goes with token.access_key_id; empty without sqs"""
+
     @property
     def unconfirmed_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
         """that have not said within a second that they know of it"""
         pass
-    secret_access_key: typing.Text
-    """goes with token.access_key_id; empty without sqs"""
-
     def __init__(self,
         *,
         token: typing.Optional[global___Token] = ...,
         secret: typing.Text = ...,
-        unconfirmed_nodes: typing.Optional[typing.Iterable[typing.Text]] = ...,
         secret_access_key: typing.Text = ...,
+        unconfirmed_nodes: typing.Optional[typing.Iterable[typing.Text]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["token",b"token"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing_extensions.Literal["secret",b"secret","secret_access_key",b"secret_access_key","token",b"token","unconfirmed_nodes",b"unconfirmed_nodes"]) -> None: ...
@@ -346,26 +346,26 @@ class RotateTokenResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TOKEN_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
-    UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
     SECRET_ACCESS_KEY_FIELD_NUMBER: builtins.int
+    UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
     @property
     def token(self) -> global___Token: ...
     secret: typing.Text
     """what callers send from now on. It is kept nowhere"""
 
+    secret_access_key: typing.Text
+    """goes with token.access_key_id; empty: the token has no access key"""
+
     @property
     def unconfirmed_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
         """that have not said within a second that they know of it"""
         pass
-    secret_access_key: typing.Text
-    """goes with token.access_key_id; empty: the token has no access key"""
-
     def __init__(self,
         *,
         token: typing.Optional[global___Token] = ...,
         secret: typing.Text = ...,
-        unconfirmed_nodes: typing.Optional[typing.Iterable[typing.Text]] = ...,
         secret_access_key: typing.Text = ...,
+        unconfirmed_nodes: typing.Optional[typing.Iterable[typing.Text]] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["token",b"token"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing_extensions.Literal["secret",b"secret","secret_access_key",b"secret_access_key","token",b"token","unconfirmed_nodes",b"unconfirmed_nodes"]) -> None: ...

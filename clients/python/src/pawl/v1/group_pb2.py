@@ -13,12 +13,13 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from pawl.v1 import call_pb2 as pawl_dot_v1_dot_call__pb2
 from pawl.v1 import chain_pb2 as pawl_dot_v1_dot_chain__pb2
 from pawl.v1 import producer_pb2 as pawl_dot_v1_dot_producer__pb2
 from pawl.v1 import task_pb2 as pawl_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13pawl/v1/group.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13pawl/v1/chain.proto\x1a\x16pawl/v1/producer.proto\x1a\x12pawl/v1/task.proto\"\x99\x01\n\x0bGroupCounts\x12\x0f\n\x07members\x18\x01 \x01(\x03\x12\x0f\n\x07pending\x18\x02 \x01(\x03\x12\x11\n\tsucceeded\x18\x03 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x04 \x01(\x03\x12\x10\n\x08poisoned\x18\x05 \x01(\x03\x12\x11\n\tdiscarded\x18\x06 \x01(\x03\x12\x11\n\tcancelled\x18\x07 \x01(\x03\x12\x0f\n\x07refused\x18\x08 \x01(\x03\"\x81\x03\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\"\n\x05state\x18\x03 \x01(\x0e\x32\x13.pawl.v1.GroupState\x12\x0c\n\x04open\x18\x04 \x01(\x08\x12$\n\x06\x63ounts\x18\x05 \x01(\x0b\x32\x14.pawl.v1.GroupCounts\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nkept_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x0bon_complete\x18\t \x01(\x0b\x32\x11.pawl.v1.Follower\x12%\n\non_success\x18\n \x01(\x0b\x32\x11.pawl.v1.Follower\x12#\n\x08on_death\x18\x0b \x01(\x0b\x32\x11.pawl.v1.Follower\"\x88\x02\n\x12\x43reateGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\x12&\n\x0bon_complete\x18\x03 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12%\n\non_success\x18\x04 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12#\n\x08on_death\x18\x05 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12\x0c\n\x04open\x18\x06 \x01(\x08\x12,\n\tretention\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nrequest_id\x18\x08 \x01(\t\"n\n\x13\x43reateGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\x12%\n\x05tasks\x18\x02 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\x12\x11\n\tduplicate\x18\x03 \x01(\x08\"J\n\x14\x41\x64\x64GroupTasksRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\"@\n\x15\x41\x64\x64GroupTasksResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\"#\n\x0fGetGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"1\n\x10GetGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\"2\n\x11ListGroupsRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"H\n\x12ListGroupsResponse\x12\x1d\n\x05items\x18\x01 \x03(\x0b\x32\x0e.pawl.v1.Group\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"J\n\x17ListGroupMembersRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\t\"T\n\x18ListGroupMembersResponse\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pawl.v1.GroupMember\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"\xb0\x01\n\x0bGroupMember\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x1d\n\x05state\x18\x04 \x01(\x0e\x32\x0e.pawl.v1.State\x12\x0f\n\x07refused\x18\x05 \x01(\t\x12\x0e\n\x06result\x18\x06 \x01(\x0c\x12\x1b\n\x13result_content_type\x18\x07 \x01(\t\x12\x16\n\x0eresult_omitted\x18\x08 \x01(\x08\"%\n\x11\x43loseGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"3\n\x12\x43loseGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\"6\n\x12\x43\x61ncelGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"4\n\x13\x43\x61ncelGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group*w\n\nGroupState\x12\x1b\n\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13GROUP_STATE_RUNNING\x10\x01\x12\x18\n\x14GROUP_STATE_COMPLETE\x10\x02\x12\x19\n\x15GROUP_STATE_CANCELLED\x10\x03\x32\x9a\x04\n\x0cGroupService\x12H\n\x0b\x43reateGroup\x12\x1b.pawl.v1.CreateGroupRequest\x1a\x1c.pawl.v1.CreateGroupResponse\x12N\n\rAddGroupTasks\x12\x1d.pawl.v1.AddGroupTasksRequest\x1a\x1e.pawl.v1.AddGroupTasksResponse\x12?\n\x08GetGroup\x12\x18.pawl.v1.GetGroupRequest\x1a\x19.pawl.v1.GetGroupResponse\x12\x45\n\nListGroups\x12\x1a.pawl.v1.ListGroupsRequest\x1a\x1b.pawl.v1.ListGroupsResponse\x12W\n\x10ListGroupMembers\x12 .pawl.v1.ListGroupMembersRequest\x1a!.pawl.v1.ListGroupMembersResponse\x12\x45\n\nCloseGroup\x12\x1a.pawl.v1.CloseGroupRequest\x1a\x1b.pawl.v1.CloseGroupResponse\x12H\n\x0b\x43\x61ncelGroup\x12\x1b.pawl.v1.CancelGroupRequest\x1a\x1c.pawl.v1.CancelGroupResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13pawl/v1/group.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x13pawl/v1/chain.proto\x1a\x16pawl/v1/producer.proto\x1a\x12pawl/v1/task.proto\"\x99\x01\n\x0bGroupCounts\x12\x0f\n\x07members\x18\x01 \x01(\x03\x12\x0f\n\x07pending\x18\x02 \x01(\x03\x12\x11\n\tsucceeded\x18\x03 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x04 \x01(\x03\x12\x10\n\x08poisoned\x18\x05 \x01(\x03\x12\x11\n\tdiscarded\x18\x06 \x01(\x03\x12\x11\n\tcancelled\x18\x07 \x01(\x03\x12\x0f\n\x07refused\x18\x08 \x01(\x03\"\x81\x03\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\"\n\x05state\x18\x03 \x01(\x0e\x32\x13.pawl.v1.GroupState\x12\x0c\n\x04open\x18\x04 \x01(\x08\x12$\n\x06\x63ounts\x18\x05 \x01(\x0b\x32\x14.pawl.v1.GroupCounts\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nkept_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x0bon_complete\x18\t \x01(\x0b\x32\x11.pawl.v1.Follower\x12%\n\non_success\x18\n \x01(\x0b\x32\x11.pawl.v1.Follower\x12#\n\x08on_death\x18\x0b \x01(\x0b\x32\x11.pawl.v1.Follower\"\x88\x02\n\x12\x43reateGroupRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\x12&\n\x0bon_complete\x18\x03 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12%\n\non_success\x18\x04 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12#\n\x08on_death\x18\x05 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\x12\x0c\n\x04open\x18\x06 \x01(\x08\x12,\n\tretention\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nrequest_id\x18\x08 \x01(\t\"n\n\x13\x43reateGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\x12%\n\x05tasks\x18\x02 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\x12\x11\n\tduplicate\x18\x03 \x01(\x08\"J\n\x14\x41\x64\x64GroupTasksRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\"@\n\x15\x41\x64\x64GroupTasksResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\"#\n\x0fGetGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"1\n\x10GetGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\"2\n\x11ListGroupsRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\"H\n\x12ListGroupsResponse\x12\x1d\n\x05items\x18\x01 \x03(\x0b\x32\x0e.pawl.v1.Group\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"J\n\x17ListGroupMembersRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\t\"T\n\x18ListGroupMembersResponse\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pawl.v1.GroupMember\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"\xb0\x01\n\x0bGroupMember\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x1d\n\x05state\x18\x04 \x01(\x0e\x32\x0e.pawl.v1.State\x12\x0f\n\x07refused\x18\x05 \x01(\t\x12\x0e\n\x06result\x18\x06 \x01(\x0c\x12\x1b\n\x13result_content_type\x18\x07 \x01(\t\x12\x16\n\x0eresult_omitted\x18\x08 \x01(\x08\"%\n\x11\x43loseGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"3\n\x12\x43loseGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group\"6\n\x12\x43\x61ncelGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"4\n\x13\x43\x61ncelGroupResponse\x12\x1d\n\x05group\x18\x01 \x01(\x0b\x32\x0e.pawl.v1.Group*w\n\nGroupState\x12\x1b\n\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13GROUP_STATE_RUNNING\x10\x01\x12\x18\n\x14GROUP_STATE_COMPLETE\x10\x02\x12\x19\n\x15GROUP_STATE_CANCELLED\x10\x03\x32\xb4\x06\n\x0cGroupService\x12h\n\x0b\x43reateGroup\x12\x1b.pawl.v1.CreateGroupRequest\x1a\x1c.pawl.v1.CreateGroupResponse\"\x1e\x8a\xb5\x18\x1a\x08\x04\x12\x01\x01\"\x13\x12\x0e/api/v1/groups@\xc9\x01\x12v\n\rAddGroupTasks\x12\x1d.pawl.v1.AddGroupTasksRequest\x1a\x1e.pawl.v1.AddGroupTasksResponse\"&\x8a\xb5\x18\"\x08\x04\x12\x01\x01\"\x1b\x12\x19/api/v1/groups/{id}/tasks\x12i\n\x08GetGroup\x12\x18.pawl.v1.GetGroupRequest\x1a\x19.pawl.v1.GetGroupResponse\"(\x8a\xb5\x18$\x08\x04\x12\x02\x01\x03\"\x1c\n\x13/api/v1/groups/{id}2\x05group\x12\x62\n\nListGroups\x12\x1a.pawl.v1.ListGroupsRequest\x1a\x1b.pawl.v1.ListGroupsResponse\"\x1b\x8a\xb5\x18\x17\x08\x04\x12\x01\x03\"\x10\n\x0e/api/v1/groups\x12\x82\x01\n\x10ListGroupMembers\x12 .pawl.v1.ListGroupMembersRequest\x1a!.pawl.v1.ListGroupMembersResponse\")\x8a\xb5\x18%\x08\x04\x12\x02\x01\x03\"\x1d\n\x1b/api/v1/groups/{id}/members\x12t\n\nCloseGroup\x12\x1a.pawl.v1.CloseGroupRequest\x1a\x1b.pawl.v1.CloseGroupResponse\"-\x8a\xb5\x18)\x08\x04\x12\x01\x01\"\"\x12\x19/api/v1/groups/{id}/close2\x05group\x12x\n\x0b\x43\x61ncelGroup\x12\x1b.pawl.v1.CancelGroupRequest\x1a\x1c.pawl.v1.CancelGroupResponse\".\x8a\xb5\x18*\x08\x04\x12\x01\x04\"#\x12\x1a/api/v1/groups/{id}/cancel2\x05groupB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pawl.v1.group_pb2', globals())
@@ -26,42 +27,56 @@ if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
   DESCRIPTOR._serialized_options = b'Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1'
-  _GROUPSTATE._serialized_start=1984
-  _GROUPSTATE._serialized_end=2103
-  _GROUPCOUNTS._serialized_start=163
-  _GROUPCOUNTS._serialized_end=316
-  _GROUP._serialized_start=319
-  _GROUP._serialized_end=704
-  _CREATEGROUPREQUEST._serialized_start=707
-  _CREATEGROUPREQUEST._serialized_end=971
-  _CREATEGROUPRESPONSE._serialized_start=973
-  _CREATEGROUPRESPONSE._serialized_end=1083
-  _ADDGROUPTASKSREQUEST._serialized_start=1085
-  _ADDGROUPTASKSREQUEST._serialized_end=1159
-  _ADDGROUPTASKSRESPONSE._serialized_start=1161
-  _ADDGROUPTASKSRESPONSE._serialized_end=1225
-  _GETGROUPREQUEST._serialized_start=1227
-  _GETGROUPREQUEST._serialized_end=1262
-  _GETGROUPRESPONSE._serialized_start=1264
-  _GETGROUPRESPONSE._serialized_end=1313
-  _LISTGROUPSREQUEST._serialized_start=1315
-  _LISTGROUPSREQUEST._serialized_end=1365
-  _LISTGROUPSRESPONSE._serialized_start=1367
-  _LISTGROUPSRESPONSE._serialized_end=1439
-  _LISTGROUPMEMBERSREQUEST._serialized_start=1441
-  _LISTGROUPMEMBERSREQUEST._serialized_end=1515
-  _LISTGROUPMEMBERSRESPONSE._serialized_start=1517
-  _LISTGROUPMEMBERSRESPONSE._serialized_end=1601
-  _GROUPMEMBER._serialized_start=1604
-  _GROUPMEMBER._serialized_end=1780
-  _CLOSEGROUPREQUEST._serialized_start=1782
-  _CLOSEGROUPREQUEST._serialized_end=1819
-  _CLOSEGROUPRESPONSE._serialized_start=1821
-  _CLOSEGROUPRESPONSE._serialized_end=1872
-  _CANCELGROUPREQUEST._serialized_start=1874
-  _CANCELGROUPREQUEST._serialized_end=1928
-  _CANCELGROUPRESPONSE._serialized_start=1930
-  _CANCELGROUPRESPONSE._serialized_end=1982
-  _GROUPSERVICE._serialized_start=2106
-  _GROUPSERVICE._serialized_end=2644
+  _GROUPSERVICE.methods_by_name['CreateGroup']._options = None
+  _GROUPSERVICE.methods_by_name['CreateGroup']._serialized_options = b'\212\265\030\032\010\004\022\001\001\"\023\022\016/api/v1/groups@\311\001'
+  _GROUPSERVICE.methods_by_name['AddGroupTasks']._options = None
+  _GROUPSERVICE.methods_by_name['AddGroupTasks']._serialized_options = b'\212\265\030\"\010\004\022\001\001\"\033\022\031/api/v1/groups/{id}/tasks'
+  _GROUPSERVICE.methods_by_name['GetGroup']._options = None
+  _GROUPSERVICE.methods_by_name['GetGroup']._serialized_options = b'\212\265\030$\010\004\022\002\001\003\"\034\n\023/api/v1/groups/{id}2\005group'
+  _GROUPSERVICE.methods_by_name['ListGroups']._options = None
+  _GROUPSERVICE.methods_by_name['ListGroups']._serialized_options = b'\212\265\030\027\010\004\022\001\003\"\020\n\016/api/v1/groups'
+  _GROUPSERVICE.methods_by_name['ListGroupMembers']._options = None
+  _GROUPSERVICE.methods_by_name['ListGroupMembers']._serialized_options = b'\212\265\030%\010\004\022\002\001\003\"\035\n\033/api/v1/groups/{id}/members'
+  _GROUPSERVICE.methods_by_name['CloseGroup']._options = None
+  _GROUPSERVICE.methods_by_name['CloseGroup']._serialized_options = b'\212\265\030)\010\004\022\001\001\"\"\022\031/api/v1/groups/{id}/close2\005group'
+  _GROUPSERVICE.methods_by_name['CancelGroup']._options = None
+  _GROUPSERVICE.methods_by_name['CancelGroup']._serialized_options = b'\212\265\030*\010\004\022\001\004\"#\022\032/api/v1/groups/{id}/cancel2\005group'
+  _GROUPSTATE._serialized_start=2004
+  _GROUPSTATE._serialized_end=2123
+  _GROUPCOUNTS._serialized_start=183
+  _GROUPCOUNTS._serialized_end=336
+  _GROUP._serialized_start=339
+  _GROUP._serialized_end=724
+  _CREATEGROUPREQUEST._serialized_start=727
+  _CREATEGROUPREQUEST._serialized_end=991
+  _CREATEGROUPRESPONSE._serialized_start=993
+  _CREATEGROUPRESPONSE._serialized_end=1103
+  _ADDGROUPTASKSREQUEST._serialized_start=1105
+  _ADDGROUPTASKSREQUEST._serialized_end=1179
+  _ADDGROUPTASKSRESPONSE._serialized_start=1181
+  _ADDGROUPTASKSRESPONSE._serialized_end=1245
+  _GETGROUPREQUEST._serialized_start=1247
+  _GETGROUPREQUEST._serialized_end=1282
+  _GETGROUPRESPONSE._serialized_start=1284
+  _GETGROUPRESPONSE._serialized_end=1333
+  _LISTGROUPSREQUEST._serialized_start=1335
+  _LISTGROUPSREQUEST._serialized_end=1385
+  _LISTGROUPSRESPONSE._serialized_start=1387
+  _LISTGROUPSRESPONSE._serialized_end=1459
+  _LISTGROUPMEMBERSREQUEST._serialized_start=1461
+  _LISTGROUPMEMBERSREQUEST._serialized_end=1535
+  _LISTGROUPMEMBERSRESPONSE._serialized_start=1537
+  _LISTGROUPMEMBERSRESPONSE._serialized_end=1621
+  _GROUPMEMBER._serialized_start=1624
+  _GROUPMEMBER._serialized_end=1800
+  _CLOSEGROUPREQUEST._serialized_start=1802
+  _CLOSEGROUPREQUEST._serialized_end=1839
+  _CLOSEGROUPRESPONSE._serialized_start=1841
+  _CLOSEGROUPRESPONSE._serialized_end=1892
+  _CANCELGROUPREQUEST._serialized_start=1894
+  _CANCELGROUPREQUEST._serialized_end=1948
+  _CANCELGROUPRESPONSE._serialized_start=1950
+  _CANCELGROUPRESPONSE._serialized_end=2002
+  _GROUPSERVICE._serialized_start=2126
+  _GROUPSERVICE._serialized_end=2946
 # @@protoc_insertion_point(module_scope)

@@ -1182,26 +1182,26 @@ global___ListArchiveResponse = ListArchiveResponse
 
 class ArchivedTask(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
-    TASK_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
     ARCHIVED_AT_FIELD_NUMBER: builtins.int
     CAUSE_FIELD_NUMBER: builtins.int
-    PLACE_FIELD_NUMBER: builtins.int
-    @property
-    def task(self) -> pawl.v1.task_pb2.Task: ...
+    TASK_FIELD_NUMBER: builtins.int
+    place: typing.Text
+    """file and line: what restore takes"""
+
     @property
     def archived_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     cause: typing.Text
     """retention, discard, purge"""
 
-    place: typing.Text
-    """file and line: what restore takes"""
-
+    @property
+    def task(self) -> pawl.v1.task_pb2.Task: ...
     def __init__(self,
         *,
-        task: typing.Optional[pawl.v1.task_pb2.Task] = ...,
+        place: typing.Text = ...,
         archived_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
         cause: typing.Text = ...,
-        place: typing.Text = ...,
+        task: typing.Optional[pawl.v1.task_pb2.Task] = ...,
         ) -> None: ...
     def HasField(self, field_name: typing_extensions.Literal["archived_at",b"archived_at","task",b"task"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing_extensions.Literal["archived_at",b"archived_at","cause",b"cause","place",b"place","task",b"task"]) -> None: ...

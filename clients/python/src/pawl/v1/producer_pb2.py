@@ -13,11 +13,12 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from pawl.v1 import call_pb2 as pawl_dot_v1_dot_call__pb2
 from pawl.v1 import explain_pb2 as pawl_dot_v1_dot_explain__pb2
 from pawl.v1 import task_pb2 as pawl_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pawl/v1/producer.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15pawl/v1/explain.proto\x1a\x12pawl/v1/task.proto\"1\n\x0e\x45nqueueRequest\x12\x1f\n\x04task\x18\x01 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\"2\n\x0f\x45nqueueResponse\x12\x1f\n\x04task\x18\x01 \x01(\x0b\x32\x11.pawl.v1.Enqueued\"\x9e\x01\n\x08\x45nqueued\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1f\n\x06status\x18\x02 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\x1d\n\x05state\x18\x03 \x01(\x0e\x32\x0e.pawl.v1.State\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tduplicate\x18\x05 \x01(\x08\"7\n\x13\x45nqueueBatchRequest\x12 \n\x05tasks\x18\x01 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\"?\n\x14\x45nqueueBatchResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\"O\n\rEnqueueResult\x12\x1f\n\x04task\x18\x01 \x01(\x0b\x32\x11.pawl.v1.Enqueued\x12\x1d\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x0e.pawl.v1.Error\"B\n\x0eProduceRequest\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\"L\n\x0fProduceResponse\x12\'\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x16.pawl.v1.ProduceAnswer\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"\x8c\x01\n\rProduceAnswer\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\'\n\x07results\x18\x02 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\x12\x1d\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x0e.pawl.v1.Error\x12#\n\x06stamps\x18\x04 \x03(\x0b\x32\x13.pawl.v1.ShardStamp\"d\n\nShardStamp\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05index\x18\x02 \x01(\x04\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06leader\x18\x04 \x01(\t\"u\n\x0eGetTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x0b\x63onsistency\x18\x03 \x01(\x0e\x32\x14.pawl.v1.Consistency\"V\n\x0fGetTaskResponse\x12\x1b\n\x04task\x18\x01 \x01(\x0b\x32\r.pawl.v1.Task\x12&\n\x03\x61ge\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"4\n\x11\x43\x61ncelTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"1\n\x12\x43\x61ncelTaskResponse\x12\x1b\n\x04task\x18\x01 \x01(\x0b\x32\r.pawl.v1.Task\"h\n\x10ListTasksRequest\x12\x1f\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x0f.pawl.v1.Filter\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\t\x12\x14\n\x0cwith_payload\x18\x04 \x01(\x08\"k\n\x11ListTasksResponse\x12\x1c\n\x05items\x18\x01 \x03(\x0b\x32\r.pawl.v1.Task\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\x12#\n\x08searched\x18\x03 \x01(\x0b\x32\x11.pawl.v1.Searched\"\xbe\x01\n\x11UpdateTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12*\n\x06run_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12#\n\x08priority\x18\x03 \x01(\x0e\x32\x11.pawl.v1.Priority\x12\x14\n\x07payload\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x14\n\x0cmax_attempts\x18\x05 \x01(\x05\x12\x0f\n\x07if_etag\x18\x06 \x01(\tB\n\n\x08_payload\"1\n\x12UpdateTaskResponse\x12\x1b\n\x04task\x18\x01 \x01(\x0b\x32\r.pawl.v1.Task*_\n\x0b\x43onsistency\x12\x1b\n\x17\x43ONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43ONSISTENCY_LINEARIZABLE\x10\x01\x12\x15\n\x11\x43ONSISTENCY_STALE\x10\x02\x32\xb8\x04\n\x0fProducerService\x12<\n\x07\x45nqueue\x12\x17.pawl.v1.EnqueueRequest\x1a\x18.pawl.v1.EnqueueResponse\x12K\n\x0c\x45nqueueBatch\x12\x1c.pawl.v1.EnqueueBatchRequest\x1a\x1d.pawl.v1.EnqueueBatchResponse\x12@\n\x07Produce\x12\x17.pawl.v1.ProduceRequest\x1a\x18.pawl.v1.ProduceResponse(\x01\x30\x01\x12<\n\x07GetTask\x12\x17.pawl.v1.GetTaskRequest\x1a\x18.pawl.v1.GetTaskResponse\x12\x45\n\nCancelTask\x12\x1a.pawl.v1.CancelTaskRequest\x1a\x1b.pawl.v1.CancelTaskResponse\x12\x42\n\tListTasks\x12\x19.pawl.v1.ListTasksRequest\x1a\x1a.pawl.v1.ListTasksResponse\x12\x45\n\nUpdateTask\x12\x1a.pawl.v1.UpdateTaskRequest\x1a\x1b.pawl.v1.UpdateTaskResponse\x12H\n\x0b\x45xplainTask\x12\x1b.pawl.v1.ExplainTaskRequest\x1a\x1c.pawl.v1.ExplainTaskResponseB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pawl/v1/producer.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x15pawl/v1/explain.proto\x1a\x12pawl/v1/task.proto\"1\n\x0e\x45nqueueRequest\x12\x1f\n\x04task\x18\x01 \x01(\x0b\x32\x11.pawl.v1.TaskSpec\"2\n\x0f\x45nqueueResponse\x12\x1f\n\x04task\x18\x01 \x01(\x0b\x32\x11.pawl.v1.Enqueued\"\x9e\x01\n\x08\x45nqueued\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1f\n\x06status\x18\x02 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\x1d\n\x05state\x18\x03 \x01(\x0e\x32\x0e.pawl.v1.State\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tduplicate\x18\x05 \x01(\x08\"7\n\x13\x45nqueueBatchRequest\x12 \n\x05tasks\x18\x01 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\"?\n\x14\x45nqueueBatchResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\"O\n\rEnqueueResult\x12\x1f\n\x04task\x18\x01 \x01(\x0b\x32\x11.pawl.v1.Enqueued\x12\x1d\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x0e.pawl.v1.Error\"B\n\x0eProduceRequest\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12 \n\x05tasks\x18\x02 \x03(\x0b\x32\x11.pawl.v1.TaskSpec\"L\n\x0fProduceResponse\x12\'\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x16.pawl.v1.ProduceAnswer\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"\x8c\x01\n\rProduceAnswer\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\'\n\x07results\x18\x02 \x03(\x0b\x32\x16.pawl.v1.EnqueueResult\x12\x1d\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x0e.pawl.v1.Error\x12#\n\x06stamps\x18\x04 \x03(\x0b\x32\x13.pawl.v1.ShardStamp\"d\n\nShardStamp\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05index\x18\x02 \x01(\x04\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06leader\x18\x04 \x01(\t\"u\n\x0eGetTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x0b\x63onsistency\x18\x03 \x01(\x0e\x32\x14.pawl.v1.Consistency\"V\n\x0fGetTaskResponse\x12\x1b\n\x04task\x18\x01 \x01(\x0b\x32\r.pawl.v1.Task\x12&\n\x03\x61ge\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"4\n\x11\x43\x61ncelTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"1\n\x12\x43\x61ncelTaskResponse\x12\x1b\n\x04task\x18\x01 \x01(\x0b\x32\r.pawl.v1.Task\"h\n\x10ListTasksRequest\x12\x1f\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x0f.pawl.v1.Filter\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\t\x12\x14\n\x0cwith_payload\x18\x04 \x01(\x08\"k\n\x11ListTasksResponse\x12\x1c\n\x05items\x18\x01 \x03(\x0b\x32\r.pawl.v1.Task\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\x12#\n\x08searched\x18\x03 \x01(\x0b\x32\x11.pawl.v1.Searched\"\xbe\x01\n\x11UpdateTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12*\n\x06run_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12#\n\x08priority\x18\x03 \x01(\x0e\x32\x11.pawl.v1.Priority\x12\x14\n\x07payload\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x14\n\x0cmax_attempts\x18\x05 \x01(\x05\x12\x0f\n\x07if_etag\x18\x06 \x01(\tB\n\n\x08_payload\"1\n\x12UpdateTaskResponse\x12\x1b\n\x04task\x18\x01 \x01(\x0b\x32\r.pawl.v1.Task*_\n\x0b\x43onsistency\x12\x1b\n\x17\x43ONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43ONSISTENCY_LINEARIZABLE\x10\x01\x12\x15\n\x11\x43ONSISTENCY_STALE\x10\x02\x32\xcc\x06\n\x0fProducerService\x12\x61\n\x07\x45nqueue\x12\x17.pawl.v1.EnqueueRequest\x1a\x18.pawl.v1.EnqueueResponse\"#\x8a\xb5\x18\x1f\x08\x04\x12\x01\x01\"\x18\x12\r/api/v1/tasks2\x04task@\xca\x01\x12m\n\x0c\x45nqueueBatch\x12\x1c.pawl.v1.EnqueueBatchRequest\x1a\x1d.pawl.v1.EnqueueBatchResponse\" \x8a\xb5\x18\x1c\x08\x04\x12\x01\x01\"\x15\x12\x13/api/v1/tasks/batch\x12M\n\x07Produce\x12\x17.pawl.v1.ProduceRequest\x1a\x18.pawl.v1.ProduceResponse\"\x0b\x8a\xb5\x18\x07\x08\x04\x12\x01\x01\x18\x01(\x01\x30\x01\x12g\n\x07GetTask\x12\x17.pawl.v1.GetTaskRequest\x1a\x18.pawl.v1.GetTaskResponse\")\x8a\xb5\x18%\x08\x04\x12\x03\x01\x02\x03\x18\x01\"\x1a\n\x12/api/v1/tasks/{id}2\x04task\x12l\n\nCancelTask\x12\x1a.pawl.v1.CancelTaskRequest\x1a\x1b.pawl.v1.CancelTaskResponse\"%\x8a\xb5\x18!\x08\x04\x12\x01\x04\"\x1a*\x12/api/v1/tasks/{id}2\x04task\x12^\n\tListTasks\x12\x19.pawl.v1.ListTasksRequest\x1a\x1a.pawl.v1.ListTasksResponse\"\x1a\x8a\xb5\x18\x16\x08\x04\x12\x01\x03\"\x0f\n\r/api/v1/tasks\x12l\n\nUpdateTask\x12\x1a.pawl.v1.UpdateTaskRequest\x1a\x1b.pawl.v1.UpdateTaskResponse\"%\x8a\xb5\x18!\x08\x04\x12\x01\x04\"\x1a\"\x12/api/v1/tasks/{id}2\x04task\x12s\n\x0b\x45xplainTask\x12\x1b.pawl.v1.ExplainTaskRequest\x1a\x1c.pawl.v1.ExplainTaskResponse\")\x8a\xb5\x18%\x08\x04\x12\x03\x01\x02\x03\"\x1c\n\x1a/api/v1/tasks/{id}/explainB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pawl.v1.producer_pb2', globals())
@@ -25,44 +26,60 @@ if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
   DESCRIPTOR._serialized_options = b'Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1'
-  _CONSISTENCY._serialized_start=1772
-  _CONSISTENCY._serialized_end=1867
-  _ENQUEUEREQUEST._serialized_start=143
-  _ENQUEUEREQUEST._serialized_end=192
-  _ENQUEUERESPONSE._serialized_start=194
-  _ENQUEUERESPONSE._serialized_end=244
-  _ENQUEUED._serialized_start=247
-  _ENQUEUED._serialized_end=405
-  _ENQUEUEBATCHREQUEST._serialized_start=407
-  _ENQUEUEBATCHREQUEST._serialized_end=462
-  _ENQUEUEBATCHRESPONSE._serialized_start=464
-  _ENQUEUEBATCHRESPONSE._serialized_end=527
-  _ENQUEUERESULT._serialized_start=529
-  _ENQUEUERESULT._serialized_end=608
-  _PRODUCEREQUEST._serialized_start=610
-  _PRODUCEREQUEST._serialized_end=676
-  _PRODUCERESPONSE._serialized_start=678
-  _PRODUCERESPONSE._serialized_end=754
-  _PRODUCEANSWER._serialized_start=757
-  _PRODUCEANSWER._serialized_end=897
-  _SHARDSTAMP._serialized_start=899
-  _SHARDSTAMP._serialized_end=999
-  _GETTASKREQUEST._serialized_start=1001
-  _GETTASKREQUEST._serialized_end=1118
-  _GETTASKRESPONSE._serialized_start=1120
-  _GETTASKRESPONSE._serialized_end=1206
-  _CANCELTASKREQUEST._serialized_start=1208
-  _CANCELTASKREQUEST._serialized_end=1260
-  _CANCELTASKRESPONSE._serialized_start=1262
-  _CANCELTASKRESPONSE._serialized_end=1311
-  _LISTTASKSREQUEST._serialized_start=1313
-  _LISTTASKSREQUEST._serialized_end=1417
-  _LISTTASKSRESPONSE._serialized_start=1419
-  _LISTTASKSRESPONSE._serialized_end=1526
-  _UPDATETASKREQUEST._serialized_start=1529
-  _UPDATETASKREQUEST._serialized_end=1719
-  _UPDATETASKRESPONSE._serialized_start=1721
-  _UPDATETASKRESPONSE._serialized_end=1770
-  _PRODUCERSERVICE._serialized_start=1870
-  _PRODUCERSERVICE._serialized_end=2438
+  _PRODUCERSERVICE.methods_by_name['Enqueue']._options = None
+  _PRODUCERSERVICE.methods_by_name['Enqueue']._serialized_options = b'\212\265\030\037\010\004\022\001\001\"\030\022\r/api/v1/tasks2\004task@\312\001'
+  _PRODUCERSERVICE.methods_by_name['EnqueueBatch']._options = None
+  _PRODUCERSERVICE.methods_by_name['EnqueueBatch']._serialized_options = b'\212\265\030\034\010\004\022\001\001\"\025\022\023/api/v1/tasks/batch'
+  _PRODUCERSERVICE.methods_by_name['Produce']._options = None
+  _PRODUCERSERVICE.methods_by_name['Produce']._serialized_options = b'\212\265\030\007\010\004\022\001\001\030\001'
+  _PRODUCERSERVICE.methods_by_name['GetTask']._options = None
+  _PRODUCERSERVICE.methods_by_name['GetTask']._serialized_options = b'\212\265\030%\010\004\022\003\001\002\003\030\001\"\032\n\022/api/v1/tasks/{id}2\004task'
+  _PRODUCERSERVICE.methods_by_name['CancelTask']._options = None
+  _PRODUCERSERVICE.methods_by_name['CancelTask']._serialized_options = b'\212\265\030!\010\004\022\001\004\"\032*\022/api/v1/tasks/{id}2\004task'
+  _PRODUCERSERVICE.methods_by_name['ListTasks']._options = None
+  _PRODUCERSERVICE.methods_by_name['ListTasks']._serialized_options = b'\212\265\030\026\010\004\022\001\003\"\017\n\r/api/v1/tasks'
+  _PRODUCERSERVICE.methods_by_name['UpdateTask']._options = None
+  _PRODUCERSERVICE.methods_by_name['UpdateTask']._serialized_options = b'\212\265\030!\010\004\022\001\004\"\032\"\022/api/v1/tasks/{id}2\004task'
+  _PRODUCERSERVICE.methods_by_name['ExplainTask']._options = None
+  _PRODUCERSERVICE.methods_by_name['ExplainTask']._serialized_options = b'\212\265\030%\010\004\022\003\001\002\003\"\034\n\032/api/v1/tasks/{id}/explain'
+  _CONSISTENCY._serialized_start=1792
+  _CONSISTENCY._serialized_end=1887
+  _ENQUEUEREQUEST._serialized_start=163
+  _ENQUEUEREQUEST._serialized_end=212
+  _ENQUEUERESPONSE._serialized_start=214
+  _ENQUEUERESPONSE._serialized_end=264
+  _ENQUEUED._serialized_start=267
+  _ENQUEUED._serialized_end=425
+  _ENQUEUEBATCHREQUEST._serialized_start=427
+  _ENQUEUEBATCHREQUEST._serialized_end=482
+  _ENQUEUEBATCHRESPONSE._serialized_start=484
+  _ENQUEUEBATCHRESPONSE._serialized_end=547
+  _ENQUEUERESULT._serialized_start=549
+  _ENQUEUERESULT._serialized_end=628
+  _PRODUCEREQUEST._serialized_start=630
+  _PRODUCEREQUEST._serialized_end=696
+  _PRODUCERESPONSE._serialized_start=698
+  _PRODUCERESPONSE._serialized_end=774
+  _PRODUCEANSWER._serialized_start=777
+  _PRODUCEANSWER._serialized_end=917
+  _SHARDSTAMP._serialized_start=919
+  _SHARDSTAMP._serialized_end=1019
+  _GETTASKREQUEST._serialized_start=1021
+  _GETTASKREQUEST._serialized_end=1138
+  _GETTASKRESPONSE._serialized_start=1140
+  _GETTASKRESPONSE._serialized_end=1226
+  _CANCELTASKREQUEST._serialized_start=1228
+  _CANCELTASKREQUEST._serialized_end=1280
+  _CANCELTASKRESPONSE._serialized_start=1282
+  _CANCELTASKRESPONSE._serialized_end=1331
+  _LISTTASKSREQUEST._serialized_start=1333
+  _LISTTASKSREQUEST._serialized_end=1437
+  _LISTTASKSRESPONSE._serialized_start=1439
+  _LISTTASKSRESPONSE._serialized_end=1546
+  _UPDATETASKREQUEST._serialized_start=1549
+  _UPDATETASKREQUEST._serialized_end=1739
+  _UPDATETASKRESPONSE._serialized_start=1741
+  _UPDATETASKRESPONSE._serialized_end=1790
+  _PRODUCERSERVICE._serialized_start=1890
+  _PRODUCERSERVICE._serialized_end=2734
 # @@protoc_insertion_point(module_scope)

@@ -13,12 +13,13 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from pawl.v1 import call_pb2 as pawl_dot_v1_dot_call__pb2
 from pawl.v1 import chain_pb2 as pawl_dot_v1_dot_chain__pb2
 from pawl.v1 import once_pb2 as pawl_dot_v1_dot_once__pb2
 from pawl.v1 import task_pb2 as pawl_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14pawl/v1/worker.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13pawl/v1/chain.proto\x1a\x12pawl/v1/once.proto\x1a\x12pawl/v1/task.proto\"+\n\nQueueShare\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x05\"\x85\x02\n\x0c\x43laimRequest\x12#\n\x06queues\x18\x01 \x03(\x0b\x32\x13.pawl.v1.QueueShare\x12\x1d\n\x05order\x18\x02 \x01(\x0e\x32\x0e.pawl.v1.Order\x12\r\n\x05types\x18\x03 \x03(\t\x12\x0b\n\x03max\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x03\x12(\n\x05lease\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x04wait\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06worker\x18\x08 \x01(\t\x12\x11\n\tclaim_key\x18\t \x01(\t\x12\x0c\n\x04runs\x18\n \x01(\x08\"Y\n\rClaimResponse\x12#\n\x05tasks\x18\x01 \x03(\x0b\x32\x14.pawl.v1.ClaimedTask\x12\r\n\x05quiet\x18\x02 \x01(\x08\x12\x14\n\x0cquiet_reason\x18\x03 \x01(\t\"\x9b\x05\n\x0b\x43laimedTask\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12#\n\x08priority\x18\x06 \x01(\x0e\x32\x11.pawl.v1.Priority\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x14\n\x0cmax_attempts\x18\x08 \x01(\x05\x12\x13\n\x0b\x63laim_token\x18\t \x01(\t\x12\r\n\x05\x66\x65nce\x18\n \x01(\x03\x12\x34\n\x10lease_expires_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05lease\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07timeout\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x07headers\x18\x0e \x03(\x0b\x32!.pawl.v1.ClaimedTask.HeadersEntry\x12\x12\n\ncheckpoint\x18\x0f \x01(\x0c\x12.\n\ncreated_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08ready_at\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03key\x18\x12 \x01(\t\x12\x0c\n\x04tags\x18\x13 \x03(\t\x12\x17\n\x0fidempotency_key\x18\x14 \x01(\t\x12\x1f\n\x06parent\x18\x1e \x01(\x0b\x32\x0f.pawl.v1.Parent\x12\x10\n\x08group_id\x18\x1f \x01(\t\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"X\n\nAckRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\"^\n\x0b\x41\x63kResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1f\n\x06status\x18\x02 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\x1d\n\x05state\x18\x03 \x01(\x0e\x32\x0e.pawl.v1.State\"\xaa\x01\n\x0b\x46\x61ilRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.pawl.v1.TaskError\x12%\n\x07outcome\x18\x04 \x01(\x0e\x32\x14.pawl.v1.FailOutcome\x12+\n\x08retry_in\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x90\x01\n\x0c\x46\x61ilResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1f\n\x06status\x18\x02 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\x1d\n\x05state\x18\x03 \x01(\x0e\x32\x0e.pawl.v1.State\x12/\n\x0bnext_run_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xac\x01\n\rExtendRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12(\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12#\n\x08progress\x18\x04 \x01(\x0b\x32\x11.pawl.v1.Progress\x12\x17\n\ncheckpoint\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x42\r\n\x0b_checkpoint\"q\n\x0e\x45xtendResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x34\n\x10lease_expires_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x63\x61ncel_requested\x18\x03 \x01(\x08\"`\n\x0eReleaseRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12(\n\x05\x64\x65lay\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x93\x01\n\x0fReleaseResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1f\n\x06status\x18\x02 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\x1d\n\x05state\x18\x03 \x01(\x0e\x32\x0e.pawl.v1.State\x12/\n\x0bnext_run_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xab\x01\n\rSettleRequest\x12!\n\x04\x61\x63ks\x18\x01 \x03(\x0b\x32\x13.pawl.v1.AckRequest\x12#\n\x05\x66\x61ils\x18\x02 \x03(\x0b\x32\x14.pawl.v1.FailRequest\x12\'\n\x07\x65xtends\x18\x03 \x03(\x0b\x32\x16.pawl.v1.ExtendRequest\x12)\n\x08releases\x18\x04 \x03(\x0b\x32\x17.pawl.v1.ReleaseRequest\"\x98\x01\n\x0eSettleResponse\x12\x1e\n\x04\x61\x63ks\x18\x01 \x03(\x0b\x32\x10.pawl.v1.Settled\x12\x1f\n\x05\x66\x61ils\x18\x02 \x03(\x0b\x32\x10.pawl.v1.Settled\x12!\n\x07\x65xtends\x18\x03 \x03(\x0b\x32\x10.pawl.v1.Settled\x12\"\n\x08releases\x18\x04 \x03(\x0b\x32\x10.pawl.v1.Settled\"\x8f\x02\n\x07Settled\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12\x1f\n\x06status\x18\x03 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\x1d\n\x05state\x18\x04 \x01(\x0e\x32\x0e.pawl.v1.State\x12/\n\x0bnext_run_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10lease_expires_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x63\x61ncel_requested\x18\x07 \x01(\x08\x12\x1d\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x0e.pawl.v1.Error\"v\n\x0bWorkRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x12.pawl.v1.WorkHello\x12\r\n\x05grant\x18\x02 \x01(\x05\x12&\n\x06settle\x18\x03 \x01(\x0b\x32\x16.pawl.v1.SettleRequest\x12\r\n\x05quiet\x18\x04 \x01(\x08\"\x8f\x02\n\tWorkHello\x12#\n\x06queues\x18\x01 \x03(\x0b\x32\x13.pawl.v1.QueueShare\x12\x1d\n\x05order\x18\x02 \x01(\x0e\x32\x0e.pawl.v1.Order\x12\r\n\x05types\x18\x03 \x03(\t\x12(\n\x05lease\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06worker\x18\x05 \x01(\t\x12\x11\n\tmax_bytes\x18\x06 \x01(\x03\x12\x0c\n\x04host\x18\x07 \x01(\t\x12\x0b\n\x03pid\x18\x08 \x01(\x05\x12\x0f\n\x07version\x18\t \x01(\t\x12\x10\n\x08instance\x18\n \x01(\t\x12\x15\n\rquiet_version\x18\x0b \x01(\x03\x12\r\n\x05slots\x18\x0c \x01(\x05\"\xb6\x01\n\x0cWorkResponse\x12#\n\x05tasks\x18\x01 \x03(\x0b\x32\x14.pawl.v1.ClaimedTask\x12(\n\x07settled\x18\x02 \x01(\x0b\x32\x17.pawl.v1.SettleResponse\x12 \n\x04lost\x18\x03 \x03(\x0b\x32\x12.pawl.v1.LostClaim\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12#\n\x05quiet\x18\x05 \x01(\x0b\x32\x14.pawl.v1.QuietNotice\"=\n\x0bQuietNotice\x12\r\n\x05quiet\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"A\n\tLostClaim\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t*D\n\x05Order\x12\x15\n\x11ORDER_UNSPECIFIED\x10\x00\x12\x10\n\x0cORDER_STRICT\x10\x01\x12\x12\n\x0eORDER_WEIGHTED\x10\x02*\x8d\x01\n\x0b\x46\x61ilOutcome\x12\x1c\n\x18\x46\x41IL_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46\x41IL_OUTCOME_RETRY\x10\x01\x12\x15\n\x11\x46\x41IL_OUTCOME_DEAD\x10\x02\x12\x18\n\x14\x46\x41IL_OUTCOME_DISCARD\x10\x03\x12\x17\n\x13\x46\x41IL_OUTCOME_POISON\x10\x04\x32\xf0\x04\n\rWorkerService\x12\x36\n\x05\x43laim\x12\x15.pawl.v1.ClaimRequest\x1a\x16.pawl.v1.ClaimResponse\x12\x30\n\x03\x41\x63k\x12\x13.pawl.v1.AckRequest\x1a\x14.pawl.v1.AckResponse\x12\x33\n\x04\x46\x61il\x12\x14.pawl.v1.FailRequest\x1a\x15.pawl.v1.FailResponse\x12\x39\n\x06\x45xtend\x12\x16.pawl.v1.ExtendRequest\x1a\x17.pawl.v1.ExtendResponse\x12<\n\x07Release\x12\x17.pawl.v1.ReleaseRequest\x1a\x18.pawl.v1.ReleaseResponse\x12\x39\n\x06Settle\x12\x16.pawl.v1.SettleRequest\x1a\x17.pawl.v1.SettleResponse\x12\x42\n\tBeginOnce\x12\x19.pawl.v1.BeginOnceRequest\x1a\x1a.pawl.v1.BeginOnceResponse\x12\x45\n\nFinishOnce\x12\x1a.pawl.v1.FinishOnceRequest\x1a\x1b.pawl.v1.FinishOnceResponse\x12H\n\x0b\x41\x62\x61ndonOnce\x12\x1b.pawl.v1.AbandonOnceRequest\x1a\x1c.pawl.v1.AbandonOnceResponse\x12\x37\n\x04Work\x12\x14.pawl.v1.WorkRequest\x1a\x15.pawl.v1.WorkResponse(\x01\x30\x01\x42*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14pawl/v1/worker.proto\x12\x07pawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x13pawl/v1/chain.proto\x1a\x12pawl/v1/once.proto\x1a\x12pawl/v1/task.proto\"+\n\nQueueShare\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x05\"\x85\x02\n\x0c\x43laimRequest\x12#\n\x06queues\x18\x01 \x03(\x0b\x32\x13.pawl.v1.QueueShare\x12\x1d\n\x05order\x18\x02 \x01(\x0e\x32\x0e.pawl.v1.Order\x12\r\n\x05types\x18\x03 \x03(\t\x12\x0b\n\x03max\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x03\x12(\n\x05lease\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x04wait\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06worker\x18\x08 \x01(\t\x12\x11\n\tclaim_key\x18\t \x01(\t\x12\x0c\n\x04runs\x18\n \x01(\x08\"Y\n\rClaimResponse\x12#\n\x05tasks\x18\x01 \x03(\x0b\x32\x14.pawl.v1.ClaimedTask\x12\r\n\x05quiet\x18\x02 \x01(\x08\x12\x14\n\x0cquiet_reason\x18\x03 \x01(\t\"\x9b\x05\n\x0b\x43laimedTask\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12#\n\x08priority\x18\x06 \x01(\x0e\x32\x11.pawl.v1.Priority\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x14\n\x0cmax_attempts\x18\x08 \x01(\x05\x12\x13\n\x0b\x63laim_token\x18\t \x01(\t\x12\r\n\x05\x66\x65nce\x18\n \x01(\x03\x12\x34\n\x10lease_expires_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05lease\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07timeout\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x07headers\x18\x0e \x03(\x0b\x32!.pawl.v1.ClaimedTask.HeadersEntry\x12\x12\n\ncheckpoint\x18\x0f \x01(\x0c\x12.\n\ncreated_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08ready_at\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03key\x18\x12 \x01(\t\x12\x0c\n\x04tags\x18\x13 \x03(\t\x12\x17\n\x0fidempotency_key\x18\x14 \x01(\t\x12\x1f\n\x06parent\x18\x1e \x01(\x0b\x32\x0f.pawl.v1.Parent\x12\x10\n\x08group_id\x18\x1f \x01(\t\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"X\n\nAckRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12\x0e\n\x06result\x18\x03 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\"^\n\x0b\x41\x63kResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1f\n\x06status\x18\x02 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\x1d\n\x05state\x18\x03 \x01(\x0e\x32\x0e.pawl.v1.State\"\xaa\x01\n\x0b\x46\x61ilRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.pawl.v1.TaskError\x12%\n\x07outcome\x18\x04 \x01(\x0e\x32\x14.pawl.v1.FailOutcome\x12+\n\x08retry_in\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x90\x01\n\x0c\x46\x61ilResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1f\n\x06status\x18\x02 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\x1d\n\x05state\x18\x03 \x01(\x0e\x32\x0e.pawl.v1.State\x12/\n\x0bnext_run_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xac\x01\n\rExtendRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12(\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12#\n\x08progress\x18\x04 \x01(\x0b\x32\x11.pawl.v1.Progress\x12\x17\n\ncheckpoint\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x42\r\n\x0b_checkpoint\"q\n\x0e\x45xtendResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x34\n\x10lease_expires_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x63\x61ncel_requested\x18\x03 \x01(\x08\"`\n\x0eReleaseRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12(\n\x05\x64\x65lay\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x93\x01\n\x0fReleaseResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x1f\n\x06status\x18\x02 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\x1d\n\x05state\x18\x03 \x01(\x0e\x32\x0e.pawl.v1.State\x12/\n\x0bnext_run_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xab\x01\n\rSettleRequest\x12!\n\x04\x61\x63ks\x18\x01 \x03(\x0b\x32\x13.pawl.v1.AckRequest\x12#\n\x05\x66\x61ils\x18\x02 \x03(\x0b\x32\x14.pawl.v1.FailRequest\x12\'\n\x07\x65xtends\x18\x03 \x03(\x0b\x32\x16.pawl.v1.ExtendRequest\x12)\n\x08releases\x18\x04 \x03(\x0b\x32\x17.pawl.v1.ReleaseRequest\"\x98\x01\n\x0eSettleResponse\x12\x1e\n\x04\x61\x63ks\x18\x01 \x03(\x0b\x32\x10.pawl.v1.Settled\x12\x1f\n\x05\x66\x61ils\x18\x02 \x03(\x0b\x32\x10.pawl.v1.Settled\x12!\n\x07\x65xtends\x18\x03 \x03(\x0b\x32\x10.pawl.v1.Settled\x12\"\n\x08releases\x18\x04 \x03(\x0b\x32\x10.pawl.v1.Settled\"\x8f\x02\n\x07Settled\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12\x1f\n\x06status\x18\x03 \x01(\x0e\x32\x0f.pawl.v1.Status\x12\x1d\n\x05state\x18\x04 \x01(\x0e\x32\x0e.pawl.v1.State\x12/\n\x0bnext_run_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10lease_expires_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x63\x61ncel_requested\x18\x07 \x01(\x08\x12\x1d\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x0e.pawl.v1.Error\"v\n\x0bWorkRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x12.pawl.v1.WorkHello\x12\r\n\x05grant\x18\x02 \x01(\x05\x12&\n\x06settle\x18\x03 \x01(\x0b\x32\x16.pawl.v1.SettleRequest\x12\r\n\x05quiet\x18\x04 \x01(\x08\"\x8f\x02\n\tWorkHello\x12#\n\x06queues\x18\x01 \x03(\x0b\x32\x13.pawl.v1.QueueShare\x12\x1d\n\x05order\x18\x02 \x01(\x0e\x32\x0e.pawl.v1.Order\x12\r\n\x05types\x18\x03 \x03(\t\x12(\n\x05lease\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06worker\x18\x05 \x01(\t\x12\x11\n\tmax_bytes\x18\x06 \x01(\x03\x12\x0c\n\x04host\x18\x07 \x01(\t\x12\x0b\n\x03pid\x18\x08 \x01(\x05\x12\x0f\n\x07version\x18\t \x01(\t\x12\x10\n\x08instance\x18\n \x01(\t\x12\x15\n\rquiet_version\x18\x0b \x01(\x03\x12\r\n\x05slots\x18\x0c \x01(\x05\"\xb6\x01\n\x0cWorkResponse\x12#\n\x05tasks\x18\x01 \x03(\x0b\x32\x14.pawl.v1.ClaimedTask\x12(\n\x07settled\x18\x02 \x01(\x0b\x32\x17.pawl.v1.SettleResponse\x12 \n\x04lost\x18\x03 \x03(\x0b\x32\x12.pawl.v1.LostClaim\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12#\n\x05quiet\x18\x05 \x01(\x0b\x32\x14.pawl.v1.QuietNotice\"=\n\x0bQuietNotice\x12\r\n\x05quiet\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"A\n\tLostClaim\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t*D\n\x05Order\x12\x15\n\x11ORDER_UNSPECIFIED\x10\x00\x12\x10\n\x0cORDER_STRICT\x10\x01\x12\x12\n\x0eORDER_WEIGHTED\x10\x02*\x8d\x01\n\x0b\x46\x61ilOutcome\x12\x1c\n\x18\x46\x41IL_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46\x41IL_OUTCOME_RETRY\x10\x01\x12\x15\n\x11\x46\x41IL_OUTCOME_DEAD\x10\x02\x12\x18\n\x14\x46\x41IL_OUTCOME_DISCARD\x10\x03\x12\x17\n\x13\x46\x41IL_OUTCOME_POISON\x10\x04\x32\xa6\x08\n\rWorkerService\x12T\n\x05\x43laim\x12\x15.pawl.v1.ClaimRequest\x1a\x16.pawl.v1.ClaimResponse\"\x1c\x8a\xb5\x18\x18\x08\x04\x12\x01\x02\x18\x01\"\x0f\x12\r/api/v1/claim\x12U\n\x03\x41\x63k\x12\x13.pawl.v1.AckRequest\x1a\x14.pawl.v1.AckResponse\"#\x8a\xb5\x18\x1f\x08\x03\x12\x01\x02\"\x18\x12\x16/api/v1/tasks/{id}/ack\x12Y\n\x04\x46\x61il\x12\x14.pawl.v1.FailRequest\x1a\x15.pawl.v1.FailResponse\"$\x8a\xb5\x18 \x08\x03\x12\x01\x02\"\x19\x12\x17/api/v1/tasks/{id}/fail\x12\x61\n\x06\x45xtend\x12\x16.pawl.v1.ExtendRequest\x1a\x17.pawl.v1.ExtendResponse\"&\x8a\xb5\x18\"\x08\x03\x12\x01\x02\"\x1b\x12\x19/api/v1/tasks/{id}/extend\x12\x65\n\x07Release\x12\x17.pawl.v1.ReleaseRequest\x1a\x18.pawl.v1.ReleaseResponse\"\'\x8a\xb5\x18#\x08\x03\x12\x01\x02\"\x1c\x12\x1a/api/v1/tasks/{id}/release\x12\xa0\x01\n\x06Settle\x12\x16.pawl.v1.SettleRequest\x1a\x17.pawl.v1.SettleResponse\"e\x8a\xb5\x18\x61\x08\x03\x12\x01\x02\"\x13\x12\x11/api/v1/tasks/ack\"\x14\x12\x12/api/v1/tasks/fail\"\x16\x12\x14/api/v1/tasks/extend\"\x17\x12\x15/api/v1/tasks/release\x12n\n\tBeginOnce\x12\x19.pawl.v1.BeginOnceRequest\x1a\x1a.pawl.v1.BeginOnceResponse\"*\x8a\xb5\x18&\x08\x03\x12\x01\x02\"\x1f\x12\x1d/api/v1/tasks/{id}/once/begin\x12r\n\nFinishOnce\x12\x1a.pawl.v1.FinishOnceRequest\x1a\x1b.pawl.v1.FinishOnceResponse\"+\x8a\xb5\x18\'\x08\x03\x12\x01\x02\" \x12\x1e/api/v1/tasks/{id}/once/finish\x12v\n\x0b\x41\x62\x61ndonOnce\x12\x1b.pawl.v1.AbandonOnceRequest\x1a\x1c.pawl.v1.AbandonOnceResponse\",\x8a\xb5\x18(\x08\x03\x12\x01\x02\"!\x12\x1f/api/v1/tasks/{id}/once/abandon\x12\x44\n\x04Work\x12\x14.pawl.v1.WorkRequest\x1a\x15.pawl.v1.WorkResponse\"\x0b\x8a\xb5\x18\x07\x08\x04\x12\x01\x02\x18\x01(\x01\x30\x01\x42*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pawl.v1.worker_pb2', globals())
@@ -28,52 +29,72 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._serialized_options = b'Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1'
   _CLAIMEDTASK_HEADERSENTRY._options = None
   _CLAIMEDTASK_HEADERSENTRY._serialized_options = b'8\001'
-  _ORDER._serialized_start=3585
-  _ORDER._serialized_end=3653
-  _FAILOUTCOME._serialized_start=3656
-  _FAILOUTCOME._serialized_end=3797
-  _QUEUESHARE._serialized_start=159
-  _QUEUESHARE._serialized_end=202
-  _CLAIMREQUEST._serialized_start=205
-  _CLAIMREQUEST._serialized_end=466
-  _CLAIMRESPONSE._serialized_start=468
-  _CLAIMRESPONSE._serialized_end=557
-  _CLAIMEDTASK._serialized_start=560
-  _CLAIMEDTASK._serialized_end=1227
-  _CLAIMEDTASK_HEADERSENTRY._serialized_start=1181
-  _CLAIMEDTASK_HEADERSENTRY._serialized_end=1227
-  _ACKREQUEST._serialized_start=1229
-  _ACKREQUEST._serialized_end=1317
-  _ACKRESPONSE._serialized_start=1319
-  _ACKRESPONSE._serialized_end=1413
-  _FAILREQUEST._serialized_start=1416
-  _FAILREQUEST._serialized_end=1586
-  _FAILRESPONSE._serialized_start=1589
-  _FAILRESPONSE._serialized_end=1733
-  _EXTENDREQUEST._serialized_start=1736
-  _EXTENDREQUEST._serialized_end=1908
-  _EXTENDRESPONSE._serialized_start=1910
-  _EXTENDRESPONSE._serialized_end=2023
-  _RELEASEREQUEST._serialized_start=2025
-  _RELEASEREQUEST._serialized_end=2121
-  _RELEASERESPONSE._serialized_start=2124
-  _RELEASERESPONSE._serialized_end=2271
-  _SETTLEREQUEST._serialized_start=2274
-  _SETTLEREQUEST._serialized_end=2445
-  _SETTLERESPONSE._serialized_start=2448
-  _SETTLERESPONSE._serialized_end=2600
-  _SETTLED._serialized_start=2603
-  _SETTLED._serialized_end=2874
-  _WORKREQUEST._serialized_start=2876
-  _WORKREQUEST._serialized_end=2994
-  _WORKHELLO._serialized_start=2997
-  _WORKHELLO._serialized_end=3268
-  _WORKRESPONSE._serialized_start=3271
-  _WORKRESPONSE._serialized_end=3453
-  _QUIETNOTICE._serialized_start=3455
-  _QUIETNOTICE._serialized_end=3516
-  _LOSTCLAIM._serialized_start=3518
-  _LOSTCLAIM._serialized_end=3583
-  _WORKERSERVICE._serialized_start=3800
-  _WORKERSERVICE._serialized_end=4424
+  _WORKERSERVICE.methods_by_name['Claim']._options = None
+  _WORKERSERVICE.methods_by_name['Claim']._serialized_options = b'\212\265\030\030\010\004\022\001\002\030\001\"\017\022\r/api/v1/claim'
+  _WORKERSERVICE.methods_by_name['Ack']._options = None
+  _WORKERSERVICE.methods_by_name['Ack']._serialized_options = b'\212\265\030\037\010\003\022\001\002\"\030\022\026/api/v1/tasks/{id}/ack'
+  _WORKERSERVICE.methods_by_name['Fail']._options = None
+  _WORKERSERVICE.methods_by_name['Fail']._serialized_options = b'\212\265\030 \010\003\022\001\002\"\031\022\027/api/v1/tasks/{id}/fail'
+  _WORKERSERVICE.methods_by_name['Extend']._options = None
+  _WORKERSERVICE.methods_by_name['Extend']._serialized_options = b'\212\265\030\"\010\003\022\001\002\"\033\022\031/api/v1/tasks/{id}/extend'
+  _WORKERSERVICE.methods_by_name['Release']._options = None
+  _WORKERSERVICE.methods_by_name['Release']._serialized_options = b'\212\265\030#\010\003\022\001\002\"\034\022\032/api/v1/tasks/{id}/release'
+  _WORKERSERVICE.methods_by_name['Settle']._options = None
+  _WORKERSERVICE.methods_by_name['Settle']._serialized_options = b'\212\265\030a\010\003\022\001\002\"\023\022\021/api/v1/tasks/ack\"\024\022\022/api/v1/tasks/fail\"\026\022\024/api/v1/tasks/extend\"\027\022\025/api/v1/tasks/release'
+  _WORKERSERVICE.methods_by_name['BeginOnce']._options = None
+  _WORKERSERVICE.methods_by_name['BeginOnce']._serialized_options = b'\212\265\030&\010\003\022\001\002\"\037\022\035/api/v1/tasks/{id}/once/begin'
+  _WORKERSERVICE.methods_by_name['FinishOnce']._options = None
+  _WORKERSERVICE.methods_by_name['FinishOnce']._serialized_options = b'\212\265\030\'\010\003\022\001\002\" \022\036/api/v1/tasks/{id}/once/finish'
+  _WORKERSERVICE.methods_by_name['AbandonOnce']._options = None
+  _WORKERSERVICE.methods_by_name['AbandonOnce']._serialized_options = b'\212\265\030(\010\003\022\001\002\"!\022\037/api/v1/tasks/{id}/once/abandon'
+  _WORKERSERVICE.methods_by_name['Work']._options = None
+  _WORKERSERVICE.methods_by_name['Work']._serialized_options = b'\212\265\030\007\010\004\022\001\002\030\001'
+  _ORDER._serialized_start=3605
+  _ORDER._serialized_end=3673
+  _FAILOUTCOME._serialized_start=3676
+  _FAILOUTCOME._serialized_end=3817
+  _QUEUESHARE._serialized_start=179
+  _QUEUESHARE._serialized_end=222
+  _CLAIMREQUEST._serialized_start=225
+  _CLAIMREQUEST._serialized_end=486
+  _CLAIMRESPONSE._serialized_start=488
+  _CLAIMRESPONSE._serialized_end=577
+  _CLAIMEDTASK._serialized_start=580
+  _CLAIMEDTASK._serialized_end=1247
+  _CLAIMEDTASK_HEADERSENTRY._serialized_start=1201
+  _CLAIMEDTASK_HEADERSENTRY._serialized_end=1247
+  _ACKREQUEST._serialized_start=1249
+  _ACKREQUEST._serialized_end=1337
+  _ACKRESPONSE._serialized_start=1339
+  _ACKRESPONSE._serialized_end=1433
+  _FAILREQUEST._serialized_start=1436
+  _FAILREQUEST._serialized_end=1606
+  _FAILRESPONSE._serialized_start=1609
+  _FAILRESPONSE._serialized_end=1753
+  _EXTENDREQUEST._serialized_start=1756
+  _EXTENDREQUEST._serialized_end=1928
+  _EXTENDRESPONSE._serialized_start=1930
+  _EXTENDRESPONSE._serialized_end=2043
+  _RELEASEREQUEST._serialized_start=2045
+  _RELEASEREQUEST._serialized_end=2141
+  _RELEASERESPONSE._serialized_start=2144
+  _RELEASERESPONSE._serialized_end=2291
+  _SETTLEREQUEST._serialized_start=2294
+  _SETTLEREQUEST._serialized_end=2465
+  _SETTLERESPONSE._serialized_start=2468
+  _SETTLERESPONSE._serialized_end=2620
+  _SETTLED._serialized_start=2623
+  _SETTLED._serialized_end=2894
+  _WORKREQUEST._serialized_start=2896
+  _WORKREQUEST._serialized_end=3014
+  _WORKHELLO._serialized_start=3017
+  _WORKHELLO._serialized_end=3288
+  _WORKRESPONSE._serialized_start=3291
+  _WORKRESPONSE._serialized_end=3473
+  _QUIETNOTICE._serialized_start=3475
+  _QUIETNOTICE._serialized_end=3536
+  _LOSTCLAIM._serialized_start=3538
+  _LOSTCLAIM._serialized_end=3603
+  _WORKERSERVICE._serialized_start=3820
+  _WORKERSERVICE._serialized_end=4882
 # @@protoc_insertion_point(module_scope)

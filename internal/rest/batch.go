@@ -1,0 +1,163 @@
+package rest
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// batch reads the items of a batch, of which some may be unreadable: those are refused by themselves.
+type batch[T proto.Message] struct {
+	field   string
+	most    int
+	all     []T
+	refused []*pawlv1.Error // of each item; nil for the good ones
+}
+
+// read reads a body that holds nothing but the items.
+func (b *batch[T]) read(x *exchange) error {
+	if _, err := x.query(); err != nil {
+		return err
+	}
+	err := x.fields(func(r *jsonReader, name string) error {
+		if name != b.field {
+			return unknown("", name)
+		}
+		return b.items(r)
+	})
+	if err == nil && len(b.all) == 0 {
+		err = task.Invalid(b.field, "is needed, with 1 to %d items", b.most)
+	}
+	return err
+}
+
+func (b *batch[T]) items(r *jsonReader) error {
+	return r.items(b.field, func(i int) error {
+		if i == b.most {
+			return task.Invalid(b.field, "more than %d items", b.most)
+		}
+		depth := r.json.StackDepth()
+		var none T
+		item := none.ProtoReflect().New()
+		err := r.object(messageOf(item.Descriptor()), item, "")
+		if err != nil && r.malformed != nil {
+			return err
+		}
+		b.all = append(b.all, item.Interface().(T))
+		if err == nil {
+			b.refused = append(b.refused, nil)
+			return nil
+		}
+		b.refused = append(b.refused, contract.ErrorProto(b.refusal(err)))
+		return r.skip(depth, int64(i))
+	})
+}
+
+func (b *batch[T]) refusal(err error) *task.Error {
+	if e, ok := task.AsError(err); ok {
+		return e
+	}
+	e, _ := task.AsError(task.Invalid(b.field, "%v", err))
+	return e
+}
+
+// good are the items that could be read.
+func (b *batch[T]) good() (good []T) {
+	for i, item := range b.all {
+		if b.refused[i] == nil {
+			good = append(good, item)
+		}
+	}
+	return good
+}
+
+// results writes the results of all items in their order: of the good ones as they were answered, of others the refusals.
+func (b *batch[T]) results(x *exchange, good, refused func(i int)) {
+	x.open('{')
+	x.within("results", '[')
+	n := 0
+	for i := range b.all {
+		x.open('{')
+		if b.refused[i] != nil {
+			refused(i)
+		} else {
+			good(n)
+			n++
+		}
+		x.close('}')
+	}
+	x.close(']')
+	x.close('}')
+}
+
+// enqueueBatch refuses bad tasks by themselves, also those that it can't read.
+func enqueueBatch(x *exchange) error {
+	b := batch[*pawlv1.TaskSpec]{field: "tasks", most: x.Batch}
+	if err := b.read(x); err != nil {
+		return err
+	}
+	var got *pawlv1.EnqueueBatchResponse
+	if specs := b.good(); len(specs) > 0 {
+		var err error
+		got, err = ask[*pawlv1.EnqueueBatchRequest, *pawlv1.EnqueueBatchResponse](x, x.on.RPC, func(in *pawlv1.EnqueueBatchRequest) error {
+			in.Tasks = specs
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	b.results(x, func(i int) { x.fieldsOf(got.GetResults()[i]) },
+		func(i int) { x.fieldsOf(&pawlv1.EnqueueResult{Error: b.refused[i]}) })
+	return nil
+}
+
+// settled is an item of a request that acks, fails, extends or releases.
+type settled interface {
+	proto.Message
+	GetTaskId() string
+}
+
+func acks(x *exchange) error {
+	return settle(x, "acks", func(in *pawlv1.SettleRequest, good []*pawlv1.AckRequest) { in.Acks = good }, (*pawlv1.SettleResponse).GetAcks)
+}
+
+func fails(x *exchange) error {
+	return settle(x, "fails", func(in *pawlv1.SettleRequest, good []*pawlv1.FailRequest) { in.Fails = good }, (*pawlv1.SettleResponse).GetFails)
+}
+
+func extends(x *exchange) error {
+	return settle(x, "extends", func(in *pawlv1.SettleRequest, good []*pawlv1.ExtendRequest) { in.Extends = good }, (*pawlv1.SettleResponse).GetExtends)
+}
+
+func releases(x *exchange) error {
+	return settle(x, "releases", func(in *pawlv1.SettleRequest, good []*pawlv1.ReleaseRequest) { in.Releases = good }, (*pawlv1.SettleResponse).GetReleases)
+}
+
+// settle is the batch form of a verb on claims: each item is answered by itself.
+func settle[T settled](x *exchange, field string, put func(*pawlv1.SettleRequest, []T), answers func(*pawlv1.SettleResponse) []*pawlv1.Settled) error {
+	b := batch[T]{field: field, most: contract.MaxSettle}
+	if err := b.read(x); err != nil {
+		return err
+	}
+	got, err := ask[*pawlv1.SettleRequest, *pawlv1.SettleResponse](x, x.on.RPC, func(in *pawlv1.SettleRequest) error {
+		put(in, b.good())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	b.results(x, func(i int) {
+		s := answers(got)[i]
+		if field == "extends" && s.GetError() == nil {
+			x.fieldsOf(&pawlv1.ExtendResponse{TaskId: s.GetTaskId(), LeaseExpiresAt: s.GetLeaseExpiresAt(), CancelRequested: s.GetCancelRequested()})
+			return
+		}
+		x.fieldsOf(s)
+	}, func(i int) {
+		x.fieldsOf(&pawlv1.Settled{TaskId: b.all[i].GetTaskId(), Error: b.refused[i]})
+	})
+	return nil
+}

@@ -1,0 +1,202 @@
+package rest
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// form is how JSON has a field, where that does not follow from its type.
+//
+// What follows from its type: a field has its name of the proto file. Durations are texts such as "1h30m", times texts of RFC 3339, bytes
+// base64, values of enums words, maps objects. An answer leaves out what is not set: texts, bytes, enums, messages, maps and lists of
+// texts. Numbers, true and false, and other lists stand there always.
+type form struct {
+	name     string // in JSON; "": that of the proto file
+	always   bool   // an answer has it even if it is empty
+	above    int64  // an answer has the number if it is greater
+	nonzero  bool   // an answer leaves it out if it is 0, false or empty
+	with     string // an answer has it only if this other field is set
+	unless   string // an answer has it only if this other field is not set
+	hidden   bool   // JSON does not have it
+	inline   bool   // the fields of the message stand beside those of the message that holds it
+	object   bool   // a list of pairs, which JSON has as an object
+	json     bool   // bytes or a text that is JSON, and stands there as it is
+	typed    string // bytes that are JSON or not, as the content type in this other field says
+	least    int64  // bounds of a number in a request; both 0: those of its type, and not below 0
+	most     int64
+	negative bool   // the number may be below 0, as far as the form of a request goes
+	items    int    // how many a request may have; 0: maxListed
+	needed   string // a request must have it: the cure
+	full     string // a text or a list may be left out but not be empty: the cure
+	rate     bool   // a number of tasks a second, which JSON has as "50/s"
+	any      bool   // one item may stand there without its list
+	colon    bool   // a list of pairs of texts, each of which JSON has as "path:value"
+	shares   bool   // queues: a list of names, or an object of names and weights
+}
+
+// forms are those of fields by Message.field, or by the name of the field alone.
+var forms = map[string]form{
+	"next_cursor":        {always: true},
+	"unconfirmed_shards": {nonzero: true},
+	"limit":              {least: 1, most: contract.MaxPage},
+
+	"AckRequest.result":                 {typed: "content_type"},
+	"AddShardsRequest.total":            {least: 1, most: math.MaxInt32},
+	"AddTokenRequest.queues":            {items: task.MaxPatterns},
+	"AddWebhookRequest.depth_over":      {negative: true},
+	"AddWebhookRequest.events":          {items: maxEvents},
+	"ArchivedTask.cause":                {always: true},
+	"Attempt.worker":                    {always: true},
+	"Attention.detail":                  {always: true},
+	"AuditEntry.actor":                  {always: true},
+	"AuditEntry.after":                  {json: true},
+	"AuditEntry.before":                 {json: true},
+	"AuditEntry.face":                   {always: true},
+	"AuditEntry.previous_hash":          {always: true},
+	"AuditEntry.tasks":                  {nonzero: true},
+	"Became.states":                     {object: true},
+	"BeginOnceResponse.result":          {json: true},
+	"Breaker.failure_rate":              {least: 1, most: 100, unless: "off"},
+	"Breaker.hold":                      {unless: "off"},
+	"Breaker.max_hold":                  {unless: "off"},
+	"Breaker.min_attempts":              {least: 1, most: task.MaxBreakerAttempts, unless: "off"},
+	"Breaker.off":                       {nonzero: true},
+	"Breaker.probes":                    {least: 1, most: task.MaxBreakerProbes, unless: "off"},
+	"Breaker.window":                    {unless: "off"},
+	"BreakerStatus.reason":              {always: true},
+	"BreakerStatus.shard":               {nonzero: true},
+	"ClaimedTask.payload":               {typed: "content_type"},
+	"ClaimRequest.max":                  {least: 1, most: task.MaxClaim},
+	"ClaimRequest.max_bytes":            {least: 1, most: contract.MaxClaimBytes},
+	"ClaimRequest.queues":               {shares: true},
+	"ClaimRequest.types":                {items: task.MaxClaimTypes},
+	"ClaimResponse.quiet":               {nonzero: true},
+	"ClusterNode.clock_offset_seconds":  {with: "heard"},
+	"ClusterNode.disk_free_bytes":       {with: "disk_total_bytes"},
+	"ClusterNode.disk_total_bytes":      {nonzero: true},
+	"ClusterShard.applied":              {with: "leader"},
+	"ClusterShard.term":                 {with: "leader"},
+	"CreateGroupResponse.group":         {inline: true},
+	"DeadGroup.message":                 {always: true},
+	"DeadGroup.queue":                   {always: true},
+	"DeadGroup.sample_task_id":          {always: true},
+	"DiscardDeadRequest.max":            {least: 1, most: math.MaxInt64},
+	"DiscardDeadRequest.task_ids":       {items: contract.MaxSelected},
+	"EnqueueRequest.task":               {inline: true},
+	"EnqueueResult.task":                {inline: true},
+	"Event.attempt":                     {nonzero: true},
+	"Event.count":                       {nonzero: true},
+	"Event.cursor":                      {hidden: true},
+	"ExplainQueueResponse.queue":        {always: true},
+	"FailedTask.message":                {always: true},
+	"Filter.payload":                    {colon: true, nonzero: true, items: maxConditions},
+	"Filter.states":                     {name: "state", any: true, items: len(task.States)},
+	"FinishOnceRequest.result":          {json: true},
+	"GetLimitsResponse.namespace":       {always: true},
+	"GetMapResponse.cluster_id":         {always: true},
+	"GetMapResponse.node":               {always: true},
+	"GetQueueScaleRequest.slots":        {least: 1, most: contract.MaxScaleSlots},
+	"GetQueueStatsResponse.stats":       {inline: true},
+	"GetServerResponse.cluster_id":      {always: true},
+	"GetServerResponse.node":            {always: true},
+	"GetStatsResponse.stats":            {inline: true},
+	"GroupMember.result":                {typed: "result_content_type"},
+	"GroupMember.result_omitted":        {nonzero: true},
+	"KeyRules.max_running":              {most: math.MaxInt32},
+	"KeyRules.weight":                   {least: 1, most: task.MaxWeight, nonzero: true},
+	"Limit.unit":                        {always: true},
+	"ListAuditRequest.filter":           {inline: true},
+	"ListDeadRequest.filter":            {inline: true},
+	"ListPoisonedRequest.filter":        {inline: true},
+	"ListTasksRequest.filter":           {inline: true},
+	"ListTasksRequest.with_payload":     {hidden: true},
+	"ListWorkersResponse.silent_nodes":  {nonzero: true},
+	"Operation.skipped_reasons":         {object: true},
+	"Operation.spec":                    {inline: true},
+	"OperationSpec.canary":              {least: 1, most: math.MaxInt64, nonzero: true},
+	"OperationSpec.max":                 {least: 1, most: math.MaxInt64, nonzero: true},
+	"OperationSpec.rate":                {rate: true},
+	"Parent.result":                     {typed: "content_type"},
+	"Parent.result_omitted":             {nonzero: true},
+	"PriorityWeights.high":              {least: 1, most: task.MaxWeight},
+	"PriorityWeights.low":               {least: 1, most: task.MaxWeight},
+	"PriorityWeights.normal":            {least: 1, most: task.MaxWeight},
+	"PutQueueRequest.settings":          {needed: "{} means the defaults"},
+	"PutScheduleRequest.spec":           {inline: true},
+	"PutScheduleResponse.change":        {always: true},
+	"Queue.breakers":                    {nonzero: true},
+	"Queue.breakers_open":               {nonzero: true},
+	"Queue.holds":                       {nonzero: true},
+	"Queue.parts":                       {nonzero: true},
+	"QueueSettings.max_attempts":        {least: 1, most: contract.MaxAttempts},
+	"QueueShare.weight":                 {nonzero: true},
+	"Quotas.max_backlog":                {most: task.MaxQuota},
+	"Quotas.max_backlog_bytes":          {most: task.MaxQuota},
+	"Quotas.max_bytes_per_second":       {most: task.MaxQuota},
+	"Quotas.max_queues":                 {most: task.MaxQuota},
+	"Quotas.max_requests_per_second":    {most: task.MaxQuota},
+	"Quotas.max_running":                {most: task.MaxQuota},
+	"Quotas.max_schedules":              {most: task.MaxQuota},
+	"Rate.burst":                        {least: 1, most: math.MaxInt32},
+	"Rate.limit":                        {least: 1, most: math.MaxInt32},
+	"Reason.change":                     {always: true},
+	"Reason.count":                      {nonzero: true},
+	"Reason.detail":                     {always: true},
+	"Reason.limit":                      {nonzero: true},
+	"Reason.more":                       {nonzero: true},
+	"Reason.running":                    {nonzero: true},
+	"Reason.shard":                      {nonzero: true},
+	"ReplayDeadRequest.max":             {least: 1, most: math.MaxInt64},
+	"ReplayDeadRequest.rate":            {rate: true},
+	"ReplayDeadRequest.task_ids":        {items: contract.MaxSelected},
+	"RestoreArchiveRequest.places":      {items: contract.MaxSelected},
+	"RestoredTask.duplicate":            {unless: "error"},
+	"RetryPolicy.factor":                {least: 1, most: 100},
+	"Runner.worker":                     {always: true},
+	"Schedule.coming":                   {nonzero: true},
+	"Schedule.spec":                     {inline: true},
+	"SetReplicationRequest.replication": {least: 1, most: int64(contract.Replications[len(contract.Replications)-1])},
+	"Settled.cancel_requested":          {hidden: true}, // of an extend alone
+	"Settled.claim_token":               {hidden: true},
+	"SetWebhookRequest.depth_over":      {negative: true},
+	"SetWebhookRequest.events":          {items: maxEvents},
+	"SpreadQueueRequest.parts":          {least: 1, most: contract.MaxParts},
+	"SpreadQueueRequest.shards":         {least: 1, most: task.MaxShard, items: task.SlotCount},
+	"StartOperationRequest.spec":        {inline: true},
+	"Task.cost":                         {above: 1},
+	"Task.payload":                      {typed: "content_type"},
+	"Task.result":                       {typed: "result_content_type"},
+	"Task.then":                         {nonzero: true},
+	"TaskError.message":                 {always: true},
+	"TaskSpec.cost":                     {least: 1, most: task.MaxCost, above: 1},
+	"TaskSpec.max_attempts":             {least: 1, most: contract.MaxAttempts, nonzero: true},
+	"TaskSpec.payload":                  {typed: "content_type"},
+	"TaskSpec.queue":                    {full: "leave it out for " + strconv.Quote(task.DefaultQueue)},
+	"TaskSpec.then":                     {nonzero: true, items: task.MaxThen},
+	"Token.namespace":                   {always: true},
+	"Unique.key":                        {always: true, full: "leave it out for one that stands for type and payload"},
+	"Unique.states":                     {full: "leave it out for " + task.Unfinished.String()},
+	"UpdateTaskRequest.max_attempts":    {least: 1, most: contract.MaxAttempts},
+	"UpdateTaskRequest.payload":         {json: true}, // what it stands for depends on the task's content type
+	"WatchEventsRequest.kinds":          {name: "kind", any: true},
+	"WatchEventsRequest.task_id":        {name: "task"},
+	"Webhook.depth_over":                {nonzero: true},
+	"Webhook.last_status":               {nonzero: true},
+	"WebhookDelivery.count":             {nonzero: true},
+	"WebhookDelivery.status":            {nonzero: true},
+	"WhoAmIResponse.namespace":          {always: true},
+	"Worker.pid":                        {nonzero: true},
+	"Worker.worker":                     {always: true},
+}
+
+const (
+	// maxConditions is more than a filter may have on fields of the payload: the gateway says so of nine.
+	maxConditions = 9
+	// maxListed bounds the items of a list in a request. The limits of the field itself are lower.
+	maxListed = 1000
+	// maxEvents bounds the words for kinds of a webhook: more than there are.
+	maxEvents = 32
+)

@@ -1,0 +1,162 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
+)
+
+// A form is of a field that there is: a name that changes in the proto files takes its form along, or this fails.
+func TestFormsAreOfFields(t *testing.T) {
+	fields := map[string]bool{}
+	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
+		d := m.Descriptor()
+		if d.ParentFile().Package() != "pawl.v1" {
+			return true
+		}
+		for i := range d.Fields().Len() {
+			name := string(d.Fields().Get(i).Name())
+			fields[name] = true
+			fields[strings.TrimPrefix(string(d.FullName()), "pawl.v1.")+"."+name] = true
+		}
+		return true
+	})
+	for name := range forms {
+		if !fields[name] {
+			t.Errorf("forms has %s, which is no field", name)
+		}
+	}
+}
+
+// What a path names is a field of the request, so that no value of a path gets lost; what decides a field names one that is true or false.
+func TestPathsFillRequests(t *testing.T) {
+	for _, r := range Routes() {
+		if r.RPC == "" {
+			continue
+		}
+		for name, f := range r.inPath {
+			if f == nil && special[r.String()] == nil && name != "queue" {
+				t.Errorf("%s: the request of %s has no field for {%s}", r, r.RPC, name)
+			}
+		}
+		d := contract.Calls()[r.RPC].Method
+		for _, name := range r.fixed {
+			if f := d.Input().Fields().ByName(protoreflect.Name(name)); name != "" && (f == nil || f.Kind() != protoreflect.BoolKind) {
+				t.Errorf("%s decides %q, which is no such field of its request", r, name)
+			}
+		}
+		if name := r.said.GetAnswer(); name != "" && d.Output().Fields().ByName(protoreflect.Name(name)) == nil {
+			t.Errorf("%s answers with %q, which is no field of its response", r, name)
+		}
+	}
+}
+
+// Each special route is one, and takes the place of no other.
+func TestSpecialRoutes(t *testing.T) {
+	routes := map[string]bool{}
+	for _, r := range Routes() {
+		if routes[r.String()] {
+			t.Errorf("%s is there twice", r)
+		}
+		routes[r.String()] = true
+	}
+	for name := range special {
+		if !routes[name] {
+			t.Errorf("special has %s, which is no route", name)
+		}
+	}
+}
+
+func written(p proto.Message) string {
+	w := &jsonWriter{}
+	w.message(p)
+	return string(w.b)
+}
+
+func read(p proto.Message, body string) error {
+	m, to := messageOf(p.ProtoReflect().Descriptor()), p.ProtoReflect()
+	return readBody([]byte(body), &budget{left: 1 << 20}, maxListed, func(r *jsonReader, name string) error { return r.field(m, to, "", name) })
+}
+
+// How each form is written.
+func TestForms(t *testing.T) {
+	for want, p := range map[string]proto.Message{
+		`{"shard":7,"term":0,"applied":0,"leader":"n1"}`: &pawlv1.ClusterShard{Shard: 7, Leader: "n1"},
+		`{"shard":7}`:  &pawlv1.ClusterShard{Shard: 7, Term: 3, Applied: 4},
+		`{"off":true}`: &pawlv1.Breaker{Off: true, Probes: 3},
+		`{"place":"a:1","task_id":"x","duplicate":false}`:               &pawlv1.RestoredTask{Place: "a:1", TaskId: "x"},
+		`{"place":"a:1","error":{"code":"not_found","message":"gone"}}`: &pawlv1.RestoredTask{Place: "a:1", Error: &pawlv1.Error{Code: "not_found", Message: "gone"}},
+		`{"is_lower_bound":false,"states":{"ready":2,"dead":1}}`:        &pawlv1.Became{States: []*pawlv1.StateCount{{State: 2, Count: 2}, {State: 7, Count: 1}}},
+		`{"rate":"30/m"}`: &pawlv1.OperationSpec{Rate: 0.5},
+		`{"message":""}`:  &pawlv1.TaskError{},
+		`{"state":["ready","dead"],"q":"<\"\u0000"}`:                 &pawlv1.Filter{States: []pawlv1.State{2, 7}, Q: "<\"\x00"},
+		`{"task_id":"x","result":{"a":1}}`:                           &pawlv1.Parent{TaskId: "x", Result: []byte(`{"a":1}`)},
+		`{"task_id":"x","result":"AQI=","content_type":"image/png"}`: &pawlv1.Parent{TaskId: "x", Result: []byte{1, 2}, ContentType: "image/png"},
+	} {
+		var a, b map[string]any
+		if err := json.Unmarshal([]byte(written(p)), &a); err != nil {
+			t.Fatalf("%s: %v", written(p), err)
+		}
+		if err := json.Unmarshal([]byte(want), &b); err != nil {
+			t.Fatal(err)
+		}
+		for name, v := range b {
+			if fmt.Sprint(a[name]) != fmt.Sprint(v) {
+				t.Errorf("%T is written %s, want %s", p, written(p), want)
+			}
+		}
+		for name := range a {
+			if _, ok := b[name]; !ok && !zero(a[name]) {
+				t.Errorf("%T is written %s with %q, want %s", p, written(p), name, want)
+			}
+		}
+	}
+}
+
+// zero says whether a value is what a field holds that was not set.
+func zero(v any) bool {
+	list, ok := v.([]any)
+	return v == nil || v == "" || v == 0.0 || v == false || ok && len(list) == 0
+}
+
+// A queue may have rules for as many keys as docs/limits.md says, in a request as well.
+func TestMapsOfManyEntries(t *testing.T) {
+	many := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `,"k%d":{"max_running":1}`, i)
+		}
+		return `{"settings":{"keys":{` + strings.TrimPrefix(b.String(), ",") + `}}}`
+	}
+	req := &pawlv1.PutQueueRequest{}
+	if err := read(req, many(1000)); err != nil || len(req.GetSettings().GetKeys()) != 1000 {
+		t.Errorf("1,000 keys: %d are read (%v)", len(req.GetSettings().GetKeys()), err)
+	}
+	if err := read(&pawlv1.PutQueueRequest{}, many(1001)); err == nil || !strings.Contains(err.Error(), "settings.keys: more than 1000 fields") {
+		t.Errorf("1,001 keys: %v", err)
+	}
+}
+
+// What the path decides does not stand in the body.
+func TestPathDecides(t *testing.T) {
+	for _, r := range Routes() {
+		if r.String() == "POST /api/v1/cluster/nodes/{node}/drain" {
+			for _, name := range []string{"node", "undo"} {
+				if !r.reads(name) {
+					t.Errorf("%s lets the body decide %s", r, name)
+				}
+			}
+		}
+		if r.String() == "POST /api/v1/queues/{queue}/dead/replay" && (!r.reads("poisoned") || r.reads("filter")) {
+			t.Errorf("%s lets the body decide whether the tasks are poisoned, or not which", r)
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package rest
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// object reads an object into a message. Every refusal names the field by its path.
+func (r *jsonReader) object(m *message, to protoreflect.Message, path string) error {
+	outer := r.typed
+	r.typed = typedBytes{}
+	err := r.fields(path, func(name string) error { return r.field(m, to, path, name) })
+	if err == nil {
+		err = r.typed.done(path)
+	}
+	r.typed = outer
+	return err
+}
+
+// typedBytes are those of a message whose content type may stand behind them. A request has one of them at most.
+type typedBytes struct {
+	of    *field
+	to    protoreflect.Message
+	value []byte // as it stands in the body
+}
+
+func (t *typedBytes) done(path string) error {
+	if t.of == nil {
+		return nil
+	}
+	b, err := dataOf(join(path, t.of.name), t.value, t.to.Get(t.of.contentType).String())
+	if err == nil {
+		t.to.Set(t.of.d, protoreflect.ValueOfBytes(b))
+	}
+	return err
+}
+
+// field reads the field of a name into a message, or into one whose fields stand beside its own.
+func (r *jsonReader) field(m *message, to protoreflect.Message, path, name string) error {
+	f := m.byName[name]
+	if f == nil {
+		for _, in := range m.fields {
+			if in.inline && !in.d.IsList() && in.inner.has(name) {
+				return r.field(in.inner, to.Mutable(in.d).Message(), path, name)
+			}
+		}
+		return unknown(path, name)
+	}
+	at := join(path, name)
+	switch {
+	case f.typed != "":
+		value, err := r.any()
+		r.typed = typedBytes{f, to, value}
+		return err
+	case f.shares:
+		return r.shares(f, to, at)
+	case f.d.IsMap():
+		return r.mapped(f, to, at)
+	case f.d.IsList():
+		return r.list(f, to, at)
+	case f.inner != nil:
+		return r.object(f.inner, to.Mutable(f.d).Message(), at)
+	}
+	v, err := r.value(f, at)
+	if err == nil {
+		err = f.notEmpty(v.IsValid() && f.kind == texts && v.String() == "", at)
+	}
+	if err == nil {
+		to.Set(f.d, v)
+	}
+	return err
+}
+
+// has says whether a field of the name stands in the object of a message.
+func (m *message) has(name string) bool {
+	if m.byName[name] != nil {
+		return true
+	}
+	return slices.ContainsFunc(m.fields, func(f *field) bool { return f.inline && f.inner.has(name) })
+}
+
+func (f *field) notEmpty(empty bool, path string) error {
+	if empty && f.full != "" {
+		return task.Invalid(path, "is empty; %s", f.full)
+	}
+	return nil
+}
+
+// value reads one value that is no object.
+func (r *jsonReader) value(f *field, path string) (v protoreflect.Value, err error) {
+	switch {
+	case f.json && f.kind == blobs:
+		b, err := r.any()
+		return protoreflect.ValueOfBytes(b), err
+	case f.rate:
+		n, err := r.rate(path)
+		return protoreflect.ValueOfFloat64(n), err
+	}
+	switch f.kind {
+	case booleans:
+		var on bool
+		err = r.boolean(&on, path)
+		return protoreflect.ValueOfBool(on), err
+	case integers, unsigned:
+		least, most := f.bounds()
+		n, err := r.integer(path, least, most)
+		return f.number(n), err
+	case floats:
+		n, err := r.float(path)
+		if err == nil && n == 0 && f.least > 0 {
+			err = task.Invalid(path, "0 is not between %d and %d", f.least, f.most)
+		}
+		return protoreflect.ValueOfFloat64(n), err
+	}
+	s, err := r.str(path)
+	if err != nil {
+		return v, err
+	}
+	return f.fromText(path, s)
+}
+
+// bounds are those of a whole number in a request.
+func (f *field) bounds() (least, most int64) {
+	least, most = f.least, f.most
+	if most == 0 {
+		switch f.d.Kind() {
+		case protoreflect.Int32Kind:
+			most = math.MaxInt32
+		case protoreflect.Uint32Kind:
+			most = math.MaxUint32
+		default:
+			most = math.MaxInt64
+		}
+	}
+	if f.negative {
+		least = math.MinInt64
+	}
+	return least, most
+}
+
+// number is a whole number within the bounds of a field.
+func (f *field) number(n int64) protoreflect.Value {
+	switch f.d.Kind() {
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(n)) // #nosec G115 -- within bounds
+	case protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(uint32(n)) // #nosec G115 -- within bounds
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(uint64(n)) // #nosec G115 -- within bounds
+	}
+	return protoreflect.ValueOfInt64(n)
+}
+
+// fromText is the value of a text, in a body or in a query.
+func (f *field) fromText(path, s string) (v protoreflect.Value, err error) {
+	switch f.kind {
+	case texts:
+		return protoreflect.ValueOfString(s), nil
+	case blobs:
+		b, err := blobText(path, s)
+		return protoreflect.ValueOfBytes(b), err
+	case spans:
+		d, err := spanText(path, s)
+		return protoreflect.ValueOfMessage(d.ProtoReflect()), err
+	case times:
+		t, err := timeText(path, s)
+		return protoreflect.ValueOfMessage(t.ProtoReflect()), err
+	case enums:
+		if n := slices.Index(f.words, s); n > 0 {
+			return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n)), nil // #nosec G115 -- a few
+		}
+		if f.d.Enum().Name() == "State" {
+			return v, task.Invalid(path, "%q is not a state", task.Cut(s, 64))
+		}
+		return v, task.NoneOf(path, s, f.words[1:])
+	}
+	panic("no text is read for " + string(f.d.FullName()))
+}
+
+// list reads a list, or a single item where that may stand for it.
+func (r *jsonReader) list(f *field, to protoreflect.Message, path string) error {
+	list := to.Mutable(f.d).List()
+	add := func(i int) error {
+		if f.colon {
+			s, err := r.str(path)
+			if err == nil {
+				err = f.addPair(list, path, s)
+			}
+			return err
+		}
+		if f.inner != nil {
+			return r.object(f.inner, list.AppendMutable().Message(), contract.Item(path, i))
+		}
+		v, err := r.value(f, path)
+		if err == nil {
+			list.Append(v)
+		}
+		return err
+	}
+	if f.any && r.json.PeekKind() != '[' {
+		return add(0)
+	}
+	most := f.items
+	if most == 0 {
+		most = r.most
+	}
+	err := r.items(path, func(i int) error {
+		if i == most {
+			return task.Invalid(path, "more than %d items", most)
+		}
+		return add(i)
+	})
+	if err == nil {
+		err = f.notEmpty(list.Len() == 0, path)
+	}
+	return err
+}
+
+// addPair adds a pair that is written as "path:value". The first colon without a \ before it ends the path.
+func (f *field) addPair(list protoreflect.List, path, s string) error {
+	end := 0
+	for end < len(s) && s[end] != ':' {
+		if s[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	if end >= len(s) {
+		return task.Invalid(path, "%q is not a path and a value such as customer.id:42", task.Cut(s, 64))
+	}
+	pair := list.AppendMutable().Message()
+	pair.Set(f.inner.fields[0].d, protoreflect.ValueOfString(s[:end]))
+	pair.Set(f.inner.fields[1].d, protoreflect.ValueOfString(s[end+1:]))
+	return nil
+}
+
+// maxEntries bounds the entries of a map. Those of a map that has a lower bound are counted where its rules are.
+const maxEntries = 1000
+
+// mapped reads an object whose names are the keys of a map.
+func (r *jsonReader) mapped(f *field, to protoreflect.Message, path string) error {
+	m := to.Mutable(f.d).Map()
+	return r.upTo(maxEntries, path, func(name string) error {
+		at := join(path, name)
+		key := protoreflect.ValueOfString(name).MapKey()
+		if f.inner != nil {
+			return r.object(f.inner, m.Mutable(key).Message(), at)
+		}
+		s, err := r.str(at)
+		m.Set(key, protoreflect.ValueOfString(s))
+		return err
+	})
+}
+
+// shares reads queues: a list of names, or an object of names and weights, which it sorts by name.
+func (r *jsonReader) shares(f *field, to protoreflect.Message, path string) error {
+	list := to.Mutable(f.d).List()
+	add := func(queue string, weight int64) {
+		m := list.AppendMutable().Message()
+		m.Set(f.inner.byName["queue"].d, protoreflect.ValueOfString(queue))
+		m.Set(f.inner.byName["weight"].d, protoreflect.ValueOfInt32(int32(weight))) // #nosec G115 -- within bounds
+	}
+	if r.json.PeekKind() != '{' {
+		names, err := r.strs(path, task.MaxClaimQueues)
+		for _, name := range names {
+			add(name, 0)
+		}
+		return err
+	}
+	weights := map[string]int64{}
+	err := r.fields(path, func(name string) (err error) {
+		weights[name], err = r.integer(join(path, name), 1, task.MaxWeight)
+		return err
+	})
+	for _, name := range slices.Sorted(maps.Keys(weights)) {
+		add(name, weights[name])
+	}
+	return err
+}

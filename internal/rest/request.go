@@ -1,0 +1,283 @@
+package rest
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Headers that say the same as fields of a request.
+const (
+	headerIdempotencyKey = "Idempotency-Key"
+	headerRequestID      = "Pawl-Request-Id"
+)
+
+// repeats says whether a query may have a parameter several times.
+func (r *Route) repeats(name string) bool {
+	return r.takes != nil && r.takes.repeats(name)
+}
+
+func (m *message) repeats(name string) bool {
+	return slices.ContainsFunc(m.fields, func(f *field) bool {
+		return f.inline && f.inner.repeats(name) || f.name == name && f.d.IsList()
+	})
+}
+
+// headers are the fields that a header may fill.
+var headers = map[string]string{"idempotency_key": headerIdempotencyKey, "request_id": headerRequestID}
+
+// request fills the request of the route's rpc: from the path, from the query of GET and DELETE or else the body, and from headers. The route
+// reads the parameters others by itself.
+func (x *exchange) request(in proto.Message, others ...string) error {
+	m, to := x.on.takes, in.ProtoReflect()
+	if err := x.fromPath(to); err != nil {
+		return err
+	}
+	var err error
+	if x.on.Method == "GET" || x.on.Method == "DELETE" {
+		err = x.fromQuery(to, others)
+	} else {
+		err = x.fromBody(to)
+	}
+	if err != nil {
+		return err
+	}
+	if name := x.on.said.GetSet(); name != "" {
+		to.Set(named(to.Descriptor().Fields(), name), protoreflect.ValueOfBool(true))
+	}
+	if err := x.fromHeaders(m, to); err != nil {
+		return err
+	}
+	if d := x.on.patience(to); d > 0 {
+		x.patience(d)
+	}
+	return nil
+}
+
+func (x *exchange) fromPath(to protoreflect.Message) error {
+	for name, f := range x.on.inPath {
+		text := x.r.PathValue(name)
+		switch {
+		case f == nil: // the route reads it
+		case f.inline:
+			in := to.Mutable(f.d).Message()
+			in.Set(f.inner.byName[name].d, protoreflect.ValueOfString(text))
+		case f.kind == unsigned:
+			n, err := strconv.ParseUint(text, 10, 32)
+			if err != nil {
+				return task.Invalid(name, "%q is not the number of a %s", task.Cut(text, 64), name)
+			}
+			to.Set(f.d, protoreflect.ValueOfUint32(uint32(n)))
+		default:
+			to.Set(f.d, protoreflect.ValueOfString(text))
+		}
+	}
+	return nil
+}
+
+// fromBody reads the body. What stands in the path does not stand in it.
+func (x *exchange) fromBody(to protoreflect.Message) error {
+	if _, err := x.query(); err != nil {
+		return err
+	}
+	m := x.on.takes
+	err := x.readFields(to, x.on.reads)
+	if err == nil {
+		err = x.idInPath()
+	}
+	for _, f := range m.fields {
+		if err == nil && f.needed != "" && !to.Has(f.d) {
+			err = task.Invalid(f.name, "is needed; %s", f.needed)
+		}
+	}
+	return err
+}
+
+// readInto reads a body that is a message.
+func (x *exchange) readInto(p proto.Message) error {
+	return x.readFields(p.ProtoReflect(), func(string) bool { return false })
+}
+
+// readFields reads the fields of a message from the body, but for some.
+func (x *exchange) readFields(to protoreflect.Message, but func(name string) bool) error {
+	m := messageOf(to.Descriptor())
+	return x.fields(func(r *jsonReader, name string) error {
+		if but(name) {
+			return unknown("", name)
+		}
+		return r.field(m, to, "", name)
+	})
+}
+
+// reads says whether the path decides a field of the request.
+func (r *Route) reads(name string) bool {
+	if slices.Contains(r.fixed, name) {
+		return true
+	}
+	for in, f := range r.inPath {
+		if f != nil && (f.inline && in == name || !f.inline && f.name == name) {
+			return true
+		}
+	}
+	return false
+}
+
+// fromQuery reads the parameters of a request without a body.
+func (x *exchange) fromQuery(to protoreflect.Message, others []string) error {
+	q, err := x.query(append(x.on.takes.parameters(x.on), others...)...)
+	if err == nil {
+		err = x.on.takes.fromQuery(to, q)
+	}
+	if err == nil {
+		err = x.idInPath()
+	}
+	return err
+}
+
+// parameters are the names that a query may have.
+func (m *message) parameters(on *Route) (names []string) {
+	for _, f := range m.fields {
+		switch {
+		case f.inline:
+			names = append(names, f.inner.parameters(on)...)
+		case !f.hidden && !on.reads(f.name):
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+func (m *message) fromQuery(to protoreflect.Message, q url.Values) error {
+	for _, f := range m.fields {
+		var err error
+		switch {
+		case f.inline:
+			err = f.inner.fromQuery(to.Mutable(f.d).Message(), q)
+		case !f.hidden && q.Has(f.name):
+			err = f.fromParameter(to, q[f.name])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fromParameter reads a parameter. Of a list there may be several, and several items with commas between.
+func (f *field) fromParameter(to protoreflect.Message, values []string) error {
+	if f.colon {
+		for _, s := range values {
+			if err := f.addPair(to.Mutable(f.d).List(), f.name, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if f.d.IsList() {
+		list := to.Mutable(f.d).List()
+		for s := range strings.SplitSeq(strings.Join(values, ","), ",") {
+			v, err := f.fromText(f.name, s)
+			if err != nil {
+				return err
+			}
+			list.Append(v)
+		}
+		return nil
+	}
+	v, err := f.fromWord(values[0])
+	if err == nil && v.IsValid() {
+		to.Set(f.d, v)
+	}
+	return err
+}
+
+func (f *field) fromWord(s string) (v protoreflect.Value, err error) {
+	switch f.kind {
+	case booleans:
+		on, err := flagText(f.name, s)
+		return protoreflect.ValueOfBool(on), err
+	case integers, unsigned:
+		least, most := f.bounds()
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < least || n > most {
+			return v, task.Invalid(f.name, "%q is not between %d and %d", task.Cut(s, 64), least, most)
+		}
+		return f.number(n), nil
+	}
+	return f.fromText(f.name, s)
+}
+
+// flagText reads a parameter that is true or false.
+func flagText(name, s string) (bool, error) {
+	switch s {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	}
+	return false, task.Invalid(name, "%q is neither true nor false", task.Cut(s, 64))
+}
+
+// fromHeaders takes fields from headers, unless the body says something else.
+func (x *exchange) fromHeaders(m *message, to protoreflect.Message) error {
+	for _, f := range m.fields {
+		if f.inline && !f.d.IsList() {
+			if err := x.fromHeaders(f.inner, to.Mutable(f.d).Message()); err != nil {
+				return err
+			}
+			continue
+		}
+		header := headers[f.name]
+		if header == "" {
+			continue
+		}
+		switch v, said := x.r.Header.Get(header), to.Get(f.d).String(); {
+		case v == "":
+		case said != "" && said != v:
+			return task.Invalid(f.name, "%q differs from the header %s", task.Cut(said, 64), header)
+		default:
+			to.Set(f.d, protoreflect.ValueOfString(v))
+		}
+	}
+	return nil
+}
+
+// foundByID are the ids of which a path that holds no id names what does not exist.
+var foundByID = map[string]string{"group_id": "group", "operation_id": "operation"}
+
+func (x *exchange) idInPath() error {
+	f := x.on.inPath["id"]
+	if f == nil || foundByID[f.name] == "" {
+		return nil
+	}
+	if _, err := task.ParseID(x.r.PathValue("id")); err != nil {
+		return task.NotFound(foundByID[f.name], x.r.PathValue("id"))
+	}
+	return nil
+}
+
+// patience is how much longer than others the answer to a request may take.
+func (r *Route) patience(to protoreflect.Message) time.Duration {
+	if r.said.GetSlow() {
+		return slowTime
+	}
+	if f := r.takes.byName["wait"]; f != nil && to.Has(f.d) {
+		return spanOf(to.Get(f.d).Message())
+	}
+	return 0
+}
+
+// slowTime is how long a call on many tasks may take.
+const slowTime = 10 * time.Minute
+
+func spanOf(m protoreflect.Message) time.Duration {
+	return m.Interface().(*durationpb.Duration).AsDuration()
+}

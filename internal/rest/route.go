@@ -1,0 +1,157 @@
+package rest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/contract"
+)
+
+// Route is one address of REST.
+type Route struct {
+	Method, Path string
+	// RPC names the call, as Service/Method; "": it stands for none.
+	RPC    string
+	handle func(*exchange) error
+
+	said  *pawlv1.Route
+	takes *message // the request
+	// inPath are the fields of the request in the path, by their names there.
+	inPath map[string]*field
+	// fixed are the fields of the request that the path of this or another route of the call decides.
+	fixed []string
+}
+
+// String is how a route is named where calls are counted: GET /api/v1/tasks.
+func (r *Route) String() string {
+	if r.Path == "" {
+		return "other"
+	}
+	return r.Method + " " + r.Path
+}
+
+// Routes are all of them: those of the proto files, and those of the server itself.
+var Routes = sync.OnceValue(func() []*Route {
+	routes := slices.Clone(serverRoutes)
+	calls := contract.Calls()
+	for _, name := range slices.Sorted(maps.Keys(calls)) {
+		for _, said := range calls[name].GetRest() {
+			routes = append(routes, newRoute(calls[name], said))
+		}
+	}
+	return routes
+})
+
+// special are the routes whose requests or answers have a form of their own.
+var special = map[string]func(*exchange) error{
+	"POST /api/v1/tasks/batch":            enqueueBatch,
+	"GET /api/v1/tasks":                   listTasks,
+	"GET /api/v1/tasks/{id}":              getTask,
+	"PATCH /api/v1/tasks/{id}":            updateTask,
+	"POST /api/v1/claim":                  claim,
+	"POST /api/v1/tasks/ack":              acks,
+	"POST /api/v1/tasks/fail":             fails,
+	"POST /api/v1/tasks/extend":           extends,
+	"POST /api/v1/tasks/release":          releases,
+	"GET /api/v1/queues/{queue}/dead":     listDead,
+	"GET /api/v1/queues/{queue}/poisoned": listDead,
+	"GET /api/v1/dead":                    groupAllDead,
+	"GET /api/v1/poisoned":                groupAllDead,
+	"POST /api/v1/schedules":              createSchedule,
+	"PUT /api/v1/schedules/{name}":        putSchedule,
+	"POST /api/v1/operations":             startOperation,
+	"GET /api/v1/cluster/nodes":           listNodes,
+	"GET /api/v1/cluster/shards":          listShards,
+	"GET /api/v1/events":                  watchEvents,
+}
+
+func newRoute(call *contract.Call, said *pawlv1.Route) *Route {
+	r := &Route{RPC: call.Name, said: said, takes: messageOf(call.Method.Input()), inPath: map[string]*field{}}
+	r.Method, r.Path = contract.MethodAndPath(said)
+	for _, other := range call.GetRest() {
+		r.fixed = append(r.fixed, other.GetSet())
+	}
+	r.handle = special[r.String()]
+	if r.handle == nil {
+		r.handle = callRPC
+	}
+	for _, part := range strings.Split(r.Path, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			name = strings.TrimSuffix(name, "}")
+			r.inPath[name] = r.takes.pathField(name)
+		}
+	}
+	return r
+}
+
+// pathField is the field that a path names: by its name, by its name without _id, or, if it is {id}, the first one. Nil: a special
+// route reads it.
+func (m *message) pathField(name string) *field {
+	for _, f := range m.fields {
+		if f.name == name || f.name == name+"_id" {
+			return f
+		}
+		if f.inline && f.inner.byName[name] != nil {
+			return f
+		}
+	}
+	if name == "id" {
+		return m.fields[0]
+	}
+	return nil
+}
+
+// methods are the rpcs of services, which register as they do with a server of gRPC.
+type methods map[string]func(ctx context.Context, fill func(any) error) (any, error)
+
+// RegisterService takes a service in.
+func (m methods) RegisterService(d *grpc.ServiceDesc, service any) {
+	name := strings.TrimPrefix(d.ServiceName, "pawl.v1.")
+	for _, rpc := range d.Methods {
+		m[name+"/"+rpc.MethodName] = func(ctx context.Context, fill func(any) error) (any, error) {
+			return rpc.Handler(service, ctx, fill, nil)
+		}
+	}
+}
+
+// ask runs an rpc, whose request fill makes.
+func ask[Request, Response proto.Message](x *exchange, rpc string, fill func(Request) error) (got Response, err error) {
+	answer, err := x.methods[rpc](x.ctx, func(in any) error { return fill(in.(Request)) })
+	if err != nil {
+		return got, err
+	}
+	return answer.(Response), nil
+}
+
+// callRPC runs the rpc of the route.
+func callRPC(x *exchange) error {
+	got, err := ask[proto.Message, proto.Message](x, x.on.RPC, func(in proto.Message) error { return x.request(in) })
+	if err != nil {
+		return err
+	}
+	x.answer(got)
+	return nil
+}
+
+// answer writes what an rpc answered, or the field of it that is the answer.
+func (x *exchange) answer(got proto.Message) {
+	v := got.ProtoReflect()
+	if v.Descriptor().Fields().ByName(fieldSecret) != nil {
+		x.w.Header().Set("Cache-Control", "no-store") // nothing between may keep it
+	}
+	if name := x.on.said.GetAnswer(); name != "" {
+		v = v.Get(v.Descriptor().Fields().ByName(protoreflect.Name(name))).Message()
+	}
+	x.status = int(x.on.said.GetStatus())
+	x.object(messageOf(v.Descriptor()), v)
+}
+
+const fieldSecret = "secret"
