@@ -126,7 +126,7 @@ func animation(lines []shown, total float64) string {
 	}
 	end := -max(0, float64(len(lines)-rows)) * lineHeight
 	return fmt.Sprintf(frame, width, height, width, height, total, total, total, scroll, end, style.String(), width, height,
-		top-18, width, height-top+18, -(top - 18), end, body.String())
+		top-14, width, height-top+14, -(top - 14), end, body.String())
 }
 
 const frame = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" height="%g" role="img" aria-label="A terminal: a task is enqueued, explained, run, fails, and is replayed">
