@@ -43,7 +43,7 @@ func photograph(ctx context.Context, s *server, page, name string) error {
 		cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", // #nosec G204 -- ours
 			"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--hide-scrollbars",
 			"--user-data-dir="+filepath.Join(s.dir, "chromium-"+theme), fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme),
-			"--window-size=1200,1180", "--timeout=6000", "--screenshot="+to, "http://"+s.address+page)
+			"--window-size=1200,1290", "--timeout=6000", "--screenshot="+to, "http://"+s.address+page)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("chromium: %w\n%s", err, out)
 		}
