@@ -20,7 +20,7 @@ func axeCore(t *testing.T) string {
 }
 
 // axeFindings are what axe-core finds wrong with the page, of any impact and by any rule that is not experimental.
-const axeFindings = `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.map((v) => v.id + " (" + v.impact + "): " + v.nodes.slice(0, 3).map((n) => n.target.join(" ") + " " + n.html.slice(0, 120)).join(" | ")).join("; "))`
+const axeFindings = `axe.run(document, {resultTypes: ["violations"], preload: false}).then((r) => r.violations.map((v) => v.id + " (" + v.impact + "): " + v.nodes.slice(0, 3).map((n) => n.target.join(" ") + " " + n.html.slice(0, 120)).join(" | ")).join("; "))`
 
 // accessible lets axe-core judge the page as it stands.
 func (b *browser) accessible(axe, name string) {

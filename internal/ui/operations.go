@@ -262,7 +262,7 @@ func newOperationForm(v *visit) (*form, error) {
 		text = v.value("q")
 	}
 	f := &form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &check{"Update count"},
-		Facts: []fact{{"Which", orAll(text)}}, Fields: operationFields(o, text)}
+		Facts: []fact{{"Filter", orAll(text)}}, Fields: operationFields(o, text)}
 	if o.Filter == nil {
 		f.refuse(opErr)
 		return f, nil
@@ -381,7 +381,7 @@ func operationForm(verb, text string, danger bool) func(*visit) (*form, error) {
 		}
 		row := operationRowOf(o)
 		return &form{Title: verb + " this operation", Text: text, Button: verb, Danger: danger, Back: "/operations/" + o.ID,
-			Facts:  []fact{{"What", string(o.Action)}, {"Which", row.Filter}, {"Done", number(o.Counts.Done)}, {"Of", number(o.Counts.Total)}},
+			Facts:  []fact{{"Action", string(o.Action)}, {"Filter", row.Filter}, {"Done", number(o.Counts.Done)}, {"Of", number(o.Counts.Total)}},
 			Fields: []field{reasonField()}}, nil
 	}
 }

@@ -125,15 +125,30 @@ func scheduleFields(s *admin.Schedule) []field {
 		{Name: "cron", Label: "Cron", Kind: "text", Value: s.Cron, Placeholder: "0 3 * * *", Hint: "Five fields, or six with seconds first, or @daily. Leave empty to use an interval."},
 		{Name: "every", Label: "Every", Kind: "text", Value: fieldSpan(s.Every), Placeholder: "15m", Hint: "An interval instead of cron."},
 		{Name: "time_zone", Label: "Time zone", Kind: "text", Value: s.TimeZone, Placeholder: "UTC", Hint: "For example Europe/Vienna."},
-		{Name: "jitter", Label: "Jitter", Kind: "text", Value: fieldSpan(s.Jitter), Placeholder: "none"},
-		{Name: "missed", Label: "Missed ticks", Kind: "choice", Options: []option{{"once", "enqueue one task for all of them"}, {"skip", "skip them"}, {"all", "enqueue one task for each"}}, Value: string(s.Missed)},
-		{Name: "overlap", Label: "If the previous task still runs", Kind: "choice", Options: []option{{"allow", "enqueue anyway"}, {"skip", "skip the tick"}}, Value: string(s.Overlap)},
-		{Name: "owner", Label: "Owner", Kind: "text", Value: s.Owner, Hint: "Where the schedule is defined, for example a file in a repository."},
 	}
 	task := templateFields("task.", &s.Task)
 	task[0].Heading = "Task to enqueue"
 	fields = append(fields, task...)
-	return slices.Insert(fields, len(fields)-moreFields, reasonField())
+	return slices.Insert(fields, len(fields)-moreFields, append([]field{reasonField()}, tickFields(s)...)...)
+}
+
+// tickFields ask for what few schedules have other than by default.
+func tickFields(s *admin.Schedule) []field {
+	missed, overlap := []option{{"once", "enqueue one task for all of them"}, {"skip", "skip them"}, {"all", "enqueue one task for each"}}, []option{{"allow", "enqueue anyway"}, {"skip", "skip the tick"}}
+	label := func(of []option, value string) string {
+		for _, o := range of {
+			if o.Value == value {
+				return o.Label
+			}
+		}
+		return of[0].Label
+	}
+	return []field{
+		{Fold: "Missed ticks and overlap", FoldSays: "missed: " + label(missed, string(s.Missed)) + "; overlap: " + label(overlap, string(s.Overlap)), Name: "missed", Label: "Missed ticks", Kind: "choice", Options: missed, Value: string(s.Missed)},
+		{Name: "overlap", Label: "If the previous task still runs", Kind: "choice", Options: overlap, Value: string(s.Overlap)},
+		{Name: "jitter", Label: "Jitter", Kind: "text", Value: fieldSpan(s.Jitter), Placeholder: "none", Hint: "Delays each tick by a random time of at most this."},
+		{Name: "owner", Label: "Owner", Kind: "text", Value: s.Owner, Hint: "Where the schedule is defined, for example a file in a repository."},
+	}
 }
 
 func newScheduleForm(*visit) (*form, error) {

@@ -115,7 +115,7 @@ var webhookTicks = []tick{
 	{Value: string(admin.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(admin.WebhookTaskPoisoned), Hint: "a task's payload can't be read"},
 	{Value: string(admin.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(admin.WebhookBreakerClosed), Hint: "a circuit breaker closed"},
 	{Value: string(admin.WebhookScheduleMissed), Hint: "a schedule missed its time"},
-	{Value: string(admin.WebhookQueueOver), Hint: "a queue exceeds a threshold below"}, {Value: string(admin.WebhookQueueUnder), Hint: "the queue is below it again"},
+	{Value: string(admin.WebhookQueueOver), Hint: "a queue exceeds one of its thresholds"}, {Value: string(admin.WebhookQueueUnder), Hint: "the queue is below it again"},
 }
 
 func webhookFields(w *admin.Webhook) []field {
@@ -130,14 +130,30 @@ func webhookFields(w *admin.Webhook) []field {
 	if w.DepthOver > 0 {
 		depth = fmt.Sprint(w.DepthOver)
 	}
+	says := thresholdText(w)
 	return []field{
 		{Name: "url", Label: "URL", Kind: "text", Required: true, Value: w.URL, Placeholder: "https://ops.example.com/pawl", Hint: "A public HTTPS address. Servers started with --webhook-allow-network may call others."},
 		{Name: "events", Label: "Events", Kind: "ticks", Ticks: ticks, Hint: "With none selected, all events are sent."},
 		{Name: "queues", Label: "Queues", Kind: "text", Value: strings.Join(w.Queues, ", "), Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
-		{Name: "depth_over", Label: "Ready tasks over", Kind: "number", Value: depth, Placeholder: "no threshold"},
-		{Name: "wait_over", Label: "Oldest wait over", Kind: "text", Value: fieldSpan(w.WaitOver), Placeholder: "no threshold", Hint: "For example 10m."},
 		reasonField(),
+		{Fold: "Queue thresholds", FoldSays: says, Name: "depth_over", Label: "Ready tasks over", Kind: "number", Value: depth, Placeholder: "no threshold"},
+		{Name: "wait_over", Label: "Oldest wait over", Kind: "text", Value: fieldSpan(w.WaitOver), Placeholder: "no threshold", Hint: "For example 10m."},
 	}
+}
+
+// thresholdText are the thresholds of a webhook in short.
+func thresholdText(w *admin.Webhook) string {
+	var all []string
+	if w.DepthOver > 0 {
+		all = append(all, "more than "+plural(w.DepthOver, "ready task"))
+	}
+	if w.WaitOver > 0 {
+		all = append(all, "a wait of more than "+spanText(w.WaitOver))
+	}
+	if len(all) == 0 {
+		return "none: queue.over and queue.under are not sent"
+	}
+	return strings.Join(all, ", or ")
 }
 
 func newWebhookForm(*visit) (*form, error) {

@@ -16,7 +16,7 @@ import (
 var widths = []int{1440, 1280, 1100, 1024, 820, 600, 390}
 
 // cutOff names what lies outside of what can be seen of its table: buttons by a pixel, links as good as whole, names of columns, and
-// whatever makes the page wider than its window.
+// whatever makes the page wider than its window; and main actions, if there are several.
 const cutOff = `(() => {
 	const bad = [];
 	if (document.documentElement.scrollWidth > innerWidth) bad.push("the page is " + document.documentElement.scrollWidth + " wide");
@@ -37,6 +37,8 @@ const cutOff = `(() => {
 		const cell = e.closest("td"), style = getComputedStyle(cell);
 		if (e.checkVisibility() && e.getBoundingClientRect().right > cell.getBoundingClientRect().right - parseFloat(style.paddingRight) + 0.5) bad.push("the copy button of " + e.closest("tr").id);
 	}
+	const first = [...document.querySelectorAll("main :is(a, button).main")].filter((e) => e.checkVisibility());
+	if (first.length > 1) bad.push(first.length + " main actions: " + first.map((e) => e.textContent).join(", "));
 	const door = document.querySelector(".open-door")?.getBoundingClientRect();
 	if (!door || door.width === 0 || door.right > innerWidth) bad.push("no access control is not seen");
 	return bad.slice(0, 4).join("; ");
