@@ -72,7 +72,7 @@ var queuePicks = []struct {
 	most   bool
 	label  string
 }{{"", false, "all"}, {"", true, "busiest"}, {admin.QueueDead, false, "with dead letters"}, {admin.QueuePoisoned, false, "with poison"},
-	{admin.QueueNoWorker, false, "without workers, but work"}, {admin.QueuePaused, false, "paused"}}
+	{admin.QueueNoWorker, false, "without workers"}, {admin.QueuePaused, false, "paused"}}
 
 // queueFilter reads from the address which queues are asked for.
 func (v *visit) queueFilter() admin.QueueFilter {
