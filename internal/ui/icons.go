@@ -23,7 +23,6 @@ var icons = map[string]string{
 	"new":         "M8 3v10M3 8h10",
 	"menu":        "M2.5 4.2h11M2.5 8h11M2.5 11.8h11",
 	"open":        "M4.2 6.2 8 10l3.8-3.8",
-	"search":      "M7 11.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9zM10.4 10.4l3.2 3.2",
 }
 
 // icon is the drawing of a name.
