@@ -1,5 +1,5 @@
 // Package admin is the operators' part of the SDK: queues, dead letters, schedules, operations on many tasks, workers, the cluster,
-// access, webhooks and the audit.
+// access, webhooks, markers and the audit.
 //
 //	operator := admin.New(client).WithActor("lena@example.com")
 //	queue, err := operator.Queues().Pause(ctx, "mail", "the provider is down")
@@ -121,6 +121,12 @@ type Webhooks struct{ calls }
 
 // Webhooks gives the calls about webhooks.
 func (a Client) Webhooks() Webhooks { return Webhooks(a) }
+
+// Markers are the calls about markers on charts: deploys, incidents and notes.
+type Markers struct{ calls }
+
+// Markers gives the calls about markers on charts: deploys, incidents and notes.
+func (a Client) Markers() Markers { return Markers(a) }
 
 // Audit are the calls about what operators have done.
 type Audit struct{ calls }

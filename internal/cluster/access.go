@@ -361,6 +361,7 @@ func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name stri
 		tx.Delete(divisionKey(name))
 		tx.Delete(schedulesOfKey(name))
 		tx.Delete(watchVersionKey(name))
+		forgetMarkers(tx, name)
 		c.note(tx, change{access: true})
 		return tx.Index(), nil
 	})

@@ -28,6 +28,9 @@ import (
 //	x name        → Namespace
 //	m T name      → how many schedules a namespace has (8)
 //	y name        → divisionRow of a namespace
+//	m k           → how many markers there are (8)
+//	m K name      → markerPace of a namespace
+//	k ns 0 at(8) id(16) until(8) → Marker
 //
 // Of webhooks:
 //
@@ -52,6 +55,8 @@ const (
 	usedTable      = 'u'
 	namespaceTable = 'x'
 	divisionTable  = 'y'
+
+	markerTable = 'k'
 
 	hookTable          = 'h'
 	webhookStatusTable = 'r'
@@ -165,6 +170,8 @@ var (
 	requiredKey  = []byte{metaTable, 'a'}
 
 	pendingsKey = []byte{metaTable, 'p'}
+
+	markersKey = []byte{metaTable, 'k'}
 )
 
 func scheduleKey(ns, name string) []byte {

@@ -37,6 +37,7 @@ type Config struct {
 	Door       *auth.Door         // who may come in; nil: everybody, to everything
 	Tokens     Tokens             // nil: calls on tokens and namespaces are refused
 	Webhooks   Webhooks           // nil: calls on webhooks are refused
+	Markers    Markers            // nil: calls on markers are refused
 	Limits     task.Limits        // zero fields: task.DefaultLimits
 	Logger     *slog.Logger       // nil: none
 	// Pages answers what is not the API's: the web UI. Nil: not found.

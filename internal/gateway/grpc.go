@@ -69,6 +69,7 @@ func (g *Gateway) register(s grpc.ServiceRegistrar) {
 	pawlv1.RegisterScheduleServiceServer(s, schedulers{Gateway: g})
 	pawlv1.RegisterAccessServiceServer(s, accessService{Gateway: g})
 	pawlv1.RegisterWebhookServiceServer(s, webhookService{Gateway: g})
+	pawlv1.RegisterMarkerServiceServer(s, markerService{Gateway: g})
 	pawlv1.RegisterAuditServiceServer(s, auditors{Gateway: g})
 	pawlv1.RegisterGroupServiceServer(s, groupers{Gateway: g})
 	pawlv1.RegisterOperationServiceServer(s, mass{Gateway: g})

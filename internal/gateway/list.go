@@ -36,6 +36,7 @@ const (
 	namespaceCursor cursorKind = 'n'
 	eventCursor     cursorKind = 'e'
 	webhookCursor   cursorKind = 'y'
+	markerCursor    cursorKind = 'd'
 )
 
 // maxCursor bounds what is decoded. The longest is that of an archive: it has a place for each node.

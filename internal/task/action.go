@@ -74,6 +74,10 @@ const (
 	WebhookRotated  Action = "webhook.rotate"
 	WebhookTested   Action = "webhook.test"
 	WebhookDisabled Action = "webhook.disable" // by its receiver: it answered that it is gone
+
+	MarkerAdded   Action = "marker.add"
+	MarkerEnded   Action = "marker.end"
+	MarkerRemoved Action = "marker.remove"
 )
 
 // Actions lists all of them.
@@ -83,7 +87,8 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, AuditRetentionSet, LevelRaised, BackupTaken,
 	TokensRequired, CallersRefused, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet,
-	WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated, WebhookTested, WebhookDisabled}
+	WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated, WebhookTested, WebhookDisabled,
+	MarkerAdded, MarkerEnded, MarkerRemoved}
 
 // Target is what an action was done to.
 type Target struct {
@@ -108,10 +113,11 @@ const (
 	OnToken     TargetKind = "token"
 	OnNamespace TargetKind = "namespace"
 	OnWebhook   TargetKind = "webhook"
+	OnMarker    TargetKind = "marker"
 )
 
 // TargetKinds lists all of them.
-var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster, OnToken, OnNamespace, OnWebhook}
+var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster, OnToken, OnNamespace, OnWebhook, OnMarker}
 
 // CheckActions refuses what names no action: a word, or "queue.*" and its like; "" is any.
 func CheckActions(words string) error {

@@ -18,8 +18,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// accessCalls are the calls on tokens, namespaces and webhooks, which tell of no moment of a shard.
-var accessCalls = regexp.MustCompile(` /(tokens|namespaces|me|webhooks)\b|(Token|Tokens|Namespace|Namespaces|WhoAmI|Webhook|Webhooks|WebhookSecret|WebhookDeliveries)Request$`)
+// accessCalls are the calls on tokens, namespaces, webhooks and markers, which tell of no moment of a shard.
+var accessCalls = regexp.MustCompile(` /(tokens|namespaces|me|webhooks|markers)\b|(Token|Tokens|Namespace|Namespaces|WhoAmI|Webhook|Webhooks|WebhookSecret|WebhookDeliveries|Marker|Markers)Request$`)
 
 // keyInfo is a token as it is told.
 type keyInfo struct {

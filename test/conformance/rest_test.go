@@ -94,7 +94,7 @@ func successOf(call string) int {
 	switch {
 	case call == "POST /tasks", call == "POST /operations", strings.HasSuffix(call, "/trigger"):
 		return http.StatusAccepted
-	case call == "POST /schedules", call == "POST /groups", call == "POST /tokens", call == "POST /webhooks":
+	case call == "POST /schedules", call == "POST /groups", call == "POST /tokens", call == "POST /webhooks", call == "POST /markers":
 		return http.StatusCreated
 	}
 	return http.StatusOK

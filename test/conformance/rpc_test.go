@@ -35,6 +35,7 @@ type rpc struct {
 	stats    pawlv1.StatsServiceClient
 	access   pawlv1.AccessServiceClient
 	webhook  pawlv1.WebhookServiceClient
+	marker   pawlv1.MarkerServiceClient
 	scaler   keda.ExternalScalerClient
 	conn     *grpc.ClientConn // under them all
 }
@@ -56,7 +57,7 @@ func newRPCIn(t *testing.T, h *house, ns string) *rpc {
 	closeAtEnd(t, conn)
 	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn),
 		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewOperationServiceClient(conn), pawlv1.NewRosterServiceClient(conn), pawlv1.NewEventServiceClient(conn),
-		pawlv1.NewStatsServiceClient(conn), pawlv1.NewAccessServiceClient(conn), pawlv1.NewWebhookServiceClient(conn), keda.NewExternalScalerClient(conn), conn}
+		pawlv1.NewStatsServiceClient(conn), pawlv1.NewAccessServiceClient(conn), pawlv1.NewWebhookServiceClient(conn), pawlv1.NewMarkerServiceClient(conn), keda.NewExternalScalerClient(conn), conn}
 }
 
 // ask makes one call, puts its refusal in the suite's words, and holds the outer form of both against the contract.

@@ -111,7 +111,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	h.hear(t)
 	h.openPost(t, log)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Registry: h.registry, Stats: h.router, Tokens: onlyTokens{h.control}, Webhooks: h.hooks, Door: h.keeper, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Registry: h.registry, Stats: h.router, Tokens: onlyTokens{h.control}, Webhooks: h.hooks, Markers: h.control, Door: h.keeper, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {

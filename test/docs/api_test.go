@@ -224,6 +224,12 @@ func (s *session) play() {
 	s.do("removeWebhook", "")
 	s.do("listAudit?limit=1", "")
 
+	// Markers.
+	s.do("addMarker", `{"kind":"incident","title":"mail provider is down","url":"https://status.example.com/42","queues":["mail*"]}`, "id=id")
+	s.do("endMarker", "")
+	s.do("listMarkers?kind=incident", "")
+	s.do("removeMarker", "")
+
 	// The cluster.
 	s.do("getCluster", "")
 	s.do("listNodes", "")

@@ -42,6 +42,9 @@ var fromServer = map[string]names{
 	"WEBHOOK": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
 		return collect(a.Webhooks().List(ctx), func(w *admin.Webhook) string { return w.Name })
 	},
+	"MARKER": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
+		return collect(a.Markers().List(ctx, admin.MarkerFilter{}), func(m *admin.Marker) string { return m.ID })
+	},
 	"TOKEN": func(ctx context.Context, a admin.Client, prefix string) ([]string, error) {
 		return collect(a.Access().ListTokens(ctx, admin.TokenFilter{Pattern: prefix + "*"}), func(t *admin.Token) string { return t.Name })
 	},

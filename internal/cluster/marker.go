@@ -1,0 +1,260 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Markers are rows of the system shard: moments and spans that operators and deployments set, to be drawn on charts. Nothing is decided by
+// them. The key of a row has the whole span, so that a list decodes only what it answers.
+
+const (
+	// MaxMarkers bounds those that a namespace keeps: one more, and the oldest leaves. maxAllMarkers bounds those of all together.
+	MaxMarkers    = 1000
+	maxAllMarkers = 100_000
+	// MarkersKept is how long a marker is kept.
+	MarkersKept = 90 * 24 * time.Hour
+	// markersHourly bounds how many markers of a namespace are set and ended within an hour. Who may only enqueue may do that, and each leaves
+	// an entry in the audit, where it must not drive out what operators did.
+	markersHourly = 1000
+	// markerAhead is how far ahead a marker may be: clocks differ, and a rollout is announced.
+	markerAhead = 24 * time.Hour
+
+	// MaxMarkerTitle, MaxMarkerVersion and MaxMarkerURL bound texts, in bytes; MaxMarkerPatterns the patterns of queues, and of types.
+	MaxMarkerTitle    = 200
+	MaxMarkerVersion  = 100
+	MaxMarkerURL      = 1000
+	MaxMarkerPatterns = 16
+)
+
+// MarkerKind is what a marker tells of, in a word of the public contract.
+type MarkerKind string
+
+// The kinds of markers.
+const (
+	DeployMarker   MarkerKind = "deploy"
+	IncidentMarker MarkerKind = "incident" // it is open until it has an end
+	NoteMarker     MarkerKind = "note"
+)
+
+// MarkerKinds lists all of them.
+var MarkerKinds = []MarkerKind{DeployMarker, IncidentMarker, NoteMarker}
+
+// Marker is a moment or a span of time with a title.
+type Marker struct {
+	ID        task.ID    `json:"id"`
+	Namespace string     `json:"namespace"`
+	Kind      MarkerKind `json:"kind"`
+	Title     string     `json:"title"`
+	Version   string     `json:"version,omitempty"` // what was deployed
+	URL       string     `json:"url,omitempty"`
+	Queues    []string   `json:"queues,omitempty"` // patterns; nil: all
+	Types     []string   `json:"types,omitempty"`  // likewise
+	At        store.Time `json:"at"`
+	EndedAt   store.Time `json:"ended_at,omitempty"` // 0: an open incident, or a moment
+	CreatedBy string     `json:"created_by,omitempty"`
+	CreatedAt store.Time `json:"created_at"`
+}
+
+// until is up to when a marker reaches. That of an open incident has no end.
+func (m *Marker) until() store.Time {
+	switch {
+	case m.EndedAt != 0:
+		return m.EndedAt
+	case m.Kind == IncidentMarker:
+		return math.MaxInt64
+	}
+	return m.At
+}
+
+// Check refuses a marker by what needs no clock.
+func (m *Marker) Check(l task.Limits) error {
+	if err := CheckMarkerKind(m.Kind); err != nil {
+		return err
+	}
+	if m.Title == "" {
+		return task.Invalid("title", "is needed")
+	}
+	for _, f := range []struct {
+		field, text string
+		most        int
+	}{{"title", m.Title, MaxMarkerTitle}, {"version", m.Version, MaxMarkerVersion}, {"url", m.URL, MaxMarkerURL}} {
+		if err := checkLine(f.field, f.text, f.most); err != nil {
+			return err
+		}
+	}
+	if err := checkLink(m.URL); err != nil {
+		return err
+	}
+	return m.checkPatterns(l)
+}
+
+// CheckMarkerKind refuses what is no kind of markers.
+func CheckMarkerKind(kind MarkerKind) error {
+	switch {
+	case kind == "":
+		return task.Invalid("kind", "is needed: one of %s", task.Listed(MarkerKinds))
+	case !slices.Contains(MarkerKinds, kind):
+		return task.NoneOf("kind", string(kind), []string{string(DeployMarker), string(IncidentMarker), string(NoteMarker)})
+	}
+	return nil
+}
+
+// checkLine refuses what is not one line of text.
+func checkLine(field, text string, most int) error {
+	switch {
+	case len(text) > most:
+		return task.Invalid(field, "%d bytes, at most %d are allowed", len(text), most)
+	case !utf8.ValidString(text):
+		return task.Invalid(field, "is not UTF-8")
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return task.Invalid(field, "%q has a control character", text)
+	}
+	return nil
+}
+
+// checkLink refuses an address that pages should not link to. Other schemes than those of the web could run scripts in a page.
+func checkLink(link string) error {
+	if link == "" {
+		return nil
+	}
+	u, err := url.Parse(link)
+	switch {
+	case err != nil || u.Host == "":
+		return task.Invalid("url", "%q is no address such as https://ci.example.com/runs/42", task.Cut(link, 64))
+	case u.Scheme != "https" && u.Scheme != "http":
+		return task.Invalid("url", "%q begins with %q, and must begin with https or http", task.Cut(link, 64), u.Scheme)
+	case u.User != nil:
+		return task.Invalid("url", "it has a user or password before its host")
+	}
+	return nil
+}
+
+func (m *Marker) checkPatterns(l task.Limits) error {
+	for _, of := range []struct {
+		field string
+		list  []string
+	}{{"queues", m.Queues}, {"types", m.Types}} {
+		if len(of.list) > MaxMarkerPatterns {
+			return task.Invalid(of.field, "%d patterns, at most %d are allowed", len(of.list), MaxMarkerPatterns)
+		}
+	}
+	for _, p := range m.Queues {
+		if err := task.CheckPattern("queues", "queue", p, l); err != nil {
+			return err
+		}
+	}
+	for _, p := range m.Types {
+		switch {
+		case p == "":
+			return task.Invalid("types", "a pattern is empty")
+		case strings.Count(p, "*") > task.MaxStars:
+			return task.Invalid("types", "%q has more than %d stars", task.Cut(p, 64), task.MaxStars)
+		}
+		if err := task.CheckName("types", p, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTimes refuses a span that is not kept, or not over.
+func (m *Marker) checkTimes(now store.Time) error {
+	stamp := func(t store.Time) string { return t.Time().Format(time.RFC3339) }
+	switch latest := now.Add(markerAhead); {
+	case m.At <= now.Add(-MarkersKept):
+		return task.Invalid("at", "%s is more than 90 days ago, and markers are kept for 90 days", stamp(m.At))
+	case m.At > latest:
+		return task.Invalid("at", "%s is more than a day ahead", stamp(m.At))
+	case m.EndedAt != 0 && m.EndedAt < m.At:
+		return task.Invalid("ended_at", "%s is before the marker begins, at %s", stamp(m.EndedAt), stamp(m.At))
+	case m.EndedAt > latest:
+		return task.Invalid("ended_at", "%s is more than a day ahead", stamp(m.EndedAt))
+	}
+	return nil
+}
+
+// same says whether two calls ask for the same marker. The end is left out, since markers end.
+func (m *Marker) same(asked *Marker) bool {
+	return m.Kind == asked.Kind && m.Title == asked.Title && m.Version == asked.Version && m.URL == asked.URL && slices.Equal(m.Queues, asked.Queues) &&
+		slices.Equal(m.Types, asked.Types) && (asked.At == 0 || asked.At == m.At)
+}
+
+// about says whether a marker is about a queue and a type; "" is any.
+func (m *Marker) about(queue, typ string) bool {
+	fits := func(patterns []string, name string) bool {
+		return name == "" || len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return task.Matches(p, name) })
+	}
+	return fits(m.Queues, queue) && fits(m.Types, typ)
+}
+
+// seenBy says whether a caller who is limited to some queues may know of the marker: one about all queues, or about some of those. It
+// leaves of its queues those that the caller may know of.
+func (m *Marker) seenBy(s task.Scope) bool {
+	if s.All() || len(m.Queues) == 0 {
+		return true
+	}
+	m.Queues = slices.DeleteFunc(slices.Clone(m.Queues), func(p string) bool {
+		return !s.Sees(p) && !slices.ContainsFunc(s.Queues, func(own string) bool { return task.Matches(p, own) })
+	})
+	return len(m.Queues) > 0
+}
+
+// markerPlace is where a marker lies in time, behind those that begin before it.
+type markerPlace struct {
+	at    store.Time
+	id    task.ID
+	until store.Time
+}
+
+const markerPlaceBytes = 8 + 16 + 8
+
+func (m *Marker) place() markerPlace { return markerPlace{m.At, m.ID, m.until()} }
+
+// key is the key of a marker's row.
+func (p markerPlace) key(ns string) []byte {
+	k := binary.BigEndian.AppendUint64(accessKey(markerTable, ns, ""), uint64(p.at)) // #nosec G115 -- not negative
+	return binary.BigEndian.AppendUint64(append(k, p.id[:]...), uint64(p.until))     // #nosec G115 -- not negative
+}
+
+// placeOfMarker reads the key of a row.
+func placeOfMarker(key []byte) (p markerPlace, ok bool) {
+	if len(key) < markerPlaceBytes {
+		return p, false
+	}
+	b := key[len(key)-markerPlaceBytes:]
+	p.at, p.until = store.Time(binary.BigEndian.Uint64(b)), store.Time(binary.BigEndian.Uint64(b[24:])) // #nosec G115 -- as they were written
+	copy(p.id[:], b[8:24])
+	return p, true
+}
+
+// markerPace counts the changes since a moment.
+type markerPace struct {
+	Since   store.Time `json:"since"`
+	Changes int        `json:"changes"`
+}
+
+// markerFacts is what is said of a marker, as the audit has it.
+type markerFacts struct {
+	Kind    MarkerKind `json:"kind"`
+	Title   string     `json:"title"`
+	Version string     `json:"version"`
+	URL     string     `json:"url"`
+	Queues  []string   `json:"queues"`
+	Types   []string   `json:"types"`
+	At      time.Time  `json:"at"`
+	EndedAt *time.Time `json:"ended_at"`
+}
+
+func factsOfMarker(m *Marker) *markerFacts {
+	return &markerFacts{m.Kind, m.Title, m.Version, m.URL, m.Queues, m.Types, m.At.Time(), momentOf(m.EndedAt)}
+}

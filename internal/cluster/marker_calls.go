@@ -1,0 +1,303 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// MarkerCall sets a marker. Its id is that of the request, so that a repeat finds it.
+type MarkerCall struct {
+	By     task.Author
+	Marker Marker // At 0: now
+}
+
+// MarkerName is what calls on a marker have in common.
+type MarkerName struct {
+	By        task.Author
+	Namespace string
+	ID        task.ID
+}
+
+// MarkerEnd ends a marker.
+type MarkerEnd struct {
+	MarkerName
+	EndedAt store.Time // 0: now, unless it has an end
+}
+
+// MarkerQuery says which markers are wanted, newest first.
+type MarkerQuery struct {
+	Namespace    string
+	Since, Until store.Time // markers that touch this range; 0: without a bound
+	Kind         MarkerKind // "": all
+	Queue, Type  string     // that they are about; "": any
+	Limit        int
+	// BehindAt and BehindID are those of the last marker before; zero: from the newest.
+	BehindAt store.Time
+	BehindID task.ID
+}
+
+// MarkerPage is a page of markers, newest first.
+type MarkerPage struct {
+	Markers []Marker
+	More    bool
+}
+
+// mayHaveMarkers refuses markers while there may be a node that knows none.
+func mayHaveMarkers(r store.Reader) error {
+	settings, _, err := getRow[Settings](r, settingsKey)
+	if err == nil && settings.Level < PoliciesLevel {
+		err = wrongState("for markers the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`", PoliciesLevel, settings.Level)
+	}
+	return err
+}
+
+// markerPlaces are the markers of a namespace, oldest first.
+func markerPlaces(r store.Reader, ns string) (all []markerPlace) {
+	lo := accessKey(markerTable, ns, "")
+	r.Scan(lo, behind(lo), func(k, _ []byte) bool {
+		if p, ok := placeOfMarker(k); ok {
+			all = append(all, p)
+		}
+		return true
+	})
+	return all
+}
+
+// getMarker reads a marker that must be there, for a caller who may know of it.
+func getMarker(ctx context.Context, r store.Reader, ns string, id task.ID) (Marker, error) {
+	for _, p := range markerPlaces(r, ns) {
+		if p.id != id {
+			continue
+		}
+		m, ok, err := getRow[Marker](r, p.key(ns))
+		if seen := m; err != nil || ok && seen.seenBy(task.ScopeOf(ctx)) {
+			return m, err
+		}
+	}
+	return Marker{}, task.NotFound("marker", id.String())
+}
+
+// maySet refuses a marker about other queues than those of the caller.
+func (m *Marker) maySet(ctx context.Context) error {
+	scope := task.ScopeOf(ctx)
+	if len(m.Queues) > 0 && scope.Covers(task.Scope{Queues: m.Queues}) || scope.All() {
+		return nil
+	}
+	about := "all queues"
+	if len(m.Queues) > 0 {
+		about = strings.Join(m.Queues, ", ")
+	}
+	return &task.Error{Code: task.CodePermissionDenied, Message: fmt.Sprintf("a caller that is limited to the queues %s can't set, end or remove a marker about %s",
+		strings.Join(scope.Queues, ", "), about)}
+}
+
+// AddMarker sets a marker. Who asks again under the same id gets the marker that is there.
+//
+// Errors: conflict if the id is another marker's; rate_limited after too many within an hour; wrong_state below the feature level.
+func (c *Control) AddMarker(ctx context.Context, a MarkerCall) (Marker, error) {
+	return update(ctx, c, func(tx *store.Tx) (Marker, error) {
+		m := a.Marker
+		if err := mayHaveMarkers(tx); err != nil {
+			return m, err
+		}
+		if _, err := namespaceOf(tx, m.Namespace); err != nil {
+			return m, err
+		}
+		if err := m.maySet(ctx); err != nil {
+			return m, err
+		}
+		kept := markerPlaces(tx, m.Namespace)
+		for _, p := range kept {
+			if p.id == m.ID {
+				return m.again(tx, p)
+			}
+		}
+		if m.At == 0 {
+			m.At = tx.Now()
+		}
+		if err := m.checkTimes(tx.Now()); err != nil {
+			return m, err
+		}
+		gone, err := roomForMarker(tx, &m, kept, tx.Now())
+		if err != nil {
+			return m, err
+		}
+		if err := paceMarkers(tx, m.Namespace); err != nil {
+			return m, err
+		}
+		m.CreatedBy, m.CreatedAt = a.By.Name, tx.Now()
+		for _, p := range gone {
+			tx.Delete(p.key(m.Namespace))
+		}
+		countMarkers(tx, 1-len(gone))
+		return m, putMarker(tx, a.By, task.MarkerAdded, nil, &m)
+	})
+}
+
+// again answers a repeat.
+func (m *Marker) again(r store.Reader, p markerPlace) (Marker, error) {
+	old, _, err := getRow[Marker](r, p.key(m.Namespace))
+	if err == nil && !old.same(m) {
+		err = conflict("request_id %q: it was given to another marker", m.ID)
+	}
+	return old, err
+}
+
+// roomForMarker finds the markers that leave for a new one: those that were kept long enough, and the oldest of too many.
+func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time) (gone []markerPlace, err error) {
+	n := 0
+	for n < len(kept) && kept[n].at <= now.Add(-MarkersKept) {
+		n++
+	}
+	if over := len(kept) + 1 - MaxMarkers; over > n {
+		if n = over; m.At < kept[n-1].at {
+			return nil, task.Invalid("at", "%s is before the oldest of the %d markers that namespace %q keeps", m.At.Time().Format(time.RFC3339), MaxMarkers, m.Namespace)
+		}
+	}
+	if n == 0 && getNumber(r, markersKey) >= maxAllMarkers {
+		return nil, wrongState("marker %q: it would be one more than the %d that all namespaces may have together: remove some", m.Title, maxAllMarkers)
+	}
+	return kept[:n], nil
+}
+
+// putMarker writes the row of a marker, and who wanted that. Before is nil for a new one.
+func putMarker(tx *store.Tx, by task.Author, action task.Action, before, m *Marker) error {
+	var was any
+	if before != nil {
+		was = factsOfMarker(before)
+		tx.Delete(before.place().key(m.Namespace))
+	}
+	tx.Set(m.place().key(m.Namespace), encodeRow(*m))
+	return onMarker(tx, by, action, m, was, factsOfMarker(m))
+}
+
+func onMarker(tx *store.Tx, by task.Author, action task.Action, m *Marker, before, after any) error {
+	return record(tx, audit.Entry{By: by, Action: action, Namespace: m.Namespace, Target: task.Target{Kind: task.OnMarker, Name: m.ID.String()}}, before, after)
+}
+
+func markerPaceKey(ns string) []byte { return append([]byte{metaTable, 'K'}, ns...) }
+
+// paceMarkers counts a change, and refuses one that is too many for an hour.
+func paceMarkers(tx *store.Tx, ns string) error {
+	pace, _, err := getRow[markerPace](tx, markerPaceKey(ns))
+	if err != nil {
+		return err
+	}
+	ends := pace.Since.Add(time.Hour)
+	switch {
+	case tx.Now() >= ends:
+		pace = markerPace{Since: tx.Now()}
+	case pace.Changes >= markersHourly:
+		return &task.Error{Code: task.CodeRateLimited, RetryAfter: ends.Sub(tx.Now()),
+			Message: fmt.Sprintf("namespace %q: %d markers were set or ended within an hour, which is the most there can be", ns, markersHourly)}
+	}
+	pace.Changes++
+	tx.Set(markerPaceKey(ns), encodeRow(pace))
+	return nil
+}
+
+// countMarkers keeps the number of all markers.
+func countMarkers(tx *store.Tx, n int) {
+	tx.Set(markersKey, encodeNumber(uint64(max(int(getNumber(tx, markersKey))+n, 0)))) // #nosec G115 -- at most maxAllMarkers
+}
+
+// EndMarker says when a marker was over. Without a time, one that has an end keeps it.
+func (c *Control) EndMarker(ctx context.Context, a MarkerEnd) (Marker, error) {
+	return update(ctx, c, func(tx *store.Tx) (Marker, error) {
+		before, err := getMarker(ctx, tx, a.Namespace, a.ID)
+		if err == nil {
+			err = before.maySet(ctx)
+		}
+		if err != nil {
+			return before, err
+		}
+		m := before
+		switch {
+		case a.EndedAt != 0:
+			m.EndedAt = a.EndedAt
+		case m.EndedAt == 0:
+			m.EndedAt = tx.Now()
+		}
+		if m.EndedAt == before.EndedAt {
+			return m, nil
+		}
+		if err := m.checkTimes(tx.Now()); err != nil {
+			return m, err
+		}
+		if err := paceMarkers(tx, m.Namespace); err != nil {
+			return m, err
+		}
+		return m, putMarker(tx, a.By, task.MarkerEnded, &before, &m)
+	})
+}
+
+// RemoveMarker removes a marker.
+func (c *Control) RemoveMarker(ctx context.Context, a MarkerName) error {
+	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
+		m, err := getMarker(ctx, tx, a.Namespace, a.ID)
+		if err == nil {
+			err = m.maySet(ctx)
+		}
+		if err != nil {
+			return struct{}{}, err
+		}
+		tx.Delete(m.place().key(a.Namespace))
+		countMarkers(tx, -1)
+		return struct{}{}, onMarker(tx, a.By, task.MarkerRemoved, &m, factsOfMarker(&m), nil)
+	})
+	return err
+}
+
+// forgetMarkers removes those of a namespace.
+func forgetMarkers(tx *store.Tx, ns string) {
+	all := markerPlaces(tx, ns)
+	for _, p := range all {
+		tx.Delete(p.key(ns))
+	}
+	if len(all) > 0 {
+		countMarkers(tx, -len(all))
+	}
+	tx.Delete(markerPaceKey(ns))
+}
+
+// Markers reads a page of the markers that touch a range of time and that the caller may know of.
+func (c *Control) Markers(ctx context.Context, q MarkerQuery) (MarkerPage, error) {
+	oldest := store.TimeOf(time.Now().Add(-MarkersKept))
+	return view(ctx, c, func(r store.Reader) (page MarkerPage, err error) {
+		lo := markerPlace{at: oldest + 1}.key(q.Namespace)
+		r.ScanBack(lo, q.end(), func(k, v []byte) bool {
+			if p, ok := placeOfMarker(k); !ok || p.until < q.Since {
+				return true
+			}
+			var m Marker
+			if m, err = decodeRow[Marker](k, v); err != nil {
+				return false
+			}
+			if q.Kind != "" && m.Kind != q.Kind || !m.about(q.Queue, q.Type) || !m.seenBy(task.ScopeOf(ctx)) {
+				return true
+			}
+			if page.More = len(page.Markers) == q.Limit; !page.More {
+				page.Markers = append(page.Markers, m)
+			}
+			return !page.More
+		})
+		return page, err
+	})
+}
+
+// end is the first key behind the markers that a query may want.
+func (q *MarkerQuery) end() []byte {
+	if q.BehindAt != 0 {
+		return markerPlace{at: q.BehindAt, id: q.BehindID}.key(q.Namespace)
+	}
+	if q.Until != 0 {
+		return markerPlace{at: q.Until}.key(q.Namespace)
+	}
+	return behind(accessKey(markerTable, q.Namespace, ""))
+}

@@ -1,0 +1,148 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// mark sets a marker that began so long ago, with the number in its id and its title.
+func (w *world) mark(ctx context.Context, n int, ago time.Duration, queues ...string) error {
+	_, err := w.leader.control.AddMarker(ctx, MarkerCall{By: lena, Marker: Marker{ID: numbered(n), Namespace: "default", Kind: DeployMarker, Title: fmt.Sprint(n), Queues: queues,
+		At: store.TimeOf(time.Now().Add(-ago))}})
+	return err
+}
+
+func numbered(n int) task.ID { return task.NewID(0, int64(n), 0) }
+
+// marks are the titles of the markers that a caller sees, oldest first.
+func (w *world) marks(ctx context.Context, ns string) (titles []string) {
+	page, err := w.leader.control.Markers(ctx, MarkerQuery{Namespace: ns, Limit: MaxMarkers})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, m := range slices.Backward(page.Markers) {
+		titles = append(titles, m.Title)
+	}
+	return titles
+}
+
+func (w *world) countedMarkers() int {
+	n, err := view(bg, w.leader.control, func(r store.Reader) (uint64, error) { return getNumber(r, markersKey), nil })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return int(n)
+}
+
+// TestMarkersAreBounded: the oldest leave, by number and by age, and all that is there is counted.
+func TestMarkersAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.openAt(PoliciesLevel, 1)
+		const day = 24 * time.Hour
+		for i := range MaxMarkers {
+			must(t, w.mark(bg, i, 80*day-time.Duration(i)*time.Minute))
+		}
+		if e, _ := task.AsError(w.mark(bg, MaxMarkers, 0)); e == nil || e.Code != task.CodeRateLimited || e.RetryAfter <= 0 {
+			t.Errorf("one more within an hour: %v", e)
+		}
+		pass(time.Hour + time.Second)
+		if err := w.mark(bg, MaxMarkers+1, 81*day); err == nil || !strings.Contains(err.Error(), "at: ") {
+			t.Errorf("one that is older than all that are kept: %v", err)
+		}
+		must(t, w.mark(bg, MaxMarkers, 0))
+		if got := w.marks(bg, "default"); len(got) != MaxMarkers || got[0] != "1" || w.countedMarkers() != MaxMarkers {
+			t.Errorf("after one more there are %d, %d are counted, the oldest is %s", len(got), w.countedMarkers(), got[0])
+		}
+		pass(11 * day) // all but the last are over 90 days old
+		if got := w.marks(bg, "default"); !slices.Equal(got, []string{"1000"}) {
+			t.Errorf("after 11 days %q are shown", got)
+		}
+		must(t, w.mark(bg, MaxMarkers+2, 0))
+		if got := w.countedMarkers(); got != 2 {
+			t.Errorf("%d are counted once their time is over, want 2", got)
+		}
+		if err := w.mark(bg, MaxMarkers+3, 90*day); err == nil {
+			t.Error("one of 90 days ago is set")
+		}
+		_, err := update(bg, w.leader.control, func(tx *store.Tx) (int, error) { countMarkers(tx, maxAllMarkers-2); return 0, nil })
+		must(t, err)
+		if err := w.mark(bg, MaxMarkers+4, 0); !errors.Is(err, task.ErrWrongState) {
+			t.Errorf("one more than all namespaces may have: %v", err)
+		}
+	})
+}
+
+// TestMarkersAreScoped: a caller who is limited to some queues sees and sets those of its queues.
+func TestMarkersAreScoped(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.openAt(PoliciesLevel, 1)
+		c := w.leader.control
+		must(t, w.mark(bg, 1, time.Minute))
+		must(t, w.mark(bg, 2, time.Minute, "mail*", "images"))
+		must(t, w.mark(bg, 3, time.Minute, "images"))
+		mail := task.WithScope(bg, task.Scope{Queues: []string{"mail-eu", "mail-us*"}})
+		if got := w.marks(mail, "default"); !slices.Equal(got, []string{"1", "2"}) {
+			t.Errorf("a caller of mail-eu sees %q", got)
+		}
+		page, err := c.Markers(mail, MarkerQuery{Namespace: "default", Limit: 1})
+		if must(t, err); !page.More || !slices.Equal(page.Markers[0].Queues, []string{"mail*"}) {
+			t.Errorf("it sees of another's queues: %+v", page)
+		}
+		must(t, w.mark(mail, 4, 0, "mail-us-1"))
+		for what, err := range map[string]error{
+			"one about all queues": w.mark(mail, 5, 0),
+			"one about others too": w.mark(mail, 5, 0, "mail-eu", "images"),
+			"to remove its own":    c.RemoveMarker(mail, MarkerName{lena, "default", numbered(4)}),
+			"to remove one of all": c.RemoveMarker(mail, MarkerName{lena, "default", numbered(1)}),
+			"to remove another's":  c.RemoveMarker(mail, MarkerName{lena, "default", numbered(3)}),
+		} {
+			want := map[string]task.Code{"to remove its own": "", "to remove another's": task.CodeNotFound}
+			code, known := want[what]
+			if !known {
+				code = task.CodePermissionDenied
+			}
+			if e, _ := task.AsError(err); err == nil && code != "" || err != nil && e.Code != code {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		_, err = c.EndMarker(mail, MarkerEnd{MarkerName: MarkerName{lena, "default", numbered(2)}})
+		if e, _ := task.AsError(err); e == nil || e.Code != task.CodePermissionDenied {
+			t.Errorf("to end one that is about others too: %v", err)
+		}
+	})
+}
+
+// TestMarkersGoWithTheirNamespace: and they need the feature level.
+func TestMarkersGoWithTheirNamespace(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		_, err := c.AddNamespace(bg, NamespaceCall{By: lena, Name: "team"})
+		must(t, err)
+		_, err = c.AddMarker(bg, MarkerCall{By: lena, Marker: Marker{ID: numbered(1), Namespace: "team", Kind: IncidentMarker, Title: "team's"}})
+		must(t, err)
+		must(t, w.mark(bg, 2, 0))
+		_, err = c.RemoveNamespace(bg, lena, "team")
+		must(t, err)
+		if got := w.marks(bg, "team"); len(got) != 0 || w.countedMarkers() != 1 {
+			t.Errorf("a removed namespace has the markers %q, %d are counted", got, w.countedMarkers())
+		}
+		_, err = c.AddMarker(bg, MarkerCall{By: lena, Marker: Marker{ID: numbered(3), Namespace: "team", Kind: NoteMarker, Title: "late"}})
+		if !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("a marker in a namespace that is gone: %v", err)
+		}
+	})
+	inBubble(t, func(t *testing.T, w *world) {
+		w.openAt(PoliciesLevel-1, 1)
+		if err := w.mark(bg, 1, 0); !errors.Is(err, task.ErrWrongState) {
+			t.Errorf("a marker in a cluster of an older level: %v", err)
+		}
+	})
+}

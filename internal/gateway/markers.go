@@ -1,0 +1,181 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/google/uuid"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Markers is what the gateway needs of the system shard for markers, wherever it is led. Package cluster says what each method does and
+// refuses.
+type Markers interface {
+	AddMarker(ctx context.Context, c cluster.MarkerCall) (cluster.Marker, error)
+	EndMarker(ctx context.Context, c cluster.MarkerEnd) (cluster.Marker, error)
+	RemoveMarker(ctx context.Context, c cluster.MarkerName) error
+	Markers(ctx context.Context, q cluster.MarkerQuery) (cluster.MarkerPage, error)
+}
+
+// markerService is the MarkerService.
+type markerService struct {
+	pawlv1.UnimplementedMarkerServiceServer
+	*Gateway
+}
+
+func (g *Gateway) markers() (Markers, error) {
+	if g.cfg.Markers == nil {
+		return nil, &task.Error{Code: task.CodePermissionDenied, Message: "markers are not served here"}
+	}
+	return g.cfg.Markers, nil
+}
+
+// AddMarker sets a marker.
+func (g markerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerRequest) (*pawlv1.AddMarkerResponse, error) {
+	markers, err := g.markers()
+	if err != nil {
+		return nil, err
+	}
+	m := cluster.Marker{ID: task.ID(uuid.New()), Namespace: namespaceOf(ctx), Kind: cluster.MarkerKind(r.GetKind()), Title: r.GetTitle(), Version: r.GetVersion(), URL: r.GetUrl(),
+		Queues: r.GetQueues(), Types: r.GetTypes()}
+	if id := r.GetRequestId(); id != "" {
+		if m.ID, err = task.ParseID(id); err != nil {
+			return nil, task.Invalid("request_id", "%v", err)
+		}
+	}
+	if m.At, err = momentOf("at", r.GetAt()); err != nil {
+		return nil, err
+	}
+	if m.EndedAt, err = momentOf("ended_at", r.GetEndedAt()); err != nil {
+		return nil, err
+	}
+	if err := m.Check(g.limits); err != nil {
+		return nil, err
+	}
+	by, err := authorOf(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if m, err = markers.AddMarker(ctx, cluster.MarkerCall{By: by, Marker: m}); err != nil {
+		return nil, err
+	}
+	g.log.Info("marker added", "marker_id", m.ID.String(), "namespace", m.Namespace, "kind", string(m.Kind), "title", m.Title, "by", by)
+	return &pawlv1.AddMarkerResponse{Marker: markerProto(&m)}, nil
+}
+
+// ListMarkers reads a page of the markers that touch a range of time.
+func (g markerService) ListMarkers(ctx context.Context, r *pawlv1.ListMarkersRequest) (*pawlv1.ListMarkersResponse, error) {
+	markers, err := g.markers()
+	if err != nil {
+		return nil, err
+	}
+	q, err := g.markerQuery(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	page, err := markers.Markers(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := &pawlv1.ListMarkersResponse{Items: make([]*pawlv1.Marker, len(page.Markers))}
+	for i := range page.Markers {
+		out.Items[i] = markerProto(&page.Markers[i])
+	}
+	if page.More {
+		last := &page.Markers[len(page.Markers)-1]
+		at := binary.BigEndian.AppendUint64(nil, uint64(last.At)) // #nosec G115 -- not negative
+		out.NextCursor = encodeCursor(markerCursor, append(at, last.ID[:]...))
+	}
+	return out, nil
+}
+
+func (g *Gateway) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRequest) (q cluster.MarkerQuery, err error) {
+	q = cluster.MarkerQuery{Namespace: namespaceOf(ctx), Kind: cluster.MarkerKind(r.GetKind()), Queue: r.GetQueue(), Type: r.GetType()}
+	if q.Limit, err = limitOf(r.GetLimit()); err != nil {
+		return q, err
+	}
+	if q.Kind != "" {
+		if err := cluster.CheckMarkerKind(q.Kind); err != nil {
+			return q, err
+		}
+	}
+	if q.Since, err = momentOf("since", r.GetSince()); err != nil {
+		return q, err
+	}
+	if q.Until, err = momentOf("until", r.GetUntil()); err != nil {
+		return q, err
+	}
+	if q.Queue != "" {
+		if err := task.CheckQueue("queue", q.Queue, g.limits); err != nil {
+			return q, err
+		}
+		if err := mayUse(ctx, q.Queue); err != nil {
+			return q, err
+		}
+	}
+	if err := task.CheckName("type", q.Type, g.limits); err != nil {
+		return q, err
+	}
+	at, err := decodeCursor(markerCursor, r.GetCursor())
+	switch {
+	case err != nil || at == nil:
+		return q, err
+	case len(at) != 8+len(q.BehindID):
+		return q, badCursor(r.GetCursor())
+	}
+	q.BehindAt, q.BehindID = broker.Time(binary.BigEndian.Uint64(at)), task.ID(at[8:]) // #nosec G115 -- as it was written
+	return q, nil
+}
+
+// markerOf reads which marker is meant.
+func (g *Gateway) markerOf(ctx context.Context, id string) (markers Markers, of cluster.MarkerName, err error) {
+	if markers, err = g.markers(); err != nil {
+		return nil, of, err
+	}
+	of.Namespace = namespaceOf(ctx)
+	if of.ID, err = task.ParseID(id); err != nil {
+		return nil, of, task.Invalid("id", "%v", err)
+	}
+	of.By, err = authorOf(ctx, "")
+	return markers, of, err
+}
+
+// EndMarker says when a marker was over.
+func (g markerService) EndMarker(ctx context.Context, r *pawlv1.EndMarkerRequest) (*pawlv1.EndMarkerResponse, error) {
+	markers, of, err := g.markerOf(ctx, r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	end, err := momentOf("ended_at", r.GetEndedAt())
+	if err != nil {
+		return nil, err
+	}
+	m, err := markers.EndMarker(ctx, cluster.MarkerEnd{MarkerName: of, EndedAt: end})
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("marker ended", "marker_id", m.ID.String(), "namespace", m.Namespace, "by", of.By)
+	return &pawlv1.EndMarkerResponse{Marker: markerProto(&m)}, nil
+}
+
+// RemoveMarker removes a marker.
+func (g markerService) RemoveMarker(ctx context.Context, r *pawlv1.RemoveMarkerRequest) (*pawlv1.RemoveMarkerResponse, error) {
+	markers, of, err := g.markerOf(ctx, r.GetId())
+	if err == nil {
+		err = markers.RemoveMarker(ctx, of)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g.log.Info("marker removed", "marker_id", of.ID.String(), "namespace", of.Namespace, "by", of.By)
+	return &pawlv1.RemoveMarkerResponse{}, nil
+}
+
+func markerProto(m *cluster.Marker) *pawlv1.Marker {
+	return &pawlv1.Marker{Id: m.ID.String(), Kind: string(m.Kind), Title: m.Title, Version: m.Version, Url: m.URL, Queues: m.Queues, Types: m.Types, At: timeProto(m.At),
+		EndedAt: timeProto(m.EndedAt), CreatedBy: m.CreatedBy, CreatedAt: timeProto(m.CreatedAt)}
+}
