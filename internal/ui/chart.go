@@ -3,36 +3,78 @@ package ui
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pawlq/pawl/admin"
 )
 
-// chart shows counts over time: a bar for each step, of pieces that stand on each other, and a line. It is drawn in units of its own and
-// stretched to its place; numbers stand beside it as text.
+// chart shows counts over time: panels of stacked bars that share their steps. Places along the time are percentages of the width, heights
+// are pixels, so that texts and edges are not stretched. Nothing in it needs a script: each step tells its values as a title, and a table
+// has them all.
 type chart struct {
-	Label  string
-	Width  int // in units; a step has chartStep
-	Bars   []chartBar
-	Line   string // points of a polyline; "": none
-	Top    string // what the upper edge stands for
-	Start  time.Time
+	Label  string // what it shows and the main numbers, for those who don't see it
+	Height int
+	Names  []chartText // of the panels
+	Scale  []chartText // what the lines across stand for
+	Lines  []float64   // across
+	Zeros  []float64   // lines from which bars rise or hang
+	Steps  []chartStep
+	Ticks  []chartTick
+	Cuts   []chartCut
 	Legend []legend
+	Start  time.Time
 	Empty  bool
+	Marks  *chartMarks // nil: it has none
+
+	step time.Duration
 }
 
-// chartBar is what one step shows.
-type chartBar struct {
-	X       int
-	At      string // when it begins, by RFC 3339
-	Title   string
-	Pieces  []chartPiece
-	Running bool // it is not over, so it will be higher
+// chartText is a text at a height.
+type chartText struct {
+	Y    float64
+	Text string
 }
+
+// chartTick names a moment below the chart.
+type chartTick struct {
+	X    string // percent
+	At   string // RFC 3339
+	Text string
+}
+
+// chartCut tells the value of a bar that is higher than its panel.
+type chartCut struct {
+	X, Anchor, Text string
+	Y               float64
+
+	n    int64
+	last int // of the steps that it stands for
+}
+
+// chartStep is what one step shows.
+type chartStep struct {
+	X, Width string // percent
+	Begins   time.Time
+	At       string // when it begins, by RFC 3339
+	Title    string
+	Pieces   []chartPiece
+	Running  bool // it is not over
+	Values   []int64
+
+	marks int // that touch it
+}
+
+// Clock is when the step begins, in UTC: pages with scripts show it by the clock of the browser.
+func (s chartStep) Clock() string { return clockText(s.Begins, time.Now()) }
 
 // chartPiece is a part of a bar, with the class of its state.
 type chartPiece struct {
 	State string
 	Y, H  float64
+	Cut   []float64 // heights of the break in a bar that is cut: left and right; nil: it is whole
 }
 
 // legend says what a colour stands for, and how many there were.
@@ -47,76 +89,219 @@ type series struct {
 	N           []int64
 }
 
-// chartStep and chartHeight are the units of a chart.
+// panel is a part of a chart with bars of its own. One that hangs shares the line and the scale of the one before it.
+type panel struct {
+	Name  string
+	Room  float64
+	Hangs bool
+	Of    []series
+}
+
 const (
-	chartStep   = 10
-	chartHeight = 100
+	panelRoom  = 66 // for bars, in pixels
+	lowRoom    = 34
+	panelName  = 16 // for its name above it, or below one that hangs
+	panelGap   = 8
+	tickRoom   = 20
+	leastPiece = 1.5 // so that what is more than nothing can be seen
 )
 
-// chartOf draws stacked series, and a line if it has a name. All have a count for each step, the last of which is the one that runs: it is
-// paler, and no line falls to it, as it would look as if less and less happened.
-func chartOf(label string, start time.Time, step time.Duration, stacked []series, line series) chart {
-	steps := len(line.N)
-	for _, s := range stacked {
-		steps = max(steps, len(s.N))
+// chartOf draws panels. All series have a count for each step, the last of which is the one that runs: it is paler.
+func chartOf(label string, start time.Time, step time.Duration, panels ...panel) chart {
+	panels, start, step = merge(panels, start, step)
+	c := chart{Start: start, step: step, Empty: true}
+	c.begin(panels)
+	for i := 0; i < len(panels); i++ {
+		pair := panels[i : i+1]
+		if i+1 < len(panels) && panels[i+1].Hangs {
+			pair = panels[i : i+2]
+			i++
+		}
+		c.draw(pair)
 	}
-	c := chart{Label: label, Width: max(steps, 1) * chartStep, Start: start}
-	top := c.add(stacked, line, steps)
-	c.Empty = top == 0
-	scale := niceTop(top)
-	c.Top = stepWords(scale, step)
-	var points []string
-	now := time.Now()
-	for i := range steps {
-		begins := start.Add(time.Duration(i) * step)
-		b := chartBar{X: i * chartStep, Title: clockText(begins, now), At: begins.UTC().Format(time.RFC3339), Running: i == steps-1}
-		if b.Running {
-			b.Title += ", so far"
-		}
-		y := float64(chartHeight)
-		for _, s := range stacked {
-			n := at(s.N, i)
-			if n > 0 {
-				h := math.Max(float64(n)/float64(scale)*chartHeight, 0.8)
-				y -= h
-				b.Pieces = append(b.Pieces, chartPiece{s.State, y, h})
-			}
-			b.Title += fmt.Sprintf("\n%s: %s", s.Word, number(n))
-		}
-		if line.Word != "" {
-			n := at(line.N, i)
-			b.Title += fmt.Sprintf("\n%s: %s", line.Word, number(n))
-			if b.Running && i > 0 && n < at(line.N, i-1) {
-				c.Bars = append(c.Bars, b)
-				break
-			}
-			points = append(points, fmt.Sprintf("%d,%.1f", i*chartStep+chartStep/2, chartHeight-float64(n)/float64(scale)*chartHeight))
-		}
-		c.Bars = append(c.Bars, b)
-	}
-	c.Line = strings.Join(points, " ")
+	c.ticks()
+	c.finish(label)
 	return c
 }
 
-// add makes the legend, and gives the height of the highest step.
-func (c *chart) add(stacked []series, line series, steps int) (top int64) {
-	for _, s := range stacked {
-		c.Legend = append(c.Legend, legend{s.State, s.Word, total(s.N)})
-	}
-	if line.Word != "" {
-		c.Legend = append(c.Legend, legend{line.State, line.Word, total(line.N)})
-	}
-	for i := range steps {
-		var sum int64
-		for _, s := range stacked {
-			sum += at(s.N, i)
+// begin makes the steps and the legend.
+func (c *chart) begin(panels []panel) {
+	steps := 0
+	for _, p := range panels {
+		for _, s := range p.Of {
+			steps = max(steps, len(s.N))
+			if !slices.ContainsFunc(c.Legend, func(l legend) bool { return l.Word == s.Word }) {
+				c.Legend = append(c.Legend, legend{s.State, s.Word, total(s.N)})
+			}
 		}
-		top = max(top, sum, at(line.N, i))
 	}
-	return top
+	now := time.Now()
+	for i := range steps {
+		begins := c.Start.Add(time.Duration(i) * c.step)
+		s := chartStep{X: percent(float64(i) / float64(steps)), Width: percent(1 / float64(steps)), Begins: begins, At: begins.UTC().Format(time.RFC3339), Title: clockText(begins, now),
+			Running: i == steps-1, Values: make([]int64, len(c.Legend))}
+		if s.Running {
+			s.Title += ", so far"
+		}
+		for of, l := range c.Legend {
+			for _, p := range panels {
+				if at := slices.IndexFunc(p.Of, func(s series) bool { return s.Word == l.Word }); at >= 0 {
+					s.Values[of] = valueAt(p.Of[at].N, i)
+					break
+				}
+			}
+			s.Title += "\n" + l.Word + ": " + number(s.Values[of])
+		}
+		c.Steps = append(c.Steps, s)
+	}
 }
 
-func at(list []int64, i int) int64 {
+// draw adds a panel, or two that share a line: one rises from it, the other hangs.
+func (c *chart) draw(pair []panel) {
+	var sums []int64
+	for _, p := range pair {
+		for i := range c.Steps {
+			sums = append(sums, p.sum(i))
+		}
+	}
+	scale := scaleOf(sums)
+	c.Empty = c.Empty && total(sums) == 0
+	y := float64(c.Height)
+	if y > 0 {
+		y += panelGap
+	}
+	if pair[0].Name != "" {
+		c.Names = append(c.Names, chartText{y + panelName - 5, pair[0].Name})
+		y += panelName
+	}
+	zero := y + pair[0].Room
+	c.Zeros, c.Scale = append(c.Zeros, zero), append(c.Scale, chartText{zero, "0"})
+	for i, p := range pair {
+		c.bars(p, zero, scale)
+		c.lines(p, zero, scale)
+		if i == 1 {
+			c.Names = append(c.Names, chartText{zero + p.Room + panelName - 4, p.Name})
+			y += p.Room + panelName
+		}
+	}
+	c.Height = int(y + pair[0].Room)
+}
+
+// lines adds what the heights of a panel stand for: all of it and, where there is room, half.
+func (c *chart) lines(p panel, zero float64, scale int64) {
+	parts := []int64{scale}
+	if scale%2 == 0 && p.Room > lowRoom {
+		parts = []int64{scale, scale / 2}
+	}
+	for _, n := range parts {
+		y := p.height(zero, float64(n), scale)
+		c.Lines, c.Scale = append(c.Lines, y), append(c.Scale, chartText{y, shortNumber(n)})
+	}
+}
+
+// height is where a count lies.
+func (p *panel) height(zero, n float64, scale int64) float64 {
+	h := n / float64(scale) * p.Room
+	if p.Hangs {
+		return zero + h
+	}
+	return zero - h
+}
+
+func (p *panel) sum(i int) (sum int64) {
+	for _, s := range p.Of {
+		sum += valueAt(s.N, i)
+	}
+	return sum
+}
+
+// bars adds the bars of a panel. One that is too high is cut at the edge, and its number is written beside it.
+func (c *chart) bars(p panel, zero float64, scale int64) {
+	edge := p.height(zero, float64(scale), scale)
+	for i := range c.Steps {
+		at, sum := zero, p.sum(i)
+		for _, s := range p.Of {
+			n := valueAt(s.N, i)
+			if n == 0 || at == edge {
+				continue
+			}
+			h := min(max(float64(n)/float64(scale)*p.Room, leastPiece), math.Abs(edge-at))
+			if p.Hangs {
+				c.Steps[i].Pieces = append(c.Steps[i].Pieces, chartPiece{State: s.State, Y: at, H: h})
+				at += h
+			} else {
+				at -= h
+				c.Steps[i].Pieces = append(c.Steps[i].Pieces, chartPiece{State: s.State, Y: at, H: h})
+			}
+		}
+		if sum > scale {
+			c.cut(i, edge, p.Hangs, sum)
+		}
+	}
+}
+
+// cut marks a bar as cut. Of several side by side the highest tells its number: they would lie over each other.
+func (c *chart) cut(i int, edge float64, hangs bool, n int64) {
+	pieces := c.Steps[i].Pieces
+	inner, y := 8.0, edge+9
+	if hangs {
+		inner, y = -8, edge-2
+	}
+	pieces[len(pieces)-1].Cut = []float64{edge + inner + 2, edge + inner - 2}
+	text := chartCut{Anchor: "start", Text: shortNumber(n), Y: y, X: percent(float64(i+1) / float64(len(c.Steps))), n: n, last: i}
+	if i > len(c.Steps)*3/4 {
+		text.Anchor, text.X = "end", c.Steps[i].X
+	}
+	near := len(c.Steps)/8 + 1
+	for j := range c.Cuts {
+		if old := &c.Cuts[j]; old.Y == y && i-old.last < near {
+			if n > old.n {
+				old.Text, old.n = text.Text, n
+			}
+			if i == old.last+1 && text.Anchor == "start" { // beside all of them
+				old.X, old.last = text.X, i
+			}
+			return
+		}
+	}
+	c.Cuts = append(c.Cuts, text)
+}
+
+// finish makes room for the ticks, and says in words what is to be seen.
+func (c *chart) finish(label string) {
+	c.Height += tickRoom
+	words := make([]string, len(c.Legend))
+	for i, l := range c.Legend {
+		words[i] = l.Word + " " + number(l.N)
+	}
+	c.Label = label
+	if len(words) > 0 {
+		c.Label += ": " + strings.Join(words, ", ")
+	}
+}
+
+// Latest are the steps, the last one first.
+func (c chart) Latest() []chartStep {
+	steps := slices.Clone(c.Steps)
+	slices.Reverse(steps)
+	return steps
+}
+
+// Unit is what a bar counts: per minute.
+func (c chart) Unit() string { return stepWords(c.step) }
+
+// TickY is the height of the texts below the chart.
+func (c chart) TickY() int { return c.Height - 5 }
+
+// Bottom is the height of the edge above them.
+func (c chart) Bottom() int { return c.Height - tickRoom }
+
+// percent is a part of the width.
+func percent(part float64) string {
+	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(part*100, 'f', 3, 64), "0"), ".") + "%"
+}
+
+func valueAt(list []int64, i int) int64 {
 	if i < len(list) {
 		return list[i]
 	}
@@ -130,34 +315,52 @@ func total(list []int64) (sum int64) {
 	return sum
 }
 
-// niceTop is the next number of 1, 2 or 5 and zeros.
-func niceTop(n int64) int64 {
-	for unit := int64(1); unit < math.MaxInt64/10; unit *= 10 {
-		for _, f := range []int64{1, 2, 5} {
-			if f*unit >= n {
-				return f * unit
-			}
+// throughput shows what was enqueued and, hanging below, what ended, and by a scale of its own what went wrong.
+func throughput(label string, s *admin.Stats) chart {
+	of := func(pick func(admin.EventCounts) int64) []int64 {
+		out := make([]int64, len(s.Series))
+		for i, e := range s.Series {
+			out[i] = pick(e)
+		}
+		return out
+	}
+	enqueued := series{"enqueued", "enqueued", of(func(e admin.EventCounts) int64 { return e.Enqueued + e.Replayed })}
+	succeeded := series{"succeeded", "succeeded", of(func(e admin.EventCounts) int64 { return e.Succeeded })}
+	failed := series{"attempts", "failed attempts", of(func(e admin.EventCounts) int64 { return e.Failed + e.Crashed })}
+	dead := series{"dead", "dead", of(func(e admin.EventCounts) int64 { return e.Dead })}
+	poisoned := series{"poisoned", "poisoned", of(func(e admin.EventCounts) int64 { return e.Poisoned })}
+	dropped := series{"discarded", "discarded, cancelled", of(func(e admin.EventCounts) int64 { return e.Discarded + e.Cancelled })}
+	panels := []panel{{Name: "Enqueued", Room: panelRoom, Of: []series{enqueued}}, {Name: "Ended", Room: panelRoom, Hangs: true, Of: []series{succeeded}}}
+	wrong := panel{Name: "Failed, by a scale of its own", Room: lowRoom}
+	for _, s := range []series{dropped, dead, poisoned} {
+		if total(s.N) > 0 {
+			panels[1].Of = append(panels[1].Of, s)
 		}
 	}
-	return n
+	for _, s := range []series{failed, dead, poisoned} {
+		if total(s.N) > 0 {
+			wrong.Of = append(wrong.Of, s)
+		}
+	}
+	if len(wrong.Of) > 0 {
+		panels = append(panels, wrong)
+	}
+	return chartOf(label, s.Start, s.Step, panels...)
 }
 
-// stepWords is a count of a step with its unit: 100/min, 50/10 s.
-func stepWords(n int64, step time.Duration) string {
-	if step <= 0 {
-		return number(n)
-	}
+// stepWords is the unit of a bar: per minute, per 10 s.
+func stepWords(step time.Duration) string {
 	for _, unit := range []struct {
-		span time.Duration
-		word string
-	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
+		span      time.Duration
+		one, many string
+	}{{time.Hour, "hour", "h"}, {time.Minute, "minute", "min"}, {time.Second, "second", "s"}} {
 		if many := int64(step / unit.span); many == 1 {
-			return number(n) + "/" + unit.word
+			return "per " + unit.one
 		} else if many > 1 {
-			return fmt.Sprintf("%s/%d %s", number(n), many, unit.word)
+			return fmt.Sprintf("per %d %s", many, unit.many)
 		}
 	}
-	return number(n)
+	return ""
 }
 
 // decimal is a number with at most one digit behind the point.

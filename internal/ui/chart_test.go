@@ -1,7 +1,9 @@
 package ui
 
 import (
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,10 +55,10 @@ func TestTrendsSayTheirLastHour(t *testing.T) {
 	}
 }
 
-func TestAxesHaveTheUnitOfTheirSteps(t *testing.T) {
-	for step, want := range map[time.Duration]string{time.Second: "50/s", 10 * time.Second: "50/10 s", time.Minute: "50/min", 30 * time.Minute: "50/30 min", time.Hour: "50/h", 0: "50"} {
-		if got := stepWords(50, step); got != want {
-			t.Errorf("50 in a step of %v are %q, want %q", step, got, want)
+func TestChartsSayWhatABarCounts(t *testing.T) {
+	for step, want := range map[time.Duration]string{time.Second: "per second", 10 * time.Second: "per 10 s", time.Minute: "per minute", 30 * time.Minute: "per 30 min", time.Hour: "per hour", 0: ""} {
+		if got := stepWords(step); got != want {
+			t.Errorf("a step of %v is %q, want %q", step, got, want)
 		}
 	}
 }
@@ -87,29 +89,126 @@ func TestRunsSayWhenClocksChange(t *testing.T) {
 }
 
 func TestChartScales(t *testing.T) {
-	for n, want := range map[int64]int64{0: 1, 1: 1, 3: 5, 7: 10, 11: 20, 49: 50, 501: 1000} {
+	for n, want := range map[int64]int64{0: 1, 1: 1, 3: 3, 7: 8, 9: 10, 11: 12, 49: 50, 61: 80, 501: 600} {
 		if got := niceTop(n); got != want {
 			t.Errorf("the top of %d is %d, want %d", n, got, want)
 		}
 	}
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	c := chartOf("tasks", start, time.Minute, []series{{"succeeded", "succeeded", []int64{30, 0, 90}}, {"failed", "failed", []int64{10, 0, 0}}}, series{"line", "enqueued", []int64{100, 5, 0}})
-	if c.Width != 30 || c.Top != "100/min" || c.Empty || c.Line != "5,0.0 15,95.0" {
+	many := make([]int64, 60) // of which the highest three may be cut
+	for i := range many {
+		many[i] = 90 + int64(i%10)
+	}
+	with := func(some ...int64) []int64 { return append(slices.Clone(many), some...) }
+	for _, c := range []struct {
+		what string
+		sums []int64
+		want int64
+	}{
+		{"nothing", nil, 1},
+		{"one step alone", []int64{0, 100_000, 0}, 100_000},
+		{"a spike of eight times", with(799), 800},
+		{"a spike beyond that", with(120_000), 200},
+		{"three of them", with(120_000, 120_000, 120_000), 200},
+		{"so many that they are usual", with(120_000, 120_000, 120_000, 120_000), 120_000},
+		{"few steps, and a spike", []int64{5, 0, 6, 100_000}, 12},
+	} {
+		if got := scaleOf(c.sums); got != c.want {
+			t.Errorf("the scale of %s is %d, want %d", c.what, got, c.want)
+		}
+	}
+}
+
+var newYear = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func TestCharts(t *testing.T) {
+	in := panel{Name: "In", Room: 100, Of: []series{{"enqueued", "enqueued", []int64{40, 5, 0}}}}
+	out := panel{Name: "Out", Room: 100, Hangs: true, Of: []series{{"succeeded", "succeeded", []int64{30, 0, 20}}, {"dead", "dead", []int64{10, 0, 0}}}}
+	c := chartOf("tasks", newYear, time.Minute, in, out, panel{Name: "Wrong", Room: 50, Of: []series{{"dead", "dead", []int64{10, 0, 0}}}})
+	const zero = panelName + 100
+	if first := c.Steps[0]; !reflect.DeepEqual(first.Pieces, []chartPiece{{State: "enqueued", Y: panelName, H: 100}, {State: "succeeded", Y: zero, H: 75}, {State: "dead", Y: zero + 75, H: 25},
+		{State: "dead", Y: zero + 100 + panelName + panelGap + panelName, H: 50}}) || first.X != "0%" || first.Width != "33.333%" || first.Title != "1 Jan 00:00:00 UTC\nenqueued: 40\nsucceeded: 30\ndead: 10" {
+		t.Errorf("the first step is %+v", first)
+	}
+	if last := c.Steps[2]; c.Steps[1].Running || !last.Running || last.X != "66.667%" || last.Title != "1 Jan 00:02:00 UTC, so far\nenqueued: 0\nsucceeded: 20\ndead: 0" || !slices.Equal(last.Values, []int64{0, 20, 0}) {
+		t.Errorf("the step that runs is %+v", last)
+	}
+	if c.Label != "tasks: enqueued 45, succeeded 50, dead 10" || c.Empty || c.Cuts != nil || c.Unit() != "per minute" || len(c.Legend) != 3 {
 		t.Errorf("got %+v", c)
 	}
-	if b := c.Bars[0]; len(b.Pieces) != 2 || b.Pieces[0].Y != 70 || b.Pieces[1].Y != 60 || b.Title != "1 Jan 00:00:00 UTC\nsucceeded: 30\nfailed: 10\nenqueued: 100" {
-		t.Errorf("the first bar is %+v", b)
+	if want := []chartText{{zero, "0"}, {panelName, "40"}, {zero - 50, "20"}, {zero + 100, "40"}, {zero + 50, "20"}}; !slices.Equal(c.Scale[:5], want) {
+		t.Errorf("the scale of the pair is %+v, want %+v", c.Scale[:5], want)
 	}
-	if c.Bars[1].Running || !c.Bars[2].Running || c.Bars[2].Title != "1 Jan 00:02:00 UTC, so far\nsucceeded: 90\nfailed: 0\nenqueued: 0" {
-		t.Errorf("the step that runs is %+v", c.Bars[2])
-	}
-	if rises := chartOf("", start, time.Minute, nil, series{"line", "enqueued", []int64{5, 6}}); rises.Line != "5,50.0 15,40.0" {
-		t.Errorf("a line that rises in the step that runs is %q", rises.Line)
-	}
-	if len(c.Bars[1].Pieces) != 0 || c.Legend[0].N != 120 || c.Legend[2].N != 105 {
-		t.Errorf("got %+v %+v", c.Bars[1], c.Legend)
-	}
-	if empty := chartOf("", start, time.Minute, nil, series{}); !empty.Empty || len(empty.Bars) != 0 {
+	if empty := chartOf("none", newYear, time.Minute); !empty.Empty || len(empty.Steps) != 0 || empty.Label != "none" {
 		t.Errorf("nothing is drawn as %+v", empty)
+	}
+}
+
+// TestChartsCutSpikes: a bar that is cut reaches the edge, is seen to be cut, and its number is written; side by side the highest one's.
+func TestChartsCutSpikes(t *testing.T) {
+	n := make([]int64, 60)
+	for i := range n {
+		n[i] = 10
+	}
+	n[2], n[3], n[57] = 900, 5000, 700
+	for _, hangs := range []bool{false, true} {
+		panels := []panel{{Room: 100, Of: []series{{"enqueued", "enqueued", n}}}}
+		edge, y, inner := 0.0, 9.0, []float64{10, 6}
+		if hangs {
+			panels = []panel{{Room: 100, Of: []series{{"enqueued", "enqueued", nil}}}, {Room: 100, Hangs: true, Of: []series{{"succeeded", "succeeded", n}}}}
+			edge, y, inner = 200, 198, []float64{194, 190}
+		}
+		c := chartOf("", newYear, time.Minute, panels...)
+		p := c.Steps[3].Pieces[0]
+		if p.H != 100 || p.Y != min(edge, 100) || !slices.Equal(p.Cut, inner) || c.Steps[4].Pieces[0].Cut != nil {
+			t.Errorf("hangs %v: the spike is %+v", hangs, p)
+		}
+		if want := []chartCut{{"6.667%", "start", "5,000", y, 5000, 3}, {"95%", "end", "700", y, 700, 57}}; !slices.Equal(c.Cuts, want) {
+			t.Errorf("hangs %v: what is written is %+v, want %+v", hangs, c.Cuts, want)
+		}
+	}
+}
+
+// TestChartsMergeSteps: charts have bars that can be told apart, of whole minutes, and all that they show counts.
+func TestChartsMergeSteps(t *testing.T) {
+	ones := make([]int64, 360)
+	for i := range ones {
+		ones[i] = 1
+	}
+	c := chartOf("", newYear.Add(-20*time.Second), 10*time.Second, panel{Room: 100, Of: []series{{"a", "a", ones}}})
+	if len(c.Steps) != 60 || !c.Start.Equal(newYear) || c.Steps[0].Values[0] != 6 || c.Steps[59].Values[0] != 4 || !c.Steps[59].Running || c.Legend[0].N != 358 {
+		t.Errorf("an hour by 10 s is %d steps from %v, the first of %d, the last of %d, %d in all", len(c.Steps), c.Start, c.Steps[0].Values[0], c.Steps[59].Values[0], c.Legend[0].N)
+	}
+	if c := chartOf("", newYear, 10*time.Second, panel{Of: []series{{"a", "a", ones[:30]}}}); len(c.Steps) != 30 || c.Unit() != "per 10 s" {
+		t.Errorf("5 minutes are %d steps %s", len(c.Steps), c.Unit())
+	}
+	if c := chartOf("", newYear, 5*time.Minute, panel{Of: []series{{"a", "a", ones[:288]}}}); len(c.Steps) != 72 || c.Unit() != "per 20 min" || len(c.Ticks) != 5 || c.Ticks[0] != (chartTick{"16.667%", "2026-01-01T04:00:00Z", "04:00"}) {
+		t.Errorf("a day is %d steps %s, with the ticks %+v", len(c.Steps), c.Unit(), c.Ticks)
+	}
+}
+
+// TestChartsShowMarkers where they are in time, and only what they touch tells of them.
+func TestChartsShowMarkers(t *testing.T) {
+	c := chartOf("", newYear, time.Minute, panel{Of: []series{{"a", "a", make([]int64, 10)}}})
+	c.Marks = &chartMarks{}
+	end := newYear.Add(10 * time.Minute)
+	for _, m := range []admin.Marker{
+		{Kind: admin.MarkerDeploy, Title: "web 2", Version: "2", At: newYear.Add(90 * time.Second)},
+		{Kind: admin.MarkerIncident, Title: "down", At: newYear.Add(-time.Hour), EndedAt: newYear.Add(2 * time.Minute)},
+		{Kind: admin.MarkerIncident, Title: "slow", Version: "v9", At: newYear.Add(9 * time.Minute)},
+		{Kind: admin.MarkerNote, Title: "later", At: end},
+	} {
+		c.Marks.add(&c, &m, end, false)
+	}
+	var got []string
+	for _, f := range c.Marks.Flags {
+		got = append(got, f.Label+" "+f.X+" "+f.Width)
+	}
+	if want := []string{"deploy: web 2 15% ", "incident: down 0% 20%", "incident: slow v9, open 90% 10%"}; !slices.Equal(got, want) {
+		t.Errorf("the flags are %q, want %q", got, want)
+	}
+	for i, want := range map[int]string{0: "incident: down", 1: "deploy: web 2\nincident: down", 2: "", 9: "incident: slow"} {
+		if _, got, _ := strings.Cut(c.Steps[i].Title, "a: 0\n"); got != want {
+			t.Errorf("step %d tells of %q, want %q", i, got, want)
+		}
 	}
 }

@@ -118,7 +118,9 @@ func (v *visit) deadTrend(view *deadView) error {
 	if view.State == pawltype.StatePoisoned {
 		word = "poisoned"
 	}
-	view.Trend = chartOf("Tasks "+word+" in the last 24 hours", lately.Start, lately.Step, []series{{string(view.State), word, n}}, series{})
+	view.Trend = chartOf("Tasks "+word+" in the last 24 hours", lately.Start, lately.Step, panel{Room: panelRoom, Of: []series{{string(view.State), word, n}}})
+	v.mark(&view.Trend, view.Queue, "")
+	view.Trend.Marks.list(0) // the dead letters are what the page is for
 	return nil
 }
 

@@ -42,6 +42,7 @@ func (u *UI) funcs() template.FuncMap {
 		"short":  shortNumber, // 12.3k
 		"bytes":  sizeText,
 		"rate":   paceText,
+		"host":   hostText, // of an address
 		"failed": failedText,
 		"plural": plural, // 1 task, 1,204 tasks
 		// Texts.

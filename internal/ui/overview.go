@@ -61,6 +61,7 @@ func showOverview(v *visit) (*screen, error) {
 	t := stats.Queues
 	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: throughput("Tasks ended and enqueued", &stats.Stats),
 		Counts: countsOf(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
+	v.mark(&view.Chart, "", "")
 	for _, a := range stats.Attention { // a few of each kind: many are one line
 		one := v.alarm(a)
 		if a.Kind == "failure_rate" && len(stats.Failing) > 0 { // the text names the worst
@@ -152,23 +153,6 @@ func (v *visit) window() (time.Duration, []chip, error) {
 		return 0, nil, badField("window", "%q is not one of 5m, 1h and 24h", clip(word, 20))
 	}
 	return chosen, chips, nil
-}
-
-// throughput shows what ended, how, and what came.
-func throughput(label string, s *admin.Stats) chart {
-	of := func(pick func(admin.EventCounts) int64) []int64 {
-		out := make([]int64, len(s.Series))
-		for i, e := range s.Series {
-			out[i] = pick(e)
-		}
-		return out
-	}
-	return chartOf(label, s.Start, s.Step, []series{
-		{"succeeded", "succeeded", of(func(e admin.EventCounts) int64 { return e.Succeeded })},
-		{"retrying", "failed attempts", of(func(e admin.EventCounts) int64 { return e.Failed + e.Crashed })},
-		{"dead", "dead", of(func(e admin.EventCounts) int64 { return e.Dead })},
-		{"poisoned", "poisoned", of(func(e admin.EventCounts) int64 { return e.Poisoned })},
-	}, series{"line", "enqueued", of(func(e admin.EventCounts) int64 { return e.Enqueued + e.Replayed })})
 }
 
 // alarm says where what wants attention is seen.

@@ -184,6 +184,7 @@ func (v *visit) queueStats(view *queueView) error {
 		return err
 	}
 	view.Windows, view.Chart, view.Drain = chips, throughput("Tasks of the queue ended and enqueued", view.Stats), drainText(view.Queue)
+	v.mark(&view.Chart, view.Name, "", ownMarkers(view.Queue)...)
 	view.Scale, err = v.admin().Queues().Scale(v.ctx, view.Name, 0, 0)
 	return err
 }

@@ -20,7 +20,7 @@ import (
 var templateFiles embed.FS
 
 // shared are the templates that all pages have: the frame around them, and parts such as a badge.
-var shared = []string{"templates/layout.html", "templates/frame.html", "templates/parts.html", "templates/workflow.html", "templates/views.html"}
+var shared = []string{"templates/layout.html", "templates/frame.html", "templates/parts.html", "templates/chart.html", "templates/workflow.html", "templates/views.html"}
 
 // parse reads all templates. A page is one file, with its own "head" and "live".
 func (u *UI) parse() map[string]*template.Template {

@@ -179,6 +179,15 @@ func (w *world) rest(t testing.TB, operator admin.Client) {
 	_, err = operator.Schedules().Pause(ctx, "card-retry", "the bank is down")
 	must(t, err)
 	w.groups(t)
+	for _, m := range []admin.MarkerSpec{
+		{Kind: admin.MarkerNote, Title: "prices imported by hand", At: time.Now().Add(-41 * time.Minute)},
+		{Kind: admin.MarkerIncident, Title: "database failover", At: time.Now().Add(-33 * time.Minute), EndedAt: time.Now().Add(-27 * time.Minute)},
+		{Kind: admin.MarkerDeploy, Title: "web 1.4.2", Version: "1.4.2", URL: "https://ci.example.com/runs/42", At: time.Now().Add(-3 * time.Minute)},
+		{Kind: admin.MarkerIncident, Title: "mail provider is down", Queues: []string{"mail*"}, At: time.Now().Add(-2 * time.Minute)},
+	} {
+		_, err := operator.Markers().Add(ctx, m)
+		must(t, err)
+	}
 	_, err = operator.Webhooks().Create(ctx, admin.WebhookSpec{Name: "pager", URL: "https://pager.example.com/v1/pawl", Events: []admin.WebhookEvent{admin.WebhookTaskDead, admin.WebhookBreakerOpened}, Queues: []string{"billing*", "mail"}})
 	must(t, err)
 	for _, spec := range []admin.TokenSpec{{Name: "shop", Roles: []admin.Role{admin.RoleProduce}, Queues: []string{"mail", "billing*"}}, {Name: "oncall", Roles: []admin.Role{admin.RoleOperate}, AllNamespaces: true, Life: admin.NeverExpires},

@@ -34,8 +34,8 @@ func sparkOf(s *admin.QueueSeries) *spark {
 	wrong := make([]int64, len(humanize.Series(s.Out)))
 	top := int64(1)
 	for i := range wrong {
-		wrong[i] = at(failed, i) + at(poisoned, i) // an attempt that found poison is not among those that failed
-		top = max(top, at(succeeded, i), at(came, i))
+		wrong[i] = valueAt(failed, i) + valueAt(poisoned, i) // an attempt that found poison is not among those that failed
+		top = max(top, valueAt(succeeded, i), valueAt(came, i))
 	}
 	out := &spark{Width: len(wrong), Failed: marksOf(wrong), Label: sparkLabel(s)}
 	if total(succeeded) > 0 {

@@ -88,11 +88,11 @@ type raw struct {
 }
 
 func (u *UI) pages() []page {
-	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, webhookPages, namespacePages, tokenPages, settingsPages, apiPages)
+	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, webhookPages, markerPages, namespacePages, tokenPages, settingsPages, apiPages)
 }
 
 func (u *UI) actions() []action {
-	return slices.Concat(queueActions, queueSettingsActions, taskActions, viewActions, selectedActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, webhookActions, namespaceActions, tokenActions, settingsActions)
+	return slices.Concat(queueActions, queueSettingsActions, taskActions, viewActions, selectedActions, enqueueActions, deadActions, scheduleActions, workerActions, groupActions, operationActions, clusterActions, webhookActions, markerActions, namespaceActions, tokenActions, settingsActions)
 }
 
 // New makes a UI. It connects at the first request.

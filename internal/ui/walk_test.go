@@ -153,6 +153,9 @@ func TestEveryAction(t *testing.T) {
 		{name: "webhook-test", click: link("/webhooks/oncall/test"), submit: true, says: "Not delivered"},
 		{name: "webhook-rotate", click: link("/webhooks/oncall/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "Secret rotated"},
 		{name: "webhook-remove", click: link("/webhooks/oncall/remove"), submit: true, says: "Removed webhook oncall."},
+		{name: "new-marker", at: "/", click: link("/new-marker"), fill: []string{"kind", "incident", "title", "provider down", "at", "3m", "url", "https://status.example.com/42", "queues", "mail"}, submit: true, says: "incident: provider down, open"},
+		{name: "marker-end", at: "/queues/mail", click: link("/end"), submit: true, says: "Ended: incident: mail provider is down"},
+		{name: "marker-remove", at: "/markers?kind=incident", click: link("/remove"), fill: []string{"reason", "a test"}, submit: true, says: "Removed."},
 		{name: "quotas", at: "/namespaces", click: link("/namespaces/default/quotas"), fill: []string{"max_running", "500", "max_backlog", "50,000"}, submit: true, says: "Saved the quotas of default."},
 		{name: "new-namespace", at: "/namespaces", click: link("/new-namespace"), fill: []string{"name", "team-a"}, submit: true, says: "Created namespace team-a."},
 		{name: "choose", click: ".space", fill: []string{"namespace", "team-a"}, submit: true, says: "Now showing namespace team-a."},
@@ -213,6 +216,8 @@ func TestFormsAndKeys(t *testing.T) {
 	b.shoot("form-refused")
 	b.key("Escape")
 	b.until(`document.querySelector("dialog[open]") === null`)
+
+	w.walkAChart(t, b)
 
 	// Letters lead to pages, / to the search, ? to the keys.
 	b.loading(func() { b.key("t") })
@@ -391,7 +396,7 @@ func TestLabelsAlign(t *testing.T) {
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	for _, width := range []int{1440, 820, 390} {
 		b.size(width, 900, false)
-		for _, path := range []string{"/operations/new?action=replay&q=queue:mail", "/operations/new?action=cancel&q=queue:mail", "/operations/new?action=set_priority&q=queue:mail", "/queues/mail/settings", "/enqueue", "/new-schedule", "/new-token", "/new-webhook", "/namespaces/default/quotas"} {
+		for _, path := range []string{"/operations/new?action=replay&q=queue:mail", "/operations/new?action=cancel&q=queue:mail", "/operations/new?action=set_priority&q=queue:mail", "/queues/mail/settings", "/enqueue", "/new-schedule", "/new-token", "/new-webhook", "/new-marker", "/namespaces/default/quotas"} {
 			b.visit(w.url + path)
 			got := b.eval(`(() => {
 				for (const fold of document.querySelectorAll("details")) fold.open = true;
@@ -505,6 +510,8 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	must(t, err)
 	_, err = operator.Access().CreateToken(ctx, admin.TokenSpec{Name: "nasty", Roles: []admin.Role{admin.RoleObserve}})
 	must(t, err)
+	_, err = operator.Markers().Add(ctx, admin.MarkerSpec{Kind: admin.MarkerIncident, Title: nasty, Version: nasty[:90], URL: "https://ci.example.com/?" + url.QueryEscape(nasty), Types: []string{nasty}})
+	must(t, err)
 	_, err = operator.Webhooks().Create(ctx, admin.WebhookSpec{Name: "nasty", URL: "https://hooks.example.com/?" + url.QueryEscape(nasty)})
 	must(t, err)
 	_, err = operator.Webhooks().Pause(ctx, "nasty", nasty)
@@ -530,6 +537,11 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 		must(t, err)
 		worker = found.ID
 	}
+	var marker string
+	for m, err := range admin.New(w.client).Markers().List(t.Context(), admin.MarkerFilter{}) {
+		must(t, err)
+		marker = m.ID
+	}
 	text := url.QueryEscape("type:" + `"` + strings.ReplaceAll(nasty, `"`, `\"`) + `"`)
 	for _, path := range []string{
 		"/", "/queues", "/queues/x", "/queues/y", "/queues/y/settings", "/queues/x/resume?what=type&name=" + url.QueryEscape(nasty), "/queues/x/close-breaker?type=" + url.QueryEscape(nasty),
@@ -538,7 +550,7 @@ func TestEveryTextIsOnlyText(t *testing.T) {
 		"/dead", "/dead?queue=" + url.QueryEscape(nasty), "/poison", "/archive?queue=" + url.QueryEscape(nasty), "/archive/restore?place=" + url.QueryEscape(nasty),
 		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/schedule-preview?cron=" + url.QueryEscape(nasty) + "&time_zone=" + url.QueryEscape(nasty), "/workers", "/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
 		"/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text, "/operations/new?action=" + url.QueryEscape(nasty),
-		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/webhooks", "/webhooks/nasty", "/webhooks/nasty/edit", "/webhooks/" + url.PathEscape(nasty), "/namespaces/" + url.PathEscape(nasty) + "/quotas", "/tokens", "/new-token", "/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove", "/namespaces/choose?namespace=" + url.QueryEscape(nasty),
+		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/webhooks", "/webhooks/nasty", "/webhooks/nasty/edit", "/webhooks/" + url.PathEscape(nasty), "/markers", "/markers/" + marker + "/end", "/new-marker?queues=" + url.QueryEscape(nasty), "/namespaces/" + url.PathEscape(nasty) + "/quotas", "/tokens", "/new-token", "/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove", "/namespaces/choose?namespace=" + url.QueryEscape(nasty),
 		"/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",
 	} {
 		b.visit(w.url + path)
@@ -597,7 +609,7 @@ func (w *world) everyLook(t testing.TB) map[string]string {
 	return map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
 		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
 		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
-		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
+		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "markers": "/markers", "new-marker": "/new-marker", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 }
 
 // TestLook takes pictures of every page for people to look at: on a desk and on a phone, light and dark, whole and with the data of a busy

@@ -136,6 +136,7 @@
   const clock = { hour: "2-digit", minute: "2-digit" }, seconds = { ...clock, second: "2-digit" }, day = { day: "numeric", month: "short" };
   const zone = { timeZoneName: "short" }, year = { year: "numeric" };
   const clockOf = reads(clock), dayOf = reads(day), yearOf = reads({ ...day, ...year }), stepOf = reads({ ...seconds, ...zone });
+  const zoneOf = (ms) => new Intl.DateTimeFormat("en-GB", zone).formatToParts(ms).find((p) => p.type === "timeZoneName").value;
   const longOf = reads({ weekday: "short", ...day, ...year, ...seconds, fractionalSecondDigits: 3, ...zone }), fullOf = reads({ ...day, ...year, ...seconds, ...zone });
   const inUTC = (ms) => new Date(ms).getTimezoneOffset() === 0;
   const sameDay = (ms, at) => new Date(ms).toDateString() === new Date(at).toDateString();
@@ -161,6 +162,12 @@
       if (t.textContent !== text) t.textContent = text;
       if (t.title && !inUTC(ms) && !t.title.includes(beside)) t.title = longOf(ms) + beside + t.title;
     }
+    for (const t of document.querySelectorAll("svg text[data-clock]")) t.textContent = clockOf(Date.parse(t.dataset.clock));
+    for (const t of document.querySelectorAll(".values [data-at]")) {
+      const ms = Date.parse(t.dataset.at);
+      t.textContent = (sameDay(ms, at) ? "" : `${dayOf(ms)} `) + stepOf(ms);
+    }
+    for (const t of document.querySelectorAll("svg text.zone")) t.textContent = zoneOf(at);
     for (const t of document.querySelectorAll("svg title[data-at]")) {
       const ms = Date.parse(t.dataset.at);
       if (inUTC(ms) || t.textContent.includes(beside)) continue;
@@ -434,6 +441,99 @@
       if (e.key === "Escape") { e.preventDefault(); closeList(); }
     });
   }
+
+  // ---- Charts: the step under the pointer, or the one that the arrow keys go to, tells its values, and a marker what it is. Screen readers
+  // hear the step as the value of a slider. What is told is a title: it is taken away, or the browser would show it as well.
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  tip.setAttribute("aria-hidden", "true");
+  document.body.append(tip);
+  let tipAt = null, toldPlot = "", toldStep = ""; // the place of the chart on the page, and when its step begins
+  const plots = () => [...part.querySelectorAll("svg.bars")];
+  const stepsOf = (plot) => [...plot.querySelectorAll("[data-step]")];
+  function wordsOf(node) {
+    const title = node.querySelector("title");
+    if (title) { node.dataset.told = title.textContent; title.remove(); }
+    return node.dataset.told.split("\n");
+  }
+  function showTip(node, at, legend) {
+    const [first, ...rest] = wordsOf(node);
+    const head = document.createElement("b");
+    head.textContent = first;
+    tip.replaceChildren(head, ...rest.map((line, i) => {
+      const row = document.createElement("span"), [, word, n] = line.match(/^(.*): ([\d,]+)$/) ?? [null, line, ""];
+      if (legend?.[i]) row.append(legend[i].querySelector(".swatch").cloneNode());
+      row.append(word);
+      if (n) { const value = document.createElement("em"); value.textContent = n; row.append(value); }
+      return row;
+    }));
+    tip.hidden = false;
+    tipAt = at;
+    placeTip();
+    return [first, ...rest].join(", ");
+  }
+  function placeTip() {
+    if (tip.hidden || !tipAt?.isConnected) return;
+    const place = tipAt.getBoundingClientRect(), above = tipAt.closest(".plot").getBoundingClientRect();
+    const right = place.right + 10 + tip.offsetWidth < document.documentElement.clientWidth;
+    tip.style.left = `${Math.max(right ? place.right + 10 : place.left - tip.offsetWidth - 10, 4)}px`;
+    tip.style.top = `${above.top + 20}px`;
+  }
+  function hush() {
+    part.querySelector(".told")?.classList.remove("told");
+    tip.hidden = true;
+    toldStep = "";
+  }
+  function tellStep(plot, step) {
+    hush();
+    if (!step) return;
+    step.classList.add("told");
+    toldPlot = plots().indexOf(plot);
+    toldStep = step.dataset.step;
+    const says = showTip(step, step.querySelector(".hit"), plot.closest(".chart").querySelectorAll(".legend li"));
+    plot.setAttribute("aria-valuenow", String(stepsOf(plot).indexOf(step)));
+    plot.setAttribute("aria-valuetext", says);
+  }
+  function sliders() {
+    for (const plot of plots()) {
+      const last = stepsOf(plot).length - 1;
+      if (last < 0) continue;
+      for (const [name, value] of [["role", "slider"], ["tabindex", "0"], ["aria-valuemin", "0"], ["aria-valuemax", String(last)]]) plot.setAttribute(name, value);
+      if (!plot.hasAttribute("aria-valuenow")) plot.setAttribute("aria-valuenow", String(last));
+    }
+    const plot = plots()[toldPlot], step = toldStep && plot?.querySelector(`[data-step="${CSS.escape(toldStep)}"]`);
+    if (step) tellStep(plot, step); else if (toldStep) hush();
+  }
+  const keep = Idiomorph.defaults.callbacks.beforeAttributeUpdated;
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node, how) => !(node.matches?.("svg.bars") && /^(role|tabindex|aria-value)/.test(name)) && keep(name, node, how);
+  part.addEventListener("pointerover", (e) => {
+    const step = e.target.closest?.("svg.bars [data-step]"), flag = e.target.closest?.(".flag");
+    if (step) tellStep(step.closest("svg.bars"), step);
+    else if (flag) { hush(); showTip(flag, flag.querySelector(".hit")); }
+  });
+  part.addEventListener("pointerout", (e) => {
+    if (!e.target.closest?.(".plot") || e.relatedTarget?.closest?.("[data-step], .flag")) return;
+    hush();
+  });
+  part.addEventListener("focusin", (e) => {
+    if (e.target.matches("svg.bars")) { if (!toldStep) tellStep(e.target, stepsOf(e.target)[e.target.getAttribute("aria-valuenow")] ?? stepsOf(e.target).at(-1)); }
+    else if (e.target.matches(".flag")) showTip(e.target, e.target.querySelector(".hit"));
+  });
+  part.addEventListener("focusout", (e) => { if (e.target.matches("svg.bars, .flag")) hush(); });
+  addEventListener("scroll", placeTip, { passive: true });
+  part.addEventListener("keydown", (e) => {
+    if (!e.target.matches("svg.bars") || e.ctrlKey || e.metaKey || e.altKey) return;
+    const steps = stepsOf(e.target), now = steps.findIndex((s) => s.dataset.step === toldStep);
+    const from = now < 0 ? Number(e.target.getAttribute("aria-valuenow")) : now;
+    const to = { ArrowLeft: from - 1, ArrowDown: from - 1, ArrowRight: from + 1, ArrowUp: from + 1, PageUp: from - 10, PageDown: from + 10, Home: 0, End: steps.length - 1 }[e.key];
+    if (e.key === "Escape") hush();
+    if (to === undefined) return;
+    e.preventDefault();
+    tellStep(e.target, steps[Math.min(Math.max(to, 0), steps.length - 1)]);
+  });
+  document.addEventListener("htmx:afterSettle", sliders);
+  sliders();
 
   // ---- Keys
   document.addEventListener("keydown", (e) => {

@@ -1,0 +1,107 @@
+package ui
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+const (
+	// mostSteps is how many bars a chart has at most: more can't be told apart on a phone.
+	mostSteps = 72
+	// mostTicks is how many moments are named below a chart.
+	mostTicks = 6
+	// flattens is by how much the highest bars may exceed the usual ones. Beyond that they are cut, or the rest would be a line.
+	flattens = 8
+)
+
+// chartSpans are what steps and ticks may be long.
+var chartSpans = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
+	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 30 * time.Minute,
+	time.Hour, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour}
+
+// merge adds steps up to longer ones that begin at whole minutes or hours. A first one of which a part is missing is left out, as it would
+// look as if less had happened.
+func merge(panels []panel, start time.Time, step time.Duration) ([]panel, time.Time, time.Duration) {
+	n := 0
+	for _, p := range panels {
+		for _, s := range p.Of {
+			n = max(n, len(s.N))
+		}
+	}
+	at := slices.IndexFunc(chartSpans, func(d time.Duration) bool {
+		return step > 0 && d >= step && d%step == 0 && n*int(step) <= mostSteps*int(d)
+	})
+	if at < 0 || chartSpans[at] == step {
+		return panels, start, step
+	}
+	long := chartSpans[at]
+	first := start.Truncate(long)
+	skip := 0
+	if !first.Equal(start) {
+		first = first.Add(long)
+		skip = int(first.Sub(start) / step)
+	}
+	if skip >= n {
+		return panels, start, step
+	}
+	out := make([]panel, len(panels))
+	for i, p := range panels {
+		out[i] = p
+		out[i].Of = make([]series, len(p.Of))
+		for j, s := range p.Of {
+			sums := make([]int64, (n-skip-1)/int(long/step)+1)
+			for k := skip; k < n; k++ {
+				sums[(k-skip)/int(long/step)] += valueAt(s.N, k)
+			}
+			out[i].Of[j] = series{s.State, s.Word, sums}
+		}
+	}
+	return out, first, long
+}
+
+// ticks names some moments.
+func (c *chart) ticks() {
+	whole := time.Duration(len(c.Steps)) * c.step
+	at := slices.IndexFunc(chartSpans, func(d time.Duration) bool { return whole <= mostTicks*d })
+	if whole == 0 || at < 0 {
+		return
+	}
+	for t := c.Start.Truncate(chartSpans[at]); t.Before(c.Start.Add(whole)); t = t.Add(chartSpans[at]) {
+		if x := float64(t.Sub(c.Start)) / float64(whole); x >= 0.03 && x <= 0.97 { // at the edges it would be cut off
+			c.Ticks = append(c.Ticks, chartTick{percent(x), t.UTC().Format(time.RFC3339), t.UTC().Format("15:04")})
+		}
+	}
+}
+
+// scaleOf is what the edge of a panel stands for. Usual is what all but the highest twentieth reach: if the highest exceeds that by far,
+// the scale is for the usual ones.
+func scaleOf(sums []int64) int64 {
+	some := slices.DeleteFunc(slices.Clone(sums), func(n int64) bool { return n == 0 })
+	if len(some) == 0 {
+		return 1
+	}
+	slices.Sort(some)
+	most := some[len(some)-1]
+	if len(some) > 1 {
+		if usual := some[len(some)-1-max(1, len(some)/20)]; most/flattens > usual {
+			return niceTop(2 * usual)
+		}
+	}
+	return niceTop(most)
+}
+
+// niceTop is the next round number, most of which can be halved.
+func niceTop(n int64) int64 {
+	if n <= 6 {
+		return max(n, 1)
+	}
+	for unit := int64(1); unit < math.MaxInt64/100; unit *= 10 {
+		for _, f := range []int64{8, 10, 12, 16, 20, 24, 30, 40, 50, 60} {
+			if f*unit >= n {
+				return f * unit
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,175 @@
+package ui
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// chartMarks are the markers of a chart: lines and bands across it, a flag for each above it, and a list below.
+type chartMarks struct {
+	Flags   []chartFlag
+	Listed  []chartFlag // the newest first
+	More    int         // how many are not listed
+	Problem string      // why there are none; "": they were read
+	New     string      // the address of the form for a new one
+	All     string      // that of the page of all
+}
+
+// chartFlag is a marker on a chart.
+type chartFlag struct {
+	*admin.Marker
+	X, Width string // percent; Width "": a moment
+	Label    string
+	Href     string // where it is listed
+	About    string // the queues and types that it is about; "": all
+	Own      bool   // Pawl knows of it by itself: no call ends it
+}
+
+const (
+	// mostFlags is how many markers a chart draws, mostListed how many it lists: the newest.
+	mostFlags  = 60
+	mostListed = 6
+	// mostTold is how many markers a step tells of.
+	mostTold = 3
+)
+
+// mark reads the markers that touch the time of a chart. Without them the chart is still good.
+func (v *visit) mark(c *chart, queue, typ string, own ...*admin.Marker) {
+	c.Marks = &chartMarks{New: v.newMarkerURL(queue, typ), All: v.url("markers")}
+	end := c.Start.Add(time.Duration(len(c.Steps)) * c.step)
+	page, err := v.admin().Markers().ListPage(v.ctx, admin.MarkerFilter{Since: c.Start, Until: end, Queue: queue, Type: typ}, pawltype.PageRequest{Limit: mostFlags})
+	if err != nil {
+		c.Marks.Problem = problemOf(err).Message
+	}
+	for i, m := range own {
+		m.ID = "own-" + strconv.Itoa(i)
+		c.Marks.add(c, m, end, true)
+	}
+	for _, m := range page.Items {
+		c.Marks.add(c, m, end, false)
+	}
+	c.Marks.list(mostListed)
+}
+
+// list lists the newest. The flags of the others lead to the page of all.
+func (m *chartMarks) list(most int) {
+	n := min(len(m.Flags), most)
+	m.Listed, m.More = m.Flags[:n], len(m.Flags)-n
+	for i := range m.Flags {
+		if m.Flags[i].Href = "#" + m.Flags[i].Anchor(); i >= n {
+			m.Flags[i].Href = m.All + m.Flags[i].Href
+		}
+	}
+}
+
+// newMarkerURL is the form for a marker about a queue and a type, "" for any.
+func (v *visit) newMarkerURL(queue, typ string) string {
+	about := url.Values{}
+	for name, value := range map[string]string{"queues": queue, "types": typ} {
+		if value != "" {
+			about.Set(name, value)
+		}
+	}
+	if len(about) == 0 {
+		return v.url("new-marker")
+	}
+	return v.url("new-marker", "?"+about.Encode())
+}
+
+// add draws a marker, if it touches the time of the chart.
+func (m *chartMarks) add(c *chart, of *admin.Marker, end time.Time, own bool) {
+	whole := float64(end.Sub(c.Start))
+	place := func(t time.Time) float64 { return min(max(float64(t.Sub(c.Start))/whole, 0), 1) }
+	if whole == 0 || !of.At.Before(end) {
+		return
+	}
+	f := chartFlag{Marker: of, X: percent(place(of.At)), Label: markerLabel(of), About: markerAbout(of), Own: own}
+	switch {
+	case of.Open():
+		f.Width = percent(1 - place(of.At))
+	case of.EndedAt.After(of.At):
+		f.Width = percent(place(of.EndedAt) - place(of.At))
+	}
+	m.Flags = append(m.Flags, f)
+	last := of.EndedAt
+	if of.Open() {
+		last = end
+	}
+	for i := range c.Steps {
+		s := &c.Steps[i]
+		if begins, over := s.Begins, s.Begins.Add(c.step); !of.At.Before(over) || of.At.Before(begins) && !last.After(begins) {
+			continue
+		}
+		switch s.marks++; {
+		case s.marks <= mostTold:
+			s.Title += "\n" + string(of.Kind) + ": " + clip(of.Title, 60)
+		case s.marks == mostTold+1:
+			s.Title += "\nand more markers"
+		}
+	}
+}
+
+// markerLabel is what a flag says: deploy web 1.4.2.
+func markerLabel(m *admin.Marker) string {
+	out := string(m.Kind) + ": " + m.Title
+	if v := newVersion(m); v != "" {
+		out += " " + v
+	}
+	if m.Open() {
+		out += ", open"
+	}
+	return out
+}
+
+// newVersion is a version that the title does not say; "": there is none.
+func newVersion(m *admin.Marker) string {
+	if strings.Contains(m.Title, m.Version) {
+		return ""
+	}
+	return m.Version
+}
+
+func markerAbout(m *admin.Marker) string {
+	var about []string
+	if len(m.Queues) > 0 {
+		about = append(about, "queue "+strings.Join(m.Queues, ", "))
+	}
+	if len(m.Types) > 0 {
+		about = append(about, "type "+strings.Join(m.Types, ", "))
+	}
+	return strings.Join(about, " · ")
+}
+
+// Anchor is the id of a marker on a page.
+func (f *chartFlag) Anchor() string { return "marker-" + f.ID }
+
+// NewVersion is the version, if the title does not say it.
+func (f *chartFlag) NewVersion() string { return newVersion(f.Marker) }
+
+// Stamp is when a marker began, for programs.
+func (f *chartFlag) Stamp() string { return f.At.UTC().Format(time.RFC3339) }
+
+// Stamped is when a marker began.
+func (f *chartFlag) Stamped() string { return clockText(f.At, time.Now()) }
+
+// Lasted is how long a marker lasted; 0: it is a moment, or is still open.
+func (f *chartFlag) Lasted() time.Duration {
+	if f.EndedAt.IsZero() {
+		return 0
+	}
+	return f.EndedAt.Sub(f.At).Round(time.Second)
+}
+
+// hostText is the host of an address.
+func hostText(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return "link"
+	}
+	return clip(u.Host, 40)
+}

@@ -1,0 +1,183 @@
+package ui
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/internal/humanize"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+var markerPages = []page{{path: "/markers", template: "markers", nav: "/", show: showMarkers}}
+
+var markerActions = []action{
+	{path: "/new-marker", nav: "/", form: newMarkerForm, do: doNewMarker},
+	{path: "/markers/{marker}/end", nav: "/", form: endMarkerForm, do: doEndMarker},
+	{path: "/markers/{marker}/remove", nav: "/", form: removeMarkerForm, do: doRemoveMarker},
+}
+
+// markersLimit is how many markers a page of the list has.
+const markersLimit = 50
+
+type markersView struct {
+	Rows  []chartFlag
+	Kinds []chip
+	New   string
+	more
+}
+
+func showMarkers(v *visit) (*screen, error) {
+	kind := v.query("kind")
+	page, err := v.admin().Markers().ListPage(v.ctx, admin.MarkerFilter{Kind: admin.MarkerKind(kind)}, pawltype.PageRequest{Limit: markersLimit, Cursor: v.query("cursor")})
+	if err != nil {
+		return nil, err
+	}
+	view := markersView{New: v.newMarkerURL("", ""), more: v.moreOf(page.NextCursor)}
+	for _, k := range []struct{ kind, label string }{{"", "all"}, {"deploy", "deploys"}, {"incident", "incidents"}, {"note", "notes"}} {
+		view.Kinds = append(view.Kinds, chip{Label: k.label, URL: v.base + v.here("kind", k.kind, "cursor", ""), On: kind == k.kind})
+	}
+	for _, m := range page.Items {
+		view.Rows = append(view.Rows, chartFlag{Marker: m, Label: markerLabel(m), About: markerAbout(m)})
+	}
+	return &screen{Title: "Markers", Data: view}, nil
+}
+
+// past reads a time, or how long ago one was; the zero time if nothing is filled in.
+func (r *reader) past(name string) time.Time {
+	s := r.text(name)
+	if s == "" {
+		return time.Time{}
+	}
+	at, err := humanize.Past(s, r.v.now)
+	if err != nil {
+		r.fail(badField(name, "%v", err))
+	}
+	return at
+}
+
+const pastHint = "Such as 10m for 10 minutes ago, or 2026-01-31T12:00:00Z."
+
+func newMarkerForm(v *visit) (*form, error) {
+	return &form{Title: "New marker", Button: "Set the marker", Back: "/", Text: "Charts draw it, so that a change can be told from its cause. Pipelines set theirs with pawl marker add, or by the API.",
+		Fields: []field{
+			{Name: "kind", Label: "Kind", Kind: "choice", Value: v.query("kind"), Options: []option{{"deploy", "deploy"}, {"incident", "incident, open until it is ended"}, {"note", "note"}}},
+			{Name: "title", Label: "Title", Kind: "text", Required: true, Placeholder: "web 1.4.2"},
+			{Name: "at", Label: "When", Kind: "text", Placeholder: "now", Hint: pastHint},
+			{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "not yet, or a moment", Hint: pastHint},
+			{Name: "version", Label: "Version", Kind: "text", Placeholder: "1.4.2", Fold: "Version, link, queues and types"},
+			{Name: "url", Label: "Link", Kind: "text", Placeholder: "https://ci.example.com/runs/42"},
+			{Name: "queues", Label: "Queues", Kind: "text", Value: v.query("queues"), Placeholder: "all", Hint: "Patterns with commas between, in which * stands for any characters: mail*, reports"},
+			{Name: "types", Label: "Task types", Kind: "text", Value: v.query("types"), Placeholder: "all", Hint: "Likewise."},
+		}}, nil
+}
+
+func doNewMarker(v *visit) (done, error) {
+	r := &reader{v: v}
+	spec := admin.MarkerSpec{Kind: admin.MarkerKind(r.needed("kind")), Title: r.needed("title"), Version: r.text("version"), URL: r.text("url"), Queues: r.patterns("queues"),
+		Types: splitList(r.text("types")), At: r.past("at"), EndedAt: r.past("ended_at")}
+	if r.err != nil {
+		return done{}, r.err
+	}
+	made, err := v.admin().Markers().Add(v.ctx, spec)
+	if err != nil {
+		return done{}, err
+	}
+	return done{Said: "Set: " + markerLabel(made) + ".", Next: markerHome(made)}, nil
+}
+
+// markerHome is the page whose chart shows a marker.
+func markerHome(m *admin.Marker) string {
+	if len(m.Queues) == 1 && !strings.Contains(m.Queues[0], "*") {
+		return "/queues/" + m.Queues[0]
+	}
+	return "/"
+}
+
+// marker is the one that a form is for.
+func (v *visit) marker() (*admin.Marker, error) {
+	id := v.r.PathValue("marker")
+	for m, err := range v.admin().Markers().List(v.ctx, admin.MarkerFilter{}) {
+		if err != nil {
+			return nil, err
+		}
+		if m.ID == id {
+			return m, nil
+		}
+	}
+	return nil, &pawltype.Error{Code: "not_found", Message: "there is no such marker: it was removed, or left for newer ones"}
+}
+
+func markerFacts(m *admin.Marker) []fact {
+	facts := []fact{{"Marker", markerLabel(m)}, {"Began", m.At.UTC().Format("2006-01-02 15:04:05 MST")}}
+	if about := markerAbout(m); about != "" {
+		facts = append(facts, fact{"About", about})
+	}
+	if m.CreatedBy != "" {
+		facts = append(facts, fact{"Set by", m.CreatedBy})
+	}
+	return facts
+}
+
+func endMarkerForm(v *visit) (*form, error) {
+	m, err := v.marker()
+	if err != nil {
+		return nil, err
+	}
+	return &form{Title: "End " + string(m.Kind), Button: "End it", Back: "/markers", Facts: markerFacts(m), Fields: []field{{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "now", Hint: pastHint}}}, nil
+}
+
+func doEndMarker(v *visit) (done, error) {
+	r := &reader{v: v}
+	at := r.past("ended_at")
+	if r.err != nil {
+		return done{}, r.err
+	}
+	m, err := v.admin().Markers().End(v.ctx, v.r.PathValue("marker"), at)
+	if err != nil {
+		return done{}, err
+	}
+	return done{Said: "Ended: " + markerLabel(m) + ", after " + spanText(m.EndedAt.Sub(m.At).Round(time.Second)) + ".", Next: markerHome(m)}, nil
+}
+
+func removeMarkerForm(v *visit) (*form, error) {
+	m, err := v.marker()
+	if err != nil {
+		return nil, err
+	}
+	return &form{Title: "Remove " + string(m.Kind), Text: "It leaves the charts. The audit keeps that it was there.", Button: "Remove the marker", Danger: true, Back: "/markers", Facts: markerFacts(m),
+		Fields: []field{reasonField()}}, nil
+}
+
+func doRemoveMarker(v *visit) (done, error) {
+	if err := v.admin().WithReason(v.value("reason")).Markers().Delete(v.ctx, v.r.PathValue("marker")); err != nil {
+		return done{}, err
+	}
+	return done{Said: "Removed.", Next: "/markers"}, nil
+}
+
+// ownMarkers are what Pawl knows of a queue by itself, while it goes on: it is paused, or a breaker is open.
+func ownMarkers(q *admin.Queue) (own []*admin.Marker) {
+	if q.Paused && !q.PausedAt.IsZero() {
+		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason("the queue is paused", q.PausedReason), At: q.PausedAt, CreatedBy: q.PausedBy})
+	}
+	for _, p := range q.PausedSubsets {
+		what := "type " + p.Type
+		if p.Type == "" {
+			what = "key " + p.Key
+		}
+		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason(clip(what, 60)+" is paused", p.Reason), At: p.At, CreatedBy: p.By})
+	}
+	for _, b := range q.Breakers {
+		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: "the breaker of " + clip(b.Type, 60) + " is " + string(b.State), At: b.Since})
+	}
+	return slices.DeleteFunc(own, func(m *admin.Marker) bool { return m.At.IsZero() })
+}
+
+func withReason(what, reason string) string {
+	if reason == "" {
+		return what
+	}
+	return what + ": " + reason
+}
