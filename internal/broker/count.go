@@ -52,6 +52,7 @@ func eventOf(t *engine.Transition, now Time) stats.Event {
 			e.Counts |= attemptCounts[t.Outcome]
 		}
 		e.Ran, e.Error, e.ErrorType = t.Ran(now), task.Cut(t.Failure.Message, maxErrorKept), task.Cut(t.Failure.Type, maxErrorKept)
+		e.Task, e.Worker = t.ID, t.Worker()
 	}
 	switch t.To.State {
 	case task.Dead:

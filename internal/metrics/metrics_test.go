@@ -188,7 +188,7 @@ func TestPageIsBounded(t *testing.T) {
 	if n := series["pawl_queue_tasks"]; n != 6*(maxQueues+1) {
 		t.Errorf("%d series of queues, want %d", n, 6*(maxQueues+1))
 	}
-	if n := series["pawl_tasks_total"]; n > 7*(5000+1001) {
+	if n := series["pawl_tasks_total"]; n > 7*(2000+1001) {
 		t.Errorf("%d series of types", n)
 	}
 	if !strings.Contains(page, `pawl_queue_tasks{namespace="default",queue="_other",state="dead"} 9000`) {

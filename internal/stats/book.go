@@ -11,7 +11,7 @@ const (
 	// What is beyond counts as Other.
 	maxQueues   = 1000
 	maxTypes    = 100
-	maxAllTypes = 5000
+	maxAllTypes = 2000
 	// idleTime is how long nothing must have happened to a queue before another may have its place, and roomEvery how often a
 	// place is looked for.
 	idleTime  = 5 * time.Minute
@@ -34,12 +34,16 @@ type Book struct {
 	began time.Time
 
 	mu        sync.Mutex
-	second    int64 // of the last event
+	since     time.Time // from when on it knows, perhaps by what another process saved
+	second    int64     // of the last event
+	tens      int64     // its step of 10 s
 	queues    map[Queue]*figures
 	spaces    map[string]*figures
 	dirty     []*figures // that have events of this second
 	types     int
 	roomAfter int64 // when to look for room again
+	// typeRoomAfter is when to look for room for a type.
+	typeRoomAfter int64
 
 	stale     map[[2]string]uint64 // of refused verbs on claims, by namespace and reason
 	schedules map[string]*ticks
@@ -74,6 +78,7 @@ type typeFigures struct {
 	counts [numCounters]uint64 // since the process began
 	fails  series[uint32]      // attempts that ended badly
 	last   Failure
+	history
 }
 
 // Failure is what was said of the last attempt of a type that ended badly.
@@ -84,7 +89,7 @@ type Failure struct {
 
 // New begins an empty book at a time.
 func New(now time.Time) *Book {
-	return &Book{began: now, queues: map[Queue]*figures{}, spaces: map[string]*figures{}, stale: map[[2]string]uint64{}, schedules: map[string]*ticks{}}
+	return &Book{began: now, since: now, queues: map[Queue]*figures{}, spaces: map[string]*figures{}, stale: map[[2]string]uint64{}, schedules: map[string]*ticks{}}
 }
 
 // Record counts events that happened just now. It keeps nothing of the slice.
@@ -107,10 +112,10 @@ func (b *Book) advance(second int64) {
 	switch {
 	case second > b.second:
 		b.flush()
-		b.second = second
+		b.second, b.tens = second, second/10
 	case second < b.second-clockBack:
 		b.flush()
-		b.second = second
+		b.second, b.tens = second, second/10
 		for _, f := range b.queues {
 			f.dropAfter(second)
 		}
@@ -127,6 +132,9 @@ func (f *figures) dropAfter(second int64) {
 	}
 	for i, l := range timeLevels {
 		f.times[i].dropAfter(l.at(second))
+	}
+	for _, t := range f.types {
+		t.dropAfter(second)
 	}
 }
 
@@ -169,32 +177,44 @@ func (b *Book) add(f *figures, e *Event) {
 		b.dirty = append(b.dirty, f)
 	}
 	t := b.typeOf(f, e.Type)
+	t.advance(b)
 	for s := e.Counts; s != 0; s &= s - 1 {
 		c := lowest(s)
 		t.counts[c]++
-		if at := f.counts.field(c); at != nil {
-			*at++
-		}
+		f.counts.count(c)
+		t.history.counts.count(c)
 	}
 	if e.Readied {
 		f.counts.Readied++
 	}
 	if e.Counts.Has(Claimed) {
-		f.wait.observe(e.Waited)
-		f.waits.observe(e.Waited)
-		f.anyWaits = true
+		bucket := bucketOf(e.Waited)
+		f.wait.observe(bucket, e.Waited)
+		f.waits.observe(bucket, e.Waited)
+		t.waits.observe(e.Waited)
+		f.anyWaits, t.anyTimes = true, true
 	}
 	if e.Counts&ended != 0 && e.Ran >= 0 {
-		f.run.observe(e.Ran)
-		f.runs.observe(e.Ran)
-		f.anyRuns = true
-		if e.Counts.Has(Succeeded) {
-			f.toAck.observe(e.Ran)
-		}
+		b.addRun(f, t, e)
 	}
 	if e.Counts&bad != 0 {
 		*t.fails.now(failLevel.at(b.second), failLevel.keep)++
 		t.last = Failure{At: time.Unix(b.second, 0).UTC(), Error: strings.Clone(e.Error), ErrorType: strings.Clone(e.ErrorType)}
+	}
+}
+
+// addRun counts how long a run took.
+func (b *Book) addRun(f *figures, t *typeFigures, e *Event) {
+	bucket := bucketOf(e.Ran)
+	f.run.observe(bucket, e.Ran)
+	f.runs.observe(bucket, e.Ran)
+	t.runs.observe(e.Ran)
+	f.anyRuns, t.anyTimes = true, true
+	if e.Counts.Has(Succeeded) {
+		f.toAck.observe(bucket, e.Ran)
+	}
+	if e.Ran > t.slowFrom {
+		t.addSlow(e, b.second)
 	}
 }
 
@@ -243,7 +263,7 @@ func (b *Book) typeOf(f *figures, typ string) *typeFigures {
 	}
 	name := typ
 	t := f.types[name]
-	if t == nil && (len(f.types) >= maxTypes || b.types >= maxAllTypes) {
+	if t == nil && (len(f.types) >= maxTypes || b.types >= maxAllTypes && !b.makeTypeRoom()) {
 		name = Other
 		t = f.types[name]
 	}

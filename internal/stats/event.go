@@ -59,6 +59,8 @@ type Event struct {
 	Waited                 time.Duration // from ready to claimed; of Claimed
 	Ran                    time.Duration // from claimed to the end of the attempt; below 0: it did not run to an end
 	Error, ErrorType       string        // of an attempt that ended badly
+	Task                   [16]byte      // whose attempt ended, and whose it was
+	Worker                 string
 }
 
 // Rates are the events of a step of time. What did not happen takes no room on the wire, or on disk.
@@ -76,31 +78,30 @@ type Rates struct {
 	Readied   uint32 `cbor:"11,keyasint,omitempty"` // became ready for a worker
 }
 
-// field is where a counter is kept over time; nil: it is not.
-func (r *Rates) field(c Counter) *uint32 {
+// count counts an event, if it is one that is kept over time.
+func (r *Rates) count(c Counter) {
 	switch c {
 	case Enqueued:
-		return &r.Enqueued
+		r.Enqueued++
 	case Claimed:
-		return &r.Claimed
+		r.Claimed++
 	case Succeeded:
-		return &r.Succeeded
+		r.Succeeded++
 	case Failed, TimedOut:
-		return &r.Failed
+		r.Failed++
 	case Crashed:
-		return &r.Crashed
+		r.Crashed++
 	case Dead:
-		return &r.Dead
+		r.Dead++
 	case Poisoned:
-		return &r.Poisoned
+		r.Poisoned++
 	case Discarded, Expired, Moved:
-		return &r.Discarded
+		r.Discarded++
 	case Cancelled:
-		return &r.Cancelled
+		r.Cancelled++
 	case Replayed:
-		return &r.Replayed
+		r.Replayed++
 	}
-	return nil
 }
 
 // Add adds the events of another.

@@ -26,8 +26,8 @@ type spread struct {
 	Sum time.Duration
 }
 
-func (s *spread) observe(d time.Duration) {
-	s.N[bucketOf(d)]++
+func (s *spread) observe(bucket int, d time.Duration) {
+	s.N[bucket]++
 	s.Sum += d
 }
 
@@ -44,8 +44,8 @@ type Histogram struct {
 	Sum     time.Duration
 }
 
-func (h *Histogram) observe(d time.Duration) {
-	h.Buckets[bucketOf(d)]++
+func (h *Histogram) observe(bucket int, d time.Duration) {
+	h.Buckets[bucket]++
 	h.Sum += d
 }
 
@@ -65,35 +65,50 @@ func (h *Histogram) Add(o *Histogram) {
 }
 
 // Count is how many durations there are.
-func (h *Histogram) Count() (n uint64) {
-	for _, in := range h.Buckets {
+func (h *Histogram) Count() uint64 { return countOf(h.Buckets[:]) }
+
+func countOf(buckets []uint64) (n uint64) {
+	for _, in := range buckets {
 		n += in
 	}
 	return n
 }
 
+// Mean is what durations are on average; 0 if there are none.
+func (h *Histogram) Mean() time.Duration { return meanOf(h.Sum, h.Count()) }
+
+func meanOf(sum time.Duration, n uint64) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	return sum / time.Duration(n) // #nosec G115 -- a count
+}
+
 // Quantile is about the duration that a part q of all, 0 to 1, does not exceed: within its bucket it is taken to be spread evenly.
 // 0 if there are none; beyond the last bound it is that.
-func (h *Histogram) Quantile(q float64) time.Duration {
-	rank := q * float64(h.Count())
+func (h *Histogram) Quantile(q float64) time.Duration { return quantileOf(h.Buckets[:], Bounds[:], q) }
+
+// quantileOf finds a quantile in buckets, of which there is one more than bounds.
+func quantileOf(buckets []uint64, bounds []time.Duration, q float64) time.Duration {
+	rank := q * float64(countOf(buckets))
 	if rank == 0 {
 		return 0
 	}
 	below := 0.0
-	for i, n := range h.Buckets {
+	for i, n := range buckets {
 		in := float64(n)
 		if below+in < rank || n == 0 {
 			below += in
 			continue
 		}
-		if i == len(Bounds) {
+		if i == len(bounds) {
 			break
 		}
 		from := time.Duration(0)
 		if i > 0 {
-			from = Bounds[i-1]
+			from = bounds[i-1]
 		}
-		return from + time.Duration((rank-below)/in*float64(Bounds[i]-from))
+		return from + time.Duration((rank-below)/in*float64(bounds[i]-from))
 	}
-	return Bounds[len(Bounds)-1]
+	return bounds[len(bounds)-1]
 }

@@ -94,19 +94,12 @@ func (b *Book) Report(now time.Time, q Queue, w Window) Report {
 
 // failing lists the types of a queue, or of all queues of a namespace, that fail.
 func (b *Book) failing(of Queue) (list []Failing) {
-	since := failLevel.at(b.second) - failLevel.keep
 	for q, f := range b.queues {
 		if q.Namespace != of.Namespace || of.Name != "" && q != of {
 			continue
 		}
 		for typ, t := range f.types {
-			x := Failing{Queue: q.Name, Type: typ, Last: t.last}
-			for _, s := range t.fails.behind(since) {
-				x.Failures += uint64(s.V)
-			}
-			if x.Failures > 0 {
-				list = append(list, x)
-			}
+			list = append(list, failingOf(q.Name, typ, t, b.second)...)
 		}
 	}
 	return mostFailing(list)
@@ -131,28 +124,28 @@ func (r *Report) Add(o Report) {
 	}
 	r.Wait.Add(&o.Wait)
 	r.Run.Add(&o.Run)
-	for _, x := range o.Failing {
-		at := slices.IndexFunc(r.Failing, func(y Failing) bool { return x.Queue == y.Queue && x.Type == y.Type })
+	r.Failing = addFailing(r.Failing, o.Failing)
+}
+
+// addFailing adds up the failures of the same types, the most first.
+func addFailing(list, others []Failing) []Failing {
+	for _, x := range others {
+		at := slices.IndexFunc(list, func(y Failing) bool { return x.Queue == y.Queue && x.Type == y.Type })
 		if at < 0 {
-			r.Failing = append(r.Failing, x)
+			list = append(list, x)
 			continue
 		}
-		y := &r.Failing[at]
+		y := &list[at]
 		y.Failures += x.Failures
 		if x.Last.At.After(y.Last.At) {
 			y.Last = x.Last
 		}
 	}
-	r.Failing = mostFailing(r.Failing)
+	return mostFailing(list)
 }
 
 // Total adds up all steps.
-func (r Report) Total() (sum Rates) {
-	for _, rates := range r.Rates {
-		sum.Add(rates)
-	}
-	return sum
-}
+func (r Report) Total() Rates { return totalOf(r.Rates) }
 
 // Lately adds up the last steps, of a time that is a part of the window.
 func (r Report) Lately(span time.Duration, w Window) (sum Rates) {

@@ -14,7 +14,8 @@ import (
 // What is kept over a restart: the steps of 10 s and longer, and the failures of types. Counts since the process began are not,
 // as whoever reads them expects.
 
-// format is how a saved book begins; behind it stand the checksum of the rest, and the rest.
+// format is how a saved book begins; behind it stand the checksum of the rest, and the rest: what is known of queues, and behind that what is
+// known of types, which older releases did not write.
 const format = "pawl stats 1\n"
 
 type saved struct {
@@ -50,6 +51,11 @@ func (b *Book) Save(now time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	types, err := cbor.Marshal(b.savedHistories())
+	if err != nil {
+		return nil, err
+	}
+	body = append(body, types...)
 	out := binary.BigEndian.AppendUint64([]byte(format), xxhash.Sum64(body))
 	return append(out, body...), nil
 }
@@ -86,20 +92,28 @@ func kept[T any](s *series[T], l level, second int64) []slot[T] {
 }
 
 // Load takes over what another process saved, into a book in which nothing happened yet. What is older than is kept is dropped as
-// time goes on. Errors are ErrForm, and leave the book as it is.
+// time goes on. Errors are ErrFormat, and leave the book as it is.
 func (b *Book) Load(file []byte, now time.Time) error {
 	body, ok := bytes.CutPrefix(file, []byte(format))
 	if !ok || len(body) < 8 || xxhash.Sum64(body[8:]) != binary.BigEndian.Uint64(body) {
 		return ErrFormat
 	}
 	var s saved
-	if err := cbor.Unmarshal(body[8:], &s); err != nil {
+	var types []savedHistory
+	rest, err := cbor.UnmarshalFirst(body[8:], &s)
+	if err == nil && len(rest) > 0 {
+		err = cbor.Unmarshal(rest, &types)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range s.Figures {
 		b.load(&s.Figures[i], now.Unix())
+	}
+	for i := range types {
+		b.loadHistory(&types[i], now.Unix())
 	}
 	return nil
 }
@@ -109,6 +123,11 @@ func (b *Book) load(s *savedFigures, second int64) {
 	f.rates[1].slots, f.rates[2].slots = s.Tens, s.Fives
 	f.times[1].slots, f.times[2].slots = s.Short, s.Long
 	f.dropAfter(second)
+	if fives := f.rates[2].slots; len(fives) > 0 {
+		if first := time.Unix(fives[0].At*int64(rateLevels[2].step/time.Second), 0); first.Before(b.since) {
+			b.since = first
+		}
+	}
 	if s.Space {
 		b.spaces[s.Queue.Namespace] = f
 		return

@@ -49,7 +49,8 @@ func (b *Book) Tick(now time.Time, t Tick) {
 		b.schedules[t.Namespace] = s
 	}
 	if t.Skipped == 0 {
-		s.delay.observe(max(t.Late, 0))
+		late := max(t.Late, 0)
+		s.delay.observe(bucketOf(late), late)
 	} else {
 		reason := t.Reason
 		if _, known := s.skipped[reason]; !known && len(s.skipped) >= maxReasons {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 )
 
 // Totals are the figures of a queue since the process began, or since the queue was last forgotten.
@@ -86,12 +85,4 @@ func (b *Book) TickTotals() (list []TickTotals) {
 		list = append(list, TickTotals{ns, s.delay, maps.Clone(s.skipped)})
 	}
 	return list
-}
-
-// Mean is what durations are on average; 0 if there are none.
-func (h *Histogram) Mean() time.Duration {
-	if n := h.Count(); n > 0 {
-		return h.Sum / time.Duration(n) // #nosec G115 -- a count
-	}
-	return 0
 }

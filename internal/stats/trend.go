@@ -51,7 +51,7 @@ func (b *Book) Trends(now time.Time, namespace string, names []string, w Window)
 			continue
 		}
 		for _, s := range f.rates[rates].behind(first*merged - 1) {
-			out[i].Steps[min(s.At/merged-first, count-1)].add(Flow{In: s.V.In(), Out: s.V.Out(), Failed: s.V.Bad(), Succeeded: s.V.Succeeded, Poisoned: s.V.Poisoned})
+			out[i].Steps[min(s.At/merged-first, count-1)].add(flowOf(s.V))
 		}
 	}
 	return out

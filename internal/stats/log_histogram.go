@@ -1,0 +1,94 @@
+package stats
+
+import (
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// logBuckets is how many buckets a LogHistogram has: one up to 1 ms, two for each doubling up to 26 h, one for what is longer.
+const logBuckets = 55
+
+// LogBounds are the upper bounds of the buckets, each the one before times the root of 2. What is longer than the last is in one more.
+var LogBounds = func() (bounds [logBuckets - 1]time.Duration) {
+	const root = 1.4142135623730951
+	for i := range bounds {
+		bounds[i] = time.Millisecond << (i / 2)
+		if i%2 == 1 {
+			bounds[i] = time.Duration(float64(bounds[i]) * root)
+		}
+	}
+	return bounds
+}()
+
+// logBucketOf finds the bucket of a duration: by its highest bit the doubling, and then which half.
+func logBucketOf(d time.Duration) int {
+	if d <= time.Millisecond {
+		return 0
+	}
+	i := 2*bits.Len64(uint64(d-1)/uint64(time.Millisecond)) - 1 // #nosec G115 -- above 0
+	switch {
+	case i >= logBuckets-1:
+		return logBuckets - 1
+	case d > LogBounds[i]:
+		return i + 1
+	}
+	return i
+}
+
+// LogHistogram says how many durations were how long, about twice as finely as a Histogram.
+type LogHistogram struct {
+	_   struct{} `cbor:",toarray"`
+	N   [logBuckets]uint64
+	Sum time.Duration
+}
+
+// Add adds the durations of another.
+func (h *LogHistogram) Add(o *LogHistogram) {
+	for i, n := range o.N {
+		h.N[i] += n
+	}
+	h.Sum += o.Sum
+}
+
+// Count is how many durations there are.
+func (h *LogHistogram) Count() uint64 { return countOf(h.N[:]) }
+
+// Mean is what they are on average; 0 if there are none.
+func (h *LogHistogram) Mean() time.Duration { return meanOf(h.Sum, h.Count()) }
+
+// Quantile is that of Histogram.
+func (h *LogHistogram) Quantile(q float64) time.Duration { return quantileOf(h.N[:], LogBounds[:], q) }
+
+// Shown are the buckets from the first to the last in which there is something: the number of the first, and their counts.
+func (h *LogHistogram) Shown() (first int, n []uint64) {
+	first = slices.IndexFunc(h.N[:], func(n uint64) bool { return n > 0 })
+	if first < 0 {
+		return 0, nil
+	}
+	last := first
+	for i := first; i < len(h.N); i++ {
+		if h.N[i] > 0 {
+			last = i
+		}
+	}
+	return first, h.N[first : last+1]
+}
+
+// logCounts is a LogHistogram of a minute.
+type logCounts struct {
+	n   [logBuckets]uint32
+	sum time.Duration
+}
+
+func (c *logCounts) observe(d time.Duration) {
+	c.n[logBucketOf(d)]++
+	c.sum += d
+}
+
+func (c *logCounts) addTo(h *LogHistogram) {
+	for i, n := range c.n {
+		h.N[i] += uint64(n)
+	}
+	h.Sum += c.sum
+}

@@ -1,0 +1,160 @@
+package stats
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What is kept of the tasks of one type in a queue: their events in steps of 10 s for 5 minutes, 1 min for an hour and 15 min for 25 hours, how
+// long they waited and ran in the latter two, and the slowest runs of an hour. TestTypeSize measures what that takes.
+var (
+	typeRateLevels = [...]level{{10 * time.Second, 31}, {time.Minute, 61}, {15 * time.Minute, 101}}
+	typeTimeLevels = [...]level{{time.Minute, 61}, {15 * time.Minute, 101}}
+	slowLevel      = level{10 * time.Minute, 7}
+)
+
+// maxSlow is how many of the slowest runs of a type are kept of each 10 minutes, and maxSlowest how many of an hour a report names.
+const (
+	maxSlow    = 5
+	maxSlowest = 10
+)
+
+// Slow is a run of a task that took long.
+type Slow struct {
+	_      struct{} `cbor:",toarray"`
+	Task   [16]byte
+	Worker string
+	Ran    time.Duration
+	At     int64 // second of its end
+	Failed bool
+}
+
+// history is what happened to the tasks of a type over time. Events count in the running step of 10 s, and times in the running minute: they are
+// added to all levels when that is over, or when somebody looks, so that an event costs the same however much is kept.
+type history struct {
+	tens, minute int64 // numbers of the running steps
+	seen         int64 // the last step of 10 s in which something happened, before the running one
+	counts       Rates
+	waits, runs  logCounts
+	anyTimes     bool
+	rates        [len(typeRateLevels)]series[Rates]
+	times        [len(typeTimeLevels)]series[packed]
+	slow         series[[]Slow]
+	slowFrom     time.Duration // a run must take longer to be among the slowest of its 10 minutes
+}
+
+// advance goes on to the book's second.
+func (h *history) advance(b *Book) {
+	if h.tens == b.tens {
+		return
+	}
+	h.flushRates()
+	h.tens = b.tens
+	if minute := typeTimeLevels[0].at(b.second); minute != h.minute {
+		h.flushTimes()
+		if slowLevel.at(b.second) != h.minute/10 {
+			h.slowFrom = 0
+		}
+		h.minute = minute
+	}
+}
+
+// flush adds what happened in the running steps to what is kept.
+func (h *history) flush(b *Book) {
+	h.advance(b)
+	h.flushRates()
+	h.flushTimes()
+}
+
+func (h *history) flushRates() {
+	if h.counts == (Rates{}) {
+		return
+	}
+	for i, l := range typeRateLevels {
+		h.rates[i].now(l.at(h.tens*10), l.keep).Add(h.counts)
+	}
+	h.counts, h.seen = Rates{}, h.tens
+}
+
+// lastSeen is the last step of 10 s in which something happened.
+func (h *history) lastSeen() int64 {
+	if h.counts != (Rates{}) {
+		return h.tens
+	}
+	return h.seen
+}
+
+func (h *history) flushTimes() {
+	if !h.anyTimes {
+		return
+	}
+	for i, l := range typeTimeLevels {
+		var wait, run LogHistogram
+		h.waits.addTo(&wait)
+		h.runs.addTo(&run)
+		p := h.times[i].now(l.at(h.minute*60), l.keep)
+		p.addTo(&wait, &run)
+		*p = pack(&wait, &run)
+	}
+	h.waits, h.runs, h.anyTimes = logCounts{}, logCounts{}, false
+}
+
+// addSlow keeps a run if it is among the slowest of its 10 minutes.
+func (h *history) addSlow(e *Event, second int64) {
+	list := h.slow.now(slowLevel.at(second), slowLevel.keep)
+	if *list == nil {
+		*list = make([]Slow, 0, maxSlow+1)
+	}
+	*list = append(*list, Slow{Task: e.Task, Worker: strings.Clone(e.Worker), Ran: e.Ran, At: second, Failed: !e.Counts.Has(Succeeded)})
+	sortSlow(*list)
+	if len(*list) > maxSlow {
+		*list = (*list)[:maxSlow]
+	}
+	if len(*list) == maxSlow {
+		h.slowFrom = (*list)[maxSlow-1].Ran
+	}
+}
+
+func sortSlow(list []Slow) {
+	slices.SortFunc(list, func(a, b Slow) int { return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(b.At, a.At)) })
+}
+
+func (h *history) dropAfter(second int64) {
+	h.tens, h.minute = min(h.tens, second/10), min(h.minute, second/60)
+	for i, l := range typeRateLevels {
+		h.rates[i].dropAfter(l.at(second))
+	}
+	for i, l := range typeTimeLevels {
+		h.times[i].dropAfter(l.at(second))
+	}
+	h.slow.dropAfter(slowLevel.at(second))
+}
+
+// idleType is how long nothing must have happened to a type before another may have its place: nothing is kept of it then.
+const idleType = 25 * time.Hour
+
+// makeTypeRoom forgets the type to which nothing has happened for longest, if that is long enough.
+func (b *Book) makeTypeRoom() bool {
+	if b.second < b.typeRoomAfter {
+		return false
+	}
+	var of *figures
+	name, oldest := "", b.second-int64(idleType/time.Second)
+	for _, f := range b.queues {
+		for typ, t := range f.types {
+			if seen := t.lastSeen() * 10; typ != Other && seen <= oldest {
+				of, name, oldest = f, typ, seen
+			}
+		}
+	}
+	if of == nil {
+		b.typeRoomAfter = b.second + int64(roomEvery/time.Second)
+		return false
+	}
+	delete(of.types, name)
+	of.lastType = nil
+	b.types--
+	return true
+}

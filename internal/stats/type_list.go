@@ -1,0 +1,168 @@
+package stats
+
+import (
+	"time"
+)
+
+// TypeCount is how much happened to a type in a window: enough to choose those that a list shows.
+type TypeCount struct {
+	Type              string
+	Ended, Bad, Moved uint64 // tasks that left, attempts that ended badly, and both with those that came
+}
+
+// TypeCounts are those of a node.
+type TypeCounts struct {
+	Counts []TypeCount // in no order
+	Span   time.Duration
+}
+
+// TypeCounts counts what happened to the types of a namespace in a window, in the queues that are wanted, and how much of the window is known.
+func (b *Book) TypeCounts(now time.Time, namespace string, w Window, wanted func(queue, typ string) bool) TypeCounts {
+	out := TypeCounts{Span: b.known(now, w)}
+	at := map[string]int{}
+	b.eachQueue(now, namespace, func(string) bool { return true }, func(f *figures) {
+		for typ, t := range f.types {
+			if !wanted(f.Name, typ) {
+				continue
+			}
+			t.advance(b)
+			t.flushRates()
+			i, known := at[typ]
+			if !known {
+				i = len(out.Counts)
+				at[typ], out.Counts = i, append(out.Counts, TypeCount{Type: typ})
+			}
+			out.Counts[i].add(t.total(w, b.second))
+		}
+	})
+	return out
+}
+
+// eachQueue calls do for each queue of a namespace that is wanted. It holds up who counts only for as long as one queue takes.
+func (b *Book) eachQueue(now time.Time, namespace string, wanted func(queue string) bool, do func(*figures)) {
+	var all []*figures
+	b.mu.Lock()
+	b.advance(now.Unix())
+	for q, f := range b.queues {
+		if q.Namespace == namespace && wanted(q.Name) {
+			all = append(all, f)
+		}
+	}
+	b.mu.Unlock()
+	for _, f := range all {
+		b.mu.Lock()
+		do(f)
+		b.mu.Unlock()
+	}
+}
+
+// known is how much of a window the book knows of. The steps of 10 s, of which the shortest is made, are not saved.
+func (b *Book) known(now time.Time, w Window) time.Duration {
+	since := b.since // it changes when the book is loaded, before anybody asks
+	if w == Minutes5 {
+		since = b.began
+	}
+	return min(max(now.Sub(since), time.Second), time.Duration(w))
+}
+
+func (c *TypeCount) add(r Rates) {
+	c.Ended += uint64(r.Out())
+	c.Bad += uint64(r.Bad())
+	c.Moved += uint64(r.In()) + uint64(r.Out()) + uint64(r.Bad())
+}
+
+// total adds up the events of a window.
+func (h *history) total(w Window, second int64) (sum Rates) {
+	i, _ := w.typeLevels()
+	l := typeRateLevels[i]
+	for _, s := range h.rates[i].behind(l.at(second) - int64(time.Duration(w)/l.step)) {
+		sum.Add(s.V)
+	}
+	return sum
+}
+
+// Add adds what another node counted.
+func (c *TypeCounts) Add(o TypeCounts) {
+	c.Span = max(c.Span, o.Span)
+	at := make(map[string]int, len(c.Counts))
+	for i, x := range c.Counts {
+		at[x.Type] = i
+	}
+	for _, x := range o.Counts {
+		i, known := at[x.Type]
+		if !known {
+			c.Counts = append(c.Counts, x)
+			continue
+		}
+		y := &c.Counts[i]
+		y.Ended, y.Bad, y.Moved = y.Ended+x.Ended, y.Bad+x.Bad, y.Moved+x.Moved
+	}
+}
+
+// TypeBrief is what a list tells of a type.
+type TypeBrief struct {
+	Queues    []string // that have had its tasks, by name
+	Rates     Rates    // of the window
+	Wait, Run LogHistogram
+	Trend     Trend
+	Last      Failure // zero: none is known
+}
+
+// typeTrend is how many steps of the window's rates are one of a small chart.
+func (w Window) typeTrend() int64 {
+	if w == Day {
+		return 2
+	}
+	return 1
+}
+
+// TypeTrendStep is how long a step of a small chart is.
+func (w Window) TypeTrendStep() time.Duration { return w.TypeStep() * time.Duration(w.typeTrend()) }
+
+// TypeBriefs tells of some types in a window, in their order, in the queues that are wanted.
+func (b *Book) TypeBriefs(now time.Time, namespace string, w Window, types []string, wanted func(queue string) bool) []TypeBrief {
+	out := make([]TypeBrief, len(types))
+	step := int64(w.TypeTrendStep() / time.Second)
+	for i := range out {
+		out[i].Trend = Trend{Last: now.Unix() / step, Steps: make([]Flow, int64(time.Duration(w)/time.Second)/step)}
+	}
+	b.eachQueue(now, namespace, wanted, func(f *figures) {
+		for i, typ := range types {
+			if t := f.types[typ]; t != nil {
+				t.flush(b)
+				out[i].add(f.Name, t, w, b.second)
+			}
+		}
+	})
+	return out
+}
+
+func (b *TypeBrief) add(queue string, t *typeFigures, w Window, second int64) {
+	b.Queues = union(b.Queues, []string{queue})
+	b.Rates.Add(t.total(w, second))
+	t.timesIn(w, second, &b.Wait, &b.Run)
+	if t.last.At.After(b.Last.At) {
+		b.Last = t.last
+	}
+	merged, count := w.typeTrend(), int64(len(b.Trend.Steps))
+	first := b.Trend.Last - count + 1
+	for _, s := range t.rates[rateLevelOf(w)].behind(first*merged - 1) {
+		b.Trend.Steps[min(s.At/merged-first, count-1)].add(flowOf(s.V))
+	}
+}
+
+func flowOf(r Rates) Flow {
+	return Flow{In: r.In(), Out: r.Out(), Failed: r.Bad(), Succeeded: r.Succeeded, Poisoned: r.Poisoned}
+}
+
+// Add adds what another node saw.
+func (b *TypeBrief) Add(o *TypeBrief) {
+	b.Queues = union(b.Queues, o.Queues)
+	b.Rates.Add(o.Rates)
+	b.Wait.Add(&o.Wait)
+	b.Run.Add(&o.Run)
+	b.Trend.Add(o.Trend)
+	if o.Last.At.After(b.Last.At) {
+		b.Last = o.Last
+	}
+}

@@ -1,0 +1,238 @@
+package stats
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// TypeQuery asks what happened to the tasks of a type in a window.
+type TypeQuery struct {
+	Namespace, Type string
+	Window          Window
+	// Around is a time before and after which is told too, and Asked the clock of who asks, so that all nodes tell of the same periods. Zero: none.
+	Around, Asked time.Time
+}
+
+// TypeReport is what happened to the tasks of a type in a window.
+type TypeReport struct {
+	Span      time.Duration // of which it is: less than the window just after the start
+	Last      int64         // number of the last step since 1970: the one that runs
+	Rates     []Rates       // of each step, the oldest first
+	Wait, Run LogHistogram
+	Failing   []Failing // in the last hour, of each queue
+	Slowest   []Slow    // runs that ended in the last hour, the slowest first
+	// Before and After are two periods of the same length around a time; nil: it was not asked for, or nothing is known yet.
+	Before, After *Period
+}
+
+// Period is what happened in some time.
+type Period struct {
+	From, Seconds int64
+	Rates         Rates
+	Run           LogHistogram
+}
+
+// levels are where a window of types is read.
+func (w Window) typeLevels() (rates, times int) {
+	switch w {
+	case Minutes5:
+		return 0, 0
+	case Hour:
+		return 1, 0
+	}
+	return 2, 1
+}
+
+// TypeStep is how long a step of the window's rates of types is.
+func (w Window) TypeStep() time.Duration {
+	rates, _ := w.typeLevels()
+	return typeRateLevels[rates].step
+}
+
+// ValidOfType says whether types have such a window.
+func (w Window) ValidOfType() bool { return w == Minutes5 || w == Hour || w == Day }
+
+// TypeReport tells what happened to a type in the queues of a namespace that are wanted.
+func (b *Book) TypeReport(now time.Time, q TypeQuery, wanted func(queue string) bool) TypeReport {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(now.Unix())
+	l := typeRateLevels[rateLevelOf(q.Window)]
+	r := TypeReport{Span: b.known(now, q.Window), Last: l.at(b.second), Rates: make([]Rates, time.Duration(q.Window)/l.step)}
+	before, after := periodsAround(q.Around, q.Asked)
+	for of, f := range b.queues {
+		t := f.types[q.Type]
+		if t == nil || of.Namespace != q.Namespace || !wanted(of.Name) {
+			continue
+		}
+		t.flush(b)
+		t.rateSteps(q.Window, r.Rates, r.Last)
+		t.timesIn(q.Window, b.second, &r.Wait, &r.Run)
+		r.Failing = append(r.Failing, failingOf(of.Name, q.Type, t, b.second)...)
+		r.Slowest = append(r.Slowest, t.slowest(b.second)...)
+		if after != nil {
+			t.addPeriod(before)
+			t.addPeriod(after)
+		}
+	}
+	r.Failing, r.Slowest = mostFailing(r.Failing), slowestOf(r.Slowest)
+	r.Before, r.After = before, after
+	return r
+}
+
+// TypeQueues are the queues of a namespace that have had tasks of a type, of those that are wanted, in no order.
+func (b *Book) TypeQueues(namespace, typ string, wanted func(queue string) bool) (list []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for q, f := range b.queues {
+		if q.Namespace == namespace && f.types[typ] != nil && wanted(q.Name) {
+			list = append(list, q.Name)
+		}
+	}
+	return list
+}
+
+func rateLevelOf(w Window) int {
+	rates, _ := w.typeLevels()
+	return rates
+}
+
+// rateSteps adds the events of a window to its steps, the last of which has a number.
+func (h *history) rateSteps(w Window, steps []Rates, last int64) {
+	first := last - int64(len(steps)) + 1
+	for _, s := range h.rates[rateLevelOf(w)].behind(first - 1) {
+		steps[min(s.At-first, int64(len(steps)-1))].Add(s.V)
+	}
+}
+
+// timesIn adds how long tasks waited and ran in a window.
+func (h *history) timesIn(w Window, second int64, wait, run *LogHistogram) {
+	_, i := w.typeLevels()
+	l := typeTimeLevels[i]
+	for _, s := range h.times[i].behind(l.at(second) - int64(time.Duration(w)/l.step)) {
+		s.V.addTo(wait, run)
+	}
+}
+
+func (h *history) slowest(second int64) (list []Slow) {
+	for _, s := range h.slow.slots {
+		for _, x := range s.V {
+			if x.At > second-int64(time.Hour/time.Second) {
+				list = append(list, x)
+			}
+		}
+	}
+	return list
+}
+
+// slowestOf keeps the slowest of some runs, each once.
+func slowestOf(list []Slow) []Slow {
+	sortSlow(list)
+	return list[:min(len(list), maxSlowest)]
+}
+
+// failingOf is how often attempts of a type ended badly in the last hour; none if they did not.
+func failingOf(queue, typ string, t *typeFigures, second int64) []Failing {
+	x := Failing{Queue: queue, Type: typ, Last: t.last}
+	for _, s := range t.fails.behind(failLevel.at(second) - failLevel.keep) {
+		x.Failures += uint64(s.V)
+	}
+	if x.Failures == 0 {
+		return nil
+	}
+	return []Failing{x}
+}
+
+// fineTime is how long after a time two periods around it are told by minutes; later by 15 minutes. maxPeriod bounds them.
+const (
+	fineTime  = 30 * time.Minute
+	maxPeriod = time.Hour
+)
+
+// periodsAround are two periods of the same length, of whole steps that are over: until the step in which a time lies, and from the end of that
+// step. That step itself is of both, so it counts in neither. nil: no step is over since then, or it is too long ago.
+func periodsAround(at, now time.Time) (before, after *Period) {
+	age := now.Sub(at)
+	if at.IsZero() || age <= 0 || age > 24*time.Hour {
+		return nil, nil
+	}
+	l := typeTimeLevels[0]
+	if age >= fineTime {
+		l = typeTimeLevels[1]
+	}
+	step, middle := int64(l.step/time.Second), l.at(at.Unix())
+	n := min(l.at(now.Unix())-1-middle, int64(maxPeriod/l.step))
+	if n < 1 {
+		return nil, nil
+	}
+	return &Period{From: (middle - n) * step, Seconds: n * step}, &Period{From: (middle + 1) * step, Seconds: n * step}
+}
+
+// addPeriod adds what happened to a type in a period, in the finest steps that are kept for so long.
+func (h *history) addPeriod(p *Period) {
+	i := 0
+	if p.Seconds%int64(typeTimeLevels[1].step/time.Second) == 0 && p.From%int64(typeTimeLevels[1].step/time.Second) == 0 {
+		i = 1
+	}
+	l := typeTimeLevels[i]
+	first, end := l.at(p.From), l.at(p.From+p.Seconds)
+	for _, s := range h.rates[i+1].behind(first - 1) {
+		if s.At < end {
+			p.Rates.Add(s.V)
+		}
+	}
+	var wait LogHistogram
+	for _, s := range h.times[i].behind(first - 1) {
+		if s.At < end {
+			s.V.addTo(&wait, &p.Run)
+		}
+	}
+}
+
+// Add adds what another node saw in the same window and around the same time. Their clocks may differ by some steps.
+func (r *TypeReport) Add(o TypeReport) {
+	if o.Last > r.Last {
+		*r, o = o, *r
+	}
+	for i, rates := range o.Rates {
+		if at := i + len(r.Rates) - len(o.Rates) - int(r.Last-o.Last); at >= 0 {
+			r.Rates[at].Add(rates)
+		}
+	}
+	r.Span = max(r.Span, o.Span)
+	r.Wait.Add(&o.Wait)
+	r.Run.Add(&o.Run)
+	r.Failing = addFailing(r.Failing, o.Failing)
+	r.Slowest = slowestOf(append(r.Slowest, o.Slowest...))
+	r.Before, r.After = addedPeriods(r.Before, o.Before), addedPeriods(r.After, o.After)
+}
+
+// addedPeriods are both: the same period at two nodes. Of two that differ, since a clock is wrong, it is the first.
+func addedPeriods(p, o *Period) *Period {
+	if p == nil || o == nil || p.From != o.From || p.Seconds != o.Seconds {
+		if p == nil {
+			return o
+		}
+		return p
+	}
+	p.Rates.Add(o.Rates)
+	p.Run.Add(&o.Run)
+	return p
+}
+
+func union(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, strings.Compare)
+	return slices.Compact(all)
+}
+
+// Total adds up all steps.
+func (r *TypeReport) Total() Rates { return totalOf(r.Rates) }
+
+func totalOf(steps []Rates) (sum Rates) {
+	for _, rates := range steps {
+		sum.Add(rates)
+	}
+	return sum
+}

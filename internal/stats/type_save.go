@@ -1,0 +1,73 @@
+package stats
+
+import (
+	"maps"
+	"slices"
+)
+
+// savedHistory is what is kept of a type in a queue over a restart: the steps of 1 min and longer.
+type savedHistory struct {
+	_        struct{} `cbor:",toarray"`
+	Queue    Queue
+	Type     string
+	Seen     int64
+	Minutes  []slot[Rates]
+	Quarters []slot[Rates] // of 15 minutes
+	Short    []slot[packed]
+	Long     []slot[packed]
+	Slow     []slot[[]Slow]
+}
+
+// savedHistories copies those of all types. It holds up who counts only for as long as one queue takes.
+func (b *Book) savedHistories() (list []savedHistory) {
+	b.mu.Lock()
+	queues := slices.Collect(maps.Keys(b.queues))
+	b.mu.Unlock()
+	for _, q := range queues {
+		list = b.appendHistories(list, q)
+	}
+	return list
+}
+
+func (b *Book) appendHistories(list []savedHistory, q Queue) []savedHistory {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := b.queues[q]
+	if f == nil {
+		return list
+	}
+	for typ, t := range f.types {
+		t.flush(b)
+		s := savedHistory{Queue: q, Type: typ, Seen: t.seen, Minutes: kept(&t.rates[1], typeRateLevels[1], b.second), Quarters: kept(&t.rates[2], typeRateLevels[2], b.second),
+			Short: kept(&t.times[0], typeTimeLevels[0], b.second), Long: kept(&t.times[1], typeTimeLevels[1], b.second), Slow: kept(&t.slow, slowLevel, b.second)}
+		for i := range s.Slow {
+			s.Slow[i].V = slices.Clone(s.Slow[i].V)
+		}
+		if len(s.Quarters) > 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// loadHistory takes over that of a type, if its queue and it find room.
+func (b *Book) loadHistory(s *savedHistory, second int64) {
+	f := b.queues[s.Queue]
+	if f == nil {
+		return
+	}
+	t := f.types[s.Type]
+	if t == nil {
+		if b.types >= maxAllTypes || len(f.types) > maxTypes {
+			return
+		}
+		t = &typeFigures{}
+		f.types[s.Type] = t
+		b.types++
+	}
+	t.seen = s.Seen
+	t.rates[1].slots, t.rates[2].slots = s.Minutes, s.Quarters
+	t.times[0].slots, t.times[1].slots = s.Short, s.Long
+	t.slow.slots = s.Slow
+	t.dropAfter(second)
+}
