@@ -142,9 +142,7 @@ func (a Queues) Scale(ctx context.Context, queue string, target time.Duration, s
 func statsOf(p *pawlv1.Stats) Stats {
 	s := Stats{Window: p.GetWindow().AsDuration(), Step: p.GetStep().AsDuration(), Start: convert.Time(p.GetStart()), FailureRate: p.GetFailureRate(),
 		Wait: latencyOf(p.GetWait()), Run: latencyOf(p.GetRun()), MissingNodes: p.GetMissingNodes()}
-	t := p.GetTotals()
-	s.Totals = EventCounts{t.GetEnqueued(), t.GetClaimed(), t.GetSucceeded(), t.GetFailed(), t.GetCrashed(), t.GetDead(), t.GetPoisoned(),
-		t.GetDiscarded(), t.GetCancelled(), t.GetReplayed()}
+	s.Totals = countsOf(p.GetTotals())
 	r := p.GetSeries()
 	s.Series = make([]EventCounts, len(r.GetEnqueued()))
 	for i := range s.Series {

@@ -33,6 +33,15 @@ var (
 	QueueOrders = []string{"", QueueOrderMost}
 )
 
+// The orders of types: first those to which most happened, or that fail most.
+const (
+	TypeOrderMost    = "most"
+	TypeOrderFailing = "failing"
+)
+
+// TypeOrders are the words of lists of types, by their numbers in the protocol.
+var TypeOrders = []string{"", TypeOrderMost, TypeOrderFailing}
+
 // The words of operations, by their numbers in the protocol.
 var (
 	Actions         = []task.BulkAction{"", task.Replay, task.Cancel, task.Discard, task.Move, task.SetPriority, task.RunNow}

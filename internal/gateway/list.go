@@ -24,6 +24,7 @@ type cursorKind byte
 const (
 	taskCursor      cursorKind = 't'
 	queueCursor     cursorKind = 'q'
+	typeCursor      cursorKind = 'p'
 	archiveCursor   cursorKind = 'a'
 	scheduleCursor  cursorKind = 's'
 	tickCursor      cursorKind = 'h'

@@ -27,6 +27,7 @@ type Stats interface {
 	NamespaceStatus(ctx context.Context, ns string) (sum broker.NamespaceStatus, missing []string)
 	// QueueCounts are in no order.
 	QueueCounts(ctx context.Context, q broker.CountsQuery) []broker.QueueCount
+	TypeStats
 }
 
 // statisticians is the StatsService.
@@ -114,15 +115,18 @@ func (g statisticians) GetQueueStats(ctx context.Context, r *pawlv1.GetQueueStat
 func statsProto(r *stats.Report, w stats.Window, missing []string) *pawlv1.Stats {
 	first := r.Last - int64(len(r.Rates)) + 1
 	total := r.Total()
-	p := &pawlv1.Stats{Window: durationpb.New(time.Duration(w)), Step: durationpb.New(w.Step()),
+	return &pawlv1.Stats{Window: durationpb.New(time.Duration(w)), Step: durationpb.New(w.Step()),
 		Start:  timestamppb.New(time.Unix(first*int64(w.Step()/time.Second), 0)),
 		Series: seriesProto(r.Rates), Totals: countsProto(total), FailureRate: failureRate(total), Wait: latencyProto(&r.Wait), Run: latencyProto(&r.Run),
-		MissingNodes: missing}
-	for _, f := range r.Failing {
-		p.Failing = append(p.Failing, &pawlv1.FailingType{Queue: f.Queue, Type: f.Type, Failures: countOf(f.Failures), LastError: f.Last.Error,
+		Failing: failingProto(r.Failing), MissingNodes: missing}
+}
+
+func failingProto(types []stats.Failing) (list []*pawlv1.FailingType) {
+	for _, f := range types {
+		list = append(list, &pawlv1.FailingType{Queue: f.Queue, Type: f.Type, Failures: countOf(f.Failures), LastError: f.Last.Error,
 			LastErrorType: f.Last.ErrorType, LastAt: timestamppb.New(f.Last.At)})
 	}
-	return p
+	return list
 }
 
 func seriesProto(rates []stats.Rates) *pawlv1.Series {
@@ -161,7 +165,14 @@ func failureRate(r stats.Rates) float64 {
 
 func countOf(n uint64) int64 { return int64(min(n, math.MaxInt64)) } // #nosec G115 -- bounded
 
-func latencyProto(h *stats.Histogram) *pawlv1.Latency {
+// durations are a histogram of them.
+type durations interface {
+	Count() uint64
+	Mean() time.Duration
+	Quantile(q float64) time.Duration
+}
+
+func latencyProto(h durations) *pawlv1.Latency {
 	return &pawlv1.Latency{Count: countOf(h.Count()), MeanSeconds: h.Mean().Seconds(), P50Seconds: h.Quantile(0.5).Seconds(),
 		P95Seconds: h.Quantile(0.95).Seconds(), P99Seconds: h.Quantile(0.99).Seconds()}
 }
@@ -204,7 +215,7 @@ func (g *Gateway) setLately(ctx context.Context, series stats.Window, queues ...
 			setRates(q, &briefs[i])
 		}
 		if i < len(trends) {
-			q.Series = trendProto(&trends[i], series)
+			q.Series = seriesOfTrend(&trends[i], series.TrendStep())
 		}
 		if i < len(workers) {
 			q.Workers = &workers[i]
@@ -212,8 +223,7 @@ func (g *Gateway) setLately(ctx context.Context, series stats.Window, queues ...
 	}
 }
 
-func trendProto(t *stats.Trend, w stats.Window) *pawlv1.QueueSeries {
-	step := w.TrendStep()
+func seriesOfTrend(t *stats.Trend, step time.Duration) *pawlv1.QueueSeries {
 	first := t.Last - int64(len(t.Steps)) + 1
 	p := &pawlv1.QueueSeries{Step: durationpb.New(step), Start: timestamppb.New(time.Unix(first*int64(step/time.Second), 0)),
 		In: make([]int64, len(t.Steps)), Out: make([]int64, len(t.Steps)), Failed: make([]int64, len(t.Steps)), Succeeded: make([]int64, len(t.Steps)), Poisoned: make([]int64, len(t.Steps))}

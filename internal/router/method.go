@@ -98,7 +98,7 @@ var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, 
 
 	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
 
-	statsReport, statsBriefs, statsTrends, namespaceStatus, queueCounts,
+	statsReport, statsBriefs, statsTrends, namespaceStatus, queueCounts, typeCounts, typeBriefs, typeReport,
 
 	spaces, putShare, eraseNamespace,
 

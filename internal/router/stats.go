@@ -2,10 +2,12 @@ package router
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // Each node counts what happens in the shards while it leads them. What it saw, it keeps, so that all nodes together have seen
@@ -120,4 +122,81 @@ func (r *Router) QueueCounts(ctx context.Context, q broker.CountsQuery) []broker
 		}
 	}
 	return sum
+}
+
+// typesArgs ask what happened to types. The scope of the call limits the queues.
+type typesArgs struct {
+	Namespace, Queue string // "": all queues
+	Pattern          string
+	Window           stats.Window
+	Names            []string
+}
+
+// wanted says of which queues a call asks, and may see.
+func wanted(ctx context.Context, queue string) func(string) bool {
+	scope := task.ScopeOf(ctx)
+	return func(name string) bool { return (queue == "" || name == queue) && scope.Sees(name) }
+}
+
+var typeCounts = &method[typesArgs, stats.TypeCounts]{name: "type-counts", again: true, run: func(ctx context.Context, r *Router, a typesArgs) (stats.TypeCounts, error) {
+	sees := wanted(ctx, a.Queue)
+	return r.cfg.Stats.TypeCounts(time.Now(), a.Namespace, a.Window, func(queue, typ string) bool {
+		return sees(queue) && (a.Pattern == "" || task.Matches(a.Pattern, typ))
+	}), nil
+}}
+
+var typeBriefs = &method[typesArgs, []stats.TypeBrief]{name: "type-briefs", again: true, run: func(ctx context.Context, r *Router, a typesArgs) ([]stats.TypeBrief, error) {
+	return r.cfg.Stats.TypeBriefs(time.Now(), a.Namespace, a.Window, a.Names, wanted(ctx, a.Queue)), nil
+}}
+
+type typeArgs struct {
+	Query stats.TypeQuery
+	Queue string // "": all queues
+}
+
+type typeAnswer struct {
+	Report stats.TypeReport
+	Queues []string // all that have had its tasks
+}
+
+var typeReport = &method[typeArgs, typeAnswer]{name: "type-stats", again: true, run: func(ctx context.Context, r *Router, a typeArgs) (out typeAnswer, err error) {
+	out.Report = r.cfg.Stats.TypeReport(time.Now(), a.Query, wanted(ctx, a.Queue))
+	out.Queues = r.cfg.Stats.TypeQueues(a.Query.Namespace, a.Query.Type, wanted(ctx, ""))
+	return out, nil
+}}
+
+// TypeCounts tells how much happened to the types of a namespace that fit a pattern, in one queue or in all that the call may see.
+func (r *Router) TypeCounts(ctx context.Context, ns, queue, pattern string, w stats.Window) (sum stats.TypeCounts, missing []string) {
+	answers, missing := eachNode(ctx, r, typeCounts, nodeTime, typesArgs{Namespace: ns, Queue: queue, Pattern: pattern, Window: w})
+	for _, a := range answers {
+		sum.Add(a)
+	}
+	return sum, missing
+}
+
+// TypeBriefs tells of some types, in their order.
+func (r *Router) TypeBriefs(ctx context.Context, ns, queue string, types []string, w stats.Window) []stats.TypeBrief {
+	answers, _ := eachNode(ctx, r, typeBriefs, nodeTime, typesArgs{Namespace: ns, Queue: queue, Names: types, Window: w})
+	out := make([]stats.TypeBrief, len(types))
+	for _, some := range answers {
+		for i := range some[:min(len(some), len(out))] {
+			out[i].Add(&some[i])
+		}
+	}
+	return out
+}
+
+// TypeStats tells of one type, in one queue or in all that the call may see, and which queues these are.
+func (r *Router) TypeStats(ctx context.Context, q stats.TypeQuery, queue string) (sum stats.TypeReport, queues, missing []string) {
+	answers, missing := eachNode(ctx, r, typeReport, nodeTime, typeArgs{q, queue})
+	for i, a := range answers {
+		if i == 0 {
+			sum = a.Report
+		} else {
+			sum.Add(a.Report)
+		}
+		queues = append(queues, a.Queues...)
+	}
+	slices.Sort(queues)
+	return sum, slices.Compact(queues), missing
 }

@@ -62,7 +62,7 @@ var actionOf = map[string]task.Action{
 
 	"RosterService.ListWorkers": read, "RosterService.GetWorker": read, "RosterService.QuietWorker": task.WorkerQuieted, "RosterService.ResumeWorker": task.WorkerResumed,
 	"EventService.WatchEvents": read,
-	"StatsService.GetStats":    read, "StatsService.GetQueueStats": read, "StatsService.GetQueueScale": read,
+	"StatsService.GetStats":    read, "StatsService.GetQueueStats": read, "StatsService.GetQueueScale": read, "StatsService.ListTypes": read, "StatsService.GetTypeStats": read,
 
 	"OperationService.StartOperation": task.OperationStarted, "OperationService.PauseOperation": task.OperationPaused,
 	"OperationService.ResumeOperation": task.OperationResumed, "OperationService.AbortOperation": task.OperationAborted,

@@ -162,6 +162,9 @@ func (s *session) play() {
 	s.do("getQueueStats?window=1h", "")
 	s.do("getStats?window=1h", "")
 	s.do("getQueueScale?target=60s&slots=10", "")
+	s.vars["type"] = "mail.welcome"
+	s.do("listTypes?window=1h&limit=1", "")
+	s.do("getTypeStats?window=5m&queue=mail", "")
 
 	// Groups and schedules.
 	s.do("createGroup", `{"name":"import of Monday","tasks":[{"type":"part","payload":1},{"type":"part","payload":2}],"on_complete":{"type":"report"},"open":true}`, "id=group_id")

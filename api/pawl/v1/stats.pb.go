@@ -23,6 +23,55 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type TypeOrder int32
+
+const (
+	TypeOrder_TYPE_ORDER_UNSPECIFIED TypeOrder = 0 // by name
+	TypeOrder_TYPE_ORDER_MOST        TypeOrder = 1 // first those to which most happened in the window. One page: no cursor
+	TypeOrder_TYPE_ORDER_FAILING     TypeOrder = 2 // first those with the most attempts that ended badly in the window, and only those with any. One page: no cursor
+)
+
+// Enum value maps for TypeOrder.
+var (
+	TypeOrder_name = map[int32]string{
+		0: "TYPE_ORDER_UNSPECIFIED",
+		1: "TYPE_ORDER_MOST",
+		2: "TYPE_ORDER_FAILING",
+	}
+	TypeOrder_value = map[string]int32{
+		"TYPE_ORDER_UNSPECIFIED": 0,
+		"TYPE_ORDER_MOST":        1,
+		"TYPE_ORDER_FAILING":     2,
+	}
+)
+
+func (x TypeOrder) Enum() *TypeOrder {
+	p := new(TypeOrder)
+	*p = x
+	return p
+}
+
+func (x TypeOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TypeOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_pawl_v1_stats_proto_enumTypes[0].Descriptor()
+}
+
+func (TypeOrder) Type() protoreflect.EnumType {
+	return &file_pawl_v1_stats_proto_enumTypes[0]
+}
+
+func (x TypeOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TypeOrder.Descriptor instead.
+func (TypeOrder) EnumDescriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{0}
+}
+
 type GetStatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"` // 2m, 5m, 1h or 24h; default 1h
@@ -1254,6 +1303,737 @@ func (x *GetQueueScaleResponse) GetRunSeconds() float64 {
 	return 0
 }
 
+type ListTypesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`   // 5m, 1h or 24h; default 1h
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`     // only what happened in it; empty: in all queues that the caller may see
+	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"` // a type, in which each * stands for any characters; empty: all
+	Order         TypeOrder              `protobuf:"varint,4,opt,name=order,proto3,enum=pawl.v1.TypeOrder" json:"order,omitempty"`
+	Limit         int32                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1,000
+	Cursor        string                 `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTypesRequest) Reset() {
+	*x = ListTypesRequest{}
+	mi := &file_pawl_v1_stats_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTypesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTypesRequest) ProtoMessage() {}
+
+func (x *ListTypesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_stats_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTypesRequest.ProtoReflect.Descriptor instead.
+func (*ListTypesRequest) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListTypesRequest) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *ListTypesRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ListTypesRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *ListTypesRequest) GetOrder() TypeOrder {
+	if x != nil {
+		return x.Order
+	}
+	return TypeOrder_TYPE_ORDER_UNSPECIFIED
+}
+
+func (x *ListTypesRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListTypesRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+type ListTypesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*TypeSummary         `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	Window        *durationpb.Duration   `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`
+	MissingNodes  []string               `protobuf:"bytes,4,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"` // that did not say what they saw
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTypesResponse) Reset() {
+	*x = ListTypesResponse{}
+	mi := &file_pawl_v1_stats_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTypesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTypesResponse) ProtoMessage() {}
+
+func (x *ListTypesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_stats_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTypesResponse.ProtoReflect.Descriptor instead.
+func (*ListTypesResponse) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListTypesResponse) GetItems() []*TypeSummary {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *ListTypesResponse) GetNextCursor() string {
+	if x != nil {
+		return x.NextCursor
+	}
+	return ""
+}
+
+func (x *ListTypesResponse) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *ListTypesResponse) GetMissingNodes() []string {
+	if x != nil {
+		return x.MissingNodes
+	}
+	return nil
+}
+
+// TypeSummary is what happened to the tasks of a type in a window.
+type TypeSummary struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`                                    // "_other": types that are not counted apart
+	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`                                // that have had its tasks lately; at most 20
+	Rates         *QueueRates            `protobuf:"bytes,3,opt,name=rates,proto3" json:"rates,omitempty"`                                  // on average in the window, or in as much of it as is known
+	FailureRate   float64                `protobuf:"fixed64,4,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"` // of the attempts that ended: those that failed, crashed or timed out, 0 to 1
+	Totals        *EventCounts           `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`
+	Wait          *Latency               `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`     // from ready to claimed
+	Run           *Latency               `protobuf:"bytes,7,opt,name=run,proto3" json:"run,omitempty"`       // from claimed to the end of the run
+	Series        *QueueSeries           `protobuf:"bytes,8,opt,name=series,proto3" json:"series,omitempty"` // in steps of 10s in 5m, 1m in 1h, 30m in 24h
+	LastError     string                 `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	LastErrorType string                 `protobuf:"bytes,10,opt,name=last_error_type,json=lastErrorType,proto3" json:"last_error_type,omitempty"`
+	LastFailedAt  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_failed_at,json=lastFailedAt,proto3" json:"last_failed_at,omitempty"` // absent: no attempt is known to have ended badly
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TypeSummary) Reset() {
+	*x = TypeSummary{}
+	mi := &file_pawl_v1_stats_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TypeSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TypeSummary) ProtoMessage() {}
+
+func (x *TypeSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_stats_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TypeSummary.ProtoReflect.Descriptor instead.
+func (*TypeSummary) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *TypeSummary) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *TypeSummary) GetQueues() []string {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *TypeSummary) GetRates() *QueueRates {
+	if x != nil {
+		return x.Rates
+	}
+	return nil
+}
+
+func (x *TypeSummary) GetFailureRate() float64 {
+	if x != nil {
+		return x.FailureRate
+	}
+	return 0
+}
+
+func (x *TypeSummary) GetTotals() *EventCounts {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+func (x *TypeSummary) GetWait() *Latency {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *TypeSummary) GetRun() *Latency {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *TypeSummary) GetSeries() *QueueSeries {
+	if x != nil {
+		return x.Series
+	}
+	return nil
+}
+
+func (x *TypeSummary) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *TypeSummary) GetLastErrorType() string {
+	if x != nil {
+		return x.LastErrorType
+	}
+	return ""
+}
+
+func (x *TypeSummary) GetLastFailedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastFailedAt
+	}
+	return nil
+}
+
+type GetTypeStatsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Window        *durationpb.Duration   `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"` // 5m, 1h or 24h; default 1h
+	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`   // only what happened in it; empty: in all queues that the caller may see
+	Around        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=around,proto3" json:"around,omitempty"` // what happened before and after it is compared, such as a deploy of the last 24 hours; absent: nothing is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTypeStatsRequest) Reset() {
+	*x = GetTypeStatsRequest{}
+	mi := &file_pawl_v1_stats_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTypeStatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTypeStatsRequest) ProtoMessage() {}
+
+func (x *GetTypeStatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_stats_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTypeStatsRequest.ProtoReflect.Descriptor instead.
+func (*GetTypeStatsRequest) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GetTypeStatsRequest) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *GetTypeStatsRequest) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *GetTypeStatsRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *GetTypeStatsRequest) GetAround() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Around
+	}
+	return nil
+}
+
+// GetTypeStatsResponse tells of a type. One to which nothing has happened, or that no node remembers, has zeros and no queues.
+type GetTypeStatsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                    // that have had its tasks lately, whichever is asked for; at most 1,000
+	Stats         *Stats                 `protobuf:"bytes,4,opt,name=stats,proto3" json:"stats,omitempty"`                                      // in steps of 10s in 5m, 1m in 1h, 15m in 24h
+	WaitHistogram []*HistogramBucket     `protobuf:"bytes,5,rep,name=wait_histogram,json=waitHistogram,proto3" json:"wait_histogram,omitempty"` // from ready to claimed, in the window
+	RunHistogram  []*HistogramBucket     `protobuf:"bytes,6,rep,name=run_histogram,json=runHistogram,proto3" json:"run_histogram,omitempty"`    // from claimed to the end of the run, in the window
+	Slowest       []*SlowRun             `protobuf:"bytes,7,rep,name=slowest,proto3" json:"slowest,omitempty"`                                  // runs that ended in the last hour, the slowest first: at most 10, of the 5 slowest in each 10 minutes and queue
+	Comparison    *Comparison            `protobuf:"bytes,8,opt,name=comparison,proto3" json:"comparison,omitempty"`                            // absent: none was asked for, or too little is known
+	Rates         *QueueRates            `protobuf:"bytes,9,opt,name=rates,proto3" json:"rates,omitempty"`                                      // on average in the window, or in as much of it as is known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTypeStatsResponse) Reset() {
+	*x = GetTypeStatsResponse{}
+	mi := &file_pawl_v1_stats_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTypeStatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTypeStatsResponse) ProtoMessage() {}
+
+func (x *GetTypeStatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_stats_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTypeStatsResponse.ProtoReflect.Descriptor instead.
+func (*GetTypeStatsResponse) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetTypeStatsResponse) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *GetTypeStatsResponse) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *GetTypeStatsResponse) GetQueues() []string {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *GetTypeStatsResponse) GetStats() *Stats {
+	if x != nil {
+		return x.Stats
+	}
+	return nil
+}
+
+func (x *GetTypeStatsResponse) GetWaitHistogram() []*HistogramBucket {
+	if x != nil {
+		return x.WaitHistogram
+	}
+	return nil
+}
+
+func (x *GetTypeStatsResponse) GetRunHistogram() []*HistogramBucket {
+	if x != nil {
+		return x.RunHistogram
+	}
+	return nil
+}
+
+func (x *GetTypeStatsResponse) GetSlowest() []*SlowRun {
+	if x != nil {
+		return x.Slowest
+	}
+	return nil
+}
+
+func (x *GetTypeStatsResponse) GetComparison() *Comparison {
+	if x != nil {
+		return x.Comparison
+	}
+	return nil
+}
+
+func (x *GetTypeStatsResponse) GetRates() *QueueRates {
+	if x != nil {
+		return x.Rates
+	}
+	return nil
+}
+
+// HistogramBucket says how many durations were up to its bound, and longer than the bound of the bucket before it. There are two buckets for each
+// doubling, from 1 ms to 26 h. Those before the first and behind the last in which there is something are left out.
+type HistogramBucket struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UpToSeconds   float64                `protobuf:"fixed64,1,opt,name=up_to_seconds,json=upToSeconds,proto3" json:"up_to_seconds,omitempty"` // 0: it has all that is longer than 26 h
+	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistogramBucket) Reset() {
+	*x = HistogramBucket{}
+	mi := &file_pawl_v1_stats_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistogramBucket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistogramBucket) ProtoMessage() {}
+
+func (x *HistogramBucket) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_stats_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistogramBucket.ProtoReflect.Descriptor instead.
+func (*HistogramBucket) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *HistogramBucket) GetUpToSeconds() float64 {
+	if x != nil {
+		return x.UpToSeconds
+	}
+	return 0
+}
+
+func (x *HistogramBucket) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// SlowRun is a run of a task that took long.
+type SlowRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
+	RunSeconds    float64                `protobuf:"fixed64,3,opt,name=run_seconds,json=runSeconds,proto3" json:"run_seconds,omitempty"`
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	Failed        bool                   `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"` // it failed or timed out
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlowRun) Reset() {
+	*x = SlowRun{}
+	mi := &file_pawl_v1_stats_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlowRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlowRun) ProtoMessage() {}
+
+func (x *SlowRun) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_stats_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlowRun.ProtoReflect.Descriptor instead.
+func (*SlowRun) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SlowRun) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *SlowRun) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *SlowRun) GetRunSeconds() float64 {
+	if x != nil {
+		return x.RunSeconds
+	}
+	return 0
+}
+
+func (x *SlowRun) GetEndedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedAt
+	}
+	return nil
+}
+
+func (x *SlowRun) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
+}
+
+// Comparison is what happened before and after a time, in two periods of the same length: up to an hour, in whole minutes in the first half hour after it and in
+// whole 15 minutes later. The minute or 15 minutes in which the time lies are in neither.
+type Comparison struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Around        *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=around,proto3" json:"around,omitempty"`
+	Before        *TypePeriod            `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	After         *TypePeriod            `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Comparison) Reset() {
+	*x = Comparison{}
+	mi := &file_pawl_v1_stats_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Comparison) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Comparison) ProtoMessage() {}
+
+func (x *Comparison) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_stats_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Comparison.ProtoReflect.Descriptor instead.
+func (*Comparison) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Comparison) GetAround() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Around
+	}
+	return nil
+}
+
+func (x *Comparison) GetBefore() *TypePeriod {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *Comparison) GetAfter() *TypePeriod {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+type TypePeriod struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	Length        *durationpb.Duration   `protobuf:"bytes,2,opt,name=length,proto3" json:"length,omitempty"`
+	Rates         *QueueRates            `protobuf:"bytes,3,opt,name=rates,proto3" json:"rates,omitempty"`
+	FailureRate   float64                `protobuf:"fixed64,4,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"`
+	Totals        *EventCounts           `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`
+	Run           *Latency               `protobuf:"bytes,6,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TypePeriod) Reset() {
+	*x = TypePeriod{}
+	mi := &file_pawl_v1_stats_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TypePeriod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TypePeriod) ProtoMessage() {}
+
+func (x *TypePeriod) ProtoReflect() protoreflect.Message {
+	mi := &file_pawl_v1_stats_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TypePeriod.ProtoReflect.Descriptor instead.
+func (*TypePeriod) Descriptor() ([]byte, []int) {
+	return file_pawl_v1_stats_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *TypePeriod) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *TypePeriod) GetLength() *durationpb.Duration {
+	if x != nil {
+		return x.Length
+	}
+	return nil
+}
+
+func (x *TypePeriod) GetRates() *QueueRates {
+	if x != nil {
+		return x.Rates
+	}
+	return nil
+}
+
+func (x *TypePeriod) GetFailureRate() float64 {
+	if x != nil {
+		return x.FailureRate
+	}
+	return 0
+}
+
+func (x *TypePeriod) GetTotals() *EventCounts {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+func (x *TypePeriod) GetRun() *Latency {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
 var File_pawl_v1_stats_proto protoreflect.FileDescriptor
 
 const file_pawl_v1_stats_proto_rawDesc = "" +
@@ -1368,14 +2148,89 @@ const file_pawl_v1_stats_proto_rawDesc = "" +
 	"\x12arrival_per_second\x18\a \x01(\x01R\x10arrivalPerSecond\x12$\n" +
 	"\vrun_seconds\x18\b \x01(\x01H\x00R\n" +
 	"runSeconds\x88\x01\x01B\x0e\n" +
-	"\f_run_seconds2\xe1\x02\n" +
+	"\f_run_seconds\"\xcd\x01\n" +
+	"\x10ListTypesRequest\x121\n" +
+	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x18\n" +
+	"\apattern\x18\x03 \x01(\tR\apattern\x12(\n" +
+	"\x05order\x18\x04 \x01(\x0e2\x12.pawl.v1.TypeOrderR\x05order\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\x05R\x05limit\x12\x16\n" +
+	"\x06cursor\x18\x06 \x01(\tR\x06cursor\"\xb8\x01\n" +
+	"\x11ListTypesResponse\x12*\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.pawl.v1.TypeSummaryR\x05items\x12\x1f\n" +
+	"\vnext_cursor\x18\x02 \x01(\tR\n" +
+	"nextCursor\x121\n" +
+	"\x06window\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12#\n" +
+	"\rmissing_nodes\x18\x04 \x03(\tR\fmissingNodes\"\xb6\x03\n" +
+	"\vTypeSummary\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
+	"\x06queues\x18\x02 \x03(\tR\x06queues\x12)\n" +
+	"\x05rates\x18\x03 \x01(\v2\x13.pawl.v1.QueueRatesR\x05rates\x12!\n" +
+	"\ffailure_rate\x18\x04 \x01(\x01R\vfailureRate\x12,\n" +
+	"\x06totals\x18\x05 \x01(\v2\x14.pawl.v1.EventCountsR\x06totals\x12$\n" +
+	"\x04wait\x18\x06 \x01(\v2\x10.pawl.v1.LatencyR\x04wait\x12\"\n" +
+	"\x03run\x18\a \x01(\v2\x10.pawl.v1.LatencyR\x03run\x12,\n" +
+	"\x06series\x18\b \x01(\v2\x14.pawl.v1.QueueSeriesR\x06series\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\t \x01(\tR\tlastError\x12&\n" +
+	"\x0flast_error_type\x18\n" +
+	" \x01(\tR\rlastErrorType\x12@\n" +
+	"\x0elast_failed_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\flastFailedAt\"\xa6\x01\n" +
+	"\x13GetTypeStatsRequest\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x121\n" +
+	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x14\n" +
+	"\x05queue\x18\x03 \x01(\tR\x05queue\x122\n" +
+	"\x06around\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06around\"\x8a\x03\n" +
+	"\x14GetTypeStatsResponse\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x16\n" +
+	"\x06queues\x18\x03 \x03(\tR\x06queues\x12$\n" +
+	"\x05stats\x18\x04 \x01(\v2\x0e.pawl.v1.StatsR\x05stats\x12?\n" +
+	"\x0ewait_histogram\x18\x05 \x03(\v2\x18.pawl.v1.HistogramBucketR\rwaitHistogram\x12=\n" +
+	"\rrun_histogram\x18\x06 \x03(\v2\x18.pawl.v1.HistogramBucketR\frunHistogram\x12*\n" +
+	"\aslowest\x18\a \x03(\v2\x10.pawl.v1.SlowRunR\aslowest\x123\n" +
+	"\n" +
+	"comparison\x18\b \x01(\v2\x13.pawl.v1.ComparisonR\n" +
+	"comparison\x12)\n" +
+	"\x05rates\x18\t \x01(\v2\x13.pawl.v1.QueueRatesR\x05rates\"K\n" +
+	"\x0fHistogramBucket\x12\"\n" +
+	"\rup_to_seconds\x18\x01 \x01(\x01R\vupToSeconds\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xaa\x01\n" +
+	"\aSlowRun\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
+	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x1f\n" +
+	"\vrun_seconds\x18\x03 \x01(\x01R\n" +
+	"runSeconds\x125\n" +
+	"\bended_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\bR\x06failed\"\x98\x01\n" +
+	"\n" +
+	"Comparison\x122\n" +
+	"\x06around\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x06around\x12+\n" +
+	"\x06before\x18\x02 \x01(\v2\x13.pawl.v1.TypePeriodR\x06before\x12)\n" +
+	"\x05after\x18\x03 \x01(\v2\x13.pawl.v1.TypePeriodR\x05after\"\x91\x02\n" +
+	"\n" +
+	"TypePeriod\x120\n" +
+	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x121\n" +
+	"\x06length\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06length\x12)\n" +
+	"\x05rates\x18\x03 \x01(\v2\x13.pawl.v1.QueueRatesR\x05rates\x12!\n" +
+	"\ffailure_rate\x18\x04 \x01(\x01R\vfailureRate\x12,\n" +
+	"\x06totals\x18\x05 \x01(\v2\x14.pawl.v1.EventCountsR\x06totals\x12\"\n" +
+	"\x03run\x18\x06 \x01(\v2\x10.pawl.v1.LatencyR\x03run*T\n" +
+	"\tTypeOrder\x12\x1a\n" +
+	"\x16TYPE_ORDER_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fTYPE_ORDER_MOST\x10\x01\x12\x16\n" +
+	"\x12TYPE_ORDER_FAILING\x10\x022\xb1\x04\n" +
 	"\fStatsService\x12[\n" +
 	"\bGetStats\x12\x18.pawl.v1.GetStatsRequest\x1a\x19.pawl.v1.GetStatsResponse\"\x1a\x8a\xb5\x18\x16\b\x05\x12\x01\x03\"\x0f\n" +
 	"\r/api/v1/stats\x12y\n" +
 	"\rGetQueueStats\x12\x1d.pawl.v1.GetQueueStatsRequest\x1a\x1e.pawl.v1.GetQueueStatsResponse\")\x8a\xb5\x18%\b\x04\x12\x01\x03\"\x1e\n" +
 	"\x1c/api/v1/queues/{queue}/stats\x12y\n" +
 	"\rGetQueueScale\x12\x1d.pawl.v1.GetQueueScaleRequest\x1a\x1e.pawl.v1.GetQueueScaleResponse\")\x8a\xb5\x18%\b\x04\x12\x01\x03\"\x1e\n" +
-	"\x1c/api/v1/queues/{queue}/scaleB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
+	"\x1c/api/v1/queues/{queue}/scale\x12^\n" +
+	"\tListTypes\x12\x19.pawl.v1.ListTypesRequest\x1a\x1a.pawl.v1.ListTypesResponse\"\x1a\x8a\xb5\x18\x16\b\x04\x12\x01\x03\"\x0f\n" +
+	"\r/api/v1/types\x12n\n" +
+	"\fGetTypeStats\x12\x1c.pawl.v1.GetTypeStatsRequest\x1a\x1d.pawl.v1.GetTypeStatsResponse\"!\x8a\xb5\x18\x1d\b\x04\x12\x01\x03\"\x16\n" +
+	"\x14/api/v1/types/{type}B*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
 	file_pawl_v1_stats_proto_rawDescOnce sync.Once
@@ -1389,56 +2244,98 @@ func file_pawl_v1_stats_proto_rawDescGZIP() []byte {
 	return file_pawl_v1_stats_proto_rawDescData
 }
 
-var file_pawl_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_pawl_v1_stats_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_pawl_v1_stats_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_pawl_v1_stats_proto_goTypes = []any{
-	(*GetStatsRequest)(nil),       // 0: pawl.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),      // 1: pawl.v1.GetStatsResponse
-	(*GetQueueStatsRequest)(nil),  // 2: pawl.v1.GetQueueStatsRequest
-	(*GetQueueStatsResponse)(nil), // 3: pawl.v1.GetQueueStatsResponse
-	(*Stats)(nil),                 // 4: pawl.v1.Stats
-	(*Series)(nil),                // 5: pawl.v1.Series
-	(*EventCounts)(nil),           // 6: pawl.v1.EventCounts
-	(*Latency)(nil),               // 7: pawl.v1.Latency
-	(*QueueRates)(nil),            // 8: pawl.v1.QueueRates
-	(*QueueSeries)(nil),           // 9: pawl.v1.QueueSeries
-	(*FailingType)(nil),           // 10: pawl.v1.FailingType
-	(*QueueTotals)(nil),           // 11: pawl.v1.QueueTotals
-	(*Attention)(nil),             // 12: pawl.v1.Attention
-	(*GetQueueScaleRequest)(nil),  // 13: pawl.v1.GetQueueScaleRequest
-	(*GetQueueScaleResponse)(nil), // 14: pawl.v1.GetQueueScaleResponse
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(TypeOrder)(0),                // 0: pawl.v1.TypeOrder
+	(*GetStatsRequest)(nil),       // 1: pawl.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),      // 2: pawl.v1.GetStatsResponse
+	(*GetQueueStatsRequest)(nil),  // 3: pawl.v1.GetQueueStatsRequest
+	(*GetQueueStatsResponse)(nil), // 4: pawl.v1.GetQueueStatsResponse
+	(*Stats)(nil),                 // 5: pawl.v1.Stats
+	(*Series)(nil),                // 6: pawl.v1.Series
+	(*EventCounts)(nil),           // 7: pawl.v1.EventCounts
+	(*Latency)(nil),               // 8: pawl.v1.Latency
+	(*QueueRates)(nil),            // 9: pawl.v1.QueueRates
+	(*QueueSeries)(nil),           // 10: pawl.v1.QueueSeries
+	(*FailingType)(nil),           // 11: pawl.v1.FailingType
+	(*QueueTotals)(nil),           // 12: pawl.v1.QueueTotals
+	(*Attention)(nil),             // 13: pawl.v1.Attention
+	(*GetQueueScaleRequest)(nil),  // 14: pawl.v1.GetQueueScaleRequest
+	(*GetQueueScaleResponse)(nil), // 15: pawl.v1.GetQueueScaleResponse
+	(*ListTypesRequest)(nil),      // 16: pawl.v1.ListTypesRequest
+	(*ListTypesResponse)(nil),     // 17: pawl.v1.ListTypesResponse
+	(*TypeSummary)(nil),           // 18: pawl.v1.TypeSummary
+	(*GetTypeStatsRequest)(nil),   // 19: pawl.v1.GetTypeStatsRequest
+	(*GetTypeStatsResponse)(nil),  // 20: pawl.v1.GetTypeStatsResponse
+	(*HistogramBucket)(nil),       // 21: pawl.v1.HistogramBucket
+	(*SlowRun)(nil),               // 22: pawl.v1.SlowRun
+	(*Comparison)(nil),            // 23: pawl.v1.Comparison
+	(*TypePeriod)(nil),            // 24: pawl.v1.TypePeriod
+	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
 }
 var file_pawl_v1_stats_proto_depIdxs = []int32{
-	15, // 0: pawl.v1.GetStatsRequest.window:type_name -> google.protobuf.Duration
-	4,  // 1: pawl.v1.GetStatsResponse.stats:type_name -> pawl.v1.Stats
-	11, // 2: pawl.v1.GetStatsResponse.queues:type_name -> pawl.v1.QueueTotals
-	12, // 3: pawl.v1.GetStatsResponse.attention:type_name -> pawl.v1.Attention
-	15, // 4: pawl.v1.GetQueueStatsRequest.window:type_name -> google.protobuf.Duration
-	4,  // 5: pawl.v1.GetQueueStatsResponse.stats:type_name -> pawl.v1.Stats
-	15, // 6: pawl.v1.Stats.window:type_name -> google.protobuf.Duration
-	15, // 7: pawl.v1.Stats.step:type_name -> google.protobuf.Duration
-	16, // 8: pawl.v1.Stats.start:type_name -> google.protobuf.Timestamp
-	5,  // 9: pawl.v1.Stats.series:type_name -> pawl.v1.Series
-	6,  // 10: pawl.v1.Stats.totals:type_name -> pawl.v1.EventCounts
-	7,  // 11: pawl.v1.Stats.wait:type_name -> pawl.v1.Latency
-	7,  // 12: pawl.v1.Stats.run:type_name -> pawl.v1.Latency
-	10, // 13: pawl.v1.Stats.failing:type_name -> pawl.v1.FailingType
-	15, // 14: pawl.v1.QueueSeries.step:type_name -> google.protobuf.Duration
-	16, // 15: pawl.v1.QueueSeries.start:type_name -> google.protobuf.Timestamp
-	16, // 16: pawl.v1.FailingType.last_at:type_name -> google.protobuf.Timestamp
-	15, // 17: pawl.v1.GetQueueScaleRequest.target:type_name -> google.protobuf.Duration
-	0,  // 18: pawl.v1.StatsService.GetStats:input_type -> pawl.v1.GetStatsRequest
-	2,  // 19: pawl.v1.StatsService.GetQueueStats:input_type -> pawl.v1.GetQueueStatsRequest
-	13, // 20: pawl.v1.StatsService.GetQueueScale:input_type -> pawl.v1.GetQueueScaleRequest
-	1,  // 21: pawl.v1.StatsService.GetStats:output_type -> pawl.v1.GetStatsResponse
-	3,  // 22: pawl.v1.StatsService.GetQueueStats:output_type -> pawl.v1.GetQueueStatsResponse
-	14, // 23: pawl.v1.StatsService.GetQueueScale:output_type -> pawl.v1.GetQueueScaleResponse
-	21, // [21:24] is the sub-list for method output_type
-	18, // [18:21] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	25, // 0: pawl.v1.GetStatsRequest.window:type_name -> google.protobuf.Duration
+	5,  // 1: pawl.v1.GetStatsResponse.stats:type_name -> pawl.v1.Stats
+	12, // 2: pawl.v1.GetStatsResponse.queues:type_name -> pawl.v1.QueueTotals
+	13, // 3: pawl.v1.GetStatsResponse.attention:type_name -> pawl.v1.Attention
+	25, // 4: pawl.v1.GetQueueStatsRequest.window:type_name -> google.protobuf.Duration
+	5,  // 5: pawl.v1.GetQueueStatsResponse.stats:type_name -> pawl.v1.Stats
+	25, // 6: pawl.v1.Stats.window:type_name -> google.protobuf.Duration
+	25, // 7: pawl.v1.Stats.step:type_name -> google.protobuf.Duration
+	26, // 8: pawl.v1.Stats.start:type_name -> google.protobuf.Timestamp
+	6,  // 9: pawl.v1.Stats.series:type_name -> pawl.v1.Series
+	7,  // 10: pawl.v1.Stats.totals:type_name -> pawl.v1.EventCounts
+	8,  // 11: pawl.v1.Stats.wait:type_name -> pawl.v1.Latency
+	8,  // 12: pawl.v1.Stats.run:type_name -> pawl.v1.Latency
+	11, // 13: pawl.v1.Stats.failing:type_name -> pawl.v1.FailingType
+	25, // 14: pawl.v1.QueueSeries.step:type_name -> google.protobuf.Duration
+	26, // 15: pawl.v1.QueueSeries.start:type_name -> google.protobuf.Timestamp
+	26, // 16: pawl.v1.FailingType.last_at:type_name -> google.protobuf.Timestamp
+	25, // 17: pawl.v1.GetQueueScaleRequest.target:type_name -> google.protobuf.Duration
+	25, // 18: pawl.v1.ListTypesRequest.window:type_name -> google.protobuf.Duration
+	0,  // 19: pawl.v1.ListTypesRequest.order:type_name -> pawl.v1.TypeOrder
+	18, // 20: pawl.v1.ListTypesResponse.items:type_name -> pawl.v1.TypeSummary
+	25, // 21: pawl.v1.ListTypesResponse.window:type_name -> google.protobuf.Duration
+	9,  // 22: pawl.v1.TypeSummary.rates:type_name -> pawl.v1.QueueRates
+	7,  // 23: pawl.v1.TypeSummary.totals:type_name -> pawl.v1.EventCounts
+	8,  // 24: pawl.v1.TypeSummary.wait:type_name -> pawl.v1.Latency
+	8,  // 25: pawl.v1.TypeSummary.run:type_name -> pawl.v1.Latency
+	10, // 26: pawl.v1.TypeSummary.series:type_name -> pawl.v1.QueueSeries
+	26, // 27: pawl.v1.TypeSummary.last_failed_at:type_name -> google.protobuf.Timestamp
+	25, // 28: pawl.v1.GetTypeStatsRequest.window:type_name -> google.protobuf.Duration
+	26, // 29: pawl.v1.GetTypeStatsRequest.around:type_name -> google.protobuf.Timestamp
+	5,  // 30: pawl.v1.GetTypeStatsResponse.stats:type_name -> pawl.v1.Stats
+	21, // 31: pawl.v1.GetTypeStatsResponse.wait_histogram:type_name -> pawl.v1.HistogramBucket
+	21, // 32: pawl.v1.GetTypeStatsResponse.run_histogram:type_name -> pawl.v1.HistogramBucket
+	22, // 33: pawl.v1.GetTypeStatsResponse.slowest:type_name -> pawl.v1.SlowRun
+	23, // 34: pawl.v1.GetTypeStatsResponse.comparison:type_name -> pawl.v1.Comparison
+	9,  // 35: pawl.v1.GetTypeStatsResponse.rates:type_name -> pawl.v1.QueueRates
+	26, // 36: pawl.v1.SlowRun.ended_at:type_name -> google.protobuf.Timestamp
+	26, // 37: pawl.v1.Comparison.around:type_name -> google.protobuf.Timestamp
+	24, // 38: pawl.v1.Comparison.before:type_name -> pawl.v1.TypePeriod
+	24, // 39: pawl.v1.Comparison.after:type_name -> pawl.v1.TypePeriod
+	26, // 40: pawl.v1.TypePeriod.start:type_name -> google.protobuf.Timestamp
+	25, // 41: pawl.v1.TypePeriod.length:type_name -> google.protobuf.Duration
+	9,  // 42: pawl.v1.TypePeriod.rates:type_name -> pawl.v1.QueueRates
+	7,  // 43: pawl.v1.TypePeriod.totals:type_name -> pawl.v1.EventCounts
+	8,  // 44: pawl.v1.TypePeriod.run:type_name -> pawl.v1.Latency
+	1,  // 45: pawl.v1.StatsService.GetStats:input_type -> pawl.v1.GetStatsRequest
+	3,  // 46: pawl.v1.StatsService.GetQueueStats:input_type -> pawl.v1.GetQueueStatsRequest
+	14, // 47: pawl.v1.StatsService.GetQueueScale:input_type -> pawl.v1.GetQueueScaleRequest
+	16, // 48: pawl.v1.StatsService.ListTypes:input_type -> pawl.v1.ListTypesRequest
+	19, // 49: pawl.v1.StatsService.GetTypeStats:input_type -> pawl.v1.GetTypeStatsRequest
+	2,  // 50: pawl.v1.StatsService.GetStats:output_type -> pawl.v1.GetStatsResponse
+	4,  // 51: pawl.v1.StatsService.GetQueueStats:output_type -> pawl.v1.GetQueueStatsResponse
+	15, // 52: pawl.v1.StatsService.GetQueueScale:output_type -> pawl.v1.GetQueueScaleResponse
+	17, // 53: pawl.v1.StatsService.ListTypes:output_type -> pawl.v1.ListTypesResponse
+	20, // 54: pawl.v1.StatsService.GetTypeStats:output_type -> pawl.v1.GetTypeStatsResponse
+	50, // [50:55] is the sub-list for method output_type
+	45, // [45:50] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_stats_proto_init() }
@@ -1453,13 +2350,14 @@ func file_pawl_v1_stats_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_stats_proto_rawDesc), len(file_pawl_v1_stats_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   15,
+			NumEnums:      1,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_pawl_v1_stats_proto_goTypes,
 		DependencyIndexes: file_pawl_v1_stats_proto_depIdxs,
+		EnumInfos:         file_pawl_v1_stats_proto_enumTypes,
 		MessageInfos:      file_pawl_v1_stats_proto_msgTypes,
 	}.Build()
 	File_pawl_v1_stats_proto = out.File

@@ -22,6 +22,8 @@ const (
 	StatsService_GetStats_FullMethodName      = "/pawl.v1.StatsService/GetStats"
 	StatsService_GetQueueStats_FullMethodName = "/pawl.v1.StatsService/GetQueueStats"
 	StatsService_GetQueueScale_FullMethodName = "/pawl.v1.StatsService/GetQueueScale"
+	StatsService_ListTypes_FullMethodName     = "/pawl.v1.StatsService/ListTypes"
+	StatsService_GetTypeStats_FullMethodName  = "/pawl.v1.StatsService/GetTypeStats"
 )
 
 // StatsServiceClient is the client API for StatsService service.
@@ -37,6 +39,10 @@ type StatsServiceClient interface {
 	GetQueueStats(ctx context.Context, in *GetQueueStatsRequest, opts ...grpc.CallOption) (*GetQueueStatsResponse, error)
 	// GetQueueScale tells how many workers a queue needs now.
 	GetQueueScale(ctx context.Context, in *GetQueueScaleRequest, opts ...grpc.CallOption) (*GetQueueScaleResponse, error)
+	// ListTypes tells of the types of tasks that something happened to lately, by name or the busiest first.
+	ListTypes(ctx context.Context, in *ListTypesRequest, opts ...grpc.CallOption) (*ListTypesResponse, error)
+	// GetTypeStats tells of one type, in all queues or in one.
+	GetTypeStats(ctx context.Context, in *GetTypeStatsRequest, opts ...grpc.CallOption) (*GetTypeStatsResponse, error)
 }
 
 type statsServiceClient struct {
@@ -77,6 +83,26 @@ func (c *statsServiceClient) GetQueueScale(ctx context.Context, in *GetQueueScal
 	return out, nil
 }
 
+func (c *statsServiceClient) ListTypes(ctx context.Context, in *ListTypesRequest, opts ...grpc.CallOption) (*ListTypesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTypesResponse)
+	err := c.cc.Invoke(ctx, StatsService_ListTypes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *statsServiceClient) GetTypeStats(ctx context.Context, in *GetTypeStatsRequest, opts ...grpc.CallOption) (*GetTypeStatsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetTypeStatsResponse)
+	err := c.cc.Invoke(ctx, StatsService_GetTypeStats_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StatsServiceServer is the server API for StatsService service.
 // All implementations must embed UnimplementedStatsServiceServer
 // for forward compatibility.
@@ -90,6 +116,10 @@ type StatsServiceServer interface {
 	GetQueueStats(context.Context, *GetQueueStatsRequest) (*GetQueueStatsResponse, error)
 	// GetQueueScale tells how many workers a queue needs now.
 	GetQueueScale(context.Context, *GetQueueScaleRequest) (*GetQueueScaleResponse, error)
+	// ListTypes tells of the types of tasks that something happened to lately, by name or the busiest first.
+	ListTypes(context.Context, *ListTypesRequest) (*ListTypesResponse, error)
+	// GetTypeStats tells of one type, in all queues or in one.
+	GetTypeStats(context.Context, *GetTypeStatsRequest) (*GetTypeStatsResponse, error)
 	mustEmbedUnimplementedStatsServiceServer()
 }
 
@@ -108,6 +138,12 @@ func (UnimplementedStatsServiceServer) GetQueueStats(context.Context, *GetQueueS
 }
 func (UnimplementedStatsServiceServer) GetQueueScale(context.Context, *GetQueueScaleRequest) (*GetQueueScaleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetQueueScale not implemented")
+}
+func (UnimplementedStatsServiceServer) ListTypes(context.Context, *ListTypesRequest) (*ListTypesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTypes not implemented")
+}
+func (UnimplementedStatsServiceServer) GetTypeStats(context.Context, *GetTypeStatsRequest) (*GetTypeStatsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTypeStats not implemented")
 }
 func (UnimplementedStatsServiceServer) mustEmbedUnimplementedStatsServiceServer() {}
 func (UnimplementedStatsServiceServer) testEmbeddedByValue()                      {}
@@ -184,6 +220,42 @@ func _StatsService_GetQueueScale_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StatsService_ListTypes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTypesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatsServiceServer).ListTypes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatsService_ListTypes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatsServiceServer).ListTypes(ctx, req.(*ListTypesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StatsService_GetTypeStats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTypeStatsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StatsServiceServer).GetTypeStats(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StatsService_GetTypeStats_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StatsServiceServer).GetTypeStats(ctx, req.(*GetTypeStatsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StatsService_ServiceDesc is the grpc.ServiceDesc for StatsService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -202,6 +274,14 @@ var StatsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetQueueScale",
 			Handler:    _StatsService_GetQueueScale_Handler,
+		},
+		{
+			MethodName: "ListTypes",
+			Handler:    _StatsService_ListTypes_Handler,
+		},
+		{
+			MethodName: "GetTypeStats",
+			Handler:    _StatsService_GetTypeStats_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -6,12 +6,42 @@ import builtins
 import google.protobuf.descriptor
 import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
 import typing
 import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _TypeOrder:
+    ValueType = typing.NewType('ValueType', builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+class _TypeOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_TypeOrder.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    TYPE_ORDER_UNSPECIFIED: _TypeOrder.ValueType  # 0
+    """by name"""
+
+    TYPE_ORDER_MOST: _TypeOrder.ValueType  # 1
+    """first those to which most happened in the window. One page: no cursor"""
+
+    TYPE_ORDER_FAILING: _TypeOrder.ValueType  # 2
+    """first those with the most attempts that ended badly in the window, and only those with any. One page: no cursor"""
+
+class TypeOrder(_TypeOrder, metaclass=_TypeOrderEnumTypeWrapper):
+    pass
+
+TYPE_ORDER_UNSPECIFIED: TypeOrder.ValueType  # 0
+"""by name"""
+
+TYPE_ORDER_MOST: TypeOrder.ValueType  # 1
+"""first those to which most happened in the window. One page: no cursor"""
+
+TYPE_ORDER_FAILING: TypeOrder.ValueType  # 2
+"""first those with the most attempts that ended badly in the window, and only those with any. One page: no cursor"""
+
+global___TypeOrder = TypeOrder
+
 
 class GetStatsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -518,3 +548,321 @@ class GetQueueScaleResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing_extensions.Literal["_run_seconds",b"_run_seconds","active",b"active","arrival_per_second",b"arrival_per_second","backlog",b"backlog","queue",b"queue","run_seconds",b"run_seconds","running",b"running","slots",b"slots","workers",b"workers"]) -> None: ...
     def WhichOneof(self, oneof_group: typing_extensions.Literal["_run_seconds",b"_run_seconds"]) -> typing.Optional[typing_extensions.Literal["run_seconds"]]: ...
 global___GetQueueScaleResponse = GetQueueScaleResponse
+
+class ListTypesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    WINDOW_FIELD_NUMBER: builtins.int
+    QUEUE_FIELD_NUMBER: builtins.int
+    PATTERN_FIELD_NUMBER: builtins.int
+    ORDER_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    CURSOR_FIELD_NUMBER: builtins.int
+    @property
+    def window(self) -> google.protobuf.duration_pb2.Duration:
+        """5m, 1h or 24h; default 1h"""
+        pass
+    queue: typing.Text
+    """only what happened in it; empty: in all queues that the caller may see"""
+
+    pattern: typing.Text
+    """a type, in which each * stands for any characters; empty: all"""
+
+    order: global___TypeOrder.ValueType
+    limit: builtins.int
+    """default 100, at most 1,000"""
+
+    cursor: typing.Text
+    def __init__(self,
+        *,
+        window: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
+        queue: typing.Text = ...,
+        pattern: typing.Text = ...,
+        order: global___TypeOrder.ValueType = ...,
+        limit: builtins.int = ...,
+        cursor: typing.Text = ...,
+        ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["window",b"window"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["cursor",b"cursor","limit",b"limit","order",b"order","pattern",b"pattern","queue",b"queue","window",b"window"]) -> None: ...
+global___ListTypesRequest = ListTypesRequest
+
+class ListTypesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    ITEMS_FIELD_NUMBER: builtins.int
+    NEXT_CURSOR_FIELD_NUMBER: builtins.int
+    WINDOW_FIELD_NUMBER: builtins.int
+    MISSING_NODES_FIELD_NUMBER: builtins.int
+    @property
+    def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TypeSummary]: ...
+    next_cursor: typing.Text
+    @property
+    def window(self) -> google.protobuf.duration_pb2.Duration: ...
+    @property
+    def missing_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
+        """that did not say what they saw"""
+        pass
+    def __init__(self,
+        *,
+        items: typing.Optional[typing.Iterable[global___TypeSummary]] = ...,
+        next_cursor: typing.Text = ...,
+        window: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
+        missing_nodes: typing.Optional[typing.Iterable[typing.Text]] = ...,
+        ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["window",b"window"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["items",b"items","missing_nodes",b"missing_nodes","next_cursor",b"next_cursor","window",b"window"]) -> None: ...
+global___ListTypesResponse = ListTypesResponse
+
+class TypeSummary(google.protobuf.message.Message):
+    """TypeSummary is what happened to the tasks of a type in a window."""
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    TYPE_FIELD_NUMBER: builtins.int
+    QUEUES_FIELD_NUMBER: builtins.int
+    RATES_FIELD_NUMBER: builtins.int
+    FAILURE_RATE_FIELD_NUMBER: builtins.int
+    TOTALS_FIELD_NUMBER: builtins.int
+    WAIT_FIELD_NUMBER: builtins.int
+    RUN_FIELD_NUMBER: builtins.int
+    SERIES_FIELD_NUMBER: builtins.int
+    LAST_ERROR_FIELD_NUMBER: builtins.int
+    LAST_ERROR_TYPE_FIELD_NUMBER: builtins.int
+    LAST_FAILED_AT_FIELD_NUMBER: builtins.int
+    type: typing.Text
+    """"_other": types that are not counted apart"""
+
+    @property
+    def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
+        """that have had its tasks lately; at most 20"""
+        pass
+    @property
+    def rates(self) -> global___QueueRates:
+        """on average in the window, or in as much of it as is known"""
+        pass
+    failure_rate: builtins.float
+    """of the attempts that ended: those that failed, crashed or timed out, 0 to 1"""
+
+    @property
+    def totals(self) -> global___EventCounts: ...
+    @property
+    def wait(self) -> global___Latency:
+        """from ready to claimed"""
+        pass
+    @property
+    def run(self) -> global___Latency:
+        """from claimed to the end of the run"""
+        pass
+    @property
+    def series(self) -> global___QueueSeries:
+        """in steps of 10s in 5m, 1m in 1h, 30m in 24h"""
+        pass
+    last_error: typing.Text
+    last_error_type: typing.Text
+    @property
+    def last_failed_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """absent: no attempt is known to have ended badly"""
+        pass
+    def __init__(self,
+        *,
+        type: typing.Text = ...,
+        queues: typing.Optional[typing.Iterable[typing.Text]] = ...,
+        rates: typing.Optional[global___QueueRates] = ...,
+        failure_rate: builtins.float = ...,
+        totals: typing.Optional[global___EventCounts] = ...,
+        wait: typing.Optional[global___Latency] = ...,
+        run: typing.Optional[global___Latency] = ...,
+        series: typing.Optional[global___QueueSeries] = ...,
+        last_error: typing.Text = ...,
+        last_error_type: typing.Text = ...,
+        last_failed_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
+        ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["last_failed_at",b"last_failed_at","rates",b"rates","run",b"run","series",b"series","totals",b"totals","wait",b"wait"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["failure_rate",b"failure_rate","last_error",b"last_error","last_error_type",b"last_error_type","last_failed_at",b"last_failed_at","queues",b"queues","rates",b"rates","run",b"run","series",b"series","totals",b"totals","type",b"type","wait",b"wait"]) -> None: ...
+global___TypeSummary = TypeSummary
+
+class GetTypeStatsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    TYPE_FIELD_NUMBER: builtins.int
+    WINDOW_FIELD_NUMBER: builtins.int
+    QUEUE_FIELD_NUMBER: builtins.int
+    AROUND_FIELD_NUMBER: builtins.int
+    type: typing.Text
+    @property
+    def window(self) -> google.protobuf.duration_pb2.Duration:
+        """5m, 1h or 24h; default 1h"""
+        pass
+    queue: typing.Text
+    """only what happened in it; empty: in all queues that the caller may see"""
+
+    @property
+    def around(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """what happened before and after it is compared, such as a deploy of the last 24 hours; absent: nothing is"""
+        pass
+    def __init__(self,
+        *,
+        type: typing.Text = ...,
+        window: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
+        queue: typing.Text = ...,
+        around: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
+        ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["around",b"around","window",b"window"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["around",b"around","queue",b"queue","type",b"type","window",b"window"]) -> None: ...
+global___GetTypeStatsRequest = GetTypeStatsRequest
+
+class GetTypeStatsResponse(google.protobuf.message.Message):
+    """GetTypeStatsResponse tells of a type. One to which nothing has happened, or that no node remembers, has zeros and no queues."""
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    TYPE_FIELD_NUMBER: builtins.int
+    QUEUE_FIELD_NUMBER: builtins.int
+    QUEUES_FIELD_NUMBER: builtins.int
+    STATS_FIELD_NUMBER: builtins.int
+    WAIT_HISTOGRAM_FIELD_NUMBER: builtins.int
+    RUN_HISTOGRAM_FIELD_NUMBER: builtins.int
+    SLOWEST_FIELD_NUMBER: builtins.int
+    COMPARISON_FIELD_NUMBER: builtins.int
+    RATES_FIELD_NUMBER: builtins.int
+    type: typing.Text
+    queue: typing.Text
+    @property
+    def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
+        """that have had its tasks lately, whichever is asked for; at most 1,000"""
+        pass
+    @property
+    def stats(self) -> global___Stats:
+        """in steps of 10s in 5m, 1m in 1h, 15m in 24h"""
+        pass
+    @property
+    def wait_histogram(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HistogramBucket]:
+        """from ready to claimed, in the window"""
+        pass
+    @property
+    def run_histogram(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HistogramBucket]:
+        """from claimed to the end of the run, in the window"""
+        pass
+    @property
+    def slowest(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SlowRun]:
+        """runs that ended in the last hour, the slowest first: at most 10, of the 5 slowest in each 10 minutes and queue"""
+        pass
+    @property
+    def comparison(self) -> global___Comparison:
+        """absent: none was asked for, or too little is known"""
+        pass
+    @property
+    def rates(self) -> global___QueueRates:
+        """on average in the window, or in as much of it as is known"""
+        pass
+    def __init__(self,
+        *,
+        type: typing.Text = ...,
+        queue: typing.Text = ...,
+        queues: typing.Optional[typing.Iterable[typing.Text]] = ...,
+        stats: typing.Optional[global___Stats] = ...,
+        wait_histogram: typing.Optional[typing.Iterable[global___HistogramBucket]] = ...,
+        run_histogram: typing.Optional[typing.Iterable[global___HistogramBucket]] = ...,
+        slowest: typing.Optional[typing.Iterable[global___SlowRun]] = ...,
+        comparison: typing.Optional[global___Comparison] = ...,
+        rates: typing.Optional[global___QueueRates] = ...,
+        ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["comparison",b"comparison","rates",b"rates","stats",b"stats"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["comparison",b"comparison","queue",b"queue","queues",b"queues","rates",b"rates","run_histogram",b"run_histogram","slowest",b"slowest","stats",b"stats","type",b"type","wait_histogram",b"wait_histogram"]) -> None: ...
+global___GetTypeStatsResponse = GetTypeStatsResponse
+
+class HistogramBucket(google.protobuf.message.Message):
+    """HistogramBucket says how many durations were up to its bound, and longer than the bound of the bucket before it. There are two buckets for each
+    doubling, from 1 ms to 26 h. Those before the first and behind the last in which there is something are left out.
+    """
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    UP_TO_SECONDS_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    up_to_seconds: builtins.float
+    """0: it has all that is longer than 26 h"""
+
+    count: builtins.int
+    def __init__(self,
+        *,
+        up_to_seconds: builtins.float = ...,
+        count: builtins.int = ...,
+        ) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["count",b"count","up_to_seconds",b"up_to_seconds"]) -> None: ...
+global___HistogramBucket = HistogramBucket
+
+class SlowRun(google.protobuf.message.Message):
+    """SlowRun is a run of a task that took long."""
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    TASK_ID_FIELD_NUMBER: builtins.int
+    WORKER_FIELD_NUMBER: builtins.int
+    RUN_SECONDS_FIELD_NUMBER: builtins.int
+    ENDED_AT_FIELD_NUMBER: builtins.int
+    FAILED_FIELD_NUMBER: builtins.int
+    task_id: typing.Text
+    worker: typing.Text
+    run_seconds: builtins.float
+    @property
+    def ended_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    failed: builtins.bool
+    """it failed or timed out"""
+
+    def __init__(self,
+        *,
+        task_id: typing.Text = ...,
+        worker: typing.Text = ...,
+        run_seconds: builtins.float = ...,
+        ended_at: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
+        failed: builtins.bool = ...,
+        ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["ended_at",b"ended_at"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["ended_at",b"ended_at","failed",b"failed","run_seconds",b"run_seconds","task_id",b"task_id","worker",b"worker"]) -> None: ...
+global___SlowRun = SlowRun
+
+class Comparison(google.protobuf.message.Message):
+    """Comparison is what happened before and after a time, in two periods of the same length: up to an hour, in whole minutes in the first half hour after it and in
+    whole 15 minutes later. The minute or 15 minutes in which the time lies are in neither.
+    """
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    AROUND_FIELD_NUMBER: builtins.int
+    BEFORE_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    @property
+    def around(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    @property
+    def before(self) -> global___TypePeriod: ...
+    @property
+    def after(self) -> global___TypePeriod: ...
+    def __init__(self,
+        *,
+        around: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
+        before: typing.Optional[global___TypePeriod] = ...,
+        after: typing.Optional[global___TypePeriod] = ...,
+        ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["after",b"after","around",b"around","before",b"before"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["after",b"after","around",b"around","before",b"before"]) -> None: ...
+global___Comparison = Comparison
+
+class TypePeriod(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+    START_FIELD_NUMBER: builtins.int
+    LENGTH_FIELD_NUMBER: builtins.int
+    RATES_FIELD_NUMBER: builtins.int
+    FAILURE_RATE_FIELD_NUMBER: builtins.int
+    TOTALS_FIELD_NUMBER: builtins.int
+    RUN_FIELD_NUMBER: builtins.int
+    @property
+    def start(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    @property
+    def length(self) -> google.protobuf.duration_pb2.Duration: ...
+    @property
+    def rates(self) -> global___QueueRates: ...
+    failure_rate: builtins.float
+    @property
+    def totals(self) -> global___EventCounts: ...
+    @property
+    def run(self) -> global___Latency: ...
+    def __init__(self,
+        *,
+        start: typing.Optional[google.protobuf.timestamp_pb2.Timestamp] = ...,
+        length: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
+        rates: typing.Optional[global___QueueRates] = ...,
+        failure_rate: builtins.float = ...,
+        totals: typing.Optional[global___EventCounts] = ...,
+        run: typing.Optional[global___Latency] = ...,
+        ) -> None: ...
+    def HasField(self, field_name: typing_extensions.Literal["length",b"length","rates",b"rates","run",b"run","start",b"start","totals",b"totals"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing_extensions.Literal["failure_rate",b"failure_rate","length",b"length","rates",b"rates","run",b"run","start",b"start","totals",b"totals"]) -> None: ...
+global___TypePeriod = TypePeriod

@@ -2,8 +2,8 @@
 // @generated from file pawl/v1/stats.proto (package pawl.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_pawl_v1_call } from "./call_pb.js";
@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file pawl/v1/stats.proto.
  */
 export const file_pawl_v1_stats: GenFile = /*@__PURE__*/
-  fileDesc("ChNwYXdsL3YxL3N0YXRzLnByb3RvEgdwYXdsLnYxIjwKD0dldFN0YXRzUmVxdWVzdBIpCgZ3aW5kb3cYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ifgoQR2V0U3RhdHNSZXNwb25zZRIdCgVzdGF0cxgBIAEoCzIOLnBhd2wudjEuU3RhdHMSJAoGcXVldWVzGAIgASgLMhQucGF3bC52MS5RdWV1ZVRvdGFscxIlCglhdHRlbnRpb24YAyADKAsyEi5wYXdsLnYxLkF0dGVudGlvbiJQChRHZXRRdWV1ZVN0YXRzUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIpCgZ3aW5kb3cYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iRQoVR2V0UXVldWVTdGF0c1Jlc3BvbnNlEg0KBXF1ZXVlGAEgASgJEh0KBXN0YXRzGAIgASgLMg4ucGF3bC52MS5TdGF0cyLgAgoFU3RhdHMSKQoGd2luZG93GAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEicKBHN0ZXAYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKQoFc3RhcnQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh8KBnNlcmllcxgEIAEoCzIPLnBhd2wudjEuU2VyaWVzEiQKBnRvdGFscxgFIAEoCzIULnBhd2wudjEuRXZlbnRDb3VudHMSFAoMZmFpbHVyZV9yYXRlGAYgASgBEh4KBHdhaXQYByABKAsyEC5wYXdsLnYxLkxhdGVuY3kSHQoDcnVuGAggASgLMhAucGF3bC52MS5MYXRlbmN5EiUKB2ZhaWxpbmcYCSADKAsyFC5wYXdsLnYxLkZhaWxpbmdUeXBlEhUKDW1pc3Npbmdfbm9kZXMYCiADKAkitwEKBlNlcmllcxIQCghlbnF1ZXVlZBgBIAMoAxIPCgdjbGFpbWVkGAIgAygDEhEKCXN1Y2NlZWRlZBgDIAMoAxIOCgZmYWlsZWQYBCADKAMSDwoHY3Jhc2hlZBgFIAMoAxIMCgRkZWFkGAYgAygDEhAKCHBvaXNvbmVkGAcgAygDEhEKCWRpc2NhcmRlZBgIIAMoAxIRCgljYW5jZWxsZWQYCSADKAMSEAoIcmVwbGF5ZWQYCiADKAMivAEKC0V2ZW50Q291bnRzEhAKCGVucXVldWVkGAEgASgDEg8KB2NsYWltZWQYAiABKAMSEQoJc3VjY2VlZGVkGAMgASgDEg4KBmZhaWxlZBgEIAEoAxIPCgdjcmFzaGVkGAUgASgDEgwKBGRlYWQYBiABKAMSEAoIcG9pc29uZWQYByABKAMSEQoJZGlzY2FyZGVkGAggASgDEhEKCWNhbmNlbGxlZBgJIAEoAxIQCghyZXBsYXllZBgKIAEoAyJtCgdMYXRlbmN5Eg0KBWNvdW50GAEgASgDEhQKDG1lYW5fc2Vjb25kcxgCIAEoARITCgtwNTBfc2Vjb25kcxgDIAEoARITCgtwOTVfc2Vjb25kcxgEIAEoARITCgtwOTlfc2Vjb25kcxgFIAEoASI1CgpRdWV1ZVJhdGVzEgoKAmluGAEgASgBEgsKA291dBgCIAEoARIOCgZmYWlsZWQYAyABKAEirwEKC1F1ZXVlU2VyaWVzEicKBHN0ZXAYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKQoFc3RhcnQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgoKAmluGAMgAygDEgsKA291dBgEIAMoAxIOCgZmYWlsZWQYBSADKAMSEQoJc3VjY2VlZGVkGAYgAygDEhAKCHBvaXNvbmVkGAcgAygDIpYBCgtGYWlsaW5nVHlwZRINCgVxdWV1ZRgBIAEoCRIMCgR0eXBlGAIgASgJEhAKCGZhaWx1cmVzGAMgASgDEhIKCmxhc3RfZXJyb3IYBCABKAkSFwoPbGFzdF9lcnJvcl90eXBlGAUgASgJEisKB2xhc3RfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIsABCgtRdWV1ZVRvdGFscxIOCgZxdWV1ZXMYASABKAMSEQoJc2NoZWR1bGVkGAIgASgDEg0KBXJlYWR5GAMgASgDEg8KB2NsYWltZWQYBCABKAMSEAoIcmV0cnlpbmcYBSABKAMSDAoEZGVhZBgGIAEoAxIQCghwb2lzb25lZBgHIAEoAxIgChhvbGRlc3RfcmVhZHlfYWdlX3NlY29uZHMYCCABKAESGgoSb2xkZXN0X3JlYWR5X3F1ZXVlGAkgASgJImkKCUF0dGVudGlvbhIMCgRraW5kGAEgASgJEhAKCHNldmVyaXR5GAIgASgJEg8KB3N1YmplY3QYAyABKAkSDgoGZGV0YWlsGAQgASgJEg0KBXZhbHVlGAUgASgBEgwKBG1vcmUYBiABKAMiXwoUR2V0UXVldWVTY2FsZVJlcXVlc3QSDQoFcXVldWUYASABKAkSKQoGdGFyZ2V0GAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXNsb3RzGAMgASgFIr4BChVHZXRRdWV1ZVNjYWxlUmVzcG9uc2USDQoFcXVldWUYASABKAkSDwoHd29ya2VycxgCIAEoAxINCgVzbG90cxgDIAEoARIOCgZhY3RpdmUYBCABKAgSDwoHYmFja2xvZxgFIAEoAxIPCgdydW5uaW5nGAYgASgDEhoKEmFycml2YWxfcGVyX3NlY29uZBgHIAEoARIYCgtydW5fc2Vjb25kcxgIIAEoAUgAiAEBQg4KDF9ydW5fc2Vjb25kczLhAgoMU3RhdHNTZXJ2aWNlElsKCEdldFN0YXRzEhgucGF3bC52MS5HZXRTdGF0c1JlcXVlc3QaGS5wYXdsLnYxLkdldFN0YXRzUmVzcG9uc2UiGoq1GBYIBRIBAyIPCg0vYXBpL3YxL3N0YXRzEnkKDUdldFF1ZXVlU3RhdHMSHS5wYXdsLnYxLkdldFF1ZXVlU3RhdHNSZXF1ZXN0Gh4ucGF3bC52MS5HZXRRdWV1ZVN0YXRzUmVzcG9uc2UiKYq1GCUIBBIBAyIeChwvYXBpL3YxL3F1ZXVlcy97cXVldWV9L3N0YXRzEnkKDUdldFF1ZXVlU2NhbGUSHS5wYXdsLnYxLkdldFF1ZXVlU2NhbGVSZXF1ZXN0Gh4ucGF3bC52MS5HZXRRdWV1ZVNjYWxlUmVzcG9uc2UiKYq1GCUIBBIBAyIeChwvYXBpL3YxL3F1ZXVlcy97cXVldWV9L3NjYWxlQipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call]);
+  fileDesc("ChNwYXdsL3YxL3N0YXRzLnByb3RvEgdwYXdsLnYxIjwKD0dldFN0YXRzUmVxdWVzdBIpCgZ3aW5kb3cYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ifgoQR2V0U3RhdHNSZXNwb25zZRIdCgVzdGF0cxgBIAEoCzIOLnBhd2wudjEuU3RhdHMSJAoGcXVldWVzGAIgASgLMhQucGF3bC52MS5RdWV1ZVRvdGFscxIlCglhdHRlbnRpb24YAyADKAsyEi5wYXdsLnYxLkF0dGVudGlvbiJQChRHZXRRdWV1ZVN0YXRzUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIpCgZ3aW5kb3cYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iRQoVR2V0UXVldWVTdGF0c1Jlc3BvbnNlEg0KBXF1ZXVlGAEgASgJEh0KBXN0YXRzGAIgASgLMg4ucGF3bC52MS5TdGF0cyLgAgoFU3RhdHMSKQoGd2luZG93GAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEicKBHN0ZXAYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKQoFc3RhcnQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh8KBnNlcmllcxgEIAEoCzIPLnBhd2wudjEuU2VyaWVzEiQKBnRvdGFscxgFIAEoCzIULnBhd2wudjEuRXZlbnRDb3VudHMSFAoMZmFpbHVyZV9yYXRlGAYgASgBEh4KBHdhaXQYByABKAsyEC5wYXdsLnYxLkxhdGVuY3kSHQoDcnVuGAggASgLMhAucGF3bC52MS5MYXRlbmN5EiUKB2ZhaWxpbmcYCSADKAsyFC5wYXdsLnYxLkZhaWxpbmdUeXBlEhUKDW1pc3Npbmdfbm9kZXMYCiADKAkitwEKBlNlcmllcxIQCghlbnF1ZXVlZBgBIAMoAxIPCgdjbGFpbWVkGAIgAygDEhEKCXN1Y2NlZWRlZBgDIAMoAxIOCgZmYWlsZWQYBCADKAMSDwoHY3Jhc2hlZBgFIAMoAxIMCgRkZWFkGAYgAygDEhAKCHBvaXNvbmVkGAcgAygDEhEKCWRpc2NhcmRlZBgIIAMoAxIRCgljYW5jZWxsZWQYCSADKAMSEAoIcmVwbGF5ZWQYCiADKAMivAEKC0V2ZW50Q291bnRzEhAKCGVucXVldWVkGAEgASgDEg8KB2NsYWltZWQYAiABKAMSEQoJc3VjY2VlZGVkGAMgASgDEg4KBmZhaWxlZBgEIAEoAxIPCgdjcmFzaGVkGAUgASgDEgwKBGRlYWQYBiABKAMSEAoIcG9pc29uZWQYByABKAMSEQoJZGlzY2FyZGVkGAggASgDEhEKCWNhbmNlbGxlZBgJIAEoAxIQCghyZXBsYXllZBgKIAEoAyJtCgdMYXRlbmN5Eg0KBWNvdW50GAEgASgDEhQKDG1lYW5fc2Vjb25kcxgCIAEoARITCgtwNTBfc2Vjb25kcxgDIAEoARITCgtwOTVfc2Vjb25kcxgEIAEoARITCgtwOTlfc2Vjb25kcxgFIAEoASI1CgpRdWV1ZVJhdGVzEgoKAmluGAEgASgBEgsKA291dBgCIAEoARIOCgZmYWlsZWQYAyABKAEirwEKC1F1ZXVlU2VyaWVzEicKBHN0ZXAYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKQoFc3RhcnQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgoKAmluGAMgAygDEgsKA291dBgEIAMoAxIOCgZmYWlsZWQYBSADKAMSEQoJc3VjY2VlZGVkGAYgAygDEhAKCHBvaXNvbmVkGAcgAygDIpYBCgtGYWlsaW5nVHlwZRINCgVxdWV1ZRgBIAEoCRIMCgR0eXBlGAIgASgJEhAKCGZhaWx1cmVzGAMgASgDEhIKCmxhc3RfZXJyb3IYBCABKAkSFwoPbGFzdF9lcnJvcl90eXBlGAUgASgJEisKB2xhc3RfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIsABCgtRdWV1ZVRvdGFscxIOCgZxdWV1ZXMYASABKAMSEQoJc2NoZWR1bGVkGAIgASgDEg0KBXJlYWR5GAMgASgDEg8KB2NsYWltZWQYBCABKAMSEAoIcmV0cnlpbmcYBSABKAMSDAoEZGVhZBgGIAEoAxIQCghwb2lzb25lZBgHIAEoAxIgChhvbGRlc3RfcmVhZHlfYWdlX3NlY29uZHMYCCABKAESGgoSb2xkZXN0X3JlYWR5X3F1ZXVlGAkgASgJImkKCUF0dGVudGlvbhIMCgRraW5kGAEgASgJEhAKCHNldmVyaXR5GAIgASgJEg8KB3N1YmplY3QYAyABKAkSDgoGZGV0YWlsGAQgASgJEg0KBXZhbHVlGAUgASgBEgwKBG1vcmUYBiABKAMiXwoUR2V0UXVldWVTY2FsZVJlcXVlc3QSDQoFcXVldWUYASABKAkSKQoGdGFyZ2V0GAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXNsb3RzGAMgASgFIr4BChVHZXRRdWV1ZVNjYWxlUmVzcG9uc2USDQoFcXVldWUYASABKAkSDwoHd29ya2VycxgCIAEoAxINCgVzbG90cxgDIAEoARIOCgZhY3RpdmUYBCABKAgSDwoHYmFja2xvZxgFIAEoAxIPCgdydW5uaW5nGAYgASgDEhoKEmFycml2YWxfcGVyX3NlY29uZBgHIAEoARIYCgtydW5fc2Vjb25kcxgIIAEoAUgAiAEBQg4KDF9ydW5fc2Vjb25kcyKfAQoQTGlzdFR5cGVzUmVxdWVzdBIpCgZ3aW5kb3cYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFcXVldWUYAiABKAkSDwoHcGF0dGVybhgDIAEoCRIhCgVvcmRlchgEIAEoDjISLnBhd2wudjEuVHlwZU9yZGVyEg0KBWxpbWl0GAUgASgFEg4KBmN1cnNvchgGIAEoCSKPAQoRTGlzdFR5cGVzUmVzcG9uc2USIwoFaXRlbXMYASADKAsyFC5wYXdsLnYxLlR5cGVTdW1tYXJ5EhMKC25leHRfY3Vyc29yGAIgASgJEikKBndpbmRvdxgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIVCg1taXNzaW5nX25vZGVzGAQgAygJItECCgtUeXBlU3VtbWFyeRIMCgR0eXBlGAEgASgJEg4KBnF1ZXVlcxgCIAMoCRIiCgVyYXRlcxgDIAEoCzITLnBhd2wudjEuUXVldWVSYXRlcxIUCgxmYWlsdXJlX3JhdGUYBCABKAESJAoGdG90YWxzGAUgASgLMhQucGF3bC52MS5FdmVudENvdW50cxIeCgR3YWl0GAYgASgLMhAucGF3bC52MS5MYXRlbmN5Eh0KA3J1bhgHIAEoCzIQLnBhd2wudjEuTGF0ZW5jeRIkCgZzZXJpZXMYCCABKAsyFC5wYXdsLnYxLlF1ZXVlU2VyaWVzEhIKCmxhc3RfZXJyb3IYCSABKAkSFwoPbGFzdF9lcnJvcl90eXBlGAogASgJEjIKDmxhc3RfZmFpbGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKJAQoTR2V0VHlwZVN0YXRzUmVxdWVzdBIMCgR0eXBlGAEgASgJEikKBndpbmRvdxgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhINCgVxdWV1ZRgDIAEoCRIqCgZhcm91bmQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIrUCChRHZXRUeXBlU3RhdHNSZXNwb25zZRIMCgR0eXBlGAEgASgJEg0KBXF1ZXVlGAIgASgJEg4KBnF1ZXVlcxgDIAMoCRIdCgVzdGF0cxgEIAEoCzIOLnBhd2wudjEuU3RhdHMSMAoOd2FpdF9oaXN0b2dyYW0YBSADKAsyGC5wYXdsLnYxLkhpc3RvZ3JhbUJ1Y2tldBIvCg1ydW5faGlzdG9ncmFtGAYgAygLMhgucGF3bC52MS5IaXN0b2dyYW1CdWNrZXQSIQoHc2xvd2VzdBgHIAMoCzIQLnBhd2wudjEuU2xvd1J1bhInCgpjb21wYXJpc29uGAggASgLMhMucGF3bC52MS5Db21wYXJpc29uEiIKBXJhdGVzGAkgASgLMhMucGF3bC52MS5RdWV1ZVJhdGVzIjcKD0hpc3RvZ3JhbUJ1Y2tldBIVCg11cF90b19zZWNvbmRzGAEgASgBEg0KBWNvdW50GAIgASgDIn0KB1Nsb3dSdW4SDwoHdGFza19pZBgBIAEoCRIOCgZ3b3JrZXIYAiABKAkSEwoLcnVuX3NlY29uZHMYAyABKAESLAoIZW5kZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBmZhaWxlZBgFIAEoCCKBAQoKQ29tcGFyaXNvbhIqCgZhcm91bmQYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiMKBmJlZm9yZRgCIAEoCzITLnBhd2wudjEuVHlwZVBlcmlvZBIiCgVhZnRlchgDIAEoCzITLnBhd2wudjEuVHlwZVBlcmlvZCLhAQoKVHlwZVBlcmlvZBIpCgVzdGFydBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKQoGbGVuZ3RoGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiIKBXJhdGVzGAMgASgLMhMucGF3bC52MS5RdWV1ZVJhdGVzEhQKDGZhaWx1cmVfcmF0ZRgEIAEoARIkCgZ0b3RhbHMYBSABKAsyFC5wYXdsLnYxLkV2ZW50Q291bnRzEh0KA3J1bhgGIAEoCzIQLnBhd2wudjEuTGF0ZW5jeSpUCglUeXBlT3JkZXISGgoWVFlQRV9PUkRFUl9VTlNQRUNJRklFRBAAEhMKD1RZUEVfT1JERVJfTU9TVBABEhYKElRZUEVfT1JERVJfRkFJTElORxACMrEECgxTdGF0c1NlcnZpY2USWwoIR2V0U3RhdHMSGC5wYXdsLnYxLkdldFN0YXRzUmVxdWVzdBoZLnBhd2wudjEuR2V0U3RhdHNSZXNwb25zZSIairUYFggFEgEDIg8KDS9hcGkvdjEvc3RhdHMSeQoNR2V0UXVldWVTdGF0cxIdLnBhd2wudjEuR2V0UXVldWVTdGF0c1JlcXVlc3QaHi5wYXdsLnYxLkdldFF1ZXVlU3RhdHNSZXNwb25zZSIpirUYJQgEEgEDIh4KHC9hcGkvdjEvcXVldWVzL3txdWV1ZX0vc3RhdHMSeQoNR2V0UXVldWVTY2FsZRIdLnBhd2wudjEuR2V0UXVldWVTY2FsZVJlcXVlc3QaHi5wYXdsLnYxLkdldFF1ZXVlU2NhbGVSZXNwb25zZSIpirUYJQgEEgEDIh4KHC9hcGkvdjEvcXVldWVzL3txdWV1ZX0vc2NhbGUSXgoJTGlzdFR5cGVzEhkucGF3bC52MS5MaXN0VHlwZXNSZXF1ZXN0GhoucGF3bC52MS5MaXN0VHlwZXNSZXNwb25zZSIairUYFggEEgEDIg8KDS9hcGkvdjEvdHlwZXMSbgoMR2V0VHlwZVN0YXRzEhwucGF3bC52MS5HZXRUeXBlU3RhdHNSZXF1ZXN0Gh0ucGF3bC52MS5HZXRUeXBlU3RhdHNSZXNwb25zZSIhirUYHQgEEgEDIhYKFC9hcGkvdjEvdHlwZXMve3R5cGV9QipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call]);
 
 /**
  * @generated from message pawl.v1.GetStatsRequest
@@ -726,6 +726,458 @@ export const GetQueueScaleResponseSchema: GenMessage<GetQueueScaleResponse> = /*
   messageDesc(file_pawl_v1_stats, 14);
 
 /**
+ * @generated from message pawl.v1.ListTypesRequest
+ */
+export type ListTypesRequest = Message<"pawl.v1.ListTypesRequest"> & {
+  /**
+   * 5m, 1h or 24h; default 1h
+   *
+   * @generated from field: google.protobuf.Duration window = 1;
+   */
+  window?: Duration | undefined;
+
+  /**
+   * only what happened in it; empty: in all queues that the caller may see
+   *
+   * @generated from field: string queue = 2;
+   */
+  queue: string;
+
+  /**
+   * a type, in which each * stands for any characters; empty: all
+   *
+   * @generated from field: string pattern = 3;
+   */
+  pattern: string;
+
+  /**
+   * @generated from field: pawl.v1.TypeOrder order = 4;
+   */
+  order: TypeOrder;
+
+  /**
+   * default 100, at most 1,000
+   *
+   * @generated from field: int32 limit = 5;
+   */
+  limit: number;
+
+  /**
+   * @generated from field: string cursor = 6;
+   */
+  cursor: string;
+};
+
+/**
+ * Describes the message pawl.v1.ListTypesRequest.
+ * Use `create(ListTypesRequestSchema)` to create a new message.
+ */
+export const ListTypesRequestSchema: GenMessage<ListTypesRequest> = /*@__PURE__*/
+  messageDesc(file_pawl_v1_stats, 15);
+
+/**
+ * @generated from message pawl.v1.ListTypesResponse
+ */
+export type ListTypesResponse = Message<"pawl.v1.ListTypesResponse"> & {
+  /**
+   * @generated from field: repeated pawl.v1.TypeSummary items = 1;
+   */
+  items: TypeSummary[];
+
+  /**
+   * @generated from field: string next_cursor = 2;
+   */
+  nextCursor: string;
+
+  /**
+   * @generated from field: google.protobuf.Duration window = 3;
+   */
+  window?: Duration | undefined;
+
+  /**
+   * that did not say what they saw
+   *
+   * @generated from field: repeated string missing_nodes = 4;
+   */
+  missingNodes: string[];
+};
+
+/**
+ * Describes the message pawl.v1.ListTypesResponse.
+ * Use `create(ListTypesResponseSchema)` to create a new message.
+ */
+export const ListTypesResponseSchema: GenMessage<ListTypesResponse> = /*@__PURE__*/
+  messageDesc(file_pawl_v1_stats, 16);
+
+/**
+ * TypeSummary is what happened to the tasks of a type in a window.
+ *
+ * @generated from message pawl.v1.TypeSummary
+ */
+export type TypeSummary = Message<"pawl.v1.TypeSummary"> & {
+  /**
+   * "_other": types that are not counted apart
+   *
+   * @generated from field: string type = 1;
+   */
+  type: string;
+
+  /**
+   * that have had its tasks lately; at most 20
+   *
+   * @generated from field: repeated string queues = 2;
+   */
+  queues: string[];
+
+  /**
+   * on average in the window, or in as much of it as is known
+   *
+   * @generated from field: pawl.v1.QueueRates rates = 3;
+   */
+  rates?: QueueRates | undefined;
+
+  /**
+   * of the attempts that ended: those that failed, crashed or timed out, 0 to 1
+   *
+   * @generated from field: double failure_rate = 4;
+   */
+  failureRate: number;
+
+  /**
+   * @generated from field: pawl.v1.EventCounts totals = 5;
+   */
+  totals?: EventCounts | undefined;
+
+  /**
+   * from ready to claimed
+   *
+   * @generated from field: pawl.v1.Latency wait = 6;
+   */
+  wait?: Latency | undefined;
+
+  /**
+   * from claimed to the end of the run
+   *
+   * @generated from field: pawl.v1.Latency run = 7;
+   */
+  run?: Latency | undefined;
+
+  /**
+   * in steps of 10s in 5m, 1m in 1h, 30m in 24h
+   *
+   * @generated from field: pawl.v1.QueueSeries series = 8;
+   */
+  series?: QueueSeries | undefined;
+
+  /**
+   * @generated from field: string last_error = 9;
+   */
+  lastError: string;
+
+  /**
+   * @generated from field: string last_error_type = 10;
+   */
+  lastErrorType: string;
+
+  /**
+   * absent: no attempt is known to have ended badly
+   *
+   * @generated from field: google.protobuf.Timestamp last_failed_at = 11;
+   */
+  lastFailedAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message pawl.v1.TypeSummary.
+ * Use `create(TypeSummarySchema)` to create a new message.
+ */
+export const TypeSummarySchema: GenMessage<TypeSummary> = /*@__PURE__*/
+  messageDesc(file_pawl_v1_stats, 17);
+
+/**
+ * @generated from message pawl.v1.GetTypeStatsRequest
+ */
+export type GetTypeStatsRequest = Message<"pawl.v1.GetTypeStatsRequest"> & {
+  /**
+   * @generated from field: string type = 1;
+   */
+  type: string;
+
+  /**
+   * 5m, 1h or 24h; default 1h
+   *
+   * @generated from field: google.protobuf.Duration window = 2;
+   */
+  window?: Duration | undefined;
+
+  /**
+   * only what happened in it; empty: in all queues that the caller may see
+   *
+   * @generated from field: string queue = 3;
+   */
+  queue: string;
+
+  /**
+   * what happened before and after it is compared, such as a deploy of the last 24 hours; absent: nothing is
+   *
+   * @generated from field: google.protobuf.Timestamp around = 4;
+   */
+  around?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message pawl.v1.GetTypeStatsRequest.
+ * Use `create(GetTypeStatsRequestSchema)` to create a new message.
+ */
+export const GetTypeStatsRequestSchema: GenMessage<GetTypeStatsRequest> = /*@__PURE__*/
+  messageDesc(file_pawl_v1_stats, 18);
+
+/**
+ * GetTypeStatsResponse tells of a type. One to which nothing has happened, or that no node remembers, has zeros and no queues.
+ *
+ * @generated from message pawl.v1.GetTypeStatsResponse
+ */
+export type GetTypeStatsResponse = Message<"pawl.v1.GetTypeStatsResponse"> & {
+  /**
+   * @generated from field: string type = 1;
+   */
+  type: string;
+
+  /**
+   * @generated from field: string queue = 2;
+   */
+  queue: string;
+
+  /**
+   * that have had its tasks lately, whichever is asked for; at most 1,000
+   *
+   * @generated from field: repeated string queues = 3;
+   */
+  queues: string[];
+
+  /**
+   * in steps of 10s in 5m, 1m in 1h, 15m in 24h
+   *
+   * @generated from field: pawl.v1.Stats stats = 4;
+   */
+  stats?: Stats | undefined;
+
+  /**
+   * from ready to claimed, in the window
+   *
+   * @generated from field: repeated pawl.v1.HistogramBucket wait_histogram = 5;
+   */
+  waitHistogram: HistogramBucket[];
+
+  /**
+   * from claimed to the end of the run, in the window
+   *
+   * @generated from field: repeated pawl.v1.HistogramBucket run_histogram = 6;
+   */
+  runHistogram: HistogramBucket[];
+
+  /**
+   * runs that ended in the last hour, the slowest first: at most 10, of the 5 slowest in each 10 minutes and queue
+   *
+   * @generated from field: repeated pawl.v1.SlowRun slowest = 7;
+   */
+  slowest: SlowRun[];
+
+  /**
+   * absent: none was asked for, or too little is known
+   *
+   * @generated from field: pawl.v1.Comparison comparison = 8;
+   */
+  comparison?: Comparison | undefined;
+
+  /**
+   * on average in the window, or in as much of it as is known
+   *
+   * @generated from field: pawl.v1.QueueRates rates = 9;
+   */
+  rates?: QueueRates | undefined;
+};
+
+/**
+ * Describes the message pawl.v1.GetTypeStatsResponse.
+ * Use `create(GetTypeStatsResponseSchema)` to create a new message.
+ */
+export const GetTypeStatsResponseSchema: GenMessage<GetTypeStatsResponse> = /*@__PURE__*/
+  messageDesc(file_pawl_v1_stats, 19);
+
+/**
+ * HistogramBucket says how many durations were up to its bound, and longer than the bound of the bucket before it. There are two buckets for each
+ * doubling, from 1 ms to 26 h. Those before the first and behind the last in which there is something are left out.
+ *
+ * @generated from message pawl.v1.HistogramBucket
+ */
+export type HistogramBucket = Message<"pawl.v1.HistogramBucket"> & {
+  /**
+   * 0: it has all that is longer than 26 h
+   *
+   * @generated from field: double up_to_seconds = 1;
+   */
+  upToSeconds: number;
+
+  /**
+   * @generated from field: int64 count = 2;
+   */
+  count: bigint;
+};
+
+/**
+ * Describes the message pawl.v1.HistogramBucket.
+ * Use `create(HistogramBucketSchema)` to create a new message.
+ */
+export const HistogramBucketSchema: GenMessage<HistogramBucket> = /*@__PURE__*/
+  messageDesc(file_pawl_v1_stats, 20);
+
+/**
+ * SlowRun is a run of a task that took long.
+ *
+ * @generated from message pawl.v1.SlowRun
+ */
+export type SlowRun = Message<"pawl.v1.SlowRun"> & {
+  /**
+   * @generated from field: string task_id = 1;
+   */
+  taskId: string;
+
+  /**
+   * @generated from field: string worker = 2;
+   */
+  worker: string;
+
+  /**
+   * @generated from field: double run_seconds = 3;
+   */
+  runSeconds: number;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp ended_at = 4;
+   */
+  endedAt?: Timestamp | undefined;
+
+  /**
+   * it failed or timed out
+   *
+   * @generated from field: bool failed = 5;
+   */
+  failed: boolean;
+};
+
+/**
+ * Describes the message pawl.v1.SlowRun.
+ * Use `create(SlowRunSchema)` to create a new message.
+ */
+export const SlowRunSchema: GenMessage<SlowRun> = /*@__PURE__*/
+  messageDesc(file_pawl_v1_stats, 21);
+
+/**
+ * Comparison is what happened before and after a time, in two periods of the same length: up to an hour, in whole minutes in the first half hour after it and in
+ * whole 15 minutes later. The minute or 15 minutes in which the time lies are in neither.
+ *
+ * @generated from message pawl.v1.Comparison
+ */
+export type Comparison = Message<"pawl.v1.Comparison"> & {
+  /**
+   * @generated from field: google.protobuf.Timestamp around = 1;
+   */
+  around?: Timestamp | undefined;
+
+  /**
+   * @generated from field: pawl.v1.TypePeriod before = 2;
+   */
+  before?: TypePeriod | undefined;
+
+  /**
+   * @generated from field: pawl.v1.TypePeriod after = 3;
+   */
+  after?: TypePeriod | undefined;
+};
+
+/**
+ * Describes the message pawl.v1.Comparison.
+ * Use `create(ComparisonSchema)` to create a new message.
+ */
+export const ComparisonSchema: GenMessage<Comparison> = /*@__PURE__*/
+  messageDesc(file_pawl_v1_stats, 22);
+
+/**
+ * @generated from message pawl.v1.TypePeriod
+ */
+export type TypePeriod = Message<"pawl.v1.TypePeriod"> & {
+  /**
+   * @generated from field: google.protobuf.Timestamp start = 1;
+   */
+  start?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Duration length = 2;
+   */
+  length?: Duration | undefined;
+
+  /**
+   * @generated from field: pawl.v1.QueueRates rates = 3;
+   */
+  rates?: QueueRates | undefined;
+
+  /**
+   * @generated from field: double failure_rate = 4;
+   */
+  failureRate: number;
+
+  /**
+   * @generated from field: pawl.v1.EventCounts totals = 5;
+   */
+  totals?: EventCounts | undefined;
+
+  /**
+   * @generated from field: pawl.v1.Latency run = 6;
+   */
+  run?: Latency | undefined;
+};
+
+/**
+ * Describes the message pawl.v1.TypePeriod.
+ * Use `create(TypePeriodSchema)` to create a new message.
+ */
+export const TypePeriodSchema: GenMessage<TypePeriod> = /*@__PURE__*/
+  messageDesc(file_pawl_v1_stats, 23);
+
+/**
+ * @generated from enum pawl.v1.TypeOrder
+ */
+export enum TypeOrder {
+  /**
+   * by name
+   *
+   * @generated from enum value: TYPE_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * first those to which most happened in the window. One page: no cursor
+   *
+   * @generated from enum value: TYPE_ORDER_MOST = 1;
+   */
+  MOST = 1,
+
+  /**
+   * first those with the most attempts that ended badly in the window, and only those with any. One page: no cursor
+   *
+   * @generated from enum value: TYPE_ORDER_FAILING = 2;
+   */
+  FAILING = 2,
+}
+
+/**
+ * Describes the enum pawl.v1.TypeOrder.
+ */
+export const TypeOrderSchema: GenEnum<TypeOrder> = /*@__PURE__*/
+  enumDesc(file_pawl_v1_stats, 0);
+
+/**
  * StatsService tells what happened to tasks over time. Each node counts what happens in the shards that it leads; an answer adds up
  * what all nodes saw. It is a projection: nothing is decided by it, and what a node saw that is away is missing.
  *
@@ -761,6 +1213,26 @@ export const StatsService: GenService<{
     methodKind: "unary";
     input: typeof GetQueueScaleRequestSchema;
     output: typeof GetQueueScaleResponseSchema;
+  },
+  /**
+   * ListTypes tells of the types of tasks that something happened to lately, by name or the busiest first.
+   *
+   * @generated from rpc pawl.v1.StatsService.ListTypes
+   */
+  listTypes: {
+    methodKind: "unary";
+    input: typeof ListTypesRequestSchema;
+    output: typeof ListTypesResponseSchema;
+  },
+  /**
+   * GetTypeStats tells of one type, in all queues or in one.
+   *
+   * @generated from rpc pawl.v1.StatsService.GetTypeStats
+   */
+  getTypeStats: {
+    methodKind: "unary";
+    input: typeof GetTypeStatsRequestSchema;
+    output: typeof GetTypeStatsResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_pawl_v1_stats, 0);
