@@ -9,7 +9,7 @@ import (
 const (
 	// mostSteps is how many bars a chart has at most: more can't be told apart on a phone.
 	mostSteps = 72
-	// mostTicks is how many moments are named below a chart.
+	// mostTicks bounds the labels of an axis.
 	mostTicks = 6
 	// flattens is by how much the highest bars may exceed the usual ones. Beyond that they are cut, or the rest would be a line.
 	flattens = 8

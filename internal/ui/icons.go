@@ -6,6 +6,7 @@ import "html/template"
 var icons = map[string]string{
 	"/":           "M2.5 2.5H7V7H2.5zM9 2.5h4.5V7H9zM2.5 9H7v4.5H2.5zM9 9h4.5v4.5H9z",
 	"/queues":     "M2.5 4h11M2.5 8h11M2.5 12h7",
+	"/types":      "M2.5 13.5h11M4.5 13.5V9M8 13.5v-9M11.5 13.5V7",
 	"/tasks":      "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12zM5.5 8.2l1.8 1.8 3.4-3.8",
 	"/dead":       "M2 3.8h12v8.7H2zM2 4.2l6 4.8 6-4.8",
 	"/poison":     "M8 2.2 14.2 13H1.8zM8 6.4v3.2M8 11.3v.1",

@@ -232,9 +232,9 @@ func TestWhoMayLittleIsLedThere(t *testing.T) {
 		token, begins, menu string
 	}{
 		{w.tokenFor(t, "producer", admin.RoleProduce), "/enqueue", "/settings"},
-		{w.tokenFor(t, "observer", admin.RoleObserve), "", "/ /queues /tasks /dead /poison /schedules /groups /workers /operations /webhooks /settings"},
-		{some.Secret, "/queues", "/queues /tasks /dead /poison /schedules /groups /workers /operations /settings"},
-		{w.token, "", "/ /queues /tasks /dead /poison /schedules /groups /workers /operations /audit /cluster /webhooks /namespaces /tokens /settings"},
+		{w.tokenFor(t, "observer", admin.RoleObserve), "", "/ /queues /tasks /types /dead /poison /schedules /groups /workers /operations /webhooks /settings"},
+		{some.Secret, "/queues", "/queues /tasks /types /dead /poison /schedules /groups /workers /operations /settings"},
+		{w.token, "", "/ /queues /tasks /types /dead /poison /schedules /groups /workers /operations /audit /cluster /webhooks /namespaces /tokens /settings"},
 	} {
 		if resp, _ := w.get(t, "/", as(c.token)...); resp.Header.Get("Location") != c.begins {
 			t.Errorf("the first page is %q, want %q", resp.Header.Get("Location"), c.begins)

@@ -88,7 +88,7 @@ type raw struct {
 }
 
 func (u *UI) pages() []page {
-	return slices.Concat(overviewPages, queuePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, webhookPages, markerPages, namespacePages, tokenPages, settingsPages, apiPages)
+	return slices.Concat(overviewPages, queuePages, typePages, taskPages, deadPages, schedulePages, workerPages, groupPages, operationPages, auditPages, clusterPages, webhookPages, markerPages, namespacePages, tokenPages, settingsPages, apiPages)
 }
 
 func (u *UI) actions() []action {

@@ -59,7 +59,7 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 const unsafeMark = "ZgotmplZ"
 
 // everyPage are the addresses without names in them.
-var everyPage = []string{"/", "/queues", "/tasks", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/markers", "/tokens", "/namespaces", "/settings",
+var everyPage = []string{"/", "/queues", "/tasks", "/types", "/dead", "/poison", "/archive", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/markers", "/tokens", "/namespaces", "/settings",
 	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/new-token", "/new-webhook", "/new-marker", "/namespaces/default/quotas", "/new-namespace", "/namespaces/choose", "/operations/new?action=replay&q=state:dead"}
 
 func TestEmptyPagesSayWhatToType(t *testing.T) {
@@ -100,7 +100,7 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 	w := startWorld(t, "")
 	w.seed(t)
 	id := w.newest(t, admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateDead}})
-	for _, path := range append(everyPage, "/queues/mail", "/queues/media", "/queues/mail/settings", "/tasks/"+id, "/schedules/nightly-report", "/tasks?q=state:ready") {
+	for _, path := range append(everyPage, "/types/mail.welcome?window=24h", "/types/mail.digest?queue=mail", "/types/none", "/queues/mail", "/queues/media", "/queues/mail/settings", "/tasks/"+id, "/schedules/nightly-report", "/tasks?q=state:ready") {
 		resp, body := w.get(t, path)
 		if resp.StatusCode != 200 || len(body) > 100<<10 {
 			t.Errorf("%s: status %d, %d bytes; want 200 and at most 100 KiB", path, resp.StatusCode, len(body))
@@ -109,6 +109,22 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 		if found := inline.FindString(body); found != "" {
 			t.Errorf("%s has %q in it", path, found)
 		}
+	}
+	_, err := admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerDeploy, Title: "release of the day", Version: "v9", Types: []string{"mail.*"}})
+	must(t, err)
+	for path, want := range map[string][]string{
+		"/types?order=failing": {`href="/types/mail.digest"`, "Last error"},
+		"/types/mail.digest":   {"Since the last deploy", "release of the day", "too early to tell", `class="histogram"`, "p95 ", `href="/types/mail.digest?queue=mail"`, "Slowest runs", `href="/tasks?q=type%3Amail.digest`},
+	} {
+		_, body := w.get(t, path)
+		for _, text := range want {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s does not say %q", path, text)
+			}
+		}
+	}
+	if _, body := w.get(t, "/types/card.charge"); strings.Contains(body, "Since the last deploy") {
+		t.Error("a type is compared around a deploy that is not about it")
 	}
 	if _, body := w.get(t, "/workers"); !strings.Contains(body, ">and 6 more</a>") {
 		t.Error("a worker that runs 9 tasks does not lead to those that its row does not name")

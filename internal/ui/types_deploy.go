@@ -1,0 +1,135 @@
+package ui
+
+import (
+	"math"
+	"time"
+
+	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// deployView is what changed since the last deploy.
+type deployView struct {
+	*admin.Marker
+	*admin.Comparison // nil: it is too early to tell
+	Rows              []changeRow
+}
+
+// changeRow is a figure before and after a deploy.
+type changeRow struct {
+	Name, Before, After, Change string
+	Class                       string // "worse", "better", "": as it was, or neither
+}
+
+// deployOf compares figures before and after a deploy; nil: there was none.
+func deployOf(m *admin.Marker, c *admin.Comparison) *deployView {
+	if m == nil {
+		return nil
+	}
+	d := &deployView{Marker: m, Comparison: c}
+	if c == nil {
+		return d
+	}
+	b, a := &c.Before, &c.After
+	d.Rows = []changeRow{
+		changeOf("Came in", b.Rates.In, a.Rates.In, paceText, false),
+		changeOf("Ended", b.Rates.Out, a.Rates.Out, paceText, false),
+		shareChange(b, a),
+		runChange("Run, median", b, a, func(l admin.Latency) float64 { return l.P50.Seconds() }),
+		runChange("Run, p95", b, a, func(l admin.Latency) float64 { return l.P95.Seconds() }),
+	}
+	return d
+}
+
+// deployTime is how long ago a deploy may be that is compared around: as long as the API allows, but for the time that the call takes.
+const deployTime = 24*time.Hour - time.Minute
+
+// lastDeploy is the last deploy that concerns a type, and a queue unless that is ""; nil: there was none lately.
+func (v *visit) lastDeploy(typ, queue string) (*admin.Marker, error) {
+	page, err := v.admin().Markers().ListPage(v.ctx, admin.MarkerFilter{Kind: admin.MarkerDeploy, Type: typ, Queue: queue, Since: v.now.Add(-deployTime), Until: v.now},
+		pawltype.PageRequest{Limit: 1})
+	if err != nil || len(page.Items) == 0 || page.Items[0].At.Before(v.now.Add(-deployTime)) {
+		return nil, err
+	}
+	return page.Items[0], nil
+}
+
+// clearly is by what part a figure must have changed before it is called better or worse: buckets and chance make less.
+const clearly = 0.25
+
+// changeOf is how a figure changed.
+func changeOf(name string, before, after float64, text func(float64) string, moreIsWorse bool) changeRow {
+	r := changeRow{Name: name, Before: text(before), After: text(after)}
+	switch {
+	case before == after:
+		r.Change = "the same"
+	case before == 0:
+		r.Change = "new"
+	default:
+		r.Change = signed(100*(after-before)/before) + " %"
+	}
+	if moreIsWorse && math.Abs(after-before) > clearly*before {
+		r.Class = "better"
+		if after > before {
+			r.Class = "worse"
+		}
+	}
+	return r
+}
+
+// shareChange is how the share of failed attempts changed, in points of a hundred. It is better or worse if the difference is more than two standard
+// errors, as chance makes one in twenty times.
+func shareChange(before, after *admin.TypePeriod) changeRow {
+	share := func(p *admin.TypePeriod) string {
+		return failedText(&admin.Stats{Totals: p.Totals, FailureRate: p.FailureRate})
+	}
+	r := changeRow{Name: "Attempts that failed", Before: share(before), After: share(after)}
+	switch points := 100 * (after.FailureRate - before.FailureRate); {
+	case r.Before == "–" || r.After == "–":
+		r.Change = "–"
+	case math.Abs(points) < 0.05:
+		r.Change = "the same"
+	default:
+		r.Change = signed(points) + " points"
+		if math.Abs(points) > 2*100*standardError(before, after) {
+			r.Class = "better"
+			if points > 0 {
+				r.Class = "worse"
+			}
+		}
+	}
+	return r
+}
+
+// standardError is that of the difference of two shares, if both were the same.
+func standardError(before, after *admin.TypePeriod) float64 {
+	ended := func(p *admin.TypePeriod) float64 {
+		return float64(p.Totals.Succeeded + p.Totals.Failed + p.Totals.Crashed)
+	}
+	n, m := ended(before), ended(after)
+	both := (before.FailureRate*n + after.FailureRate*m) / (n + m)
+	return math.Sqrt(both * (1 - both) * (1/n + 1/m))
+}
+
+// runChange is how long runs take, where there were any in both.
+func runChange(name string, before, after *admin.TypePeriod, of func(admin.Latency) float64) changeRow {
+	text := func(s float64) string { return spanText(time.Duration(s * float64(time.Second))) }
+	r := changeOf(name, of(before.Run), of(after.Run), text, true)
+	if before.Run.Count == 0 || after.Run.Count == 0 {
+		r.Change, r.Class = "–", ""
+	}
+	if before.Run.Count == 0 {
+		r.Before = "–"
+	}
+	if after.Run.Count == 0 {
+		r.After = "–"
+	}
+	return r
+}
+
+func signed(f float64) string {
+	if f < 0 {
+		return "−" + decimal(-f)
+	}
+	return "+" + decimal(f)
+}
