@@ -71,7 +71,7 @@ func counted(n int, noun string) string {
 
 // timeWords tells the times of a day. Daily: they are a few of each day, rather than times that go on and on.
 func timeWords(seconds, minutes, hours set) (at string, daily bool) {
-	if !hours.full() && seconds.n()*minutes.n()*hours.n() <= maxTimes {
+	if seconds.n()*minutes.n()*hours.n() <= maxTimes {
 		return "At " + listed(clockTimes(seconds, minutes, hours)), true
 	}
 	if often := oftenWords(seconds, minutes); often != "" {

@@ -207,7 +207,7 @@ func wants(f *query.Filter, v *query.View) bool {
 		(f.Tag == "" || slices.Contains(v.Tags, f.Tag)) && (f.Key == "" || f.Key == v.Key) && (f.Worker == "" || f.Worker == x.Claim.Worker) &&
 		strings.Contains(last.Message, f.Error) && (f.Fingerprint == "" || f.Fingerprint == fingerprint.Text(fingerprint.Of(v.Type, fingerprint.Normalise(last.Message)))) &&
 		(f.CreatedAfter == 0 || x.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || x.CreatedAt < f.CreatedBefore) && bytes.Contains(v.Payload, []byte(f.Text)) &&
-		(f.Payload == nil || bytes.Contains(v.Payload, []byte("fruit")))
+		(f.Payload == nil || f.Payload[1].Value == "1" && bytes.Contains(v.Payload, []byte("fruit")))
 }
 
 // expect are the ids of what a filter selects, in order.
@@ -263,7 +263,7 @@ func (l *lottery) filter(all []*query.View) (f query.Filter) {
 		f.Text = "ap"
 	}
 	if some(8) {
-		f.Payload = []query.PayloadField{{Path: "fruit", Value: "plum"}, {Path: "n.0", Value: "1"}}
+		f.Payload = []query.PayloadField{{Path: "fruit", Value: "plum"}, {Path: "n.0", Value: l.pick([]string{"1", "2"})}}
 	}
 	if some(8) {
 		f.Not = l.pick(l.queues)

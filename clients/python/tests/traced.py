@@ -82,7 +82,11 @@ def batch() -> None:
 
 def ends() -> None:
     """Runs that end in other ways than by success."""
-    errors: list[Exception] = [RuntimeError("too far"), pawl.Snooze(3600), pawl.Discard("nothing to do"), pawl.DeadLetter("no")]
+    class Undescribed(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    errors: list[Exception] = [Undescribed(), RuntimeError("too far"), pawl.Snooze(3600), pawl.Discard("nothing to do"), pawl.DeadLetter("no")]
 
     def handle(claim: pawl.Claim) -> None:
         raise errors[claim.decode_payload()]
@@ -91,7 +95,7 @@ def ends() -> None:
     for at in range(len(errors)):
         app.call("job", at, queue=queue, max_attempts=1).enqueue()
     with testing.working(app, queue, concurrency=1):
-        await_span(f"fail {queue}", 3)
+        await_span(f"fail {queue}", 4)
         await_span(f"release {queue}")
     print("{}")
 

@@ -6,7 +6,7 @@
 import type * as OpenTelemetry from "@opentelemetry/api";
 
 import type { Server } from "./connection.js";
-import { cut, messageOf } from "./convert.js";
+import { cut, messageOf, show } from "./convert.js";
 import { PawlError } from "./errors.js";
 import type { TaskSpec } from "./gen/pawl/v1/task_pb.js";
 import type { ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
@@ -39,17 +39,19 @@ export class Span {
   /** Ends the span of a run. An error is given only if the run has failed. */
   processed(outcome: string, err?: unknown): void {
     this.#span?.setAttribute("pawl.task.outcome", outcome);
-    if (err !== undefined) this.#span?.recordException(err instanceof Error ? err : String(err));
+    if (err !== undefined) quietly(() => this.#span?.recordException(err instanceof Error ? err : show(err)));
     this.end(err);
   }
 
   /** Ends the span. */
   end(err?: unknown): void {
-    if (err !== undefined && api && this.#span) {
-      this.#span.setAttribute("error.type", errorType(err));
-      this.#span.setStatus({ code: api.SpanStatusCode.ERROR, message: cut(messageOf(err), maxStatusText) });
+    const span = this.#span;
+    if (err !== undefined && api && span) {
+      span.setStatus({ code: api.SpanStatusCode.ERROR });
+      quietly(() => span.setAttribute("error.type", errorType(err)));
+      quietly(() => span.setStatus({ code: api.SpanStatusCode.ERROR, message: cut(messageOf(err), maxStatusText) }));
     }
-    this.#span?.end();
+    span?.end();
   }
 
   /** Runs a function in which the span is the current one. */
@@ -162,6 +164,15 @@ function headerTrace(headers: Readonly<Record<string, string>>): unknown {
   return api.isSpanContextValid(context) ? context : undefined;
 }
 
+/** Describes an error. One whose text cannot be had must not cost a worker its slot. */
+function quietly(describe: () => void): void {
+  try {
+    describe();
+  } catch {
+    // the span is without it
+  }
+}
+
 function errorType(err: unknown): string {
-  return err instanceof PawlError ? err.code : err instanceof Error ? err.name : typeof err;
+  return err instanceof PawlError ? err.code : err instanceof Error ? String(err.name) : typeof err;
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, beforeEach, test } from "node:test";
 
-import { context, trace } from "@opentelemetry/api";
+import { context, SpanStatusCode, trace } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor, type ReadableSpan } from "@opentelemetry/sdk-trace-base";
 
@@ -107,6 +107,7 @@ test("tasks of a batch have a span each", async () => {
 test("a run that has failed has its error, and no other", async () => {
   const cases: [() => unknown, string, string | undefined, string][] = [
     [() => Promise.reject(new RangeError("too far")), "failed", "RangeError", "fail"],
+    [() => Promise.reject(Object.defineProperty(new Error(), "message", { get: () => assert.fail("no text") })), "failed", "Error", "fail"],
     [() => Promise.reject(new Snooze("1h")), "snoozed", undefined, "release"],
     [() => Promise.reject(new Discard("nothing to do")), "discarded", undefined, "fail"],
   ];
@@ -117,7 +118,8 @@ test("a run that has failed has its error, and no other", async () => {
     const [process] = by.get(`process ${queue}`) ?? [];
     assert.equal(process?.attributes["pawl.task.outcome"], outcome);
     assert.equal(process?.attributes["error.type"], type);
-    assert.equal(process?.events.length, type ? 1 : 0);
+    assert.equal(process?.status.code, type ? SpanStatusCode.ERROR : SpanStatusCode.UNSET);
+    assert.equal(process?.events.length, type === "RangeError" ? 1 : 0);
   }
 });
 

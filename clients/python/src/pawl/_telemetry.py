@@ -48,7 +48,8 @@ class Span:
         if self._span is not None:
             self._span.set_attribute("pawl.task.outcome", outcome)
             if err is not None:
-                self._span.record_exception(err)
+                with contextlib.suppress(Exception):  # the text of err may raise
+                    self._span.record_exception(err)
         self.end(err)
 
     def end(self, err: BaseException | None = None) -> None:
@@ -57,7 +58,10 @@ class Span:
             return
         if err is not None:
             self._span.set_attribute("error.type", _error_type(err))
-            self._span.set_status(_trace.Status(_trace.StatusCode.ERROR, _convert.cut(str(err), _MAX_STATUS_TEXT)))
+            text = ""
+            with contextlib.suppress(Exception):
+                text = _convert.cut(str(err), _MAX_STATUS_TEXT)
+            self._span.set_status(_trace.Status(_trace.StatusCode.ERROR, text))
         self._span.end()
 
     @contextlib.contextmanager
