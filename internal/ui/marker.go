@@ -14,7 +14,8 @@ import (
 type chartMarks struct {
 	Flags   []chartFlag
 	Listed  []chartFlag // the newest first
-	More    int         // how many are not listed
+	More    int         // how many of the drawn ones are not listed
+	Cut     bool        // there are more than are drawn
 	Problem string      // why there are none; "": they were read
 	New     string      // the address of the form for a new one
 	All     string      // that of the page of all
@@ -31,8 +32,8 @@ type chartFlag struct {
 }
 
 const (
-	// mostFlags is how many markers a chart draws, mostListed how many it lists: the newest.
-	mostFlags  = 60
+	// mostFlags is how many markers a chart draws, mostListed how many it lists: the newest. More could not be told apart.
+	mostFlags  = 24
 	mostListed = 6
 	// mostTold is how many markers a step tells of.
 	mostTold = 3
@@ -54,6 +55,7 @@ func (v *visit) mark(c *chart, queue, typ string, own ...*admin.Marker) {
 		c.Marks.add(c, m, end, false)
 	}
 	c.Marks.list(mostListed)
+	c.Marks.Cut = page.NextCursor != ""
 }
 
 // list lists the newest. The flags of the others lead to the page of all.

@@ -123,7 +123,7 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 			}
 		}
 	}
-	if _, body := w.get(t, "/types/card.charge"); strings.Contains(body, "Since the last deploy") {
+	if _, body := w.get(t, "/types/card.charge"); strings.Contains(body, "release of the day") {
 		t.Error("a type is compared around a deploy that is not about it")
 	}
 	if _, body := w.get(t, "/workers"); !strings.Contains(body, ">and 6 more</a>") {

@@ -31,7 +31,7 @@ const cutOff = `(() => {
 			const left = Math.max(seen.left, cell.left), right = Math.min(seen.right, cell.right);
 			if (whole ? r.left < left - 1 || r.right > right + 1 : Math.min(r.right, right) - r.left < Math.min(r.width, 56)) bad.push(e.textContent.slice(0, 40) + " of " + e.closest("tr").id);
 		}
-		for (const e of table.querySelectorAll("td.head")) if (e.getBoundingClientRect().width < 120) bad.push("the head of " + e.closest("tr").id + " has " + e.getBoundingClientRect().width);
+		for (const e of table.querySelectorAll("td.head")) if (e.getBoundingClientRect().width < 120) bad.push("the head of " + (e.closest("tr").id || e.closest("table").getAttribute("aria-label")) + " has " + e.getBoundingClientRect().width);
 	}
 	for (const e of document.querySelectorAll("#live td .copy")) { // an ellipsis hides what it stands for, wherever that is
 		const cell = e.closest("td"), style = getComputedStyle(cell);

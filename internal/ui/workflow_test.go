@@ -21,7 +21,7 @@ func TestFlowOfGroup(t *testing.T) {
 		said = append(said, n.Label())
 	}
 	want := "this group: Group, running, 1,000 members|member: a, succeeded, queue q|member: a, refused, q|member: a, pending, queue q|member: a, dead, queue q|member: a, dead, queue q|member: a, dead, queue q|" +
-		"member: +994 more, 699 pending, 295 succeeded|when complete: report, waiting, q|at the first death: alarm, enqueued, queue q"
+		"member: +994 more, 699 pending, 295 succeeded|on completion: report, waiting, q|on first death: alarm, enqueued, queue q"
 	if got := strings.Join(said, "|"); got != want {
 		t.Errorf("the nodes are\n%s, want\n%s", got, want)
 	}
