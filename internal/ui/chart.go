@@ -315,7 +315,7 @@ func total(list []int64) (sum int64) {
 	return sum
 }
 
-// throughput shows what was enqueued and, hanging below, what ended, and by a scale of its own what went wrong.
+// throughput shows what was enqueued, what ended hanging below it, and what went wrong on a scale of its own.
 func throughput(label string, s *admin.Stats) chart {
 	of := func(pick func(admin.EventCounts) int64) []int64 {
 		out := make([]int64, len(s.Series))
@@ -331,7 +331,7 @@ func throughput(label string, s *admin.Stats) chart {
 	poisoned := series{"poisoned", "poisoned", of(func(e admin.EventCounts) int64 { return e.Poisoned })}
 	dropped := series{"discarded", "discarded, cancelled", of(func(e admin.EventCounts) int64 { return e.Discarded + e.Cancelled })}
 	panels := []panel{{Name: "Enqueued", Room: panelRoom, Of: []series{enqueued}}, {Name: "Ended", Room: panelRoom, Hangs: true, Of: []series{succeeded}}}
-	wrong := panel{Name: "Failed, by a scale of its own", Room: lowRoom}
+	wrong := panel{Name: "Failed, on its own scale", Room: lowRoom}
 	for _, s := range []series{dropped, dead, poisoned} {
 		if total(s.N) > 0 {
 			panels[1].Of = append(panels[1].Of, s)

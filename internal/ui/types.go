@@ -145,8 +145,9 @@ func showType(v *visit) (*screen, error) {
 		return nil, err
 	}
 	view := &typeView{TypeStats: s, Apart: name != humanize.Other, Windows: windows, In: v.typeQueues(s),
-		Chart: throughput("Tasks of the type that ended and that came", &s.Stats), Shares: sharesOf(&s.Stats),
+		Chart: throughput("Tasks of the type enqueued and ended", &s.Stats), Shares: sharesOf(&s.Stats),
 		Runs: histogramOf("How long tasks ran", s.RunHistogram, s.Run), Waits: histogramOf("How long tasks waited", s.WaitHistogram, s.Wait)}
+	v.mark(&view.Chart, queue, name)
 	if view.Apart {
 		view.States = v.typeStates(name, queue)
 	}

@@ -32,7 +32,7 @@ func deployOf(m *admin.Marker, c *admin.Comparison) *deployView {
 	}
 	b, a := &c.Before, &c.After
 	d.Rows = []changeRow{
-		changeOf("Came in", b.Rates.In, a.Rates.In, paceText, false),
+		changeOf("Enqueued", b.Rates.In, a.Rates.In, paceText, false),
 		changeOf("Ended", b.Rates.Out, a.Rates.Out, paceText, false),
 		shareChange(b, a),
 		runChange("Run, median", b, a, func(l admin.Latency) float64 { return l.P50.Seconds() }),

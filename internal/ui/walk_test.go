@@ -609,7 +609,7 @@ func (w *world) everyLook(t testing.TB) map[string]string {
 	return map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
 		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
 		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
-		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "markers": "/markers", "new-marker": "/new-marker", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
+		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "markers": "/markers", "types": "/types?order=most", "type": "/types/push.send", "new-marker": "/new-marker", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 }
 
 // TestLook takes pictures of every page for people to look at: on a desk and on a phone, light and dark, whole and with the data of a busy
