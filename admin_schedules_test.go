@@ -44,14 +44,14 @@ func TestScheduleCalls(t *testing.T) {
 	const when = "2026-01-02T03:04:05Z"
 	tick := &pawlv1.Tick{Seq: 7, PlannedAt: at, Until: at, Count: 3, DecidedAt: at, Outcome: pawlv1.TickOutcome_TICK_OUTCOME_SKIPPED, Reason: "paused"}
 	wantTick := `{7 ` + when + ` ` + when + ` 3 ` + when + ` skipped paused  0}`
-	info := &pawlv1.Schedule{ScheduleId: "i1", CreatedAt: at, UpdatedAt: at, Paused: true, PausedReason: "fire", PausedBy: "lena", PausedAt: at, Last: tick, Etag: "e1", Spec: &pawlv1.ScheduleSpec{
+	info := &pawlv1.Schedule{ScheduleId: "i1", CreatedAt: at, UpdatedAt: at, Paused: true, PausedReason: "fire", PausedBy: "lena", PausedAt: at, Last: tick, Etag: "e1", InWords: "At 02:30", Spec: &pawlv1.ScheduleSpec{
 		Name: "nightly", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Jitter: durationpb.New(time.Second), Missed: pawlv1.Missed_MISSED_ALL,
 		Overlap: pawlv1.Overlap_OVERLAP_SKIP, Owner: "billing", Task: &pawlv1.TaskSpec{Type: "report", Payload: []byte("{}"), Queue: "reports",
 			Priority: pawlv1.Priority_PRIORITY_HIGH, MaxAttempts: 3, Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(time.Second), Jitter: proto.Float64(0)},
 			Timeout: durationpb.New(time.Second), ExpiresIn: durationpb.New(time.Second), Retention: durationpb.New(0), Key: "k", Cost: 2,
 			Tags: []string{"t"}, Headers: map[string]string{"a": "b"}}}}
 	wantInfo := `{i1 nightly 30 2 * * * Europe/Berlin 0 1000000000 all skip billing {report e30=  reports high 3 {1000000000 0 0 -1} 1000000000 1000000000 0 k null 2 [t] {b} null 0 0001-01-01T00:00:00Z  0} ` +
-		when + ` ` + when + ` 0001-01-01T00:00:00Z 0001-01-01T00:00:00Z null {` + when + ` fire lena} ` + wantTick + ` e1}`
+		when + ` ` + when + ` 0001-01-01T00:00:00Z 0001-01-01T00:00:00Z null {` + when + ` fire lena} ` + wantTick + ` At 02:30 e1}`
 	all := admin.ScheduleSpec{Name: "nightly", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Jitter: time.Second, Missed: admin.MissedAll, Overlap: admin.OverlapSkip,
 		Owner: "billing", Task: pawl.RawTask{Type: "report", Payload: []byte("1")}, Options: []pawl.Option{pawl.Queue("reports"), pawl.Priority(pawltype.High)}}
 	wantAll := `spec:{name:"nightly"cron:"302***"time_zone:"Europe/Berlin"jitter:{seconds:1}missed:MISSED_ALLoverlap:OVERLAP_SKIPowner:"billing"` +

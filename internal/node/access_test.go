@@ -289,7 +289,7 @@ func (e *estate) attempts() (all [][3]string) {
 var lists = []string{"tasks", "tasks?fields=payload", "tasks?state=dead", "tasks?q=canary", "queues", "groups", "schedules", "operations", "audit", "archive", "workers", "tokens", "namespaces", "me"}
 
 // passing is what time alone changes in answers: ages, rates and percentiles of a queue, and when a token was last used.
-var passing = regexp.MustCompile(`"oldest_ready_age_seconds".*?"settings"|,"used_at":"[^"]*"`)
+var passing = regexp.MustCompile(`"oldest_ready_age_seconds":[^,]*|"rates":\{[^}]*\}|"(wait|run)":\{"count"[^}]*\}|"drain_seconds":[^,}]*|"workers":\d+|,"used_at":"[^"]*"`)
 
 // answers is all that its owner is told of an estate, but for what passes.
 func (e *estate) answers() string {
