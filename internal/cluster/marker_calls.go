@@ -86,7 +86,7 @@ func getMarker(ctx context.Context, r store.Reader, ns string, id task.ID) (Mark
 // maySet refuses a marker about other queues than those of the caller.
 func (m *Marker) maySet(ctx context.Context) error {
 	scope := task.ScopeOf(ctx)
-	if len(m.Queues) > 0 && scope.Covers(task.Scope{Queues: m.Queues}) || scope.All() {
+	if scope.All() || len(m.Queues) > 0 && scope.Covers(task.Scope{Queues: m.Queues}) {
 		return nil
 	}
 	about := "all queues"

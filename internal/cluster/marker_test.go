@@ -99,6 +99,7 @@ func TestMarkersAreScoped(t *testing.T) {
 		must(t, w.mark(mail, 4, 0, "mail-us-1"))
 		for what, err := range map[string]error{
 			"one about all queues": w.mark(mail, 5, 0),
+			"one about no queues":  w.mark(mail, 5, 0, []string{}...), // which is about all
 			"one about others too": w.mark(mail, 5, 0, "mail-eu", "images"),
 			"to remove its own":    c.RemoveMarker(mail, MarkerName{lena, "default", numbered(4)}),
 			"to remove one of all": c.RemoveMarker(mail, MarkerName{lena, "default", numbered(1)}),

@@ -70,6 +70,7 @@ func TestMarkersOverREST(t *testing.T) {
 		{"eye", "GET", "?since=1970-01-01T00:00:01Z&until=1970-01-01T00:00:09Z&kind=deploy&queue=mail&type=mail.welcome&limit=1", "", `"next_cursor":"` + cursor + `"}`},
 		{"eye", "GET", "?cursor=" + cursor, "", `200 {"items":[{"id":"` + id + `"`},
 		{"eye", "GET", "?cursor=AXlvbmNhbGw", "", `400 cursor: `},
+		{"eye", "GET", "?cursor=AWQAAA", "", `400 cursor: `}, // a marker's, but too short
 		{"eye", "GET", "?state=open", "", `400 state: there is no such parameter`},
 		{"eye", "POST", "/" + id + "/end", ``, `403 `},
 		{"ci", "POST", "/" + id + "/end", `{"ended_at":"1970-01-01T00:00:04Z"}`, `"ended_at":"1970-01-01T00:00:04Z"`},
