@@ -28,7 +28,7 @@ func TestSearchAndWorkflows(t *testing.T) {
 		}
 		id, _, _ := strings.Cut(at, `"`)
 		_, body := w.get(t, "/tasks/"+id)
-		for _, want := range []string{`aria-label="Workflow, from left to right"`, `<text class="flow-name" x="40" y="22">fetch</text>`, `<text class="flow-detail" x="40" y="39">waiting · cpu</text>`, `<text class="flow-name" x="40" y="22">log[U+202E]gnp</text>`,
+		for _, want := range []string{`aria-label="Workflow, from left to right"`, `<text class="flow-name" x="40" y="22" aria-hidden="true">fetch</text>`, `<text class="flow-detail" x="40" y="39" aria-hidden="true">waiting · cpu</text>`, `<text class="flow-name" x="40" y="22" aria-hidden="true">log[U+202E]gnp</text>`,
 			`<li>then: resize <span class="state s-waiting">waiting</span>`} {
 			if !strings.Contains(body, want) {
 				t.Errorf("the page of a task with followers has no %q", want)

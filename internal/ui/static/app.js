@@ -454,7 +454,7 @@
   const stepsOf = (plot) => [...plot.querySelectorAll("[data-step]")];
   function wordsOf(node) {
     const title = node.querySelector("title");
-    if (title) { node.dataset.told = title.textContent; title.remove(); }
+    if (title) { node.dataset.told = title.textContent; if (node.matches("a")) node.setAttribute("aria-label", title.textContent); title.remove(); }
     return node.dataset.told.split("\n");
   }
   function showTip(node, at, legend) {
