@@ -78,6 +78,9 @@ func (r *runner) tests(ctx context.Context, binary string, id int, flags ...stri
 	cmd.WaitDelay = time.Second
 	start := time.Now()
 	err := cmd.Start()
+	if errors.Is(err, context.DeadlineExceeded) { // its time was over before it began
+		return ran{timedOut: true}, nil
+	}
 	if err != nil {
 		return ran{}, err
 	}
