@@ -113,7 +113,7 @@ func nextTerm(s string) (t FilterTerm, rest string, err error) {
 			end = len(s)
 		}
 		if end == 0 && t.Field != "" {
-			return t, "", badFilter("%.40s: has no value behind it", t.Field)
+			return t, "", badFilter("%.40s: has no value", t.Field)
 		}
 		t.Value = s[:end]
 		return t, s[end:], nil

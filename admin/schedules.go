@@ -73,7 +73,7 @@ type Schedule struct {
 	PlannedAt time.Time   // NextRunAt without its jitter
 	Coming    []time.Time // up to four ticks behind PlannedAt; not in lists, nor while it is paused
 	Pause     *Pause      // nil: it is not paused
-	Last      *Tick       // the newest entry of its ledger; nil: it has none
+	Last      *Tick       // the newest entry of its history; nil: it has none
 	InWords   string      // when it is due, in English, by the clock of TimeZone: "At 09:30, Monday to Friday"
 	ETag      string      // of what Put changes: another one if that is different
 }
@@ -111,7 +111,7 @@ type Pause struct {
 	By     string // as they called themselves; "": not known
 }
 
-// Tick is an entry of a schedule's ledger: one tick, or several that were skipped for the same reason.
+// Tick is an entry of a schedule's history: one tick, or several that were skipped for the same reason.
 type Tick struct {
 	Seq       int64
 	PlannedAt time.Time // of several the first; zero for a trigger
@@ -203,7 +203,7 @@ func (a Schedules) put(ctx context.Context, what string, s ScheduleSpec, req *pa
 	return out, nil
 }
 
-// Delete removes a schedule with its ledger. The tasks of its ticks stay.
+// Delete removes a schedule with its history. The tasks of its ticks stay.
 func (a Schedules) Delete(ctx context.Context, name string) error {
 	if _, err := operate(ctx, a.calls, false, pawlv1.NewScheduleServiceClient(a.rpc).DeleteSchedule, &pawlv1.DeleteScheduleRequest{Name: name}); err != nil {
 		return fmt.Errorf("delete schedule %q: %w", name, err)
@@ -211,7 +211,7 @@ func (a Schedules) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// Pause lets ticks pass without a task. When the schedule is resumed, its ledger notes them.
+// Pause lets ticks pass without a task. When the schedule is resumed, its history notes them.
 func (a Schedules) Pause(ctx context.Context, name, reason string) (*Schedule, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).PauseSchedule, &pawlv1.PauseScheduleRequest{Name: name, Reason: reason})
 	return scheduleAnswer("pause schedule", name, resp.GetSchedule(), err)
@@ -238,14 +238,14 @@ func (a Schedules) Trigger(ctx context.Context, name string) (*pawl.Ref, error) 
 	return ref, nil
 }
 
-// History goes over the ledger of a schedule, newest first: its last 1,000 entries.
+// History goes over what became of the ticks of a schedule, newest first: its last 1,000 entries.
 func (a Schedules) History(ctx context.Context, name string) iter.Seq2[*Tick, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Tick], error) {
 		return a.HistoryPage(ctx, name, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// HistoryPage gives one page of the ledger of a schedule.
+// HistoryPage gives one page of the history of a schedule.
 func (a Schedules) HistoryPage(ctx context.Context, name string, page pawltype.PageRequest) (pawltype.Page[*Tick], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).ListScheduleHistory,
 		&pawlv1.ListScheduleHistoryRequest{Name: name, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})

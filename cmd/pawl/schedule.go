@@ -186,7 +186,7 @@ func newScheduleHistory(a *app) *cobra.Command {
 	var list cli.ListFlags
 	cmd := &cobra.Command{
 		Use: "history SCHEDULE", Short: "Show the outcome of each tick", Args: cobra.ExactArgs(1),
-		Long:    "Show the ledger of a schedule, newest first: each tick that fired, was caught up with or was skipped, and why. It keeps 1,000 entries.",
+		Long:    "Show the history of a schedule, newest first: each tick that fired, was caught up with or was skipped, and why. It keeps 1,000 entries.",
 		Example: "  pawl schedule history nightly-report --limit 30",
 	}
 	list.Add(cmd)
@@ -282,7 +282,7 @@ func newSchedulePause(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: "pause SCHEDULE", Short: "Pause a schedule", Args: cobra.ExactArgs(1),
-		Long:    "Let ticks pass without a task until the schedule is resumed. The ledger says what was left out.",
+		Long:    "Let ticks pass without a task until the schedule is resumed. The history says what was left out.",
 		Example: "  pawl schedule pause nightly-report --reason 'the warehouse moves'",
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
@@ -339,7 +339,7 @@ func newScheduleRun(a *app) *cobra.Command {
 func newScheduleRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm SCHEDULE", Short: "Remove a schedule and its history", Args: cobra.ExactArgs(1),
-		Long:    "Remove a schedule and its ledger. The tasks of its ticks stay.",
+		Long:    "Remove a schedule and its history. The tasks of its ticks stay.",
 		Example: "  pawl schedule rm nightly-report",
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

@@ -130,7 +130,7 @@ func checkLink(link string) error {
 	u, err := url.Parse(link)
 	switch {
 	case err != nil || u.Host == "":
-		return task.Invalid("url", "%q is no address such as https://ci.example.com/runs/42", task.Cut(link, 64))
+		return task.Invalid("url", "%q is not an address such as https://ci.example.com/runs/42", task.Cut(link, 64))
 	case u.Scheme != "https" && u.Scheme != "http":
 		return task.Invalid("url", "%q begins with %q, and must begin with https or http", task.Cut(link, 64), u.Scheme)
 	case u.User != nil:

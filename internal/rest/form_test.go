@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/contract"
@@ -96,6 +98,7 @@ func TestForms(t *testing.T) {
 		`{"place":"a:1","error":{"code":"not_found","message":"gone"}}`: &pawlv1.RestoredTask{Place: "a:1", Error: &pawlv1.Error{Code: "not_found", Message: "gone"}},
 		`{"is_lower_bound":false,"states":{"ready":2,"dead":1}}`:        &pawlv1.Became{States: []*pawlv1.StateCount{{State: 2, Count: 2}, {State: 7, Count: 1}}},
 		`{"rate":"30/m"}`: &pawlv1.OperationSpec{Rate: 0.5},
+		`{}`:              &pawlv1.OperationSpec{},
 		`{"message":""}`:  &pawlv1.TaskError{},
 		`{"state":["ready","dead"],"q":"<\"\u0000"}`:                 &pawlv1.Filter{States: []pawlv1.State{2, 7}, Q: "<\"\x00"},
 		`{"task_id":"x","result":{"a":1}}`:                           &pawlv1.Parent{TaskId: "x", Result: []byte(`{"a":1}`)},
@@ -158,5 +161,42 @@ func TestPathDecides(t *testing.T) {
 		if r.String() == "POST /api/v1/queues/{queue}/dead/replay" && (!r.reads("poisoned") || r.reads("filter")) {
 			t.Errorf("%s lets the body decide whether the tasks are poisoned, or not which", r)
 		}
+	}
+}
+
+// A call on many tasks may take minutes, one that waits as long as it was asked to, and others no longer than usual.
+func TestPatience(t *testing.T) {
+	for _, r := range Routes() {
+		var got, want time.Duration
+		switch r.String() {
+		case "POST /api/v1/queues/{queue}/purge", "POST /api/v1/queues/{queue}/poisoned/replay":
+			got, want = r.patience((&pawlv1.PurgeQueueRequest{}).ProtoReflect()), slowTime
+		case "POST /api/v1/claim":
+			got, want = r.patience((&pawlv1.ClaimRequest{Wait: durationpb.New(20 * time.Second)}).ProtoReflect()), 20*time.Second
+		case "GET /api/v1/queues/{queue}":
+			got = r.patience((&pawlv1.GetQueueRequest{}).ProtoReflect())
+		}
+		if got != want {
+			t.Errorf("%s may take %v longer, want %v", r, got, want)
+		}
+	}
+}
+
+// A number whose bounds are another's to say is read as it is; a list without a bound of its own ends at the usual one.
+func TestBoundsOfRequests(t *testing.T) {
+	hook := &pawlv1.AddWebhookRequest{}
+	if err := read(hook, `{"depth_over":-1}`); err != nil || hook.GetDepthOver() != -1 {
+		t.Errorf("depth_over is read as %d (%v), want -1", hook.GetDepthOver(), err)
+	}
+	if err := read(&pawlv1.RemoveNodeRequest{}, `{"force":1}`); err == nil {
+		t.Error("a number is read as true or false")
+	}
+	tags := func(n int) string { return `{"tags":[` + strings.TrimSuffix(strings.Repeat(`"a",`, n), ",") + `]}` }
+	spec := &pawlv1.TaskSpec{}
+	if err := read(spec, tags(maxListed)); err != nil || len(spec.GetTags()) != maxListed {
+		t.Errorf("%d tags of %d are read (%v)", len(spec.GetTags()), maxListed, err)
+	}
+	if err := read(&pawlv1.TaskSpec{}, tags(maxListed+1)); err == nil || !strings.Contains(err.Error(), "tags: more than 1000 items") {
+		t.Errorf("%d tags: %v", maxListed+1, err)
 	}
 }

@@ -5,17 +5,13 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
 // message is how JSON has a message of the API.
 type message struct {
-	name   string // without its package
-	typ    protoreflect.MessageType
+	name   string   // without its package
 	fields []*field // in the order of the proto file
 	byName map[string]*field
-	// requestID is the field that a header may fill; nil: there is none.
-	requestID *field
 }
 
 // field is how JSON has a field of a message.
@@ -73,11 +69,7 @@ func makeMessage(d protoreflect.MessageDescriptor) *message {
 	if m := messages.all[d.FullName()]; m != nil {
 		return m
 	}
-	typ, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
-	if err != nil {
-		panic(err) // generated code registers it
-	}
-	m := &message{name: strings.TrimPrefix(string(d.FullName()), "pawl.v1."), typ: typ, byName: map[string]*field{}}
+	m := &message{name: strings.TrimPrefix(string(d.FullName()), "pawl.v1."), byName: map[string]*field{}}
 	messages.all[d.FullName()] = m
 	for i := range d.Fields().Len() {
 		f := makeField(m, d.Fields().Get(i))
@@ -85,14 +77,9 @@ func makeMessage(d protoreflect.MessageDescriptor) *message {
 		if !f.hidden && !f.inline {
 			m.byName[f.name] = f
 		}
-		if f.d.Name() == fieldRequestID {
-			m.requestID = f
-		}
 	}
 	return m
 }
-
-const fieldRequestID = "request_id"
 
 func makeField(in *message, d protoreflect.FieldDescriptor) *field {
 	f := &field{d: d}

@@ -115,7 +115,7 @@ func (w *jsonWriter) value(f *field, value protoreflect.Value) {
 }
 
 func (w *jsonWriter) list(f *field, list protoreflect.List) {
-	if list.Len() == 0 && (f.nonzero || f.kind == texts || f.kind == enums) && !f.always {
+	if list.Len() == 0 && (f.nonzero || f.kind == texts || f.kind == enums) {
 		return
 	}
 	if f.object {

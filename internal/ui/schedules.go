@@ -19,10 +19,10 @@ var schedulePages = []page{
 var scheduleActions = []action{
 	{path: "/new-schedule", nav: "/schedules", form: newScheduleForm, do: doNewSchedule},
 	{path: "/schedules/{schedule}/edit", nav: "/schedules", form: editScheduleForm, do: doEditSchedule},
-	{path: "/schedules/{schedule}/pause", nav: "/schedules", form: scheduleForm("Pause", "No tasks are enqueued. When you resume, the ledger records the skipped ticks.", false), do: doPauseSchedule},
+	{path: "/schedules/{schedule}/pause", nav: "/schedules", form: scheduleForm("Pause", "No tasks are enqueued. When you resume, the history records the skipped ticks.", false), do: doPauseSchedule},
 	{path: "/schedules/{schedule}/resume", nav: "/schedules", form: scheduleForm("Resume", "The schedule continues with its next tick.", false), do: doResumeSchedule},
 	{path: "/schedules/{schedule}/trigger", nav: "/schedules", form: scheduleForm("Trigger", "Enqueues the task now, in addition to the regular ticks.", false), do: doTrigger},
-	{path: "/schedules/{schedule}/delete", nav: "/schedules", form: scheduleForm("Delete", "Deletes the schedule and its ledger. Tasks that it has enqueued stay.", true), do: doDeleteSchedule},
+	{path: "/schedules/{schedule}/delete", nav: "/schedules", form: scheduleForm("Delete", "Deletes the schedule and its history. Tasks that it has enqueued stay.", true), do: doDeleteSchedule},
 }
 
 // schedulesLimit and ticksLimit are how many entries a page of a list has.

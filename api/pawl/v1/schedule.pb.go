@@ -303,7 +303,7 @@ type Schedule struct {
 	Paused        bool                     `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
 	PausedReason  string                   `protobuf:"bytes,8,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	PausedAt      *timestamppb.Timestamp   `protobuf:"bytes,9,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
-	Last          *Tick                    `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`                         // the newest entry of its ledger
+	Last          *Tick                    `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`                         // the newest entry of its history
 	PausedBy      string                   `protobuf:"bytes,11,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"` // as they called themselves; empty: not known
 	Coming        []*timestamppb.Timestamp `protobuf:"bytes,12,rep,name=coming,proto3" json:"coming,omitempty"`                     // up to four ticks behind the next one, without their jitter; not in lists, nor while it is paused
 	Etag          string                   `protobuf:"bytes,13,opt,name=etag,proto3" json:"etag,omitempty"`                         // of its spec: another one if that is different
@@ -440,7 +440,7 @@ func (x *Schedule) GetInWords() string {
 	return ""
 }
 
-// Tick is an entry of a ledger: one tick, or several that were skipped for the same reason.
+// Tick is an entry of a schedule's history: one tick, or several that were skipped for the same reason.
 type Tick struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           int64                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`

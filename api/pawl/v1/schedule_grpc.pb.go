@@ -41,14 +41,14 @@ type ScheduleServiceClient interface {
 	// PutSchedule makes a schedule what the request says, creating it if need be. The same again changes nothing. A schedule whose
 	// times don't change keeps its next tick.
 	PutSchedule(ctx context.Context, in *PutScheduleRequest, opts ...grpc.CallOption) (*PutScheduleResponse, error)
-	// DeleteSchedule removes a schedule with its ledger. Tasks of its ticks stay.
+	// DeleteSchedule removes a schedule with its history. Tasks of its ticks stay.
 	DeleteSchedule(ctx context.Context, in *DeleteScheduleRequest, opts ...grpc.CallOption) (*DeleteScheduleResponse, error)
-	// PauseSchedule lets ticks pass without a task; the ledger notes them when the schedule is resumed.
+	// PauseSchedule lets ticks pass without a task; the history notes them when the schedule is resumed.
 	PauseSchedule(ctx context.Context, in *PauseScheduleRequest, opts ...grpc.CallOption) (*PauseScheduleResponse, error)
 	ResumeSchedule(ctx context.Context, in *ResumeScheduleRequest, opts ...grpc.CallOption) (*ResumeScheduleResponse, error)
 	// TriggerSchedule makes a task now, beside the ticks, also of a schedule that is paused.
 	TriggerSchedule(ctx context.Context, in *TriggerScheduleRequest, opts ...grpc.CallOption) (*TriggerScheduleResponse, error)
-	// ListScheduleHistory reads the ledger of a schedule, newest first: its last 1,000 entries.
+	// ListScheduleHistory reads the history of a schedule, newest first: its last 1,000 entries.
 	ListScheduleHistory(ctx context.Context, in *ListScheduleHistoryRequest, opts ...grpc.CallOption) (*ListScheduleHistoryResponse, error)
 }
 
@@ -152,14 +152,14 @@ type ScheduleServiceServer interface {
 	// PutSchedule makes a schedule what the request says, creating it if need be. The same again changes nothing. A schedule whose
 	// times don't change keeps its next tick.
 	PutSchedule(context.Context, *PutScheduleRequest) (*PutScheduleResponse, error)
-	// DeleteSchedule removes a schedule with its ledger. Tasks of its ticks stay.
+	// DeleteSchedule removes a schedule with its history. Tasks of its ticks stay.
 	DeleteSchedule(context.Context, *DeleteScheduleRequest) (*DeleteScheduleResponse, error)
-	// PauseSchedule lets ticks pass without a task; the ledger notes them when the schedule is resumed.
+	// PauseSchedule lets ticks pass without a task; the history notes them when the schedule is resumed.
 	PauseSchedule(context.Context, *PauseScheduleRequest) (*PauseScheduleResponse, error)
 	ResumeSchedule(context.Context, *ResumeScheduleRequest) (*ResumeScheduleResponse, error)
 	// TriggerSchedule makes a task now, beside the ticks, also of a schedule that is paused.
 	TriggerSchedule(context.Context, *TriggerScheduleRequest) (*TriggerScheduleResponse, error)
-	// ListScheduleHistory reads the ledger of a schedule, newest first: its last 1,000 entries.
+	// ListScheduleHistory reads the history of a schedule, newest first: its last 1,000 entries.
 	ListScheduleHistory(context.Context, *ListScheduleHistoryRequest) (*ListScheduleHistoryResponse, error)
 	mustEmbedUnimplementedScheduleServiceServer()
 }

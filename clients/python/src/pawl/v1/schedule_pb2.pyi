@@ -197,7 +197,7 @@ class Schedule(google.protobuf.message.Message):
     def paused_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def last(self) -> global___Tick:
-        """the newest entry of its ledger"""
+        """the newest entry of its history"""
         pass
     paused_by: typing.Text
     """as they called themselves; empty: not known"""
@@ -234,7 +234,7 @@ class Schedule(google.protobuf.message.Message):
 global___Schedule = Schedule
 
 class Tick(google.protobuf.message.Message):
-    """Tick is an entry of a ledger: one tick, or several that were skipped for the same reason."""
+    """Tick is an entry of a schedule's history: one tick, or several that were skipped for the same reason."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     SEQ_FIELD_NUMBER: builtins.int
     PLANNED_AT_FIELD_NUMBER: builtins.int

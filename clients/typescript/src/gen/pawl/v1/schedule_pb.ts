@@ -148,7 +148,7 @@ export type Schedule = Message<"pawl.v1.Schedule"> & {
   pausedAt?: Timestamp | undefined;
 
   /**
-   * the newest entry of its ledger
+   * the newest entry of its history
    *
    * @generated from field: pawl.v1.Tick last = 10;
    */
@@ -191,7 +191,7 @@ export const ScheduleSchema: GenMessage<Schedule> = /*@__PURE__*/
   messageDesc(file_pawl_v1_schedule, 1);
 
 /**
- * Tick is an entry of a ledger: one tick, or several that were skipped for the same reason.
+ * Tick is an entry of a schedule's history: one tick, or several that were skipped for the same reason.
  *
  * @generated from message pawl.v1.Tick
  */
@@ -766,7 +766,7 @@ export const ScheduleService: GenService<{
     output: typeof PutScheduleResponseSchema;
   },
   /**
-   * DeleteSchedule removes a schedule with its ledger. Tasks of its ticks stay.
+   * DeleteSchedule removes a schedule with its history. Tasks of its ticks stay.
    *
    * @generated from rpc pawl.v1.ScheduleService.DeleteSchedule
    */
@@ -776,7 +776,7 @@ export const ScheduleService: GenService<{
     output: typeof DeleteScheduleResponseSchema;
   },
   /**
-   * PauseSchedule lets ticks pass without a task; the ledger notes them when the schedule is resumed.
+   * PauseSchedule lets ticks pass without a task; the history notes them when the schedule is resumed.
    *
    * @generated from rpc pawl.v1.ScheduleService.PauseSchedule
    */
@@ -804,7 +804,7 @@ export const ScheduleService: GenService<{
     output: typeof TriggerScheduleResponseSchema;
   },
   /**
-   * ListScheduleHistory reads the ledger of a schedule, newest first: its last 1,000 entries.
+   * ListScheduleHistory reads the history of a schedule, newest first: its last 1,000 entries.
    *
    * @generated from rpc pawl.v1.ScheduleService.ListScheduleHistory
    */
