@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -47,25 +46,6 @@ var (
 	Actions         = []task.BulkAction{"", task.Replay, task.Cancel, task.Discard, task.Move, task.SetPriority, task.RunNow}
 	OperationStates = []string{"", "running", "paused", "done", "aborted", "failed"}
 )
-
-// KeyOrders are the words of orders of keys, by their numbers in the protocol.
-var KeyOrders = []string{"", "none", string(task.KeyOrderStrict)}
-
-// OnceStates are the words of once keys.
-var OnceStates = map[pawlv1.OnceState]string{
-	pawlv1.OnceState_ONCE_STATE_RUN: "run", pawlv1.OnceState_ONCE_STATE_DONE: "done",
-	pawlv1.OnceState_ONCE_STATE_HELD: "held", pawlv1.OnceState_ONCE_STATE_FREE: "free",
-}
-
-// Statuses are the words of the coarse state of a task.
-var Statuses = [...]string{
-	pawlv1.Status_STATUS_UNSPECIFIED: "unknown",
-	pawlv1.Status_STATUS_QUEUED:      "queued",
-	pawlv1.Status_STATUS_PROCESSING:  "processing",
-	pawlv1.Status_STATUS_COMPLETED:   "completed",
-	pawlv1.Status_STATUS_FAILED:      "failed",
-	pawlv1.Status_STATUS_CANCELLED:   "cancelled",
-}
 
 // WordOf finds the word of a number that a caller sent.
 func WordOf[W ~string, N ~int32](field string, words []W, n N) (W, error) {

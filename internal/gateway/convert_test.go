@@ -11,7 +11,6 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -38,9 +37,9 @@ func TestEnumsHaveTheSameNumbers(t *testing.T) {
 			t.Errorf("outcome %d is %s in the contract", o, outcomeProto(o))
 		}
 	}
-	for i, word := range contract.Statuses {
-		if want := "STATUS_" + strings.ToUpper(word); i > 0 && pawlv1.Status(i).String() != want {
-			t.Errorf("status %d is %q in REST, %s in the contract", i, word, pawlv1.Status(i))
+	for _, state := range task.States {
+		if want := "STATUS_" + strings.ToUpper(state.Status()); statusProto(state).String() != want {
+			t.Errorf("the status of state %s is %s in the contract, want %s", state, statusProto(state), want)
 		}
 	}
 }
