@@ -169,7 +169,7 @@ func (b *builder) compile(ctx context.Context, binary string, replaced map[strin
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-c", "-overlay", at, "-o", binary}, append(flags, ".")...)...)
-	cmd.Dir = b.p.Dir
+	cmd.Dir = b.p.Tests
 	return cmd.CombinedOutput()
 }
 

@@ -23,6 +23,8 @@ type pkg struct {
 	Name  string // its directory below the module's root
 	Root  string // of the module
 	Dir   string
+	Path  string // by which it is imported
+	Tests string // the directory of the package whose tests run: its own, unless another's are asked for
 	fset  *token.FileSet
 	files []*source
 	info  *types.Info
@@ -72,7 +74,7 @@ func load(ctx context.Context, pattern string) (*pkg, error) {
 	if us == nil {
 		return nil, fmt.Errorf("%s: no package", pattern)
 	}
-	p := &pkg{Root: us.Module.Dir, Dir: us.Dir, Name: ".", fset: token.NewFileSet()}
+	p := &pkg{Root: us.Module.Dir, Dir: us.Dir, Path: us.ImportPath, Tests: us.Dir, Name: ".", fset: token.NewFileSet()}
 	if us.ImportPath != us.Module.Path {
 		p.Name = strings.TrimPrefix(us.ImportPath, us.Module.Path+"/")
 	}
@@ -82,6 +84,17 @@ func load(ctx context.Context, pattern string) (*pkg, error) {
 		}
 	}
 	return p, p.check(us.ImportPath, exports)
+}
+
+// directory is that of a package.
+func directory(ctx context.Context, pattern string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-f={{.Dir}}", pattern)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("go list %s: %w", pattern, err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 func (p *pkg) parse(path string) error {

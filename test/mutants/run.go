@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -35,6 +34,7 @@ const (
 	timeMore   = 5 * time.Second
 	waitFactor = 10
 	waitMore   = time.Minute
+	mostMemory = 6 << 20 // KiB of addresses: a loop without end that allocates must not take the machine's
 	idleShare  = 0.02
 	idleTime   = 8 * time.Second
 )
@@ -62,10 +62,10 @@ func (r *runner) tests(ctx context.Context, binary string, id int, flags ...stri
 		ctx, cancel = context.WithTimeout(ctx, r.wait)
 		defer cancel()
 	}
-	// The shell sets the limit of processor time, which a loop without end comes to.
+	// The shell sets the limits of processor time and of memory, which a loop without end comes to.
 	script := `exec "$@"`
 	if r.limit > 0 {
-		script = fmt.Sprintf("ulimit -c 0; ulimit -t %d; ", int(r.limit/time.Second)+1) + script
+		script = fmt.Sprintf("ulimit -c 0; ulimit -v %d; ulimit -t %d; ", mostMemory, int(r.limit/time.Second)+1) + script
 	}
 	args := append([]string{"-c", script, "sh", binary, "-test.short", "-test.failfast"}, flags...)
 	cmd := exec.CommandContext(ctx, "sh", args...)
@@ -149,7 +149,7 @@ func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 	}
 	defer os.RemoveAll(dir)
 	b := &builder{p, dir}
-	covered, plain, err := cover(ctx, b)
+	tests, err := measure(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -157,16 +157,16 @@ func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{dir: p.Dir}
+	r := &runner{dir: p.Tests}
 	planted, err := r.tests(ctx, binary, 0)
 	if err != nil {
 		return err
 	}
 	if !planted.passed {
-		return fmt.Errorf("the tests of %s fail with no mutant on:\n%s", p.Name, planted.said)
+		return fmt.Errorf("the tests of %s fail with no mutant on:\n%s", p.Tests, planted.said)
 	}
-	r.limit = timeFactor*max(plain.used, planted.used) + timeMore
-	r.wait, r.idle = waitFactor*max(plain.took, planted.took)+waitMore, idleTime
+	// How much slower they are with the switches in.
+	tests.slower = max(planted.used.Seconds()/tests.whole.used.Seconds(), 1)
 	fmt.Printf("%s: its tests take %.1fs of processor time\n", p.Name, planted.used.Seconds())
 
 	var rest []*mutant
@@ -175,19 +175,19 @@ func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 		case m.skip || m.equivalent:
 		case out[m.id]:
 			m.fate = refused
-		case !m.inConst() && !covered.has(m):
+		case !m.inConst() && len(tests.of(m)) == 0:
 			m.fate = notCovered
 		default:
 			rest = append(rest, m)
 		}
 	}
-	return plantEach(ctx, b, r, binary, rest, atOnce)
+	return plantEach(ctx, &trial{b, tests, binary}, rest, atOnce)
 }
 
 // inConst says that a mutant lies outside of functions, of which no profile tells.
 func (m *mutant) inConst() bool { return strings.Contains(m.name, " -: ") }
 
-func plantEach(ctx context.Context, b *builder, r *runner, binary string, mutants []*mutant, atOnce int) error {
+func plantEach(ctx context.Context, t *trial, mutants []*mutant, atOnce int) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	todo := make(chan *mutant)
@@ -197,7 +197,7 @@ func plantEach(ctx context.Context, b *builder, r *runner, binary string, mutant
 	for range atOnce {
 		work.Go(func() {
 			for m := range todo {
-				f, err := try(ctx, b, r, binary, m)
+				f, err := t.try(ctx, m)
 				if err != nil {
 					stop(err)
 				}
@@ -221,69 +221,46 @@ func plantEach(ctx context.Context, b *builder, r *runner, binary string, mutant
 	return context.Cause(ctx)
 }
 
-func try(ctx context.Context, b *builder, r *runner, binary string, m *mutant) (fate, error) {
+// trial is what it takes to try a mutant.
+type trial struct {
+	b      *builder
+	tests  *suite
+	binary string
+}
+
+// try runs the tests that come to a mutant, a few at a time, until one notices it.
+func (t *trial) try(ctx context.Context, m *mutant) (fate, error) {
+	binary := t.binary
 	if m.rebuilt != nil {
-		one, compiles, err := b.rebuilt(ctx, m)
+		one, compiles, err := t.b.rebuilt(ctx, m)
 		if !compiles || err != nil {
 			return refused, err
 		}
 		defer os.Remove(one)
 		binary = one
 	}
-	end, err := r.tests(ctx, binary, m.id)
+	for _, some := range t.tests.batches(m) {
+		end, err := t.some(ctx, binary, m, some)
+		switch {
+		case err != nil:
+			return "", err
+		case end.timedOut:
+			return timedOut, nil
+		case !end.passed:
+			return killed, nil
+		}
+	}
+	return survived, nil
+}
+
+// some runs some of the tests with a mutant on.
+func (t *trial) some(ctx context.Context, binary string, m *mutant, some batch) (ran, error) {
+	r := &runner{dir: t.b.p.Tests, idle: idleTime}
+	r.limit = time.Duration(timeFactor*t.tests.slower*float64(some.used)) + timeMore
+	r.wait = time.Duration(waitFactor*t.tests.slower*float64(some.took)) + waitMore
+	end, err := r.tests(ctx, binary, m.id, "-test.run="+some.pattern())
 	if end.timedOut && end.used < r.limit && err == nil { // they waited: for a busy machine, perhaps
-		end, err = r.tests(ctx, binary, m.id)
+		end, err = r.tests(ctx, binary, m.id, "-test.run="+some.pattern())
 	}
-	switch {
-	case end.passed:
-		return survived, err
-	case end.timedOut:
-		return timedOut, err
-	}
-	return killed, err
-}
-
-// coverage has the lines of files that tests come to.
-type coverage map[string][][2]int
-
-func (c coverage) has(m *mutant) bool {
-	for _, lines := range c[filepath.Base(m.file.path)] {
-		if lines[0] <= m.line && m.line <= lines[1] {
-			return true
-		}
-	}
-	return false
-}
-
-// cover runs the tests of the package as it is.
-func cover(ctx context.Context, b *builder) (coverage, ran, error) {
-	binary, profile := filepath.Join(b.dir, "cover.test"), filepath.Join(b.dir, "cover.out")
-	if said, err := b.compile(ctx, binary, nil, "-cover"); err != nil {
-		return nil, ran{}, fmt.Errorf("%w\n%s", err, said)
-	}
-	r := &runner{dir: b.p.Dir}
-	end, err := r.tests(ctx, binary, 0, "-test.coverprofile="+profile)
-	if err != nil {
-		return nil, ran{}, err
-	}
-	if !end.passed {
-		return nil, ran{}, fmt.Errorf("the tests of %s fail:\n%s", b.p.Name, end.said)
-	}
-	f, err := os.Open(profile)
-	if err != nil {
-		return nil, ran{}, err
-	}
-	defer f.Close()
-	c := coverage{}
-	// A line is: import/path/file.go:12.34,15.2 3 1
-	for s := bufio.NewScanner(f); s.Scan(); {
-		at, counts, found := strings.Cut(s.Text(), " ")
-		file, span, _ := strings.Cut(filepath.Base(at), ":")
-		var lines [2]int
-		var column, statements, times int
-		if n, _ := fmt.Sscanf(span+" "+counts, "%d.%d,%d.%d %d %d", &lines[0], &column, &lines[1], &column, &statements, &times); found && n == 6 && times > 0 {
-			c[file] = append(c[file], lines)
-		}
-	}
-	return c, end, nil
+	return end, err
 }
