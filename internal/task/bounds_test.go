@@ -82,9 +82,12 @@ func TestBoundsOfSpec(t *testing.T) {
 		"longest expiry":         {func(s *Spec) { s.ExpiresIn = 365 * day }, ""},
 		"longer expiry":          {func(s *Spec) { s.ExpiresIn = 365*day + 1 }, "expires_in"},
 		"longest retention":      {func(s *Spec) { d := 365 * day; s.Retention = &d }, ""},
+		"no retention":           {func(s *Spec) { d := time.Duration(0); s.Retention = &d }, ""},
+		"negative retention":     {func(s *Spec) { d := time.Duration(-1); s.Retention = &d }, "retention"},
 		"longer retention":       {func(s *Spec) { d := 365*day + 1; s.Retention = &d }, "retention"},
 		"most tags":              {func(s *Spec) { s.Tags = many(32) }, ""},
 		"more tags":              {func(s *Spec) { s.Tags = many(33) }, "tags"},
+		"a second tag is bad":    {func(s *Spec) { s.Tags = []string{"a", "\n"} }, "tags"},
 		"long tag":               {func(s *Spec) { s.Tags = []string{strings.Repeat("x", 257)} }, "tags"},
 		"most headers":           {func(s *Spec) { s.Headers = headers(64, 0) }, ""},
 		"more headers":           {func(s *Spec) { s.Headers = headers(65, 0) }, "headers"},
@@ -97,6 +100,9 @@ func TestBoundsOfSpec(t *testing.T) {
 		"content type":           {func(s *Spec) { s.ContentType = "a\n" }, "content_type"},
 		"bad retry":              {func(s *Spec) { s.Retry = &Retry{Factor: 101} }, "retry.factor"},
 		"bad unique key":         {func(s *Spec) { s.Unique = &Unique{Key: "\n"} }, "unique.key"},
+		"unique beside retry":    {func(s *Spec) { s.Retry, s.Unique = &DefaultRetry, &Unique{Key: "\n"} }, "unique.key"},
+		"cost beside unique":     {func(s *Spec) { s.Unique, s.Timeout = &Unique{Key: "k"}, -1 }, "timeout"},
+		"bad, but what follows":  {func(s *Spec) { s.Cost, s.Then = -1, []Spec{{Type: "a"}} }, "cost"},
 		"what follows is bad":    {func(s *Spec) { s.Then = []Spec{{Type: "a"}, {Type: "b", Cost: -1}} }, "then[1].cost"},
 	} {
 		s := Spec{Type: "t"}
@@ -109,6 +115,7 @@ func TestBoundsOfSpec(t *testing.T) {
 	}
 	now := time.Unix(0, 0)
 	refuses(t, "a year away", CheckRunAt("run_at", now.Add(MaxDelay), now), "")
+	refuses(t, "an hour away", CheckRunAt("run_at", now.Add(time.Hour), now), "")
 	refuses(t, "further away", CheckRunAt("run_at", now.Add(MaxDelay+1), now), "run_at")
 }
 
@@ -323,6 +330,11 @@ func TestBoundsOfSettings(t *testing.T) {
 		"more breakers":        {func(s *Settings) { s.Breakers = breakers(1001) }, "breakers"},
 		"breaker of no type":   {func(s *Settings) { s.Breakers = map[string]Breaker{"": {}} }, "breakers"},
 		"breaker of a bad one": {func(s *Settings) { s.Breakers = map[string]Breaker{"\n": {}} }, "breakers"},
+		"bad breaker of a two": {func(s *Settings) { s.Breakers = map[string]Breaker{"a": DefaultBreaker, "t": {Probes: 1}} }, "breakers.t.failure_rate"},
+		"rate of a second key": {func(s *Settings) { s.Keys = map[string]KeyRules{"a": {Weight: 2}, "k": {Weight: -1}} }, "keys.k.weight"},
+		"a length":             {func(s *Settings) { s.MaxLength = 10 }, ""},
+		"strict order":         {func(s *Settings) { s.KeyOrder = KeyOrderStrict }, ""},
+		"another order":        {func(s *Settings) { s.KeyOrder = "loose" }, "key_order"},
 		"bad breaker of a one": {func(s *Settings) { s.Breakers = map[string]Breaker{"t": {Probes: 1}} }, "breakers.t.failure_rate"},
 	} {
 		s := DefaultSettings()
@@ -399,6 +411,11 @@ func TestBoundsOfSchedule(t *testing.T) {
 		if tick := s.TickSpec(); IsOverlap(tick.Unique) != (s.Overlap == OverlapSkip) {
 			t.Errorf("%s: ticks have unique key %+v", what, tick.Unique)
 		}
+	}
+	s := Schedule{Name: long, Cron: "* * * * *", Task: Spec{Type: "t"}, Overlap: OverlapSkip}
+	s.Fill()
+	if err := s.Check(DefaultLimits()); err == nil || !strings.HasSuffix(err.Error(), fmt.Sprintf("at most %d are allowed", 256-len(overlapKey))) {
+		t.Errorf("a name that is too long beside overlap: %v", err)
 	}
 	if IsOverlap(nil) || IsOverlap(&Unique{Key: "other"}) {
 		t.Error("another key is taken for that of ticks")
@@ -486,6 +503,19 @@ func TestBoundsOfGroups(t *testing.T) {
 		c.g.Fill()
 		refuses(t, what, c.g.Check(DefaultLimits()), c.field)
 	}
+	hold = day
+	refuses(t, "callback beside retention", (&Group{Open: true, Retention: &hold, OnSuccess: &Spec{}}).Check(DefaultLimits()), "on_success.type")
+	full := tasks(8, Spec{Type: "t"})
+	full[0].Fill()
+	rest := MaxGroupBytes/8 - full[0].size()
+	for i := range full {
+		full[i].Fill()
+		full[i].Payload = large[:rest]
+	}
+	refuses(t, "as many bytes as may be", CheckMembers(full, DefaultLimits()), "")
+	refuses(t, "as many bytes as may be, of a group", (&Group{Tasks: full}).Check(DefaultLimits()), "")
+	full[7].Key = "k"
+	refuses(t, "a byte more", CheckMembers(full, DefaultLimits()), "tasks")
 	refuses(t, "more members", CheckMembers(tasks(2, Spec{Type: "t", Queue: "q", Priority: Low}), Limits{Payload: 9, Name: 9, Batch: 1}), "tasks")
 }
 
@@ -510,6 +540,12 @@ func TestRulesAreShared(t *testing.T) {
 	}
 	if got := (Rules{MaxRunning: 1}).Share(1); got.MaxRunning != 1 {
 		t.Errorf("a 64th of one task is %d", got.MaxRunning)
+	}
+	if got := (Rules{Rate: Rate{Limit: 9, Period: time.Second, Burst: 1}}).Share(1); got.Rate.Burst != 1 {
+		t.Errorf("a 64th of a bucket of 1 holds %d", got.Rate.Burst)
+	}
+	if (Rate{}).IsSet() || !(Rate{Limit: 1}).IsSet() {
+		t.Error("whether there is a rate is not known")
 	}
 	for _, burst := range []int{1, 5} {
 		if got := (Rate{Limit: 3, Burst: burst}).Capacity(); got != burst {
@@ -557,8 +593,12 @@ func TestSlots(t *testing.T) {
 }
 
 func TestPauses(t *testing.T) {
-	var c QueueConfig
 	at := time.Unix(1, 0)
+	var first QueueConfig
+	if _ = first.Pause(Hold{By: "one", At: at}); first.PausedBy != "one" {
+		t.Errorf("paused without a reason: %+v", first)
+	}
+	var c QueueConfig
 	_ = c.Pause(Hold{Reason: "a", By: "one", At: at})
 	_ = c.Pause(Hold{Reason: "a", By: "two", At: at.Add(1)})
 	if !c.Paused || c.PausedReason != "a" || c.PausedBy != "one" || !c.PausedAt.Equal(at) {
@@ -614,6 +654,7 @@ func TestPauses(t *testing.T) {
 		refuses(t, what, h.Check(DefaultLimits()), what)
 	}
 	refuses(t, "bad key", Hold{Key: "\n"}.Check(DefaultLimits()), "key")
+	refuses(t, "a key", Hold{Key: "a"}.Check(DefaultLimits()), "")
 	refuses(t, "a type", Hold{Type: "a"}.Check(DefaultLimits()), "")
 }
 
@@ -625,6 +666,7 @@ func TestLimited(t *testing.T) {
 		"of a key":           func(c *QueueConfig) { c.Settings.Keys = map[string]KeyRules{"k": {}} },
 		"breaker":            func(c *QueueConfig) { c.Settings.Breaker = DefaultBreaker },
 		"breaker of a type":  func(c *QueueConfig) { c.Settings.Breakers = map[string]Breaker{"t": DefaultBreaker} },
+		"order of keys":      func(c *QueueConfig) { c.Settings.KeyOrder = KeyOrderStrict },
 		"a type that paused": func(c *QueueConfig) { c.Holds = []Hold{{Type: "t"}} },
 	} {
 		c := QueueConfig{Settings: DefaultSettings()}

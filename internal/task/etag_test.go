@@ -24,6 +24,8 @@ func TestETagsTellWhatIsDifferent(t *testing.T) {
 		{was[:2], etag, "if_etag: all of it may be different by now"},
 		{was, "a b", `if_etag: "a b" is no tag`},
 		{was, etag[:5], "is no tag"},
+		{was, strings.Repeat("A", 10), "is no tag"}, // 7 bytes
+		{was, strings.Repeat("A", 256), "if_etag: all of it may be different by now"},
 		{was, strings.Repeat("A", 320), "is no tag"},
 	} {
 		err := c.now.Check(c.etag)

@@ -77,7 +77,7 @@ func Matches(pattern, name string) bool {
 		return name == pattern
 	}
 	name, ok := strings.CutPrefix(name, head)
-	for ok && star {
+	for ok {
 		if head, rest, star = strings.Cut(rest, "*"); !star {
 			return strings.HasSuffix(name, head)
 		}

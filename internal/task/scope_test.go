@@ -24,7 +24,7 @@ func TestScope(t *testing.T) {
 			t.Errorf("patterns %q, queue %q: sees %v, want %v", c.patterns, c.queue, got, c.sees)
 		}
 	}
-	if !(Scope{}).Sees("any") || (Scope{Queues: []string{}}).Sees("any") {
+	if !(Scope{}).Covers(Scope{}) || !(Scope{}).Sees("any") || (Scope{Queues: []string{}}).Sees("any") {
 		t.Error("the zero scope must see all, one without patterns nothing")
 	}
 }
@@ -84,7 +84,8 @@ func TestScopeCheck(t *testing.T) {
 			t.Errorf("pattern %q: %v", patterns, err)
 		}
 	}
-	if (Scope{Queues: []string{}}).Check("queues", l) == nil || (Scope{Queues: make([]string, MaxPatterns+1)}).Check("queues", l) == nil {
-		t.Error("no patterns, and too many, must be refused")
+	if (Scope{Queues: []string{}}).Check("queues", l) == nil || (Scope{Queues: slices.Repeat([]string{"a"}, MaxPatterns+1)}).Check("queues", l) == nil ||
+		(Scope{Queues: []string{"a", "b c"}}).Check("queues", l) == nil {
+		t.Error("no patterns, too many, and one that is none behind a good one must be refused")
 	}
 }

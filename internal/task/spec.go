@@ -113,7 +113,7 @@ func (s *Spec) Fill() {
 
 // Check refuses a filled spec outside the rules, naming field, value and rule.
 func (s *Spec) Check(l Limits) error {
-	if err := s.checkOwn(l); err != nil || s.Then == nil {
+	if err := s.checkOwn(l); err != nil {
 		return err
 	}
 	return (&chainCheck{limits: l}).check("then", s.Then, 1)
@@ -284,7 +284,7 @@ func Cut(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
+	for !utf8.RuneStart(s[n]) {
 		n--
 	}
 	return s[:n]

@@ -149,6 +149,8 @@ func TestUniqueIsChecked(t *testing.T) {
 		"least":                  {Unique{}, ""},
 		"ends too":               {Unique{Key: "k", States: allStates, OnConflict: Reject}, ""},
 		"long key":               {Unique{Key: strings.Repeat("x", 257)}, "unique.key: "},
+		"replaced":               {Unique{OnConflict: Replace}, ""},
+		"waited on":              {Unique{OnConflict: KeepLast}, ""},
 		"a hole":                 {Unique{States: Unfinished &^ StatesOf(Claimed)}, "unique.states: claimed missing"},
 		"holes":                  {Unique{States: StatesOf(Ready, Succeeded)}, "unique.states: scheduled, claimed, retrying missing"},
 		"no such state":          {Unique{States: Unfinished | 1<<10}, "unique.states: 0x400 has an unknown state"},
@@ -186,6 +188,11 @@ func TestUniqueKeyOfContent(t *testing.T) {
 			t.Errorf("%s and %s have one key", name, other)
 		}
 		keys[s.Unique.Key] = name
+	}
+	// The key is stored, and compared with what other releases made.
+	one := Spec{Type: "a", Payload: []byte("1"), Unique: &Unique{}}
+	if one.Fill(); one.Unique.Key != "sha256:cb9ed6369daef2372a1bcdc9c1e05d22c908f4cc183f44ff0b5b2c698cadba24" {
+		t.Errorf("the content has key %q", one.Unique.Key)
 	}
 	plain, json := Spec{Type: "a", Unique: &Unique{}}, Spec{Type: "a", ContentType: "application/json", Key: "k", Queue: "q", Unique: &Unique{}}
 	plain.Fill()

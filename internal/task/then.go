@@ -87,7 +87,7 @@ func (s *Spec) size() int {
 // within says in which field the field of a refusal lies.
 func within(parent string, err error) error {
 	e, ok := AsError(err)
-	if !ok || e.Field == "" {
+	if !ok {
 		return err
 	}
 	inner := *e

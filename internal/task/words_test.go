@@ -1,6 +1,7 @@
 package task
 
 import (
+	"encoding/base64"
 	"errors"
 	"math"
 	"slices"
@@ -11,7 +12,7 @@ import (
 
 // The words of the contract are read as they are written, and no others are.
 func TestWords(t *testing.T) {
-	for word, good := range map[string]bool{"": true, "queue.pause": true, "queue.*": true, "queue.": false, "queue*": false, "que.*": false, "none": false, ".*": false} {
+	for word, good := range map[string]bool{"": true, "queue.pause": true, "queue.*": true, "queue.": false, "queue*": false, "queue": false, "que.*": false, "none": false, ".*": false} {
 		if err := CheckActions(word); (err == nil) != good {
 			t.Errorf("action %q: %v", word, err)
 		}
@@ -29,13 +30,13 @@ func TestWords(t *testing.T) {
 	if _, ok := ParsePriority("unknown"); ok || Priority(0).String() != "unknown" {
 		t.Error("an unknown priority is read")
 	}
-	if _, ok := ParseState("unknown"); ok || State(len(stateNames)).String() != "unknown" || State(0).String() != "" {
+	if _, ok := ParseState("unknown"); ok || State(len(stateNames)).String() != "unknown" || State(len(stateNames)+1).String() != "unknown" || State(0).String() != "" {
 		t.Error("an unknown state is read")
 	}
-	if _, ok := ParseOnConflict("unknown"); ok || OnConflict(len(onConflictNames)).String() != "unknown" {
+	if _, ok := ParseOnConflict("unknown"); ok || OnConflict(len(onConflictNames)).String() != "unknown" || OnConflict(len(onConflictNames)+1).String() != "unknown" {
 		t.Error("an unknown conflict is read")
 	}
-	if Outcome(len(outcomeNames)).String() != "unknown" || OutcomeLeaderless.String() != "leaderless" || OutcomeSucceeded.String() != "succeeded" {
+	if Outcome(len(outcomeNames)).String() != "unknown" || Outcome(len(outcomeNames)+1).String() != "unknown" || OutcomeLeaderless.String() != "leaderless" || OutcomeSucceeded.String() != "succeeded" {
 		t.Error("outcomes have other names")
 	}
 	if got := NoneOf("action", strings.Repeat("x", 100), BulkActions[:2]).Message; got != `action: "`+strings.Repeat("x", 64)+`…" is none of replay, cancel` {
@@ -82,6 +83,9 @@ func TestFormOfID(t *testing.T) {
 			}
 		}
 	}
+	if id := NewID(1, 1, 0x0102030405060708); [8]byte(id[8:]) != [8]byte{0x81, 2, 3, 4, 5, 6, 7, 8} {
+		t.Errorf("random bits 1 to 8 became %x", id[8:])
+	}
 	if id[6] = 0x60; id.IsV7() {
 		t.Error("version 6 is taken for 7")
 	}
@@ -126,7 +130,7 @@ func TestNewsKinds(t *testing.T) {
 	if err != nil || !slices.Equal(kinds, []NotificationKind{NotifyPoisoned, NotifyQueueOver, NotifyQueueUnder}) {
 		t.Errorf("read %v, %v", kinds, err)
 	}
-	for _, bad := range [][]string{{""}, {"*"}, {"task"}, {"task*"}, {"none.*"}, {"webhook.test"}, {"task.*", "none"}, slices.Repeat([]string{"task.dead"}, len(NotificationKinds)+1)} {
+	for _, bad := range [][]string{{""}, {"*"}, {"task"}, {"task."}, {"task*"}, {"none.*"}, {"webhook.test"}, {"task.*", "none"}, slices.Repeat([]string{"task.dead"}, len(NotificationKinds)+1)} {
 		if kinds, err := ParseNotificationKinds("kinds", bad); err == nil {
 			t.Errorf("%q is read as %v", bad, kinds)
 		}
@@ -136,6 +140,9 @@ func TestNewsKinds(t *testing.T) {
 	}
 	if NotifyDead.OfThreshold() || !NotifyQueueOver.OfThreshold() || !NotifyQueueUnder.OfThreshold() {
 		t.Error("other kinds are about thresholds")
+	}
+	if got := LastSamples([]NotificationSample{{Task: "1"}, {Task: "2"}}); len(got) != 2 {
+		t.Errorf("the last of 2 samples are %v", got)
 	}
 	for text, want := range map[string]string{"": "", "\n \n a \nb": "a", strings.Repeat("x", 300): strings.Repeat("x", 256)} {
 		if got := FirstLine(text); got != want {
@@ -250,12 +257,21 @@ func TestScopeInContext(t *testing.T) {
 }
 
 func TestTokenIsRead(t *testing.T) {
-	token := Token{Epoch: 1, Fence: 2, Nonce: 3}
+	token := Token{Epoch: 5, Fence: 300, Nonce: 3}
 	text := token.String()
+	if text != "AQWsAgAAAAAAAAAD" { // workers hold tokens while a node is upgraded
+		t.Errorf("it is written as %s", text)
+	}
 	if again, err := ParseToken(text); err != nil || again != token {
 		t.Errorf("%s is read as %+v, %v", text, again, err)
 	}
-	for _, bad := range []string{"", "x", text[1:], text[:len(text)-1], text + "A", text + ".", strings.ToUpper(text) + "!"} {
+	raw := func(b ...byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+	many := slices.Repeat([]byte{0xff}, 11)
+	if _, err := ParseToken(""); err == nil || !strings.Contains(err.Error(), "is needed") {
+		t.Errorf("no token: %v", err)
+	}
+	for _, bad := range []string{"\n", raw(tokenVersion), raw(tokenVersion+1, 5, 2, 0, 0, 0, 0, 0, 0, 0, 3), raw(append([]byte{tokenVersion}, many...)...),
+		raw(append([]byte{tokenVersion}, many[:8]...)...), raw(append([]byte{tokenVersion, 5}, many[:8]...)...), raw(append([]byte{tokenVersion, 5}, many...)...), "x", text[1:], text[:len(text)-1], text + "A", text + ".", strings.ToUpper(text) + "!"} {
 		if again, err := ParseToken(bad); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("%q is read as %+v, %v", bad, again, err)
 		}

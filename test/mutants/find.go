@@ -17,6 +17,7 @@ type mutant struct {
 	name    string // where it is and what, without the line, so that it stays the same while the code around it changes
 	file    *source
 	line    int
+	covered int   // the line whose coverage counts
 	rebuilt *edit // of a mutant that can't be switched on as the program runs
 
 	same       bool // as the code, for certain
@@ -204,6 +205,8 @@ func (v *finder) cases(c *ast.CaseClause) {
 		return
 	}
 	s, ok := v.path[len(v.path)-2].(*ast.SwitchStmt)
+	v.path = append(v.path, c)
+	defer func() { v.path = v.path[:len(v.path)-1] }()
 	if ok && s.Tag == nil {
 		for _, x := range c.List {
 			v.condition(x, !onlyPanics(&ast.BlockStmt{List: c.Body}), true)
@@ -540,10 +543,28 @@ func (v *finder) add(n ast.Node, what string) (id int) {
 	if v.seen[name]++; v.seen[name] > 1 {
 		name = fmt.Sprintf("%s #%d", name, v.seen[name])
 	}
-	m := &mutant{id: *v.next, name: name, file: v.file, line: v.fset.Position(n.Pos()).Line}
+	m := &mutant{id: *v.next, name: name, file: v.file, line: v.fset.Position(n.Pos()).Line, covered: v.fset.Position(v.reached(n)).Line}
 	*v.next++
 	v.mutants = append(v.mutants, m)
 	return m.id
+}
+
+// reached is where a profile tells whether tests come to a node: it counts a case as soon as its body runs, and its condition not at all,
+// which runs with the statement around it.
+func (v *finder) reached(n ast.Node) token.Pos {
+	for i := len(v.path) - 1; i > 1; i-- {
+		var colon token.Pos
+		switch c := v.path[i].(type) {
+		case *ast.CaseClause:
+			colon = c.Colon
+		case *ast.CommClause:
+			colon = c.Colon
+		}
+		if n.Pos() < colon {
+			n = v.path[i-2]
+		}
+	}
+	return n.Pos()
 }
 
 func (v *finder) addRebuilt(n ast.Node, what string, e edit) {

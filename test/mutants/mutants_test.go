@@ -38,6 +38,11 @@ weak.go Range: a, b := 1, 2: 1 minus 1: killed
 weak.go Range: a, b := 1, 2: 2 plus 1: killed
 weak.go Range: a, b := 1, 2: 2 minus 1: killed
 weak.go Range: return a, b: results swapped: survived
+weak.go Sign: n < 0: never: survived
+weak.go Sign: n < 0: always: killed
+weak.go Sign: n < 0: < becomes <=: killed
+weak.go Sign: n < 0: < becomes !=: survived
+weak.go Sign: n < 0: 0 plus 1: killed
 weak.go Alone: delete(m, "a"): not called: not covered
 `
 
@@ -72,7 +77,7 @@ func TestFates(t *testing.T) {
 	if passed, err := report(p, mutants, last, true); err != nil || passed {
 		t.Errorf("weak tests pass: %t, %v", passed, err)
 	}
-	if again, err := readSurvivors(last); err != nil || len(again) != 8 || !again["weak.go Both: b: && without"] {
+	if again, err := readSurvivors(last); err != nil || len(again) != 10 || !again["weak.go Both: b: && without"] {
 		t.Errorf("survivors of the last run: %v, %v", again, err)
 	}
 }

@@ -112,7 +112,7 @@ type coverage map[string][][2]int
 
 func (c coverage) has(m *mutant) bool {
 	for _, lines := range c[filepath.Base(m.file.path)] {
-		if lines[0] <= m.line && m.line <= lines[1] {
+		if lines[0] <= m.covered && m.covered <= lines[1] {
 			return true
 		}
 	}

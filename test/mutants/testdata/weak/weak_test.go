@@ -18,6 +18,9 @@ func TestWeak(t *testing.T) {
 	if Save(&Disk{Fails: true}) == nil || Save(&Disk{}) != nil {
 		t.Error("save")
 	}
+	if Sign(0) != "+" {
+		t.Error("sign")
+	}
 	if a, b := Range(); a+b != 3 {
 		t.Error("range")
 	}
