@@ -549,20 +549,28 @@ func (v *finder) add(n ast.Node, what string) (id int) {
 	return m.id
 }
 
-// reached is where a profile tells whether tests come to a node: it counts a case as soon as its body runs, and its condition not at all,
-// which runs with the statement around it.
+// reached is where a profile tells whether tests come to a node: at the begin of its statement. It says nothing of what follows a function
+// in a statement, counts a case as soon as its body runs, and its condition not at all, which runs with the statement around it.
 func (v *finder) reached(n ast.Node) token.Pos {
 	for i := len(v.path) - 1; i > 1; i-- {
 		var colon token.Pos
-		switch c := v.path[i].(type) {
+		switch around := v.path[i].(type) {
 		case *ast.CaseClause:
-			colon = c.Colon
+			colon = around.Colon
 		case *ast.CommClause:
-			colon = c.Colon
+			colon = around.Colon
+		case *ast.BlockStmt:
+			return n.Pos()
+		case ast.Stmt:
+			n = around
+			continue
+		default:
+			continue
 		}
 		if n.Pos() < colon {
-			n = v.path[i-2]
+			return v.path[i-2].Pos()
 		}
+		return n.Pos()
 	}
 	return n.Pos()
 }

@@ -43,6 +43,11 @@ weak.go Sign: n < 0: always: killed
 weak.go Sign: n < 0: < becomes <=: killed
 weak.go Sign: n < 0: < becomes !=: survived
 weak.go Sign: n < 0: 0 plus 1: killed
+weak.go Any: slices.ContainsFunc(ns, func(n int) bool { return n == 1 }): && without: survived
+weak.go Any: n == 1: negated: killed
+weak.go Any: n == 1: 1 plus 1: killed
+weak.go Any: n == 1: 1 minus 1: killed
+weak.go Any: b: && without: killed
 weak.go Alone: delete(m, "a"): not called: not covered
 `
 
@@ -77,7 +82,7 @@ func TestFates(t *testing.T) {
 	if passed, err := report(p, mutants, last, true); err != nil || passed {
 		t.Errorf("weak tests pass: %t, %v", passed, err)
 	}
-	if again, err := readSurvivors(last); err != nil || len(again) != 10 || !again["weak.go Both: b: && without"] {
+	if again, err := readSurvivors(last); err != nil || len(again) != 11 || !again["weak.go Both: b: && without"] {
 		t.Errorf("survivors of the last run: %v, %v", again, err)
 	}
 }

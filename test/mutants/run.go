@@ -36,7 +36,7 @@ const (
 	waitMore   = time.Minute
 	mostMemory = 6 << 20 // KiB of addresses: a loop without end that allocates must not take the machine's
 	idleShare  = 0.02
-	idleTime   = 8 * time.Second
+	idleTime   = 5 * time.Second
 )
 
 // runner runs test programs.

@@ -3,6 +3,7 @@ package weak
 
 import (
 	"errors"
+	"slices"
 	"sync"
 )
 
@@ -73,4 +74,10 @@ func Sign(n int) string {
 		return "-"
 	}
 	return "+"
+}
+
+// Any has a condition behind a function.
+func Any(ns []int, b bool) bool {
+	return slices.ContainsFunc(ns, func(n int) bool { return n == 1 }) &&
+		b
 }

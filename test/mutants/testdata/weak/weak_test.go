@@ -21,6 +21,9 @@ func TestWeak(t *testing.T) {
 	if Sign(0) != "+" {
 		t.Error("sign")
 	}
+	if !Any([]int{1}, true) || Any([]int{1}, false) {
+		t.Error("any")
+	}
 	if a, b := Range(); a+b != 3 {
 		t.Error("range")
 	}
