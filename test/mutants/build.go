@@ -97,8 +97,10 @@ func mutantAtLeast[T cmp.Ordered](n int, a, b T) bool { return mutantAtMost(n, b
 
 func mutantMin[T cmp.Ordered](n int, a T, more ...T) T {
 	for _, b := range more {
-		if a = min(a, b); mutantNow == n {
+		if mutantNow == n {
 			a = max(a, b)
+		} else {
+			a = min(a, b)
 		}
 	}
 	return a
