@@ -133,6 +133,8 @@ func TestDamageByHand(t *testing.T) {
 		{"the head is that of another version", []*file{segmentFile(1).checkpoint(0, 1).version(2)}, 1, 0, segmentHead, "head can't be read"},
 		{"the head is that of another segment", []*file{segmentFile(1).checkpoint(0, 1).named(7, "us")}, 1, 0, segmentHead, "head can't be read"},
 		{"the head of a segment in the middle is damaged", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).headless(), segmentFile(2).checkpoint(whole.lsn(), 1)}, 1, 0, segmentHead, "head can't be read"},
+		{"the first record of a segment in the middle is none of a segment", []*file{segmentFile(1).record("short", 0), segmentFile(2).checkpoint(segmentFile(1).record("short", 0).lsn(), 1)},
+			1, segmentHead, segmentHead, "unknown form"},
 		{"a segment is missing", []*file{whole, segmentFile(3).checkpoint(2<<32|segmentHead, 1)}, 2, 0, 0, "missing"},
 		{"an empty record at the end of the file is the witness", []*file{atEnd()}, 1, segmentHead + 40, testSegment - recordHead, "later ones say that it was synced"},
 		{"records are lost in the middle", []*file{segmentFile(1).checkpoint(0, 1).gap(32).record("b", 1<<32|segmentHead+72), segmentFile(2).checkpoint(1<<32|segmentHead+104, 1)},

@@ -280,7 +280,28 @@ func TestRead(t *testing.T) {
 			}
 		}
 	}
+	last := w.records[len(w.records)-1]
+	for _, more := range []int{-1, 1, 8} {
+		if got, err := w.log.Read(last.at, len(last.content)+more); !errors.Is(err, ondisk.ErrDamaged) {
+			t.Errorf("with %d bytes more it reads %d, %v", more, len(got), err)
+		}
+	}
+	if got, err := w.log.Read(lsnOf(last.at.Segment(), 0), 0); !errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("where there is no record it reads %d bytes, %v", len(got), err)
+	}
+	w.change(fileName(last.at.Segment()), func(f vfs.File, _ int64) {
+		if _, err := f.WriteAt([]byte{last.content[0] ^ 1}, int64(last.at.Offset()+recordHead)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got, err := w.log.Read(last.at, len(last.content)); !errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("a record that is damaged is read as %d bytes, %v", len(got), err)
+	}
 	w.close()
+	w.log.next = nil // as long as none is ready
+	if n := w.log.DiskBytes(); n < 2*testSegment {
+		t.Errorf("its segments take %d bytes", n)
+	}
 }
 
 // TestCallersShareSyncs: whoever appends while a sync is under way waits for one more sync, together with all others.
@@ -321,13 +342,18 @@ func TestCallersShareSyncs(t *testing.T) {
 
 // TestFailureIsFinal: after a write, a sync or a new segment that failed, nothing is answered as synced.
 func TestFailureIsFinal(t *testing.T) {
-	for _, kind := range []errorfs.OpKind{errorfs.OpFileWriteAt, errorfs.OpFileSyncData, errorfs.OpRename} {
+	for _, kind := range []errorfs.OpKind{errorfs.OpFileWriteAt, errorfs.OpFileSyncData, errorfs.OpRename, errorfs.OpRemove} {
 		w := newWorld(t, 5)
 		var fail atomic.Bool
+		var failed atomic.Value // the path of what has failed
 		broken := errors.New("disk is broken")
 		w.fs = errorfs.Wrap(w.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if op.Kind == kind && fail.CompareAndSwap(true, false) { // the next succeeds
+				failed.Store(op.Path)
 				return broken
+			}
+			if (op.Kind == errorfs.OpFileWriteAt || op.Kind == errorfs.OpFileSyncData) && failed.Load() == op.Path {
+				t.Errorf("kind %v: %s is written or synced again", kind, op.Path)
 			}
 			return nil
 		}))
@@ -335,8 +361,12 @@ func TestFailureIsFinal(t *testing.T) {
 		w.mustAdd([]byte("before"), true)
 		fail.Store(true)
 		var err error
+		size := 1000
+		if kind == errorfs.OpRemove {
+			size = testSegment // files that are longer than others are not used again
+		}
 		for range 100 {
-			if err = w.add(make([]byte, 1000), true); err != nil {
+			if err = w.add(make([]byte, size), true); err != nil {
 				break
 			}
 		}
@@ -351,6 +381,9 @@ func TestFailureIsFinal(t *testing.T) {
 		}
 		if !errors.Is(w.failed, broken) {
 			t.Errorf("kind %v: reported %v, want %v", kind, w.failed, broken)
+		}
+		if again := w.add([]byte("later"), true); !errors.Is(again, broken) {
+			t.Errorf("kind %v: append after Close gives %v, want %v", kind, again, broken)
 		}
 		w.fs = nil
 		w.check(w.mustOpen())
