@@ -25,6 +25,13 @@ func TestCounts(t *testing.T) {
 			r.Join(helloOf("x", fmt.Sprintf("q%d", i)), fmt.Sprint(i), 0, nil)
 		}
 		c = r.Counts()["default"]
+		h := helloOf("z", "mail")
+		for i := range maxCountedQueues {
+			h.Queues = append(h.Queues, Share{Queue: fmt.Sprint(i)})
+		}
+		h.Namespace, h.Queues = "last", append(h.Queues, Share{Queue: "mail"})
+		r.Join(h, "Z", 0, nil)
+		is(t, "of one that has a name", fmt.Sprint(r.Counts()["last"].Workers["mail"]), "2")
 		is(t, "of many queues", fmt.Sprint(len(c.Workers), c.Workers[Other]), fmt.Sprint(maxCountedQueues+1, 7))
 	})
 }

@@ -27,7 +27,12 @@ func linked(t *testing.T, n int) *registries {
 		r := New()
 		rs.nodes = append(rs.nodes, r)
 		go r.Run(ctx, Links{
-			Elsewhere: func(_ context.Context, missed []Absence) []bool { return rs.elsewhere(r, missed) },
+			Elsewhere: func(_ context.Context, missed []Absence) []bool {
+				if len(missed) == 0 {
+					t.Error("other nodes are asked for nobody")
+				}
+				return rs.elsewhere(r, missed)
+			},
 			Watch: func(_ string, id task.ID, t task.Token) {
 				if reason := rs.ends[id]; reason != "" {
 					r.LeaseOver(id, t, reason)
@@ -206,13 +211,18 @@ func TestEndsToldByCalls(t *testing.T) {
 		w.Took([]Run{one, two}, time.Now())
 		w.Drains()
 		w.Leave(true)
+		many := rs.nodes[0].Join(helloOf("many", "mail"), "M", 0, nil)
+		for i := range uint64(2 * maxLostRuns) {
+			many.Took([]Run{run(100+i, time.Minute)}, time.Now())
+		}
+		many.Leave(true)
 		rs.nodes[0].Ended(one.Task, one.Token)
 		rs.nodes[0].Ended(two.Task, one.Token) // of another claim
 		time.Sleep(lostGrace + sweepEvery)
-		rs.expect("with one task left", "w 1 lost disconnected #2")
+		rs.expect("with one task left", "many 200 lost disconnected #100 #101 #102 #103 #104, w 1 lost disconnected #2")
 		rs.nodes[0].Ended(two.Task, two.Token)
 		time.Sleep(sweepEvery)
-		rs.expect("with none", "")
+		rs.expect("with none", "many 200 lost disconnected #100 #101 #102 #103 #104")
 	})
 }
 
@@ -242,6 +252,8 @@ func TestLostWorkerComesBack(t *testing.T) {
 		rs.expect("with what it still holds", "w 1")
 		again.Ended(one.Task, one.Token)
 		rs.expect("until that ends", "w 0")
+		again.Extended(one.Task, one.Token, time.Now().Add(time.Hour))
+		rs.expect("and no longer", "w 0")
 		again.Leave(true)
 
 		breaks()
@@ -312,8 +324,12 @@ func TestLeasesEndBeforeTheStream(t *testing.T) {
 			t.Errorf("%d tasks are kept whose leases have ended, want at most %d", len(v.expired), maxLostRuns)
 		}
 		v.Leave(true)
+		u := rs.nodes[0].Join(helloOf("u", "mail"), "U", 0, nil)
+		u.Took([]Run{run(1, time.Second), run(2, time.Hour)}, time.Now())
+		u.Taken(one.Task, one.Token, true)
+		u.Leave(true)
 		time.Sleep(lostGrace + sweepEvery)
-		rs.expect("it closes, and has told of none", "w 100 lost disconnected #0 #1 #2 #3 #4")
+		rs.expect("it closes, and has told of none", "u 2 lost disconnected #1 #2, w 100 lost disconnected #0 #1 #2 #3 #4")
 	})
 }
 
@@ -339,6 +355,7 @@ func TestLostClaimer(t *testing.T) {
 		"it calls late":        {acts: []act{sleep(80 * time.Second), again(0)}, ends: [2]string{task.StaleExpired, task.StaleExpired}, want: "w 0"},
 		"it waits elsewhere": {acts: []act{sleep(20 * time.Second), func(rs *registries, _ *Worker, _, _ Run) { rs.nodes[1].Begin(helloOf("w", "mail")) }},
 			ends: [2]string{task.StaleExpired, ""}, want: "w 0"},
+		"it had called another one": {acts: []act{again(1)}, ends: [2]string{task.StaleExpired, ""}, want: "w 1 lost lease_lost #1"},
 		"it tells in time": {acts: []act{func(rs *registries, _ *Worker, one, two Run) {
 			rs.nodes[0].Ended(one.Task, one.Token)
 			rs.nodes[0].Ended(two.Task, two.Token)
@@ -364,6 +381,9 @@ func TestLostClaimer(t *testing.T) {
 				r := rs.nodes[0]
 				if n := inside(r, func() int { return len(r.lost.byKey) }); n != strings.Count(c.want, "lost lease_lost") {
 					t.Errorf("%d lost workers are kept", n)
+				}
+				if _, ok := r.Holding(one.Task, one.Token); ok {
+					t.Error("it holds a task whose lease is over")
 				}
 				q := everybody()
 				q.Lost = true
@@ -425,10 +445,34 @@ func TestVerdictsThatComeLate(t *testing.T) {
 		if got := inside(r, func() time.Time { return r.lost.byKey[w.key].lost.At }); !got.Equal(long.LeaseUntil) {
 			t.Errorf("it was lost at %v, want the end of the last lease, %v", got, long.LeaseUntil)
 		}
-		r.Begin(helloOf("w", "mail")).Done()
+		if size := inside(r, func() int { return r.lost.size - w.weight }); size != 0 {
+			t.Errorf("its weight is %d more than what the lost take", size)
+		}
+		again := r.Begin(helloOf("w", "mail"))
+		again.Done()
+		if again != w {
+			t.Error("it came back as another one")
+		}
 		if inside(r, func() bool { return w.shown || w.lost != nil }) {
 			t.Error("it is there again, and shown as lost")
 		}
+
+		// It is lost anew, with what it holds now. The later lease is told of last.
+		short, long = run(5, 20*time.Second), run(6, 40*time.Second)
+		w.Took([]Run{short, long}, time.Now())
+		if _, ok := r.Holding(short.Task, short.Token); !ok {
+			t.Error("what it has taken since is not known")
+		}
+		time.Sleep(time.Minute)
+		r.LeaseOver(short.Task, short.Token, task.StaleExpired)
+		time.Sleep(sweepEvery)
+		r.LeaseOver(long.Task, long.Token, task.StaleExpired)
+		time.Sleep(sweepEvery)
+		rs.expect("lost again", "w 2 lost lease_lost #5 #6")
+		if got := inside(r, func() time.Time { return w.lost.At }); !got.Equal(long.LeaseUntil) {
+			t.Errorf("it was lost at %v, want the end of the last lease, %v", got, long.LeaseUntil)
+		}
+		r.Begin(helloOf("w", "mail")).Done()
 
 		// It was forgotten when its lease ended, and came back before that was heard of.
 		time.Sleep(LostFor)
@@ -458,106 +502,5 @@ func TestIDsOfStreamsAndClaimers(t *testing.T) {
 		r.Begin(helloOf("c", "mail")).Done()
 		time.Sleep(lostGrace + sweepEvery)
 		rs.expect("both", "c 0, w 0 lost disconnected")
-	})
-}
-
-// Workers that are lost again and again, with much to tell, don't fill the memory, and those of one namespace leave room for others'.
-func TestLostWorkersAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rs := linked(t, 1)
-		r := rs.nodes[0]
-		lose := func(ns, name string, runs, types int) {
-			h := helloOf(name, "mail")
-			h.Namespace = ns
-			for i := range types {
-				h.Types = append(h.Types, fmt.Sprint(strings.Repeat("t", 200), i))
-			}
-			w := r.Join(h, name, 0, nil)
-			all := make([]Run, runs)
-			for i := range all {
-				all[i] = run(uint64(i), time.Minute)
-				all[i].Since = time.Now().Add(time.Duration(i))
-			}
-			w.Took(all, time.Now())
-			w.Leave(false)
-			time.Sleep(time.Millisecond)
-		}
-		lose("small", "s", 1, 0)
-		for i := range maxLost + 50 {
-			lose("default", fmt.Sprint(i), 0, 0)
-		}
-		kept := func(ns, name string) bool {
-			return inside(r, func() bool { return r.lost.byKey[key{ns, name}] != nil })
-		}
-		all := func() int { return len(r.lost.byKey) }
-		if n := inside(r, all); n != maxLost || !kept("small", "s") || kept("default", "50") || !kept("default", "51") {
-			t.Errorf("%d are kept; of the small namespace %v, 50 %v, 51 %v", n, kept("small", "s"), kept("default", "50"), kept("default", "51"))
-		}
-
-		lose("default", "much", 3*maxLostRuns, 3*maxLostTypes)
-		time.Sleep(lostGrace + sweepEvery)
-		got := r.List(Query{Namespace: "default", ID: "much", Limit: 1, Lost: true}).Workers[0]
-		if got.RunningNow != 3*maxLostRuns || len(got.Running) != maxLostRuns || got.Running[0].Token.Fence != 0 || len(got.Types) != maxLostTypes {
-			t.Errorf("it held %d, of which %d are told from %d on, and %d types", got.RunningNow, len(got.Running), got.Running[0].Token.Fence, len(got.Types))
-		}
-		for i := range 900 {
-			lose("default", fmt.Sprint("much", i), maxLostRuns, maxLostTypes)
-		}
-		size := inside(r, func() (size int) {
-			for _, w := range r.lost.byKey {
-				size += w.weight
-			}
-			return size
-		})
-		if counted := inside(r, func() int { return r.lost.size }); size != counted || size > maxLostBytes || size < maxLostBytes/2 || !kept("small", "s") {
-			t.Errorf("they take %d, by the count %d", size, counted)
-		}
-	})
-}
-
-// A lost worker is not lost for a list in which another node has seen it since.
-func TestMergeOfLostWorkers(t *testing.T) {
-	now := time.Now()
-	there := func(stream bool, seen time.Duration) Info {
-		return Info{Hello: Hello{Name: "w"}, ID: "w", Stream: stream, SeenAt: now.Add(seen), RunningNow: 1}
-	}
-	lost := func(at time.Duration, running int) Info {
-		return Info{Hello: Hello{Name: "w"}, ID: "w", SeenAt: now.Add(at), RunningNow: running, Lost: &Lost{At: now.Add(at)}}
-	}
-	for name, c := range map[string]struct {
-		infos []Info
-		lost  bool
-		runs  int
-	}{
-		"a stream elsewhere":       {[]Info{lost(0, 2), there(true, -time.Hour)}, false, 1},
-		"a call elsewhere, later":  {[]Info{lost(0, 2), there(false, 1)}, false, 1},
-		"a call elsewhere, before": {[]Info{there(false, -1), lost(0, 2)}, true, 2},
-		"two nodes lost it":        {[]Info{lost(0, 2), lost(time.Second, 3)}, true, 5},
-	} {
-		got := Merge(c.infos)
-		if len(got) != 1 || (got[0].Lost != nil) != c.lost || got[0].RunningNow != c.runs {
-			t.Errorf("%s: %+v", name, got)
-		}
-		if c.runs == 5 && !got[0].Lost.At.Equal(now.Add(time.Second)) {
-			t.Errorf("%s: lost at %v, want the later time", name, got[0].Lost.At)
-		}
-	}
-}
-
-// While others are asked, a worker may come back and be lost again: what they say is of its absence before.
-func TestAnswersAboutAnEarlierAbsence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := New()
-		r.Join(helloOf("w", "mail"), "W", 0, nil).Leave(false)
-		before := r.missed(time.Now())[0]
-		time.Sleep(lostGrace)
-		w := r.Join(helloOf("w", "mail"), "W", 0, nil)
-		w.Leave(false)
-		for _, seen := range []bool{true, false} {
-			r.judge(&before, seen, time.Now())
-			if w.shown || r.lost.byKey[w.key] != w {
-				t.Errorf("seen %v: it is shown %v", seen, w.shown)
-			}
-		}
 	})
 }

@@ -197,6 +197,27 @@ func TestQuiet(t *testing.T) {
 		r.Tell(6, false, []Word{word("A", 4)})
 		heard("the same again")
 		is(t, "one of two", names(r.List(everybody())), "a 0/0 quiet, b 0/0")
+		_, changes := a.Quiet()
+		_, again := a.Quiet()
+		if a.hush(&Quiet{Version: 4}); changes.Err() != nil {
+			t.Error("who waits for a change was woken by the same word")
+		}
+		r.Tell(6, false, []Word{{"default", "A", &Quiet{Reason: "repair", Until: time.Now().Add(time.Hour), Version: 6}}})
+		heard("another word", "a")
+		if q, _ := a.Quiet(); q.Reason != "repair" || changes.Err() == nil || again.Err() == nil {
+			t.Errorf("it is to be told %+v; two that waited for it were woken: %v and %v", q, changes.Err() != nil, again.Err() != nil)
+		}
+		r.Tell(6, false, []Word{word("B", 6)})
+		heard("another worker", "b")
+		r.sweep()
+		is(t, "both", names(r.List(everybody())), "a 0/0 quiet, b 0/0 quiet")
+		r.Tell(7, true, []Word{word("A", 4)})
+		heard("all words", "a", "b")
+		is(t, "one that is named", names(r.List(everybody())), "a 0/0 quiet, b 0/0")
+		a.hush(nil)
+		heard("it may take tasks", "a")
+		a.hush(nil)
+		heard("as before")
 		a.Leave(true)
 		a = r.Join(helloOf("a", "mail"), "A", 4, hear("a"))
 		heard("one that comes back knowing")
@@ -223,6 +244,11 @@ func TestQuiet(t *testing.T) {
 			t.Error("the claimer is not quiet on another node")
 		}
 
+		r.Tell(8, true, nil)
+		if q, _ := c.Quiet(); q != nil {
+			t.Error("the claimer is quiet, though nobody is")
+		}
+
 		// What is over has no effect any more, without a word.
 		r.Tell(9, true, []Word{word("A", 9)})
 		heard("all", "a")
@@ -245,6 +271,27 @@ func TestOldWordsAreForgotten(t *testing.T) {
 		if len(r.quiet) != 1 {
 			t.Errorf("%d words are kept, want the one that is not over", len(r.quiet))
 		}
+		time.Sleep(time.Hour)
+		if q, _ := r.Join(helloOf("a", "mail"), "1", 0, nil).Quiet(); q != nil {
+			t.Errorf("whoever comes when it is over is told %+v", q)
+		}
+
+		// Those who are quiet take tasks again when it is over, though nothing else happens.
+		r = linked(t, 1).nodes[0]
+		synctest.Wait()
+		knows := r.Join(helloOf("a", "mail"), "A", 12, nil)
+		time.Sleep(KeptFor + 2*sweepEvery)
+		if q, _ := knows.Quiet(); q != nil {
+			t.Error("one that came with a word is quiet for ever")
+		}
+		told := r.Join(helloOf("b", "mail"), "B", 0, nil)
+		time.Sleep(sweepEvery)
+		synctest.Wait()
+		r.Tell(20, true, []Word{{"default", "B", &Quiet{Until: time.Now().Add(time.Minute)}}})
+		time.Sleep(time.Minute + 2*sweepEvery)
+		if q, _ := told.Quiet(); q != nil {
+			t.Error("one that was told is quiet for ever")
+		}
 	})
 }
 
@@ -259,6 +306,7 @@ func TestQuietWhereItIsNotKnownYet(t *testing.T) {
 		}
 		a, c := r.Join(helloOf("a", "mail"), "A", 12, nil), r.Join(helloOf("c", "mail"), "C", 12, nil)
 		r.Tell(11, false, nil)
+		r.Tell(11, true, nil)
 		if !quiet(a) {
 			t.Error("it takes tasks before the node knows")
 		}

@@ -61,6 +61,9 @@ func TestNamespacesLeaveRoomForClaims(t *testing.T) {
 	known("of one namespace", maxLentOf)
 	take("modest", "w", 1)
 	known("of two", maxLentOf+1)
+	take("modest", "w", maxLentOf-1)
+	take("third", "w", 1)
+	known("of three", maxLent)
 
 	r, last = New(), 0
 	for n := range maxClaimers + 10 {

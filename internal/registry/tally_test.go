@@ -54,7 +54,9 @@ func TestTally(t *testing.T) {
 		a.Took([]Run{run(1, time.Hour), run(2, time.Hour)}, time.Now())
 		n2.Join(typed("b", []string{"y", "x"}, "mail"), "B", 0, nil)
 		n1.Join(typed("bb", []string{"x", "y"}, "mail"), "BB", 0, nil)
-		n2.Join(typed("c", []string{"x", "y"}, "mail"), "C", 0, nil).Drains()
+		c := n2.Join(typed("c", []string{"x", "y"}, "mail"), "C", 0, nil)
+		c.Took([]Run{run(9, time.Hour)}, time.Now())
+		c.Drains()
 		for _, name := range []string{"e", "d"} {
 			quiet := n2.Join(typed(name, nil, "mail"), strings.ToUpper(name), 0, nil)
 			quiet.hush(&Quiet{Version: 1})
@@ -79,7 +81,7 @@ func TestTally(t *testing.T) {
 			return out
 		}
 		is(t, "both nodes", all(n1, n2), `
-default mail 4; : 1 (2/4) and 1, 2 quiet, as D/d; x+y: 2 (0/8) and 0, 1 draining; 2 held
+default mail 4; : 1 (2/4) and 1, 2 quiet, as D/d; x+y: 2 (0/8) and 0, 1 draining; 3 held
 default none 0
 default sms 1; : 1 (2/4) and 0
 default video 1; : 0 (0/0) and 1
@@ -96,7 +98,7 @@ other mail 1; : 1 (0/0) and 0`)
 		time.Sleep(KeptFor + time.Second)
 		queues = queueNames("default", "mail", "sms", "video")
 		is(t, "when those who claimed by single calls have gone, and nobody has swept", all(n1, n2), `
-default mail 3; : 1 (2/4) and 0, 2 quiet, as D/d; x+y: 2 (0/8) and 0, 1 draining; 2 held
+default mail 3; : 1 (2/4) and 0, 2 quiet, as D/d; x+y: 2 (0/8) and 0, 1 draining; 3 held
 default sms 2; : 1 (2/4) and 1
 default video 0`)
 	})
@@ -233,6 +235,97 @@ func TestTallyOfMany(t *testing.T) {
 	tally = r.Tally(queueNames("default", "sets"))
 	if w := Sum([]Tally{tally}, 1)[0]; len(tally.Types) != maxTypeSets || w.Workers != maxTypeSets+1 || !w.Groups[0].Untold || w.Groups[0].Connected != 1 {
 		t.Errorf("%d sets of types are told of %d workers, the first of %+v", len(tally.Types), w.Workers, w.Groups[0])
+	}
+}
+
+// What quiet workers hold is counted with the queue of the task, as long as its lease lasts.
+func TestHeldByQuietWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := func(what string, want int64, hello Hello, stream bool, runs ...Run) {
+			t.Helper()
+			r := New()
+			w := r.Begin(hello)
+			if stream {
+				w = r.Join(hello, "W", 0, nil)
+			}
+			w.Took(runs, time.Now())
+			w.hush(&Quiet{Version: 1})
+			time.Sleep(time.Minute)
+			tally := r.Tally(queueNames("default", "mail", "sms"))
+			got := Sum([]Tally{tally}, 2)
+			if got[0].Held != want || got[1].Held != 0 || hello.Queues[0].Queue != "mail" && got[0].Groups != nil {
+				t.Errorf("%s: %+v, want %d held", what, got, want)
+			}
+		}
+		many := helloOf("w", "mail")
+		for i := range maxTypesOfSets + 1 {
+			many.Types = append(many.Types, fmt.Sprint(i))
+		}
+		elsewhere := run(2, time.Hour)
+		elsewhere.Queue = "video"
+		held("its own", 1, helloOf("w", "mail"), true, run(1, time.Hour))
+		held("of another queue", 1, helloOf("w", "mail"), true, run(1, time.Hour), elsewhere)
+		held("of more types than are told", 1, many, true, run(1, time.Hour))
+		held("of one that takes others now", 0, helloOf("w", "video"), true, run(1, time.Hour))
+		held("of a caller whose lease is over", 1, helloOf("w", "mail"), false, run(1, time.Hour), run(2, time.Second))
+	})
+}
+
+// Bounds of a tally, one by one.
+func TestBoundsOfTally(t *testing.T) {
+	types := func(n, from int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprint("t", from+i))
+		}
+		return all
+	}
+	for _, c := range []struct{ first, second, third, at int }{{maxTypesOfSets, 1, 0, 0}, {maxTypesOfSets - 1, 1, 1, 2}, {maxTypesOfSets + 1, 1, 1, 1}} {
+		tl := &tallier{sets: map[string]int{}}
+		one := tl.set(types(c.first, 0))
+		if again := tl.set(types(c.first, 0)); again != one {
+			t.Errorf("the same types have the places %d and %d", one, again)
+		}
+		if at := tl.set(types(c.second, c.first)); at != c.at {
+			t.Errorf("behind %d types the place of the next is %d, want %d", c.first, at, c.at)
+		}
+		if c.at == 2 && tl.set(types(c.third, c.first+1)) != 0 {
+			t.Error("more types have a place than may be")
+		}
+	}
+
+	tl := &tallier{groups: map[[2]int]*Group{}}
+	for i := range maxGroups {
+		tl.group(i, 1)
+	}
+	for i := range 3 {
+		if g := tl.group(i, 2); g.Types != 0 || tl.groups[[2]int{i, 0}] != g {
+			t.Errorf("beyond the bound a group is %+v", g)
+		}
+	}
+	if tl.group(3, 1).Types != 1 || len(tl.groups) != maxGroups+3 {
+		t.Errorf("there are %d groups", len(tl.groups))
+	}
+
+	tl.told = maxTallied - 1
+	g := &Group{}
+	for _, id := range []string{"b", "a", "c"} {
+		tl.add(g, &Worker{key: key{"default", strings.Repeat(id, 24)}, hello: Hello{Name: id}, quiet: &Quiet{}})
+	}
+	if len(g.QuietCallers) != 1 || g.Quiet != 2 || g.Named != "a" || g.QuietID != strings.Repeat("a", 24) {
+		t.Errorf("of three quiet callers are told: %+v", g)
+	}
+}
+
+// Nodes of other releases may tell less, and groups that this one does not know.
+func TestSumsOfOddTallies(t *testing.T) {
+	quiet := func(id string) Tally { return Tally{Queues: [][]Group{{{QuietID: id, Named: id, MoreCallers: 1}}}} }
+	sum := Sum([]Tally{quiet("b"), quiet("a"), quiet("c"), quiet(""), {}}, 2)
+	if g := sum[0].Groups; len(g) != 1 || g[0].QuietID != "a" || g[0].Named != "a" || g[0].Callers != 4 || sum[0].Workers != 4 || sum[1].Groups != nil {
+		t.Errorf("got %+v", sum)
+	}
+	sum = Sum([]Tally{{Queues: [][]Group{{{Types: 2}}}, Types: [][]string{{"x"}}}}, 1)
+	if !sum[0].Groups[0].Untold {
+		t.Errorf("a set that is not there is told as %+v", sum[0].Groups[0])
 	}
 }
 

@@ -1,0 +1,244 @@
+package registry
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// What a node keeps of its workers does not grow unnoticed.
+func TestLimitsStay(t *testing.T) {
+	for name, c := range map[string]struct{ is, was int }{
+		"claimers": {maxClaimers, 10_000}, "counted queues": {maxCountedQueues, 1000}, "tasks in a list": {listRuns, 10}, "tasks of one": {oneRuns, 1000},
+		"lost workers": {maxLost, 1000}, "tasks of a lost one": {maxLostRuns, 100}, "types of a lost one": {maxLostTypes, 100}, "who ended": {maxLeft, 10_000},
+		"claims": {maxLent, 100_000}, "callers in a tally": {maxTallied, 20_000}, "sets of types": {maxTypeSets, 1000}, "types in sets": {maxTypesOfSets, 20_000}, "groups": {maxGroups, 20_000},
+	} {
+		if c.is != c.was {
+			t.Errorf("the limit of %s is %d, it was %d", name, c.is, c.was)
+		}
+	}
+}
+
+// A namespace gets a place of another only if that one then has no less.
+func TestRoomForClaimers(t *testing.T) {
+	for _, c := range []struct {
+		most, ours int
+		room       bool
+	}{{4, 2, true}, {3, 2, false}, {3, 3, false}, {2, 0, true}, {1, 0, false}} {
+		all := newClaimers()
+		for ns, n := range map[string]int{"most": c.most, "ours": c.ours} {
+			for i := range n {
+				all.add(claimerKey{namespace: ns, name: fmt.Sprint(i)}, &Worker{key: key{namespace: ns}})
+			}
+		}
+		out := all.makeRoom("ours")
+		if (out != nil) != c.room || out != nil && (out.key.namespace != "most" || len(all.of["most"]) != c.most-1) {
+			t.Errorf("of %d one is given to a namespace that has %d: %v", c.most, c.ours, out != nil)
+		}
+		for by := range all.all() {
+			all.remove(by)
+		}
+		if all.remove(claimerKey{namespace: "none"}); all.many != 0 || len(all.of) != 0 {
+			t.Errorf("when all have gone %d are counted in %d namespaces", all.many, len(all.of))
+		}
+	}
+}
+
+// Who comes anew when all places are taken, and to a namespace that has its share, is not told of, and nobody else goes.
+func TestNoRoomForAnother(t *testing.T) {
+	r := New()
+	for i := range maxClaimers {
+		r.Begin(helloOf(fmt.Sprint(i), "mail")).Done()
+	}
+	w := r.Begin(helloOf("new", "mail"))
+	if got := r.List(Query{Namespace: "default", ID: w.ID(), Limit: 1}).Workers; len(got) != 0 {
+		t.Errorf("told of is %+v", got)
+	}
+}
+
+// What claimers hold is counted once for each task, whoever has it now.
+func TestClaimsAreCountedOnce(t *testing.T) {
+	r := New()
+	a, b := r.Begin(helloOf("a", "mail")), r.Begin(helloOf("b", "mail"))
+	one, two := run(1, time.Hour), run(2, time.Hour)
+	count := func(what string, want, of int) {
+		t.Helper()
+		if n := r.lentOf["default"]; n != want || len(r.lentTo) != want || len(r.lentOf) != of {
+			t.Errorf("%s: %d of %d tasks are those of the namespace, want %d; of %d namespaces", what, n, len(r.lentTo), want, len(r.lentOf))
+		}
+	}
+	a.Took([]Run{one, two}, a.since)
+	b.Took([]Run{one}, b.since)
+	count("taken twice", 2, 1)
+	a.untold()
+	if count("the second has its own", 1, 1); r.holder(one.Task) != b {
+		t.Error("the task of the second is that of the first, which has gone")
+	}
+	b.untold()
+	count("both have gone", 0, 0)
+	r.Join(helloOf("s", "mail"), "S", 0, nil).Took([]Run{one}, b.since)
+	count("of a stream", 0, 0)
+}
+
+// A claim is known by its id and its token: an id that is not known has no token, not even an empty one.
+func TestClaimsThatAreNotKnown(t *testing.T) {
+	r := New()
+	w := r.Begin(helloOf("w", "mail"))
+	w.Took([]Run{run(1, time.Hour)}, w.since)
+	gone, unknown := run(1, 0), run(2, 0).Task
+	if w.Ended(unknown, task.Token{}) {
+		t.Error("it ended a task that it never had")
+	}
+	w.Taken(unknown, task.Token{}, true)
+	w.Extended(unknown, task.Token{}, time.Now().Add(time.Hour))
+	if len(w.expired) != 0 || len(w.running) != 1 {
+		t.Errorf("of tasks that it never had %d were taken, and it runs %d", len(w.expired), len(w.running)-1)
+	}
+	w.Ended(gone.Task, gone.Token)
+	if run, ok := r.Holding(gone.Task, task.Token{}); ok {
+		t.Errorf("it holds %+v, which has ended", run)
+	}
+	r.LeaseOver(unknown, task.Token{}, task.StaleExpired)
+	if len(r.dropped) != 0 {
+		t.Errorf("of a lease that nobody asked about it is heard: %+v", r.dropped)
+	}
+}
+
+// Claims whose ends are not known are bounded, in number and in time.
+func TestDoubtsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		w := r.Begin(helloOf("w", "mail"))
+		r.doubted(doubt{w, run(0, 0), time.Now()})
+		r.unwatched(time.Now())
+		for i := range maxLent + 10 {
+			r.doubted(doubt{w, run(uint64(i)+1, 0), time.Now()})
+		}
+		if n := len(r.doubts) + len(r.fresh); n != maxLent {
+			t.Errorf("%d are kept, want %d", n, maxLent)
+		}
+		r.fresh = nil
+		r.LeaseOver(run(0, 0).Task, run(0, 0).Token, task.StaleCompleted)
+		if len(r.doubts) != 0 {
+			t.Error("one is kept that is heard of")
+		}
+		r.doubted(doubt{w, run(0, 0), time.Now()})
+		for i, want := range []int{1, 0} {
+			if r.unwatched(time.Now().Add(unclearFor + time.Duration(i))); len(r.doubts) != want {
+				t.Errorf("%v and %dns after the lease %d are kept, want %d", unclearFor, i, len(r.doubts), want)
+			}
+		}
+	})
+}
+
+// Lost workers are kept once each, and what they take together is known.
+func TestWeightOfLostWorkers(t *testing.T) {
+	l := newLostWorkers()
+	of := func(id string, weight int) *Worker { return &Worker{key: key{"default", id}, weight: weight} }
+	l.add(of("a", maxLostBytes-1))
+	if l.add(of("a", maxLostBytes)); len(l.byKey) != 1 || len(l.of["default"]) != 1 || l.size != maxLostBytes {
+		t.Errorf("lost twice it is kept %d times, and takes %d", len(l.of["default"]), l.size)
+	}
+	if l.add(of("b", 1)); len(l.byKey) != 1 || l.byKey[key{"default", "b"}] == nil || l.size != 1 {
+		t.Errorf("%d are kept, which take %d", len(l.byKey), l.size)
+	}
+	w := &Worker{r: New(), hello: Hello{Name: "1", Host: "22", Version: "333", Queues: []Share{{Queue: "4444"}}, Types: []string{"55555"}}, running: map[task.ID]Run{{}: {Type: "666666", Queue: "7777777"}}}
+	if w.lose(Lost{}); w.weight != 300+1+2+3+40+4+16+5+250+6+7 {
+		t.Errorf("its weight is %d", w.weight)
+	}
+}
+
+// What is known of who has gone is forgotten at its time, and not before.
+func TestWhenTheGoneAreForgotten(t *testing.T) {
+	r := New()
+	now := time.Now()
+	ended, lost := r.Join(helloOf("a", "mail"), "A", 0, nil), r.Join(helloOf("b", "mail"), "B", 0, nil)
+	ended.Leave(true)
+	lost.Leave(false)
+	r.left[ended.key], lost.lost.At = now, now
+	for _, after := range []time.Duration{time.Second, leftFor} {
+		if r.missed(now.Add(after)); len(r.left) != 1 {
+			t.Errorf("who ended is forgotten after %v", after)
+		}
+	}
+	if r.missed(now.Add(leftFor + 1)); len(r.left) != 0 {
+		t.Error("who ended is remembered")
+	}
+	a := Absence{Namespace: "default", ID: "B", Since: now}
+	for i, shown := range []bool{false, true} {
+		if r.judge(&a, false, now.Add(lostGrace-1+time.Duration(i))); lost.shown != shown {
+			t.Errorf("%v after it was lost it is shown: %v", lostGrace-1+time.Duration(i), lost.shown)
+		}
+	}
+	if r.judge(&a, false, now); !lost.shown { // a lease of it has ended since
+		t.Error("it is shown no more")
+	}
+	if n := len(r.missed(now.Add(LostFor - 1))); n != 1 {
+		t.Errorf("%d are missed", n)
+	}
+	if n := len(r.missed(now.Add(LostFor))); n != 0 {
+		t.Errorf("%d are missed when the time is over", n)
+	}
+	r.judge(&a, true, now) // it has gone in the meantime
+	late := r.Join(helloOf("b", "mail"), "B", 0, nil)
+	late.Leave(false)
+	if n := len(r.missed(late.lost.At.Add(LostFor + 1))); n != 0 {
+		t.Errorf("%d are missed a moment later", n)
+	}
+}
+
+// Run does nothing as long as time changes nothing.
+func TestWhatPasses(t *testing.T) {
+	one := key{"default", "A"}
+	for what, c := range map[string]struct {
+		say    func(*Registry)
+		passes bool
+	}{
+		"nothing":             {func(*Registry) {}, false},
+		"a stream":            {func(r *Registry) { r.Join(helloOf("a"), "A", 0, nil) }, false},
+		"a stream with words": {func(r *Registry) { r.Join(helloOf("a"), "A", 1, nil) }, true},
+		"a claimer":           {func(r *Registry) { r.Begin(helloOf("a")) }, true},
+		"a word":              {func(r *Registry) { r.quiet[one] = Quiet{} }, true},
+		"who has left":        {func(r *Registry) { r.left[one] = time.Now() }, true},
+		"who is lost":         {func(r *Registry) { r.lost.add(&Worker{key: one}) }, true},
+		"new doubts":          {func(r *Registry) { r.fresh = make([]doubt, 1) }, true},
+		"doubts":              {func(r *Registry) { r.doubts[task.ID{}] = doubt{} }, true},
+		"old and new doubts":  {func(r *Registry) { r.doubts[task.ID{}], r.fresh = doubt{}, make([]doubt, 1) }, true},
+		"doubts and verdicts": {func(r *Registry) { r.doubts[task.ID{}], r.dropped = doubt{}, make([]doubt, 1) }, true},
+	} {
+		r := New()
+		if c.say(r); r.passes() != c.passes {
+			t.Errorf("%s: time passes: %v", what, !c.passes)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := linked(t, 1).nodes[0]
+		time.Sleep(time.Hour)
+		if swept := inside(r, func() bool { return !r.swept.IsZero() }); swept {
+			t.Error("who is not there was looked for")
+		}
+	})
+}
+
+// However many come, who has gone is looked for once a second at most.
+func TestSweepsAreRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		r.Begin(helloOf("w", "mail")).Done()
+		time.Sleep(KeptFor)
+		if r.sweep(); r.claimers.many != 1 {
+			t.Errorf("after %v it is forgotten", KeptFor)
+		}
+		time.Sleep(time.Second - 1)
+		if r.sweep(); r.claimers.many != 1 {
+			t.Error("it is swept twice in a second")
+		}
+		time.Sleep(1)
+		if r.sweep(); r.claimers.many != 0 {
+			t.Error("a second later it is not swept")
+		}
+	})
+}
