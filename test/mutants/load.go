@@ -15,20 +15,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
 // pkg is a package whose tests are tested, parsed and typed.
 type pkg struct {
-	Name  string // its directory below the module's root
-	Root  string // of the module
-	Dir   string
-	Path  string // by which it is imported
-	Tests string // the directory of the package whose tests run: its own, unless another's are asked for
-	fset  *token.FileSet
-	files []*source
-	info  *types.Info
-	types *types.Package
+	Name    string // its directory below the module's root
+	Root    string // of the module
+	Dir     string
+	Path    string         // by which it is imported
+	Tests   string         // the directory of the package whose tests run: its own, unless another's are asked for
+	without *regexp.Regexp // tests that don't run; nil: all do
+	fset    *token.FileSet
+	files   []*source
+	info    *types.Info
+	types   *types.Package
 }
 
 // source is a file of a package, but for tests and what is generated.

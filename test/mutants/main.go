@@ -1,7 +1,7 @@
 // Package main tests the tests: it plants small faults, mutants, in a package one at a time and says which of them its own tests
 // do not notice. It knows the syntax and the types of Go, and nothing of what the package is for.
 //
-// Usage: go run ./test/mutants [-match REGEXP] [-again] [-sample N [-seed N]] [-by ./internal/engine] ./internal/engine/limit
+// Usage: go run ./test/mutants [-match REGEXP] [-again] [-sample N [-seed N]] [-by ./internal/engine [-skip REGEXP]] ./internal/engine/limit
 package main
 
 import (
@@ -28,14 +28,15 @@ func main() {
 	seed := flag.Uint64("seed", rand.Uint64N(1_000_000), "of the choice of a sample")
 	atOnce := flag.Int("p", max(runtime.NumCPU()/2, 1), "test processes at a time")
 	by := flag.String("by", "", "the `package` whose tests run, if not its own")
+	without := flag.String("skip", "^$", "no tests whose names match this regular `expression`")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: mutants [-match regexp] [-again] [-sample n [-seed n]] [-list] [-p n] [-by package] package")
+		fmt.Fprintln(os.Stderr, "usage: mutants [-match regexp] [-again] [-sample n [-seed n]] [-list] [-p n] [-by package] [-skip regexp] package")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	passed, err := test(ctx, options{pkg: flag.Arg(0), by: *by, match: *match, again: *again, list: *list, sample: *sample, seed: *seed, atOnce: *atOnce})
+	passed, err := test(ctx, options{pkg: flag.Arg(0), by: *by, without: *without, match: *match, again: *again, list: *list, sample: *sample, seed: *seed, atOnce: *atOnce})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(2)
@@ -47,6 +48,7 @@ func main() {
 
 type options struct {
 	pkg, match  string
+	without     string // tests that don't run
 	by          string // whose tests run; "": the package's own
 	again, list bool
 	sample      int // how many to try; 0: all
@@ -64,6 +66,9 @@ func test(ctx context.Context, o options) (passed bool, err error) {
 		if p.Tests, err = directory(ctx, o.by); err != nil {
 			return false, err
 		}
+	}
+	if p.without, err = regexp.Compile(o.without); err != nil {
+		return false, err
 	}
 	wanted, err := regexp.Compile(o.match)
 	if err != nil {

@@ -158,7 +158,7 @@ func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 		return err
 	}
 	r := &runner{dir: p.Tests}
-	planted, err := r.tests(ctx, binary, 0)
+	planted, err := r.tests(ctx, binary, 0, p.skips()...)
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func measure(ctx context.Context, b *builder) (*suite, error) {
 	r := &runner{dir: b.p.Tests}
 	s := &suite{}
 	var err error
-	if s.whole, err = r.tests(ctx, binary, 0); err != nil {
+	if s.whole, err = r.tests(ctx, binary, 0, b.p.skips()...); err != nil {
 		return nil, err
 	}
 	if !s.whole.passed {
@@ -86,7 +86,7 @@ func measure(ctx context.Context, b *builder) (*suite, error) {
 		return nil, err
 	}
 	for _, name := range strings.Fields(string(names)) {
-		if strings.HasPrefix(name, "Benchmark") {
+		if strings.HasPrefix(name, "Benchmark") || b.p.without != nil && b.p.without.MatchString(name) {
 			continue
 		}
 		profile := filepath.Join(b.dir, "cover.out")
@@ -105,6 +105,14 @@ func measure(ctx context.Context, b *builder) (*suite, error) {
 	}
 	slices.SortStableFunc(s.all, func(a, b *oneTest) int { return cmp.Compare(a.used, b.used) })
 	return s, nil
+}
+
+// skips are the flags of a test program that runs all tests at once.
+func (p *pkg) skips() []string {
+	if p.without == nil {
+		return nil
+	}
+	return []string{"-test.skip=" + p.without.String()}
 }
 
 // coverage has the lines of files that tests come to.
