@@ -403,7 +403,10 @@ func TestDiskErrorIsNoDamage(t *testing.T) {
 	if !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) {
 		t.Errorf("read: %v, want EIO", err)
 	}
-	if said := <-reported; !errors.Is(said, syscall.EIO) || len(reported) > 0 {
+	if !strings.Contains(err.Error(), "read: ") {
+		t.Errorf("the error does not say that it came while the state was read: %v", err)
+	}
+	if said := <-reported; !errors.Is(said, syscall.EIO) || len(reported) > 0 || !strings.HasPrefix(said.Error(), `state in "state": `) {
 		t.Errorf("reported %v and %d more, want EIO, once", said, len(reported))
 	}
 	broken.Store(false)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/cockroachdb/pebble/v2"
@@ -381,20 +382,22 @@ func (s *Store) Switch() error {
 // finishSwitch puts a state that is ready in the place of the old one, if there is one, and throws away one that was
 // being staged.
 func (s *Store) finishSwitch() error {
-	fs := s.cfg.FS
+	disk := s.cfg.FS
 	if err := s.Unstage(); err != nil {
 		return err
 	}
-	if _, err := fs.Stat(s.readyDir()); err != nil {
+	if _, err := disk.Stat(s.readyDir()); errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	if err := fs.RemoveAll(s.cfg.Dir); err != nil {
+	} else if err != nil {
 		return err
 	}
-	if err := fs.Rename(s.readyDir(), s.cfg.Dir); err != nil {
+	if err := disk.RemoveAll(s.cfg.Dir); err != nil {
 		return err
 	}
-	return ondisk.SyncDir(fs, fs.PathDir(s.cfg.Dir))
+	if err := disk.Rename(s.readyDir(), s.cfg.Dir); err != nil {
+		return err
+	}
+	return ondisk.SyncDir(disk, disk.PathDir(s.cfg.Dir))
 }
 
 // Installed says that this state came from an image, and that its log has not begun anew since.

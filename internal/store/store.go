@@ -140,14 +140,8 @@ func (s *Store) open() (err error) {
 	if err := ondisk.Prepare(s.cfg.FS, s.cfg.Dir); err != nil {
 		return err
 	}
-	fresh, err := s.isNew()
-	if err != nil {
+	if err := s.checkFiles(); err != nil {
 		return err
-	}
-	if fresh {
-		if err := s.create(); err != nil {
-			return err
-		}
 	}
 	if s.db, err = s.openDB(); err != nil {
 		return s.damage(err)
@@ -168,25 +162,25 @@ func (s *Store) openDB() (*pebble.DB, error) {
 	return db, err
 }
 
-// isNew says whether the directory holds no state yet. Where there are tables and no list of them, Pebble would begin a new
+// checkFiles refuses a directory that has lost a state. Where there are tables and no list of them, Pebble would begin a new
 // state and delete the tables.
-func (s *Store) isNew() (bool, error) {
+func (s *Store) checkFiles() error {
 	names, err := s.cfg.FS.List(s.cfg.Dir)
 	if err != nil {
-		return false, err
+		return err
 	}
 	listed, err := atomicfs.ReadMarker(s.cfg.FS, s.cfg.Dir, "manifest")
 	if err != nil {
-		return false, s.damage(err)
+		return s.damage(err)
 	}
 	tables := slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") })
 	switch {
 	case listed == "" && tables:
-		return false, s.Lost("the list of its tables is missing")
+		return s.Lost("the list of its tables is missing")
 	case listed == "" && s.cfg.MustExist:
-		return false, s.Lost("it is missing")
+		return s.Lost("it is missing")
 	}
-	return len(names) == 0, nil
+	return nil
 }
 
 // damage is the error of an Open.
@@ -202,18 +196,6 @@ func (s *Store) Lost(reason string) error {
 	return &ondisk.DamageError{What: "state", File: s.cfg.Dir, Reason: reason}
 }
 
-// create makes an empty store that knows whose it is.
-func (s *Store) create() error {
-	db, err := s.openDB()
-	if err != nil {
-		return err
-	}
-	if err := db.Set(identityKey, encodeIdentity(s.cfg.Identity), pebble.NoSync); err != nil {
-		return errors.Join(err, db.Close())
-	}
-	return errors.Join(db.Flush(), db.Close())
-}
-
 // load reads what the store says of itself.
 func (s *Store) load() (err error) {
 	defer func() {
@@ -227,7 +209,7 @@ func (s *Store) load() (err error) {
 	}()
 	id, ok := s.Get(identityKey)
 	if !ok {
-		// A crash between creating the directory and the first flush: nothing else can be in it.
+		// It is new, or its maker was ended before the first flush: nothing else can be in it.
 		if !s.isBlank() {
 			return fmt.Errorf("%w: it has rows but no identity", ErrIdentity)
 		}
