@@ -63,3 +63,55 @@ func TestHangingDisk(t *testing.T) {
 		}
 	}
 }
+
+// A write is taken for one that hangs at the sixth beat at which nothing has ended, counted anew from each end.
+func TestBeats(t *testing.T) {
+	d := newWatchdog()
+	p := d.watch("log")
+	if d.busy() || p.beat() != nil {
+		t.Error("something is under way before anything has begun")
+	}
+	p.begin()
+	if !d.busy() {
+		t.Error("what has begun is not under way")
+	}
+	beats := func(what string, n int) {
+		t.Helper()
+		for i := 1; i <= n; i++ {
+			if err := p.beat(); err != nil {
+				t.Fatalf("%s: beat %d: %v", what, i, err)
+			}
+		}
+	}
+	beats("at first", stallBeats-1)
+	p.end()
+	p.begin()
+	beats("after an end", stallBeats)
+	if err := p.beat(); err == nil {
+		t.Error("a write that hangs is not found")
+	}
+	if p.end(); d.busy() {
+		t.Error("what has ended is under way")
+	}
+}
+
+// The watchdog sleeps while nothing is under way, and takes as long for a write after that as for any.
+func TestWatchdogSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newWatchdog()
+		p := d.watch("log")
+		failed := make(chan time.Duration, 1)
+		var began time.Time
+		go d.run(make(chan struct{}), func(error) { failed <- time.Since(began) })
+		synctest.Wait()
+		if !d.asleep.Load() {
+			t.Error("it beats though nothing is under way")
+		}
+		time.Sleep(time.Hour)
+		began = time.Now()
+		p.begin()
+		if took := <-failed; took != stallBeats*stallBeat {
+			t.Errorf("it found a write that hangs after %v, want %v", took, stallBeats*stallBeat)
+		}
+	})
+}

@@ -1,0 +1,98 @@
+package raftlog
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/ondisk"
+	"github.com/pawlq/pawl/internal/wal"
+)
+
+// Old entries that can't be read are found when they are to be copied, and end the log.
+func TestOldEntriesThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		var fatal atomic.Value
+		cfg := d.config()
+		cfg.Fatal = func(err error) { fatal.Store(err) }
+		log, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle, err := log.Shard(7, Start{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		busy, err := log.Shard(8, Start{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		save(t, idle, aHardState(1, 1, 0), entries(1, 1, 2))
+		idle.index.places[0].length++
+		big := make([]byte, 1000)
+		for next := uint64(1); next < 1000 && err == nil; next++ {
+			if err = busy.Save(aHardState(1, 1, next), []*pb.Entry{{Index: new(next), Term: new(uint64(1)), Data: big}}); err == nil {
+				err = busy.Compact(next)
+			}
+			synctest.Wait()
+		}
+		if told, _ := fatal.Load().(error); err == nil || !errors.Is(told, ondisk.ErrDamaged) {
+			t.Errorf("it writes on, %v, and told of %v", err, told)
+		}
+		_ = log.Close()
+	})
+}
+
+func TestCopy(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, aHardState(1, 1, 0), entries(1, 1, 3))
+	before := s.index.places[0]
+	if err := d.log.copyOnce(); err != nil || s.index.places[0] != before {
+		t.Errorf("entries of the last segments are copied, %v", err)
+	}
+	old := func() oldEntries {
+		all, _ := d.log.entriesBefore(2)
+		if len(all) != 1 || !all[0].current(d.log) {
+			t.Fatalf("of %d shards there are entries", len(all))
+		}
+		return all[0]
+	}
+	if err := d.log.copy(old()); err != nil || s.index.places[0] == before {
+		t.Errorf("copied, they lie where they did, %v", err)
+	}
+	s.tail = nil
+	wantLog(t, s, "1:1 2:1 3:1")
+	o := old()
+	o.places[1].offset, s.index.places[1].offset = o.places[1].length-1, o.places[1].length-1
+	if err := d.log.copy(o); !errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("what is no entry is copied: %v", err)
+	}
+	if err := s.Compact(2); err != nil {
+		t.Fatal(err)
+	}
+	o.places[0].length++
+	if err := d.log.copy(o); o.current(d.log) || err != nil {
+		t.Errorf("entries that were compacted meanwhile are still current, or missed: %v", err)
+	}
+	d.close()
+}
+
+// A record that ends within an entry is refused, whatever came before it.
+func TestCutRecordIsRefused(t *testing.T) {
+	content := append(appendHead(nil, recordSave, 7), 0)
+	for _, e := range entries(1, 1, 2) {
+		content = appendEntry(content, e)
+	}
+	for cut := range 3 {
+		l := &Log{shards: map[uint32]*shardIndex{}}
+		err := l.apply(wal.LSN(1), content[:len(content)-cut])
+		if (err == nil) != (cut == 0) {
+			t.Errorf("without its last %d bytes: %v", cut, err)
+		}
+	}
+}

@@ -1,0 +1,447 @@
+package raftlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/ondisk"
+)
+
+// A record that ends early, or has a form of another release, is refused where it does.
+func TestRecordsAreReadToTheirEnd(t *testing.T) {
+	long := slices.Repeat([]byte{0xff}, 11)
+	for what, read := range map[string]func(*reader){
+		"byte": func(r *reader) { r.byte() }, "number": func(r *reader) { r.number() }, "shard": func(r *reader) { r.shard() },
+		"entry": func(r *reader) { r.entry() }, "long number": func(r *reader) { r.rest = long; r.number() }, "cut number": func(r *reader) { r.rest = long[:1]; r.number() },
+		"data": func(r *reader) { r.rest = []byte{1, 1, 0, 9, 'a'}; r.entry() }, "unknown type": func(r *reader) { r.rest = []byte{1, 1, 9, 0}; r.entry() },
+		"version": func(r *reader) { r.rest = []byte{2}; r.version() }, "too long": func(r *reader) { r.rest = []byte{0}; _ = r.end() },
+	} {
+		r := &reader{}
+		if read(r); r.err == nil || r.rest != nil {
+			t.Errorf("%s: %v, and %d bytes are left", what, r.err, len(r.rest))
+		}
+	}
+	for _, kind := range []pb.EntryType{pb.EntryNormal, pb.EntryConfChange, pb.EntryConfChangeV2} {
+		r := &reader{rest: []byte{3, 2, byte(kind), 1, 'a'}}
+		e := r.entry()
+		if err := r.end(); err != nil || e.GetIndex() != 3 || e.GetTerm() != 2 || e.GetType() != kind || string(e.GetData()) != "a" {
+			t.Errorf("an entry of type %v is read as %v, %v", kind, e, err)
+		}
+	}
+}
+
+// Files are ours only if all of the identity is.
+func TestIdentityIsWhole(t *testing.T) {
+	id := Identity{Cluster: [16]byte{1, 15: 2}, Node: 3}
+	if err := id.check(id.encode()); err != nil {
+		t.Error(err)
+	}
+	for at := range identityLen {
+		b := id.encode()
+		b[at] ^= 1
+		err := id.check(b)
+		if errors.Is(err, ErrIdentity) == (at == 0) || err == nil {
+			t.Errorf("with another byte %d: %v", at, err)
+		}
+		if at > 0 && !strings.Contains(err.Error(), "they are of cluster") {
+			t.Errorf("with another byte %d: %v", at, err)
+		}
+	}
+	b := id.encode()
+	b[24] = 9
+	if err := id.check(b); err == nil || !strings.Contains(err.Error(), "cluster 01000000000000000000000000000002, node 9;") {
+		t.Errorf("got %v", err)
+	}
+	for _, short := range [][]byte{nil, id.encode()[:24], append(id.encode(), 0)} {
+		if err := id.check(short); err == nil {
+			t.Errorf("%d bytes are an identity", len(short))
+		}
+	}
+}
+
+func TestIndexOfShard(t *testing.T) {
+	x := &shardIndex{start: position{5, 1}}
+	for i := uint64(6); i <= 8; i++ {
+		if err := x.set(i, place{record: 1, term: i / 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for index, term := range map[uint64]uint64{4: 0, 5: 0, 6: 3, 8: 4, 9: 0} {
+		if got := x.at(index).term; got != term {
+			t.Errorf("entry %d is of term %d, want %d", index, got, term)
+		}
+	}
+	if whole, err := x.check(); whole != 3 || err != nil {
+		t.Errorf("%d entries are whole, %v", whole, err)
+	}
+	x.places[1].term = 2
+	if whole, err := x.check(); whole != 1 || err == nil {
+		t.Errorf("an entry of an earlier term follows: %d entries are whole, %v", whole, err)
+	}
+	x.places[1] = place{}
+	if whole, err := x.check(); whole != 1 || err == nil || !strings.Contains(err.Error(), "entry 7 is missing") {
+		t.Errorf("one is missing: %d entries are whole, %v", whole, err)
+	}
+	if x.set(7, place{record: 1, term: 9}); len(x.places) != 2 || x.last() != (position{7, 9}) {
+		t.Errorf("after one was replaced the last is %+v of %d", x.last(), len(x.places))
+	}
+}
+
+// newMarks are marks of a new file, whose syncs fail as often as failing says.
+func newMarks(t *testing.T, failing *atomic.Int32) (*marks, vfs.FS) {
+	t.Helper()
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileSyncData && failing.Add(-1) >= 0 {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	m, err := openMarks(fs, "marks", us, newWatchdog().watch("marks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.create(fs), m.start(fs, func(error) {})); err != nil {
+		t.Fatal(err)
+	}
+	return m, fs
+}
+
+func reread(t *testing.T, fs vfs.FS) *marks {
+	t.Helper()
+	m, err := openMarks(fs, "marks", us, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Each write of the marks lies beside the one before it, and the later one counts.
+func TestMarksAreWrittenInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, fs := newMarks(t, &atomic.Int32{})
+		if m.seq != 1 {
+			t.Errorf("the first marks have number %d", m.seq)
+		}
+		if err := m.set(mark{shard: 7}); err != nil {
+			t.Fatal(err)
+		}
+		last := m.slot()
+		for i := range uint64(4) {
+			m.advance(7, position{i + 1, 2})
+			time.Sleep(2 * markPeriod)
+			synctest.Wait()
+			if m.slot() == last {
+				t.Errorf("write %d lies where the one before it did", i+1)
+			}
+			last = m.slot()
+			if k, ok := reread(t, fs).get(7); !ok || k.position != (position{i + 1, 2}) {
+				t.Errorf("write %d: the mark is %+v, %v", i+1, k, ok)
+			}
+		}
+		if err := m.close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestMarksAreBounded(t *testing.T) {
+	m, fs := newMarks(t, &atomic.Int32{})
+	for i := range uint32(maxShards) {
+		m.of[i] = mark{shard: i}
+	}
+	if err := m.set(mark{uint32(maxShards), 0, position{1, 1}}); err == nil || len(m.of) != maxShards {
+		t.Errorf("%d shards have marks, %v", len(m.of), err)
+	}
+	if err := m.set(mark{5, 6, position{7, 8}}); err != nil {
+		t.Error(err)
+	}
+	if err := m.close(); err != nil {
+		t.Error(err)
+	}
+	if got := reread(t, fs); len(got.of) != maxShards || got.of[5] != (mark{5, 6, position{7, 8}}) {
+		t.Errorf("%d marks are read, one of them %+v", len(got.of), got.of[5])
+	}
+	more := func(count uint32, bytes int) error {
+		b := append([]byte(slotMagic), us.encode()...)
+		b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, 1), count)
+		b = append(b, make([]byte, bytes-4)...)
+		b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+		_, _, _, err := decodeSlot(b)
+		return err
+	}
+	for what, c := range map[string]struct {
+		err  error
+		good bool
+	}{
+		"none": {more(0, 4), true}, "one": {more(1, markLen+4), true}, "all": {more(uint32(maxShards), maxShards*markLen+4), true},
+		"one too many": {more(uint32(maxShards)+1, (maxShards+1)*markLen+4), false}, "cut": {more(2, 2*markLen+3), false},
+	} {
+		if (c.err == nil) != c.good {
+			t.Errorf("%s: %v", what, c.err)
+		}
+	}
+	b := make([]byte, slotHead+4)
+	copy(b, "pawlmarc")
+	if _, _, _, err := decodeSlot(b); err == nil || !strings.Contains(err.Error(), "unknown form") {
+		t.Errorf("of another form: %v", err)
+	}
+}
+
+// After marks could not be synced none are, though the disk would take them.
+func TestMarksThatFailed(t *testing.T) {
+	failing := &atomic.Int32{}
+	m, _ := newMarks(t, failing)
+	failing.Store(1)
+	for i := range 2 {
+		if err := m.set(mark{1, 0, position{uint64(i), 1}}); !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("set %d: %v", i+1, err)
+		}
+	}
+	if err := m.close(); !errors.Is(err, errorfs.ErrInjected) {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// The last entry alone may be replaced, in memory as on disk.
+func TestLastEntryIsReplaced(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, aHardState(1, 1, 0), entries(1, 1, 5))
+	save(t, s, aHardState(2, 1, 0), entries(2, 5, 5))
+	if wantLog(t, s, "1:1 2:1 3:1 4:1 5:2"); len(s.tail) != 5 {
+		t.Errorf("%d entries are in memory", len(s.tail))
+	}
+	d.close()
+	wantLog(t, d.openShard(Start{}), "1:1 2:1 3:1 4:1 5:2")
+	d.close()
+}
+
+// What Raft asks for lies between the first and the last entry, and fits in so many bytes, but for the first.
+func TestEntriesFit(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	save(t, s, aHardState(1, 1, 0), entries(1, 1, 5))
+	two := uint64(entrySize(entries(1, 1, 1)[0]) + entrySize(entries(1, 2, 2)[0]))
+	tail := s.tail
+	for _, cached := range []bool{true, false} {
+		if s.tail = tail; !cached {
+			s.tail = nil
+		}
+		for most, want := range map[uint64]int{0: 1, two - 1: 1, two: 2, 1 << 20: 4} {
+			if es, err := s.Entries(1, 5, most); err != nil || len(es) != want {
+				t.Errorf("from memory %v, in %d bytes there are %d entries, want %d, %v", cached, most, len(es), want, err)
+			}
+		}
+	}
+	s.index.places[0].offset, s.index.places[1].offset = s.index.places[1].offset, s.index.places[0].offset
+	s.log.cfg.Fatal = func(error) {}
+	if es, err := s.Entries(1, 3, 1<<20); !errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("entries at each other's places are read as %v, %v", es, err)
+	}
+}
+
+func TestSaveAndCompactRefuse(t *testing.T) {
+	d := newDisk(t)
+	s := d.openShard(Start{})
+	if !d.log.Has(7) || d.log.Has(8) {
+		t.Error("which shards have logs here is not known")
+	}
+	save(t, s, aHardState(1, 1, 0), entries(1, 1, 5))
+	if err := s.Save(nil, entries(1, 7, 7)); err == nil {
+		t.Error("an entry was saved behind a gap")
+	}
+	for _, index := range []uint64{3, 3, 2, 0} {
+		if err := s.Compact(index); err != nil {
+			t.Errorf("compacted up to %d: %v", index, err)
+		}
+	}
+	wantLog(t, s, "4:1 5:1")
+	if _, err := s.Term(2); !errors.Is(err, raft.ErrCompacted) {
+		t.Errorf("the term of a compacted entry: %v", err)
+	}
+	for _, index := range []uint64{3, 2} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("entry %d takes the place of a compacted one", index)
+				}
+			}()
+			_ = s.Save(nil, entries(2, index, index))
+		}()
+	}
+	d.close()
+	if err := errors.Join(s.Reset(9, 2), d.log.Remove(7)); err == nil || len(strings.Split(err.Error(), "\n")) != 2 {
+		t.Errorf("a log that is closed is reset and removed: %v", err)
+	}
+}
+
+// Entries alone, as nearly all that is saved, wait for no sync of the marks.
+func TestEntriesSyncNoMarks(t *testing.T) {
+	var syncs atomic.Int32
+	cfg := newDisk(t).config()
+	cfg.FS = errorfs.Wrap(cfg.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, "marks") {
+			syncs.Add(1)
+		}
+		return nil
+	}))
+	synctest.Test(t, func(t *testing.T) {
+		log, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := log.Shard(7, Start{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		save(t, s, aHardState(1, 1, 0), entries(1, 1, 1))
+		time.Sleep(2 * markPeriod)
+		save(t, s, nil, entries(1, 2, 2))
+		time.Sleep(2 * markPeriod)
+		synctest.Wait()
+		before := syncs.Load()
+		for i := uint64(3); i < 9; i++ {
+			save(t, s, nil, entries(1, i, i))
+		}
+		synctest.Wait()
+		if n := syncs.Load() - before; n > 1 {
+			t.Errorf("six entries made %d syncs of the marks, want one at most", n)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A mark is held against the term first: in a later one a log may be shorter.
+func TestMarksAndTerms(t *testing.T) {
+	for what, c := range map[string]struct {
+		mark mark
+		lost bool
+	}{
+		"as it is":       {mark{7, 0, position{5, 3}}, false},
+		"one more":       {mark{7, 0, position{6, 3}}, true},
+		"a later term":   {mark{7, 0, position{5, 4}}, true},
+		"an earlier one": {mark{7, 0, position{9, 2}}, false},
+		"none":           {mark{}, true},
+	} {
+		d := newDisk(t)
+		save(t, d.openShard(Start{}), aHardState(3, 1, 0), entries(3, 1, 5))
+		d.close()
+		log := d.open()
+		err := log.marks.remove(7)
+		if c.mark.shard != 0 {
+			err = log.marks.set(c.mark)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.close()
+		if _, err := d.open().Shard(7, Start{}); errors.Is(err, ondisk.ErrDamaged) != c.lost || err != nil && !c.lost {
+			t.Errorf("%s: %v", what, err)
+		}
+		d.close()
+		if !c.lost {
+			continue
+		}
+		cfg := d.config()
+		cfg.AcceptDataLoss = true
+		if log, err = Open(cfg); err != nil {
+			t.Fatal(err)
+		}
+		s, err := log.Shard(7, Start{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hs, _, _ := s.InitialState(); hs.GetTerm() != max(c.mark.term, 3)+1 || s.Epoch() != 1 {
+			t.Errorf("%s: accepted, it goes on in term %d of epoch %d", what, hs.GetTerm(), s.Epoch())
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Marks of another log are refused as such, and what can't be read now is no damage.
+func TestMarksOfOthers(t *testing.T) {
+	m, fs := newMarks(t, &atomic.Int32{})
+	if err := m.close(); err != nil {
+		t.Fatal(err)
+	}
+	other := us
+	other.Node++
+	if _, err := openMarks(fs, "marks", other, nil); !errors.Is(err, ErrIdentity) {
+		t.Errorf("marks of another node: %v", err)
+	}
+	broken := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpOpen {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	if m, err := openMarks(broken, "marks", us, nil); m != nil || !errors.Is(err, errorfs.ErrInjected) || errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("marks that can't be read now: %v", err)
+	}
+}
+
+// Damaged marks are given up if loss is accepted; what the disk refuses at the moment is not.
+func TestMarksAreGivenUp(t *testing.T) {
+	d := newDisk(t)
+	save(t, d.openShard(Start{}), aHardState(3, 1, 0), entries(3, 1, 5))
+	d.close()
+	accepting := d.config()
+	accepting.AcceptDataLoss = true
+	for _, of := range []string{"/data/raft/marks", "/data/raft/log", "/data/raft"} {
+		for _, kind := range []errorfs.OpKind{errorfs.OpOpen, errorfs.OpList, errorfs.OpMkdirAll, errorfs.OpLock} {
+			failed := false
+			cfg := accepting
+			cfg.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if failed || op.Kind != kind || !strings.HasPrefix(op.Path, of) {
+					return nil
+				}
+				failed = true
+				return &os.PathError{Op: "use", Path: op.Path, Err: syscall.EIO}
+			}))
+			log, err := Open(cfg)
+			if failed != (err != nil) || err != nil && (!errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged)) {
+				t.Errorf("%v of %s failed: %v; %v", kind, of, failed, err)
+			}
+			if err == nil {
+				err = log.Close()
+			}
+			if err != nil && !failed {
+				t.Fatal(err)
+			}
+		}
+	}
+	d.write("/data/raft/marks", make([]byte, 2*slotLen))
+	if _, err := Open(d.config()); !errors.Is(err, ondisk.ErrDamaged) {
+		t.Errorf("damaged marks: %v", err)
+	}
+	log, err := Open(accepting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := log.Shard(7, Start{})
+	if err != nil || s.Epoch() != 1 {
+		t.Fatalf("given up: epoch %d, %v", s.Epoch(), err)
+	}
+	wantLog(t, s, "1:3 2:3 3:3 4:3 5:3")
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
