@@ -46,5 +46,5 @@ func (b *Bucket) EmptyUntil(rate task.Rate, now store.Time) (until store.Time, e
 	if at.Fill(rate, now); at.Level >= Enough {
 		return 0, false
 	}
-	return max(at.Reaches(1, rate), now+1), true
+	return at.Reaches(1, rate), true
 }

@@ -2,7 +2,9 @@ package limit
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,4 +60,75 @@ func FuzzDecodeUse(f *testing.F) {
 			t.Errorf("%x is read as %+v, which is read as %+v, %v", row, u, again, err)
 		}
 	})
+}
+
+// A bucket is full when it has all its tokens, but for what rounding may have lost, and nothing is due. It is empty until the moment at
+// which it has one.
+func TestBucketAtItsBounds(t *testing.T) {
+	r := task.Rate{Limit: 2, Period: time.Second}
+	for what, c := range map[string]struct {
+		b    Bucket
+		full bool
+	}{
+		"all":            {Bucket{Level: 2}, true},
+		"more":           {Bucket{Level: 3}, true},
+		"about all":      {Bucket{Level: 2 - 1e-6}, true},
+		"less":           {Bucket{Level: 2 - 2e-6}, false},
+		"due":            {Bucket{Level: 2, Due: 1}, false},
+		"filled by time": {Bucket{Level: 1, At: -store.Time(time.Second / time.Microsecond)}, true},
+	} {
+		if got := c.b.Full(r, 0); got != c.full {
+			t.Errorf("%s: full: %v", what, got)
+		}
+	}
+	if until, empty := (&Bucket{Level: Enough}).EmptyUntil(r, 0); empty {
+		t.Errorf("with enough for a task it is empty until %v", until)
+	}
+	if until, empty := (&Bucket{Level: 1 - 2e-6}).EmptyUntil(task.Rate{Limit: 1_000_000, Period: time.Second}, 0); !empty || until != 1 {
+		t.Errorf("with a little less it is empty until %v, %v", until, empty)
+	}
+}
+
+// Whoever goes over the claims of a key may stop at any.
+func TestEachClaim(t *testing.T) {
+	if MaxNamed != 4 {
+		t.Errorf("a row names %d claims, older releases 4", MaxNamed)
+	}
+	c := Claims{Named: []task.ID{{1}, {2}}}
+	c.AddOther(task.ID{3})
+	c.AddOther(task.ID{4})
+	for stop := 1; stop <= 5; stop++ {
+		seen := 0
+		c.Each(func(task.ID) bool { seen++; return seen < stop })
+		if want := min(stop, 4); seen != want || c.Count() != 4 {
+			t.Errorf("stopped at %d of %d, it went over %d", stop, c.Count(), seen)
+		}
+	}
+}
+
+// A row that can't be one is refused with what is wrong in it.
+func TestRowsOfUse(t *testing.T) {
+	level := func(f float64) []byte { return (&Use{Bucket: &Bucket{Level: f, At: 1}}).Encode() }
+	field := func(tag byte, b string) []byte { return append([]byte{tag<<3 | 2, byte(len(b))}, b...) }
+	empty := (&Use{}).Encode()
+	id := string(make([]byte, len(task.ID{})))
+	for what, c := range map[string]struct {
+		row  []byte
+		says string // "": it is read
+	}{
+		"a level":             {level(-5), ""},
+		"no number":           {level(math.NaN()), "a bucket of NaN tokens"},
+		"infinitely many":     {level(math.Inf(1)), "a bucket of +Inf tokens"},
+		"infinitely few":      {level(math.Inf(-1)), "a bucket of -Inf tokens"},
+		"an id":               {append(bytes.Clone(empty), field(4, id)...), ""},
+		"a short id":          {append(bytes.Clone(empty), field(4, id[1:])...), "an id of a claimed task"},
+		"a short id, then id": {append(append(bytes.Clone(empty), field(4, id[1:])...), field(4, id)...), "an id of a claimed task"},
+		"a later release's":   {append(bytes.Clone(empty), field(5, "x")...), ""},
+		"cut":                 {append(bytes.Clone(empty), 4<<3|2, 16), "EOF"},
+	} {
+		u, err := DecodeUse(c.row)
+		if c.says == "" && (err != nil || what == "a later release's" && u.Count() != 0) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: read as %+v, %v; want %q", what, u, err, c.says)
+		}
+	}
 }
