@@ -390,10 +390,15 @@ func decodeRow(row []byte) (o row, err error) {
 	return o, err
 }
 
+// sound says whether the parts of a row fit together: somebody holds the key, or did, and only the end brings a result.
+func (o row) sound() bool {
+	return o.holder.ID != task.ID{} && (len(o.result) == 0 || o.done && !o.far)
+}
+
 // check: a row says who holds the key or what came of it, and has a deadline.
 func check(c *engine.Checker) {
 	c.Scan(schema.TableOnce, func(k, v []byte) {
-		if o, err := decodeRow(v); err != nil || o.holder.ID == (task.ID{}) || len(o.result) > 0 && (!o.done || o.far) {
+		if o, err := decodeRow(v); err != nil || !o.sound() {
 			c.Find("once key %q: %+v (%v)", k, o, err)
 		} else {
 			c.ExpectRow(schema.DeadlineKey(o.until, schema.OnOnce, c.Namespace, k[len(c.Namespace)+2:]), nil)
