@@ -43,7 +43,7 @@ func benchBroker(b *testing.B) *Broker {
 		group.Stop()
 		_, _, _ = state.Close(), logs.Close(), dead.Close()
 	})
-	must(br.CopyQueues(context.Background(), one, ns, map[string]task.QueueConfig{"q": {Version: 1, Settings: task.DefaultSettings()}}))
+	must(copyQueues(context.Background(), br, one, map[string]task.QueueConfig{"q": {Version: 1, Settings: task.DefaultSettings()}}))
 	return br
 }
 
@@ -132,7 +132,7 @@ func BenchmarkQueueStatuses(b *testing.B) {
 	for i := range 10_000 {
 		configs[fmt.Sprintf("queue-%d", i)] = task.QueueConfig{Version: 1, Settings: task.DefaultSettings()}
 	}
-	if err := br.CopyQueues(context.Background(), one, ns, configs); err != nil {
+	if err := copyQueues(context.Background(), br, one, configs); err != nil {
 		b.Fatal(err)
 	}
 	specs := benchSpecs(len(configs))

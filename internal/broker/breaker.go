@@ -1,22 +1,32 @@
 package broker
 
 import (
-	"context"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/breaker"
-	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
-// CloseBreakers closes by hand the breaker of a type, or for "" all that a queue has in a shard. It says how many were not closed.
-func (b *Broker) CloseBreakers(ctx context.Context, by task.Author, shardID uint32, ns, name, typ string) (int, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return 0, Stamp{}, err
-	}
-	return change(ctx, r, func(round *engine.Round) (int, error) { return engine.CloseBreakers(round, by, ns, name, typ) })
+// BreakersOf names the breaker of a type of a queue in a shard, or for "" all of them.
+type BreakersOf struct {
+	OnQueue
+	Type string
+	Authored
 }
+
+// BreakersClosed says how many were not closed.
+type BreakersClosed struct {
+	Closed int
+	Stamped
+}
+
+// CloseBreakers closes breakers by hand. It may run twice without harm: one that has opened again meanwhile is closed again, which is
+// what was asked for.
+var CloseBreakers = changes(verb.Rule{Name: "close-breakers", Again: true}, func(round *engine.Round, q *BreakersOf) (out BreakersClosed, err error) {
+	out.Closed, err = engine.CloseBreakers(round, q.By, q.Namespace, q.Queue, q.Type)
+	return out, err
+})
 
 // maxBreakersLogged bounds the lines of one round: a change of the settings may close thousands.
 const maxBreakersLogged = 100

@@ -15,7 +15,7 @@ func TestBreakersAreLogged(t *testing.T) {
 	inWorld(t, func(w *world) {
 		s := task.DefaultSettings()
 		s.Breaker = task.Breaker{FailureRate: 100, Window: time.Minute, MinAttempts: 2, Hold: 10 * time.Second, MaxHold: time.Minute, Probes: 1}
-		w.must(w.CopyQueues(context.Background(), one, ns, map[string]task.QueueConfig{"a": {Version: 100, Settings: s}}))
+		w.must(copyQueues(context.Background(), w.Broker, one, map[string]task.QueueConfig{"a": {Version: 100, Settings: s}}))
 		line := func(what string, attrs ...string) {
 			t.Helper()
 			synctest.Wait() // who is answered may run on before the line is written
@@ -52,8 +52,8 @@ func TestBreakersAreLogged(t *testing.T) {
 		line("breaker closed", "queue=a", "type=job", "by=probes")
 		fail("again")
 		fail("again")
-		if n, _, err := w.CloseBreakers(context.Background(), task.Author{}, one, ns, "a", ""); n != 1 || err != nil {
-			t.Errorf("%d closed, %v", n, err)
+		if out, err := CloseBreakers.Call(context.Background(), w, BreakersOf{OnQueue: OnQueue{OnShard{one, ns}, "a"}}); out.Closed != 1 || err != nil {
+			t.Errorf("%d closed, %v", out.Closed, err)
 		}
 		line("breaker closed", "by=operator")
 		if opened, closed := strings.Count(w.log.String(), "breaker opened"), strings.Count(w.log.String(), "breaker closed"); opened != 3 || closed != 2 {

@@ -121,7 +121,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 		w.Broker = New(Config{Limits: task.DefaultLimits(), Archive: w.dead, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 			Namespaces: func() []string { return []string{ns} },
 			EnsureQueue: func(ctx context.Context, id uint32, ns, queue string) error {
-				return w.CopyQueues(ctx, id, ns, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
+				return copyQueues(ctx, w.Broker, id, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
 			}})
 		w.addShard = func(id uint32) (stop func()) {
 			state, err := store.Open(store.Config{Dir: fmt.Sprintf("state%d", id), FS: fs, Identity: store.Identity{Shard: id}, Fatal: fatal})
@@ -302,7 +302,7 @@ func TestAClaimWithoutReceiverIsReleased(t *testing.T) {
 			case len(tasks) == 1 && v.Exec.State != task.Claimed:
 				t.Fatalf("the task was given, and it is %s", v.Exec.State)
 			}
-			_, _, err = w.Cancel(context.Background(), task.Author{}, ns, ids[0])
+			err = order(context.Background(), w.Broker, Cancel, ids[0])
 			w.must(err)
 		}
 	})
@@ -419,7 +419,7 @@ func TestHolderLearnsOfItsLoss(t *testing.T) {
 				w.t.Fatalf("%s is not watched", t.ID)
 			}
 		}
-		_, _, err := w.Cancel(context.Background(), task.Author{}, ns, claimed[0].ID)
+		err := order(context.Background(), w.Broker, Cancel, claimed[0].ID)
 		w.must(err)
 		if l := <-lost; l.ID != claimed[0].ID || l.Reason != task.StaleCancelled {
 			t.Errorf("got %+v", l)
@@ -515,11 +515,11 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 	ctx := context.Background()
 	ways := map[string]func(*world, task.ID, task.State) error{
 		"Discard": func(w *world, id task.ID, _ task.State) error {
-			_, _, err := w.Discard(ctx, task.Author{}, ns, id)
+			err := order(ctx, w.Broker, Discard, id)
 			return err
 		},
 		"DiscardDead": func(w *world, _ task.ID, state task.State) error {
-			_, _, _, err := w.DiscardDead(ctx, one, ns, Selection{Queue: "a", State: state})
+			_, err := DiscardDead.Call(ctx, w, OnDead{OnShard{one, ns}, Selection{Queue: "a", State: state}})
 			return err
 		},
 		"an operation": func(w *world, _ task.ID, state task.State) error {
@@ -561,14 +561,14 @@ func TestReplayByFilter(t *testing.T) {
 			w.settle(Settle{Verb: Fail, Hold: hold(claimed[0]), Fail: Failing{Failure: Failure{Message: fmt.Sprintf("cause %d", i%2)}}})
 		}
 		s := Selection{Queue: "a", State: task.Dead, Filter: Filter{Error: "cause 1"}, DryRun: true}
-		matched, done, _, err := w.Replay(context.Background(), one, ns, s)
-		if err != nil || matched != 6 || done != 0 {
-			t.Fatalf("dry run: %d, %d, %v", matched, done, err)
+		out, err := ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, s})
+		if err != nil || out.Matched != 6 || out.Done != 0 {
+			t.Fatalf("dry run: %d, %d, %v", out.Matched, out.Done, err)
 		}
 		s.DryRun, s.Max, s.Rate = false, 4, 2
-		matched, done, _, err = w.Replay(context.Background(), one, ns, s)
-		if err != nil || matched != 4 || done != 4 {
-			t.Fatalf("replay: %d, %d, %v", matched, done, err)
+		out, err = ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, s})
+		if err != nil || out.Matched != 4 || out.Done != 4 {
+			t.Fatalf("replay: %d, %d, %v", out.Matched, out.Done, err)
 		}
 		began := time.Now()
 		for i := range 4 { // two a second
@@ -576,9 +576,9 @@ func TestReplayByFilter(t *testing.T) {
 				t.Fatalf("replayed task %d came after %s: %v", i, time.Since(began), got)
 			}
 		}
-		matched, done, _, err = w.DiscardDead(context.Background(), one, ns, Selection{Queue: "a", State: task.Dead})
-		if err != nil || matched != 8 || done != 8 {
-			t.Fatalf("discard: %d, %d, %v", matched, done, err)
+		out, err = DiscardDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, Selection{Queue: "a", State: task.Dead}})
+		if err != nil || out.Matched != 8 || out.Done != 8 {
+			t.Fatalf("discard: %d, %d, %v", out.Matched, out.Done, err)
 		}
 		if tasks, _, _, err := w.Archived(ns, "", "", 100); err != nil || len(tasks) != 8 {
 			t.Errorf("%d archived, %v", len(tasks), err)
@@ -599,4 +599,15 @@ func TestHandoversAreNoTrouble(t *testing.T) {
 	if said := log.String(); strings.Count(said, "level=WARN") != 2 || !strings.Contains(said, "shard 2") || !strings.Contains(said, "the disk is full") {
 		t.Errorf("trouble says %q", said)
 	}
+}
+
+// order does something with a task, as nobody in particular.
+func order(ctx context.Context, b *Broker, verb TaskVerb, id task.ID) error {
+	_, err := OperateTask.Call(ctx, b, TaskOrder{Verb: verb, OnTask: OnTask{ns, id}})
+	return err
+}
+
+func copyQueues(ctx context.Context, b *Broker, shard uint32, configs map[string]task.QueueConfig) error {
+	_, err := CopyQueues.Call(ctx, b, QueueCopies{OnShard{shard, ns}, configs})
+	return err
 }

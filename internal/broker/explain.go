@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // QueueName names a queue.
@@ -21,40 +23,63 @@ func (b *Broker) workers(ctx context.Context, queues []QueueName) []task.QueueWo
 	return out
 }
 
-// Explain says why a task is not running.
-func (b *Broker) Explain(ctx context.Context, ns string, id task.ID) (*Explanation, Stamp, error) {
-	r, err := b.replica(id.Shard())
+// explainTime is how long an explanation waits for a leader: an election takes a second or two. After it, that there is none is
+// the explanation.
+const explainTime = 2 * time.Second
+
+// Explained names the task that is to be explained.
+type Explained struct {
+	Namespace string
+	ID        task.ID
+}
+
+// Place implements verb.Placed.
+func (o *Explained) Place() uint32 { return o.ID.Shard() }
+
+// TaskExplained says why a task is not running.
+type TaskExplained struct {
+	Explanation *Explanation
+	Stamped
+}
+
+// ExplainTask says why a task is not running.
+var ExplainTask = onReplica(verb.Rule{Name: "explain", Again: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *Explained) (out TaskExplained, err error) {
+	ns, id := q.Namespace, q.ID
+	var queue string
+	queue, out.At, err = read(ctx, r, func(from store.Reader) (string, error) { return explain.WaitsIn(from, ns, id), nil })
 	if err != nil {
-		return nil, Stamp{}, err
-	}
-	queue, at, err := read(ctx, r, func(from store.Reader) (string, error) { return explain.WaitsIn(from, ns, id), nil })
-	if err != nil {
-		return nil, at, err
+		return out, err
 	}
 	var workers task.QueueWorkers
 	if queue != "" {
-		workers = b.workers(ctx, []QueueName{{ns, queue}})[0]
+		workers = r.b.workers(ctx, []QueueName{{ns, queue}})[0]
 	}
-	return change(ctx, r, inScope(ctx, onTask(ns, id), func(round *engine.Round) (*Explanation, error) {
+	out.Explanation, out.At, err = change(ctx, r, inScope(ctx, onTask(ns, id), func(round *engine.Round) (*Explanation, error) {
 		return explain.Task(round, ns, id, func(queue string) explain.Workers { return r.workersOf(ns, queue, workers) }, r.deliveries.of)
 	}))
+	return out, err
+})
+
+// QueueExplained says what the ready tasks of a queue wait for in a shard.
+type QueueExplained struct {
+	Explanation *QueueExplanation
+	Stamped
 }
 
 // ExplainQueue says what the ready tasks of a queue wait for in a shard.
-func (b *Broker) ExplainQueue(ctx context.Context, shardID uint32, ns, name string) (*QueueExplanation, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return nil, Stamp{}, err
-	}
-	workers := b.workers(ctx, []QueueName{{ns, name}})[0]
-	g, at, err := change(ctx, r, func(round *engine.Round) (*explain.Memory, error) {
+var ExplainQueue = onReplica(verb.Rule{Name: "explain-queue", Again: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *OnQueue) (out QueueExplained, err error) {
+	ns, name := q.Namespace, q.Queue
+	workers := r.b.workers(ctx, []QueueName{{ns, name}})[0]
+	var g *explain.Memory
+	g, out.At, err = change(ctx, r, func(round *engine.Round) (*explain.Memory, error) {
 		return explain.MemoryOf(round, ns, name, func(queue string) explain.Workers { return r.workersOf(ns, queue, workers) })
 	})
 	if err != nil {
-		return nil, at, err
+		return out, err
 	}
-	return read(ctx, r, func(from store.Reader) (*QueueExplanation, error) { return explain.Queue(from, ns, name, g) })
-}
+	out.Explanation, out.At, err = read(ctx, r, func(from store.Reader) (*QueueExplanation, error) { return explain.Queue(from, ns, name, g) })
+	return out, err
+})
 
 // ExplainView is what can be said of a task without the leader of its shard, which misses the reason for that itself.
 func ExplainView(v *View) *Explanation { return explain.View(v) }

@@ -75,7 +75,7 @@ func inGroup(t *testing.T, test func(g *group)) {
 			must(err)
 			m.Broker = New(Config{Limits: task.DefaultLimits(), Archive: dead, Logger: slog.New(slog.DiscardHandler), Namespaces: func() []string { return []string{ns} },
 				EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
-					return m.CopyQueues(ctx, shard, ns, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
+					return copyQueues(ctx, m.Broker, shard, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
 				}})
 			must(m.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
 				m.shard, err = shard.Start(shard.Config{ID: one, Replica: id, Voters: []uint64{1, 2, 3}, Log: logs, State: state, Hooks: h, Time: src, Transport: wire{g}, Fatal: fatal})

@@ -24,7 +24,7 @@ func TestALossBeforeTheWatchIsTold(t *testing.T) {
 		c := call("a")
 		c.Max = 3
 		claimed := <-w.claim(context.Background(), c, 0)
-		_, _, err := w.Cancel(context.Background(), task.Author{}, ns, claimed[0].ID)
+		err := order(context.Background(), w.Broker, Cancel, claimed[0].ID)
 		w.must(err)
 		w.settle(Settle{Verb: Ack, Hold: hold(claimed[1])})
 		watch, lost := w.watch()
@@ -122,7 +122,7 @@ func TestAWaitOutlivesTheLeadersMemory(t *testing.T) {
 		w.must(err)
 		r.results.again()
 		w.pass(10 * time.Second)
-		_, _, err = w.Cancel(context.Background(), task.Author{}, ns, ids[0])
+		err = order(context.Background(), w.Broker, Cancel, ids[0])
 		w.must(err)
 		if s := <-states; s != task.Cancelled || time.Since(began) > 11*time.Second {
 			t.Errorf("%s after %s", s, time.Since(began))

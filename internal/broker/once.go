@@ -7,6 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/once"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // The engine's words for once keys.
@@ -44,22 +45,21 @@ func (b *Broker) Once(ctx context.Context, shardID uint32, c OnceCall) (OnceAnsw
 	return withQueues(ctx, r, c.Hold.Namespace, []string{c.Queue}, once)
 }
 
-// OnceHolds says whether a claim still holds its task.
-func (b *Broker) OnceHolds(ctx context.Context, ns string, h OnceHolder) (bool, error) {
-	r, err := b.replica(h.ID.Shard())
-	if err != nil {
-		return false, err
-	}
-	holds, _, err := read(ctx, r, func(from store.Reader) (bool, error) { return once.ClaimHolds(from, ns, h), nil })
-	return holds, err
+// OnceHold is a claim that may hold a once key.
+type OnceHold struct {
+	Namespace string
+	Holder    OnceHolder
 }
 
+// Place implements verb.Placed.
+func (o *OnceHold) Place() uint32 { return o.Holder.ID.Shard() }
+
+// OnceHolds says whether a claim still holds its task.
+var OnceHolds = reads(verb.Rule{Name: "once-holds"}, func(from store.Reader, _ task.Scope, q *OnceHold) (bool, error) {
+	return once.ClaimHolds(from, q.Namespace, q.Holder), nil
+})
+
 // OnceUntil is when the last once key of some slots ends that a queue has in a shard; 0: it has none.
-func (b *Broker) OnceUntil(ctx context.Context, shardID uint32, ns, name string, slots task.SlotSet) (Time, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return 0, err
-	}
-	last, _, err := read(ctx, r, func(from store.Reader) (Time, error) { return once.LastEnd(from, ns, name, slots) })
-	return last, err
-}
+var OnceUntil = reads(verb.Rule{Name: "once-until"}, func(from store.Reader, _ task.Scope, q *OnSlots) (Time, error) {
+	return once.LastEnd(from, q.Namespace, q.Queue, q.Slots)
+})

@@ -64,7 +64,8 @@ func TestWhoWaitsIsKnown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		first := w.enqueue(task.Spec{Queue: "q"})[0]
 		codes := func() (all []task.Why) {
-			e, _, err := w.Explain(w.t.Context(), ns, first)
+			out, err := ExplainTask.Call(w.t.Context(), w, Explained{ns, first})
+			e := out.Explanation
 			w.must(err)
 			for _, r := range e.Reasons {
 				all = append(all, r.Code)
@@ -84,14 +85,14 @@ func TestWhoWaitsIsKnown(t *testing.T) {
 		w.claim(ctx, c, time.Minute)
 		want("one waits for another type", task.WhyNoWorkerForType)
 		c.Types = []string{"z", "job"}
-		w.must(w.CopyQueues(w.t.Context(), one, ns, map[string]task.QueueConfig{"q": {Version: 9, Settings: task.DefaultSettings(), Paused: true}}))
+		w.must(copyQueues(w.t.Context(), w.Broker, one, map[string]task.QueueConfig{"q": {Version: 9, Settings: task.DefaultSettings(), Paused: true}}))
 		got := w.claim(ctx, c, time.Minute)
 		want("one waits, but it is paused", task.WhyQueuePaused)
 		hangUp()
 		if tasks := <-got; len(tasks) > 0 {
 			w.t.Errorf("it got %v", tasks)
 		}
-		w.must(w.CopyQueues(w.t.Context(), one, ns, map[string]task.QueueConfig{"q": {Version: 10, Settings: task.DefaultSettings()}}))
+		w.must(copyQueues(w.t.Context(), w.Broker, one, map[string]task.QueueConfig{"q": {Version: 10, Settings: task.DefaultSettings()}}))
 		want("it has hung up", task.WhyWorkersBusy)
 		w.Drain()
 		if got := codes(); len(got) != 2 || got[0] != task.WhyDraining || got[1] != task.WhyWorkersBusy {

@@ -8,130 +8,165 @@ import (
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // chunk bounds the tasks that one round of a bulk call changes, so that other calls are not held up.
 const chunk = 500
 
-// CopyQueues makes a shard's copies of queue configurations what the system shard says. Older versions change nothing.
-func (b *Broker) CopyQueues(ctx context.Context, shardID uint32, ns string, configs map[string]task.QueueConfig) error {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return err
-	}
-	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
-		for name, c := range configs {
-			engine.PutQueue(round, ns, name, c)
-		}
-		return struct{}{}, nil
-	})
-	return err
-}
-
 // CopiedQueues are the queues that the state of a shard has copies of.
 func CopiedQueues(from store.Reader) ([]engine.CopiedQueue, error) { return engine.CopiedQueues(from) }
 
-// DropQueue removes a shard's copy of an empty queue.
-func (b *Broker) DropQueue(ctx context.Context, shardID uint32, ns, name string) error {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return err
-	}
-	_, _, err = change(ctx, r, func(round *engine.Round) (struct{}, error) {
-		return struct{}{}, engine.DropQueue(round, ns, name)
-	})
-	return err
+// Nothing is the answer of a verb that answers nothing.
+type Nothing struct{}
+
+// QueueCopies are what the system shard says of some queues.
+type QueueCopies struct {
+	OnShard
+	Configs map[string]task.QueueConfig
 }
 
-// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
-func (b *Broker) KeysUntil(ctx context.Context, shardID uint32, ns, name string) (Time, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return 0, err
+// CopyQueues makes a shard's copies of queue configurations what the system shard says. Older versions change nothing.
+var CopyQueues = changes(verb.Rule{Name: "copy-queues", Again: true}, func(round *engine.Round, q *QueueCopies) (Nothing, error) {
+	for name, c := range q.Configs {
+		engine.PutQueue(round, q.Namespace, name, c)
 	}
-	last, _, err := read(ctx, r, func(from store.Reader) (Time, error) { return engine.KeysUntil(from, ns, name) })
-	return last, err
+	return Nothing{}, nil
+})
+
+// DropCopy removes a shard's copy of an empty queue.
+var DropCopy = changes(verb.Rule{Name: "drop-copy", Again: true}, func(round *engine.Round, q *OnQueue) (Nothing, error) {
+	return Nothing{}, engine.DropQueue(round, q.Namespace, q.Queue)
+})
+
+// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
+var KeysUntil = reads(verb.Rule{Name: "keys-until"}, func(from store.Reader, _ task.Scope, q *OnQueue) (Time, error) {
+	return engine.KeysUntil(from, q.Namespace, q.Queue)
+})
+
+// OnSlots is a request about some slots of a queue in a shard.
+type OnSlots struct {
+	OnQueue
+	Slots task.SlotSet
 }
 
 // HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
-func (b *Broker) HoldsUnique(ctx context.Context, shardID uint32, ns, name string, slots task.SlotSet) (bool, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return false, err
-	}
-	held, _, err := read(ctx, r, func(from store.Reader) (bool, error) { return engine.HoldsUnique(from, ns, name, slots) })
-	return held, err
+var HoldsUnique = reads(verb.Rule{Name: "holds-unique"}, func(from store.Reader, _ task.Scope, q *OnSlots) (bool, error) {
+	return engine.HoldsUnique(from, q.Namespace, q.Queue, q.Slots)
+})
+
+// QueueDescribed is how a queue stands in a shard.
+type QueueDescribed struct {
+	Info QueueInfo
+	Stamped
 }
 
-// Queue tells how a queue stands in a shard.
-func (b *Broker) Queue(ctx context.Context, shardID uint32, ns, name string) (QueueInfo, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return QueueInfo{}, Stamp{}, err
-	}
-	return change(ctx, r, func(round *engine.Round) (QueueInfo, error) { return engine.DescribeQueue(round, ns, name) })
+// DescribeQueue tells how a queue stands in a shard.
+var DescribeQueue = changes(verb.Rule{Name: "queue", Again: true}, func(round *engine.Round, q *OnQueue) (out QueueDescribed, err error) {
+	out.Info, err = engine.DescribeQueue(round, q.Namespace, q.Queue)
+	return out, err
+})
+
+// TaskList is what a list of tasks is of. Cursor is Next of the page before.
+type TaskList struct {
+	OnShard
+	Filter Filter
+	Cursor []byte
+	Limit  int
 }
 
-// Purge discards the tasks of a queue that wait at the time of the call.
-func (b *Broker) Purge(ctx context.Context, by task.Author, shardID uint32, ns, name string) (total int64, at Stamp, err error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return 0, Stamp{}, err
-	}
+// TaskPage is a page of it.
+type TaskPage struct {
+	Page Page
+	Stamped
+}
+
+// ListTasks reads a page of a shard's tasks, newest first.
+var ListTasks = reads(verb.Rule{Name: "tasks"}, func(from store.Reader, scope task.Scope, q *TaskList) (out TaskPage, err error) {
+	q.Filter.Within = scope.Queues
+	out.Page, err = query.List(from, q.Namespace, q.Filter, q.Cursor, q.Limit)
+	return out, err
+})
+
+// QueueOrder is an operator's call on a queue.
+type QueueOrder struct {
+	OnQueue
+	Authored
+}
+
+// BulkDone says how many tasks a call on many has found and changed, also before an error.
+type BulkDone struct {
+	Matched, Done int64
+	Stamped
+}
+
+// PurgeQueue discards the tasks of a queue that wait at the time of the call.
+var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r *replica, q *QueueOrder) (out BulkDone, err error) {
 	type step struct {
 		n      int
 		more   bool
 		before store.Time
 	}
 	var before store.Time
-	of := newBulk(by, task.QueuePurged, name, nil)
+	of := newBulk(q.By, task.QueuePurged, q.Queue, nil)
 	for more := true; more; {
 		var s step
-		s, at, err = change(ctx, r, func(round *engine.Round) (s step, err error) {
+		s, out.At, err = change(ctx, r, func(round *engine.Round) (s step, err error) {
 			if s.before = before; before == 0 {
 				s.before = round.Now()
 			}
-			if s.n, s.more, err = engine.Purge(round, ns, name, s.before, chunk); err == nil {
-				of.Did(round, ns, int64(s.n))
+			if s.n, s.more, err = engine.Purge(round, q.Namespace, q.Queue, s.before, chunk); err == nil {
+				of.Did(round, q.Namespace, int64(s.n))
 			}
 			return s, err
 		})
 		if err != nil {
-			return total, at, halfway(err, total)
+			return out, halfway(err, out.Done)
 		}
-		total += int64(s.n)
+		out.Done += int64(s.n)
 		more, before = s.more, s.before
 	}
-	return total, at, nil
+	return out, nil
+})
+
+// DeadOf names the dead letters or poisoned tasks of a queue, or of all with "".
+type DeadOf struct {
+	OnQueue
+	State task.State
 }
 
-// DeadGroups counts the dead letters or poisoned tasks of a queue, or of all with "", by type and normalised message. Partial says that
-// there are more than one call reads.
-func (b *Broker) DeadGroups(ctx context.Context, shardID uint32, ns, queue string, s task.State) (groups []Group, partial bool, at Stamp, err error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return nil, false, Stamp{}, err
-	}
-	type answer struct {
-		groups  []Group
-		partial bool
-	}
-	a, at, err := read(ctx, r, func(from store.Reader) (a answer, err error) {
+// DeadGrouped are they, by what they have in common. Partial says that there are more than one call reads.
+type DeadGrouped struct {
+	Groups  []Group
+	Partial bool
+	Stamped
+}
+
+// GroupDead counts dead letters by type and normalised message.
+var GroupDead = onReplica(verb.Rule{Name: "dead-groups", Again: true}, func(ctx context.Context, r *replica, q *DeadOf) (DeadGrouped, error) {
+	out, at, err := read(ctx, r, func(from store.Reader) (out DeadGrouped, err error) {
 		now, _ := r.shard.Now()
-		a.groups, a.partial = query.GroupDead(from, ns, queue, task.ScopeOf(ctx), s, now)
-		return a, nil
+		out.Groups, out.Partial = query.GroupDead(from, q.Namespace, q.Queue, task.ScopeOf(ctx), q.State, now)
+		return out, nil
 	})
-	return a.groups, a.partial, at, err
+	out.At = at
+	return out, err
+})
+
+// OnDead is an operator's call on selected dead letters or poisoned tasks of a shard.
+type OnDead struct {
+	OnShard
+	Selection Selection
 }
 
-// Replay puts selected dead letters or poisoned tasks back into their queue, keeping id, key and attempt log.
-func (b *Broker) Replay(ctx context.Context, shardID uint32, ns string, s Selection) (matched, done int64, at Stamp, err error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return 0, 0, Stamp{}, err
-	}
+// Author implements verb.Signed.
+func (o *OnDead) Author() *task.Author { return &o.Selection.By }
+
+// ReplayDead puts them back into their queue, keeping id, key and attempt log.
+var ReplayDead = onReplica(verb.Rule{Name: "replay"}, func(ctx context.Context, r *replica, q *OnDead) (BulkDone, error) {
+	ns, s := q.Namespace, &q.Selection
 	of := newBulk(s.By, task.DeadReplayed, s.Queue, s.facts())
-	return b.bulk(ctx, shardID, ns, s, func(views []*View, done int64) (int64, Stamp, error) {
+	return r.bulk(ctx, ns, s, func(views []*View, done int64) (int64, Stamp, error) {
 		return withQueues(ctx, r, ns, []string{s.Queue}, func(round *engine.Round) (n int64, err error) {
 			for i, v := range views {
 				delay := time.Duration(0)
@@ -146,17 +181,14 @@ func (b *Broker) Replay(ctx context.Context, shardID uint32, ns string, s Select
 			return n, nil
 		})
 	})
-}
+})
 
-// DiscardDead drops selected dead letters or poisoned tasks; each is archived first.
-func (b *Broker) DiscardDead(ctx context.Context, shardID uint32, ns string, s Selection) (matched, done int64, at Stamp, err error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return 0, 0, Stamp{}, err
-	}
+// DiscardDead drops them; each is archived first.
+var DiscardDead = onReplica(verb.Rule{Name: "discard-dead"}, func(ctx context.Context, r *replica, q *OnDead) (BulkDone, error) {
+	ns, s := q.Namespace, &q.Selection
 	of := newBulk(s.By, task.DeadDiscarded, s.Queue, s.facts())
-	return b.bulk(ctx, shardID, ns, s, func(views []*View, _ int64) (int64, Stamp, error) {
-		if err := b.file(causeDiscard, views); err != nil {
+	return r.bulk(ctx, ns, s, func(views []*View, _ int64) (int64, Stamp, error) {
+		if err := r.b.file(causeDiscard, views); err != nil {
 			return 0, Stamp{}, err
 		}
 		return change(ctx, r, func(round *engine.Round) (n int64, err error) {
@@ -169,56 +201,53 @@ func (b *Broker) DiscardDead(ctx context.Context, shardID uint32, ns string, s S
 			return n, nil
 		})
 	})
-}
+})
 
 // bulk does something with all selected tasks, chunk by chunk, the newest first. Do is told how many were done before.
-func (b *Broker) bulk(ctx context.Context, shardID uint32, ns string, s Selection, do func(views []*View, done int64) (int64, Stamp, error)) (matched, done int64, at Stamp, err error) {
-	pages := b.pages(shardID, ns, s)
+func (r *replica) bulk(ctx context.Context, ns string, s *Selection, do func(views []*View, done int64) (int64, Stamp, error)) (out BulkDone, err error) {
+	pages := r.pages(ns, s)
 	for {
-		views, last, pageAt, err := pages(ctx)
+		views, last, at, err := pages(ctx)
+		out.At = at
 		if err != nil {
-			return matched, done, pageAt, halfway(err, done)
+			return out, halfway(err, out.Done)
 		}
-		at = pageAt
 		if s.Max > 0 {
-			views = views[:min(int64(len(views)), s.Max-matched)]
+			views = views[:min(int64(len(views)), s.Max-out.Matched)]
 		}
-		matched += int64(len(views))
+		out.Matched += int64(len(views))
 		if len(views) > 0 && !s.DryRun {
-			n, doneAt, err := do(views, done)
+			n, at, err := do(views, out.Done)
+			out.At = at
 			if err != nil {
-				return matched, done, doneAt, halfway(err, done)
+				return out, halfway(err, out.Done)
 			}
-			done += n
-			at = doneAt
+			out.Done += n
 		}
-		if last || s.Max > 0 && matched >= s.Max {
-			return matched, done, at, nil
+		if last || s.Max > 0 && out.Matched >= s.Max {
+			return out, nil
 		}
 	}
 }
 
 // pages returns a function that reads the selected tasks a chunk at a time.
-func (b *Broker) pages(shardID uint32, ns string, s Selection) func(context.Context) (views []*View, last bool, at Stamp, err error) {
+func (r *replica) pages(ns string, s *Selection) func(context.Context) (views []*View, last bool, at Stamp, err error) {
 	if s.IDs != nil {
-		return func(ctx context.Context) ([]*View, bool, Stamp, error) { return b.byID(ctx, shardID, ns, s) }
+		return func(ctx context.Context) ([]*View, bool, Stamp, error) { return r.byID(ctx, ns, s) }
 	}
 	f := s.Filter
 	f.Queue, f.States = s.Queue, []task.State{s.State}
 	var cursor []byte
 	return func(ctx context.Context) ([]*View, bool, Stamp, error) {
-		p, at, err := b.Tasks(ctx, shardID, ns, f, cursor, chunk)
+		f.Within = task.ScopeOf(ctx).Queues
+		p, at, err := read(ctx, r, func(from store.Reader) (Page, error) { return query.List(from, ns, f, cursor, chunk) })
 		cursor = p.Next
 		return p.Tasks, cursor == nil, at, err
 	}
 }
 
 // byID reads the named tasks that are in the selected queue and state.
-func (b *Broker) byID(ctx context.Context, shardID uint32, ns string, s Selection) ([]*View, bool, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return nil, true, Stamp{}, err
-	}
+func (r *replica) byID(ctx context.Context, ns string, s *Selection) ([]*View, bool, Stamp, error) {
 	views, at, err := read(ctx, r, func(from store.Reader) (views []*View, err error) {
 		for _, id := range s.IDs {
 			if v, err := query.Show(from, ns, id); err == nil && v.Exec.State == s.State && v.Queue == s.Queue {

@@ -6,57 +6,58 @@ import (
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
+// OnSpaces is a request about what namespaces have of a shard.
+type OnSpaces struct {
+	Shard uint32
+	Names []string
+}
+
+// Place implements verb.Placed.
+func (o *OnSpaces) Place() uint32 { return o.Shard }
+
 // Spaces tells what namespaces use of a shard, in their order.
-func (b *Broker) Spaces(ctx context.Context, shardID uint32, names []string) ([]task.Space, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return nil, err
+var Spaces = changes(verb.Rule{Name: "spaces", Again: true}, func(round *engine.Round, q *OnSpaces) ([]task.Space, error) {
+	out := make([]task.Space, len(q.Names))
+	for i, ns := range q.Names {
+		out[i] = engine.Space(round, ns)
 	}
-	spaces, _, err := change(ctx, r, func(round *engine.Round) ([]task.Space, error) {
-		out := make([]task.Space, len(names))
-		for i, ns := range names {
-			out[i] = engine.Space(round, ns)
-		}
-		return out, nil
-	})
-	return spaces, err
+	return out, nil
+})
+
+// NewShare is what one namespace gets of a shard.
+type NewShare struct {
+	OnSpaces
+	Share task.Share
 }
 
 // PutShare replaces a namespace's share of a shard, unless the one that is there is as new, and tells what it uses.
-func (b *Broker) PutShare(ctx context.Context, shardID uint32, ns string, to task.Share) (task.Space, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return task.Space{}, err
-	}
-	space, _, err := change(ctx, r, func(round *engine.Round) (task.Space, error) { return engine.PutShare(round, ns, to), nil })
-	return space, err
-}
+var PutShare = changes(verb.Rule{Name: "put-share", Again: true}, func(round *engine.Round, q *NewShare) (task.Space, error) {
+	return engine.PutShare(round, q.Names[0], q.Share), nil
+})
 
 // EraseNamespace removes what a shard has of a namespace without queues, some rows a round.
 //
 // Errors: wrong_state while there are queues, or tasks on their way to other shards.
-func (b *Broker) EraseNamespace(ctx context.Context, shardID uint32, ns string) error {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return err
-	}
+var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Again: true}, func(ctx context.Context, r *replica, q *OnSpaces) (Nothing, error) {
+	ns := q.Names[0]
 	var behind []byte
 	for {
 		deadlines, next, err := eraseable(ctx, r, ns, behind)
 		if err != nil {
-			return err
+			return Nothing{}, err
 		}
 		more, _, err := change(ctx, r, func(round *engine.Round) (bool, error) { return engine.Erase(round, ns, deadlines, chunk) })
 		if err != nil || !more && next == nil {
-			return err
+			return Nothing{}, err
 		}
 		if next != nil {
 			behind = next
 		}
 	}
-}
+})
 
 // eraseable reads some of a namespace's deadlines behind one, and where to go on; nil: there are no more.
 func eraseable(ctx context.Context, r *replica, ns string, behind []byte) (keys [][]byte, next []byte, err error) {

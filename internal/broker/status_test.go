@@ -31,7 +31,7 @@ func TestIdleQueues(t *testing.T) {
 		add("taken", 1, false)
 		add("idle", 1, false)
 		add("idle-2", 2, false)
-		w.must(w.CopyQueues(ctx, one, ns, configs))
+		w.must(copyQueues(ctx, w.Broker, one, configs))
 		_, _, err := w.Enqueue(ctx, one, ns, specs)
 		w.must(err)
 		_, _, err = w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "taken"}}, Max: 1, MaxBytes: 1 << 20, Lease: time.Second}, 0)
@@ -85,15 +85,15 @@ func TestNewDeadLetters(t *testing.T) {
 		is("61 minutes later", 1, 0)
 		replayed, discarded := die("mail"), die("video")
 		is("with two more", 3, 2)
-		_, _, err := w.Retry(ctx, task.Author{}, ns, replayed)
+		err := order(ctx, w.Broker, Retry, replayed)
 		w.must(err)
-		_, _, err = w.Discard(ctx, task.Author{}, ns, discarded)
+		err = order(ctx, w.Broker, Discard, discarded)
 		w.must(err)
 		is("when both are handled", 1, 0)
 		got := <-w.claim(ctx, call("mail"), 0)
 		w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: engine.FallDead}})
 		is("when the replayed one has died again", 2, 1)
-		_, _, err = w.Retry(ctx, task.Author{}, ns, old)
+		err = order(ctx, w.Broker, Retry, old)
 		w.must(err)
 		is("when the old one is replayed", 1, 1)
 	})
@@ -115,7 +115,7 @@ func TestNewDeadLettersAddUp(t *testing.T) {
 func TestCountsEnd(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
-		w.must(w.CopyQueues(ctx, one, ns, map[string]task.QueueConfig{"mail": {Version: 1, Settings: task.DefaultSettings()}}))
+		w.must(copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"mail": {Version: 1, Settings: task.DefaultSettings()}}))
 		specs := make([]task.Spec, 1000)
 		for i := range specs {
 			specs[i] = task.Spec{Type: "job", Queue: "mail"}

@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -29,13 +28,12 @@ func (g operators) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreakerReque
 		return nil, err
 	}
 	closed := 0
-	for _, shard := range q.Shards() {
-		n, at, err := g.broker.CloseBreakers(ctx, by, shard, namespaceOf(ctx), q.Name, r.GetType())
-		saw(ctx, at)
-		closed += n
-		if err != nil && !errors.Is(err, task.ErrNotFound) { // no task came to this shard yet
-			return nil, err
-		}
+	if err := eachPart(q, func(shard uint32) error {
+		out, err := broker.CloseBreakers.Call(ctx, g.verbs, broker.BreakersOf{OnQueue: onQueue(ctx, shard, q.Name), Type: r.GetType(), Authored: broker.Authored{By: by}})
+		closed += out.Closed
+		return err
+	}); err != nil {
+		return nil, err
 	}
 	g.log.Info("breaker closed by hand", "queue", q.Name, "type", r.GetType(), "closed", closed, "by", by)
 	p, err := g.queue(ctx, q)

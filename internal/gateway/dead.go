@@ -147,7 +147,7 @@ func (g operators) ReplayDead(ctx context.Context, r *pawlv1.ReplayDeadRequest) 
 	if s.Rate = r.GetRate(); !(s.Rate >= 0 && s.Rate <= contract.MaxRate) {
 		return nil, task.Invalid("rate", "%v is not between 0 and %v", s.Rate, float64(contract.MaxRate))
 	}
-	matched, done, err := g.bulk(ctx, q, s, g.broker.Replay)
+	matched, done, err := g.bulk(ctx, q, s, broker.ReplayDead)
 	g.logBulk("dead letters replayed", s, matched, done)
 	return &pawlv1.ReplayDeadResponse{Matched: matched, Replayed: done}, err
 }
@@ -162,7 +162,7 @@ func (g operators) DiscardDead(ctx context.Context, r *pawlv1.DiscardDeadRequest
 	if err != nil {
 		return nil, err
 	}
-	matched, done, err := g.bulk(ctx, q, s, g.broker.DiscardDead)
+	matched, done, err := g.bulk(ctx, q, s, broker.DiscardDead)
 	g.logBulk("dead letters discarded", s, matched, done)
 	return &pawlv1.DiscardDeadResponse{Matched: matched, Discarded: done}, err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // fake is a broker and a cluster in maps: what the gateway relies on, and levers to make it misbehave.
@@ -60,6 +61,7 @@ type fake struct {
 	clients     ClientCertificates
 	door        *auth.Door   // nil: nobody needs a token
 	pages       http.Handler // nil: there are none
+	answers     verbtest.Answers
 }
 
 type fakeTask struct {
@@ -508,48 +510,6 @@ func (f *fake) lose(id task.ID, reason string) {
 	}
 }
 
-func (f *fake) Cancel(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
-	return f.verb(id, "cancel", task.Cancelled, task.Scheduled, task.Ready, task.Claimed, task.Retrying)
-}
-
-func (f *fake) Retry(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
-	return f.verb(id, "retry", task.Ready, task.Retrying, task.Dead, task.Poisoned, task.Discarded, task.Cancelled)
-}
-
-func (f *fake) RunNow(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
-	return f.verb(id, "run", task.Ready, task.Scheduled, task.Retrying, task.Ready)
-}
-
-func (f *fake) Discard(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
-	return f.verb(id, "discard", task.Discarded, task.Scheduled, task.Ready, task.Retrying, task.Dead, task.Poisoned)
-}
-
-func (f *fake) Update(_ context.Context, _ task.Author, _ string, id task.ID, e broker.Edit) (*broker.View, broker.Stamp, error) {
-	v, at, err := f.verb(id, "update", task.Ready, task.Ready, task.Scheduled)
-	if err != nil {
-		return nil, at, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	x := *v.Exec
-	if e.Priority != 0 {
-		x.Priority = e.Priority
-	}
-	if e.Payload != nil {
-		v.Envelope.Payload = *e.Payload
-	}
-	v.Exec = &x
-	return v, at, nil
-}
-
-func (f *fake) DeadGroups(_ context.Context, shard uint32, _, queue string, s task.State) ([]broker.Group, bool, broker.Stamp, error) {
-	if err := f.begin(shard); err != nil {
-		return nil, false, broker.Stamp{}, err
-	}
-	defer f.mu.Unlock()
-	return []broker.Group{{Fingerprint: 42, Type: "mail", Message: "no route to *", Count: 3, First: f.now(), Last: f.now(), Sample: task.NewID(1, 1, 1), Queues: map[string]int64{"mail": 3}}}, false, f.stamp(shard), nil
-}
-
 func (f *fake) selected(s broker.Selection) (list []*fakeTask) {
 	for id, t := range f.tasks {
 		if t.view.Queue == s.Queue && t.view.Exec.State == s.State && (s.IDs == nil || slices.Contains(s.IDs, id)) {
@@ -559,30 +519,23 @@ func (f *fake) selected(s broker.Selection) (list []*fakeTask) {
 	return list
 }
 
-func (f *fake) bulk(shard uint32, s broker.Selection, to task.State) (matched, done int64, at broker.Stamp, err error) {
-	if err := f.begin(shard); err != nil {
-		return 0, 0, at, err
+func (f *fake) bulk(q *broker.OnDead, to task.State) (out broker.BulkDone, err error) {
+	if err := f.begin(q.Shard); err != nil {
+		return out, err
 	}
 	defer f.mu.Unlock()
-	for _, t := range f.selected(s) {
-		matched++
-		if s.DryRun {
+	out.At = f.stamp(q.Shard)
+	for _, t := range f.selected(q.Selection) {
+		out.Matched++
+		if q.Selection.DryRun {
 			continue
 		}
 		x := *t.view.Exec
 		x.State = to
 		t.view.Exec = &x
-		done++
+		out.Done++
 	}
-	return matched, done, f.stamp(shard), nil
-}
-
-func (f *fake) Replay(_ context.Context, shard uint32, _ string, s broker.Selection) (int64, int64, broker.Stamp, error) {
-	return f.bulk(shard, s, task.Ready)
-}
-
-func (f *fake) DiscardDead(_ context.Context, shard uint32, _ string, s broker.Selection) (int64, int64, broker.Stamp, error) {
-	return f.bulk(shard, s, task.Discarded)
+	return out, nil
 }
 
 func (f *fake) Archived(_ context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error) {
@@ -611,14 +564,6 @@ func (f *fake) ArchivedAt(_ context.Context, place string) (*broker.ArchivedTask
 		return nil, task.NotFound("archived task", place)
 	}
 	return &f.archive[n-1], nil
-}
-
-// Spaces says that all shards are the same.
-func (f *fake) Spaces(_ context.Context, shard uint32, names []string) (spaces []task.Space, err error) {
-	for i, ns := range names {
-		spaces = append(spaces, task.Space{Namespace: ns, Use: task.Amounts{Backlog: int64(10 * (i + 1)), Bytes: 4096, Running: int64(i)}})
-	}
-	return spaces, nil
 }
 
 func (f *fake) Leader(context.Context, uint32) (node, term, index uint64) {

@@ -9,17 +9,18 @@ import (
 	"sync"
 	"time"
 
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
-
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Config is what a gateway is made of.
@@ -82,6 +83,7 @@ type Gateway struct {
 	cfg      Config
 	log      *slog.Logger
 	broker   Broker
+	verbs    verb.Runner
 	cluster  Cluster
 	limits   task.Limits
 	shares   shareBook
@@ -112,7 +114,10 @@ type Gateway struct {
 
 // Broker is what the gateway needs of the shards, wherever they are led.
 type Broker interface {
+	verb.Runner
 	broker.ShardCalls
+	Explain(ctx context.Context, ns string, id task.ID) (*broker.Explanation, broker.Stamp, error)
+	ExplainQueue(ctx context.Context, shard uint32, ns, name string) (*broker.QueueExplanation, broker.Stamp, error)
 	// ClaimNow is Claim of what is there, for a caller that has other shards to ask: it doesn't wait for a new leader.
 	ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error)
 	// Abandon gives back, in the background, what a claim of unknown outcome may have got. It has a key, with which nobody will ask
@@ -127,9 +132,6 @@ type Broker interface {
 	ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error)
 	// Audit reads what operators did, of all shards, newest first, behind a place; nil: from the newest.
 	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditList, []broker.Stamp, error)
-
-	// Spaces tells what namespaces use of a shard, in their order.
-	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
 
 	// Leader tells which node leads a shard, and may ask others for a moment; 0 if that is not known.
 	Leader(ctx context.Context, shard uint32) (node, term, index uint64)
@@ -219,7 +221,7 @@ func New(cfg Config) *Gateway {
 	if cfg.Door == nil {
 		cfg.Door = auth.NewDoor(auth.Config{Mode: auth.Never})
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, cluster: scopedQueues{cfg.Cluster}, registry: cfg.Registry, keeper: cfg.Door,
+	g := &Gateway{cfg: cfg, log: cfg.Logger, broker: cfg.Broker, verbs: seeing{cfg.Broker}, cluster: scopedQueues{cfg.Cluster}, registry: cfg.Registry, keeper: cfg.Door,
 		limits: withDefaults(cfg.Limits)}
 	g.rates = newRates(g.limits.Payload)
 	g.large, g.extra = admission.NewMemoryPool(maxRoom), admission.NewMemoryPool(maxExtraRoom)

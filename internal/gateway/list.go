@@ -93,9 +93,8 @@ func (g *Gateway) list(ctx context.Context, f broker.Filter, cursor string, limi
 	}
 	pages := make([]broker.Page, len(shards))
 	errs := each(len(shards), func(i int) error {
-		page, at, err := g.broker.Tasks(ctx, shards[i], namespaceOf(ctx), f, from, n)
-		saw(ctx, at)
-		pages[i] = page
+		out, err := broker.ListTasks.Call(ctx, g.verbs, broker.TaskList{OnShard: onShard(ctx, shards[i]), Filter: f, Cursor: from, Limit: n})
+		pages[i] = out.Page
 		return err
 	})
 	if err := firstError(errs); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // A queue that is shared out lies in several shards, and a call on the queue is one on each of its parts. Each part is exact at
@@ -18,10 +19,9 @@ func (g *Gateway) infoOf(ctx context.Context, q cluster.Queue) (sum broker.Queue
 	shards := q.Shards()
 	parts = make([]broker.QueueInfo, len(shards))
 	errs := each(len(shards), func(i int) error {
-		info, at, err := g.broker.Queue(ctx, shards[i], namespaceOf(ctx), q.Name)
-		saw(ctx, at)
+		out, err := broker.DescribeQueue.Call(ctx, g.verbs, onQueue(ctx, shards[i], q.Name))
 		if err == nil {
-			parts[i] = info
+			parts[i] = out.Info
 		}
 		if errors.Is(err, task.ErrNotFound) { // no task came to this shard yet
 			err = nil
@@ -41,33 +41,28 @@ func (g *Gateway) infoOf(ctx context.Context, q cluster.Queue) (sum broker.Queue
 
 // purge discards the tasks that wait in all parts of a queue.
 func (g *Gateway) purge(ctx context.Context, by task.Author, q cluster.Queue) (discarded int64, err error) {
-	for _, shard := range q.Shards() {
-		n, at, err := g.broker.Purge(ctx, by, shard, namespaceOf(ctx), q.Name)
-		saw(ctx, at)
-		discarded += n
-		if err != nil && !errors.Is(err, task.ErrNotFound) {
-			return discarded, err
-		}
-	}
-	return discarded, nil
+	err = eachPart(q, func(shard uint32) error {
+		out, err := broker.PurgeQueue.Call(ctx, g.verbs, broker.QueueOrder{OnQueue: onQueue(ctx, shard, q.Name), Authored: broker.Authored{By: by}})
+		discarded += out.Done
+		return err
+	})
+	return discarded, err
 }
 
 // groupDead counts the dead letters that read alike, of a queue in some shards or of all with "", the largest group first.
 func (g *Gateway) groupDead(ctx context.Context, shards []uint32, queue string, s task.State) (groups []broker.Group, partial bool, err error) {
 	found := make([][]broker.Group, len(shards))
 	cut := make([]bool, len(shards))
-	errs := each(len(shards), func(i int) (err error) {
-		var at broker.Stamp
-		found[i], cut[i], at, err = g.broker.DeadGroups(ctx, shards[i], namespaceOf(ctx), queue, s)
-		saw(ctx, at)
+	errs := each(len(shards), func(i int) error {
+		out, err := broker.GroupDead.Call(ctx, g.verbs, broker.DeadOf{OnQueue: onQueue(ctx, shards[i], queue), State: s})
+		found[i], cut[i] = out.Groups, out.Partial
 		return err
 	})
 	return broker.MergeGroups(found...), slices.Contains(cut, true), firstError(errs)
 }
 
 // bulk does something with selected dead letters, part by part.
-func (g *Gateway) bulk(ctx context.Context, q cluster.Queue, s broker.Selection,
-	do func(ctx context.Context, shard uint32, ns string, s broker.Selection) (matched, done int64, at broker.Stamp, err error)) (matched, done int64, err error) {
+func (g *Gateway) bulk(ctx context.Context, q cluster.Queue, s broker.Selection, v *verb.Verb[broker.OnDead, broker.BulkDone]) (matched, done int64, err error) {
 	shards := q.Shards()
 	if s.Rate > 0 { // the parts run side by side when they are due
 		s.Rate /= float64(len(shards))
@@ -80,9 +75,8 @@ func (g *Gateway) bulk(ctx context.Context, q cluster.Queue, s broker.Selection,
 		if s.Max > 0 {
 			part.Max = s.Max - matched
 		}
-		m, n, at, err := do(ctx, shard, namespaceOf(ctx), part)
-		saw(ctx, at)
-		matched, done = matched+m, done+n
+		out, err := v.Call(ctx, g.verbs, broker.OnDead{OnShard: onShard(ctx, shard), Selection: part})
+		matched, done = matched+out.Matched, done+out.Done
 		if err != nil || s.Max > 0 && matched >= s.Max {
 			return matched, done, err
 		}

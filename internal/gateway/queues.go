@@ -5,6 +5,7 @@ import (
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
@@ -188,19 +189,19 @@ func (g operators) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueueRequest
 
 // RetryTask makes a task that failed ready again.
 func (g operators) RetryTask(ctx context.Context, r *pawlv1.RetryTaskRequest) (*pawlv1.RetryTaskResponse, error) {
-	t, err := g.operate(ctx, "retry task", r.GetTaskId(), "", g.broker.Retry)
+	t, err := g.operate(ctx, broker.Retry, "retry task", r.GetTaskId(), "")
 	return &pawlv1.RetryTaskResponse{Task: t}, err
 }
 
 // RunTaskNow makes a task that waits for its time ready.
 func (g operators) RunTaskNow(ctx context.Context, r *pawlv1.RunTaskNowRequest) (*pawlv1.RunTaskNowResponse, error) {
-	t, err := g.operate(ctx, "run task now", r.GetTaskId(), "", g.broker.RunNow)
+	t, err := g.operate(ctx, broker.RunNow, "run task now", r.GetTaskId(), "")
 	return &pawlv1.RunTaskNowResponse{Task: t}, err
 }
 
 // DiscardTask ends a task that waits, or drops a dead letter.
 func (g operators) DiscardTask(ctx context.Context, r *pawlv1.DiscardTaskRequest) (*pawlv1.DiscardTaskResponse, error) {
-	t, err := g.operate(ctx, "discard task", r.GetTaskId(), r.GetReason(), g.broker.Discard)
+	t, err := g.operate(ctx, broker.Discard, "discard task", r.GetTaskId(), r.GetReason())
 	return &pawlv1.DiscardTaskResponse{Task: t}, err
 }
 

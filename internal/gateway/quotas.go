@@ -6,6 +6,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -112,7 +113,7 @@ func (g *Gateway) usage(ctx context.Context, names []string) ([]task.Amounts, er
 	var mu sync.Mutex
 	shards := g.cluster.Shards()
 	errs := each(len(shards), func(i int) error {
-		spaces, err := g.broker.Spaces(ctx, shards[i], names)
+		spaces, err := broker.Spaces.Call(ctx, g.verbs, broker.OnSpaces{Shard: shards[i], Names: names})
 		mu.Lock()
 		defer mu.Unlock()
 		for n := range spaces {

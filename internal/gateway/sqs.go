@@ -136,11 +136,11 @@ func (g sqsCore) DropQueue(ctx context.Context, q cluster.Queue) error {
 		return err
 	}
 	for _, state := range []task.State{task.Dead, task.Poisoned} {
-		for _, shard := range q.Shards() {
-			_, _, _, err := g.broker.DiscardDead(ctx, shard, namespaceOf(ctx), broker.Selection{Queue: q.Name, State: state, By: by})
-			if err != nil && !errors.Is(err, task.ErrNotFound) {
-				return err
-			}
+		if err := eachPart(q, func(shard uint32) error {
+			_, err := broker.DiscardDead.Call(ctx, g.verbs, broker.OnDead{OnShard: onShard(ctx, shard), Selection: broker.Selection{Queue: q.Name, State: state, By: by}})
+			return err
+		}); err != nil {
+			return err
 		}
 	}
 	return g.cluster.DropQueue(ctx, by, namespaceOf(ctx), q.Name)
@@ -165,21 +165,19 @@ func (g sqsCore) Purge(ctx context.Context, q cluster.Queue) error {
 
 // cancelClaimed cancels the claimed tasks that a queue has in a shard now.
 func (g sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint32, queue string) error {
-	ns := namespaceOf(ctx)
-	var cursor []byte
+	list := broker.TaskList{OnShard: onShard(ctx, shard), Filter: broker.Filter{Queue: queue, States: []task.State{task.Claimed}}, Limit: contract.MaxSettle}
 	for {
-		page, at, err := g.broker.Tasks(ctx, shard, ns, broker.Filter{Queue: queue, States: []task.State{task.Claimed}}, cursor, contract.MaxSettle)
-		saw(ctx, at)
+		out, err := broker.ListTasks.Call(ctx, g.verbs, list)
 		if err != nil {
 			return err
 		}
-		for i := range page.Tasks {
-			_, _, err := g.broker.Cancel(ctx, by, ns, page.Tasks[i].ID)
+		for _, v := range out.Page.Tasks {
+			_, err := g.order(ctx, by, broker.Cancel, v.ID)
 			if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrWrongState) {
 				return err
 			}
 		}
-		if cursor = page.Next; len(cursor) == 0 {
+		if list.Cursor = out.Page.Next; len(list.Cursor) == 0 {
 			return nil
 		}
 	}

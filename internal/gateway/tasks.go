@@ -53,21 +53,18 @@ func (g *Gateway) peek(ctx context.Context, id task.ID) (*pawlv1.GetTaskResponse
 
 // CancelTask ends a task that has not ended.
 func (g producers) CancelTask(ctx context.Context, r *pawlv1.CancelTaskRequest) (*pawlv1.CancelTaskResponse, error) {
-	began := time.Now()
-	cancel := func(ctx context.Context, by task.Author, ns string, id task.ID) (*broker.View, broker.Stamp, error) {
-		v, at, err := g.broker.Cancel(ctx, by, ns, id)
-		if err == nil {
-			g.traceCancel(ctx, v, began)
-		}
-		return v, at, err
-	}
-	t, err := g.operate(ctx, "task cancelled", r.GetTaskId(), r.GetReason(), cancel)
+	t, err := g.operate(ctx, broker.Cancel, "task cancelled", r.GetTaskId(), r.GetReason())
 	return &pawlv1.CancelTaskResponse{Task: t}, err
 }
 
-// operate calls a verb of the broker on one task.
-func (g *Gateway) operate(ctx context.Context, done, taskID, reason string,
-	verb func(context.Context, task.Author, string, task.ID) (*broker.View, broker.Stamp, error)) (*pawlv1.Task, error) {
+// order does something with one task.
+func (g *Gateway) order(ctx context.Context, by task.Author, verb broker.TaskVerb, id task.ID) (*broker.View, error) {
+	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskOrder{Verb: verb, Authored: broker.Authored{By: by}, OnTask: broker.OnTask{Namespace: namespaceOf(ctx), ID: id}})
+	return out.View, err
+}
+
+// operate does something with one task, and logs it if a reason is given.
+func (g *Gateway) operate(ctx context.Context, verb broker.TaskVerb, done, taskID, reason string) (*pawlv1.Task, error) {
 	id, err := idOf(taskID)
 	if err != nil {
 		return nil, err
@@ -76,10 +73,13 @@ func (g *Gateway) operate(ctx context.Context, done, taskID, reason string,
 	if err != nil {
 		return nil, err
 	}
-	v, at, err := verb(ctx, by, namespaceOf(ctx), id)
-	saw(ctx, at)
+	began := time.Now()
+	v, err := g.order(ctx, by, verb, id)
 	if err != nil {
 		return nil, err
+	}
+	if verb == broker.Cancel {
+		g.traceCancel(ctx, v, began)
 	}
 	if by.Reason != "" {
 		g.log.Info(done, append(broker.ViewAttrs(v), "by", by)...)
@@ -112,12 +112,11 @@ func (g producers) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) 
 			return nil, err
 		}
 	}
-	v, at, err := g.broker.Update(ctx, by, ns, id, edit)
-	saw(ctx, at)
+	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskOrder{Verb: broker.Update, Authored: broker.Authored{By: by}, OnTask: broker.OnTask{Namespace: ns, ID: id}, Edit: edit})
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.UpdateTaskResponse{Task: taskProto(v, true)}, nil
+	return &pawlv1.UpdateTaskResponse{Task: taskProto(out.View, true)}, nil
 }
 
 func editOf(r *pawlv1.UpdateTaskRequest) (e broker.Edit, err error) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -232,7 +233,7 @@ func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
 		s.enqueue("q", 2)
 		tasks := s.tasks(2)
 		id, _ := task.ParseID(tasks[0].TaskId)
-		if _, _, err := f.Cancel(context.Background(), task.Author{}, "default", id); err != nil {
+		if _, _, err := f.order(&broker.TaskOrder{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}}); err != nil {
 			t.Fatal(err)
 		}
 		r := s.hear()

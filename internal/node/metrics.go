@@ -101,7 +101,7 @@ func (n *Node) quotaMetrics(ctx context.Context) (out []metrics.Namespace) {
 		return nil
 	}
 	for _, id := range n.broker.Led() {
-		spaces, err := n.broker.Spaces(ctx, id, names)
+		spaces, err := broker.Spaces.Call(ctx, n.broker, broker.OnSpaces{Shard: id, Names: names})
 		if err != nil {
 			continue // another node leads it by now, and tells of it
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/store"
@@ -81,37 +82,40 @@ type later struct{ n *Node }
 
 // CopyQueues implements cluster.Shards.
 func (l later) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
-	return l.n.router.CopyQueues(ctx, shard, ns, configs)
+	_, err := broker.CopyQueues.Call(ctx, l.n.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Configs: configs})
+	return err
 }
 
 // Spaces implements cluster.Shards.
 func (l later) Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error) {
-	return l.n.router.Spaces(ctx, shard, names)
+	return broker.Spaces.Call(ctx, l.n.router, broker.OnSpaces{Shard: shard, Names: names})
 }
 
 // PutShare implements cluster.Shards.
 func (l later) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
-	return l.n.router.PutShare(ctx, shard, ns, to)
+	return broker.PutShare.Call(ctx, l.n.router, broker.NewShare{OnSpaces: broker.OnSpaces{Shard: shard, Names: []string{ns}}, Share: to})
 }
 
 // EraseNamespace implements cluster.Shards.
 func (l later) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
-	return l.n.router.EraseNamespace(ctx, shard, ns)
+	_, err := broker.EraseNamespace.Call(ctx, l.n.router, broker.OnSpaces{Shard: shard, Names: []string{ns}})
+	return err
 }
 
 // DropQueue implements cluster.Shards.
 func (l later) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
-	return l.n.router.DropQueue(ctx, shard, ns, name)
+	_, err := broker.DropCopy.Call(ctx, l.n.router, onQueue(shard, ns, name))
+	return err
 }
 
 // KeysUntil implements cluster.Shards.
 func (l later) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {
-	return l.n.router.KeysUntil(ctx, shard, ns, name)
+	return broker.KeysUntil.Call(ctx, l.n.router, onQueue(shard, ns, name))
 }
 
 // HoldsUnique implements cluster.Shards.
 func (l later) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
-	return l.n.router.HoldsUnique(ctx, shard, ns, name, slots)
+	return broker.HoldsUnique.Call(ctx, l.n.router, broker.OnSlots{OnQueue: onQueue(shard, ns, name), Slots: slots})
 }
 
 // CopyWatches implements cluster.Shards.
@@ -122,5 +126,9 @@ func (l later) CopyWatches(ctx context.Context, shard uint32, watches map[string
 
 // OnceUntil implements cluster.Shards.
 func (l later) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
-	return l.n.router.OnceUntil(ctx, shard, ns, name, slots)
+	return broker.OnceUntil.Call(ctx, l.n.router, broker.OnSlots{OnQueue: onQueue(shard, ns, name), Slots: slots})
+}
+
+func onQueue(shard uint32, ns, name string) broker.OnQueue {
+	return broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name}
 }

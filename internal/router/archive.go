@@ -9,6 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Each node has an archive of its own, of the dead letters that left the shards while it led them. In a cluster of several
@@ -29,7 +30,7 @@ type archiveAnswer struct {
 	Next   string
 }
 
-var archived = &method[archiveArgs, archiveAnswer]{name: "archived", again: true, run: func(_ context.Context, r *Router, a archiveArgs) (out archiveAnswer, err error) {
+var archived = serve(&method[archiveArgs, archiveAnswer]{Rule: verb.Rule{Name: "archived", Again: true}, run: func(_ context.Context, r *Router, a archiveArgs) (out archiveAnswer, err error) {
 	out.Tasks, out.Places, out.Next, err = r.cfg.Broker.Archived(a.Namespace, a.Queue, a.Cursor, a.Limit)
 	return out, err
 }, atServer: func(_ context.Context, r *Router, a archiveArgs) (out archiveAnswer, err error) {
@@ -42,22 +43,23 @@ var archived = &method[archiveArgs, archiveAnswer]{name: "archived", again: true
 		}
 	}
 	return out, err
-}}
+}})
 
-var archivedAt = &method[archiveArgs, *broker.ArchivedTask]{name: "archived-at", again: true, run: func(_ context.Context, r *Router, a archiveArgs) (*broker.ArchivedTask, error) {
+var archivedAt = serve(&method[archiveArgs, *broker.ArchivedTask]{Rule: verb.Rule{Name: "archived-at", Again: true}, run: func(_ context.Context, r *Router, a archiveArgs) (*broker.ArchivedTask, error) {
 	return r.cfg.Broker.ArchivedAt(a.Place)
-}}
+}})
 
 // onNode runs a method on a node that is named, not looked for.
 func onNode[A, R any](ctx context.Context, r *Router, m *method[A, R], node Node, a A) (R, error) {
 	if node.Number == r.cfg.Node {
 		return m.run(ctx, r, a)
 	}
-	out, err := ask(ctx, r, m, systemShard, node.Number, a)
-	if m.tryAgain(err) {
+	c := m.call(systemShard, a)
+	err := r.ask(ctx, c, systemShard, node.Number)
+	if tryAgain(&m.Rule, err) {
 		err = task.Unavailable(searchRest, "node %q gives no answer: %v", node.Name, err)
 	}
-	return out, err
+	return c.Resp, err
 }
 
 // part is one node's part of a list.

@@ -7,6 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // noted is who is to be noted for an operator's call: nobody, while a shard may be led by a node that would not know what to do
@@ -37,10 +38,10 @@ type auditAnswer struct {
 }
 
 var (
-	auditShard = &method[auditArgs, auditAnswer]{name: "audit", again: true, run: func(ctx context.Context, r *Router, a auditArgs) (out auditAnswer, err error) {
+	auditShard = serve(&method[auditArgs, auditAnswer]{Rule: verb.Rule{Name: "audit", Again: true}, run: func(ctx context.Context, r *Router, a auditArgs) (out auditAnswer, err error) {
 		out.Page, out.At, err = r.cfg.Broker.Audit(ctx, a.Shard, a.Query, a.Behind, a.Limit)
 		return out, err
-	}}
+	}})
 	auditSystem = onSystem("audit-system", true, func(ctx context.Context, c Control, a auditArgs) (auditAnswer, error) {
 		page, err := c.Audit(ctx, a.Query, a.Behind, a.Limit)
 		return auditAnswer{Page: page}, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Waiters of the same form at one shard of another node share one watch there. When it says that something is ready, the
@@ -35,7 +36,7 @@ const (
 )
 
 // await answers whether something is ready.
-var await = &method[awaitArgs, bool]{name: "await", again: true, run: func(ctx context.Context, r *Router, a awaitArgs) (bool, error) {
+var await = serve(&method[awaitArgs, bool]{Rule: verb.Rule{Name: "await", Again: true}, run: func(ctx context.Context, r *Router, a awaitArgs) (bool, error) {
 	waiting, cancel := context.WithTimeout(ctx, a.Wait)
 	defer cancel()
 	err := r.cfg.Broker.Await(waiting, a.Shard, a.Call)
@@ -44,8 +45,7 @@ var await = &method[awaitArgs, bool]{name: "await", again: true, run: func(ctx c
 	}
 	return err == nil, err
 },
-	wait: func(a awaitArgs) time.Duration { return a.Wait },
-	left: func(a awaitArgs, d time.Duration) awaitArgs { a.Wait = d; return a }}
+	wait: func(a *awaitArgs) *time.Duration { return &a.Wait }})
 
 // Await waits until a claim of this form would get something from the shard, or ctx ends.
 func (r *Router) Await(ctx context.Context, shard uint32, c broker.ClaimCall) error {

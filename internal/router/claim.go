@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // A claim at another node can be made and its answer lost, and then nobody has its tasks until their leases end. So a claim
@@ -27,7 +28,7 @@ type claimAnswer struct {
 	Timeouts []time.Duration
 }
 
-func (a *claimAnswer) pack() {
+func (a *claimAnswer) Pack() {
 	a.Timeouts = make([]time.Duration, len(a.Out))
 	for i := range a.Out {
 		if e := a.Out[i].Envelope; e != nil {
@@ -36,7 +37,7 @@ func (a *claimAnswer) pack() {
 	}
 }
 
-func (a *claimAnswer) unpack() {
+func (a *claimAnswer) Unpack() {
 	for i := range min(len(a.Out), len(a.Timeouts)) {
 		if e := a.Out[i].Envelope; e != nil {
 			e.Timeout = a.Timeouts[i]
@@ -44,14 +45,13 @@ func (a *claimAnswer) unpack() {
 	}
 }
 
-var claim = &method[claimArgs, claimAnswer]{name: "claim", run: runClaim, atServer: serveClaim,
-	wait: func(a claimArgs) time.Duration { return a.Wait },
-	left: func(a claimArgs, d time.Duration) claimArgs { a.Wait = d; return a }}
+var claim = serve(&method[claimArgs, claimAnswer]{Rule: verb.Rule{Name: "claim"}, run: runClaim, atServer: serveClaim,
+	wait: func(a *claimArgs) *time.Duration { return &a.Wait }})
 
 // claimBriefly is claim for those who have other shards to ask.
 var claimBriefly = func() *claimMethod {
 	m := *claim
-	m.patience = briefTime
+	m.Patience = briefTime
 	return &m
 }()
 
@@ -234,7 +234,7 @@ type abandonArgs struct {
 
 // abandon finds what a claim key got, by asking for no queue, and releases it. To find claims marks them as repeated, so that
 // GiveBack would be refused; but nobody else has the key.
-var abandon = &method[abandonArgs, int]{name: "abandon", again: true, run: func(ctx context.Context, r *Router, a abandonArgs) (int, error) {
+var abandon = serve(&method[abandonArgs, int]{Rule: verb.Rule{Name: "abandon", Again: true}, run: func(ctx context.Context, r *Router, a abandonArgs) (int, error) {
 	r.claims.cancel(claimID{a.Shard, a.Namespace, a.Key})
 	got, _, err := r.cfg.Broker.Claim(ctx, a.Shard, broker.ClaimCall{Namespace: a.Namespace, ClaimKey: a.Key, Max: task.MaxClaim}, 0)
 	if err != nil || len(got) == 0 {
@@ -246,4 +246,4 @@ var abandon = &method[abandonArgs, int]{name: "abandon", again: true, run: func(
 	}
 	_, _, err = r.cfg.Broker.Settle(ctx, a.Shard, calls)
 	return len(got), err
-}}
+}})

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // claimWatcher watches claims for one other node: the serving end of a link.
@@ -39,7 +40,7 @@ func (r *Router) ServeStream(method string, s Stream) error {
 			return nil // the other node has gone, or comes again
 		}
 		var p watchFrame
-		if err := decode(b, &p); err != nil {
+		if err := verb.Decode(b, &p); err != nil {
 			return fmt.Errorf("claims to be watched: %w", err)
 		}
 		if err := g.take(&p); err != nil {
@@ -111,7 +112,7 @@ func (g *claimWatcher) send(ctx context.Context, s Stream) {
 			return
 		}
 		for n := g.next(); n != nil; n = g.next() {
-			b, err := encode(n)
+			b, err := verb.Encode(n)
 			if err == nil {
 				err = s.Send(b)
 			}

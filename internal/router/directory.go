@@ -9,6 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Directory is the system shard's queues, wherever it is led. What is read is what was written; only Place and Shards use
@@ -17,6 +18,8 @@ type Directory struct{ r *Router }
 
 // Directory is the router's side for queues.
 func (r *Router) Directory() Directory { return Directory{r} }
+
+type nothing struct{}
 
 type queueArgs struct {
 	Namespace string
@@ -32,10 +35,10 @@ type queueArgs struct {
 
 // onSystem makes a method of a call on Control.
 func onSystem[A, R any](name string, again bool, run func(ctx context.Context, c Control, a A) (R, error)) *method[A, R] {
-	return &method[A, R]{name: name, again: again, run: func(ctx context.Context, r *Router, a A) (R, error) {
+	return serve(&method[A, R]{Rule: verb.Rule{Name: name, Again: again}, run: func(ctx context.Context, r *Router, a A) (R, error) {
 		out, err := run(ctx, r.cfg.Control, a)
 		return out, broker.Refusal(systemShard, err)
-	}}
+	}})
 }
 
 var (
@@ -188,13 +191,13 @@ func (r *Router) refresh(ctx context.Context, ns, name string) error {
 }
 
 // whoLeads asks a shard's leader how far it is.
-var whoLeads = &method[uint32, leaderAnswer]{name: "leader", again: true, run: func(_ context.Context, r *Router, shard uint32) (leaderAnswer, error) {
+var whoLeads = serve(&method[uint32, leaderAnswer]{Rule: verb.Rule{Name: "leader", Again: true}, run: func(_ context.Context, r *Router, shard uint32) (leaderAnswer, error) {
 	node, term, index := r.cfg.Broker.Leader(shard)
 	if uint32(node) != r.cfg.Node {
 		return leaderAnswer{}, &broker.Elsewhere{Shard: shard, Node: uint32(node)}
 	}
 	return leaderAnswer{node, term, index}, nil
-}}
+}})
 
 type leaderAnswer struct{ Node, Term, Index uint64 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 type enqueueArgs struct {
@@ -26,13 +27,13 @@ type enqueueAnswer struct {
 }
 
 func (a *enqueueAnswer) item(i int) *error { return &a.Out[i].Err }
-func (a *enqueueAnswer) pack()             { a.Faults = faultsOf(len(a.Out), a.item) }
-func (a *enqueueAnswer) unpack()           { errorsOf(a.Faults, len(a.Out), a.item) }
+func (a *enqueueAnswer) Pack()             { a.Faults = faultsOf(len(a.Out), a.item) }
+func (a *enqueueAnswer) Unpack()           { errorsOf(a.Faults, len(a.Out), a.item) }
 
-var enqueue = &method[enqueueArgs, enqueueAnswer]{name: "enqueue", run: func(ctx context.Context, r *Router, a enqueueArgs) (out enqueueAnswer, err error) {
+var enqueue = serve(&method[enqueueArgs, enqueueAnswer]{Rule: verb.Rule{Name: "enqueue"}, run: func(ctx context.Context, r *Router, a enqueueArgs) (out enqueueAnswer, err error) {
 	out.Out, out.At, err = r.cfg.Broker.Enqueue(ctx, a.Shard, a.Namespace, a.Specs)
 	return out, err
-}}
+}})
 
 // Enqueue makes tasks in the shard where they belong by the caller's copy of the map. Those that belong elsewhere by now go
 // there.

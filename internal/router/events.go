@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 type eventArgs struct {
@@ -12,20 +13,15 @@ type eventArgs struct {
 	Query events.Query
 }
 
-func eventWait(a eventArgs) time.Duration { return a.Query.Wait }
-
-func eventsLeft(a eventArgs, d time.Duration) eventArgs {
-	a.Query.Wait = d
-	return a
-}
+func eventWait(a *eventArgs) *time.Duration { return &a.Query.Wait }
 
 var (
-	shardEvents = &method[eventArgs, events.Page]{name: "events", again: true, run: func(ctx context.Context, r *Router, a eventArgs) (events.Page, error) {
+	shardEvents = serve(&method[eventArgs, events.Page]{Rule: verb.Rule{Name: "events", Again: true}, run: func(ctx context.Context, r *Router, a eventArgs) (events.Page, error) {
 		return r.cfg.Broker.Events(ctx, a.Shard, a.Query)
-	}, wait: eventWait, left: eventsLeft}
+	}, wait: eventWait})
 	systemEvents = func() *method[eventArgs, events.Page] {
 		m := onSystem("events-system", true, func(ctx context.Context, c Control, a eventArgs) (events.Page, error) { return c.Events(ctx, a.Query) })
-		m.wait, m.left = eventWait, eventsLeft
+		m.wait = eventWait
 		return m
 	}()
 )

@@ -10,33 +10,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-type explainArgs struct {
-	Namespace string
-	ID        task.ID
-}
-
-type explainAnswer struct {
-	Explanation *broker.Explanation
-	At          broker.Stamp
-}
-
-// explainTime is how long an explanation waits for a leader: an election takes a second or two. After it, that there is none is
-// the explanation.
-const explainTime = 2 * time.Second
-
-var explain = &method[explainArgs, explainAnswer]{name: "explain", again: true, patience: explainTime,
-	run: func(ctx context.Context, r *Router, a explainArgs) (out explainAnswer, err error) {
-		out.Explanation, out.At, err = r.cfg.Broker.Explain(ctx, a.Namespace, a.ID)
-		return out, err
-	}}
-
 // Explain says why a task is not running. While its shard has no leader that is the first reason, beside what a replica knows
 // of the task.
 func (r *Router) Explain(ctx context.Context, ns string, id task.ID) (*broker.Explanation, broker.Stamp, error) {
 	if err := r.checkCopy(ctx, id); err != nil {
 		return nil, broker.Stamp{}, err
 	}
-	out, err := call(ctx, r, explain, id.Shard(), explainArgs{ns, id})
+	out, err := broker.ExplainTask.Call(ctx, r, broker.Explained{Namespace: ns, ID: id})
 	var none *noLeader
 	if !errors.As(err, &none) {
 		return out.Explanation, out.At, err
@@ -70,20 +50,9 @@ func (r *Router) checkCopy(ctx context.Context, id task.ID) error {
 	return r.check(ctx, id)
 }
 
-type explainQueueAnswer struct {
-	Explanation *broker.QueueExplanation
-	At          broker.Stamp
-}
-
-var explainQueue = &method[shardArgs, explainQueueAnswer]{name: "explain-queue", again: true, patience: explainTime,
-	run: func(ctx context.Context, r *Router, a shardArgs) (out explainQueueAnswer, err error) {
-		out.Explanation, out.At, err = r.cfg.Broker.ExplainQueue(ctx, a.Shard, a.Namespace, a.Queue)
-		return out, err
-	}}
-
 // ExplainQueue says what the ready tasks of a queue wait for in a shard. While the shard has no leader that is the only reason.
 func (r *Router) ExplainQueue(ctx context.Context, shard uint32, ns, name string) (*broker.QueueExplanation, broker.Stamp, error) {
-	out, err := call(ctx, r, explainQueue, shard, shardArgs{Shard: shard, Namespace: ns, Queue: name})
+	out, err := broker.ExplainQueue.Call(ctx, r, broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name})
 	var none *noLeader
 	if errors.As(err, &none) {
 		return &broker.QueueExplanation{Reasons: []broker.Reason{none.reason()}, Partial: true}, broker.Stamp{}, nil

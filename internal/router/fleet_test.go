@@ -17,6 +17,8 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // fleet is some nodes, each with a router over a fake broker, and shards whose state they share: what Raft would do. Levers
@@ -410,7 +412,46 @@ func (b fakeBroker) Peek(_ context.Context, _ string, id task.ID) (*broker.View,
 	return v, s.stamp(), time.Second, err
 }
 
-func (b fakeBroker) Cancel(ctx context.Context, _ task.Author, _ string, id task.ID) (*broker.View, broker.Stamp, error) {
+// Do answers the verbs of the tests.
+func (b fakeBroker) Do(ctx context.Context, c verb.Call) error {
+	on := verbtest.Answers{}
+	verbtest.On(on, broker.OperateTask, func(ctx context.Context, q *broker.TaskOrder) (out broker.TaskShown, err error) {
+		if q.Verb == broker.Retry {
+			return out, &moved{Name: "q", Shard: 2}
+		}
+		out.View, out.At, err = b.cancel(ctx, q.ID)
+		return out, err
+	})
+	verbtest.On(on, broker.CloseBreakers, func(ctx context.Context, q *broker.BreakersOf) (out broker.BreakersClosed, err error) {
+		s, err := b.begin(ctx, q.Shard)
+		if err != nil {
+			return out, err
+		}
+		defer b.m.f.mu.Unlock()
+		out.Closed, out.At = 1, s.stamp()
+		return out, nil
+	})
+	verbtest.On(on, broker.PurgeQueue, func(context.Context, *broker.QueueOrder) (broker.BulkDone, error) { panic("planted") })
+	verbtest.On(on, broker.CopyQueues, func(ctx context.Context, q *broker.QueueCopies) (broker.Nothing, error) {
+		s, err := b.begin(ctx, q.Shard)
+		if err == nil {
+			s.made += len(q.Configs)
+			b.m.f.mu.Unlock()
+		}
+		return broker.Nothing{}, err
+	})
+	verbtest.On(on, broker.ExplainTask, b.explain)
+	verbtest.On(on, broker.ExplainQueue, b.explainQueue)
+	return on.Do(ctx, c)
+}
+
+// cancel cancels a task as nobody in particular.
+func cancel(ctx context.Context, by verb.Runner, id task.ID) error {
+	_, err := broker.OperateTask.Call(ctx, by, broker.TaskOrder{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: id}})
+	return err
+}
+
+func (b fakeBroker) cancel(ctx context.Context, id task.ID) (*broker.View, broker.Stamp, error) {
 	s, err := b.begin(ctx, id.Shard())
 	if err != nil {
 		return nil, broker.Stamp{}, err
@@ -428,41 +469,6 @@ func (b fakeBroker) Cancel(ctx context.Context, _ task.Author, _ string, id task
 	}
 	v, err := s.show(id)
 	return v, s.stamp(), err
-}
-
-func (b fakeBroker) Retry(context.Context, task.Author, string, task.ID) (*broker.View, broker.Stamp, error) {
-	return nil, broker.Stamp{}, &moved{Name: "q", Shard: 2}
-}
-
-func (b fakeBroker) CloseBreakers(ctx context.Context, _ task.Author, id uint32, _, _, _ string) (int, broker.Stamp, error) {
-	s, err := b.begin(ctx, id)
-	if err != nil {
-		return 0, broker.Stamp{}, err
-	}
-	defer b.m.f.mu.Unlock()
-	return 1, s.stamp(), nil
-}
-
-func (b fakeBroker) Purge(ctx context.Context, _ task.Author, id uint32, _, _ string) (int64, broker.Stamp, error) {
-	panic("planted")
-}
-
-func (b fakeBroker) KeysUntil(context.Context, uint32, string, string) (broker.Time, error) {
-	return 0, nil
-}
-
-func (b fakeBroker) HoldsUnique(context.Context, uint32, string, string, task.SlotSet) (bool, error) {
-	return false, nil
-}
-
-func (b fakeBroker) CopyQueues(ctx context.Context, id uint32, _ string, configs map[string]task.QueueConfig) error {
-	s, err := b.begin(ctx, id)
-	if err != nil {
-		return err
-	}
-	s.made += len(configs)
-	b.m.f.mu.Unlock()
-	return nil
 }
 
 func (b fakeBroker) Archived(_, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error) {

@@ -45,8 +45,8 @@ func (a *groupAnswer) item(i int) *error {
 }
 
 func (a *groupAnswer) items() int { return len(a.Made.Tasks) + len(a.Joined) }
-func (a *groupAnswer) pack()      { a.Faults = faultsOf(a.items(), a.item) }
-func (a *groupAnswer) unpack()    { errorsOf(a.Faults, a.items(), a.item) }
+func (a *groupAnswer) Pack()      { a.Faults = faultsOf(a.items(), a.item) }
+func (a *groupAnswer) Unpack()    { errorsOf(a.Faults, a.items(), a.item) }
 
 // What makes something is not repeated when nobody knows whether it ran: only a caller's request_id would tell.
 var (
@@ -348,7 +348,7 @@ func (r *Router) SendOutbox(ctx context.Context, ns string, messages []*broker.O
 	}
 	calls.Go(func() {
 		for _, i := range orders {
-			_, _, out[i].Err = r.Cancel(ctx, task.Author{}, ns, messages[i].Cancel) // who cancelled the group is noted there
+			_, out[i].Err = broker.OperateTask.Call(ctx, r, broker.TaskOrder{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}}) // who cancelled the group is noted there
 		}
 	})
 	calls.Wait()

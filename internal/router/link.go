@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // watchMethod names the streams that carry watched claims.
@@ -97,7 +98,7 @@ func (l *link) run() {
 			return
 		}
 		for frame := l.f.frame(l); frame != nil; frame = l.f.frame(l) {
-			b, err := encode(frame)
+			b, err := verb.Encode(frame)
 			if err == nil {
 				err = s.Send(b)
 			}
@@ -115,7 +116,7 @@ func (l *link) receive(s Stream) {
 			return
 		}
 		var n notices
-		if err := decode(b, &n); err != nil {
+		if err := verb.Decode(b, &n); err != nil {
 			l.f.r.log.Error("notices of another node can't be read", "node", l.node, "error", err)
 			return
 		}

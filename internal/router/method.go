@@ -8,108 +8,195 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
-// method is a call that can travel: its name, its arguments A and its result R, both structs of what is to go over the wire.
+// method is a verb that routers themselves run, with what they know beside brokers: its arguments A and its result R are structs of what
+// is to go over the wire.
 type method[A, R any] struct {
-	name string
-	// again: the call may be repeated without harm when nobody knows whether it ran.
-	again bool
+	verb.Rule
 	// run does the call on this node.
 	run func(ctx context.Context, r *Router, args A) (R, error)
 	// atServer is run for calls from other nodes, if they need more; else nil.
 	atServer func(ctx context.Context, r *Router, args A) (R, error)
-	// wait is how long the call waits for something by its arguments, and left the arguments with a shorter wait; nil: it
-	// doesn't.
-	wait func(A) time.Duration
-	left func(A, time.Duration) A
-	// patience is how long the call looks for the leader of its shard; 0: routeTime.
-	patience time.Duration
+	// wait points to how long the call waits for something; nil: it doesn't.
+	wait func(*A) *time.Duration
 }
 
 // onBroker makes a method of a call on this node's broker, which fills the answer in place.
 func onBroker[A, R any](name string, again bool, run func(ctx context.Context, b Broker, a *A, out *R) error) *method[A, R] {
-	return &method[A, R]{name: name, again: again, run: func(ctx context.Context, r *Router, a A) (out R, err error) {
+	return serve(&method[A, R]{Rule: verb.Rule{Name: name, Again: again}, run: func(ctx context.Context, r *Router, a A) (out R, err error) {
 		err = run(ctx, r.cfg.Broker, &a, &out)
 		return out, err
-	}}
+	}})
 }
 
-// server is a method as other nodes call it.
-type server interface {
-	serve(ctx context.Context, r *Router, request []byte) ([]byte, error)
-	title() string
-}
+// served are the methods that every router has, beside the verbs of broker and cluster.
+var served = map[string]func() verb.Call{}
 
-func (m *method[A, R]) title() string { return m.name }
-
-// serve runs a call of another node on this one, whatever comes of it: a served call is never sent on.
-func (m *method[A, R]) serve(ctx context.Context, r *Router, request []byte) ([]byte, error) {
-	var args A
-	if err := decode(request, &args); err != nil {
-		return encode(&reply[R]{Fault: &fault{Within: fmt.Sprintf("%s: request of %d bytes: %v", m.name, len(request), err)}})
+// serve has every router answer a method.
+func serve[A, R any](m *method[A, R]) *method[A, R] {
+	if served[m.Name] != nil {
+		panic(fmt.Sprintf("two methods are named %q", m.Name))
 	}
-	out, err := m.safely(ctx, r, args)
-	f := faultOf(err)
-	if f != nil && f.Within != "" {
-		r.log.Error("a call of another node failed within", "method", m.name, "error", err)
-	}
-	return encode(&reply[R]{Out: &out, Fault: f})
+	served[m.Name] = func() verb.Call { return m.call(systemShard, *new(A)) }
+	return m
 }
 
-// safely keeps a panic from ending more than its call.
-func (m *method[A, R]) safely(ctx context.Context, r *Router, args A) (out R, err error) {
+// call is a call of the method.
+func (m *method[A, R]) call(shard uint32, args A) *ownCall[A, R] {
+	return &ownCall[A, R]{m: m, shard: shard, Carried: verb.Carried[A, R]{Req: args}}
+}
+
+// ownCall is a call of a method.
+type ownCall[A, R any] struct {
+	m     *method[A, R]
+	shard uint32
+	verb.Carried[A, R]
+}
+
+func (c *ownCall[A, R]) Rule() *verb.Rule { return &c.m.Rule }
+func (c *ownCall[A, R]) Shard() uint32    { return c.shard }
+
+func (c *ownCall[A, R]) Wait() *time.Duration {
+	if c.m.wait == nil {
+		return nil
+	}
+	return c.m.wait(&c.Req)
+}
+
+// Methods are not split: what asks all shards does so itself.
+
+func (c *ownCall[A, R]) Parts() []verb.Call         { return nil }
+func (c *ownCall[A, R]) Split([]uint32) []verb.Call { return nil }
+func (c *ownCall[A, R]) Merge() error               { return nil }
+
+// Run runs the call on a router.
+func (c *ownCall[A, R]) Run(ctx context.Context, here any) (err error) {
+	c.Resp, err = c.m.run(ctx, here.(*Router), c.Req)
+	return err
+}
+
+func (c *ownCall[A, R]) runAtServer(ctx context.Context, r *Router) (err error) {
+	run := c.m.run
+	if c.m.atServer != nil {
+		run = c.m.atServer
+	}
+	c.Resp, err = run(ctx, r, c.Req)
+	return err
+}
+
+// own is a call that a router runs itself.
+type own interface {
+	runAtServer(ctx context.Context, r *Router) error
+}
+
+// here runs a call on this node.
+func (r *Router) here(ctx context.Context, c verb.Call) error {
+	if _, ok := c.(own); ok {
+		return c.Run(ctx, r)
+	}
+	if c.Rule().Where == verb.System {
+		return broker.Refusal(systemShard, r.cfg.Control.Do(ctx, c))
+	}
+	return r.cfg.Broker.Do(ctx, c)
+}
+
+// safely runs a call on this node, and keeps a panic from ending more than the call.
+func (r *Router) safely(ctx context.Context, c verb.Call, run func(context.Context, verb.Call) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	if m.atServer != nil {
-		return m.atServer(ctx, r, args)
-	}
-	return m.run(ctx, r, args)
+	return run(ctx, c)
 }
 
-// Serve runs a call that another node's router sent with Peers.Call, on this node. It returns no error of the call's own:
-// those are in the answer.
+// hereForOthers runs a call of another node.
+func (r *Router) hereForOthers(ctx context.Context, c verb.Call) error {
+	if own, ok := c.(own); ok {
+		return own.runAtServer(ctx, r)
+	}
+	return r.here(ctx, c)
+}
+
+// callNamed makes an empty call for a request from another node; nil: nobody knows the name.
+func (r *Router) callNamed(name string) verb.Call {
+	for _, table := range []*verb.Table{&broker.Verbs, &cluster.Verbs} {
+		if c, ok := table.Call(name); ok {
+			return c
+		}
+	}
+	if make, ok := served[name]; ok {
+		return make()
+	}
+	if make, ok := r.methods.Load(name); ok {
+		return make.(func() verb.Call)()
+	}
+	return nil
+}
+
+// Serve runs a call that another node's router sent with Peers.Call, on this node, whatever comes of it: a served call is never sent on.
+// It returns no error of the call's own: those are in the answer.
 func (r *Router) Serve(ctx context.Context, name string, request []byte) ([]byte, error) {
 	ctx, name, request, err := ofScope(ctx, name, request)
 	if err != nil {
-		return encode(&reply[struct{}]{Fault: &fault{NotRun: "what it is limited to can't be read"}})
+		return verb.Encode(&refused{Fault: &fault{NotRun: "what it is limited to can't be read"}})
 	}
-	if m, ok := served[name]; ok {
-		return m.serve(ctx, r, request)
+	c := r.callNamed(name)
+	if c == nil {
+		return verb.Encode(&refused{Fault: &fault{NotRun: fmt.Sprintf("it does not know the call %q", name)}})
 	}
-	if m, ok := r.methods.Load(name); ok {
-		return m.(server).serve(ctx, r, request)
+	if err := c.DecodeRequest(request); err != nil {
+		return verb.Encode(&refused{Fault: &fault{Within: fmt.Sprintf("%s: request of %d bytes: %v", name, len(request), err)}})
 	}
-	return encode(&reply[struct{}]{Fault: &fault{NotRun: fmt.Sprintf("it does not know the call %q", name)}})
+	err = r.safely(ctx, c, r.hereForOthers)
+	f := faultOf(err)
+	if f != nil && f.Within != "" {
+		r.log.Error("a call of another node failed within", "method", name, "error", err)
+	}
+	raw, err := rawFault(f)
+	if err != nil {
+		return nil, err
+	}
+	return c.EncodeReply(raw)
 }
 
-// served are the methods that every router has.
-var served = byName(enqueue, claim, abandon, await, settle, showTask, peekTask, listTasks, operate, explain, explainQueue, readQueue, purge, closeBreakers, deadGroups, replay,
-	discardDead, copyQueues, dropCopy, keysUntil, holdsUnique, whoLeads, archived, archivedAt, placeQueue, getQueue, getQueues, putQueue, dropQueue, ensureQueue,
-	spreadQueue, hasShard, nameSchedule, findSchedule, forgetSchedule, putSchedule, deleteSchedule, pauseSchedule, resumeSchedule,
-	triggerSchedule, showSchedule, listSchedules, scheduleHistory, once, abandonOnce, onceHolds, onceUntil,
-	auditShard, auditSystem,
-	listWorkers, tallyWorkers, seenWorkers, awayNodes, quietWorker, resumeWorker, shardEvents, systemEvents,
-
-	takeNotifications,
-
-	makeGroup, findGroup, addToGroup, closeGroup, cancelGroup, showGroup, listGroups, groupMembers, hear,
-
-	statsReport, statsBriefs, statsTrends, namespaceStatus, queueCounts, typeCounts, typeBriefs, typeReport,
-
-	spaces, putShare, eraseNamespace,
-
-	startOperation, showOperation, listOperations, pauseOperation, resumeOperation, abortOperation, countMatches, operateSome)
-
-func byName(methods ...server) map[string]server {
-	table := make(map[string]server, len(methods))
-	for _, m := range methods {
-		table[m.title()] = m
+// ask runs a call at another node.
+func (r *Router) ask(ctx context.Context, c verb.Call, shard, node uint32) error {
+	name := c.Rule().Name
+	request, err := c.EncodeRequest()
+	if err != nil {
+		return fmt.Errorf("%s for node %d: %w", name, node, err)
 	}
-	return table
+	sent, request, err := withScope(ctx, name, request)
+	if err != nil {
+		return fmt.Errorf("%s for node %d: %w", name, node, err)
+	}
+	away, leave := r.aways.begin(ctx, destination{shard, node})
+	defer leave()
+	answer, err := r.cfg.Peers.Call(away, node, sent, request)
+	if cause := context.Cause(away); errors.Is(cause, errLeftBehind) && err != nil {
+		err = cause
+	}
+	switch {
+	case err == nil:
+	case r.cfg.NotSent(err):
+		return &notRun{err}
+	default:
+		return broker.Unknown("shard %d: node %d gave no answer: %v", shard, node, err)
+	}
+	raw, err := c.DecodeReply(answer)
+	var f *fault
+	if err == nil {
+		f, err = readFault(raw)
+	}
+	if err != nil {
+		r.log.Error("an answer of another node can't be read", "method", name, "node", node, "error", err)
+		return broker.Unknown("shard %d: the answer of node %d can't be read", shard, node)
+	}
+	return f.err(shard, node)
 }
 
 // OnShard adds a method that runs where a shard is led, and returns the way to call it from this node. Again says that it may
@@ -120,11 +207,11 @@ func OnShard[A, R any](r *Router, name string, again bool, run func(ctx context.
 		Args  A
 		Why   string `json:",omitempty"` // nodes of older releases pass over it
 	}
-	m := &method[sharded, R]{name: "shard." + name, again: again, run: func(ctx context.Context, _ *Router, a sharded) (R, error) {
+	m := &method[sharded, R]{Rule: verb.Rule{Name: "shard." + name, Again: again}, run: func(ctx context.Context, _ *Router, a sharded) (R, error) {
 		out, err := run(WithReason(ctx, a.Why), a.Shard, a.Args)
 		return out, broker.Refusal(a.Shard, err)
 	}}
-	r.methods.Store(m.name, m)
+	r.methods.Store(m.Name, func() verb.Call { return m.call(systemShard, sharded{}) })
 	return func(ctx context.Context, shard uint32, args A) (R, error) {
 		return call(ctx, r, m, shard, sharded{shard, args, Reason(ctx)})
 	}
@@ -151,38 +238,4 @@ func Reason(ctx context.Context) string {
 func OnSystem[A, R any](r *Router, name string, again bool, run func(ctx context.Context, args A) (R, error)) func(ctx context.Context, args A) (R, error) {
 	on := OnShard(r, name, again, func(ctx context.Context, _ uint32, args A) (R, error) { return run(ctx, args) })
 	return func(ctx context.Context, args A) (R, error) { return on(ctx, systemShard, args) }
-}
-
-// ask runs a call at another node.
-func ask[A, R any](ctx context.Context, r *Router, m *method[A, R], shard, node uint32, args A) (out R, err error) {
-	request, err := encode(&args)
-	if err != nil {
-		return out, fmt.Errorf("%s for node %d: %w", m.name, node, err)
-	}
-	name, request, err := withScope(ctx, m.name, request)
-	if err != nil {
-		return out, fmt.Errorf("%s for node %d: %w", m.name, node, err)
-	}
-	away, leave := r.aways.begin(ctx, destination{shard, node})
-	defer leave()
-	answer, err := r.cfg.Peers.Call(away, node, name, request)
-	if cause := context.Cause(away); errors.Is(cause, errLeftBehind) && err != nil {
-		err = cause
-	}
-	switch {
-	case err == nil:
-	case r.cfg.NotSent(err):
-		return out, &notRun{err}
-	default:
-		return out, broker.Unknown("shard %d: node %d gave no answer: %v", shard, node, err)
-	}
-	var a reply[R]
-	if err := decode(answer, &a); err != nil {
-		r.log.Error("an answer of another node can't be read", "method", m.name, "node", node, "error", err)
-		return out, broker.Unknown("shard %d: the answer of node %d can't be read", shard, node)
-	}
-	if a.Out != nil {
-		out = *a.Out
-	}
-	return out, a.Fault.err(shard, node)
 }

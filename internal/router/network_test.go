@@ -132,7 +132,8 @@ func (c fakeControl) PutQueue(ctx context.Context, _ cluster.Deed, ns, name stri
 	if err != nil {
 		return cluster.Queue{}, err
 	}
-	return q, c.m.CopyQueues(ctx, q.Shard, ns, map[string]task.QueueConfig{name: q.Config})
+	_, err = broker.CopyQueues.Call(ctx, c.m, broker.QueueCopies{OnShard: broker.OnShard{Shard: q.Shard, Namespace: ns}, Configs: map[string]task.QueueConfig{name: q.Config}})
+	return q, err
 }
 
 func (c fakeControl) DropQueue(_ context.Context, _ task.Author, _, name string) (err error) {

@@ -24,11 +24,13 @@ func eachNode[A, R any](ctx context.Context, r *Router, m *method[A, R], patienc
 	var calls sync.WaitGroup
 	for i, n := range nodes {
 		calls.Go(func() {
+			c := m.call(systemShard, args)
 			if n.Number == r.cfg.Node {
-				out[i], errs[i] = m.safely(ctx, r, args)
+				errs[i] = r.safely(ctx, c, r.here)
 			} else {
-				out[i], errs[i] = ask(ctx, r, m, systemShard, n.Number, args)
+				errs[i] = r.ask(ctx, c, systemShard, n.Number)
 			}
+			out[i] = c.Resp
 		})
 	}
 	calls.Wait()

@@ -9,6 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 type onceArgs struct {
@@ -27,34 +28,11 @@ func runOnce(ctx context.Context, r *Router, a onceArgs) (out onceAnswer, err er
 }
 
 var (
-	once = &method[onceArgs, onceAnswer]{name: "once", again: true, run: runOnce}
+	once = serve(&method[onceArgs, onceAnswer]{Rule: verb.Rule{Name: "once", Again: true}, run: runOnce})
 	// abandonOnce is not repeated when nobody knows whether it ran: the first might come late, and take away what the same claim
 	// has begun anew.
-	abandonOnce = &method[onceArgs, onceAnswer]{name: "abandon-once", run: runOnce}
-
-	onceHolds = &method[onceHoldsArgs, bool]{name: "once-holds", again: true, run: func(ctx context.Context, r *Router, a onceHoldsArgs) (bool, error) {
-		return r.cfg.Broker.OnceHolds(ctx, a.Namespace, a.Holder)
-	}}
-	onceUntil = &method[onceUntilArgs, broker.Time]{name: "once-until", again: true, run: func(ctx context.Context, r *Router, a onceUntilArgs) (broker.Time, error) {
-		return r.cfg.Broker.OnceUntil(ctx, a.Shard, a.Namespace, a.Queue, a.Slots)
-	}}
+	abandonOnce = serve(&method[onceArgs, onceAnswer]{Rule: verb.Rule{Name: "abandon-once"}, run: runOnce})
 )
-
-type onceHoldsArgs struct {
-	Namespace string
-	Holder    broker.OnceHolder
-}
-
-type onceUntilArgs struct {
-	Shard            uint32
-	Namespace, Queue string
-	Slots            task.SlotSet
-}
-
-// OnceUntil is when the last once key of some slots ends that a queue has in a shard; 0: it has none.
-func (r *Router) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (broker.Time, error) {
-	return call(ctx, r, onceUntil, shard, onceUntilArgs{shard, ns, name, slots})
-}
 
 // Once runs a verb on a once key. The task's shard is asked first: mostly the key lies there too, and else that shard says
 // which queue it is, and that the claim holds.
@@ -139,5 +117,5 @@ func (r *Router) stillHolds(ctx context.Context, ns string, h broker.OnceHolder)
 		}
 		return false, err
 	}
-	return call(ctx, r, onceHolds, h.ID.Shard(), onceHoldsArgs{ns, h})
+	return broker.OnceHolds.Call(ctx, r, broker.OnceHold{Namespace: ns, Holder: h})
 }

@@ -74,8 +74,7 @@ var (
 
 // waitsForOperation lets a method wait, by its arguments.
 func waitsForOperation(m *method[operationArgs, operationAnswer]) *method[operationArgs, operationAnswer] {
-	m.wait = func(a operationArgs) time.Duration { return a.Wait }
-	m.left = func(a operationArgs, d time.Duration) operationArgs { a.Wait = d; return a }
+	m.wait = func(a *operationArgs) *time.Duration { return &a.Wait }
 	return m
 }
 

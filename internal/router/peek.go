@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 type peekArgs struct {
@@ -20,10 +21,10 @@ type peekAnswer struct {
 	Age  time.Duration
 }
 
-var peekTask = &method[peekArgs, peekAnswer]{name: "peek", again: true, run: func(ctx context.Context, r *Router, a peekArgs) (out peekAnswer, err error) {
+var peekTask = serve(&method[peekArgs, peekAnswer]{Rule: verb.Rule{Name: "peek", Again: true}, run: func(ctx context.Context, r *Router, a peekArgs) (out peekAnswer, err error) {
 	out.View, out.At, out.Age, err = r.cfg.Broker.Peek(ctx, a.Namespace, a.ID)
 	return out, err
-}}
+}})
 
 // Peek reads a task from any replica of its shard: this node's if it has one, else the first that answers.
 func (r *Router) Peek(ctx context.Context, ns string, id task.ID) (v *broker.View, at broker.Stamp, age time.Duration, err error) {
@@ -34,7 +35,7 @@ func (r *Router) Peek(ctx context.Context, ns string, id task.ID) (v *broker.Vie
 	}
 	var out peekAnswer
 	if slices.Contains(replicas, r.cfg.Node) {
-		if out, err = peekTask.run(ctx, r, a); err == nil || !peekTask.tryAgain(err) {
+		if out, err = peekTask.run(ctx, r, a); err == nil || !tryAgain(&peekTask.Rule, err) {
 			return out.View, out.At, out.Age, err
 		}
 	}
@@ -42,7 +43,9 @@ func (r *Router) Peek(ctx context.Context, ns string, id task.ID) (v *broker.Vie
 		if node == r.cfg.Node {
 			continue
 		}
-		if out, err = ask(ctx, r, peekTask, id.Shard(), node, a); err == nil || !peekTask.tryAgain(err) {
+		c := peekTask.call(id.Shard(), a)
+		err = r.ask(ctx, c, id.Shard(), node)
+		if out = c.Resp; err == nil || !tryAgain(&peekTask.Rule, err) {
 			return out.View, out.At, out.Age, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 const (
@@ -109,31 +110,43 @@ func (r *Router) LeaderElsewhere(shard uint32) (node uint64) {
 	return 0
 }
 
-// call runs a call where its shard is led. The way to this node's own broker is short.
+// call runs a method of the router where its shard is led. The way to this node's own broker is short: nothing is made for it.
 func call[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (R, error) {
 	if !r.leads(shard) {
 		return far(ctx, r, m, shard, args)
 	}
-	var deadline time.Time
+	var began time.Time
 	if m.wait != nil {
-		if wait := m.wait(args); wait > 0 {
-			deadline = time.Now().Add(wait)
-		}
+		began = time.Now()
 	}
 	out, err := m.run(ctx, r, args)
-	if err == nil || !m.tryAgain(err) {
+	if err == nil || !tryAgain(&m.Rule, err) {
 		return out, err
 	}
-	if !deadline.IsZero() {
-		args = m.left(args, max(time.Until(deadline), 0))
+	c := m.call(shard, args)
+	waited(c, began)
+	err = r.seek(ctx, c)
+	return c.Resp, err
+}
+
+// far is call for a shard that this node does not lead.
+func far[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (R, error) {
+	c := m.call(shard, args)
+	err := r.seek(ctx, c)
+	return c.Resp, err
+}
+
+// waited takes the time since from what a call may wait.
+func waited(c verb.Call, since time.Time) {
+	if wait := c.Wait(); wait != nil {
+		*wait = max(*wait-time.Since(since), 0)
 	}
-	return far(ctx, r, m, shard, args)
 }
 
 // tryAgain says whether a call that ended so is to be tried elsewhere.
-func (m *method[A, R]) tryAgain(err error) bool {
+func tryAgain(rule *verb.Rule, err error) bool {
 	var not *notRun
-	return isElsewhere(err) || errors.As(err, &not) || m.again && errors.Is(err, broker.ErrUnknown)
+	return isElsewhere(err) || errors.As(err, &not) || rule.Again && errors.Is(err, broker.ErrUnknown)
 }
 
 func isElsewhere(err error) bool {
@@ -141,32 +154,33 @@ func isElsewhere(err error) bool {
 	return errors.As(err, &elsewhere)
 }
 
-// far looks for the leader of a shard until it has run the call, or ctx ends, or the search took too long.
-func far[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (out R, err error) {
+// seek looks for the leader of a call's shard until it has run the call, or ctx ends, or the search took too long.
+func (r *Router) seek(ctx context.Context, c verb.Call) error {
+	shard, rule, wait := c.Shard(), c.Rule(), c.Wait()
 	var deadline time.Time
-	if m.wait != nil {
-		deadline = time.Now().Add(m.wait(args))
+	if wait != nil {
+		deadline = time.Now().Add(*wait)
 	}
-	s := r.newSearch(shard, m.patience)
+	s := r.newSearch(shard, rule.Patience)
 	for {
 		node, err := s.next(ctx)
 		if err != nil {
-			return out, err
+			return err
 		}
-		if m.wait != nil {
-			args = m.left(args, max(time.Until(deadline), 0))
+		if wait != nil {
+			*wait = max(time.Until(deadline), 0)
 		}
 		began := time.Now()
 		if node == r.cfg.Node {
-			out, err = m.run(ctx, r, args)
+			err = r.here(ctx, c)
 		} else {
-			out, err = ask(ctx, r, m, shard, node, args)
+			err = r.ask(ctx, c, shard, node)
 		}
-		if err == nil || !m.tryAgain(err) {
+		if err == nil || !tryAgain(rule, err) {
 			if err == nil || !errors.Is(err, broker.ErrUnknown) {
 				r.leaders.saw(shard, node)
 			}
-			return out, err
+			return err
 		}
 		s.heard(node, err, time.Since(began))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 const ns = "default"
@@ -263,7 +264,7 @@ func TestAWaitGoesOnOverLeaders(t *testing.T) {
 			done <- time.Since(began)
 		}()
 		pass(17 * time.Second)
-		if _, _, err := f.nodes[3].Cancel(context.Background(), task.Author{}, ns, ids[0]); err != nil {
+		if err := cancel(context.Background(), f.nodes[3], ids[0]); err != nil {
 			t.Error(err)
 		}
 		if took := <-done; took > 18*time.Second {
@@ -357,27 +358,30 @@ func TestADrainEndsWaitsElsewhere(t *testing.T) {
 	})
 }
 
+// onOne is a queue in shard 1.
+var onOne = broker.OnQueue{OnShard: broker.OnShard{Shard: 1, Namespace: ns}, Queue: "q"}
+
 func TestAServedCallIsNotSentOn(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		args := enqueueArgs{1, ns, []task.Spec{{Type: "job"}}}
-		request, err := encode(&args)
+		request, err := verb.Encode(&args)
 		if err != nil {
 			t.Fatal(err)
 		}
 		answer, err := f.nodes[2].Serve(context.Background(), "enqueue", request)
 		var a reply[enqueueAnswer]
-		if err != nil || decode(answer, &a) != nil || a.Fault == nil || a.Fault.Elsewhere == nil || a.Fault.Elsewhere.Node != 1 || f.count("enqueue") != 0 {
+		if err != nil || verb.Decode(answer, &a) != nil || a.Fault == nil || a.Fault.Elsewhere == nil || a.Fault.Elsewhere.Node != 1 || f.count("enqueue") != 0 {
 			t.Errorf("got %+v, %v", a, err)
 		}
 		// What is not known, can't be read or panics ends that call only.
-		for method, request := range map[string][]byte{"later": nil, "enqueue": []byte("x"), "purge": mustEncode(t, shardArgs{Shard: 1})} {
+		for method, request := range map[string][]byte{"later": nil, "enqueue": []byte("x"), "purge": mustEncode(t, broker.QueueOrder{OnQueue: onOne})} {
 			answer, err := f.nodes[1].Serve(context.Background(), method, request)
-			var a reply[bulkAnswer]
-			if err != nil || decode(answer, &a) != nil || a.Fault == nil || (method == "later") != (a.Fault.NotRun != "") {
+			var a reply[broker.BulkDone]
+			if err != nil || verb.Decode(answer, &a) != nil || a.Fault == nil || (method == "later") != (a.Fault.NotRun != "") {
 				t.Errorf("%s: %+v, %v", method, a.Fault, err)
 			}
 		}
-		if _, _, err := f.nodes[2].Purge(context.Background(), task.Author{}, 1, ns, "q"); err == nil || errors.Is(err, task.ErrUnavailable) {
+		if _, err := broker.PurgeQueue.Call(context.Background(), f.nodes[2], broker.QueueOrder{OnQueue: onOne}); err == nil || errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a panic there: %v", err)
 		}
 		if err := f.nodes[1].ServeStream("later", &fakeStream{ctx: context.Background()}); err == nil {
@@ -387,7 +391,7 @@ func TestAServedCallIsNotSentOn(t *testing.T) {
 }
 
 func mustEncode[T any](t *testing.T, v T) []byte {
-	b, err := encode(&v)
+	b, err := verb.Encode(&v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +406,7 @@ func TestShardsThatNobodyHas(t *testing.T) {
 			if _, _, err := m.Task(context.Background(), ns, nowhere, 0); !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("a read: %v", err)
 			}
-			if _, _, err := m.Cancel(context.Background(), task.Author{}, ns, nowhere); !errors.Is(err, task.ErrNotFound) {
+			if err := cancel(context.Background(), m, nowhere); !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("a cancel: %v", err)
 			}
 			got, _, err := m.Settle(context.Background(), 77, []broker.Settle{{Verb: broker.Ack, Hold: broker.Hold{ID: nowhere}}})

@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // systemShard is the number of the shard that knows which queue lies where.
@@ -35,6 +36,7 @@ type Stream = interface {
 
 // Broker is this node's broker. What its shards do not lead here is *broker.Elsewhere.
 type Broker interface {
+	verb.Runner
 	broker.ShardCalls
 	broker.ScheduleCalls
 	broker.GroupCalls
@@ -42,16 +44,7 @@ type Broker interface {
 	WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) LocalWatch
 	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
 	ArchivedAt(place string) (*broker.ArchivedTask, error)
-	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
-	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
-	PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error)
-	EraseNamespace(ctx context.Context, shard uint32, ns string) error
-	DropQueue(ctx context.Context, shard uint32, ns, name string) error
-	KeysUntil(ctx context.Context, shard uint32, ns, name string) (broker.Time, error)
-	HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error)
 	Once(ctx context.Context, shard uint32, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error)
-	OnceHolds(ctx context.Context, ns string, h broker.OnceHolder) (bool, error)
-	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (broker.Time, error)
 	Audit(ctx context.Context, shard uint32, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (broker.AuditPage, broker.Stamp, error)
 	Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error)
 	Leader(shard uint32) (node, term, index uint64)
@@ -79,6 +72,7 @@ func (l local) WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) Lo
 
 // Control changes and reads the system shard's queues where that shard is led; elsewhere it returns the shard's error.
 type Control interface {
+	verb.Runner
 	// Place is where a queue lies, which is created at its first use.
 	Place(ctx context.Context, ns, name string) (cluster.Queue, error)
 	Queue(ctx context.Context, ns, name string) (cluster.Queue, error)
@@ -154,7 +148,7 @@ type Router struct {
 	far     farClaims
 	aways   remoteCalls
 
-	methods sync.Map // name → server: those of OnSystem
+	methods sync.Map // name → func() verb.Call: those of OnShard
 
 	work sync.WaitGroup // the router's own goroutines
 	ctx  context.Context

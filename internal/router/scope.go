@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // A call that is limited to some queues goes to another node as a call of its own kind, around what it is. A node that does not know
@@ -24,7 +25,7 @@ func withScope(ctx context.Context, name string, request []byte) (string, []byte
 	if scope.All() {
 		return name, request, nil
 	}
-	request, err := encode(&scopedCall{scope.Queues, name, request})
+	request, err := verb.Encode(&scopedCall{scope.Queues, name, request})
 	return scopedMethod, request, err
 }
 
@@ -34,7 +35,7 @@ func ofScope(ctx context.Context, name string, request []byte) (context.Context,
 		return ctx, name, request, nil
 	}
 	var c scopedCall
-	if err := decode(request, &c); err != nil {
+	if err := verb.Decode(request, &c); err != nil {
 		return ctx, name, request, err
 	}
 	if c.Queues == nil { // no queue at all, rather than all

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // The calls on claims and tasks, as package broker describes them. Each has its arguments, its answer and its method; what has
@@ -18,7 +19,7 @@ type settleArgs struct {
 }
 
 // pack keeps an empty checkpoint from looking like none on the wire.
-func (a *settleArgs) pack() {
+func (a *settleArgs) Pack() {
 	for i := range a.Calls {
 		if c := &a.Calls[i].Extend; c.Checkpoint != nil && *c.Checkpoint == nil {
 			c.Checkpoint = &[]byte{}
@@ -26,7 +27,7 @@ func (a *settleArgs) pack() {
 	}
 }
 
-func (a *settleArgs) unpack() {}
+func (a *settleArgs) Unpack() {}
 
 type settleAnswer struct {
 	Out    []broker.Settled
@@ -35,13 +36,13 @@ type settleAnswer struct {
 }
 
 func (a *settleAnswer) item(i int) *error { return &a.Out[i].Err }
-func (a *settleAnswer) pack()             { a.Faults = faultsOf(len(a.Out), a.item) }
-func (a *settleAnswer) unpack()           { errorsOf(a.Faults, len(a.Out), a.item) }
+func (a *settleAnswer) Pack()             { a.Faults = faultsOf(len(a.Out), a.item) }
+func (a *settleAnswer) Unpack()           { errorsOf(a.Faults, len(a.Out), a.item) }
 
-var settle = &method[settleArgs, settleAnswer]{name: "settle", run: func(ctx context.Context, r *Router, a settleArgs) (out settleAnswer, err error) {
+var settle = serve(&method[settleArgs, settleAnswer]{Rule: verb.Rule{Name: "settle"}, run: func(ctx context.Context, r *Router, a settleArgs) (out settleAnswer, err error) {
 	out.Out, out.At, err = r.cfg.Broker.Settle(ctx, a.Shard, a.Calls)
 	return out, err
-}}
+}})
 
 // Settle runs verbs on claims of one shard. A shard that nobody has is tasks that nobody has.
 func (r *Router) Settle(ctx context.Context, shard uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
@@ -75,14 +76,7 @@ func (r *Router) hasShard(ctx context.Context, shard uint32) (bool, error) {
 
 // check refuses a task whose shard nobody has.
 func (r *Router) check(ctx context.Context, id task.ID) error {
-	if r.leads(id.Shard()) {
-		return nil
-	}
-	exists, err := r.hasShard(ctx, id.Shard())
-	if err == nil && !exists {
-		err = task.NotFound("task", id.String())
-	}
-	return err
+	return r.checkShard(ctx, id.Shard(), "task", id.String())
 }
 
 type showArgs struct {
@@ -96,12 +90,11 @@ type showAnswer struct {
 	At   broker.Stamp
 }
 
-var showTask = &method[showArgs, showAnswer]{name: "task", again: true, run: func(ctx context.Context, r *Router, a showArgs) (out showAnswer, err error) {
+var showTask = serve(&method[showArgs, showAnswer]{Rule: verb.Rule{Name: "task", Again: true}, run: func(ctx context.Context, r *Router, a showArgs) (out showAnswer, err error) {
 	out.View, out.At, err = r.cfg.Broker.Task(ctx, a.Namespace, a.ID, a.Wait)
 	return out, err
 },
-	wait: func(a showArgs) time.Duration { return a.Wait },
-	left: func(a showArgs, d time.Duration) showArgs { a.Wait = d; return a }}
+	wait: func(a *showArgs) *time.Duration { return &a.Wait }})
 
 // Task reads a task, waiting up to wait for its end, whichever nodes lead its shard meanwhile.
 func (r *Router) Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error) {

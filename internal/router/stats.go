@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Each node counts what happens in the shards while it leads them. What it saw, it keeps, so that all nodes together have seen
@@ -27,30 +28,30 @@ type statsAnswer struct {
 	Late   []stats.LateTick
 }
 
-var statsReport = &method[statsArgs, statsAnswer]{name: "stats", again: true, run: func(_ context.Context, r *Router, a statsArgs) (out statsAnswer, err error) {
+var statsReport = serve(&method[statsArgs, statsAnswer]{Rule: verb.Rule{Name: "stats", Again: true}, run: func(_ context.Context, r *Router, a statsArgs) (out statsAnswer, err error) {
 	now := time.Now()
 	out.Report = r.cfg.Stats.Report(now, a.Queue, a.Window)
 	if a.Queue.Name == "" {
 		out.Late = r.cfg.Stats.Late(now, a.Queue.Namespace)
 	}
 	return out, nil
-}}
+}})
 
-var statsBriefs = &method[statsArgs, []stats.Brief]{name: "stats-briefs", again: true, run: func(_ context.Context, r *Router, a statsArgs) ([]stats.Brief, error) {
+var statsBriefs = serve(&method[statsArgs, []stats.Brief]{Rule: verb.Rule{Name: "stats-briefs", Again: true}, run: func(_ context.Context, r *Router, a statsArgs) ([]stats.Brief, error) {
 	return r.cfg.Stats.Briefs(time.Now(), a.Queue.Namespace, a.Names), nil
-}}
+}})
 
-var statsTrends = &method[statsArgs, []stats.Trend]{name: "stats-trends", again: true, run: func(_ context.Context, r *Router, a statsArgs) ([]stats.Trend, error) {
+var statsTrends = serve(&method[statsArgs, []stats.Trend]{Rule: verb.Rule{Name: "stats-trends", Again: true}, run: func(_ context.Context, r *Router, a statsArgs) ([]stats.Trend, error) {
 	return r.cfg.Stats.Trends(time.Now(), a.Queue.Namespace, a.Names, a.Window), nil
-}}
+}})
 
-var namespaceStatus = &method[string, broker.NamespaceStatus]{name: "namespace_status", again: true, run: func(ctx context.Context, r *Router, ns string) (broker.NamespaceStatus, error) {
+var namespaceStatus = serve(&method[string, broker.NamespaceStatus]{Rule: verb.Rule{Name: "namespace_status", Again: true}, run: func(ctx context.Context, r *Router, ns string) (broker.NamespaceStatus, error) {
 	return r.cfg.Broker.NamespaceStatus(ctx, ns, statusAge)
-}}
+}})
 
-var queueCounts = &method[broker.CountsQuery, []broker.QueueCount]{name: "queue-counts", again: true, run: func(ctx context.Context, r *Router, q broker.CountsQuery) ([]broker.QueueCount, error) {
+var queueCounts = serve(&method[broker.CountsQuery, []broker.QueueCount]{Rule: verb.Rule{Name: "queue-counts", Again: true}, run: func(ctx context.Context, r *Router, q broker.CountsQuery) ([]broker.QueueCount, error) {
 	return r.cfg.Broker.QueueCounts(ctx, q, statusAge)
-}}
+}})
 
 // statusAge is how old may be what is told of all queues at once.
 const statusAge = 2 * time.Second
@@ -138,16 +139,16 @@ func wanted(ctx context.Context, queue string) func(string) bool {
 	return func(name string) bool { return (queue == "" || name == queue) && scope.Sees(name) }
 }
 
-var typeCounts = &method[typesArgs, stats.TypeCounts]{name: "type-counts", again: true, run: func(ctx context.Context, r *Router, a typesArgs) (stats.TypeCounts, error) {
+var typeCounts = serve(&method[typesArgs, stats.TypeCounts]{Rule: verb.Rule{Name: "type-counts", Again: true}, run: func(ctx context.Context, r *Router, a typesArgs) (stats.TypeCounts, error) {
 	sees := wanted(ctx, a.Queue)
 	return r.cfg.Stats.TypeCounts(time.Now(), a.Namespace, a.Window, func(queue, typ string) bool {
 		return sees(queue) && (a.Pattern == "" || task.Matches(a.Pattern, typ))
 	}), nil
-}}
+}})
 
-var typeBriefs = &method[typesArgs, []stats.TypeBrief]{name: "type-briefs", again: true, run: func(ctx context.Context, r *Router, a typesArgs) ([]stats.TypeBrief, error) {
+var typeBriefs = serve(&method[typesArgs, []stats.TypeBrief]{Rule: verb.Rule{Name: "type-briefs", Again: true}, run: func(ctx context.Context, r *Router, a typesArgs) ([]stats.TypeBrief, error) {
 	return r.cfg.Stats.TypeBriefs(time.Now(), a.Namespace, a.Window, a.Names, wanted(ctx, a.Queue)), nil
-}}
+}})
 
 type typeArgs struct {
 	Query stats.TypeQuery
@@ -159,11 +160,11 @@ type typeAnswer struct {
 	Queues []string // all that have had its tasks
 }
 
-var typeReport = &method[typeArgs, typeAnswer]{name: "type-stats", again: true, run: func(ctx context.Context, r *Router, a typeArgs) (out typeAnswer, err error) {
+var typeReport = serve(&method[typeArgs, typeAnswer]{Rule: verb.Rule{Name: "type-stats", Again: true}, run: func(ctx context.Context, r *Router, a typeArgs) (out typeAnswer, err error) {
 	out.Report = r.cfg.Stats.TypeReport(time.Now(), a.Query, wanted(ctx, a.Queue))
 	out.Queues = r.cfg.Stats.TypeQueues(a.Query.Namespace, a.Query.Type, wanted(ctx, ""))
 	return out, nil
-}}
+}})
 
 // TypeCounts tells how much happened to the types of a namespace that fit a pattern, in one queue or in all that the call may see.
 func (r *Router) TypeCounts(ctx context.Context, ns, queue, pattern string, w stats.Window) (sum stats.TypeCounts, missing []string) {

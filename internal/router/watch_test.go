@@ -43,7 +43,7 @@ func (m *member) hold(n int) (w held, holds []broker.Hold) {
 
 // cancel cancels a task at whoever leads.
 func (f *fleet) cancel(id task.ID) {
-	if _, _, err := f.nodes[1].Cancel(context.Background(), task.Author{}, ns, id); err != nil {
+	if err := cancel(context.Background(), f.nodes[1], id); err != nil {
 		f.t.Error(err)
 	}
 }
@@ -155,7 +155,7 @@ func TestASilentOldLeader(t *testing.T) {
 		})
 		f.lead(1, 3)
 		pass(time.Second)
-		if _, _, err := f.nodes[3].Cancel(context.Background(), task.Author{}, ns, holds[0].ID); err != nil {
+		if err := cancel(context.Background(), f.nodes[3], holds[0].ID); err != nil {
 			t.Error(err)
 		}
 		f.told("node 1 is silent", w.Lost(), holds[0])

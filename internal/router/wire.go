@@ -5,75 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fxamacker/cbor/v2"
-
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Calls travel as CBOR maps by the names of Go fields: a field that one side does not know is left out or passed over, so
-// that nodes of two versions understand each other. The transport bounds the bytes of a message; these bound what is made of
-// them.
-const (
-	// maxElements is how many items a list or a map may have: far more than a batch or a page has.
-	maxElements = 1 << 20
-	// maxNesting is how deep lists and maps may lie in each other: a task with its attempts takes 6, one with all that may follow it 46.
-	maxNesting = 64
-)
-
-var (
-	encoding = must(cbor.EncOptions{Time: cbor.TimeRFC3339Nano}.EncMode())
-	decoding = must(cbor.DecOptions{MaxArrayElements: maxElements, MaxMapPairs: maxElements, MaxNestedLevels: maxNesting,
-		// Error texts are cut by bytes, and workers send what they like.
-		UTF8: cbor.UTF8DecodeInvalid}.DecMode())
-)
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	return v
-}
-
-// packer is what holds things that have no form on the wire: pack puts them into fields that have, unpack brings them back.
-type packer interface {
-	pack()
-	unpack()
-}
-
-func encode[T any](v *T) ([]byte, error) {
-	if p, ok := any(v).(packer); ok {
-		p.pack()
-	}
-	return encoding.Marshal(v)
-}
-
-func decode[T any](b []byte, v *T) error {
-	if err := decoding.Unmarshal(b, v); err != nil {
-		return err
-	}
-	if p, ok := any(v).(packer); ok {
-		p.unpack()
-	}
-	return nil
-}
-
-// reply is the answer to a call. A call of many rounds may have a result beside its error.
-type reply[R any] struct {
-	Out   *R
+// refused is the reply to a call that this node does not know.
+type refused struct {
+	Out   *struct{}
 	Fault *fault
-}
-
-func (a *reply[R]) pack() {
-	if p, ok := any(a.Out).(packer); ok && a.Out != nil {
-		p.pack()
-	}
-}
-
-func (a *reply[R]) unpack() {
-	if p, ok := any(a.Out).(packer); ok && a.Out != nil {
-		p.unpack()
-	}
 }
 
 // fault is an error on its way. Exactly one field is set, or Unknown beside Refused.
@@ -133,6 +73,21 @@ type notRun struct{ cause error }
 
 func (e *notRun) Error() string { return e.cause.Error() }
 func (e *notRun) Unwrap() error { return e.cause }
+
+// rawFault is the form of an error beside an answer, and readFault reads it.
+func rawFault(f *fault) ([]byte, error) {
+	if f == nil {
+		return nil, nil
+	}
+	return verb.Encode(f)
+}
+
+func readFault(b []byte) (f *fault, err error) {
+	if len(b) > 0 {
+		err = verb.Decode(b, &f)
+	}
+	return f, err
+}
 
 // faultsOf and errorsOf carry the errors of the items of an answer, which are interfaces.
 func faultsOf(n int, of func(i int) *error) (faults []*fault) {

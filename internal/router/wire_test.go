@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/fxamacker/cbor/v2"
+	"maps"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // filler makes values of which every field is set, or, if bare, every pointer points to nothing in particular.
@@ -94,10 +98,16 @@ func (f *filler) fill(v reflect.Value, path string) {
 	}
 }
 
-// travels sends values through the codec and compares what arrives.
-func travels[T any](t *testing.T, name string) {
+// onTheWay is a value that is sent, how, and what arrives.
+type onTheWay struct {
+	sent, kept, got any // pointers to values of one type
+	send            func() error
+}
+
+// travels sends values over the wire and compares what arrives.
+func travels(t *testing.T, name string, make func(t *testing.T) onTheWay) {
 	for _, bare := range []bool{false, true} {
-		if bare && strings.HasSuffix(name, "reply") {
+		if bare && strings.HasSuffix(name, "answer") {
 			continue // an answer that is an empty list may arrive as none
 		}
 		seeds := uint64(20)
@@ -105,28 +115,67 @@ func travels[T any](t *testing.T, name string) {
 			seeds = 2
 		}
 		for seed := range seeds {
-			f := &filler{t: t, rand: rand.New(rand.NewPCG(seed, 1)), bare: bare}
-			var sent, kept, got T
-			f.fill(reflect.ValueOf(&sent).Elem(), name)
-			f.rand = rand.New(rand.NewPCG(seed, 1))
-			f.fill(reflect.ValueOf(&kept).Elem(), name)
-			b, err := encode(&sent)
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
+			w := make(t)
+			for _, to := range []any{w.sent, w.kept} {
+				f := &filler{t: t, rand: rand.New(rand.NewPCG(seed, 1)), bare: bare}
+				f.fill(reflect.ValueOf(to).Elem(), name)
 			}
-			if err := decode(b, &got); err != nil {
+			if err := w.send(); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if bare {
-				compareBare(t, name, reflect.ValueOf(kept), reflect.ValueOf(got))
+				compareBare(t, name, reflect.ValueOf(w.kept).Elem(), reflect.ValueOf(w.got).Elem())
 				continue
 			}
-			forgetBeside(reflect.ValueOf(&kept))
-			forgetBeside(reflect.ValueOf(&got))
-			if !reflect.DeepEqual(kept, got) {
-				t.Fatalf("%s: sent %+v\ngot %+v", name, kept, got)
+			forgetBeside(reflect.ValueOf(w.kept))
+			forgetBeside(reflect.ValueOf(w.got))
+			if !reflect.DeepEqual(w.kept, w.got) {
+				t.Fatalf("%s: sent %+v\ngot %+v", name, w.kept, w.got)
 			}
 		}
+	}
+}
+
+// plain is a value that travels without a call.
+func plain[T any](*testing.T) onTheWay {
+	var sent, kept, got T
+	return onTheWay{&sent, &kept, &got, func() error {
+		b, err := verb.Encode(&sent)
+		if err != nil {
+			return err
+		}
+		return verb.Decode(b, &got)
+	}}
+}
+
+// request and answer are those of a call.
+func request(make func() verb.Call) func(*testing.T) onTheWay {
+	return func(*testing.T) onTheWay {
+		sent, kept, got := make(), make(), make()
+		return onTheWay{sent.Request(), kept.Request(), got.Request(), func() error {
+			b, err := sent.EncodeRequest()
+			if err != nil {
+				return err
+			}
+			return got.DecodeRequest(b)
+		}}
+	}
+}
+
+func answer(make func() verb.Call) func(*testing.T) onTheWay {
+	return func(t *testing.T) onTheWay {
+		sent, kept, got := make(), make(), make()
+		return onTheWay{sent.Answer(), kept.Answer(), got.Answer(), func() error {
+			b, err := sent.EncodeReply(nil)
+			if err != nil {
+				return err
+			}
+			raw, err := got.DecodeReply(b)
+			if f, bad := readFault(raw); f != nil || bad != nil {
+				t.Errorf("no error arrives as %v, %v", f, bad)
+			}
+			return err
+		}}
 	}
 }
 
@@ -139,9 +188,6 @@ func forgetBeside(v reflect.Value) {
 		if f := v.Elem().FieldByName(name); f.IsValid() {
 			f.SetZero()
 		}
-	}
-	if out := v.Elem().FieldByName("Out"); out.IsValid() { // of a reply
-		forgetBeside(out)
 	}
 }
 
@@ -170,65 +216,48 @@ func compareBare(t *testing.T, path string, want, got reflect.Value) {
 	}
 }
 
-func bothTravel[A, R any](m *method[A, R]) func(t *testing.T) string {
-	return func(t *testing.T) string {
-		travels[A](t, m.name+" arguments")
-		travels[R](t, m.name+" answer")
-		travels[reply[R]](t, m.name+" reply")
-		return m.name
-	}
+// everyName lists what a router serves.
+func everyName() []string {
+	return slices.Concat(broker.Verbs.Names(), cluster.Verbs.Names(), slices.Collect(maps.Keys(served)))
 }
 
 // Whatever fields the broker's types get, they arrive at the other node.
 func TestEverythingTravels(t *testing.T) {
-	seen := map[string]bool{}
-	for _, check := range []func(*testing.T) string{bothTravel(claim), bothTravel(abandon), bothTravel(await), bothTravel(showTask), bothTravel(peekTask),
-		bothTravel(listTasks), bothTravel(readQueue), bothTravel(purge), bothTravel(closeBreakers), bothTravel(deadGroups), bothTravel(replay), bothTravel(discardDead),
-		bothTravel(copyQueues), bothTravel(dropCopy), bothTravel(whoLeads), bothTravel(archived), bothTravel(archivedAt), bothTravel(placeQueue),
-		bothTravel(getQueue), bothTravel(getQueues), bothTravel(putQueue), bothTravel(dropQueue), bothTravel(ensureQueue), bothTravel(hasShard),
-		bothTravel(enqueue), bothTravel(settle), bothTravel(operate), bothTravel(keysUntil), bothTravel(holdsUnique), bothTravel(spreadQueue),
-		bothTravel(nameSchedule), bothTravel(findSchedule), bothTravel(forgetSchedule), bothTravel(putSchedule), bothTravel(deleteSchedule),
-		bothTravel(pauseSchedule), bothTravel(resumeSchedule), bothTravel(triggerSchedule), bothTravel(showSchedule), bothTravel(listSchedules),
-		bothTravel(scheduleHistory), bothTravel(explain), bothTravel(explainQueue),
-		bothTravel(once), bothTravel(abandonOnce), bothTravel(onceHolds), bothTravel(onceUntil),
-		bothTravel(makeGroup), bothTravel(findGroup), bothTravel(addToGroup), bothTravel(closeGroup), bothTravel(cancelGroup),
-		bothTravel(showGroup), bothTravel(listGroups), bothTravel(groupMembers), bothTravel(hear), bothTravel(auditShard), bothTravel(auditSystem),
-		bothTravel(startOperation), bothTravel(showOperation), bothTravel(listOperations), bothTravel(pauseOperation), bothTravel(resumeOperation),
-		bothTravel(abortOperation), bothTravel(countMatches), bothTravel(operateSome),
-		bothTravel(listWorkers), bothTravel(tallyWorkers), bothTravel(seenWorkers), bothTravel(awayNodes), bothTravel(quietWorker), bothTravel(resumeWorker), bothTravel(shardEvents), bothTravel(systemEvents), bothTravel(takeNotifications),
+	for _, name := range everyName() {
+		make := func() verb.Call { return (&Router{}).callNamed(name) }
+		travels(t, name+" request", request(make))
+		travels(t, name+" answer", answer(make))
+	}
+	travels(t, "postings", plain[watchFrame])
+	travels(t, "notices", plain[notices])
+}
 
-		bothTravel(statsReport), bothTravel(statsBriefs), bothTravel(statsTrends), bothTravel(typeCounts), bothTravel(typeBriefs), bothTravel(typeReport), bothTravel(namespaceStatus), bothTravel(queueCounts), bothTravel(spaces), bothTravel(putShare), bothTravel(eraseNamespace)} {
-		seen[check(t)] = true
-	}
-	for name := range served {
-		if !seen[name] {
-			t.Errorf("nothing says whether the arguments and answers of %q travel", name)
-		}
-	}
-	travels[watchFrame](t, "postings")
-	travels[notices](t, "notices")
+// reply is what goes back, as nodes of all releases read and write it.
+type reply[R any] struct {
+	Out   *R
+	Fault *fault
 }
 
 // A selection by no ids is not one by filter, and an empty payload not none.
 func TestNothingIsNotNone(t *testing.T) {
 	var nothing []byte
-	a := operateArgs{Edit: broker.Edit{Payload: &nothing}}
-	b, err := encode(&a)
-	var got operateArgs
-	if err != nil || decode(b, &got) != nil || got.Edit.Payload == nil {
+	a := broker.TaskOrder{Edit: broker.Edit{Payload: &nothing}}
+	b, err := verb.Encode(&a)
+	var got broker.TaskOrder
+	if err != nil || verb.Decode(b, &got) != nil || got.Edit.Payload == nil {
 		t.Errorf("an empty payload arrives as %v", got.Edit.Payload)
 	}
 	s := settleArgs{Calls: []broker.Settle{{Verb: broker.Extend, Extend: broker.Extension{Checkpoint: &nothing}}, {Verb: broker.Extend}}}
-	b, err = encode(&s)
+	b, err = verb.Encode(&s)
 	var settled settleArgs
-	if err != nil || decode(b, &settled) != nil || settled.Calls[0].Extend.Checkpoint == nil || settled.Calls[1].Extend.Checkpoint != nil {
+	if err != nil || verb.Decode(b, &settled) != nil || settled.Calls[0].Extend.Checkpoint == nil || settled.Calls[1].Extend.Checkpoint != nil {
 		t.Errorf("checkpoints arrive as %+v", settled.Calls)
 	}
 	for _, ids := range [][]task.ID{nil, {}} {
-		a := shardArgs{Selection: broker.Selection{IDs: ids}}
-		b, _ := encode(&a)
-		var got shardArgs
-		if err := decode(b, &got); err != nil || (got.Selection.IDs == nil) != (ids == nil) {
+		a := broker.OnDead{Selection: broker.Selection{IDs: ids}}
+		b, _ := verb.Encode(&a)
+		var got broker.OnDead
+		if err := verb.Decode(b, &got); err != nil || (got.Selection.IDs == nil) != (ids == nil) {
 			t.Errorf("ids %#v arrive as %#v", ids, got.Selection.IDs)
 		}
 	}
@@ -237,10 +266,10 @@ func TestNothingIsNotNone(t *testing.T) {
 func TestErrorsTravel(t *testing.T) {
 	way := func(err error) error {
 		a := reply[int]{Fault: faultOf(err)}
-		b, bad := encode(&a)
+		b, bad := verb.Encode(&a)
 		var got reply[int]
 		if bad == nil {
-			bad = decode(b, &got)
+			bad = verb.Decode(b, &got)
 		}
 		if bad != nil {
 			t.Fatal(bad)
@@ -283,16 +312,16 @@ func TestUnknownFieldsArePassedOver(t *testing.T) {
 		Later map[string][]int
 		Wait  time.Duration
 	}{3, map[string][]int{"x": {1}}, time.Second}
-	b, err := encode(&newer)
+	b, err := verb.Encode(&newer)
 	var got awaitArgs
-	if err != nil || decode(b, &got) != nil || got.Shard != 3 || got.Wait != time.Second {
+	if err != nil || verb.Decode(b, &got) != nil || got.Shard != 3 || got.Wait != time.Second {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
 func FuzzDecode(f *testing.F) {
 	for _, v := range []any{enqueueAnswer{Out: make([]broker.Enqueued, 2)}, claimAnswer{Out: make([]broker.Claimed, 1), Timeouts: make([]time.Duration, 3)}, watchFrame{Add: make([]broker.Hold, 2)}} {
-		b, err := encoding.Marshal(v)
+		b, err := cbor.Marshal(v)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -300,18 +329,18 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte{0x9f, 0x9f, 0x9f})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var r reply[enqueueAnswer]
-		_ = decode(b, &r)
-		var e enqueueAnswer
-		_ = decode(b, &e)
-		var c claimAnswer
-		_ = decode(b, &c)
-		var p watchFrame
-		_ = decode(b, &p)
-		var q []cluster.Queue
-		_ = decode(b, &q)
-		if r.Fault != nil {
-			_ = r.Fault.err(1, 2)
+		if raw, err := enqueue.call(1, enqueueArgs{}).DecodeReply(b); err == nil {
+			if f, err := readFault(raw); err == nil && f != nil {
+				_ = f.err(1, 2)
+			}
 		}
+		var e enqueueAnswer
+		_ = verb.Decode(b, &e)
+		var c claimAnswer
+		_ = verb.Decode(b, &c)
+		var p watchFrame
+		_ = verb.Decode(b, &p)
+		var q []cluster.Queue
+		_ = verb.Decode(b, &q)
 	})
 }

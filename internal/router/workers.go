@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Each node knows the workers that are connected to it. A list asks all of them, and names those that give no answer: the others'
@@ -18,9 +19,9 @@ import (
 // workersTime is how long a list waits for another node.
 const workersTime = 2 * time.Second
 
-var listWorkers = &method[registry.Query, registry.Page]{name: "workers", again: true, run: func(_ context.Context, r *Router, q registry.Query) (registry.Page, error) {
+var listWorkers = serve(&method[registry.Query, registry.Page]{Rule: verb.Rule{Name: "workers", Again: true}, run: func(_ context.Context, r *Router, q registry.Query) (registry.Page, error) {
 	return r.cfg.Registry.List(q), nil
-}}
+}})
 
 // Workers reads a page of the workers of all nodes, or of the one that is named.
 func (r *Router) Workers(ctx context.Context, q registry.Query, node string) (list registry.Listing, err error) {
@@ -51,9 +52,9 @@ func (r *Router) Workers(ctx context.Context, q registry.Query, node string) (li
 
 type missedArgs struct{ Missed []registry.Absence }
 
-var seenWorkers = &method[missedArgs, []bool]{name: "seen-workers", again: true, run: func(_ context.Context, r *Router, a missedArgs) ([]bool, error) {
+var seenWorkers = serve(&method[missedArgs, []bool]{Rule: verb.Rule{Name: "seen-workers", Again: true}, run: func(_ context.Context, r *Router, a missedArgs) ([]bool, error) {
 	return r.cfg.Registry.Seen(a.Missed), nil
-}}
+}})
 
 // WatchWorkers has the registry of this node find out who is lost, until ctx ends.
 func (r *Router) WatchWorkers(ctx context.Context) {
@@ -79,13 +80,13 @@ func (r *Router) seenElsewhere(ctx context.Context, missed []registry.Absence) [
 
 type tallyArgs struct{ Queues []broker.QueueName }
 
-var tallyWorkers = &method[tallyArgs, registry.Tally]{name: "tally-workers", again: true, run: func(_ context.Context, r *Router, a tallyArgs) (registry.Tally, error) {
+var tallyWorkers = serve(&method[tallyArgs, registry.Tally]{Rule: verb.Rule{Name: "tally-workers", Again: true}, run: func(_ context.Context, r *Router, a tallyArgs) (registry.Tally, error) {
 	queues := make([]registry.QueueName, len(a.Queues))
 	for i, q := range a.Queues {
 		queues[i] = registry.QueueName(q)
 	}
 	return r.cfg.Registry.Tally(queues), nil
-}}
+}})
 
 // unlisted stands for nodes that this one does not know of yet.
 const unlisted = "(all others, which this node does not know of yet)"
@@ -104,10 +105,10 @@ func (r *Router) QueueWorkers(ctx context.Context, queues []broker.QueueName) []
 	return out
 }
 
-var awayNodes = &method[nothing, []string]{name: "away-nodes", again: true, patience: ratesTime, run: func(ctx context.Context, r *Router, _ nothing) ([]string, error) {
+var awayNodes = serve(&method[nothing, []string]{Rule: verb.Rule{Name: "away-nodes", Again: true, Patience: ratesTime}, run: func(ctx context.Context, r *Router, _ nothing) ([]string, error) {
 	out, err := r.cfg.Control.AwayNodes(ctx)
 	return out, broker.Refusal(systemShard, err)
-}}
+}})
 
 // split parts the nodes that gave no answer into those that run, as far as is known, and those that have not been heard of for a while.
 // Workers come back through other nodes when theirs is away.

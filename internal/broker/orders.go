@@ -1,0 +1,113 @@
+package broker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// TaskVerb is what an operator does with a task.
+type TaskVerb string
+
+const (
+	Cancel  TaskVerb = "cancel"  // ends a task that has not ended
+	Retry   TaskVerb = "retry"   // gives a task a new life, or its next attempt now
+	RunNow  TaskVerb = "run"     // makes a scheduled or retrying task ready
+	Discard TaskVerb = "discard" // ends a task that waits, or drops a dead letter, which is archived first
+	Update  TaskVerb = "update"  // changes a task that waits
+)
+
+// TaskOrder is an operator's call on a task.
+type TaskOrder struct {
+	Verb TaskVerb
+	Authored
+	OnTask
+	Edit Edit // of Update
+}
+
+// Pack keeps an empty payload from looking like none on the wire.
+func (o *TaskOrder) Pack() {
+	if o.Edit.Payload != nil && *o.Edit.Payload == nil {
+		o.Edit.Payload = &[]byte{}
+	}
+}
+
+// Unpack has nothing to bring back.
+func (o *TaskOrder) Unpack() {}
+
+// NewField implements verb.Leveled.
+func (o *TaskOrder) NewField() string {
+	if o.Edit.IfETag != "" {
+		return task.FieldIfETag
+	}
+	return ""
+}
+
+// TaskShown is a task as it is after a call.
+type TaskShown struct {
+	View *View
+	Stamped
+}
+
+// OperateTask does what an operator orders, notes who did it, and reads the task.
+var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context, r *replica, q *TaskOrder) (out TaskShown, err error) {
+	action, fn := q.act()
+	if fn == nil { // a newer release has it
+		return out, &Elsewhere{Shard: r.id}
+	}
+	if q.Verb == Discard {
+		if fn, out.At, err = r.filed(ctx, q); err != nil {
+			return out, err
+		}
+	}
+	do := inScope(ctx, q.within, func(round *engine.Round) (*View, error) {
+		if err := engine.OnTask(round, q.By, action, q.Namespace, q.ID, func() error { return fn(round) }); err != nil {
+			return nil, err
+		}
+		return query.Show(round.State(), q.Namespace, q.ID)
+	})
+	out.View, out.At, err = change(ctx, r, do)
+	if !errors.Is(err, engine.ErrUnknownQueue) {
+		return out, err
+	}
+	old, at, err := r.b.Task(ctx, q.Namespace, q.ID, 0)
+	if err != nil {
+		return TaskShown{Stamped: Stamped{at}}, err
+	}
+	out.View, out.At, err = withQueues(ctx, r, q.Namespace, []string{old.Queue}, do)
+	return out, err
+})
+
+// act is what the audit calls the order, and what it does in a round; nil: the verb is not known.
+func (o *TaskOrder) act() (task.Action, func(*engine.Round) error) {
+	ns, id := o.Namespace, o.ID
+	switch o.Verb {
+	case Cancel:
+		return task.TaskCancelled, func(r *engine.Round) error { return engine.Cancel(r, ns, id) }
+	case Retry:
+		return task.TaskRetried, func(r *engine.Round) error { return engine.Retry(r, ns, id, 0) }
+	case RunNow:
+		return task.TaskRunNow, func(r *engine.Round) error { return engine.RunNow(r, ns, id) }
+	case Discard:
+		return task.TaskDiscarded, func(r *engine.Round) error { return engine.Discard(r, ns, id, 0) }
+	case Update:
+		return task.TaskEdited, func(r *engine.Round) error { return engine.Update(r, ns, id, o.Edit) }
+	}
+	return "", nil
+}
+
+// filed archives a task that is discarded, if it is a dead letter, and is what discards it as it was then.
+func (r *replica) filed(ctx context.Context, o *TaskOrder) (func(*engine.Round) error, Stamp, error) {
+	v, at, err := r.b.Task(ctx, o.Namespace, o.ID, 0)
+	if err == nil && (v.Exec.State == task.Dead || v.Exec.State == task.Poisoned) {
+		err = r.b.file(causeDiscard, []*View{v})
+	}
+	if err != nil {
+		return nil, at, err
+	}
+	return func(round *engine.Round) error { return engine.Discard(round, o.Namespace, o.ID, v.Exec.EndedAt) }, at, nil
+}

@@ -1,0 +1,113 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// Verbs are the calls on data shards. Each is described once, beside its request and its answer: what a request embeds says which shard it
+// is for, and changes, reads or onReplica how it is run there. A router brings it to the leader, and a Broker runs it on what this node leads.
+var Verbs verb.Table
+
+// Do implements verb.Runner for the shards that are led here.
+func (b *Broker) Do(ctx context.Context, c verb.Call) error { return c.Run(ctx, b) }
+
+// OnShard is a request to a shard.
+type OnShard struct {
+	Shard     uint32
+	Namespace string
+}
+
+// Place implements verb.Placed.
+func (o *OnShard) Place() uint32 { return o.Shard }
+
+// Put implements verb.Spread.
+func (o *OnShard) Put(shard uint32) { o.Shard = shard }
+
+// OnQueue is a request to the part of a queue in a shard.
+type OnQueue struct {
+	OnShard
+	Queue string
+}
+
+// OnTask is a request about a task.
+type OnTask struct {
+	Namespace string
+	ID        task.ID
+}
+
+// Place implements verb.Placed.
+func (o *OnTask) Place() uint32 { return o.ID.Shard() }
+
+// Named implements verb.Named.
+func (o *OnTask) Named() (kind, id string) { return "task", o.ID.String() }
+
+func (o *OnTask) within(round *engine.Round, s task.Scope) error {
+	return engine.TaskWithin(round, s, o.Namespace, o.ID)
+}
+
+// Authored is a request of an operator.
+type Authored struct{ By task.Author }
+
+// Author implements verb.Signed.
+func (a *Authored) Author() *task.Author { return &a.By }
+
+// Stamped is an answer that says of which moment of its shard it tells.
+type Stamped struct{ At Stamp }
+
+// Stamp is that moment.
+func (s *Stamped) Stamp() Stamp { return s.At }
+
+func (s *Stamped) stamp(at Stamp) { s.At = at }
+
+// placed is a request that a shard's replica can run.
+type placed[Req any] interface {
+	*Req
+	verb.Placed
+}
+
+// onReplica describes a verb that needs more than one round, or one look at the state.
+func onReplica[Req, Resp any, P placed[Req]](rule verb.Rule, run func(ctx context.Context, r *replica, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
+	return verb.New(&Verbs, rule, func(ctx context.Context, here any, q *Req) (out Resp, err error) {
+		r, err := here.(*Broker).replica(P(q).Place())
+		if err != nil {
+			return out, err
+		}
+		return run(ctx, r, q)
+	})
+}
+
+// changes describes a verb that is a function of a round. What its request is about must be within the scope of the call.
+func changes[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(round *engine.Round, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
+	return onReplica[Req, Resp, P](rule, func(ctx context.Context, r *replica, q *Req) (Resp, error) {
+		do := func(round *engine.Round) (Resp, error) { return fn(round, q) }
+		if scoped, ok := any(q).(interface {
+			within(*engine.Round, task.Scope) error
+		}); ok {
+			do = inScope(ctx, scoped.within, do)
+		}
+		out, at, err := change(ctx, r, do)
+		stamp(&out, at)
+		return out, err
+	})
+}
+
+// reads describes a verb that is a function of the state, and of what the call may see.
+func reads[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(from store.Reader, scope task.Scope, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
+	rule.Again = true
+	return onReplica[Req, Resp, P](rule, func(ctx context.Context, r *replica, q *Req) (Resp, error) {
+		out, at, err := read(ctx, r, func(from store.Reader) (Resp, error) { return fn(from, task.ScopeOf(ctx), q) })
+		stamp(&out, at)
+		return out, err
+	})
+}
+
+func stamp(answer any, at Stamp) {
+	if s, ok := answer.(interface{ stamp(Stamp) }); ok {
+		s.stamp(at)
+	}
+}

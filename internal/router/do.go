@@ -1,0 +1,80 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// Do implements verb.Runner: it runs a call of any verb of the packages broker and cluster where that belongs.
+func (r *Router) Do(ctx context.Context, c verb.Call) error {
+	if err := r.admit(ctx, c); err != nil {
+		return err
+	}
+	if c.Rule().Where == verb.AllShards {
+		return r.onAllShards(ctx, c)
+	}
+	return r.stranded(r.atLeader(ctx, c))
+}
+
+// admit refuses what the shards' leaders could not do, and what is about a thing that nobody has.
+func (r *Router) admit(ctx context.Context, c verb.Call) (err error) {
+	request := c.Request()
+	if l, ok := request.(verb.Leveled); ok {
+		if field := l.NewField(); field != "" {
+			if err := r.knows(field); err != nil {
+				return err
+			}
+		}
+	}
+	if n, ok := request.(verb.Named); ok {
+		kind, id := n.Named()
+		if err := r.checkShard(ctx, n.Place(), kind, id); err != nil {
+			return err
+		}
+	}
+	if s, ok := request.(verb.Signed); ok {
+		*s.Author(), err = r.noted(*s.Author())
+	}
+	return err
+}
+
+// atLeader runs a call where its shard is led.
+func (r *Router) atLeader(ctx context.Context, c verb.Call) error {
+	if !r.leads(c.Shard()) {
+		return r.seek(ctx, c)
+	}
+	began := time.Now()
+	err := r.here(ctx, c)
+	if err == nil || !tryAgain(c.Rule(), err) {
+		return err
+	}
+	waited(c, began)
+	return r.seek(ctx, c)
+}
+
+// onAllShards runs a call on all data shards, and merges their answers.
+func (r *Router) onAllShards(ctx context.Context, c verb.Call) error {
+	shards := r.cfg.Map.Shards()
+	parts := c.Split(shards)
+	errs := r.eachShard(shards, func(i int, _ uint32) error { return r.atLeader(ctx, parts[i]) })
+	if err := errors.Join(errs...); err != nil {
+		return firstRefusal(errs, err)
+	}
+	return c.Merge()
+}
+
+// checkShard refuses a thing whose id names a shard that nobody has.
+func (r *Router) checkShard(ctx context.Context, shard uint32, kind, id string) error {
+	if r.leads(shard) {
+		return nil
+	}
+	exists, err := r.hasShard(ctx, shard)
+	if err == nil && !exists {
+		err = task.NotFound(kind, id)
+	}
+	return err
+}

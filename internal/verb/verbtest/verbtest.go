@@ -1,0 +1,30 @@
+// Package verbtest runs verbs in tests: a fake has a function for each that it answers. It knows none of them itself.
+package verbtest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/verb"
+)
+
+// Answers are functions by the names of verbs. Another verb panics: the test did not expect it.
+type Answers map[string]func(ctx context.Context, c verb.Call) error
+
+// On has fn answer a verb.
+func On[Req, Resp any](a Answers, v *verb.Verb[Req, Resp], fn func(ctx context.Context, q *Req) (Resp, error)) {
+	a[v.Name()] = func(ctx context.Context, c verb.Call) error {
+		out, err := fn(ctx, c.Request().(*Req))
+		*c.Answer().(*Resp) = out
+		return err
+	}
+}
+
+// Do implements verb.Runner.
+func (a Answers) Do(ctx context.Context, c verb.Call) error {
+	answer := a[c.Rule().Name]
+	if answer == nil {
+		panic(fmt.Sprintf("the test answers no verb %q", c.Rule().Name))
+	}
+	return answer(ctx, c)
+}

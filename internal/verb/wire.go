@@ -1,0 +1,117 @@
+package verb
+
+import "github.com/fxamacker/cbor/v2"
+
+// Calls travel as CBOR maps by the names of Go fields: a field that one side does not know is left out or passed over, so
+// that nodes of two versions understand each other. The transport bounds the bytes of a message; these bound what is made of
+// them.
+const (
+	// maxElements is how many items a list or a map may have: far more than a batch or a page has.
+	maxElements = 1 << 20
+	// maxNesting is how deep lists and maps may lie in each other: a task with its attempts takes 6, one with all that may follow it 46.
+	maxNesting = 64
+)
+
+var (
+	encoding = must(cbor.EncOptions{Time: cbor.TimeRFC3339Nano}.EncMode())
+	decoding = must(cbor.DecOptions{MaxArrayElements: maxElements, MaxMapPairs: maxElements, MaxNestedLevels: maxNesting,
+		// Error texts are cut by bytes, and workers send what they like.
+		UTF8: cbor.UTF8DecodeInvalid}.DecMode())
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return v
+}
+
+// packer is what holds things that have no form on the wire: Pack puts them into fields that have, Unpack brings them back.
+type packer interface {
+	Pack()
+	Unpack()
+}
+
+// Encode writes a value for another node.
+func Encode[T any](v *T) ([]byte, error) {
+	if p, ok := any(v).(packer); ok {
+		p.Pack()
+	}
+	return encoding.Marshal(v)
+}
+
+// Decode reads what Encode wrote.
+func Decode[T any](b []byte, v *T) error {
+	if err := decoding.Unmarshal(b, v); err != nil {
+		return err
+	}
+	if p, ok := any(v).(packer); ok {
+		p.Unpack()
+	}
+	return nil
+}
+
+// reply is the answer to a call. A call of many rounds may have a result beside its error.
+type reply[R any] struct {
+	Out   *R
+	Fault cbor.RawMessage // null: none
+}
+
+func (a *reply[R]) Pack() {
+	if p, ok := any(a.Out).(packer); ok && a.Out != nil {
+		p.Pack()
+	}
+}
+
+func (a *reply[R]) Unpack() {
+	if p, ok := any(a.Out).(packer); ok && a.Out != nil {
+		p.Unpack()
+	}
+}
+
+// Carrier brings the request and the answer of a call over the wire. What went wrong goes beside the answer: the carrier does not know
+// its form, which is null if nothing did.
+type Carrier interface {
+	EncodeRequest() ([]byte, error)
+	DecodeRequest(b []byte) error
+	EncodeReply(fault []byte) ([]byte, error)
+	DecodeReply(b []byte) (fault []byte, err error)
+}
+
+// Carried is a request and its answer.
+type Carried[Req, Resp any] struct {
+	Req  Req
+	Resp Resp
+}
+
+// Request implements Call.
+func (c *Carried[Req, Resp]) Request() any { return &c.Req }
+
+// Answer implements Call.
+func (c *Carried[Req, Resp]) Answer() any { return &c.Resp }
+
+// EncodeRequest implements Carrier. What an earlier try of the call has answered is gone.
+func (c *Carried[Req, Resp]) EncodeRequest() ([]byte, error) {
+	c.Resp = *new(Resp)
+	return Encode(&c.Req)
+}
+
+// DecodeRequest implements Carrier.
+func (c *Carried[Req, Resp]) DecodeRequest(b []byte) error { return Decode(b, &c.Req) }
+
+// EncodeReply implements Carrier.
+func (c *Carried[Req, Resp]) EncodeReply(fault []byte) ([]byte, error) {
+	return Encode(&reply[Resp]{Out: &c.Resp, Fault: fault})
+}
+
+// DecodeReply implements Carrier.
+func (c *Carried[Req, Resp]) DecodeReply(b []byte) ([]byte, error) {
+	var a reply[Resp]
+	if err := Decode(b, &a); err != nil {
+		return nil, err
+	}
+	if c.Resp = *new(Resp); a.Out != nil {
+		c.Resp = *a.Out
+	}
+	return a.Fault, nil
+}
