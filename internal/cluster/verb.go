@@ -3,11 +3,176 @@ package cluster
 import (
 	"context"
 
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Verbs are the calls on the system shard that are described once, here: beside each stand its request and its answer.
+// Verbs are the calls on the system shard that operators make. Each is described once: its name on the wire, whether it may be repeated
+// when nobody knows whether it ran, and the method of Control that does it. A router brings it to the leader.
 var Verbs verb.Table
 
 // Do implements verb.Runner for a system shard that is led here.
 func (c *Control) Do(ctx context.Context, call verb.Call) error { return call.Run(ctx, c) }
+
+// onSystem describes a verb. Not again are those that a repeat would not find.
+func onSystem[Req, Resp any](name string, again bool, do func(*Control, context.Context, Req) (Resp, error)) verb.SystemVerb[Req, Resp] {
+	return verb.NewSystem(&Verbs, name, again, func(ctx context.Context, here any, q Req) (Resp, error) { return do(here.(*Control), ctx, q) })
+}
+
+// Nothing is what a verb takes that takes nothing, and answers that answers nothing.
+type Nothing struct{}
+
+// onlyErr makes a verb's function of one that has no answer.
+func onlyErr[Req any](do func(*Control, context.Context, Req) error) func(*Control, context.Context, Req) (Nothing, error) {
+	return func(c *Control, ctx context.Context, q Req) (Nothing, error) { return Nothing{}, do(c, ctx, q) }
+}
+
+// Markers.
+var (
+	AddMarker    = onSystem("add-marker", true, (*Control).AddMarker)
+	EndMarker    = onSystem("end-marker", true, (*Control).EndMarker)
+	RemoveMarker = onSystem("remove-marker", false, onlyErr((*Control).RemoveMarker))
+	ListMarkers  = onSystem("markers", true, (*Control).Markers)
+)
+
+// TokenChanged is a token, and the nodes that have not confirmed the change.
+type TokenChanged struct {
+	Token  auth.Token
+	Behind []string
+}
+
+// NamespaceOrder is a call on a namespace that is there.
+type NamespaceOrder struct {
+	By     task.Author
+	Name   string
+	Quotas task.QuotaChange
+}
+
+// Tokens and namespaces. What changes them waits for the nodes to hear of it, and names those that have not confirmed it.
+var (
+	AddToken    = onSystem("add-token", true, confirmToken((*Control).AddToken))
+	RotateToken = onSystem("rotate-token", true, confirmToken((*Control).RotateToken))
+	RevokeToken = onSystem("revoke-token", false, confirmToken((*Control).RevokeToken))
+	ListTokens  = onSystem("tokens", true, (*Control).Tokens)
+
+	AddNamespace    = onSystem("add-namespace", true, confirm((*Control).AddNamespace))
+	RemoveNamespace = onSystem("remove-namespace", false, confirm(func(c *Control, ctx context.Context, q NamespaceOrder) (uint64, error) {
+		return c.RemoveNamespace(ctx, q.By, q.Name)
+	}))
+	SetQuotas = onSystem("set-quotas", true, confirm(func(c *Control, ctx context.Context, q NamespaceOrder) (uint64, error) {
+		return c.SetQuotas(ctx, q.By, q.Name, q.Quotas)
+	}))
+	ListNamespaces = onSystem("namespaces", true, func(c *Control, ctx context.Context, _ Nothing) ([]NamespaceInfo, error) { return c.Namespaces(ctx) })
+
+	RequireTokens = onSystem("require-tokens", true, onlyErr(func(c *Control, ctx context.Context, q TokensRequired) error { return c.RequireTokens(ctx, q.By, q.On) }))
+	NoteRefusals  = onSystem("note-refusals", true, onlyErr(func(c *Control, ctx context.Context, q RefusalsSeen) error {
+		return c.NoteRefusals(ctx, q.By, q.Refusals)
+	}))
+)
+
+// TokensRequired says whether calls need a token, by the word of a node.
+type TokensRequired struct {
+	By task.Author
+	On bool
+}
+
+// RefusalsSeen are callers whom a node did not let in.
+type RefusalsSeen struct {
+	By       task.Author
+	Refusals Refusals
+}
+
+func confirm[Req any](do func(*Control, context.Context, Req) (uint64, error)) func(*Control, context.Context, Req) ([]string, error) {
+	return func(c *Control, ctx context.Context, q Req) ([]string, error) {
+		version, err := do(c, ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		return c.Confirm(ctx, version)
+	}
+}
+
+func confirmToken(do func(*Control, context.Context, TokenCall) (TokenDone, error)) func(*Control, context.Context, TokenCall) (TokenChanged, error) {
+	return func(c *Control, ctx context.Context, q TokenCall) (out TokenChanged, err error) {
+		done, err := do(c, ctx, q)
+		if err != nil {
+			return out, err
+		}
+		out.Token = done.Token
+		out.Behind, err = c.Confirm(ctx, done.Version)
+		return out, err
+	}
+}
+
+// WebhookName is a webhook, and who calls.
+type WebhookName struct {
+	Namespace, Name string
+	By              task.Author
+}
+
+// Webhooks. What changes one tells the shards, and names those that could not be told: they are told soon, by whoever leads the system
+// shard.
+var (
+	AddWebhook    = onSystem("add-webhook", true, tellShards((*Control).AddWebhook))
+	SetWebhook    = onSystem("set-webhook", true, tellShards((*Control).SetWebhook))
+	RotateWebhook = onSystem("rotate-webhook", true, tellShards((*Control).RotateWebhook))
+	PauseWebhook  = onSystem("pause-webhook", true, tellShards((*Control).PauseWebhook))
+	ResumeWebhook = onSystem("resume-webhook", true, tellShards((*Control).ResumeWebhook))
+	RemoveWebhook = onSystem("remove-webhook", false, tellShards(func(c *Control, ctx context.Context, q WebhookCall) (WebhookView, error) {
+		return WebhookView{}, c.RemoveWebhook(ctx, q)
+	}))
+	ListWebhooks = onSystem("webhooks", true, (*Control).Webhooks)
+	GetWebhook   = onSystem("webhook", true, func(c *Control, ctx context.Context, q WebhookName) (WebhookView, error) {
+		return c.Webhook(ctx, q.Namespace, q.Name)
+	})
+	ListDeliveries = onSystem("webhook-deliveries", true, func(c *Control, ctx context.Context, q WebhookName) ([]Delivery, error) {
+		return c.Deliveries(ctx, q.Namespace, q.Name)
+	})
+)
+
+func tellShards(do func(*Control, context.Context, WebhookCall) (WebhookView, error)) func(*Control, context.Context, WebhookCall) (WebhookDone, error) {
+	return func(c *Control, ctx context.Context, q WebhookCall) (out WebhookDone, err error) {
+		if out.Hook, err = do(c, ctx, q); err != nil {
+			return out, err
+		}
+		out.Unconfirmed, err = c.TellShards(ctx)
+		return out, err
+	}
+}
+
+// NodeOrder is a call on a node. Flag says of a drain that it is undone, of a removal that it is forced.
+type NodeOrder struct {
+	Node string
+	Flag bool
+	By   task.Author
+}
+
+// ReplicaOrder says which replica goes where, or, without From, who is to lead.
+type ReplicaOrder struct {
+	Shard    uint32
+	From, To string
+	By       task.Author
+}
+
+// Order is a call that takes nothing but its author.
+type Order struct{ By task.Author }
+
+// Nodes and replicas.
+var (
+	GetOverview = onSystem("overview", true, func(c *Control, ctx context.Context, _ Nothing) (Overview, error) { return c.Overview(ctx) })
+	DrainNode   = onSystem("drain", true, onlyErr(func(c *Control, ctx context.Context, q NodeOrder) error {
+		if q.Flag {
+			return c.Undrain(ctx, q.By, q.Node)
+		}
+		return c.Drain(ctx, q.By, q.Node)
+	}))
+	RemoveNode  = onSystem("remove", true, onlyErr(func(c *Control, ctx context.Context, q NodeOrder) error { return c.Remove(ctx, q.By, q.Node, q.Flag) }))
+	MoveReplica = onSystem("move", true, onlyErr(func(c *Control, ctx context.Context, q ReplicaOrder) error {
+		if q.From == "" {
+			return c.Transfer(ctx, q.By, q.Shard, q.To)
+		}
+		return c.Move(ctx, q.By, q.Shard, q.From, q.To)
+	}))
+	RaiseLevel = onSystem("raise-level", true, func(c *Control, ctx context.Context, q Order) (int, error) { return c.RaiseLevel(ctx, q.By) })
+)

@@ -155,7 +155,7 @@ func (g *Gateway) lookAtWebhooks(ctx context.Context, ns string) []cluster.Webho
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	hooks, err := g.cfg.Webhooks.Webhooks(ctx, ns)
+	hooks, err := cluster.ListWebhooks.Call(ctx, g.verbs, ns)
 	if err != nil {
 		return nil
 	}

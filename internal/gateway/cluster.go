@@ -72,9 +72,8 @@ func (g clusters) GetMap(ctx context.Context, _ *pawlv1.GetMapRequest) (*pawlv1.
 }
 
 // change runs a change of the cluster. The log keeps what was asked for when, and what was refused.
-func (g clusters) change(ctx context.Context, what string, args []any, do func(Admin, task.Author) error) error {
-	operator, err := g.admin()
-	if err != nil {
+func (g clusters) change(ctx context.Context, what string, args []any, do func(by task.Author) error) error {
+	if _, err := g.admin(); err != nil {
 		return err
 	}
 	by, err := authorOf(ctx, "")
@@ -82,7 +81,7 @@ func (g clusters) change(ctx context.Context, what string, args []any, do func(A
 		return err
 	}
 	args = append(args, "by", by)
-	if err := do(operator, by); err != nil {
+	if err := do(by); err != nil {
 		g.log.Info(what+" refused", append(args, "error", err)...)
 		return err
 	}
@@ -107,11 +106,9 @@ func (g clusters) DrainNode(ctx context.Context, r *pawlv1.DrainNodeRequest) (*p
 	if err := checkNode("node", r.GetNode()); err != nil {
 		return nil, err
 	}
-	err := g.change(ctx, "node drain", []any{"node", r.GetNode(), "undo", r.GetUndo()}, func(a Admin, by task.Author) error {
-		if r.GetUndo() {
-			return a.Undrain(ctx, by, r.GetNode())
-		}
-		return a.Drain(ctx, by, r.GetNode())
+	err := g.change(ctx, "node drain", []any{"node", r.GetNode(), "undo", r.GetUndo()}, func(by task.Author) error {
+		_, err := cluster.DrainNode.Call(ctx, g.verbs, cluster.NodeOrder{Node: r.GetNode(), Flag: r.GetUndo(), By: by})
+		return err
 	})
 	return &pawlv1.DrainNodeResponse{}, err
 }
@@ -121,8 +118,9 @@ func (g clusters) RemoveNode(ctx context.Context, r *pawlv1.RemoveNodeRequest) (
 	if err := checkNode("node", r.GetNode()); err != nil {
 		return nil, err
 	}
-	err := g.change(ctx, "node removal", []any{"node", r.GetNode(), "force", r.GetForce()}, func(a Admin, by task.Author) error {
-		return a.Remove(ctx, by, r.GetNode(), r.GetForce())
+	err := g.change(ctx, "node removal", []any{"node", r.GetNode(), "force", r.GetForce()}, func(by task.Author) error {
+		_, err := cluster.RemoveNode.Call(ctx, g.verbs, cluster.NodeOrder{Node: r.GetNode(), Flag: r.GetForce(), By: by})
+		return err
 	})
 	return &pawlv1.RemoveNodeResponse{}, err
 }
@@ -135,8 +133,9 @@ func (g clusters) MoveReplica(ctx context.Context, r *pawlv1.MoveReplicaRequest)
 	if err := checkNode("to", r.GetTo()); err != nil {
 		return nil, err
 	}
-	err := g.change(ctx, "replica move", []any{"shard", r.GetShard(), "from", r.GetFrom(), "to", r.GetTo()}, func(a Admin, by task.Author) error {
-		return a.Move(ctx, by, r.GetShard(), r.GetFrom(), r.GetTo())
+	err := g.change(ctx, "replica move", []any{"shard", r.GetShard(), "from", r.GetFrom(), "to", r.GetTo()}, func(by task.Author) error {
+		_, err := cluster.MoveReplica.Call(ctx, g.verbs, cluster.ReplicaOrder{Shard: r.GetShard(), From: r.GetFrom(), To: r.GetTo(), By: by})
+		return err
 	})
 	return &pawlv1.MoveReplicaResponse{}, err
 }
@@ -148,8 +147,9 @@ func (g clusters) TransferLeader(ctx context.Context, r *pawlv1.TransferLeaderRe
 			return nil, err
 		}
 	}
-	err := g.change(ctx, "leader transfer", []any{"shard", r.GetShard(), "to", r.GetTo()}, func(a Admin, by task.Author) error {
-		return a.Transfer(ctx, by, r.GetShard(), r.GetTo())
+	err := g.change(ctx, "leader transfer", []any{"shard", r.GetShard(), "to", r.GetTo()}, func(by task.Author) error {
+		_, err := cluster.MoveReplica.Call(ctx, g.verbs, cluster.ReplicaOrder{Shard: r.GetShard(), To: r.GetTo(), By: by})
+		return err
 	})
 	return &pawlv1.TransferLeaderResponse{}, err
 }
@@ -159,7 +159,7 @@ func (g clusters) AddShards(ctx context.Context, r *pawlv1.AddShardsRequest) (*p
 	if n := r.GetTotal(); n < 1 || n > cluster.MaxDataShards {
 		return nil, task.Invalid("total", "%d is not between 1 and %d", n, cluster.MaxDataShards)
 	}
-	err := g.change(ctx, "data shards", []any{"total", r.GetTotal()}, func(a Admin, by task.Author) error { return a.AddShards(ctx, by, int(r.GetTotal())) })
+	err := g.change(ctx, "data shards", []any{"total", r.GetTotal()}, func(by task.Author) error { return g.cfg.Admin.AddShards(ctx, by, int(r.GetTotal())) })
 	return &pawlv1.AddShardsResponse{}, err
 }
 
@@ -169,7 +169,7 @@ func (g clusters) SetReplication(ctx context.Context, r *pawlv1.SetReplicationRe
 	if !slices.Contains(contract.Replications, n) {
 		return nil, task.Invalid("replication", "%d is not 1, 3, 5 or 7", n)
 	}
-	err := g.change(ctx, "replication", []any{"replication", n}, func(a Admin, by task.Author) error { return a.SetReplication(ctx, by, n) })
+	err := g.change(ctx, "replication", []any{"replication", n}, func(by task.Author) error { return g.cfg.Admin.SetReplication(ctx, by, n) })
 	return &pawlv1.SetReplicationResponse{}, err
 }
 
@@ -185,15 +185,15 @@ func (g clusters) SetAuditRetention(ctx context.Context, r *pawlv1.SetAuditReten
 	if err != nil {
 		return nil, err
 	}
-	err = g.change(ctx, "audit retention", []any{"retention", d}, func(a Admin, by task.Author) error { return a.SetAuditRetention(ctx, by, d) })
+	err = g.change(ctx, "audit retention", []any{"retention", d}, func(by task.Author) error { return g.cfg.Admin.SetAuditRetention(ctx, by, d) })
 	return &pawlv1.SetAuditRetentionResponse{}, err
 }
 
 // RaiseLevel raises the feature level to the highest that all nodes can work at.
 func (g clusters) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelRequest) (*pawlv1.RaiseLevelResponse, error) {
 	var level int
-	err := g.change(ctx, "feature level raise", nil, func(a Admin, by task.Author) (err error) {
-		level, err = a.RaiseLevel(ctx, by)
+	err := g.change(ctx, "feature level raise", nil, func(by task.Author) (err error) {
+		level, err = cluster.RaiseLevel.Call(ctx, g.verbs, cluster.Order{By: by})
 		return err
 	})
 	if err != nil {

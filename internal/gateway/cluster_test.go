@@ -27,6 +27,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // fakeAdmin looks after a cluster of three nodes that stays as it is, and remembers what it was asked for.
@@ -95,21 +96,27 @@ func (a *fakeAdmin) Overview(context.Context) (cluster.Overview, error) {
 	return a.overview, a.ask("overview")
 }
 func (a *fakeAdmin) Map(context.Context) *cluster.Map { _ = a.ask("map"); return a.m }
-func (a *fakeAdmin) Drain(_ context.Context, _ task.Author, node string) error {
-	return a.ask("drain %s", node)
+
+// answer has a table answer what this remembers.
+func (a *fakeAdmin) answer(to verbtest.Answers) {
+	verbtest.OnSystem(to, cluster.DrainNode, func(_ context.Context, q cluster.NodeOrder) (out cluster.Nothing, err error) {
+		if q.Flag {
+			return out, a.ask("undrain %s", q.Node)
+		}
+		return out, a.ask("drain %s", q.Node)
+	})
+	verbtest.OnSystem(to, cluster.RemoveNode, func(_ context.Context, q cluster.NodeOrder) (cluster.Nothing, error) {
+		return cluster.Nothing{}, a.ask("remove %s %t", q.Node, q.Flag)
+	})
+	verbtest.OnSystem(to, cluster.MoveReplica, func(_ context.Context, q cluster.ReplicaOrder) (out cluster.Nothing, err error) {
+		if q.From == "" {
+			return out, a.ask("transfer %d %q", q.Shard, q.To)
+		}
+		return out, a.ask("move %d %s %s", q.Shard, q.From, q.To)
+	})
+	verbtest.OnSystem(to, cluster.RaiseLevel, func(context.Context, cluster.Order) (int, error) { return 2, a.ask("level") })
 }
-func (a *fakeAdmin) Undrain(_ context.Context, _ task.Author, node string) error {
-	return a.ask("undrain %s", node)
-}
-func (a *fakeAdmin) Remove(_ context.Context, _ task.Author, node string, force bool) error {
-	return a.ask("remove %s %t", node, force)
-}
-func (a *fakeAdmin) Move(_ context.Context, _ task.Author, shard uint32, from, to string) error {
-	return a.ask("move %d %s %s", shard, from, to)
-}
-func (a *fakeAdmin) Transfer(_ context.Context, _ task.Author, shard uint32, to string) error {
-	return a.ask("transfer %d %q", shard, to)
-}
+
 func (a *fakeAdmin) AddShards(_ context.Context, _ task.Author, total int) error {
 	return a.ask("shards %d", total)
 }
@@ -120,7 +127,6 @@ func (a *fakeAdmin) SetAuditRetention(_ context.Context, _ task.Author, d time.D
 func (a *fakeAdmin) SetReplication(_ context.Context, _ task.Author, n int) error {
 	return a.ask("replication %d", n)
 }
-func (a *fakeAdmin) RaiseLevel(context.Context, task.Author) (int, error) { return 2, a.ask("level") }
 func (a *fakeAdmin) Verify(_ context.Context, shard uint32) (Verification, error) {
 	return a.found, a.ask("verify %d", shard)
 }

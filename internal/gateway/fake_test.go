@@ -62,6 +62,7 @@ type fake struct {
 	door        *auth.Door   // nil: nobody needs a token
 	pages       http.Handler // nil: there are none
 	answers     verbtest.Answers
+	once        sync.Once // answers are made
 }
 
 type fakeTask struct {

@@ -10,12 +10,19 @@ import (
 )
 
 // Do answers verbs.
-func (f *fake) Do(ctx context.Context, c verb.Call) error {
-	if f.answers == nil {
+func (f *fake) Do(ctx context.Context, c verb.Call) error { return f.table().Do(ctx, c) }
+
+// table is what the fake answers to verbs: of tokens, markers and webhooks it has some of its own, unless a test puts others in their place.
+func (f *fake) table() verbtest.Answers {
+	f.once.Do(func() {
 		f.answers = verbtest.Answers{}
 		f.answerQueues()
-	}
-	return f.answers.Do(ctx, c)
+		f.admin.answer(f.answers)
+		(&fakeTokens{names: []string{"default"}}).answer(f.answers)
+		(&fakeMarkers{}).answer(f.answers)
+		(&fakeWebhooks{}).answer(f.answers)
+	})
+	return f.answers
 }
 
 // answerQueues answers what is asked of the shards' queues and tasks.

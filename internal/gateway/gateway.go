@@ -36,9 +36,7 @@ type Config struct {
 	Stats      Stats              // nil: nobody counts, and what asks for it is refused
 	Admin      Admin              // nil: the operators' calls for a cluster are refused
 	Door       *auth.Door         // who may come in; nil: everybody, to everything
-	Tokens     Tokens             // nil: calls on tokens and namespaces are refused
-	Webhooks   Webhooks           // nil: calls on webhooks are refused
-	Markers    Markers            // nil: calls on markers are refused
+	Webhooks   Webhooks           // nil: calls that need it are refused
 	Limits     task.Limits        // zero fields: task.DefaultLimits
 	Logger     *slog.Logger       // nil: none
 	// Pages answers what is not the API's: the web UI. Nil: not found.
@@ -162,22 +160,17 @@ type Cluster interface {
 	Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error)
 }
 
-// Admin is what the gateway needs of the system shard for the operators of a cluster, wherever it is led. Package cluster says
-// what each method does and refuses.
+// Admin are the calls for the operators of a cluster that take more than a verb of the system shard. Package cluster says what each
+// method does and refuses.
 type Admin interface {
+	// Overview tells how the cluster stands, by this node's own view while the system shard has no leader.
 	Overview(ctx context.Context) (cluster.Overview, error)
 	// Map is this node's copy, which may be behind; nil: it has none yet.
 	Map(ctx context.Context) *cluster.Map
 
-	Drain(ctx context.Context, by task.Author, node string) error
-	Undrain(ctx context.Context, by task.Author, node string) error
-	Remove(ctx context.Context, by task.Author, node string, force bool) error
-	Move(ctx context.Context, by task.Author, shard uint32, from, to string) error
-	Transfer(ctx context.Context, by task.Author, shard uint32, to string) error // to "": whichever
 	AddShards(ctx context.Context, by task.Author, total int) error
 	SetReplication(ctx context.Context, by task.Author, n int) error
 	SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error
-	RaiseLevel(ctx context.Context, by task.Author) (level int, err error)
 	// Verify compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
 	Verify(ctx context.Context, shard uint32) (Verification, error)
 	// Backup writes a backup of the whole cluster to w, and tells after each shard how many of them are done.

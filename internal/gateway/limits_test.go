@@ -183,7 +183,8 @@ func TestRates(t *testing.T) {
 		k := newKeys()
 		k.cut("boss", auth.Everything)
 		k.cut("team", auth.Rights{Namespace: "team", Roles: auth.Admin})
-		g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Tokens: &fakeTokens{}, Node: "n1", Limits: task.Limits{Payload: 100}})
+		(&fakeTokens{}).answer(f.table())
+		g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Node: "n1", Limits: task.Limits{Payload: 100}})
 		t.Cleanup(func() { g.Shutdown(context.Background()) })
 		quotas := func(q task.Quotas) {
 			k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": q}})

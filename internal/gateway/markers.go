@@ -12,36 +12,17 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Markers is what the gateway needs of the system shard for markers, wherever it is led. Package cluster says what each method does and
-// refuses.
-type Markers interface {
-	AddMarker(ctx context.Context, c cluster.MarkerCall) (cluster.Marker, error)
-	EndMarker(ctx context.Context, c cluster.MarkerEnd) (cluster.Marker, error)
-	RemoveMarker(ctx context.Context, c cluster.MarkerName) error
-	Markers(ctx context.Context, q cluster.MarkerQuery) (cluster.MarkerPage, error)
-}
-
 // markerService is the MarkerService.
 type markerService struct {
 	pawlv1.UnimplementedMarkerServiceServer
 	*Gateway
 }
 
-func (g *Gateway) markers() (Markers, error) {
-	if g.cfg.Markers == nil {
-		return nil, &task.Error{Code: task.CodePermissionDenied, Message: "markers are not served here"}
-	}
-	return g.cfg.Markers, nil
-}
-
 // AddMarker sets a marker.
 func (g markerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerRequest) (*pawlv1.AddMarkerResponse, error) {
-	markers, err := g.markers()
-	if err != nil {
-		return nil, err
-	}
 	m := cluster.Marker{ID: task.ID(uuid.New()), Namespace: namespaceOf(ctx), Kind: cluster.MarkerKind(r.GetKind()), Title: r.GetTitle(), Version: r.GetVersion(), URL: r.GetUrl(),
 		Queues: r.GetQueues(), Types: r.GetTypes()}
+	var err error
 	if id := r.GetRequestId(); id != "" {
 		if m.ID, err = task.ParseID(id); err != nil {
 			return nil, task.Invalid("request_id", "%v", err)
@@ -60,7 +41,7 @@ func (g markerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerRequest
 	if err != nil {
 		return nil, err
 	}
-	if m, err = markers.AddMarker(ctx, cluster.MarkerCall{By: by, Marker: m}); err != nil {
+	if m, err = cluster.AddMarker.Call(ctx, g.verbs, cluster.MarkerCall{By: by, Marker: m}); err != nil {
 		return nil, err
 	}
 	g.log.Info("marker added", "marker_id", m.ID.String(), "namespace", m.Namespace, "kind", string(m.Kind), "title", m.Title, "by", by)
@@ -69,15 +50,11 @@ func (g markerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerRequest
 
 // ListMarkers reads a page of the markers that touch a range of time.
 func (g markerService) ListMarkers(ctx context.Context, r *pawlv1.ListMarkersRequest) (*pawlv1.ListMarkersResponse, error) {
-	markers, err := g.markers()
-	if err != nil {
-		return nil, err
-	}
 	q, err := g.markerQuery(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	page, err := markers.Markers(ctx, q)
+	page, err := cluster.ListMarkers.Call(ctx, g.verbs, q)
 	if err != nil {
 		return nil, err
 	}
@@ -132,21 +109,18 @@ func (g *Gateway) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRequest)
 }
 
 // markerOf reads which marker is meant.
-func (g *Gateway) markerOf(ctx context.Context, id string) (markers Markers, of cluster.MarkerName, err error) {
-	if markers, err = g.markers(); err != nil {
-		return nil, of, err
-	}
+func (g *Gateway) markerOf(ctx context.Context, id string) (of cluster.MarkerName, err error) {
 	of.Namespace = namespaceOf(ctx)
 	if of.ID, err = task.ParseID(id); err != nil {
-		return nil, of, task.Invalid("id", "%v", err)
+		return of, task.Invalid("id", "%v", err)
 	}
 	of.By, err = authorOf(ctx, "")
-	return markers, of, err
+	return of, err
 }
 
 // EndMarker says when a marker was over.
 func (g markerService) EndMarker(ctx context.Context, r *pawlv1.EndMarkerRequest) (*pawlv1.EndMarkerResponse, error) {
-	markers, of, err := g.markerOf(ctx, r.GetId())
+	of, err := g.markerOf(ctx, r.GetId())
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +128,7 @@ func (g markerService) EndMarker(ctx context.Context, r *pawlv1.EndMarkerRequest
 	if err != nil {
 		return nil, err
 	}
-	m, err := markers.EndMarker(ctx, cluster.MarkerEnd{MarkerName: of, EndedAt: end})
+	m, err := cluster.EndMarker.Call(ctx, g.verbs, cluster.MarkerEnd{MarkerName: of, EndedAt: end})
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +138,9 @@ func (g markerService) EndMarker(ctx context.Context, r *pawlv1.EndMarkerRequest
 
 // RemoveMarker removes a marker.
 func (g markerService) RemoveMarker(ctx context.Context, r *pawlv1.RemoveMarkerRequest) (*pawlv1.RemoveMarkerResponse, error) {
-	markers, of, err := g.markerOf(ctx, r.GetId())
+	of, err := g.markerOf(ctx, r.GetId())
 	if err == nil {
-		err = markers.RemoveMarker(ctx, of)
+		_, err = cluster.RemoveMarker.Call(ctx, g.verbs, of)
 	}
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // fakeMarkers remembers what was asked.
@@ -18,6 +19,14 @@ type fakeMarkers struct {
 	query  cluster.MarkerQuery
 	ended  cluster.MarkerEnd
 	scope  task.Scope
+}
+
+// answer has a table answer as these markers do.
+func (m *fakeMarkers) answer(to verbtest.Answers) {
+	verbtest.OnSystem(to, cluster.AddMarker, m.AddMarker)
+	verbtest.OnSystem(to, cluster.EndMarker, m.EndMarker)
+	verbtest.OnSystem(to, cluster.RemoveMarker, m.RemoveMarker)
+	verbtest.OnSystem(to, cluster.ListMarkers, m.Markers)
 }
 
 func (f *fakeMarkers) AddMarker(ctx context.Context, c cluster.MarkerCall) (cluster.Marker, error) {
@@ -35,11 +44,11 @@ func (f *fakeMarkers) EndMarker(_ context.Context, c cluster.MarkerEnd) (cluster
 	return f.marker, nil
 }
 
-func (f *fakeMarkers) RemoveMarker(_ context.Context, c cluster.MarkerName) error {
+func (f *fakeMarkers) RemoveMarker(_ context.Context, c cluster.MarkerName) (out cluster.Nothing, err error) {
 	if c.ID != f.marker.ID {
-		return task.NotFound("marker", c.ID.String())
+		return out, task.NotFound("marker", c.ID.String())
 	}
-	return nil
+	return out, nil
 }
 
 func (f *fakeMarkers) Markers(_ context.Context, q cluster.MarkerQuery) (cluster.MarkerPage, error) {
@@ -54,7 +63,8 @@ func TestMarkersOverREST(t *testing.T) {
 	k.cut("ops", auth.Rights{Namespace: "team", Roles: auth.Operate})
 	k.cut("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})
 	f := newFake()
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Markers: fake, Node: "n1"})
+	fake.answer(f.table())
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Node: "n1"})
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	const id, cursor = "0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77", "AWQAAAAAAB6EgAGYwvSKW3w-nRAvaxwKTnc"
 	for _, c := range []struct{ who, method, path, body, want string }{

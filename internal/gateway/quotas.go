@@ -46,10 +46,9 @@ func (g accessService) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasRequest
 	if err != nil {
 		return nil, err
 	}
-	set := func(t Tokens, ctx context.Context, by task.Author, name string) ([]string, error) {
-		return t.SetQuotas(ctx, by, name, to)
-	}
-	behind, err := g.onNamespace(ctx, "quotas set", r.GetName(), r.GetReason(), set)
+	behind, err := g.onNamespace(ctx, "quotas set", r.GetName(), r.GetReason(), func(by task.Author) ([]string, error) {
+		return cluster.SetQuotas.Call(ctx, g.verbs, cluster.NamespaceOrder{By: by, Name: r.GetName(), Quotas: to})
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -137,9 +136,6 @@ func (g accessService) GetLimits(ctx context.Context, _ *pawlv1.GetLimitsRequest
 	out := &pawlv1.GetLimitsResponse{Namespace: ns, Quotas: quotasProto(g.keeper.Quotas(ns))}
 	for _, l := range g.boundaries() {
 		out.Limits = append(out.Limits, &pawlv1.Limit{Name: l.name, Value: l.value, Unit: l.unit})
-	}
-	if g.cfg.Tokens == nil {
-		return out, nil
 	}
 	n, err := g.namespaceInfo(ctx, ns)
 	if err != nil {

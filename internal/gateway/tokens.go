@@ -15,31 +15,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Tokens is what the gateway needs of the system shard for tokens and namespaces, wherever it is led. Package cluster says what each
-// method does and refuses. Behind are the nodes that have not confirmed a change within a second.
-type Tokens interface {
-	AddToken(ctx context.Context, c cluster.TokenCall) (t auth.Token, behind []string, err error)
-	RotateToken(ctx context.Context, c cluster.TokenCall) (t auth.Token, behind []string, err error)
-	RevokeToken(ctx context.Context, c cluster.TokenCall) (behind []string, err error)
-	Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, error)
-
-	AddNamespace(ctx context.Context, c cluster.NamespaceCall) (behind []string, err error)
-	SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) (behind []string, err error)
-	RemoveNamespace(ctx context.Context, by task.Author, name string) (behind []string, err error)
-	Namespaces(ctx context.Context) ([]cluster.NamespaceInfo, error)
-}
-
 // accessService is the AccessService.
 type accessService struct {
 	pawlv1.UnimplementedAccessServiceServer
 	*Gateway
-}
-
-func (g *Gateway) tokens() (Tokens, error) {
-	if g.cfg.Tokens == nil {
-		return nil, &task.Error{Code: task.CodePermissionDenied, Message: "tokens and namespaces are not served here"}
-	}
-	return g.cfg.Tokens, nil
 }
 
 // WhoAmI tells what the caller's token is good for.
@@ -88,12 +67,8 @@ func (g accessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensReque
 
 // visible are the tokens that the caller may know of: of all namespaces, or of that of the call and of none in particular.
 func (g accessService) visible(ctx context.Context, inAll bool) ([]auth.Token, error) {
-	tokens, err := g.tokens()
-	if err != nil {
-		return nil, err
-	}
 	c := callOf(ctx)
-	all, err := tokens.Tokens(ctx, c.visitor.Rights)
+	all, err := cluster.ListTokens.Call(ctx, g.verbs, c.visitor.Rights)
 	if !inAll {
 		all = slices.DeleteFunc(all, func(t auth.Token) bool { return t.Namespace != c.namespace && !t.InAll() })
 	}
@@ -207,10 +182,6 @@ func lifeOf(in *durationpb.Duration, never bool) (time.Duration, error) {
 
 // AddToken makes a token within the rights of its maker.
 func (g accessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) (*pawlv1.AddTokenResponse, error) {
-	tokens, err := g.tokens()
-	if err != nil {
-		return nil, err
-	}
 	c, err := tokenCall(ctx, r)
 	if err != nil {
 		return nil, err
@@ -241,10 +212,11 @@ func (g accessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest) 
 	if err != nil {
 		return nil, err
 	}
-	made, behind, err := tokens.AddToken(ctx, c)
+	done, err := cluster.AddToken.Call(ctx, g.verbs, c)
 	if err != nil {
 		return nil, err
 	}
+	made, behind := done.Token, done.Behind
 	g.log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(), "certificate", made.Certificate, "unconfirmed", behind, "by", c.Author)
 	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind, SecretAccessKey: accessKeyOf(&made).Secret}, nil
 }
@@ -292,10 +264,6 @@ func overlapOf(in *durationpb.Duration) (time.Duration, error) {
 
 // RotateToken gives a token another secret.
 func (g accessService) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRequest) (*pawlv1.RotateTokenResponse, error) {
-	tokens, err := g.tokens()
-	if err != nil {
-		return nil, err
-	}
 	c, err := tokenCall(ctx, r)
 	if err != nil {
 		return nil, err
@@ -311,30 +279,27 @@ func (g accessService) RotateToken(ctx context.Context, r *pawlv1.RotateTokenReq
 	}
 	secret := auth.NewSecret()
 	c.Token.Hash = auth.HashOf(secret)
-	now, behind, err := tokens.RotateToken(ctx, c)
+	done, err := cluster.RotateToken.Call(ctx, g.verbs, c)
 	if err != nil {
 		return nil, err
 	}
+	now, behind := done.Token, done.Behind
 	g.log.Info("token rotated", "token", now.Name, "namespace", now.Namespace, "unconfirmed", behind, "by", c.Author)
 	return &pawlv1.RotateTokenResponse{Token: tokenProto(&now), Secret: secret, UnconfirmedNodes: behind, SecretAccessKey: accessKeyOf(&now).Secret}, nil
 }
 
 // RevokeToken ends a token.
 func (g accessService) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenRequest) (*pawlv1.RevokeTokenResponse, error) {
-	tokens, err := g.tokens()
-	if err != nil {
-		return nil, err
-	}
 	c, err := tokenCall(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	behind, err := tokens.RevokeToken(ctx, c)
+	done, err := cluster.RevokeToken.Call(ctx, g.verbs, c)
 	if err != nil {
 		return nil, err
 	}
-	g.log.Info("token revoked", "token", c.Token.Name, "namespace", c.Token.Namespace, "unconfirmed", behind, "by", c.Author)
-	return &pawlv1.RevokeTokenResponse{UnconfirmedNodes: behind}, nil
+	g.log.Info("token revoked", "token", c.Token.Name, "namespace", c.Token.Namespace, "unconfirmed", done.Behind, "by", c.Author)
+	return &pawlv1.RevokeTokenResponse{UnconfirmedNodes: done.Behind}, nil
 }
 
 // accessKeyOf is the access key of a token that has one.
@@ -378,11 +343,7 @@ func (g accessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespa
 
 // mayGoTo are the namespaces that the caller may go to.
 func (g accessService) mayGoTo(ctx context.Context) ([]cluster.NamespaceInfo, error) {
-	tokens, err := g.tokens()
-	if err != nil {
-		return nil, err
-	}
-	all, err := tokens.Namespaces(ctx)
+	all, err := cluster.ListNamespaces.Call(ctx, g.verbs, cluster.Nothing{})
 	if v := callOf(ctx).visitor; !v.InAll() {
 		all = slices.DeleteFunc(all, func(n cluster.NamespaceInfo) bool { return n.Name != v.Namespace })
 	}
@@ -395,24 +356,21 @@ func (g accessService) AddNamespace(ctx context.Context, r *pawlv1.AddNamespaceR
 	if err != nil {
 		return nil, err
 	}
-	add := func(t Tokens, ctx context.Context, by task.Author, name string) ([]string, error) {
-		return t.AddNamespace(ctx, cluster.NamespaceCall{By: by, Name: name, Quotas: quotas})
-	}
-	behind, err := g.onNamespace(ctx, "namespace added", r.GetName(), "", add)
+	behind, err := g.onNamespace(ctx, "namespace added", r.GetName(), "", func(by task.Author) ([]string, error) {
+		return cluster.AddNamespace.Call(ctx, g.verbs, cluster.NamespaceCall{By: by, Name: r.GetName(), Quotas: quotas})
+	})
 	return &pawlv1.AddNamespaceResponse{UnconfirmedNodes: behind}, err
 }
 
 // RemoveNamespace removes a namespace in which there is nothing.
 func (g accessService) RemoveNamespace(ctx context.Context, r *pawlv1.RemoveNamespaceRequest) (*pawlv1.RemoveNamespaceResponse, error) {
-	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), "", Tokens.RemoveNamespace)
+	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), "", func(by task.Author) ([]string, error) {
+		return cluster.RemoveNamespace.Call(ctx, g.verbs, cluster.NamespaceOrder{By: by, Name: r.GetName()})
+	})
 	return &pawlv1.RemoveNamespaceResponse{UnconfirmedNodes: behind}, err
 }
 
-func (g accessService) onNamespace(ctx context.Context, done, name, reason string, do func(Tokens, context.Context, task.Author, string) ([]string, error)) ([]string, error) {
-	tokens, err := g.tokens()
-	if err != nil {
-		return nil, err
-	}
+func (g accessService) onNamespace(ctx context.Context, done, name, reason string, do func(by task.Author) ([]string, error)) ([]string, error) {
 	if err := auth.CheckNamespace("name", name); err != nil {
 		return nil, err
 	}
@@ -420,7 +378,7 @@ func (g accessService) onNamespace(ctx context.Context, done, name, reason strin
 	if err != nil {
 		return nil, err
 	}
-	behind, err := do(tokens, ctx, by, name)
+	behind, err := do(by)
 	if err == nil {
 		g.log.Info(done, "namespace", name, "unconfirmed", behind, "by", by)
 	}

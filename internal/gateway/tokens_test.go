@@ -14,6 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // fakeTokens remembers tokens, and calls node n2 behind.
@@ -25,7 +26,19 @@ type fakeTokens struct {
 	quotas task.Quotas
 }
 
-func (f *fakeTokens) AddToken(_ context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
+// answer has a table answer as these tokens do.
+func (t *fakeTokens) answer(to verbtest.Answers) {
+	verbtest.OnSystem(to, cluster.AddToken, t.AddToken)
+	verbtest.OnSystem(to, cluster.RotateToken, t.RotateToken)
+	verbtest.OnSystem(to, cluster.RevokeToken, t.RevokeToken)
+	verbtest.OnSystem(to, cluster.ListTokens, t.Tokens)
+	verbtest.OnSystem(to, cluster.AddNamespace, t.AddNamespace)
+	verbtest.OnSystem(to, cluster.SetQuotas, t.SetQuotas)
+	verbtest.OnSystem(to, cluster.RemoveNamespace, t.RemoveNamespace)
+	verbtest.OnSystem(to, cluster.ListNamespaces, t.Namespaces)
+}
+
+func (f *fakeTokens) AddToken(_ context.Context, c cluster.TokenCall) (cluster.TokenChanged, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, c)
@@ -36,20 +49,20 @@ func (f *fakeTokens) AddToken(_ context.Context, c cluster.TokenCall) (auth.Toke
 	}
 	f.tokens = append(f.tokens, t)
 	slices.SortFunc(f.tokens, func(a, b auth.Token) int { return strings.Compare(placeOfToken(a), placeOfToken(b)) })
-	return t, []string{"n2"}, nil
+	return cluster.TokenChanged{Token: t, Behind: []string{"n2"}}, nil
 }
 
-func (f *fakeTokens) RotateToken(_ context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
+func (f *fakeTokens) RotateToken(_ context.Context, c cluster.TokenCall) (cluster.TokenChanged, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, c)
 	t := f.tokens[0]
 	t.RotatedAt, t.OldUntil, t.UsedAt = 2_000_000, store.Time(2_000_000).Add(c.Overlap), 1_500_000
-	return t, nil, nil
+	return cluster.TokenChanged{Token: t}, nil
 }
 
-func (f *fakeTokens) RevokeToken(_ context.Context, c cluster.TokenCall) ([]string, error) {
-	return nil, task.NotFound("token", c.Token.Name)
+func (f *fakeTokens) RevokeToken(_ context.Context, c cluster.TokenCall) (cluster.TokenChanged, error) {
+	return cluster.TokenChanged{}, task.NotFound("token", c.Token.Name)
 }
 
 func (f *fakeTokens) Tokens(_ context.Context, by auth.Rights) ([]auth.Token, error) {
@@ -64,16 +77,16 @@ func (f *fakeTokens) AddNamespace(_ context.Context, c cluster.NamespaceCall) ([
 	return nil, nil
 }
 
-func (f *fakeTokens) SetQuotas(_ context.Context, _ task.Author, _ string, to task.QuotaChange) ([]string, error) {
-	f.quotas = f.quotas.Change(to)
+func (f *fakeTokens) SetQuotas(_ context.Context, q cluster.NamespaceOrder) ([]string, error) {
+	f.quotas = f.quotas.Change(q.Quotas)
 	return []string{"n2"}, nil
 }
 
-func (f *fakeTokens) RemoveNamespace(context.Context, task.Author, string) ([]string, error) {
+func (f *fakeTokens) RemoveNamespace(context.Context, cluster.NamespaceOrder) ([]string, error) {
 	return []string{"n2"}, nil
 }
 
-func (f *fakeTokens) Namespaces(context.Context) (all []cluster.NamespaceInfo, err error) {
+func (f *fakeTokens) Namespaces(context.Context, cluster.Nothing) (all []cluster.NamespaceInfo, err error) {
 	for i, name := range f.names {
 		all = append(all, cluster.NamespaceInfo{Namespace: cluster.Namespace{Name: name, CreatedAt: store.Time(i) * 1_000_000, CreatedBy: "boss", Quotas: f.quotas},
 			Queues: 3, Schedules: i})
@@ -87,7 +100,8 @@ func TestTokensOverREST(t *testing.T) {
 	k.cut("boss", auth.Everything)
 	k.cut("lead", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
 	f := newFake()
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Tokens: fake, Node: "n1"})
+	fake.answer(f.table())
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Node: "n1"})
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	for _, c := range []struct{ who, method, path, body, want string }{
 		{"lead", "GET", "/api/v1/me", "", `200 {"token_required":true,"name":"lead","roles":["produce","consume","observe","operate","admin"],"namespace":"team","all_namespaces":false,"queues":["mail*"]}`},
@@ -169,7 +183,8 @@ func TestTokenLives(t *testing.T) {
 	k, fake := newKeys(), &fakeTokens{}
 	k.cut("boss", auth.Everything)
 	f := newFake()
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Tokens: fake, Node: "n1"})
+	fake.answer(f.table())
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Node: "n1"})
 	conn := dialGateway(t, g)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	ctx, c := with(t.Context(), k.secret["boss"], ""), pawlv1.NewAccessServiceClient(conn)

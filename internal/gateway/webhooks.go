@@ -14,22 +14,12 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// Webhooks is what the gateway needs of the system shard for webhooks, wherever it is led. Package cluster says what each method does
-// and refuses.
+// Webhooks sends to webhooks from this node, and asks the node that sends for the cluster.
 type Webhooks interface {
 	// Check refuses an address by its form.
 	Check(field, url string) error
-	AddWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
-	SetWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
-	RemoveWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
-	RotateWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
-	PauseWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
-	ResumeWebhook(ctx context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error)
 	// TestWebhook waits for the receiver's answer, for some 10 s.
 	TestWebhook(ctx context.Context, by task.Author, ns, name string) (cluster.Delivery, error)
-	Webhooks(ctx context.Context, ns string) ([]cluster.WebhookView, error)
-	Webhook(ctx context.Context, ns, name string) (cluster.WebhookView, error)
-	Deliveries(ctx context.Context, ns, name string) ([]cluster.Delivery, error)
 }
 
 // webhookService is the WebhookService.
@@ -45,31 +35,18 @@ func (g *Gateway) webhooks() (Webhooks, error) {
 	return g.cfg.Webhooks, nil
 }
 
-// hookName reads which webhook of the caller's namespace is meant.
-func (g *Gateway) hookName(name string) (Webhooks, error) {
-	hooks, err := g.webhooks()
-	if err == nil {
-		err = cluster.CheckWebhookName(name)
-	}
-	return hooks, err
-}
-
 // hookCall reads what calls have in common that change a webhook.
-func (g *Gateway) hookCall(ctx context.Context, name, reason string) (hooks Webhooks, c cluster.WebhookCall, err error) {
-	if hooks, err = g.hookName(name); err != nil {
-		return nil, c, err
+func (g *Gateway) hookCall(ctx context.Context, name, reason string) (c cluster.WebhookCall, err error) {
+	if err := cluster.CheckWebhookName(name); err != nil {
+		return c, err
 	}
 	c.Hook.Namespace, c.Hook.Name = namespaceOf(ctx), name
 	c.By, err = authorOf(ctx, reason)
-	return hooks, c, err
+	return c, err
 }
 
 // ListWebhooks reads a page of the namespace's webhooks.
 func (g webhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooksRequest) (*pawlv1.ListWebhooksResponse, error) {
-	hooks, err := g.webhooks()
-	if err != nil {
-		return nil, err
-	}
 	n, err := limitOf(r.GetLimit())
 	if err != nil {
 		return nil, err
@@ -78,7 +55,7 @@ func (g webhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooks
 	if err != nil {
 		return nil, err
 	}
-	all, err := hooks.Webhooks(ctx, namespaceOf(ctx))
+	all, err := cluster.ListWebhooks.Call(ctx, g.verbs, namespaceOf(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +72,10 @@ func (g webhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooks
 
 // GetWebhook reads one webhook.
 func (g webhookService) GetWebhook(ctx context.Context, r *pawlv1.GetWebhookRequest) (*pawlv1.GetWebhookResponse, error) {
-	hooks, err := g.hookName(r.GetName())
-	if err != nil {
+	if err := cluster.CheckWebhookName(r.GetName()); err != nil {
 		return nil, err
 	}
-	h, err := hooks.Webhook(ctx, namespaceOf(ctx), r.GetName())
+	h, err := cluster.GetWebhook.Call(ctx, g.verbs, cluster.WebhookName{Namespace: namespaceOf(ctx), Name: r.GetName()})
 	if err != nil {
 		return nil, err
 	}
@@ -116,12 +92,16 @@ func hookSecret(given string) (string, error) {
 
 // AddWebhook makes a webhook.
 func (g webhookService) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookRequest) (*pawlv1.AddWebhookResponse, error) {
-	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
 	}
 	h := &c.Hook
 	h.URL, h.Queues, h.DepthOver = r.GetUrl(), r.GetQueues(), r.GetDepthOver()
+	hooks, err := g.webhooks()
+	if err != nil {
+		return nil, err
+	}
 	if err := hooks.Check("url", h.URL); err != nil {
 		return nil, err
 	}
@@ -137,7 +117,7 @@ func (g webhookService) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookRequ
 	if len(h.Queues) > task.MaxPatterns {
 		return nil, task.Invalid("queues", "%d patterns, 1 to %d are allowed", len(h.Queues), task.MaxPatterns)
 	}
-	done, err := hooks.AddWebhook(ctx, c)
+	done, err := cluster.AddWebhook.Call(ctx, g.verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -147,11 +127,15 @@ func (g webhookService) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookRequ
 
 // SetWebhook changes a webhook.
 func (g webhookService) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookRequest) (*pawlv1.SetWebhookResponse, error) {
-	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
 	}
 	if r.GetUrl() != "" {
+		hooks, err := g.webhooks()
+		if err != nil {
+			return nil, err
+		}
 		if err := hooks.Check("url", r.GetUrl()); err != nil {
 			return nil, err
 		}
@@ -171,7 +155,7 @@ func (g webhookService) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookRequ
 	if len(to.Queues) > task.MaxPatterns {
 		return nil, task.Invalid("queues", "%d patterns, 1 to %d are allowed", len(to.Queues), task.MaxPatterns)
 	}
-	done, err := hooks.SetWebhook(ctx, c)
+	done, err := cluster.SetWebhook.Call(ctx, g.verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -181,11 +165,11 @@ func (g webhookService) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookRequ
 
 // RemoveWebhook removes a webhook.
 func (g webhookService) RemoveWebhook(ctx context.Context, r *pawlv1.RemoveWebhookRequest) (*pawlv1.RemoveWebhookResponse, error) {
-	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
 	}
-	done, err := hooks.RemoveWebhook(ctx, c)
+	done, err := cluster.RemoveWebhook.Call(ctx, g.verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -195,11 +179,11 @@ func (g webhookService) RemoveWebhook(ctx context.Context, r *pawlv1.RemoveWebho
 
 // PauseWebhook sends nothing for now.
 func (g webhookService) PauseWebhook(ctx context.Context, r *pawlv1.PauseWebhookRequest) (*pawlv1.PauseWebhookResponse, error) {
-	hooks, c, err := g.hookCall(ctx, r.GetName(), r.GetReason())
+	c, err := g.hookCall(ctx, r.GetName(), r.GetReason())
 	if err != nil {
 		return nil, err
 	}
-	done, err := hooks.PauseWebhook(ctx, c)
+	done, err := cluster.PauseWebhook.Call(ctx, g.verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -209,11 +193,11 @@ func (g webhookService) PauseWebhook(ctx context.Context, r *pawlv1.PauseWebhook
 
 // ResumeWebhook sends again.
 func (g webhookService) ResumeWebhook(ctx context.Context, r *pawlv1.ResumeWebhookRequest) (*pawlv1.ResumeWebhookResponse, error) {
-	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
 	}
-	done, err := hooks.ResumeWebhook(ctx, c)
+	done, err := cluster.ResumeWebhook.Call(ctx, g.verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +207,11 @@ func (g webhookService) ResumeWebhook(ctx context.Context, r *pawlv1.ResumeWebho
 
 // TestWebhook sends a notice now.
 func (g webhookService) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookRequest) (*pawlv1.TestWebhookResponse, error) {
-	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	c, err := g.hookCall(ctx, r.GetName(), "")
+	if err != nil {
+		return nil, err
+	}
+	hooks, err := g.webhooks()
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +224,7 @@ func (g webhookService) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookRe
 
 // RotateWebhookSecret gives a webhook another secret.
 func (g webhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.RotateWebhookSecretRequest) (*pawlv1.RotateWebhookSecretResponse, error) {
-	hooks, c, err := g.hookCall(ctx, r.GetName(), "")
+	c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +234,7 @@ func (g webhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.Rotat
 	if c.Overlap, err = overlapOf(r.GetOverlap()); err != nil {
 		return nil, err
 	}
-	done, err := hooks.RotateWebhook(ctx, c)
+	done, err := cluster.RotateWebhook.Call(ctx, g.verbs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -256,11 +244,10 @@ func (g webhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.Rotat
 
 // ListWebhookDeliveries tells what came of the last notices.
 func (g webhookService) ListWebhookDeliveries(ctx context.Context, r *pawlv1.ListWebhookDeliveriesRequest) (*pawlv1.ListWebhookDeliveriesResponse, error) {
-	hooks, err := g.hookName(r.GetName())
-	if err != nil {
+	if err := cluster.CheckWebhookName(r.GetName()); err != nil {
 		return nil, err
 	}
-	all, err := hooks.Deliveries(ctx, namespaceOf(ctx), r.GetName())
+	all, err := cluster.ListDeliveries.Call(ctx, g.verbs, cluster.WebhookName{Namespace: namespaceOf(ctx), Name: r.GetName()})
 	if err != nil {
 		return nil, err
 	}

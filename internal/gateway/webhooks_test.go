@@ -15,6 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
@@ -32,6 +33,19 @@ func (f *fakeWebhooks) did(c cluster.WebhookCall) (cluster.WebhookDone, error) {
 		return cluster.WebhookDone{}, task.NotFound("webhook", c.Hook.Name)
 	}
 	return cluster.WebhookDone{Hook: f.hook, Unconfirmed: []uint32{2}}, nil
+}
+
+// answer has a table answer as this webhook does.
+func (h *fakeWebhooks) answer(to verbtest.Answers) {
+	verbtest.OnSystem(to, cluster.AddWebhook, h.AddWebhook)
+	verbtest.OnSystem(to, cluster.SetWebhook, h.SetWebhook)
+	verbtest.OnSystem(to, cluster.RemoveWebhook, h.RemoveWebhook)
+	verbtest.OnSystem(to, cluster.RotateWebhook, h.RotateWebhook)
+	verbtest.OnSystem(to, cluster.PauseWebhook, h.PauseWebhook)
+	verbtest.OnSystem(to, cluster.ResumeWebhook, h.ResumeWebhook)
+	verbtest.OnSystem(to, cluster.ListWebhooks, h.Webhooks)
+	verbtest.OnSystem(to, cluster.GetWebhook, h.Webhook)
+	verbtest.OnSystem(to, cluster.ListDeliveries, h.Deliveries)
 }
 
 func (f *fakeWebhooks) AddWebhook(_ context.Context, c cluster.WebhookCall) (cluster.WebhookDone, error) {
@@ -75,14 +89,14 @@ func (f *fakeWebhooks) Webhooks(context.Context, string) ([]cluster.WebhookView,
 	return []cluster.WebhookView{f.hook, {Webhook: cluster.Webhook{Name: "z", URL: "https://z.example/x", Events: []task.NotificationKind{task.NotifyDead}, Queues: []string{"*"}, CreatedAt: 1, ChangedAt: 1}}}, nil
 }
 
-func (f *fakeWebhooks) Webhook(_ context.Context, _, name string) (cluster.WebhookView, error) {
-	if name != f.hook.Name {
-		return cluster.WebhookView{}, task.NotFound("webhook", name)
+func (f *fakeWebhooks) Webhook(_ context.Context, q cluster.WebhookName) (cluster.WebhookView, error) {
+	if q.Name != f.hook.Name {
+		return cluster.WebhookView{}, task.NotFound("webhook", q.Name)
 	}
 	return f.hook, nil
 }
 
-func (f *fakeWebhooks) Deliveries(context.Context, string, string) ([]cluster.Delivery, error) {
+func (f *fakeWebhooks) Deliveries(context.Context, cluster.WebhookName) ([]cluster.Delivery, error) {
 	return []cluster.Delivery{{ID: "msg_2", Kind: task.NotifyDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000, At: 2_000_000, Attempts: 2, Outcome: cluster.Delivered, Status: 204, Took: time.Millisecond}}, nil
 }
 
@@ -94,6 +108,7 @@ func TestWebhooksOverREST(t *testing.T) {
 	k.cut("eye", auth.Rights{Namespace: "team", Roles: auth.Observe})
 	k.cut("lead", auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}})
 	f := newFake()
+	fake.answer(f.table())
 	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Webhooks: fake, Node: "n1"})
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	given := webhook.NewSecret()
@@ -160,6 +175,7 @@ func TestWebhooksOverGRPC(t *testing.T) {
 	k, fake := newKeys(), &fakeWebhooks{}
 	k.cut("boss", auth.Everything)
 	f := newFake()
+	fake.answer(f.table())
 	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Door: k.door, Webhooks: fake, Node: "n1"})
 	conn := dialGateway(t, g)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/backup"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -30,7 +31,7 @@ func (a *clusterAdmin) Backup(ctx context.Context, by task.Author, w io.Writer, 
 		return task.Unavailable(backupRest, "this node is making another backup: wait for its end, or ask another node")
 	}
 	defer a.n.images.backup.Unlock()
-	o, err := a.overview(ctx, struct{}{})
+	o, err := cluster.GetOverview.Call(ctx, a.n.router, cluster.Nothing{})
 	if err != nil {
 		return err
 	}

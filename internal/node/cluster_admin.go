@@ -18,31 +18,12 @@ import (
 type clusterAdmin struct {
 	n           *Node
 	groups      *groups
-	overview    func(context.Context, struct{}) (cluster.Overview, error)
-	drain       func(context.Context, nodeArgs) (struct{}, error)
-	remove      func(context.Context, nodeArgs) (struct{}, error)
-	move        func(context.Context, moveArgs) (struct{}, error)
 	replication func(context.Context, countArgs) (struct{}, error)
 	auditKeep   func(context.Context, periodArgs) (struct{}, error)
-	raise       func(context.Context, authorArgs) (int, error)
 	note        func(context.Context, authorArgs) (struct{}, error)
 	mark        func(context.Context, uint32, struct{}) (uint64, error)
 	check       func(context.Context, uint32, struct{}) ([]string, error)
 	checkSystem func(context.Context, struct{}) ([]string, error)
-}
-
-// nodeArgs name a node, and say whether what is done to it is forced, or undone.
-type nodeArgs struct {
-	Node string
-	Flag bool
-	By   task.Author
-}
-
-// moveArgs say which replica goes where, or, without From, who is to lead.
-type moveArgs struct {
-	Shard    uint32
-	From, To string
-	By       task.Author
 }
 
 // authorArgs say who makes a call that takes nothing else.
@@ -81,25 +62,10 @@ func (a *countArgs) UnmarshalCBOR(b []byte) error {
 func newClusterAdmin(n *Node) *clusterAdmin {
 	r, c := n.router, n.control
 	return &clusterAdmin{
-		n:        n,
-		groups:   n.groups,
-		overview: router.OnSystem(r, "overview", true, func(ctx context.Context, _ struct{}) (cluster.Overview, error) { return c.Overview(ctx) }),
-		drain: onSystem(r, "drain", func(ctx context.Context, a nodeArgs) error {
-			if a.Flag {
-				return c.Undrain(ctx, a.By, a.Node)
-			}
-			return c.Drain(ctx, a.By, a.Node)
-		}),
-		remove: onSystem(r, "remove", func(ctx context.Context, a nodeArgs) error { return c.Remove(ctx, a.By, a.Node, a.Flag) }),
-		move: onSystem(r, "move", func(ctx context.Context, a moveArgs) error {
-			if a.From == "" {
-				return c.Transfer(ctx, a.By, a.Shard, a.To)
-			}
-			return c.Move(ctx, a.By, a.Shard, a.From, a.To)
-		}),
+		n:           n,
+		groups:      n.groups,
 		replication: onSystem(r, "replication", func(ctx context.Context, a countArgs) error { return c.SetReplication(ctx, a.By, a.N) }),
 		auditKeep:   onSystem(r, "audit-retention", func(ctx context.Context, a periodArgs) error { return c.SetAuditRetention(ctx, a.By, a.D) }),
-		raise:       router.OnSystem(r, "raise-level", true, func(ctx context.Context, a authorArgs) (int, error) { return c.RaiseLevel(ctx, a.By) }),
 		note:        onSystem(r, "note-backup", func(ctx context.Context, a authorArgs) error { return c.NoteBackup(ctx, a.By) }),
 		mark: router.OnShard(r, "mark", true, func(ctx context.Context, id uint32, _ struct{}) (uint64, error) {
 			return onGroup(n.replicas, id, func(s *shard.Shard) (uint64, error) { return s.Mark(ctx) })
@@ -128,36 +94,6 @@ func onSystem[A any](r *router.Router, name string, do func(context.Context, A) 
 // Map implements gateway.Admin.
 func (a *clusterAdmin) Map(context.Context) *cluster.Map { return a.n.copy.Map() }
 
-// Drain implements gateway.Admin.
-func (a *clusterAdmin) Drain(ctx context.Context, by task.Author, node string) error {
-	_, err := a.drain(ctx, nodeArgs{Node: node, By: by})
-	return err
-}
-
-// Undrain implements gateway.Admin.
-func (a *clusterAdmin) Undrain(ctx context.Context, by task.Author, node string) error {
-	_, err := a.drain(ctx, nodeArgs{node, true, by})
-	return err
-}
-
-// Remove implements gateway.Admin.
-func (a *clusterAdmin) Remove(ctx context.Context, by task.Author, node string, force bool) error {
-	_, err := a.remove(ctx, nodeArgs{node, force, by})
-	return err
-}
-
-// Move implements gateway.Admin.
-func (a *clusterAdmin) Move(ctx context.Context, by task.Author, shard uint32, from, to string) error {
-	_, err := a.move(ctx, moveArgs{shard, from, to, by})
-	return err
-}
-
-// Transfer implements gateway.Admin.
-func (a *clusterAdmin) Transfer(ctx context.Context, by task.Author, shard uint32, to string) error {
-	_, err := a.move(ctx, moveArgs{Shard: shard, To: to, By: by})
-	return err
-}
-
 // AddShards implements gateway.Admin.
 func (a *clusterAdmin) AddShards(ctx context.Context, by task.Author, total int) error {
 	return a.n.system.addShards(ctx, a.noted(by), total)
@@ -173,11 +109,6 @@ func (a *clusterAdmin) SetReplication(ctx context.Context, by task.Author, n int
 func (a *clusterAdmin) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
 	_, err := a.auditKeep(ctx, periodArgs{d, a.noted(by)})
 	return err
-}
-
-// RaiseLevel implements gateway.Admin.
-func (a *clusterAdmin) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
-	return a.raise(ctx, authorArgs{by})
 }
 
 const (

@@ -69,7 +69,6 @@ type parts struct {
 	registry   *registry.Registry
 	reconciler *cluster.Reconciler
 	system     *system
-	tokens     *tokens
 	door       *auth.Door
 	groups     *groups
 
@@ -77,7 +76,6 @@ type parts struct {
 	watches    *watches
 	dispatcher *cluster.Dispatcher
 	webhooks   *webhooks
-	markers    *markers
 }
 
 // state is what goroutines of a node tell each other.
@@ -320,8 +318,6 @@ func (n *Node) assemble(context.Context) error {
 		Peers: far{n.transport}, NotSent: notSent, Stats: n.stats, SystemLeader: n.systemLeader, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.system = newSystem(n.router, n.control)
-	n.tokens = newTokens(n.router, n.control)
-	n.markers = newMarkers(n.router, n.control)
 	n.groups = newGroups(n.router, n.replicas)
 	n.openPost()
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Control: n.control, Groups: n.groups,
@@ -457,7 +453,7 @@ func (n *Node) serve() {
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Directory(), Schedules: n.router, Groups: n.router, Operations: n.router, Workers: n.router, Events: n.router, Registry: n.registry, Stats: n.router,
 		Metrics: n.metrics, Meter: n.metrics,
-		Admin: newClusterAdmin(n), Door: n.door, Tokens: n.tokens, Webhooks: n.webhooks, Markers: n.markers, Ready: n.ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
+		Admin: newClusterAdmin(n), Door: n.door, Webhooks: n.webhooks, Ready: n.ready, Limits: n.cfg.Limits, Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
 		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: n.nodeName,
 	})
 	n.serves.Store(n.gateway)

@@ -25,7 +25,7 @@ const (
 func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	brief, cancel := context.WithTimeout(ctx, overviewTime)
 	defer cancel()
-	o, err := a.overview(brief, struct{}{})
+	o, err := cluster.GetOverview.Call(brief, a.n.router, cluster.Nothing{})
 	refused, isRefusal := task.AsError(err)
 	if err == nil || ctx.Err() != nil || isRefusal && refused.Code != task.CodeUnavailable || !isRefusal && !errors.Is(err, context.DeadlineExceeded) {
 		return o, err

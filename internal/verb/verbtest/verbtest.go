@@ -28,3 +28,8 @@ func (a Answers) Do(ctx context.Context, c verb.Call) error {
 	}
 	return answer(ctx, c)
 }
+
+// OnSystem is On for a verb of the system shard.
+func OnSystem[Req, Resp any](a Answers, v verb.SystemVerb[Req, Resp], fn func(ctx context.Context, q Req) (Resp, error)) {
+	On(a, v.Framed, func(ctx context.Context, q *verb.Frame[Req]) (Resp, error) { return fn(ctx, q.Args) })
+}
