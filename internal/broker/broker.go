@@ -166,10 +166,17 @@ func (b *Broker) replica(id uint32) (*replica, error) {
 // replicaWithRoom is replica for calls that make something: they are refused when the disk is too full for that.
 func (b *Broker) replicaWithRoom(id uint32) (*replica, error) {
 	r, err := b.replica(id)
-	if err == nil && b.cfg.Room != nil {
-		err = b.cfg.Room()
+	if err == nil {
+		err = b.room()
 	}
 	return r, err
+}
+
+func (b *Broker) room() error {
+	if b.cfg.Room == nil {
+		return nil
+	}
+	return b.cfg.Room()
 }
 
 // change runs a call in a round of the shard.

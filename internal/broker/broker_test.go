@@ -523,8 +523,8 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 			return err
 		},
 		"an operation": func(w *world, _ task.ID, state task.State) error {
-			_, err := w.OperateSome(ctx, one, ns, StepCall{Operation: task.NewID(one, 1, uint64(state)), Step: 1, Action: task.Discard,
-				Filter: Filter{States: []task.State{state}}, Count: 10})
+			_, err := OperateSome.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, uint64(state)), Step: 1, Action: task.Discard,
+				Filter: Filter{States: []task.State{state}}, Count: 10}})
 			return err
 		},
 	}

@@ -36,14 +36,8 @@ type Explained struct {
 // Place implements verb.Placed.
 func (o *Explained) Place() uint32 { return o.ID.Shard() }
 
-// TaskExplained says why a task is not running.
-type TaskExplained struct {
-	Explanation *Explanation
-	Stamped
-}
-
 // ExplainTask says why a task is not running.
-var ExplainTask = onReplica(verb.Rule{Name: "explain", Again: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *Explained) (out TaskExplained, err error) {
+var ExplainTask = onReplica(verb.Rule{Name: "explain", Again: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *Explained) (out Explains[*Explanation], err error) {
 	ns, id := q.Namespace, q.ID
 	var queue string
 	queue, out.At, err = read(ctx, r, func(from store.Reader) (string, error) { return explain.WaitsIn(from, ns, id), nil })
@@ -60,14 +54,8 @@ var ExplainTask = onReplica(verb.Rule{Name: "explain", Again: true, Patience: ex
 	return out, err
 })
 
-// QueueExplained says what the ready tasks of a queue wait for in a shard.
-type QueueExplained struct {
-	Explanation *QueueExplanation
-	Stamped
-}
-
 // ExplainQueue says what the ready tasks of a queue wait for in a shard.
-var ExplainQueue = onReplica(verb.Rule{Name: "explain-queue", Again: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *OnQueue) (out QueueExplained, err error) {
+var ExplainQueue = onReplica(verb.Rule{Name: "explain-queue", Again: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *OnQueue) (out Explains[*QueueExplanation], err error) {
 	ns, name := q.Namespace, q.Queue
 	workers := r.b.workers(ctx, []QueueName{{ns, name}})[0]
 	var g *explain.Memory

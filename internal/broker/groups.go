@@ -1,13 +1,14 @@
 package broker
 
 import (
+	"bytes"
 	"context"
-	"math/rand/v2"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // The engine's words for groups of tasks.
@@ -39,13 +40,6 @@ type GroupCalls interface {
 	// FindGroup is the group that a request has made, or not_found.
 	FindGroup(ctx context.Context, shard uint32, ns string, g task.Group) (GroupMade, Stamp, error)
 	AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]Joined, Stamp, error)
-	CloseGroup(ctx context.Context, ns string, id task.ID) (*GroupView, Stamp, error)
-	CancelGroup(ctx context.Context, by task.Author, ns string, id task.ID) (*GroupView, Stamp, error)
-	Group(ctx context.Context, ns string, id task.ID) (*GroupView, Stamp, error)
-	Groups(ctx context.Context, shard uint32, ns string, before task.ID, limit int) (GroupPage, Stamp, error)
-	GroupMembers(ctx context.Context, ns string, id, behind task.ID, limit int) (MemberPage, Stamp, error)
-	// Hear takes in what members in other shards tell of themselves.
-	Hear(ctx context.Context, shard uint32, ns string, notices []*Notice) (Stamp, error)
 }
 
 // MakeGroup makes a group and its members. The group is filled and checked.
@@ -69,8 +63,7 @@ func (r *replica) groupID(ns string, request task.ID) task.ID {
 	if request != (task.ID{}) {
 		return task.NewID(r.id, request.UnixMilli(), requestBits(ns, request))
 	}
-	now, _ := r.shard.Now()
-	return task.NewID(r.id, int64(now)/1000, rand.Uint64())
+	return r.newID()
 }
 
 // FindGroup is the group that a request has made.
@@ -94,79 +87,103 @@ func (b *Broker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 	}))
 }
 
+// OnGroup is a request about a group.
+type OnGroup struct {
+	Namespace string
+	ID        task.ID
+}
+
+// Place implements verb.Placed.
+func (o *OnGroup) Place() uint32 { return o.ID.Shard() }
+
+// Named implements verb.Named.
+func (o *OnGroup) Named() (kind, id string) { return "group", o.ID.String() }
+
+func (o *OnGroup) within(round *engine.Round, s task.Scope) error {
+	return workflow.Within(round, s, o.Namespace, o.ID)
+}
+
 // CloseGroup lets an open group be complete when its members have ended.
-func (b *Broker) CloseGroup(ctx context.Context, ns string, id task.ID) (*GroupView, Stamp, error) {
-	return b.onGroup(ctx, ns, id, func(round *engine.Round) (*GroupView, error) { return workflow.Close(round, ns, id) })
+var CloseGroup = changes(verb.Rule{Name: "close-group", Again: true}, func(round *engine.Round, q *OnGroup) (out Shown[*GroupView], err error) {
+	out.View, err = workflow.Close(round, q.Namespace, q.ID)
+	return out, err
+})
+
+// GroupOrder is an operator's call on a group.
+type GroupOrder struct {
+	OnGroup
+	Authored
 }
 
 // CancelGroup cancels a group with its members.
-func (b *Broker) CancelGroup(ctx context.Context, by task.Author, ns string, id task.ID) (*GroupView, Stamp, error) {
-	return b.onGroup(ctx, ns, id, func(round *engine.Round) (*GroupView, error) { return workflow.Cancel(round, by, ns, id) })
+var CancelGroup = changes(verb.Rule{Name: "cancel-group", Again: true}, func(round *engine.Round, q *GroupOrder) (out Shown[*GroupView], err error) {
+	out.View, err = workflow.Cancel(round, q.By, q.Namespace, q.ID)
+	return out, err
+})
+
+// ShowGroup reads a group.
+var ShowGroup = reads(verb.Rule{Name: "group"}, func(from store.Reader, scope task.Scope, q *OnGroup) (out Shown[*GroupView], err error) {
+	out.View, err = groupSeen(from, scope, q.Namespace, q.ID)
+	return out, err
+})
+
+// GroupList is a page of a list of groups behind one, newest first; a zero id: from the newest.
+type GroupList struct {
+	OnShard
+	Behind task.ID
+	Limit  int
 }
 
-func (b *Broker) onGroup(ctx context.Context, ns string, id task.ID, fn func(*engine.Round) (*GroupView, error)) (*GroupView, Stamp, error) {
-	r, err := b.replica(id.Shard())
-	if err != nil {
-		return nil, Stamp{}, err
-	}
-	return change(ctx, r, inScope(ctx, onGroup(ns, id), fn))
+// ListGroups reads a page of the groups of all shards.
+var ListGroups = reads(verb.Rule{Name: "groups"}, func(from store.Reader, scope task.Scope, q *GroupList) (out Paged[GroupPage], err error) {
+	out.Page.Groups, out.Page.More = workflow.List(from, q.Namespace, scope, q.Behind, q.Limit)
+	return out, nil
+}).Merged(func(q *GroupList, parts []Paged[GroupPage]) (out Paged[GroupPage], err error) {
+	out.Page.Groups, out.Page.More = verb.MergePages(parts, q.Limit, func(p Paged[GroupPage]) ([]*GroupView, bool) { return p.Page.Groups, p.Page.More },
+		func(a, b *GroupView) int { return bytes.Compare(b.ID[:], a.ID[:]) })
+	return out, nil
+})
+
+// MemberList is a page of the members of a group behind one; a zero name: from the first.
+type MemberList struct {
+	OnGroup
+	Behind task.ID
+	Limit  int
 }
 
-// Group reads a group.
-func (b *Broker) Group(ctx context.Context, ns string, id task.ID) (*GroupView, Stamp, error) {
-	r, err := b.replica(id.Shard())
-	if err != nil {
-		return nil, Stamp{}, err
-	}
-	return read(ctx, r, func(from store.Reader) (*GroupView, error) { return groupSeen(ctx, from, ns, id) })
+// MembersListed is it.
+type MembersListed struct {
+	Members MemberPage
+	Stamped
 }
 
-// Groups reads up to limit groups of a shard before one, newest first.
-func (b *Broker) Groups(ctx context.Context, shardID uint32, ns string, before task.ID, limit int) (GroupPage, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return GroupPage{}, Stamp{}, err
+// GroupMembers reads members of a group.
+var GroupMembers = reads(verb.Rule{Name: "group-members"}, func(from store.Reader, scope task.Scope, q *MemberList) (out MembersListed, err error) {
+	if _, err := groupSeen(from, scope, q.Namespace, q.ID); err != nil {
+		return out, err
 	}
-	return read(ctx, r, func(from store.Reader) (p GroupPage, err error) {
-		p.Groups, p.More = workflow.List(from, ns, task.ScopeOf(ctx), before, limit)
-		return p, nil
-	})
+	out.Members.Members, out.Members.More, err = workflow.Members(from, q.Namespace, q.ID, q.Behind, q.Limit)
+	return out, err
+})
+
+// GroupNotices are what members in other shards tell of themselves.
+type GroupNotices struct {
+	OnShard
+	Notices []*Notice
 }
 
-// GroupMembers reads up to limit members of a group behind one.
-func (b *Broker) GroupMembers(ctx context.Context, ns string, id, behind task.ID, limit int) (MemberPage, Stamp, error) {
-	r, err := b.replica(id.Shard())
-	if err != nil {
-		return MemberPage{}, Stamp{}, err
+// Hear takes them in.
+var Hear = changes(verb.Rule{Name: "hear", Again: true}, func(round *engine.Round, q *GroupNotices) (Nothing, error) {
+	for _, n := range q.Notices {
+		workflow.Told(round, q.Namespace, n)
 	}
-	return read(ctx, r, func(from store.Reader) (p MemberPage, err error) {
-		if _, err := groupSeen(ctx, from, ns, id); err != nil {
-			return p, err
-		}
-		p.Members, p.More, err = workflow.Members(from, ns, id, behind, limit)
-		return p, err
-	})
-}
-
-// Hear takes in what members in other shards tell of themselves.
-func (b *Broker) Hear(ctx context.Context, shardID uint32, ns string, notices []*Notice) (Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return Stamp{}, err
-	}
-	_, at, err := change(ctx, r, func(round *engine.Round) (struct{}, error) {
-		for _, n := range notices {
-			workflow.Told(round, ns, n)
-		}
-		return struct{}{}, nil
-	})
-	return at, err
-}
+	return Nothing{}, nil
+})
 
 // groupSeen reads a group, if it is there for the call.
-func groupSeen(ctx context.Context, from store.Reader, ns string, id task.ID) (*GroupView, error) {
+func groupSeen(from store.Reader, scope task.Scope, ns string, id task.ID) (*GroupView, error) {
 	v, err := workflow.Show(from, ns, id)
-	if err == nil && !task.ScopeOf(ctx).Covers(task.Scope{Queues: v.Within}) {
+	if err == nil && !scope.Covers(task.Scope{Queues: v.Within}) {
 		return nil, task.NotFound("group", id.String())
 	}
 	return v, err

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // The engine's words for steps of operations.
@@ -20,29 +22,35 @@ type (
 	Matches    = query.Matches
 )
 
+// StepOrder is a step of an operation in a shard.
+type StepOrder struct {
+	OnShard
+	Step StepCall
+}
+
+// StepDone is what came of it.
+type StepDone struct{ Step StepAnswer }
+
 // OperateSome does a step of an operation in a shard, once: a repeat gets the same answer. Dead letters that it discards are archived
 // first.
-func (b *Broker) OperateSome(ctx context.Context, shardID uint32, ns string, c StepCall) (StepAnswer, error) {
-	r, err := b.replica(shardID)
+var OperateSome = onReplica(verb.Rule{Name: "operate-some", Again: true}, func(ctx context.Context, r *replica, q *StepOrder) (out StepDone, err error) {
+	ns, c := q.Namespace, &q.Step
+	selected, _, err := read(ctx, r, func(from store.Reader) (operation.Selection, error) { return operation.SelectStep(from, ns, c) })
 	if err != nil {
-		return StepAnswer{}, err
-	}
-	selected, _, err := read(ctx, r, func(from store.Reader) (operation.Selection, error) { return operation.SelectStep(from, ns, &c) })
-	if err != nil {
-		return StepAnswer{}, err
+		return out, err
 	}
 	if selected.Before != nil {
-		return *selected.Before, nil
+		return StepDone{*selected.Before}, nil
 	}
-	if err := b.fileDead(&c, selected.Tasks); err != nil {
-		return StepAnswer{}, err
+	if err := r.b.fileDead(c, selected.Tasks); err != nil {
+		return out, err
 	}
-	a, err := r.doStep(ctx, ns, &c, selected)
-	if a.Away > 0 {
+	out.Step, err = r.doStep(ctx, ns, c, selected)
+	if out.Step.Away > 0 {
 		poke(r.toSend) // the operation waits for what lies there, and should not wait for the sender's next delivery
 	}
-	return a, err
-}
+	return out, err
+})
 
 // fileDead archives the dead letters that a step will drop.
 func (b *Broker) fileDead(c *StepCall, tasks []operation.Selected) error {
@@ -98,26 +106,48 @@ const (
 	CountTime = 2 * time.Second
 )
 
-// CountMatches counts the tasks of a shard that a filter selects, for about so long, and reads the newest. Matches.Next is set if there
-// may be more than it had the time to count.
-func (b *Broker) CountMatches(ctx context.Context, shardID uint32, ns string, f Filter, sample int, patience time.Duration) (n Matches, at Stamp, err error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return n, Stamp{}, err
-	}
+// MatchCount asks for the tasks of a shard that a filter selects: it counts for about so long, and reads up to Limit of the newest.
+type MatchCount struct {
+	OnShard
+	Filter Filter
+	Limit  int
+	Wait   time.Duration
+}
+
+// MatchesCounted are they. Matches.Next is set if there may be more than there was time to count.
+type MatchesCounted struct {
+	Matches Matches
+	Stamped
+}
+
+// CountMatches counts the tasks of all shards that a filter selects, and reads some of the newest.
+var CountMatches = onReplica(verb.Rule{Name: "count-matches", Again: true}, func(ctx context.Context, r *replica, q *MatchCount) (out MatchesCounted, err error) {
+	f := q.Filter
 	f.Within = task.ScopeOf(ctx).Queues
-	return read(ctx, r, func(from store.Reader) (n Matches, err error) {
+	out.Matches, out.At, err = read(ctx, r, func(from store.Reader) (n Matches, err error) {
 		began := time.Now()
 		for {
-			more, err := query.CountMatches(from, ns, f, n.Next, countRows, sample-len(n.Sample))
+			more, err := query.CountMatches(from, q.Namespace, f, n.Next, countRows, q.Limit-len(n.Sample))
 			if err != nil {
 				return n, err
 			}
 			n.Add(more)
 			n.Next = more.Next
-			if n.Next == nil || time.Since(began) >= patience || ctx.Err() != nil {
+			if n.Next == nil || time.Since(began) >= q.Wait || ctx.Err() != nil {
 				return n, ctx.Err()
 			}
 		}
 	})
-}
+	return out, err
+}).Merged(func(q *MatchCount, parts []MatchesCounted) (out MatchesCounted, err error) {
+	n := &out.Matches
+	for i := range parts {
+		n.Add(parts[i].Matches)
+		if next := parts[i].Matches.Next; next != nil {
+			n.Next = next
+		}
+	}
+	slices.SortFunc(n.Sample, func(a, b *View) int { return bytes.Compare(b.ID[:], a.ID[:]) })
+	n.Sample = n.Sample[:min(len(n.Sample), q.Limit)]
+	return out, nil
+})

@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/operation"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // The engine's words for operations.
@@ -38,82 +38,89 @@ type OperationView struct {
 	WaitsFor string // why it does not get on now; "": it does
 }
 
-// OperationCalls are the calls on the operations of a shard, their home.
-type OperationCalls interface {
-	StartOperation(ctx context.Context, shard uint32, ns string, spec OperationSpec) (OperationView, Stamp, error)
-	Operation(ctx context.Context, ns string, id task.ID, wait time.Duration) (OperationView, Stamp, error)
-	Operations(ctx context.Context, shard uint32, ns string, below task.ID, limit int) (OperationPage, Stamp, error)
-	PauseOperation(ctx context.Context, ns string, id task.ID, by task.Author) (OperationView, Stamp, error)
-	ResumeOperation(ctx context.Context, ns string, id task.ID, by task.Author) (OperationView, Stamp, error)
-	AbortOperation(ctx context.Context, ns string, id task.ID, by task.Author) (OperationView, Stamp, error)
-	CountMatches(ctx context.Context, shard uint32, ns string, f Filter, sample int, patience time.Duration) (Matches, Stamp, error)
-	OperateSome(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error)
+// OnOperation is a request about an operation.
+type OnOperation struct {
+	Namespace string
+	ID        task.ID
 }
+
+// Place implements verb.Placed.
+func (o *OnOperation) Place() uint32 { return o.ID.Shard() }
+
+// Named implements verb.Named.
+func (o *OnOperation) Named() (kind, id string) { return "operation", o.ID.String() }
+
+func (o *OnOperation) within(round *engine.Round, s task.Scope) error {
+	return operation.Within(round, s, o.Namespace, o.ID)
+}
+
+// NewOperation is what an operation is made of.
+type NewOperation struct {
+	OnShard
+	Spec OperationSpec
+}
+
+// All of them may be repeated: what is started is known by its request.
 
 // StartOperation makes an operation that lives in a shard, and runs from now on. Its id is given here.
-func (b *Broker) StartOperation(ctx context.Context, shardID uint32, ns string, spec OperationSpec) (OperationView, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return OperationView{}, Stamp{}, err
-	}
+var StartOperation = onReplica(verb.Rule{Name: "start-operation", Again: true}, func(ctx context.Context, r *replica, q *NewOperation) (Shown[OperationView], error) {
+	spec, id := q.Spec, r.newID()
 	spec.Filter.Within = task.ScopeOf(ctx).Queues
-	now, _ := r.shard.Now()
-	id := task.NewID(r.id, int64(now)/1000, rand.Uint64())
-	return r.steer(ctx, func(round *engine.Round) (*Operation, error) { return operation.Start(round, ns, id, spec) })
+	return r.steer(ctx, func(round *engine.Round) (*Operation, error) { return operation.Start(round, q.Namespace, id, spec) })
+})
+
+// OperationOrder is an operator's call on an operation.
+type OperationOrder struct {
+	OnOperation
+	By task.Author // it is noted with the operation
 }
 
-// PauseOperation lets an operation rest, once the step is answered that may be under way.
-func (b *Broker) PauseOperation(ctx context.Context, ns string, id task.ID, by task.Author) (OperationView, Stamp, error) {
-	r, err := b.replica(id.Shard())
-	if err != nil {
-		return OperationView{}, Stamp{}, err
-	}
-	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return operation.Pause(round, ns, id, by) }))
+// PauseOperation lets an operation rest, once the step is answered that may be under way. ResumeOperation lets it go on where it was, and
+// AbortOperation ends it, once the step is answered.
+var (
+	PauseOperation  = steers("pause-operation", operation.Pause)
+	ResumeOperation = steers("resume-operation", operation.Resume)
+	AbortOperation  = steers("abort-operation", operation.Abort)
+)
+
+func steers(name string, do func(*engine.Round, string, task.ID, task.Author) (*Operation, error)) *verb.Verb[OperationOrder, Shown[OperationView]] {
+	return onReplica(verb.Rule{Name: name, Again: true}, func(ctx context.Context, r *replica, q *OperationOrder) (Shown[OperationView], error) {
+		return r.steer(ctx, inScope(ctx, q.within, func(round *engine.Round) (*Operation, error) { return do(round, q.Namespace, q.ID, q.By) }))
+	})
 }
 
-// ResumeOperation lets an operation go on where it was.
-func (b *Broker) ResumeOperation(ctx context.Context, ns string, id task.ID, by task.Author) (OperationView, Stamp, error) {
-	r, err := b.replica(id.Shard())
-	if err != nil {
-		return OperationView{}, Stamp{}, err
-	}
-	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return operation.Resume(round, ns, id, by) }))
-}
-
-// AbortOperation ends an operation, once the step is answered that may be under way.
-func (b *Broker) AbortOperation(ctx context.Context, ns string, id task.ID, by task.Author) (OperationView, Stamp, error) {
-	r, err := b.replica(id.Shard())
-	if err != nil {
-		return OperationView{}, Stamp{}, err
-	}
-	return r.steer(ctx, inScope(ctx, onOperation(ns, id), func(round *engine.Round) (*Operation, error) { return operation.Abort(round, ns, id, by) }))
-}
-
-func (r *replica) steer(ctx context.Context, verb func(*engine.Round) (*Operation, error)) (OperationView, Stamp, error) {
+func (r *replica) steer(ctx context.Context, verb func(*engine.Round) (*Operation, error)) (Shown[OperationView], error) {
 	o, at, err := change(ctx, r, verb)
-	return r.operations.view(o), at, err
+	return Shown[OperationView]{r.operations.view(o), Stamped{at}}, err
 }
 
-// Operation reads an operation, waiting up to wait until it does not run any more.
-func (b *Broker) Operation(ctx context.Context, ns string, id task.ID, wait time.Duration) (OperationView, Stamp, error) {
-	r, err := b.replica(id.Shard())
-	if err != nil {
-		return OperationView{}, Stamp{}, err
-	}
+// OperationWait is a look at an operation that waits until it does not run any more.
+type OperationWait struct {
+	OnOperation
+	Wait time.Duration
+}
+
+// Waits implements verb.Waiting.
+func (o *OperationWait) Waits() *time.Duration { return &o.Wait }
+
+// ShowOperation reads an operation, waiting up to Wait until it does not run any more.
+var ShowOperation = onReplica(verb.Rule{Name: "operation", Again: true}, func(ctx context.Context, r *replica, q *OperationWait) (out Shown[OperationView], err error) {
+	wait := q.Wait
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		rested, forget := r.results.wait(id)
+		rested, forget := r.results.wait(q.ID)
 		o, at, err := read(ctx, r, func(from store.Reader) (*Operation, error) {
-			o, err := operation.Show(from, ns, id)
+			o, err := operation.Show(from, q.Namespace, q.ID)
 			if err == nil && !task.ScopeOf(ctx).Covers(o.Scope()) {
-				return nil, task.NotFound("operation", id.String())
+				return nil, task.NotFound("operation", q.ID.String())
 			}
 			return o, err
 		})
-		if err != nil || o.State != OperationRunning || wait <= 0 {
+		if out.At = at; err != nil || o.State != OperationRunning || wait <= 0 {
 			forget()
-			return r.operations.view(o), at, err
+			out.View = r.operations.view(o)
+			return out, err
 		}
 		select {
 		case <-rested:
@@ -123,25 +130,27 @@ func (b *Broker) Operation(ctx context.Context, ns string, id task.ID, wait time
 			wait = 0
 		case <-r.gone:
 			forget()
-			return OperationView{}, at, &Elsewhere{Shard: r.id}
+			return out, &Elsewhere{Shard: r.id}
 		case <-ctx.Done():
 			forget()
-			return OperationView{}, at, ctx.Err()
+			return out, ctx.Err()
 		}
 		forget()
 	}
+})
+
+// OperationList is a page of the operations below an id, the newest first; a zero id: from the newest.
+type OperationList struct {
+	OnShard
+	ID    task.ID
+	Limit int
 }
 
-// Operations reads up to limit operations below an id, the newest first; a zero id: from the newest.
-func (b *Broker) Operations(ctx context.Context, shardID uint32, ns string, below task.ID, limit int) (OperationPage, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return OperationPage{}, Stamp{}, err
-	}
-	return read(ctx, r, func(from store.Reader) (OperationPage, error) {
-		return operation.List(from, ns, task.ScopeOf(ctx), below, limit), nil
-	})
-}
+// ListOperations reads operations, which all live in the first shard.
+var ListOperations = reads(verb.Rule{Name: "operations", Where: verb.FirstShard}, func(from store.Reader, scope task.Scope, q *OperationList) (out Paged[OperationPage], err error) {
+	out.Page = operation.List(from, q.Namespace, scope, q.ID, q.Limit)
+	return out, nil
+})
 
 const (
 	// stepChunk bounds the tasks of one step: its entry holds up the shard's other calls for a few milliseconds.

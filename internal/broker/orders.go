@@ -47,14 +47,8 @@ func (o *TaskOrder) NewField() string {
 	return ""
 }
 
-// TaskShown is a task as it is after a call.
-type TaskShown struct {
-	View *View
-	Stamped
-}
-
 // OperateTask does what an operator orders, notes who did it, and reads the task.
-var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context, r *replica, q *TaskOrder) (out TaskShown, err error) {
+var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context, r *replica, q *TaskOrder) (out Shown[*View], err error) {
 	action, fn := q.act()
 	if fn == nil { // a newer release has it
 		return out, &Elsewhere{Shard: r.id}
@@ -76,7 +70,7 @@ var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context
 	}
 	old, at, err := r.b.Task(ctx, q.Namespace, q.ID, 0)
 	if err != nil {
-		return TaskShown{Stamped: Stamped{at}}, err
+		return Shown[*View]{Stamped: Stamped{at}}, err
 	}
 	out.View, out.At, err = withQueues(ctx, r, q.Namespace, []string{old.Queue}, do)
 	return out, err

@@ -75,14 +75,8 @@ type TaskList struct {
 	Limit  int
 }
 
-// TaskPage is a page of it.
-type TaskPage struct {
-	Page Page
-	Stamped
-}
-
 // ListTasks reads a page of a shard's tasks, newest first.
-var ListTasks = reads(verb.Rule{Name: "tasks"}, func(from store.Reader, scope task.Scope, q *TaskList) (out TaskPage, err error) {
+var ListTasks = reads(verb.Rule{Name: "tasks"}, func(from store.Reader, scope task.Scope, q *TaskList) (out Paged[Page], err error) {
 	q.Filter.Within = scope.Queues
 	out.Page, err = query.List(from, q.Namespace, q.Filter, q.Cursor, q.Limit)
 	return out, err

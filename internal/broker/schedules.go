@@ -1,14 +1,15 @@
 package broker
 
 import (
+	"cmp"
 	"context"
-	"math/rand/v2"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // The engine's words for schedules.
@@ -39,140 +40,188 @@ func CheckSchedule(s *task.Schedule, l task.Limits) error { return schedule.Chec
 // ScheduleWords says in English when a schedule is due.
 func ScheduleWords(s *task.Schedule) string { return schedule.Words(s) }
 
-// ScheduleCalls are the calls on the schedules of a shard, their home.
-type ScheduleCalls interface {
-	PutSchedule(ctx context.Context, by task.Author, shard uint32, ns string, put SchedulePut) (SchedulePutDone, Stamp, error)
-	DeleteSchedule(ctx context.Context, by task.Author, shard uint32, ns, name string, version uint64) (Stamp, error)
-	PauseSchedule(ctx context.Context, by task.Author, shard uint32, ns, name, reason string) (*ScheduleView, Stamp, error)
-	ResumeSchedule(ctx context.Context, by task.Author, shard uint32, ns, name string) (*ScheduleView, Stamp, error)
-	TriggerSchedule(ctx context.Context, by task.Author, shard uint32, ns, name string, request task.ID) (Triggered, Stamp, error)
-	Schedule(ctx context.Context, shard uint32, ns, name string) (*ScheduleView, Stamp, error)
-	Schedules(ctx context.Context, shard uint32, ns, behind string, limit int) (SchedulePage, Stamp, error)
-	ScheduleHistory(ctx context.Context, shard uint32, ns, name string, below uint64, limit int) ([]*LedgerEntry, Stamp, error)
-}
-
 // Triggered is the answer to a trigger: a task, or the message that brings it to its shard.
 type Triggered struct {
 	Accepted
 	Message *OutboxMessage
 }
 
-// PutSchedule makes a schedule what a caller says; its id is given here.
-func (b *Broker) PutSchedule(ctx context.Context, by task.Author, shardID uint32, ns string, put SchedulePut) (SchedulePutDone, Stamp, error) {
-	find := b.replicaWithRoom
-	if put.DryRun {
-		find = b.replica
-	}
-	r, err := find(shardID)
-	if err != nil {
-		return SchedulePutDone{}, Stamp{}, err
-	}
-	now, _ := r.shard.Now()
-	put.ID = task.NewID(r.id, int64(now)/1000, rand.Uint64())
-	return change(ctx, r, inScope(ctx, onSchedule(ns, put.Schedule.Name), func(round *engine.Round) (SchedulePutDone, error) {
-		return schedule.Audited(round, by, task.SchedulePut, ns, put.Schedule.Name, func() (SchedulePutDone, error) {
-			return schedule.Put(round, ns, put)
-		})
-	}))
+// OnSchedule is a request about a schedule in a shard.
+type OnSchedule struct {
+	OnShard
+	Name string
 }
 
-// DeleteSchedule removes a schedule.
-func (b *Broker) DeleteSchedule(ctx context.Context, by task.Author, shardID uint32, ns, name string, version uint64) (Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return Stamp{}, err
+func (o *OnSchedule) within(round *engine.Round, s task.Scope) error {
+	return schedule.Within(round, s, o.Namespace, o.Name)
+}
+
+// AtHome is a request about a schedule, whose home is to be found by its name.
+type AtHome struct{ OnSchedule }
+
+// Home implements verb.Homed.
+func (a *AtHome) Home() (ns, name string) { return a.Namespace, a.Name }
+
+// SchedulePutCall makes a schedule what a caller says, in a shard.
+type SchedulePutCall struct {
+	OnShard
+	Authored
+	Put SchedulePut
+}
+
+func (p *SchedulePutCall) within(round *engine.Round, s task.Scope) error {
+	return schedule.Within(round, s, p.Namespace, p.Put.Schedule.Name)
+}
+
+// ScheduleIsPut is what came of it.
+type ScheduleIsPut struct {
+	Done SchedulePutDone
+	Stamped
+}
+
+// All of them may be repeated: what was put, deleted, paused or triggered by a call is known by its version or its request.
+
+// PutSchedule makes a schedule what a caller says; its id is given here.
+var PutSchedule = onReplica(verb.Rule{Name: "put-schedule", Again: true}, func(ctx context.Context, r *replica, q *SchedulePutCall) (out ScheduleIsPut, err error) {
+	if !q.Put.DryRun {
+		if err := r.b.room(); err != nil {
+			return out, err
+		}
 	}
-	existed, at, err := change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (bool, error) {
-		return schedule.Audited(round, by, task.ScheduleDeleted, ns, name, func() (bool, error) {
-			return schedule.Delete(round, ns, name, version)
+	put := q.Put
+	put.ID = r.newID()
+	out.Done, out.At, err = change(ctx, r, inScope(ctx, q.within, func(round *engine.Round) (SchedulePutDone, error) {
+		return schedule.Audited(round, q.By, task.SchedulePut, q.Namespace, put.Schedule.Name, func() (SchedulePutDone, error) {
+			return schedule.Put(round, q.Namespace, put)
 		})
 	}))
-	if err == nil && !existed {
-		err = task.NotFound("schedule", name)
+	return out, err
+})
+
+// ScheduleDeletion names the schedule that goes, with the version of its name.
+type ScheduleDeletion struct {
+	OnSchedule
+	Authored
+	Version uint64
+}
+
+// ScheduleDeleted says when.
+type ScheduleDeleted struct{ Stamped }
+
+// DeleteSchedule removes a schedule.
+var DeleteSchedule = onReplica(verb.Rule{Name: "delete-schedule", Again: true}, func(ctx context.Context, r *replica, q *ScheduleDeletion) (out ScheduleDeleted, err error) {
+	existed, at, err := change(ctx, r, inScope(ctx, q.within, func(round *engine.Round) (bool, error) {
+		return schedule.Audited(round, q.By, task.ScheduleDeleted, q.Namespace, q.Name, func() (bool, error) {
+			return schedule.Delete(round, q.Namespace, q.Name, q.Version)
+		})
+	}))
+	if out.At = at; err == nil && !existed {
+		err = task.NotFound("schedule", q.Name)
 	}
-	return at, err
+	return out, err
+})
+
+// ScheduleOrder is an operator's call on a schedule.
+type ScheduleOrder struct {
+	AtHome
+	Authored
+	Reason string
 }
 
 // PauseSchedule lets a schedule rest.
-func (b *Broker) PauseSchedule(ctx context.Context, by task.Author, shardID uint32, ns, name, reason string) (*ScheduleView, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return nil, Stamp{}, err
-	}
-	return change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (*ScheduleView, error) {
-		return schedule.Audited(round, by, task.SchedulePaused, ns, name, func() (*ScheduleView, error) {
-			return schedule.Pause(round, ns, name, reason, by.Name)
-		})
-	}))
-}
+var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Again: true}, func(round *engine.Round, q *ScheduleOrder) (out Shown[*ScheduleView], err error) {
+	out.View, err = schedule.Audited(round, q.By, task.SchedulePaused, q.Namespace, q.Name, func() (*ScheduleView, error) {
+		return schedule.Pause(round, q.Namespace, q.Name, q.Reason, q.By.Name)
+	})
+	return out, err
+})
 
 // ResumeSchedule lets a schedule go on.
-func (b *Broker) ResumeSchedule(ctx context.Context, by task.Author, shardID uint32, ns, name string) (*ScheduleView, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return nil, Stamp{}, err
-	}
-	return change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (*ScheduleView, error) {
-		return schedule.Audited(round, by, task.ScheduleResumed, ns, name, func() (*ScheduleView, error) {
-			return schedule.Resume(round, ns, name)
-		})
-	}))
+var ResumeSchedule = changes(verb.Rule{Name: "resume-schedule", Again: true}, func(round *engine.Round, q *ScheduleOrder) (out Shown[*ScheduleView], err error) {
+	out.View, err = schedule.Audited(round, q.By, task.ScheduleResumed, q.Namespace, q.Name, func() (*ScheduleView, error) {
+		return schedule.Resume(round, q.Namespace, q.Name)
+	})
+	return out, err
+})
+
+// ScheduleTrigger names the schedule of which a task is made now, and the request.
+type ScheduleTrigger struct {
+	AtHome
+	Authored
+	Request task.ID
+}
+
+// ScheduleTriggered is the task, or the message that brings it.
+type ScheduleTriggered struct {
+	Made Triggered
+	Stamped
 }
 
 // TriggerSchedule makes a task of a schedule now.
-func (b *Broker) TriggerSchedule(ctx context.Context, by task.Author, shardID uint32, ns, name string, request task.ID) (Triggered, Stamp, error) {
-	r, err := b.replicaWithRoom(shardID)
-	if err != nil {
-		return Triggered{}, Stamp{}, err
+var TriggerSchedule = onReplica(verb.Rule{Name: "trigger-schedule", Again: true}, func(ctx context.Context, r *replica, q *ScheduleTrigger) (out ScheduleTriggered, err error) {
+	if err := r.b.room(); err != nil {
+		return out, err
 	}
-	tasks, _ := r.newTasks(ns, []task.Spec{{RequestID: request}})
-	call := schedule.Trigger{Request: request, ID: tasks[0].ID, Fresh: tasks[0].Fresh}
-	return change(ctx, r, inScope(ctx, onSchedule(ns, name), func(round *engine.Round) (Triggered, error) {
-		return schedule.Audited(round, by, task.ScheduleTriggered, ns, name, func() (out Triggered, err error) {
-			out.Accepted, out.Message, err = schedule.Fire(round, ns, name, call)
-			return out, err
+	tasks, _ := r.newTasks(q.Namespace, []task.Spec{{RequestID: q.Request}})
+	call := schedule.Trigger{Request: q.Request, ID: tasks[0].ID, Fresh: tasks[0].Fresh}
+	out.Made, out.At, err = change(ctx, r, inScope(ctx, q.within, func(round *engine.Round) (Triggered, error) {
+		return schedule.Audited(round, q.By, task.ScheduleTriggered, q.Namespace, q.Name, func() (made Triggered, err error) {
+			made.Accepted, made.Message, err = schedule.Fire(round, q.Namespace, q.Name, call)
+			return made, err
 		})
 	}))
+	return out, err
+})
+
+// ShowSchedule reads a schedule.
+var ShowSchedule = reads(verb.Rule{Name: "schedule"}, func(from store.Reader, scope task.Scope, q *AtHome) (out Shown[*ScheduleView], err error) {
+	out.View, err = scheduleSeen(from, scope, q.Namespace, q.Name)
+	return out, err
+})
+
+// ScheduleList is a page of a list by name, of what comes behind one.
+type ScheduleList struct {
+	OnShard
+	Behind string
+	Limit  int
 }
 
-// Schedule reads a schedule.
-func (b *Broker) Schedule(ctx context.Context, shardID uint32, ns, name string) (*ScheduleView, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return nil, Stamp{}, err
-	}
-	return read(ctx, r, func(from store.Reader) (*ScheduleView, error) { return scheduleSeen(ctx, from, ns, name) })
+// ListSchedules reads up to limit schedules behind a name, in the order of their names, of all shards.
+var ListSchedules = reads(verb.Rule{Name: "schedules"}, func(from store.Reader, scope task.Scope, q *ScheduleList) (out Paged[SchedulePage], err error) {
+	out.Page = schedule.List(from, q.Namespace, scope, q.Behind, q.Limit)
+	return out, nil
+}).Merged(func(q *ScheduleList, parts []Paged[SchedulePage]) (out Paged[SchedulePage], err error) {
+	out.Page.Schedules, out.Page.More = verb.MergePages(parts, q.Limit, func(p Paged[SchedulePage]) ([]*ScheduleView, bool) { return p.Page.Schedules, p.Page.More },
+		func(a, b *ScheduleView) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+})
+
+// ScheduleLedger asks for up to Limit entries of a ledger below a number, newest first; 0: from the newest.
+type ScheduleLedger struct {
+	AtHome
+	Below uint64
+	Limit int
 }
 
-// Schedules reads up to limit schedules behind a name, in the order of their names.
-func (b *Broker) Schedules(ctx context.Context, shardID uint32, ns, behind string, limit int) (SchedulePage, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return SchedulePage{}, Stamp{}, err
-	}
-	return read(ctx, r, func(from store.Reader) (SchedulePage, error) {
-		return schedule.List(from, ns, task.ScopeOf(ctx), behind, limit), nil
-	})
+// ScheduleEntries are they.
+type ScheduleEntries struct {
+	Entries []*LedgerEntry
+	Stamped
 }
 
-// ScheduleHistory reads up to limit entries of a ledger below a number, newest first; 0: from the newest.
-func (b *Broker) ScheduleHistory(ctx context.Context, shardID uint32, ns, name string, below uint64, limit int) ([]*LedgerEntry, Stamp, error) {
-	r, err := b.replica(shardID)
-	if err != nil {
-		return nil, Stamp{}, err
+// ScheduleHistory reads the ledger of a schedule.
+var ScheduleHistory = reads(verb.Rule{Name: "schedule-history"}, func(from store.Reader, scope task.Scope, q *ScheduleLedger) (out ScheduleEntries, err error) {
+	if _, err := scheduleSeen(from, scope, q.Namespace, q.Name); err != nil {
+		return out, err
 	}
-	return read(ctx, r, func(from store.Reader) ([]*LedgerEntry, error) {
-		if _, err := scheduleSeen(ctx, from, ns, name); err != nil {
-			return nil, err
-		}
-		return schedule.History(from, ns, name, below, limit)
-	})
-}
+	out.Entries, err = schedule.History(from, q.Namespace, q.Name, q.Below, q.Limit)
+	return out, err
+})
 
 // scheduleSeen reads a schedule, if it is there for the call.
-func scheduleSeen(ctx context.Context, from store.Reader, ns, name string) (*ScheduleView, error) {
+func scheduleSeen(from store.Reader, scope task.Scope, ns, name string) (*ScheduleView, error) {
 	v, err := schedule.Show(from, ns, name)
-	if err == nil && !task.ScopeOf(ctx).Sees(v.Task.Queue) {
+	if err == nil && !scope.Sees(v.Task.Queue) {
 		return nil, task.NotFound("schedule", name)
 	}
 	return v, err

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/operation"
-	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -31,16 +29,8 @@ func onTask(ns string, id task.ID) func(*engine.Round, task.Scope) error {
 	return func(round *engine.Round, s task.Scope) error { return engine.TaskWithin(round, s, ns, id) }
 }
 
-func onSchedule(ns, name string) func(*engine.Round, task.Scope) error {
-	return func(round *engine.Round, s task.Scope) error { return schedule.Within(round, s, ns, name) }
-}
-
 func onGroup(ns string, id task.ID) func(*engine.Round, task.Scope) error {
 	return func(round *engine.Round, s task.Scope) error { return workflow.Within(round, s, ns, id) }
-}
-
-func onOperation(ns string, id task.ID) func(*engine.Round, task.Scope) error {
-	return func(round *engine.Round, s task.Scope) error { return operation.Within(round, s, ns, id) }
 }
 
 // seen is a task as it was read, if it is there for the call.

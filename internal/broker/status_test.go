@@ -134,8 +134,9 @@ func TestCountsEnd(t *testing.T) {
 				_, _, err := w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "mail"}}, Max: c.claims, MaxBytes: 1 << 20, Lease: time.Hour}, 0)
 				w.must(err)
 			}
-			n, _, err := w.CountMatches(ctx, one, ns, Filter{Queue: "mail"}, 0, c.patience)
+			out, err := CountMatches.Call(ctx, w, MatchCount{OnShard: OnShard{one, ns}, Filter: Filter{Queue: "mail"}, Wait: c.patience})
 			w.must(err)
+			n := out.Matches
 			states := map[string]int64{}
 			for s, k := range n.States {
 				states[s.String()] = k

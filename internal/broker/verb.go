@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"math/rand/v2"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/store"
@@ -64,6 +65,24 @@ func (s *Stamped) Stamp() Stamp { return s.At }
 
 func (s *Stamped) stamp(at Stamp) { s.At = at }
 
+// Shown is a thing as it is, or as a call has left it.
+type Shown[T any] struct {
+	View T
+	Stamped
+}
+
+// Paged is a page of a list.
+type Paged[P any] struct {
+	Page P
+	Stamped
+}
+
+// Explains says why something waits.
+type Explains[E any] struct {
+	Explanation E
+	Stamped
+}
+
 // placed is a request that a shard's replica can run.
 type placed[Req any] interface {
 	*Req
@@ -110,4 +129,10 @@ func stamp(answer any, at Stamp) {
 	if s, ok := answer.(interface{ stamp(Stamp) }); ok {
 		s.stamp(at)
 	}
+}
+
+// newID is an id for what begins to live in the shard.
+func (r *replica) newID() task.ID {
+	now, _ := r.shard.Now()
+	return task.NewID(r.id, int64(now)/1000, rand.Uint64())
 }

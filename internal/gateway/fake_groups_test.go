@@ -7,6 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // fakeGroups keeps groups whose members never end.
@@ -65,56 +66,70 @@ func (f *fakeGroups) find(id task.ID) (*broker.GroupView, broker.Stamp, error) {
 	return nil, at, task.NotFound("group", id.String())
 }
 
-func (f *fakeGroups) CloseGroup(_ context.Context, _ string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
-	g, at, err := f.find(id)
+func newFakeGroups(f *fake) *fakeGroups {
+	g := &fakeGroups{}
+	to := f.table()
+	verbtest.On(to, broker.CloseGroup, g.closeGroup)
+	verbtest.On(to, broker.CancelGroup, g.cancelGroup)
+	verbtest.On(to, broker.ShowGroup, g.show)
+	verbtest.On(to, broker.ListGroups, g.list)
+	verbtest.On(to, broker.GroupMembers, g.members)
+	return g
+}
+
+func (f *fakeGroups) closeGroup(_ context.Context, q *broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
+	g, at, err := f.find(q.ID)
 	if err == nil {
 		g.Open = false
 	}
-	return g, at, err
+	return broker.Shown[*broker.GroupView]{View: g, Stamped: broker.Stamped{At: at}}, err
 }
 
-func (f *fakeGroups) CancelGroup(_ context.Context, _ task.Author, _ string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
-	g, at, err := f.find(id)
+func (f *fakeGroups) cancelGroup(_ context.Context, q *broker.GroupOrder) (broker.Shown[*broker.GroupView], error) {
+	g, at, err := f.find(q.ID)
 	if err == nil {
 		g.State = workflow.Cancelled
 	}
-	return g, at, err
+	return broker.Shown[*broker.GroupView]{View: g, Stamped: broker.Stamped{At: at}}, err
 }
 
-func (f *fakeGroups) Group(_ context.Context, _ string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
-	return f.find(id)
+func (f *fakeGroups) show(_ context.Context, q *broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
+	g, at, err := f.find(q.ID)
+	return broker.Shown[*broker.GroupView]{View: g, Stamped: broker.Stamped{At: at}}, err
 }
 
-func (f *fakeGroups) Groups(_ context.Context, _ string, before task.ID, limit int) (page broker.GroupPage, at []broker.Stamp, err error) {
+func (f *fakeGroups) list(_ context.Context, q *broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := len(f.all) - 1; i >= 0; i-- {
-		if g := f.all[i]; before == (task.ID{}) || g.ID[15] < before[15] {
-			if len(page.Groups) == limit {
-				page.More = true
+		if g := f.all[i]; q.Behind == (task.ID{}) || g.ID[15] < q.Behind[15] {
+			if len(out.Page.Groups) == q.Limit {
+				out.Page.More = true
 				break
 			}
-			page.Groups = append(page.Groups, g)
+			out.Page.Groups = append(out.Page.Groups, g)
 		}
 	}
-	return page, []broker.Stamp{{Shard: 1, Index: 1, Time: 1}}, nil
+	out.At = broker.Stamp{Shard: 1, Index: 1, Time: 1}
+	return out, nil
 }
 
-func (f *fakeGroups) GroupMembers(_ context.Context, _ string, id, behind task.ID, limit int) (page broker.MemberPage, at broker.Stamp, err error) {
-	g, at, err := f.find(id)
+func (f *fakeGroups) members(_ context.Context, q *broker.MemberList) (out broker.MembersListed, err error) {
+	g, at, err := f.find(q.ID)
+	out.At = at
 	if err != nil {
-		return page, at, err
+		return out, err
 	}
-	for n := behind[15] + 1; int64(n) <= g.Counts.Members; n++ {
-		if len(page.Members) == limit {
-			page.More = true
+	for n := q.Behind[15] + 1; int64(n) <= g.Counts.Members; n++ {
+		if len(out.Members.Members) == q.Limit {
+			out.Members.More = true
 			break
 		}
 		m := broker.GroupMember{Ref: task.ID{15: n}, Type: "a", Queue: "q", ID: task.NewID(1, 8, uint64(n)), State: task.Succeeded, Result: broker.Result{Data: []byte("7")}}
 		if n == 2 {
 			m = broker.GroupMember{Ref: task.ID{15: n}, Type: "a", Queue: "q", Refused: "conflict"}
 		}
-		page.Members = append(page.Members, m)
+		out.Members.Members = append(out.Members.Members, m)
 	}
-	return page, at, nil
+	return out, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // fakeOperations keeps operations that nobody runs: each has matched three tasks.
@@ -35,16 +36,28 @@ func (f *fakeOperations) StartOperation(_ context.Context, _ string, spec broker
 	return f.find(o.ID)
 }
 
-func (f *fakeOperations) CountMatches(ctx context.Context, ns string, filter broker.Filter, sample int, patience time.Duration) (n broker.Matches, at []broker.Stamp, err error) {
-	if sample == 0 { // what became of tasks
-		n = broker.Matches{States: map[task.State]int64{task.Ready: 3, task.Dead: 1}}
-		if filter.Queue == "mail" && patience < broker.CountTime {
-			n.Next = []byte("more")
+func newFakeOperations(f *fake) *fakeOperations {
+	o := &fakeOperations{fake: f}
+	to := f.table()
+	verbtest.On(to, broker.CountMatches, o.countMatches)
+	verbtest.On(to, broker.ListOperations, o.list)
+	verbtest.On(to, broker.PauseOperation, o.pause)
+	verbtest.On(to, broker.ResumeOperation, o.resume)
+	verbtest.On(to, broker.AbortOperation, o.abort)
+	return o
+}
+
+func (f *fakeOperations) countMatches(ctx context.Context, q *broker.MatchCount) (out broker.MatchesCounted, err error) {
+	if q.Limit == 0 { // what became of tasks
+		out.Matches = broker.Matches{States: map[task.State]int64{task.Ready: 3, task.Dead: 1}}
+		if q.Filter.Queue == "mail" && q.Wait < broker.CountTime {
+			out.Matches.Next = []byte("more")
 		}
-		return n, nil, nil
+		return out, nil
 	}
-	page, stamp, err := f.Tasks(ctx, 1, ns, filter, nil, sample)
-	return broker.Matches{Count: int64(len(page.Tasks)), Sample: page.Tasks}, []broker.Stamp{stamp}, err
+	page, at, err := f.Tasks(ctx, 1, q.Namespace, q.Filter, nil, q.Limit)
+	out.Matches, out.At = broker.Matches{Count: int64(len(page.Tasks)), Sample: page.Tasks}, at
+	return out, err
 }
 
 func (f *fakeOperations) Operation(ctx context.Context, _ string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error) {
@@ -59,41 +72,41 @@ func (f *fakeOperations) Operation(ctx context.Context, _ string, id task.ID, wa
 	return f.find(id)
 }
 
-func (f *fakeOperations) Operations(_ context.Context, _ string, below task.ID, limit int) (page broker.OperationPage, at broker.Stamp, err error) {
+func (f *fakeOperations) list(_ context.Context, q *broker.OperationList) (out broker.Paged[broker.OperationPage], err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, o := range slices.Backward(f.all) {
-		if below != (task.ID{}) && slices.Compare(o.ID[:], below[:]) >= 0 {
+		if q.ID != (task.ID{}) && slices.Compare(o.ID[:], q.ID[:]) >= 0 {
 			continue
 		}
-		if page.More = len(page.Operations) == limit; page.More {
+		if out.Page.More = len(out.Page.Operations) == q.Limit; out.Page.More {
 			break
 		}
-		page.Operations = append(page.Operations, o)
+		out.Page.Operations = append(out.Page.Operations, o)
 	}
-	return page, at, nil
+	return out, nil
 }
 
-func (f *fakeOperations) steer(id task.ID, change func(o *broker.Operation)) (broker.OperationView, broker.Stamp, error) {
+func (f *fakeOperations) steer(id task.ID, change func(o *broker.Operation)) (broker.Shown[broker.OperationView], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, at, err := f.find(id)
 	if err == nil {
 		change(v.Operation)
 	}
-	return v, at, err
+	return broker.Shown[broker.OperationView]{View: v, Stamped: broker.Stamped{At: at}}, err
 }
 
-func (f *fakeOperations) PauseOperation(_ context.Context, _ string, id task.ID, by task.Author) (broker.OperationView, broker.Stamp, error) {
-	return f.steer(id, func(o *broker.Operation) { o.Stopping, o.Why, o.StoppedBy = broker.OperationPaused, by.Reason, by })
+func (f *fakeOperations) pause(_ context.Context, q *broker.OperationOrder) (broker.Shown[broker.OperationView], error) {
+	return f.steer(q.ID, func(o *broker.Operation) { o.Stopping, o.Why, o.StoppedBy = broker.OperationPaused, q.By.Reason, q.By })
 }
 
-func (f *fakeOperations) ResumeOperation(_ context.Context, _ string, id task.ID, by task.Author) (broker.OperationView, broker.Stamp, error) {
-	return f.steer(id, func(o *broker.Operation) { o.Stopping, o.Why, o.StoppedBy, o.ResumedBy = 0, "", task.Author{}, by })
+func (f *fakeOperations) resume(_ context.Context, q *broker.OperationOrder) (broker.Shown[broker.OperationView], error) {
+	return f.steer(q.ID, func(o *broker.Operation) { o.Stopping, o.Why, o.StoppedBy, o.ResumedBy = 0, "", task.Author{}, q.By })
 }
 
-func (f *fakeOperations) AbortOperation(_ context.Context, _ string, id task.ID, by task.Author) (broker.OperationView, broker.Stamp, error) {
-	return f.steer(id, func(o *broker.Operation) {
-		o.State, o.EndedAt, o.Why, o.StoppedBy = broker.OperationAborted, broker.TimeOf(time.Now()), by.Reason, by
+func (f *fakeOperations) abort(_ context.Context, q *broker.OperationOrder) (broker.Shown[broker.OperationView], error) {
+	return f.steer(q.ID, func(o *broker.Operation) {
+		o.State, o.EndedAt, o.Why, o.StoppedBy = broker.OperationAborted, broker.TimeOf(time.Now()), q.By.Reason, q.By
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // fakeSchedules keeps schedules that nobody fires. Its ledger has what was triggered.
@@ -18,7 +19,9 @@ type fakeSchedules struct {
 }
 
 func newFakeSchedules(f *fake) *fakeSchedules {
-	return &fakeSchedules{f, map[string]*broker.ScheduleView{}, map[string][]*broker.LedgerEntry{}}
+	s := &fakeSchedules{f, map[string]*broker.ScheduleView{}, map[string][]*broker.LedgerEntry{}}
+	s.answer(f.table())
+	return s
 }
 
 func (f *fakeSchedules) find(name string) (*broker.ScheduleView, error) {
@@ -57,24 +60,32 @@ func (f *fakeSchedules) DeleteSchedule(_ context.Context, _ task.Author, _, name
 	return at, err
 }
 
-func (f *fakeSchedules) PauseSchedule(_ context.Context, _ task.Author, _, name, reason string) (*broker.ScheduleView, broker.Stamp, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	v, err := f.find(name)
-	if err == nil {
-		v.PausedAt, v.Reason, v.Next, v.Planned = broker.TimeOf(time.Now()), reason, 0, 0
-	}
-	return v, broker.Stamp{}, err
+func (f *fakeSchedules) answer(to verbtest.Answers) {
+	verbtest.On(to, broker.PauseSchedule, f.PauseSchedule)
+	verbtest.On(to, broker.ResumeSchedule, f.ResumeSchedule)
+	verbtest.On(to, broker.ShowSchedule, f.Schedule)
+	verbtest.On(to, broker.ListSchedules, f.Schedules)
+	verbtest.On(to, broker.ScheduleHistory, f.ScheduleHistory)
 }
 
-func (f *fakeSchedules) ResumeSchedule(_ context.Context, _ task.Author, _, name string) (*broker.ScheduleView, broker.Stamp, error) {
+func (f *fakeSchedules) PauseSchedule(_ context.Context, q *broker.ScheduleOrder) (broker.Shown[*broker.ScheduleView], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	v, err := f.find(name)
+	v, err := f.find(q.Name)
+	if err == nil {
+		v.PausedAt, v.Reason, v.Next, v.Planned = broker.TimeOf(time.Now()), q.Reason, 0, 0
+	}
+	return broker.Shown[*broker.ScheduleView]{View: v}, err
+}
+
+func (f *fakeSchedules) ResumeSchedule(_ context.Context, q *broker.ScheduleOrder) (broker.Shown[*broker.ScheduleView], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v, err := f.find(q.Name)
 	if err == nil {
 		v.PausedAt, v.Reason = 0, ""
 	}
-	return v, broker.Stamp{}, err
+	return broker.Shown[*broker.ScheduleView]{View: v}, err
 }
 
 func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, name string, request task.ID) (a broker.Accepted, at broker.Stamp, err error) {
@@ -90,36 +101,36 @@ func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, nam
 	return broker.Accepted{ID: request, State: task.Ready}, at, nil
 }
 
-func (f *fakeSchedules) Schedule(_ context.Context, _, name string) (*broker.ScheduleView, broker.Stamp, error) {
+func (f *fakeSchedules) Schedule(_ context.Context, q *broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	v, err := f.find(name)
-	return v, broker.Stamp{}, err
+	v, err := f.find(q.Name)
+	return broker.Shown[*broker.ScheduleView]{View: v}, err
 }
 
-func (f *fakeSchedules) Schedules(_ context.Context, _, behind string, limit int) (page broker.SchedulePage, at []broker.Stamp, err error) {
+func (f *fakeSchedules) Schedules(_ context.Context, q *broker.ScheduleList) (out broker.Paged[broker.SchedulePage], err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(f.all)) {
-		if name <= behind {
+		if name <= q.Behind {
 			continue
 		}
-		if page.More = len(page.Schedules) == limit; page.More {
+		if out.Page.More = len(out.Page.Schedules) == q.Limit; out.Page.More {
 			break
 		}
-		page.Schedules = append(page.Schedules, f.all[name])
+		out.Page.Schedules = append(out.Page.Schedules, f.all[name])
 	}
-	return page, nil, nil
+	return out, nil
 }
 
-func (f *fakeSchedules) ScheduleHistory(_ context.Context, _, name string, below uint64, limit int) (some []*broker.LedgerEntry, at broker.Stamp, err error) {
+func (f *fakeSchedules) ScheduleHistory(_ context.Context, q *broker.ScheduleLedger) (out broker.ScheduleEntries, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, err = f.find(name)
-	for _, e := range slices.Backward(f.ledger[name]) {
-		if (below == 0 || e.Seq < below) && len(some) < limit {
-			some = append(some, e)
+	_, err = f.find(q.Name)
+	for _, e := range slices.Backward(f.ledger[q.Name]) {
+		if (q.Below == 0 || e.Seq < q.Below) && len(out.Entries) < q.Limit {
+			out.Entries = append(out.Entries, e)
 		}
 	}
-	return some, at, err
+	return out, err
 }

@@ -91,7 +91,7 @@ func fakeBreakers() []broker.BreakerInfo {
 
 // newGateway is a gateway over a fake.
 func newGateway(f *fake) *Gateway {
-	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: &fakeGroups{}, Operations: &fakeOperations{fake: f}, Workers: fakeWorkers{f.registry}, Events: f.events, Registry: f.registry, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
+	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f.registry}, Events: f.events, Registry: f.registry, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
 		ClientCertificates: f.clients, Door: f.door, Pages: f.pages, Meter: f.meter})
 }
 

@@ -39,14 +39,14 @@ func (f *fake) answerQueues() {
 		out.Closed, out.At, err = f.CloseBreakers(ctx, q.By, q.Shard, q.Namespace, q.Queue, q.Type)
 		return out, err
 	})
-	verbtest.On(f.answers, broker.ListTasks, func(ctx context.Context, q *broker.TaskList) (out broker.TaskPage, err error) {
+	verbtest.On(f.answers, broker.ListTasks, func(ctx context.Context, q *broker.TaskList) (out broker.Paged[broker.Page], err error) {
 		out.Page, out.At, err = f.Tasks(ctx, q.Shard, q.Namespace, q.Filter, q.Cursor, q.Limit)
 		return out, err
 	})
 	verbtest.On(f.answers, broker.GroupDead, f.groupDead)
 	verbtest.On(f.answers, broker.ReplayDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) { return f.bulk(q, task.Ready) })
 	verbtest.On(f.answers, broker.DiscardDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) { return f.bulk(q, task.Discarded) })
-	verbtest.On(f.answers, broker.OperateTask, func(_ context.Context, q *broker.TaskOrder) (out broker.TaskShown, err error) {
+	verbtest.On(f.answers, broker.OperateTask, func(_ context.Context, q *broker.TaskOrder) (out broker.Shown[*broker.View], err error) {
 		out.View, out.At, err = f.order(q)
 		return out, err
 	})

@@ -9,17 +9,13 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Groups is what the gateway needs of groups of tasks, wherever they live.
 type Groups interface {
 	MakeGroup(ctx context.Context, ns string, g task.Group) (broker.GroupMade, broker.Stamp, error)
 	AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error)
-	CloseGroup(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error)
-	CancelGroup(ctx context.Context, by task.Author, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error)
-	Group(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error)
-	Groups(ctx context.Context, ns string, before task.ID, limit int) (broker.GroupPage, []broker.Stamp, error)
-	GroupMembers(ctx context.Context, ns string, id, behind task.ID, limit int) (broker.MemberPage, broker.Stamp, error)
 }
 
 // groupers is the GroupService.
@@ -173,27 +169,26 @@ func (g groupers) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequ
 
 // GetGroup reads a group.
 func (g groupers) GetGroup(ctx context.Context, r *pawlv1.GetGroupRequest) (*pawlv1.GetGroupResponse, error) {
-	p, err := g.grouped(ctx, r.GetGroupId(), g.cfg.Groups.Group)
+	p, err := g.grouped(ctx, r.GetGroupId(), broker.ShowGroup)
 	return &pawlv1.GetGroupResponse{Group: p}, err
 }
 
 // grouped runs a call on a group that answers with how it stands.
-func (g *Gateway) grouped(ctx context.Context, groupID string, run func(context.Context, string, task.ID) (*broker.GroupView, broker.Stamp, error)) (*pawlv1.Group, error) {
+func (g *Gateway) grouped(ctx context.Context, groupID string, v *verb.Verb[broker.OnGroup, broker.Shown[*broker.GroupView]]) (*pawlv1.Group, error) {
 	id, err := groupIDOf("group_id", groupID)
 	if err != nil {
 		return nil, err
 	}
-	v, at, err := run(ctx, namespaceOf(ctx), id)
-	saw(ctx, at)
+	out, err := v.Call(ctx, g.verbs, broker.OnGroup{Namespace: namespaceOf(ctx), ID: id})
 	if err != nil {
 		return nil, err
 	}
-	return groupProto(v), nil
+	return groupProto(out.View), nil
 }
 
 // CloseGroup lets an open group be complete when its members have ended.
 func (g groupers) CloseGroup(ctx context.Context, r *pawlv1.CloseGroupRequest) (*pawlv1.CloseGroupResponse, error) {
-	p, err := g.grouped(ctx, r.GetGroupId(), g.cfg.Groups.CloseGroup)
+	p, err := g.grouped(ctx, r.GetGroupId(), broker.CloseGroup)
 	return &pawlv1.CloseGroupResponse{Group: p}, err
 }
 
@@ -203,13 +198,17 @@ func (g groupers) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupRequest)
 	if err != nil {
 		return nil, err
 	}
-	p, err := g.grouped(ctx, r.GetGroupId(), func(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
-		return g.cfg.Groups.CancelGroup(ctx, by, ns, id)
-	})
-	if err == nil {
-		g.log.Info("group cancelled", "group_id", r.GetGroupId(), "name", p.GetName(), "members", p.GetCounts().GetMembers(), "by", by)
+	id, err := groupIDOf("group_id", r.GetGroupId())
+	if err != nil {
+		return nil, err
 	}
-	return &pawlv1.CancelGroupResponse{Group: p}, err
+	out, err := broker.CancelGroup.Call(ctx, g.verbs, broker.GroupOrder{OnGroup: broker.OnGroup{Namespace: namespaceOf(ctx), ID: id}, Authored: broker.Authored{By: by}})
+	if err != nil {
+		return nil, err
+	}
+	p := groupProto(out.View)
+	g.log.Info("group cancelled", "group_id", r.GetGroupId(), "name", p.GetName(), "members", p.GetCounts().GetMembers(), "by", by)
+	return &pawlv1.CancelGroupResponse{Group: p}, nil
 }
 
 // ListGroups reads a page of groups, newest first.
@@ -218,13 +217,11 @@ func (g groupers) ListGroups(ctx context.Context, r *pawlv1.ListGroupsRequest) (
 	if err != nil {
 		return nil, err
 	}
-	page, stamps, err := g.cfg.Groups.Groups(ctx, namespaceOf(ctx), before, n)
-	for _, at := range stamps {
-		saw(ctx, at)
-	}
+	list, err := broker.ListGroups.Call(ctx, g.verbs, broker.GroupList{OnShard: onShard(ctx, 0), Behind: before, Limit: n})
 	if err != nil {
 		return nil, err
 	}
+	page := list.Page
 	out := &pawlv1.ListGroupsResponse{}
 	for _, v := range page.Groups {
 		out.Items = append(out.Items, groupProto(v))
@@ -245,11 +242,11 @@ func (g groupers) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroupMembe
 	if err != nil {
 		return nil, err
 	}
-	page, at, err := g.cfg.Groups.GroupMembers(ctx, namespaceOf(ctx), id, behind, n)
-	saw(ctx, at)
+	list, err := broker.GroupMembers.Call(ctx, g.verbs, broker.MemberList{OnGroup: broker.OnGroup{Namespace: namespaceOf(ctx), ID: id}, Behind: behind, Limit: n})
 	if err != nil {
 		return nil, err
 	}
+	page := list.Members
 	out, size := &pawlv1.ListGroupMembersResponse{}, 0
 	for i := range page.Members {
 		p := memberProto(&page.Members[i])

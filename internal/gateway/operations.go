@@ -12,17 +12,13 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Operations is what the gateway needs of operations, wherever they live.
 type Operations interface {
 	StartOperation(ctx context.Context, ns string, spec broker.OperationSpec) (broker.OperationView, broker.Stamp, error)
-	CountMatches(ctx context.Context, ns string, f broker.Filter, sample int, patience time.Duration) (broker.Matches, []broker.Stamp, error)
 	Operation(ctx context.Context, ns string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error)
-	Operations(ctx context.Context, ns string, below task.ID, limit int) (broker.OperationPage, broker.Stamp, error)
-	PauseOperation(ctx context.Context, ns string, id task.ID, by task.Author) (broker.OperationView, broker.Stamp, error)
-	ResumeOperation(ctx context.Context, ns string, id task.ID, by task.Author) (broker.OperationView, broker.Stamp, error)
-	AbortOperation(ctx context.Context, ns string, id task.ID, by task.Author) (broker.OperationView, broker.Stamp, error)
 }
 
 // mass is the OperationService.
@@ -64,13 +60,11 @@ func (g mass) StartOperation(ctx context.Context, r *pawlv1.StartOperationReques
 }
 
 func (g mass) preview(ctx context.Context, f broker.Filter) (*pawlv1.StartOperationResponse, error) {
-	n, stamps, err := g.cfg.Operations.CountMatches(ctx, namespaceOf(ctx), f, sampleSize, broker.CountTime)
-	for _, at := range stamps {
-		saw(ctx, at)
-	}
+	out, err := broker.CountMatches.Call(ctx, g.verbs, broker.MatchCount{OnShard: onShard(ctx, 0), Filter: f, Limit: sampleSize, Wait: broker.CountTime})
 	if err != nil {
 		return nil, err
 	}
+	n := out.Matches
 	p := &pawlv1.OperationPreview{Matched: n.Count, IsLowerBound: n.Next != nil}
 	p.Sample, _ = tasksProto(n.Sample, false)
 	return &pawlv1.StartOperationResponse{Preview: p}, nil
@@ -118,13 +112,11 @@ func (g *Gateway) became(ctx context.Context, id task.ID, spec *pawlv1.Operation
 	if contract.Actions[spec.GetAction()] != task.Move {
 		f.Queue = spec.GetFilter().GetQueue()
 	}
-	n, stamps, err := g.cfg.Operations.CountMatches(ctx, namespaceOf(ctx), f, 0, becameTime)
-	for _, at := range stamps {
-		saw(ctx, at)
-	}
+	counted, err := broker.CountMatches.Call(ctx, g.verbs, broker.MatchCount{OnShard: onShard(ctx, 0), Filter: f, Wait: becameTime})
 	if err != nil {
 		return nil, err
 	}
+	n := counted.Matches
 	out := &pawlv1.Became{IsLowerBound: n.Next != nil}
 	for _, s := range slices.Sorted(maps.Keys(n.States)) {
 		out.States = append(out.States, &pawlv1.StateCount{State: stateProto(s), Count: n.States[s]})
@@ -146,11 +138,11 @@ func (g mass) ListOperations(ctx context.Context, r *pawlv1.ListOperationsReques
 	if at != nil && copy(below[:], at) != len(at) {
 		return nil, badCursor(r.GetCursor())
 	}
-	page, stamp, err := g.cfg.Operations.Operations(ctx, namespaceOf(ctx), below, n)
-	saw(ctx, stamp)
+	list, err := broker.ListOperations.Call(ctx, g.verbs, broker.OperationList{OnShard: onShard(ctx, 0), ID: below, Limit: n})
 	if err != nil {
 		return nil, err
 	}
+	page := list.Page
 	out := &pawlv1.ListOperationsResponse{Items: make([]*pawlv1.Operation, len(page.Operations))}
 	for i, o := range page.Operations {
 		out.Items[i] = operationProto(o, "")
@@ -163,19 +155,19 @@ func (g mass) ListOperations(ctx context.Context, r *pawlv1.ListOperationsReques
 
 // PauseOperation lets an operation rest.
 func (g mass) PauseOperation(ctx context.Context, r *pawlv1.PauseOperationRequest) (*pawlv1.PauseOperationResponse, error) {
-	p, err := g.steerOperation(ctx, r, "paused", g.cfg.Operations.PauseOperation)
+	p, err := g.steerOperation(ctx, r, "paused", broker.PauseOperation)
 	return &pawlv1.PauseOperationResponse{Operation: p}, err
 }
 
 // ResumeOperation lets an operation go on.
 func (g mass) ResumeOperation(ctx context.Context, r *pawlv1.ResumeOperationRequest) (*pawlv1.ResumeOperationResponse, error) {
-	p, err := g.steerOperation(ctx, r, "resumed", g.cfg.Operations.ResumeOperation)
+	p, err := g.steerOperation(ctx, r, "resumed", broker.ResumeOperation)
 	return &pawlv1.ResumeOperationResponse{Operation: p}, err
 }
 
 // AbortOperation ends an operation.
 func (g mass) AbortOperation(ctx context.Context, r *pawlv1.AbortOperationRequest) (*pawlv1.AbortOperationResponse, error) {
-	p, err := g.steerOperation(ctx, r, "aborted", g.cfg.Operations.AbortOperation)
+	p, err := g.steerOperation(ctx, r, "aborted", broker.AbortOperation)
 	return &pawlv1.AbortOperationResponse{Operation: p}, err
 }
 
@@ -185,8 +177,10 @@ type steering interface {
 	GetReason() string
 }
 
-func (g *Gateway) steerOperation(ctx context.Context, r steering, done string,
-	verb func(context.Context, string, task.ID, task.Author) (broker.OperationView, broker.Stamp, error)) (*pawlv1.Operation, error) {
+// stopTime is how long a pause or an abort waits until the step that is under way has been answered.
+const stopTime = 2 * time.Second
+
+func (g *Gateway) steerOperation(ctx context.Context, r steering, done string, v *verb.Verb[broker.OperationOrder, broker.Shown[broker.OperationView]]) (*pawlv1.Operation, error) {
 	id, err := operationIDOf(r.GetOperationId())
 	if err != nil {
 		return nil, err
@@ -195,5 +189,17 @@ func (g *Gateway) steerOperation(ctx context.Context, r steering, done string,
 	if err != nil {
 		return nil, err
 	}
-	return g.operation(ctx, done, func(ns string) (broker.OperationView, broker.Stamp, error) { return verb(ctx, ns, id, by) })
+	return g.steered(ctx, id, by, done, v)
+}
+
+func (g *Gateway) steered(ctx context.Context, id task.ID, by task.Author, done string, v *verb.Verb[broker.OperationOrder, broker.Shown[broker.OperationView]]) (*pawlv1.Operation, error) {
+	return g.operation(ctx, done, func(ns string) (broker.OperationView, broker.Stamp, error) {
+		out, err := v.Call(ctx, g.verbs, broker.OperationOrder{OnOperation: broker.OnOperation{Namespace: ns, ID: id}, By: by})
+		if err == nil && out.View.Stopping != 0 {
+			if now, at, err := g.cfg.Operations.Operation(ctx, ns, id, stopTime); err == nil {
+				return now, at, nil
+			}
+		}
+		return out.View, out.At, err
+	})
 }

@@ -15,12 +15,12 @@ import (
 type Schedules interface {
 	PutSchedule(ctx context.Context, by task.Author, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error)
 	DeleteSchedule(ctx context.Context, by task.Author, ns, name string) (broker.Stamp, error)
-	PauseSchedule(ctx context.Context, by task.Author, ns, name, reason string) (*broker.ScheduleView, broker.Stamp, error)
-	ResumeSchedule(ctx context.Context, by task.Author, ns, name string) (*broker.ScheduleView, broker.Stamp, error)
 	TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error)
-	Schedule(ctx context.Context, ns, name string) (*broker.ScheduleView, broker.Stamp, error)
-	Schedules(ctx context.Context, ns, behind string, limit int) (broker.SchedulePage, []broker.Stamp, error)
-	ScheduleHistory(ctx context.Context, ns, name string, below uint64, limit int) ([]*broker.LedgerEntry, broker.Stamp, error)
+}
+
+// atHome is what a call takes on a schedule.
+func atHome(ctx context.Context, name string) broker.AtHome {
+	return broker.AtHome{OnSchedule: broker.OnSchedule{OnShard: onShard(ctx, 0), Name: name}}
 }
 
 // schedulers is the ScheduleService.
@@ -39,13 +39,11 @@ func (g schedulers) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRe
 	if err != nil {
 		return nil, err
 	}
-	page, stamps, err := g.cfg.Schedules.Schedules(ctx, namespaceOf(ctx), string(behind), n)
-	for _, at := range stamps {
-		saw(ctx, at)
-	}
+	list, err := broker.ListSchedules.Call(ctx, g.verbs, broker.ScheduleList{OnShard: onShard(ctx, 0), Behind: string(behind), Limit: n})
 	if err != nil {
 		return nil, err
 	}
+	page := list.Page
 	out := &pawlv1.ListSchedulesResponse{Items: make([]*pawlv1.Schedule, len(page.Schedules))}
 	for i, v := range page.Schedules {
 		out.Items[i] = scheduleProto(v)
@@ -58,23 +56,22 @@ func (g schedulers) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRe
 
 // GetSchedule reads one schedule.
 func (g schedulers) GetSchedule(ctx context.Context, r *pawlv1.GetScheduleRequest) (*pawlv1.GetScheduleResponse, error) {
-	p, err := g.scheduled(ctx, r.GetName(), func(ns string) (*broker.ScheduleView, broker.Stamp, error) {
-		return g.cfg.Schedules.Schedule(ctx, ns, r.GetName())
+	p, err := g.scheduled(ctx, r.GetName(), func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
+		return broker.ShowSchedule.Call(ctx, g.verbs, of)
 	})
 	return &pawlv1.GetScheduleResponse{Schedule: p}, err
 }
 
 // scheduled runs a call on a schedule that answers with how it stands.
-func (g *Gateway) scheduled(ctx context.Context, name string, run func(ns string) (*broker.ScheduleView, broker.Stamp, error)) (*pawlv1.Schedule, error) {
+func (g *Gateway) scheduled(ctx context.Context, name string, run func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error)) (*pawlv1.Schedule, error) {
 	if err := task.CheckSchedule("name", name, g.limits); err != nil {
 		return nil, err
 	}
-	v, at, err := run(namespaceOf(ctx))
-	saw(ctx, at)
+	out, err := run(atHome(ctx, name))
 	if err != nil {
 		return nil, err
 	}
-	return scheduleProto(v), nil
+	return scheduleProto(out.View), nil
 }
 
 // PutSchedule makes a schedule what the request says.
@@ -129,8 +126,8 @@ func (g schedulers) PauseSchedule(ctx context.Context, r *pawlv1.PauseScheduleRe
 	if err != nil {
 		return nil, err
 	}
-	p, err := g.scheduled(ctx, r.GetName(), func(ns string) (*broker.ScheduleView, broker.Stamp, error) {
-		return g.cfg.Schedules.PauseSchedule(ctx, by, ns, r.GetName(), by.Reason)
+	p, err := g.scheduled(ctx, r.GetName(), func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
+		return broker.PauseSchedule.Call(ctx, g.verbs, broker.ScheduleOrder{AtHome: of, Authored: broker.Authored{By: by}, Reason: by.Reason})
 	})
 	if err == nil {
 		g.log.Info("schedule paused", "schedule", r.GetName(), "by", by)
@@ -144,8 +141,8 @@ func (g schedulers) ResumeSchedule(ctx context.Context, r *pawlv1.ResumeSchedule
 	if err != nil {
 		return nil, err
 	}
-	p, err := g.scheduled(ctx, r.GetName(), func(ns string) (*broker.ScheduleView, broker.Stamp, error) {
-		return g.cfg.Schedules.ResumeSchedule(ctx, by, ns, r.GetName())
+	p, err := g.scheduled(ctx, r.GetName(), func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
+		return broker.ResumeSchedule.Call(ctx, g.verbs, broker.ScheduleOrder{AtHome: of, Authored: broker.Authored{By: by}})
 	})
 	if err == nil {
 		g.log.Info("schedule resumed", "schedule", r.GetName(), "by", by)
@@ -198,11 +195,11 @@ func (g schedulers) ListScheduleHistory(ctx context.Context, r *pawlv1.ListSched
 		}
 		below = binary.BigEndian.Uint64(at)
 	}
-	entries, stamp, err := g.cfg.Schedules.ScheduleHistory(ctx, namespaceOf(ctx), r.GetName(), below, n+1)
-	saw(ctx, stamp)
+	ledger, err := broker.ScheduleHistory.Call(ctx, g.verbs, broker.ScheduleLedger{AtHome: atHome(ctx, r.GetName()), Below: below, Limit: n + 1})
 	if err != nil {
 		return nil, err
 	}
+	entries := ledger.Entries
 	out := &pawlv1.ListScheduleHistoryResponse{}
 	if len(entries) > n {
 		entries = entries[:n]

@@ -310,9 +310,8 @@ func (g sqsCore) StartOperation(ctx context.Context, spec broker.OperationSpec) 
 
 // Operations reads operations, newest first.
 func (g sqsCore) Operations(ctx context.Context, below task.ID, limit int) (broker.OperationPage, error) {
-	page, at, err := g.cfg.Operations.Operations(ctx, namespaceOf(ctx), below, limit)
-	saw(ctx, at)
-	return page, err
+	list, err := broker.ListOperations.Call(ctx, g.verbs, broker.OperationList{OnShard: onShard(ctx, 0), ID: below, Limit: limit})
+	return list.Page, err
 }
 
 // AbortOperation ends an operation.
@@ -321,8 +320,6 @@ func (g sqsCore) AbortOperation(ctx context.Context, id task.ID) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.operation(ctx, "aborted", func(ns string) (broker.OperationView, broker.Stamp, error) {
-		return g.cfg.Operations.AbortOperation(ctx, ns, id, by)
-	})
+	_, err = g.steered(ctx, id, by, "aborted", broker.AbortOperation)
 	return err
 }

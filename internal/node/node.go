@@ -309,7 +309,8 @@ func (n *Node) assemble(context.Context) error {
 			return n.router.QueueWorkers(ctx, queues)
 		},
 		Operate: func(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
-			return n.router.OperateSome(ctx, shard, ns, c)
+			out, err := broker.OperateSome.Call(ctx, n.router, broker.StepOrder{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Step: c})
+			return out.Step, err
 		}})
 	n.closers = append(n.closers, func() error { n.broker.Stop(); return nil })
 	n.control = cluster.NewControl(cluster.Config{System: tables{n.replicas}, Shards: later{n}, Own: n.report, Node: n.book.read().Node, MaxQueues: n.cfg.MaxQueues, Room: n.room, Logger: n.cfg.Logger})

@@ -14,8 +14,15 @@ func (r *Router) Do(ctx context.Context, c verb.Call) error {
 	if err := r.admit(ctx, c); err != nil {
 		return err
 	}
-	if c.Rule().Where == verb.AllShards {
+	switch c.Rule().Where {
+	case verb.AllShards:
 		return r.onAllShards(ctx, c)
+	case verb.FirstShard:
+		home, err := r.firstShard()
+		if err != nil {
+			return err
+		}
+		c.Request().(verb.Spread).Put(home)
 	}
 	return r.stranded(r.atLeader(ctx, c))
 }
@@ -37,9 +44,18 @@ func (r *Router) admit(ctx context.Context, c verb.Call) (err error) {
 		}
 	}
 	if s, ok := request.(verb.Signed); ok {
-		*s.Author(), err = r.noted(*s.Author())
+		if *s.Author(), err = r.noted(*s.Author()); err != nil {
+			return err
+		}
 	}
-	return err
+	if h, ok := request.(verb.Homed); ok {
+		home, err := r.homeOf(ctx, h)
+		if err != nil {
+			return err
+		}
+		h.Put(home)
+	}
+	return nil
 }
 
 // atLeader runs a call where its shard is led.

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-func (b fakeBroker) explain(ctx context.Context, q *broker.Explained) (out broker.TaskExplained, err error) {
+func (b fakeBroker) explain(ctx context.Context, q *broker.Explained) (out broker.Explains[*broker.Explanation], err error) {
 	s, err := b.begin(ctx, q.ID.Shard())
 	if err != nil {
 		return out, err
@@ -29,7 +29,7 @@ func (b fakeBroker) explain(ctx context.Context, q *broker.Explained) (out broke
 	return out, nil
 }
 
-func (b fakeBroker) explainQueue(ctx context.Context, q *broker.OnQueue) (out broker.QueueExplained, err error) {
+func (b fakeBroker) explainQueue(ctx context.Context, q *broker.OnQueue) (out broker.Explains[*broker.QueueExplanation], err error) {
 	s, err := b.begin(ctx, q.Shard)
 	if err != nil {
 		return out, err

@@ -415,7 +415,7 @@ func (b fakeBroker) Peek(_ context.Context, _ string, id task.ID) (*broker.View,
 // Do answers the verbs of the tests.
 func (b fakeBroker) Do(ctx context.Context, c verb.Call) error {
 	on := verbtest.Answers{}
-	verbtest.On(on, broker.OperateTask, func(ctx context.Context, q *broker.TaskOrder) (out broker.TaskShown, err error) {
+	verbtest.On(on, broker.OperateTask, func(ctx context.Context, q *broker.TaskOrder) (out broker.Shown[*broker.View], err error) {
 		if q.Verb == broker.Retry {
 			return out, &moved{Name: "q", Shard: 2}
 		}

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -21,20 +20,13 @@ type groupArgs struct {
 	Group     task.Group
 	Tasks     []task.Spec
 	Queues    []string
-	Behind    task.ID
-	Limit     int
-	Notices   []*broker.Notice
-	By        task.Author // of a cancel
 }
 
 type groupAnswer struct {
-	Made    broker.GroupMade
-	Joined  []broker.Joined
-	View    *broker.GroupView
-	Page    broker.GroupPage
-	Members broker.MemberPage
-	At      broker.Stamp
-	Faults  []*fault
+	Made   broker.GroupMade
+	Joined []broker.Joined
+	At     broker.Stamp
+	Faults []*fault
 }
 
 func (a *groupAnswer) item(i int) *error {
@@ -60,30 +52,6 @@ var (
 	})
 	addToGroup = onBroker("add-to-group", false, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.Joined, out.At, err = b.AddToGroup(ctx, a.Namespace, a.ID, a.Tasks, a.Queues)
-		return err
-	})
-	closeGroup = onBroker("close-group", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
-		out.View, out.At, err = b.CloseGroup(ctx, a.Namespace, a.ID)
-		return err
-	})
-	cancelGroup = onBroker("cancel-group", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
-		out.View, out.At, err = b.CancelGroup(ctx, a.By, a.Namespace, a.ID)
-		return err
-	})
-	showGroup = onBroker("group", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
-		out.View, out.At, err = b.Group(ctx, a.Namespace, a.ID)
-		return err
-	})
-	listGroups = onBroker("groups", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
-		out.Page, out.At, err = b.Groups(ctx, a.Shard, a.Namespace, a.Behind, a.Limit)
-		return err
-	})
-	groupMembers = onBroker("group-members", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
-		out.Members, out.At, err = b.GroupMembers(ctx, a.Namespace, a.ID, a.Behind, a.Limit)
-		return err
-	})
-	hear = onBroker("hear", true, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
-		out.At, err = b.Hear(ctx, a.Shard, a.Namespace, a.Notices)
 		return err
 	})
 )
@@ -165,7 +133,7 @@ func (r *Router) deliverJoined(ctx context.Context, ns string, joined []broker.J
 
 // AddToGroup makes new members of a group, each answered by itself.
 func (r *Router) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	if err := r.checkGroup(ctx, id); err != nil {
+	if err := r.checkShard(ctx, id.Shard(), "group", id.String()); err != nil {
 		return nil, broker.Stamp{}, err
 	}
 	home := id.Shard()
@@ -202,11 +170,11 @@ func (r *Router) queuesOfMembers(ctx context.Context, ns string, id task.ID, tas
 		return !known
 	}
 	if slices.ContainsFunc(tasks, isNew) {
-		switch g, at, err := r.Group(ctx, ns, id); {
+		switch g, err := broker.ShowGroup.Call(ctx, r, broker.OnGroup{Namespace: ns, ID: id}); {
 		case err != nil:
-			return nil, at, err
-		case g.EndedAt != 0:
-			return nil, at, nil
+			return nil, g.At, err
+		case g.View.EndedAt != 0:
+			return nil, g.At, nil
 		}
 	}
 	return r.queuesIn(ctx, id.Shard(), ns, tasks), broker.Stamp{}, nil
@@ -256,70 +224,6 @@ func (r *Router) enqueueMembers(ctx context.Context, shard uint32, ns string, sp
 		}
 	}
 	return out, at, nil
-}
-
-// checkGroup refuses a group whose shard nobody has.
-func (r *Router) checkGroup(ctx context.Context, id task.ID) error {
-	err := r.check(ctx, id)
-	if errors.Is(err, task.ErrNotFound) {
-		return task.NotFound("group", id.String())
-	}
-	return err
-}
-
-// atGroup runs a call where a group lives.
-func (r *Router) atGroup(ctx context.Context, m *method[groupArgs, groupAnswer], a groupArgs) (out groupAnswer, err error) {
-	if err := r.checkGroup(ctx, a.ID); err != nil {
-		return out, err
-	}
-	a.Shard = a.ID.Shard()
-	return call(ctx, r, m, a.Shard, a)
-}
-
-// CloseGroup lets an open group be complete when its members have ended.
-func (r *Router) CloseGroup(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
-	out, err := r.atGroup(ctx, closeGroup, groupArgs{Namespace: ns, ID: id})
-	return out.View, out.At, err
-}
-
-// CancelGroup cancels a group with its members.
-func (r *Router) CancelGroup(ctx context.Context, by task.Author, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
-	by, err := r.noted(by)
-	if err != nil {
-		return nil, broker.Stamp{}, err
-	}
-	out, err := r.atGroup(ctx, cancelGroup, groupArgs{Namespace: ns, ID: id, By: by})
-	return out.View, out.At, err
-}
-
-// Group reads a group.
-func (r *Router) Group(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
-	out, err := r.atGroup(ctx, showGroup, groupArgs{Namespace: ns, ID: id})
-	return out.View, out.At, err
-}
-
-// GroupMembers reads up to limit members of a group behind one; a zero name: from the first.
-func (r *Router) GroupMembers(ctx context.Context, ns string, id, behind task.ID, limit int) (broker.MemberPage, broker.Stamp, error) {
-	out, err := r.atGroup(ctx, groupMembers, groupArgs{Namespace: ns, ID: id, Behind: behind, Limit: limit})
-	return out.Members, out.At, err
-}
-
-// Groups reads up to limit groups before one, newest first, from all shards, each with its stamp; a zero id: from the newest.
-func (r *Router) Groups(ctx context.Context, ns string, before task.ID, limit int) (page broker.GroupPage, at []broker.Stamp, err error) {
-	shards := r.cfg.Map.Shards()
-	pages := make([]broker.GroupPage, len(shards))
-	at = make([]broker.Stamp, len(shards))
-	errs := r.eachShard(shards, func(i int, shard uint32) error {
-		out, err := call(ctx, r, listGroups, shard, groupArgs{Shard: shard, Namespace: ns, Behind: before, Limit: limit})
-		pages[i], at[i] = out.Page, out.At
-		return err
-	})
-	if err := errors.Join(errs...); err != nil {
-		return page, at, firstRefusal(errs, err)
-	}
-	page.Groups, page.More = merged(pages, limit, func(p broker.GroupPage) ([]*broker.GroupView, bool) { return p.Groups, p.More },
-		func(a, b *broker.GroupView) int { return bytes.Compare(b.ID[:], a.ID[:]) })
-	return page, at, nil
 }
 
 // SendOutbox brings messages of all kinds to their shards, each answered by itself: what broker.Config asks for.
@@ -386,11 +290,11 @@ func (r *Router) carryNotifications(ctx context.Context, ns string, messages []*
 
 // carryNotices brings what the groups of a shard are to be told of their members.
 func (r *Router) carryNotices(ctx context.Context, ns string, home uint32, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
-	a := groupArgs{Shard: home, Namespace: ns}
+	q := broker.GroupNotices{OnShard: broker.OnShard{Shard: home, Namespace: ns}}
 	for _, i := range those {
-		a.Notices = append(a.Notices, messages[i].Notice)
+		q.Notices = append(q.Notices, messages[i].Notice)
 	}
-	_, err := call(ctx, r, hear, home, a)
+	_, err := broker.Hear.Call(ctx, r, q)
 	for _, i := range those {
 		out[i].Err = err
 	}

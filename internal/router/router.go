@@ -38,9 +38,7 @@ type Stream = interface {
 type Broker interface {
 	verb.Runner
 	broker.ShardCalls
-	broker.ScheduleCalls
 	broker.GroupCalls
-	broker.OperationCalls
 	WatchClaims(lost func(broker.Lost), moved func([]broker.Hold)) LocalWatch
 	Archived(ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places []string, next string, err error)
 	ArchivedAt(place string) (*broker.ArchivedTask, error)

@@ -44,7 +44,7 @@ func (r *Router) Workers(ctx context.Context, q registry.Query, node string) (li
 			pages[i].Workers[w].Node = nodes[i].Name
 		}
 	}
-	all, more := merged(pages, q.Limit, func(p registry.Page) ([]registry.Info, bool) { return p.Workers, p.More },
+	all, more := verb.MergePages(pages, q.Limit, func(p registry.Page) ([]registry.Info, bool) { return p.Workers, p.More },
 		func(a, b registry.Info) int { return a.Place().Compare(b.Place()) })
 	list.Workers, list.More = registry.Merge(all), more
 	return list, ctx.Err()

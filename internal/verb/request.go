@@ -17,6 +17,12 @@ type Spread interface {
 	Put(shard uint32)
 }
 
+// Homed is a request about a thing that lives in a shard which the system shard knows by its name.
+type Homed interface {
+	Spread
+	Home() (ns, name string)
+}
+
 // Signed is a request of an operator, who is noted in the audit.
 type Signed interface{ Author() *task.Author }
 

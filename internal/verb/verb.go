@@ -16,10 +16,11 @@ import (
 type Where uint8
 
 const (
-	Shard     Where = iota // the node that leads the shard of the request
-	System                 // the node that leads the system shard
-	AllShards              // the leaders of all data shards; their answers are merged
-	Node                   // each node by itself: no shard is asked
+	Shard      Where = iota // the node that leads the shard of the request
+	System                  // the node that leads the system shard
+	AllShards               // the leaders of all data shards; their answers are merged
+	FirstShard              // the node that leads the first data shard, in which lies what is few
+	Node                    // each node by itself: no shard is asked
 )
 
 // Rule is what a verb says of itself.
@@ -69,7 +70,7 @@ func New[Req, Resp any](to *Table, rule Rule, run func(ctx context.Context, here
 		panic(fmt.Sprintf("%s: its request names no shard", rule.Name))
 	}
 	v := &Verb[Req, Resp]{rule: rule, run: run}
-	to.add(rule.Name, func() Call { return v.new(*new(Req)) })
+	to.add(rule.Name, func() Call { return v.Make(*new(Req)) })
 	return v
 }
 
@@ -87,11 +88,12 @@ func (v *Verb[Req, Resp]) Name() string { return v.rule.Name }
 
 // Call has a runner run the verb.
 func (v *Verb[Req, Resp]) Call(ctx context.Context, by Runner, req Req) (Resp, error) {
-	c := v.new(req)
+	c := v.Make(req)
 	err := by.Do(ctx, c)
 	return c.Resp, err
 }
 
-func (v *Verb[Req, Resp]) new(req Req) *call[Req, Resp] {
-	return &call[Req, Resp]{verb: v, Carried: Carried[Req, Resp]{Req: req}}
+// Make makes a call, for a runner.
+func (v *Verb[Req, Resp]) Make(req Req) *CallOf[Req, Resp] {
+	return &CallOf[Req, Resp]{verb: v, Carried: Carried[Req, Resp]{Req: req}}
 }

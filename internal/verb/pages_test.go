@@ -1,4 +1,4 @@
-package router
+package verb
 
 import (
 	"cmp"
@@ -34,7 +34,7 @@ func TestMergedPages(t *testing.T) {
 				pages[i] = page{slices.Clone(rest[:n]), n < len(rest)}
 			}
 			var items []int
-			items, more = merged(pages, limit, func(p page) ([]int, bool) { return p.items, p.more }, cmp.Compare[int])
+			items, more = MergePages(pages, limit, func(p page) ([]int, bool) { return p.items, p.more }, cmp.Compare[int])
 			if len(items) > limit || more && len(items) == 0 {
 				t.Fatalf("seed %d: a page of %d items, of at most %d; more: %t", seed, len(items), limit, more)
 			}
