@@ -9,13 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/admin"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/pawlq/pawl/admin"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // accessCalls are the calls on tokens, namespaces, webhooks and markers, which tell of no moment of a shard.
@@ -212,39 +210,6 @@ func (w *world) done(err error) {
 	if err != nil {
 		w.Fatal(err)
 	}
-}
-
-// onlyTokens are those of a house that is the only node.
-type onlyTokens struct{ *cluster.Control }
-
-func (o onlyTokens) AddToken(ctx context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
-	done, err := o.Control.AddToken(ctx, c)
-	return done.Token, nil, err
-}
-
-func (o onlyTokens) RotateToken(ctx context.Context, c cluster.TokenCall) (auth.Token, []string, error) {
-	done, err := o.Control.RotateToken(ctx, c)
-	return done.Token, nil, err
-}
-
-func (o onlyTokens) RevokeToken(ctx context.Context, c cluster.TokenCall) ([]string, error) {
-	_, err := o.Control.RevokeToken(ctx, c)
-	return nil, err
-}
-
-func (o onlyTokens) AddNamespace(ctx context.Context, c cluster.NamespaceCall) ([]string, error) {
-	_, err := o.Control.AddNamespace(ctx, c)
-	return nil, err
-}
-
-func (o onlyTokens) SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) ([]string, error) {
-	_, err := o.Control.SetQuotas(ctx, by, name, to)
-	return nil, err
-}
-
-func (o onlyTokens) RemoveNamespace(ctx context.Context, by task.Author, name string) ([]string, error) {
-	_, err := o.Control.RemoveNamespace(ctx, by, name)
-	return nil, err
 }
 
 func (d *rest) WhoAmI(ctx context.Context) (me identity, err error) {

@@ -224,7 +224,7 @@ func typesOf(claimed []claim) (types []string) {
 }
 
 func (d *direct) CloseBreaker(ctx context.Context, queue, typ, _ string) (queueInfo, error) {
-	if _, _, err := d.broker.CloseBreakers(ctx, directly, dataShard, namespace, queue, typ); err != nil {
+	if _, err := broker.CloseBreakers.Call(ctx, d.broker, broker.BreakersOf{OnQueue: onQueue(queue), Type: typ, Authored: broker.Authored{By: directly}}); err != nil {
 		return queueInfo{}, refused(err)
 	}
 	return d.Queue(ctx, queue)

@@ -153,6 +153,20 @@ func (d *direct) onTask(id string, call func(task.ID) (*broker.View, broker.Stam
 	return viewOf(v, true), nil
 }
 
+// order has an operator do something with a task.
+func (d *direct) order(ctx context.Context, id string, o broker.TaskOrder) (view, error) {
+	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
+		o.By, o.Namespace, o.ID = directly, namespace, id
+		out, err := broker.OperateTask.Call(ctx, d.broker, o)
+		return out.View, out.At, err
+	})
+}
+
+// onShard and onQueue are what calls take on the shard of the data, and on a queue in it.
+func onShard() broker.OnShard { return broker.OnShard{Shard: dataShard, Namespace: namespace} }
+
+func onQueue(name string) broker.OnQueue { return broker.OnQueue{OnShard: onShard(), Queue: name} }
+
 func parseID(s string) (task.ID, error) {
 	id, err := task.ParseID(s)
 	if err != nil {
@@ -162,27 +176,19 @@ func parseID(s string) (task.ID, error) {
 }
 
 func (d *direct) Cancel(ctx context.Context, id string) (view, error) {
-	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
-		return d.broker.Cancel(ctx, directly, namespace, id)
-	})
+	return d.order(ctx, id, broker.TaskOrder{Verb: broker.Cancel})
 }
 
 func (d *direct) Retry(ctx context.Context, id string) (view, error) {
-	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
-		return d.broker.Retry(ctx, directly, namespace, id)
-	})
+	return d.order(ctx, id, broker.TaskOrder{Verb: broker.Retry})
 }
 
 func (d *direct) RunNow(ctx context.Context, id string) (view, error) {
-	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
-		return d.broker.RunNow(ctx, directly, namespace, id)
-	})
+	return d.order(ctx, id, broker.TaskOrder{Verb: broker.RunNow})
 }
 
 func (d *direct) Discard(ctx context.Context, id string) (view, error) {
-	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
-		return d.broker.Discard(ctx, directly, namespace, id)
-	})
+	return d.order(ctx, id, broker.TaskOrder{Verb: broker.Discard})
 }
 
 func (d *direct) Update(ctx context.Context, id string, e edit) (view, error) {
@@ -196,17 +202,15 @@ func (d *direct) Update(ctx context.Context, id string, e edit) (view, error) {
 	if e.Payload != nil {
 		change.Payload = (*[]byte)(&e.Payload)
 	}
-	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
-		return d.broker.Update(ctx, directly, namespace, id, change)
-	})
+	return d.order(ctx, id, broker.TaskOrder{Verb: broker.Update, Edit: change})
 }
 
 func (d *direct) List(ctx context.Context, f filter, p part) (page, error) {
-	got, _, err := d.broker.Tasks(ctx, dataShard, namespace, f.broker(), cursorOf(p), limitOf(p))
+	got, err := broker.ListTasks.Call(ctx, d.broker, broker.TaskList{OnShard: onShard(), Filter: f.broker(), Cursor: cursorOf(p), Limit: limitOf(p)})
 	if err != nil {
 		return page{}, refused(err)
 	}
-	return pageOf(got, p.WithPayload), nil
+	return pageOf(got.Page, p.WithPayload), nil
 }
 
 func (f filter) broker() broker.Filter {
@@ -385,7 +389,8 @@ func when(t broker.Time) time.Time {
 }
 
 func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
-	info, _, err := d.broker.Queue(ctx, dataShard, namespace, name)
+	out, err := broker.DescribeQueue.Call(ctx, d.broker, onQueue(name))
+	info := out.Info
 	if err != nil {
 		return queueInfo{}, refused(err)
 	}
@@ -522,8 +527,8 @@ func (d *direct) Resume(ctx context.Context, name string, of pause) (queueInfo, 
 }
 
 func (d *direct) Purge(ctx context.Context, name string) (int64, error) {
-	n, _, err := d.broker.Purge(ctx, directly, dataShard, namespace, name)
-	return n, refused(err)
+	out, err := broker.PurgeQueue.Call(ctx, d.broker, broker.QueueOrder{OnQueue: onQueue(name), Authored: broker.Authored{By: directly}})
+	return out.Done, refused(err)
 }
 
 func (d *direct) Dead(ctx context.Context, f filter, p part) (page, error) {
@@ -543,9 +548,9 @@ func (d *direct) ended(ctx context.Context, state string, f filter, p part) (pag
 }
 
 func (d *direct) DeadGroups(ctx context.Context, queue string) ([]group, error) {
-	got, _, _, err := d.broker.DeadGroups(ctx, dataShard, namespace, queue, task.Dead)
+	got, err := broker.GroupDead.Call(ctx, d.broker, broker.DeadOf{OnQueue: onQueue(queue), State: task.Dead})
 	var out []group
-	for _, g := range got {
+	for _, g := range got.Groups {
 		out = append(out, group{Fingerprint: fmt.Sprintf("%016x", g.Fingerprint), Type: g.Type, Message: g.Message, Count: g.Count,
 			FirstAt: when(g.First), LastAt: when(g.Last), Sample: g.Sample.String(), Queues: len(g.Queues), Queue: g.Most(), Trend: g.Trend[:]})
 	}
@@ -557,8 +562,8 @@ func (d *direct) Replay(ctx context.Context, s selection) (counted, error) {
 	if err != nil {
 		return counted{}, err
 	}
-	matched, done, _, err := d.broker.Replay(ctx, dataShard, namespace, sel)
-	return counted{matched, done}, refused(err)
+	out, err := broker.ReplayDead.Call(ctx, d.broker, broker.OnDead{OnShard: onShard(), Selection: sel})
+	return counted{out.Matched, out.Done}, refused(err)
 }
 
 func (d *direct) DiscardDead(ctx context.Context, s selection) (counted, error) {
@@ -566,8 +571,8 @@ func (d *direct) DiscardDead(ctx context.Context, s selection) (counted, error) 
 	if err != nil {
 		return counted{}, err
 	}
-	matched, done, _, err := d.broker.DiscardDead(ctx, dataShard, namespace, sel)
-	return counted{matched, done}, refused(err)
+	out, err := broker.DiscardDead.Call(ctx, d.broker, broker.OnDead{OnShard: onShard(), Selection: sel})
+	return counted{out.Matched, out.Done}, refused(err)
 }
 
 func (d *direct) selection(ctx context.Context, s selection) (broker.Selection, error) {

@@ -453,32 +453,37 @@ func (d *direct) AddToGroup(ctx context.Context, id string, list []spec) (out []
 	return out, refused(err)
 }
 
-func (d *direct) onGroup(ctx context.Context, id string, run func(context.Context, string, task.ID) (*broker.GroupView, broker.Stamp, error)) (groupInfo, error) {
+func (d *direct) onGroup(id string, run func(broker.OnGroup) (broker.Shown[*broker.GroupView], error)) (groupInfo, error) {
 	group, err := task.ParseID(id)
 	if err != nil {
 		return groupInfo{}, refused(task.NotFound("group", id))
 	}
-	v, _, err := run(ctx, namespace, group)
-	return groupOf(v, err)
+	out, err := run(broker.OnGroup{Namespace: namespace, ID: group})
+	return groupOf(out.View, err)
 }
 
 func (d *direct) Group(ctx context.Context, id string) (groupInfo, error) {
-	return d.onGroup(ctx, id, d.broker.Group)
+	return d.onGroup(id, func(of broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
+		return broker.ShowGroup.Call(ctx, d.broker, of)
+	})
 }
 
 func (d *direct) CloseGroup(ctx context.Context, id string) (groupInfo, error) {
-	return d.onGroup(ctx, id, d.broker.CloseGroup)
+	return d.onGroup(id, func(of broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
+		return broker.CloseGroup.Call(ctx, d.broker, of)
+	})
 }
 
 func (d *direct) CancelGroup(ctx context.Context, id string) (groupInfo, error) {
-	return d.onGroup(ctx, id, func(ctx context.Context, ns string, id task.ID) (*broker.GroupView, broker.Stamp, error) {
-		return d.broker.CancelGroup(ctx, directly, ns, id)
+	return d.onGroup(id, func(of broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
+		return broker.CancelGroup.Call(ctx, d.broker, broker.GroupOrder{OnGroup: of, Authored: broker.Authored{By: directly}})
 	})
 }
 
 func (d *direct) Groups(ctx context.Context, p part) (list []groupInfo, next string, err error) {
 	before := cursorID(p.Cursor)
-	page, _, err := d.broker.Groups(ctx, namespace, before, p.Limit)
+	out, err := broker.ListGroups.Call(ctx, d.broker, broker.GroupList{OnShard: onShard(), Behind: before, Limit: p.Limit})
+	page := out.Page
 	for _, v := range page.Groups {
 		g, _ := groupOf(v, nil)
 		list = append(list, g)
@@ -495,7 +500,8 @@ func (d *direct) Members(ctx context.Context, id string, p part) (list []groupMe
 		return nil, "", err
 	}
 	behind := cursorID(p.Cursor)
-	page, _, err := d.broker.GroupMembers(ctx, namespace, group, behind, p.Limit)
+	out, err := broker.GroupMembers.Call(ctx, d.broker, broker.MemberList{OnGroup: broker.OnGroup{Namespace: namespace, ID: group}, Behind: behind, Limit: p.Limit})
+	page := out.Members
 	for _, m := range page.Members {
 		o := groupMember{Type: m.Type, Queue: m.Queue, Result: m.Result.Data}
 		if m.ID != (task.ID{}) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/store"
@@ -33,11 +34,13 @@ func (m onlyMap) Level() int           { return cluster.PoliciesLevel }
 type lateShards struct{ h *house }
 
 func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error {
-	return l.h.router.CopyQueues(ctx, shard, ns, configs)
+	_, err := broker.CopyQueues.Call(ctx, l.h.router, broker.QueueCopies{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Configs: configs})
+	return err
 }
 
 func (l lateShards) DropQueue(ctx context.Context, shard uint32, ns, name string) error {
-	return l.h.router.DropQueue(ctx, shard, ns, name)
+	_, err := broker.DropCopy.Call(ctx, l.h.router, broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name})
+	return err
 }
 
 func (l lateShards) CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error {
@@ -45,25 +48,26 @@ func (l lateShards) CopyWatches(ctx context.Context, shard uint32, watches map[s
 }
 
 func (l lateShards) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
-	return l.h.router.OnceUntil(ctx, shard, ns, name, slots)
+	return broker.OnceUntil.Call(ctx, l.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name}, Slots: slots})
 }
 
 func (l lateShards) KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error) {
-	return l.h.router.KeysUntil(ctx, shard, ns, name)
+	return broker.KeysUntil.Call(ctx, l.h.router, broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name})
 }
 
 func (l lateShards) HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error) {
-	return l.h.router.HoldsUnique(ctx, shard, ns, name, slots)
+	return broker.HoldsUnique.Call(ctx, l.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name}, Slots: slots})
 }
 
 func (l lateShards) Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error) {
-	return l.h.router.Spaces(ctx, shard, names)
+	return broker.Spaces.Call(ctx, l.h.router, broker.OnSpaces{Shard: shard, Names: names})
 }
 
 func (l lateShards) PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error) {
-	return l.h.router.PutShare(ctx, shard, ns, to)
+	return broker.PutShare.Call(ctx, l.h.router, broker.NewShare{OnSpaces: broker.OnSpaces{Shard: shard, Names: []string{ns}}, Share: to})
 }
 
 func (l lateShards) EraseNamespace(ctx context.Context, shard uint32, ns string) error {
-	return l.h.router.EraseNamespace(ctx, shard, ns)
+	_, err := broker.EraseNamespace.Call(ctx, l.h.router, broker.OnSpaces{Shard: shard, Names: []string{ns}})
+	return err
 }

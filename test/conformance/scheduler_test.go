@@ -512,19 +512,25 @@ func (d *direct) CreateSchedule(ctx context.Context, s schedule) (scheduleInfo, 
 }
 
 // onSchedule gives what a call answered that answers with a schedule.
-func onSchedule(v *broker.ScheduleView, _ broker.Stamp, err error) (scheduleInfo, error) {
+func onSchedule(out broker.Shown[*broker.ScheduleView], err error) (scheduleInfo, error) {
 	if err != nil {
 		return scheduleInfo{}, refused(err)
 	}
-	return scheduleOf(v), nil
+	return scheduleOf(out.View), nil
+}
+
+// atHome is what a call takes on a schedule.
+func atHome(name string) broker.AtHome {
+	return broker.AtHome{OnSchedule: broker.OnSchedule{OnShard: onShard(), Name: name}}
 }
 
 func (d *direct) Schedule(ctx context.Context, name string) (scheduleInfo, error) {
-	return onSchedule(d.broker.Schedule(ctx, namespace, name))
+	return onSchedule(broker.ShowSchedule.Call(ctx, d.broker, atHome(name)))
 }
 
 func (d *direct) Schedules(ctx context.Context, p part) (list []scheduleInfo, next string, err error) {
-	got, _, err := d.broker.Schedules(ctx, namespace, p.Cursor, limitOf(p))
+	out, err := broker.ListSchedules.Call(ctx, d.broker, broker.ScheduleList{OnShard: onShard(), Behind: p.Cursor, Limit: limitOf(p)})
+	got := out.Page
 	for _, v := range got.Schedules {
 		list = append(list, scheduleOf(v))
 	}
@@ -540,11 +546,11 @@ func (d *direct) DeleteSchedule(ctx context.Context, name string) error {
 }
 
 func (d *direct) PauseSchedule(ctx context.Context, name, reason string) (scheduleInfo, error) {
-	return onSchedule(d.broker.PauseSchedule(ctx, directly, namespace, name, reason))
+	return onSchedule(broker.PauseSchedule.Call(ctx, d.broker, broker.ScheduleOrder{AtHome: atHome(name), Authored: broker.Authored{By: directly}, Reason: reason}))
 }
 
 func (d *direct) ResumeSchedule(ctx context.Context, name string) (scheduleInfo, error) {
-	return onSchedule(d.broker.ResumeSchedule(ctx, directly, namespace, name))
+	return onSchedule(broker.ResumeSchedule.Call(ctx, d.broker, broker.ScheduleOrder{AtHome: atHome(name), Authored: broker.Authored{By: directly}}))
 }
 
 func (d *direct) Trigger(ctx context.Context, name string) (taskID, state string, err error) {
@@ -562,7 +568,8 @@ func (d *direct) History(ctx context.Context, name string, p part) (ticks []tick
 			return nil, "", err
 		}
 	}
-	got, _, err := d.broker.ScheduleHistory(ctx, namespace, name, below, limitOf(p)+1)
+	out, err := broker.ScheduleHistory.Call(ctx, d.broker, broker.ScheduleLedger{AtHome: atHome(name), Below: below, Limit: limitOf(p) + 1})
+	got := out.Entries
 	if len(got) > limitOf(p) {
 		got = slices.Delete(got, limitOf(p), len(got))
 		next = fmt.Sprint(got[len(got)-1].Seq)

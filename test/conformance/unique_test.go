@@ -11,12 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // unique is a unique key. In requests what is zero is not said.
@@ -275,7 +276,7 @@ func (u *movingUnique) end(ctx context.Context, c *pawlv1.ClaimedTask) {
 // judge: all keys are free again in every shard, and the moves met tasks.
 func (u *movingUnique) judge() {
 	for id := uint32(dataShard); id < dataShard+movingShards; id++ {
-		held, err := u.h.router.HoldsUnique(u.Context(), id, namespace, "hot", task.AllSlots)
+		held, err := broker.HoldsUnique.Call(u.Context(), u.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: id, Namespace: namespace}, Queue: "hot"}, Slots: task.AllSlots})
 		if must(u.T, err); held {
 			u.Errorf("seed %d: a unique key is held in shard %d when all has ended", u.seed, id)
 		}

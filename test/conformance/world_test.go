@@ -87,7 +87,8 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 		},
 		HasShard: func(ctx context.Context, id uint32) (bool, error) { return h.router.HasShard(ctx, id) },
 		Operate: func(ctx context.Context, id uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
-			return h.router.OperateSome(ctx, id, ns, c)
+			out, err := broker.OperateSome.Call(ctx, h.router, broker.StepOrder{OnShard: broker.OnShard{Shard: id, Namespace: ns}, Step: c})
+			return out.Step, err
 		}})
 	h.copy = cluster.NewCopy(nil)
 	var system lateSystem
@@ -111,7 +112,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	h.hear(t)
 	h.openPost(t, log)
 
-	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Registry: h.registry, Stats: h.router, Tokens: onlyTokens{h.control}, Webhooks: h.hooks, Markers: h.control, Door: h.keeper, Ready: h.router.Ready,
+	g := gateway.New(gateway.Config{Broker: h.router, Cluster: h.router.Directory(), Schedules: h.router, Groups: h.router, Operations: h.router, Workers: h.router, Events: h.router, Registry: h.registry, Stats: h.router, Webhooks: h.hooks, Door: h.keeper, Ready: h.router.Ready,
 		Limits: task.DefaultLimits(), Logger: log, Node: "n1"})
 	var serving sync.WaitGroup
 	serving.Go(func() {

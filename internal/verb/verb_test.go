@@ -1,0 +1,114 @@
+package verb
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+type onShard struct {
+	Shard uint32
+	Rest  time.Duration
+}
+
+func (o *onShard) Place() uint32         { return o.Shard }
+func (o *onShard) Put(shard uint32)      { o.Shard = shard }
+func (o *onShard) Waits() *time.Duration { return &o.Rest }
+
+// each runs calls on a number, which stands for a node.
+type each int
+
+func (e each) Do(ctx context.Context, c Call) error { return c.Run(ctx, int(e)) }
+
+func panics(do func()) (did bool) {
+	defer func() { did = recover() != nil }()
+	do()
+	return false
+}
+
+func TestCall(t *testing.T) {
+	var table Table
+	errHalf := errors.New("half")
+	add := New(&table, Rule{Name: "add", Again: true}, func(_ context.Context, here any, q *onShard) (uint32, error) {
+		if q.Shard == 9 {
+			return 4, errHalf
+		}
+		return q.Shard + uint32(here.(int)), nil
+	})
+	if got, err := add.Call(t.Context(), each(3), onShard{Shard: 2}); got != 5 || err != nil {
+		t.Errorf("got %d, %v", got, err)
+	}
+	if got, err := add.Call(t.Context(), each(3), onShard{Shard: 9}); got != 4 || !errors.Is(err, errHalf) {
+		t.Errorf("what was done before an error: %d, %v", got, err)
+	}
+	c := add.Make(onShard{Shard: 7, Rest: time.Second})
+	if c.Shard() != 7 || *c.Wait() != time.Second || !c.Rule().Again || c.Rule().Where != Shard {
+		t.Errorf("shard %d, waits %v, %+v", c.Shard(), c.Wait(), c.Rule())
+	}
+	empty, ok := table.Call("add")
+	if _, other := table.Call("sub"); !ok || other || empty.Shard() != 0 || !slices.Equal(table.Names(), []string{"add"}) {
+		t.Errorf("the table has %v: %v %v", table.Names(), ok, other)
+	}
+}
+
+// A verb of all shards asks each for the same, and its parts stay what they were.
+func TestMerged(t *testing.T) {
+	var table Table
+	double := New(&table, Rule{Name: "double"}, func(_ context.Context, here any, q *onShard) (uint32, error) { return 2 * q.Shard, nil }).
+		Merged(func(q *onShard, parts []uint32) (sum uint32, err error) {
+			for _, p := range parts {
+				sum += p
+			}
+			return sum + q.Shard, nil
+		})
+	c := double.Make(onShard{Shard: 100})
+	if c.Rule().Where != AllShards {
+		t.Errorf("it runs at %d", c.Rule().Where)
+	}
+	for _, part := range c.Split([]uint32{1, 2, 3}) {
+		if err := part.Run(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Merge(); err != nil || c.Resp != 112 || len(c.Parts()) != 3 || *c.Parts()[2].Answer().(*uint32) != 6 {
+		t.Errorf("merged %d of %d parts, %v", c.Resp, len(c.Parts()), err)
+	}
+}
+
+// What nobody could bring to a shard is found when the program starts.
+func TestWrongDescriptions(t *testing.T) {
+	var table Table
+	run := func(context.Context, any, *struct{}) (int, error) { return 0, nil }
+	if !panics(func() { New(&table, Rule{Name: "a"}, run) }) {
+		t.Error("a verb of a shard has a request that names none")
+	}
+	NewSystem(&table, "b", true, func(context.Context, any, int) (int, error) { return 0, nil })
+	if _, ok := table.Call("shard.b"); !ok {
+		t.Error("a verb of the system shard has lost the name that older nodes know")
+	}
+	if !panics(func() { NewSystem(&table, "b", true, func(context.Context, any, int) (int, error) { return 0, nil }) }) {
+		t.Error("two verbs have one name")
+	}
+	if !panics(func() {
+		New(&table, Rule{Name: "c", Where: System}, run).Merged(func(*struct{}, []int) (int, error) { return 0, nil })
+	}) {
+		t.Error("a verb of all shards has a request that can't be put to one")
+	}
+}
+
+// An answer of an earlier try does not stay beside the error of a later one.
+func TestEarlierAnswersAreForgotten(t *testing.T) {
+	c := &Carried[int, string]{Req: 1, Resp: "early"}
+	if _, err := c.EncodeRequest(); err != nil || c.Resp != "" {
+		t.Errorf("%q is left, %v", c.Resp, err)
+	}
+	b, err := (&Carried[int, string]{Resp: "late"}).EncodeReply([]byte{0x01})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fault, err := c.DecodeReply(b); err != nil || c.Resp != "late" || !slices.Equal(fault, []byte{0x01}) {
+		t.Errorf("%q beside fault %v, %v", c.Resp, fault, err)
+	}
+}
