@@ -31,6 +31,7 @@ type fleet struct {
 	shards  map[uint32]*fakeShard
 	queues  map[string]cluster.Queue // of the system shard
 	leader0 uint32                   // of the system shard
+	groups  map[uint32]task.ID       // one in each shard, if any
 	away    []string                 // nodes that the system shard has not heard of for a while
 	calls   map[string]int           // by method, over the network
 	// network decides what becomes of a message; nil: it arrives.
@@ -439,6 +440,23 @@ func (b fakeBroker) Do(ctx context.Context, c verb.Call) error {
 			b.m.f.mu.Unlock()
 		}
 		return broker.Nothing{}, err
+	})
+	verbtest.On(on, broker.ListGroups, func(ctx context.Context, q *broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
+		s, err := b.begin(ctx, q.Shard)
+		if err != nil {
+			return out, err
+		}
+		defer b.m.f.mu.Unlock()
+		out.Page.Groups, out.At = []*broker.GroupView{{ID: b.m.f.groups[q.Shard]}}, s.stamp()
+		return out, nil
+	})
+	verbtest.On(on, broker.ListOperations, func(ctx context.Context, q *broker.OperationList) (out broker.Paged[broker.OperationPage], err error) {
+		s, err := b.begin(ctx, q.Shard)
+		if err == nil {
+			out.At = s.stamp()
+			b.m.f.mu.Unlock()
+		}
+		return out, err
 	})
 	verbtest.On(on, broker.ExplainTask, b.explain)
 	verbtest.On(on, broker.ExplainQueue, b.explainQueue)
