@@ -377,17 +377,21 @@ func (e *queueExplainer) ofBreakers() (reasons []Reason) {
 // ofKeys adds what holds keys back: a reason for each code, and the keys with the most tasks.
 func (e *queueExplainer) ofKeys(out *QueueExplanation) {
 	keys := map[task.Why]int{}
+	shared := map[task.Why]bool{} // some of these keys go by the limit of each key
 	for name, k := range e.keys {
 		if k.why == "" || k.tasks == 0 || k.why == task.WhyKeyOrder { // of the last, whyOrder tells
 			continue
 		}
 		keys[k.why]++
+		if _, own := e.config.Settings.Keys[name]; !own {
+			shared[k.why] = true
+		}
 		out.Keys = append(out.Keys, HeldKey{name, k.why, k.tasks, k.until})
 	}
 	slices.SortFunc(out.Keys, func(a, b HeldKey) int { return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Key, b.Key)) })
 	out.Keys = slices.Clip(out.Keys[:min(len(out.Keys), maxKeysTold)])
 	for code, n := range keys {
-		out.Reasons = append(out.Reasons, whyKeys(e.name, code, n, e.count[code]))
+		out.Reasons = append(out.Reasons, whyKeys(e.name, code, n, e.count[code], shared[code]))
 	}
 }
 
@@ -479,17 +483,21 @@ func (e *queueExplainer) oldestReady() (since store.Time) {
 	return since
 }
 
-// whyKeys says of several keys what whyKeyFull and its like say of one.
-func whyKeys(queue string, code task.Why, keys int, tasks int64) Reason {
+// whyKeys says of several keys what whyKeyFull and its like say of one. Shared says that some of them have no limit of their own.
+func whyKeys(queue string, code task.Why, keys int, tasks int64, shared bool) Reason {
 	which := humanize.Count(int64(keys), "key")
+	flag := "--for-key KEY"
+	if shared {
+		flag = "--for-each-key"
+	}
 	switch code {
 	case task.WhyKeyPaused:
 		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s paused", which, queue, humanize.One(int64(keys), "is", "are")),
 			Change: fmt.Sprintf("resume them: pawl queue resume %s --key KEY", queue)}
 	case task.WhyKeyMaxRunning:
 		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s as many tasks as %s", which, queue, humanize.One(int64(keys), "is running", "are running"), humanize.One(int64(keys), "its limit allows", "their limits allow")),
-			Change: fmt.Sprintf("wait until some of them end, or raise the limit: pawl queue set %s --for-each-key --max-running N", queue)}
+			Change: fmt.Sprintf("wait until some of them end, or raise the limit: pawl queue set %s %s --max-running N", queue, flag)}
 	}
 	return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s used up %s rate limit", which, queue, humanize.One(int64(keys), "has", "have"), humanize.One(int64(keys), "its", "their")),
-		Change: fmt.Sprintf("wait for new tokens, or raise the rate: pawl queue set %s --for-each-key --rate N/PERIOD", queue)}
+		Change: fmt.Sprintf("wait for new tokens, or raise the rate: pawl queue set %s %s --rate N/PERIOD", queue, flag)}
 }
