@@ -72,7 +72,7 @@ func ClaimTasks(r *Round, c *ClaimRequest) (got []Claimed, repeat bool) {
 		}
 		size += t.Weight()
 		got = append(got, t)
-		if c.Runs && t.Exec.Order != 0 {
+		if c.Runs && t.Exec.Order != 0 && len(got) < c.Max {
 			for _, next := range r.claimRun(q, c, t.Exec, c.Max-len(got), c.MaxBytes-size) {
 				size += next.Weight()
 				got = append(got, next)

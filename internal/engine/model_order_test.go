@@ -161,7 +161,11 @@ func (k *keyed) claim(w *engine.World, rng *rand.Rand) {
 	}
 	k.forgetLost(w)
 	k.claims++
-	for _, got := range w.Claim(c) {
+	given := w.Claim(c)
+	if len(given) > c.Max {
+		w.T.Fatalf("a claim of at most %d tasks got %d", c.Max, len(given))
+	}
+	for _, got := range given {
 		k.started++
 		for _, id := range k.order[got.Key] {
 			_, claimed := k.live[id]
