@@ -170,6 +170,11 @@ func TestSQSVisibility(t *testing.T) {
 		c.delete("q", fifth.ReceiptHandle)
 		c.receives("q", 20)
 		c.refused("ChangeMessageVisibility", fmt.Sprintf(`{"QueueUrl":"q","ReceiptHandle":%q,"VisibilityTimeout":5}`, fifth.ReceiptHandle), "InvalidParameterValue", 400)
+		// In a batch the service answers by another code, which clients drop.
+		late := c.does("ChangeMessageVisibilityBatch", fmt.Sprintf(`{"QueueUrl":"q","Entries":[{"Id":"a","ReceiptHandle":%q,"VisibilityTimeout":5}]}`, fifth.ReceiptHandle))
+		if len(late.Failed) != 1 || late.Failed[0].Code != "ReceiptHandleIsInvalid" {
+			t.Errorf("a late change in a batch: %s", late.raw)
+		}
 	})
 }
 

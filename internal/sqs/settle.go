@@ -82,15 +82,28 @@ func changeVisibility(x *exchange) error {
 		return err
 	}
 	s := x.Core.Settle(x.ctx, []broker.Settle{call})
-	return x.hidden(hold, x.in.ReceiptHandle, *x.in.Visibility, &s[0])
+	if err = x.hidden(hold, *x.in.Visibility, &s[0]); err == errNotHidden {
+		return wire.BadValue(x.in.ReceiptHandle, "ReceiptHandle", notHidden+".")
+	}
+	return err
 }
+
+// errNotHidden is what a message that is gone, or that was received again, has in place of a new visibility timeout. The service answers it
+// by one code alone and by another in a batch: clients of batches drop ReceiptHandleIsInvalid.
+var errNotHidden = errors.New(notHidden)
+
+const notHidden = "Message does not exist or is not available for visibility timeout change"
 
 // changeVisibilityBatch is ChangeMessageVisibilityBatch: each message is answered by itself.
 func changeVisibilityBatch(x *exchange) error {
 	return x.settleBatch("ChangeMessageVisibilityBatchRequestEntry",
 		func(e *wire.Entry, hold broker.Hold) (broker.Settle, error) { return hideCall(hold, e.Visibility) },
 		func(e *wire.Entry, hold broker.Hold, s *broker.Settled) error {
-			return x.hidden(hold, e.ReceiptHandle, *e.Visibility, s)
+			err := x.hidden(hold, *e.Visibility, s)
+			if err == errNotHidden {
+				return wire.ErrReceiptHandleIsInvalid.With(notHidden)
+			}
+			return err
 		})
 }
 
@@ -110,14 +123,14 @@ func hideCall(hold broker.Hold, seconds *int) (broker.Settle, error) {
 }
 
 // hidden is what a client is told of a change. One whose lease has ended, and whose message nobody received since, is made by a delay.
-func (x *exchange) hidden(hold broker.Hold, receipt string, seconds int, s *broker.Settled) error {
+func (x *exchange) hidden(hold broker.Hold, seconds int, s *broker.Settled) error {
 	err := s.Err
 	if errors.Is(err, task.ErrStaleClaim) && seconds > 0 {
 		late := broker.Settle{Verb: broker.Release, Hold: hold, Late: true, Delay: time.Duration(seconds) * time.Second}
 		err = x.Core.Settle(x.ctx, []broker.Settle{late})[0].Err
 	}
 	if errors.Is(err, task.ErrStaleClaim) || errors.Is(err, task.ErrNotFound) {
-		return wire.BadValue(receipt, "ReceiptHandle", "Message does not exist or is not available for visibility timeout change.")
+		return errNotHidden
 	}
 	return err
 }

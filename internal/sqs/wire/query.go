@@ -136,14 +136,10 @@ func (q *query) texts(list string) (all []string) {
 func (q *query) pairs(list, key string) map[string]string {
 	var all map[string]string
 	for _, at := range q.members(list) {
-		name := q.text(at + "." + key)
-		if name == "" {
-			continue
-		}
 		if all == nil {
 			all = map[string]string{}
 		}
-		all[name] = q.text(at + ".Value")
+		all[q.text(at+"."+key)] = q.text(at + ".Value")
 	}
 	return all
 }
