@@ -99,7 +99,7 @@ soak-race: ## some seeds of them under the race detector (20 min)
 soak: soak-simulator ## all at length: those, and the real binary against kills, bad disks, cut networks, a million tasks (30 min; root, strace and ip for all of it)
 	PAWL_CLUSTER_KILLS=$${PAWL_CLUSTER_KILLS:-60} PAWL_CLUSTER_PAUSES=$${PAWL_CLUSTER_PAUSES:-60} PAWL_CLUSTER_ROUNDS=10 PAWL_CLUSTER_CUTS=5 \
 	PAWL_KILLS=$${PAWL_KILLS:-300} PAWL_SHARD_KILLS=$${PAWL_SHARD_KILLS:-150} PAWL_SYNC_STEP=1 PAWL_TASKS=$${PAWL_TASKS:-1000000} \
-	PAWL_OUTBOX_SECONDS=120 PAWL_IDLE_SECONDS=10 PAWL_PAYMENTS=50000 PAWL_BUDGETS=1 $(GO) test -count 1 -timeout 60m -v ./test/
+	PAWL_SQS_MINUTES=$${PAWL_SQS_MINUTES:-3} PAWL_OUTBOX_SECONDS=120 PAWL_IDLE_SECONDS=10 PAWL_PAYMENTS=50000 PAWL_BUDGETS=1 $(GO) test -count 1 -timeout 60m -v ./test/
 	PAWL_KILLS=60 clients/python/test.sh tests/test_kills.py
 	PAWL_KILLS=60 clients/typescript/test.sh build/tests/kills.test.js
 

@@ -17,29 +17,7 @@ import (
 func TestSQSClients(t *testing.T) {
 	skipIfShort(t)
 	home := t.TempDir()
-	admin := filepath.Join(home, "admin.token")
-	s := newServer(t, "--sqs", "--auth", "--admin-token-file", admin)
-	s.start()
-	key := command(t, "token", "add", "clients", "--role", "admin", "--sqs", "--server", s.addr, "--token-file", admin)
-	out := &lockedBuffer{}
-	key.Stdout = out
-	if err := key.Run(); err != nil {
-		t.Fatalf("token add: %v: %s", err, key.Stderr)
-	}
-	env := append(os.Environ(), "HOME="+home, "SQS_URL=http://"+s.addr, "AWS_EC2_METADATA_DISABLED=true", "AWS_REGION=us-east-1", "AWS_CA_BUNDLE=")
-	var id, secret string
-	for line := range strings.Lines(out.String()) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		switch env = append(env, strings.TrimSpace(line)); name {
-		case "AWS_ACCESS_KEY_ID":
-			id = value
-		case "AWS_SECRET_ACCESS_KEY":
-			secret = value
-		}
-	}
-	if id == "" || secret == "" {
-		t.Fatalf("the token has no access key: %q", out.String())
-	}
+	s, env, broker := newSQSServer(t, home)
 	client := func(name string, has []string, args ...string) {
 		t.Run(name, func(t *testing.T) {
 			wants(t, has...)
@@ -58,8 +36,47 @@ func TestSQSClients(t *testing.T) {
 	})
 	t.Run("Celery", func(t *testing.T) {
 		wants(t, debianPython, "-c", "import celery, boto3")
-		celery(t, s, append(env, fmt.Sprintf("BROKER=sqs://%s:%s@%s", id, secret, s.addr)), home)
+		celery(t, s, append(env, "BROKER="+broker), home)
 	})
+}
+
+// TestSQSGoCDK runs the conformance suite of the Go CDK, 14 cases: one of them, TestSendReceiveTwo, wants two subscriptions of one topic, which
+// SQS has through SNS only, and skips itself. The suite is in a module of its own.
+func TestSQSGoCDK(t *testing.T) {
+	skipIfShort(t)
+	t.Parallel()
+	const module = "testdata/sqs/gocdk"
+	wants(t, "go", "-C", module, "list", "-deps", "-test", "./...")
+	_, env, _ := newSQSServer(t, t.TempDir())
+	runs(t, append(env, "HOME="+os.Getenv("HOME")), "go", "test", "-C", module, "-count", "1", "./...")
+}
+
+// newSQSServer starts a server that verifies signatures. It returns the environment of clients, and the broker of Celery.
+func newSQSServer(t *testing.T, home string) (s *server, env []string, broker string) {
+	admin := filepath.Join(home, "admin.token")
+	s = newServer(t, "--sqs", "--auth", "--admin-token-file", admin)
+	s.start()
+	key := command(t, "token", "add", "clients", "--role", "admin", "--sqs", "--server", s.addr, "--token-file", admin)
+	out := &lockedBuffer{}
+	key.Stdout = out
+	if err := key.Run(); err != nil {
+		t.Fatalf("token add: %v: %s", err, key.Stderr)
+	}
+	env = append(os.Environ(), "HOME="+home, "SQS_URL=http://"+s.addr, "AWS_EC2_METADATA_DISABLED=true", "AWS_REGION=us-east-1", "AWS_CA_BUNDLE=")
+	var id, secret string
+	for line := range strings.Lines(out.String()) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch env = append(env, strings.TrimSpace(line)); name {
+		case "AWS_ACCESS_KEY_ID":
+			id = value
+		case "AWS_SECRET_ACCESS_KEY":
+			secret = value
+		}
+	}
+	if id == "" || secret == "" {
+		t.Fatalf("the token has no access key: %q", out.String())
+	}
+	return s, env, fmt.Sprintf("sqs://%s:%s@%s", id, secret, s.addr)
 }
 
 // debianPython has Debian's packages. Another python3 may come first in the path, with a newer boto3.
@@ -89,28 +106,44 @@ func runs(t *testing.T, env []string, args ...string) {
 	}
 }
 
-// nodeModules installs the packages for Node, once for all runs on this machine.
+// nodeModules installs the clients for Node, once for all runs on this machine.
 func nodeModules(t *testing.T) string {
+	t.Helper()
+	home, err := npmPackages(t, "sqs-node", "@aws-sdk/client-sqs@3.1169.0", "sqs-consumer@14.2.8", "sqs-producer@8.0.4")
+	if err != nil {
+		t.Skip(err)
+	}
+	return home
+}
+
+// npmPackages installs packages of npm, once for all runs on this machine, and returns where.
+func npmPackages(t *testing.T, name string, packages ...string) (home string, err error) {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = t.TempDir()
 	}
-	dir := filepath.Join(cache, "pawl-test", "sqs-node")
-	if _, err := os.Stat(filepath.Join(dir, "node_modules", "sqs-producer")); err == nil {
-		return dir
+	home = filepath.Join(cache, "pawl-test", name)
+	last := packages[len(packages)-1]
+	if _, err := os.Stat(filepath.Join(home, "node_modules", last[:strings.LastIndex(last, "@")])); err == nil {
+		return home, nil
 	}
 	if os.Getenv("TOOLS") == "no" {
-		t.Skip("TOOLS=no: the packages of npm are not installed")
+		return "", fmt.Errorf("TOOLS=no: these packages of npm are not installed: %s", packages)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(home, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--loglevel=error", "@aws-sdk/client-sqs@3.1169.0", "sqs-consumer@14.2.8", "sqs-producer@8.0.4")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("npm install: %v %s", err, bytes.TrimSpace(out))
+	args := append([]string{"install", "--prefix", home, "--no-audit", "--no-fund", "--loglevel=error"}, packages...)
+	if out, err := exec.CommandContext(t.Context(), "npm", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("npm install: %w %s", err, bytes.TrimSpace(out))
 	}
-	return dir
+	return home, nil
+}
+
+// celeryWorker is the command of a worker.
+func celeryWorker(name string) []string {
+	return []string{debianPython, "-m", "celery", "-A", "jobs", "worker", "-n", name, "--concurrency", "2", "--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"}
 }
 
 // celery runs an application of Celery while its workers, and once the server, are killed: nothing is lost.
@@ -122,7 +155,7 @@ func celery(t *testing.T, s *server, env []string, home string) {
 	}
 	env = append(env, "RESULTS="+filepath.Join(home, "results"), "RUNS="+filepath.Join(home, "runs"), "SLOW=200", "PYTHONDONTWRITEBYTECODE=1")
 	worker := func() *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), debianPython, "-m", "celery", "-A", "jobs", "worker", "--concurrency", "2", "--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
+		cmd := exec.CommandContext(t.Context(), debianPython, celeryWorker("worker@%h")[1:]...)
 		cmd.Dir, cmd.Env = "testdata/sqs/celery", env
 		log := &lockedBuffer{}
 		cmd.Stdout, cmd.Stderr = log, log

@@ -1,0 +1,1 @@
+// The compiler wants a file of assembly where functions have no body.
