@@ -132,6 +132,7 @@ class Play:
         if isinstance(value, str):
             if value.startswith("$"):
                 return self._ids.get(value[1:], value)
+            value = re.sub(r"\$\{(.*?)\}", lambda name: self._ids.get(name[1], name[0]), value)
             return {"%uuid": self._uuid, "%1MiB": "x" * (1 << 20)}.get(value, value)
         return value
 

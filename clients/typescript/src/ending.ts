@@ -7,7 +7,7 @@ import { InvalidArgumentError, type PawlError } from "./errors.js";
 import { TaskErrorSchema, type TaskError } from "./gen/pawl/v1/task_pb.js";
 import { AckRequestSchema, FailOutcome, FailRequestSchema, ReleaseRequestSchema } from "./gen/pawl/v1/worker_pb.js";
 import type { AckRequest, FailRequest, ReleaseRequest, SettleRequest } from "./gen/pawl/v1/worker_pb.js";
-import { DeadLetter, Discard, Outcome, Poison, RetryIn, Snooze } from "./outcome.js";
+import { DeadLetter, Discard, Interrupted, Outcome, Poison, RetryIn, Snooze } from "./outcome.js";
 
 export const MAX_ITEMS = 1000; // the broker's limit of one settle frame
 export const MAX_BYTES = 4 << 20; // keeps a frame well below a message: results may be 1 MiB each
@@ -91,10 +91,21 @@ export function sizeOf(ending: Ending): number {
   return ending.$typeName === "pawl.v1.FailRequest" ? headRoom * 2 + maxText + maxStack : headRoom;
 }
 
+const places = new WeakMap<object, string>(); // of errors: the steps in which they were thrown
+
+/** Notes in which step an error was thrown, for its record. The handler gets the error as it is. */
+export function blame(err: unknown, where: string): void {
+  if (err instanceof Error && !(err instanceof Interrupted || err instanceof Snooze)) places.set(err, `${where}: ${placeOf(err)}`);
+}
+
+function placeOf(err: unknown): string {
+  return (err instanceof Error && places.get(err)) || "";
+}
+
 function taskError(err: unknown, type: string): TaskError {
   try {
     const said = err instanceof Outcome && err.cause !== undefined ? err.cause : err;
-    const message = textOf(err) || textOf(said) || typeName(said);
+    const message = (placeOf(err) || placeOf(said)) + (textOf(err) || textOf(said) || typeName(said));
     return create(TaskErrorSchema, {
       message: cut(message, maxText),
       type: cut(type || typeName(said), 256),

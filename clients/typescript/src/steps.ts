@@ -4,6 +4,7 @@ import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } fro
 
 import { innerOf, type Claimed } from "./claimed.js";
 import { bytesOf, duration, milliseconds, millisecondsOf, show, type Duration } from "./convert.js";
+import { blame } from "./ending.js";
 import { invalid, InvalidArgumentError, NotFoundError, PawlError, StaleClaimError, TimeoutError, UnavailableError } from "./errors.js";
 import { OnceState, type BeginOnceResponse } from "./gen/pawl/v1/once_pb.js";
 import { WorkerService } from "./gen/pawl/v1/worker_pb.js";
@@ -39,7 +40,11 @@ export function save(claim: Claimed, change: (kept: Kept) => Kept, limits: CallL
 }
 
 /** Runs fn unless its result is kept, and keeps that. */
-export async function step<R>(claim: Claimed, name: string, fn: () => Promise<R> | R): Promise<R> {
+export function step<R>(claim: Claimed, name: string, fn: () => Promise<R> | R): Promise<R> {
+  return blamed(`step ${show(name)} of task ${show(claim.id)}`, () => runStep(claim, name, fn));
+}
+
+async function runStep<R>(claim: Claimed, name: string, fn: () => Promise<R> | R): Promise<R> {
   checkName("name", name);
   const { state } = innerOf(claim);
   return alone(claim, `step/${name}`, async () => {
@@ -54,7 +59,11 @@ export async function step<R>(claim: Claimed, name: string, fn: () => Promise<R>
 }
 
 /** Runs fn unless the key stands for an effect that is recorded, and records that. */
-export async function once<R>(claim: Claimed, key: string, fn: () => Promise<R> | R, ttl: Duration | undefined): Promise<R> {
+export function once<R>(claim: Claimed, key: string, fn: () => Promise<R> | R, ttl: Duration | undefined): Promise<R> {
+  return blamed(`once ${show(key)} of task ${show(claim.id)}`, () => runOnce(claim, key, fn, ttl));
+}
+
+async function runOnce<R>(claim: Claimed, key: string, fn: () => Promise<R> | R, ttl: Duration | undefined): Promise<R> {
   checkName("key", key);
   const kept = ttl === undefined ? undefined : milliseconds("ttl", ttl);
   if (kept !== undefined && !(kept >= minTtl && kept <= maxTtl)) throw invalid("ttl", `${show(ttl)} is not between 1 s and 365 days`);
@@ -74,6 +83,16 @@ export async function once<R>(claim: Claimed, key: string, fn: () => Promise<R> 
     await record(`the function of once ${show(key)} has run`, (deadline) => call(claim, WorkerService.method.finishOnce, request, { deadline }));
     return parse<R>(result);
   });
+}
+
+/** Has the record of a failure say where it was. */
+async function blamed<R>(where: string, run: () => Promise<R>): Promise<R> {
+  try {
+    return await run();
+  } catch (err) {
+    blame(err, where);
+    throw err;
+  }
 }
 
 /** Asks for the key until it is free, or done, or the wait is over. */

@@ -144,7 +144,8 @@ export class Play {
     if (isObject(value)) return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, this.#resolve(each)]));
     if (typeof value !== "string") return value;
     if (value.startsWith("$")) return this.#ids.get(value.slice(1)) ?? value;
-    return { "%uuid": this.#uuid, "%1MiB": "x".repeat(1 << 20) }[value] ?? value;
+    const text = value.replace(/\$\{(.*?)\}/g, (whole, name: string) => this.#ids.get(name) ?? whole);
+    return { "%uuid": this.#uuid, "%1MiB": "x".repeat(1 << 20) }[text] ?? text;
   }
 
   #bind(step: Step, got: unknown): void {

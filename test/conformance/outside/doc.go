@@ -13,7 +13,8 @@
 //	{"do": "enqueue", "with": {...}, "as": "t", "gives": {...}}
 //
 // The names of calls are the keys of the players' tables. What they take and give is in REST's words. "as" gives a name to the id
-// in the answer, or to those in a list; "members" to those of a new group's tasks. Later, "$t" is that id.
+// in the answer, or to those in a list; "members" to those of a new group's tasks. Later, "$t" is that id, and ${t} in
+// a text.
 //
 // An answer must have what "gives" says, and may have more; what is empty may be missing; lists are as long as they say. With
 // "until" the call is repeated until the answer is right. With "refused" the call must be refused so.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -160,6 +161,8 @@ func (p *play) judge(s step, got any, err error) string {
 	return differs("answer", resolve(want, p.name), got)
 }
 
+var inText = regexp.MustCompile(`\$\{[^}]*\}`)
+
 // name is what a text of a story stands for.
 func (p *play) name(s string) (any, bool) {
 	switch {
@@ -168,6 +171,10 @@ func (p *play) name(s string) (any, bool) {
 		defer p.mu.Unlock()
 		id, ok := p.ids[s[1:]]
 		return id, ok
+	case strings.Contains(s, "${"):
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return inText.ReplaceAllStringFunc(s, func(name string) string { return p.ids[name[2:len(name)-1]] }), true
 	case s == "%uuid":
 		return p.uuid, true
 	case s == "%1MiB":

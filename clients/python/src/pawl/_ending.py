@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from dataclasses import dataclass
 from typing import Union
@@ -99,9 +100,19 @@ def add(ending: Request, frame: worker_pb2.SettleRequest) -> None:
         frame.releases.append(ending)
 
 
+def blame(err: Exception, where: str) -> None:
+    """Notes in which step an exception was raised, for its record. The handler gets the exception as it is."""
+    with contextlib.suppress(AttributeError):  # some classes take no attributes
+        err._pawl_where = f"{where}: {_where(err)}"  # type: ignore[attr-defined]
+
+
+def _where(err: BaseException) -> str:
+    return str(getattr(err, "_pawl_where", ""))
+
+
 def _task_error(err: BaseException, type: str) -> task_pb2.TaskError:
     said = err.__cause__ if isinstance(err, Outcome) and err.__cause__ is not None else err
-    message = str(err) or str(said) or _type_name(said)
+    message = (_where(err) or _where(said)) + (str(err) or str(said) or _type_name(said))
     stack = "".join(traceback.format_exception(err)) if err.__traceback__ is not None else ""
     tail = stack.encode("utf-8", "replace")[-_MAX_STACK:].decode("utf-8", "ignore")  # the innermost calls come last
     return task_pb2.TaskError(

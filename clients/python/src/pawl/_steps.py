@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from pawl import _convert, _rpc, errors
+from pawl import _convert, _ending, _rpc, errors
 from pawl._claimed import Claimed
 from pawl._convert import Seconds
 from pawl._kept import Kept
-from pawl.outcome import DeadLetter, Interrupted, OnceHeld
+from pawl.outcome import DeadLetter, Interrupted, OnceHeld, Snooze
 from pawl.v1 import once_pb2, worker_pb2
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ def save(claim: Claimed, change: Callable[[Kept], Kept], deadline: float | None 
 
 def step(claim: Claimed, name: str, fn: Callable[[], Any]) -> _rpc.Op[Any]:
     """Runs fn unless its result is kept, and keeps that."""
+    return (yield from _blamed(_step(claim, name, fn), f"step {_quoted(name)} of task {_quoted(claim.id)}"))
+
+
+def _step(claim: Claimed, name: str, fn: Callable[[], Any]) -> _rpc.Op[Any]:
     _check_name("name", name)
     yield from _enter(claim, f"step/{name}")
     try:
@@ -67,6 +72,10 @@ def _record_step(claim: Claimed, name: str, result: bytes) -> _rpc.Op[None]:
 
 def once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) -> _rpc.Op[Any]:
     """Runs fn unless the key stands for an effect that is recorded, and records that."""
+    return (yield from _blamed(_once(claim, key, fn, ttl), f"once {_quoted(key)} of task {_quoted(claim.id)}"))
+
+
+def _once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) -> _rpc.Op[Any]:
     _check_name("key", key)
     if ttl is not None and not _MIN_TTL <= _convert.seconds(ttl) <= _MAX_TTL:
         raise errors.invalid("ttl", f"{ttl} is not between 1 s and 365 days")
@@ -86,6 +95,21 @@ def once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) -
         return _convert.decode(result)
     finally:
         _leave(claim, f"once/{key}")
+
+
+def _blamed(op: _rpc.Op[Any], where: str) -> _rpc.Op[Any]:
+    """Has the record of a failure say where it was."""
+    try:
+        return (yield from op)
+    except (Interrupted, Snooze):
+        raise  # no failure
+    except Exception as err:
+        _ending.blame(err, where)
+        raise
+
+
+def _quoted(name: object) -> str:
+    return json.dumps(str(name)[:64], ensure_ascii=False)
 
 
 def _begin(claim: Claimed, key: str) -> _rpc.Op[once_pb2.BeginOnceResponse]:
