@@ -119,6 +119,10 @@ def queue(of: admin.Queue) -> dict[str, Any]:
     return dict(vars(of), depth=vars(of.depth) if of.depth else None, settings=vars(of.settings))
 
 
+def _acting(app: pawl.App, given: dict[str, Any]) -> admin.Admin:
+    return app.admin.with_actor(given["actor"]) if "actor" in given else app.admin
+
+
 def _set_queue(app: pawl.App, given: dict[str, Any]) -> Any:
     settings = {name: retry(value) if name == "retry" else value for name, value in given["settings"].items()}
     return queue(app.admin.queues.put(given["queue"], admin.QueueSettings(**settings)))
@@ -169,7 +173,7 @@ CALLS: dict[str, Callable[[pawl.App, dict[str, Any]], Any]] = {
     "trigger_schedule": lambda app, g: ref(app.schedules.trigger(g["name"])),
     "set_queue": _set_queue,
     "get_queue": lambda app, g: queue(app.admin.queues.get(g["queue"])),
-    "pause_queue": lambda app, g: queue(app.admin.queues.pause(g["queue"], g.get("reason", ""))),
+    "pause_queue": lambda app, g: queue(_acting(app, g).queues.pause(g["queue"], g.get("reason", ""))),
     "resume_queue": lambda app, g: queue(app.admin.queues.resume(g["queue"])),
     "purge_queue": lambda app, g: {"discarded": app.admin.queues.purge(g["queue"])},
     "queue_stats": _stats,

@@ -47,6 +47,9 @@ def test_what_is_wrong_is_named(app: pawl.App, queue: str) -> None:
         list(app.admin.tasks.list(admin.Filter(states="dead")))
     with pytest.raises(pawl.NotFoundError):
         app.admin.queues.get(queue)
+    for name in ("", "x" * 257, "zoë", "a\nb"):
+        with pytest.raises(pawl.InvalidArgumentError, match="is not 1 to 256 characters"):
+            app.admin.with_actor(name)
 
 
 def test_lists_and_twins(app: pawl.App, queue: str) -> None:
@@ -59,5 +62,14 @@ def test_lists_and_twins(app: pawl.App, queue: str) -> None:
         return [q.queue async for q in app.admin.queues.alist(queue)]
 
     assert asyncio.run(twins()) == [queue]
+
+    async def acting() -> str:
+        return (await app.admin.with_actor("lena").queues.apause(queue)).paused_by
+
+    assert asyncio.run(acting()) == "lena"
+    app.schedules.with_actor("lena").put(queue, app.call("job", queue=queue), every=60)
+    paused = app.schedules.with_actor("lena").pause(queue).pause
+    assert paused is not None and paused.by == "lena"
+    app.schedules.delete(queue)
     app.admin.queues.resume(queue, type="job")
     assert app.admin.queues.purge(queue) == 1

@@ -232,13 +232,23 @@ export class Admin {
   readonly tasks: Tasks;
   readonly operations: Operations;
   readonly workers: Workers;
+  readonly #caller: Caller;
 
   constructor(caller: Caller) {
+    this.#caller = caller;
     this.queues = new Queues(caller);
     this.deadLetters = new DeadLetters(caller);
     this.tasks = new Tasks(caller);
     this.operations = new Operations(caller);
     this.workers = new Workers(caller);
+  }
+
+  /**
+   * Gives the same calls in the name of somebody, such as the user of your program: the server keeps it with what was done. It has at most 256
+   * characters of ASCII. With tokens, the name of the token counts.
+   */
+  withActor(name: string): Admin {
+    return new Admin(this.#caller.acting(name));
   }
 }
 

@@ -6,8 +6,9 @@ import { create, fromBinary, toBinary, type DescMessage, type DescMethodUnary, t
 import { Metadata, status, type ClientUnaryCall, type ServiceError } from "@grpc/grpc-js";
 
 import type { Connection } from "./connection.js";
+import { show } from "./convert.js";
 import type { Encryption } from "./encrypt.js";
-import { ClientClosedError, errorOfCall, PawlError, TimeoutError, UnavailableError } from "./errors.js";
+import { ClientClosedError, errorOfCall, invalid, PawlError, TimeoutError, UnavailableError } from "./errors.js";
 import { AccessService } from "./gen/pawl/v1/access_pb.js";
 
 const firstPause = 20;
@@ -24,9 +25,10 @@ export interface CallLimits {
 
 /** Makes the calls of one client. */
 export class Caller {
-  readonly #budget = new RetryBudget();
-  readonly #ended = new AbortController();
-  readonly #cancels = new Set<() => void>(); // of the calls under way
+  #budget = new RetryBudget();
+  #ended = new AbortController();
+  #cancels = new Set<() => void>(); // of the calls under way
+  #actor = "";
 
   /** retryFor: for how many milliseconds a call is repeated. */
   constructor(
@@ -34,6 +36,19 @@ export class Caller {
     readonly retryFor: number,
     readonly encryption?: Encryption,
   ) {}
+
+  /** Returns a caller that makes the same calls, over the same connection, in the name of somebody. */
+  acting(actor: string): Caller {
+    if (typeof actor !== "string" || !/^[ -~]{1,256}$/.test(actor)) {
+      throw invalid("actor", `${show(actor)} is not 1 to 256 characters of ASCII that can be printed`);
+    }
+    const other = new Caller(this.connection, this.retryFor, this.encryption);
+    other.#budget = this.#budget;
+    other.#ended = this.#ended;
+    other.#cancels = this.#cancels;
+    other.#actor = actor;
+    return other;
+  }
 
   /** Makes a call, and repeats it while the broker is unavailable: for retryFor, or until the deadline. */
   async call<I extends DescMessage, O extends DescMessage>(
@@ -90,6 +105,7 @@ export class Caller {
     limits: CallLimits = {},
   ): Promise<MessageShape<O>> {
     const metadata = await this.connection.metadata();
+    if (this.#actor) metadata.set("pawl-actor", this.#actor);
     const { channel, turn } = this.connection.channel();
     limits.signal?.throwIfAborted();
     const left = limits.deadline === undefined ? undefined : Math.max(limits.deadline - performance.now(), 1);

@@ -127,6 +127,11 @@ export class Schedules {
     this.#caller = caller;
   }
 
+  /** Gives the same calls in the name of somebody: the server keeps it with what was done. See Admin.withActor. */
+  withActor(name: string): Schedules {
+    return new Schedules(this.#caller.acting(name));
+  }
+
   /**
    * Makes a schedule what this says, creating it if need be. The same again changes nothing, and a schedule that keeps its times keeps its next
    * tick: call it at each start of a program. call is what each tick enqueues; it may have no delay, runAt, idempotency key or request id.

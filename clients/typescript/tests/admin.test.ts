@@ -42,6 +42,7 @@ test("what is wrong is named", async () => {
   await assert.rejects(w.client.admin.queues.put(queue, { maxAttempt: 3 } as QueueSettings), /settings.maxAttempt: is not known/);
   assert.throws(() => w.client.admin.tasks.list({ states: "dead" as unknown as [] }), /filter.states: "dead" is not an array/);
   await assert.rejects(w.client.admin.queues.get(queue), NotFoundError);
+  for (const name of ["", "x".repeat(257), "zoë", "a\nb"]) assert.throws(() => w.client.admin.withActor(name), /is not 1 to 256 characters/);
 });
 
 test("lists", async () => {
@@ -54,4 +55,7 @@ test("lists", async () => {
   await w.client.admin.queues.pause(queue, "why not", { type: "job" });
   await w.client.admin.queues.resume(queue, "", { type: "job" });
   assert.equal(await w.client.admin.queues.purge(queue), 1);
+  await w.client.schedules.withActor("lena").put(queue, defineTask("job", { queue }).call(null), { every: 60_000 });
+  assert.equal((await w.client.schedules.withActor("lena").pause(queue)).pause?.by, "lena");
+  await w.client.schedules.delete(queue);
 });

@@ -141,6 +141,7 @@ const task = (client: Client, given: JSONObject): Ref => client.ref(String(given
 const group = (client: Client, given: JSONObject) => client.group(String(given["group"]));
 const reason = (given: JSONObject): string => String(given["reason"] ?? "");
 const queue = (given: JSONObject): string => String(given["queue"]);
+const acting = (client: Client, given: JSONObject): Client["admin"] => (given["actor"] ? client.admin.withActor(String(given["actor"])) : client.admin);
 const name = (given: JSONObject): string => String(given["name"]);
 
 export const calls: Record<string, CallOf> = {
@@ -164,7 +165,7 @@ export const calls: Record<string, CallOf> = {
   trigger_schedule: async (client, g) => refOf(await client.schedules.trigger(name(g))),
   set_queue: async (client, g) => queueOf(await client.admin.queues.put(queue(g), camel(g["settings"] as JSONObject) as QueueSettings)),
   get_queue: async (client, g) => queueOf(await client.admin.queues.get(queue(g))),
-  pause_queue: async (client, g) => queueOf(await client.admin.queues.pause(queue(g), reason(g))),
+  pause_queue: async (client, g) => queueOf(await acting(client, g).queues.pause(queue(g), reason(g))),
   resume_queue: async (client, g) => queueOf(await client.admin.queues.resume(queue(g))),
   purge_queue: async (client, g) => ({ discarded: await client.admin.queues.purge(queue(g)) }),
   queue_stats: async (client, g) => ({ queue: queue(g), totals: (await client.admin.queues.stats(queue(g))).totals }),

@@ -29,7 +29,7 @@ func (f *goFace) operate(ctx context.Context, do string, with map[string]any) (a
 	case "get_queue":
 		return goQueue(f.admin.Queues().Get(ctx, queue))
 	case "pause_queue":
-		return goQueue(f.admin.Queues().Pause(ctx, queue, reason))
+		return goQueue(f.admin.WithActor(text(with, "actor")).Queues().Pause(ctx, queue, reason))
 	case "resume_queue":
 		return goQueue(f.admin.Queues().Resume(ctx, queue, reason))
 	case "purge_queue":
@@ -138,7 +138,7 @@ func goQueue(q *admin.Queue, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"queue": q.Name, "paused": q.Paused, "paused_reason": q.PausedReason, "depth": map[string]any{"ready": q.Depth.Ready},
+	return map[string]any{"queue": q.Name, "paused": q.Paused, "paused_reason": q.PausedReason, "paused_by": q.PausedBy, "depth": map[string]any{"ready": q.Depth.Ready},
 		"settings": map[string]any{"max_attempts": q.Settings.MaxAttempts, "max_length": q.Settings.MaxLength}}, nil
 }
 

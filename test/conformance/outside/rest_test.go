@@ -69,7 +69,7 @@ func (f *restFace) call(ctx context.Context, do string, with map[string]any) (an
 	if method == "DELETE" && body["reason"] != nil {
 		path += "?reason=" + url.QueryEscape(text(body, "reason"))
 	}
-	return f.answer(f.send(ctx, method, path, withTimes(body)))(do)
+	return f.answer(f.sendAs(ctx, text(with, "actor"), method, path, withTimes(body)))(do)
 }
 
 func cut(s string, at byte) (before, after string, found bool) {
@@ -122,6 +122,12 @@ func refusals(results any) any {
 
 // send makes one call.
 func (f *restFace) send(ctx context.Context, method, path string, body map[string]any) (map[string]any, error) {
+	return f.sendAs(ctx, "", method, path, body)
+}
+
+// sendAs makes one call in the name of an actor.
+func (f *restFace) sendAs(ctx context.Context, actor, method, path string, body map[string]any) (map[string]any, error) {
+	delete(body, "actor")
 	var data io.Reader
 	if method != "GET" && method != "DELETE" {
 		encoded, err := json.Marshal(body)
@@ -133,6 +139,9 @@ func (f *restFace) send(ctx context.Context, method, path string, body map[strin
 	req, err := http.NewRequestWithContext(ctx, method, f.api+path, data)
 	if err != nil {
 		return nil, err
+	}
+	if actor != "" {
+		req.Header.Set("Pawl-Actor", actor)
 	}
 	resp, err := f.client.Do(req)
 	if err != nil {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import itertools
 import random
 import threading
@@ -29,6 +30,7 @@ Resp = TypeVar("Resp", bound=Message)
 
 _FIRST_PAUSE = 0.02
 _MAX_PAUSE = 2.0
+_MAX_ACTOR = 256  # characters of who makes a call
 _FREE_TRIES = 3  # repeats beyond the budget after a node that was not ready: the next node may be
 
 
@@ -113,6 +115,18 @@ class Caller:
         self.encryption = encryption
         self._budget = _RetryBudget()
         self._ended = threading.Event()
+        self._actor = ""
+
+    def acting(self, actor: str) -> Caller:
+        """Makes the same calls, over the same connection, in the name of somebody."""
+        _check_actor(actor)
+        other = copy.copy(self)
+        other._actor = actor
+        return other
+
+    def _metadata(self) -> Sequence[tuple[str, str]]:
+        metadata = self.connection.metadata()
+        return [*metadata, ("pawl-actor", self._actor)] if self._actor else metadata
 
     def call(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
         """Makes a call, and repeats it while the broker is unavailable: for retry_for seconds, or until the deadline on the
@@ -180,7 +194,7 @@ class Caller:
             return None
         multicallable, turn = self._multicallable(action.method)
         try:
-            return multicallable(action.request, timeout=action.timeout, metadata=self.connection.metadata())
+            return multicallable(action.request, timeout=action.timeout, metadata=self._metadata())
         except grpc.RpcError as err:
             raise self.failed(err, turn) from None
         except ValueError as err:  # what grpc raises for a call on a closed channel
@@ -216,7 +230,7 @@ class Caller:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         try:
-            call = multicallable.future(action.request, timeout=action.timeout, metadata=self.connection.metadata())
+            call = multicallable.future(action.request, timeout=action.timeout, metadata=self._metadata())
         except ValueError as err:
             raise self._closed_or(err) from None
         call.add_done_callback(lambda _: _call_in(loop, _set_done, done))
@@ -285,6 +299,11 @@ class Caller:
         """Ends all calls, and pauses between repeats, with ClientClosedError."""
         self._ended.set()
         self.connection.close()
+
+
+def _check_actor(actor: str) -> None:
+    if not (isinstance(actor, str) and 1 <= len(actor) <= _MAX_ACTOR and actor.isascii() and actor.isprintable()):
+        raise errors.invalid("actor", f"{actor!r:.64} is not 1 to {_MAX_ACTOR} characters of ASCII that can be printed")
 
 
 def serialize(message: Message) -> bytes:

@@ -354,8 +354,15 @@ class Admin:
     """The operators' calls, by subject."""
 
     def __init__(self, caller: _rpc.Caller) -> None:
+        self._caller = caller
         self.queues = Queues(caller)
         self.dead_letters = DeadLetters(caller)
         self.tasks = Tasks(caller)
         self.operations = Operations(caller)
         self.workers = Workers(caller)
+
+    def with_actor(self, name: str) -> Admin:
+        """Gives the same calls in the name of somebody, such as the user of your program: the server keeps it with what was done.
+
+        It has at most 256 characters of ASCII. With tokens, the name of the token counts."""
+        return Admin(self._caller.acting(name))

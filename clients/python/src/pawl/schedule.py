@@ -114,6 +114,10 @@ class Schedules:
     def __init__(self, caller: _rpc.Caller) -> None:
         self._caller = caller
 
+    def with_actor(self, name: str) -> Schedules:
+        """Gives the same calls in the name of somebody: the server keeps it with what was done. See pawl.admin.Admin.with_actor."""
+        return Schedules(self._caller.acting(name))
+
     def put(
         self,
         name: str,
