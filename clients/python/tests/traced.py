@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from opentelemetry import trace
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -19,6 +21,8 @@ exporter = InMemorySpanExporter()
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 trace.set_tracer_provider(provider)
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
 
 app = pawl.App()
 queue = sys.argv[1]
@@ -115,4 +119,9 @@ for span in exporter.get_finished_spans():
         "status": span.status.status_code.name,
     }
     print(json.dumps(said))
+data = reader.get_metrics_data()
+for metric in data.resource_metrics[0].scope_metrics[0].metrics if data is not None else ():
+    for point in metric.data.data_points:
+        value = point.value if metric.unit == "{message}" else point.count
+        print(json.dumps({"metric": metric.name, "attributes": dict(point.attributes), "value": value, "sum": getattr(point, "sum", 0)}))
 app.close()

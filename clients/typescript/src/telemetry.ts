@@ -1,5 +1,5 @@
 /**
- * The spans of producers and workers, as OpenTelemetry's messaging conventions name them, and the trace context that travels with tasks. If
+ * The spans and metrics of producers and workers, as OpenTelemetry's messaging conventions name them, and the trace context that travels with tasks. If
  * @opentelemetry/api is not installed, or the program registers no tracer provider, it does next to nothing. docs/tracing.md has the rules.
  */
 
@@ -18,16 +18,54 @@ const maxHeaders = 64; // the broker's limits: a task must not be refused for it
 const maxHeaderBytes = 16 << 10;
 const maxLinks = 128;
 const maxStatusText = 1 << 10;
+const buckets = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]; // seconds, of the conventions
 
 type Kind = "PRODUCER" | "CONSUMER" | "CLIENT";
 type Attributes = Record<string, string | number>;
 
-/** One span. Without OpenTelemetry it does nothing. */
+/** The metrics of clients, which go to one meter provider. */
+interface Instruments {
+  provider: OpenTelemetry.MeterProvider;
+  operations: OpenTelemetry.Histogram;
+  runs: OpenTelemetry.Histogram;
+  sent: OpenTelemetry.Counter;
+  consumed: OpenTelemetry.Counter;
+}
+
+let made: Instruments | undefined;
+
+/** Returns the metrics of the program's provider, which it may set at any time. */
+function instruments(): Instruments | undefined {
+  const provider = api?.metrics.getMeterProvider();
+  if (!provider || made?.provider === provider) return made;
+  const meter = provider.getMeter(scope);
+  const seconds = (description: string) => ({ description, unit: "s", advice: { explicitBucketBoundaries: buckets } });
+  const tasks = (description: string) => ({ description, unit: "{message}" });
+  made = {
+    provider,
+    operations: meter.createHistogram("messaging.client.operation.duration", seconds("How long an operation of a client took.")),
+    runs: meter.createHistogram("messaging.process.duration", seconds("How long a handler ran.")),
+    sent: meter.createCounter("messaging.client.sent.messages", tasks("Tasks that a producer tried to enqueue.")),
+    consumed: meter.createCounter("messaging.client.consumed.messages", tasks("Tasks that a worker began.")),
+  };
+  return made;
+}
+
+/** What is measured with a span. */
+interface Measured {
+  labels: Attributes;
+  began: number; // on the clock of performance.now
+  sends: number; // tasks
+}
+
+/** One span, and what is measured with it. Without OpenTelemetry it does nothing. */
 export class Span {
   readonly #span: OpenTelemetry.Span | undefined;
+  readonly #measured: Measured | undefined;
 
-  constructor(span: unknown) {
-    this.#span = span as OpenTelemetry.Span | undefined;
+  constructor(span: OpenTelemetry.Span | undefined, measured?: Measured) {
+    this.#span = span;
+    this.#measured = measured;
   }
 
   /** Ends the span of a task that was accepted, or refused. */
@@ -40,11 +78,27 @@ export class Span {
   processed(outcome: string, err?: unknown): void {
     this.#span?.setAttribute("pawl.task.outcome", outcome);
     if (err !== undefined) quietly(() => this.#span?.recordException(err instanceof Error ? err : show(err)));
-    this.end(err);
+    this.#end(err);
+    const measured = this.#measured;
+    if (measured) instruments()?.runs.record((performance.now() - measured.began) / 1000, withError(measured.labels, err));
   }
 
-  /** Ends the span. */
+  /** Counts the task of a run. */
+  consumed(): void {
+    if (this.#measured) instruments()?.consumed.add(1, this.#measured.labels);
+  }
+
+  /** Ends the span, and measures how long it took as an operation of a client. */
   end(err?: unknown): void {
+    this.#end(err);
+    const measured = this.#measured;
+    if (!measured) return;
+    const labels = withError(measured.labels, err);
+    instruments()?.operations.record((performance.now() - measured.began) / 1000, labels);
+    if (measured.sends > 0) instruments()?.sent.add(measured.sends, labels);
+  }
+
+  #end(err?: unknown): void {
     const span = this.#span;
     if (err !== undefined && api && span) {
       span.setStatus({ code: api.SpanStatusCode.ERROR });
@@ -63,7 +117,7 @@ export class Span {
   settled(verb: string, queue: string, server: Server, began: number, err?: PawlError): void {
     if (!api || !this.#span) return;
     const parent = api.trace.setSpan(api.ROOT_CONTEXT, this.#span);
-    new Span(start(verb, "settle", "CLIENT", queue, server, {}, { parent, startTime: began })).end(err);
+    start(verb, "settle", "CLIENT", queue, server, {}, { parent, startTime: began }).end(err);
   }
 
   /** For links: what names the span. */
@@ -92,22 +146,24 @@ function start(
   queue: string,
   server: Server,
   more: Attributes,
-  options: { parent?: unknown; links?: unknown[]; startTime?: number } = {},
-): OpenTelemetry.Span | undefined {
-  if (!api) return undefined;
-  const attributes: Attributes = {
+  options: { parent?: unknown; links?: unknown[]; startTime?: number; sends?: number; measured?: boolean } = {},
+): Span {
+  if (!api) return new Span(undefined);
+  const labels: Attributes = {
     "messaging.system": "pawl",
     "messaging.operation.name": operation,
     "messaging.operation.type": type,
     ...(queue && { "messaging.destination.name": queue }),
     ...(server.address && { "server.address": server.address }),
     ...(server.port !== undefined && { "server.port": server.port }),
-    ...more,
   };
   const links = (options.links ?? []).map((context) => ({ context: context as OpenTelemetry.SpanContext }));
-  const given = { kind: api.SpanKind[kind], attributes, links, ...(options.startTime !== undefined && { startTime: options.startTime }) };
+  const given = { kind: api.SpanKind[kind], attributes: { ...labels, ...more }, links, ...(options.startTime !== undefined && { startTime: options.startTime }) };
   const parent = (options.parent as OpenTelemetry.Context | undefined) ?? api.context.active();
-  return api.trace.getTracer(scope).startSpan(queue ? `${operation} ${queue}` : operation, given, parent);
+  const span = api.trace.getTracer(scope).startSpan(queue ? `${operation} ${queue}` : operation, given, parent);
+  if (options.measured === false) return new Span(span);
+  const before = options.startTime === undefined ? 0 : Date.now() - options.startTime;
+  return new Span(span, { labels, began: performance.now() - before, sends: options.sends ?? 0 });
 }
 
 function queueOf(task: TaskSpec): string {
@@ -121,7 +177,7 @@ function about(task: { type: string; payload: Uint8Array }): Attributes {
 /** Begins the span of one task, and puts it into the task's headers. */
 export function sending(task: TaskSpec, server: Server): Span {
   const given = headerTrace(task.headers);
-  const span = new Span(start("send", "send", "PRODUCER", queueOf(task), server, about(task), { links: given ? [given] : [] }));
+  const span = start("send", "send", "PRODUCER", queueOf(task), server, about(task), { links: given ? [given] : [], sends: 1 });
   span.inject(task);
   return span;
 }
@@ -135,14 +191,15 @@ export interface Batch {
 /** Begins the spans of a batch, and puts each into the headers of its task. */
 export function sendingMany(tasks: readonly TaskSpec[], server: Server): Batch {
   const spans = tasks.map((task) => {
-    const span = new Span(start("create", "create", "PRODUCER", queueOf(task), server, about(task)));
+    const span = start("create", "create", "PRODUCER", queueOf(task), server, about(task), { measured: false });
     span.inject(task);
     return span;
   });
   const queues = new Set(tasks.map(queueOf));
   const queue = queues.size === 1 ? ([...queues][0] ?? "") : "";
   const links = spans.slice(0, maxLinks).flatMap((span) => (span.context ? [span.context] : []));
-  return { tasks: spans, all: new Span(start("send", "send", "CLIENT", queue, server, { "messaging.batch.message_count": tasks.length }, { links })) };
+  const count = { "messaging.batch.message_count": tasks.length };
+  return { tasks: spans, all: start("send", "send", "CLIENT", queue, server, count, { links, sends: tasks.length }) };
 }
 
 /** Begins the span of a run: in the trace that its task brings. */
@@ -150,7 +207,9 @@ export function processing(task: ClaimedTask, worker: string, server: Server): S
   const origin = headerTrace(task.headers);
   const parent = api && (origin ? api.trace.setSpanContext(api.ROOT_CONTEXT, origin as OpenTelemetry.SpanContext) : api.ROOT_CONTEXT);
   const more = { ...about(task), "pawl.task.attempt": task.attempt, "messaging.message.id": task.taskId, "messaging.client.id": worker };
-  return new Span(start("process", "process", "CONSUMER", task.queue, server, more, { parent }));
+  const span = start("process", "process", "CONSUMER", task.queue, server, more, { parent });
+  span.consumed();
+  return span;
 }
 
 /** Reads the trace of a task's headers, as W3C's trace context has it. */
@@ -171,6 +230,13 @@ function quietly(describe: () => void): void {
   } catch {
     // the span is without it
   }
+}
+
+function withError(labels: Attributes, err: unknown): Attributes {
+  if (err === undefined) return labels;
+  let type = "unknown";
+  quietly(() => (type = errorType(err)));
+  return { ...labels, "error.type": type };
 }
 
 function errorType(err: unknown): string {

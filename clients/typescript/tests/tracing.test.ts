@@ -3,8 +3,9 @@
 import assert from "node:assert/strict";
 import { after, beforeEach, test } from "node:test";
 
-import { context, SpanStatusCode, trace } from "@opentelemetry/api";
+import { context, metrics, SpanStatusCode, trace } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
+import { AggregationTemporality, InMemoryMetricExporter, MeterProvider, PeriodicExportingMetricReader, type Histogram } from "@opentelemetry/sdk-metrics";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor, type ReadableSpan } from "@opentelemetry/sdk-trace-base";
 
 import { defineTask, Discard, handle, Snooze, type Handler } from "../src/index.js";
@@ -13,7 +14,13 @@ import { eventually, newQueue, working, world } from "./world.js";
 const exporter = new InMemorySpanExporter();
 trace.setGlobalTracerProvider(new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] }));
 context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
-after(() => {
+const measured = new InMemoryMetricExporter(AggregationTemporality.DELTA);
+const reader = new PeriodicExportingMetricReader({ exporter: measured, exportIntervalMillis: 3_600_000 });
+const meters = new MeterProvider({ readers: [reader] });
+metrics.setGlobalMeterProvider(meters);
+after(async () => {
+  await meters.shutdown();
+  metrics.disable();
   trace.disable();
   context.disable();
 });
@@ -27,6 +34,22 @@ async function spans(queue: string, handlers: Handler[], name: string, n = 1): P
   await working(w.client, handlers, { queues: queue, name: "w-1" }, () => eventually(() => exporter.getFinishedSpans().filter((s) => s.name === name).length >= n));
   const out = new Map<string, ReadableSpan[]>();
   for (const span of exporter.getFinishedSpans()) out.set(span.name, [...(out.get(span.name) ?? []), span]);
+  return out;
+}
+
+/** What was measured in a queue since it was last asked: by metric, operation and error, how often or how many. */
+async function measurements(queue: string): Promise<Map<string, number>> {
+  measured.reset();
+  await reader.forceFlush();
+  const out = new Map<string, number>();
+  for (const metric of measured.getMetrics().flatMap((each) => each.scopeMetrics).flatMap((each) => each.metrics)) {
+    for (const { attributes, value } of metric.dataPoints) {
+      if (attributes["messaging.destination.name"] !== queue) continue;
+      const key = [metric.descriptor.name.replace("messaging.", ""), attributes["messaging.operation.name"], attributes["error.type"]].filter(Boolean).join(" ");
+      out.set(key, typeof value === "number" ? value : (value as Histogram).count);
+      if (typeof value !== "number") assert.ok((value as Histogram).sum! > 0 && (value as Histogram).sum! < 20, key);
+    }
+  }
   return out;
 }
 
@@ -127,4 +150,25 @@ test("an enqueue that is refused has an error", async () => {
   await assert.rejects(w.client.enqueue(row, { n: 1 }, { queue: "no spaces" }));
   const [send] = exporter.getFinishedSpans();
   assert.deepEqual([send?.name, send?.attributes["error.type"]], ["send no spaces", "invalid_argument"]);
+});
+
+test("operations and runs are measured, with their errors", async () => {
+  const queue = newQueue();
+  await w.client.enqueue(row, { n: 0 }, { queue, maxAttempts: 1 });
+  await w.client.enqueueMany(row.with({ queue }), [{ n: 1 }, { n: 2 }]);
+  await assert.rejects(w.client.enqueue(row, { n: 3 }, { queue, cost: 5000 }));
+  const fails = handle(row, ({ n }) => (n === 0 ? Promise.reject(new RangeError("too far")) : undefined));
+  await working(w.client, [fails], { queues: queue }, () => eventually(() => exporter.getFinishedSpans().filter((s) => /^(ack|fail) /.test(s.name)).length >= 3));
+  const want = new Map([
+    ["client.consumed.messages process", 3],
+    ["client.operation.duration ack", 2],
+    ["client.operation.duration fail", 1],
+    ["client.operation.duration send", 2],
+    ["client.operation.duration send invalid_argument", 1],
+    ["client.sent.messages send", 3],
+    ["client.sent.messages send invalid_argument", 1],
+    ["process.duration process", 2],
+    ["process.duration process RangeError", 1],
+  ]);
+  assert.deepEqual(await measurements(queue), want);
 });

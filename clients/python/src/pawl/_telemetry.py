@@ -1,4 +1,4 @@
-"""The spans of producers and workers, as OpenTelemetry's messaging conventions name them, and the trace context that travels with tasks.
+"""The spans and metrics of producers and workers, as OpenTelemetry's messaging conventions name them, and the trace context that travels with tasks.
 
 If opentelemetry-api is not installed it does nothing. docs/tracing.md has the rules.
 """
@@ -6,14 +6,17 @@ If opentelemetry-api is not installed it does nothing. docs/tracing.md has the r
 from __future__ import annotations
 
 import contextlib
+import functools
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Union
 
 from pawl import _convert, errors
 from pawl.v1 import task_pb2, worker_pb2
 
 try:
     from opentelemetry import context as _context
+    from opentelemetry import metrics as _metrics
     from opentelemetry import trace as _trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -26,16 +29,42 @@ _MAX_HEADERS = 64  # the broker's limits: a task must not be refused for its tra
 _MAX_HEADER_BYTES = 16 << 10
 _MAX_LINKS = 128
 _MAX_STATUS_TEXT = 1 << 10
+_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]  # seconds, of the conventions
+
+Labels = dict[str, Union[str, int]]
 
 Server = tuple[str, int]
 """Where a client's calls go, as spans say it: ("", 0) if it has several addresses."""
 
 
-class Span:
-    """One span. Without OpenTelemetry it does nothing."""
+class _Instruments:
+    """The metrics of clients. They go where the program's meter provider says, also if it sets that later."""
 
-    def __init__(self, span: Any = None) -> None:
+    def __init__(self) -> None:
+        meter = _metrics.get_meter(_SCOPE)
+        self.operations = self._histogram(meter, "messaging.client.operation.duration", "How long an operation of a client took.")
+        self.runs = self._histogram(meter, "messaging.process.duration", "How long a handler ran.")
+        self.sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Tasks that a producer tried to enqueue.")
+        self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Tasks that a worker began.")
+
+    def _histogram(self, meter: Any, name: str, description: str) -> Any:
+        try:
+            return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=_BUCKETS)
+        except TypeError:  # an API before 1.30
+            return meter.create_histogram(name, "s", description)
+
+
+_instruments = functools.cache(_Instruments)
+
+
+class Span:
+    """One span, and what is measured with it. Without OpenTelemetry it does nothing."""
+
+    def __init__(self, span: Any = None, labels: Labels | None = None, sends: int = 0) -> None:
         self._span = span
+        self._labels = labels  # None: nothing is measured
+        self._sends = sends  # tasks
+        self._began = time.perf_counter()
 
     def answered(self, task_id: str, err: BaseException | None = None) -> None:
         """Ends the span of a task that was accepted, or refused."""
@@ -50,10 +79,24 @@ class Span:
             if err is not None:
                 with contextlib.suppress(Exception):  # the text of err may raise
                     self._span.record_exception(err)
-        self.end(err)
+        self._end_span(err)
+        if self._labels is not None:
+            _instruments().runs.record(time.perf_counter() - self._began, self._with_error(err))
 
     def end(self, err: BaseException | None = None) -> None:
-        """Ends the span."""
+        """Ends the span, and measures how long it took as an operation of a client."""
+        self._end_span(err)
+        if self._labels is None:
+            return
+        labels = self._with_error(err)
+        _instruments().operations.record(time.perf_counter() - self._began, labels)
+        if self._sends:
+            _instruments().sent.add(self._sends, labels)
+
+    def _with_error(self, err: BaseException | None) -> Labels:
+        return {**(self._labels or {}), **({"error.type": _error_type(err)} if err is not None else {})}
+
+    def _end_span(self, err: BaseException | None) -> None:
         if self._span is None:
             return
         if err is not None:
@@ -80,7 +123,9 @@ class Span:
         """Makes the span of how a run ended, as the broker was told at a time in nanoseconds, and has confirmed now."""
         if self._span is not None:
             parent = _trace.set_span_in_context(self._span, _context.Context())
-            Span(_start(verb, "settle", "CLIENT", queue, server, {}, parent=parent, start_time=began)).end()
+            settling = _begin(verb, "settle", "CLIENT", queue, server, {}, parent=parent, start_time=began)
+            settling._began -= (time.time_ns() - began) / 1e9
+            settling.end()
 
     def links(self) -> list[Any]:
         """A link to the span, if it has a trace."""
@@ -100,7 +145,7 @@ class Span:
             task.headers.update(said)
 
 
-def _start(
+def _begin(
     operation: str,
     type: str,
     kind: str,
@@ -111,25 +156,27 @@ def _start(
     parent: Any = None,
     links: Sequence[Any] = (),
     start_time: int | None = None,
-) -> Any:
-    attributes: dict[str, str | int] = {
+    sends: int = 0,
+    measured: bool = True,
+) -> Span:
+    labels: Labels = {
         "messaging.system": "pawl",
         "messaging.operation.name": operation,
         "messaging.operation.type": type,
     }
     host, port = server
-    attributes.update({"messaging.destination.name": queue} if queue else {})
-    attributes.update({"server.address": host} if host else {})
-    attributes.update({"server.port": port} if port else {})
-    attributes.update(more)
-    return _trace.get_tracer(_SCOPE).start_span(
+    labels.update({"messaging.destination.name": queue} if queue else {})
+    labels.update({"server.address": host} if host else {})
+    labels.update({"server.port": port} if port else {})
+    span = _trace.get_tracer(_SCOPE).start_span(
         f"{operation} {queue}".rstrip(),
         context=parent,
         kind=_trace.SpanKind[kind],
-        attributes=attributes,
+        attributes={**labels, **more},
         links=links,
         start_time=start_time,
     )
+    return Span(span, labels if measured else None, sends)
 
 
 def _queue(task: task_pb2.TaskSpec) -> str:
@@ -145,7 +192,7 @@ def sending(task: task_pb2.TaskSpec, server: Server) -> Span:
     if _carry is None:
         return Span()
     origin = Span(_trace.get_current_span(_origin(task.headers)))
-    out = Span(_start("send", "send", "PRODUCER", _queue(task), server, _about(task), links=origin.links()))
+    out = _begin("send", "send", "PRODUCER", _queue(task), server, _about(task), links=origin.links(), sends=1)
     out.inject(task)
     return out
 
@@ -159,13 +206,14 @@ class Batch:
         self._all = Span()
         if _carry is None:
             return
-        self._spans = [Span(_start("create", "create", "PRODUCER", _queue(task), server, _about(task))) for task in tasks]
+        self._spans = [_begin("create", "create", "PRODUCER", _queue(task), server, _about(task), measured=False) for task in tasks]
         for task, span in zip(tasks, self._spans):
             span.inject(task)
         queues = {_queue(task) for task in tasks}
         links = [link for span in self._spans[:_MAX_LINKS] for link in span.links()]
         count = {"messaging.batch.message_count": len(tasks)}
-        self._all = Span(_start("send", "send", "CLIENT", queues.pop() if len(queues) == 1 else "", server, count, links=links))
+        queue = queues.pop() if len(queues) == 1 else ""
+        self._all = _begin("send", "send", "CLIENT", queue, server, count, links=links, sends=len(tasks))
 
     def answered(self, answers: Sequence[Any]) -> None:
         """Ends the spans with what became of each task: something that has its id, or an exception."""
@@ -185,7 +233,9 @@ def processing(task: worker_pb2.ClaimedTask, worker: str, server: Server) -> Spa
     if _carry is None:
         return Span()
     more: dict[str, str | int] = {**_about(task), "pawl.task.attempt": task.attempt, "messaging.message.id": task.task_id, "messaging.client.id": worker}
-    return Span(_start("process", "process", "CONSUMER", task.queue, server, more, parent=_origin(task.headers)))
+    span = _begin("process", "process", "CONSUMER", task.queue, server, more, parent=_origin(task.headers))
+    _instruments().consumed.add(1, span._labels)
+    return span
 
 
 def _origin(headers: Mapping[str, str]) -> Any:
