@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -24,6 +25,14 @@ type Import struct{ Files []string }
 
 func (Import) TaskType() string { return "import" }
 
+type Order struct{ ID string }
+
+func (Order) TaskType() string { return "order" }
+
+type Report struct{}
+
+func (Report) TaskType() string { return "report" }
+
 var (
 	ctx                       context.Context
 	client                    *pawl.Client
@@ -31,6 +40,11 @@ var (
 	ref                       *pawl.Ref
 	id                        string
 	errBusy, errNoSuchAddress error
+
+	files []string
+	items []pawl.Item
+
+	pay, print func(ctx context.Context, what string) (string, error)
 
 	send      func(ctx context.Context, to string) error
 	load      func(ctx context.Context, file string) error
