@@ -90,7 +90,7 @@ func changeVisibility(x *exchange) error {
 
 // errNotHidden is what a message that is gone, or that was received again, has in place of a new visibility timeout. The service answers it
 // by one code alone and by another in a batch: clients of batches drop ReceiptHandleIsInvalid.
-var errNotHidden = errors.New(notHidden)
+var errNotHidden = errors.New("the message is gone, or was received again")
 
 const notHidden = "Message does not exist or is not available for visibility timeout change"
 
