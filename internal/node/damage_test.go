@@ -78,6 +78,9 @@ func TestDamagedState(t *testing.T) {
 		"name of the list of tables": {func(dir string) { lose(t, dir, "marker.manifest*") }, "shard-0001"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "tables" {
+				bySameGoroutines(t, "TestDamagedState/tables")
+			}
 			sound := filepath.Join(t.TempDir(), "sound")
 			if err := os.CopyFS(sound, os.DirFS(state)); err != nil {
 				t.Fatal(err)

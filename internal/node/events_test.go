@@ -19,6 +19,7 @@ import (
 // Readers of events miss nothing without a reset, hear nothing twice, and hear what happened in a shard in its order, while the leaders of
 // both shards die in turn: those that stay, and one that leaves all the time and comes back with its cursor, at another node.
 func TestEventsOutliveLeaders(t *testing.T) {
+	bySameGoroutines(t, "TestOperationsOutliveLeaders")
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		w.place("q", admin.QueueSettings{MaxAttempts: 1000, Lease: 5 * time.Second}, 1, 2)

@@ -264,6 +264,7 @@ func (s *scene) want(id string, code task.Why) {
 
 // TestEveryCodeInACluster: in a cluster of three nodes, in each of the shards that a queue lies in, a task waits for a cause that is known, and each node names it.
 func TestEveryCodeInACluster(t *testing.T) {
+	bySameGoroutines(t, "TestWorkersOfOtherNodes")
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		for _, code := range task.Whys {

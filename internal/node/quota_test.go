@@ -26,6 +26,7 @@ const (
 // Whichever leaders die, and while a shard has none: the tasks of a namespace that have not ended, their bytes and those that run are
 // never more than its quotas, in two shards together; what was accepted ends, and then all of the quota may be used again.
 func TestQuotasOutliveLeaders(t *testing.T) {
+	bySameGoroutines(t, "TestOperationsOutliveLeaders")
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		q := &quotaTest{twoShards: w}

@@ -18,6 +18,7 @@ import (
 
 // While leaders die, of the schedule's home and of the shard that its tasks go to, each tick makes one task.
 func TestSchedulesOutliveLeaders(t *testing.T) {
+	bySameGoroutines(t, "TestOperationsOutliveLeaders")
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		dirs := w.grow()

@@ -23,6 +23,7 @@ const (
 // Whichever leaders die, and while the home of groups has none, each step of a chain is born once with its parent's result, each end of
 // a member counts once, and each group enqueues what it has to once.
 func TestWorkflowsOutliveLeaders(t *testing.T) {
+	bySameGoroutines(t, "TestOperationsOutliveLeaders")
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		for i, queue := range []string{"one", "two"} {
