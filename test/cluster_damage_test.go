@@ -78,8 +78,8 @@ func TestClusterDamageFoundLater(t *testing.T) {
 	full := fill(c.leader().server)
 	eventually(t, "tables of the state", startLimit, func() bool { return len(n.files("shard-0001*/*.sst")) > 3 })
 	full()
+	from := n.mark() // a merge may meet the damage before the verification does
 	n.spoil("shard-0001*/*.sst")
-	from := n.mark()
 	_ = command(t, "verify", "--server", "http://"+c.leader().addr).Run()
 	if status := n.exit(); status <= 0 {
 		t.Errorf("%s ended with status %d, want one above 0", n.name, status)
