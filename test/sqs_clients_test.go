@@ -157,18 +157,7 @@ func celery(t *testing.T, s *server, env []string, home string) {
 	worker := func() *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), debianPython, celeryWorker("worker@%h")[1:]...)
 		cmd.Dir, cmd.Env = "testdata/sqs/celery", env
-		log := &lockedBuffer{}
-		cmd.Stdout, cmd.Stderr = log, log
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-			if t.Failed() {
-				t.Logf("a worker said:\n%s", log)
-			}
-		})
+		startLogged(t, "a worker", cmd)
 		return cmd
 	}
 	first := worker()
@@ -198,4 +187,22 @@ func celery(t *testing.T, s *server, env []string, home string) {
 	if err := driver.Wait(); err != nil {
 		t.Fatalf("the tasks: %v\n%s", err, said)
 	}
+}
+
+// startLogged starts a program that is killed at the end of the test. What it writes is logged if the test fails.
+func startLogged(t *testing.T, name string, cmd *exec.Cmd) *lockedBuffer {
+	t.Helper()
+	log := &lockedBuffer{}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s wrote:\n%s", name, log)
+		}
+	})
+	return log
 }

@@ -51,7 +51,7 @@ func TestSQSEdges(t *testing.T) {
 	})
 }
 
-// emulator starts fauxqs and returns its URL; "": it can not be installed.
+// emulator starts fauxqs and returns its URL; "" means that it could not be installed.
 func emulator(t *testing.T) string {
 	home := emulatorModules(t)
 	if home == "" {
@@ -59,23 +59,12 @@ func emulator(t *testing.T) string {
 	}
 	addr := freeAddr(t)
 	cmd := exec.Command("node", "testdata/sqs/emulator.mjs", home, addr[strings.LastIndex(addr, ":")+1:])
-	log := &lockedBuffer{}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("the emulator said: %s", log)
-		}
-	})
+	log := startLogged(t, "the emulator", cmd)
 	eventually(t, "the emulator is ready", 20*time.Second, func() bool { return strings.Contains(log.String(), "ready") })
 	return "http://" + addr
 }
 
-// emulatorModules is where fauxqs is installed; "": nowhere.
+// emulatorModules returns the directory that fauxqs is installed in; "" means that it could not be installed.
 func emulatorModules(t *testing.T) (home string) {
 	if err := exec.Command("node", "--version").Run(); err != nil {
 		t.Logf("without Node there is no emulator to compare with: %v", err)

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// BreakersOf names the breaker of a type of a queue in a shard, or for "" all of them.
+// BreakersOf names the breaker of a task type in a queue's part; "" names the breakers of all its types.
 type BreakersOf struct {
 	OnQueue
 	Type string
@@ -21,8 +21,8 @@ type BreakersClosed struct {
 	Stamped
 }
 
-// CloseBreakers closes breakers by hand. It may run twice without harm: one that has opened again meanwhile is closed again, which is
-// what was asked for.
+// CloseBreakers closes breakers by hand. It may run twice without harm: a breaker that has opened again in the meantime is closed
+// again, as the operator asked.
 var CloseBreakers = changes(verb.Rule{Name: "close-breakers", Again: true}, func(round *engine.Round, q *BreakersOf) (out BreakersClosed, err error) {
 	out.Closed, err = engine.CloseBreakers(round, q.By, q.Namespace, q.Queue, q.Type)
 	return out, err

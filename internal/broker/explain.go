@@ -23,11 +23,11 @@ func (b *Broker) workers(ctx context.Context, queues []QueueName) []task.QueueWo
 	return out
 }
 
-// explainTime is how long an explanation waits for a leader: an election takes a second or two. After it, that there is none is
-// the explanation.
+// explainTime is how long an explanation waits for a leader. An election takes a second or two; if the shard still has no leader
+// after that, that is the explanation.
 const explainTime = 2 * time.Second
 
-// Explained names the task that is to be explained.
+// Explained names the task to explain.
 type Explained struct {
 	Namespace string
 	ID        task.ID

@@ -127,7 +127,7 @@ var ShowGroup = reads(verb.Rule{Name: "group"}, func(from store.Reader, scope ta
 	return out, err
 })
 
-// GroupList is a page of a list of groups behind one, newest first; a zero id: from the newest.
+// GroupList asks for a page of groups, newest first, starting after a group; the zero id starts at the newest.
 type GroupList struct {
 	OnShard
 	Behind task.ID
@@ -144,14 +144,14 @@ var ListGroups = reads(verb.Rule{Name: "groups"}, func(from store.Reader, scope 
 	return out, nil
 })
 
-// MemberList is a page of the members of a group behind one; a zero name: from the first.
+// MemberList asks for a page of a group's members, starting after a member; the zero name starts at the first.
 type MemberList struct {
 	OnGroup
 	Behind task.ID
 	Limit  int
 }
 
-// MembersListed is it.
+// MembersListed is a page of a group's members.
 type MembersListed struct {
 	Members MemberPage
 	Stamped
@@ -166,14 +166,14 @@ var GroupMembers = reads(verb.Rule{Name: "group-members"}, func(from store.Reade
 	return out, err
 })
 
-// GroupNotices are what members in other shards tell of themselves.
+// GroupNotices report how members in other shards have ended.
 type GroupNotices struct {
 	OnShard
 	Notices []*Notice
 }
 
-// Hear takes them in.
-var Hear = changes(verb.Rule{Name: "hear", Again: true}, func(round *engine.Round, q *GroupNotices) (Nothing, error) {
+// RecordNotices records the notices in the group's shard.
+var RecordNotices = changes(verb.Rule{Name: "hear", Again: true}, func(round *engine.Round, q *GroupNotices) (Nothing, error) {
 	for _, n := range q.Notices {
 		workflow.Told(round, q.Namespace, n)
 	}

@@ -22,13 +22,13 @@ type (
 	Matches    = query.Matches
 )
 
-// StepOrder is a step of an operation in a shard.
+// StepOrder asks a shard to run a step of an operation.
 type StepOrder struct {
 	OnShard
 	Step StepCall
 }
 
-// StepDone is what came of it.
+// StepDone is the result of a step.
 type StepDone struct{ Step StepAnswer }
 
 // OperateSome does a step of an operation in a shard, once: a repeat gets the same answer. Dead letters that it discards are archived
@@ -106,7 +106,7 @@ const (
 	CountTime = 2 * time.Second
 )
 
-// MatchCount asks for the tasks of a shard that a filter selects: it counts for about so long, and reads up to Limit of the newest.
+// MatchCount asks how many tasks of a shard a filter selects, and for up to Limit of the newest. It bounds the time to count.
 type MatchCount struct {
 	OnShard
 	Filter Filter
@@ -114,7 +114,7 @@ type MatchCount struct {
 	Wait   time.Duration
 }
 
-// MatchesCounted are they. Matches.Next is set if there may be more than there was time to count.
+// MatchesCounted has the count and the newest tasks. Matches.Next is set if time ran out before all were counted.
 type MatchesCounted struct {
 	Matches Matches
 	Stamped

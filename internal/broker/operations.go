@@ -54,13 +54,13 @@ func (o *OnOperation) within(round *engine.Round, s task.Scope) error {
 	return operation.Within(round, s, o.Namespace, o.ID)
 }
 
-// NewOperation is what an operation is made of.
+// NewOperation is a request to start an operation.
 type NewOperation struct {
 	OnShard
 	Spec OperationSpec
 }
 
-// All of them may be repeated: what is started is known by its request.
+// All of these verbs are idempotent: the id of the request shows that an operation has already been started.
 
 // StartOperation makes an operation that lives in a shard, and runs from now on. Its id is given here.
 var StartOperation = onReplica(verb.Rule{Name: "start-operation", Again: true}, func(ctx context.Context, r *replica, q *NewOperation) (Shown[OperationView], error) {
@@ -75,8 +75,8 @@ type OperationOrder struct {
 	By task.Author // it is noted with the operation
 }
 
-// PauseOperation lets an operation rest, once the step is answered that may be under way. ResumeOperation lets it go on where it was, and
-// AbortOperation ends it, once the step is answered.
+// PauseOperation pauses an operation once its current step has been answered. ResumeOperation continues it from there, and
+// AbortOperation ends it once its current step has been answered.
 var (
 	PauseOperation  = steers("pause-operation", operation.Pause)
 	ResumeOperation = steers("resume-operation", operation.Resume)

@@ -29,14 +29,14 @@ type TaskOrder struct {
 	Edit Edit // of Update
 }
 
-// Pack keeps an empty payload from looking like none on the wire.
+// Pack makes a nil payload an empty one, since the wire could not tell nil from a payload that the edit leaves alone.
 func (o *TaskOrder) Pack() {
 	if o.Edit.Payload != nil && *o.Edit.Payload == nil {
 		o.Edit.Payload = &[]byte{}
 	}
 }
 
-// Unpack has nothing to bring back.
+// Unpack implements the wire's packer. There is nothing to restore.
 func (o *TaskOrder) Unpack() {}
 
 // NewField implements verb.Leveled.
@@ -47,7 +47,7 @@ func (o *TaskOrder) NewField() string {
 	return ""
 }
 
-// OperateTask does what an operator orders, notes who did it, and reads the task.
+// OperateTask carries out an operator's call, records its author in the audit log, and returns the task.
 var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context, r *replica, q *TaskOrder) (out Shown[*View], err error) {
 	action, fn := q.act()
 	if fn == nil { // a newer release has it
@@ -76,7 +76,7 @@ var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context
 	return out, err
 })
 
-// act is what the audit calls the order, and what it does in a round; nil: the verb is not known.
+// act returns the name of the call in the audit log and the function that carries it out in a round. The function is nil if the verb is unknown.
 func (o *TaskOrder) act() (task.Action, func(*engine.Round) error) {
 	ns, id := o.Namespace, o.ID
 	switch o.Verb {

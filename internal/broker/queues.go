@@ -17,16 +17,16 @@ const chunk = 500
 // CopiedQueues are the queues that the state of a shard has copies of.
 func CopiedQueues(from store.Reader) ([]engine.CopiedQueue, error) { return engine.CopiedQueues(from) }
 
-// Nothing is the answer of a verb that answers nothing.
+// Nothing is the answer of a verb without a result.
 type Nothing struct{}
 
-// QueueCopies are what the system shard says of some queues.
+// QueueCopies are the configurations of some queues as the system shard has them.
 type QueueCopies struct {
 	OnShard
 	Configs map[string]task.QueueConfig
 }
 
-// CopyQueues makes a shard's copies of queue configurations what the system shard says. Older versions change nothing.
+// CopyQueues updates a shard's copies of queue configurations. Versions older than the copy are ignored.
 var CopyQueues = changes(verb.Rule{Name: "copy-queues", Again: true}, func(round *engine.Round, q *QueueCopies) (Nothing, error) {
 	for name, c := range q.Configs {
 		engine.PutQueue(round, q.Namespace, name, c)
@@ -39,7 +39,7 @@ var DropCopy = changes(verb.Rule{Name: "drop-copy", Again: true}, func(round *en
 	return Nothing{}, engine.DropQueue(round, q.Namespace, q.Queue)
 })
 
-// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
+// KeysUntil returns when the last idempotency key of a queue in a shard expires; 0 means that there is none.
 var KeysUntil = reads(verb.Rule{Name: "keys-until"}, func(from store.Reader, _ task.Scope, q *OnQueue) (Time, error) {
 	return engine.KeysUntil(from, q.Namespace, q.Queue)
 })
@@ -67,7 +67,7 @@ var DescribeQueue = changes(verb.Rule{Name: "queue", Again: true}, func(round *e
 	return out, err
 })
 
-// TaskList is what a list of tasks is of. Cursor is Next of the page before.
+// TaskList asks for a page of tasks that a filter selects. Cursor is the Next of the page before.
 type TaskList struct {
 	OnShard
 	Filter Filter
@@ -88,7 +88,7 @@ type QueueOrder struct {
 	Authored
 }
 
-// BulkDone says how many tasks a call on many has found and changed, also before an error.
+// BulkDone counts the tasks that a bulk call found and changed. The counts hold beside an error, too.
 type BulkDone struct {
 	Matched, Done int64
 	Stamped
@@ -129,7 +129,7 @@ type DeadOf struct {
 	State task.State
 }
 
-// DeadGrouped are they, by what they have in common. Partial says that there are more than one call reads.
+// DeadGrouped counts dead letters by what they have in common. Partial is set if there are more than one call reads.
 type DeadGrouped struct {
 	Groups  []Group
 	Partial bool
@@ -156,7 +156,7 @@ type OnDead struct {
 // Author implements verb.Signed.
 func (o *OnDead) Author() *task.Author { return &o.Selection.By }
 
-// ReplayDead puts them back into their queue, keeping id, key and attempt log.
+// ReplayDead puts the selected tasks back into their queue. They keep their id, key and attempt log.
 var ReplayDead = onReplica(verb.Rule{Name: "replay"}, func(ctx context.Context, r *replica, q *OnDead) (BulkDone, error) {
 	ns, s := q.Namespace, &q.Selection
 	of := newBulk(s.By, task.DeadReplayed, s.Queue, s.facts())
@@ -177,7 +177,7 @@ var ReplayDead = onReplica(verb.Rule{Name: "replay"}, func(ctx context.Context, 
 	})
 })
 
-// DiscardDead drops them; each is archived first.
+// DiscardDead drops the selected tasks. Each is archived first.
 var DiscardDead = onReplica(verb.Rule{Name: "discard-dead"}, func(ctx context.Context, r *replica, q *OnDead) (BulkDone, error) {
 	ns, s := q.Namespace, &q.Selection
 	of := newBulk(s.By, task.DeadDiscarded, s.Queue, s.facts())

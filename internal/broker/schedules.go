@@ -56,13 +56,13 @@ func (o *OnSchedule) within(round *engine.Round, s task.Scope) error {
 	return schedule.Within(round, s, o.Namespace, o.Name)
 }
 
-// AtHome is a request about a schedule, whose home is to be found by its name.
+// AtHome is a request about a schedule. The system shard knows by the schedule's name in which shard it lives.
 type AtHome struct{ OnSchedule }
 
 // Home implements verb.Homed.
 func (a *AtHome) Home() (ns, name string) { return a.Namespace, a.Name }
 
-// SchedulePutCall makes a schedule what a caller says, in a shard.
+// SchedulePutCall asks to create or replace a schedule in a shard.
 type SchedulePutCall struct {
 	OnShard
 	Authored
@@ -73,13 +73,13 @@ func (p *SchedulePutCall) within(round *engine.Round, s task.Scope) error {
 	return schedule.Within(round, s, p.Namespace, p.Put.Schedule.Name)
 }
 
-// ScheduleIsPut is what came of it.
+// ScheduleIsPut is the schedule as the call left it.
 type ScheduleIsPut struct {
 	Done SchedulePutDone
 	Stamped
 }
 
-// All of them may be repeated: what was put, deleted, paused or triggered by a call is known by its version or its request.
+// All of these verbs are idempotent: a schedule's version, or the id of the request, shows that a call has already taken effect.
 
 // PutSchedule makes a schedule what a caller says; its id is given here.
 var PutSchedule = onReplica(verb.Rule{Name: "put-schedule", Again: true}, func(ctx context.Context, r *replica, q *SchedulePutCall) (out ScheduleIsPut, err error) {
@@ -105,7 +105,7 @@ type ScheduleDeletion struct {
 	Version uint64
 }
 
-// ScheduleDeleted says when.
+// ScheduleDeleted says when the schedule was deleted.
 type ScheduleDeleted struct{ Stamped }
 
 // DeleteSchedule removes a schedule.
@@ -151,7 +151,7 @@ type ScheduleTrigger struct {
 	Request task.ID
 }
 
-// ScheduleTriggered is the task, or the message that brings it.
+// ScheduleTriggered is the task that was made, or the message that carries it to another shard.
 type ScheduleTriggered struct {
 	Made Triggered
 	Stamped
@@ -179,7 +179,7 @@ var ShowSchedule = reads(verb.Rule{Name: "schedule"}, func(from store.Reader, sc
 	return out, err
 })
 
-// ScheduleList is a page of a list by name, of what comes behind one.
+// ScheduleList asks for a page of schedules in the order of their names, starting after a name.
 type ScheduleList struct {
 	OnShard
 	Behind string
@@ -196,21 +196,21 @@ var ListSchedules = reads(verb.Rule{Name: "schedules"}, func(from store.Reader, 
 	return out, nil
 })
 
-// ScheduleLedger asks for up to Limit entries of a ledger below a number, newest first; 0: from the newest.
-type ScheduleLedger struct {
+// ScheduleHistoryList asks for up to Limit entries of a schedule's history below a number, newest first; 0 starts at the newest.
+type ScheduleHistoryList struct {
 	AtHome
 	Below uint64
 	Limit int
 }
 
-// ScheduleEntries are they.
-type ScheduleEntries struct {
+// ScheduleHistoryPage is a page of a schedule's history.
+type ScheduleHistoryPage struct {
 	Entries []*LedgerEntry
 	Stamped
 }
 
-// ScheduleHistory reads the ledger of a schedule.
-var ScheduleHistory = reads(verb.Rule{Name: "schedule-history"}, func(from store.Reader, scope task.Scope, q *ScheduleLedger) (out ScheduleEntries, err error) {
+// ScheduleHistory reads a page of a schedule's history.
+var ScheduleHistory = reads(verb.Rule{Name: "schedule-history"}, func(from store.Reader, scope task.Scope, q *ScheduleHistoryList) (out ScheduleHistoryPage, err error) {
 	if _, err := scheduleSeen(from, scope, q.Namespace, q.Name); err != nil {
 		return out, err
 	}

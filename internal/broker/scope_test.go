@@ -26,7 +26,7 @@ func TestVerbsStayWithinTheScope(t *testing.T) {
 			},
 			"a look": func(ctx context.Context) error { _, err := ShowSchedule.Call(ctx, w, home); return err },
 			"a history": func(ctx context.Context) error {
-				_, err := ScheduleHistory.Call(ctx, w, ScheduleLedger{AtHome: home, Limit: 1})
+				_, err := ScheduleHistory.Call(ctx, w, ScheduleHistoryList{AtHome: home, Limit: 1})
 				return err
 			},
 		} {

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// OnSpaces is a request about what namespaces have of a shard.
+// OnSpaces is a request about the space that namespaces use in a shard.
 type OnSpaces struct {
 	Shard uint32
 	Names []string
@@ -27,7 +27,7 @@ var Spaces = changes(verb.Rule{Name: "spaces", Again: true}, func(round *engine.
 	return out, nil
 })
 
-// NewShare is what one namespace gets of a shard.
+// NewShare sets a namespace's share of a shard's quota.
 type NewShare struct {
 	OnSpaces
 	Share task.Share

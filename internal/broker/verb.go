@@ -57,7 +57,7 @@ type Authored struct{ By task.Author }
 // Author implements verb.Signed.
 func (a *Authored) Author() *task.Author { return &a.By }
 
-// Stamped is an answer that says of which moment of its shard it tells.
+// Stamped is an answer that carries the moment of the shard that it describes.
 type Stamped struct{ At Stamp }
 
 // Stamp is that moment.
@@ -65,7 +65,7 @@ func (s *Stamped) Stamp() Stamp { return s.At }
 
 func (s *Stamped) stamp(at Stamp) { s.At = at }
 
-// Shown is a thing as it is, or as a call has left it.
+// Shown is an object as it is, or as a call has left it.
 type Shown[T any] struct {
 	View T
 	Stamped

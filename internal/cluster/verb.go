@@ -15,15 +15,15 @@ var Verbs verb.Table
 // Do implements verb.Runner for a system shard that is led here.
 func (c *Control) Do(ctx context.Context, call verb.Call) error { return call.Run(ctx, c) }
 
-// onSystem describes a verb. Not again are those that a repeat would not find.
+// onSystem describes a verb. Verbs that must not be repeated pass false for again: the object would be gone at the second try.
 func onSystem[Req, Resp any](name string, again bool, do func(*Control, context.Context, Req) (Resp, error)) verb.SystemVerb[Req, Resp] {
 	return verb.NewSystem(&Verbs, name, again, func(ctx context.Context, here any, q Req) (Resp, error) { return do(here.(*Control), ctx, q) })
 }
 
-// Nothing is what a verb takes that takes nothing, and answers that answers nothing.
+// Nothing is the request or the answer of a verb that has none.
 type Nothing struct{}
 
-// onlyErr makes a verb's function of one that has no answer.
+// onlyErr adapts a function without a result to a verb.
 func onlyErr[Req any](do func(*Control, context.Context, Req) error) func(*Control, context.Context, Req) (Nothing, error) {
 	return func(c *Control, ctx context.Context, q Req) (Nothing, error) { return Nothing{}, do(c, ctx, q) }
 }
@@ -71,13 +71,13 @@ var (
 	}))
 )
 
-// TokensRequired says whether calls need a token, by the word of a node.
+// TokensRequired tells whether calls need a token, as one node sees it.
 type TokensRequired struct {
 	By task.Author
 	On bool
 }
 
-// RefusalsSeen are callers whom a node did not let in.
+// RefusalsSeen reports callers that a node refused.
 type RefusalsSeen struct {
 	By       task.Author
 	Refusals Refusals
@@ -141,7 +141,7 @@ func tellShards(do func(*Control, context.Context, WebhookCall) (WebhookView, er
 	}
 }
 
-// NodeOrder is a call on a node. Flag says of a drain that it is undone, of a removal that it is forced.
+// NodeOrder is an operator's call on a node. Flag undoes a drain, or forces a removal.
 type NodeOrder struct {
 	Node string
 	Flag bool

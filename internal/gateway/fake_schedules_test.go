@@ -123,7 +123,7 @@ func (f *fakeSchedules) Schedules(_ context.Context, q *broker.ScheduleList) (ou
 	return out, nil
 }
 
-func (f *fakeSchedules) ScheduleHistory(_ context.Context, q *broker.ScheduleLedger) (out broker.ScheduleEntries, err error) {
+func (f *fakeSchedules) ScheduleHistory(_ context.Context, q *broker.ScheduleHistoryList) (out broker.ScheduleHistoryPage, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, err = f.find(q.Name)

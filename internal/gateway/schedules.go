@@ -175,7 +175,7 @@ func (g schedulers) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerSchedu
 	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: stateProto(a.State), Status: statusProto(a.State)}, nil
 }
 
-// ListScheduleHistory reads the ledger of a schedule.
+// ListScheduleHistory reads the history of a schedule.
 func (g schedulers) ListScheduleHistory(ctx context.Context, r *pawlv1.ListScheduleHistoryRequest) (*pawlv1.ListScheduleHistoryResponse, error) {
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
@@ -195,11 +195,11 @@ func (g schedulers) ListScheduleHistory(ctx context.Context, r *pawlv1.ListSched
 		}
 		below = binary.BigEndian.Uint64(at)
 	}
-	ledger, err := broker.ScheduleHistory.Call(ctx, g.verbs, broker.ScheduleLedger{AtHome: atHome(ctx, r.GetName()), Below: below, Limit: n + 1})
+	page, err := broker.ScheduleHistory.Call(ctx, g.verbs, broker.ScheduleHistoryList{AtHome: atHome(ctx, r.GetName()), Below: below, Limit: n + 1})
 	if err != nil {
 		return nil, err
 	}
-	entries := ledger.Entries
+	entries := page.Entries
 	out := &pawlv1.ListScheduleHistoryResponse{}
 	if len(entries) > n {
 		entries = entries[:n]

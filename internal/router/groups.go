@@ -294,7 +294,7 @@ func (r *Router) carryNotices(ctx context.Context, ns string, home uint32, messa
 	for _, i := range those {
 		q.Notices = append(q.Notices, messages[i].Notice)
 	}
-	_, err := broker.Hear.Call(ctx, r, q)
+	_, err := broker.RecordNotices.Call(ctx, r, q)
 	for _, i := range those {
 		out[i].Err = err
 	}

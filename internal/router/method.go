@@ -113,7 +113,7 @@ func (r *Router) safely(ctx context.Context, c verb.Call, run func(context.Conte
 	return run(ctx, c)
 }
 
-// hereForOthers runs a call of another node.
+// hereForOthers runs a call that another node has sent.
 func (r *Router) hereForOthers(ctx context.Context, c verb.Call) error {
 	if own, ok := c.(own); ok {
 		return own.runAtServer(ctx, r)

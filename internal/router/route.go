@@ -129,14 +129,14 @@ func call[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint3
 	return c.Resp, err
 }
 
-// far is call for a shard that this node does not lead.
+// far runs a call on a shard that this node does not lead.
 func far[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (R, error) {
 	c := m.call(shard, args)
 	err := r.seek(ctx, c)
 	return c.Resp, err
 }
 
-// waited takes the time since from what a call may wait.
+// waited shortens a call's wait by the time since a moment.
 func waited(c verb.Call, since time.Time) {
 	if wait := c.Wait(); wait != nil {
 		*wait = max(*wait-time.Since(since), 0)

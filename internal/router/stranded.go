@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// stranded puts into the API's words that a task's queue lies in other shards by now: the task can't follow.
+// stranded is the API's error for a task whose queue has moved to other shards: the task can't follow.
 func (r *Router) stranded(err error) error {
 	var m *moved
 	if !errors.As(err, &m) {

@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What a request may say of itself, beside its fields. It does so by a method of a struct that it embeds.
+// A request implements these interfaces by embedding structs that have their methods.
 
 // Placed is a request that is for one shard.
 type Placed interface{ Place() uint32 }
@@ -17,7 +17,7 @@ type Spread interface {
 	Put(shard uint32)
 }
 
-// Homed is a request about a thing that lives in a shard which the system shard knows by its name.
+// Homed is a request about an object whose shard the system shard knows by the object's name.
 type Homed interface {
 	Spread
 	Home() (ns, name string)
@@ -26,13 +26,13 @@ type Homed interface {
 // Signed is a request of an operator, who is noted in the audit.
 type Signed interface{ Author() *task.Author }
 
-// Named is a request about a thing whose id says its shard: there is no such thing if nobody has the shard.
+// Named is a request about an object whose id names its shard. If no node has that shard, the object does not exist.
 type Named interface {
 	Placed
 	Named() (kind, id string)
 }
 
-// Leveled is a request that leaders of an older release may not understand: a field says more than they know. "": it does not.
+// Leveled is a request that may use a field which leaders of an older release do not know. It returns the field, or "".
 type Leveled interface{ NewField() string }
 
 // Waiting is a request that may wait for something.

@@ -2,7 +2,7 @@ package verb
 
 import "context"
 
-// Frame is how a request to the system shard travels. What nodes of older releases say beside it is passed over.
+// Frame is the wire form of a request to the system shard. Other fields, which nodes of older releases send, are ignored.
 type Frame[Req any] struct {
 	Shard uint32 // 0
 	Args  Req

@@ -69,8 +69,8 @@ func (a *reply[R]) Unpack() {
 	}
 }
 
-// Carrier brings the request and the answer of a call over the wire. What went wrong goes beside the answer: the carrier does not know
-// its form, which is null if nothing did.
+// Carrier encodes and decodes a call's request and its answer. An error travels beside the answer, in a form that the carrier does not
+// know; it is null if there is none.
 type Carrier interface {
 	EncodeRequest() ([]byte, error)
 	DecodeRequest(b []byte) error

@@ -568,7 +568,7 @@ func (d *direct) History(ctx context.Context, name string, p part) (ticks []tick
 			return nil, "", err
 		}
 	}
-	out, err := broker.ScheduleHistory.Call(ctx, d.broker, broker.ScheduleLedger{AtHome: atHome(name), Below: below, Limit: limitOf(p) + 1})
+	out, err := broker.ScheduleHistory.Call(ctx, d.broker, broker.ScheduleHistoryList{AtHome: atHome(name), Below: below, Limit: limitOf(p) + 1})
 	got := out.Entries
 	if len(got) > limitOf(p) {
 		got = slices.Delete(got, limitOf(p), len(got))

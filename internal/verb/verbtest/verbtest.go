@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Answers are functions by the names of verbs. Another verb panics: the test did not expect it.
+// Answers maps the names of verbs to the functions that answer them. A call of any other verb panics, since the test did not expect it.
 type Answers map[string]func(ctx context.Context, c verb.Call) error
 
 // On has fn answer a verb.
