@@ -222,8 +222,8 @@ func (r *Round) claimFrom(q *Queue, c *ClaimRequest, room int, bounded bool) (t 
 	credit := q.credit
 	p := q.nextPriority(c.Types)
 	id := q.lanes.Next(&r.lanes, p, c.Types).ID
-	if c.Max > 1 && !r.l.hot.knows(id) {
-		r.warm(q.ns, q.lanes.Soon(p))
+	if c.Max > 1 && !r.l.hot.Knows(id) {
+		r.l.hot.Warm(r.tx, q.ns, q.lanes.Soon(p))
 	}
 	e := r.Envelope(q.ns, id)
 	from, err := r.Exec(q.ns, id)

@@ -10,7 +10,8 @@ import (
 // Dump is all that a leader has in memory.
 func (l *Leader) Dump() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "next %+v, shares %v, hot %d of %d bytes\n", l.timelines, l.shares, len(l.hot.tasks), l.hot.bytes)
+	tasks, bytes := l.hot.Size()
+	fmt.Fprintf(&b, "next %+v, shares %v, hot %d of %d bytes\n", l.timelines, l.shares, tasks, bytes)
 	for _, qn := range slices.SortedFunc(maps.Keys(l.queues), func(a, b queueName) int { return strings.Compare(a.name, b.name) }) {
 		q := l.queues[qn]
 		fmt.Fprintf(&b, "%v %d %+v stale %d credit %v dirty %t breakers %v\n", qn, q.config.Version, q.counts, len(q.stale), q.credit, q.dirty, dumpBreakers(q.breakers))

@@ -79,8 +79,8 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	r.l.row = e.AppendTo(r.l.row[:0])
 	r.tx.Set(schema.IDKey(n.Namespace, schema.TableEnvelope, n.ID), r.l.row)
 	r.Move(n.Namespace, n.ID, q, nil, x)
-	r.l.hot.keepEnvelope(n.ID, e)
-	r.idsOf(n.Namespace).add(n.ID)
+	r.l.hot.KeepEnvelope(n.ID, e)
+	r.idsOf(n.Namespace).Add(n.ID)
 	r.rememberKeys(n, print, x.Order)
 	r.tellReplaced(n.Namespace, &met)
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: r.now, Order: x.Order}, nil
@@ -196,7 +196,7 @@ func (r *Round) earlier(n *NewTask, print uint64) (Accepted, error) {
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
 		return r.byRequest(n, print)
 	}
-	if n.Fresh || r.idsOf(n.Namespace).isNew(n.ID) {
+	if n.Fresh || r.idsOf(n.Namespace).IsNew(n.ID) {
 		return Accepted{}, nil
 	}
 	x, err := r.Exec(n.Namespace, n.ID)

@@ -93,11 +93,7 @@ func Erase(r *Round, ns string, deadlines [][]byte, limit int) (more bool, err e
 
 // forgetNamespace throws away what memory has of a namespace.
 func (l *Leader) forgetNamespace(ns string) {
-	for id, t := range l.hot.tasks {
-		if t.ns == ns {
-			l.hot.drop(id)
-		}
-	}
+	l.hot.DropNamespace(ns)
 	delete(l.ids, ns)
 	delete(l.spaces, ns)
 	delete(l.zones, ns)

@@ -173,7 +173,7 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 		env.Payload = *e.Payload
 		r.tx.Set(schema.IDKey(ns, schema.TableEnvelope, id), env.Encode())
 	}
-	r.l.hot.drop(id) // with the old payload
+	r.l.hot.Drop(id) // with the old payload
 	r.Move(ns, id, q, from, &to)
 	return nil
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -104,15 +103,8 @@ func (r *Round) warmSeconds(ns string, got []Claimed) {
 		q := r.Queue(ns, t.Queue)
 		l := r.lineOf(q, t.Key)
 		if p := r.second(q, t.Key, l); p.order != 0 && l.first.ID == t.ID {
-			if _, known := r.l.hot.tasks[p.id]; !known {
-				ids = append(ids, p.id)
-			}
+			ids = append(ids, p.id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
-	r.tx.GetEach(schema.IDKeys(ns, schema.TableExec, ids), func(i int, row []byte) {
-		x, err := schema.DecodeExec(row)
-		schema.Must(err)
-		r.l.hot.put(ids[i], hotTask{ns: ns, exec: x})
-	})
+	r.l.hot.WarmExecs(r.tx, ns, ids)
 }

@@ -32,14 +32,5 @@ func (q *Queue) StaleRows() [][]byte { return q.stale }
 
 // ClaimedTasks are claimed tasks of a queue, found among up to most tasks that this leader has in memory.
 func (r *Round) ClaimedTasks(q *Queue, most int) (ids []task.ID) {
-	looked := 0
-	for id, t := range r.l.hot.tasks {
-		if t.ns == q.ns && t.exec.Queue == q.name && t.exec.State == task.Claimed {
-			ids = append(ids, id)
-		}
-		if looked++; looked == most {
-			break
-		}
-	}
-	return ids
+	return r.l.hot.Claimed(q.ns, q.name, most)
 }

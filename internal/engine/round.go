@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/cache"
 	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -30,8 +31,8 @@ type Leader struct {
 	queues map[queueName]*Queue
 	lines  int              // of keys in a strict order that are in memory
 	shares map[string][]int // credit of weighted sets of queues
-	hot    hot
-	ids    map[string]*newIDs      // by namespace
+	hot    *cache.Tasks
+	ids    map[string]*cache.IDs   // by namespace
 	spaces map[string]*space       // the same
 	zones  map[string]*zonemap.Map // the same
 
@@ -51,7 +52,7 @@ type queueName struct{ ns, name string }
 // NewLeader starts the memory of a leader, with policies in the order in which they act.
 func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
 	return &Leader{term: o, limits: l, points: pointsOf(policies), queues: map[queueName]*Queue{}, shares: map[string][]int{},
-		hot: hot{tasks: map[task.ID]hotTask{}}, ids: map[string]*newIDs{}, spaces: map[string]*space{}, zones: map[string]*zonemap.Map{}}
+		hot: cache.NewTasks(), ids: map[string]*cache.IDs{}, spaces: map[string]*space{}, zones: map[string]*zonemap.Map{}}
 }
 
 // Queue is the leader's memory of one queue.
@@ -171,7 +172,7 @@ type Happened struct {
 // Begin starts a round over tx.
 func (l *Leader) Begin(tx *store.Tx) *Round {
 	r := &Round{tx: tx, l: l, now: tx.Now(), Effects: Effects{Transitions: l.noTransitions()}}
-	r.lanes = lanes.Begin(tx, r.warm)
+	r.lanes = lanes.Begin(tx, func(ns string, next []schema.ReadyTask) { l.hot.Warm(tx, ns, next) })
 	return r
 }
 
@@ -204,7 +205,7 @@ func (r *Round) DeletesFrom() (at store.Time, doubted bool) {
 }
 
 // Uncache drops what memory has of a task whose rows a policy has written.
-func (r *Round) Uncache(id task.ID) { r.l.hot.drop(id) }
+func (r *Round) Uncache(id task.ID) { r.l.hot.Drop(id) }
 
 // ChangedBy names the operation that changes a task, as long as do runs. What else changes by it, such as the next task with its unique
 // key, is not the operation's.
@@ -285,15 +286,15 @@ func (r *Round) Queue(ns, name string) *Queue {
 
 // Exec reads where a task is. The row must not be changed: verbs work on a copy.
 func (r *Round) Exec(ns string, id task.ID) (*schema.Exec, error) {
-	if t, ok := r.l.hot.tasks[id]; ok && t.ns == ns {
-		return t.exec, nil
+	if x := r.l.hot.Exec(ns, id); x != nil {
+		return x, nil
 	}
 	return schema.ReadExec(r.tx, ns, id)
 }
 
 func (r *Round) Envelope(ns string, id task.ID) *schema.Envelope {
-	if t, ok := r.l.hot.tasks[id]; ok && t.ns == ns && t.env != nil {
-		return t.env
+	if e := r.l.hot.Envelope(ns, id); e != nil {
+		return e
 	}
 	return schema.ReadEnvelope(r.tx, ns, id)
 }
@@ -309,11 +310,11 @@ func (r *Round) zonesOf(ns string) *zonemap.Map {
 }
 
 // idsOf tells which ids of a namespace are new.
-func (r *Round) idsOf(ns string) *newIDs {
+func (r *Round) idsOf(ns string) *cache.IDs {
 	n := r.l.ids[ns]
 	if n == nil {
-		n = &newIDs{}
-		n.load(r.tx, ns)
+		n = &cache.IDs{}
+		n.Load(r.tx, ns)
 		r.l.ids[ns] = n
 	}
 	return n
@@ -353,7 +354,7 @@ func (r *Round) Move(ns string, id task.ID, q *Queue, from, to *schema.Exec) {
 		r.zones = append(r.zones, zs)
 	}
 	r.SetExec(ns, id, to)
-	r.l.hot.keep(ns, id, q, to)
+	r.l.hot.Keep(ns, id, to, q.counts.Ready[to.Priority-task.High])
 	r.noteTransition(ns, id, from, to)
 	if dies(from, to) {
 		r.deaths++

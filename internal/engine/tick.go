@@ -271,7 +271,7 @@ func (r *Round) keepUntil(ns string, id task.ID, x *schema.Exec, until store.Tim
 	to := *x
 	to.KeptUntil = until
 	r.SetExec(ns, id, &to)
-	r.l.hot.drop(id)
+	r.l.hot.Drop(id)
 	r.SetDeadline(until, schema.OnForget, ns, id[:])
 }
 
@@ -300,7 +300,7 @@ func (r *Round) forget(ns string, id task.ID, x *schema.Exec) {
 	if until := x.CreatedAt.Add(DedupWindow); until > r.now {
 		r.noteForgotten(ns, id, x, until)
 	}
-	r.l.hot.drop(id)
+	r.l.hot.Drop(id)
 	r.tx.Delete(schema.IDKey(ns, schema.TableEnvelope, id))
 	r.tx.Delete(schema.IDKey(ns, schema.TableExec, id))
 	r.tx.Delete(schema.ListedKey(ns, x.Queue, id))

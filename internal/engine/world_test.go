@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -265,19 +264,8 @@ func (r *Round) readAll(q *Queue) {
 
 // checkHot proves that what is kept in memory is what is stored, and that an id called new neither is stored nor has left a row.
 func (w *World) checkHot() error {
-	size := 0
-	for id, t := range w.Leader.hot.tasks {
-		size += t.size()
-		x, err := schema.ReadExec(w.Store, t.ns, id)
-		if err != nil || !bytes.Equal(x.Encode(), t.exec.Encode()) {
-			return fmt.Errorf("task %s: memory has %+v, the row %+v (%v)", id, t.exec, x, err)
-		}
-		if t.env != nil && !bytes.Equal(t.env.Encode(), schema.ReadEnvelope(w.Store, t.ns, id).Encode()) {
-			return fmt.Errorf("task %s: memory and row have different envelopes", id)
-		}
-	}
-	if size != w.Leader.hot.bytes {
-		return fmt.Errorf("memory of %d bytes counts %d", size, w.Leader.hot.bytes)
+	if err := w.Leader.hot.Verify(w.Store); err != nil {
+		return err
 	}
 	return w.checkIDs()
 }
@@ -289,13 +277,13 @@ func (w *World) checkIDs() (bad error) {
 	}
 	lo, hi := schema.TableBounds("default", schema.TableExec)
 	w.Store.Scan(lo, hi, func(k, _ []byte) bool {
-		if n.isNew(schema.IDAt(k)) {
+		if n.IsNew(schema.IDAt(k)) {
 			bad = fmt.Errorf("task %s is stored and called new", schema.IDAt(k))
 		}
 		return bad == nil
 	})
 	eachForgotten(w.Store, "default", func(id task.ID, _ []byte) {
-		if n.isNew(id) {
+		if n.IsNew(id) {
 			bad = fmt.Errorf("task %s has left a row and is called new", id)
 		}
 	})
