@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/engine/policies"
 	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/events"
@@ -100,7 +101,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 	r.polls.begin(o.Began)
 	r.deliveries.begin()
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)
-	r.leader.KeepAudit(r.b.cfg.AuditKeep)
+	auditlog.Keep(r.leader, r.b.cfg.AuditKeep)
 	if r.ticks != nil {
 		schedule.TraceTicks(r.leader, r.ticks.begin)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -27,7 +28,7 @@ func (s *story) purgeStep(d *datadriven.TestData) string {
 	if d.HasArg("n") {
 		limit = number(arg(d, "n"))
 	}
-	bulk := engine.Bulk{By: s.by, Action: task.QueuePurged, Call: s.versions, Queue: queue}
+	bulk := auditlog.Bulk{By: s.by, Action: task.QueuePurged, Call: s.versions, Queue: queue}
 	for more := true; more; {
 		var err error
 		more, err = engine.Run(s.World, func(r *engine.Round) (bool, error) {
@@ -91,7 +92,7 @@ func (s *story) auditStep(d *datadriven.TestData) string {
 // operate is an operator's call on a task, which is noted if it changes something and is not refused.
 func (d *duel) operate(action task.Action, t *modelTask, changes bool, do func(*engine.Round) error) error {
 	_, err := engine.Run(d.World, func(r *engine.Round) (struct{}, error) {
-		return struct{}{}, engine.OnTask(r, task.Author{Name: "lena"}, action, "default", t.id, func() error { return do(r) })
+		return struct{}{}, auditlog.OnTask(r, task.Author{Name: "lena"}, action, "default", t.id, func() error { return do(r) })
 	})
 	if err == nil && changes {
 		d.noted++

@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 
-	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -115,7 +114,7 @@ func (r *Round) followBreakers(q *Queue, was *task.Settings) {
 }
 
 // CloseBreakers closes by hand the breaker of a type, or for "" all of the queue. It says how many were not closed.
-func CloseBreakers(r *Round, by task.Author, ns, name, typ string) (n int, err error) {
+func CloseBreakers(r *Round, ns, name, typ string) (n int, err error) {
 	q := r.Queue(ns, name)
 	if q == nil {
 		return 0, task.NotFound("queue", name)
@@ -123,12 +122,5 @@ func CloseBreakers(r *Round, by task.Author, ns, name, typ string) (n int, err e
 	if q.breakers == nil {
 		return 0, nil
 	}
-	if n = q.breakers.Close(breakerHost{r, q}, typ); n > 0 {
-		_, of := audit.Changed(nil, struct {
-			Type   string `json:"type"` // empty: all
-			Closed int    `json:"closed"`
-		}{typ, n})
-		r.Record(audit.Entry{By: by, Action: task.BreakerClosed, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: name}, Queue: name, After: of})
-	}
-	return n, nil
+	return q.breakers.Close(breakerHost{r, q}, typ), nil
 }

@@ -81,7 +81,7 @@ func BenchmarkProbe(b *testing.B) {
 	b.Run("open and close", func(b *testing.B) {
 		for b.Loop() {
 			fail(FailRequest{}, Fail)
-			w.Round(func(r *Round) { _, _ = CloseBreakers(r, task.Author{}, "default", "default", "") })
+			w.Round(func(r *Round) { _, _ = CloseBreakers(r, "default", "default", "") })
 		}
 	})
 	fail(FailRequest{}, Fail)

@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -36,7 +37,7 @@ func breakerRules(d *datadriven.TestData, set *task.Settings) {
 // closeBreakerStep closes the breaker of a type by hand, or all of a queue.
 func (s *story) closeBreakerStep(d *datadriven.TestData) string {
 	n, err := engine.Run(s.World, func(r *engine.Round) (int, error) {
-		return engine.CloseBreakers(r, s.by, "default", d.CmdArgs[0].Key, arg(d, "type"))
+		return auditlog.CloseBreakers(r, s.by, "default", d.CmdArgs[0].Key, arg(d, "type"))
 	})
 	return answer(err, "closed %d", n)
 }

@@ -59,7 +59,7 @@ func TestForgottenRowsEnd(t *testing.T) {
 		t.Fatalf("%d rows are left after a round, want %d", n, over)
 	}
 	var late task.ID
-	eachForgotten(w.Store, "default", func(id task.ID, _ []byte) { late = id })
+	schema.EachForgotten(w.Store, "default", func(id task.ID, _ []byte) { late = id })
 	for _, duplicate := range []bool{false, true} {
 		if a, err := w.Enqueue(specs[late]); err != nil || a.ID != late || a.State != task.Ready || a.Duplicate != duplicate {
 			t.Errorf("the late repeat of a request is answered %+v (%v), want a duplicate: %t", a, err, duplicate)

@@ -169,7 +169,7 @@ func (d *duel) breakerRules(s *task.Settings) {
 func (d *duel) closeBreakerStep() string {
 	queue, typ := d.pick(d.queues...), d.pick("x", "y", "")
 	n, err := engine.Run(d.World, func(r *engine.Round) (int, error) {
-		return engine.CloseBreakers(r, task.Author{}, "default", queue, typ)
+		return engine.CloseBreakers(r, "default", queue, typ)
 	})
 	closed := 0
 	for of, b := range d.m.broken {

@@ -2,8 +2,11 @@ package engine_test
 
 import (
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/engine/policies"
 )
 
 // The engine knows no policy: its worlds have all of them.
-func init() { engine.TestPolicies = policies.All }
+func init() {
+	engine.TestPolicies, engine.TestCheck, engine.TestCheckAudit = policies.All, policies.Check, auditlog.Check
+}

@@ -23,7 +23,19 @@ type Policy struct {
 	// Erased forgets what the leader remembers of a namespace.
 	Erased func(l *Leader, ns string)
 	// Check holds the policy's rows against the tasks.
-	Check func(c *Checker)
+	Check func(c Checker)
+}
+
+// Checker goes over the rows of a namespace. Package check has it.
+type Checker interface {
+	Namespace() string
+	// Tasks are those that could be read.
+	Tasks() map[task.ID]*schema.Exec
+	Scan(tab byte, fn func(k, v []byte))
+	// ExpectRow says that an index must have a row.
+	ExpectRow(key, value []byte)
+	// Find reports what does not agree.
+	Find(format string, args ...any)
 }
 
 // points are the functions of all policies, by point.

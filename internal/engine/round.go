@@ -39,8 +39,6 @@ type Leader struct {
 	timelines [len(schema.Timelines)]timeline
 	reading   []*Queue // of which lanes are still to be read
 
-	auditKept func() time.Duration // nil: as by default
-
 	transitions []Transition // of the last round: its space is used again
 	row         []byte       // space for an envelope or a state, which is copied when it is set
 	points      *points

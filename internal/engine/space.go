@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -68,30 +65,9 @@ func readShare(from store.Reader, ns string) task.Share {
 	if !ok {
 		return task.Share{Amounts: task.Unlimited}
 	}
-	s, err := decodeShare(row)
+	s, err := schema.DecodeShare(row)
 	schema.Must(err)
 	return s
-}
-
-func encodeShare(s task.Share) []byte {
-	r := schema.NewRow(32)
-	r.Num(1, s.Version)
-	for i, v := range s.Each() {
-		r.Num(protowire.Number(i+2), uint64(*v)) // #nosec G115 -- not negative
-	}
-	return r
-}
-
-func decodeShare(row []byte) (s task.Share, err error) {
-	fields := s.Each()
-	err = schema.Decode(row, func(tag protowire.Number, v uint64) {
-		if tag == 1 {
-			s.Version = v
-		} else if int(tag) < 2+len(fields) {
-			*fields[tag-2] = int64(v) // #nosec G115 -- as it was written
-		}
-	}, schema.NoBytes)
-	return s, err
 }
 
 // counted keeps the sums in step with a queue's counters, when a task comes (+1) or goes (-1) that has not ended.
@@ -170,7 +146,7 @@ func PutShare(r *Round, ns string, to task.Share) task.Space {
 	s := r.spaceOf(ns)
 	if s.share.Version < to.Version {
 		s.share = to
-		r.tx.Set(schema.Table(ns, schema.TableShare), encodeShare(to))
+		r.tx.Set(schema.Table(ns, schema.TableShare), schema.EncodeShare(to))
 		r.roomIn(s)
 	}
 	return s.info()
@@ -181,15 +157,6 @@ func Space(r *Round, ns string) task.Space { return r.spaceOf(ns).info() }
 
 func (s *space) info() task.Space {
 	return task.Space{Namespace: s.ns, Share: s.share, Use: s.use, Ready: s.ready, Queues: s.queues, Refused: s.refused}
-}
-
-// checkShare: the row can be read, and no other is there.
-func (c *Checker) checkShare() {
-	c.Scan(schema.TableShare, func(k, v []byte) {
-		if _, err := decodeShare(v); err != nil || !bytes.Equal(k, schema.Table(c.Namespace, schema.TableShare)) {
-			c.Find("share %q: %v", k, err)
-		}
-	})
 }
 
 // dropped forgets a queue that is deleted.

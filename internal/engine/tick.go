@@ -171,8 +171,6 @@ func (r *Round) pass(d schema.Deadline) {
 		r.sweep(d)
 	case schema.OnBreaker:
 		r.breakerDue(d)
-	case schema.OnAudit:
-		r.auditEnds()
 	default:
 		if due := r.l.points.due[d.Kind]; due != nil {
 			due(r, d)

@@ -130,6 +130,6 @@ func TestTransitions(t *testing.T) {
 
 // Forgotten counts the rows that forgotten tasks have left.
 func (w *World) Forgotten() (n int) {
-	eachForgotten(w.Store, "default", func(task.ID, []byte) { n++ })
+	schema.EachForgotten(w.Store, "default", func(task.ID, []byte) { n++ })
 	return n
 }

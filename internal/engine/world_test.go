@@ -187,7 +187,7 @@ func (w *World) Check() error {
 	if found := CheckAll(w.Store, "default"); len(found) > 0 {
 		return fmt.Errorf("%d findings: %q", len(found), found)
 	}
-	if found := CheckAudit(w.Store); len(found) > 0 {
+	if found := TestCheckAudit(w.Store); len(found) > 0 {
 		return fmt.Errorf("%d findings: %q", len(found), found)
 	}
 	if err := w.checkHot(); err != nil {
@@ -282,7 +282,7 @@ func (w *World) checkIDs() (bad error) {
 		}
 		return bad == nil
 	})
-	eachForgotten(w.Store, "default", func(id task.ID, _ []byte) {
+	schema.EachForgotten(w.Store, "default", func(id task.ID, _ []byte) {
 		if n.IsNew(id) {
 			bad = fmt.Errorf("task %s has left a row and is called new", id)
 		}
@@ -290,7 +290,8 @@ func (w *World) checkIDs() (bad error) {
 	return bad
 }
 
-func CheckAll(from store.Reader, ns string) []string { return Check(from, ns, TestPolicies) }
+// CheckAll holds all rows of a namespace against its tasks.
+func CheckAll(from store.Reader, ns string) []string { return TestCheck(from, ns) }
 
 // Backdate lets the leader's term have begun earlier, so that its grace for leases plays no part.
 func (w *World) Backdate(d time.Duration) { w.Leader.term.Began -= store.Time(d / time.Microsecond) }
@@ -333,8 +334,12 @@ func (w *World) BreakerMemory(name, typ string) (m BreakerMemory, ok bool) {
 	return m, true
 }
 
-// TestPolicies are those of worlds. The tests outside of the package set them: it knows none.
-var TestPolicies []Policy
+// TestPolicies are those of worlds, and TestCheck and TestCheckAudit the checkers. The tests outside of the package set them: it knows none.
+var (
+	TestPolicies   []Policy
+	TestCheck      func(from store.Reader, ns string) []string
+	TestCheckAudit func(from store.Reader) []string
+)
 
 // Die makes dead letters in a queue, all in one round, or poisoned tasks.
 func (w *World) Die(queue string, n int, f FailRequest) {

@@ -396,12 +396,12 @@ func (o row) sound() bool {
 }
 
 // check: a row says who holds the key or what came of it, and has a deadline.
-func check(c *engine.Checker) {
+func check(c engine.Checker) {
 	c.Scan(schema.TableOnce, func(k, v []byte) {
 		if o, err := decodeRow(v); err != nil || !o.sound() {
 			c.Find("once key %q: %+v (%v)", k, o, err)
 		} else {
-			c.ExpectRow(schema.DeadlineKey(o.until, schema.OnOnce, c.Namespace, k[len(c.Namespace)+2:]), nil)
+			c.ExpectRow(schema.DeadlineKey(o.until, schema.OnOnce, c.Namespace(), k[len(c.Namespace())+2:]), nil)
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 // check: the counts of an operation add up and it is forgotten in time, and so is the last step that the shard did for
 // one; what such a step has sent away lies in the outbox.
-func check(c *engine.Checker) {
+func check(c engine.Checker) {
 	unfinished := 0
 	c.Scan(schema.TableOperation, func(k, v []byte) {
 		o, err := decodeOperation(schema.IDAt(k), v)
@@ -24,7 +24,7 @@ func check(c *engine.Checker) {
 			c.Find("operation %s is %s: ended %d, paused %d, stopping %d", o.ID, o.State, o.EndedAt, o.PausedAt, o.Stopping)
 		}
 		if o.State.Ended() {
-			c.ExpectRow(schema.DeadlineKey(o.EndedAt.Add(operationKept), schema.OnOperation, c.Namespace, o.ID[:]), nil)
+			c.ExpectRow(schema.DeadlineKey(o.EndedAt.Add(operationKept), schema.OnOperation, c.Namespace(), o.ID[:]), nil)
 		} else if unfinished++; unfinished > maxOperations {
 			c.Find("%d operations have not ended", unfinished)
 		}
@@ -42,7 +42,7 @@ func check(c *engine.Checker) {
 			return
 		}
 		delete(away, schema.IDAt(k))
-		c.ExpectRow(schema.DeadlineKey(s.until, schema.OnStep, c.Namespace, k[len(k)-16:]), nil)
+		c.ExpectRow(schema.DeadlineKey(s.until, schema.OnStep, c.Namespace(), k[len(k)-16:]), nil)
 	})
 	for id, n := range away {
 		c.Find("%d tasks are on their way for operation %s, of which the shard did no step", n, id)

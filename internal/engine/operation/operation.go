@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -266,7 +267,7 @@ func (s *Spec) facts() operationFacts {
 }
 
 func noteOperation(r *engine.Round, ns string, o *Operation, by task.Author, action task.Action, after json.RawMessage) {
-	r.Record(audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnOperation, Name: o.ID.String()}, Queue: o.Spec.Filter.Queue, After: after})
+	auditlog.Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnOperation, Name: o.ID.String()}, Queue: o.Spec.Filter.Queue, After: after})
 }
 
 // Pause lets an operation rest once the step that may be under way is answered: then it is paused.

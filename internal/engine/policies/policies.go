@@ -4,6 +4,8 @@ package policies
 
 import (
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/check"
 	"github.com/pawlq/pawl/internal/engine/notify"
 	"github.com/pawlq/pawl/internal/engine/once"
 	"github.com/pawlq/pawl/internal/engine/operation"
@@ -18,8 +20,9 @@ var All = []engine.Policy{
 	schedule.Policy,
 	operation.Policy,
 	once.Policy,
+	auditlog.Policy,
 	notify.Policy, // last: it tells what the others have done
 }
 
 // Check holds all rows of a namespace against its tasks, and returns what does not agree.
-func Check(from store.Reader, ns string) []string { return engine.Check(from, ns, All) }
+func Check(from store.Reader, ns string) []string { return check.Namespace(from, ns, All) }

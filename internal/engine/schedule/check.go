@@ -12,10 +12,10 @@ import (
 
 // check: a plan and a course go together, the next tick of each course has its deadline, a ledger has the entries that its
 // course counts and no others, and a deleted schedule is forgotten in time.
-func check(c *engine.Checker) {
+func check(c engine.Checker) {
 	plans, courses := map[string]*plan{}, map[string]*course{}
 	c.Scan(schema.TablePlan, func(k, v []byte) {
-		name := strings.TrimSuffix(string(k[len(c.Namespace)+2:]), "\x00")
+		name := strings.TrimSuffix(string(k[len(c.Namespace())+2:]), "\x00")
 		p, err := decodePlan(v)
 		if err != nil || p.Name != name {
 			c.Find("plan of schedule %q can't be read (%v)", name, err)
@@ -24,7 +24,7 @@ func check(c *engine.Checker) {
 		plans[name] = p
 	})
 	c.Scan(schema.TableCourse, func(k, v []byte) {
-		name := strings.TrimSuffix(string(k[len(c.Namespace)+2:]), "\x00")
+		name := strings.TrimSuffix(string(k[len(c.Namespace())+2:]), "\x00")
 		at, err := decodeCourse(v)
 		p := plans[name]
 		switch {
@@ -34,7 +34,7 @@ func check(c *engine.Checker) {
 		case (at.planned == 0) != (at.fires == 0), at.fires < at.planned, at.paused != 0 && at.fires != 0:
 			c.Find("schedule %q: its next tick is planned for %d and fires at %d, paused %d", name, at.planned, at.fires, at.paused)
 		case at.fires != 0:
-			c.ExpectRow(schema.DeadlineKey(at.fires, schema.OnTick, c.Namespace, []byte(name)), nil)
+			c.ExpectRow(schema.DeadlineKey(at.fires, schema.OnTick, c.Namespace(), []byte(name)), nil)
 		}
 		courses[name] = at
 	})
@@ -50,15 +50,15 @@ func check(c *engine.Checker) {
 			c.Find("row %q: %v", k, err)
 			return
 		}
-		c.ExpectRow(schema.DeadlineKey(g.until, schema.OnGone, c.Namespace, k[len(c.Namespace)+2:len(k)-1]), nil)
+		c.ExpectRow(schema.DeadlineKey(g.until, schema.OnGone, c.Namespace(), k[len(c.Namespace())+2:len(k)-1]), nil)
 	})
 }
 
 // checkLedgers checks what schedules have written down of their last ticks.
-func checkLedgers(c *engine.Checker, courses map[string]*course) {
+func checkLedgers(c engine.Checker, courses map[string]*course) {
 	entries := map[string]uint64{}
 	c.Scan(schema.TableTick, func(k, v []byte) {
-		name, seq := string(k[len(c.Namespace)+2:len(k)-9]), binary.BigEndian.Uint64(k[len(k)-8:])
+		name, seq := string(k[len(c.Namespace())+2:len(k)-9]), binary.BigEndian.Uint64(k[len(k)-8:])
 		at := courses[name]
 		if _, err := decodeTick(seq, v); err != nil || at == nil || seq > at.seq || seq < oldestTick(at.seq) {
 			c.Find("entry %d in the ledger of schedule %q belongs to nothing (%v)", seq, name, err)

@@ -93,3 +93,12 @@ func DecodeClaimKey(row []byte) (c ClaimKeyRow, err error) {
 	})
 	return c, err
 }
+
+// EachForgotten goes over the rows that forgotten tasks have left.
+func EachForgotten(from store.Reader, ns string, fn func(id task.ID, row []byte)) {
+	prefix := IDKey(ns, TableRequest, task.ID{})
+	from.Scan(prefix, After(prefix), func(k, row []byte) bool {
+		fn(IDAt(k), row)
+		return true
+	})
+}

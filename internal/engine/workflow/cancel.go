@@ -5,6 +5,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/auditlog"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -32,7 +33,7 @@ func Cancel(r *engine.Round, by task.Author, ns string, id task.ID) (*View, erro
 		g.walking, g.walk, g.dirty = true, task.ID{}, true
 		wakeGroup(r, ns, g, r.Now())
 		advance(r, ns, g, task.ID{})
-		r.Record(audit.Entry{By: by, Action: task.GroupCancelled, Namespace: ns, Target: task.Target{Kind: task.OnGroup, Name: id.String()}})
+		auditlog.Record(r, audit.Entry{By: by, Action: task.GroupCancelled, Namespace: ns, Target: task.Target{Kind: task.OnGroup, Name: id.String()}})
 	}
 	return viewOfGroup(r, ns, g), nil
 }

@@ -8,7 +8,7 @@ import (
 
 // check: a task that says that something follows it has a row of that, and no other has; what waits, waits for a task that
 // has not succeeded, and what is on its way has its message.
-func check(c *engine.Checker) {
+func check(c engine.Checker) {
 	sent, members := map[engine.Origin]bool{}, map[task.ID]bool{}
 	c.Scan(schema.TableOutbox, func(k, v []byte) {
 		p, err := engine.DecodeMessage(schema.IDAt(k), v)
@@ -29,7 +29,7 @@ func check(c *engine.Checker) {
 			checkPoints(c, g, all, sent)
 			return
 		}
-		x := c.Tasks[id]
+		x := c.Tasks()[id]
 		if err != nil || x == nil || x.Links == nil || !x.Links.Followed {
 			c.Find("what follows %s follows nothing (%v)", id, err)
 			return
@@ -44,7 +44,7 @@ func check(c *engine.Checker) {
 			}
 		}
 	})
-	for id, x := range c.Tasks {
+	for id, x := range c.Tasks() {
 		if x.Links != nil && x.Links.Followed && !rows[id] {
 			c.Find("nobody knows what follows task %s", id)
 		}
@@ -52,7 +52,7 @@ func check(c *engine.Checker) {
 }
 
 // checkPoints: a group's row says which tasks wait for its points, and so does the row of those.
-func checkPoints(c *engine.Checker, g *taskGroup, points []schema.Follower, sent map[engine.Origin]bool) {
+func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent map[engine.Origin]bool) {
 	if len(points) != groupPoints {
 		c.Find("group %s has %d points", g.id, len(points))
 		return
@@ -70,10 +70,10 @@ func checkPoints(c *engine.Checker, g *taskGroup, points []schema.Follower, sent
 
 // checkGroups proves that the counters of each group are those of its members, that members of this shard are as their group knows
 // them, and that none is lost on its way. It returns the groups.
-func checkGroups(c *engine.Checker, messages map[task.ID]bool) map[task.ID]*taskGroup {
+func checkGroups(c engine.Checker, messages map[task.ID]bool) map[task.ID]*taskGroup {
 	groups := readGroups(c)
 	members := checkMembers(c, groups, messages)
-	for id, x := range c.Tasks {
+	for id, x := range c.Tasks() {
 		if !x.Links.Member() || groups[x.Links.Group] == nil || groups[x.Links.Group].leaving || x.CreatedAt < groups[x.Links.Group].createdAt {
 			continue // its group is forgotten
 		}
@@ -93,7 +93,7 @@ func checkGroups(c *engine.Checker, messages map[task.ID]bool) map[task.ID]*task
 }
 
 // readGroups reads the groups, and checks what each says of itself.
-func readGroups(c *engine.Checker) map[task.ID]*taskGroup {
+func readGroups(c engine.Checker) map[task.ID]*taskGroup {
 	groups := map[task.ID]*taskGroup{}
 	c.Scan(schema.TableGroup, func(k, v []byte) {
 		g, err := decodeGroup(schema.IDAt(k), v)
@@ -103,7 +103,7 @@ func readGroups(c *engine.Checker) map[task.ID]*taskGroup {
 		}
 		groups[g.id] = g
 		if g.wake != 0 {
-			c.ExpectRow(schema.DeadlineKey(g.wake, schema.OnGroup, c.Namespace, g.id[:]), nil)
+			c.ExpectRow(schema.DeadlineKey(g.wake, schema.OnGroup, c.Namespace(), g.id[:]), nil)
 		}
 		if ended := g.endedAt != 0; ended != (g.keptUntil != 0) || g.wake == 0 && (ended || g.walking) || g.state == Complete && !ended {
 			c.Find("group %s is %s: ended %d, kept until %d, its deadline %d", g.id, g.state, g.endedAt, g.keptUntil, g.wake)
@@ -116,7 +116,7 @@ func readGroups(c *engine.Checker) map[task.ID]*taskGroup {
 }
 
 // checkMembers reads the members of groups, by group and reference, and checks them against the tasks and the groups' counts.
-func checkMembers(c *engine.Checker, groups map[task.ID]*taskGroup, messages map[task.ID]bool) map[[2]task.ID]*member {
+func checkMembers(c engine.Checker, groups map[task.ID]*taskGroup, messages map[task.ID]bool) map[[2]task.ID]*member {
 	members, counts := map[[2]task.ID]*member{}, map[task.ID]Counts{}
 	c.Scan(schema.TableMember, func(k, v []byte) {
 		id, ref := task.ID(k[len(k)-32:len(k)-16]), schema.IDAt(k)
@@ -130,7 +130,7 @@ func checkMembers(c *engine.Checker, groups map[task.ID]*taskGroup, messages map
 		n.Members++
 		*n.of(m)++
 		counts[id] = n
-		x := c.Tasks[m.id]
+		x := c.Tasks()[m.id]
 		if here := m.id.Shard() == id.Shard(); !groups[id].leaving && m.pending() && here && m.id != (task.ID{}) && (x == nil || x.State.Ended()) {
 			c.Find("member %s of group %s is pending, and task %s is not", ref, id, m.id)
 		}

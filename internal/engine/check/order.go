@@ -1,4 +1,4 @@
-package engine
+package check
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 type keyName struct{ queue, key string }
 
 // noteOrder notes a task's place in the order of its key.
-func (c *Checker) noteOrder(id task.ID, x *schema.Exec) {
+func (c *checker) noteOrder(id task.ID, x *schema.Exec) {
 	switch {
 	case x.Order == 0 && x.Behind, x.Behind && x.State != task.Ready, x.Order != 0 && (x.State.Ended() || x.Key == ""):
 		c.Find("task %s is %s, has the place %d in the order of key %q, is behind another: %t", id, x.State, x.Order, x.Key, x.Behind)
@@ -24,27 +24,27 @@ func (c *Checker) noteOrder(id task.ID, x *schema.Exec) {
 }
 
 // expectOrder notes the rows that must be there because of the order of keys.
-func (c *Checker) expectOrder() {
+func (c *checker) expectOrder() {
 	for of, ids := range c.orders {
-		slices.SortFunc(ids, func(a, b task.ID) int { return cmp.Compare(c.Tasks[a].Order, c.Tasks[b].Order) })
+		slices.SortFunc(ids, func(a, b task.ID) int { return cmp.Compare(c.tasks[a].Order, c.tasks[b].Order) })
 		for i, id := range ids {
-			x := c.Tasks[id]
+			x := c.tasks[id]
 			if x.State == task.Ready && x.Behind != (i > 0) {
 				c.Find("task %s is number %d of key %q, and is behind another: %t", id, i, of.key, x.Behind)
 			}
 			if i > 0 {
-				c.ExpectRow(schema.OrderKey(c.Namespace, of.queue, of.key, x.Order), id[:])
+				c.ExpectRow(schema.OrderKey(c.ns, of.queue, of.key, x.Order), id[:])
 			}
 		}
 	}
 }
 
 // checkFirsts: the first task of each key is named, and none is said to be alone that is not.
-func (c *Checker) checkFirsts() {
+func (c *checker) checkFirsts() {
 	left := maps.Clone(c.orders)
 	c.Scan(schema.TableFirst, func(k, v []byte) {
 		f, err := schema.DecodeFirst(v)
-		x := c.Tasks[f.ID]
+		x := c.tasks[f.ID]
 		if err != nil || x == nil {
 			c.Find("first of key %q: task %s is not there (%v)", k, f.ID, err)
 			return
@@ -52,7 +52,7 @@ func (c *Checker) checkFirsts() {
 		of := keyName{x.Queue, x.Key}
 		ids := left[of]
 		switch {
-		case string(k) != string(schema.FirstKey(c.Namespace, of.queue, of.key)):
+		case string(k) != string(schema.FirstKey(c.ns, of.queue, of.key)):
 			c.Find("first of key %q: task %s is of key %q in queue %q", k, f.ID, of.key, of.queue)
 		case len(ids) == 0 || ids[0] != f.ID || f.Order != x.Order:
 			c.Find("first of key %q: task %s at %d, expected one of %v", k, f.ID, f.Order, ids)

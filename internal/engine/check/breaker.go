@@ -1,4 +1,4 @@
-package engine
+package check
 
 import (
 	"strings"
@@ -9,17 +9,17 @@ import (
 )
 
 // checkBreakers holds each breaker against the rule of its type, and a probe against the task that it is.
-func (c *Checker) checkBreakers() {
+func (c *checker) checkBreakers() {
 	rules := map[string]task.Settings{}
 	c.Scan(schema.TableQueue, func(k, v []byte) {
 		if config, err := task.DecodeQueueConfig(v); err != nil {
 			c.Find("queue %q: %v", k, err)
 		} else {
-			rules[string(k[len(c.Namespace)+2:len(k)-1])] = config.Settings
+			rules[string(k[len(c.ns)+2:len(k)-1])] = config.Settings
 		}
 	})
 	c.Scan(schema.TableBreaker, func(k, v []byte) {
-		rest := k[len(c.Namespace)+2:]
+		rest := k[len(c.ns)+2:]
 		queue, typ, _ := strings.Cut(string(rest), "\x00")
 		b, err := breaker.Decode(typ, v)
 		settings, known := rules[queue]
@@ -30,7 +30,7 @@ func (c *Checker) checkBreakers() {
 		case !known || !settings.BreakerOf(typ).IsSet():
 			c.Find("type %q of queue %q has a breaker and no rule", typ, queue)
 		}
-		x := c.Tasks[b.Probe]
+		x := c.tasks[b.Probe]
 		probes := x != nil && x.State == task.Claimed && x.Queue == queue && x.Type == typ
 		switch {
 		case b.State == breaker.Closed && (b.Since != 0 || b.Until != 0 || b.Opened != 0 || b.Passed != 0 || b.Probe != task.ID{}):
@@ -43,7 +43,7 @@ func (c *Checker) checkBreakers() {
 		case b.Since == 0 || b.Opened == 0 || b.Cause.Failed == 0 || b.Cause.Failed > b.Cause.Attempts:
 			c.Find("the breaker of type %q of queue %q was opened by nothing: %+v", typ, queue, b)
 		case b.Tries() || b.State == breaker.Open && b.Probe == task.ID{}:
-			c.ExpectRow(schema.DeadlineKey(b.Until, schema.OnBreaker, c.Namespace, rest), nil)
+			c.ExpectRow(schema.DeadlineKey(b.Until, schema.OnBreaker, c.ns, rest), nil)
 		case b.State == breaker.Open || b.Until != 0 || !probes:
 			c.Find("the breaker of type %q of queue %q has task %s as its probe: %+v", typ, queue, b.Probe, b)
 		}

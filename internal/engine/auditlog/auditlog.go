@@ -1,0 +1,160 @@
+// Package auditlog notes what operators do in the round that does it. A call that changes nothing leaves no entry, so that one that is
+// repeated leaves one. What nobody's calls do is not noted. It knows neither how entries are stored and chained, which is package audit's,
+// nor who is let in.
+package auditlog
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Policy removes entries that were kept long enough.
+var Policy = engine.Policy{Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnAudit: expire}}
+
+// memory is what a leader remembers of the audit.
+type memory struct {
+	keep func() time.Duration // nil: as by default
+}
+
+// Keep has the leader ask, at each round that needs it, how long entries are kept. Fn does not block.
+func Keep(l *engine.Leader, fn func() time.Duration) { engine.Memory[memory](l).keep = fn }
+
+func open(r *engine.Round) *audit.Log {
+	keep := audit.DefaultKeep
+	if fn := engine.Memory[memory](r.Leader()).keep; fn != nil {
+		keep = fn()
+	}
+	log, err := audit.Open(r.Tx(), keep)
+	schema.Must(err)
+	return log
+}
+
+// Record adds an entry, unless it is nobody's.
+func Record(r *engine.Round, e audit.Entry) {
+	if e.By.IsZero() {
+		return
+	}
+	if due := open(r).Append(e); due != 0 {
+		r.SetDeadline(due, schema.OnAudit, "", nil)
+	}
+}
+
+// expire removes entries that were kept long enough. The shard has one deadline for all of them.
+func expire(r *engine.Round, _ schema.Deadline) {
+	log := open(r)
+	if until, doubted := r.DeletesFrom(); doubted {
+		log.Later(until)
+		r.SetDeadline(until, schema.OnAudit, "", nil)
+		return
+	}
+	if due := log.Expire(); due != 0 {
+		r.SetDeadline(due, schema.OnAudit, "", nil)
+	}
+}
+
+// Check goes over the shard's record of what operators did, and tells what is wrong with it.
+func Check(from store.Reader) []string {
+	problems := audit.Check(from)
+	due, err := audit.Due(from)
+	if err != nil || due == 0 {
+		return problems // which say so
+	}
+	if _, ok := from.Get(schema.DeadlineKey(due, schema.OnAudit, "", nil)); !ok {
+		problems = append(problems, fmt.Sprintf("audit: there is no deadline at %s, when entries are to be removed", due.Time().Format(time.RFC3339)))
+	}
+	return problems
+}
+
+// OnTask runs what an operator does to a task, and notes it.
+func OnTask(r *engine.Round, by task.Author, action task.Action, ns string, id task.ID, do func() error) error {
+	if by.IsZero() {
+		return do()
+	}
+	before, queue := factsOf(r, ns, id, action)
+	if err := do(); err != nil {
+		return err
+	}
+	after, _ := factsOf(r, ns, id, action)
+	was, is := audit.Changed(before, after)
+	if was != nil || is != nil {
+		Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnTask, Name: id.String()}, Queue: queue, Before: was, After: is})
+	}
+	return nil
+}
+
+// taskFacts is what an operator may change of a task, and what comes of it.
+type taskFacts struct {
+	State       task.State    `json:"state"`
+	Reason      string        `json:"reason"`
+	Priority    task.Priority `json:"priority"`
+	RunAt       store.Time    `json:"run_at"`
+	MaxAttempts int           `json:"max_attempts"`
+	Payload     string        `json:"payload"` // not itself
+}
+
+// factsOf reads them; nil if there is no such task. The payload matters to who edits it only.
+func factsOf(r *engine.Round, ns string, id task.ID, action task.Action) (f any, queue string) {
+	x, err := r.Exec(ns, id)
+	if err != nil {
+		return nil, ""
+	}
+	out := &taskFacts{State: x.State, Reason: x.Reason, Priority: x.Priority, RunAt: x.RunAt, MaxAttempts: x.MaxAttempts}
+	if action == task.TaskEdited {
+		out.Payload = audit.Digest(schema.ReadEnvelope(r.Tx(), ns, id).Payload)
+	}
+	return out, x.Queue
+}
+
+// Bulk is a call on many tasks of a queue.
+type Bulk struct {
+	By     task.Author
+	Action task.Action
+	Call   uint64 // tells it from others
+	Queue  string
+	Of     any // a struct that says which tasks are meant; nil: it needs no saying
+}
+
+// Did notes that a call has changed n tasks in this round.
+func (b *Bulk) Did(r *engine.Round, ns string, n int64) {
+	if n == 0 {
+		return
+	}
+	_, of := audit.Changed(nil, b.Of)
+	Record(r, audit.Entry{By: b.By, Action: b.Action, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: b.Queue}, Queue: b.Queue,
+		After: of, Tasks: n, Call: b.Call})
+}
+
+// NoteRestored notes which tasks of an enqueue come from the archive: those that are new.
+func NoteRestored(r *engine.Round, ns string, tasks []engine.NewTask, new func(i int) bool) {
+	by, made := task.Author{}, map[string]int64{}
+	for i := range tasks {
+		if of := tasks[i].Restored; of != nil && new(i) {
+			by = *of
+			made[tasks[i].Queue]++
+		}
+	}
+	for _, queue := range slices.Sorted(maps.Keys(made)) {
+		b := Bulk{By: by, Action: task.ArchiveRestored, Queue: queue}
+		b.Did(r, ns, made[queue])
+	}
+}
+
+// CloseBreakers closes by hand the breaker of a type, or for "" all of the queue. It says how many were not closed.
+func CloseBreakers(r *engine.Round, by task.Author, ns, name, typ string) (n int, err error) {
+	if n, err = engine.CloseBreakers(r, ns, name, typ); n > 0 {
+		_, of := audit.Changed(nil, struct {
+			Type   string `json:"type"` // empty: all
+			Closed int    `json:"closed"`
+		}{typ, n})
+		Record(r, audit.Entry{By: by, Action: task.BreakerClosed, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: name}, Queue: name, After: of})
+	}
+	return n, err
+}

@@ -1,0 +1,145 @@
+package check
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/zonemap"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Namespace proves promise 9 on the rows of a namespace: it rebuilds every index, counter, lane and deadline, and the list of
+// dead letters to archive, from the execution states and compares them with what is stored. It returns what does not
+// agree, at most 100 findings.
+func Namespace(from store.Reader, ns string, policies []engine.Policy) []string {
+	c := &checker{rows: from, ns: ns, tasks: map[task.ID]*schema.Exec{}, want: map[string][]byte{}, counts: map[string]*schema.Counts{}, lanes: map[string]*laneCheck{}, swept: map[string]bool{},
+		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, orders: map[keyName][]task.ID{}, zones: zonemap.Read(from, ns)}
+	c.readTasks()
+	for i := range policies {
+		if check := policies[i].Check; check != nil {
+			check(c)
+		}
+	}
+	c.expectUnique()
+	c.expectOrder()
+	c.checkFirsts()
+	c.compareLanes()
+	c.compareTables()
+	c.compareCounts()
+	c.checkShare()
+	c.checkKeys()
+	return c.findings
+}
+
+// checker goes over the rows of a namespace.
+type checker struct {
+	ns    string
+	rows  store.Reader
+	tasks map[task.ID]*schema.Exec
+
+	want     map[string][]byte // index rows that must be there
+	counts   map[string]*schema.Counts
+	lanes    map[string]*laneCheck
+	swept    map[string]bool             // queues with buckets, or breakers that are closed
+	counted  map[string]map[task.ID]bool // claimed tasks of each key, by the row that may name them
+	uniques  map[string]schema.UniqueRow
+	orders   map[keyName][]task.ID // tasks with a place in the order of their key
+	zones    *zonemap.Map
+	findings []string
+}
+
+func (c *checker) Namespace() string { return c.ns }
+
+func (c *checker) Tasks() map[task.ID]*schema.Exec { return c.tasks }
+
+func (c *checker) Find(format string, args ...any) {
+	if len(c.findings) < 100 {
+		c.findings = append(c.findings, fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *checker) Scan(tab byte, fn func(k, v []byte)) {
+	lo, hi := schema.TableBounds(c.ns, tab)
+	c.rows.Scan(lo, hi, func(k, v []byte) bool { fn(k, v); return true })
+}
+
+func (c *checker) ExpectRow(key, value []byte) { c.want[string(key)] = value }
+
+func (c *checker) readTasks() {
+	c.Scan(schema.TableExec, func(k, v []byte) {
+		x, err := schema.DecodeExec(v)
+		if err != nil {
+			c.Find("state of %s: %v", schema.IDAt(k), err)
+			return
+		}
+		c.tasks[schema.IDAt(k)] = x
+		c.expect(schema.IDAt(k), x)
+	})
+	envelopes := 0
+	c.Scan(schema.TableEnvelope, func(k, v []byte) {
+		envelopes++
+		x := c.tasks[schema.IDAt(k)]
+		e, err := schema.DecodeEnvelope(c.ns, schema.IDAt(k), v)
+		switch {
+		case err != nil:
+			c.Find("envelope of %s: %v", schema.IDAt(k), err)
+		case x == nil:
+			c.Find("task %s has an envelope but no state", schema.IDAt(k))
+		case e.Queue != x.Queue || e.Type != x.Type || e.Key != x.Key:
+			c.Find("task %s: envelope and state name different lanes", schema.IDAt(k))
+		}
+	})
+	if envelopes != len(c.tasks) {
+		c.Find("%d envelopes for %d states", envelopes, len(c.tasks))
+	}
+}
+
+// compareTables finds index rows that are missing, superfluous or different.
+func (c *checker) compareTables() {
+	check := func(k, v []byte) {
+		want, ok := c.want[string(k)]
+		switch {
+		case !ok:
+			c.Find("row %q stands for nothing", k)
+		case !bytes.Equal(want, v):
+			c.Find("row %q is %x, expected %x", k, v, want)
+		}
+		delete(c.want, string(k))
+	}
+	c.checkUses()
+	c.checkBreakers()
+	c.Scan(schema.TableCounts, func(k, v []byte) {
+		n, err := schema.DecodeCounts(v)
+		queue := string(k[len(c.ns)+2 : len(k)-1])
+		if err == nil && n.Sweep != 0 {
+			c.ExpectRow(schema.DeadlineKey(n.Sweep, schema.OnSweep, c.ns, []byte(queue)), nil)
+		} else if c.swept[queue] {
+			c.Find("the buckets and breakers of queue %q are never forgotten", queue)
+		}
+	})
+	for _, tab := range []byte{schema.TableListed, schema.TableReady, schema.TableWaiting, schema.TableDead, schema.TableArchive, schema.TableUnique, schema.TableOrder} {
+		c.Scan(tab, check)
+	}
+	for line, tab := range schema.Timelines {
+		c.rows.Scan([]byte{tab}, []byte{tab + 1}, func(k, v []byte) bool {
+			d, ok := schema.ParseDeadline(k)
+			switch {
+			case !ok:
+				c.Find("deadline %x can't be read", k)
+			case schema.TimelineOf(d.Kind) != line:
+				c.Find("deadline %x lies in the table of others", k)
+			case d.Namespace == c.ns && d.Kind != schema.OnKey && d.Kind != schema.OnRequest && d.Kind != schema.OnClaimKey:
+				check(k, v)
+			}
+			return true
+		})
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.want)) {
+		c.Find("row %q is missing", k)
+	}
+}

@@ -1,0 +1,48 @@
+package check
+
+import (
+	"encoding/binary"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// checkForgotten: what a forgotten task has left says how it ended, for as long as its request may be repeated. The task itself may be there
+// again only behind that, made by the same request.
+func (c *checker) checkForgotten() {
+	schema.EachForgotten(c.rows, c.ns, func(id task.ID, row []byte) {
+		k, err := schema.DecodeKey(row)
+		if err != nil || k.ID != id || !k.Ended.Ended() || k.Until != k.Created.Add(engine.DedupWindow) {
+			c.Find("forgotten task %s: %+v (%v)", id, k, err)
+		}
+		if x := c.tasks[id]; x != nil && x.CreatedAt < k.Until {
+			c.Find("task %s is %s, and forgotten", id, x.State)
+		}
+	})
+}
+
+// checkKeys: a key's row has a deadline that ends it, and attempts and results belong to tasks.
+func (c *checker) checkKeys() {
+	c.checkForgotten()
+	for tab, kind := range map[byte]schema.DeadlineKind{schema.TableKey: schema.OnKey, schema.TableRequest: schema.OnRequest} {
+		c.Scan(tab, func(k, v []byte) {
+			row, err := schema.DecodeKey(v)
+			if _, ok := c.rows.Get(schema.DeadlineKey(row.Until, kind, c.ns, k[len(c.ns)+2:])); err != nil || !ok {
+				c.Find("key %q never ends (%v)", k, err)
+			}
+		})
+	}
+	c.Scan(schema.TableAttempt, func(k, v []byte) {
+		id, fence := task.ID(k[len(k)-24:len(k)-8]), binary.BigEndian.Uint64(k[len(k)-8:])
+		x := c.tasks[id]
+		if _, err := schema.DecodeAttempt(fence, v); err != nil || x == nil || fence > x.Fence || fence == x.Fence && x.State == task.Claimed {
+			c.Find("attempt %d of task %s belongs to nothing (%v)", fence, id, err)
+		}
+	})
+	c.Scan(schema.TableResult, func(k, _ []byte) {
+		if x := c.tasks[schema.IDAt(k)]; x == nil || x.State != task.Succeeded {
+			c.Find("result of task %s belongs to nothing", schema.IDAt(k))
+		}
+	})
+}

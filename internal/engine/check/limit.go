@@ -1,0 +1,58 @@
+package check
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/engine/limit"
+	"github.com/pawlq/pawl/internal/engine/schema"
+)
+
+// checkUses: each claimed task of a key is named by the key's row, or has one of its own, and each such row stands for a claim
+// or for a bucket that is not full.
+func (c *checker) checkUses() {
+	c.Scan(schema.TableClaimed, func(k, _ []byte) {
+		at := string(schema.Table(c.ns, schema.TableUse)) + string(k[len(c.ns)+2:len(k)-17])
+		if !c.counted[at][schema.IDAt(k)] {
+			c.Find("row %q stands for nothing", k)
+		}
+		delete(c.counted[at], schema.IDAt(k))
+	})
+	c.Scan(schema.TableUse, func(k, v []byte) {
+		u, err := limit.DecodeUse(v)
+		if err != nil || len(u.Named) > limit.MaxNamed {
+			c.Find("use %q: %d tasks named (%v)", k, len(u.Named), err)
+			return
+		}
+		live := 0
+		for _, id := range u.Named {
+			if c.counted[string(k)][id] {
+				live++
+				delete(c.counted[string(k)], id)
+			}
+		}
+		if b := u.Bucket; b != nil {
+			if b.Due != 0 {
+				c.ExpectRow(schema.DeadlineKey(b.Due, schema.OnTokens, c.ns, k[len(c.ns)+2:]), nil)
+			}
+			queue, _, _ := strings.Cut(string(k[len(c.ns)+2:]), "\x00")
+			c.swept[queue] = true
+		} else if live == 0 {
+			c.Find("row %q stands for nothing", k)
+		}
+	})
+	for at, ids := range c.counted {
+		for id := range ids {
+			c.Find("task %s is claimed, and %q does not name it", id, at)
+		}
+	}
+}
+
+// checkShare: the row can be read, and no other is there.
+func (c *checker) checkShare() {
+	c.Scan(schema.TableShare, func(k, v []byte) {
+		if _, err := schema.DecodeShare(v); err != nil || !bytes.Equal(k, schema.Table(c.ns, schema.TableShare)) {
+			c.Find("share %q: %v", k, err)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package check
+
+import (
+	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// expect notes the rows that must be there because of a task.
+func (c *checker) expect(id task.ID, x *schema.Exec) {
+	c.ExpectRow(schema.ListedKey(c.ns, x.Queue, id), nil)
+	q := c.countsOf(x.Queue)
+	if n := q.Of(x.State, x.Priority); n != nil {
+		*n++
+	}
+	if !x.State.Ended() {
+		q.Bytes += x.Size
+	}
+	switch {
+	case x.Parked():
+		q.Parked++
+		if x.Role != schema.RoleNext {
+			q.Behind++
+		}
+		c.ExpectRow(schema.WaitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
+	case x.State == task.Ready:
+		c.ExpectRow(schema.ReadyKey(c.ns, x.Queue, x.Lane(), x.Seq), schema.EncodeReady(id, x.ReadyAt))
+		l := c.laneOf(schema.LaneKey(c.ns, schema.TableLane, x.Queue, x.Lane()))
+		l.count++
+		l.first = min(l.first, x.Seq)
+	case x.State == task.Scheduled || x.State == task.Retrying:
+		c.ExpectRow(schema.WaitKey(c.ns, x.Queue, x.State, x.RunAt, id), nil)
+	case x.State == task.Dead || x.State == task.Poisoned:
+		c.ExpectRow(schema.DeadKey(c.ns, x.Queue, x.State, x.EndedAt, id), x.EncodeDead())
+	}
+	c.checkPrint(id, x)
+	if at, kind := x.Deadline(); c.archives(id, x) {
+		c.ExpectRow(schema.ArchiveKey(c.ns, x.EndedAt, id), nil)
+	} else if kind != 0 {
+		c.ExpectRow(schema.DeadlineKey(at, kind, c.ns, id[:]), nil)
+	}
+	if x.AwaitsStart() {
+		c.ExpectRow(schema.DeadlineKey(x.ExpiresAt, schema.OnExpiry, c.ns, id[:]), nil)
+	}
+	if x.Claim.Counted {
+		at := string(schema.UseKey(c.ns, x.Queue, x.Key))
+		if c.counted[at] == nil {
+			c.counted[at] = map[task.ID]bool{}
+		}
+		c.counted[at][id] = true
+	}
+	c.noteUnique(id, x)
+	c.noteOrder(id, x)
+	c.checkZone(id, x)
+	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > x.Claim.RunUntil) {
+		c.Find("task %s: its claim is without nonce or beyond its bound", id)
+	}
+	if x.State.Ended() != (x.EndedAt != 0) {
+		c.Find("task %s is %s but its end is %d", id, x.State, x.EndedAt)
+	}
+	if _, ok := c.rows.Get(schema.IDKey(c.ns, schema.TableCheckpoint, id)); ok != x.Checkpointed {
+		c.Find("task %s: checkpoint row %t, state says %t", id, ok, x.Checkpointed)
+	}
+}
+
+// checkZone: the zone of a task tells of its type and of its end.
+func (c *checker) checkZone(id task.ID, x *schema.Exec) {
+	if !c.zones.Tells(id, x) {
+		c.Find("task %s: its zone does not tell of %s tasks of type %q in queue %q", id, x.State, x.Type, x.Queue)
+	}
+}
+
+// checkPrint compares the fingerprint that a task was given when it died with that of what it says.
+func (c *checker) checkPrint(id task.ID, x *schema.Exec) {
+	if x.Print == 0 {
+		return // it lives, or died under a leader that wrote none
+	}
+	if want := fingerprint.Of(x.Type, fingerprint.Normalise(schema.LastFailure(schema.ReadAttempts(c.rows, c.ns, id)).Message)); x.Print != want {
+		c.Find("task %s has the fingerprint %s, that of its last failure is %s", id, fingerprint.Text(x.Print), fingerprint.Text(want))
+	}
+}
+
+// archives says whether the task is a dead letter that waits for the archive: the row that says so took the place of the
+// deadline that ended its retention.
+func (c *checker) archives(id task.ID, x *schema.Exec) bool {
+	if x.State != task.Dead && x.State != task.Poisoned {
+		return false
+	}
+	_, ok := c.rows.Get(schema.ArchiveKey(c.ns, x.EndedAt, id))
+	return ok
+}
