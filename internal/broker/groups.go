@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -18,7 +19,7 @@ type (
 	GroupMember = workflow.Member
 	GroupMade   = workflow.Made
 	Joined      = workflow.Joined
-	Notice      = engine.Notice
+	Notice      = outbox.Notice
 )
 
 // GroupPage is a page of a list of groups.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/explain"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -48,7 +49,7 @@ func (r *replica) sendAll(ctx context.Context) (waits error) {
 		return nil
 	}
 	// As the shard has them: a node that has just started may not have heard of any queue yet.
-	spaces, _, err := read(ctx, r, func(from store.Reader) ([]string, error) { return engine.OutboxNamespaces(from), nil })
+	spaces, _, err := read(ctx, r, func(from store.Reader) ([]string, error) { return outbox.Namespaces(from), nil })
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (r *replica) sendSome(ctx context.Context, ns string, behind task.ID) (last
 		return last, false, nil, nil
 	}
 	messages, _, err := read(ctx, r, func(from store.Reader) ([]*OutboxMessage, error) {
-		return engine.Outbox(from, ns, behind, outboxChunk), nil
+		return outbox.List(from, ns, behind, outboxChunk), nil
 	})
 	if err != nil || len(messages) == 0 {
 		return last, false, nil, err

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -19,7 +20,7 @@ type (
 	SchedulePut     = schedule.PutCall
 	SchedulePutDone = schedule.PutDone
 	LedgerEntry     = schema.LedgerEntry
-	OutboxMessage   = engine.OutboxMessage
+	OutboxMessage   = outbox.Message
 )
 
 // The engine's words for what came of a schedule that was put, and of a tick.

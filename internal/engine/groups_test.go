@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/task"
@@ -220,7 +221,7 @@ func (s *shards) work(i int) string {
 
 // carry brings some messages to their shards. If it does not note them, they come again.
 func (s *shards) carry(w *engine.World, notes bool) string {
-	for _, p := range engine.Outbox(w.Store, "default", task.ID{}, 1000) {
+	for _, p := range outbox.List(w.Store, "default", task.ID{}, 1000) {
 		if s.rng.IntN(3) == 0 {
 			continue
 		}
@@ -333,7 +334,7 @@ func (s *shards) finish() {
 		idle := true
 		for _, w := range s.worlds {
 			eachExec(w, func(_ task.ID, x *schema.Exec) { idle = idle && x.State.Ended() })
-			idle = idle && len(engine.Outbox(w.Store, "default", task.ID{}, 1)) == 0
+			idle = idle && len(outbox.List(w.Store, "default", task.ID{}, 1)) == 0
 		}
 		if idle {
 			return

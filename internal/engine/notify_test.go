@@ -12,6 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
 	"github.com/pawlq/pawl/internal/engine/notify"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -28,8 +29,8 @@ func allOf(queues ...string) task.WatchRule {
 }
 
 // sent is the news that wait in the outbox.
-func sentNews(w *engine.World) (all []*engine.OutboxMessage) {
-	return slices.DeleteFunc(engine.Outbox(w.Store, "default", task.ID{}, 1000), func(p *engine.OutboxMessage) bool { return p.Notification == nil })
+func sentNews(w *engine.World) (all []*outbox.Message) {
+	return slices.DeleteFunc(outbox.List(w.Store, "default", task.ID{}, 1000), func(p *outbox.Message) bool { return p.Notification == nil })
 }
 
 // deliverNews takes the news out of the outbox, as the leader's sender does who has brought them.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/operation"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -263,7 +264,7 @@ func TestOperationsCountOnce(t *testing.T) {
 
 // deliver brings some messages to the queue where they belong, some of them twice.
 func deliverMoved(w *engine.World, t *testing.T, x uint64) {
-	for _, p := range engine.Outbox(w.Store, "default", task.ID{}, 10) {
+	for _, p := range outbox.List(w.Store, "default", task.ID{}, 10) {
 		var a engine.Accepted
 		for range 1 + x%2 {
 			var err error
@@ -277,7 +278,7 @@ func deliverMoved(w *engine.World, t *testing.T, x uint64) {
 
 // judge holds the counts of an operation against the tasks: those that were there at its start, and those that it made.
 func judgeOperation(w *engine.World, t *testing.T, seed uint64, o *operation.Operation, ids []task.ID) {
-	for len(engine.Outbox(w.Store, "default", task.ID{}, 1)) > 0 {
+	for len(outbox.List(w.Store, "default", task.ID{}, 1)) > 0 {
 		t.Fatalf("seed %d: operation %s is %s before all has arrived", seed, o.ID, o.State)
 	}
 	var done int64

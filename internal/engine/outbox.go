@@ -1,108 +1,21 @@
 package engine
 
 import (
-	"bytes"
-	"time"
-
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What a shard wants of another goes through its outbox: written in the entry that wants it, brought there by the leader's
-// sender as often as need be, and removed when the other shard has answered. There it counts once: a message is enqueued with a
-// request id of its own, which that shard remembers for as long as the leader's sender may come again.
-
-// OutboxMessage is what is on its way to another shard: a task; or, if Notice is set, what a group's home is to hear; if Cancel is, an order
-// to cancel that task; if News is, what the system shard is to tell webhooks of.
-type OutboxMessage struct {
-	Request task.ID
-	Spec    task.Spec
-	SentAt  store.Time
-	From    Origin
-
-	Notice       *Notice
-	Cancel       task.ID
-	Notification *task.Notification
-}
-
-// IsTask says whether the message is a task to be enqueued.
-func (p *OutboxMessage) IsTask() bool {
-	return p.Notice == nil && p.Cancel == task.ID{} && p.Notification == nil
-}
-
-// Origin is what sent a task, and wants to hear what became of it: a tick of a schedule, or a parent that the task follows. A member
-// that was sent by its group's home has none: its spec names the group.
-type Origin struct {
-	Schedule string
-	Plan     task.ID
-	Tick     uint64
-
-	Parent task.ID
-	N      int // which one of those that follow it
-
-	Operation task.ID // that moves a task
-}
-
-// OutboxWindow is how long the shard that took a message remembers it: longer than the leader's sender may need to come back from a shard
-// that has no leader.
-const OutboxWindow = 24 * time.Hour
-
-// Send puts a message into the outbox.
-func (r *Round) Send(ns string, p *OutboxMessage) {
-	p.SentAt = r.now
-	if p.IsTask() {
-		p.Spec.RequestID, p.Spec.RequestTTL = p.Request, OutboxWindow
-	}
-	r.tx.Set(schema.IDKey(ns, schema.TableOutbox, p.Request), p.encode())
+// Send puts a message for another shard into the outbox.
+func (r *Round) Send(ns string, m *outbox.Message) {
+	m.Put(r.tx, ns)
 	r.ToSend = true
-}
-
-func ReadMessage(from store.Reader, ns string, request task.ID) (*OutboxMessage, bool) {
-	row, ok := from.Get(schema.IDKey(ns, schema.TableOutbox, request))
-	if !ok {
-		return nil, false
-	}
-	p, err := DecodeMessage(request, row)
-	schema.Must(err)
-	return p, true
-}
-
-// OutboxNamespaces are those that have messages.
-func OutboxNamespaces(from store.Reader) (names []string) {
-	lo, hi := []byte{schema.TableOutbox}, []byte{schema.TableOutbox + 1}
-	for more := true; more; {
-		more = false
-		from.Scan(lo, hi, func(k, _ []byte) bool {
-			name, _, _ := bytes.Cut(k[1:], []byte{0})
-			names, more = append(names, string(name)), true
-			lo = append(append([]byte{schema.TableOutbox}, name...), 1) // behind the last row of the namespace
-			return false
-		})
-	}
-	return names
-}
-
-// Outbox reads up to limit messages behind a request, or about 8 MiB of them.
-func Outbox(from store.Reader, ns string, behind task.ID, limit int) (messages []*OutboxMessage) {
-	lo, hi := schema.TableBounds(ns, schema.TableOutbox)
-	if behind != (task.ID{}) {
-		lo = append(schema.IDKey(ns, schema.TableOutbox, behind), 0)
-	}
-	m := &schema.Counted{Reader: from}
-	m.Scan(lo, hi, func(k, row []byte) bool {
-		p, err := DecodeMessage(schema.IDAt(k), bytes.Clone(row)) // which is not the caller's behind the scan
-		schema.Must(err)
-		messages = append(messages, p)
-		return len(messages) < limit && m.Bytes < schema.PageBytes
-	})
-	return messages
 }
 
 // Delivered notes that a message was brought to its shard, or that no shard will ever take it: then refused says why. It removes the
 // message, unless it stays to be brought again: what follows a task, or belongs to a group, waits until its queue has room.
 func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.Error) (stays bool) {
-	m, ok := ReadMessage(r.tx, ns, request)
+	m, ok := outbox.Read(r.tx, ns, request)
 	if !ok {
 		return false
 	}
@@ -113,30 +26,4 @@ func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.E
 	}
 	r.tx.Delete(schema.IDKey(ns, schema.TableOutbox, request))
 	return false
-}
-
-// Notice tells the home of a group how a member is.
-type Notice struct {
-	Group   task.ID
-	Ref     task.ID
-	Turn    uint64     // how often the member has ended or come to life again; 0: it was born
-	ID      task.ID    // zero: it was refused
-	State   task.State // the end; 0: it lives
-	Type    string
-	Queue   string
-	Refused string        // the code; "": it was not
-	Result  schema.Result // of success, if it is not too large to keep
-	Omitted bool
-	// Born is what follows the member and belongs to the group, too: known to the home in the entry that counts the member's end, or
-	// the group could be complete in between.
-	Born []Birth
-}
-
-// Birth is a member that was born in another shard.
-type Birth struct {
-	Ref     task.ID
-	ID      task.ID // zero: it is on its way
-	Type    string
-	Queue   string
-	Refused string
 }

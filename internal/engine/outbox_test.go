@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -20,7 +21,7 @@ func TestOutboxNamespaces(t *testing.T) {
 		r.Tx().Set([]byte{schema.TableOutbox - 1, 'z', 0}, []byte{1})
 		r.Tx().Set([]byte{schema.TableOutbox + 1, 'z', 0}, []byte{1})
 	})
-	if got := OutboxNamespaces(w.Store); !slices.Equal(got, []string{"a", "a-b", "default"}) {
+	if got := outbox.Namespaces(w.Store); !slices.Equal(got, []string{"a", "a-b", "default"}) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -15,7 +16,7 @@ type Policy struct {
 	Ended func(r *Round, ns string, id task.ID, x *schema.Exec, result schema.Result)
 	// Delivered acts on a message of its own that was delivered to its shard, or that was refused there. Stays says that the message
 	// must be delivered again.
-	Delivered func(r *Round, ns string, m *OutboxMessage, a Accepted, refused *task.Error) (stays bool)
+	Delivered func(r *Round, ns string, m *outbox.Message, a Accepted, refused *task.Error) (stays bool)
 	// Due acts on deadlines, by their kind. The deadline's row is gone by then.
 	Due map[schema.DeadlineKind]func(r *Round, d schema.Deadline)
 	// Seal writes what the policy has gathered in a round, when all its verbs have run.
@@ -42,7 +43,7 @@ type Checker interface {
 type points struct {
 	admitted  []func(*Round, *NewTask, *schema.Envelope, *schema.Exec)
 	ended     []func(*Round, string, task.ID, *schema.Exec, schema.Result)
-	delivered []func(*Round, string, *OutboxMessage, Accepted, *task.Error) bool
+	delivered []func(*Round, string, *outbox.Message, Accepted, *task.Error) bool
 	due       [256]func(*Round, schema.Deadline)
 	seal      []func(*Round)
 	erased    []func(*Leader, string)

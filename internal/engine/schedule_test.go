@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -47,7 +48,7 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 		return s.ledger(d)
 	case "outbox":
 		var lines []string
-		for _, p := range engine.Outbox(s.Store, "default", task.ID{}, 100) {
+		for _, p := range outbox.List(s.Store, "default", task.ID{}, 100) {
 			lines = append(lines, s.message(p))
 		}
 		slices.Sort(lines)
@@ -99,7 +100,7 @@ func (s *story) trigger(d *datadriven.TestData) string {
 	call := schedule.Trigger{Request: task.ID{15: byte(number(arg(d, "request")))}, ID: s.NewID(), Fresh: true}
 	type done struct {
 		a  engine.Accepted
-		on *engine.OutboxMessage
+		on *outbox.Message
 	}
 	out, err := onSchedule(s, task.ScheduleTriggered, d.CmdArgs[0].Key, func(r *engine.Round) (out done, err error) {
 		out.a, out.on, err = schedule.Fire(r, "default", d.CmdArgs[0].Key, call)
@@ -155,7 +156,7 @@ func (s *story) ledger(d *datadriven.TestData) string {
 // sendOutbox brings messages to their shard, which is this one again with a queue that has come back, or says that it is refused.
 func (s *story) sendOutbox(d *datadriven.TestData) string {
 	var lines []string
-	for _, p := range engine.Outbox(s.Store, "default", task.ID{}, 100) {
+	for _, p := range outbox.List(s.Store, "default", task.ID{}, 100) {
 		var a engine.Accepted
 		var refused *task.Error
 		for range max(number(arg(d, "times")), 1) {
@@ -177,7 +178,7 @@ func (s *story) sendOutbox(d *datadriven.TestData) string {
 	return strings.Join(lines, "\n")
 }
 
-func (s *story) message(p *engine.OutboxMessage) string {
+func (s *story) message(p *outbox.Message) string {
 	if p.From.Schedule != "" {
 		return fmt.Sprintf("%s of %s/%s, tick %d", p.From.Schedule, p.Spec.Queue, p.Spec.Type, p.From.Tick)
 	}
@@ -327,8 +328,8 @@ func TestLedgerHearsOfOtherShards(t *testing.T) {
 				}
 			})
 			w.Pass(time.Minute)
-			messages := engine.Outbox(w.Store, "default", task.ID{}, 10)
-			if len(messages) != 1 || messages[0].Spec.RequestID == (task.ID{}) || messages[0].Spec.RequestTTL != engine.OutboxWindow {
+			messages := outbox.List(w.Store, "default", task.ID{}, 10)
+			if len(messages) != 1 || messages[0].Spec.RequestID == (task.ID{}) || messages[0].Spec.RequestTTL != outbox.Window {
 				t.Fatalf("the outbox has %+v", messages)
 			}
 			for range 2 { // the leader's sender may say it twice
@@ -338,7 +339,7 @@ func TestLedgerHearsOfOtherShards(t *testing.T) {
 			if err != nil || len(ticks) != 1 || ticks[0].Outcome != c.outcome || ticks[0].Reason != c.reason || ticks[0].Task != c.answer.ID {
 				t.Errorf("the ledger has %+v, %v", ticks[0], err)
 			}
-			if left := engine.Outbox(w.Store, "default", task.ID{}, 10); len(left) > 0 {
+			if left := outbox.List(w.Store, "default", task.ID{}, 10); len(left) > 0 {
 				t.Errorf("the outbox has %+v", left)
 			}
 		})

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -118,7 +119,7 @@ func (r *Round) finishUntold(ns string, id task.ID, q *Queue, from, to *schema.E
 	}
 	to.KeptUntil = r.now.Add(keep)
 	if reason == task.ReasonMoved { // it may have to come back
-		to.KeptUntil = max(to.KeptUntil, r.now.Add(OutboxWindow))
+		to.KeptUntil = max(to.KeptUntil, r.now.Add(outbox.Window))
 	}
 	if from.Checkpointed && s == task.Succeeded {
 		r.tx.Delete(schema.IDKey(ns, schema.TableCheckpoint, id))

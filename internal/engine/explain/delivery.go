@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/task"
@@ -31,7 +32,7 @@ func whyAway(r *engine.Round, ns string, id task.ID, x *schema.Exec, carried fun
 		if f.State != schema.FollowerSent {
 			continue
 		}
-		if p, ok := engine.ReadMessage(r.State(), ns, engine.RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
+		if p, ok := outbox.Read(r.State(), ns, engine.RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
 			reasons = append(reasons, whyOnItsWay("its follower", p, carried(p.Request)))
 		}
 	}
@@ -39,7 +40,7 @@ func whyAway(r *engine.Round, ns string, id task.ID, x *schema.Exec, carried fun
 }
 
 // movingMessage is the message of a task that some operation moves.
-func movingMessage(r *engine.Round, ns string, id task.ID) (p *engine.OutboxMessage, ok bool) {
+func movingMessage(r *engine.Round, ns string, id task.ID) (p *outbox.Message, ok bool) {
 	lo, hi := schema.TableBounds(ns, schema.TableStep)
 	var movers []task.ID
 	r.State().Scan(lo, hi, func(k, _ []byte) bool {
@@ -47,14 +48,14 @@ func movingMessage(r *engine.Round, ns string, id task.ID) (p *engine.OutboxMess
 		return len(movers) < maxMovers
 	})
 	for _, operation := range movers {
-		if p, ok = engine.ReadMessage(r.State(), ns, engine.MoveRequest(id, operation)); ok {
+		if p, ok = outbox.Read(r.State(), ns, engine.MoveRequest(id, operation)); ok {
 			return p, true
 		}
 	}
 	return nil, false
 }
 
-func whyOnItsWay(what string, p *engine.OutboxMessage, c Delivery) Reason {
+func whyOnItsWay(what string, p *outbox.Message, c Delivery) Reason {
 	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries, Error: task.Cut(c.Error, maxErrorTold),
 		Detail: fmt.Sprintf("%s, of type %q, has been on its way to queue %q since %s", what, p.Spec.Type, p.Spec.Queue, Clock(p.SentAt)),
 		Change: "nothing to do: it is retried until the queue has room and its shard answers; see pawl queue show " + p.Spec.Queue + " and pawl cluster status"}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -331,7 +332,7 @@ func due(r *engine.Round, d schema.Deadline) {
 	if t == nil || t.closes != d.At {
 		return
 	}
-	_, waits := engine.ReadMessage(r.Tx(), name.ns, t.sent)
+	_, waits := outbox.Read(r.Tx(), name.ns, t.sent)
 	switch {
 	case waits:
 		t.closes = r.Now().Add(retryAfter)
@@ -342,7 +343,7 @@ func due(r *engine.Round, d schema.Deadline) {
 	default:
 		t.closes = r.Now().Add(interval)
 		t.sent = t.message()
-		r.Send(name.ns, &engine.OutboxMessage{Request: t.sent, Notification: t.told(int64(r.Now()))})
+		r.Send(name.ns, &outbox.Message{Request: t.sent, Notification: t.told(int64(r.Now()))})
 		t.count, t.first, t.last, t.fingerprint, t.samples = 0, 0, 0, 0, nil
 	}
 	r.SetDeadline(t.closes, schema.OnNews, name.ns, name.rest())

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -27,7 +28,7 @@ func moveAway(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exe
 	}
 	to := *x
 	r.Finish(ns, t.ID, r.QueueOf(ns, x), x, &to, task.Discarded, task.ReasonMoved)
-	r.Send(ns, &engine.OutboxMessage{Request: engine.MoveRequest(t.ID, c.Operation), Spec: spec, From: engine.Origin{Operation: c.Operation}})
+	r.Send(ns, &outbox.Message{Request: engine.MoveRequest(t.ID, c.Operation), Spec: spec, From: outbox.Origin{Operation: c.Operation}})
 }
 
 // settleIn lets a task that was moved here know from where, and have its checkpoint.
@@ -43,7 +44,7 @@ func settleIn(r *engine.Round, n *engine.NewTask, e *schema.Envelope, x *schema.
 
 // arrived notes what became of a task that an operation sent to another queue.
 // While its queue is full it stays.
-func arrived(r *engine.Round, ns string, p *engine.OutboxMessage, a engine.Accepted, refused *task.Error) (stays bool) {
+func arrived(r *engine.Round, ns string, p *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	switch {
 	case p.From.Operation == task.ID{}:
 		return false

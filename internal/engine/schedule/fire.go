@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cron"
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -114,7 +115,7 @@ func fire(r *engine.Round, ns string, p *plan, c *course, planned store.Time, ou
 		t.Task = a.ID
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
 		n.RequestID = engine.RequestOf(p.id, c.seq+1)
-		r.Send(ns, &engine.OutboxMessage{Request: n.RequestID, Spec: n.Spec, From: engine.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}})
+		r.Send(ns, &outbox.Message{Request: n.RequestID, Spec: n.Spec, From: outbox.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}})
 	case errors.As(err, &refused):
 		t.Outcome, t.Reason = schema.TickSkipped, string(refused.Code)
 	}
@@ -179,12 +180,12 @@ type Trigger struct {
 // shard, the answer is the message that brings it there.
 //
 // Errors: not_found; what Enqueue refuses.
-func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on *engine.OutboxMessage, err error) {
+func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on *outbox.Message, err error) {
 	p, c, ok := schedule(r, ns, name)
 	if !ok {
 		return a, nil, task.NotFound("schedule", name)
 	}
-	if on, ok = engine.ReadMessage(r.Tx(), ns, call.Request); ok {
+	if on, ok = outbox.Read(r.Tx(), ns, call.Request); ok {
 		return a, on, nil
 	}
 	if before, ok := triggered(r, ns, name, c, call.Request); ok { // wherever its queue lies by now
@@ -196,7 +197,7 @@ func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on
 	a, err = engine.Enqueue(r, n)
 	switch {
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
-		on = &engine.OutboxMessage{Request: call.Request, Spec: n.Spec, From: engine.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}}
+		on = &outbox.Message{Request: call.Request, Spec: n.Spec, From: outbox.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}}
 		r.Send(ns, on)
 	case err != nil:
 		return a, nil, err

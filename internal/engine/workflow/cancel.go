@@ -6,6 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -90,7 +91,7 @@ func cancelMember(r *engine.Round, ns string, group, ref, id task.ID) {
 		_ = engine.Cancel(r, ns, id) // it may have ended; then its home knows
 		return
 	}
-	r.Send(ns, &engine.OutboxMessage{Request: engine.RequestOf(engine.PartID(group, ref), cancelOrders), Cancel: id})
+	r.Send(ns, &outbox.Message{Request: engine.RequestOf(engine.PartID(group, ref), cancelOrders), Cancel: id})
 }
 
 // cancelOrders are apart from births and notices.

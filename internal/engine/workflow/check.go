@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -9,9 +10,9 @@ import (
 // check: a task that says that something follows it has a row of that, and no other has; what waits, waits for a task that
 // has not succeeded, and what is on its way has its message.
 func check(c engine.Checker) {
-	sent, members := map[engine.Origin]bool{}, map[task.ID]bool{}
+	sent, members := map[outbox.Origin]bool{}, map[task.ID]bool{}
 	c.Scan(schema.TableOutbox, func(k, v []byte) {
-		p, err := engine.DecodeMessage(schema.IDAt(k), v)
+		p, err := outbox.Decode(schema.IDAt(k), v)
 		if err != nil {
 			c.Find("message %s: %v", schema.IDAt(k), err)
 			return
@@ -39,7 +40,7 @@ func check(c engine.Checker) {
 			if waits := f.State == schema.FollowerWaiting; waits == (x.State == task.Succeeded) || waits != (f.Spec != nil) {
 				c.Find("task %s is %s, and number %d of what follows it is %s", id, x.State, i, f.State)
 			}
-			if way := (engine.Origin{Parent: id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
+			if way := (outbox.Origin{Parent: id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
 				c.Find("number %d of what follows task %s is %s, and its message there: %t", i, id, f.State, sent[way])
 			}
 		}
@@ -52,7 +53,7 @@ func check(c engine.Checker) {
 }
 
 // checkPoints: a group's row says which tasks wait for its points, and so does the row of those.
-func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent map[engine.Origin]bool) {
+func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent map[outbox.Origin]bool) {
 	if len(points) != groupPoints {
 		c.Find("group %s has %d points", g.id, len(points))
 		return
@@ -62,7 +63,7 @@ func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent 
 		if waits := g.waits>>i&1 == 1; waits != (f.State == schema.FollowerWaiting) || waits != (f.Spec != nil) || waits && g.state != Running {
 			c.Find("group %s is %s, %s is %s, and it waits: %t", g.id, g.state, f.On, f.State, waits)
 		}
-		if way := (engine.Origin{Parent: g.id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
+		if way := (outbox.Origin{Parent: g.id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
 			c.Find("%s of group %s is %s, and its message there: %t", f.On, g.id, f.State, sent[way])
 		}
 	}

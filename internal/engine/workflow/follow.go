@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -40,7 +41,7 @@ func writeThen(r *engine.Round, ns string, id task.ID, then []task.Spec) {
 const maxTaken = 8 << 20
 
 // follow lets what follows a task be born, with its result and into its group, and says what was.
-func follow(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) (born []engine.Birth) {
+func follow(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) (born []outbox.Birth) {
 	rows := schema.ReadFollowers(r.Tx(), ns, id)
 	parent := &task.Parent{ID: id, Result: result.Data, ContentType: result.ContentType}
 	if len(rows)*len(result.Data) > maxTaken {
@@ -55,7 +56,7 @@ func follow(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schem
 		}
 		m := &task.Member{Group: x.Links.Group, Ref: followerRef(id, i)}
 		bear(r, ns, id, i, f, parent, headers, m)
-		b := engine.Birth{Ref: m.Ref, Type: f.Type, Queue: f.Queue}
+		b := outbox.Birth{Ref: m.Ref, Type: f.Type, Queue: f.Queue}
 		if b.Refused = refusalOf(f); b.Refused == "" {
 			b.ID = f.ID
 		}
@@ -90,7 +91,7 @@ func bear(r *engine.Round, ns string, id task.ID, i int, f *schema.Follower, par
 	case err == nil:
 		noteBirth(f, a, nil)
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved) || errors.Is(err, task.ErrQueueFull):
-		r.Send(ns, &engine.OutboxMessage{Request: engine.RequestOf(id, n), Spec: spec, From: engine.Origin{Parent: id, N: i}})
+		r.Send(ns, &outbox.Message{Request: engine.RequestOf(id, n), Spec: spec, From: outbox.Origin{Parent: id, N: i}})
 		f.State = schema.FollowerSent
 	case errors.As(err, &refused):
 		noteBirth(f, a, refused)
@@ -111,7 +112,7 @@ func noteBirth(f *schema.Follower, a engine.Accepted, refused *task.Error) {
 }
 
 // followerDelivered notes what became of a follower that was sent.
-func followerDelivered(r *engine.Round, ns string, p *engine.OutboxMessage, f schema.Follower) {
+func followerDelivered(r *engine.Round, ns string, p *outbox.Message, f schema.Follower) {
 	rows := schema.ReadFollowers(r.Tx(), ns, p.From.Parent)
 	if p.From.N >= len(rows) { // its parent's retention is over
 		return
@@ -123,7 +124,7 @@ func followerDelivered(r *engine.Round, ns string, p *engine.OutboxMessage, f sc
 
 // delivered notes what became of a task that follows another, or is a member of a group, and was sent to another shard. While its queue
 // is full it stays.
-func delivered(r *engine.Round, ns string, m *engine.OutboxMessage, a engine.Accepted, refused *task.Error) (stays bool) {
+func delivered(r *engine.Round, ns string, m *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	if !m.IsTask() || m.From.Operation != (task.ID{}) || m.From.Schedule != "" {
 		return false
 	}
@@ -143,7 +144,7 @@ func delivered(r *engine.Round, ns string, m *engine.OutboxMessage, a engine.Acc
 }
 
 // givesUp says whether a member that finds no room need not come: its group, which lives here, is cancelled.
-func givesUp(r *engine.Round, ns string, p *engine.OutboxMessage) bool {
+func givesUp(r *engine.Round, ns string, p *outbox.Message) bool {
 	if p.Spec.Member == nil || p.From.Parent != (task.ID{}) {
 		return false
 	}
@@ -152,8 +153,8 @@ func givesUp(r *engine.Round, ns string, p *engine.OutboxMessage) bool {
 }
 
 // memberDelivered tells a group what became of a member that was sent.
-func memberDelivered(r *engine.Round, ns string, p *engine.OutboxMessage, f *schema.Follower, givenUp bool) {
-	n := &engine.Notice{Group: p.Spec.Member.Group, Ref: p.Spec.Member.Ref, Type: f.Type, Queue: f.Queue}
+func memberDelivered(r *engine.Round, ns string, p *outbox.Message, f *schema.Follower, givenUp bool) {
+	n := &outbox.Notice{Group: p.Spec.Member.Group, Ref: p.Spec.Member.Ref, Type: f.Type, Queue: f.Queue}
 	switch refused := refusalOf(f); {
 	case givenUp:
 		n.Turn, n.State = 1, task.Cancelled
@@ -171,7 +172,7 @@ func memberDelivered(r *engine.Round, ns string, p *engine.OutboxMessage, f *sch
 
 // ended lets what follows a task be born when it succeeds, and tells its group how it is.
 func ended(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) {
-	var born []engine.Birth
+	var born []outbox.Birth
 	if x.State == task.Succeeded && x.Links.Followed {
 		born = follow(r, ns, id, x, result)
 	}

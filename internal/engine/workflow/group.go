@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -119,8 +120,8 @@ type Call struct {
 // Joined is what became of a task that was to be a member of a group.
 type Joined struct {
 	engine.Accepted
-	Message *engine.OutboxMessage // that brings it to its shard; nil: it is there, or was
-	Err     error                 // it was refused, and is no member unless it was given with its group
+	Message *outbox.Message // that brings it to its shard; nil: it is there, or was
+	Err     error           // it was refused, and is no member unless it was given with its group
 }
 
 // Made is the answer to making a group.
@@ -218,7 +219,7 @@ func join(r *engine.Round, ns string, s task.Spec, n uint64) (*member, Joined) {
 	case err == nil:
 		m.id = a.ID
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
-		p := &engine.OutboxMessage{Request: engine.PartID(group, ref), Spec: s}
+		p := &outbox.Message{Request: engine.PartID(group, ref), Spec: s}
 		r.Send(ns, p)
 		return m, Joined{Message: p}
 	case errors.As(err, &refused):
@@ -239,7 +240,7 @@ const (
 // joinedBefore is what became of a member that joined by an earlier call.
 func joinedBefore(r *engine.Round, ns string, group, ref task.ID, m *member) Joined {
 	if m.id == (task.ID{}) && m.refused == "" {
-		if p, ok := engine.ReadMessage(r.Tx(), ns, engine.PartID(group, ref)); ok {
+		if p, ok := outbox.Read(r.Tx(), ns, engine.PartID(group, ref)); ok {
 			return Joined{Message: p}
 		}
 	}

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // tell lets the home of a task's group know how the task is.
-func tell(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result, born []engine.Birth) {
-	n := &engine.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Turn: x.Links.Turn, ID: id, Type: x.Type, Queue: x.Queue, Born: born}
+func tell(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result, born []outbox.Birth) {
+	n := &outbox.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Turn: x.Links.Turn, ID: id, Type: x.Type, Queue: x.Queue, Born: born}
 	if x.State.Ended() {
 		n.State = x.State
 	}
@@ -24,16 +25,16 @@ func tell(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.
 }
 
 // notify brings a notice to its group's home: now, if that is this shard.
-func notify(r *engine.Round, ns string, shard uint32, n *engine.Notice) {
+func notify(r *engine.Round, ns string, shard uint32, n *outbox.Notice) {
 	if n.Group.Shard() == shard {
 		Told(r, ns, n)
 		return
 	}
-	r.Send(ns, &engine.OutboxMessage{Request: noticeID(n), Notice: n})
+	r.Send(ns, &outbox.Message{Request: noticeID(n), Notice: n})
 }
 
 // noticeID names a notice as a message.
-func noticeID(n *engine.Notice) task.ID {
+func noticeID(n *outbox.Notice) task.ID {
 	return engine.RequestOf(engine.PartID(n.Group, n.Ref), noticeTurns+n.Turn)
 }
 
@@ -41,7 +42,7 @@ func noticeID(n *engine.Notice) task.ID {
 const noticeTurns = 1 << 40
 
 // Told takes in what a member tells. What is old, and what is of a group that is forgotten, changes nothing.
-func Told(r *engine.Round, ns string, n *engine.Notice) {
+func Told(r *engine.Round, ns string, n *outbox.Notice) {
 	g, ok := group(r, ns, n.Group)
 	if !ok {
 		return
@@ -84,7 +85,7 @@ func Told(r *engine.Round, ns string, n *engine.Notice) {
 }
 
 // noteFollower adds what follows a member, unless it has been heard of already.
-func noteFollower(r *engine.Round, ns string, g *taskGroup, b engine.Birth) {
+func noteFollower(r *engine.Round, ns string, g *taskGroup, b outbox.Birth) {
 	if _, known := readMember(r, ns, g.id, b.Ref); known {
 		return
 	}
@@ -99,7 +100,7 @@ func noteFollower(r *engine.Round, ns string, g *taskGroup, b engine.Birth) {
 }
 
 // keepResult keeps a member's result as long as there is room.
-func (g *taskGroup) keepResult(m *member, n *engine.Notice) {
+func (g *taskGroup) keepResult(m *member, n *outbox.Notice) {
 	g.results -= int64(len(m.result.Data))
 	m.result, m.omitted = n.Result, n.Omitted
 	if g.results+int64(len(m.result.Data)) > task.MaxGroupResults {

@@ -1,4 +1,4 @@
-package engine
+package outbox
 
 import (
 	"encoding/json"
@@ -10,7 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-func (p *OutboxMessage) encode() []byte {
+// Encode is the row.
+func (p *Message) Encode() []byte {
 	var spec []byte
 	if p.IsTask() {
 		spec = task.EncodeSpec(&p.Spec)
@@ -40,8 +41,9 @@ func (p *OutboxMessage) encode() []byte {
 	return r
 }
 
-func DecodeMessage(request task.ID, row []byte) (*OutboxMessage, error) {
-	p := &OutboxMessage{Request: request}
+// Decode reads the row of a message.
+func Decode(request task.ID, row []byte) (*Message, error) {
+	p := &Message{Request: request}
 	var bad error
 	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
