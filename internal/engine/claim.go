@@ -148,8 +148,8 @@ func (p *picker) runnable(name string) *Queue {
 	case q == nil:
 	case q.runnable(p.r.now, p.c.Types) || p.r.readForClaim(q, p.c.Types):
 		return q
-	case q.space.full():
-		q.space.block(q)
+	case q.space.Full():
+		q.space.Block(&q.waits)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -99,7 +100,7 @@ func (q *Queue) admit(n *NewTask, x *schema.Exec, met *meeting) error {
 		return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
 			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.Waiting(), most)}
 	}
-	return q.space.admit(1, met.replaced(), x.Size)
+	return q.space.Admit(1, met.replaced(), x.Size)
 }
 
 func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
@@ -305,7 +306,7 @@ func contentHash(n *NewTask) uint64 {
 func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
 	wanted := map[*Queue]int64{}
 	var all, size int64
-	var in *space
+	var in *quota.Space
 	for i := range tasks {
 		q := r.Queue(ns, tasks[i].Queue)
 		if q == nil || SlotClosed(q.config.Closed, &tasks[i]) {
@@ -319,7 +320,7 @@ func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
 		}
 	}
 	if in != nil {
-		return in.admit(all, 0, size)
+		return in.Admit(all, 0, size)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func (r *Round) end(q *Queue, id task.ID, x *schema.Exec) {
 	if most := q.config.Settings.MaxRunning; changed || most > 0 && q.counts.Claimed == int64(most)-1 {
 		r.wake(q)
 	}
-	r.roomIn(q.space)
+	r.quotas.RoomIn(q.space)
 }
 
 // Full says whether the queue runs as much as it may.
@@ -51,7 +51,7 @@ func (q *Queue) Full() bool {
 
 // mayRun says whether anything of the queue may run.
 func (q *Queue) mayRun(now store.Time) bool {
-	if q.config.Paused || q.Full() || q.space.full() {
+	if q.config.Paused || q.Full() || q.space.Full() {
 		return false
 	}
 	return q.hasToken("", now)

@@ -166,7 +166,7 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 	if e.Payload != nil {
 		env := schema.ReadEnvelope(r.tx, ns, id)
 		more := int64(len(*e.Payload) - len(env.Payload))
-		if err := q.space.admit(0, 0, more); err != nil {
+		if err := q.space.Admit(0, 0, more); err != nil {
 			return err
 		}
 		to.Size += more

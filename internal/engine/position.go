@@ -25,7 +25,7 @@ func (q *Queue) NextToken(key string, now store.Time) (until store.Time, empty b
 }
 
 // Space says how the namespace stands in this shard, and whether it runs as much as it may.
-func (q *Queue) Space() (s task.Space, full bool) { return q.space.info(), q.space.full() }
+func (q *Queue) Space() (s task.Space, full bool) { return q.space.Info(), q.space.Full() }
 
 // StaleRows are rows of claimed tasks that are not.
 func (q *Queue) StaleRows() [][]byte { return q.stale }

@@ -17,7 +17,7 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	q := r.Queue(ns, name)
 	if q == nil {
 		q = newQueue(queueName{ns, name}, r.spaceOf(ns))
-		q.space.queues++
+		q.space.AddQueue()
 		r.l.queues[q.queueName] = q
 		r.touch(q)
 	} else if q.config.Version >= config.Version {
@@ -75,7 +75,7 @@ func DropQueue(r *Round, ns, name string) error {
 	}
 	delete(r.l.queues, q.queueName)
 	r.l.lines -= len(q.lines)
-	q.space.dropped(q)
+	q.space.DropQueue(&q.waits)
 	r.dropBuckets(q)
 	if q.breakers != nil {
 		q.breakers.Drop(breakerHost{r, q})

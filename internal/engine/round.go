@@ -9,6 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/cache"
 	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/limit"
+	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
@@ -33,7 +34,7 @@ type Leader struct {
 	shares map[string][]int // credit of weighted sets of queues
 	hot    *cache.Tasks
 	ids    map[string]*cache.IDs   // by namespace
-	spaces map[string]*space       // the same
+	spaces map[string]*quota.Space // the same
 	zones  map[string]*zonemap.Map // the same
 
 	timelines [len(schema.Timelines)]timeline
@@ -50,14 +51,15 @@ type queueName struct{ ns, name string }
 // NewLeader starts the memory of a leader, with policies in the order in which they act.
 func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
 	return &Leader{term: o, limits: l, points: pointsOf(policies), queues: map[queueName]*Queue{}, shares: map[string][]int{},
-		hot: cache.NewTasks(), ids: map[string]*cache.IDs{}, spaces: map[string]*space{}, zones: map[string]*zonemap.Map{}}
+		hot: cache.NewTasks(), ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{}, zones: map[string]*zonemap.Map{}}
 }
 
 // Queue is the leader's memory of one queue.
 type Queue struct {
 	queueName
 	config   task.QueueConfig
-	space    *space
+	space    *quota.Space
+	waits    quota.Waiter
 	counts   schema.Counts
 	lanes    *lanes.Set
 	buckets  map[string]*limit.Bucket // of keys, and for "" that of the queue; none: it is full, or there is no rate
@@ -66,12 +68,11 @@ type Queue struct {
 	stale    [][]byte                 // rows of claimed tasks that are not
 	credit   [3]int                   // smooth weighted round robin over the priorities
 	dirty    bool
-	blocked  bool // among those of its space
 	starved  bool // a claim found nothing while lanes were unread
 }
 
-func newQueue(name queueName, s *space) *Queue {
-	q := &Queue{queueName: name, space: s, buckets: map[string]*limit.Bucket{}}
+func newQueue(name queueName, s *quota.Space) *Queue {
+	q := &Queue{queueName: name, space: s, waits: quota.Waiter{Queue: name.name}, buckets: map[string]*limit.Bucket{}}
 	q.lanes = lanes.New(name.ns, name.name, q)
 	return q
 }
@@ -93,9 +94,9 @@ type Round struct {
 	queues   []*Queue
 	lanes    lanes.Round
 	breakers []dirtyBreaker
-	deaths   int            // of tasks that became dead letters or poisoned
-	operated operated       // what an operation changes at the moment
-	spaces   []*space       // that may run more, while queues wait for that
+	deaths   int      // of tasks that became dead letters or poisoned
+	operated operated // what an operation changes at the moment
+	quotas   quota.Round
 	zones    []*zonemap.Map // to be sealed
 	memory   map[any]any    // of policies, by the types of what they remember
 	Effects
@@ -239,10 +240,8 @@ func (r *Round) Seal() {
 		q.dirty = false
 		r.tx.Set(schema.QueueKey(q.ns, schema.TableCounts, q.name), q.counts.Encode())
 	}
-	for _, s := range r.spaces {
-		s.freed = false
-	}
-	r.queues, r.spaces = nil, nil
+	r.queues = nil
+	r.quotas.Seal()
 	r.lanes.Seal()
 	r.sealBreakers()
 	for _, zs := range r.zones {
@@ -431,7 +430,7 @@ func (r *Round) count(q *Queue, x *schema.Exec, n int64) {
 		}
 		if !x.State.Ended() {
 			q.counts.Bytes += n * x.Size
-			q.space.counted(x, n)
+			q.space.Count(x, n)
 		}
 		r.touch(q)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/limit"
+	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
@@ -224,7 +225,7 @@ func (w *World) Check() error {
 	if err := sameLines(w); err != nil {
 		return err
 	}
-	return sameSpaces(w.Leader, fresh)
+	return sameSpaces(w.Leader, tx)
 }
 
 // sameZones proves that what memory says of zones is what the rows say.
@@ -239,17 +240,15 @@ func sameZones(l *Leader, from store.Reader) error {
 }
 
 // sameSpaces proves that what memory says of namespaces is what the rows say.
-func sameSpaces(l *Leader, again *Round) error {
+func sameSpaces(l *Leader, from store.Reader) error {
 	for ns, s := range l.spaces {
-		got, want := s.info(), again.spaceOf(ns).info()
-		want.Refused = got.Refused
-		if got != want {
-			return fmt.Errorf("namespace %q: memory has %+v, rows %+v", ns, got, want)
-		}
-		for _, q := range s.blocked {
-			if !q.blocked || l.queues[q.queueName] != q {
-				return fmt.Errorf("queue %q waits for room in its namespace, and does not know it", q.name)
+		if err := s.Verify(from, func(queue string) *quota.Waiter {
+			if q := l.queues[queueName{ns, queue}]; q != nil {
+				return &q.waits
 			}
+			return nil
+		}); err != nil {
+			return err
 		}
 	}
 	return nil

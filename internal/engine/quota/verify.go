@@ -1,0 +1,23 @@
+package quota
+
+import (
+	"fmt"
+
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// Verify proves that what memory says of a namespace is what the rows say, and that each queue that waits knows it. Tests call it after every
+// round.
+func (s *Space) Verify(from store.Reader, waiterOf func(queue string) *Waiter) error {
+	got, want := s.Info(), Open(from, s.ns).Info()
+	want.Refused = got.Refused
+	if got != want {
+		return fmt.Errorf("namespace %q: memory has %+v, rows %+v", s.ns, got, want)
+	}
+	for _, w := range s.blocked {
+		if !w.blocked || waiterOf(w.Queue) != w {
+			return fmt.Errorf("queue %q waits for room in its namespace, and does not know it", w.Queue)
+		}
+	}
+	return nil
+}
