@@ -6,6 +6,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -52,7 +53,7 @@ type OnSlots struct {
 
 // HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
 var HoldsUnique = reads(verb.Rule{Name: "holds-unique"}, func(from store.Reader, _ task.Scope, q *OnSlots) (bool, error) {
-	return engine.HoldsUnique(from, q.Namespace, q.Queue, q.Slots)
+	return unique.HeldBy(from, q.Namespace, q.Queue, q.Slots)
 })
 
 // QueueDescribed is how a queue stands in a shard.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -54,12 +55,14 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	if a, err := r.earlier(n, print); a.Duplicate || err != nil {
 		return a, err
 	}
-	var met meeting
+	var met unique.Meeting
 	if n.Unique != nil {
-		var a Accepted
 		var err error
-		if met, a, err = r.meet(n); a.Duplicate || err != nil {
-			return a, err
+		if met, err = unique.Meet(r, n.Namespace, &n.Spec); err != nil {
+			return Accepted{}, err
+		}
+		if met.Duplicate {
+			return Accepted{ID: met.HolderID, State: met.Holder.State, CreatedAt: met.Holder.CreatedAt, Duplicate: true, Met: true}, nil
 		}
 	}
 	x := r.newExec(n)
@@ -71,7 +74,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	}
 	e := newEnvelope(n, print)
 	if n.Unique != nil {
-		met.takePlace(x)
+		met.TakePlace(x)
 		r.replace(n.Namespace, q, &met)
 	}
 	for _, admitted := range r.l.points.admitted {
@@ -87,20 +90,37 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	return Accepted{ID: n.ID, State: x.State, CreatedAt: r.now, Order: x.Order}, nil
 }
 
+// replace discards the task that makes room for one with the same unique key. Its group must not hear of it before the new task is
+// there: it may enqueue one that asks for the same key, which would be free. See tellReplaced.
+func (r *Round) replace(ns string, q *Queue, m *unique.Meeting) {
+	if m.Replaced != nil {
+		to := *m.Replaced
+		r.finishUntold(ns, m.ReplacedID, q, m.Replaced, &to, task.Discarded, task.ReasonReplaced)
+		m.Replaced = &to
+	}
+}
+
+// tellReplaced lets the group of the task that made room know.
+func (r *Round) tellReplaced(ns string, m *unique.Meeting) {
+	if m.Replaced != nil {
+		r.tellEnd(ns, m.ReplacedID, m.Replaced)
+	}
+}
+
 // admit refuses a new task that may not come here, or for which there is no room.
-func (q *Queue) admit(n *NewTask, x *schema.Exec, met *meeting) error {
+func (q *Queue) admit(n *NewTask, x *schema.Exec, met *unique.Meeting) error {
 	// While a unique key is held here, its tasks go on to come here.
-	if q.config.Closed != 0 && !met.taken && SlotClosed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
+	if q.config.Closed != 0 && !met.Taken() && SlotClosed(q.config.Closed, &n.Spec) || n.Routed != 0 && n.Routed < q.config.Moved {
 		return ErrSlotMoved
 	}
 	if n.Moved != nil { // it was accepted once
 		return nil
 	}
-	if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()-met.replaced() >= most {
+	if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()-met.Leave() >= most {
 		return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
 			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.Waiting(), most)}
 	}
-	return q.space.Admit(1, met.replaced(), x.Size)
+	return q.space.Admit(1, met.Leave(), x.Size)
 }
 
 func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
@@ -180,7 +200,7 @@ func CheckThenAt(path string, s *task.Spec, now time.Time) error {
 
 // MakeReady puts a task at the end of its lane.
 func (r *Round) MakeReady(x *schema.Exec) {
-	x.State, x.ReadyAt, x.Seq = task.Ready, r.now, r.nextSeq()
+	x.State, x.ReadyAt, x.Seq = task.Ready, r.now, r.NextSeq()
 }
 
 // earlier finds the task that an idempotency key or a request id stands for already.

@@ -79,7 +79,7 @@ func (q *Queue) Held(key string, claims int, now store.Time) lanes.Hold {
 	if !q.hasToken(key, now) {
 		return lanes.HeldByRate
 	}
-	if q.ordered() && claims > 0 {
+	if q.strict() && claims > 0 {
 		return lanes.HeldByOrder
 	}
 	return 0

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -32,7 +33,7 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	if q == nil {
 		return ErrUnknownQueue
 	}
-	if other, taken := r.KeyTaken(ns, from); taken && from.State.Ended() {
+	if other, taken := unique.Taken(r, ns, from); taken && from.State.Ended() {
 		return &task.Error{Code: task.CodeWrongState, State: from.State,
 			Message: fmt.Sprintf("retry %q: its unique key %q belongs to task %s by now", id, from.Unique.Key, other)}
 	}

@@ -1,14 +1,13 @@
 package engine
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/lanes"
+	"github.com/pawlq/pawl/internal/engine/order"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -21,32 +20,9 @@ func strictOrder() task.Settings {
 
 // ShortLines lets a leader remember little of the order of keys.
 func ShortLines(t testing.TB) {
-	was := []int{maxLines, maxLine}
-	t.Cleanup(func() { maxLines, maxLine = was[0], was[1] })
-	maxLines, maxLine = 3, 2
-}
-
-// sameLines proves that what memory has of the order of keys is what the rows say.
-func sameLines(w *World) error {
-	n := 0
-	for name, q := range w.Leader.queues {
-		n += len(q.lines)
-		for key, l := range q.lines {
-			first, _ := schema.ReadFirst(w.Store, name.ns, name.name, key)
-			var next []place
-			schema.ScanOrder(w.Store, name.ns, name.name, key, 0, func(order uint64, id task.ID) bool {
-				next = append(next, place{order, id})
-				return true
-			})
-			if l.first != first || len(l.next) > len(next) || l.whole && len(l.next) != len(next) || !slices.Equal(l.next, next[:len(l.next)]) {
-				return fmt.Errorf("key %q of queue %q: memory has the line %+v, the rows %+v and %v", key, name.name, l, first, next)
-			}
-		}
-	}
-	if n != w.Leader.lines {
-		return fmt.Errorf("%d lines of keys are in memory, %d are counted", n, w.Leader.lines)
-	}
-	return nil
+	was := order.Bounds
+	t.Cleanup(func() { order.Bounds = was })
+	order.Bounds.Lines, order.Bounds.Line = 3, 2
 }
 
 // Tasks that wait behind others of their keys take no memory, and a new leader's first claim reads no more than it does of other queues.

@@ -16,7 +16,7 @@ import (
 func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	q := r.Queue(ns, name)
 	if q == nil {
-		q = newQueue(queueName{ns, name}, r.spaceOf(ns))
+		q = r.l.newQueue(queueName{ns, name}, r.spaceOf(ns))
 		q.space.AddQueue()
 		r.l.queues[q.queueName] = q
 		r.touch(q)
@@ -74,7 +74,7 @@ func DropQueue(r *Round, ns, name string) error {
 			"delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned", name, c.Waiting(), c.Claimed, c.Dead, c.Poisoned)}
 	}
 	delete(r.l.queues, q.queueName)
-	r.l.lines -= len(q.lines)
+	q.order.Drop()
 	q.space.DropQueue(&q.waits)
 	r.dropBuckets(q)
 	if q.breakers != nil {

@@ -9,8 +9,10 @@ import (
 	"github.com/pawlq/pawl/internal/engine/cache"
 	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/limit"
+	"github.com/pawlq/pawl/internal/engine/order"
 	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -30,7 +32,7 @@ type Leader struct {
 	term   LeaderTerm
 	limits task.Limits
 	queues map[queueName]*Queue
-	lines  int              // of keys in a strict order that are in memory
+	orders order.Memory
 	shares map[string][]int // credit of weighted sets of queues
 	hot    *cache.Tasks
 	ids    map[string]*cache.IDs   // by namespace
@@ -64,15 +66,15 @@ type Queue struct {
 	lanes    *lanes.Set
 	buckets  map[string]*limit.Bucket // of keys, and for "" that of the queue; none: it is full, or there is no rate
 	breakers *breaker.Set             // nil: there is no rule
-	lines    map[string]*line         // of keys in a strict order, as far as they are in memory
-	stale    [][]byte                 // rows of claimed tasks that are not
-	credit   [3]int                   // smooth weighted round robin over the priorities
+	order    order.Set
+	stale    [][]byte // rows of claimed tasks that are not
+	credit   [3]int   // smooth weighted round robin over the priorities
 	dirty    bool
 	starved  bool // a claim found nothing while lanes were unread
 }
 
-func newQueue(name queueName, s *quota.Space) *Queue {
-	q := &Queue{queueName: name, space: s, waits: quota.Waiter{Queue: name.name}, buckets: map[string]*limit.Bucket{}}
+func (l *Leader) newQueue(name queueName, s *quota.Space) *Queue {
+	q := &Queue{queueName: name, space: s, waits: quota.Waiter{Queue: name.name}, order: l.orders.NewSet(name.ns, name.name), buckets: map[string]*limit.Bucket{}}
 	q.lanes = lanes.New(name.ns, name.name, q)
 	return q
 }
@@ -225,8 +227,8 @@ func (r *Round) Written() int { return r.tx.Size() }
 // seqBits leaves room for a million tasks that become ready in one round.
 const seqBits = 20
 
-// nextSeq gives a task that becomes ready its place: rounds are ordered by their index in the log.
-func (r *Round) nextSeq() uint64 {
+// NextSeq gives a task that becomes ready its place: rounds are ordered by their index in the log.
+func (r *Round) NextSeq() uint64 {
 	r.ready++
 	if r.ready >= 1<<seqBits {
 		panic(fmt.Sprintf("over %d tasks became ready in one round", 1<<seqBits))
@@ -266,7 +268,7 @@ func (r *Round) Queue(ns, name string) *Queue {
 	}
 	config, err := task.DecodeQueueConfig(row)
 	schema.Must(err)
-	q := newQueue(qn, r.spaceOf(ns))
+	q := r.l.newQueue(qn, r.spaceOf(ns))
 	q.config = config
 	if row, ok = r.tx.Get(schema.QueueKey(ns, schema.TableCounts, name)); ok {
 		q.counts, err = schema.DecodeCounts(row)
@@ -287,6 +289,13 @@ func (r *Round) Exec(ns string, id task.ID) (*schema.Exec, error) {
 		return x, nil
 	}
 	return schema.ReadExec(r.tx, ns, id)
+}
+
+// execOf is where a task is that must be there.
+func (r *Round) execOf(ns string, id task.ID) *schema.Exec {
+	x, err := r.Exec(ns, id)
+	schema.Must(err)
+	return x
 }
 
 func (r *Round) Envelope(ns string, id task.ID) *schema.Envelope {
@@ -327,9 +336,12 @@ func (r *Round) Move(ns string, id task.ID, q *Queue, from, to *schema.Exec) {
 	}
 	var heir task.ID
 	if to.Unique != nil {
-		heir = r.passKey(ns, id, from, to)
+		heir = unique.Pass(r, ns, id, from, to)
 	}
-	next := r.keepOrder(ns, id, q, from, to)
+	var next task.ID
+	if to.Order != 0 || q.strict() {
+		next = q.order.Keep(r, id, q.strict(), from, to)
+	}
 	if from != nil {
 		r.leave(ns, id, q, from)
 		if from.State == task.Claimed && to.State != task.Claimed {
@@ -362,6 +374,23 @@ func (r *Round) Move(ns string, id task.ID, q *Queue, from, to *schema.Exec) {
 	if next != (task.ID{}) {
 		r.comeFirst(ns, next, q)
 	}
+}
+
+// inherit makes the task that was next the holder of its unique key. The key's row says so already.
+func (r *Round) inherit(ns string, id task.ID, q *Queue) {
+	from := r.execOf(ns, id)
+	to := *from
+	to.Role = schema.RoleHolder
+	r.Move(ns, id, q, from, &to)
+}
+
+// comeFirst brings a ready task into its lane that has become the first of its key.
+func (r *Round) comeFirst(ns string, id task.ID, q *Queue) {
+	from := r.execOf(ns, id)
+	to := *from
+	to.Behind = false
+	r.MakeReady(&to)
+	r.Move(ns, id, q, from, &to)
 }
 
 func (r *Round) SetExec(ns string, id task.ID, x *schema.Exec) {
@@ -456,6 +485,9 @@ func Mix(x uint64) uint64 {
 	x *= 0x94d049bb133111eb
 	return x ^ x>>31
 }
+
+// strict says whether new tasks of the queue have a place in the order of their keys.
+func (q *Queue) strict() bool { return q.config.Settings.KeyOrder == task.KeyOrderStrict }
 
 // retryOf, timeoutOf and maxAttempts: a task's own rule goes before its queue's.
 func (q *Queue) retryOf(e *schema.Envelope) task.Retry {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -142,6 +143,16 @@ func (r *Round) tellEnded(ns string, id task.ID, x *schema.Exec, result schema.R
 	for _, ended := range r.l.points.ended {
 		ended(r, ns, id, x, result)
 	}
+}
+
+// waitAgain moves a claimed task to where it waits for another run. If another is next to hold its unique key, it is discarded
+// instead.
+func (r *Round) waitAgain(ns string, id task.ID, q *Queue, from, to *schema.Exec) {
+	if unique.HasNext(r, ns, from) {
+		r.Finish(ns, id, q, from, to, task.Discarded, task.ReasonReplaced)
+		return
+	}
+	r.Move(ns, id, q, from, to)
 }
 
 // bury makes a task a dead letter.

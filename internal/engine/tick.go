@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -289,9 +290,7 @@ func (r *Round) forget(ns string, id task.ID, x *schema.Exec) {
 		q := r.QueueOf(ns, x)
 		r.leave(ns, id, q, x)
 	}
-	if x.Role == schema.RoleHolder {
-		r.tx.Delete(schema.UniqueKey(ns, x.Queue, x.Unique.Key))
-	}
+	unique.Forget(r, ns, x)
 	if x.Keyed {
 		r.noteEnd(ns, id, x)
 	}

@@ -222,7 +222,7 @@ func (w *World) Check() error {
 	if err := sameZones(w.Leader, tx); err != nil {
 		return err
 	}
-	if err := sameLines(w); err != nil {
+	if err := w.Leader.orders.Verify(w.Store); err != nil {
 		return err
 	}
 	return sameSpaces(w.Leader, tx)

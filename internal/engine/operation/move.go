@@ -6,6 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -96,7 +97,7 @@ func comeBack(r *engine.Round, ns string, id task.ID) {
 		return // deleted with all that was left in it
 	}
 	to := *x
-	if _, taken := r.KeyTaken(ns, x); taken {
+	if _, taken := unique.Taken(r, ns, x); taken {
 		to.Reason = task.ReasonReplaced
 		r.SetExec(ns, id, &to)
 		r.Uncache(id)

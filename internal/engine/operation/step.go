@@ -9,6 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -150,7 +151,7 @@ func operate(r *engine.Round, ns string, c *StepCall, t Selected, gone []string)
 	case c.Action == task.SetPriority && x.Priority == c.Priority:
 		return task.SkipSame, nil
 	}
-	if _, taken := r.KeyTaken(ns, x); taken && c.Action == task.Replay {
+	if _, taken := unique.Taken(r, ns, x); taken && c.Action == task.Replay {
 		return task.SkipUniqueKey, nil
 	}
 	err = r.ChangedBy(c.Operation, t.ID, func() error { return act(r, ns, c, t, x) })

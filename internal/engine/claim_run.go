@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/pawlq/pawl/internal/engine/lanes"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// claimRun claims the tasks that come behind one that the same call has just claimed, in order: up to n, until one may not run or does
+// not fit into so many bytes.
+func (r *Round) claimRun(q *Queue, c *ClaimRequest, behind *schema.Exec, n, room int) (got []Claimed) {
+	var ids []task.ID
+	schema.ScanOrder(r.tx, q.ns, q.name, behind.Key, behind.Order, func(_ uint64, id task.ID) bool {
+		ids = append(ids, id)
+		return len(ids) < n
+	})
+	for _, id := range ids {
+		x := r.execOf(q.ns, id)
+		if !r.mayFollow(q, c, x) {
+			break
+		}
+		e, checkpoint := r.Envelope(q.ns, id), r.Checkpoint(q.ns, id, x)
+		if e.Weight()+len(checkpoint) > room {
+			break
+		}
+		t := r.claimed(q, e, r.claim(q, c, e, x), checkpoint)
+		room -= t.Weight()
+		got = append(got, t)
+	}
+	return got
+}
+
+// mayFollow says whether a task may run beside those before it of the same run: nothing but they holds it back.
+func (r *Round) mayFollow(q *Queue, c *ClaimRequest, x *schema.Exec) bool {
+	if !x.Behind || x.Role == schema.RoleNext || len(c.Types) > 0 && !slices.Contains(c.Types, x.Type) {
+		return false
+	}
+	f := q.lanes.Flow(x.Key, r.now)
+	held := q.Held(x.Key, f.Use.Count(), r.now)
+	return q.mayRun(r.now) && !q.lanes.Holds(x.Type) && (held == 0 || held == lanes.HeldByOrder)
+}
+
+// warmSeconds reads the states of the tasks behind those that were claimed, all at once: the ends of these will want them.
+func (r *Round) warmSeconds(ns string, got []Claimed) {
+	ids := make([]task.ID, 0, len(got))
+	for _, t := range got {
+		if t.Exec.Order == 0 {
+			continue
+		}
+		if id, some := r.Queue(ns, t.Queue).order.Behind(r.tx, t.Key, t.ID); some {
+			ids = append(ids, id)
+		}
+	}
+	r.l.hot.WarmExecs(r.tx, ns, ids)
+}

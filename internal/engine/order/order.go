@@ -1,0 +1,99 @@
+// Package order keeps the strict order of keys: a task of a key runs when all that were enqueued before it with the same key have ended,
+// whatever they went through: retries, snoozes, lost leases. It knows neither claims nor lanes.
+//
+// Each task of a queue with a strict order has a place (Exec.Order) from when it is enqueued, or replayed, until it ends. The first of a
+// key lies in its lane when it is ready; those behind it wait in a table of their own and take no memory, and the end of the first brings
+// the next one into its lane. So a million keys cost what their lanes cost, and a claim never looks at a task that may not run. That the
+// first does not run beside others, of the same run or from before the setting, the limit on its key sees to.
+package order
+
+import (
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Round is the round that moves tasks.
+type Round interface {
+	Tx() *store.Tx
+	Exec(ns string, id task.ID) (*schema.Exec, error)
+	// NextSeq is the place of a task that becomes ready now.
+	NextSeq() uint64
+}
+
+// Keep keeps the order of a task's key in step with the task, as part of a move; strict says whether new tasks of the queue have a
+// place. It returns the task that comes first from now on and is to be moved into its lane after this one, if any.
+func (s *Set) Keep(r Round, id task.ID, strict bool, from, to *schema.Exec) (next task.ID) {
+	begins := from == nil || from.State.Ended() && !to.State.Ended()
+	switch {
+	case begins && strict && to.Key != "":
+		s.join(r, id, to)
+	case to.Order == 0:
+	case to.State.Ended():
+		next = s.leave(r, id, to)
+	case to.State == task.Ready && from.State != task.Ready:
+		to.Behind = s.lineOf(r.Tx(), to.Key).first.ID != id
+		if from.State == task.Claimed && !to.Behind {
+			to.Seq = r.NextSeq() // its key goes behind others that wait
+		}
+	case to.State != task.Ready:
+		to.Behind = false
+	}
+	return next
+}
+
+// join puts a task at the end of its key's order.
+func (s *Set) join(r Round, id task.ID, to *schema.Exec) {
+	to.Order = r.NextSeq()
+	l := s.lineOf(r.Tx(), to.Key)
+	if l.first.Order == 0 {
+		s.setFirst(r.Tx(), to.Key, l, schema.FirstRow{Order: to.Order, ID: id, Alone: true})
+		return
+	}
+	if l.first.Alone {
+		l.first.Alone = false
+		s.setFirst(r.Tx(), to.Key, l, l.first)
+	}
+	l.join(place{to.Order, id})
+	r.Tx().Set(schema.OrderKey(s.ns, s.queue, to.Key, to.Order), id[:])
+	to.Behind = to.State == task.Ready
+}
+
+// leave takes a task that ends out of its key's order.
+func (s *Set) leave(r Round, id task.ID, to *schema.Exec) (next task.ID) {
+	order := to.Order
+	to.Order, to.Behind = 0, false
+	l := s.lineOf(r.Tx(), to.Key)
+	if l.first.ID != id {
+		l.leave(order)
+		r.Tx().Delete(schema.OrderKey(s.ns, s.queue, to.Key, order))
+		return next
+	}
+	then := s.second(r.Tx(), to.Key, l)
+	if then.order == 0 {
+		r.Tx().Delete(schema.FirstKey(s.ns, s.queue, to.Key))
+		s.forget(to.Key)
+		return next
+	}
+	l.next = l.next[1:]
+	r.Tx().Delete(schema.OrderKey(s.ns, s.queue, to.Key, then.order))
+	s.setFirst(r.Tx(), to.Key, l, schema.FirstRow{Order: then.order, ID: then.id, Alone: l.whole && len(l.next) == 0})
+	x, err := r.Exec(s.ns, then.id)
+	schema.Must(err)
+	if x.Behind {
+		next = then.id
+	}
+	return next
+}
+
+func (s *Set) setFirst(tx *store.Tx, key string, l *line, f schema.FirstRow) {
+	l.first = f
+	tx.Set(schema.FirstKey(s.ns, s.queue, key), f.Encode())
+}
+
+// Behind is the task that comes behind the first of a key, if id is the first; false: it is not, or there is none.
+func (s *Set) Behind(tx *store.Tx, key string, id task.ID) (task.ID, bool) {
+	l := s.lineOf(tx, key)
+	p := s.second(tx, key, l)
+	return p.id, p.order != 0 && l.first.ID == id
+}
