@@ -20,7 +20,7 @@ func (h breakerHost) Rule(typ string) task.Breaker { return h.q.config.Settings.
 func (h breakerHost) Hold(typ string)              { h.r.holdType(h.q, typ) }
 func (h breakerHost) Wake()                        { h.r.wake(h.q) }
 func (h breakerHost) MayHave(typ string) bool      { return h.q.lanes.MayHave(typ) }
-func (h breakerHost) SweepLater()                  { h.r.sweepAt(h.q, h.r.now.Add(sweepRest)) }
+func (h breakerHost) SweepLater()                  { h.r.sweepLater(h.q) }
 
 func (h breakerHost) Changed(c breaker.Change) {
 	c.Namespace, c.Queue = h.q.ns, h.q.name

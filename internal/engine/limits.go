@@ -1,27 +1,27 @@
 package engine
 
 import (
+	"bytes"
+
 	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/lanes"
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Limits of a queue and of its keys are taken and given back with the claims themselves, in the entry that begins or ends one,
-// however it ends. So they can't leak. What is stored is what keys use at the moment (keys.go).
-
 // begin takes what a task's claim uses.
 func (r *Round) begin(q *Queue, id task.ID, x *schema.Exec) {
 	f := q.lanes.Flow(x.Key, r.now)
 	q.lanes.Begin(f, r.now)
+	taken := false
 	if x.Key != "" {
 		x.Claim.Counted = true
-		r.dropStale(q)
-		r.useKey(q, f, id, x)
+		taken = q.limits.Begin(r, &f.Use, id, x)
 	}
-	if r.takeTokens(q, "", x) {
-		r.writeUse(q, "")
+	if q.limits.TakeOfQueue(r, x) || taken {
+		r.sweepLater(q)
 	}
 	q.lanes.BeginEnds(f, r.now)
 	if q.breakers != nil {
@@ -32,9 +32,9 @@ func (r *Round) begin(q *Queue, id task.ID, x *schema.Exec) {
 // end gives back what a claim has used.
 func (r *Round) end(q *Queue, id task.ID, x *schema.Exec) {
 	f := q.lanes.Flow(x.Key, r.now)
-	if x.Key != "" && !r.leaveKey(q, f, id) {
+	if x.Key != "" && !q.limits.End(r, f.Key, &f.Use, id) {
 		q.lanes.Forget(f)
-		f = q.lanes.Flow("", r.now) // as readFlows counts it
+		f = q.lanes.Flow("", r.now) // as readClaims counts it
 	}
 	changed := q.lanes.End(&r.lanes, f)
 	if most := q.config.Settings.MaxRunning; changed || most > 0 && q.counts.Claimed == int64(most)-1 {
@@ -54,7 +54,7 @@ func (q *Queue) mayRun(now store.Time) bool {
 	if q.config.Paused || q.Full() || q.space.Full() {
 		return false
 	}
-	return q.hasToken("", now)
+	return q.limits.HasToken("", now)
 }
 
 // Weight is the weight of a key.
@@ -76,13 +76,28 @@ func (q *Queue) Held(key string, claims int, now store.Time) lanes.Hold {
 	if most := q.config.Settings.RulesOf(key).MaxRunning; most > 0 && claims >= most {
 		return lanes.HeldByRunning
 	}
-	if !q.hasToken(key, now) {
+	if !q.limits.HasToken(key, now) {
 		return lanes.HeldByRate
 	}
 	if q.strict() && claims > 0 {
 		return lanes.HeldByOrder
 	}
 	return 0
+}
+
+// tokensCame lets tasks run that waited for a token.
+func (r *Round) tokensCame(d schema.Deadline) {
+	name, key, ok := bytes.Cut(d.Rest, []byte{0})
+	if !ok {
+		schema.Must(schema.ErrDeadline(d.Rest))
+	}
+	q := r.Queue(d.Namespace, string(name))
+	if q == nil || !q.limits.TokensCame(r, string(key), d.At) {
+		return
+	}
+	r.sweepLater(q)
+	q.lanes.Refresh(&r.lanes, string(key))
+	r.wake(q)
 }
 
 // holdAll holds all keys and types back or lets them run, after the rules changed.
@@ -119,6 +134,32 @@ func (q *Queue) heldTasks(now store.Time) (n int64) {
 		return q.counts.Ready[0] + q.counts.Ready[1] + q.counts.Ready[2]
 	}
 	return q.counts.Parked + q.lanes.HeldTasks()
+}
+
+// readClaims finds which tasks of keys are claimed. It comes before the lanes.
+func (r *Round) readClaims(q *Queue) {
+	keyed := 0
+	q.limits.Read(r.tx, func(key string, id task.ID, named bool) {
+		f := q.lanes.Flow(key, r.now)
+		if named {
+			f.Use.Named = append(f.Use.Named, id)
+		} else {
+			f.Use.AddOther(id)
+		}
+		f.Running++
+		keyed++
+	})
+	if rest := int(q.counts.Claimed) - keyed; rest > 0 {
+		q.lanes.Flow("", r.now).Running = rest
+	}
+}
+
+// Claims are the claimed tasks of a key.
+func (q *Queue) Claims(key string) limit.Claims {
+	if f := q.lanes.Known(key); f != nil && key != "" {
+		return f.Use
+	}
+	return limit.Claims{}
 }
 
 // wake lets waiting claims look at a queue again.

@@ -21,14 +21,14 @@ func (q *Queue) Breaker(typ string) *breaker.Breaker { return q.breakers.Of(typ)
 
 // NextToken says whether the rate of a key, or for "" that of the queue, keeps tasks from running now, and until when.
 func (q *Queue) NextToken(key string, now store.Time) (until store.Time, empty bool) {
-	return q.buckets[key].EmptyUntil(q.rateOf(key), now)
+	return q.limits.NextToken(key, now)
 }
 
 // Space says how the namespace stands in this shard, and whether it runs as much as it may.
 func (q *Queue) Space() (s task.Space, full bool) { return q.space.Info(), q.space.Full() }
 
 // StaleRows are rows of claimed tasks that are not.
-func (q *Queue) StaleRows() [][]byte { return q.stale }
+func (q *Queue) StaleRows() [][]byte { return q.limits.Stale() }
 
 // ClaimedTasks are claimed tasks of a queue, found among up to most tasks that this leader has in memory.
 func (r *Round) ClaimedTasks(q *Queue, most int) (ids []task.ID) {

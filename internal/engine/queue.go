@@ -27,7 +27,10 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 		q.credit = [3]int{}
 	}
 	was := q.config.Settings
-	r.followRates(q, &config.Settings, func() { q.config = config })
+	if q.limits.Follow(r, &config.Settings) {
+		r.sweepLater(q)
+	}
+	q.config = config
 	r.followBreakers(q, &was)
 	r.holdAll(q)
 	r.tx.Set(schema.QueueKey(ns, schema.TableQueue, name), config.Encode())
@@ -76,7 +79,8 @@ func DropQueue(r *Round, ns, name string) error {
 	delete(r.l.queues, q.queueName)
 	q.order.Drop()
 	q.space.DropQueue(&q.waits)
-	r.dropBuckets(q)
+	q.limits.Drop(r.tx)
+	r.tx.Delete(schema.DeadlineKey(q.counts.Sweep, schema.OnSweep, ns, []byte(name)))
 	if q.breakers != nil {
 		q.breakers.Drop(breakerHost{r, q})
 	}

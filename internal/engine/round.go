@@ -64,17 +64,17 @@ type Queue struct {
 	waits    quota.Waiter
 	counts   schema.Counts
 	lanes    *lanes.Set
-	buckets  map[string]*limit.Bucket // of keys, and for "" that of the queue; none: it is full, or there is no rate
-	breakers *breaker.Set             // nil: there is no rule
+	limits   limit.Set
+	breakers *breaker.Set // nil: there is no rule
 	order    order.Set
-	stale    [][]byte // rows of claimed tasks that are not
-	credit   [3]int   // smooth weighted round robin over the priorities
+	credit   [3]int // smooth weighted round robin over the priorities
 	dirty    bool
 	starved  bool // a claim found nothing while lanes were unread
 }
 
 func (l *Leader) newQueue(name queueName, s *quota.Space) *Queue {
-	q := &Queue{queueName: name, space: s, waits: quota.Waiter{Queue: name.name}, order: l.orders.NewSet(name.ns, name.name), buckets: map[string]*limit.Bucket{}}
+	q := &Queue{queueName: name, space: s, waits: quota.Waiter{Queue: name.name}, order: l.orders.NewSet(name.ns, name.name)}
+	q.limits = limit.NewSet(name.ns, name.name, &q.config.Settings, q)
 	q.lanes = lanes.New(name.ns, name.name, q)
 	return q
 }
@@ -274,7 +274,7 @@ func (r *Round) Queue(ns, name string) *Queue {
 		q.counts, err = schema.DecodeCounts(row)
 		schema.Must(err)
 	}
-	r.readFlows(q)
+	r.readClaims(q)
 	r.readBreakers(q)
 	r.lanes.Open(q.lanes)
 	r.readLater(q)

@@ -209,8 +209,8 @@ func (w *World) Check() error {
 		if err := q.lanes.Verify(tx, again.lanes, slices.Contains(w.Leader.reading, q)); err != nil {
 			return err
 		}
-		if !maps.EqualFunc(q.buckets, again.buckets, func(a, b *limit.Bucket) bool { return a.Due == b.Due }) {
-			return fmt.Errorf("queue %q: memory has the buckets %v, rows %v", name.name, q.buckets, again.buckets)
+		if !maps.EqualFunc(q.limits.Buckets(), again.limits.Buckets(), func(a, b *limit.Bucket) bool { return a.Due == b.Due }) {
+			return fmt.Errorf("queue %q: memory has the buckets %v, rows %v", name.name, q.limits.Buckets(), again.limits.Buckets())
 		}
 		if q.lanes.Partial() {
 			continue // which types have a task to try is not known yet

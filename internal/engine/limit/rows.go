@@ -1,0 +1,138 @@
+package limit
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Begin takes what a claim of a task uses of its key: it is one of the key's claims from now on. Taken says that it took tokens.
+func (s *Set) Begin(r Round, u *Claims, id task.ID, x *schema.Exec) (taken bool) {
+	s.dropStale(r.Tx())
+	named := len(u.Named) < MaxNamed
+	if named {
+		u.Named = append(u.Named, id)
+	} else {
+		u.AddOther(id)
+		r.Tx().Set(schema.ClaimedKey(s.ns, s.queue, x.Key, id), nil)
+	}
+	if taken = s.take(r, x.Key, x); taken || named {
+		s.write(r, x.Key, *u)
+	}
+	return taken
+}
+
+// End gives back the claim of a task; false: it was not among those of its key.
+func (s *Set) End(r Round, key string, u *Claims, id task.ID) bool {
+	if at := slices.Index(u.Named, id); at >= 0 {
+		u.Named = slices.Delete(u.Named, at, at+1)
+		if s.buckets[key] == nil && len(u.Named) == 0 {
+			s.write(r, key, *u)
+		}
+		return true
+	}
+	if _, counted := u.Others[id]; counted {
+		delete(u.Others, id)
+		r.Tx().Delete(schema.ClaimedKey(s.ns, s.queue, key, id))
+		return true
+	}
+	return false
+}
+
+// write stores what a key uses, or the queue for "".
+func (s *Set) write(r Round, key string, c Claims) {
+	u := Use{Bucket: s.buckets[key], Claims: c}
+	if u.Bucket == nil && len(u.Named) == 0 {
+		r.Tx().Delete(schema.UseKey(s.ns, s.queue, key))
+		return
+	}
+	r.Tx().Set(schema.UseKey(s.ns, s.queue, key), u.Encode())
+}
+
+// Read finds which buckets are not full, and calls claimed for each claimed task of a key. It comes before the lanes.
+//
+// A row that stands for nothing was left by a leader of feature level 2, which did not know of these rows. It goes with the next
+// claim: to find out writes nothing.
+func (s *Set) Read(tx *store.Tx, claimed func(key string, id task.ID, named bool)) {
+	var others, uses [][]byte // keys of rows
+	var ids []task.ID
+	read := map[string]Use{}
+	prefix := schema.QueueKey(s.ns, schema.TableClaimed, s.queue)
+	tx.Scan(prefix, schema.After(prefix), func(k, _ []byte) bool {
+		others, ids = append(others, bytes.Clone(k)), append(ids, schema.IDAt(k))
+		return true
+	})
+	prefix = schema.QueueKey(s.ns, schema.TableUse, s.queue)
+	tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
+		u, err := DecodeUse(v)
+		schema.Must(err)
+		read[string(k)] = u
+		uses, ids = append(uses, bytes.Clone(k)), append(ids, u.Named...)
+		return true
+	})
+	keys := s.claimedOf(tx, ids)
+	for _, row := range others {
+		id := schema.IDAt(row)
+		if key := keys[id]; key != "" {
+			claimed(key, id, false)
+		} else {
+			s.stale = append(s.stale, row)
+		}
+	}
+	for _, row := range uses {
+		u, key := read[string(row)], string(row[len(prefix):])
+		named := slices.DeleteFunc(u.Named, func(id task.ID) bool { return key == "" || keys[id] != key })
+		if u.Bucket == nil && len(named) == 0 {
+			s.stale = append(s.stale, row)
+		}
+		if u.Bucket != nil {
+			s.buckets[key] = u.Bucket
+		}
+		for _, id := range named {
+			claimed(key, id, true)
+		}
+	}
+}
+
+// claimedOf reads which of the tasks are claimed ones of the queue that have a key, and the keys of those.
+func (s *Set) claimedOf(tx *store.Tx, ids []task.ID) map[task.ID]string {
+	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
+	ids = slices.Compact(ids)
+	keys := map[task.ID]string{}
+	tx.GetEach(schema.IDKeys(s.ns, schema.TableExec, ids), func(i int, row []byte) {
+		x, err := schema.DecodeExec(row)
+		schema.Must(err)
+		if x.State == task.Claimed && x.Key != "" && x.Queue == s.queue {
+			keys[ids[i]] = x.Key
+		}
+	})
+	return keys
+}
+
+func (s *Set) dropStale(tx *store.Tx) {
+	for _, row := range s.stale {
+		tx.Delete(row)
+	}
+	s.stale = nil
+}
+
+// Drop removes the rows of a queue that goes.
+func (s *Set) Drop(tx *store.Tx) {
+	prefix := schema.QueueKey(s.ns, schema.TableUse, s.queue)
+	var keys [][]byte
+	tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
+		u, err := DecodeUse(v)
+		schema.Must(err)
+		keys = append(keys, bytes.Clone(k))
+		if u.Bucket != nil {
+			keys = append(keys, schema.DeadlineKey(u.Bucket.Due, schema.OnTokens, s.ns, schema.BucketRest(s.queue, string(k[len(prefix):]))))
+		}
+		return true
+	})
+	for _, k := range keys {
+		tx.Delete(k)
+	}
+}
