@@ -14,15 +14,14 @@ func Ack(r *Round, h Hold, result schema.Result) (Settled, error) {
 		}
 		return Settled{}, err
 	}
-	to := *from
-	q := r.QueueOf(h.Namespace, from)
-	r.Finish(h.Namespace, h.ID, q, from, &to, task.Succeeded, "")
-	r.judge(q, h.ID, from.Type, task.OutcomeSucceeded, schema.Failure{})
+	c := h.change(r, from)
+	c.Finish(task.Succeeded, "")
+	c.judge(task.OutcomeSucceeded, schema.Failure{})
 	if len(result.Data) > 0 {
 		r.tx.Set(schema.IDKey(h.Namespace, schema.TableResult, h.ID), result.Encode())
 	}
-	if to.Links != nil {
-		r.tellEnded(h.Namespace, h.ID, &to, result)
+	if c.To.Links != nil {
+		c.tellLinked(result)
 	}
 	return Settled{State: task.Succeeded}, nil
 }

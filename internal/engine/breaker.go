@@ -9,25 +9,18 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// breakerHost is a queue to its breakers.
-type breakerHost struct {
-	r *Round
-	q *Queue
-}
+// What breakers ask of their queue and bring about there (breaker.Host).
 
-func (h breakerHost) Now() store.Time              { return h.r.now }
-func (h breakerHost) Rule(typ string) task.Breaker { return h.q.config.Settings.BreakerOf(typ) }
-func (h breakerHost) Hold(typ string)              { h.r.holdType(h.q, typ) }
-func (h breakerHost) Wake()                        { h.r.wake(h.q) }
-func (h breakerHost) MayHave(typ string) bool      { return h.q.lanes.MayHave(typ) }
-func (h breakerHost) SweepLater()                  { h.r.sweepLater(h.q) }
+func (h queueIn) Now() store.Time              { return h.r.now }
+func (h queueIn) Rule(typ string) task.Breaker { return h.q.config.Settings.BreakerOf(typ) }
+func (h queueIn) MayHave(typ string) bool      { return h.q.lanes.MayHave(typ) }
 
-func (h breakerHost) Changed(c breaker.Change) {
+func (h queueIn) Changed(c breaker.Change) {
 	c.Namespace, c.Queue = h.q.ns, h.q.name
 	h.r.Breakers = append(h.r.Breakers, c)
 }
 
-func (h breakerHost) SetDeadline(typ string, was, at store.Time) {
+func (h queueIn) SetDeadline(typ string, was, at store.Time) {
 	if was != 0 {
 		h.r.tx.Delete(schema.DeadlineKey(was, schema.OnBreaker, h.q.ns, schema.TypeRest(h.q.name, typ)))
 	}
@@ -36,7 +29,7 @@ func (h breakerHost) SetDeadline(typ string, was, at store.Time) {
 	}
 }
 
-func (h breakerHost) Touch(typ string) { h.r.breakers = append(h.r.breakers, dirtyBreaker{h.q, typ}) }
+func (h queueIn) Touch(typ string) { h.r.breakers = append(h.r.breakers, dirtyBreaker{h.q, typ}) }
 
 type dirtyBreaker struct {
 	q   *Queue
@@ -57,36 +50,30 @@ func (r *Round) sealBreakers() {
 	r.breakers = nil
 }
 
-// judge tells the breaker of a task's type how an attempt has ended. It comes after the move.
-func (r *Round) judge(q *Queue, id task.ID, typ string, o task.Outcome, f schema.Failure) {
-	if q.breakers != nil {
-		q.breakers.Judge(breakerHost{r, q}, id, typ, o, f)
-	}
-}
-
 // breakerDue is for the deadline of a breaker.
-func (r *Round) breakerDue(d schema.Deadline) {
+func breakerDue(r *Round, d schema.Deadline) {
 	name, typ, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
 		schema.Must(schema.ErrDeadline(d.Rest))
 	}
 	if q := r.Queue(d.Namespace, string(name)); q != nil && q.breakers != nil {
-		q.breakers.HoldEnds(breakerHost{r, q}, string(typ), d.At)
+		q.breakers.HoldEnds(q.in(r), string(typ), d.At)
 	}
 }
 
 // readBreakers comes before the lanes, so that none of a held type is shown.
-func (r *Round) readBreakers(q *Queue) {
+func (h queueIn) readBreakers() {
+	q := h.q
 	if !q.config.Settings.Breaks() {
 		return
 	}
 	q.watchTypes()
 	prefix := schema.QueueKey(q.ns, schema.TableBreaker, q.name)
-	r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
+	h.r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		b, err := breaker.Decode(string(k[len(prefix):]), v)
 		schema.Must(err)
 		if q.breakers.Add(b); b.State != breaker.Closed {
-			r.holdType(q, b.Type)
+			h.Hold(b.Type)
 		}
 		return true
 	})
@@ -99,7 +86,8 @@ func (q *Queue) watchTypes() {
 }
 
 // followBreakers lets the breakers follow rules that have changed.
-func (r *Round) followBreakers(q *Queue, was *task.Settings) {
+func (h queueIn) followBreakers(was *task.Settings) {
+	q := h.q
 	now := &q.config.Settings
 	if q.breakers == nil {
 		if now.Breaks() {
@@ -107,7 +95,7 @@ func (r *Round) followBreakers(q *Queue, was *task.Settings) {
 		}
 		return
 	}
-	if q.breakers.Follow(breakerHost{r, q}, was); !now.Breaks() {
+	if q.breakers.Follow(h, was); !now.Breaks() {
 		q.breakers = nil
 		q.lanes.WatchTypes(false)
 	}
@@ -122,5 +110,5 @@ func CloseBreakers(r *Round, ns, name, typ string) (n int, err error) {
 	if q.breakers == nil {
 		return 0, nil
 	}
-	return q.breakers.Close(breakerHost{r, q}, typ), nil
+	return q.breakers.Close(q.in(r), typ), nil
 }

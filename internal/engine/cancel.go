@@ -19,16 +19,11 @@ func Cancel(r *Round, ns string, id task.ID) error {
 	if from.State.Ended() {
 		return task.WrongState("cancel", id, from.State)
 	}
-	to := *from
-	r.Finish(ns, id, r.QueueOf(ns, from), from, &to, task.Cancelled, task.ReasonCaller)
+	c := r.Change(ns, id, from)
+	c.Finish(task.Cancelled, task.ReasonCaller)
 	if from.State == task.Claimed {
-		r.endAttempt(ns, id, from, &to, task.OutcomeCancelled, schema.Failure{})
-		r.lose(id, from, task.StaleCancelled)
+		c.endAttempt(task.OutcomeCancelled, schema.Failure{})
+		c.lose(task.StaleCancelled)
 	}
 	return nil
-}
-
-// lose tells that a claim ended without its holder's doing.
-func (r *Round) lose(id task.ID, x *schema.Exec, reason string) {
-	r.Lost = append(r.Lost, Lost{ID: id, Token: r.l.token(x), Reason: reason})
 }

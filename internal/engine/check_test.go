@@ -111,7 +111,7 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 				t.Fatalf("before anything was spoilt: %q", found)
 			}
 			w.Round(func(r *Round) {
-				k, _ := r.keyRow(schema.ForgottenKey("default", a.ID))
+				k, _ := schema.ReadKey(r.Tx(), schema.ForgottenKey("default", a.ID))
 				c.spoil(r.Tx(), a.ID, &k)
 				r.Tx().Set(schema.ForgottenKey("default", a.ID), k.Encode())
 			})

@@ -8,9 +8,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// claimRun claims the tasks that come behind one that the same call has just claimed, in order: up to n, until one may not run or does
-// not fit into so many bytes.
-func (r *Round) claimRun(q *Queue, c *ClaimRequest, behind *schema.Exec, n, room int) (got []Claimed) {
+// claimRun claims the tasks that come behind one that the same call has just claimed, in order, until one may not run or does
+// not fit.
+func (p *claiming) claimRun(q *Queue, behind *schema.Exec) {
+	r, c := p.r, p.c
+	n := c.Max - len(p.got)
 	var ids []task.ID
 	schema.ScanOrder(r.tx, q.ns, q.name, behind.Key, behind.Order, func(_ uint64, id task.ID) bool {
 		ids = append(ids, id)
@@ -18,22 +20,19 @@ func (r *Round) claimRun(q *Queue, c *ClaimRequest, behind *schema.Exec, n, room
 	})
 	for _, id := range ids {
 		x := r.execOf(q.ns, id)
-		if !r.mayFollow(q, c, x) {
-			break
+		if !c.mayFollow(r, q, x) {
+			return
 		}
 		e, checkpoint := r.Envelope(q.ns, id), r.Checkpoint(q.ns, id, x)
-		if e.Weight()+len(checkpoint) > room {
-			break
+		if !p.fits(e, checkpoint) {
+			return
 		}
-		t := r.claimed(q, e, r.claim(q, c, e, x), checkpoint)
-		room -= t.Weight()
-		got = append(got, t)
+		p.add(r.claimed(q, e, c.take(r, q, e, x), checkpoint))
 	}
-	return got
 }
 
 // mayFollow says whether a task may run beside those before it of the same run: nothing but they holds it back.
-func (r *Round) mayFollow(q *Queue, c *ClaimRequest, x *schema.Exec) bool {
+func (c *ClaimRequest) mayFollow(r *Round, q *Queue, x *schema.Exec) bool {
 	if !x.Behind || x.Role == schema.RoleNext || len(c.Types) > 0 && !slices.Contains(c.Types, x.Type) {
 		return false
 	}
@@ -42,8 +41,9 @@ func (r *Round) mayFollow(q *Queue, c *ClaimRequest, x *schema.Exec) bool {
 	return q.mayRun(r.now) && !q.lanes.Holds(x.Type) && (held == 0 || held == lanes.HeldByOrder)
 }
 
-// warmSeconds reads the states of the tasks behind those that were claimed, all at once: the ends of these will want them.
-func (r *Round) warmSeconds(ns string, got []Claimed) {
+// warmBehind reads the states of the tasks behind those that were claimed, all at once: the ends of these will want them.
+func (p *claiming) warmBehind() {
+	r, ns, got := p.r, p.c.Namespace, p.got
 	ids := make([]task.ID, 0, len(got))
 	for _, t := range got {
 		if t.Exec.Order == 0 {

@@ -29,7 +29,8 @@ func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 	if err != nil {
 		return 0, err
 	}
-	to := *from
+	c := h.change(r, from)
+	to := c.To
 	to.Claim.Until = max(from.Claim.Until, from.Claim.LeaseEnd(r.now, e.Lease))
 	if e.Exact {
 		to.Claim.Until = from.Claim.LeaseEnd(r.now, e.Lease)
@@ -50,6 +51,6 @@ func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 			r.tx.Delete(key)
 		}
 	}
-	r.Move(h.Namespace, h.ID, r.QueueOf(h.Namespace, from), from, &to)
+	c.Move()
 	return to.Claim.Until, nil
 }

@@ -33,36 +33,36 @@ func Fail(r *Round, h Hold, f FailRequest) (Settled, error) {
 		}
 		return Settled{}, err
 	}
-	q := r.QueueOf(h.Namespace, from)
-	to := *from
+	c := h.change(r, from)
 	outcome := task.OutcomeFailed
 	switch f.Fall {
 	case FallDead:
-		to.Failures++
+		c.To.Failures++
 		outcome = task.OutcomeDead
-		r.bury(h.Namespace, h.ID, q, from, &to, task.ReasonNotRetryable, f.Failure)
+		c.bury(task.ReasonNotRetryable, f.Failure)
 	case FallDiscard:
 		outcome = task.OutcomeDiscarded
-		r.Finish(h.Namespace, h.ID, q, from, &to, task.Discarded, task.ReasonHandler)
+		c.Finish(task.Discarded, task.ReasonHandler)
 	case FallPoison:
 		outcome = task.OutcomePoisoned
-		r.mark(h.Namespace, h.ID, &to, f.Failure)
-		r.Finish(h.Namespace, h.ID, q, from, &to, task.Poisoned, task.ReasonUnreadable)
+		c.mark(f.Failure)
+		c.Finish(task.Poisoned, task.ReasonUnreadable)
 	default:
-		r.retry(h, q, from, &to, f)
+		c.retry(f)
 	}
-	r.endAttempt(h.Namespace, h.ID, from, &to, outcome, f.Failure)
-	return settled(&to), nil
+	c.endAttempt(outcome, f.Failure)
+	return settled(c.To), nil
 }
 
 // retry puts a failed task off, or buries it when its attempts have run out.
-func (r *Round) retry(h Hold, q *Queue, from, to *schema.Exec, f FailRequest) {
+func (c *Change) retry(f FailRequest) {
+	r, to := c.r, c.To
 	to.Failures++
-	if to.Used() >= q.maxAttempts(to) {
-		r.bury(h.Namespace, h.ID, q, from, to, task.ReasonExhausted, f.Failure)
+	if to.Used() >= c.q.maxAttempts(to) {
+		c.bury(task.ReasonExhausted, f.Failure)
 		return
 	}
-	delay := q.retryOf(r.Envelope(h.Namespace, h.ID)).Delay(to.Used(), Chance(h.ID, to.Fence))
+	delay := c.q.retryOf(r.Envelope(c.ns, c.id)).Delay(to.Used(), Chance(c.id, to.Fence))
 	if f.RetryIn != nil {
 		delay = *f.RetryIn
 	}
@@ -72,7 +72,7 @@ func (r *Round) retry(h Hold, q *Queue, from, to *schema.Exec, f FailRequest) {
 	} else {
 		r.MakeReady(to)
 	}
-	r.waitAgain(h.Namespace, h.ID, q, from, to)
+	c.waitAgain()
 }
 
 // failed says whether a call of Fail ended an attempt.

@@ -34,3 +34,17 @@ func childSeed(parent task.ID, n uint64) uint64 {
 func MoveRequest(id, operation task.ID) task.ID {
 	return RequestOf(id, childSeed(operation, 0))
 }
+
+// Chance is a number from 0 to 1 drawn from a task and a step of its life, the same on every try.
+func Chance(id task.ID, step uint64) float64 {
+	return float64(Mix(binary.BigEndian.Uint64(id[8:])^Mix(step))>>11) / (1 << 53)
+}
+
+// Mix scatters the bits of a number (the finaliser of splitmix64).
+func Mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}

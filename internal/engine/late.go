@@ -10,8 +10,8 @@ import (
 // Late verbs are for a holder that lost its lease while nobody claimed the task since: what it has to say of the task still stands, as
 // Amazon SQS has it for the receipt handle of the last receive.
 
-// lastClaim finds a task that waits and whose last claim the token is of.
-func (r *Round) lastClaim(h Hold) (*schema.Exec, bool) {
+// last finds the task if it waits and the token is of its last claim.
+func (h Hold) last(r *Round) (*schema.Exec, bool) {
 	x, err := r.Exec(h.Namespace, h.ID)
 	if err != nil || !x.State.Waiting() {
 		return nil, false
@@ -21,29 +21,29 @@ func (r *Round) lastClaim(h Hold) (*schema.Exec, bool) {
 
 // AckLate is Ack. A task that waits, and that was not claimed since, is discarded: it did not end in a run that held it.
 func AckLate(r *Round, h Hold, result schema.Result) (Settled, error) {
-	from, ok := r.lastClaim(h)
+	from, ok := h.last(r)
 	if !ok {
 		return Ack(r, h, result)
 	}
-	to := *from
-	r.Finish(h.Namespace, h.ID, r.QueueOf(h.Namespace, from), from, &to, task.Discarded, task.ReasonHandler)
+	c := h.change(r, from)
+	c.Finish(task.Discarded, task.ReasonHandler)
 	return Settled{State: task.Discarded}, nil
 }
 
 // ReleaseLate is Release, and delays a task also that waits and that was not claimed since.
 func ReleaseLate(r *Round, h Hold, delay time.Duration) (Settled, error) {
-	from, ok := r.lastClaim(h)
+	from, ok := h.last(r)
 	if !ok {
 		return Release(r, h, delay)
 	}
 	if delay == 0 {
 		return settled(from), nil
 	}
-	to := *from
-	to.RunAt = r.now.Add(delay)
+	c := h.change(r, from)
+	c.To.RunAt = r.now.Add(delay)
 	if from.State != task.Retrying {
-		to.State = task.Scheduled
+		c.To.State = task.Scheduled
 	}
-	r.Move(h.Namespace, h.ID, r.QueueOf(h.Namespace, from), from, &to)
-	return settled(&to), nil
+	c.Move()
+	return settled(c.To), nil
 }

@@ -29,15 +29,15 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	if from.Reason == task.ReasonMoved {
 		return movedOn("retry", id, from)
 	}
-	q := r.Queue(ns, from.Queue)
-	if q == nil {
+	if r.Queue(ns, from.Queue) == nil {
 		return ErrUnknownQueue
 	}
 	if other, taken := unique.Taken(r, ns, from); taken && from.State.Ended() {
 		return &task.Error{Code: task.CodeWrongState, State: from.State,
 			Message: fmt.Sprintf("retry %q: its unique key %q belongs to task %s by now", id, from.Unique.Key, other)}
 	}
-	to := *from
+	c := r.Change(ns, id, from)
+	to := c.To
 	if from.State.Ended() {
 		to.Exhausted = to.Failures + to.Crashes
 		to.EndedAt, to.KeptUntil, to.Reason, to.ExpiresAt, to.Print = 0, 0, "", 0, 0
@@ -46,13 +46,13 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	to.RunAt = r.now.Add(delay)
 	switch {
 	case delay <= 0:
-		r.MakeReady(&to)
+		r.MakeReady(to)
 	case from.State.Ended():
 		to.State = task.Scheduled
 	}
-	r.Move(ns, id, q, from, &to)
+	c.Move()
 	if from.State.Ended() && to.Links.Member() {
-		r.tellEnded(ns, id, &to, schema.Result{})
+		c.tellLinked(schema.Result{})
 	}
 	return nil
 }
@@ -70,10 +70,10 @@ func RunNow(r *Round, ns string, id task.ID) error {
 	default:
 		return task.WrongState("run", id, from.State)
 	}
-	to := *from
-	to.RunAt = r.now
-	r.MakeReady(&to)
-	r.Move(ns, id, r.QueueOf(ns, from), from, &to)
+	c := r.Change(ns, id, from)
+	c.To.RunAt = r.now
+	r.MakeReady(c.To)
+	c.Move()
 	return nil
 }
 
@@ -92,20 +92,9 @@ func Discard(r *Round, ns string, id task.ID, ended store.Time) error {
 	default:
 		return task.WrongState("discard", id, from.State)
 	}
-	to := *from
-	r.Finish(ns, id, r.QueueOf(ns, from), from, &to, task.Discarded, task.ReasonOperator)
+	c := r.Change(ns, id, from)
+	c.Finish(task.Discarded, task.ReasonOperator)
 	return nil
-}
-
-// ForgetArchived removes a dead letter that has been archived as it was when it ended at time ended, and whose retention
-// is over.
-func ForgetArchived(r *Round, ns string, id task.ID, ended store.Time) {
-	r.tx.Delete(schema.ArchiveKey(ns, ended, id))
-	x, err := r.Exec(ns, id)
-	if err != nil || x.EndedAt != ended || x.KeptUntil > r.now || (x.State != task.Dead && x.State != task.Poisoned) {
-		return
-	}
-	r.forget(ns, id, x)
 }
 
 // Edit is a change of a task that waits.
@@ -125,7 +114,7 @@ func (e *Edit) isAsked(x *schema.Exec, payload []byte) bool {
 }
 
 // checkETag refuses a change of a task that is not what the change was made from any more.
-func (r *Round) checkETag(ns string, id task.ID, x *schema.Exec, e *Edit) error {
+func (e *Edit) checkETag(r *Round, ns string, id task.ID, x *schema.Exec) error {
 	if e.IfETag == "" {
 		return nil
 	}
@@ -145,7 +134,7 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 	if !from.State.Waiting() {
 		return task.WrongState("update", id, from.State)
 	}
-	if err := r.checkETag(ns, id, from, &e); err != nil {
+	if err := e.checkETag(r, ns, id, from); err != nil {
 		return err
 	}
 	if e.RunAt != nil {
@@ -153,41 +142,48 @@ func Update(r *Round, ns string, id task.ID, e Edit) error {
 			return err
 		}
 	}
-	to := *from
+	c := r.Change(ns, id, from)
 	if e.Priority != 0 {
-		to.Priority = e.Priority
+		c.To.Priority = e.Priority
 	}
 	if e.MaxAttempts != 0 {
-		to.MaxAttempts = e.MaxAttempts
+		c.To.MaxAttempts = e.MaxAttempts
 	}
 	if e.RunAt != nil {
-		r.due(&to, store.TimeOf(*e.RunAt))
+		c.due(store.TimeOf(*e.RunAt))
 	}
-	q := r.QueueOf(ns, from)
 	if e.Payload != nil {
-		env := schema.ReadEnvelope(r.tx, ns, id)
-		more := int64(len(*e.Payload) - len(env.Payload))
-		if err := q.space.Admit(0, 0, more); err != nil {
+		if err := c.setPayload(*e.Payload); err != nil {
 			return err
 		}
-		to.Size += more
-		env.Payload = *e.Payload
-		r.tx.Set(schema.IDKey(ns, schema.TableEnvelope, id), env.Encode())
 	}
 	r.l.hot.Drop(id) // with the old payload
-	r.Move(ns, id, q, from, &to)
+	c.Move()
 	return nil
 }
 
 // due gives a waiting task another due time.
-func (r *Round) due(x *schema.Exec, at store.Time) {
-	x.RunAt = at
+func (c *Change) due(at store.Time) {
+	c.To.RunAt = at
 	switch {
-	case at > r.now && x.State == task.Ready:
-		x.State = task.Scheduled
-	case at <= r.now && x.State != task.Ready:
-		r.MakeReady(x)
+	case at > c.r.now && c.To.State == task.Ready:
+		c.To.State = task.Scheduled
+	case at <= c.r.now && c.To.State != task.Ready:
+		c.r.MakeReady(c.To)
 	}
+}
+
+// setPayload gives a task another payload, if its namespace has room for that.
+func (c *Change) setPayload(payload []byte) error {
+	env := schema.ReadEnvelope(c.r.tx, c.ns, c.id)
+	more := int64(len(payload) - len(env.Payload))
+	if err := c.q.space.Admit(0, 0, more); err != nil {
+		return err
+	}
+	c.To.Size += more
+	env.Payload = payload
+	c.r.tx.Set(schema.IDKey(c.ns, schema.TableEnvelope, c.id), env.Encode())
+	return nil
 }
 
 // movedOn refuses a verb on a task that lives on in another queue.

@@ -50,7 +50,11 @@ type points struct {
 }
 
 func pointsOf(policies []Policy) *points {
-	p := &points{}
+	p := &points{due: [256]func(*Round, schema.Deadline){
+		schema.OnKey: keyEnds, schema.OnRequest: keyEnds, schema.OnClaimKey: keyEnds,
+		schema.OnTokens: tokensCame, schema.OnBreaker: breakerDue, schema.OnSweep: sweep,
+		schema.OnDue: taskDue, schema.OnLease: taskDue, schema.OnExpiry: taskDue, schema.OnForget: taskDue,
+	}}
 	for i := range policies {
 		y := &policies[i]
 		p.admitted = appendSome(p.admitted, y.Admitted, y.Admitted != nil)

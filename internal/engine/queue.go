@@ -19,7 +19,7 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 		q = r.l.newQueue(queueName{ns, name}, r.spaceOf(ns))
 		q.space.AddQueue()
 		r.l.queues[q.queueName] = q
-		r.touch(q)
+		q.in(r).touch()
 	} else if q.config.Version >= config.Version {
 		return
 	}
@@ -28,14 +28,14 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 	}
 	was := q.config.Settings
 	if q.limits.Follow(r, &config.Settings) {
-		r.sweepLater(q)
+		q.in(r).SweepLater()
 	}
 	q.config = config
-	r.followBreakers(q, &was)
-	r.holdAll(q)
+	q.in(r).followBreakers(&was)
+	q.in(r).holdAll()
 	r.tx.Set(schema.QueueKey(ns, schema.TableQueue, name), config.Encode())
 	if !config.Paused {
-		r.wake(q)
+		q.in(r).Wake()
 	}
 }
 
@@ -82,7 +82,7 @@ func DropQueue(r *Round, ns, name string) error {
 	q.limits.Drop(r.tx)
 	r.tx.Delete(schema.DeadlineKey(q.counts.Sweep, schema.OnSweep, ns, []byte(name)))
 	if q.breakers != nil {
-		q.breakers.Drop(breakerHost{r, q})
+		q.breakers.Drop(q.in(r))
 	}
 	r.tx.Delete(schema.QueueKey(ns, schema.TableQueue, name))
 	r.tx.Delete(schema.QueueKey(ns, schema.TableCounts, name))
@@ -137,13 +137,13 @@ func Purge(r *Round, ns, name string, before store.Time, limit int) (n int, more
 	if q == nil {
 		return 0, false, task.NotFound("queue", name)
 	}
-	for _, t := range r.waiting(q, before, limit) {
+	for _, t := range q.waiting(r, before, limit) {
 		from := t.exec
 		if from.Order != 0 {
 			from = r.execOf(ns, t.id) // the end of the one before may have moved it
 		}
-		to := *from
-		r.Finish(ns, t.id, q, from, &to, task.Discarded, task.ReasonPurged)
+		c := r.Change(ns, t.id, from)
+		c.Finish(task.Discarded, task.ReasonPurged)
 		n++
 	}
 	return n, n == limit, nil
@@ -155,7 +155,7 @@ type found struct {
 }
 
 // waiting finds up to limit tasks that wait in a queue since before a time.
-func (r *Round) waiting(q *Queue, before store.Time, limit int) (tasks []found) {
+func (q *Queue) waiting(r *Round, before store.Time, limit int) (tasks []found) {
 	take := func(id task.ID) bool {
 		x, err := r.Exec(q.ns, id)
 		schema.Must(err)

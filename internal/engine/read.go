@@ -8,15 +8,15 @@ import (
 
 // A new leader reads the lanes of a queue bit by bit (see lanes/read.go): Tick reads the lanes of one queue after the other.
 
-// readLater has Tick read the lanes of a queue that are left.
-func (r *Round) readLater(q *Queue) {
-	if q.lanes.Partial() && !slices.Contains(r.l.reading, q) {
-		r.l.reading = append(r.l.reading, q)
+// readLater has Tick read the lanes of the queue that are left.
+func (h queueIn) readLater() {
+	if l := h.r.l; h.q.lanes.Partial() && !slices.Contains(l.reading, h.q) {
+		l.reading = append(l.reading, h.q)
 	}
 }
 
 // readOn reads more lanes, of one queue.
-func (r *Round) readOn() {
+func readOn(r *Round) {
 	if len(r.l.reading) == 0 {
 		return
 	}
@@ -25,7 +25,7 @@ func (r *Round) readOn() {
 		r.lanes.ReadMore(q.lanes, lanes.Bounds.TickRead)
 		if q.starved {
 			q.starved = false
-			r.wake(q)
+			q.in(r).Wake()
 		}
 		if q.lanes.Partial() {
 			return
@@ -35,7 +35,8 @@ func (r *Round) readOn() {
 }
 
 // readForClaim reads more lanes for a claim that found nothing, as long as the round may.
-func (r *Round) readForClaim(q *Queue, types []string) bool {
+func (h queueIn) readForClaim(types []string) bool {
+	r, q := h.r, h.q
 	for q.lanes.Partial() && q.mayRun(r.now) && r.lanes.Read < lanes.Bounds.ClaimRead {
 		r.lanes.ReadMore(q.lanes, lanes.Bounds.ClaimRead-r.lanes.Read)
 		if q.runnable(r.now, types) {

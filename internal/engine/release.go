@@ -18,7 +18,8 @@ func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 		}
 		return Settled{}, err
 	}
-	to := *from
+	c := h.change(r, from)
+	to := c.To
 	outcome := task.OutcomeReleased
 	if delay > 0 {
 		outcome = task.OutcomeSnoozed
@@ -28,9 +29,9 @@ func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 		to.Releases++
 		to.State, to.ReadyAt = task.Ready, r.now
 	}
-	r.waitAgain(h.Namespace, h.ID, r.QueueOf(h.Namespace, from), from, &to)
-	r.endAttempt(h.Namespace, h.ID, from, &to, outcome, schema.Failure{})
-	return settled(&to), nil
+	c.waitAgain()
+	c.endAttempt(outcome, schema.Failure{})
+	return settled(to), nil
 }
 
 // GiveBack releases a claim whose answer nobody received. If the same claim was asked for again meanwhile, somebody has it,

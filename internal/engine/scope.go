@@ -1,8 +1,6 @@
 package engine
 
-import (
-	"github.com/pawlq/pawl/internal/task"
-)
+import "github.com/pawlq/pawl/internal/task"
 
 // A call may be limited to some queues. What lies in others is not there for it: the answer is that of something that does not
 // exist. A group and an operation have no queue of their own; they are there for who may see all that their makers could.

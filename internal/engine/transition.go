@@ -65,23 +65,23 @@ func (l *Leader) noTransitions() []Transition {
 	return l.transitions[:0]
 }
 
-// noteTransition lists a move among the transitions, if it is one.
-func (r *Round) noteTransition(ns string, id task.ID, from, to *schema.Exec) {
-	if from != nil && from.State == to.State {
+// noteTransition lists the move among the transitions, if it is one.
+func (c *Change) noteTransition() {
+	if c.From != nil && c.From.State == c.To.State {
 		return
 	}
-	t := Transition{Namespace: ns, ID: id, From: from, To: to}
-	if to.State == task.Succeeded {
+	t := Transition{Namespace: c.ns, ID: c.id, From: c.From, To: c.To}
+	if c.To.State == task.Succeeded {
 		t.Outcome = task.OutcomeSucceeded
 	}
-	r.Transitions = append(r.Transitions, t)
+	c.r.Transitions = append(c.r.Transitions, t)
 }
 
-// noteOutcome adds to a task's last transition how its attempt ended. It stands at the end, or before a few of other tasks that
+// noteOutcome adds to the task's last transition how its attempt ended. It stands at the end, or before a few of other tasks that
 // it brought about.
-func (r *Round) noteOutcome(id task.ID, o task.Outcome, f schema.Failure) {
-	for i := len(r.Transitions) - 1; i >= 0; i-- {
-		if t := &r.Transitions[i]; t.ID == id {
+func (c *Change) noteOutcome(o task.Outcome, f schema.Failure) {
+	for i := len(c.r.Transitions) - 1; i >= 0; i-- {
+		if t := &c.r.Transitions[i]; t.ID == c.id {
 			t.Outcome, t.Failure = o, f
 			return
 		}

@@ -27,8 +27,8 @@ func moveAway(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exe
 	if x.AwaitsStart() {
 		spec.ExpiresIn = max(x.ExpiresAt.Sub(r.Now()), 1)
 	}
-	to := *x
-	r.Finish(ns, t.ID, r.QueueOf(ns, x), x, &to, task.Discarded, task.ReasonMoved)
+	old := r.Change(ns, t.ID, x)
+	old.Finish(task.Discarded, task.ReasonMoved)
 	r.Send(ns, &outbox.Message{Request: engine.MoveRequest(t.ID, c.Operation), Spec: spec, From: outbox.Origin{Operation: c.Operation}})
 }
 
@@ -81,8 +81,7 @@ func livesOn(r *engine.Round, ns string, id, as task.ID) {
 	}
 	to := *x
 	to.MovedTo = as
-	r.SetExec(ns, id, &to)
-	r.Uncache(id)
+	r.Rewrite(ns, id, &to)
 }
 
 // comeBack lets a task wait again that no other queue takes. If another has its unique key by now, that one is newer, and it stays
@@ -92,22 +91,21 @@ func comeBack(r *engine.Round, ns string, id task.ID) {
 	if err != nil || x.Reason != task.ReasonMoved {
 		return
 	}
-	q := r.Queue(ns, x.Queue)
-	if q == nil {
+	if r.Queue(ns, x.Queue) == nil {
 		return // deleted with all that was left in it
 	}
-	to := *x
+	back := r.Change(ns, id, x)
+	to := back.To
 	if _, taken := unique.Taken(r, ns, x); taken {
 		to.Reason = task.ReasonReplaced
-		r.SetExec(ns, id, &to)
-		r.Uncache(id)
+		r.Rewrite(ns, id, to)
 		return
 	}
 	to.EndedAt, to.KeptUntil, to.Reason = 0, 0, ""
 	if to.RunAt > r.Now() {
 		to.State = task.Scheduled
 	} else {
-		r.MakeReady(&to)
+		r.MakeReady(to)
 	}
-	r.Move(ns, id, q, x, &to)
+	back.Move()
 }

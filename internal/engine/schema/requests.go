@@ -94,6 +94,17 @@ func DecodeClaimKey(row []byte) (c ClaimKeyRow, err error) {
 	return c, err
 }
 
+// ReadKey reads the row of an idempotency key or a request id; false: there is none.
+func ReadKey(from store.Reader, key []byte) (KeyRow, bool) {
+	row, ok := from.Get(key)
+	if !ok {
+		return KeyRow{}, false
+	}
+	k, err := DecodeKey(row)
+	Must(err)
+	return k, true
+}
+
 // EachForgotten goes over the rows that forgotten tasks have left.
 func EachForgotten(from store.Reader, ns string, fn func(id task.ID, row []byte)) {
 	prefix := IDKey(ns, TableRequest, task.ID{})

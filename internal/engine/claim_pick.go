@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Runnable says whether a claim would get something.
+func Runnable(r *Round, c *ClaimRequest) bool {
+	p := claiming{r: r, c: c}
+	for _, s := range c.Queues {
+		if p.runnable(s.Queue) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// claiming is a claim under way. It chooses the queue of each next task.
+type claiming struct {
+	r    *Round
+	c    *ClaimRequest
+	got  []Claimed
+	room int // bytes that the next task may have, unless it is the first
+
+	credit []int // of the weighted queues, kept by the leader; nil: strict order
+	before []int // the credit before the last pick
+}
+
+func (r *Round) claiming(c *ClaimRequest) *claiming {
+	p := &claiming{r: r, c: c, room: c.MaxBytes}
+	if c.Weighted {
+		p.credit = r.l.sharesOf(c)
+		p.before = make([]int, len(p.credit))
+	}
+	return p
+}
+
+// pick returns nil when no queue has a task.
+func (p *claiming) pick() *Queue {
+	if p.credit == nil {
+		for _, s := range p.c.Queues {
+			if q := p.runnable(s.Queue); q != nil {
+				return q
+			}
+		}
+		return nil
+	}
+	copy(p.before, p.credit)
+	at := smooth(p.credit, func(i int) int {
+		if p.runnable(p.c.Queues[i].Queue) == nil {
+			return 0
+		}
+		return p.c.Queues[i].Weight
+	})
+	if at < 0 {
+		return nil
+	}
+	return p.runnable(p.c.Queues[at].Queue)
+}
+
+// undo takes the last pick back: its task did not fit.
+func (p *claiming) undo() { copy(p.credit, p.before) }
+
+func (p *claiming) runnable(name string) *Queue {
+	q := p.r.Queue(p.c.Namespace, name)
+	switch {
+	case q == nil:
+	case q.runnable(p.r.now, p.c.Types) || q.in(p.r).readForClaim(p.c.Types):
+		return q
+	case q.space.Full():
+		q.space.Block(&q.waits)
+	}
+	return nil
+}
+
+// runnable says whether the queue has a task of one of the types that may run now.
+func (q *Queue) runnable(now store.Time, types []string) bool {
+	if !q.mayRun(now) {
+		return false
+	}
+	for i, p := range task.Priorities {
+		switch {
+		case q.lanes.Has(p, types):
+			return true
+		case q.lanes.MayFind(i, types) && !q.config.Settings.Weighted():
+			return false // before a lower priority, this one is read on
+		}
+	}
+	return false
+}
+
+// maxShares bounds how many weighted sets of queues are remembered. Beyond it all are forgotten, which costs each less
+// than one turn.
+const maxShares = 10_000
+
+// sharesOf is the credit of a weighted set of queues: one for each distinct set, whoever claims.
+func (l *Leader) sharesOf(c *ClaimRequest) []int {
+	var name strings.Builder
+	name.WriteString(c.Namespace)
+	for _, s := range c.Queues {
+		name.WriteByte(0)
+		name.WriteString(s.Queue)
+		name.WriteByte('=')
+		name.WriteString(strconv.Itoa(s.Weight))
+	}
+	credit := l.shares[name.String()]
+	if credit == nil {
+		if len(l.shares) >= maxShares {
+			clear(l.shares)
+		}
+		credit = make([]int, len(c.Queues))
+		l.shares[name.String()] = credit
+	}
+	return credit
+}
+
+// smooth is one step of smooth weighted round robin: every candidate gains its weight, the richest is chosen and pays
+// the sum. A candidate of weight 0 has nothing to give: it is passed over and saves no credit. -1 if all are.
+func smooth(credit []int, weight func(i int) int) int {
+	best, sum := -1, 0
+	for i := range credit {
+		w := weight(i)
+		if w == 0 {
+			credit[i] = 0
+			continue
+		}
+		credit[i] += w
+		sum += w
+		if best < 0 || credit[i] > credit[best] {
+			best = i
+		}
+	}
+	if best >= 0 {
+		credit[best] -= sum
+	}
+	return best
+}

@@ -1,0 +1,36 @@
+package engine
+
+// beginClaim takes what the task's claim uses.
+func (c *Change) beginClaim() {
+	r, q, x := c.r, c.q, c.To
+	f := q.lanes.Flow(x.Key, r.now)
+	q.lanes.Begin(f, r.now)
+	taken := false
+	if x.Key != "" {
+		x.Claim.Counted = true
+		taken = q.limits.Begin(r, &f.Use, c.id, x)
+	}
+	if q.limits.TakeOfQueue(r, x) || taken {
+		q.in(r).SweepLater()
+	}
+	q.lanes.BeginEnds(f, r.now)
+	if q.breakers != nil {
+		q.breakers.LetThrough(q.in(r), c.id, x.Type)
+	}
+}
+
+// endClaim gives back what the task's claim has used.
+func (c *Change) endClaim() {
+	r, q, x := c.r, c.q, c.From
+	f := q.lanes.Flow(x.Key, r.now)
+	if x.Key != "" && !q.limits.End(r, f.Key, &f.Use, c.id) {
+		q.lanes.Forget(f)
+		f = q.lanes.Flow("", r.now) // as readClaims counts it
+	}
+	changed := q.lanes.End(&r.lanes, f)
+	if most := q.config.Settings.MaxRunning; changed || most > 0 && q.counts.Claimed == int64(most)-1 {
+		q.in(r).Wake()
+	}
+	r.quotas.RoomIn(q.space)
+	c.To.Claim.Counted = false
+}

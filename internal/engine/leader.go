@@ -1,0 +1,48 @@
+package engine
+
+import (
+	"github.com/pawlq/pawl/internal/engine/cache"
+	"github.com/pawlq/pawl/internal/engine/order"
+	"github.com/pawlq/pawl/internal/engine/quota"
+	"github.com/pawlq/pawl/internal/engine/zonemap"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// LeaderTerm says since when and under which conditions a leader serves.
+type LeaderTerm struct {
+	Epoch  uint64     // of the shard: part of every claim token
+	Began  store.Time // the shard's time when this leader began
+	Before store.Time // the shard's last time before that
+}
+
+// Leader is what the leader of a shard remembers between rounds: settings, counters, the heads of lanes and the shares of
+// weighted claims. All of it can be read again from the state. It changes while a round runs, so it must be thrown away
+// when a round does not commit. It belongs to the shard's loop.
+type Leader struct {
+	term   LeaderTerm
+	limits task.Limits
+	queues map[queueName]*Queue
+	orders order.Memory
+	shares map[string][]int // credit of weighted sets of queues
+	hot    *cache.Tasks
+	ids    map[string]*cache.IDs   // by namespace
+	spaces map[string]*quota.Space // the same
+	zones  map[string]*zonemap.Map // the same
+
+	timelines timelines
+	reading   []*Queue // of which lanes are still to be read
+
+	transitions []Transition // of the last round: its space is used again
+	row         []byte       // space for an envelope or a state, which is copied when it is set
+	points      *points
+	memory      map[any]any // of policies, by the types of what they remember
+}
+
+type queueName struct{ ns, name string }
+
+// NewLeader starts the memory of a leader, with policies in the order in which they act.
+func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
+	return &Leader{term: o, limits: l, points: pointsOf(policies), queues: map[queueName]*Queue{}, shares: map[string][]int{},
+		hot: cache.NewTasks(), ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{}, zones: map[string]*zonemap.Map{}}
+}

@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// leaseEnds takes a claim back from a worker that vanished.
+func (c *Change) leaseEnds() {
+	r, x, to := c.r, c.From, c.To
+	if grace := r.l.term.Began.Add(min(x.Claim.Lease, LeaderGrace)); r.now < grace {
+		to.Claim.Until = grace
+		to.Claim.Orphaned = x.Claim.Until <= r.l.term.Began
+		c.Move()
+		return
+	}
+	outcome := task.OutcomeLeaseLost
+	switch {
+	case x.Claim.Orphaned:
+		outcome = task.OutcomeLeaderless
+		c.backInPlace()
+	case x.Claim.Until >= x.Claim.RunUntil:
+		outcome = task.OutcomeTimedOut
+		c.retry(FailRequest{Failure: timedOut})
+	default:
+		to.Crashes++
+		if to.Used() >= c.q.maxAttempts(to) {
+			c.bury(task.ReasonLeaseLost, vanished)
+		} else {
+			c.backInPlace()
+		}
+	}
+	c.endAttempt(outcome, failureOf(outcome))
+	c.lose(task.StaleExpired)
+}
+
+// backInPlace makes a claimed task ready where it was, unless a newer one has its place.
+func (c *Change) backInPlace() {
+	c.To.State, c.To.ReadyAt = task.Ready, c.r.now
+	c.waitAgain()
+}
+
+var (
+	timedOut = schema.Failure{Type: "timeout", Message: "the run exceeded its timeout"}
+	vanished = schema.Failure{Type: "lease_lost", Message: "the worker vanished: its lease ended"}
+)
+
+func failureOf(o task.Outcome) schema.Failure {
+	switch o {
+	case task.OutcomeTimedOut:
+		return timedOut
+	case task.OutcomeLeaseLost:
+		return vanished
+	}
+	return schema.Failure{}
+}

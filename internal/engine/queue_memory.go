@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/engine/lanes"
+	"github.com/pawlq/pawl/internal/engine/limit"
+	"github.com/pawlq/pawl/internal/engine/order"
+	"github.com/pawlq/pawl/internal/engine/quota"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// Queue is the leader's memory of one queue.
+type Queue struct {
+	queueName
+	config   task.QueueConfig
+	space    *quota.Space
+	waits    quota.Waiter
+	counts   schema.Counts
+	lanes    *lanes.Set
+	limits   limit.Set
+	breakers *breaker.Set // nil: there is no rule
+	order    order.Set
+	credit   [3]int // smooth weighted round robin over the priorities
+	dirty    bool
+	starved  bool // a claim found nothing while lanes were unread
+}
+
+func (l *Leader) newQueue(name queueName, s *quota.Space) *Queue {
+	q := &Queue{queueName: name, space: s, waits: quota.Waiter{Queue: name.name}, order: l.orders.NewSet(name.ns, name.name)}
+	q.limits = limit.NewSet(name.ns, name.name, &q.config.Settings, q)
+	q.lanes = lanes.New(name.ns, name.name, q)
+	return q
+}
+
+// Name is the queue's name.
+func (q *Queue) Name() string { return q.name }
+
+// Config is the shard's copy of the queue's configuration, which must not be changed.
+func (q *Queue) Config() *task.QueueConfig { return &q.config }
+
+// strict says whether new tasks of the queue have a place in the order of their keys.
+func (q *Queue) strict() bool { return q.config.Settings.KeyOrder == task.KeyOrderStrict }
+
+// retryOf, timeoutOf and maxAttempts: a task's own rule goes before its queue's.
+func (q *Queue) retryOf(e *schema.Envelope) task.Retry {
+	if e.Retry != nil {
+		return *e.Retry
+	}
+	return q.config.Settings.Retry
+}
+
+func (q *Queue) timeoutOf(e *schema.Envelope) time.Duration {
+	if e.Timeout > 0 {
+		return e.Timeout
+	}
+	return q.config.Settings.Timeout
+}
+
+func (q *Queue) maxAttempts(x *schema.Exec) int {
+	if x.MaxAttempts > 0 {
+		return x.MaxAttempts
+	}
+	return q.config.Settings.MaxAttempts
+}
+
+// LastAttempt is the number of the attempt that would be the last one: what is shown beside the number of the current one.
+func (q *Queue) LastAttempt(x *schema.Exec) int { return x.Exhausted + q.maxAttempts(x) }

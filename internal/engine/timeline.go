@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// timelines is where the leader stands in the tables of deadlines.
+type timelines [len(schema.Timelines)]timeline
+
+// timeline is where it stands in one of them.
+type timeline struct {
+	next   store.Time // no deadline lies before this
+	passed []byte     // nor before this key
+}
+
+// first is a time before which no deadline lies.
+func (t *timelines) first() store.Time { return min(t[0].next, t[1].next) }
+
+// set notes a deadline that is set.
+func (t *timelines) set(at store.Time, kind schema.DeadlineKind) {
+	if line := &t[schema.TimelineOf(kind)]; at <= line.next {
+		*line = timeline{next: at}
+	}
+}
+
+// readDue reads what is due, up to a bound, in the order of time, and says of which timelines, and whether that is all of it. Those
+// timelines know of no deadline any more: the caller says where they go on.
+func (t *timelines) readDue(tx *store.Tx, now store.Time) (due []schema.Deadline, lines []int, whole bool) {
+	var end *schema.Deadline // up to which all timelines were read
+	for line := range schema.Timelines {
+		one := &t[line]
+		if one.next > now {
+			continue
+		}
+		some, all := one.readDue(tx, line, now)
+		if last := len(some) - 1; !all && (end == nil || some[last].Compare(*end) < 0) {
+			end = &some[last]
+		}
+		due, lines = append(due, some...), append(lines, line)
+		*one = timeline{next: math.MaxInt64}
+	}
+	if len(lines) > 1 {
+		slices.SortFunc(due, schema.Deadline.Compare)
+		if end != nil {
+			due = slices.DeleteFunc(due, func(d schema.Deadline) bool { return d.Compare(*end) > 0 })
+		}
+	}
+	whole = end == nil && len(due) <= tickLimit
+	return due[:min(len(due), tickLimit)], lines, whole
+}
+
+// readDue is that of one timeline.
+func (t *timeline) readDue(tx *store.Tx, line int, now store.Time) (due []schema.Deadline, all bool) {
+	lo := schema.TimelineKey(line, t.next)
+	if bytes.Compare(t.passed, lo) > 0 {
+		lo = t.passed
+	}
+	births := 0
+	tx.Scan(lo, schema.TimelineKey(line, now+1), func(k, _ []byte) bool {
+		d, ok := schema.ParseDeadline(k)
+		if !ok {
+			schema.Must(schema.ErrDeadline(k))
+		}
+		due = append(due, d)
+		if d.Kind == schema.OnTick {
+			births++
+		}
+		return len(due) < tickLimit && births < BirthLimit
+	})
+	return due, len(due) < tickLimit && births < BirthLimit
+}
+
+// goOn lets the next round begin behind the last deadline of this one: before it there are only tombstones now, and what was set
+// meanwhile.
+func (t *timeline) goOn(line int, last schema.Deadline) {
+	if t.next > last.At {
+		key := append(schema.DeadlineKey(last.At, last.Kind, last.Namespace, last.Rest), 0)
+		key[0] = schema.Timelines[line]
+		t.next, t.passed = last.At, key
+	}
+}
+
+// lookAhead finds a time before which no deadline of a timeline lies.
+//
+// Simply taking the first row behind now would walk over the tombstones of every lease that was given up before its
+// end, a second's worth for each second of the lease. So it looks into windows that grow while they cost little.
+func lookAhead(tx *store.Tx, line int, from store.Time) store.Time {
+	const (
+		firstWindow = 100 * time.Millisecond
+		costly      = 2000 // rows and tombstones passed
+	)
+	for window := firstWindow; ; window *= 4 {
+		to := from.Add(window)
+		if window > 10*365*24*time.Hour {
+			to = math.MaxInt64
+		}
+		key, cost, ok := tx.First(schema.TimelineKey(line, from), schema.TimelineKey(line, to))
+		switch {
+		case ok:
+			d, valid := schema.ParseDeadline(key)
+			if !valid {
+				schema.Must(schema.ErrDeadline(key))
+			}
+			return d.At
+		case cost > costly || to == math.MaxInt64:
+			return to
+		}
+		from = to
+	}
+}
