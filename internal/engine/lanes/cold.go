@@ -92,37 +92,93 @@ func newColdLanes() coldLanes {
 	return c
 }
 
-// coldPrice is what the key of a cold lane has used in this account. It runs nothing, so time adds nothing.
-func (s *Set) coldPrice(c *coldLane) float64 {
-	if int(c.account) != s.account {
-		return c.of.start
-	}
-	return max(c.used, c.of.start)
-}
-
-// addCold puts a lane of a type among the cold ones.
-func (s *Set) addCold(c *coldLane, n schema.LaneName) {
+// add puts a lane of a type, which may be held, among the cold ones.
+func (all *coldLanes) add(c *coldLane, n schema.LaneName, held bool) {
 	p := n.Priority - task.High
-	t := s.cold.byType[p][n.Type]
+	t := all.byType[p][n.Type]
 	if t == nil {
-		t = &coldType{priority: n.Priority, typ: n.Type, held: s.held[n.Type], place: -1, lanes: ranking[*coldLane]{
+		t = &coldType{priority: n.Priority, typ: n.Type, held: held, place: -1, lanes: ranking[*coldLane]{
 			order: func(c *coldLane) order { return order{turn(c.used), c.first.Seq} },
 			place: func(c *coldLane) *int32 { return &c.place },
 		}}
-		s.cold.byType[p][n.Type] = t
+		all.byType[p][n.Type] = t
 	}
 	c.of = t
 	t.lanes.add(c)
 	t.tasks += int64(c.count)
-	s.cold.byKey[c.key] = c
+	all.byKey[c.key] = c
 	if !t.held {
-		s.cold.put(t)
+		all.put(t)
 	}
 }
 
+func (all *coldLanes) drop(c *coldLane) {
+	t := c.of
+	p := t.priority - task.High
+	t.lanes.drop(c)
+	t.tasks -= int64(c.count)
+	delete(all.byKey, c.key)
+	switch {
+	case t.lanes.Len() == 0:
+		if t.place >= 0 {
+			all.order[p].drop(t)
+		}
+		if all.byType[p][t.typ] == t {
+			delete(all.byType[p], t.typ)
+		} else {
+			all.released[p] = slices.DeleteFunc(all.released[p], func(o *coldType) bool { return o == t })
+		}
+	case t.place >= 0:
+		all.order[p].moved(t)
+	}
+}
+
+// first is the first cold lane of a priority that a claim of the types may take; nil: there is none.
+func (all *coldLanes) first(p int, types []string) (first *coldLane) {
+	if len(types) == 0 {
+		if all.order[p].Len() == 0 {
+			return nil
+		}
+		return all.order[p].top().lanes.top()
+	}
+	for _, typ := range types {
+		if c := all.topOf(p, typ); c != nil && !c.of.held && (first == nil || c.rank().before(first.rank())) {
+			first = c
+		}
+	}
+	return first
+}
+
+// topOf is the first cold lane of a type, held or not; nil: there is none.
+func (all *coldLanes) topOf(p int, typ string) *coldLane {
+	if t := all.byType[p][typ]; t != nil {
+		return t.lanes.top()
+	}
+	return nil
+}
+
+// oldest is the cold lane of a priority whose first task has waited longest; nil: there is none.
+func (all *coldLanes) oldest(p int) (oldest *coldLane) {
+	first := uint64(math.MaxUint64)
+	look := func(t *coldType) {
+		for i := range t.lanes.items {
+			if it := &t.lanes.items[i]; it.first < first {
+				oldest, first = it.of, it.first
+			}
+		}
+	}
+	for _, t := range all.byType[p] {
+		look(t)
+	}
+	for _, t := range all.released[p] {
+		look(t)
+	}
+	return oldest
+}
+
 // put brings a type to its place.
-func (c *coldLanes) put(t *coldType) {
-	o := &c.order[t.priority-task.High]
+func (all *coldLanes) put(t *coldType) {
+	o := &all.order[t.priority-task.High]
 	if t.place < 0 {
 		o.add(t)
 	} else {
@@ -130,41 +186,20 @@ func (c *coldLanes) put(t *coldType) {
 	}
 }
 
-func (s *Set) dropCold(c *coldLane) {
-	t := c.of
-	p := t.priority - task.High
-	t.lanes.drop(c)
-	t.tasks -= int64(c.count)
-	delete(s.cold.byKey, c.key)
-	switch {
-	case t.lanes.Len() == 0:
-		if t.place >= 0 {
-			s.cold.order[p].drop(t)
-		}
-		if s.cold.byType[p][t.typ] == t {
-			delete(s.cold.byType[p], t.typ)
-		} else {
-			s.cold.released[p] = slices.DeleteFunc(s.cold.released[p], func(o *coldType) bool { return o == t })
-		}
-	case t.place >= 0:
-		s.cold.order[p].moved(t)
-	}
-}
-
 // keepHead remembers the first tasks of a lane that is cold from now on, if there is room.
-func (c *coldLanes) keepHead(of *coldLane, head []schema.ReadyTask) {
-	if n := min(len(head), Bounds.Head); n > 1 && c.ahead+n <= Bounds.Heads {
-		c.heads[of] = slices.Clone(head[:n])
-		c.ahead += n
+func (all *coldLanes) keepHead(of *coldLane, head []schema.ReadyTask) {
+	if n := min(len(head), Bounds.Head); n > 1 && all.ahead+n <= Bounds.Heads {
+		all.heads[of] = slices.Clone(head[:n])
+		all.ahead += n
 	}
 }
 
 // takeHead gives a lane that is no longer cold the tasks that were remembered.
-func (c *coldLanes) takeHead(of *coldLane, l *Lane) {
-	if head := c.heads[of]; head != nil {
+func (all *coldLanes) takeHead(of *coldLane, l *Lane) {
+	if head := all.heads[of]; head != nil {
 		l.head, l.scan = head, head[len(head)-1].Seq+1
-		delete(c.heads, of)
-		c.ahead -= len(head)
+		delete(all.heads, of)
+		all.ahead -= len(head)
 	}
 }
 
@@ -191,7 +226,7 @@ func (s *Set) cool(f *Flow, l *Lane, now store.Time) {
 	}
 	delete(s.byName, l.LaneName)
 	delete(s.flows, f.Key)
-	s.addCold(c, l.LaneName)
+	s.cold.add(c, l.LaneName, s.held[l.Type])
 	s.cold.keepHead(c, l.head)
 }
 
@@ -200,7 +235,7 @@ func (s *Set) thaw(c *coldLane, now store.Time) *Flow {
 	l := c.lane()
 	used := s.coldPrice(c)
 	s.cold.takeHead(c, l)
-	s.dropCold(c)
+	s.cold.drop(c)
 	f := s.Flow(c.key, now)
 	held := f.Held // by a rule that has just changed
 	f.Held, f.used, f.at, f.account, f.rank = 0, used, now, s.account, turn(used)
@@ -208,7 +243,7 @@ func (s *Set) thaw(c *coldLane, now store.Time) *Flow {
 	_, tried := s.trials[l.Type]
 	switch {
 	case tried:
-		s.offerIfBetter(l, now)
+		trial{s, l.Type}.offerIfBetter(l, now)
 	case !s.held[l.Type]:
 		p := l.Priority - task.High
 		f.ready[p].add(l)
@@ -253,37 +288,8 @@ func (r *Round) takeReleased(s *Set, p, n int) {
 		if t.lanes.Len() == 0 {
 			s.cold.released[p] = s.cold.released[p][1:]
 		}
-		s.addCold(c, c.name())
+		s.cold.add(c, c.name(), s.held[c.of.typ])
 	}
-}
-
-// coldFirst is the first cold lane of a priority that a claim of the types may take; nil: there is none.
-func (s *Set) coldFirst(p int, types []string) (first *coldLane) {
-	if len(types) == 0 {
-		if s.cold.order[p].Len() == 0 {
-			return nil
-		}
-		return s.cold.order[p].top().lanes.top()
-	}
-	for _, typ := range types {
-		if c := s.coldTop(p, typ); c != nil && !c.of.held && (first == nil || c.rank().before(first.rank())) {
-			first = c
-		}
-	}
-	return first
-}
-
-// comesFirst says whether a cold lane comes before all flows of a priority.
-func (s *Set) comesFirst(c *coldLane, p int) bool {
-	return s.order[p].Len() == 0 || c.rank().before(s.order[p].items[0].order)
-}
-
-// coldTop is the first cold lane of a type, held or not; nil: there is none.
-func (s *Set) coldTop(p int, typ string) *coldLane {
-	if t := s.cold.byType[p][typ]; t != nil {
-		return t.lanes.top()
-	}
-	return nil
 }
 
 // before says whether the first lane of a type is claimed from before another lane of it.
@@ -304,23 +310,9 @@ func (s *Set) MayHave(typ string) bool {
 	return len(s.ofType[typ]) > 0 || s.Partial()
 }
 
-func (c *coldLane) rank() order { return c.of.lanes.items[c.place].order }
-
-// oldestCold is the cold lane of a priority whose first task has waited longest; nil: there is none.
-func (s *Set) oldestCold(p int) (oldest *coldLane) {
-	first := uint64(math.MaxUint64)
-	look := func(t *coldType) {
-		for i := range t.lanes.items {
-			if it := &t.lanes.items[i]; it.first < first {
-				oldest, first = it.of, it.first
-			}
-		}
-	}
-	for _, t := range s.cold.byType[p] {
-		look(t)
-	}
-	for _, t := range s.cold.released[p] {
-		look(t)
-	}
-	return oldest
+// before says whether a cold lane comes before all flows of its priority that may run.
+func (c *coldLane) before(flows *ranking[*Flow]) bool {
+	return flows.Len() == 0 || c.rank().before(flows.items[0].order)
 }
+
+func (c *coldLane) rank() order { return c.of.lanes.items[c.place].order }

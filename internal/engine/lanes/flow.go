@@ -39,20 +39,6 @@ const leastRun = 1000
 // claimed next lies together on disk, mostly.
 func turn(price float64) float64 { return math.Floor(price/leastRun) * leastRun }
 
-// price is the workers' time that a flow has used in this account up to now.
-func (s *Set) price(f *Flow, now store.Time) float64 {
-	used, at := f.used, f.at
-	if f.account != s.account {
-		used, at = 0, s.opened
-	}
-	return used + float64(f.Running)*float64(max(now-at, 0))/f.weight
-}
-
-// reckon brings used up to now, before running changes.
-func (s *Set) reckon(f *Flow, now store.Time) {
-	f.used, f.at, f.account = s.price(f, now), now, s.account
-}
-
 // shared says whether there is anybody to share with. Else nothing is reckoned: who comes begins where the only one is.
 func (s *Set) shared() bool { return len(s.flows)+len(s.cold.byKey) > 1 || s.Partial() }
 
@@ -61,39 +47,56 @@ func (f *Flow) idle() bool { return f.lanes == 0 && f.Running == 0 }
 // first is a lower bound of the first sequence number in a priority.
 func (f *Flow) first(p int) uint64 { return f.ready[p].top().first() }
 
+// flowTable finds flows by their keys.
+type flowTable struct {
+	rules Rules
+	flows map[string]*Flow
+	plain *Flow // that of tasks without a key
+}
+
 // Flow is the flow of a key, which begins where the others are.
-func (s *Set) Flow(key string, now store.Time) *Flow {
-	if key == "" && s.plain != nil {
-		return s.plain
+func (t *flowTable) Flow(key string, now store.Time) *Flow {
+	if key == "" && t.plain != nil {
+		return t.plain
 	}
-	f := s.flows[key]
+	f := t.flows[key]
 	if f == nil {
 		f = &Flow{Key: key, place: [3]int32{-1, -1, -1}, account: -1}
 		for i := range f.ready {
 			f.ready[i] = ranking[*Lane]{order: byAge, place: func(l *Lane) *int32 { return &l.own }}
 		}
-		s.flows[key] = f
+		t.flows[key] = f
 		if key == "" {
-			s.plain = f
+			t.plain = f
 		}
-		s.rule(f)
-		f.Held = s.rules.Held(key, 0, now)
+		t.rule(f)
+		f.Held = t.rules.Held(key, 0, now)
 	}
 	return f
 }
 
 // rule gives a flow the weight that the settings say.
-func (s *Set) rule(f *Flow) {
-	f.weight = s.rules.Weight(f.Key)
+func (t *flowTable) rule(f *Flow) {
+	f.weight = t.rules.Weight(f.Key)
 }
 
 // Forget drops a flow that has nothing left: idle keys cost nothing.
-func (s *Set) Forget(f *Flow) {
+func (t *flowTable) Forget(f *Flow) {
 	if f.idle() {
-		delete(s.flows, f.Key)
-		if f == s.plain {
-			s.plain = nil
+		delete(t.flows, f.Key)
+		if f == t.plain {
+			t.plain = nil
 		}
+	}
+}
+
+// Known is the flow of a key; nil: nothing of it is claimed, and what is ready of it is cold or unread.
+func (t *flowTable) Known(key string) *Flow { return t.flows[key] }
+
+// ForgetIdle drops the flow of a key if it has nothing left.
+func (t *flowTable) ForgetIdle(key string) {
+	if f := t.flows[key]; f != nil {
+		t.Forget(f)
 	}
 }
 
@@ -150,15 +153,5 @@ func (s *Set) FollowRules(r *Round, named []string) {
 		if c := s.cold.byKey[key]; c != nil {
 			s.thaw(c, r.now)
 		}
-	}
-}
-
-// Known is the flow of a key; nil: nothing of it is claimed, and what is ready of it is cold or unread.
-func (s *Set) Known(key string) *Flow { return s.flows[key] }
-
-// ForgetIdle drops the flow of a key if it has nothing left.
-func (s *Set) ForgetIdle(key string) {
-	if f := s.flows[key]; f != nil {
-		s.Forget(f)
 	}
 }

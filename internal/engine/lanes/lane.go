@@ -9,7 +9,7 @@ import (
 
 // Ready tasks lie in lanes: one for each priority, key and type of a queue that has any. Within a lane they are ordered
 // by the sequence number they got when they became ready; a claim merges the heads of the lanes that it may take, fairly
-// among keys (flows.go). So a rare type or a held key never makes a claim scan past other tasks.
+// among keys (flow.go). So a rare type or a held key never makes a claim scan past other tasks.
 //
 // The simple idea, one ordered list a queue, fails twice: a claim for one type would read past all others, and a list
 // read from its start walks over the tombstones of everything already claimed. A lane is read from a moving head.
@@ -22,7 +22,7 @@ const headCap = 256
 type Lane struct {
 	schema.LaneName
 	count int64
-	inRow schema.ReadyTask // the task that has no row but the lane's: see startsInRow
+	inRow schema.ReadyTask // the task that has no row but the lane's: see Round.Enter
 	head  []schema.ReadyTask
 	scan  uint64
 	dirty bool
@@ -31,11 +31,6 @@ type Lane struct {
 	own, sameType int32 // places in the heaps of its flow, and of its type; -1: it is held
 	among         int   // its place among lanes.ofType
 }
-
-// startsInRow says whether the task that begins a lane is told of in the row of the lane, not in one of its own. With many keys
-// that have a task or two each, that halves what waiting costs. Leaders below the level at which a queue may have limits would
-// not find the task; so only queues with limits have it.
-func (s *Set) startsInRow(l schema.LaneName) bool { return l.Key != "" && s.rules.Limited() }
 
 // first is a lower bound of the first task's sequence number, exact when the head is not empty.
 func (l *Lane) first() uint64 {
@@ -96,4 +91,40 @@ func (l *Lane) encode() []byte {
 		r.Num(5, uint64(t.ReadyAt))
 	}
 	return r
+}
+
+// laneTable finds the lanes that are in memory and not cold.
+type laneTable struct {
+	byName map[schema.LaneName]*Lane
+	// ofType are the lanes of each type, also of those that may not run: breakers hold many types, and one after the other. nil: it
+	// is not kept, since there are none.
+	ofType map[string][]*Lane
+}
+
+func (t *laneTable) index(l *Lane) {
+	l.among = len(t.ofType[l.Type])
+	t.ofType[l.Type] = append(t.ofType[l.Type], l)
+}
+
+func (t *laneTable) unindex(l *Lane) {
+	of := t.ofType[l.Type]
+	last := len(of) - 1
+	of[l.among], of[last].among = of[last], l.among
+	of[last] = nil
+	if t.ofType[l.Type] = of[:last]; last == 0 {
+		delete(t.ofType, l.Type)
+	}
+}
+
+// lanesOf are all lanes of a type.
+func (t *laneTable) lanesOf(typ string) (of []*Lane) {
+	if t.ofType != nil {
+		return t.ofType[typ]
+	}
+	for _, l := range t.byName {
+		if l.Type == typ {
+			of = append(of, l)
+		}
+	}
+	return of
 }

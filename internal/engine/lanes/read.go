@@ -17,22 +17,49 @@ import (
 // Until all lanes are read, keys take turns among those that were. A claim never gets a task of a lower priority while a higher one
 // might have a task for it: it finds nothing, and is woken when more is read.
 
+// rows are the stored lanes of a queue.
+type rows struct {
+	ns, queue string
+	unread    [3][]byte // by priority: the row from which on lanes are still to be read; nil: there is none
+}
+
+// rowsOf begins the rows of a priority's lanes.
+func (w *rows) rowsOf(p task.Priority) []byte {
+	return append(schema.QueueKey(w.ns, schema.TableLane, w.queue), byte(p))
+}
+
+// rowsOfKey begins the rows of a key's lanes of a priority.
+func (w *rows) rowsOfKey(p task.Priority, key string) []byte {
+	return append(append(w.rowsOf(p), key...), 0)
+}
+
+// isUnread says whether the lanes of a key are not read yet, unless something needed them.
+func (w *rows) isUnread(p task.Priority, key string) bool {
+	from := w.unread[p-task.High]
+	return from != nil && bytes.Compare(w.rowsOfKey(p, key), from) >= 0
+}
+
+// decodeStored is a lane as its row tells it.
+func (w *rows) decodeStored(k, v []byte) *Lane {
+	name, ok := schema.ParseLane(k[len(w.ns)+len(w.queue)+3:])
+	row, err := schema.DecodeLane(v)
+	schema.Must(err)
+	if !ok {
+		schema.Must(fmt.Errorf("lane key %q", k))
+	}
+	l := &Lane{LaneName: name, count: row.Count, scan: row.First, inRow: row.InRow}
+	if l.inRow.Seq != 0 && (l.count == 1 || l.inRow.Seq == row.First) {
+		l.head, l.scan = []schema.ReadyTask{l.inRow}, l.inRow.Seq+1
+	}
+	return l
+}
+
 // Open begins to read the lanes of a queue.
 func (r *Round) Open(s *Set) {
 	for i, p := range task.Priorities {
 		s.unread[i] = s.rowsOf(p)
 		r.readRows(s, i, Bounds.FirstRead)
 	}
-}
-
-// rowsOf begins the rows of a priority's lanes.
-func (s *Set) rowsOf(p task.Priority) []byte {
-	return append(schema.QueueKey(s.ns, schema.TableLane, s.queue), byte(p))
-}
-
-// rowsOfKey begins the rows of a key's lanes of a priority.
-func (s *Set) rowsOfKey(p task.Priority, key string) []byte {
-	return append(append(s.rowsOf(p), key...), 0)
 }
 
 // Partial says whether some lanes are still to be read, or put in order.
@@ -46,12 +73,6 @@ func (s *Set) MayFind(p int, types []string) bool {
 	return s.unread[p] != nil || slices.ContainsFunc(s.cold.released[p], func(t *coldType) bool {
 		return !s.held[t.typ] && (len(types) == 0 || slices.Contains(types, t.typ))
 	})
-}
-
-// isUnread says whether the lanes of a key are not read yet, unless something needed them.
-func (s *Set) isUnread(p task.Priority, key string) bool {
-	from := s.unread[p-task.High]
-	return from != nil && bytes.Compare(s.rowsOfKey(p, key), from) >= 0
 }
 
 // readRows reads about n lanes of a priority, up to the end of a key.
@@ -92,21 +113,6 @@ func (r *Round) readKey(s *Set, p task.Priority, key string) {
 	r.placeLanes(s, ofKey)
 }
 
-// decodeStored is a lane as its row tells it.
-func (s *Set) decodeStored(k, v []byte) *Lane {
-	name, ok := schema.ParseLane(k[len(s.ns)+len(s.queue)+3:])
-	row, err := schema.DecodeLane(v)
-	schema.Must(err)
-	if !ok {
-		schema.Must(fmt.Errorf("lane key %q", k))
-	}
-	l := &Lane{LaneName: name, count: row.Count, scan: row.First, inRow: row.InRow}
-	if l.inRow.Seq != 0 && (l.count == 1 || l.inRow.Seq == row.First) {
-		l.head, l.scan = []schema.ReadyTask{l.inRow}, l.inRow.Seq+1
-	}
-	return l
-}
-
 // placeLanes takes lanes of one key and priority into memory, but for those that are there: they may have changed in this round. They
 // waited when the leader began, and so have used nothing.
 func (r *Round) placeLanes(s *Set, ofKey []*Lane) {
@@ -143,7 +149,7 @@ func (s *Set) addAsCold(l *Lane, now store.Time) bool {
 		}
 	}
 	c.account = int32(s.account) // #nosec G115 -- as in cool
-	s.addCold(c, l.LaneName)
+	s.cold.add(c, l.LaneName, s.held[l.Type])
 	return true
 }
 

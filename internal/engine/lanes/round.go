@@ -47,7 +47,10 @@ func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
 	if l == nil {
 		l = &Lane{LaneName: name, scan: x.Seq}
 		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
-		inRow := s.startsInRow(name)
+		// The task that begins a lane is told of in the row of the lane, not in one of its own. With many keys that have a task or two
+		// each, that halves what waiting costs. Leaders below the level at which a queue may have limits would not find the task; so
+		// only queues with limits have it.
+		inRow := name.Key != "" && s.rules.Limited()
 		if inRow {
 			l.inRow = l.head[0]
 		}

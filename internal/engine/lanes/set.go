@@ -1,9 +1,7 @@
 package lanes
 
 import (
-	"maps"
 	"math"
-	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -32,50 +30,21 @@ const (
 
 // Set is the lanes of one queue that are not empty, by their flows.
 type Set struct {
-	ns, queue string
-	rules     Rules
+	rows      // where they are stored, and which are still to be read
+	flowTable // their flows
+	accounts  // what flows have used
+	laneTable
+	types
+	orders
 
-	cold    coldLanes // of the keys that only wait, if there are many; they are not in what follows
-	unread  [3][]byte // by priority: the row from which on lanes are still to be read; nil: there is none
+	cold    coldLanes // of the keys that only wait, if there are many; they are in none of the tables
 	reading bool      // lanes are being read
-
-	byName map[schema.LaneName]*Lane
-	flows  map[string]*Flow
-	order  [3]ranking[*Flow] // of the flows that may run, by priority
-	byType [3]map[string]*ranking[*Lane]
-	held   map[string]bool // types that may not run
-	// ofType are the lanes of each type, also of those that may not run: breakers hold many types, and one after the other. nil: it
-	// is not kept, since there are none.
-	ofType map[string][]*Lane
-	trials map[string]*Lane // held types that are on trial, and the lane that is shown; nil: no task of the type may run
-
-	plain *Flow // that of tasks without a key
-
-	account int        // grows when something waits after nothing did
-	opened  store.Time // when that was
 }
 
 // New returns the lanes of a queue without tasks.
 func New(ns, queue string, rules Rules) *Set {
-	s := &Set{ns: ns, queue: queue, rules: rules, cold: newColdLanes(), byName: map[schema.LaneName]*Lane{}, flows: map[string]*Flow{}, held: map[string]bool{}}
-	for i := range s.order {
-		s.order[i] = ranking[*Flow]{
-			order: func(f *Flow) order { return order{f.rank, f.first(i)} },
-			place: func(f *Flow) *int32 { return &f.place[i] },
-		}
-		s.byType[i] = map[string]*ranking[*Lane]{}
-	}
-	return s
-}
-
-// byAge orders lanes by the age of their first tasks alone.
-func byAge(l *Lane) order { return order{first: l.first()} }
-
-func newTypeOrder() *ranking[*Lane] {
-	return &ranking[*Lane]{
-		order: func(l *Lane) order { return order{l.flow.rank, l.first()} },
-		place: func(l *Lane) *int32 { return &l.sameType },
-	}
+	return &Set{rows: rows{ns: ns, queue: queue}, flowTable: flowTable{rules: rules, flows: map[string]*Flow{}}, laneTable: laneTable{byName: map[schema.LaneName]*Lane{}},
+		types: types{held: map[string]bool{}}, orders: newOrders(), cold: newColdLanes()}
 }
 
 func (s *Set) add(l *Lane, f *Flow, now store.Time) {
@@ -83,7 +52,7 @@ func (s *Set) add(l *Lane, f *Flow, now store.Time) {
 	if !s.held[l.Type] {
 		s.show(l, now)
 	} else if _, tried := s.trials[l.Type]; tried {
-		s.offerIfBetter(l, now)
+		trial{s, l.Type}.offerIfBetter(l, now)
 	}
 }
 
@@ -106,7 +75,7 @@ func (s *Set) drop(l *Lane, now store.Time) {
 	if s.ofType != nil {
 		s.unindex(l)
 		if s.trials[l.Type] == l {
-			s.offer(l.Type, now)
+			trial{s, l.Type}.offer(now)
 		}
 	}
 }
@@ -123,34 +92,6 @@ func (s *Set) WatchTypes(on bool) {
 	}
 }
 
-func (s *Set) index(l *Lane) {
-	l.among = len(s.ofType[l.Type])
-	s.ofType[l.Type] = append(s.ofType[l.Type], l)
-}
-
-func (s *Set) unindex(l *Lane) {
-	of := s.ofType[l.Type]
-	last := len(of) - 1
-	of[l.among], of[last].among = of[last], l.among
-	of[last] = nil
-	if s.ofType[l.Type] = of[:last]; last == 0 {
-		delete(s.ofType, l.Type)
-	}
-}
-
-// lanesOf are all lanes of a type.
-func (s *Set) lanesOf(typ string) (of []*Lane) {
-	if s.ofType != nil {
-		return s.ofType[typ]
-	}
-	for _, l := range s.byName {
-		if l.Type == typ {
-			of = append(of, l)
-		}
-	}
-	return of
-}
-
 // show lets the tasks of a lane run, if its flow may.
 func (s *Set) show(l *Lane, now store.Time) {
 	p, f := l.Priority-task.High, l.flow
@@ -164,19 +105,6 @@ func (s *Set) show(l *Lane, now store.Time) {
 		s.order[p].moved(f)
 	}
 	s.typeOrder(l).add(l)
-}
-
-// hide is the inverse of show.
-func (s *Set) hide(l *Lane) {
-	p, f := l.Priority-task.High, l.flow
-	s.leaveType(l)
-	if f.place[p] >= 0 && f.ready[p].Len() == 1 {
-		s.order[p].drop(f) // while it can be compared
-	}
-	f.ready[p].drop(l)
-	if f.place[p] >= 0 {
-		s.order[p].moved(f)
-	}
 }
 
 // enter puts a flow in order. If it had nothing to run in any priority, it begins where the others are.
@@ -209,7 +137,7 @@ func (s *Set) waits(p int) bool { return s.order[p].Len() > 0 || s.cold.order[p]
 func (s *Set) start(now store.Time) float64 {
 	least := math.Inf(1)
 	for p := range s.order {
-		if c := s.coldFirst(p, nil); c != nil && s.comesFirst(c, p) {
+		if c := s.cold.first(p, nil); c != nil && c.before(&s.order[p]) {
 			least = min(least, s.coldPrice(c))
 		} else if s.order[p].Len() > 0 {
 			least = min(least, s.price(s.order[p].top(), now))
@@ -219,38 +147,6 @@ func (s *Set) start(now store.Time) float64 {
 		return 0
 	}
 	return turn(least)
-}
-
-func (s *Set) typeOrder(l *Lane) *ranking[*Lane] {
-	h := s.byType[l.Priority-task.High][l.Type]
-	if h == nil {
-		h = newTypeOrder()
-		s.byType[l.Priority-task.High][l.Type] = h
-	}
-	return h
-}
-
-func (s *Set) leaveType(l *Lane) {
-	if l.sameType < 0 {
-		return
-	}
-	of := s.byType[l.Priority-task.High]
-	if of[l.Type].drop(l); of[l.Type].Len() == 0 {
-		delete(of, l.Type)
-	}
-}
-
-// moved restores the order after the first task of a lane changed.
-func (s *Set) moved(l *Lane) {
-	p := l.Priority - task.High
-	if l.own < 0 {
-		return
-	}
-	l.flow.ready[p].moved(l)
-	if l.sameType >= 0 {
-		s.order[p].moved(l.flow)
-		s.byType[p][l.Type].moved(l)
-	}
 }
 
 // setHeld holds a flow back, or lets it run again.
@@ -319,19 +215,13 @@ func (s *Set) reprice(f *Flow, now store.Time) {
 // SetType holds a type back, lets it run, or puts it on trial: it is held then but for a probe.
 func (s *Set) SetType(r *Round, typ string, held, try bool) {
 	if !try {
-		s.tryType(typ, false, r.now)
+		trial{s, typ}.end()
 	}
 	s.holdType(typ, held, r.now)
 	if try {
-		s.tryType(typ, true, r.now)
+		trial{s, typ}.begin(r.now)
 	}
 	for p := range s.cold.released {
 		r.takeReleased(s, p, Bounds.TickRead-r.Read)
 	}
 }
-
-// HeldTypes are the types that are held.
-func (s *Set) HeldTypes() []string { return slices.Collect(maps.Keys(s.held)) }
-
-// Holds says whether a type is held.
-func (s *Set) Holds(typ string) bool { return s.held[typ] }

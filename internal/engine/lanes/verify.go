@@ -17,13 +17,20 @@ import (
 // Verify says how the lanes differ from the rows, or from again, which a new leader has read from them; nil: they don't. Reading says
 // that the leader will read on.
 func (s *Set) Verify(from store.Reader, again *Set, reading bool) error {
-	if err := s.sameLanes(from, again); err != nil {
+	c := comparison{s, again, from}
+	if err := c.lanes(); err != nil {
 		return err
 	}
-	if err := s.sameFlows(again); err != nil {
+	if err := c.flows(); err != nil {
 		return err
 	}
-	return s.sameCold(reading)
+	return c.cold(reading)
+}
+
+// comparison holds what is in memory against the rows, and what a new leader has read from them.
+type comparison struct {
+	s, again *Set
+	from     store.Reader
 }
 
 // VerifyTypes does that for the types that are held and on trial. Watched says whether breakers watch the types.
@@ -100,11 +107,12 @@ func (s *Set) all() map[schema.LaneName]*Lane {
 	return all
 }
 
-// sameLanes proves that memory has the lanes that are stored, except such as are still to be read.
-func (s *Set) sameLanes(from store.Reader, again *Set) error {
-	mine, stored := s.all(), again.all()
+// lanes proves that memory has the lanes that are stored, except such as are still to be read.
+func (c comparison) lanes() error {
+	s := c.s
+	mine, stored := s.all(), c.again.all()
 	for name, l := range mine {
-		if err := s.sameLane(from, l, stored[name]); err != nil {
+		if err := c.lane(l, stored[name]); err != nil {
 			return err
 		}
 	}
@@ -116,7 +124,8 @@ func (s *Set) sameLanes(from store.Reader, again *Set) error {
 	return nil
 }
 
-func (s *Set) sameLane(from store.Reader, l, again *Lane) error {
+func (c comparison) lane(l, again *Lane) error {
+	s := c.s
 	if again == nil || again.count != l.count {
 		return fmt.Errorf("lane %v: memory counts %d, rows %+v", l.LaneName, l.count, again)
 	}
@@ -124,7 +133,7 @@ func (s *Set) sameLane(from store.Reader, l, again *Lane) error {
 		return fmt.Errorf("lane %v: memory says that task %+v has no row of its own, the lane's row %+v", l.LaneName, l.inRow, again.inRow)
 	}
 	i, ok := 0, true
-	schema.ScanLane(from, s.ns, s.queue, l.LaneName, l.inRow, 0, math.MaxUint64, func(t schema.ReadyTask) bool {
+	schema.ScanLane(c.from, s.ns, s.queue, l.LaneName, l.inRow, 0, math.MaxUint64, func(t schema.ReadyTask) bool {
 		if i < len(l.head) {
 			ok = ok && l.head[i] == t
 		} else {
@@ -139,8 +148,9 @@ func (s *Set) sameLane(from store.Reader, l, again *Lane) error {
 	return nil
 }
 
-// sameCold proves that cold lanes are where they belong, and of keys that only wait.
-func (s *Set) sameCold(reading bool) error {
+// cold proves that cold lanes are where they belong, and of keys that only wait.
+func (c comparison) cold(reading bool) error {
+	s := c.s
 	n := 0
 	for p := range s.cold.byType {
 		if !heapOK(&s.cold.order[p]) {
@@ -177,9 +187,9 @@ func (s *Set) sameCold(reading bool) error {
 		}
 	}
 	ahead := 0
-	for c, head := range s.cold.heads {
-		if ahead += len(head); s.cold.byKey[c.key] != c || len(head) < 2 || len(head) > Bounds.Head || head[0] != c.first {
-			return fmt.Errorf("tasks %v are remembered of a lane %+v", head, c)
+	for l, head := range s.cold.heads {
+		if ahead += len(head); s.cold.byKey[l.key] != l || len(head) < 2 || len(head) > Bounds.Head || head[0] != l.first {
+			return fmt.Errorf("tasks %v are remembered of a lane %+v", head, l)
 		}
 	}
 	if ahead != s.cold.ahead || ahead > Bounds.Heads {
@@ -191,8 +201,9 @@ func (s *Set) sameCold(reading bool) error {
 	return nil
 }
 
-// sameFlows proves that memory holds nobody back, or lets run, whom the rows would not, and no key that is idle.
-func (s *Set) sameFlows(again *Set) error {
+// flows proves that memory holds nobody back, or lets run, whom the rows would not, and no key that is idle.
+func (c comparison) flows() error {
+	s, again := c.s, c.again
 	for key := range again.flows {
 		if s.flows[key] == nil && s.cold.byKey[key] == nil && !s.Partial() {
 			return fmt.Errorf("memory knows nothing of key %q", key)
@@ -200,7 +211,7 @@ func (s *Set) sameFlows(again *Set) error {
 	}
 	for key, f := range s.flows {
 		g := again.flows[key]
-		if c := again.cold.byKey[key]; c != nil {
+		if cold := again.cold.byKey[key]; cold != nil {
 			g = &Flow{lanes: 1}
 		}
 		if s.Partial() && g != nil {
