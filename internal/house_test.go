@@ -311,3 +311,56 @@ func TestNoFileIsTooLong(t *testing.T) {
 		}
 	})
 }
+
+// TestRoomsOfTheEngine: the engine is made of small packages and small types, so that each can be read by itself.
+func TestRoomsOfTheEngine(t *testing.T) {
+	const mostLines, mostMethods = 4000, 40
+	lines, methods := map[string]int{}, map[string]int{}
+	sourceFiles(t, func(pkg, path string, _ *ast.File) {
+		if pkg != "internal/engine" && !strings.HasPrefix(pkg, "internal/engine/") {
+			return
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines[pkg] += strings.Count(string(b), "\n")
+		f, err := parser.ParseFile(token.NewFileSet(), path, b, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
+				methods[pkg+"."+receiver(fn.Recv.List[0].Type)]++
+			}
+		}
+	})
+	if lines["internal/engine"] == 0 || methods["internal/engine.Round"] == 0 {
+		t.Fatalf("the engine has %d lines, its round %d methods", lines["internal/engine"], methods["internal/engine.Round"])
+	}
+	for pkg, n := range lines {
+		if n > mostLines {
+			t.Errorf("package %q has %d lines, more than %d", pkg, n, mostLines)
+		}
+	}
+	for typ, n := range methods {
+		if n > mostMethods {
+			t.Errorf("type %s has %d methods, more than %d: it may be two", typ, n, mostMethods)
+		}
+	}
+}
+
+// receiver is the name of the type of which a function is a method.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.IndexListExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
