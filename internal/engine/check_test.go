@@ -131,3 +131,53 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 		}
 	})
 }
+
+// Check finds a lane and counters that are not those of their tasks.
+func TestCheckFindsLanesAndCounts(t *testing.T) {
+	lane := func(count, first uint64) func(tx *store.Tx, x *schema.Exec) {
+		return func(tx *store.Tx, x *schema.Exec) {
+			row := schema.NewRow(16)
+			row.Num(1, count)
+			row.Num(2, first)
+			tx.Set(schema.LaneKey("default", schema.TableLane, "default", x.Lane()), row)
+		}
+	}
+	for name, c := range map[string]struct {
+		spoil func(tx *store.Tx, x *schema.Exec)
+		want  string
+	}{
+		"no lane": {func(tx *store.Tx, x *schema.Exec) {
+			tx.Delete(schema.LaneKey("default", schema.TableLane, "default", x.Lane()))
+		}, "has no row"},
+		"lane of more":     {lane(3, 1), "counts 3 from"},
+		"lane of fewer":    {lane(1, 1), "counts 1 from"},
+		"lane from beyond": {lane(2, 1<<60), "counts 2 from"},
+		"no place in it":   {func(tx *store.Tx, x *schema.Exec) { tx.Delete(schema.ReadyKey("default", "default", x.Lane(), x.Seq)) }, "is missing"},
+		"no counters": {func(tx *store.Tx, _ *schema.Exec) {
+			tx.Delete(schema.QueueKey("default", schema.TableCounts, "default"))
+		}, "no counters"},
+		"other counters": {func(tx *store.Tx, _ *schema.Exec) {
+			tx.Set(schema.QueueKey("default", schema.TableCounts, "default"), (&schema.Counts{Ready: [3]int64{0, 3, 0}}).Encode())
+		}, "counts {"},
+		"a share that can't be read": {func(tx *store.Tx, _ *schema.Exec) { tx.Set(schema.Table("default", schema.TableShare), []byte{0xff}) }, "share"},
+		"a share of no place": {func(tx *store.Tx, _ *schema.Exec) {
+			tx.Set(append(schema.Table("default", schema.TableShare), 'x'), schema.EncodeShare(task.Share{Version: 1}))
+		}, "share"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := NewWorld(t)
+			w.enqueueOne()
+			id := w.enqueueOne()
+			if found := CheckAll(w.Store, "default"); len(found) > 0 {
+				t.Fatalf("before anything was spoilt: %q", found)
+			}
+			w.Round(func(r *Round) {
+				x, _ := schema.ReadExec(r.Tx(), "default", id)
+				c.spoil(r.Tx(), x)
+			})
+			if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
+				t.Errorf("found %q, want one finding with %q", found, c.want)
+			}
+		})
+	}
+}

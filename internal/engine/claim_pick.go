@@ -19,26 +19,6 @@ func Runnable(r *Round, c *ClaimRequest) bool {
 	return false
 }
 
-// claiming is a claim under way. It chooses the queue of each next task.
-type claiming struct {
-	r    *Round
-	c    *ClaimRequest
-	got  []Claimed
-	room int // bytes that the next task may have, unless it is the first
-
-	credit []int // of the weighted queues, kept by the leader; nil: strict order
-	before []int // the credit before the last pick
-}
-
-func (r *Round) claiming(c *ClaimRequest) *claiming {
-	p := &claiming{r: r, c: c, room: c.MaxBytes}
-	if c.Weighted {
-		p.credit = r.l.sharesOf(c)
-		p.before = make([]int, len(p.credit))
-	}
-	return p
-}
-
 // pick returns nil when no queue has a task.
 func (p *claiming) pick() *Queue {
 	if p.credit == nil {

@@ -25,3 +25,25 @@ func TestOutboxNamespaces(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// The outbox is read a few messages at a time if they are large, from where the last page ended.
+func TestOutboxPagesEndByBytes(t *testing.T) {
+	w := NewWorld(t)
+	w.Round(func(r *Round) {
+		for i := range uint64(20) {
+			r.Send("default", &outbox.Message{Request: task.NewID(1, 1, i), Spec: task.Spec{Type: "job", Payload: make([]byte, 1<<20)}})
+		}
+	})
+	var behind task.ID
+	for read := 0; read < 20; {
+		page := outbox.List(w.Store, "default", behind, 100)
+		if n := len(page); n > 9 || n < 5 && read+n < 20 {
+			t.Fatalf("behind %d messages of 1 MiB: %d more in a page, want about 6, as they are stored", read, n)
+		}
+		read += len(page)
+		behind = page[len(page)-1].Request
+	}
+	if page := outbox.List(w.Store, "default", behind, 100); len(page) > 0 {
+		t.Errorf("%d messages behind the last", len(page))
+	}
+}

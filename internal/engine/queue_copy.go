@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// PutQueue makes the shard's copy of a queue's configuration what the system shard says. An older version than the one
+// that is there changes nothing.
+func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
+	q := r.Queue(ns, name)
+	if q == nil {
+		q = r.l.newQueue(queueName{ns, name}, r.spaceOf(ns))
+		q.space.AddQueue()
+		r.l.queues[q.queueName] = q
+		q.in(r).touch()
+	} else if q.config.Version >= config.Version {
+		return
+	}
+	if q.config.Settings.Weights != config.Settings.Weights {
+		q.credit = [3]int{}
+	}
+	was := q.config.Settings
+	if q.limits.Follow(r, &config.Settings) {
+		q.in(r).SweepLater()
+	}
+	q.config = config
+	q.in(r).followBreakers(&was)
+	q.in(r).holdAll()
+	r.tx.Set(schema.QueueKey(ns, schema.TableQueue, name), config.Encode())
+	if !config.Paused {
+		q.in(r).Wake()
+	}
+}
+
+// HasQueue says whether the shard has a copy of the queue's configuration.
+func HasQueue(r *Round, ns, name string) bool { return r.Queue(ns, name) != nil }
+
+// CopiedQueue is a queue that a shard has a copy of.
+type CopiedQueue struct {
+	Namespace, Name string
+	Config          task.QueueConfig
+}
+
+// CopiedQueues are the queues of all namespaces that a shard has copies of.
+func CopiedQueues(from store.Reader) (queues []CopiedQueue, err error) {
+	from.Scan([]byte{schema.TableQueue}, []byte{schema.TableQueue + 1}, func(k, v []byte) bool {
+		names := strings.Split(string(k[1:]), "\x00")
+		if len(names) != 3 {
+			err = fmt.Errorf("queue row %q: unknown form", k)
+			return false
+		}
+		q := CopiedQueue{Namespace: names[0], Name: names[1]}
+		if q.Config, err = task.DecodeQueueConfig(v); err != nil {
+			return false
+		}
+		queues = append(queues, q)
+		return true
+	})
+	return queues, err
+}
+
+// DropQueue removes the shard's copy of a queue that has no task left, except such as have ended for good.
+func DropQueue(r *Round, ns, name string) error {
+	q := r.Queue(ns, name)
+	if q == nil {
+		return nil
+	}
+	if c := q.counts; c.Waiting()+c.Claimed+c.Dead+c.Poisoned > 0 {
+		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
+			"delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned", name, c.Waiting(), c.Claimed, c.Dead, c.Poisoned)}
+	}
+	delete(r.l.queues, q.queueName)
+	q.order.Drop()
+	q.space.DropQueue(&q.waits)
+	q.limits.Drop(r.tx)
+	r.tx.Delete(schema.DeadlineKey(q.counts.Sweep, schema.OnSweep, ns, []byte(name)))
+	if q.breakers != nil {
+		q.breakers.Drop(q.in(r))
+	}
+	r.tx.Delete(schema.QueueKey(ns, schema.TableQueue, name))
+	r.tx.Delete(schema.QueueKey(ns, schema.TableCounts, name))
+	return nil
+}
+
+// KeysUntil is when the last of a queue's idempotency keys ends; 0: it has none.
+func KeysUntil(from store.Reader, ns, name string) (last store.Time, err error) {
+	keys := schema.IdempotencyKey(ns, name, "")
+	from.Scan(keys, schema.After(keys), func(_, v []byte) bool {
+		var k schema.KeyRow
+		k, err = schema.DecodeKey(v)
+		last = max(last, k.Until)
+		return err == nil
+	})
+	return last, err
+}
