@@ -104,11 +104,11 @@ func (q *Queue) admit(n *NewTask, x *schema.Exec, met *unique.Meeting) error {
 	if n.Moved != nil { // it was accepted once
 		return nil
 	}
-	if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()-met.Leave() >= most {
+	if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()-met.Leaving() >= most {
 		return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
 			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.Waiting(), most)}
 	}
-	return q.space.Admit(1, met.Leave(), x.Size)
+	return q.space.Admit(1, met.Leaving(), x.Size)
 }
 
 func newEnvelope(n *NewTask, print uint64) *schema.Envelope {

@@ -60,8 +60,8 @@ func (m *Meeting) TakePlace(x *schema.Exec) {
 	}
 }
 
-// Leave is how many waiting tasks go when the new one comes.
-func (m *Meeting) Leave() int64 {
+// Leaving is how many waiting tasks go when the new one comes.
+func (m *Meeting) Leaving() int64 {
 	if m.Replaced != nil {
 		return 1
 	}
