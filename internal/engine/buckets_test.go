@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -74,5 +75,31 @@ func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 		if err := w.Check(); err != nil {
 			t.Errorf("%s: %v", change.what, err)
 		}
+	}
+}
+
+// Tokens that a key has taken stay taken when another leader comes, also when the key runs more tasks than its row names.
+func TestTokensOfManyClaimsStayTaken(t *testing.T) {
+	const most = 2 * limit.MaxNamed
+	w := NewWorld(t)
+	s := task.DefaultSettings()
+	s.PerKey.Rate = task.Rate{Limit: most, Period: time.Hour}
+	w.PutQueue("default", s, false)
+	for range most + 3 {
+		spec := oneJob()
+		spec.Key = "a"
+		if _, err := w.Enqueue(spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim := ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 1, Lease: time.Hour}
+	for n := range most {
+		if len(w.Claim(claim)) != 1 {
+			t.Fatalf("%d of %d tokens were taken, and no task may run", n, most)
+		}
+		w.BecomeLeader()
+	}
+	if got := w.Claim(claim); len(got) != 0 {
+		t.Errorf("a task runs, and the key has no token")
 	}
 }

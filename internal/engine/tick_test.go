@@ -90,3 +90,19 @@ func TestGoOnKeepsWhatWasSet(t *testing.T) {
 		}
 	}
 }
+
+// A deadline that is set for the time at which the next round begins may lie before what it has passed there, and passes all the same.
+func TestSetReadsTheTimeAnew(t *testing.T) {
+	for _, c := range []struct {
+		at, next store.Time
+		anew     bool
+	}{{8, 8, true}, {9, 9, true}, {10, 9, false}} {
+		var all timelines
+		line := &all[schema.TimelineOf(schema.OnDue)]
+		*line = timeline{next: 9, passed: []byte("behind others")}
+		all.set(c.at, schema.OnDue)
+		if line.next != c.next || (line.passed == nil) != c.anew {
+			t.Errorf("a deadline at %d: the next round begins at %d behind %q", c.at, line.next, line.passed)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package order
+
+import (
+	"testing"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// However many tasks wait behind the first of a key, the line in memory has a bound, and says that it is not all of them.
+func TestLinesAreBounded(t *testing.T) {
+	l := &line{first: schema.FirstRow{Order: 1}, whole: true}
+	for order := uint64(2); order < 100; order++ {
+		l.join(place{order, task.NewID(1, 1, order)})
+		want := min(int(order)-1, Bounds.Line)
+		if whole := int(order)-1 <= Bounds.Line; len(l.next) != want || l.whole != whole {
+			t.Fatalf("of %d tasks %d are in memory, whole: %t", order-1, len(l.next), l.whole)
+		}
+	}
+	l.leave(3)
+	if len(l.next) != Bounds.Line-1 || l.next[1].order != 4 {
+		t.Errorf("a task left, and the line has %v", l.next)
+	}
+	if l.join(place{100, task.NewID(1, 1, 100)}); len(l.next) != Bounds.Line-1 {
+		t.Error("a task joins a line of which not all is in memory, where others come before it")
+	}
+}
+
+// A leader remembers lines of so many keys: all of some queues go to make room.
+func TestMemoryIsBounded(t *testing.T) {
+	was := Bounds
+	defer func() { Bounds = was }()
+	Bounds.Lines = 4
+	var m Memory
+	a, b := m.NewSet("ns", "a"), m.NewSet("ns", "b")
+	for i := range 20 {
+		s := []*Set{&a, &b}[i%2]
+		m.makeRoom()
+		s.add(string(rune('a'+i)), &line{})
+		if n := len(a.lines) + len(b.lines); m.lines != n || n > Bounds.Lines {
+			t.Fatalf("%d lines are in memory, %d by count, at most %d may", n, m.lines, Bounds.Lines)
+		}
+	}
+	a.forget("none")
+	a.Drop()
+	b.Drop()
+	if m.lines != 0 || len(m.sets) != 0 {
+		t.Errorf("%d lines of %d queues are left", m.lines, len(m.sets))
+	}
+}
