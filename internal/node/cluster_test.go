@@ -715,6 +715,7 @@ func TestLostMap(t *testing.T) {
 
 // Where it has none of that shard, it finds them at the addresses of --join, and says so where there are none.
 func TestLostMapWithoutSystemShard(t *testing.T) {
+	bySameGoroutines(t, "TestLostMap")
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.grow()

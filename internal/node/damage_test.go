@@ -23,6 +23,9 @@ func TestDamagedLog(t *testing.T) {
 		{"all logs gone", "raft", os.RemoveAll},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.name != "all logs gone" {
+				bySameGoroutines(t, "TestDamagedLog/all_logs_gone")
+			}
 			dir := t.TempDir()
 			s := start(t, Config{Dir: dir})
 			if _, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job"}); err != nil {
@@ -108,6 +111,7 @@ func TestDamagedState(t *testing.T) {
 
 // A state that has gone back to before what its log has cut off is damaged, too.
 func TestStateFromBeforeItsLog(t *testing.T) {
+	bySameGoroutines(t, "TestDamagedState/tables")
 	synctest.Test(t, func(t *testing.T) {
 		dir, old := t.TempDir(), filepath.Join(t.TempDir(), "old")
 		state := filepath.Join(dir, "shard-0001")

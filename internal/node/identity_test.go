@@ -31,6 +31,9 @@ func TestOneNodePerDirectory(t *testing.T) {
 func TestOthersDataIsRefused(t *testing.T) {
 	for _, part := range []string{identityFile, "raft", "shard-0000", "shard-0001"} {
 		t.Run(part, func(t *testing.T) {
+			if part != "raft" {
+				bySameGoroutines(t, "TestOthersDataIsRefused/raft")
+			}
 			mine, other := t.TempDir(), t.TempDir()
 			start(t, Config{Dir: mine}).end()
 			start(t, Config{Dir: other}).end()

@@ -65,6 +65,7 @@ func TestRecover(t *testing.T) {
 
 // A recovery that would lose shards changes nothing, one that was begun keeps the node from starting.
 func TestRecoverRefuses(t *testing.T) {
+	bySameGoroutines(t, "TestRecover")
 	dir := t.TempDir()
 	start(t, Config{Dir: dir, DataShards: 2}).end()
 	b, err := openBook(dir, DefaultName, slog.New(slog.DiscardHandler))
