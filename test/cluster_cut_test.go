@@ -15,6 +15,7 @@ const (
 // TestClusterCut cuts the leader off in several ways, and heals the cut, under load: writes go on elsewhere, and what the
 // leader says meanwhile must not be of the past. PAWL_CLUSTER_CUTS sets how often each way is tried.
 func TestClusterCut(t *testing.T) {
+	t.Parallel()
 	v := newWires(t)
 	c := v.newCluster()
 	w := c.work()

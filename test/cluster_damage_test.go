@@ -72,6 +72,7 @@ func TestClusterDamage(t *testing.T) {
 // TestClusterDamageFoundLater lets a server lose what it has open: the first read of it ends the process, and the next start
 // has it filled by the others. Another one that opens and fails in the same way would be no good.
 func TestClusterDamageFoundLater(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	w := c.work()
 	n := c.other(c.leader())

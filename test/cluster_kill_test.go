@@ -23,6 +23,7 @@ import (
 // TestClusterKill kills a server of three with -9, mostly the leader, and starts it again, again and again under load.
 // PAWL_CLUSTER_KILLS sets how often.
 func TestClusterKill(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	w := c.work()
 	kills := outages{w: w}
@@ -45,6 +46,7 @@ func TestClusterKill(t *testing.T) {
 // TestClusterPause stops a server of three for a while, mostly the leader, and lets it go on: what it answers then must
 // not be of the past. PAWL_CLUSTER_PAUSES sets how often.
 func TestClusterPause(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	w := c.work()
 	pauses := outages{w: w}

@@ -22,6 +22,7 @@ const (
 // TestClusterFullDisk fills the disk of a leader of three servers up to --min-free, under load: it hands everything that it leads to those with
 // room, so that new tasks are taken through any of them, and it is named as a problem.
 func TestClusterFullDisk(t *testing.T) {
+	t.Parallel()
 	var disks []*disk
 	var dirs []string
 	for range clusterSize {
@@ -63,6 +64,7 @@ func TestClusterFullDisk(t *testing.T) {
 // TestClusterTransferToTheDead kills a server, and stops another for a while, whose shards are then led by others, which are to give some back:
 // no shard stands still for a handover to who is not there.
 func TestClusterTransferToTheDead(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	client := c.operator()
 	if err := admin.New(client).Cluster().AddShards(t.Context(), 8); err != nil {

@@ -20,6 +20,7 @@ import (
 // Clients of the SDK that know all addresses see no error, and workers run all tasks. PAWL_CLUSTER_ROUNDS sets how often
 // each is restarted.
 func TestClusterRollingRestart(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	cfg := c.faultless()
 	w := cfg.start(t)
@@ -190,6 +191,7 @@ const hangBudget = 8 * time.Second
 
 // TestClusterHungDisk holds up the syncs of the leader's log: another server must take over.
 func TestClusterHungDisk(t *testing.T) {
+	t.Parallel()
 	needStrace(t)
 	c := newCluster(t)
 	w := c.work()

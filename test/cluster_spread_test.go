@@ -17,6 +17,7 @@ const spreadShards = 4
 // TestClusterSpread shares out two queues anew every second or two, over shards of which some lose their leader: a server of three
 // is killed with -9, again and again under load, each time soon after a move has begun. PAWL_CLUSTER_KILLS sets how often.
 func TestClusterSpread(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	if err := admin.New(c.operator()).Cluster().AddShards(t.Context(), spreadShards); err != nil {
 		t.Fatal(err)

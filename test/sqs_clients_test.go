@@ -15,6 +15,7 @@ import (
 // TestSQSClients runs clients of Amazon SQS, as their users have them, against a server that verifies their signatures. Those that are not
 // installed are skipped: make test installs them.
 func TestSQSClients(t *testing.T) {
+	t.Parallel()
 	skipIfShort(t)
 	home := t.TempDir()
 	s, env, broker := newSQSServer(t, home)

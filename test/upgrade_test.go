@@ -24,6 +24,7 @@ const (
 // of before again. The level stays until it is raised, and what needs it is refused; afterwards it works, and no server of the
 // release before does. Clients of the SDK that know all addresses see no error.
 func TestClusterUpgrade(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, previousBinary)
 	operator := admin.New(c.operator(pawl.DialOptions{RetryFor: startLimit}))
 	if err := operator.Cluster().AddShards(t.Context(), dataShard+1); err != nil {

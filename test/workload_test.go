@@ -68,11 +68,13 @@ const (
 	repeatPause = 50 * time.Millisecond
 	// faultlessTime is for calls that must get an answer.
 	faultlessTime = time.Minute
+	// serverPace leaves enqueues under way at any moment, and the processors to the tests beside.
+	serverPace = 8 * time.Millisecond
 )
 
 // newWorkload loads one server.
 func newWorkload(t *testing.T, addr string, queues ...string) *workload {
-	return load{addrs: []string{addr}, queues: queues}.start(t)
+	return load{addrs: []string{addr}, queues: queues, pace: serverPace}.start(t)
 }
 
 func (cfg load) start(t *testing.T) *workload {
