@@ -19,13 +19,23 @@ LONGEST := ./test ./cmd/pawl ./internal/ui ./internal/shard
 # A package without a benchmark would be linked for nothing.
 BENCHMARKED = $(sort $(dir $(shell grep -rl '^func Benchmark' --include='*_test.go' --exclude-dir=.cache --exclude-dir=node_modules .)))
 
+# Two things at a time: a test that waits for processes leaves the processors to others. Each prints its output in one piece when it ends.
+BESIDE := --no-print-directory -j2 --output-sync=target
+
 .PHONY: test
 test: tools ## all tests, each benchmark once
 	$(GO) mod download # the test of the README asks for the versions of all modules, and not the network
 	$(GO) vet ./...
-	$(GO) test -vet=off -parallel 4 $(LONGEST) ./...
+	$(MAKE) $(BESIDE) test-go test-python test-typescript test-benchmarks
+
+# One of the three packages that are tested at a time is ./test, which waits.
+.PHONY: test-go
+test-go:
+	$(GO) test -vet=off -p 3 -parallel 6 $(LONGEST) ./...
+
+.PHONY: test-benchmarks
+test-benchmarks:
 	set -o pipefail; $(GO) test -vet=off -short -run '^$$' -bench . -benchtime 1x $(BENCHMARKED) | (grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true)
-	$(MAKE) --no-print-directory test-python test-typescript
 
 .PHONY: test-python
 test-python: ## the tests of the Python SDK, and its types
@@ -50,7 +60,8 @@ $(AXE):
 		echo "make test: axe-core could not be installed, so it does not check the pages of the web UI"
 
 .PHONY: check
-check: fmt-check lint generate-check alerts race ## what CI adds to the tests
+check: generate-check ## what CI adds to the tests
+	$(MAKE) $(BESIDE) race fmt-check alerts lint
 
 .PHONY: fmt-check
 fmt-check: ## gofmt would change nothing
