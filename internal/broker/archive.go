@@ -85,7 +85,7 @@ func (r *replica) retryArchive(ctx context.Context) {
 }
 
 func (r *replica) archiveSome(ctx context.Context, ns string) (more bool, err error) {
-	if _, leads := r.shard.Now(); !leads {
+	if !r.shard.Leads() {
 		return false, nil
 	}
 	views, _, err := read(ctx, r, func(from store.Reader) ([]*View, error) { return query.ToArchive(from, ns, chunk), nil })

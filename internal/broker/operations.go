@@ -252,7 +252,7 @@ func (r *replica) operate(ctx context.Context) {
 
 // runningOperations is empty on a node that does not lead.
 func (r *replica) runningOperations(ctx context.Context) ([]operation.Ref, error) {
-	if _, leads := r.shard.Now(); !leads {
+	if !r.shard.Leads() {
 		return nil, nil
 	}
 	running, _, err := read(ctx, r, func(from store.Reader) ([]operation.Ref, error) {
@@ -312,7 +312,7 @@ func (r *replica) runOperation(ctx context.Context, ns string, id task.ID, run *
 
 // mayGoOn says whether what failed may be tried again here: not on a node that stops, or does not lead.
 func (r *replica) mayGoOn(ctx context.Context, err error) bool {
-	if _, leads := r.shard.Now(); !leads || ctx.Err() != nil {
+	if !r.shard.Leads() || ctx.Err() != nil {
 		return false
 	}
 	return !errors.Is(err, task.ErrNotFound)

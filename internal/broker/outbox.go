@@ -45,7 +45,7 @@ func (r *replica) sendOutbox(ctx context.Context) {
 
 // sendAll goes once through the outbox. Its error says why something stays there.
 func (r *replica) sendAll(ctx context.Context) (waits error) {
-	if _, leads := r.shard.Now(); !leads {
+	if !r.shard.Leads() {
 		return nil
 	}
 	// As the shard has them: a node that has just started may not have heard of any queue yet.
@@ -71,7 +71,7 @@ func (r *replica) sendAll(ctx context.Context) (waits error) {
 // sendSome brings messages behind a request to their shards, and takes those out of the outbox that were answered for. Waits says
 // why the first of the others was not.
 func (r *replica) sendSome(ctx context.Context, ns string, behind task.ID) (last task.ID, more bool, waits, failed error) {
-	if _, leads := r.shard.Now(); !leads {
+	if !r.shard.Leads() {
 		return last, false, nil, nil
 	}
 	messages, _, err := read(ctx, r, func(from store.Reader) ([]*OutboxMessage, error) {

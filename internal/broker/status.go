@@ -149,7 +149,7 @@ func (b *Broker) Led() (ids []uint32) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for id, r := range b.replicas {
-		if _, leads := r.shard.Now(); leads {
+		if r.shard.Leads() {
 			ids = append(ids, id)
 		}
 	}

@@ -42,7 +42,7 @@ func (w *ClaimWatch) Add(h Hold) bool {
 	if err != nil {
 		return false
 	}
-	if _, leads := r.shard.Now(); !leads {
+	if !r.shard.Leads() {
 		return false
 	}
 	w.mu.Lock()
@@ -232,12 +232,11 @@ func (r *replica) checkClaims(ctx context.Context) {
 
 // look reads the claims that are to be read, or gives all away if another node leads.
 func (r *replica) look(ctx context.Context) {
-	_, leads := r.shard.Now()
-	_, term := r.shard.Leader()
-	if !leads {
+	if !r.shard.Leads() {
 		r.watches.giveAway(false)
 		return
 	}
+	_, term := r.shard.Leader()
 	for claimed := range slices.Chunk(r.watches.unread(term), lookChunk) {
 		over, _, err := read(ctx, r, func(from store.Reader) (over []Lost, err error) {
 			for _, c := range claimed {

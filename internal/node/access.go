@@ -82,8 +82,7 @@ func (n *Node) asksItself() bool {
 	if rep == nil || n.hasPeers() || n.door.On() {
 		return false
 	}
-	_, leads := rep.shard.Now()
-	return leads
+	return rep.shard.Leads()
 }
 
 // fetch asks the leader of the system shard what the copy lacks, and tells it how this node is.

@@ -57,10 +57,9 @@ func (n *Node) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 			continue
 		}
 		leader, _ := rep.shard.Leader()
-		_, leads := rep.shard.Now()
-		m := metrics.Shard{ID: id, Leads: leads, HasLeader: leader != 0, LeaderChanges: rep.shard.LeaderChanges(), Applied: rep.state.Applied().Index,
+		m := metrics.Shard{ID: id, Leads: rep.shard.Leads(), HasLeader: leader != 0, LeaderChanges: rep.shard.LeaderChanges(), Applied: rep.state.Applied().Index,
 			Bytes: rep.state.DiskBytes()}
-		if leads {
+		if m.Leads {
 			m.Lag = n.lagOf(ctx, rep)
 		}
 		out = append(out, m)

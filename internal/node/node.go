@@ -525,7 +525,7 @@ func (n *Node) handOver(ctx context.Context) {
 				continue
 			}
 			rep.shard.Bar(whyStops)
-			if _, leads := rep.shard.Now(); leads {
+			if rep.shard.Leads() {
 				return true
 			}
 		}

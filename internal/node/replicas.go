@@ -190,7 +190,7 @@ func (r *replicas) finishLeaving() error {
 func (r *replicas) untilLed(ctx context.Context, id uint32) error {
 	for {
 		if rep := r.get(id); rep != nil {
-			if _, leads := rep.shard.Now(); leads {
+			if rep.shard.Leads() {
 				return nil
 			}
 		}

@@ -271,6 +271,9 @@ func (s *Shard) Leader() (replica, term uint64) {
 // LeaderChanges is how often this replica has seen a new leader take over.
 func (s *Shard) LeaderChanges() uint64 { return s.leaders.Load() }
 
+// Leads says whether this replica is leading. It costs less than Now, which reads the clock.
+func (s *Shard) Leads() bool { return s.clock.Load() != nil }
+
 // Now returns the shard's time if this replica is leading. A round that starts later as the same leader has the same time or
 // a later one.
 func (s *Shard) Now() (store.Time, bool) {
