@@ -84,7 +84,7 @@ func (a Workers) List(ctx context.Context, f WorkerFilter) iter.Seq2[*Worker, er
 
 // ListPage gives one page of workers.
 func (a Workers) ListPage(ctx context.Context, f WorkerFilter, page pawltype.PageRequest) (WorkerPage, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewRosterServiceClient(a.rpc).ListWorkers, &pawlv1.ListWorkersRequest{Queue: f.Queue, Type: f.Type, Node: f.Node, Lost: f.Lost,
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ListWorkers, &pawlv1.ListWorkersRequest{Queue: f.Queue, Type: f.Type, Node: f.Node, Lost: f.Lost,
 		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return WorkerPage{}, fmt.Errorf("workers: %w", err)
@@ -101,7 +101,7 @@ func (a Workers) ListPage(ctx context.Context, f WorkerFilter, page pawltype.Pag
 
 // Get shows a worker.
 func (a Workers) Get(ctx context.Context, id string) (*Worker, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewRosterServiceClient(a.rpc).GetWorker, &pawlv1.GetWorkerRequest{WorkerId: id})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).GetWorker, &pawlv1.GetWorkerRequest{WorkerId: id})
 	if err != nil {
 		return nil, fmt.Errorf("worker %q: %w", id, err)
 	}
@@ -111,7 +111,7 @@ func (a Workers) Get(ctx context.Context, id string) (*Worker, error) {
 // Quiet has a worker take no new tasks for a span from now: 1 minute to 30 days; 0: 24 hours. What it runs goes on, and it stays connected. It hears of it within
 // a second or so.
 func (a Workers) Quiet(ctx context.Context, id, reason string, span time.Duration) (*Worker, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewRosterServiceClient(a.rpc).QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: reason, For: convert.Duration(span)})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: reason, For: convert.Duration(span)})
 	if err != nil {
 		return nil, fmt.Errorf("quiet worker %q: %w", id, err)
 	}
@@ -120,7 +120,7 @@ func (a Workers) Quiet(ctx context.Context, id, reason string, span time.Duratio
 
 // Resume lets a worker take tasks again. Of one that is gone the answer has little more than its id.
 func (a Workers) Resume(ctx context.Context, id string) (*Worker, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewRosterServiceClient(a.rpc).ResumeWorker, &pawlv1.ResumeWorkerRequest{WorkerId: id})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ResumeWorker, &pawlv1.ResumeWorkerRequest{WorkerId: id})
 	if err != nil {
 		return nil, fmt.Errorf("resume worker %q: %w", id, err)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSchedulesThroughCrashes kills the server again and again while two schedules tick, one of which sends its tasks to another
-// shard: each second is in each ledger once, and has one task.
+// shard: each second is in each history once, and has one task.
 func TestSchedulesThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--shards", "2")
@@ -50,15 +50,15 @@ func TestSchedulesThroughCrashes(t *testing.T) {
 				t.Logf("schedule %s: %v", name, why)
 			}
 		})
-		eventually(t, "the ledger of schedule "+name+" and its tasks agree", startLimit, func() bool {
-			why = wholeLedger(t, client, name)
+		eventually(t, "the history of schedule "+name+" and its tasks agree", startLimit, func() bool {
+			why = wholeHistory(t, client, name)
 			return why == nil
 		})
 	}
 }
 
-// wholeLedger says what is wrong with the ledger of a schedule that ticks each second into a queue of its name, or with its tasks.
-func wholeLedger(t *testing.T, client *pawl.Client, name string) error {
+// wholeHistory says what is wrong with the history of a schedule that ticks each second into a queue of its name, or with its tasks.
+func wholeHistory(t *testing.T, client *pawl.Client, name string) error {
 	var ticks []*admin.Tick
 	for tick, err := range admin.New(client).Schedules().History(t.Context(), name) {
 		if err != nil {

@@ -16,6 +16,6 @@ rm -rf "$out/pawl"
 PATH=$tools/node_modules/.bin:$PATH
 cd "$here/../../api" # what the SDK has no calls for is left out
 buf generate --template "{\"version\":\"v2\",\"plugins\":[{\"local\":\"protoc-gen-es\",\"out\":\"$out\",\"opt\":[\"target=ts\",\"import_extension=js\"]}]}" \
-	--path pawl/v1/access.proto --path pawl/v1/operation.proto --path pawl/v1/operator.proto --path pawl/v1/roster.proto --path pawl/v1/stats.proto \
+	--path pawl/v1/access.proto --path pawl/v1/operation.proto --path pawl/v1/operator.proto --path pawl/v1/worker_registry.proto --path pawl/v1/stats.proto \
 	--path pawl/v1/breaker.proto --path pawl/v1/call.proto --path pawl/v1/chain.proto --path pawl/v1/event.proto --path pawl/v1/explain.proto --path pawl/v1/group.proto \
 	--path pawl/v1/once.proto --path pawl/v1/producer.proto --path pawl/v1/schedule.proto --path pawl/v1/task.proto --path pawl/v1/worker.proto

@@ -603,7 +603,7 @@ func TestHandoversAreNoTrouble(t *testing.T) {
 
 // order does something with a task, as nobody in particular.
 func order(ctx context.Context, b *Broker, verb TaskVerb, id task.ID) error {
-	_, err := OperateTask.Call(ctx, b, TaskOrder{Verb: verb, OnTask: OnTask{ns, id}})
+	_, err := OperateTask.Call(ctx, b, TaskCommand{Verb: verb, OnTask: OnTask{ns, id}})
 	return err
 }
 

@@ -110,14 +110,14 @@ var CloseGroup = changes(verb.Rule{Name: "close-group", Again: true}, func(round
 	return out, err
 })
 
-// GroupOrder is an operator's call on a group.
-type GroupOrder struct {
+// GroupCommand is an operator's call on a group.
+type GroupCommand struct {
 	OnGroup
 	Authored
 }
 
 // CancelGroup cancels a group with its members.
-var CancelGroup = changes(verb.Rule{Name: "cancel-group", Again: true}, func(round *engine.Round, q *GroupOrder) (out Shown[*GroupView], err error) {
+var CancelGroup = changes(verb.Rule{Name: "cancel-group", Again: true}, func(round *engine.Round, q *GroupCommand) (out Shown[*GroupView], err error) {
 	out.View, err = workflow.Cancel(round, q.By, q.Namespace, q.ID)
 	return out, err
 })

@@ -83,8 +83,8 @@ var ListTasks = reads(verb.Rule{Name: "tasks"}, func(from store.Reader, scope ta
 	return out, err
 })
 
-// QueueOrder is an operator's call on a queue.
-type QueueOrder struct {
+// QueueCommand is an operator's call on a queue.
+type QueueCommand struct {
 	OnQueue
 	Authored
 }
@@ -96,7 +96,7 @@ type BulkDone struct {
 }
 
 // PurgeQueue discards the tasks of a queue that wait at the time of the call.
-var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r *replica, q *QueueOrder) (out BulkDone, err error) {
+var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r *replica, q *QueueCommand) (out BulkDone, err error) {
 	type step struct {
 		n      int
 		more   bool

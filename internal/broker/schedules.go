@@ -19,7 +19,7 @@ type (
 	SchedulePage    = schedule.Page
 	SchedulePut     = schedule.PutCall
 	SchedulePutDone = schedule.PutDone
-	LedgerEntry     = schema.LedgerEntry
+	Tick            = schema.Tick
 	OutboxMessage   = outbox.Message
 )
 
@@ -122,15 +122,15 @@ var DeleteSchedule = onReplica(verb.Rule{Name: "delete-schedule", Again: true}, 
 	return out, err
 })
 
-// ScheduleOrder is an operator's call on a schedule.
-type ScheduleOrder struct {
+// ScheduleCommand is an operator's call on a schedule.
+type ScheduleCommand struct {
 	AtHome
 	Authored
 	Reason string
 }
 
 // PauseSchedule lets a schedule rest.
-var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Again: true}, func(round *engine.Round, q *ScheduleOrder) (out Shown[*ScheduleView], err error) {
+var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Again: true}, func(round *engine.Round, q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
 	out.View, err = schedule.Audited(round, q.By, task.SchedulePaused, q.Namespace, q.Name, func() (*ScheduleView, error) {
 		return schedule.Pause(round, q.Namespace, q.Name, q.Reason, q.By.Name)
 	})
@@ -138,7 +138,7 @@ var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Again: true}, func
 })
 
 // ResumeSchedule lets a schedule go on.
-var ResumeSchedule = changes(verb.Rule{Name: "resume-schedule", Again: true}, func(round *engine.Round, q *ScheduleOrder) (out Shown[*ScheduleView], err error) {
+var ResumeSchedule = changes(verb.Rule{Name: "resume-schedule", Again: true}, func(round *engine.Round, q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
 	out.View, err = schedule.Audited(round, q.By, task.ScheduleResumed, q.Namespace, q.Name, func() (*ScheduleView, error) {
 		return schedule.Resume(round, q.Namespace, q.Name)
 	})
@@ -206,7 +206,7 @@ type ScheduleHistoryList struct {
 
 // ScheduleHistoryPage is a page of a schedule's history.
 type ScheduleHistoryPage struct {
-	Entries []*LedgerEntry
+	Entries []*Tick
 	Stamped
 }
 

@@ -21,7 +21,7 @@ func TestVerbsStayWithinTheScope(t *testing.T) {
 		for name, call := range map[string]func(ctx context.Context) error{
 			"an order": func(ctx context.Context) error { return order(ctx, w.Broker, RunNow, id) },
 			"a pause": func(ctx context.Context) error {
-				_, err := PauseSchedule.Call(ctx, w, ScheduleOrder{AtHome: home})
+				_, err := PauseSchedule.Call(ctx, w, ScheduleCommand{AtHome: home})
 				return err
 			},
 			"a look": func(ctx context.Context) error { _, err := ShowSchedule.Call(ctx, w, home); return err },
@@ -40,7 +40,7 @@ func TestVerbsStayWithinTheScope(t *testing.T) {
 				t.Errorf("%s from its own queue: %v", name, err)
 			}
 		}
-		out, err := PauseSchedule.Call(context.Background(), w, ScheduleOrder{AtHome: home})
+		out, err := PauseSchedule.Call(context.Background(), w, ScheduleCommand{AtHome: home})
 		if err != nil || out.Stamp().Shard != one || out.Stamp().Index == 0 {
 			t.Errorf("a change tells of %+v, %v", out.At, err)
 		}

@@ -53,12 +53,12 @@ type DeadLetter struct {
 	Headers   map[string]string
 }
 
-// Ticked is an entry that was added to the ledger of a schedule.
+// Ticked is an entry that was added to the history of a schedule.
 type Ticked struct {
 	Namespace, Schedule string
 	// Trace is the traceparent of the task that the tick made; "": it belongs to no trace, or there is no task.
 	Trace string
-	schema.LedgerEntry
+	schema.Tick
 }
 
 // Happened is something that a round did to an operation or a schedule, in the words of the events.

@@ -18,7 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// scheduleStep is a step of a story about schedules. The tasks of ticks are called t1, t2 … as others, in the order of the ledger.
+// scheduleStep is a step of a story about schedules. The tasks of ticks are called t1, t2 … as others, in the order of the history.
 func (s *story) scheduleStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	s.versions++
@@ -44,8 +44,8 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 		return answerView(s, v, err)
 	case "trigger":
 		return s.trigger(d)
-	case "ledger":
-		return s.ledger(d)
+	case "history":
+		return s.history(d)
 	case "outbox":
 		var lines []string
 		for _, p := range outbox.List(s.Store, "default", task.ID{}, 100) {
@@ -120,7 +120,7 @@ func (s *story) know(id task.ID) string {
 	return s.name(id)
 }
 
-func (s *story) ledger(d *datadriven.TestData) string {
+func (s *story) history(d *datadriven.TestData) string {
 	ticks, err := schedule.History(s.Store, "default", d.CmdArgs[0].Key, 0, max(number(arg(d, "limit")), 1))
 	if err != nil {
 		return answer(err, "")
@@ -204,7 +204,7 @@ func (s *story) deliver(spec task.Spec) (engine.Accepted, error) {
 	return engine.Run(s.World, func(r *engine.Round) (engine.Accepted, error) { return engine.Enqueue(r, n) })
 }
 
-// However a leader comes and goes, and however late it is, each tick up to now is in the ledger once, and each that fired has one
+// However a leader comes and goes, and however late it is, each tick up to now is in the history once, and each that fired has one
 // task.
 func TestTicksOnce(t *testing.T) {
 	for seed := range uint64(40) {
@@ -280,8 +280,8 @@ func TestTicksOnce(t *testing.T) {
 	}
 }
 
-// A ledger of a schedule that fires for long stays short.
-func TestLedgerStaysShort(t *testing.T) {
+// A history of a schedule that fires for long stays short.
+func TestHistoryStaysShort(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
 	s := task.Schedule{Name: "s", Every: time.Second, Task: task.Spec{Type: "job"}}
@@ -291,9 +291,9 @@ func TestLedgerStaysShort(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	w.Pass((schedule.LedgerLength + 50) * time.Second)
+	w.Pass((schedule.HistoryLength + 50) * time.Second)
 	ticks, err := schedule.History(w.Store, "default", "s", 0, 5000)
-	if err != nil || len(ticks) != schedule.LedgerLength || ticks[0].Seq != schedule.LedgerLength+50 {
+	if err != nil || len(ticks) != schedule.HistoryLength || ticks[0].Seq != schedule.HistoryLength+50 {
 		t.Errorf("%d entries (%v)", len(ticks), err)
 	}
 	if older, err := schedule.History(w.Store, "default", "s", ticks[9].Seq, 3); err != nil || len(older) != 3 || older[0].Seq != ticks[10].Seq {
@@ -304,8 +304,8 @@ func TestLedgerStaysShort(t *testing.T) {
 	}
 }
 
-// What another shard says of a tick's task comes into the ledger, also that it was not made.
-func TestLedgerHearsOfOtherShards(t *testing.T) {
+// What another shard says of a tick's task comes into the history, also that it was not made.
+func TestHistoryHearsOfOtherShards(t *testing.T) {
 	running := task.NewID(2, 1, 1)
 	for name, c := range map[string]struct {
 		answer  engine.Accepted
@@ -337,7 +337,7 @@ func TestLedgerHearsOfOtherShards(t *testing.T) {
 			}
 			ticks, err := schedule.History(w.Store, "default", "s", 0, 10)
 			if err != nil || len(ticks) != 1 || ticks[0].Outcome != c.outcome || ticks[0].Reason != c.reason || ticks[0].Task != c.answer.ID {
-				t.Errorf("the ledger has %+v, %v", ticks[0], err)
+				t.Errorf("the history has %+v, %v", ticks[0], err)
 			}
 			if left := outbox.List(w.Store, "default", task.ID{}, 10); len(left) > 0 {
 				t.Errorf("the outbox has %+v", left)

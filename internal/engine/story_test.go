@@ -114,7 +114,7 @@ func (s *story) step(d *datadriven.TestData) string {
 		return s.archive(d.Cmd == "archive")
 	case "groups":
 		return s.groups(d)
-	case "schedule", "unschedule", "pause-schedule", "resume-schedule", "trigger", "ledger", "outbox", "deliver":
+	case "schedule", "unschedule", "pause-schedule", "resume-schedule", "trigger", "history", "outbox", "deliver":
 		return s.scheduleStep(d)
 	case "group", "add", "close", "cancel-group", "show-group", "members", "groups-made":
 		return s.groupStep(d)

@@ -75,7 +75,7 @@ func specProto(s *task.Spec) *pawlv1.TaskSpec {
 	return p
 }
 
-func tickProto(e *broker.LedgerEntry) *pawlv1.Tick {
+func tickProto(e *broker.Tick) *pawlv1.Tick {
 	p := &pawlv1.Tick{Seq: int64(e.Seq), PlannedAt: timeProto(e.Planned), Until: timeProto(e.Until), Count: int32(e.Count), // #nosec G115 -- small
 		DecidedAt: timeProto(e.At), Outcome: contract.NumberOf[pawlv1.TickOutcome](contract.TickOutcomes, e.Outcome.String()), Reason: e.Reason}
 	if e.Task != (task.ID{}) {

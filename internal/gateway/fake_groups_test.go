@@ -85,7 +85,7 @@ func (f *fakeGroups) closeGroup(_ context.Context, q *broker.OnGroup) (broker.Sh
 	return broker.Shown[*broker.GroupView]{View: g, Stamped: broker.Stamped{At: at}}, err
 }
 
-func (f *fakeGroups) cancelGroup(_ context.Context, q *broker.GroupOrder) (broker.Shown[*broker.GroupView], error) {
+func (f *fakeGroups) cancelGroup(_ context.Context, q *broker.GroupCommand) (broker.Shown[*broker.GroupView], error) {
 	g, at, err := f.find(q.ID)
 	if err == nil {
 		g.State = workflow.Cancelled

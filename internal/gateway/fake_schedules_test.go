@@ -11,15 +11,15 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fakeSchedules keeps schedules that nobody fires. Its ledger has what was triggered.
+// fakeSchedules keeps schedules that nobody fires. Its history has what was triggered.
 type fakeSchedules struct {
 	*fake
-	all    map[string]*broker.ScheduleView
-	ledger map[string][]*broker.LedgerEntry
+	all     map[string]*broker.ScheduleView
+	history map[string][]*broker.Tick
 }
 
 func newFakeSchedules(f *fake) *fakeSchedules {
-	s := &fakeSchedules{f, map[string]*broker.ScheduleView{}, map[string][]*broker.LedgerEntry{}}
+	s := &fakeSchedules{f, map[string]*broker.ScheduleView{}, map[string][]*broker.Tick{}}
 	s.answer(f.table())
 	return s
 }
@@ -68,7 +68,7 @@ func (f *fakeSchedules) answer(to verbtest.Answers) {
 	verbtest.On(to, broker.ScheduleHistory, f.ScheduleHistory)
 }
 
-func (f *fakeSchedules) PauseSchedule(_ context.Context, q *broker.ScheduleOrder) (broker.Shown[*broker.ScheduleView], error) {
+func (f *fakeSchedules) PauseSchedule(_ context.Context, q *broker.ScheduleCommand) (broker.Shown[*broker.ScheduleView], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, err := f.find(q.Name)
@@ -78,7 +78,7 @@ func (f *fakeSchedules) PauseSchedule(_ context.Context, q *broker.ScheduleOrder
 	return broker.Shown[*broker.ScheduleView]{View: v}, err
 }
 
-func (f *fakeSchedules) ResumeSchedule(_ context.Context, q *broker.ScheduleOrder) (broker.Shown[*broker.ScheduleView], error) {
+func (f *fakeSchedules) ResumeSchedule(_ context.Context, q *broker.ScheduleCommand) (broker.Shown[*broker.ScheduleView], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, err := f.find(q.Name)
@@ -96,8 +96,8 @@ func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, nam
 		return a, at, err
 	}
 	now := broker.TimeOf(time.Now())
-	v.Last = &broker.LedgerEntry{Seq: uint64(len(f.ledger[name]) + 1), Planned: now.Add(-time.Second), Count: 1, At: now, Outcome: 3, Task: request}
-	f.ledger[name] = append(f.ledger[name], v.Last)
+	v.Last = &broker.Tick{Seq: uint64(len(f.history[name]) + 1), Planned: now.Add(-time.Second), Count: 1, At: now, Outcome: 3, Task: request}
+	f.history[name] = append(f.history[name], v.Last)
 	return broker.Accepted{ID: request, State: task.Ready}, at, nil
 }
 
@@ -127,7 +127,7 @@ func (f *fakeSchedules) ScheduleHistory(_ context.Context, q *broker.ScheduleHis
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, err = f.find(q.Name)
-	for _, e := range slices.Backward(f.ledger[q.Name]) {
+	for _, e := range slices.Backward(f.history[q.Name]) {
 		if (q.Below == 0 || e.Seq < q.Below) && len(out.Entries) < q.Limit {
 			out.Entries = append(out.Entries, e)
 		}

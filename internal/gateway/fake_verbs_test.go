@@ -31,7 +31,7 @@ func (f *fake) answerQueues() {
 		out.Info, out.At, err = f.Queue(ctx, q.Shard, q.Namespace, q.Queue)
 		return out, err
 	})
-	verbtest.On(f.answers, broker.PurgeQueue, func(ctx context.Context, q *broker.QueueOrder) (out broker.BulkDone, err error) {
+	verbtest.On(f.answers, broker.PurgeQueue, func(ctx context.Context, q *broker.QueueCommand) (out broker.BulkDone, err error) {
 		out.Done, out.At, err = f.Purge(ctx, q.By, q.Shard, q.Namespace, q.Queue)
 		return out, err
 	})
@@ -46,8 +46,8 @@ func (f *fake) answerQueues() {
 	verbtest.On(f.answers, broker.GroupDead, f.groupDead)
 	verbtest.On(f.answers, broker.ReplayDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) { return f.bulk(q, task.Ready) })
 	verbtest.On(f.answers, broker.DiscardDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) { return f.bulk(q, task.Discarded) })
-	verbtest.On(f.answers, broker.OperateTask, func(_ context.Context, q *broker.TaskOrder) (out broker.Shown[*broker.View], err error) {
-		out.View, out.At, err = f.order(q)
+	verbtest.On(f.answers, broker.OperateTask, func(_ context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
+		out.View, out.At, err = f.command(q)
 		return out, err
 	})
 	verbtest.On(f.answers, broker.Spaces, func(_ context.Context, q *broker.OnSpaces) (spaces []task.Space, err error) { // all shards are the same
@@ -70,7 +70,7 @@ var states = map[broker.TaskVerb]struct {
 	broker.Update:  {task.Ready, []task.State{task.Ready, task.Scheduled}},
 }
 
-func (f *fake) order(q *broker.TaskOrder) (*broker.View, broker.Stamp, error) {
+func (f *fake) command(q *broker.TaskCommand) (*broker.View, broker.Stamp, error) {
 	v, at, err := f.verb(q.ID, string(q.Verb), states[q.Verb].to, states[q.Verb].from...)
 	if err != nil || q.Verb != broker.Update {
 		return v, at, err

@@ -202,7 +202,7 @@ func (g groupers) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupRequest)
 	if err != nil {
 		return nil, err
 	}
-	out, err := broker.CancelGroup.Call(ctx, g.verbs, broker.GroupOrder{OnGroup: broker.OnGroup{Namespace: namespaceOf(ctx), ID: id}, Authored: broker.Authored{By: by}})
+	out, err := broker.CancelGroup.Call(ctx, g.verbs, broker.GroupCommand{OnGroup: broker.OnGroup{Namespace: namespaceOf(ctx), ID: id}, Authored: broker.Authored{By: by}})
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func (g *Gateway) register(s grpc.ServiceRegistrar) {
 	pawlv1.RegisterGroupServiceServer(s, groupers{Gateway: g})
 	pawlv1.RegisterOperationServiceServer(s, mass{Gateway: g})
 	pawlv1.RegisterEventServiceServer(s, eventService{Gateway: g})
-	pawlv1.RegisterRosterServiceServer(s, workerRegistry{Gateway: g})
+	pawlv1.RegisterWorkerRegistryServiceServer(s, workerRegistry{Gateway: g})
 	pawlv1.RegisterStatsServiceServer(s, statisticians{Gateway: g})
 	pawlv1.RegisterClusterServiceServer(s, clusters{Gateway: g})
 }

@@ -42,7 +42,7 @@ func (g *Gateway) infoOf(ctx context.Context, q cluster.Queue) (sum broker.Queue
 // purge discards the tasks that wait in all parts of a queue.
 func (g *Gateway) purge(ctx context.Context, by task.Author, q cluster.Queue) (discarded int64, err error) {
 	err = eachPart(q, func(shard uint32) error {
-		out, err := broker.PurgeQueue.Call(ctx, g.verbs, broker.QueueOrder{OnQueue: onQueue(ctx, shard, q.Name), Authored: broker.Authored{By: by}})
+		out, err := broker.PurgeQueue.Call(ctx, g.verbs, broker.QueueCommand{OnQueue: onQueue(ctx, shard, q.Name), Authored: broker.Authored{By: by}})
 		discarded += out.Done
 		return err
 	})

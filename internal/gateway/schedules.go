@@ -127,7 +127,7 @@ func (g schedulers) PauseSchedule(ctx context.Context, r *pawlv1.PauseScheduleRe
 		return nil, err
 	}
 	p, err := g.scheduled(ctx, r.GetName(), func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
-		return broker.PauseSchedule.Call(ctx, g.verbs, broker.ScheduleOrder{AtHome: of, Authored: broker.Authored{By: by}, Reason: by.Reason})
+		return broker.PauseSchedule.Call(ctx, g.verbs, broker.ScheduleCommand{AtHome: of, Authored: broker.Authored{By: by}, Reason: by.Reason})
 	})
 	if err == nil {
 		g.log.Info("schedule paused", "schedule", r.GetName(), "by", by)
@@ -142,7 +142,7 @@ func (g schedulers) ResumeSchedule(ctx context.Context, r *pawlv1.ResumeSchedule
 		return nil, err
 	}
 	p, err := g.scheduled(ctx, r.GetName(), func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
-		return broker.ResumeSchedule.Call(ctx, g.verbs, broker.ScheduleOrder{AtHome: of, Authored: broker.Authored{By: by}})
+		return broker.ResumeSchedule.Call(ctx, g.verbs, broker.ScheduleCommand{AtHome: of, Authored: broker.Authored{By: by}})
 	})
 	if err == nil {
 		g.log.Info("schedule resumed", "schedule", r.GetName(), "by", by)

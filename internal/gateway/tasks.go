@@ -59,7 +59,7 @@ func (g producers) CancelTask(ctx context.Context, r *pawlv1.CancelTaskRequest) 
 
 // order does something with one task.
 func (g *Gateway) order(ctx context.Context, by task.Author, verb broker.TaskVerb, id task.ID) (*broker.View, error) {
-	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskOrder{Verb: verb, Authored: broker.Authored{By: by}, OnTask: broker.OnTask{Namespace: namespaceOf(ctx), ID: id}})
+	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskCommand{Verb: verb, Authored: broker.Authored{By: by}, OnTask: broker.OnTask{Namespace: namespaceOf(ctx), ID: id}})
 	return out.View, err
 }
 
@@ -112,7 +112,7 @@ func (g producers) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) 
 			return nil, err
 		}
 	}
-	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskOrder{Verb: broker.Update, Authored: broker.Authored{By: by}, OnTask: broker.OnTask{Namespace: ns, ID: id}, Edit: edit})
+	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskCommand{Verb: broker.Update, Authored: broker.Authored{By: by}, OnTask: broker.OnTask{Namespace: ns, ID: id}, Edit: edit})
 	if err != nil {
 		return nil, err
 	}

@@ -233,7 +233,7 @@ func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
 		s.enqueue("q", 2)
 		tasks := s.tasks(2)
 		id, _ := task.ParseID(tasks[0].TaskId)
-		if _, _, err := f.order(&broker.TaskOrder{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}}); err != nil {
+		if _, _, err := f.command(&broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}}); err != nil {
 			t.Fatal(err)
 		}
 		r := s.hear()

@@ -24,9 +24,9 @@ type Workers interface {
 	ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error)
 }
 
-// rollCall is the RosterService.
+// workerRegistry is the WorkerRegistryService.
 type workerRegistry struct {
-	pawlv1.UnimplementedRosterServiceServer
+	pawlv1.UnimplementedWorkerRegistryServiceServer
 	*Gateway
 }
 

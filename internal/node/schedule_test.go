@@ -57,7 +57,7 @@ func sendAway(t *testing.T, c *pawl.Client) error {
 	return err
 }
 
-// ticksAreWhole says what is wrong with the ledger of a schedule that nobody paused, or with its tasks.
+// ticksAreWhole says what is wrong with the history of a schedule that nobody paused, or with its tasks.
 func ticksAreWhole(t *testing.T, c *pawl.Client, every time.Duration) error {
 	var ticks []*admin.Tick
 	for tick, err := range admin.New(c).Schedules().History(t.Context(), "beat") {
@@ -67,7 +67,7 @@ func ticksAreWhole(t *testing.T, c *pawl.Client, every time.Duration) error {
 		ticks = append(ticks, tick)
 	}
 	if len(ticks) < 30 {
-		return errors.New("the ledger is short")
+		return errors.New("the history is short")
 	}
 	slices.Reverse(ticks)
 	shards, tasks := map[uint32]bool{}, map[string]bool{}

@@ -119,7 +119,7 @@ func TestAQueueThatMoved(t *testing.T) {
 		if q, _ := m.Directory().Place(context.Background(), ns, "q"); q.Shard != 2 {
 			t.Errorf("the node still places it in shard %d", q.Shard)
 		}
-		if _, err := broker.OperateTask.Call(context.Background(), m, broker.TaskOrder{Verb: broker.Retry, OnTask: broker.OnTask{Namespace: ns, ID: got[0].ID}}); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has left the shard") {
+		if _, err := broker.OperateTask.Call(context.Background(), m, broker.TaskCommand{Verb: broker.Retry, OnTask: broker.OnTask{Namespace: ns, ID: got[0].ID}}); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has left the shard") {
 			t.Errorf("a task whose queue is another: %v", err)
 		}
 		var to *moved

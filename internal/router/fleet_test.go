@@ -416,7 +416,7 @@ func (b fakeBroker) Peek(_ context.Context, _ string, id task.ID) (*broker.View,
 // Do answers the verbs of the tests.
 func (b fakeBroker) Do(ctx context.Context, c verb.Call) error {
 	on := verbtest.Answers{}
-	verbtest.On(on, broker.OperateTask, func(ctx context.Context, q *broker.TaskOrder) (out broker.Shown[*broker.View], err error) {
+	verbtest.On(on, broker.OperateTask, func(ctx context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 		if q.Verb == broker.Retry {
 			return out, &moved{Name: "q", Shard: 2}
 		}
@@ -432,7 +432,7 @@ func (b fakeBroker) Do(ctx context.Context, c verb.Call) error {
 		out.Closed, out.At = 1, s.stamp()
 		return out, nil
 	})
-	verbtest.On(on, broker.PurgeQueue, func(context.Context, *broker.QueueOrder) (broker.BulkDone, error) { panic("planted") })
+	verbtest.On(on, broker.PurgeQueue, func(context.Context, *broker.QueueCommand) (broker.BulkDone, error) { panic("planted") })
 	verbtest.On(on, broker.CopyQueues, func(ctx context.Context, q *broker.QueueCopies) (broker.Nothing, error) {
 		s, err := b.begin(ctx, q.Shard)
 		if err == nil {
@@ -465,7 +465,7 @@ func (b fakeBroker) Do(ctx context.Context, c verb.Call) error {
 
 // cancel cancels a task as nobody in particular.
 func cancel(ctx context.Context, by verb.Runner, id task.ID) error {
-	_, err := broker.OperateTask.Call(ctx, by, broker.TaskOrder{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: id}})
+	_, err := broker.OperateTask.Call(ctx, by, broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: id}})
 	return err
 }
 

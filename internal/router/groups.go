@@ -252,7 +252,7 @@ func (r *Router) SendOutbox(ctx context.Context, ns string, messages []*broker.O
 	}
 	calls.Go(func() {
 		for _, i := range orders {
-			_, out[i].Err = broker.OperateTask.Call(ctx, r, broker.TaskOrder{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}}) // who cancelled the group is noted there
+			_, out[i].Err = broker.OperateTask.Call(ctx, r, broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}}) // who cancelled the group is noted there
 		}
 	})
 	calls.Wait()

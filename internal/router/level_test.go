@@ -56,7 +56,7 @@ func TestTagsNeedTheirLevel(t *testing.T) {
 	inFleet(t, 1, func(f *fleet) {
 		m := f.nodes[1]
 		m.level = cluster.PoliciesLevel - 1
-		_, err := broker.OperateTask.Call(context.Background(), m, broker.TaskOrder{Verb: broker.Update, Edit: broker.Edit{IfETag: "x"}})
+		_, err := broker.OperateTask.Call(context.Background(), m, broker.TaskCommand{Verb: broker.Update, Edit: broker.Edit{IfETag: "x"}})
 		_, _, bad := m.PutSchedule(context.Background(), task.Author{}, "default", broker.SchedulePut{IfETag: "x"})
 		for _, err := range []error{err, bad} {
 			if e, ok := task.AsError(err); !ok || e.Code != task.CodeWrongState || e.Field != "if_etag" || !strings.Contains(e.Message, "feature level 3") {

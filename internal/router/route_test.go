@@ -374,14 +374,14 @@ func TestAServedCallIsNotSentOn(t *testing.T) {
 			t.Errorf("got %+v, %v", a, err)
 		}
 		// What is not known, can't be read or panics ends that call only.
-		for method, request := range map[string][]byte{"later": nil, "enqueue": []byte("x"), "purge": mustEncode(t, broker.QueueOrder{OnQueue: onOne})} {
+		for method, request := range map[string][]byte{"later": nil, "enqueue": []byte("x"), "purge": mustEncode(t, broker.QueueCommand{OnQueue: onOne})} {
 			answer, err := f.nodes[1].Serve(context.Background(), method, request)
 			var a reply[broker.BulkDone]
 			if err != nil || verb.Decode(answer, &a) != nil || a.Fault == nil || (method == "later") != (a.Fault.NotRun != "") {
 				t.Errorf("%s: %+v, %v", method, a.Fault, err)
 			}
 		}
-		if _, err := broker.PurgeQueue.Call(context.Background(), f.nodes[2], broker.QueueOrder{OnQueue: onOne}); err == nil || errors.Is(err, task.ErrUnavailable) {
+		if _, err := broker.PurgeQueue.Call(context.Background(), f.nodes[2], broker.QueueCommand{OnQueue: onOne}); err == nil || errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a panic there: %v", err)
 		}
 		if err := f.nodes[1].ServeStream("later", &fakeStream{ctx: context.Background()}); err == nil {

@@ -241,9 +241,9 @@ type reply[R any] struct {
 // A selection by no ids is not one by filter, and an empty payload not none.
 func TestNothingIsNotNone(t *testing.T) {
 	var nothing []byte
-	a := broker.TaskOrder{Edit: broker.Edit{Payload: &nothing}}
+	a := broker.TaskCommand{Edit: broker.Edit{Payload: &nothing}}
 	b, err := verb.Encode(&a)
-	var got broker.TaskOrder
+	var got broker.TaskCommand
 	if err != nil || verb.Decode(b, &got) != nil || got.Edit.Payload == nil {
 		t.Errorf("an empty payload arrives as %v", got.Edit.Payload)
 	}

@@ -60,7 +60,7 @@ var actionOf = map[string]task.Action{
 	"WebhookService.SetWebhook": task.WebhookSet, "WebhookService.RemoveWebhook": task.WebhookRemoved, "WebhookService.PauseWebhook": task.WebhookPaused,
 	"WebhookService.ResumeWebhook": task.WebhookResumed, "WebhookService.TestWebhook": task.WebhookTested, "WebhookService.RotateWebhookSecret": task.WebhookRotated,
 
-	"RosterService.ListWorkers": read, "RosterService.GetWorker": read, "RosterService.QuietWorker": task.WorkerQuieted, "RosterService.ResumeWorker": task.WorkerResumed,
+	"WorkerRegistryService.ListWorkers": read, "WorkerRegistryService.GetWorker": read, "WorkerRegistryService.QuietWorker": task.WorkerQuieted, "WorkerRegistryService.ResumeWorker": task.WorkerResumed,
 	"EventService.WatchEvents": read,
 	"StatsService.GetStats":    read, "StatsService.GetQueueStats": read, "StatsService.GetQueueScale": read, "StatsService.ListTypes": read, "StatsService.GetTypeStats": read,
 
@@ -77,7 +77,7 @@ func TestEachCallHasAnAction(t *testing.T) {
 	known := map[string]bool{}
 	for _, file := range []protoreflect.FileDescriptor{pawlv1.File_pawl_v1_producer_proto, pawlv1.File_pawl_v1_worker_proto, pawlv1.File_pawl_v1_operator_proto,
 		pawlv1.File_pawl_v1_schedule_proto, pawlv1.File_pawl_v1_cluster_proto, pawlv1.File_pawl_v1_audit_proto, pawlv1.File_pawl_v1_group_proto, pawlv1.File_pawl_v1_operation_proto,
-		pawlv1.File_pawl_v1_roster_proto, pawlv1.File_pawl_v1_access_proto, pawlv1.File_pawl_v1_webhook_proto, pawlv1.File_pawl_v1_event_proto, pawlv1.File_pawl_v1_stats_proto} {
+		pawlv1.File_pawl_v1_worker_registry_proto, pawlv1.File_pawl_v1_access_proto, pawlv1.File_pawl_v1_webhook_proto, pawlv1.File_pawl_v1_event_proto, pawlv1.File_pawl_v1_stats_proto} {
 		for i := range file.Services().Len() {
 			s := file.Services().Get(i)
 			for j := range s.Methods().Len() {

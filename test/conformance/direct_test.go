@@ -153,11 +153,11 @@ func (d *direct) onTask(id string, call func(task.ID) (*broker.View, broker.Stam
 	return viewOf(v, true), nil
 }
 
-// order has an operator do something with a task.
-func (d *direct) order(ctx context.Context, id string, o broker.TaskOrder) (view, error) {
+// command has an operator do something with a task.
+func (d *direct) command(ctx context.Context, id string, c broker.TaskCommand) (view, error) {
 	return d.onTask(id, func(id task.ID) (*broker.View, broker.Stamp, error) {
-		o.By, o.Namespace, o.ID = directly, namespace, id
-		out, err := broker.OperateTask.Call(ctx, d.broker, o)
+		c.By, c.Namespace, c.ID = directly, namespace, id
+		out, err := broker.OperateTask.Call(ctx, d.broker, c)
 		return out.View, out.At, err
 	})
 }
@@ -176,19 +176,19 @@ func parseID(s string) (task.ID, error) {
 }
 
 func (d *direct) Cancel(ctx context.Context, id string) (view, error) {
-	return d.order(ctx, id, broker.TaskOrder{Verb: broker.Cancel})
+	return d.command(ctx, id, broker.TaskCommand{Verb: broker.Cancel})
 }
 
 func (d *direct) Retry(ctx context.Context, id string) (view, error) {
-	return d.order(ctx, id, broker.TaskOrder{Verb: broker.Retry})
+	return d.command(ctx, id, broker.TaskCommand{Verb: broker.Retry})
 }
 
 func (d *direct) RunNow(ctx context.Context, id string) (view, error) {
-	return d.order(ctx, id, broker.TaskOrder{Verb: broker.RunNow})
+	return d.command(ctx, id, broker.TaskCommand{Verb: broker.RunNow})
 }
 
 func (d *direct) Discard(ctx context.Context, id string) (view, error) {
-	return d.order(ctx, id, broker.TaskOrder{Verb: broker.Discard})
+	return d.command(ctx, id, broker.TaskCommand{Verb: broker.Discard})
 }
 
 func (d *direct) Update(ctx context.Context, id string, e edit) (view, error) {
@@ -202,7 +202,7 @@ func (d *direct) Update(ctx context.Context, id string, e edit) (view, error) {
 	if e.Payload != nil {
 		change.Payload = (*[]byte)(&e.Payload)
 	}
-	return d.order(ctx, id, broker.TaskOrder{Verb: broker.Update, Edit: change})
+	return d.command(ctx, id, broker.TaskCommand{Verb: broker.Update, Edit: change})
 }
 
 func (d *direct) List(ctx context.Context, f filter, p part) (page, error) {
@@ -527,7 +527,7 @@ func (d *direct) Resume(ctx context.Context, name string, of pause) (queueInfo, 
 }
 
 func (d *direct) Purge(ctx context.Context, name string) (int64, error) {
-	out, err := broker.PurgeQueue.Call(ctx, d.broker, broker.QueueOrder{OnQueue: onQueue(name), Authored: broker.Authored{By: directly}})
+	out, err := broker.PurgeQueue.Call(ctx, d.broker, broker.QueueCommand{OnQueue: onQueue(name), Authored: broker.Authored{By: directly}})
 	return out.Done, refused(err)
 }
 

@@ -476,7 +476,7 @@ func (d *direct) CloseGroup(ctx context.Context, id string) (groupInfo, error) {
 
 func (d *direct) CancelGroup(ctx context.Context, id string) (groupInfo, error) {
 	return d.onGroup(id, func(of broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
-		return broker.CancelGroup.Call(ctx, d.broker, broker.GroupOrder{OnGroup: of, Authored: broker.Authored{By: directly}})
+		return broker.CancelGroup.Call(ctx, d.broker, broker.GroupCommand{OnGroup: of, Authored: broker.Authored{By: directly}})
 	})
 }
 

@@ -123,7 +123,7 @@ func TestWhatNoticesTell(t *testing.T) {
 			n := only(w, "notices", w.told("/a"))
 			is(w, "the notice", []any{n.Type, n.Data.Queue}, []any{"schedule.missed", "reports"})
 			missed := 0
-			for _, t := range w.ledger("nightly") {
+			for _, t := range w.history("nightly") {
 				if t.Outcome == "skipped" {
 					missed += t.Count
 				}

@@ -114,7 +114,7 @@ func TestQuotas(t *testing.T) {
 			w.refused("another", err, refusal{Code: "invalid_argument", Reason: "max_schedules", Field: "name"})
 			w.schedule(schedule{Name: "one", Every: minute, Missed: "skip"}) // it may be changed
 			w.pass(2*minute + second)
-			is(w, "its ledger", told(w.ledger("one")), []string{"fired", "skipped: queue_full"})
+			is(w, "its history", told(w.history("one")), []string{"fired", "skipped: queue_full"})
 			w.done(w.door.DeleteSchedule(w.ctx(), "one"))
 			w.schedule(schedule{Name: "two", Every: hour})
 		}},

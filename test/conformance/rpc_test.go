@@ -30,7 +30,7 @@ type rpc struct {
 	schedule pawlv1.ScheduleServiceClient
 	group    pawlv1.GroupServiceClient
 	mass     pawlv1.OperationServiceClient
-	roster   pawlv1.RosterServiceClient
+	registry pawlv1.WorkerRegistryServiceClient
 	events   pawlv1.EventServiceClient
 	stats    pawlv1.StatsServiceClient
 	access   pawlv1.AccessServiceClient
@@ -56,7 +56,7 @@ func newRPCIn(t *testing.T, h *house, ns string) *rpc {
 	must(t, err)
 	closeAtEnd(t, conn)
 	return &rpc{pawlv1.NewProducerServiceClient(conn), pawlv1.NewWorkerServiceClient(conn), pawlv1.NewOperatorServiceClient(conn),
-		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewOperationServiceClient(conn), pawlv1.NewRosterServiceClient(conn), pawlv1.NewEventServiceClient(conn),
+		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewOperationServiceClient(conn), pawlv1.NewWorkerRegistryServiceClient(conn), pawlv1.NewEventServiceClient(conn),
 		pawlv1.NewStatsServiceClient(conn), pawlv1.NewAccessServiceClient(conn), pawlv1.NewWebhookServiceClient(conn), pawlv1.NewMarkerServiceClient(conn), keda.NewExternalScalerClient(conn), conn}
 }
 

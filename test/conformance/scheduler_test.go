@@ -29,7 +29,7 @@ type scheduler interface {
 	PauseSchedule(ctx context.Context, name, reason string) (scheduleInfo, error)
 	ResumeSchedule(ctx context.Context, name string) (scheduleInfo, error)
 	Trigger(ctx context.Context, name string) (taskID, state string, err error)
-	// History lists the ledger, newest first.
+	// History lists the history, newest first.
 	History(ctx context.Context, name string, p part) (ticks []tick, next string, err error)
 }
 
@@ -82,7 +82,7 @@ type putAnswer struct {
 	Before *scheduleInfo
 }
 
-// tick is an entry of a ledger.
+// tick is an entry of a history.
 type tick struct {
 	Seq       int64     `json:"seq"`
 	PlannedAt time.Time `json:"planned_at"`
@@ -472,7 +472,7 @@ func scheduleOf(v *broker.ScheduleView) scheduleInfo {
 	return out
 }
 
-func tickOf(e *broker.LedgerEntry) tick {
+func tickOf(e *broker.Tick) tick {
 	t := tick{Seq: int64(e.Seq), PlannedAt: when(e.Planned), Until: when(e.Until), Count: e.Count, DecidedAt: when(e.At), Outcome: e.Outcome.String(), Reason: e.Reason}
 	if e.Task != (task.ID{}) {
 		t.TaskID = e.Task.String()
@@ -546,11 +546,11 @@ func (d *direct) DeleteSchedule(ctx context.Context, name string) error {
 }
 
 func (d *direct) PauseSchedule(ctx context.Context, name, reason string) (scheduleInfo, error) {
-	return onSchedule(broker.PauseSchedule.Call(ctx, d.broker, broker.ScheduleOrder{AtHome: atHome(name), Authored: broker.Authored{By: directly}, Reason: reason}))
+	return onSchedule(broker.PauseSchedule.Call(ctx, d.broker, broker.ScheduleCommand{AtHome: atHome(name), Authored: broker.Authored{By: directly}, Reason: reason}))
 }
 
 func (d *direct) ResumeSchedule(ctx context.Context, name string) (scheduleInfo, error) {
-	return onSchedule(broker.ResumeSchedule.Call(ctx, d.broker, broker.ScheduleOrder{AtHome: atHome(name), Authored: broker.Authored{By: directly}}))
+	return onSchedule(broker.ResumeSchedule.Call(ctx, d.broker, broker.ScheduleCommand{AtHome: atHome(name), Authored: broker.Authored{By: directly}}))
 }
 
 func (d *direct) Trigger(ctx context.Context, name string) (taskID, state string, err error) {

@@ -33,7 +33,7 @@ const (
 	tickingFor       = 3 * time.Minute
 )
 
-// Whatever moves, each tick makes one task, and the ledger knows which.
+// Whatever moves, each tick makes one task, and the history knows which.
 func TestTicksMove(t *testing.T) {
 	dir := t.TempDir()
 	for seed := range uint64(3) {
@@ -155,14 +155,14 @@ func (m *ticking) work(ctx context.Context) {
 	}
 }
 
-// judge holds the tasks that ran against the ledgers.
+// judge holds the tasks that ran against the histories.
 func (m *ticking) judge() {
 	elsewhere, triggers := 0, 0
 	for i := range tickingSchedules {
 		s := m.named(i, "")
 		home := m.shown(s.Name).ID[:13] // time and shard
 		planned := time.Time{}
-		for _, t := range m.ledgerBy(s.Name, 100) {
+		for _, t := range m.historyBy(s.Name, 100) {
 			headers := m.ran[t.TaskID]
 			delete(m.ran, t.TaskID)
 			if t.TaskID == "" || headers["pawl-schedule"] != s.Name {
@@ -183,7 +183,7 @@ func (m *ticking) judge() {
 		}
 	}
 	if len(m.ran) > 0 || triggers != len(m.told) || triggers < 10 || elsewhere < 50 {
-		m.Errorf("seed %d: %d tasks are in no ledger; %d triggers, %d in the ledger; %d ticks went to another shard", m.seed, len(m.ran), len(m.told), triggers, elsewhere)
+		m.Errorf("seed %d: %d tasks are in no history; %d triggers, %d in the history; %d ticks went to another shard", m.seed, len(m.ran), len(m.told), triggers, elsewhere)
 	}
 }
 

@@ -30,14 +30,14 @@ func (w *world) shown(name string) scheduleInfo {
 	return ok[scheduleInfo](w)(w.door.Schedule(w.ctx(), name))
 }
 
-// ledger reads the whole ledger of a schedule, oldest first.
-func (w *world) ledger(name string) []tick {
+// history reads the whole history of a schedule, oldest first.
+func (w *world) history(name string) []tick {
 	w.Helper()
-	return w.ledgerBy(name, 0)
+	return w.historyBy(name, 0)
 }
 
-// ledgerBy reads it in pages.
-func (w *world) ledgerBy(name string, limit int) (all []tick) {
+// historyBy reads it in pages.
+func (w *world) historyBy(name string, limit int) (all []tick) {
 	w.Helper()
 	for p := (part{Limit: limit}); ; {
 		ticks, next, err := w.door.History(w.ctx(), name, p)
@@ -52,7 +52,7 @@ func (w *world) ledgerBy(name string, limit int) (all []tick) {
 	}
 }
 
-// told is a ledger in words: "fired", "skipped: paused ×3".
+// told is a history in words: "fired", "skipped: paused ×3".
 func told(ticks []tick) (out []string) {
 	for _, t := range ticks {
 		words := t.Outcome
@@ -170,11 +170,11 @@ func TestSchedulesAreKept(t *testing.T) {
 				is(w, fmt.Sprintf("the list by %d", limit), all, want)
 			}
 		}},
-		{name: "what was deleted is gone with its ledger, and can be made anew", tell: func(w *world) {
+		{name: "what was deleted is gone with its history, and can be made anew", tell: func(w *world) {
 			s := schedule{Name: "s", Every: 10 * second}
 			old := w.schedule(s).After
 			w.until(old.NextRunAt)
-			is(w, "its ledger", told(w.ledger("s")), []string{"fired"})
+			is(w, "its history", told(w.history("s")), []string{"fired"})
 			must(w.T, w.door.DeleteSchedule(w.ctx(), "s"))
 			w.refused("again", w.door.DeleteSchedule(w.ctx(), "s"), refusal{Code: "not_found"})
 			w.pass(minute)
@@ -182,9 +182,9 @@ func TestSchedulesAreKept(t *testing.T) {
 			made := w.schedule(s)
 			is(w, "the change", made.Change, "created")
 			is(w, "another id", made.After.ID != old.ID, true)
-			is(w, "no ledger", len(w.ledger("s")), 0)
+			is(w, "no history", len(w.history("s")), 0)
 			w.until(made.After.NextRunAt)
-			is(w, "its own", told(w.ledger("s")), []string{"fired"})
+			is(w, "its own", told(w.history("s")), []string{"fired"})
 			is(w, "the tasks", len(w.list(filter{})), 2)
 		}},
 	})
@@ -204,7 +204,7 @@ func TestTicks(t *testing.T) {
 				is(w, "its headers", c.Headers, map[string]string{"a": "b", "pawl-schedule": "s", "pawl-scheduled-at": tickTime(planned)})
 				w.ack(c)
 				last := w.shown("s").Last
-				is(w, "the ledger", *last, tick{Seq: int64(n) + 1, PlannedAt: planned, Count: 1, DecidedAt: last.DecidedAt, Outcome: "fired", TaskID: c.ID, Late: last.Late})
+				is(w, "the history", *last, tick{Seq: int64(n) + 1, PlannedAt: planned, Count: 1, DecidedAt: last.DecidedAt, Outcome: "fired", TaskID: c.ID, Late: last.Late})
 				is(w, "the next", w.shown("s").NextRunAt, planned.Add(10*time.Second))
 			}
 		}},
@@ -222,22 +222,22 @@ func TestTicks(t *testing.T) {
 				w.schedule(schedule{Name: missed, Every: 10 * minute, Missed: missed, Task: spec{Queue: missed}})
 			}
 			w.pass(35 * minute) // asleep for the most
-			is(w, "once", told(w.ledger("once")), []string{"skipped: missed ×2", "caught_up"})
-			is(w, "skip", told(w.ledger("skip")), []string{"skipped: missed ×3"})
-			is(w, "all", told(w.ledger("all")), []string{"caught_up", "caught_up", "caught_up"})
-			for i, late := range w.ledger("all") {
+			is(w, "once", told(w.history("once")), []string{"skipped: missed ×2", "caught_up"})
+			is(w, "skip", told(w.history("skip")), []string{"skipped: missed ×3"})
+			is(w, "all", told(w.history("all")), []string{"caught_up", "caught_up", "caught_up"})
+			for i, late := range w.history("all") {
 				is(w, "how late", late.Late, span(late.DecidedAt.Sub(late.PlannedAt)))
-				is(w, "its tick", late.PlannedAt, w.ledger("all")[0].PlannedAt.Add(time.Duration(i)*10*time.Minute))
+				is(w, "its tick", late.PlannedAt, w.history("all")[0].PlannedAt.Add(time.Duration(i)*10*time.Minute))
 			}
 			for queue, tasks := range map[string]int{"once": 1, "skip": 0, "all": 3} {
 				is(w, "tasks of "+queue, len(w.list(filter{Queue: queue})), tasks)
 			}
-			skipped := w.ledger("skip")[0]
+			skipped := w.history("skip")[0]
 			is(w, "from the first to the last", skipped.Until.Sub(skipped.PlannedAt), 20*time.Minute)
 			w.pass(5 * minute)
-			is(w, "and then on time", told(w.ledger("skip"))[1:], []string{"fired"})
+			is(w, "and then on time", told(w.history("skip"))[1:], []string{"fired"})
 		}},
-		{name: "while it is paused no tick makes a task, and then the ledger says so", tell: func(w *world) {
+		{name: "while it is paused no tick makes a task, and then the history says so", tell: func(w *world) {
 			s := w.schedule(schedule{Name: "s", Every: 10 * second}).After
 			w.until(s.NextRunAt)
 			p := ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", "holidays"))
@@ -253,7 +253,7 @@ func TestTicks(t *testing.T) {
 			is(w, "the resume", []any{r.Paused, r.PausedReason, r.PausedAt.IsZero(), r.NextRunAt}, []any{false, "", true, s.NextRunAt.Add(40 * time.Second)})
 			is(w, "again", ok[scheduleInfo](w)(w.door.ResumeSchedule(w.ctx(), "s")), r)
 			w.until(r.NextRunAt)
-			is(w, "the ledger", told(w.ledger("s")), []string{"fired", "skipped: paused ×3", "fired"})
+			is(w, "the history", told(w.history("s")), []string{"fired", "skipped: paused ×3", "fired"})
 			is(w, "the tasks", len(w.list(filter{})), 2)
 		}},
 		{name: "an operator's word makes a task beside the ticks, also in a pause", tell: func(w *world) {
@@ -270,22 +270,22 @@ func TestTicks(t *testing.T) {
 			is(w, "the next tick", w.shown("s").NextRunAt, s.NextRunAt)
 			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", ""))
 			second := trigger()
-			ticks := w.ledger("s")
-			is(w, "the ledger", told(ticks), []string{"triggered", "triggered"})
+			ticks := w.history("s")
+			is(w, "the history", told(ticks), []string{"triggered", "triggered"})
 			is(w, "its tasks", []string{ticks[0].TaskID, ticks[1].TaskID}, []string{first.ID, second.ID})
 			is(w, "no time was planned", ticks[0].PlannedAt.IsZero() && ticks[0].Late == 0, true)
 			is(w, "still paused", w.shown("s").Paused, true)
 		}},
-		{name: "a ledger is read in pages, and keeps what is newest", tell: func(w *world) {
+		{name: "a history is read in pages, and keeps what is newest", tell: func(w *world) {
 			w.schedule(schedule{Name: "s", Every: second})
 			w.pass(minute)
-			all := w.ledger("s")
+			all := w.history("s")
 			is(w, "entries", len(all) >= 59, true)
 			for i, t := range all {
 				is(w, "an entry's number", t.Seq, int64(i+1))
 			}
 			ok[scheduleInfo](w)(w.door.PauseSchedule(w.ctx(), "s", ""))
-			all = w.ledger("s")
+			all = w.history("s")
 			ticks, next, err := w.door.History(w.ctx(), "s", part{Limit: 7})
 			must(w.T, err)
 			is(w, "the newest", ticks[0], all[len(all)-1])
@@ -303,14 +303,14 @@ func TestTicks(t *testing.T) {
 			w.put("default", settings{MaxLength: 1})
 			ok[queueInfo](w)(w.door.Pause(w.ctx(), "default", pause{}))
 			w.until(s.NextRunAt.Add(10 * time.Second))
-			is(w, "the ledger", told(w.ledger("s")), []string{"fired", "skipped: queue_full"})
+			is(w, "the history", told(w.history("s")), []string{"fired", "skipped: queue_full"})
 			w.nothing()
 			_, _, err := w.door.Trigger(w.ctx(), "s")
 			w.refused("trigger", err, refusal{Code: "queue_full", RetryAfter: second})
 			ok[queueInfo](w)(w.door.Resume(w.ctx(), "default", pause{}))
 			w.claim()
 			w.pass(10 * second)
-			is(w, "with room again", told(w.ledger("s")), []string{"fired", "skipped: queue_full", "fired"})
+			is(w, "with room again", told(w.history("s")), []string{"fired", "skipped: queue_full", "fired"})
 		}},
 	})
 }
@@ -331,7 +331,7 @@ func TestTicksElsewhere(t *testing.T) {
 		return s, at.NextRunAt
 	}
 	tellAll(t, []story{
-		{name: "a tick's task comes to a queue of another shard once, and its id to the ledger", gateway: true, shards: 2, tell: func(w *world) {
+		{name: "a tick's task comes to a queue of another shard once, and its id to the history", gateway: true, shards: 2, tell: func(w *world) {
 			_, next := far(w)
 			for n := range 3 {
 				c := w.one(claimCall{Queues: []string{"b"}, Wait: 20 * second})
@@ -339,9 +339,9 @@ func TestTicksElsewhere(t *testing.T) {
 				is(w, "its headers", c.Headers, map[string]string{"pawl-schedule": "s", "pawl-scheduled-at": tickTime(planned)})
 				w.ack(c)
 				w.pass(second)
-				is(w, "its entry", w.ledger("s")[n].TaskID, c.ID)
+				is(w, "its entry", w.history("s")[n].TaskID, c.ID)
 			}
-			is(w, "the ledger", told(w.ledger("s")), []string{"fired", "fired", "fired"})
+			is(w, "the history", told(w.history("s")), []string{"fired", "fired", "fired"})
 			is(w, "in the queue of before", len(w.list(filter{Queue: "a"})), 0)
 			is(w, "in the queue", len(w.list(filter{Queue: "b"})), 4)
 		}},
@@ -352,17 +352,17 @@ func TestTicksElsewhere(t *testing.T) {
 			is(w, "the state", state, "ready")
 			w.pass(second)
 			is(w, "the claim", w.one(from("b")).ID, id)
-			entry := only(w, "entries", w.ledger("s"))
-			is(w, "the ledger", []any{entry.Outcome, entry.TaskID}, []any{"triggered", id})
+			entry := only(w, "entries", w.history("s"))
+			is(w, "the history", []any{entry.Outcome, entry.TaskID}, []any{"triggered", id})
 		}},
-		{name: "a full queue of another shard refuses, as the ledger says", gateway: true, shards: 2, tell: func(w *world) {
+		{name: "a full queue of another shard refuses, as the history says", gateway: true, shards: 2, tell: func(w *world) {
 			_, next := far(w)
 			w.put("b", settings{MaxLength: 1})
 			w.enqueue(spec{Queue: "b"})
 			_, _, err := w.door.Trigger(w.ctx(), "s")
 			w.refused("trigger", err, refusal{Code: "queue_full", RetryAfter: second})
 			w.until(next.Add(time.Second))
-			is(w, "the ledger", told(w.ledger("s")), []string{"skipped: queue_full", "skipped: queue_full"})
+			is(w, "the history", told(w.history("s")), []string{"skipped: queue_full", "skipped: queue_full"})
 		}},
 		{name: "a queue that moves takes the ticks of its schedule along", gateway: true, shards: 3, tell: func(w *world) {
 			made := w.schedule(schedule{Name: "s", Every: 10 * second, Task: spec{Queue: "hot", Key: "k"}}).After
@@ -378,7 +378,7 @@ func TestTicksElsewhere(t *testing.T) {
 				is(w, "its tick", c.Headers["pawl-scheduled-at"], tickTime(made.NextRunAt.Add(time.Duration(n)*10*time.Second)))
 				w.ack(c)
 				w.pass(second)
-				is(w, "its entry", w.ledger("s")[n].TaskID, c.ID)
+				is(w, "its entry", w.history("s")[n].TaskID, c.ID)
 				seen[c.ID] = true
 			}
 			is(w, "the tasks", len(w.list(filter{Queue: "hot"})), len(seen))
@@ -388,7 +388,7 @@ func TestTicksElsewhere(t *testing.T) {
 			must(w.T, w.door.DeleteQueue(w.ctx(), "b"))
 			w.ack(w.one(claimCall{Queues: []string{"b"}, Wait: 20 * second}))
 			w.pass(second)
-			is(w, "the ledger", told(w.ledger("s")), []string{"fired"})
+			is(w, "the history", told(w.history("s")), []string{"fired"})
 		}},
 	})
 }
@@ -401,7 +401,7 @@ func newRequest() task.ID {
 	return id
 }
 
-// A trigger whose answer was lost is repeated, by whatever way, and stands for one task and one entry in the ledger.
+// A trigger whose answer was lost is repeated, by whatever way, and stands for one task and one entry in the history.
 func TestTriggerAgain(t *testing.T) {
 	for _, where := range []string{"here", "elsewhere", "on the move"} {
 		t.Run(where, func(t *testing.T) {
@@ -438,8 +438,8 @@ func TestTriggerAgain(t *testing.T) {
 				must(t, err)
 				is(w, "another one", other != first, true)
 				w.pass(5 * second)
-				ticks := w.ledger("s")
-				is(w, "the ledger", told(ticks), []string{"triggered", "triggered"})
+				ticks := w.history("s")
+				is(w, "the history", told(ticks), []string{"triggered", "triggered"})
 				is(w, "its tasks", []string{ticks[0].TaskID, ticks[len(ticks)-1].TaskID}, []string{first, other})
 				is(w, "what is there", len(w.list(filter{Queue: s.Task.Queue})), 2)
 			})

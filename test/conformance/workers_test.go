@@ -305,7 +305,7 @@ func (d *rest) ResumeWorker(ctx context.Context, id string) (workerInfo, error) 
 }
 
 func (d *rpc) Workers(ctx context.Context, queue string) (all []workerInfo, err error) {
-	a, err := ask(ctx, d.roster.ListWorkers, &pawlv1.ListWorkersRequest{Queue: queue})
+	a, err := ask(ctx, d.registry.ListWorkers, &pawlv1.ListWorkersRequest{Queue: queue})
 	for _, w := range a.GetItems() {
 		all = append(all, workerProto(w))
 	}
@@ -313,7 +313,7 @@ func (d *rpc) Workers(ctx context.Context, queue string) (all []workerInfo, err 
 }
 
 func (d *rpc) LostWorkers(ctx context.Context, lost bool) (all []workerInfo, err error) {
-	a, err := ask(ctx, d.roster.ListWorkers, &pawlv1.ListWorkersRequest{Lost: &lost})
+	a, err := ask(ctx, d.registry.ListWorkers, &pawlv1.ListWorkersRequest{Lost: &lost})
 	for _, w := range a.GetItems() {
 		all = append(all, workerProto(w))
 	}
@@ -321,17 +321,17 @@ func (d *rpc) LostWorkers(ctx context.Context, lost bool) (all []workerInfo, err
 }
 
 func (d *rpc) Worker(ctx context.Context, id string) (workerInfo, error) {
-	a, err := ask(ctx, d.roster.GetWorker, &pawlv1.GetWorkerRequest{WorkerId: id})
+	a, err := ask(ctx, d.registry.GetWorker, &pawlv1.GetWorkerRequest{WorkerId: id})
 	return workerProto(a.GetWorker()), err
 }
 
 func (d *rpc) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
-	a, err := ask(ctx, d.roster.QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: reason})
+	a, err := ask(ctx, d.registry.QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: reason})
 	return workerProto(a.GetWorker()), err
 }
 
 func (d *rpc) ResumeWorker(ctx context.Context, id string) (workerInfo, error) {
-	a, err := ask(ctx, d.roster.ResumeWorker, &pawlv1.ResumeWorkerRequest{WorkerId: id})
+	a, err := ask(ctx, d.registry.ResumeWorker, &pawlv1.ResumeWorkerRequest{WorkerId: id})
 	return workerProto(a.GetWorker()), err
 }
 

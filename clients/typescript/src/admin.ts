@@ -22,7 +22,7 @@ import {
   type Queue as QueueMessage,
 } from "./gen/pawl/v1/operator_pb.js";
 import { ProducerService } from "./gen/pawl/v1/producer_pb.js";
-import { RosterService, WorkerSchema } from "./gen/pawl/v1/roster_pb.js";
+import { WorkerRegistryService, WorkerSchema } from "./gen/pawl/v1/worker_registry_pb.js";
 import { StatsSchema, StatsService } from "./gen/pawl/v1/stats_pb.js";
 import { FilterSchema } from "./gen/pawl/v1/task_pb.js";
 import { read, write } from "./messages.js";
@@ -206,7 +206,7 @@ export class Workers extends Calls {
   /** Goes over the workers: those of a queue or a type, those that are lost, or those that are not. */
   list(of: { queue?: string; type?: string; lost?: boolean } = {}): AsyncGenerator<WorkerInfo, void, undefined> {
     return pages(async (cursor) => {
-      const { items, nextCursor } = await this.caller.call(RosterService.method.listWorkers, { ...of, cursor });
+      const { items, nextCursor } = await this.caller.call(WorkerRegistryService.method.listWorkers, { ...of, cursor });
       return { items: items.map((worker) => read<WorkerInfo>(WorkerSchema, worker)), next: nextCursor };
     });
   }
@@ -214,13 +214,13 @@ export class Workers extends Calls {
   /** Has a worker take no new tasks, for 1 min to 30 days, by default 24 h. */
   async quiet(id: string, reason = "", options: { for?: Duration } = {}): Promise<WorkerInfo> {
     const request = { workerId: string("worker_id", id), reason: string("reason", reason), ...(options.for !== undefined && { for: duration("for", options.for) }) };
-    const { worker } = await this.caller.call(RosterService.method.quietWorker, request);
+    const { worker } = await this.caller.call(WorkerRegistryService.method.quietWorker, request);
     return read(WorkerSchema, worker ?? create(WorkerSchema));
   }
 
   /** Has a worker take tasks again. undefined: it is not there now. */
   async resume(id: string, reason = ""): Promise<WorkerInfo | undefined> {
-    const { worker } = await this.caller.call(RosterService.method.resumeWorker, { workerId: string("worker_id", id), reason: string("reason", reason) });
+    const { worker } = await this.caller.call(WorkerRegistryService.method.resumeWorker, { workerId: string("worker_id", id), reason: string("reason", reason) });
     return worker && read(WorkerSchema, worker);
   }
 }

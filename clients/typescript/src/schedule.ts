@@ -64,7 +64,7 @@ export interface SchedulePause {
   readonly by: string;
 }
 
-/** An entry of a schedule's ledger: one tick, or several that were skipped for the same reason. */
+/** An entry of a schedule's history: one tick, or several that were skipped for the same reason. */
 export interface Tick {
   readonly seq: number;
   /** Of several the first; undefined for a trigger. */
@@ -105,7 +105,7 @@ export interface Schedule {
   /** Up to four ticks behind plannedAt; not in lists, nor while it is paused. */
   readonly coming: readonly Date[];
   readonly pause: SchedulePause | undefined;
-  /** The newest entry of its ledger. */
+  /** The newest entry of its history. */
   readonly last: Tick | undefined;
   /** Of what put changes: another one if that is different. */
   readonly etag: string;
@@ -157,12 +157,12 @@ export class Schedules {
     });
   }
 
-  /** Removes a schedule with its ledger. The tasks of its ticks stay. */
+  /** Removes a schedule with its history. The tasks of its ticks stay. */
   async delete(name: string): Promise<void> {
     await this.#caller.once(ScheduleService.method.deleteSchedule, { name });
   }
 
-  /** Lets ticks pass without a task. When the schedule is resumed, its ledger notes them. */
+  /** Lets ticks pass without a task. When the schedule is resumed, its history notes them. */
   async pause(name: string, reason = ""): Promise<Schedule> {
     return scheduleOf((await this.#caller.call(ScheduleService.method.pauseSchedule, { name, reason })).schedule);
   }
@@ -178,7 +178,7 @@ export class Schedules {
     return new Ref(this.#caller, answer.taskId, states.word(answer.state));
   }
 
-  /** Goes over the ledger of a schedule, newest first: its last 1,000 entries. */
+  /** Goes over the history of a schedule, newest first: its last 1,000 entries. */
   history(name: string): AsyncGenerator<Tick, void, undefined> {
     return pages(async (cursor) => {
       const answer = await this.#caller.call(ScheduleService.method.listScheduleHistory, { name, cursor });

@@ -46,7 +46,7 @@ type scheduleFacts struct {
 	Owner    string        `json:"owner"`
 	PausedAt store.Time    `json:"paused_at"`
 	Reason   string        `json:"paused_reason"`
-	Ledger   uint64        `json:"ledger_entry"` // the newest, of a trigger
+	History  uint64        `json:"history_entry"` // the newest, of a trigger
 	Task     templateFacts `json:"task"`
 }
 
@@ -78,7 +78,7 @@ func readFacts(r *engine.Round, ns, name string, action task.Action) (f any, que
 	out := &scheduleFacts{Cron: p.Cron, Every: p.Every, TimeZone: p.TimeZone, Jitter: p.Jitter, Missed: p.Missed, Overlap: p.Overlap, Owner: p.Owner,
 		PausedAt: c.paused, Reason: c.reason, Task: templateOf(&p.Task)}
 	if action == task.ScheduleTriggered {
-		out.Ledger = c.seq
+		out.History = c.seq
 	}
 	return out, p.Task.Queue
 }

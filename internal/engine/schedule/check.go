@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
-// check: a plan and a course go together, the next tick of each course has its deadline, a ledger has the entries that its
+// check: a plan and a course go together, the next tick of each course has its deadline, a history has the entries that its
 // course counts and no others, and a deleted schedule is forgotten in time.
 func check(c engine.Checker) {
 	plans, courses := map[string]*plan{}, map[string]*course{}
@@ -43,7 +43,7 @@ func check(c engine.Checker) {
 			c.Find("schedule %q has no course", name)
 		}
 	}
-	checkLedgers(c, courses)
+	checkHistories(c, courses)
 	c.Scan(schema.TableGone, func(k, v []byte) {
 		g, err := decodeGone(v)
 		if err != nil {
@@ -54,20 +54,20 @@ func check(c engine.Checker) {
 	})
 }
 
-// checkLedgers checks what schedules have written down of their last ticks.
-func checkLedgers(c engine.Checker, courses map[string]*course) {
+// checkHistories checks what schedules have written down of their last ticks.
+func checkHistories(c engine.Checker, courses map[string]*course) {
 	entries := map[string]uint64{}
 	c.Scan(schema.TableTick, func(k, v []byte) {
 		name, seq := string(k[len(c.Namespace())+2:len(k)-9]), binary.BigEndian.Uint64(k[len(k)-8:])
 		at := courses[name]
 		if _, err := decodeTick(seq, v); err != nil || at == nil || seq > at.seq || seq < oldestTick(at.seq) {
-			c.Find("entry %d in the ledger of schedule %q belongs to nothing (%v)", seq, name, err)
+			c.Find("entry %d in the history of schedule %q belongs to nothing (%v)", seq, name, err)
 		}
 		entries[name]++
 	})
 	for name, at := range courses {
-		if want := min(at.seq, LedgerLength); entries[name] != want {
-			c.Find("the ledger of schedule %q has %d entries, expected %d", name, entries[name], want)
+		if want := min(at.seq, HistoryLength); entries[name] != want {
+			c.Find("the history of schedule %q has %d entries, expected %d", name, entries[name], want)
 		}
 	}
 }

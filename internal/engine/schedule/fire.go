@@ -20,7 +20,7 @@ const (
 	maxChase = 1000
 	// ticksInPass is how many ticks of one schedule fire before others have their turn.
 	ticksInPass = 10
-	// triggerWindow is how long a repeated trigger is known, as far as the ledger goes back.
+	// triggerWindow is how long a repeated trigger is known, as far as the history goes back.
 	triggerWindow = time.Hour
 )
 
@@ -83,7 +83,7 @@ func skip(r *engine.Round, ns string, p *plan, c *course, w cron.When, from, upt
 	if first.IsZero() || store.TimeOf(first) > upto {
 		return
 	}
-	t := schema.LedgerEntry{Planned: store.TimeOf(first), Outcome: schema.TickSkipped, Reason: reason}
+	t := schema.Tick{Planned: store.TimeOf(first), Outcome: schema.TickSkipped, Reason: reason}
 	newest := w.Newest(c.began.Time(), from.Time(), upto.Time(), MaxCount)
 	if t.Count = len(newest); t.Count > 1 {
 		t.Until = store.TimeOf(newest[t.Count-1])
@@ -102,7 +102,7 @@ const (
 
 // fire makes the task of a tick, or sends it to where its queue lies.
 func fire(r *engine.Round, ns string, p *plan, c *course, planned store.Time, outcome schema.TickOutcome) {
-	t := schema.LedgerEntry{Planned: planned, Count: 1, Outcome: outcome}
+	t := schema.Tick{Planned: planned, Count: 1, Outcome: outcome}
 	n := tickTask(r, ns, p, planned)
 	n.ID, n.Fresh = engine.ChildID(r, p.id, c.seq+1), true
 	r.CountBirth()
@@ -162,7 +162,7 @@ func tickTask(r *engine.Round, ns string, p *plan, planned store.Time) *engine.N
 }
 
 // noteFired is note for a tick that has tried to make a task.
-func noteFired(r *engine.Round, ns, name string, c *course, n *engine.NewTask, t schema.LedgerEntry) {
+func noteFired(r *engine.Round, ns, name string, c *course, n *engine.NewTask, t schema.Tick) {
 	note(r, ns, name, c, t)
 	if t.Outcome != schema.TickSkipped {
 		r.Ticked[len(r.Ticked)-1].Trace = n.Headers[task.HeaderTraceParent]
@@ -193,7 +193,7 @@ func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on
 	}
 	n := tickTask(r, ns, p, r.Now())
 	n.ID, n.Fresh, n.RequestID = call.ID, call.Fresh, call.Request
-	t := schema.LedgerEntry{Count: 1, Outcome: schema.TickTriggered, Request: call.Request}
+	t := schema.Tick{Count: 1, Outcome: schema.TickTriggered, Request: call.Request}
 	a, err = engine.Enqueue(r, n)
 	switch {
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
@@ -220,7 +220,7 @@ func Overlaps(name string, id task.ID) error {
 }
 
 // triggered finds what a trigger did when it came before.
-func triggered(r *engine.Round, ns, name string, c *course, request task.ID) (*schema.LedgerEntry, bool) {
+func triggered(r *engine.Round, ns, name string, c *course, request task.ID) (*schema.Tick, bool) {
 	for seq := c.seq; seq >= oldestTick(c.seq); seq-- {
 		row, ok := r.Tx().Get(schema.TickKey(ns, name, seq))
 		if !ok {

@@ -79,7 +79,7 @@ func decodeCourse(row []byte) (*course, error) {
 	return c, err
 }
 
-func encodeTick(t *schema.LedgerEntry) []byte {
+func encodeTick(t *schema.Tick) []byte {
 	r := schema.NewRow(64)
 	r.Num(1, uint64(t.Planned))
 	r.Num(2, uint64(t.Until))
@@ -92,8 +92,8 @@ func encodeTick(t *schema.LedgerEntry) []byte {
 	return r
 }
 
-func decodeTick(seq uint64, row []byte) (*schema.LedgerEntry, error) {
-	t := &schema.LedgerEntry{Seq: seq}
+func decodeTick(seq uint64, row []byte) (*schema.Tick, error) {
+	t := &schema.Tick{Seq: seq}
 	err := schema.Decode(row, func(tag protowire.Number, v uint64) {
 		switch tag {
 		case 1:

@@ -12,7 +12,7 @@ import (
 func FuzzRows(f *testing.F) {
 	f.Add((&plan{id: task.ID{1}, version: 2, Schedule: task.Schedule{Name: "s", Cron: "@daily"}}).encode())
 	f.Add((&course{id: task.ID{1}, planned: 5, fires: 6, seq: 7, reason: "r"}).encode())
-	f.Add(encodeTick(&schema.LedgerEntry{Planned: 5, Outcome: schema.TickFired, Task: task.ID{1}}))
+	f.Add(encodeTick(&schema.Tick{Planned: 5, Outcome: schema.TickFired, Task: task.ID{1}}))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, row []byte) {
 		said := func(b []byte) ([]byte, error) { p, err := decodePlan(b); return p.encode(), err }

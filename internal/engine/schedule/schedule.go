@@ -19,7 +19,7 @@ var Policy = engine.Policy{
 
 // A schedule lives in one shard, its home, whatever becomes of its task's queue. A plan is what operators say of it, written
 // when they change it. A course is where it is, written at each tick, in the entry that makes the tick's task and notes it in the
-// ledger. So no tick is lost, and none makes two tasks.
+// history. So no tick is lost, and none makes two tasks.
 
 // plan is a schedule as it is meant.
 type plan struct {
@@ -37,7 +37,7 @@ type course struct {
 	planned store.Time // the next tick; 0: there is none, or it is paused
 	fires   store.Time // planned and its jitter
 	chasing store.Time // missed ticks up to here are fired one by one
-	seq     uint64     // of the newest entry in the ledger
+	seq     uint64     // of the newest entry in the history
 	paused  store.Time // since when; 0: it is not
 	reason  string     // of the pause
 	by      string     // who paused it
@@ -49,13 +49,13 @@ type View struct {
 	ID        task.ID
 	CreatedAt store.Time
 	UpdatedAt store.Time
-	Next      store.Time          // when the next tick fires; 0: never, or not while it is paused
-	Planned   store.Time          // the next tick, without its jitter
-	Coming    []store.Time        // up to comingTicks behind it; not in lists
-	PausedAt  store.Time          // 0: it is not paused
-	Reason    string              // of the pause
-	PausedBy  string              // "": not known
-	Last      *schema.LedgerEntry // the newest entry of its ledger; nil: it has none
+	Next      store.Time   // when the next tick fires; 0: never, or not while it is paused
+	Planned   store.Time   // the next tick, without its jitter
+	Coming    []store.Time // up to comingTicks behind it; not in lists
+	PausedAt  store.Time   // 0: it is not paused
+	Reason    string       // of the pause
+	PausedBy  string       // "": not known
+	Last      *schema.Tick // the newest entry of its history; nil: it has none
 }
 
 // PutCall is how a schedule is put.
@@ -275,7 +275,7 @@ func readGone(r *engine.Round, ns, name string) gone {
 // goneFor is how long a deleted schedule is remembered: longer than any call that came before can be on its way.
 const goneFor = time.Hour
 
-// Delete removes a schedule with its ledger, and says whether there was one. Tasks of its ticks stay. It keeps calls that
+// Delete removes a schedule with its history, and says whether there was one. Tasks of its ticks stay. It keeps calls that
 // came before from bringing the schedule back, also if it has not come yet.
 func Delete(r *engine.Round, ns, name string, version uint64) (existed bool, err error) {
 	p, c, exists := schedule(r, ns, name)

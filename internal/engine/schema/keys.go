@@ -41,7 +41,7 @@ import (
 //	B ns 0 queue 0 type                      a circuit breaker that is not closed, or judged attempts lately
 //	p ns 0 schedule 0                        what operators say of a schedule
 //	P ns 0 schedule 0                        where a schedule is: its next tick
-//	h ns 0 schedule 0 seq                    an entry of a schedule's ledger
+//	h ns 0 schedule 0 seq                    an entry of a schedule's history
 //	D ns 0 schedule 0                        a schedule that was deleted a moment ago
 //	o ns 0 request                           a task on its way to another shard
 //	f ns 0 id                                what follows a task, or a group
@@ -264,7 +264,7 @@ func TypeRest(queue, typ string) []byte { return BucketRest(queue, typ) }
 // NameKey is a row of a schedule.
 func NameKey(ns string, tab byte, name string) []byte { return QueueKey(ns, tab, name) }
 
-// TickKey is the row of an entry of a schedule's ledger.
+// TickKey is the row of an entry of a schedule's history.
 func TickKey(ns, name string, seq uint64) []byte {
 	k := Table(ns, TableTick)
 	return binary.BigEndian.AppendUint64(append(append(k, name...), 0), seq)

@@ -9,7 +9,7 @@ from pawl import _messages, _rpc
 from pawl._convert import Seconds
 from pawl._operated import DeadGroup, Discarded, Explanation, Filter, Operation, OperationSpec, Queue, QueueSettings, Replayed, Stats, WorkerInfo
 from pawl.models import TaskInfo, task_info
-from pawl.v1 import explain_pb2, operation_pb2, operator_pb2, producer_pb2, roster_pb2, stats_pb2, task_pb2
+from pawl.v1 import explain_pb2, operation_pb2, operator_pb2, producer_pb2, worker_registry_pb2, stats_pb2, task_pb2
 
 _GET_QUEUE = _rpc.Method("/pawl.v1.OperatorService/GetQueue", operator_pb2.GetQueueResponse)
 _LIST_QUEUES = _rpc.Method("/pawl.v1.OperatorService/ListQueues", operator_pb2.ListQueuesResponse)
@@ -33,9 +33,9 @@ _LIST_OPERATIONS = _rpc.Method("/pawl.v1.OperationService/ListOperations", opera
 _PAUSE_OPERATION = _rpc.Method("/pawl.v1.OperationService/PauseOperation", operation_pb2.PauseOperationResponse)
 _RESUME_OPERATION = _rpc.Method("/pawl.v1.OperationService/ResumeOperation", operation_pb2.ResumeOperationResponse)
 _ABORT_OPERATION = _rpc.Method("/pawl.v1.OperationService/AbortOperation", operation_pb2.AbortOperationResponse)
-_LIST_WORKERS = _rpc.Method("/pawl.v1.RosterService/ListWorkers", roster_pb2.ListWorkersResponse)
-_QUIET_WORKER = _rpc.Method("/pawl.v1.RosterService/QuietWorker", roster_pb2.QuietWorkerResponse)
-_RESUME_WORKER = _rpc.Method("/pawl.v1.RosterService/ResumeWorker", roster_pb2.ResumeWorkerResponse)
+_LIST_WORKERS = _rpc.Method("/pawl.v1.WorkerRegistryService/ListWorkers", worker_registry_pb2.ListWorkersResponse)
+_QUIET_WORKER = _rpc.Method("/pawl.v1.WorkerRegistryService/QuietWorker", worker_registry_pb2.QuietWorkerResponse)
+_RESUME_WORKER = _rpc.Method("/pawl.v1.WorkerRegistryService/ResumeWorker", worker_registry_pb2.ResumeWorkerResponse)
 _QUEUE_STATS = _rpc.Method("/pawl.v1.StatsService/GetQueueStats", stats_pb2.GetQueueStatsResponse)
 
 
@@ -222,13 +222,13 @@ def abort_operation(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[Operat
 
 def list_workers(caller: _rpc.Caller, queue: str, type: str, lost: bool | None, cursor: str) -> _rpc.Op[tuple[Sequence[WorkerInfo], str]]:
     """Lists workers."""
-    got = yield from caller.call(_LIST_WORKERS, roster_pb2.ListWorkersRequest(queue=queue, type=type, lost=lost, cursor=cursor))
+    got = yield from caller.call(_LIST_WORKERS, worker_registry_pb2.ListWorkersRequest(queue=queue, type=type, lost=lost, cursor=cursor))
     return [_messages.read(WorkerInfo, p) for p in got.items], got.next_cursor
 
 
 def quiet(caller: _rpc.Caller, id: str, reason: str, span: Seconds | None) -> _rpc.Op[WorkerInfo]:
     """Has a worker take no new tasks."""
-    request = roster_pb2.QuietWorkerRequest(worker_id=id, reason=reason)
+    request = worker_registry_pb2.QuietWorkerRequest(worker_id=id, reason=reason)
     _messages.optional_duration(request, "for", span)
     got = yield from caller.call(_QUIET_WORKER, request)
     return _messages.read(WorkerInfo, got.worker)
@@ -236,5 +236,5 @@ def quiet(caller: _rpc.Caller, id: str, reason: str, span: Seconds | None) -> _r
 
 def resume_worker(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[WorkerInfo | None]:
     """Has a worker take tasks again."""
-    got = yield from caller.call(_RESUME_WORKER, roster_pb2.ResumeWorkerRequest(worker_id=id, reason=reason))
+    got = yield from caller.call(_RESUME_WORKER, worker_registry_pb2.ResumeWorkerRequest(worker_id=id, reason=reason))
     return _messages.read(WorkerInfo, got.worker) if got.HasField("worker") else None

@@ -47,7 +47,7 @@ class SchedulePause:
 
 @dataclass(frozen=True)
 class Tick:
-    """An entry of a schedule's ledger: one tick, or several that were skipped for the same reason."""
+    """An entry of a schedule's history: one tick, or several that were skipped for the same reason."""
 
     seq: int
     planned_at: datetime | None
@@ -92,7 +92,7 @@ class Schedule:
     """Up to four ticks behind planned_at; not in lists, nor while it is paused."""
     pause: SchedulePause | None
     last: Tick | None
-    """The newest entry of its ledger."""
+    """The newest entry of its history."""
     etag: str
     """Of what put changes: another one if that is different."""
 
@@ -192,7 +192,7 @@ class Schedules:
         return self._caller.apages(lambda cursor: _list(self._caller, cursor))
 
     def delete(self, name: str) -> None:
-        """Removes a schedule with its ledger. The tasks of its ticks stay."""
+        """Removes a schedule with its history. The tasks of its ticks stay."""
         self._caller.run(_delete(self._caller, name))
 
     async def adelete(self, name: str) -> None:
@@ -200,7 +200,7 @@ class Schedules:
         await self._caller.arun(_delete(self._caller, name))
 
     def pause(self, name: str, reason: str = "") -> Schedule:
-        """Lets ticks pass without a task. When the schedule is resumed, its ledger notes them."""
+        """Lets ticks pass without a task. When the schedule is resumed, its history notes them."""
         return self._caller.run(_pause(self._caller, name, reason))
 
     async def apause(self, name: str, reason: str = "") -> Schedule:
@@ -224,7 +224,7 @@ class Schedules:
         return await self._caller.arun(_trigger(self._caller, name))
 
     def history(self, name: str) -> Iterator[Tick]:
-        """Goes over the ledger of a schedule, newest first: its last 1,000 entries."""
+        """Goes over the history of a schedule, newest first: its last 1,000 entries."""
         return self._caller.pages(lambda cursor: _history(self._caller, name, cursor))
 
     def ahistory(self, name: str) -> AsyncIterator[Tick]:

@@ -22,8 +22,8 @@ const (
 	Update  TaskVerb = "update"  // changes a task that waits
 )
 
-// TaskOrder is an operator's call on a task.
-type TaskOrder struct {
+// TaskCommand is an operator's call on a task.
+type TaskCommand struct {
 	Verb TaskVerb
 	Authored
 	OnTask
@@ -31,25 +31,25 @@ type TaskOrder struct {
 }
 
 // Pack makes a nil payload an empty one, since the wire could not tell nil from a payload that the edit leaves alone.
-func (o *TaskOrder) Pack() {
-	if o.Edit.Payload != nil && *o.Edit.Payload == nil {
-		o.Edit.Payload = &[]byte{}
+func (c *TaskCommand) Pack() {
+	if c.Edit.Payload != nil && *c.Edit.Payload == nil {
+		c.Edit.Payload = &[]byte{}
 	}
 }
 
 // Unpack implements the wire's packer. There is nothing to restore.
-func (o *TaskOrder) Unpack() {}
+func (c *TaskCommand) Unpack() {}
 
 // NewField implements verb.Leveled.
-func (o *TaskOrder) NewField() string {
-	if o.Edit.IfETag != "" {
+func (c *TaskCommand) NewField() string {
+	if c.Edit.IfETag != "" {
 		return task.FieldIfETag
 	}
 	return ""
 }
 
 // OperateTask carries out an operator's call, records its author in the audit log, and returns the task.
-var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context, r *replica, q *TaskOrder) (out Shown[*View], err error) {
+var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context, r *replica, q *TaskCommand) (out Shown[*View], err error) {
 	action, fn := q.act()
 	if fn == nil { // a newer release has it
 		return out, &Elsewhere{Shard: r.id}
@@ -78,9 +78,9 @@ var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context
 })
 
 // act returns the name of the call in the audit log and the function that carries it out in a round. The function is nil if the verb is unknown.
-func (o *TaskOrder) act() (task.Action, func(*engine.Round) error) {
-	ns, id := o.Namespace, o.ID
-	switch o.Verb {
+func (c *TaskCommand) act() (task.Action, func(*engine.Round) error) {
+	ns, id := c.Namespace, c.ID
+	switch c.Verb {
 	case Cancel:
 		return task.TaskCancelled, func(r *engine.Round) error { return engine.Cancel(r, ns, id) }
 	case Retry:
@@ -90,19 +90,19 @@ func (o *TaskOrder) act() (task.Action, func(*engine.Round) error) {
 	case Discard:
 		return task.TaskDiscarded, func(r *engine.Round) error { return engine.Discard(r, ns, id, 0) }
 	case Update:
-		return task.TaskEdited, func(r *engine.Round) error { return engine.Update(r, ns, id, o.Edit) }
+		return task.TaskEdited, func(r *engine.Round) error { return engine.Update(r, ns, id, c.Edit) }
 	}
 	return "", nil
 }
 
 // filed archives a task that is discarded, if it is a dead letter, and is what discards it as it was then.
-func (r *replica) filed(ctx context.Context, o *TaskOrder) (func(*engine.Round) error, Stamp, error) {
-	v, at, err := r.b.Task(ctx, o.Namespace, o.ID, 0)
+func (r *replica) filed(ctx context.Context, c *TaskCommand) (func(*engine.Round) error, Stamp, error) {
+	v, at, err := r.b.Task(ctx, c.Namespace, c.ID, 0)
 	if err == nil && (v.Exec.State == task.Dead || v.Exec.State == task.Poisoned) {
 		err = r.b.file(causeDiscard, []*View{v})
 	}
 	if err != nil {
 		return nil, at, err
 	}
-	return func(round *engine.Round) error { return engine.Discard(round, o.Namespace, o.ID, v.Exec.EndedAt) }, at, nil
+	return func(round *engine.Round) error { return engine.Discard(round, c.Namespace, c.ID, v.Exec.EndedAt) }, at, nil
 }

@@ -17,33 +17,33 @@ const (
 )
 
 const (
-	// ledgerLength is how many entries a ledger keeps.
-	LedgerLength = 1000
+	// HistoryLength is how many entries a history keeps.
+	HistoryLength = 1000
 	// MaxCount is how far skipped ticks are counted.
 	MaxCount = 100
 )
 
-// oldestTick is the number of the oldest entry of a ledger.
+// oldestTick is the number of the oldest entry of a history.
 func oldestTick(newest uint64) uint64 {
-	if newest <= LedgerLength {
+	if newest <= HistoryLength {
 		return 1
 	}
-	return newest - LedgerLength + 1
+	return newest - HistoryLength + 1
 }
 
-// note adds an entry to the ledger.
-func note(r *engine.Round, ns, name string, c *course, t schema.LedgerEntry) {
+// note adds an entry to the history.
+func note(r *engine.Round, ns, name string, c *course, t schema.Tick) {
 	c.seq++
 	t.Seq, t.At = c.seq, r.Now()
 	r.Tx().Set(schema.TickKey(ns, name, t.Seq), encodeTick(&t))
-	if c.seq > LedgerLength {
-		r.Tx().Delete(schema.TickKey(ns, name, c.seq-LedgerLength))
+	if c.seq > HistoryLength {
+		r.Tx().Delete(schema.TickKey(ns, name, c.seq-HistoryLength))
 	}
-	r.Ticked = append(r.Ticked, engine.Ticked{Namespace: ns, Schedule: name, LedgerEntry: t})
+	r.Ticked = append(r.Ticked, engine.Ticked{Namespace: ns, Schedule: name, Tick: t})
 }
 
-// History reads up to limit entries of a schedule's ledger, newest first, below a number; 0: from the newest.
-func History(from store.Reader, ns, name string, below uint64, limit int) (ticks []*schema.LedgerEntry, err error) {
+// History reads up to limit entries of a schedule's history, newest first, below a number; 0: from the newest.
+func History(from store.Reader, ns, name string, below uint64, limit int) (ticks []*schema.Tick, err error) {
 	_, c, ok := readSchedule(from, ns, name)
 	if !ok {
 		return nil, task.NotFound("schedule", name)
@@ -61,7 +61,7 @@ func History(from store.Reader, ns, name string, below uint64, limit int) (ticks
 	return ticks, nil
 }
 
-// delivered notes in the ledger what became of a tick whose task was sent to another shard.
+// delivered notes in the history what became of a tick whose task was sent to another shard.
 func delivered(r *engine.Round, ns string, on *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	if on.From.Schedule == "" {
 		return false

@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: pawl/v1/roster.proto
+// source: pawl/v1/worker_registry.proto
 
 package pawlv1
 
@@ -37,7 +37,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[0]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -49,7 +49,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[0]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -62,7 +62,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{0}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *ListWorkersRequest) GetQueue() string {
@@ -118,7 +118,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[1]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -130,7 +130,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[1]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -143,7 +143,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{1}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *ListWorkersResponse) GetItems() []*Worker {
@@ -178,7 +178,7 @@ type SilentNode struct {
 
 func (x *SilentNode) Reset() {
 	*x = SilentNode{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[2]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -190,7 +190,7 @@ func (x *SilentNode) String() string {
 func (*SilentNode) ProtoMessage() {}
 
 func (x *SilentNode) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[2]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -203,7 +203,7 @@ func (x *SilentNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SilentNode.ProtoReflect.Descriptor instead.
 func (*SilentNode) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{2}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SilentNode) GetNode() string {
@@ -229,7 +229,7 @@ type GetWorkerRequest struct {
 
 func (x *GetWorkerRequest) Reset() {
 	*x = GetWorkerRequest{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[3]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -241,7 +241,7 @@ func (x *GetWorkerRequest) String() string {
 func (*GetWorkerRequest) ProtoMessage() {}
 
 func (x *GetWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[3]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -254,7 +254,7 @@ func (x *GetWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{3}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetWorkerRequest) GetWorkerId() string {
@@ -273,7 +273,7 @@ type GetWorkerResponse struct {
 
 func (x *GetWorkerResponse) Reset() {
 	*x = GetWorkerResponse{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[4]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +285,7 @@ func (x *GetWorkerResponse) String() string {
 func (*GetWorkerResponse) ProtoMessage() {}
 
 func (x *GetWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[4]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +298,7 @@ func (x *GetWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{4}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetWorkerResponse) GetWorker() *Worker {
@@ -319,7 +319,7 @@ type QuietWorkerRequest struct {
 
 func (x *QuietWorkerRequest) Reset() {
 	*x = QuietWorkerRequest{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[5]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -331,7 +331,7 @@ func (x *QuietWorkerRequest) String() string {
 func (*QuietWorkerRequest) ProtoMessage() {}
 
 func (x *QuietWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[5]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -344,7 +344,7 @@ func (x *QuietWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietWorkerRequest.ProtoReflect.Descriptor instead.
 func (*QuietWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{5}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *QuietWorkerRequest) GetWorkerId() string {
@@ -377,7 +377,7 @@ type QuietWorkerResponse struct {
 
 func (x *QuietWorkerResponse) Reset() {
 	*x = QuietWorkerResponse{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[6]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +389,7 @@ func (x *QuietWorkerResponse) String() string {
 func (*QuietWorkerResponse) ProtoMessage() {}
 
 func (x *QuietWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[6]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +402,7 @@ func (x *QuietWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietWorkerResponse.ProtoReflect.Descriptor instead.
 func (*QuietWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{6}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *QuietWorkerResponse) GetWorker() *Worker {
@@ -422,7 +422,7 @@ type ResumeWorkerRequest struct {
 
 func (x *ResumeWorkerRequest) Reset() {
 	*x = ResumeWorkerRequest{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[7]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +434,7 @@ func (x *ResumeWorkerRequest) String() string {
 func (*ResumeWorkerRequest) ProtoMessage() {}
 
 func (x *ResumeWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[7]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +447,7 @@ func (x *ResumeWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeWorkerRequest.ProtoReflect.Descriptor instead.
 func (*ResumeWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{7}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ResumeWorkerRequest) GetWorkerId() string {
@@ -473,7 +473,7 @@ type ResumeWorkerResponse struct {
 
 func (x *ResumeWorkerResponse) Reset() {
 	*x = ResumeWorkerResponse{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[8]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +485,7 @@ func (x *ResumeWorkerResponse) String() string {
 func (*ResumeWorkerResponse) ProtoMessage() {}
 
 func (x *ResumeWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[8]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +498,7 @@ func (x *ResumeWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeWorkerResponse.ProtoReflect.Descriptor instead.
 func (*ResumeWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{8}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ResumeWorkerResponse) GetWorker() *Worker {
@@ -538,7 +538,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[9]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +550,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[9]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +563,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{9}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Worker) GetWorkerId() string {
@@ -719,7 +719,7 @@ type QuietWord struct {
 
 func (x *QuietWord) Reset() {
 	*x = QuietWord{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[10]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +731,7 @@ func (x *QuietWord) String() string {
 func (*QuietWord) ProtoMessage() {}
 
 func (x *QuietWord) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[10]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +744,7 @@ func (x *QuietWord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietWord.ProtoReflect.Descriptor instead.
 func (*QuietWord) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{10}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *QuietWord) GetReason() string {
@@ -789,7 +789,7 @@ type RunningTask struct {
 
 func (x *RunningTask) Reset() {
 	*x = RunningTask{}
-	mi := &file_pawl_v1_roster_proto_msgTypes[11]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +801,7 @@ func (x *RunningTask) String() string {
 func (*RunningTask) ProtoMessage() {}
 
 func (x *RunningTask) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_roster_proto_msgTypes[11]
+	mi := &file_pawl_v1_worker_registry_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +814,7 @@ func (x *RunningTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningTask.ProtoReflect.Descriptor instead.
 func (*RunningTask) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_roster_proto_rawDescGZIP(), []int{11}
+	return file_pawl_v1_worker_registry_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RunningTask) GetTaskId() string {
@@ -859,11 +859,11 @@ func (x *RunningTask) GetLeaseExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
-var File_pawl_v1_roster_proto protoreflect.FileDescriptor
+var File_pawl_v1_worker_registry_proto protoreflect.FileDescriptor
 
-const file_pawl_v1_roster_proto_rawDesc = "" +
+const file_pawl_v1_worker_registry_proto_rawDesc = "" +
 	"\n" +
-	"\x14pawl/v1/roster.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x14pawl/v1/worker.proto\"\xa2\x01\n" +
+	"\x1dpawl/v1/worker_registry.proto\x12\apawl.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x12pawl/v1/call.proto\x1a\x14pawl/v1/worker.proto\"\xa2\x01\n" +
 	"\x12ListWorkersRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
@@ -931,8 +931,8 @@ const file_pawl_v1_roster_proto_rawDesc = "" +
 	"\x05queue\x18\x03 \x01(\tR\x05queue\x12\x18\n" +
 	"\aattempt\x18\x04 \x01(\x05R\aattempt\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12D\n" +
-	"\x10lease_expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt2\xed\x03\n" +
-	"\rRosterService\x12f\n" +
+	"\x10lease_expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt2\xf5\x03\n" +
+	"\x15WorkerRegistryService\x12f\n" +
 	"\vListWorkers\x12\x1b.pawl.v1.ListWorkersRequest\x1a\x1c.pawl.v1.ListWorkersResponse\"\x1c\x8a\xb5\x18\x18\b\x04\x12\x01\x03\"\x11\n" +
 	"\x0f/api/v1/workers\x12q\n" +
 	"\tGetWorker\x12\x19.pawl.v1.GetWorkerRequest\x1a\x1a.pawl.v1.GetWorkerResponse\"-\x8a\xb5\x18)\b\x04\x12\x01\x03\"\"2\x06worker\n" +
@@ -941,19 +941,19 @@ const file_pawl_v1_roster_proto_rawDesc = "" +
 	"\fResumeWorker\x12\x1c.pawl.v1.ResumeWorkerRequest\x1a\x1d.pawl.v1.ResumeWorkerResponse\"4\x8a\xb5\x180\b\x04\x12\x01\x04\")2\x06worker\x12\x1f/api/v1/workers/{worker}/resumeB*Z(github.com/pawlq/pawl/api/pawl/v1;pawlv1b\x06proto3"
 
 var (
-	file_pawl_v1_roster_proto_rawDescOnce sync.Once
-	file_pawl_v1_roster_proto_rawDescData []byte
+	file_pawl_v1_worker_registry_proto_rawDescOnce sync.Once
+	file_pawl_v1_worker_registry_proto_rawDescData []byte
 )
 
-func file_pawl_v1_roster_proto_rawDescGZIP() []byte {
-	file_pawl_v1_roster_proto_rawDescOnce.Do(func() {
-		file_pawl_v1_roster_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_pawl_v1_roster_proto_rawDesc), len(file_pawl_v1_roster_proto_rawDesc)))
+func file_pawl_v1_worker_registry_proto_rawDescGZIP() []byte {
+	file_pawl_v1_worker_registry_proto_rawDescOnce.Do(func() {
+		file_pawl_v1_worker_registry_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_pawl_v1_worker_registry_proto_rawDesc), len(file_pawl_v1_worker_registry_proto_rawDesc)))
 	})
-	return file_pawl_v1_roster_proto_rawDescData
+	return file_pawl_v1_worker_registry_proto_rawDescData
 }
 
-var file_pawl_v1_roster_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
-var file_pawl_v1_roster_proto_goTypes = []any{
+var file_pawl_v1_worker_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_pawl_v1_worker_registry_proto_goTypes = []any{
 	(*ListWorkersRequest)(nil),    // 0: pawl.v1.ListWorkersRequest
 	(*ListWorkersResponse)(nil),   // 1: pawl.v1.ListWorkersResponse
 	(*SilentNode)(nil),            // 2: pawl.v1.SilentNode
@@ -970,7 +970,7 @@ var file_pawl_v1_roster_proto_goTypes = []any{
 	(*QueueShare)(nil),            // 13: pawl.v1.QueueShare
 	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
-var file_pawl_v1_roster_proto_depIdxs = []int32{
+var file_pawl_v1_worker_registry_proto_depIdxs = []int32{
 	9,  // 0: pawl.v1.ListWorkersResponse.items:type_name -> pawl.v1.Worker
 	2,  // 1: pawl.v1.ListWorkersResponse.silent_nodes:type_name -> pawl.v1.SilentNode
 	9,  // 2: pawl.v1.GetWorkerResponse.worker:type_name -> pawl.v1.Worker
@@ -988,14 +988,14 @@ var file_pawl_v1_roster_proto_depIdxs = []int32{
 	14, // 14: pawl.v1.QuietWord.until:type_name -> google.protobuf.Timestamp
 	14, // 15: pawl.v1.RunningTask.since:type_name -> google.protobuf.Timestamp
 	14, // 16: pawl.v1.RunningTask.lease_expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 17: pawl.v1.RosterService.ListWorkers:input_type -> pawl.v1.ListWorkersRequest
-	3,  // 18: pawl.v1.RosterService.GetWorker:input_type -> pawl.v1.GetWorkerRequest
-	5,  // 19: pawl.v1.RosterService.QuietWorker:input_type -> pawl.v1.QuietWorkerRequest
-	7,  // 20: pawl.v1.RosterService.ResumeWorker:input_type -> pawl.v1.ResumeWorkerRequest
-	1,  // 21: pawl.v1.RosterService.ListWorkers:output_type -> pawl.v1.ListWorkersResponse
-	4,  // 22: pawl.v1.RosterService.GetWorker:output_type -> pawl.v1.GetWorkerResponse
-	6,  // 23: pawl.v1.RosterService.QuietWorker:output_type -> pawl.v1.QuietWorkerResponse
-	8,  // 24: pawl.v1.RosterService.ResumeWorker:output_type -> pawl.v1.ResumeWorkerResponse
+	0,  // 17: pawl.v1.WorkerRegistryService.ListWorkers:input_type -> pawl.v1.ListWorkersRequest
+	3,  // 18: pawl.v1.WorkerRegistryService.GetWorker:input_type -> pawl.v1.GetWorkerRequest
+	5,  // 19: pawl.v1.WorkerRegistryService.QuietWorker:input_type -> pawl.v1.QuietWorkerRequest
+	7,  // 20: pawl.v1.WorkerRegistryService.ResumeWorker:input_type -> pawl.v1.ResumeWorkerRequest
+	1,  // 21: pawl.v1.WorkerRegistryService.ListWorkers:output_type -> pawl.v1.ListWorkersResponse
+	4,  // 22: pawl.v1.WorkerRegistryService.GetWorker:output_type -> pawl.v1.GetWorkerResponse
+	6,  // 23: pawl.v1.WorkerRegistryService.QuietWorker:output_type -> pawl.v1.QuietWorkerResponse
+	8,  // 24: pawl.v1.WorkerRegistryService.ResumeWorker:output_type -> pawl.v1.ResumeWorkerResponse
 	21, // [21:25] is the sub-list for method output_type
 	17, // [17:21] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
@@ -1003,29 +1003,29 @@ var file_pawl_v1_roster_proto_depIdxs = []int32{
 	0,  // [0:17] is the sub-list for field type_name
 }
 
-func init() { file_pawl_v1_roster_proto_init() }
-func file_pawl_v1_roster_proto_init() {
-	if File_pawl_v1_roster_proto != nil {
+func init() { file_pawl_v1_worker_registry_proto_init() }
+func file_pawl_v1_worker_registry_proto_init() {
+	if File_pawl_v1_worker_registry_proto != nil {
 		return
 	}
 	file_pawl_v1_call_proto_init()
 	file_pawl_v1_worker_proto_init()
-	file_pawl_v1_roster_proto_msgTypes[0].OneofWrappers = []any{}
+	file_pawl_v1_worker_registry_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_roster_proto_rawDesc), len(file_pawl_v1_roster_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_worker_registry_proto_rawDesc), len(file_pawl_v1_worker_registry_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_pawl_v1_roster_proto_goTypes,
-		DependencyIndexes: file_pawl_v1_roster_proto_depIdxs,
-		MessageInfos:      file_pawl_v1_roster_proto_msgTypes,
+		GoTypes:           file_pawl_v1_worker_registry_proto_goTypes,
+		DependencyIndexes: file_pawl_v1_worker_registry_proto_depIdxs,
+		MessageInfos:      file_pawl_v1_worker_registry_proto_msgTypes,
 	}.Build()
-	File_pawl_v1_roster_proto = out.File
-	file_pawl_v1_roster_proto_goTypes = nil
-	file_pawl_v1_roster_proto_depIdxs = nil
+	File_pawl_v1_worker_registry_proto = out.File
+	file_pawl_v1_worker_registry_proto_goTypes = nil
+	file_pawl_v1_worker_registry_proto_depIdxs = nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// LedgerEntry is an entry in the ledger of a schedule: what became of one tick, or of several that were skipped for one reason.
-type LedgerEntry struct {
+// Tick is an entry in the history of a schedule: what became of one tick, or of several that were skipped for one reason.
+type Tick struct {
 	Seq     uint64
 	Planned store.Time // the tick; of several the first
 	Until   store.Time // of several the last; 0: it is one
@@ -25,7 +25,7 @@ type LedgerEntry struct {
 }
 
 // Late is how much later than planned a tick was decided.
-func (t *LedgerEntry) Late() time.Duration {
+func (t *Tick) Late() time.Duration {
 	if t.Planned == 0 {
 		return 0
 	}
