@@ -162,3 +162,18 @@ func TestWaitsEndWithAHandover(t *testing.T) {
 		}
 	})
 }
+
+// A claim is watched only where its shard is led: elsewhere its loss would be seen late, or not at all.
+func TestWatchOnlyAtTheLeader(t *testing.T) {
+	inGroup(t, func(g *group) {
+		leader, _ := g.leader()
+		hold := Hold{Namespace: ns, ID: task.NewID(one, 1, 1), Token: task.Token{Fence: 1}}
+		for id, m := range g.nodes {
+			w := m.WatchClaims(func(Lost) {}, func([]Hold) {})
+			if watched := w.Add(hold); watched != (m == leader) {
+				t.Errorf("node %d, leader %t: watched %t", id, m == leader, watched)
+			}
+			w.Close()
+		}
+	})
+}
