@@ -19,7 +19,8 @@ LONGEST := ./test ./cmd/pawl ./internal/ui ./internal/shard
 # A package without a benchmark would be linked for nothing.
 BENCHMARKED = $(sort $(dir $(shell grep -rl '^func Benchmark' --include='*_test.go' --exclude-dir=.cache --exclude-dir=node_modules .)))
 
-# Two things at a time: a test that waits for processes leaves the processors to others. Each prints its output in one piece when it ends.
+# Two things at a time: a test that waits for processes leaves the processors to others. Each prints its output in one piece when it ends, but
+# the Go tests print as they go (the + before them), so that one sees how far they are.
 BESIDE := --no-print-directory -j2 --output-sync=target
 
 .PHONY: test
@@ -31,7 +32,7 @@ test: tools ## all tests, each benchmark once
 # One of the three packages that are tested at a time is ./test, which waits.
 .PHONY: test-go
 test-go:
-	$(GO) test -vet=off -p 3 -parallel 6 $(LONGEST) ./...
+	+$(GO) test -vet=off -p 3 -parallel 6 $(LONGEST) ./...
 
 .PHONY: test-benchmarks
 test-benchmarks:
@@ -94,7 +95,7 @@ RACY := ./internal/node ./internal/shard ./internal/ui ./internal/gateway
 
 .PHONY: race
 race: ## the tests of everything concurrent, under the race detector
-	$(GO) test -race -short -cpu 1 -timeout 30m $(RACY) $$($(GO) list ./internal/... | grep -v /internal/engine$$) . ./outbox
+	+$(GO) test -race -short -cpu 1 -timeout 30m $(RACY) $$($(GO) list ./internal/... | grep -v /internal/engine$$) . ./outbox
 
 SIMULATIONS := 'PowerLoss|Replicas|Bridge|Stopped|LeaderDiskHangs|TestMembership'
 

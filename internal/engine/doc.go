@@ -6,8 +6,8 @@
 // (place.go) into another, with what its claim uses (claim_use.go), to its end (finish.go), and at last out of the shard (forget.go).
 // What may run now is in limits.go. Policies act at the points of policy.go.
 //
-// Package schema says where every row lies and what is in it, lanes in which order ready tasks leave. Unique, order, limit, breaker and
-// quota have rules that hold within a change, check what must agree with what.
+// Package schema says where every row lies and what is in it, and lanes in which order ready tasks leave. Unique, order, limit,
+// breaker and quota are rules that hold within a change. Check says which rows must agree.
 //
 // It knows no package above it, no goroutine, no clock, no randomness and nothing of Raft: time and entropy are given, and what it remembers
 // between rounds (Leader) can be thrown away at any moment.

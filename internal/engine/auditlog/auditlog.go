@@ -1,5 +1,5 @@
 // Package auditlog notes what operators do in the round that does it. A call that changes nothing leaves no entry, so that one that is
-// repeated leaves one. What nobody's calls do is not noted. It knows neither how entries are stored and chained, which is package audit's,
+// repeated leaves one. Calls without an author are not noted. It knows neither how entries are stored and chained, which is package audit's,
 // nor who is let in.
 package auditlog
 
@@ -37,7 +37,7 @@ func open(r *engine.Round) *audit.Log {
 	return log
 }
 
-// Record adds an entry, unless it is nobody's.
+// Record adds an entry, unless it has no author.
 func Record(r *engine.Round, e audit.Entry) {
 	if e.By.IsZero() {
 		return

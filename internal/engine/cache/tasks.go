@@ -89,7 +89,7 @@ func (h *Tasks) Knows(id task.ID) bool {
 	return ok && t.env != nil
 }
 
-// Keep remembers a task after a move if it will be wanted soon. As many tasks as ready says are ready at its priority.
+// Keep remembers a task after a move if it will be wanted soon. Ready is how many tasks are ready at its priority.
 func (h *Tasks) Keep(ns string, id task.ID, x *schema.Exec, ready int64) {
 	switch {
 	case x.State == task.Claimed:
