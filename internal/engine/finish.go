@@ -35,7 +35,7 @@ func (c *Change) finishUntold(s task.State, reason string) {
 	r.Ended = append(r.Ended, Ended{c.id, s})
 }
 
-// tellEnd lets the group of the task know that it has ended. Of success Ack tells, with what follows.
+// tellEnd lets the group of the task know that it has ended. Ack tells of success, with what follows.
 func (c *Change) tellEnd() {
 	if c.To.Links.Member() && c.To.State != task.Succeeded {
 		c.tellLinked(schema.Result{})

@@ -55,7 +55,7 @@ func (t *timelines) readDue(tx *store.Tx, now store.Time) (due []schema.Deadline
 	return due[:min(len(due), tickLimit)], lines, whole
 }
 
-// readDue is that of one timeline.
+// readDue reads what is due of one timeline.
 func (t *timeline) readDue(tx *store.Tx, line int, now store.Time) (due []schema.Deadline, all bool) {
 	lo := schema.TimelineKey(line, t.next)
 	if bytes.Compare(t.passed, lo) > 0 {

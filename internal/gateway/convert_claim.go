@@ -124,8 +124,8 @@ func claimedProto(c *broker.Claimed) *pawlv1.ClaimedTask {
 		Headers: c.Headers, Checkpoint: c.Checkpoint, CreatedAt: timeProto(c.Exec.CreatedAt), ReadyAt: timeProto(c.Exec.ReadyAt),
 		Key: c.Key, Tags: c.Tags, IdempotencyKey: c.IdempotencyKey, Parent: parentProto(c.Parent),
 	}
-	if ties := c.Exec.Links; ties != nil && ties.Group != (task.ID{}) {
-		t.GroupId = ties.Group.String()
+	if links := c.Exec.Links; links != nil && links.Group != (task.ID{}) {
+		t.GroupId = links.Group.String()
 	}
 	return t
 }

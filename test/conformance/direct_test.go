@@ -284,8 +284,8 @@ func (d *direct) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 			Fence: int64(g.Exec.Fence), LeaseExpiresAt: when(g.Exec.Claim.Until), Lease: span(g.Exec.Claim.Lease), Timeout: span(g.Timeout),
 			Headers: g.Headers, Checkpoint: g.Checkpoint, CreatedAt: when(g.Exec.CreatedAt), ReadyAt: when(g.Exec.ReadyAt),
 			Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey, Parent: parentOf(g.Parent)}
-		if ties := g.Exec.Links; ties != nil && ties.Group != (task.ID{}) {
-			out[i].GroupID = ties.Group.String()
+		if links := g.Exec.Links; links != nil && links.Group != (task.ID{}) {
+			out[i].GroupID = links.Group.String()
 		}
 	}
 	return out, nil

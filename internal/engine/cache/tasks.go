@@ -134,7 +134,7 @@ func (h *Tasks) Warm(from *store.Tx, ns string, tasks []schema.ReadyTask) {
 	})
 }
 
-// WarmExecs reads where tasks are, without their envelopes, of those that are not here.
+// WarmExecs reads the states of those tasks that are not here, without their envelopes.
 func (h *Tasks) WarmExecs(from *store.Tx, ns string, ids []task.ID) {
 	ids = slices.DeleteFunc(ids, func(id task.ID) bool { _, known := h.tasks[id]; return known })
 	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })

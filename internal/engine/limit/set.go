@@ -41,7 +41,7 @@ func rateOf(s *task.Settings, key string) task.Rate {
 	return s.RulesOf(key).Rate
 }
 
-// Stale are rows of claimed tasks that are not.
+// Stale are rows of claims whose tasks are not claimed any more.
 func (s *Set) Stale() [][]byte { return s.stale }
 
 // Buckets are those that are not full, to be read.

@@ -21,7 +21,7 @@ type Set struct {
 	lines     map[string]*line // by key, as far as they are in memory
 }
 
-// line is what is remembered of the order of a key: the first task, and some of those behind it. To find the next one of a key
+// line is what is remembered of the order of a key: the first task, and some of those behind it. Finding the next one of a key
 // by itself would cost a seek for each task.
 type line struct {
 	first schema.FirstRow // without an order: the key has no task

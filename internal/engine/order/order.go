@@ -3,8 +3,8 @@
 //
 // Each task of a queue with a strict order has a place (Exec.Order) from when it is enqueued, or replayed, until it ends. The first of a
 // key lies in its lane when it is ready; those behind it wait in a table of their own and take no memory, and the end of the first brings
-// the next one into its lane. So a million keys cost what their lanes cost, and a claim never looks at a task that may not run. That the
-// first does not run beside others, of the same run or from before the setting, the limit on its key sees to.
+// the next one into its lane. So a million keys cost what their lanes cost, and a claim never looks at a task that may not run. The
+// limit on its key keeps the first from running beside others, of the same run or from before the setting.
 package order
 
 import (

@@ -99,7 +99,7 @@ func List(from store.Reader, ns string, behind task.ID, limit int) (messages []*
 	return messages
 }
 
-// Notice tells the home of a group how a member is.
+// Notice tells the home of a group how a member stands.
 type Notice struct {
 	Group   task.ID
 	Ref     task.ID
