@@ -38,7 +38,7 @@ func TestCluster(t *testing.T) {
 		case "sh":
 			output = x.bash(b)
 		case "text":
-			if got, want := firstWords(output), firstWords(b.text); !slices.Equal(got, want) {
+			if got, want := firstWords(fullDisks.ReplaceAllString(output, "no problems\n")), firstWords(b.text); !slices.Equal(got, want) {
 				t.Errorf("%s: the commands before print lines that begin with %q, not %q:\n%s", b, got, want, output)
 			}
 		}
@@ -57,6 +57,9 @@ func TestCluster(t *testing.T) {
 		}
 	}
 }
+
+// fullDisks matches what the cluster says where only the disk of the machine that runs the test is nearly full.
+var fullDisks = regexp.MustCompile(`problems:\n(  the disk of node \w+ has \S+ of \S+ free\n)+$`)
 
 // otherPorts gives a free port for each that a text names on the loopback address.
 func otherPorts(t *testing.T, text string) map[string]string {
