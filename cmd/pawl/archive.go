@@ -35,24 +35,9 @@ func newArchiveLs(a *app) *cobra.Command {
 	list.Add(cmd)
 	cmd.Flags().StringVar(&queue, "queue", "", "in this queue")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
-		items, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[admin.ArchivedTask], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[admin.ArchivedTask], error) {
 			return a.Admin(client).DeadLetters().ArchivePage(ctx, queue, p)
-		})
-		if err != nil {
-			return err
-		}
-		shown := view.List[view.Archived]{Items: make([]view.Archived, len(items)), NextCursor: next}
-		for i, it := range items {
-			shown.Items[i] = view.Archived{Task: view.NewTask(it.Task), ArchivedAt: it.ArchivedAt, Cause: it.Cause, Place: it.Place}
-		}
-		err = a.Print(shown, func(w io.Writer) { writeArchive(w, items) })
-		if next != "" && a.Format == "table" {
-			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
-		}
-		return err
+		}, view.NewArchived, writeArchive)
 	})
 	return cmd
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -41,9 +40,6 @@ tokens it is the name that they gave with --actor.
 	flags.StringVar(&f.Target, "target", "", "only what has this name, or the task with this id")
 	flags.StringVar(&f.Queue, "queue", "", "only this queue and what is in it")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
 		now := time.Now()
 		var err error
 		if f.Since, err = cli.ReadMoment("--since", since, now); err != nil {
@@ -52,21 +48,9 @@ tokens it is the name that they gave with --actor.
 		if f.Until, err = cli.ReadMoment("--until", until, now); err != nil {
 			return err
 		}
-		items, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.AuditEntry], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.AuditEntry], error) {
 			return a.Admin(client).Audit().ListPage(ctx, f, p)
-		})
-		if err != nil {
-			return err
-		}
-		shown := view.List[view.Audit]{Items: make([]view.Audit, len(items)), NextCursor: next}
-		for i, e := range items {
-			shown.Items[i] = view.Audit(*e)
-		}
-		err = a.Print(shown, func(w io.Writer) { writeAudit(w, items) })
-		if next != "" && a.Format == "table" {
-			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
-		}
-		return err
+		}, func(e *admin.AuditEntry) view.Audit { return view.Audit(*e) }, writeAudit)
 	})
 	return cmd
 }

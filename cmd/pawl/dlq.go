@@ -62,7 +62,7 @@ func newDLQLs(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printDead(tasks, next)
+		return printPage(a, tasks, next, view.NewTask, writeDead)
 	})
 	return cmd
 }
@@ -96,23 +96,17 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter
 	return out, next, nil
 }
 
-func (a *app) printDead(tasks []*pawltype.Task, next string) error {
-	err := a.Print(view.NewList(view.NewTasks(tasks), next), func(w io.Writer) {
-		now := time.Now()
-		rows := make([][]string, len(tasks))
-		for i, t := range tasks {
-			message := ""
-			if f := t.LastFailure(); f != nil {
-				message = text.Short(f.Message, 60)
-			}
-			rows[i] = []string{t.ID, t.Type, t.Queue, t.Reason, attempts(t), text.Ago(t.EndedAt, now), message}
+func writeDead(w io.Writer, tasks []*pawltype.Task) {
+	now := time.Now()
+	rows := make([][]string, len(tasks))
+	for i, t := range tasks {
+		message := ""
+		if f := t.LastFailure(); f != nil {
+			message = text.Short(f.Message, 60)
 		}
-		text.Columns(w, "ID|TYPE|QUEUE|REASON|ATTEMPTS|ENDED|ERROR", rows)
-	})
-	if next != "" && a.Format == "table" {
-		fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
+		rows[i] = []string{t.ID, t.Type, t.Queue, t.Reason, attempts(t), text.Ago(t.EndedAt, now), message}
 	}
-	return err
+	text.Columns(w, "ID|TYPE|QUEUE|REASON|ATTEMPTS|ENDED|ERROR", rows)
 }
 
 func newDLQGroups(a *app) *cobra.Command {
@@ -138,12 +132,12 @@ func newDLQGroups(a *app) *cobra.Command {
 			shown.Groups[i] = view.FailureGroup{Queue: g.Queue, Queues: g.Queues, Fingerprint: g.Fingerprint, Type: g.Type, Message: g.Message, Count: g.Count,
 				FirstAt: g.FirstAt, LastAt: g.LastAt, SampleTaskID: g.SampleTaskID, Trend: g.Trend}
 		}
-		return a.Print(shown, func(w io.Writer) { writeGroups(w, shown.Groups, shown.Partial) })
+		return a.Print(shown, func(w io.Writer) { writeFailures(w, shown.Groups, shown.Partial) })
 	})
 	return cmd
 }
 
-func writeGroups(w io.Writer, groups []view.FailureGroup, partial bool) {
+func writeFailures(w io.Writer, groups []view.FailureGroup, partial bool) {
 	now := time.Now()
 	rows := make([][]string, len(groups))
 	for i, g := range groups {

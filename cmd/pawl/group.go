@@ -104,34 +104,21 @@ func newGroupLs(a *app) *cobra.Command {
 	}
 	list.Add(cmd)
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
-		groups, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Group], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.Group], error) {
 			return a.Admin(client).Groups().ListPage(ctx, p)
-		})
-		if err != nil {
-			return err
-		}
-		views := make([]view.Group, len(groups))
-		for i, g := range groups {
-			views[i] = view.NewGroup(g)
-		}
-		err = a.Print(view.NewList(views, next), func(w io.Writer) {
-			now, rows := time.Now(), make([][]string, len(groups))
-			for i, g := range groups {
-				c := g.Counts
-				failed := c.Dead + c.Poisoned + c.Discarded + c.Cancelled + c.Refused
-				rows[i] = []string{g.ID, g.Name, groupStateText(g), number(c.Members), number(c.Pending), number(c.Succeeded), number(failed), text.Ago(g.CreatedAt, now)}
-			}
-			text.Columns(w, "ID|NAME|STATE|MEMBERS|PENDING|SUCCEEDED|OTHER ENDS|CREATED", rows)
-		})
-		if next != "" && a.Format == "table" {
-			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
-		}
-		return err
+		}, view.NewGroup, writeGroups)
 	})
 	return cmd
+}
+
+func writeGroups(w io.Writer, groups []*pawltype.Group) {
+	now, rows := time.Now(), make([][]string, len(groups))
+	for i, g := range groups {
+		c := g.Counts
+		failed := c.Dead + c.Poisoned + c.Discarded + c.Cancelled + c.Refused
+		rows[i] = []string{g.ID, g.Name, groupStateText(g), number(c.Members), number(c.Pending), number(c.Succeeded), number(failed), text.Ago(g.CreatedAt, now)}
+	}
+	text.Columns(w, "ID|NAME|STATE|MEMBERS|PENDING|SUCCEEDED|OTHER ENDS|CREATED", rows)
 }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
@@ -185,45 +172,31 @@ func newGroupMembers(a *app) *cobra.Command {
 	}
 	list.Add(cmd)
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
-		members, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
 			return a.Admin(client).Groups().MembersPage(ctx, args[0], p)
-		})
-		if err != nil {
-			return err
-		}
-		views := make([]view.GroupMember, len(members))
-		for i, m := range members {
-			views[i] = view.GroupMember{TaskID: m.TaskID, Type: m.Type, Queue: m.Queue, State: m.State, Refused: m.Refused,
-				Result: view.NewBytes(m.Result, m.ResultContentType), ResultContentType: m.ResultContentType, ResultOmitted: m.ResultOmitted}
-		}
-		err = a.Print(view.NewList(views, next), func(w io.Writer) {
-			rows := make([][]string, len(members))
-			for i, m := range members {
-				end, result := string(m.State), text.Preview(m.Result)
-				switch {
-				case m.Refused != "":
-					end = "refused (" + m.Refused + ")"
-				case m.TaskID == "":
-					end = "on its way"
-				case m.State == "":
-					end = "pending"
-				}
-				if m.ResultOmitted {
-					result = "(see the task)"
-				}
-				rows[i] = []string{m.TaskID, m.Type, m.Queue, end, text.Short(result, 60)}
-			}
-			text.Columns(w, "TASK|TYPE|QUEUE|END|RESULT", rows)
-		})
-		if next != "" && a.Format == "table" {
-			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
-		}
-		return err
+		}, view.NewGroupMember, writeMembers)
 	})
 	return cmd
+}
+
+func writeMembers(w io.Writer, members []*pawltype.GroupMember) {
+	rows := make([][]string, len(members))
+	for i, m := range members {
+		end, result := string(m.State), text.Preview(m.Result)
+		switch {
+		case m.Refused != "":
+			end = "refused (" + m.Refused + ")"
+		case m.TaskID == "":
+			end = "on its way"
+		case m.State == "":
+			end = "pending"
+		}
+		if m.ResultOmitted {
+			result = "(see the task)"
+		}
+		rows[i] = []string{m.TaskID, m.Type, m.Queue, end, text.Short(result, 60)}
+	}
+	text.Columns(w, "TASK|TYPE|QUEUE|END|RESULT", rows)
 }
 
 func newGroupClose(a *app) *cobra.Command {

@@ -91,9 +91,6 @@ func newMarkerLs(a *app) *cobra.Command {
 	flags.StringVar(&since, "since", "", "since this time: RFC 3339, or an age such as 7d")
 	flags.StringVar(&until, "until", "", "before this time: RFC 3339, or an age such as 2h")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) (err error) {
-		if err := list.Check(); err != nil {
-			return err
-		}
 		f.Kind = admin.MarkerKind(kind)
 		now := time.Now()
 		if f.Since, err = cli.ReadMoment("--since", since, now); err != nil {
@@ -102,22 +99,15 @@ func newMarkerLs(a *app) *cobra.Command {
 		if f.Until, err = cli.ReadMoment("--until", until, now); err != nil {
 			return err
 		}
-		markers, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Marker], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Marker], error) {
 			return a.Admin(client).Markers().ListPage(ctx, f, p)
-		})
-		if err != nil {
-			return err
-		}
-		views := make([]view.Marker, len(markers))
-		for i, m := range markers {
-			views[i] = view.NewMarker(m)
-		}
-		return a.Print(view.NewList(views, next), func(w io.Writer) { writeMarkers(w, markers, now) })
+		}, view.NewMarker, writeMarkers)
 	})
 	return cmd
 }
 
-func writeMarkers(w io.Writer, markers []*admin.Marker, now time.Time) {
+func writeMarkers(w io.Writer, markers []*admin.Marker) {
+	now := time.Now()
 	rows := make([][]string, len(markers))
 	for i, m := range markers {
 		end := text.Clock(m.EndedAt, now)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,39 +31,33 @@ func newNamespaceLs(a *app) *cobra.Command {
 		Example: "  pawl ns ls\n  pawl ns ls 'team-*'"}
 	list.Add(cmd)
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
 		filter := admin.NamespaceFilter{Pattern: cli.PatternArg(args)}
-		all, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Namespace], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Namespace], error) {
 			return a.Admin(client).Namespaces().ListPage(ctx, filter, p)
-		})
-		if err != nil {
-			return err
-		}
-		views := make([]view.Namespace, len(all))
-		for i, n := range all {
-			views[i] = view.NewNamespace(n)
-		}
-		return a.Print(view.NewList(views, next), func(w io.Writer) {
-			now := time.Now()
-			rows := make([][]string, len(all))
-			for i, n := range all {
-				u := n.Usage
-				if u == nil {
-					u = &admin.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
-				}
-				rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, decimal), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, humanize.Bytes),
-					ofQuota(u.Running, n.Quotas.MaxRunning, decimal), ofQuota(u.Queues, n.Quotas.MaxQueues, decimal), ofQuota(u.Schedules, n.Quotas.MaxSchedules, decimal),
-					text.Ago(n.CreatedAt, now), n.CreatedBy}
-			}
-			text.Columns(w, "NAME|BACKLOG|BYTES|RUNNING|QUEUES|SCHEDULES|CREATED|BY", rows)
-		})
+		}, view.NewNamespace, writeNamespaces)
 	})
 	return cmd
 }
 
-func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+func writeNamespaces(w io.Writer, all []*admin.Namespace) {
+	now := time.Now()
+	rows := make([][]string, len(all))
+	for i, n := range all {
+		u := usageOf(n)
+		rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, number), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, humanize.Bytes),
+			ofQuota(u.Running, n.Quotas.MaxRunning, number), ofQuota(u.Queues, n.Quotas.MaxQueues, number), ofQuota(u.Schedules, n.Quotas.MaxSchedules, number),
+			text.Ago(n.CreatedAt, now), n.CreatedBy}
+	}
+	text.Columns(w, "NAME|BACKLOG|BYTES|RUNNING|QUEUES|SCHEDULES|CREATED|BY", rows)
+}
+
+// usageOf is what a namespace uses; below 0: not known.
+func usageOf(n *admin.Namespace) admin.NamespaceUsage {
+	if n.Usage == nil {
+		return admin.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
+	}
+	return *n.Usage
+}
 
 // ofQuota shows what is used, below 0 for not known, of a quota, 0 for none.
 func ofQuota(used, most int64, text func(int64) string) string {
@@ -91,10 +84,7 @@ func newNamespaceShow(a *app) *cobra.Command {
 }
 
 func printNamespace(w io.Writer, n *admin.Namespace) {
-	u := admin.NamespaceUsage{Backlog: -1, BacklogBytes: -1, Running: -1, Queues: -1, Schedules: -1}
-	if n.Usage != nil {
-		u = *n.Usage
-	}
+	u := usageOf(n)
 	rate := func(most int64, text func(int64) string) string {
 		if most == 0 {
 			return "no limit"
@@ -103,9 +93,9 @@ func printNamespace(w io.Writer, n *admin.Namespace) {
 	}
 	q := n.Quotas
 	text.Fields(w, "namespace", n.Name, "created", text.Clock(n.CreatedAt, time.Now()), "by", n.CreatedBy,
-		"backlog", ofQuota(u.Backlog, q.MaxBacklog, decimal), "backlog bytes", ofQuota(u.BacklogBytes, q.MaxBacklogBytes, humanize.Bytes),
-		"running", ofQuota(u.Running, q.MaxRunning, decimal), "queues", ofQuota(u.Queues, q.MaxQueues, decimal),
-		"schedules", ofQuota(u.Schedules, q.MaxSchedules, decimal), "requests", rate(q.MaxRequestsPerSecond, decimal),
+		"backlog", ofQuota(u.Backlog, q.MaxBacklog, number), "backlog bytes", ofQuota(u.BacklogBytes, q.MaxBacklogBytes, humanize.Bytes),
+		"running", ofQuota(u.Running, q.MaxRunning, number), "queues", ofQuota(u.Queues, q.MaxQueues, number),
+		"schedules", ofQuota(u.Schedules, q.MaxSchedules, number), "requests", rate(q.MaxRequestsPerSecond, number),
 		"payload bytes", rate(q.MaxBytesPerSecond, humanize.Bytes))
 }
 

@@ -37,29 +37,20 @@ func newOperationLs(a *app) *cobra.Command {
 	}
 	list.Add(cmd)
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
-		all, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Operation], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Operation], error) {
 			return a.Admin(client).Operations().ListPage(ctx, p)
-		})
-		if err != nil {
-			return err
-		}
-		views := make([]view.Operation, len(all))
-		for i, o := range all {
-			views[i] = view.NewOperation(o)
-		}
-		return a.Print(view.NewList(views, next), func(w io.Writer) {
-			now := time.Now()
-			rows := make([][]string, len(all))
-			for i, o := range all {
-				rows[i] = []string{o.ID, string(o.Action), operationState(o), far(o), view.ActorOf(o.Author), text.Ago(o.CreatedAt, now), text.Short(o.Reason, 40)}
-			}
-			text.Columns(w, "ID|ACTION|STATE|DONE|BY|STARTED|REASON", rows)
-		})
+		}, view.NewOperation, writeOperations)
 	})
 	return cmd
+}
+
+func writeOperations(w io.Writer, all []*admin.Operation) {
+	now := time.Now()
+	rows := make([][]string, len(all))
+	for i, o := range all {
+		rows[i] = []string{o.ID, string(o.Action), operationState(o), far(o), view.ActorOf(o.Author), text.Ago(o.CreatedAt, now), text.Short(o.Reason, 40)}
+	}
+	text.Columns(w, "ID|ACTION|STATE|DONE|BY|STARTED|REASON", rows)
 }
 
 func newOperationShow(a *app) *cobra.Command {

@@ -46,26 +46,11 @@ shell expands it.`,
 	flags.StringVar(&having, "having", "", "only queues with `what`: dead, poisoned, paused or no_worker (ready tasks, but no worker)")
 	flags.BoolVar(&filter.Most, "most", false, "sort by count, largest first: of what --having names, or of unfinished tasks; one page")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
 		filter.Having = admin.QueueTrait(having)
 		filter.Pattern = cli.PatternArg(args)
-		queues, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Queue], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Queue], error) {
 			return a.Admin(client).Queues().ListPage(ctx, filter, p)
-		})
-		if err != nil {
-			return err
-		}
-		shown := view.List[view.Queue]{Items: make([]view.Queue, len(queues)), NextCursor: next}
-		for i, q := range queues {
-			shown.Items[i] = view.NewQueue(q)
-		}
-		err = a.Print(shown, func(w io.Writer) { writeQueues(w, queues) })
-		if next != "" && a.Format == "table" {
-			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
-		}
-		return err
+		}, view.NewQueue, writeQueues)
 	})
 	return cmd
 }

@@ -34,29 +34,15 @@ func newScheduleLs(a *app) *cobra.Command {
 	}
 	list.Add(cmd)
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
-		schedules, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Schedule], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Schedule], error) {
 			return a.Admin(client).Schedules().ListPage(ctx, p)
-		})
-		if err != nil {
-			return err
-		}
-		shown := view.List[view.Schedule]{Items: make([]view.Schedule, len(schedules)), NextCursor: next}
-		for i, s := range schedules {
-			shown.Items[i] = view.NewSchedule(s)
-		}
-		err = a.Print(shown, func(w io.Writer) { writeSchedules(w, schedules, time.Now()) })
-		if next != "" && a.Format == "table" {
-			fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
-		}
-		return err
+		}, view.NewSchedule, writeSchedules)
 	})
 	return cmd
 }
 
-func writeSchedules(w io.Writer, schedules []*admin.Schedule, now time.Time) {
+func writeSchedules(w io.Writer, schedules []*admin.Schedule) {
+	now := time.Now()
 	rows := make([][]string, len(schedules))
 	for i, s := range schedules {
 		next := "never"
@@ -191,20 +177,9 @@ func newScheduleHistory(a *app) *cobra.Command {
 	}
 	list.Add(cmd)
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
-		ticks, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Tick], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Tick], error) {
 			return a.Admin(client).Schedules().HistoryPage(ctx, args[0], p)
-		})
-		if err != nil {
-			return err
-		}
-		shown := view.List[view.Tick]{Items: make([]view.Tick, len(ticks)), NextCursor: next}
-		for i, t := range ticks {
-			shown.Items[i] = view.NewTick(t)
-		}
-		return a.Print(shown, func(w io.Writer) { writeTicks(w, ticks) })
+		}, view.NewTick, writeTicks)
 	})
 	return cmd
 }

@@ -151,7 +151,7 @@ func (a *app) missesQueue(ctx context.Context, client *pawl.Client, queue string
 
 // printTasks writes a list of tasks, and how to go on if there are more.
 func (a *app) printTasks(tasks []*pawltype.Task, next string, payload bool) error {
-	err := a.Print(view.NewList(view.NewTasks(tasks), next), func(w io.Writer) {
+	return printPage(a, tasks, next, view.NewTask, func(w io.Writer, tasks []*pawltype.Task) {
 		head, now := "ID|TYPE|QUEUE|STATE|PRIO|ATTEMPTS|CREATED|DUE", time.Now()
 		if payload {
 			head += "|PAYLOAD"
@@ -165,10 +165,6 @@ func (a *app) printTasks(tasks []*pawltype.Task, next string, payload bool) erro
 		}
 		text.Columns(w, head, rows)
 	})
-	if next != "" && a.Format == "table" {
-		fmt.Fprintf(a.Err, "there are more: --limit, or --cursor %s\n", next)
-	}
-	return err
 }
 
 func attempts(t *pawltype.Task) string {

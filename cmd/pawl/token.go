@@ -209,30 +209,21 @@ func newTokenLs(a *app) *cobra.Command {
 	list.Add(cmd)
 	allVar(cmd.Flags(), &filter.AllNamespaces, "tokens of all namespaces, not only of --namespace")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
 		filter.Pattern = cli.PatternArg(args)
-		tokens, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Token], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Token], error) {
 			return a.Admin(client).Access().ListTokensPage(ctx, filter, p)
-		})
-		if err != nil {
-			return err
-		}
-		views := make([]view.Token, len(tokens))
-		for i, t := range tokens {
-			views[i] = view.NewToken(t)
-		}
-		return a.Print(view.NewList(views, next), func(w io.Writer) {
-			now := time.Now()
-			rows := make([][]string, len(tokens))
-			for i, t := range tokens {
-				rows[i] = []string{t.Namespace, t.Name, roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now), text.Ago(t.UsedAt, now), text.Ago(t.CreatedAt, now), t.CreatedBy}
-			}
-			text.Columns(w, "NAMESPACE|NAME|ROLES|QUEUES|EXPIRES|USED|CREATED|BY", rows)
-		})
+		}, view.NewToken, writeTokens)
 	})
 	return cmd
+}
+
+func writeTokens(w io.Writer, tokens []*admin.Token) {
+	now := time.Now()
+	rows := make([][]string, len(tokens))
+	for i, t := range tokens {
+		rows[i] = []string{t.Namespace, t.Name, roleWords(t.Roles), patternWords(t.Queues), expiryWords(t.ExpiresAt, now), text.Ago(t.UsedAt, now), text.Ago(t.CreatedAt, now), t.CreatedBy}
+	}
+	text.Columns(w, "NAMESPACE|NAME|ROLES|QUEUES|EXPIRES|USED|CREATED|BY", rows)
 }
 
 func newTokenShow(a *app) *cobra.Command {

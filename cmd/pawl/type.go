@@ -39,21 +39,10 @@ func newTypeLs(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&f.Pattern, "pattern", "", "a type, in which each * stands for any characters")
 	cmd.Flags().StringVar(&order, "order", "", "most: those first to which most happened; failing: with the most failed attempts (default by name)")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
 		f.Order = admin.TypeOrder(order)
-		all, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Type], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Type], error) {
 			return a.Admin(client).Types().ListPage(ctx, f, p)
-		})
-		if err != nil {
-			return err
-		}
-		views := make([]view.Type, len(all))
-		for i, t := range all {
-			views[i] = view.NewType(t)
-		}
-		return a.Print(view.NewList(views, next), func(w io.Writer) { writeTypes(w, all) })
+		}, view.NewType, writeTypes)
 	})
 	return cmd
 }

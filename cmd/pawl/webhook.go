@@ -135,20 +135,9 @@ func newWebhookLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Short: "List webhooks and their state", Args: cli.NoArgs, Example: "  pawl webhook ls --watch"}
 	list.Add(cmd)
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
-		if err := list.Check(); err != nil {
-			return err
-		}
-		hooks, next, err := cli.Collect(list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Webhook], error) {
+		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Webhook], error) {
 			return a.Admin(client).Webhooks().ListPage(ctx, p)
-		})
-		if err != nil {
-			return err
-		}
-		views := make([]view.Webhook, len(hooks))
-		for i, h := range hooks {
-			views[i] = view.NewWebhook(h)
-		}
-		return a.Print(view.NewList(views, next), func(w io.Writer) { writeWebhooks(w, hooks, time.Now()) })
+		}, view.NewWebhook, writeWebhooks)
 	})
 	return cmd
 }

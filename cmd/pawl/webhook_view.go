@@ -25,7 +25,8 @@ func hookState(h *admin.Webhook) string {
 	return string(h.State) + ": " + text.Short(why, 40)
 }
 
-func writeWebhooks(w io.Writer, hooks []*admin.Webhook, now time.Time) {
+func writeWebhooks(w io.Writer, hooks []*admin.Webhook) {
+	now := time.Now()
 	rows := make([][]string, len(hooks))
 	for i, h := range hooks {
 		rows[i] = []string{h.Name, text.Short(h.URL, 50), eventWords(h.Events), patternWords(h.Queues), hookState(h), strconv.FormatInt(h.Pending, 10), strconv.FormatInt(h.Delivered, 10),

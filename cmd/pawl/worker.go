@@ -73,11 +73,7 @@ func newWorkerLs(a *app) *cobra.Command {
 		for _, node := range slices.Sorted(maps.Keys(silent)) {
 			fmt.Fprintf(a.Err, "node %s gives no answer, and its workers are missing: %s\n", node, text.Printable(silent[node]))
 		}
-		views := make([]view.Worker, len(all))
-		for i, w := range all {
-			views[i] = view.NewWorker(w)
-		}
-		return a.Print(view.NewList(views, next), func(w io.Writer) { writeWorkers(w, all) })
+		return printPage(a, all, next, view.NewWorker, writeWorkers)
 	})
 	return cmd
 }

@@ -38,3 +38,9 @@ type GroupMember struct {
 	ResultContentType string         `json:"result_content_type,omitempty"`
 	ResultOmitted     bool           `json:"result_omitted,omitempty"`
 }
+
+// NewGroupMember converts a task of a group.
+func NewGroupMember(m *pawltype.GroupMember) GroupMember {
+	return GroupMember{TaskID: m.TaskID, Type: m.Type, Queue: m.Queue, State: m.State, Refused: m.Refused,
+		Result: NewBytes(m.Result, m.ResultContentType), ResultContentType: m.ResultContentType, ResultOmitted: m.ResultOmitted}
+}

@@ -21,6 +21,3 @@ type List[T any] struct {
 	Items      []T    `json:"items"`
 	NextCursor string `json:"next_cursor,omitempty"`
 }
-
-// NewList is a list whose rest begins at the cursor next; "": there is none.
-func NewList[T any](items []T, next string) List[T] { return List[T]{Items: items, NextCursor: next} }

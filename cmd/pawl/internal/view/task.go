@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/pawl/internal/text"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -226,4 +227,9 @@ type Archived struct {
 	ArchivedAt time.Time `json:"archived_at,omitzero"`
 	Cause      string    `json:"cause"`
 	Place      string    `json:"place"`
+}
+
+// NewArchived converts a task of the archive.
+func NewArchived(a admin.ArchivedTask) Archived {
+	return Archived{Task: NewTask(a.Task), ArchivedAt: a.ArchivedAt, Cause: a.Cause, Place: a.Place}
 }
