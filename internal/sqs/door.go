@@ -240,13 +240,13 @@ func (x *exchange) answer(w http.ResponseWriter, own error, refusal *task.Error)
 	e := errorOf(own, refusal)
 	switch {
 	case e == nil && x.json:
-		if body = wire.AppendJSON(nil, x.action, &x.out); len(body) == 2 && !answersObject[x.action] {
+		if body = wire.JSON(&x.out); len(body) == 2 && !answersObject[x.action] {
 			body = nil
 		}
 	case e == nil:
 		body = wire.AppendXML(nil, x.action, x.id, &x.out)
 	case x.json:
-		status, body = e.Status, wire.AppendJSONError(nil, e)
+		status, body = e.Status, wire.JSONError(e)
 		h.Set("X-Amzn-Query-Error", e.QueryError())
 	default:
 		status, body = e.Status, wire.AppendXMLError(nil, x.id, e)

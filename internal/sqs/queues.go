@@ -122,6 +122,7 @@ func listSources(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	x.out.Sources = []string{}
 	for after := x.in.NextToken; ; {
 		queues, err := x.Core.Queues(x.ctx, "*", after, maxListed)
 		if err != nil {
@@ -129,9 +130,9 @@ func listSources(x *exchange) error {
 		}
 		for i := range queues {
 			if redrivesTo(&queues[i], target.Name) {
-				x.out.QueueURLs = append(x.out.QueueURLs, x.urlOf(queues[i].Name))
+				x.out.Sources = append(x.out.Sources, x.urlOf(queues[i].Name))
 			}
-			if len(x.out.QueueURLs) == limit {
+			if len(x.out.Sources) == limit {
 				if x.in.MaxResults != nil {
 					x.out.NextToken = queues[i].Name
 				}

@@ -51,9 +51,9 @@ type Entry struct {
 
 // Attribute is a typed value that travels with a message.
 type Attribute struct {
-	DataType    string
 	StringValue *string `json:",omitempty"`
 	BinaryValue []byte  `json:",omitempty"`
+	DataType    string
 }
 
 // Size is what an attribute counts of a message's size, beside its name.

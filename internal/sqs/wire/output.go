@@ -2,47 +2,58 @@ package wire
 
 // Output is what an answer says, whichever action it is of.
 type Output struct {
-	QueueURL   string
-	QueueURLs  []string
-	NextToken  string
-	Attributes map[string]string
-	Tags       map[string]string
-	Sent       *Sent
-	Messages   []Message
-	Successful []Result
-	Failed     []Failed
-	TaskHandle string     // of StartMessageMoveTask
-	Moved      *int64     // of CancelMessageMoveTask
-	Moves      []MoveTask // of ListMessageMoveTasks
+	QueueURL   string            `json:"QueueUrl,omitempty"`
+	QueueURLs  []string          `json:"QueueUrls,omitempty"`
+	Sources    []string          `json:"queueUrls,omitzero"` // of ListDeadLetterSourceQueues, which answers an empty list too
+	NextToken  string            `json:",omitempty"`
+	Attributes map[string]string `json:",omitempty"`
+	Tags       map[string]string `json:",omitempty"`
+	Sent       *Sent             `json:",embed"`
+	Messages   []Message         `json:",omitempty"`
+	Successful []Result          `json:",omitempty"`
+	Failed     []Failed          `json:",omitempty"`
+	TaskHandle string            `json:",omitempty"`                                 // of StartMessageMoveTask
+	Moved      *int64            `json:"ApproximateNumberOfMessagesMoved,omitempty"` // of CancelMessageMoveTask
+	Moves      []MoveTask        `json:"Results,omitempty"`                          // of ListMessageMoveTasks
 }
 
 // MoveTask is how a message move task stands.
 type MoveTask struct {
-	Handle            string // while it runs
-	Status, Failure   string
-	Source, Target    string // ARNs; no target: back to where the messages came from
-	PerSecond         int    // 0: not said
-	Moved, ToMove     int64
-	StartedUnixMillis int64
+	Moved             int64  `json:"ApproximateNumberOfMessagesMoved"`
+	ToMove            int64  `json:"ApproximateNumberOfMessagesToMove"`
+	Target            string `json:"DestinationArn,omitempty"` // none: back to where the messages came from
+	Failure           string `json:"FailureReason,omitempty"`
+	PerSecond         int    `json:"MaxNumberOfMessagesPerSecond,omitzero"`
+	Source            string `json:"SourceArn"`
+	StartedUnixMillis int64  `json:"StartedTimestamp"`
+	Status            string
+	Handle            string `json:"TaskHandle,omitempty"` // while it runs
 }
 
 // Sent tells of a message that was taken.
 type Sent struct {
-	MessageID, MD5OfBody, MD5OfAttributes, MD5OfSystemAttributes, SequenceNumber string
+	MD5OfBody             string `json:"MD5OfMessageBody"`
+	MD5OfAttributes       string `json:"MD5OfMessageAttributes,omitempty"`
+	MD5OfSystemAttributes string `json:"MD5OfMessageSystemAttributes,omitempty"`
+	MessageID             string `json:"MessageId"`
+	SequenceNumber        string `json:",omitempty"`
 }
 
 // Message is a message as a consumer gets it.
 type Message struct {
-	ID, ReceiptHandle, Body, MD5OfBody string
-	MD5OfAttributes                    string
-	Attributes                         map[string]string // of the system
-	MessageAttributes                  map[string]Attribute
+	ID                string `json:"MessageId"`
+	ReceiptHandle     string
+	MD5OfBody         string
+	Body              string
+	Attributes        map[string]string    `json:",omitempty"` // of the system
+	MD5OfAttributes   string               `json:"MD5OfMessageAttributes,omitempty"`
+	MessageAttributes map[string]Attribute `json:",omitempty"`
 }
 
 // Result is an entry of a batch that was done.
 type Result struct {
-	ID   string
-	Sent *Sent // of SendMessageBatch
+	ID   string `json:"Id"`
+	Sent *Sent  `json:",embed"` // of SendMessageBatch
 }
 
 // Failed is an entry of a batch that was refused.

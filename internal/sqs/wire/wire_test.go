@@ -116,7 +116,7 @@ func TestCostOfForms(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	out := &Output{Messages: []Message{{ID: "m", ReceiptHandle: "r", Body: "a\r<\"\x01é", MD5OfBody: "s", Attributes: map[string]string{"B": "2", "A": "1"},
 		MessageAttributes: map[string]Attribute{"n": {DataType: "Number", StringValue: text("7")}, "b": {DataType: "Binary", BinaryValue: []byte{1}}}, MD5OfAttributes: "t"}}}
-	got := string(AppendJSON(nil, "ReceiveMessage", out))
+	got := string(JSON(out))
 	want := `{"Messages":[{"MessageId":"m","ReceiptHandle":"r","MD5OfBody":"s","Body":"a\r<\"\u0001é","Attributes":{"A":"1","B":"2"},"MD5OfMessageAttributes":"t",` +
 		`"MessageAttributes":{"b":{"BinaryValue":"AQ==","DataType":"Binary"},"n":{"StringValue":"7","DataType":"Number"}}}]}`
 	if got != want {
@@ -131,7 +131,7 @@ func TestAnswers(t *testing.T) {
 	if got != want {
 		t.Errorf("XML: %s, want %s", got, want)
 	}
-	if got := string(AppendJSON(nil, "ReceiveMessage", &Output{})); got != "{}" {
+	if got := string(JSON(&Output{})); got != "{}" {
 		t.Errorf("nothing in JSON: %s", got)
 	}
 	if got := string(AppendXML(nil, "DeleteMessage", "q", &Output{})); strings.Contains(got, "DeleteMessageResult") {
@@ -140,7 +140,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestErrorsInBothForms(t *testing.T) {
-	if got, want := string(AppendJSONError(nil, ErrQueueDoesNotExist)), `{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"The specified queue does not exist."}`; got != want {
+	if got, want := string(JSONError(ErrQueueDoesNotExist)), `{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"The specified queue does not exist."}`; got != want {
 		t.Errorf("JSON: %s, want %s", got, want)
 	}
 	if got, want := ErrQueueDoesNotExist.QueryError(), "AWS.SimpleQueueService.NonExistentQueue;Sender"; got != want {
@@ -163,7 +163,7 @@ func FuzzJSON(f *testing.F) {
 			}
 			return
 		}
-		out := AppendJSON(nil, "ReceiveMessage", &Output{Attributes: in.Attributes, Messages: []Message{{Body: in.Body, MessageAttributes: in.MessageAttrs}}})
+		out := JSON(&Output{Attributes: in.Attributes, Messages: []Message{{Body: in.Body, MessageAttributes: in.MessageAttrs}}})
 		if !json.Valid(out) {
 			t.Fatalf("%q: the answer %q is no JSON", body, out)
 		}

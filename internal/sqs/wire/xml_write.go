@@ -45,7 +45,7 @@ type xmlWriter struct{ b []byte }
 
 func (w *xmlWriter) result(action string, out *Output) {
 	w.opt("QueueUrl", out.QueueURL)
-	for _, u := range out.QueueURLs {
+	for _, u := range slices.Concat(out.QueueURLs, out.Sources) {
 		w.text("QueueUrl", u)
 	}
 	w.opt("NextToken", out.NextToken)
