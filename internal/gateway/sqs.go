@@ -48,7 +48,7 @@ func (g *Gateway) withSQS(next http.Handler) http.Handler {
 	if !g.cfg.SQS {
 		return next
 	}
-	door := sqs.New(sqs.Config{Core: sqsCore{g}, Call: g.sqsCall, Batch: g.limits.Batch})
+	door := sqs.New(sqs.Config{Core: sqsCore{g}, Call: g.sqsCall})
 	guard := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !door.Handles(r) {

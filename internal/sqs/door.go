@@ -28,8 +28,7 @@ type Config struct {
 	Core Core
 	// Call runs each action: it finds out who calls, calls handle with a context limited to what the caller may see, and tells
 	// what came of it. A panic of handle ends this call only.
-	Call  func(r *http.Request, handle func(context.Context, Caller) error) *task.Error
-	Batch int // tasks that one call may enqueue
+	Call func(r *http.Request, handle func(context.Context, Caller) error) *task.Error
 }
 
 // Caller is who makes a call. Its signature covers the body, and a form names its action in the body: so both are looked at when the
@@ -78,7 +77,6 @@ func New(cfg Config) *Door { return &Door{cfg} }
 const (
 	jsonType  = "application/x-amz-json-1.0"
 	xmlType   = "text/xml"
-	formType  = "application/x-www-form-urlencoded"
 	algorithm = "AWS4-HMAC-SHA256"
 )
 

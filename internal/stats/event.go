@@ -33,15 +33,6 @@ var counterNames = [numCounters]string{"enqueued", "deduplicated", "claimed", "s
 // String is the counter as it stands on the metrics page.
 func (c Counter) String() string { return counterNames[c] }
 
-// Counters are all there are.
-func Counters() []Counter {
-	all := make([]Counter, numCounters)
-	for i := range all {
-		all[i] = Counter(i)
-	}
-	return all
-}
-
 // Set is a set of counters.
 type Set uint32
 

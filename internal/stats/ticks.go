@@ -26,8 +26,7 @@ type LateTick struct {
 	Schedule string
 	At       time.Time
 	Late     time.Duration
-	Skipped  int    // 0: it fired
-	Reason   string // why it was skipped
+	Skipped  int // 0: it fired
 }
 
 const (
@@ -63,7 +62,7 @@ func (b *Book) Tick(now time.Time, t Tick) {
 	}
 	s.forget(now)
 	if _, known := s.late[t.Schedule]; known || len(s.late) < maxLate {
-		s.late[t.Schedule] = LateTick{Schedule: t.Schedule, At: now, Late: t.Late, Skipped: t.Skipped, Reason: t.Reason}
+		s.late[t.Schedule] = LateTick{Schedule: t.Schedule, At: now, Late: t.Late, Skipped: t.Skipped}
 	}
 }
 

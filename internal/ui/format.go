@@ -106,23 +106,22 @@ func findAddress(base string, pairs []any) string {
 // moment is a time as people read it. Pages are made in UTC; where there are scripts, app.js writes times of the browser's zone, with
 // UTC beside them.
 type moment struct {
-	Set       bool
-	Machine   string // RFC 3339, from which a script keeps Text right
-	Text      string // "3 min ago"; a date where the day is not today: "20 Nov 13:04Z"
-	Long      string
-	Direction string // "past", "future"
+	Set     bool
+	Machine string // RFC 3339, from which a script keeps Text right
+	Text    string // "3 min ago"; a date where the day is not today: "20 Nov 13:04Z"
+	Long    string
 }
 
 func momentOf(t, now time.Time) moment {
 	if t.IsZero() {
 		return moment{}
 	}
-	m := moment{Set: true, Machine: t.UTC().Format(time.RFC3339Nano), Long: t.UTC().Format("Mon 2 Jan 2006 15:04:05.000 MST"), Direction: "past"}
+	m := moment{Set: true, Machine: t.UTC().Format(time.RFC3339Nano), Long: t.UTC().Format("Mon 2 Jan 2006 15:04:05.000 MST")}
 	switch away := t.Sub(now); {
 	case away.Abs() < 500*time.Millisecond:
 		m.Text = "now"
 	case away > 0:
-		m.Direction, m.Text = "future", "in "+coarse(away)
+		m.Text = "in " + coarse(away)
 	default:
 		m.Text = coarse(-away) + " ago"
 	}

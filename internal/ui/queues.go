@@ -34,13 +34,12 @@ const sparkTime = time.Hour
 // queueRow is a queue in a list.
 type queueRow struct {
 	*admin.Queue
-	Bar     bar
-	Spark   *spark // nil: not asked for
-	Waiting int64
+	Bar   bar
+	Spark *spark // nil: not asked for
 }
 
 func rowOf(q *admin.Queue) queueRow {
-	return queueRow{Queue: q, Bar: barOf(countsOf(q.Depth)), Spark: sparkOf(q.Series), Waiting: waitingOf(q.Depth)}
+	return queueRow{Queue: q, Bar: barOf(countsOf(q.Depth)), Spark: sparkOf(q.Series)}
 }
 
 // Takers is how many workers take its tasks; "": not told.

@@ -47,9 +47,7 @@ func forbidden(shape, code string) *Error {
 var (
 	ErrQueueDoesNotExist = &Error{Shape: "QueueDoesNotExist", Code: legacy + "NonExistentQueue", Status: http.StatusBadRequest,
 		Message: "The specified queue does not exist.", QueryTail: " for this wsdl version."}
-	ErrQueueNameExists      = sender("QueueNameExists", "QueueAlreadyExists")
-	ErrQueueDeletedRecently = sender("QueueDeletedRecently", legacy+"QueueDeletedRecently").With(
-		"You must wait 60 seconds after deleting a queue before you can create another with the same name.")
+	ErrQueueNameExists          = sender("QueueNameExists", "QueueAlreadyExists")
 	ErrPurgeQueueInProgress     = forbidden("PurgeQueueInProgress", legacy+"PurgeQueueInProgress")
 	ErrOverLimit                = forbidden("OverLimit", "OverLimit")
 	ErrTooManyEntriesInBatch    = sender("TooManyEntriesInBatchRequest", legacy+"TooManyEntriesInBatchRequest")
@@ -58,7 +56,6 @@ var (
 	ErrInvalidBatchEntryID      = sender("InvalidBatchEntryId", legacy+"InvalidBatchEntryId").With(
 		"A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most 80 letters long.")
 	ErrBatchRequestTooLong    = sender("BatchRequestTooLong", legacy+"BatchRequestTooLong")
-	ErrMessageNotInflight     = sender("MessageNotInflight", legacy+"MessageNotInflight")
 	ErrUnsupportedOperation   = sender("UnsupportedOperation", legacy+"UnsupportedOperation")
 	ErrReceiptHandleIsInvalid = sender("ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid")
 	ErrInvalidAttributeName   = sender("InvalidAttributeName", "InvalidAttributeName")
