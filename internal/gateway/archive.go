@@ -46,9 +46,7 @@ func (g operators) ListArchive(ctx context.Context, r *pawlv1.ListArchiveRequest
 		}
 		next = cursors[i]
 	}
-	if next != "" {
-		out.NextCursor = encodeCursor(archiveCursor, []byte(next))
-	}
+	out.NextCursor = nextCursor(archiveCursor, next)
 	return out, nil
 }
 

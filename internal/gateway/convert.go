@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -139,16 +140,31 @@ func checkData(field string, data []byte, contentType string, l task.Limits) err
 	return nil
 }
 
-// idOf reads a task's id. What is no id is a task that does not exist only in a path; in a body it is a mistake.
-func idOf(s string) (task.ID, error) {
+// idOf reads the id of a task, a group or an operation. What is no id is one that does not exist only in a path; in a body it is a mistake.
+func idOf(field, s string) (task.ID, error) {
 	if s == "" {
-		return task.ID{}, task.Invalid("task_id", "is needed")
+		return task.ID{}, task.Invalid(field, "is needed")
 	}
-	id, err := task.ParseID(s)
-	if err != nil {
-		return id, task.Invalid("task_id", "%v", err)
+	return optionalID(field, s)
+}
+
+// optionalID reads an id; "": the zero id.
+func optionalID(field, s string) (id task.ID, err error) {
+	if s == "" {
+		return id, nil
+	}
+	if id, err = task.ParseID(s); err != nil {
+		return id, task.Invalid(field, "%v", err)
 	}
 	return id, nil
+}
+
+// requestIDOf reads the id by which a repeated request is known; "": a new one.
+func requestIDOf(s string) (task.ID, error) {
+	if s == "" {
+		return task.ID(uuid.New()), nil
+	}
+	return optionalID("request_id", s)
 }
 
 // durationProto keeps a duration of 0, where it means something.

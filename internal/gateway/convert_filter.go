@@ -35,10 +35,8 @@ func filterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
 	if f.Fingerprint != "" && !isPrint(f.Fingerprint) {
 		return f, task.Invalid("fingerprint", "%q is not 16 digits of 0-9 and a-f, as a group of dead letters has it", task.Cut(f.Fingerprint, 64))
 	}
-	if s := p.GetOperation(); s != "" {
-		if f.Operation, err = task.ParseID(s); err != nil {
-			return f, task.Invalid("operation", "%v", err)
-		}
+	if f.Operation, err = optionalID("operation", p.GetOperation()); err != nil {
+		return f, err
 	}
 	if len(p.GetStates()) > len(task.States) {
 		return f, task.Invalid("state", "%d states, at most %d are allowed", len(p.GetStates()), len(task.States))

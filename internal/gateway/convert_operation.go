@@ -66,17 +66,6 @@ func checkTargets(s *broker.OperationSpec, l task.Limits) error {
 	return nil
 }
 
-func operationIDOf(s string) (task.ID, error) {
-	if s == "" {
-		return task.ID{}, task.Invalid("operation_id", "is needed")
-	}
-	id, err := task.ParseID(s)
-	if err != nil {
-		return id, task.Invalid("operation_id", "%v", err)
-	}
-	return id, nil
-}
-
 // operationProto is an operation as callers see it.
 func operationProto(o *broker.Operation, waitsFor string) *pawlv1.Operation {
 	s := &o.Spec

@@ -11,7 +11,7 @@ import (
 // holdOf reads the claim that a verb is about.
 func holdOf(ns, id, token string) (h broker.Hold, err error) {
 	h.Namespace = ns
-	if h.ID, err = idOf(id); err != nil {
+	if h.ID, err = idOf("task_id", id); err != nil {
 		return h, err
 	}
 	h.Token, err = task.ParseToken(token)

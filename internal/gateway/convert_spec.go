@@ -38,10 +38,8 @@ func said(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 	if err := specTimes(&s, p); err != nil {
 		return s, err
 	}
-	if r := p.GetRequestId(); r != "" {
-		if s.RequestID, err = task.ParseID(r); err != nil {
-			return s, task.Invalid("request_id", "%v", err)
-		}
+	if s.RequestID, err = optionalID("request_id", p.GetRequestId()); err != nil {
+		return s, err
 	}
 	if p.GetRetry() != nil {
 		if s.Retry, err = retryOf(p.GetRetry()); err != nil {
@@ -54,7 +52,7 @@ func said(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 		}
 	}
 	if id := p.GetGroupId(); id != "" {
-		group, err := groupIDOf("group_id", id)
+		group, err := idOf("group_id", id)
 		if err != nil {
 			return s, err
 		}

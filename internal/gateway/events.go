@@ -140,8 +140,8 @@ func (w *watcher) close() {
 	w.g.watchers.Release(w.filter.Namespace)
 }
 
-func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) (events.Filter, error) {
-	f := events.Filter{Namespace: namespaceOf(ctx), Queue: r.GetQueue(), Type: r.GetType(), Scope: task.ScopeOf(ctx)}
+func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) (f events.Filter, err error) {
+	f = events.Filter{Namespace: namespaceOf(ctx), Queue: r.GetQueue(), Type: r.GetType(), Scope: task.ScopeOf(ctx)}
 	for _, n := range []struct{ field, value string }{{"queue", f.Queue}, {"type", f.Type}} {
 		if err := task.CheckName(n.field, n.value, l); err != nil {
 			return f, err
@@ -152,12 +152,8 @@ func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Lim
 			return f, err
 		}
 	}
-	if r.GetTaskId() != "" {
-		id, err := task.ParseID(r.GetTaskId())
-		if err != nil {
-			return f, task.Invalid("task_id", "%v", err)
-		}
-		f.Task = id
+	if f.Task, err = optionalID("task_id", r.GetTaskId()); err != nil {
+		return f, err
 	}
 	for _, k := range r.GetKinds() {
 		f.Kinds = append(f.Kinds, events.Kind(k))

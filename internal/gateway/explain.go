@@ -16,7 +16,7 @@ import (
 
 // ExplainTask says why a task is not running.
 func (g producers) ExplainTask(ctx context.Context, r *pawlv1.ExplainTaskRequest) (*pawlv1.ExplainTaskResponse, error) {
-	id, err := idOf(r.GetTaskId())
+	id, err := idOf("task_id", r.GetTaskId())
 	if err != nil {
 		return nil, err
 	}

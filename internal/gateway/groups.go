@@ -79,10 +79,8 @@ func mayGroup(ctx context.Context, members []task.Spec, g *task.Group) error {
 // groupOf reads, fills and checks what a producer says of a group.
 func groupOf(r *pawlv1.CreateGroupRequest, l task.Limits) (g task.Group, err error) {
 	g = task.Group{Name: r.GetName(), Open: r.GetOpen()}
-	if id := r.GetRequestId(); id != "" {
-		if g.RequestID, err = task.ParseID(id); err != nil {
-			return g, task.Invalid("request_id", "%v", err)
-		}
+	if g.RequestID, err = optionalID("request_id", r.GetRequestId()); err != nil {
+		return g, err
 	}
 	if r.GetRetention() != nil {
 		keep, err := spanOf("retention", r.GetRetention())
@@ -130,7 +128,7 @@ func membersOf(said []*pawlv1.TaskSpec, l task.Limits) ([]task.Spec, error) {
 func (g groupers) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequest) (answer *pawlv1.AddGroupTasksResponse, err error) {
 	spans := g.traceEnqueue(ctx, r.GetTasks()...)
 	defer func() { spans.end(answer.GetResults(), err) }()
-	id, err := groupIDOf("group_id", r.GetGroupId())
+	id, err := idOf("group_id", r.GetGroupId())
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +173,7 @@ func (g groupers) GetGroup(ctx context.Context, r *pawlv1.GetGroupRequest) (*paw
 
 // grouped runs a call on a group that answers with how it stands.
 func (g *Gateway) grouped(ctx context.Context, groupID string, v *verb.Verb[broker.OnGroup, broker.Shown[*broker.GroupView]]) (*pawlv1.Group, error) {
-	id, err := groupIDOf("group_id", groupID)
+	id, err := idOf("group_id", groupID)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +196,7 @@ func (g groupers) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupRequest)
 	if err != nil {
 		return nil, err
 	}
-	id, err := groupIDOf("group_id", r.GetGroupId())
+	id, err := idOf("group_id", r.GetGroupId())
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +211,7 @@ func (g groupers) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupRequest)
 
 // ListGroups reads a page of groups, newest first.
 func (g groupers) ListGroups(ctx context.Context, r *pawlv1.ListGroupsRequest) (*pawlv1.ListGroupsResponse, error) {
-	n, before, err := pageOf(groupCursor, r.GetLimit(), r.GetCursor())
+	n, before, err := pageByID(r, groupCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -234,11 +232,11 @@ func (g groupers) ListGroups(ctx context.Context, r *pawlv1.ListGroupsRequest) (
 
 // ListGroupMembers reads a page of the members of a group.
 func (g groupers) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroupMembersRequest) (*pawlv1.ListGroupMembersResponse, error) {
-	id, err := groupIDOf("group_id", r.GetGroupId())
+	id, err := idOf("group_id", r.GetGroupId())
 	if err != nil {
 		return nil, err
 	}
-	n, behind, err := pageOf(memberCursor, r.GetLimit(), r.GetCursor())
+	n, behind, err := pageByID(r, memberCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -260,31 +258,6 @@ func (g groupers) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroupMembe
 		out.NextCursor = encodeCursor(memberCursor, page.Members[n-1].Ref[:])
 	}
 	return out, nil
-}
-
-// pageOf reads which part of a list that goes by ids is wanted; a zero id: the first.
-func pageOf(kind cursorKind, limit int32, cursor string) (n int, at task.ID, err error) {
-	if n, err = limitOf(limit); err != nil {
-		return n, at, err
-	}
-	from, err := decodeCursor(kind, cursor)
-	if err == nil && from != nil && len(from) != len(at) {
-		err = badCursor(cursor)
-	}
-	copy(at[:], from)
-	return n, at, err
-}
-
-// groupIDOf reads a group's id.
-func groupIDOf(field, s string) (task.ID, error) {
-	if s == "" {
-		return task.ID{}, task.Invalid(field, "is needed")
-	}
-	id, err := task.ParseID(s)
-	if err != nil {
-		return id, task.Invalid(field, "%v", err)
-	}
-	return id, nil
 }
 
 func groupProto(v *broker.GroupView) *pawlv1.Group {

@@ -62,6 +62,39 @@ func decodeCursor(kind cursorKind, s string) ([]byte, error) {
 	return b[2:], nil
 }
 
+// paged is the request of a list.
+type paged interface {
+	GetLimit() int32
+	GetCursor() string
+}
+
+// pageOf reads how many items a page may have, and what it is behind; nil: it is the first.
+func pageOf(r paged, kind cursorKind) (n int, at []byte, err error) {
+	if n, err = limitOf(r.GetLimit()); err != nil {
+		return 0, nil, err
+	}
+	at, err = decodeCursor(kind, r.GetCursor())
+	return n, at, err
+}
+
+// pageByID is the same for a list by ids.
+func pageByID(r paged, kind cursorKind) (n int, behind task.ID, err error) {
+	n, at, err := pageOf(r, kind)
+	if err == nil && at != nil && len(at) != len(behind) {
+		err = badCursor(r.GetCursor())
+	}
+	copy(behind[:], at)
+	return n, behind, err
+}
+
+// nextCursor is the cursor of the page behind a name; "": there is none.
+func nextCursor(kind cursorKind, name string) string {
+	if name == "" {
+		return ""
+	}
+	return encodeCursor(kind, []byte(name))
+}
+
 func badCursor(s string) error {
 	return task.Invalid("cursor", "%q is not one that this list gave", task.Cut(s, 64))
 }

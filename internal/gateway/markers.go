@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 
-	"github.com/google/uuid"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
@@ -20,13 +18,11 @@ type markerService struct {
 
 // AddMarker sets a marker.
 func (g markerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerRequest) (*pawlv1.AddMarkerResponse, error) {
-	m := cluster.Marker{ID: task.ID(uuid.New()), Namespace: namespaceOf(ctx), Kind: cluster.MarkerKind(r.GetKind()), Title: r.GetTitle(), Version: r.GetVersion(), URL: r.GetUrl(),
+	m := cluster.Marker{Namespace: namespaceOf(ctx), Kind: cluster.MarkerKind(r.GetKind()), Title: r.GetTitle(), Version: r.GetVersion(), URL: r.GetUrl(),
 		Queues: r.GetQueues(), Types: r.GetTypes()}
 	var err error
-	if id := r.GetRequestId(); id != "" {
-		if m.ID, err = task.ParseID(id); err != nil {
-			return nil, task.Invalid("request_id", "%v", err)
-		}
+	if m.ID, err = requestIDOf(r.GetRequestId()); err != nil {
+		return nil, err
 	}
 	if m.At, err = momentOf("at", r.GetAt()); err != nil {
 		return nil, err
@@ -72,7 +68,8 @@ func (g markerService) ListMarkers(ctx context.Context, r *pawlv1.ListMarkersReq
 
 func (g *Gateway) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRequest) (q cluster.MarkerQuery, err error) {
 	q = cluster.MarkerQuery{Namespace: namespaceOf(ctx), Kind: cluster.MarkerKind(r.GetKind()), Queue: r.GetQueue(), Type: r.GetType()}
-	if q.Limit, err = limitOf(r.GetLimit()); err != nil {
+	var at []byte
+	if q.Limit, at, err = pageOf(r, markerCursor); err != nil {
 		return q, err
 	}
 	if q.Kind != "" {
@@ -97,10 +94,9 @@ func (g *Gateway) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRequest)
 	if err := task.CheckName("type", q.Type, g.limits); err != nil {
 		return q, err
 	}
-	at, err := decodeCursor(markerCursor, r.GetCursor())
 	switch {
-	case err != nil || at == nil:
-		return q, err
+	case at == nil:
+		return q, nil
 	case len(at) != 8+len(q.BehindID):
 		return q, badCursor(r.GetCursor())
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
@@ -47,11 +45,8 @@ func (g mass) StartOperation(ctx context.Context, r *pawlv1.StartOperationReques
 	if r.GetDryRun() {
 		return g.preview(ctx, spec.Filter)
 	}
-	spec.Request = task.ID(uuid.New())
-	if id := r.GetRequestId(); id != "" {
-		if spec.Request, err = task.ParseID(id); err != nil {
-			return nil, task.Invalid("request_id", "%v", err)
-		}
+	if spec.Request, err = requestIDOf(r.GetRequestId()); err != nil {
+		return nil, err
 	}
 	p, err := g.operation(ctx, "started", func(ns string) (broker.OperationView, broker.Stamp, error) {
 		return g.cfg.Operations.StartOperation(ctx, ns, spec)
@@ -85,7 +80,7 @@ func (g *Gateway) operation(ctx context.Context, done string, run func(ns string
 
 // GetOperation reads an operation, waiting until it does not run any more if asked to.
 func (g mass) GetOperation(ctx context.Context, r *pawlv1.GetOperationRequest) (*pawlv1.GetOperationResponse, error) {
-	id, err := operationIDOf(r.GetOperationId())
+	id, err := idOf("operation_id", r.GetOperationId())
 	if err != nil {
 		return nil, err
 	}
@@ -126,17 +121,9 @@ func (g *Gateway) became(ctx context.Context, id task.ID, spec *pawlv1.Operation
 
 // ListOperations reads a page of operations, newest first.
 func (g mass) ListOperations(ctx context.Context, r *pawlv1.ListOperationsRequest) (*pawlv1.ListOperationsResponse, error) {
-	n, err := limitOf(r.GetLimit())
+	n, below, err := pageByID(r, operationCursor)
 	if err != nil {
 		return nil, err
-	}
-	at, err := decodeCursor(operationCursor, r.GetCursor())
-	if err != nil {
-		return nil, err
-	}
-	var below task.ID
-	if at != nil && copy(below[:], at) != len(at) {
-		return nil, badCursor(r.GetCursor())
 	}
 	list, err := broker.ListOperations.Call(ctx, g.verbs, broker.OperationList{OnShard: onShard(ctx, 0), ID: below, Limit: n})
 	if err != nil {
@@ -181,7 +168,7 @@ type steering interface {
 const stopTime = 2 * time.Second
 
 func (g *Gateway) steerOperation(ctx context.Context, r steering, done string, v *verb.Verb[broker.OperationOrder, broker.Shown[broker.OperationView]]) (*pawlv1.Operation, error) {
-	id, err := operationIDOf(r.GetOperationId())
+	id, err := idOf("operation_id", r.GetOperationId())
 	if err != nil {
 		return nil, err
 	}

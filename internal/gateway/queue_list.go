@@ -27,11 +27,8 @@ type queueList struct {
 
 func queueListOf(ctx context.Context, r *pawlv1.ListQueuesRequest, l task.Limits) (q queueList, err error) {
 	q = queueList{ns: namespaceOf(ctx), pattern: r.GetPattern()}
-	if q.limit, err = limitOf(r.GetLimit()); err != nil {
-		return q, err
-	}
-	after, err := decodeCursor(queueCursor, r.GetCursor())
-	if err != nil {
+	var after []byte
+	if q.limit, after, err = pageOf(r, queueCursor); err != nil {
 		return q, err
 	}
 	q.after = string(after)
@@ -71,10 +68,7 @@ func (g operators) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRequest) 
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ListQueuesResponse{Items: make([]*pawlv1.Queue, len(queues))}
-	if next != "" {
-		out.NextCursor = encodeCursor(queueCursor, []byte(next))
-	}
+	out := &pawlv1.ListQueuesResponse{Items: make([]*pawlv1.Queue, len(queues)), NextCursor: nextCursor(queueCursor, next)}
 	errs := each(len(queues), func(i int) (err error) {
 		out.Items[i], err = g.queue(ctx, queues[i])
 		return err

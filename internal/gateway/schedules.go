@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 
-	"github.com/google/uuid"
-
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
@@ -31,11 +29,7 @@ type schedulers struct {
 
 // ListSchedules reads a page of schedules by name.
 func (g schedulers) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRequest) (*pawlv1.ListSchedulesResponse, error) {
-	n, err := limitOf(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
-	behind, err := decodeCursor(scheduleCursor, r.GetCursor())
+	n, behind, err := pageOf(r, scheduleCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -155,12 +149,9 @@ func (g schedulers) TriggerSchedule(ctx context.Context, r *pawlv1.TriggerSchedu
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
-	request := task.ID(uuid.New())
-	if id := r.GetRequestId(); id != "" {
-		var err error
-		if request, err = task.ParseID(id); err != nil {
-			return nil, task.Invalid("request_id", "%v", err)
-		}
+	request, err := requestIDOf(r.GetRequestId())
+	if err != nil {
+		return nil, err
 	}
 	by, err := authorOf(ctx, "")
 	if err != nil {
@@ -180,11 +171,7 @@ func (g schedulers) ListScheduleHistory(ctx context.Context, r *pawlv1.ListSched
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
-	n, err := limitOf(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
-	at, err := decodeCursor(tickCursor, r.GetCursor())
+	n, at, err := pageOf(r, tickCursor)
 	if err != nil {
 		return nil, err
 	}

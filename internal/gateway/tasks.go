@@ -14,7 +14,7 @@ import (
 
 // GetTask reads a task, waiting for its end if asked to.
 func (g producers) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawlv1.GetTaskResponse, error) {
-	id, err := idOf(r.GetTaskId())
+	id, err := idOf("task_id", r.GetTaskId())
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (g *Gateway) order(ctx context.Context, by task.Author, verb broker.TaskVer
 
 // operate does something with one task, and logs it if a reason is given.
 func (g *Gateway) operate(ctx context.Context, verb broker.TaskVerb, done, taskID, reason string) (*pawlv1.Task, error) {
-	id, err := idOf(taskID)
+	id, err := idOf("task_id", taskID)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (g *Gateway) operate(ctx context.Context, verb broker.TaskVerb, done, taskI
 
 // UpdateTask changes a task that waits.
 func (g producers) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) (*pawlv1.UpdateTaskResponse, error) {
-	id, err := idOf(r.GetTaskId())
+	id, err := idOf("task_id", r.GetTaskId())
 	if err != nil {
 		return nil, err
 	}

@@ -39,11 +39,7 @@ func clockProto(t time.Time) *timestamppb.Timestamp {
 
 // ListTokens reads a page of the tokens that the caller's rights cover.
 func (g accessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequest) (*pawlv1.ListTokensResponse, error) {
-	n, err := limitOf(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
-	behind, err := decodeCursor(tokenCursor, r.GetCursor())
+	n, behind, err := pageOf(r, tokenCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -55,12 +51,9 @@ func (g accessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensReque
 		return nil, err
 	}
 	items, next := pageBehind(all, string(behind), n, placeOfToken)
-	out := &pawlv1.ListTokensResponse{Items: make([]*pawlv1.Token, len(items))}
+	out := &pawlv1.ListTokensResponse{Items: make([]*pawlv1.Token, len(items)), NextCursor: nextCursor(tokenCursor, next)}
 	for i := range items {
 		out.Items[i] = tokenProto(&items[i])
-	}
-	if next != "" {
-		out.NextCursor = encodeCursor(tokenCursor, []byte(next))
 	}
 	return out, nil
 }
@@ -141,14 +134,10 @@ func nameOf(ctx context.Context, r named) (auth.TokenName, error) {
 
 // again reads the request id of a call that gives a token a secret.
 func again(c *cluster.TokenCall, id string) (err error) {
-	if id == "" {
-		return nil
+	if c.Request, err = optionalID("request_id", id); id != "" {
+		c.Asked = time.Now()
 	}
-	if c.Request, err = task.ParseID(id); err != nil {
-		return task.Invalid("request_id", "%v", err)
-	}
-	c.Asked = time.Now()
-	return nil
+	return err
 }
 
 // tokenCall reads what calls have in common that change a token.
@@ -317,11 +306,7 @@ func tokenProto(t *auth.Token) *pawlv1.Token {
 
 // ListNamespaces reads a page of the namespaces that the caller may go to.
 func (g accessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesRequest) (*pawlv1.ListNamespacesResponse, error) {
-	n, err := limitOf(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
-	behind, err := decodeCursor(namespaceCursor, r.GetCursor())
+	n, behind, err := pageOf(r, namespaceCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -334,11 +319,7 @@ func (g accessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespa
 		return nil, err
 	}
 	items, next := pageBehind(all, string(behind), n, nameOf)
-	out := &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items)}
-	if next != "" {
-		out.NextCursor = encodeCursor(namespaceCursor, []byte(next))
-	}
-	return out, nil
+	return &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items), NextCursor: nextCursor(namespaceCursor, next)}, nil
 }
 
 // mayGoTo are the namespaces that the caller may go to.

@@ -65,11 +65,8 @@ func typeListOf(r *pawlv1.ListTypesRequest, l task.Limits) (q typeList, err erro
 	if q.order, err = contract.WordOf("order", contract.TypeOrders, r.GetOrder()); err != nil {
 		return q, err
 	}
-	if q.limit, err = limitOf(r.GetLimit()); err != nil {
-		return q, err
-	}
-	after, err := decodeCursor(typeCursor, r.GetCursor())
-	if err != nil {
+	var after []byte
+	if q.limit, after, err = pageOf(r, typeCursor); err != nil {
 		return q, err
 	}
 	if q.after = string(after); q.after != "" && q.order != "" {
@@ -97,10 +94,8 @@ func (g statisticians) ListTypes(ctx context.Context, r *pawlv1.ListTypesRequest
 	ns := namespaceOf(ctx)
 	all, missing := g.cfg.Stats.TypeCounts(ctx, ns, q.queue, q.pattern, q.window)
 	names, next := q.page(all.Counts)
-	out := &pawlv1.ListTypesResponse{Window: durationpb.New(time.Duration(q.window)), MissingNodes: missing, Items: make([]*pawlv1.TypeSummary, len(names))}
-	if next != "" {
-		out.NextCursor = encodeCursor(typeCursor, []byte(next))
-	}
+	out := &pawlv1.ListTypesResponse{Window: durationpb.New(time.Duration(q.window)), MissingNodes: missing, Items: make([]*pawlv1.TypeSummary, len(names)),
+		NextCursor: nextCursor(typeCursor, next)}
 	if len(names) == 0 {
 		return out, nil
 	}

@@ -47,11 +47,7 @@ func (g *Gateway) hookCall(ctx context.Context, name, reason string) (c cluster.
 
 // ListWebhooks reads a page of the namespace's webhooks.
 func (g webhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooksRequest) (*pawlv1.ListWebhooksResponse, error) {
-	n, err := limitOf(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
-	behind, err := decodeCursor(webhookCursor, r.GetCursor())
+	n, behind, err := pageOf(r, webhookCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -60,12 +56,9 @@ func (g webhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooks
 		return nil, err
 	}
 	items, next := pageBehind(all, string(behind), n, func(h cluster.WebhookView) string { return h.Name })
-	out := &pawlv1.ListWebhooksResponse{Items: make([]*pawlv1.Webhook, len(items))}
+	out := &pawlv1.ListWebhooksResponse{Items: make([]*pawlv1.Webhook, len(items)), NextCursor: nextCursor(webhookCursor, next)}
 	for i := range items {
 		out.Items[i] = webhookProto(ctx, &items[i])
-	}
-	if next != "" {
-		out.NextCursor = encodeCursor(webhookCursor, []byte(next))
 	}
 	return out, nil
 }
