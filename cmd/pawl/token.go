@@ -319,9 +319,9 @@ func newTokenWhoami(a *app) *cobra.Command {
 			Namespace     string       `json:"namespace"`
 			AllNamespaces bool         `json:"all_namespaces"`
 			Queues        []string     `json:"queues,omitempty"`
-			ExpiresAt     *time.Time   `json:"expires_at,omitempty"`
+			ExpiresAt     time.Time    `json:"expires_at,omitzero"`
 			Certificate   string       `json:"certificate,omitempty"`
-		}{me.TokenRequired, me.Name, me.Roles, me.Namespace, me.AllNamespaces, me.Queues, view.OrNil(me.ExpiresAt), me.Certificate}
+		}{me.TokenRequired, me.Name, me.Roles, me.Namespace, me.AllNamespaces, me.Queues, me.ExpiresAt, me.Certificate}
 		return a.Print(shown, func(w io.Writer) {
 			if !me.TokenRequired {
 				fmt.Fprintln(w, "anybody: the server wants no tokens")

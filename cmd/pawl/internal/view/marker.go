@@ -16,13 +16,10 @@ type Marker struct {
 	Queues    []string         `json:"queues,omitempty"`
 	Types     []string         `json:"types,omitempty"`
 	At        time.Time        `json:"at"`
-	EndedAt   *time.Time       `json:"ended_at,omitempty"`
+	EndedAt   time.Time        `json:"ended_at,omitzero"`
 	CreatedBy string           `json:"created_by,omitempty"`
 	CreatedAt time.Time        `json:"created_at"`
 }
 
 // NewMarker converts a marker.
-func NewMarker(m *admin.Marker) Marker {
-	return Marker{ID: m.ID, Kind: m.Kind, Title: m.Title, Version: m.Version, URL: m.URL, Queues: m.Queues, Types: m.Types, At: m.At, EndedAt: OrNil(m.EndedAt),
-		CreatedBy: m.CreatedBy, CreatedAt: m.CreatedAt}
-}
+func NewMarker(m *admin.Marker) Marker { return Marker(*m) }

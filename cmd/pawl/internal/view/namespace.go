@@ -8,11 +8,11 @@ import (
 
 // Namespace is a namespace for programs.
 type Namespace struct {
-	Name      string     `json:"name"`
-	CreatedAt *time.Time `json:"created_at,omitempty"`
-	CreatedBy string     `json:"created_by,omitempty"`
-	Quotas    Quota      `json:"quotas"`
-	Usage     *Usage     `json:"usage,omitempty"`
+	Name      string    `json:"name"`
+	CreatedAt time.Time `json:"created_at,omitzero"`
+	CreatedBy string    `json:"created_by,omitempty"`
+	Quotas    Quota     `json:"quotas"`
+	Usage     *Usage    `json:"usage,omitempty"`
 }
 
 // Quota are the quotas of a namespace for programs, usageView what it uses of them.
@@ -37,10 +37,5 @@ type (
 
 // NewNamespace converts a namespace.
 func NewNamespace(n *admin.Namespace) Namespace {
-	v := Namespace{Name: n.Name, CreatedAt: OrNil(n.CreatedAt), CreatedBy: n.CreatedBy, Quotas: Quota(n.Quotas)}
-	if n.Usage != nil {
-		usage := Usage(*n.Usage)
-		v.Usage = &usage
-	}
-	return v
+	return Namespace{Name: n.Name, CreatedAt: n.CreatedAt, CreatedBy: n.CreatedBy, Quotas: Quota(n.Quotas), Usage: (*Usage)(n.Usage)}
 }

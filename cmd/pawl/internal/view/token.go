@@ -14,10 +14,10 @@ type Token struct {
 	Queues      []string     `json:"queues,omitempty"`
 	CreatedBy   string       `json:"created_by,omitempty"`
 	CreatedAt   time.Time    `json:"created_at"`
-	ExpiresAt   *time.Time   `json:"expires_at,omitempty"`
-	RotatedAt   *time.Time   `json:"rotated_at,omitempty"`
-	OldUntil    *time.Time   `json:"old_until,omitempty"`
-	UsedAt      *time.Time   `json:"used_at,omitempty"`
+	ExpiresAt   time.Time    `json:"expires_at,omitzero"`
+	RotatedAt   time.Time    `json:"rotated_at,omitzero"`
+	OldUntil    time.Time    `json:"old_until,omitzero"`
+	UsedAt      time.Time    `json:"used_at,omitzero"`
 	Certificate string       `json:"certificate,omitempty"`
 	AccessKeyID string       `json:"access_key_id,omitempty"`
 	Secret      string       `json:"secret,omitempty"`
@@ -28,13 +28,5 @@ type Token struct {
 // NewToken converts a token.
 func NewToken(t *admin.Token) Token {
 	return Token{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles, Queues: t.Queues, CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt,
-		ExpiresAt: OrNil(t.ExpiresAt), RotatedAt: OrNil(t.RotatedAt), OldUntil: OrNil(t.OldUntil), UsedAt: OrNil(t.UsedAt), Certificate: t.Certificate, AccessKeyID: t.AccessKeyID}
-}
-
-// OrNil is nil for the zero time, which JSON then leaves out.
-func OrNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
+		ExpiresAt: t.ExpiresAt, RotatedAt: t.RotatedAt, OldUntil: t.OldUntil, UsedAt: t.UsedAt, Certificate: t.Certificate, AccessKeyID: t.AccessKeyID}
 }

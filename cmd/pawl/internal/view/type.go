@@ -9,16 +9,16 @@ import (
 
 // Type is what -o json and yaml print of a type in a list.
 type Type struct {
-	Type          string     `json:"type"`
-	Queues        []string   `json:"queues"`
-	Rates         Rates      `json:"rates"`
-	FailureRate   float64    `json:"failure_rate"`
-	Totals        Counts     `json:"totals"`
-	Wait          Latency    `json:"wait"`
-	Run           Latency    `json:"run"`
-	LastError     string     `json:"last_error,omitempty"`
-	LastErrorType string     `json:"last_error_type,omitempty"`
-	LastFailedAt  *time.Time `json:"last_failed_at,omitempty"`
+	Type          string    `json:"type"`
+	Queues        []string  `json:"queues"`
+	Rates         Rates     `json:"rates"`
+	FailureRate   float64   `json:"failure_rate"`
+	Totals        Counts    `json:"totals"`
+	Wait          Latency   `json:"wait"`
+	Run           Latency   `json:"run"`
+	LastError     string    `json:"last_error,omitempty"`
+	LastErrorType string    `json:"last_error_type,omitempty"`
+	LastFailedAt  time.Time `json:"last_failed_at,omitzero"`
 }
 
 // TypeStats is what they print of one type.
@@ -67,12 +67,8 @@ type Period struct {
 
 // NewType converts a type of a list.
 func NewType(t *admin.Type) Type {
-	v := Type{Type: t.Name, Queues: t.Queues, Rates: Rates(t.Rates), FailureRate: t.FailureRate, Totals: NewCounts(t.Totals), Wait: NewLatency(t.Wait), Run: NewLatency(t.Run),
-		LastError: t.LastError, LastErrorType: t.LastErrorType}
-	if !t.LastFailedAt.IsZero() {
-		v.LastFailedAt = &t.LastFailedAt
-	}
-	return v
+	return Type{Type: t.Name, Queues: t.Queues, Rates: Rates(t.Rates), FailureRate: t.FailureRate, Totals: NewCounts(t.Totals), Wait: NewLatency(t.Wait), Run: NewLatency(t.Run),
+		LastError: t.LastError, LastErrorType: t.LastErrorType, LastFailedAt: t.LastFailedAt}
 }
 
 // NewTypeStats converts the statistics of a type.

@@ -18,26 +18,26 @@ type Webhook struct {
 	CreatedBy      string               `json:"created_by,omitempty"`
 	CreatedAt      time.Time            `json:"created_at"`
 	ChangedAt      time.Time            `json:"changed_at"`
-	RotatedAt      *time.Time           `json:"rotated_at,omitempty"`
-	OldUntil       *time.Time           `json:"old_until,omitempty"`
+	RotatedAt      time.Time            `json:"rotated_at,omitzero"`
+	OldUntil       time.Time            `json:"old_until,omitzero"`
 	State          admin.WebhookState   `json:"state"`
 	Paused         bool                 `json:"paused"`
 	PausedReason   string               `json:"paused_reason,omitempty"`
 	PausedBy       string               `json:"paused_by,omitempty"`
-	PausedAt       *time.Time           `json:"paused_at,omitempty"`
+	PausedAt       time.Time            `json:"paused_at,omitzero"`
 	DisabledReason string               `json:"disabled_reason,omitempty"`
-	DisabledAt     *time.Time           `json:"disabled_at,omitempty"`
+	DisabledAt     time.Time            `json:"disabled_at,omitzero"`
 	Pending        int64                `json:"pending"`
-	PendingSince   *time.Time           `json:"pending_since,omitempty"`
-	NextAttemptAt  *time.Time           `json:"next_attempt_at,omitempty"`
+	PendingSince   time.Time            `json:"pending_since,omitzero"`
+	NextAttemptAt  time.Time            `json:"next_attempt_at,omitzero"`
 	Failures       int64                `json:"failures"`
-	FailingSince   *time.Time           `json:"failing_since,omitempty"`
+	FailingSince   time.Time            `json:"failing_since,omitzero"`
 	Delivered      int64                `json:"delivered"`
 	Failed         int64                `json:"failed"`
 	Dropped        int64                `json:"dropped"`
-	DeliveredAt    *time.Time           `json:"delivered_at,omitempty"`
-	FailedAt       *time.Time           `json:"failed_at,omitempty"`
-	DroppedAt      *time.Time           `json:"dropped_at,omitempty"`
+	DeliveredAt    time.Time            `json:"delivered_at,omitzero"`
+	FailedAt       time.Time            `json:"failed_at,omitzero"`
+	DroppedAt      time.Time            `json:"dropped_at,omitzero"`
 	LastStatus     int                  `json:"last_status,omitempty"`
 	LastError      string               `json:"last_error,omitempty"`
 
@@ -64,11 +64,11 @@ type Delivery struct {
 // NewWebhook converts a webhook.
 func NewWebhook(h *admin.Webhook) Webhook {
 	return Webhook{Name: h.Name, URL: h.URL, Events: h.Events, Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: text.Period(h.WaitOver), CreatedBy: h.CreatedBy,
-		CreatedAt: h.CreatedAt, ChangedAt: h.ChangedAt, RotatedAt: OrNil(h.RotatedAt), OldUntil: OrNil(h.OldUntil), Paused: h.Paused, PausedReason: h.PausedReason,
-		PausedBy: h.PausedBy, PausedAt: OrNil(h.PausedAt), DisabledReason: h.DisabledReason, DisabledAt: OrNil(h.DisabledAt), Pending: h.Pending,
-		PendingSince: OrNil(h.PendingSince), NextAttemptAt: OrNil(h.NextAttemptAt), Failures: h.Failures, Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped,
-		DeliveredAt: OrNil(h.DeliveredAt), FailedAt: OrNil(h.FailedAt), DroppedAt: OrNil(h.DroppedAt), LastStatus: h.LastStatus, LastError: h.LastError,
-		State: h.State, FailingSince: OrNil(h.FailingSince)}
+		CreatedAt: h.CreatedAt, ChangedAt: h.ChangedAt, RotatedAt: h.RotatedAt, OldUntil: h.OldUntil, Paused: h.Paused, PausedReason: h.PausedReason,
+		PausedBy: h.PausedBy, PausedAt: h.PausedAt, DisabledReason: h.DisabledReason, DisabledAt: h.DisabledAt, Pending: h.Pending,
+		PendingSince: h.PendingSince, NextAttemptAt: h.NextAttemptAt, Failures: h.Failures, Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped,
+		DeliveredAt: h.DeliveredAt, FailedAt: h.FailedAt, DroppedAt: h.DroppedAt, LastStatus: h.LastStatus, LastError: h.LastError,
+		State: h.State, FailingSince: h.FailingSince}
 }
 
 // NewDelivery converts a delivery.
