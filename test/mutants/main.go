@@ -78,11 +78,11 @@ func test(ctx context.Context, o options) (passed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	known, err := readEquivalents(filepath.Join(p.Root, equivalents), p.Name)
+	known, err := readEquivalents(filepath.Join(p.Root, equivalents))
 	if err != nil {
 		return false, err
 	}
-	if err := known.mark(mutants); err != nil {
+	if err := known[p.Name].mark(mutants); err != nil {
 		return false, err
 	}
 	last := filepath.Join(p.Root, ".cache", "mutants", filepath.FromSlash(p.Name)+".survivors")

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -89,25 +90,52 @@ func TestFates(t *testing.T) {
 
 func TestEquivalents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "list")
-	read := func(text string) (judged, error) {
+	read := func(text string) (map[string]judged, error) {
 		t.Helper()
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return readEquivalents(path, "internal/a")
+		return readEquivalents(path)
 	}
-	j, err := read("# Comment\n\ninternal/b\nx.go F: a: never\n\treason\ninternal/a\nx.go G: b: never\nx.go G: b: always\n\tneither can be seen\n")
-	if err != nil || len(j) != 2 || j["x.go G: b: always"] != "neither can be seen" {
-		t.Errorf("got %v, %v", j, err)
+	all, err := read("# Comment\n\ninternal/b\nx.go F: a: never\n\treason\ninternal/a\nx.go G: b: never\nx.go G: b: always\n\tneither can be seen\n")
+	j := all["internal/a"]
+	if err != nil || len(all) != 2 || len(all["internal/b"]) != 1 || len(j) != 2 || j["x.go G: b: always"] != "neither can be seen" {
+		t.Errorf("got %v, %v", all, err)
 	}
 	mutants := []*mutant{{name: "x.go G: b: never"}, {name: "x.go G: c: never"}}
 	if err := j.mark(mutants); err == nil || !strings.Contains(err.Error(), `"x.go G: b: always"`) || !mutants[0].equivalent || mutants[1].equivalent {
 		t.Errorf("marked %t and %t, %v", mutants[0].equivalent, mutants[1].equivalent, err)
 	}
-	for _, bad := range []string{"internal/a\nx.go G: b: never\n", "internal/a\n\treason\n"} {
-		if j, err := read(bad); err == nil {
-			t.Errorf("%q was read: %v", bad, j)
+	for _, bad := range []string{"internal/a\nx.go G: b: never\n", "internal/a\n\treason\n", "x.go G: b: never\n\treason\n", "internal/a\ninternal/b\ninternal/a\n"} {
+		if all, err := read(bad); err == nil {
+			t.Errorf("%q was read: %v", bad, all)
 		}
+	}
+}
+
+// Every entry of the list names a mutant that the source still has. None is run.
+func TestNoEquivalentIsStale(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the list has mutants of files for Linux alone")
+	}
+	all, err := readEquivalents("equivalent.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, j := range all {
+		t.Run(name, func(t *testing.T) {
+			p, err := load(t.Context(), "../../"+name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mutants, err := find(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := j.mark(mutants); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

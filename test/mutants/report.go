@@ -70,15 +70,15 @@ func readSurvivors(path string) (map[string]bool, error) {
 // judged are the mutants of a package that no test can notice, with the reasons.
 type judged map[string]string
 
-// readEquivalents reads the list of equivalent mutants. A package begins with its directory in a line, then come the mutants' names, each
-// followed by the reason in a line that begins with a tab.
-func readEquivalents(path, pkg string) (judged, error) {
+// readEquivalents reads the list of equivalent mutants, by package. A package begins with its directory in a line, then come the mutants'
+// names, each followed by the reason in a line that begins with a tab.
+func readEquivalents(path string) (map[string]judged, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	all, ours := judged{}, false
+	all, of := map[string]judged{}, judged(nil)
 	var names []string // that have no reason yet
 	s := bufio.NewScanner(f)
 	for n := 1; s.Scan(); n++ {
@@ -86,17 +86,19 @@ func readEquivalents(path, pkg string) (judged, error) {
 		switch {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case strings.HasPrefix(line, "\t"):
-			if len(names) == 0 {
+			if of == nil || len(names) == 0 {
 				return nil, fmt.Errorf("%s:%d: a reason without a mutant", path, n)
 			}
 			for _, name := range names {
-				if ours {
-					all[name] = strings.TrimSpace(line)
-				}
+				of[name] = strings.TrimSpace(line)
 			}
 			names = nil
 		case !strings.Contains(line, ": "):
-			ours = line == pkg
+			if all[line] != nil {
+				return nil, fmt.Errorf("%s:%d: %s was listed before", path, n, line)
+			}
+			of = judged{}
+			all[line] = of
 		default:
 			names = append(names, line)
 		}
