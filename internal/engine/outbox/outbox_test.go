@@ -1,0 +1,137 @@
+package outbox
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A message is read as it was written, whatever it is.
+func TestRows(t *testing.T) {
+	request := task.ID{1}
+	spec := task.Spec{Type: "job", Queue: "q", Payload: []byte("1")}
+	for what, m := range map[string]Message{
+		"a tick":      {Spec: spec, SentAt: 5, From: Origin{Schedule: "s", Plan: task.ID{2}, Tick: 3}},
+		"a follower":  {Spec: spec, From: Origin{Parent: task.ID{2}, N: task.MaxThen}},
+		"a moved one": {Spec: spec, From: Origin{Operation: task.ID{2}}},
+		"a member":    {Spec: spec},
+		"an end": {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, Turn: 4, ID: task.ID{5}, State: task.Succeeded, Type: "job", Queue: "q",
+			Result: schema.Result{Data: []byte("2"), ContentType: "text/plain"}, Born: []Birth{
+				{Ref: task.ID{6}, ID: task.ID{7}, Type: "next", Queue: "r"}, {Ref: task.ID{8}, Refused: "queue_full"}}}},
+		"an end whose result is too large": {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, State: task.Succeeded, Omitted: true}},
+		"a birth":                          {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, ID: task.ID{5}}},
+		"a refusal":                        {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, Refused: "queue_full"}},
+		"an order to cancel":               {Cancel: task.ID{2}},
+		"a notification":                   {Notification: &task.Notification{Kind: task.NotifyDead, Namespace: "ns", Queue: "q", Count: 2}},
+	} {
+		m.Request = request
+		got, err := Decode(request, m.Encode())
+		if err != nil || !reflect.DeepEqual(*got, m) {
+			t.Errorf("%s: got %+v, %v; want %+v", what, got, err, m)
+		}
+		if is := m.Spec.Type != ""; m.IsTask() != is {
+			t.Errorf("%s is a task: %t", what, !is)
+		}
+		if m.IsTask() {
+			continue
+		}
+		m.Spec = spec
+		if got, err := Decode(request, m.Encode()); err != nil || got.Spec.Type != "" {
+			t.Errorf("%s is stored with a task: %+v, %v", what, got, err)
+		}
+	}
+}
+
+// A row that can't be one is refused, whichever part of it is damaged, and whatever sound part follows.
+func TestDamagedRows(t *testing.T) {
+	field := func(tag byte, parts ...[]byte) []byte {
+		b := bytes.Join(parts, nil)
+		return append([]byte{tag<<3 | 2, byte(len(b))}, b...)
+	}
+	row := func(fields ...[]byte) []byte { return append([]byte{schema.RowVersion}, bytes.Join(fields, nil)...) }
+	cut := []byte{1<<3 | 2, 9}
+	sound := field(8, field(1, make([]byte, 16)))
+	for what, r := range map[string][]byte{
+		"nothing":                     {},
+		"cut":                         row(cut),
+		"a spec":                      row(field(1, []byte("x"))),
+		"a spec, then a notice":       row(field(1, []byte("x")), sound),
+		"a notice":                    row(field(8, cut)),
+		"a birth":                     row(field(8, field(12, cut))),
+		"a birth, then another":       row(field(8, field(12, cut), field(12))),
+		"a notification":              row(field(11, []byte("{"))),
+		"a spec, then a notification": row(field(1, []byte("x")), field(11, []byte("{}"))),
+	} {
+		if m, err := Decode(task.ID{}, r); err == nil {
+			t.Errorf("%s is damaged, and the row is read as %+v", what, m)
+		}
+	}
+	if _, err := Decode(task.ID{}, row(sound, field(11, []byte("{}")))); err != nil {
+		t.Errorf("a sound row is refused: %v", err)
+	}
+}
+
+// What is put there is found by its request, and in pages behind one. A task gets its request id, so that it counts once.
+func TestPutReadList(t *testing.T) {
+	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tx := s.Begin(7, 1)
+	defer tx.Close()
+	(&Message{Request: task.ID{1}, Spec: task.Spec{Type: "job"}}).Put(tx, "ns")
+	(&Message{Request: task.ID{2}, Cancel: task.ID{9}}).Put(tx, "ns")
+	(&Message{Request: task.ID{3}, Spec: task.Spec{Type: "job"}}).Put(tx, "ns")
+	(&Message{Request: task.ID{4}, Spec: task.Spec{Type: "job"}}).Put(tx, "ns2")
+
+	m, ok := Read(tx, "ns", task.ID{1})
+	if !ok || m.SentAt != 7 || m.Spec.RequestID != m.Request || m.Spec.RequestTTL != 24*time.Hour {
+		t.Errorf("a task is read as %+v, %t", m, ok)
+	}
+	if m, ok := Read(tx, "ns", task.ID{4}); ok {
+		t.Errorf("a message of another namespace is read as %+v", m)
+	}
+	order := &Message{Request: task.ID{2}, Cancel: task.ID{9}}
+	if order.Put(tx, "ns"); order.Spec.RequestTTL != 0 || order.Spec.RequestID != (task.ID{}) {
+		t.Errorf("an order to cancel gets a request id: %+v", order)
+	}
+	for _, c := range []struct {
+		behind task.ID
+		limit  int
+		want   []byte
+	}{
+		{task.ID{}, 9, []byte{1, 2, 3}},
+		{task.ID{}, 2, []byte{1, 2}},
+		{task.ID{1}, 9, []byte{2, 3}},
+		{task.ID{2}, 1, []byte{3}},
+		{task.ID{3}, 9, nil},
+	} {
+		var got []byte
+		for _, m := range List(tx, "ns", c.behind, c.limit) {
+			got = append(got, m.Request[0])
+		}
+		if !bytes.Equal(got, c.want) {
+			t.Errorf("up to %d behind %d are %d, want %d", c.limit, c.behind[0], got, c.want)
+		}
+	}
+	tx.Set(schema.IDKey("ns", schema.TableOutbox, task.ID{0}), []byte("x"))
+	for what, read := range map[string]func(){"one": func() { Read(tx, "ns", task.ID{0}) }, "all": func() { List(tx, "ns", task.ID{}, 9) }} {
+		if !stops(read) {
+			t.Errorf("a damaged row does not stop who reads %s", what)
+		}
+	}
+}
+
+func stops(read func()) (stopped bool) {
+	defer func() { stopped = recover() != nil }()
+	read()
+	return
+}
