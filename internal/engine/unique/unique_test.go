@@ -1,6 +1,7 @@
 package unique
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -34,4 +35,96 @@ func TestHeldBy(t *testing.T) {
 	if held, err := HeldBy(tx, "ns", "q", task.AllSlots); held || err == nil {
 		t.Errorf("a damaged row comes first, and a key is held: %t, %v", held, err)
 	}
+}
+
+// world is a round over the rows.
+type world struct{ tx *store.Tx }
+
+func (w world) Tx() *store.Tx { return w.tx }
+func (w world) Exec(ns string, id task.ID) (*schema.Exec, error) {
+	return schema.ReadExec(w.tx, ns, id)
+}
+
+func newWorld(t *testing.T) world {
+	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx := s.Begin(1, 1)
+	t.Cleanup(func() { tx.Close(); _ = s.Close() })
+	return world{tx}
+}
+
+// A key outlives its task's end if the task names the state, but not when another takes the task's place, or its place is another queue.
+func TestEndsThatKeepTheKey(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		states task.StateSet
+		keeps  bool
+	}{
+		{task.ReasonPurged, task.Unfinished, false},
+		{task.ReasonPurged, task.Unfinished | task.StatesOf(task.Discarded), true},
+		{task.ReasonReplaced, task.Unfinished | task.StatesOf(task.Discarded), false},
+		{task.ReasonMoved, task.Unfinished | task.StatesOf(task.Discarded), false},
+	} {
+		w, id := newWorld(t), task.ID{1}
+		ready := &schema.Exec{State: task.Ready, Queue: "q", Unique: &task.Unique{Key: "k", States: c.states}}
+		Pass(w, "ns", id, nil, ready)
+		if ready.Role != schema.RoleHolder {
+			t.Fatalf("a new task has the role %d", ready.Role)
+		}
+		end := *ready
+		end.State, end.Reason = task.Discarded, c.reason
+		Pass(w, "ns", id, ready, &end)
+		if _, taken := schema.ReadUnique(w.tx, "ns", "q", "k"); taken != c.keeps || (end.Role == schema.RoleHolder) != c.keeps {
+			t.Errorf("a task that is discarded (%s) and holds its key while %v has it: %t, in the role %d", c.reason, c.states, taken, end.Role)
+		}
+	}
+}
+
+// A new task takes the place in line of the one that goes if both are ready, and one task makes room for it.
+func TestPlaceOfTheReplaced(t *testing.T) {
+	for _, c := range []struct {
+		replaced, state task.State // 0: nobody is replaced
+		seq             uint64
+		leaving         int64
+	}{
+		{task.Ready, task.Ready, 7, 1},
+		{task.Ready, task.Scheduled, 0, 1},
+		{task.Retrying, task.Ready, 0, 1},
+		{0, task.Ready, 0, 0},
+	} {
+		m := Meeting{role: schema.RoleNext}
+		if c.replaced != 0 {
+			m.Replaced = &schema.Exec{State: c.replaced, Seq: 7}
+		}
+		x := &schema.Exec{State: c.state}
+		if m.TakePlace(x); x.Seq != c.seq || x.Role != schema.RoleNext || m.Leaving() != c.leaving {
+			t.Errorf("a task that is %v replaces one that is %v: place %d, role %d, %d leave", c.state, c.replaced, x.Seq, x.Role, m.Leaving())
+		}
+	}
+}
+
+// A holder without a row, or a row without its holder, stops who meets it.
+func TestDamageStops(t *testing.T) {
+	w := newWorld(t)
+	u := task.Unique{Key: "k", States: task.Unfinished}
+	if !stops(func() { HasNext(w, "ns", &schema.Exec{Queue: "q", Role: schema.RoleHolder, Unique: &u}) }) {
+		t.Error("a holder has no row")
+	}
+	w.tx.Set(schema.UniqueKey("ns", "q", "k"), schema.UniqueRow{Holder: task.ID{1}}.Encode())
+	if !stops(func() { _, _ = Meet(w, "ns", &task.Spec{Queue: "q", Unique: &u}) }) {
+		t.Error("the holder of a row is not there")
+	}
+}
+
+// stops says whether a damaged state is found, which stops the replica.
+func stops(read func()) (stopped bool) {
+	defer func() {
+		err, _ := recover().(error)
+		var damage *store.Failure
+		stopped = errors.As(err, &damage)
+	}()
+	read()
+	return
 }
