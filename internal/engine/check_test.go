@@ -181,3 +181,28 @@ func TestCheckFindsLanesAndCounts(t *testing.T) {
 		})
 	}
 }
+
+// Check finds a claim without its secret, and one that lasts longer than its run may and any change of leader would let it.
+func TestCheckFindsClaims(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(c *schema.Claim)
+		found bool
+	}{
+		"no nonce":                {func(c *schema.Claim) { c.Nonce = 0 }, true},
+		"beyond its bound":        {func(c *schema.Claim) { c.RunUntil = c.Until.Add(-LeaderGrace) - 1 }, true},
+		"let go on":               {func(c *schema.Claim) { c.RunUntil = c.Until.Add(-LeaderGrace) }, false},
+		"let go on after its end": {func(c *schema.Claim) { c.RunUntil, c.Orphaned = 1, true }, false},
+	} {
+		w := NewWorld(t)
+		id := w.enqueueOne()
+		w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}})
+		w.Round(func(r *Round) {
+			x, _ := schema.ReadExec(r.Tx(), "default", id)
+			c.spoil(&x.Claim)
+			r.Tx().Set(schema.IDKey("default", schema.TableExec, id), x.Encode())
+		})
+		if found := CheckAll(w.Store, "default"); (len(found) == 1 && strings.Contains(found[0], "its claim")) != c.found || len(found) > 1 {
+			t.Errorf("a claim with %s: found %q", name, found)
+		}
+	}
+}

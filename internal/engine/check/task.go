@@ -1,6 +1,7 @@
 package check
 
 import (
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -52,7 +53,8 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	c.noteUnique(id, x)
 	c.noteOrder(id, x)
 	c.checkZone(id, x)
-	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > x.Claim.RunUntil) {
+	bound := x.Claim.RunUntil.Add(engine.LeaderGrace) // a new leader lets a lease last so long
+	if x.State == task.Claimed && (x.Claim.Nonce == 0 || x.Claim.Until > bound && !x.Claim.Orphaned) {
 		c.Find("task %s: its claim is without nonce or beyond its bound", id)
 	}
 	if x.State.Ended() != (x.EndedAt != 0) {
