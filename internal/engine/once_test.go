@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,8 +149,12 @@ func TestCheckFindsOnceRows(t *testing.T) {
 				r.Tx().Delete(schema.DeadlineKey(engine.Dawn+7, schema.OnOnce, "default", key[len("default")+2:]))
 				spoil(r.Tx())
 			})
-			if found := engine.CheckAll(w.Store, "default"); len(found) != 1 {
-				t.Errorf("found %q, want one finding", found)
+			want := map[string]string{"no deadline": "is missing", "no row": "stands for nothing"}[name] // else: of the row itself
+			if want == "" {
+				want = "once key"
+			}
+			if found := engine.CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], want) {
+				t.Errorf("found %q, want one finding with %q", found, want)
 			}
 		})
 	}

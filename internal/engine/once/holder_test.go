@@ -89,3 +89,29 @@ func TestLastEnd(t *testing.T) {
 		t.Errorf("of a damaged row the end is %d", last)
 	}
 }
+
+// A claim holds as long as its task is there, and is claimed by it.
+func TestClaimHolds(t *testing.T) {
+	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tx := s.Begin(1, 1)
+	defer tx.Close()
+	x := &schema.Exec{State: task.Claimed, Queue: "q", Fence: 2}
+	x.Claim.Nonce = 3
+	tx.Set(schema.IDKey("ns", schema.TableExec, task.ID{1}), x.Encode())
+	for _, c := range []struct {
+		h    Holder
+		want bool
+	}{
+		{Holder{ID: task.ID{1}, Fence: 2, Nonce: 3}, true},
+		{Holder{ID: task.ID{1}, Fence: 1, Nonce: 3}, false},
+		{Holder{ID: task.ID{2}, Fence: 2, Nonce: 3}, false},
+	} {
+		if ClaimHolds(tx, "ns", c.h) != c.want {
+			t.Errorf("%+v holds: %t", c.h, !c.want)
+		}
+	}
+}

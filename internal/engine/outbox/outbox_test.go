@@ -3,6 +3,7 @@ package outbox
 import (
 	"bytes"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,10 +19,11 @@ func TestRows(t *testing.T) {
 	request := task.ID{1}
 	spec := task.Spec{Type: "job", Queue: "q", Payload: []byte("1")}
 	for what, m := range map[string]Message{
-		"a tick":      {Spec: spec, SentAt: 5, From: Origin{Schedule: "s", Plan: task.ID{2}, Tick: 3}},
-		"a follower":  {Spec: spec, From: Origin{Parent: task.ID{2}, N: task.MaxThen}},
-		"a moved one": {Spec: spec, From: Origin{Operation: task.ID{2}}},
-		"a member":    {Spec: spec},
+		"a tick":                                {Spec: spec, SentAt: 5, From: Origin{Schedule: "s", Plan: task.ID{2}, Tick: 3}},
+		"a tick of a schedule with a long name": {Spec: spec, From: Origin{Schedule: strings.Repeat("s", 1000), Plan: task.ID{2}}},
+		"a follower":                            {Spec: spec, From: Origin{Parent: task.ID{2}, N: task.MaxThen}},
+		"a moved one":                           {Spec: spec, From: Origin{Operation: task.ID{2}}},
+		"a member":                              {Spec: spec},
 		"an end": {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, Turn: 4, ID: task.ID{5}, State: task.Succeeded, Type: "job", Queue: "q",
 			Result: schema.Result{Data: []byte("2"), ContentType: "text/plain"}, Born: []Birth{
 				{Ref: task.ID{6}, ID: task.ID{7}, Type: "next", Queue: "r"}, {Ref: task.ID{8}, Refused: "queue_full"}}}},
