@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -76,4 +79,101 @@ func TestAdmit(t *testing.T) {
 	if got := s.Info(); got.Refused != [3]uint64{1, 1, 0} || got.Ready != 1 {
 		t.Errorf("it tells %+v", got)
 	}
+}
+
+// A namespace that has more than its share, since that has shrunk, gets nothing more, and what asks for nothing more is let in.
+func TestBeyondTheShare(t *testing.T) {
+	s := &Space{ns: "ns", share: task.Share{Amounts: task.Amounts{Backlog: 1, Bytes: 10, Running: 1}}}
+	for range 3 {
+		s.Count(&schema.Exec{State: task.Claimed, Size: 40}, 1)
+	}
+	for _, c := range []struct {
+		tasks, size int64
+		full        bool
+	}{{0, 0, false}, {1, 0, true}, {0, 1, true}, {0, -1, false}} {
+		if err := s.Admit(c.tasks, 0, c.size); (err != nil) != c.full {
+			t.Errorf("%d tasks of %d bytes more: %v", c.tasks, c.size, err)
+		}
+	}
+	if !s.Full() {
+		t.Error("it runs 3 of 1, and is not full")
+	}
+}
+
+// A round that has freed a namespace tells it once, and the next round anew, though nobody has asked which queue may go on.
+func TestRoomInEachRound(t *testing.T) {
+	s, claimed := running(1), &schema.Exec{State: task.Claimed}
+	s.Count(claimed, 1)
+	s.Block(&Waiter{Queue: "a"})
+	s.Count(claimed, -1)
+	var r Round
+	r.RoomIn(s)
+	r.Seal()
+	if _, _, some := r.Next(); some {
+		t.Error("what the last round has freed is told by the next")
+	}
+	r.RoomIn(s)
+	if _, queue, _ := r.Next(); queue != "a" {
+		t.Errorf("queue %q may go on, want a", queue)
+	}
+}
+
+func newTx(t *testing.T) *store.Tx {
+	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx := s.Begin(1, 1)
+	t.Cleanup(func() { tx.Close(); _ = s.Close() })
+	return tx
+}
+
+// Only a newer share takes the place of the one that is there.
+func TestNewestShareStays(t *testing.T) {
+	tx := newTx(t)
+	s := Open(tx, "ns")
+	for _, c := range []struct {
+		version uint64
+		backlog int64
+		changed bool
+		want    int64
+	}{{5, 50, true, 50}, {5, 51, false, 50}, {4, 40, false, 50}, {6, 60, true, 60}} {
+		changed := s.SetShare(tx, task.Share{Version: c.version, Amounts: task.Amounts{Backlog: c.backlog}})
+		if stored := Open(tx, "ns").share; changed != c.changed || s.share.Backlog != c.want || stored != s.share {
+			t.Errorf("version %d is taken: %t; the share is %+v, stored %+v", c.version, changed, s.share, stored)
+		}
+	}
+}
+
+// Verify finds sums that are not the rows', and a queue that waits and does not know it. A damaged row stops who reads it.
+func TestVerify(t *testing.T) {
+	tx := newTx(t)
+	s, w := Open(tx, "ns"), &Waiter{Queue: "a"}
+	s.Block(w)
+	verify := func(known *Waiter) error { return s.Verify(tx, func(string) *Waiter { return known }) }
+	if err := verify(w); err != nil {
+		t.Error(err)
+	}
+	if verify(&Waiter{Queue: "a", blocked: true}) == nil {
+		t.Error("the queue has another waiter")
+	}
+	if w.blocked = false; verify(w) == nil {
+		t.Error("the queue does not know that it waits")
+	}
+	w.blocked = true
+	if s.AddQueue(); verify(w) == nil {
+		t.Error("a queue is counted that has no row")
+	}
+	for what, key := range map[string][]byte{"share": schema.Table("ns", schema.TableShare), "counts": schema.QueueKey("ns", schema.TableCounts, "a")} {
+		tx := newTx(t)
+		if tx.Set(key, []byte("x")); !stops(func() { Open(tx, "ns") }) {
+			t.Errorf("a damaged row of %s is read", what)
+		}
+	}
+}
+
+func stops(read func()) (stopped bool) {
+	defer func() { stopped = recover() != nil }()
+	read()
+	return
 }
