@@ -69,6 +69,7 @@ func modules(pkg string) (all []module, err error) {
 
 func command(name string, args ...string) ([]byte, error) {
 	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as a release is built
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
