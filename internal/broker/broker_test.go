@@ -83,6 +83,10 @@ func (w *world) pass(d time.Duration) {
 // longest is how long a test may wait for something, in fake time, beside what it lets pass.
 const longest = 2 * time.Hour
 
+// smallSegment is that of a node in memory. Segments of the Raft log are full of zeros from the start: those of a node on disk cost more than
+// most tests.
+const smallSegment = 256 << 10
+
 // patience ends a test that waits for what never comes. Else it would wait for ever: in fake time the clocks of the shards go on.
 func patience() *time.Timer {
 	return time.AfterFunc(longest, func() {
@@ -113,7 +117,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 			Elapsed: func() time.Duration { return w.elapsed(time.Since(start)) }}
 		fs := vfs.NewMem()
 		fatal := func(err error) { t.Error(err) }
-		logs, err := raftlog.Open(raftlog.Config{Dir: "log", FS: fs, Fatal: fatal})
+		logs, err := raftlog.Open(raftlog.Config{Dir: "log", FS: fs, SegmentSize: smallSegment, Fatal: fatal})
 		w.must(err)
 		dead, err := archive.Open(archive.Config{Dir: dir})
 		w.must(err)

@@ -67,7 +67,7 @@ func inGroup(t *testing.T, test func(g *group)) {
 		var closers []func() error
 		for id, m := range g.nodes {
 			fs := vfs.NewMem()
-			logs, err := raftlog.Open(raftlog.Config{Dir: "log", FS: fs, Fatal: fatal})
+			logs, err := raftlog.Open(raftlog.Config{Dir: "log", FS: fs, SegmentSize: smallSegment, Fatal: fatal})
 			must(err)
 			state, err := store.Open(store.Config{Dir: "state", FS: fs, Identity: store.Identity{Shard: one}, Fatal: fatal})
 			must(err)

@@ -44,6 +44,10 @@ type fixture struct {
 	beforeSeal func(*bench, *store.Tx)
 }
 
+// smallSegment is that of a node in memory. Segments of the Raft log are full of zeros from the start: those of a node on disk cost more than
+// most tests.
+const smallSegment = 256 << 10
+
 func startBench(t *testing.T, f fixture) *bench {
 	t.Helper()
 	b := &bench{t: t, mem: f.mem}
@@ -60,7 +64,7 @@ func startBench(t *testing.T, f fixture) *bench {
 		b.fatals = append(b.fatals, err)
 	}
 	var err error
-	if b.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, Fatal: fatal}); err != nil {
+	if b.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, SegmentSize: smallSegment, Fatal: fatal}); err != nil {
 		t.Fatal(err)
 	}
 	if b.state, err = store.Open(store.Config{Dir: "/d/state", FS: fs, Fatal: fatal}); err != nil {

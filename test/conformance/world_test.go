@@ -34,6 +34,8 @@ const (
 	dataShard = 1
 	// pipeBuffer is how many bytes one side may be ahead of the other on a connection in memory.
 	pipeBuffer = 256 << 10
+	// segmentSize is that of a node in memory. Segments are full of zeros from the start: those of a node on disk cost more than a story.
+	segmentSize = 256 << 10
 )
 
 // house is a node in memory, in the fake time of the bubble that it was built in: a system shard, data shards, the broker
@@ -64,7 +66,7 @@ func build(t *testing.T, shards int, archiveDir string) *house {
 	fatal := func(err error) { t.Errorf("the house falls down: %v", err) }
 	fs := vfs.NewMem()
 
-	logs, err := raftlog.Open(raftlog.Config{Dir: "raft", FS: fs, Logger: log, Fatal: fatal})
+	logs, err := raftlog.Open(raftlog.Config{Dir: "raft", FS: fs, SegmentSize: segmentSize, Logger: log, Fatal: fatal})
 	must(t, err)
 	closeAtEnd(t, logs)
 	began := h.time()
