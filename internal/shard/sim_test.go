@@ -131,7 +131,7 @@ func (n *node) start(fuse int) {
 func (l *life) open() (err error) {
 	fs, segment := l.fs(), 32<<10
 	if l.roomy {
-		segment = 1 << 20
+		segment = 256 << 10
 	}
 	if l.log, err = raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: fs, SegmentSize: segment, Fatal: l.failed}); err != nil {
 		return err
