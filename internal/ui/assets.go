@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed static
@@ -30,7 +31,13 @@ type assets struct {
 }
 
 func newAssets(base string) *assets {
-	a := &assets{base: base, byName: map[string]string{}, files: map[string]asset{}}
+	a := readAssets()
+	return &assets{base: base, byName: a.byName, files: a.files}
+}
+
+// readAssets reads and compresses the files once for a process, however many nodes its tests start.
+var readAssets = sync.OnceValue(func() *assets {
+	a := &assets{byName: map[string]string{}, files: map[string]asset{}}
 	var sheet []byte
 	err := fs.WalkDir(staticFiles, "static", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -49,7 +56,7 @@ func newAssets(base string) *assets {
 	}
 	a.add(stylesheet, a.link(sheet))
 	return a
-}
+})
 
 // stylesheet names other files, and so is read after them.
 const stylesheet = "app.css"
