@@ -240,20 +240,24 @@ func (n *Node) openTransport() (err error) {
 	return nil
 }
 
+// segmentSize is that of the Raft logs on disk; 0: that of package raftlog. Tests have a smaller one: a segment is read whole when a node starts,
+// and the race detector makes that slow.
+var segmentSize int
+
 // openReplicas opens what all replicas share.
 func (n *Node) openReplicas(context.Context) error {
 	if err := n.checkLogs(); err != nil {
 		return err
 	}
-	fs, segmentSize := vfs.Default, 0
+	fs, segment := vfs.Default, segmentSize
 	if n.cfg.InMemory {
-		fs, segmentSize = vfs.NewMem(), 256<<10
+		fs, segment = vfs.NewMem(), 256<<10
 	}
 	cache := pebble.NewCache(cacheSize)
 	n.closers = append(n.closers, func() error { cache.Unref(); return nil })
 	me := n.book.read()
 	log, err := raftlog.Open(raftlog.Config{Dir: n.path(logDir), FS: fs, Identity: raftlog.Identity{Cluster: decodeID(me.Cluster), Node: uint64(me.Node)},
-		SegmentSize: segmentSize, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
+		SegmentSize: segment, AcceptDataLoss: n.cfg.AcceptDataLoss, Logger: n.cfg.Logger, Fatal: n.fail})
 	if err != nil {
 		return err
 	}

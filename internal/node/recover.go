@@ -211,7 +211,7 @@ func (r *recovery) shards() (ids []uint32) {
 }
 
 func (r *recovery) openLog(cluster string) (*raftlog.Log, error) {
-	return raftlog.Open(raftlog.Config{Dir: r.path(logDir), Identity: raftlog.Identity{Cluster: decodeID(cluster), Node: uint64(r.me.Node)}})
+	return raftlog.Open(raftlog.Config{Dir: r.path(logDir), SegmentSize: segmentSize, Identity: raftlog.Identity{Cluster: decodeID(cluster), Node: uint64(r.me.Node)}})
 }
 
 // open opens the state of a replica, under the old identity or, in a repeat, the new one.

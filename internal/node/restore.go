@@ -197,7 +197,7 @@ func (r *restore) open(cluster string, id uint32) (*store.Store, error) {
 // found makes the states those of the new cluster, each with the new node as its only replica.
 func (r *restore) found() (err error) {
 	log, err := raftlog.Open(raftlog.Config{Dir: r.path(logDir), Identity: raftlog.Identity{Cluster: decodeID(r.Cluster), Node: uint64(r.number)},
-		Fatal: r.cfg.Fatal})
+		SegmentSize: segmentSize, Fatal: r.cfg.Fatal})
 	if err != nil {
 		return err
 	}
