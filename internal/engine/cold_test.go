@@ -410,7 +410,7 @@ func TestColdOrder(t *testing.T) {
 // What memory has of cold lanes is what the rows say after every step, also while lanes are read and put in order one by one.
 func TestColdSteps(t *testing.T) {
 	for seed := range uint64(10) {
-		claimsOf(t, seed, 0, 1)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { claimsOf(t, seed, 0, 1) })
 	}
 }
 

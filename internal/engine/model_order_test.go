@@ -106,7 +106,6 @@ func TestOrderOfKeys(t *testing.T) {
 			k := &keyed{live: map[task.ID]task.Token{}, batch: map[task.ID]int{}, order: map[string][]task.ID{}}
 			for range 1500 {
 				k.step(w, rng)
-				k.forgetLost(w)
 				if rng.IntN(25) == 0 {
 					if err := w.Check(); err != nil {
 						t.Fatal(err)
@@ -138,6 +137,7 @@ func (k *keyed) step(w *engine.World, rng *rand.Rand) {
 	case n < 16:
 		k.settle(w, rng)
 	case n < 17:
+		k.forgetLost(w)
 		for _, ids := range k.order { // any
 			if len(ids) > 0 {
 				_, _ = engine.Run(w, func(r *engine.Round) (struct{}, error) {
@@ -189,6 +189,7 @@ func (k *keyed) claim(w *engine.World, rng *rand.Rand) {
 }
 
 func (k *keyed) settle(w *engine.World, rng *rand.Rand) {
+	k.forgetLost(w)
 	for id, token := range k.live { // any
 		h := engine.Hold{Namespace: "default", ID: id, Token: token}
 		_, err := engine.Run(w, func(r *engine.Round) (engine.Settled, error) {
@@ -209,7 +210,7 @@ func (k *keyed) settle(w *engine.World, rng *rand.Rand) {
 	}
 }
 
-// forgetLost follows the rows: who is still claimed, and what has ended.
+// forgetLost follows the rows: who is still claimed, and what has ended. It is to be called by each step that looks at either.
 func (k *keyed) forgetLost(w *engine.World) {
 	execs := map[task.ID]*schema.Exec{}
 	eachExec(w, func(id task.ID, x *schema.Exec) { execs[id] = x })
