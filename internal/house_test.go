@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"internal/client/gather":      {"api/pawl/v1", "internal/client/convert", "internal/client/rpc", "pawltype"},
 	"internal/client/lease":       {"api/pawl/v1", "internal/client/convert", "internal/client/encrypt", "internal/client/outcome", "internal/client/rpc", "internal/client/telemetry", "pawltype"},
 	"internal/client/outcome":     {"api/pawl/v1", "internal/client/encrypt", "internal/client/rpc", "keyring", "pawltype"},
-	"internal/client/route":       {"api/pawl/v1", "internal/client/convert", "internal/client/rpc", "pawltype"},
+	"internal/client/route":       {"api/pawl/v1", "internal/client/convert", "internal/client/rpc", "internal/grpcpool", "pawltype"},
 	"internal/client/rpc":         {"internal/client/convert", "pawltype"},
 	"internal/client/spec":        {"api/pawl/v1", "internal/client/convert", "internal/client/rpc", "pawltype"},
 	"internal/client/telemetry":   {"api/pawl/v1", "internal/client/convert", "internal/version", "pawltype"},
@@ -90,7 +90,8 @@ var mayImport = map[string][]string{
 	"internal/engine/schema":      {"internal/store", "internal/task"},
 	"internal/engine/zonemap":     {"internal/engine/schema", "internal/store", "internal/task"},
 	"internal/events":             {"internal/task"},
-	"internal/gateway":            {"api/keda", "api/pawl/v1", "internal/admission", "internal/auth", "internal/broker", "internal/certs", "internal/cluster", "internal/contract", "internal/events", "internal/registry", "internal/rest", "internal/sqs", "internal/sqs/sigv4", "internal/stats", "internal/task", "internal/verb", "internal/webhook"},
+	"internal/gateway":            {"api/keda", "api/pawl/v1", "internal/admission", "internal/auth", "internal/broker", "internal/certs", "internal/cluster", "internal/contract", "internal/events", "internal/grpcpool", "internal/registry", "internal/rest", "internal/sqs", "internal/sqs/sigv4", "internal/stats", "internal/task", "internal/verb", "internal/webhook"},
+	"internal/grpcpool":           {},
 	"internal/humanize":           {},
 	"internal/metrics":            {"internal/stats"},
 	"internal/node":               {"internal/archive", "internal/auth", "internal/backup", "internal/broker", "internal/cluster", "internal/gateway", "internal/metrics", "internal/ondisk", "internal/raftlog", "internal/registry", "internal/rest", "internal/router", "internal/shard", "internal/stats", "internal/store", "internal/task", "internal/transport", "internal/ui", "internal/webhook"},
@@ -115,7 +116,7 @@ var mayImport = map[string][]string{
 	"test/mutants":                {},
 	"test/pictures":               {},
 	"internal/testdb":             {},
-	"internal/transport":          {"internal/certs"},
+	"internal/transport":          {"internal/certs", "internal/grpcpool"},
 	"internal/ui":                 {"", "admin", "internal/admission", "internal/humanize", "keyring", "pawltype"},
 	"internal/verb":               {"internal/task"},
 	"internal/verb/verbtest":      {"internal/verb"},
@@ -134,7 +135,7 @@ var onlyIn = map[string][]string{
 	"github.com/netresearch/go-cron":     {"internal/cron"},
 	"go.opentelemetry.io/otel/sdk":       {"cmd/pawl/internal/tracing"}, // elsewhere the API: users bring what exports
 	"go.opentelemetry.io/otel/exporters": {"cmd/pawl/internal/tracing"},
-	"google.golang.org/grpc":             {"", "admin", "api/keda", "api/pawl/v1", "embedded", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "internal/contract", "internal/gateway", "internal/rest", "internal/transport", "pawltest"},
+	"google.golang.org/grpc":             {"", "admin", "api/keda", "api/pawl/v1", "embedded", "internal/client", "internal/client/convert", "internal/client/encrypt", "internal/client/route", "internal/client/rpc", "internal/client/telemetry", "internal/client/work", "internal/contract", "internal/gateway", "internal/grpcpool", "internal/rest", "internal/transport", "pawltest"},
 }
 
 // sourceFiles calls fn for each Go file that is not a test, parsed up to its imports.

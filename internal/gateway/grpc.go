@@ -16,6 +16,7 @@ import (
 	"github.com/pawlq/pawl/api/keda"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/grpcpool"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -45,13 +46,13 @@ const (
 )
 
 func (g *Gateway) newGRPC() *grpc.Server {
-	server := grpc.NewServer(
+	server := grpc.NewServer(append(grpcpool.ServerOptions(),
 		grpc.Creds(newHandshaken()), grpc.StreamInterceptor(g.streaming), grpc.MaxSendMsgSize(contract.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer), grpc.ConnectionTimeout(headerTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
-	)
+	)...)
 	s := serving{server, g}
 	g.register(s)
 	keda.RegisterExternalScalerServer(s, scaler{Gateway: g})

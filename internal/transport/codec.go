@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/mem"
+
+	"github.com/pawlq/pawl/internal/grpcpool"
 )
 
 // Kinds of frames.
@@ -34,7 +36,7 @@ var kinds = func() (b [kindLast]mem.SliceBuffer) {
 }()
 
 // pool lends the rooms of frames that are made for one use: some small messages, a chunk, a full frame.
-var pool = mem.NewTieredBufferPool(4<<10, 32<<10, sumBytes+snapshotChunk, 2*frameBytes)
+var pool = grpcpool.Pool
 
 var errEmptyFrame = errors.New("empty frame")
 

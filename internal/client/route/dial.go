@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/internal/grpcpool"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -52,7 +53,7 @@ func (c *Config) grpcOptions() []grpc.DialOption {
 	if c.TLS != nil {
 		creds = credentials.NewTLS(c.TLS)
 	}
-	opts := []grpc.DialOption{
+	opts := append(grpcpool.DialOptions(),
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(rpc.MaxMessage), grpc.MaxCallSendMsgSize(rpc.MaxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -64,7 +65,7 @@ func (c *Config) grpcOptions() []grpc.DialOption {
 		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithDisableServiceConfig(), // what is repeated, and how, is decided here
 		grpc.WithDisableRetry(),
-	}
+	)
 	if c.Token != nil || c.Namespace != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(c.caller()))
 	}
