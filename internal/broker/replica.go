@@ -38,6 +38,7 @@ type replica struct {
 	served []serving     // claims of the round that runs, to be delivered once it is committed
 	events []stats.Event // space for those of a round
 	ticks  *tickTraces
+	ahead  atomic.Pointer[engine.ReadAhead] // what was read, for the next round
 
 	applied    atomic.Uint64 // log index of the last round
 	deadline   atomic.Int64  // shard time before which there is nothing to do
@@ -86,6 +87,9 @@ func (r *replica) round(tx *store.Tx) *engine.Round {
 	round, ok := tx.Local.(*engine.Round)
 	if !ok {
 		r.ticks.forget()
+		if a := r.ahead.Swap(nil); a != nil {
+			r.leader.Take(a)
+		}
 		round = r.leader.Begin(tx)
 		tx.Local = round
 	}
@@ -148,6 +152,17 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	}
 	r.results.told(round.Rested)
 	r.setDeadline(r.leader.NextDeadline())
+	r.readAhead()
+}
+
+// readAhead has the tasks read that claims will want soon.
+func (r *replica) readAhead() {
+	if a := r.leader.ReadAhead(); a != nil {
+		r.shard.ReadBeside(func(from store.Reader) {
+			a.Read(from)
+			r.ahead.Store(a)
+		})
+	}
 }
 
 func (r *replica) dropped(over bool) {

@@ -26,6 +26,13 @@ func KeepWarm(t testing.TB, warm, read int) {
 	}
 }
 
+// KeepHeads keeps so few tasks of a lane in memory that the next are read again and again.
+func KeepHeads(t testing.TB, n int) {
+	was := lanes.Bounds
+	t.Cleanup(func() { lanes.Bounds = was })
+	lanes.Bounds.LaneHead = n
+}
+
 // enqueueKeys adds a task for each of n keys.
 func (w *World) enqueueKeys(n int, spec task.Spec) {
 	for done := 0; done < n; {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/pawlq/pawl/internal/engine/cache"
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/order"
 	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
@@ -32,6 +33,7 @@ type Leader struct {
 
 	timelines timelines
 	reading   []*Queue // of which lanes are still to be read
+	behind    []lanes.Stretch
 
 	transitions []Transition // of the last round: its space is used again
 	row         []byte       // space for an envelope or a state, which is copied when it is set

@@ -114,6 +114,7 @@ func (r *Round) Seal() {
 	r.queues = nil
 	r.quotas.Seal()
 	r.lanes.Seal()
+	r.l.behind = append(r.l.behind, r.lanes.Behind...)
 	r.sealBreakers()
 	for _, zs := range r.zones {
 		zs.Seal(r.tx)

@@ -35,6 +35,10 @@ type World struct {
 	Written int // bytes of the last round
 	read    int // lanes that it read
 
+	ahead *ReadAhead // what was read when a round had been applied
+	takes uint64     // the round in which it is taken
+	Took  int        // how often any was
+
 	inPlace bool   // rounds are applied as a leader applies them, not as a follower
 	sealed  []byte // space for the entry, as a leader keeps it
 }
@@ -66,6 +70,14 @@ func (w *World) BecomeLeader() {
 // Round runs calls against one Tx and applies it.
 func (w *World) Round(calls ...func(r *Round)) {
 	w.Index++
+	if w.ahead != nil && w.Index >= w.takes {
+		w.Leader.Take(w.ahead)
+		w.ahead = nil
+		if err := w.checkHot(); err != nil {
+			w.T.Fatal(err)
+		}
+		w.Took++
+	}
 	tx := w.Store.Begin(w.Now, w.Index)
 	defer tx.Close()
 	r := w.Leader.Begin(tx)
@@ -94,6 +106,15 @@ func (w *World) Round(calls ...func(r *Round)) {
 	}
 	for _, b := range r.Breakers {
 		w.Broke = append(w.Broke, broken{b, w.Now})
+	}
+	w.readAhead()
+}
+
+// readAhead reads what the leader will want soon, and gives it to a later round, or to the next leader.
+func (w *World) readAhead() {
+	if a := w.Leader.ReadAhead(); a != nil {
+		a.Read(w.Store)
+		w.ahead, w.takes = a, w.Index+1+Mix(w.Index)%16
 	}
 }
 

@@ -206,3 +206,21 @@ func (v *view) release() {
 		v.open.Done()
 	}
 }
+
+// ReadBeside runs fn on a goroutine of its own, against the state as it is now. Only hooks may call it. A panic of fn ends the replica, as one
+// of a hook does.
+func (s *Shard) ReadBeside(fn func(store.Reader)) {
+	v := &view{snap: s.cfg.State.Snapshot(), open: &s.views}
+	v.readers.Store(1)
+	v.open.Add(1)
+	go func() {
+		defer func() {
+			p := recover()
+			v.release() // the loop may be waiting for that
+			if p != nil {
+				_ = s.ask(context.Background(), func(*loop) { panic(p) }) // fails only if the replica has ended
+			}
+		}()
+		fn(v.snap)
+	}()
+}

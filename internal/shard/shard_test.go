@@ -437,3 +437,64 @@ func TestUnknownEntryStops(t *testing.T) {
 	b.fatals = nil
 	b.close()
 }
+
+// What is read beside the rounds is the state as it was when that began. The replica ends after it.
+func TestReadBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		applied, ended := make(chan struct{}), make(chan struct{})
+		var read string
+		b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
+			if tx.Index() != 4 {
+				return
+			}
+			b.ReadBeside(func(from store.Reader) {
+				<-applied
+				v, _ := from.Get([]byte("k"))
+				read = string(v)
+			})
+		}})
+		for _, v := range []string{"first", "second", "third"} {
+			if _, err := b.set("k", v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		go func() {
+			defer close(ended)
+			b.close()
+		}()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("the replica ended before the read")
+		default:
+		}
+		close(applied)
+		if <-ended; read != "first" {
+			t.Errorf("it read %q", read)
+		}
+	})
+}
+
+// A panic beside the rounds ends the replica, as one of a hook does.
+func TestReadBesidePanics(t *testing.T) {
+	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
+		if tx.Index() == 3 {
+			b.ReadBeside(func(store.Reader) { panic("a row that nobody can read") })
+		}
+	}})
+	for range 2 {
+		_, _ = b.set("k", "v") // which the end of the replica may meet
+	}
+	select {
+	case <-b.done:
+	case <-time.After(time.Minute):
+		t.Fatal("the replica lives on")
+	}
+	b.Stop()
+	if err := errors.Join(b.log.Close(), b.state.Close()); err != nil {
+		t.Error(err)
+	}
+	if len(b.fatals) != 1 || !strings.Contains(b.fatals[0].Error(), "a row that nobody can read") {
+		t.Errorf("fatal: %v", b.fatals)
+	}
+}

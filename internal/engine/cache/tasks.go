@@ -14,6 +14,7 @@ import (
 type Tasks struct {
 	tasks map[task.ID]entry
 	bytes int
+	ahead *Ahead // nil: nothing is being read ahead
 }
 
 type entry struct {
@@ -77,6 +78,7 @@ func (h *Tasks) put(id task.ID, t entry) {
 
 // Drop forgets a task.
 func (h *Tasks) Drop(id task.ID) {
+	h.ahead.touch(id)
 	if t, ok := h.tasks[id]; ok {
 		h.bytes -= t.size()
 		delete(h.tasks, id)
@@ -109,8 +111,7 @@ func (h *Tasks) KeepEnvelope(id task.ID, e *schema.Envelope) {
 	}
 }
 
-// Warm reads the rows of tasks that will be claimed next, all at once and in the order of their keys: one by one, each
-// would cost the read of a block.
+// Warm reads the rows of tasks that will be claimed next, all at once: one by one, each would cost the read of a block.
 func (h *Tasks) Warm(from *store.Tx, ns string, tasks []schema.ReadyTask) {
 	ids := make([]task.ID, 0, len(tasks))
 	for _, t := range tasks {
@@ -118,6 +119,11 @@ func (h *Tasks) Warm(from *store.Tx, ns string, tasks []schema.ReadyTask) {
 			ids = append(ids, t.ID)
 		}
 	}
+	readTasks(from, ns, ids, h.put)
+}
+
+// readTasks reads states and envelopes of tasks, all at once and in the order of their keys. It sorts ids.
+func readTasks(from store.Reader, ns string, ids []task.ID, keep func(task.ID, entry)) {
 	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
 	execs := make([]*schema.Exec, len(ids))
 	from.GetEach(schema.IDKeys(ns, schema.TableExec, ids), func(i int, row []byte) {
@@ -129,7 +135,7 @@ func (h *Tasks) Warm(from *store.Tx, ns string, tasks []schema.ReadyTask) {
 		e, err := schema.DecodeEnvelope(ns, ids[i], bytes.Clone(row))
 		schema.Must(err)
 		if execs[i] != nil {
-			h.put(ids[i], entry{ns: ns, exec: execs[i], env: e})
+			keep(ids[i], entry{ns: ns, exec: execs[i], env: e})
 		}
 	})
 }
@@ -161,6 +167,7 @@ func (h *Tasks) Claimed(ns, queue string, most int) (ids []task.ID) {
 
 // DropNamespace forgets all tasks of a namespace.
 func (h *Tasks) DropNamespace(ns string) {
+	h.ahead.void()
 	for id, t := range h.tasks {
 		if t.ns == ns {
 			h.Drop(id)

@@ -14,9 +14,6 @@ import (
 // The simple idea, one ordered list a queue, fails twice: a claim for one type would read past all others, and a list
 // read from its start walks over the tombstones of everything already claimed. A lane is read from a moving head.
 
-// headCap is how many tasks of a lane are kept in memory in front of its head.
-const headCap = 256
-
 // Lane is the leader's memory of one lane that is not empty. In it lie, in order, all its tasks before scan; those from
 // scan on are still to be read.
 type Lane struct {
@@ -26,6 +23,7 @@ type Lane struct {
 	head  []schema.ReadyTask
 	scan  uint64
 	dirty bool
+	ahead ahead
 
 	flow          *Flow
 	own, sameType int32 // places in the heaps of its flow, and of its type; -1: it is held
@@ -48,7 +46,7 @@ func (l *Lane) insert(t schema.ReadyTask) {
 	case t.Seq >= l.scan && unread:
 		return // behind what is still to be read
 	case t.Seq >= l.scan:
-		if len(l.head) == headCap {
+		if len(l.head) == Bounds.LaneHead {
 			l.scan = t.Seq
 			return
 		}
@@ -60,9 +58,9 @@ func (l *Lane) insert(t schema.ReadyTask) {
 		return cmp.Compare(have.Seq, seq)
 	})
 	l.head = slices.Insert(l.head, at, t)
-	if len(l.head) > 2*headCap {
-		l.scan = l.head[headCap].Seq
-		l.head = l.head[:headCap]
+	if len(l.head) > 2*Bounds.LaneHead {
+		l.scan = l.head[Bounds.LaneHead].Seq
+		l.head = l.head[:Bounds.LaneHead]
 	}
 }
 

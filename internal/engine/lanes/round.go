@@ -17,6 +17,7 @@ type Round struct {
 	Read    int // lanes that were read, or put in order
 	dirty   []dirtyLane
 	waiting []waitingFlow
+	Behind  []Stretch // of lanes, to be read ahead
 }
 
 type dirtyLane struct {
@@ -126,14 +127,15 @@ func (r *Round) writeLane(s *Set, l *Lane) {
 
 // fill reads the next tasks of a lane into its head.
 func (r *Round) fill(s *Set, l *Lane) {
-	l.head = make([]schema.ReadyTask, 0, min(l.count, headCap))
+	l.head = make([]schema.ReadyTask, 0, min(l.count, int64(Bounds.LaneHead)))
 	schema.ScanLane(r.tx, s.ns, s.queue, l.LaneName, l.inRow, l.scan, math.MaxUint64, func(t schema.ReadyTask) bool {
 		l.head = append(l.head, t)
 		l.scan = t.Seq + 1
-		return len(l.head) < headCap
+		return len(l.head) < Bounds.LaneHead
 	})
 	if len(l.head) == 0 {
 		schema.Must(fmt.Errorf("lane %v of queue %q counts %d tasks and has none from %d on", l.LaneName, s.queue, l.count, l.scan))
 	}
 	r.warm(s.ns, l.head)
+	r.readAhead(s, l)
 }

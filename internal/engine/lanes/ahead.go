@@ -1,0 +1,57 @@
+package lanes
+
+import (
+	"math"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// headsAhead is how many times a head is read ahead at once, lowAhead with how many left the next are read. Each time, the first block of each
+// table and layer is read anew.
+const (
+	headsAhead = 4
+	lowAhead   = 2
+)
+
+// ahead is which tasks of a lane behind scan were read ahead.
+type ahead struct {
+	n   int // about
+	end uint64
+}
+
+// Stretch is a part of a lane behind its head. Its tasks are to be read beside the rounds.
+type Stretch struct {
+	Namespace string
+	queue     string
+	name      schema.LaneName
+	lane      *Lane // of the rounds
+	from      uint64
+}
+
+// readAhead asks for what follows the head of a lane, which was just filled, unless enough of it was read.
+func (r *Round) readAhead(s *Set, l *Lane) {
+	if l.ahead.n -= min(l.ahead.n, len(l.head)); l.scan >= l.ahead.end {
+		l.ahead = ahead{end: l.scan}
+	}
+	if l.ahead.n < lowAhead*Bounds.LaneHead && l.count > int64(len(l.head)+l.ahead.n) {
+		r.Behind = append(r.Behind, Stretch{s.ns, s.queue, l.LaneName, l, l.ahead.end})
+	}
+}
+
+// Tasks are those of the stretch.
+func (s *Stretch) Tasks(from store.Reader) (tasks []schema.ReadyTask) {
+	schema.ScanLane(from, s.Namespace, s.queue, s.name, schema.ReadyTask{}, s.from, math.MaxUint64, func(t schema.ReadyTask) bool {
+		tasks = append(tasks, t)
+		return len(tasks) < headsAhead*Bounds.LaneHead
+	})
+	return tasks
+}
+
+// Done notes, for the next fill, that the tasks of the stretch are in memory.
+func (s *Stretch) Done(tasks []schema.ReadyTask) {
+	if len(tasks) > 0 {
+		s.lane.ahead.n += len(tasks)
+		s.lane.ahead.end = tasks[len(tasks)-1].Seq + 1
+	}
+}
