@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -248,6 +249,8 @@ func (s *Run) detach() {
 // sendFrames sends what there is to send until the stream ends, or it is to be closed: by drain for good, or because it is to be opened anew.
 func (s *Run) sendFrames(ctx context.Context, cancel context.CancelFunc, stream workStream, closing, renew <-chan struct{}) {
 	for {
+		// Handlers of the same frame may be about to end, too: let them, or their tasks are told one by one.
+		runtime.Gosched()
 		for frame := s.nextFrame(time.Now()); frame != nil; frame = s.nextFrame(time.Now()) {
 			if stream.Send(frame) != nil {
 				return // Recv tells why
