@@ -9,8 +9,8 @@ AXE_VERSION := 4.14.1
 AXE := .cache/axe-$(AXE_VERSION)/node_modules/axe-core/axe.min.js
 
 # Pebble's zstd is in Go, as in a release, which has no cgo. Pawl compresses with Snappy, so nothing calls zstd, and its C would take 40 s to
-# compile, and 40 s more under the race detector.
-export GOFLAGS := -tags=pebblegozstd $(filter-out -tags=pebblegozstd,$(GOFLAGS))
+# compile, and 40 s more under the race detector. A release does not need the tag, and would name it.
+test check race lint: export GOFLAGS := -tags=pebblegozstd $(filter-out -tags=pebblegozstd,$(GOFLAGS))
 
 .PHONY: help
 help: ## this list
