@@ -38,7 +38,7 @@ type replica struct {
 	served []serving     // claims of the round that runs, to be delivered once it is committed
 	events []stats.Event // space for those of a round
 	ticks  *tickTraces
-	ahead  atomic.Pointer[engine.ReadAhead] // what was read, for the next round
+	ahead  *atomic.Pointer[engine.ReadAhead] // what was read for leader, to be taken by the next round
 
 	applied    atomic.Uint64 // log index of the last round
 	deadline   atomic.Int64  // shard time before which there is nothing to do
@@ -106,6 +106,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 	r.deliveries.begin()
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)
 	auditlog.Keep(r.leader, r.b.cfg.AuditKeep)
+	r.ahead = new(atomic.Pointer[engine.ReadAhead]) // a read for the leader before may still end
 	if r.ticks != nil {
 		schedule.TraceTicks(r.leader, r.ticks.begin)
 	}
@@ -158,9 +159,10 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 // readAhead has the tasks read that claims will want soon.
 func (r *replica) readAhead() {
 	if a := r.leader.ReadAhead(); a != nil {
+		done := r.ahead
 		r.shard.ReadBeside(func(from store.Reader) {
 			a.Read(from)
-			r.ahead.Store(a)
+			done.Store(a)
 		})
 	}
 }

@@ -32,8 +32,8 @@ type Leader struct {
 	zones  map[string]*zonemap.Map // the same
 
 	timelines timelines
-	reading   []*Queue // of which lanes are still to be read
-	behind    []lanes.Stretch
+	reading   []*Queue        // of which lanes are still to be read
+	behind    []lanes.Stretch // to be read ahead
 
 	transitions []Transition // of the last round: its space is used again
 	row         []byte       // space for an envelope or a state, which is copied when it is set

@@ -19,7 +19,7 @@ type Ahead struct {
 }
 
 const (
-	// maxAhead is how many bytes of rows are read ahead, about.
+	// maxAhead is about how many bytes of rows are read ahead, unless firstAhead tasks take more.
 	maxAhead = 4 << 20
 	// firstAhead is how many tasks are read before it is known how large they are.
 	firstAhead = 64

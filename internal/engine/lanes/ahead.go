@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// headsAhead is how many times a head is read ahead at once, lowAhead with how many left the next are read. Each time, the first block of each
-// table and layer is read anew.
+// headsAhead is how many heads of tasks are read ahead at once. When fewer than lowAhead of them are left, the next are read. Few large reads
+// cost less than many small ones: each begins with a block of each table and layer.
 const (
 	headsAhead = 4
 	lowAhead   = 2
