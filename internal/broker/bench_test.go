@@ -125,6 +125,29 @@ func BenchmarkClaimAck(b *testing.B) {
 	b.ReportMetric(float64(done.Load())/b.Elapsed().Seconds(), "tasks/s")
 }
 
+// BenchmarkLook reads whether 100 claims that their holders still have are theirs.
+func BenchmarkLook(b *testing.B) {
+	br := benchBroker(b)
+	if _, _, err := br.Enqueue(context.Background(), one, ns, benchSpecs(1000)); err != nil {
+		b.Fatal(err)
+	}
+	got, _, err := br.Claim(context.Background(), one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "q"}}, Max: 100, MaxBytes: 4 << 20}, 0)
+	if err != nil || len(got) != 100 {
+		b.Fatal(len(got), err)
+	}
+	watch := br.WatchClaims(func(l Lost) { b.Errorf("lost %v", l) }, func([]Hold) {})
+	r, err := br.replica(one)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		for _, t := range got {
+			watch.Add(hold(t))
+		}
+		r.look(context.Background())
+	}
+}
+
 // BenchmarkQueueStatuses looks at 10,000 queues, of which 1,000 have ready tasks.
 func BenchmarkQueueStatuses(b *testing.B) {
 	br := benchBroker(b)

@@ -20,29 +20,67 @@ func (w *world) watch() (*ClaimWatch, chan Lost) {
 // A claim that was lost before its watch began is told within a second, and one that its holder ended is not called lost.
 func TestALossBeforeTheWatchIsTold(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
+		w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"}, task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
 		c := call("a")
-		c.Max = 3
+		c.Max = 4
 		claimed := <-w.claim(context.Background(), c, 0)
 		err := order(context.Background(), w.Broker, Cancel, claimed[0].ID)
 		w.must(err)
 		w.settle(Settle{Verb: Ack, Hold: hold(claimed[1])})
+		w.settle(Settle{Verb: GiveBack, Hold: hold(claimed[3])})
+		if again := <-w.claim(context.Background(), c, 0); len(again) != 1 || again[0].ID != claimed[3].ID {
+			t.Fatalf("claimed again: %v", again)
+		}
 		watch, lost := w.watch()
 		watch.Add(hold(claimed[2]))
 		w.pass(time.Second) // what was there in this term was read
 		watch.Add(hold(claimed[0]))
 		watch.Add(hold(claimed[1]))
+		watch.Add(hold(claimed[3]))
 		w.pass(time.Second)
 		got := map[task.ID]string{}
 		for len(lost) > 0 {
 			l := <-lost
 			got[l.ID] = l.Reason
 		}
-		if len(got) != 2 || got[claimed[0].ID] != task.StaleCancelled || got[claimed[1].ID] != task.StaleCompleted {
+		if len(got) != 3 || got[claimed[0].ID] != task.StaleCancelled || got[claimed[1].ID] != task.StaleCompleted || got[claimed[3].ID] == "" {
 			t.Errorf("told %v", got)
 		}
 		if !watch.Remove(claimed[2].ID, claimed[2].Token) || watch.Remove(claimed[0].ID, claimed[0].Token) {
 			t.Error("what was told is to be forgotten, and nothing else")
+		}
+	})
+}
+
+// Claims that are held are not told, whatever their namespaces and in whichever order their watches began.
+func TestClaimsThatAreHeldAreNotTold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var claimed []Hold
+		for _, ns := range []string{"y", "x", "x"} {
+			spec := task.Spec{Type: "job", Queue: "a"}
+			spec.Fill()
+			_, err := CopyQueues.Call(context.Background(), w.Broker, QueueCopies{OnShard{one, ns}, map[string]task.QueueConfig{"a": {Version: 1, Settings: task.DefaultSettings()}}})
+			w.must(err)
+			_, _, err = w.Enqueue(context.Background(), one, ns, []task.Spec{spec})
+			w.must(err)
+			c := call("a")
+			c.Namespace = ns
+			got := (<-w.claim(context.Background(), c, 0))[0]
+			claimed = append(claimed, Hold{Namespace: ns, ID: got.ID, Token: got.Token})
+			w.pass(time.Second) // so that later tasks have higher ids
+		}
+		watch, lost := w.watch()
+		defer watch.Close()
+		watch.Add(claimed[0])
+		w.pass(time.Second) // what was there in this term was read
+		for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}} {
+			for _, i := range order {
+				watch.Add(claimed[i])
+			}
+			w.pass(time.Second)
+		}
+		if len(lost) > 0 {
+			t.Errorf("told %v", <-lost)
 		}
 	})
 }

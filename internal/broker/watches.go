@@ -1,14 +1,17 @@
 package broker
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -238,14 +241,7 @@ func (r *replica) look(ctx context.Context) {
 	}
 	_, term := r.shard.Leader()
 	for claimed := range slices.Chunk(r.watches.unread(term), lookChunk) {
-		over, _, err := read(ctx, r, func(from store.Reader) (over []Lost, err error) {
-			for _, c := range claimed {
-				if l, ended := claimEnd(from, c); ended {
-					over = append(over, l)
-				}
-			}
-			return over, nil
-		})
+		over, _, err := read(ctx, r, func(from store.Reader) ([]Lost, error) { return endedOf(from, claimed), nil })
 		if err != nil {
 			r.watches.readAgain()
 			return
@@ -254,22 +250,43 @@ func (r *replica) look(ctx context.Context) {
 	}
 }
 
-// claimEnd tells how a claim ended, if it did.
-func claimEnd(from store.Reader, c Hold) (l Lost, ended bool) {
-	l = Lost{ID: c.ID, Token: c.Token, Reason: task.StaleExpired}
+// endedOf tells how those of the claims ended that have. It sorts the claims. Hardly any has ended, so only their states are read at first.
+func endedOf(from store.Reader, claimed []Hold) (over []Lost) {
+	slices.SortFunc(claimed, func(a, b Hold) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	keys := make([][]byte, len(claimed))
+	for i, c := range claimed {
+		keys[i] = schema.IDKey(c.Namespace, schema.TableExec, c.ID)
+	}
+	held := make([]bool, len(claimed))
+	from.GetEach(keys, func(i int, row []byte) {
+		x, err := schema.DecodeExec(row)
+		schema.Must(err)
+		t := claimed[i].Token
+		held[i] = x.State == task.Claimed && x.Fence == t.Fence && x.Claim.Nonce == t.Nonce
+	})
+	for i, c := range claimed {
+		if !held[i] {
+			over = append(over, claimEnd(from, c))
+		}
+	}
+	return over
+}
+
+// claimEnd tells how a claim ended.
+func claimEnd(from store.Reader, c Hold) Lost {
+	l := Lost{ID: c.ID, Token: c.Token, Reason: task.StaleExpired}
 	v, err := query.Show(from, c.Namespace, c.ID)
 	if err != nil {
-		return l, errors.Is(err, task.ErrNotFound)
-	}
-	if x := v.Exec; x.State == task.Claimed && x.Fence == c.Token.Fence && x.Claim.Nonce == c.Token.Nonce {
-		return l, false
+		return l // forgotten
 	}
 	for _, a := range v.Attempts {
 		if a.Fence == c.Token.Fence {
 			l.Reason = staleReason(a.Outcome)
 		}
 	}
-	return l, true
+	return l
 }
 
 // staleReason is what a holder is told whose attempt ended in some way.
