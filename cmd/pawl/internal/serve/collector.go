@@ -12,7 +12,7 @@ import (
 // heapRoom is how many bytes a server may allocate, at least, before memory that nobody uses is collected. By default Go collects once as
 // much was allocated as is in use: that of a server is 10 to 15 MB, since tasks are in memory outside of Go's heap or on disk, and
 // so it would collect 25 times a second, for a tenth of its CPU.
-const heapRoom = 32 << 20
+const heapRoom = 64 << 20
 
 // leastShare is the part of the memory in use that may be allocated, at least, before the next collection. To collect costs what there is to
 // scan for pointers. Payloads have none: while hundreds of megabytes of them are in use, there is no reason to let as many lie about unused.

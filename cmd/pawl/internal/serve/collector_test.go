@@ -14,7 +14,7 @@ func TestHeapPercent(t *testing.T) {
 		live, scanned uint64
 		want          int
 	}{
-		{0, 0, 800}, {4 << 20, 0, 800}, {16 << 20, 16 << 20, 200}, {32 << 20, 0, 100}, {64 << 20, 0, 50},
+		{0, 0, 1600}, {4 << 20, 0, 1600}, {16 << 20, 16 << 20, 400}, {64 << 20, 0, 100}, {128 << 20, 0, 50},
 		{1 << 30, 1 << 30, 100}, {1 << 30, 2 << 30, 100}, {1 << 30, 512 << 20, 50}, {1 << 30, 64 << 20, 33}, {1 << 30, 0, 33},
 	} {
 		if got := heapPercent(c.live, c.scanned); got != c.want {
@@ -38,7 +38,7 @@ func TestHeapRoomFollowsWhatIsInUse(t *testing.T) {
 	held := make([]byte, 2*heapRoom)
 	until(t, "has no more than its share of bytes", func(percent uint64) bool { return percent < defaultPercent })
 	runtime.KeepAlive(held)
-	pointers := make([]*byte, 4*heapRoom/8)
+	pointers := make([]*byte, 2*heapRoom/8)
 	until(t, "has what Go gives for pointers", func(percent uint64) bool { return percent > 90 && percent <= defaultPercent })
 	runtime.KeepAlive(pointers)
 	until(t, "has room again", func(percent uint64) bool { return percent > defaultPercent })
