@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -277,11 +276,15 @@ func endedOf(from store.Reader, claimed []Hold) (over []Lost) {
 // claimEnd tells how a claim ended.
 func claimEnd(from store.Reader, c Hold) Lost {
 	l := Lost{ID: c.ID, Token: c.Token, Reason: task.StaleExpired}
-	v, err := query.Show(from, c.Namespace, c.ID)
+	x, err := schema.ReadExec(from, c.Namespace, c.ID)
 	if err != nil {
 		return l // forgotten
 	}
-	for _, a := range v.Attempts {
+	attempts := schema.ReadAttempts(from, c.Namespace, c.ID)
+	if x.State == task.Succeeded {
+		attempts = append(attempts, x.Success())
+	}
+	for _, a := range attempts {
 		if a.Fence == c.Token.Fence {
 			l.Reason = staleReason(a.Outcome)
 		}
