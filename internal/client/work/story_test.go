@@ -1,0 +1,385 @@
+package work
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/lease"
+	"github.com/pawlq/pawl/internal/client/outcome"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/internal/client/telemetry"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// TestStories runs a worker without stream and slots by hand: what the broker says, how handlers end and how time passes is in
+// testdata/*.txt. Each step shows what the run makes of it: what it logs and calls, whom it signals, and what changes.
+//
+//	worker slots=N [traced]             begins anew
+//	push ID... [lease=D] [timeout=D]    the broker pushes tasks; 1..9 is many of them
+//	end ID... [as=ERROR] [result=N]     handlers end; N bytes are the result
+//	answer VERB ID... [code=C] [after=D] [cancel]   the broker answers an ack, a fail, a release or an extend
+//	lost ID [reason=R]                  it says that a claim is gone
+//	quiet [on] [version=N]              an operator's word
+//	attach, detach                      a stream opens, and ends
+//	frame                               what the stream carries next
+//	pass D                              time passes
+//	sweep                               when is the next one?
+//	progress ID PERCENT
+//	call NAME ID [code=C]               a call about a claim: checkpoint, begin, finish, abandon
+//	drain, stop, leave                  no more tasks; handlers are to end; those that don't are left behind
+//	rest [code=C] [item=C]              tells the rest by calls; C is what the call is refused for, or each ending
+//	stats
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		synctest.Test(t, func(t *testing.T) {
+			w := &world{T: t}
+			datadriven.RunTest(t, path, func(_ *testing.T, d *datadriven.TestData) string { return w.step(d) })
+		})
+	})
+}
+
+// world is a Run, and all that it meets.
+type world struct {
+	*testing.T
+	run    *Run
+	held   map[string]*heldClaim // the handler runs, by task
+	says   func(ctx context.Context) error
+	result []byte
+	call   args         // how calls are answered
+	out    bytes.Buffer // of this step
+	spans  *tracetest.SpanRecorder
+	shown  int // of spans
+	began  time.Time
+	before map[string]string // what changes showed
+}
+
+// args are the words of a step: lone ones, and those with a value.
+type args struct {
+	lone []string
+	of   map[string]string
+}
+
+func argsOf(d *datadriven.TestData) args {
+	a := args{of: map[string]string{}}
+	for _, x := range d.CmdArgs {
+		first, last, many := strings.Cut(x.Key, "..")
+		switch {
+		case len(x.Vals) > 0:
+			a.of[x.Key] = x.Vals[0]
+		case many:
+			from, _ := strconv.Atoi(first)
+			to, _ := strconv.Atoi(last)
+			for n := from; n <= to; n++ {
+				a.lone = append(a.lone, strconv.Itoa(n))
+			}
+		default:
+			a.lone = append(a.lone, x.Key)
+		}
+	}
+	return a
+}
+
+func (a args) has(word string) bool { return slices.Contains(a.lone, word) }
+
+func (a args) number(name string) int {
+	n, _ := strconv.Atoi(a.of[name])
+	return n
+}
+
+func (a args) period(name string) *durationpb.Duration {
+	d, err := time.ParseDuration(a.of[name])
+	if err != nil {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// refusal is the error that an answer has; nil: none.
+func (a args) refusal(name string) *pawlv1.Error {
+	if a.of[name] == "" {
+		return nil
+	}
+	return &pawlv1.Error{Code: a.of[name], Reason: a.of["reason"], RetryAfter: a.period("after")}
+}
+
+func (w *world) start(a args) {
+	var cfg telemetry.Config
+	w.spans, w.shown, w.began, w.before = tracetest.NewSpanRecorder(), 0, time.Now(), nil
+	if a.has("traced") {
+		cfg.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans))
+	}
+	tel, err := telemetry.New(cfg)
+	if err != nil {
+		w.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(&w.out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, x slog.Attr) slog.Attr {
+		if x.Key == slog.TimeKey || strings.HasSuffix(x.Key, "_id") || x.Key == "queue" {
+			return slog.Attr{}
+		}
+		return x
+	}}))
+	caller := rpc.NewCaller(w, -1)
+	w.held = map[string]*heldClaim{}
+	w.run = NewRun(w.Context(), Config{Caller: caller, Calls: lease.NewCalls(caller, tel), Telemetry: tel, Log: log, Hello: &pawlv1.WorkHello{}, Name: "w",
+		Concurrency: a.number("slots"), NewJob: func(*pawlv1.ClaimedTask, *Run) Job { return w }})
+}
+
+// Invoke implements rpc.Conn.
+func (w *world) Invoke(_ context.Context, method string, req, resp any, _ ...grpc.CallOption) error {
+	fmt.Fprintln(&w.out, "call", method[strings.LastIndexByte(method, '/')+1:])
+	if e := w.call.refusal("code"); e != nil {
+		st, _ := status.New(codes.FailedPrecondition, e.Code).WithDetails(e)
+		return st.Err()
+	}
+	if r, ok := req.(*pawlv1.SettleRequest); ok {
+		fmt.Fprintln(&w.out, len(r.Acks), "ends are told")
+		for range r.Acks {
+			resp.(*pawlv1.SettleResponse).Acks = append(resp.(*pawlv1.SettleResponse).Acks, &pawlv1.Settled{Error: w.call.refusal("item")})
+		}
+	}
+	return nil
+}
+
+// NewStream implements rpc.Conn.
+func (w *world) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// Close implements rpc.Conn.
+func (w *world) Close() error { return nil }
+
+// Run implements Job.
+func (w *world) Run(ctx context.Context) error { return w.says(ctx) }
+
+// Result implements Job.
+func (w *world) Result() (data []byte, contentType string) { return w.result, "" }
+
+// Failed implements Job.
+func (w *world) Failed(_ context.Context, err error) {
+	fmt.Fprintln(&w.out, "told of its failure:", err)
+}
+
+// returned are the errors of handlers. One that is stopped returns why.
+var returned = map[string]func(ctx context.Context) error{
+	"":        func(context.Context) error { return nil },
+	"stopped": context.Cause,
+	"failed":  func(context.Context) error { return errors.New("boom") },
+	"panic":   func(context.Context) error { panic("oh") },
+	"unknown": func(context.Context) error { return &outcome.UnknownType{Name: "a"} },
+	"dead": func(context.Context) error {
+		return &outcome.Steer{Outcome: pawltype.OutcomeDead, Err: errors.New("no")}
+	},
+	"discard": func(context.Context) error {
+		return &outcome.Steer{Outcome: pawltype.OutcomeDiscarded, Err: errors.New("no")}
+	},
+	"snooze": func(context.Context) error {
+		return &outcome.Steer{Outcome: pawltype.OutcomeSnoozed, Delay: time.Minute}
+	},
+}
+
+func (w *world) step(d *datadriven.TestData) string {
+	a, now := argsOf(d), time.Now()
+	w.out.Reset()
+	switch d.Cmd {
+	case "worker":
+		w.start(a)
+	case "push":
+		w.push(a, now)
+	case "end":
+		for _, id := range a.lone {
+			w.says, w.result = returned[a.of["as"]], make([]byte, a.number("result"))
+			w.run.finish(w.held[id], w.run.attempt(w.held[id], nil))
+		}
+		if len(a.lone) > 9 {
+			w.out.Reset() // they log the same
+		}
+	case "answer":
+		w.run.receive(&pawlv1.WorkResponse{Settled: answers(a)}, now)
+	case "lost":
+		w.run.receive(&pawlv1.WorkResponse{Lost: []*pawlv1.LostClaim{{ClaimToken: a.lone[0], Reason: a.of["reason"]}}}, now)
+	case "quiet":
+		w.run.receive(&pawlv1.WorkResponse{Quiet: &pawlv1.QuietNotice{Quiet: a.has("on"), Version: int64(a.number("version")), Reason: "a deploy"}}, now)
+	case "attach":
+		w.out.WriteString(frameText(w.run.attach(now)))
+	case "detach":
+		w.run.detach()
+	case "frame":
+		w.out.WriteString(frameText(w.run.nextFrame(now)))
+	case "pass":
+		pause, _ := time.ParseDuration(a.lone[0])
+		time.Sleep(pause)
+	case "sweep":
+		fmt.Fprintln(&w.out, "again in", w.run.sweep(now).Sub(now))
+	case "progress":
+		percent, _ := strconv.ParseFloat(a.lone[1], 64)
+		_ = w.run.Progress(w.Context(), lease.Claim{Token: a.lone[0]}, &pawlv1.Progress{Percent: percent})
+	case "call":
+		w.call = a
+		w.callAbout(a.lone[0], lease.Claim{TaskID: a.lone[1], Token: a.lone[1]})
+	case "drain":
+		w.run.quiet = true
+	case "stop":
+		w.run.stop(pawltype.ErrDraining)
+	case "leave":
+		w.run.abandon()
+	case "rest":
+		w.call = a
+		fmt.Fprintln(&w.out, "all told:", w.run.settleRest())
+	case "stats":
+		s := w.run.Stats()
+		fmt.Fprintf(&w.out, "running %d, unsettled %d, succeeded %d, failed %d, leases lost %d, quiet %v, connected %v, reconnects %d\n",
+			s.Running, s.Unsettled, s.Succeeded, s.Failed, s.LeasesLost, s.Quiet, s.Connected, s.Reconnects)
+		fmt.Fprintln(&w.out, "disconnected for", w.run.Disconnected(now), "all idle", w.run.idle(), "all confirmed", w.run.confirmed())
+	default:
+		w.Fatalf("%s: there is no step %q", d.Pos, d.Cmd)
+	}
+	return w.out.String() + w.ended() + w.signals() + w.changes()
+}
+
+func (w *world) push(a args, now time.Time) {
+	r := &pawlv1.WorkResponse{}
+	for _, id := range a.lone {
+		r.Tasks = append(r.Tasks, &pawlv1.ClaimedTask{TaskId: id, ClaimToken: id, Type: "a", Queue: "q", Attempt: 1, Lease: a.period("lease"), Timeout: a.period("timeout")})
+	}
+	w.run.receive(r, now)
+	for len(w.run.jobs) > 0 {
+		h := <-w.run.jobs
+		w.held[h.ref.TaskID] = h
+	}
+}
+
+// callAbout makes a call about a claim.
+func (w *world) callAbout(name string, c lease.Claim) {
+	var err error
+	switch ctx := w.Context(); name {
+	case "checkpoint":
+		err = w.run.Checkpoint(ctx, c, []byte("7"))
+	case "begin":
+		_, err = w.run.BeginOnce(ctx, c, "k")
+	case "finish":
+		err = w.run.FinishOnce(ctx, c, "k", nil, 0)
+	case "abandon":
+		err = w.run.AbandonOnce(ctx, c, "k")
+	}
+	fmt.Fprintln(&w.out, "answered:", err)
+}
+
+// answers are those to a frame of endings or extensions.
+func answers(a args) *pawlv1.SettleResponse {
+	r := &pawlv1.SettleResponse{}
+	list := map[string]*[]*pawlv1.Settled{"ack": &r.Acks, "fail": &r.Fails, "release": &r.Releases, "extend": &r.Extends}[a.lone[0]]
+	for _, id := range a.lone[1:] {
+		if id != "cancel" {
+			*list = append(*list, &pawlv1.Settled{TaskId: id, ClaimToken: id, Error: a.refusal("code"), CancelRequested: a.has("cancel")})
+		}
+	}
+	return r
+}
+
+// frameText is a line for each thing that a frame says; of many of a kind, how many.
+func frameText(f *pawlv1.WorkRequest) string {
+	if f == nil {
+		return "no frame\n"
+	}
+	var said []string
+	if f.Hello != nil {
+		said = append(said, fmt.Sprintf("hello, quiet since version %d", f.Hello.QuietVersion))
+	}
+	if f.Quiet {
+		said = append(said, "quiet")
+	}
+	if f.Grant != 0 {
+		said = append(said, fmt.Sprint("grant ", f.Grant))
+	}
+	var each []string
+	for _, x := range f.GetSettle().GetAcks() {
+		each = append(each, "ack "+x.TaskId)
+	}
+	for _, x := range f.GetSettle().GetFails() {
+		each = append(each, fmt.Sprintf("fail %s %s: %s", x.TaskId, strings.TrimPrefix(x.Outcome.String(), "FAIL_OUTCOME_"), x.Error.Message))
+	}
+	for _, x := range f.GetSettle().GetReleases() {
+		each = append(each, fmt.Sprintf("release %s for %s", x.TaskId, x.Delay.AsDuration()))
+	}
+	for _, x := range f.GetSettle().GetExtends() {
+		each = append(each, fmt.Sprintf("extend %s by %s, progress %v", x.TaskId, x.Lease.AsDuration(), x.Progress.GetPercent()))
+	}
+	if slices.Sort(each); len(each) > 9 {
+		s := f.Settle
+		each = []string{fmt.Sprintf("%d acks, %d fails, %d releases, %d extends", len(s.Acks), len(s.Fails), len(s.Releases), len(s.Extends))}
+	}
+	return "frame: " + strings.Join(append(said, each...), "; ") + "\n"
+}
+
+// ended tells of the spans that have ended in this step.
+func (w *world) ended() (said string) {
+	for _, s := range w.spans.Ended()[w.shown:] {
+		w.shown++
+		said += fmt.Sprintf("span %s %s %s\n", s.Name(), s.Status().Code, s.Status().Description)
+	}
+	return said
+}
+
+// signals tells who was signalled.
+func (w *world) signals() string {
+	var said []string
+	for name, ch := range map[string]chan struct{}{"sender": w.run.sendMore, "sweeper": w.run.sweepNow, "drain": w.run.calmer} {
+		select {
+		case <-ch:
+			said = append(said, name)
+		default:
+		}
+	}
+	if slices.Sort(said); len(said) == 0 {
+		return ""
+	}
+	return "signals " + strings.Join(said, ", ") + "\n"
+}
+
+// changes shows the slots and each claim, if they are others than before. Times are those since the worker began.
+func (w *world) changes() (said string) {
+	s, now := w.run, map[string]string{}
+	now[""] = fmt.Sprintf("busy %d, granted %d, claims %d, frames without answers %v", s.slots.busy, s.slots.granted, len(s.claims), s.out.frames)
+	at := func(x time.Time) string {
+		if x.IsZero() {
+			return "never"
+		}
+		return x.Sub(w.began).Round(time.Second).String()
+	}
+	for id, h := range s.claims {
+		phase := [...]string{running: "runs", lapsed: "has lapsed", lost: "is lost", ended: "has ended"}[h.phase]
+		now[id] = fmt.Sprintf("  %s %s, due at %s, lease until %s", id, phase, at(h.due), at(h.leaseEnd))
+		if h.phase == ended {
+			now[id] += ", " + h.end.Verb()
+		} else if cause := context.Cause(h.ctx); cause != nil {
+			now[id] += ", stopped: " + cause.Error()
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(now)) {
+		if now[id] != w.before[id] && (id == "" || len(s.claims) <= 9) {
+			said += now[id] + "\n"
+		}
+	}
+	w.before = now
+	return said
+}
