@@ -136,7 +136,7 @@ func (s *Run) betterNode(ctx context.Context, at string) string {
 
 // leave takes note of a stream's end. If it broke, the next one need not go to the same node, and is not trusted for as long.
 func (s *Run) leave(toward route.Destination, err error) {
-	if err == nil || errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) {
 		return
 	}
 	if s.cfg.Router != nil {

@@ -334,7 +334,6 @@ func (s *Run) outcome(h *heldClaim, err, cause error) pawltype.Outcome {
 
 // outcome is Run.outcome. A claim that is gone, or goes back, is no failure of its handler, whatever that returned: verdict has the same cases.
 func (h *heldClaim) outcome(err, cause error) pawltype.Outcome {
-	var unknown *outcome.UnknownType
 	steered := err == nil || outcome.SteerOf(err) != nil
 	switch {
 	case h.phase == ended: // drain has released it
@@ -343,7 +342,7 @@ func (h *heldClaim) outcome(err, cause error) pawltype.Outcome {
 		return pawltype.OutcomeCancelled
 	case h.phase == lost || h.phase == lapsed && !steered:
 		return pawltype.OutcomeLeaseLost
-	case !steered && (errors.As(err, &unknown) || errors.Is(cause, pawltype.ErrDraining)):
+	case !steered && errors.Is(cause, pawltype.ErrDraining):
 		return pawltype.OutcomeReleased
 	}
 	return outcome.Of(err)

@@ -22,6 +22,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/client/lease"
@@ -126,14 +127,14 @@ func (w *world) start(a args) {
 	var cfg telemetry.Config
 	w.spans, w.shown, w.began, w.before = tracetest.NewSpanRecorder(), 0, time.Now(), nil
 	if a.has("traced") {
-		cfg.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans))
+		cfg.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans), sdktrace.WithIDGenerator(new(counted)))
 	}
 	tel, err := telemetry.New(cfg)
 	if err != nil {
 		w.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(&w.out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, x slog.Attr) slog.Attr {
-		if x.Key == slog.TimeKey || strings.HasSuffix(x.Key, "_id") || x.Key == "queue" {
+		if x.Key == slog.TimeKey || x.Key == "task_id" || x.Key == "trace_id" || x.Key == "queue" {
 			return slog.Attr{}
 		}
 		return x
@@ -142,6 +143,20 @@ func (w *world) start(a args) {
 	w.held = map[string]*heldClaim{}
 	w.run = NewRun(w.Context(), Config{Caller: caller, Calls: lease.NewCalls(caller, tel), Telemetry: tel, Log: log, Hello: &pawlv1.WorkHello{}, Name: "w",
 		Concurrency: a.number("slots"), NewJob: func(*pawlv1.ClaimedTask, *Run) Job { return w }})
+}
+
+// counted makes ids of spans by counting.
+type counted struct{ last byte }
+
+// NewIDs implements sdktrace.IDGenerator.
+func (c *counted) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	return trace.TraceID{1}, c.NewSpanID(ctx, trace.TraceID{})
+}
+
+// NewSpanID implements sdktrace.IDGenerator.
+func (c *counted) NewSpanID(context.Context, trace.TraceID) trace.SpanID {
+	c.last++
+	return trace.SpanID{c.last}
 }
 
 // Invoke implements rpc.Conn.
@@ -364,15 +379,20 @@ func (w *world) changes() (said string) {
 		if x.IsZero() {
 			return "never"
 		}
-		return x.Sub(w.began).Round(time.Second).String()
+		return x.Sub(w.began).Round(10 * time.Millisecond).String()
 	}
 	for id, h := range s.claims {
 		phase := [...]string{running: "runs", lapsed: "has lapsed", lost: "is lost", ended: "has ended"}[h.phase]
 		now[id] = fmt.Sprintf("  %s %s, due at %s, lease until %s", id, phase, at(h.due), at(h.leaseEnd))
 		if h.phase == ended {
 			now[id] += ", " + h.end.Verb()
-		} else if cause := context.Cause(h.ctx); cause != nil {
+		}
+		switch cause := context.Cause(h.ctx); {
+		case errors.Is(cause, context.Canceled): // by nobody: it is over
+		case cause != nil:
 			now[id] += ", stopped: " + cause.Error()
+		case h.phase == ended:
+			now[id] += ", its context goes on"
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(now)) {

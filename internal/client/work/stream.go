@@ -114,10 +114,10 @@ func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool,
 	if err != nil {
 		return false, s.cfg.Caller.Failed(convert.CallError(ctx, err))
 	}
+	defer s.detach()
 	if err := stream.Send(s.attach(time.Now())); err != nil && !errors.Is(err, io.EOF) {
 		return false, s.cfg.Caller.Failed(convert.CallError(ctx, err))
 	}
-	defer s.detach()
 	s.cfg.Log.Info("work stream open", "worker", s.cfg.Name, "types", len(s.hello.Types), "slots", s.cfg.Concurrency)
 
 	renew := make(chan struct{}, 1)
@@ -341,7 +341,7 @@ func (o *outbox) takeEndings(req *pawlv1.SettleRequest, limit int) {
 
 // answered counts n answers to endings; they come in the order of the frames.
 func (o *outbox) answered(n int) {
-	for n > 0 && len(o.frames) > 0 {
+	for len(o.frames) > 0 {
 		if o.frames[0] > n {
 			o.frames[0] -= n
 			return

@@ -1,0 +1,153 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// oneStream opens a stream of which each part can fail.
+type oneStream struct {
+	pawlv1.WorkerServiceClient
+	grpc.ClientStream
+	opens, sends error
+	recvs        []error // nil: a word
+	ctx          context.Context
+}
+
+func (s *oneStream) Work(ctx context.Context, _ ...grpc.CallOption) (pawlv1.WorkerService_WorkClient, error) {
+	s.ctx = ctx
+	return s, s.opens
+}
+
+func (s *oneStream) Send(*pawlv1.WorkRequest) error { return s.sends }
+
+func (s *oneStream) Recv() (*pawlv1.WorkResponse, error) {
+	err := s.recvs[0]
+	s.recvs = s.recvs[1:]
+	return &pawlv1.WorkResponse{Draining: len(s.recvs) == 1}, err
+}
+
+func (s *oneStream) CloseSend() error             { return nil }
+func (s *oneStream) Header() (metadata.MD, error) { return nil, nil }
+
+// A session ends with what the stream ended with. That it can't be written to any more tells nothing: Recv tells why.
+func TestSessionEnds(t *testing.T) {
+	denied, large := status.Error(codes.PermissionDenied, "no"), status.Error(codes.ResourceExhausted, "too large")
+	for what, x := range map[string]struct {
+		stream oneStream
+		heard  bool
+		want   error
+	}{
+		"not opened":            {oneStream{opens: denied}, false, pawltype.ErrPermissionDenied},
+		"can't be sent to":      {oneStream{sends: large, recvs: []error{denied}}, false, pawltype.ErrRateLimited},
+		"ended before":          {oneStream{sends: io.EOF, recvs: []error{denied}}, false, pawltype.ErrPermissionDenied},
+		"refused":               {oneStream{recvs: []error{denied}}, false, pawltype.ErrPermissionDenied},
+		"closed":                {oneStream{recvs: []error{io.EOF}}, false, io.EOF},
+		"closed after words":    {oneStream{recvs: []error{nil, nil, io.EOF}}, true, pawltype.ErrUnavailable},
+		"broken after one word": {oneStream{recvs: []error{nil, denied}}, true, pawltype.ErrPermissionDenied},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &world{T: t}
+				w.start(args{of: map[string]string{"slots": "1"}})
+				w.run.cfg.Worker = &x.stream
+				heard, err := w.run.session(t.Context(), make(chan struct{}))
+				if heard != x.heard || !errors.Is(err, x.want) {
+					t.Errorf("heard %v, %v, want %v, %v", heard, err, x.heard, x.want)
+				}
+				if x.stream.ctx.Err() == nil {
+					t.Error("the stream is left open")
+				}
+				if w.run.Stats().Connected {
+					t.Error("it is connected")
+				}
+			})
+		})
+	}
+}
+
+// Nothing is looked at before it is due: an idle worker costs nothing.
+func TestSweepsAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t}
+		w.start(args{of: map[string]string{"slots": "1"}})
+		sweeps := 0
+		go w.run.keep(t.Context())
+		go func() {
+			for {
+				select {
+				case <-w.run.sendMore:
+					sweeps++
+				case <-t.Context().Done():
+					return
+				}
+			}
+		}()
+		after := func(d time.Duration, want int) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if sweeps != want {
+				t.Errorf("%d sweeps, want %d", sweeps, want)
+			}
+			sweeps = 0
+		}
+		after(59*time.Minute, 0)
+		w.push(args{lone: []string{"1"}, of: map[string]string{"lease": "30s"}}, time.Now())
+		after(time.Second, 1) // the push itself
+		after(8*time.Second, 0)
+		after(2*time.Second, 1)
+		after(10*time.Second, 1)
+		// A handler that tells its progress again and again does not make more.
+		for range 100 {
+			w.run.mu.Lock()
+			w.run.sweepAt(time.Now())
+			w.run.mu.Unlock()
+			time.Sleep(time.Millisecond)
+		}
+		after(0, 3)
+	})
+}
+
+// A worker's stream belongs where most of its tasks came from, as far as any came.
+func TestPlacement(t *testing.T) {
+	const first, second, none = "00dc6acf-ac00-7001-8000-000000000001", "00dc6acf-ac00-7002-8000-000000000001", "x"
+	var p placement
+	p.count(first)
+	if p.pushed != nil {
+		t.Error("tasks are counted though nobody asks")
+	}
+	for _, x := range []struct {
+		pushed []string
+		counts map[uint32]int
+		shard  uint32
+		known  bool
+	}{
+		{nil, nil, 0, false},
+		{[]string{none}, map[uint32]int{}, 0, false},
+		{[]string{second}, map[uint32]int{2: 1}, 2, true},
+		{nil, map[uint32]int{}, 2, true},
+		{[]string{first, second, first, none}, map[uint32]int{1: 2, 2: 1}, 1, true},
+		{[]string{first, second, second}, map[uint32]int{1: 1, 2: 2}, 2, true},
+	} {
+		for _, id := range x.pushed {
+			p.count(id)
+		}
+		if counts := p.take(); !maps.Equal(counts, x.counts) || p.shard != x.shard || p.known != x.known {
+			t.Errorf("after %q: %v, shard %d, known %v, want %v, %d, %v", x.pushed, counts, p.shard, p.known, x.counts, x.shard, x.known)
+		}
+	}
+}
