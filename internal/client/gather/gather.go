@@ -139,9 +139,7 @@ func (g *Gatherer) alone(ctx context.Context, e *Call) (*pawlv1.Enqueued, error)
 	start := time.Now()
 	again, err := g.try(ctx, []*Call{e})
 	g.free()
-	if len(again) > 0 {
-		g.repeat(ctx, start, again, err)
-	}
+	g.repeat(ctx, start, again, err)
 	<-e.done
 	return g.recycle(e)
 }
@@ -237,9 +235,8 @@ func (g *Gatherer) leave(e *Call) {
 // Send is for a caller who has a whole batch: it returns when each call has its answer.
 func (g *Gatherer) Send(ctx context.Context, calls []*Call) {
 	start := time.Now()
-	if again, err := g.try(ctx, calls); len(again) > 0 {
-		g.repeat(ctx, start, again, err)
-	}
+	again, err := g.try(ctx, calls)
+	g.repeat(ctx, start, again, err)
 }
 
 // repeat tries calls again, with the same request ids, until each is answered or there is no more time.

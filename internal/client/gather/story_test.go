@@ -1,0 +1,195 @@
+package gather
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/rpc"
+)
+
+// TestStories: callers enqueue tasks, and a server answers when it is told to.
+//
+//	gatherer [repeats=D]        begins anew
+//	enqueue NAME... [size=N]    callers, each with a task of N bytes; 1..9 is many of them
+//	late NAME                   one whose context has ended
+//	send NAME...                one caller with a batch
+//	leave NAME                  a caller's context ends
+//	answer N [item=CODE] [fails=CODE] [short]   the server answers its request N: CODE is that of the first task, or of the whole
+//	pass D                      time passes
+//	close
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		synctest.Test(t, func(t *testing.T) {
+			w := &world{}
+			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return w.step(t, d) })
+			w.g.caller.End()
+			w.g.Close()
+		})
+	})
+}
+
+// world is a gatherer between its callers and a server.
+type world struct {
+	pawlv1.ProducerServiceClient
+	g *Gatherer
+
+	mu      sync.Mutex
+	said    []string // of this step
+	asked   int      // requests so far
+	replies map[string]chan reply
+	leave   map[string]context.CancelFunc
+}
+
+type reply struct {
+	resp *pawlv1.EnqueueBatchResponse
+	err  error
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, fmt.Sprintf(format, args...)+"\n")
+}
+
+// EnqueueBatch waits until a step answers.
+func (w *world) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest, _ ...grpc.CallOption) (*pawlv1.EnqueueBatchResponse, error) {
+	w.mu.Lock()
+	w.asked++
+	n, answer := strconv.Itoa(w.asked), make(chan reply, 1)
+	w.replies[n] = answer
+	w.mu.Unlock()
+	names := make([]string, len(r.Tasks))
+	for i, t := range r.Tasks {
+		names[i] = t.RequestId
+	}
+	if len(names) > 9 {
+		names = []string{names[0], "to", names[len(names)-1] + ",", strconv.Itoa(len(names))}
+	}
+	w.note("request %s: %s", n, strings.Join(names, " "))
+	select {
+	case a := <-answer:
+		if a.resp != nil && a.resp.Results == nil {
+			for range r.Tasks {
+				a.resp.Results = append(a.resp.Results, &pawlv1.EnqueueResult{Task: &pawlv1.Enqueued{TaskId: "id"}})
+			}
+		} else if a.resp != nil && a.resp.Results[0] != nil {
+			for _, t := range r.Tasks[1:] {
+				a.resp.Results = append(a.resp.Results, &pawlv1.EnqueueResult{Task: &pawlv1.Enqueued{TaskId: "id of " + t.RequestId}})
+			}
+		}
+		return a.resp, a.err
+	case <-ctx.Done():
+		w.note("request %s is given up", n)
+		return nil, ctx.Err()
+	}
+}
+
+func (w *world) step(t *testing.T, d *datadriven.TestData) string {
+	var names []string
+	of := map[string]string{}
+	for _, x := range d.CmdArgs {
+		first, last, many := strings.Cut(x.Key, "..")
+		switch {
+		case len(x.Vals) > 0:
+			of[x.Key] = x.Vals[0]
+		case many:
+			from, _ := strconv.Atoi(first)
+			to, _ := strconv.Atoi(last)
+			for n := from; n <= to; n++ {
+				names = append(names, strconv.Itoa(n))
+			}
+		default:
+			names = append(names, x.Key)
+		}
+	}
+	switch d.Cmd {
+	case "gatherer":
+		repeats, err := time.ParseDuration(of["repeats"])
+		if err != nil {
+			repeats = -1
+		}
+		w.g = New(rpc.NewCaller(nil, repeats), w, 0)
+		w.asked, w.replies, w.leave = 0, map[string]chan reply{}, map[string]context.CancelFunc{}
+	case "enqueue", "late":
+		for _, name := range names {
+			ctx, cancel := context.WithCancel(t.Context())
+			if w.leave[name] = cancel; d.Cmd == "late" {
+				cancel()
+			}
+			spec := task(name, of["size"])
+			go func() {
+				answer, err := w.g.Enqueue(ctx, spec)
+				w.note("%s: %s %v", name, answer.GetTaskId(), err)
+			}()
+			synctest.Wait()
+		}
+	case "send":
+		calls := make([]*Call, len(names))
+		for i, name := range names {
+			calls[i] = NewCall(task(name, ""), 1)
+		}
+		go func() {
+			w.g.Send(t.Context(), calls)
+			for i, c := range calls {
+				answer, err := c.Outcome()
+				w.note("%s: %s %v", names[i], answer.GetTaskId(), err)
+			}
+		}()
+	case "leave":
+		w.leave[names[0]]()
+	case "answer":
+		w.replies[names[0]] <- replyOf(of, slices.Contains(names, "short"))
+	case "pass":
+		pause, _ := time.ParseDuration(names[0])
+		time.Sleep(pause)
+	case "close":
+		w.g.caller.End()
+		w.g.Close()
+	}
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	said := w.said
+	w.said = nil
+	if slices.Sort(said); len(said) > 9 {
+		said = append(said[:1:1], fmt.Sprintf("and %d more\n", len(said)-1))
+	}
+	return strings.Join(said, "") + fmt.Sprintf("%d in flight, %d wait\n", w.g.inFlight, len(w.g.waiting))
+}
+
+// task is one that has so many bytes on its way.
+func task(name, size string) *pawlv1.TaskSpec {
+	t := &pawlv1.TaskSpec{RequestId: name}
+	if n, err := strconv.Atoi(size); err == nil {
+		t.Payload = make([]byte, n)
+		t.Payload = t.Payload[:n-(proto.Size(t)-n)]
+	}
+	return t
+}
+
+func replyOf(of map[string]string, short bool) reply {
+	switch {
+	case of["fails"] != "":
+		code := map[string]codes.Code{"unavailable": codes.Unavailable, "denied": codes.PermissionDenied}[of["fails"]]
+		return reply{err: status.Error(code, "no")}
+	case of["item"] != "":
+		return reply{resp: &pawlv1.EnqueueBatchResponse{Results: []*pawlv1.EnqueueResult{{Error: &pawlv1.Error{Code: of["item"]}}}}}
+	case short:
+		return reply{resp: &pawlv1.EnqueueBatchResponse{Results: []*pawlv1.EnqueueResult{nil}}}
+	}
+	return reply{resp: &pawlv1.EnqueueBatchResponse{}}
+}
