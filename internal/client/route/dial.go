@@ -167,7 +167,7 @@ func checkAdvertised(addr string) error {
 	strange := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
 	}
-	if ip := net.ParseIP(host); host == "" || strings.ContainsFunc(host, strange) || ip != nil && ip.IsUnspecified() {
+	if host == "" || strings.ContainsFunc(host, strange) || net.ParseIP(host).IsUnspecified() {
 		return convert.Invalid("addr", "%q names no host", addr)
 	}
 	return nil
@@ -212,11 +212,7 @@ func Address(addr string) (host, port string) {
 }
 
 func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // plain is no encryption at all, which says so to who finds that the server wants it.

@@ -106,7 +106,7 @@ func (p *producer) enqueue(ctx context.Context, batch *pawlv1.EnqueueBatchReques
 		switch {
 		case f.again:
 			f.again = false
-		case f.err == nil && f.answer.GetError() != nil:
+		case f.answer.GetError() != nil:
 			return nil, convert.Error(f.answer.GetError())
 		default:
 			return f.answer, f.err

@@ -1,0 +1,390 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// rig is a router that was given n1, and the nodes n1 to n3, which have the same map.
+type rig struct {
+	*testing.T
+	d     *Router
+	pipes map[string]*bufconn.Listener // by address
+
+	mu    sync.Mutex
+	log   strings.Builder
+	asked map[string]int // for the map, by node
+	away  string         // a node whose address leads nowhere
+	hold  chan struct{}  // answers of maps wait for it
+}
+
+func startRig(t *testing.T) *rig {
+	r := &rig{T: t, pipes: map[string]*bufconn.Listener{}, asked: map[string]int{}}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		l, s := bufconn.Listen(1<<16), grpc.NewServer()
+		pawlv1.RegisterClusterServiceServer(s, rigNode{r: r, name: name})
+		r.pipes[name+":1"] = l
+		go s.Serve(l)
+		t.Cleanup(s.Stop)
+	}
+	conn, err := grpc.NewClient("passthrough:///n1:1", r.options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.d = newRouter(conn, &Config{Log: slog.New(slog.NewTextHandler(r, nil)), Plaintext: true, Dialer: r.dial})
+	t.Cleanup(func() { r.d.Close() })
+	r.d.refresh(t.Context())
+	return r
+}
+
+func (r *rig) options() []grpc.DialOption { return (&Config{Dialer: r.dial}).grpcOptions() }
+
+func (r *rig) dial(ctx context.Context, addr string) (net.Conn, error) {
+	r.mu.Lock()
+	away := r.away
+	r.mu.Unlock()
+	if addr == away+":1" {
+		return nil, errors.New("nobody is there")
+	}
+	return r.pipes[addr].DialContext(ctx)
+}
+
+// Write takes a line of the log.
+func (r *rig) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(b)
+}
+
+type rigNode struct {
+	pawlv1.UnimplementedClusterServiceServer
+	r    *rig
+	name string
+}
+
+func (n rigNode) GetMap(context.Context, *pawlv1.GetMapRequest) (*pawlv1.GetMapResponse, error) {
+	n.r.mu.Lock()
+	n.r.asked[n.name]++
+	hold := n.r.hold
+	n.r.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	m := &pawlv1.GetMapResponse{Node: n.name, ClusterId: "c1", Version: 1, Shards: []*pawlv1.MapShard{{Shard: 1, Leader: "n1"}, {Shard: 2, Leader: "n2"}, {Shard: 3, Leader: "n3"}}}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		m.Nodes = append(m.Nodes, &pawlv1.MapNode{Name: name, ApiAddress: name + ":1"})
+	}
+	return m, nil
+}
+
+// wantAsked checks who was asked for the map since the last time.
+func (r *rig) wantAsked(what, want string) {
+	r.Helper()
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if got := strings.TrimPrefix(fmt.Sprint(r.asked), "map"); got != want {
+		r.Errorf("%s: asked for the map: %s, want %s", what, got, want)
+	}
+	clear(r.asked)
+}
+
+func inRig(t *testing.T, test func(r *rig)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startRig(t)
+		r.wantAsked("at first", "[n1:1]")
+		test(r)
+	})
+}
+
+var errNodeNotReady = func() error {
+	st, _ := status.New(codes.Unavailable, "").WithDetails(&pawlv1.Error{Code: "unavailable", Reason: "node_not_ready"})
+	return st.Err()
+}()
+
+// A channel that is out of use is closed with the last of its calls; one that has none, at once.
+func TestChannelsCloseWithTheirLastCall(t *testing.T) {
+	inRig(t, func(r *rig) {
+		d := r.d
+		d.HasSeveralNodes()
+		for _, calls := range []int{0, 1, 2} {
+			if !d.Reach(r.Context(), "n2") || !d.Knows(OfShard(2)) {
+				r.Fatal("n2 can't be reached")
+			}
+			var l *channel
+			for range calls {
+				l = d.pick(OfShard(2))
+			}
+			d.mu.Lock()
+			n := d.nodes["n2"]
+			if l == nil {
+				l = n.channel
+			}
+			if l != n.channel || len(d.channels) != 1 {
+				r.Fatalf("a call of n2 goes over %+v; there are %d channels", l, len(d.channels))
+			}
+			d.retireLocked(n)
+			d.retireLocked(n) // again, which is nothing
+			d.mu.Unlock()
+			for left := calls; left > 0; left-- {
+				synctest.Wait()
+				if got := l.conn.GetState(); got == connectivity.Shutdown {
+					r.Errorf("%d of %d calls run, and the channel is closed", left, calls)
+				}
+				d.release(l)
+			}
+			synctest.Wait()
+			if got := l.conn.GetState(); got != connectivity.Shutdown || len(d.channels) != 0 {
+				r.Errorf("after %d calls the channel is %s; there are %d", calls, got, len(d.channels))
+			}
+		}
+		for range 3 {
+			d.release(d.any)
+		}
+		if d.any.conn.GetState() == connectivity.Shutdown {
+			r.Error("the channel of Dial is closed")
+		}
+	})
+}
+
+// A call that ends while its channel is in use leaves it open.
+func TestChannelsStayOpen(t *testing.T) {
+	inRig(t, func(r *rig) {
+		r.d.HasSeveralNodes()
+		r.d.Reach(r.Context(), "n2")
+		l := r.d.pick(OfShard(2))
+		r.d.release(l)
+		synctest.Wait()
+		if l.conn.GetState() != connectivity.Ready || l.calls.Load() != 0 || r.d.pick(OfShard(2)) != l {
+			r.Errorf("after a call the channel is %s, with %d calls", l.conn.GetState(), l.calls.Load())
+		}
+	})
+}
+
+// Calls keep away from a node that is not ready for a second, and go to it if no other works.
+func TestUnreadyNodesAreLeftAlone(t *testing.T) {
+	inRig(t, func(r *rig) {
+		d := r.d
+		d.HasSeveralNodes()
+		d.Reach(r.Context(), "n2")
+		at := func(shard uint32) string {
+			l := d.pick(OfShard(shard))
+			d.release(l)
+			return l.name
+		}
+		n2 := d.nodes["n2"].channel
+		n2.backOff(errors.New("anything else"))
+		if got := at(2); got != "n2" {
+			r.Errorf("calls go to %q, want n2", got)
+		}
+		n2.backOff(errNodeNotReady)
+		time.Sleep(900 * time.Millisecond)
+		n2.backOff(errNodeNotReady) // the first one counts
+		if got := at(2); got != "" {
+			r.Errorf("n2 is not ready: calls go to %q, want Dial's", got)
+		}
+		time.Sleep(101 * time.Millisecond)
+		if got := at(2); got != "n2" {
+			r.Errorf("a second later calls go to %q, want n2", got)
+		}
+		d.any.backOff(errNodeNotReady)
+		if here, away := at(1), at(9); here != "n2" || away != "n2" {
+			r.Errorf("n1 is not ready: calls go to %q and %q, want n2", here, away)
+		}
+		n2.backOff(errNodeNotReady)
+		if here := at(1); here != "" {
+			r.Errorf("no node is ready: calls go to %q, want Dial's", here)
+		}
+	})
+}
+
+// What a router learns of an answer, and what it begins for the next call.
+func TestRouterLearns(t *testing.T) {
+	mail := Destination{queue: "mail", whole: true}
+	for what, x := range map[string]struct {
+		from  string
+		of    stamp
+		err   error
+		shard uint32 // that mail is believed to lie in; it is 3 before
+		known string // who leads it
+		asked string
+	}{
+		"a leader elsewhere":      {"", stamp{2, true, "n3"}, nil, 2, "n3", "[n3:1]"},
+		"the one that is known":   {"", stamp{3, true, "n3"}, nil, 3, "n3", "[]"},
+		"the node itself":         {"", stamp{2, true, ""}, nil, 2, "n1", "[]"},
+		"one that answered":       {"n2", stamp{1, true, ""}, nil, 1, "n2", "[]"},
+		"no shard":                {"n3", stamp{}, nil, 3, "", "[]"},
+		"not reached":             {"n3", stamp{}, errNodeNotReady, 3, "", "[]"},
+		"refused":                 {"n3", stamp{}, status.Error(codes.InvalidArgument, ""), 3, "n3", "[]"},
+		"another did not answer":  {"n2", stamp{}, nil, 3, "n3", "[]"},
+		"the node of Dial didn't": {"", stamp{}, nil, 3, "n3", "[]"},
+	} {
+		inRig(t, func(r *rig) {
+			d := r.d
+			d.HasSeveralNodes()
+			d.Reach(r.Context(), "n2")
+			d.mu.Lock()
+			d.topology.queues["mail"] = 3
+			d.mu.Unlock()
+			r.wantAsked("n2", "[n2:1]")
+			from := d.any
+			if x.from != "" {
+				from = &channel{name: x.from}
+			}
+			d.learn(mail, from, x.of, x.err)
+			r.wantAsked(what, x.asked)
+			if shard, leader := d.topology.queues["mail"], d.topology.leader(mail); shard != x.shard || leader != x.known {
+				r.Errorf("%s: in shard %d, led by %q, want %d, %q", what, shard, leader, x.shard, x.known)
+			}
+		})
+	}
+	// A server that has never named another node teaches nothing.
+	inRig(t, func(r *rig) {
+		r.d.learn(mail, r.d.any, stamp{3, true, ""}, nil)
+		if len(r.d.topology.queues) != 0 || r.d.clustered.Load() || r.d.pick(OfShard(2)) != r.d.any {
+			r.Error("it learns of one node")
+		}
+		r.d.learn(mail, r.d.any, stamp{3, true, "n3"}, nil)
+		if r.d.topology.queues["mail"] != 3 || !r.d.clustered.Load() {
+			r.Error("it does not learn of several")
+		}
+	})
+}
+
+// Looks at the map don't overlap, keep a distance, and end with the router.
+func TestLooksAtTheMapAreFew(t *testing.T) {
+	inRig(t, func(r *rig) {
+		d, now := r.d, time.Now()
+		may := func(after time.Duration) bool {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return d.mayRefreshLocked(now.Add(after), refreshSoon)
+		}
+		d.jitter = 1.5
+		d.refreshed = now
+		if may(7499 * time.Millisecond) {
+			r.Error("it is too early")
+		}
+		if !may(7500 * time.Millisecond) {
+			r.Error("it is time")
+		}
+		if d.jitter < 0.5 || d.jitter > 1.5 {
+			r.Errorf("the next look is stretched by %v", d.jitter)
+		}
+		if may(time.Hour) {
+			r.Error("one is under way")
+		}
+		d.refresh(r.Context())
+		d.mu.Lock()
+		d.jitter = 1
+		d.mu.Unlock()
+		if may(12 * time.Second) {
+			r.Error("it is too early after the last one")
+		}
+		d.closed = true
+		if may(time.Hour) {
+			r.Error("it is closed")
+		}
+	})
+}
+
+// A node that can't be reached is tried again, more and more seldom, and the log says so once.
+func TestNodesOutOfReach(t *testing.T) {
+	inRig(t, func(r *rig) {
+		d := r.d
+		r.away = "n2"
+		for range 3 {
+			if d.Reach(r.Context(), "n2") || d.Reach(r.Context(), "n2") {
+				r.Fatal("it is reached")
+			}
+			time.Sleep(time.Minute)
+		}
+		if n := d.nodes["n2"]; n.tries != 3 || n.dialing || strings.Count(r.log.String(), "level=INFO") != 1 {
+			r.Errorf("%d tries, want 3; dialing %v; log:\n%s", n.tries, n.dialing, r.log.String())
+		}
+		r.mu.Lock()
+		r.away = ""
+		r.mu.Unlock()
+		if !d.Reach(r.Context(), "n2") || d.nodes["n2"].tries != 0 || !d.Reach(r.Context(), "n2") || !d.Reach(r.Context(), "n1") || d.Reach(r.Context(), "n9") {
+			r.Errorf("n2 is back: %+v", d.nodes["n2"])
+		}
+	})
+}
+
+// A node that has another address, or is gone, while a channel to it is made, gets none; and who dials meanwhile waits for nobody.
+func TestNodesChangeMeanwhile(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		inRig(t, func(r *rig) {
+			d := r.d
+			r.hold = make(chan struct{})
+			done := make(chan bool, 1)
+			go func() { done <- d.Reach(r.Context(), "n2") }()
+			synctest.Wait()
+			if d.Reach(r.Context(), "n2") {
+				r.Error("it is reached already")
+			}
+			d.mu.Lock()
+			old := d.nodes["n2"]
+			if d.closed = closed; !closed {
+				d.nodes["n2"] = &node{name: "n2", addr: "elsewhere:1"}
+			}
+			d.mu.Unlock()
+			close(r.hold)
+			if <-done || old.channel != nil || old.dialing || len(d.channels) != 0 {
+				r.Errorf("closed %v: a node of before has the channel %v, and %d are open", closed, old.channel, len(d.channels))
+			}
+			d.mu.Lock()
+			d.closed = true
+			n := d.dialLocked("n3", "n3:1", time.Now())
+			d.closed = false
+			d.mu.Unlock()
+			if n != nil {
+				r.Error("a closed router dials")
+			}
+		})
+	}
+}
+
+// A router knows where a stream belongs if it is at the leader, or can go there; what it has forgotten it does not know.
+func TestWhereStreamsBelong(t *testing.T) {
+	inRig(t, func(r *rig) {
+		d := r.d
+		knows := func() string {
+			return fmt.Sprint(d.Knows(OfShard(1)), d.Knows(OfShard(2)), d.Knows(OfShard(3)), d.Knows(OfShard(9)))
+		}
+		if got := knows(); got != "true false false false" {
+			r.Errorf("knows %s", got)
+		}
+		d.Reach(r.Context(), "n3")
+		if got := knows(); got != "true false true false" {
+			r.Errorf("with n3, knows %s", got)
+		}
+		d.Forget(OfShard(1))
+		d.Forget(OfShard(3))
+		if got := knows(); got != "false false false false" {
+			r.Errorf("after all is forgotten, knows %s", got)
+		}
+		r.wantAsked("so far", "[n3:1]")
+		time.Sleep(2 * refreshSoon)
+		if a, b := d.LeaderNow(r.Context(), 3), d.LeaderNow(r.Context(), 9); a != "n3" || b != "" {
+			r.Errorf("shard 3 is led by %q, 9 by %q", a, b)
+		}
+		r.wantAsked("at the first question alone", "[n1:1]")
+	})
+}
