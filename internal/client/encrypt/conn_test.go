@@ -1,0 +1,344 @@
+package encrypt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/keyring"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// server is a broker that keeps the last request, and answers with what it is told to.
+type server struct {
+	rpc.Conn
+	asked  int // who it is
+	got    any
+	answer proto.Message
+	task   *pawlv1.Task // of GetTask
+	fails  error        // of the call of this name
+	failed string
+}
+
+// Invoke implements rpc.Conn.
+func (s *server) Invoke(_ context.Context, method string, req, resp any, _ ...grpc.CallOption) error {
+	if s.failed != "" && strings.HasSuffix(method, s.failed) {
+		return s.fails
+	}
+	switch r := resp.(type) {
+	case *pawlv1.WhoAmIResponse:
+		s.asked++
+		r.Namespace = "team"
+	case *pawlv1.GetTaskResponse:
+		r.Task = s.task
+	default:
+		s.got = req
+		if s.answer != nil {
+			proto.Merge(resp.(proto.Message), s.answer)
+		}
+	}
+	return nil
+}
+
+func ring(t *testing.T, cfg keyring.Config, ids ...string) *keyring.Keyring {
+	t.Helper()
+	for _, id := range ids {
+		cfg.Keys = append(cfg.Keys, keyring.Key{ID: id, Secret: bytes.Repeat([]byte(id[len(id)-1:]), 32)})
+	}
+	k, err := keyring.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+var secret = []byte(`"secret"`)
+
+// Each request that holds something of a task goes out encrypted, and stays as it is for its caller. Others go as they are, and nobody
+// asks for the namespace.
+func TestRequestsAreSealed(t *testing.T) {
+	spec := func() *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Queue: "mail", Payload: secret} }
+	for what, x := range map[string]struct {
+		req    proto.Message
+		sealed bool
+	}{
+		"a task":                  {&pawlv1.EnqueueRequest{Task: spec()}, true},
+		"a batch":                 {&pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec(), spec()}}, true},
+		"a chain":                 {&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{spec(), spec()}}}, true},
+		"a schedule":              {&pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "nightly", Task: spec()}}, true},
+		"a result":                {&pawlv1.AckRequest{TaskId: "1", Result: secret}, true},
+		"results":                 {&pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "1", Result: secret}, {TaskId: "2", Result: secret}}}, true},
+		"no result":               {&pawlv1.AckRequest{TaskId: "1"}, false},
+		"a checkpoint":            {&pawlv1.ExtendRequest{TaskId: "1", Checkpoint: secret}, true},
+		"no checkpoint":           {&pawlv1.ExtendRequest{TaskId: "1"}, false},
+		"a once key":              {&pawlv1.FinishOnceRequest{Key: "k", Result: secret}, true},
+		"another payload":         {&pawlv1.UpdateTaskRequest{TaskId: "1", Payload: secret}, true},
+		"another priority":        {&pawlv1.UpdateTaskRequest{TaskId: "1", Priority: pawlv1.Priority_PRIORITY_LOW}, false},
+		"a task that is asked of": {&pawlv1.GetTaskRequest{TaskId: "1"}, false},
+	} {
+		s := &server{task: &pawlv1.Task{Type: "a", Queue: "mail", ContentType: "application/vnd.pawl.encrypted; key=k1"}}
+		over, before := Over(s, ring(t, keyring.Config{}, "k1"), ""), proto.Clone(x.req)
+		for range 2 {
+			if err := over.Invoke(t.Context(), "/x", x.req, &pawlv1.SettleResponse{}); err != nil {
+				t.Errorf("%s: %v", what, err)
+				continue
+			}
+			if !proto.Equal(x.req, before) {
+				t.Errorf("%s: the caller's request is changed: %v", what, x.req)
+			}
+			wire, _ := proto.Marshal(s.got.(proto.Message))
+			if changed := !proto.Equal(s.got.(proto.Message), before); changed != x.sealed || bytes.Contains(wire, []byte("secret")) {
+				t.Errorf("%s: sealed %v, want %v: %v", what, changed, x.sealed, s.got)
+			}
+		}
+		if _, get := x.req.(*pawlv1.GetTaskRequest); s.asked > 1 || get && s.asked > 0 {
+			t.Errorf("%s: the namespace is asked for %d times", what, s.asked)
+		}
+	}
+}
+
+// A task that changes is encrypted if it was, and what can't be asked is told.
+func TestChangesAreSealedAsBefore(t *testing.T) {
+	req := &pawlv1.UpdateTaskRequest{TaskId: "1", Payload: secret}
+	s := &server{task: &pawlv1.Task{Type: "a", Queue: "mail"}}
+	over := Over(s, ring(t, keyring.Config{}, "k1"), "team")
+	if err := over.Invoke(t.Context(), "/x", req, &pawlv1.UpdateTaskResponse{}); err != nil || !proto.Equal(s.got.(proto.Message), req) {
+		t.Errorf("a plain task: %v, sent %v", err, s.got)
+	}
+	boom := errors.New("boom")
+	for _, failed := range []string{"WhoAmI", "GetTask"} {
+		s := &server{failed: failed, fails: boom}
+		if err := Over(s, ring(t, keyring.Config{}, "k1"), "").Invoke(t.Context(), "/x", req, &pawlv1.UpdateTaskResponse{}); !errors.Is(err, boom) || s.got != nil {
+			t.Errorf("%s fails: %v, sent %v", failed, err, s.got)
+		}
+	}
+}
+
+// A repeat is encrypted as it was the first time, and something else with the same payload is not: by the name of the request, the task or the
+// schedule. Only where the broker makes a key of the payload, the same payload looks the same.
+func TestRepeatsLookTheSame(t *testing.T) {
+	spec := func(change func(*pawlv1.TaskSpec)) *pawlv1.TaskSpec {
+		t := &pawlv1.TaskSpec{Type: "a", Payload: secret}
+		change(t)
+		return t
+	}
+	none := func(*pawlv1.TaskSpec) {}
+	task := func(t *pawlv1.TaskSpec) proto.Message { return &pawlv1.EnqueueRequest{Task: t} }
+	for what, req := range map[string]func(name string) proto.Message{
+		"a request": func(name string) proto.Message { return task(spec(func(t *pawlv1.TaskSpec) { t.RequestId = name })) },
+		"an idempotency key": func(name string) proto.Message {
+			return task(spec(func(t *pawlv1.TaskSpec) { t.IdempotencyKey = name }))
+		},
+		"a key before a request": func(name string) proto.Message {
+			return task(spec(func(t *pawlv1.TaskSpec) { t.IdempotencyKey, t.RequestId = name, "r" }))
+		},
+		"a unique key": func(name string) proto.Message {
+			return task(spec(func(t *pawlv1.TaskSpec) { t.Unique, t.RequestId = &pawlv1.Unique{Key: "u"}, name }))
+		},
+		"a unique payload": func(name string) proto.Message {
+			return task(spec(func(t *pawlv1.TaskSpec) { t.Unique, t.RequestId = &pawlv1.Unique{}, name }))
+		},
+		"a follower": func(name string) proto.Message {
+			return task(&pawlv1.TaskSpec{RequestId: name, Then: []*pawlv1.TaskSpec{spec(none)}})
+		},
+		"a schedule": func(name string) proto.Message {
+			return &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: name, Task: spec(none)}}
+		},
+		"a group": func(name string) proto.Message {
+			return &pawlv1.CreateGroupRequest{RequestId: name, Tasks: []*pawlv1.TaskSpec{spec(none)}}
+		},
+	} {
+		s := &server{}
+		over := Over(s, ring(t, keyring.Config{}, "k1"), "team")
+		sent := func(m proto.Message) (payload []byte) {
+			if err := over.Invoke(t.Context(), "/x", m, &pawlv1.SettleResponse{}); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			_ = visit(s.got.(proto.Message).ProtoReflect(), "", func(m proto.Message, _ string) (bool, error) {
+				payload = append(payload, m.(*pawlv1.TaskSpec).GetPayload()...)
+				return true, nil
+			})
+			return payload
+		}
+		first := sent(req("x"))
+		if !bytes.Equal(first, sent(req("x"))) {
+			t.Errorf("%s: a repeat looks otherwise", what)
+		}
+		if same := bytes.Equal(first, sent(req("y"))); same != (what == "a unique payload") {
+			t.Errorf("%s: another one looks the same: %v", what, same)
+		}
+	}
+	// Two tasks of one request, and two followers of one task, are two.
+	both := &server{}
+	m := &pawlv1.CreateGroupRequest{RequestId: "g", Tasks: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret, Then: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret}}}}}
+	if err := Over(both, ring(t, keyring.Config{}, "k1"), "team").Invoke(t.Context(), "/x", m, &pawlv1.CreateGroupResponse{}); err != nil {
+		t.Fatal(err)
+	}
+	got := both.got.(*pawlv1.CreateGroupRequest).Tasks
+	then := got[1].Then
+	if seen := map[string]bool{string(got[0].Payload): true, string(got[1].Payload): true, string(then[0].Payload): true, string(then[1].Payload): true}; len(seen) != 4 {
+		t.Errorf("4 tasks with the same payload have %d", len(seen))
+	}
+}
+
+// A payload that the broker would refuse, if it could read it, is refused here; a follower's with its place.
+func TestCheck(t *testing.T) {
+	long := strings.Repeat("c", keyring.MaxContentType)
+	for what, x := range map[string]struct {
+		spec *pawlv1.TaskSpec
+		want string
+	}{
+		"JSON":                  {&pawlv1.TaskSpec{Payload: []byte(`7`)}, ""},
+		"nothing":               {&pawlv1.TaskSpec{}, ""},
+		"named JSON":            {&pawlv1.TaskSpec{Payload: []byte(`{`), ContentType: "application/json"}, "payload"},
+		"not JSON":              {&pawlv1.TaskSpec{Payload: []byte(`{`)}, "payload"},
+		"other bytes":           {&pawlv1.TaskSpec{Payload: []byte(`{`), ContentType: "text/plain"}, ""},
+		"a long type":           {&pawlv1.TaskSpec{Payload: []byte(`{`), ContentType: long}, ""},
+		"a longer type":         {&pawlv1.TaskSpec{ContentType: long + "c"}, "content_type"},
+		"a follower":            {&pawlv1.TaskSpec{Then: []*pawlv1.TaskSpec{{}, {Payload: []byte(`{`)}}}, "then[1].payload"},
+		"a follower's follower": {&pawlv1.TaskSpec{Then: []*pawlv1.TaskSpec{{Then: []*pawlv1.TaskSpec{{Payload: []byte(`{`)}}}}}, "then[0].then[0].payload"},
+	} {
+		s := &server{}
+		sent := Over(s, ring(t, keyring.Config{}, "k1"), "team").Invoke(t.Context(), "/x", &pawlv1.EnqueueRequest{Task: x.spec}, &pawlv1.EnqueueResponse{})
+		if (sent == nil) != (x.want == "") || (s.got == nil) != (x.want != "") {
+			t.Errorf("%s: sent with %v: %v", what, sent, s.got)
+		}
+		err, got := Check(x.spec), ""
+		if refusal, ok := errors.AsType[*pawltype.Error](err); ok {
+			got = refusal.Field
+		}
+		if got != x.want || (err == nil) != (got == "") || err != nil && !errors.Is(err, pawltype.ErrInvalidArgument) {
+			t.Errorf("%s: got %v of field %q, want one of %q", what, err, got, x.want)
+		}
+	}
+}
+
+// Each answer that holds something of a task comes plain, if the keyring has the key and it lies where it was encrypted for; else it stays.
+func TestAnswersAreOpened(t *testing.T) {
+	keys := ring(t, keyring.Config{}, "k1")
+	seal := func(at keyring.Place) (data []byte, contentType string) {
+		data, contentType, err := keys.Seal(at, "", "text/plain", secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data, contentType
+	}
+	wrap := func(at keyring.Place) []byte {
+		data := bytes.Clone(secret)
+		if err := (&conn{keys: keys}).wrap(at, &data); err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	payload, sealedAs := seal(keyring.ForPayload("team", "mail", "a"))
+	result, _ := seal(keyring.ForResult("team", "1"))
+	check, once := wrap(keyring.ForCheckpoint("team", "a")), wrap(keyring.ForOnce("team", "k"))
+	for what, x := range map[string]struct {
+		answer, want proto.Message
+	}{
+		"a task": {
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{TaskId: "1", Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Result: result, ResultContentType: sealedAs, Checkpoint: check}},
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{TaskId: "1", Type: "a", Queue: "mail", Payload: secret, ContentType: "text/plain", Result: secret, ResultContentType: "text/plain", Checkpoint: secret}}},
+		"claimed tasks with their parents": {
+			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check, Parent: &pawlv1.Parent{TaskId: "1", Result: result, ContentType: sealedAs}}}},
+			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: secret, ContentType: "text/plain", Checkpoint: secret, Parent: &pawlv1.Parent{TaskId: "1", Result: secret, ContentType: "text/plain"}}}}},
+		"a schedule": {
+			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}}}},
+			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: "mail", Payload: secret, ContentType: "text/plain"}}}}},
+		"members": {
+			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Result: result, ResultContentType: sealedAs}}},
+			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Result: secret, ResultContentType: "text/plain"}}}},
+		"a once key": {&pawlv1.BeginOnceResponse{Result: once}, &pawlv1.BeginOnceResponse{Result: secret}},
+		"a list without payloads": {
+			&pawlv1.ListTasksResponse{Items: []*pawlv1.Task{{Type: "a", Queue: "mail", ContentType: sealedAs}}},
+			&pawlv1.ListTasksResponse{Items: []*pawlv1.Task{{Type: "a", Queue: "mail", ContentType: sealedAs}}}},
+		"plain": {
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Payload: secret, Result: secret, Checkpoint: secret}},
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Payload: secret, Result: secret, Checkpoint: secret}}},
+	} {
+		got := x.want.ProtoReflect().New().Interface()
+		s := &server{answer: x.answer}
+		if err := Over(sOfTask{s}, keys, "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, got); err != nil || !proto.Equal(got, x.want) {
+			t.Errorf("%s: %v, got %v, want %v", what, err, got, x.want)
+		}
+		other := x.want.ProtoReflect().New().Interface()
+		err := Over(sOfTask{s}, ring(t, keyring.Config{}, "k2"), "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, other)
+		if (err != nil) != (what == "a once key") || err == nil && !proto.Equal(other, x.answer) {
+			t.Errorf("%s without the key: %v, got %v", what, err, other)
+		}
+	}
+}
+
+// sOfTask answers GetTask like any other call.
+type sOfTask struct{ *server }
+
+// Invoke implements rpc.Conn.
+func (s sOfTask) Invoke(_ context.Context, _ string, _, resp any, _ ...grpc.CallOption) error {
+	proto.Merge(resp.(proto.Message), s.answer)
+	return nil
+}
+
+// Why a handler may not have what it claimed.
+func TestUnreadable(t *testing.T) {
+	keys := ring(t, keyring.Config{}, "k1")
+	payload, sealedAs, _ := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", "", secret)
+	check := bytes.Clone(secret)
+	_ = (&conn{keys: keys}).wrap(keyring.ForCheckpoint("team", "a"), &check)
+	s := &server{}
+	with := func(k *keyring.Keyring) rpc.Conn { return Over(s, k, "team") }
+	for what, x := range map[string]struct {
+		over   rpc.Conn
+		task   *pawlv1.ClaimedTask
+		want   string // "": it may
+		forged bool
+	}{
+		"plain":               {with(keys), &pawlv1.ClaimedTask{Payload: secret}, "", false},
+		"plain, no keyring":   {s, &pawlv1.ClaimedTask{Payload: secret, Checkpoint: secret}, "", false},
+		"no keyring":          {s, &pawlv1.ClaimedTask{Payload: payload, ContentType: sealedAs}, `payload: it is encrypted with key "k1", and the client has no keyring`, false},
+		"no keyring for it":   {s, &pawlv1.ClaimedTask{Checkpoint: check}, "checkpoint: it is encrypted with key", false},
+		"another key":         {with(ring(t, keyring.Config{}, "k2")), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}, `payload: it is encrypted with key "k1"`, false},
+		"elsewhere":           {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, "payload: ", true},
+		"another checkpoint":  {with(keys), &pawlv1.ClaimedTask{Type: "b", Checkpoint: check}, "checkpoint: ", true},
+		"a broken checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: check[:len(check)-2]}, "checkpoint: it has not the form", true},
+		"plain and refused":   {with(keys), &pawlv1.ClaimedTask{ContentType: plainType}, "payload: it is not encrypted", true},
+	} {
+		err := Unreadable(x.over, x.task)
+		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) || keyring.IsForged(err) != x.forged {
+			t.Errorf("%s: got %v, forged %v, want %q, %v", what, err, keyring.IsForged(err), x.want, x.forged)
+		}
+	}
+	if !Encrypts(with(keys)) || Encrypts(s) {
+		t.Error("which connection encrypts?")
+	}
+}
+
+// A keyring that takes only what is encrypted hides the rest from handlers, and one that accepts other queues opens what comes from there.
+func TestKeyringsOfTheirOwn(t *testing.T) {
+	keys := ring(t, keyring.Config{}, "k1")
+	payload, sealedAs, _ := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", "", secret)
+	for what, x := range map[string]struct {
+		cfg  keyring.Config
+		task *pawlv1.ClaimedTask
+		want string
+	}{
+		"plain":             {keyring.Config{}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, `"secret" b`},
+		"plain and refused": {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, " " + plainType},
+		"only encrypted":    {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}, `"secret" `},
+		"moved":             {keyring.Config{AcceptFrom: []string{"x", "mail", "y"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, `"secret" `},
+		"moved elsewhere":   {keyring.Config{AcceptFrom: []string{"x"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, string(payload) + " " + sealedAs},
+	} {
+		got := &pawlv1.ClaimResponse{}
+		over := Over(sOfTask{&server{answer: &pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{x.task}}}}, ring(t, x.cfg, "k1"), "team")
+		if err := over.Invoke(t.Context(), "/x", &pawlv1.ClaimRequest{}, got); err != nil || fmt.Sprintf("%s %s", got.Tasks[0].Payload, got.Tasks[0].ContentType) != x.want {
+			t.Errorf("%s: %v, got %q, want %q", what, err, got.Tasks[0], x.want)
+		}
+	}
+}
