@@ -1,0 +1,189 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/outcome"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/internal/client/telemetry"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+var claim = Claim{TaskID: "1", Type: "a", Token: "token"}
+
+// What a handler returns, as the broker is told of it.
+func TestEndings(t *testing.T) {
+	boom := errors.New("boom")
+	steer := func(o pawltype.Outcome, delay time.Duration) error {
+		return &outcome.Steer{Outcome: o, Delay: delay, Err: boom}
+	}
+	for _, x := range []struct {
+		err  error
+		want string
+		op   telemetry.Verb
+	}{
+		{nil, "ack result text/plain", telemetry.VerbAck},
+		{boom, "fail RETRY in 0s: boom", telemetry.VerbFail},
+		{steer(pawltype.OutcomeFailed, time.Minute), "fail RETRY in 1m0s: boom", telemetry.VerbFail},
+		{steer(pawltype.OutcomeDead, time.Minute), "fail DEAD in 0s: boom", telemetry.VerbFail},
+		{steer(pawltype.OutcomeDiscarded, time.Minute), "fail DISCARD in 0s: boom", telemetry.VerbFail},
+		{steer(pawltype.OutcomePoisoned, time.Minute), "fail POISON in 0s: boom", telemetry.VerbFail},
+		{steer(pawltype.OutcomeSnoozed, time.Minute), "release for 1m0s", telemetry.VerbRelease},
+	} {
+		e := EndingOf(claim, []byte("result"), "text/plain", x.err)
+		if got := e.Verb() + " " + text(e); got != x.want || e.Operation() != x.op {
+			t.Errorf("%v: got %s, operation %d, want %s, %d", x.err, got, e.Operation(), x.want, x.op)
+		}
+	}
+	refused := &pawltype.Error{Code: pawltype.ErrPayloadTooLarge}
+	for _, x := range []struct {
+		of   Ending
+		want string
+	}{
+		{EndingOf(claim, nil, "", nil), "DEAD in 0s: pawl: payload_too_large"},
+		{Fail(claim, boom), "RETRY in 0s: pawl: payload_too_large"},
+		{Release(claim, time.Hour), "RETRY in 0s: pawl: payload_too_large"},
+	} {
+		if got := text(x.of.Fallback(claim, refused)); got != x.want {
+			t.Errorf("%s refused: got %s, want %s", x.of.Verb(), got, x.want)
+		}
+	}
+	if a, b := EndingOf(claim, make([]byte, 1000), "", nil), Release(claim, 0); a.Size() != 1256 || b.Size() != 256 || Fail(claim, errors.New(strings.Repeat("x", 1000))).Size() < 1000 {
+		t.Errorf("sizes %d and %d", a.Size(), b.Size())
+	}
+}
+
+// text is what is in an ending, whose claim is checked.
+func text(e Ending) string {
+	var r pawlv1.SettleRequest
+	e.AddTo(&r)
+	switch {
+	case len(r.Acks) == 1 && r.Acks[0].TaskId == "1" && r.Acks[0].ClaimToken == "token":
+		return fmt.Sprintf("%s %s", r.Acks[0].Result, r.Acks[0].ContentType)
+	case len(r.Fails) == 1 && r.Fails[0].TaskId == "1" && r.Fails[0].ClaimToken == "token":
+		return fmt.Sprintf("%s in %s: %s", strings.TrimPrefix(r.Fails[0].Outcome.String(), "FAIL_OUTCOME_"), r.Fails[0].RetryIn.AsDuration(), r.Fails[0].Error.Message)
+	case len(r.Releases) == 1 && r.Releases[0].TaskId == "1" && r.Releases[0].ClaimToken == "token":
+		return fmt.Sprint("for ", r.Releases[0].Delay.AsDuration())
+	}
+	return r.String()
+}
+
+// server answers a call of any kind.
+type server struct {
+	rpc.Conn
+	answer proto.Message
+	fails  error
+	tries  int
+}
+
+// Invoke implements rpc.Conn.
+func (s *server) Invoke(_ context.Context, _ string, _, resp any, _ ...grpc.CallOption) error {
+	if s.tries++; s.fails != nil {
+		return s.fails
+	}
+	proto.Merge(resp.(proto.Message), s.answer)
+	return nil
+}
+
+func calls(t *testing.T, s *server) Calls {
+	tel, err := telemetry.New(telemetry.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewCalls(rpc.NewCaller(s, -1), tel)
+}
+
+// Endings of all kinds go in one request, and each gets its own answer. Where answers are missing nobody guesses whose they are.
+func TestSettleAnswers(t *testing.T) {
+	of := func(id string) Claim { return Claim{TaskID: id, Token: id} }
+	endings := []Ending{Fail(of("1"), errors.New("x")), EndingOf(of("2"), nil, "", nil), Release(of("3"), 0), EndingOf(of("4"), nil, "", nil), Release(of("5"), 0), Fail(of("6"), errors.New("x"))}
+	said := func(ids ...string) (all []*pawlv1.Settled) {
+		for _, id := range ids {
+			all = append(all, &pawlv1.Settled{TaskId: id})
+		}
+		return all
+	}
+	s := &server{answer: &pawlv1.SettleResponse{Acks: said("2", "4"), Fails: said("1", "6"), Releases: said("3", "5")}}
+	got, err := calls(t, s).Settle(t.Context(), endings)
+	for i := range endings {
+		if err != nil || len(got) != len(endings) || got[i].GetTaskId() != fmt.Sprint(i+1) {
+			t.Fatalf("answers %v, %v", got, err)
+		}
+	}
+	for _, r := range []*pawlv1.SettleResponse{
+		{Acks: said("2"), Fails: said("1", "6"), Releases: said("3", "5")},
+		{Acks: said("2", "4"), Fails: said("1"), Releases: said("3", "5")},
+		{Acks: said("2", "4"), Fails: said("1", "6"), Releases: said("3")},
+		{},
+	} {
+		if got, err := calls(t, &server{answer: r}).Settle(t.Context(), endings); got != nil || !errors.Is(err, pawltype.ErrInternal) {
+			t.Errorf("%d, %d and %d answers: %v, %v", len(r.Acks), len(r.Fails), len(r.Releases), got, err)
+		}
+	}
+	refused := &pawltype.Error{Code: pawltype.ErrPermissionDenied}
+	if got, err := calls(t, &server{fails: refused}).Settle(t.Context(), endings); got != nil || !errors.Is(err, refused) {
+		t.Errorf("refused: %v, %v", got, err)
+	}
+}
+
+// A call about a claim gives what the broker answers, or says which call was refused.
+func TestCallsSayWhatWasRefused(t *testing.T) {
+	refused := &pawltype.Error{Code: pawltype.ErrStaleClaim}
+	for what, call := range map[string]func(c Calls) (any, error){
+		`extend "1": `: func(c Calls) (any, error) { return c.Extend(t.Context(), claim, 0, nil, nil) },
+		"begin: ":      func(c Calls) (any, error) { return c.BeginOnce(t.Context(), claim, "k") },
+		"finish: ":     func(c Calls) (any, error) { return c.FinishOnce(t.Context(), claim, "k", nil, 0) },
+		"abandon: ":    func(c Calls) (any, error) { return c.AbandonOnce(t.Context(), claim, "k") },
+	} {
+		if _, err := call(calls(t, &server{fails: refused})); !errors.Is(err, refused) || !strings.HasPrefix(err.Error(), what) {
+			t.Errorf("%s: got %v", what, err)
+		}
+		var answer proto.Message
+		switch what {
+		case "begin: ":
+			answer = &pawlv1.BeginOnceResponse{}
+		case "finish: ":
+			answer = &pawlv1.FinishOnceResponse{}
+		case "abandon: ":
+			answer = &pawlv1.AbandonOnceResponse{}
+		default:
+			answer = &pawlv1.ExtendResponse{}
+		}
+		if _, err := call(calls(t, &server{answer: answer})); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// What can be made twice is made again; AbandonOnce is not.
+func TestWhichCallsAreRepeated(t *testing.T) {
+	away, ctx := &pawltype.Error{Code: pawltype.ErrUnavailable}, context.Background()
+	tel, err := telemetry.New(telemetry.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, call := range map[string]func(c Calls) error{
+		"extend":  func(c Calls) error { _, err := c.Extend(ctx, claim, 0, nil, nil); return err },
+		"begin":   func(c Calls) error { _, err := c.BeginOnce(ctx, claim, "k"); return err },
+		"finish":  func(c Calls) error { _, err := c.FinishOnce(ctx, claim, "k", nil, 0); return err },
+		"settle":  func(c Calls) error { _, err := c.Settle(ctx, []Ending{Release(claim, 0)}); return err },
+		"abandon": func(c Calls) error { _, err := c.AbandonOnce(ctx, claim, "k"); return err },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{fails: away}
+			if err := call(NewCalls(rpc.NewCaller(s, time.Second), tel)); !errors.Is(err, away) || (s.tries > 1) != (what != "abandon") {
+				t.Errorf("%s: %d tries, %v", what, s.tries, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,172 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/pawlq/pawl/pawltype"
+)
+
+var (
+	away     = &pawltype.Error{Code: pawltype.ErrUnavailable}
+	notReady = &pawltype.Error{Code: pawltype.ErrUnavailable, Reason: "node_not_ready"}
+	asks     = &pawltype.Error{Code: pawltype.ErrUnavailable, RetryAfter: 7 * time.Second}
+	conflict = &pawltype.Error{Code: pawltype.ErrConflict}
+)
+
+// answers gives one error after the other, the last for ever, and counts the calls.
+func answers(calls *int, errs ...error) func(context.Context, int, ...grpc.CallOption) (int, error) {
+	return func(_ context.Context, n int, _ ...grpc.CallOption) (int, error) {
+		err := errs[min(*calls, len(errs)-1)]
+		*calls++
+		return n + 1, err
+	}
+}
+
+// A call is made again while the broker is unavailable and there is time, if it may be.
+func TestCall(t *testing.T) {
+	for what, x := range map[string]struct {
+		errs     []error
+		repeat   bool
+		retryFor time.Duration
+		want     error
+		calls    int
+		least    time.Duration // that it takes
+		most     time.Duration
+	}{
+		"answered":        {[]error{nil}, true, time.Minute, nil, 1, 0, 0},
+		"refused":         {[]error{conflict}, true, time.Minute, conflict, 1, 0, 0},
+		"back":            {[]error{away, away, nil}, true, time.Minute, nil, 3, 30 * time.Millisecond, 60 * time.Millisecond},
+		"back, refused":   {[]error{away, conflict}, true, time.Minute, conflict, 2, 10 * time.Millisecond, 20 * time.Millisecond},
+		"not repeated":    {[]error{away}, false, time.Minute, away, 1, 0, 0},
+		"no time":         {[]error{away}, true, -1, away, 1, 0, 0},
+		"asks for a rest": {[]error{asks, nil}, true, time.Minute, nil, 2, 7 * time.Second, 7 * time.Second},
+		"away for long":   {[]error{asks}, true, 13 * time.Second, asks, 3, 14 * time.Second, 14 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, calls, began := NewCaller(nil, x.retryFor), 0, time.Now()
+			got, err := Call(t.Context(), c, x.repeat, answers(&calls, x.errs...), 6)
+			if took := time.Since(began); !errors.Is(err, x.want) || err == nil && got != 7 || calls != x.calls || took < x.least || took > x.most {
+				t.Errorf("%s: %v after %d calls and %s, want %v after %d and %s to %s", what, err, calls, took, x.want, x.calls, x.least, x.most)
+			}
+		})
+	}
+}
+
+// A pause ends with the caller's context, which is told with what was refused, and with the client.
+func TestPausesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewCaller(nil, time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Pause(ctx, 0, asks); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, asks) {
+			t.Errorf("the context ends: %v", err)
+		}
+		time.AfterFunc(time.Second, c.End)
+		if err := c.Pause(t.Context(), 0, asks); err != pawltype.ErrClosed {
+			t.Errorf("the client ends: %v", err)
+		}
+		if err := c.Failed(conflict); err != pawltype.ErrClosed || c.Failed(nil) != nil || c.Context().Err() == nil {
+			t.Errorf("a call that fails afterwards: %v", err)
+		}
+	})
+}
+
+// Ten repeats go at once, then five in a second, and one more for each ten calls that succeed. A node that is not ready costs nothing
+// three times.
+func TestRepeatsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewCaller(nil, time.Hour)
+		began := time.Now()
+		waits := func(n, try int, err error) time.Duration {
+			began = time.Now()
+			for range n {
+				if err := c.Pause(t.Context(), try, err); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return time.Since(began).Round(100 * time.Millisecond)
+		}
+		if took := waits(10, 0, away); took > 200*time.Millisecond {
+			t.Errorf("the first ten took %s", took)
+		}
+		waits(2, 0, away)
+		if took := waits(10, 0, away); took != 2*time.Second {
+			t.Errorf("ten more took %s, want 2s", took)
+		}
+		if took := waits(10, 2, notReady); took > 900*time.Millisecond {
+			t.Errorf("of nodes that are not ready ten took %s", took)
+		}
+		waits(1, 0, away)
+		for range 10 {
+			c.Succeeded()
+		}
+		if wait := c.budget.take(time.Now()); wait > 20*time.Millisecond {
+			t.Errorf("after ten successes one waits for %s", wait)
+		}
+		for range 1000 {
+			c.Succeeded()
+		}
+		if c.budget.tokens != maxRetryTokens {
+			t.Errorf("there are %v tokens, want %d at most", c.budget.tokens, maxRetryTokens)
+		}
+		for range 1000 {
+			c.budget.take(time.Now())
+		}
+		if wait := c.budget.take(time.Now()); wait != maxPause {
+			t.Errorf("after 1000 at once the next waits for %s, want %s", wait, maxPause)
+		}
+		time.Sleep(time.Hour)
+		if c.budget.take(time.Now()); c.budget.tokens != maxRetryTokens-1 {
+			t.Errorf("after an hour there are %v tokens, want %d", c.budget.tokens, maxRetryTokens-1)
+		}
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	for try, want := range map[int]time.Duration{0: 20, 1: 40, 6: 1280, 7: 2000, 1000: 2000} {
+		least, most := 10_000*time.Millisecond, time.Duration(0)
+		for range 2000 {
+			d := Backoff(try, firstPause, maxPause)
+			least, most = min(least, d), max(most, d)
+		}
+		if want *= time.Millisecond; least < want/2 || least > want*6/10 || most > want || most < want*9/10 {
+			t.Errorf("try %d: %s to %s, want %s to %s", try, least, most, want/2, want)
+		}
+	}
+}
+
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, end := context.WithCancel(t.Context())
+		end()
+		closed := make(chan struct{})
+		close(closed)
+		for what, x := range map[string]struct {
+			ctx     context.Context
+			closing <-chan struct{}
+			want    bool
+		}{"whole": {t.Context(), nil, true}, "the context ends": {ended, nil, false}, "it is closed": {t.Context(), closed, false}} {
+			began := time.Now()
+			if got := Sleep(x.ctx, x.closing, time.Second); got != x.want || got != (time.Since(began) == time.Second) {
+				t.Errorf("%s: %v after %s", what, got, time.Since(began))
+			}
+		}
+	})
+}
+
+// Which refusals end a stream for good.
+func TestFinal(t *testing.T) {
+	for err, want := range map[error]string{pawltype.ErrUnauthenticated: "true true", pawltype.ErrPermissionDenied: "true true", pawltype.ErrInvalidArgument: "false true",
+		pawltype.ErrClosed: "false true", pawltype.ErrUnavailable: "false false", pawltype.ErrInternal: "false false"} {
+		if got := fmt.Sprint(NotLetIn(err), Final(err)); got != want {
+			t.Errorf("%v: got %s, want %s", err, got, want)
+		}
+	}
+}
