@@ -101,6 +101,29 @@ func TestAStreamSurvivesItsNode(t *testing.T) {
 	})
 }
 
+// A node that leads, but takes no streams, is left for another.
+func TestAStreamLeavesANodeThatRefusesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startNodes(t)
+		c.lead(1, "n2")
+		done := c.work(c.client("n1:7295"))
+		c.feed(4*time.Second, "default")
+		c.before = func(node, method string) error {
+			if node == "n2" && method == "Work" {
+				return errUnavailable
+			}
+			return nil
+		}
+		c.kill("n2")
+		c.start("n2")
+		c.feed(20*time.Second, "default")
+		synctest.Wait()
+		if n := int(done.Load()); n != len(c.f.tasks) {
+			t.Errorf("%d runs of %d tasks", n, len(c.f.tasks))
+		}
+	})
+}
+
 // While nothing comes, or as much from elsewhere, or the leader can't be reached, a stream stays.
 func TestAStreamStays(t *testing.T) {
 	for what, x := range map[string]struct {

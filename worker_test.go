@@ -401,7 +401,11 @@ func TestRefusedWorker(t *testing.T) {
 		f, client := start(t)
 		mux := handle(func(context.Context, *pawl.Task[welcome]) error { return nil })
 		f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return status.Error(codes.PermissionDenied, "no") } })
+		began := time.Now()
 		wantErr(t, "Run", pawl.NewWorker(client, mux, pawl.WorkerConfig{}).Run(t.Context()), pawltype.ErrPermissionDenied)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it was not let in, and tried for %s", took)
+		}
 
 		// Once served, a worker comes again when its token is good again, however often.
 		f.set(func() { f.greet = nil })
@@ -418,6 +422,27 @@ func TestRefusedWorker(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A stream that lasts has been served, though the broker said nothing.
+func TestSilentWorkerIsServed(t *testing.T) {
+	for lasts, want := range map[time.Duration]time.Duration{5 * time.Second: 0, 6 * time.Second: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			done := make(chan error, 1)
+			go func() {
+				done <- pawl.NewWorker(client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{}).Run(t.Context())
+			}()
+			time.Sleep(lasts)
+			f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return status.Error(codes.PermissionDenied, "no") } })
+			f.cut()
+			began := time.Now()
+			wantErr(t, "Run", <-done, pawltype.ErrPermissionDenied)
+			if took := time.Since(began).Truncate(time.Minute); took != want {
+				t.Errorf("it lasted %s: not let in, it tried for %s, want %s", lasts, took, want)
+			}
+		})
+	}
 }
 
 // A worker that was served, and is not let in for a minute, ends with what it was told, and so do the contexts of its handlers. One that
