@@ -156,7 +156,7 @@ func (g *Gatherer) recycle(e *Call) (*pawlv1.Enqueued, error) {
 // something is in flight, and its end asks again.
 func (g *Gatherer) mayBeginLocked() bool {
 	n := len(g.waiting)
-	return !g.closed && (n > 0 && g.inFlight < g.eager || n >= fullBatch && g.inFlight < maxRequests)
+	return n > 0 && g.inFlight < g.eager || n >= fullBatch && g.inFlight < maxRequests
 }
 
 // free ends a request, and begins one for the calls that wait.

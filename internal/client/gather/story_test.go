@@ -23,7 +23,7 @@ import (
 
 // TestStories: callers enqueue tasks, and a server answers when it is told to.
 //
-//	gatherer [repeats=D]        begins anew
+//	gatherer [repeats=D] [eager=N]   begins anew
 //	enqueue NAME... [size=N]    callers, each with a task of N bytes; 1..9 is many of them
 //	late NAME                   one whose context has ended
 //	send NAME...                one caller with a batch
@@ -122,7 +122,8 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			repeats = -1
 		}
-		w.g = New(rpc.NewCaller(nil, repeats), w, 0)
+		eager, _ := strconv.Atoi(of["eager"])
+		w.g = New(rpc.NewCaller(nil, repeats), w, eager)
 		w.asked, w.replies, w.leave = 0, map[string]chan reply{}, map[string]context.CancelFunc{}
 	case "enqueue", "late":
 		for _, name := range names {
@@ -169,6 +170,17 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) string {
 		said = append(said[:1:1], fmt.Sprintf("and %d more\n", len(said)-1))
 	}
 	return strings.Join(said, "") + fmt.Sprintf("%d in flight, %d wait\n", w.g.inFlight, len(w.g.waiting))
+}
+
+// A caller may leave as the gatherer closes, which has taken its call already.
+func TestLeavingWhileItCloses(t *testing.T) {
+	w := &world{}
+	g := New(rpc.NewCaller(nil, -1), w, 0)
+	e := &Call{}
+	g.Close()
+	if g.leave(e); !e.left || len(g.waiting) != 0 {
+		t.Errorf("left %v, and %d wait", e.left, len(g.waiting))
+	}
 }
 
 // task is one that has so many bytes on its way.
