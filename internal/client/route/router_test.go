@@ -32,6 +32,7 @@ type rig struct {
 	asked map[string]int // for the map, by node
 	away  string         // a node whose address leads nowhere
 	hold  chan struct{}  // answers of maps wait for it
+	says  func(node string, m *pawlv1.GetMapResponse)
 }
 
 func startRig(t *testing.T) *rig {
@@ -81,7 +82,7 @@ type rigNode struct {
 func (n rigNode) GetMap(context.Context, *pawlv1.GetMapRequest) (*pawlv1.GetMapResponse, error) {
 	n.r.mu.Lock()
 	n.r.asked[n.name]++
-	hold := n.r.hold
+	hold, says := n.r.hold, n.r.says
 	n.r.mu.Unlock()
 	if hold != nil {
 		<-hold
@@ -89,6 +90,9 @@ func (n rigNode) GetMap(context.Context, *pawlv1.GetMapRequest) (*pawlv1.GetMapR
 	m := &pawlv1.GetMapResponse{Node: n.name, ClusterId: "c1", Version: 1, Shards: []*pawlv1.MapShard{{Shard: 1, Leader: "n1"}, {Shard: 2, Leader: "n2"}, {Shard: 3, Leader: "n3"}}}
 	for _, name := range []string{"n1", "n2", "n3"} {
 		m.Nodes = append(m.Nodes, &pawlv1.MapNode{Name: name, ApiAddress: name + ":1"})
+	}
+	if says != nil {
+		says(n.name, m)
 	}
 	return m, nil
 }
@@ -309,9 +313,14 @@ func TestNodesOutOfReach(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d := r.d
 		r.away = "n2"
-		for range 3 {
-			if d.Reach(r.Context(), "n2") || d.Reach(r.Context(), "n2") {
-				r.Fatal("it is reached")
+		for i := range 3 {
+			for range 2 {
+				if d.Reach(r.Context(), "n2") {
+					r.Fatal("it is reached")
+				}
+			}
+			if i == 0 {
+				r.wantAsked("its address may be another", "[n1:1]")
 			}
 			time.Sleep(time.Minute)
 		}
@@ -325,6 +334,61 @@ func TestNodesOutOfReach(t *testing.T) {
 			r.Errorf("n2 is back: %+v", d.nodes["n2"])
 		}
 	})
+}
+
+// A call for a node to which there is no channel begins one, and none for the node of Dial, or for nobody.
+func TestCallsBeginChannels(t *testing.T) {
+	inRig(t, func(r *rig) {
+		d := r.d
+		d.HasSeveralNodes()
+		for _, shard := range []uint32{1, 9} {
+			if d.pick(OfShard(shard)) != d.any {
+				r.Errorf("shard %d: not by the channel of Dial", shard)
+			}
+			r.wantAsked(fmt.Sprint("shard ", shard), "[]")
+		}
+		if d.pick(OfShard(3)) != d.any {
+			r.Error("shard 3: not by the channel of Dial")
+		}
+		r.wantAsked("shard 3", "[n3:1]")
+		if l := d.pick(OfShard(3)); l.name != "n3" {
+			r.Errorf("shard 3: a call goes to %q", l.name)
+		}
+	})
+}
+
+// A node is who it says it is, and one that moves is left.
+func TestNodesAreWhoTheySay(t *testing.T) {
+	for what, says := range map[string]func(node string, m *pawlv1.GetMapResponse){
+		"another node":    func(_ string, m *pawlv1.GetMapResponse) { m.Node = "n3" },
+		"another cluster": func(_ string, m *pawlv1.GetMapResponse) { m.ClusterId = "c2" },
+	} {
+		inRig(t, func(r *rig) {
+			r.says = says
+			if r.d.Reach(r.Context(), "n2") || len(r.d.channels) != 0 {
+				r.Errorf("%s is reached; there are %d channels", what, len(r.d.channels))
+			}
+		})
+	}
+	for what, says := range map[string]func(node string, m *pawlv1.GetMapResponse){
+		"moves":      func(_ string, m *pawlv1.GetMapResponse) { m.Nodes[1].ApiAddress = "elsewhere:1" },
+		"is gone":    func(_ string, m *pawlv1.GetMapResponse) { m.Nodes[1].Name = "n4" },
+		"is staying": func(string, *pawlv1.GetMapResponse) {},
+	} {
+		inRig(t, func(r *rig) {
+			r.d.Reach(r.Context(), "n2")
+			r.says = says
+			r.d.refresh(r.Context())
+			synctest.Wait()
+			want := 0
+			if what == "is staying" {
+				want = 1
+			}
+			if len(r.d.channels) != want || len(r.d.nodes) != want {
+				r.Errorf("n2 %s: there are %d channels to %d nodes, want %d", what, len(r.d.channels), len(r.d.nodes), want)
+			}
+		})
+	}
 }
 
 // A node that has another address, or is gone, while a channel to it is made, gets none; and who dials meanwhile waits for nobody.
