@@ -158,8 +158,9 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) string {
 		pause, _ := time.ParseDuration(names[0])
 		time.Sleep(pause)
 	case "close":
+		go w.g.Close() // which waits for requests: they end with the caller
+		synctest.Wait()
 		w.g.caller.End()
-		w.g.Close()
 	}
 	synctest.Wait()
 	w.mu.Lock()
