@@ -33,9 +33,7 @@ func (s *Set) Keep(r Round, id task.ID, strict bool, from, to *schema.Exec) (nex
 		next = s.leave(r, id, to)
 	case to.State == task.Ready && from.State != task.Ready:
 		to.Behind = s.lineOf(r.Tx(), to.Key).first.ID != id
-		if from.State == task.Claimed && !to.Behind {
-			to.Seq = r.NextSeq() // its key goes behind others that wait
-		}
+		to.Seq = r.NextSeq() // its key goes behind others that wait
 	case to.State != task.Ready:
 		to.Behind = false
 	}
