@@ -322,6 +322,58 @@ func TestClaimsBesideReleasedLanes(t *testing.T) {
 	}
 }
 
+// While lanes of a type that was released are put in order, its breaker may put it on trial. Of each lane it then looks whether the probe
+// is to come from there.
+func TestTrialBesideReleasedLanes(t *testing.T) {
+	for _, c := range []struct {
+		shown string // the key of which a task is shown before; "": none
+		of    task.Priority
+		want  string
+	}{{"", 0, "k"}, {"younger", task.Normal, "k"}, {"higher", task.High, "higher"}, {"lower", task.Low, "k"}} {
+		KeepWarm(t, 0, 1)
+		w := NewWorld(t)
+		s := task.DefaultSettings()
+		s.Breaker = task.Breaker{FailureRate: 50, MinAttempts: 1, Window: time.Minute, Hold: time.Minute, Probes: 1}
+		s.Breaker.Fill()
+		add := func(key string, p task.Priority) {
+			t.Helper()
+			if _, err := w.Enqueue(task.Spec{Type: "job", Queue: "default", Key: key, Priority: p}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claim := func() []Claimed { return w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}}) }
+		w.PutQueue("default", s, false)
+		add("", task.Normal)
+		first := claim()[0]
+		add("k", task.Normal)
+		lanes.Bounds.TickRead = 0
+		w.Configure("default", task.QueueConfig{Settings: s, Holds: []task.Hold{{Type: "job"}}})
+		w.PutQueue("default", s, false)
+		if _, err := Run(w, func(r *Round) (Settled, error) {
+			return Fail(r, Hold{Namespace: "default", ID: first.ID, Token: first.Token}, FailRequest{Fall: FallDead})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if c.shown != "" {
+			add(c.shown, c.of)
+		}
+		q := w.Leader.queues[queueName{"default", "default"}]
+		w.Now = q.breakers.Of("job").Until
+		w.Round(Tick)
+		if m := q.lanes.Memory(); m.Released != 1 || q.breakers.Of("job").State != breaker.Probing {
+			t.Fatalf("shown %q: %d lanes are left, and the breaker is %s", c.shown, m.Released, q.breakers.Of("job").State)
+		}
+		lanes.Bounds.TickRead = 1
+		w.Round(Tick)
+		if err := w.Check(); err != nil {
+			t.Error(err)
+		}
+		if got := claim(); len(got) != 1 || got[0].Key != c.want {
+			t.Errorf("shown %q: claimed %v, want the task of key %q", c.shown, got, c.want)
+		}
+	}
+}
+
 // However many types are released at once, a round puts no more lanes in order than its bound.
 func TestReleaseOfManyTypes(t *testing.T) {
 	KeepWarm(t, 10, 50)

@@ -81,7 +81,7 @@ func (t trial) offer(now store.Time) {
 // offerIfBetter shows a lane in place of the one that is, if it comes before that.
 func (t trial) offerIfBetter(l *Lane, now store.Time) {
 	shown := t.s.trials[t.typ]
-	if shown == l || l.flow.Held != 0 || shown != nil && !l.before(shown) {
+	if l.flow.Held != 0 || shown != nil && !l.before(shown) {
 		return
 	}
 	if shown != nil {
