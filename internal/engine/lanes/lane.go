@@ -46,7 +46,7 @@ func (l *Lane) insert(t schema.ReadyTask) {
 	case t.Seq >= l.scan && unread:
 		return // behind what is still to be read
 	case t.Seq >= l.scan:
-		if len(l.head) == Bounds.LaneHead {
+		if len(l.head) >= Bounds.LaneHead { // more if some came back to their old places
 			l.scan = t.Seq
 			return
 		}

@@ -1,0 +1,58 @@
+package lanes
+
+import (
+	"testing"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+)
+
+// After each fill of a head, what follows what was read is asked for if too little of it is left, and only while there is more.
+func TestReadAhead(t *testing.T) {
+	was := Bounds
+	defer func() { Bounds = was }()
+	Bounds.LaneHead = 10
+	for _, c := range []struct {
+		count  int64 // of the lane, whose first ten tasks lie in its head and end before 110
+		before ahead
+		left   ahead
+		from   uint64 // that is asked for; 0: nothing
+		when   string
+	}{
+		{100, ahead{}, ahead{0, 110}, 110, "nothing was read"},
+		{11, ahead{}, ahead{0, 110}, 110, "nothing was read of one task"},
+		{10, ahead{}, ahead{0, 110}, 0, "there is no task behind the head"},
+		{100, ahead{30, 200}, ahead{20, 200}, 0, "enough is left"},
+		{100, ahead{29, 200}, ahead{19, 200}, 200, "too little is left"},
+		{100, ahead{5, 200}, ahead{0, 200}, 200, "less was thought to be left than came into the head"},
+		{26, ahead{25, 200}, ahead{15, 200}, 200, "one task is behind what was read"},
+		{25, ahead{25, 200}, ahead{15, 200}, 0, "all was read"},
+		{24, ahead{25, 200}, ahead{15, 200}, 0, "one of those that were read is gone"},
+		{100, ahead{40, 111}, ahead{30, 111}, 0, "some of what was read is behind the head"},
+		{100, ahead{40, 110}, ahead{0, 110}, 110, "the head ends where what was read does"},
+	} {
+		l := &Lane{count: c.count, head: make([]schema.ReadyTask, 10), scan: 110, ahead: c.before}
+		var r Round
+		r.readAhead(&Set{}, l)
+		var from uint64
+		if len(r.Behind) > 0 {
+			from = r.Behind[0].from
+		}
+		if from != c.from || l.ahead != c.left {
+			t.Errorf("%s: asks from %d with %+v left, want from %d with %+v", c.when, from, l.ahead, c.from, c.left)
+		}
+	}
+}
+
+// What was read is left for the next fills; nothing changes nothing.
+func TestStretchDone(t *testing.T) {
+	l := &Lane{ahead: ahead{3, 200}}
+	s := Stretch{lane: l}
+	s.Done(nil)
+	if l.ahead != (ahead{3, 200}) {
+		t.Errorf("nothing was read, and %+v is left", l.ahead)
+	}
+	s.Done([]schema.ReadyTask{{Seq: 250}, {Seq: 300}})
+	if l.ahead != (ahead{5, 301}) {
+		t.Errorf("two tasks were read, and %+v is left", l.ahead)
+	}
+}
