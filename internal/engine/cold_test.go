@@ -194,6 +194,28 @@ func TestClaimBehindUnreadLanes(t *testing.T) {
 	t.Error("the task was not found")
 }
 
+// A claim that finds nothing because the queue is paused reads no lanes: more of them would be of no use. When all lanes are in memory,
+// a pause of a type leaves nothing for ticks to read.
+func TestPausedQueueReadsNothing(t *testing.T) {
+	KeepWarm(t, 10, 50)
+	w := NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), true)
+	w.enqueueKeys(200, oneJob())
+	w.BecomeLeader()
+	for range 2 {
+		if got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}}); len(got) > 0 || w.read > lanes.Bounds.FirstRead {
+			t.Errorf("a claim of a paused queue got %v and read %d lanes", got, w.read)
+		}
+	}
+	for w.Leader.NextDeadline() <= w.Now {
+		w.Round(Tick)
+	}
+	w.Configure("default", task.QueueConfig{Settings: task.DefaultSettings(), Holds: []task.Hold{{Type: "job"}}})
+	if w.Leader.NextDeadline() <= w.Now {
+		t.Error("all lanes are in memory, and a tick is to read some")
+	}
+}
+
 // When a type is no longer held, no round puts more of its lanes in order than its bound. Meanwhile a claim gets no task of a lower
 // priority, a type that is held again stays so, and in the end all tasks are claimed.
 func TestReleaseOfManyKeys(t *testing.T) {

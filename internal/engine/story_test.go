@@ -249,6 +249,9 @@ func (s *story) settleStep(d *datadriven.TestData) string {
 	default:
 		hold.Token = tokens[len(tokens)-1]
 	}
+	if arg(d, "token") == "next" {
+		hold.Token.Fence++
+	}
 	switch d.Cmd {
 	case "extend":
 		e := engine.Extension{Lease: duration(arg(d, "lease"))}
@@ -268,10 +271,16 @@ func (s *story) settleStep(d *datadriven.TestData) string {
 	out, err := engine.Run(s.World, func(r *engine.Round) (engine.Settled, error) {
 		switch d.Cmd {
 		case "ack":
+			if d.HasArg("late") {
+				return engine.AckLate(r, hold, schema.Result{})
+			}
 			return engine.Ack(r, hold, schema.Result{Data: []byte(arg(d, "result"))})
 		case "give-back":
 			return engine.GiveBack(r, hold)
 		case "release":
+			if d.HasArg("late") {
+				return engine.ReleaseLate(r, hold, duration(arg(d, "delay")))
+			}
 			return engine.Release(r, hold, duration(arg(d, "delay")))
 		}
 		f := engine.FailRequest{Failure: schema.Failure{Message: arg(d, "error")},
@@ -552,6 +561,9 @@ func answer(err error, format string, args ...any) string {
 	var e *task.Error
 	if errors.As(err, &e) {
 		message := uuids.ReplaceAllString(e.Message, "ID")
+		if e.Holder != "" {
+			message += "; held by " + e.Holder
+		}
 		if e.Reason != "" {
 			return fmt.Sprintf("refused: %s/%s: %s", e.Code, e.Reason, message)
 		}

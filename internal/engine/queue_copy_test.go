@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A copy of a queue is replaced by a newer one only.
+func TestPutQueueOfVersion(t *testing.T) {
+	w := NewWorld(t)
+	for _, c := range []struct {
+		version uint64
+		length  int64
+		want    int64
+	}{{2, 20, 20}, {1, 10, 20}, {2, 22, 20}, {3, 30, 30}} {
+		s := task.DefaultSettings()
+		s.MaxLength = c.length
+		w.Round(func(r *Round) { PutQueue(r, "default", "a", task.QueueConfig{Version: c.version, Settings: s}) })
+		w.BecomeLeader()
+		w.Round(func(r *Round) {
+			if got := r.Queue("default", "a").config.Settings.MaxLength; got != c.want {
+				t.Errorf("version %d: the queue's length is at most %d, want %d", c.version, got, c.want)
+			}
+		})
+	}
+}
+
+// A copy that can't be read is told, though others can.
+func TestCopiedQueuesTellDamage(t *testing.T) {
+	w := NewWorld(t)
+	for _, name := range []string{"a", "b"} {
+		w.PutQueue(name, task.DefaultSettings(), false)
+	}
+	if queues, err := CopiedQueues(w.Store); err != nil || len(queues) != 2 || queues[1].Name != "b" {
+		t.Errorf("the queues are %v (%v)", queues, err)
+	}
+	for _, key := range [][]byte{schema.QueueKey("default", schema.TableQueue, "a"), {schema.TableQueue, 'a'}} {
+		w := NewWorld(t)
+		w.PutQueue("b", task.DefaultSettings(), false)
+		w.Round(func(r *Round) { r.tx.Set(key, []byte{0xff}) })
+		if queues, err := CopiedQueues(w.Store); err == nil {
+			t.Errorf("row %q is damaged, and the queues are %v", key, queues)
+		}
+	}
+}
