@@ -1,0 +1,282 @@
+package lanes
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// TestLanes lets tasks come and go while keys and types are held and tried, and new leaders begin, and holds what claims and explanations
+// see against a list of the tasks. Nobody uses workers' time, so keys come in the order of their tasks; the engine's TestFairness has what
+// they share.
+func TestLanes(t *testing.T) {
+	for seed := range uint64(6) {
+		warm, read := []int{0, 2, 1000}[seed%3], 1+int(seed%2)*1000
+		t.Run(fmt.Sprintf("seed %d, %d warm, %d read at once", seed, warm, read), func(t *testing.T) {
+			was := Bounds
+			defer func() { Bounds = was }()
+			Bounds.LaneHead, Bounds.Warm, Bounds.Head, Bounds.Heads = 3, warm, 3, 10
+			Bounds.FirstRead, Bounds.TickRead, Bounds.ClaimRead = read, read, read
+			w := newListed(t, seed)
+			for step := range 300 {
+				w.round(w.step)
+				w.round(func(r *Round) {
+					w.readAll(r, w.set)
+					w.compare(r)
+				})
+				if t.Failed() {
+					t.Fatalf("step %d", step)
+				}
+			}
+		})
+	}
+}
+
+// listed is the lanes of a queue, and the list of the tasks that are in them.
+type listed struct {
+	t     *testing.T
+	rng   *rand.Rand
+	store *store.Store
+	index uint64
+	set   *Set
+
+	tasks []listedTask // in the order in which they became ready
+	held  map[string]bool
+	tried map[string]bool
+	keys  map[string]bool // that are held
+	// limited says that the queue has limits.
+	limited bool
+}
+
+type listedTask struct {
+	id task.ID
+	*schema.Exec
+}
+
+func (w *listed) Weight(string) float64 { return 1 }
+func (w *listed) Limited() bool         { return w.limited }
+func (w *listed) Held(key string, _ int, _ store.Time) (h Hold) {
+	if w.keys[key] {
+		h = HeldByPause
+	}
+	return h
+}
+
+func newListed(t *testing.T, seed uint64) *listed {
+	s, err := store.Open(store.Config{Dir: "state", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	w := &listed{t: t, rng: rand.New(rand.NewPCG(seed, 5)), store: s, held: map[string]bool{}, tried: map[string]bool{}, keys: map[string]bool{}, limited: seed%4 > 1}
+	w.round(w.begin)
+	return w
+}
+
+func (w *listed) round(do func(r *Round)) {
+	w.index++
+	now := store.Time(w.index) * 1000
+	tx := w.store.Begin(now, w.index)
+	defer tx.Close()
+	r := Begin(tx, func(string, []schema.ReadyTask) {})
+	do(&r)
+	r.Seal()
+	if err := w.store.Apply(store.Position{Index: w.index, Term: 1, Time: now}, tx.Seal(nil)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// begin begins a leader's memory.
+func (w *listed) begin(r *Round) {
+	w.set = New("ns", "q", w)
+	w.open(r, w.set)
+}
+
+func (w *listed) open(r *Round, s *Set) {
+	s.WatchTypes(true)
+	for _, typ := range []string{"x", "y", "z"} {
+		s.SetType(r, typ, w.held[typ], w.tried[typ])
+	}
+	r.Open(s)
+}
+
+func (w *listed) readAll(r *Round, s *Set) {
+	for s.Partial() {
+		r.ReadMore(s, math.MaxInt)
+	}
+}
+
+func (w *listed) pick(of ...string) string { return of[w.rng.IntN(len(of))] }
+
+func (w *listed) step(r *Round) {
+	switch n := w.rng.IntN(20); {
+	case n < 9 && len(w.tasks) < 60:
+		x := &schema.Exec{State: task.Ready, Priority: task.Priorities[w.rng.IntN(3)], Type: w.pick("x", "y", "z"), Key: w.pick("", "a", "b", "c", "d", "e", "f", "g"), Seq: w.index, ReadyAt: r.now}
+		id := task.NewID(1, int64(w.index), w.rng.Uint64())
+		r.Enter(w.set, id, x)
+		w.tasks = append(w.tasks, listedTask{id, x})
+	case n < 15:
+		if len(w.tasks) > 0 {
+			at := w.rng.IntN(len(w.tasks))
+			if w.rng.IntN(2) == 0 {
+				at = 0
+			}
+			r.Leave(w.set, w.tasks[at].Exec)
+			w.set.ForgetIdle(w.tasks[at].Key)
+			w.tasks = slices.Delete(w.tasks, at, at+1)
+		}
+	case n < 17:
+		typ := w.pick("x", "y", "z")
+		w.held[typ], w.tried[typ] = w.rng.IntN(2) == 0, false
+		w.tried[typ] = w.held[typ] && w.rng.IntN(2) == 0
+		w.set.SetType(r, typ, w.held[typ], w.tried[typ])
+	case n < 19:
+		key := w.pick("a", "b", "c")
+		w.keys[key] = !w.keys[key]
+		w.set.FollowRules(r, []string{key})
+	default:
+		w.begin(r)
+	}
+}
+
+// inOrder says whether a task's type lets it run: of one on trial only what lies in the lane that is shown.
+func (w *listed) inOrder(x *schema.Exec) bool {
+	shown := w.set.trials[x.Type]
+	return !w.held[x.Type] || shown != nil && shown.LaneName == x.Lane()
+}
+
+func (w *listed) mayRun(x *schema.Exec) bool { return w.inOrder(x) && !w.keys[x.Key] }
+
+// first is the first task of which ok says so.
+func (w *listed) first(ok func(x *schema.Exec) bool) (first listedTask, some bool) {
+	at := slices.IndexFunc(w.tasks, func(t listedTask) bool { return ok(t.Exec) })
+	if at < 0 {
+		return first, false
+	}
+	return w.tasks[at], true
+}
+
+func (w *listed) count(ok func(x *schema.Exec) bool) (n int) {
+	for _, t := range w.tasks {
+		if ok(t.Exec) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *listed) compare(r *Round) {
+	w.compareTrials()
+	w.comparePositions(r)
+	for i, p := range task.Priorities {
+		oldest, some := w.first(func(x *schema.Exec) bool { return x.Priority == p })
+		if since, found := w.set.Oldest(r, p); found != some || some && since != oldest.ReadyAt {
+			w.t.Errorf("priority %d: the oldest task is ready since %d (%t), want %+v", p, since, found, oldest)
+		}
+		for _, types := range [][]string{nil, {"x"}, {"z", "y"}, {"none"}} {
+			next, some := w.first(func(x *schema.Exec) bool {
+				return x.Priority == p && w.mayRun(x) && (types == nil || slices.Contains(types, x.Type))
+			})
+			switch has := w.set.Has(p, types); {
+			case has != some:
+				w.t.Errorf("priority %d has a task of %q: %t, want %t", p, types, has, some)
+			case has:
+				if got := w.set.Next(r, p, types); got.ID != next.id || got.Seq != next.Seq || got.ReadyAt != next.ReadyAt {
+					w.t.Errorf("the next of priority %d and %q is %+v, want %+v", p, types, got, next)
+				}
+				if soon := w.set.Soon(p); types == nil && (len(soon) == 0 || soon[0].ID != next.id || slices.ContainsFunc(soon, func(t schema.ReadyTask) bool { return t.ID == task.ID{} })) {
+					w.t.Errorf("soon come %+v of priority %d, want first %+v", soon, p, next)
+				}
+			}
+		}
+		if w.set.MayFind(i, nil) {
+			w.t.Errorf("all of priority %d is read, and a claim may find more", p)
+		}
+	}
+	again := New("ns", "q", w)
+	w.open(r, again)
+	w.readAll(r, again)
+	if err := w.set.Verify(r.tx, again, false); err != nil {
+		w.t.Error(err)
+	}
+	if err := w.set.VerifyTypes(again, true); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// compareTrials looks at which lanes are shown of types on trial: of keys that are not held, of the best priority.
+func (w *listed) compareTrials() {
+	held := w.count(func(x *schema.Exec) bool { return w.held[x.Type] || w.keys[x.Key] })
+	for _, typ := range []string{"x", "y", "z"} {
+		best := task.Low + 1
+		for _, t := range w.tasks {
+			if t.Type == typ && !w.keys[t.Key] {
+				best = min(best, t.Priority)
+			}
+		}
+		shown := w.set.trials[typ]
+		if wanted := w.tried[typ] && best <= task.Low; wanted != (shown != nil) || wanted && (shown.Priority != best || w.keys[shown.Key]) {
+			w.t.Errorf("type %q, tried: %t: lane %+v is shown, want one of priority %d", typ, w.tried[typ], shown, best)
+		}
+		if shown != nil {
+			held-- // the probe
+		}
+		if has := w.count(func(x *schema.Exec) bool { return x.Type == typ }) > 0; w.set.MayHave(typ) != has {
+			w.t.Errorf("there may be a task of type %q: %t", typ, !has)
+		}
+	}
+	if got := w.set.HeldTasks(); got != int64(held) {
+		w.t.Errorf("%d tasks are held, want %d", got, held)
+	}
+}
+
+// comparePositions looks at what is told of some tasks.
+func (w *listed) comparePositions(r *Round) {
+	for range min(len(w.tasks), 3) {
+		t := w.tasks[w.rng.IntN(len(w.tasks))]
+		p := r.Position(w.set, t.Exec)
+		same := w.count(func(x *schema.Exec) bool { return x.Lane() == t.Lane() && x.Seq < t.Seq })
+		all := same + w.count(func(x *schema.Exec) bool {
+			return x.Key == t.Key && x.Priority == t.Priority && x.Type != t.Type && x.Seq < t.Seq && w.inOrder(x)
+		})
+		if gotSame, gotAll, more := p.TasksBefore(); gotSame != same || gotAll != all || more {
+			w.t.Errorf("%+v has %d tasks of its type and %d in all before it (more: %t), want %d and %d", t, gotSame, gotAll, more, same, all)
+		}
+		firsts := map[string]uint64{} // of the keys of its priority
+		for _, o := range w.tasks {
+			if _, there := firsts[o.Key]; !there && o.Priority == t.Priority && w.mayRun(o.Exec) {
+				firsts[o.Key] = o.Seq
+			}
+		}
+		keys := 0
+		for _, first := range firsts {
+			if own, runs := firsts[t.Key]; runs && first < own {
+				keys++
+			}
+		}
+		if n, more := p.KeysBefore(); n != keys || more {
+			w.t.Errorf("%+v has %d keys before its own (more: %t), want %d", t, n, more, keys)
+		}
+		if shown := w.set.trials[t.Type]; p.IsProbe() != (shown != nil && shown.LaneName == t.Lane() && same == 0) {
+			w.t.Errorf("%+v is the probe: %t, of lane %+v", t, p.IsProbe(), shown)
+		}
+		higher := int64(0)
+		ready := [3]int64{1, 10, 100}
+		for i, n := range ready {
+			if _, some := w.first(func(x *schema.Exec) bool { return x.Priority == task.Priorities[i] && w.mayRun(x) }); some && task.Priorities[i] < t.Priority {
+				higher += n
+			}
+		}
+		if got := p.HigherPriority(ready); got != higher {
+			w.t.Errorf("%+v has %d of higher priorities before it, want %d", t, got, higher)
+		}
+	}
+}
