@@ -77,9 +77,9 @@ func (p *Position) HigherPriority(ready [3]int64) (n int64) {
 // KeysBefore counts the keys of its priority whose next task comes before the next of this task's key. More says that there are more
 // than MaxBefore.
 func (p *Position) KeysBefore() (n int, more bool) {
-	s, f, at := p.s, p.flow, int(p.x.Priority-task.High)
+	f, at := p.flow, int(p.x.Priority-task.High)
 	inOrder := f != nil && f.place[at] >= 0 || p.cold != nil && !p.cold.of.held
-	if !p.InLane() || !inOrder || !s.shared() {
+	if !p.InLane() || !inOrder {
 		return 0, false
 	}
 	return p.r.before(p.s, f, p.cold, at)

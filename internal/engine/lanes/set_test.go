@@ -201,6 +201,11 @@ func (w *listed) compare(r *Round) {
 			w.t.Errorf("all of priority %d is read, and a claim may find more", p)
 		}
 	}
+	for typ, of := range w.set.ofType {
+		if len(of) == 0 {
+			w.t.Errorf("type %q has no lane, and a place in memory", typ)
+		}
+	}
 	again := New("ns", "q", w)
 	w.open(r, again)
 	w.readAll(r, again)
