@@ -283,7 +283,7 @@ func (r *replica) deliver(at shard.Stamp) {
 	for _, s := range r.served {
 		if s.w.state.CompareAndSwap(stateWaiting, stateServed) {
 			s.w.out <- delivery{s.tasks, at}
-		} else if len(s.tasks) > 0 {
+		} else {
 			r.release(s.tasks)
 		}
 	}

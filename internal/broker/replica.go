@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,7 +59,6 @@ func newReplica(b *Broker, id uint32) *replica {
 	r.ticks = newTickTraces(b.cfg.Tracer)
 	r.operations.wake = make(chan struct{}, 1)
 	r.ctx, r.stop = context.WithCancel(b.stopping)
-	r.deadline.Store(math.MaxInt64)
 	return r
 }
 
