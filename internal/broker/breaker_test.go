@@ -2,11 +2,15 @@ package broker
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/breaker"
+	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -36,6 +40,8 @@ func TestBreakersAreLogged(t *testing.T) {
 			got := <-w.claim(context.Background(), call("a"), time.Minute)
 			w.settle(Settle{Verb: Fail, Hold: hold(got[0]), Fail: Failing{Fall: FailDead, Failure: Failure{Message: message}}})
 		}
+		var at events.Place
+		w.told(&at)
 		fail("smtp closed")
 		synctest.Wait()
 		if strings.Contains(w.log.String(), "breaker") {
@@ -56,8 +62,35 @@ func TestBreakersAreLogged(t *testing.T) {
 			t.Errorf("%d closed, %v", out.Closed, err)
 		}
 		line("breaker closed", "by=operator")
+		var told []string
+		for _, e := range w.told(&at) {
+			if strings.HasPrefix(e, "breaker.") {
+				told = append(told, e)
+			}
+		}
+		if want := []string{
+			`breaker.opened 2 of 2 attempts failed within 1m0s, the last with "smtp closed" smtp closed`,
+			`breaker.opened 2 of 2 attempts failed within 1m0s, then 1 probe, the last with "smtp is gone" smtp is gone`,
+			"breaker.closed probes smtp is gone",
+			`breaker.opened 2 of 2 attempts failed within 1m0s, the last with "again" again`,
+			"breaker.closed operator again",
+		}; !slices.Equal(told, want) {
+			t.Errorf("events: %q, want %q", told, want)
+		}
 		if opened, closed := strings.Count(w.log.String(), "breaker opened"), strings.Count(w.log.String(), "breaker closed"); opened != 3 || closed != 2 {
 			t.Errorf("%d lines say opened, %d closed: %s", opened, closed, w.log.String())
 		}
 	})
+}
+
+// A change of settings that closes thousands of breakers does not fill the log.
+func TestBreakersLoggedAreBounded(t *testing.T) {
+	for more := range 2 {
+		var log syncBuffer
+		r := &replica{log: slog.New(slog.NewTextHandler(&log, nil))}
+		r.logBreakers(make([]breaker.Change, maxBreakersLogged+more))
+		if n := strings.Count(log.String(), "breaker opened"); n != maxBreakersLogged || strings.Contains(log.String(), `"more breakers opened or closed" count=1`) != (more > 0) {
+			t.Errorf("with %d more than the bound, %d lines: %s", more, n, log.String())
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/raftlog"
@@ -29,9 +32,17 @@ type world struct {
 	t    *testing.T
 	dead *fullArchive
 	log  *syncBuffer
+	// spans are what the broker tells of traces.
+	spans *tracetest.SpanRecorder
 	// addShard starts one more data shard of one replica. It is removed and stopped by what this returns.
 	addShard func(id uint32) (stop func())
 	patience *time.Timer
+
+	// What is refused of that which the broker asks of the rest of the node; nil: nothing.
+	onTheWay atomic.Pointer[func(*OutboxMessage) error]
+	onStep   atomic.Pointer[func(shard uint32, c StepCall) error]
+	onRoom   atomic.Pointer[error]
+	onQueue  atomic.Pointer[func(queue string) error]
 
 	behind  atomic.Int64 // nanoseconds by which the wall clock was set back
 	instant atomic.Int64 // the last one in which time was asked for
@@ -110,7 +121,7 @@ func receive[T any](t *testing.T, what string, from <-chan T) (v T) {
 func inWorld(t *testing.T, test func(w *world)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, log: &syncBuffer{}, patience: patience()}
+		w := &world{t: t, log: &syncBuffer{}, spans: tracetest.NewSpanRecorder(), patience: patience()}
 		defer w.patience.Stop()
 		start := time.Now()
 		src := store.TimeSource{Wall: func() time.Time { return time.Now().Add(-time.Duration(w.behind.Load())) },
@@ -125,7 +136,21 @@ func inWorld(t *testing.T, test func(w *world)) {
 		w.Broker = New(Config{Limits: task.DefaultLimits(), Archive: w.dead, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 			Namespaces: func() []string { return []string{ns} },
 			EnsureQueue: func(ctx context.Context, id uint32, ns, queue string) error {
+				if refuses := w.onQueue.Load(); refuses != nil {
+					if err := (*refuses)(queue); err != nil {
+						return err
+					}
+				}
 				return copyQueues(ctx, w.Broker, id, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
+			},
+			Tracer:     sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans)).Tracer("pawl"),
+			SendOutbox: w.carry, Operate: w.step,
+			HasShard: func(_ context.Context, id uint32) (bool, error) { _, err := w.replica(id); return err == nil, nil },
+			Room: func() error {
+				if full := w.onRoom.Load(); full != nil {
+					return *full
+				}
+				return nil
 			}})
 		w.addShard = func(id uint32) (stop func()) {
 			state, err := store.Open(store.Config{Dir: fmt.Sprintf("state%d", id), FS: fs, Identity: store.Identity{Shard: id}, Fatal: fatal})
@@ -149,6 +174,49 @@ func inWorld(t *testing.T, test func(w *world)) {
 		stop()
 		w.must(errors.Join(logs.Close(), w.dead.Close()))
 	})
+}
+
+// two is a second data shard, of those tests that add it. The queues that begin with "far" lie in it.
+const two = 2
+
+// carry brings messages to their shards.
+func (w *world) carry(ctx context.Context, ns string, messages []*OutboxMessage) []Enqueued {
+	out := make([]Enqueued, len(messages))
+	for i, m := range messages {
+		if lost := w.onTheWay.Load(); lost != nil {
+			if out[i].Err = (*lost)(m); out[i].Err != nil {
+				continue
+			}
+		}
+		switch {
+		case m.Notice != nil:
+			_, out[i].Err = RecordNotices.Call(ctx, w, GroupNotices{OnShard{m.Notice.Group.Shard(), ns}, []*Notice{m.Notice}})
+		case m.Cancel != task.ID{}:
+			out[i].Err = order(ctx, w.Broker, Cancel, m.Cancel)
+		default:
+			shard := uint32(one)
+			if strings.HasPrefix(m.Spec.Queue, "far") {
+				shard = two
+			}
+			if got, _, err := w.Enqueue(ctx, shard, ns, []task.Spec{m.Spec}); err != nil {
+				out[i].Err = err
+			} else {
+				out[i] = got[0]
+			}
+		}
+	}
+	return out
+}
+
+// step does a step of an operation in its shard.
+func (w *world) step(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error) {
+	if fails := w.onStep.Load(); fails != nil {
+		if err := (*fails)(shard, c); err != nil {
+			return StepAnswer{}, err
+		}
+	}
+	out, err := OperateSome.Call(ctx, w, StepOrder{OnShard{shard, ns}, c})
+	return out.Step, err
 }
 
 // fullArchive is an archive whose disk can be full.
@@ -274,6 +342,50 @@ func TestOnlyListedTypesAreFed(t *testing.T) {
 	})
 }
 
+// Who takes any type and who takes one of them take turns in their order of arrival, too.
+func TestClaimsOfDifferentTypesAreFedInTheirOrder(t *testing.T) {
+	inWorld(t, func(w *world) {
+		jobs := call("a")
+		jobs.Types = []string{"job", "rare"}
+		for _, order := range [][2]ClaimCall{{jobs, call("a")}, {call("a"), jobs}} {
+			first := w.claim(context.Background(), order[0], time.Minute)
+			second := w.claim(context.Background(), order[1], time.Minute)
+			ids := w.enqueue(task.Spec{Queue: "a"})
+			if got := receive(t, "the task", first); len(got) != 1 || got[0].ID != ids[0] {
+				t.Errorf("who came first got %v", got)
+			}
+			w.enqueue(task.Spec{Queue: "a"})
+			if got := receive(t, "the other task", second); len(got) != 1 {
+				t.Errorf("who came second got %v", got)
+			}
+		}
+	})
+}
+
+// Who awaits a task is told that there is one, and has not taken it.
+func TestAwaitClaimsNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ended := make(chan error, 1)
+		go func() { ended <- w.Await(context.Background(), one, call("a")) }()
+		synctest.Wait()
+		w.enqueue(task.Spec{Queue: "a"})
+		if err := receive(t, "the end of the wait", ended); err != nil {
+			t.Error(err)
+		}
+		if err := w.Await(context.Background(), one, call("a")); err != nil { // it is ready
+			t.Error(err)
+		}
+		if got := <-w.claim(context.Background(), call("a"), 0); len(got) != 1 || got[0].Exec.Fence != 1 {
+			t.Errorf("then a claim got %v", got)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := w.Await(ctx, one, call("a")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a wait in vain ends with %v", err)
+		}
+	})
+}
+
 func TestAClaimEndsEmptyInTime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		began := time.Now()
@@ -281,7 +393,10 @@ func TestAClaimEndsEmptyInTime(t *testing.T) {
 			t.Errorf("got %v after %s", got, time.Since(began))
 		}
 		began = time.Now()
-		w.enqueue(task.Spec{Queue: "a"})
+		if got := <-w.claim(context.Background(), call("a"), 0); got != nil || time.Since(began) > time.Second {
+			t.Errorf("without patience got %v after %s", got, time.Since(began))
+		}
+		w.enqueue(task.Spec{Queue: "a"}) // nobody waits
 		if got := <-w.claim(context.Background(), call("a"), 0); len(got) != 1 || time.Since(began) > time.Second {
 			t.Errorf("got %v after %s", got, time.Since(began))
 		}
@@ -351,6 +466,28 @@ func TestTimePasses(t *testing.T) {
 		}
 		if s := w.settle(Settle{Verb: Ack, Hold: hold(again[0])}); s.Err != nil {
 			t.Errorf("the second holder's ack: %v", s.Err)
+		}
+	})
+}
+
+// A lease that was lost while nobody else has the task is no obstacle to a verb that says that it comes late, and to no other.
+func TestLateVerbs(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for _, c := range []struct {
+			verb Verb
+			want task.State
+		}{{Ack, task.Discarded}, {Release, task.Ready}} {
+			w.enqueue(task.Spec{Queue: "a"})
+			claimed := <-w.claim(context.Background(), call("a"), 0)
+			w.pass(time.Minute)
+			s := Settle{Verb: c.verb, Hold: hold(claimed[0])}
+			if got := w.settle(s); !errors.Is(got.Err, &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleExpired}) {
+				t.Errorf("verb %d after the lease: %+v", c.verb, got)
+			}
+			s.Late = true
+			if got := w.settle(s); got.Err != nil || got.State != c.want {
+				t.Errorf("verb %d that says it is late: %+v, want %s", c.verb, got, c.want)
+			}
 		}
 	})
 }
@@ -557,6 +694,58 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 	})
 }
 
+// What has not ended, or has for good, is no dead letter, and is not archived when it is discarded.
+func TestOnlyDeadLettersAreArchived(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ids := w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
+		w.must(order(context.Background(), w.Broker, Discard, ids[0]))
+		out, err := OperateSome.Call(context.Background(), w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: 2, Action: task.Discard,
+			Filter: ready("a"), Count: 10}})
+		if err != nil || out.Step.Done != 1 {
+			t.Errorf("the operation: %+v, %v", out.Step, err)
+		}
+		for _, id := range ids {
+			if v, _, err := w.Task(context.Background(), ns, id, 0); err != nil || v.Exec.State != task.Discarded {
+				t.Errorf("a task that waited is %+v, %v", v, err)
+			}
+		}
+		if tasks, _, _, err := w.Archived(ns, "", "", 10); err != nil || len(tasks) != 0 {
+			t.Errorf("archived: %+v, %v", tasks, err)
+		}
+		for what, c := range map[string]StepCall{
+			"an earlier step": {Operation: task.NewID(one, 1, 1), Step: 1, Action: task.Discard},
+			"a bad cursor":    {Operation: task.NewID(one, 1, 2), Step: 1, Action: task.Discard, Cursor: []byte("x"), Count: 1},
+		} {
+			if out, err := OperateSome.Call(context.Background(), w, StepOrder{OnShard{one, ns}, c}); err == nil {
+				t.Errorf("%s: %+v", what, out)
+			}
+		}
+	})
+}
+
+// A record that can't be read is an error of the page that it is on, wherever it lies there.
+func TestDamagedRecordsAreNotPassedOver(t *testing.T) {
+	inWorld(t, func(w *world) {
+		whole := []byte(`{"task_id":"01a2072a-8f2c-7001-9e08-31427594d73d","namespace":"default","queue":"a"}`)
+		places, err := w.dead.Append([][]byte{whole, []byte("damaged"), whole}, time.Now())
+		w.must(err)
+		if _, _, _, err := w.Archived(ns, "", "", 10); err == nil || !strings.Contains(err.Error(), places[1]) {
+			t.Errorf("the list: %v, want one that names %s", err, places[1])
+		}
+		if _, err := w.ArchivedAt(places[1]); err == nil || !strings.Contains(err.Error(), places[1]) {
+			t.Errorf("the record: %v, want one that names %s", err, places[1])
+		}
+		for place, code := range map[string]*task.Error{"nonsense": {Code: task.CodeInvalidArgument, Field: "places"}, places[0] + "9": {Code: task.CodeNotFound}} {
+			if _, err := w.ArchivedAt(place); !errors.Is(err, code) {
+				t.Errorf("at %q: %v, want %s", place, err, code.Code)
+			}
+		}
+		if _, _, _, err := w.Archived(ns, "", "nonsense", 10); !errors.Is(err, &task.Error{Code: task.CodeInvalidArgument, Field: "cursor"}) {
+			t.Errorf("another cursor: %v", err)
+		}
+	})
+}
+
 func TestReplayByFilter(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for i := range 12 {
@@ -568,6 +757,19 @@ func TestReplayByFilter(t *testing.T) {
 		out, err := ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, s})
 		if err != nil || out.Matched != 6 || out.Done != 0 {
 			t.Fatalf("dry run: %d, %d, %v", out.Matched, out.Done, err)
+		}
+		all := Selection{Queue: "b", State: task.Dead}
+		for range 3 {
+			w.dies(task.Spec{Queue: "b"}, Failing{Fall: FailDead})
+		}
+		out, err = ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, all})
+		if err != nil || out.Matched != 3 || out.Done != 3 {
+			t.Fatalf("replay of all: %d, %d, %v", out.Matched, out.Done, err)
+		}
+		for range 3 {
+			if got := <-w.claim(context.Background(), call("b"), 0); len(got) != 1 {
+				t.Error("without a rate they are not ready at once")
+			}
 		}
 		s.DryRun, s.Max, s.Rate = false, 4, 2
 		out, err = ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, s})
@@ -586,6 +788,117 @@ func TestReplayByFilter(t *testing.T) {
 		}
 		if tasks, _, _, err := w.Archived(ns, "", "", 100); err != nil || len(tasks) != 8 {
 			t.Errorf("%d archived, %v", len(tasks), err)
+		}
+	})
+}
+
+// Each order on a task does what it says, also where the shard has let go of the task's queue.
+func TestOrders(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		do := func(q TaskCommand) *View {
+			t.Helper()
+			q.Namespace, q.By = ns, task.Author{Name: "op"}
+			out, err := OperateTask.Call(ctx, w, q)
+			if err != nil || out.At.Index == 0 {
+				t.Fatalf("%s: %+v, %v", q.Verb, out, err)
+			}
+			return out.View
+		}
+		id := w.enqueue(task.Spec{Queue: "a", Delay: time.Hour})[0]
+		on := OnTask{ID: id}
+		if v := do(TaskCommand{Verb: Update, OnTask: on, Edit: Edit{Priority: task.High}}); v.Exec.State != task.Scheduled || v.Exec.Priority != task.High {
+			t.Errorf("updated it is %s at priority %s", v.Exec.State, v.Exec.Priority)
+		}
+		if v := do(TaskCommand{Verb: RunNow, OnTask: on}); v.Exec.State != task.Ready {
+			t.Errorf("run now it is %s", v.Exec.State)
+		}
+		if v := do(TaskCommand{Verb: Cancel, OnTask: on}); v.Exec.State != task.Cancelled {
+			t.Errorf("cancelled it is %s", v.Exec.State)
+		}
+		_, err := DropCopy.Call(ctx, w, OnQueue{OnShard{one, ns}, "a"})
+		w.must(err)
+		if v := do(TaskCommand{Verb: Retry, OnTask: on}); v.Exec.State != task.Ready {
+			t.Errorf("retried it is %s", v.Exec.State)
+		}
+		if v := do(TaskCommand{Verb: Discard, OnTask: on}); v.Exec.State != task.Discarded {
+			t.Errorf("discarded it is %s", v.Exec.State)
+		}
+		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: Retry, OnTask: OnTask{ns, task.NewID(one, 1, 1)}}); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("a task that is not there: %v", err)
+		}
+		var elsewhere *Elsewhere
+		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: "of a later release", OnTask: OnTask{ns, id}}); !errors.As(err, &elsewhere) {
+			t.Errorf("an unknown order: %v", err)
+		}
+		audit, at, err := w.Audit(ctx, one, AuditQuery{Namespace: ns}, nil, 100)
+		if err != nil || at.Index == 0 || len(audit.Entries) != 5 {
+			t.Errorf("the audit has %+v, %v", audit, err)
+		}
+		if problems, at, err := w.Check(ctx, one); err != nil || len(problems) > 0 || at.Index == 0 {
+			t.Errorf("the check at %+v: %v, %v", at, problems, err)
+		}
+	})
+}
+
+// The tasks of one call name each queue once, and a repeated request the same task.
+func TestNewTasks(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r, err := w.replica(one)
+		w.must(err)
+		request := task.NewID(one, 1, 1)
+		tasks, queues := r.newTasks(ns, []task.Spec{{Queue: "a", RequestID: request}, {Queue: "b"}, {Queue: "a", RequestID: request}, {Queue: "b"}, {Queue: "b", RequestID: task.ID{6: 0x40}}})
+		if !slices.Equal(queues, []string{"a", "b"}) {
+			t.Errorf("queues are %q", queues)
+		}
+		if tasks[0].ID != tasks[2].ID || tasks[0].Fresh || tasks[0].ID.Shard() != one || tasks[0].ID.UnixMilli() != request.UnixMilli() {
+			t.Errorf("one request names %s and %s, fresh: %v", tasks[0].ID, tasks[2].ID, tasks[0].Fresh)
+		}
+		if other, _ := r.newTasks("other", []task.Spec{{RequestID: request}}); other[0].ID == tasks[0].ID {
+			t.Error("requests of two namespaces name one task")
+		}
+		for _, i := range []int{1, 3, 4} {
+			if n := tasks[i]; !n.Fresh || n.ID.UnixMilli() != time.Now().UnixMilli() || i > 1 && n.ID == tasks[1].ID {
+				t.Errorf("task %d is %s, fresh: %v", i, n.ID, n.Fresh)
+			}
+		}
+	})
+}
+
+// Only these calls must not be repeated when nobody knows whether they ran: each time they would do more.
+func TestCallsThatMustNotRunTwice(t *testing.T) {
+	var once []string
+	for _, name := range Verbs.Names() {
+		if c, _ := Verbs.Call(name); !c.Rule().Again {
+			once = append(once, name)
+		}
+	}
+	slices.Sort(once)
+	if want := []string{"discard-dead", "operate", "purge", "replay"}; !slices.Equal(once, want) {
+		t.Errorf("these must not be repeated: %q, want %q", once, want)
+	}
+}
+
+// A tick begins a trace, which is told when the round of its task is committed.
+func TestTicksAreTraced(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		w.must(copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"a": {Version: 1, Settings: task.DefaultSettings()}}))
+		spec := task.Schedule{Name: "hourly", Every: time.Hour, Task: task.Spec{Queue: "a", Type: "tick"}}
+		spec.Fill()
+		_, err := PutSchedule.Call(ctx, w, SchedulePutCall{OnShard: OnShard{one, ns}, Put: SchedulePut{Schedule: spec, Version: 1}})
+		w.must(err)
+		w.pass(time.Hour + time.Second)
+		got := <-w.claim(ctx, call("a"), 0)
+		spans := w.spans.Ended()
+		if len(got) != 1 || len(spans) != 1 || got[0].Headers["traceparent"] != fmt.Sprintf("00-%s-%s-01", spans[0].SpanContext().TraceID(), spans[0].SpanContext().SpanID()) {
+			t.Fatalf("%d tasks and %d spans", len(got), len(spans))
+		}
+		said := fmt.Sprint(spans[0].Attributes())
+		for _, want := range []string{"hourly", "tick", got[0].ID.String()} {
+			if !strings.Contains(said, want) {
+				t.Errorf("the span lacks %q: %s", want, said)
+			}
 		}
 	})
 }

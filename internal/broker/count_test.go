@@ -41,6 +41,7 @@ func TestWhatCounts(t *testing.T) {
 		{"given back", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""), Outcome: task.OutcomeReleased}, []stats.Counter{stats.Released}, 3 * time.Second},
 		{"put off", engine.Transition{From: in(task.Claimed, ""), To: in(task.Scheduled, ""), Outcome: task.OutcomeSnoozed}, []stats.Counter{stats.Snoozed}, 3 * time.Second},
 		{"cancelled", engine.Transition{From: in(task.Claimed, ""), To: in(task.Cancelled, ""), Outcome: task.OutcomeCancelled}, []stats.Counter{stats.Cancelled}, 3 * time.Second},
+		{"ended as a later release says", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""), Outcome: task.Outcome(len(attemptCounts))}, nil, 3 * time.Second},
 		{"replayed", engine.Transition{From: in(task.Dead, ""), To: in(task.Ready, "")}, []stats.Counter{stats.Replayed}, -1},
 	} {
 		var want stats.Set

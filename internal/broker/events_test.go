@@ -99,6 +99,24 @@ func TestEventsOfTasks(t *testing.T) {
 	})
 }
 
+// A round that is thrown away is no end: who reads goes on.
+func TestEventsOutliveADroppedRound(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var at events.Place
+		w.told(&at)
+		w.enqueue(task.Spec{Queue: "a"})
+		r, err := w.replica(one)
+		w.must(err)
+		if _, _, err := change(context.Background(), r, func(*engine.Round) (struct{}, error) { panic("on purpose") }); err == nil {
+			t.Error("a call that panics has no error")
+		}
+		w.enqueue(task.Spec{Queue: "a"})
+		if got, want := w.told(&at), []string{"task.enqueued", "task.enqueued"}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	})
+}
+
 // Who reads where the shard is not led is told so, also while it waits.
 func TestEventsElsewhere(t *testing.T) {
 	inWorld(t, func(w *world) {

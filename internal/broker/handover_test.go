@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,8 @@ import (
 type group struct {
 	t     *testing.T
 	nodes map[uint64]*member // by replica
+
+	loses atomic.Pointer[func(*pb.Message) bool] // which messages are lost; nil: none
 }
 
 type member struct {
@@ -36,7 +39,11 @@ type member struct {
 type wire struct{ g *group }
 
 func (w wire) Send(ms []*pb.Message) {
+	loses := w.g.loses.Load()
 	for _, m := range ms {
+		if loses != nil && (*loses)(m) {
+			continue
+		}
 		select {
 		case w.g.nodes[m.GetTo()].inbox <- m:
 		default: // lost
@@ -76,6 +83,9 @@ func inGroup(t *testing.T, test func(g *group)) {
 			m.Broker = New(Config{Limits: task.DefaultLimits(), Archive: dead, Logger: slog.New(slog.DiscardHandler), Namespaces: func() []string { return []string{ns} },
 				EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
 					return copyQueues(ctx, m.Broker, shard, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
+				},
+				Operate: func(context.Context, uint32, string, StepCall) (StepAnswer, error) {
+					return StepAnswer{}, task.Unavailable(time.Second, "no way there")
 				}})
 			must(m.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
 				m.shard, err = shard.Start(shard.Config{ID: one, Replica: id, Voters: []uint64{1, 2, 3}, Log: logs, State: state, Hooks: h, Time: src, Transport: wire{g}, Fatal: fatal})
@@ -174,6 +184,82 @@ func TestWatchOnlyAtTheLeader(t *testing.T) {
 				t.Errorf("node %d, leader %t: watched %t", id, m == leader, watched)
 			}
 			w.Close()
+		}
+	})
+}
+
+// While leadership is being handed over, time can't pass in the shard. It does as soon as the leader knows that nobody took over, and nobody
+// asks for it again and again meanwhile.
+func TestTimePassesAfterAHandoverThatFails(t *testing.T) {
+	inGroup(t, func(g *group) {
+		ctx := context.Background()
+		leader, id := g.leader()
+		s := task.Spec{Type: "job", Queue: "a", Delay: time.Second}
+		s.Fill()
+		if _, _, err := leader.Enqueue(ctx, one, ns, []task.Spec{s}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		time.Sleep(900 * time.Millisecond)
+		loses := func(m *pb.Message) bool { return m.GetType() == pb.MsgTimeoutNow }
+		g.loses.Store(&loses)
+		if err := leader.shard.Transfer(ctx, id%3+1, "a test"); !errors.Is(err, shard.ErrNoTransfer) {
+			t.Errorf("a handover that nobody hears of: %v", err)
+		}
+		failed := time.Since(began)
+		got, _, err := leader.Claim(ctx, one, call("a"), time.Minute)
+		if took := time.Since(began); err != nil || len(got) != 1 || took < failed || took > failed+2*tickRest {
+			t.Errorf("the handover failed after %v; the task, due after a second, came after %v: %v, %v", failed, took, got, err)
+		}
+	})
+}
+
+// An operation is run by the leader of its home, and by nobody else.
+func TestOperationsRunAtTheLeader(t *testing.T) {
+	inGroup(t, func(g *group) {
+		old, _ := g.leader()
+		_, err := StartOperation.Call(context.Background(), old, NewOperation{OnShard{one, ns}, OperationSpec{Action: task.Cancel, Filter: ready("a")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := func(m *member) int {
+			r, err := m.replica(one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.operations.mu.Lock()
+			defer r.operations.mu.Unlock()
+			return len(r.operations.runs)
+		}
+		time.Sleep(time.Second)
+		if running(old) != 1 {
+			t.Error("it does not run at the leader")
+		}
+		g.handOver()
+		time.Sleep(2 * stepLongRetry)
+		leader, _ := g.leader()
+		for id, m := range g.nodes {
+			if want := map[bool]int{true: 1}[m == leader]; running(m) != want {
+				t.Errorf("%d operations run at node %d, want %d", running(m), id, want)
+			}
+		}
+	})
+}
+
+// A replica that has stopped refuses to be looked at in the words of the API.
+func TestPeekAtAReplicaThatStopped(t *testing.T) {
+	inGroup(t, func(g *group) {
+		id := task.NewID(one, 1, 1)
+		for _, m := range g.nodes {
+			if _, _, _, err := m.Peek(context.Background(), ns, id); !errors.Is(err, task.ErrNotFound) {
+				t.Errorf("a task that is not there: %v", err)
+			}
+			m.shard.Stop()
+			var elsewhere *Elsewhere
+			if _, _, _, err := m.Peek(context.Background(), ns, id); !errors.As(err, &elsewhere) {
+				t.Errorf("after its end: %v", err)
+			}
+			break
 		}
 	})
 }

@@ -3,10 +3,12 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -100,6 +102,8 @@ func TestARemovedShardSendsAwayWhoWaits(t *testing.T) {
 		go func() { errs <- w.Await(ctx, one, call("b")) }()
 		go func() { _, _, err := w.Task(ctx, ns, ids[0], time.Hour); errs <- err }()
 		synctest.Wait()
+		r, err := w.replica(one)
+		w.must(err)
 		w.Remove(one)
 		for range 3 {
 			var elsewhere *Elsewhere
@@ -117,7 +121,92 @@ func TestARemovedShardSendsAwayWhoWaits(t *testing.T) {
 		if _, _, err := w.Settle(ctx, one, []Settle{{Verb: Ack, Hold: hold(claimed[0])}}); !errors.As(err, &elsewhere) {
 			t.Errorf("settle: %v", err)
 		}
+		r.watches.remove(claimed[0].ID, watch)
+		if r.watches.add(watch, hold(claimed[0])) {
+			t.Error("a claim is watched at a replica that was taken away a moment before")
+		}
 		w.Remove(one) // again: nothing
+	})
+}
+
+// No call on a shard that is not here does anything but to say so.
+func TestCallsOfAShardThatIsNotHere(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		far := task.NewID(two, 1, 1)
+		watch := w.WatchClaims(func(Lost) {}, func([]Hold) {})
+		if watch.Add(Hold{Namespace: ns, ID: far}) {
+			t.Error("a claim is watched")
+		}
+		for what, call := range map[string]func() error{
+			"Enqueue":     func() error { _, _, err := w.Enqueue(ctx, two, ns, []task.Spec{{}}); return err },
+			"Claim":       func() error { _, _, err := w.Claim(ctx, two, call("a"), time.Hour); return err },
+			"Await":       func() error { return w.Await(ctx, two, call("a")) },
+			"Settle":      func() error { _, _, err := w.Settle(ctx, two, []Settle{{Verb: Ack}}); return err },
+			"Task":        func() error { _, _, err := w.Task(ctx, ns, far, time.Hour); return err },
+			"Peek":        func() error { _, _, _, err := w.Peek(ctx, ns, far); return err },
+			"Check":       func() error { _, _, err := w.Check(ctx, two); return err },
+			"Audit":       func() error { _, _, err := w.Audit(ctx, two, AuditQuery{}, nil, 1); return err },
+			"MakeGroup":   func() error { _, _, err := w.MakeGroup(ctx, two, ns, task.Group{}, nil); return err },
+			"FindGroup":   func() error { _, _, err := w.FindGroup(ctx, two, ns, task.Group{}); return err },
+			"AddToGroup":  func() error { _, _, err := w.AddToGroup(ctx, ns, far, nil, nil); return err },
+			"Once":        func() error { _, _, err := w.Once(ctx, two, OnceCall{}); return err },
+			"CopyWatches": func() error { return w.CopyWatches(ctx, two, nil) },
+			"Meters":      func() error { _, err := w.Meters(ctx, two, ns, nil, false); return err },
+			"a change":    func() error { return order(ctx, w.Broker, Cancel, far) },
+			"a read":      func() error { _, err := ShowGroup.Call(ctx, w, OnGroup{ns, far}); return err },
+		} {
+			var elsewhere *Elsewhere
+			if err := call(); !errors.As(err, &elsewhere) || *elsewhere != (Elsewhere{Shard: two}) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if node, term, index := w.Leader(two); node != 0 || term != 0 || index != 0 {
+			t.Errorf("node %d leads it in term %d at entry %d", node, term, index)
+		}
+		if err := w.Add(two, func(shard.Hooks) (*shard.Shard, error) { return nil, errors.New("no disk") }); err == nil || err.Error() != "shard 2: no disk" {
+			t.Errorf("a shard that does not start: %v", err)
+		}
+		if got := w.Led(); !slices.Equal(got, []uint32{one}) {
+			t.Errorf("shards %v are led here", got)
+		}
+	})
+}
+
+// With a full disk nothing new is taken, and all that is there can be worked off.
+func TestAFullDiskTakesNothingNew(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		id := w.enqueue(task.Spec{Queue: "a"})[0]
+		spec := task.Schedule{Name: "s", Every: time.Hour, Task: task.Spec{Queue: "a", Type: "t"}}
+		spec.Fill()
+		put := SchedulePutCall{OnShard: OnShard{one, ns}, Put: SchedulePut{Schedule: spec, Version: 1}}
+		_, err := PutSchedule.Call(ctx, w, put)
+		w.must(err)
+		full := error(task.Unavailable(time.Minute, "the disk is full"))
+		w.onRoom.Store(&full)
+		for what, call := range map[string]func() error{
+			"Enqueue":    func() error { _, _, err := w.Enqueue(ctx, one, ns, []task.Spec{{}}); return err },
+			"MakeGroup":  func() error { _, _, err := w.MakeGroup(ctx, one, ns, task.Group{}, nil); return err },
+			"AddToGroup": func() error { _, _, err := w.AddToGroup(ctx, ns, id, nil, nil); return err },
+			"a schedule": func() error { _, err := PutSchedule.Call(ctx, w, put); return err },
+			"a trigger": func() error {
+				_, err := TriggerSchedule.Call(ctx, w, ScheduleTrigger{AtHome: AtHome{OnSchedule{OnShard{one, ns}, "s"}}})
+				return err
+			},
+		} {
+			if err := call(); !errors.Is(err, full) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		put.Put.DryRun = true
+		if _, err := PutSchedule.Call(ctx, w, put); err != nil {
+			t.Errorf("a dry run: %v", err)
+		}
+		claimed := <-w.claim(ctx, call("a"), 0)
+		if got := w.settle(Settle{Verb: Ack, Hold: hold(claimed[0])}); got.Err != nil {
+			t.Errorf("an ack: %v", got.Err)
+		}
 	})
 }
 
@@ -127,7 +216,6 @@ func TestAShardCanBeAddedLate(t *testing.T) {
 		if err := w.Add(one, func(shard.Hooks) (*shard.Shard, error) { return nil, errors.New("started twice") }); err == nil || err.Error() == "shard 1: started twice" {
 			t.Errorf("a shard was added twice: %v", err)
 		}
-		const two = 2
 		stop := w.addShard(two)
 		w.pass(5 * time.Second) // until it is led
 		began := time.Now()
@@ -164,6 +252,54 @@ func TestAWaitOutlivesTheLeadersMemory(t *testing.T) {
 		w.must(err)
 		if s := <-states; s != task.Cancelled || time.Since(began) > 11*time.Second {
 			t.Errorf("%s after %s", s, time.Since(began))
+		}
+	})
+}
+
+// One who waits no more takes nobody else's wait along.
+func TestAWaitEndsAlone(t *testing.T) {
+	var r results
+	id := task.NewID(one, 1, 1)
+	first, forget := r.wait(id)
+	second, _ := r.wait(id)
+	forget()
+	r.ended([]engine.Ended{{ID: id}})
+	select {
+	case <-second:
+	default:
+		t.Error("the other one is not woken")
+	}
+	select {
+	case <-first:
+		t.Error("one who waits no more is woken")
+	default:
+	}
+	if len(r.waiting) > 0 {
+		t.Errorf("%d wait still", len(r.waiting))
+	}
+}
+
+// A watch that is closed leaves nothing to look after.
+func TestACloseEndsAllWatches(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.enqueue(task.Spec{Queue: "a"})
+		claimed := <-w.claim(context.Background(), call("a"), 0)
+		watch, lost := w.watch()
+		if !watch.Add(hold(claimed[0])) {
+			t.Fatal("it is not watched")
+		}
+		r, err := w.replica(one)
+		w.must(err)
+		if !r.watches.any() {
+			t.Error("there is nothing to look after")
+		}
+		watch.Close()
+		if r.watches.any() {
+			t.Error("there is something to look after still")
+		}
+		w.pass(time.Minute)
+		if len(lost) > 0 {
+			t.Errorf("a closed watch was told %+v", <-lost)
 		}
 	})
 }

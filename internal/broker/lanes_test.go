@@ -13,7 +13,6 @@ import (
 // as they are read, though nothing else happens in the shard.
 func TestClaimWaitsForLanesToBeRead(t *testing.T) {
 	inWorld(t, func(w *world) {
-		const two = 2
 		ctx := context.Background()
 		stop := w.addShard(two)
 		w.pass(5 * time.Second)

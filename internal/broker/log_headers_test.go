@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -55,6 +56,26 @@ func TestDeadLetterLineHasTheListedHeaders(t *testing.T) {
 	}
 }
 
+// What a handler says of its error is cut, and what it does not say is no attribute.
+func TestDeadLetterLineHasTheError(t *testing.T) {
+	for _, typ := range []string{"", "Timeout"} {
+		var line bytes.Buffer
+		d := &engine.DeadLetter{}
+		d.Failure = Failure{Message: strings.Repeat("e", 2000), Type: typ}
+		logDead(slog.New(slog.NewJSONHandler(&line, nil)), d, nil)
+		var fields map[string]any
+		if err := json.Unmarshal(line.Bytes(), &fields); err != nil {
+			t.Fatal(err)
+		}
+		if fields["error"] != strings.Repeat("e", 1024) {
+			t.Errorf("the error has %d bytes, want 1024", len(fmt.Sprint(fields["error"])))
+		}
+		if got, there := fields["error_type"]; there != (typ != "") || there && got != typ {
+			t.Errorf("the type of the error is %v, want %q", got, typ)
+		}
+	}
+}
+
 func TestParseLogHeaders(t *testing.T) {
 	many := slices.Repeat([]string{"x"}, maxLogHeaders+1)
 	for _, c := range []struct {
@@ -72,7 +93,9 @@ func TestParseLogHeaders(t *testing.T) {
 		{[]string{"a\x00"}, `"a\x00" is not the name of a header`},
 		{[]string{"é"}, `"é" is not the name of a header`},
 		{[]string{"Authorization"}, `"Authorization" holds credentials`},
+		{[]string{"proxy-authorization"}, `"proxy-authorization" holds credentials`},
 		{[]string{"cookie"}, `"cookie" holds credentials`},
+		{[]string{"set-cookie"}, `"set-cookie" holds credentials`},
 	} {
 		_, err := ParseLogHeaders(c.names)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -1,8 +1,14 @@
 package broker
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/explain"
@@ -37,5 +43,177 @@ func TestDeliveries(t *testing.T) {
 	}
 	if e.begin(); e.of(messages[1].Request) != (explain.Delivery{}) {
 		t.Error("another term knows of tries")
+	}
+}
+
+// followed are specs of tasks that tasks in another shard follow.
+func followed(n int) []task.Spec {
+	specs := make([]task.Spec, n)
+	for i := range specs {
+		specs[i] = task.Spec{Queue: "a", Then: []task.Spec{{Queue: "far", Type: "next", Key: fmt.Sprint(i)}}}
+	}
+	return specs
+}
+
+// ackAll works a queue of the first shard off.
+func (w *world) ackAll(queue string) {
+	w.t.Helper()
+	c := call(queue)
+	c.Max = 100
+	for {
+		got := <-w.claim(context.Background(), c, 0)
+		if len(got) == 0 {
+			return
+		}
+		for _, t := range got {
+			if s := w.settle(Settle{Verb: Ack, Hold: hold(t)}); s.Err != nil {
+				w.t.Fatal(s.Err)
+			}
+		}
+	}
+}
+
+// Messages go some at a time, those that no shard has answered for come again, more and more seldom, and hold none of the others up. They
+// outlive their leader.
+func TestMessagesComeAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		stop := w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		var mu sync.Mutex
+		tries := map[string]int{}
+		stuck := func(m *OutboxMessage) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if tries[m.Spec.Key]++; m.Spec.Key == "7" {
+				return task.Unavailable(time.Second, "no way there")
+			}
+			return nil
+		}
+		w.onTheWay.Store(&stuck)
+		w.enqueue(followed(outboxChunk + 5)...)
+		w.ackAll("a")
+		w.pass(time.Minute)
+		arrived := func() int {
+			page, err := ListTasks.Call(context.Background(), w, TaskList{OnShard: OnShard{two, ns}, Filter: ready("far"), Limit: 1000})
+			w.must(err)
+			return len(page.Page.Tasks)
+		}
+		mu.Lock()
+		if n := tries["7"]; n < 7 || n > outboxChunk+15 {
+			t.Errorf("in a minute it was tried %d times", n)
+		}
+		before := tries["7"]
+		if others := tries["8"]; others != 1 {
+			t.Errorf("another one was brought %d times", others)
+		}
+		mu.Unlock()
+		if n := arrived(); n != outboxChunk+4 {
+			t.Errorf("%d arrived, want all but one", n)
+		}
+		w.pass(time.Minute)
+		mu.Lock()
+		if n := tries["7"] - before; n < 5 || n > 7 {
+			t.Errorf("in the second minute it was tried %d times", n)
+		}
+		mu.Unlock()
+		if n := strings.Count(w.log.String(), "are on their way still"); n < 10 || !strings.Contains(w.log.String(), "no way there") {
+			t.Errorf("the log says %d times that messages wait: %s", n, w.log)
+		}
+		w.onTheWay.Store(nil)
+		w.pass(outboxLongRest)
+		if n := arrived(); n != outboxChunk+5 {
+			t.Errorf("%d arrived, want all", n)
+		}
+	})
+}
+
+// A task that its shard refuses for good is not brought again, and the log says what wanted it.
+func TestRefusedMessagesAreLogged(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		refused := func(*OutboxMessage) error { return task.Invalid("queue", "%q is frozen", "far") }
+		w.onTheWay.Store(&refused)
+		ids := w.enqueue(followed(1)...)
+		w.ackAll("a")
+		g := task.Group{Tasks: []task.Spec{{Queue: "far", Type: "member"}}}
+		g.Fill()
+		made, _, err := w.MakeGroup(ctx, one, ns, g, nil)
+		w.must(err)
+		spec := task.Schedule{Name: "hourly", Every: time.Hour, Task: task.Spec{Queue: "far", Type: "tick"}}
+		spec.Fill()
+		_, err = PutSchedule.Call(ctx, w, SchedulePutCall{OnShard: OnShard{one, ns}, Put: SchedulePut{Schedule: spec, Version: 1}})
+		w.must(err)
+		home := AtHome{OnSchedule{OnShard{one, ns}, "hourly"}}
+		fired, err := TriggerSchedule.Call(ctx, w, ScheduleTrigger{AtHome: home, Request: task.NewID(one, time.Now().UnixMilli(), 7)})
+		if err != nil || fired.Made.Message == nil {
+			t.Fatalf("triggered: %+v, %v", fired, err)
+		}
+		synctest.Wait()
+		var lines []string
+		for line := range strings.Lines(w.log.String()) {
+			if _, rest, ok := strings.Cut(line, "a task for another shard was refused"); ok {
+				lines = append(lines, strings.TrimSpace(rest))
+			}
+		}
+		slices.Sort(lines)
+		want := []string{"type=member", "type=next", "type=tick"}
+		of := []string{"group_id=" + made.Group.ID.String(), "parent_id=" + ids[0].String(), "schedule=hourly"}
+		if len(lines) != 3 {
+			t.Fatalf("the log has %q", lines)
+		}
+		for i, line := range lines {
+			if !strings.Contains(line, want[i]) || !strings.HasSuffix(line, of[i]) || !strings.Contains(line, "queue=far") || !strings.Contains(line, "is frozen") {
+				t.Errorf("the log says %q, want %s of %s", line, want[i], of[i])
+			}
+		}
+		w.pass(time.Minute)
+		if n := strings.Count(w.log.String(), "refused"); n != 3 {
+			t.Errorf("%d lines say that something was refused", n)
+		}
+		history, err := ScheduleHistory.Call(ctx, w, ScheduleHistoryList{AtHome: home, Limit: 10})
+		if err != nil || len(history.Entries) != 1 {
+			t.Errorf("the schedule's history: %+v, %v", history, err)
+		}
+	})
+}
+
+// A new leader brings what the one before it could not.
+func TestMessagesOutliveTheirLeader(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		stop := w.addShard(two)
+		w.pass(5 * time.Second)
+		lost := func(*OutboxMessage) error { return errors.New("connection reset") }
+		w.onTheWay.Store(&lost)
+		g := task.Group{Tasks: []task.Spec{{Queue: "a", Type: "job"}}} // whose home is the other shard
+		g.Fill()
+		_, _, err := w.MakeGroup(ctx, two, ns, g, nil)
+		w.must(err)
+		w.pass(time.Second)
+		stop()
+		w.onTheWay.Store(nil)
+		stop = w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		if got := <-w.claim(ctx, call("a"), 0); len(got) != 1 {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+// A node that stops does not warn of what it was bringing: the next leader brings it.
+func TestNoWarningOfMessagesAtTheEnd(t *testing.T) {
+	var log *syncBuffer
+	inWorld(t, func(w *world) {
+		log = w.log
+		held := func(*OutboxMessage) error { <-w.stopping.Done(); return errors.New("the node stops") }
+		w.onTheWay.Store(&held)
+		w.enqueue(followed(1)...)
+		w.ackAll("a")
+		synctest.Wait()
+	})
+	if strings.Contains(log.String(), "on their way") {
+		t.Errorf("the log: %s", log)
 	}
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,6 +22,13 @@ func TestAsksAreBounded(t *testing.T) {
 	r := &replica{b: &Broker{draining: make(chan struct{})}}
 	at := func(d time.Duration) store.Time { return store.Time(0).Add(time.Hour + d) }
 	r.polls.begin(at(0))
+	stream, single := ask("s", "", "w1"), ask("s", "", "w2")
+	stream.call.Stream = true
+	r.polls.note(single, at(1))
+	r.polls.note(stream, at(2))
+	if got := r.workersOf(ns, "s", task.QueueWorkers{}).Polls; len(got) != 1 || got[0].Last != at(2) || got[0].Worker != "w1" || got[0].Called != at(1) || got[0].Caller != "w2" {
+		t.Errorf("a stream after a single call: %+v", got)
+	}
 	r.polls.note(ask("q", "old", "w0"), at(0))
 	for i := range maxPolledTypes - 1 {
 		r.polls.note(ask("q", fmt.Sprintf("type-%03d", i), "w1"), at(pollKept))
@@ -38,8 +46,12 @@ func TestAsksAreBounded(t *testing.T) {
 		t.Errorf("with too many there are %+v since %v", got.Polls, got.Since)
 	}
 
-	for i := range maxPolledQueues - 1 {
+	for i := range maxPolledQueues - 2 {
 		r.polls.note(ask(fmt.Sprintf("queue-%d", i), "", "w"), later)
+	}
+	r.polls.note(ask("new", "", "w"), later) // only what was last asked for more than an hour before makes room
+	if _, known := r.polls.queues[waitingQueue{ns, "s"}]; known || len(r.polls.queues) != maxPolledQueues || r.polls.since != at(0) {
+		t.Errorf("%d queues are known since %v; the old one: %v", len(r.polls.queues), r.polls.since, known)
 	}
 	if n := len(r.polls.queues); n != maxPolledQueues {
 		t.Fatalf("%d queues, want %d", n, maxPolledQueues)
@@ -79,6 +91,14 @@ func TestWhoWaitsIsKnown(t *testing.T) {
 			}
 		}
 		want("nobody ever asked", task.WhyNoWorker)
+		w.cfg.Workers = func(_ context.Context, queues []QueueName) []task.QueueWorkers {
+			if !slices.Equal(queues, []QueueName{{ns, "q"}}) {
+				w.t.Errorf("asked for workers of %v", queues)
+			}
+			return []task.QueueWorkers{{Silent: []string{"n2"}}}
+		}
+		want("a node does not say who asked there", task.WhyWorkersUnknown)
+		w.cfg.Workers = nil
 		c := call("q")
 		c.Types = []string{"b"}
 		ctx, hangUp := context.WithCancel(w.t.Context())

@@ -19,7 +19,10 @@ func TestVerbsStayWithinTheScope(t *testing.T) {
 		w.must(err)
 		home := AtHome{OnSchedule{OnShard{one, ns}, "s"}}
 		for name, call := range map[string]func(ctx context.Context) error{
-			"an order": func(ctx context.Context) error { return order(ctx, w.Broker, RunNow, id) },
+			"a look at a task": func(ctx context.Context) error { _, _, err := w.Task(ctx, ns, id, 0); return err },
+			"a peek":           func(ctx context.Context) error { _, _, _, err := w.Peek(ctx, ns, id); return err },
+			"an explanation":   func(ctx context.Context) error { _, err := ExplainTask.Call(ctx, w, Explained{ns, id}); return err },
+			"an order":         func(ctx context.Context) error { return order(ctx, w.Broker, RunNow, id) },
 			"a pause": func(ctx context.Context) error {
 				_, err := PauseSchedule.Call(ctx, w, ScheduleCommand{AtHome: home})
 				return err
@@ -30,14 +33,18 @@ func TestVerbsStayWithinTheScope(t *testing.T) {
 				return err
 			},
 		} {
-			within := func(queue string) error {
-				return call(task.WithScope(context.Background(), task.Scope{Queues: []string{queue}}))
-			}
-			if err := within("b"); !errors.Is(err, task.ErrNotFound) {
+			if err := call(within("b")); !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("%s from another queue: %v", name, err)
 			}
-			if err := within("a"); err != nil {
+			if err := call(within("a")); err != nil {
 				t.Errorf("%s from its own queue: %v", name, err)
+			}
+		}
+		claimed := <-w.claim(context.Background(), call("a"), 0)
+		for queue, want := range map[string]error{"b": task.ErrNotFound, "a": nil} {
+			got, _, err := w.Settle(within(queue), one, []Settle{{Verb: Extend, Hold: hold(claimed[0])}})
+			if err != nil || !errors.Is(got[0].Err, want) {
+				t.Errorf("a verb of who sees queue %s: %+v, %v", queue, got, err)
 			}
 		}
 		out, err := PauseSchedule.Call(context.Background(), w, ScheduleCommand{AtHome: home})

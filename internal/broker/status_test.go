@@ -111,6 +111,40 @@ func TestNewDeadLettersAddUp(t *testing.T) {
 	}
 }
 
+// TestNamespaceAddsUp: all numbers of all queues of a namespace, and of no other; a look that was dear is good for a while.
+func TestNamespaceAddsUp(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		of := func(ns, queue string, n int64, idle, examined bool) *QueueStatus {
+			return &QueueStatus{Namespace: ns, Queue: queue, Scheduled: n, Ready: 2 * n, Claimed: 3 * n, Retrying: 4 * n, Dead: 5 * n, Poisoned: 6 * n, NewDead: 7 * n,
+				Idle: idle, Examined: examined}
+		}
+		w.statusCache.at, w.statusCache.took = time.Now(), time.Second
+		w.statusCache.queues = []*QueueStatus{of(ns, "a", 1, false, true), of(ns, "b", 10, true, false), of("other", "a", 100, true, true), of(ns, "c", 1000, true, false)}
+		got, err := w.NamespaceStatus(ctx, ns, time.Minute)
+		w.must(err)
+		if want := (Idle{Queues: 2, Tasks: 2020, Largest: "c", Most: 2000}); got.Queues != 3 || got.Idle != want || len(got.Busy) != 1 || got.Busy[0].Queue != "a" {
+			t.Errorf("%d queues, idle %+v, busy %v", got.Queues, got.Idle, got.Busy)
+		}
+		if got.Scheduled != 1011 || got.Ready != 2022 || got.Claimed != 3033 || got.Retrying != 4044 || got.Dead != 5055 || got.Poisoned != 6066 || got.NewDead != 7077 {
+			t.Errorf("tasks: %+v", got)
+		}
+		two := got
+		if two.Add(&got); two.Queues != 6 || two.Scheduled != 2022 || two.Ready != 4044 || two.Claimed != 6066 || two.Retrying != 8088 || two.Dead != 10110 || two.Poisoned != 12132 ||
+			two.NewDead != 14154 || two.Idle.Tasks != 4040 || len(two.Busy) != 1 {
+			t.Errorf("two nodes: %+v", two)
+		}
+		w.pass(statusShare*time.Second - time.Millisecond)
+		if all, err := w.QueueStatuses(ctx, time.Minute); err != nil || len(all) != 4 {
+			t.Errorf("a look that took a second is good for %d, and there are %v, %v", statusShare, all, err)
+		}
+		w.pass(time.Millisecond)
+		if all, err := w.QueueStatuses(ctx, time.Minute); err != nil || len(all) != 0 {
+			t.Errorf("after that there are %v, %v", all, err)
+		}
+	})
+}
+
 // TestCountsEnd: a count without patience ends after some rows and says that there may be more; one with patience counts all, by state.
 func TestCountsEnd(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -1,0 +1,130 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// within is what a call with a token for one queue has for a context.
+func within(queue string) context.Context {
+	return task.WithScope(context.Background(), task.Scope{Queues: []string{queue}})
+}
+
+// A group hears of its members in all shards, is found by its request, and is there for nobody who may not see its queues.
+func TestGroupWithMembersElsewhere(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		stop := w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		g := task.Group{Name: "g", Tasks: []task.Spec{{Queue: "a", Type: "job"}, {Queue: "far", Type: "job"}}, OnComplete: &task.Spec{Queue: "a", Type: "last"},
+			Open: true, Within: []string{"a"}, RequestID: task.NewID(one, time.Now().UnixMilli(), 1)}
+		g.Fill()
+		made, at, err := w.MakeGroup(ctx, one, ns, g, []string{"a"})
+		w.must(err)
+		if made.Duplicate || len(made.Tasks) != 2 || made.Tasks[0].Message != nil || made.Tasks[1].Message == nil || at.Index == 0 {
+			t.Errorf("made %+v at %+v", made, at)
+		}
+		id := made.Group.ID
+		if again, _, err := w.MakeGroup(within("a"), one, ns, g, []string{"a"}); err != nil || !again.Duplicate || again.Group.ID != id {
+			t.Errorf("again: %+v, %v", again, err)
+		}
+		if found, _, err := w.FindGroup(within("a"), one, ns, g); err != nil || found.Group.ID != id {
+			t.Errorf("found: %+v, %v", found, err)
+		}
+		joined, _, err := w.AddToGroup(within("a"), ns, id, []task.Spec{{Queue: "a", Type: "job", Priority: task.Normal}}, []string{"a"})
+		if err != nil || len(joined) != 1 || joined[0].Err != nil {
+			t.Errorf("joined: %+v, %v", joined, err)
+		}
+		for what, call := range map[string]func(context.Context) error{
+			"MakeGroup":  func(ctx context.Context) error { _, _, err := w.MakeGroup(ctx, one, ns, g, []string{"a"}); return err },
+			"FindGroup":  func(ctx context.Context) error { _, _, err := w.FindGroup(ctx, one, ns, g); return err },
+			"AddToGroup": func(ctx context.Context) error { _, _, err := w.AddToGroup(ctx, ns, id, nil, nil); return err },
+			"ShowGroup":  func(ctx context.Context) error { _, err := ShowGroup.Call(ctx, w, OnGroup{ns, id}); return err },
+			"GroupMembers": func(ctx context.Context) error {
+				_, err := GroupMembers.Call(ctx, w, MemberList{OnGroup: OnGroup{ns, id}, Limit: 1})
+				return err
+			},
+			"CloseGroup": func(ctx context.Context) error { _, err := CloseGroup.Call(ctx, w, OnGroup{ns, id}); return err },
+		} {
+			if err := call(within("b")); !errors.Is(err, task.ErrNotFound) {
+				t.Errorf("%s with a token for another queue: %v", what, err)
+			}
+		}
+		list, err := ListGroups.Call(within("b"), w, GroupList{OnShard: OnShard{one, ns}, Limit: 1})
+		if err != nil || len(list.Page.Groups) != 0 {
+			t.Errorf("with a token for another queue there are %+v, %v", list, err)
+		}
+		if _, err := ShowGroup.Call(ctx, w, OnGroup{ns, task.NewID(one, 1, 1)}); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("a group that is not there: %v", err)
+		}
+		shown, err := CloseGroup.Call(within("a"), w, OnGroup{ns, id})
+		if err != nil || shown.View.Open || shown.At.Index == 0 {
+			t.Errorf("closed: %+v, %v", shown, err)
+		}
+
+		for range 2 {
+			got := <-w.claim(ctx, call("a"), 0)
+			w.settle(Settle{Verb: Ack, Hold: hold(got[0])})
+		}
+		got, _, err := w.Claim(ctx, two, call("far"), time.Minute)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("the member elsewhere: %v, %v", got, err)
+		}
+		last := w.claim(ctx, call("a"), time.Minute)
+		_, _, err = w.Settle(ctx, two, []Settle{{Verb: Ack, Hold: hold(got[0])}})
+		w.must(err)
+		if got := receive(t, "the task behind the group", last); len(got) != 1 || got[0].Type != "last" {
+			t.Errorf("behind the group came %v", got)
+		}
+		end, err := ShowGroup.Call(within("a"), w, OnGroup{ns, id})
+		if err != nil || end.View.EndedAt == 0 || end.View.Counts.Succeeded != 3 {
+			t.Errorf("in the end it is %+v, %v", end.View, err)
+		}
+		members, err := GroupMembers.Call(ctx, w, MemberList{OnGroup: OnGroup{ns, id}, Limit: 2})
+		if err != nil || len(members.Members.Members) != 2 || !members.Members.More {
+			t.Errorf("members: %+v, %v", members, err)
+		}
+	})
+}
+
+// A group without a request is new each time, and one that is cancelled takes its members along, wherever they are.
+func TestCancelOfGroupReachesAllShards(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		stop := w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		g := task.Group{Tasks: []task.Spec{{Queue: "far", Type: "job"}}}
+		g.Fill()
+		made, _, err := w.MakeGroup(ctx, one, ns, g, nil)
+		w.must(err)
+		w.pass(time.Second)
+		other, _, err := w.MakeGroup(ctx, one, ns, g, nil)
+		w.must(err)
+		if made.Group.ID == other.Group.ID {
+			t.Error("two groups have one id")
+		}
+		w.pass(time.Second)
+		_, err = CancelGroup.Call(ctx, w, GroupCommand{OnGroup: OnGroup{ns, made.Group.ID}})
+		w.must(err)
+		w.pass(time.Second)
+		page, err := ListTasks.Call(ctx, w, TaskList{OnShard: OnShard{two, ns}, Filter: Filter{Queue: "far"}, Limit: 10})
+		w.must(err)
+		states := map[task.State]int{}
+		for _, v := range page.Page.Tasks {
+			states[v.Exec.State]++
+		}
+		if len(page.Page.Tasks) != 2 || states[task.Cancelled] != 1 || states[task.Ready] != 1 {
+			t.Errorf("the members elsewhere are %v", states)
+		}
+		list, err := ListGroups.Call(ctx, w, GroupList{OnShard: OnShard{one, ns}, Limit: 1})
+		if err != nil || len(list.Page.Groups) != 1 || !list.Page.More || list.Page.Groups[0].ID != other.Group.ID {
+			t.Errorf("the newest group: %+v, %v", list, err)
+		}
+	})
+}

@@ -1,0 +1,274 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// ready is a filter for the tasks of a queue that are ready.
+func ready(queue string) Filter { return Filter{Queue: queue, States: []task.State{task.Ready}} }
+
+// operates starts an operation.
+func (w *world) operates(spec OperationSpec) task.ID {
+	w.t.Helper()
+	spec.Request = task.NewID(one, time.Now().UnixMilli(), uint64(time.Now().UnixNano())) // #nosec G115 -- after 1970
+	out, err := StartOperation.Call(context.Background(), w, NewOperation{OnShard{one, ns}, spec})
+	w.must(err)
+	if out.View.Operation == nil || out.View.State != OperationRunning || out.At.Index == 0 {
+		w.t.Errorf("started: %+v", out)
+	}
+	return out.View.ID
+}
+
+// rests waits until an operation does not run any more.
+func (w *world) rests(id task.ID) OperationView {
+	w.t.Helper()
+	out, err := ShowOperation.Call(context.Background(), w, OperationWait{OnOperation{ns, id}, time.Hour})
+	w.must(err)
+	if out.View.State == OperationRunning || out.View.WaitsFor != "" || out.At.Index == 0 {
+		w.t.Errorf("at rest it is %s and waits for %q", out.View.State, out.View.WaitsFor)
+	}
+	return out.View
+}
+
+// shows is an operation as it is now.
+func (w *world) shows(id task.ID) OperationView {
+	w.t.Helper()
+	out, err := ShowOperation.Call(context.Background(), w, OperationWait{OnOperation: OnOperation{ns, id}})
+	w.must(err)
+	return out.View
+}
+
+// An operation goes through all shards in steps of a bounded size, as fast as they answer, and rests a moment after each.
+func TestOperationGoesThroughAllShards(t *testing.T) {
+	inWorld(t, func(w *world) {
+		stop := w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		w.enqueue(specsOf(2*stepChunk+10, "a")...)
+		far := specsOf(30, "a")
+		for i := range far {
+			far[i].Type = "job"
+			far[i].Fill()
+		}
+		_, _, err := w.Enqueue(context.Background(), two, ns, far)
+		w.must(err)
+		var mu sync.Mutex
+		var steps []string
+		saw := func(shard uint32, c StepCall) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if steps = append(steps, strings.Repeat("I", int(shard))); c.Count != stepChunk || c.Action != task.Cancel {
+				t.Errorf("step %d is %+v", len(steps), c)
+			}
+			return nil
+		}
+		w.onStep.Store(&saw)
+		began := time.Now()
+		done := w.rests(w.operates(OperationSpec{Action: task.Cancel, Filter: ready("a")}))
+		if took := time.Since(began); done.State.String() != "done" || done.Matched != 2*stepChunk+40 || done.Done != done.Matched || took >= stepRest {
+			t.Errorf("it is %s after %v with %+v", done.State, took, done.Tally)
+		}
+		if want := []string{"I", "I", "I", "II"}; !slices.Equal(steps, want) {
+			t.Errorf("steps were in shards %q, want %q", steps, want)
+		}
+		synctest.Wait() // who waits for the end may run on before the line is written
+		if log := w.log.String(); strings.Count(log, "operation done") != 1 || !strings.Contains(log, "matched=440") {
+			t.Errorf("the log: %s", log)
+		}
+		began = time.Now()
+		if again := w.rests(done.ID); again.Done != done.Done || time.Since(began) > 0 {
+			t.Errorf("after %v it has done %d", time.Since(began), again.Done)
+		}
+		page, err := ListOperations.Call(context.Background(), w, OperationList{OnShard: OnShard{one, ns}, Limit: 10})
+		if err != nil || len(page.Page.Operations) != 1 || page.At.Index == 0 {
+			t.Errorf("the list: %+v, %v", page, err)
+		}
+	})
+}
+
+// specsOf are specs of a queue.
+func specsOf(n int, queue string) []task.Spec {
+	return slices.Repeat([]task.Spec{{Queue: queue}}, n)
+}
+
+// An operation keeps to its rate, and is steered while it waits.
+func TestOperationIsSteered(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		w.enqueue(specsOf(20, "a")...)
+		began := time.Now()
+		if done := w.rests(w.operates(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 10})); done.Done != 20 ||
+			time.Since(began) < 1900*time.Millisecond || time.Since(began) > 2300*time.Millisecond {
+			t.Errorf("at ten a second, 20 tasks took %v: %+v", time.Since(began), done.Tally)
+		}
+		w.enqueue(specsOf(20, "a")...)
+		id := w.operates(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 0.01}) // one in 100 s
+		for _, c := range []struct {
+			what string
+			do   func(q OperationOrder) (Shown[OperationView], error)
+			want string
+		}{
+			{"pause", func(q OperationOrder) (Shown[OperationView], error) { return PauseOperation.Call(ctx, w, q) }, "paused"},
+			{"resume", func(q OperationOrder) (Shown[OperationView], error) { return ResumeOperation.Call(ctx, w, q) }, "running"},
+			{"abort", func(q OperationOrder) (Shown[OperationView], error) { return AbortOperation.Call(ctx, w, q) }, "aborted"},
+		} {
+			w.pass(150 * time.Second)
+			began := time.Now()
+			out, err := c.do(OperationOrder{OnOperation: OnOperation{ns, id}})
+			if err != nil || out.View.Operation == nil || out.At.Index == 0 {
+				t.Fatalf("%s: %+v, %v", c.what, out, err)
+			}
+			now := w.shows(id)
+			if c.want != "running" {
+				now = w.rests(id)
+			}
+			if now.State.String() != c.want || time.Since(began) > time.Second {
+				t.Errorf("%s: it is %s after %v", c.what, now.State, time.Since(began))
+			}
+		}
+		if now := w.shows(id); now.Done != 2 {
+			t.Errorf("it has done %d, want one before the pause and one after it", now.Done)
+		}
+		r, err := w.replica(one)
+		w.must(err)
+		r.operations.mu.Lock()
+		defer r.operations.mu.Unlock()
+		if len(r.operations.runs) != 0 {
+			t.Errorf("%d operations run still", len(r.operations.runs))
+		}
+	})
+}
+
+// A step that nobody answers is asked for again, more and more seldom, and the operation says what it waits for; one that is refused for good
+// ends it.
+func TestOperationMeetsTrouble(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.enqueue(specsOf(20, "a")...)
+		tries := 0
+		fails := func(uint32, StepCall) error { tries++; return task.Unavailable(time.Second, "the shard has no leader") }
+		w.onStep.Store(&fails)
+		id := w.operates(OperationSpec{Action: task.Cancel, Filter: ready("a")})
+		w.pass(time.Minute)
+		if now := w.shows(id); now.State != OperationRunning || now.WaitsFor != "the shard has no leader" || tries < 15 || tries > 20 {
+			t.Errorf("after %d tries it is %s and waits for %q", tries, now.State, now.WaitsFor)
+		}
+		w.onStep.Store(nil)
+		if done := w.rests(id); done.Done != 20 {
+			t.Errorf("it has done %+v", done.Tally)
+		}
+		bad := func(uint32, StepCall) error { return task.Invalid("filter", "is one of a later release") }
+		w.onStep.Store(&bad)
+		failed := w.rests(w.operates(OperationSpec{Action: task.Cancel, Filter: ready("a")}))
+		if failed.State != OperationFailed || !strings.Contains(failed.Why, "later release") {
+			t.Errorf("it is %s: %q", failed.State, failed.Why)
+		}
+	})
+}
+
+// What an operation moves is waited for.
+func TestOperationWaitsForWhatItMoves(t *testing.T) {
+	inWorld(t, func(w *world) {
+		stop := w.addShard(two)
+		defer stop()
+		w.pass(5 * time.Second)
+		w.enqueue(specsOf(3, "a")...)
+		lost := func(*OutboxMessage) error { return errors.New("connection reset") }
+		w.onTheWay.Store(&lost)
+		id := w.operates(OperationSpec{Action: task.Move, Filter: ready("a"), ToQueue: "far"})
+		w.pass(10 * time.Second)
+		if now := w.shows(id); now.State != OperationRunning || now.WaitsFor != "tasks are on their way to the other queue" || now.Shard != one || now.Done != 0 {
+			t.Errorf("it is %s in shard %d, has done %d and waits for %q", now.State, now.Shard, now.Done, now.WaitsFor)
+		}
+		w.onTheWay.Store(nil)
+		began := time.Now()
+		if done := w.rests(id); done.Done != 3 || time.Since(began) > 2*outboxLongRest {
+			t.Errorf("after %v: %+v", time.Since(began), done.Tally)
+		}
+		page, err := ListTasks.Call(context.Background(), w, TaskList{OnShard: OnShard{two, ns}, Filter: ready("far"), Limit: 10})
+		if err != nil || len(page.Page.Tasks) != 3 {
+			t.Errorf("arrived: %+v, %v", page, err)
+		}
+	})
+}
+
+// An operation that is steered while its run ends goes on.
+func TestSteeredAtTheEndOfARun(t *testing.T) {
+	var s operations
+	id := task.NewID(one, 1, 1)
+	run, begun := s.begin(id)
+	if !begun {
+		t.Fatal("it does not begin")
+	}
+	s.look(run)
+	if again, begun := s.begin(id); begun || again != run || len(run.wake) != 1 {
+		t.Error("it begins twice, or nobody is woken")
+	}
+	if s.end(id, run) {
+		t.Error("it ends though it was steered since it was looked at")
+	}
+	s.look(run)
+	if !s.end(id, run) {
+		t.Error("it does not end")
+	}
+	if _, begun := s.begin(id); !begun {
+		t.Error("it does not begin again")
+	}
+}
+
+// A replay brings each queue that the shard has no copy of there once. What lies elsewhere by now is passed over, and what nobody can tell of
+// is tried again.
+func TestReplayInAShardWithoutTheQueue(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		asked := map[string]int{}
+		refused := map[string]error{}
+		ask := func(queue string) error { asked[queue]++; return refused[queue] }
+		gone := func() {
+			for i, queue := range []string{"a", "a", "b"} {
+				w.must(order(ctx, w.Broker, Cancel, w.enqueue(task.Spec{Queue: queue, Key: strings.Repeat("k", i+1)})[0]))
+			}
+			for _, queue := range []string{"a", "b"} {
+				_, err := DropCopy.Call(ctx, w, OnQueue{OnShard{one, ns}, queue})
+				w.must(err)
+			}
+			clear(asked)
+			w.onQueue.Store(&ask)
+		}
+		step := uint64(0)
+		replay := func() (StepAnswer, error) {
+			step++
+			out, err := OperateSome.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: step, Action: task.Replay,
+				Filter: Filter{States: []task.State{task.Cancelled}}, Count: 10}})
+			return out.Step, err
+		}
+		gone()
+		refused["b"] = task.Unavailable(time.Second, "no leader")
+		if got, err := replay(); !errors.Is(err, refused["b"]) || got.Matched != 0 {
+			t.Errorf("when nobody can tell of b: %+v, %v", got, err)
+		}
+		refused["b"] = errors.New("it lies in shard 2")
+		clear(asked)
+		_, err := DropCopy.Call(ctx, w, OnQueue{OnShard{one, ns}, "a"})
+		w.must(err)
+		got, err := replay()
+		if err != nil || got.Done != 2 || len(got.Skipped) != 1 || got.Skipped[0] != (Skipped{Reason: task.SkipQueueGone, Count: 1}) {
+			t.Errorf("when b lies elsewhere: %+v, %v", got, err)
+		}
+		if asked["a"] != 1 || asked["b"] != 1 {
+			t.Errorf("asked for the queues %v times", asked)
+		}
+		refused["b"] = nil
+		if got, err := replay(); err != nil || got.Done != 1 {
+			t.Errorf("when b is here: %+v, %v", got, err)
+		}
+	})
+}

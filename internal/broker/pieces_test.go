@@ -1,0 +1,64 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// A call in pieces has one answer, with the stamp of its last piece. If one of them does not run, it is told how it ended: nothing was done,
+// or some of it was.
+func TestInPieces(t *testing.T) {
+	elsewhere := &Elsewhere{Shard: 3}
+	for failing, want := range map[int]error{0: elsewhere, 2: task.ErrUnavailable, 9: nil} {
+		pieces := 0
+		got, at, err := inPieces(5, func(from int, _ func(*engine.Round) bool) ([]int, Stamp, error) {
+			if pieces == failing {
+				return nil, Stamp{}, elsewhere
+			}
+			pieces++
+			return []int{from, from + 1}[:min(2, 5-from)], Stamp{Index: uint64(pieces)}, nil // #nosec G115 -- small
+		})
+		var moved *Elsewhere
+		switch {
+		case want == nil && (err != nil || at.Index != 3 || !slices.Equal(got, []int{0, 1, 2, 3, 4})):
+			t.Errorf("got %v at %d, %v", got, at.Index, err)
+		case want != nil && (got != nil || !errors.Is(err, want) || errors.As(err, &moved) != (failing == 0)):
+			t.Errorf("failing at piece %d: %v, %v, want %v", failing, got, err, want)
+		}
+	}
+}
+
+// A piece ends when it has written what one may, whatever its round had written before, and begins anew when its round does.
+func TestPiecesAreBounded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r, err := w.replica(one)
+		w.must(err)
+		row := []byte{0xf0}
+		for short, want := range map[int]bool{0: false, 1: true} {
+			_, _, err := change(context.Background(), r, func(round *engine.Round) (struct{}, error) {
+				round.Tx().Set(row, make([]byte, pieceBytes))
+				_, _, err := inPieces(1, func(_ int, more func(*engine.Round) bool) ([]int, Stamp, error) {
+					if !more(round) {
+						t.Error("a piece that has written nothing is full")
+					}
+					const half = pieceBytes / 2
+					began := round.Written()
+					round.Tx().Set(row, make([]byte, half))
+					frame := round.Written() - began - half
+					round.Tx().Set(row, make([]byte, pieceBytes-half-2*frame-short))
+					if got := more(round); got != want {
+						t.Errorf("%d bytes short of a piece: more is %v", pieceBytes-(round.Written()-began), got)
+					}
+					return []int{1}, Stamp{}, nil
+				})
+				return struct{}{}, err
+			})
+			w.must(err)
+		}
+	})
+}
