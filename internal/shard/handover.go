@@ -231,11 +231,11 @@ func (l *loop) fit(id uint64) bool {
 	return heard && l.upkeep.ticks-at <= freshTicks && l.cfg.Time.Elapsed() >= l.handovers.backoffs[id].until
 }
 
-// candidates are the voters that leadership may be handed to now, and how far they are.
+// candidates are the voters that leadership may be handed to now, and how far they are. This replica is none: it hears nothing of itself.
 func (l *loop) candidates() map[uint64]uint64 {
 	all := map[uint64]uint64{}
 	l.raft.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
-		if id != l.cfg.Replica && kind == raft.ProgressTypePeer && slices.Contains(l.members.Voters, id) && l.fit(id) {
+		if kind == raft.ProgressTypePeer && slices.Contains(l.members.Voters, id) && l.fit(id) {
 			all[id] = p.Match
 		}
 	})
@@ -244,11 +244,7 @@ func (l *loop) candidates() map[uint64]uint64 {
 
 // Bar keeps this replica from leading, as long as another one can: it asks for no votes, and a leader hands over. Its clock
 // may be wrong, say. Why is for the log; "": it may lead.
-func (s *Shard) Bar(why string) {
-	if old := s.barred.Load(); old == nil || *old != why {
-		s.barred.Store(&why)
-	}
-}
+func (s *Shard) Bar(why string) { s.barred.Store(&why) }
 
 // whyBarred is why this replica may not lead; "": it may.
 func (s *Shard) whyBarred() string {

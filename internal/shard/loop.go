@@ -367,7 +367,7 @@ func (l *loop) observe(rd raft.Ready) {
 		defer l.tendHandover()
 	}
 	if l.leading != nil && (l.soft.RaftState != raft.StateLeader || l.term != l.leading.Term) {
-		if l.soft.Lead == 0 && l.term == l.leading.Term { // nobody asked for votes: Raft gave up by itself
+		if l.term == l.leading.Term { // nobody asked for votes: Raft gave up by itself
 			l.cfg.Logger.Warn("this replica leads no more: it hears nothing of most voters", "shard", l.cfg.ID, "replica", l.replicaName(l.cfg.Replica))
 		}
 		l.stepDown(&NotLeader{l.soft.Lead})
@@ -460,16 +460,8 @@ func (l *loop) applyBody(pos store.Position, body []byte, own bool) error {
 
 // changeConf applies a change of membership.
 func (l *loop) changeConf(e *pb.Entry) error {
-	var change pb.ConfChangeI
-	var err error
-	if e.GetType() == pb.EntryConfChange {
-		c := new(pb.ConfChange)
-		change, err = c, proto.Unmarshal(e.GetData(), c)
-	} else {
-		c := new(pb.ConfChangeV2)
-		change, err = c, proto.Unmarshal(e.GetData(), c)
-	}
-	if err != nil {
+	change := new(pb.ConfChangeV2) // Raft's own and those of Change are of this form
+	if err := proto.Unmarshal(e.GetData(), change); err != nil {
 		return fmt.Errorf("entry %d: change of membership: %w", e.GetIndex(), err)
 	}
 	voted := slices.Contains(l.members.Voters, l.cfg.Replica)
