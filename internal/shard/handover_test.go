@@ -123,6 +123,101 @@ func TestNoHandoverToWhoGivesNoAnswer(t *testing.T) {
 	}
 }
 
+// loses has the network lose some messages from now on.
+func (w *world) loses(which func(*pb.Message) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lose = which
+}
+
+// Who asks for a handover hears how it ended: it leads already, another one leads, it was asked to take over and did not, the caller has no
+// more time, or the replica has stopped.
+func TestHowHandoversEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, lines := calmGroup(t)
+		l := w.leader()
+		time.Sleep(time.Second)
+		to, third := w.nodes[l.num%3].alive(), w.nodes[(l.num+1)%3].alive()
+		began := time.Now()
+		for _, m := range []*life{l, to} {
+			if err := m.shard.Transfer(t.Context(), l.id, "test"); err != nil {
+				t.Errorf("replica %d, asked to hand over to who leads: %v", m.id, err)
+			}
+		}
+		var no *NotLeader
+		if err := to.shard.Transfer(t.Context(), third.id, "test"); !errors.As(err, &no) || no.Leader != l.id {
+			t.Errorf("a follower, asked to hand over: %v", err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("that took %v", took)
+		}
+		w.loses(func(m *pb.Message) bool { return m.GetType() == pb.MsgTimeoutNow })
+		if err := l.shard.Transfer(t.Context(), to.id, "test"); !errors.Is(err, ErrNoTransfer) || !strings.HasSuffix(err.Error(), "it did not take over in an election timeout") {
+			t.Errorf("when it does not hear that it is to take over: %v", err)
+		}
+		w.loses(nil)
+		w.isolate(third.num, true, true)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		other := make(chan error, 1)
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			other <- l.shard.Transfer(t.Context(), to.id, "test")
+		}()
+		if err := l.shard.Transfer(ctx, third.id, "test"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with a caller that has no more time: %v", err)
+		}
+		if err := <-other; !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), fmt.Sprintf("it is being handed to the replica on node %d", third.num)) {
+			t.Errorf("while it is being handed to another: %v", err)
+		}
+		if n := len(lines.about("new leader")); n != 1 {
+			t.Errorf("%d leaders were elected", n)
+		}
+		w.heal()
+		w.endAll()
+		if err := l.shard.Transfer(t.Context(), to.id, "test"); !errors.Is(err, ErrStopped) {
+			t.Errorf("after its end: %v", err)
+		}
+	})
+}
+
+// While leadership is being handed over for another reason, nobody takes this replica's disk for the cause.
+func TestSlowDiskWaitsForAHandover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := calmGroup(t)
+		l := w.leader()
+		time.Sleep(time.Second)
+		to := w.nodes[l.num%3].id
+		slow := func(under *handover) (handed bool) {
+			done := make(chan struct{})
+			if err := l.shard.ask(t.Context(), func(l *loop) {
+				defer close(done)
+				now := l.cfg.Time.Elapsed()
+				l.pace.begin(now - paceWindow)
+				l.pace.peers[to] = &spell{n: leastSaves}
+				for range leastSaves {
+					l.pace.saved(time.Second)
+				}
+				l.handovers.under = under
+				l.leaveIfSlow()
+				handed = l.handovers.under != under
+				l.handovers.under = nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			<-done
+			return handed
+		}
+		if slow(&handover{to: w.nodes[(l.num+1)%3].id}) || l.shard.SlowDisk() {
+			t.Errorf("its disk is called slow: %v", l.shard.SlowDisk())
+		}
+		if !slow(nil) || !l.shard.SlowDisk() {
+			t.Errorf("without a handover its disk is called slow: %v", l.shard.SlowDisk())
+		}
+		w.endAll()
+	})
+}
+
 // unfit are the replicas to which leadership is not to be handed, as the leader says.
 func unfit(t *testing.T, l *life) (ids []uint64) {
 	st, err := l.shard.Status(t.Context())
@@ -236,6 +331,27 @@ func TestBarredWithOneThatDied(t *testing.T) {
 			w.endAll()
 		})
 	}
+}
+
+// The replica with the lowest number is as good as others.
+func TestBarredInFavourOfTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := calmGroup(t)
+		time.Sleep(time.Second)
+		if l := w.leader(); l.id != 3 {
+			if err := l.shard.Transfer(t.Context(), 3, "test"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.nodes[1].end(true)
+		time.Sleep(time.Second)
+		w.nodes[2].alive().shard.Bar("it stops")
+		time.Sleep(time.Second)
+		if l := w.leader(); l.id != 1 {
+			t.Errorf("replica %d leads", l.id)
+		}
+		w.endAll()
+	})
 }
 
 // Leadership is not handed to a replica that does not vote, and a replica that is barred does not take it.

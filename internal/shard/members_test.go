@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/pawlq/pawl/internal/store"
 )
@@ -357,6 +359,12 @@ func TestPeek(t *testing.T) {
 		if _, age := peek(); age > time.Second {
 			t.Errorf("it calls itself %v old", age)
 		}
+		w.wait(10 * time.Second)
+		w.onLeader("mark", func(ctx context.Context, l *life) error { _, err := l.shard.Mark(ctx); return err })
+		w.wait(100 * time.Millisecond)
+		if _, age := peek(); age > time.Second {
+			t.Errorf("it calls itself %v old, though its leader has just said that there is no more", age)
+		}
 		w.isolate(follower.num, true, true)
 		before := c.lo
 		w.countOnce(c)
@@ -391,5 +399,127 @@ func TestBar(t *testing.T) {
 			}
 		}
 		w.endAll()
+	})
+}
+
+// What a leader tells counts once all that it told of is applied, and not before; what is older, is told by another or tells of nothing, never.
+func TestWhatALeaderTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		defer b.close()
+		if _, err := b.set("a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		b.onLoop(func(l *loop) {
+			at := l.cfg.State.Applied().Index
+			for _, c := range []struct {
+				what        string
+				kind        pb.MessageType
+				from        uint64
+				said        uint64
+				commit      uint64
+				told, fresh store.Time
+			}{
+				{"all is here", pb.MsgApp, 1, 100, at, 100, 0},
+				{"there is more", pb.MsgApp, 1, 200, at + 5, 200, 100},
+				{"older", pb.MsgApp, 1, 150, at, 200, 100},
+				{"by another", pb.MsgApp, 2, 300, at, 200, 100},
+				{"a heartbeat", pb.MsgHeartbeat, 1, 300, at, 200, 100},
+				{"still more", pb.MsgApp, 1, 300, at + 9, 300, 100},
+				{"again", pb.MsgApp, 1, 300, at, 300, 100},
+			} {
+				l.hear(&pb.Message{Type: c.kind.Enum(), From: new(c.from), Commit: new(c.commit), Context: binary.BigEndian.AppendUint64(nil, c.said)})
+				if n := l.news; n.told.said != c.told || n.fresh.said != c.fresh {
+					t.Errorf("%s: it was told at %d, and is as fresh as %d; want %d and %d", c.what, n.told.said, n.fresh.said, c.told, c.fresh)
+				}
+			}
+		})
+	})
+}
+
+// Who has no time for a look waits for nothing, and who asks a replica that has stopped is told so.
+func TestPeekEnds(t *testing.T) {
+	b := startBench(t, fixture{})
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	look := func(ctx context.Context) error {
+		_, _, _, err := Peek(ctx, b.Shard, func(store.Reader) (int, error) { return 0, nil })
+		return err
+	}
+	for range 50 { // there may be time enough by chance
+		if err := look(over); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("without time: %v", err)
+		}
+	}
+	b.close()
+	if err := look(context.Background()); !errors.Is(err, ErrStopped) {
+		t.Errorf("after the end: %v", err)
+	}
+	for range 50 { // nobody may be there to take it, or it may be left lying
+		if index, err := b.Mark(context.Background()); index != 0 || !errors.Is(err, ErrStopped) && !errors.Is(err, ErrUnknown) {
+			t.Errorf("a mark after the end: entry %d, %v", index, err)
+		}
+	}
+}
+
+// A change that there is no need for, that its caller refuses when its turn comes, or that Raft does, changes nothing and is answered so.
+func TestChangesThatAreNone(t *testing.T) {
+	b := startBench(t, fixture{})
+	ctx := context.Background()
+	refused := errors.New("not as things are")
+	for _, c := range []struct {
+		unless  func(Status) error
+		changes []Change
+		want    error
+	}{
+		{func(Status) error { return ErrNothing }, []Change{{2, Learner}}, nil},
+		{func(st Status) error { return fmt.Errorf("%w: voters are %v", refused, st.Voters) }, []Change{{2, Learner}}, refused},
+		{nil, nil, ErrChangeRefused}, // what leaves a joint membership where there is none
+	} {
+		if err := b.Change(ctx, c.unless, c.changes...); !errors.Is(err, c.want) {
+			t.Errorf("change %v: %v, want %v", c.changes, err, c.want)
+		}
+		if st := b.status(); !slices.Equal(st.Voters, []uint64{1}) || len(st.Learners) > 0 {
+			t.Errorf("after change %v: %+v", c.changes, st)
+		}
+	}
+	if err := b.Change(ctx, nil, Change{2, Learner}); err != nil {
+		t.Error(err)
+	}
+	if st := b.status(); !slices.Equal(st.Voters, []uint64{1}) || !slices.Equal(st.Learners, []uint64{2}) || st.Progress[2].Active {
+		t.Errorf("with a learner that nobody has heard of: %+v", st)
+	}
+	b.close()
+	for index, want := range map[uint64]error{0: ErrStopped, 5: ErrUnknown} {
+		l := &loop{change: &change{index: index, done: make(chan error, 1)}}
+		c := l.change
+		if l.abandonChange(ErrStopped); l.change != nil {
+			t.Error("it is under way still")
+		}
+		if err := <-c.done; err != want {
+			t.Errorf("at entry %d it ends with %v, want %v", index, err, want)
+		}
+	}
+}
+
+// A replica remembers the last few hashes that it made.
+func TestHashesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBench(t, fixture{})
+		defer b.close()
+		var marks []uint64
+		for range maxMarks + 2 {
+			at, err := b.Mark(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			marks = append(marks, at)
+			synctest.Wait()
+		}
+		for i, at := range marks {
+			if h, ok := b.Hash(at); ok != (i >= 2) || ok && h.Index != at {
+				t.Errorf("mark %d of %d: %+v, %v", i, len(marks), h, ok)
+			}
+		}
 	})
 }

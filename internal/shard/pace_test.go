@@ -4,6 +4,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/pawlq/pawl/internal/store"
 )
 
 // A leader whose disk is slow hands over to one whose disk is not, once, and one that is no worse than the others stays.
@@ -100,4 +104,83 @@ func TestLeaderDiskHangs(t *testing.T) {
 		w.settle([]*client{other})
 		w.endAll()
 	})
+}
+
+// The fastest of those that leadership may be handed to takes over from a leader that was slow most of the time, if it is faster by far and
+// was heard of often enough.
+func TestHeir(t *testing.T) {
+	const ms = time.Millisecond
+	type peer struct {
+		n    int // entries that it has
+		took time.Duration
+	}
+	for _, c := range []struct {
+		name  string
+		own   []time.Duration
+		peers map[uint64]peer
+		want  uint64
+	}{
+		{"slow for just long enough", []time.Duration{slowSave, slowSave, slowSave, slowSave - 1, slowSave - 1}, map[uint64]peer{2: {5, 5 * ms}}, 2},
+		{"slow half of the time", []time.Duration{500 * ms, 500 * ms, 500 * ms, 1, 1, 1}, map[uint64]peer{2: {6, ms}}, 0},
+		{"slow in too few saves", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {4, ms}}, 0},
+		{"ten times as slow as the other", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {6, 50 * ms}}, 2},
+		{"not quite so slow", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {6, 51 * ms}}, 0},
+		{"the other has half of the entries", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {3, ms}}, 2},
+		{"the other has less", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {2, ms}}, 0},
+		{"two others", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {5, 9 * ms}, 3: {5, 8 * ms}, 4: {5, 10 * ms}}, 3},
+		{"one that may not lead", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{9: {5, ms}}, 0},
+	} {
+		var p pace
+		p.begin(0)
+		for _, took := range c.own {
+			p.saved(took)
+		}
+		for id, q := range c.peers {
+			for i := range uint64(q.n) { // #nosec G115 -- small
+				now := time.Duration(i) * time.Second // #nosec G115 -- small
+				entry := &pb.Entry{Index: new(i + 10)}
+				p.sends([]*pb.Message{
+					{Type: pb.MsgHeartbeat.Enum(), To: new(id), Entries: []*pb.Entry{entry}},
+					{Type: pb.MsgApp.Enum(), To: new(id)},
+				}, now-time.Second)
+				p.sends([]*pb.Message{{Type: pb.MsgApp.Enum(), To: new(id), Entries: []*pb.Entry{{Index: new(i + 9)}, entry}}}, now)
+				p.sends([]*pb.Message{{Type: pb.MsgApp.Enum(), To: new(id), Entries: []*pb.Entry{{Index: new(i + 50)}}}}, now) // it waits for the first
+				p.hears(&pb.Message{From: new(id), Index: new(i + 9)}, now)                                                    // not all of it
+				p.hears(&pb.Message{From: new(id), Index: new(i + 10), Reject: new(true)}, now)
+				p.hears(&pb.Message{From: new(id), Index: new(i + 10)}, now+q.took)
+				p.hears(&pb.Message{From: new(id), Index: new(i + 10)}, now+time.Hour) // again: it counts once
+			}
+		}
+		candidates := map[uint64]uint64{2: 1, 3: 1, 4: 1}
+		if got := p.heir(paceWindow-1, candidates); got != 0 {
+			t.Errorf("%s: %d within the window", c.name, got)
+		}
+		if got := p.heir(paceWindow, candidates); got != c.want {
+			t.Errorf("%s: %d takes over, want %d", c.name, got, c.want)
+		}
+		if rests := p.from > paceWindow; rests != (c.want != 0) || (p.slowAt != 0) != (c.want != 0) || p.own.n != 0 {
+			t.Errorf("%s: it measures again from %v, and was slow at %v", c.name, p.from, p.slowAt)
+		}
+	}
+	if got := (&spell{}).mean(); got != 0 {
+		t.Errorf("nothing took %v", got)
+	}
+}
+
+// A disk is called slow for ten minutes after leadership was handed over for it, and no longer.
+func TestSlowDiskIsForgotten(t *testing.T) {
+	now := time.Hour
+	s := &Shard{cfg: Config{Time: store.TimeSource{Elapsed: func() time.Duration { return now }}}}
+	if s.SlowDisk() {
+		t.Error("it is slow from the start")
+	}
+	s.pace.slowAt = now
+	for _, c := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, true}, {slowRest - 1, true}, {slowRest, false}} {
+		if now = time.Hour + c.after; s.SlowDisk() != c.want {
+			t.Errorf("%v later it is slow: %v", c.after, !c.want)
+		}
+	}
 }

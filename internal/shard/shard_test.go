@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +17,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/store"
 )
@@ -233,6 +237,8 @@ func TestMisbehavingCall(t *testing.T) {
 					var p *PanicError
 					if _, _, err := Update(context.Background(), b.Shard, bad); !errors.As(err, &p) {
 						t.Errorf("a call that %s got %v", how, err)
+					} else if _, n, ok := strings.Cut(err.Error(), "had written "); ok && n != "7 bytes" {
+						t.Errorf("a call of 7 bytes is said to have written %s", n)
 					}
 				} else if _, err := b.set(fmt.Sprint("good", i), "x"); err != nil {
 					t.Error(err)
@@ -251,6 +257,58 @@ func TestMisbehavingCall(t *testing.T) {
 		}
 		b.close()
 	}
+}
+
+// A round that has no room for all that wait leaves the others to the next ones, which begin at once.
+func TestCallsWithoutRoomWaitForTheNextRound(t *testing.T) {
+	for name, limits := range map[string]Limits{"for their bytes": {RoundBytes: 100}, "for their number": {RoundCalls: 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := startBench(t, fixture{limits: limits})
+			defer b.close()
+			release := make(chan struct{})
+			began := time.Now()
+			var calls sync.WaitGroup
+			calls.Go(func() { // holds the loop until the others wait
+				_, _, err := Update(context.Background(), b.Shard, func(*store.Tx) (int, error) { <-release; return 0, nil })
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			indexes := make(chan uint64, 5)
+			for i := range cap(indexes) {
+				calls.Go(func() {
+					at, err := b.set(fmt.Sprint("k", i), strings.Repeat("v", 200))
+					if err != nil {
+						t.Error(err)
+					}
+					indexes <- at.Index
+				})
+			}
+			synctest.Wait()
+			close(release)
+			calls.Wait()
+			close(indexes)
+			seen := map[uint64]bool{}
+			for at := range indexes {
+				seen[at] = true
+			}
+			if took := time.Since(began); len(seen) != cap(indexes) || took > 0 {
+				t.Errorf("without room %s, %d calls took %d rounds and %v", name, cap(indexes), len(seen), took)
+			}
+		})
+	}
+}
+
+// A view whose caller has left when it is answered is let go of: the replica ends only when all are.
+func TestViewWithoutACallerIsReleased(t *testing.T) {
+	b := startBench(t, fixture{})
+	b.onLoop(func(l *loop) {
+		c := newCall(context.Background())
+		c.state.Store(callLeft)
+		(&read{calls: []*call{c}}).answer(l)
+	})
+	b.close()
 }
 
 // A caller that leaves before its call ran knows that it didn't; one that leaves later doesn't know.
@@ -305,6 +363,152 @@ func TestNotLeader(t *testing.T) {
 	}
 	b.close()
 	b.wantHooks()
+}
+
+// A replica that can't begin says why: without a number, if somebody panics, and if its state is behind what its log begins with.
+func TestStartFails(t *testing.T) {
+	b := startBench(t, fixture{limits: Limits{ReplayEntries: 5}})
+	for range 20 {
+		if _, err := b.set("k", "v"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.state.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for b.status().First < 10 { // until a tick has cut the log
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.close() // a cut is not synced
+	log, state, stop := atRest(t, b.mem)
+	defer stop()
+	fresh, err := store.Open(store.Config{Dir: "/d/fresh", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fresh.Close()
+	for what, c := range map[string]struct {
+		Config
+		want string
+	}{
+		"no number":         {Config{Log: log, State: state}, "cannot use none as id"},
+		"a logger panics":   {Config{Replica: 1, Log: log, State: state, Logger: slog.New(panicky{})}, "panic: no disk to log to"},
+		"a state is behind": {Config{Replica: 1, Voters: []uint64{1}, Log: log, State: fresh}, "state"},
+	} {
+		c.ID = 1
+		s, err := Start(c.Config)
+		if err == nil {
+			s.Stop()
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), "shard 1: ") || !strings.Contains(err.Error(), c.want) || errors.Is(err, ondisk.ErrDamaged) != (what == "a state is behind") {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+	if at, err := Reach(log, fresh, 1); err == nil || !errors.Is(err, raftlog.ErrStateBehind) {
+		t.Errorf("it reaches to %+v, %v", at, err)
+	}
+	if at, err := Recover(log, fresh, 1, 1, nil); err == nil || !errors.Is(err, raftlog.ErrStateBehind) {
+		t.Errorf("recovered at %+v, %v", at, err)
+	}
+}
+
+// panicky is a handler of logs that panics.
+type panicky struct{ slog.Handler }
+
+func (panicky) Enabled(context.Context, slog.Level) bool { panic("no disk to log to") }
+
+// Where a loss of the log was accepted, the state gets the new epoch, and so do claims.
+func TestEpochOfTheLog(t *testing.T) {
+	b := startBench(t, fixture{})
+	if _, err := b.set("k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	mem := b.stopped()
+	if err := mem.Remove("/d/raft/marks"); err != nil {
+		t.Fatal(err)
+	}
+	fatal := func(err error) { t.Error(err) }
+	log, err := raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: mem, SegmentSize: smallSegment, AcceptDataLoss: true, Fatal: fatal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := store.Open(store.Config{Dir: "/d/state", FS: mem, Fatal: fatal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	elected := make(chan LeaderTerm, 1)
+	s, err := Start(Config{ID: 1, Replica: 1, Log: log, State: state, Fatal: fatal, Hooks: Hooks{Elected: func(o LeaderTerm) { elected <- o }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := <-elected
+	s.Stop()
+	if epoch, err := state.Epoch(); err != nil || epoch != 1 || o.Epoch != 1 {
+		t.Errorf("the state has epoch %d, %v, its leader %d, want 1", epoch, err, o.Epoch)
+	}
+	if err := errors.Join(log.Close(), state.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What Raft says is for debugging, but for its errors, and what it can't go on after is a panic.
+func TestRaftsWords(t *testing.T) {
+	lines := new(logLines)
+	r := raftLogger{slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelDebug})), 7}
+	for level, say := range map[string][2]func(...any){
+		"DEBUG": {r.Debug, func(v ...any) { r.Debugf("%v", v...) }}, "DEBUG ": {r.Info, func(v ...any) { r.Infof("%v", v...) }},
+		"DEBUG  ": {r.Warning, func(v ...any) { r.Warningf("%v", v...) }}, "ERROR": {r.Error, func(v ...any) { r.Errorf("%v", v...) }},
+	} {
+		for i, say := range say {
+			lines.lines = nil
+			want := fmt.Sprintf("level=%s msg=raft shard=7 event=word-%d", strings.TrimSpace(level), i)
+			if say(fmt.Sprint("word-", i)); len(lines.lines) != 1 || !strings.HasSuffix(lines.lines[0], want) {
+				t.Errorf("the log says %q, want %q", lines.lines, want)
+			}
+		}
+	}
+	for _, say := range []func(...any){r.Fatal, r.Panic, func(v ...any) { r.Fatalf("%v", v...) }, func(v ...any) { r.Panicf("%v", v...) }} {
+		func() {
+			defer func() {
+				if p := recover(); p != "broken" {
+					t.Errorf("it panics with %v", p)
+				}
+			}()
+			say("broken")
+		}()
+	}
+}
+
+// A snapshot that can't be sent is an error of its own, and one that came with another state is refused.
+func TestSnapshotsThatFail(t *testing.T) {
+	b := startBench(t, fixture{})
+	b.onLoop(func(l *loop) {
+		old := l.cfg.Transport
+		l.cfg.Transport = brokenTransport{}
+		snap := l.cfg.State.Snapshot()
+		if err := l.writeSnapshot(context.Background(), &pb.Message{}, snap); err == nil || !strings.Contains(err.Error(), "panic: no way there") {
+			t.Errorf("a transport that panics: %v", err)
+		}
+		snap.Close()
+		l.cfg.Transport = old
+		at := l.cfg.State.Applied()
+		m := &pb.Message{Snapshot: &pb.Snapshot{Metadata: metadata(at, l.members)}}
+		if err := matches(m, at); err != nil {
+			t.Errorf("its own state: %v", err)
+		}
+		for i, other := range []store.Position{{Index: at.Index + 1, Term: at.Term, Conf: at.Conf}, {Index: at.Index, Term: at.Term + 1, Conf: at.Conf}, {Index: at.Index, Term: at.Term}} {
+			if err := matches(m, other); err == nil {
+				t.Errorf("state %d of another: no error", i)
+			}
+		}
+	})
+	b.close()
+}
+
+type brokenTransport struct{ Transport }
+
+func (brokenTransport) SendSnapshot(context.Context, *pb.Message, func(io.Writer) error) error {
+	panic("no way there")
 }
 
 // A disk that fails once, even if it works again after that, ends the replica; what was answered before is there.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/store"
@@ -33,9 +34,10 @@ type world struct {
 
 	mu   sync.Mutex
 	rng  *rand.Rand
-	cut  map[link]bool // that carry nothing
-	calm bool          // the network loses and repeats nothing that it is not told to
-	log  *slog.Logger  // of all replicas; nil: as the environment says
+	cut  map[link]bool          // that carry nothing
+	calm bool                   // the network loses and repeats nothing that it is not told to
+	lose func(*pb.Message) bool // what it is told to lose, besides; nil: nothing
+	log  *slog.Logger           // of all replicas; nil: as the environment says
 
 	keepBytes uint64 // of the shards' limits
 	roomy     bool   // all lives are

@@ -20,7 +20,7 @@ func (l *life) Send(ms []*pb.Message) {
 		return
 	}
 	for _, m := range ms {
-		for _, delay := range l.w.carry(m.GetFrom(), m.GetTo()) {
+		for _, delay := range l.w.carry(m) {
 			m := proto.Clone(m).(*pb.Message)
 			time.AfterFunc(delay, func() {
 				if peer := l.w.life(m.GetTo()); peer != nil {
@@ -32,10 +32,10 @@ func (l *life) Send(ms []*pb.Message) {
 }
 
 // carry says after which times a message arrives: once, twice or never.
-func (w *world) carry(from, to uint64) (delays []time.Duration) {
+func (w *world) carry(m *pb.Message) (delays []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.cut[link{uint32(from), uint32(to)}] || !w.calm && w.rng.IntN(100) < 2 {
+	if w.lose != nil && w.lose(m) || w.cut[link{uint32(m.GetFrom()), uint32(m.GetTo())}] || !w.calm && w.rng.IntN(100) < 2 {
 		return nil
 	}
 	soon := func() time.Duration { return time.Duration(w.rng.ExpFloat64() * float64(2*time.Millisecond)) }

@@ -1,0 +1,172 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pawlq/pawl/internal/raftlog"
+	"github.com/pawlq/pawl/internal/store"
+)
+
+// stopped is the disk of a bench that lost power: its log has all, its state what was flushed.
+func (b *bench) stopped() *vfs.MemFS {
+	mem := b.mem.CrashClone(vfs.CrashCloneCfg{})
+	b.close()
+	return mem
+}
+
+// atRest opens a log and a state that no replica runs on.
+func atRest(t *testing.T, mem *vfs.MemFS) (log *raftlog.Log, state *store.Store, stop func()) {
+	t.Helper()
+	fatal := func(err error) { t.Error(err) }
+	log, err := raftlog.Open(raftlog.Config{Dir: "/d/raft", FS: mem, SegmentSize: smallSegment, Fatal: fatal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err = store.Open(store.Config{Dir: "/d/state", FS: mem, Fatal: fatal}); err != nil {
+		t.Fatal(err)
+	}
+	return log, state, func() {
+		t.Helper()
+		if err := errors.Join(log.Close(), state.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func row(r store.Reader, key string) string {
+	v, _ := r.Get([]byte(key))
+	return string(v)
+}
+
+// What the log has of any kind becomes part of the state, and the replica its group's only voter, durably, though power is lost and all is
+// repeated.
+func TestRecover(t *testing.T) {
+	once := sync.Once{}
+	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
+		if row(tx, "k1") == "" {
+			return
+		}
+		once.Do(func() { // an entry that no replica applies, computed on something else
+			stale := b.state.Begin(tx.Now(), 77)
+			stale.Set([]byte("stale"), []byte("x"))
+			entry := stale.Seal(make([]byte, headerLen))
+			header{b.loop.leading.Term, 76, tx.Now()}.put(entry)
+			stale.Close()
+			if err := b.loop.raft.Propose(entry); err != nil {
+				t.Error(err)
+			}
+		})
+	}})
+	ctx := context.Background()
+	if _, err := b.set("k1", "v1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Change(ctx, nil, Change{2, Learner}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Mark(ctx); err != nil {
+		t.Fatal(err)
+	}
+	last, err := b.set("k2", strings.Repeat("v", maxMessage)) // more than is read of a log at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last, err = b.set("k3", "v3"); err != nil {
+		t.Fatal(err)
+	}
+	mem := b.stopped()
+
+	log, state, stop := atRest(t, mem)
+	before := state.Applied()
+	if reach, err := Reach(log, state, 1); err != nil || reach.Index != last.Index || reach.Term != last.Term {
+		t.Errorf("it reaches to %+v, %v, want entry %d of term %d", reach, err, last.Index, last.Term)
+	}
+	if now := state.Applied(); now.Index != before.Index || before.Index >= last.Index {
+		t.Errorf("asked how far it reaches, the state went from entry %d to %d of %d", before.Index, now.Index, last.Index)
+	}
+	refuse := errors.New("not now")
+	if _, err := Recover(log, state, 1, 5<<32|1, func(*store.Tx) error { return refuse }); !errors.Is(err, refuse) {
+		t.Errorf("an edit that fails: %v", err)
+	}
+	if at := state.Applied(); at.Index != last.Index || at.Time != last.Time {
+		t.Errorf("after an edit that fails the state is at entry %d of %v, want %d of %v", at.Index, at.Time, last.Index, last.Time)
+	}
+	for epoch := uint64(1); epoch <= 3; epoch++ {
+		was := max(state.Applied().Index, last.Index)
+		at, err := Recover(log, state, 1, 5<<32|1, func(tx *store.Tx) error {
+			if row(tx, "k3") != "v3" || tx.Index() != was+1 {
+				t.Errorf("the edit sees %q at entry %d", row(tx, "k3"), tx.Index())
+			}
+			tx.Set([]byte("edited"), []byte("yes"))
+			return nil
+		})
+		conf := new(pb.ConfState)
+		if err != nil || proto.Unmarshal(at.Conf, conf) != nil || !slices.Equal(conf.Voters, []uint64{5<<32 | 1}) || len(conf.Learners) > 0 {
+			t.Fatalf("recovered with members %v, %v", conf, err)
+		}
+		if at.Index != was+1 || at.Term != last.Term || at.Time != last.Time {
+			t.Errorf("recovered at %+v, want entry %d of term %d", at, was+1, last.Term)
+		}
+		mem = mem.CrashClone(vfs.CrashCloneCfg{})
+		stop()
+		log, state, stop = atRest(t, mem)
+		if now := state.Applied(); now.Index != at.Index || now.Term != at.Term {
+			t.Errorf("after a power loss it is at %+v, want %+v", now, at)
+		}
+		if got, err := state.Epoch(); err != nil || got != epoch {
+			t.Errorf("the epoch is %d, %v, want %d", got, err, epoch)
+		}
+		for key, want := range map[string]string{"k1": "v1", "k3": "v3", "stale": "", "edited": "yes"} {
+			if got := row(state, key); got != want {
+				t.Errorf("%s is %q, want %q", key, got, want)
+			}
+		}
+		if epoch == 2 { // the log went, and then the power
+			if err := log.Remove(1); err != nil {
+				t.Fatal(err)
+			}
+			if reach, err := Reach(log, state, 1); err != nil || reach.Index != at.Index {
+				t.Errorf("without a log it reaches to %+v, %v", reach, err)
+			}
+		}
+	}
+	stop()
+}
+
+// A log that can't be applied, and a replica that never had a state, are refused.
+func TestRecoverRefuses(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	log, state, stop := atRest(t, mem)
+	if _, err := Recover(log, state, 1, 5<<32|1, nil); err == nil || err.Error() != "replica 1.5 never got the state of its shard" {
+		t.Errorf("without a state: %v", err)
+	}
+	stop()
+	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
+		if err := b.loop.raft.Propose([]byte{entryVersion + 9}); err != nil {
+			t.Error(err)
+		}
+	}})
+	if _, err := b.set("a", "1"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("got %v, want ErrUnknown", err)
+	}
+	b.Stop()
+	b.fatals = nil
+	log, state, stop = atRest(t, b.stopped())
+	before := state.Applied().Index
+	if _, err := Recover(log, state, 1, 1, nil); err == nil || err.Error() != "shard 1: entry 3: entry of 1 bytes is cut short" {
+		t.Errorf("with an entry that nobody knows: %v", err)
+	}
+	if at, err := Reach(log, state, 1); err != nil || at.Index != 4 || before >= at.Index {
+		t.Errorf("it reaches from entry %d to %d, %v", before, at.Index, err)
+	}
+	stop()
+}
