@@ -40,6 +40,11 @@ func TestGroupWithMembersElsewhere(t *testing.T) {
 		if err != nil || len(joined) != 1 || joined[0].Err != nil {
 			t.Errorf("joined: %+v, %v", joined, err)
 		}
+		fresh := g
+		fresh.RequestID = task.NewID(one, time.Now().UnixMilli(), 2)
+		if made, _, err := w.MakeGroup(within("b"), one, ns, fresh, []string{"a"}); err != nil || made.Duplicate {
+			t.Errorf("whether its maker may see a new group is not looked at here: %+v, %v", made, err)
+		}
 		for what, call := range map[string]func(context.Context) error{
 			"MakeGroup":  func(ctx context.Context) error { _, _, err := w.MakeGroup(ctx, one, ns, g, []string{"a"}); return err },
 			"FindGroup":  func(ctx context.Context) error { _, _, err := w.FindGroup(ctx, one, ns, g); return err },
@@ -67,16 +72,18 @@ func TestGroupWithMembersElsewhere(t *testing.T) {
 			t.Errorf("closed: %+v, %v", shown, err)
 		}
 
-		for range 2 {
+		for range 3 { // one of them is the other group's
 			got := <-w.claim(ctx, call("a"), 0)
 			w.settle(Settle{Verb: Ack, Hold: hold(got[0])})
 		}
-		got, _, err := w.Claim(ctx, two, call("far"), time.Minute)
-		if err != nil || len(got) != 1 {
-			t.Fatalf("the member elsewhere: %v, %v", got, err)
+		far := call("far")
+		far.Max = 2
+		got, _, err := w.Claim(ctx, two, far, time.Minute)
+		if err != nil || len(got) != 2 {
+			t.Fatalf("the members elsewhere: %v, %v", got, err)
 		}
 		last := w.claim(ctx, call("a"), time.Minute)
-		_, _, err = w.Settle(ctx, two, []Settle{{Verb: Ack, Hold: hold(got[0])}})
+		_, _, err = w.Settle(ctx, two, []Settle{{Verb: Ack, Hold: hold(got[0])}, {Verb: Ack, Hold: hold(got[1])}})
 		w.must(err)
 		if got := receive(t, "the task behind the group", last); len(got) != 1 || got[0].Type != "last" {
 			t.Errorf("behind the group came %v", got)
@@ -125,6 +132,39 @@ func TestCancelOfGroupReachesAllShards(t *testing.T) {
 		list, err := ListGroups.Call(ctx, w, GroupList{OnShard: OnShard{one, ns}, Limit: 1})
 		if err != nil || len(list.Page.Groups) != 1 || !list.Page.More || list.Page.Groups[0].ID != other.Group.ID {
 			t.Errorf("the newest group: %+v, %v", list, err)
+		}
+	})
+}
+
+// What a request is about is named as the API names it.
+func TestWhatRequestsAreAbout(t *testing.T) {
+	id := task.NewID(one, 1, 1)
+	for want, q := range map[string]interface {
+		Place() uint32
+		Named() (kind, id string)
+	}{"group": &OnGroup{ns, id}, "task": &OnTask{ns, id}, "operation": &OnOperation{ns, id}} {
+		if kind, name := q.Named(); kind != want || name != id.String() || q.Place() != one {
+			t.Errorf("a request about a %s is about %s %s in shard %d", want, kind, name, q.Place())
+		}
+	}
+}
+
+// A once key is held by the claim of a task that is there for the call, also where the shard has not heard of the queue yet.
+func TestOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx := context.Background()
+		w.enqueue(task.Spec{Queue: "a"})
+		claimed := <-w.claim(ctx, call("a"), 0)
+		c := OnceCall{Verb: OnceBegin, Hold: hold(claimed[0]), Key: "k"}
+		for queue, want := range map[string]error{"b": task.ErrNotFound, "a": nil} {
+			got, at, err := w.Once(within(queue), one, c)
+			if !errors.Is(err, want) || want == nil && (got.State != OnceRun || at.Index == 0) {
+				t.Errorf("begun by who sees queue %s: %+v, %v", queue, got, err)
+			}
+		}
+		far := OnceCall{Verb: OnceBegin, Hold: Hold{Namespace: ns, ID: task.NewID(two, 1, 1)}, Key: "k", Queue: "new", By: &OnceHolder{ID: task.NewID(two, 1, 1), Fence: 1}}
+		if got, _, err := w.Once(ctx, one, far); err != nil || got.State != OnceRun {
+			t.Errorf("begun by a claim of another shard: %+v, %v", got, err)
 		}
 	})
 }

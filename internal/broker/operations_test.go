@@ -81,7 +81,7 @@ func TestOperationGoesThroughAllShards(t *testing.T) {
 			t.Errorf("steps were in shards %q, want %q", steps, want)
 		}
 		synctest.Wait() // who waits for the end may run on before the line is written
-		if log := w.log.String(); strings.Count(log, "operation done") != 1 || !strings.Contains(log, "matched=440") {
+		if log := w.log.String(); strings.Count(log, "operation done") != 1 || strings.Contains(log, "operation running") || !strings.Contains(log, "matched=440") {
 			t.Errorf("the log: %s", log)
 		}
 		began = time.Now()
@@ -183,6 +183,13 @@ func TestOperationWaitsForWhatItMoves(t *testing.T) {
 		w.enqueue(specsOf(3, "a")...)
 		lost := func(*OutboxMessage) error { return errors.New("connection reset") }
 		w.onTheWay.Store(&lost)
+		hasShard := w.cfg.HasShard
+		w.cfg.HasShard = func(ctx context.Context, shard uint32) (bool, error) {
+			if w.onTheWay.Load() != nil {
+				t.Error("it looks for the next shard while something is on its way from this one")
+			}
+			return hasShard(ctx, shard)
+		}
 		id := w.operates(OperationSpec{Action: task.Move, Filter: ready("a"), ToQueue: "far"})
 		w.pass(10 * time.Second)
 		if now := w.shows(id); now.State != OperationRunning || now.WaitsFor != "tasks are on their way to the other queue" || now.Shard != one || now.Done != 0 {
