@@ -502,13 +502,13 @@ func TestChangesThatAreNone(t *testing.T) {
 	}
 }
 
-// A replica remembers the last few hashes that it made.
+// A replica remembers the last four hashes that it made.
 func TestHashesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBench(t, fixture{})
 		defer b.close()
 		var marks []uint64
-		for range maxMarks + 2 {
+		for range 4 + 2 {
 			at, err := b.Mark(t.Context())
 			if err != nil {
 				t.Fatal(err)
