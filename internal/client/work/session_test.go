@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,26 +85,25 @@ func TestSweepsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t}
 		w.start(args{of: map[string]string{"slots": "1"}})
-		sweeps := 0
+		var sweeps atomic.Int64
 		go w.run.keep(t.Context())
 		go func() {
 			for {
 				select {
 				case <-w.run.sendMore:
-					sweeps++
+					sweeps.Add(1)
 				case <-t.Context().Done():
 					return
 				}
 			}
 		}()
-		after := func(d time.Duration, want int) {
+		after := func(d time.Duration, want int64) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
-			if sweeps != want {
-				t.Errorf("%d sweeps, want %d", sweeps, want)
+			if got := sweeps.Swap(0); got != want {
+				t.Errorf("%d sweeps, want %d", got, want)
 			}
-			sweeps = 0
 		}
 		after(59*time.Minute, 0)
 		w.push(args{lone: []string{"1"}, of: map[string]string{"lease": "30s"}}, time.Now())
