@@ -8,9 +8,13 @@ import (
 // leaseEnds takes a claim back from a worker that vanished.
 func (c *Change) leaseEnds() {
 	r, x, to := c.r, c.From, c.To
-	if grace := r.l.term.Began.Add(min(x.Claim.Lease, LeaderGrace)); r.now < grace {
-		to.Claim.Until = grace
-		to.Claim.Orphaned = x.Claim.Until <= r.l.term.Began
+	orphaned := x.Claim.Orphaned || x.Claim.Until <= r.l.term.Began
+	grace := r.l.term.Began.Add(min(x.Claim.Lease, LeaderGrace))
+	if !orphaned { // who could say that the run was over had until its end, and the grace of one leader
+		grace = min(grace, x.Claim.RunUntil.Add(LeaderGrace))
+	}
+	if r.now < grace {
+		to.Claim.Until, to.Claim.Orphaned = grace, orphaned
 		c.Move()
 		return
 	}
