@@ -143,7 +143,7 @@ func cursorOf(parts []*part) string {
 	end := true
 	for _, p := range parts {
 		from := p.from
-		if from == "" && len(p.Tasks) == 0 && p.Next == "" {
+		if len(p.Tasks) == 0 && p.Next == "" {
 			from = archiveEnd
 		}
 		end = end && from == archiveEnd

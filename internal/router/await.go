@@ -40,7 +40,7 @@ var await = serve(&method[awaitArgs, bool]{Rule: verb.Rule{Name: "await", Again:
 	waiting, cancel := context.WithTimeout(ctx, a.Wait)
 	defer cancel()
 	err := r.cfg.Broker.Await(waiting, a.Shard, a.Call)
-	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return false, nil
 	}
 	return err == nil, err

@@ -361,3 +361,16 @@ func TestASharedWatchGoesOn(t *testing.T) {
 		}
 	})
 }
+
+// A watch that waits in vain is asked anew, and wakes nobody.
+func TestASharedWatchInVain(t *testing.T) {
+	inFleet(t, 2, func(f *fleet) {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*awaitTime)
+		defer cancel()
+		began := time.Now()
+		err := f.nodes[2].Await(ctx, 1, queueCall(1))
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != 3*awaitTime || f.count("await") > 4 {
+			t.Errorf("after %s and %d watches: %v", took, f.count("await"), err)
+		}
+	})
+}

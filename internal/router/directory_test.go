@@ -119,8 +119,12 @@ func TestAQueueThatMoved(t *testing.T) {
 		if q, _ := m.Directory().Place(context.Background(), ns, "q"); q.Shard != 2 {
 			t.Errorf("the node still places it in shard %d", q.Shard)
 		}
+		m.copy["q"] = cluster.Queue{Namespace: ns, Name: "q", Shard: 1}
 		if _, err := broker.OperateTask.Call(context.Background(), m, broker.TaskCommand{Verb: broker.Retry, OnTask: broker.OnTask{Namespace: ns, ID: got[0].ID}}); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has left the shard") {
 			t.Errorf("a task whose queue is another: %v", err)
+		}
+		if q := m.copy["q"]; q.Shard != 2 {
+			t.Errorf("after that the node places it in shard %d", q.Shard)
 		}
 		var to *moved
 		if err := m.EnsureQueue(context.Background(), 5, ns, "fresh"); !errors.As(err, &to) || to.Shard != 1 || to.Config.Version == 0 {
@@ -128,6 +132,9 @@ func TestAQueueThatMoved(t *testing.T) {
 		}
 		if err := m.EnsureQueue(context.Background(), 1, ns, "fresh"); err != nil {
 			t.Error(err)
+		}
+		if _, err := call(context.Background(), m.Router, ensureQueue, systemShard, queueArgs{Namespace: ns, Name: "fresh"}); err != nil || !slices.Equal(f.ensured, []uint32{5, 1}) {
+			t.Errorf("a node that names no shard: %v; queues were ensured in %v", err, f.ensured)
 		}
 		// One that moves all the time is an error, and no endless way.
 		for _, n := range f.nodes {

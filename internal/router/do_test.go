@@ -8,6 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // A node that believes that it leads asks the one that does.
@@ -64,6 +65,37 @@ func TestListsOfAllShards(t *testing.T) {
 		f.lead(2, 0)
 		if _, err := broker.ListGroups.Call(context.Background(), f.nodes[1], page); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("without the leader of a shard: %v", err)
+		}
+	})
+}
+
+// A refusal is the answer: the leader does not run the call again.
+func TestARefusedVerbRunsOnce(t *testing.T) {
+	inScript(t, func(s *scripted, m *member) {
+		verbtest.On(s.answers, broker.OperateTask, func(context.Context, *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
+			s.note("cancel")
+			return out, task.Invalid("id", "is odd")
+		})
+		m.level = cluster.PoliciesLevel - 1 // which a cancel does not need
+		if err := cancel(context.Background(), m, task.NewID(1, 1, 1)); !errors.Is(err, task.ErrInvalidArgument) || s.was() != "cancel" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// What lives in the first shard needs one.
+func TestTheFirstShard(t *testing.T) {
+	inScript(t, func(s *scripted, m *member) {
+		if shard, err := m.firstShard(); shard != 1 || err != nil {
+			t.Errorf("operations live in %d, %v", shard, err)
+		}
+		clear(m.f.shards)
+		if _, err := m.firstShard(); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("without a shard: %v", err)
+		}
+		call := broker.ListOperations.Make(broker.OperationList{OnShard: broker.OnShard{Namespace: ns}})
+		if err := m.Do(context.Background(), call); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("a list without a shard: %v", err)
 		}
 	})
 }

@@ -32,6 +32,8 @@ type fleet struct {
 	queues  map[string]cluster.Queue // of the system shard
 	leader0 uint32                   // of the system shard
 	groups  map[uint32]task.ID       // one in each shard, if any
+	ensured []uint32                 // shards that EnsureQueue was called for
+	frames  int                      // sent over streams to nodes that watch claims
 	away    []string                 // nodes that the system shard has not heard of for a while
 	calls   map[string]int           // by method, over the network
 	// network decides what becomes of a message; nil: it arrives.
@@ -88,6 +90,7 @@ type member struct {
 	watches   map[*fakeWatch]bool
 	copy      map[string]cluster.Queue // its copy of the queues
 	archive   []broker.ArchivedTask
+	counts    []broker.QueueCount
 	enqueueIn map[string]uint32 // queues that turn out to lie elsewhere
 	age       time.Duration
 	level     int // of the cluster, as far as it knows
@@ -506,11 +509,11 @@ func (b fakeBroker) Archived(_, queue, cursor string, limit int) (tasks []broker
 }
 
 func (b fakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Duration) ([]broker.QueueCount, error) {
-	return nil, nil
+	return b.m.counts, nil
 }
 
 func (b fakeBroker) NamespaceStatus(context.Context, string, time.Duration) (broker.NamespaceStatus, error) {
-	return broker.NamespaceStatus{}, nil
+	return broker.NamespaceStatus{Ready: int64(b.m.number)}, nil
 }
 
 func (b fakeBroker) ArchivedAt(place string) (*broker.ArchivedTask, error) {

@@ -145,8 +145,12 @@ func (c fakeControl) DropQueue(_ context.Context, _ task.Author, _, name string)
 	return err
 }
 
-func (c fakeControl) EnsureQueue(ctx context.Context, _ uint32, ns, name string) (cluster.Queue, error) {
-	return c.PutQueue(ctx, cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })
+func (c fakeControl) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (cluster.Queue, error) {
+	q, err := c.PutQueue(ctx, cluster.Deed{}, ns, name, func(*task.QueueConfig) error { return nil })
+	if err == nil {
+		c.m.f.with(func() { c.m.f.ensured = append(c.m.f.ensured, shard) })
+	}
+	return q, err
 }
 
 func (c fakeControl) Spread(_ context.Context, _ task.Author, ns, name string, onto cluster.Onto) (q cluster.Queue, err error) {
@@ -232,6 +236,7 @@ type fakeStream struct {
 	cancel context.CancelFunc
 	in     <-chan []byte
 	out    chan<- []byte
+	sent   func() // if set, called for each frame
 }
 
 func (s *fakeStream) Context() context.Context { return s.ctx }
@@ -239,6 +244,9 @@ func (s *fakeStream) Context() context.Context { return s.ctx }
 func (s *fakeStream) Send(b []byte) error {
 	select {
 	case s.out <- b:
+		if s.sent != nil {
+			s.sent()
+		}
 		return nil
 	case <-s.ctx.Done():
 		return io.EOF
@@ -262,10 +270,10 @@ func (p fakePeers) OpenStream(ctx context.Context, to uint32, method string) (St
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	up, down := make(chan []byte, 4), make(chan []byte, 4)
-	here := &fakeStream{ctx, cancel, down, up}
+	here := &fakeStream{ctx, cancel, down, up, func() { p.m.f.with(func() { p.m.f.frames++ }) }}
 	p.m.f.with(func() { p.m.f.streams[here] = true })
 	go func() {
-		_ = there.ServeStream(method, &fakeStream{ctx, cancel, up, down})
+		_ = there.ServeStream(method, &fakeStream{ctx, cancel, up, down, nil})
 		cancel()
 		p.m.f.with(func() { delete(p.m.f.streams, here) })
 	}()

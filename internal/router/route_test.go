@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -276,6 +277,12 @@ func TestAWaitGoesOnOverLeaders(t *testing.T) {
 		if took := time.Since(began); err != nil || v.Exec.State != task.Ready || took < 29*time.Second || took > 31*time.Second {
 			t.Errorf("a wait in vain: %v, %v after %s", v, err, took)
 		}
+		// One message takes the rest of a wait to a new leader.
+		before := f.count("task")
+		time.AfterFunc(5*time.Second, func() { f.lead(1, 2) })
+		if _, _, err := f.nodes[1].Task(context.Background(), ns, ids[1], 30*time.Second); err != nil || f.count("task") != before+1 {
+			t.Errorf("%d messages of one wait, %v", f.count("task")-before, err)
+		}
 	})
 }
 
@@ -494,4 +501,19 @@ func TestPeek(t *testing.T) {
 			t.Errorf("of a shard that nobody has: %v", err)
 		}
 	})
+}
+
+// What may be repeated when nobody knows whether it ran is all but this, of which a second run would be seen.
+func TestWhatMayBeRepeated(t *testing.T) {
+	once := []string{"abandon-once", "add-to-group", "claim", "drop-queue", "enqueue", "make-group", "put-queue", "settle"}
+	var got []string
+	for name, make := range served {
+		if !make().Rule().Again {
+			got = append(got, name)
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, once) {
+		t.Errorf("not repeated are %q, want %q", got, once)
+	}
 }

@@ -68,7 +68,7 @@ func (r *Router) hasShard(ctx context.Context, shard uint32) (bool, error) {
 	if shard == systemShard {
 		return false, nil
 	}
-	if len(r.cfg.Map.Replicas(shard)) > 0 || slices.Contains(r.cfg.Map.Shards(), shard) {
+	if slices.Contains(r.cfg.Map.Shards(), shard) {
 		return true, nil
 	}
 	return call(ctx, r, hasShard, systemShard, shard)

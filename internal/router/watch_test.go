@@ -1,7 +1,10 @@
 package router
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +194,18 @@ func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 		if n := f.nodes[1].watched(); n != 0 || len(m.far.claims)+len(m.far.posts) != 0 {
 			t.Errorf("after Close: %d watched there, %d here, %d posts", n, len(m.far.claims), len(m.far.posts))
 		}
+		pass(linkIdle / 2) // the stream waits for other claims
+		again, _ := m.hold(1)
+		pass(3 * linkIdle) // and stays as long as it has some
+		if n := f.count("stream " + watchMethod); n != 1 {
+			t.Errorf("%d streams for claims of one node", n)
+		}
+		frames := f.frames
+		pass(time.Minute)
+		if f.frames != frames {
+			t.Errorf("%d frames about claims that nothing happens to", f.frames-frames)
+		}
+		again.Close()
 		pass(2 * linkIdle)
 		synctest.Wait()
 		if len(m.far.links) != 0 || m.far.running || len(f.streams) != 0 {
@@ -256,4 +271,157 @@ func TestANewClaimOfTheSameTask(t *testing.T) {
 		f.cancel(again.ID)
 		f.told("second worker", w.Lost(), again)
 	})
+}
+
+// A stream that breaks is no matter of the claims at other nodes.
+func TestABrokenStreamIsOneNodes(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		f.shard(2, 3, 1)
+		m := f.nodes[2]
+		w, holds := m.hold(1) // at node 1
+		defer w.Close()
+		other := broker.Hold{Namespace: ns, ID: f.shards[2].add(), Token: holds[0].Token}
+		f.with(func() { f.shards[2].tasks[other.ID].state, f.shards[2].tasks[other.ID].fence = task.Claimed, 1 })
+		w.Add(other) // at node 3
+		pass(time.Second)
+		synctest.Wait()
+		m.far.broken(m.far.links[1])
+		if far := m.far.posts; far[1].node != 0 || far[1].failed != 1 || far[2].node != 3 {
+			t.Errorf("when the stream to node 1 broke, posts are %+v and %+v", far[1], far[2])
+		}
+	})
+}
+
+// Claims are taken back in frames of their own, before others are added, and one that was not sent yet is not taken back there.
+func TestFramesOfALink(t *testing.T) {
+	r := New(Config{Node: 1, Map: instantMap{}, Broker: &instant{leader: 1}})
+	defer r.Close()
+	f := &r.far
+	f.claims = map[task.ID]farClaim{}
+	l := newLink(f, 2)
+	hold := func(n int) broker.Hold { return broker.Hold{ID: task.NewID(1, 1, uint64(n))} }
+	add := func(n int) {
+		f.claims[hold(n).ID] = farClaim{hold: hold(n)}
+		l.add(hold(n).ID)
+	}
+	if f.frame(l) != nil {
+		t.Error("a frame of nothing")
+	}
+	add(0)
+	add(1)
+	l.remove(hold(0)) // not sent yet
+	l.remove(hold(2))
+	l.added[hold(3).ID] = true // gone meanwhile
+	if p := f.frame(l); p == nil || len(p.Remove) != 1 || p.Remove[0].ID != hold(2).ID || len(p.Add) != 1 || p.Add[0].ID != hold(1).ID {
+		t.Errorf("the first frame is %+v", p)
+	}
+	if p := f.frame(l); p != nil {
+		t.Errorf("all was sent, and then %+v", p)
+	}
+	for n := range maxFrameClaims + 1 {
+		l.remove(hold(n))
+		add(n)
+	}
+	for i, want := range [][2]int{{maxFrameClaims, 0}, {1, maxFrameClaims}, {0, 1}} {
+		if p := f.frame(l); p == nil || len(p.Remove) != want[0] || len(p.Add) != want[1] {
+			t.Fatalf("frame %d is %+v, want %d taken back and %d added", i, p, want[0], want[1])
+		}
+	}
+	if p := f.frame(l); p != nil {
+		t.Errorf("all was sent, and then %+v", p)
+	}
+	l.gone = make([]broker.Hold, maxRemovals-1)
+	if l.remove(hold(0)); l.ctx.Err() != nil {
+		t.Error("a stream that may be that far behind is ended")
+	}
+	if l.remove(hold(1)); l.ctx.Err() == nil {
+		t.Error("a stream that is too far behind goes on")
+	}
+}
+
+// Claims beyond the bound are not watched, and that is said once a minute.
+func TestTooManyFarClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := New(Config{Node: 1, Map: instantMap{}, Broker: &instant{leader: 1}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		defer r.Close()
+		f := &r.far
+		f.claims, f.posts, f.links, f.running = make(map[task.ID]farClaim, maxFarClaims), map[uint32]*post{}, map[uint32]*link{}, true
+		for n := range maxFarClaims - 1 {
+			f.claims[task.NewID(2, 1, uint64(n))] = farClaim{}
+		}
+		w := &claimWatch{r: r, far: map[task.ID]bool{}}
+		add := func(n, said int) {
+			t.Helper()
+			f.add(w, broker.Hold{ID: task.NewID(3, 1, uint64(n))})
+			if len(f.claims) != maxFarClaims || strings.Count(log.String(), "too many claims") != said {
+				t.Errorf("%d claims, and the log says %q, want it %d times", len(f.claims), log.String(), said)
+			}
+		}
+		add(1, 0)
+		add(2, 1)
+		add(3, 1)
+		pass(time.Minute)
+		add(4, 1)
+		pass(time.Second)
+		add(5, 2)
+		w.closed = true
+		add(6, 2)
+	})
+}
+
+// refusing is a watch that has some claims, and takes no others.
+type refusing struct {
+	LocalWatch
+	takes bool
+	has   map[task.ID]bool
+}
+
+func (w *refusing) Add(h broker.Hold) bool {
+	if w.takes {
+		w.has[h.ID] = true
+	}
+	return w.takes
+}
+
+func (w *refusing) Remove(id task.ID, _ task.Token) bool {
+	has := w.has[id]
+	delete(w.has, id)
+	return has
+}
+
+// Who watches claims for another node knows how many: each can lead to one notice, and their number is bounded.
+func TestWatchedClaimsAreCounted(t *testing.T) {
+	here := &refusing{takes: true, has: map[task.ID]bool{}}
+	g := &claimWatcher{here: here, wake: make(chan struct{}, 1), moved: map[uint32]bool{}}
+	hold := func(n int) broker.Hold { return broker.Hold{ID: task.NewID(1, 1, uint64(n))} }
+	for i, c := range []struct {
+		frame watchFrame
+		lost  int
+		takes bool
+		want  int
+	}{
+		{watchFrame{Add: []broker.Hold{hold(1), hold(2), hold(3)}}, 0, true, 3},
+		{watchFrame{Add: []broker.Hold{hold(2)}}, 0, true, 3}, // again
+		{watchFrame{Remove: []broker.Hold{hold(1), hold(9)}}, 0, true, 2},
+		{watchFrame{Remove: []broker.Hold{hold(2)}, Add: []broker.Hold{hold(4), hold(5)}}, 0, true, 3},
+		{watchFrame{}, 1, true, 2},
+		{watchFrame{Add: []broker.Hold{hold(6)}}, 0, false, 2}, // it belongs elsewhere
+	} {
+		here.takes = c.takes
+		err := g.take(&c.frame)
+		for range c.lost {
+			g.onLost(broker.Lost{})
+		}
+		if err != nil || g.held != c.want || g.moved[1] == c.takes {
+			t.Errorf("frame %d: %d are held, moved %v, %v; want %d", i, g.held, g.moved, err, c.want)
+		}
+	}
+	here.takes, g.held = true, maxFarClaims+maxFrameClaims-1
+	if err := g.take(&watchFrame{Add: []broker.Hold{hold(7)}}); err != nil {
+		t.Errorf("as many as may be: %v", err)
+	}
+	if err := g.take(&watchFrame{Add: []broker.Hold{hold(8)}}); err == nil {
+		t.Error("more than may be are watched")
+	}
 }

@@ -1,0 +1,100 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/stats"
+)
+
+// What all nodes saw is added up, queue by queue in the order of the call. A node that is silent is named.
+func TestStatsOfAllNodes(t *testing.T) {
+	inFleet(t, 3, func(f *fleet) {
+		ctx, now := context.Background(), time.Now()
+		for n, m := range f.nodes {
+			for queue, events := range map[string]int{"mail": int(n), "sms": 10 * int(n)} {
+				e := stats.Event{Namespace: ns, Queue: queue, Type: "t"}
+				e.Counts = e.Counts.With(stats.Enqueued)
+				m.cfg.Stats.Record(now, slices.Repeat([]stats.Event{e}, events))
+			}
+			m.cfg.Stats.Tick(now, stats.Tick{Namespace: ns, Schedule: fmt.Sprint("s", n), Late: time.Hour})
+		}
+		r := f.nodes[2]
+		enqueued := func(q stats.Queue) (n uint64, late int, missing []string) {
+			sum, ticks, missing := r.Stats(ctx, q, stats.Hour)
+			for i := range sum.Rates {
+				n += uint64(sum.Rates[i].Enqueued)
+			}
+			return n, len(ticks), missing
+		}
+		for q, want := range map[stats.Queue]string{{Namespace: ns, Name: "sms"}: "60 0 []", {Namespace: ns}: "66 3 []", {Namespace: "other"}: "0 0 []"} {
+			n, late, missing := enqueued(q)
+			if got := fmt.Sprint(n, late, missing); got != want {
+				t.Errorf("of %+v: enqueued, late and missing %s, want %s", q, got, want)
+			}
+		}
+		names := []string{"sms", "none", "mail"}
+		briefs, trends := r.Briefs(ctx, ns, names), r.Trends(ctx, ns, names, stats.Hour)
+		for i, want := range []uint64{60, 0, 6} {
+			trend := uint64(0)
+			for _, s := range trends[i].Steps {
+				trend += uint64(s.In)
+			}
+			if brief := uint64(briefs[i].Rates.Enqueued); brief != want || trend != want {
+				t.Errorf("%s: %d lately, %d in the trend, want %d", names[i], brief, trend, want)
+			}
+		}
+		if sum, missing := r.NamespaceStatus(ctx, ns); sum.Ready != 1+2+3 || len(missing) != 0 {
+			t.Errorf("the namespace: %d ready, %v missing", sum.Ready, missing)
+		}
+		for n, m := range f.nodes {
+			m.counts = []broker.QueueCount{{Queue: "mail", N: int64(n)}, {Queue: fmt.Sprint("q", n), N: 7}}
+		}
+		if got := fmt.Sprint(r.QueueCounts(ctx, broker.CountsQuery{Namespace: ns})); got != "[{mail 6} {q1 7} {q2 7} {q3 7}]" {
+			t.Errorf("counts of all nodes: %s", got)
+		}
+		f.with(func() { f.network = func(_, to uint32, _ string) fate { return notSent } })
+		if got := fmt.Sprint(r.QueueCounts(ctx, broker.CountsQuery{Namespace: ns})); got != "[{mail 2} {q2 7}]" {
+			t.Errorf("counts of this node: %s", got)
+		}
+		if _, _, missing := enqueued(stats.Queue{Namespace: ns}); fmt.Sprint(missing) != "[n1 n3]" {
+			t.Errorf("%v are missing", missing)
+		}
+	})
+}
+
+// otherNames is a network over which nodes are asked of other queues or types than the caller wants: their answers have another length.
+type otherNames struct {
+	fakePeers
+	names []string
+}
+
+func (p otherNames) Call(ctx context.Context, to uint32, name string, _ []byte) ([]byte, error) {
+	request, err := map[string]interface{ EncodeRequest() ([]byte, error) }{
+		"stats-briefs": statsBriefs.call(systemShard, statsArgs{Names: p.names}),
+		"stats-trends": statsTrends.call(systemShard, statsArgs{Names: p.names, Window: stats.Hour}),
+		"type-briefs":  typeBriefs.call(systemShard, typesArgs{Names: p.names, Window: stats.Hour}),
+	}[name].EncodeRequest()
+	if err != nil {
+		return nil, err
+	}
+	return p.fakePeers.Call(ctx, to, name, request)
+}
+
+// A node whose answer has another length than what it was asked of harms nobody.
+func TestAnswersOfAnotherLength(t *testing.T) {
+	inFleet(t, 2, func(f *fleet) {
+		ctx, names := context.Background(), []string{"a", "b"}
+		for _, others := range [][]string{{"a"}, {"a", "b", "c"}} {
+			f.nodes[1].cfg.Peers = otherNames{fakePeers{f.nodes[1]}, others}
+			a, b, c := f.nodes[1].Briefs(ctx, ns, names), f.nodes[1].Trends(ctx, ns, names, stats.Hour), f.nodes[1].TypeBriefs(ctx, ns, "", names, stats.Hour)
+			if len(a) != 2 || len(b) != 2 || len(c) != 2 {
+				t.Errorf("%d, %d and %d answers for two names", len(a), len(b), len(c))
+			}
+		}
+	})
+}
