@@ -361,3 +361,24 @@ func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 		must(t, err)
 	})
 }
+
+// Tokens are bounded for each namespace and for all, and there is room for those of all namespaces whatever others have.
+func TestMayHaveToken(t *testing.T) {
+	for _, c := range []struct {
+		ns            string
+		has, all, any int // in the namespace, in all, and those for all namespaces
+		want          string
+	}{
+		{"team", maxTokensOf - 1, 600, 0, ""}, {"team", maxTokensOf, 600, 0, `the 500 that namespace "team" may have`},
+		{"default", maxTokensOf, 600, 0, ""}, {"default", maxTokensOfDefault - 1, 3000, 0, ""}, {"default", maxTokensOfDefault, 3000, 0, `the 2500 that namespace "default" may have`},
+		{"team", 0, maxTokens - keptTokens - 1, 0, ""}, {"team", 0, maxTokens - keptTokens, 0, "the 4500 that are allowed for single namespaces"},
+		{"team", 0, maxTokens - keptTokens, 1, ""}, {auth.AllNamespaces, 0, maxTokens - 1, 0, ""}, {auth.AllNamespaces, 0, maxTokens, 0, "the 5000 that are allowed"},
+		{"team", 0, maxTokens, keptTokens + 1, "the 5000 that are allowed"},
+	} {
+		made := newToken(c.ns, "new").Token
+		err := mayHaveToken(&made, map[string]int{c.ns: c.has, auth.AllNamespaces: c.any}, c.all)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

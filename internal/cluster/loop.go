@@ -160,7 +160,7 @@ func (r *Reconciler) look(ctx context.Context) (wait time.Duration, err error) {
 
 // unsettled says whether something is being done, is waited for, or is not known.
 func (l look) unsettled() bool {
-	return l.err != nil || l.verdict.Step.Kind != NoStep || l.verdict.Busy != "" || l.verdict.Blocked != ""
+	return l.verdict.Step.Kind != NoStep || l.verdict.Busy != "" || l.verdict.Blocked != ""
 }
 
 // decide plans the steps. What a step does to a row counts for the plans after it, so that not all shards choose the

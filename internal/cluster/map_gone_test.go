@@ -31,4 +31,8 @@ func TestLateNewsOfADroppedQueue(t *testing.T) {
 	c.Apply(Delta{Version: 2, Dropped: []QueueName{{"default", "q"}}})
 	c.Apply(Delta{Version: 3, Queues: []Queue{at(5)}})
 	has(true)
+	c.Dropped("default", "q")
+	c.Apply(Delta{Version: 4, All: true}) // of a leader that knows nothing of it
+	c.Learned(at(5))
+	has(true)
 }

@@ -147,3 +147,78 @@ func TestMarkersGoWithTheirNamespace(t *testing.T) {
 		}
 	})
 }
+
+// What must not be said of a marker is refused, and names the field.
+func TestMarkersAreChecked(t *testing.T) {
+	limits := task.DefaultLimits()
+	good := Marker{Kind: DeployMarker, Title: "v1"}
+	for _, c := range []struct {
+		change func(m *Marker)
+		want   string // "": it is good
+	}{
+		{func(*Marker) {}, ""}, {func(m *Marker) { m.Kind = "" }, "kind: is needed"}, {func(m *Marker) { m.Kind = "party" }, "kind: "},
+		{func(m *Marker) { m.Title = "" }, "title: is needed"}, {func(m *Marker) { m.Title = strings.Repeat("x", MaxMarkerTitle) }, ""},
+		{func(m *Marker) { m.Title = strings.Repeat("x", MaxMarkerTitle+1) }, "title: "}, {func(m *Marker) { m.Title = "a\nb" }, "control character"},
+		{func(m *Marker) { m.Version = "\xff" }, "version: is not UTF-8"}, {func(m *Marker) { m.URL = "https://ci/runs/42" }, ""}, {func(m *Marker) { m.URL = "http://ci" }, ""},
+		{func(m *Marker) { m.URL = "ftp://ci" }, `begins with "ftp"`}, {func(m *Marker) { m.URL = "https://" }, "is not an address"}, {func(m *Marker) { m.URL = "https://a b" }, "is not an address"},
+		{func(m *Marker) { m.URL = "javascript:alert(1)" }, "is not an address"}, {func(m *Marker) { m.URL = "https://me:secret@ci" }, "a user or password"},
+		{func(m *Marker) { m.Queues = slices.Repeat([]string{"a*"}, MaxMarkerPatterns) }, ""}, {func(m *Marker) { m.Queues = slices.Repeat([]string{"a*"}, MaxMarkerPatterns+1) }, "queues: "},
+		{func(m *Marker) { m.Queues = []string{"(x)"} }, "queues: "}, {func(m *Marker) { m.Types = []string{"a*", ""} }, "types: a pattern is empty"},
+		{func(m *Marker) { m.Types = slices.Repeat([]string{"a*"}, MaxMarkerPatterns+1) }, "types: "}, {func(m *Marker) { m.Types = []string{strings.Repeat("*", task.MaxStars)} }, ""},
+		{func(m *Marker) { m.Types = []string{strings.Repeat("*", task.MaxStars+1)} }, "stars"}, {func(m *Marker) { m.Types = []string{"a\x00"} }, "types: "},
+	} {
+		m := good
+		c.change(&m)
+		if err := m.Check(limits); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", m, err, c.want)
+		}
+	}
+}
+
+// Two calls ask for the same marker if they say the same of it. Markers end, so the end may differ.
+func TestTheSameMarker(t *testing.T) {
+	asked := Marker{Kind: DeployMarker, Title: "v1", Version: "1", URL: "https://ci", Queues: []string{"q"}, Types: []string{"t"}, At: 7}
+	for i, c := range []struct {
+		change func(m *Marker)
+		want   bool
+	}{
+		{func(*Marker) {}, true}, {func(m *Marker) { m.EndedAt = 9 }, true}, {func(m *Marker) { m.At = 0 }, true}, {func(m *Marker) { m.At = 8 }, false},
+		{func(m *Marker) { m.Kind = NoteMarker }, false}, {func(m *Marker) { m.Title = "v2" }, false}, {func(m *Marker) { m.Version = "" }, false},
+		{func(m *Marker) { m.URL = "" }, false}, {func(m *Marker) { m.Queues = nil }, false}, {func(m *Marker) { m.Types = []string{"u"} }, false},
+	} {
+		again := asked
+		if c.change(&again); asked.same(&again) != c.want {
+			t.Errorf("call %d, %+v: the same as %+v is %v", i, again, asked, !c.want)
+		}
+	}
+}
+
+// A page of markers goes on behind the last, and a range of time ends before its end.
+func TestPagesOfMarkers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		for n := range 5 {
+			must(t, w.mark(bg, n, time.Duration(5-n)*time.Minute))
+		}
+		var got []string
+		q := MarkerQuery{Namespace: "default", Limit: 2}
+		for more := true; more; {
+			page, err := c.Markers(bg, q)
+			if err != nil || len(page.Markers) == 0 || len(got) > 5 {
+				t.Fatalf("%+v, %v", page, err)
+			}
+			for _, m := range page.Markers {
+				got = append(got, m.Title)
+				q.BehindAt, q.BehindID = m.At, m.ID
+			}
+			more = page.More
+		}
+		if fmt.Sprint(got) != "[4 3 2 1 0]" {
+			t.Errorf("page by page: %v", got)
+		}
+		page, err := c.Markers(bg, MarkerQuery{Namespace: "default", Limit: 9, Until: store.TimeOf(time.Now().Add(-2 * time.Minute))})
+		if err != nil || len(page.Markers) != 3 || page.Markers[0].Title != "2" {
+			t.Errorf("up to two minutes ago: %+v, %v", page, err)
+		}
+	})
+}

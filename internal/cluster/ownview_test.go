@@ -65,3 +65,19 @@ func TestOwnView(t *testing.T) {
 		}
 	}
 }
+
+// Who leads a shard is known when more than half of its replicas answer.
+func TestOwnShardNeedsMost(t *testing.T) {
+	for _, c := range []struct{ replicas, answer int }{{1, 1}, {2, 1}, {2, 2}, {3, 1}, {3, 2}, {4, 2}, {4, 3}, {5, 2}, {5, 3}} {
+		s, reports := Shard{ID: 1}, map[uint32]Report{}
+		for n := range uint32(c.replicas) { // #nosec G115 -- a few
+			s.Replicas = append(s.Replicas, Replica{ID: ReplicaID(1, n+1), Node: n + 1})
+			if n < uint32(c.answer) { // #nosec G115 -- a few
+				reports[n+1] = Report{Node: n + 1, Shards: []ShardReport{{Shard: 1, Leads: n == 0, Term: 7}}}
+			}
+		}
+		if v := ownShard(&Map{}, s, reports); v.Known != (c.answer > c.replicas/2) || (v.Leader != 0) != v.Known {
+			t.Errorf("%d of %d answer: known %v, led by %d", c.answer, c.replicas, v.Known, v.Leader)
+		}
+	}
+}

@@ -180,6 +180,7 @@ func TestNext(t *testing.T) {
 		{"the dead node comes back while another catches up", "1 2 3 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3<", "replica leaves 4.3"},
 		{"what was to take a leaving voter's place is gone: it stays", "1 2 3", 3, "1 2.1 3.2-", "1* 2.1 3.2", "keep replica 3.2"},
 		{"unless there is another", "1 2 3 4", 3, "1 2.1 3.2-", "1* 2.1 3.2", "add replica on node 4"},
+		{"be it the first", "1 2 3 4", 3, "2 3.1 4.2-", "2* 3.1 4.2", "add replica on node 1"},
 		{"it goes if the number is odd without it", "1 2 3 4", 5, "1 2.1 3.2 4.3-", "1* 2.1 3.2 4.3", voters("", "", "4.3")},
 		{"it also stays in the place of one that drains", "1 2 3 4:draining", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3", "keep replica 3.2"},
 
@@ -287,6 +288,7 @@ func TestBalance(t *testing.T) {
 		{"nor one that failed to take over lately", "1 2 3", []string{"1 2 3/1* 2x 3", "1 2 3/1* 2x 3"}, "shard 1: transfer leader 3.0"},
 		{"nor one that lags", "1 2 3", []string{"1 2 3/1* 2< 3<", "1 2 3/1* 2< 3<"}, "nothing"},
 		{"a preferred leader stays", "1 2 3", []string{"1! 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 2: transfer leader 2.0"},
+		{"but one that leads only because the preferred one can't", "1 2 3:barred", []string{"1 2 3!/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 2.0"},
 		{"hand by hand, the last first", "1 2 3", []string{"1 2/1* 2", "1 2/1* 2", "1 2/1* 2", "2 3/2* 3", "2 3/2* 3", "2 3/2 3*"}, "shard 4: transfer leader 3.0"},
 		{"a new node gets replicas", "1+3 2+3 3+3 4", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "shard 2: add replica on node 4"},
 		{"but not one without room", "1+3 2+3 3+3 4:full", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "nothing"},
@@ -325,5 +327,21 @@ func TestWhyLeadershipMoves(t *testing.T) {
 	other.ID = 8
 	if step := balance(membersOf(t, "1 2 3"), []placed{s, other}); step.Kind != TransferLeader || step.Why != "nodes are to lead about as many shards each" {
 		t.Errorf("to share leaders: %v, because %q", step, step.Why)
+	}
+}
+
+// Of replicas that are too many those of dead nodes go first, then those of draining ones; of each, those that should not vote.
+func TestWhoseReplicaGoesFirst(t *testing.T) {
+	p := &planner{Scene: Scene{Members: membersOf(t, "1:dead 2:draining 3"), ReplaceAfter: 5 * time.Minute}}
+	voting := []uint64{replicaOf(t, "1"), replicaOf(t, "2"), replicaOf(t, "3")}
+	last := -1
+	for _, word := range []string{"1", "2", "3"} {
+		for _, voters := range [][]uint64{nil, voting} {
+			worth := p.worth(replicaOf(t, word), voters)
+			if worth <= last {
+				t.Errorf("the replica of node %s, which votes: %v, is worth %d, and one that goes first %d", word, voters != nil, worth, last)
+			}
+			last = worth
+		}
 	}
 }

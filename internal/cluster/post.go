@@ -578,18 +578,13 @@ func revive(tx *store.Tx, h *Webhook) error {
 }
 
 // forgetPost removes all rows of a webhook but its own.
-func forgetPost(tx *store.Tx, ns, name string) error {
-	s, err := webhookStatus(tx, ns, name)
-	if err != nil {
-		return err
-	}
+func forgetPost(tx *store.Tx, ns, name string, s WebhookStatus) {
 	for _, tab := range []byte{pendingTable, untriedTable, overTable} {
 		removeRows(tx, hookRest(tab, ns, name))
 	}
 	countPending(tx, &s, -s.Pending)
 	tx.Delete(statusKey(ns, name))
 	tx.Delete(recentKey(ns, name))
-	return nil
 }
 
 // removeRows removes all rows whose keys begin alike.

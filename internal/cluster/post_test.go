@@ -629,3 +629,101 @@ func TestPendingKeys(t *testing.T) {
 		t.Errorf("%d %s", due, id)
 	}
 }
+
+// What operators say of a webhook is there at once, and has those look who send.
+func TestWebhooksAreChanged(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c, in := w.openAt(PoliciesLevel, 1), newInbox()
+		hook(t, c, Webhook{Name: "a"})
+		looked := func() bool {
+			select {
+			case <-c.post:
+				return true
+			default:
+				return false
+			}
+		}
+		change := func(do func(context.Context, WebhookCall) (WebhookView, error), a WebhookCall) WebhookView {
+			t.Helper()
+			v, err := do(t.Context(), a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		set := hookCall("a")
+		set.Change.Queues = []string{"mail"}
+		if v := change(c.SetWebhook, set); fmt.Sprint(v.Queues) != "[mail]" {
+			t.Errorf("one pattern: %v", v.Queues)
+		}
+		pause := hookCall("a")
+		pause.By.Reason = "too loud"
+		at := store.TimeOf(time.Now())
+		if v := change(c.PauseWebhook, pause); !v.Paused || v.PausedReason != "too loud" || v.PausedBy != operator.Name || v.PausedAt < at {
+			t.Errorf("paused: %+v", v)
+		}
+		c.takes(t, deaths("mail", 1, 1))
+		if a, err := c.nextAttempt(t.Context(), "default", "a"); a != nil || err != nil {
+			t.Errorf("while it is paused: %+v, %v", a, err)
+		}
+		if v, err := c.Webhook(t.Context(), "default", "a"); err != nil || v.Pending != 1 || v.DroppedAt != 0 || v.Dropped != 0 || c.hooksDropped.Load() != 0 {
+			t.Errorf("what waits is not lost: %+v, %v", v, err)
+		}
+		pass(time.Minute)
+		looked()
+		if v := change(c.ResumeWebhook, hookCall("a")); v.Paused || v.PausedAt != 0 || !looked() {
+			t.Errorf("resumed: %+v", v)
+		}
+		c.takes(t, deaths("mail", 1, 2)) // is added to what waits
+		if v, err := c.Webhook(t.Context(), "default", "a"); err != nil || v.Pending != 1 {
+			t.Errorf("after a pause %d notices wait, %v", v.Pending, err)
+		}
+		var secrets []string
+		for i := range maxHookSecrets + 1 {
+			rotate := hookCall("a")
+			rotate.Secret, rotate.Overlap = fmt.Sprint("s", i), time.Hour
+			change(c.RotateWebhook, rotate)
+			a, err := c.nextAttempt(t.Context(), "default", "a")
+			if err != nil || i == 0 && a == nil {
+				t.Fatal(a, err)
+			}
+			h, _, err := getRow[Webhook](w.state, hookKey("default", "a"))
+			must(t, err)
+			secrets = h.secrets(store.TimeOf(time.Now()))
+		}
+		if fmt.Sprint(secrets) != "[s3 s2 s1]" {
+			t.Errorf("it is signed with %v, want the last three secrets", secrets)
+		}
+		// One that is removed while it is tested leaves nothing.
+		p := NewDispatcher(DispatcherConfig{Control: c, Send: func(ctx context.Context, l webhook.Request) webhook.Outcome {
+			must(t, c.RemoveWebhook(ctx, hookCall("a")))
+			return in.send(ctx, l)
+		}})
+		if _, err := p.Test(t.Context(), operator, "default", "a"); err != nil {
+			t.Error(err)
+		}
+		if _, left := w.state.Get(recentKey("default", "a")); left {
+			t.Error("a webhook that was removed while it was tested has left what it was told of")
+		}
+	})
+}
+
+// Looking at thresholds that nothing has crossed wakes nobody, and a crossing that is too soon to be told is not lost.
+func TestCrossingsThatAreNotTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		hook(t, c, Webhook{Name: "h", Events: []task.NotificationKind{task.NotifyQueueOver, task.NotifyQueueUnder}, DepthOver: 10})
+		for len(c.post) > 0 {
+			<-c.post
+		}
+		if must(t, c.cross(5)); len(c.post) != 0 {
+			t.Error("nothing was crossed, and somebody is to send something")
+		}
+		for _, ready := range []int64{100, 0, 100, 0} {
+			must(t, c.cross(ready))
+		}
+		if v, err := c.Webhook(bg, "default", "h"); err != nil || v.Pending != 2 || c.hooksDropped.Load() != 0 {
+			t.Errorf("over and under and over and under at once: %d notices wait, %d were dropped, %v", v.Pending, c.hooksDropped.Load(), err)
+		}
+	})
+}

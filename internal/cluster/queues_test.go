@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -366,4 +368,60 @@ func FuzzQueueRow(f *testing.F) {
 		_, _ = decodeRow[Shard](key, value)
 		_, _ = DecodeMap(value)
 	})
+}
+
+// A list is of the queues that a pattern names, and that the caller may see.
+func TestQueuesOfAPattern(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.most = 10
+		c := w.open(1)
+		for _, name := range []string{"mail-a", "mail-b", "sms"} {
+			_, err := c.PutQueue(bg, Deed{}, "default", name, unchanged)
+			must(t, err)
+		}
+		for _, q := range []struct {
+			query QueueQuery
+			want  string
+		}{
+			{QueueQuery{Limit: 9}, "[mail-a mail-b sms]"}, {QueueQuery{Limit: 9, Pattern: "mail*"}, "[mail-a mail-b]"},
+			{QueueQuery{Limit: 9, Pattern: "*a", Within: task.Scope{Queues: []string{"sms", "mail-b"}}}, "[]"},
+			{QueueQuery{Limit: 9, Within: task.Scope{Queues: []string{"sms"}}}, "[sms]"}, {QueueQuery{Limit: 1, After: "mail-a"}, "[mail-b]"},
+			{QueueQuery{Limit: 9, Names: []string{"sms", "none", "mail-a"}, Within: task.Scope{Queues: []string{"mail*"}}}, "[mail-a]"},
+		} {
+			list, err := c.Queues(bg, "default", q.query)
+			must(t, err)
+			names := []string{}
+			for _, one := range list {
+				names = append(names, one.Name)
+			}
+			if got := fmt.Sprint(names); got != q.want {
+				t.Errorf("%+v: %s, want %s", q.query, got, q.want)
+			}
+		}
+	})
+}
+
+// A claim asks shards that drain first, then the others from any of them on, each once.
+func TestClaimOrder(t *testing.T) {
+	parts := func(next ...task.SlotSet) (q Queue) {
+		for i, n := range next {
+			q.Parts = append(q.Parts, Part{Shard: uint32(i + 1), Next: n}) // #nosec G115 -- a few
+		}
+		return q
+	}
+	for _, c := range []struct {
+		queue Queue
+		want  []string // any of these, and each in the end
+	}{
+		{parts(1), []string{"[1]"}}, {parts(0, 1), []string{"[1 2]"}}, {parts(0, 0), []string{"[1 2]"}},
+		{parts(1, 0, 2), []string{"[2 1 3]", "[2 3 1]"}}, {parts(1, 2, 4), []string{"[1 2 3]", "[2 3 1]", "[3 1 2]"}},
+	} {
+		seen := map[string]bool{}
+		for range 200 {
+			seen[fmt.Sprint(c.queue.ClaimOrder())] = true
+		}
+		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, c.want) {
+			t.Errorf("%+v is asked in the orders %v, want %v", c.queue.Parts, got, c.want)
+		}
+	}
 }

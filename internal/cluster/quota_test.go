@@ -49,3 +49,25 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 		must(t, err)
 	})
 }
+
+// Quotas that make no sense are refused, and below their level all are.
+func TestQuotasAreChecked(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel, 1)
+		bad := task.QuotaChange{task.QuotaQueues: -1}
+		if _, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: "team", Quotas: bad}); err == nil {
+			t.Error("a namespace is made with fewer queues than none")
+		}
+		if _, err := c.SetQuotas(bg, boss, "default", bad); err == nil {
+			t.Error("the default namespace may have fewer queues than none")
+		}
+		if all, err := c.Namespaces(bg); err != nil || len(all) != 1 {
+			t.Errorf("then there are %+v, %v", all, err)
+		}
+	})
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.openAt(PoliciesLevel-1, 1)
+		_, err := c.SetQuotas(bg, boss, "default", task.QuotaChange{task.QuotaQueues: 7})
+		is(t, err, task.ErrWrongState, "feature level 3")
+	})
+}

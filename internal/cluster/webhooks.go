@@ -273,6 +273,10 @@ func (c *Control) putHook(tx *store.Tx, by task.Author, action task.Action, befo
 	if before != nil {
 		was = factsOfHook(before)
 	}
+	v, err := viewHook(tx, h)
+	if err != nil {
+		return v, err
+	}
 	if err := onHook(tx, by, action, &h, was, factsOfHook(&h)); err != nil {
 		return WebhookView{}, err
 	}
@@ -280,7 +284,7 @@ func (c *Control) putHook(tx *store.Tx, by task.Author, action task.Action, befo
 	if before == nil || !slices.Equal(before.Events, h.Events) || !slices.Equal(before.Queues, h.Queues) || before.disabled() != h.disabled() {
 		watchChanged(tx, h.Namespace)
 	}
-	return viewHook(tx, h)
+	return v, nil
 }
 
 // changeHook changes a webhook that is there. What changes nothing writes nothing.
@@ -399,12 +403,14 @@ func (c *Control) RemoveWebhook(ctx context.Context, a WebhookCall) error {
 		if err != nil {
 			return struct{}{}, err
 		}
+		s, err := webhookStatus(tx, h.Namespace, h.Name)
+		if err != nil {
+			return struct{}{}, err
+		}
 		if err := onHook(tx, a.By, task.WebhookRemoved, &h, factsOfHook(&h), nil); err != nil {
 			return struct{}{}, err
 		}
-		if err := forgetPost(tx, h.Namespace, h.Name); err != nil {
-			return struct{}{}, err
-		}
+		forgetPost(tx, h.Namespace, h.Name, s)
 		tx.Delete(hookKey(h.Namespace, h.Name))
 		watchChanged(tx, h.Namespace)
 		return struct{}{}, nil
