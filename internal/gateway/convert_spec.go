@@ -14,7 +14,7 @@ func specOf(p *pawlv1.TaskSpec, l task.Limits) (s task.Spec, err error) {
 	if p == nil {
 		return s, task.Invalid("task", "is needed")
 	}
-	if len(p.GetThen()) > 0 && countThen(p.GetThen(), 0) > task.MaxChain { // before anything is made of them
+	if countThen(p.GetThen(), 0) > task.MaxChain { // before anything is made of them
 		return s, task.Invalid("then", "more than %d tasks follow in all", task.MaxChain)
 	}
 	if s, err = said(p, l); err != nil {

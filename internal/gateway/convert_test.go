@@ -2,6 +2,10 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +15,9 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -155,5 +162,219 @@ func TestChainBounds(t *testing.T) {
 	_, err := specOf(&pawlv1.TaskSpec{Type: "a", Then: many(2, half)}, l)
 	if e, ok := task.AsError(err); !ok || e.Code != task.CodePayloadTooLarge || e.Field != "then" {
 		t.Errorf("more than may follow: %v", err)
+	}
+}
+
+// claimToken is one that can be read.
+var claimToken = task.Token{Epoch: 1, Fence: 2, Nonce: 3}.String()
+
+const someID = "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"
+
+func TestFailsAreRead(t *testing.T) {
+	l := task.DefaultLimits()
+	in := durationpb.New(time.Minute)
+	for _, c := range []struct {
+		field string // "": it is good
+		r     *pawlv1.FailRequest
+		want  broker.FailResult
+	}{
+		{"", &pawlv1.FailRequest{}, broker.FailRetry}, {"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_RETRY, RetryIn: in}, broker.FailRetry},
+		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD}, broker.FailDead}, {"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DISCARD}, broker.FailDiscard},
+		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_POISON}, broker.FailPoison}, {"outcome", &pawlv1.FailRequest{Outcome: 9}, 0},
+		{"retry_in", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD, RetryIn: in}, 0}, {"retry_in", &pawlv1.FailRequest{RetryIn: durationpb.New(-1)}, 0},
+		{"retry_in", &pawlv1.FailRequest{RetryIn: durationpb.New(task.MaxDelay + 1)}, 0}, {"", &pawlv1.FailRequest{RetryIn: durationpb.New(task.MaxDelay)}, broker.FailRetry},
+	} {
+		c.r.TaskId, c.r.ClaimToken = someID, claimToken
+		s, err := failOf("n", c.r, l)
+		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
+			t.Errorf("%v: got %v, want a refusal of %q", c.r, err, c.field)
+		} else if err == nil && (s.Verb != broker.Fail || s.Fail.Fall != c.want || (s.Fail.RetryIn != nil) != (c.r.RetryIn != nil) || s.Hold.Namespace != "n" || s.Hold.Token.Fence != 2) {
+			t.Errorf("%v: read as %+v", c.r, s)
+		}
+	}
+}
+
+func TestExtendsAreRead(t *testing.T) {
+	for _, c := range []struct {
+		field string
+		r     *pawlv1.ExtendRequest
+		want  broker.Extension
+	}{
+		{"", &pawlv1.ExtendRequest{}, broker.Extension{}}, {"", &pawlv1.ExtendRequest{Lease: durationpb.New(time.Minute)}, broker.Extension{Lease: time.Minute}},
+		{"lease", &pawlv1.ExtendRequest{Lease: durationpb.New(0)}, broker.Extension{}}, {"lease", &pawlv1.ExtendRequest{Lease: &durationpb.Duration{Seconds: 1, Nanos: -1}}, broker.Extension{}},
+		{"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: 100, Message: "done"}}, broker.Extension{Progress: &broker.Progress{Percent: 100, Text: "done"}}},
+		{"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{}}, broker.Extension{Progress: &broker.Progress{}}},
+		{"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: 100.1}}, broker.Extension{}}, {"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: -1}}, broker.Extension{}},
+		{"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: math.NaN()}}, broker.Extension{}},
+		{"", &pawlv1.ExtendRequest{Checkpoint: make([]byte, task.MaxCheckpoint)}, broker.Extension{Checkpoint: new([]byte)}},
+		{"checkpoint", &pawlv1.ExtendRequest{Checkpoint: make([]byte, task.MaxCheckpoint+1)}, broker.Extension{}},
+	} {
+		c.r.TaskId, c.r.ClaimToken = someID, claimToken
+		s, err := extendOf("n", c.r)
+		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
+			t.Errorf("%+v: got %v, want a refusal of %q", c.want, err, c.field)
+		} else if got := s.Extend; err == nil && (s.Verb != broker.Extend || got.Lease != c.want.Lease || (got.Checkpoint != nil) != (c.want.Checkpoint != nil) || !reflect.DeepEqual(got.Progress, c.want.Progress)) {
+			t.Errorf("read as %+v, want %+v", got, c.want)
+		}
+	}
+}
+
+func TestReleasesAndAcksAreRead(t *testing.T) {
+	l := task.DefaultLimits()
+	for _, d := range []*durationpb.Duration{nil, durationpb.New(time.Minute)} {
+		if s, err := releaseOf("n", &pawlv1.ReleaseRequest{TaskId: someID, ClaimToken: claimToken, Delay: d}); err != nil || s.Verb != broker.Release || s.Delay != d.AsDuration() {
+			t.Errorf("a release with delay %v is read as %+v, %v", d, s, err)
+		}
+	}
+	_, late := releaseOf("n", &pawlv1.ReleaseRequest{TaskId: someID, ClaimToken: claimToken, Delay: durationpb.New(-1)})
+	_, kind := ackOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, ContentType: strings.Repeat("x", l.Name+1)}, l)
+	_, data := ackOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, Result: []byte("{")}, l)
+	_, id := ackOf("n", &pawlv1.AckRequest{TaskId: "7", ClaimToken: claimToken}, l)
+	for field, err := range map[string]error{"delay": late, "content_type": kind, "result": data, "task_id": id} {
+		if e, ok := task.AsError(err); !ok || e.Field != field {
+			t.Errorf("got %v, want a refusal of %s", err, field)
+		}
+	}
+	if s, err := ackOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, Result: []byte("{}")}, l); err != nil || s.Verb != broker.Ack || string(s.Result.Data) != "{}" {
+		t.Errorf("an ack is read as %+v, %v", s, err)
+	}
+	if _, err := ackOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: "x"}, l); err == nil {
+		t.Error("a token that is none is read")
+	}
+}
+
+func TestClaimsAreRead(t *testing.T) {
+	l := task.DefaultLimits()
+	for _, c := range []struct {
+		field string
+		r     *pawlv1.ClaimRequest
+	}{
+		{"", &pawlv1.ClaimRequest{}}, {"", &pawlv1.ClaimRequest{Max: task.MaxClaim, MaxBytes: contract.MaxClaimBytes, Lease: durationpb.New(time.Minute)}},
+		{"max", &pawlv1.ClaimRequest{Max: -1}}, {"max", &pawlv1.ClaimRequest{Max: task.MaxClaim + 1}}, {"max_bytes", &pawlv1.ClaimRequest{MaxBytes: -1}},
+		{"max_bytes", &pawlv1.ClaimRequest{MaxBytes: contract.MaxClaimBytes + 1}}, {"lease", &pawlv1.ClaimRequest{Lease: durationpb.New(0)}},
+		{"lease", &pawlv1.ClaimRequest{Lease: &durationpb.Duration{Seconds: 1, Nanos: -1}}}, {"worker", &pawlv1.ClaimRequest{Worker: strings.Repeat("x", l.Name+1)}},
+		{"claim_key", &pawlv1.ClaimRequest{ClaimKey: strings.Repeat("x", l.Name+1)}},
+	} {
+		c.r.Queues = []*pawlv1.QueueShare{{Queue: "q"}}
+		got, err := claimOf("n", c.r, l)
+		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
+			t.Errorf("%v: got %v, want a refusal of %q", c.r, err, c.field)
+		} else if err == nil && (got.Max != max(int(c.r.Max), 1) || got.MaxBytes != cmp.Or(int(c.r.MaxBytes), defaultClaimBytes) || got.Lease != c.r.Lease.AsDuration()) {
+			t.Errorf("%v: read as %+v", c.r, got)
+		}
+	}
+}
+
+func TestQueuesAreShown(t *testing.T) {
+	one := broker.QueueInfo{Ready: [3]int64{1, 20, 300}, Scheduled: 4, Claimed: 5, Retrying: 6, Held: 7, Dead: 8, Poisoned: 9}
+	q := cluster.Queue{Name: "q", Shard: 1}
+	p := queueProto(q, one, []broker.QueueInfo{one})
+	if d := p.GetDepth(); d.GetReady() != 321 || d.GetScheduled() != 4 || d.GetClaimed() != 5 || d.GetRetrying() != 6 || d.GetHeld() != 7 || d.GetDead() != 8 || d.GetPoisoned() != 9 || len(p.GetParts()) != 0 {
+		t.Errorf("in one shard: %v", p)
+	}
+	q.Parts = []cluster.Part{{Shard: 1, Slots: 7, Next: 3}, {Shard: 2, Next: 4}}
+	p = queueProto(q, one, []broker.QueueInfo{one, one})
+	if d := p.GetDepth(); d.GetReady() != 321 || p.GetReadyByPriority().GetHigh() != 1 || p.GetReadyByPriority().GetLow() != 300 || len(p.GetParts()) != 2 || p.GetParts()[0].GetSlots() != 3 || !p.GetParts()[0].GetMoving() || p.GetParts()[1].GetDepth().GetReady() != 321 {
+		t.Errorf("in two shards: %v", p)
+	}
+	if rateProto(task.Rate{}) != nil {
+		t.Error("no rate is a rate")
+	}
+	if r := rateProto(task.Rate{Limit: 3, Period: time.Second, Burst: 9}); r.GetLimit() != 3 || r.GetPeriod().AsDuration() != time.Second || r.GetBurst() != 9 {
+		t.Errorf("a rate is %v", r)
+	}
+}
+
+func TestSettingsAreRead(t *testing.T) {
+	for _, n := range []int32{0, 1, 7} {
+		s, err := settingsOf(&pawlv1.QueueSettings{MaxAttempts: n})
+		if want := cmp.Or(int(n), task.DefaultSettings().MaxAttempts); err != nil || s.MaxAttempts != want {
+			t.Errorf("%d attempts are read as %d, %v", n, s.MaxAttempts, err)
+		}
+	}
+	if _, err := timeOf("at", &timestamppb.Timestamp{Nanos: -1}); err == nil {
+		t.Error("a time that is none is read")
+	}
+	for name, want := range map[string]string{"/pawl.v1.ProducerService/Enqueue": "ProducerService/Enqueue", "/grpc.health.v1.Health/Check": "grpc.health.v1.Health/Check"} {
+		if got := rpcName(name); got != want {
+			t.Errorf("%s is counted as %s, want %s", name, got, want)
+		}
+	}
+}
+
+// How many slots a queue needs: for what comes in and for the backlog, at least those in use, at most those that may run.
+func TestScale(t *testing.T) {
+	ran := func(mean time.Duration) (b stats.Brief) {
+		if mean > 0 {
+			e := stats.Event{Namespace: "n", Queue: "q", Type: "t", Ran: mean}
+			e.Counts = e.Counts.With(stats.Succeeded)
+			now := time.Now()
+			book := stats.New(now.Add(-time.Hour))
+			book.Record(now, []stats.Event{e})
+			b.Run = book.Briefs(now, "n", []string{"q"})[0].Run
+		}
+		return b
+	}
+	for _, c := range []struct {
+		name            string
+		info            broker.QueueInfo
+		most            int
+		brief           stats.Brief
+		readied, claims uint64 // in a minute
+		slots           float64
+		workers         int64
+		active          bool
+	}{
+		{"nothing", broker.QueueInfo{}, 0, ran(0), 0, 0, 0, 0, false},
+		{"a backlog, nobody knows how long tasks run", broker.QueueInfo{Ready: [3]int64{10, 10, 10}}, 0, ran(0), 0, 0, 3, 2, true},
+		{"a small one needs one slot", broker.QueueInfo{Ready: [3]int64{1, 0, 0}}, 0, ran(0), 0, 0, 1, 1, true},
+		{"tasks of four seconds", broker.QueueInfo{Ready: [3]int64{0, 30, 0}}, 0, ran(4 * time.Second), 0, 0, 12, 6, true},
+		{"as many as may run", broker.QueueInfo{Ready: [3]int64{0, 30, 0}}, 5, ran(4 * time.Second), 0, 0, 5, 3, true},
+		{"what is held is none", broker.QueueInfo{Ready: [3]int64{0, 30, 0}, Held: 30}, 0, ran(4 * time.Second), 0, 0, 0, 0, false},
+		{"what runs", broker.QueueInfo{Claimed: 3}, 0, ran(0), 0, 0, 3, 2, true},
+		{"what comes in", broker.QueueInfo{}, 0, ran(4 * time.Second), 60, 60, 4, 2, true},
+		{"of what is held back, what gets through", broker.QueueInfo{Ready: [3]int64{0, 1, 0}, Held: 1}, 0, ran(4 * time.Second), 60, 15, 1, 1, true},
+	} {
+		if c.readied > 0 {
+			c.brief.Span, c.brief.Rates.Readied, c.brief.Rates.Claimed = time.Minute, uint32(c.readied), uint32(c.claims) // #nosec G115 -- a few
+		}
+		p := scale("q", c.info, c.most, &c.brief, 10*time.Second, 2)
+		if math.Abs(p.GetSlots()-c.slots) > 0.3 || p.GetWorkers() != c.workers || p.GetActive() != c.active || (p.RunSeconds != nil) != (c.brief.Run.Count() > 0) {
+			t.Errorf("%s: %v, want %v slots of %d workers", c.name, p, c.slots, c.workers)
+		}
+	}
+}
+
+func TestPagesGoOnBehindTheLast(t *testing.T) {
+	all := []string{"a", "b", "c", "d"}
+	for _, c := range []struct{ behind, page, next string }{{"", "ab", "b"}, {"a", "bc", "c"}, {"b", "cd", ""}, {"bb", "cd", ""}, {"c", "d", ""}, {"d", "", ""}, {"x", "", ""}} {
+		page, next := pageBehind(all, c.behind, 2, func(s string) string { return s })
+		if strings.Join(page, "") != c.page || next != c.next {
+			t.Errorf("behind %q: %v, then behind %q", c.behind, page, next)
+		}
+	}
+	good := encodeCursor(taskCursor, []byte("x"))
+	for cursor, want := range map[string]bool{good: true, "": true, good + "A": false, encodeCursor(queueCursor, []byte("x")): false, "AnR4": false, "AXQ": false, encodeCursor(taskCursor, make([]byte, maxCursor)): false} {
+		if at, err := decodeCursor(taskCursor, cursor); (err == nil) != want || cursor == good && string(at) != "x" {
+			t.Errorf("the cursor %.20q is %q, %v", cursor, at, err)
+		}
+	}
+}
+
+// Queues take turns by their weights. One that is empty gives what it gave, and saves nothing up.
+func TestTurnsByWeight(t *testing.T) {
+	queues := []broker.Share{{Queue: "a", Weight: 3}, {Queue: "b", Weight: 1}}
+	for _, c := range []struct {
+		got   []int
+		empty []bool
+		n     int
+		want  string
+	}{
+		{[]int{0, 0}, []bool{false, false}, 4, "[3 1]"}, {[]int{0, 0}, []bool{false, false}, 8, "[6 2]"}, {[]int{1, 0}, []bool{true, false}, 4, "[1 3]"},
+		{[]int{0, 0}, []bool{true, false}, 4, "[0 4]"}, {[]int{1, 1}, []bool{true, true}, 4, "[1 1]"}, {[]int{0, 0}, []bool{true, true}, 4, "[0 0]"},
+	} {
+		if got := fmt.Sprint(plan(make([]int, 2), queues, c.got, c.empty, c.n)); got != c.want {
+			t.Errorf("%d of queues that gave %v, empty: %v: %s, want %s", c.n, c.got, c.empty, got, c.want)
+		}
 	}
 }

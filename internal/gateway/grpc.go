@@ -178,7 +178,7 @@ func (g *Gateway) streaming(srv any, s grpc.ServerStream, info *grpc.StreamServe
 
 // shownOut is how a call has ended: if its token did before it, by that.
 func shownOut(ctx context.Context, err error) error {
-	if cause, refused := task.AsError(context.Cause(ctx)); refused && ctx.Err() != nil {
+	if cause, refused := task.AsError(context.Cause(ctx)); refused {
 		return cause
 	}
 	return err
