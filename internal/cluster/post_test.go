@@ -359,8 +359,8 @@ func TestPostIsBounded(t *testing.T) {
 		}
 		c.takes(t, deaths("q1", 1, 2)) // is added to what waits
 		v, err := c.Webhook(t.Context(), "default", "a")
-		if err != nil || v.Pending != maxPending || v.Dropped != 200 {
-			t.Errorf("%+v, %v", v, err)
+		if err != nil || v.Pending != maxPending || v.Dropped != 200 || c.hooksDropped.Load() != 200 {
+			t.Errorf("%+v, %v; this node counts %d", v, err, c.hooksDropped.Load())
 		}
 		if err := c.RemoveWebhook(t.Context(), hookCall("a")); err != nil {
 			t.Fatal(err)
