@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -338,4 +339,17 @@ func TestEachIsBounded(t *testing.T) {
 			t.Errorf("%d at once, %d done", most, len(done))
 		}
 	})
+}
+
+// The log says why leadership moves, where a step has a reason.
+func TestStepsAreLoggedWithTheirReason(t *testing.T) {
+	var log strings.Builder
+	r := &Reconciler{cfg: ReconcilerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	for why, want := range map[string]string{"n1 drains": `why="n1 drains"`, "": ""} {
+		log.Reset()
+		r.logStep(Step{Kind: TransferLeader, Shard: 3, Why: why}, "transfer", nil)
+		if got := log.String(); !strings.Contains(got, want) || strings.Contains(got, "why=") != (why != "") {
+			t.Errorf("because %q the log says %q", why, got)
+		}
+	}
 }

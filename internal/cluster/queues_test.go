@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -424,4 +425,15 @@ func TestClaimOrder(t *testing.T) {
 			t.Errorf("%+v is asked in the orders %v, want %v", c.queue.Parts, got, c.want)
 		}
 	}
+}
+
+// Who reads events at a node that leads no more is told so, and does not wait there.
+func TestEventsEndWithTheTerm(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		w.newReplica().lead()
+		if _, err := c.events.Read(bg, events.Query{}); !errors.Is(err, events.ErrClosed) {
+			t.Errorf("events of a term that is over: %v", err)
+		}
+	})
 }
