@@ -506,3 +506,15 @@ func BenchmarkMap(b *testing.B) {
 		}
 	}
 }
+
+// A program that says nonsense of itself is refused, and a move that names an unknown node says which.
+func TestCallsOfNodesAreChecked(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		c := w.open(1)
+		if _, err := c.Hello(bg, Presence{Number: 1, Version: strings.Repeat("v", maxVersion+1), MinLevel: 1, MaxLevel: 1}); err == nil {
+			t.Error("a version that is too long is taken")
+		}
+		_, err := MoveReplica.Call(bg, c, ReplicaOrder{Shard: 1, From: "n1", To: "n7"})
+		is(t, err, task.ErrNotFound, `"n7"`)
+	})
+}
