@@ -138,6 +138,7 @@ func TestOperationIsSteered(t *testing.T) {
 		if now := w.shows(id); now.Done != 2 {
 			t.Errorf("it has done %d, want one before the pause and one after it", now.Done)
 		}
+		synctest.Wait() // who runs it ends after its state says so
 		r, err := w.replica(one)
 		w.must(err)
 		r.operations.mu.Lock()
