@@ -5,15 +5,43 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 )
 
-// walkAChart goes over the steps of a chart by pointer and by keys, while the page is refreshed, and over a marker.
+// walkAChart goes over the steps of a chart by pointer and by keys, while the page is refreshed, and over a marker. A step is a minute: if
+// one ends meanwhile, it goes over another chart.
 func (w *world) walkAChart(t *testing.T, b *browser) {
 	t.Helper()
 	_, err := admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerDeploy, Title: "web 1.4.2", At: time.Now().Add(-10 * time.Minute)})
 	must(t, err)
-	b.visit(w.url + "/ops/queues/mail")
+	minute := func() time.Time { return time.Now().Truncate(time.Minute) }
+	for try := 0; ; try++ {
+		queue := fmt.Sprint("chart-", try)
+		began := minute()
+		w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue(queue)) })
+		b.visit(w.url + "/ops/queues/" + queue)
+		wrong := walkSteps(b)
+		if minute().Equal(began) {
+			for _, what := range wrong {
+				t.Error(what)
+			}
+			break
+		}
+		if try == 9 {
+			t.Fatal("a minute ended in each of ten tries")
+		}
+	}
+	over(b, ".flag .hit")
+	b.until(`document.querySelector(".tip").textContent.includes("deploy: web 1.4.2")`)
+	over(b, "h1")
+	b.until(`document.querySelector(".tip").hidden`)
+	b.visit(w.url + "/ops/queues")
+}
+
+// walkSteps goes over the steps of a chart with three tasks in the last one, and tells what is wrong.
+func walkSteps(b *browser) (wrong []string) {
+	no := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	told := func() string {
 		return b.eval(`(() => { const t = document.querySelector(".tip"); return t.hidden ? "" : [...t.children].slice(1).map((r) => r.textContent).join(" "); })()`)
 	}
@@ -21,45 +49,43 @@ func (w *world) walkAChart(t *testing.T, b *browser) {
 	b.eval(`document.querySelector("svg.bars").focus()`)
 	last := now()
 	if got := told(); got != "enqueued3 succeeded0" {
-		t.Errorf("the last step tells %q", got)
+		no("the last step tells %q", got)
 	}
 	b.key("ArrowLeft")
 	b.eval(`document.body.dispatchEvent(new CustomEvent("pawl:refresh"))`)
 	b.until(`document.querySelectorAll(".told title").length === 0 && document.querySelectorAll("[data-step] title").length > 50`)
 	if got, at := told(), now(); got != "enqueued0 succeeded0" || at == last {
-		t.Errorf("one step back, at %s of %s, and after a refresh it tells %q", at, last, got)
+		no("one step back, at %s of %s, and after a refresh it tells %q", at, last, got)
 	}
 	if got := b.eval(`[document.activeElement.matches("svg.bars[role=slider]"), /: |, /.test(document.querySelector("svg.bars").getAttribute("aria-valuetext"))].join()`); got != "true,true" {
-		t.Errorf("after a refresh the chart has the focus, and says what it tells: %s", got)
+		no("after a refresh the chart has the focus, and says what it tells: %s", got)
 	}
 	b.key("Home")
 	if got := now(); got != "0" {
-		t.Errorf("Home leads to step %s", got)
+		no("Home leads to step %s", got)
 	}
 	b.key("End")
 	b.key("ArrowRight")
 	if got := now(); got != last {
-		t.Errorf("behind the last step comes %s, want %s", got, last)
+		no("behind the last step comes %s, want %s", got, last)
 	}
 	b.key("Escape")
 	if got := told(); got != "" {
-		t.Errorf("after Escape the chart tells %q", got)
+		no("after Escape the chart tells %q", got)
 	}
-	over := func(selector string) {
-		at := b.eval(fmt.Sprintf(`(() => { const r = [...document.querySelectorAll(%q)].at(-1).getBoundingClientRect(); return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`, selector))
-		var x, y float64
-		_, err := fmt.Sscan(at, &x, &y)
-		must(t, err)
-		b.call("Input.dispatchMouseEvent", map[string]any{"type": "mouseMoved", "x": x, "y": y}, nil)
-	}
-	over(".bars [data-step] .hit")
+	over(b, ".bars [data-step] .hit")
 	b.until(`!document.querySelector(".tip").hidden`)
 	if got := told(); got != "enqueued3 succeeded0" {
-		t.Errorf("under the pointer is %q", got)
+		no("under the pointer is %q", got)
 	}
-	over(".flag .hit")
-	b.until(`document.querySelector(".tip").textContent.includes("deploy: web 1.4.2")`)
-	over("h1")
-	b.until(`document.querySelector(".tip").hidden`)
-	b.visit(w.url + "/ops/queues")
+	return wrong
+}
+
+// over moves the pointer to the middle of the last element that a selector finds.
+func over(b *browser, selector string) {
+	at := b.eval(fmt.Sprintf(`(() => { const r = [...document.querySelectorAll(%q)].at(-1).getBoundingClientRect(); return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`, selector))
+	var x, y float64
+	_, err := fmt.Sscan(at, &x, &y)
+	must(b.t, err)
+	b.call("Input.dispatchMouseEvent", map[string]any{"type": "mouseMoved", "x": x, "y": y}, nil)
 }
