@@ -258,6 +258,15 @@ func (c *waitingClaims) again() {
 	c.queues = nil
 }
 
+// askAgain tells everyone to ask anew, those too whom the round that is dropped had served.
+func (r *replica) askAgain() {
+	for _, s := range r.served {
+		poke(s.w.again)
+	}
+	r.served = nil
+	r.claims.again()
+}
+
 // feed gives what the round made ready to those who wait for it.
 func (r *replica) feed(round *engine.Round) {
 	if len(r.claims.queues) == 0 {

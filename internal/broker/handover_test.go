@@ -263,3 +263,43 @@ func TestPeekAtAReplicaThatStopped(t *testing.T) {
 		}
 	})
 }
+
+// A claim that was fed by a round of unknown outcome is told that another leads, at once, as one that still waits is.
+func TestFedClaimEndsWithItsRound(t *testing.T) {
+	inGroup(t, func(g *group) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		old, replica := g.leader()
+		enqueue := func() error {
+			specs := []task.Spec{{Type: "job", Queue: "a"}, {Type: "job", Queue: "a"}}
+			for i := range specs {
+				specs[i].Fill()
+			}
+			_, _, err := old.Enqueue(ctx, one, ns, specs)
+			return err
+		}
+		all := call("a")
+		all.Max = 2
+		if err := enqueue(); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := old.Claim(ctx, one, all, 0); err != nil || len(got) != 2 {
+			t.Fatal(got, err)
+		}
+		ends := map[string]chan error{"the claim": make(chan error, 1), "the wait for a task": make(chan error, 1), "the enqueue": make(chan error, 1)}
+		go func() { _, _, err := old.Claim(ctx, one, call("a"), time.Hour); ends["the claim"] <- err }()
+		go func() { ends["the wait for a task"] <- old.Await(ctx, one, call("a")) }()
+		synctest.Wait()
+		lost := func(m *pb.Message) bool { return m.GetFrom() == replica || m.GetTo() == replica }
+		g.loses.Store(&lost)
+		go func() { ends["the enqueue"] <- enqueue() }()
+		began := time.Now()
+		for what, end := range ends {
+			err := receive(t, what, end)
+			var elsewhere *Elsewhere
+			if took := time.Since(began); !errors.As(err, &elsewhere) && !errors.Is(err, ErrUnknown) || took > 10*time.Second {
+				t.Errorf("%s ends after %v with %v", what, took, err)
+			}
+		}
+	})
+}

@@ -170,8 +170,7 @@ func (r *replica) dropped(over bool) {
 	if over {
 		r.ring.Close() // else what is in it was committed, and what did not happen is not
 	}
-	r.served = nil
-	r.claims.again()
+	r.askAgain()
 	r.results.again()
 }
 
