@@ -354,11 +354,8 @@ func (d *Router) dialNode(ctx context.Context, name, addr, cluster string) (*cha
 	if err == nil && (m.GetNode() != name || m.GetClusterId() != cluster) {
 		err = fmt.Errorf("node %q of cluster %q answers there, not %q of %q", convert.CutText(m.GetNode(), maxName), convert.CutText(m.GetClusterId(), maxName), name, cluster)
 	}
-	// gRPC lets calls through a moment before it says that a connection is ready, which watch would take for one that broke.
-	for state := conn.GetState(); err == nil && state != connectivity.Ready; state = conn.GetState() {
-		if !conn.WaitForStateChange(ctx, state) {
-			err = ctx.Err()
-		}
+	if err == nil { // gRPC lets calls through a moment before it says that a connection is ready, which watch would take for one that broke
+		conn.WaitForStateChange(ctx, connectivity.Connecting)
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
