@@ -418,7 +418,9 @@ func (l *loop) apply(e *pb.Entry) error {
 	var body []byte
 	holds := false
 	switch {
-	case e.GetType() != pb.EntryNormal:
+	case e.GetType() == pb.EntryConfChange:
+		return fmt.Errorf("entry %d: a change of membership in Raft's first form, which no version of Pawl writes", e.GetIndex())
+	case e.GetType() == pb.EntryConfChangeV2:
 		if err := l.changeConf(e); err != nil {
 			return err
 		}
@@ -460,7 +462,7 @@ func (l *loop) applyBody(pos store.Position, body []byte, own bool) error {
 
 // changeConf applies a change of membership.
 func (l *loop) changeConf(e *pb.Entry) error {
-	change := new(pb.ConfChangeV2) // Raft's own and those of Change are of this form
+	change := new(pb.ConfChangeV2)
 	if err := proto.Unmarshal(e.GetData(), change); err != nil {
 		return fmt.Errorf("entry %d: change of membership: %w", e.GetIndex(), err)
 	}

@@ -55,16 +55,7 @@ func TestRecover(t *testing.T) {
 		if row(tx, "k1") == "" {
 			return
 		}
-		once.Do(func() { // an entry that no replica applies, computed on something else
-			stale := b.state.Begin(tx.Now(), 77)
-			stale.Set([]byte("stale"), []byte("x"))
-			entry := stale.Seal(make([]byte, headerLen))
-			header{b.loop.leading.Term, 76, tx.Now()}.put(entry)
-			stale.Close()
-			if err := b.loop.raft.Propose(entry); err != nil {
-				t.Error(err)
-			}
-		})
+		once.Do(func() { b.proposeStale(tx) })
 	}})
 	ctx := context.Background()
 	if _, err := b.set("k1", "v1"); err != nil {

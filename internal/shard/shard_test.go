@@ -179,20 +179,23 @@ func TestUpdateAndView(t *testing.T) {
 	}
 }
 
+// proposeStale puts an entry into the log that was computed on something else, so that no replica applies it.
+func (b *bench) proposeStale(tx *store.Tx) {
+	stale := b.state.Begin(tx.Now(), 77)
+	defer stale.Close()
+	stale.Set([]byte("stale"), []byte("x"))
+	entry := stale.Seal(make([]byte, headerLen))
+	header{b.loop.leading.Term, 76, tx.Now()}.put(entry)
+	if err := b.loop.raft.Propose(entry); err != nil {
+		b.t.Error(err)
+	}
+}
+
 // An entry that was computed on another state is dropped by every replica. The leader runs the calls again.
 func TestGuard(t *testing.T) {
 	once := sync.Once{}
 	b := startBench(t, fixture{beforeSeal: func(b *bench, tx *store.Tx) {
-		once.Do(func() { // a proposal that nobody planned, computed on something else, takes the round's place
-			stale := b.state.Begin(tx.Now(), 77)
-			stale.Set([]byte("stale"), []byte("x"))
-			entry := stale.Seal(make([]byte, headerLen))
-			header{b.loop.leading.Term, 76, tx.Now()}.put(entry)
-			stale.Close()
-			if err := b.loop.raft.Propose(entry); err != nil {
-				t.Error(err)
-			}
-		})
+		once.Do(func() { b.proposeStale(tx) }) // a proposal that nobody planned takes the round's place
 	}})
 	runs := 0
 	_, at, err := Update(context.Background(), b.Shard, func(tx *store.Tx) (struct{}, error) {
@@ -210,6 +213,29 @@ func TestGuard(t *testing.T) {
 		t.Error("an entry took effect on a state that it was not computed on")
 	}
 	b.wantHooks("elected 2", "dropped", "elected 2", "committed 5")
+	b.close()
+}
+
+// A change of membership in Raft's first form ends the replica: read in the second form, it would change nothing.
+func TestFirstFormOfMembershipChange(t *testing.T) {
+	once := sync.Once{}
+	b := startBench(t, fixture{beforeSeal: func(b *bench, _ *store.Tx) {
+		once.Do(func() {
+			if err := b.loop.raft.ProposeConfChange(&pb.ConfChange{Type: pb.ConfChangeAddNode.Enum(), NodeId: new(uint64(7))}); err != nil {
+				t.Error(err)
+			}
+		})
+	}})
+	if _, err := b.set("k", "v"); !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrStopped) {
+		t.Errorf("the call beside it: %v", err)
+	}
+	b.Stop()
+	b.mu.Lock()
+	if len(b.fatals) != 1 || !strings.Contains(b.fatals[0].Error(), "entry 3: a change of membership in Raft's first form") {
+		t.Errorf("the replica ended with %v", b.fatals)
+	}
+	b.fatals = nil
+	b.mu.Unlock()
 	b.close()
 }
 
