@@ -39,13 +39,17 @@ func TestALossBeforeTheWatchIsTold(t *testing.T) {
 		watch.Add(hold(claimed[0]))
 		watch.Add(hold(claimed[1]))
 		watch.Add(hold(claimed[3]))
+		forgotten := hold(claimed[2])
+		forgotten.ID[len(forgotten.ID)-1]++
+		watch.Add(forgotten)
 		w.pass(time.Second)
 		got := map[task.ID]string{}
 		for len(lost) > 0 {
 			l := <-lost
 			got[l.ID] = l.Reason
 		}
-		if len(got) != 3 || got[claimed[0].ID] != task.StaleCancelled || got[claimed[1].ID] != task.StaleCompleted || got[claimed[3].ID] == "" {
+		if len(got) != 4 || got[claimed[0].ID] != task.StaleCancelled || got[claimed[1].ID] != task.StaleCompleted || got[claimed[3].ID] != task.StaleCompleted ||
+			got[forgotten.ID] != task.StaleExpired {
 			t.Errorf("told %v", got)
 		}
 		if !watch.Remove(claimed[2].ID, claimed[2].Token) || watch.Remove(claimed[0].ID, claimed[0].Token) {

@@ -240,17 +240,18 @@ func (r *replica) look(ctx context.Context) {
 	}
 	_, term := r.shard.Leader()
 	for claimed := range slices.Chunk(r.watches.unread(term), lookChunk) {
-		over, _, err := read(ctx, r, func(from store.Reader) ([]Lost, error) { return endedOf(from, claimed), nil })
+		ended, _, err := read(ctx, r, func(from store.Reader) ([]Lost, error) { return endedClaims(from, claimed), nil })
 		if err != nil {
 			r.watches.readAgain()
 			return
 		}
-		r.watches.lost(over)
+		r.watches.lost(ended)
 	}
 }
 
-// endedOf tells how those of the claims ended that have. It sorts the claims. Hardly any has ended, so only their states are read at first.
-func endedOf(from store.Reader, claimed []Hold) (over []Lost) {
+// endedClaims returns those of the claims that have ended, and why. It sorts claimed. Few have ended, so it reads all states first, and
+// attempts only of those.
+func endedClaims(from store.Reader, claimed []Hold) (ended []Lost) {
 	slices.SortFunc(claimed, func(a, b Hold) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), bytes.Compare(a.ID[:], b.ID[:]))
 	})
@@ -258,38 +259,34 @@ func endedOf(from store.Reader, claimed []Hold) (over []Lost) {
 	for i, c := range claimed {
 		keys[i] = schema.IDKey(c.Namespace, schema.TableExec, c.ID)
 	}
-	held := make([]bool, len(claimed))
+	execs := make([]*schema.Exec, len(claimed))
 	from.GetEach(keys, func(i int, row []byte) {
 		x, err := schema.DecodeExec(row)
 		schema.Must(err)
-		t := claimed[i].Token
-		held[i] = x.State == task.Claimed && x.Fence == t.Fence && x.Claim.Nonce == t.Nonce
+		execs[i] = x
 	})
 	for i, c := range claimed {
-		if !held[i] {
-			over = append(over, claimEnd(from, c))
+		if x := execs[i]; x == nil {
+			ended = append(ended, Lost{ID: c.ID, Token: c.Token, Reason: task.StaleExpired}) // the task is forgotten
+		} else if !x.ClaimedWith(c.Token.Fence, c.Token.Nonce) {
+			ended = append(ended, Lost{ID: c.ID, Token: c.Token, Reason: endOf(from, c, x)})
 		}
 	}
-	return over
+	return ended
 }
 
-// claimEnd tells how a claim ended.
-func claimEnd(from store.Reader, c Hold) Lost {
-	l := Lost{ID: c.ID, Token: c.Token, Reason: task.StaleExpired}
-	x, err := schema.ReadExec(from, c.Namespace, c.ID)
-	if err != nil {
-		return l // forgotten
-	}
+// endOf is the reason why a claim has ended.
+func endOf(from store.Reader, c Hold, x *schema.Exec) string {
 	attempts := schema.ReadAttempts(from, c.Namespace, c.ID)
 	if x.State == task.Succeeded {
 		attempts = append(attempts, x.Success())
 	}
 	for _, a := range attempts {
 		if a.Fence == c.Token.Fence {
-			l.Reason = staleReason(a.Outcome)
+			return staleReason(a.Outcome)
 		}
 	}
-	return l
+	return task.StaleExpired
 }
 
 // staleReason is what a holder is told whose attempt ended in some way.

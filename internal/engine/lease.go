@@ -10,7 +10,7 @@ func (c *Change) leaseEnds() {
 	r, x, to := c.r, c.From, c.To
 	orphaned := x.Claim.Orphaned || x.Claim.Until <= r.l.term.Began
 	grace := r.l.term.Began.Add(min(x.Claim.Lease, LeaderGrace))
-	if !orphaned { // who could say that the run was over had until its end, and the grace of one leader
+	if !orphaned { // the graces of several leaders don't add up
 		grace = min(grace, x.Claim.RunUntil.Add(LeaderGrace))
 	}
 	if r.now < grace {

@@ -30,7 +30,7 @@ func (r *Round) Held(verb string, h Hold) (*schema.Exec, *schema.Attempt, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	if h.Token.Fence == x.Fence && h.Token.Nonce == x.Claim.Nonce && x.State == task.Claimed {
+	if x.ClaimedWith(h.Token.Fence, h.Token.Nonce) {
 		if h.Token.Epoch != r.l.term.Epoch {
 			return nil, nil, h.stale(verb, task.StaleExpired, "the claim was made before the shard was recovered", x)
 		}

@@ -16,7 +16,7 @@ const tickLimit = 1000
 const BirthLimit = 25
 
 // LeaderGrace is how long a lease lasts at least after a change of leader, so that holders can extend or end what they
-// could not while nobody served.
+// could not while nobody served. A lease that did not end meanwhile lasts no longer than this after the end of its run.
 const LeaderGrace = 15 * time.Second
 
 // clockDoubt is how far the time of a new leader may lie ahead of the last one. When it is more, the clock may be wrong, and what

@@ -29,10 +29,10 @@ func TestHolderIsOneClaim(t *testing.T) {
 		}
 		x := &schema.Exec{State: task.Claimed}
 		x.Fence, x.Claim.Nonce = c.other.Fence, c.other.Nonce
-		if got := holds(x, &h); c.other.ID == h.ID && got != c.same {
+		if got := x.ClaimedWith(h.Fence, h.Nonce); c.other.ID == h.ID && got != c.same {
 			t.Errorf("%s: holds: %v", what, got)
 		}
-		if x.State = task.Ready; holds(x, &h) {
+		if x.State = task.Ready; x.ClaimedWith(h.Fence, h.Nonce) {
 			t.Errorf("%s: a task that is not claimed is held", what)
 		}
 	}

@@ -180,17 +180,13 @@ func stillHeld(r *engine.Round, ns string, o *row) bool {
 		return false
 	}
 	x, err := r.Exec(ns, o.holder.ID)
-	return err == nil && holds(x, &o.holder)
-}
-
-func holds(x *schema.Exec, h *Holder) bool {
-	return x.State == task.Claimed && x.Fence == h.Fence && x.Claim.Nonce == h.Nonce
+	return err == nil && x.ClaimedWith(o.holder.Fence, o.holder.Nonce)
 }
 
 // ClaimHolds says whether a claim of this shard still holds its task. What is no more stays so.
 func ClaimHolds(from store.Reader, ns string, h Holder) bool {
 	x, err := schema.ReadExec(from, ns, h.ID)
-	return err == nil && holds(x, &h)
+	return err == nil && x.ClaimedWith(h.Fence, h.Nonce)
 }
 
 // absent answers if there is nothing to know of the key.

@@ -92,6 +92,11 @@ func (x *Exec) Deadline() (store.Time, DeadlineKind) {
 // AwaitsStart says whether the task would be discarded if it were not started in time.
 func (x *Exec) AwaitsStart() bool { return x.ExpiresAt != 0 && x.Fence == 0 && x.State.Waiting() }
 
+// ClaimedWith says whether the task is claimed, by the claim with this fence and nonce.
+func (x *Exec) ClaimedWith(fence, nonce uint64) bool {
+	return x.State == task.Claimed && x.Fence == fence && x.Claim.Nonce == nonce
+}
+
 // Attempt is the number of the current or next attempt. It never falls, also not by a replay.
 func (x *Exec) Attempt() int { return x.Failures + x.Crashes + 1 }
 
