@@ -38,7 +38,7 @@ func (b *book) unanswered() (enqueues, claimed []*Record) {
 	}
 	for _, l := range b.lives {
 		for i := range l.events {
-			if r := l.events[i].Record; r.Op == Claim && r.Retried {
+			if r := l.events[i].Record; r.Op == Claim && (r.Retried || r.outlived()) {
 				claimed = append(claimed, r)
 			}
 		}
@@ -48,6 +48,12 @@ func (b *book) unanswered() (enqueues, claimed []*Record) {
 	slices.SortFunc(claimed, early)
 	claimed = slices.CompactFunc(claimed, func(x, y *Record) bool { return x.Client == y.Client && x.Seq == y.Seq })
 	return enqueues, claimed
+}
+
+// outlived says whether a claim took longer to be answered than its lease lasts. A broker that lost the round of a claim asks the next leader
+// for it by its key; but a key is forgotten when its lease is over, and then the claim takes other tasks.
+func (r *Record) outlived() bool {
+	return r.Code == OK && r.LeaseUntilUS > 0 && r.ReturnNS-r.CallNS >= (r.LeaseUntilUS-r.TimeUS)*1000
 }
 
 // content is what tells tasks apart whose ids nobody was told.

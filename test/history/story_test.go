@@ -180,6 +180,7 @@ var stories = []story{
 	{why: "more tasks than requests", records: told(enqueue(unknown, task("-")), call(Get, task("t"), in("ready"), payload(7), func(r *Record) { r.Queue = "q" }),
 		call(Get, task("u"), in("ready"), payload(7), func(r *Record) { r.Queue = "q" }))},
 	{why: "a fence was given to nobody", records: told(enqueue(), claim(2, try(1)))},
+	{why: "a fence was given to nobody", records: told(enqueue(), enqueue(task("u"), other), claim(1, task("u"), withKey("x"), until(5), lasts(1)), claim(2))},
 	{why: "a fence was given to nobody", records: told(enqueue(), claim(1), call(Release, token(1)), call(Get, in("ready"), fence(1), try(1), releases(1)), claim(3, try(1)))},
 	{why: "told of a state before one that had been told already", records: told(enqueue(), enqueue(task("u"), asked("s"), at(9, 9)), call(Get, in("ready"), at(2, 9)))},
 	{why: "changed an entry of the log that had been told of already", records: told(enqueue(), enqueue(task("u"), asked("s"), at(1, 1)))},
@@ -248,26 +249,27 @@ func faults(t *testing.T) (all []string) {
 // TestMayBe: what looks wrong and is right.
 func TestMayBe(t *testing.T) {
 	for name, records := range map[string][]Record{
-		"ack after the lease's end, not taken back yet":    told(enqueue(), claim(1, until(3)), call(Get, in("claimed"), fence(1)), call(Ack, token(1))),
-		"a crash uses an attempt":                          told(enqueue(), claim(1, until(3)), claim(2)),
-		"a lease lost without a leader uses none":          told(enqueue(), claim(1, until(3)), claim(2, try(1))),
-		"a release uses none":                              told(enqueue(), claim(1), call(Release, token(1)), claim(2, try(1))),
-		"dead for a lost lease":                            told(enqueue(attempts(1)), claim(1, until(3)), call(Get, in("dead"), fence(1), try(1))),
-		"ack repeated":                                     told(enqueue(), claim(1), call(Ack, token(1)), call(Ack, token(1))),
-		"fail repeated after the next claim":               told(enqueue(), claim(1), call(Fail, token(1), in("ready")), claim(2), call(Fail, token(1), in("ready"))),
-		"cancel repeated":                                  told(enqueue(), call(Cancel), call(Cancel)),
-		"a new life after a replay":                        told(enqueue(attempts(1)), claim(1), call(Fail, token(1), in("dead")), call(Retry), claim(2), call(Fail, token(2), in("dead"))),
-		"run before it was due":                            told(enqueue(delay(90)), call(RunNow), claim(1)),
-		"claim repeated with its key":                      told(enqueue(), claim(1), claim(1)),
-		"stale after cancel, also for a lost lease":        told(enqueue(), claim(1, until(3)), call(Get, in("ready"), fence(1)), call(Cancel), call(Ack, token(1), refused(Cancelled))),
-		"a token that was never given":                     told(enqueue(), call(Ack, token(9), refused(NotFound))),
-		"enqueue and claim in one entry":                   told(claim(1, at(5, 5), overlap), enqueue(at(5, 5), overlap)),
-		"unanswered ack took effect":                       told(enqueue(), claim(1), call(Ack, token(1), unknown), call(Get, in("succeeded"), fence(1))),
-		"unanswered ack took effect later":                 told(enqueue(), claim(1), call(Ack, token(1), unknown), call(Get, in("claimed"), fence(1)), call(Get, in("succeeded"), fence(1))),
-		"unanswered ack never took effect":                 told(enqueue(), claim(1, until(5)), call(Ack, token(1), unknown), call(Get, in("claimed"), fence(1)), claim(2)),
-		"unanswered enqueue made the task":                 told(enqueue(unknown, task("-")), claim(1)),
-		"unanswered claim took a fence":                    told(enqueue(), call(Claim, unknown, task("-"), withKey("x")), claim(2, try(1))),
-		"given back by the broker before anybody was told": told(enqueue(), claim(2, try(1)), call(Ack, token(2)), call(Get, in("succeeded"), fence(2), try(1), releases(1))),
+		"ack after the lease's end, not taken back yet":                    told(enqueue(), claim(1, until(3)), call(Get, in("claimed"), fence(1)), call(Ack, token(1))),
+		"a crash uses an attempt":                                          told(enqueue(), claim(1, until(3)), claim(2)),
+		"a lease lost without a leader uses none":                          told(enqueue(), claim(1, until(3)), claim(2, try(1))),
+		"a release uses none":                                              told(enqueue(), claim(1), call(Release, token(1)), claim(2, try(1))),
+		"dead for a lost lease":                                            told(enqueue(attempts(1)), claim(1, until(3)), call(Get, in("dead"), fence(1), try(1))),
+		"ack repeated":                                                     told(enqueue(), claim(1), call(Ack, token(1)), call(Ack, token(1))),
+		"fail repeated after the next claim":                               told(enqueue(), claim(1), call(Fail, token(1), in("ready")), claim(2), call(Fail, token(1), in("ready"))),
+		"cancel repeated":                                                  told(enqueue(), call(Cancel), call(Cancel)),
+		"a new life after a replay":                                        told(enqueue(attempts(1)), claim(1), call(Fail, token(1), in("dead")), call(Retry), claim(2), call(Fail, token(2), in("dead"))),
+		"run before it was due":                                            told(enqueue(delay(90)), call(RunNow), claim(1)),
+		"claim repeated with its key":                                      told(enqueue(), claim(1), claim(1)),
+		"stale after cancel, also for a lost lease":                        told(enqueue(), claim(1, until(3)), call(Get, in("ready"), fence(1)), call(Cancel), call(Ack, token(1), refused(Cancelled))),
+		"a token that was never given":                                     told(enqueue(), call(Ack, token(9), refused(NotFound))),
+		"enqueue and claim in one entry":                                   told(claim(1, at(5, 5), overlap), enqueue(at(5, 5), overlap)),
+		"unanswered ack took effect":                                       told(enqueue(), claim(1), call(Ack, token(1), unknown), call(Get, in("succeeded"), fence(1))),
+		"unanswered ack took effect later":                                 told(enqueue(), claim(1), call(Ack, token(1), unknown), call(Get, in("claimed"), fence(1)), call(Get, in("succeeded"), fence(1))),
+		"unanswered ack never took effect":                                 told(enqueue(), claim(1, until(5)), call(Ack, token(1), unknown), call(Get, in("claimed"), fence(1)), claim(2)),
+		"unanswered enqueue made the task":                                 told(enqueue(unknown, task("-")), claim(1)),
+		"unanswered claim took a fence":                                    told(enqueue(), call(Claim, unknown, task("-"), withKey("x")), claim(2, try(1))),
+		"a claim that took longer than its lease took another task before": told(enqueue(), enqueue(task("u"), other), claim(1, task("u"), withKey("x"), until(5), lasts(2)), claim(2)),
+		"given back by the broker before anybody was told":                 told(enqueue(), claim(2, try(1)), call(Ack, token(2)), call(Get, in("succeeded"), fence(2), try(1), releases(1))),
 		"given back by the broker, after its holder put it off": told(enqueue(), claim(1), call(Release, token(1), delay(1)), claim(3, try(1)), call(Ack, token(3)),
 			call(Get, in("succeeded"), fence(3), try(1), releases(1))),
 		"unanswered replay after a death nobody saw": told(enqueue(attempts(1)), claim(1, until(3)), call(Retry, unknown), claim(2)),
@@ -292,6 +294,14 @@ func TestMayBe(t *testing.T) {
 func overlap(r *Record) { r.CallNS, r.ReturnNS = 1e9, 2e9 }
 
 func retried(r *Record) { r.Retried = true }
+
+// other makes it another request.
+func other(r *Record) { r.RequestID = "other" }
+
+// lasts makes the third call take so many seconds until its answer.
+func lasts(seconds int64) change {
+	return func(r *Record) { r.CallNS, r.ReturnNS = 3e9-seconds*1e9, 3e9 }
+}
 
 // bare leaves a record without a stamp.
 func bare(r *Record) { r.Index = noIndex }
