@@ -201,9 +201,16 @@ func (s *shop) settle(apps []*victim) {
 		a.kill()
 		a.start()
 	}
+	var rows, orders, booked int
+	s.t.Cleanup(func() {
+		if s.t.Failed() {
+			s.t.Logf("in the end %d rows were not enqueued, and %d of %d orders booked", rows, booked, orders)
+		}
+	})
 	eventually(s.t, "all orders are booked, and all rows enqueued", 2*time.Minute, func() bool {
 		time.Sleep(20 * time.Millisecond)
-		return s.count("SELECT count(*) FROM pawl_outbox") == 0 && s.count("SELECT count(*) FROM orders") == s.count("SELECT count(*) FROM booked")
+		rows, orders, booked = s.count("SELECT count(*) FROM pawl_outbox"), s.count("SELECT count(*) FROM orders"), s.count("SELECT count(*) FROM booked")
+		return rows == 0 && orders == booked
 	})
 	for _, a := range apps {
 		a.kill()
