@@ -2,7 +2,9 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -130,20 +132,29 @@ func (s *server) spoil(pattern string) {
 		s.t.Fatalf("no %s in %s", pattern, s.data)
 	}
 	for _, name := range names {
-		b, err := os.ReadFile(name)
-		if os.IsNotExist(err) {
-			continue // merged meanwhile
-		}
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		if at := 20; at < len(b) {
-			b[at] ^= 0x10
-		}
-		if err := os.WriteFile(name, b, 0o600); err != nil {
+		if err := flipBit(name, 20); err != nil && !os.IsNotExist(err) { // merged meanwhile
 			s.t.Fatal(err)
 		}
 	}
+}
+
+// flipBit flips a bit of the byte at an offset, if the file is so long. It writes in place: who has the file open never sees it cut short.
+func flipBit(name string, at int64) error {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, at); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	b[0] ^= 0x10
+	_, err = f.WriteAt(b, at)
+	return err
 }
 
 // keepBusy takes all processors of the machine, until it is ended.

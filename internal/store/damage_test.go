@@ -375,6 +375,31 @@ func TestOpenOnAFullDisk(t *testing.T) {
 	}
 }
 
+// A table that was cut short while it is open is damaged.
+func TestShortTableIsDamage(t *testing.T) {
+	var short atomic.Bool
+	fs := errorfs.Wrap(put(t, wornShelf(t).files), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if short.Load() && strings.HasSuffix(op.Path, ".sst") && op.Kind == errorfs.OpFileReadAt {
+			return io.EOF
+		}
+		return nil
+	}))
+	reported := make(chan error, 9)
+	s, err := Open(Config{Dir: "state", FS: fs, Identity: me, Fatal: func(err error) { reported <- err }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	short.Store(true)
+	if _, err := s.readAll(); !errors.Is(err, ondisk.ErrDamaged) || !strings.Contains(err.Error(), `state "state" is damaged`) {
+		t.Errorf("read: %v, want damage", err)
+	}
+	if said := <-reported; !errors.Is(said, ondisk.ErrDamaged) || len(reported) > 0 {
+		t.Errorf("reported %v and %d more, want damage, once", said, len(reported))
+	}
+	short.Store(false)
+}
+
 // A disk that gives an error where a table is opened is told apart from damage: it may give the table the next time.
 func TestDiskErrorIsNoDamage(t *testing.T) {
 	mem := put(t, wornShelf(t).files)

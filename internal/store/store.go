@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -454,7 +455,7 @@ func (s *Store) failure(doing string, err error) error {
 	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
 		return damagedFile(*info)
 	}
-	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) {
+	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF) { // a file that was cut short
 		return ondisk.AsDamage("state", s.cfg.Dir, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
