@@ -16,16 +16,12 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 	toArchive := func(tx *store.Tx, id task.ID, x *schema.Exec) {
 		tx.Set(schema.ArchiveKey("default", x.EndedAt, id), nil)
 	}
-	forget := func(id task.ID, x *schema.Exec) []byte {
-		return schema.DeadlineKey(x.KeptUntil, schema.OnForget, "default", id[:])
-	}
 	for name, c := range map[string]struct {
 		state task.State // of the task whose rows are spoilt
 		spoil func(tx *store.Tx, id task.ID, x *schema.Exec)
 		want  string
 	}{
-		"no row":             {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Delete(schema.ArchiveKey("default", x.EndedAt, id)) }, "is missing"},
-		"deadline, too":      {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Set(forget(id, x), nil) }, "stands for nothing"},
+		"no row":             {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Delete(schema.ArchiveKey("default", x.EndedAt, id)) }, "no row names its deadline"},
 		"row of another end": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Set(schema.ArchiveKey("default", Dawn+7, id), nil) }, "stands for nothing"},
 		"row with a value": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) {
 			tx.Set(schema.ArchiveKey("default", x.EndedAt, id), []byte("x"))
@@ -56,6 +52,39 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 				t.Errorf("found %q, want one finding with %q", found, c.want)
 			}
 		})
+	}
+}
+
+// Check finds a claimed task whose lease never ends, and an ended one that is kept for ever.
+func TestCheckFindsSharedDeadlines(t *testing.T) {
+	for name, spoil := range map[string]func(d *schema.Deadline){
+		"no row":            func(d *schema.Deadline) { d.Shared = nil },
+		"another task":      func(d *schema.Deadline) { d.Shared[0][0]++ },
+		"another time":      func(d *schema.Deadline) { d.At++ },
+		"another namespace": func(d *schema.Deadline) { d.Namespace = "other" },
+	} {
+		for _, kind := range []schema.DeadlineKind{schema.OnLease, schema.OnForget} {
+			w := NewWorld(t)
+			w.settle(w.enqueueOne(), true, nil)
+			w.claimAll(1)
+			if err := w.Check(); err != nil {
+				t.Fatalf("before anything was spoilt: %v", err)
+			}
+			w.Round(func(r *Round) {
+				for _, d := range w.deadlines() {
+					if d.Kind != kind {
+						continue
+					}
+					r.tx.Delete(d.Key())
+					if spoil(&d); d.Shared != nil {
+						r.tx.Set(d.Key(), schema.EncodeIDs(d.Shared))
+					}
+				}
+			})
+			if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], "no row names its deadline") {
+				t.Errorf("%s: found %q", name, found)
+			}
+		}
 	}
 }
 

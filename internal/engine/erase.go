@@ -36,11 +36,8 @@ func DeadlinesOf(from store.Reader, ns string, behind []byte, limit int) (keys [
 		if next != nil || bytes.Compare(lo, hi) >= 0 {
 			continue
 		}
-		from.Scan(lo, hi, func(k, _ []byte) bool {
-			d, ok := schema.ParseDeadline(k)
-			if !ok {
-				schema.Must(schema.ErrDeadline(k))
-			}
+		from.Scan(lo, hi, func(k, v []byte) bool {
+			d := schema.ReadDeadline(k, v)
 			if d.Namespace == ns && d.Kind != schema.OnAudit {
 				keys = append(keys, bytes.Clone(k))
 			}
@@ -97,6 +94,7 @@ func (l *Leader) forgetNamespace(ns string) {
 	delete(l.ids, ns)
 	delete(l.spaces, ns)
 	delete(l.zones, ns)
+	delete(l.leases, ns)
 	for _, erased := range l.points.erased {
 		erased(l, ns)
 	}

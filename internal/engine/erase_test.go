@@ -16,8 +16,8 @@ import (
 
 // rowsOf are the rows of a namespace, its deadlines among them, but for the audit.
 func rowsOf(from store.Reader, ns string) (keys []string) {
-	from.Scan([]byte{0}, []byte{0xff, 0xff}, func(k, _ []byte) bool {
-		d, isDeadline := schema.ParseDeadline(k)
+	from.Scan([]byte{0}, []byte{0xff, 0xff}, func(k, v []byte) bool {
+		d, isDeadline := schema.ParseDeadline(k, v)
 		switch {
 		case bytes.IndexByte(schema.Timelines[:], k[0]) >= 0 && isDeadline:
 			if d.Namespace == ns && d.Kind != schema.OnAudit {
@@ -136,8 +136,12 @@ func TestDeadlinesOfPages(t *testing.T) {
 	w.Round(func(r *engine.Round) {
 		for i := range 40 {
 			id := w.NewID()
-			kind := []schema.DeadlineKind{schema.OnForget, schema.OnLease, schema.OnDue, schema.OnLease}[i%4]
-			r.SetDeadline(w.Now.Add(time.Hour), kind, []string{"default", "default", "other", "other"}[i/10], id[:])
+			d := schema.Deadline{At: w.Now.Add(time.Hour), Kind: []schema.DeadlineKind{schema.OnForget, schema.OnLease, schema.OnDue, schema.OnLease}[i%4],
+				Namespace: []string{"default", "default", "other", "other"}[i/10], Rest: id[:]}
+			if d.Kind.Shared() {
+				d.Shared = []task.ID{id}
+			}
+			r.Tx().Set(d.Key(), schema.EncodeIDs(d.Shared))
 			if i < 20 {
 				want++
 			}
@@ -149,7 +153,7 @@ func TestDeadlinesOfPages(t *testing.T) {
 		for {
 			keys, next := engine.DeadlinesOf(w.Store, "default", behind, limit)
 			for _, k := range keys {
-				if d, ok := schema.ParseDeadline(k); !ok || d.Namespace != "default" || seen[string(k)] {
+				if v, ok := w.Store.Get(k); !ok || schema.ReadDeadline(k, v).Namespace != "default" || seen[string(k)] {
 					t.Fatalf("pages of %d: %x is of another namespace, or found twice", limit, k)
 				}
 				seen[string(k)] = true

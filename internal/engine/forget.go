@@ -34,7 +34,7 @@ func (c *Change) keepUntil(until store.Time) {
 	to := *c.From
 	to.KeptUntil = until
 	c.r.Rewrite(c.ns, c.id, &to)
-	c.r.SetDeadline(until, schema.OnForget, c.ns, c.id[:])
+	c.r.setTaskDeadline(until, schema.OnForget, c.ns, c.id)
 }
 
 // forget deletes every row of an ended task.

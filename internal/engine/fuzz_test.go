@@ -59,7 +59,10 @@ func FuzzRows(f *testing.F) {
 		}
 		_, _ = schema.DecodeLane(row)
 		_, _, _ = schema.DecodeReady(row)
-		_, _ = schema.ParseDeadline(row)
+		if d, ok := schema.ParseDeadline(row, nil); ok && !bytes.Equal(d.Key()[1:], row[1:]) {
+			t.Errorf("deadline %x is read as %+v", row, d)
+		}
+		_, _ = schema.ParseDeadline(schema.DeadlineKey(1, schema.OnLease, "ns", nil), row)
 		_, _ = schema.ParseLane(row)
 		_, _ = task.DecodeQueueConfig(row)
 	})

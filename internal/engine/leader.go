@@ -32,6 +32,7 @@ type Leader struct {
 	zones  map[string]*zonemap.Map // the same
 
 	timelines timelines
+	leases    leases
 	reading   []*Queue        // of which lanes are still to be read
 	behind    []lanes.Stretch // to be read ahead
 
@@ -46,5 +47,5 @@ type queueName struct{ ns, name string }
 // NewLeader starts the memory of a leader, with policies in the order in which they act.
 func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
 	return &Leader{term: o, limits: l, points: pointsOf(policies), queues: map[queueName]*Queue{}, shares: map[string][]int{},
-		hot: cache.NewTasks(), ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{}, zones: map[string]*zonemap.Map{}}
+		hot: cache.NewTasks(), leases: leases{}, ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{}, zones: map[string]*zonemap.Map{}}
 }

@@ -21,10 +21,10 @@ func (c *Change) leave(x *schema.Exec) {
 		}
 	}
 	if at, kind := x.Deadline(); kind != 0 {
-		r.tx.Delete(schema.DeadlineKey(at, kind, c.ns, c.id[:]))
+		r.endTaskDeadline(at, kind, c.ns, c.id)
 	}
 	if x.AwaitsStart() {
-		r.tx.Delete(schema.DeadlineKey(x.ExpiresAt, schema.OnExpiry, c.ns, c.id[:]))
+		r.endTaskDeadline(x.ExpiresAt, schema.OnExpiry, c.ns, c.id)
 	}
 }
 
@@ -44,10 +44,10 @@ func (c *Change) enter(x *schema.Exec) {
 		r.tx.Set(schema.DeadKey(c.ns, c.q.name, x.State, x.EndedAt, c.id), x.EncodeDead())
 	}
 	if at, kind := x.Deadline(); kind != 0 {
-		r.SetDeadline(at, kind, c.ns, c.id[:])
+		r.setTaskDeadline(at, kind, c.ns, c.id)
 	}
 	if x.AwaitsStart() {
-		r.SetDeadline(x.ExpiresAt, schema.OnExpiry, c.ns, c.id[:])
+		r.setTaskDeadline(x.ExpiresAt, schema.OnExpiry, c.ns, c.id)
 	}
 }
 

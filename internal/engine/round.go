@@ -18,7 +18,7 @@ type Round struct {
 	tx       *store.Tx
 	l        *Leader
 	now      store.Time
-	ready    uint64 // tasks made ready in this round
+	seqs     uint64 // numbers given by NextSeq
 	born     int    // ticks that fired in it, as a measure of its work
 	queues   []*Queue
 	lanes    lanes.Round
@@ -28,6 +28,7 @@ type Round struct {
 	quotas   quota.Round
 	zones    []*zonemap.Map // to be sealed
 	memory   map[any]any    // of policies, by the types of what they remember
+	shared   sharedRows
 	Effects
 }
 
@@ -96,16 +97,17 @@ func (r *Round) Written() int { return r.tx.Size() }
 // seqBits leaves room for a million tasks that become ready in one round.
 const seqBits = 20
 
-// NextSeq gives a task that becomes ready its place: rounds are ordered by their index in the log.
+// NextSeq is a number that the shard gives once, greater than all before: rounds are ordered by their index in the log. A task that becomes
+// ready has its place by it.
 func (r *Round) NextSeq() uint64 {
-	r.ready++
-	if r.ready >= 1<<seqBits {
+	r.seqs++
+	if r.seqs >= 1<<seqBits {
 		panic(fmt.Sprintf("over %d tasks became ready in one round", 1<<seqBits))
 	}
-	return r.tx.Index()<<seqBits | r.ready
+	return r.tx.Index()<<seqBits | r.seqs
 }
 
-// Seal writes the counters, lanes and breakers that the round changed.
+// Seal writes the counters, lanes, breakers and shared deadlines that the round changed.
 func (r *Round) Seal() {
 	for _, q := range r.queues {
 		q.dirty = false
@@ -123,6 +125,7 @@ func (r *Round) Seal() {
 	for _, seal := range r.l.points.seal {
 		seal(r)
 	}
+	r.shared.seal(r)
 	r.l.transitions = r.Transitions
 }
 
@@ -212,10 +215,4 @@ func (r *Round) idsOf(ns string) *cache.IDs {
 		r.l.ids[ns] = n
 	}
 	return n
-}
-
-// SetDeadline sets a deadline.
-func (r *Round) SetDeadline(at store.Time, kind schema.DeadlineKind, ns string, rest []byte) {
-	r.tx.Set(schema.DeadlineKey(at, kind, ns, rest), nil)
-	r.l.timelines.set(at, kind)
 }

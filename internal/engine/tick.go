@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -52,7 +53,7 @@ func Tick(r *Round) {
 			due, whole = due[:i], false
 			break
 		}
-		r.tx.Delete(schema.DeadlineKey(d.At, d.Kind, d.Namespace, d.Rest))
+		r.tx.Delete(d.Key())
 		if act := r.l.points.due[d.Kind]; act != nil {
 			act(r, d)
 		}
@@ -68,8 +69,17 @@ func Tick(r *Round) {
 }
 
 // taskDue does what a task's deadline is for, if it is still the task's.
-func taskDue(r *Round, d schema.Deadline) {
-	id := d.ID()
+func taskDue(r *Round, d schema.Deadline) { oneTaskDue(r, d, d.ID()) }
+
+// tasksDue does it for all tasks that share a deadline.
+func tasksDue(r *Round, d schema.Deadline) {
+	r.l.hot.WarmExecs(r.tx, d.Namespace, slices.Clone(d.Shared))
+	for _, id := range d.Shared {
+		oneTaskDue(r, d, id)
+	}
+}
+
+func oneTaskDue(r *Round, d schema.Deadline, id task.ID) {
 	x, err := r.Exec(d.Namespace, id)
 	if err != nil {
 		return

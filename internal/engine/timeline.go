@@ -51,8 +51,19 @@ func (t *timelines) readDue(tx *store.Tx, now store.Time) (due []schema.Deadline
 			due = slices.DeleteFunc(due, func(d schema.Deadline) bool { return d.Compare(*end) > 0 })
 		}
 	}
-	whole = end == nil && len(due) <= tickLimit
-	return due[:min(len(due), tickLimit)], lines, whole
+	some := upToLimit(due)
+	return some, lines, end == nil && len(some) == len(due)
+}
+
+// upToLimit are the first deadlines that do as much as a round may.
+func upToLimit(due []schema.Deadline) []schema.Deadline {
+	acts := 0
+	for i := range due {
+		if acts += due[i].Acts(); acts > tickLimit {
+			return due[:i]
+		}
+	}
+	return due
 }
 
 // readDue reads what is due of one timeline.
@@ -61,26 +72,24 @@ func (t *timeline) readDue(tx *store.Tx, line int, now store.Time) (due []schema
 	if bytes.Compare(t.passed, lo) > 0 {
 		lo = t.passed
 	}
-	births := 0
-	tx.Scan(lo, schema.TimelineKey(line, now+1), func(k, _ []byte) bool {
-		d, ok := schema.ParseDeadline(k)
-		if !ok {
-			schema.Must(schema.ErrDeadline(k))
-		}
+	acts, births := 0, 0
+	tx.Scan(lo, schema.TimelineKey(line, now+1), func(k, v []byte) bool {
+		d := schema.ReadDeadline(k, v)
 		due = append(due, d)
+		acts += d.Acts()
 		if d.Kind == schema.OnTick {
 			births++
 		}
-		return len(due) < tickLimit && births < BirthLimit
+		return acts < tickLimit && births < BirthLimit
 	})
-	return due, len(due) < tickLimit && births < BirthLimit
+	return due, acts < tickLimit && births < BirthLimit
 }
 
 // goOn lets the next round begin behind the last deadline of this one: before it there are only tombstones now, and what was set
 // meanwhile.
 func (t *timeline) goOn(line int, last schema.Deadline) {
 	if t.next > last.At {
-		key := append(schema.DeadlineKey(last.At, last.Kind, last.Namespace, last.Rest), 0)
+		key := append(last.Key(), 0)
 		key[0] = schema.Timelines[line]
 		t.next, t.passed = last.At, key
 	}
@@ -103,11 +112,7 @@ func lookAhead(tx *store.Tx, line int, from store.Time) store.Time {
 		key, cost, ok := tx.First(schema.TimelineKey(line, from), schema.TimelineKey(line, to))
 		switch {
 		case ok:
-			d, valid := schema.ParseDeadline(key)
-			if !valid {
-				schema.Must(schema.ErrDeadline(key))
-			}
-			return d.At
+			return schema.DeadlineTime(key)
 		case cost > costly || to == math.MaxInt64:
 			return to
 		}

@@ -85,6 +85,7 @@ func TestZoneGoesInTheRoundThatChangedIt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		r.shared.seal(r) // or they would be forgotten in the next round
 		Tick(r)
 		for range 6 {
 			add(r)

@@ -18,7 +18,7 @@ import (
 // agree, at most 100 findings.
 func Namespace(from store.Reader, ns string, policies []engine.Policy) []string {
 	c := &checker{rows: from, ns: ns, tasks: map[task.ID]*schema.Exec{}, want: map[string][]byte{}, counts: map[string]*schema.Counts{}, lanes: map[string]*laneCheck{}, swept: map[string]bool{},
-		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, orders: map[keyName][]task.ID{}, zones: zonemap.Read(from, ns)}
+		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, orders: map[keyName][]task.ID{}, zones: zonemap.Read(from, ns), shared: map[sharedDeadline]bool{}}
 	c.readTasks()
 	for i := range policies {
 		if check := policies[i].Check; check != nil {
@@ -42,7 +42,8 @@ type checker struct {
 	rows  store.Reader
 	tasks map[task.ID]*schema.Exec
 
-	want     map[string][]byte // index rows that must be there
+	want     map[string][]byte       // index rows that must be there
+	shared   map[sharedDeadline]bool // deadlines that a row must name
 	counts   map[string]*schema.Counts
 	lanes    map[string]*laneCheck
 	swept    map[string]bool             // queues with buckets, or breakers that are closed
@@ -51,6 +52,13 @@ type checker struct {
 	orders   map[keyName][]task.ID // tasks with a place in the order of their key
 	zones    *zonemap.Map
 	findings []string
+}
+
+// sharedDeadline is a deadline of a task in a row that tasks share. Such a row may name tasks for which it is not the deadline any more.
+type sharedDeadline struct {
+	at   store.Time
+	kind schema.DeadlineKind
+	id   task.ID
 }
 
 func (c *checker) Namespace() string { return c.ns }
@@ -127,12 +135,16 @@ func (c *checker) compareTables() {
 	}
 	for line, tab := range schema.Timelines {
 		c.rows.Scan([]byte{tab}, []byte{tab + 1}, func(k, v []byte) bool {
-			d, ok := schema.ParseDeadline(k)
+			d, ok := schema.ParseDeadline(k, v)
 			switch {
 			case !ok:
 				c.Find("deadline %x can't be read", k)
 			case schema.TimelineOf(d.Kind) != line:
 				c.Find("deadline %x lies in the table of others", k)
+			case d.Namespace == c.ns && d.Kind.Shared():
+				for _, id := range d.Shared {
+					delete(c.shared, sharedDeadline{d.At, d.Kind, id})
+				}
 			case d.Namespace == c.ns && d.Kind != schema.OnKey && d.Kind != schema.OnRequest && d.Kind != schema.OnClaimKey:
 				check(k, v)
 			}
@@ -141,5 +153,8 @@ func (c *checker) compareTables() {
 	}
 	for _, k := range slices.Sorted(maps.Keys(c.want)) {
 		c.Find("row %q is missing", k)
+	}
+	for d := range c.shared {
+		c.Find("task %s: no row names its deadline at %d", d.id, d.at)
 	}
 }

@@ -37,6 +37,8 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	c.checkPrint(id, x)
 	if at, kind := x.Deadline(); c.archives(id, x) {
 		c.ExpectRow(schema.ArchiveKey(c.ns, x.EndedAt, id), nil)
+	} else if kind.Shared() {
+		c.shared[sharedDeadline{at, kind, id}] = true
 	} else if kind != 0 {
 		c.ExpectRow(schema.DeadlineKey(at, kind, c.ns, id[:]), nil)
 	}

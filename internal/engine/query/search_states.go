@@ -224,20 +224,18 @@ func (s *search) readReady(c *InState, to *newest) {
 
 // readClaims gathers the claimed tasks of the namespace by the deadlines of their leases.
 func (s *search) readClaims(to *newest) {
-	s.from.Scan([]byte{schema.TableLease}, []byte{schema.TableLease + 1}, func(k, _ []byte) bool {
+	s.from.Scan([]byte{schema.TableLease}, []byte{schema.TableLease + 1}, func(k, v []byte) bool {
 		s.rows++
-		d, ok := schema.ParseDeadline(k)
-		if !ok {
-			schema.Must(schema.ErrDeadline(k))
-		}
-		if d.Namespace == s.ns {
-			to.add(d.ID())
+		if d := schema.ReadDeadline(k, v); d.Namespace == s.ns {
+			for _, id := range d.Shared {
+				to.add(id)
+			}
 		}
 		return true
 	})
 }
 
-// newest keeps the greatest ids of all that are added.
+// newest keeps the greatest ids of all that are added, each once.
 type newest struct {
 	kept  int    // how many
 	below []byte // only those below this one; nil: all
@@ -256,6 +254,7 @@ func (n *newest) add(id task.ID) {
 
 func (n *newest) cut() {
 	slices.SortFunc(n.ids, func(a, b task.ID) int { return bytes.Compare(b[:], a[:]) })
+	n.ids = slices.Compact(n.ids) // a task may be named by the rows of two leases
 	if len(n.ids) > n.kept {
 		n.ids, n.more = n.ids[:n.kept], true
 	}

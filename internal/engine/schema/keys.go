@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pawlq/pawl/internal/store"
@@ -54,7 +55,8 @@ import (
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	z ns 0 id                                a zone of ids, from this one on: what its tasks can be found by
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
-//	v time kind ns 0 id                      the deadline of a lease
+//	t time kind ns 0 seq                     the end of the retention of tasks that ended in one round; the value has their ids
+//	v time kind ns 0 seq                     the end of leases that were given in one round; the value has the ids of their tasks
 //	A 0 …                                    the audit: see its package
 const (
 	TableEnvelope   = 'e'
@@ -107,8 +109,8 @@ var _ = [...]struct{}{
 	TableNews: {}, TableZone: {}, TableDeadline: {}, TableLease: {},
 }
 
-// Timelines are the tables of deadlines. Leases have one of their own: most end before their time, so that it is short, and it says
-// which tasks are claimed.
+// Timelines are the tables of deadlines. Leases have one of their own: most end before their time, so that it is short, and every
+// claimed task is named in it.
 var Timelines = [...]byte{TableDeadline, TableLease}
 
 // TimelineOf is the place of a kind's table in Timelines.
@@ -142,6 +144,9 @@ const (
 	OnStep                              // the last step for an operation is forgotten
 	OnNews                              // what webhooks are to be told of is sent, or has rested
 )
+
+// Shared says whether tasks share a row for their deadlines of this kind.
+func (k DeadlineKind) Shared() bool { return k == OnLease || k == OnForget }
 
 // keyRoom is what most keys take, in bytes. It is a constant so that a key that is only written or deleted is made on the stack.
 const keyRoom = 96
@@ -292,7 +297,8 @@ func ClaimKeyKey(ns, key string) []byte {
 	return append(Table(ns, TableClaimKey), key...)
 }
 
-// DeadlineKey is a deadline at time at; the rest names what it is for: a task's id, or the key's row in its table.
+// DeadlineKey is a deadline at time at; the rest names what it is for: a task's id, or the key's row in its table. Of a shared row, it is a
+// number that no other row of the shard has.
 func DeadlineKey(at store.Time, kind DeadlineKind, ns string, rest []byte) []byte {
 	k := append(make([]byte, 0, keyRoom), Timelines[TimelineOf(kind)])
 	k = binary.BigEndian.AppendUint64(k, uint64(max(at, 0)))
@@ -306,28 +312,62 @@ func TimelineKey(line int, at store.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{Timelines[line]}, uint64(max(at, 0)))
 }
 
-// Deadline is a parsed DeadlineKey.
+// Deadline is the row of a deadline.
 type Deadline struct {
 	At        store.Time
 	Kind      DeadlineKind
 	Namespace string
 	Rest      []byte
+	Shared    []task.ID // the tasks of a shared row
 }
 
-// ParseDeadline reads a DeadlineKey.
-func ParseDeadline(k []byte) (Deadline, bool) {
+// ReadDeadline reads the row of a deadline.
+func ReadDeadline(k, v []byte) Deadline {
+	d, ok := ParseDeadline(k, v)
+	if !ok {
+		Must(ErrDeadline(k))
+	}
+	return d
+}
+
+// ParseDeadline reads the row of a deadline, and says whether it is one.
+func ParseDeadline(k, v []byte) (Deadline, bool) {
 	if len(k) < 11 {
 		return Deadline{}, false
 	}
-	d := Deadline{At: store.Time(binary.BigEndian.Uint64(k[1:])), Kind: DeadlineKind(k[9])}
-	for i, b := range k[10:] {
-		if b == 0 {
-			d.Namespace, d.Rest = string(k[10:10+i]), append([]byte(nil), k[10+i+1:]...)
-			return d, true
-		}
+	d := Deadline{At: DeadlineTime(k), Kind: DeadlineKind(k[9])}
+	ns, rest, ok := bytes.Cut(k[10:], []byte{0})
+	if !ok || d.Kind.Shared() != (len(v) > 0) || len(v)%len(task.ID{}) != 0 {
+		return Deadline{}, false
 	}
-	return Deadline{}, false
+	d.Namespace, d.Rest, d.Shared = string(ns), bytes.Clone(rest), decodeIDs(v)
+	return d, true
 }
+
+// DeadlineTime is the time of a DeadlineKey.
+func DeadlineTime(k []byte) store.Time { return store.Time(binary.BigEndian.Uint64(k[1:])) }
+
+// EncodeIDs is the value of a shared row.
+func EncodeIDs(ids []task.ID) []byte {
+	row := make([]byte, 0, len(ids)*len(task.ID{}))
+	for i := range ids {
+		row = append(row, ids[i][:]...)
+	}
+	return row
+}
+
+func decodeIDs(row []byte) (ids []task.ID) {
+	for id := range slices.Chunk(row, len(task.ID{})) {
+		ids = append(ids, task.ID(id))
+	}
+	return ids
+}
+
+// Key is the key of the deadline's row.
+func (d Deadline) Key() []byte { return DeadlineKey(d.At, d.Kind, d.Namespace, d.Rest) }
+
+// Acts is how many things the deadline is for.
+func (d Deadline) Acts() int { return max(len(d.Shared), 1) }
 
 // Compare orders deadlines as they lie in their tables, those of all tables together.
 func (d Deadline) Compare(o Deadline) int {

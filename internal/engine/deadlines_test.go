@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// verify proves that each lease in memory is that of a claimed task, and that its row is there and counts its leases.
+func (l leases) verify(from store.Reader) error {
+	count := map[*sharedRow]int{}
+	for ns, of := range l {
+		for id, row := range of {
+			count[row]++
+			v, _ := from.Get(row.key)
+			x, err := schema.ReadExec(from, ns, id)
+			if err != nil || x.State != task.Claimed || x.Claim.Until != row.at || row.ns != ns || row.ids != nil || !slices.Contains(idsIn(row.key, v), id) {
+				return fmt.Errorf("the lease of task %s in row %q: the task is %+v (%v), the row names %v", id, row.key, x, err, idsIn(row.key, v))
+			}
+		}
+	}
+	for row, n := range count {
+		if n != row.leases {
+			return fmt.Errorf("row %q ends %d leases, and counts %d", row.key, n, row.leases)
+		}
+	}
+	return nil
+}
+
+// idsIn are the tasks of a shared row.
+func idsIn(k, v []byte) []task.ID {
+	d, _ := schema.ParseDeadline(k, v)
+	return d.Shared
+}
+
+// sharedRows are the tasks of the shared rows of a kind, in the order of time.
+func (w *World) sharedRows(kind schema.DeadlineKind) (rows [][]task.ID) {
+	for _, d := range w.deadlines() {
+		if d.Kind == kind {
+			rows = append(rows, d.Shared)
+		}
+	}
+	return rows
+}
+
+// mustHaveRows compares the tasks of the shared rows of a kind.
+func (w *World) mustHaveRows(when string, kind schema.DeadlineKind, want ...[]task.ID) {
+	w.T.Helper()
+	if got := w.sharedRows(kind); !slices.EqualFunc(got, want, slices.Equal[[]task.ID]) {
+		w.T.Fatalf("%s, the rows name %v, want %v", when, got, want)
+	}
+	if err := w.Check(); err != nil {
+		w.T.Fatalf("%s: %v", when, err)
+	}
+}
+
+// claimAll enqueues tasks and claims them in one round.
+func (w *World) claimAll(n int) (ids []task.ID, holds []Hold) {
+	for range n {
+		w.enqueueOne()
+	}
+	for _, c := range w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: n}) {
+		ids = append(ids, c.ID)
+		holds = append(holds, Hold{Namespace: "default", ID: c.ID, Token: c.Token})
+	}
+	if len(ids) != n {
+		w.T.Fatalf("%d of %d tasks were claimed", len(ids), n)
+	}
+	return ids, holds
+}
+
+// must runs a call that may not be refused.
+func must[T any](w *World, call func(r *Round) (T, error)) T {
+	w.T.Helper()
+	out, err := Run(w, call)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return out
+}
+
+func (w *World) ack(h Hold) {
+	w.T.Helper()
+	must(w, func(r *Round) (Settled, error) { return Ack(r, h, schema.Result{}) })
+}
+
+func (w *World) stateOf(id task.ID) task.State {
+	w.T.Helper()
+	x, err := schema.ReadExec(w.Store, "default", id)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return x.State
+}
+
+// The tasks that are claimed in a round share one row of leases, and it goes with the last of them. Those that end in a round share one
+// row of retention.
+func TestTasksShareDeadlines(t *testing.T) {
+	w := NewWorld(t)
+	ids, holds := w.claimAll(3)
+	w.mustHaveRows("claimed", schema.OnLease, ids)
+	w.ack(holds[1])
+	w.ack(holds[0])
+	w.mustHaveRows("two of three acked", schema.OnLease, ids)
+	w.ack(holds[2])
+	w.mustHaveRows("all acked", schema.OnLease)
+	w.mustHaveRows("acked one by one", schema.OnForget, ids[1:2], ids[:1], ids[2:])
+
+	more, moreHolds := w.claimAll(3)
+	w.Round(func(r *Round) {
+		for _, h := range moreHolds {
+			if _, err := Ack(r, h, schema.Result{}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	w.mustHaveRows("acked together", schema.OnForget, ids[1:2], ids[:1], ids[2:], more)
+}
+
+// A row has a bound, and tasks with other leases have other rows.
+func TestRowsOfLeasesAreBounded(t *testing.T) {
+	w := NewWorld(t)
+	ids, _ := w.claimAll(2*sharedMost + 1)
+	w.mustHaveRows("claimed", schema.OnLease, ids[:sharedMost], ids[sharedMost:2*sharedMost], ids[2*sharedMost:])
+
+	w = NewWorld(t)
+	a, b := w.enqueueOne(), w.enqueueOne()
+	w.Round(func(r *Round) {
+		for _, lease := range []time.Duration{time.Minute, 30 * time.Second} {
+			if got, _ := ClaimTasks(r, &ClaimRequest{Namespace: "default", Queues: []Share{{Queue: "default"}}, Max: 1, MaxBytes: 1 << 20, Lease: lease, Entropy: uint64(lease)}); len(got) != 1 {
+				t.Fatal("no task was claimed")
+			}
+		}
+	})
+	w.mustHaveRows("claimed for different times", schema.OnLease, []task.ID{b}, []task.ID{a})
+}
+
+// A claim that ends in its round leaves no row of leases.
+func TestLeaseOfOneRound(t *testing.T) {
+	w := NewWorld(t)
+	id := w.enqueueOne()
+	w.Round(func(r *Round) {
+		got, _ := ClaimTasks(r, &ClaimRequest{Namespace: "default", Queues: []Share{{Queue: "default"}}, Max: 1, MaxBytes: 1 << 20, Entropy: 1})
+		if len(got) != 1 {
+			t.Fatal("no task was claimed")
+		}
+		if _, err := Ack(r, Hold{Namespace: "default", ID: id, Token: got[0].Token}, schema.Result{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w.mustHaveRows("acked in its round", schema.OnLease)
+	w.mustHaveRows("acked in its round", schema.OnForget, []task.ID{id})
+}
+
+// A lease that is extended is ended by a row of its own; those that were given with it end when they would have. It may also be extended
+// to the same time.
+func TestExtendedLeaseEndsLater(t *testing.T) {
+	w := NewWorld(t)
+	ids, holds := w.claimAll(3)
+	lease := must(w, func(r *Round) (store.Time, error) { return Extend(r, holds[0], Extension{}) }).Sub(w.Now)
+	w.mustHaveRows("one extended by nothing", schema.OnLease, ids, ids[:1])
+	w.Pass(lease / 2)
+	must(w, func(r *Round) (store.Time, error) { return Extend(r, holds[0], Extension{}) })
+	w.mustHaveRows("one extended", schema.OnLease, ids, ids[:1])
+	w.Pass(lease/2 + time.Second)
+	for i, want := range []task.State{task.Claimed, task.Ready, task.Ready} {
+		if got := w.stateOf(ids[i]); got != want {
+			t.Errorf("when the first leases have ended, task %d is %s, want %s", i, got, want)
+		}
+	}
+	w.mustHaveRows("two have ended", schema.OnLease, ids[:1])
+	w.Pass(lease / 2)
+	if got := w.stateOf(ids[0]); got != task.Ready {
+		t.Errorf("when its lease has ended, too, the task is %s", got)
+	}
+	w.mustHaveRows("all have ended", schema.OnLease)
+}
+
+// A new leader doesn't know how many leases the rows of the last one end. It keeps them until they are due, and ends those that are left.
+func TestLeasesOfAnotherLeader(t *testing.T) {
+	w := NewWorld(t)
+	ids, holds := w.claimAll(3)
+	w.BecomeLeader()
+	w.ack(holds[0])
+	w.ack(holds[1])
+	w.mustHaveRows("two acked", schema.OnLease, ids)
+	more, moreHolds := w.claimAll(2)
+	w.mustHaveRows("more claimed for the same time", schema.OnLease, ids, more)
+	w.ack(moreHolds[0])
+	w.mustHaveRows("one of those acked", schema.OnLease, ids, more)
+	w.ack(moreHolds[1])
+	w.mustHaveRows("all of those acked", schema.OnLease, ids)
+	w.Pass(time.Hour)
+	if got := w.stateOf(ids[2]); got != task.Ready {
+		t.Errorf("an hour later, the last one is %s", got)
+	}
+	w.mustHaveRows("an hour later", schema.OnLease)
+}
+
+// The row of a retention that was cut short by a replay comes to nothing, and the task is kept for as long as it should be from its second end.
+func TestRetentionAfterReplay(t *testing.T) {
+	w := NewWorld(t)
+	keep := 20 * 24 * time.Hour
+	a, err := w.Enqueue(task.Spec{Type: "job", Retention: &keep})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.settle(a.ID, false, nil)
+	w.Pass(keep / 2)
+	must(w, func(r *Round) (struct{}, error) { return struct{}{}, Retry(r, "default", a.ID, 0) })
+	w.settle(a.ID, true, nil)
+	w.mustHaveRows("ended twice", schema.OnForget, []task.ID{a.ID}, []task.ID{a.ID})
+	w.Pass(keep / 2)
+	w.mustHaveRows("when the first retention would have ended", schema.OnForget, []task.ID{a.ID})
+	if got := w.stateOf(a.ID); got != task.Succeeded {
+		t.Errorf("when the first retention would have ended, the task is %s", got)
+	}
+	w.Pass(keep / 2)
+	w.mustHaveRows("when the second has ended", schema.OnForget)
+	if _, err := schema.ReadExec(w.Store, "default", a.ID); err == nil {
+		t.Error("the task is still there")
+	}
+}
+
+// A shared row that can't be one is not read as one.
+func TestSharedRowsAreRead(t *testing.T) {
+	key := func(kind schema.DeadlineKind) []byte { return schema.DeadlineKey(5, kind, "ns", []byte("12345678")) }
+	ids := []task.ID{{1}, {2}}
+	for name, c := range map[string]struct {
+		k, v []byte
+		ok   bool
+	}{
+		"shared":              {key(schema.OnForget), schema.EncodeIDs(ids), true},
+		"shared, of no task":  {key(schema.OnLease), nil, false},
+		"shared, cut short":   {key(schema.OnLease), schema.EncodeIDs(ids)[:31], false},
+		"not shared":          {key(schema.OnDue), nil, true},
+		"not shared, of many": {key(schema.OnDue), schema.EncodeIDs(ids), false},
+		"no namespace":        {bytes.ReplaceAll(key(schema.OnDue)[:12], []byte{0, 'n'}, []byte("xn")), nil, false},
+		"too short":           {key(schema.OnDue)[:10], nil, false},
+	} {
+		d, ok := schema.ParseDeadline(c.k, c.v)
+		if ok != c.ok || ok && (d.At != 5 || d.Namespace != "ns" || string(d.Rest) != "12345678" || !bytes.Equal(d.Key(), c.k)) || ok && len(c.v) > 0 && !slices.Equal(d.Shared, ids) {
+			t.Errorf("%s: %+v, %t", name, d, ok)
+		}
+	}
+}
