@@ -106,7 +106,7 @@ func (q *Queue) admit(n *NewTask, x *schema.Exec, met *unique.Meeting) error {
 	}
 	if most := q.config.Settings.MaxLength; most > 0 && q.counts.Waiting()-met.Leaving() >= most {
 		return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second,
-			Message: fmt.Sprintf("queue %q is full: %d tasks wait, max_length is %d", n.Queue, q.counts.Waiting(), most)}
+			Message: fmt.Sprintf("queue %q is full: its length is %d, max_length is %d", n.Queue, q.counts.Waiting(), most)}
 	}
 	return q.space.Admit(1, met.Leaving(), x.Size)
 }

@@ -72,7 +72,7 @@ func DropQueue(r *Round, ns, name string) error {
 	}
 	if c := q.counts; c.Waiting()+c.Claimed+c.Dead+c.Poisoned > 0 {
 		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
-			"delete queue %q: it is not empty: %d tasks wait, %d are claimed, %d are dead, %d are poisoned", name, c.Waiting(), c.Claimed, c.Dead, c.Poisoned)}
+			"delete queue %q: it is not empty: it has %d waiting, %d claimed, %d dead and %d poisoned tasks", name, c.Waiting(), c.Claimed, c.Dead, c.Poisoned)}
 	}
 	delete(r.l.queues, q.queueName)
 	q.order.Drop()
