@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, Union, cast
 
-from pawl import _convert, _rpc, _telemetry, errors, models
+from pawl import _convert, _gather, _rpc, _telemetry, errors, models
 from pawl.ref import Ref
 from pawl.v1 import producer_pb2, task_pb2
-
-_MAX_BATCH_TASKS = 1000
-_MAX_BATCH_BYTES = 4 << 20
 
 Answer = Union[Ref[Any], errors.PawlError]
 Answers = TypeVar("Answers", bound=Sequence[Any])
@@ -35,15 +34,63 @@ def ref_of(caller: _rpc.Caller, p: producer_pb2.Enqueued) -> Ref[Any]:
 
 
 def enqueue(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[Ref[Any]]:
-    """Enqueues one task."""
+    """Enqueues one task, in one request with others that are enqueued at the same time."""
     span = _telemetry.sending(task, caller.connection.server)
     try:
-        response = yield from caller.call(_rpc.ENQUEUE, producer_pb2.EnqueueRequest(task=named(task)))
+        answer = yield from _gathered(caller, named(task))
     except errors.PawlError as err:
         span.end(err)
         raise
-    span.answered(response.task.task_id)
-    return ref_of(caller, response.task)
+    span.answered(answer.task_id)
+    return ref_of(caller, answer)
+
+
+def _gathered(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[producer_pb2.Enqueued]:
+    """Enqueues a task, and repeats that while its shard, or the broker, is unavailable."""
+    start = time.monotonic()
+    for attempt in itertools.count():
+        one = _gather.Waiting(task)
+        yield from _take_turn(caller, one)
+        if one.error is None:
+            return cast(producer_pb2.Enqueued, one.answer)
+        if not isinstance(one.error, errors.UnavailableError) or time.monotonic() - start >= caller.retry_for:
+            raise copy.copy(one.error)  # others may raise it, too
+        yield _rpc.Pause(caller.pause(attempt, one.error), reconnecting=True)
+    raise AssertionError("unreachable")
+
+
+def _take_turn(caller: _rpc.Caller, one: _gather.Waiting) -> _rpc.Op[None]:
+    """Waits until another operation has sent the task, or it is the turn of this one to send it and what else waits."""
+    caller.gatherer.join(one)
+    if one.turn is not None:
+        try:
+            yield _rpc.Wait(one.turn)
+        except BaseException:
+            caller.gatherer.leave(one)
+            raise
+        if one.done:
+            return
+    tasks = caller.gatherer.take(one)
+    try:
+        yield from _send(caller, tasks)
+    except Exception as err:
+        for each in tasks:
+            if not each.done:
+                each.end(None, err)
+    finally:
+        caller.gatherer.end(tasks[1:])  # if the program gave up, others send these
+
+
+def _send(caller: _rpc.Caller, tasks: Sequence[_gather.Waiting]) -> _rpc.Op[None]:
+    """Sends tasks in one request, once."""
+    response = yield from caller.attempt(_rpc.ENQUEUE_BATCH, producer_pb2.EnqueueBatchRequest(tasks=[each.task for each in tasks]))
+    if len(response.results) != len(tasks):
+        raise errors.InternalError(f"a batch of {len(tasks)} tasks got {len(response.results)} answers")
+    for each, result in zip(tasks, response.results):
+        if result.HasField("error"):
+            each.end(None, errors.of_proto(result.error))
+        else:
+            each.end(result.task)
 
 
 def enqueue_many(caller: _rpc.Caller, tasks: Sequence[task_pb2.TaskSpec]) -> _rpc.Op[list[Ref[Any]]]:
@@ -77,7 +124,7 @@ def _chunks(specs: list[task_pb2.TaskSpec]) -> Iterator[list[task_pb2.TaskSpec]]
     size = 0
     for each in specs:
         n = each.ByteSize()
-        if chunk and (len(chunk) == _MAX_BATCH_TASKS or size + n > _MAX_BATCH_BYTES):
+        if chunk and (len(chunk) == _gather.MAX_TASKS or size + n > _gather.MAX_BYTES):
             yield chunk
             chunk, size = [], 0
         chunk.append(each)

@@ -14,6 +14,7 @@ import random
 import threading
 import time
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from concurrent import futures
 from dataclasses import dataclass
 from typing import Any, Callable, Generic, TypeVar, Union
 
@@ -23,6 +24,7 @@ from google.protobuf.message import Message
 from pawl import errors
 from pawl._connection import Connection
 from pawl._encrypt import Encryption
+from pawl._gather import Gatherer
 from pawl.v1 import access_pb2, group_pb2, once_pb2, producer_pb2, schedule_pb2, worker_pb2
 
 T = TypeVar("T")
@@ -43,7 +45,6 @@ class Method(Generic[Resp]):
 
 
 WHO_AM_I = Method("/pawl.v1.AccessService/WhoAmI", access_pb2.WhoAmIResponse)
-ENQUEUE = Method("/pawl.v1.ProducerService/Enqueue", producer_pb2.EnqueueResponse)
 ENQUEUE_BATCH = Method("/pawl.v1.ProducerService/EnqueueBatch", producer_pb2.EnqueueBatchResponse)
 GET_TASK = Method("/pawl.v1.ProducerService/GetTask", producer_pb2.GetTaskResponse)
 CANCEL_TASK = Method("/pawl.v1.ProducerService/CancelTask", producer_pb2.CancelTaskResponse)
@@ -87,6 +88,13 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """Waits for something that another operation ends."""
+
+    turn: futures.Future[None]
+
+
+@dataclass(frozen=True)
 class Do:
     """Calls a function of the program: one that returns an awaitable if the operation runs on an event loop."""
 
@@ -100,7 +108,8 @@ class Finish:
     op: Generator[Any, Any, None]
 
 
-Op = Generator[Union[Send, Pause, Do, Finish], Any, T]
+Action = Union[Send, Pause, Wait, Do, Finish]
+Op = Generator[Action, Any, T]
 
 Page = Callable[[str], Op[tuple[Sequence[T], str]]]
 """Gets the page of a list at a cursor, and the cursor of the next one, which is "" at the end."""
@@ -113,6 +122,7 @@ class Caller:
         self.connection = connection
         self.retry_for = retry_for
         self.encryption = encryption
+        self.gatherer = Gatherer()
         self._budget = _RetryBudget()
         self._ended = threading.Event()
         self._actor = ""
@@ -122,6 +132,7 @@ class Caller:
         _check_actor(actor)
         other = copy.copy(self)
         other._actor = actor
+        other.gatherer = Gatherer()  # a request has one actor
         return other
 
     def _metadata(self) -> Sequence[tuple[str, str]]:
@@ -131,13 +142,22 @@ class Caller:
     def call(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
         """Makes a call, and repeats it while the broker is unavailable: for retry_for seconds, or until the deadline on the
         monotonic clock, after which it raises TimeoutError."""
+        return (yield from self._encrypted(request, lambda sealed: self._call(method, sealed, deadline)))
+
+    def attempt(self, method: Method[Resp], request: Message) -> Op[Resp]:
+        """Makes a call, and leaves it to its caller to repeat it."""
+        response = yield from self._encrypted(request, lambda sealed: self.once(method, sealed))
+        self._budget.succeeded()
+        return response
+
+    def _encrypted(self, request: Message, call: Callable[[Message], Op[Resp]]) -> Op[Resp]:
         if self.encryption is None:
-            return (yield from self._call(method, request, deadline))
+            return (yield from call(request))
         sealed = request
         if self.encryption.holds(request):
             yield from self.know_namespace()
             sealed = self.encryption.seal(request)
-        response = yield from self._call(method, sealed, deadline)
+        response = yield from call(sealed)
         if self.encryption.holds(response):
             yield from self.know_namespace()
             self.encryption.open(request, response)
@@ -183,9 +203,11 @@ class Caller:
         """Runs an operation in this thread."""
         return _drive(op, self._perform)
 
-    def _perform(self, action: Send | Pause | Do | Finish) -> Any:
+    def _perform(self, action: Action) -> Any:
         if isinstance(action, Do):
             return action.fn()
+        if isinstance(action, Wait):
+            return action.turn.result()
         if isinstance(action, Finish):
             return self.run(action.op)
         if isinstance(action, Pause):
@@ -217,9 +239,11 @@ class Caller:
         finally:
             op.close()  # if the task was cancelled
 
-    async def _aperform(self, action: Send | Pause | Do | Finish) -> Any:
+    async def _aperform(self, action: Action) -> Any:
         if isinstance(action, Do):
             return await action.fn()
+        if isinstance(action, Wait):
+            return await _ended(action.turn)
         if isinstance(action, Finish):
             return await self._afinish(action.op)
         if isinstance(action, Pause):
@@ -227,15 +251,12 @@ class Caller:
                 await asyncio.sleep(action.seconds)
             return None
         multicallable, turn = self._multicallable(action.method)
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
         try:
             call = multicallable.future(action.request, timeout=action.timeout, metadata=self._metadata())
         except ValueError as err:
             raise self._closed_or(err) from None
-        call.add_done_callback(lambda _: _call_in(loop, _set_done, done))
         try:
-            await done
+            await _ended(call)
         except asyncio.CancelledError:
             call.cancel()
             raise
@@ -309,6 +330,14 @@ def _check_actor(actor: str) -> None:
 def serialize(message: Message) -> bytes:
     """Encodes a request."""
     return bytes(message.SerializeToString())
+
+
+async def _ended(future: Any) -> None:
+    """Waits for the end of a future that other threads may end. It is not cancelled with its waiter."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    future.add_done_callback(lambda _: _call_in(loop, _set_done, done))
+    await done
 
 
 def _set_done(done: asyncio.Future[None]) -> None:

@@ -1,0 +1,342 @@
+"""Enqueues that run at the same time go together, and none is lost when one of their callers gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from typing import Any, Union
+
+import grpc
+import pytest
+
+import pawl
+from pawl import _gather
+from pawl.v1 import producer_pb2, task_pb2
+
+_TIMEOUT = 20.0
+
+Answer = Union[grpc.StatusCode, dict[str, task_pb2.Error], None]
+
+
+class Request:
+    """A batch that waits for what the test answers."""
+
+    def __init__(self, batch: producer_pb2.EnqueueBatchRequest, metadata: dict[str, Any]) -> None:
+        self.types = [task.type for task in batch.tasks]
+        self.ids = {task.type: task.request_id for task in batch.tasks}
+        self.actor = metadata.get("pawl-actor", "")
+        self._batch = batch
+        self._answer: futures.Future[Answer] = futures.Future()
+
+    def answer(self, **refused: task_pb2.Error) -> None:
+        """Accepts the tasks, but for those of the types that are refused."""
+        self._answer.set_result(refused)
+
+    def fail(self, status: grpc.StatusCode) -> None:
+        self._answer.set_result(status)
+
+    def give_up(self) -> None:
+        if not self._answer.done():
+            self._answer.set_result(None)
+
+    def serve(self, context: Any) -> producer_pb2.EnqueueBatchResponse:
+        answer = self._answer.result(_TIMEOUT)
+        if isinstance(answer, grpc.StatusCode):
+            context.abort(answer, "as the test wants it")
+        out = producer_pb2.EnqueueBatchResponse()
+        for task in self._batch.tasks:
+            if answer and task.type in answer:
+                out.results.add(error=answer[task.type])
+            else:
+                out.results.add(task=producer_pb2.Enqueued(task_id=f"id-{task.type}"))
+        return out
+
+
+class Broker:
+    """Shows each batch that arrives to the test."""
+
+    def __init__(self) -> None:
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._all: list[Request] = []
+        self._server = grpc.server(futures.ThreadPoolExecutor(10))
+        method = grpc.unary_unary_rpc_method_handler(
+            self._enqueue, producer_pb2.EnqueueBatchRequest.FromString, producer_pb2.EnqueueBatchResponse.SerializeToString
+        )
+        handler = grpc.method_handlers_generic_handler("pawl.v1.ProducerService", {"EnqueueBatch": method})
+        self._server.add_generic_rpc_handlers((handler,))
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def _enqueue(self, batch: producer_pb2.EnqueueBatchRequest, context: Any) -> producer_pb2.EnqueueBatchResponse:
+        request = Request(batch, dict(context.invocation_metadata()))
+        self._all.append(request)
+        self._requests.put(request)
+        return request.serve(context)
+
+    def request(self) -> Request:
+        """Waits for the next batch."""
+        return self._requests.get(timeout=_TIMEOUT)
+
+    @property
+    def quiet(self) -> bool:
+        """Reports whether no batch has arrived that the test has not seen."""
+        return self._requests.empty()
+
+    def close(self) -> None:
+        for request in self._all:
+            request.give_up()  # or its thread would wait
+        self._server.stop(None)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    out = Broker()
+    yield out
+    out.close()
+
+
+class Callers:
+    """Enqueues tasks, each in a thread of its own, in a known order."""
+
+    def __init__(self, app: pawl.App) -> None:
+        self.app = app
+        self._pool = futures.ThreadPoolExecutor(50)
+
+    def enqueue(self, type_: str) -> futures.Future[str]:
+        waiting, busy = self._in_line(), self._busy()
+        out = self._pool.submit(lambda: self.app.call(type_).enqueue().id)
+        if busy:
+            _until(lambda: self._in_line() > waiting)
+        return out
+
+    def _in_line(self) -> int:
+        return len(self.app._caller.gatherer._waiting)
+
+    def _busy(self) -> bool:
+        return self.app._caller.gatherer._requests == 2
+
+
+def _until(condition: Any) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it never happens")
+
+
+def occupied(broker: Broker, callers: Callers) -> list[tuple[futures.Future[str], Request]]:
+    """Has as many requests under way as may be."""
+    out = []
+    for name in ("first", "second"):
+        future = callers.enqueue(name)
+        out.append((future, broker.request()))
+    return out
+
+
+def test_a_lone_enqueue_goes_out_at_once(broker: Broker) -> None:
+    with pawl.App(broker.address) as app:
+        callers = Callers(app)
+        for (future, request), name in zip(occupied(broker, callers), ("first", "second")):
+            assert request.types == [name]
+            request.answer()
+            assert future.result(_TIMEOUT) == f"id-{name}"
+
+
+def test_enqueues_that_wait_go_together_in_their_order(broker: Broker) -> None:
+    with pawl.App(broker.address) as app:
+        callers = Callers(app)
+        (first, request), (second, other) = occupied(broker, callers)
+        names = [f"t{n}" for n in range(10)]
+        waiting = [callers.enqueue(name) for name in names]
+        assert broker.quiet
+        request.answer()
+        together = broker.request()
+        assert together.types == names and len(set(together.ids.values())) == 10
+        together.answer(t3=task_pb2.Error(code="queue_full", message="full", field="queue"))
+        for name, future in zip(names, waiting):
+            if name == "t3":
+                with pytest.raises(pawl.QueueFullError, match="full") as refused:
+                    future.result(_TIMEOUT)
+                assert refused.value.field == "queue"
+            else:
+                assert future.result(_TIMEOUT) == f"id-{name}"
+        other.answer()
+        assert (first.result(_TIMEOUT), second.result(_TIMEOUT)) == ("id-first", "id-second")
+
+
+def test_a_request_has_a_limit(broker: Broker) -> None:
+    with pawl.App(broker.address) as app:
+        callers = Callers(app)
+        (_, request), (_, other) = occupied(broker, callers)
+        large = {"x": "y" * (3 << 19)}
+        pool = futures.ThreadPoolExecutor(3)
+        for name in ("a", "b", "c"):
+            pool.submit(app.call(name, large).enqueue)
+            _until(lambda: name in [one.task.type for one in app._caller.gatherer._waiting])
+        request.answer()
+        two = broker.request()
+        assert two.types == ["a", "b"]
+        other.answer()
+        one = broker.request()
+        assert one.types == ["c"]
+        two.answer()
+        one.answer()
+
+
+def test_only_the_unavailable_is_repeated(broker: Broker) -> None:
+    with pawl.App(broker.address, retry_for=10) as app:
+        callers = Callers(app)
+        (_, request), (_, other) = occupied(broker, callers)
+        waiting = {name: callers.enqueue(name) for name in ("a", "b", "c")}
+        request.answer()
+        together = broker.request()
+        together.answer(a=task_pb2.Error(code="unavailable", message="no leader"))  # the one whose caller has sent all
+        assert waiting["b"].result(_TIMEOUT) == "id-b" and waiting["c"].result(_TIMEOUT) == "id-c"
+        again = broker.request()
+        assert again.types == ["a"] and again.ids["a"] == together.ids["a"]
+        again.answer()
+        other.answer()
+        assert waiting["a"].result(_TIMEOUT) == "id-a"
+
+
+def test_nobody_waits_for_the_repeats_of_others(broker: Broker) -> None:
+    with pawl.App(broker.address, retry_for=10) as app:
+        callers = Callers(app)
+        (_, request), (_, other) = occupied(broker, callers)
+        waiting = {name: callers.enqueue(name) for name in ("a", "b")}
+        request.answer()
+        broker.request().answer(b=task_pb2.Error(code="unavailable", message="no leader"))
+        again = broker.request()
+        assert again.types == ["b"]
+        assert waiting["a"].result(_TIMEOUT) == "id-a"
+        again.answer()
+        other.answer()
+
+
+def test_many_that_wait_make_more_requests(broker: Broker) -> None:
+    with pawl.App(broker.address) as app:
+        callers = Callers(app)
+        sent = occupied(broker, callers)
+        names = [f"t{n}" for n in range(15)]
+        waiting = [callers.enqueue(name) for name in names]
+        assert broker.quiet
+        last = futures.ThreadPoolExecutor(1).submit(app.call("last").enqueue)
+        together = broker.request()
+        assert together.types == [*names, "last"]
+        for each in (together, *(request for _, request in sent)):
+            each.answer()
+        assert [future.result(_TIMEOUT) for future in waiting] == [f"id-{name}" for name in names]
+        assert last.result(_TIMEOUT).id == "id-last"
+
+
+def test_a_failure_is_that_of_all_in_the_request(broker: Broker) -> None:
+    with pawl.App(broker.address, retry_for=0) as app:
+        callers = Callers(app)
+        (first, request), (_, other) = occupied(broker, callers)
+        waiting = [callers.enqueue(name) for name in ("a", "b")]
+        request.fail(grpc.StatusCode.UNAVAILABLE)
+        broker.request().fail(grpc.StatusCode.PERMISSION_DENIED)
+        with pytest.raises(pawl.UnavailableError):
+            first.result(_TIMEOUT)
+        raised = []
+        for future in waiting:
+            with pytest.raises(pawl.PermissionDeniedError) as err:
+                future.result(_TIMEOUT)
+            raised.append(err.value)
+        assert raised[0] is not raised[1]  # or their tracebacks would run together
+        other.answer()
+
+
+def test_close_ends_those_who_wait(broker: Broker) -> None:
+    app = pawl.App(broker.address)
+    callers = Callers(app)
+    occupied(broker, callers)
+    waiting = [callers.enqueue(name) for name in ("a", "b")]
+    app.close()
+    for future in waiting:
+        with pytest.raises(pawl.ClientClosedError):
+            future.result(_TIMEOUT)
+
+
+def test_each_actor_has_requests_of_its_own(broker: Broker) -> None:
+    with pawl.App(broker.address) as app:
+        callers = Callers(app)
+        occupied(broker, callers)
+        acting = app._caller.acting("alice")
+        assert acting.gatherer is not app._caller.gatherer
+
+
+def test_a_caller_that_gives_up_takes_its_task_with_it(broker: Broker) -> None:
+    async def main() -> None:
+        with pawl.App(broker.address) as app:
+            sent = [asyncio.ensure_future(app.call(name).aenqueue()) for name in ("first", "second")]
+            requests = [await asyncio.to_thread(broker.request) for _ in sent]
+            waiting = {name: asyncio.ensure_future(app.call(name).aenqueue()) for name in ("a", "b", "c")}
+            await asyncio.sleep(0)
+            waiting["b"].cancel()
+            await asyncio.wait([waiting["b"]])
+            requests[0].answer()
+            together = await asyncio.to_thread(broker.request)
+            assert together.types == ["a", "c"]
+            together.answer()
+            requests[1].answer()
+            assert [(await waiting[name]).id for name in ("a", "c")] == ["id-a", "id-c"]
+
+    asyncio.run(main())
+
+
+def test_when_the_sender_gives_up_another_sends(broker: Broker) -> None:
+    async def main() -> None:
+        with pawl.App(broker.address) as app:
+            sent = [asyncio.ensure_future(app.call(name).aenqueue()) for name in ("first", "second")]
+            requests = [await asyncio.to_thread(broker.request) for _ in sent]
+            waiting = {name: asyncio.ensure_future(app.call(name).aenqueue()) for name in ("a", "b", "c")}
+            await asyncio.sleep(0)
+            requests[0].answer()
+            together = await asyncio.to_thread(broker.request)
+            assert together.types == ["a", "b", "c"]
+            waiting["a"].cancel()
+            again = await asyncio.to_thread(broker.request)
+            assert again.types == ["b", "c"]
+            assert all(again.ids[name] == together.ids[name] for name in "bc")  # so that none becomes two tasks
+            again.answer()
+            assert [(await waiting[name]).id for name in ("b", "c")] == ["id-b", "id-c"]
+            requests[1].answer()
+            together.answer()
+
+    asyncio.run(main())
+
+
+def test_a_turn_that_nobody_takes_goes_to_the_next(broker: Broker) -> None:
+    async def main() -> None:
+        with pawl.App(broker.address) as app:
+            sent = [asyncio.ensure_future(app.call(name).aenqueue()) for name in ("first", "second")]
+            requests = [await asyncio.to_thread(broker.request) for _ in sent]
+            a, b = (asyncio.ensure_future(app.call(name).aenqueue()) for name in ("a", "b"))
+            await asyncio.sleep(0)
+            sent[0].cancel()  # its request ends in the loop's next turn, and so does the wait of a
+            while not app._caller.gatherer._waiting or app._caller.gatherer._waiting[0].task.type == "a":
+                await asyncio.sleep(0)
+            a.cancel()
+            taken = await asyncio.to_thread(broker.request)
+            assert taken.types == ["b"]
+            taken.answer()
+            assert (await b).id == "id-b"
+            for request in requests:
+                request.answer()
+
+    asyncio.run(main())
+
+
+def test_a_forked_process_does_not_wait_for_its_parent() -> None:
+    gatherer = _gather.Gatherer()
+    tasks = [_gather.Waiting(task_pb2.TaskSpec(type=name)) for name in "abcd"]
+    for each in tasks[:3]:
+        gatherer.join(each)
+    assert [each.sends for each in tasks] == [True, True, False, False]
+    gatherer._pid = -1  # as in a child
+    gatherer.join(tasks[3])
+    assert tasks[3].sends
