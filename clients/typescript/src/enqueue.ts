@@ -5,14 +5,12 @@ import { randomUUID } from "node:crypto";
 import { toBinary } from "@bufbuild/protobuf";
 
 import { BatchError, errorOf, InternalError, PawlError, UnavailableError } from "./errors.js";
-import { ProducerService } from "./gen/pawl/v1/producer_pb.js";
+import { Gatherer, maxBatchBytes, maxBatchTasks, type Outcome } from "./gather.js";
+import { ProducerService, type Enqueued } from "./gen/pawl/v1/producer_pb.js";
 import { TaskSpecSchema, type TaskSpec } from "./gen/pawl/v1/task_pb.js";
 import { refOf, type Ref } from "./ref.js";
 import type { Caller } from "./rpc.js";
 import { sending, sendingMany } from "./telemetry.js";
-
-const maxBatchTasks = 1000;
-const maxBatchBytes = 4 << 20;
 
 type Answer = Ref | PawlError;
 
@@ -22,18 +20,44 @@ export function named(task: TaskSpec): TaskSpec {
   return task;
 }
 
-/** Enqueues one task. */
+const gatherers = new WeakMap<Caller, Gatherer>();
+
+function gathererOf(caller: Caller): Gatherer {
+  let gatherer = gatherers.get(caller);
+  if (!gatherer) gatherers.set(caller, (gatherer = new Gatherer((tasks) => sendOnce(caller, tasks))));
+  return gatherer;
+}
+
+/** Enqueues one task, in one request with others that are enqueued at the same time. */
 export async function enqueue(caller: Caller, task: TaskSpec): Promise<Ref> {
   const span = sending(task, caller.connection.server);
   try {
-    const answer = await caller.call(ProducerService.method.enqueue, { task: named(task) });
-    const ref = refOf(caller, answer.task);
+    const ref = refOf(caller, await gathered(caller, named(task)));
     span.answered(ref.id);
     return ref;
   } catch (err) {
     span.end(err);
     throw err;
   }
+}
+
+/** Enqueues a task, and repeats that while its shard, or the broker, is unavailable. */
+async function gathered(caller: Caller, task: TaskSpec): Promise<Enqueued | undefined> {
+  const start = performance.now();
+  const size = toBinary(TaskSpecSchema, task).length;
+  for (let attempt = 0; ; attempt++) {
+    const outcome = await gathererOf(caller).enqueue(task, size);
+    if ("answer" in outcome) return outcome.answer;
+    if (!(outcome.error instanceof UnavailableError) || performance.now() - start >= caller.retryFor) throw outcome.error;
+    await caller.pause(attempt, outcome.error);
+  }
+}
+
+/** Sends tasks in one request, once. */
+async function sendOnce(caller: Caller, tasks: TaskSpec[]): Promise<Outcome[]> {
+  const { results } = await caller.attempt(ProducerService.method.enqueueBatch, { tasks });
+  if (results.length !== tasks.length) throw new InternalError(`a batch of ${tasks.length} tasks got ${results.length} answers`);
+  return results.map(({ task, error }) => (error ? { error: errorOf(error) } : { answer: task }));
 }
 
 /** Enqueues tasks. If some are refused, the others are enqueued nevertheless, and BatchError has the answer for each. */

@@ -56,14 +56,30 @@ export class Caller {
     request: MessageInitShape<I>,
     limits: CallLimits = {},
   ): Promise<MessageShape<O>> {
-    if (!this.encryption) return this.#call(method, request, limits);
+    return this.#encrypted(method, request, limits, (sealed) => this.#call(method, sealed, limits));
+  }
+
+  /** Makes a call, and leaves it to its caller to repeat it. */
+  async attempt<I extends DescMessage, O extends DescMessage>(method: DescMethodUnary<I, O>, request: MessageInitShape<I>): Promise<MessageShape<O>> {
+    const answer = await this.#encrypted(method, request, {}, (sealed) => this.once(method, sealed));
+    this.#budget.succeeded();
+    return answer;
+  }
+
+  async #encrypted<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    limits: CallLimits,
+    call: (sealed: MessageInitShape<I>) => Promise<MessageShape<O>>,
+  ): Promise<MessageShape<O>> {
+    if (!this.encryption) return call(request);
     const given = create(method.input, request);
     let sealed = given;
     if (this.encryption.holds(given)) {
       await this.knowNamespace(limits);
       sealed = this.encryption.seal(method.input, given);
     }
-    const answer = await this.#call(method, sealed as MessageInitShape<I>, limits);
+    const answer = await call(sealed as MessageInitShape<I>);
     if (this.encryption.holds(answer)) {
       await this.knowNamespace(limits);
       this.encryption.open(given, answer);
