@@ -18,7 +18,7 @@ from pawl.v1 import producer_pb2, task_pb2
 
 _TIMEOUT = 20.0
 
-Answer = Union[grpc.StatusCode, dict[str, task_pb2.Error], None]
+Answer = Union[grpc.StatusCode, dict[str, task_pb2.Error], int, None]
 
 
 class Request:
@@ -35,6 +35,10 @@ class Request:
         """Accepts the tasks, but for those of the types that are refused."""
         self._answer.set_result(refused)
 
+    def answer_only(self, n: int) -> None:
+        """Accepts n tasks, and says nothing of the others."""
+        self._answer.set_result(n)
+
     def fail(self, status: grpc.StatusCode) -> None:
         self._answer.set_result(status)
 
@@ -43,12 +47,12 @@ class Request:
             self._answer.set_result(None)
 
     def serve(self, context: Any) -> producer_pb2.EnqueueBatchResponse:
-        answer = self._answer.result(_TIMEOUT)
+        answer = self._answer.result(3 * _TIMEOUT)  # longer than a test waits
         if isinstance(answer, grpc.StatusCode):
             context.abort(answer, "as the test wants it")
         out = producer_pb2.EnqueueBatchResponse()
-        for task in self._batch.tasks:
-            if answer and task.type in answer:
+        for task in self._batch.tasks[: answer if isinstance(answer, int) else None]:
+            if isinstance(answer, dict) and task.type in answer:
                 out.results.add(error=answer[task.type])
             else:
                 out.results.add(task=producer_pb2.Enqueued(task_id=f"id-{task.type}"))
@@ -250,6 +254,29 @@ def test_a_failure_is_that_of_all_in_the_request(broker: Broker) -> None:
         other.answer()
 
 
+def test_an_answer_that_leaves_tasks_out_is_a_failure(broker: Broker) -> None:
+    with pawl.App(broker.address) as app:
+        callers = Callers(app)
+        (_, request), (_, other) = occupied(broker, callers)
+        waiting = [callers.enqueue(name) for name in ("a", "b")]
+        request.answer()
+        broker.request().answer_only(1)
+        for future in waiting:
+            with pytest.raises(pawl.InternalError, match="a batch of 2 tasks got 1 answers"):
+                future.result(_TIMEOUT)
+        other.answer()
+
+
+def test_requests_that_succeed_allow_repeats(broker: Broker) -> None:
+    with pawl.App(broker.address) as app:
+        budget = app._caller._budget
+        for _ in range(10):
+            budget.take(budget._last)
+        future = Callers(app).enqueue("a")
+        broker.request().answer()
+        assert future.result(_TIMEOUT) == "id-a" and budget._tokens > 0
+
+
 def test_close_ends_those_who_wait(broker: Broker) -> None:
     app = pawl.App(broker.address)
     callers = Callers(app)
@@ -329,6 +356,15 @@ def test_a_turn_that_nobody_takes_goes_to_the_next(broker: Broker) -> None:
                 request.answer()
 
     asyncio.run(main())
+
+
+def test_a_request_has_at_most_so_many_tasks() -> None:
+    gatherer = _gather.Gatherer()
+    tasks = [_gather.Waiting(task_pb2.TaskSpec()) for _ in range(20 + _gather.MAX_TASKS)]
+    for each in tasks:
+        gatherer.join(each)
+    first = tasks[0]
+    assert gatherer.take(first) == [first, *(each for each in tasks if not each.sends)][: _gather.MAX_TASKS]
 
 
 def test_a_forked_process_does_not_wait_for_its_parent() -> None:

@@ -66,7 +66,7 @@ class Gatherer:
         if self._pid != os.getpid():  # requests of the parent do not end in this process
             self._reset()
         with self._lock:
-            if self._requests < _EAGER_REQUESTS and not self._waiting:
+            if self._requests < _EAGER_REQUESTS:  # then nobody waits
                 self._requests += 1
                 one.sends = True
                 return
