@@ -55,4 +55,8 @@ func TestStretchDone(t *testing.T) {
 	if l.ahead != (ahead{5, 301}) {
 		t.Errorf("two tasks were read, and %+v is left", l.ahead)
 	}
+	s.Done([]schema.ReadyTask{{Seq: 400}})
+	if l.ahead != (ahead{6, 401}) {
+		t.Errorf("one task was read, and %+v is left", l.ahead)
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"unsafe"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
 // What a key that only waits takes in memory is promised: see docs/performance.md.
@@ -21,4 +23,31 @@ func TestColdLaneCountsAll(t *testing.T) {
 			t.Errorf("a lane of %d tasks: cold %t as %+v, want %t", count, ok, c, want)
 		}
 	}
+}
+
+// The task that has no row but the lane's is told of by a cold lane if it is the first.
+func TestColdLaneWithoutARow(t *testing.T) {
+	first, second := schema.ReadyTask{Seq: 7}, schema.ReadyTask{Seq: 8}
+	for _, c := range []struct {
+		inRow schema.ReadyTask
+		want  bool
+	}{{schema.ReadyTask{}, true}, {first, true}, {second, false}} {
+		l := Lane{count: 2, head: []schema.ReadyTask{first, second}, scan: 9, inRow: c.inRow}
+		cold, ok := l.chill()
+		if cold.of = new(coldType); ok != c.want || ok && cold.lane().inRow != c.inRow {
+			t.Errorf("a lane of 7 and 8, of which %d has no row: cold %t as %+v, want %t", c.inRow.Seq, ok, cold, c.want)
+		}
+	}
+}
+
+// A lane's row that names no lane is damage.
+func TestDamagedNameOfLane(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a row of priority 9 is read")
+		}
+	}()
+	s := New("ns", "q", nil)
+	name := schema.LaneName{Priority: 9, Key: "k", Type: "x"}
+	s.decodeStored(schema.LaneKey("ns", schema.TableLane, "q", name), (&Lane{LaneName: name, count: 1}).encode())
 }

@@ -197,7 +197,7 @@ func (r *Round) firstOf(s *Set, f *Flow, p int, reads *int) uint64 {
 // countBefore counts the tasks of a lane before a sequence number, up to most.
 func (r *Round) countBefore(s *Set, l *Lane, seq uint64, most int) (n int, more bool) {
 	n = sort.Search(len(l.head), func(i int) bool { return l.head[i].Seq >= seq })
-	if n == len(l.head) && l.scan < seq && l.count > int64(n) {
+	if l.scan < seq && l.count > int64(n) {
 		schema.ScanLane(r.tx, s.ns, s.queue, l.LaneName, l.inRow, l.scan, seq, func(schema.ReadyTask) bool {
 			n++
 			return n <= most

@@ -173,9 +173,7 @@ func (s *Set) setHeld(f *Flow, h Hold, now store.Time) {
 			}
 		}
 	}
-	if len(s.trials) > 0 {
-		s.offerAgain(f, now)
-	}
+	s.offerAgain(f, now)
 }
 
 // holdType holds all tasks of a type back, or lets them run again.

@@ -1,6 +1,7 @@
 package lanes
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -23,11 +24,21 @@ func TestLanes(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d, %d warm, %d read at once", seed, warm, read), func(t *testing.T) {
 			was := Bounds
 			defer func() { Bounds = was }()
-			Bounds.LaneHead, Bounds.Warm, Bounds.Head, Bounds.Heads = 3, warm, 3, 10
+			Bounds.LaneHead, Bounds.Warm, Bounds.Head, Bounds.Heads = 1+int(seed/2), warm, 3, 10
 			Bounds.FirstRead, Bounds.TickRead, Bounds.ClaimRead = read, read, read
 			w := newListed(t, seed)
 			for step := range 300 {
-				w.round(w.step)
+				if w.rng.IntN(15) == 0 {
+					w.round(w.begin)
+				}
+				w.round(func(r *Round) {
+					for range 1 + w.rng.IntN(3) {
+						w.step(r)
+					}
+				})
+				if w.rng.IntN(3) == 0 {
+					continue // some lanes stay unread
+				}
 				w.round(func(r *Round) {
 					w.readAll(r, w.set)
 					w.compare(r)
@@ -49,6 +60,9 @@ type listed struct {
 	set   *Set
 
 	tasks []listedTask // in the order in which they became ready
+	gone  []listedTask // the last few that left, which may come back to their old places
+	most  int
+	seq   uint64
 	held  map[string]bool
 	tried map[string]bool
 	keys  map[string]bool // that are held
@@ -76,7 +90,7 @@ func newListed(t *testing.T, seed uint64) *listed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	w := &listed{t: t, rng: rand.New(rand.NewPCG(seed, 5)), store: s, held: map[string]bool{}, tried: map[string]bool{}, keys: map[string]bool{}, limited: seed%4 > 1}
+	w := &listed{t: t, rng: rand.New(rand.NewPCG(seed, 5)), store: s, held: map[string]bool{}, tried: map[string]bool{}, keys: map[string]bool{}, limited: seed%4 > 1, most: 15 + int(seed%2)*45}
 	w.round(w.begin)
 	return w
 }
@@ -118,19 +132,28 @@ func (w *listed) pick(of ...string) string { return of[w.rng.IntN(len(of))] }
 
 func (w *listed) step(r *Round) {
 	switch n := w.rng.IntN(20); {
-	case n < 9 && len(w.tasks) < 60:
-		x := &schema.Exec{State: task.Ready, Priority: task.Priorities[w.rng.IntN(3)], Type: w.pick("x", "y", "z"), Key: w.pick("", "a", "b", "c", "d", "e", "f", "g"), Seq: w.index, ReadyAt: r.now}
-		id := task.NewID(1, int64(w.index), w.rng.Uint64())
-		r.Enter(w.set, id, x)
-		w.tasks = append(w.tasks, listedTask{id, x})
+	case n < 9 && len(w.tasks) < w.most:
+		if at := w.rng.IntN(len(w.gone) + 1); at < len(w.gone) && w.rng.IntN(2) == 0 {
+			w.enter(r, w.gone[at])
+			w.gone = slices.Delete(w.gone, at, at+1)
+			break
+		}
+		p, key, typ := task.Priorities[w.rng.IntN(3)], w.pick("", "a", "a", "a", "b", "c", "d", "e", "f", "g"), w.pick("x", "y", "z")
+		for range []int{1, 1, 1, 5}[w.rng.IntN(4)] {
+			w.enterNew(r, p, key, typ)
+		}
 	case n < 15:
 		if len(w.tasks) > 0 {
 			at := w.rng.IntN(len(w.tasks))
-			if w.rng.IntN(2) == 0 {
+			switch w.rng.IntN(4) {
+			case 0, 1:
 				at = 0
+			case 2:
+				at = len(w.tasks) - 1
 			}
 			r.Leave(w.set, w.tasks[at].Exec)
 			w.set.ForgetIdle(w.tasks[at].Key)
+			w.gone = append(w.gone[max(0, len(w.gone)-4):], w.tasks[at])
 			w.tasks = slices.Delete(w.tasks, at, at+1)
 		}
 	case n < 17:
@@ -138,13 +161,25 @@ func (w *listed) step(r *Round) {
 		w.held[typ], w.tried[typ] = w.rng.IntN(2) == 0, false
 		w.tried[typ] = w.held[typ] && w.rng.IntN(2) == 0
 		w.set.SetType(r, typ, w.held[typ], w.tried[typ])
-	case n < 19:
+	default:
 		key := w.pick("a", "b", "c")
 		w.keys[key] = !w.keys[key]
 		w.set.FollowRules(r, []string{key})
-	default:
-		w.begin(r)
 	}
+}
+
+// enterNew makes a new task.
+func (w *listed) enterNew(r *Round, p task.Priority, key, typ string) {
+	w.seq++
+	x := &schema.Exec{State: task.Ready, Priority: p, Type: typ, Key: key, Seq: w.seq, ReadyAt: r.now}
+	w.enter(r, listedTask{task.NewID(1, int64(w.index), w.rng.Uint64()), x})
+}
+
+// enter makes a task ready, at its place.
+func (w *listed) enter(r *Round, t listedTask) {
+	r.Enter(w.set, t.id, t.Exec)
+	at, _ := slices.BinarySearchFunc(w.tasks, t.Seq, func(have listedTask, seq uint64) int { return cmp.Compare(have.Seq, seq) })
+	w.tasks = slices.Insert(w.tasks, at, t)
 }
 
 // inOrder says whether a task's type lets it run: of one on trial only what lies in the lane that is shown.
@@ -284,4 +319,25 @@ func (w *listed) comparePositions(r *Round) {
 			w.t.Errorf("%+v has %d of higher priorities before it, want %d", t, got, higher)
 		}
 	}
+}
+
+// Of lanes of which nothing is in memory, the first task is read: what is known of them without is too low.
+func TestFirstOfAFlow(t *testing.T) {
+	was := Bounds
+	defer func() { Bounds = was }()
+	Bounds.LaneHead = 1
+	w := newListed(t, 0)
+	w.round(func(r *Round) {
+		for _, typ := range []string{"x", "y", "z", "x", "y", "z", "z", "y", "x"} {
+			w.enterNew(r, task.Normal, "a", typ)
+		}
+		for _, gone := range w.tasks[:6] {
+			r.Leave(w.set, gone.Exec)
+		}
+		for reads, want := range []uint64{4, 5, 5, 7} {
+			if got := r.firstOf(w.set, w.set.flows["a"], 1, &reads); got != want {
+				t.Errorf("the first task is that at %d, want %d", got, want)
+			}
+		}
+	})
 }
