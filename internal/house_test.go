@@ -72,6 +72,7 @@ var mayImport = map[string][]string{
 	"internal/engine/breaker":     {"internal/engine/schema", "internal/humanize", "internal/store", "internal/task"},
 	"internal/engine/cache":       {"internal/engine/schema", "internal/store", "internal/task"},
 	"internal/engine/check":       {"internal/engine", "internal/engine/breaker", "internal/engine/fingerprint", "internal/engine/limit", "internal/engine/schema", "internal/engine/zonemap", "internal/store", "internal/task"},
+	"internal/engine/checktest":   {"internal/engine/schema", "internal/task"},
 	"internal/engine/auditlog":    {"internal/audit", "internal/engine", "internal/engine/schema", "internal/store", "internal/task"},
 	"internal/engine/outbox":      {"internal/engine/schema", "internal/store", "internal/task"},
 	"internal/engine/quota":       {"internal/engine/schema", "internal/store", "internal/task"},

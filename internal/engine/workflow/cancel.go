@@ -123,10 +123,7 @@ const ForgetChunk = 1000
 
 // membersOf reads up to limit members behind one.
 func membersOf(from store.Reader, ns string, group, behind task.ID, limit int) (refs []task.ID, members []*member) {
-	lo := schema.MemberKey(ns, group, behind)
-	if behind != (task.ID{}) {
-		lo = append(lo, 0)
-	}
+	lo := append(schema.MemberKey(ns, group, behind), 0) // none has the reference zero
 	prefix := schema.IDKey(ns, schema.TableMember, group)
 	from.Scan(lo, schema.After(prefix), func(k, row []byte) bool {
 		m, err := decodeMember(bytes.Clone(row))

@@ -114,7 +114,7 @@ func advance(r *engine.Round, ns string, g *taskGroup, died task.ID) {
 	if g.joining {
 		return // whoever makes it join comes again
 	}
-	if g.state == Running && died != (task.ID{}) {
+	if died != (task.ID{}) {
 		reach(r, ns, g, onDeath, died)
 	}
 	if g.state == Running && !g.open && g.counts.Pending == 0 {

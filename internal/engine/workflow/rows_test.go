@@ -2,10 +2,34 @@ package workflow
 
 import (
 	"bytes"
+	"reflect"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
+
+// Rows keep all that is to be stored.
+func TestRowsKeepAll(t *testing.T) {
+	keep := time.Duration(0)
+	g := &taskGroup{id: task.ID{1}, name: "g", state: Cancelled, open: true, counts: Counts{1, 2, 3, 4, 5, 6, 7, 8}, added: 9, results: 10, waits: 5, retention: &keep,
+		createdAt: 11, endedAt: 12, keptUntil: 13, wake: 14, walking: true, walk: task.ID{2}, leaving: true, within: []string{"q", "r*"}}
+	if again, err := decodeGroup(g.id, g.encode()); err != nil || !reflect.DeepEqual(again, g) {
+		t.Errorf("%+v is read as %+v: %v", g, again, err)
+	}
+	long := strings.Repeat("x", 1000)
+	for _, m := range []*member{
+		{turn: 1, state: task.Dead, id: task.ID{3}, typ: "t", queue: long, refused: "duplicate", result: schema.Result{Data: []byte("7"), ContentType: "text/plain"}, omitted: true},
+		{typ: long, queue: "q", result: schema.Result{Data: []byte("7")}},
+		{typ: "t", queue: "q", result: schema.Result{Data: []byte(long)}},
+	} {
+		if again, err := decodeMember(m.encode()); err != nil || !reflect.DeepEqual(again, m) {
+			t.Errorf("%+v is read as %+v: %v", m, again, err)
+		}
+	}
+}
 
 // FuzzRows decodes any bytes as each kind of row: an error or a row, never a panic, and a row that is written again is read as the same.
 func FuzzRows(f *testing.F) {

@@ -1,0 +1,64 @@
+// Package checktest has rows for the tests of what policies check. It knows none of the policies.
+package checktest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// NS is the namespace of all rows.
+const NS = "ns"
+
+// Rows are what a check goes over, and what it said. They are an engine.Checker.
+type Rows struct {
+	Stored map[string][]byte
+	Known  map[task.ID]*schema.Exec
+	wanted []string // keys of index rows
+	found  []string
+}
+
+// New returns no rows.
+func New() *Rows { return &Rows{Stored: map[string][]byte{}, Known: map[task.ID]*schema.Exec{}} }
+
+// Set stores a row.
+func (r *Rows) Set(key, value []byte) { r.Stored[string(key)] = value }
+
+// Namespace is that of all rows.
+func (r *Rows) Namespace() string { return NS }
+
+// Tasks are the known ones.
+func (r *Rows) Tasks() map[task.ID]*schema.Exec { return r.Known }
+
+// Scan calls fn for the rows of a table, in order.
+func (r *Rows) Scan(tab byte, fn func(k, v []byte)) {
+	for _, k := range slices.Sorted(maps.Keys(r.Stored)) {
+		if strings.HasPrefix(k, string(schema.Table(NS, tab))) {
+			fn([]byte(k), r.Stored[k])
+		}
+	}
+}
+
+// ExpectRow notes that an index row must be there.
+func (r *Rows) ExpectRow(key, _ []byte) { r.wanted = append(r.wanted, string(key)) }
+
+// Find notes what does not agree.
+func (r *Rows) Find(format string, args ...any) {
+	r.found = append(r.found, fmt.Sprintf(format, args...))
+}
+
+// Expect holds what was found against one text, "" for nothing, and the index rows that must be there against their number.
+func (r *Rows) Expect(t *testing.T, want string, rows int) {
+	t.Helper()
+	if want == "" && len(r.found) > 0 || want != "" && (len(r.found) != 1 || !strings.Contains(r.found[0], want)) {
+		t.Errorf("found %q, want %q", r.found, want)
+	}
+	if len(r.wanted) != rows {
+		t.Errorf("%d index rows must be there, want %d: %q", len(r.wanted), rows, r.wanted)
+	}
+}

@@ -1,0 +1,196 @@
+package engine_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/engine/workflow"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// makeGroup makes a group of tasks in these queues.
+func makeGroup(w *engine.World, g task.Group, queues ...string) (*workflow.Call, workflow.Made, error) {
+	n := &workflow.Call{Namespace: "default", ID: w.NewID(), Group: g}
+	for _, queue := range queues {
+		n.Tasks = append(n.Tasks, task.Spec{Type: "part", Queue: queue})
+	}
+	n.Fill()
+	made, err := engine.Run(w, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) })
+	return n, made, err
+}
+
+// The cancel of a group goes to the shards of the members that have not ended, also to those that come later.
+func TestCancelOfFarMembers(t *testing.T) {
+	w := engine.NewWorld(t)
+	n, made, err := makeGroup(w, task.Group{}, "far", "far", "far", "far")
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := func(i int) task.ID { return task.NewID(2, 1, uint64(i)) }
+	tell := func(i int, turn uint64, s task.State) {
+		w.Round(func(r *engine.Round) {
+			workflow.Told(r, "default", &outbox.Notice{Group: n.ID, Ref: made.Tasks[i].Message.Spec.Member.Ref, ID: member(i), Turn: turn, State: s})
+			engine.Delivered(r, "default", made.Tasks[i].Message.Request, engine.Accepted{ID: member(i)}, nil)
+		})
+	}
+	orders := func() (all []task.ID) {
+		for _, m := range outbox.List(w.Store, "default", task.ID{}, 100) {
+			if m.Cancel != (task.ID{}) {
+				all = append(all, m.Cancel)
+			}
+		}
+		slices.SortFunc(all, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
+		return all
+	}
+	tell(0, 1, task.Succeeded)
+	tell(1, 0, 0)
+	if _, err := engine.Run(w, func(r *engine.Round) (*workflow.View, error) {
+		return workflow.Cancel(r, task.Author{}, "default", n.ID)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.Pass(0)
+	if got := orders(); !slices.Equal(got, []task.ID{member(1)}) {
+		t.Errorf("%v are to be cancelled, want the second", got)
+	}
+	tell(2, 0, 0)
+	tell(3, 1, task.Succeeded)
+	if got := orders(); !slices.Equal(got, []task.ID{member(1), member(2)}) {
+		t.Errorf("%v are to be cancelled, want the second and the third", got)
+	}
+}
+
+// A group that is limited to some queues has no members and no followers of members elsewhere, and is there for those who see all of them.
+func TestGroupWithinQueues(t *testing.T) {
+	w := engine.NewWorld(t)
+	w.PutQueue("mail", task.DefaultSettings(), false)
+	n, _, err := makeGroup(w, task.Group{Within: []string{"mail*"}, Open: true}, "mail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		spec task.Spec
+		ok   bool
+	}{
+		{task.Spec{Type: "a", Queue: "mail"}, true},
+		{task.Spec{Type: "a", Queue: "shop"}, false},
+		{task.Spec{Type: "a", Queue: "mail", Then: []task.Spec{{Type: "b", Queue: "mail"}}}, true},
+		{task.Spec{Type: "a", Queue: "mail", Then: []task.Spec{{Type: "b", Queue: "mail"}, {Type: "c", Queue: "shop"}}}, false},
+	} {
+		c.spec.Fill()
+		joined, err := engine.Run(w, func(r *engine.Round) ([]workflow.Joined, error) {
+			return workflow.Add(r, "default", n.ID, []task.Spec{c.spec})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (joined[0].Err == nil) != c.ok {
+			t.Errorf("%+v joins: %v", c.spec, joined[0].Err)
+		}
+	}
+	for pattern, want := range map[string]int{"mail*": 1, "mail": 0, "shop": 0} {
+		scope := task.Scope{Queues: []string{pattern}}
+		if groups, _ := workflow.List(w.Store, "default", scope, task.ID{}, 10); len(groups) != want {
+			t.Errorf("who sees %q finds %d groups, want %d", pattern, len(groups), want)
+		}
+		w.Round(func(r *engine.Round) {
+			if err := workflow.Within(r, scope, "default", n.ID); (err == nil) != (want == 1) {
+				t.Errorf("who sees %q: %v", pattern, err)
+			}
+		})
+	}
+}
+
+// Members and groups come in pages.
+func TestPagesOfGroups(t *testing.T) {
+	w := engine.NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
+	n, _, err := makeGroup(w, task.Group{}, slices.Repeat([]string{"default"}, 250)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		limit, want int
+		more        bool
+	}{{1, 1, true}, {99, 99, true}, {249, 249, true}, {250, 250, true}, {251, 250, false}, {1000, 250, false}} {
+		if list, more, err := workflow.Members(w.Store, "default", n.ID, task.ID{}, c.limit); len(list) != c.want || more != c.more || err != nil {
+			t.Errorf("of 250 members %d come, more: %t, %v; want %d, %t", len(list), more, err, c.want, c.more)
+		}
+	}
+	if list, more, err := workflow.Members(w.Store, "default", task.ID{9}, task.ID{}, 10); list != nil || more || !errors.Is(err, task.ErrNotFound) {
+		t.Errorf("of no group %d members come, more: %t, %v", len(list), more, err)
+	}
+}
+
+// What can't be enqueued is refused before anything is made.
+func TestGroupOfWrongTimes(t *testing.T) {
+	w := engine.NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
+	n := &workflow.Call{Namespace: "default", ID: w.NewID()}
+	n.Tasks = []task.Spec{{Type: "a"}, {Type: "a", Then: []task.Spec{{Type: "b", RunAt: w.Now.Time().Add(100 * 365 * 24 * time.Hour)}}}}
+	n.Fill()
+	if _, err := engine.Run(w, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) }); !errors.Is(err, task.ErrInvalidArgument) {
+		t.Errorf("a follower in a hundred years: %v", err)
+	}
+	if _, err := workflow.Show(w.Store, "default", n.ID); !errors.Is(err, task.ErrNotFound) {
+		t.Errorf("the group that was refused is there: %v", err)
+	}
+}
+
+// A deadline that a group does not have any more changes nothing.
+func TestOldDeadlineOfAGroup(t *testing.T) {
+	w := engine.NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
+	n, _, err := makeGroup(w, task.Group{}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []task.ID{n.ID, {9}} {
+		w.Round(func(r *engine.Round) {
+			workflow.Policy.Due[schema.OnGroup](r, schema.Deadline{At: w.Now, Kind: schema.OnGroup, Namespace: "default", Rest: id[:]})
+		})
+	}
+	w.Pass(time.Hour)
+	if v, err := workflow.Show(w.Store, "default", n.ID); err != nil || fmt.Sprint(v.Counts.Pending) != "1" {
+		t.Errorf("the group is %+v, %v", v, err)
+	}
+}
+
+// A result that is too large for a group stays with its task, and one that is too large for all that follows its task is not passed on.
+func TestResultsThatAreTooLarge(t *testing.T) {
+	for _, c := range []struct {
+		size             int
+		omitted, without bool
+	}{{task.MaxMemberResult, false, false}, {task.MaxMemberResult + 1, true, false}, {4 << 20, true, false}, {4<<20 + 1, true, true}} {
+		w := engine.NewWorld(t)
+		w.PutQueue("default", task.DefaultSettings(), false)
+		n := &workflow.Call{Namespace: "default", ID: w.NewID()}
+		n.Tasks = []task.Spec{{Type: "a", Then: []task.Spec{{Type: "b"}, {Type: "b"}}}}
+		n.Fill()
+		if _, err := engine.Run(w, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) }); err != nil {
+			t.Fatal(err)
+		}
+		a := w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}})[0]
+		if _, err := engine.Run(w, func(r *engine.Round) (engine.Settled, error) {
+			return engine.Ack(r, engine.Hold{Namespace: "default", ID: a.ID, Token: a.Token}, schema.Result{Data: make([]byte, c.size)})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		members, _, err := workflow.Members(w.Store, "default", n.ID, task.ID{}, 1)
+		if err != nil || members[0].Omitted != c.omitted || (len(members[0].Result.Data) == c.size) == c.omitted {
+			t.Errorf("of %d bytes the group keeps %d, too large: %t, %v", c.size, len(members[0].Result.Data), members[0].Omitted, err)
+		}
+		for _, b := range w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: 2}) {
+			if p := schema.ReadEnvelope(w.Store, "default", b.ID).Parent; p.Omitted != c.without || (len(p.Result) == c.size) == c.without {
+				t.Errorf("of %d bytes %d come to what follows, too large: %t", c.size, len(p.Result), p.Omitted)
+			}
+		}
+	}
+}
