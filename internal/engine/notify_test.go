@@ -1,15 +1,18 @@
 package engine_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
 	"github.com/pawlq/pawl/internal/engine/notify"
 	"github.com/pawlq/pawl/internal/engine/outbox"
@@ -118,6 +121,105 @@ func TestNewsAreGathered(t *testing.T) {
 	w.Die("mail", 2, engine.Deadly)
 	w.Pass(time.Hour)
 	expect("an older copy changes nothing", "")
+	w.Round(func(r *engine.Round) {
+		version := w.Index
+		notify.PutWatch(r, "default", task.Watch{Version: version, Rules: []task.WatchRule{allOf("none")}})
+		notify.PutWatch(r, "default", task.Watch{Version: version, Rules: []task.WatchRule{allOf("*")}})
+	})
+	w.Die("mail", 2, engine.Deadly)
+	w.Pass(time.Hour)
+	expect("nor does one that is as old", "")
+}
+
+// Breakers and late schedules are told of with their reasons, and nothing else that happens.
+func TestNewsOfBreakersAndSchedules(t *testing.T) {
+	w := engine.NewWorld(t)
+	watchFor(w, allOf("*"))
+	cause := breaker.Info{Type: "job", Failed: 3, Attempts: 4, Window: time.Minute, Error: "down\nat line 7"}
+	for range 2 {
+		w.Round(func(r *engine.Round) {
+			r.Breakers = append(r.Breakers, breaker.Change{Namespace: "default", Queue: "mail", Info: cause},
+				breaker.Change{Namespace: "default", Queue: "mail", Info: cause, Closed: breaker.ByProbes})
+			for range 2 {
+				r.Happened = append(r.Happened, engine.Happened{What: "schedule.missed", Namespace: "default", Name: "nightly", Queue: "mail", Type: "job", Reason: "missed", Count: 7},
+					engine.Happened{What: "operation.done", Namespace: "default", Queue: "mail", Count: 9})
+			}
+		})
+		w.Pass(2 * time.Minute)
+		got := deliverNews(w)
+		if want := "breaker.closed mail 1 of 1; breaker.opened mail 1 of 1; schedule.missed mail 2 of 14; "; newsSorted(got) != want {
+			t.Fatalf("told of %q, want %q", newsSorted(got), want)
+		}
+		for _, n := range got {
+			want := map[task.NotificationKind]task.NotificationSample{
+				task.NotifyBreakerOpened:  {Type: "job", Error: "down", Reason: cause.Reason()},
+				task.NotifyBreakerClosed:  {Type: "job", Error: "down", Reason: string(breaker.ByProbes)},
+				task.NotifyScheduleMissed: {Type: "job", Schedule: "nightly", Reason: "missed", Count: 7},
+			}[n.Kind]
+			want.At = n.Last
+			if got := n.Samples[0]; fmt.Sprint(got) != fmt.Sprint(want) || n.Fingerprint != "" {
+				t.Errorf("%s tells %+v with fingerprint %q, want %+v", n.Kind, got, n.Fingerprint, want)
+			}
+		}
+	}
+}
+
+func newsSorted(all []*task.Notification) string {
+	slices.SortFunc(all, func(a, b *task.Notification) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
+	return newsLine(all)
+}
+
+// Of a namespace that was erased nothing is left in memory, and of others all is.
+func TestErasedNewsAreForgotten(t *testing.T) {
+	w := engine.NewWorld(t)
+	watchFor(w, allOf("*"))
+	w.Die("mail", 2, engine.Deadly)
+	notify.Policy.Erased(w.Leader, "other")
+	w.Die("mail", 1, engine.Deadly)
+	w.Pass(5 * time.Second)
+	if got := newsLine(deliverNews(w)); got != "task.dead mail 3 of 3; " {
+		t.Errorf("after another was erased: %q", got)
+	}
+	w.Die("mail", 1, engine.Deadly)
+	for _, c := range []struct {
+		table byte
+		want  string
+	}{{schema.TableNews, "task.dead mail 1 of 1; "}, {schema.TableWatch, ""}} {
+		w.Round(func(r *engine.Round) {
+			lo, hi := schema.TableBounds("default", c.table)
+			r.Tx().Scan(lo, hi, func(k, _ []byte) bool { r.Tx().Delete(bytes.Clone(k)); return true })
+		})
+		notify.Policy.Erased(w.Leader, "default")
+		w.Die("mail", 1, engine.Deadly)
+		w.Pass(2 * time.Minute)
+		if got := newsLine(deliverNews(w)); got != c.want {
+			t.Errorf("after the rows of table %d are gone: %q, want %q", c.table, got, c.want)
+		}
+	}
+}
+
+// A deadline that stands for nothing any more changes nothing, and one of another form is damage.
+func TestOldDeadlineOfNews(t *testing.T) {
+	w := engine.NewWorld(t)
+	watchFor(w, allOf("*"))
+	w.Die("mail", 1, engine.Deadly)
+	due := func(rest string) {
+		w.Round(func(r *engine.Round) {
+			notify.Policy.Due[schema.OnNews](r, schema.Deadline{At: w.Now, Kind: schema.OnNews, Namespace: "default", Rest: []byte(rest)})
+		})
+	}
+	due("task.dead\x00mail")
+	due("task.dead\x00other")
+	if got := sentNews(w); len(got) != 0 {
+		t.Errorf("%d are told of before their time", len(got))
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a deadline without a queue is no damage")
+		}
+	}()
+	w.T = new(testing.T)
+	due("task.dead")
 }
 
 // Whatever happens when, all that die in queues that are watched are told of, once, in their order, and no queue more than once a minute.

@@ -361,12 +361,8 @@ func (t *tally) told(seq int64) *task.Notification {
 }
 
 // message names what is told as a message: nothing is gathered under a name twice at the same time.
-func (t *tally) message() (id task.ID) {
-	h := xxhash.New()
-	_, _ = h.Write(t.key())
-	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(t.first)))
-	binary.BigEndian.PutUint64(id[:8], h.Sum64())
-	binary.BigEndian.PutUint64(id[8:], engine.Mix(h.Sum64()^uint64(t.first)))
-	id[6], id[8] = 0x80|id[6]&0x0f, 0x80|id[8]&0x3f // a UUID of version 8
-	return id
+func (t *tally) message() task.ID {
+	var name task.ID
+	binary.BigEndian.PutUint64(name[8:], xxhash.Sum64(t.key()))
+	return engine.RequestOf(name, uint64(t.first))
 }
