@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -340,4 +341,48 @@ func TestFirstOfAFlow(t *testing.T) {
 			}
 		}
 	})
+}
+
+// With more keys before a task's than are looked at, what is counted is no more than that.
+func TestManyKeysBefore(t *testing.T) {
+	w := newListed(t, 0)
+	w.round(func(r *Round) {
+		for i := range MaxBefore + 100 {
+			w.enterNew(r, task.Normal, fmt.Sprint("k", i), "x")
+		}
+		for at, want := range map[int]int{MaxBefore - 1: MaxBefore - 1, MaxBefore + 99: MaxBefore} {
+			if n, more := r.Position(w.set, w.tasks[at].Exec).KeysBefore(); n > want || n < want-1 || more != (want == MaxBefore) {
+				t.Errorf("before key %d there are %d (more: %t), want %d", at, n, more, want)
+			}
+		}
+	})
+}
+
+// The claimed tasks of a key are told up to a number.
+func TestKeyClaimed(t *testing.T) {
+	f := &Flow{Use: limit.Claims{Named: []task.ID{{1}, {2}, {3}}}}
+	for most, want := range map[int]int{1: 1, 2: 2, 3: 3, 4: 3} {
+		if got := (&Position{flow: f}).KeyClaimed(most); len(got) != want {
+			t.Errorf("at most %d: %v, want %d", most, got, want)
+		}
+	}
+}
+
+// A key shares with others that are in memory, cold or still to be read.
+func TestShared(t *testing.T) {
+	for name, c := range map[string]struct {
+		others func(s *Set)
+		want   bool
+	}{
+		"alone":  {func(*Set) {}, false},
+		"flow":   {func(s *Set) { s.Flow("b", 0) }, true},
+		"cold":   {func(s *Set) { s.cold.byKey["b"] = &coldLane{} }, true},
+		"unread": {func(s *Set) { s.unread[2] = []byte("x") }, true},
+	} {
+		s := New("ns", "q", &listed{})
+		s.Flow("a", 0)
+		if c.others(s); s.shared() != c.want {
+			t.Errorf("%s: shared %t", name, !c.want)
+		}
+	}
 }
