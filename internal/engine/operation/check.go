@@ -38,11 +38,11 @@ func check(c engine.Checker) {
 	})
 	c.Scan(schema.TableStep, func(k, v []byte) {
 		s, err := decodeStep(v)
-		if err != nil || s.step == 0 || s.away != away[schema.IDAt(k)] {
-			c.Find("the last step for operation %s: %+v (%v), and %d tasks are on their way", schema.IDAt(k), s, err, away[schema.IDAt(k)])
+		n := away[schema.IDAt(k)]
+		if delete(away, schema.IDAt(k)); err != nil || s.step == 0 || s.away != n {
+			c.Find("the last step for operation %s: %+v (%v), and %d tasks are on their way", schema.IDAt(k), s, err, n)
 			return
 		}
-		delete(away, schema.IDAt(k))
 		c.ExpectRow(schema.DeadlineKey(s.until, schema.OnStep, c.Namespace(), k[len(k)-16:]), nil)
 	})
 	for id, n := range away {

@@ -2,8 +2,13 @@ package operation
 
 import (
 	"bytes"
+	"reflect"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pawlq/pawl/internal/engine/query"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -27,4 +32,51 @@ func FuzzRows(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Rows keep all that is to be stored.
+func TestRowsKeepAll(t *testing.T) {
+	tally := Tally{Matched: 9, Done: 3, Failed: 2, Skipped: []Skipped{{task.SkipChanged, 3}, {task.SkipSame, 1}}, Errors: []TaskError{{task.ID{1}, "m"}, {task.ID{2}, ""}}}
+	o := &Operation{ID: task.ID{3}, Spec: Spec{Action: task.Move, Filter: query.Filter{Queue: "q"}, ToQueue: "r", Max: 4, Canary: 5, Rate: 2.5, By: task.Author{Name: "ada"}, Until: []ShardTime{{1, 2}}},
+		State: Paused, CreatedAt: 6, EndedAt: 7, PausedAt: 8, Why: "w", StoppedBy: task.Author{Name: "lena"}, ResumedBy: task.Author{Name: "eva"}, Stopping: Aborted,
+		Tally: tally, Course: Course{Step: 7, Shard: 2, Cursor: []byte("c"), Swept: true, Probed: true}}
+	if again, err := decodeOperation(o.ID, o.encode()); err != nil || !reflect.DeepEqual(again, o) {
+		t.Errorf("%+v is read as %+v: %v", o, again, err)
+	}
+	for _, swept := range []bool{true, false} {
+		s := &stepRow{step: 5, answer: StepAnswer{Tally: tally, Next: []byte("n"), Swept: swept, Away: 3}, at: 6, until: 7, away: 4, arrived: Tally{Done: 2}}
+		if again, err := decodeStep(s.encode()); err != nil || !reflect.DeepEqual(again, s) {
+			t.Errorf("%+v is read as %+v: %v", s, again, err)
+		}
+	}
+}
+
+// Damage in any field is told of, also in front of one that is good, and behind one.
+func TestDamagedRows(t *testing.T) {
+	field := func(tag int, value string) []byte {
+		r := schema.NewRow(0)
+		r.Bytes(protowire.Number(tag), []byte(value))
+		return r
+	}
+	broken := string([]byte{schema.RowVersion, 0xff})
+	decode := map[string]func(row []byte) error{
+		"operation": func(row []byte) error { _, err := decodeOperation(task.ID{}, row); return err },
+		"step":      func(row []byte) error { _, err := decodeStep(row); return err },
+		"tally":     func(row []byte) error { return new(Tally).decode(row) },
+	}
+	for _, c := range []struct {
+		row   string
+		tag   int
+		value string
+	}{
+		{"operation", 1, "{"}, {"operation", 7, "{"}, {"operation", 9, broken}, {"operation", 15, "{"}, {"step", 2, broken}, {"step", 9, broken},
+		{"tally", 4, "\x05ab"}, {"tally", 4, "\x02ab"}, {"tally", 4, "\x02ab\xff"},
+	} {
+		row := field(c.tag, c.value)
+		for what, row := range map[string][]byte{"alone": row, "in front": append(row, field(6, "x")[1:]...), "cut": append(field(6, "x"), 0xff)} {
+			if err := decode[c.row](row); err == nil {
+				t.Errorf("%s, %s: field %d of %q is no damage", c.row, what, c.tag, c.value)
+			}
+		}
+	}
 }

@@ -71,11 +71,11 @@ var stepEffort = query.EffortOf(50_000, 20_000)
 
 // SelectStep finds what a step is about.
 func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err error) {
-	known, ok := readStep(from, ns, c.Operation)
+	known, _ := readStep(from, ns, c.Operation)
 	switch {
-	case ok && known.step > c.Step:
+	case known.step > c.Step:
 		return s, ErrStepPassed
-	case ok && known.step == c.Step:
+	case known.step == c.Step:
 		return Selection{Before: &known.answer}, nil
 	}
 	s.Next, s.Swept = c.Cursor, c.Swept
@@ -100,9 +100,9 @@ func SelectStep(from store.Reader, ns string, c *StepCall) (s Selection, err err
 func DoStep(r *engine.Round, ns string, c *StepCall, s Selection, gone []string) (StepAnswer, error) {
 	known, ok := readStep(r.Tx(), ns, c.Operation)
 	switch {
-	case ok && known.step == c.Step:
+	case known.step == c.Step:
 		return known.answer, nil
-	case ok && known.step > c.Step:
+	case known.step > c.Step:
 		return StepAnswer{}, ErrStepPassed
 	}
 	for _, t := range s.Tasks {
@@ -192,6 +192,7 @@ type stepRow struct {
 	arrived Tally      // what became of such since the last step
 }
 
+// readStep reads the last step for an operation; with number 0 if there was none.
 func readStep(from store.Reader, ns string, operation task.ID) (*stepRow, bool) {
 	row, ok := from.Get(schema.IDKey(ns, schema.TableStep, operation))
 	if !ok {
