@@ -314,3 +314,18 @@ func TestStepsAreForgotten(t *testing.T) {
 	w.Pass(2 * time.Hour)
 	expect("when it has arrived", 0)
 }
+
+// A task that an operation moves, and has no step for, is damage.
+func TestMoveWithoutAStep(t *testing.T) {
+	w := worldOf(t, 1, nil)
+	o := advance(w, start(w, task.Move, operation.Spec{ToQueue: "other"}), 9)
+	w.Round(func(r *engine.Round) { r.Tx().Delete(schema.IDKey("default", schema.TableStep, o.ID)) })
+	defer func() {
+		if recover() == nil {
+			t.Error("the task arrives")
+		}
+	}()
+	w.Round(func(r *engine.Round) {
+		engine.Delivered(r, "default", outbox.List(w.Store, "default", task.ID{}, 1)[0].Request, engine.Accepted{}, nil)
+	})
+}

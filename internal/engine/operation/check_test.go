@@ -73,7 +73,7 @@ func TestCheckSteps(t *testing.T) {
 		{"one less", (&stepRow{step: 1, away: 2}).encode(), 1, "and 1 tasks are on their way", 0},
 		{"one more", (&stepRow{step: 1, away: 2}).encode(), 3, "and 3 tasks are on their way", 0},
 		{"no number", (&stepRow{}).encode(), 0, "the last step", 0},
-		{"not to be read", []byte{0xff}, 0, "the last step", 0},
+		{"not to be read", append((&stepRow{step: 1}).encode(), 0xff), 0, "the last step", 0},
 		{"no step", nil, 2, "2 tasks are on their way", 0},
 	} {
 		w := checktest.New()

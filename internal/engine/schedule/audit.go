@@ -87,13 +87,11 @@ func templateOf(t *task.Spec) templateFacts {
 	out := templateFacts{Type: t.Type, Queue: t.Queue, Payload: audit.Digest(t.Payload), ContentType: t.ContentType, Priority: t.Priority,
 		MaxAttempts: t.MaxAttempts, Retry: t.Retry, Timeout: t.Timeout, ExpiresIn: t.ExpiresIn, Retention: t.Retention, Key: t.Key, Cost: t.Cost,
 		Tags: audit.Digest([]byte(strings.Join(t.Tags, "\x00")))}
-	if len(t.Headers) > 0 {
-		var all strings.Builder
-		for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
-			all.WriteString(name + "\x00" + t.Headers[name] + "\x00")
-		}
-		out.Headers = audit.Digest([]byte(all.String()))
+	var headers strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+		headers.WriteString(name + "\x00" + t.Headers[name] + "\x00")
 	}
+	out.Headers = audit.Digest([]byte(headers.String()))
 	if t.Unique != nil {
 		out.Unique = audit.Digest([]byte(fmt.Sprint(*t.Unique)))
 	}

@@ -1,0 +1,213 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/audit"
+	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schedule"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// hourly is a schedule of a queue.
+func hourly(name, queue string) task.Schedule {
+	s := task.Schedule{Name: name, Every: time.Hour, Task: task.Spec{Type: "job", Queue: queue}}
+	s.Fill()
+	return s
+}
+
+// put puts a schedule.
+func put(w *engine.World, call schedule.PutCall) (schedule.PutDone, error) {
+	w.Now = w.Now.Add(time.Second)
+	call.ID = w.NewID()
+	return engine.Run(w, func(r *engine.Round) (schedule.PutDone, error) { return schedule.Put(r, "default", call) })
+}
+
+// Schedules come in pages, to those who see the queues of their tasks.
+func TestListOfSchedules(t *testing.T) {
+	w := engine.NewWorld(t)
+	for i, queue := range []string{"mail", "shop", "mail", "shop"} {
+		if _, err := put(w, schedule.PutCall{Schedule: hourly(fmt.Sprint("s", i), queue), Version: uint64(i + 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, shop := task.Scope{}, task.Scope{Queues: []string{"sh*"}}
+	for _, c := range []struct {
+		scope  task.Scope
+		behind string
+		limit  int
+		want   string
+	}{
+		{all, "", 9, "s0 s1 s2 s3 false"}, {all, "", 4, "s0 s1 s2 s3 false"}, {all, "", 3, "s0 s1 s2 true"}, {all, "s1", 9, "s2 s3 false"}, {all, "s", 1, "s0 true"},
+		{shop, "", 9, "s1 s3 false"}, {shop, "", 1, "s1 true"}, {shop, "s1", 1, "s3 false"}, {shop, "s3", 9, "false"},
+	} {
+		page, got := schedule.List(w.Store, "default", c.scope, c.behind, c.limit), ""
+		for _, v := range page.Schedules {
+			got += v.Name + " "
+			if len(v.Coming) > 0 {
+				t.Errorf("a list tells what comes: %v", v.Coming)
+			}
+		}
+		if got += fmt.Sprint(page.More); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	w.Round(func(r *engine.Round) {
+		for name, want := range map[string]bool{"s0": false, "s1": true, "none": true} {
+			if err := schedule.Within(r, shop, "default", name); (err == nil) != want || err != nil && !errors.Is(err, task.ErrNotFound) {
+				t.Errorf("schedule %s for who sees shops: %v", name, err)
+			}
+			if err := schedule.Within(r, all, "default", name); err != nil {
+				t.Errorf("schedule %s for who sees all: %v", name, err)
+			}
+		}
+	})
+	v, err := schedule.Show(w.Store, "default", "s0")
+	if err != nil || len(v.Coming) != 4 || v.Coming[0] != v.Planned.Add(time.Hour) || v.Coming[3] != v.Planned.Add(4*time.Hour) {
+		t.Errorf("behind %d come %v, %v", v.Planned, v.Coming, err)
+	}
+	if _, err := schedule.Show(w.Store, "default", "none"); !errors.Is(err, task.ErrNotFound) {
+		t.Errorf("no schedule: %v", err)
+	}
+}
+
+// A page of large schedules ends by the bytes that are read.
+func TestPagesOfLargeSchedules(t *testing.T) {
+	w := engine.NewWorld(t)
+	for i := range 8 {
+		s := hourly(fmt.Sprint("s", i), "mail")
+		s.Task.Payload = make([]byte, 900<<10)
+		if _, err := put(w, schedule.PutCall{Schedule: s, Version: uint64(i + 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pages, behind := []int{}, ""
+	for more := true; more; {
+		page := schedule.List(w.Store, "default", task.Scope{}, behind, 100)
+		pages, more = append(pages, len(page.Schedules)), page.More
+		behind = page.Schedules[len(page.Schedules)-1].Name
+	}
+	if fmt.Sprint(pages) != "[3 3 2]" {
+		t.Errorf("eight schedules come in pages of %v", pages)
+	}
+}
+
+// A put that was made from another schedule than the one there is changes nothing.
+func TestPutOfASeenSchedule(t *testing.T) {
+	w := engine.NewWorld(t)
+	s := hourly("s", "mail")
+	if _, err := put(w, schedule.PutCall{Schedule: s, Version: 1, IfETag: "x"}); !errors.Is(err, task.ErrConflict) {
+		t.Errorf("of one that is not there: %v", err)
+	}
+	done, err := put(w, schedule.PutCall{Schedule: s, Version: 2})
+	if err != nil || done.Change != schedule.Created || done.Before != nil {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	seen := done.After.ETag()
+	if done, err = put(w, schedule.PutCall{Schedule: s, Version: 3, IfETag: "x"}); err != nil || done.Change != schedule.Unchanged {
+		t.Errorf("the same from another: %+v, %v", done, err)
+	}
+	s.Every = 2 * time.Hour
+	if _, err = put(w, schedule.PutCall{Schedule: s, Version: 4, IfETag: "x"}); err == nil {
+		t.Error("it was made from another, and is put")
+	}
+	if done, err = put(w, schedule.PutCall{Schedule: s, Version: 5, IfETag: seen}); err != nil || done.Change != schedule.Updated || done.Before.Every != time.Hour {
+		t.Errorf("from the one that is there: %+v, %v", done, err)
+	}
+	if again, err := put(w, schedule.PutCall{Schedule: s, Version: 5, IfETag: seen}); err != nil || again.Change != schedule.Updated {
+		t.Errorf("the call comes again: %+v, %v", again, err)
+	}
+	if _, err = put(w, schedule.PutCall{Schedule: s, Version: 4}); !errors.Is(err, schedule.ErrRaced) {
+		t.Errorf("an older call: %v", err)
+	}
+	s.Every = 3 * time.Hour
+	if _, err = put(w, schedule.PutCall{Schedule: s, Version: 6, Create: true}); !errors.Is(err, task.ErrConflict) {
+		t.Errorf("it is to be created, and exists: %v", err)
+	}
+	if done, err = put(w, schedule.PutCall{Schedule: s, Version: 1, DryRun: true}); err != nil || done.Change != schedule.Updated {
+		t.Errorf("what it would do: %+v, %v", done, err)
+	}
+	if v, err := schedule.Show(w.Store, "default", "s"); err != nil || v.Every != 2*time.Hour {
+		t.Errorf("it is %+v, %v", v, err)
+	}
+}
+
+// What a schedule says is checked, and told in words.
+func TestSchedulesAreChecked(t *testing.T) {
+	for _, c := range []struct {
+		change func(s *task.Schedule)
+		field  string // that is refused
+		words  string
+	}{
+		{func(*task.Schedule) {}, "", "every hour"},
+		{func(s *task.Schedule) { s.Every, s.Cron = 0, "@daily" }, "", "at 00:00"},
+		{func(s *task.Schedule) { s.Every = time.Millisecond }, "every", ""},
+		{func(s *task.Schedule) { s.Every, s.Cron = 0, "x" }, "cron", ""},
+		{func(s *task.Schedule) { s.Every, s.Cron = 0, "0 0 30 2 *" }, "cron", ""},
+		{func(s *task.Schedule) { s.Every, s.Cron, s.TimeZone = 0, "@daily", "Nowhere/Town" }, "time_zone", ""},
+		{func(s *task.Schedule) { s.Name = "" }, "name", ""},
+	} {
+		s := hourly("s", "mail")
+		c.change(&s)
+		s.Fill()
+		err := schedule.CheckSpec(&s, task.DefaultLimits())
+		var refused *task.Error
+		if errors.As(err, &refused) != (c.field != "") || refused != nil && refused.Field != c.field {
+			t.Errorf("%+v: %v, want %q", s, err, c.field)
+		}
+		if got := schedule.Words(&s); c.words != "" && !strings.Contains(strings.ToLower(got), c.words) {
+			t.Errorf("%+v: %q, want %q", s, got, c.words)
+		}
+	}
+}
+
+// Each change of what a schedule says is in the audit, without what its task holds.
+func TestAuditOfSchedules(t *testing.T) {
+	w := engine.NewWorld(t)
+	entries := 0
+	for i, change := range []func(s *task.Schedule){
+		func(*task.Schedule) {},
+		func(s *task.Schedule) { s.Task.Headers = map[string]string{"a": "1", "b": "2"} },
+		func(s *task.Schedule) { s.Task.Headers = map[string]string{"a": "1", "b": "3"} },
+		func(s *task.Schedule) { s.Task.Headers = map[string]string{"a": "1", "c": "2"} },
+		func(s *task.Schedule) { s.Task.Unique = &task.Unique{Key: "secret"} },
+		func(s *task.Schedule) { s.Task.Unique = &task.Unique{Key: "other"} },
+		func(s *task.Schedule) { s.Task.Tags = []string{"x", "yz"} },
+		func(s *task.Schedule) { s.Task.Tags = []string{"xy", "z"} },
+		func(s *task.Schedule) { s.Task.Payload = []byte("secret") },
+		func(s *task.Schedule) { s.Task.Queue = "shop" },
+	} {
+		s := hourly("s", "mail")
+		change(&s)
+		s.Fill()
+		call := schedule.PutCall{Schedule: s, ID: w.NewID()}
+		for again := range uint64(2) { // the second changes nothing
+			call.Version = uint64(2*i+1) + again
+			if _, err := engine.Run(w, func(r *engine.Round) (schedule.PutDone, error) {
+				return schedule.Audited(r, task.Author{Name: "ada"}, task.SchedulePut, "default", "s", func() (schedule.PutDone, error) { return schedule.Put(r, "default", call) })
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		entries++
+		page, err := audit.Read(w.Store, 1, audit.Query{Namespace: "default"}, nil, 100)
+		if err != nil || len(page.Entries) != entries {
+			t.Fatalf("after change %d there are %d entries, want %d: %v", i, len(page.Entries), entries, err)
+		}
+		if newest := page.Entries[0]; newest.Queue != s.Task.Queue || strings.Contains(string(newest.Before)+string(newest.After), "secret") {
+			t.Errorf("change %d is told as %s to %s, of queue %q", i, newest.Before, newest.After, newest.Queue)
+		}
+	}
+	if _, err := engine.Run(w, func(r *engine.Round) (bool, error) {
+		return schedule.Audited(r, task.Author{Name: "ada"}, task.ScheduleDeleted, "default", "s", func() (bool, error) { return schedule.Delete(r, "default", "s", 100) })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if page, err := audit.Read(w.Store, 1, audit.Query{Namespace: "default"}, nil, 1); err != nil || page.Entries[0].Queue != "shop" || page.Entries[0].After != nil {
+		t.Errorf("its end is told as %+v, %v", page.Entries[0], err)
+	}
+}
