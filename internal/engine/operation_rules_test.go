@@ -140,6 +140,9 @@ func TestListOfOperations(t *testing.T) {
 				t.Errorf("operation %d for who sees mail: %v", i, err)
 			}
 		}
+		if err := operation.Within(r, all, "default", task.ID{9}); err != nil {
+			t.Errorf("no operation, for who sees all: %v", err)
+		}
 		if err := operation.Within(r, mail, "default", task.ID{9}); !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("no operation: %v", err)
 		}
@@ -301,7 +304,7 @@ func TestStepsAreForgotten(t *testing.T) {
 	w.Pass(2 * time.Minute)
 	expect("30 days after the second", 0)
 
-	advance(w, start(w, task.Move, operation.Spec{ToQueue: "other"}), 1)
+	o = advance(w, start(w, task.Move, operation.Spec{ToQueue: "other"}), 1)
 	w.Round(func(r *engine.Round) {
 		id := o.ID
 		operation.Policy.Due[schema.OnStep](r, schema.Deadline{At: w.Now, Kind: schema.OnStep, Namespace: "default", Rest: id[:]})

@@ -211,3 +211,36 @@ func TestAuditOfSchedules(t *testing.T) {
 		t.Errorf("its end is told as %+v, %v", page.Entries[0], err)
 	}
 }
+
+// A trigger that is repeated within an hour finds its task, also behind other entries of the history.
+func TestRepeatedTrigger(t *testing.T) {
+	w := engine.NewWorld(t)
+	w.PutQueue("mail", task.DefaultSettings(), false)
+	if _, err := put(w, schedule.PutCall{Schedule: hourly("s", "mail"), Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	fire := func(request byte) engine.Accepted {
+		a, err := engine.Run(w, func(r *engine.Round) (engine.Accepted, error) {
+			a, _, err := schedule.Fire(r, "default", "s", schedule.Trigger{Request: task.ID{request}, ID: w.NewID(), Fresh: true})
+			return a, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	first := fire(1)
+	if first.Duplicate {
+		t.Error("the first trigger is a repeat")
+	}
+	for _, c := range []struct {
+		pass time.Duration
+		same bool
+	}{{0, true}, {time.Minute, true}, {59 * time.Minute, true}, {time.Microsecond, false}} {
+		w.Pass(c.pass)
+		fire(2)
+		if again := fire(1); again.Duplicate != c.same || (again.ID == first.ID) != c.same {
+			t.Errorf("after %v more the trigger makes task %s, a repeat: %t; the first was %s", c.pass, again.ID, again.Duplicate, first.ID)
+		}
+	}
+}
