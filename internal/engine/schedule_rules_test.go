@@ -9,7 +9,9 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schedule"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -69,6 +71,12 @@ func TestListOfSchedules(t *testing.T) {
 	v, err := schedule.Show(w.Store, "default", "s0")
 	if err != nil || len(v.Coming) != 4 || v.Coming[0] != v.Planned.Add(time.Hour) || v.Coming[3] != v.Planned.Add(4*time.Hour) {
 		t.Errorf("behind %d come %v, %v", v.Planned, v.Coming, err)
+	}
+	paused, err := engine.Run(w, func(r *engine.Round) (*schedule.View, error) {
+		return schedule.Pause(r, "default", "s0", "lunch", "ada")
+	})
+	if err != nil || paused.Planned != 0 || len(paused.Coming) != 0 {
+		t.Errorf("of a schedule that is paused come %d and %v, %v", paused.Planned, paused.Coming, err)
 	}
 	if _, err := schedule.Show(w.Store, "default", "none"); !errors.Is(err, task.ErrNotFound) {
 		t.Errorf("no schedule: %v", err)
@@ -242,5 +250,80 @@ func TestRepeatedTrigger(t *testing.T) {
 		if again := fire(1); again.Duplicate != c.same || (again.ID == first.ID) != c.same {
 			t.Errorf("after %v more the trigger makes task %s, a repeat: %t; the first was %s", c.pass, again.ID, again.Duplicate, first.ID)
 		}
+	}
+	v, err := schedule.Show(w.Store, "default", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := v.Last.Seq
+	for below, want := range map[uint64]uint64{0: newest, 1: 0, 2: 1, newest: newest - 1, newest + 1: newest, newest + 9: newest} {
+		ticks, err := schedule.History(w.Store, "default", "s", below, 2)
+		if err != nil || len(ticks) != int(min(want, 2)) || want > 0 && ticks[0].Seq != want {
+			t.Errorf("below %d come %+v, %v; want %d first", below, ticks, err, want)
+		}
+	}
+}
+
+// A schedule that was deleted is remembered for an hour: calls that came before change nothing.
+func TestDeletedSchedule(t *testing.T) {
+	w := engine.NewWorld(t)
+	s := hourly("s", "far")
+	drop := func(version uint64, want bool, refused error) {
+		t.Helper()
+		existed, err := engine.Run(w, func(r *engine.Round) (bool, error) { return schedule.Delete(r, "default", "s", version) })
+		if existed != want || !errors.Is(err, refused) {
+			t.Errorf("deletion %d: existed %t, %v", version, existed, err)
+		}
+	}
+	fire := func() *outbox.Message {
+		on, err := engine.Run(w, func(r *engine.Round) (*outbox.Message, error) {
+			_, on, err := schedule.Fire(r, "default", "s", schedule.Trigger{Request: w.NewID(), ID: w.NewID(), Fresh: true})
+			return on, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return on
+	}
+	arrive := func(on *outbox.Message, id task.ID) {
+		w.Round(func(r *engine.Round) { engine.Delivered(r, "default", on.Request, engine.Accepted{ID: id}, nil) })
+	}
+	if _, err := put(w, schedule.PutCall{Schedule: s, Version: 3}); err != nil {
+		t.Fatal(err)
+	}
+	old, older := fire(), fire()
+	drop(2, false, schedule.ErrRaced)
+	drop(3, false, schedule.ErrRaced)
+	drop(4, true, nil)
+	drop(4, true, nil)
+	drop(5, false, nil)
+	drop(4, false, nil)
+	arrive(old, task.ID{1})
+	for version, want := range []error{nil, nil, nil, nil, schedule.ErrRaced, schedule.ErrRaced, nil} {
+		if version < 4 {
+			continue
+		}
+		if _, err := put(w, schedule.PutCall{Schedule: s, Version: uint64(version)}); !errors.Is(err, want) {
+			t.Errorf("put %d: %v", version, err)
+		}
+	}
+	newer := fire()
+	fire()
+	arrive(older, task.ID{2}) // the second of a schedule that is gone
+	arrive(newer, task.ID{3})
+	ticks, err := schedule.History(w.Store, "default", "s", 0, 9)
+	if err != nil || len(ticks) != 2 || ticks[0].Task != (task.ID{}) || ticks[1].Task != (task.ID{3}) {
+		t.Errorf("its history is %+v, %v", ticks, err)
+	}
+	w.Pass(time.Hour - time.Minute)
+	if n := rowsIn(w, schema.TableGone); n != 1 {
+		t.Errorf("%d schedules that were deleted are remembered, want one", n)
+	}
+	w.Pass(2 * time.Minute)
+	if n := rowsIn(w, schema.TableGone); n != 0 {
+		t.Errorf("%d schedules that were deleted are remembered after an hour", n)
+	}
+	if err := w.Check(); err != nil {
+		t.Error(err)
 	}
 }
