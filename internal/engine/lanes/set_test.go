@@ -345,6 +345,9 @@ func TestFirstOfAFlow(t *testing.T) {
 
 // With more keys before a task's than are looked at, what is counted is no more than that.
 func TestManyKeysBefore(t *testing.T) {
+	was := Bounds
+	defer func() { Bounds = was }()
+	Bounds.Warm = 2 * MaxBefore
 	w := newListed(t, 0)
 	w.round(func(r *Round) {
 		for i := range MaxBefore + 100 {
