@@ -30,6 +30,7 @@ func check(c engine.Checker) {
 		switch {
 		case err != nil || p == nil || p.id != at.id:
 			c.Find("course of schedule %q belongs to no plan (%v)", name, err)
+			delete(plans, name) // which has no other
 			return
 		case (at.planned == 0) != (at.fires == 0), at.fires < at.planned, at.paused != 0 && at.fires != 0:
 			c.Find("schedule %q: its next tick is planned for %d and fires at %d, paused %d", name, at.planned, at.fires, at.paused)

@@ -65,6 +65,13 @@ func TestCheck(t *testing.T) {
 			w.drop("due")
 			w.Set(schema.NameKey(checktest.NS, schema.TablePlan, "due"), broken)
 		}, `plan of schedule "due"`, 1},
+		"no course to read": {func(w *checked) {
+			row := w.courses["due"].encode()
+			delete(w.courses, "due")
+			w.drop("due")
+			w.Set(schema.NameKey(checktest.NS, schema.TableCourse, "due"), append(row, 0xff))
+		}, `schedule "due"`, 1},
+		"a course of another":  {func(w *checked) { w.courses["due"].id = task.ID{9}; w.drop("due") }, `course of schedule "due"`, 1},
 		"a course of no plan":  {func(w *checked) { w.courses["other"] = &course{} }, `course of schedule "other"`, 2},
 		"no deadline's time":   {func(w *checked) { w.courses["due"].fires = 0 }, `planned for 5 and fires at 0`, 1},
 		"no plan's time":       {func(w *checked) { w.courses["due"].planned = 0 }, `planned for 0 and fires at 6`, 1},
