@@ -296,7 +296,7 @@ func TestStepsAreForgotten(t *testing.T) {
 	}
 	o := advance(w, start(w, task.SetPriority, operation.Spec{Priority: task.Low}), 1)
 	w.Pass(20 * day)
-	o = advance(w, o, 1)
+	advance(w, o, 1)
 	w.Pass(10*day + time.Minute)
 	expect("30 days after the first step", 1)
 	w.Pass(20*day - 2*time.Minute)
