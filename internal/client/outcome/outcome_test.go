@@ -1,0 +1,104 @@
+package outcome
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/encrypt"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/keyring"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+var errDriver = errors.New("driver: bad connection")
+
+// What the error of a handler means, and what it says.
+func TestOutcomes(t *testing.T) {
+	wrap := func(err error) error { return fmt.Errorf("import: %w", err) }
+	for _, x := range []struct {
+		err  error
+		want pawltype.Outcome
+		text string
+	}{
+		{nil, pawltype.OutcomeSucceeded, ""},
+		{errDriver, pawltype.OutcomeFailed, "driver: bad connection"},
+		{wrap(&Steer{Outcome: pawltype.OutcomeDead, Err: errDriver}), pawltype.OutcomeDead, "import: driver: bad connection"},
+		{&Steer{Outcome: pawltype.OutcomeSnoozed, Delay: time.Minute}, pawltype.OutcomeSnoozed, "snoozed"},
+		{wrap(&UnknownType{Name: "mail"}), pawltype.OutcomeReleased, `import: pawl: no handler for type "mail"`},
+		{wrap(&Interruption{pawltype.ErrDraining, errDriver}), pawltype.OutcomeReleased, "import: pawl: worker draining: driver: bad connection"},
+	} {
+		text := ""
+		if x.err != nil {
+			text = x.err.Error()
+		}
+		if got := Of(x.err); got != x.want || text != x.text {
+			t.Errorf("%v: got %s, %q, want %s, %q", x.err, got, text, x.want, x.text)
+		}
+		if steer := SteerOf(x.err); (steer != nil) != (x.want == pawltype.OutcomeDead || x.want == pawltype.OutcomeSnoozed) {
+			t.Errorf("%v: it steers: %v", x.err, steer)
+		}
+	}
+	if err := error(&Steer{Err: errDriver}); !errors.Is(err, errDriver) {
+		t.Errorf("%v hides what is within", err)
+	}
+}
+
+// A handler that was stopped says why, once, whatever it returned. One that ended well or steers knows what it says.
+func TestInterrupted(t *testing.T) {
+	stopped := func(cause error) context.Context {
+		ctx, stop := context.WithCancelCause(t.Context())
+		stop(cause)
+		return ctx
+	}
+	lost := fmt.Errorf("%w: expired", pawltype.ErrLeaseLost)
+	steer := &Steer{Outcome: pawltype.OutcomeDead, Err: errDriver}
+	for what, x := range map[string]struct {
+		ctx  context.Context
+		err  error
+		text string // "": err as it is
+		want pawltype.Outcome
+	}{
+		"drains":             {stopped(pawltype.ErrDraining), errDriver, "pawl: worker draining: driver: bad connection", pawltype.OutcomeReleased},
+		"cancelled":          {stopped(pawltype.ErrCancelled), errDriver, "pawl: task cancelled: driver: bad connection", pawltype.OutcomeCancelled},
+		"lease lost":         {stopped(lost), errDriver, "pawl: lease lost: expired: driver: bad connection", pawltype.OutcomeLeaseLost},
+		"returns the cause":  {stopped(lost), lost, "pawl: lease lost: expired", pawltype.OutcomeLeaseLost},
+		"goes on":            {t.Context(), errDriver, "", pawltype.OutcomeFailed},
+		"stopped by its own": {stopped(errDriver), errDriver, "", pawltype.OutcomeFailed},
+		"succeeds":           {stopped(pawltype.ErrDraining), nil, "", pawltype.OutcomeSucceeded},
+		"steers":             {stopped(pawltype.ErrDraining), steer, "", pawltype.OutcomeDead},
+	} {
+		got := Interrupted(x.ctx, x.err)
+		if !errors.Is(got, x.err) || Of(got) != x.want || (got == x.err) != (x.text == "") {
+			t.Errorf("%s: got %v, %s, want %s", what, got, Of(got), x.want)
+		}
+		if x.text != "" && (got.Error() != x.text || !errors.Is(got, context.Cause(x.ctx))) {
+			t.Errorf("%s: got %q, want %q", what, got, x.text)
+		}
+	}
+}
+
+// What is forged is poisoned. What no key opens here may be run elsewhere, and is a failure.
+func TestUnreadable(t *testing.T) {
+	keys, err := keyring.New(keyring.Config{Keys: []keyring.Key{{ID: "k1", Secret: make([]byte, 32)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, x := range map[string]struct {
+		conn        rpc.Conn
+		contentType string
+		want        pawltype.Outcome
+	}{
+		"plain":      {nil, "text/plain", pawltype.OutcomeSucceeded},
+		"no keyring": {nil, "application/vnd.pawl.encrypted; key=k1", pawltype.OutcomeFailed},
+		"forged":     {encrypt.Over(nil, keys, "team"), "application/vnd.pawl.encrypted; key=k1", pawltype.OutcomePoisoned},
+	} {
+		err := Unreadable(x.conn, &pawlv1.ClaimedTask{Payload: []byte("{}"), ContentType: x.contentType})
+		if got := Of(err); got != x.want || keyring.IsForged(err) != (what == "forged") {
+			t.Errorf("%s: got %v, %s, want %s", what, err, got, x.want)
+		}
+	}
+}
