@@ -1,0 +1,123 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/convert"
+	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// mail is sent as JSON, with a queue of its own.
+type mail struct{ To string }
+
+func (mail) TaskType() string { return "mail" }
+func (mail) TaskOptions() []option {
+	return []option{set(func(s *pawlv1.TaskSpec) { s.Queue, s.Key = "own", "own" })}
+}
+
+// channel can't be sent.
+type channel chan int
+
+func (channel) TaskType() string { return "channel" }
+
+// bytes are sent as they are.
+type bytes struct {
+	typ  string
+	data []byte
+}
+
+func (b bytes) TaskType() string             { return b.typ }
+func (b bytes) RawPayload() ([]byte, string) { return b.data, "text/plain" }
+
+type option func(*pawlv1.TaskSpec) error
+
+func (o option) Apply(s *pawlv1.TaskSpec) error { return o(s) }
+
+func set(f func(*pawlv1.TaskSpec)) option {
+	return func(s *pawlv1.TaskSpec) error { f(s); return nil }
+}
+
+// Arguments are sent as JSON or as they are; their own options come before those of the call.
+func TestOf(t *testing.T) {
+	queue := set(func(s *pawlv1.TaskSpec) { s.Queue += "+given" })
+	for _, x := range []struct {
+		args Args
+		want string
+	}{
+		{mail{To: "ann"}, `mail {"To":"ann"} "" in own+given of own`},
+		{bytes{"raw", []byte("{")}, `raw { "text/plain" in +given of `},
+	} {
+		s, err := Of(x.args, []option{queue})
+		if got := fmt.Sprintf("%s %s %q in %s of %s", s.GetType(), s.GetPayload(), s.GetContentType(), s.GetQueue(), s.GetKey()); err != nil || got != x.want {
+			t.Errorf("%#v: got %s, %v, want %s", x.args, got, err, x.want)
+		}
+	}
+	boom := errors.New("boom")
+	if s, err := Of(mail{}, []option{func(*pawlv1.TaskSpec) error { return boom }, queue}); !errors.Is(err, boom) || s != nil {
+		t.Errorf("an option fails: %v, %v", s, err)
+	}
+	if s, err := Of[option](channel(nil), nil); err == nil || !strings.HasPrefix(err.Error(), `payload of type "channel": `) {
+		t.Errorf("what is not JSON: %v, %v", s, err)
+	}
+	if s, err := Of[option](nil, nil); fieldOf(err) != "args" {
+		t.Errorf("nil: %v, %v", s, err)
+	}
+}
+
+// What would make a batch unreadable is refused before it is sent, whatever field it is in.
+func TestWhatIsRefused(t *testing.T) {
+	const limit = rpc.MaxMessage - convert.MaxTaskOverhead
+	if _, err := Of[option](bytes{"a", make([]byte, limit)}, nil); err != nil {
+		t.Errorf("the largest payload: %v", err)
+	}
+	if _, err := Of[option](bytes{"a", make([]byte, limit+1)}, nil); !errors.Is(err, pawltype.ErrPayloadTooLarge) || fieldOf(err) != "payload" {
+		t.Errorf("a larger payload: %v", err)
+	}
+	if _, err := Of[option](bytes{}, nil); fieldOf(err) != "type" {
+		t.Errorf("no type: %v", err)
+	}
+	const bad = "\xff"
+	for field, change := range map[string]func(s *pawlv1.TaskSpec){
+		"type":            func(s *pawlv1.TaskSpec) { s.Type = bad },
+		"content_type":    func(s *pawlv1.TaskSpec) { s.ContentType = bad },
+		"queue":           func(s *pawlv1.TaskSpec) { s.Queue = bad },
+		"idempotency_key": func(s *pawlv1.TaskSpec) { s.IdempotencyKey = bad },
+		"request_id":      func(s *pawlv1.TaskSpec) { s.RequestId = bad },
+		"key":             func(s *pawlv1.TaskSpec) { s.Key = bad },
+		"unique.key":      func(s *pawlv1.TaskSpec) { s.Unique = &pawlv1.Unique{Key: bad} },
+		"group_id":        func(s *pawlv1.TaskSpec) { s.GroupId = bad },
+		"tags":            func(s *pawlv1.TaskSpec) { s.Tags = []string{"good", bad} },
+		"headers":         func(s *pawlv1.TaskSpec) { s.Headers = many("name", bad) },
+		"headers ":        func(s *pawlv1.TaskSpec) { s.Headers = many(bad, "value") },
+	} {
+		if _, err := Of(mail{}, []option{set(change)}); !errors.Is(err, pawltype.ErrInvalidArgument) || fieldOf(err) != strings.TrimSpace(field) {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+	if _, err := Of(mail{}, []option{set(func(s *pawlv1.TaskSpec) { s.Tags, s.Headers = []string{"a"}, map[string]string{"name": "value"} })}); err != nil {
+		t.Errorf("tags and headers: %v", err)
+	}
+}
+
+// many headers have the one given among them.
+func many(name, value string) map[string]string {
+	headers := map[string]string{name: value}
+	for i := range 20 {
+		headers[fmt.Sprint(i)] = "good"
+	}
+	return headers
+}
+
+// fieldOf is the field that a refusal names.
+func fieldOf(err error) string {
+	refused, _ := errors.AsType[*pawltype.Error](err)
+	if refused == nil {
+		return ""
+	}
+	return refused.Field
+}
