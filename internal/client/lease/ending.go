@@ -81,7 +81,7 @@ func (e Ending) AddTo(req *pawlv1.SettleRequest) {
 		req.Acks = append(req.Acks, e.ack)
 	case e.fail != nil:
 		req.Fails = append(req.Fails, e.fail)
-	case e.release != nil:
+	default:
 		req.Releases = append(req.Releases, e.release)
 	}
 }

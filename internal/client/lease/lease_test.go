@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/client/outcome"
 	"github.com/pawlq/pawl/internal/client/rpc"
 	"github.com/pawlq/pawl/internal/client/telemetry"
+	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -57,6 +60,12 @@ func TestEndings(t *testing.T) {
 		if got := text(x.of.Fallback(claim, refused)); got != x.want {
 			t.Errorf("%s refused: got %s, want %s", x.of.Verb(), got, x.want)
 		}
+	}
+	if a := AckRequest(claim, nil, strings.Repeat("c", 257)); len(a.ContentType) != 256 {
+		t.Errorf("%d bytes of a content type are sent", len(a.ContentType))
+	}
+	if MaxSettleItems != contract.MaxSettle {
+		t.Errorf("%d endings go at once, and the broker takes %d", MaxSettleItems, contract.MaxSettle)
 	}
 	if a, b := EndingOf(claim, make([]byte, 1000), "", nil), Release(claim, 0); a.Size() != 1256 || b.Size() != 256 || Fail(claim, errors.New(strings.Repeat("x", 1000))).Size() < 1000 {
 		t.Errorf("sizes %d and %d", a.Size(), b.Size())
@@ -114,7 +123,15 @@ func TestSettleAnswers(t *testing.T) {
 		return all
 	}
 	s := &server{answer: &pawlv1.SettleResponse{Acks: said("2", "4"), Fails: said("1", "6"), Releases: said("3", "5")}}
-	got, err := calls(t, s).Settle(t.Context(), endings)
+	spans := tracetest.NewSpanRecorder()
+	tel, err := telemetry.New(telemetry.Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := NewCalls(rpc.NewCaller(s, -1), tel).Settle(t.Context(), endings)
+	if ended := spans.Ended(); len(ended) != 1 || ended[0].Name() != "settle" {
+		t.Errorf("the call is traced by %v", ended)
+	}
 	for i := range endings {
 		if err != nil || len(got) != len(endings) || got[i].GetTaskId() != fmt.Sprint(i+1) {
 			t.Fatalf("answers %v, %v", got, err)
@@ -126,7 +143,9 @@ func TestSettleAnswers(t *testing.T) {
 		{Acks: said("2", "4"), Fails: said("1", "6"), Releases: said("3")},
 		{},
 	} {
-		if got, err := calls(t, &server{answer: r}).Settle(t.Context(), endings); got != nil || !errors.Is(err, pawltype.ErrInternal) {
+		got, err := calls(t, &server{answer: r}).Settle(t.Context(), endings)
+		said := fmt.Sprintf("6 settles got %d answers", len(r.Acks)+len(r.Fails)+len(r.Releases))
+		if got != nil || !errors.Is(err, pawltype.ErrInternal) || !strings.Contains(err.Error(), said) {
 			t.Errorf("%d, %d and %d answers: %v, %v", len(r.Acks), len(r.Fails), len(r.Releases), got, err)
 		}
 	}
