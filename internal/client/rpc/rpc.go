@@ -38,7 +38,6 @@ type Caller struct {
 func NewCaller(conn Conn, retryFor time.Duration) *Caller {
 	c := &Caller{Conn: conn, retryFor: retryFor}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.budget.tokens = maxRetryTokens
 	return c
 }
 
@@ -118,7 +117,7 @@ func Backoff(try int, first, limit time.Duration) time.Duration {
 type retryBudget struct {
 	mu     sync.Mutex
 	tokens float64
-	last   time.Time
+	last   time.Time // when tokens were counted; zero: never, and it is full by the next time
 }
 
 const (
@@ -133,17 +132,12 @@ func (b *retryBudget) succeeded() {
 	b.mu.Unlock()
 }
 
-// take uses one token and says how long to wait for it. The wait is bounded: then the call's own end decides.
+// take uses one token and says how long to wait for it, not at all if that is negative. The wait is bounded: then the call's own end decides.
 func (b *retryBudget) take(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.last.IsZero() {
-		b.tokens = min(b.tokens+now.Sub(b.last).Seconds()*retryTokensPerSec, maxRetryTokens)
-	}
+	b.tokens = min(b.tokens+now.Sub(b.last).Seconds()*retryTokensPerSec, maxRetryTokens)
 	b.last = now
 	b.tokens = max(b.tokens-1, -maxPause.Seconds()*retryTokensPerSec)
-	if b.tokens >= 0 {
-		return 0
-	}
 	return time.Duration(-b.tokens / retryTokensPerSec * float64(time.Second))
 }

@@ -48,6 +48,7 @@ func TestCall(t *testing.T) {
 		"no time":         {[]error{away}, true, -1, away, 1, 0, 0},
 		"asks for a rest": {[]error{asks, nil}, true, time.Minute, nil, 2, 7 * time.Second, 7 * time.Second},
 		"away for long":   {[]error{asks}, true, 13 * time.Second, asks, 3, 14 * time.Second, 14 * time.Second},
+		"in time":         {[]error{asks}, true, 14 * time.Second, asks, 4, 21 * time.Second, 21 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, calls, began := NewCaller(nil, x.retryFor), 0, time.Now()
@@ -68,6 +69,12 @@ func TestPausesEnd(t *testing.T) {
 		if err := c.Pause(ctx, 0, asks); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, asks) {
 			t.Errorf("the context ends: %v", err)
 		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		calls := 0
+		if _, err := Call(ctx, c, true, answers(&calls, asks, nil), 6); !errors.Is(err, context.DeadlineExceeded) || calls != 1 {
+			t.Errorf("the context of a call ends: %v after %d calls", err, calls)
+		}
 		time.AfterFunc(time.Second, c.End)
 		if err := c.Pause(t.Context(), 0, asks); err != pawltype.ErrClosed {
 			t.Errorf("the client ends: %v", err)
@@ -83,32 +90,40 @@ func TestPausesEnd(t *testing.T) {
 func TestRepeatsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCaller(nil, time.Hour)
-		began := time.Now()
-		waits := func(n, try int, err error) time.Duration {
-			began = time.Now()
-			for range n {
-				if err := c.Pause(t.Context(), try, err); err != nil {
-					t.Fatal(err)
-				}
+		for n := range 12 {
+			if wait, want := max(c.budget.take(time.Now()), 0), time.Duration(max(n-9, 0))*200*time.Millisecond; wait != want {
+				t.Errorf("repeat %d waits for %s, want %s", n, wait, want)
 			}
-			return time.Since(began).Round(100 * time.Millisecond)
 		}
-		if took := waits(10, 0, away); took > 200*time.Millisecond {
-			t.Errorf("the first ten took %s", took)
+		useUp := func() {
+			for range 10 {
+				c.budget.take(time.Now())
+			}
 		}
-		waits(2, 0, away)
-		if took := waits(10, 0, away); took != 2*time.Second {
-			t.Errorf("ten more took %s, want 2s", took)
+		for _, x := range []struct {
+			try         int
+			err         error
+			least, most time.Duration
+		}{{0, away, maxPause, maxPause}, {2, notReady, 0, 80 * time.Millisecond}, {2, away, maxPause, maxPause}, {3, notReady, maxPause, maxPause}, {4, notReady, maxPause, maxPause}} {
+			useUp()
+			began := time.Now()
+			err := c.Pause(t.Context(), x.try, x.err)
+			if took := time.Since(began); err != nil || took < x.least || took > x.most {
+				t.Errorf("the pause of try %d after %v took %s, %v, want %s to %s", x.try, x.err, took, err, x.least, x.most)
+			}
 		}
-		if took := waits(10, 2, notReady); took > 900*time.Millisecond {
-			t.Errorf("of nodes that are not ready ten took %s", took)
-		}
-		waits(1, 0, away)
-		for range 10 {
-			c.Succeeded()
-		}
-		if wait := c.budget.take(time.Now()); wait > 20*time.Millisecond {
-			t.Errorf("after ten successes one waits for %s", wait)
+		for what, succeed := range map[string]func(){
+			"calls":   func() { _, _ = Call(t.Context(), c, true, answers(new(int), nil), 6) },
+			"streams": c.Succeeded,
+		} {
+			useUp()
+			time.Sleep(maxPause)
+			for range 10 {
+				succeed()
+			}
+			if wait := c.budget.take(time.Now()); wait > time.Millisecond {
+				t.Errorf("after ten %s that succeeded one waits for %s", what, wait)
+			}
 		}
 		for range 1000 {
 			c.Succeeded()
@@ -130,6 +145,12 @@ func TestRepeatsArePaced(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
+	if d := Backoff(1000, time.Nanosecond, time.Hour); d < 1<<15 || d > 1<<16 {
+		t.Errorf("no pause is more than 65536 times the first, got %s", d)
+	}
+	if d := Backoff(0, 2, 2); d < 1 || d > 2 {
+		t.Errorf("the shortest pause: %d", d)
+	}
 	for try, want := range map[int]time.Duration{0: 20, 1: 40, 6: 1280, 7: 2000, 1000: 2000} {
 		least, most := 10_000*time.Millisecond, time.Duration(0)
 		for range 2000 {
