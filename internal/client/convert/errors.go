@@ -44,10 +44,7 @@ func CallError(ctx context.Context, err error) error {
 	if own, ok := errors.AsType[*pawltype.Error](err); ok { // of a keyring: the call was not made
 		return own
 	}
-	st, ok := status.FromError(err)
-	if !ok {
-		return &pawltype.Error{Code: pawltype.ErrInternal, Message: err.Error()}
-	}
+	st := status.Convert(err)
 	for _, d := range st.Details() {
 		if p, ok := d.(*pawlv1.Error); ok {
 			return Error(p)
@@ -96,7 +93,7 @@ func DidNotRun(err error) bool {
 
 // NotReady reports whether what a call returned came from a node that has no contact with its cluster.
 func NotReady(err error) bool {
-	return IsUnavailable(err) && DidNotRun(CallError(context.Background(), err))
+	return DidNotRun(CallError(context.Background(), err))
 }
 
 // IsUnavailable reports whether what a call returned says so, as gRPC or as a frame's answer.

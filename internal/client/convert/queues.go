@@ -10,7 +10,6 @@ const (
 	maxClaimQueues = 100
 	MaxClaimTypes  = 1000
 	maxWeight      = 1000
-	maxClaimTasks  = 1000
 )
 
 func CheckQueues(shares []*pawlv1.QueueShare, order pawlv1.Order) error {

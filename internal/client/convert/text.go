@@ -11,7 +11,7 @@ func CutText(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
+	for !utf8.RuneStart(s[limit]) {
 		limit--
 	}
 	return s[:limit]
