@@ -168,7 +168,11 @@ func (w *Worker) Health() error {
 // newRun makes the loop that claims tasks and settles them.
 func (w *Worker) newRun(ctx context.Context, hello *pawlv1.WorkHello) *work.Run {
 	c, handle := w.client, w.mux.Handler()
-	return work.NewRun(ctx, work.Config{Caller: c.core.Caller, Worker: pawlv1.NewWorkerServiceClient(c.core), Calls: lease.NewCalls(c.core.Caller, c.core.Telemetry), Router: c.core.Router, Telemetry: c.core.Telemetry, Log: w.cfg.Logger,
+	var router work.Router
+	if c.core.Router != nil {
+		router = c.core.Router
+	}
+	return work.NewRun(ctx, work.Config{Caller: c.core.Caller, Worker: pawlv1.NewWorkerServiceClient(c.core), Calls: lease.NewCalls(c.core.Caller, c.core.Telemetry), Router: router, Telemetry: c.core.Telemetry, Log: w.cfg.Logger,
 		Hello: hello, Name: w.cfg.Name, Concurrency: w.cfg.Concurrency, DrainTimeout: w.cfg.DrainTimeout,
 		NewJob: func(p *pawlv1.ClaimedTask, of *work.Run) work.Job {
 			j := &job{worker: w, handle: handle}

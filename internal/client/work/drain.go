@@ -23,7 +23,7 @@ func (s *Run) drain(closing chan struct{}, linked <-chan error) error {
 	s.quiet = true
 	s.mu.Unlock()
 	signal(s.sendMore)
-	if !s.wait(max(s.cfg.DrainTimeout, 0), s.idle) {
+	if !s.wait(s.cfg.DrainTimeout, s.idle) {
 		s.stop(pawltype.ErrDraining)
 		if !s.wait(drainGrace, s.idle) {
 			s.abandon()

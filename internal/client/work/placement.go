@@ -28,6 +28,20 @@ const (
 	moveFactor = 2
 )
 
+// Router knows the nodes of the cluster, as route.Router does.
+type Router interface {
+	// HasSeveralNodes tells it that the server has.
+	HasSeveralNodes()
+	// Knows says whether a stream was opened at the leader of where it belongs, as far as that is known.
+	Knows(route.Destination) bool
+	// Forget forgets who leads where something belongs.
+	Forget(route.Destination)
+	// LeaderNow names the node that leads a shard; "": not known.
+	LeaderNow(ctx context.Context, shard uint32) string
+	// Reach says whether calls can go to a node directly.
+	Reach(ctx context.Context, name string) bool
+}
+
 // placement is where a worker's tasks come from. Guarded by Run.mu.
 type placement struct {
 	pushed map[uint32]int // tasks since the last question, by shard; nil: nobody asks

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/client/lease"
 	"github.com/pawlq/pawl/internal/client/outcome"
-	"github.com/pawlq/pawl/internal/client/route"
 	"github.com/pawlq/pawl/internal/client/rpc"
 	"github.com/pawlq/pawl/internal/client/telemetry"
 	"github.com/pawlq/pawl/pawltype"
@@ -103,7 +102,7 @@ type Config struct {
 	Caller    *rpc.Caller
 	Worker    pawlv1.WorkerServiceClient
 	Calls     lease.Calls
-	Router    *route.Router // nil: streams go wherever the connection goes
+	Router    Router // nil: streams go wherever the connection goes
 	Telemetry *telemetry.Telemetry
 	Log       *slog.Logger
 

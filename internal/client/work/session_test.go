@@ -26,6 +26,8 @@ type oneStream struct {
 	opens, sends error
 	recvs        []error // nil: a word
 	ctx          context.Context
+	md           metadata.MD
+	mdErr        error
 }
 
 func (s *oneStream) Work(ctx context.Context, _ ...grpc.CallOption) (pawlv1.WorkerService_WorkClient, error) {
@@ -42,7 +44,7 @@ func (s *oneStream) Recv() (*pawlv1.WorkResponse, error) {
 }
 
 func (s *oneStream) CloseSend() error             { return nil }
-func (s *oneStream) Header() (metadata.MD, error) { return nil, nil }
+func (s *oneStream) Header() (metadata.MD, error) { return s.md, s.mdErr }
 
 // A session ends with what the stream ended with. That it can't be written to any more tells nothing: Recv tells why.
 func TestSessionEnds(t *testing.T) {

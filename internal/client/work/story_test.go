@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,12 +67,30 @@ type world struct {
 	held   map[string]*heldClaim // the handler runs, by task
 	says   func(ctx context.Context) error
 	result []byte
-	call   args         // how calls are answered
-	out    bytes.Buffer // of this step
+	call   args   // how calls are answered
+	out    output // of this step
 	spans  *tracetest.SpanRecorder
 	shown  int // of spans
 	began  time.Time
 	before map[string]string // what changes showed
+}
+
+// output may be written to by any number of goroutines.
+type output struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.Buffer.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.Buffer.String()
 }
 
 // args are the words of a step: lone ones, and those with a value.

@@ -86,7 +86,7 @@ func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
 			}
 			s.cfg.Log.Error("the broker does not let the worker in any more: it ends unless its token is good again soon", "worker", s.cfg.Name, "error", err,
 				"again_in", pause, "ends_in", time.Until(unwanted.Add(unwantedFor)).Round(time.Second))
-		case err != nil && !errors.Is(err, io.EOF):
+		case !errors.Is(err, io.EOF):
 			s.cfg.Log.Warn("work stream broke", "worker", s.cfg.Name, "error", err, "again_in", pause)
 		}
 		if !rpc.Sleep(ctx, closing, pause) {
@@ -268,9 +268,8 @@ func (s *Run) sendFrames(ctx context.Context, cancel context.CancelFunc, stream 
 		if stream.Send(&pawlv1.WorkRequest{Quiet: true}) != nil || stream.CloseSend() != nil {
 			return
 		}
-		if rpc.Sleep(ctx, nil, closeTimeout) {
-			cancel()
-		}
+		rpc.Sleep(ctx, nil, closeTimeout)
+		cancel()
 		return
 	}
 }
