@@ -71,8 +71,10 @@ func TestRequestsAreSealed(t *testing.T) {
 		sealed bool
 	}{
 		"a task":                  {&pawlv1.EnqueueRequest{Task: spec()}, true},
+		"a task with headers":     {&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: secret, Headers: map[string]string{"a": "b"}}}, true},
+		"a group":                 {&pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec()}, OnSuccess: spec()}, true},
 		"a batch":                 {&pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec(), spec()}}, true},
-		"a chain":                 {&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{spec(), spec()}}}, true},
+		"a chain":                 {&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: secret, Then: []*pawlv1.TaskSpec{spec(), spec()}}}, true},
 		"a schedule":              {&pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "nightly", Task: spec()}}, true},
 		"a result":                {&pawlv1.AckRequest{TaskId: "1", Result: secret}, true},
 		"results":                 {&pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "1", Result: secret}, {TaskId: "2", Result: secret}}}, true},
@@ -162,9 +164,9 @@ func TestRepeatsLookTheSame(t *testing.T) {
 			if err := over.Invoke(t.Context(), "/x", m, &pawlv1.SettleResponse{}); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
-			_ = visit(s.got.(proto.Message).ProtoReflect(), "", func(m proto.Message, _ string) (bool, error) {
-				payload = append(payload, m.(*pawlv1.TaskSpec).GetPayload()...)
-				return true, nil
+			_ = visit(s.got.(proto.Message).ProtoReflect(), "", func(m proto.Message, _ string) error {
+				payload = m.(*pawlv1.TaskSpec).GetPayload() // the last: a follower comes after its parent
+				return nil
 			})
 			return payload
 		}
@@ -208,17 +210,22 @@ func TestCheck(t *testing.T) {
 	} {
 		s := &server{}
 		sent := Over(s, ring(t, keyring.Config{}, "k1"), "team").Invoke(t.Context(), "/x", &pawlv1.EnqueueRequest{Task: x.spec}, &pawlv1.EnqueueResponse{})
-		if (sent == nil) != (x.want == "") || (s.got == nil) != (x.want != "") {
+		if fieldOf(sent) != x.want || (s.got == nil) != (x.want != "") {
 			t.Errorf("%s: sent with %v: %v", what, sent, s.got)
 		}
-		err, got := Check(x.spec), ""
-		if refusal, ok := errors.AsType[*pawltype.Error](err); ok {
-			got = refusal.Field
-		}
-		if got != x.want || (err == nil) != (got == "") || err != nil && !errors.Is(err, pawltype.ErrInvalidArgument) {
+		err := Check(x.spec)
+		if got := fieldOf(err); got != x.want || (err == nil) != (got == "") || err != nil && !errors.Is(err, pawltype.ErrInvalidArgument) {
 			t.Errorf("%s: got %v of field %q, want one of %q", what, err, got, x.want)
 		}
 	}
+}
+
+// fieldOf is the field that a refusal names.
+func fieldOf(err error) string {
+	if refusal, ok := errors.AsType[*pawltype.Error](err); ok {
+		return refusal.Field
+	}
+	return ""
 }
 
 // Each answer that holds something of a task comes plain, if the keyring has the key and it lies where it was encrypted for; else it stays.
@@ -256,7 +263,11 @@ func TestAnswersAreOpened(t *testing.T) {
 		"members": {
 			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Result: result, ResultContentType: sealedAs}}},
 			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Result: secret, ResultContentType: "text/plain"}}}},
-		"a once key": {&pawlv1.BeginOnceResponse{Result: once}, &pawlv1.BeginOnceResponse{Result: secret}},
+		"a once key":       {&pawlv1.BeginOnceResponse{Result: once}, &pawlv1.BeginOnceResponse{Result: secret}},
+		"a plain once key": {&pawlv1.BeginOnceResponse{Result: secret}, &pawlv1.BeginOnceResponse{Result: secret}},
+		"a plain result": {
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{TaskId: "1", Result: result, ResultContentType: "text/plain"}},
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{TaskId: "1", Result: result, ResultContentType: "text/plain"}}},
 		"a list without payloads": {
 			&pawlv1.ListTasksResponse{Items: []*pawlv1.Task{{Type: "a", Queue: "mail", ContentType: sealedAs}}},
 			&pawlv1.ListTasksResponse{Items: []*pawlv1.Task{{Type: "a", Queue: "mail", ContentType: sealedAs}}}},
@@ -271,9 +282,107 @@ func TestAnswersAreOpened(t *testing.T) {
 		}
 		other := x.want.ProtoReflect().New().Interface()
 		err := Over(sOfTask{s}, ring(t, keyring.Config{}, "k2"), "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, other)
-		if (err != nil) != (what == "a once key") || err == nil && !proto.Equal(other, x.answer) {
+		if (err != nil) != (what == "a once key") || err == nil && !proto.Equal(other, x.answer) || err != nil && !strings.HasPrefix(err.Error(), `pawl: result of once key "k": `) {
 			t.Errorf("%s without the key: %v, got %v", what, err, other)
 		}
+	}
+}
+
+// What is encrypted already stays, a batch is refused for any of its tasks, and what is no message of the API goes as it is.
+func TestWhatIsNotSealed(t *testing.T) {
+	s := &server{}
+	over := Over(s, ring(t, keyring.Config{}, "k1"), "team")
+	req := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: secret, ContentType: "application/vnd.pawl.encrypted; key=k2"}}
+	if err := over.Invoke(t.Context(), "/x", req, &pawlv1.EnqueueResponse{}); err != nil || !proto.Equal(s.got.(proto.Message), req) {
+		t.Errorf("encrypted already: %v, sent %v", err, s.got)
+	}
+	s.got = nil
+	batch := &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{{}, {Payload: []byte(`{`)}, {}}}
+	if err := over.Invoke(t.Context(), "/x", batch, &pawlv1.EnqueueBatchResponse{}); fieldOf(err) != "payload" || s.got != nil {
+		t.Errorf("a batch with a bad task: %v, sent %v", err, s.got)
+	}
+	if err := over.Invoke(t.Context(), "/x", "a word", new(string)); err != nil || s.got != "a word" {
+		t.Errorf("a word: %v, sent %v", err, s.got)
+	}
+	boom := errors.New("boom")
+	unknown := &server{failed: "WhoAmI", fails: boom, answer: &pawlv1.BeginOnceResponse{Result: secret}}
+	if err := Over(unknown, ring(t, keyring.Config{}, "k1"), "").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{}, &pawlv1.BeginOnceResponse{}); !errors.Is(err, boom) {
+		t.Errorf("an answer of nobody knows which namespace: %v", err)
+	}
+}
+
+// stream is one whose parts can fail.
+type stream struct {
+	grpc.ClientStream
+	s            *server
+	sends, recvs error
+}
+
+func (s *stream) Context() context.Context { return context.Background() }
+
+func (s *stream) SendMsg(m any) error {
+	s.s.got = m
+	return s.sends
+}
+
+func (s *stream) RecvMsg(m any) error {
+	proto.Merge(m.(proto.Message), s.s.answer)
+	return s.recvs
+}
+
+// streaming is a server that opens streams.
+type streaming struct {
+	*server
+	stream *stream
+	opens  error
+	opened int
+}
+
+// NewStream implements rpc.Conn.
+func (s *streaming) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	s.opened++
+	return s.stream, s.opens
+}
+
+// Streams encrypt and decrypt as calls do. That of a worker knows the namespace before the first task comes.
+func TestStreams(t *testing.T) {
+	boom, keys := errors.New("boom"), ring(t, keyring.Config{}, "k1")
+	for method, want := range map[string]int{pawlv1.WorkerService_Work_FullMethodName: 1, "/x": 0} {
+		s := &server{}
+		s2 := &streaming{server: s, stream: &stream{s: s}}
+		if _, err := Over(s2, keys, "").NewStream(t.Context(), nil, method); err != nil || s.asked != want || s2.opened != 1 {
+			t.Errorf("%s: %v, the namespace is asked for %d times, want %d", method, err, s.asked, want)
+		}
+		s.failed, s.fails = "WhoAmI", boom
+		if _, err := Over(s2, keys, "").NewStream(t.Context(), nil, method); errors.Is(err, boom) != (want == 1) {
+			t.Errorf("%s: without a namespace: %v", method, err)
+		}
+	}
+	payload, sealedAs, _ := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", "", secret)
+	s := &server{answer: &pawlv1.WorkResponse{Tasks: []*pawlv1.ClaimedTask{{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}}}}
+	base := &stream{s: s}
+	over, err := Over(&streaming{server: s, stream: base}, keys, "team").NewStream(t.Context(), nil, "/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ack := &pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "1", Result: secret}}}}
+	if err := over.SendMsg(ack); err != nil || s.got == nil || proto.Equal(s.got.(proto.Message), ack) {
+		t.Errorf("sent %v, %v", s.got, err)
+	}
+	s.got = nil
+	if err := over.SendMsg(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Payload: []byte(`{`)}}); err == nil || s.got != nil {
+		t.Errorf("a bad payload: %v, sent %v", err, s.got)
+	}
+	var got pawlv1.WorkResponse
+	if err := over.RecvMsg(&got); err != nil || !bytes.Equal(got.Tasks[0].Payload, secret) {
+		t.Errorf("received %v, %v", &got, err)
+	}
+	base.sends, base.recvs = boom, boom
+	if err := over.SendMsg(ack); !errors.Is(err, boom) {
+		t.Errorf("a send that fails: %v", err)
+	}
+	if err := over.RecvMsg(&pawlv1.WorkResponse{}); !errors.Is(err, boom) {
+		t.Errorf("one that fails to receive: %v", err)
 	}
 }
 
@@ -309,6 +418,7 @@ func TestUnreadable(t *testing.T) {
 		"another checkpoint":  {with(keys), &pawlv1.ClaimedTask{Type: "b", Checkpoint: check}, "checkpoint: ", true},
 		"a broken checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: check[:len(check)-2]}, "checkpoint: it has not the form", true},
 		"plain and refused":   {with(keys), &pawlv1.ClaimedTask{ContentType: plainType}, "payload: it is not encrypted", true},
+		"nothing":             {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", ContentType: sealedAs}, "payload: it has not the form", true},
 	} {
 		err := Unreadable(x.over, x.task)
 		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) || keyring.IsForged(err) != x.forged {

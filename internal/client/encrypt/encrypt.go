@@ -103,10 +103,10 @@ func holds(m proto.Message) bool {
 	return false
 }
 
-// visit calls fn for a message and all those in it that hold what is encrypted, with where they lie. fn says whether to look within.
-func visit(m protoreflect.Message, path string, fn func(m proto.Message, path string) (within bool, err error)) error {
+// visit calls fn for a message and all those in it that hold what is encrypted, with where they lie.
+func visit(m protoreflect.Message, path string, fn func(m proto.Message, path string) error) error {
 	if own := m.Interface(); holds(own) {
-		if within, err := fn(own, path); err != nil || !within {
+		if err := fn(own, path); err != nil {
 			return err
 		}
 	}
@@ -134,7 +134,7 @@ func (s *conn) sealed(ctx context.Context, req any) (any, error) {
 		return req, nil
 	}
 	any := false
-	_ = visit(m.ProtoReflect(), "", func(proto.Message, string) (bool, error) { any = true; return false, nil })
+	_ = visit(m.ProtoReflect(), "", func(proto.Message, string) error { any = true; return nil })
 	if !any {
 		return req, nil
 	}
@@ -150,21 +150,21 @@ func (s *conn) sealed(ctx context.Context, req any) (any, error) {
 	case *pawlv1.PutScheduleRequest: // which is unchanged if it is put again
 		outer = "schedule " + r.GetSpec().GetName()
 	}
-	return m, visit(m.ProtoReflect(), "", func(m proto.Message, path string) (within bool, err error) {
+	return m, visit(m.ProtoReflect(), "", func(m proto.Message, path string) error {
 		switch m := m.(type) {
-		case *pawlv1.TaskSpec:
-			return false, s.sealSpec(ns, m, outer+path)
+		case *pawlv1.TaskSpec: // those that follow it are encrypted with it, and visited in vain
+			return s.sealSpec(ns, m, outer+path)
 		case *pawlv1.AckRequest:
-			return false, s.sealResult(ns, m)
+			return s.sealResult(ns, m)
 		case *pawlv1.ExtendRequest:
 			typ, _ := ctx.Value(claimTypeKey{}).(string)
-			return false, s.wrap(keyring.ForCheckpoint(ns, typ), &m.Checkpoint)
+			return s.wrap(keyring.ForCheckpoint(ns, typ), &m.Checkpoint)
 		case *pawlv1.FinishOnceRequest:
-			return false, s.wrap(keyring.ForOnce(ns, m.GetKey()), &m.Result)
+			return s.wrap(keyring.ForOnce(ns, m.GetKey()), &m.Result)
 		case *pawlv1.UpdateTaskRequest:
-			return false, s.sealChange(ctx, ns, m)
+			return s.sealChange(ctx, ns, m)
 		}
-		return true, nil
+		return nil
 	})
 }
 
@@ -173,6 +173,9 @@ type claimTypeKey struct{}
 
 // sealSpec encrypts the payload of a task, and of those that follow it. Outer names the request where the task has no name of its own.
 func (s *conn) sealSpec(ns string, t *pawlv1.TaskSpec, outer string) (err error) {
+	if err := Check(t); err != nil {
+		return err
+	}
 	request := outer
 	switch {
 	case t.GetUnique() != nil && t.GetUnique().GetKey() == "":
@@ -189,9 +192,6 @@ func (s *conn) sealSpec(ns string, t *pawlv1.TaskSpec, outer string) (err error)
 	}
 	if _, already := keyring.EncryptedWith(t.GetContentType()); already {
 		return nil
-	}
-	if err := Check(t); err != nil {
-		return err
 	}
 	t.Payload, t.ContentType, err = s.keys.Seal(keyring.ForPayload(ns, convert.QueueName(t), t.GetType()), request, t.GetContentType(), t.GetPayload())
 	return err
@@ -272,9 +272,7 @@ func unwrap(k *keyring.Keyring, at keyring.Place, data []byte) ([]byte, error) {
 		return data, nil
 	}
 	var w wrapped
-	if err := json.Unmarshal(data, &w); err != nil {
-		return data, &keyring.Error{Forged: true, Message: fmt.Sprintf("it has not the form of what is encrypted: %v", err)}
-	}
+	_ = json.Unmarshal(data, &w) // what is broken has not the form that Open wants
 	plain, _, err := k.Open(at, w.Encrypted)
 	if err != nil {
 		return data, err
@@ -288,12 +286,10 @@ func (s *conn) open(ctx context.Context, req, resp any) error {
 	if !ok {
 		return nil
 	}
-	ns := ""
-	return visit(m.ProtoReflect(), "", func(m proto.Message, _ string) (within bool, err error) {
-		if ns == "" {
-			if ns, err = s.namespace(ctx); err != nil {
-				return false, err
-			}
+	return visit(m.ProtoReflect(), "", func(m proto.Message, _ string) error {
+		ns, err := s.namespace(ctx)
+		if err != nil {
+			return err
 		}
 		switch m := m.(type) {
 		case *pawlv1.TaskSpec:
@@ -313,14 +309,13 @@ func (s *conn) open(ctx context.Context, req, resp any) error {
 		case *pawlv1.Parent:
 			s.openResult(ns, m.GetTaskId(), &m.Result, &m.ContentType)
 		case *pawlv1.BeginOnceResponse:
-			if r, ok := req.(*pawlv1.BeginOnceRequest); ok {
-				m.Result, err = unwrap(s.keys, keyring.ForOnce(ns, r.GetKey()), m.GetResult())
-				if err != nil {
-					err = fmt.Errorf("pawl: result of once key %q: %w", r.GetKey(), err)
-				}
+			r, _ := req.(*pawlv1.BeginOnceRequest)
+			m.Result, err = unwrap(s.keys, keyring.ForOnce(ns, r.GetKey()), m.GetResult())
+			if err != nil {
+				err = fmt.Errorf("pawl: result of once key %q: %w", r.GetKey(), err)
 			}
 		}
-		return true, err
+		return err
 	})
 }
 
@@ -332,8 +327,6 @@ func (s *conn) openPayload(ns, queue, typ string, payload *[]byte, contentType *
 		return nil
 	case id == "":
 		return &keyring.Error{Forged: true, Message: "it is not encrypted, and the keyring takes only what is (OnlyEncrypted)"}
-	case len(*payload) == 0: // a list without them
-		return nil
 	}
 	plain, as, err := s.keys.Open(keyring.ForPayload(ns, queue, typ), *payload)
 	for _, from := range s.keys.AcceptFrom() {
@@ -351,7 +344,7 @@ func (s *conn) openPayload(ns, queue, typ string, payload *[]byte, contentType *
 }
 
 func (s *conn) openResult(ns, task string, result *[]byte, contentType *string) {
-	if _, encrypted := keyring.EncryptedWith(*contentType); !encrypted || len(*result) == 0 {
+	if _, encrypted := keyring.EncryptedWith(*contentType); !encrypted {
 		return
 	}
 	if plain, as, err := s.keys.Open(keyring.ForResult(ns, task), *result); err == nil {
