@@ -174,20 +174,22 @@ func (t *Telemetry) operation(v Verb, queue string) *operation {
 
 // noTracers is the global provider of a program that has set none; nil: it had set one before this package came to be. A span of it, which
 // records nothing, takes a microsecond to make.
-var noTracers = func() trace.TracerProvider {
-	p := otel.GetTracerProvider()
+var noTracers = ifUnset(otel.GetTracerProvider())
+
+// ifUnset gives the global provider of a program that has set none, nil for any other.
+func ifUnset(p trace.TracerProvider) trace.TracerProvider {
 	if t := reflect.TypeOf(p); t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/otel/internal/global") {
 		return p
 	}
 	return nil
-}()
+}
 
 // noSpan is that of an operation that nobody traces.
 var noSpan = trace.SpanFromContext(context.Background())
 
 // untraced says whether a span would go nowhere, and has no trace to take along.
 func (t *Telemetry) untraced(ctx context.Context) bool {
-	return t.global && noTracers != nil && otel.GetTracerProvider() == noTracers && !trace.SpanContextFromContext(ctx).IsValid()
+	return t.global && otel.GetTracerProvider() == noTracers && !trace.SpanContextFromContext(ctx).IsValid()
 }
 
 // Span is one operation that is under way, or has ended.
@@ -215,11 +217,8 @@ func (t *Telemetry) begin(ctx context.Context, v Verb, queue string, more ...tra
 	if o.op = op; untraced {
 		return ctx, o
 	}
-	start := op.start
-	if len(more) > 0 {
-		start = append(start[:len(start):len(start)], more...)
-	}
-	ctx, o.span = t.tracer.Start(ctx, op.name, start...)
+	start := op.start[:len(op.start):len(op.start)] // it is shared
+	ctx, o.span = t.tracer.Start(ctx, op.name, append(start, more...)...)
 	return ctx, o
 }
 

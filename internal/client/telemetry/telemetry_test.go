@@ -4,7 +4,9 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/client/route"
 	"github.com/pawlq/pawl/pawltype"
 	"go.opentelemetry.io/otel"
@@ -13,10 +15,13 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
+// later is the provider that tests set globally: the global one passes on to the first that is set, for good.
+var later = &countingTracers{}
+
 // countingTracers counts the spans that are begun.
 type countingTracers struct {
 	noop.TracerProvider
-	begun int
+	begun, links int
 }
 
 type countingTracer struct {
@@ -30,6 +35,8 @@ func (c *countingTracers) Tracer(string, ...trace.TracerOption) trace.Tracer {
 
 func (c countingTracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	c.of.begun++
+	cfg := trace.NewSpanStartConfig(opts...)
+	c.of.links += len(cfg.Links())
 	return c.Tracer.Start(ctx, name, opts...)
 }
 
@@ -47,6 +54,11 @@ func TestTelemetryThatNobodyWants(t *testing.T) {
 	if noTracers == nil {
 		t.Fatal("the global provider that was never set is not known")
 	}
+	for _, p := range []trace.TracerProvider{noop.TracerProvider{}, later} {
+		if ifUnset(p) != nil {
+			t.Errorf("%T is taken for none", p)
+		}
+	}
 	tel := newTestTelemetry(t, Config{})
 	ctx, claim := t.Context(), Task{Queue: "mail"}
 	if n := testing.AllocsPerRun(100, func() {
@@ -56,6 +68,18 @@ func TestTelemetryThatNobodyWants(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("a run that nobody traces allocates %v times", n)
 	}
+	spec := &pawlv1.TaskSpec{}
+	_, run := tel.Process(ctx, claim, "w")
+	run.Processed(pawltype.OutcomeFailed, context.Canceled)
+	_, one := tel.Send(ctx, spec)
+	one.Sent(&pawlv1.Enqueued{}, nil)
+	_, many := tel.SendMany(ctx, 1, func(int) *pawlv1.TaskSpec { return spec })
+	many.DoneWith(nil, 1, nil)
+	tel.Settled(run.SpanContext(), claim, VerbAck, time.Now(), nil)
+	tel.Claimed(ctx, nil, time.Now(), []*pawlv1.ClaimedTask{{}}, nil)
+	if spec.Headers != nil {
+		t.Errorf("a task that nobody traces has the headers %v", spec.Headers)
+	}
 
 	remote := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, Remote: true})
 	with := trace.ContextWithRemoteSpanContext(ctx, remote)
@@ -63,11 +87,11 @@ func TestTelemetryThatNobodyWants(t *testing.T) {
 		t.Errorf("the run has trace %v, its task %v", o.span.SpanContext(), remote)
 	}
 
-	later := &countingTracers{}
+	before := later.begun
 	otel.SetTracerProvider(later)
 	defer otel.SetTracerProvider(noTracers)
-	if _, o := tel.Process(ctx, claim, "w"); later.begun != 1 {
-		t.Errorf("a provider that was set later got %d spans, want 1", later.begun)
+	if _, o := tel.Process(ctx, claim, "w"); later.begun != before+1 {
+		t.Errorf("a provider that was set later got %d spans, want 1", later.begun-before)
 	} else {
 		o.Processed(pawltype.OutcomeSucceeded, nil)
 	}
@@ -110,6 +134,12 @@ func TestTelemetryOfItsOwn(t *testing.T) {
 		t.Errorf("%d spans, want 1", own.begun)
 	} else {
 		o.End(nil)
+	}
+	tel.linked = true
+	tel.Process(t.Context(), Task{}, "w")
+	tel.Send(t.Context(), &pawlv1.TaskSpec{})
+	if own.begun != 3 || own.links != 0 {
+		t.Errorf("%d spans with %d links to nothing", own.begun, own.links)
 	}
 }
 
