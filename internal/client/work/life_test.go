@@ -138,7 +138,11 @@ func (b *broker) at(t *testing.T, handlers map[string]handler) *world {
 func pushed(types ...string) *pawlv1.WorkResponse {
 	r := &pawlv1.WorkResponse{}
 	for _, typ := range types {
-		r.Tasks = append(r.Tasks, &pawlv1.ClaimedTask{TaskId: typ, ClaimToken: typ, Type: typ, Lease: durationpb.New(time.Hour)})
+		lease := time.Hour
+		if typ == "leased" {
+			lease = time.Minute
+		}
+		r.Tasks = append(r.Tasks, &pawlv1.ClaimedTask{TaskId: typ, ClaimToken: typ, Type: typ, Lease: durationpb.New(lease)})
 	}
 	return r
 }
@@ -155,6 +159,7 @@ func TestRunsEnd(t *testing.T) {
 	handlers := map[string]handler{
 		"quick":    after(0),
 		"long":     after(begins + 5*time.Second),
+		"leased":   after(begins + 5*time.Second),
 		"obeys":    func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) },
 		"lags":     func(ctx context.Context) error { <-ctx.Done(); time.Sleep(drainGrace / 2); return nil },
 		"stubborn": func(context.Context) error { <-stubborn; return nil },
@@ -171,6 +176,7 @@ func TestRunsEnd(t *testing.T) {
 		"idle":             {nil, 10 * time.Second, false, 0, "", false},
 		"one after other":  {[]string{"quick", "goexits", "quick2"}, 10 * time.Second, false, 0, "ack quick; fail goexits RETRY: handler called runtime.Goexit; ack quick2", false},
 		"in time":          {[]string{"long"}, 10 * time.Second, false, 5 * time.Second, "ack long", false},
+		"leased":           {[]string{"leased"}, 10 * time.Second, false, 5 * time.Second, "extend leased by 1m0s, progress 0; ack leased", false},
 		"at its end":       {[]string{"obeys"}, 10 * time.Second, false, 10 * time.Second, "release obeys for 0s", false},
 		"at once":          {[]string{"obeys"}, -1, false, 0, "release obeys for 0s", false},
 		"a bit later":      {[]string{"lags"}, 10 * time.Second, false, 10*time.Second + drainGrace/2, "ack lags", false},

@@ -38,7 +38,9 @@ func (n *nodes) LeaderNow(_ context.Context, shard uint32) string {
 	return n.leaders[shard]
 }
 
-func (n *nodes) Reach(_ context.Context, name string) bool { return name != n.unreachable }
+func (n *nodes) Reach(_ context.Context, name string) bool {
+	return name == "" || name != n.unreachable
+}
 
 // id is that of a task of a shard.
 func id(shard, n int) string { return fmt.Sprintf("00dc6acf-ac00-7%03x-8000-%012x", shard, n) }
@@ -112,7 +114,7 @@ func TestStreamsMove(t *testing.T) {
 					w.run.mu.Lock()
 					w.run.placement.count(id(2, n))
 					w.run.mu.Unlock()
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(time.Second)
 				}
 			})
 			w.run.watchPlacement(ctx, &background, &oneStream{md: metadata.Pairs("pawl-node", "n1")}, route.OfShard(2), renew)
@@ -170,14 +172,24 @@ func TestDestinations(t *testing.T) {
 		t.Errorf("later: %+v, want %+v", got, want)
 	}
 	for what, x := range map[string]struct {
-		stream oneStream
-		want   int
-	}{"closed": {oneStream{recvs: []error{io.EOF}}, 0}, "broken": {oneStream{recvs: []error{errors.New("x")}}, 1}, "not opened": {oneStream{opens: errors.New("x")}, 1}} {
+		stream  oneStream
+		want    int
+		watches int
+	}{
+		"closed":             {oneStream{recvs: []error{io.EOF}}, 0, 0},
+		"broken":             {oneStream{recvs: []error{errors.New("x")}}, 1, 0},
+		"not opened":         {oneStream{opens: errors.New("x")}, 1, 0},
+		"broken after words": {oneStream{recvs: []error{nil, nil, errors.New("x")}, md: metadata.Pairs("pawl-node", "n1")}, 1, 1},
+	} {
+		router.several = 0
 		router.forgotten = nil
 		w.run.cfg.Worker = &x.stream
 		_, _ = w.run.session(t.Context(), nil)
 		if len(router.forgotten) != x.want || x.want > 0 && router.forgotten[0] != route.OfShard(7) {
 			t.Errorf("%s: forgotten is %+v", what, router.forgotten)
+		}
+		if router.several != x.watches {
+			t.Errorf("%s: it is watched %d times, want %d", what, router.several, x.watches)
 		}
 	}
 }
