@@ -36,6 +36,7 @@ type fake struct {
 	pawlv1.UnimplementedScheduleServiceServer
 	pawlv1.UnimplementedAuditServiceServer
 	pawlv1.UnimplementedClusterServiceServer
+	pawlv1.UnimplementedGroupServiceServer
 
 	server *grpc.Server
 	pipe   *bufconn.Listener
@@ -132,6 +133,7 @@ func (f *fake) newServer(opts ...grpc.ServerOption) *grpc.Server {
 	pawlv1.RegisterOperatorServiceServer(server, f)
 	pawlv1.RegisterScheduleServiceServer(server, f)
 	pawlv1.RegisterAuditServiceServer(server, f)
+	pawlv1.RegisterGroupServiceServer(server, f)
 	return server
 }
 

@@ -1,0 +1,126 @@
+package pawl_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/pawltype"
+)
+
+// Each call about a group gives what the broker answers, is made again while it is away, and says what was refused.
+func TestGroupCalls(t *testing.T) {
+	item := pawl.Item{Args: welcome{}}
+	bad := pawl.Item{Args: pawl.RawTask{}}
+	for what, x := range map[string]struct {
+		call   func(c *pawl.Client) (string, error)
+		answer any
+		want   string
+		fails  string // how its error begins
+	}{
+		"CreateGroup": {func(c *pawl.Client) (string, error) {
+			g, err := c.EnqueueGroup(t.Context(), pawl.GroupSpec{Name: "import", Tasks: []pawl.Item{item, item, item}, OnSuccess: &item})
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprint(g.ID, g.Duplicate, g.Tasks[0].Ref.ID, g.Tasks[1].Err, g.Tasks[2]), nil
+		}, &pawlv1.CreateGroupResponse{Group: &pawlv1.Group{GroupId: "g"}, Duplicate: true, Tasks: []*pawlv1.EnqueueResult{{Task: &pawlv1.Enqueued{TaskId: "1"}}, {Error: &pawlv1.Error{Code: "conflict"}}, {}}},
+			"gtrue1pawl: conflict {<nil> <nil>}", `enqueue group "import": `},
+		"AddGroupTasks": {func(c *pawl.Client) (string, error) {
+			out, err := c.AddToGroup(t.Context(), "g", []pawl.Item{bad, item})
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprint(out[0].Err, " ", out[1].Ref.ID), nil
+		}, &pawlv1.AddGroupTasksResponse{Results: []*pawlv1.EnqueueResult{{Task: &pawlv1.Enqueued{TaskId: "1"}}}},
+			`add to group "g": item 0: pawl: invalid_argument: type: is empty 1`, `add to group "g": `},
+		"GetGroup": {func(c *pawl.Client) (string, error) {
+			g, err := c.Group(t.Context(), "g")
+			if err != nil {
+				return "", err
+			}
+			return g.ID, nil
+		}, &pawlv1.GetGroupResponse{Group: &pawlv1.Group{GroupId: "g"}}, "g", `group "g": `},
+		"CloseGroup": {func(c *pawl.Client) (string, error) {
+			g, err := c.CloseGroup(t.Context(), "g")
+			if err != nil {
+				return "", err
+			}
+			return g.ID, nil
+		}, &pawlv1.CloseGroupResponse{Group: &pawlv1.Group{GroupId: "g"}}, "g", `close group "g": `},
+		"CancelGroup": {func(c *pawl.Client) (string, error) {
+			g, err := c.CancelGroup(t.Context(), "g", "over")
+			if err != nil {
+				return "", err
+			}
+			return g.ID, nil
+		}, &pawlv1.CancelGroupResponse{Group: &pawlv1.Group{GroupId: "g"}}, "g", `cancel group "g": `},
+		"ListGroupMembers": {func(c *pawl.Client) (said string, err error) {
+			for m, err := range c.GroupMembers(t.Context(), "g") {
+				if err != nil {
+					return "", err
+				}
+				said += m.TaskID
+			}
+			return said, nil
+		}, &pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1"}, {TaskId: "2"}}}, "12", `members of group "g": `},
+	} {
+		f, client := start(t)
+		away := true
+		f.set(func() {
+			f.operator = func(method string, _ any) (any, bool) { return x.answer, method == what }
+			f.before = func(method string) error {
+				if away && method == what {
+					away = false
+					return refusal(codes.Unavailable, &pawlv1.Error{Code: "unavailable"})
+				}
+				return nil
+			}
+		})
+		if got, err := x.call(client); err != nil || got != x.want || away {
+			t.Errorf("%s: got %q, %v, want %q", what, got, err, x.want)
+		}
+		f.set(func() {
+			f.before = func(string) error { return refusal(codes.NotFound, &pawlv1.Error{Code: "not_found"}) }
+		})
+		if _, err := x.call(client); !errors.Is(err, pawltype.ErrNotFound) || !strings.HasPrefix(err.Error(), x.fails) {
+			t.Errorf("%s: got %v, want %s", what, err, x.fails)
+		}
+	}
+}
+
+// A group that can't be made is refused before it is sent, with the place of what is wrong.
+func TestGroupsThatAreRefused(t *testing.T) {
+	f, client := start(t)
+	f.set(func() {
+		f.operator = func(string, any) (any, bool) { return &pawlv1.AddGroupTasksResponse{}, true }
+	})
+	item, bad := pawl.Item{Args: welcome{}}, pawl.Item{Args: pawl.RawTask{}}
+	for field, g := range map[string]pawl.GroupSpec{
+		"name":             {Name: "\xff"},
+		"request_id":       {RequestID: "\xff"},
+		"tasks[1].type":    {Tasks: []pawl.Item{item, bad}},
+		"on_complete.type": {OnComplete: &bad},
+		"on_success.type":  {OnSuccess: &bad},
+		"on_death.type":    {OnDeath: &bad},
+	} {
+		_, err := client.EnqueueGroup(t.Context(), g)
+		if refused, ok := errors.AsType[*pawltype.Error](err); !ok || refused.Field != field || !strings.HasPrefix(err.Error(), "enqueue group") || strings.HasPrefix(err.Error(), `enqueue group ""`) {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+	if out, err := client.AddToGroup(t.Context(), "g", []pawl.Item{bad}); err != nil || len(out) != 1 || !errors.Is(out[0].Err, pawltype.ErrInvalidArgument) {
+		t.Errorf("nothing to add: %v, %v", out, err)
+	}
+	if _, err := client.AddToGroup(t.Context(), "g", []pawl.Item{item}); err == nil || !strings.Contains(err.Error(), "1 tasks got 0 answers") {
+		t.Errorf("no answer for a task: %v", err)
+	}
+	if out, err := client.AddToGroup(t.Context(), "g", nil); err != nil || len(out) != 0 {
+		t.Errorf("no items: %v, %v", out, err)
+	}
+}
