@@ -97,8 +97,9 @@ func TestGroupCalls(t *testing.T) {
 // A group that can't be made is refused before it is sent, with the place of what is wrong.
 func TestGroupsThatAreRefused(t *testing.T) {
 	f, client := start(t)
+	asked := 0
 	f.set(func() {
-		f.operator = func(string, any) (any, bool) { return &pawlv1.AddGroupTasksResponse{}, true }
+		f.operator = func(string, any) (any, bool) { asked++; return &pawlv1.AddGroupTasksResponse{}, true }
 	})
 	item, bad := pawl.Item{Args: welcome{}}, pawl.Item{Args: pawl.RawTask{}}
 	for field, g := range map[string]pawl.GroupSpec{
@@ -120,7 +121,7 @@ func TestGroupsThatAreRefused(t *testing.T) {
 	if _, err := client.AddToGroup(t.Context(), "g", []pawl.Item{item}); err == nil || !strings.Contains(err.Error(), "1 tasks got 0 answers") {
 		t.Errorf("no answer for a task: %v", err)
 	}
-	if out, err := client.AddToGroup(t.Context(), "g", nil); err != nil || len(out) != 0 {
-		t.Errorf("no items: %v, %v", out, err)
+	if out, err := client.AddToGroup(t.Context(), "g", nil); err != nil || len(out) != 0 || asked != 2 {
+		t.Errorf("no items, of a group that may not be there: %v, %v, the broker is asked %d times, want 2", out, err, asked)
 	}
 }

@@ -52,3 +52,22 @@ func TestWorkersOutOfBounds(t *testing.T) {
 		}
 	}
 }
+
+// Headers add up, and a result that can't be waited for is an error.
+func TestHeadersAddUp(t *testing.T) {
+	f, client := start(t)
+	ref, err := client.Enqueue(t.Context(), welcome{}, pawl.Header("a", "1"), pawl.Header("b", "2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.set(func() {
+		if got := f.tasks[ref.ID].spec.Headers; got["a"] != "1" || got["b"] != "2" {
+			t.Errorf("the task has the headers %v", got)
+		}
+	})
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := ref.Result(ended, new(int)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a result after the end: %v", err)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/client/lease"
+	"github.com/pawlq/pawl/internal/client/outcome"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -68,6 +69,7 @@ func TestStepsAndCheckpoints(t *testing.T) {
 		{`{"pawl_steps":{"b":1},"checkpoint":2}`, "", "2", `{"pawl_steps":{"a":7,"b":1},"checkpoint":2}`},
 		{`{"pawl_steps":{"a":1},"other":2}`, "", `{"pawl_steps":{"a":1},"other":2}`, `{"pawl_steps":{"a":7},"checkpoint":{"pawl_steps":{"a":1},"other":2}}`},
 		{`{"pawl_steps":{"a":1}} 2`, "no room", "", ""},
+		{`x`, "no room", "", ""},
 		{`{"pawl_steps":null}`, "", `{"pawl_steps":null}`, `{"pawl_steps":{"a":7},"checkpoint":{"pawl_steps":null}}`},
 	} {
 		h := &holder{}
@@ -189,6 +191,15 @@ func TestOnce(t *testing.T) {
 			took := time.Since(began)
 			if !errors.Is(err, pawltype.ErrOnceHeld) || took < wait || took > wait+100*time.Millisecond || asked < int(wait/(100*time.Millisecond)) {
 				t.Errorf("lease %s: %v after %s and %d questions, want %s", lease, err, took, asked, wait)
+			}
+			putOff := max(time.Second, min(lease/2, 30*time.Second))
+			if steer := outcome.SteerOf(err); steer == nil || steer.Delay < putOff/2 || steer.Delay > putOff {
+				t.Errorf("lease %s: put off by %+v, want %s at most", lease, steer, putOff)
+			}
+			ended, end := context.WithCancelCause(t.Context())
+			end(pawltype.ErrDraining)
+			if err := c.Once(ended, "k", func(context.Context) error { return nil }); !errors.Is(err, pawltype.ErrDraining) {
+				t.Errorf("after the end: %v", err)
 			}
 		})
 	}
