@@ -8,7 +8,11 @@ import (
 	"testing"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
 	"github.com/pawlq/pawl"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -70,4 +74,28 @@ func TestHeadersAddUp(t *testing.T) {
 	if err := ref.Result(ended, new(int)); !errors.Is(err, context.Canceled) {
 		t.Errorf("a result after the end: %v", err)
 	}
+}
+
+// Each task that goes with others has a span that ends, and where none goes there is none.
+func TestTasksOfBatchesAreTraced(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	f, client := start(t, pawl.DialOptions{Telemetry: pawl.Telemetry{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}})
+	f.set(func() {
+		f.operator = func(method string, _ any) (any, bool) {
+			return &pawlv1.AddGroupTasksResponse{Results: []*pawlv1.EnqueueResult{{}, {}}}, method == "AddGroupTasks"
+		}
+	})
+	items := []pawl.Item{{Args: welcome{}}, {Args: welcome{}}}
+	ended := func(what string, err error, want int) {
+		t.Helper()
+		if got := len(spans.Ended()); err != nil || got != want {
+			t.Errorf("%s: %v, %d spans have ended, want %d", what, err, got, want)
+		}
+	}
+	_, err := client.EnqueueBatch(t.Context(), nil)
+	ended("nothing", err, 0)
+	_, err = client.EnqueueBatch(t.Context(), items)
+	ended("a batch", err, 3)
+	_, err = client.AddToGroup(t.Context(), "g", items)
+	ended("tasks of a group", err, 6)
 }
