@@ -272,7 +272,9 @@ func unwrap(k *keyring.Keyring, at keyring.Place, data []byte) ([]byte, error) {
 		return data, nil
 	}
 	var w wrapped
-	_ = json.Unmarshal(data, &w) // what is broken has not the form that Open wants
+	if err := json.Unmarshal(data, &w); err != nil {
+		return data, &keyring.Error{Forged: true, Message: fmt.Sprintf("it has not the form of what is encrypted: %v", err)}
+	}
 	plain, _, err := k.Open(at, w.Encrypted)
 	if err != nil {
 		return data, err
