@@ -93,7 +93,7 @@ func (k *keys) expected(token string, n need) codes.Code {
 
 func lockedGateway(t *testing.T, k *keys) *Gateway {
 	f := newFake()
-	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f.registry}, Events: f.events, Registry: f.registry, Admin: f.admin, Door: k.door, Node: "n1"})
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events, Registry: f.registry, Admin: f.admin, Door: k.door, Node: "n1"})
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	return g
 }

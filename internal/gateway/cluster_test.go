@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ import (
 type fakeAdmin struct {
 	mu       sync.Mutex
 	asked    []string
+	faults   *faults // of single asks; nil: none
 	overview cluster.Overview
 	m        *cluster.Map
 	found    Verification
@@ -81,7 +83,7 @@ func (a *fakeAdmin) ask(format string, args ...any) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked = append(a.asked, fmt.Sprintf(format, args...))
-	return a.refuses
+	return cmp.Or(a.refuses, a.faults.ask())
 }
 
 // taken are the calls since it was asked last.

@@ -12,11 +12,15 @@ import (
 
 // fakeGroups keeps groups whose members never end.
 type fakeGroups struct {
+	*fake
 	mu  sync.Mutex
 	all []*broker.GroupView
 }
 
 func (f *fakeGroups) MakeGroup(_ context.Context, _ string, g task.Group) (made broker.GroupMade, at broker.Stamp, err error) {
+	if err := f.faults.ask(); err != nil {
+		return made, at, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := len(f.all) + 1
@@ -46,6 +50,9 @@ func (f *fakeGroups) AddToGroup(_ context.Context, _ string, id task.ID, tasks [
 	if err != nil {
 		return nil, at, err
 	}
+	if err := f.faults.ask(); err != nil {
+		return nil, at, err
+	}
 	out := make([]broker.Enqueued, len(tasks))
 	for i := range out {
 		g.Counts.Members++
@@ -67,7 +74,7 @@ func (f *fakeGroups) find(id task.ID) (*broker.GroupView, broker.Stamp, error) {
 }
 
 func newFakeGroups(f *fake) *fakeGroups {
-	g := &fakeGroups{}
+	g := &fakeGroups{fake: f}
 	to := f.table()
 	verbtest.On(to, broker.CloseGroup, g.closeGroup)
 	verbtest.On(to, broker.CancelGroup, g.cancelGroup)

@@ -32,6 +32,9 @@ func (f *fakeOperations) StartOperation(_ context.Context, _ string, spec broker
 	o.Spec.Total, o.Spec.TotalSoFar = 5, true
 	o.Tally = broker.Tally{Matched: 3, Done: 1, Failed: 1, Skipped: []broker.Skipped{{Reason: task.SkipUniqueKey, Count: 1}},
 		Errors: []broker.TaskError{{ID: task.NewID(1, 9, 9), Message: "queue x is one too many"}}}
+	if err := f.faults.ask(); err != nil {
+		return broker.OperationView{}, broker.Stamp{}, err
+	}
 	f.all = append(f.all, o)
 	return f.find(o.ID)
 }
@@ -66,6 +69,9 @@ func (f *fakeOperations) Operation(ctx context.Context, _ string, id task.ID, wa
 	select {
 	case <-ctx.Done():
 	case <-waited.C: // nothing ever comes of it
+	}
+	if err := f.faults.ask(); err != nil {
+		return broker.OperationView{}, broker.Stamp{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

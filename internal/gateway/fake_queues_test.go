@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -23,6 +24,9 @@ func (f *fake) Place(_ context.Context, ns, name string) (cluster.Queue, error) 
 
 // Spread gives all slots to the shards, in runs, at once.
 func (f *fake) Spread(_ context.Context, _ task.Author, _, name string, onto cluster.Onto) (cluster.Queue, error) {
+	if err := f.faults.ask(); err != nil {
+		return cluster.Queue{}, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q := f.queues[name]
@@ -72,7 +76,7 @@ func (f *fake) Queues(_ context.Context, _ string, of cluster.QueueQuery) (queue
 	if of.Names != nil {
 		slices.SortFunc(queues, func(a, b cluster.Queue) int { return slices.Index(of.Names, a.Name) - slices.Index(of.Names, b.Name) })
 	}
-	return queues[:min(of.Limit, len(queues))], f.cluster
+	return queues[:min(of.Limit, len(queues))], cmp.Or(f.cluster, f.faults.ask())
 }
 
 func (f *fake) PutQueue(_ context.Context, _ cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
@@ -84,6 +88,9 @@ func (f *fake) PutQueue(_ context.Context, _ cluster.Deed, ns, name string, chan
 		if s, ok := f.home[name]; ok {
 			q.Shard = s
 		}
+	}
+	if err := f.faults.ask(); err != nil {
+		return q, err
 	}
 	before := q.Config
 	if err := change(&q.Config); err != nil {
@@ -100,7 +107,7 @@ func (f *fake) DropQueue(_ context.Context, _ task.Author, _, name string) error
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.queues, name)
-	return nil
+	return f.faults.ask()
 }
 
 // fakeCluster is the fake as a cluster: it and the broker have a method of the same name.
@@ -110,7 +117,7 @@ func (c fakeCluster) Copied(_, name string) (cluster.Queue, bool) { return c.Que
 
 func (c fakeCluster) Queue(_ context.Context, _, name string) (cluster.Queue, bool, error) {
 	q, ok := c.Queue1(name)
-	return q, ok, c.cluster
+	return q, ok, cmp.Or(c.cluster, c.faults.ask())
 }
 
 func (f *fake) Queue(_ context.Context, shard uint32, _, name string) (i broker.QueueInfo, at broker.Stamp, err error) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -32,6 +33,9 @@ func (f *fakeSchedules) find(name string) (*broker.ScheduleView, error) {
 }
 
 func (f *fakeSchedules) PutSchedule(_ context.Context, _ task.Author, _ string, put broker.SchedulePut) (done broker.SchedulePutDone, at broker.Stamp, err error) {
+	if err := f.faults.ask(); err != nil {
+		return done, at, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	name, now := put.Schedule.Name, broker.TimeOf(time.Now())
@@ -57,7 +61,7 @@ func (f *fakeSchedules) DeleteSchedule(_ context.Context, _ task.Author, _, name
 	defer f.mu.Unlock()
 	_, err = f.find(name)
 	delete(f.all, name)
-	return at, err
+	return at, cmp.Or(err, f.faults.ask())
 }
 
 func (f *fakeSchedules) answer(to verbtest.Answers) {
@@ -98,7 +102,7 @@ func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, nam
 	now := broker.TimeOf(time.Now())
 	v.Last = &broker.Tick{Seq: uint64(len(f.history[name]) + 1), Planned: now.Add(-time.Second), Count: 1, At: now, Outcome: 3, Task: request}
 	f.history[name] = append(f.history[name], v.Last)
-	return broker.Accepted{ID: request, State: task.Ready}, at, nil
+	return broker.Accepted{ID: request, State: task.Ready}, at, f.faults.ask()
 }
 
 func (f *fakeSchedules) Schedule(_ context.Context, q *broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {

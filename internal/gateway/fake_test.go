@@ -54,8 +54,9 @@ type fake struct {
 	enqueues func(ctx context.Context, specs []task.Spec) // if set, it is called before Enqueue begins, and may wait
 	panics   bool
 	meter    Meter
-	fails    error // of every call
-	cluster  error // of reads of queues
+	fails    error   // of every call
+	cluster  error   // of reads of queues
+	faults   *faults // of single asks; nil: none
 
 	certificate func() *tls.Certificate // nil: plaintext
 	clients     ClientCertificates
@@ -91,7 +92,7 @@ func fakeBreakers() []broker.BreakerInfo {
 
 // newGateway is a gateway over a fake.
 func newGateway(f *fake) *Gateway {
-	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f.registry}, Events: f.events, Registry: f.registry, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
+	return New(Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events, Registry: f.registry, Admin: f.admin, Version: "test", ClusterID: "c1", Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
 		ClientCertificates: f.clients, Door: f.door, Pages: f.pages, Meter: f.meter})
 }
 
@@ -117,6 +118,9 @@ func (f *fake) stamp(shard uint32) broker.Stamp {
 func (f *fake) begin(shard uint32) error {
 	if f.panics {
 		panic("planted")
+	}
+	if err := f.faults.ask(); err != nil {
+		return err
 	}
 	f.mu.Lock()
 	if f.fails != nil || f.down[shard] {
@@ -539,7 +543,17 @@ func (f *fake) bulk(q *broker.OnDead, to task.State) (out broker.BulkDone, err e
 	return out, nil
 }
 
+func fakeArchived() broker.ArchivedTask {
+	return broker.ArchivedTask{ArchivedAt: time.Now(), Cause: "discard", ID: task.NewID(1, 5, 5).String(),
+		Namespace: "default", Queue: "mail", Type: "welcome", State: "dead", Reason: "not_retryable", Priority: "high", Payload: []byte(`{"to":"z"}`),
+		CreatedAt: time.Now(), EndedAt: time.Now(), Attempts: []broker.ArchivedAttempt{{Attempt: 1, Fence: 1, Worker: "w1",
+			StartedAt: time.Now(), EndedAt: time.Now(), Outcome: "dead", Message: "no such address"}}}
+}
+
 func (f *fake) Archived(_ context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error) {
+	if err := f.faults.ask(); err != nil {
+		return nil, nil, nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, t := range f.archive {
@@ -558,6 +572,9 @@ func (f *fake) Archived(_ context.Context, ns, queue, cursor string, limit int) 
 }
 
 func (f *fake) ArchivedAt(_ context.Context, place string) (*broker.ArchivedTask, error) {
+	if err := f.faults.ask(); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var n int

@@ -10,7 +10,12 @@ import (
 )
 
 // Do answers verbs.
-func (f *fake) Do(ctx context.Context, c verb.Call) error { return f.table().Do(ctx, c) }
+func (f *fake) Do(ctx context.Context, c verb.Call) error {
+	if err := f.faults.ask(); err != nil {
+		return err
+	}
+	return f.table().Do(ctx, c)
+}
 
 // table is what the fake answers to verbs: of tokens, markers and webhooks it has some of its own, unless a test puts others in their place.
 func (f *fake) table() verbtest.Answers {

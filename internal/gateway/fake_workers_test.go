@@ -10,7 +10,7 @@ import (
 )
 
 // fakeWorkers are those of one node, which hears at once what is written. Node "n2" gives no answer.
-type fakeWorkers struct{ registry *registry.Registry }
+type fakeWorkers struct{ *fake }
 
 func (f fakeWorkers) Workers(_ context.Context, q registry.Query, node string) (list registry.Listing, err error) {
 	switch node {
@@ -24,7 +24,7 @@ func (f fakeWorkers) Workers(_ context.Context, q registry.Query, node string) (
 	for i := range list.Workers {
 		list.Workers[i].Node = "n1"
 	}
-	return list, nil
+	return list, f.faults.ask()
 }
 
 func (f fakeWorkers) CountWorkers(_ context.Context, ns string, queues []string) []int64 {
@@ -43,7 +43,7 @@ func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name cluster
 	now := time.Now()
 	row := cluster.QuietWorker{Namespace: name.Namespace, ID: name.ID, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: 1}
 	f.registry.Tell(1, false, []registry.Word{{Namespace: name.Namespace, ID: name.ID, Quiet: &registry.Quiet{By: by.Name, Reason: by.Reason, At: now, Until: row.Until, Version: 1}}})
-	return row, nil
+	return row, f.faults.ask()
 }
 
 func (f fakeWorkers) ResumeWorker(_ context.Context, _ task.Author, name cluster.WorkerName) (bool, error) {
@@ -52,5 +52,5 @@ func (f fakeWorkers) ResumeWorker(_ context.Context, _ task.Author, name cluster
 		was = w.Quiet != nil
 	}
 	f.registry.Tell(1, false, []registry.Word{{Namespace: name.Namespace, ID: name.ID}})
-	return was, nil
+	return was, f.faults.ask()
 }

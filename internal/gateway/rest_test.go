@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"sort"
 	"strings"
 	"sync"
@@ -19,10 +20,10 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/rest"
-	"github.com/pawlq/pawl/internal/task"
 )
 
 // The stories of REST are in testdata/rest. Each call is a request line, headers, and a body; the answer is shown as it
@@ -43,15 +44,49 @@ func TestREST(t *testing.T) {
 func pass(d time.Duration) { time.Sleep(d) }
 
 type restStory struct {
-	t *testing.T
-	f *fake
-	g *Gateway
+	t     *testing.T
+	f     *fake
+	g     *Gateway
+	spans *tracetest.SpanRecorder
+}
+
+// ended tells of the spans that have ended since it was asked last: to which trace they belong, if a call or a task named it, and all that they say.
+func (s *restStory) ended() string {
+	var out strings.Builder
+	for _, span := range s.spans.Ended() {
+		of := "of its own"
+		if span.Parent().IsValid() {
+			of = "in " + span.Parent().SpanID().String()
+		}
+		fmt.Fprintf(&out, "%s %s %s, %s, %s to %s", span.SpanKind(), span.Name(), of, span.Status().Code, span.StartTime().Format("05.000"), span.EndTime().Format("05.000"))
+		for _, l := range span.Links() {
+			fmt.Fprintf(&out, ", to %s", l.SpanContext.SpanID())
+		}
+		for _, a := range span.Attributes() {
+			fmt.Fprintf(&out, "\n  %s=%s", a.Key, a.Value.String())
+		}
+		if d := span.Status().Description; d != "" {
+			fmt.Fprintf(&out, "\n  %s", d)
+		}
+		out.WriteByte('\n')
+	}
+	s.spans.Reset()
+	return out.String()
 }
 
 func (s *restStory) step(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "call":
 		return s.call(d.Input)
+	case "stats":
+		s.g.cfg.Stats = newFakeStats()
+		return ""
+	case "traced":
+		s.spans = tracetest.NewSpanRecorder()
+		s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans)).Tracer("test")
+		return ""
+	case "spans":
+		return s.ended()
 	case "wait":
 		dur, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -110,10 +145,7 @@ func (s *restStory) lever(d *datadriven.TestData) string {
 		case "drain":
 			close(s.f.draining)
 		case "archive":
-			s.f.archive = append(s.f.archive, broker.ArchivedTask{ArchivedAt: time.Now(), Cause: "discard", ID: task.NewID(1, 5, 5).String(),
-				Namespace: "default", Queue: "mail", Type: "welcome", State: "dead", Reason: "not_retryable", Priority: "high", Payload: []byte(`{"to":"z"}`),
-				CreatedAt: time.Now(), EndedAt: time.Now(), Attempts: []broker.ArchivedAttempt{{Attempt: 1, Fence: 1, Worker: "w1",
-					StartedAt: time.Now(), EndedAt: time.Now(), Outcome: "dead", Message: "no such address"}}})
+			s.f.archive = append(s.f.archive, fakeArchived())
 		default:
 			d.Fatalf(s.t, "there is no lever %q", d.CmdArgs[0].Key)
 		}
@@ -153,9 +185,12 @@ func (s *restStory) call(text string) string {
 	for _, name := range names {
 		fmt.Fprintf(&out, "%s: %s\n", name, strings.Join(w.Header()[name], ", "))
 	}
-	out.Write(w.Body.Bytes())
+	out.WriteString(zeros.ReplaceAllStringFunc(w.Body.String(), func(all string) string { return fmt.Sprintf("0 x %d", (len(all)+1)/2) }))
 	return out.String()
 }
+
+// zeros are many of them in a series, which a story only counts.
+var zeros = regexp.MustCompile(`\b0(,0){9,}\b`)
 
 // document is openapi.json as kin-openapi reads it.
 var document = sync.OnceValues(func() (*openapi3.T, routers.Router) {

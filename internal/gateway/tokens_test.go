@@ -62,7 +62,12 @@ func (f *fakeTokens) RotateToken(_ context.Context, c cluster.TokenCall) (cluste
 }
 
 func (f *fakeTokens) RevokeToken(_ context.Context, c cluster.TokenCall) (cluster.TokenChanged, error) {
-	return cluster.TokenChanged{}, task.NotFound("token", c.Token.Name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.ContainsFunc(f.tokens, func(t auth.Token) bool { return t.ID() == c.Token.ID() }) {
+		return cluster.TokenChanged{}, task.NotFound("token", c.Token.Name)
+	}
+	return cluster.TokenChanged{}, nil
 }
 
 func (f *fakeTokens) Tokens(_ context.Context, by auth.Rights) ([]auth.Token, error) {

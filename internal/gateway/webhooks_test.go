@@ -21,8 +21,9 @@ import (
 
 // fakeWebhooks remembers one webhook, and calls shard 2 behind.
 type fakeWebhooks struct {
-	hook  cluster.WebhookView
-	calls []cluster.WebhookCall
+	hook   cluster.WebhookView
+	calls  []cluster.WebhookCall
+	faults *faults // of single asks; nil: none
 }
 
 func (f *fakeWebhooks) Check(field, url string) error { return webhook.CheckURL(field, url, nil) }
@@ -82,7 +83,7 @@ func (f *fakeWebhooks) ResumeWebhook(_ context.Context, c cluster.WebhookCall) (
 }
 
 func (f *fakeWebhooks) TestWebhook(_ context.Context, _ task.Author, _, name string) (cluster.Delivery, error) {
-	return cluster.Delivery{ID: "msg_1", Kind: task.NotifyTest, CreatedAt: 1_000_000, At: 1_000_000, Attempts: 1, Outcome: cluster.FailedFor, Status: 500, Error: "no", Took: time.Second}, nil
+	return cluster.Delivery{ID: "msg_1", Kind: task.NotifyTest, CreatedAt: 1_000_000, At: 1_000_000, Attempts: 1, Outcome: cluster.FailedFor, Status: 500, Error: "no", Took: time.Second}, f.faults.ask()
 }
 
 func (f *fakeWebhooks) Webhooks(context.Context, string) ([]cluster.WebhookView, error) {

@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// copies is a JSON list of n times the same.
+func copies(n int, item string) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
+}
+
+// spanText is a duration as the JSON of a message has it.
+func spanText(d time.Duration) string { return fmt.Sprintf(`"%d.%09ds"`, d/time.Second, d%time.Second) }
+
+func text(n int) string { return `"` + strings.Repeat("x", n) + `"` }
+
+// What is at a bound is served, and what is one beyond it is refused.
+func TestBoundsAreExact(t *testing.T) {
+	l := task.DefaultLimits()
+	for _, c := range []struct {
+		rpc, request string // which has %s
+		good, bad    []string
+	}{
+		{"ProducerService/ListTasks", `{"limit":%s}`, []string{"0", "1", fmt.Sprint(contract.MaxPage)}, []string{"-1", fmt.Sprint(contract.MaxPage + 1)}},
+		{"ProducerService/ListTasks", `{"filter":{"error":%s}}`, []string{text(maxNeedle)}, []string{text(maxNeedle + 1)}},
+		{"ProducerService/ListTasks", `{"filter":{"q":%s}}`, []string{text(maxNeedle)}, []string{text(maxNeedle + 1)}},
+		{"ProducerService/ListTasks", `{"filter":{"fingerprint":%s}}`, []string{`""`, `"0123456789abcdef"`}, []string{`"0123456789abcde"`, `"0123456789abcdeg"`, `"0123456789abcdef0"`}},
+		{"ProducerService/ListTasks", `{"filter":{"states":%s}}`, []string{copies(len(task.States), "1"), "[9]"}, []string{copies(len(task.States)+1, "1"), "[0]", "[10]"}},
+		{"ProducerService/ListTasks", `{"filter":{"created_after":%s}}`, []string{`"1970-01-01T00:00:00Z"`, `"9999-12-31T23:59:59Z"`}, []string{`"1969-12-31T23:59:59Z"`}},
+		{"ProducerService/GetTask", `{"task_id":"$failed","wait":%s}`, []string{`"0s"`, spanText(contract.MaxWait)}, []string{`"-1s"`, spanText(contract.MaxWait + 1)}},
+		{"ProducerService/GetTask", `{"task_id":"$failed","consistency":2,"wait":%s}`, []string{`"0s"`}, []string{`"1s"`}},
+		{"ProducerService/GetTask", `{"task_id":"$failed","consistency":%s}`, []string{"0", "1", "2"}, []string{"3"}},
+		{"ProducerService/UpdateTask", `{"task_id":"$ready","max_attempts":%s}`, []string{"1", fmt.Sprint(contract.MaxAttempts)}, []string{"0", "-1", fmt.Sprint(contract.MaxAttempts + 1)}},
+		{"ProducerService/UpdateTask", `{"task_id":"$ready","run_at":%s}`, []string{`"1970-01-01T00:00:00Z"`, `"9999-12-31T23:59:59Z"`}, []string{`"1969-12-31T23:59:59Z"`}},
+		{"ProducerService/UpdateTask", `{"task_id":"$ready","priority":%s}`, []string{"1", "3"}, []string{"0", "4"}},
+		{"ProducerService/UpdateTask", `{"task_id":"$ready","payload":%s}`, []string{`"MQ=="`, `""`}, []string{`"ew=="`}},
+		{"ProducerService/CancelTask", `{"task_id":"$ready","reason":%s}`, []string{text(task.MaxReason)}, []string{text(task.MaxReason + 1)}},
+		{"ProducerService/EnqueueBatch", `{"tasks":%s}`, []string{copies(1, `{"type":"a"}`), copies(l.Batch, `{"type":"a"}`)}, []string{"[]", copies(l.Batch+1, `{"type":"a"}`)}},
+		{"GroupService/CreateGroup", `{"open":true,"tasks":%s}`, []string{"[]", copies(l.Batch, `{"type":"a"}`)}, []string{copies(l.Batch+1, `{"type":"a"}`)}},
+		{"GroupService/AddGroupTasks", `{"group_id":"$group","tasks":%s}`, []string{copies(l.Batch, `{"type":"a"}`)}, []string{"[]", copies(l.Batch+1, `{"type":"a"}`)}},
+		{"WorkerService/Claim", `{"queues":%s}`, []string{`[{"queue":"q"}]`}, []string{"[]", copies(task.MaxClaimQueues+1, `{"queue":"q"}`), `[{"queue":"q"},{"queue":"q"}]`, `[{"queue":"q","weight":1},{"queue":"r"}]`, `[{"queue":"q","weight":1001}]`}},
+		{"WorkerService/Claim", `{"queues":[{"queue":"q"}],"types":%s}`, []string{copies(task.MaxClaimTypes, `"a"`)}, []string{copies(task.MaxClaimTypes+1, `"a"`), `[""]`}},
+		{"WorkerService/Claim", `{"queues":[{"queue":"q","weight":1}],"order":%s}`, []string{"0", "1", "2"}, []string{"3", "-1"}},
+		{"WorkerService/Settle", `{"acks":%s}`, []string{copies(contract.MaxSettle, `{}`)}, []string{copies(contract.MaxSettle+1, `{}`)}},
+		{"WorkerService/FinishOnce", `{$claim,"key":"k","ttl":%s}`, []string{`"1s"`, spanText(task.MaxHold)}, []string{`"0.999999999s"`, spanText(task.MaxHold + 1)}},
+		{"WorkerService/FinishOnce", `{$claim,"key":%s}`, []string{text(l.Name)}, []string{`""`, text(l.Name + 1)}},
+		{"WorkerService/FinishOnce", `{$claim,"key":"k","result":%s}`, []string{`"e30="`}, []string{`"ew=="`}},
+		{"WorkerRegistryService/QuietWorker", `{"worker_id":"$worker","for":%s}`, []string{spanText(cluster.MinQuiet), spanText(cluster.MaxQuiet)}, []string{spanText(cluster.MinQuiet - 1), spanText(cluster.MaxQuiet + 1)}},
+		{"WorkerRegistryService/GetWorker", `{"worker_id":%s}`, []string{`"$worker"`}, []string{`""`, text(maxInstance + 1)}},
+		{"ClusterService/AddShards", `{"total":%s}`, []string{"1", fmt.Sprint(cluster.MaxDataShards)}, []string{"0", fmt.Sprint(cluster.MaxDataShards + 1)}},
+		{"ClusterService/SetReplication", `{"replication":%s}`, []string{"1", "3", "5", "7"}, []string{"0", "2", "9"}},
+		{"ClusterService/DrainNode", `{"node":%s}`, []string{`"n1"`}, []string{`""`, `"a b"`}},
+		{"ClusterService/TransferLeader", `{"shard":1,"to":%s}`, []string{`""`, `"n1"`}, []string{`"a b"`}},
+		{"OperatorService/SpreadQueue", `{"queue":"mail","parts":%s}`, []string{"1"}, []string{"0", "-1", fmt.Sprint(contract.MaxParts + 1), `1,"shards":[1]`}},
+		{"OperatorService/SpreadQueue", `{"queue":"mail","shards":%s}`, []string{"[1]", copies(task.SlotCount, "1")}, []string{"[]", copies(task.SlotCount+1, "1")}},
+		{"OperatorService/ReplayDead", `{"queue":"mail","filter":{},"rate":%s}`, []string{"0", fmt.Sprint(float64(contract.MaxRate))}, []string{"-0.1", fmt.Sprint(float64(contract.MaxRate) * 1.01), `"NaN"`}},
+		{"OperatorService/ReplayDead", `{"queue":"mail","task_ids":%s}`, []string{`["$ready","$ready"]`, copies(contract.MaxSelected, `"$ready"`)}, []string{"[]", `["x"]`, copies(contract.MaxSelected+1, `"$ready"`), `["$ready"],"filter":{}`}},
+		{"OperatorService/ReplayDead", `{"queue":"mail","filter":{},"max":%s}`, []string{"0", "1"}, []string{"-1"}},
+		{"OperatorService/DiscardDead", `{"queue":"mail","filter":%s}`, []string{"{}", `{"queue":"mail"}`, `{"states":["STATE_DEAD"]}`}, []string{`{"queue":"sms"}`, `{"states":["STATE_POISONED"]}`, `{"states":["STATE_DEAD","STATE_DEAD"]}`}},
+		{"OperatorService/PutQueue", `{"queue":"mail","settings":{"keys":{%s}}}`, []string{numbered(task.MaxKeyRules, `"k%d":{}`)}, []string{numbered(task.MaxKeyRules+1, `"k%d":{}`)}},
+		{"OperatorService/PutQueue", `{"queue":"mail","settings":{"key_order":%s}}`, []string{"0", "1", "2"}, []string{"3"}},
+		{"OperatorService/PutQueue", `{"queue":"mail","settings":{},"if_version":%s}`, []string{"1"}, []string{"0", "2"}},
+		{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":1,"filter":{},%s}}`, []string{`"max":2,"canary":1`, `"canary":5`, `"max":5`, `"rate":0.000011575`, fmt.Sprintf(`"rate":%v`, float64(contract.MaxRate))},
+			[]string{`"max":2,"canary":2`, `"max":-1`, `"canary":-1`, `"rate":0.000011573`, fmt.Sprintf(`"rate":%v`, float64(contract.MaxRate)*1.01), `"rate":-1`, `"rate":"NaN"`, `"to_queue":"x"`, `"priority":1`}},
+		{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":"ACTION_MOVE","filter":{"queue":"mail"},"to_queue":%s}}`, []string{`"sms"`}, []string{`""`, `"mail"`, `"a b"`}},
+		{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":"ACTION_SET_PRIORITY","filter":{},"priority":%s}}`, []string{"1", "3"}, []string{"0", "4"}},
+		{"OperationService/StartOperation", `{"dry_run":true,"spec":%s}`, nil, []string{`{"filter":{}}`, `{"action":1}`}},
+		{"StatsService/GetQueueScale", `{"queue":"mail","target":%s}`, []string{`"1s"`, `"86400s"`, `"60s"`}, []string{`"0.999999999s"`, `"86400.000000001s"`}},
+		{"StatsService/GetQueueScale", `{"queue":"mail","slots":%s}`, []string{"0", "1", fmt.Sprint(contract.MaxScaleSlots)}, []string{"-1", fmt.Sprint(contract.MaxScaleSlots + 1)}},
+		{"StatsService/ListTypes", `{"pattern":%s}`, []string{`"` + strings.Repeat("*", task.MaxStars) + `"`}, []string{`"` + strings.Repeat("*", task.MaxStars+1) + `"`}},
+		{"AccessService/AddToken", `{"name":"n","roles":["produce"],"expires_in":%s}`, []string{`"1s"`, spanText(auth.MaxLife)}, []string{`"0.999999999s"`, spanText(auth.MaxLife + 1), `"1s","never_expires":true`}},
+		{"AccessService/AddToken", `{"name":"n","roles":["produce"],"request_id":%s}`, []string{`""`, `"$ready"`}, []string{`"x"`}},
+		{"AccessService/AddToken", `{"name":"n","roles":["produce"],"certificate":%s}`, []string{`"dns:worker.example"`}, []string{`"dns:worker.example","sqs":true`, text(1000)}},
+		{"AccessService/RotateToken", `{"name":"t","overlap":%s}`, []string{`"0s"`, spanText(auth.MaxOverlap)}, []string{`"-1s"`, spanText(auth.MaxOverlap + 1)}},
+		{"AccessService/SetQuotas", `{"name":"default","quotas":{%s}}`, []string{`"max_backlog":0`}, []string{"", `"max_backlog":-1`}},
+		{"WebhookService/AddWebhook", `{"name":"w","url":"https://example.com/x","events":["task.dead"],"queues":%s}`, []string{copies(task.MaxPatterns, `"a"`)}, []string{copies(task.MaxPatterns+1, `"a"`)}},
+		{"WebhookService/SetWebhook", `{"name":"w","queues":%s}`, []string{copies(task.MaxPatterns, `"a"`)}, []string{copies(task.MaxPatterns+1, `"a"`)}},
+		{"WebhookService/SetWebhook", `{"name":"w","url":%s}`, []string{`""`, `"https://example.com"`}, []string{`"http://example.com"`}},
+		{"OperatorService/RestoreArchive", `{"places":%s}`, []string{`["a:1"]`}, []string{"[]"}},
+	} {
+		for i, value := range slices.Concat(c.good, c.bad) {
+			s := newStage(t)
+			_, err := s.call(c.rpc, s.fill(strings.Replace(c.request, "%s", value, 1)))
+			if e, ok := task.AsError(err); (err == nil) != (i < len(c.good)) || ok && e.Code != task.CodeInvalidArgument && e.Code != task.CodeConflict {
+				t.Errorf("%s with %.80s: %v", c.rpc, value, err)
+			}
+		}
+	}
+}
+
+// numbered is a list with numbers.
+func numbered(n int, form string) string {
+	items := make([]string, n)
+	for i := range items {
+		items[i] = fmt.Sprintf(form, i)
+	}
+	return strings.Join(items, ",")
+}

@@ -1,0 +1,92 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// fakeStats has counted what happened in a minute until now: in queue "mail" to tasks of three types, in queue "sms" to one. Node n3 gives no answer.
+type fakeStats struct{ book *stats.Book }
+
+func newFakeStats() fakeStats {
+	now := time.Now()
+	f := fakeStats{stats.New(now.Add(-time.Minute))}
+	for i, e := range []struct {
+		queue, typ string
+		n          int
+		ran        time.Duration
+		counts     []stats.Counter
+	}{
+		{"mail", "welcome", 30, 0, []stats.Counter{stats.Enqueued}}, {"mail", "welcome", 20, 2 * time.Second, []stats.Counter{stats.Succeeded}},
+		{"mail", "welcome", 5, time.Second, []stats.Counter{stats.Failed}}, {"mail", "bye", 4, 3 * time.Second, []stats.Counter{stats.Failed, stats.Dead}},
+		{"mail", "bye", 1, time.Second, []stats.Counter{stats.Failed, stats.Poisoned}}, {"mail", "bye", 3, time.Second, []stats.Counter{stats.Crashed}},
+		{"mail", "bye", 7, 0, []stats.Counter{stats.Cancelled}}, {"mail", "bye", 8, 0, []stats.Counter{stats.Discarded}}, {"mail", "bye", 9, 0, []stats.Counter{stats.Replayed}},
+		{"mail", "quiet", 6, time.Minute, []stats.Counter{stats.Succeeded}}, {"sms", "welcome", 2, time.Second, []stats.Counter{stats.Succeeded}},
+	} {
+		ev := stats.Event{Namespace: "default", Queue: e.queue, Type: e.typ, Ran: e.ran, Worker: "w1", Task: task.NewID(1, int64(i), 7)}
+		for _, c := range e.counts {
+			if ev.Counts = ev.Counts.With(c); c == stats.Failed || c == stats.Crashed {
+				ev.Error, ev.ErrorType = "no route", "net.Error"
+			}
+		}
+		if e.ran == 0 {
+			ev.Ran, ev.Readied = -1, e.counts[0] == stats.Enqueued
+		}
+		claimed := stats.Event{Namespace: "default", Queue: e.queue, Type: e.typ, Counts: stats.Set(0).With(stats.Claimed), Waited: 3 * time.Second}
+		for range e.n {
+			if f.book.Record(now.Add(-30*time.Second), []stats.Event{ev}); e.ran > 0 {
+				f.book.Record(now.Add(-30*time.Second), []stats.Event{claimed})
+			}
+		}
+	}
+	return f
+}
+
+var missingNodes = []string{"n3"}
+
+func (f fakeStats) Stats(_ context.Context, q stats.Queue, w stats.Window) (stats.Report, []stats.LateTick, []string) {
+	return f.book.Report(time.Now(), q, w), nil, missingNodes
+}
+
+func (f fakeStats) Briefs(_ context.Context, ns string, names []string) []stats.Brief {
+	return f.book.Briefs(time.Now(), ns, names)
+}
+
+func (f fakeStats) Trends(_ context.Context, ns string, names []string, w stats.Window) []stats.Trend {
+	return f.book.Trends(time.Now(), ns, names, w)
+}
+
+func (f fakeStats) NamespaceStatus(context.Context, string) (broker.NamespaceStatus, []string) {
+	return broker.NamespaceStatus{Queues: 2, Scheduled: 1, Ready: 2, Claimed: 3, Retrying: 4, Dead: 5, Poisoned: 6, NewDead: 1,
+		Busy: []*broker.QueueStatus{{Queue: "sms", OldestReady: time.Second}, {Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}}, []string{"n3", "n4"}
+}
+
+// QueueCounts has three queues, of which "sms" has the most.
+func (f fakeStats) QueueCounts(_ context.Context, q broker.CountsQuery) (counts []broker.QueueCount) {
+	for _, c := range []broker.QueueCount{{Queue: "mail", N: 5}, {Queue: "sms", N: 9}, {Queue: "bills", N: 1}} {
+		// Of queues with dead letters or poisoned tasks, and of those that no worker takes, one each is missing.
+		if skip := map[task.State]string{task.Dead: "mail", task.Poisoned: "sms", task.Ready: "bills"}[q.State]; c.Queue != skip && (q.Pattern == "" || task.Matches(q.Pattern, c.Queue)) {
+			counts = append(counts, c)
+		}
+	}
+	return counts
+}
+
+func (f fakeStats) TypeCounts(_ context.Context, ns, queue, pattern string, w stats.Window) (stats.TypeCounts, []string) {
+	return f.book.TypeCounts(time.Now(), ns, w, func(q, typ string) bool {
+		return (queue == "" || q == queue) && (pattern == "" || task.Matches(pattern, typ))
+	}), missingNodes
+}
+
+func (f fakeStats) TypeBriefs(_ context.Context, ns, queue string, types []string, w stats.Window) []stats.TypeBrief {
+	return f.book.TypeBriefs(time.Now(), ns, w, types, func(q string) bool { return queue == "" || q == queue })
+}
+
+func (f fakeStats) TypeStats(_ context.Context, q stats.TypeQuery, queue string) (stats.TypeReport, []string, []string) {
+	wanted := func(name string) bool { return queue == "" || name == queue }
+	return f.book.TypeReport(time.Now(), q, wanted), f.book.TypeQueues(q.Namespace, q.Type, wanted), missingNodes
+}

@@ -1,0 +1,370 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// faults counts what a gateway asks of its parts, and has one of these asks fail.
+type faults struct {
+	mu    sync.Mutex
+	asked int
+	nth   int // which fails, from 1; 0: none
+}
+
+var errPlanted = task.Unavailable(time.Second, "planted")
+
+func (f *faults) ask() error {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.asked++; f.asked == f.nth {
+		return errPlanted
+	}
+	return nil
+}
+
+// unaryCalls are the handlers of all rpcs that are no streams.
+type unaryCalls map[string]func(ctx context.Context, read func(proto.Message)) (proto.Message, error)
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (u unaryCalls) RegisterService(d *grpc.ServiceDesc, impl any) {
+	for _, m := range d.Methods {
+		u[strings.TrimPrefix(d.ServiceName, "pawl.v1.")+"/"+m.MethodName] = func(ctx context.Context, read func(proto.Message)) (proto.Message, error) {
+			out, err := m.Handler(impl, ctx, func(to any) error { read(to.(proto.Message)); return nil }, nil)
+			answer, _ := out.(proto.Message)
+			return answer, err
+		}
+	}
+}
+
+// stage is a gateway with one of each: on it every call of goodCalls can be made.
+type stage struct {
+	f     *fake
+	calls unaryCalls
+	names *strings.Replacer // what requests say for ids
+}
+
+var someStats = sync.OnceValue(newFakeStats)
+
+func newStage(t testing.TB) *stage {
+	f, hooks := newFake(), &fakeWebhooks{}
+	hooks.answer(f.table())
+	g := newGateway(f)
+	g.cfg.Webhooks, g.cfg.Stats = hooks, someStats()
+	f.archive = append(f.archive, fakeArchived())
+	s := &stage{f: f, calls: unaryCalls{}, names: strings.NewReplacer()}
+	g.register(s.calls)
+	do := func(name, request string) string {
+		answer, err := s.call(name, s.fill(request))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return protojson.MarshalOptions{UseProtoNames: true}.Format(answer)
+	}
+	// field is a string in an answer.
+	field := func(answer, name string) string {
+		_, rest, _ := strings.Cut(strings.ReplaceAll(answer, `": "`, `":"`), `"`+name+`":"`)
+		value, _, _ := strings.Cut(rest, `"`)
+		return value
+	}
+	do("ProducerService/Enqueue", `{"task":{"type":"a","queue":"mail","payload":"MQ=="}}`)
+	claim := do("WorkerService/Claim", `{"queues":[{"queue":"mail"}],"worker":"w"}`)
+	failed := do("ProducerService/Enqueue", `{"task":{"type":"a","queue":"mail","payload":"MQ=="}}`)
+	ready := do("ProducerService/Enqueue", `{"task":{"type":"a","queue":"mail","payload":"MQ=="}}`)
+	later := do("ProducerService/Enqueue", `{"task":{"type":"a","queue":"mail","payload":"MQ==","delay":"3600s"}}`)
+	if _, _, err := f.verb(idIn(field(failed, "task_id")), "discard", task.Discarded, task.Ready); err != nil {
+		t.Fatal(err)
+	}
+	do("ScheduleService/PutSchedule", `{"spec":{"name":"daily","cron":"@daily","task":{"type":"a"}}}`)
+	group := do("GroupService/CreateGroup", `{"name":"g","open":true,"tasks":[{"type":"a"}]}`)
+	operation := do("OperationService/StartOperation", `{"spec":{"action":"ACTION_CANCEL","filter":{"queue":"mail"}}}`)
+	do("AccessService/AddToken", `{"name":"t","roles":["produce"]}`)
+	do("WebhookService/AddWebhook", `{"name":"w","url":"https://example.com/x","events":["task.dead"],"queues":["mail"]}`)
+	marker := do("MarkerService/AddMarker", `{"kind":"deploy","title":"v1"}`)
+	workers := workerQuery(t.Context())
+	workers.Limit = 1
+	worker := f.registry.List(workers).Workers[0].ID
+	s.names = strings.NewReplacer("$claim", fmt.Sprintf(`"task_id":%q,"claim_token":%q`, field(claim, "task_id"), field(claim, "claim_token")),
+		"$ready", field(ready, "task_id"), "$failed", field(failed, "task_id"), "$later", field(later, "task_id"), "$group", field(group, "group_id"), "$operation", field(operation, "operation_id"),
+		"$marker", field(marker, "id"), "$worker", worker)
+	f.faults = &faults{}
+	f.admin.faults, hooks.faults = f.faults, f.faults
+	return s
+}
+
+func idIn(text string) task.ID {
+	id, err := task.ParseID(text)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+// fill makes a function that reads a request out of JSON.
+func (s *stage) fill(request string) func(proto.Message) {
+	return func(to proto.Message) {
+		if err := protojson.Unmarshal([]byte(s.names.Replace(request)), to); err != nil {
+			panic(fmt.Errorf("%s: %w", request, err))
+		}
+	}
+}
+
+func (s *stage) call(name string, read func(proto.Message)) (proto.Message, error) {
+	ctx, _ := begin(context.Background(), "grpc", name)
+	return s.calls[name](ctx, read)
+}
+
+// goodCalls has a request for each rpc that is no stream, which is served on a stage. It says as much as it can, so that the tests that go
+// through all of them come to every field.
+var goodCalls = map[string]string{
+	"AccessService/WhoAmI":                 `{}`,
+	"AccessService/ListTokens":             `{"pattern":"*"}`,
+	"AccessService/GetToken":               `{"name":"t"}`,
+	"AccessService/AddToken":               `{"name":"n","roles":["produce"]}`,
+	"AccessService/RotateToken":            `{"name":"t"}`,
+	"AccessService/RevokeToken":            `{"name":"t"}`,
+	"AccessService/ListNamespaces":         `{"pattern":"*"}`,
+	"AccessService/GetNamespace":           `{"name":"default"}`,
+	"AccessService/AddNamespace":           `{"name":"n"}`,
+	"AccessService/SetQuotas":              `{"name":"default","quotas":{"max_queues":9}}`,
+	"AccessService/GetLimits":              `{}`,
+	"AccessService/RemoveNamespace":        `{"name":"default"}`,
+	"AuditService/ListAudit":               `{}`,
+	"ClusterService/GetCluster":            `{}`,
+	"ClusterService/GetMap":                `{}`,
+	"ClusterService/DrainNode":             `{"node":"n1"}`,
+	"ClusterService/RemoveNode":            `{"node":"n1"}`,
+	"ClusterService/MoveReplica":           `{"shard":1,"from":"n1","to":"n2"}`,
+	"ClusterService/TransferLeader":        `{"shard":1,"to":"n2"}`,
+	"ClusterService/AddShards":             `{"total":4}`,
+	"ClusterService/SetReplication":        `{"replication":3}`,
+	"ClusterService/SetAuditRetention":     `{"retention":"86400s"}`,
+	"ClusterService/RaiseLevel":            `{}`,
+	"ClusterService/VerifyShard":           `{"shard":1}`,
+	"ProducerService/Enqueue":              `{"task":{"type":"a","queue":"mail"}}`,
+	"ProducerService/EnqueueBatch":         `{"tasks":[{"type":"a","queue":"mail"}]}`,
+	"ProducerService/GetTask":              `{"task_id":"$ready"}`,
+	"ProducerService/CancelTask":           `{"task_id":"$ready","reason":"r"}`,
+	"ProducerService/ListTasks":            `{"filter":{"queue":"mail"}}`,
+	"ProducerService/UpdateTask":           `{"task_id":"$ready","payload":"Mg=="}`,
+	"ProducerService/ExplainTask":          `{"task_id":"$ready"}`,
+	"GroupService/CreateGroup":             `{"tasks":[{"type":"a"}],"on_complete":{"type":"b"},"on_success":{"type":"b"},"on_death":{"type":"b"}}`,
+	"GroupService/AddGroupTasks":           `{"group_id":"$group","tasks":[{"type":"a"}]}`,
+	"GroupService/GetGroup":                `{"group_id":"$group"}`,
+	"GroupService/ListGroups":              `{}`,
+	"GroupService/ListGroupMembers":        `{"group_id":"$group"}`,
+	"GroupService/CloseGroup":              `{"group_id":"$group"}`,
+	"GroupService/CancelGroup":             `{"group_id":"$group"}`,
+	"MarkerService/AddMarker":              `{"kind":"deploy","title":"v2"}`,
+	"MarkerService/ListMarkers":            `{}`,
+	"MarkerService/EndMarker":              `{"id":"$marker"}`,
+	"MarkerService/RemoveMarker":           `{"id":"$marker"}`,
+	"OperationService/StartOperation":      `{"spec":{"action":"ACTION_CANCEL","filter":{"queue":"mail"}}}`,
+	"OperationService/GetOperation":        `{"operation_id":"$operation","became":true}`,
+	"OperationService/ListOperations":      `{}`,
+	"OperationService/PauseOperation":      `{"operation_id":"$operation"}`,
+	"OperationService/ResumeOperation":     `{"operation_id":"$operation"}`,
+	"OperationService/AbortOperation":      `{"operation_id":"$operation"}`,
+	"StatsService/GetStats":                `{}`,
+	"StatsService/GetQueueStats":           `{"queue":"mail"}`,
+	"StatsService/GetQueueScale":           `{"queue":"mail"}`,
+	"StatsService/ListTypes":               `{"queue":"mail"}`,
+	"StatsService/GetTypeStats":            `{"type":"a","queue":"mail"}`,
+	"OperatorService/ListQueues":           `{}`,
+	"OperatorService/GetQueue":             `{"queue":"mail"}`,
+	"OperatorService/PutQueue":             `{"queue":"mail","settings":{"weights":{"high":1,"normal":1,"low":1},"rate":{"limit":1,"period":"1s"},"per_key":{"rate":{"limit":1,"period":"1s"}}}}`,
+	"OperatorService/DeleteQueue":          `{"queue":"mail"}`,
+	"OperatorService/PauseQueue":           `{"queue":"mail"}`,
+	"OperatorService/ResumeQueue":          `{"queue":"mail"}`,
+	"OperatorService/SpreadQueue":          `{"queue":"mail","parts":1}`,
+	"OperatorService/CloseBreaker":         `{"queue":"mail"}`,
+	"OperatorService/PurgeQueue":           `{"queue":"mail"}`,
+	"OperatorService/ExplainQueue":         `{"queue":"mail"}`,
+	"OperatorService/ListDead":             `{"filter":{"queue":"mail"}}`,
+	"OperatorService/ListPoisoned":         `{"filter":{"queue":"mail"}}`,
+	"OperatorService/GroupDead":            `{"queue":"mail"}`,
+	"OperatorService/ReplayDead":           `{"queue":"mail","filter":{}}`,
+	"OperatorService/DiscardDead":          `{"queue":"mail","filter":{}}`,
+	"OperatorService/ListArchive":          `{"queue":"mail"}`,
+	"OperatorService/RestoreArchive":       `{"places":["a:1"]}`,
+	"OperatorService/RetryTask":            `{"task_id":"$failed"}`,
+	"OperatorService/RunTaskNow":           `{"task_id":"$later"}`,
+	"OperatorService/DiscardTask":          `{"task_id":"$ready"}`,
+	"OperatorService/GetServer":            `{}`,
+	"ScheduleService/ListSchedules":        `{}`,
+	"ScheduleService/GetSchedule":          `{"name":"daily"}`,
+	"ScheduleService/PutSchedule":          `{"spec":{"name":"s","cron":"@daily","task":{"type":"a"}}}`,
+	"ScheduleService/DeleteSchedule":       `{"name":"daily"}`,
+	"ScheduleService/PauseSchedule":        `{"name":"daily"}`,
+	"ScheduleService/ResumeSchedule":       `{"name":"daily"}`,
+	"ScheduleService/TriggerSchedule":      `{"name":"daily"}`,
+	"ScheduleService/ListScheduleHistory":  `{"name":"daily"}`,
+	"WebhookService/ListWebhooks":          `{}`,
+	"WebhookService/GetWebhook":            `{"name":"w"}`,
+	"WebhookService/AddWebhook":            `{"name":"w","url":"https://example.com/x","events":["task.dead"],"queues":["mail"]}`,
+	"WebhookService/SetWebhook":            `{"name":"w","url":"https://example.com/x"}`,
+	"WebhookService/RemoveWebhook":         `{"name":"w"}`,
+	"WebhookService/PauseWebhook":          `{"name":"w"}`,
+	"WebhookService/ResumeWebhook":         `{"name":"w"}`,
+	"WebhookService/TestWebhook":           `{"name":"w"}`,
+	"WebhookService/RotateWebhookSecret":   `{"name":"w"}`,
+	"WebhookService/ListWebhookDeliveries": `{"name":"w"}`,
+	"WorkerService/Claim":                  `{"queues":[{"queue":"mail"}]}`,
+	"WorkerService/Ack":                    `{$claim}`,
+	"WorkerService/Fail":                   `{$claim}`,
+	"WorkerService/Extend":                 `{$claim}`,
+	"WorkerService/Release":                `{$claim}`,
+	"WorkerService/Settle":                 `{"acks":[{$claim}],"fails":[{$claim}],"extends":[{$claim}],"releases":[{$claim}]}`,
+	"WorkerService/BeginOnce":              `{$claim,"key":"k"}`,
+	"WorkerService/FinishOnce":             `{$claim,"key":"k"}`,
+	"WorkerService/AbandonOnce":            `{$claim,"key":"k"}`,
+	"WorkerRegistryService/ListWorkers":    `{}`,
+	"WorkerRegistryService/GetWorker":      `{"worker_id":"$worker"}`,
+	"WorkerRegistryService/QuietWorker":    `{"worker_id":"$worker"}`,
+	"WorkerRegistryService/ResumeWorker":   `{"worker_id":"$worker"}`,
+}
+
+// forgiven are the asks without whose answers a call is served: what a namespace uses, who leads a shard, how the cluster stands and whether
+// a step of an operation is over.
+var forgiven = []string{"AccessService/GetNamespace 2", "AccessService/ListNamespaces 2", "AccessService/SetQuotas 3", "AccessService/GetLimits 2", "ClusterService/GetMap 1",
+	"OperationService/PauseOperation 2", "StatsService/GetStats 1", "StatsService/GetStats 2"}
+
+// Each call says so when anything that it asks of shards, of the cluster or of other nodes fails, whichever of its asks that is.
+func TestNoFailureIsPassedOver(t *testing.T) {
+	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
+		if m.IsStreamingServer() {
+			return
+		}
+		for nth := 0; ; nth++ { // 0: none fails
+			s := newStage(t)
+			s.f.faults.nth = nth
+			answer, err := s.call(name, s.fill(goodCalls[name]))
+			failed := nth > 0 && s.f.faults.asked >= nth
+			said := errors.Is(err, errPlanted) || strings.Contains(fmt.Sprint(answer), errPlanted.Error())
+			if nth == 0 && err != nil || failed && !said && !slices.Contains(forgiven, fmt.Sprint(name, " ", nth)) {
+				t.Errorf("%s: with failure %d of what it asks: %v, %v", name, nth, answer, err)
+			}
+			if nth > 0 && !failed {
+				break
+			}
+		}
+	})
+}
+
+// unchecked are fields that the gateway lets pass, or refuses in other words: texts that are cut to what fits, versions, what the shards check.
+var unchecked = map[string]bool{"message": true, "stack": true, "WorkerService/Fail type": true, "WorkerService/Settle type": true,
+	"if_etag": true, "if_version": true, "depth_over": true, "WebhookService/AddWebhook queues": true, "WebhookService/SetWebhook queues": true, "weight": true}
+
+// A request that says what can't be is refused, and the refusal names the field: a text that is far too long, a number of no enum, one below
+// zero, a time or a duration that is none.
+func TestEveryFieldIsChecked(t *testing.T) {
+	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
+		if m.IsStreamingServer() {
+			return
+		}
+		s := newStage(t)
+		eachField(m.Input(), nil, func(path []protoreflect.FieldDescriptor) {
+			last := path[len(path)-1]
+			if unchecked[string(last.Name())] || unchecked[name+" "+string(last.Name())] || !spoils(last) {
+				return
+			}
+			answer, err := s.call(name, func(to proto.Message) {
+				s.fill(goodCalls[name])(to)
+				spoil(to.ProtoReflect(), path)
+			})
+			said := fmt.Sprint(err, answer)
+			if !strings.Contains(said, strings.TrimSuffix(string(last.Name()), "s")) || !strings.Contains(said, "invalid_argument") && !errors.Is(err, task.ErrInvalidArgument) {
+				t.Errorf("%s with a wrong %s: %.300s", name, pathText(path), said)
+			}
+		})
+	})
+}
+
+// eachField calls fn with the path of each field of a message and of those within it, none of which is of a kind that is around it.
+func eachField(d protoreflect.MessageDescriptor, path []protoreflect.FieldDescriptor, fn func([]protoreflect.FieldDescriptor)) {
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		here := append(slices.Clone(path), f)
+		inner := f.Message()
+		if inner == nil || f.IsMap() || inner.ParentFile().Package() != "pawl.v1" {
+			fn(here)
+		} else if !slices.ContainsFunc(path, func(above protoreflect.FieldDescriptor) bool { return above.Message() == inner }) {
+			eachField(inner, here, fn)
+		}
+	}
+}
+
+func pathText(path []protoreflect.FieldDescriptor) string {
+	names := make([]string, len(path))
+	for i, f := range path {
+		names[i] = string(f.Name())
+	}
+	return strings.Join(names, ".")
+}
+
+// wrong are values that no field of their kind may have.
+func wrong(f protoreflect.FieldDescriptor) (v protoreflect.Value, ok bool) {
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(strings.Repeat("x", 70_000)), true
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(99), true
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(-1), true
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(-1), true
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(-1), true
+	case protoreflect.MessageKind:
+		switch f.Message().Name() {
+		case "Duration":
+			return protoreflect.ValueOfMessage((&durationpb.Duration{Seconds: 1, Nanos: -1}).ProtoReflect()), true
+		case "Timestamp":
+			return protoreflect.ValueOfMessage((&timestamppb.Timestamp{Nanos: -1}).ProtoReflect()), true
+		}
+	}
+	return v, false
+}
+
+func spoils(f protoreflect.FieldDescriptor) bool {
+	_, ok := wrong(f)
+	return ok && !f.IsMap()
+}
+
+// spoil puts a wrong value at the end of a path.
+func spoil(m protoreflect.Message, path []protoreflect.FieldDescriptor) {
+	f := path[0]
+	v, _ := wrong(f)
+	switch {
+	case len(path) == 1 && f.IsList():
+		m.Mutable(f).List().Append(v)
+	case len(path) == 1:
+		m.Set(f, v)
+	case f.IsList():
+		list := m.Mutable(f).List()
+		if list.Len() == 0 {
+			list.AppendMutable()
+		}
+		spoil(list.Get(0).Message(), path[1:])
+	default:
+		spoil(m.Mutable(f).Message(), path[1:])
+	}
+}

@@ -1,0 +1,100 @@
+package gateway
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/pawlq/pawl/api/keda"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+)
+
+// What KEDA asks: whether a queue has anything to do, and how many slots it needs. The metadata of its trigger says which queue.
+func TestKEDA(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		g, l := serve(t, f)
+		g.cfg.Stats = newFakeStats()
+		conn := dial(t, l)
+		client := keda.NewExternalScalerClient(conn)
+		enqueue := func() {
+			if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "mail"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		enqueue()
+		type trigger = map[string]string
+		for _, c := range []struct {
+			of     trigger
+			metric string
+			want   string
+		}{
+			{trigger{"queue": "mail"}, "pawl-slots-mail", "true, 10 of pawl-slots-mail, 6 6.0"},
+			{trigger{"queue": "mail", "slotsPerWorker": "4", "targetSeconds": "1"}, "pawl-slots-mail", "true, 4 of pawl-slots-mail, 18 17.4"},
+			{trigger{"queue": "mail", "slotsPerWorker": "100000", "targetSeconds": "86400"}, "pawl-slots-mail", "true, 100000 of pawl-slots-mail, 6 5.8"},
+			{trigger{"queue": "idle", "slotsPerWorker": "1", "threshold": "5"}, "pawl-slots-idle", "false, 1 of pawl-slots-idle, 0 0.0"},
+			{trigger{"queue": "mail"}, "pawl-slots-sms", `metricName: "pawl-slots-sms" is not the metric of the queue, which is "pawl-slots-mail"`},
+			{trigger{}, "", "queue: is needed in the metadata of the trigger"},
+			{trigger{"queue": "mail", "slotsPerWorker": "0"}, "", `slotsPerWorker: "0" is not between 1 and 100000`},
+			{trigger{"queue": "mail", "slotsPerWorker": "100001"}, "", `slotsPerWorker: "100001" is not between 1 and 100000`},
+			{trigger{"queue": "mail", "slotsPerWorker": "many"}, "", `slotsPerWorker: "many" is not between 1 and 100000`},
+			{trigger{"queue": "mail", "targetSeconds": ""}, "", `targetSeconds: "" is not between 1 and 86400`},
+			{trigger{"queue": "mail", "targetSeconds": "86401"}, "", `targetSeconds: "86401" is not between 1 and 86400`},
+		} {
+			ref := &keda.ScaledObjectRef{ScalerMetadata: c.of}
+			active, err := client.IsActive(t.Context(), ref)
+			spec, err2 := client.GetMetricSpec(t.Context(), ref)
+			metrics, err3 := client.GetMetrics(t.Context(), &keda.GetMetricsRequest{ScaledObjectRef: ref, MetricName: c.metric})
+			var got string
+			if err3 == nil && err == nil && err2 == nil {
+				s, m := spec.MetricSpecs[0], metrics.MetricValues[0]
+				got = fmt.Sprintf("%t, %d of %s, %d %.1f", active.Result, s.TargetSize, s.MetricName, m.MetricValue, m.MetricValueFloat)
+				if s.TargetSizeFloat != float64(s.TargetSize) || m.MetricName != s.MetricName {
+					t.Errorf("%v: %v, %v", c.of, s, m)
+				}
+			} else if got = status.Convert(err3).Message(); c.metric == "" && (err == nil || err2 == nil) {
+				t.Errorf("%v: %v, %v", c.of, err, err2)
+			}
+			if got != c.want {
+				t.Errorf("%v: got %s, want %s", c.of, got, c.want)
+			}
+		}
+
+		stream, err := client.StreamIsActive(t.Context(), &keda.ScaledObjectRef{ScalerMetadata: trigger{"queue": "later"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := func(want bool, after time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if a, err := stream.Recv(); err != nil || a.Result != want || time.Since(began) != after {
+				t.Errorf("after %v: %v, %v, want %t after %v", time.Since(began), a, err, want, after)
+			}
+		}
+		told(false, 0)
+		if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "later"}}); err != nil {
+			t.Fatal(err)
+		}
+		told(true, activeLook)
+		pass(3 * activeLook)
+		if _, err := pawlv1.NewOperatorServiceClient(conn).PurgeQueue(t.Context(), &pawlv1.PurgeQueueRequest{Queue: "later"}); err != nil {
+			t.Fatal(err)
+		}
+		told(false, activeLook)
+		close(f.draining)
+		if _, err := stream.Recv(); status.Convert(err).Message() != "this node is about to stop" {
+			t.Errorf("the stream of a node that stops ends with %v", err)
+		}
+		for _, of := range []trigger{{}, {"queue": "later"}} {
+			f.set(func() { f.fails = nil })
+			if s, err := client.StreamIsActive(t.Context(), &keda.ScaledObjectRef{ScalerMetadata: of}); err != nil {
+				t.Fatal(err)
+			} else if a, err := s.Recv(); (err == nil) != (of["queue"] != "") {
+				t.Errorf("%v: %v, %v", of, a, err)
+			}
+		}
+	})
+}
