@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/store"
@@ -405,6 +406,49 @@ func TestCallsThatLastEndWithTheirToken(t *testing.T) {
 		g.Shutdown(context.Background())
 		synctest.Wait()
 	})
+}
+
+// A call that lasts ends with its leave: nothing of it stays at the door. Calls are bounded, in a namespace and in all.
+func TestCallsLeave(t *testing.T) {
+	k := newKeys()
+	k.cut("team", auth.Rights{Namespace: "team", Roles: auth.Consume})
+	k.cut("boss", auth.Everything)
+	g := lockedGateway(t, k)
+	g.calls = admission.NewSlots(4)
+	k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team", "other"}})
+	admit := func(who, namespace string, n need) (context.Context, func(), error) {
+		_, c := begin(t.Context(), "grpc", "test")
+		return g.admit(t.Context(), c, n, shown{tokens: []string{"Bearer " + k.secret[who]}, namespaces: []string{namespace}})
+	}
+	long := need{ofQueues, consume, true}
+	ctx, leave, err := admit("team", "team", long)
+	if err != nil || ctx.Err() != nil {
+		t.Fatal(err, ctx.Err())
+	}
+	if leave(); ctx.Err() == nil || g.calls.InUse() != 0 {
+		t.Errorf("after it has left: %v, and %d calls", ctx.Err(), g.calls.InUse())
+	}
+	for i, c := range []struct{ who, namespace, says string }{{"team", "team", ""}, {"boss", "team", ""}, {"team", "team", "the namespace has 2 calls under way"}, {"boss", "", ""}, {"boss", "default", ""},
+		{"boss", "other", "4 calls are under way at this node"}} {
+		if _, _, err := admit(c.who, c.namespace, long); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("call %d, of %s in %q: %v, want %q", i, c.who, c.namespace, err, c.says)
+		}
+	}
+}
+
+// A worker that is refused is told of nowhere.
+func TestRefusedWorkersAreNotCounted(t *testing.T) {
+	k := newKeys()
+	k.cut("mail", auth.Rights{Namespace: "team", Roles: auth.Consume, Queues: []string{"mail*"}})
+	g := lockedGateway(t, k)
+	for path, body := range map[string]string{"/api/v1/claim": `{"queues":["mail","sms"],"worker":"w"}`} {
+		r := httptest.NewRequest("POST", path, strings.NewReader(body))
+		r.Header.Set(headerToken, "Bearer "+k.secret["mail"])
+		w := httptest.NewRecorder()
+		if g.Handler().ServeHTTP(w, r); w.Code != http.StatusForbidden || len(g.registry.Counts()) != 0 {
+			t.Errorf("%s: %d %s, and %d workers", path, w.Code, w.Body, len(g.registry.Counts()))
+		}
+	}
 }
 
 // What a token costs an enqueue and an ack, over gRPC in memory and without a broker behind.

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -203,5 +205,31 @@ func TestWebhooksNeedAttention(t *testing.T) {
 		"5 webhooks have dropped 15 notices, the last within the hour; most: full-4, full-3, full-2"}
 	if !slices.Equal(got, want) {
 		t.Errorf("many: got %q\nwant %q", got, want)
+	}
+}
+
+// The certificate that the server shows ends when its leaf does; where there is none nobody can tell.
+func TestCertificateEnds(t *testing.T) {
+	g := &guild{t: t}
+	cert := g.certify(g.authority(), "n1", "localhost")
+	parsed, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		shown *tls.Certificate
+		want  time.Time
+	}{
+		"none": {nil, time.Time{}}, "an empty one": {&tls.Certificate{}, time.Time{}}, "no certificate": {&tls.Certificate{Certificate: [][]byte{{1}}}, time.Time{}},
+		"one": {&tls.Certificate{Certificate: cert.Certificate}, parsed.NotAfter}, "one that was parsed": {&tls.Certificate{Certificate: [][]byte{{1}}, Leaf: parsed}, parsed.NotAfter},
+	} {
+		f := newFake()
+		f.certificate = func() *tls.Certificate { return c.shown }
+		if got := newGateway(f).CertificateEnds(); !got.Equal(c.want) {
+			t.Errorf("%s: %v, want %v", what, got, c.want)
+		}
+	}
+	if got := newGateway(newFake()).CertificateEnds(); !got.IsZero() {
+		t.Errorf("in plaintext: %v", got)
 	}
 }

@@ -93,3 +93,13 @@ func TestAuthors(t *testing.T) {
 		}
 	}
 }
+
+// An address is told of without its port, and no longer than it may be.
+func TestHostsOfAddresses(t *testing.T) {
+	long := strings.Repeat("x", maxSource)
+	for address, want := range map[string]string{"10.1.2.3:80": "10.1.2.3", "[::1]:80": "::1", "pipe": "pipe", long: long, long + "y": long, long + "y:80": long, "": ""} {
+		if got := hostOf(address); got != want {
+			t.Errorf("%q: %q, want %q", address, got, want)
+		}
+	}
+}

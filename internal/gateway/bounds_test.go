@@ -97,6 +97,52 @@ func TestBoundsAreExact(t *testing.T) {
 	}
 }
 
+// Each list goes on behind its own cursors only, and bounds its pages.
+func TestListsGoOnBehindTheirOwnCursors(t *testing.T) {
+	for _, c := range []struct {
+		rpc, of string
+		kind    cursorKind
+		size    int // of what a cursor holds; 0: a name
+	}{
+		{"AccessService/ListTokens", ``, tokenCursor, 0},
+		{"AccessService/ListNamespaces", ``, namespaceCursor, 0},
+		{"AuditService/ListAudit", ``, auditCursor, 20},
+		{"ProducerService/ListTasks", ``, taskCursor, 16},
+		{"OperatorService/ListDead", `"filter":{"queue":"mail"},`, taskCursor, 24},
+		{"GroupService/ListGroups", ``, groupCursor, 16},
+		{"GroupService/ListGroupMembers", `"group_id":"$group",`, memberCursor, 16},
+		{"MarkerService/ListMarkers", ``, markerCursor, 24},
+		{"OperationService/ListOperations", ``, operationCursor, 16},
+		{"StatsService/ListTypes", ``, typeCursor, 0},
+		{"OperatorService/ListQueues", ``, queueCursor, 0},
+		{"OperatorService/ListArchive", ``, archiveCursor, 0},
+		{"ScheduleService/ListSchedules", ``, scheduleCursor, 0},
+		{"ScheduleService/ListScheduleHistory", `"name":"daily",`, tickCursor, 8},
+		{"WebhookService/ListWebhooks", ``, webhookCursor, 0},
+		{"WorkerRegistryService/ListWorkers", ``, workerCursor, -1},
+	} {
+		own := encodeCursor(c.kind, make([]byte, max(c.size, 1)))
+		bad := []string{encodeCursor(c.kind^1, make([]byte, max(c.size, 1))), "x"}
+		switch {
+		case c.size > 0:
+			bad = append(bad, encodeCursor(c.kind, make([]byte, c.size-1)), encodeCursor(c.kind, make([]byte, c.size+1)))
+		case c.size < 0: // a name and an id
+			own, bad = encodeCursor(c.kind, []byte("a\x00b")), append(bad, encodeCursor(c.kind, []byte("ab")))
+		}
+		s := newStage(t)
+		for i, cursor := range append([]string{own}, bad...) {
+			if _, err := s.call(c.rpc, s.fill(fmt.Sprintf(`{%s"cursor":%q}`, c.of, cursor))); (err == nil) != (i == 0) {
+				t.Errorf("%s with the cursor %s: %v", c.rpc, cursor, err)
+			}
+		}
+		for limit, good := range map[int]bool{1: true, contract.MaxPage: true, -1: false, contract.MaxPage + 1: false} {
+			if _, err := s.call(c.rpc, s.fill(fmt.Sprintf(`{%s"limit":%d}`, c.of, limit))); (err == nil) != good {
+				t.Errorf("%s with the limit %d: %v", c.rpc, limit, err)
+			}
+		}
+	}
+}
+
 // numbered is a list with numbers.
 func numbered(n int, form string) string {
 	items := make([]string, n)

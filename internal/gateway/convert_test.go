@@ -3,13 +3,19 @@ package gateway
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"math"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -17,6 +23,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -376,5 +383,106 @@ func TestTurnsByWeight(t *testing.T) {
 		if got := fmt.Sprint(plan(make([]int, 2), queues, c.got, c.empty, c.n)); got != c.want {
 			t.Errorf("%d of queues that gave %v, empty: %v: %s, want %s", c.n, c.got, c.empty, got, c.want)
 		}
+	}
+}
+
+// What is read of a task, a filter, a queue's settings, a schedule or an operation is shown as it was said, field by field.
+func TestWhatIsReadIsShown(t *testing.T) {
+	l := task.DefaultLimits()
+	const spec = `"type":"a","payload":"eyJ4IjoxfQ==","content_type":"application/json","queue":"q","priority":"PRIORITY_HIGH","idempotency_key":"i","idempotency_ttl":"61s","max_attempts":7,
+		"retry":{"initial":"2s","factor":3,"max":"60s","jitter":0.5},"timeout":"62s","expires_in":"3600s","retention":"64s","key":"k","tags":["t","u"],"headers":{"h":"v"},"cost":3,
+		"unique":{"key":"u","states":["STATE_SCHEDULED","STATE_READY","STATE_CLAIMED","STATE_RETRYING","STATE_SUCCEEDED"],"on_conflict":"ON_CONFLICT_REJECT"}`
+	for _, c := range []struct {
+		said string
+		back func(said []byte) (read, shown proto.Message, err error)
+	}{
+		{`{` + spec + `,"delay":"5s","then":[{` + spec + `,"delay":"6s"}]}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.TaskSpec{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := specOf(p, l)
+			return p, specProto(&s), errors.Join(err, err2)
+		}},
+		{`{"type":"a","queue":"default","priority":"PRIORITY_NORMAL","run_at":"2030-01-02T03:04:05.000006Z"}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.TaskSpec{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := specOf(p, l)
+			return p, specProto(&s), errors.Join(err, err2)
+		}},
+		{`{"queue":"q","type":"a","tag":"t","key":"k","worker":"w","error":"e","fingerprint":"0123456789abcdef","q":"n","operation":"` + someID + `","states":["STATE_DEAD","STATE_READY"],
+			"payload":[{"path":"x.y","value":"1"}],"created_after":"2030-01-02T03:04:05Z","created_before":"2031-01-02T03:04:05Z"}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.Filter{}
+			err := protojson.Unmarshal(said, p)
+			f, err2 := filterOf(p, l)
+			return p, filterProto(&f), errors.Join(err, err2)
+		}},
+		{`{"weights":{"high":5,"normal":3,"low":2},"retry":{"initial":"2s","factor":3,"max":"60s","jitter":0.5},"max_attempts":7,"lease":"61s","timeout":"62s","max_wait":"63s","max_length":"64","max_running":65,
+			"rate":{"limit":6,"period":"7s","burst":8},"per_key":{"max_running":9,"rate":{"limit":10,"period":"11s","burst":12}},"keys":{"k":{"max_running":3,"rate":{"limit":14,"period":"15s","burst":16},"weight":17}},
+			"key_order":"KEY_ORDER_STRICT","retention":{"succeeded":"71s","discarded":"72s","cancelled":"73s","dead":"74s","poisoned":"75s"}}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.QueueSettings{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := settingsOf(p)
+			return p, settingsProto(s), errors.Join(err, err2)
+		}},
+		{`{"name":"s","cron":"0 3 * * *","time_zone":"Europe/Paris","jitter":"61s","missed":"MISSED_ALL","overlap":"OVERLAP_ALLOW","owner":"o","task":{` + strings.Replace(spec, `"idempotency_key":"i","idempotency_ttl":"61s",`, "", 1) + `}}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.ScheduleSpec{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := scheduleOf(p, l)
+			return p, scheduleSpecProto(&s), errors.Join(err, err2)
+		}},
+		{`{"action":"ACTION_MOVE","filter":{"queue":"q","states":["STATE_READY"]},"to_queue":"r","max":"9","canary":"8","rate":7}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.OperationSpec{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := operationOf(p, l)
+			return p, operationProto(&broker.Operation{Spec: s}, "").GetSpec(), errors.Join(err, err2)
+		}},
+		{`{"action":"ACTION_SET_PRIORITY","filter":{"states":["STATE_READY"]},"priority":"PRIORITY_LOW"}`, func(said []byte) (proto.Message, proto.Message, error) {
+			p := &pawlv1.OperationSpec{}
+			err := protojson.Unmarshal(said, p)
+			s, err2 := operationOf(p, l)
+			return p, operationProto(&broker.Operation{Spec: s}, "").GetSpec(), errors.Join(err, err2)
+		}},
+	} {
+		if read, shown, err := c.back([]byte(c.said)); err != nil || !proto.Equal(read, shown) {
+			t.Errorf("read:  %v\nshown: %v\n%v", read, shown, err)
+		}
+	}
+}
+
+// A task is shown with all that it has: what it says itself goes before the settings of its queue.
+func TestTasksAreShown(t *testing.T) {
+	id := func(n uint64) task.ID { return task.NewID(1, 1, n) }
+	at := func(s int) broker.Time { return broker.TimeOf(time.Unix(int64(s), 0)) }
+	span := 9 * time.Second
+	full := &broker.View{
+		Envelope: &schema.Envelope{ID: id(1), Namespace: "n", Queue: "q", Type: "a", Key: "k", Payload: []byte("1"), ContentType: "c", IdempotencyKey: "i", Retry: &task.Retry{Initial: 1, Factor: 2, Max: 3, Jitter: 0.5},
+			Timeout: time.Second, Tags: []string{"t"}, Headers: map[string]string{"h": "v"}, Parent: &task.Parent{ID: id(2), Group: id(3), Result: []byte("7"), ContentType: "x", Omitted: true}, MovedFrom: id(5)},
+		Exec: &schema.Exec{State: task.Claimed, Priority: task.Low, Queue: "q", Type: "a", MaxAttempts: 4, Failures: 1, Crashes: 2, Releases: 3, Snoozes: 4, Fence: 12, Reason: "r", Retention: &span, Cost: 2,
+			CreatedAt: at(1), RunAt: at(2), ReadyAt: at(3), EndedAt: at(4), ExpiresAt: at(5), KeptUntil: at(6), MovedTo: id(6), Links: &schema.Links{Group: id(3)}, Progress: 50, ProgressText: "half",
+			Claim: schema.Claim{Worker: "w", At: at(10), Until: at(11)}},
+		Settings: task.DefaultSettings(), WaitsFor: id(4), Checkpoint: []byte("cp"), Result: broker.Result{Data: []byte("8"), ContentType: "y"},
+		Attempts: []*broker.Attempt{{Fence: 9, Number: 3, Worker: "v", StartedAt: at(7), EndedAt: at(8), Outcome: task.OutcomeFailed, Failure: broker.Failure{Message: "m", Type: "E", Stack: "s"}, Waited: time.Second, NextRunAt: at(9)}},
+	}
+	bare := &broker.View{Envelope: &schema.Envelope{ID: id(1)}, Exec: &schema.Exec{State: task.Succeeded}, Settings: task.DefaultSettings(), Attempts: []*broker.Attempt{{Number: 2}}}
+	var got bytes.Buffer
+	for _, v := range []*broker.View{full, bare} {
+		b, err := protojson.Marshal(taskProto(v, v == full))
+		if err = errors.Join(err, json.Compact(&got, b)); err != nil {
+			t.Fatal(err)
+		}
+		got.WriteByte('\n')
+	}
+	golden(t, "testdata/tasks.json", got.Bytes())
+}
+
+// golden compares with a file, which -rewrite writes anew.
+func golden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if flag.Lookup("rewrite").Value.String() == "true" {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s: %v\ngot\n%swant\n%s", path, err, got, want)
 	}
 }

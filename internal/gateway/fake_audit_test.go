@@ -4,10 +4,11 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // Audit knows one entry of each shard, which matches every query.
-func (f *fake) Audit(_ context.Context, q broker.AuditQuery, behind *broker.AuditPlace, _ int) (list broker.AuditList, at []broker.Stamp, err error) {
+func (f *fake) Audit(_ context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (list broker.AuditList, at []broker.Stamp, err error) {
 	if err := f.begin(f.shards[0]); err != nil {
 		return list, nil, err
 	}
@@ -15,7 +16,14 @@ func (f *fake) Audit(_ context.Context, q broker.AuditQuery, behind *broker.Audi
 	for _, shard := range f.shards {
 		e := broker.AuditRecord{Shard: shard}
 		e.Seq, e.At, e.Namespace = 1, 1, q.Namespace
+		e.By, e.Action, e.Queue, e.Tasks = task.Author{Name: "lena", Address: "10.0.0.1", Face: task.FaceREST, Reason: "a test"}, task.QueuePut, "mail", 7
+		e.Target = task.Target{Kind: "queue", Name: "mail"}
 		if behind == nil || e.Place().Behind(*behind) {
+			if len(list.Records) == limit {
+				last := list.Records[limit-1].Place()
+				list.More = &last
+				break
+			}
 			list.Records = append(list.Records, e)
 			at = append(at, f.stamp(shard))
 		}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
@@ -88,5 +89,5 @@ func (f fakeStats) TypeBriefs(_ context.Context, ns, queue string, types []strin
 
 func (f fakeStats) TypeStats(_ context.Context, q stats.TypeQuery, queue string) (stats.TypeReport, []string, []string) {
 	wanted := func(name string) bool { return queue == "" || name == queue }
-	return f.book.TypeReport(time.Now(), q, wanted), f.book.TypeQueues(q.Namespace, q.Type, wanted), missingNodes
+	return f.book.TypeReport(time.Now(), q, wanted), slices.Sorted(slices.Values(f.book.TypeQueues(q.Namespace, q.Type, wanted))), missingNodes
 }

@@ -544,8 +544,12 @@ func (f *fake) bulk(q *broker.OnDead, to task.State) (out broker.BulkDone, err e
 }
 
 func fakeArchived() broker.ArchivedTask {
+	then := task.EncodeSpec(&task.Spec{Type: "then", Queue: "mail"})
 	return broker.ArchivedTask{ArchivedAt: time.Now(), Cause: "discard", ID: task.NewID(1, 5, 5).String(),
 		Namespace: "default", Queue: "mail", Type: "welcome", State: "dead", Reason: "not_retryable", Priority: "high", Payload: []byte(`{"to":"z"}`),
+		IdempotencyTTL: broker.Period(time.Minute), MaxAttempts: 3, Retry: &broker.ArchivedRetry{Initial: broker.Period(time.Second), Max: broker.Period(time.Minute), Factor: 3, Jitter: 0.5},
+		Timeout: broker.Period(2 * time.Second), ExpiresIn: broker.Period(time.Hour), Retention: new(broker.Period), Cost: 2, Unique: &broker.ArchivedUnique{Key: "u", States: []string{"scheduled", "ready", "claimed", "retrying"}, OnConflict: "replace"},
+		Parent: &broker.ArchivedParent{TaskID: task.NewID(1, 5, 6).String(), GroupID: task.NewID(1, 5, 7).String(), Result: []byte("7"), ContentType: "text/plain", Omitted: true}, Then: [][]byte{then},
 		CreatedAt: time.Now(), EndedAt: time.Now(), Attempts: []broker.ArchivedAttempt{{Attempt: 1, Fence: 1, Worker: "w1",
 			StartedAt: time.Now(), EndedAt: time.Now(), Outcome: "dead", Message: "no such address"}}}
 }

@@ -13,6 +13,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -318,6 +319,36 @@ func TestPlanAgreesWithSinglePicks(t *testing.T) {
 			if sum[i] -= want[i]; sum[i] != 0 {
 				t.Fatalf("planned %v for %d, off by %v", want, n, sum)
 			}
+		}
+	}
+}
+
+// The shard that has a task is asked first, where there are several.
+func TestTheReadyShardIsAskedFirst(t *testing.T) {
+	places := [][]uint32{{1, 2, 3}, {2}, {3, 2}, {1, 4}}
+	if got := fmt.Sprint(askFirst(places, 2), places); got != "[[2 1 3] [2] [2 3] [1 4]] [[1 2 3] [2] [3 2] [1 4]]" {
+		t.Error(got)
+	}
+}
+
+// What a claim takes in a message is counted with its headers and tags, and what is beyond a message waits for the next.
+func TestClaimsThatFit(t *testing.T) {
+	c := broker.Claimed{Envelope: &schema.Envelope{Payload: make([]byte, 100), IdempotencyKey: "123", Headers: map[string]string{"ab": "cde"}, Tags: []string{"ab", "c"}}, Checkpoint: make([]byte, 50)}
+	if got := sizeOf(&c); got != 1024+100+50+3+13+6+5 {
+		t.Errorf("%d bytes", got)
+	}
+	of := func(sizes ...int) (list []broker.Claimed) {
+		for _, n := range sizes {
+			list = append(list, broker.Claimed{Envelope: &schema.Envelope{Payload: make([]byte, n-1024)}})
+		}
+		return list
+	}
+	for _, x := range []struct {
+		claims []broker.Claimed
+		want   int
+	}{{nil, 0}, {of(maxFrame + 1), 1}, {of(maxFrame-2000, 2000), 2}, {of(maxFrame-2000, 2001), 1}, {of(maxFrame+1, 2000), 1}, {of(2000, 2000, maxFrame), 2}} {
+		if got := fitting(x.claims); got != x.want {
+			t.Errorf("%d of %d claims fit, want %d", got, len(x.claims), x.want)
 		}
 	}
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -469,6 +472,80 @@ func TestManyWorkersShareAQueue(t *testing.T) {
 			if times != 1 {
 				t.Errorf("task %s came %d times", id, times)
 			}
+		}
+	})
+}
+
+// A stream ends when a claim fails for good, tells the registry of its free slots, and takes no more of them than are allowed.
+func TestWorkEndsWithWhatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 3})
+		synctest.Wait()
+		list := workerQuery(s.stream.ctx)
+		list.Limit = 1
+		if w := f.registry.List(list).Workers; len(w) != 1 || w[0].Slots != 3 {
+			t.Errorf("the registry has %+v, want a worker of 3 slots", w)
+		}
+		broken := errors.New("a claim broke")
+		f.set(func() { f.fails = broken; f.tell() })
+		if err := <-s.ended; !errors.Is(err, broken) {
+			t.Errorf("the stream ended with %v", err)
+		}
+		s.g.Shutdown(context.Background())
+
+		for _, c := range []struct {
+			first *pawlv1.WorkRequest
+			field string
+		}{
+			{&pawlv1.WorkRequest{Hello: hello("q"), Grant: maxSlots}, ""}, {&pawlv1.WorkRequest{Hello: hello("q"), Grant: maxSlots + 1}, "grant"}, {&pawlv1.WorkRequest{Hello: hello("q"), Grant: -1}, "grant"},
+			{&pawlv1.WorkRequest{}, "hello"}, {&pawlv1.WorkRequest{Hello: hello()}, "queues"},
+			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Slots: maxSlots, Instance: strings.Repeat("x", maxInstance)}}, ""},
+			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Slots: maxSlots + 1}}, "hello.slots"}, {&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Slots: -1}}, "hello.slots"},
+			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Instance: strings.Repeat("x", maxInstance+1)}}, "hello.instance"},
+			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Host: strings.Repeat("x", 257)}}, "hello.host"},
+			{&pawlv1.WorkRequest{Hello: hello("q"), Settle: &pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, contract.MaxSettle+1)}}, "settle"},
+		} {
+			s := startShift(t, newFake(), c.first)
+			synctest.Wait()
+			err := s.end()
+			if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && (e == nil || e.Field != c.field) {
+				t.Errorf("%v: %v, want a refusal of %q", c.first, err, c.field)
+			}
+		}
+	})
+}
+
+// The tasks of a stream belong to the traces that they name, whoever's the stream is: their claims and their ends.
+func TestStreamsTellOfTraces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q")})
+		told := restStory{t: t, spans: tracetest.NewSpanRecorder()}
+		synctest.Wait()
+		s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(told.spans)).Tracer("test")
+		ctx, _ := begin(context.Background(), "grpc", "test")
+		for range 4 {
+			if _, err := (producers{Gateway: s.g}).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: "q",
+				Headers: map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		told.spans.Reset()
+		pass(time.Second)
+		s.say(&pawlv1.WorkRequest{Grant: 4})
+		got := s.tasks(4)
+		pass(time.Second)
+		stale := ack(got[3])
+		stale.Acks[0].ClaimToken = claimToken
+		s.say(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: append(ack(got[0]).Acks, stale.Acks...), Fails: []*pawlv1.FailRequest{{TaskId: got[1].TaskId, ClaimToken: got[1].ClaimToken}},
+			Releases: []*pawlv1.ReleaseRequest{{TaskId: got[2].TaskId, ClaimToken: got[2].ClaimToken}}, Extends: []*pawlv1.ExtendRequest{{TaskId: got[0].TaskId, ClaimToken: got[0].ClaimToken}}}})
+		s.hear()
+		s.say(&pawlv1.WorkRequest{Settle: ack(got[0])}) // once more: its span has ended
+		s.hear()
+		golden(t, "testdata/stream_spans.txt", []byte(told.ended()))
+		if err := s.end(); err != nil {
+			t.Error(err)
 		}
 	})
 }
