@@ -25,6 +25,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -482,5 +483,44 @@ func BenchmarkAccess(b *testing.B) {
 		run("enqueue", func() error { _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, task1); return err })
 		run("ack", func() error { _, err := pawlv1.NewWorkerServiceClient(conn).Ack(ctx, ack1); return err })
 		g.Shutdown(context.Background())
+	}
+}
+
+// A call that is limited to some queues comes to no other by way of the cluster, and one that no table knows is nobody's.
+func TestQueuesBeyondAToken(t *testing.T) {
+	c := scopedQueues{fakeCluster{newFake()}}
+	whole, call := begin(t.Context(), "grpc", "test")
+	call.visitor = visitor{Visitor: auth.Anybody}
+	limited := task.WithScope(whole, task.Scope{Queues: []string{"mail*"}})
+	for what, do := range map[string]func(context.Context, string) error{
+		"place": func(ctx context.Context, q string) error { _, err := c.Place(ctx, "n", q); return err },
+		"read":  func(ctx context.Context, q string) error { _, _, err := c.Queue(ctx, "n", q); return err },
+		"put": func(ctx context.Context, q string) error {
+			_, err := c.PutQueue(ctx, cluster.Deed{}, "n", q, func(*task.QueueConfig) error { return nil })
+			return err
+		},
+		"drop": func(ctx context.Context, q string) error { return c.DropQueue(ctx, task.Author{}, "n", q) },
+		"spread": func(ctx context.Context, q string) error {
+			_, err := c.Spread(ctx, task.Author{}, "n", q, cluster.Onto{Parts: 1})
+			return err
+		},
+	} {
+		if err := errors.Join(do(limited, "mail2"), do(whole, "sms")); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if e, _ := task.AsError(do(limited, "sms")); e == nil || e.Code != task.CodePermissionDenied {
+			t.Errorf("%s of another queue: %v", what, e)
+		}
+	}
+	for _, n := range []need{needOfRPC("/pawl.v1.ProducerService/Steal"), needOfRPC("/other.Service/Call"), needOfRoute(&rest.Route{Method: "GET", Path: "/secret"})} {
+		if e, _ := task.AsError(call.visitor.may(n)); n.reach != 0 || e == nil || e.Code != task.CodePermissionDenied {
+			t.Errorf("a call that is in no table needs %+v: %v", n, e)
+		}
+	}
+	if n := needOfRPC("/grpc.health.v1.Health/Check"); n.reach != public {
+		t.Errorf("health needs %+v", n)
+	}
+	if _, err := (&Gateway{}).namespace(visitor{Visitor: auth.Anybody}, shown{namespaces: []string{"a", "b"}}); !errors.Is(err, task.ErrInvalidArgument) {
+		t.Errorf("two namespaces: %v", err)
 	}
 }

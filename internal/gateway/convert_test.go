@@ -486,3 +486,115 @@ func golden(t *testing.T, path string, got []byte) {
 		t.Errorf("%s: %v\ngot\n%swant\n%s", path, err, got, want)
 	}
 }
+
+// A dead letter that can't be made again is refused by itself: one of another namespace or of a queue beyond the token, and one whose record is broken.
+func TestBrokenDeadLettersAreNotRestored(t *testing.T) {
+	for what, c := range map[string]struct {
+		spoil func(*broker.ArchivedTask)
+		code  task.Code // "": an error within
+	}{
+		"another namespace": {func(a *broker.ArchivedTask) { a.Namespace = "other" }, task.CodeNotFound}, "another queue": {func(a *broker.ArchivedTask) { a.Queue = "sms" }, task.CodeNotFound},
+		"its id": {func(a *broker.ArchivedTask) { a.ID = "x" }, ""}, "its parent": {func(a *broker.ArchivedTask) { a.Parent.TaskID = "x" }, ""}, "its group": {func(a *broker.ArchivedTask) { a.Parent.GroupID = "x" }, ""},
+		"what follows": {func(a *broker.ArchivedTask) { a.Then = [][]byte{{0xff}} }, ""},
+	} {
+		f := newFake()
+		a := fakeArchived()
+		c.spoil(&a)
+		f.archive = []broker.ArchivedTask{a}
+		ctx, _ := begin(t.Context(), "grpc", "test")
+		_, _, err := newGateway(f).archivedSpec(task.WithScope(ctx, task.Scope{Queues: []string{"mail"}}), "a:1")
+		if e, ok := task.AsError(err); err == nil || ok != (c.code != "") || ok && e.Code != c.code {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	g := newGateway(newFake())
+	for _, place := range []string{strings.Repeat("x", maxPlace), strings.Repeat("x", maxPlace+1)} {
+		if _, _, err := g.archivedSpec(t.Context(), place); errors.Is(err, task.ErrInvalidArgument) != (len(place) > maxPlace) {
+			t.Errorf("a place of %d bytes: %v", len(place), err)
+		}
+	}
+	a := broker.ArchivedTask{ID: task.NewID(1, 5, 5).String(), State: "dead", CreatedAt: time.Unix(1, 0), Attempts: []broker.ArchivedAttempt{{Outcome: "moonlight"}}}
+	if p := archivedProto(&a, "x").GetTask(); p.Retry != nil || p.Retention != nil || p.Unique != nil || p.Parent != nil || p.ExpiresAt != nil || p.Cost != 1 || p.AttemptLog[0].Outcome != 0 {
+		t.Errorf("a bare dead letter is shown as %v", p)
+	}
+}
+
+// A claim names its group, a follower that has an id its id, and pages of what is large end before they are too large for a message.
+func TestWhatIsShownBeside(t *testing.T) {
+	id := task.NewID(1, 1, 1)
+	c := &broker.Claimed{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{Links: &schema.Links{Group: id}}}
+	if p := claimedProto(c); p.GroupId != id.String() {
+		t.Errorf("a claim of a group's member: %v", p)
+	}
+	for _, links := range []*schema.Links{nil, {}} {
+		c.Exec.Links = links
+		if p := claimedProto(c); p.GroupId != "" {
+			t.Errorf("a claim of no group's: %v", p)
+		}
+	}
+	if p := followersProto([]broker.Follower{{ID: id, Type: "a"}, {Type: "b"}}); len(p) != 2 || p[0].TaskId != id.String() || p[1].TaskId != "" || p[1].Type != "b" {
+		t.Errorf("followers: %v", p)
+	}
+	view := func(payload int) *broker.View {
+		return &broker.View{Envelope: &schema.Envelope{ID: id, Payload: make([]byte, payload), Parent: &task.Parent{Result: []byte("1")}}, Exec: &schema.Exec{}, Settings: task.DefaultSettings(),
+			Result: broker.Result{Data: []byte("2")}, Checkpoint: []byte("3")}
+	}
+	for _, x := range []struct {
+		sizes []int
+		want  int
+	}{{[]int{1, 1}, 2}, {[]int{maxPageBytes + 1, 1}, 1}, {[]int{maxPageBytes - 1000, 1}, 2}, {[]int{maxPageBytes / 2, maxPageBytes/2 + 1, 1}, 1}} {
+		var views []*broker.View
+		for _, n := range x.sizes {
+			views = append(views, view(n))
+		}
+		if items, fit := tasksProto(views, true); fit != x.want || len(items) != fit || items[0].Parent.Result == nil || items[0].Result == nil || items[0].Checkpoint == nil {
+			t.Errorf("tasks of %v bytes: %d fit, want %d", x.sizes, fit, x.want)
+		}
+		if items, fit := tasksProto(views, false); fit != len(views) || items[0].Payload != nil || items[0].Parent.Result != nil || items[0].Result != nil || items[0].Checkpoint != nil {
+			t.Errorf("tasks of %v bytes without payloads: %d fit", x.sizes, fit)
+		}
+	}
+	for _, x := range []struct{ sizes, want []int }{{[]int{maxPageBytes + 1, 1}, []int{1, 1}}, {[]int{maxPageBytes/2 - 4096, maxPageBytes/2 - 4096, 1}, []int{3}}, {[]int{maxPageBytes / 2, maxPageBytes/2 + 1}, []int{1, 1}}} {
+		f := newFake()
+		for _, n := range x.sizes {
+			a := fakeArchived()
+			a.Payload = make([]byte, n)
+			f.archive = append(f.archive, a)
+		}
+		cursor := ""
+		for _, want := range x.want {
+			p, err := operators{Gateway: newGateway(f)}.ListArchive(t.Context(), &pawlv1.ListArchiveRequest{Cursor: cursor})
+			if err != nil || len(p.Items) != want {
+				t.Errorf("archived tasks of %v bytes: a page of %d behind %q, want %d (%v)", x.sizes, len(p.GetItems()), cursor, want, err)
+			}
+			cursor = p.GetNextCursor()
+		}
+		if cursor != "" {
+			t.Errorf("archived tasks of %v bytes: more behind %q", x.sizes, cursor)
+		}
+	}
+	l := task.Limits{Payload: 3}
+	for data, code := range map[string]task.Code{"": "", "123": "", "1234": task.CodePayloadTooLarge, "{": task.CodeInvalidArgument} {
+		if e, _ := task.AsError(checkData("payload", []byte(data), "", l)); (e == nil) != (code == "") || e != nil && (e.Code != code || e.Field != "payload") {
+			t.Errorf("the payload %q: %v, want %q", data, e, code)
+		}
+	}
+	if err := checkData("payload", []byte("{"), "text/plain", l); err != nil {
+		t.Error(err)
+	}
+	s := broker.ScheduleView{Schedule: task.Schedule{Cron: "@daily"}, Coming: []broker.Time{1, 2}}
+	if p := scheduleProto(&s); len(p.Coming) != 2 || p.Last != nil || p.Paused {
+		t.Errorf("a schedule: %v", p)
+	}
+	for _, n := range []*pawlv1.TaskSpec{{Type: "a", Then: []*pawlv1.TaskSpec{nil}}, {Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Priority: 9}}}} {
+		if e, _ := task.AsError(func() error { _, err := specOf(n, task.DefaultLimits()); return err }()); e == nil || !strings.HasPrefix(e.Field, "then[0]") {
+			t.Errorf("%v: %v", n, e)
+		}
+	}
+	if _, err := settingsOf(&pawlv1.QueueSettings{Weights: &pawlv1.PriorityWeights{}}); err == nil {
+		t.Error("no weights are weights")
+	}
+	if _, err := settingsOf(&pawlv1.QueueSettings{Keys: map[string]*pawlv1.KeyRules{"k": {Rate: &pawlv1.Rate{}}}}); err == nil {
+		t.Error("a key's rate without a period is a rate")
+	}
+}

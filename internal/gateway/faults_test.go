@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -366,5 +368,20 @@ func spoil(m protoreflect.Message, path []protoreflect.FieldDescriptor) {
 		spoil(list.Get(0).Message(), path[1:])
 	default:
 		spoil(m.Mutable(f).Message(), path[1:])
+	}
+}
+
+// unattributed are calls of which nobody is told who made them: they read, or are a producer's or a worker's.
+var unattributed = regexp.MustCompile(`/(Get|List|Explain|Enqueue|Group|WhoAmI|VerifyShard|CreateGroup|AddGroupTasks|CloseGroup)|^WorkerService/`)
+
+// Whoever changes something says once who acts, and why: what says it twice is refused before anything is done.
+func TestWhoActsIsSaidOnce(t *testing.T) {
+	for name, request := range goodCalls {
+		s := newStage(t)
+		ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(metaActor, "a", metaActor, "b")), "grpc", name)
+		_, err := s.calls[name](ctx, s.fill(request))
+		if e, _ := task.AsError(err); unattributed.MatchString(name) != (err == nil) || err != nil && (e == nil || e.Field != "actor") {
+			t.Errorf("%s by two: %v", name, err)
+		}
 	}
 }
