@@ -520,6 +520,9 @@ func TestQueuesBeyondAToken(t *testing.T) {
 	if n := needOfRPC("/grpc.health.v1.Health/Check"); n.reach != public {
 		t.Errorf("health needs %+v", n)
 	}
+	if _, err := newGateway(newFake()).markerQuery(limited, &pawlv1.ListMarkersRequest{Queue: "sms"}); err == nil || !strings.Contains(err.Error(), "is none of them") {
+		t.Errorf("markers of another queue: %v", err)
+	}
 	if _, err := (&Gateway{}).namespace(visitor{Visitor: auth.Anybody}, shown{namespaces: []string{"a", "b"}}); !errors.Is(err, task.ErrInvalidArgument) {
 		t.Errorf("two namespaces: %v", err)
 	}

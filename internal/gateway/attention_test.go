@@ -233,3 +233,35 @@ func TestCertificateEnds(t *testing.T) {
 		t.Errorf("in plaintext: %v", got)
 	}
 }
+
+// A gateway without a cluster to look after has nothing to tell of it, and refuses what would change it.
+func TestWithoutACluster(t *testing.T) {
+	f := newFake()
+	g := New(Config{Broker: f, Cluster: fakeCluster{f}, NodeName: func(n uint64) string { return fmt.Sprint("node-", n) }})
+	if o, known := g.lookAround(t.Context()); !known || len(o.Nodes) != 0 {
+		t.Errorf("got %+v, %t", o, known)
+	}
+	if hooks := g.lookAtWebhooks(t.Context(), "default"); hooks != nil {
+		t.Errorf("got webhooks %v", hooks)
+	}
+	if err := (clusters{Gateway: g}).change(t.Context(), "x", nil, func(task.Author) error { return nil }); err != errNoAdmin {
+		t.Errorf("a change: %v", err)
+	}
+	if got := g.nodeName(7) + g.nodeName(0); got != "node-7" {
+		t.Errorf("node 7 is called %q", got)
+	}
+	f.admin.refuses = errPlanted
+	g.cfg.Admin = f.admin
+	if _, known := g.lookAround(t.Context()); known {
+		t.Error("a cluster that gives no answer is known")
+	}
+}
+
+// What many have in common is told with its number and its gravest subjects, whatever it is.
+func TestMattersInCommon(t *testing.T) {
+	for _, m := range []*matter{&noLeader, &nodeAway, &clockWrong, &diskFull, &diskLow, &noWorkerForType, &nodeRestarts, &diskSlow, &fewReplicas, &replicaLags, &longWait, &breakerOpen, &scheduleLate} {
+		if got := m.sum(1234, 5678, "a, b"); !strings.Contains(got, "1,234") && !strings.Contains(got, "5,678") || !strings.Contains(got, "a, b") || strings.Contains(got, "%!") {
+			t.Errorf("%s: %s", m.kind, got)
+		}
+	}
+}

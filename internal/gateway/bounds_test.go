@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/prototext"
+
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
@@ -47,7 +49,7 @@ func TestBoundsAreExact(t *testing.T) {
 		{"ProducerService/EnqueueBatch", `{"tasks":%s}`, []string{copies(1, `{"type":"a"}`), copies(l.Batch, `{"type":"a"}`)}, []string{"[]", copies(l.Batch+1, `{"type":"a"}`)}},
 		{"GroupService/CreateGroup", `{"open":true,"tasks":%s}`, []string{"[]", copies(l.Batch, `{"type":"a"}`)}, []string{copies(l.Batch+1, `{"type":"a"}`)}},
 		{"GroupService/AddGroupTasks", `{"group_id":"$group","tasks":%s}`, []string{copies(l.Batch, `{"type":"a"}`)}, []string{"[]", copies(l.Batch+1, `{"type":"a"}`)}},
-		{"WorkerService/Claim", `{"queues":%s}`, []string{`[{"queue":"q"}]`}, []string{"[]", copies(task.MaxClaimQueues+1, `{"queue":"q"}`), `[{"queue":"q"},{"queue":"q"}]`, `[{"queue":"q","weight":1},{"queue":"r"}]`, `[{"queue":"q","weight":1001}]`}},
+		{"WorkerService/Claim", `{"queues":%s}`, []string{`[{"queue":"q"}]`}, []string{"[]", copies(task.MaxClaimQueues+1, `{"queue":"q"}`), `[{"queue":"q"},{"queue":"q"}]`, `[{"queue":"q"},{"queue":"r"},{"queue":"q"}]`, `[{"queue":"q","weight":1},{"queue":"r","weight":2},{"queue":"q","weight":3}]`, `[{"queue":"q","weight":1},{"queue":"r"}]`, `[{"queue":"q","weight":1001}]`}},
 		{"WorkerService/Claim", `{"queues":[{"queue":"q"}],"types":%s}`, []string{copies(task.MaxClaimTypes, `"a"`)}, []string{copies(task.MaxClaimTypes+1, `"a"`), `[""]`}},
 		{"WorkerService/Claim", `{"queues":[{"queue":"q","weight":1}],"order":%s}`, []string{"0", "1", "2"}, []string{"3", "-1"}},
 		{"WorkerService/Settle", `{"acks":%s}`, []string{copies(contract.MaxSettle, `{}`)}, []string{copies(contract.MaxSettle+1, `{}`)}},
@@ -139,6 +141,54 @@ func TestListsGoOnBehindTheirOwnCursors(t *testing.T) {
 			if _, err := s.call(c.rpc, s.fill(fmt.Sprintf(`{%s"limit":%d}`, c.of, limit))); (err == nil) != good {
 				t.Errorf("%s with the limit %d: %v", c.rpc, limit, err)
 			}
+		}
+	}
+}
+
+// Pages of one item each have together what a list has, in its order.
+func TestPagesOfOne(t *testing.T) {
+	for _, c := range []struct {
+		rpc, of string
+		more    [][2]string // calls that make the list longer
+	}{
+		{"GroupService/ListGroups", "", [][2]string{{"GroupService/CreateGroup", `{"name":"h","open":true}`}, {"GroupService/CreateGroup", `{"name":"i","open":true}`}}},
+		{"GroupService/ListGroupMembers", `"group_id":"$group",`, [][2]string{{"GroupService/AddGroupTasks", `{"group_id":"$group","tasks":[{"type":"a"},{"type":"b"}]}`}}},
+		{"OperationService/ListOperations", "", [][2]string{{"OperationService/StartOperation", goodCalls["OperationService/StartOperation"]}, {"OperationService/StartOperation", goodCalls["OperationService/StartOperation"]}}},
+		{"ScheduleService/ListSchedules", "", [][2]string{{"ScheduleService/PutSchedule", goodCalls["ScheduleService/PutSchedule"]}}},
+		{"ScheduleService/ListScheduleHistory", `"name":"daily",`, [][2]string{{"ScheduleService/TriggerSchedule", `{"name":"daily"}`}, {"ScheduleService/TriggerSchedule", `{"name":"daily"}`}, {"ScheduleService/TriggerSchedule", `{"name":"daily"}`}}},
+		{"AccessService/ListTokens", "", [][2]string{{"AccessService/AddToken", goodCalls["AccessService/AddToken"]}}},
+		{"WebhookService/ListWebhooks", "", nil}, {"ProducerService/ListTasks", "", nil},
+		{"OperatorService/ListQueues", "", [][2]string{{"OperatorService/PutQueue", `{"queue":"sms","settings":{}}`}}},
+		{"WorkerRegistryService/ListWorkers", "", [][2]string{{"WorkerService/Claim", `{"queues":[{"queue":"q"}],"worker":"v"}`}, {"WorkerService/Claim", `{"queues":[{"queue":"q"}],"worker":"x"}`}}},
+	} {
+		s := newStage(t)
+		for _, m := range c.more {
+			if _, err := s.call(m[0], s.fill(m[1])); err != nil {
+				t.Fatalf("%s: %v", m[0], err)
+			}
+		}
+		read := func(limit int, cursor string) (items []string, next string) {
+			answer, err := s.call(c.rpc, s.fill(fmt.Sprintf(`{%s"limit":%d,"cursor":%q}`, c.of, limit, cursor)))
+			if err != nil {
+				t.Fatalf("%s: %v", c.rpc, err)
+			}
+			m := answer.ProtoReflect()
+			list := m.Get(m.Descriptor().Fields().ByName("items")).List()
+			for i := range list.Len() {
+				items = append(items, prototext.Format(list.Get(i).Message().Interface()))
+			}
+			return items, m.Get(m.Descriptor().Fields().ByName("next_cursor")).String()
+		}
+		whole, behind := read(contract.MaxPage, "")
+		var pages []string
+		for cursor, n := "", 0; n == 0 || cursor != ""; n++ {
+			page, next := read(1, cursor)
+			if pages, cursor = append(pages, page...), next; len(page) > 1 || n > len(whole) {
+				t.Fatalf("%s: %d items in page %d", c.rpc, len(page), n)
+			}
+		}
+		if len(whole) < 2 || behind != "" || !slices.Equal(pages, whole) {
+			t.Errorf("%s: pages of one have\n%v\nand the whole list, behind which is %q,\n%v", c.rpc, pages, behind, whole)
 		}
 	}
 }

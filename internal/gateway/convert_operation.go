@@ -72,15 +72,13 @@ func operationProto(o *broker.Operation, waitsFor string) *pawlv1.Operation {
 	p := &pawlv1.Operation{OperationId: o.ID.String(), State: contract.NumberOf[pawlv1.OperationState](contract.OperationStates, o.State.String()),
 		Author: operatorProto(s.By), CreatedAt: timeProto(o.CreatedAt), PausedAt: timeProto(o.PausedAt), EndedAt: timeProto(o.EndedAt),
 		Why: o.Why, StoppedBy: operatorProto(o.StoppedBy), ResumedBy: operatorProto(o.ResumedBy), Total: max(s.Total, o.Matched), TotalIsLowerBound: s.TotalSoFar,
-		Matched: o.Matched, Done: o.Done, Skipped: o.Passed(), Failed: o.Failed, WaitsFor: waitsFor,
+		Stopping: contract.NumberOf[pawlv1.OperationState](contract.OperationStates, o.Stopping.String()),
+		Matched:  o.Matched, Done: o.Done, Skipped: o.Passed(), Failed: o.Failed, WaitsFor: waitsFor,
 		Spec: &pawlv1.OperationSpec{Action: contract.NumberOf[pawlv1.Action](contract.Actions, s.Action), Filter: filterProto(&s.Filter), ToQueue: s.ToQueue,
 			Priority: priorityProto(s.Priority), Max: s.Max, Rate: s.Rate, Canary: s.Canary}}
 	if s.Max > 0 {
 		p.Total = min(p.Total, s.Max)
 		p.TotalIsLowerBound = p.GetTotalIsLowerBound() && p.GetTotal() < s.Max
-	}
-	if o.Stopping != 0 {
-		p.Stopping = contract.NumberOf[pawlv1.OperationState](contract.OperationStates, o.Stopping.String())
 	}
 	for _, k := range o.Skipped {
 		p.SkippedReasons = append(p.SkippedReasons, &pawlv1.SkippedTasks{Reason: k.Reason, Count: k.Count})

@@ -234,6 +234,10 @@ func TestReleasesAndAcksAreRead(t *testing.T) {
 		}
 	}
 	_, late := releaseOf("n", &pawlv1.ReleaseRequest{TaskId: someID, ClaimToken: claimToken, Delay: durationpb.New(-1)})
+	_, of := releaseOf("n", &pawlv1.ReleaseRequest{TaskId: "7", ClaimToken: claimToken, Delay: durationpb.New(1)})
+	if e, ok := task.AsError(of); !ok || e.Field != "task_id" {
+		t.Errorf("a release of a task that is none: %v", of)
+	}
 	_, kind := ackOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, ContentType: strings.Repeat("x", l.Name+1)}, l)
 	_, data := ackOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, Result: []byte("{")}, l)
 	_, id := ackOf("n", &pawlv1.AckRequest{TaskId: "7", ClaimToken: claimToken}, l)
@@ -283,6 +287,10 @@ func TestQueuesAreShown(t *testing.T) {
 	p = queueProto(q, one, []broker.QueueInfo{one, one})
 	if d := p.GetDepth(); d.GetReady() != 321 || p.GetReadyByPriority().GetHigh() != 1 || p.GetReadyByPriority().GetLow() != 300 || len(p.GetParts()) != 2 || p.GetParts()[0].GetSlots() != 3 || !p.GetParts()[0].GetMoving() || p.GetParts()[1].GetDepth().GetReady() != 321 {
 		t.Errorf("in two shards: %v", p)
+	}
+	q.Own, q.Parts = true, append(q.Parts, cluster.Part{Shard: 3, Slots: 8})
+	if p := queueProto(q, one, []broker.QueueInfo{one, one, one}).GetParts(); p[0].GetShard() != 3 || p[0].GetOwn() || !p[1].GetOwn() || !p[2].GetOwn() {
+		t.Errorf("in two shards of its own, and one that it leaves: %v", p)
 	}
 	if rateProto(task.Rate{}) != nil {
 		t.Error("no rate is a rate")
@@ -380,7 +388,12 @@ func TestTurnsByWeight(t *testing.T) {
 		{[]int{0, 0}, []bool{false, false}, 4, "[3 1]"}, {[]int{0, 0}, []bool{false, false}, 8, "[6 2]"}, {[]int{1, 0}, []bool{true, false}, 4, "[1 3]"},
 		{[]int{0, 0}, []bool{true, false}, 4, "[0 4]"}, {[]int{1, 1}, []bool{true, true}, 4, "[1 1]"}, {[]int{0, 0}, []bool{true, true}, 4, "[0 0]"},
 	} {
-		if got := fmt.Sprint(plan(make([]int, 2), queues, c.got, c.empty, c.n)); got != c.want {
+		credit := make([]int, 2)
+		got := fmt.Sprint(plan(credit, queues, c.got, c.empty, c.n))
+		if c.empty[0] && credit[0] != 0 || c.empty[1] && credit[1] != 0 {
+			t.Errorf("%d of queues that gave %v, empty: %v: credit %v is saved", c.n, c.got, c.empty, credit)
+		}
+		if got != c.want {
 			t.Errorf("%d of queues that gave %v, empty: %v: %s, want %s", c.n, c.got, c.empty, got, c.want)
 		}
 	}

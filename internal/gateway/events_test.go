@@ -393,3 +393,63 @@ func TestEventsAskWhoKnows(t *testing.T) {
 		w.close()
 	}
 }
+
+// Who asks for some kinds of events listens to the shards where they happen.
+func TestShardsOfEvents(t *testing.T) {
+	g := newGateway(newFake(1, 2))
+	for _, c := range []struct {
+		filter events.Filter
+		want   string
+	}{
+		{events.Filter{}, "[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}}, "[0]"}, {events.Filter{Kinds: []events.Kind{"task.succeeded"}}, "[1 2]"},
+		{events.Filter{Kinds: []events.Kind{"task.succeeded", "queue.paused"}}, "[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}, Task: task.NewID(2, 1, 1)}, "[2]"},
+	} {
+		if got := fmt.Sprint((&watcher{g: g, filter: c.filter}).shards()); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.filter, got, c.want)
+		}
+	}
+}
+
+// A stream that panics ends with an error that tells nothing of it.
+func TestStreamsThatPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		_, l := serve(t, f)
+		f.panics = true
+		s, err := pawlv1.NewWorkerServiceClient(dial(t, l)).Work(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(&pawlv1.WorkRequest{Hello: hello("q"), Grant: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); status.Code(err) != codes.Internal || strings.Contains(err.Error(), "planted") {
+			t.Errorf("the stream ended with %v", err)
+		}
+	})
+}
+
+// An event is told with the task, operation or other thing that it is about.
+func TestEventsAreShown(t *testing.T) {
+	id := task.NewID(1, 1, 1)
+	for _, c := range []struct {
+		e    events.Event
+		want *pawlv1.Event
+	}{
+		{events.Event{Kind: "task.succeeded", Task: id}, &pawlv1.Event{Kind: "task.succeeded", TaskId: id.String()}},
+		{events.Event{Kind: "operation.done", Name: "o"}, &pawlv1.Event{Kind: "operation.done", OperationId: "o"}},
+		{events.Event{Kind: "schedule.fired", Name: "s"}, &pawlv1.Event{Kind: "schedule.fired", Name: "s"}},
+	} {
+		got := eventProto(3, &c.e)
+		if got.GetShard() != 3 || got.GetKind() != c.want.GetKind() || got.GetTaskId() != c.want.GetTaskId() || got.GetOperationId() != c.want.GetOperationId() || got.GetName() != c.want.GetName() {
+			t.Errorf("%+v is shown as %v", c.e, got)
+		}
+	}
+	w := &watcher{cursor: newEventCursorLine(events.Places{1: {Index: 7}})}
+	if at := w.text(); at == "" {
+		t.Error("a stream of events has no cursor")
+	}
+	if w.digest = minDigest; w.text() != "" {
+		t.Error("a digest has a cursor")
+	}
+}

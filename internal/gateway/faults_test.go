@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,6 +20,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -264,6 +269,9 @@ func TestNoFailureIsPassedOver(t *testing.T) {
 			if nth == 0 && err != nil || failed && !said && !slices.Contains(forgiven, fmt.Sprint(name, " ", nth)) {
 				t.Errorf("%s: with failure %d of what it asks: %v, %v", name, nth, answer, err)
 			}
+			if failed && strings.Contains(fmt.Sprint(answer), "usage:") {
+				t.Errorf("%s: what a namespace uses is told although a shard gave no answer: %v", name, answer)
+			}
 			if nth > 0 && !failed {
 				break
 			}
@@ -383,5 +391,98 @@ func TestWhoActsIsSaidOnce(t *testing.T) {
 		if e, _ := task.AsError(err); unattributed.MatchString(name) != (err == nil) || err != nil && (e == nil || e.Field != "actor") {
 			t.Errorf("%s by two: %v", name, err)
 		}
+	}
+}
+
+// What a worker holds is known until its claim ends, as it does when the claim is stale, but not when a verb fails for another reason; an extension
+// moves the end of its lease. So it is for workers by each door.
+func TestTheRegistryKeepsInStep(t *testing.T) {
+	settle := map[string]func(g *Gateway, ctx context.Context, c broker.Settle) error{
+		"a worker": func(g *Gateway, ctx context.Context, c broker.Settle) error {
+			_, err := g.settleOne(ctx, "", c)
+			return err
+		},
+		"the SQS door": func(g *Gateway, ctx context.Context, c broker.Settle) error {
+			return sqsCore{g}.Settle(ctx, []broker.Settle{c})[0].Err
+		},
+		"a batch": func(g *Gateway, ctx context.Context, c broker.Settle) error {
+			r, id, token := &pawlv1.SettleRequest{}, c.Hold.ID.String(), c.Hold.Token.String()
+			if c.Verb == broker.Extend {
+				r.Extends = []*pawlv1.ExtendRequest{{TaskId: id, ClaimToken: token}}
+			} else {
+				r.Acks = []*pawlv1.AckRequest{{TaskId: id, ClaimToken: token}}
+			}
+			out, err := workers{Gateway: g}.Settle(ctx, r)
+			if e := slices.Concat(out.GetAcks(), out.GetExtends())[0].GetError(); e != nil {
+				err = errors.New(e.GetMessage())
+			}
+			return err
+		},
+	}
+	for who, do := range settle {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			g := newGateway(f)
+			ctx, _ := begin(t.Context(), "grpc", "test")
+			put(t, g, ctx, "q", 2, "1")
+			got, err := workers{Gateway: g}.Claim(ctx, &pawlv1.ClaimRequest{Queues: shares("q"), Max: 2, Worker: "w"})
+			if err != nil || len(got.Tasks) != 2 {
+				t.Fatal(got, err)
+			}
+			call := func(i int, v broker.Verb) broker.Settle {
+				h, err := holdOf("default", got.Tasks[i].TaskId, got.Tasks[i].ClaimToken)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return broker.Settle{Verb: v, Hold: h}
+			}
+			known := func(i int) bool {
+				c := call(i, broker.Ack)
+				_, ok := g.registry.Holding(c.Hold.ID, c.Hold.Token)
+				return ok
+			}
+			if err := do(g, ctx, call(0, broker.Extend)); err != nil || !known(0) {
+				t.Errorf("%s extends: %v, known %t", who, err, known(0))
+			}
+			list := workerQuery(ctx)
+			list.Limit = 1
+			if run := g.registry.List(list).Workers[0].Running; !slices.ContainsFunc(run, func(r registry.Run) bool { return r.LeaseUntil.Equal(time.Now().Add(time.Minute)) }) {
+				t.Errorf("%s extends, and the registry has %+v", who, run)
+			}
+			gone := call(1, broker.Ack)
+			kept := f.tasks[gone.Hold.ID]
+			delete(f.tasks, gone.Hold.ID)
+			if err := do(g, ctx, gone); err == nil || !known(1) {
+				t.Errorf("%s acks a task that is not found: %v, known %t", who, err, known(1))
+			}
+			f.tasks[gone.Hold.ID] = kept
+			if err := do(g, ctx, call(0, broker.Ack)); err != nil || known(0) {
+				t.Errorf("%s acks: %v, known %t", who, err, known(0))
+			}
+			kept.view.Exec = &schema.Exec{State: task.Ready}
+			if err := do(g, ctx, gone); err == nil || known(1) {
+				t.Errorf("%s acks a claim that is stale: %v, known %t", who, err, known(1))
+			}
+			g.Shutdown(context.Background())
+		})
+	}
+}
+
+// What needs attention is told with the figures: of the cluster to who may see all of it, and of webhooks.
+func TestStatsTellOfWebhooks(t *testing.T) {
+	s := newStage(t)
+	if _, err := s.call("WebhookService/ResumeWebhook", s.fill(`{"name":"w"}`)); err != nil { // which disables this one
+		t.Fatal(err)
+	}
+	answer, err := s.call("StatsService/GetStats", s.fill(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]bool{}
+	for _, a := range answer.(*pawlv1.GetStatsResponse).Attention {
+		kinds[a.Kind] = true
+	}
+	if !kinds["webhook"] || !kinds["shard"] {
+		t.Errorf("attention to %v", answer.(*pawlv1.GetStatsResponse).Attention)
 	}
 }

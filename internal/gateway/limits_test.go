@@ -173,6 +173,9 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	if open("192.0.2.1:4"); count() != 9 {
 		t.Errorf("after one has gone: %d connections", count())
 	}
+	if open("192.0.2.1:5"); count() != 9 {
+		t.Errorf("after one has gone, and two have come: %d connections", count())
+	}
 	d.close()
 }
 

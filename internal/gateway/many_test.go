@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,8 +14,10 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // spread makes a gateway over three shards with queues a, b and c in one each.
@@ -349,6 +352,76 @@ func TestClaimsThatFit(t *testing.T) {
 	}{{nil, 0}, {of(maxFrame + 1), 1}, {of(maxFrame-2000, 2000), 2}, {of(maxFrame-2000, 2001), 1}, {of(maxFrame+1, 2000), 1}, {of(2000, 2000, maxFrame), 2}} {
 		if got := fitting(x.claims); got != x.want {
 			t.Errorf("%d of %d claims fit, want %d", got, len(x.claims), x.want)
+		}
+	}
+}
+
+// Who waits for several shards hears which has a task; 0 when it is time to ask again, or to give up.
+func TestAwaitAny(t *testing.T) {
+	for what, c := range map[string]struct {
+		happens func(f *fake, leave func())
+		want    uint32
+		after   time.Duration
+	}{
+		"a task comes": {func(f *fake, _ func()) {
+			f.home["b"] = 2
+			ctx, _ := begin(context.Background(), "grpc", "test")
+			pass(2 * time.Second)
+			put(t, newGateway(f), ctx, "b", 1, "1")
+		}, 2, 2 * time.Second},
+		"nothing comes":         {func(*fake, func()) {}, 0, 5 * time.Second},
+		"a shard has no leader": {func(f *fake, _ func()) { f.set(func() { f.down[1] = true; f.tell() }) }, 0, watchRest},
+		"the node stops":        {func(f *fake, _ func()) { pass(time.Second); close(f.draining) }, 0, time.Second},
+		"the caller goes":       {func(_ *fake, leave func()) { pass(3 * time.Second); leave() }, 0, 3 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(1, 2)
+			g := newGateway(f)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			began := time.Now()
+			go c.happens(f, leave)
+			got := g.awaitAny(ctx, broker.ClaimCall{Queues: []broker.Share{{Queue: "a"}, {Queue: "b"}}}, [][]uint32{{1}, {2}}, 5*time.Second)
+			if took := time.Since(began); got != c.want || took != c.after {
+				t.Errorf("%s: shard %d after %v, want %d after %v", what, got, took, c.want, c.after)
+			}
+			g.Shutdown(context.Background())
+		})
+	}
+}
+
+// How a queue in several shards stands is the sum of its parts, but for the age of its oldest task; a part to which no task came yet has nothing.
+func TestPartsAreAddedUp(t *testing.T) {
+	f := newFake(1, 2, 3)
+	verbtest.On(f.table(), broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
+		n := int64(q.Shard)
+		out.Info = broker.QueueInfo{Ready: [3]int64{n, 10 * n, 100 * n}, Scheduled: n, Claimed: 2 * n, Retrying: 3 * n, Dead: 4 * n, Poisoned: 5 * n, Held: 6 * n, OldestReady: time.Duration(10 - n)}
+		if q.Shard == 3 {
+			err = task.NotFound("queue", q.Queue)
+		}
+		return out, err
+	})
+	ctx, _ := begin(context.Background(), "grpc", "test")
+	sum, parts, err := newGateway(f).infoOf(ctx, cluster.Queue{Name: "q", Parts: []cluster.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}})
+	want := broker.QueueInfo{Ready: [3]int64{3, 30, 300}, Scheduled: 3, Claimed: 6, Retrying: 9, Dead: 12, Poisoned: 15, Held: 18, OldestReady: 9}
+	if err != nil || !reflect.DeepEqual(sum, want) || len(parts) != 3 || parts[1].Dead != 8 || parts[2].Dead != 0 {
+		t.Errorf("got %+v, want %+v; parts %+v (%v)", sum, want, parts, err)
+	}
+}
+
+// Sets of queues that are equal by their weights share a state, others don't.
+func TestSharesAreOfEqualSets(t *testing.T) {
+	var b shareBook
+	call := func(ns, queue string, weight int) broker.ClaimCall {
+		return broker.ClaimCall{Namespace: ns, Queues: []broker.Share{{Queue: queue, Weight: weight}}}
+	}
+	one := b.of(call("n", "q", 1))
+	if b.of(call("n", "q", 1)) != one {
+		t.Error("an equal set has another state")
+	}
+	for _, c := range []broker.ClaimCall{call("m", "q", 1), call("n", "r", 1), call("n", "q", 2)} {
+		if b.of(c) == one {
+			t.Errorf("%+v has the state of another set", c)
 		}
 	}
 }

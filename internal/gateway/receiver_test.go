@@ -31,6 +31,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // rudeClient speaks HTTP/2 frame by frame, as no client of gRPC would.
@@ -464,5 +465,27 @@ func TestRoomFoundAfterTheEnd(t *testing.T) {
 	}
 	if n, _ := room.InUse(); n != 0 {
 		t.Errorf("%d bytes stay taken", n)
+	}
+}
+
+// Why no message came is told by what happened first: the stream was cut, the caller closed it, or is gone.
+func TestWhyNoMessageCame(t *testing.T) {
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	broken := errors.New("reset by peer")
+	for _, c := range []struct {
+		b    *receiver
+		err  error
+		want error
+	}{
+		{&receiver{ctx: t.Context()}, io.EOF, io.EOF}, {&receiver{ctx: t.Context()}, io.ErrUnexpectedEOF, task.ErrInvalidArgument}, {&receiver{ctx: t.Context()}, broken, broken}, {&receiver{ctx: t.Context()}, broken, context.Canceled},
+		{&receiver{ctx: gone}, io.EOF, io.EOF}, {&receiver{ctx: gone, cut: errPlanted}, io.EOF, errPlanted},
+	} {
+		if got := c.b.failed(c.err); !errors.Is(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+	if got := (&receiver{ctx: gone}).failed(broken); got != context.Canceled {
+		t.Errorf("a caller who is gone: %v", got)
 	}
 }

@@ -478,3 +478,24 @@ func TestReadinessIsWatched(t *testing.T) {
 		}
 	})
 }
+
+// The first bytes of a connection, which were looked at, are read first, in pieces of any size.
+func TestHeadsAreReadAgain(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	go func() { _, _ = there.Write([]byte("cd")); there.Close() }()
+	g := &guest{Conn: here, head: []byte("ab")}
+	var got []byte
+	for b := make([]byte, 1); ; {
+		n, err := g.Read(b)
+		if got = append(got, b[:n]...); err != nil {
+			break
+		}
+	}
+	if string(got) != "abcd" {
+		t.Errorf("read %q", got)
+	}
+	if c := certificateOfREST(withGuest(t.Context(), here)); c != nil {
+		t.Errorf("a connection that is no guest's shows %v", c)
+	}
+}

@@ -549,3 +549,34 @@ func TestStreamsTellOfTraces(t *testing.T) {
 		}
 	})
 }
+
+// What is done on demand is done by one at a time, once more for all that came meanwhile, and not after the end.
+func TestOnDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, goOn := 0, make(chan struct{})
+		o := &onDemand{do: func() { began++; <-goOn }}
+		for _, c := range []struct {
+			do   func()
+			want int // begun by then
+		}{{func() {}, 0}, {o.poke, 1}, {o.poke, 1}, {o.poke, 1}, {func() { goOn <- struct{}{} }, 2}, {func() { goOn <- struct{}{} }, 2}, {o.poke, 3}, {o.poke, 3}} {
+			if c.do(); true {
+				synctest.Wait()
+			}
+			if began != c.want {
+				t.Fatalf("begun %d times, want %d", began, c.want)
+			}
+		}
+		stopped := false
+		go func() { o.stop(); stopped = true }()
+		if synctest.Wait(); stopped {
+			t.Error("it has stopped while something runs")
+		}
+		close(goOn)
+		if synctest.Wait(); !stopped || began != 4 {
+			t.Errorf("stopped: %t, begun %d times", stopped, began)
+		}
+		if o.poke(); began != 4 {
+			t.Error("something began after the end")
+		}
+	})
+}
