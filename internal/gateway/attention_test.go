@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/stats"
@@ -246,6 +247,15 @@ func TestWithoutACluster(t *testing.T) {
 	}
 	if err := (clusters{Gateway: g}).change(t.Context(), "x", nil, func(task.Author) error { return nil }); err != errNoAdmin {
 		t.Errorf("a change: %v", err)
+	}
+	hooks := webhookService{Gateway: g}
+	_, add := hooks.AddWebhook(t.Context(), &pawlv1.AddWebhookRequest{Name: "w", Url: "https://example.com"})
+	_, set := hooks.SetWebhook(t.Context(), &pawlv1.SetWebhookRequest{Name: "w", Url: "https://example.com"})
+	_, try := hooks.TestWebhook(t.Context(), &pawlv1.TestWebhookRequest{Name: "w"})
+	for _, err := range []error{add, set, try} {
+		if e, _ := task.AsError(err); e == nil || e.Code != task.CodePermissionDenied {
+			t.Errorf("webhooks: %v", err)
+		}
 	}
 	if got := g.nodeName(7) + g.nodeName(0); got != "node-7" {
 		t.Errorf("node 7 is called %q", got)

@@ -34,6 +34,9 @@ func TestSQSAccessTable(t *testing.T) {
 		if n.reach == 0 || n.roles == 0 {
 			t.Errorf("%s is open to whoever has a token, or to nobody: %+v", action, n)
 		}
+		if n.lasts != (action == "ReceiveMessage") {
+			t.Errorf("%s lasts: %t", action, n.lasts)
+		}
 	}
 }
 
@@ -124,4 +127,20 @@ func (s *sqsStory) sqs(d *datadriven.TestData) string {
 		s.move = m[1]
 	}
 	return strings.TrimSpace(fmt.Sprintf("%d %s %s", w.Code, w.Header().Get("x-amzn-query-error"), moveHandle.ReplaceAllString(w.Body.String(), `"TaskHandle":"$$move"`))) + "\n"
+}
+
+// Where no token is wanted the door, too, answers to known hosts only.
+func TestSQSKeepsToItsHosts(t *testing.T) {
+	g := newGateway(newFake())
+	g.cfg.SQS = true
+	door := g.withSQS(http.NotFoundHandler())
+	for host, want := range map[string]int{"localhost": 200, "evil.example": 0} {
+		r := httptest.NewRequest("POST", "http://"+host+"/", strings.NewReader("{}"))
+		r.Header.Set("Content-Type", "application/x-amz-json-1.0")
+		r.Header.Set("X-Amz-Target", "AmazonSQS.ListQueues")
+		w := httptest.NewRecorder()
+		if door.ServeHTTP(w, r); (w.Code == 200) != (want == 200) {
+			t.Errorf("%s: %d %s", host, w.Code, w.Body)
+		}
+	}
 }

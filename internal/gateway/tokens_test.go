@@ -203,3 +203,19 @@ func TestTokenLives(t *testing.T) {
 		t.Errorf("calls: %+v", fake.calls)
 	}
 }
+
+// Whoever may not make a token hears which of its own bounds the token is beyond.
+func TestTokensBeyondTheirMaker(t *testing.T) {
+	made := auth.Rights{Namespace: "other", Roles: auth.Admin}
+	for _, c := range []struct {
+		maker auth.Rights
+		says  string
+	}{
+		{auth.Rights{Namespace: "team", Roles: auth.Admin}, "limited to namespace"}, {auth.Rights{Namespace: "other", Roles: auth.Admin, Queues: []string{"mail"}}, "limited to the queues mail"},
+		{auth.Rights{Namespace: "*", Roles: auth.Operate, Queues: nil}, "has the role operate"}, {auth.Rights{Namespace: "other", Roles: auth.Operate}, "has the role operate"},
+	} {
+		if err := beyond(visitor{Visitor: &auth.Visitor{Name: "maker", Rights: c.maker}}, made); !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v, want %q", c.maker, err, c.says)
+		}
+	}
+}
