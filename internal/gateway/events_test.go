@@ -20,6 +20,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -410,12 +411,16 @@ func TestShardsOfEvents(t *testing.T) {
 	}
 }
 
+// panicky looks after no cluster.
+type panicky struct{ Admin }
+
+func (panicky) Map(context.Context) *cluster.Map { panic("planted") }
+
 // A stream that panics ends with an error that tells nothing of it.
 func TestStreamsThatPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		_, l := serve(t, f)
-		f.panics = true
+		g, l := serve(t, newFake())
+		g.cfg.Admin = panicky{}
 		s, err := pawlv1.NewWorkerServiceClient(dial(t, l)).Work(t.Context())
 		if err != nil {
 			t.Fatal(err)
