@@ -66,8 +66,10 @@ type guestKey struct{}
 
 // withGuest lets a request of REST know its connection.
 func withGuest(ctx context.Context, conn net.Conn) context.Context {
-	c, _ := conn.(*guest)
-	return context.WithValue(ctx, guestKey{}, c)
+	if c, ok := conn.(*guest); ok {
+		return context.WithValue(ctx, guestKey{}, c)
+	}
+	return ctx
 }
 
 // strictTransport has browsers come by TLS alone for a year. Names below the host may have servers of their own, so it says nothing of them.
