@@ -2,6 +2,7 @@ package docs
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -30,25 +31,37 @@ func TestGoPrograms(t *testing.T) {
 				if tidy, err := format.Source([]byte(b.text)); err != nil || string(tidy) != b.text {
 					t.Errorf("gofmt: %v; it would be\n%s", err, tidy)
 				}
-				// A directory of the repository's module, so that what it imports is known.
-				dir, err := os.MkdirTemp(".", "page-")
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = os.RemoveAll(dir) })
-				name, verb := "main.go", []string{"vet", "./" + dir}
+				name, verb := "main.go", []string{"vet"}
 				if strings.Contains(b.text, "\nfunc Test") {
-					name, verb = "main_test.go", []string{"test", "-count", "1", "./" + dir}
+					name, verb = "main_test.go", []string{"test", "-count", "1"}
 				}
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(b.text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				verb = append(verb, "-overlay", asPackage(t, name, b.text), "./testdata/page")
 				if out, err := exec.Command("go", verb...).CombinedOutput(); err != nil { // #nosec G204 -- a file of ours
 					t.Errorf("%v: %s", err, out)
 				}
 			})
 		}
 	}
+}
+
+// asPackage makes an overlay in which a file is all of the package in testdata/page: what it imports is that of the repository's module, and tests
+// that look at the repository meanwhile do not see it.
+func asPackage(t *testing.T, name, text string) (overlay string) {
+	t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file, overlay := filepath.Join(dir, name), filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(here, "testdata/page", name): file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
 }
 
 func isProgram(b block) bool { return strings.HasPrefix(b.text, "package ") }
