@@ -4,7 +4,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, openSync, readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
-import { connect, createServer, type AddressInfo } from "node:net";
+import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -61,16 +61,18 @@ export class Broker {
     if (this.#process) throw new Error("the broker runs already");
     const log = openSync(this.#logFile, "a");
     const data = join(this.#directory, "data");
-    const child = spawn(this.#binary, ["serve", "--data", data, "--listen", this.address, ...this.#flags], { stdio: ["ignore", "ignore", log] });
+    const child = spawn(this.#binary, ["serve", "--data", data, "--listen", this.address, ...this.#flags], { stdio: ["ignore", "pipe", log] });
     closeSync(log);
+    let said = "";
+    child.stdout?.setEncoding("utf8").on("data", (text: string) => (said += text));
     this.#process = child;
     let failure: Error | undefined;
     child.once("error", (err) => (failure = err));
-    for (const end = performance.now() + startTimeout; !(await serves(this.#port)); await sleep(10)) {
+    for (const end = performance.now() + startTimeout; !said.includes(" ready on "); await sleep(10)) {
       if (failure === undefined && child.exitCode === null && performance.now() < end) continue;
-      const said = failure === undefined ? this.log() : `${failure.message}: install pawl, or name the binary in PAWL_BINARY`;
+      const why = failure === undefined ? this.log() : `${failure.message}: install pawl, or name the binary in PAWL_BINARY`;
       await this.kill();
-      throw new Error(`the broker did not start: ${said.slice(-2000)}`);
+      throw new Error(`the broker did not start: ${why.slice(-2000)}`);
     }
   }
 
@@ -109,15 +111,6 @@ export class Broker {
     await this.kill();
     await rm(this.#directory, { recursive: true, force: true });
   }
-}
-
-function serves(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect(port, "127.0.0.1");
-    socket.once("connect", () => resolve(true));
-    socket.once("error", () => resolve(false));
-    socket.once("connect", () => socket.destroy());
-  });
 }
 
 async function freePort(): Promise<number> {

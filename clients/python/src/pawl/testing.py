@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import socket
@@ -56,19 +57,17 @@ class Broker:
         command = [self._program, "serve", "--data", str(self._directory / "data"), "--listen", self.address, *self._flags]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, text=True)
         deadline = time.monotonic() + _START_TIMEOUT
-        while not self._serves():
+        while not self._ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 said = self.log()
                 self.kill()
                 raise RuntimeError(f"the broker did not start:\n{said[-2000:]}")
-            time.sleep(0.01)
 
-    def _serves(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self._port), timeout=1):
-                return True
-        except OSError:
-            return False
+    def _ready(self) -> bool:
+        """Waits a moment for the broker to say that it is ready."""
+        assert self._process is not None and self._process.stdout is not None
+        out = self._process.stdout
+        return bool(select.select([out], [], [], 0.05)[0]) and " ready on " in out.readline()
 
     def stop(self) -> None:
         """Stops the broker in good order."""

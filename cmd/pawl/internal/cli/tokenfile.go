@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -90,15 +91,25 @@ func readToken(path string, info fs.FileInfo) (string, error) {
 	return token, nil
 }
 
-// MakeTokenFile writes a new token to a file, unless there is one.
+// MakeTokenFile writes a new token to a file, unless there is one. Whoever waits for the file finds the token in it: the file is given its
+// name when it is written.
 func MakeTokenFile(path string) (made bool, err error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
+	if _, err := os.Lstat(path); err == nil { // it may be in a directory that can't be written
 		return false, nil
 	}
+	file, err := os.CreateTemp(filepath.Dir(path), ".token-*") // which only its owner can read
 	if err != nil {
 		return false, err
 	}
+	defer func() { _ = os.Remove(file.Name()) }()
 	_, err = file.WriteString(node.NewToken() + "\n")
-	return err == nil, errors.Join(err, file.Sync(), file.Close())
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return false, err
+	}
+	if err := os.Link(file.Name(), path); errors.Is(err, fs.ErrExist) { // another server was sooner
+		return false, nil
+	} else if err == nil {
+		return true, nil
+	}
+	return true, os.Rename(file.Name(), path) // on a file system without links
 }
