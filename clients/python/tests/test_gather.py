@@ -358,6 +358,19 @@ def test_a_turn_that_nobody_takes_goes_to_the_next(broker: Broker) -> None:
     asyncio.run(main())
 
 
+def test_a_task_whose_caller_has_left_is_not_sent_again() -> None:
+    gatherer = _gather.Gatherer()
+    tasks = [_gather.Waiting(task_pb2.TaskSpec(type=name)) for name in "abcd"]
+    for each in tasks:
+        gatherer.join(each)
+    gatherer.end([])
+    _, _, sends, other = tasks
+    assert gatherer.take(sends) == [sends, other]
+    gatherer.leave(other)
+    gatherer.end([other])  # or it would get a turn that nobody takes
+    assert not other.sends and gatherer._requests == 1
+
+
 def test_a_request_has_at_most_so_many_tasks() -> None:
     gatherer = _gather.Gatherer()
     tasks = [_gather.Waiting(task_pb2.TaskSpec()) for _ in range(20 + _gather.MAX_TASKS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator
@@ -89,6 +90,18 @@ def test_repeats_are_known(sealed: pawl.App, queue: str) -> None:
     assert call.enqueue().id == first.id
     unique = sealed.call("order", {"n": 2}, queue=queue, unique=pawl.Unique())
     assert unique.enqueue().id == unique.enqueue().id
+
+
+def test_what_cannot_be_encrypted_is_nobody_elses_error(sealed: pawl.App, queue: str) -> None:
+    async def main() -> list[Any]:
+        good = [sealed.call("t", n, queue=queue).aenqueue() for n in range(10)]
+        bad = sealed.call("t", b"", queue=queue, content_type="x/" + 254 * "y").aenqueue()
+        return await asyncio.gather(*good[:5], bad, *good[5:], return_exceptions=True)
+
+    answers = asyncio.run(main())
+    refused = answers.pop(5)
+    assert isinstance(refused, pawl.InvalidArgumentError) and refused.field == "content_type"
+    assert [isinstance(each, pawl.Ref) for each in answers] == 10 * [True]
 
 
 def test_groups_and_schedules(app: pawl.App, sealed: pawl.App, queue: str) -> None:

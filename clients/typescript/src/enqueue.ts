@@ -44,9 +44,10 @@ export async function enqueue(caller: Caller, task: TaskSpec): Promise<Ref> {
 /** Enqueues a task, and repeats that while its shard, or the broker, is unavailable. */
 async function gathered(caller: Caller, task: TaskSpec): Promise<Enqueued | undefined> {
   const start = performance.now();
-  const size = toBinary(TaskSpecSchema, task).length;
+  const sealed = await caller.sealed(TaskSpecSchema, task); // by itself: what can't be encrypted is nobody else's error
+  const size = toBinary(TaskSpecSchema, sealed).length;
   for (let attempt = 0; ; attempt++) {
-    const outcome = await gathererOf(caller).enqueue(task, size);
+    const outcome = await gathererOf(caller).enqueue(sealed, size);
     if ("answer" in outcome) return outcome.answer;
     if (!(outcome.error instanceof UnavailableError) || performance.now() - start >= caller.retryFor) throw outcome.error;
     await caller.pause(attempt, outcome.error);

@@ -56,35 +56,28 @@ export class Caller {
     request: MessageInitShape<I>,
     limits: CallLimits = {},
   ): Promise<MessageShape<O>> {
-    return this.#encrypted(method, request, limits, (sealed) => this.#call(method, sealed, limits));
-  }
-
-  /** Makes a call, and leaves it to its caller to repeat it. */
-  async attempt<I extends DescMessage, O extends DescMessage>(method: DescMethodUnary<I, O>, request: MessageInitShape<I>): Promise<MessageShape<O>> {
-    const answer = await this.#encrypted(method, request, {}, (sealed) => this.once(method, sealed));
-    this.#budget.succeeded();
-    return answer;
-  }
-
-  async #encrypted<I extends DescMessage, O extends DescMessage>(
-    method: DescMethodUnary<I, O>,
-    request: MessageInitShape<I>,
-    limits: CallLimits,
-    call: (sealed: MessageInitShape<I>) => Promise<MessageShape<O>>,
-  ): Promise<MessageShape<O>> {
-    if (!this.encryption) return call(request);
+    if (!this.encryption) return this.#call(method, request, limits);
     const given = create(method.input, request);
-    let sealed = given;
-    if (this.encryption.holds(given)) {
-      await this.knowNamespace(limits);
-      sealed = this.encryption.seal(method.input, given);
-    }
-    const answer = await call(sealed as MessageInitShape<I>);
+    const answer = await this.#call(method, (await this.sealed(method.input, given, limits)) as MessageInitShape<I>, limits);
     if (this.encryption.holds(answer)) {
       await this.knowNamespace(limits);
       this.encryption.open(given, answer);
     }
     return answer;
+  }
+
+  /** Makes a call whose request and answer hold nothing to encrypt any more, and leaves it to its caller to repeat it. */
+  async attempt<I extends DescMessage, O extends DescMessage>(method: DescMethodUnary<I, O>, request: MessageInitShape<I>): Promise<MessageShape<O>> {
+    const answer = await this.once(method, request);
+    this.#budget.succeeded();
+    return answer;
+  }
+
+  /** Encrypts what a message holds, if the client encrypts. The message itself stays as it is. */
+  async sealed<S extends DescMessage>(schema: S, message: MessageShape<S>, limits: CallLimits = {}): Promise<MessageShape<S>> {
+    if (!this.encryption?.holds(message)) return message;
+    await this.knowNamespace(limits);
+    return this.encryption.seal(schema, message);
   }
 
   /** Asks once for the namespace of the client's calls, for which payloads are encrypted. */

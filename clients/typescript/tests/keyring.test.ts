@@ -107,6 +107,16 @@ test("repeats are known, groups and schedules encrypted", async () => {
   assert.equal(Buffer.from((await sealed().schedules.get(queue)).task.payload).toString(), '{"n":4}');
 });
 
+test("what cannot be encrypted is nobody else's error", async () => {
+  const queue = newQueue();
+  const good = [1, 2, 3, 4].map((n) => row.call({ n }, { queue }));
+  const bad = defineTask<Uint8Array>("t", { contentType: `x/${"y".repeat(254)}` }).call(new Uint8Array(), { queue });
+  const answers = await Promise.allSettled([...good.slice(0, 2), bad, ...good.slice(2)].map((call) => sealed().enqueue(call)));
+  assert.deepEqual(answers.map(({ status }) => status), ["fulfilled", "fulfilled", "rejected", "fulfilled", "fulfilled"]);
+  const [, , refused] = answers;
+  assert.ok(refused?.status === "rejected" && refused.reason instanceof InvalidArgumentError && refused.reason.field === "content_type");
+});
+
 test("what cannot be read fails, and what is forged is poisoned", async () => {
   const cases: [Keyring | undefined, string, RegExp][] = [
     [undefined, "dead", /the client has no keyring/],

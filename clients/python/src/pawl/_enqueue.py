@@ -48,8 +48,9 @@ def enqueue(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[Ref[Any]]:
 def _gathered(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[producer_pb2.Enqueued]:
     """Enqueues a task, and repeats that while its shard, or the broker, is unavailable."""
     start = time.monotonic()
+    sealed = yield from caller.sealed(task)  # by itself: what can't be encrypted is nobody else's error
     for attempt in itertools.count():
-        one = _gather.Waiting(task)
+        one = _gather.Waiting(sealed)
         yield from _take_turn(caller, one)
         if one.error is None:
             return cast(producer_pb2.Enqueued, one.answer)

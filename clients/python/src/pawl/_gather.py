@@ -36,6 +36,9 @@ class Waiting:
         self.answer: producer_pb2.Enqueued | None = None
         self.error: Exception | None = None
         self.sends = False
+        """Its caller has its turn."""
+        self.left = False
+        """Its caller waits no more."""
 
     @property
     def done(self) -> bool:
@@ -84,15 +87,16 @@ class Gatherer:
             return batch
 
     def end(self, tasks: Sequence[Waiting]) -> None:
-        """Ends a request. Those of its tasks that are not done are the next to be sent."""
+        """Ends a request. Those of its tasks that are not done, and that somebody waits for, are the next to be sent."""
         with self._lock:
-            self._waiting.extendleft(each for each in reversed(tasks) if not each.done)
+            self._waiting.extendleft(each for each in reversed(tasks) if not each.done and not each.left)
             self._requests -= 1
             self._begin()
 
     def leave(self, one: Waiting) -> None:
         """Is for a caller that waits no more, and sends nothing."""
         with self._lock:
+            one.left = True
             if one.sends:
                 self._requests -= 1
                 self._begin()

@@ -29,6 +29,7 @@ from pawl.v1 import access_pb2, group_pb2, once_pb2, producer_pb2, schedule_pb2,
 
 T = TypeVar("T")
 Resp = TypeVar("Resp", bound=Message)
+M = TypeVar("M", bound=Message)
 
 _FIRST_PAUSE = 0.02
 _MAX_PAUSE = 2.0
@@ -142,26 +143,24 @@ class Caller:
     def call(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
         """Makes a call, and repeats it while the broker is unavailable: for retry_for seconds, or until the deadline on the
         monotonic clock, after which it raises TimeoutError."""
-        return (yield from self._encrypted(request, lambda sealed: self._call(method, sealed, deadline)))
-
-    def attempt(self, method: Method[Resp], request: Message) -> Op[Resp]:
-        """Makes a call, and leaves it to its caller to repeat it."""
-        response = yield from self._encrypted(request, lambda sealed: self.once(method, sealed))
-        self._budget.succeeded()
-        return response
-
-    def _encrypted(self, request: Message, call: Callable[[Message], Op[Resp]]) -> Op[Resp]:
-        if self.encryption is None:
-            return (yield from call(request))
-        sealed = request
-        if self.encryption.holds(request):
-            yield from self.know_namespace()
-            sealed = self.encryption.seal(request)
-        response = yield from call(sealed)
-        if self.encryption.holds(response):
+        response = yield from self._call(method, (yield from self.sealed(request)), deadline)
+        if self.encryption is not None and self.encryption.holds(response):
             yield from self.know_namespace()
             self.encryption.open(request, response)
         return response
+
+    def attempt(self, method: Method[Resp], request: Message) -> Op[Resp]:
+        """Makes a call whose request and answer hold nothing to encrypt any more, and leaves it to its caller to repeat it."""
+        response = yield from self.once(method, request)
+        self._budget.succeeded()
+        return response
+
+    def sealed(self, message: M) -> Op[M]:
+        """Encrypts what a message holds, if the client encrypts. The message itself stays as it is."""
+        if self.encryption is None or not self.encryption.holds(message):
+            return message
+        yield from self.know_namespace()
+        return self.encryption.seal(message)
 
     def know_namespace(self) -> Op[None]:
         """Asks once for the namespace of the client's calls, for which payloads are encrypted."""
