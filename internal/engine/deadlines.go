@@ -35,8 +35,8 @@ type sharedName struct {
 type sharedRow struct {
 	sharedName
 	ids []task.ID // until it is written
-	key []byte    // then
-	// leases are those of its tasks that are still those which the row ends.
+	key []byte    // once it is written
+	// leases is how many of its tasks still have the lease that it ends.
 	leases int
 }
 

@@ -94,7 +94,7 @@ func (r *Round) State() store.Reader { return r.tx }
 // Written is how many bytes the round has written so far.
 func (r *Round) Written() int { return r.tx.Size() }
 
-// seqBits leaves room for a million tasks that become ready in one round.
+// seqBits leaves room for a million numbers in one round: tasks that become ready, and rows of deadlines that they share.
 const seqBits = 20
 
 // NextSeq is a number that the shard gives once, greater than all before: rounds are ordered by their index in the log. A task that becomes
@@ -102,7 +102,7 @@ const seqBits = 20
 func (r *Round) NextSeq() uint64 {
 	r.seqs++
 	if r.seqs >= 1<<seqBits {
-		panic(fmt.Sprintf("over %d tasks became ready in one round", 1<<seqBits))
+		panic(fmt.Sprintf("one round took over %d sequence numbers", 1<<seqBits))
 	}
 	return r.tx.Index()<<seqBits | r.seqs
 }

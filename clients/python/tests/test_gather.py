@@ -140,6 +140,12 @@ def occupied(broker: Broker, callers: Callers) -> list[tuple[futures.Future[str]
     return out
 
 
+async def aoccupied(broker: Broker, app: pawl.App) -> tuple[list[asyncio.Future[Any]], list[Request]]:
+    """Like occupied, on the event loop."""
+    sent: list[asyncio.Future[Any]] = [asyncio.ensure_future(app.call(name).aenqueue()) for name in ("first", "second")]
+    return sent, [await asyncio.to_thread(broker.request) for _ in sent]
+
+
 def test_a_lone_enqueue_goes_out_at_once(broker: Broker) -> None:
     with pawl.App(broker.address) as app:
         callers = Callers(app)
@@ -299,8 +305,7 @@ def test_each_actor_has_requests_of_its_own(broker: Broker) -> None:
 def test_a_caller_that_gives_up_takes_its_task_with_it(broker: Broker) -> None:
     async def main() -> None:
         with pawl.App(broker.address) as app:
-            sent = [asyncio.ensure_future(app.call(name).aenqueue()) for name in ("first", "second")]
-            requests = [await asyncio.to_thread(broker.request) for _ in sent]
+            _, requests = await aoccupied(broker, app)
             waiting = {name: asyncio.ensure_future(app.call(name).aenqueue()) for name in ("a", "b", "c")}
             await asyncio.sleep(0)
             waiting["b"].cancel()
@@ -318,8 +323,7 @@ def test_a_caller_that_gives_up_takes_its_task_with_it(broker: Broker) -> None:
 def test_when_the_sender_gives_up_another_sends(broker: Broker) -> None:
     async def main() -> None:
         with pawl.App(broker.address) as app:
-            sent = [asyncio.ensure_future(app.call(name).aenqueue()) for name in ("first", "second")]
-            requests = [await asyncio.to_thread(broker.request) for _ in sent]
+            _, requests = await aoccupied(broker, app)
             waiting = {name: asyncio.ensure_future(app.call(name).aenqueue()) for name in ("a", "b", "c")}
             await asyncio.sleep(0)
             requests[0].answer()
@@ -340,8 +344,7 @@ def test_when_the_sender_gives_up_another_sends(broker: Broker) -> None:
 def test_a_turn_that_nobody_takes_goes_to_the_next(broker: Broker) -> None:
     async def main() -> None:
         with pawl.App(broker.address) as app:
-            sent = [asyncio.ensure_future(app.call(name).aenqueue()) for name in ("first", "second")]
-            requests = [await asyncio.to_thread(broker.request) for _ in sent]
+            sent, requests = await aoccupied(broker, app)
             a, b = (asyncio.ensure_future(app.call(name).aenqueue()) for name in ("a", "b"))
             await asyncio.sleep(0)
             sent[0].cancel()  # its request ends in the loop's next turn, and so does the wait of a

@@ -99,7 +99,7 @@ func MakeTokenFile(path string) (made bool, err error) {
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), ".token-*") // which only its owner can read
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("%q can't be created: %w", path, err)
 	}
 	defer func() { _ = os.Remove(file.Name()) }()
 	_, err = file.WriteString(node.NewToken() + "\n")

@@ -55,7 +55,8 @@ func TestTokenFileIsMadeOnce(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("left are %v (%v)", left, err)
 	}
-	if made, err := MakeTokenFile(filepath.Join(dir, "none", "token")); made || err == nil {
+	nowhere := filepath.Join(dir, "none", "token")
+	if made, err := MakeTokenFile(nowhere); made || err == nil || !strings.Contains(err.Error(), nowhere) {
 		t.Errorf("in a directory that is not there: %t, %v", made, err)
 	}
 }
