@@ -446,7 +446,7 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 		case o.Delivered():
 			countPending(tx, &s, -1)
 			if down {
-				err = bringForward(tx, h.Namespace, h.Name)
+				bringForward(tx, h.Namespace, h.Name)
 			}
 		case a.notice.Attempts >= maxAttempts || tooOld(a.id, tx.Now()):
 			d.Outcome = Dropped
@@ -514,7 +514,7 @@ func (c *Control) disable(tx *store.Tx, h Webhook, o webhook.Outcome) error {
 }
 
 // bringForward lets what waits for a webhook be tried now.
-func bringForward(tx *store.Tx, ns, name string) error {
+func bringForward(tx *store.Tx, ns, name string) {
 	type row struct{ key, value []byte }
 	var rows []row
 	scanPending(tx, ns, name, func(k, v []byte) bool {
@@ -528,7 +528,6 @@ func bringForward(tx *store.Tx, ns, name string) error {
 		tx.Delete(r.key)
 		tx.Set(pendingKey(ns, name, tx.Now(), id), r.value) // none of them is untried: those are due since they were made
 	}
-	return nil
 }
 
 func deliveryOf(id noticeID, n *notice, at store.Time, outcome DeliveryOutcome, o webhook.Outcome) Delivery {
@@ -574,7 +573,8 @@ func revive(tx *store.Tx, h *Webhook) error {
 	}
 	s.Failures, s.FailsSince, s.RestUntil = 0, 0, 0
 	setWebhookStatus(tx, h.Namespace, h.Name, s)
-	return bringForward(tx, h.Namespace, h.Name)
+	bringForward(tx, h.Namespace, h.Name)
+	return nil
 }
 
 // forgetPost removes all rows of a webhook but its own.

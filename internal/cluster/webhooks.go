@@ -390,7 +390,8 @@ func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView
 		}
 		s.Failures, s.FailsSince, s.RestUntil = 0, 0, 0
 		setWebhookStatus(tx, h.Namespace, h.Name, s)
-		return true, bringForward(tx, h.Namespace, h.Name)
+		bringForward(tx, h.Namespace, h.Name)
+		return true, nil
 	})
 	c.pokePost()
 	return v, err

@@ -250,15 +250,21 @@ func readSchedule(from store.Reader, ns, name string) (*plan, *course, bool) {
 	if !ok {
 		return nil, nil, false
 	}
+	p, c := decodeSchedule(from, ns, row)
+	return p, c, true
+}
+
+// decodeSchedule reads the row of a plan, and the course that belongs to it.
+func decodeSchedule(from store.Reader, ns string, row []byte) (*plan, *course) {
 	p, err := decodePlan(row)
 	schema.Must(err)
-	row, ok = from.Get(schema.NameKey(ns, schema.TableCourse, name))
+	row, ok := from.Get(schema.NameKey(ns, schema.TableCourse, p.Name))
 	if !ok {
-		schema.Must(fmt.Errorf("schedule %q has no course", name))
+		schema.Must(fmt.Errorf("schedule %q has no course", p.Name))
 	}
 	c, err := decodeCourse(row)
 	schema.Must(err)
-	return p, c, true
+	return p, c
 }
 
 // readGone tells of a schedule of this name that was deleted not long ago; its zero value: there was none.
@@ -388,11 +394,11 @@ func List(from store.Reader, ns string, s task.Scope, behind string, limit int) 
 		lo = append(schema.NameKey(ns, schema.TablePlan, behind), 0)
 	}
 	m := &schema.Counted{Reader: from}
-	m.Scan(lo, hi, func(k, _ []byte) bool {
+	m.Scan(lo, hi, func(_, row []byte) bool {
 		if page.More = len(page.Schedules) == limit || m.Bytes >= schema.PageBytes && len(page.Schedules) > 0; page.More {
 			return false
 		}
-		if p, c, ok := readSchedule(m, ns, string(k[len(ns)+2:len(k)-1])); ok && s.Sees(p.Task.Queue) {
+		if p, c := decodeSchedule(m, ns, row); s.Sees(p.Task.Queue) {
 			page.Schedules = append(page.Schedules, view(m, ns, p, c))
 		}
 		return true
