@@ -86,7 +86,7 @@ func (v *visit) frame(s *screen) *frame {
 // render sends a part of a page. It is made whole before its first byte goes, so that a broken page is an error.
 func (v *visit) render(status int, file, part string, data any) error {
 	var b bytes.Buffer
-	if err := v.templates[file].ExecuteTemplate(&b, part, data); err != nil {
+	if err := v.templates()[file].ExecuteTemplate(&b, part, data); err != nil {
 		return err
 	}
 	h := v.w.Header()

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -36,7 +37,7 @@ type UI struct {
 	visitors  *visitors
 	live      live
 	assets    *assets
-	templates map[string]*template.Template
+	templates func() map[string]*template.Template // parsed for the first page
 	api       func() (*apiDocument, error)
 	counts    counts
 	handler   http.Handler
@@ -103,7 +104,7 @@ func New(cfg Config) *UI {
 	u := &UI{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, visitors: newVisitors(cfg.Dial, cfg.Logger), live: live{slots: admission.NewSlots(maxLive), end: make(chan struct{})}}
 	u.assets = newAssets(u.base)
 	u.api = u.readAPI(cfg.OpenAPI)
-	u.templates = u.parse()
+	u.templates = sync.OnceValue(u.parse)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /static/{name...}", u.assets.serve)
 	for _, p := range u.pages() {

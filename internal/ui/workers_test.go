@@ -16,7 +16,7 @@ func rendered(t *testing.T, page string, data any) (text, source string) {
 	u := New(Config{})
 	defer func() { _ = u.Close() }()
 	var b strings.Builder
-	if err := u.templates[page].ExecuteTemplate(&b, "live", data); err != nil {
+	if err := u.templates()[page].ExecuteTemplate(&b, "live", data); err != nil {
 		t.Fatal(err)
 	}
 	text = regexp.MustCompile(`<[^>]*>`).ReplaceAllString(b.String(), " ")

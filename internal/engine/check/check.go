@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,6 +60,10 @@ type sharedDeadline struct {
 	at   store.Time
 	kind schema.DeadlineKind
 	id   task.ID
+}
+
+func (d sharedDeadline) compare(o sharedDeadline) int {
+	return cmp.Or(cmp.Compare(d.at, o.at), bytes.Compare(d.id[:], o.id[:]))
 }
 
 func (c *checker) Namespace() string { return c.ns }
@@ -154,7 +159,7 @@ func (c *checker) compareTables() {
 	for _, k := range slices.Sorted(maps.Keys(c.want)) {
 		c.Find("row %q is missing", k)
 	}
-	for d := range c.shared {
+	for _, d := range slices.SortedFunc(maps.Keys(c.shared), sharedDeadline.compare) {
 		c.Find("task %s: no row names its deadline at %d", d.id, d.at)
 	}
 }
