@@ -154,3 +154,26 @@ func TestSearchReadsFewRows(t *testing.T) {
 		w.enqueueInto("busy", 100, nil)
 	}
 }
+
+// The row of a lease goes with the last of its tasks. Until then it may name some that have ended or are forgotten.
+func TestSearchOfClaimedPassesOverForgotten(t *testing.T) {
+	w := NewWorld(t)
+	keep := time.Minute
+	for _, s := range []task.Spec{{Type: "job"}, {Type: "job"}, {Type: "job", Retention: &keep}} {
+		if _, err := w.Enqueue(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 3, Lease: time.Hour})
+	for _, c := range []Claimed{got[0], got[2]} {
+		w.ack(Hold{Namespace: "default", ID: c.ID, Token: c.Token})
+	}
+	w.Pass(15 * time.Minute)
+	if _, err := schema.ReadExec(w.Store, "default", got[2].ID); err == nil {
+		t.Fatal("the third task is not forgotten")
+	}
+	p, err := query.List(w.Store, "default", query.Filter{States: []task.State{task.Claimed}}, nil, 10)
+	if err != nil || len(p.Tasks) != 1 || p.Tasks[0].ID != got[1].ID {
+		t.Errorf("a search for claimed tasks finds %v, %v", p.Tasks, err)
+	}
+}

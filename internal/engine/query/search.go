@@ -2,7 +2,6 @@ package query
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"slices"
 
@@ -129,7 +128,7 @@ func (s *search) pass() {
 type candidate struct {
 	place []byte
 	id    task.ID
-	x     *schema.Exec
+	x     *schema.Exec // nil: there is no such task any more
 }
 
 // Candidates are looked at together if rows of other tables are to be read for them: indexChunk that an index names, fewer if their payloads are
@@ -173,7 +172,7 @@ func (s *search) matches(all []candidate) func(i int) bool {
 	var keys [][]byte
 	var which []int
 	for _, i := range byID(len(all), func(i int) []byte { return all[i].id[:] }) {
-		if of[i] = s.f.matchesState(all[i].x); of[i] && s.f.needsEnvelope() {
+		if of[i] = all[i].x != nil && s.f.matchesState(all[i].x); of[i] && s.f.needsEnvelope() {
 			keys, which = append(keys, schema.IDKey(s.ns, schema.TableEnvelope, all[i].id)), append(which, i)
 			of[i] = false
 		}
@@ -263,7 +262,7 @@ func byID(n int, id func(i int) []byte) []int {
 	return order
 }
 
-// readExecs reads the states of tasks whose ids end the keys.
+// readExecs reads the states of tasks whose ids end the keys; nil: it is forgotten, and a row that it shared still names it.
 func readExecs(from store.Reader, ns string, names [][]byte) []*schema.Exec {
 	order := byID(len(names), func(i int) []byte { return tail(names[i]) })
 	keys := make([][]byte, len(names))
@@ -276,11 +275,6 @@ func readExecs(from store.Reader, ns string, names [][]byte) []*schema.Exec {
 		schema.Must(err)
 		execs[order[i]] = x
 	})
-	for i, x := range execs {
-		if x == nil {
-			schema.Must(fmt.Errorf("row %q names a task that has no state", names[i]))
-		}
-	}
 	return execs
 }
 
