@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"fmt"
+	"bytes"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -33,21 +33,24 @@ type found struct {
 
 // waiting finds up to limit tasks that wait in a queue since before a time.
 func (q *Queue) waiting(r *Round, before store.Time, limit int) (tasks []found) {
-	take := func(id task.ID) bool {
-		x, err := r.Exec(q.ns, id)
-		schema.Must(err)
+	keep := func(id task.ID, x *schema.Exec) bool {
 		if x.CreatedAt <= before {
 			tasks = append(tasks, found{id, x})
 		}
 		return len(tasks) < limit
 	}
+	take := func(id task.ID) bool { return keep(id, r.execOf(q.ns, id)) }
 	prefix := schema.QueueKey(q.ns, schema.TableReady, q.name)
-	r.tx.Scan(prefix, schema.After(prefix), func(_, v []byte) bool {
+	r.tx.Scan(prefix, schema.After(prefix), func(k, v []byte) bool {
 		id, _, ok := schema.DecodeReady(v)
 		if !ok {
-			schema.Must(fmt.Errorf("a ready row of queue %q", q.name))
+			schema.Must(schema.ErrReady(k))
 		}
-		return take(id)
+		x, err := r.Exec(q.ns, id)
+		if err != nil || x.State != task.Ready || !bytes.Equal(k, schema.ReadyKey(q.ns, q.name, x.Lane(), x.Seq)) {
+			return true // it has left its lane, and its row is still there
+		}
+		return keep(id, x)
 	})
 	prefix = schema.QueueKey(q.ns, schema.TableLane, q.name)
 	if len(tasks) < limit {

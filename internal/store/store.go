@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -357,7 +358,7 @@ func (s *Store) setPosition(b *pebble.Batch, pos Position) error {
 
 // checkEntry refuses bytes that Tx.Seal can't have made, so that a damaged entry stops the replica instead of doing
 // whatever Pebble makes of it. Pebble's own reader of batches panics on some, so the walk is done here: a kind, the key
-// and, of a row that is set, the value, each behind its length.
+// and, of a row that is set, the value, or of a range that is deleted its end, each behind its length.
 func checkEntry(entry []byte) error {
 	if len(entry) < batchrepr.HeaderLen {
 		return fmt.Errorf("entry of %d bytes is cut short", len(entry))
@@ -366,16 +367,17 @@ func checkEntry(entry []byte) error {
 	for rest := entry[batchrepr.HeaderLen:]; len(rest) > 0; rows++ {
 		kind := pebble.InternalKeyKind(rest[0])
 		key, rest2, ok := cutField(rest[1:])
+		var value []byte
 		switch {
-		case kind != pebble.InternalKeyKindSet && kind != pebble.InternalKeyKindDelete:
+		case kind != pebble.InternalKeyKindSet && kind != pebble.InternalKeyKindDelete && kind != pebble.InternalKeyKindRangeDelete:
 			return fmt.Errorf("entry has a row of unknown kind %d", kind)
 		case ok && (len(key) == 0 || key[0] == 0):
 			return fmt.Errorf("entry writes the store's own key %x", key)
 		}
-		if kind == pebble.InternalKeyKindSet && ok {
-			_, rest2, ok = cutField(rest2)
+		if kind != pebble.InternalKeyKindDelete && ok {
+			value, rest2, ok = cutField(rest2)
 		}
-		if !ok {
+		if !ok || kind == pebble.InternalKeyKindRangeDelete && bytes.Compare(key, value) >= 0 {
 			return fmt.Errorf("entry is damaged at row %d", rows)
 		}
 		rest = rest2

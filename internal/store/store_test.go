@@ -22,7 +22,7 @@ func open(t testing.TB, fs vfs.FS, id Identity) *Store {
 	return s
 }
 
-// round applies writes "key=value" and "-key" as the entry that follows.
+// round applies writes "key=value", "-key" and "-from:to" as the entry that follows.
 func round(t testing.TB, s *Store, writes ...string) {
 	t.Helper()
 	at := s.Applied()
@@ -37,10 +37,14 @@ func round(t testing.TB, s *Store, writes ...string) {
 func write(tx *Tx, writes ...string) {
 	for _, w := range writes {
 		key, value, set := strings.Cut(w, "=")
-		if set {
+		from, to, all := strings.Cut(strings.TrimPrefix(key, "-"), ":")
+		switch {
+		case set:
 			tx.Set([]byte(key), []byte(value))
-		} else {
-			tx.Delete([]byte(strings.TrimPrefix(key, "-")))
+		case all:
+			tx.DeleteRange([]byte(from), []byte(to))
+		default:
+			tx.Delete([]byte(from))
 		}
 	}
 }
@@ -61,7 +65,7 @@ func TestTxSeesItsOwnWrites(t *testing.T) {
 	defer tx.Close()
 	tx.Set([]byte("b"), []byte("20"))
 	tx.Delete([]byte("c"))
-	tx.Set([]byte("d"), []byte("4"))
+	write(tx, "d=3", "e=5", "-d:f", "d=4")
 	if got := strings.Join(rows(tx), " "); got != "a=1 b=20 d=4" {
 		t.Errorf("the Tx sees %s", got)
 	}
@@ -91,7 +95,7 @@ func TestApplyTx(t *testing.T) {
 	leader, follower := open(t, vfs.NewMem(), me), open(t, vfs.NewMem(), me)
 	defer leader.Close()
 	defer follower.Close()
-	for i, writes := range [][]string{{"a=1", "b=2", "c=3"}, {"b=20", "-c", "-a", "a=4", "d="}, {}, {"-d", "d=5"}} {
+	for i, writes := range [][]string{{"a=1", "b=2", "c=3"}, {"b=20", "-c", "-a", "a=4", "d="}, {}, {"-d", "d=5"}, {"e=6", "-b:e", "c=7"}, {"-a:c"}} {
 		at := Position{Index: uint64(i) + 1, Term: 3, Time: TimeOf(noon), Conf: []byte("conf")}
 		tx := leader.Begin(TimeOf(noon), at.Index)
 		write(tx, writes...)
@@ -216,11 +220,22 @@ func TestApplyRefuses(t *testing.T) {
 	own := s.Begin(1, 2)
 	defer own.Close()
 	own.Set(positionKey, []byte("x"))
+	sealed := func(lo, hi string) []byte {
+		tx := s.Begin(1, 2)
+		defer tx.Close()
+		tx.DeleteRange([]byte(lo), []byte(hi))
+		return tx.Seal(nil)
+	}
+	span := sealed("a", "b")
 	for name, entry := range map[string][]byte{
-		"cut short":   good[:len(good)-1],
-		"too short":   good[:5],
-		"wrong count": append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 9}, good[9:]...),
-		"own row":     own.Seal(nil),
+		"a range of own rows":        sealed(string(positionKey), "z"),
+		"a range that ends too soon": sealed("b", "a"),
+		"a range of nothing":         sealed("a", "a"),
+		"a range cut short":          span[:len(span)-1],
+		"cut short":                  good[:len(good)-1],
+		"too short":                  good[:5],
+		"wrong count":                append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 9}, good[9:]...),
+		"own row":                    own.Seal(nil),
 	} {
 		if err := s.Apply(Position{Index: 2, Term: 1}, entry); err == nil {
 			t.Errorf("an entry that is %s was applied", name)

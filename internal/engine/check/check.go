@@ -18,7 +18,7 @@ import (
 // dead letters to archive, from the execution states and compares them with what is stored. It returns what does not
 // agree, at most 100 findings.
 func Namespace(from store.Reader, ns string, policies []engine.Policy) []string {
-	c := &checker{rows: from, ns: ns, tasks: map[task.ID]*schema.Exec{}, want: map[string][]byte{}, counts: map[string]*schema.Counts{}, lanes: map[string]*laneCheck{}, swept: map[string]bool{},
+	c := &checker{rows: from, ns: ns, tasks: map[task.ID]*schema.Exec{}, want: map[string][]byte{}, counts: map[string]*schema.Counts{}, lanes: map[string]*laneCheck{}, stale: map[string]schema.LaneRow{}, swept: map[string]bool{},
 		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, orders: map[keyName][]task.ID{}, zones: zonemap.Read(from, ns), shared: map[sharedDeadline]bool{}}
 	c.readTasks()
 	for i := range policies {
@@ -47,6 +47,7 @@ type checker struct {
 	shared   map[sharedDeadline]bool // deadlines that a row must name
 	counts   map[string]*schema.Counts
 	lanes    map[string]*laneCheck
+	stale    map[string]schema.LaneRow   // lanes with rows of tasks that have left them, by their keys without the table
 	swept    map[string]bool             // queues with buckets, or breakers that are closed
 	counted  map[string]map[task.ID]bool // claimed tasks of each key, by the row that may name them
 	uniques  map[string]schema.UniqueRow
@@ -117,6 +118,7 @@ func (c *checker) compareTables() {
 	check := func(k, v []byte) {
 		want, ok := c.want[string(k)]
 		switch {
+		case !ok && k[0] == schema.TableReady && c.isStale(k):
 		case !ok:
 			c.Find("row %q stands for nothing", k)
 		case !bytes.Equal(want, v):

@@ -29,6 +29,12 @@ func (c *checker) compareLanes() {
 			c.Find("lane %q counts %d from %d, expected %d from %d (%v)", k, row.Count, row.First, l.count, l.first, err)
 		}
 		delete(c.lanes, string(k))
+		if row.Stale != 0 {
+			if row.Stale >= row.First {
+				c.Find("lane %q begins at %d, its stale rows at %d", k, row.First, row.Stale)
+			}
+			c.stale[string(k[1:])] = row
+		}
 		if t := row.InRow; t.Seq != 0 {
 			at := string(binary.BigEndian.AppendUint64(append([]byte{schema.TableReady}, k[1:]...), t.Seq))
 			if want, ok := c.want[at]; !ok || !bytes.Equal(want, schema.EncodeReady(t.ID, t.ReadyAt)) {
@@ -40,6 +46,16 @@ func (c *checker) compareLanes() {
 	for k, l := range c.lanes {
 		c.Find("lane %q of %d tasks has no row", k, l.count)
 	}
+}
+
+// isStale says whether the row of a ready task is that of one that has left its lane.
+func (c *checker) isStale(k []byte) bool {
+	if len(k) < 9 {
+		return false
+	}
+	seq := binary.BigEndian.Uint64(k[len(k)-8:])
+	row, ok := c.stale[string(k[1:len(k)-8])]
+	return ok && seq >= row.Stale && seq < row.First
 }
 
 func (c *checker) countsOf(queue string) *schema.Counts {

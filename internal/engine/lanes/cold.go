@@ -53,7 +53,7 @@ func (l *Lane) chill() (c *coldLane, ok bool) {
 	if len(l.head) > 0 {
 		c.first = l.head[0]
 	}
-	return c, !c.inRow || c.first == l.inRow
+	return c, l.stale == 0 && (!c.inRow || c.first == l.inRow)
 }
 
 // coldType is the cold lanes of one priority and type.

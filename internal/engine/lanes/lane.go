@@ -25,6 +25,9 @@ type Lane struct {
 	dirty bool
 	ahead ahead
 
+	stale  uint64 // as in schema.LaneRow
+	stales int    // how many rows those are
+
 	flow          *Flow
 	own, sameType int32 // places in the heaps of its flow, and of its type; -1: it is held
 	among         int   // its place among lanes.ofType
@@ -87,6 +90,9 @@ func (l *Lane) encode() []byte {
 		r.Num(3, t.Seq)
 		r.Bytes(4, t.ID[:])
 		r.Num(5, uint64(t.ReadyAt))
+	}
+	if l.stale != 0 {
+		r.Num(6, l.stale)
 	}
 	return r
 }

@@ -25,7 +25,7 @@ func TestLanes(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d, %d warm, %d read at once", seed, warm, read), func(t *testing.T) {
 			was := Bounds
 			defer func() { Bounds = was }()
-			Bounds.LaneHead, Bounds.Warm, Bounds.Head, Bounds.Heads = 1+int(seed/2), warm, 3, 10
+			Bounds.LaneHead, Bounds.Stale, Bounds.Warm, Bounds.Head, Bounds.Heads = 1+int(seed/2), 1+int(seed%4), warm, 3, 10
 			Bounds.FirstRead, Bounds.TickRead, Bounds.ClaimRead = read, read, read
 			w := newListed(t, seed)
 			for step := range 300 {
@@ -210,6 +210,7 @@ func (w *listed) count(ok func(x *schema.Exec) bool) (n int) {
 }
 
 func (w *listed) compare(r *Round) {
+	w.compareRows(r)
 	w.compareTrials()
 	w.comparePositions(r)
 	for i, p := range task.Priorities {

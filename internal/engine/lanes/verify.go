@@ -132,8 +132,14 @@ func (c comparison) lane(l, again *Lane) error {
 	if again.inRow != l.inRow {
 		return fmt.Errorf("lane %v: memory says that task %+v has no row of its own, the lane's row %+v", l.LaneName, l.inRow, again.inRow)
 	}
-	i, ok := 0, true
-	schema.ScanLane(c.from, s.ns, s.queue, l.LaneName, l.inRow, 0, math.MaxUint64, func(t schema.ReadyTask) bool {
+	if again.stale != l.stale || l.stale >= l.first() && l.stale != 0 {
+		return fmt.Errorf("lane %v: memory says that stale rows begin at %d and end before %d, its row that they begin at %d", l.LaneName, l.stale, l.first(), again.stale)
+	}
+	i, ok, from := 0, true, uint64(0)
+	if l.stale != 0 {
+		from = l.first()
+	}
+	schema.ScanLane(c.from, s.ns, s.queue, l.LaneName, l.inRow, from, math.MaxUint64, func(t schema.ReadyTask) bool {
 		if i < len(l.head) {
 			ok = ok && l.head[i] == t
 		} else {

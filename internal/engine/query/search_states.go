@@ -192,11 +192,11 @@ func (s *search) readStateIndex(tab byte, c *InState, to *newest) {
 	})
 }
 
-// readReady gathers the ready tasks of a queue.
+// readReady gathers the ready tasks of a queue. Some may have been claimed since: their rows are still there.
 func (s *search) readReady(c *InState, to *newest) {
 	if c.lanes != nil {
 		for _, l := range c.lanes {
-			schema.ScanLane(s.from, s.ns, c.Queue, l.LaneName, l.row.InRow, 0, math.MaxUint64, func(t schema.ReadyTask) bool {
+			schema.ScanLane(s.from, s.ns, c.Queue, l.LaneName, l.row.InRow, l.row.First, math.MaxUint64, func(t schema.ReadyTask) bool {
 				s.rows++
 				to.add(t.ID)
 				return true

@@ -29,6 +29,8 @@ type LaneRow struct {
 	Count int64
 	First uint64 // a lower bound
 	InRow ReadyTask
+	// Stale is where the rows of tasks begin that have left the lane. They end before First; 0: there are none. Readers begin at First.
+	Stale uint64
 }
 
 // DecodeLane reads the row of a lane.
@@ -43,6 +45,8 @@ func DecodeLane(row []byte) (l LaneRow, err error) {
 			l.InRow.Seq = v
 		case 5:
 			l.InRow.ReadyAt = store.Time(v)
+		case 6:
+			l.Stale = v
 		}
 	}, func(tag protowire.Number, b []byte) {
 		if tag == 4 {
