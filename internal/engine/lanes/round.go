@@ -98,7 +98,7 @@ func (r *Round) Leave(s *Set, x *schema.Exec) {
 		l.inRow = schema.ReadyTask{}
 	case l.first() > x.Seq && (l.stale != 0 || l.count >= int64(Bounds.Stale)):
 		if l.stale == 0 {
-			l.stale, l.stales = x.Seq, 0
+			l.stale = x.Seq
 		}
 		l.stales++
 	default:
