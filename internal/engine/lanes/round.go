@@ -1,6 +1,7 @@
 package lanes
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 
@@ -123,10 +124,23 @@ func (r *Round) Leave(s *Set, x *schema.Exec) {
 // deleteStale deletes the rows of tasks that have left the head of a lane. Those of a long lane are deleted together, a thousand at a time: a deletion of
 // each was a third of what a claim wrote with its ack, and the most of what the store merged (decision 79).
 func (r *Round) deleteStale(s *Set, l *Lane) {
-	if l.stale != 0 {
-		r.tx.DeleteRange(schema.ReadyKey(s.ns, s.queue, l.LaneName, l.stale), schema.ReadyKey(s.ns, s.queue, l.LaneName, l.first()))
-		l.stale, l.stales = 0, 0
+	if l.stale == 0 {
+		return
 	}
+	lo, hi := schema.ReadyKey(s.ns, s.queue, l.LaneName, l.stale), schema.ReadyKey(s.ns, s.queue, l.LaneName, l.first())
+	if l.stales >= Bounds.Range {
+		r.tx.DeleteRange(lo, hi)
+	} else {
+		var keys [][]byte
+		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
+			keys = append(keys, bytes.Clone(k))
+			return true
+		})
+		for _, k := range keys {
+			r.tx.Delete(k)
+		}
+	}
+	l.stale, l.stales = 0, 0
 }
 
 func (r *Round) touchLane(s *Set, l *Lane) {

@@ -25,7 +25,7 @@ func TestLanes(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d, %d warm, %d read at once", seed, warm, read), func(t *testing.T) {
 			was := Bounds
 			defer func() { Bounds = was }()
-			Bounds.LaneHead, Bounds.Stale, Bounds.Warm, Bounds.Head, Bounds.Heads = 1+int(seed/2), 1+int(seed%4), warm, 3, 10
+			Bounds.LaneHead, Bounds.Stale, Bounds.Range, Bounds.Warm, Bounds.Head, Bounds.Heads = 1+int(seed/2), 1+int(seed%4), int(seed%3), warm, 3, 10
 			Bounds.FirstRead, Bounds.TickRead, Bounds.ClaimRead = read, read, read
 			w := newListed(t, seed)
 			for step := range 300 {

@@ -51,7 +51,15 @@ func (w *listed) compareRows(r *Round) {
 func TestStaleRows(t *testing.T) {
 	was := Bounds
 	defer func() { Bounds = was }()
-	Bounds.Stale = 4
+	for _, least := range []int{0, 3, 10} {
+		t.Run(fmt.Sprint("ranges of ", least), func(t *testing.T) {
+			Bounds.Stale, Bounds.Range = 4, least
+			leaveRows(t)
+		})
+	}
+}
+
+func leaveRows(t *testing.T) {
 	w := newListed(t, 0)
 	w.limited = false
 	rows := func(when, want string) {
