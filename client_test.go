@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -326,23 +325,6 @@ func TestAbandonedBatchIsGivenUp(t *testing.T) {
 	})
 }
 
-// A dead letter comes back once, so that a repeat does no harm.
-func TestRestoreIsRepeated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, client := start(t)
-		calls := 0
-		f.before = func(string) error {
-			if calls++; calls == 1 {
-				return errUnavailable
-			}
-			return nil
-		}
-		if _, err := admin.New(client).DeadLetters().Restore(t.Context(), "f:1"); errors.Is(err, pawltype.ErrUnavailable) || calls != 2 {
-			t.Errorf("got %v after %d calls, want 2", err, calls)
-		}
-	})
-}
-
 func TestCloseEndsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -414,50 +396,10 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A page that ends early says how far its search came.
-func TestListPageSaysHowFarItSearched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, client := start(t)
-		for range 4 {
-			enqueue(t, client)
-		}
-		page, err := admin.New(client).Tasks().ListPage(t.Context(), admin.Filter{}, pawltype.PageRequest{Limit: 10})
-		if err != nil || page.Searched == nil || *page.Searched != (pawltype.Searched{Rows: 10_000, Until: searchedUntil}) {
-			t.Errorf("a page that is not full says that it searched %+v (%v)", page.Searched, err)
-		}
-		page, err = admin.New(client).Tasks().ListPage(t.Context(), admin.Filter{}, pawltype.PageRequest{Limit: 10, Cursor: page.NextCursor})
-		if err != nil || page.Searched != nil {
-			t.Errorf("the last page says that it searched %+v (%v)", page.Searched, err)
-		}
-	})
-}
-
-func TestWaitListUpdate(t *testing.T) {
+func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
-		for i := range 5 {
-			if _, err := client.Enqueue(t.Context(), welcome{To: fmt.Sprint(i)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var ids []string
-		for info, err := range admin.New(client).Tasks().List(t.Context(), admin.Filter{States: []pawltype.State{pawltype.StateReady}}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			ids = append(ids, info.ID)
-		}
-		if got := strings.Join(ids, " "); got != "t1 t2 t3 t4 t5" {
-			t.Errorf("list: got %s, want t1 to t5 over three pages", got)
-		}
-		for _, err := range admin.New(client).Tasks().List(t.Context(), admin.Filter{States: []pawltype.State{"nowhere"}}) {
-			wantErr(t, "list", err, pawltype.ErrInvalidArgument)
-		}
-		if info, err := admin.New(client).Tasks().Update(t.Context(), "t1", admin.TaskUpdate{Priority: pawltype.High}); err != nil || info.Priority != pawltype.High {
-			t.Errorf("update: got %+v, %v", info, err)
-		}
-		_, err := admin.New(client).Tasks().Update(t.Context(), "t1", admin.TaskUpdate{Priority: "urgent"})
-		wantErr(t, "update", err, pawltype.ErrInvalidArgument)
+		enqueue(t, client)
 		// A wait longer than the longest that one call may take.
 		go func() {
 			time.Sleep(5 * time.Minute)

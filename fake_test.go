@@ -34,7 +34,6 @@ type fake struct {
 	pawlv1.UnimplementedWorkerServiceServer
 	pawlv1.UnimplementedOperatorServiceServer
 	pawlv1.UnimplementedScheduleServiceServer
-	pawlv1.UnimplementedAuditServiceServer
 	pawlv1.UnimplementedClusterServiceServer
 	pawlv1.UnimplementedGroupServiceServer
 
@@ -66,7 +65,6 @@ type fake struct {
 	greet         func(*pawlv1.WorkHello) error        // refuses a stream
 	greetProducer error                                // refuses a producer's stream
 	deaf          chan struct{}                        // producers' streams are not read until it is closed
-	backup        func(backupServer) error             // nil: it does not know the call
 	refuse        func(*pawlv1.TaskSpec) *pawlv1.Error // refuses a task
 	operator      func(method string, req any) (resp any, taken bool)
 	lease         time.Duration
@@ -132,21 +130,11 @@ func (f *fake) newServer(opts ...grpc.ServerOption) *grpc.Server {
 	pawlv1.RegisterWorkerServiceServer(server, f)
 	pawlv1.RegisterOperatorServiceServer(server, f)
 	pawlv1.RegisterScheduleServiceServer(server, f)
-	pawlv1.RegisterAuditServiceServer(server, f)
 	pawlv1.RegisterGroupServiceServer(server, f)
 	return server
 }
 
 func (f *fake) stop() { f.server.Stop() }
-
-type backupServer = grpc.ServerStreamingServer[pawlv1.BackupResponse]
-
-func (f *fake) Backup(r *pawlv1.BackupRequest, s backupServer) error {
-	if f.backup == nil {
-		return f.UnimplementedClusterServiceServer.Backup(r, s)
-	}
-	return f.backup(s)
-}
 
 func (f *fake) dial(ctx context.Context, _ string) (net.Conn, error) {
 	c, err := f.pipe.DialContext(ctx)
@@ -472,9 +460,6 @@ func (f *fake) tell() {
 	f.changed = make(chan struct{})
 }
 
-// searchedUntil is how far the fake's searches come.
-var searchedUntil = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-
 func (f *fake) ListTasks(_ context.Context, r *pawlv1.ListTasksRequest) (*pawlv1.ListTasksResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -485,19 +470,13 @@ func (f *fake) ListTasks(_ context.Context, r *pawlv1.ListTasksRequest) (*pawlv1
 	}
 	if first+2 <= len(f.tasks) {
 		out.NextCursor = fmt.Sprintf("t%d", first+2)
-		if r.Limit > 2 {
-			out.Searched = &pawlv1.Searched{Rows: 10_000, Until: timestamppb.New(searchedUntil)}
-		}
 	}
 	return out, nil
 }
 
-func (f *fake) UpdateTask(_ context.Context, r *pawlv1.UpdateTaskRequest) (*pawlv1.UpdateTaskResponse, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	t := f.tasks[r.TaskId]
-	t.spec.Priority = r.Priority
-	return &pawlv1.UpdateTaskResponse{Task: t.info()}, nil
+// PutSchedule knows no schedules: each is new.
+func (f *fake) PutSchedule(_ context.Context, r *pawlv1.PutScheduleRequest) (*pawlv1.PutScheduleResponse, error) {
+	return &pawlv1.PutScheduleResponse{Change: "created", Schedule: &pawlv1.Schedule{Spec: r.GetSpec()}}, nil
 }
 
 // claim takes the first ready task.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"time"
 
@@ -128,9 +127,6 @@ func (a calls) watch(ctx context.Context, req *pawlv1.WatchEventsRequest, missed
 	}
 	for {
 		frame, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "the stream of events ended"}
-		}
 		if err != nil {
 			return a.rpc.Failed(convert.CallError(ctx, err))
 		}

@@ -1,4 +1,4 @@
-package pawl_test
+package admin_test
 
 import (
 	"errors"
