@@ -85,6 +85,7 @@ func TestEventsGoOn(t *testing.T) {
 		"broken":              {[][]any{{told("c", "1"), away}, {told("d", "2"), told("e"), io.EOF}, {away}, {told("f", "3", "4")}}, 0, 3, "1 2 3", "- c e", nil, ""},
 		"a digest":            {[][]any{{told("c", "1"), told("c", "1"), away}, {told("d", "2"), told("e", "3")}}, time.Second, 5, "1 1 reset 2 3", "- c", nil, ""},
 		"left at a reset":     {[][]any{{told("c", "1"), away}, {told("d", "2")}}, time.Second, 2, "1 reset", "- c", nil, ""},
+		"no digest":           {[][]any{{told("c", "1"), away}, {told("d", "2")}}, -time.Second, 2, "1 2", "- c", nil, ""},
 		"late in a digest":    {[][]any{{away}, {told("d", "2")}}, time.Second, 2, "reset 2", "-", nil, ""},
 		"not let in":          {[][]any{{no}}, 0, 9, "", "", pawltype.ErrPermissionDenied, "events: pawl: permission_denied: no"},
 		"not let in any more": {[][]any{{told("c", "1"), no}}, 0, 9, "1", "-", pawltype.ErrPermissionDenied, "events: pawl: permission_denied: no"},

@@ -112,7 +112,7 @@ func nextTerm(s string) (t FilterTerm, rest string, err error) {
 		if end = strings.IndexFunc(s, unicode.IsSpace); end < 0 {
 			end = len(s)
 		}
-		if end == 0 && t.Field != "" {
+		if end == 0 {
 			return t, "", badFilter("%.40s: has no value", t.Field)
 		}
 		t.Value = s[:end]

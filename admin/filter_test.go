@@ -25,7 +25,14 @@ func TestFilterLanguage(t *testing.T) {
 		{`args.to:"a b" args.items.0.sku:x:y`, `payload.to:"a b" payload.items.0.sku:x:y`},
 		{`payload.a\.b\:c\ d\"e:1`, `payload.a\.b\:c\ d\"e:1`},
 		{`payload.empty:""`, `payload.empty:""`},
+		{`args.a\:b:1`, `payload.a\:b:1`},
 		{`payload.x`, "q:payload.x"},
+		{"hello queue:mail", "queue:mail q:hello"},
+		{":x", "q::x"},
+		{`"a:b c"`, `q:"a:b c"`},
+		{`say"a:b"`, `q:say"a:b"`},
+		{`key:"\"x"`, `key:"\"x"`},
+		{"q:" + strings.Repeat("x", 4094), "q:" + strings.Repeat("x", 4094)},
 		{"type:a:b", "type:a:b"},
 		{"tag:vip worker:w1 operation:op-1", "tag:vip worker:w1 operation:op-1"},
 		{"fingerprint:00ff00ff00ff00ff", "fingerprint:00ff00ff00ff00ff"},
@@ -47,8 +54,8 @@ func TestFilterLanguage(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"colour:red": "there are queue, state, type", "state:sleeping": "there are scheduled, ready, claimed", "queue:": "no value", `error:"open`: "no end",
-		"queue:a queue:b": "twice", "payload.a:1 args.a:2": "twice", "payload.:1": "not a field", "payload.a:": "no value", "queues.a:1": "payload.PATH", "after:tomorrow": "such as 2026-01-31", "after:-2h": "age", "after:NaNd": "age", strings.Repeat("x", 5000): "at most", "q:\xff": "UTF-8",
+		"colour:red": "there are queue, state, type", "state:sleeping": "there are scheduled, ready, claimed", "queue:": "queue: has no value", "queue: mail": "queue: has no value", `error:"open`: `the quotation mark before "open" has no end`, `error:"a\`: "no end", `error:"a\"`: "no end", `a\:b`: "not a field",
+		"queue:a queue:b": "twice", "payload.a:1 args.a:2": "twice", "payload.:1": "not a field", "payload.a:": "no value", "queues.a:1": "payload.PATH", "after:tomorrow": "such as 2026-01-31", "after:-2h": "age", "after:NaNd": "age", strings.Repeat("x", 4097): "4097 bytes, at most 4096", "q:\xff": "UTF-8",
 	} {
 		if _, err := admin.ParseFilter(text, now); !errors.Is(err, pawltype.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.40q: %v, want %q in it", text, err, says)
