@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/google/uuid"
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/pawltype"
@@ -37,9 +40,12 @@ func TestWorkersOutOfBounds(t *testing.T) {
 		"many types":      {types(1000), pawl.WorkerConfig{}, ""},
 		"too many":        {types(1001), pawl.WorkerConfig{}, "types"},
 		"no slots":        {types(1), pawl.WorkerConfig{Concurrency: -1}, "concurrency"},
-		"too many slots":  {types(1), pawl.WorkerConfig{Concurrency: 1 << 20}, "concurrency"},
-		"a short lease":   {types(1), pawl.WorkerConfig{Lease: time.Millisecond}, "lease"},
-		"a long lease":    {types(1), pawl.WorkerConfig{Lease: 1000 * time.Hour}, "lease"},
+		"the most slots":  {types(1), pawl.WorkerConfig{Concurrency: 10_000}, ""},
+		"one more":        {types(1), pawl.WorkerConfig{Concurrency: 10_001}, "concurrency"},
+		"a short lease":   {types(1), pawl.WorkerConfig{Lease: time.Second}, ""},
+		"a shorter one":   {types(1), pawl.WorkerConfig{Lease: time.Second - 1}, "lease"},
+		"a long lease":    {types(1), pawl.WorkerConfig{Lease: 12 * time.Hour}, ""},
+		"a longer one":    {types(1), pawl.WorkerConfig{Lease: 12*time.Hour + 1}, "lease"},
 		"negative bytes":  {types(1), pawl.WorkerConfig{MaxBytes: -1}, "max_bytes"},
 		"the longest":     {types(1), pawl.WorkerConfig{Name: strings.Repeat("n", 256)}, ""},
 		"a longer name":   {types(1), pawl.WorkerConfig{Name: strings.Repeat("n", 257)}, "worker"},
@@ -76,6 +82,20 @@ func TestHeadersAddUp(t *testing.T) {
 	}
 }
 
+// Without random ids there are no request ids, and nothing is sent.
+func TestNoRandomIDs(t *testing.T) {
+	f, client := start(t)
+	uuid.SetRand(iotest.ErrReader(errors.New("no entropy")))
+	defer uuid.SetRand(nil)
+	_, alone := client.Enqueue(t.Context(), welcome{})
+	_, group := client.EnqueueGroup(t.Context(), pawl.GroupSpec{})
+	for _, err := range []error{alone, group} {
+		if err == nil || !strings.HasSuffix(err.Error(), ": request id: no entropy") || len(f.enqueues) > 0 {
+			t.Errorf("got %v, %d requests", err, len(f.enqueues))
+		}
+	}
+}
+
 // Each task that goes with others has a span that ends, and where none goes there is none.
 func TestTasksOfBatchesAreTraced(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
@@ -86,6 +106,14 @@ func TestTasksOfBatchesAreTraced(t *testing.T) {
 		}
 	})
 	items := []pawl.Item{{Args: welcome{}}, {Args: welcome{}}}
+	traced := func(what string, specs ...*pawlv1.TaskSpec) {
+		t.Helper()
+		for i, spec := range specs {
+			if spec.GetHeaders()["traceparent"] == "" {
+				t.Errorf("%s: task %d has no trace", what, i)
+			}
+		}
+	}
 	ended := func(what string, err error, want int) {
 		t.Helper()
 		if got := len(spans.Ended()); err != nil || got != want {
@@ -98,4 +126,30 @@ func TestTasksOfBatchesAreTraced(t *testing.T) {
 	ended("a batch", err, 3)
 	_, err = client.AddToGroup(t.Context(), "g", items)
 	ended("tasks of a group", err, 6)
+	_, err = client.Enqueue(t.Context(), welcome{})
+	ended("a task", err, 7)
+	var group *pawlv1.CreateGroupRequest
+	f.set(func() {
+		f.operator = func(_ string, req any) (any, bool) {
+			group = req.(*pawlv1.CreateGroupRequest)
+			return &pawlv1.CreateGroupResponse{Tasks: []*pawlv1.EnqueueResult{{}, {}}}, true
+		}
+	})
+	_, err = client.EnqueueGroup(t.Context(), pawl.GroupSpec{Tasks: items, OnComplete: &items[0], RequestID: "r"})
+	ended("a group", err, 10)
+	if traced("what follows a group", group.GetOnComplete()); group.GetOnSuccess() != nil || group.GetRequestId() != "r" {
+		t.Errorf("a group is sent as %v", group)
+	}
+	_, err = client.EnqueueGroup(t.Context(), pawl.GroupSpec{Tasks: items})
+	ended("another group", err, 13)
+	if id, err := uuid.Parse(group.GetRequestId()); err != nil || id.Version() != 7 {
+		t.Errorf("a group has the request id %q", group.GetRequestId())
+	}
+	f.set(func() { f.operator, f.enqueues = nil, nil })
+	_, err = client.EnqueueBatch(t.Context(), slices.Repeat(items[:1], 1001))
+	ended("two requests", err, 1016)
+	traced("a request", f.enqueues[0]...)
+	traced("the request after it", f.enqueues[1]...)
+	_, err = client.EnqueueBatch(t.Context(), []pawl.Item{{Args: pawl.RawTask{Type: "big", Payload: make([]byte, 5<<20), ContentType: "x"}}})
+	ended("a request for one that is too large", err, 1016+2)
 }

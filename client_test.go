@@ -13,11 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -148,6 +150,67 @@ func TestEnqueueBatchLimits(t *testing.T) {
 			t.Errorf("requests: got %v, want [1000 1000 501 1]", sizes)
 		}
 	})
+	// Each task is of so many bytes, as it is sent.
+	for want, sizes := range map[string][]int{
+		"[2 2]":   {2 << 20, 2 << 20, 2 << 20, 2 << 20},
+		"[1 2 1]": {2<<20 + 1, 2 << 20, 2 << 20, 1 << 20},
+		"[1 1]":   {5 << 20, 5 << 20},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			var items []pawl.Item
+			for _, size := range sizes {
+				raw := pawl.RawTask{Type: "big", Payload: make([]byte, size-100), ContentType: "application/octet-stream"}
+				head := proto.Size(&pawlv1.TaskSpec{Type: raw.Type, Payload: raw.Payload, ContentType: raw.ContentType, RequestId: uuid.NewString()}) - len(raw.Payload)
+				raw.Payload = make([]byte, size-head)
+				items = append(items, pawl.Item{Args: raw})
+			}
+			if _, err := client.EnqueueBatch(t.Context(), items); err != nil {
+				t.Fatal(err)
+			}
+			var got []int
+			for _, r := range f.enqueues {
+				got = append(got, len(r))
+			}
+			if fmt.Sprint(got) != want {
+				t.Errorf("tasks of %v bytes go out as %v, want %s", sizes, got, want)
+			}
+		})
+	}
+}
+
+// A batch without an answer for some of its tasks says so, whoever gives up, and tells of those that have one.
+func TestEnqueueBatchUnanswered(t *testing.T) {
+	away := func(s *pawlv1.TaskSpec) *pawlv1.Error {
+		if s.Queue == "leaderless" {
+			return &pawlv1.Error{Code: "unavailable"}
+		}
+		return nil
+	}
+	items := []pawl.Item{{Args: welcome{}, Options: []pawl.Option{pawl.Queue("leaderless")}}, {Args: welcome{}}}
+	for what, x := range map[string]struct {
+		opts  pawl.DialOptions
+		limit time.Duration
+		stop  func(*fake)
+		want  error
+		some  bool
+	}{
+		"the client gives up":        {pawl.DialOptions{RetryFor: time.Second}, time.Hour, func(f *fake) { f.refuse = away }, pawltype.ErrUnavailable, true},
+		"the caller gives up":        {pawl.DialOptions{}, time.Second, func(f *fake) { f.refuse = away }, context.DeadlineExceeded, true},
+		"the caller gives up on all": {pawl.DialOptions{}, time.Second, func(f *fake) { f.before = func(string) error { return errMute } }, context.DeadlineExceeded, false},
+		"the client gives up on all": {pawl.DialOptions{RetryFor: time.Second}, time.Hour, func(f *fake) { f.before = func(string) error { return errUnavailable } }, pawltype.ErrUnavailable, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t, x.opts)
+			f.set(func() { x.stop(f) })
+			ctx, cancel := context.WithTimeout(t.Context(), x.limit)
+			defer cancel()
+			out, err := client.EnqueueBatch(ctx, items)
+			if !errors.Is(err, x.want) || !strings.HasPrefix(err.Error(), "enqueue batch of 2: ") || !errors.Is(out[0].Err, x.want) || (out[1].Ref != nil) != x.some {
+				t.Errorf("%s: got %+v, %v, want %v", what, out, err, x.want)
+			}
+		})
+	}
 }
 
 func TestEnqueueBatchAnswersForEachItem(t *testing.T) {
@@ -396,19 +459,71 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// A wait goes on until the task has ended, after a pause if the broker answers early.
 func TestWait(t *testing.T) {
+	const ms = time.Millisecond
+	type round struct {
+		took, least, most time.Duration // a call, and the pause after it
+	}
+	for what, x := range map[string]struct {
+		rounds []round // before the task ends
+		state  pawlv1.State
+	}{
+		"at once":           {nil, pawlv1.State_STATE_SUCCEEDED},
+		"long":              {[]round{{time.Second, 0, 0}, {30 * time.Second, 0, 0}}, pawlv1.State_STATE_DEAD},
+		"cut short":         {[]round{{0, 10 * ms, 20 * ms}, {time.Second - 1, 20 * ms, 40 * ms}, {0, 40 * ms, 80 * ms}}, pawlv1.State_STATE_SUCCEEDED},
+		"cut short, and on": {[]round{{0, 10 * ms, 20 * ms}, {0, 20 * ms, 40 * ms}, {time.Second, 0, 0}, {0, 20 * ms, 40 * ms}}, pawlv1.State_STATE_CANCELLED},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			var asked, answered []time.Time
+			f.operator = func(_ string, req any) (any, bool) {
+				if wait := req.(*pawlv1.GetTaskRequest).GetWait().AsDuration(); wait != 30*time.Second {
+					t.Errorf("%s: a call waits for %s", what, wait)
+				}
+				asked = append(asked, time.Now())
+				task := &pawlv1.Task{TaskId: "t1", State: x.state}
+				if n := len(answered); n < len(x.rounds) {
+					time.Sleep(x.rounds[n].took)
+					task.State = pawlv1.State_STATE_CLAIMED
+				}
+				answered = append(answered, time.Now())
+				return &pawlv1.GetTaskResponse{Task: task}, true
+			}
+			task, err := client.Wait(t.Context(), "t1")
+			ended, other := errors.AsType[*pawltype.EndedError](err)
+			if task == nil || other == (x.state == pawlv1.State_STATE_SUCCEEDED) || other && ended.Task != task || !other && err != nil || len(asked) != len(x.rounds)+1 {
+				t.Fatalf("%s: %+v, %v after %d calls, want %s after %d", what, task, err, len(asked), x.state, len(x.rounds)+1)
+			}
+			for i, r := range x.rounds {
+				if pause := asked[i+1].Sub(answered[i]); pause < r.least || pause > r.most {
+					t.Errorf("%s: pause %d is %s, want %s to %s", what, i+1, pause, r.least, r.most)
+				}
+			}
+		})
+	}
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
-		enqueue(t, client)
-		// A wait longer than the longest that one call may take.
-		go func() {
-			time.Sleep(5 * time.Minute)
-			f.set(func() { f.take(f.tasks["t1"], pawlv1.State_STATE_DEAD, "") })
-		}()
-		info, err := client.Wait(t.Context(), "t1")
-		var ended *pawltype.EndedError
-		if !errors.As(err, &ended) || ended.Task != info || info.State != pawltype.StateDead {
-			t.Errorf("wait: got %+v, %v, want an EndedError", info, err)
+		f.operator = func(string, any) (any, bool) { return &pawlv1.GetTaskResponse{Task: &pawlv1.Task{}}, true }
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		if _, err := client.Wait(ctx, "t1"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), `task "t1": `) || !strings.Contains(err.Error(), "wait cut short") {
+			t.Errorf("the caller gives up: %v", err)
+		}
+		lost := 1
+		f.set(func() {
+			f.operator = func(string, any) (any, bool) {
+				return &pawlv1.CancelTaskResponse{Task: &pawlv1.Task{TaskId: "t1"}}, true
+			}
+			f.before = func(string) error {
+				if lost--; lost >= 0 {
+					return errUnavailable
+				}
+				return nil
+			}
+		})
+		if task, err := client.Cancel(t.Context(), "t1", "why"); err != nil || task.ID != "t1" {
+			t.Errorf("a cancel is not repeated: %+v, %v", task, err)
 		}
 	})
 }

@@ -127,7 +127,7 @@ func set[T comparable](to *T, value T) {
 // config is what a client is made by.
 func (all *DialOptions) config() *client.Config {
 	cfg := &client.Config{
-		Route: route.Config{TLS: all.TLS, Plaintext: all.Plaintext, Token: all.TokenSource, Namespace: all.Namespace, Log: all.Logger, Dialer: all.Dialer,
+		Route: route.Config{TLS: all.TLS.Clone(), Plaintext: all.Plaintext, Token: all.TokenSource, Namespace: all.Namespace, Log: all.Logger, Dialer: all.Dialer,
 			Indirect: all.NoRouting, GRPC: all.GRPC},
 		Keys: all.Keyring, RetryFor: max(all.RetryFor, 0),
 		Telemetry: telemetry.Config{TracerProvider: all.Telemetry.TracerProvider, MeterProvider: all.Telemetry.MeterProvider, Propagator: all.Telemetry.Propagator,
@@ -138,12 +138,6 @@ func (all *DialOptions) config() *client.Config {
 	}
 	if cfg.Route.Log == nil {
 		cfg.Route.Log = slog.Default()
-	}
-	if all.TLS != nil {
-		cfg.Route.TLS = all.TLS.Clone()
-		if cfg.Route.TLS.MinVersion == 0 {
-			cfg.Route.TLS.MinVersion = tls.VersionTLS12
-		}
 	}
 	if token := all.Token; all.TokenSource == nil && token != "" {
 		cfg.Route.Token = func() (string, error) { return token, nil }

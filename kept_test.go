@@ -3,13 +3,17 @@ package pawl_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/lease"
 	"github.com/pawlq/pawl/internal/client/outcome"
 	"github.com/pawlq/pawl/pawltype"
@@ -17,6 +21,7 @@ import (
 
 // holder holds one claim, and answers as it is told to.
 type holder struct {
+	progress   *pawlv1.Progress
 	checkpoint []byte
 	fails      error // of checkpoints, and of records of once keys
 	abandoned  int
@@ -24,7 +29,10 @@ type holder struct {
 	begin      func() (pawltype.OnceAnswer, error) // nil: run
 }
 
-func (h *holder) Progress(context.Context, lease.Claim, *pawlv1.Progress) error { return h.fails }
+func (h *holder) Progress(_ context.Context, _ lease.Claim, p *pawlv1.Progress) error {
+	h.progress = p
+	return h.fails
+}
 
 func (h *holder) Checkpoint(_ context.Context, _ lease.Claim, data []byte) error {
 	h.checkpoint = data
@@ -70,6 +78,7 @@ func TestStepsAndCheckpoints(t *testing.T) {
 		{`{"pawl_steps":{"a":1},"other":2}`, "", `{"pawl_steps":{"a":1},"other":2}`, `{"pawl_steps":{"a":7},"checkpoint":{"pawl_steps":{"a":1},"other":2}}`},
 		{`{"pawl_steps":{"a":1}} 2`, "no room", "", ""},
 		{`x`, "no room", "", ""},
+		{`{"PAWL_STEPS":{"a":1}}`, "", `{"PAWL_STEPS":{"a":1}}`, `{"pawl_steps":{"a":7},"checkpoint":{"PAWL_STEPS":{"a":1}}}`},
 		{`{"pawl_steps":null}`, "", `{"pawl_steps":null}`, `{"pawl_steps":{"a":7},"checkpoint":{"pawl_steps":null}}`},
 	} {
 		h := &holder{}
@@ -122,8 +131,161 @@ func TestStepsAndCheckpoints(t *testing.T) {
 		t.Errorf("a step after the end: %v", err)
 	}
 	for n, ok := range map[int]bool{0: false, 1: true, 256: true, 257: false} {
-		if _, err := pawl.Step(t.Context(), pawl.Task[int]{Claim: c}, strings.Repeat("n", n), number(7, nil)); (err == nil) != ok {
+		_, err := pawl.Step(t.Context(), c, strings.Repeat("n", n), number(7, nil))
+		if (err == nil) != ok || n > 256 && !strings.Contains(err.Error(), ` name: "`+strings.Repeat("n", 64)+`" is not`) {
 			t.Errorf("a name of %d bytes: %v", n, err)
+		}
+	}
+	if _, err := pawl.Step(t.Context(), c, "\xff", number(7, nil)); !errors.Is(err, pawltype.ErrInvalidArgument) {
+		t.Errorf("a name that is not UTF-8: %v", err)
+	}
+}
+
+// What was kept is there in the same run, too: a step does not run again.
+func TestKeptInTheSameRun(t *testing.T) {
+	c := held(&holder{}, "")
+	for n := range 2 {
+		if got, err := pawl.Step(t.Context(), c, "a", number(n+1, nil)); got != 1 || err != nil {
+			t.Errorf("run %d of a step: %d, %v", n, got, err)
+		}
+	}
+	own := 0
+	if err := c.Checkpoint(t.Context(), 7); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := c.LastCheckpoint(&own); !there || err != nil || own != 7 {
+		t.Errorf("the checkpoint is %d, %v, %v", own, there, err)
+	}
+}
+
+// What can't be kept is not sent. A step has run by then, and must not run again.
+func TestWhatCannotBeKept(t *testing.T) {
+	const most = 64 << 10
+	text := func(n int) string { return strings.Repeat("x", n-len(`""`)) }
+	refused := func(what string, err error, says string, want pawltype.Outcome) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), says) || pawl.OutcomeOf(err) != want {
+			t.Errorf("%s: %v, %s, want %q, %s", what, err, pawl.OutcomeOf(err), says, want)
+		}
+	}
+	h := &holder{}
+	c := held(h, "")
+	if err := c.Checkpoint(t.Context(), text(most)); err != nil || len(h.checkpoint) != most {
+		t.Errorf("the largest checkpoint: %v, %d bytes are sent", err, len(h.checkpoint))
+	}
+	refused("a larger one", c.Checkpoint(t.Context(), text(most+1)), "checkpoint: 65537 bytes, at most 65536", pawltype.OutcomeFailed)
+	_, err := pawl.Step(t.Context(), c, "a", number(7, nil))
+	refused("a step beside it", err, "fn has run, but its result can't be recorded: ", pawltype.OutcomeDead)
+	refused("a step beside it", err, "bytes, with 1 steps and the handler's own 65536 bytes; at most 65536", pawltype.OutcomeDead)
+	_, err = pawl.Step(t.Context(), c, "a", func(context.Context) (chan int, error) { return nil, nil })
+	refused("a step that gives no JSON", err, "fn has run, but its result can't be recorded: json: unsupported type", pawltype.OutcomeDead)
+	if len(h.checkpoint) != most {
+		t.Errorf("%d bytes are sent", len(h.checkpoint))
+	}
+}
+
+// Of several goroutines that come to a step or a once key, one is at it and the others wait, for no other than that.
+func TestStepsOfGoroutines(t *testing.T) {
+	for what, run := range map[string]func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error){
+		"step": func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error) {
+			return pawl.Step(ctx, c, name, fn)
+		},
+		"once": func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error) {
+			return pawl.Once(ctx, c, name, fn)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := pawl.NewClaim(&pawlv1.ClaimedTask{TaskId: "1"}, nil, nil) // by hand, it keeps what it has done by itself
+			var mu sync.Mutex
+			var all []string
+			note := func(what ...any) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, fmt.Sprint(what...))
+			}
+			at := func(ctx context.Context, name, key string, took time.Duration) {
+				n, err := run(ctx, c, key, func(context.Context) (int, error) {
+					time.Sleep(took)
+					note(name, " runs")
+					return int(took / time.Second), nil
+				})
+				if errors.Is(err, pawltype.ErrDraining) {
+					note(name, " gives up")
+				} else {
+					note(name, " has ", n)
+				}
+			}
+			ended, end := context.WithCancelCause(t.Context())
+			go at(t.Context(), "first", "a", 3*time.Second)
+			synctest.Wait()
+			go at(t.Context(), "other", "b", 2*time.Second)
+			synctest.Wait()
+			go at(t.Context(), "second", "a", time.Second)
+			go at(ended, "third", "a", time.Second)
+			time.Sleep(time.Second)
+			end(pawltype.ErrDraining)
+			time.Sleep(3 * time.Second)
+			at(t.Context(), "later", "a", time.Second)
+			at(t.Context(), "later", "b", time.Second)
+			slices.Sort(all)
+			if got, want := strings.Join(all, ", "), "first has 3, first runs, later has 2, later has 3, other has 2, other runs, second has 3, third gives up"; got != want {
+				t.Errorf("%s: got %s, want %s", what, got, want)
+			}
+		})
+	}
+}
+
+// What handlers say of their runs is checked before it is sent.
+func TestClaimSays(t *testing.T) {
+	h := &holder{}
+	c := held(h, "")
+	for given, want := range map[float64]float64{-5: 0, 0: 0, 0.5: 0.5, 100: 100, 100.5: 100} {
+		if err := c.Progress(t.Context(), given, strings.Repeat("x", convert.MaxProgressText+1)); err != nil || h.progress.GetPercent() != want || len(h.progress.GetMessage()) != convert.MaxProgressText {
+			t.Errorf("a progress of %v: %v, sent %v and %d bytes, want %v", given, err, h.progress.GetPercent(), len(h.progress.GetMessage()), want)
+		}
+	}
+	h.progress = nil
+	ended, end := context.WithCancelCause(t.Context())
+	end(pawltype.ErrDraining)
+	if err := c.Progress(ended, 1, ""); !errors.Is(err, pawltype.ErrDraining) || h.progress != nil {
+		t.Errorf("a progress after the end: %v, sent %v", err, h.progress)
+	}
+	if err := c.Checkpoint(ended, 1); !errors.Is(err, pawltype.ErrDraining) || h.checkpoint != nil {
+		t.Errorf("a checkpoint after the end: %v, sent %s", err, h.checkpoint)
+	}
+	if err := new(pawl.Claim).Progress(t.Context(), 1, ""); err != nil {
+		t.Errorf("a progress of a claim by hand: %v", err)
+	}
+	if err := c.SetResult(make(chan int)); err == nil || !strings.HasPrefix(err.Error(), `pawl: result of task "1": `) || c.Result() != nil || c.ResultContentType() != "" {
+		t.Errorf("a result that is no JSON: %v, %q of type %q", err, c.Result(), c.ResultContentType())
+	}
+}
+
+// A payload is JSON, or nothing. Another one poisons its task, and one that can't be decrypted is not looked at.
+func TestDecode(t *testing.T) {
+	locked := errors.New("no key")
+	for what, x := range map[string]struct {
+		payload, contentType string
+		unreadable           error
+		want                 int
+		says                 string
+		outcome              pawltype.Outcome
+	}{
+		"JSON":                {"7", "", nil, 7, "", pawltype.OutcomeSucceeded},
+		"JSON, and says so":   {"7", "application/json", nil, 7, "", pawltype.OutcomeSucceeded},
+		"nothing":             {"", "text/plain", nil, 0, "", pawltype.OutcomeSucceeded},
+		"something else":      {"7", "text/plain", nil, 0, `payload of type "t" is "text/plain", not JSON`, pawltype.OutcomePoisoned},
+		"broken":              {"{", "", nil, 0, `payload of type "t": unexpected end of JSON input`, pawltype.OutcomePoisoned},
+		"not to be decrypted": {"7", "", locked, 0, "no key", pawltype.OutcomeFailed},
+	} {
+		c := pawl.NewClaim(&pawlv1.ClaimedTask{Type: "t", Payload: []byte(x.payload), ContentType: x.contentType, Checkpoint: []byte("1")}, nil, x.unreadable)
+		got := 0
+		err := c.Decode(&got)
+		if got != x.want || (err == nil) != (x.says == "") || err != nil && err.Error() != x.says || pawl.OutcomeOf(err) != x.outcome {
+			t.Errorf("%s: got %d, %v, %s, want %d, %q, %s", what, got, err, pawl.OutcomeOf(err), x.want, x.says, x.outcome)
+		}
+		if there, err := c.LastCheckpoint(&got); there == (x.unreadable != nil) || !errors.Is(err, x.unreadable) {
+			t.Errorf("%s: a checkpoint beside it: %v, %v", what, there, err)
 		}
 	}
 }
@@ -177,6 +339,35 @@ func TestOnce(t *testing.T) {
 		if _, err := pawl.OnceFor(t.Context(), pawl.Task[int]{Claim: c}, x.ttl, "k", x.fn); !errors.Is(err, x.again) {
 			t.Errorf("%s: again: %v, want %v", what, err, x.again)
 		}
+	}
+	c := held(&holder{abandon: pawltype.ErrUnavailable}, "")
+	for i, key := range []string{"a", "b", "a", "b"} {
+		if err := c.Once(t.Context(), key, func(context.Context) error { return boom }); errors.Is(err, boom) != (i < 2) || errors.Is(err, pawltype.ErrUnavailable) != (i >= 2) {
+			t.Errorf("key %q, try %d: %v", key, i, err)
+		}
+	}
+	if got, err := pawl.Once(t.Context(), held(&holder{begin: func() (pawltype.OnceAnswer, error) { return pawltype.OnceAnswer{State: pawltype.OnceDone}, nil }}, ""), "k", number(7, nil)); got != 0 || err != nil {
+		t.Errorf("an effect without a result: %d, %v", got, err)
+	}
+	for _, after := range []time.Duration{0, -time.Second} { // which is not said
+		synctest.Test(t, func(t *testing.T) {
+			var asked []time.Time
+			c := held(&holder{begin: func() (pawltype.OnceAnswer, error) {
+				if asked = append(asked, time.Now()); len(asked) == 3 {
+					return pawltype.OnceAnswer{State: pawltype.OnceRun}, nil
+				}
+				return pawltype.OnceAnswer{State: pawltype.OnceHeld, RetryAfter: after}, nil
+			}}, "")
+			c.Lease = time.Minute
+			if err := c.Once(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			for i, first := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond} {
+				if rest := asked[i+1].Sub(asked[i]); rest < first/2 || rest > first {
+					t.Errorf("rest %d is %s, want %s at most", i+1, rest, first)
+				}
+			}
+		})
 	}
 	for lease, wait := range map[time.Duration]time.Duration{time.Second: 500 * time.Millisecond, time.Minute: 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

@@ -173,14 +173,21 @@ func TestKeyringRefusals(t *testing.T) {
 					}
 				})
 				worker := also(t, f, c.worker)
-				work(t, worker, handle(func(_ context.Context, task *pawl.Task[welcome]) error {
-					if task.Args.To != "ours" {
-						t.Errorf("a handler got %+v", task.Args)
+				mux, handled := pawl.NewMux(), false
+				mux.HandleFunc("mail.welcome", func(_ context.Context, c *pawl.Claim) error {
+					handled = true
+					var args welcome
+					if err := c.Decode(&args); err != nil || args.To != "ours" {
+						t.Errorf("a handler got %+v, %v", args, err)
 					}
 					return nil
-				}), pawl.WorkerConfig{Queues: pawl.Strict{"default", "elsewhere"}})
+				})
+				work(t, worker, mux, pawl.WorkerConfig{Queues: pawl.Strict{"default", "elsewhere"}})
 				synctest.Wait()
 				f.set(func() { c.want(t, f.tasks[ref.ID]) })
+				if f.task(t, ref.ID).state != pawlv1.State_STATE_SUCCEEDED && handled {
+					t.Error("a handler got what can't be decrypted")
+				}
 			})
 		})
 	}
@@ -245,6 +252,10 @@ func TestKeyringChecksJSON(t *testing.T) {
 		}
 		if len(f.enqueues) != 1 {
 			t.Errorf("%d requests", len(f.enqueues))
+		}
+		out, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: pawl.RawTask{Type: "a", Payload: []byte("{")}}, {Args: welcome{}}})
+		if err != nil || !errors.Is(out[0].Err, pawltype.ErrInvalidArgument) || out[1].Ref == nil {
+			t.Errorf("one of a batch: %+v, %v", out, err)
 		}
 	})
 }

@@ -99,7 +99,7 @@ func (c *Claim) once(ctx context.Context, key string, ttl time.Duration, fn func
 	data, err := fn(ctx)
 	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
 	defer cancel()
-	if err == nil && len(data) > maxOnceResult {
+	if len(data) > maxOnceResult {
 		err = unrecorded(convert.Invalid("result", "%d bytes, at most %d", len(data), maxOnceResult))
 	}
 	if err != nil {

@@ -203,9 +203,6 @@ func (j *job) Result() (data []byte, contentType string) { return j.claim.result
 // Failed implements work.Job.
 func (j *job) Failed(ctx context.Context, err error) {
 	cfg := &j.worker.cfg
-	if cfg.OnError == nil && cfg.OnPanic == nil {
-		return
-	}
 	defer func() {
 		if v := recover(); v != nil {
 			cfg.Logger.Error("OnError or OnPanic panicked", "task_id", j.claim.ID, "panic", v)

@@ -162,7 +162,11 @@ func TestLongOutage(t *testing.T) {
 		synctest.Wait()
 		f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return errUnavailable } })
 		f.cut()
-		time.Sleep(2 * time.Minute)
+		time.Sleep(30 * time.Second)
+		wantErr(t, "health after half a minute", w.Health(), nil)
+		time.Sleep(time.Nanosecond)
+		wantErr(t, "health", w.Health(), pawltype.ErrUnavailable)
+		time.Sleep(90*time.Second - 1)
 		wantErr(t, "health", w.Health(), pawltype.ErrUnavailable)
 		if got := w.Stats(); got.Connected || got.Running != 0 || got.Unsettled != 2 || got.LeasesLost != 1 {
 			t.Errorf("stats: got %+v", got)

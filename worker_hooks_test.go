@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -101,20 +102,46 @@ func TestOnErrorAndOnPanic(t *testing.T) {
 	}
 }
 
-// A slot goes on after an OnError that panics.
+// A slot goes on after an OnError that panics, and the log tells of that. Who has OnPanic alone is told of panics alone.
 func TestOnErrorPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, client := start(t)
-		work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return pawl.DeadLetter(errors.New("no")) }),
-			pawl.WorkerConfig{Concurrency: 1, OnError: func(context.Context, *pawl.Claim, error) { panic("oh") }})
-		for range 3 {
-			ref := enqueue(t, client)
-			time.Sleep(time.Second)
-			if got := f.task(t, ref.ID).state; got != pawlv1.State_STATE_DEAD {
-				t.Errorf("%s is %s", ref.ID, got)
+	boom := errors.New("boom")
+	for what, x := range map[string]struct {
+		cfg    pawl.WorkerConfig
+		runs   error // nil: it panics
+		panics int   // that the log tells of
+	}{
+		"OnError panics":   {pawl.WorkerConfig{OnError: func(context.Context, *pawl.Claim, error) { panic("oh") }}, boom, 3},
+		"OnError does not": {pawl.WorkerConfig{OnError: func(context.Context, *pawl.Claim, error) {}}, boom, 0},
+		"OnPanic panics":   {pawl.WorkerConfig{OnPanic: func(context.Context, *pawl.Claim, *pawltype.PanicError) { panic("oh") }}, nil, 3},
+		"OnPanic does not": {pawl.WorkerConfig{OnPanic: func(context.Context, *pawl.Claim, *pawltype.PanicError) {}}, nil, 0},
+		"OnPanic is alone": {pawl.WorkerConfig{OnPanic: func(context.Context, *pawl.Claim, *pawltype.PanicError) { panic("oh") }}, boom, 0},
+		"there is neither": {pawl.WorkerConfig{}, nil, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, client := start(t)
+			var log strings.Builder
+			x.cfg.Concurrency, x.cfg.Logger = 1, slog.New(slog.NewTextHandler(&log, nil))
+			_, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error {
+				if x.runs == nil {
+					panic(boom)
+				}
+				return x.runs
+			}), x.cfg)
+			for range 3 {
+				ref := enqueue(t, client)
+				time.Sleep(time.Second)
+				if got := f.task(t, ref.ID).state; got != pawlv1.State_STATE_RETRYING {
+					t.Errorf("%s: %s is %s", what, ref.ID, got)
+				}
 			}
-		}
-	})
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if got := strings.Count(log.String(), "OnError or OnPanic panicked"); got != x.panics {
+				t.Errorf("%s: the log tells of %d panics, want %d:\n%s", what, got, x.panics, log.String())
+			}
+		})
+	}
 }
 
 // Middleware of one type lies within that of all, and wraps no other.

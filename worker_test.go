@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -112,6 +113,25 @@ func TestWorkerRunsTasks(t *testing.T) {
 		}
 		if w.Health() == nil {
 			t.Error("a worker that has stopped is healthy")
+		}
+	})
+}
+
+// A worker says who it is and how much it takes, if nobody has said so, and runs once at a time.
+func TestWorkerByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, client := start(t)
+		mux := handle(func(context.Context, *pawl.Task[welcome]) error { return nil })
+		if got := pawl.NewWorker(client, mux, pawl.WorkerConfig{}).Stats(); got != (pawltype.WorkerStats{}) {
+			t.Errorf("before its first run it has %+v", got)
+		}
+		w, _ := work(t, client, mux, pawl.WorkerConfig{})
+		host, _ := os.Hostname()
+		if h := f.hellos[0]; h.GetWorker() != fmt.Sprintf("%s/%d", host, os.Getpid()) || h.GetSlots() != 10 || h.GetHost() != host {
+			t.Errorf("it says %v", h)
+		}
+		if err := w.Run(t.Context()); err == nil || !strings.HasSuffix(err.Error(), ": runs already") {
+			t.Errorf("a second run beside the first: %v", err)
 		}
 	})
 }
@@ -589,6 +609,7 @@ func TestMux(t *testing.T) {
 	for name, register := range map[string]func(){
 		"twice": func() { pawl.Handle(mux, func(context.Context, *pawl.Task[welcome]) error { return nil }) },
 		"empty": func() { mux.HandleFunc("", func(context.Context, *pawl.Claim) error { return nil }) },
+		"other": func() { mux.HandleFunc("\xff", func(context.Context, *pawl.Claim) error { return nil }) },
 		"nil":   func() { mux.HandleFunc("x", nil) },
 	} {
 		func() {
