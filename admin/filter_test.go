@@ -25,7 +25,7 @@ func TestFilterLanguage(t *testing.T) {
 		{`args.to:"a b" args.items.0.sku:x:y`, `payload.to:"a b" payload.items.0.sku:x:y`},
 		{`payload.a\.b\:c\ d\"e:1`, `payload.a\.b\:c\ d\"e:1`},
 		{`payload.empty:""`, `payload.empty:""`},
-		{`args.a\:b:1`, `payload.a\:b:1`},
+		{`args.a\ b:1`, `payload.a\ b:1`},
 		{`payload.x`, "q:payload.x"},
 		{"hello queue:mail", "queue:mail q:hello"},
 		{":x", "q::x"},
