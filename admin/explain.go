@@ -134,12 +134,11 @@ func (a Queues) Explain(ctx context.Context, name string) (*QueueExplanation, er
 func reasonsOf(list []*pawlv1.Reason) []Reason {
 	reasons := make([]Reason, len(list))
 	for i, p := range list {
+		rate := p.GetRate()
 		r := Reason{Code: ReasonCode(p.GetCode()), Detail: p.GetDetail(), Change: p.GetChange(), Since: convert.Time(p.GetSince()), Until: convert.Time(p.GetUntil()),
 			Queue: p.GetQueue(), Type: p.GetType(), Key: p.GetKey(), Cause: p.GetCause(), Error: p.GetError(), Limit: int(p.GetLimit()),
+			Rate:  RateLimit{Limit: int(rate.GetLimit()), Period: rate.GetPeriod().AsDuration(), Burst: int(rate.GetBurst())},
 			Types: p.GetTypes(), Count: p.GetCount(), More: p.GetMore(), Shard: p.GetShard()}
-		if rate := p.GetRate(); rate != nil {
-			r.Rate = RateLimit{Limit: int(rate.GetLimit()), Period: rate.GetPeriod().AsDuration(), Burst: int(rate.GetBurst())}
-		}
 		for _, t := range p.GetRunning() {
 			r.Running = append(r.Running, TaskHolder{TaskID: t.GetTaskId(), Worker: t.GetWorker(), Since: convert.Time(t.GetSince()), Until: convert.Time(t.GetUntil())})
 		}

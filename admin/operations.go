@@ -251,19 +251,13 @@ var (
 
 func operationInfoOf(p *pawlv1.Operation) *Operation {
 	s := p.GetSpec()
-	o := &Operation{ID: p.GetOperationId(), State: operationStateWords[int32(p.GetState())], Author: operatorOf(p.GetAuthor()),
-		OperationSpec: OperationSpec{Action: actionWords[int32(s.GetAction())], Filter: filterOf(s.GetFilter()), ToQueue: s.GetToQueue(),
+	o := &Operation{ID: p.GetOperationId(), State: operationStateWords[int32(p.GetState())], Stopping: operationStateWords[int32(p.GetStopping())], Author: operatorOf(p.GetAuthor()),
+		OperationSpec: OperationSpec{Action: actionWords[int32(s.GetAction())], Filter: filterOf(s.GetFilter()), ToQueue: s.GetToQueue(), Priority: convert.Priority(s.GetPriority()),
 			Max: s.GetMax(), Rate: s.GetRate(), Canary: s.GetCanary(), Reason: p.GetAuthor().GetReason()},
 		CreatedAt: convert.Time(p.GetCreatedAt()), PausedAt: convert.Time(p.GetPausedAt()), EndedAt: convert.Time(p.GetEndedAt()),
 		StopReason: p.GetWhy(), StoppedBy: operatorOf(p.GetStoppedBy()), ResumedBy: operatorOf(p.GetResumedBy()), WaitsFor: p.GetWaitsFor(),
 		Counts: OperationCounts{Total: p.GetTotal(), TotalIsLowerBound: p.GetTotalIsLowerBound(), Matched: p.GetMatched(), Done: p.GetDone(),
 			Failed: p.GetFailed()}}
-	if s.GetPriority() != 0 {
-		o.Priority = convert.Priority(s.GetPriority())
-	}
-	if p.GetStopping() != 0 {
-		o.Stopping = operationStateWords[int32(p.GetStopping())]
-	}
 	for _, k := range p.GetSkippedReasons() {
 		if o.Counts.Skipped == nil {
 			o.Counts.Skipped = map[string]int64{}

@@ -322,11 +322,7 @@ func (k KeyLimits) proto() *pawlv1.KeyRules {
 }
 
 func limitsOf(running int32, p *pawlv1.Rate) QueueLimits {
-	l := QueueLimits{MaxRunning: int(running)}
-	if p != nil {
-		l.Rate = RateLimit{Limit: int(p.GetLimit()), Period: p.GetPeriod().AsDuration(), Burst: int(p.GetBurst())}
-	}
-	return l
+	return QueueLimits{MaxRunning: int(running), Rate: RateLimit{Limit: int(p.GetLimit()), Period: p.GetPeriod().AsDuration(), Burst: int(p.GetBurst())}}
 }
 
 func settingsOf(p *pawlv1.QueueSettings) QueueSettings {
