@@ -119,6 +119,39 @@ func BenchmarkLife(b *testing.B) {
 	}
 }
 
+// BenchmarkForget is BenchmarkLife of tasks that are forgotten a quarter of an hour after their acks: what it costs more, forgetting costs.
+func BenchmarkForget(b *testing.B) {
+	w := BenchWorld(b)
+	payload, keep := benchPayload(), 15*time.Minute
+	life := func() {
+		w.Now += 1_000_000
+		w.Round(func(r *Round) {
+			for range benchBatch {
+				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: payload, Retention: &keep}}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
+		w.Round(func(r *Round) {
+			for _, t := range got {
+				if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		w.Round(Tick)
+	}
+	for range 900 {
+		life()
+	}
+	cpu := cpuTime()
+	for b.Loop() {
+		life()
+	}
+	reportPerTask(b, cpu)
+}
+
 func name(backlog int) string {
 	switch {
 	case backlog >= 1_000_000:
