@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -84,6 +86,49 @@ func TestCheckFindsSharedDeadlines(t *testing.T) {
 			if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], "no row names its deadline") {
 				t.Errorf("%s: found %q", name, found)
 			}
+		}
+	}
+}
+
+// Check finds rows of ready tasks that are neither ready nor left behind by a lane.
+func TestCheckFindsStaleRows(t *testing.T) {
+	lane := schema.LaneName{Priority: task.Normal, Type: "job"}
+	laneKey := schema.LaneKey("default", schema.TableLane, "default", lane)
+	ready := func(tx *store.Tx, lane schema.LaneName, seq uint64) {
+		tx.Set(schema.ReadyKey("default", "default", lane, seq), schema.EncodeReady(task.ID{1}, Dawn))
+	}
+	for name, c := range map[string]struct {
+		spoil func(tx *store.Tx, row schema.LaneRow)
+		want  string
+	}{
+		"before the stale rows": {func(tx *store.Tx, row schema.LaneRow) { ready(tx, lane, row.Stale-1) }, "stands for nothing"},
+		"behind the lane":       {func(tx *store.Tx, row schema.LaneRow) { ready(tx, lane, row.First+100) }, "stands for nothing"},
+		"in another lane": {func(tx *store.Tx, row schema.LaneRow) {
+			ready(tx, schema.LaneName{Priority: task.Normal, Type: "other"}, row.Stale)
+		}, "stands for nothing"},
+		"none": {func(tx *store.Tx, row schema.LaneRow) {
+			r := schema.NewRow(20)
+			for i, n := range []uint64{uint64(row.Count), row.First} {
+				r.Num(protowire.Number(i+1), n)
+			}
+			r.Num(6, row.First)
+			tx.DeleteRange(schema.ReadyKey("default", "default", lane, row.Stale), schema.ReadyKey("default", "default", lane, row.First))
+			tx.Set(laneKey, r)
+		}, "its stale rows"},
+	} {
+		w := NewWorld(t)
+		for range 10 {
+			w.enqueueOne()
+		}
+		w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 2})
+		v, _ := w.Store.Get(laneKey)
+		row, err := schema.DecodeLane(v)
+		if err != nil || row.Stale == 0 || len(CheckAll(w.Store, "default")) > 0 {
+			t.Fatalf("before anything was spoilt, the lane is %+v (%v): %q", row, err, CheckAll(w.Store, "default"))
+		}
+		w.Round(func(r *Round) { c.spoil(r.tx, row) })
+		if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
+			t.Errorf("%s: found %q, want one finding with %q", name, found, c.want)
 		}
 	}
 }
