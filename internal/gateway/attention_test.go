@@ -83,6 +83,7 @@ func TestAttention(t *testing.T) {
 		{"more failed a moment ago", course(stats.Rates{Failed: 50, Succeeded: 50}, 14*time.Minute, stats.Rates{Succeeded: 30}), "warning failure_rate "},
 		{"more failed, and do", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Failed: 3, Succeeded: 7}), "warning failure_rate "},
 		{"a late tick", situation{known: true, late: []stats.LateTick{{Schedule: "s", Late: time.Hour}}}, "warning schedule_late s"},
+		{"ticks were missed", situation{known: true, late: []stats.LateTick{{Schedule: "s", Skipped: 2, Late: time.Hour}}}, "warning schedule_late s"},
 		{"a certificate ends", situation{known: true, certificate: now.Add(lastDays - 1)}, "critical certificate "},
 		{"what is the cluster's, to somebody of one namespace", situation{narrow: true, away: []string{"n3"}, certificate: now.Add(1)}, ""},
 		{"a certificate lasts", situation{known: true, certificate: now.Add(lastDays)}, ""},

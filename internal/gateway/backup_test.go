@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -65,4 +67,25 @@ func TestBackup(t *testing.T) {
 			t.Errorf("after a failure got %+v", got)
 		}
 	})
+}
+
+// deafBackup takes nothing.
+type deafBackup struct {
+	grpc.ServerStreamingServer[pawlv1.BackupResponse]
+	ctx context.Context
+}
+
+func (s deafBackup) Context() context.Context        { return s.ctx }
+func (deafBackup) Send(*pawlv1.BackupResponse) error { return io.ErrClosedPipe }
+
+// What can't be sent was not written, and what must not be sent any more is not.
+func TestBackupThatNobodyTakes(t *testing.T) {
+	revoked, revoke := context.WithCancel(t.Context())
+	revoke()
+	for want, ctx := range map[error]context.Context{io.ErrClosedPipe: t.Context(), context.Canceled: revoked} {
+		b := &backupStream{to: deafBackup{ctx: ctx}, sum: sha256.New()}
+		if n, err := b.Write([]byte("ab")); n != 0 || err != want || b.bytes != 0 {
+			t.Errorf("%d bytes of %d are written, %v, want %v", n, b.bytes, err, want)
+		}
+	}
 }

@@ -425,3 +425,27 @@ func TestSharesAreOfEqualSets(t *testing.T) {
 		}
 	}
 }
+
+// Queues that follow each other and lie in one shard are asked in one call.
+func TestStrictClaimAsksNeighboursTogether(t *testing.T) {
+	f := newFake(1, 2)
+	f.home = map[string]uint32{"a": 1, "b": 1, "c": 2, "d": 1}
+	g := newGateway(f)
+	defer g.Shutdown(context.Background())
+	ctx, _ := begin(t.Context(), "grpc", "test")
+	put(t, g, ctx, "d", 1, "1")
+	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b c d"), Max: 3}); got != "d" {
+		t.Errorf("got %q", got)
+	}
+	var asked []string
+	for _, c := range f.claims {
+		names := ""
+		for _, q := range c.Queues {
+			names += q.Queue
+		}
+		asked = append(asked, fmt.Sprint(names, c.Max))
+	}
+	if got := strings.Join(asked, " "); got != "ab3 c3 d3" {
+		t.Errorf("asked for %s", got)
+	}
+}

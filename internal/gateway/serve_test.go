@@ -499,3 +499,84 @@ func TestHeadsAreReadAgain(t *testing.T) {
 		t.Errorf("a connection that is no guest's shows %v", c)
 	}
 }
+
+// A client within the process does not wait for a gateway for longer than it wants, nor for one that has ended.
+func TestDialInsideEnds(t *testing.T) {
+	g := newGateway(newFake())
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if c, err := g.DialInside(gone, "h"); c != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller who is gone: %v, %v", c, err)
+	}
+	g.Shutdown(context.Background())
+	if c, err := g.DialInside(t.Context(), "h"); c != nil || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a gateway that has ended: %v, %v", c, err)
+	}
+	if a := insideAddr("h"); a.Network() != "inside" || a.String() != "h" || (insideConn{from: a}).RemoteAddr() != a {
+		t.Errorf("the address is %s of %s", a, a.Network())
+	}
+}
+
+// badListener fails to accept as it is told to, and then accepts nothing.
+type badListener struct {
+	*pipes
+	fails []error
+}
+
+func (l *badListener) Accept() (net.Conn, error) {
+	if len(l.fails) > 0 {
+		err := l.fails[0]
+		l.fails = l.fails[1:]
+		return nil, err
+	}
+	return l.pipes.Accept()
+}
+
+// A failed accept is tried again after a while. A listener that is closed ends the server, and what came over it.
+func TestListenersThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(newFake())
+		l := &badListener{newPipes(), []error{errors.New("too many open files"), errors.New("too many open files")}}
+		served, began := make(chan error, 1), time.Now()
+		go func() { served <- g.Serve(l) }()
+		c, err := l.dial(t.Context(), "")
+		if took := time.Since(began); err != nil || took != 2*acceptRest {
+			t.Errorf("accepted after %v, want %v (%v)", took, 2*acceptRest, err)
+		}
+		_ = l.Close()
+		if err := <-served; !errors.Is(err, net.ErrClosed) || !g.door.isShut() {
+			t.Errorf("with a closed listener it ends with %v, its door shut: %t", err, g.door.isShut())
+		}
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a connection that had said nothing is open")
+		}
+		if l, err := newPipes(), g.Serve(newPipes()); !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("served again on %v: %v", l, err)
+		}
+		for _, end := range []error{io.EOF, net.ErrClosed} {
+			g := newGateway(newFake())
+			if err := g.Serve(&badListener{newPipes(), []error{end}}); err != end {
+				t.Errorf("it ends with %v, want %v", err, end)
+			}
+		}
+	})
+}
+
+// A connection that nobody takes any more is closed.
+func TestPassagesClose(t *testing.T) {
+	for what, end := range map[string]func(closed chan struct{}, p *passage){
+		"the door": func(closed chan struct{}, _ *passage) { close(closed) }, "the server": func(_ chan struct{}, p *passage) { _ = p.Close() },
+	} {
+		closed := make(chan struct{})
+		p := newPassage(nil, closed)
+		here, there := net.Pipe()
+		end(closed, p)
+		p.give(there)
+		if _, err := here.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("%s has closed: %v", what, err)
+		}
+		if _, err := p.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s has closed, and accepts: %v", what, err)
+		}
+	}
+}

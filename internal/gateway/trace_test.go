@@ -9,6 +9,8 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc/metadata"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -79,5 +81,35 @@ func TestTooManyTasksHaveNoSpans(t *testing.T) {
 	}
 	if n := len(spans.Ended()); n != len(many)-1 {
 		t.Errorf("%d spans, want one a task", n)
+	}
+}
+
+// idleTracer makes spans that record nothing, and counts their ends.
+type idleTracer struct {
+	noop.Tracer
+	ended int
+}
+
+type idleSpan struct {
+	noop.Span
+	of *idleTracer
+}
+
+func (t *idleTracer) Start(ctx context.Context, _ string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
+	return ctx, idleSpan{of: t}
+}
+
+func (s idleSpan) End(...trace.SpanEndOption) { s.of.ended++ }
+
+// A span that records nothing ends at once.
+func TestSpansThatRecordNothing(t *testing.T) {
+	g, idle := newGateway(newFake()), &idleTracer{}
+	g.tracer = idle
+	spans := g.traceEnqueue(t.Context(), &pawlv1.TaskSpec{Type: "a"}, nil, &pawlv1.TaskSpec{Type: "b"})
+	if idle.ended != 2 {
+		t.Errorf("%d spans have ended, want 2", idle.ended)
+	}
+	if spans.end(make([]*pawlv1.EnqueueResult, 3), nil); idle.ended != 2 {
+		t.Errorf("%d spans have ended in the end, want 2", idle.ended)
 	}
 }

@@ -88,3 +88,39 @@ func BenchmarkWeigh(b *testing.B) {
 		weigh(b, &pawlv1.EnqueueBatchRequest{}, raw)
 	}
 }
+
+// What is no message is refused with what is wrong, and weighs nothing; numbers that lie side by side are weighed as what they become.
+func TestWeighedExactly(t *testing.T) {
+	s := shapeOf((&pawlv1.EnqueueBatchRequest{}).ProtoReflect())
+	for words, raw := range map[string][]byte{"invalid field number": {0, 1}, "unexpected EOF": {10, 9, 1}, "invalid field number ": {10, 2, 0, 1}} {
+		if n, err := s.weigh(raw, 0); n != 0 || err == nil || !strings.Contains(err.Error(), strings.TrimSpace(words)) {
+			t.Errorf("%v: weighed as %d, %v, want %q", raw, n, err, words)
+		}
+	}
+	if n, err := s.weigh([]byte{10, 0}, maxNesting+1); n != 0 || err == nil {
+		t.Errorf("too deep: weighed as %d, %v", n, err)
+	}
+	if _, err := s.weigh([]byte{0xf8, 0x7f, 1}, maxNesting); err != nil {
+		t.Errorf("as deep as may be: %v", err)
+	}
+	states, retry := (&pawlv1.Filter{States: []pawlv1.State{1, 2, 3}}), shapeOf((&pawlv1.RetryPolicy{}).ProtoReflect())
+	for _, c := range []struct {
+		what string
+		m    proto.Message
+		want int
+	}{
+		{"numbers side by side", states, 16 * 3},
+		{"a text", &pawlv1.TaskSpec{Type: "abc"}, textCost + 3},
+		{"a number", &pawlv1.TaskSpec{MaxAttempts: 5}, 2*1 + 16},
+		{"an entry of a map", &pawlv1.TaskSpec{Headers: map[string]string{"a": "bc"}}, textCost + entryCost + 2*textCost + 3},
+		{"a message", &pawlv1.TaskSpec{Retry: &pawlv1.RetryPolicy{Factor: 2}}, textCost + retry.size + 2*8 + 16},
+	} {
+		raw, err := proto.Marshal(c.m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := shapeOf(c.m.ProtoReflect()).weigh(raw, 0); n != c.want || err != nil {
+			t.Errorf("%s: weighed as %d, %v, want %d", c.what, n, err, c.want)
+		}
+	}
+}
