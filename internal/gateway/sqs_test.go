@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -19,8 +21,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/cockroachdb/datadriven"
+	"google.golang.org/grpc/metadata"
 
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/sqs"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -142,5 +149,182 @@ func TestSQSKeepsToItsHosts(t *testing.T) {
 		if door.ServeHTTP(w, r); (w.Code == 200) != (want == 200) {
 			t.Errorf("%s: %d %s", host, w.Code, w.Body)
 		}
+	}
+}
+
+// sqsCalls are all that the door asks of the gateway, of a queue with a claimed task.
+var sqsCalls = map[string]func(ctx context.Context, g sqsCore, q cluster.Queue, c broker.Claimed) error{
+	"find a queue": func(ctx context.Context, g sqsCore, _ cluster.Queue, _ broker.Claimed) error {
+		_, _, err := g.Queue(ctx, "other")
+		return err
+	},
+	"list queues": func(ctx context.Context, g sqsCore, _ cluster.Queue, _ broker.Claimed) error {
+		_, err := g.Queues(ctx, "*", "", 9)
+		return err
+	},
+	"put a queue": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+		return g.PutQueue(ctx, q.Name, func(*task.QueueConfig) error { return nil })
+	},
+	"drop a queue": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+		return g.DropQueue(ctx, q)
+	},
+	"purge a queue": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error { return g.Purge(ctx, q) },
+	"count": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+		_, err := g.Depth(ctx, q)
+		return err
+	},
+	"enqueue": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+		return g.Enqueue(ctx, q, []task.Spec{{Type: "a", Queue: q.Name, Priority: task.Normal, ContentType: "x/y"}})[0].Err
+	},
+	"claim": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+		_, err := g.Claim(ctx, broker.ClaimCall{Queues: []broker.Share{{Queue: q.Name}}, Worker: "w", Max: 1}, 0)
+		return err
+	},
+	"settle": func(ctx context.Context, g sqsCore, _ cluster.Queue, c broker.Claimed) error {
+		return g.Settle(ctx, []broker.Settle{{Verb: broker.Ack, Hold: broker.Hold{Namespace: "default", ID: c.ID, Token: c.Token}}})[0].Err
+	},
+	"ask for a claim": func(ctx context.Context, g sqsCore, _ cluster.Queue, c broker.Claimed) error {
+		_, err := g.FirstClaimed(ctx, c.ID)
+		return err
+	},
+	"start an operation": func(ctx context.Context, g sqsCore, q cluster.Queue, _ broker.Claimed) error {
+		return g.StartOperation(ctx, broker.OperationSpec{Action: task.Move, Filter: broker.Filter{Queue: q.Name}, ToQueue: q.Name})
+	},
+	"list operations": func(ctx context.Context, g sqsCore, _ cluster.Queue, _ broker.Claimed) error {
+		_, err := g.Operations(ctx, task.ID{}, 9)
+		return err
+	},
+	"end an operation": func(ctx context.Context, g sqsCore, _ cluster.Queue, _ broker.Claimed) error {
+		return g.AbortOperation(ctx, task.NewID(1, 1, 7))
+	},
+}
+
+// startSQSCall prepares a call of the door.
+func startSQSCall(t *testing.T) (*fake, sqsCore, cluster.Queue, broker.Claimed) {
+	f := newFake(1, 2)
+	g := newGateway(f)
+	ctx, _ := begin(t.Context(), "sqs", "test")
+	put(t, g, ctx, "q", 2, "1")
+	if _, err := (operators{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "q", Parts: 2}); err != nil {
+		t.Fatal(err)
+	}
+	core := sqsCore{g}
+	q, _, err := core.Queue(ctx, "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := core.Claim(ctx, broker.ClaimCall{Queues: []broker.Share{{Queue: "q"}}, Worker: "w", Max: 1}, 0)
+	if err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	if err := sqsCalls["start an operation"](ctx, core, q, got[0]); err != nil {
+		t.Fatal(err)
+	}
+	f.faults = &faults{}
+	return f, core, q, got[0]
+}
+
+// The SQS door hears of anything that fails.
+func TestNoFailureIsKeptFromTheSQSDoor(t *testing.T) {
+	for what, do := range sqsCalls {
+		for nth := 0; ; nth++ { // 0: none fails
+			var err error
+			var f *fake
+			synctest.Test(t, func(t *testing.T) { // some wait for a while
+				var g sqsCore
+				var q cluster.Queue
+				var c broker.Claimed
+				f, g, q, c = startSQSCall(t)
+				f.faults.nth = nth
+				ctx, _ := begin(t.Context(), "sqs", "test")
+				err = do(ctx, g, q, c)
+				g.Shutdown(context.Background())
+			})
+			failed := nth > 0 && f.faults.asked >= nth
+			if nth == 0 && (err != nil || f.faults.asked == 0) || failed && !errors.Is(err, errPlanted) && !(what == "claim" && err == nil) { // another shard has the task
+				t.Errorf("to %s with failure %d of what it asks: %v", what, nth, err)
+			}
+			if nth > 0 && !failed {
+				break
+			}
+		}
+	}
+}
+
+// Whoever changes something at the SQS door says once who acts, or nothing is done.
+func TestWhoActsAtTheSQSDoor(t *testing.T) {
+	for what, do := range sqsCalls {
+		f, g, q, c := startSQSCall(t)
+		ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(metaActor, "a", metaActor, "b")), "sqs", "test")
+		err := do(ctx, g, q, c)
+		acts := slices.Contains([]string{"put a queue", "drop a queue", "purge a queue", "start an operation", "end an operation"}, what)
+		if e, _ := task.AsError(err); acts && (e == nil || e.Field != "actor" || f.faults.asked != 0) || !acts && err != nil {
+			t.Errorf("to %s by two: %v, after %d asks", what, err, f.faults.asked)
+		}
+		if what == "start an operation" {
+			ctx, _ := begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"q"}}), "sqs", "test")
+			for _, spec := range []broker.OperationSpec{{Filter: broker.Filter{Queue: "r"}, ToQueue: "q"}, {Filter: broker.Filter{Queue: "q"}, ToQueue: "r"}} {
+				if e, _ := task.AsError(g.StartOperation(ctx, spec)); e == nil || e.Code != task.CodePermissionDenied {
+					t.Errorf("an operation on %q to %q: %v", spec.Filter.Queue, spec.ToQueue, e)
+				}
+			}
+			if err := g.StartOperation(ctx, broker.OperationSpec{Action: "juggle", Filter: broker.Filter{Queue: "q"}, ToQueue: "q"}); err == nil {
+				t.Error("an action that is none is started")
+			}
+		}
+	}
+}
+
+// A task's first claim is the first that it remembers.
+func TestFirstClaimed(t *testing.T) {
+	f, g, _, c := startSQSCall(t)
+	ctx, _ := begin(t.Context(), "sqs", "test")
+	if at, err := g.FirstClaimed(ctx, c.ID); err != nil || !at.IsZero() {
+		t.Errorf("of a task with no attempts: %v, %v", at, err)
+	}
+	f.tasks[c.ID].view.Attempts = []*broker.Attempt{{StartedAt: 5_000_000}, {StartedAt: 6_000_000}}
+	if at, err := g.FirstClaimed(ctx, c.ID); err != nil || at.Unix() != 5 {
+		t.Errorf("of a task with two: %v, %v", at, err)
+	}
+	if _, err := g.FirstClaimed(ctx, task.NewID(1, 1, 99)); !errors.Is(err, task.ErrNotFound) {
+		t.Errorf("of none: %v", err)
+	}
+}
+
+// What is not for the SQS door goes past it, and a namespace has no more calls under way there than anywhere.
+func TestPastTheSQSDoor(t *testing.T) {
+	g := newGateway(newFake())
+	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	knock := func(header string) (int, string) {
+		r := httptest.NewRequest("POST", "http://localhost/", strings.NewReader("{}"))
+		if header != "" {
+			r.Header.Set("Content-Type", "application/x-amz-json-1.0")
+			r.Header.Set("X-Amz-Target", header)
+		}
+		w := httptest.NewRecorder()
+		g.withSQS(next).ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	if code, _ := knock("AmazonSQS.ListQueues"); code != http.StatusTeapot {
+		t.Errorf("without a door: %d", code)
+	}
+	g.cfg.SQS = true
+	if code, _ := knock(""); code != http.StatusTeapot {
+		t.Errorf("what is not for the door: %d", code)
+	}
+	if code, body := knock("AmazonSQS.ListQueues"); code != 200 || g.calls.InUse() != 0 {
+		t.Errorf("what is: %d %s, %d calls are left", code, body, g.calls.InUse())
+	}
+	g.calls = admission.NewSlots(2)
+	g.calls.TryAcquire("default")
+	if code, body := knock("AmazonSQS.ListQueues"); code == 200 || !strings.Contains(body, "under way") || g.calls.InUse() != 1 {
+		t.Errorf("one call too many: %d %s, %d calls are left", code, body, g.calls.InUse())
+	}
+}
+
+// Who uses what stands in a signature that can't be read is told its code; any other error is as it was.
+func TestUnsigned(t *testing.T) {
+	if err := unsigned(io.ErrNoProgress); err != io.ErrNoProgress {
+		t.Errorf("another error: %v", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -30,7 +31,10 @@ type pipeStream struct {
 	closed  chan struct{} // the worker closed its side
 	out     chan *pawlv1.WorkResponse
 	sending sync.Mutex
+	deaf    func(*pawlv1.WorkResponse) bool // if set, says which frames can't be sent
 }
+
+var errDeaf = errors.New("a send broke")
 
 func (s *pipeStream) Context() context.Context    { return s.ctx }
 func (*pipeStream) SetTrailer(metadata.MD)        {}
@@ -52,6 +56,9 @@ func (s *pipeStream) Send(r *pawlv1.WorkResponse) error {
 		panic("two senders at once")
 	}
 	defer s.sending.Unlock()
+	if s.deaf != nil && s.deaf(r) {
+		return errDeaf
+	}
 	select {
 	case s.out <- r:
 		return nil
@@ -578,5 +585,183 @@ func TestOnDemand(t *testing.T) {
 		if o.poke(); began != 4 {
 			t.Error("something began after the end")
 		}
+	})
+}
+
+// A stream ends with a frame that can't be sent, whatever it would have said. Tasks that it would have brought are given back.
+func TestWorkEndsWithWhatCannotBeSaid(t *testing.T) {
+	for what, c := range map[string]struct {
+		deaf    func(*pawlv1.WorkResponse) bool
+		happens func(s *shift, id task.ID)
+		back    int
+	}{
+		"that the node drains": {func(r *pawlv1.WorkResponse) bool { return r.GetDraining() }, func(s *shift, _ task.ID) { close(s.f.draining) }, 0},
+		"an operator's word":   {func(r *pawlv1.WorkResponse) bool { return r.GetQuiet() != nil }, func(s *shift, _ task.ID) { steer(t, s.g, one(t, s.f).ID, true) }, 0},
+		"a lost claim": {func(r *pawlv1.WorkResponse) bool { return len(r.GetLost()) > 0 }, func(s *shift, id task.ID) {
+			_, _, _ = s.f.command(&broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}})
+		}, 0},
+		"tasks": {func(r *pawlv1.WorkResponse) bool { return len(r.GetTasks()) > 0 }, func(s *shift, _ task.ID) { s.enqueue("q", 3) }, 3},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := startShift(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+			s.enqueue("q", 1)
+			id, _ := task.ParseID(s.tasks(1)[0].TaskId)
+			synctest.Wait()
+			s.stream.deaf = c.deaf
+			c.happens(s, id)
+			if err := <-s.ended; !errors.Is(err, errDeaf) {
+				t.Errorf("%s: the stream ended with %v", what, err)
+			}
+			s.g.Shutdown(context.Background())
+			if len(s.f.released) != c.back {
+				t.Errorf("%s: %d tasks were given back, want %d", what, len(s.f.released), c.back)
+			}
+		})
+	}
+}
+
+// Claims that come when the worker must get none, or can't hear what it must hear before, are given back and not sent; others follow what it
+// must hear.
+func TestClaimsThatComeTooLate(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(w *work)
+		err    error
+		frames string
+	}{
+		"in time":                   {func(*work) {}, nil, "tasks"},
+		"the worker drains":         {func(w *work) { w.stopPush() }, nil, ""},
+		"an operator made it quiet": {func(w *work) { w.hush.quiet = true }, nil, ""},
+		"an operator's word waits":  {func(w *work) { w.hush.notice = &pawlv1.QuietNotice{} }, nil, "word tasks"},
+		"it can't be told": {func(w *work) {
+			w.hush.notice = &pawlv1.QuietNotice{}
+			w.stream.(*pipeStream).deaf = func(r *pawlv1.WorkResponse) bool { return r.GetQuiet() != nil }
+		}, errDeaf, ""},
+	} {
+		f := newFake()
+		g := newGateway(f)
+		ctx, _ := begin(t.Context(), "grpc", "test")
+		put(t, g, ctx, "q", 2, "1")
+		got, _, err := f.Claim(ctx, 1, broker.ClaimCall{Queues: []broker.Share{{Queue: "q"}}, Worker: "w", Max: 2, MaxBytes: 1000}, 0)
+		if err != nil || len(got) != 2 {
+			t.Fatal(got, err)
+		}
+		w := &work{g: g, stream: &pipeStream{ctx: ctx, out: make(chan *pawlv1.WorkResponse, 9)}, slots: 3}
+		w.pushing, w.stopPush = context.WithCancel(ctx)
+		w.watch, w.hush.me = f.WatchClaims(func(broker.Lost) {}), f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "", 0, func() {})
+		c.change(w)
+		if err := w.deliver(got); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v", what, err)
+		}
+		w.stopPush()
+		g.Shutdown(context.Background())
+		var frames []string
+		for close(w.stream.(*pipeStream).out); ; {
+			r, more := <-w.stream.(*pipeStream).out
+			if !more {
+				break
+			}
+			if r.GetQuiet() != nil {
+				frames = append(frames, "word")
+			}
+			if len(r.GetTasks()) == 2 {
+				frames = append(frames, "tasks")
+			}
+		}
+		sent := strings.Contains(c.frames, "tasks")
+		if back := len(f.released); strings.Join(frames, " ") != c.frames || sent != (back == 0) || !sent && back != 2 || sent != (w.slots == 1) {
+			t.Errorf("%s: %q was sent, %d were given back, %d slots are left", what, frames, back, w.slots)
+		}
+	}
+}
+
+// Who waits for room for its settles waits no longer than its stream lasts, and hears why it ended.
+func TestSettlesThatFindNoRoom(t *testing.T) {
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for what, c := range map[string]struct {
+		ctx   context.Context
+		ended error
+		want  error
+	}{"the worker is gone": {gone, nil, context.Canceled}, "the stream has ended": {t.Context(), errDeaf, errDeaf}} {
+		w := &work{ended: make(chan struct{}), settles: make(chan *pawlv1.SettleRequest)}
+		w.hush.me = newFake().registry.Join(registry.Hello{}, "", 0, func() {})
+		if c.ended != nil {
+			w.err = c.ended
+			close(w.ended)
+		}
+		if err := w.accept(c.ctx, &pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{}}); err != c.want {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+	}
+}
+
+// Frames are run together until there are as many items as may be, and what is left waits.
+func TestSettlesThatAreGathered(t *testing.T) {
+	frame := func(items int) *pawlv1.SettleRequest {
+		return &pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, items)}
+	}
+	for _, c := range []struct {
+		items []int
+		want  int // frames that are run together
+	}{{[]int{1}, 1}, {[]int{1, 1, 1}, 3}, {[]int{gatherItems - 1, 1, 1}, 2}, {[]int{gatherItems, 1}, 1}, {[]int{gatherItems / 2, gatherItems / 2, 1}, 2}} {
+		w := &work{settles: make(chan *pawlv1.SettleRequest, framesWaiting)}
+		for _, n := range c.items[1:] {
+			w.settles <- frame(n)
+		}
+		if got := w.gather(frame(c.items[0])); len(got) != c.want || len(w.settles) != len(c.items)-c.want {
+			t.Errorf("of frames of %v items %d are run together, %d wait", c.items, len(got), len(w.settles))
+		}
+	}
+}
+
+// A claim that was refused for now is made again after as long as the refusal says, within bounds, or when nothing is to be claimed any more.
+func TestRestsBetweenClaims(t *testing.T) {
+	for want, err := range map[time.Duration]error{pushRest: errors.New("x"), pushRest + 1: task.Unavailable(pushRest+1, "x"), pushRestMax: task.Unavailable(pushRestMax+1, "x"),
+		pushRestMax - 1: task.Unavailable(pushRestMax-1, "x")} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			w := &work{g: newGateway(f), pushing: t.Context()}
+			began := time.Now()
+			if w.rest(err); time.Since(began) != want {
+				t.Errorf("%v: a rest of %v, want %v", err, time.Since(began), want)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		w := &work{g: newGateway(f)}
+		w.pushing, w.stopPush = context.WithCancel(t.Context())
+		w.stopPush()
+		began := time.Now()
+		w.rest(errPlanted)
+		close(f.draining)
+		w.pushing = t.Context()
+		if w.rest(errPlanted); time.Since(began) != 0 {
+			t.Errorf("at the end it rests for %v", time.Since(began))
+		}
+	})
+}
+
+// Notices of lost claims wait up to their bound.
+func TestNoticesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		w := &work{}
+		w.notifier.do = func() { told++ }
+		for i := range maxNotices + 2 {
+			if w.onLost(broker.Lost{}); len(w.lost) != min(i+1, maxNotices) {
+				t.Fatalf("%d notices wait after %d", len(w.lost), i+1)
+			}
+		}
+		synctest.Wait()
+		if told == 0 {
+			t.Error("nobody is to tell of them")
+		}
+		told = 0
+		w.onLost(broker.Lost{})
+		if synctest.Wait(); told != 0 {
+			t.Error("one that was dropped is to be told of")
+		}
+		w.notifier.stop()
 	})
 }
