@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -609,5 +611,66 @@ func TestWhatIsShownBeside(t *testing.T) {
 	}
 	if _, err := settingsOf(&pawlv1.QueueSettings{Keys: map[string]*pawlv1.KeyRules{"k": {Rate: &pawlv1.Rate{}}}}); err == nil {
 		t.Error("a key's rate without a period is a rate")
+	}
+}
+
+// Pages end early where their answers would not fit a message, and the next one goes on behind them.
+func TestPagesThatFitAMessage(t *testing.T) {
+	const size, tasks = 1 << 20, 14
+	f := newFake()
+	f.rows = 100
+	g := newGateway(f)
+	ctx, _ := begin(t.Context(), "grpc", "test")
+	put(t, g, ctx, "q", tasks, `"`+strings.Repeat("x", size-2)+`"`)
+	var pages []int
+	seen := map[string]bool{}
+	for cursor := ""; ; {
+		r, err := producers{Gateway: g}.ListTasks(ctx, &pawlv1.ListTasksRequest{Limit: 100, Cursor: cursor, WithPayload: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range r.Items {
+			seen[i.TaskId] = true
+		}
+		pages = append(pages, len(r.Items))
+		if cursor = r.NextCursor; cursor == "" {
+			break
+		}
+	}
+	if fmt.Sprint(pages) != "[11 3]" || len(seen) != tasks {
+		t.Errorf("pages have %v tasks, %d in all", pages, len(seen))
+	}
+	one := func(n int) []*broker.View {
+		return []*broker.View{{Envelope: &schema.Envelope{Payload: make([]byte, n)}, Exec: &schema.Exec{}}, {Envelope: &schema.Envelope{}, Exec: &schema.Exec{}}}
+	}
+	if _, fit := tasksProto(one(maxPageBytes+1), true); fit != 1 {
+		t.Errorf("%d tasks fit, want 1 that is too large by itself", fit)
+	}
+	if _, fit := tasksProto(one(maxPageBytes+1), false); fit != 2 {
+		t.Errorf("%d tasks fit without their payloads", fit)
+	}
+	if at := placeTime(placeOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}}, true)); at.Unix() != 9 {
+		t.Errorf("one that ended at 9 s is placed at %v", at)
+	}
+	if at := placeTime(placeOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}}, false)); at.Unix() != 5 {
+		t.Errorf("one that was made at 5 s is placed at %v", at)
+	}
+}
+
+// What happened before and after a time is told with when and how long that was.
+func TestPeriodsAreShown(t *testing.T) {
+	p := &stats.Period{From: 100, Seconds: 10, Rates: stats.Rates{Enqueued: 50, Readied: 50, Succeeded: 30, Failed: 10}}
+	got := typePeriodProto(p)
+	if got.GetStart().AsTime().Unix() != 100 || got.GetStart().GetNanos() != 0 || got.GetLength().AsDuration() != 10*time.Second || got.GetFailureRate() != 0.25 || got.GetTotals().GetSucceeded() != 30 ||
+		got.GetRates().GetIn() != float64(p.Rates.In())/10 || got.GetRates().GetOut() != float64(p.Rates.Out())/10 || got.GetRates().GetFailed() != 1 {
+		t.Errorf("shown as %v", got)
+	}
+}
+
+// A refusal whose words are no text keeps its code.
+func TestRefusalsOfBadText(t *testing.T) {
+	err := newGateway(newFake()).statusOf(t.Context(), &task.Error{Code: task.CodeNotFound, Message: "\xff"})
+	if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "\xff") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -85,4 +87,57 @@ func TestCodesAreDocumented(t *testing.T) {
 	if !strings.Contains(string(rest.OpenAPI()), all) {
 		t.Errorf("openapi.json does not say: %s", all)
 	}
+}
+
+// A queue to which no task came is explained as one that has nothing, and one that is gone is not found, though this node has a copy of it.
+func TestQueuesWithoutTasksAreExplained(t *testing.T) {
+	for _, c := range []struct {
+		gone  bool
+		fails error
+	}{{}, {gone: true}, {fails: errPlanted}} {
+		f := newFake()
+		g := newGateway(f)
+		ctx, _ := begin(t.Context(), "grpc", "test")
+		put(t, g, ctx, "q", 1, "1")
+		g.cluster = copiedQueues{g.cluster, c.gone}
+		g.broker = emptyShards{f}
+		f.cluster = c.fails
+		got, err := operators{Gateway: g}.ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"})
+		switch {
+		case c.gone:
+			if !errors.Is(err, task.ErrNotFound) {
+				t.Errorf("one that is gone: %v, %v", got, err)
+			}
+		case c.fails != nil:
+			if !errors.Is(err, c.fails) {
+				t.Errorf("one that nobody knows of: %v, %v", got, err)
+			}
+		case err != nil || got.GetQueue() != "q" || got.GetReady() != 0 || len(got.GetReasons()) != 0:
+			t.Errorf("one without tasks: %v, %v", got, err)
+		}
+	}
+}
+
+// copiedQueues have copies of all queues, which may be gone.
+type copiedQueues struct {
+	Cluster
+	gone bool
+}
+
+func (copiedQueues) Copied(ns, queue string) (cluster.Queue, bool) {
+	return cluster.Queue{Namespace: ns, Name: queue, Shard: 1}, true
+}
+
+func (c copiedQueues) Queue(ctx context.Context, ns, name string) (cluster.Queue, bool, error) {
+	if c.gone {
+		return cluster.Queue{}, false, nil
+	}
+	return c.Cluster.Queue(ctx, ns, name)
+}
+
+// emptyShards know no queue.
+type emptyShards struct{ Broker }
+
+func (emptyShards) ExplainQueue(_ context.Context, _ uint32, _, name string) (*broker.QueueExplanation, broker.Stamp, error) {
+	return nil, broker.Stamp{}, task.NotFound("queue", name)
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -43,6 +44,7 @@ type fake struct {
 
 	// Levers, and what was seen.
 	down     map[uint32]bool // shards that give no answer
+	rows     int             // that a page of a list reads; 0: fakeScan
 	loses    map[uint32]bool // shards whose answers to ClaimNow get lost
 	leader   uint64
 	settles  [][]broker.Settle
@@ -466,7 +468,7 @@ func (f *fake) Tasks(_ context.Context, shard uint32, _ string, filter broker.Fi
 		if cursor != nil && bytes.Compare(v.ID[:], cursor[len(cursor)-16:]) >= 0 {
 			continue
 		}
-		if p.Rows == fakeScan || len(p.Tasks) == limit {
+		if p.Rows == cmp.Or(f.rows, fakeScan) || len(p.Tasks) == limit {
 			return p, f.stamp(shard), nil
 		}
 		p.Rows++

@@ -489,3 +489,23 @@ func TestWhyNoMessageCame(t *testing.T) {
 		t.Errorf("a caller who is gone: %v", got)
 	}
 }
+
+// A small call gets no more room for a message that takes more than its length lets expect; another one gets it once, and waits for it in the
+// extra room.
+func TestExtraRoom(t *testing.T) {
+	for most, large := range map[int]bool{contract.SmallMessage - 1: false, contract.SmallMessage: false, contract.SmallMessage + 1: true} {
+		g := newGateway(newFake())
+		in := &receiver{g: g, ctx: t.Context(), ns: "a", largest: most, timer: time.NewTimer(time.Hour)}
+		err := in.reserveExtra()
+		taken, _ := g.extra.InUse()
+		if large && (err != nil || taken != contract.MaxExtra || in.extra == nil) || !large && (!strings.Contains(fmt.Sprint(err), "so many small parts") || taken != 0) {
+			t.Errorf("a message of up to %d bytes: %v, %d bytes of extra room are taken", most, err, taken)
+		}
+		if others, _ := g.large.InUse(); others != 0 {
+			t.Errorf("a message of up to %d bytes takes %d of the room for all", most, others)
+		}
+		if in.close(); in.extra != nil {
+			t.Error("extra room is kept at the end")
+		}
+	}
+}

@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/pawlq/pawl/api/keda"
@@ -116,5 +119,36 @@ func TestDrains(t *testing.T) {
 		if got := q.DrainSeconds; (got == nil) != (c.want < 0) || got != nil && *got != c.want || (q.Rates == nil) != (c.b.Span == 0) {
 			t.Errorf("%+v with %v: %v", c.b.Rates, c.depth, q)
 		}
+	}
+}
+
+// deafScaler takes its first answer, and then nothing.
+type deafScaler struct {
+	grpc.ServerStreamingServer[keda.IsActiveResponse]
+	ctx   context.Context
+	leave func() // with the first answer
+	takes error
+}
+
+func (s deafScaler) Context() context.Context { return s.ctx }
+func (s deafScaler) Send(*keda.IsActiveResponse) error {
+	s.leave()
+	return s.takes
+}
+
+// A watch of a queue ends with its watcher.
+func TestWatchesOfScalersEnd(t *testing.T) {
+	for _, want := range []error{context.Canceled, io.ErrClosedPipe} {
+		g := newGateway(newFake())
+		g.cfg.Stats = newFakeStats()
+		ctx, leave := context.WithCancel(t.Context())
+		out := deafScaler{ctx: ctx, leave: leave}
+		if want == io.ErrClosedPipe {
+			out.leave, out.takes = func() {}, want
+		}
+		if err := (scaler{Gateway: g}).StreamIsActive(&keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, out); err != want {
+			t.Errorf("it ends with %v, want %v", err, want)
+		}
+		leave()
 	}
 }

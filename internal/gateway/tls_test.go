@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -353,4 +355,35 @@ func TestTLSStalledHandshake(t *testing.T) {
 			t.Errorf("halfway after Abort: %v", err)
 		}
 	})
+}
+
+// Over TCP who spoke plaintext hears the answer, and its end, while the server still reads.
+func TestPlaintextOverTCP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	here, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	d := newDoor(Config{Logger: slog.New(slog.DiscardHandler)})
+	failed := make(chan struct{})
+	go func() {
+		defer close(failed)
+		d.failed(&guest{Conn: there, raw: there, door: d}, tls.RecordHeaderError{Conn: there, RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
+	}()
+	_ = here.SetReadDeadline(time.Now().Add(time.Minute))
+	answer, err := io.ReadAll(here) // which ends although nobody has closed the connection
+	if err != nil || !bytes.Equal(answer, plainRefusal) {
+		t.Errorf("got %q, %v", answer, err)
+	}
+	here.Close()
+	<-failed
 }
