@@ -76,6 +76,7 @@ func TestAttention(t *testing.T) {
 		{"old ones", situation{known: true, status: broker.NamespaceStatus{Dead: 9}}, "warning dead_letters "},
 		{"new ones, all replayed or discarded", hour(stats.Rates{Dead: 407, Succeeded: 5000, Replayed: 407}), ""},
 		{"few attempts fail", hour(stats.Rates{Failed: 9}), ""},
+		{"ten fail", hour(stats.Rates{Failed: 10}), "warning failure_rate "},
 		{"a fifth fails", hour(stats.Rates{Failed: 20, Succeeded: 80}), ""},
 		{"more fail", hour(stats.Rates{Failed: 20, Crashed: 1, Succeeded: 80}), "warning failure_rate "},
 		{"more failed, and all is well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 30}), ""},

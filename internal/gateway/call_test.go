@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"regexp"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -73,4 +75,35 @@ func TestStreamsNameTheirNode(t *testing.T) {
 			}
 		}
 	})
+}
+
+// silentCalls are those whose answers are of no data shard: they are about the cluster, or what nodes know by themselves.
+var silentCalls = regexp.MustCompile(`^(Access|Cluster|Marker|Webhook|WorkerRegistry)Service/|^StatsService/(Get(|Type|Queue)Stats|ListTypes)$|^OperatorService/(DeleteQueue|GetServer|ListArchive)$`)
+
+// The answer of every other call tells of which moment of which shard it is.
+func TestAnswersAreStamped(t *testing.T) {
+	someStats() // outside of all bubbles
+	for name, request := range goodCalls {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t)
+			ctx, c := begin(t.Context(), "grpc", name)
+			if _, err := s.calls[name](ctx, s.fill(request)); err != nil {
+				t.Fatal(err)
+			}
+			if shard, index, at, ok := c.stamp(); ok == silentCalls.MatchString(name) || ok && (shard != "1" || index == "0" || at == "") {
+				t.Errorf("%s: of shard %q, entry %q, at %q", name, shard, index, at)
+			}
+		})
+	}
+	for what, do := range sqsCalls {
+		f, g, q, claimed := startSQSCall(t)
+		ctx, c := begin(t.Context(), "sqs", "test")
+		if err := do(ctx, g, q, claimed); err != nil {
+			t.Fatal(err)
+		}
+		about := slices.Contains([]string{"find a queue", "list queues", "put a queue"}, what)
+		if _, _, _, ok := c.stamp(); ok == about {
+			t.Errorf("to %s at the SQS door: stamped: %t, after %d asks", what, ok, f.faults.asked)
+		}
+	}
 }

@@ -2,14 +2,18 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -135,5 +139,90 @@ func TestUndecodable(t *testing.T) {
 	d.extra = func() error { return io.ErrNoProgress }
 	if err := d.readFrom(bytes.NewReader(bytes.Repeat([]byte{10, 0}, 50_000)), false, ""); !errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("no room: %v", err)
+	}
+}
+
+// Fields are told apart by their heads alone, and how long the next one will be as soon as that is known.
+func TestFieldsThatAreWhole(t *testing.T) {
+	for _, c := range []struct {
+		raw         []byte
+		whole, next int
+		words       string // of a refusal
+	}{
+		{nil, 0, 0, ""}, {[]byte{10, 0}, 2, 0, ""}, {[]byte{10, 0, 10, 1, 5}, 5, 0, ""}, {[]byte{10, 0, 10, 3, 5}, 2, 5, ""}, {[]byte{10, 0, 10}, 2, 2, ""}, {[]byte{8}, 0, 2, ""}, {[]byte{8, 1}, 2, 0, ""},
+		{[]byte{8, 0x80}, 0, 4, ""}, {[]byte{10, 0, 0x80}, 2, 2, ""}, {[]byte{0x0d, 1, 2}, 0, 6, ""}, {[]byte{0x0d, 1, 2, 3, 4}, 5, 0, ""},
+		{[]byte{10, 98}, 0, 100, ""}, {[]byte{10, 99}, 0, 0, "more than 100 bytes"}, {[]byte{10, 0, 0, 1}, 0, 0, "invalid field number"}, {[]byte{0x0c}, 0, 0, "mismatching end group"},
+	} {
+		whole, next, err := wholeFields(c.raw, 100)
+		if whole != c.whole || next != c.next || (err == nil) != (c.words == "") || err != nil && !strings.Contains(err.Error(), c.words) {
+			t.Errorf("of %v %d are whole, the next has %d, %v; want %d, %d, %q", c.raw, whole, next, err, c.whole, c.next, c.words)
+		}
+	}
+}
+
+// More room is had once, and must be enough.
+func TestRoomThatIsNotEnough(t *testing.T) {
+	for _, c := range []struct{ unread, asks int }{{10, 0}, {11, 1}, {10 + contract.MaxExtra, 1}, {11 + contract.MaxExtra, -1}} {
+		asked := 0
+		d := &decoder{room: 15, made: 5, extra: func() error { asked++; return nil }}
+		err := d.reserve(c.unread)
+		if c.asks < 0 && (err == nil || !strings.Contains(err.Error(), "so many small parts")) || c.asks >= 0 && (err != nil || asked != c.asks) {
+			t.Errorf("%d bytes: %v, after %d asks", c.unread, err, asked)
+		}
+	}
+}
+
+// scriptedWire is the wire of a stream whose bytes have all come.
+type scriptedWire struct {
+	b      []byte
+	packed string // how
+	fails  error  // behind them; nil: the stream ends
+	asked  []int
+	ended  *status.Status
+}
+
+func (w *scriptedWire) ReadMessageHeader(head []byte) error {
+	if len(w.b) == 0 {
+		return cmp.Or(w.fails, io.EOF)
+	}
+	n := copy(head, w.b)
+	if w.b = w.b[n:]; n < len(head) {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+func (w *scriptedWire) Read(n int) (mem.BufferSlice, error) {
+	w.asked = append(w.asked, n)
+	if len(w.b) < n {
+		return nil, cmp.Or(w.fails, io.ErrUnexpectedEOF)
+	}
+	some := bytes.Clone(w.b[:n])
+	w.b = w.b[n:]
+	return mem.BufferSlice{mem.SliceBuffer(some)}, nil
+}
+
+func (w *scriptedWire) RecvCompress() string { return w.packed }
+
+func (w *scriptedWire) WriteStatus(s *status.Status) error { w.ended = s; return nil }
+
+// A message is read from its wire in pieces, all of it and no more.
+func TestWiresAreReadInPieces(t *testing.T) {
+	for size, pieces := range map[int][]int{0: nil, 1: {1}, pieceSize - 1: {pieceSize - 1}, pieceSize: {pieceSize}, pieceSize + 1: {pieceSize, 1}, 2*pieceSize + 7: {pieceSize, pieceSize, 7}} {
+		whole := make([]byte, size+3)
+		for i := range whole {
+			whole[i] = byte(i % 251)
+		}
+		wire := &scriptedWire{b: bytes.Clone(whole)}
+		r := &wireReader{wire: wire, left: size}
+		got, err := io.ReadAll(r)
+		if r.close(); err != nil || !bytes.Equal(got, whole[:size]) || len(wire.b) != 3 || !slices.Equal(wire.asked, pieces) || r.failed != nil {
+			t.Errorf("of %d bytes %d are read, asked for %v, %v", size, len(got), wire.asked, err)
+		}
+	}
+	broken := errors.New("reset by peer")
+	r := &wireReader{wire: &scriptedWire{fails: broken}, left: 1}
+	if n, err := r.Read(make([]byte, 9)); n != 0 || err != broken || r.failed != broken {
+		t.Errorf("a wire that breaks: %d bytes, %v, %v", n, err, r.failed)
 	}
 }

@@ -313,12 +313,19 @@ func TestEventsAreChecked(t *testing.T) {
 	defer g.Shutdown(context.Background())
 	ctx, _ := begin(context.Background(), "grpc", "test")
 	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: encodeCursor(eventCursor, []byte{1, 2})}, {Kinds: []string{"x"}}, {TaskId: "x"}, {Queue: "a\x00b"},
-		{Type: strings.Repeat("x", 300)}, {Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
+		{Type: strings.Repeat("x", 300)}, {Digest: durationpb.New(minDigest - 1)}, {Digest: durationpb.New(maxDigest + 1)}, {Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}}, {Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
 		{Digest: durationpb.New(time.Second), Cursor: encodeCursor(eventCursor, []byte{})}} {
 		if w, err := g.newWatcher(ctx, bad); err == nil {
 			w.close()
 			t.Errorf("%v is taken", bad)
 		}
+	}
+	for _, d := range []time.Duration{minDigest, time.Second, maxDigest} {
+		w, err := g.newWatcher(ctx, &pawlv1.WatchEventsRequest{Digest: durationpb.New(d)})
+		if err != nil || w.digest != d || w.pulse == 0 {
+			t.Fatalf("a digest each %v: %+v, %v", d, w, err)
+		}
+		w.close()
 	}
 }
 

@@ -19,7 +19,7 @@ type fakeOperations struct {
 func (f *fakeOperations) find(id task.ID) (broker.OperationView, broker.Stamp, error) {
 	for _, o := range f.all {
 		if o.ID == id {
-			return broker.OperationView{Operation: o, WaitsFor: "shard 2 to be led"}, broker.Stamp{}, nil
+			return broker.OperationView{Operation: o, WaitsFor: "shard 2 to be led"}, fakeMoment, nil
 		}
 	}
 	return broker.OperationView{}, broker.Stamp{}, task.NotFound("operation", id.String())
@@ -79,6 +79,7 @@ func (f *fakeOperations) Operation(ctx context.Context, _ string, id task.ID, wa
 }
 
 func (f *fakeOperations) list(_ context.Context, q *broker.OperationList) (out broker.Paged[broker.OperationPage], err error) {
+	out.At = fakeMoment
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, o := range slices.Backward(f.all) {

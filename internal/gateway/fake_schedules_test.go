@@ -12,6 +12,9 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
+// fakeMoment is of which answers are that tell of nothing that changes by itself.
+var fakeMoment = broker.Stamp{Shard: 1, Index: 1, Time: 1}
+
 // fakeSchedules keeps schedules that nobody fires. Its history has what was triggered.
 type fakeSchedules struct {
 	*fake
@@ -53,7 +56,7 @@ func (f *fakeSchedules) PutSchedule(_ context.Context, _ task.Author, _ string, 
 	if !put.DryRun {
 		f.all[name] = done.After
 	}
-	return done, at, nil
+	return done, fakeMoment, nil
 }
 
 func (f *fakeSchedules) DeleteSchedule(_ context.Context, _ task.Author, _, name string) (at broker.Stamp, err error) {
@@ -61,7 +64,7 @@ func (f *fakeSchedules) DeleteSchedule(_ context.Context, _ task.Author, _, name
 	defer f.mu.Unlock()
 	_, err = f.find(name)
 	delete(f.all, name)
-	return at, cmp.Or(err, f.faults.ask())
+	return fakeMoment, cmp.Or(err, f.faults.ask())
 }
 
 func (f *fakeSchedules) answer(to verbtest.Answers) {
@@ -79,7 +82,7 @@ func (f *fakeSchedules) PauseSchedule(_ context.Context, q *broker.ScheduleComma
 	if err == nil {
 		v.PausedAt, v.Reason, v.Next, v.Planned = broker.TimeOf(time.Now()), q.Reason, 0, 0
 	}
-	return broker.Shown[*broker.ScheduleView]{View: v}, err
+	return broker.Shown[*broker.ScheduleView]{View: v, Stamped: broker.Stamped{At: fakeMoment}}, err
 }
 
 func (f *fakeSchedules) ResumeSchedule(_ context.Context, q *broker.ScheduleCommand) (broker.Shown[*broker.ScheduleView], error) {
@@ -89,7 +92,7 @@ func (f *fakeSchedules) ResumeSchedule(_ context.Context, q *broker.ScheduleComm
 	if err == nil {
 		v.PausedAt, v.Reason = 0, ""
 	}
-	return broker.Shown[*broker.ScheduleView]{View: v}, err
+	return broker.Shown[*broker.ScheduleView]{View: v, Stamped: broker.Stamped{At: fakeMoment}}, err
 }
 
 func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, name string, request task.ID) (a broker.Accepted, at broker.Stamp, err error) {
@@ -102,17 +105,18 @@ func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, nam
 	now := broker.TimeOf(time.Now())
 	v.Last = &broker.Tick{Seq: uint64(len(f.history[name]) + 1), Planned: now.Add(-time.Second), Count: 1, At: now, Outcome: 3, Task: request}
 	f.history[name] = append(f.history[name], v.Last)
-	return broker.Accepted{ID: request, State: task.Ready}, at, f.faults.ask()
+	return broker.Accepted{ID: request, State: task.Ready}, fakeMoment, f.faults.ask()
 }
 
 func (f *fakeSchedules) Schedule(_ context.Context, q *broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, err := f.find(q.Name)
-	return broker.Shown[*broker.ScheduleView]{View: v}, err
+	return broker.Shown[*broker.ScheduleView]{View: v, Stamped: broker.Stamped{At: fakeMoment}}, err
 }
 
 func (f *fakeSchedules) Schedules(_ context.Context, q *broker.ScheduleList) (out broker.Paged[broker.SchedulePage], err error) {
+	out.At = fakeMoment
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(f.all)) {
@@ -128,6 +132,7 @@ func (f *fakeSchedules) Schedules(_ context.Context, q *broker.ScheduleList) (ou
 }
 
 func (f *fakeSchedules) ScheduleHistory(_ context.Context, q *broker.ScheduleHistoryList) (out broker.ScheduleHistoryPage, err error) {
+	out.At = fakeMoment
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, err = f.find(q.Name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
@@ -65,6 +66,7 @@ func (u unaryCalls) RegisterService(d *grpc.ServiceDesc, impl any) {
 // stage is a gateway with one of each: on it every call of goodCalls can be made.
 type stage struct {
 	f     *fake
+	g     *Gateway
 	calls unaryCalls
 	names *strings.Replacer // what requests say for ids
 }
@@ -76,8 +78,10 @@ func newStage(t testing.TB) *stage {
 	hooks.answer(f.table())
 	g := newGateway(f)
 	g.cfg.Webhooks, g.cfg.Stats = hooks, someStats()
-	f.archive = append(f.archive, fakeArchived())
-	s := &stage{f: f, calls: unaryCalls{}, names: strings.NewReplacer()}
+	archived := fakeArchived()
+	archived.IdempotencyKey = "i" // which belongs to its TTL
+	f.archive = append(f.archive, archived)
+	s := &stage{f: f, g: g, calls: unaryCalls{}, names: strings.NewReplacer()}
 	g.register(s.calls)
 	do := func(name, request string) string {
 		answer, err := s.call(name, s.fill(request))
@@ -491,4 +495,44 @@ func TestStatsTellOfWebhooks(t *testing.T) {
 	if !kinds["webhook"] || !kinds["shard"] {
 		t.Errorf("attention to %v", answer.(*pawlv1.GetStatsResponse).Attention)
 	}
+}
+
+// doneAllTheSame are lines of what was refused, and of what was done, at least in part, though the call fails which should then tell how things stand.
+var doneAllTheSame = regexp.MustCompile(`refused|quotas set|queue shared out|breaker closed|dead letters (replayed|discarded)`)
+
+// What operators do is logged when it is done, and not when it is refused, or says that it was.
+func TestLogsTellWhatWasDone(t *testing.T) {
+	someStats() // outside of all bubbles
+	var all strings.Builder
+	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
+		if m.IsStreamingServer() {
+			return
+		}
+		for nth := 0; ; nth++ { // 0: none fails
+			var lines strings.Builder
+			var s *stage
+			var err error
+			synctest.Test(t, func(t *testing.T) {
+				s = newStage(t)
+				s.f.faults.nth = nth
+				s.g.log = slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+					if a.Key != slog.MessageKey && a.Key != slog.LevelKey {
+						return slog.Attr{}
+					}
+					return a
+				}}))
+				_, err = s.call(name, s.fill(goodCalls[name]))
+			})
+			if nth == 0 && lines.Len() > 0 {
+				fmt.Fprintf(&all, "%s: %s", name, lines.String())
+			}
+			if err != nil && lines.Len() > 0 && !doneAllTheSame.MatchString(lines.String()) {
+				t.Errorf("%s with failure %d of what it asks, %v, logs %s", name, nth, err, lines.String())
+			}
+			if nth > 0 && s.f.faults.asked < nth {
+				break
+			}
+		}
+	})
+	golden(t, "testdata/log.txt", []byte(all.String()))
 }

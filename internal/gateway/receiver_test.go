@@ -509,3 +509,182 @@ func TestExtraRoom(t *testing.T) {
 		}
 	}
 }
+
+// framed is a message as it comes over the wire.
+func framed(flag byte, raw []byte) []byte {
+	return append(append([]byte{flag}, binary.BigEndian.AppendUint32(nil, uint32(len(raw)))...), raw...)
+}
+
+// What a call has for its one message is read whole, or refused with what is wrong.
+func TestTheOneMessageOfACall(t *testing.T) {
+	marshal := func(m proto.Message) []byte {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	good, broken := marshal(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}}), errors.New("reset by peer")
+	ofSize := func(n int) []byte {
+		spec := &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, n-20)}
+		for ; proto.Size(&pawlv1.EnqueueRequest{Task: spec}) < n; spec.Payload = append(spec.Payload, 0) {
+		}
+		return marshal(&pawlv1.EnqueueRequest{Task: spec})
+	}
+	for _, c := range []struct {
+		what  string
+		wire  *scriptedWire
+		most  int
+		words string // of a refusal
+	}{
+		{"a message", &scriptedWire{b: framed(0, good)}, contract.MaxMessage, ""},
+		{"none", &scriptedWire{}, contract.MaxMessage, "message: none came"},
+		{"a broken stream", &scriptedWire{fails: broken}, contract.MaxMessage, "reset by peer"},
+		{"half a head", &scriptedWire{b: []byte{0, 0}}, contract.MaxMessage, "did not arrive whole"},
+		{"half a message", &scriptedWire{b: framed(0, good)[:7]}, contract.MaxMessage, "did not arrive whole"},
+		{"half a large one", &scriptedWire{b: framed(0, ofSize(100_000))[:50_000]}, contract.MaxMessage, "did not arrive whole"},
+		{"two", &scriptedWire{b: append(framed(0, good), framed(0, good)...)}, contract.MaxMessage, "a second one came"},
+		{"one, and a broken stream", &scriptedWire{b: framed(0, good), fails: broken}, contract.MaxMessage, "reset by peer"},
+		{"no message", &scriptedWire{b: framed(0, []byte{0, 1})}, contract.MaxMessage, "message: "},
+		{"no large message", &scriptedWire{b: framed(0, make([]byte, 100_000))}, contract.MaxMessage, "invalid field number"},
+		{"a packed one", &scriptedWire{b: framed(1, pack(t, good)), packed: "gzip"}, contract.MaxMessage, ""},
+		{"one that is said to be packed", &scriptedWire{b: framed(1, good)}, contract.MaxMessage, "says of itself that it is packed"},
+		{"one that is packed in a way that nobody knows", &scriptedWire{b: framed(1, good), packed: "zip"}, contract.MaxMessage, "says of itself that it is packed"},
+		{"one that could be packed", &scriptedWire{b: framed(0, good), packed: "zip"}, contract.MaxMessage, ""},
+		{"another flag", &scriptedWire{b: framed(2, good), packed: "gzip"}, contract.MaxMessage, "says of itself that it is packed"},
+		{"a small one, as large as may be", &scriptedWire{b: framed(0, ofSize(contract.SmallMessage))}, contract.SmallMessage, ""},
+		{"a larger one", &scriptedWire{b: framed(0, ofSize(contract.SmallMessage+1))}, contract.SmallMessage, "more than 16384 bytes"},
+		{"a packed one that is larger", &scriptedWire{b: framed(1, pack(t, ofSize(contract.SmallMessage+1))), packed: "gzip"}, contract.SmallMessage, "more than 16384 bytes"},
+		{"a large one", &scriptedWire{b: framed(0, ofSize(1_000_000))}, contract.MaxMessage, ""},
+	} {
+		g := newGateway(newFake())
+		in := &receiver{g: g, ctx: t.Context(), wire: c.wire, ns: "a", largest: c.most}
+		into := &pawlv1.EnqueueRequest{}
+		err := in.only(into)
+		if (err == nil) != (c.words == "") || err != nil && !strings.Contains(err.Error(), c.words) || err == nil && into.GetTask().GetType() != "a" {
+			t.Errorf("%s: %v, want %q; got %.100s", c.what, err, c.words, into)
+		}
+		in.close()
+		for name, room := range map[string]*admission.MemoryPool{"large": g.large, "extra": g.extra} {
+			if n, _ := room.InUse(); n != 0 {
+				t.Errorf("%s: %d bytes of the %s room are taken in the end", c.what, n, name)
+			}
+		}
+	}
+}
+
+// Of a stream each message has its own room, which ends with the next one unless somebody keeps it. What is no message can't be read.
+func TestRoomOfEachMessage(t *testing.T) {
+	raw, err := proto.Marshal(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 1_000_000)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := proto.Marshal(&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGateway(newFake())
+	in := &receiver{g: g, ctx: t.Context(), ns: "a", largest: contract.MaxMessage, wire: &scriptedWire{b: slices.Concat(framed(0, small), framed(0, raw), framed(0, raw), framed(0, small), framed(0, raw))}}
+	made := weigh(t, &pawlv1.EnqueueRequest{}, raw)
+	taken := func(what string, want int) {
+		t.Helper()
+		if n, _ := g.large.InUse(); n != int64(want) {
+			t.Errorf("%s: %d bytes are taken, want %d", what, n, want)
+		}
+	}
+	next := func() {
+		t.Helper()
+		if err := in.next(&pawlv1.EnqueueRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next()
+	taken("a small message", 0)
+	next()
+	taken("a large one", made)
+	next()
+	taken("another instead", made)
+	kept := in.keep()
+	next()
+	taken("one that is kept, and a small one", made)
+	next()
+	taken("one that is kept, and another", 2*made)
+	in.empty()
+	taken("the one that is kept", made)
+	kept.give()
+	taken("none", 0)
+	if err := in.next(&pawlv1.EnqueueRequest{}); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+	if err := in.readLarge(3, false, "no message"); err == nil || !strings.Contains(err.Error(), "string is no message") {
+		t.Errorf("what is no message: %v", err)
+	}
+	if _, err := g.newReceiver(t.Context(), newCall(), need{}); err == nil {
+		t.Error("a receiver is made of no stream")
+	}
+}
+
+// Each end of a wait counts: a message that comes in time is done, and the error of one that is late is that it was.
+func TestMessagesInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wire, late := &scriptedWire{}, errors.New("x")
+		in := &receiver{g: newGateway(newFake()), ctx: t.Context(), wire: wire}
+		came := in.within(time.Second)
+		pass(time.Second - 1)
+		if err := came(late); err != late || wire.ended != nil {
+			t.Errorf("in time: %v, %v", err, wire.ended)
+		}
+		pass(time.Minute)
+		if wire.ended != nil {
+			t.Errorf("one that came in time was ended with %v", wire.ended)
+		}
+		for what, want := range map[string]string{"": "did not arrive whole within 1s", "for room": "too many large requests"} {
+			in.cut = nil
+			came = in.within(time.Second)
+			in.setWaiting(what != "")
+			pass(time.Second + 1)
+			if err := came(nil); err == nil || !strings.Contains(err.Error(), want) || wire.ended == nil || !strings.Contains(wire.ended.Message(), want) {
+				t.Errorf("late, and waiting %s: %v, %v", what, err, wire.ended)
+			}
+			in.setWaiting(false)
+		}
+	})
+}
+
+// A long message is refused with gRPC's own code, and with ours beside it.
+func TestLongMessages(t *testing.T) {
+	err := tooLong(7)
+	st, ok := status.FromError(err)
+	if e, known := task.AsError(err); !ok || st.Code() != codes.ResourceExhausted || len(st.Details()) != 1 || !known || e.Code != task.CodePayloadTooLarge || e.Field != "message" || !strings.Contains(st.Message(), "more than 7 bytes") {
+		t.Errorf("got %v, %v", st, err)
+	}
+}
+
+// A connection is told how many calls it may run at once.
+func TestStreamsOfAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := serve(t, newFake())
+		conn, err := l.dial(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		f := http2.NewFramer(conn, conn)
+		go func() {
+			_, _ = io.WriteString(conn, http2.ClientPreface)
+			_ = f.WriteSettings()
+		}()
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s, ok := frame.(*http2.SettingsFrame); ok && !s.IsAck() {
+				if n, ok := s.Value(http2.SettingMaxConcurrentStreams); !ok || n != 2000 { // as docs/limits.md says
+					t.Errorf("it may run %d calls", n)
+				}
+				return
+			}
+		}
+	})
+}

@@ -285,10 +285,7 @@ func (w *work) push() error {
 		hushed := ctx.Err() != nil
 		done()
 		switch {
-		case w.pushing.Err() != nil:
-			w.g.giveBack(got)
-			return nil
-		case err != nil && hushed:
+		case err != nil && hushed: // or nothing is to be pushed any more
 		case errors.Is(err, task.ErrUnavailable):
 			w.rest(err)
 		case err != nil:
