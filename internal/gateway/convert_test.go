@@ -7,9 +7,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +25,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/pawlq/pawl/api/keda"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
@@ -669,8 +675,114 @@ func TestPeriodsAreShown(t *testing.T) {
 
 // A refusal whose words are no text keeps its code.
 func TestRefusalsOfBadText(t *testing.T) {
-	err := newGateway(newFake()).statusOf(t.Context(), &task.Error{Code: task.CodeNotFound, Message: "\xff"})
-	if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "\xff") {
+	err := newGateway(newFake()).statusOf(t.Context(), &task.Error{Code: task.CodeNotFound, Reason: "\xff", Message: "no such task"})
+	if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "no such task") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Beside an error nothing is told that could be taken for an answer.
+func TestNothingIsToldBesideAnError(t *testing.T) {
+	f := newFake()
+	g := newGateway(f)
+	limited, c := begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"mail"}}), "grpc", "test")
+	c.visitor = visitor{Visitor: auth.Anybody}
+	l, two := task.DefaultLimits(), []*pawlv1.QueueShare{{Queue: "q", Weight: 1}, {Queue: "r", Weight: 2}}
+	refused := map[string]func() (told any, err error){
+		"limit":    func() (any, error) { return limitOf(-1) },
+		"priority": func() (any, error) { return priorityOf(4) },
+		"wait":     func() (any, error) { return waitOf(durationpb.New(-1)) },
+		"duration": func() (any, error) { return spanOf("x", &durationpb.Duration{Seconds: 1, Nanos: -1}) },
+		"page": func() (any, error) {
+			n, _, err := pageOf(&pawlv1.ListTokensRequest{Limit: -1}, tokenCursor)
+			return n, err
+		},
+		"too many queues": func() (any, error) { _, w, err := sharesOf(nil, pawlv1.Order_ORDER_WEIGHTED, l); return w, err },
+		"order":           func() (any, error) { _, w, err := sharesOf(two, 7, l); return w, err },
+		"queue of a claim": func() (any, error) {
+			_, w, err := sharesOf([]*pawlv1.QueueShare{{Queue: "a b", Weight: 1}}, 0, l)
+			return w, err
+		},
+		"weight": func() (any, error) {
+			_, w, err := sharesOf([]*pawlv1.QueueShare{{Queue: "a", Weight: -1}}, 0, l)
+			return w, err
+		},
+		"places": func() (any, error) {
+			_, one, err := g.placesOf(limited, broker.ClaimCall{Queues: []broker.Share{{Queue: "q"}}})
+			return one, err
+		},
+		"queue":        func() (any, error) { _, ok, err := g.cluster.Queue(limited, "default", "q"); return ok, err },
+		"queue of SQS": func() (any, error) { _, ok, err := sqsCore{g}.Queue(limited, "q"); return ok, err },
+		"number": func() (any, error) {
+			return triggerNumber(&keda.ScaledObjectRef{ScalerMetadata: map[string]string{"x": "0"}}, "x", 9)
+		},
+		"trigger": func() (any, error) {
+			_, n, err := scaler{Gateway: g}.scaleOf(limited, &keda.ScaledObjectRef{})
+			return n, err
+		},
+		"slots of trigger": func() (any, error) {
+			_, n, err := scaler{Gateway: g}.scaleOf(limited, &keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q", "slotsPerWorker": "x"}})
+			return n, err
+		},
+		"target of trigger": func() (any, error) {
+			_, n, err := scaler{Gateway: g}.scaleOf(limited, &keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q", "targetSeconds": "x"}})
+			return n, err
+		},
+		"window":          func() (any, error) { return windowOf(durationpb.New(time.Second)) },
+		"broken window":   func() (any, error) { return windowOf(&durationpb.Duration{Seconds: 1, Nanos: -1}) },
+		"window of types": func() (any, error) { return typeWindowOf(durationpb.New(2 * time.Minute)) },
+		"broken of types": func() (any, error) { return typeWindowOf(&durationpb.Duration{Seconds: 1, Nanos: -1}) },
+		"life":            func() (any, error) { return lifeOf(durationpb.New(1), false) },
+		"broken life":     func() (any, error) { return lifeOf(&durationpb.Duration{Seconds: 1, Nanos: -1}, false) },
+		"life for ever":   func() (any, error) { return lifeOf(durationpb.New(time.Hour), true) },
+		"digest":          func() (any, error) { return digestOf(&pawlv1.WatchEventsRequest{Digest: durationpb.New(1)}) },
+		"broken digest": func() (any, error) {
+			return digestOf(&pawlv1.WatchEventsRequest{Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}})
+		},
+		"digest and cursor": func() (any, error) {
+			return digestOf(&pawlv1.WatchEventsRequest{Digest: durationpb.New(time.Second), Cursor: "x"})
+		},
+		"moment":       func() (any, error) { return momentOf("x", &timestamppb.Timestamp{Nanos: -1}) },
+		"early moment": func() (any, error) { return momentOf("x", &timestamppb.Timestamp{Seconds: -9}) },
+	}
+	for what, do := range refused {
+		if told, err := do(); err == nil || !reflect.ValueOf(told).IsZero() {
+			t.Errorf("%s: %v, %v", what, told, err)
+		}
+	}
+}
+
+// What a caller has said at length is repeated in part.
+func TestLongWordsAreCut(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	ctx, _ := begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"mail"}}), "grpc", "test")
+	callOf(ctx).visitor = visitor{Visitor: auth.Anybody}
+	f := newFake()
+	f.door = auth.NewDoor(auth.Config{Mode: auth.Never})
+	g := newGateway(f)
+	var logged strings.Builder
+	g.log = slog.New(slog.NewTextHandler(&logged, nil))
+	_, number := triggerNumber(&keda.ScaledObjectRef{ScalerMetadata: map[string]string{"x": long}}, "x", 9)
+	_, scale := scaler{Gateway: g}.GetMetrics(t.Context(), &keda.GetMetricsRequest{ScaledObjectRef: &keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, MetricName: long})
+	g.cfg.Stats = newFakeStats()
+	_, metric := scaler{Gateway: g}.GetMetrics(t.Context(), &keda.GetMetricsRequest{ScaledObjectRef: &keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, MetricName: long})
+	_, print := filterOf(&pawlv1.Filter{Fingerprint: long}, task.DefaultLimits())
+	_, hosts := ParseHosts([]string{long + "/"})
+	w := httptest.NewRecorder()
+	OnlyLocal(http.NotFoundHandler()).ServeHTTP(w, &http.Request{Host: long})
+	stray := g.misdirected(&http.Request{Host: long})
+	for what, c := range map[string]struct {
+		said any
+		most int
+	}{
+		"queue": {mayUse(ctx, long), 64}, "cursor": {badCursor(long), 64}, "pattern": {checkTypePattern(strings.Repeat("*", 9)+long, task.Limits{Name: 9999}), 64 - 9}, "number": {number, 64},
+		"metric": {metric, 256}, "fingerprint": {print, 64}, "hosts": {hosts, 300}, "host": {stray, 300}, "local host": {w.Body, 300}, "host in the log": {logged.String(), 300}, "address": {hostOf(long), maxSource}, "host of an address": {hostOf(long + ":1"), maxSource},
+	} {
+		if repeated := regexp.MustCompile("x{9,}").FindString(fmt.Sprint(c.said)); len(repeated) != c.most {
+			t.Errorf("%s: %d bytes are repeated, want %d: %.400v", what, len(repeated), c.most, c.said)
+		}
+	}
+	if scale != errNoStats {
+		t.Errorf("a scaler without statistics: %v", scale)
 	}
 }

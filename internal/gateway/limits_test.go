@@ -247,3 +247,21 @@ func TestRates(t *testing.T) {
 		}
 	})
 }
+
+// Limits that callers rely on, or that bound what a node spends, do not change unnoticed.
+func TestLimitsStay(t *testing.T) {
+	for what, c := range map[string][2]int{
+		"calls": {maxCalls, 100_000}, "the name of a place": {maxPlace, 256}, "why a webhook fails": {maxWhy, 160}, "lines of a matter": {apart, 3}, "attempts that tell of failure": {fewAttempts, 10},
+		"failures of a webhook": {hookFails, 3}, "a source": {maxSource, 64}, "breakers that are told": {maxBreakersTold, 100}, "problems that are told": {maxProblems, 20}, "watchers": {maxWatchers, 1000},
+		"what is told of a queue": {maxToldOfQueue, 10}, "goroutines of a call": {fanLimit, 16}, "streams": {maxStreams, 2_000}, "strangers": {maxStrangers, 8}, "hosts": {maxHosts, 100}, "a host": {maxHostName, 253},
+		"a cursor's version": {cursorVersion, 1}, "a sample": {sampleSize, 10}, "frames of a producer": {maxFrames, 64}, "spare receivers": {spareReceivers, 2}, "results together": {maxResultsTogether, 1000},
+		"a message's head": {messageHead, 5}, "a trigger": {maxTrigger, 1024}, "connections": {defaultMaxConns, 20_000}, "connections of an address": {defaultMaxConnsPerAddress, 5_000}, "shares": {maxShares, 10_000},
+		"slots of a scaling question": {defaultScaleSlots, 10}, "wrong tokens at once": {wrongAtOnce, 20}, "refusals that wait": {mostWaiting, 1000}, "sources of wrong tokens": {mostSources, 10_000},
+		"queues of a type": {maxTypeQueues, 20}, "nesting": {maxNesting, 100}, "slots": {maxSlots, 10_000}, "frames that wait": {framesWaiting, 64}, "items together": {gatherItems, 4000},
+		"notices": {maxNotices, 1024}, "an instance": {maxInstance, 64}, "the system shard": {systemShard, 0}, "what a text costs": {textCost, 32}, "what an entry costs": {entryCost, 128},
+	} {
+		if c[0] != c[1] {
+			t.Errorf("%s: %d, want %d", what, c[0], c[1])
+		}
+	}
+}
