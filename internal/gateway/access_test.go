@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -525,5 +526,34 @@ func TestQueuesBeyondAToken(t *testing.T) {
 	}
 	if _, err := (&Gateway{}).namespace(visitor{Visitor: auth.Anybody}, shown{namespaces: []string{"a", "b"}}); !errors.Is(err, task.ErrInvalidArgument) {
 		t.Errorf("two namespaces: %v", err)
+	}
+}
+
+// A call shows one token, and what it lacks is counted where callers are let in.
+func TestRefusalsAreCounted(t *testing.T) {
+	if _, err := (shown{tokens: []string{"Bearer a", "Bearer b"}}).token(); err == nil || !strings.Contains(err.Error(), "is given 2 times") {
+		t.Errorf("two tokens: %v", err)
+	}
+	k := newKeys()
+	k.cutAll()
+	g := lockedGateway(t, k)
+	for i, c := range []struct {
+		token string
+		n     need
+		want  uint64 // refused by rights so far
+		seats int    // calls under way afterwards
+	}{{k.secret["observe"], need{ofQueues, observe, false}, 0, 1}, {k.secret["observe"], need{ofQueues, produce, false}, 1, 1}, {"x", need{ofQueues, produce, false}, 1, 1}, {k.secret["admin"], need{ofCluster, 0, false}, 2, 1}} {
+		ctx, call := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: insideAddr("192.0.2.7")}), "grpc", "test")
+		_, _, _ = g.admit(ctx, call, c.n, shown{tokens: []string{"Bearer " + c.token}})
+		if got := k.door.Failed(auth.FailedRights); got != c.want || g.calls.InUse() != c.seats {
+			t.Errorf("call %d: %d were refused by their rights, want %d; %d are under way", i, got, c.want, g.calls.InUse())
+		}
+	}
+	if _, from := k.door.Refused(); from != "192.0.2.7" {
+		t.Errorf("the last came from %q", from)
+	}
+	open := newGateway(newFake())
+	if v, err := open.visitor(shown{tokens: []string{"Basic x"}}); err != nil || v.Visitor != auth.Anybody {
+		t.Errorf("where no token is wanted: %+v, %v", v, err)
 	}
 }

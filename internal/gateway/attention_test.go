@@ -277,3 +277,15 @@ func TestMattersInCommon(t *testing.T) {
 		}
 	}
 }
+
+// Numbers are written in groups of three digits, and things with their number.
+func TestNumbersAreWritten(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 ticks", 1: "1 tick", 2: "2 ticks", 999: "999 ticks", 1000: "1,000 ticks", 99999: "99,999 ticks", 1234567: "1,234,567 ticks", -1: "-1 ticks", -123: "-123 ticks", -1234: "-1,234 ticks", -123456: "-123,456 ticks"} {
+		if got := plural(n, "tick"); got != want {
+			t.Errorf("%d is written %q, want %q", n, got, want)
+		}
+	}
+	if got := lead(": ", "a") + lead(": ", ""); got != ": a" {
+		t.Errorf("got %q", got)
+	}
+}

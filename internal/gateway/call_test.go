@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 )
 
@@ -104,6 +107,27 @@ func TestAnswersAreStamped(t *testing.T) {
 		about := slices.Contains([]string{"find a queue", "list queues", "put a queue"}, what)
 		if _, _, _, ok := c.stamp(); ok == about {
 			t.Errorf("to %s at the SQS door: stamped: %t, after %d asks", what, ok, f.faults.asked)
+		}
+	}
+}
+
+// Of a shard an answer tells the latest moment.
+func TestTheLatestMomentIsTold(t *testing.T) {
+	c := newCall()
+	for _, s := range []struct {
+		at   broker.Stamp
+		want string
+	}{
+		{broker.Stamp{Shard: 1}, ""}, {broker.Stamp{Shard: 1, Index: 5, Time: 5}, "1 5 5"}, {broker.Stamp{Shard: 1, Index: 4, Time: 6}, "1 5 5"}, {broker.Stamp{Shard: 1, Index: 5, Time: 7}, "1 5 7"},
+		{broker.Stamp{Shard: 2, Index: 1, Time: 1}, "1 5 7 2 1 1"}, {broker.Stamp{Shard: 2, Index: 2, Time: 9}, "1 5 7 2 2 9"},
+	} {
+		c.saw(s.at)
+		var got []string
+		for _, at := range c.stamps {
+			got = append(got, fmt.Sprint(at.Shard, at.Index, int64(at.Time)))
+		}
+		if strings.Join(got, " ") != s.want {
+			t.Errorf("after %+v: %q, want %q", s.at, got, s.want)
 		}
 	}
 }

@@ -141,3 +141,12 @@ type emptyShards struct{ Broker }
 func (emptyShards) ExplainQueue(_ context.Context, _ uint32, _, name string) (*broker.QueueExplanation, broker.Stamp, error) {
 	return nil, broker.Stamp{}, task.NotFound("queue", name)
 }
+
+// The earlier of two times is the one that is known, or comes first.
+func TestEarlier(t *testing.T) {
+	for _, c := range [][3]broker.Time{{0, 0, 0}, {0, 2, 2}, {1, 0, 1}, {1, 2, 1}, {2, 1, 1}, {2, 2, 2}} {
+		if got := earlier(c[0], c[1]); got != c[2] {
+			t.Errorf("of %d and %d: %d", c[0], c[1], got)
+		}
+	}
+}

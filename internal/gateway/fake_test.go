@@ -31,7 +31,7 @@ type fake struct {
 	tasks    map[task.ID]*fakeTask
 	broken   []broker.BreakerInfo // of queue "broken"
 	byKey    map[string]task.ID
-	claimed  map[string][]broker.Claimed // by claim key
+	claimed  map[string][]broker.Claimed // by shard and claim key
 	made     int
 	index    uint64
 	changed  chan struct{} // closed and made anew at each change
@@ -241,7 +241,8 @@ func (f *fake) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait
 }
 
 func (f *fake) claim(shard uint32, c broker.ClaimCall) (got []broker.Claimed) {
-	if again, ok := f.claimed[c.ClaimKey]; ok && c.ClaimKey != "" {
+	key := fmt.Sprint(shard, " ", c.ClaimKey)
+	if again, ok := f.claimed[key]; ok && c.ClaimKey != "" {
 		return again
 	}
 	size := 0
@@ -261,7 +262,7 @@ func (f *fake) claim(shard uint32, c broker.ClaimCall) (got []broker.Claimed) {
 		}
 	}
 	if c.ClaimKey != "" && len(got) > 0 {
-		f.claimed[c.ClaimKey] = got
+		f.claimed[key] = got
 	}
 	return got
 }

@@ -265,3 +265,34 @@ func TestLimitsStay(t *testing.T) {
 		}
 	}
 }
+
+// Each rate counts by itself, also if the other is not bounded, and a refusal says when the call may come again.
+func TestRatesOfOneKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for quota, q := range map[task.Quota]task.Quotas{task.QuotaRequests: {Requests: 1}, task.QuotaBytes: {Bytes: 1}} {
+			g := newGateway(newFake())
+			g.rates = newRates(1)
+			take := func() error { return g.rates.take("n", q, 1, 1) }
+			if err := take(); err != nil {
+				t.Errorf("%s: the first of one a second: %v", quota, err)
+			}
+			for i, step := range []time.Duration{0, 250 * time.Millisecond, 749999 * time.Microsecond} {
+				pass(step)
+				e, _ := task.AsError(take())
+				if want := []time.Duration{time.Second, 750 * time.Millisecond, time.Millisecond}[i]; e == nil || e.Reason != string(quota) || (e.RetryAfter-want).Abs() > time.Microsecond {
+					t.Errorf("%s: another after %v: %+v, want a retry after %v", quota, step, e, want)
+				}
+			}
+			if n := g.Refused("n", quota); n != 3 {
+				t.Errorf("%s: %d were refused, want 3", quota, n)
+			}
+			pass(time.Millisecond)
+			if err := take(); err != nil {
+				t.Errorf("%s: the next: %v", quota, err)
+			}
+			if err := g.rates.take("n", task.Quotas{}, 1, 1); err != nil {
+				t.Errorf("without a quota: %v", err)
+			}
+		}
+	})
+}

@@ -449,3 +449,63 @@ func TestStrictClaimAsksNeighboursTogether(t *testing.T) {
 		t.Errorf("asked for %s", got)
 	}
 }
+
+// A claim finds the tasks of a queue in whichever of its shards they are, and its answer tells of all that were asked; a repeat, too.
+func TestClaimOfAQueueInSeveralShards(t *testing.T) {
+	f, g, ctx := spread()
+	put(t, g, ctx, "q", 6, "1")
+	if _, err := (operators{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "q", Parts: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range f.inOrder(f.queues["q"].Shard) {
+		x.at = uint32(i%2 + 2)
+	}
+	r := &pawlv1.ClaimRequest{Queues: shares("q"), Max: 9, ClaimKey: "k"}
+	for _, what := range []string{"a claim", "its repeat"} {
+		ctx, c := begin(t.Context(), "grpc", "test")
+		if got := claimText(t, g, ctx, r); got != "qqqqqq" {
+			t.Errorf("%s got %q", what, got)
+		}
+		if len(c.stamps) != 3 {
+			t.Errorf("%s: the answer tells of %v", what, c.stamps)
+		}
+	}
+}
+
+// A claim that has failed for good leaves nothing to be given back: only one of unknown outcome may have got something. While the node stops a
+// claim waits no longer.
+func TestClaimsThatFailForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g, ctx := spread()
+		put(t, g, ctx, "b", 1, "1")
+		f.down[1] = true
+		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}); got != "b" || len(f.left) != 0 {
+			t.Errorf("got %q, and left %+v", got, f.left)
+		}
+		close(f.draining)
+		began := time.Now()
+		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, Wait: durationpb.New(time.Minute)}); got != "" || time.Since(began) != 0 {
+			t.Errorf("got %q after %v while the node stops", got, time.Since(began))
+		}
+		g.Shutdown(context.Background())
+	})
+}
+
+// Shards that fail one after the other are asked again when the first of them has rested.
+func TestRestsOfShardsDoNotAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1, 2)
+		g := newGateway(f)
+		f.down[1] = true
+		go func() {
+			pass(watchRest / 2)
+			f.set(func() { f.down[2] = true; f.tell() })
+		}()
+		began := time.Now()
+		got := g.awaitAny(t.Context(), broker.ClaimCall{Queues: []broker.Share{{Queue: "a"}, {Queue: "b"}}}, [][]uint32{{1}, {2}}, time.Minute)
+		if took := time.Since(began); got != 0 || took != watchRest {
+			t.Errorf("shard %d after %v, want none after %v", got, took, watchRest)
+		}
+		g.Shutdown(context.Background())
+	})
+}

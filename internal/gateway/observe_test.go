@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"sync"
@@ -95,4 +97,18 @@ func TestCallsAreMetered(t *testing.T) {
 		events.end()
 		check("their end", "rest GET /api/v1/events ok -1ns false", "grpc WorkerService/Work:0 rest GET /api/v1/events:0")
 	})
+}
+
+// A call is counted by the code of its answer.
+func TestCodesOfCalls(t *testing.T) {
+	for want, errs := range map[string][]error{
+		codeOK: {nil}, "not_found": {task.NotFound("task", "x")}, "internal": {errors.New("x")},
+		"unavailable": {context.Canceled, context.DeadlineExceeded, fmt.Errorf("x: %w", context.DeadlineExceeded), task.Unavailable(0, "x")},
+	} {
+		for _, err := range errs {
+			if got := codeOf(err); got != want {
+				t.Errorf("%v is counted as %s, want %s", err, got, want)
+			}
+		}
+	}
 }

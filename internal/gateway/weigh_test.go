@@ -124,3 +124,30 @@ func TestWeighedExactly(t *testing.T) {
 		}
 	}
 }
+
+// Messages in a map are weighed, too, and messages may lie in each other as deep as may be.
+func TestWeighedWithin(t *testing.T) {
+	rules := shapeOf((&pawlv1.KeyRules{}).ProtoReflect())
+	settings := &pawlv1.QueueSettings{Keys: map[string]*pawlv1.KeyRules{"abc": {MaxRunning: 3}}}
+	raw, err := proto.Marshal(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := shapeOf(settings.ProtoReflect()).weigh(raw, 0)
+	if want := textCost + entryCost + textCost + len("abc") + textCost + rules.size + 2*1 + 16; err != nil || n != want {
+		t.Errorf("an entry with a message: weighed as %d, %v, want %d", n, err, want)
+	}
+	for depth, good := range map[int]bool{maxNesting: true, maxNesting + 1: false} {
+		deep := &pawlv1.TaskSpec{}
+		for range depth {
+			deep = &pawlv1.TaskSpec{Then: []*pawlv1.TaskSpec{deep}}
+		}
+		raw, err := proto.Marshal(deep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := shapeOf(deep.ProtoReflect()).weigh(raw, 0); (err == nil) != good {
+			t.Errorf("%d deep: %v", depth, err)
+		}
+	}
+}
