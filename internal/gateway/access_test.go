@@ -557,3 +557,20 @@ func TestRefusalsAreCounted(t *testing.T) {
 		t.Errorf("where no token is wanted: %+v, %v", v, err)
 	}
 }
+
+// The log has a line about refusals now and then, with how many it had none of.
+func TestRefusalsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		for i, c := range []struct {
+			after  time.Duration
+			others int
+			ok     bool
+		}{{0, 0, true}, {0, 0, false}, {refusalRest - 1, 0, false}, {1, 2, true}, {refusalRest, 0, true}, {1, 0, false}, {refusalRest, 1, true}} {
+			pass(c.after)
+			if others, ok := r.turn(); others != c.others || ok != c.ok {
+				t.Errorf("refusal %d: %d others, %t, want %d, %t", i, others, ok, c.others, c.ok)
+			}
+		}
+	})
+}

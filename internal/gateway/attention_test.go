@@ -46,6 +46,7 @@ func TestAttention(t *testing.T) {
 		s.ID = 3
 		return situation{known: true, overview: cluster.Overview{Shards: []cluster.ShardOverview{s}}}
 	}
+	var told strings.Builder // in full
 	for _, c := range []struct {
 		name string
 		s    situation
@@ -92,6 +93,7 @@ func TestAttention(t *testing.T) {
 		var got []string
 		for _, a := range c.s.attention(now) {
 			got = append(got, fmt.Sprintf("%s %s %s", a.Severity, a.Kind, a.Subject))
+			fmt.Fprintf(&told, "%s: %v +%d: %s\n", c.name, a.Value, a.More, a.Detail)
 			if a.Detail == "" || strings.Contains(a.Detail, "%!") {
 				t.Errorf("%s: detail %q", c.name, a.Detail)
 			}
@@ -100,6 +102,7 @@ func TestAttention(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
+	golden(t, "testdata/attention.txt", []byte(told.String()))
 }
 
 // TestManyNeedAttention: what thousands of subjects have in common is one line with the gravest of them, and pushes nothing out.
@@ -249,6 +252,19 @@ func TestWithoutACluster(t *testing.T) {
 	}
 	if err := (clusters{Gateway: g}).change(t.Context(), "x", nil, func(task.Author) error { return nil }); err != errNoAdmin {
 		t.Errorf("a change: %v", err)
+	}
+	calls := unaryCalls{}
+	g.register(calls)
+	for name, call := range calls {
+		if !strings.HasPrefix(name, "ClusterService/") {
+			continue
+		}
+		if _, err := call(t.Context(), (&stage{names: strings.NewReplacer()}).fill(goodCalls[name])); err != errNoAdmin {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := (clusters{Gateway: g}).Backup(nil, nil); err != errNoAdmin {
+		t.Errorf("a backup: %v", err)
 	}
 	hooks := webhookService{Gateway: g}
 	_, add := hooks.AddWebhook(t.Context(), &pawlv1.AddWebhookRequest{Name: "w", Url: "https://example.com"})

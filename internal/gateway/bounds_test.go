@@ -49,7 +49,7 @@ func TestBoundsAreExact(t *testing.T) {
 		{"ProducerService/EnqueueBatch", `{"tasks":%s}`, []string{copies(1, `{"type":"a"}`), copies(l.Batch, `{"type":"a"}`)}, []string{"[]", copies(l.Batch+1, `{"type":"a"}`)}},
 		{"GroupService/CreateGroup", `{"open":true,"tasks":%s}`, []string{"[]", copies(l.Batch, `{"type":"a"}`)}, []string{copies(l.Batch+1, `{"type":"a"}`)}},
 		{"GroupService/AddGroupTasks", `{"group_id":"$group","tasks":%s}`, []string{copies(l.Batch, `{"type":"a"}`)}, []string{"[]", copies(l.Batch+1, `{"type":"a"}`)}},
-		{"WorkerService/Claim", `{"queues":%s}`, []string{`[{"queue":"q"}]`}, []string{"[]", copies(task.MaxClaimQueues+1, `{"queue":"q"}`), `[{"queue":"q"},{"queue":"q"}]`, `[{"queue":"q"},{"queue":"r"},{"queue":"q"}]`, `[{"queue":"q","weight":1},{"queue":"r","weight":2},{"queue":"q","weight":3}]`, `[{"queue":"q","weight":1},{"queue":"r"}]`, `[{"queue":"q","weight":1001}]`}},
+		{"WorkerService/Claim", `{"queues":%s}`, []string{`[{"queue":"q"}]`, copies(1, `{"queue":"q","weight":1000}`)}, []string{"[]", copies(task.MaxClaimQueues+1, `{"queue":"q"}`), `[{"queue":"q"},{"queue":"q"}]`, `[{"queue":"q"},{"queue":"r"},{"queue":"q"}]`, `[{"queue":"q","weight":1},{"queue":"r","weight":2},{"queue":"q","weight":3}]`, `[{"queue":"q","weight":1},{"queue":"r"}]`, `[{"queue":"q","weight":1001}]`}},
 		{"WorkerService/Claim", `{"queues":[{"queue":"q"}],"types":%s}`, []string{copies(task.MaxClaimTypes, `"a"`)}, []string{copies(task.MaxClaimTypes+1, `"a"`), `[""]`}},
 		{"WorkerService/Claim", `{"queues":[{"queue":"q","weight":1}],"order":%s}`, []string{"0", "1", "2"}, []string{"3", "-1"}},
 		{"WorkerService/Settle", `{"acks":%s}`, []string{copies(contract.MaxSettle, `{}`)}, []string{copies(contract.MaxSettle+1, `{}`)}},
@@ -186,6 +186,9 @@ func TestPagesOfOne(t *testing.T) {
 			if pages, cursor = append(pages, page...), next; len(page) > 1 || n > len(whole) {
 				t.Fatalf("%s: %d items in page %d", c.rpc, len(page), n)
 			}
+		}
+		if page, next := read(len(whole), ""); len(page) != len(whole) || next != "" {
+			t.Errorf("%s: a page of %d has %d of %d items, and goes on behind %q", c.rpc, len(whole), len(page), len(whole), next)
 		}
 		if len(whole) < 2 || behind != "" || !slices.Equal(pages, whole) {
 			t.Errorf("%s: pages of one have\n%v\nand the whole list, behind which is %q,\n%v", c.rpc, pages, behind, whole)

@@ -32,6 +32,7 @@ import (
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -784,5 +785,51 @@ func TestLongWordsAreCut(t *testing.T) {
 	}
 	if scale != errNoStats {
 		t.Errorf("a scaler without statistics: %v", scale)
+	}
+}
+
+// What was not said of limits has its default, and what was said stays.
+func TestLimitsHaveDefaults(t *testing.T) {
+	said := task.Limits{Payload: 1, Name: 2, Batch: 3}
+	if got := withDefaults(said); got != said {
+		t.Errorf("said were %+v, got %+v", said, got)
+	}
+	if got := withDefaults(task.Limits{}); got != task.DefaultLimits() {
+		t.Errorf("by default got %+v", got)
+	}
+	l := task.Limits{Payload: 1}
+	if d := task.DefaultLimits(); withDefaults(l).Name != d.Name || withDefaults(l).Batch != d.Batch || withDefaults(l).Payload != 1 {
+		t.Errorf("beside one that was said: %+v", withDefaults(l))
+	}
+}
+
+// A unique key that is restored is not taken from who has it by now.
+func TestRestoredUniqueKeys(t *testing.T) {
+	if got := restoredUnique(nil); got != nil {
+		t.Errorf("none is restored as %v", got)
+	}
+	if got := restoredUnique(&broker.ArchivedUnique{Key: "u", OnConflict: "replace"}); got.GetKey() != "u" || got.GetOnConflict() != pawlv1.OnConflict_ON_CONFLICT_REJECT {
+		t.Errorf("restored as %v", got)
+	}
+}
+
+// A percentage is never shown as less than nothing, members are checked together, and a worker is told of with all that is known of it.
+func TestOddsAndEnds(t *testing.T) {
+	s, err := extendOf("n", &pawlv1.ExtendRequest{TaskId: someID, ClaimToken: claimToken, Progress: &pawlv1.Progress{Percent: math.Copysign(0, -1)}})
+	if err != nil || math.Signbit(s.Extend.Progress.Percent) {
+		t.Errorf("progress is read as %v, %v", s.Extend, err)
+	}
+	stage := newStage(t)
+	eight := `{"type":"a","content_type":"x/y","payload":"` + strings.Repeat("AAAA", task.MaxGroupBytes/8/3) + `"}`
+	for n, good := range map[int]bool{7: true, 9: false} {
+		_, err := stage.call("GroupService/AddGroupTasks", stage.fill(`{"group_id":"$group","tasks":`+copies(n, eight)+`}`))
+		if e, _ := task.AsError(err); (err == nil) != good || err != nil && (e == nil || e.Code != task.CodePayloadTooLarge) {
+			t.Errorf("%d members of 1 MiB: %v", n, err)
+		}
+	}
+	at := time.Unix(100, 0)
+	w := workerProto(&registry.Info{Lost: &registry.Lost{At: at, Reason: "silent"}, Quiet: &registry.Quiet{By: "lena", Reason: "deploy", At: at, Until: at.Add(time.Hour)}})
+	if w.GetLostAt().AsTime().Unix() != 100 || w.GetLostReason() != "silent" || w.GetQuiet().GetBy() != "lena" || w.GetQuiet().GetReason() != "deploy" || w.GetQuiet().GetUntil().AsTime().Unix() != 3700 || w.GetQuiet().GetAt().AsTime().Unix() != 100 {
+		t.Errorf("a worker is told of as %v", w)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -464,4 +465,48 @@ func TestEventsAreShown(t *testing.T) {
 	if w.digest = minDigest; w.text() != "" {
 		t.Error("a digest has a cursor")
 	}
+}
+
+// A stream of events ends with the frame that can't be sent, whichever it is: the first, one behind a cursor, what happens, a beat.
+func TestEventStreamsEndWithASendThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		g := newGateway(f)
+		defer g.Shutdown(context.Background())
+		ctx, _ := begin(t.Context(), "grpc", "test")
+		f.events.happen(1, "a")
+		start := ""
+		stop := errors.New("enough")
+		_ = g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
+			if len(r.GetEvents()) == 0 {
+				start = r.GetCursor()
+				go func() { pass(time.Second); f.events.happen(1, "b") }()
+				return nil
+			}
+			return stop
+		})
+		for what, c := range map[string]struct {
+			cursor string
+			nth    int // frame that fails
+			event  bool
+			after  time.Duration
+		}{"the first": {"", 1, false, 0}, "behind a cursor": {start, 2, false, 0}, "what happens": {"", 2, true, time.Second}, "a beat": {"", 2, false, eventBeat}} {
+			sent, began, opened := 0, time.Now(), false
+			if c.event {
+				go func() { pass(time.Second); f.events.happen(1, "c") }()
+			}
+			err := g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Cursor: c.cursor, Kinds: []string{"task.*"}}, func() { opened = true }, func(*pawlv1.WatchEventsResponse) error {
+				if sent++; sent == c.nth {
+					return stop
+				}
+				return nil
+			})
+			if took := time.Since(began); err != stop || sent != c.nth || !opened || took.Truncate(100*time.Millisecond) != c.after {
+				t.Errorf("%s: %v after %d frames and %v, want %v", what, err, sent, took, c.after)
+			}
+		}
+		if n := g.watchers.InUse(); n != 0 {
+			t.Errorf("%d streams are counted", n)
+		}
+	})
 }

@@ -253,6 +253,85 @@ var goodCalls = map[string]string{
 	"WorkerRegistryService/ResumeWorker":   `{"worker_id":"$worker"}`,
 }
 
+// moreCalls say what the requests of goodCalls don't.
+var moreCalls = [][2]string{
+	{"ProducerService/GetTask", `{"task_id":"$ready","consistency":2}`},
+	{"ProducerService/GetTask", `{"task_id":"$failed","wait":"1s"}`},
+	{"ProducerService/ListTasks", `{"with_payload":true}`},
+	{"ProducerService/EnqueueBatch", `{"tasks":[{"type":"a"},{},{"type":"b","queue":"mail","headers":{"h":"v"},"then":[{"type":"c"}]}]}`},
+	{"ProducerService/CancelTask", `{"task_id":"$ready"}`},
+	{"GroupService/CreateGroup", `{"name":"g","open":true,"retention":"60s","tasks":[{"type":"a"},{"type":"b"},{"type":"c"},{"type":"d"}]}`},
+	{"GroupService/ListGroupMembers", `{"group_id":"$group","limit":1}`},
+	{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":"ACTION_CANCEL","filter":{"queue":"mail"}}}`},
+	{"OperationService/StartOperation", `{"spec":{"action":"ACTION_MOVE","filter":{"queue":"mail"},"to_queue":"sms","max":9,"canary":1,"rate":0.5}}`},
+	{"OperationService/GetOperation", `{"operation_id":"$operation"}`},
+	{"OperatorService/ReplayDead", `{"queue":"mail","task_ids":["$failed"],"dry_run":true}`},
+	{"OperatorService/DiscardDead", `{"queue":"mail","filter":{},"poisoned":true,"max":1,"dry_run":true}`},
+	{"OperatorService/GroupDead", `{"poisoned":true}`},
+	{"OperatorService/PutQueue", `{"queue":"mail","settings":{"keys":{"a":{"max_running":1},"b":{"max_running":2},"c":{"rate":{"limit":3,"period":"1s","burst":4}}},"breakers":{"t":{"failure_rate":40},"u":{"off":true},"v":{"probes":9}},"breaker":{"failure_rate":50},"max_running":3}}`},
+	{"OperatorService/PauseQueue", `{"queue":"mail","type":"a","reason":"paper"}`},
+	{"OperatorService/SpreadQueue", `{"queue":"mail","shards":[1],"own":true}`},
+	{"OperatorService/DiscardTask", `{"task_id":"$later","reason":"r"}`},
+	{"OperatorService/ListQueues", `{"limit":1}`},
+	{"AccessService/AddToken", `{"name":"n","roles":["produce"],"sqs":true,"never_expires":true,"queues":["a*"],"request_id":"$ready"}`},
+	{"AccessService/AddToken", `{"name":"n","roles":["produce"],"certificate":"dns:worker.example"}`},
+	{"AccessService/RotateToken", `{"name":"t","overlap":"60s","expires_in":"60s"}`},
+	{"AccessService/ListTokens", `{"all_namespaces":true}`},
+	{"AuditService/ListAudit", `{"filter":{"actor":"a","queue":"mail"},"limit":1}`},
+	{"MarkerService/AddMarker", `{"kind":"deploy","title":"v2","queues":["mail"],"types":["a"],"version":"2","url":"https://example.com"}`},
+	{"MarkerService/ListMarkers", `{"kind":"deploy","queue":"mail","type":"a","limit":1}`},
+	{"ScheduleService/PutSchedule", `{"dry_run":true,"spec":{"name":"daily","cron":"@hourly","task":{"type":"a"}}}`},
+	{"ScheduleService/PutSchedule", `{"spec":{"name":"daily","cron":"@hourly","task":{"type":"a"}}}`},
+	{"ScheduleService/ListScheduleHistory", `{"name":"daily","limit":1}`},
+	{"WorkerService/Claim", `{"queues":[{"queue":"mail","weight":1},{"queue":"sms","weight":2}],"max":2,"claim_key":"k","worker":"w"}`},
+	{"WorkerService/Extend", `{$claim,"progress":{"percent":50,"message":"half"},"checkpoint":"MQ=="}`},
+	{"WorkerService/Fail", `{$claim,"error":{"message":"no","type":"E","stack":"at"},"outcome":"FAIL_OUTCOME_DEAD"}`},
+	{"WorkerRegistryService/ListWorkers", `{"lost":false,"queue":"mail","limit":1}`},
+	{"WebhookService/AddWebhook", `{"name":"v","url":"https://example.com/x","events":["task.dead"]}`},
+	{"WebhookService/ListWebhooks", `{"limit":1}`},
+}
+
+// eachCall calls fn with each of goodCalls, in the order of the contract, and moreCalls.
+func eachCall(fn func(name, request string)) {
+	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
+		if !m.IsStreamingServer() {
+			fn(name, goodCalls[name])
+		}
+	})
+	for _, c := range moreCalls {
+		fn(c[0], c[1])
+	}
+}
+
+// unsteady are parts of answers that are never the same.
+var unsteady = regexp.MustCompile(`AWQ[A-Za-z0-9_-]+|pawl_[A-Za-z0-9_-]+|whsec_[A-Za-z0-9+/=]+|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|"(secretAccessKey|accessKeyId|secret)": *"[^"]*"|  *`)
+
+// What a stage answers to all calls is as it was: whoever changes it sees what callers will see.
+func TestAnswersStay(t *testing.T) {
+	someStats() // outside of all bubbles
+	var all strings.Builder
+	eachCall(func(name, request string) {
+		if strings.HasPrefix(name, "StatsService/") { // they count by the clock
+			return
+		}
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t)
+			answer, err := s.call(name, s.fill(request))
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			said := unsteady.ReplaceAllStringFunc(strings.ReplaceAll(protojson.Format(answer), "\n", " "), func(part string) string {
+				if strings.Trim(part, " ") == "" {
+					return " "
+				}
+				return "…"
+			})
+			fmt.Fprintf(&all, "%s %s\n%s\n", name, request, said)
+		})
+	})
+	golden(t, "testdata/answers.txt", []byte(all.String()))
+}
+
 // forgiven are the asks without whose answers a call is served: what a namespace uses, who leads a shard, how the cluster stands and whether
 // a step of an operation is over.
 var forgiven = []string{"AccessService/GetNamespace 2", "AccessService/ListNamespaces 2", "AccessService/SetQuotas 3", "AccessService/GetLimits 2", "ClusterService/GetMap 1",
@@ -261,10 +340,7 @@ var forgiven = []string{"AccessService/GetNamespace 2", "AccessService/ListNames
 // Each call says so when anything that it asks of shards, of the cluster or of other nodes fails, whichever of its asks that is.
 func TestNoFailureIsPassedOver(t *testing.T) {
 	someStats() // outside of all bubbles
-	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
-		if m.IsStreamingServer() {
-			return
-		}
+	eachCall(func(name, request string) {
 		for nth := 0; ; nth++ { // 0: none fails
 			var s *stage
 			var answer proto.Message
@@ -272,7 +348,7 @@ func TestNoFailureIsPassedOver(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // some wait for a while
 				s = newStage(t)
 				s.f.faults.nth = nth
-				answer, err = s.call(name, s.fill(goodCalls[name]))
+				answer, err = s.call(name, s.fill(request))
 			})
 			failed := nth > 0 && s.f.faults.asked >= nth
 			said := errors.Is(err, errPlanted) || strings.Contains(fmt.Sprint(answer), errPlanted.Error())
@@ -504,10 +580,7 @@ var doneAllTheSame = regexp.MustCompile(`refused|quotas set|queue shared out|bre
 func TestLogsTellWhatWasDone(t *testing.T) {
 	someStats() // outside of all bubbles
 	var all strings.Builder
-	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
-		if m.IsStreamingServer() {
-			return
-		}
+	eachCall(func(name, request string) {
 		for nth := 0; ; nth++ { // 0: none fails
 			var lines strings.Builder
 			var s *stage
@@ -521,7 +594,7 @@ func TestLogsTellWhatWasDone(t *testing.T) {
 					}
 					return a
 				}}))
-				_, err = s.call(name, s.fill(goodCalls[name]))
+				_, err = s.call(name, s.fill(request))
 			})
 			if nth == 0 && lines.Len() > 0 {
 				fmt.Fprintf(&all, "%s: %s", name, lines.String())

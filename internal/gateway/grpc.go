@@ -124,9 +124,7 @@ func (g *Gateway) unary(method string, handle grpc.MethodHandler) grpc.MethodHan
 			err = shownOut(ctx, err)
 		}
 		g.observed(c, err, time.Since(began))
-		if md := g.trailer(c); md != nil {
-			_ = grpc.SetTrailer(ctx, md) // fails only if the call has ended
-		}
+		_ = grpc.SetTrailer(ctx, g.trailer(c)) // fails only if the call has ended
 		if err != nil {
 			return nil, g.statusOf(caller, err)
 		}

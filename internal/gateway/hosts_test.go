@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -220,6 +221,21 @@ func TestOnlyLocal(t *testing.T) {
 		h.ServeHTTP(w, stray("GET", "/debug/pprof/cmdline", host))
 		if w.Code != want || strings.Contains(w.Body.String(), "profile") != (want == 200) || w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("by %s: %d %v %s", host, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
+// A name may be as long as DNS allows.
+func TestLongestHost(t *testing.T) {
+	for n, good := range map[int]bool{maxHostName: true, maxHostName + 1: false} {
+		name := strings.Repeat("a.", n/2)[:n-1] + "a"
+		if _, err := ParseHosts([]string{name}); (err == nil) != good {
+			t.Errorf("a name of %d bytes: %v", len(name), err)
+		}
+	}
+	for n, good := range map[int]bool{maxHosts: true, maxHosts + 1: false} {
+		if _, err := ParseHosts(slices.Repeat([]string{"a"}, n)); (err == nil) != good {
+			t.Errorf("%d names: %v", n, err)
 		}
 	}
 }

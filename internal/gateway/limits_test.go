@@ -170,6 +170,19 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	d.mu.Unlock()
 	_ = one.Close()
 	_ = one.Close()
+	two := open("192.0.2.9:1")
+	d.mu.Lock()
+	for g := range d.guests {
+		if g.address == netip.MustParsePrefix("192.0.2.9/32") {
+			one = g
+		}
+	}
+	known := len(d.from)
+	d.mu.Unlock()
+	if _ = one.Close(); len(d.from) != known-1 {
+		t.Errorf("%d addresses are remembered of %d, though one has no connection any more", len(d.from), known)
+	}
+	_ = two.Close()
 	if open("192.0.2.1:4"); count() != 9 {
 		t.Errorf("after one has gone: %d connections", count())
 	}
@@ -177,6 +190,11 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		t.Errorf("after one has gone, and two have come: %d connections", count())
 	}
 	d.close()
+	here, there := net.Pipe()
+	d.admit(connFrom{there, "192.0.2.1:9"}, p, p)
+	if _, err := here.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection is let in after the end")
+	}
 }
 
 // The rates of a namespace: what is refused, when it may come again, and what is never refused.

@@ -509,3 +509,47 @@ func TestRestsOfShardsDoNotAddUp(t *testing.T) {
 		g.Shutdown(context.Background())
 	})
 }
+
+// Of dead letters that are named, each part of a queue is given its own; a queue in one shard is given all. What is to be done in all is counted
+// over the parts, and their rate is shared.
+func TestBulkOverParts(t *testing.T) {
+	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(2, 1, 2), task.NewID(2, 1, 3)}
+	two := cluster.Queue{Name: "q", Parts: []cluster.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}}
+	for what, c := range map[string]struct {
+		q    cluster.Queue
+		s    broker.Selection
+		want string
+	}{
+		"in one":        {cluster.Queue{Name: "q", Shard: 1}, broker.Selection{IDs: ids, Rate: 4}, "1: 3 ids, max 0, rate 4"},
+		"in two":        {two, broker.Selection{IDs: ids, Rate: 4}, "1: 1 ids, max 0, rate 2; 2: 2 ids, max 0, rate 2"},
+		"all":           {two, broker.Selection{}, "1: -1 ids, max 0, rate 0; 2: -1 ids, max 0, rate 0"},
+		"at most seven": {two, broker.Selection{Max: 7}, "1: -1 ids, max 7, rate 0; 2: -1 ids, max 2, rate 0"},
+		"at most five":  {two, broker.Selection{Max: 5}, "1: -1 ids, max 5, rate 0"},
+		"at most four":  {two, broker.Selection{Max: 4}, "1: -1 ids, max 4, rate 0"},
+	} {
+		f := newFake(1, 2)
+		var asked []string
+		verbtest.On(f.table(), broker.ReplayDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) {
+			n := len(q.Selection.IDs)
+			if q.Selection.IDs == nil {
+				n = -1
+			}
+			asked = append(asked, fmt.Sprintf("%d: %d ids, max %d, rate %v", q.Shard, n, q.Selection.Max, q.Selection.Rate))
+			return broker.BulkDone{Matched: 5, Done: 3}, nil
+		})
+		matched, done, err := newGateway(f).bulk(t.Context(), c.q, c.s, broker.ReplayDead)
+		if got := strings.Join(asked, "; "); got != c.want || matched != 5*int64(len(asked)) || done != 3*int64(len(asked)) || err != nil {
+			t.Errorf("%s: asked for %s, want %s; %d matched, %d done, %v", what, got, c.want, matched, done, err)
+		}
+	}
+}
+
+// What a lost answer may have held is given back, too, when the claim is answered with nothing.
+func TestLostPartOfAnEmptyClaim(t *testing.T) {
+	f, g, ctx := spread()
+	put(t, g, ctx, "a", 2, "1")
+	f.loses = map[uint32]bool{1: true}
+	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}); got != "" || len(f.left) != 1 {
+		t.Errorf("got %q, and left %+v", got, f.left)
+	}
+}

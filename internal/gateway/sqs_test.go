@@ -28,6 +28,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/sqs"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -271,6 +272,26 @@ func TestWhoActsAtTheSQSDoor(t *testing.T) {
 			if err := g.StartOperation(ctx, broker.OperationSpec{Action: "juggle", Filter: broker.Filter{Queue: "q"}, ToQueue: "q"}); err == nil {
 				t.Error("an action that is none is started")
 			}
+		}
+	}
+}
+
+// A purge ends what is claimed in each part of a queue.
+func TestPurgeEndsClaims(t *testing.T) {
+	f, g, q, c := startSQSCall(t)
+	for _, x := range f.tasks {
+		if x.view.ID != c.ID {
+			x.at = 2
+			x.view.Exec = &schema.Exec{State: task.Claimed}
+		}
+	}
+	ctx, _ := begin(t.Context(), "sqs", "test")
+	if err := g.Purge(ctx, q); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range f.tasks {
+		if x.view.Exec.State != task.Cancelled {
+			t.Errorf("a task in shard %d is %s", x.at, x.view.Exec.State)
 		}
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -14,6 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -87,7 +91,7 @@ func TestTooManyTasksHaveNoSpans(t *testing.T) {
 // idleTracer makes spans that record nothing, and counts their ends.
 type idleTracer struct {
 	noop.Tracer
-	ended int
+	ended, told int
 }
 
 type idleSpan struct {
@@ -99,7 +103,8 @@ func (t *idleTracer) Start(ctx context.Context, _ string, _ ...trace.SpanStartOp
 	return ctx, idleSpan{of: t}
 }
 
-func (s idleSpan) End(...trace.SpanEndOption) { s.of.ended++ }
+func (s idleSpan) End(...trace.SpanEndOption)          { s.of.ended++ }
+func (s idleSpan) SetAttributes(...attribute.KeyValue) { s.of.told++ }
 
 // A span that records nothing ends at once.
 func TestSpansThatRecordNothing(t *testing.T) {
@@ -111,5 +116,44 @@ func TestSpansThatRecordNothing(t *testing.T) {
 	}
 	if spans.end(make([]*pawlv1.EnqueueResult, 3), nil); idle.ended != 2 {
 		t.Errorf("%d spans have ended in the end, want 2", idle.ended)
+	}
+	of := traceOf(map[string]string{task.HeaderTraceParent: someTrace})
+	g.past(of, "wait", &broker.Claimed{Envelope: &schema.Envelope{}, Exec: &schema.Exec{Claim: schema.Claim{Worker: "w"}}}, time.Unix(2, 0), time.Unix(1, 0))
+	w := &work{g: g}
+	w.held.of = map[task.ID]holding{{1}: {trace: of}}
+	w.traceSettled(&settleBatch{calls: []broker.Settle{{Verb: broker.Ack, Hold: broker.Hold{ID: task.ID{1}}}}}, time.Now())
+	if idle.ended != 4 || idle.told != 0 {
+		t.Errorf("%d spans have ended, want 4; they were told %d things", idle.ended, idle.told)
+	}
+}
+
+// A call that ends a claim has a span in the trace that it names, and a cancel one in that of its task. Others have none.
+func TestSpansOfSingleCalls(t *testing.T) {
+	s := newStage(t)
+	for _, x := range s.f.tasks {
+		x.view.Headers = map[string]string{task.HeaderTraceParent: someTrace}
+	}
+	spans := tracetest.NewSpanRecorder()
+	s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
+	for _, c := range []struct{ name, want string }{
+		{"WorkerService/Extend", ""}, {"OperatorService/RunTaskNow", ""}, {"OperatorService/RetryTask", ""}, {"OperatorService/DiscardTask", ""}, {"ProducerService/ExplainTask", ""},
+		{"WorkerService/Release", "release mail"}, {"ProducerService/CancelTask", "cancel mail"},
+	} {
+		spans.Reset()
+		ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", c.name)
+		request := goodCalls[c.name]
+		if c.name == "ProducerService/CancelTask" {
+			request = `{"task_id":"$later"}`
+		}
+		if _, err := s.calls[c.name](ctx, s.fill(request)); err != nil {
+			t.Fatal(c.name, err)
+		}
+		got := ""
+		for _, span := range spans.Ended() {
+			got += span.Name()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -272,4 +273,82 @@ func TestQuietForAsLongAsIsSaid(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Lost workers are listed with the others unless the caller wants one kind alone, and who resumes has a line in the log if it was quiet.
+func TestLostWorkersAreListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		g := newGateway(f)
+		defer g.Shutdown(context.Background())
+		f.registry.Join(registry.Hello{Namespace: "default", Name: "here", Queues: []registry.Share{{Queue: "q"}}}, "here", 0, func() {})
+		nodes := &lostWorkers{known: g.cfg.Workers}
+		g.cfg.Workers = nodes
+		ctx, _ := begin(t.Context(), "grpc", "test")
+		for want, lost := range map[[2]bool]*bool{{true, false}: nil, {true, true}: new(true), {false, false}: new(false)} {
+			_, err := workerRegistry{Gateway: g}.ListWorkers(ctx, &pawlv1.ListWorkersRequest{Lost: lost})
+			if got := [2]bool{nodes.asked.Lost, nodes.asked.OnlyLost}; err != nil || got != want {
+				t.Errorf("lost: %v: %v, %v, want %v", lost, got, err, want)
+			}
+		}
+		if _, err := (workerRegistry{Gateway: g}).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "gone"}); !errors.Is(err, task.ErrNotFound) || !strings.Contains(err.Error(), "it was lost at") {
+			t.Errorf("one that was lost is made quiet: %v", err)
+		}
+		if _, err := (workerRegistry{Gateway: g}).GetWorker(ctx, &pawlv1.GetWorkerRequest{WorkerId: "silent"}); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `node "n9" gave none`) {
+			t.Errorf("one that may be on a node without an answer: %v", err)
+		}
+		var lines strings.Builder
+		g.log = slog.New(slog.NewTextHandler(&lines, nil))
+		for i, want := range []int{0, 1, 0} {
+			lines.Reset()
+			if i == 1 {
+				steer(t, g, "here", true)
+			}
+			if steer(t, g, "here", false); strings.Count(lines.String(), "worker resumed") != want {
+				t.Errorf("resume %d logs %q", i, lines.String())
+			}
+		}
+	})
+}
+
+// A claim that runs is ended by an operator's word to be quiet, and by no other.
+func TestWordsEndClaims(t *testing.T) {
+	for _, quiet := range []bool{true, false} {
+		f := newFake()
+		f.registry.Tell(9, true, nil)
+		if quiet {
+			f.registry.Tell(9, true, []registry.Word{{Namespace: "default", ID: "i", Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 3}}})
+		}
+		h := &hush{me: f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "i", 0, func() {})}
+		ctx, done := h.claiming(t.Context())
+		if tell := h.listen(0); tell != quiet || (ctx.Err() != nil) != quiet || h.is() != quiet {
+			t.Errorf("quiet %t: told %t, the claim has ended: %v", quiet, tell, ctx.Err())
+		}
+		done()
+		if again, done := h.claiming(t.Context()); (again.Err() != nil) != quiet {
+			t.Errorf("quiet %t: the next claim has ended: %v", quiet, again.Err())
+		} else {
+			done()
+		}
+	}
+}
+
+// lostWorkers note what they are asked for. They have lost the worker "gone"; node n9 gives no answer about the worker "silent".
+type lostWorkers struct {
+	known
+	asked registry.Query
+}
+
+type known = Workers
+
+func (w *lostWorkers) Workers(ctx context.Context, q registry.Query, node string) (list registry.Listing, err error) {
+	switch w.asked = q; q.ID {
+	case "gone":
+		list.Workers = []registry.Info{{ID: q.ID, Lost: &registry.Lost{At: time.Now()}}}
+		return list, nil
+	case "silent":
+		list.Silent = []registry.SilentNode{{Node: "n9"}, {Node: "n8"}}
+		return list, nil
+	}
+	return w.known.Workers(ctx, q, node)
 }
