@@ -318,6 +318,22 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 			r, err := producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("sms")}})
 			return item0(r, err)
 		},
+		"what follows second": func() error {
+			_, err := producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: spec("mail", spec("mail"), spec("sms"))})
+			return err
+		},
+		"a second member": func() error {
+			_, err := groups.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec("mail"), spec("sms")}})
+			return err
+		},
+		"one of two callbacks": func() error {
+			_, err := groups.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec("mail")}, OnComplete: spec("mail"), OnDeath: spec("sms")})
+			return err
+		},
+		"another of two callbacks": func() error {
+			_, err := groups.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec("mail")}, OnSuccess: spec("sms"), OnDeath: spec("mail")})
+			return err
+		},
 		"what follows in a batch": func() error {
 			r, err := producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("mail", spec("sms"))}})
 			return item0(r, err)

@@ -183,6 +183,7 @@ func TestWebhooksNeedAttention(t *testing.T) {
 		{"a notice waits for long", cluster.Webhook{}, cluster.WebhookStatus{Pending: 1}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s"},
 		{"its receiver wants to be left alone for long", cluster.Webhook{}, cluster.WebhookStatus{Pending: 1, Failures: 1, LastError: "busy"}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s: busy"},
 		{"notices were dropped", cluster.Webhook{Paused: true}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(59 * time.Minute)}, 0, "webhook a has dropped 3 notices, the last 59m0s ago"},
+		{"none were, ever", cluster.Webhook{}, cluster.WebhookStatus{DroppedAt: ago(time.Minute)}, 0, ""},
 		{"some were, long ago", cluster.Webhook{}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(time.Hour)}, 0, ""},
 	} {
 		c.hook.Name = "a"

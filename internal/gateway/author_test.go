@@ -103,3 +103,16 @@ func TestHostsOfAddresses(t *testing.T) {
 		}
 	}
 }
+
+// A call that came from nowhere has no address.
+func TestCallsFromNowhere(t *testing.T) {
+	for _, ctx := range []context.Context{t.Context(), peer.NewContext(t.Context(), &peer.Peer{})} {
+		ctx, c := begin(ctx, "grpc", "test")
+		if face, address := sourceOf(ctx, c); face != task.FaceGRPC || address != "" || addressOf(ctx) != "" {
+			t.Errorf("it came from %q by %s", address, face)
+		}
+	}
+	if got := newGateway(newFake()).stampsOf(newCall()); got != nil {
+		t.Errorf("a call that asked no shard has the stamps %v", got)
+	}
+}

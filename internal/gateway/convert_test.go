@@ -104,6 +104,10 @@ func TestSpecRefusals(t *testing.T) {
 		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: -1}}},
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{0}}}},
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{10}}}},
+		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{-1}}}},
+		{"retry.max", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Max: &durationpb.Duration{Seconds: 1, Nanos: -1}}}},
+		{"retry.initial", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Initial: &durationpb.Duration{Seconds: 1, Nanos: -1}}}},
+		{"retry.factor", &pawlv1.TaskSpec{Type: "a", Retry: &pawlv1.RetryPolicy{Max: durationpb.New(time.Hour), Factor: 0.5}}},
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{2, 2}}}},
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{1, 2, 4}}}},
 		{"headers", &pawlv1.TaskSpec{Type: "a", Headers: map[string]string{"": "x"}}},
@@ -357,6 +361,7 @@ func TestScale(t *testing.T) {
 		{"what is held is none", broker.QueueInfo{Ready: [3]int64{0, 30, 0}, Held: 30}, 0, ran(4 * time.Second), 0, 0, 0, 0, false},
 		{"what runs", broker.QueueInfo{Claimed: 3}, 0, ran(0), 0, 0, 3, 2, true},
 		{"what comes in", broker.QueueInfo{}, 0, ran(4 * time.Second), 60, 60, 4, 2, true},
+		{"of what comes in and is not claimed yet, all", broker.QueueInfo{}, 0, ran(4 * time.Second), 60, 15, 4, 2, true},
 		{"of what is held back, what gets through", broker.QueueInfo{Ready: [3]int64{0, 1, 0}, Held: 1}, 0, ran(4 * time.Second), 60, 15, 1, 1, true},
 	} {
 		if c.readied > 0 {
@@ -831,5 +836,38 @@ func TestOddsAndEnds(t *testing.T) {
 	w := workerProto(&registry.Info{Lost: &registry.Lost{At: at, Reason: "silent"}, Quiet: &registry.Quiet{By: "lena", Reason: "deploy", At: at, Until: at.Add(time.Hour)}})
 	if w.GetLostAt().AsTime().Unix() != 100 || w.GetLostReason() != "silent" || w.GetQuiet().GetBy() != "lena" || w.GetQuiet().GetReason() != "deploy" || w.GetQuiet().GetUntil().AsTime().Unix() != 3700 || w.GetQuiet().GetAt().AsTime().Unix() != 100 {
 		t.Errorf("a worker is told of as %v", w)
+	}
+}
+
+// Lists of dead letters, and of nothing else, are in the order of their ends.
+func TestListsOfDeadLetters(t *testing.T) {
+	for _, c := range []struct {
+		f    broker.Filter
+		want bool
+	}{
+		{broker.Filter{}, false}, {broker.Filter{Queue: "q"}, false}, {broker.Filter{Queue: "q", States: []task.State{task.Dead}}, true}, {broker.Filter{Queue: "q", States: []task.State{task.Poisoned}}, true},
+		{broker.Filter{Queue: "q", States: []task.State{task.Ready}}, false}, {broker.Filter{States: []task.State{task.Dead}}, false}, {broker.Filter{Queue: "q", States: []task.State{task.Dead, task.Poisoned}}, false},
+	} {
+		if got := listsDead(c.f); got != c.want {
+			t.Errorf("%+v: %t", c.f, got)
+		}
+	}
+}
+
+// How many tasks an operation will come to is told as far as it is known, and no more than it may.
+func TestTotalsOfOperations(t *testing.T) {
+	for _, c := range []struct {
+		total, matched, most int64
+		soFar                bool
+		want                 string
+	}{
+		{5, 3, 0, true, "5 true"}, {5, 3, 0, false, "5 false"}, {5, 7, 0, true, "7 true"}, {5, 3, 9, true, "5 true"}, {5, 3, 9, false, "5 false"}, {5, 3, 5, true, "5 false"}, {5, 3, 4, true, "4 false"}, {5, 7, 6, false, "6 false"},
+	} {
+		o := &broker.Operation{}
+		o.Spec.Total, o.Spec.TotalSoFar, o.Spec.Max, o.Matched = c.total, c.soFar, c.most, c.matched
+		p := operationProto(o, "")
+		if got := fmt.Sprint(p.GetTotal(), " ", p.GetTotalIsLowerBound()); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
 	}
 }

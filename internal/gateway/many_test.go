@@ -553,3 +553,14 @@ func TestLostPartOfAnEmptyClaim(t *testing.T) {
 		t.Errorf("got %q, and left %+v", got, f.left)
 	}
 }
+
+// A claim without a key leaves it to the router to give back what a lost answer held.
+func TestLostPartOfAClaimWithoutAKey(t *testing.T) {
+	f, g, ctx := spread()
+	put(t, g, ctx, "a", 2, "1")
+	put(t, g, ctx, "b", 1, "1")
+	f.loses = map[uint32]bool{1: true}
+	if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6}); got != "b" || len(f.left) != 0 {
+		t.Errorf("got %q, and left %+v", got, f.left)
+	}
+}

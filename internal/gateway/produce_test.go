@@ -547,3 +547,19 @@ func TestAnswersGoTogether(t *testing.T) {
 		})
 	}
 }
+
+// Few goroutines of a stream stay to receive, and no frame is begun when it has ended.
+func TestReceiversThatStay(t *testing.T) {
+	for idle, stays := range map[int]bool{0: true, spareReceivers: true, spareReceivers + 1: false} {
+		s := &produceStream{idle: idle, running: 9, ended: make(chan struct{})}
+		if got := s.goOn(); got != stays || (s.running == 9) != stays || (s.idle == idle+1) != stays {
+			t.Errorf("beside %d that receive another one stays: %t, then %d of %d do", idle, got, s.idle, s.running)
+		}
+		if s.end(io.EOF); s.begin() {
+			t.Error("a frame is begun after the end")
+		}
+		if s.end(io.ErrClosedPipe); s.err != io.EOF {
+			t.Errorf("it ended with %v", s.err)
+		}
+	}
+}

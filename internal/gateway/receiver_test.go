@@ -600,6 +600,10 @@ func TestRoomOfEachMessage(t *testing.T) {
 	}
 	next()
 	taken("a small message", 0)
+	exact := &receiver{g: g, ctx: t.Context(), ns: "a", largest: contract.MaxMessage, wire: &scriptedWire{b: framed(0, append([]byte{10, 0xfd, 0x7f}, make([]byte, contract.SmallMessage-3)...))}}
+	if err := exact.next(&pawlv1.EnqueueRequest{}); err == nil || exact.held != nil {
+		t.Errorf("what is just small, and no message: %v, it took room: %t", err, exact.held != nil)
+	}
 	next()
 	taken("a large one", made)
 	next()

@@ -61,9 +61,7 @@ func (g *Gateway) Serve(l net.Listener) error {
 	servers.Go(func() { _ = g.grpc.Serve(g.inside) })
 	servers.Go(func() { _ = g.http.Serve(web) })
 	err := g.door.accept(l, rpc, web)
-	if err != nil {
-		g.door.close()
-	}
+	g.door.close()
 	servers.Wait()
 	return err
 }

@@ -349,3 +349,55 @@ func TestUnsigned(t *testing.T) {
 		t.Errorf("another error: %v", err)
 	}
 }
+
+// An action that lasts ends with the token of its caller, and nothing of it stays when it has ended.
+func TestActionsThatLast(t *testing.T) {
+	k := newKeys()
+	k.cut("mail", auth.Rights{Namespace: "team", Roles: auth.Consume | auth.Produce})
+	g := lockedGateway(t, k)
+	for action, lasts := range map[string]bool{"ReceiveMessage": true, "SendMessage": false} {
+		k.tell()
+		r := httptest.NewRequest("POST", "http://localhost/", nil)
+		r.Header.Set(headerToken, "Bearer "+k.secret["mail"])
+		enter := func() (*sqsCaller, context.Context) {
+			ctx, c := begin(t.Context(), "sqs", "test")
+			c.web = r
+			s := &sqsCaller{g: g, c: c}
+			if _, err := s.enter(ctx); err != nil {
+				t.Fatal(err)
+			}
+			ctx, err := s.May(action)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s, ctx
+		}
+		s, left := enter()
+		if s.leave(); (left.Err() != nil) != lasts || g.calls.InUse() != 0 {
+			t.Errorf("%s has ended: %v, %d calls are under way", action, left.Err(), g.calls.InUse())
+		}
+		s, revoked := enter()
+		k.door.Replace(auth.Access{Namespaces: []string{"team"}})
+		k.door.Heard(time.Now())
+		if (revoked.Err() != nil) != lasts {
+			t.Errorf("the token of %s was revoked: %v", action, revoked.Err())
+		}
+		s.leave()
+	}
+	k.tell()
+	ctx, c := begin(t.Context(), "sqs", "test")
+	c.web = httptest.NewRequest("POST", "http://192.0.2.1/", nil)
+	c.web.RemoteAddr = "192.0.2.44:5"
+	c.web.Header.Set(headerToken, "Bearer "+k.secret["mail"])
+	s := &sqsCaller{g: g, c: c}
+	if _, err := s.enter(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.May("DeleteQueue"); err == nil {
+		t.Error("a worker may delete queues")
+	}
+	if _, from := k.door.Refused(); from != "192.0.2.44" || k.door.Failed(auth.FailedRights) != 1 {
+		t.Errorf("%d were refused, the last from %q", k.door.Failed(auth.FailedRights), from)
+	}
+	s.leave()
+}

@@ -156,4 +156,15 @@ func TestSpansOfSingleCalls(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
+	s.g.tracer = nil
+	for name, request := range goodCalls { // as served as with one
+		s := newStage(t)
+		ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", name)
+		if _, err := s.calls[name](ctx, s.fill(request)); err != nil {
+			t.Errorf("%s without a tracer: %v", name, err)
+		}
+	}
+	if got := headersFor(trace.SpanContext{}); got != nil {
+		t.Errorf("no trace is written as %v", got)
+	}
 }

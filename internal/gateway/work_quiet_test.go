@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -266,6 +267,9 @@ func TestQuietForAsLongAsIsSaid(t *testing.T) {
 			if left, err := quiet(said); err != nil || left != want {
 				t.Errorf("for %v: quiet for %v, %v", said, left, err)
 			}
+		}
+		if _, err := quiet(&durationpb.Duration{Seconds: 90, Nanos: -1}); !strings.Contains(fmt.Sprint(err), "is not a duration") {
+			t.Errorf("for no duration: %v", err)
 		}
 		for _, said := range []*durationpb.Duration{{}, durationpb.New(time.Minute - 1), durationpb.New(720*time.Hour + 1), durationpb.New(-time.Hour)} {
 			if _, err := quiet(said); !errors.Is(err, task.ErrInvalidArgument) || !strings.Contains(err.Error(), "for") {

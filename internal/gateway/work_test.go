@@ -328,6 +328,22 @@ func TestUndeliveredClaimsAreGivenBack(t *testing.T) {
 	})
 }
 
+// One task alone is given back, too.
+func TestOneUndeliveredClaimIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+		s.enqueue("q", 1)
+		synctest.Wait() // the frame waits to be received
+		s.cut()
+		<-s.ended
+		s.g.Shutdown(context.Background())
+		if len(f.released) != 1 {
+			t.Fatalf("%d tasks were given back, want 1", len(f.released))
+		}
+	})
+}
+
 // What was received before a connection broke is run: it saves the worker a repeat.
 func TestSettlesOfABrokenStreamAreRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -582,7 +598,8 @@ func TestOnDemand(t *testing.T) {
 		if synctest.Wait(); !stopped || began != 4 {
 			t.Errorf("stopped: %t, begun %d times", stopped, began)
 		}
-		if o.poke(); began != 4 {
+		o.poke()
+		if synctest.Wait(); began != 4 {
 			t.Error("something began after the end")
 		}
 	})
