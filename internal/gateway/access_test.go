@@ -550,6 +550,11 @@ func TestRefusalsAreCounted(t *testing.T) {
 	if _, err := (shown{tokens: []string{"Bearer a", "Bearer b"}}).token(); err == nil || !strings.Contains(err.Error(), "is given 2 times") {
 		t.Errorf("two tokens: %v", err)
 	}
+	for said, want := range map[string]string{"Basic pawl_x": "", "Bear": "", "Bearer": "", "Bearer  a ": "a", "bEARER b": "b"} {
+		if token, err := (shown{tokens: []string{said}}).token(); token != want || (err == nil) != (want != "") || err != nil && !strings.Contains(err.Error(), "the scheme is not Bearer") {
+			t.Errorf("%q: token %q, %v", said, token, err)
+		}
+	}
 	k := newKeys()
 	k.cutAll()
 	g := lockedGateway(t, k)

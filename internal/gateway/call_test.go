@@ -59,7 +59,7 @@ func TestStreamsNameTheirNode(t *testing.T) {
 		for _, c := range []struct {
 			m    *cluster.Map
 			want int
-		}{{f.admin.m, 1}, {&cluster.Map{}, 0}, {&cluster.Map{Nodes: f.admin.m.Nodes[:1]}, 0}, {nil, 0}} {
+		}{{f.admin.m, 1}, {&cluster.Map{}, 0}, {&cluster.Map{Nodes: f.admin.m.Nodes[:2]}, 1}, {&cluster.Map{Nodes: f.admin.m.Nodes[:1]}, 0}, {nil, 0}} {
 			f.set(func() { f.admin.m = c.m })
 			stream, err := pawlv1.NewWorkerServiceClient(conn).Work(t.Context())
 			if err != nil {

@@ -3,10 +3,12 @@ package gateway
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net/http"
@@ -101,6 +103,8 @@ func TestSpecRefusals(t *testing.T) {
 		{"tags", &pawlv1.TaskSpec{Type: "a", Tags: make([]string, 33)}},
 		{"unique.key", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{Key: "a\nb"}}},
 		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: 5}}},
+		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: 1 << 8}}},
+		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: 1<<8 + 1}},
 		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: -1}}},
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{0}}}},
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{10}}}},
@@ -869,5 +873,71 @@ func TestTotalsOfOperations(t *testing.T) {
 		if got := fmt.Sprint(p.GetTotal(), " ", p.GetTotalIsLowerBound()); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
+	}
+}
+
+// What a task follows is told as a task or as a group.
+func TestParentsAreShown(t *testing.T) {
+	id := task.NewID(1, 1, 1)
+	if p := parentProto(&task.Parent{ID: id}); p.GetTaskId() != id.String() || p.GetGroupId() != "" {
+		t.Errorf("a task: %v", p)
+	}
+	if p := parentProto(&task.Parent{Group: id}); p.GetGroupId() != id.String() || p.GetTaskId() != "" {
+		t.Errorf("a group: %v", p)
+	}
+	if p := followerProto(&broker.Follower{Type: "a"}); p.GetTaskId() != "" {
+		t.Errorf("a follower that is not there yet: %v", p)
+	}
+	if p := memberProto(&broker.GroupMember{Type: "a"}); p.GetTaskId() != "" {
+		t.Errorf("a member that is not there yet: %v", p)
+	}
+}
+
+// headless have no leaders that could be asked for.
+type headless struct{ Broker }
+
+func (headless) Leader(context.Context, uint32) (node, term, index uint64) { panic("planted") }
+
+// A panic in one of many asks is the error of the call.
+func TestPanicsOfOneAsk(t *testing.T) {
+	g := newGateway(newFake(1, 2))
+	g.broker = headless{g.broker}
+	ctx, _ := begin(t.Context(), "grpc", "test")
+	if _, err := (operators{Gateway: g}).GetServer(ctx, &pawlv1.GetServerRequest{}); err == nil || !strings.Contains(err.Error(), "planted") {
+		t.Errorf("the server: %v", err)
+	}
+	if _, err := (clusters{Gateway: g}).GetMap(ctx, &pawlv1.GetMapRequest{}); err == nil || !strings.Contains(err.Error(), "planted") {
+		t.Errorf("the map: %v", err)
+	}
+	if err := firstError([]error{nil, errPlanted, io.EOF}); err != errPlanted {
+		t.Errorf("the first of two errors: %v", err)
+	}
+}
+
+// countless workers are not all known.
+type countless struct{ known }
+
+func (countless) CountWorkers(context.Context, string, []string) []int64 { return nil }
+
+// A queue is shown without what nobody has counted.
+func TestQueuesThatNobodyCounts(t *testing.T) {
+	f := newFake()
+	g := newGateway(f)
+	g.cfg.Workers = countless{g.cfg.Workers}
+	ctx, _ := begin(t.Context(), "grpc", "test")
+	for _, series := range []stats.Window{0, stats.Hour} {
+		q := &pawlv1.Queue{Queue: "mail"}
+		if g.setLately(ctx, series, q); q.Rates != nil || q.Series != nil || q.Workers != nil {
+			t.Errorf("without counts: %v", q)
+		}
+	}
+	g.cfg.Stats, g.cfg.Workers = newFakeStats(), nil
+	q, other := &pawlv1.Queue{Queue: "mail", Depth: &pawlv1.Depth{Ready: 7}}, &pawlv1.Queue{Queue: "sms"}
+	if g.setLately(ctx, stats.Hour, q, other); q.Rates == nil || q.Series == nil || other.Series == nil || q.Workers != nil || q.GetRates().GetIn() == other.GetRates().GetIn() {
+		t.Errorf("with counts: %v, %v", q, other)
+	}
+	q = &pawlv1.Queue{Queue: "mail"}
+	if g.setLately(ctx, 0, q); q.Rates == nil || q.Series != nil {
+		t.Errorf("without a series: %v", q)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -25,6 +26,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -313,4 +315,58 @@ func TestRatesOfOneKind(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What members of a group and messages of SQS take of the rates of their namespace is what they would as single tasks: the first goes with its call.
+// What ends claims takes nothing.
+func TestRatesOfManyTasks(t *testing.T) {
+	for what, do := range map[string]func(ctx context.Context, g *Gateway) error{
+		"a group": func(ctx context.Context, g *Gateway) error {
+			_, err := groupers{Gateway: g}.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: many(4, &pawlv1.TaskSpec{Type: "a"}), Open: true})
+			return err
+		},
+		"members": func(ctx context.Context, g *Gateway) error {
+			id := task.NewID(1, 7, 1)
+			_, err := groupers{Gateway: g}.AddGroupTasks(ctx, &pawlv1.AddGroupTasksRequest{GroupId: id.String(), Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
+			if errors.Is(err, task.ErrNotFound) {
+				err = nil
+			}
+			return err
+		},
+		"messages": func(ctx context.Context, g *Gateway) error {
+			spec := task.Spec{Type: "a", Queue: "q", Priority: task.Normal, ContentType: "x/y"}
+			for _, one := range (sqsCore{g}).Enqueue(ctx, cluster.Queue{Namespace: "default", Name: "q", Shard: 1}, []task.Spec{spec, spec, spec, spec}) {
+				if one.Err != nil {
+					return one.Err
+				}
+			}
+			return nil
+		},
+		"a batch": func(ctx context.Context, g *Gateway) error {
+			got, err := producers{Gateway: g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
+			if e := got.GetResults(); err == nil && e[3].GetError() != nil {
+				err = errors.New(e[3].GetError().GetCode())
+			}
+			return err
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			for most, good := range map[int64]bool{3: true, 2: false} {
+				k := newKeys()
+				k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"default"}, Quotas: map[string]task.Quotas{"default": {Requests: most}}})
+				k.door.Heard(time.Now())
+				f := newFake()
+				f.door = k.door
+				g := newGateway(f)
+				ctx, _ := begin(t.Context(), "grpc", "test")
+				together := what == "a group" || what == "members" // all or none of them, whatever is left
+				if err := do(ctx, g); (err == nil) != (good || together) {
+					t.Errorf("%s of 4 tasks at %d a second: %v", what, most, err)
+				}
+				if err := g.rates.take("default", task.Quotas{Requests: most}, 1, 0); good && err == nil {
+					t.Errorf("%s of 4 tasks at %d a second leaves room for another", what, most)
+				}
+			}
+		})
+	}
 }

@@ -620,6 +620,19 @@ func TestRoomOfEachMessage(t *testing.T) {
 	if err := in.next(&pawlv1.EnqueueRequest{}); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
+	parts, err := proto.Marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Headers: manyHeaders(64)} }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &receiver{g: g, ctx: t.Context(), ns: "a", largest: contract.MaxMessage, wire: &scriptedWire{b: framed(0, parts)}}
+	if err := of.next(&pawlv1.EnqueueBatchRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	expected := len(parts) + contract.MemoryFor(len(parts)) + min(len(parts), fieldRoom)
+	if extra, _ := g.extra.InUse(); extra != int64(weigh(t, &pawlv1.EnqueueBatchRequest{}, parts)-expected) {
+		t.Errorf("one of many parts takes %d bytes more than the %d that are expected of it, and weighs %d", extra, expected, weigh(t, &pawlv1.EnqueueBatchRequest{}, parts))
+	}
+	of.close()
 	if err := in.readLarge(3, false, "no message"); err == nil || !strings.Contains(err.Error(), "string is no message") {
 		t.Errorf("what is no message: %v", err)
 	}
@@ -652,6 +665,14 @@ func TestMessagesInTime(t *testing.T) {
 			}
 			in.setWaiting(false)
 		}
+		wire.ended = nil
+		if err := in.reserve(&in.held, in.g.large, 10); err != nil { // its time was over before
+			t.Errorf("room: %v", err)
+		}
+		if pass(rest.BodyTimeout + 1); wire.ended != nil {
+			t.Errorf("a stream that has ended is ended again with %v", wire.ended)
+		}
+		in.close()
 	})
 }
 

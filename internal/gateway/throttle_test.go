@@ -274,3 +274,15 @@ func TestPublicRoutesDoNotWait(t *testing.T) {
 		}
 	})
 }
+
+// One source is an address, or of IPv6 a network of 64 bits.
+func TestSourcesAreNetworks(t *testing.T) {
+	for from, want := range map[string]string{"192.0.2.1": "192.0.2.1/32", "::ffff:192.0.2.1": "192.0.2.1/32", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8:1:3::": "2001:db8:1:3::/64"} {
+		if got := sourceNetwork(netip.MustParseAddr(from)).String(); got != want {
+			t.Errorf("%s: %s, want %s", from, got, want)
+		}
+	}
+	if got := sourceNetwork(netip.Addr{}); got.IsValid() {
+		t.Errorf("no address: %s", got)
+	}
+}

@@ -359,6 +359,14 @@ func TestTLSStalledHandshake(t *testing.T) {
 
 // Over TCP who spoke plaintext hears the answer, and its end, while the server still reads.
 func TestPlaintextOverTCP(t *testing.T) {
+	mute, far := net.Pipe()
+	go func() {
+		newDoor(Config{Logger: slog.New(slog.DiscardHandler)}).failed(&guest{Conn: far, raw: far}, tls.RecordHeaderError{RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
+		far.Close()
+	}()
+	if answer, err := io.ReadAll(mute); len(answer) > 0 || err != nil {
+		t.Errorf("one who has spoken TLS before hears %q, %v", answer, err)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
