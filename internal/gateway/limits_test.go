@@ -192,6 +192,17 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		t.Errorf("after one has gone, and two have come: %d connections", count())
 	}
 	d.close()
+	few := newDoor(Config{MaxConns: 2, MaxConnsPerAddress: 9})
+	for i := range 3 {
+		_, there := net.Pipe()
+		few.admit(connFrom{there, fmt.Sprintf("192.0.2.%d:1", i)}, p, p)
+		few.mu.Lock()
+		if n := len(few.guests); n != min(i+1, 2) {
+			t.Errorf("%d connections are let in of %d, at most 2 may be", n, i+1)
+		}
+		few.mu.Unlock()
+	}
+	few.close()
 	here, there := net.Pipe()
 	d.admit(connFrom{there, "192.0.2.1:9"}, p, p)
 	if _, err := here.Read(make([]byte, 1)); err == nil {

@@ -384,6 +384,24 @@ func TestActionsThatLast(t *testing.T) {
 		}
 		s.leave()
 	}
+	for action, most := range map[string]int{"SendMessage": 2, "DeleteMessage": 9} { // what ends claims is not counted as a request
+		k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 2}}})
+		k.door.Heard(time.Now())
+		g.rates = newRates(1)
+		for i := range 9 {
+			ctx, c := begin(t.Context(), "sqs", "test")
+			c.web = httptest.NewRequest("POST", "http://localhost/", nil)
+			c.web.Header.Set(headerToken, "Bearer "+k.secret["mail"])
+			s := &sqsCaller{g: g, c: c}
+			if _, err := s.enter(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.May(action); (err == nil) != (i < most) {
+				t.Errorf("%s for the %d. time in a second: %v", action, i+1, err)
+			}
+			s.leave()
+		}
+	}
 	k.tell()
 	ctx, c := begin(t.Context(), "sqs", "test")
 	c.web = httptest.NewRequest("POST", "http://192.0.2.1/", nil)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
@@ -217,5 +218,24 @@ func TestTokensBeyondTheirMaker(t *testing.T) {
 		if err := beyond(visitor{Visitor: &auth.Visitor{Name: "maker", Rights: c.maker}}, made); !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v, want %q", c.maker, err, c.says)
 		}
+	}
+}
+
+// A call that can be repeated says when it was asked first, and no other does.
+func TestRepeatableCalls(t *testing.T) {
+	for id, asked := range map[string]bool{"": false, someID: true} {
+		var c cluster.TokenCall
+		if err := again(&c, id); err != nil || c.Asked.IsZero() == asked || (c.Request == task.ID{}) == asked {
+			t.Errorf("with the request id %q: %+v, %v", id, c, err)
+		}
+	}
+	for _, sqs := range []bool{true, false} {
+		token := &auth.Token{Name: "t", SQS: sqs, Hash: auth.HashOf("x")}
+		if key := accessKeyOf(token); (key.ID != "") != sqs || (key.Secret != "") != sqs || tokenProto(token).GetAccessKeyId() != key.ID {
+			t.Errorf("SQS: %t: the access key %+v", sqs, key)
+		}
+	}
+	if clockProto(time.Time{}) != nil || clockProto(time.Unix(5, 0)).AsTime().Unix() != 5 {
+		t.Error("a time of the wall clock is another")
 	}
 }
