@@ -573,6 +573,18 @@ func TestRefusalsAreCounted(t *testing.T) {
 	if _, from := k.door.Refused(); from != "192.0.2.7" {
 		t.Errorf("the last came from %q", from)
 	}
+	k.door.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Bytes: 1}}})
+	k.door.Heard(time.Now())
+	g.rates = newRates(1)
+	for i := range 3 { // a call by itself takes none of the bytes
+		ctx, call := begin(t.Context(), "grpc", "test")
+		if _, _, err := g.admit(ctx, call, need{ofQueues, produce, false}, shown{tokens: []string{"Bearer " + k.secret["produce"]}}); err != nil {
+			t.Errorf("call %d of one that has a byte a second: %v", i, err)
+		}
+		if _, err := g.admitFrame(call); err != nil {
+			t.Errorf("frame %d of one that has a byte a second: %v", i, err)
+		}
+	}
 	open := newGateway(newFake())
 	if v, err := open.visitor(shown{tokens: []string{"Basic x"}}); err != nil || v.Visitor != auth.Anybody {
 		t.Errorf("where no token is wanted: %+v, %v", v, err)

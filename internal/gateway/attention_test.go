@@ -75,6 +75,7 @@ func TestAttention(t *testing.T) {
 		{"a breaker is open", queue(busy("q", 0, task.WhyBreakerOpen)), "warning breaker_open q"},
 		{"new dead letters", situation{known: true, status: broker.NamespaceStatus{Dead: 9, NewDead: 2}}, "critical dead_letters "},
 		{"old ones", situation{known: true, status: broker.NamespaceStatus{Dead: 9}}, "warning dead_letters "},
+		{"one old one", situation{known: true, status: broker.NamespaceStatus{Dead: 1}}, "warning dead_letters "},
 		{"new ones, all replayed or discarded", hour(stats.Rates{Dead: 407, Succeeded: 5000, Replayed: 407}), ""},
 		{"few attempts fail", hour(stats.Rates{Failed: 9}), ""},
 		{"ten fail", hour(stats.Rates{Failed: 10}), "warning failure_rate "},

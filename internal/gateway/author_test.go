@@ -112,6 +112,9 @@ func TestCallsFromNowhere(t *testing.T) {
 			t.Errorf("it came from %q by %s", address, face)
 		}
 	}
+	if got := addressOf(peer.NewContext(t.Context(), &peer.Peer{Addr: insideAddr("192.0.2.7:5")})); got != "192.0.2.7" {
+		t.Errorf("one from somewhere came from %q", got)
+	}
 	if got := newGateway(newFake()).stampsOf(newCall()); got != nil {
 		t.Errorf("a call that asked no shard has the stamps %v", got)
 	}

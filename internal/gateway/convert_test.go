@@ -685,7 +685,23 @@ func TestPeriodsAreShown(t *testing.T) {
 
 // A refusal whose words are no text keeps its code.
 func TestRefusalsOfBadText(t *testing.T) {
-	err := newGateway(newFake()).statusOf(t.Context(), &task.Error{Code: task.CodeNotFound, Reason: "\xff", Message: "no such task"})
+	g := newGateway(newFake())
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	late, end := context.WithTimeout(t.Context(), 0)
+	defer end()
+	for want, ctx := range map[codes.Code]context.Context{codes.Canceled: gone, codes.DeadlineExceeded: late, codes.NotFound: t.Context()} {
+		if got := status.Code(g.statusOf(ctx, task.NotFound("task", "x"))); got != want {
+			t.Errorf("a caller of whom %v is told %v, want %v", ctx.Err(), got, want)
+		}
+		if err := g.statusOf(ctx, nil); err != nil {
+			t.Errorf("no error is %v", err)
+		}
+	}
+	if own := status.Error(codes.Aborted, "x"); g.statusOf(t.Context(), own) != own {
+		t.Error("a status is another")
+	}
+	err := g.statusOf(t.Context(), &task.Error{Code: task.CodeNotFound, Reason: "\xff", Message: "no such task"})
 	if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "no such task") {
 		t.Errorf("got %v", err)
 	}
@@ -939,5 +955,25 @@ func TestQueuesThatNobodyCounts(t *testing.T) {
 	q = &pawlv1.Queue{Queue: "mail"}
 	if g.setLately(ctx, 0, q); q.Rates == nil || q.Series != nil {
 		t.Errorf("without a series: %v", q)
+	}
+}
+
+// A rate says over which time it counts, whose ever it is, and what is wrong with any rule of a queue is told by its name.
+func TestRulesAreChecked(t *testing.T) {
+	rate := &pawlv1.Rate{Limit: 1}
+	odd := &durationpb.Duration{Seconds: 1, Nanos: -1}
+	for field, p := range map[string]*pawlv1.QueueSettings{
+		"rate.period": {Rate: rate}, "per_key.rate.period": {PerKey: &pawlv1.KeyRules{Rate: rate}}, "keys.a.rate.period": {Keys: map[string]*pawlv1.KeyRules{"a": {Rate: rate}}},
+		"breaker.window": {Breaker: &pawlv1.Breaker{Window: odd}}, "breaker.hold": {Breaker: &pawlv1.Breaker{Hold: odd}}, "breaker.max_hold": {Breaker: &pawlv1.Breaker{MaxHold: odd}},
+		"breaker.off": {Breaker: &pawlv1.Breaker{Off: true, Probes: 1}}, "breakers.t.window": {Breakers: map[string]*pawlv1.Breaker{"t": {Window: durationpb.New(0)}}},
+	} {
+		_, err := settingsOf(p)
+		if e, _ := task.AsError(err); e == nil || e.Field != field {
+			t.Errorf("%v: %v, want a refusal of %s", p, err, field)
+		}
+	}
+	s, err := settingsOf(&pawlv1.QueueSettings{Breakers: map[string]*pawlv1.Breaker{"t": {Probes: 3}, "u": {Off: true}}, Keys: map[string]*pawlv1.KeyRules{"a": {MaxRunning: 1}, "b": {MaxRunning: 2, Weight: 5}}})
+	if err != nil || len(s.Breakers) != 2 || s.Breakers["t"].Probes != 3 || s.Breakers["t"].Window == 0 || s.Breakers["u"].IsSet() || len(s.Keys) != 2 || s.Keys["b"].MaxRunning != 2 || s.Keys["b"].Weight != 5 {
+		t.Errorf("read as %+v, %v", s, err)
 	}
 }
