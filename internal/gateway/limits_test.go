@@ -324,6 +324,12 @@ func TestRatesOfOneKind(t *testing.T) {
 			if err := g.rates.take("n", task.Quotas{}, 1, 1); err != nil {
 				t.Errorf("without a quota: %v", err)
 			}
+			q = task.Quotas{Requests: 2 * q.Requests, Bytes: 2 * q.Bytes}
+			for i, good := range []bool{true, true, false} {
+				if err := take(); (err == nil) != good {
+					t.Errorf("%s: call %d when two may come a second from now on: %v", quota, i, err)
+				}
+			}
 		}
 	})
 }

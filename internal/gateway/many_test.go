@@ -424,6 +424,15 @@ func TestSharesAreOfEqualSets(t *testing.T) {
 			t.Errorf("%+v has the state of another set", c)
 		}
 	}
+	for i := len(b.states); i < maxShares; i++ {
+		b.of(call("n", fmt.Sprint("q", i), 7))
+	}
+	if b.of(call("n", "q", 1)) != one || len(b.states) != maxShares {
+		t.Errorf("of %d sets the first was forgotten", len(b.states))
+	}
+	if b.of(call("n", "last", 7)); len(b.states) != 1 {
+		t.Errorf("%d sets are remembered", len(b.states))
+	}
 }
 
 // Queues that follow each other and lie in one shard are asked in one call.
@@ -525,6 +534,7 @@ func TestBulkOverParts(t *testing.T) {
 		"all":           {two, broker.Selection{}, "1: -1 ids, max 0, rate 0; 2: -1 ids, max 0, rate 0"},
 		"at most seven": {two, broker.Selection{Max: 7}, "1: -1 ids, max 7, rate 0; 2: -1 ids, max 2, rate 0"},
 		"at most five":  {two, broker.Selection{Max: 5}, "1: -1 ids, max 5, rate 0"},
+		"at most one":   {two, broker.Selection{Max: 1}, "1: -1 ids, max 1, rate 0"},
 		"at most four":  {two, broker.Selection{Max: 4}, "1: -1 ids, max 4, rate 0"},
 	} {
 		f := newFake(1, 2)

@@ -713,3 +713,22 @@ func TestStreamsOfAConnection(t *testing.T) {
 		}
 	})
 }
+
+// A client may ask now and then whether the server lives, also while it has no calls.
+func TestIdleClientsMayPing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := serve(t, newFake())
+		c := newRudeClient(t, l.dial)
+		for range 6 {
+			pass(pingMin + time.Second)
+			c.write(func() error { return c.f.WritePing(false, [8]byte{1}) })
+		}
+		synctest.Wait()
+		select {
+		case <-c.closed:
+			t.Error("it was cut off")
+		default:
+		}
+		c.close()
+	})
+}

@@ -296,6 +296,25 @@ func TestPurgeEndsClaims(t *testing.T) {
 	}
 }
 
+// A queue is dropped with what is dead in each of its parts.
+func TestDropEndsDeadLetters(t *testing.T) {
+	f, g, q, _ := startSQSCall(t)
+	states := []task.State{task.Dead, task.Poisoned}
+	for _, x := range f.tasks {
+		x.view.Exec = &schema.Exec{State: states[len(states)-1]}
+		states = states[:len(states)-1]
+	}
+	ctx, _ := begin(t.Context(), "sqs", "test")
+	if err := g.DropQueue(ctx, q); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range f.tasks {
+		if x.view.Exec.State != task.Discarded {
+			t.Errorf("a task is %s", x.view.Exec.State)
+		}
+	}
+}
+
 // A task's first claim is the first that it remembers.
 func TestFirstClaimed(t *testing.T) {
 	f, g, _, c := startSQSCall(t)

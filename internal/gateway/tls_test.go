@@ -395,3 +395,12 @@ func TestPlaintextOverTCP(t *testing.T) {
 	here.Close()
 	<-failed
 }
+
+// HTTP in plaintext begins with capitals.
+func TestRequestsBeginWithCapitals(t *testing.T) {
+	for head, want := range map[string]bool{"GET /": true, "AZA  ": true, "ZAZ  ": true, "@ET  ": false, "G[T  ": false, "GEt  ": false, "\x16\x03\x01  ": false} {
+		if got := startsHTTP([5]byte([]byte(head))); got != want {
+			t.Errorf("%q: %t", head, got)
+		}
+	}
+}
