@@ -37,6 +37,7 @@ import (
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // The contract's enums have the numbers of package task, so that neither is looked up.
@@ -975,5 +976,74 @@ func TestRulesAreChecked(t *testing.T) {
 	s, err := settingsOf(&pawlv1.QueueSettings{Breakers: map[string]*pawlv1.Breaker{"t": {Probes: 3}, "u": {Off: true}}, Keys: map[string]*pawlv1.KeyRules{"a": {MaxRunning: 1}, "b": {MaxRunning: 2, Weight: 5}}})
 	if err != nil || len(s.Breakers) != 2 || s.Breakers["t"].Probes != 3 || s.Breakers["t"].Window == 0 || s.Breakers["u"].IsSet() || len(s.Keys) != 2 || s.Keys["b"].MaxRunning != 2 || s.Keys["b"].Weight != 5 {
 		t.Errorf("read as %+v, %v", s, err)
+	}
+}
+
+// So do those of archived tasks and of members of a group, and there are no more groups of dead letters than a page has.
+func TestOtherPagesThatFitAMessage(t *testing.T) {
+	const tasks, size = 14, 1 << 20
+	f := newFake()
+	g := newGateway(f)
+	ctx, _ := begin(t.Context(), "grpc", "test")
+	for range tasks {
+		a := fakeArchived()
+		a.Payload = make([]byte, size)
+		f.archive = append(f.archive, a)
+	}
+	page, err := operators{Gateway: g}.ListArchive(ctx, &pawlv1.ListArchiveRequest{Limit: 100})
+	if err != nil || len(page.Items) != 11 || page.NextCursor != encodeCursor(archiveCursor, []byte("a:11")) {
+		t.Errorf("%d archived tasks come, then the cursor %q, %v", len(page.GetItems()), page.GetNextCursor(), err)
+	}
+	f.archive = f.archive[:1]
+	f.archive[0].Payload = make([]byte, maxPageBytes+1)
+	if page, err := (operators{Gateway: g}).ListArchive(ctx, &pawlv1.ListArchiveRequest{}); err != nil || len(page.Items) != 1 {
+		t.Errorf("of one that is too large by itself %d come, %v", len(page.GetItems()), err)
+	}
+	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
+		for i := range tasks {
+			out.Members.Members = append(out.Members.Members, broker.GroupMember{Ref: task.ID{15: byte(i + 1)}, Result: broker.Result{Data: make([]byte, size)}})
+		}
+		return out, nil
+	})
+	members, err := groupers{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
+	if err != nil || len(members.Items) != 11 || members.NextCursor != encodeCursor(memberCursor, append(make([]byte, 15), 11)) {
+		t.Errorf("%d members come, then the cursor %q, %v", len(members.GetItems()), members.GetNextCursor(), err)
+	}
+	for n, cut := range map[int]bool{contract.MaxPage: false, contract.MaxPage + 1: true} {
+		verbtest.On(f.table(), broker.GroupDead, func(context.Context, *broker.DeadOf) (out broker.DeadGrouped, err error) {
+			for i := range n {
+				out.Groups = append(out.Groups, broker.Group{Fingerprint: uint64(i), Queues: map[string]int64{"q": 1}})
+			}
+			return out, nil
+		})
+		if got, err := (operators{Gateway: g}).GroupDead(ctx, &pawlv1.GroupDeadRequest{}); err != nil || len(got.Groups) != contract.MaxPage || got.Partial != cut {
+			t.Errorf("%d groups: %d come, partial %t, %v", n, len(got.GetGroups()), got.GetPartial(), err)
+		}
+	}
+}
+
+// A batch of endings is parted by the shards of their tasks, and keeps its order in each.
+func TestBatchesAreParted(t *testing.T) {
+	for shards, want := range map[string]string{"": "", "1": "1", "11": "11", "12": "1 2", "121": "11 2", "2112": "22 11", "1112": "111 2"} {
+		var b settleBatch
+		for i, s := range shards {
+			b.calls = append(b.calls, broker.Settle{Hold: broker.Hold{ID: task.NewID(uint32(s-'0'), 1, uint64(i))}})
+			b.answers = append(b.answers, &pawlv1.Settled{TaskId: b.calls[i].Hold.ID.String()})
+		}
+		var got []string
+		for _, p := range b.byShard() {
+			part, last := "", ""
+			for i, c := range p.calls {
+				id := c.Hold.ID.String()
+				if part += fmt.Sprint(c.Hold.ID.Shard()); id != p.answers[i].TaskId || id[len(id)-4:] < last {
+					t.Errorf("%s: %s has the answer of %s", shards, id, p.answers[i].TaskId)
+				}
+				last = id[len(id)-4:]
+			}
+			got = append(got, part)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("tasks in %s are parted as %q, want %q", shards, got, want)
+		}
 	}
 }

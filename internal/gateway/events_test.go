@@ -510,3 +510,72 @@ func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 		}
 	})
 }
+
+// flickering are shards that give an answer when they are told to, and note when they were asked.
+type flickering struct {
+	rings *fakeEvents
+	began time.Time
+	asked []time.Duration
+	light func(since time.Duration) bool
+}
+
+func (f *flickering) Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error) {
+	since := time.Since(f.began)
+	f.asked = append(f.asked, since)
+	if !f.light(since) {
+		return events.Page{}, errPlanted
+	}
+	return f.rings.Events(ctx, shard, q)
+}
+
+// A shard that gives no answer is asked again after longer and longer pauses, and soon again when it had given one.
+func TestDarkShardsAreAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		g := newGateway(f)
+		defer g.Shutdown(context.Background())
+		shards := &flickering{rings: f.events, began: time.Now(), light: func(since time.Duration) bool { return since >= 9*time.Second && since < 12*time.Second }}
+		g.cfg.Events = shards
+		ctx, leave := context.WithTimeout(t.Context(), 26*time.Second)
+		defer leave()
+		ctx, _ = begin(ctx, "grpc", "test")
+		err := g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it ended with %v", err)
+		}
+		var got []string
+		for _, at := range shards.asked {
+			got = append(got, fmt.Sprint(at.Milliseconds()))
+		}
+		// At first it is asked where it is, then twice as late each time, up to 2 s; an answer takes 10 s at most.
+		if want := "0 0 100 300 700 1500 3100 5100 7100 9100 9100 19100 19200 19400 19800 20600 22200 24200"; strings.Join(got, " ") != want {
+			t.Errorf("asked at %s ms, want %s", got, want)
+		}
+	})
+}
+
+// A beat comes when nothing was said for long: what was not asked for does not put it off.
+func TestBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		g := newGateway(f)
+		defer g.Shutdown(context.Background())
+		ctx, leave := context.WithTimeout(t.Context(), 61*time.Second)
+		defer leave()
+		ctx, _ = begin(ctx, "grpc", "test")
+		go func() {
+			pass(10 * time.Second)
+			f.events.happen(1, "other")
+			pass(15 * time.Second)
+			f.events.happen(1, "a")
+		}()
+		began, got := time.Now(), ""
+		_ = g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Queue: "a", Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
+			got += fmt.Sprintf("%d at %v; ", len(r.GetEvents()), time.Since(began).Round(time.Second))
+			return nil
+		})
+		if want := "0 at 0s; 0 at 15s; 1 at 25s; 0 at 40s; 0 at 55s; "; got != want {
+			t.Errorf("frames: %s, want %s", got, want)
+		}
+	})
+}

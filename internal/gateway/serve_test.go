@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
@@ -577,6 +578,33 @@ func TestPassagesClose(t *testing.T) {
 		}
 		if _, err := p.Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%s has closed, and accepts: %v", what, err)
+		}
+	}
+}
+
+// Who may not know of the cluster hears whether a node is ready, and nothing of its shards; so does one who shows a wrong token.
+func TestReadinessTellsStrangersLittle(t *testing.T) {
+	k := newKeys()
+	k.cut("boss", auth.Everything)
+	k.cut("team", auth.Rights{Namespace: "team", Roles: auth.Admin})
+	for name, knows := range map[string]bool{"": false, "nobody": false, "team": false, "boss": true} {
+		g := lockedGateway(t, k)
+		secret := k.secret[name]
+		if name == "nobody" {
+			secret = auth.NewSecret()
+		}
+		w := knock(g, "GET", "/readyz", secret, "")
+		if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "shard") != knows {
+			t.Errorf("%q, of a node that is ready: %d %s", name, w.Code, w.Body)
+		}
+		for _, ready := range []func() error{nil, func() error { return errPlanted }} {
+			g.cfg.Ready = ready
+			f := g.broker.(*fake)
+			f.set(func() { f.leader = 0 })
+			w = knock(g, "GET", "/readyz", secret, "")
+			if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "shard") != knows || strings.Contains(w.Body.String(), "not ready") == knows {
+				t.Errorf("%q, of a node that is not ready: %d %s", name, w.Code, w.Body)
+			}
 		}
 	}
 }
