@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -569,6 +570,15 @@ func TestRefusalsAreCounted(t *testing.T) {
 		if got := k.door.Failed(auth.FailedRights); got != c.want || g.calls.InUse() != c.seats {
 			t.Errorf("call %d: %d were refused by their rights, want %d; %d are under way", i, got, c.want, g.calls.InUse())
 		}
+	}
+	var lines strings.Builder
+	g.refusals, g.log = refusals{}, slog.New(slog.NewTextHandler(&lines, nil))
+	for range 2 {
+		ctx, call := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: insideAddr("192.0.2.7")}), "grpc", "test")
+		_, _, _ = g.admit(ctx, call, need{ofQueues, produce, false}, shown{tokens: []string{"Bearer " + k.secret["observe"]}})
+	}
+	if strings.Count(lines.String(), "a caller was not let in") != 1 || !strings.Contains(lines.String(), "address=192.0.2.7") {
+		t.Errorf("the log says %s", lines.String())
 	}
 	if _, from := k.door.Refused(); from != "192.0.2.7" {
 		t.Errorf("the last came from %q", from)

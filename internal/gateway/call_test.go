@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,6 +15,9 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
+	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // An answer of a shard that another node leads names that node; one of this node's own shards, or of several, names none.
@@ -129,5 +133,56 @@ func TestTheLatestMomentIsTold(t *testing.T) {
 		if strings.Join(got, " ") != s.want {
 			t.Errorf("after %+v: %q, want %q", s.at, got, s.want)
 		}
+	}
+}
+
+// deeds notes what is done to queues.
+type deeds struct {
+	Cluster
+	done []task.Action
+}
+
+func (d *deeds) PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
+	d.done = append(d.done, deed.Action)
+	return d.Cluster.PutQueue(ctx, deed, ns, name, change)
+}
+
+// What is done to a queue is noted as what it is, and a queue is parted into no more parts than there can be.
+func TestDeedsOnQueues(t *testing.T) {
+	s := newStage(t)
+	queues := &deeds{Cluster: s.g.cluster}
+	s.g.cluster = queues
+	for _, name := range []string{"OperatorService/PauseQueue", "OperatorService/ResumeQueue", "OperatorService/PutQueue"} {
+		if _, err := s.call(name, s.fill(goodCalls[name])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []task.Action{task.QueuePaused, task.QueueResumed, task.QueuePut}; !slices.Equal(queues.done, want) {
+		t.Errorf("noted are %v, want %v", queues.done, want)
+	}
+	for _, n := range []int{0, -1, contract.MaxParts + 1} {
+		if _, err := s.call("OperatorService/SpreadQueue", s.fill(fmt.Sprintf(`{"queue":"mail","parts":%d}`, n))); !strings.Contains(fmt.Sprint(err), "no shards are named") {
+			t.Errorf("%d parts: %v", n, err)
+		}
+	}
+}
+
+// A list that goes on behind nothing has no place to go on from.
+func TestListsOfNothingEnd(t *testing.T) {
+	f := newFake()
+	g := newGateway(f)
+	ctx, _ := begin(t.Context(), "grpc", "test")
+	verbtest.On(f.table(), broker.ListGroups, func(context.Context, *broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
+		out.Page.More = true
+		return out, nil
+	})
+	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
+		out.Members.More = true
+		return out, nil
+	})
+	groups, err := groupers{Gateway: g}.ListGroups(ctx, &pawlv1.ListGroupsRequest{})
+	members, err2 := groupers{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
+	if err != nil || err2 != nil || groups.NextCursor != "" || members.NextCursor != "" {
+		t.Errorf("got %v, %v, %v, %v", groups, members, err, err2)
 	}
 }

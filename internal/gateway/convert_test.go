@@ -1047,3 +1047,29 @@ func TestBatchesAreParted(t *testing.T) {
 		}
 	}
 }
+
+// comparing have counted before and after any time.
+type comparing struct{ fakeStats }
+
+func (s comparing) TypeStats(ctx context.Context, q stats.TypeQuery, queue string) (stats.TypeReport, []string, []string) {
+	r, queues, missing := s.fakeStats.TypeStats(ctx, q, queue)
+	if !q.Around.IsZero() {
+		r.Before, r.After = &stats.Period{From: 1}, &stats.Period{From: 2}
+	}
+	return r, queues, missing
+}
+
+// Types are compared around a time that is asked for, and around no other.
+func TestTypesAreComparedAroundATime(t *testing.T) {
+	g := newGateway(newFake())
+	g.cfg.Stats = comparing{newFakeStats()}
+	ctx, _ := begin(t.Context(), "grpc", "test")
+	around := time.Now().Add(-10 * time.Second).Truncate(time.Second)
+	got, err := statisticians{Gateway: g}.GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome", Around: timestamppb.New(around)})
+	if c := got.GetComparison(); err != nil || !c.GetAround().AsTime().Equal(around) || c.GetBefore().GetStart().GetSeconds() != 1 || c.GetAfter().GetStart().GetSeconds() != 2 {
+		t.Errorf("around %v: %v, %v", around, c, err)
+	}
+	if got, err := (statisticians{Gateway: g}).GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome"}); err != nil || got.GetComparison() != nil {
+		t.Errorf("around no time: %v, %v", got.GetComparison(), err)
+	}
+}

@@ -191,6 +191,11 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	if open("192.0.2.1:5"); count() != 9 {
 		t.Errorf("after one has gone, and two have come: %d connections", count())
 	}
+	d.mu.Lock()
+	if n := d.from[netip.Prefix{}]; n != 0 {
+		t.Errorf("%d connections of this machine are counted by address", n)
+	}
+	d.mu.Unlock()
 	d.close()
 	few := newDoor(Config{MaxConns: 2, MaxConnsPerAddress: 9})
 	for i := range 3 {
@@ -321,8 +326,8 @@ func TestRatesOfOneKind(t *testing.T) {
 			if err := take(); err != nil {
 				t.Errorf("%s: the next: %v", quota, err)
 			}
-			if err := g.rates.take("n", task.Quotas{}, 1, 1); err != nil {
-				t.Errorf("without a quota: %v", err)
+			if err := g.rates.take("m", task.Quotas{}, 1, 1); err != nil || len(g.rates.of) != 1 {
+				t.Errorf("without a quota: %v, and %d namespaces are remembered", err, len(g.rates.of))
 			}
 			q = task.Quotas{Requests: 2 * q.Requests, Bytes: 2 * q.Bytes}
 			for i, good := range []bool{true, true, false} {
