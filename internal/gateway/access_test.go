@@ -595,6 +595,15 @@ func TestRefusalsAreCounted(t *testing.T) {
 			t.Errorf("frame %d of one that has a byte a second: %v", i, err)
 		}
 	}
+	for _, err := range []error{io.EOF, errPlanted} { // which is nobody's fault
+		_, call := begin(t.Context(), "grpc", "test")
+		if g.refused(t.Context(), call, err, true); strings.Count(lines.String(), "\n") != 1 {
+			t.Errorf("%v is logged as a refusal: %s", err, lines.String())
+		}
+		if _, from := k.door.Refused(); from != "192.0.2.7" {
+			t.Errorf("%v counts as a refusal, from %q", err, from)
+		}
+	}
 	open := newGateway(newFake())
 	if v, err := open.visitor(shown{tokens: []string{"Basic x"}}); err != nil || v.Visitor != auth.Anybody {
 		t.Errorf("where no token is wanted: %+v, %v", v, err)

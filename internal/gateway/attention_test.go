@@ -80,6 +80,7 @@ func TestAttention(t *testing.T) {
 		{"few attempts fail", hour(stats.Rates{Failed: 9}), ""},
 		{"ten fail", hour(stats.Rates{Failed: 10}), "warning failure_rate "},
 		{"a fifth fails", hour(stats.Rates{Failed: 20, Succeeded: 80}), ""},
+		{"a fifth failed, and nothing ended since", course(stats.Rates{Failed: 20, Succeeded: 80}, 16*time.Minute, stats.Rates{}), ""},
 		{"more fail", hour(stats.Rates{Failed: 20, Crashed: 1, Succeeded: 80}), "warning failure_rate "},
 		{"more failed, and all is well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 30}), ""},
 		{"more failed, and nothing ended since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{}), "warning failure_rate "},

@@ -1073,3 +1073,16 @@ func TestTypesAreComparedAroundATime(t *testing.T) {
 		t.Errorf("around no time: %v, %v", got.GetComparison(), err)
 	}
 }
+
+// A time that is compared around lies in the last 24 hours.
+func TestTimesAround(t *testing.T) {
+	now := time.Unix(1_000_000, 0).UTC()
+	for ago, good := range map[time.Duration]bool{0: true, -1: false, 1: true, maxAround: true, maxAround + 1: false} {
+		if at, err := aroundOf(timestamppb.New(now.Add(-ago)), now); (err == nil) != good || good && !at.Equal(now.Add(-ago)) {
+			t.Errorf("%v ago: %v, %v", ago, at, err)
+		}
+	}
+	if at, err := aroundOf(nil, now); err != nil || !at.IsZero() {
+		t.Errorf("none: %v, %v", at, err)
+	}
+}

@@ -150,3 +150,22 @@ func TestEarlier(t *testing.T) {
 		}
 	}
 }
+
+// uncopied are queues of which this node has no copy.
+type uncopied struct{ Cluster }
+
+func (uncopied) Copied(string, string) (cluster.Queue, bool) { return cluster.Queue{}, false }
+
+// A queue of which a node has no copy yet is explained all the same.
+func TestUncopiedQueuesAreExplained(t *testing.T) {
+	g := newGateway(newFake())
+	ctx, _ := begin(t.Context(), "grpc", "test")
+	put(t, g, ctx, "q", 2, "1")
+	g.cluster = uncopied{g.cluster}
+	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != nil || got.GetReady() != 2 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "r"}); !errors.Is(err, task.ErrNotFound) {
+		t.Errorf("of none: %v, %v", got, err)
+	}
+}

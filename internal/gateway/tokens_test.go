@@ -235,6 +235,14 @@ func TestRepeatableCalls(t *testing.T) {
 			t.Errorf("SQS: %t: the access key %+v", sqs, key)
 		}
 	}
+	for _, r := range []auth.Rights{{Namespace: "team", Roles: auth.Admin}, {Namespace: "*", Roles: auth.Admin, Queues: []string{"mail"}}, auth.Everything} {
+		ctx, c := begin(t.Context(), "grpc", "test")
+		c.visitor = visitor{Visitor: &auth.Visitor{Name: "maker", Rights: r}}
+		_, err := accessService{Gateway: newGateway(newFake())}.proofOf(ctx, &auth.Token{}, "dns:worker.example")
+		if limited := r.Namespace != "*" || r.Queues != nil; (err != nil) != limited {
+			t.Errorf("a token for a certificate by one who may %+v: %v", r, err)
+		}
+	}
 	if clockProto(time.Time{}) != nil || clockProto(time.Unix(5, 0)).AsTime().Unix() != 5 {
 		t.Error("a time of the wall clock is another")
 	}
