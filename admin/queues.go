@@ -40,10 +40,10 @@ const (
 	KeyOrderStrict KeyOrder = "strict" // as they were enqueued: each when all before it have ended, also through their retries
 )
 
-// check refuses a word that is none of the orders: the protocol has numbers for them.
+// check refuses a word that is not one of the orders: the protocol has numbers for them.
 func (o KeyOrder) check() error {
 	if o != KeyOrderNone && o != KeyOrderStrict {
-		return convert.Invalid("settings.key_order", "%q is none of none, strict", string(o))
+		return convert.Invalid("settings.key_order", "%q is not one of none, strict", string(o))
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ type QueueFilter struct {
 func (a Queues) ListPage(ctx context.Context, f QueueFilter, page pawltype.PageRequest) (pawltype.Page[*Queue], error) {
 	trait := slices.Index(queueTraits, f.Having)
 	if trait < 0 {
-		return pawltype.Page[*Queue]{}, fmt.Errorf("list queues: %w", convert.Invalid("having", "%q is none of dead, poisoned, paused and no_worker", f.Having))
+		return pawltype.Page[*Queue]{}, fmt.Errorf("list queues: %w", convert.Invalid("having", "%q is not one of dead, poisoned, paused and no_worker", f.Having))
 	}
 	req := &pawlv1.ListQueuesRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor, Series: convert.Duration(f.Series), Pattern: f.Pattern, Having: pawlv1.QueueTrait(trait)}
 	if f.Most {

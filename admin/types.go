@@ -101,7 +101,7 @@ type TypePeriod struct {
 func (a Types) ListPage(ctx context.Context, f TypeFilter, page pawltype.PageRequest) (pawltype.Page[*Type], error) {
 	order := slices.Index(typeOrders, f.Order)
 	if order < 0 {
-		return pawltype.Page[*Type]{}, fmt.Errorf("list types: %w", convert.Invalid("order", "%q is none of most, failing", f.Order))
+		return pawltype.Page[*Type]{}, fmt.Errorf("list types: %w", convert.Invalid("order", "%q is not one of most, failing", f.Order))
 	}
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).ListTypes, &pawlv1.ListTypesRequest{Window: convert.Duration(f.Window), Queue: f.Queue,
 		Pattern: f.Pattern, Order: pawlv1.TypeOrder(order), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})

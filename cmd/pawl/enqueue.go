@@ -162,7 +162,7 @@ func readPriority(word string) (pawltype.Priority, error) {
 	case pawltype.High, pawltype.Normal, pawltype.Low:
 		return p, nil
 	}
-	return "", cli.Usage("--priority %q is none of high, normal, low", word)
+	return "", cli.Usage("--priority %q is not one of high, normal, low", word)
 }
 
 // maxEnqueue bounds --count: the answer lists every task.

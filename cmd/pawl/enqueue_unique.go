@@ -43,7 +43,7 @@ func (u *uniqueFlags) read() (_ pawltype.UniqueOpts, given bool, err error) {
 	switch out.OnConflict {
 	case "", pawltype.OnConflictKeep, pawltype.OnConflictReplace, pawltype.OnConflictKeepLast, pawltype.OnConflictReject:
 	default:
-		return out, false, cli.Usage("--on-conflict %q is none of keep, replace, keep_last, reject", u.onConflict)
+		return out, false, cli.Usage("--on-conflict %q is not one of keep, replace, keep_last, reject", u.onConflict)
 	}
 	if len(u.states) == 0 {
 		return out, true, nil

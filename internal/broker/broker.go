@@ -200,7 +200,7 @@ func read[T any](ctx context.Context, r *replica, fn func(store.Reader) (T, erro
 func (r *replica) refusal(err error) error { return Refusal(r.id, err) }
 
 // Refusal puts what can go wrong around a round of a shard into words that its callers know: *Elsewhere if the call did not
-// run since another replica must be asked, an error that is ErrUnknown, or a refusal. What is none of that stays as it is.
+// run since another replica must be asked, an error that is ErrUnknown, or a refusal. What is not one of that stays as it is.
 func Refusal(id uint32, err error) error {
 	if err == nil {
 		return nil

@@ -72,7 +72,7 @@ func (c *Control) fitnessOf(number uint32, now time.Time) fitness {
 	return fitness{barred: r.Barred || r.DiskShort || c.proofOf(number, now) > 0, full: r.DiskShort}
 }
 
-// proofOf is how long a node that starts again and again must have run; 0: it is none of those. The caller holds Control.mu.
+// proofOf is how long a node that starts again and again must have run; 0: it is not one of those. The caller holds Control.mu.
 func (c *Control) proofOf(number uint32, now time.Time) time.Duration {
 	if s := c.starts[number]; s != nil {
 		return s.proof(now)

@@ -196,7 +196,7 @@ func mayUse(ctx context.Context, queue string) error {
 	if scope.Sees(queue) {
 		return nil
 	}
-	return denied("token %q is limited to the queues %s, and %q is none of them", callOf(ctx).visitor.Name, strings.Join(scope.Queues, ", "), task.Cut(queue, 64))
+	return denied("token %q is limited to the queues %s, and %q is not one of them", callOf(ctx).visitor.Name, strings.Join(scope.Queues, ", "), task.Cut(queue, 64))
 }
 
 // mayEnqueue refuses a task, or one that is to follow it, in a queue that the caller's token is not good for.

@@ -282,11 +282,11 @@ func TestRefusalsSayWhatIsMissing(t *testing.T) {
 		{"admin of all", "GET", "/api/v1/me", "team", 200, `"namespace":"team","all_namespaces":true`},
 		{"admin of all", "GET", "/api/v1/me", "other", 404, `namespace \"other\": not found`},
 		{"admin of all", "GET", "/api/v1/me", "a/b", 400, `is no name of a namespace`},
-		{"admin of mail*", "GET", "/api/v1/queues/sms", "", 403, `limited to the queues mail*, and \"sms\" is none of them`},
-		{"admin of mail*", "GET", "/api/v1/queues/sms/explain", "", 403, `none of them`},
-		{"admin of mail*", "GET", "/api/v1/queues/sms/dead", "", 403, `none of them`},
-		{"admin of mail*", "GET", "/api/v1/tasks?queue=sms", "", 403, `none of them`},
-		{"admin of mail*", "GET", "/api/v1/archive?queue=sms", "", 403, `none of them`},
+		{"admin of mail*", "GET", "/api/v1/queues/sms", "", 403, `limited to the queues mail*, and \"sms\" is not one of them`},
+		{"admin of mail*", "GET", "/api/v1/queues/sms/explain", "", 403, `not one of them`},
+		{"admin of mail*", "GET", "/api/v1/queues/sms/dead", "", 403, `not one of them`},
+		{"admin of mail*", "GET", "/api/v1/tasks?queue=sms", "", 403, `not one of them`},
+		{"admin of mail*", "GET", "/api/v1/archive?queue=sms", "", 403, `not one of them`},
 		{"admin of mail*", "GET", "/api/v1/queues/mail", "", 404, `queue \"mail\": not found`},
 		{"produce", "GET", "/api/v1/queues", "", 403, `has the role produce, and this call needs observe`},
 		{"admin", "GET", "/api/v1/cluster", "", 403, `about the whole cluster`},
@@ -538,7 +538,7 @@ func TestQueuesBeyondAToken(t *testing.T) {
 	if n := needOfRPC("/grpc.health.v1.Health/Check"); n.reach != public {
 		t.Errorf("health needs %+v", n)
 	}
-	if _, err := newGateway(newFake()).markerQuery(limited, &pawlv1.ListMarkersRequest{Queue: "sms"}); err == nil || !strings.Contains(err.Error(), "is none of them") {
+	if _, err := newGateway(newFake()).markerQuery(limited, &pawlv1.ListMarkersRequest{Queue: "sms"}); err == nil || !strings.Contains(err.Error(), "is not one of them") {
 		t.Errorf("markers of another queue: %v", err)
 	}
 	if _, err := (&Gateway{}).namespace(visitor{Visitor: auth.Anybody}, shown{namespaces: []string{"a", "b"}}); !errors.Is(err, task.ErrInvalidArgument) {

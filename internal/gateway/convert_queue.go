@@ -54,7 +54,7 @@ func keyOrderOf(p pawlv1.KeyOrder) (task.KeyOrder, error) {
 	case pawlv1.KeyOrder_KEY_ORDER_STRICT:
 		return task.KeyOrderStrict, nil
 	}
-	return "", task.Invalid("key_order", "%d is none of the orders", p)
+	return "", task.Invalid("key_order", "%d is not one of the orders", p)
 }
 
 func settingsRules(s *task.Settings, p *pawlv1.QueueSettings) (err error) {

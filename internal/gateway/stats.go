@@ -53,7 +53,7 @@ func readWindow(field string, d *durationpb.Duration) (stats.Window, error) {
 	}
 	w := stats.Window(span)
 	if !w.Valid() {
-		return 0, task.Invalid(field, "%s is none of 2m, 5m, 1h, 24h", contract.SpanText(span))
+		return 0, task.Invalid(field, "%s is not one of 2m, 5m, 1h, 24h", contract.SpanText(span))
 	}
 	return w, nil
 }

@@ -31,7 +31,7 @@ func (g producers) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawl
 		}
 		return g.peek(ctx, id)
 	default:
-		return nil, task.Invalid("consistency", "%d is none of linearizable, stale", r.GetConsistency())
+		return nil, task.Invalid("consistency", "%d is not one of linearizable, stale", r.GetConsistency())
 	}
 	v, at, err := g.broker.Task(ctx, namespaceOf(ctx), id, wait)
 	saw(ctx, at)

@@ -117,7 +117,9 @@ func (d *door) failed(c *guest, err error) {
 	_ = c.raw.SetDeadline(time.Now().Add(lastWord))
 	var plain tls.RecordHeaderError
 	if errors.As(err, &plain) && plain.Conn != nil && startsHTTP(plain.RecordHeader) {
-		_, _ = c.raw.Write(plainRefusal)
+		if _, err := c.raw.Write(plainRefusal); err != nil {
+			return
+		}
 	}
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()

@@ -49,7 +49,7 @@ func typeWindowOf(d *durationpb.Duration) (stats.Window, error) {
 	}
 	w := stats.Window(span)
 	if !w.ValidOfType() {
-		return 0, task.Invalid("window", "%s is none of 5m, 1h, 24h", contract.SpanText(span))
+		return 0, task.Invalid("window", "%s is not one of 5m, 1h, 24h", contract.SpanText(span))
 	}
 	return w, nil
 }
@@ -185,7 +185,7 @@ func (g statisticians) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsR
 		p.Slowest = append(p.Slowest, &pawlv1.SlowRun{TaskId: task.ID(s.Task).String(), Worker: s.Worker, RunSeconds: s.Ran.Seconds(),
 			EndedAt: timestamppb.New(time.Unix(s.At, 0)), Failed: s.Failed})
 	}
-	if report.Before != nil { // and report.After
+	if report.Before != nil { // then there is an After, too
 		p.Comparison = &pawlv1.Comparison{Around: timestamppb.New(q.Around), Before: typePeriodProto(report.Before), After: typePeriodProto(report.After)}
 	}
 	return p, nil

@@ -71,9 +71,9 @@ func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidArgument, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
 }
 
-// NoneOf refuses a word that is none of those that a field takes.
+// NoneOf refuses a word that is not one of those that a field takes.
 func NoneOf[W ~string](field, word string, words []W) *Error {
-	return Invalid(field, "%q is none of %s", clip(word), Listed(words))
+	return Invalid(field, "%q is not one of %s", clip(word), Listed(words))
 }
 
 // Listed names words in a message: "a, b, c".

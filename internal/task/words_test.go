@@ -39,8 +39,8 @@ func TestWords(t *testing.T) {
 	if Outcome(len(outcomeNames)).String() != "unknown" || Outcome(len(outcomeNames)+1).String() != "unknown" || OutcomeLeaderless.String() != "leaderless" || OutcomeSucceeded.String() != "succeeded" {
 		t.Error("outcomes have other names")
 	}
-	if got := NoneOf("action", strings.Repeat("x", 100), BulkActions[:2]).Message; got != `action: "`+strings.Repeat("x", 64)+`…" is none of replay, cancel` {
-		t.Errorf("a word that is none of some is refused by %q", got)
+	if got := NoneOf("action", strings.Repeat("x", 100), BulkActions[:2]).Message; got != `action: "`+strings.Repeat("x", 64)+`…" is not one of replay, cancel` {
+		t.Errorf("a word that is not one of some is refused by %q", got)
 	}
 }
 

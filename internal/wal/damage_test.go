@@ -125,7 +125,7 @@ func TestDamageByHand(t *testing.T) {
 		from, to int
 		reason   string
 	}{
-		{"the first record is none of a segment", []*file{segmentFile(1).record("short", 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 32, "first record can't be read"},
+		{"the first record is not one of a segment", []*file{segmentFile(1).record("short", 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 32, "first record can't be read"},
 		{"it needs a segment that is yet to come", []*file{segmentFile(1).checkpoint(0, 2).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40, "first record can't be read"},
 		{"it needs no segment", []*file{segmentFile(1).checkpoint(0, 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40, "first record can't be read"},
 		{"it is gone", []*file{segmentFile(1).gap(40).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40, "first record can't be read"},
@@ -133,7 +133,7 @@ func TestDamageByHand(t *testing.T) {
 		{"the head is that of another version", []*file{segmentFile(1).checkpoint(0, 1).version(2)}, 1, 0, segmentHead, "head can't be read"},
 		{"the head is that of another segment", []*file{segmentFile(1).checkpoint(0, 1).named(7, "us")}, 1, 0, segmentHead, "head can't be read"},
 		{"the head of a segment in the middle is damaged", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).headless(), segmentFile(2).checkpoint(whole.lsn(), 1)}, 1, 0, segmentHead, "head can't be read"},
-		{"the first record of a segment in the middle is none of a segment", []*file{segmentFile(1).record("short", 0), segmentFile(2).checkpoint(segmentFile(1).record("short", 0).lsn(), 1)},
+		{"the first record of a segment in the middle is not one of a segment", []*file{segmentFile(1).record("short", 0), segmentFile(2).checkpoint(segmentFile(1).record("short", 0).lsn(), 1)},
 			1, segmentHead, segmentHead, "unknown form"},
 		{"a segment is missing", []*file{whole, segmentFile(3).checkpoint(2<<32|segmentHead, 1)}, 2, 0, 0, "missing"},
 		{"an empty record at the end of the file is the witness", []*file{atEnd()}, 1, segmentHead + 40, testSegment - recordHead, "later ones say that it was synced"},

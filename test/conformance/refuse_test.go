@@ -155,7 +155,7 @@ func TestBadCalls(t *testing.T) {
 			putting("settings.lease", "1ms is not between 1s and 12h", settings{Lease: millisecond}),
 			putting("settings.timeout", "25h0m0s is not between 0 and 24h", settings{Timeout: 25 * hour}),
 			putting("settings.retry.factor", "101 is not between 1 and 100", settings{Retry: retry{Factor: 101}}),
-			putting("settings.key_order", "is none of", settings{KeyOrder: "loose"}),
+			putting("settings.key_order", "is not one of", settings{KeyOrder: "loose"}),
 			putting("settings.max_wait", "500ms is not between 1s and 8760h", settings{MaxWait: second / 2}),
 			putting("settings.retention.dead", "-1s is not between 0 and 8760h", settings{Retention: retention{Dead: -second}}),
 		})),

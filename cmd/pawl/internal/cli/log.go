@@ -10,7 +10,7 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var opts slog.HandlerOptions
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, Usage("--log-level %q is none of debug, info, warn, error", level)
+		return nil, Usage("--log-level %q is not one of debug, info, warn, error", level)
 	}
 	opts.Level = l
 	switch format {

@@ -13,7 +13,7 @@ func (a *App) CheckFormat() error {
 	case "table", "json", "yaml":
 		return nil
 	}
-	return Usage("--output %q is none of table, json, yaml", a.Format)
+	return Usage("--output %q is not one of table, json, yaml", a.Format)
 }
 
 // Print writes v as JSON or YAML, or what table writes.

@@ -95,7 +95,7 @@ func oneOfRule(words ...string) func(string) string {
 		if slices.Contains(words, strings.ToLower(value)) {
 			return ""
 		}
-		return "is none of " + strings.Join(words, ", ")
+		return "is not one of " + strings.Join(words, ", ")
 	}
 }
 

@@ -59,7 +59,7 @@ func TestTraceSettingsThatMakeNoSense(t *testing.T) {
 	good := t.TempDir() + "/ca.pem"
 	writeTestRoots(t, good)
 	for _, c := range []struct{ setting, refuse string }{
-		{"OTEL_TRACES_SAMPLER=always_of", `OTEL_TRACES_SAMPLER="always_of" is none of always_on, always_off, parentbased_always_on,`},
+		{"OTEL_TRACES_SAMPLER=always_of", `OTEL_TRACES_SAMPLER="always_of" is not one of always_on, always_off, parentbased_always_on,`},
 		{"OTEL_TRACES_SAMPLER=always_off", ""},
 		{"OTEL_TRACES_SAMPLER=TraceIDRatio OTEL_TRACES_SAMPLER_ARG=0.25", ""},
 		{"OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=7", `OTEL_TRACES_SAMPLER_ARG="7" is not a part of all traces from 0 to 1`},
@@ -82,8 +82,8 @@ func TestTraceSettingsThatMakeNoSense(t *testing.T) {
 		{otlp + "HEADERS=authorization=Bearer%20secret,x-y=1", ""},
 		{otlp + "TIMEOUT=abc", otlp + `TIMEOUT="abc" is not a number of milliseconds from 0 to 3600000, without a unit`},
 		{otlp + "TRACES_TIMEOUT=10s", otlp + `TRACES_TIMEOUT="10s" is not`},
-		{otlp + "COMPRESSION=zip", otlp + `COMPRESSION="zip" is none of gzip, none`},
-		{otlp + "INSECURE=perhaps", otlp + `INSECURE="perhaps" is none of true, false`},
+		{otlp + "COMPRESSION=zip", otlp + `COMPRESSION="zip" is not one of gzip, none`},
+		{otlp + "INSECURE=perhaps", otlp + `INSECURE="perhaps" is not one of true, false`},
 		{otlp + "CERTIFICATE=/nope", otlp + `CERTIFICATE="/nope" is of no use: open /nope`},
 		{otlp + "CERTIFICATE=" + good, ""},
 		{otlp + "CLIENT_KEY=/nope", otlp + `CLIENT_CERTIFICATE="" and ` + otlp + `CLIENT_KEY="/nope" go together`},
