@@ -15,9 +15,10 @@ func Ack(r *Round, h Hold, result schema.Result) (Settled, error) {
 		return Settled{}, err
 	}
 	c := h.change(r, from)
+	c.To.HasResult = len(result.Data) > 0
 	c.Finish(task.Succeeded, "")
 	c.judge(task.OutcomeSucceeded, schema.Failure{})
-	if len(result.Data) > 0 {
+	if c.To.HasResult {
 		r.tx.Set(schema.IDKey(h.Namespace, schema.TableResult, h.ID), result.Encode())
 	}
 	if c.To.Links != nil {

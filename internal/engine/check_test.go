@@ -90,6 +90,37 @@ func TestCheckFindsSharedDeadlines(t *testing.T) {
 	}
 }
 
+// Check finds a result that a task does not know of, and the other way round.
+func TestCheckFindsResults(t *testing.T) {
+	for _, had := range []bool{true, false} {
+		w := NewWorld(t)
+		id := w.enqueueOne()
+		var result []byte
+		if had {
+			result = []byte("1")
+		}
+		w.settle(id, true, result)
+		if err := w.Check(); err != nil {
+			t.Fatalf("before anything was spoilt: %v", err)
+		}
+		w.Round(func(r *Round) {
+			key := schema.IDKey("default", schema.TableResult, id)
+			if had {
+				r.tx.Delete(key)
+			} else {
+				r.tx.Set(key, schema.Result{Data: []byte("1")}.Encode())
+			}
+		})
+		want := "belongs to nothing"
+		if had {
+			want = "has lost its result"
+		}
+		if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], want) {
+			t.Errorf("with a result: %t, found %q, want one finding with %q", had, found, want)
+		}
+	}
+}
+
 // Check finds rows of ready tasks that are neither ready nor left behind by a lane.
 func TestCheckFindsStaleRows(t *testing.T) {
 	lane := schema.LaneName{Priority: task.Normal, Type: "job"}

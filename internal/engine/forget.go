@@ -55,7 +55,7 @@ func (c *Change) forget() {
 	r.tx.Delete(schema.IDKey(ns, schema.TableEnvelope, id))
 	r.tx.Delete(schema.IDKey(ns, schema.TableExec, id))
 	r.tx.Delete(schema.ListedKey(ns, x.Queue, id))
-	if x.State == task.Succeeded {
+	if x.HasResult {
 		r.tx.Delete(schema.IDKey(ns, schema.TableResult, id))
 	}
 	if x.Checkpointed {

@@ -41,7 +41,7 @@ func (c *checker) checkKeys() {
 		}
 	})
 	c.Scan(schema.TableResult, func(k, _ []byte) {
-		if x := c.tasks[schema.IDAt(k)]; x == nil || x.State != task.Succeeded {
+		if x := c.tasks[schema.IDAt(k)]; x == nil || x.State != task.Succeeded || !x.HasResult {
 			c.Find("result of task %s belongs to nothing", schema.IDAt(k))
 		}
 	})

@@ -62,6 +62,11 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	if x.State.Ended() != (x.EndedAt != 0) {
 		c.Find("task %s is %s but its end is %d", id, x.State, x.EndedAt)
 	}
+	if x.HasResult {
+		if _, ok := c.rows.Get(schema.IDKey(c.ns, schema.TableResult, id)); !ok {
+			c.Find("task %s has lost its result", id)
+		}
+	}
 	if _, ok := c.rows.Get(schema.IDKey(c.ns, schema.TableCheckpoint, id)); ok != x.Checkpointed {
 		c.Find("task %s: checkpoint row %t, state says %t", id, ok, x.Checkpointed)
 	}

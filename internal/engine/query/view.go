@@ -49,7 +49,8 @@ func ShowFrom(from store.Reader, ns string, id task.ID, x *schema.Exec) *View {
 	v := &View{Envelope: schema.ReadEnvelope(from, ns, id), Exec: x, Settings: schema.ReadSettings(from, ns, x.Queue), Attempts: schema.ReadAttempts(from, ns, id)}
 	if x.State == task.Succeeded {
 		v.Attempts = append(v.Attempts, x.Success())
-		if row, ok := from.Get(schema.IDKey(ns, schema.TableResult, id)); ok {
+		if x.HasResult {
+			row, _ := from.Get(schema.IDKey(ns, schema.TableResult, id))
 			var err error
 			v.Result, err = schema.DecodeResult(row)
 			schema.Must(err)

@@ -46,6 +46,7 @@ type Exec struct {
 	Progress     float64 // percent
 	ProgressText string
 	Checkpointed bool // a checkpoint row exists
+	HasResult    bool // a result row exists
 	Keyed        bool // the envelope has an idempotency key
 
 	EndedAt   store.Time
@@ -194,6 +195,7 @@ func (x *Exec) AppendTo(b []byte) []byte {
 	r.Num(43, x.Print)
 	r.Num(44, x.Order)
 	r.Num(45, Flag(x.Behind))
+	r.Num(46, Flag(x.HasResult))
 	return r
 }
 
@@ -314,6 +316,8 @@ func (x *Exec) setNum(tag protowire.Number, v uint64) {
 		x.Order = v
 	case 45:
 		x.Behind = v != 0
+	case 46:
+		x.HasResult = v != 0
 	}
 }
 
