@@ -52,8 +52,8 @@ func (l *lottery) spec() task.Spec {
 	if l.rng.IntN(20) == 0 {
 		s.ExpiresIn = time.Duration(1+l.rng.IntN(60)) * time.Second
 	}
-	if l.rng.IntN(8) == 0 {
-		keep := time.Duration(l.rng.IntN(600)) * time.Second
+	if l.rng.IntN(6) == 0 { // also shorter than the leases of tasks that are claimed with it
+		keep := time.Duration(l.rng.IntN(300)) * time.Second
 		s.Retention = &keep
 	}
 	s.Fill()
@@ -81,7 +81,7 @@ func (l *lottery) step() {
 	case 0, 1, 2, 3:
 		l.enqueue()
 	case 4, 5, 6:
-		for _, t := range l.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: l.pick(l.queues)}}, Max: 1 + l.rng.IntN(3), Worker: l.pick([]string{"w1", "w2"}), Lease: time.Duration(1+l.rng.IntN(200)) * time.Second}) {
+		for _, t := range l.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: l.pick(l.queues)}}, Max: 1 + l.rng.IntN(3), Worker: l.pick([]string{"w1", "w2"}), Lease: time.Duration(1+l.rng.IntN(600)) * time.Second}) {
 			l.claims = append(l.claims, engine.Hold{Namespace: "default", ID: t.ID, Token: t.Token})
 		}
 	case 7, 8, 9:
