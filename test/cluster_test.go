@@ -154,7 +154,7 @@ func (c *nodes) leader() (leader *member) {
 	return leader
 }
 
-// other is a server that is not one of some, by chance.
+// other is a random server other than those given.
 func (c *nodes) other(than ...*member) *member {
 	rest := slices.DeleteFunc(slices.Clone(c.all), func(n *member) bool { return slices.Contains(than, n) })
 	return rest[rand.IntN(len(rest))]

@@ -293,7 +293,7 @@ func (l lack) readWorkers(r store.Reader, d *Delta) error {
 	return nil
 }
 
-// mustBelong refuses a node that is not one of the cluster's.
+// mustBelong refuses a node that does not belong to the cluster.
 func mustBelong(r store.Reader, number uint32) error {
 	n, ok, err := getRow[Node](r, nodeKey(number))
 	switch {

@@ -105,41 +105,35 @@ func BenchmarkLife(b *testing.B) {
 			for b.Loop() {
 				w.Now += 1000
 				w.EnqueueMany(benchBatch, payload)
-				got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
-				w.Round(func(r *Round) {
-					for _, t := range got {
-						if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
-							b.Fatal(err)
-						}
-					}
-				})
+				w.claimAndAck(benchBatch)
 			}
 			reportPerTask(b, cpu)
 		})
 	}
 }
 
+func (w *World) claimAndAck(n int) {
+	got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: n})
+	w.Round(func(r *Round) {
+		for _, t := range got {
+			if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
+				w.T.Fatal(err)
+			}
+		}
+	})
+}
+
 // BenchmarkForget is BenchmarkLife of tasks that are forgotten a quarter of an hour after their acks: what it costs more, forgetting costs.
 func BenchmarkForget(b *testing.B) {
 	w := BenchWorld(b)
-	payload, keep := benchPayload(), 15*time.Minute
+	s := task.DefaultSettings()
+	s.Retention.Succeeded = 15 * time.Minute
+	w.PutQueue("default", s, false)
+	payload := benchPayload()
 	life := func() {
-		w.Now += 1_000_000
-		w.Round(func(r *Round) {
-			for range benchBatch {
-				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: payload, Retention: &keep}}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		got := w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: benchBatch})
-		w.Round(func(r *Round) {
-			for _, t := range got {
-				if _, err := Ack(r, Hold{Namespace: "default", ID: t.ID, Token: t.Token}, schema.Result{}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+		w.Now = w.Now.Add(time.Second)
+		w.EnqueueMany(benchBatch, payload)
+		w.claimAndAck(benchBatch)
 		w.Round(Tick)
 	}
 	for range 900 {

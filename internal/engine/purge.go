@@ -48,7 +48,7 @@ func (q *Queue) waiting(r *Round, before store.Time, limit int) (tasks []found) 
 		}
 		x, err := r.Exec(q.ns, id)
 		if err != nil || x.State != task.Ready || !bytes.Equal(k, schema.ReadyKey(q.ns, q.name, x.Lane(), x.Seq)) {
-			return true // it has left its lane, and its row is still there
+			return true // it has left its lane, and left its row behind
 		}
 		return keep(id, x)
 	})

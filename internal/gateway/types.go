@@ -185,7 +185,7 @@ func (g statisticians) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsR
 		p.Slowest = append(p.Slowest, &pawlv1.SlowRun{TaskId: task.ID(s.Task).String(), Worker: s.Worker, RunSeconds: s.Ran.Seconds(),
 			EndedAt: timestamppb.New(time.Unix(s.At, 0)), Failed: s.Failed})
 	}
-	if report.Before != nil { // then there is an After, too
+	if report.Before != nil { // After comes with it
 		p.Comparison = &pawlv1.Comparison{Around: timestamppb.New(q.Around), Before: typePeriodProto(report.Before), After: typePeriodProto(report.After)}
 	}
 	return p, nil

@@ -285,7 +285,7 @@ func (w *work) push() error {
 		hushed := ctx.Err() != nil
 		done()
 		switch {
-		case err != nil && hushed: // or nothing is to be pushed any more
+		case err != nil && hushed: // free says whether to go on
 		case errors.Is(err, task.ErrUnavailable):
 			w.rest(err)
 		case err != nil:

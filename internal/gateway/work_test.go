@@ -312,36 +312,22 @@ func TestDrainingServerStillSettles(t *testing.T) {
 
 // A worker that vanishes while tasks are on their way to it must not hold them until their leases end.
 func TestUndeliveredClaimsAreGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
-		s.enqueue("q", 3)
-		synctest.Wait() // the frame waits to be received
-		s.cut()
-		if err := <-s.ended; !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
-		}
-		s.g.Shutdown(context.Background())
-		if len(f.released) != 3 {
-			t.Fatalf("%d tasks were given back, want 3", len(f.released))
-		}
-	})
-}
-
-// One task alone is given back, too.
-func TestOneUndeliveredClaimIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
-		s.enqueue("q", 1)
-		synctest.Wait() // the frame waits to be received
-		s.cut()
-		<-s.ended
-		s.g.Shutdown(context.Background())
-		if len(f.released) != 1 {
-			t.Fatalf("%d tasks were given back, want 1", len(f.released))
-		}
-	})
+	for _, n := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			s := startShift(t, f, &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
+			s.enqueue("q", n)
+			synctest.Wait() // the frame waits to be received
+			s.cut()
+			if err := <-s.ended; !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			s.g.Shutdown(context.Background())
+			if len(f.released) != n {
+				t.Fatalf("%d tasks were given back, want %d", len(f.released), n)
+			}
+		})
+	}
 }
 
 // What was received before a connection broke is run: it saves the worker a repeat.

@@ -204,7 +204,7 @@ func (r *jsonReader) upTo(most int, path string, field func(name string) error) 
 // maxFields bounds the fields of an object: no request has so many, headers and weights included.
 const maxFields = 200
 
-// name reads the name of a field, which is not one of those that were seen.
+// name reads the name of a field, and refuses one that was seen before.
 func (r *jsonReader) name(path string, seen []string, most int) (string, error) {
 	quoted, err := r.raw()
 	if err == nil {

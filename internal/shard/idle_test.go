@@ -33,7 +33,7 @@ func TestIdleReplicaSleeps(t *testing.T) {
 				t.Error("it does not sleep after a minute without a write")
 			}
 		}
-		// A replica that is not one of the group any more comes back with a later term: that ends its leadership.
+		// A replica that no longer belongs to the group comes back with a later term: that ends its leadership.
 		_, term := l.shard.Leader()
 		if err := l.shard.Step(&pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(l.id), Term: new(term + 5)}); err != nil {
 			t.Fatal(err)

@@ -63,8 +63,8 @@ func (t *Tx) Delete(key []byte) {
 	}
 }
 
-// DeleteRange removes the rows from lo up to but without hi. It costs less than to delete each of hundreds of rows, and more than to delete a few:
-// whoever reads near them passes it until it is merged.
+// DeleteRange removes the rows from lo up to but without hi. For hundreds of rows it costs less than their deletions, for a few it costs more: until it
+// is merged, everyone who reads near it passes it.
 func (t *Tx) DeleteRange(lo, hi []byte) {
 	if err := t.batch.DeleteRange(lo, hi, nil); err != nil {
 		panic(err)

@@ -44,7 +44,7 @@ func ParseNotificationKinds(field string, words []string) (kinds []NotificationK
 			}
 		}
 		if !found {
-			return nil, Invalid(field, "%q is not one of %s, nor all of a sort as task.*", clip(word), Listed(NotificationKinds))
+			return nil, Invalid(field, "%q is not one of %s, nor a group of them such as task.*", clip(word), Listed(NotificationKinds))
 		}
 	}
 	for _, k := range NotificationKinds {

@@ -5,7 +5,7 @@
 // A snapshot has a connection of its own for as long as it lasts, and all snapshots together a bounded rate.
 //
 // Every request says who makes it, of which cluster it is and which node it wants, and is refused before anything else of
-// it is read when it came to the wrong place or its sender is not one of us. With TLS, the name of a node is in its
+// it is read when it came to the wrong place or its sender does not belong to the cluster. With TLS, the name of a node is in its
 // certificate, and every node proves it.
 //
 // A caller needs to know whether its request may have run. ErrNotSent says that it certainly did not, a RemoteError that

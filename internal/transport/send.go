@@ -162,7 +162,7 @@ func newRaftFrame(letters []letter) (*frame, error) {
 	return &frame{kind: kindBody, body: b, room: room}, nil
 }
 
-// serveRaft takes frames until their sender ends the stream, or is not one of us any more.
+// serveRaft takes frames until their sender ends the stream, or no longer belongs to the cluster.
 func (t *Transport) serveRaft(v visit, s grpc.ServerStream) error {
 	if err := s.SendHeader(nil); err != nil {
 		return err

@@ -26,7 +26,7 @@ type Lane struct {
 	ahead ahead
 
 	stale  uint64 // as in schema.LaneRow
-	stales int    // how many rows those are
+	stales int    // how many rows are stale
 
 	flow          *Flow
 	own, sameType int32 // places in the heaps of its flow, and of its type; -1: it is held

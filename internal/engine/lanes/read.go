@@ -49,7 +49,7 @@ func (w *rows) decodeStored(k, v []byte) *Lane {
 	}
 	l := &Lane{LaneName: name, count: row.Count, scan: row.First, inRow: row.InRow, stale: row.Stale}
 	if l.stale != 0 {
-		l.stales = Bounds.Stale // as many as there may be: they go with the next
+		l.stales = Bounds.Stale // at most: they are deleted when the next task leaves
 	}
 	if l.inRow.Seq != 0 && (l.count == 1 || l.inRow.Seq == row.First) {
 		l.head, l.scan = []schema.ReadyTask{l.inRow}, l.inRow.Seq+1

@@ -1,7 +1,6 @@
 package lanes
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 
@@ -72,7 +71,7 @@ func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
 		}
 	} else {
 		first := l.first()
-		if x.Seq < first {
+		if x.Seq < first { // its place lies among the stale rows
 			r.deleteStale(s, l)
 		}
 		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
@@ -94,15 +93,9 @@ func (r *Round) Leave(s *Set, x *schema.Exec) {
 	first := l.first()
 	l.remove(x.Seq)
 	inRow := l.inRow.Seq == x.Seq
-	switch {
-	case inRow:
+	if inRow {
 		l.inRow = schema.ReadyTask{}
-	case l.first() > x.Seq && (l.stale != 0 || l.count >= int64(Bounds.Stale)):
-		if l.stale == 0 {
-			l.stale = x.Seq
-		}
-		l.stales++
-	default:
+	} else if !l.leavesRow(x.Seq) {
 		r.tx.Delete(schema.ReadyKey(s.ns, s.queue, name, x.Seq))
 	}
 	if l.count == 0 || l.stales >= Bounds.Stale {
@@ -119,28 +112,6 @@ func (r *Round) Leave(s *Set, x *schema.Exec) {
 	} else {
 		r.touchLane(s, l)
 	}
-}
-
-// deleteStale deletes the rows of tasks that have left the head of a lane. Those of a long lane are deleted together, a thousand at a time: a deletion of
-// each was a third of what a claim wrote with its ack, and the most of what the store merged (decision 79).
-func (r *Round) deleteStale(s *Set, l *Lane) {
-	if l.stale == 0 {
-		return
-	}
-	lo, hi := schema.ReadyKey(s.ns, s.queue, l.LaneName, l.stale), schema.ReadyKey(s.ns, s.queue, l.LaneName, l.first())
-	if l.stales >= Bounds.Range {
-		r.tx.DeleteRange(lo, hi)
-	} else {
-		var keys [][]byte
-		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
-			keys = append(keys, bytes.Clone(k))
-			return true
-		})
-		for _, k := range keys {
-			r.tx.Delete(k)
-		}
-	}
-	l.stale, l.stales = 0, 0
 }
 
 func (r *Round) touchLane(s *Set, l *Lane) {

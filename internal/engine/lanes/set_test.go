@@ -2,6 +2,7 @@ package lanes
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -58,6 +59,7 @@ type listed struct {
 	rng   *rand.Rand
 	store *store.Store
 	index uint64
+	wrote int // rows and ranges by the last round
 	set   *Set
 
 	tasks []listedTask // in the order in which they became ready
@@ -104,7 +106,9 @@ func (w *listed) round(do func(r *Round)) {
 	r := Begin(tx, func(string, []schema.ReadyTask) {})
 	do(&r)
 	r.Seal()
-	if err := w.store.Apply(store.Position{Index: w.index, Term: 1, Time: now}, tx.Seal(nil)); err != nil {
+	entry := tx.Seal(nil)
+	w.wrote = int(binary.LittleEndian.Uint32(entry[8:]))
+	if err := w.store.Apply(store.Position{Index: w.index, Term: 1, Time: now}, entry); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -54,12 +54,12 @@ func TestStaleRows(t *testing.T) {
 	for _, least := range []int{0, 3, 10} {
 		t.Run(fmt.Sprint("ranges of ", least), func(t *testing.T) {
 			Bounds.Stale, Bounds.Range = 4, least
-			leaveRows(t)
+			leaveRows(t, least <= 4)
 		})
 	}
 }
 
-func leaveRows(t *testing.T) {
+func leaveRows(t *testing.T, asRange bool) {
 	w := newListed(t, 0)
 	w.limited = false
 	rows := func(when, want string) {
@@ -108,7 +108,9 @@ func leaveRows(t *testing.T) {
 	rows("two more left", "[6 7 8 9 10 11 12]")
 	leave(8)
 	rows("a third, after which the lane is long no more", "[6 7 8 9 10 11 12]")
-	leave(9)
+	if leave(9); asRange != (w.wrote == 2) { // with the row of the lane
+		t.Errorf("four stale rows were deleted by an entry of %d rows, as a range: %t", w.wrote, asRange)
+	}
 	rows("a fourth", "[10 11 12]")
 	w.round(func(r *Round) { w.enterNew(r, task.Normal, "", "x"); w.enterNew(r, task.Normal, "", "x") })
 	leave(10, 14, 13, 12)

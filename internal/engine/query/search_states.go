@@ -192,7 +192,7 @@ func (s *search) readStateIndex(tab byte, c *InState, to *newest) {
 	})
 }
 
-// readReady gathers the ready tasks of a queue. Some may have been claimed since: their rows are still there.
+// readReady gathers the ready tasks of a queue, and some that have left their lane: their rows are still there.
 func (s *search) readReady(c *InState, to *newest) {
 	if c.lanes != nil {
 		for _, l := range c.lanes {

@@ -29,7 +29,7 @@ type LaneRow struct {
 	Count int64
 	First uint64 // a lower bound
 	InRow ReadyTask
-	// Stale is where the rows of tasks begin that have left the lane. They end before First; 0: there are none. Readers begin at First.
+	// Stale is where the rows begin that tasks have left behind; 0: there are none. They end before First, where readers begin.
 	Stale uint64
 }
 
