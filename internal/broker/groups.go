@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
@@ -141,7 +140,7 @@ var ListGroups = reads(verb.Rule{Name: "groups"}, func(from store.Reader, scope 
 	return out, nil
 }).Merged(func(q *GroupList, parts []Paged[GroupPage]) (out Paged[GroupPage], err error) {
 	out.Page.Groups, out.Page.More = verb.MergePages(parts, q.Limit, func(p Paged[GroupPage]) ([]*GroupView, bool) { return p.Page.Groups, p.Page.More },
-		func(a, b *GroupView) int { return bytes.Compare(b.ID[:], a.ID[:]) })
+		func(a, b *GroupView) int { return b.ID.Compare(a.ID) })
 	return out, nil
 })
 

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -147,7 +146,7 @@ var CountMatches = onReplica(verb.Rule{Name: "count-matches", Again: true}, func
 			n.Next = next
 		}
 	}
-	slices.SortFunc(n.Sample, func(a, b *View) int { return bytes.Compare(b.ID[:], a.ID[:]) })
+	slices.SortFunc(n.Sample, func(a, b *View) int { return b.ID.Compare(a.ID) })
 	n.Sample = n.Sample[:min(len(n.Sample), q.Limit)]
 	return out, nil
 })

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -253,7 +252,7 @@ func (r *replica) look(ctx context.Context) {
 // attempts only of those.
 func endedClaims(from store.Reader, claimed []Hold) (ended []Lost) {
 	slices.SortFunc(claimed, func(a, b Hold) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), bytes.Compare(a.ID[:], b.ID[:]))
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), a.ID.Compare(b.ID))
 	})
 	keys := make([][]byte, len(claimed))
 	for i, c := range claimed {

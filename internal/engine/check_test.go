@@ -57,7 +57,7 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 	}
 }
 
-// Check finds a claimed task whose lease never ends, and an ended one that is kept for ever.
+// Check finds a claimed task whose lease never ends, an ended one that is kept for ever, and one that leaves something for ever.
 func TestCheckFindsSharedDeadlines(t *testing.T) {
 	for name, spoil := range map[string]func(d *schema.Deadline){
 		"no row":            func(d *schema.Deadline) { d.Shared = nil },
@@ -65,8 +65,14 @@ func TestCheckFindsSharedDeadlines(t *testing.T) {
 		"another time":      func(d *schema.Deadline) { d.At++ },
 		"another namespace": func(d *schema.Deadline) { d.Namespace = "other" },
 	} {
-		for _, kind := range []schema.DeadlineKind{schema.OnLease, schema.OnForget} {
-			w := NewWorld(t)
+		for _, kind := range []schema.DeadlineKind{schema.OnLease, schema.OnForget, schema.OnForgotten} {
+			w, none := NewWorld(t), time.Duration(0)
+			a, err := w.Enqueue(task.Spec{Type: "job", Retention: &none})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.settle(a.ID, true, nil)
+			w.Pass(0)
 			w.settle(w.enqueueOne(), true, nil)
 			w.claimAll(1)
 			if err := w.Check(); err != nil {
@@ -192,16 +198,13 @@ func (w *World) enqueueOne() task.ID {
 // Check finds what a forgotten task has left if it is wrong, or lives on.
 func TestCheckFindsForgottenTasks(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(tx *store.Tx, id task.ID, k *schema.KeyRow)
+		spoil func(k *schema.KeyRow)
 		want  string
 	}{
-		"row of another task": {func(_ *store.Tx, _ task.ID, k *schema.KeyRow) { k.ID[15]++ }, "forgotten task"},
-		"without an end":      {func(_ *store.Tx, _ task.ID, k *schema.KeyRow) { k.Ended = 0 }, "forgotten task"},
-		"not ended":           {func(_ *store.Tx, _ task.ID, k *schema.KeyRow) { k.Ended = task.Ready }, "forgotten task"},
-		"of another time":     {func(_ *store.Tx, _ task.ID, k *schema.KeyRow) { k.Created-- }, "forgotten task"},
-		"no deadline": {func(tx *store.Tx, id task.ID, k *schema.KeyRow) {
-			tx.Delete(schema.DeadlineKey(k.Until, schema.OnRequest, "default", schema.ForgottenKey("default", id)[len("default")+2:]))
-		}, "never ends"},
+		"row of another task": {func(k *schema.KeyRow) { k.ID[15]++ }, "forgotten task"},
+		"without an end":      {func(k *schema.KeyRow) { k.Ended = 0 }, "forgotten task"},
+		"not ended":           {func(k *schema.KeyRow) { k.Ended = task.Ready }, "forgotten task"},
+		"of another time":     {func(k *schema.KeyRow) { k.Created-- }, "forgotten task"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := NewWorld(t)
@@ -217,7 +220,7 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 			}
 			w.Round(func(r *Round) {
 				k, _ := schema.ReadKey(r.Tx(), schema.ForgottenKey("default", a.ID))
-				c.spoil(r.Tx(), a.ID, &k)
+				c.spoil(&k)
 				r.Tx().Set(schema.ForgottenKey("default", a.ID), k.Encode())
 			})
 			if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
@@ -229,7 +232,9 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 		w := NewWorld(t)
 		id := w.enqueueOne()
 		w.Round(func(r *Round) {
-			r.setKey("default", schema.OnRequest, schema.ForgottenKey("default", id), schema.KeyRow{ID: id, Until: w.Now.Add(DedupWindow), Ended: task.Succeeded, Created: w.Now})
+			row := schema.KeyRow{ID: id, Until: w.Now.Add(DedupWindow), Ended: task.Succeeded, Created: w.Now}
+			r.tx.Set(schema.ForgottenKey("default", id), row.Encode())
+			r.setTaskDeadline(row.Until, schema.OnForgotten, "default", id)
 		})
 		if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], "is ready, and forgotten") {
 			t.Errorf("found %q", found)

@@ -228,6 +228,37 @@ func TestRetentionAfterReplay(t *testing.T) {
 	}
 }
 
+// Deadlines are joined with those behind them that are of the same time, kind and namespace, if tasks share them.
+func TestJoinedDeadlines(t *testing.T) {
+	a, b, c := task.ID{1}, task.ID{2}, task.ID{3}
+	first := schema.Deadline{At: 5, Kind: schema.OnForget, Namespace: "ns", Shared: []task.ID{a}}
+	behind := func(change func(d *schema.Deadline)) schema.Deadline {
+		d := schema.Deadline{At: 5, Kind: schema.OnForget, Namespace: "ns", Shared: []task.ID{b, c}}
+		change(&d)
+		return d
+	}
+	same := behind(func(*schema.Deadline) {})
+	alone := schema.Deadline{At: 5, Kind: schema.OnTick, Namespace: "ns", Rest: []byte("x")}
+	for name, k := range map[string]struct {
+		due  []schema.Deadline
+		n    int
+		want []task.ID
+	}{
+		"one":               {[]schema.Deadline{first}, 1, []task.ID{a}},
+		"two":               {[]schema.Deadline{first, same}, 2, []task.ID{a, b, c}},
+		"three":             {[]schema.Deadline{first, same, first}, 3, []task.ID{a, b, c, a}},
+		"another time":      {[]schema.Deadline{first, behind(func(d *schema.Deadline) { d.At = 6 })}, 1, []task.ID{a}},
+		"another kind":      {[]schema.Deadline{first, behind(func(d *schema.Deadline) { d.Kind = schema.OnForgotten })}, 1, []task.ID{a}},
+		"another namespace": {[]schema.Deadline{first, behind(func(d *schema.Deadline) { d.Namespace = "nt" })}, 1, []task.ID{a}},
+		"others between":    {[]schema.Deadline{first, behind(func(d *schema.Deadline) { d.Namespace = "nt" }), same}, 1, []task.ID{a}},
+		"not shared":        {[]schema.Deadline{alone, alone}, 1, nil},
+	} {
+		if d, n := schema.Joined(k.due); n != k.n || !slices.Equal(d.Shared, k.want) || d.Compare(k.due[0]) != 0 {
+			t.Errorf("%s: joined %d to %+v, want %d of %v", name, n, d, k.n, k.want)
+		}
+	}
+}
+
 // A shared row that can't be one is not read as one.
 func TestSharedRowsAreRead(t *testing.T) {
 	key := func(kind schema.DeadlineKind) []byte { return schema.DeadlineKey(5, kind, "ns", []byte("12345678")) }

@@ -22,10 +22,10 @@ func (c *Change) finishUntold(s task.State, reason string) {
 	if to.Retention != nil {
 		keep = *to.Retention
 	}
-	to.KeptUntil = r.now.Add(keep)
 	if reason == task.ReasonMoved { // it may have to come back
-		to.KeptUntil = max(to.KeptUntil, r.now.Add(outbox.Window))
+		keep = max(keep, outbox.Window)
 	}
+	to.KeptUntil = keptUntil(r.now, keep)
 	if c.From.Checkpointed && s == task.Succeeded {
 		r.tx.Delete(schema.IDKey(c.ns, schema.TableCheckpoint, c.id))
 		to.Checkpointed = false

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"bytes"
+	"slices"
+	"time"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/unique"
@@ -14,19 +16,77 @@ func (r *Round) ended(ns string, id task.ID, x *schema.Exec) Change {
 	return Change{r: r, ns: ns, id: id, From: x}
 }
 
-// retentionEnds removes a task whose retention is over. A dead letter goes through the archive first. While the clock is in doubt, nothing
-// is removed.
-func (c *Change) retentionEnds() {
+// ForgetStep is to what the time is rounded up at which a task or what it has left is forgotten, so that tasks that ended one after another are
+// forgotten together (decision 80).
+const ForgetStep = time.Second
+
+// keptUntil is when a retention ends. One of 0 ends at once.
+func keptUntil(ended store.Time, keep time.Duration) store.Time {
+	if keep == 0 {
+		return ended
+	}
+	return ended.Add(keep).RoundUp(ForgetStep)
+}
+
+// leaving is an ended task that is to be forgotten.
+type leaving struct {
+	Change
+	request schema.Request
+}
+
+// runs are rows that go, or their tasks, in the order of their keys: none that stays lies between those of a run.
+type runs[T any] struct {
+	all   [][]T
+	ended bool // by one that stays
+}
+
+// add adds what is behind all that came before. Apart: something else lies between it and the one before.
+func (s *runs[T]) add(one T, apart bool) {
+	if last := len(s.all) - 1; last < 0 || apart || s.ended {
+		s.all, s.ended = append(s.all, []T{one}), false
+	} else {
+		s.all[last] = append(s.all[last], one)
+	}
+}
+
+// retentionsEnd forgets those tasks of a deadline whose retention is over.
+func retentionsEnd(r *Round, d schema.Deadline) {
+	ids := d.Shared
+	slices.SortFunc(ids, task.ID.Compare)
+	execs, apart := make([]*schema.Exec, len(ids)), make([]bool, len(ids))
+	r.tx.GetRuns(schema.IDKeys(d.Namespace, schema.TableExec, ids), func(i int, row []byte, isApart bool) {
+		x, err := schema.DecodeExec(row)
+		schema.Must(err)
+		execs[i], apart[i] = x, isApart
+	})
+	var over runs[leaving]
+	for i, x := range execs {
+		if x == nil {
+			continue // it went before
+		}
+		c := r.ended(d.Namespace, ids[i], x)
+		if at, kind := x.Deadline(); at == d.At && kind == d.Kind && c.retentionEnds() {
+			over.add(leaving{Change: c}, apart[i])
+		} else {
+			over.ended = true
+		}
+	}
+	forget(r, d.Namespace, over.all)
+}
+
+// retentionEnds says whether a task whose retention is over goes. A dead letter goes through the archive first. While the clock is in
+// doubt, nothing goes.
+func (c *Change) retentionEnds() (goes bool) {
 	if until, doubted := c.r.DeletesFrom(); doubted {
 		c.keepUntil(until)
-		return
+		return false
 	}
 	if x := c.From; x.State == task.Dead || x.State == task.Poisoned {
 		c.r.tx.Set(schema.ArchiveKey(c.ns, x.EndedAt, c.id), nil)
 		c.r.ToArchive = true
-		return
+		return false
 	}
-	c.forget()
+	return true
 }
 
 // keepUntil lets the retention of an ended task last longer.
@@ -37,9 +97,42 @@ func (c *Change) keepUntil(until store.Time) {
 	c.r.setTaskDeadline(until, schema.OnForget, c.ns, c.id)
 }
 
-// forget deletes every row of an ended task.
-func (c *Change) forget() {
-	r, ns, id, x := c.r, c.ns, c.id, c.From
+// forget deletes every row of ended tasks.
+func forget(r *Round, ns string, runs [][]leaving) {
+	readRequests(r, ns, runs)
+	for _, run := range runs {
+		for i := range run {
+			run[i].letGo()
+		}
+		if len(run) < store.RangeFrom {
+			deleteEach(r, ns, run)
+		} else {
+			deleteRanges(r, ns, run)
+		}
+	}
+}
+
+// readRequests reads what is to be remembered of the requests that made the tasks.
+func readRequests(r *Round, ns string, runs [][]leaving) {
+	var of []*leaving
+	var keys [][]byte
+	for _, run := range runs {
+		for i := range run {
+			if c := &run[i]; c.From.Keyed || c.repeatable() > r.now {
+				of, keys = append(of, c), append(keys, schema.IDKey(ns, schema.TableEnvelope, c.id))
+			}
+		}
+	}
+	r.tx.GetEach(keys, func(i int, row []byte) {
+		var err error
+		of[i].request, err = schema.DecodeRequest(row)
+		schema.Must(err)
+	})
+}
+
+// letGo takes an ended task out of what knows of it beside its own rows.
+func (c *leaving) letGo() {
+	r, ns, x := c.r, c.ns, c.From
 	if x.State == task.Dead || x.State == task.Poisoned {
 		c.q = r.QueueOf(ns, x)
 		c.leave(x)
@@ -48,43 +141,18 @@ func (c *Change) forget() {
 	if x.Keyed {
 		c.noteEnd()
 	}
-	if until := x.CreatedAt.Add(DedupWindow); until > r.now {
+	if until := c.repeatable(); until > r.now {
 		c.noteForgotten(until)
 	}
-	r.l.hot.Drop(id)
-	r.tx.Delete(schema.IDKey(ns, schema.TableEnvelope, id))
-	r.tx.Delete(schema.IDKey(ns, schema.TableExec, id))
-	r.tx.Delete(schema.ListedKey(ns, x.Queue, id))
-	if x.HasResult {
-		r.tx.Delete(schema.IDKey(ns, schema.TableResult, id))
-	}
-	if x.Checkpointed {
-		r.tx.Delete(schema.IDKey(ns, schema.TableCheckpoint, id))
-	}
-	if x.Links != nil && x.Links.Followed {
-		r.tx.Delete(schema.IDKey(ns, schema.TableFollow, id))
-	}
-	if x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1 {
-		c.forgetAttempts()
-	}
+	r.l.hot.Drop(c.id)
 }
 
-func (c *Change) forgetAttempts() {
-	prefix := schema.IDKey(c.ns, schema.TableAttempt, c.id)
-	var keys [][]byte
-	c.r.tx.Scan(prefix, schema.After(prefix), func(k, _ []byte) bool {
-		keys = append(keys, bytes.Clone(k))
-		return true
-	})
-	for _, k := range keys {
-		c.r.tx.Delete(k)
-	}
-}
+// repeatable is until when the request that made the task may be repeated.
+func (c *leaving) repeatable() store.Time { return c.From.CreatedAt.Add(DedupWindow) }
 
 // noteEnd lets the idempotency key of a task that goes say how it ended, if the key lives longer.
-func (c *Change) noteEnd() {
-	e := schema.ReadEnvelope(c.r.tx, c.ns, c.id)
-	key := schema.IdempotencyKey(c.ns, e.Queue, e.IdempotencyKey)
+func (c *leaving) noteEnd() {
+	key := schema.IdempotencyKey(c.ns, c.From.Queue, c.request.IdempotencyKey)
 	if k, ok := schema.ReadKey(c.r.tx, key); ok && k.ID == c.id && k.Until > c.r.now {
 		k.Ended, k.Created = c.From.State, c.From.CreatedAt
 		c.r.tx.Set(key, k.Encode())
@@ -92,9 +160,106 @@ func (c *Change) noteEnd() {
 }
 
 // noteForgotten leaves a row in place of a task that goes while its request may be repeated.
-func (c *Change) noteForgotten(until store.Time) {
-	c.r.setKey(c.ns, schema.OnRequest, schema.ForgottenKey(c.ns, c.id), schema.KeyRow{ID: c.id, Fingerprint: c.r.Envelope(c.ns, c.id).Fingerprint,
-		Until: until, Ended: c.From.State, Created: c.From.CreatedAt})
+func (c *leaving) noteForgotten(until store.Time) {
+	row := schema.KeyRow{ID: c.id, Fingerprint: c.request.Fingerprint, Until: until, Ended: c.From.State, Created: c.From.CreatedAt}
+	c.r.tx.Set(schema.ForgottenKey(c.ns, c.id), row.Encode())
+	c.r.setTaskDeadline(until.RoundUp(ForgetStep), schema.OnForgotten, c.ns, c.id)
+}
+
+// deleteRanges deletes the rows of tasks between which no others lie.
+func deleteRanges(r *Round, ns string, run []leaving) {
+	var tables []byte
+	listed := map[string][][]byte{}
+	for i := range run {
+		x := run[i].From
+		tables = addTables(tables, x)
+		listed[x.Queue] = append(listed[x.Queue], schema.ListedKey(ns, x.Queue, run[i].id))
+	}
+	first, last := run[0].id, run[len(run)-1].id
+	for _, tab := range tables {
+		r.tx.DeleteRange(schema.IDKey(ns, tab, first), schema.After(schema.IDKey(ns, tab, last)))
+	}
+	for _, queue := range schema.SortedKeys(listed) {
+		deleteRun(r, listed[queue])
+	}
+}
+
+// deleteEach deletes the rows of tasks one by one.
+func deleteEach(r *Round, ns string, run []leaving) {
+	var tables []byte
+	for i := range run {
+		x, id := run[i].From, run[i].id
+		tables = addTables(tables[:0], x)
+		for _, tab := range tables {
+			if tab == schema.TableAttempt {
+				deleteAttempts(r, ns, id)
+			} else {
+				r.tx.Delete(schema.IDKey(ns, tab, id))
+			}
+		}
+		r.tx.Delete(schema.ListedKey(ns, x.Queue, id))
+	}
+}
+
+func deleteAttempts(r *Round, ns string, id task.ID) {
+	prefix := schema.IDKey(ns, schema.TableAttempt, id)
+	var keys [][]byte
+	r.tx.Scan(prefix, schema.After(prefix), func(k, _ []byte) bool {
+		keys = append(keys, bytes.Clone(k))
+		return true
+	})
+	for _, k := range keys {
+		r.tx.Delete(k)
+	}
+}
+
+// deleteRun deletes rows between which no others lie.
+func deleteRun(r *Round, keys [][]byte) {
+	if len(keys) >= store.RangeFrom {
+		r.tx.DeleteRange(keys[0], schema.After(keys[len(keys)-1]))
+		return
+	}
+	for _, k := range keys {
+		r.tx.Delete(k)
+	}
+}
+
+// addTables adds the tables in which an ended task has rows under its id, if they are not there.
+func addTables(tables []byte, x *schema.Exec) []byte {
+	add := func(tab byte, has bool) {
+		if has && bytes.IndexByte(tables, tab) < 0 {
+			tables = append(tables, tab)
+		}
+	}
+	add(schema.TableEnvelope, true)
+	add(schema.TableExec, true)
+	add(schema.TableResult, x.HasResult)
+	add(schema.TableCheckpoint, x.Checkpointed)
+	add(schema.TableFollow, x.Links != nil && x.Links.Followed)
+	add(schema.TableAttempt, x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1) // one that succeeded has no row
+	return tables
+}
+
+// forgottenEnd deletes what forgotten tasks have left, once their requests can't be repeated any more.
+func forgottenEnd(r *Round, d schema.Deadline) {
+	slices.SortFunc(d.Shared, task.ID.Compare)
+	keys := make([][]byte, len(d.Shared))
+	for i, id := range d.Shared {
+		keys[i] = schema.ForgottenKey(d.Namespace, id)
+	}
+	var over runs[[]byte]
+	r.tx.GetRuns(keys, func(i int, row []byte, apart bool) {
+		k, err := schema.DecodeKey(row)
+		schema.Must(err)
+		if k.Until <= r.now {
+			over.add(keys[i], apart)
+		} else {
+			over.ended = true
+		}
+	})
+	for _, run := range over.all {
+		deleteRun(r, run)
+	}
 }
 
 // ForgetArchived removes a dead letter that has been archived as it was when it ended at time ended, and whose retention
@@ -105,6 +270,5 @@ func ForgetArchived(r *Round, ns string, id task.ID, ended store.Time) {
 	if err != nil || x.EndedAt != ended || x.KeptUntil > r.now || (x.State != task.Dead && x.State != task.Poisoned) {
 		return
 	}
-	c := r.ended(ns, id, x)
-	c.forget()
+	forget(r, ns, [][]leaving{{{Change: r.ended(ns, id, x)}}})
 }

@@ -1,18 +1,42 @@
 package engine
 
 import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A task leaves a row only if its request may still be repeated when it is forgotten.
+// A task is forgotten at the end of the second in which its retention ends, or at once if it has none. It leaves a row only if its request may
+// still be repeated then.
 func TestForgetLeavesARow(t *testing.T) {
-	for keep, want := range map[time.Duration]int{0: 1, DedupWindow - time.Microsecond: 1, DedupWindow: 0, 24 * time.Hour: 0} {
+	for _, c := range []struct {
+		at         time.Duration // within a second
+		keep, kept time.Duration
+		want       int // rows
+	}{
+		{0, 0, 0, 1},
+		{300 * time.Millisecond, 0, 0, 1},
+		{0, time.Microsecond, time.Second, 1},
+		{300 * time.Millisecond, time.Second, 1700 * time.Millisecond, 1},
+		{0, time.Second, time.Second, 1},
+		{0, time.Second + time.Microsecond, 2 * time.Second, 1},
+		{0, DedupWindow - time.Second, DedupWindow - time.Second, 1},
+		{0, DedupWindow - time.Microsecond, DedupWindow, 0},
+		{0, DedupWindow, DedupWindow, 0},
+		{0, 24 * time.Hour, 24 * time.Hour, 0},
+	} {
 		w := NewWorld(t)
-		a, err := w.Enqueue(task.Spec{Type: "job", Retention: &keep})
+		w.Now = w.Now.Add(c.at)
+		a, err := w.Enqueue(task.Spec{Type: "job", Retention: &c.keep})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -20,13 +44,18 @@ func TestForgetLeavesARow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Now = w.Now.Add(keep)
+		if ended := w.Now; c.kept > 0 {
+			w.Now = ended.Add(c.kept - time.Microsecond)
+			w.Round(Tick)
+			w.stateOf(a.ID)
+			w.Now = ended.Add(c.kept)
+		}
 		w.Round(Tick)
 		if _, err := schema.ReadExec(w.Store, "default", a.ID); err == nil {
-			t.Errorf("kept for %s: the task is still there", keep)
+			t.Errorf("kept for %s: the task is still there", c.keep)
 		}
-		if n := w.Forgotten(); n != want {
-			t.Errorf("kept for %s: the task left %d rows, want %d", keep, n, want)
+		if n := w.Forgotten(); n != c.want {
+			t.Errorf("kept for %s: the task left %d rows, want %d", c.keep, n, c.want)
 		}
 	}
 }
@@ -99,4 +128,101 @@ func TestRepeatIsAnsweredLikeTheFirst(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Forgetting leaves the same rows whether they are deleted as ranges or one by one, and none of a task that is gone.
+func TestForgottenAsRanges(t *testing.T) {
+	defer func(was int) { store.RangeFrom = was }(store.RangeFrom)
+	for seed := range uint64(20) {
+		store.RangeFrom = math.MaxInt
+		want := forgetSome(t, seed)
+		for _, from := range []int{1, 2, 3, 8} {
+			if store.RangeFrom = from; !slices.Equal(forgetSome(t, seed), want) {
+				t.Errorf("seed %d: with ranges of %d rows and more, other rows are left", seed, from)
+			}
+		}
+	}
+}
+
+// forgetSome takes tasks of all kinds through their lives, some of them in the same second, lets most of their retentions end, and returns the rows that
+// are left.
+func forgetSome(t *testing.T, seed uint64) (rows []string) {
+	w, rng := NewWorld(t), rand.New(rand.NewPCG(seed, 0))
+	var ids []task.ID
+	enter := func() {
+		keep := []time.Duration{11 * time.Minute, 11 * time.Minute, 11*time.Minute + 300*time.Millisecond, 13 * time.Minute, 30 * time.Minute, 2 * time.Second}[rng.IntN(6)]
+		s := task.Spec{Type: "job", Queue: []string{"a", "b"}[rng.IntN(2)], Retention: &keep, MaxAttempts: 5, Retry: &task.Retry{Initial: time.Millisecond, Max: time.Millisecond, Factor: 1}}
+		switch n := len(ids); rng.IntN(6) {
+		case 0:
+			s.IdempotencyKey = fmt.Sprint(n)
+		case 1:
+			s.Unique = &task.Unique{Key: fmt.Sprint(n), States: task.Unfinished | task.StatesOf(task.Succeeded)}
+		case 2:
+			s.Then = []task.Spec{{Type: "next", Queue: "a", Retention: &keep}}
+			s.Then[0].Fill()
+		}
+		a, err := w.Enqueue(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, a.ID)
+	}
+	end := func(c Claimed) {
+		h := Hold{Namespace: "default", ID: c.ID, Token: c.Token}
+		if rng.IntN(3) == 0 {
+			b := []byte("half")
+			must(w, func(r *Round) (store.Time, error) { return Extend(r, h, Extension{Checkpoint: &b}) })
+		}
+		switch rng.IntN(5) {
+		case 0:
+			must(w, func(r *Round) (Settled, error) { return Fail(r, h, FailRequest{}) })
+		case 1:
+			must(w, func(r *Round) (Settled, error) { return Fail(r, h, FailRequest{Fall: FallDead}) })
+			if rng.IntN(2) == 0 { // so that it may end twice in a second
+				must(w, func(r *Round) (struct{}, error) { return struct{}{}, Retry(r, "default", c.ID, 0) })
+			}
+		case 2:
+			must(w, func(r *Round) (Settled, error) { return Ack(r, h, schema.Result{Data: []byte("1")}) })
+		default:
+			must(w, func(r *Round) (Settled, error) { return Ack(r, h, schema.Result{}) })
+		}
+	}
+	for step := range 50 {
+		for range rng.IntN(5) * max(1-step/30, 0) {
+			enter()
+		}
+		for _, c := range w.Claim(ClaimRequest{Queues: []Share{{Queue: "a"}, {Queue: "b"}}, Max: rng.IntN(6)}) {
+			end(c)
+		}
+		w.Pass(time.Duration(rng.IntN(150)) * time.Millisecond)
+	}
+	for range 12 {
+		if d := time.Duration(60+rng.IntN(40)) * time.Second; rng.IntN(2) == 0 {
+			w.Pass(d)
+		} else { // much is due at once
+			for w.Now = w.Now.Add(d); w.Leader.NextDeadline() <= w.Now; {
+				w.Round(Tick)
+			}
+		}
+		for _, v := range query.ToArchive(w.Store, "default", math.MaxInt) {
+			w.Round(func(r *Round) { ForgetArchived(r, "default", v.ID, v.Exec.EndedAt) })
+		}
+	}
+	if err := w.Check(); err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	gone := slices.DeleteFunc(ids, func(id task.ID) bool { _, err := schema.ReadExec(w.Store, "default", id); return err == nil })
+	if len(gone) < len(ids)/3 {
+		t.Fatalf("seed %d: %d tasks of %d are gone", seed, len(gone), len(ids))
+	}
+	w.Store.Scan(nil, []byte{0xff}, func(k, v []byte) bool {
+		rows = append(rows, fmt.Sprintf("%q %x", k, v))
+		for _, id := range gone {
+			if bytes.Contains(k, id[:]) && k[0] != schema.TableRequest {
+				t.Errorf("seed %d: task %s is gone, and %q is left", seed, id, k)
+			}
+		}
+		return true
+	})
+	return rows
 }

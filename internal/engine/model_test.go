@@ -126,13 +126,14 @@ type modelRequest struct {
 	t    *modelTask
 }
 
-// keptUntil is when an ended task is forgotten. A dead letter is, once it is archived.
+// keptUntil is when an ended task is forgotten: at the end of a second. A dead letter is, once it is archived.
 func (t *modelTask) keptUntil() store.Time {
 	keep := task.DefaultSettings().Retention.Of(t.state)
 	if t.retention != nil {
 		keep = *t.retention
 	}
-	return t.ended.Add(keep)
+	const second = 1_000_000
+	return (t.ended.Add(keep) + second - 1) / second * second
 }
 
 // noteEnds notes of all tasks whether they have ended by now.

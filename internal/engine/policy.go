@@ -53,7 +53,7 @@ func pointsOf(policies []Policy) *points {
 	p := &points{due: [256]func(*Round, schema.Deadline){
 		schema.OnKey: keyEnds, schema.OnRequest: keyEnds, schema.OnClaimKey: keyEnds,
 		schema.OnTokens: tokensCame, schema.OnBreaker: breakerDue, schema.OnSweep: sweep,
-		schema.OnDue: taskDue, schema.OnExpiry: taskDue, schema.OnLease: tasksDue, schema.OnForget: tasksDue,
+		schema.OnDue: taskDue, schema.OnExpiry: taskDue, schema.OnLease: leasesEnd, schema.OnForget: retentionsEnd, schema.OnForgotten: forgottenEnd,
 	}}
 	for i := range policies {
 		y := &policies[i]

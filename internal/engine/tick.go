@@ -48,22 +48,22 @@ func Tick(r *Round) {
 		return
 	}
 	due, lines, whole := r.l.timelines.readDue(r.tx, r.now)
-	for i, d := range due {
-		if r.born >= BirthLimit {
-			due, whole = due[:i], false
-			break
+	done := 0
+	for done < len(due) && r.born < BirthLimit {
+		d, n := schema.Joined(due[done:])
+		for i := range n {
+			r.tx.Delete(due[done+i].Key())
 		}
-		r.tx.Delete(d.Key())
-		if act := r.l.points.due[d.Kind]; act != nil {
-			act(r, d)
+		if done += n; r.l.points.due[d.Kind] != nil {
+			r.l.points.due[d.Kind](r, d)
 		}
 	}
 	for _, line := range lines {
 		switch t := &r.l.timelines[line]; {
-		case whole:
+		case whole && done == len(due):
 			t.next = min(t.next, lookAhead(r.tx, line, r.now+1))
-		case len(due) > 0:
-			t.goOn(line, due[len(due)-1])
+		case done > 0:
+			t.goOn(line, due[done-1])
 		}
 	}
 }
@@ -71,8 +71,8 @@ func Tick(r *Round) {
 // taskDue does what a task's deadline is for, if it is still the task's.
 func taskDue(r *Round, d schema.Deadline) { oneTaskDue(r, d, d.ID()) }
 
-// tasksDue does it for all tasks that share a deadline.
-func tasksDue(r *Round, d schema.Deadline) {
+// leasesEnd does it for the leases of all tasks that share a deadline.
+func leasesEnd(r *Round, d schema.Deadline) {
 	r.l.hot.WarmExecs(r.tx, d.Namespace, slices.Clone(d.Shared))
 	for _, id := range d.Shared {
 		oneTaskDue(r, d, id)
@@ -102,8 +102,5 @@ func oneTaskDue(r *Round, d schema.Deadline, id task.ID) {
 	case schema.OnLease:
 		c := r.Change(d.Namespace, id, x)
 		c.leaseEnds()
-	case schema.OnForget:
-		c := r.ended(d.Namespace, id, x)
-		c.retentionEnds()
 	}
 }

@@ -393,7 +393,7 @@ var Deadly = FailRequest{Fall: FallDead, Failure: schema.Failure{Type: "io", Mes
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {
-		lanes.Bounds.Stale, lanes.Bounds.Range = 3, 2
+		lanes.Bounds.Stale, store.RangeFrom = 3, 2
 	}
 	os.Exit(m.Run())
 }

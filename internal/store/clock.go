@@ -17,6 +17,12 @@ func (t Time) Time() time.Time { return time.UnixMicro(int64(t)).UTC() }
 // Add returns t+d.
 func (t Time) Add(d time.Duration) Time { return t + Time(d/time.Microsecond) }
 
+// RoundUp returns the first multiple of d, which is whole microseconds, that is not before t.
+func (t Time) RoundUp(d time.Duration) Time {
+	step := Time(d / time.Microsecond)
+	return (t + step - 1) / step * step
+}
+
 // Sub returns t-u.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t-u) * time.Microsecond }
 

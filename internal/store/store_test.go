@@ -90,6 +90,53 @@ func TestTxSeesItsOwnWrites(t *testing.T) {
 	}
 }
 
+// GetRuns gives the rows of the keys that have one, and says which lie apart from the one before, whatever was deleted between them.
+func TestGetRuns(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		s := open(t, vfs.NewMem(), me)
+		name := func(i int) string { return string(rune('a' + i)) }
+		some := func() (writes []string) {
+			for range rng.IntN(20) {
+				switch at := rng.IntN(20); rng.IntN(4) {
+				case 0:
+					writes = append(writes, "-"+name(at))
+				case 1:
+					writes = append(writes, "-"+name(at)+":"+name(at+rng.IntN(4)+1))
+				default:
+					writes = append(writes, name(at)+"="+fmt.Sprint(rng.IntN(10)))
+				}
+			}
+			return writes
+		}
+		round(t, s, some()...)
+		tx := s.Begin(TimeOf(noon), 2)
+		write(tx, some()...)
+		wanted := map[string]bool{}
+		var keys [][]byte
+		for i := range 20 {
+			if rng.IntN(3) > 0 {
+				keys, wanted[name(i)] = append(keys, []byte(name(i))), true
+			}
+		}
+		var want, got []string
+		apart := false
+		for _, row := range rows(tx) {
+			if !wanted[row[:1]] {
+				apart = apart || len(keys) > 0 && row[:1] > string(keys[0])
+				continue
+			}
+			want, apart = append(want, fmt.Sprint(row, apart)), false
+		}
+		tx.GetRuns(keys, func(i int, v []byte, apart bool) { got = append(got, fmt.Sprint(string(keys[i])+"="+string(v), apart)) })
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("seed %d: of %q, keys %q gave %q, want %q", seed, rows(tx), keys, got, want)
+		}
+		tx.Close()
+		_ = s.Close()
+	}
+}
+
 // A round that is applied as it stands leaves what its sealed bytes leave on another replica.
 func TestApplyTx(t *testing.T) {
 	leader, follower := open(t, vfs.NewMem(), me), open(t, vfs.NewMem(), me)

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 )
@@ -26,6 +27,9 @@ func NewID(shard uint32, unixMilli int64, random uint64) ID {
 	id[8] = 0x80 | id[8]&0x3f
 	return id
 }
+
+// Compare orders ids as their bytes do: by time, shard and random bits.
+func (id ID) Compare(o ID) int { return bytes.Compare(id[:], o[:]) }
 
 // Shard is the number of the shard that owns the task.
 func (id ID) Shard() uint32 { return uint32(id[6]&0x0f)<<8 | uint32(id[7]) }

@@ -124,7 +124,7 @@ func (h *Tasks) Warm(from *store.Tx, ns string, tasks []schema.ReadyTask) {
 
 // readTasks reads states and envelopes of tasks, all at once and in the order of their keys. It sorts ids.
 func readTasks(from store.Reader, ns string, ids []task.ID, keep func(task.ID, entry)) {
-	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(ids, task.ID.Compare)
 	execs := make([]*schema.Exec, len(ids))
 	from.GetEach(schema.IDKeys(ns, schema.TableExec, ids), func(i int, row []byte) {
 		x, err := schema.DecodeExec(row)
@@ -143,7 +143,7 @@ func readTasks(from store.Reader, ns string, ids []task.ID, keep func(task.ID, e
 // WarmExecs reads the states of those tasks that are not here, without their envelopes.
 func (h *Tasks) WarmExecs(from *store.Tx, ns string, ids []task.ID) {
 	ids = slices.DeleteFunc(ids, func(id task.ID) bool { _, known := h.tasks[id]; return known })
-	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(ids, task.ID.Compare)
 	from.GetEach(schema.IDKeys(ns, schema.TableExec, ids), func(i int, row []byte) {
 		x, err := schema.DecodeExec(row)
 		schema.Must(err)

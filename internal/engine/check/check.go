@@ -29,6 +29,7 @@ func Namespace(from store.Reader, ns string, policies []engine.Policy) []string 
 	c.expectUnique()
 	c.expectOrder()
 	c.checkFirsts()
+	c.checkForgotten()
 	c.compareLanes()
 	c.compareTables()
 	c.compareCounts()
@@ -64,7 +65,7 @@ type sharedDeadline struct {
 }
 
 func (d sharedDeadline) compare(o sharedDeadline) int {
-	return cmp.Or(cmp.Compare(d.at, o.at), bytes.Compare(d.id[:], o.id[:]))
+	return cmp.Or(cmp.Compare(d.at, o.at), d.id.Compare(o.id))
 }
 
 func (c *checker) Namespace() string { return c.ns }

@@ -16,6 +16,7 @@ func (c *checker) checkForgotten() {
 		if err != nil || k.ID != id || !k.Ended.Ended() || k.Until != k.Created.Add(engine.DedupWindow) {
 			c.Find("forgotten task %s: %+v (%v)", id, k, err)
 		}
+		c.shared[sharedDeadline{k.Until.RoundUp(engine.ForgetStep), schema.OnForgotten, id}] = true
 		if x := c.tasks[id]; x != nil && x.CreatedAt < k.Until {
 			c.Find("task %s is %s, and forgotten", id, x.State)
 		}
@@ -24,9 +25,11 @@ func (c *checker) checkForgotten() {
 
 // checkKeys: a key's row has a deadline that ends it, and attempts and results belong to tasks.
 func (c *checker) checkKeys() {
-	c.checkForgotten()
 	for tab, kind := range map[byte]schema.DeadlineKind{schema.TableKey: schema.OnKey, schema.TableRequest: schema.OnRequest} {
 		c.Scan(tab, func(k, v []byte) {
+			if tab == schema.TableRequest && schema.IsForgotten(c.ns, k) {
+				return
+			}
 			row, err := schema.DecodeKey(v)
 			if _, ok := c.rows.Get(schema.DeadlineKey(row.Until, kind, c.ns, k[len(c.ns)+2:])); err != nil || !ok {
 				c.Find("key %q never ends (%v)", k, err)

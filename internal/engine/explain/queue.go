@@ -192,7 +192,7 @@ func (e *queueExplainer) readKeys() {
 			}
 		}
 	})
-	slices.SortFunc(named, func(a, b claimOf) int { return bytes.Compare(a.id[:], b.id[:]) })
+	slices.SortFunc(named, func(a, b claimOf) int { return a.id.Compare(b.id) })
 	ids := make([]task.ID, len(named))
 	for i := range named {
 		ids[i] = named[i].id

@@ -9,10 +9,9 @@ var Bounds = struct {
 	Heads int // tasks of all cold lanes of a queue that are: 7 MB
 
 	Stale int // rows that tasks leave behind in a lane before they are deleted; a shorter lane has none
-	Range int // that many stale rows and more are deleted as a range, fewer one by one
 
 	// Of the lanes that are read. A key's lanes of one priority are read at once, whatever their number: their tasks have an order.
 	FirstRead int // of each priority when a queue is first used
 	TickRead  int // in a Tick, and when a type is no longer held
 	ClaimRead int // by the claims of a round that found nothing, first lanes included
-}{256, 1000, 16, 200_000, 1024, 64, 500, 2000, 2000}
+}{256, 1000, 16, 200_000, 1024, 500, 2000, 2000}

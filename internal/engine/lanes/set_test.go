@@ -24,9 +24,9 @@ func TestLanes(t *testing.T) {
 	for seed := range uint64(6) {
 		warm, read := []int{0, 2, 1000}[seed%3], 1+int(seed%2)*1000
 		t.Run(fmt.Sprintf("seed %d, %d warm, %d read at once", seed, warm, read), func(t *testing.T) {
-			was := Bounds
-			defer func() { Bounds = was }()
-			Bounds.LaneHead, Bounds.Stale, Bounds.Range, Bounds.Warm, Bounds.Head, Bounds.Heads = 1+int(seed/2), 1+int(seed%4), int(seed%3), warm, 3, 10
+			was, from := Bounds, store.RangeFrom
+			defer func() { Bounds, store.RangeFrom = was, from }()
+			Bounds.LaneHead, Bounds.Stale, store.RangeFrom, Bounds.Warm, Bounds.Head, Bounds.Heads = 1+int(seed/2), 1+int(seed%4), int(seed%3), warm, 3, 10
 			Bounds.FirstRead, Bounds.TickRead, Bounds.ClaimRead = read, read, read
 			w := newListed(t, seed)
 			for step := range 300 {

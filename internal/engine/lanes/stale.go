@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
 )
 
 // A task that leaves the head of a long lane leaves its row behind. Such stale rows lie before the lane's first task, and are deleted a thousand at a
@@ -30,9 +31,9 @@ func (r *Round) deleteStale(s *Set, l *Lane) {
 		return
 	}
 	lo, hi := schema.ReadyKey(s.ns, s.queue, l.LaneName, l.stale), schema.ReadyKey(s.ns, s.queue, l.LaneName, l.first())
-	if l.stales >= Bounds.Range {
+	if l.stales >= store.RangeFrom {
 		r.tx.DeleteRange(lo, hi)
-	} else { // few: a range would cost those who read near it more than it saves
+	} else {
 		var keys [][]byte
 		r.tx.Scan(lo, hi, func(k, _ []byte) bool {
 			keys = append(keys, bytes.Clone(k))

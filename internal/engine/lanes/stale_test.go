@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -49,11 +50,11 @@ func (w *listed) compareRows(r *Round) {
 
 // The rows of tasks that leave the head of a long lane are deleted together, and those of others at once.
 func TestStaleRows(t *testing.T) {
-	was := Bounds
-	defer func() { Bounds = was }()
+	was, from := Bounds, store.RangeFrom
+	defer func() { Bounds, store.RangeFrom = was, from }()
 	for _, least := range []int{0, 3, 10} {
 		t.Run(fmt.Sprint("ranges of ", least), func(t *testing.T) {
-			Bounds.Stale, Bounds.Range = 4, least
+			Bounds.Stale, store.RangeFrom = 4, least
 			leaveRows(t, least <= 4)
 		})
 	}

@@ -99,7 +99,7 @@ func (s *Set) Read(tx *store.Tx, claimed func(key string, id task.ID, named bool
 
 // claimedOf reads which of the tasks are claimed ones of the queue that have a key, and the keys of those.
 func (s *Set) claimedOf(tx *store.Tx, ids []task.ID) map[task.ID]string {
-	slices.SortFunc(ids, func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(ids, task.ID.Compare)
 	ids = slices.Compact(ids)
 	keys := map[task.ID]string{}
 	tx.GetEach(schema.IDKeys(s.ns, schema.TableExec, ids), func(i int, row []byte) {

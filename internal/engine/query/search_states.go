@@ -253,7 +253,7 @@ func (n *newest) add(id task.ID) {
 }
 
 func (n *newest) cut() {
-	slices.SortFunc(n.ids, func(a, b task.ID) int { return bytes.Compare(b[:], a[:]) })
+	slices.SortFunc(n.ids, func(a, b task.ID) int { return b.Compare(a) })
 	n.ids = slices.Compact(n.ids) // a task may be named by the rows of two leases
 	if len(n.ids) > n.kept {
 		n.ids, n.more = n.ids[:n.kept], true

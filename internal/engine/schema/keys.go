@@ -55,7 +55,8 @@ import (
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	z ns 0 id                                a zone of ids, from this one on: what its tasks can be found by
 //	t time kind ns 0 …                       a deadline; what follows names the row it is for
-//	t time kind ns 0 seq                     the end of the retention of tasks that ended in one round; the value has their ids
+//	t time kind ns 0 seq                     the end of the retention of tasks that ended in one round, or of what tasks left that were forgotten in
+//	                                         one; the value has their ids
 //	v time kind ns 0 seq                     the end of leases that were given in one round; the value has the ids of their tasks
 //	A 0 …                                    the audit: see its package
 const (
@@ -143,10 +144,11 @@ const (
 	OnOperation                         // an operation that has ended is forgotten
 	OnStep                              // the last step for an operation is forgotten
 	OnNews                              // what webhooks are to be told of is sent, or has rested
+	OnForgotten                         // what forgotten tasks have left goes
 )
 
 // Shared says whether tasks share a row for their deadlines of this kind.
-func (k DeadlineKind) Shared() bool { return k == OnLease || k == OnForget }
+func (k DeadlineKind) Shared() bool { return k == OnLease || k == OnForget || k == OnForgotten }
 
 // keyRoom is what most keys take, in bytes. It is a constant so that a key that is only written or deleted is made on the stack.
 const keyRoom = 96
@@ -172,6 +174,11 @@ func IDKey(ns string, tab byte, id task.ID) []byte {
 // rows lie together.
 func ForgottenKey(ns string, id task.ID) []byte {
 	return append(IDKey(ns, TableRequest, task.ID{}), id[:]...)
+}
+
+// IsForgotten says whether a key is a ForgottenKey.
+func IsForgotten(ns string, k []byte) bool {
+	return bytes.HasPrefix(k, IDKey(ns, TableRequest, task.ID{}))
 }
 
 // AttemptKey is the row of an attempt that ended otherwise than by success.
@@ -365,6 +372,16 @@ func decodeIDs(row []byte) (ids []task.ID) {
 
 // Key is the key of the deadline's row.
 func (d Deadline) Key() []byte { return DeadlineKey(d.At, d.Kind, d.Namespace, d.Rest) }
+
+// Joined is the first of some deadlines, with the tasks of those behind it that are of the same time, kind and namespace: n of the deadlines in all.
+func Joined(due []Deadline) (d Deadline, n int) {
+	d, n = due[0], 1
+	for d.Kind.Shared() && n < len(due) && due[n].At == d.At && due[n].Kind == d.Kind && due[n].Namespace == d.Namespace {
+		d.Shared = append(d.Shared, due[n].Shared...)
+		n++
+	}
+	return d, n
+}
 
 // Acts is how many things the deadline is for.
 func (d Deadline) Acts() int { return max(len(d.Shared), 1) }

@@ -248,13 +248,13 @@ func Read(from store.Reader, ns string) *Map {
 // find is the place of the zone of an id; -1: it lies below the first.
 func (zs *Map) find(id task.ID) int {
 	holds := func(i int) bool {
-		return i < len(zs.all) && bytes.Compare(zs.all[i].Start[:], id[:]) <= 0 && (i+1 == len(zs.all) || bytes.Compare(id[:], zs.all[i+1].Start[:]) < 0)
+		return i < len(zs.all) && zs.all[i].Start.Compare(id) <= 0 && (i+1 == len(zs.all) || id.Compare(zs.all[i+1].Start) < 0)
 	}
 	if last := len(zs.all) - 1; last >= 0 && holds(last) {
 		return last
 	}
 	if !holds(zs.at) {
-		at, exact := slices.BinarySearchFunc(zs.all, id, func(z *Zone, id task.ID) int { return bytes.Compare(z.Start[:], id[:]) })
+		at, exact := slices.BinarySearchFunc(zs.all, id, func(z *Zone, id task.ID) int { return z.Start.Compare(id) })
 		if !exact {
 			at--
 		}
@@ -341,7 +341,7 @@ func maxZoneTasks() int { return 4 * ZoneTasks }
 
 // zoneForNew is where a new task belongs; nil: below the first zone.
 func (zs *Map) zoneForNew(tx *store.Tx, id task.ID) *Zone {
-	newest, ofNewMilli := zs.empty || bytes.Compare(id[:], zs.greatest[:]) > 0, zs.empty || id.UnixMilli() > zs.greatest.UnixMilli()
+	newest, ofNewMilli := zs.empty || id.Compare(zs.greatest) > 0, zs.empty || id.UnixMilli() > zs.greatest.UnixMilli()
 	if newest {
 		defer func() { zs.greatest, zs.empty = id, false }()
 	}
@@ -368,7 +368,7 @@ func (zs *Map) zoneForNew(tx *store.Tx, id task.ID) *Zone {
 // divide makes two zones of one that has too many tasks, because of ids of a producer whose clock is behind.
 func (zs *Map) divide(tx *store.Tx, at int, id task.ID) *Zone {
 	old, start := zs.all[at], firstOfMilli(id)
-	if bytes.Compare(start[:], old.Start[:]) <= 0 {
+	if start.Compare(old.Start) <= 0 {
 		if start = id; start == old.Start {
 			return old
 		}
