@@ -103,16 +103,71 @@ func TestForgottenRowsEnd(t *testing.T) {
 	}
 }
 
+// What a task leaves lasts for as long as its own request may be repeated, though an earlier task of its id, and its neighbours, have left something
+// that ends in the same second.
+func TestForgottenTwice(t *testing.T) {
+	w, none := NewWorld(t), time.Duration(0)
+	w.Now = w.Now.Add(300 * time.Millisecond)
+	began := int64(w.Now) / 1000
+	enter := func(requests ...uint64) {
+		t.Helper()
+		for _, n := range requests {
+			a, err := w.Enqueue(task.Spec{Type: "job", Retention: &none, RequestID: task.NewID(1, began, n)})
+			if err != nil || a.Duplicate {
+				t.Fatalf("request %d is answered %+v (%v)", n, a, err)
+			}
+			w.settle(a.ID, true, nil)
+			w.Pass(0)
+		}
+	}
+	left := func(want int) {
+		t.Helper()
+		if n := w.Forgotten(); n != want {
+			t.Errorf("%d rows are left, want %d", n, want)
+		}
+		if err := w.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	enter(6, 7, 8)
+	left(3)
+	w.Pass(DedupWindow)
+	enter(7)
+	left(3)
+	w.Pass(time.Second)
+	left(1)
+	w.Pass(DedupWindow - time.Second)
+	left(1)
+	w.Pass(time.Second)
+	left(0)
+}
+
+// What goes is gathered into runs, which end where something that stays lies between.
+func TestRuns(t *testing.T) {
+	var s runs[int]
+	s.add(1, true)
+	s.add(2, false)
+	s.ended = true
+	s.add(3, false)
+	s.add(4, false)
+	s.add(5, true)
+	s.add(6, false)
+	if got := fmt.Sprint(s.all); got != "[[1 2] [3 4] [5 6]]" {
+		t.Errorf("the runs are %s", got)
+	}
+}
+
 // A repeat is answered with the task that the first call made: as it is now, or as it ended if it is forgotten.
 func TestRepeatIsAnsweredLikeTheFirst(t *testing.T) {
-	none := time.Duration(0)
+	none, hour := time.Duration(0), time.Hour
 	for name, s := range map[string]task.Spec{
-		"UUIDv7":          {RequestID: task.NewID(1, int64(Dawn)/1000, 7)},
-		"UUIDv4":          {RequestID: task.ID{15: 7}},
-		"idempotency key": {IdempotencyKey: "k"},
+		"UUIDv7":                       {RequestID: task.NewID(1, int64(Dawn)/1000, 7), Retention: &none},
+		"UUIDv4":                       {RequestID: task.ID{15: 7}, Retention: &none},
+		"idempotency key":              {IdempotencyKey: "k", Retention: &none},
+		"idempotency key, kept longer": {IdempotencyKey: "k", Retention: &hour},
 	} {
 		w := NewWorld(t)
-		s.Type, s.Retention = "job", &none
+		s.Type = "job"
 		first, err := w.Enqueue(s)
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +176,7 @@ func TestRepeatIsAnsweredLikeTheFirst(t *testing.T) {
 			if state == task.Cancelled {
 				w.Round(func(r *Round) { err = Cancel(r, "default", first.ID) })
 			}
-			w.Pass(time.Minute)
+			w.Pass(max(*s.Retention, time.Minute))
 			want := Accepted{ID: first.ID, State: state, CreatedAt: first.CreatedAt, Duplicate: true}
 			if again, err2 := w.Enqueue(s); err != nil || err2 != nil || again != want {
 				t.Errorf("%s: a repeat is answered %+v (%v, %v), want %+v", name, again, err, err2, want)
