@@ -125,12 +125,14 @@ func (w *World) claimAndAck(n int) {
 
 // BenchmarkForget is BenchmarkLife of a thousand tasks a second that are forgotten a quarter of an hour after their acks: what it costs more,
 // forgetting costs. Mixed: each tenth stays. Soon: after a minute, so that each leaves a row for repeated requests.
+// Keyed: with idempotency keys that end with them.
 func BenchmarkForget(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		keep  time.Duration
 		mixed bool
-	}{{"alike", 15 * time.Minute, false}, {"mixed", 15 * time.Minute, true}, {"soon", time.Minute, false}} {
+		keyed bool
+	}{{"alike", 15 * time.Minute, false, false}, {"mixed", 15 * time.Minute, true, false}, {"soon", time.Minute, false, false}, {"keyed", 15 * time.Minute, false, true}} {
 		b.Run(c.name, func(b *testing.B) {
 			w := BenchWorld(b)
 			s := task.DefaultSettings()
@@ -145,6 +147,9 @@ func BenchmarkForget(b *testing.B) {
 						t := NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: payload}}
 						if n++; c.mixed && n%10 == 0 {
 							t.Spec.Retention = &long
+						}
+						if c.keyed {
+							t.Spec.IdempotencyKey, t.Spec.IdempotencyTTL = strconv.FormatUint(Mix(uint64(n)), 36), 15*time.Minute
 						}
 						if _, err := Enqueue(r, &t); err != nil {
 							b.Fatal(err)
