@@ -447,6 +447,12 @@ func TestCallsLeave(t *testing.T) {
 	if leave(); ctx.Err() == nil || g.calls.InUse() != 0 {
 		t.Errorf("after it has left: %v, and %d calls", ctx.Err(), g.calls.InUse())
 	}
+	if ctx, leave, err = admit("team", "team", need{ofQueues, consume, false}); err != nil {
+		t.Fatal(err)
+	}
+	if leave(); ctx.Err() != nil {
+		t.Errorf("a call that does not last is ended by the door: %v", ctx.Err())
+	}
 	for i, c := range []struct{ who, namespace, says string }{{"team", "team", ""}, {"boss", "team", ""}, {"team", "team", "the namespace has 2 calls under way"}, {"boss", "", ""}, {"boss", "default", ""},
 		{"boss", "other", "4 calls are under way at this node"}} {
 		if _, _, err := admit(c.who, c.namespace, long); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
@@ -559,6 +565,9 @@ func TestRefusalsAreCounted(t *testing.T) {
 	k := newKeys()
 	k.cutAll()
 	g := lockedGateway(t, k)
+	if _, err := g.visitor(shown{tokens: []string{"Basic x"}}); err == nil || !strings.Contains(err.Error(), "the scheme is not Bearer") {
+		t.Errorf("what is no token: %v", err)
+	}
 	for i, c := range []struct {
 		token string
 		n     need

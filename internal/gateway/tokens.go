@@ -26,7 +26,7 @@ func (g accessService) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*pa
 	c := callOf(ctx)
 	v := c.visitor
 	return &pawlv1.WhoAmIResponse{TokenRequired: g.keeper.On(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.namespace, AllNamespaces: v.InAll(),
-		Queues: v.Queues, ExpiresAt: clockProto(v.ExpiresAt()), Certificate: v.knownBy()}, nil
+		Queues: v.Queues, ExpiresAt: clockProto(v.ExpiresAt()), Certificate: v.Certificate()}, nil
 }
 
 // clockProto is a time of the wall clock; nil for the zero time.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -225,6 +226,69 @@ func TestClaimersAreToldAndMadeQuiet(t *testing.T) {
 			t.Errorf("after an ack of two it runs %d", w.RunningNow)
 		}
 	})
+}
+
+// turning is a broker with which something else happens while a claim is made.
+type turning struct {
+	*fake
+	turn func()
+}
+
+func (b turning) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+	got, at, err := b.fake.Claim(ctx, shard, c, 0)
+	b.turn()
+	if synctest.Wait(); err == nil {
+		err = ctx.Err()
+	}
+	return got, at, err
+}
+
+// A claimer that is quiet hears what it would hear else: that its earlier claim can't be looked up, or that its call has ended. One that is made quiet
+// meanwhile gets what it was given.
+func TestClaimersThatAreQuiet(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		key   string
+		quiet bool
+		wait  time.Duration
+		turns func(f *fake, hush, leave func()) // while it claims
+		tasks int
+		hears bool // that it is quiet
+		err   error
+	}{
+		{"one whose claim can't be looked up", "k", true, time.Minute, func(f *fake, _, _ func()) { f.faults.nth = 1 }, 0, false, errPlanted},
+		{"one who has gone", "", true, time.Minute, func(_ *fake, _, leave func()) { leave() }, 0, true, context.Canceled},
+		{"one who waits", "", true, time.Minute, func(*fake, func(), func()) {}, 0, true, nil},
+		{"one who does not", "", true, 0, func(*fake, func(), func()) {}, 0, true, nil},
+		{"one who is made quiet, and has gone", "", false, time.Minute, func(_ *fake, hush, leave func()) { hush(); leave() }, 0, false, context.Canceled},
+		{"one who is made quiet", "", false, time.Minute, func(_ *fake, hush, _ func()) { hush() }, 0, true, nil},
+		{"one who is made quiet, and does not wait", "", false, 0, func(_ *fake, hush, _ func()) { hush() }, 1, false, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			f.faults = &faults{}
+			g := newGateway(f)
+			defer g.Shutdown(context.Background())
+			ctx, _ := begin(t.Context(), "grpc", "test")
+			ctx, leave := context.WithCancel(ctx)
+			defer leave()
+			put(t, g, ctx, "q", 1, "1")
+			me := g.registry.Begin(registry.Hello{Namespace: "default", Name: "w"})
+			hush := func() {
+				f.registry.Tell(9, true, []registry.Word{{Namespace: "default", ID: me.ID(), Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 1}}})
+			}
+			turn := func() { c.turns(f, hush, leave) }
+			if g.broker = (turning{f, turn}); c.quiet {
+				hush()
+				turn()
+			}
+			f.faults.asked = 0
+			got, quiet, err := g.takeAs(ctx, me, broker.ClaimCall{Namespace: "default", Queues: []broker.Share{{Queue: "q"}}, Max: 1, MaxBytes: 1000, ClaimKey: c.key}, c.wait)
+			if len(got) != c.tasks || (quiet != nil) != c.hears || !errors.Is(err, c.err) {
+				t.Errorf("%s: %d tasks, quiet %v, %v", c.what, len(got), quiet, err)
+			}
+		})
+	}
 }
 
 // A token that is good for some queues sees no more of a worker, and does not steer one that is others' as well.
