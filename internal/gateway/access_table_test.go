@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/rest"
 )
@@ -22,8 +24,12 @@ func TestAccessTable(t *testing.T) {
 	for service, info := range g.grpc.GetServiceInfo() {
 		ours, is := strings.CutPrefix("/"+service, apiPackage)
 		if !is {
-			if needOfRPC("/"+service+"/Any").reach == 0 {
+			n := needOfRPC("/" + service + "/Any")
+			if n.reach == 0 {
 				t.Errorf("service %s has no row in publicServices or foreignServices", service)
+			}
+			if slices.ContainsFunc(info.Methods, isStream) && n.reach != public && !n.lasts {
+				t.Errorf("service %s has streams, so that it lasts", service)
 			}
 			continue
 		}
@@ -34,7 +40,7 @@ func TestAccessTable(t *testing.T) {
 			if n.reach == 0 {
 				t.Errorf("rpc %s has no scope in its proto file: say who may call it", name)
 			}
-			if (m.IsClientStream || m.IsServerStream) && !n.lasts {
+			if isStream(m) && !n.lasts {
 				t.Errorf("rpc %s is a stream, so that it lasts", name)
 			}
 			if n.reach == ofCluster && n.roles == 0 || n.reach == public {
@@ -55,6 +61,9 @@ func TestAccessTable(t *testing.T) {
 			t.Errorf("route %s stands for rpc %q, which is none, and has no row in ownRoutes or publicRoutes (access_table.go)", r, r.RPC)
 		}
 	}
+	if needOfRoute(&rest.Route{Method: "GET", Path: "/metrics"}).lasts {
+		t.Error("GET /metrics answers at once, so that it does not last")
+	}
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(ownRoutes)), publicRoutes) {
 		if !routes[key] {
 			t.Errorf("the table has a row for %s, which is no route", key)
@@ -64,6 +73,8 @@ func TestAccessTable(t *testing.T) {
 		compareTable(t)
 	}
 }
+
+func isStream(m grpc.MethodInfo) bool { return m.IsClientStream || m.IsServerStream }
 
 const (
 	accessDoc  = "../../docs/access.md"

@@ -155,10 +155,7 @@ func (g *Gateway) lookAtWebhooks(ctx context.Context, ns string) []cluster.Webho
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	hooks, err := cluster.ListWebhooks.Call(ctx, g.verbs, ns)
-	if err != nil {
-		return nil
-	}
+	hooks, _ := cluster.ListWebhooks.Call(ctx, g.verbs, ns)
 	return hooks
 }
 

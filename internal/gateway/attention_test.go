@@ -29,6 +29,12 @@ func TestAttention(t *testing.T) {
 	queue := func(s *broker.QueueStatus) situation {
 		return situation{known: true, status: broker.NamespaceStatus{Busy: []*broker.QueueStatus{s}}}
 	}
+	// held is a queue of which one task of seven waits for a reason.
+	held := func(why task.Why) situation {
+		s := busy("q", 0)
+		s.Blocked = []broker.Blocked{{Why: why, Tasks: 1}}
+		return queue(s)
+	}
 	hour := func(r stats.Rates) situation {
 		return situation{known: true, hour: stats.Report{Rates: []stats.Rates{r}, Failing: []stats.Failing{{Queue: "q", Type: "t", Failures: 9}}}}
 	}
@@ -73,6 +79,9 @@ func TestAttention(t *testing.T) {
 		{"no worker", queue(busy("q", 0, task.WhyNoWorker)), "critical no_worker q"},
 		{"no worker for a type", queue(busy("q", 0, task.WhyNoWorkerForType)), "critical no_worker q"},
 		{"a breaker is open", queue(busy("q", 0, task.WhyBreakerOpen)), "warning breaker_open q"},
+		{"no worker for one task", held(task.WhyNoWorkerForType), "critical no_worker q"},
+		{"a breaker holds one back", held(task.WhyBreakerOpen), "warning breaker_open q"},
+		{"one idle queue", situation{known: true, status: broker.NamespaceStatus{Idle: broker.Idle{Queues: 1, Tasks: 2, Largest: "i", Most: 2}}}, "critical no_worker i"},
 		{"new dead letters", situation{known: true, status: broker.NamespaceStatus{Dead: 9, NewDead: 2}}, "critical dead_letters "},
 		{"old ones", situation{known: true, status: broker.NamespaceStatus{Dead: 9}}, "warning dead_letters "},
 		{"one old one", situation{known: true, status: broker.NamespaceStatus{Dead: 1}}, "warning dead_letters "},
@@ -81,16 +90,21 @@ func TestAttention(t *testing.T) {
 		{"ten fail", hour(stats.Rates{Failed: 10}), "warning failure_rate "},
 		{"a fifth fails", hour(stats.Rates{Failed: 20, Succeeded: 80}), ""},
 		{"a fifth failed, and nothing ended since", course(stats.Rates{Failed: 20, Succeeded: 80}, 16*time.Minute, stats.Rates{}), ""},
+		{"a tenth fails", hour(stats.Rates{Failed: 10, Succeeded: 90}), ""},
 		{"more fail", hour(stats.Rates{Failed: 20, Crashed: 1, Succeeded: 80}), "warning failure_rate "},
 		{"more failed, and all is well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 30}), ""},
+		{"more failed, and one ended well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 1}), ""},
+		{"more failed, and a fifth since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Failed: 2, Succeeded: 8}), ""},
 		{"more failed, and nothing ended since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{}), "warning failure_rate "},
 		{"more failed a moment ago", course(stats.Rates{Failed: 50, Succeeded: 50}, 14*time.Minute, stats.Rates{Succeeded: 30}), "warning failure_rate "},
 		{"more failed, and do", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Failed: 3, Succeeded: 7}), "warning failure_rate "},
 		{"a late tick", situation{known: true, late: []stats.LateTick{{Schedule: "s", Late: time.Hour}}}, "warning schedule_late s"},
 		{"ticks were missed", situation{known: true, late: []stats.LateTick{{Schedule: "s", Skipped: 2, Late: time.Hour}}}, "warning schedule_late s"},
+		{"one tick was missed", situation{known: true, late: []stats.LateTick{{Schedule: "s", Skipped: 1, Late: time.Hour}}}, "warning schedule_late s"},
 		{"a certificate ends", situation{known: true, certificate: now.Add(lastDays - 1)}, "critical certificate "},
 		{"what is the cluster's, to somebody of one namespace", situation{narrow: true, away: []string{"n3"}, certificate: now.Add(1)}, ""},
 		{"a certificate lasts", situation{known: true, certificate: now.Add(lastDays)}, ""},
+		{"it lasts for longer", situation{known: true, certificate: now.Add(lastDays + 1)}, ""},
 	} {
 		var got []string
 		for _, a := range c.s.attention(now) {
@@ -186,7 +200,8 @@ func TestWebhooksNeedAttention(t *testing.T) {
 		{"its receiver wants to be left alone for long", cluster.Webhook{}, cluster.WebhookStatus{Pending: 1, Failures: 1, LastError: "busy"}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s: busy"},
 		{"notices were dropped", cluster.Webhook{Paused: true}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(59 * time.Minute)}, 0, "webhook a has dropped 3 notices, the last 59m0s ago"},
 		{"none were, ever", cluster.Webhook{}, cluster.WebhookStatus{DroppedAt: ago(time.Minute)}, 0, ""},
-		{"some were, long ago", cluster.Webhook{}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(time.Hour)}, 0, ""},
+		{"some were, an hour ago", cluster.Webhook{}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(time.Hour)}, 0, ""},
+		{"some were, long ago", cluster.Webhook{}, cluster.WebhookStatus{Dropped: 3, DroppedAt: ago(2 * time.Hour)}, 0, ""},
 	} {
 		c.hook.Name = "a"
 		got := ""
@@ -294,6 +309,16 @@ func TestMattersInCommon(t *testing.T) {
 		if got := m.sum(1234, 5678, "a, b"); !strings.Contains(got, "1,234") && !strings.Contains(got, "5,678") || !strings.Contains(got, "a, b") || strings.Contains(got, "%!") {
 			t.Errorf("%s: %s", m.kind, got)
 		}
+		if least := m == &diskFull || m == &diskLow; m.least != least {
+			t.Errorf("of %q the least is the gravest: %t", m.sum(2, 0, "a"), m.least)
+		}
+	}
+	line := func(subject string, value float64, more int64) *pawlv1.Attention {
+		return &pawlv1.Attention{Subject: subject, Value: value, More: more}
+	}
+	of := found{lines: []*pawlv1.Attention{line("a", 1, 2), line("b", 2, 0), line("b", 3, 3), line("c", 4, 0)}, others: 5}
+	if got := of.told(&replicaLags); len(got) != 1 || got[0].More != 4+2+3+5-1 || got[0].Subject != "c" || got[0].Detail != "14 replicas of shards are far behind, most: c, b" {
+		t.Errorf("lines of several subjects, and others: %v", got)
 	}
 }
 

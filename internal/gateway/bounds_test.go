@@ -87,7 +87,7 @@ func TestBoundsAreExact(t *testing.T) {
 		{"WebhookService/AddWebhook", `{"name":"w","url":"https://example.com/x","events":["task.dead"],"queues":%s}`, []string{copies(task.MaxPatterns, `"a"`)}, []string{copies(task.MaxPatterns+1, `"a"`)}},
 		{"WebhookService/SetWebhook", `{"name":"w","queues":%s}`, []string{copies(task.MaxPatterns, `"a"`)}, []string{copies(task.MaxPatterns+1, `"a"`)}},
 		{"WebhookService/SetWebhook", `{"name":"w","url":%s}`, []string{`""`, `"https://example.com"`}, []string{`"http://example.com"`}},
-		{"OperatorService/RestoreArchive", `{"places":%s}`, []string{`["a:1"]`}, []string{"[]"}},
+		{"OperatorService/RestoreArchive", `{"places":%s}`, []string{`["a:1"]`, copies(contract.MaxSelected, `"a:1"`)}, []string{"[]", copies(contract.MaxSelected+1, `"a:1"`)}},
 	} {
 		for i, value := range slices.Concat(c.good, c.bad) {
 			s := newStage(t)

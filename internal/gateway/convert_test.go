@@ -533,10 +533,15 @@ func TestBrokenDeadLettersAreNotRestored(t *testing.T) {
 		a := fakeArchived()
 		c.spoil(&a)
 		f.archive = []broker.ArchivedTask{a}
+		g := newGateway(f)
 		ctx, _ := begin(t.Context(), "grpc", "test")
-		_, _, err := newGateway(f).archivedSpec(task.WithScope(ctx, task.Scope{Queues: []string{"mail"}}), "a:1")
+		ctx = task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
+		_, _, err := g.archivedSpec(ctx, "a:1")
 		if e, ok := task.AsError(err); err == nil || ok != (c.code != "") || ok && e.Code != c.code {
 			t.Errorf("%s: %v", what, err)
+		}
+		if list, err := (operators{Gateway: g}).ListArchive(ctx, &pawlv1.ListArchiveRequest{}); err != nil || (len(list.Items) == 1) != (a.Queue == "mail") {
+			t.Errorf("%s: listed as %v, %v", what, list, err)
 		}
 	}
 	g := newGateway(newFake())
@@ -545,9 +550,40 @@ func TestBrokenDeadLettersAreNotRestored(t *testing.T) {
 			t.Errorf("a place of %d bytes: %v", len(place), err)
 		}
 	}
-	a := broker.ArchivedTask{ID: task.NewID(1, 5, 5).String(), State: "dead", CreatedAt: time.Unix(1, 0), Attempts: []broker.ArchivedAttempt{{Outcome: "moonlight"}}}
+	a := broker.ArchivedTask{ID: task.NewID(1, 5, 5).String(), State: "dead", CreatedAt: time.Unix(1, 0), Attempts: []broker.ArchivedAttempt{{Outcome: "moonlight"}, {Message: "m"}, {ErrorType: "t"}, {Stack: "s"}, {Outcome: task.OutcomeLeaderless.String()}}}
 	if p := archivedProto(&a, "x").GetTask(); p.Retry != nil || p.Retention != nil || p.Unique != nil || p.Parent != nil || p.ExpiresAt != nil || p.Cost != 1 || p.AttemptLog[0].Outcome != 0 {
 		t.Errorf("a bare dead letter is shown as %v", p)
+	} else if log := p.AttemptLog; log[0].Error != nil || log[1].Error.GetMessage() != "m" || log[2].Error.GetType() != "t" || log[3].Error.GetStack() != "s" || log[4].Outcome != pawlv1.Outcome_OUTCOME_LEADERLESS {
+		t.Errorf("its attempts are shown as %v", log)
+	}
+}
+
+// A dead letter that comes back says what it follows, if anything, and is named by itself, so that it comes back once from two places.
+func TestDeadLettersAreRestoredOnce(t *testing.T) {
+	id, group := task.NewID(1, 5, 6), task.NewID(1, 5, 7)
+	for what, c := range map[string]struct {
+		parent *broker.ArchivedParent
+		want   *task.Parent
+	}{
+		"nothing": {nil, nil}, "a task": {&broker.ArchivedParent{TaskID: id.String()}, &task.Parent{ID: id}}, "a group": {&broker.ArchivedParent{GroupID: group.String()}, &task.Parent{Group: group}},
+		"what is not known": {&broker.ArchivedParent{}, &task.Parent{}},
+	} {
+		f := newFake()
+		a := fakeArchived()
+		a.Parent, a.IdempotencyTTL = c.parent, 0
+		f.archive = []broker.ArchivedTask{a, a}
+		var specs []task.Spec
+		f.enqueues = func(_ context.Context, all []task.Spec) { specs = append(specs, all...) }
+		ctx, _ := begin(t.Context(), "grpc", "test")
+		got, err := operators{Gateway: newGateway(f)}.RestoreArchive(ctx, &pawlv1.RestoreArchiveRequest{Places: []string{"a:1", "a:2"}})
+		if err != nil || len(specs) != 2 {
+			t.Fatalf("%s: %v, %v", what, got, err)
+		}
+		for _, s := range specs {
+			if !reflect.DeepEqual(s.Parent, c.want) || s.Archived.String() != a.ID || s.RequestID == (task.ID{}) || s.RequestID != specs[0].RequestID {
+				t.Errorf("one that follows %s comes back as %+v", what, s)
+			}
+		}
 	}
 }
 
@@ -586,7 +622,7 @@ func TestWhatIsShownBeside(t *testing.T) {
 			t.Errorf("tasks of %v bytes without payloads: %d fit", x.sizes, fit)
 		}
 	}
-	for _, x := range []struct{ sizes, want []int }{{[]int{maxPageBytes + 1, 1}, []int{1, 1}}, {[]int{maxPageBytes/2 - 4096, maxPageBytes/2 - 4096, 1}, []int{3}}, {[]int{maxPageBytes / 2, maxPageBytes/2 + 1}, []int{1, 1}}} {
+	for _, x := range []struct{ sizes, want []int }{{[]int{maxPageBytes + 1, 1}, []int{1, 1}}, {[]int{maxPageBytes/2 - 1, maxPageBytes/2 - 1, 1}, []int{2, 1}}, {[]int{maxPageBytes / 2, maxPageBytes/2 + 1}, []int{1, 1}}} {
 		f := newFake()
 		for _, n := range x.sizes {
 			a := fakeArchived()

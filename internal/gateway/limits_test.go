@@ -252,7 +252,7 @@ func TestRates(t *testing.T) {
 				t.Errorf("%v is refused, too: %s", free, answer)
 			}
 		}
-		for _, path := range []string{"/api/v1/namespaces", "/api/v1/namespaces/team", "/api/v1/limits", "/api/v1/server"} { // shards are asked for these
+		for _, path := range []string{"/api/v1/namespaces", "/api/v1/namespaces/team", "/api/v1/limits", "/api/v1/server", "/api/v1/stats"} { // shards are asked for these
 			if code, answer, _ := call("team", "GET", path, ""); code != 429 {
 				t.Errorf("%s is not counted: %d %s", path, code, answer)
 			}
