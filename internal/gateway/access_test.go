@@ -474,6 +474,16 @@ func TestRefusedWorkersAreNotCounted(t *testing.T) {
 			t.Errorf("%s: %d %s, and %d workers", path, w.Code, w.Body, len(g.registry.Counts()))
 		}
 	}
+	s, err := pawlv1.NewWorkerServiceClient(dialGateway(t, g)).Work(with(t.Context(), k.secret["mail"], ""))
+	if err == nil {
+		err = s.Send(&pawlv1.WorkRequest{Hello: hello("mail", "sms")})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "mail*") || len(g.registry.Counts()) != 0 {
+		t.Errorf("a stream: %v, and %d workers", err, len(g.registry.Counts()))
+	}
 }
 
 // What a token costs an enqueue and an ack, over gRPC in memory and without a broker behind.

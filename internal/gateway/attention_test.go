@@ -284,6 +284,7 @@ func TestWithoutACluster(t *testing.T) {
 	if err := (clusters{Gateway: g}).Backup(nil, nil); err != errNoAdmin {
 		t.Errorf("a backup: %v", err)
 	}
+	workers{Gateway: g}.tellNode(&pipeStream{ctx: t.Context()}) // there is none to tell of
 	hooks := webhookService{Gateway: g}
 	_, add := hooks.AddWebhook(t.Context(), &pawlv1.AddWebhookRequest{Name: "w", Url: "https://example.com"})
 	_, set := hooks.SetWebhook(t.Context(), &pawlv1.SetWebhookRequest{Name: "w", Url: "https://example.com"})

@@ -112,10 +112,12 @@ func TestCallsFromNowhere(t *testing.T) {
 			t.Errorf("it came from %q by %s", address, face)
 		}
 	}
-	if got := addressOf(peer.NewContext(t.Context(), &peer.Peer{Addr: insideAddr("192.0.2.7:5")})); got != "192.0.2.7" {
-		t.Errorf("one from somewhere came from %q", got)
+	ctx, c := begin(peer.NewContext(t.Context(), &peer.Peer{Addr: insideAddr("192.0.2.7:5")}), "grpc", "test")
+	if face, address := sourceOf(ctx, c); face != task.FaceUI || address != "192.0.2.7" || addressOf(ctx) != address {
+		t.Errorf("one from within came from %q by %s", address, face)
 	}
-	if got := newGateway(newFake()).stampsOf(newCall()); got != nil {
-		t.Errorf("a call that asked no shard has the stamps %v", got)
+	g := newGateway(newFake())
+	if stamps, trailer := g.stampsOf(newCall()), g.trailer(newCall()); stamps != nil || trailer != nil {
+		t.Errorf("a call that asked no shard has the stamps %v and the trailers %v", stamps, trailer)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -87,5 +88,9 @@ func TestBackupThatNobodyTakes(t *testing.T) {
 		if n, err := b.Write([]byte("ab")); n != 0 || err != want || b.bytes != 0 {
 			t.Errorf("%d bytes of %d are written, %v, want %v", n, b.bytes, err, want)
 		}
+	}
+	byTwo := metadata.NewIncomingContext(t.Context(), metadata.Pairs(metaActor, "a", metaActor, "b"))
+	if err := (clusters{Gateway: newGateway(newFake())}).Backup(nil, deafBackup{ctx: byTwo}); !errors.Is(err, task.ErrInvalidArgument) {
+		t.Errorf("a backup by two: %v", err)
 	}
 }

@@ -69,6 +69,7 @@ func TestBoundsAreExact(t *testing.T) {
 		{"OperatorService/ReplayDead", `{"queue":"mail","filter":{},"max":%s}`, []string{"0", "1"}, []string{"-1"}},
 		{"OperatorService/DiscardDead", `{"queue":"mail","filter":%s}`, []string{"{}", `{"queue":"mail"}`, `{"states":["STATE_DEAD"]}`}, []string{`{"queue":"sms"}`, `{"states":["STATE_POISONED"]}`, `{"states":["STATE_DEAD","STATE_DEAD"]}`}},
 		{"OperatorService/PutQueue", `{"queue":"mail","settings":{"keys":{%s}}}`, []string{numbered(task.MaxKeyRules, `"k%d":{}`)}, []string{numbered(task.MaxKeyRules+1, `"k%d":{}`)}},
+		{"OperatorService/PutQueue", `{"queue":"mail","settings":{"breakers":{%s}}}`, []string{numbered(task.MaxBreakers, `"k%d":{}`)}, []string{numbered(task.MaxBreakers+1, `"k%d":{}`)}},
 		{"OperatorService/PutQueue", `{"queue":"mail","settings":{"key_order":%s}}`, []string{"0", "1", "2"}, []string{"3"}},
 		{"OperatorService/PutQueue", `{"queue":"mail","settings":{},"if_version":%s}`, []string{"1"}, []string{"0", "2"}},
 		{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":1,"filter":{},%s}}`, []string{`"max":2,"canary":1`, `"canary":5`, `"max":5`, `"rate":0.000011575`, fmt.Sprintf(`"rate":%v`, float64(contract.MaxRate))},

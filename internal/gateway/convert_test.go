@@ -120,6 +120,7 @@ func TestSpecRefusals(t *testing.T) {
 		{"then[1].then[0].queue", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"}, {Type: "b", Then: []*pawlv1.TaskSpec{{Type: "c", Queue: "/"}}}}}},
 		{"then[0].request_id", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", RequestId: "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"}}}},
 		{"then[0].payload", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Payload: []byte("{")}}}},
+		{"then[1]", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"}, nil}}},
 		{"then[0].delay", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Delay: durationpb.New(-1)}}}},
 		{"then", &pawlv1.TaskSpec{Type: "a", Then: many(task.MaxThen+1, &pawlv1.TaskSpec{Type: "b"})}},
 		{"then", &pawlv1.TaskSpec{Type: "a", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "b", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "c", Then: many(1, &pawlv1.TaskSpec{Type: "d"})})})}},
@@ -580,7 +581,7 @@ func TestDeadLettersAreRestoredOnce(t *testing.T) {
 			t.Fatalf("%s: %v, %v", what, got, err)
 		}
 		for _, s := range specs {
-			if !reflect.DeepEqual(s.Parent, c.want) || s.Archived.String() != a.ID || s.RequestID == (task.ID{}) || s.RequestID != specs[0].RequestID {
+			if !reflect.DeepEqual(s.Parent, c.want) || s.Archived.String() != a.ID || s.RequestID == (task.ID{}) || s.RequestID != specs[0].RequestID || len(s.Then) != 1 {
 				t.Errorf("one that follows %s comes back as %+v", what, s)
 			}
 		}
@@ -845,8 +846,10 @@ func TestLongWordsAreCut(t *testing.T) {
 			t.Errorf("%s: %d bytes are repeated, want %d: %.400v", what, len(repeated), c.most, c.said)
 		}
 	}
-	if scale != errNoStats {
-		t.Errorf("a scaler without statistics: %v", scale)
+	put(t, newGateway(f), ctx, "mail", 1, "1")
+	_, stats := statisticians{Gateway: newGateway(f)}.GetQueueStats(ctx, &pawlv1.GetQueueStatsRequest{Queue: "mail"})
+	if scale != errNoStats || stats != errNoStats {
+		t.Errorf("a scaler without statistics: %v; a queue: %v", scale, stats)
 	}
 }
 

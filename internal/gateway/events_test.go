@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -458,6 +459,12 @@ func TestEventsAreShown(t *testing.T) {
 			t.Errorf("%+v is shown as %v", c.e, got)
 		}
 	}
+	if line := newEventCursorLine(events.Places{1: {Index: 7}}); line.at(1) != (events.Place{Index: 7}) || line.at(2) != events.Unknown {
+		t.Errorf("behind a cursor shards are read from %v and %v", line.at(1), line.at(2))
+	}
+	if at := newEventCursorLine(nil).at(2); at != (events.Place{}) {
+		t.Errorf("without a cursor a shard is read from %v", at)
+	}
 	w := &watcher{cursor: newEventCursorLine(events.Places{1: {Index: 7}})}
 	if at := w.text(); at == "" {
 		t.Error("a stream of events has no cursor")
@@ -507,6 +514,32 @@ func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 		}
 		if n := g.watchers.InUse(); n != 0 {
 			t.Errorf("%d streams are counted", n)
+		}
+	})
+}
+
+// panickyEvents say where they are, and no more.
+type panickyEvents struct{ rings *fakeEvents }
+
+func (e panickyEvents) Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error) {
+	if q.Wait > 0 {
+		panic("planted")
+	}
+	return e.rings.Events(ctx, shard, q)
+}
+
+// A panic while a shard is read ends the stream that asked, with a line in the log.
+func TestEventStreamsThatPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, lines := newFake(1), &strings.Builder{}
+		g := newGateway(f)
+		defer g.Shutdown(context.Background())
+		g.cfg.Events, g.log = panickyEvents{f.events}, slog.New(slog.NewTextHandler(lines, nil))
+		ctx, _ := begin(t.Context(), "grpc", "test")
+		began := time.Now()
+		err := g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
+		if !errors.Is(err, context.Canceled) || time.Since(began) != 0 || strings.Count(lines.String(), "a stream of events failed within") != 1 {
+			t.Errorf("it ended with %v after %v, and the log says %s", err, time.Since(began), lines)
 		}
 	})
 }

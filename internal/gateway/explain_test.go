@@ -158,7 +158,8 @@ func (uncopied) Copied(string, string) (cluster.Queue, bool) { return cluster.Qu
 
 // A queue of which a node has no copy yet is explained all the same.
 func TestUncopiedQueuesAreExplained(t *testing.T) {
-	g := newGateway(newFake())
+	f := newFake()
+	g := newGateway(f)
 	ctx, _ := begin(t.Context(), "grpc", "test")
 	put(t, g, ctx, "q", 2, "1")
 	g.cluster = uncopied{g.cluster}
@@ -167,5 +168,9 @@ func TestUncopiedQueuesAreExplained(t *testing.T) {
 	}
 	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "r"}); !errors.Is(err, task.ErrNotFound) {
 		t.Errorf("of none: %v, %v", got, err)
+	}
+	f.fails = errors.New("a row is broken")
+	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != f.fails {
+		t.Errorf("of a shard that fails: %v, %v", got, err)
 	}
 }

@@ -55,6 +55,10 @@ func (f *fakeGroups) AddToGroup(_ context.Context, _ string, id task.ID, tasks [
 	}
 	out := make([]broker.Enqueued, len(tasks))
 	for i := range out {
+		if i%3 == 2 {
+			out[i].Err = &task.Error{Code: task.CodeConflict, Message: "the key is another's"}
+			continue
+		}
 		g.Counts.Members++
 		out[i].Accepted = broker.Accepted{ID: task.NewID(1, 9, uint64(g.Counts.Members)), State: task.Ready, CreatedAt: 1}
 	}

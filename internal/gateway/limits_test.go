@@ -388,6 +388,9 @@ func TestRatesOfManyTasks(t *testing.T) {
 				if err := g.rates.take("default", task.Quotas{Requests: most}, 1, 0); good && err == nil {
 					t.Errorf("%s of 4 tasks at %d a second leaves room for another", what, most)
 				}
+				if err := do(ctx, g); err == nil && what != "members" && what != "settled" {
+					t.Errorf("%s of 4 tasks when none of %d a second is left: let in", what, most)
+				}
 			}
 		})
 	}

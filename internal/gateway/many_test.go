@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -206,6 +207,16 @@ func TestClaimOfAGoneCallerIsGivenBack(t *testing.T) {
 	if len(f.released) != 3 {
 		t.Errorf("%d tasks were given back, want 3", len(f.released))
 	}
+	for _, down := range []bool{false, true} {
+		f, lines := newFake(), &strings.Builder{}
+		g := newGateway(f)
+		g.log = slog.New(slog.NewTextHandler(lines, nil))
+		f.down[1] = down
+		g.giveBack([]broker.Claimed{{Envelope: &schema.Envelope{ID: task.NewID(1, 1, 1)}}})
+		if g.Shutdown(context.Background()); strings.Contains(lines.String(), "wait for the end of their leases") != down {
+			t.Errorf("a shard that is down (%t) could not be given something back: %s", down, lines)
+		}
+	}
 }
 
 // An answer that would be too large for a message gives the rest back.
@@ -269,6 +280,29 @@ func TestListOverShards(t *testing.T) {
 	}
 }
 
+// A list asks the shards that can have something: those of the queue, or all, since tasks that have ended outlive its parts.
+func TestShardsOfLists(t *testing.T) {
+	f, g, ctx := spread()
+	put(t, g, ctx, "one", 1, "1")
+	put(t, g, ctx, "two", 1, "1")
+	if _, err := (operators{Gateway: g}).SpreadQueue(ctx, &pawlv1.SpreadQueueRequest{Queue: "two", Shards: []uint32{1, 2}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		queue string
+		dead  bool
+		want  string
+	}{{"", false, "[1 2 3]"}, {"", true, "[1 2 3]"}, {"one", false, "[1]"}, {"one", true, "[1]"}, {"two", false, "[1 2 3]"}, {"two", true, "[1 2]"}, {"gone", false, "[1 2 3]"}, {"gone", true, "[]"}} {
+		if got, err := g.shardsOf(ctx, c.queue, c.dead); err != nil || fmt.Sprint(got) != c.want {
+			t.Errorf("of %q (dead letters: %t): shards %v, %v, want %s", c.queue, c.dead, got, err, c.want)
+		}
+	}
+	f.cluster = errPlanted
+	if _, err := g.shardsOf(ctx, "one", false); !errors.Is(err, errPlanted) {
+		t.Errorf("of a queue that can't be read: %v", err)
+	}
+}
+
 // A queue that is gone has no dead letters.
 func TestDeadLettersOfAQueueThatIsGone(t *testing.T) {
 	_, g, ctx := spread()
@@ -288,6 +322,9 @@ func TestBatchOverShards(t *testing.T) {
 		r.Tasks = append(r.Tasks, &pawlv1.TaskSpec{Type: "t", Queue: []string{"a", "b", "c"}[i%3]})
 	}
 	r.Tasks[4].Type = ""
+	for _, i := range []int{6, 9} {
+		r.Tasks[i].IdempotencyKey, r.Tasks[i].Payload = "k", fmt.Append(nil, i)
+	}
 	got, err := producers{Gateway: g}.EnqueueBatch(ctx, r)
 	if err != nil {
 		t.Fatal(err)
@@ -296,8 +333,9 @@ func TestBatchOverShards(t *testing.T) {
 		id, _ := task.ParseID(x.GetTask().GetTaskId())
 		switch {
 		case i == 4 && x.Error.GetCode() != "invalid_argument",
+			i == 9 && x.Error.GetCode() != "conflict",
 			i != 4 && i%3 == 1 && x.Error.GetCode() != "unavailable",
-			i%3 != 1 && (x.Error != nil || id.Shard() != uint32(i%3+1)):
+			i != 9 && i%3 != 1 && (x.Error != nil || id.Shard() != uint32(i%3+1)):
 			t.Errorf("task %d: %v", i, x)
 		}
 	}
@@ -406,6 +444,36 @@ func TestPartsAreAddedUp(t *testing.T) {
 	want := broker.QueueInfo{Ready: [3]int64{3, 30, 300}, Scheduled: 3, Claimed: 6, Retrying: 9, Dead: 12, Poisoned: 15, Held: 18, OldestReady: 9}
 	if err != nil || !reflect.DeepEqual(sum, want) || len(parts) != 3 || parts[1].Dead != 8 || parts[2].Dead != 0 {
 		t.Errorf("got %+v, want %+v; parts %+v (%v)", sum, want, parts, err)
+	}
+}
+
+// The breakers of a queue are told by how long they have been open, and those of parts with their shard.
+func TestBreakersOfParts(t *testing.T) {
+	is := func(typ string, since broker.Time) broker.BreakerInfo {
+		return broker.BreakerInfo{Type: typ, Since: since, State: broker.BreakerOpen}
+	}
+	one := broker.QueueInfo{BreakersOpen: 3, Breakers: []broker.BreakerInfo{is("c", 7), is("b", 5), is("a", 5)}}
+	for _, c := range []struct {
+		q     cluster.Queue
+		parts []broker.QueueInfo
+		want  string
+		open  int
+	}{
+		{cluster.Queue{Name: "q", Shard: 1}, []broker.QueueInfo{one}, "a of 0, b of 0, c of 0", 3},
+		{cluster.Queue{Name: "q", Parts: []cluster.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}},
+			[]broker.QueueInfo{one, {BreakersOpen: 1, Breakers: []broker.BreakerInfo{is("d", 6)}}}, "a of 1, b of 1, d of 2, c of 1", 4},
+	} {
+		var got []string
+		told, open := breakersProto(c.q, c.parts)
+		for _, p := range told {
+			got = append(got, fmt.Sprintf("%s of %d", p.Type, p.Shard))
+		}
+		if strings.Join(got, ", ") != c.want || open != c.open {
+			t.Errorf("%d are open, want %d: %q, want %q", open, c.open, got, c.want)
+		}
+	}
+	if _, err := breakerOf("breaker", &pawlv1.Breaker{Window: &durationpb.Duration{Seconds: 1, Nanos: -1}}); err == nil || !strings.Contains(err.Error(), "is not a duration") {
+		t.Errorf("a window that is no duration: %v", err)
 	}
 }
 

@@ -547,6 +547,7 @@ func TestTheOneMessageOfACall(t *testing.T) {
 		{"one, and a broken stream", &scriptedWire{b: framed(0, good), fails: broken}, contract.MaxMessage, "reset by peer"},
 		{"no message", &scriptedWire{b: framed(0, []byte{0, 1})}, contract.MaxMessage, "message: "},
 		{"no large message", &scriptedWire{b: framed(0, make([]byte, 100_000))}, contract.MaxMessage, "invalid field number"},
+		{"a large one with no text in it", &scriptedWire{b: framed(0, append(ofSize(100_000), 0x0a, 3, 0x0a, 1, 0xff))}, contract.MaxMessage, "UTF-8"},
 		{"a packed one", &scriptedWire{b: framed(1, pack(t, good)), packed: "gzip"}, contract.MaxMessage, ""},
 		{"one that is said to be packed", &scriptedWire{b: framed(1, good)}, contract.MaxMessage, "says of itself that it is packed"},
 		{"one that is packed in a way that nobody knows", &scriptedWire{b: framed(1, good), packed: "zip"}, contract.MaxMessage, "says of itself that it is packed"},
@@ -671,6 +672,16 @@ func TestMessagesInTime(t *testing.T) {
 		}
 		if pass(rest.BodyTimeout + 1); wire.ended != nil {
 			t.Errorf("a stream that has ended is ended again with %v", wire.ended)
+		}
+		in.cut = nil
+		came = in.within(time.Second)
+		in.timer.Stop() // it is over, and has not begun to end the stream
+		if err := came(late); err != late {
+			t.Errorf("just in time: %v", err)
+		}
+		in.timer.Reset(time.Second)
+		if pass(2 * time.Second); in.cut != nil || wire.ended != nil {
+			t.Errorf("a stream whose message came just in time is ended with %v", wire.ended)
 		}
 		in.close()
 	})

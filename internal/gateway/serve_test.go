@@ -103,7 +103,7 @@ func TestOneListenerForBothFaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := trailer.Get("pawl-shard"); len(s) != 1 || s[0] != "1" || len(trailer.Get("pawl-index")) != 1 || len(trailer.Get("pawl-time")) != 1 {
+		if s := trailer.Get("pawl-shard"); len(s) != 1 || s[0] != "1" || len(trailer.Get("pawl-index")) != 1 || len(trailer.Get("pawl-time")) != 1 || len(trailer.Get(trailerLeader)) != 0 {
 			t.Errorf("trailers are %v", trailer)
 		}
 		web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) }}}
@@ -582,11 +582,21 @@ func TestPassagesClose(t *testing.T) {
 	}
 }
 
+// panickyLeaders are not to be found.
+type panickyLeaders struct{ Broker }
+
+func (panickyLeaders) Leader(context.Context, uint32) (node, term, index uint64) { panic("planted") }
+
 // Who may not know of the cluster hears whether a node is ready, and nothing of its shards; so does one who shows a wrong token.
 func TestReadinessTellsStrangersLittle(t *testing.T) {
 	k := newKeys()
 	k.cut("boss", auth.Everything)
 	k.cut("team", auth.Rights{Namespace: "team", Roles: auth.Admin})
+	g := lockedGateway(t, k)
+	g.broker = panickyLeaders{g.broker}
+	if w := knock(g, "GET", "/readyz", k.secret["boss"], ""); w.Code != http.StatusInternalServerError {
+		t.Errorf("of a node that fails to tell: %d %s", w.Code, w.Body)
+	}
 	for name, knows := range map[string]bool{"": false, "nobody": false, "team": false, "boss": true} {
 		g := lockedGateway(t, k)
 		secret := k.secret[name]

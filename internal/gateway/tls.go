@@ -117,9 +117,7 @@ func (d *door) failed(c *guest, err error) {
 	_ = c.raw.SetDeadline(time.Now().Add(lastWord))
 	var plain tls.RecordHeaderError
 	if errors.As(err, &plain) && plain.Conn != nil && startsHTTP(plain.RecordHeader) {
-		if _, err := c.raw.Write(plainRefusal); err != nil {
-			return
-		}
+		_, _ = c.raw.Write(plainRefusal)
 	}
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()

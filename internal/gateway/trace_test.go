@@ -119,6 +119,8 @@ func TestSpansThatRecordNothing(t *testing.T) {
 	}
 	of := traceOf(map[string]string{task.HeaderTraceParent: someTrace})
 	g.past(of, "wait", &broker.Claimed{Envelope: &schema.Envelope{}, Exec: &schema.Exec{Claim: schema.Claim{Worker: "w"}}}, time.Unix(2, 0), time.Unix(1, 0))
+	repeated := broker.Claimed{Envelope: &schema.Envelope{Headers: map[string]string{task.HeaderTraceParent: someTrace}}, Exec: &schema.Exec{Claim: schema.Claim{Repeated: true}}}
+	g.traceClaims([]broker.Claimed{repeated}) // it had its spans
 	w := &work{g: g}
 	w.held.of = map[task.ID]holding{{1}: {trace: of}}
 	w.traceSettled(&settleBatch{calls: []broker.Settle{{Verb: broker.Ack, Hold: broker.Hold{ID: task.ID{1}}}}}, time.Now())

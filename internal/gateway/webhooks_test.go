@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -202,4 +203,16 @@ func TestWebhooksOverGRPC(t *testing.T) {
 	if turn.Overlap != auth.DefaultOverlap || turn.Secret == add.Secret || turn.Secret == "" {
 		t.Errorf("rotated: %+v", turn)
 	}
+}
+
+// The next attempt is told as long as it lies ahead.
+func TestAttemptsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		for after, told := range map[time.Duration]bool{-1: false, 0: false, 1: true} {
+			if p := ahead(now.Add(after)); (p != nil) != told || told && !p.AsTime().Equal(now.Add(after)) {
+				t.Errorf("an attempt in %v is told as %v", after, p)
+			}
+		}
+	})
 }
