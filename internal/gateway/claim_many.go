@@ -79,13 +79,11 @@ func (g *Gateway) takeMany(ctx context.Context, c broker.ClaimCall, places [][]u
 			g.abandon(lost)
 			return nil, nil
 		}
-		if ready := g.awaitAny(ctx, c, places, left); ready != 0 {
-			places = askFirst(places, ready)
-		}
+		places = askFirst(places, g.awaitAny(ctx, c, places, left))
 	}
 }
 
-// askFirst moves a shard to the front of the places of queues that have several.
+// askFirst moves a shard to the front of the places of queues that have several; 0: none.
 func askFirst(places [][]uint32, shard uint32) [][]uint32 {
 	places = slices.Clone(places)
 	for i, shards := range places {
@@ -96,11 +94,12 @@ func askFirst(places [][]uint32, shard uint32) [][]uint32 {
 	return places
 }
 
-func (m *manyClaim) full() bool { return len(m.got) >= m.call.Max || m.bytes >= m.call.MaxBytes }
+// full says that the claim has as many bytes as it may.
+func (m *manyClaim) full() bool { return m.bytes >= m.call.MaxBytes }
 
 // strict asks queue after queue, a run of them that lie in the same shard at once.
 func (m *manyClaim) strict(ctx context.Context) {
-	for from := 0; from < len(m.places) && !m.full(); {
+	for from := 0; from < len(m.places); {
 		to := from + 1
 		for to < len(m.places) && slices.Equal(m.places[to], m.places[from]) && len(m.places[to]) == 1 {
 			to++
@@ -132,21 +131,16 @@ func (m *manyClaim) weighted(ctx context.Context) {
 		asking = false
 		want := plan(slices.Clone(state.credit), m.call.Queues, got, empty, m.call.Max)
 		for i, n := range want {
-			if n -= got[i]; n <= 0 || m.full() {
+			if n = min(n-got[i], m.call.Max-len(m.got)); n <= 0 { // a plan may want less of a queue than the one before
 				continue
 			}
 			asking = true
 			taken := m.askParts(ctx, i, i+1, n)
 			got[i] += taken
-			empty[i] = taken < n
+			empty[i] = taken < n && !m.full()
 		}
 	}
-	if len(m.got) < m.call.Max {
-		for i := range empty { // what was taken is all that is to be accounted for
-			empty[i] = true
-		}
-	}
-	plan(state.credit, m.call.Queues, got, empty, len(m.got))
+	account(state.credit, m.call.Queues, got, empty)
 }
 
 // ask claims from the queues [from, to) in one shard.
@@ -202,7 +196,7 @@ func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places [][]ui
 			part.Queues, part.Weighted, part.ClaimKey = nil, false, partKey(c.ClaimKey, all[i].queue, nth)
 			got, at, err := g.broker.Claim(ctx, all[i].shard, part, 0)
 			saw(ctx, at)
-			if err != nil || len(got) == 0 {
+			if len(got) == 0 {
 				return err
 			}
 			mu.Lock()

@@ -106,6 +106,38 @@ func TestEmptyQueueLeavesItsShareAndSavesNone(t *testing.T) {
 	}
 }
 
+// However a plan changes when queues turn out to be empty, a claim gets no more than it asks for.
+func TestWeightedClaimOverShardsKeepsToItsMax(t *testing.T) {
+	for _, c := range []struct {
+		queues string
+		tasks  [3]int
+		max    int32
+	}{{"a=1 b=5 c=5", [3]int{6, 2, 5}, 6}, {"a=2 b=5 c=5", [3]int{2, 3, 5}, 9}, {"a=5 b=5 c=1", [3]int{1, 5, 3}, 6}} {
+		_, g, ctx := spread()
+		for i, queue := range []string{"a", "b", "c"} {
+			put(t, g, ctx, queue, c.tasks[i], "1")
+		}
+		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares(c.queues), Max: c.max}); len(got) != int(c.max) {
+			t.Errorf("of %s with %v tasks a claim of %d gets %q", c.queues, c.tasks, c.max, got)
+		}
+	}
+}
+
+// A queue that is not asked since the bytes of a claim are used up is owed its share by the claims that follow.
+func TestBytesLeaveWeightsExact(t *testing.T) {
+	_, g, ctx := spread()
+	text := `"` + strings.Repeat("x", 998) + `"`
+	put(t, g, ctx, "a", 100, text)
+	put(t, g, ctx, "b", 100, text)
+	got := ""
+	for range 40 {
+		got += claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a=1 b=3"), Max: 10, MaxBytes: 2000})
+	}
+	if a, all := strings.Count(got, "a"), len(got); all < 80 || 4*a > all+4*10 || 4*a < all-4*10 {
+		t.Errorf("of %d tasks %d are of a, want a quarter: %s", all, a, got)
+	}
+}
+
 func TestBytesEndAClaimOverShards(t *testing.T) {
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 5, `"`+strings.Repeat("x", 998)+`"`)

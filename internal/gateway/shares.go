@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,4 +70,31 @@ func plan(credit []int, queues []broker.Share, got []int, empty []bool, n int) (
 		want[best]++
 	}
 	return want
+}
+
+// account moves credit on by what each queue gave. One that has more, but was not asked for it since the claim had its bytes, is owed
+// its share.
+func account(credit []int, queues []broker.Share, got []int, empty []bool) {
+	left := slices.Clone(got)
+	for {
+		best, sum := -1, 0
+		for i, q := range queues {
+			if left[i] > 0 && (best < 0 || credit[i]+q.Weight > credit[best]+queues[best].Weight) {
+				best = i
+			}
+		}
+		if best < 0 {
+			return
+		}
+		for i, q := range queues {
+			if empty[i] && left[i] == 0 {
+				credit[i] = 0
+				continue
+			}
+			credit[i] += q.Weight
+			sum += q.Weight
+		}
+		credit[best] -= sum
+		left[best]--
+	}
 }
