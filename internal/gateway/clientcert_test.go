@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -272,6 +273,52 @@ func TestNamesOfCertificatesAreTaken(t *testing.T) {
 		if err := auth.CheckCertificate("certificate", name); err == nil || !strings.Contains(err.Error(), "certificate: ") {
 			t.Errorf("%.20q: %v", name, err)
 		}
+	}
+}
+
+// What was found of a certificate is good for a minute, unless it ends before or other authorities are trusted.
+func TestVerdictsOfCertificates(t *testing.T) {
+	g := &guild{t: t}
+	ca, now := g.authority(), time.Now()
+	long, err := certs.NewClient(ca, now, 1, "long", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tls.X509KeyPair(long.Cert, long.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, none := x509.NewCertPool(), x509.NewCertPool()
+	good.AppendCertsFromPEM(ca.Cert)
+	pool := good.Clone()
+	of := func(c *tls.Certificate) *auth.Certificate {
+		return certificateOf([]*x509.Certificate{c.Leaf}, func() *x509.CertPool { return pool })
+	}
+	is := func(what string, c *auth.Certificate, after time.Duration, want bool) {
+		t.Helper()
+		if err := c.Good(now.Add(after)); (err == nil) != want {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	c := of(&cert)
+	is("at first", c, 0, true)
+	*pool = *none // the pool is the same, and is not asked
+	is("a minute later", c, verifiedFor, true)
+	is("more than a minute later", c, verifiedFor+1, false)
+	*pool = *good
+	is("the refusal stays as long", c, 2*verifiedFor, false)
+	pool = good
+	is("by other authorities", c, 2*verifiedFor, true)
+	is("when it has ended", c, 25*time.Hour, false)
+	short := of(g.certify(ca, "short"))
+	is("one that ends soon", short, 0, true)
+	is("when that has ended", short, 3*time.Second, false)
+	if certificateOf(nil, nil) != nil {
+		t.Error("a client that shows none has a certificate")
+	}
+	w := httptest.NewRecorder()
+	if withTLS(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/", nil)); w.Header().Get("Strict-Transport-Security") != "" {
+		t.Errorf("a request over no connection of ours is told of TLS: %v", w.Header())
 	}
 }
 

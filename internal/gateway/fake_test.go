@@ -201,6 +201,9 @@ func (f *fake) inOrder(shard uint32) (list []*fakeTask) {
 
 // Claim takes from the queues in their order, weights or not.
 func (f *fake) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
+	if c.Max < 1 || c.MaxBytes < 1 || c.Weighted {
+		panic(fmt.Sprintf("shard %d is asked for nothing, or to weigh what others have: %+v", shard, c))
+	}
 	got, at, err := f.Claim(ctx, shard, c, 0)
 	if err == nil && f.loses[shard] {
 		return nil, at, broker.Unknown("shard %d: the answer was lost", shard)
@@ -211,6 +214,9 @@ func (f *fake) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) (
 func (f *fake) Abandon(_ uint32, c broker.ClaimCall) { f.set(func() { f.left = append(f.left, c) }) }
 
 func (f *fake) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+	if len(c.Queues) == 0 && c.Weighted {
+		panic(fmt.Sprintf("shard %d is asked to weigh no queues: %+v", shard, c))
+	}
 	deadline := time.After(wait)
 	for first := true; ; first = false {
 		if err := f.begin(shard); err != nil {

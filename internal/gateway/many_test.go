@@ -139,6 +139,15 @@ func TestBytesLeaveWeightsExact(t *testing.T) {
 }
 
 func TestBytesEndAClaimOverShards(t *testing.T) {
+	for _, queues := range []string{"a b", "a=1 b=1"} { // as many bytes as may be are enough
+		f, g, ctx := spread()
+		put(t, g, ctx, "b", 1, "1")
+		put(t, g, ctx, "a", 1, "1")
+		most := f.inOrder(1)[0].view.Envelope.Weight()
+		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares(queues), Max: 10, MaxBytes: int64(most)}); got != "a" {
+			t.Errorf("%s: got %q of %d bytes, want a", queues, got, most)
+		}
+	}
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 5, `"`+strings.Repeat("x", 998)+`"`)
 	put(t, g, ctx, "b", 5, `"`+strings.Repeat("x", 998)+`"`)
@@ -172,6 +181,63 @@ func TestRepeatedClaimOverShardsGetsTheSame(t *testing.T) {
 			t.Errorf("%s: %d tasks are claimed, want 6", queues, claimed)
 		}
 	}
+}
+
+// So does one of a single task, though others have come since.
+func TestRepeatedClaimOfOneTask(t *testing.T) {
+	_, g, ctx := spread()
+	r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k"}
+	put(t, g, ctx, "b", 1, "1")
+	first := claimText(t, g, ctx, r)
+	put(t, g, ctx, "a", 1, "1")
+	if again := claimText(t, g, ctx, r); first != "b" || again != "b" {
+		t.Errorf("got %q, and %q the second time", first, again)
+	}
+}
+
+// The parts of a queue are asked one after the other, for what is still wanted, and before those of the next queue. One that gives no answer gave
+// nothing.
+func TestPartsAreAskedInTurn(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		places      [][]uint32
+		queues      string
+		tasks       map[uint32]string // the queue of the task of each shard
+		max         int
+		down        uint32
+		want, asked string
+	}{
+		{"one of three parts is enough", [][]uint32{{1, 2, 3}}, "q", map[uint32]string{1: "q", 2: "q", 3: "q"}, 1, 0, "q", "1"},
+		{"two of three are", [][]uint32{{1, 2, 3}}, "q", map[uint32]string{1: "q", 2: "q", 3: "q"}, 2, 0, "qq", "2 1"},
+		{"one is down", [][]uint32{{1, 2, 3}}, "q", map[uint32]string{1: "q", 2: "q"}, 1, 1, "q", "1"},
+		{"queues with the same parts", [][]uint32{{1, 2}, {1, 2}}, "q r", map[uint32]string{1: "r", 2: "q"}, 2, 0, "qr", "2 2 1"},
+	} {
+		f, g, ctx := spread()
+		for shard, queue := range c.tasks {
+			f.home[queue] = shard
+			put(t, g, ctx, queue, 1, "1")
+			delete(f.queues, queue)
+		}
+		f.down[c.down] = true
+		got, err := g.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf(c.queues), Max: c.max, MaxBytes: 9000}, c.places, 0)
+		text, asked := "", ""
+		for _, one := range got {
+			text += one.Queue
+		}
+		for _, call := range f.claims {
+			asked += fmt.Sprint(call.Max, " ")
+		}
+		if text != c.want || strings.TrimSpace(asked) != c.asked || err != nil {
+			t.Errorf("%s: got %q, want %q, by asking for %s, want %s (%v)", c.what, text, c.want, asked, c.asked, err)
+		}
+	}
+}
+
+func queuesOf(names string) (queues []broker.Share) {
+	for _, name := range strings.Fields(names) {
+		queues = append(queues, broker.Share{Queue: name})
+	}
+	return queues
 }
 
 // A claim over several shards that is answered without one of them leaves nothing behind there; one that is refused may be repeated,
@@ -652,6 +718,55 @@ func TestBulkOverParts(t *testing.T) {
 			t.Errorf("%s: asked for %s, want %s; %d matched, %d done, %v", what, got, c.want, matched, done, err)
 		}
 	}
+}
+
+// What a lost answer held is not given back when a later round has brought it.
+func TestLostPartThatIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g, ctx := spread()
+		defer g.Shutdown(context.Background())
+		put(t, g, ctx, "a", 2, "1")
+		f.loses = map[uint32]bool{1: true}
+		go func() {
+			pass(time.Second)
+			f.set(func() { f.loses = nil })
+			put(t, g, ctx, "b", 1, "1")
+		}()
+		r := &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: "k", Wait: durationpb.New(time.Minute)}
+		if got := claimText(t, g, ctx, r); got != "aab" || len(f.left) != 0 {
+			t.Errorf("got %q, and left %+v", got, f.left)
+		}
+	})
+}
+
+// The part of a queue that has a task is asked first when it says so, and no claim is answered while something of it is on its way.
+func TestTheReadyPartIsAskedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g, ctx := spread()
+		defer g.Shutdown(context.Background())
+		g.broker = slowToLeave{f}
+		f.home["q"] = 3
+		go func() {
+			pass(time.Second)
+			put(t, g, ctx, "q", 1, "1")
+		}()
+		began := time.Now()
+		got, err := g.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf("q"), Max: 1, MaxBytes: 1000}, [][]uint32{{1, 2, 3}}, time.Minute)
+		if took := time.Since(began); err != nil || len(got) != 1 || len(f.claims) != 3+1 || took != 2*time.Second {
+			t.Errorf("%d tasks came after %v, by %d questions (%v)", len(got), took, len(f.claims), err)
+		}
+	})
+}
+
+// slowToLeave are shards which take a second to end a watch.
+type slowToLeave struct{ *fake }
+
+func (s slowToLeave) Await(ctx context.Context, shard uint32, c broker.ClaimCall) error {
+	err := s.fake.Await(ctx, shard, c)
+	if ctx.Err() != nil {
+		pass(time.Second)
+	}
+	return err
 }
 
 // What a lost answer may have held is given back, too, when the claim is answered with nothing.

@@ -291,6 +291,25 @@ func TestClaimersThatAreQuiet(t *testing.T) {
 	}
 }
 
+// A claimer that is quiet finds what it has claimed in several shards, or in one, and the answer tells of those that were asked.
+func TestQuietClaimersFindTheirClaims(t *testing.T) {
+	for queues, shards := range map[string]int{"a b c": 3, "b": 1, "b=1 d=2": 1} {
+		f, g, ctx := spread()
+		f.home["d"] = 2
+		put(t, g, ctx, "b", 2, "1")
+		r := &pawlv1.ClaimRequest{Queues: shares(queues), Max: 2, ClaimKey: "k", Worker: "w"}
+		if got := claimText(t, g, ctx, r); got != "bb" {
+			t.Fatalf("%s: got %q", queues, got)
+		}
+		put(t, g, ctx, "b", 1, "1")
+		steer(t, g, one(t, f).ID, true)
+		ctx, c := begin(t.Context(), "grpc", "test")
+		if got := claimText(t, g, ctx, r); got != "bb" || len(c.stamps) != shards {
+			t.Errorf("%s: the repeat got %q, and tells of %v", queues, got, c.stamps)
+		}
+	}
+}
+
 // A token that is good for some queues sees no more of a worker, and does not steer one that is others' as well.
 func TestWorkersWithinAScope(t *testing.T) {
 	f := newFake()
