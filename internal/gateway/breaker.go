@@ -77,9 +77,6 @@ func settingsBreakers(s *task.Settings, p *pawlv1.QueueSettings) (err error) {
 	if s.Breaker, err = breakerOf("breaker", p.GetBreaker()); err != nil {
 		return err
 	}
-	if len(p.GetBreakers()) > task.MaxBreakers {
-		return task.Invalid("breakers", "%d types, at most %d can have rules of their own", len(p.GetBreakers()), task.MaxBreakers)
-	}
 	for typ, rule := range p.GetBreakers() {
 		if s.Breakers == nil {
 			s.Breakers = map[string]task.Breaker{}

@@ -378,6 +378,18 @@ func TestVerifyTellsWhatIsBroken(t *testing.T) {
 	if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil || log.Len() > 0 {
 		t.Errorf("a sound shard: %v, log %s", err, &log)
 	}
+	for _, found := range []Verification{{Equal: false}, {Equal: true, Problems: []string{"queue \"a\" counts 1, expected 2"}}} {
+		sound := f.admin.found
+		f.admin.found = found
+		log.Reset()
+		if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil || !strings.Contains(log.String(), "level=ERROR") {
+			t.Errorf("%+v: %v, log %s", found, err, &log)
+		}
+		f.admin.found = sound
+	}
+	if _, err := g.SetAuditRetention(t.Context(), &pawlv1.SetAuditRetentionRequest{}); err == nil || !strings.Contains(err.Error(), "is needed") {
+		t.Errorf("no retention: %v", err)
+	}
 	f.admin.found.Equal = false
 	f.admin.found.Replicas[1].Hash = 0xabd
 	f.admin.found.Problems = slices.Repeat([]string{"queue \"a\xff\" counts 1, expected 2"}, 21)

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// nodeNames names nodes by their numbers.
+// nodeNames names nodes by their numbers; 0: none, which has no name.
 type nodeNames func(number uint32) string
 
 // namesOf names nodes as the overview does. It lacks those that were removed, of which there may be replicas still.
@@ -58,13 +58,8 @@ func nodeProto(n cluster.NodeOverview) *pawlv1.ClusterNode {
 
 func (name nodeNames) shard(s cluster.ShardOverview) *pawlv1.ClusterShard {
 	p := &pawlv1.ClusterShard{Shard: s.ID, Term: s.Term, Applied: s.Applied, UnderReplicated: s.Under,
+		Leader: name(cluster.NodeOf(s.Leader)), Preferred: name(s.Preferred),
 		Problem: task.Cut(s.Problem, contract.MaxErrorText), LastStep: task.Cut(s.LastStep, contract.MaxErrorText)}
-	if s.Leader != 0 {
-		p.Leader = name(cluster.NodeOf(s.Leader))
-	}
-	if s.Preferred != 0 {
-		p.Preferred = name(s.Preferred)
-	}
 	for _, r := range s.Members {
 		p.Members = append(p.Members, &pawlv1.ShardMember{Node: name(r.Node), Voter: r.Voter, Answers: r.Answers, Leaving: r.Leaving,
 			Snapshotting: r.Snapshotting, Lag: r.Lag})

@@ -68,10 +68,10 @@ func isPrint(s string) bool {
 // momentOf reads a time that shards can compare; 0 if it is absent.
 func momentOf(field string, t *timestamppb.Timestamp) (broker.Time, error) {
 	at, err := timeOf(field, t)
-	if err != nil || at.IsZero() {
+	if at.IsZero() {
 		return 0, err
 	}
-	if at.Year() < 1970 || at.Year() > 9999 {
+	if at.Year() < 1970 { // none is behind 9999
 		return 0, task.Invalid(field, "%s is not between the years 1970 and 9999", at.Format(time.RFC3339))
 	}
 	return max(broker.TimeOf(at), 1), nil

@@ -25,7 +25,7 @@ func operationOf(p *pawlv1.OperationSpec, l task.Limits) (s broker.OperationSpec
 		return s, task.Invalid("max", "%d is negative", s.Max)
 	case s.Canary < 0:
 		return s, task.Invalid("canary", "%d is negative", s.Canary)
-	case s.Canary > 0 && s.Max > 0 && s.Canary >= s.Max:
+	case s.Max > 0 && s.Canary >= s.Max:
 		return s, task.Invalid("canary", "%d is not less than max, %d", s.Canary, s.Max)
 	case s.Rate != 0 && !(s.Rate >= minRate && s.Rate <= contract.MaxRate):
 		return s, task.Invalid("rate", "%v a second is not between one in a day and %v", s.Rate, float64(contract.MaxRate))

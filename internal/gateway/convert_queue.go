@@ -64,9 +64,6 @@ func settingsRules(s *task.Settings, p *pawlv1.QueueSettings) (err error) {
 	if s.PerKey, err = keyRulesOf("per_key.", p.GetPerKey()); err != nil {
 		return err
 	}
-	if len(p.GetKeys()) > task.MaxKeyRules {
-		return task.Invalid("keys", "%d keys, at most %d can have rules of their own", len(p.GetKeys()), task.MaxKeyRules)
-	}
 	for key, rules := range p.GetKeys() {
 		if s.Keys == nil {
 			s.Keys = map[string]task.KeyRules{}

@@ -3,6 +3,8 @@ package gateway
 import (
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/task"
@@ -54,7 +56,7 @@ func failOf(ns string, r *pawlv1.FailRequest, l task.Limits) (s broker.Settle, e
 	if s.Fail.Fall != broker.FailRetry {
 		return s, task.Invalid("retry_in", "is given with an outcome other than retry")
 	}
-	in, err := delayOf("retry_in", r.GetRetryIn().AsDuration(), r.GetRetryIn().CheckValid())
+	in, err := delayOf("retry_in", r.GetRetryIn())
 	s.Fail.RetryIn = &in
 	return s, err
 }
@@ -94,14 +96,16 @@ func releaseOf(ns string, r *pawlv1.ReleaseRequest) (s broker.Settle, err error)
 	if s.Hold, err = holdOf(ns, r.GetTaskId(), r.GetClaimToken()); err != nil {
 		return s, err
 	}
-	if r.GetDelay() != nil {
-		s.Delay, err = delayOf("delay", r.GetDelay().AsDuration(), r.GetDelay().CheckValid())
-	}
+	s.Delay, err = delayOf("delay", r.GetDelay())
 	return s, err
 }
 
-func delayOf(field string, d time.Duration, bad error) (time.Duration, error) {
-	if bad != nil || d < 0 || d > task.MaxDelay {
+func delayOf(field string, p *durationpb.Duration) (time.Duration, error) {
+	d, err := spanOf(field, p)
+	if err != nil {
+		return 0, err
+	}
+	if d < 0 || d > task.MaxDelay {
 		return 0, task.Invalid(field, "%v is not between 0 and %v", d, task.MaxDelay)
 	}
 	return d, nil

@@ -106,6 +106,7 @@ func TestSpecRefusals(t *testing.T) {
 		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: 5}}},
 		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: 1 << 8}}},
 		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: 1<<8 + 1}},
+		{"priority", &pawlv1.TaskSpec{Type: "a", Priority: -1}},
 		{"unique.on_conflict", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{OnConflict: -1}}},
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{0}}}},
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{10}}}},
@@ -137,6 +138,9 @@ func TestSpecRefusals(t *testing.T) {
 func TestRetryDefaults(t *testing.T) {
 	r, err := retryOf(&pawlv1.RetryPolicy{Initial: durationpb.New(time.Hour)})
 	if err != nil || *r != (task.Retry{Initial: time.Hour, Factor: 2, Max: time.Hour, Jitter: 0.25}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if r, err = retryOf(&pawlv1.RetryPolicy{Factor: 3}); err != nil || *r != (task.Retry{Initial: task.DefaultRetry.Initial, Factor: 3, Max: task.DefaultRetry.Max, Jitter: task.DefaultRetry.Jitter}) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	zero := 0.0
@@ -180,6 +184,10 @@ func TestChainBounds(t *testing.T) {
 	l := task.DefaultLimits()
 	if _, err := specOf(chain(task.MaxChainDepth), l); err != nil {
 		t.Errorf("the longest chain: %v", err)
+	}
+	few := &pawlv1.TaskSpec{Type: "b", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "c", Then: many(2, &pawlv1.TaskSpec{Type: "d"})})} // 1 + 8 + 16
+	if _, err := specOf(&pawlv1.TaskSpec{Type: "a", Then: many(task.MaxChain/25, few)}, l); err != nil {
+		t.Errorf("as many as may follow: %v", err)
 	}
 	half := &pawlv1.TaskSpec{Type: "b", Payload: append(append([]byte{'"'}, bytes.Repeat([]byte("x"), l.Payload/2)...), '"')}
 	if _, err := specOf(&pawlv1.TaskSpec{Type: "a", Payload: half.Payload, Then: many(1, half)}, l); err != nil {
@@ -601,6 +609,17 @@ func TestWhatIsShownBeside(t *testing.T) {
 			t.Errorf("a claim of no group's: %v", p)
 		}
 	}
+	v := &broker.View{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{Links: &schema.Links{}}, Settings: task.Settings{Timeout: time.Minute}}
+	if p := taskProto(v, false); p.GroupId != "" || p.Progress != nil || p.Timeout.AsDuration() != time.Minute {
+		t.Errorf("a task that says nothing of itself: %v", p)
+	}
+	v.Exec.Links.Group, v.Envelope.Timeout = id, time.Second
+	for _, x := range []schema.Exec{{Progress: 50, Links: v.Exec.Links}, {ProgressText: "half", Links: v.Exec.Links}} {
+		v.Exec = &x
+		if p := taskProto(v, false); p.GroupId != id.String() || p.Progress.GetPercent() != x.Progress || p.Progress.GetMessage() != x.ProgressText || p.Timeout.AsDuration() != time.Second {
+			t.Errorf("%+v is shown as %v", x, p)
+		}
+	}
 	if p := followersProto([]broker.Follower{{ID: id, Type: "a"}, {Type: "b"}}); len(p) != 2 || p[0].TaskId != id.String() || p[1].TaskId != "" || p[1].Type != "b" {
 		t.Errorf("followers: %v", p)
 	}
@@ -840,7 +859,7 @@ func TestLongWordsAreCut(t *testing.T) {
 		most int
 	}{
 		"queue": {mayUse(ctx, long), 64}, "cursor": {badCursor(long), 64}, "pattern": {checkTypePattern(strings.Repeat("*", 9)+long, task.Limits{Name: 9999}), 64 - 9}, "number": {number, 64},
-		"metric": {metric, 256}, "fingerprint": {print, 64}, "hosts": {hosts, 300}, "host": {stray, 300}, "local host": {w.Body, 300}, "host in the log": {logged.String(), 300}, "address": {hostOf(long), maxSource}, "host of an address": {hostOf(long + ":1"), maxSource},
+		"metric": {metric, 256}, "fingerprint": {print, 64}, "hosts": {hosts, 300}, "host": {stray, 300}, "local host": {w.Body, 300}, "host in the log": {logged.String(), 300}, "address": {hostOf(long), maxSource}, "other queue": {checkTargets(&broker.OperationSpec{Action: task.Cancel, ToQueue: long}, task.Limits{}), 64}, "host of an address": {hostOf(long + ":1"), maxSource},
 	} {
 		if repeated := regexp.MustCompile("x{9,}").FindString(fmt.Sprint(c.said)); len(repeated) != c.most {
 			t.Errorf("%s: %d bytes are repeated, want %d: %.400v", what, len(repeated), c.most, c.said)
@@ -865,6 +884,77 @@ func TestLimitsHaveDefaults(t *testing.T) {
 	l := task.Limits{Payload: 1}
 	if d := task.DefaultLimits(); withDefaults(l).Name != d.Name || withDefaults(l).Batch != d.Batch || withDefaults(l).Payload != 1 {
 		t.Errorf("beside one that was said: %+v", withDefaults(l))
+	}
+}
+
+// What the gateway does not know is shown as nothing, what a verb does not say is left out, and a claim is read whole.
+func TestConversionsOfParts(t *testing.T) {
+	for _, s := range []task.State{task.State(len(statusByState)), 99} {
+		if got := statusProto(s); got != pawlv1.Status_STATUS_UNSPECIFIED {
+			t.Errorf("state %d is shown as %v", s, got)
+		}
+	}
+	if got := onceStateProto(99); got != pawlv1.OnceState_ONCE_STATE_UNSPECIFIED {
+		t.Errorf("an unknown state of a once key is shown as %v", got)
+	}
+	for verb, want := range map[broker.Verb][2]bool{broker.Ack: {}, broker.Fail: {true, false}, broker.Release: {true, false}, broker.Extend: {false, true}} {
+		p := &pawlv1.Settled{}
+		newGateway(newFake()).settledProto(p, verb, &broker.Settled{NextRunAt: 5, LeaseUntil: 6})
+		if got := [2]bool{p.NextRunAt != nil, p.LeaseExpiresAt != nil}; got != want {
+			t.Errorf("the answer to verb %v is %v", verb, p)
+		}
+	}
+	for _, x := range []struct {
+		e    broker.Tick
+		want *pawlv1.Tick
+	}{
+		{broker.Tick{Planned: 5, At: 7, Outcome: schema.TickFired, Task: task.NewID(1, 1, 1)}, &pawlv1.Tick{TaskId: task.NewID(1, 1, 1).String(), Late: durationpb.New(2 * time.Microsecond)}},
+		{broker.Tick{Planned: 5, At: 7, Outcome: broker.TickSkipped}, &pawlv1.Tick{}}, {broker.Tick{Planned: 5, At: 5, Outcome: schema.TickFired}, &pawlv1.Tick{}},
+		{broker.Tick{Planned: 7, At: 5, Outcome: schema.TickFired}, &pawlv1.Tick{}},
+	} {
+		if p := tickProto(&x.e); p.TaskId != x.want.TaskId || !proto.Equal(p.Late, x.want.Late) {
+			t.Errorf("%+v is shown as %v", x.e, p)
+		}
+	}
+	for what, r := range map[string]*pawlv1.ClaimRequest{
+		"worker": {Queues: shares("q"), Lease: durationpb.New(time.Minute), Worker: "a\nb"}, "types": {Queues: shares("q"), Types: []string{"a", ""}},
+	} {
+		if _, err := claimOf("default", r, task.DefaultLimits()); err == nil || !strings.HasPrefix(err.Error(), what) {
+			t.Errorf("a claim with a wrong %s: %v", what, err)
+		}
+	}
+	both := []*pawlv1.QueueShare{{Queue: "b", Weight: 2}, {Queue: "a", Weight: 1}}
+	for order, want := range map[pawlv1.Order]string{pawlv1.Order_ORDER_STRICT: "[{b 0} {a 0}] false", pawlv1.Order_ORDER_WEIGHTED: "[{a 1} {b 2}] true", 0: "[{a 1} {b 2}] true"} {
+		got, weighted, err := sharesOf(both, order, task.DefaultLimits())
+		if text := fmt.Sprint(got, " ", weighted); text != want || err != nil {
+			t.Errorf("order %v: read as %s, %v, want %s", order, text, err, want)
+		}
+	}
+	if _, err := settingsOf(&pawlv1.QueueSettings{PerKey: &pawlv1.KeyRules{Rate: &pawlv1.Rate{Limit: 1}}}); err == nil || !strings.Contains(err.Error(), "per_key.rate.period: is needed") {
+		t.Errorf("a rate without a period: %v", err)
+	}
+	if _, err := operationOf(&pawlv1.OperationSpec{Action: 99}, task.DefaultLimits()); err == nil || !strings.Contains(err.Error(), "99") {
+		t.Errorf("no action: %v", err)
+	}
+	if p := operationProto(&broker.Operation{Spec: broker.OperationSpec{Max: 1, Total: 5, TotalSoFar: true}}, ""); p.Total != 1 || p.TotalIsLowerBound {
+		t.Errorf("an operation on one of five or more: %v", p)
+	}
+}
+
+// A cluster is shown in the order of the names of its nodes; what was not heard of a node is left out.
+func TestClustersAreShown(t *testing.T) {
+	o := cluster.Overview{Nodes: []cluster.NodeOverview{{Node: cluster.Node{Number: 1, Name: "zoe"}, Heard: true, Report: cluster.Report{DiskFree: 5}},
+		{Node: cluster.Node{Number: 2, Name: "abe"}, Report: cluster.Report{DiskFree: 6}}},
+		Shards: []cluster.ShardOverview{{Shard: cluster.Shard{ID: 1}, Leader: 1, Members: []cluster.ReplicaOverview{{Node: 1}, {Node: 2}, {Node: 7}}}, {Shard: cluster.Shard{ID: 2}}}}
+	p := newGateway(newFake()).overviewProto(o)
+	if n := p.Nodes; len(n) != 2 || n[0].Name != "abe" || n[0].DiskFreeBytes != 0 || n[1].DiskFreeBytes != 5 {
+		t.Errorf("nodes: %v", n)
+	}
+	if s := p.Shards[0]; s.Leader != "zoe" || s.Preferred != "" || len(s.Members) != 3 || s.Members[0].Node != "abe" || s.Members[1].Node != "n7" || s.Members[2].Node != "zoe" {
+		t.Errorf("a shard: %v", s)
+	}
+	if s := p.Shards[1]; s.Leader != "" || s.Preferred != "" {
+		t.Errorf("a shard without a leader: %v", s)
 	}
 }
 

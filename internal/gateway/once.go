@@ -84,8 +84,11 @@ func onceTTL(d *durationpb.Duration) (time.Duration, error) {
 	if d == nil {
 		return task.DefaultOnceTTL, nil
 	}
-	ttl := d.AsDuration()
-	if d.CheckValid() != nil || ttl < minOnceTTL || ttl > task.MaxHold {
+	ttl, err := spanOf("ttl", d)
+	if err != nil {
+		return 0, err
+	}
+	if ttl < minOnceTTL || ttl > task.MaxHold {
 		return 0, task.Invalid("ttl", "%v is not between %v and %v", ttl, minOnceTTL, task.MaxHold)
 	}
 	return ttl, nil

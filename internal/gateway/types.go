@@ -193,13 +193,10 @@ func (g statisticians) GetTypeStats(ctx context.Context, r *pawlv1.GetTypeStatsR
 
 // aroundOf reads the time that is compared around; zero: none.
 func aroundOf(p *timestamppb.Timestamp, now time.Time) (time.Time, error) {
-	if p == nil {
-		return time.Time{}, nil
+	at, err := timeOf("around", p)
+	if at.IsZero() {
+		return at, err
 	}
-	if err := p.CheckValid(); err != nil {
-		return time.Time{}, task.Invalid("around", "%v", err)
-	}
-	at := p.AsTime()
 	if age := now.Sub(at); age < 0 || age > maxAround {
 		return time.Time{}, task.Invalid("around", "%s is not in the last 24 hours", at.Format(time.RFC3339))
 	}
