@@ -16,6 +16,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -344,16 +345,83 @@ func TestSettingsAreRead(t *testing.T) {
 	}
 }
 
+// countedStats tell what a test wants of a minute and of a day, and note what is asked.
+type countedStats struct {
+	figures
+	brief   stats.Brief
+	day     stats.Report
+	windows []stats.Window
+	counts  broker.CountsQuery
+}
+
+type figures = Stats
+
+func (c *countedStats) Briefs(context.Context, string, []string) []stats.Brief {
+	return []stats.Brief{c.brief}
+}
+
+func (c *countedStats) Stats(_ context.Context, _ stats.Queue, w stats.Window) (stats.Report, []stats.LateTick, []string) {
+	c.windows = append(c.windows, w)
+	return c.day, nil, nil
+}
+
+func (c *countedStats) QueueCounts(_ context.Context, q broker.CountsQuery) []broker.QueueCount {
+	c.counts = q
+	return nil
+}
+
+// How long a task runs is taken from the day if none has ended lately and some wait or came; else the day is not asked.
+func TestScaleOfAQueueThatRests(t *testing.T) {
+	for _, c := range []struct {
+		ended, ready int
+		readied      uint32
+		want         float64 // seconds; 0: not known
+	}{{0, 0, 0, 0}, {0, 1, 0, 60}, {0, 0, 1, 60}, {1, 1, 1, 1}, {2, 1, 1, 1}, {1, 0, 0, 1}} {
+		g := newGateway(newFake())
+		ctx, _ := begin(t.Context(), "grpc", "test")
+		put(t, g, ctx, "q", 1, "1")
+		if c.ready == 0 {
+			claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("q")})
+		}
+		counted := &countedStats{brief: stats.Brief{Span: time.Minute, Rates: stats.Rates{Readied: c.readied}, Run: histogramOf(c.ended, time.Second)}, day: stats.Report{Run: histogramOf(3, time.Minute)}}
+		g.cfg.Stats = counted
+		p, err := statisticians{Gateway: g}.GetQueueScale(ctx, &pawlv1.GetQueueScaleRequest{Queue: "q"})
+		if err != nil || p.GetRunSeconds() != c.want || slices.Contains(counted.windows, stats.Day) != (c.want == 60) {
+			t.Errorf("%+v: %v, %v, after asking for %v", c, p, err, counted.windows)
+		}
+	}
+}
+
+// A list of queues that have something asks for just that.
+func TestCountsOfQueues(t *testing.T) {
+	for having, want := range map[string]broker.CountsQuery{contract.QueueDead: {State: task.Dead}, contract.QueuePoisoned: {State: task.Poisoned}, contract.QueueNoWorker: {State: task.Ready, NoWorker: true}, "": {Most: 7}} {
+		g, counted := newGateway(newFake()), &countedStats{}
+		g.cfg.Stats = counted
+		want.Namespace, want.Pattern = "default", "a*"
+		q := queueList{ns: "default", pattern: "a*", having: having, most: having == "", limit: 7}
+		if _, _, err := g.listed(t.Context(), q); err != nil || counted.counts != want {
+			t.Errorf("queues having %q: asked for %+v, want %+v (%v)", having, counted.counts, want, err)
+		}
+	}
+}
+
+// histogramOf is that of n durations.
+func histogramOf(n int, d time.Duration) stats.Histogram {
+	e := stats.Event{Namespace: "n", Queue: "q", Type: "t", Ran: d}
+	e.Counts = e.Counts.With(stats.Succeeded)
+	now := time.Now()
+	book := stats.New(now.Add(-time.Hour))
+	for range n {
+		book.Record(now, []stats.Event{e})
+	}
+	return book.Briefs(now, "n", []string{"q"})[0].Run
+}
+
 // How many slots a queue needs: for what comes in and for the backlog, at least those in use, at most those that may run.
 func TestScale(t *testing.T) {
 	ran := func(mean time.Duration) (b stats.Brief) {
 		if mean > 0 {
-			e := stats.Event{Namespace: "n", Queue: "q", Type: "t", Ran: mean}
-			e.Counts = e.Counts.With(stats.Succeeded)
-			now := time.Now()
-			book := stats.New(now.Add(-time.Hour))
-			book.Record(now, []stats.Event{e})
-			b.Run = book.Briefs(now, "n", []string{"q"})[0].Run
+			b.Run = histogramOf(1, mean)
 		}
 		return b
 	}

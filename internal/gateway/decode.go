@@ -125,13 +125,13 @@ func (d *decoder) reserve(unread int) error {
 // wholeFields is how many bytes the fields take that are there whole, and how many the next one will. No field has more than most.
 func wholeFields(b []byte, most int) (whole, next int, err error) {
 	for whole < len(b) {
-		size, known := fieldSize(b[whole:])
+		size := fieldSize(b[whole:])
 		switch {
 		case size < 0:
 			return 0, 0, task.Invalid("message", "%v", protowire.ParseError(size))
 		case size > most:
 			return 0, 0, tooLong(most)
-		case !known || size > len(b)-whole:
+		case size > len(b)-whole:
 			return whole, size, nil
 		}
 		whole += size
@@ -139,24 +139,25 @@ func wholeFields(b []byte, most int) (whole, next int, err error) {
 	return whole, 0, nil
 }
 
-// fieldSize is how many bytes the first field takes, as far as is known, or an error of protowire.
-func fieldSize(b []byte) (size int, known bool) {
+// fieldSize is how many bytes the first field takes, or an error of protowire. One of which that is not known yet is taken for twice what
+// is there.
+func fieldSize(b []byte) int {
 	number, kind, head := protowire.ConsumeTag(b)
 	n := head
-	if head > 0 && kind == protowire.BytesType {
+	if kind == protowire.BytesType {
 		var length uint64
 		if length, n = protowire.ConsumeVarint(b[head:]); n > 0 {
-			return head + n + int(min(length, contract.MaxMessage+1)), true
+			return head + n + int(min(length, contract.MaxMessage+1))
 		}
 	} else if head > 0 {
 		if n = protowire.ConsumeFieldValue(number, kind, b[head:]); n > 0 {
-			return head + n, true
+			return head + n
 		}
 	}
 	if errors.Is(protowire.ParseError(n), io.ErrUnexpectedEOF) {
-		return 2 * len(b), false
+		return 2 * len(b)
 	}
-	return n, true
+	return n
 }
 
 // wireReader reads the bytes of a message, a piece at a time.
@@ -169,7 +170,6 @@ type wireReader struct {
 
 func (w *wireReader) Read(b []byte) (int, error) {
 	if w.piece == nil || w.piece.Remaining() == 0 {
-		w.close()
 		if w.left == 0 {
 			return 0, io.EOF
 		}

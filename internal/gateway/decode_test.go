@@ -84,6 +84,7 @@ func TestDecodedInItsRoom(t *testing.T) {
 		"all headers":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Headers: manyHeaders(64)} })), 1, ""},
 		"one long field":  {&pawlv1.EnqueueRequest{}, marshal(&pawlv1.EnqueueRequest{Task: long}), 1, ""},
 		"cut off":         {&pawlv1.EnqueueRequest{}, marshal(&pawlv1.EnqueueRequest{Task: long})[:9_000_000], 1, "EOF"},
+		"cut off in tag":  {&pawlv1.EnqueueRequest{}, []byte{10, 0, 10}, 0, "EOF"},
 		"nested deep":     {&pawlv1.TaskSpec{}, marshal(deep), 0, "nested deeper than 100"},
 		"too long":        {&pawlv1.EnqueueRequest{}, marshal(manyOf(17, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Payload: make([]byte, 1<<20)} })), 0, "more than 16777216 bytes"},
 		"field too long":  {&pawlv1.EnqueueRequest{}, []byte{10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1}, 0, "more than 16777216 bytes"},
@@ -160,6 +161,24 @@ func TestFieldsThatAreWhole(t *testing.T) {
 	}
 }
 
+// A message is as long as it may be, whether it is packed or not.
+func TestDecodedUpToItsBound(t *testing.T) {
+	raw := bytes.Repeat([]byte{10, 0}, 40_000)
+	for most, good := range map[int]bool{len(raw): true, len(raw) - 1: false} {
+		for _, packed := range []bool{false, true} {
+			asked, from := 0, raw
+			if packed {
+				from = pack(t, raw)
+			}
+			d := newDecoder(&pawlv1.EnqueueBatchRequest{}, contract.MaxMessage, &asked)
+			d.most = most
+			if err := d.readFrom(bytes.NewReader(from), packed, "gzip"); (err == nil) != good {
+				t.Errorf("%d bytes where %d may be, packed %t: %v", len(raw), most, packed, err)
+			}
+		}
+	}
+}
+
 // More room is had once, and must be enough.
 func TestRoomThatIsNotEnough(t *testing.T) {
 	for _, c := range []struct{ unread, asks int }{{10, 0}, {11, 1}, {10 + contract.MaxExtra, 1}, {11 + contract.MaxExtra, -1}} {
@@ -179,7 +198,14 @@ type scriptedWire struct {
 	fails  error  // behind them; nil: the stream ends
 	asked  []int
 	ended  *status.Status
+	taken  heap
 }
+
+// heap counts the buffers of a wire that nobody has given back.
+type heap struct{ n int }
+
+func (h *heap) Get(n int) *[]byte { h.n++; b := make([]byte, n); return &b }
+func (h *heap) Put(*[]byte)       { h.n-- }
 
 func (w *scriptedWire) ReadMessageHeader(head []byte) error {
 	if len(w.b) == 0 {
@@ -197,9 +223,9 @@ func (w *scriptedWire) Read(n int) (mem.BufferSlice, error) {
 	if len(w.b) < n {
 		return nil, cmp.Or(w.fails, io.ErrUnexpectedEOF)
 	}
-	some := bytes.Clone(w.b[:n])
+	some := mem.Copy(w.b[:n], &w.taken)
 	w.b = w.b[n:]
-	return mem.BufferSlice{mem.SliceBuffer(some)}, nil
+	return mem.BufferSlice{some}, nil
 }
 
 func (w *scriptedWire) RecvCompress() string { return w.packed }
@@ -216,9 +242,17 @@ func TestWiresAreReadInPieces(t *testing.T) {
 		wire := &scriptedWire{b: bytes.Clone(whole)}
 		r := &wireReader{wire: wire, left: size}
 		got, err := io.ReadAll(r)
-		if r.close(); err != nil || !bytes.Equal(got, whole[:size]) || len(wire.b) != 3 || !slices.Equal(wire.asked, pieces) || r.failed != nil {
-			t.Errorf("of %d bytes %d are read, asked for %v, %v", size, len(got), wire.asked, err)
+		if r.close(); err != nil || !bytes.Equal(got, whole[:size]) || len(wire.b) != 3 || !slices.Equal(wire.asked, pieces) || r.failed != nil || wire.taken.n != 0 {
+			t.Errorf("of %d bytes %d are read, asked for %v, %v; %d buffers are taken", size, len(got), wire.asked, err, wire.taken.n)
 		}
+	}
+	wire := &scriptedWire{b: make([]byte, pieceSize)}
+	part := &wireReader{wire: wire, left: pieceSize}
+	if n, err := part.Read(make([]byte, 9)); n != 9 || err != nil || wire.taken.n != 1 {
+		t.Errorf("of one that is read in part: %d bytes, %v, %d buffers are taken", n, err, wire.taken.n)
+	}
+	if part.close(); wire.taken.n != 0 {
+		t.Errorf("of one that was read in part %d buffers are taken", wire.taken.n)
 	}
 	broken := errors.New("reset by peer")
 	r := &wireReader{wire: &scriptedWire{fails: broken}, left: 1}

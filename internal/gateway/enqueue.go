@@ -118,7 +118,7 @@ func (g *Gateway) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, resu
 		} else if err == nil {
 			err = g.takeBytes(ctx, min(i, 1), spec.Size())
 		}
-		if err == nil && (part == nil || spec.Queue != q.Name) {
+		if err == nil && spec.Queue != q.Name {
 			q, err = g.cluster.Place(ctx, ns, spec.Queue)
 		}
 		if err != nil {

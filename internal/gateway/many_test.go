@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -442,6 +443,17 @@ func TestBatchOverShards(t *testing.T) {
 	}
 }
 
+// Where a queue lies is asked once for tasks of it that follow one another, and again behind one that was refused.
+func TestBatchFindsItsQueuesOnce(t *testing.T) {
+	f, g, ctx := spread()
+	f.faults = &faults{}
+	spec := func(typ, queue string) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: typ, Queue: queue} }
+	_, err := producers{Gateway: g}.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("t", "a"), spec("t", "a"), spec("t", "b"), spec("", "b"), spec("t", "b"), spec("t", "b")}})
+	if want := 3 + 2; err != nil || f.faults.asked != want { // two of them are written
+		t.Errorf("shards and the cluster are asked %d times, want %d (%v)", f.faults.asked, want, err)
+	}
+}
+
 // Smooth weighted round robin, planned for several shards, picks what it would pick task by task.
 func TestPlanAgreesWithSinglePicks(t *testing.T) {
 	queues := []broker.Share{{Queue: "a", Weight: 5}, {Queue: "b", Weight: 1}, {Queue: "c", Weight: 3}}
@@ -683,6 +695,14 @@ func TestRestsOfShardsDoNotAddUp(t *testing.T) {
 		}
 		g.Shutdown(context.Background())
 	})
+}
+
+// An id that is named twice is meant once.
+func TestNamedTwice(t *testing.T) {
+	a, b := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
+	if got, err := idsOf([]string{a.String(), b.String(), a.String(), b.String()}); err != nil || !slices.Equal(got, []task.ID{a, b}) {
+		t.Errorf("got %v, %v", got, err)
+	}
 }
 
 // Of dead letters that are named, each part of a queue is given its own; a queue in one shard is given all. What is to be done in all is counted

@@ -571,6 +571,9 @@ func TestTheOneMessageOfACall(t *testing.T) {
 				t.Errorf("%s: %d bytes of the %s room are taken in the end", c.what, n, name)
 			}
 		}
+		if n := c.wire.taken.n; n != 0 {
+			t.Errorf("%s: %d buffers are taken in the end", c.what, n)
+		}
 	}
 }
 

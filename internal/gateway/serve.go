@@ -54,7 +54,6 @@ func (g *Gateway) Serve(l net.Listener) error {
 	if !g.door.open(l) {
 		return errors.Join(http.ErrServerClosed, l.Close())
 	}
-	g.health.Resume()
 	rpc, web := newPassage(l.Addr(), g.door.closed), newPassage(l.Addr(), g.door.closed)
 	var servers sync.WaitGroup
 	servers.Go(func() { _ = g.grpc.Serve(rpc) })

@@ -365,10 +365,20 @@ func TestTooManyConnectionsAreTurnedAway(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
+		f.busy = make(chan struct{})
 		g, l := newGateway(f), newPipes()
 		served := make(chan error, 1)
 		go func() { served <- g.Serve(l) }()
 		conn := dial(t, l)
+		health, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, err := health.Recv(); err != nil || h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("before, health is %v, %v", h, err)
+		}
+		stuck, _ := l.dial(t.Context(), "")
+		go io.WriteString(stuck, "POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n"+`{"type":"a"}`)
 		stream, err := pawlv1.NewWorkerServiceClient(conn).Work(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -396,6 +406,13 @@ func TestShutdown(t *testing.T) {
 		if err := <-served; err != nil {
 			t.Errorf("Serve ends with %v", err)
 		}
+		if h, err := health.Recv(); err != nil || h.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("at the end health is %v, %v", h, err)
+		}
+		if b, err := io.ReadAll(stuck); err != nil || len(b) != 0 {
+			t.Errorf("a request that goes on is answered with %q, %v", b, err)
+		}
+		close(f.busy)
 		if r, err := stream.Recv(); err != nil || !r.Draining {
 			t.Errorf("the stream was told %v, %v", r, err)
 		}

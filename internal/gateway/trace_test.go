@@ -138,7 +138,7 @@ func TestSpansOfSingleCalls(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 	for _, c := range []struct{ name, want string }{
-		{"WorkerService/Extend", ""}, {"OperatorService/RunTaskNow", ""}, {"OperatorService/RetryTask", ""}, {"OperatorService/DiscardTask", ""}, {"ProducerService/ExplainTask", ""},
+		{"WorkerService/Extend", ""}, {"OperatorService/RunTaskNow", ""}, {"OperatorService/RetryTask", ""}, {"OperatorService/DiscardTask", ""}, {"OperatorService/RestoreArchive", ""}, {"ProducerService/ExplainTask", ""},
 		{"WorkerService/Release", "release mail"}, {"ProducerService/CancelTask", "cancel mail"},
 	} {
 		spans.Reset()

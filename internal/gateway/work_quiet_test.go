@@ -15,6 +15,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -396,6 +397,54 @@ func TestLostWorkersAreListed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// steered are workers of which one is lost for the reason that is given. They note whether they were asked to have one resume.
+type steered struct {
+	known
+	why   error
+	was   bool // quiet
+	fails error
+	asked bool
+}
+
+func (s *steered) Workers(context.Context, registry.Query, string) (registry.Listing, error) {
+	return registry.Listing{}, s.why
+}
+
+func (s *steered) ResumeWorker(context.Context, task.Author, cluster.WorkerName) (bool, error) {
+	s.asked = true
+	return s.was, s.fails
+}
+
+// Who has a worker resume that can't be found hears so unless it was quiet, and then it is known by its id. Nothing is asked about one that is
+// none, or that the caller may not see.
+func TestLostWorkersResume(t *testing.T) {
+	gone, broken := task.NotFound("worker", "w"), errors.New("a node broke")
+	for _, c := range []struct {
+		what  string
+		id    string
+		nodes steered
+		scope task.Scope
+		asked bool
+		err   error
+	}{
+		{"one that was quiet", "w", steered{why: gone, was: true}, task.Scope{}, true, nil},
+		{"one that was not", "w", steered{why: gone}, task.Scope{}, true, gone},
+		{"one that may be where nobody answers", "w", steered{why: errPlanted, was: true}, task.Scope{}, true, nil},
+		{"one that can't be written", "w", steered{why: gone, was: true, fails: errPlanted}, task.Scope{}, true, errPlanted},
+		{"one of which nodes fail to tell", "w", steered{why: broken, was: true}, task.Scope{}, false, broken},
+		{"none", "a/b", steered{why: gone, was: true}, task.Scope{}, false, task.ErrInvalidArgument},
+		{"one of queues that may be others'", "w", steered{why: gone, was: true}, task.Scope{Queues: []string{"q"}}, false, gone},
+	} {
+		g := newGateway(newFake())
+		g.cfg.Workers = &c.nodes
+		ctx, _ := begin(t.Context(), "grpc", "test")
+		got, err := workerRegistry{Gateway: g}.ResumeWorker(task.WithScope(ctx, c.scope), &pawlv1.ResumeWorkerRequest{WorkerId: c.id})
+		if !errors.Is(err, c.err) || c.nodes.asked != c.asked || err == nil && got.GetWorker().GetWorkerId() != c.id {
+			t.Errorf("%s: %v, %v, it was asked to: %t", c.what, got, err, c.nodes.asked)
+		}
+	}
 }
 
 // A claim that runs is ended by an operator's word to be quiet, and by no other.
