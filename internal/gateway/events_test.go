@@ -246,6 +246,19 @@ func TestEventsReset(t *testing.T) {
 		l.expect("of one that is new", "reset 3")
 		f.events.happen(3, "c")
 		l.expect("in it", "task.dead 3 c")
+		last := l.last
+		l.end()
+		f.events.setDark(1, true)
+		l = listen(t, f, "kind=task.dead&cursor="+last, "")
+		f.events.happen(1, "d")
+		f.events.setDark(1, false)
+		l.expect("of one that comes late, behind a cursor", "task.dead 1 d")
+		last = l.last
+		l.end()
+		f.events.ring(1).Close()
+		f.events.ring(1).Open()
+		l = listen(t, f, "kind=task.dead&cursor="+last, "")
+		l.expect("of one that has had another leader since its cursor", "reset 1")
 		l.end()
 	})
 }
@@ -274,6 +287,12 @@ func TestDigest(t *testing.T) {
 		f.events.ring(2).Close()
 		f.events.ring(2).Open()
 		l.expect("of one with another leader", "reset 2")
+		began = time.Now()
+		f.events.happen(2, "a")
+		l.expect("behind a reset, at once", "changed 2")
+		if took := time.Since(began); took >= time.Second {
+			t.Errorf("behind a reset it is told after %v", took)
+		}
 		if l.last != "" {
 			t.Errorf("a digest has the cursor %q", l.last)
 		}
@@ -317,9 +336,12 @@ func TestEventsAreChecked(t *testing.T) {
 	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: encodeCursor(eventCursor, []byte{1, 2})}, {Kinds: []string{"x"}}, {TaskId: "x"}, {Queue: "a\x00b"},
 		{Type: strings.Repeat("x", 300)}, {Digest: durationpb.New(minDigest - 1)}, {Digest: durationpb.New(maxDigest + 1)}, {Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}}, {Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
 		{Digest: durationpb.New(time.Second), Cursor: encodeCursor(eventCursor, []byte{})}} {
-		if w, err := g.newWatcher(ctx, bad); err == nil {
+		w, err := g.newWatcher(ctx, bad)
+		if err == nil {
 			w.close()
-			t.Errorf("%v is taken", bad)
+		}
+		if err == nil || bad.GetDigest().CheckValid() != nil && bad.Digest != nil && !strings.Contains(err.Error(), "is not a duration") {
+			t.Errorf("%v is taken, or refused by %v", bad, err)
 		}
 	}
 	for _, d := range []time.Duration{minDigest, time.Second, maxDigest} {
@@ -462,8 +484,16 @@ func TestEventsAreShown(t *testing.T) {
 	if line := newEventCursorLine(events.Places{1: {Index: 7}}); line.at(1) != (events.Place{Index: 7}) || line.at(2) != events.Unknown {
 		t.Errorf("behind a cursor shards are read from %v and %v", line.at(1), line.at(2))
 	}
-	if at := newEventCursorLine(nil).at(2); at != (events.Place{}) {
-		t.Errorf("without a cursor a shard is read from %v", at)
+	if line := newEventCursorLine(nil); line.at(2) != (events.Place{}) || line.text() != "" {
+		t.Errorf("without a cursor a shard is read from %v, and the cursor is %q", line.at(2), line.text())
+	}
+	for _, reset := range []bool{false, true} {
+		w, frame := &watcher{cursor: newEventCursorLine(nil)}, (*pawlv1.WatchEventsResponse)(nil)
+		err := w.tell(shardPage{1, events.Page{Next: events.Place{Index: 9}, Reset: reset}}, func(r *pawlv1.WatchEventsResponse) error { frame = r; return nil })
+		behind := newEventCursorLine(events.Places{1: {Index: 9}}).text()
+		if err != nil || w.text() != behind || reset && (len(frame.GetEvents()) != 1 || frame.Events[0].Cursor != behind || frame.Cursor != behind) || !reset && frame != nil {
+			t.Errorf("a page with nothing, reset %t: the cursor is %q, want %q, told is %v (%v)", reset, w.text(), behind, frame, err)
+		}
 	}
 	w := &watcher{cursor: newEventCursorLine(events.Places{1: {Index: 7}})}
 	if at := w.text(); at == "" {
@@ -512,8 +542,77 @@ func TestEventStreamsEndWithASendThatFails(t *testing.T) {
 				t.Errorf("%s: %v after %d frames and %v, want %v", what, err, sent, took, c.after)
 			}
 		}
+		close(f.draining)
+		if err := g.watchEvents(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
+			t.Errorf("when the node stops: %v", err)
+		}
 		if n := g.watchers.InUse(); n != 0 {
 			t.Errorf("%d streams are counted", n)
+		}
+	})
+}
+
+// slowEvents take a second to stop waiting.
+type slowEvents struct{ rings *fakeEvents }
+
+func (e slowEvents) Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error) {
+	page, err := e.rings.Events(ctx, shard, q)
+	if ctx.Err() != nil {
+		pass(time.Second)
+	}
+	return page, err
+}
+
+// A stream of events has ended when nobody reads for it any more.
+func TestEventStreamsWaitForTheirReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		g := newGateway(f)
+		defer g.Shutdown(context.Background())
+		var lines strings.Builder
+		g.cfg.Events, g.log = slowEvents{f.events}, slog.New(slog.NewTextHandler(&lines, nil))
+		ctx, _ := begin(t.Context(), "grpc", "test")
+		began := time.Now()
+		_ = g.watchEvents(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error {
+			synctest.Wait() // until they read
+			return errPlanted
+		})
+		if took := time.Since(began); took != time.Second || lines.Len() > 0 {
+			t.Errorf("it ended after %v, want %v; the log says %s", took, time.Second, &lines)
+		}
+	})
+}
+
+// stillEvents are a shard in which something has changed at the place where it is.
+type stillEvents struct{ asked int }
+
+func (e *stillEvents) Events(ctx context.Context, _ uint32, q events.Query) (events.Page, error) {
+	switch e.asked++; e.asked {
+	case 1:
+		return events.Page{Next: events.Place{Index: 1}}, nil
+	case 2:
+		return events.Page{Next: q.After, Changed: true}, nil
+	}
+	<-ctx.Done()
+	return events.Page{}, ctx.Err()
+}
+
+// A change is told of wherever it is found.
+func TestChangesInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(newFake(1))
+		defer g.Shutdown(context.Background())
+		g.cfg.Events = &stillEvents{}
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		ctx, _ = begin(ctx, "grpc", "test")
+		told := 0
+		_ = g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Digest: durationpb.New(minDigest), Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
+			told += len(r.GetEvents())
+			return nil
+		})
+		if told != 1 {
+			t.Errorf("%d changes are told, want 1", told)
 		}
 	})
 }
@@ -611,4 +710,29 @@ func TestBeats(t *testing.T) {
 			t.Errorf("frames: %s, want %s", got, want)
 		}
 	})
+	for what, c := range map[string]struct {
+		digest  *durationpb.Duration
+		happens func(f *fakeEvents)
+	}{
+		"a change": {durationpb.New(time.Second), func(f *fakeEvents) { f.happen(1, "a") }},
+		"a reset":  {nil, func(f *fakeEvents) { f.ring(1).Close(); f.ring(1).Open() }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(1)
+			g := newGateway(f)
+			defer g.Shutdown(context.Background())
+			ctx, leave := context.WithTimeout(t.Context(), 31*time.Second)
+			defer leave()
+			ctx, _ = begin(ctx, "grpc", "test")
+			go func() { pass(10 * time.Second); c.happens(f.events) }()
+			began, got := time.Now(), ""
+			_ = g.watchEvents(ctx, &pawlv1.WatchEventsRequest{Digest: c.digest, Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
+				got += fmt.Sprintf("%d at %v; ", len(r.GetEvents()), time.Since(began).Round(time.Second))
+				return nil
+			})
+			if want := "0 at 0s; 1 at 10s; 0 at 25s; "; got != want {
+				t.Errorf("with %s frames: %s, want %s", what, got, want)
+			}
+		})
+	}
 }

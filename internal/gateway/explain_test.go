@@ -169,6 +169,15 @@ func TestUncopiedQueuesAreExplained(t *testing.T) {
 	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "r"}); !errors.Is(err, task.ErrNotFound) {
 		t.Errorf("of none: %v, %v", got, err)
 	}
+	scoped := task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
+	g.cluster = copiedQueues{g.cluster, false}
+	if got, err := (operators{Gateway: g}).ExplainQueue(scoped, &pawlv1.ExplainQueueRequest{Queue: "q"}); !errors.Is(err, &task.Error{Code: task.CodePermissionDenied}) {
+		t.Errorf("of a queue that the caller may not see: %v, %v", got, err)
+	}
+	f.cluster = errPlanted
+	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != nil || got.GetReady() != 2 {
+		t.Errorf("of a copied one while the system shard gives no answer: %v, %v", got, err)
+	}
 	f.fails = errors.New("a row is broken")
 	if got, err := (operators{Gateway: g}).ExplainQueue(ctx, &pawlv1.ExplainQueueRequest{Queue: "q"}); err != f.fails {
 		t.Errorf("of a shard that fails: %v, %v", got, err)

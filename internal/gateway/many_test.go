@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -440,6 +441,21 @@ func TestBatchOverShards(t *testing.T) {
 	}
 	if shard, _, _, _ := callOf(ctx).stamp(); len(shard) != len("1, 3") {
 		t.Errorf("the answer tells of shards %q, want 1 and 3", shard)
+	}
+}
+
+// Each task of a batch is told when it was made, though most were made at once.
+func TestBatchTellsWhen(t *testing.T) {
+	got := make([]broker.Enqueued, 4)
+	for i, at := range []broker.Time{7, 7, 5, 7} {
+		got[i].CreatedAt = at
+	}
+	results := newResults(len(got))
+	newGateway(newFake()).answerTasks(results, &shardTasks{index: []int{0, 1, 2, 3}}, got)
+	for i := range got {
+		if at := results[i].GetTask().GetCreatedAt(); !proto.Equal(at, timeProto(got[i].CreatedAt)) {
+			t.Errorf("task %d was made at %v, want %v", i, at, timeProto(got[i].CreatedAt))
+		}
 	}
 }
 

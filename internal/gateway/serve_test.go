@@ -218,6 +218,9 @@ func TestRefusalsAsCodes(t *testing.T) {
 		{&task.Error{Code: task.CodeQueueFull}, codes.ResourceExhausted, 429},
 		{&task.Error{Code: task.CodeRateLimited}, codes.ResourceExhausted, 429},
 		{task.Unavailable(3*time.Second, "no leader"), codes.Unavailable, 503},
+		{task.Unavailable(0, "no leader"), codes.Unavailable, 503},
+		{context.Canceled, codes.Unavailable, 503},
+		{fmt.Errorf("wrapped: %w", context.DeadlineExceeded), codes.Unavailable, 503},
 		{fmt.Errorf("wrapped: %w", task.Invalid("x", "y")), codes.InvalidArgument, 400},
 		{errors.New("secret"), codes.Internal, 500},
 	} {
