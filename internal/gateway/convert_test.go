@@ -940,6 +940,17 @@ func TestLongWordsAreCut(t *testing.T) {
 	}
 }
 
+// What was not said of a gateway has its default, and what was said stays.
+func TestGatewaysHaveDefaults(t *testing.T) {
+	f := newFake()
+	for _, c := range []struct{ said, want [2]int }{{[2]int{}, [2]int{defaultMaxConns, defaultMaxConnsPerAddress}}, {[2]int{7, 3}, [2]int{7, 3}}} {
+		g := New(Config{Broker: f, Cluster: fakeCluster{f}, MaxConns: c.said[0], MaxConnsPerAddress: c.said[1]})
+		if got := [2]int{g.door.max, g.door.each}; got != c.want || g.registry == nil {
+			t.Errorf("of %v connections %v are let in, the registry is %v", c.said, got, g.registry)
+		}
+	}
+}
+
 // What was not said of limits has its default, and what was said stays.
 func TestLimitsHaveDefaults(t *testing.T) {
 	said := task.Limits{Payload: 1, Name: 2, Batch: 3}
@@ -1003,6 +1014,12 @@ func TestConversionsOfParts(t *testing.T) {
 	}
 	if _, err := operationOf(&pawlv1.OperationSpec{Action: 99}, task.DefaultLimits()); err == nil || !strings.Contains(err.Error(), "99") {
 		t.Errorf("no action: %v", err)
+	}
+	for _, said := range []*durationpb.Duration{nil, durationpb.New(time.Minute)} {
+		group, err := groupOf(&pawlv1.CreateGroupRequest{Tasks: many(1, &pawlv1.TaskSpec{Type: "a"}), Retention: said}, task.DefaultLimits())
+		if err != nil || (group.Retention == nil) != (said == nil) || said != nil && *group.Retention != time.Minute {
+			t.Errorf("a group kept for %v: %v, %v", said, group.Retention, err)
+		}
 	}
 	if p := operationProto(&broker.Operation{Spec: broker.OperationSpec{Max: 1, Total: 5, TotalSoFar: true}}, ""); p.Total != 1 || p.TotalIsLowerBound {
 		t.Errorf("an operation on one of five or more: %v", p)

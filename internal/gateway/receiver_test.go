@@ -293,6 +293,24 @@ func TestRoomForLargeMessages(t *testing.T) {
 	})
 }
 
+// A stream takes the room of its one message for as long as it lasts, and no longer.
+func TestRoomOfAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := serve(t, newFake())
+		s, err := pawlv1.NewEventServiceClient(dial(t, l)).WatchEvents(t.Context(), &pawlv1.WatchEventsRequest{Queue: strings.Repeat("x", 100_000)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a queue of a long name: %v", err)
+		}
+		synctest.Wait()
+		if now, most := g.large.InUse(); now != 0 || most == 0 {
+			t.Errorf("%d bytes are taken in the end, %d were at most", now, most)
+		}
+	})
+}
+
 // What a packed message will be is not known: it waits for room for the largest, and is told that there was none.
 func TestRoomForPackedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -60,6 +60,17 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 			}
 		}
 	}
+	ctx, _ := begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", "test")
+	spec := func() *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a"} }
+	group := &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec()}, OnComplete: spec(), OnSuccess: spec(), OnDeath: spec()}
+	if _, err := (groupers{Gateway: newGateway(newFake())}).CreateGroup(ctx, group); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*pawlv1.TaskSpec{group.Tasks[0], group.OnComplete, group.OnSuccess, group.OnDeath} {
+		if s.Headers[task.HeaderTraceParent] != someTrace {
+			t.Errorf("a group's task has the headers %v", s.Headers)
+		}
+	}
 }
 
 // A call with more tasks than are allowed is refused before it makes spans of them.
