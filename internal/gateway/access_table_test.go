@@ -48,6 +48,11 @@ func TestAccessTable(t *testing.T) {
 			}
 		}
 	}
+	for _, service := range publicServices {
+		if _, served := g.grpc.GetServiceInfo()[service]; !served {
+			t.Errorf("service %s is public, and not served", service)
+		}
+	}
 	for name := range rpcNeeds() {
 		if !rpcs[name] {
 			t.Errorf("a proto file describes %s, which no server has", name)

@@ -10,7 +10,9 @@ import (
 	"testing/synctest"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
@@ -184,5 +186,48 @@ func TestListsOfNothingEnd(t *testing.T) {
 	members, err2 := groupers{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
 	if err != nil || err2 != nil || groups.NextCursor != "" || members.NextCursor != "" {
 		t.Errorf("got %v, %v, %v, %v", groups, members, err, err2)
+	}
+}
+
+// bareStream is a stream that is not gRPC's own.
+type bareStream struct {
+	grpc.ServerStream
+	ctx     context.Context
+	trailer metadata.MD
+}
+
+func (s *bareStream) Context() context.Context  { return s.ctx }
+func (s *bareStream) SetTrailer(md metadata.MD) { s.trailer = md }
+
+// lentStream is the part of gRPC's streams that a receiver reads from.
+type lentStream struct {
+	grpc.ServerTransportStream
+	wire
+}
+
+// A call whose messages can't be read is not made. A stream tells at its end of the shards that it asked.
+func TestCallsOnBareStreams(t *testing.T) {
+	g := newGateway(newFake())
+	made := 0
+	_, err := g.unary("/pawl.v1.OperatorService/GetServer", func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
+		made++
+		return nil, nil
+	})(nil, t.Context(), nil, nil)
+	if status.Code(err) != codes.Internal || made != 0 || g.calls.InUse() != 0 {
+		t.Errorf("a call: %v, made %d times, %d are under way", err, made, g.calls.InUse())
+	}
+	for _, read := range []bool{false, true} {
+		s := &bareStream{ctx: t.Context()}
+		if made = 0; read {
+			s.ctx = grpc.NewContextWithServerTransportStream(t.Context(), lentStream{wire: &scriptedWire{}})
+		}
+		err := g.streaming(nil, s, &grpc.StreamServerInfo{FullMethod: rpcWatch}, func(_ any, s grpc.ServerStream) error {
+			made++
+			saw(s.Context(), broker.Stamp{Shard: 3, Index: 1})
+			return nil
+		})
+		if (err == nil) != read || (made == 1) != read || (s.trailer["pawl-shard"] != nil) != read || g.calls.InUse() != 0 {
+			t.Errorf("a stream that can be read (%t): %v, made %d times, trailers %v, %d are under way", read, err, made, s.trailer, g.calls.InUse())
+		}
 	}
 }

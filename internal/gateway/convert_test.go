@@ -1223,6 +1223,29 @@ func TestOtherPagesThatFitAMessage(t *testing.T) {
 	if err != nil || len(members.Items) != 11 || members.NextCursor != encodeCursor(memberCursor, append(make([]byte, 15), 11)) {
 		t.Errorf("%d members come, then the cursor %q, %v", len(members.GetItems()), members.GetNextCursor(), err)
 	}
+	// of is a member that takes so many bytes of an answer.
+	of := func(n int) broker.GroupMember {
+		m := broker.GroupMember{Result: broker.Result{Data: make([]byte, n)}}
+		for proto.Size(memberProto(&m)) > n {
+			m.Result.Data = m.Result.Data[1:]
+		}
+		return m
+	}
+	for _, x := range []struct {
+		sizes []int
+		want  int
+	}{{[]int{maxPageBytes + 1}, 1}, {[]int{maxPageBytes + 1, 1000}, 1}, {[]int{maxPageBytes - 1000, 1000}, 2}, {[]int{maxPageBytes - 1000, 1001}, 1}} {
+		verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
+			for _, n := range x.sizes {
+				out.Members.Members = append(out.Members.Members, of(n))
+			}
+			return out, nil
+		})
+		members, err := groupers{Gateway: g}.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
+		if err != nil || len(members.Items) != x.want || (members.NextCursor != "") != (x.want < len(x.sizes)) {
+			t.Errorf("of members of %v bytes %d come, want %d; the cursor is %q (%v)", x.sizes, len(members.GetItems()), x.want, members.GetNextCursor(), err)
+		}
+	}
 	for n, cut := range map[int]bool{contract.MaxPage: false, contract.MaxPage + 1: true} {
 		verbtest.On(f.table(), broker.GroupDead, func(context.Context, *broker.DeadOf) (out broker.DeadGrouped, err error) {
 			for i := range n {

@@ -224,6 +224,19 @@ func TestSlowMessagesAreRefused(t *testing.T) {
 	})
 }
 
+// A stream that takes one message refuses a second one, and begins when it is clear that there is none.
+func TestStreamsOfOneMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := serve(t, newFake())
+		c, began := newRudeClient(t, l.dial), time.Now()
+		s := c.call(rpcWatch, "")
+		c.send(s, &pawlv1.WatchEventsRequest{}, false)
+		c.send(s, &pawlv1.WatchEventsRequest{}, true)
+		c.wants("two messages", s, codes.InvalidArgument, "a second one came", 0, began)
+		c.close()
+	})
+}
+
 // A worker may say nothing for as long as it likes, but what it begins to say it must say.
 func TestWorkersMayBeQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

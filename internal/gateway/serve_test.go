@@ -96,7 +96,7 @@ func dial(t testing.TB, l *pipes) *grpc.ClientConn {
 func TestOneListenerForBothFaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		_, l := serve(t, f)
+		g, l := serve(t, f)
 		conn := dial(t, l)
 		var trailer metadata.MD
 		got, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: []byte(`{"n":1}`)}}, grpc.Trailer(&trailer))
@@ -105,6 +105,9 @@ func TestOneListenerForBothFaces(t *testing.T) {
 		}
 		if s := trailer.Get("pawl-shard"); len(s) != 1 || s[0] != "1" || len(trailer.Get("pawl-index")) != 1 || len(trailer.Get("pawl-time")) != 1 || len(trailer.Get(trailerLeader)) != 0 {
 			t.Errorf("trailers are %v", trailer)
+		}
+		if n := g.calls.InUse(); n != 0 {
+			t.Errorf("%d calls are under way behind the only one", n)
 		}
 		web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) }}}
 		defer web.CloseIdleConnections()
@@ -169,6 +172,18 @@ func TestReadiness(t *testing.T) {
 			if w.Code != c.http || !strings.Contains(w.Body.String(), c.says) {
 				t.Errorf("%v: readyz is %d: %s", c.why, w.Code, w.Body)
 			}
+		}
+		why.Store(task.Unavailable(0, "no map")) // nobody has asked since
+		if all, err := grpc_health_v1.NewHealthClient(conn).List(t.Context(), &grpc_health_v1.HealthListRequest{}); err != nil || all.Statuses[""].GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("the list of services is %v, %v", all, err)
+		}
+		why.Store(nil)
+		again, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, err := again.Recv(); err != nil || h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("who begins to watch is told %v, %v", h, err)
 		}
 		conn.Close()
 		g.Shutdown(t.Context())

@@ -125,7 +125,7 @@ func editOf(r *pawlv1.UpdateTaskRequest) (e broker.Edit, err error) {
 		if err != nil {
 			return e, err
 		}
-		if at.Year() < 1970 || at.Year() > 9999 {
+		if at.Year() < 1970 { // none is behind 9999
 			return e, task.Invalid("run_at", "%s is not between the years 1970 and 9999", at.Format(time.RFC3339))
 		}
 		e.RunAt = &at

@@ -149,7 +149,8 @@ func TestSpansOfSingleCalls(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 	for _, c := range []struct{ name, want string }{
-		{"WorkerService/Extend", ""}, {"OperatorService/RunTaskNow", ""}, {"OperatorService/RetryTask", ""}, {"OperatorService/DiscardTask", ""}, {"OperatorService/RestoreArchive", ""}, {"ProducerService/ExplainTask", ""},
+		{"WorkerService/Extend", ""}, {"OperatorService/RunTaskNow", ""}, {"OperatorService/RetryTask", ""}, {"OperatorService/DiscardTask", ""}, {"OperatorService/RestoreArchive", ""},
+		{"GroupService/AddGroupTasks", "enqueue default"}, {"GroupService/CreateGroup", "enqueue default"}, {"ProducerService/ExplainTask", ""},
 		{"WorkerService/Release", "release mail"}, {"ProducerService/CancelTask", "cancel mail"},
 	} {
 		spans.Reset()
