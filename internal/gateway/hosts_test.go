@@ -24,7 +24,7 @@ import (
 const ours = "http://localhost"
 
 func TestHosts(t *testing.T) {
-	h, err := ParseHosts([]string{"Pawl", "tasks.example.com.", ".Apps.example.com", "10.0.0.7"})
+	h, err := ParseHosts([]string{"Pawl", "tasks.example.com.", ".Apps.example.com", "10.0.0.7", "fe80::7"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestHosts(t *testing.T) {
 		"evil.example": false, "evil.example:7295": false, "127.0.0.1.evil.example": false, "localhost.evil.example:7295": false, "evillocalhost": false,
 		"pawl.evil.example": false, "evil.pawl": false, "xtasks.example.com": false, "a.tasks.example.com": false, "eviapps.example.com": false, "example.com": false,
 		"2130706433": false, "0x7f.1": false, "127.1": false, "[evil.example]:1": false, "evil.example:1:2": false, "127.0.0.1,evil.example": false, ".": false, "..localhost.evil": false,
-		"evil.example:localhost": false, "localhost\x00.evil.example": false,
+		"evil.example:localhost": false, "localhost]": false, "localhost\x00.evil.example": false,
 	} {
 		if got := h.have(host); got != want {
 			t.Errorf("a request for %q: %v, want %v", host, got, want)

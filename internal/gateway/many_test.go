@@ -713,6 +713,17 @@ func TestRestsOfShardsDoNotAddUp(t *testing.T) {
 	})
 }
 
+// What a shard told of a task is told also when its new payload is refused for that.
+func TestRefusedUpdatesTellOfTheirShard(t *testing.T) {
+	f, g, ctx := spread()
+	put(t, g, ctx, "c", 1, "1")
+	ctx, c := begin(t.Context(), "grpc", "test")
+	_, err := producers{Gateway: g}.UpdateTask(ctx, &pawlv1.UpdateTaskRequest{TaskId: f.inOrder(3)[0].view.ID.String(), Payload: []byte("{")})
+	if !errors.Is(err, task.ErrInvalidArgument) || len(c.stamps) != 1 || c.stamps[0].Shard != 3 {
+		t.Errorf("refused by %v, after asking %v", err, c.stamps)
+	}
+}
+
 // An id that is named twice is meant once.
 func TestNamedTwice(t *testing.T) {
 	a, b := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
