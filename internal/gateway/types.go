@@ -134,7 +134,7 @@ func (q *typeList) page(all []stats.TypeCount) (names []string, next string) {
 	})
 	for _, c := range all {
 		switch {
-		case q.after != "" && c.Type <= q.after:
+		case c.Type <= q.after: // no type has no name
 		case len(names) < q.limit:
 			names = append(names, c.Type)
 		case q.order == "":

@@ -258,7 +258,7 @@ func (w *work) grant(n int32) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n < 0 || n > maxSlots || w.slots+int(n) > maxSlots {
+	if n < 0 || w.slots+int(n) > maxSlots {
 		return task.Invalid("grant", "%d on top of %d is not between 1 and %d", n, w.slots, maxSlots)
 	}
 	w.slots += int(n)

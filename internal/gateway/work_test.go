@@ -265,6 +265,9 @@ func TestWorkTellsOfLostClaimsAfterTheirTasks(t *testing.T) {
 		if err := s.end(); err != nil {
 			t.Fatal(err)
 		}
+		if len(f.watches) > 0 {
+			t.Errorf("%d watches are open behind the stream", len(f.watches))
+		}
 	})
 }
 
