@@ -246,6 +246,11 @@ func TestWorkersMayBeQuiet(t *testing.T) {
 		c.send(s, &pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"}}, false)
 		pass(10 * time.Minute)
 		c.goesOn("a quiet worker", s)
+		small := c.call(rpcWork, "")
+		c.send(small, &pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"}}, false)
+		c.announce(small, 0, contract.SmallMessage, make([]byte, 10))
+		pass(10 * time.Minute)
+		c.goesOn("a piece of a small frame, which takes no room", small)
 		began := time.Now()
 		c.announce(s, 0, 1<<20, make([]byte, 1000))
 		c.wants("a piece of a frame", s, codes.InvalidArgument, "did not arrive whole", rest.BodyTimeout, began)
@@ -255,6 +260,28 @@ func TestWorkersMayBeQuiet(t *testing.T) {
 
 // roomOfHog is what a message of 2 MiB takes that is announced and does not come.
 const roomOfHog = 2<<20 + 1<<20 + 2<<20 + inFlight
+
+// A large message has the room of what it may become, and of what of it is on its way, before it comes.
+func TestRoomIsTakenBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, l := serve(t, newFake())
+		c, before := newRudeClient(t, l.dial), int64(0)
+		for _, size := range []int{contract.SmallMessage, 20_000, 2 << 20, 4 << 20} {
+			c.announce(c.call(rpcEnqueue, ""), 0, size, nil)
+			synctest.Wait()
+			now, _ := g.large.InUse()
+			want := size + contract.MemoryFor(size) + min(size, fieldRoom) + min(size, inFlight)
+			if size <= contract.SmallMessage {
+				want = 0
+			}
+			if now-before != int64(want) {
+				t.Errorf("a message of %d bytes takes %d, want %d", size, now-before, want)
+			}
+			before = now
+		}
+		c.close()
+	})
+}
 
 // Large messages wait at their senders until there is room, those of a namespace for its half.
 func TestRoomForLargeMessages(t *testing.T) {

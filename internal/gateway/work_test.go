@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -697,6 +698,40 @@ func TestSettlesThatFindNoRoom(t *testing.T) {
 		}
 		if err := w.accept(c.ctx, &pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{}}); err != c.want {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+	}
+}
+
+// Settles are as many as may be, those that can't be read are answered, too, and each shard is asked once for its own.
+func TestSettlesInShards(t *testing.T) {
+	for n, good := range map[int]bool{contract.MaxSettle: true, contract.MaxSettle + 1: false} {
+		if err := checkSettle(&pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, n)}); (err == nil) != good {
+			t.Errorf("%d items: %v", n, err)
+		}
+	}
+	g := newGateway(newFake())
+	ctx, _ := begin(t.Context(), "grpc", "test")
+	if got, err := (workers{Gateway: g}).Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "x"}}}); err != nil || got.GetAcks()[0].GetError().GetField() != "task_id" {
+		t.Errorf("one that can't be read: %v, %v", got, err)
+	}
+	for _, c := range []struct{ shards, want []uint32 }{{nil, nil}, {[]uint32{1, 1}, []uint32{1}}, {[]uint32{1, 2, 1}, []uint32{1, 2}}, {[]uint32{2, 1}, []uint32{2, 1}}} {
+		var b settleBatch
+		for i, shard := range c.shards {
+			b.calls, b.answers = append(b.calls, broker.Settle{Hold: broker.Hold{ID: task.NewID(shard, 1, uint64(i))}}), append(b.answers, &pawlv1.Settled{})
+		}
+		var got []uint32
+		items := 0
+		for _, p := range b.byShard() {
+			got = append(got, p.calls[0].Hold.ID.Shard())
+			items += len(p.calls)
+			for i := range p.calls {
+				if p.calls[i].Hold.ID.Shard() != p.calls[0].Hold.ID.Shard() || len(p.answers) != len(p.calls) {
+					t.Errorf("shards %v: a part has %v", c.shards, p.calls)
+				}
+			}
+		}
+		if !slices.Equal(got, c.want) || items != len(c.shards) {
+			t.Errorf("shards %v: %d items in parts of %v, want %v", c.shards, items, got, c.want)
 		}
 	}
 }
