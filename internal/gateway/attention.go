@@ -155,7 +155,10 @@ func (g *Gateway) lookAtWebhooks(ctx context.Context, ns string) []cluster.Webho
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	hooks, _ := cluster.ListWebhooks.Call(ctx, g.verbs, ns)
+	hooks, err := cluster.ListWebhooks.Call(ctx, g.verbs, ns)
+	if err != nil {
+		return nil
+	}
 	return hooks
 }
 

@@ -52,7 +52,7 @@ func (g auditors) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest) (*p
 // auditPlaceOf reads a cursor; nil for "".
 func auditPlaceOf(cursor string) (*broker.AuditPlace, error) {
 	at, err := decodeCursor(auditCursor, cursor)
-	if at == nil {
+	if at == nil || err != nil {
 		return nil, err
 	}
 	if len(at) != 20 {

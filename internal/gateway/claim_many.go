@@ -196,7 +196,7 @@ func (g *Gateway) reclaim(ctx context.Context, c broker.ClaimCall, places [][]ui
 			part.Queues, part.Weighted, part.ClaimKey = nil, false, partKey(c.ClaimKey, all[i].queue, nth)
 			got, at, err := g.broker.Claim(ctx, all[i].shard, part, 0)
 			saw(ctx, at)
-			if len(got) == 0 {
+			if err != nil || len(got) == 0 {
 				return err
 			}
 			mu.Lock()

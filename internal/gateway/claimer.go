@@ -73,7 +73,7 @@ func (g *Gateway) again(ctx context.Context, c broker.ClaimCall) ([]broker.Claim
 		return nil, nil
 	}
 	places, one, err := g.placesOf(ctx, c)
-	if !one {
+	if err != nil || !one {
 		return g.reclaim(ctx, c, places), err
 	}
 	c.Queues, c.Weighted = nil, false

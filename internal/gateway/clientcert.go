@@ -42,7 +42,7 @@ type verdict struct {
 
 // certificateOf is that of a connection; nil if its client showed none.
 func certificateOf(chain []*x509.Certificate, authorities func() *x509.CertPool) *auth.Certificate {
-	if len(chain) == 0 {
+	if len(chain) == 0 || authorities == nil {
 		return nil
 	}
 	s := &shownCertificate{chain: chain, authorities: authorities}
@@ -54,7 +54,7 @@ func (s *shownCertificate) good(now time.Time) error {
 	v := s.found.Load()
 	if v == nil || v.authorities != authorities || now.After(v.until) {
 		v = &verdict{authorities, now.Add(verifiedFor), certs.VerifyClient(s.chain, authorities, now)}
-		if end := s.chain[0].NotAfter; end.Before(v.until) {
+		if end := s.chain[0].NotAfter; v.err == nil && end.Before(v.until) {
 			v.until = end
 		}
 		s.found.Store(v)
@@ -66,8 +66,10 @@ type guestKey struct{}
 
 // withGuest lets a request of REST know its connection.
 func withGuest(ctx context.Context, conn net.Conn) context.Context {
-	c, _ := conn.(*guest)
-	return context.WithValue(ctx, guestKey{}, c)
+	if c, ok := conn.(*guest); ok {
+		return context.WithValue(ctx, guestKey{}, c)
+	}
+	return ctx
 }
 
 // strictTransport has browsers come by TLS alone for a year. Names below the host may have servers of their own, so it says nothing of them.
@@ -122,10 +124,10 @@ func (handshaken) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo
 func certificateOfGRPC(ctx context.Context) *auth.Certificate { return infoOfGRPC(ctx).shown }
 
 func infoOfGRPC(ctx context.Context) shownInfo {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return shownInfo{}
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(shownInfo); ok {
+			return info
+		}
 	}
-	info, _ := p.AuthInfo.(shownInfo)
-	return info
+	return shownInfo{}
 }

@@ -163,7 +163,7 @@ func eventFilterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Lim
 
 func eventPlacesOf(cursor string) (events.Places, error) {
 	at, err := decodeCursor(eventCursor, cursor)
-	if at == nil {
+	if at == nil || err != nil {
 		return nil, err
 	}
 	places, err := events.DecodePlaces(at)

@@ -138,6 +138,9 @@ func (g *Gateway) enter(ctx context.Context, c *call, n need) (_ context.Context
 		return g.admit(ctx, c, n, shownByGRPC(ctx))
 	}
 	strangers := infoOfGRPC(ctx).strangers
+	if strangers == nil {
+		return ctx, func() {}, nil
+	}
 	leave = func() { strangers.Add(-1) }
 	if strangers.Add(1) > maxStrangers {
 		return ctx, leave, task.Unavailable(strangerRest, "%d calls that want no token run on this connection, and no more can", maxStrangers)

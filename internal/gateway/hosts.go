@@ -44,8 +44,8 @@ func ParseHosts(texts []string) (h Hosts, err error) {
 
 // With also has the host of an address, HOST:PORT, if it names one.
 func (h Hosts) With(address string) Hosts {
-	host, _, _ := net.SplitHostPort(address)
-	if tidyHost(host) == "" {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || tidyHost(host) == "" {
 		return h
 	}
 	return Hosts{append(slices.Clip(h.names), tidyHost(host))}

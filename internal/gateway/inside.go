@@ -32,8 +32,10 @@ func (g *Gateway) DialInside(ctx context.Context, from string) (net.Conn, error)
 	case g.inside.conns <- insideConn{far, insideAddr(from)}:
 		return near, nil
 	case <-g.door.closed:
+		_ = near.Close()
 		return nil, net.ErrClosed
 	case <-ctx.Done():
+		_ = near.Close()
 		return nil, ctx.Err()
 	}
 }

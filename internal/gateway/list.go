@@ -80,7 +80,7 @@ func pageOf(r paged, kind cursorKind) (n int, at []byte, err error) {
 // pageByID is the same for a list by ids.
 func pageByID(r paged, kind cursorKind) (n int, behind task.ID, err error) {
 	n, at, err := pageOf(r, kind)
-	if at != nil && len(at) != len(behind) {
+	if err == nil && at != nil && len(at) != len(behind) {
 		err = badCursor(r.GetCursor())
 	}
 	copy(behind[:], at)
@@ -156,7 +156,7 @@ func decodeTaskCursor(s string, byEnd bool) ([]byte, error) {
 	if byEnd {
 		size += 8
 	}
-	if at != nil && len(at) != size {
+	if err == nil && at != nil && len(at) != size {
 		err = badCursor(s)
 	}
 	return at, err
