@@ -710,6 +710,19 @@ func TestWhatIsShownBeside(t *testing.T) {
 			t.Errorf("tasks of %v bytes without payloads: %d fit", x.sizes, fit)
 		}
 	}
+	// exact is a task that takes so many bytes of an answer.
+	exact := func(n int) *broker.View {
+		v := view(n)
+		for proto.Size(taskProto(v, true)) > n {
+			v.Payload = v.Payload[1:]
+		}
+		return v
+	}
+	for second, want := range map[int]int{1000: 2, 1001: 1} {
+		if _, fit := tasksProto([]*broker.View{exact(maxPageBytes - 1000), exact(second)}, true); fit != want {
+			t.Errorf("%d tasks fit, the second with %d bytes where 1000 are left", fit, second)
+		}
+	}
 	for _, x := range []struct{ sizes, want []int }{{[]int{maxPageBytes + 1, 1}, []int{1, 1}}, {[]int{maxPageBytes/2 - 1, maxPageBytes/2 - 1, 1}, []int{2, 1}}, {[]int{maxPageBytes / 2, maxPageBytes/2 + 1}, []int{1, 1}}} {
 		f := newFake()
 		for _, n := range x.sizes {

@@ -380,6 +380,38 @@ func TestListOverShards(t *testing.T) {
 	}
 }
 
+// Pages of shards go on where the first of them stopped, and not at all when none did and all is there.
+func TestPagesAreMerged(t *testing.T) {
+	at := func(n uint64) []byte { id := task.NewID(1, int64(n), n); return id[:] }
+	page := func(next []byte, tasks ...uint64) (p broker.Page) {
+		p.Next = next
+		for _, n := range tasks {
+			p.Tasks = append(p.Tasks, &broker.View{Envelope: &schema.Envelope{ID: task.ID(at(n))}, Exec: &schema.Exec{}})
+		}
+		return p
+	}
+	for _, c := range []struct {
+		pages []broker.Page
+		limit int
+		want  string
+		next  []byte
+	}{
+		{[]broker.Page{page(nil, 9), page(nil, 8)}, 2, "9 8 ", nil},
+		{[]broker.Page{page(nil, 9), page(nil, 8, 7)}, 2, "9 8 ", at(8)},
+		{[]broker.Page{page(at(5), 9), page(at(3), 4)}, 9, "9 ", at(5)},
+		{[]broker.Page{page(at(3), 4), page(at(5), 9)}, 9, "9 ", at(5)},
+	} {
+		views, next := merge(c.pages, false, c.limit)
+		got := ""
+		for _, v := range views {
+			got += fmt.Sprint(v.ID.UnixMilli(), " ")
+		}
+		if got != c.want || !slices.Equal(next, c.next) {
+			t.Errorf("%+v: %q, then behind %v, want %q, behind %v", c.pages, got, next, c.want, c.next)
+		}
+	}
+}
+
 // A list asks the shards that can have something: those of the queue, or all, since tasks that have ended outlive its parts.
 func TestShardsOfLists(t *testing.T) {
 	f, g, ctx := spread()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
@@ -26,15 +25,7 @@ func (g accessService) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*pa
 	c := callOf(ctx)
 	v := c.visitor
 	return &pawlv1.WhoAmIResponse{TokenRequired: g.keeper.On(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.namespace, AllNamespaces: v.InAll(),
-		Queues: v.Queues, ExpiresAt: clockProto(v.ExpiresAt()), Certificate: v.Certificate()}, nil
-}
-
-// clockProto is a time of the wall clock; nil for the zero time.
-func clockProto(t time.Time) *timestamppb.Timestamp {
-	if t.IsZero() {
-		return nil
-	}
-	return wallProto(t)
+		Queues: v.Queues, ExpiresAt: wallProto(v.ExpiresAt()), Certificate: v.Certificate()}, nil
 }
 
 // ListTokens reads a page of the tokens that the caller's rights cover.

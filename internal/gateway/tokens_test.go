@@ -243,7 +243,7 @@ func TestRepeatableCalls(t *testing.T) {
 			t.Errorf("a token for a certificate by one who may %+v: %v", r, err)
 		}
 	}
-	if clockProto(time.Time{}) != nil || clockProto(time.Unix(5, 0)).AsTime().Unix() != 5 {
+	if wallProto(time.Time{}) != nil || wallProto(time.Unix(5, 0)).AsTime().Unix() != 5 {
 		t.Error("a time of the wall clock is another")
 	}
 }
