@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"time"
 
@@ -123,11 +124,16 @@ func readRequests(r *Round, ns string, runs [][]leaving) {
 			}
 		}
 	}
+	read := 0
 	r.tx.GetEach(keys, func(i int, row []byte) {
 		var err error
 		of[i].request, err = schema.DecodeRequest(row)
 		schema.Must(err)
+		read++
 	})
+	if read < len(keys) {
+		schema.Must(fmt.Errorf("%d of %d tasks to forget have no envelope", len(keys)-read, len(keys)))
+	}
 }
 
 // letGo takes an ended task out of what knows of it beside its own rows.

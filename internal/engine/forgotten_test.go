@@ -142,6 +142,23 @@ func TestForgottenTwice(t *testing.T) {
 	left(0)
 }
 
+// A task whose request is to be remembered and that has no envelope is damage, and is not forgotten.
+func TestForgetFindsDamage(t *testing.T) {
+	w, none := NewWorld(t), time.Duration(0)
+	a, err := w.Enqueue(task.Spec{Type: "job", Retention: &none})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.settle(a.ID, true, nil)
+	w.Round(func(r *Round) { r.tx.Delete(schema.IDKey("default", schema.TableEnvelope, a.ID)) })
+	defer func() {
+		if _, damaged := recover().(*store.Failure); !damaged {
+			t.Error("the task is forgotten")
+		}
+	}()
+	w.Round(Tick)
+}
+
 // What goes is gathered into runs, which end where something that stays lies between.
 func TestRuns(t *testing.T) {
 	var s runs[int]
