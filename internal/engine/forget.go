@@ -136,7 +136,7 @@ func readRequests(r *Round, ns string, runs [][]leaving) {
 	}
 }
 
-// letGo takes an ended task out of what knows of it beside its own rows.
+// letGo takes an ended task out of what knows of it beside the rows of the tables of tasks.
 func (c *leaving) letGo() {
 	r, ns, x := c.r, c.ns, c.From
 	if x.State == task.Dead || x.State == task.Poisoned {
@@ -149,6 +149,9 @@ func (c *leaving) letGo() {
 	}
 	if until := c.repeatable(); until > r.now {
 		c.noteForgotten(until)
+	}
+	if x.Links != nil && x.Links.Followed { // beside rows of groups, which a range would take along
+		r.tx.Delete(schema.IDKey(ns, schema.TableFollow, c.id))
 	}
 	r.l.hot.Drop(c.id)
 }
@@ -230,7 +233,7 @@ func deleteRun(r *Round, keys [][]byte) {
 	}
 }
 
-// addTables adds the tables in which an ended task has rows under its id, if they are not there.
+// addTables adds the tables of tasks alone in which an ended task has rows under its id, if they are not there.
 func addTables(tables []byte, x *schema.Exec) []byte {
 	add := func(tab byte, has bool) {
 		if has && bytes.IndexByte(tables, tab) < 0 {
@@ -241,7 +244,6 @@ func addTables(tables []byte, x *schema.Exec) []byte {
 	add(schema.TableExec, true)
 	add(schema.TableResult, x.HasResult)
 	add(schema.TableCheckpoint, x.Checkpointed)
-	add(schema.TableFollow, x.Links != nil && x.Links.Followed)
 	add(schema.TableAttempt, x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1) // one that succeeded has no row
 	return tables
 }

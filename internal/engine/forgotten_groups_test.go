@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -66,5 +67,51 @@ func TestForgottenGroup(t *testing.T) {
 	}
 	if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {
 		t.Errorf("found %q", found[0])
+	}
+}
+
+// What follows a group stays when tasks that were made before and after the group are forgotten together, with what followed them.
+func TestGroupAmongForgottenTasks(t *testing.T) {
+	w := engine.NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
+	spec := func() *task.Spec {
+		keep := time.Second
+		s := &task.Spec{Type: "job", Queue: "default", Retention: &keep, Then: []task.Spec{{Type: "next", Queue: "default", Delay: time.Hour}}}
+		s.Fill()
+		return s
+	}
+	enqueue := func() {
+		if _, err := w.Enqueue(*spec()); err != nil {
+			t.Fatal(err)
+		}
+		w.Pass(time.Millisecond)
+	}
+	enqueue()
+	n := &workflow.Call{Namespace: "default", ID: w.NewID(), Group: task.Group{OnComplete: spec(), Open: true}}
+	must(t, w, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) })
+	w.Pass(time.Millisecond)
+	enqueue()
+	for _, c := range w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: 2}) {
+		must(t, w, func(r *engine.Round) (engine.Settled, error) {
+			return engine.Ack(r, engine.Hold{Namespace: "default", ID: c.ID, Token: c.Token}, schema.Result{})
+		})
+	}
+	w.Pass(time.Minute)
+	if left := w.Forgotten(); left != 2 {
+		t.Fatalf("%d tasks are forgotten", left)
+	}
+	if err := w.Check(); err != nil {
+		t.Error(err)
+	}
+	must(t, w, func(r *engine.Round) (*workflow.View, error) { return workflow.Close(r, "default", n.ID) })
+	if got := w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: 2}); len(got) != 1 {
+		t.Errorf("%d tasks follow the group, want one", len(got))
+	}
+}
+
+func must[T any](t *testing.T, w *engine.World, call func(r *engine.Round) (T, error)) {
+	t.Helper()
+	if _, err := engine.Run(w, call); err != nil {
+		t.Fatal(err)
 	}
 }
