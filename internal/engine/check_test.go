@@ -57,17 +57,23 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 	}
 }
 
-// Check finds a claimed task whose lease never ends, an ended one that is kept for ever, and one that leaves something for ever.
+// Check finds a claimed task whose lease never ends, an ended one that is kept for ever, one that leaves something for ever, and keys that never end.
 func TestCheckFindsSharedDeadlines(t *testing.T) {
 	for name, spoil := range map[string]func(d *schema.Deadline){
-		"no row":            func(d *schema.Deadline) { d.Shared = nil },
-		"another task":      func(d *schema.Deadline) { d.Shared[0][0]++ },
+		"no row": func(d *schema.Deadline) { d.Shared, d.Keys = nil, nil },
+		"another task, another key": func(d *schema.Deadline) {
+			if d.Shared != nil {
+				d.Shared[0][0]++
+			} else {
+				d.Keys[0][0]++
+			}
+		},
 		"another time":      func(d *schema.Deadline) { d.At++ },
 		"another namespace": func(d *schema.Deadline) { d.Namespace = "other" },
 	} {
-		for _, kind := range []schema.DeadlineKind{schema.OnLease, schema.OnForget, schema.OnForgotten} {
+		for _, kind := range []schema.DeadlineKind{schema.OnLease, schema.OnForget, schema.OnForgotten, schema.OnKey, schema.OnRequest} {
 			w, none := NewWorld(t), time.Duration(0)
-			a, err := w.Enqueue(task.Spec{Type: "job", Retention: &none})
+			a, err := w.Enqueue(task.Spec{Type: "job", Retention: &none, IdempotencyKey: "k", RequestID: task.ID{15: 7}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,14 +90,46 @@ func TestCheckFindsSharedDeadlines(t *testing.T) {
 						continue
 					}
 					r.tx.Delete(d.Key())
-					if spoil(&d); d.Shared != nil {
-						r.tx.Set(d.Key(), schema.EncodeIDs(d.Shared))
+					if spoil(&d); len(d.Value()) > 0 {
+						r.tx.Set(d.Key(), d.Value())
 					}
 				}
 			})
 			if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], "no row names its deadline") {
 				t.Errorf("%s: found %q", name, found)
 			}
+		}
+	}
+}
+
+// Check finds a task that errs about when its idempotency key ends, and a key that can't be read.
+func TestCheckFindsKeys(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(r *Round, id task.ID, x *schema.Exec)
+		want  string
+	}{
+		"another time": {func(r *Round, id task.ID, x *schema.Exec) {
+			x.KeyedUntil++
+			r.setExec("default", id, x)
+		}, "its idempotency key ends at"},
+		"damaged": {func(r *Round, _ task.ID, _ *schema.Exec) {
+			r.tx.Set(schema.IdempotencyKey("default", "default", "k"), []byte("x"))
+		}, "key "},
+	} {
+		w := NewWorld(t)
+		a, err := w.Enqueue(task.Spec{Type: "job", IdempotencyKey: "k", RequestID: task.ID{15: 7}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Check(); err != nil {
+			t.Fatalf("before anything was spoilt: %v", err)
+		}
+		w.Round(func(r *Round) {
+			x, _ := schema.ReadExec(r.tx, "default", a.ID)
+			c.spoil(r, a.ID, x)
+		})
+		if found := CheckAll(w.Store, "default"); len(found) != 1 || !strings.Contains(found[0], c.want) {
+			t.Errorf("%s: found %q, want one finding with %q", name, found, c.want)
 		}
 	}
 }
@@ -204,7 +242,7 @@ func TestCheckFindsForgottenTasks(t *testing.T) {
 		"row of another task": {func(k *schema.KeyRow) { k.ID[15]++ }, "forgotten task"},
 		"without an end":      {func(k *schema.KeyRow) { k.Ended = 0 }, "forgotten task"},
 		"not ended":           {func(k *schema.KeyRow) { k.Ended = task.Ready }, "forgotten task"},
-		"of another time":     {func(k *schema.KeyRow) { k.Created-- }, "forgotten task"},
+		"for too short":       {func(k *schema.KeyRow) { k.Created++ }, "forgotten task"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := NewWorld(t)

@@ -15,27 +15,28 @@ func (r *Round) SetDeadline(at store.Time, kind schema.DeadlineKind, ns string, 
 }
 
 // Tasks of one round whose leases, or whose retention, end at the same time share a row: nearly all claims and acks are of this kind, and
-// a row for each, with its deletion, was half of what they wrote (decision 77).
+// a row for each, with its deletion, was half of what they wrote (decision 77). So do its keys that end in the same second (decision 81).
 //
 // A row names its tasks when it is written, and is not written again. So a task that is named may have another deadline by now, or be
 // gone; whoever reads the row asks the task (taskDue). Every claimed task is named by the row of its lease's end, and every ended one by
 // that of its retention's.
 
-// sharedMost bounds the tasks of a row.
+// sharedMost bounds the tasks, or keys, of a row.
 const sharedMost = 250
 
-// sharedName is what the tasks of a shared row have in common.
+// sharedName is what the tasks, or keys, of a shared row have in common.
 type sharedName struct {
 	kind schema.DeadlineKind
 	ns   string
 	at   store.Time
 }
 
-// sharedRow is a row that tasks share.
+// sharedRow is a row that tasks or keys share.
 type sharedRow struct {
 	sharedName
-	ids []task.ID // until it is written
-	key []byte    // once it is written
+	ids  []task.ID // until it is written
+	keys [][]byte
+	key  []byte // once it is written
 	// leases is how many of its tasks still have the lease that it ends.
 	leases int
 }
@@ -48,8 +49,21 @@ type sharedRows struct {
 
 // add names a task in a row.
 func (s *sharedRows) add(name sharedName, id task.ID) *sharedRow {
+	row := s.with(name)
+	row.ids = append(row.ids, id)
+	return row
+}
+
+// addKey names the row of a key, in its table.
+func (s *sharedRows) addKey(name sharedName, key []byte) {
+	row := s.with(name)
+	row.keys = append(row.keys, key)
+}
+
+// with is a row that has room.
+func (s *sharedRows) with(name sharedName) *sharedRow {
 	row := s.open[name]
-	if row == nil || len(row.ids) == sharedMost {
+	if row == nil || len(row.ids)+len(row.keys) == sharedMost {
 		row = &sharedRow{sharedName: name}
 		if s.open == nil {
 			s.open = map[sharedName]*sharedRow{}
@@ -57,7 +71,6 @@ func (s *sharedRows) add(name sharedName, id task.ID) *sharedRow {
 		s.open[name] = row
 		s.all = append(s.all, row)
 	}
-	row.ids = append(row.ids, id)
 	return row
 }
 
@@ -67,8 +80,9 @@ func (s *sharedRows) seal(r *Round) {
 		if row.kind == schema.OnLease && row.leases == 0 {
 			continue // all of them ended in the round
 		}
-		row.key = schema.DeadlineKey(row.at, row.kind, row.ns, binary.BigEndian.AppendUint64(nil, r.NextSeq()))
-		r.tx.Set(row.key, schema.EncodeIDs(row.ids))
+		d := schema.Deadline{At: row.at, Kind: row.kind, Namespace: row.ns, Rest: binary.BigEndian.AppendUint64(nil, r.NextSeq()), Shared: row.ids, Keys: row.keys}
+		row.key = d.Key()
+		r.tx.Set(row.key, d.Value())
 		r.l.timelines.set(row.at, row.kind)
 		row.ids = nil
 	}

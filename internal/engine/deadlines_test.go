@@ -237,6 +237,7 @@ func TestJoinedDeadlines(t *testing.T) {
 		change(&d)
 		return d
 	}
+	keyed := schema.Deadline{At: 5, Kind: schema.OnKey, Namespace: "ns", Keys: [][]byte{[]byte("k")}}
 	same := behind(func(*schema.Deadline) {})
 	alone := schema.Deadline{At: 5, Kind: schema.OnTick, Namespace: "ns", Rest: []byte("x")}
 	for name, k := range map[string]struct {
@@ -251,9 +252,10 @@ func TestJoinedDeadlines(t *testing.T) {
 		"another kind":      {[]schema.Deadline{first, behind(func(d *schema.Deadline) { d.Kind = schema.OnForgotten })}, 1, []task.ID{a}},
 		"another namespace": {[]schema.Deadline{first, behind(func(d *schema.Deadline) { d.Namespace = "nt" })}, 1, []task.ID{a}},
 		"others between":    {[]schema.Deadline{first, behind(func(d *schema.Deadline) { d.Namespace = "nt" }), same}, 1, []task.ID{a}},
+		"keys":              {[]schema.Deadline{keyed, keyed}, 2, nil},
 		"not shared":        {[]schema.Deadline{alone, alone}, 1, nil},
 	} {
-		if d, n := schema.Joined(k.due); n != k.n || !slices.Equal(d.Shared, k.want) || d.Compare(k.due[0]) != 0 {
+		if d, n := schema.Joined(k.due); n != k.n || !slices.Equal(d.Shared, k.want) || len(d.Keys) > 0 && len(d.Keys) != n || d.Compare(k.due[0]) != 0 {
 			t.Errorf("%s: joined %d to %+v, want %d of %v", name, n, d, k.n, k.want)
 		}
 	}
@@ -263,20 +265,27 @@ func TestJoinedDeadlines(t *testing.T) {
 func TestSharedRowsAreRead(t *testing.T) {
 	key := func(kind schema.DeadlineKind) []byte { return schema.DeadlineKey(5, kind, "ns", []byte("12345678")) }
 	ids := []task.ID{{1}, {2}}
+	shared, keyed := schema.Deadline{Shared: ids}.Value(), schema.Deadline{Keys: [][]byte{[]byte("a"), []byte("bc")}}.Value()
 	for name, c := range map[string]struct {
 		k, v []byte
 		ok   bool
 	}{
-		"shared":              {key(schema.OnForget), schema.EncodeIDs(ids), true},
+		"shared":              {key(schema.OnForget), shared, true},
 		"shared, of no task":  {key(schema.OnLease), nil, false},
-		"shared, cut short":   {key(schema.OnLease), schema.EncodeIDs(ids)[:31], false},
+		"shared, cut short":   {key(schema.OnLease), shared[:31], false},
+		"of keys":             {key(schema.OnKey), keyed, true},
+		"of request ids":      {key(schema.OnRequest), keyed, true},
+		"of no key":           {key(schema.OnKey), nil, false},
+		"of keys, cut short":  {key(schema.OnKey), keyed[:len(keyed)-1], false},
 		"not shared":          {key(schema.OnDue), nil, true},
-		"not shared, of many": {key(schema.OnDue), schema.EncodeIDs(ids), false},
+		"not shared, of many": {key(schema.OnDue), shared, false},
 		"no namespace":        {bytes.ReplaceAll(key(schema.OnDue)[:12], []byte{0, 'n'}, []byte("xn")), nil, false},
 		"too short":           {key(schema.OnDue)[:10], nil, false},
 	} {
-		d, ok := schema.ParseDeadline(c.k, c.v)
-		if ok != c.ok || ok && (d.At != 5 || d.Namespace != "ns" || string(d.Rest) != "12345678" || !bytes.Equal(d.Key(), c.k)) || ok && len(c.v) > 0 && !slices.Equal(d.Shared, ids) {
+		v := bytes.Clone(c.v)
+		d, ok := schema.ParseDeadline(c.k, v)
+		clear(v) // a row is valid only while it is read
+		if ok != c.ok || ok && (d.At != 5 || d.Namespace != "ns" || string(d.Rest) != "12345678" || !bytes.Equal(d.Key(), c.k) || !bytes.Equal(d.Value(), c.v)) {
 			t.Errorf("%s: %+v, %t", name, d, ok)
 		}
 	}

@@ -88,7 +88,7 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	c.Move()
 	r.l.hot.KeepEnvelope(n.ID, e)
 	r.idsOf(n.Namespace).Add(n.ID)
-	req.remember(x.Order)
+	req.remember(x)
 	if met.Replaced != nil {
 		replaced.tellEnd() // not before: the group may enqueue a task that asks for the same key, which was free until now
 	}
@@ -142,13 +142,16 @@ func SlotClosed(slots task.SlotSet, s *task.Spec) bool {
 // exec is how the task begins.
 func (n *NewTask) exec(r *Round) *schema.Exec {
 	x := &schema.Exec{State: task.Ready, Priority: n.Priority, Queue: n.Queue, Type: n.Type, Key: n.Key, MaxAttempts: n.MaxAttempts,
-		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Keyed: n.IdempotencyKey != "", Cost: n.Cost, Unique: n.Unique,
+		Retention: n.Retention, CreatedAt: r.now, RunAt: r.now, Cost: n.Cost, Unique: n.Unique,
 		Links: schema.LinksOf(&n.Spec), Size: n.Spec.Size()}
 	if n.Delay > 0 {
 		x.RunAt = r.now.Add(n.Delay)
 	}
 	if !n.RunAt.IsZero() {
 		x.RunAt = max(store.TimeOf(n.RunAt), 0)
+	}
+	if n.IdempotencyKey != "" {
+		x.KeyedUntil = r.now.Add(n.IdempotencyTTL)
 	}
 	if n.ExpiresIn > 0 {
 		x.ExpiresAt = r.now.Add(n.ExpiresIn)

@@ -141,7 +141,7 @@ func TestDeadlinesOfPages(t *testing.T) {
 			if d.Kind.Shared() {
 				d.Shared = []task.ID{id}
 			}
-			r.Tx().Set(d.Key(), schema.EncodeIDs(d.Shared))
+			r.Tx().Set(d.Key(), d.Value())
 			if i < 20 {
 				want++
 			}

@@ -32,7 +32,7 @@ func keptUntil(ended store.Time, keep time.Duration) store.Time {
 // leaving is an ended task that is to be forgotten.
 type leaving struct {
 	Change
-	request schema.Request
+	print uint64 // of the request that made it, if that is to be remembered
 }
 
 // runs are rows that go, or their tasks, in the order of their keys: none that stays lies between those of a run.
@@ -100,7 +100,7 @@ func (c *Change) keepUntil(until store.Time) {
 
 // forget deletes every row of ended tasks.
 func forget(r *Round, ns string, runs [][]leaving) {
-	readRequests(r, ns, runs)
+	readPrints(r, ns, runs)
 	for _, run := range runs {
 		for i := range run {
 			run[i].letGo()
@@ -113,13 +113,13 @@ func forget(r *Round, ns string, runs [][]leaving) {
 	}
 }
 
-// readRequests reads what is to be remembered of the requests that made the tasks.
-func readRequests(r *Round, ns string, runs [][]leaving) {
+// readPrints reads what is to be remembered of the requests that made the tasks.
+func readPrints(r *Round, ns string, runs [][]leaving) {
 	var of []*leaving
 	var keys [][]byte
 	for _, run := range runs {
 		for i := range run {
-			if c := &run[i]; c.From.Keyed || c.repeatable() > r.now {
+			if c := &run[i]; c.repeatable() > r.now {
 				of, keys = append(of, c), append(keys, schema.IDKey(ns, schema.TableEnvelope, c.id))
 			}
 		}
@@ -127,7 +127,7 @@ func readRequests(r *Round, ns string, runs [][]leaving) {
 	read := 0
 	r.tx.GetEach(keys, func(i int, row []byte) {
 		var err error
-		of[i].request, err = schema.DecodeRequest(row)
+		of[i].print, err = schema.DecodeFingerprint(row)
 		schema.Must(err)
 		read++
 	})
@@ -144,9 +144,6 @@ func (c *leaving) letGo() {
 		c.leave(x)
 	}
 	unique.Forget(r, ns, x)
-	if x.Keyed {
-		c.noteEnd()
-	}
 	if until := c.repeatable(); until > r.now {
 		c.noteForgotten(until)
 	}
@@ -156,21 +153,14 @@ func (c *leaving) letGo() {
 	r.l.hot.Drop(c.id)
 }
 
-// repeatable is until when the request that made the task may be repeated.
-func (c *leaving) repeatable() store.Time { return c.From.CreatedAt.Add(DedupWindow) }
-
-// noteEnd lets the idempotency key of a task that goes say how it ended, if the key lives longer.
-func (c *leaving) noteEnd() {
-	key := schema.IdempotencyKey(c.ns, c.From.Queue, c.request.IdempotencyKey)
-	if k, ok := schema.ReadKey(c.r.tx, key); ok && k.ID == c.id && k.Until > c.r.now {
-		k.Ended, k.Created = c.From.State, c.From.CreatedAt
-		c.r.tx.Set(key, k.Encode())
-	}
+// repeatable is until when the request that made the task may be repeated, by its id or its idempotency key.
+func (c *leaving) repeatable() store.Time {
+	return max(c.From.CreatedAt.Add(DedupWindow), c.From.KeyedUntil)
 }
 
 // noteForgotten leaves a row in place of a task that goes while its request may be repeated.
 func (c *leaving) noteForgotten(until store.Time) {
-	row := schema.KeyRow{ID: c.id, Fingerprint: c.request.Fingerprint, Until: until, Ended: c.From.State, Created: c.From.CreatedAt}
+	row := schema.KeyRow{ID: c.id, Fingerprint: c.print, Until: until, Ended: c.From.State, Created: c.From.CreatedAt}
 	c.r.tx.Set(schema.ForgottenKey(c.ns, c.id), row.Encode())
 	c.r.setTaskDeadline(until.RoundUp(ForgetStep), schema.OnForgotten, c.ns, c.id)
 }

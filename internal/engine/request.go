@@ -15,6 +15,8 @@ type request struct {
 	r     *Round
 	n     *NewTask
 	print uint64 // sums up what must be the same when a key is used again
+	// inherited is when the idempotency key would have ended that goes over from an archived task; 0: none does.
+	inherited store.Time
 }
 
 // earlier finds the task that an idempotency key or a request id stands for already.
@@ -53,10 +55,14 @@ func (q *request) restoredEarlier() (Accepted, error) {
 		return a, err
 	}
 	k, ok := schema.ReadKey(r.tx, schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey))
-	if ok && k.Until > r.now && k.ID != n.Archived {
+	switch {
+	case !ok || r.keyEnded(k):
+		return Accepted{}, nil
+	case k.ID != n.Archived:
 		return Accepted{}, &task.Error{Code: task.CodeConflict, Field: "idempotency_key",
 			Message: fmt.Sprintf("idempotency_key %q stands for task %s by now", n.IdempotencyKey, k.ID)}
 	}
+	q.inherited = k.Until
 	return Accepted{}, nil
 }
 
@@ -80,7 +86,7 @@ func (q *request) made(id task.ID) bool {
 func (q *request) byKey(row []byte, field, value string) (Accepted, error) {
 	r, n := q.r, q.n
 	k, ok := schema.ReadKey(r.tx, row)
-	if !ok || k.Until <= r.now {
+	if !ok || r.keyEnded(k) {
 		return Accepted{}, nil
 	}
 	if k.Fingerprint != q.print {
@@ -96,20 +102,21 @@ func (q *request) byKey(row []byte, field, value string) (Accepted, error) {
 }
 
 // remember lets the keys stand for the new task.
-func (q *request) remember(order uint64) {
+func (q *request) remember(x *schema.Exec) {
 	r, n := q.r, q.n
 	if n.IdempotencyKey != "" {
-		r.setKey(n.Namespace, schema.OnKey, schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: r.now.Add(n.IdempotencyTTL), Order: order})
+		key := schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey)
+		r.tx.Set(key, schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: x.KeyedUntil, Order: x.Order}.Encode())
+		r.setKeyDeadline(x.KeyedUntil, schema.OnKey, n.Namespace, key)
+		if q.inherited != 0 {
+			r.SetDeadline(keyDeadline(q.inherited), schema.OnKeyAnew, n.Namespace, key[len(n.Namespace)+2:])
+		}
 	}
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
-		r.setKey(n.Namespace, schema.OnRequest, schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: r.now.Add(max(DedupWindow, n.RequestTTL))})
+		key, until := schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), r.now.Add(max(DedupWindow, n.RequestTTL))
+		r.tx.Set(key, schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: until}.Encode())
+		r.setKeyDeadline(until, schema.OnRequest, n.Namespace, key)
 	}
-}
-
-// setKey writes a row that ends by itself. A row that it replaces has its own deadline, which then finds a later end.
-func (r *Round) setKey(ns string, kind schema.DeadlineKind, key []byte, k schema.KeyRow) {
-	r.tx.Set(key, k.Encode())
-	r.SetDeadline(k.Until, kind, ns, key[len(ns)+2:])
 }
 
 func reused(field, value string, id task.ID) error {
@@ -134,25 +141,55 @@ func contentHash(n *NewTask) uint64 {
 	return d.Sum64()
 }
 
-// keyEnds removes a key row whose time is over. One that was set anew has a later deadline of its own.
-func keyEnds(r *Round, d schema.Deadline) {
-	tab := map[schema.DeadlineKind]byte{schema.OnKey: schema.TableKey, schema.OnRequest: schema.TableRequest, schema.OnClaimKey: schema.TableClaimKey}[d.Kind]
-	key := append(schema.Table(d.Namespace, tab), d.Rest...)
+// The deadline of a key deletes its row without a read: the row is there, unless it was set anew and has a later deadline too. The leader knows
+// up to which deadline that can be. A key whose time is over is set anew within the second that its row stays, or while deadlines wait, of this
+// leader or before it began. One whose time is not over goes over to a task that comes back from the archive: a deadline of its own, OnKeyAnew,
+// lies just before the one that is void.
+
+// keyEnded says whether a key's time is over, so that its row may be set anew.
+func (r *Round) keyEnded(k schema.KeyRow) bool {
+	if k.Until > r.now {
+		return false
+	}
+	r.l.keysAnew = max(r.l.keysAnew, keyDeadline(k.Until))
+	return true
+}
+
+// keyDeadline is when the row of a key goes.
+func keyDeadline(until store.Time) store.Time { return until.RoundUp(ForgetStep) }
+
+// setKeyDeadline lets the row of a key go when its time is over.
+func (r *Round) setKeyDeadline(until store.Time, kind schema.DeadlineKind, ns string, key []byte) {
+	r.shared.addKey(sharedName{kind, ns, keyDeadline(until)}, key[len(ns)+2:])
+}
+
+// keysEnd removes rows of keys whose time is over.
+func keysEnd(r *Round, d schema.Deadline) {
+	tab := map[schema.DeadlineKind]byte{schema.OnKey: schema.TableKey, schema.OnRequest: schema.TableRequest}[d.Kind]
+	for _, name := range d.Keys {
+		key := append(schema.Table(d.Namespace, tab), name...)
+		if d.At <= r.l.keysAnew {
+			if k, ok := schema.ReadKey(r.tx, key); !ok || k.Until > r.now {
+				continue
+			}
+		}
+		r.tx.Delete(key)
+	}
+}
+
+// keyAnew comes before the deadline of a key that was set anew.
+func keyAnew(r *Round, d schema.Deadline) { r.l.keysAnew = max(r.l.keysAnew, d.At) }
+
+// claimKeyEnds removes the row of a claim key whose time is over. One that was set anew has a later deadline of its own.
+func claimKeyEnds(r *Round, d schema.Deadline) {
+	key := schema.ClaimKeyKey(d.Namespace, string(d.Rest))
 	row, ok := r.tx.Get(key)
 	if !ok {
 		return
 	}
-	var until store.Time
-	if d.Kind == schema.OnClaimKey {
-		c, err := schema.DecodeClaimKey(row)
-		schema.Must(err)
-		until = c.Until
-	} else {
-		k, err := schema.DecodeKey(row)
-		schema.Must(err)
-		until = k.Until
-	}
-	if until <= r.now {
+	k, err := schema.DecodeClaimKey(row)
+	schema.Must(err)
+	if k.Until <= r.now {
 		r.tx.Delete(key)
 	}
 }

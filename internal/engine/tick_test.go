@@ -33,7 +33,10 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 							d.Shared = slices.Repeat(d.Shared, 1+rng.IntN(sharedMost))
 						}
 					}
-					r.tx.Set(d.Key(), schema.EncodeIDs(d.Shared))
+					if d.Kind.OfKeys() {
+						d.Keys = slices.Repeat([][]byte{id[:]}, 1+rng.IntN(3))
+					}
+					r.tx.Set(d.Key(), d.Value())
 					r.l.timelines.set(d.At, d.Kind)
 					want = append(want, d)
 				}

@@ -30,11 +30,12 @@ func Namespace(from store.Reader, ns string, policies []engine.Policy) []string 
 	c.expectOrder()
 	c.checkFirsts()
 	c.checkForgotten()
+	c.checkKeys()
 	c.compareLanes()
 	c.compareTables()
 	c.compareCounts()
 	c.checkShare()
-	c.checkKeys()
+	c.checkParts()
 	return c.findings
 }
 
@@ -57,15 +58,31 @@ type checker struct {
 	findings []string
 }
 
-// sharedDeadline is a deadline of a task in a row that tasks share. Such a row may name tasks for which it is not the deadline any more.
+// sharedDeadline is a deadline of a task, or of a key, in a row that several share. Such a row may name some for which it is not the deadline any more.
 type sharedDeadline struct {
 	at   store.Time
 	kind schema.DeadlineKind
-	id   task.ID
+	name string // the task's id, or the row of the key in its table
 }
 
 func (d sharedDeadline) compare(o sharedDeadline) int {
-	return cmp.Or(cmp.Compare(d.at, o.at), d.id.Compare(o.id))
+	return cmp.Or(cmp.Compare(d.at, o.at), cmp.Compare(d.kind, o.kind), cmp.Compare(d.name, o.name))
+}
+
+// expectShared says that a row must name a deadline.
+func (c *checker) expectShared(at store.Time, kind schema.DeadlineKind, name []byte) {
+	c.shared[sharedDeadline{at, kind, string(name)}] = true
+}
+
+// findShared finds deadlines that no row names.
+func (c *checker) findShared() {
+	for _, d := range slices.SortedFunc(maps.Keys(c.shared), sharedDeadline.compare) {
+		if d.kind.OfKeys() {
+			c.Find("key %q: no row names its deadline at %d", d.name, d.at)
+		} else {
+			c.Find("task %s: no row names its deadline at %d", task.ID([]byte(d.name)), d.at)
+		}
+	}
 }
 
 func (c *checker) Namespace() string { return c.ns }
@@ -149,11 +166,16 @@ func (c *checker) compareTables() {
 				c.Find("deadline %x can't be read", k)
 			case schema.TimelineOf(d.Kind) != line:
 				c.Find("deadline %x lies in the table of others", k)
-			case d.Namespace == c.ns && d.Kind.Shared():
+			case d.Namespace != c.ns:
+			case d.Kind.Shared():
 				for _, id := range d.Shared {
-					delete(c.shared, sharedDeadline{d.At, d.Kind, id})
+					delete(c.shared, sharedDeadline{d.At, d.Kind, string(id[:])})
 				}
-			case d.Namespace == c.ns && d.Kind != schema.OnKey && d.Kind != schema.OnRequest && d.Kind != schema.OnClaimKey:
+			case d.Kind.OfKeys():
+				for _, key := range d.Keys {
+					delete(c.shared, sharedDeadline{d.At, d.Kind, string(key)})
+				}
+			case d.Kind != schema.OnClaimKey && d.Kind != schema.OnKeyAnew:
 				check(k, v)
 			}
 			return true
@@ -162,7 +184,5 @@ func (c *checker) compareTables() {
 	for _, k := range slices.Sorted(maps.Keys(c.want)) {
 		c.Find("row %q is missing", k)
 	}
-	for _, d := range slices.SortedFunc(maps.Keys(c.shared), sharedDeadline.compare) {
-		c.Find("task %s: no row names its deadline at %d", d.id, d.at)
-	}
+	c.findShared()
 }

@@ -13,17 +13,17 @@ import (
 func (c *checker) checkForgotten() {
 	schema.EachForgotten(c.rows, c.ns, func(id task.ID, row []byte) {
 		k, err := schema.DecodeKey(row)
-		if err != nil || k.ID != id || !k.Ended.Ended() || k.Until != k.Created.Add(engine.DedupWindow) {
+		if err != nil || k.ID != id || !k.Ended.Ended() || k.Until < k.Created.Add(engine.DedupWindow) {
 			c.Find("forgotten task %s: %+v (%v)", id, k, err)
 		}
-		c.shared[sharedDeadline{k.Until.RoundUp(engine.ForgetStep), schema.OnForgotten, id}] = true
+		c.expectShared(k.Until.RoundUp(engine.ForgetStep), schema.OnForgotten, id[:])
 		if x := c.tasks[id]; x != nil && x.CreatedAt < k.Until {
 			c.Find("task %s is %s, and forgotten", id, x.State)
 		}
 	})
 }
 
-// checkKeys: a key's row has a deadline that ends it, and attempts and results belong to tasks.
+// checkKeys: a key's row has a deadline that ends it, and its task knows how long it lasts.
 func (c *checker) checkKeys() {
 	for tab, kind := range map[byte]schema.DeadlineKind{schema.TableKey: schema.OnKey, schema.TableRequest: schema.OnRequest} {
 		c.Scan(tab, func(k, v []byte) {
@@ -31,11 +31,20 @@ func (c *checker) checkKeys() {
 				return
 			}
 			row, err := schema.DecodeKey(v)
-			if _, ok := c.rows.Get(schema.DeadlineKey(row.Until, kind, c.ns, k[len(c.ns)+2:])); err != nil || !ok {
-				c.Find("key %q never ends (%v)", k, err)
+			if err != nil {
+				c.Find("key %q: %v", k, err)
+				return
+			}
+			c.expectShared(row.Until.RoundUp(engine.ForgetStep), kind, k[len(c.ns)+2:])
+			if x := c.tasks[row.ID]; x != nil && tab == schema.TableKey && x.KeyedUntil != row.Until {
+				c.Find("task %s: its idempotency key ends at %d, and for the task at %d", row.ID, row.Until, x.KeyedUntil)
 			}
 		})
 	}
+}
+
+// checkParts: attempts and results belong to tasks.
+func (c *checker) checkParts() {
 	c.Scan(schema.TableAttempt, func(k, v []byte) {
 		id, fence := task.ID(k[len(k)-24:len(k)-8]), binary.BigEndian.Uint64(k[len(k)-8:])
 		x := c.tasks[id]

@@ -38,7 +38,7 @@ func (c *checker) expect(id task.ID, x *schema.Exec) {
 	if at, kind := x.Deadline(); c.archives(id, x) {
 		c.ExpectRow(schema.ArchiveKey(c.ns, x.EndedAt, id), nil)
 	} else if kind.Shared() {
-		c.shared[sharedDeadline{at, kind, id}] = true
+		c.expectShared(at, kind, id[:])
 	} else if kind != 0 {
 		c.ExpectRow(schema.DeadlineKey(at, kind, c.ns, id[:]), nil)
 	}

@@ -153,24 +153,14 @@ func DecodeEnvelope(ns string, id task.ID, row []byte) (*Envelope, error) {
 	return e, err
 }
 
-// Request is what an envelope says of the request that made the task.
-type Request struct {
-	Fingerprint    uint64
-	IdempotencyKey string
-}
-
-// DecodeRequest reads it from the row of an envelope.
-func DecodeRequest(row []byte) (q Request, err error) {
+// DecodeFingerprint reads from the row of an envelope what sums up the request that made the task.
+func DecodeFingerprint(row []byte) (print uint64, err error) {
 	err = Decode(row, func(tag protowire.Number, v uint64) {
 		if tag == 7 {
-			q.Fingerprint = v
+			print = v
 		}
-	}, func(tag protowire.Number, b []byte) {
-		if tag == 6 {
-			q.IdempotencyKey = string(b)
-		}
-	})
-	return q, err
+	}, func(protowire.Number, []byte) {})
+	return print, err
 }
 
 func encodeRetry(r task.Retry) []byte {

@@ -47,7 +47,9 @@ type Exec struct {
 	ProgressText string
 	Checkpointed bool // a checkpoint row exists
 	HasResult    bool // a result row exists
-	Keyed        bool // the envelope has an idempotency key
+
+	// KeyedUntil is when the task's idempotency key ends; 0: it has none.
+	KeyedUntil store.Time
 
 	EndedAt   store.Time
 	KeptUntil store.Time // when its rows go
@@ -177,7 +179,7 @@ func (x *Exec) AppendTo(b []byte) []byte {
 	}
 	r.Num(31, Flag(x.Claim.Orphaned))
 	r.Num(32, Flag(x.Claim.Repeated))
-	r.Num(33, Flag(x.Keyed))
+	r.Num(33, uint64(x.KeyedUntil))
 	r.Num(34, uint64(x.Cost))
 	r.Num(35, Flag(x.Claim.Counted))
 	if u := x.Unique; u != nil {
@@ -297,7 +299,7 @@ func (x *Exec) setNum(tag protowire.Number, v uint64) {
 	case 32:
 		x.Claim.Repeated = v != 0
 	case 33:
-		x.Keyed = v != 0
+		x.KeyedUntil = store.Time(v)
 	case 34:
 		x.Cost = int(v)
 	case 35:

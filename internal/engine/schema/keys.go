@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -130,8 +132,8 @@ const (
 	OnLease                             // claimed: the lease ends
 	OnExpiry                            // not started yet: discarded
 	OnForget                            // ended: its rows go
-	OnKey                               // an idempotency key ends
-	OnRequest                           // a request id ends
+	_                                   // earlier an idempotency key, in a row of its own
+	_                                   // earlier a request id
 	OnClaimKey                          // a claim key ends
 	OnTokens                            // a bucket has a token again
 	OnSweep                             // full buckets of a queue are forgotten
@@ -145,10 +147,16 @@ const (
 	OnStep                              // the last step for an operation is forgotten
 	OnNews                              // what webhooks are to be told of is sent, or has rested
 	OnForgotten                         // what forgotten tasks have left goes
+	OnKeyAnew                           // keys that end now may have been set anew; it comes before them
+	OnKey                               // idempotency keys end
+	OnRequest                           // request ids end
 )
 
 // Shared says whether tasks share a row for their deadlines of this kind.
 func (k DeadlineKind) Shared() bool { return k == OnLease || k == OnForget || k == OnForgotten }
+
+// OfKeys says whether keys share a row for their deadlines of this kind.
+func (k DeadlineKind) OfKeys() bool { return k == OnKey || k == OnRequest }
 
 // keyRoom is what most keys take, in bytes. It is a constant so that a key that is only written or deleted is made on the stack.
 const keyRoom = 96
@@ -304,7 +312,7 @@ func ClaimKeyKey(ns, key string) []byte {
 	return append(Table(ns, TableClaimKey), key...)
 }
 
-// DeadlineKey is a deadline at time at; the rest names what it is for: a task's id, or the key's row in its table. Of a shared row, it is a
+// DeadlineKey is a deadline at time at; the rest names what it is for: a task's id, or a claim key. Of a shared row, it is a
 // number that no other row of the shard has.
 func DeadlineKey(at store.Time, kind DeadlineKind, ns string, rest []byte) []byte {
 	k := append(make([]byte, 0, keyRoom), Timelines[TimelineOf(kind)])
@@ -326,6 +334,7 @@ type Deadline struct {
 	Namespace string
 	Rest      []byte
 	Shared    []task.ID // the tasks of a shared row
+	Keys      [][]byte  // the rows of a shared row's keys, in their table
 }
 
 // ReadDeadline reads the row of a deadline.
@@ -344,24 +353,23 @@ func ParseDeadline(k, v []byte) (Deadline, bool) {
 	}
 	d := Deadline{At: DeadlineTime(k), Kind: DeadlineKind(k[9])}
 	ns, rest, ok := bytes.Cut(k[10:], []byte{0})
-	if !ok || d.Kind.Shared() != (len(v) > 0) || len(v)%len(task.ID{}) != 0 {
+	if !ok || (d.Kind.Shared() || d.Kind.OfKeys()) != (len(v) > 0) {
 		return Deadline{}, false
 	}
-	d.Namespace, d.Rest, d.Shared = string(ns), bytes.Clone(rest), decodeIDs(v)
-	return d, true
+	d.Namespace, d.Rest = string(ns), bytes.Clone(rest)
+	switch {
+	case d.Kind.OfKeys():
+		d.Keys, ok = decodeKeys(v)
+	case len(v)%len(task.ID{}) != 0:
+		ok = false
+	default:
+		d.Shared = decodeIDs(v)
+	}
+	return d, ok
 }
 
 // DeadlineTime is the time of a DeadlineKey.
 func DeadlineTime(k []byte) store.Time { return store.Time(binary.BigEndian.Uint64(k[1:])) }
-
-// EncodeIDs is the value of a shared row.
-func EncodeIDs(ids []task.ID) []byte {
-	row := make([]byte, 0, len(ids)*len(task.ID{}))
-	for i := range ids {
-		row = append(row, ids[i][:]...)
-	}
-	return row
-}
 
 func decodeIDs(row []byte) (ids []task.ID) {
 	for id := range slices.Chunk(row, len(task.ID{})) {
@@ -370,21 +378,45 @@ func decodeIDs(row []byte) (ids []task.ID) {
 	return ids
 }
 
+func decodeKeys(row []byte) (keys [][]byte, ok bool) {
+	for len(row) > 0 {
+		key, n := protowire.ConsumeBytes(row)
+		if n < 0 {
+			return nil, false
+		}
+		keys, row = append(keys, bytes.Clone(key)), row[n:]
+	}
+	return keys, true
+}
+
 // Key is the key of the deadline's row.
 func (d Deadline) Key() []byte { return DeadlineKey(d.At, d.Kind, d.Namespace, d.Rest) }
 
-// Joined is the first of some deadlines, with the tasks of those behind it that are of the same time, kind and namespace: n of the deadlines in all.
+// Value is the value of the deadline's row.
+func (d Deadline) Value() []byte {
+	row := make([]byte, 0, len(d.Shared)*len(task.ID{}))
+	for i := range d.Shared {
+		row = append(row, d.Shared[i][:]...)
+	}
+	for _, key := range d.Keys {
+		row = protowire.AppendBytes(row, key)
+	}
+	return row
+}
+
+// Joined is the first of some deadlines, with the tasks and keys of those behind it that are of the same time, kind and namespace: n of the
+// deadlines in all.
 func Joined(due []Deadline) (d Deadline, n int) {
 	d, n = due[0], 1
-	for d.Kind.Shared() && n < len(due) && due[n].At == d.At && due[n].Kind == d.Kind && due[n].Namespace == d.Namespace {
-		d.Shared = append(d.Shared, due[n].Shared...)
+	for (d.Kind.Shared() || d.Kind.OfKeys()) && n < len(due) && due[n].At == d.At && due[n].Kind == d.Kind && due[n].Namespace == d.Namespace {
+		d.Shared, d.Keys = append(d.Shared, due[n].Shared...), append(d.Keys, due[n].Keys...)
 		n++
 	}
 	return d, n
 }
 
 // Acts is how many things the deadline is for.
-func (d Deadline) Acts() int { return max(len(d.Shared), 1) }
+func (d Deadline) Acts() int { return max(len(d.Shared)+len(d.Keys), 1) }
 
 // Compare orders deadlines as they lie in their tables, those of all tables together.
 func (d Deadline) Compare(o Deadline) int {

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/task"
+)
+
+// keyed enqueues a task with an idempotency key that lasts so long, and says whether it is new.
+func (w *World) keyed(key string, lasts time.Duration) bool {
+	w.T.Helper()
+	return w.keyedTask(task.Spec{IdempotencyKey: key, IdempotencyTTL: lasts})
+}
+
+func (w *World) keyedTask(s task.Spec) bool {
+	w.T.Helper()
+	s.Type = "job"
+	a, err := w.Enqueue(s)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return !a.Duplicate
+}
+
+// keyRows is how many keys the shard remembers.
+func (w *World) keyRows() (n int) {
+	lo, hi := schema.TableBounds("default", schema.TableKey)
+	w.Store.Scan(lo, hi, func(_, _ []byte) bool { n++; return true })
+	return n
+}
+
+// Keys that were set anew while their rows were there outlast their first deadlines, whatever else was set anew meanwhile.
+func TestKeysSetAnew(t *testing.T) {
+	const second, ms = time.Second, time.Millisecond
+	back := func(w *World, id task.ID, key string) {
+		t.Helper()
+		if !w.keyedTask(task.Spec{IdempotencyKey: key, IdempotencyTTL: time.Hour, Archived: id, RequestID: task.ID{6: 0x80, 8: 0x80, 15: 9}, RequestTTL: time.Hour}) {
+			t.Error("the task does not come back")
+		}
+	}
+	for name, anew := range map[string]func(w *World, first task.ID){
+		"one that ends later first": func(w *World, _ task.ID) {
+			w.Now = w.Now.Add(1500 * ms)
+			w.keyed("late", time.Hour)
+			w.keyed("early", time.Hour)
+		},
+		"one that comes back before its end": func(w *World, first task.ID) {
+			back(w, first, "early")
+			w.Now = w.Now.Add(1500 * ms)
+			w.keyed("late", time.Hour)
+		},
+		"one that comes back after its end": func(w *World, first task.ID) {
+			w.keyed("late", time.Hour) // a repeat
+			w.Now = w.Now.Add(1500 * ms)
+			back(w, first, "early")
+			w.keyed("late", time.Hour)
+		},
+		"only one that comes back after its end": func(w *World, first task.ID) {
+			w.Now = w.Now.Add(1050 * ms)
+			back(w, first, "early")
+			w.Now = w.Now.Add(60 * ms)
+			w.keyed("late", time.Hour)
+		},
+	} {
+		w := NewWorld(t)
+		w.PutQueue("default", task.DefaultSettings(), false)
+		w.Now = w.Now.Add(2 * second) // nothing that this leader reads is of one before it
+		a, err := w.Enqueue(task.Spec{Type: "job", IdempotencyKey: "early", IdempotencyTTL: 100 * ms})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.keyed("late", 1100*ms)
+		anew(w, a.ID)
+		w.Now = w.Now.Add(10 * second)
+		w.Round(Tick)
+		for _, key := range []string{"early", "late"} {
+			if w.keyed(key, time.Hour) {
+				t.Errorf("%s: key %q is forgotten", name, key)
+			}
+		}
+		w.Pass(2 * time.Hour)
+		if n := w.keyRows(); n != 0 {
+			t.Errorf("%s: %d rows of keys are left", name, n)
+		}
+	}
+}
+
+// Keys of a round share rows of their deadlines, and so many end in a round.
+func TestManyKeysEnd(t *testing.T) {
+	const over = 300
+	w := NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
+	w.Round(func(r *Round) {
+		for i := range tickLimit + over {
+			s := task.Spec{Type: "job", IdempotencyKey: fmt.Sprint(i), IdempotencyTTL: time.Minute}
+			s.Fill()
+			if _, err := Enqueue(r, &NewTask{Spec: s, Namespace: "default", ID: w.NewID(), Fresh: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	rows := 0
+	for _, d := range w.deadlines() {
+		if rows++; len(d.Keys) == 0 || len(d.Keys) > sharedMost {
+			t.Errorf("a row has %d keys", len(d.Keys))
+		}
+	}
+	if want := (tickLimit + over + sharedMost - 1) / sharedMost; rows != want {
+		t.Errorf("%d rows of deadlines, want %d", rows, want)
+	}
+	w.Now = w.Now.Add(time.Minute)
+	w.Round(Tick)
+	if n := w.keyRows(); n != over {
+		t.Errorf("%d keys are left after a round, want %d", n, over)
+	}
+	w.Round(Tick)
+	if n := w.keyRows(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
