@@ -56,7 +56,7 @@ func (q *request) restoredEarlier() (Accepted, error) {
 	}
 	k, ok := schema.ReadKey(r.tx, schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey))
 	switch {
-	case !ok || r.keyEnded(k):
+	case !ok || q.ended(k):
 		return Accepted{}, nil
 	case k.ID != n.Archived:
 		return Accepted{}, &task.Error{Code: task.CodeConflict, Field: "idempotency_key",
@@ -86,7 +86,7 @@ func (q *request) made(id task.ID) bool {
 func (q *request) byKey(row []byte, field, value string) (Accepted, error) {
 	r, n := q.r, q.n
 	k, ok := schema.ReadKey(r.tx, row)
-	if !ok || r.keyEnded(k) {
+	if !ok || q.ended(k) {
 		return Accepted{}, nil
 	}
 	if k.Fingerprint != q.print {
@@ -107,7 +107,7 @@ func (q *request) remember(x *schema.Exec) {
 	if n.IdempotencyKey != "" {
 		key := schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey)
 		r.tx.Set(key, schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: x.KeyedUntil, Order: x.Order}.Encode())
-		r.setKeyDeadline(x.KeyedUntil, schema.OnKey, n.Namespace, key)
+		q.setDeadline(x.KeyedUntil, schema.OnKey, key)
 		if q.inherited != 0 {
 			r.SetDeadline(keyDeadline(q.inherited), schema.OnKeyAnew, n.Namespace, key[len(n.Namespace)+2:])
 		}
@@ -115,7 +115,7 @@ func (q *request) remember(x *schema.Exec) {
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
 		key, until := schema.IDKey(n.Namespace, schema.TableRequest, n.RequestID), r.now.Add(max(DedupWindow, n.RequestTTL))
 		r.tx.Set(key, schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: until}.Encode())
-		r.setKeyDeadline(until, schema.OnRequest, n.Namespace, key)
+		q.setDeadline(until, schema.OnRequest, key)
 	}
 }
 
@@ -146,21 +146,22 @@ func contentHash(n *NewTask) uint64 {
 // leader or before it began. One whose time is not over goes over to a task that comes back from the archive: a deadline of its own, OnKeyAnew,
 // lies just before the one that is void.
 
-// keyEnded says whether a key's time is over, so that its row may be set anew.
-func (r *Round) keyEnded(k schema.KeyRow) bool {
-	if k.Until > r.now {
+// ended says whether a key's time is over, so that its row may be set anew.
+func (q *request) ended(k schema.KeyRow) bool {
+	if k.Until > q.r.now {
 		return false
 	}
-	r.l.keysAnew = max(r.l.keysAnew, keyDeadline(k.Until))
+	q.r.l.keysAnew = max(q.r.l.keysAnew, keyDeadline(k.Until))
 	return true
 }
 
 // keyDeadline is when the row of a key goes.
 func keyDeadline(until store.Time) store.Time { return until.RoundUp(ForgetStep) }
 
-// setKeyDeadline lets the row of a key go when its time is over.
-func (r *Round) setKeyDeadline(until store.Time, kind schema.DeadlineKind, ns string, key []byte) {
-	r.shared.addKey(sharedName{kind, ns, keyDeadline(until)}, key[len(ns)+2:])
+// setDeadline lets the row of a key go when its time is over.
+func (q *request) setDeadline(until store.Time, kind schema.DeadlineKind, key []byte) {
+	ns := q.n.Namespace
+	q.r.shared.addKey(sharedName{kind, ns, keyDeadline(until)}, key[len(ns)+2:])
 }
 
 // keysEnd removes rows of keys whose time is over.
