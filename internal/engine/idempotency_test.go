@@ -116,8 +116,12 @@ func TestManyKeysEnd(t *testing.T) {
 	if n := w.keyRows(); n != over {
 		t.Errorf("%d keys are left after a round, want %d", n, over)
 	}
-	w.Round(Tick)
-	if n := w.keyRows(); n != 0 {
-		t.Errorf("%d keys are left", n)
+	if last := fmt.Sprint(tickLimit + over - 1); !w.keyed(last, time.Hour) {
+		t.Error("a key stands for its task while its row waits to be deleted")
+	} else if w.Round(Tick); w.keyed(last, time.Hour) {
+		t.Error("a key that was set anew meanwhile is forgotten")
+	}
+	if n := w.keyRows(); n != 1 {
+		t.Errorf("%d keys are left, want the one that was set anew", n)
 	}
 }

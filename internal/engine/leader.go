@@ -27,8 +27,9 @@ type Leader struct {
 	orders order.Memory
 	shares map[string][]int // credit of weighted sets of queues
 	hot    *cache.Tasks
-	ids    map[string]*cache.IDs   // by namespace
-	spaces map[string]*quota.Space // the same
+	ids    map[string]*cache.IDs // by namespace
+	keys   cache.Keys
+	spaces map[string]*quota.Space // by namespace
 	zones  map[string]*zonemap.Map // the same
 
 	timelines timelines

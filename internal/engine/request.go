@@ -26,8 +26,7 @@ func (q *request) earlier() (Accepted, error) {
 		return q.restoredEarlier()
 	}
 	if n.IdempotencyKey != "" {
-		if a, err := q.byKey(schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey), "idempotency_key", n.IdempotencyKey); a.Duplicate || err != nil {
-			a.Met = a.Duplicate && n.born() && !q.made(a.ID)
+		if a, err := q.byIdempotencyKey(); a.Duplicate || err != nil {
 			return a, err
 		}
 	}
@@ -64,6 +63,18 @@ func (q *request) restoredEarlier() (Accepted, error) {
 	}
 	q.inherited = k.Until
 	return Accepted{}, nil
+}
+
+// byIdempotencyKey finds the task of the idempotency key.
+func (q *request) byIdempotencyKey() (Accepted, error) {
+	r, n := q.r, q.n
+	key := schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey)
+	if r.l.keys.IsNew(r.tx, key) {
+		return Accepted{}, nil
+	}
+	a, err := q.byKey(key, "idempotency_key", n.IdempotencyKey)
+	a.Met = a.Duplicate && n.born() && !q.made(a.ID)
+	return a, err
 }
 
 // byRequest finds the task of a request id that is no UUIDv7.
@@ -108,6 +119,7 @@ func (q *request) remember(x *schema.Exec) {
 		key := schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey)
 		r.tx.Set(key, schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: x.KeyedUntil, Order: x.Order}.Encode())
 		q.setDeadline(x.KeyedUntil, schema.OnKey, key)
+		r.l.keys.Add(key, x.KeyedUntil)
 		if q.inherited != 0 {
 			r.SetDeadline(keyDeadline(q.inherited), schema.OnKeyAnew, n.Namespace, key[len(n.Namespace)+2:])
 		}
@@ -166,7 +178,11 @@ func (q *request) setDeadline(until store.Time, kind schema.DeadlineKind, key []
 
 // keysEnd removes rows of keys whose time is over.
 func keysEnd(r *Round, d schema.Deadline) {
-	tab := map[schema.DeadlineKind]byte{schema.OnKey: schema.TableKey, schema.OnRequest: schema.TableRequest}[d.Kind]
+	tab := byte(schema.TableRequest)
+	if d.Kind == schema.OnKey {
+		tab = schema.TableKey
+		r.l.keys.End(d.At.Add(-ForgetStep)) // deadlines before this one are over
+	}
 	for _, name := range d.Keys {
 		key := append(schema.Table(d.Namespace, tab), name...)
 		if d.At <= r.l.keysAnew {

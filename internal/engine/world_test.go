@@ -220,6 +220,9 @@ func (w *World) Check() error {
 	if err := w.checkHot(); err != nil {
 		return err
 	}
+	if err := w.checkKeys(); err != nil {
+		return err
+	}
 	if err := w.checkTold(); err != nil {
 		return err
 	}
@@ -314,6 +317,17 @@ func (w *World) checkIDs() (bad error) {
 		if n.IsNew(id) {
 			bad = fmt.Errorf("task %s has left a row and is called new", id)
 		}
+	})
+	return bad
+}
+
+// checkKeys proves that no idempotency key that has a row is called new.
+func (w *World) checkKeys() (bad error) {
+	w.Store.Scan([]byte{schema.TableKey}, []byte{schema.TableKey + 1}, func(k, _ []byte) bool {
+		if w.Leader.keys.IsNew(w.Store, k) {
+			bad = fmt.Errorf("key %q is stored and called new", k)
+		}
+		return bad == nil
 	})
 	return bad
 }
