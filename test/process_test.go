@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,8 +38,20 @@ var previousBinary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return build(path+"-previous", "-tags", "pawl_previous_level")
+	return build(path+"-previous", "-tags", "pawl_previous_level,"+tags())
 })
+
+// tags are those that this program was built with. What -tags says replaces what GOFLAGS says, and without Pebble's tag all that stands
+// on Pebble would be compiled anew.
+func tags() string {
+	info, _ := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if s.Key == "-tags" {
+			return s.Value
+		}
+	}
+	return ""
+}
 
 func build(path string, flags ...string) (string, error) {
 	args := append(append([]string{"build"}, flags...), "-o", path, "../cmd/pawl")
