@@ -713,9 +713,7 @@ func TestWhatIsShownBeside(t *testing.T) {
 	// exact is a task that takes so many bytes of an answer.
 	exact := func(n int) *broker.View {
 		v := view(n)
-		for proto.Size(taskProto(v, true)) > n {
-			v.Payload = v.Payload[1:]
-		}
+		v.Payload = v.Payload[proto.Size(taskProto(v, true))-n:]
 		return v
 	}
 	for second, want := range map[int]int{1000: 2, 1001: 1} {
