@@ -368,7 +368,7 @@ func TestRoomForPackedMessages(t *testing.T) {
 // than their namespace's half of the room.
 func TestLargeRequestsAreCounted(t *testing.T) {
 	const tasks, size, half = 12, 1 << 20, maxRoom / 2
-	const few, many = 2, 14
+	const few, many = 2, 8 // about five fit into the half
 	text := []byte(`{"to":"` + strings.Repeat("x", size-9) + `"}`)
 	batch := manyOf(tasks, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: text} })
 	body := bytes.Repeat(append([]byte(`{"type":"a","payload":`), append(text, `},`...)...), tasks)
