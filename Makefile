@@ -36,15 +36,15 @@ BESIDE := --no-print-directory -j2 --output-sync=target
 test: tools ## all tests, each benchmark once
 	$(GO) mod download # the test of the README asks for the versions of all modules, and not the network
 	$(SELDOM) $(GO) vet ./...
-	$(MAKE) $(BESIDE) test-go test-python test-typescript test-benchmarks
+	$(MAKE) $(BESIDE) test-go test-python test-typescript
 
-# One of the three packages that are tested at a time is ./test, which waits.
+# One of the three packages that are tested at a time is ./test, which waits. What the benchmarks print is shown if one fails.
 .PHONY: test-go
 test-go:
-	+$(TEST) -p 3 -parallel 6 $(LONGEST) ./...
+	+$(TEST) -exec '"$(CURDIR)/test/exec.sh"' -p 3 -parallel 6 $(LONGEST) ./...
 
 .PHONY: test-benchmarks
-test-benchmarks:
+test-benchmarks: ## each benchmark once
 	set -o pipefail; $(TEST) -short -run '^$$' -bench . -benchtime 1x $(BENCHMARKED) | (grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true)
 
 .PHONY: test-python
