@@ -182,7 +182,7 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		}
 		all("nobody is there", admin.ReasonNoWorker)
 
-		add("first", "job", 500)
+		add("first", "job", 60)
 		at := w.nodes["n2"].client()
 		stop := startWorker(t, at, pawl.WorkerConfig{Name: "w1", Queues: pawl.Strict{"first", "hot"}, Concurrency: 2}, time.Minute, "job")
 		all("a worker is busy with another queue", admin.ReasonWorkersBusy)
