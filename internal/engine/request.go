@@ -69,7 +69,7 @@ func (q *request) restoredEarlier() (Accepted, error) {
 func (q *request) byIdempotencyKey() (Accepted, error) {
 	r, n := q.r, q.n
 	key := schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey)
-	if r.l.keys.IsNew(r.tx, key) {
+	if r.l.keys.IsNew(r.tx, r.now, key) {
 		return Accepted{}, nil
 	}
 	a, err := q.byKey(key, "idempotency_key", n.IdempotencyKey)
@@ -119,7 +119,7 @@ func (q *request) remember(x *schema.Exec) {
 		key := schema.IdempotencyKey(n.Namespace, n.Queue, n.IdempotencyKey)
 		r.tx.Set(key, schema.KeyRow{ID: n.ID, Fingerprint: q.print, Until: x.KeyedUntil, Order: x.Order}.Encode())
 		q.setDeadline(x.KeyedUntil, schema.OnKey, key)
-		r.l.keys.Add(key, x.KeyedUntil)
+		r.l.keys.Add(key, r.now, x.KeyedUntil)
 		if q.inherited != 0 {
 			r.SetDeadline(keyDeadline(q.inherited), schema.OnKeyAnew, n.Namespace, key[len(n.Namespace)+2:])
 		}

@@ -324,7 +324,7 @@ func (w *World) checkIDs() (bad error) {
 // checkKeys proves that no idempotency key that has a row is called new.
 func (w *World) checkKeys() (bad error) {
 	w.Store.Scan([]byte{schema.TableKey}, []byte{schema.TableKey + 1}, func(k, _ []byte) bool {
-		if w.Leader.keys.IsNew(w.Store, k) {
+		if w.Leader.keys.IsNew(w.Store, w.Now, k) {
 			bad = fmt.Errorf("key %q is stored and called new", k)
 		}
 		return bad == nil

@@ -2,7 +2,10 @@ package cache
 
 import (
 	"bytes"
+	"cmp"
+	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/bits-and-blooms/bloom/v3"
 
@@ -11,10 +14,10 @@ import (
 )
 
 // Keys tells, without a read, that an idempotency key stands for no task: most keys are new, and the rows of many keys lie anywhere in a table that
-// no memory holds. It has Bloom filters, each of which goes when the last of its keys has ended.
+// no memory holds. It has Bloom filters, each of keys that last about as long. A filter goes when the last of its keys has ended.
 type Keys struct {
 	filters []keyFilter
-	count   int // of keys in all filters
+	size    int // of all filters
 
 	read   bool   // the rows that were there before are known
 	behind []byte // up to where they were read
@@ -25,39 +28,39 @@ type Keys struct {
 
 // keyFilter is the filter of some keys.
 type keyFilter struct {
-	bits  *bloom.BloomFilter
-	room  int        // for more keys
-	count int        // of its keys
-	until store.Time // when the last of them ends
+	keys       *bloom.BloomFilter
+	size, room int        // for how many keys it is, and for how many more
+	life       int        // of its keys: see lifeOf
+	until      store.Time // when the last of them ends
 }
 
 const (
 	// Of a thousand new keys a filter takes one for an old one.
 	bitsPerKey, hashes = 15, 10
-	// minFilter and maxFilter bound the keys of a filter. In between it has room for a fourth of all, so that there are never many filters, and
-	// not much is kept for keys that have ended.
+	// minFilter and maxFilter bound the keys of a filter. In between it is for a fourth of those that last as long, so that there are never many
+	// filters, and not much is kept for keys that have ended.
 	minFilter, maxFilter = 1 << 12, 1 << 20
 	// readAtOnce is how many of the rows that were there before each new key reads, until all are known.
 	readAtOnce = 64
 )
 
-// maxKeys bounds the keys of all filters: 16 MiB. Tests lower it.
+// maxKeys bounds the keys that all filters are for: 15 MiB. Tests lower it.
 var maxKeys = 8 << 20
 
 // IsNew is false if the key may stand for a task.
-func (k *Keys) IsNew(from store.Reader, key []byte) bool {
+func (k *Keys) IsNew(from store.Reader, now store.Time, key []byte) bool {
 	if !k.read {
-		k.readOn(from)
+		k.readOn(from, now)
 	}
 	if !k.read || k.missing != 0 {
 		return false
 	}
 	at := bloom.Locations(key, hashes)
-	return !slices.ContainsFunc(k.filters, func(f keyFilter) bool { return f.bits.TestLocations(at) })
+	return !slices.ContainsFunc(k.filters, func(f keyFilter) bool { return f.keys.TestLocations(at) })
 }
 
 // readOn reads some of the rows of all namespaces.
-func (k *Keys) readOn(from store.Reader) {
+func (k *Keys) readOn(from store.Reader, now store.Time) {
 	lo, n := []byte{schema.TableKey}, 0
 	if k.behind != nil {
 		lo = append(k.behind, 0)
@@ -65,7 +68,7 @@ func (k *Keys) readOn(from store.Reader) {
 	from.Scan(lo, []byte{schema.TableKey + 1}, func(key, row []byte) bool {
 		r, err := schema.DecodeKey(row)
 		schema.Must(err)
-		k.Add(key, r.Until)
+		k.Add(key, now, r.Until)
 		k.behind = bytes.Clone(key)
 		n++
 		return n < readAtOnce
@@ -74,39 +77,57 @@ func (k *Keys) readOn(from store.Reader) {
 }
 
 // Add notes a key that stands for a task.
-func (k *Keys) Add(key []byte, until store.Time) {
-	if len(k.filters) == 0 || k.filters[len(k.filters)-1].room == 0 {
-		k.begin()
-	}
-	f := &k.filters[len(k.filters)-1]
-	f.bits.Add(key)
+func (k *Keys) Add(key []byte, now, until store.Time) {
+	f := k.withRoom(lifeOf(until.Sub(now)))
+	f.keys.Add(key)
 	f.room--
-	f.count++
 	f.until = max(f.until, until)
-	k.count++
 }
 
-// begin begins a filter. The first ones make room for it.
-func (k *Keys) begin() {
-	room := min(max(k.count/4, minFilter), maxFilter)
-	for k.count+room > maxKeys {
-		k.missing = max(k.missing, k.filters[0].until)
-		k.count -= k.filters[0].count
-		k.filters = slices.Delete(k.filters, 0, 1)
+// lifeOf tells keys apart of which some last more than twice as long as others, so that few do not keep the filter of many.
+func lifeOf(left time.Duration) int {
+	return bits.Len64(uint64(max(left/time.Second, 0))) // #nosec G115 -- not negative
+}
+
+// withRoom is a filter of such keys that has room. If need be, those make room for it that end first.
+func (k *Keys) withRoom(life int) *keyFilter {
+	alike := 0
+	for i := range k.filters {
+		f := &k.filters[i]
+		if f.life != life {
+			continue
+		}
+		if f.room > 0 {
+			return f
+		}
+		alike += f.size
 	}
-	k.filters = append(k.filters, keyFilter{bits: bloom.New(uint(room*bitsPerKey), hashes), room: room}) // #nosec G115 -- bounded
+	size := min(max(alike/4, minFilter), maxFilter)
+	for k.size+size > maxKeys {
+		first := slices.MinFunc(k.filters, func(a, b keyFilter) int { return cmp.Compare(a.until, b.until) }).until
+		k.missing = max(k.missing, first)
+		k.drop(first)
+	}
+	k.size += size
+	k.filters = append(k.filters, keyFilter{keys: bloom.New(uint(size*bitsPerKey), hashes), size: size, room: size, life: life}) // #nosec G115 -- bounded
+	return &k.filters[len(k.filters)-1]
 }
 
 // End drops the filters of which no key has a row any more: the rows of all keys that end by then are gone.
 func (k *Keys) End(until store.Time) {
-	k.filters = slices.DeleteFunc(k.filters, func(f keyFilter) bool {
-		over := f.until <= until
-		if over {
-			k.count -= f.count
-		}
-		return over
-	})
+	k.drop(until)
 	if k.missing <= until {
 		k.missing = 0
 	}
+}
+
+// drop drops the filters of keys that end by then.
+func (k *Keys) drop(until store.Time) {
+	k.filters = slices.DeleteFunc(k.filters, func(f keyFilter) bool {
+		over := f.until <= until
+		if over {
+			k.size -= f.size
+		}
+		return over
+	})
 }

@@ -3,7 +3,9 @@ package cache
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -62,7 +64,7 @@ func (r *keyRows) end(until store.Time) {
 // No key that has a row is called new, and nearly every other one is, once what was there before is read and while there are not too many.
 func TestKeys(t *testing.T) {
 	defer func(was int) { maxKeys = was }(maxKeys)
-	for seed := range uint64(10) {
+	for seed := range uint64(6) {
 		maxKeys = 8 << 20
 		if seed%2 == 1 {
 			maxKeys = 2 * minFilter
@@ -71,13 +73,13 @@ func TestKeys(t *testing.T) {
 		r, n, now := newKeyRows(t), 0, store.Time(0)
 		var k *Keys
 		check := func() (newOnes int) {
-			for i := range n + 1000 {
-				if _, there := r.rows[string(keyOf(i))]; k.IsNew(r.store, keyOf(i)) && there {
-					t.Fatalf("seed %d: key %d has a row and is called new", seed, i)
+			for key := range r.rows {
+				if k.IsNew(r.store, now, []byte(key)) {
+					t.Fatalf("seed %d: key %q has a row and is called new", seed, key)
 				}
 			}
 			for i := range 1000 {
-				if k.IsNew(r.store, keyOf(n+i)) {
+				if k.IsNew(r.store, now, keyOf(n+i)) {
 					newOnes++
 				}
 			}
@@ -93,9 +95,9 @@ func TestKeys(t *testing.T) {
 					key, until := keyOf(n), now+1+store.Time(rng.IntN(60))
 					n++
 					r.set(tx, key, until)
-					k.Add(key, until)
+					k.Add(key, now, until)
 					if rng.IntN(8) == 0 { // it is asked for while others come, and what was there before is read on
-						k.IsNew(tx, keyOf(rng.IntN(n)))
+						k.IsNew(tx, now, keyOf(rng.IntN(n)))
 					}
 				}
 			})
@@ -110,8 +112,8 @@ func TestKeys(t *testing.T) {
 		now += 100
 		r.end(now)
 		k.End(now)
-		if told := check(); told != 1000 || len(k.filters) != 0 || k.count != 0 {
-			t.Errorf("seed %d: when all keys have ended, of 1,000 new keys %d are called new; %d filters for %d keys", seed, told, len(k.filters), k.count)
+		if told := check(); told != 1000 || len(k.filters) != 0 || k.size != 0 {
+			t.Errorf("seed %d: when all keys have ended, of 1,000 new keys %d are called new; %d filters for %d keys", seed, told, len(k.filters), k.size)
 		}
 	}
 }
@@ -126,58 +128,102 @@ func TestKeysAreReadOn(t *testing.T) {
 			}
 		})
 		for call := range n/readAtOnce + 2 {
-			told := k.IsNew(r.store, keyOf(n))
-			if want := min((call+1)*readAtOnce, n); k.count != want {
-				t.Errorf("%d keys: %d are read after %d calls, want %d", n, k.count, call+1, want)
+			told := k.IsNew(r.store, 0, keyOf(n))
+			if want := min((call+1)*readAtOnce, n); k.keys() != want {
+				t.Errorf("%d keys: %d are read after %d calls, want %d", n, k.keys(), call+1, want)
 			}
 			if told != (call >= n/readAtOnce) {
 				t.Errorf("%d keys: call %d tells that another is new: %t", n, call+1, told)
 			}
 		}
-		if k.count > 0 && k.filters[0].until != store.Time(2*n-1) {
+		if n > 0 && k.filters[0].until != store.Time(2*n-1) {
 			t.Errorf("%d keys: the last ends at %d, want %d", n, k.filters[0].until, 2*n-1)
 		}
 	}
+}
+
+// keys is how many keys the filters have.
+func (k *Keys) keys() (n int) {
+	for _, f := range k.filters {
+		n += f.size - f.room
+	}
+	return n
 }
 
 // The filters of many keys are few, and their memory has a bound. While a key is in none, no key is called new.
 func TestFiltersAreBounded(t *testing.T) {
 	defer func(was int) { maxKeys = was }(maxKeys)
 	maxKeys = 40 * minFilter
-	r, k := newKeyRows(t), Keys{}
 	const all = 64 * minFilter
-	for i := range all {
-		k.Add(keyOf(i), store.Time(i+1))
-		if room := k.filters[len(k.filters)-1]; k.count > maxKeys || len(k.filters) > 24 || room.count > max(minFilter, k.count/3) {
-			t.Fatalf("%d keys in %d filters after %d; the last has %d", k.count, len(k.filters), i+1, room.count)
+	for name, until := range map[string]func(i int) store.Time{
+		"rising":  func(i int) store.Time { return store.Time(i + 1) },
+		"falling": func(i int) store.Time { return store.Time(all - i) },
+	} {
+		r, k := newKeyRows(t), Keys{}
+		for i := range all {
+			if k.Add(keyOf(i), 0, until(i)); i%64 != 0 {
+				continue
+			}
+			size := 0
+			for _, f := range k.filters {
+				size += f.size
+			}
+			if last := k.filters[len(k.filters)-1]; k.size != size || size > maxKeys || len(k.filters) > 24 || last.size > maxKeys/4 {
+				t.Fatalf("%s: %d filters for %d keys, counted as %d, after %d; the last is for %d", name, len(k.filters), size, k.size, i+1, last.size)
+			}
+			if told := k.IsNew(r.store, 0, keyOf(all)); told != (k.missing == 0) {
+				t.Fatalf("%s: after %d keys another one is called new: %t", name, i+1, told)
+			}
 		}
-		if told := k.IsNew(r.store, keyOf(all)); told != (k.missing == 0) {
-			t.Fatalf("after %d keys another one is called new: %t", i+1, told)
+		dropped := store.Time(0)
+		for i := range all {
+			if !slices.ContainsFunc(k.filters, func(f keyFilter) bool { return f.keys.Test(keyOf(i)) }) {
+				dropped = max(dropped, until(i))
+			}
+		}
+		if dropped == 0 || k.missing != dropped || k.keys() >= all {
+			t.Fatalf("%s: keys that end until %d are said to be missing, want %d", name, k.missing, dropped)
+		}
+		for _, c := range []struct {
+			until store.Time
+			want  bool
+		}{{dropped - 1, false}, {dropped, true}} {
+			if k.End(c.until); k.IsNew(r.store, 0, keyOf(all)) != c.want {
+				t.Errorf("%s: when keys have ended until %d of %d: another one is called new: %t", name, c.until, dropped, !c.want)
+			}
+		}
+		if k.End(all); len(k.filters) != 0 || k.size != 0 {
+			t.Errorf("%s: %d filters are left for %d keys", name, len(k.filters), k.size)
 		}
 	}
-	dropped := k.missing
-	if dropped == 0 || k.filters[0].bits.Test(keyOf(int(dropped)-1)) {
-		t.Fatalf("keys that end until %d are said to be missing", dropped)
-	}
-	for _, c := range []struct {
-		until store.Time
-		want  bool
-	}{{dropped - 1, false}, {dropped, true}} {
-		if k.End(c.until); k.IsNew(r.store, keyOf(all)) != c.want {
-			t.Errorf("when keys have ended until %d of %d: another one is called new: %t", c.until, dropped, !c.want)
+}
+
+// A few keys that last long do not keep the filters of many that end soon, and of keys that make room, those end first.
+func TestFiltersOfLives(t *testing.T) {
+	defer func(was int) { maxKeys = was }(maxKeys)
+	maxKeys = 8 * minFilter
+	var k Keys
+	now, n := store.Time(0), 0
+	for range 200 {
+		for range minFilter / 2 {
+			n++
+			k.Add(keyOf(n), now, now.Add(time.Minute))
 		}
+		n++
+		k.Add(keyOf(n), now, now.Add(24*time.Hour))
+		if now = now.Add(30 * time.Second); k.missing != 0 {
+			t.Fatalf("after %d keys some are missing, until %d", n, k.missing)
+		}
+		k.End(now)
 	}
-	var falling Keys
-	for i := range all {
-		falling.Add(keyOf(i), store.Time(all-i))
+	if k.keys() > 4*minFilter {
+		t.Errorf("the filters keep %d of %d keys", k.keys(), n)
 	}
-	if falling.missing != all {
-		t.Errorf("keys that end until %d are said to be missing, want those of the first filter, until %d", falling.missing, all)
+	for range 8 * minFilter {
+		n++
+		k.Add(keyOf(n), now, now.Add(time.Minute))
 	}
-	if k.End(all - 1); len(k.filters) != 1 {
-		t.Errorf("%d filters are left for one key", len(k.filters))
-	}
-	if k.End(all); len(k.filters) != 0 || k.count != 0 {
-		t.Errorf("%d filters are left for %d keys", len(k.filters), k.count)
+	if k.missing == 0 || k.missing > now.Add(time.Minute) {
+		t.Errorf("keys are missing until %d, want until %d at most", k.missing, now.Add(time.Minute))
 	}
 }
