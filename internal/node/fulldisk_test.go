@@ -184,7 +184,8 @@ func TestReplicasAreNamed(t *testing.T) {
 		w.until("three voters each", w.replicated(3))
 		move := func(from, to string) {
 			t.Helper()
-			if err := admin.New(w.anyone()).Cluster().MoveReplica(t.Context(), 1, from, to); err != nil {
+			// By n1: n4 may not have heard from its cluster yet.
+			if err := admin.New(w.nodes["n1"].client()).Cluster().MoveReplica(t.Context(), 1, from, to); err != nil {
 				t.Fatal(err)
 			}
 			w.until("it is there", func() error {
