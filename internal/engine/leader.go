@@ -34,10 +34,10 @@ type Leader struct {
 
 	timelines timelines
 	leases    leases
-	// keysAnew is up to which deadline a key may have been set anew before its row was gone.
-	keysAnew store.Time
-	reading  []*Queue        // of which lanes are still to be read
-	behind   []lanes.Stretch // to be read ahead
+	// renewedUpTo is the last deadline of a key that may be void because the key was renewed before it (request.go).
+	renewedUpTo store.Time
+	reading     []*Queue        // of which lanes are still to be read
+	behind      []lanes.Stretch // to be read ahead
 
 	transitions []Transition // of the last round: its space is used again
 	row         []byte       // space for an envelope or a state, which is copied when it is set
@@ -49,6 +49,6 @@ type queueName struct{ ns, name string }
 
 // NewLeader starts the memory of a leader, with policies in the order in which they act.
 func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
-	return &Leader{term: o, limits: l, keysAnew: o.Began.Add(ForgetStep), points: pointsOf(policies), queues: map[queueName]*Queue{}, shares: map[string][]int{},
+	return &Leader{term: o, limits: l, renewedUpTo: o.Began.Add(ForgetStep), points: pointsOf(policies), queues: map[queueName]*Queue{}, shares: map[string][]int{},
 		hot: cache.NewTasks(), leases: leases{}, ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{}, zones: map[string]*zonemap.Map{}}
 }

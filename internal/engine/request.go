@@ -15,7 +15,7 @@ type request struct {
 	r     *Round
 	n     *NewTask
 	print uint64 // sums up what must be the same when a key is used again
-	// inherited is when the idempotency key would have ended that goes over from an archived task; 0: none does.
+	// inherited is when the idempotency key would have ended that the task takes over from an archived one; 0: it takes over none.
 	inherited store.Time
 }
 
@@ -121,7 +121,7 @@ func (q *request) remember(x *schema.Exec) {
 		q.setDeadline(x.KeyedUntil, schema.OnKey, key)
 		r.l.keys.Add(key, r.now, x.KeyedUntil)
 		if q.inherited != 0 {
-			r.SetDeadline(keyDeadline(q.inherited), schema.OnKeyAnew, n.Namespace, key[len(n.Namespace)+2:])
+			r.SetDeadline(keyDeadline(q.inherited), schema.OnKeyRenewed, n.Namespace, key[len(n.Namespace)+2:])
 		}
 	}
 	if n.RequestID != (task.ID{}) && !n.RequestID.IsV7() {
@@ -153,17 +153,18 @@ func contentHash(n *NewTask) uint64 {
 	return d.Sum64()
 }
 
-// The deadline of a key deletes its row without a read: the row is there, unless it was set anew and has a later deadline too. The leader knows
-// up to which deadline that can be. A key whose time is over is set anew within the second that its row stays, or while deadlines wait, of this
-// leader or before it began. One whose time is not over goes over to a task that comes back from the archive: a deadline of its own, OnKeyAnew,
-// lies just before the one that is void.
+// A key's deadline deletes the row without reading it, unless the key may have been renewed: then the row is another task's and has a later deadline
+// of its own. Leader.renewedUpTo is the last deadline that may be void in this way. It covers
+//   - keys that this leader renewed after their time was over (ended);
+//   - keys that earlier leaders renewed: their void deadlines lie at most a second behind the beginning of this leader's term (NewLeader);
+//   - keys that a restored task took over before their time was over: OnKeyRenewed comes just before the void deadline (keyRenewed).
 
-// ended says whether a key's time is over, so that its row may be set anew.
+// ended says whether a key's time is over, so that it may be renewed.
 func (q *request) ended(k schema.KeyRow) bool {
 	if k.Until > q.r.now {
 		return false
 	}
-	q.r.l.keysAnew = max(q.r.l.keysAnew, keyDeadline(k.Until))
+	q.r.l.renewedUpTo = max(q.r.l.renewedUpTo, keyDeadline(k.Until))
 	return true
 }
 
@@ -181,11 +182,11 @@ func keysEnd(r *Round, d schema.Deadline) {
 	tab := byte(schema.TableRequest)
 	if d.Kind == schema.OnKey {
 		tab = schema.TableKey
-		r.l.keys.End(d.At.Add(-ForgetStep)) // deadlines before this one are over
+		r.l.keys.End(d.At.Add(-ForgetStep)) // earlier deadlines have run
 	}
 	for _, name := range d.Keys {
 		key := append(schema.Table(d.Namespace, tab), name...)
-		if d.At <= r.l.keysAnew {
+		if d.At <= r.l.renewedUpTo {
 			if k, ok := schema.ReadKey(r.tx, key); !ok || k.Until > r.now {
 				continue
 			}
@@ -194,8 +195,8 @@ func keysEnd(r *Round, d schema.Deadline) {
 	}
 }
 
-// keyAnew comes before the deadline of a key that was set anew.
-func keyAnew(r *Round, d schema.Deadline) { r.l.keysAnew = max(r.l.keysAnew, d.At) }
+// keyRenewed runs just before the void deadline of a key that was renewed before its time was over.
+func keyRenewed(r *Round, d schema.Deadline) { r.l.renewedUpTo = max(r.l.renewedUpTo, d.At) }
 
 // claimKeyEnds removes the row of a claim key whose time is over. One that was set anew has a later deadline of its own.
 func claimKeyEnds(r *Round, d schema.Deadline) {

@@ -13,14 +13,14 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Keys tells, without a read, that an idempotency key stands for no task: most keys are new, and the rows of many keys lie anywhere in a table that
-// no memory holds. It has Bloom filters, each of keys that last about as long. A filter goes when the last of its keys has ended.
+// Keys tells without a read that an idempotency key stands for no task. Most keys are new, and each look-up would read another block of a table that
+// no cache holds. It consists of Bloom filters. The keys of a filter last about equally long, and the filter is dropped when the last of them has ended.
 type Keys struct {
 	filters []keyFilter
 	size    int // of all filters
 
-	read   bool   // the rows that were there before are known
-	behind []byte // up to where they were read
+	read   bool   // all rows of earlier leaders are in the filters
+	behind []byte // the last of them that was read
 
 	// missing is until when a key may last that no filter has; 0: there is none.
 	missing store.Time
@@ -29,22 +29,22 @@ type Keys struct {
 // keyFilter is the filter of some keys.
 type keyFilter struct {
 	keys       *bloom.BloomFilter
-	size, room int        // for how many keys it is, and for how many more
+	size, room int        // how many keys it has space for, and how many of them are still to come
 	life       int        // of its keys: see lifeOf
 	until      store.Time // when the last of them ends
 }
 
 const (
-	// Of a thousand new keys a filter takes one for an old one.
+	// A filter takes one new key in a thousand for an old one.
 	bitsPerKey, hashes = 15, 10
-	// minFilter and maxFilter bound the keys of a filter. In between it is for a fourth of those that last as long, so that there are never many
-	// filters, and not much is kept for keys that have ended.
+	// minFilter and maxFilter bound how many keys a filter holds. In between, it is a fourth of those that last as long: there are never many filters,
+	// and little memory is kept for keys that have ended.
 	minFilter, maxFilter = 1 << 12, 1 << 20
-	// readAtOnce is how many of the rows that were there before each new key reads, until all are known.
+	// readAtOnce is how many rows of earlier leaders each look-up reads, until all are known.
 	readAtOnce = 64
 )
 
-// maxKeys bounds the keys that all filters are for: 15 MiB. Tests lower it.
+// maxKeys bounds how many keys the filters hold together: 15 MiB. Tests lower it.
 var maxKeys = 8 << 20
 
 // IsNew is false if the key may stand for a task.
@@ -59,7 +59,7 @@ func (k *Keys) IsNew(from store.Reader, now store.Time, key []byte) bool {
 	return !slices.ContainsFunc(k.filters, func(f keyFilter) bool { return f.keys.TestLocations(at) })
 }
 
-// readOn reads some of the rows of all namespaces.
+// readOn reads more of the rows of earlier leaders, of all namespaces.
 func (k *Keys) readOn(from store.Reader, now store.Time) {
 	lo, n := []byte{schema.TableKey}, 0
 	if k.behind != nil {
@@ -84,12 +84,12 @@ func (k *Keys) Add(key []byte, now, until store.Time) {
 	f.until = max(f.until, until)
 }
 
-// lifeOf tells keys apart of which some last more than twice as long as others, so that few do not keep the filter of many.
+// lifeOf puts keys into classes by how long they last, each twice as long as the one before, so that a few long ones do not keep the filter of many.
 func lifeOf(left time.Duration) int {
 	return bits.Len64(uint64(max(left/time.Second, 0))) // #nosec G115 -- not negative
 }
 
-// withRoom is a filter of such keys that has room. If need be, those make room for it that end first.
+// withRoom returns a filter of such keys that has room. If need be, it drops those that end first.
 func (k *Keys) withRoom(life int) *keyFilter {
 	alike := 0
 	for i := range k.filters {

@@ -175,7 +175,7 @@ func (c *checker) compareTables() {
 				for _, key := range d.Keys {
 					delete(c.shared, sharedDeadline{d.At, d.Kind, string(key)})
 				}
-			case d.Kind != schema.OnClaimKey && d.Kind != schema.OnKeyAnew:
+			case d.Kind != schema.OnClaimKey && d.Kind != schema.OnKeyRenewed:
 				check(k, v)
 			}
 			return true

@@ -128,28 +128,28 @@ func TimelineOf(kind DeadlineKind) int {
 type DeadlineKind byte
 
 const (
-	OnDue       DeadlineKind = 1 + iota // scheduled or retrying: becomes ready
-	OnLease                             // claimed: the lease ends
-	OnExpiry                            // not started yet: discarded
-	OnForget                            // ended: its rows go
-	_                                   // earlier an idempotency key, in a row of its own
-	_                                   // earlier a request id
-	OnClaimKey                          // a claim key ends
-	OnTokens                            // a bucket has a token again
-	OnSweep                             // full buckets of a queue are forgotten
-	OnTick                              // a schedule's next tick
-	OnGone                              // a deleted schedule is forgotten
-	OnOnce                              // a once key is forgotten
-	OnBreaker                           // a breaker's hold ends, or its wait for a probe
-	OnAudit                             // the oldest entries of the audit are removed; of no namespace
-	OnGroup                             // members of a group are cancelled, or its rows go
-	OnOperation                         // an operation that has ended is forgotten
-	OnStep                              // the last step for an operation is forgotten
-	OnNews                              // what webhooks are to be told of is sent, or has rested
-	OnForgotten                         // what forgotten tasks have left goes
-	OnKeyAnew                           // keys that end now may have been set anew; it comes before them
-	OnKey                               // idempotency keys end
-	OnRequest                           // request ids end
+	OnDue        DeadlineKind = 1 + iota // scheduled or retrying: becomes ready
+	OnLease                              // claimed: the lease ends
+	OnExpiry                             // not started yet: discarded
+	OnForget                             // ended: its rows go
+	_                                    // earlier an idempotency key, in a row of its own
+	_                                    // earlier a request id
+	OnClaimKey                           // a claim key ends
+	OnTokens                             // a bucket has a token again
+	OnSweep                              // full buckets of a queue are forgotten
+	OnTick                               // a schedule's next tick
+	OnGone                               // a deleted schedule is forgotten
+	OnOnce                               // a once key is forgotten
+	OnBreaker                            // a breaker's hold ends, or its wait for a probe
+	OnAudit                              // the oldest entries of the audit are removed; of no namespace
+	OnGroup                              // members of a group are cancelled, or its rows go
+	OnOperation                          // an operation that has ended is forgotten
+	OnStep                               // the last step for an operation is forgotten
+	OnNews                               // what webhooks are to be told of is sent, or has rested
+	OnForgotten                          // what forgotten tasks have left goes
+	OnKeyRenewed                         // a key that should end now was renewed; it comes before OnKey
+	OnKey                                // idempotency keys end
+	OnRequest                            // request ids end
 )
 
 // Shared says whether tasks share a row for their deadlines of this kind.
