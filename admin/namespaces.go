@@ -133,7 +133,7 @@ func (a Namespaces) SetQuotas(ctx context.Context, name string, to QuotaChange) 
 func (a Namespaces) Limits(ctx context.Context) (*Limits, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).GetLimits, &pawlv1.GetLimitsRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("bounds: %w", err)
+		return nil, fmt.Errorf("limits: %w", err)
 	}
 	l := &Limits{Namespace: p.GetNamespace(), Quotas: quotasFrom(p.GetQuotas()), Usage: usageOf(p.GetUsage())}
 	for _, one := range p.GetLimits() {

@@ -97,18 +97,24 @@ type TypePeriod struct {
 	Run         Latency
 }
 
-// ListPage gives one page of some types.
-func (a Types) ListPage(ctx context.Context, f TypeFilter, page pawltype.PageRequest) (pawltype.Page[*Type], error) {
+// TypePage is a page of types.
+type TypePage struct {
+	pawltype.Page[*Type]
+	MissingNodes []string // nodes that did not answer; what they have seen is not counted
+}
+
+// ListPage returns a page of types.
+func (a Types) ListPage(ctx context.Context, f TypeFilter, page pawltype.PageRequest) (TypePage, error) {
 	order := slices.Index(typeOrders, f.Order)
 	if order < 0 {
-		return pawltype.Page[*Type]{}, fmt.Errorf("list types: %w", convert.Invalid("order", "%q is not one of most, failing", f.Order))
+		return TypePage{}, fmt.Errorf("list types: %w", convert.Invalid("order", "%q is not one of most, failing", f.Order))
 	}
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).ListTypes, &pawlv1.ListTypesRequest{Window: convert.Duration(f.Window), Queue: f.Queue,
 		Pattern: f.Pattern, Order: pawlv1.TypeOrder(order), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
-		return pawltype.Page[*Type]{}, fmt.Errorf("list types: %w", err)
+		return TypePage{}, fmt.Errorf("list types: %w", err)
 	}
-	return convert.Page(resp, typeOf), nil
+	return TypePage{Page: convert.Page(resp, typeOf), MissingNodes: resp.GetMissingNodes()}, nil
 }
 
 // TypeQuery says what is asked of a type.

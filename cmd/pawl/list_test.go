@@ -9,16 +9,17 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/pawlq/pawl/cmd/pawl/internal/cli"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// serveLists answers each call with one empty item and a cursor, until the test ends.
-func serveLists(t *testing.T, cursor *string) (addr string) {
+// serveLists answers each call with one empty item, and whatever fill adds to the page, until the test ends.
+func serveLists(t *testing.T, fill func(page protoreflect.Message)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -28,19 +29,20 @@ func serveLists(t *testing.T, cursor *string) (addr string) {
 			return err
 		}
 		name, _ := grpc.MethodFromServerStream(stream)
-		answer, err := onePage(protoreflect.FullName(strings.ReplaceAll(name[1:], "/", ".")), *cursor)
+		page, err := newPage(protoreflect.FullName(strings.ReplaceAll(name[1:], "/", ".")))
 		if err != nil {
 			return err
 		}
-		return stream.SendMsg(answer)
+		fill(page)
+		return stream.SendMsg(page.Interface())
 	}))
 	go s.Serve(l)
 	t.Cleanup(s.Stop)
 	return l.Addr().String()
 }
 
-// onePage is an answer of a method that lists.
-func onePage(method protoreflect.FullName, cursor string) (proto.Message, error) {
+// newPage returns the response of a method that lists, with one item.
+func newPage(method protoreflect.FullName) (protoreflect.Message, error) {
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(method)
 	if err != nil {
 		return nil, err
@@ -54,8 +56,7 @@ func onePage(method protoreflect.FullName, cursor string) (proto.Message, error)
 	if task := item.Descriptor().Fields().ByName("task"); task != nil {
 		item.Mutable(task)
 	}
-	m.Set(m.Descriptor().Fields().ByName("next_cursor"), protoreflect.ValueOfString(cursor))
-	return m.Interface(), nil
+	return m, nil
 }
 
 // listsOf gives the command lines of all lists that have pages.
@@ -78,7 +79,9 @@ func TestListsTellOfMore(t *testing.T) {
 		t.Errorf("there are only %d lists: %q", len(lists), lists)
 	}
 	var cursor string
-	server := serveLists(t, &cursor)
+	server := serveLists(t, func(page protoreflect.Message) {
+		page.Set(page.Descriptor().Fields().ByName("next_cursor"), protoreflect.ValueOfString(cursor))
+	})
 	for _, list := range lists {
 		for _, c := range []struct{ cursor, format, want string }{
 			{"abc", "table", "there are more: --limit, or --cursor abc\n"},
@@ -91,6 +94,32 @@ func TestListsTellOfMore(t *testing.T) {
 			if exit != cli.ExitDone || said.String() != c.want {
 				t.Errorf("pawl %s -o %s, next cursor %q: status %d, said %q, want %q", list, c.format, c.cursor, exit, said.String(), c.want)
 			}
+		}
+	}
+}
+
+// TestListsNameMissingNodes: nodes that did not answer are named once each, however many pages lack them.
+func TestListsNameMissingNodes(t *testing.T) {
+	pages := 0
+	server := serveLists(t, func(page protoreflect.Message) {
+		if pages++; pages%2 == 1 {
+			page.Set(page.Descriptor().Fields().ByName("next_cursor"), protoreflect.ValueOfString("abc"))
+		}
+		switch page := page.Interface().(type) {
+		case *pawlv1.ListTypesResponse:
+			page.MissingNodes = []string{"n3", "n2"}[pages%2:]
+		case *pawlv1.ListWorkersResponse:
+			page.SilentNodes = []*pawlv1.SilentNode{{Node: "n3", Reason: "away"}, {Node: "n2", Reason: "away"}}[pages%2:]
+		}
+	})
+	for list, want := range map[string]string{
+		"type ls":   "node n2 did not answer, and what it has seen is not counted\nnode n3 did not answer, and what it has seen is not counted\n",
+		"worker ls": "node n2 gives no answer, and its workers are missing: away\nnode n3 gives no answer, and its workers are missing: away\n",
+	} {
+		var out, said bytes.Buffer
+		exit := run(append(strings.Fields(list), "--limit", "2", "--server", server), strings.NewReader(""), &out, &said)
+		if exit != cli.ExitDone || said.String() != want {
+			t.Errorf("pawl %s: status %d, said %q, want %q", list, exit, said.String(), want)
 		}
 	}
 }

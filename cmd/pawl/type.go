@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,9 +41,17 @@ func newTypeLs(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&order, "order", "", "most: those first to which most happened; failing: with the most failed attempts (default by name)")
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, _ []string) error {
 		f.Order = admin.TypeOrder(order)
-		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Type], error) {
-			return a.Admin(client).Types().ListPage(ctx, f, p)
+		var missing []string
+		err := printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*admin.Type], error) {
+			page, err := a.Admin(client).Types().ListPage(ctx, f, p)
+			missing = append(missing, page.MissingNodes...)
+			return page.Page, err
 		}, view.NewType, writeTypes)
+		slices.Sort(missing)
+		for _, node := range slices.Compact(missing) {
+			fmt.Fprintf(a.Err, "node %s did not answer, and what it has seen is not counted\n", text.Printable(node))
+		}
+		return err
 	})
 	return cmd
 }

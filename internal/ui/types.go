@@ -44,6 +44,7 @@ type typesView struct {
 	Window  string // "1h"
 	Windows []chip
 	Picks   []chip
+	Missing []string // nodes that did not answer
 	names
 	more
 }
@@ -67,7 +68,7 @@ func showTypes(v *visit) (*screen, error) {
 	if err = view.refuse(err); err != nil {
 		return nil, err
 	}
-	view.more = v.moreNames(page.NextCursor)
+	view.more, view.Missing = v.moreNames(page.NextCursor), page.MissingNodes
 	for _, t := range page.Items {
 		view.Rows = append(view.Rows, v.typeRow(t, view))
 	}
