@@ -35,12 +35,18 @@ BESIDE := --no-print-directory -j2 --output-sync=target
 .PHONY: test
 test: tools ## all tests, each benchmark once
 	$(GO) mod download # the test of the README asks for the versions of all modules, and not the network
-	$(SELDOM) $(GO) vet ./...
 	$(MAKE) $(BESIDE) test-go test-python test-typescript
+
+# The program that tests start as a process is linked once for all of them.
+test-go test-python test-typescript: export PAWL_BINARY := $(CURDIR)/.cache/bin/pawl
+
+.PHONY: pawl-binary
+pawl-binary:
+	$(SELDOM) $(GO) build -ldflags "-s -w" -o .cache/bin/pawl ./cmd/pawl
 
 # One of the three packages that are tested at a time is ./test, which waits. What the benchmarks print is shown if one fails.
 .PHONY: test-go
-test-go:
+test-go: pawl-binary
 	+$(TEST) -exec '"$(CURDIR)/test/exec.sh"' -p 3 -parallel 6 $(LONGEST) ./...
 
 .PHONY: test-benchmarks
@@ -48,11 +54,11 @@ test-benchmarks: ## each benchmark once
 	set -o pipefail; $(TEST) -short -run '^$$' -bench . -benchtime 1x $(BENCHMARKED) | (grep -vE '^(ok|PASS|\?|goos|goarch|pkg|cpu)' || true)
 
 .PHONY: test-python
-test-python: ## the tests of the Python SDK, and its types
+test-python: pawl-binary ## the tests of the Python SDK, and its types
 	clients/python/test.sh
 
 .PHONY: test-typescript
-test-typescript: ## the tests of the TypeScript SDK, and its types
+test-typescript: pawl-binary ## the tests of the TypeScript SDK, and its types
 	clients/typescript/test.sh
 
 # With TOOLS=no nothing is installed: the tests that lack something are named and skipped.
@@ -79,7 +85,8 @@ fmt-check: ## gofmt would change nothing
 	if [ -n "$$files" ]; then echo "gofmt would change: $$files"; exit 1; fi
 
 .PHONY: lint
-lint: ## staticcheck
+lint: ## vet and staticcheck
+	$(SELDOM) $(GO) vet ./...
 	$(SELDOM) $(GO) tool staticcheck ./...
 
 .PHONY: generate

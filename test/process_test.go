@@ -23,22 +23,20 @@ import (
 	"github.com/pawlq/pawl/internal/testdb"
 )
 
-// binary builds pawl once for all tests of the package.
+// binaries is where the tests of the package build pawl.
+var binaries = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "pawl-test-") })
+
+// binary returns the path of pawl. PAWL_BINARY names it; without, it is built once for all tests of the package.
 var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "pawl-test-")
-	if err != nil {
-		return "", err
+	if path := os.Getenv("PAWL_BINARY"); path != "" {
+		return path, nil
 	}
-	return build(filepath.Join(dir, "pawl"))
+	return build("pawl")
 })
 
-// previousBinary builds, once, a pawl that knows all feature levels but the newest. It lies beside the other.
+// previousBinary builds, once, a pawl that knows all feature levels but the newest.
 var previousBinary = sync.OnceValues(func() (string, error) {
-	path, err := binary()
-	if err != nil {
-		return "", err
-	}
-	return build(path+"-previous", "-tags", "pawl_previous_level,"+tags())
+	return build("pawl-previous", "-tags", "pawl_previous_level,"+tags())
 })
 
 // tags are those that this program was built with. What -tags says replaces what GOFLAGS says, and without Pebble's tag all that stands
@@ -53,8 +51,13 @@ func tags() string {
 	return ""
 }
 
-func build(path string, flags ...string) (string, error) {
-	args := append(append([]string{"build"}, flags...), "-o", path, "../cmd/pawl")
+func build(name string, flags ...string) (string, error) {
+	dir, err := binaries()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name)
+	args := append(append([]string{"build", "-ldflags", "-s -w"}, flags...), "-o", path, "../cmd/pawl")
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -64,8 +67,8 @@ func build(path string, flags ...string) (string, error) {
 func TestMain(m *testing.M) {
 	playIf(os.Getenv(playEnv))
 	code := testdb.Main(m)
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
+	if dir, err := binaries(); err == nil {
+		_ = os.RemoveAll(dir)
 	}
 	os.Exit(code)
 }

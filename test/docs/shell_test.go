@@ -20,23 +20,28 @@ import (
 // that only the reader has: cmd/pawl checks that what they call exists.
 var run = []string{"docs/coming-from-sidekiq.md", "docs/fairness.md", "docs/get-started.md", "docs/order.md", "docs/schedules.md", "docs/workers-in-any-language.md"}
 
-// binary builds pawl once for all tests of the package.
+// binary returns the path of pawl. PAWL_BINARY names it; without, it is built once for all tests of the package.
 var binary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("PAWL_BINARY"); path != "" {
+		return path, nil
+	}
 	dir, err := os.MkdirTemp("", "pawl-docs-")
 	if err != nil {
 		return "", err
 	}
+	built = dir
 	if out, err := exec.Command("go", "build", "-o", dir+"/pawl", root+"/cmd/pawl").CombinedOutput(); err != nil { // #nosec G204 -- ours
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return dir + "/pawl", nil
 })
 
+// built is the directory in which binary has built pawl; "": it has not.
+var built string
+
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
+	_ = os.RemoveAll(built)
 	os.Exit(code)
 }
 
