@@ -10,14 +10,14 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Then enqueues another task when this one has succeeded, in the same instant, wherever its queue lies. It may be given several times,
-// and the other task may have a Then of its own:
+// Then enqueues another task in the same instant as this one succeeds, whatever queue it goes to. It can be used several times, and the
+// other task can have a Then of its own:
 //
 //	client.Enqueue(ctx, Fetch{URL: url}, pawl.Then(Resize{}, pawl.Then(Mail{}), pawl.Queue("cpu")))
 //
 // The handler of the other task reads the result of this one with ParentResult. Its In and ExpiresIn count from its enqueue. If this task
-// dies, what follows waits for a replay that succeeds; if it is cancelled or discarded, the rest of the chain is dropped. At most 8 tasks
-// follow one at once, 20 one behind the other, 100 and 1 MiB in all. docs/workflows.md has the rules.
+// dies, its follow-up tasks wait for a replay that succeeds; if it is cancelled or discarded, the rest of the chain is dropped. A task
+// can have at most 8 direct follow-ups, a chain 20 levels, and all of it 100 tasks and 1 MiB. docs/workflows.md has the rules.
 func Then(args Args, opts ...Option) Option { return thenOption{args, opts} }
 
 type thenOption struct {
@@ -34,9 +34,9 @@ func (t thenOption) Apply(s *pawlv1.TaskSpec) error {
 	return nil
 }
 
-// ParentResult decodes the result of what the task follows from JSON into v: of the task that has Then, or the pawltype.GroupCounts of a
-// group. Without a result v stays as it is. A task that follows nothing, or whose parent's result doesn't fit v or was too large to take
-// along, is an error.
+// ParentResult decodes the result of the task's parent from JSON into v: that of the task with Then, or the pawltype.GroupCounts of a
+// group. If there is no result, v is left unchanged. It is an error if the task has no parent, or if the parent's result doesn't fit v or
+// was too large to be passed along.
 func (c *Claim) ParentResult(v any) error {
 	switch p := c.Parent; {
 	case p == nil:

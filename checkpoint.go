@@ -15,20 +15,20 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// saved is what a claim has for the attempts to come, and who is at what in this one.
+// saved is the state that a claim keeps for later attempts, and the steps and once keys that this one is working on.
 type saved struct {
 	mu      sync.Mutex
 	kept    kept
-	sending sync.Mutex               // held while a new version is sent: one after the other
-	busy    map[string]chan struct{} // names of steps and once keys that a goroutine is at; closed when it is through
-	unclear map[string]bool          // once keys of which nobody knows whether the claim holds them
+	sending sync.Mutex               // held while a new version is sent: one at a time
+	busy    map[string]chan struct{} // steps and once keys that a goroutine is working on; closed when it is done
+	unclear map[string]bool          // once keys that the claim may or may not hold
 	alone   alone
 }
 
-// kept is what the task's checkpoint holds: the handler's own bytes, and the results of steps. It is never changed in place.
+// kept is the content of the task's checkpoint: the handler's own bytes, and the results of steps. It is never changed in place.
 //
 // Without steps the checkpoint is the handler's own, byte for byte. With the first step it becomes an object around both, which
-// programs without this package read too:
+// programs without this package can read too:
 //
 //	{"pawl_steps": {"charge": "ch_7"}, "checkpoint": {"page": 3}}
 type kept struct {
@@ -36,13 +36,13 @@ type kept struct {
 	steps map[string]json.RawMessage
 }
 
-// container is the object.
+// container is that object.
 type container struct {
 	Steps map[string]json.RawMessage `json:"pawl_steps"`
 	Own   json.RawMessage            `json:"checkpoint,omitempty"`
 }
 
-// keptOf reads a checkpoint. What is no container is the handler's own.
+// keptOf reads a checkpoint. One that is not a container is the handler's own.
 func keptOf(checkpoint []byte) kept {
 	if !bytes.Contains(checkpoint, []byte(`"pawl_steps"`)) {
 		return kept{own: checkpoint}
@@ -54,7 +54,7 @@ func keptOf(checkpoint []byte) kept {
 	return kept{own: c.Own, steps: c.Steps}
 }
 
-// encode is the inverse of keptOf. A checkpoint of the handler's that would be read as a container is put into one.
+// encode is the inverse of keptOf. A checkpoint of the handler's own that looks like a container is wrapped in one.
 func (k kept) encode() ([]byte, error) {
 	if len(k.steps) == 0 && keptOf(k.own).steps == nil {
 		return k.own, nil
@@ -66,7 +66,7 @@ func (k kept) encode() ([]byte, error) {
 	return json.Marshal(container{Steps: steps, Own: k.own})
 }
 
-// room says why no result can be kept; nil: it can.
+// room returns an error if no result can be kept.
 func (k kept) room() error {
 	if len(k.own) > 0 && !json.Valid(k.own) {
 		return convert.Invalid("checkpoint", "the task's is no JSON, so that no result of a step can be kept beside it")
@@ -74,7 +74,7 @@ func (k kept) room() error {
 	return nil
 }
 
-// strictly decodes one JSON value, and refuses fields that v lacks.
+// strictly decodes a single JSON value, and rejects fields that v lacks.
 func strictly(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -100,7 +100,7 @@ func (s *saved) step(name string) (json.RawMessage, bool) {
 	return result, ok
 }
 
-// save makes a new version of what is kept, and returns when the broker has it on stable storage.
+// save makes a new version of kept, and returns once the broker has it on stable storage.
 func (c *Claim) save(ctx context.Context, change func(k *kept)) error {
 	c.saved.sending.Lock()
 	defer c.saved.sending.Unlock()
@@ -132,7 +132,7 @@ func (k kept) tooLarge(size int) error {
 	return convert.Invalid("checkpoint", "%d bytes, with %d steps and the handler's own %d bytes; at most %d", size, len(k.steps), len(k.own), maxCheckpoint)
 }
 
-// enter waits until no other goroutine of the handler is at a name, and takes it.
+// enter waits until no other goroutine of the handler is working on name, and claims it.
 func (s *saved) enter(ctx context.Context, name string) (leave func(), err error) {
 	for {
 		s.mu.Lock()
@@ -175,7 +175,8 @@ func (s *saved) noteUnclear(key string) {
 	s.unclear[key] = true
 }
 
-// alone answers for the once keys of a claim that was made by hand, as in tests of handlers: the claim is the only one there is.
+// alone stands in for the broker's once keys for a claim that was made by hand, as in tests of handlers: there is no other
+// claim.
 type alone struct {
 	mu   sync.Mutex
 	done map[string][]byte

@@ -16,7 +16,7 @@ import (
 // maxCheckpoint is the broker's limit, in bytes of JSON.
 const maxCheckpoint = 64 << 10
 
-// Claim is a task in the hands of a worker, under a lease. A handler's Task has one within. Its fields are for reading.
+// Claim is a task that a worker holds under a lease. A handler's Task embeds one. Its fields are read-only.
 type Claim struct {
 	ID             string
 	Type           string
@@ -24,12 +24,12 @@ type Claim struct {
 	Payload        []byte
 	ContentType    string
 	Priority       pawltype.Priority
-	Attempt        int           // 1 for the first; failures and lost leases count, releases and snoozes don't
-	MaxAttempts    int           // a failure of this attempt is the last
-	Token          string        // what every answer to the broker needs
+	Attempt        int           // starts at 1; failures and lost leases count, releases and snoozes don't
+	MaxAttempts    int           // number of the last attempt: if it fails, the task is dead
+	Token          string        // needed to settle or extend the claim
 	Fence          int64         // grows with each claim of the task: guard your own writes with it
-	Lease          time.Duration // length; workers extend it by themselves
-	LeaseExpiresAt time.Time     // as the claim was made, by the broker's clock
+	Lease          time.Duration // its length; workers extend it automatically
+	LeaseExpiresAt time.Time     // as of the claim, by the broker's clock
 	Timeout        time.Duration // of this run; 0: none
 	Headers        map[string]string
 	Key            string
@@ -37,10 +37,10 @@ type Claim struct {
 	IdempotencyKey string
 	CreatedAt      time.Time
 	ReadyAt        time.Time
-	Parent         *pawltype.Parent // what it follows, with the result; nil: nothing
-	GroupID        string           // of the group that it is a member of; "": none
+	Parent         *pawltype.Parent // the task or group that it follows, with the result; nil: none
+	GroupID        string           // of the group that it belongs to; "": none
 
-	locked     error // why what it holds could not be decrypted; nil: it could, or was not encrypted
+	locked     error // why its contents could not be decrypted; nil: they could, or were not encrypted
 	saved      saved // by earlier attempts, or by this one
 	result     []byte
 	resultType string
@@ -54,8 +54,8 @@ func (c *Claim) claim() *Claim { return c }
 
 func (c *Claim) ref() lease.Claim { return lease.Claim{TaskID: c.ID, Type: c.Type, Token: c.Token} }
 
-// NewClaim is for package claims, which claims tasks by calls. Handlers get unreadable, if it is not nil, in place of a payload that could
-// not be decrypted.
+// NewClaim is for package claims, which claims tasks one call at a time. Handlers get unreadable, if it is not nil, instead of a payload
+// that could not be decrypted.
 func NewClaim(task *pawlv1.ClaimedTask, holder lease.Holder, unreadable error) *Claim {
 	c := new(Claim)
 	c.set(task, holder)
@@ -63,14 +63,14 @@ func NewClaim(task *pawlv1.ClaimedTask, holder lease.Holder, unreadable error) *
 	return c
 }
 
-// Task is a task in the hands of its handler. Everything of Claim can be read on it: t.ID, t.Attempt, t.Fence.
+// Task is a task as its handler sees it. It embeds the Claim: t.ID, t.Attempt, t.Fence.
 type Task[T any] struct {
 	*Claim
 	Args T
 }
 
-// SetResult gives the task a result, encoded as JSON at once; at most 1 MiB. It is kept if the handler returns nil, and then the last
-// call counts.
+// SetResult sets the task's result, which is encoded as JSON right away; at most 1 MiB. It is stored if the handler returns nil. The last
+// call wins.
 func (c *Claim) SetResult(v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -80,20 +80,20 @@ func (c *Claim) SetResult(v any) error {
 	return nil
 }
 
-// SetRawResult gives the task a result of any content type. The bytes must not change afterwards.
+// SetRawResult sets the task's result, with any content type. The bytes must not change afterwards.
 func (c *Claim) SetRawResult(contentType string, data []byte) {
 	c.result, c.resultType = data, contentType
 }
 
-// Result is what SetResult or SetRawResult gave, nil if nothing, for middleware and tests.
+// Result returns the result set by SetResult or SetRawResult, or nil; for middleware and tests.
 func (c *Claim) Result() []byte { return c.result }
 
-// ResultContentType is that of Result; "": JSON.
+// ResultContentType returns the content type of Result; "" means JSON.
 func (c *Claim) ResultContentType() string { return c.resultType }
 
-// Progress tells how far the handler is: percent from 0 to 100 and at most 1 KiB of text. It doesn't wait for the broker: a worker
-// sends the newest at most once a second, and the last one may be passed over by the end of the task. The error is the cause of
-// ctx, if that has ended: time to stop.
+// Progress reports the handler's progress: percent from 0 to 100 and at most 1 KiB of text. It doesn't wait for the broker: a worker sends
+// the newest report at most once a second, and may skip the last one when the task ends. The error is the cause of ctx if that has ended:
+// time to stop.
 func (c *Claim) Progress(ctx context.Context, percent float64, message string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -104,8 +104,8 @@ func (c *Claim) Progress(ctx context.Context, percent float64, message string) e
 	return c.holder.Progress(ctx, c.ref(), &pawlv1.Progress{Percent: max(0, min(percent, 100)), Message: convert.CutText(message, convert.MaxProgressText)})
 }
 
-// Checkpoint stores v, as at most 64 KiB of JSON, for the next attempt, which finds it with LastCheckpoint. When it returns nil the
-// checkpoint is on stable storage, and the lease has been extended. What steps came to is kept beside it: see Step.
+// Checkpoint stores v, as at most 64 KiB of JSON, for the next attempt, which reads it with LastCheckpoint. When Checkpoint returns nil,
+// the checkpoint is on stable storage, and the lease has been extended. The results of steps are kept next to it: see Step.
 func (c *Claim) Checkpoint(ctx context.Context, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *Claim) LastCheckpoint(v any) (bool, error) {
 	return true, nil
 }
 
-// Decode decodes the payload from JSON into v. The error, returned by a handler, poisons the task.
+// Decode decodes the payload from JSON into v. A handler that returns its error poisons the task.
 func (c *Claim) Decode(v any) error {
 	if c.locked != nil {
 		return c.locked

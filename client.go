@@ -8,10 +8,10 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Client is the way to a broker, or to the nodes of a cluster. Its methods may be called by any number of goroutines.
+// Client is a client of a broker or of a cluster. Its methods are safe for concurrent use.
 //
-// A call that finds the broker unavailable is repeated with growing pauses until it is answered, its context ends, or
-// DialOptions.RetryFor is over, if a repeat can do no harm. A call whose context ended may still have happened.
+// If the broker is unavailable, a call that is safe to repeat is retried with growing pauses until it succeeds, its context ends, or
+// DialOptions.RetryFor has passed. A call whose context ended may still have taken effect.
 type Client struct {
 	core     *client.Client
 	producer pawlv1.ProducerServiceClient
@@ -19,18 +19,16 @@ type Client struct {
 	gather   *gather.Gatherer
 }
 
-// Dial makes a client of the broker at addr: "host:port", "host" (port 7295), "https://host:port" or "unix:///path". It does
-// not wait for a connection: that is made by the first call, and made anew whenever it breaks. Close it when done. Of several options the
-// later ones count where both are set.
+// Dial returns a client of the broker at addr: "host:port", "host" (port 7295), "https://host:port" or "unix:///path". It does not wait for a
+// connection: the client connects with the first call, and again whenever the connection breaks. Close it when done. If several opts set the
+// same field, the last one wins.
 //
-// A cluster is given as a list with commas, "n1:7295,n2:7295,n3:7295": the client talks to one of its nodes, and goes on with
-// another when that is gone. Any node takes any call, and sends it on to the leader of its shard. The client learns of that
-// and connects to such leaders itself, at the addresses that they advertise; where it can't, nothing is lost but a detour. NoRouting
-// switches that off.
+// For a cluster, list the nodes separated by commas, "n1:7295,n2:7295,n3:7295": the client talks to one of them, and switches to another when
+// that one is gone. Any node accepts any call, and forwards it to the leader of its shard. The client learns which nodes lead, and connects to
+// them itself, at the addresses that they advertise; where it can't, its calls just take the extra hop. NoRouting disables that.
 //
-// Connections are in plaintext to this machine; to others Dial wants https://, TLS or Plaintext. That holds for addresses
-// that nodes advertise, too. A client with TLS never speaks plaintext. The server's certificate must be for the host of the address
-// that is dialled.
+// Connections to this machine are in plaintext; for others, Dial requires https://, TLS or Plaintext. The same holds for addresses that nodes
+// advertise. A client with TLS never uses plaintext. The server's certificate must be for the host of the address that is dialled.
 func Dial(addr string, opts ...DialOptions) (*Client, error) {
 	var all DialOptions
 	for i := range opts {
@@ -45,11 +43,11 @@ func Dial(addr string, opts ...DialOptions) (*Client, error) {
 	return c, nil
 }
 
-// Conn is the connection of the client, for services of the API that have no method here: pawlv1.NewProducerServiceClient(client.Conn()). What
-// it returns are errors of gRPC, and it repeats nothing.
+// Conn returns the client's connection, for services of the API that have no method here: pawlv1.NewProducerServiceClient(client.Conn()).
+// Calls on it return gRPC errors, and are not retried.
 func (c *Client) Conn() grpc.ClientConnInterface { return c.core }
 
-// Close ends the calls that are under way and the connections. Workers must have been drained before.
+// Close cancels the calls in flight and closes the connections. Drain the workers first.
 func (c *Client) Close() error {
 	c.core.End()
 	c.gather.Close()

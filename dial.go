@@ -18,80 +18,80 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// DialOptions say how a Client connects, and who it is. Zero fields have defaults.
+// DialOptions configure how a Client connects and authenticates. Zero fields have defaults.
 type DialOptions struct {
-	// TLS encrypts all connections, those to the nodes of a cluster too. &tls.Config{} trusts the system's certificate authorities; for a
-	// private one, give its certificate as RootCAs. Each node must show a certificate for the host of the address by which it is
-	// reached, unless ServerName names one that all of them have. An address "https://host:port" does the same as &tls.Config{}.
+	// TLS encrypts all connections, including those to the nodes of a cluster. &tls.Config{} trusts the system's certificate authorities;
+	// for a private one, set its certificate as RootCAs. Each node's certificate must be for the host of the address by which it is
+	// reached, unless ServerName is a name that all of them have. An address "https://host:port" does the same as &tls.Config{}.
 	//
-	// A server that was told whose certificates it may take (pawl serve --client-ca) knows a client by its own, Certificates or
-	// GetClientCertificate, in place of a token. The latter is asked at each handshake, so that a renewed file is taken up.
+	// A server that accepts client certificates (pawl serve --client-ca) identifies a client by Certificates or GetClientCertificate
+	// instead of a token. The latter is called at each handshake, so a renewed file is picked up.
 	TLS *tls.Config
 	// Plaintext allows connections without TLS to addresses that are not on this machine.
 	Plaintext bool
 
 	// Token is sent with each call, as "authorization: Bearer token".
 	Token string
-	// TokenSource is asked for the token before each call and each enqueue, so that a token that is replaced while the program runs is
-	// taken up. It must be fast, and may be called from any goroutine. A call for which it fails is not made.
+	// TokenSource returns the token. It is called before each call and each enqueue, so a token that is replaced while the program runs is
+	// picked up. It must be fast, and may be called from any goroutine. If it fails, so does the call, without being sent.
 	TokenSource func() (string, error)
-	// Namespace is where the calls go. It is for tokens that are good for all namespaces; others have one.
+	// Namespace is the namespace of the calls. Set it with tokens that are valid for all namespaces; others have one.
 	Namespace string
 
-	// Keyring encrypts what the client's tasks hold before it leaves the program, and decrypts what comes: payloads, also those of
-	// followers, groups and schedules; results, checkpoints and results of once keys. The broker, its disks and backups, the web UI and
-	// whoever may read tasks see that something is encrypted and with which key, not what it is. What the broker works with stays
-	// readable (type, queue, key, tags, headers, idempotency and unique keys), and so does what handlers say of their errors and their
-	// progress.
+	// Keyring encrypts the contents of the client's tasks before they leave the program, and decrypts them on the way back: payloads,
+	// including those of follow-up tasks, groups and schedules; results, checkpoints and results of once keys. The broker, its disks and
+	// backups, the web UI and anyone who may read tasks see that something is encrypted and with which key, but not what it is. What the
+	// broker works with stays readable (type, queue, key, tags, headers, idempotency and unique keys), and so do the errors and the
+	// progress that handlers report.
 	//
-	// A payload is bound to its namespace, queue and type, a result to its task: what was put elsewhere is not decrypted, and the task is
-	// poisoned. If a worker lacks the key of a task, the attempt fails, and is retried as any other. docs/encryption.md has the rules.
+	// A payload is bound to its namespace, queue and type, a result to its task: if it was put elsewhere it is not decrypted, and the task
+	// is poisoned. If a worker lacks the key of a task, the attempt fails, and is retried like any other. docs/encryption.md has the rules.
 	Keyring *keyring.Keyring
 
-	// RetryFor is how long a call is repeated while the broker is unavailable, if its context does not end before. Default: 30 s; negative:
-	// nothing is repeated. Workers reconnect for ever, whatever is set here.
+	// RetryFor is how long a call is retried while the broker is unavailable, unless its context ends before. Default: 30 s; negative: no
+	// retries. Workers reconnect for ever, whatever is set here.
 	RetryFor time.Duration
-	// Logger is where the client and its workers log. Default: slog.Default at the time of Dial.
+	// Logger is the logger of the client and its workers. Default: slog.Default at the time of Dial.
 	Logger *slog.Logger
-	// Telemetry says where spans and metrics go.
+	// Telemetry configures where spans and metrics go.
 	Telemetry Telemetry
 
-	// NoRouting keeps the client to the addresses of Dial, one connection at a time. Otherwise a client of a cluster also connects to the
-	// nodes that lead what it works on, at the addresses that they advertise.
+	// NoRouting limits the client to the addresses given to Dial, one connection at a time. Otherwise a client of a cluster also connects
+	// to the nodes that lead the shards it uses, at the addresses that they advertise.
 	NoRouting bool
-	// Dialer makes the connections: in-memory pipes, proxies, tunnels. It is given an address of Dial, or one that a node of the cluster
+	// Dialer makes the connections: in-memory pipes, proxies, tunnels. It gets an address given to Dial, or one that a node of the cluster
 	// advertises, and implies Plaintext.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 	// GRPC is passed on to grpc.NewClient: interceptors, stats handlers. Enqueues are frames of a stream, ProducerService/Produce: unary
 	// interceptors don't see them.
 	GRPC []grpc.DialOption
 
-	eager int // small requests of gathered enqueues that may be in flight, for the benchmark that chose the default
+	eager int // how many small requests of gathered enqueues may be in flight, for the benchmark that chose the default
 }
 
-// Telemetry says where a client's spans and metrics go. Zero fields have defaults.
+// Telemetry configures where a client's spans and metrics go. Zero fields have defaults.
 type Telemetry struct {
-	// TracerProvider takes the spans; docs/tracing.md has the list. Default: OpenTelemetry's global provider, so that spans go nowhere
-	// as long as the program has set none.
+	// TracerProvider takes the spans; docs/tracing.md has the list. Default: OpenTelemetry's global provider, which discards spans until
+	// the program sets one.
 	TracerProvider trace.TracerProvider
-	// MeterProvider takes the metrics that OpenTelemetry's messaging conventions name for clients. Default: the global provider.
+	// MeterProvider takes the metrics that OpenTelemetry's messaging conventions define for clients. Default: the global provider.
 	MeterProvider metric.MeterProvider
 	// Propagator writes trace context into the headers of tasks and reads it from them. Default: W3C trace context (traceparent,
-	// tracestate), whatever the global propagator is, so that baggage leaves the process only if you say so here.
+	// tracestate), whatever the global propagator is, so that baggage leaves the process only if you ask for it here.
 	Propagator propagation.TextMapPropagator
-	// LinkedTraces makes each run of a task a trace of its own, with a link to the one in which the task was enqueued. Otherwise a run
-	// is part of that trace, which is easier to read; but one that lasts for days is more than some backends like.
+	// LinkedTraces makes each run of a task a trace of its own, with a link to the one in which the task was enqueued. Otherwise a run is
+	// part of that trace, which is easier to read; but some backends can't handle a trace that lasts for days.
 	LinkedTraces bool
 }
 
-// defaultRetryFor outlasts a restart or a change of leader.
+// defaultRetryFor is longer than a restart or a change of leader takes.
 const defaultRetryFor = 30 * time.Second
 
-// merge takes over the fields of o that are set. Options of gRPC add up.
+// merge takes the fields of o that are set. GRPC options accumulate.
 func (all *DialOptions) merge(o *DialOptions) {
 	set(&all.TLS, o.TLS)
 	set(&all.Plaintext, o.Plaintext)
-	if o.Token != "" || o.TokenSource != nil { // whoever sets one of them replaces the other
+	if o.Token != "" || o.TokenSource != nil { // setting either replaces both
 		all.Token, all.TokenSource = o.Token, o.TokenSource
 	}
 	set(&all.Namespace, o.Namespace)
@@ -116,7 +116,7 @@ func (all *DialOptions) merge(o *DialOptions) {
 	set(&all.eager, o.eager)
 }
 
-// set takes over a value that is not zero.
+// set assigns value to *to unless it is zero.
 func set[T comparable](to *T, value T) {
 	var zero T
 	if value != zero {
@@ -124,7 +124,7 @@ func set[T comparable](to *T, value T) {
 	}
 }
 
-// config is what a client is made by.
+// config returns the configuration for client.Dial.
 func (all *DialOptions) config() *client.Config {
 	cfg := &client.Config{
 		Route: route.Config{TLS: all.TLS.Clone(), Plaintext: all.Plaintext, Token: all.TokenSource, Namespace: all.Namespace, Log: all.Logger, Dialer: all.Dialer,

@@ -17,49 +17,50 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Args is the payload of a task as a Go value, sent as JSON. TaskType names the handler that it is for and must not
-// depend on the value.
+// Args is the payload of a task as a Go value, sent as JSON. TaskType names the handler that the task is for, and must not depend on
+// the value.
 type Args interface {
 	TaskType() string
 }
 
-// ArgsWithOptions are Args with options of their own, for every task of the type. Those of the call come after them.
+// ArgsWithOptions are Args with default options for every task of the type. The options of a call are applied after them.
 type ArgsWithOptions interface {
 	Args
 	TaskOptions() []Option
 }
 
-// RawTask is a task whose type is known only at run time, or whose payload isn't JSON. It is an Args.
+// RawTask is a task whose type is known only at run time, or whose payload isn't JSON. It implements Args.
 type RawTask struct {
 	Type        string
-	Payload     []byte // sent as it is
+	Payload     []byte // sent unchanged
 	ContentType string // "" and "application/json": Payload must be a JSON value
 }
 
-// TaskType gives the type.
+// TaskType returns the type.
 func (r RawTask) TaskType() string { return r.Type }
 
-// RawPayload gives the payload and its content type.
+// RawPayload returns the payload and its content type.
 func (r RawTask) RawPayload() (payload []byte, contentType string) { return r.Payload, r.ContentType }
 
-// Ref refers to a task by its id.
+// Ref returns a reference to the task with this id.
 func (c *Client) Ref(id string) *Ref { return &Ref{ID: id, client: c} }
 
-// Ref is an accepted task.
+// Ref refers to an accepted task.
 type Ref struct {
 	ID        string
-	State     pawltype.State // when it was accepted: StateReady or StateScheduled; of a duplicate: where it was
+	State     pawltype.State // when it was accepted: StateReady or StateScheduled; for a duplicate: its state at that time
 	CreatedAt time.Time      // by the broker's clock
-	Duplicate bool           // the idempotency key or request id had this task already; without a key it was a repeat by the client itself
+	Duplicate bool           // the idempotency key or request id already had this task; without a key, the client's own retry
 
 	client *Client
 }
 
-// Wait waits until the task has ended, however long that takes, or ctx ends. If the task ended otherwise than by success the error is
-// an *EndedError, beside the task.
+// Wait waits until the task has ended, however long that takes, or until ctx ends. If the task ended other than by succeeding, Wait
+// returns the task and an *EndedError.
 func (r *Ref) Wait(ctx context.Context) (*pawltype.Task, error) { return r.client.Wait(ctx, r.ID) }
 
-// Result waits for the task as Wait does and decodes its result from JSON into v, which stays as it is if the handler has set none.
+// Result waits for the task as Wait does and decodes its result from JSON into v, which is left unchanged if the handler has set
+// none.
 func (r *Ref) Result(ctx context.Context, v any) error {
 	task, err := r.Wait(ctx)
 	if err != nil {
@@ -68,10 +69,10 @@ func (r *Ref) Result(ctx context.Context, v any) error {
 	return task.DecodeResult(v)
 }
 
-// Enqueue gives a task to the broker. When it returns without an error, the task is on stable storage.
+// Enqueue enqueues a task. When it returns without an error, the task is on stable storage.
 //
-// Calls that run at the same time are gathered into batches; a lone call goes out at once. If the error is ErrUnavailable or
-// that of ctx, the task may or may not have been accepted: repeat with the same RequestID or IdempotencyKey.
+// Calls that run at the same time are gathered into batches; a lone call is sent immediately. If the error is ErrUnavailable or that
+// of ctx, the task may or may not have been accepted: retry with the same RequestID or IdempotencyKey.
 func (c *Client) Enqueue(ctx context.Context, args Args, opts ...Option) (*Ref, error) {
 	spec, err := c.newSpec(args, opts)
 	if err != nil {
@@ -92,15 +93,15 @@ type Item struct {
 	Options []Option
 }
 
-// Enqueued is what became of an Item: it was accepted as Ref, or refused with Err.
+// Enqueued is the outcome of an Item: it was accepted as Ref, or refused with Err.
 type Enqueued struct {
 	Ref *Ref
 	Err error
 }
 
-// EnqueueBatch gives many tasks to the broker and answers for each, in order: one bad task doesn't sink the others.
-// It sends as many requests as the limits of one (1,000 tasks, 4 MiB) ask for. The error is not nil if some items got no answer:
-// their Err says the same.
+// EnqueueBatch enqueues many tasks and returns the outcome of each, in order: one bad task doesn't fail the others. It sends as many
+// requests as the limits of a request (1,000 tasks, 4 MiB) demand. If some items got no response, the error is not nil, and is also
+// their Err.
 func (c *Client) EnqueueBatch(ctx context.Context, items []Item) ([]Enqueued, error) {
 	out := make([]Enqueued, len(items))
 	calls := make([]*gather.Call, 0, min(len(items), gather.MaxTasks))
@@ -148,13 +149,13 @@ func (c *Client) EnqueueBatch(ctx context.Context, items []Item) ([]Enqueued, er
 	return out, unanswered
 }
 
-// newSpec makes the request for one task, with a request id.
+// newSpec returns the request for one task, with a request id.
 func (c *Client) newSpec(args Args, opts []Option) (*pawlv1.TaskSpec, error) {
 	spec, err := spec.Of(args, opts)
 	if err != nil {
 		return nil, err
 	}
-	if encrypt.Encrypts(c.core.Conn) { // here, or it would sink those of the same request
+	if encrypt.Encrypts(c.core.Conn) { // here, or it would fail the others of the same request
 		if err := encrypt.Check(spec); err != nil {
 			return nil, err
 		}

@@ -5,7 +5,8 @@ import "github.com/pawlq/pawl/pawltype"
 // Error is a refusal by the broker, or by the client on the broker's behalf.
 type Error = pawltype.Error
 
-// What a call may be refused for, and why the context of a handler ended (context.Cause). Test with errors.Is; pawltype says more of each.
+// Reasons to refuse a call, and causes for which a handler's context ends (context.Cause). Test with errors.Is; package pawltype describes
+// each.
 const (
 	ErrInvalidArgument  = pawltype.ErrInvalidArgument
 	ErrUnauthenticated  = pawltype.ErrUnauthenticated

@@ -16,33 +16,34 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// GroupSpec is a group of tasks that is to be made: docs/workflows.md has the rules.
+// GroupSpec describes a group of tasks to create: docs/workflows.md has the rules.
 type GroupSpec struct {
 	Name  string // for people: need not be unique
-	Tasks []Item // the members: at most 1,000, and 8 MiB; more can be added
+	Tasks []Item // the members: at most 1,000, and 8 MiB; more can be added later
 
-	// OnComplete is enqueued when all members have ended, however; OnSuccess when all have succeeded; OnDeath at the first that is a dead
-	// letter or poisoned. Each at most once. Their handlers read the counts with ParentResult[GroupCounts].
+	// OnComplete is enqueued when all members have ended, in whatever state; OnSuccess when all have succeeded; OnDeath when the first one
+	// is dead-lettered or poisoned. Each is enqueued at most once. Their handlers read the counts, a pawltype.GroupCounts, with
+	// ParentResult.
 	OnComplete, OnSuccess, OnDeath *Item
 
-	Open      bool          // the group is not complete before CloseGroup, so that members can be added at leisure
+	Open      bool          // the group does not complete before CloseGroup, so that members can be added at leisure
 	Retention time.Duration // how long it is kept once it has ended; 0: 24 h, or 14 days if members are dead or poisoned
-	RequestID string        // a UUID: a repeat gives the first group again; "": one that the client makes
+	RequestID string        // a UUID: a repeat returns the first group; "": the client makes one
 }
 
-// GroupMade is a group that was made.
+// GroupMade is a group that EnqueueGroup created.
 type GroupMade struct {
 	*pawltype.Group
 	Tasks     []Enqueued // in the order of the spec; one with neither Ref nor Err is on its way to its queue
-	Duplicate bool       // the request had made the group before
+	Duplicate bool       // an earlier request with this id created the group
 }
 
-// InGroup makes the task a member of a group that is not complete yet: of that of a handler's task, say, with InGroup(t.GroupID).
+// InGroup makes the task a member of a group that is not complete yet. InGroup(t.GroupID) adds it to the group of a handler's own task.
 func InGroup(id string) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.GroupId = id })
 }
 
-// EnqueueGroup makes a group and its members, all or nothing. When it returns without an error, they are on stable storage.
+// EnqueueGroup creates a group and its members, all or nothing. When it returns without an error, they are on stable storage.
 func (c *Client) EnqueueGroup(ctx context.Context, g GroupSpec) (*GroupMade, error) {
 	what := "enqueue group"
 	if g.Name != "" {
@@ -102,7 +103,7 @@ func (g *GroupSpec) request() (*pawlv1.CreateGroupRequest, error) {
 	return req, nil
 }
 
-// enqueued are the answers for tasks, in their order.
+// enqueued converts the results for tasks, in order.
 func (c *Client) enqueued(results []*pawlv1.EnqueueResult) []Enqueued {
 	out := make([]Enqueued, len(results))
 	for i, r := range results {
@@ -115,8 +116,9 @@ func (c *Client) enqueued(results []*pawlv1.EnqueueResult) []Enqueued {
 	return out
 }
 
-// AddToGroup makes further members of a group that is not complete, at most 1,000. A task that breaks a rule refuses the call, and
-// nothing is added. What depends on the moment, such as a queue that is full or a key that another task has, is answered for each task.
+// AddToGroup adds members, at most 1,000, to a group that is not complete. If the broker finds a task invalid, the call fails and adds
+// nothing. What depends on the moment, such as a full queue or a key that another task holds, is reported for each task, and so is a
+// task that can't be encoded.
 func (c *Client) AddToGroup(ctx context.Context, id string, items []Item) ([]Enqueued, error) {
 	req := &pawlv1.AddGroupTasksRequest{GroupId: id}
 	out, at := make([]Enqueued, len(items)), make([]int, 0, len(items)) // req.Tasks[n] is items[at[n]]
@@ -147,7 +149,7 @@ func (c *Client) AddToGroup(ctx context.Context, id string, items []Item) ([]Enq
 	return out, nil
 }
 
-// Group gives what the broker knows of a group, or ErrNotFound.
+// Group returns a group, or ErrNotFound if there is none.
 func (c *Client) Group(ctx context.Context, id string) (*pawltype.Group, error) {
 	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.GetGroup, &pawlv1.GetGroupRequest{GroupId: id})
 	if err != nil {
@@ -156,7 +158,7 @@ func (c *Client) Group(ctx context.Context, id string) (*pawltype.Group, error) 
 	return convert.Group(resp.GetGroup()), nil
 }
 
-// CloseGroup lets an open group be complete when all its members have ended. It may be repeated.
+// CloseGroup lets an open group complete once all its members have ended. It is idempotent.
 func (c *Client) CloseGroup(ctx context.Context, id string) (*pawltype.Group, error) {
 	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.CloseGroup, &pawlv1.CloseGroupRequest{GroupId: id})
 	if err != nil {
@@ -165,8 +167,8 @@ func (c *Client) CloseGroup(ctx context.Context, id string) (*pawltype.Group, er
 	return convert.Group(resp.GetGroup()), nil
 }
 
-// CancelGroup cancels a group with all its members, and drops what it would have enqueued. It may be repeated. One that is complete is
-// ErrWrongState.
+// CancelGroup cancels a group and all its members, and drops the tasks that it would have enqueued. It is idempotent. If the group is
+// complete, the error is ErrWrongState.
 func (c *Client) CancelGroup(ctx context.Context, id, reason string) (*pawltype.Group, error) {
 	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.CancelGroup, &pawlv1.CancelGroupRequest{GroupId: id, Reason: reason})
 	if err != nil {
@@ -175,8 +177,8 @@ func (c *Client) CancelGroup(ctx context.Context, id, reason string) (*pawltype.
 	return convert.Group(resp.GetGroup()), nil
 }
 
-// GroupMembers goes over the members of a group with their results: in the order in which they were added with the group, and behind
-// them those that were added later and what follows members.
+// GroupMembers iterates over the members of a group with their results: first those that it was created with, in order, then those
+// added later and the follow-up tasks of members.
 func (c *Client) GroupMembers(ctx context.Context, id string) iter.Seq2[*pawltype.GroupMember, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*pawltype.GroupMember], error) {
 		resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.ListGroupMembers, &pawlv1.ListGroupMembersRequest{GroupId: id, Cursor: cursor})

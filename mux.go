@@ -11,25 +11,25 @@ import (
 	"github.com/pawlq/pawl/internal/client/outcome"
 )
 
-// Handler runs one claimed task. nil means success; errors fail the attempt or steer (DeadLetter, Discard, RetryIn, Snooze, Poison).
+// Handler runs one claimed task. nil means success; an error fails the attempt or steers (DeadLetter, Discard, RetryIn, Snooze, Poison).
 //
-// Its context ends when the task's timeout is over, the task is cancelled, the lease is lost or the worker has drained for
-// too long: context.Cause tells which. It may return any error then: a task whose worker drains is released, and no attempt is used.
+// Its context ends when the task's timeout expires, the task is cancelled, the lease is lost or the worker has been draining for too
+// long: context.Cause tells which. It may then return any error: the task of a draining worker is released, and no attempt is used.
 // Handlers must be safe for concurrent use, and for being run more than once for one task.
 type Handler func(ctx context.Context, c *Claim) error
 
-// Mux leads each task to the handler of its type. A worker claims only the types of its mux.
+// Mux dispatches each task to the handler of its type. A worker claims only the types of its mux.
 type Mux struct {
 	mu         sync.Mutex
 	handlers   map[string]Handler
 	middleware []func(Handler) Handler
 }
 
-// NewMux makes a mux without handlers.
+// NewMux returns a mux without handlers.
 func NewMux() *Mux { return &Mux{handlers: make(map[string]Handler)} }
 
-// Handle registers the handler of T's type, with middleware of its own within that of Use. The payload is decoded from JSON; one that
-// doesn't decode poisons its task. A second handler for a type panics.
+// Handle registers the handler of T's type, wrapped in its own middleware inside that of Use. The payload is decoded from JSON; if that
+// fails, the task is poisoned. Handle panics if the type already has a handler.
 func Handle[T Args](m *Mux, handle func(ctx context.Context, t *Task[T]) error, middleware ...func(next Handler) Handler) {
 	var none T
 	m.HandleFunc(none.TaskType(), func(ctx context.Context, c *Claim) error {
@@ -41,8 +41,8 @@ func Handle[T Args](m *Mux, handle func(ctx context.Context, t *Task[T]) error, 
 	}, middleware...)
 }
 
-// HandleFunc registers the handler of a type by its name, with middleware of its own within that of Use. A second handler for a type
-// panics, and so does an empty type.
+// HandleFunc registers the handler of a type by name, wrapped in its own middleware inside that of Use. It panics if the type already has
+// a handler, or is empty.
 func (m *Mux) HandleFunc(taskType string, h Handler, middleware ...func(next Handler) Handler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,25 +57,26 @@ func (m *Mux) HandleFunc(taskType string, h Handler, middleware ...func(next Han
 	m.handlers[taskType] = wrapped(func(ctx context.Context, c *Claim) error { return outcome.Interrupted(ctx, h(ctx, c)) }, middleware)
 }
 
-// Use wraps all handlers, those that exist and those to come, in middleware: logging, metrics, transactions. The first is the outermost.
+// Use wraps all handlers, present and future, in middleware: logging, metrics, transactions. The first is the outermost.
 //
-// A handler that was stopped has not failed. The error that middleware sees then wraps why it was stopped (ErrDraining, ErrCancelled or
-// ErrLeaseLost) beside what the handler returned. OutcomeOf says what becomes of the task, and Outcome.Failed whether to count a failure.
+// A handler that was stopped has not failed. The error that middleware then sees wraps the reason (ErrDraining, ErrCancelled or
+// ErrLeaseLost) as well as what the handler returned. OutcomeOf returns the outcome; Outcome.Failed reports whether it counts as a
+// failure.
 func (m *Mux) Use(middleware ...func(next Handler) Handler) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.middleware = append(m.middleware, middleware...)
 }
 
-// Types names the types that have a handler, sorted.
+// Types returns the types that have a handler, sorted.
 func (m *Mux) Types() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.handlers))
 }
 
-// Handler gives the mux as one handler, with its middleware, as it is now: what is registered later doesn't change it.
-// It lets tests run a task without a worker.
+// Handler returns the mux as one handler, with its middleware. It is a snapshot: later registrations don't change it. It lets tests run a
+// task without a worker.
 func (m *Mux) Handler() Handler {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +91,7 @@ func (m *Mux) Handler() Handler {
 	return wrapped(h, m.middleware)
 }
 
-// wrapped is a handler within middleware, of which the first is the outermost.
+// wrapped returns h wrapped in middleware. The first is the outermost.
 func wrapped(h Handler, middleware []func(next Handler) Handler) Handler {
 	for _, wrap := range slices.Backward(middleware) {
 		h = wrap(h)

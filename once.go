@@ -18,26 +18,26 @@ const (
 	maxOnceResult = 64 << 10
 	minOnceTTL    = time.Second
 	maxOnceTTL    = 365 * 24 * time.Hour
-	// onceWait bounds the wait for another task's effect, beside half a lease.
+	// onceWait bounds the wait for another task's effect, and so does half a lease.
 	onceWait = 10 * time.Second
-	// firstOnceRest and maxOnceRest bound the pauses in which the key is asked for.
+	// firstOnceRest and maxOnceRest bound the pauses between requests for the key.
 	firstOnceRest = 50 * time.Millisecond
 	maxOnceRest   = time.Second
-	// minPutOff and maxPutOff bound for how long a task is put off that has waited in vain.
+	// minPutOff and maxPutOff bound for how long a task that has waited in vain is snoozed.
 	minPutOff = time.Second
 	maxPutOff = 30 * time.Second
-	// recordTime bounds the record of an effect that is there, beyond the end of the handler's context too: what isn't recorded is
-	// done again.
+	// recordTime bounds recording an effect that has happened. It may outlast the handler's context: an effect that isn't recorded is
+	// repeated.
 	recordTime = 10 * time.Second
 )
 
-// Once is Claim.Once for effects that have a result: at most 64 KiB of JSON, which the tasks that come later get in place of fn's.
-// A result that doesn't fit R any more, since another version of the program recorded it, is an error that names the key.
+// Once is Claim.Once for effects that have a result: at most 64 KiB of JSON, which later tasks get instead of running fn. If a
+// recorded result no longer fits R, because another version of the program recorded it, the error names the key.
 func Once[R any](ctx context.Context, t Claimed, key string, fn func(ctx context.Context) (R, error)) (R, error) {
 	return OnceFor(ctx, t, 0, key, fn)
 }
 
-// OnceFor is Once with the time for which the result is kept: from 1 s to 365 days; 0: 24 h. Then the effect may be had again.
+// OnceFor is Once with the time for which the result is kept: from 1 s to 365 days; 0: 24 h. After that, fn may run again.
 func OnceFor[R any](ctx context.Context, t Claimed, ttl time.Duration, key string, fn func(ctx context.Context) (R, error)) (R, error) {
 	c := t.claim()
 	var out R
@@ -52,21 +52,21 @@ func OnceFor[R any](ctx context.Context, t Claimed, ttl time.Duration, key strin
 	return out, nil
 }
 
-// Once brings an effect about that the tasks of the queue want to have only once, whichever of them comes first: fn runs unless the
-// key stands for an effect that is recorded already, for 24 hours, or as long as OnceFor says. It is for effects across different
-// tasks and replays; what happens once within one task is cheaper as a Step. Key is at most 256 bytes.
+// Once runs fn, for an effect that the tasks of the queue should have only once, whichever of them comes first. It skips fn if the
+// effect is already recorded under the key. The record lasts 24 hours, or as long as OnceFor says. Once is for effects shared by
+// different tasks and replays; within one task, Step is cheaper. Key is at most 256 bytes.
 //
-// While fn runs the claim holds the key. When the claim ends, in whatever way, so does its hold: a crash frees the key, and the next
-// attempt runs fn. Another task that wants the effect waits, for half a lease and at most ten seconds, and is then put off with
-// ErrOnceHeld. An error of fn is returned, and nothing recorded. fn should end when its context does.
+// While fn runs, the claim holds the key. When the claim ends, however it ends, the key is free: after a crash, the next attempt
+// runs fn. Another task that asks for the key waits, for half a lease and at most ten seconds, and is then put off with ErrOnceHeld.
+// If fn returns an error, Once returns it and records nothing. fn should return when its context ends.
 //
-// A crash between the effect and its record runs fn again: nobody can have both in one step who has them in two places.
+// A crash between the effect and its record makes fn run again: the two are in different systems, which can't change in one step.
 // docs/idempotency.md says what helps.
 func (c *Claim) Once(ctx context.Context, key string, fn func(ctx context.Context) error) error {
 	return c.OnceFor(ctx, 0, key, fn)
 }
 
-// OnceFor is Once with the time for which the effect counts as done: from 1 s to 365 days; 0: 24 h. Then it may be had again.
+// OnceFor is Once with the time for which the effect counts as done: from 1 s to 365 days; 0: 24 h. After that, fn may run again.
 func (c *Claim) OnceFor(ctx context.Context, ttl time.Duration, key string, fn func(ctx context.Context) error) error {
 	_, err := c.once(ctx, key, ttl, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *Claim) once(ctx context.Context, key string, ttl time.Duration, fn func
 	if ttl != 0 && (ttl < minOnceTTL || ttl > maxOnceTTL) {
 		return nil, convert.Invalid("ttl", "%s is not between %s and %s", ttl, minOnceTTL, maxOnceTTL)
 	}
-	// Two goroutines of one claim are one holder to the broker.
+	// Two goroutines of one claim are the same holder to the broker.
 	leave, err := c.saved.enter(ctx, "once/"+key)
 	if err != nil {
 		return nil, err

@@ -9,19 +9,19 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Queues says which queues a worker takes tasks from, and how it chooses: Weighted or Strict.
+// Queues are the queues from which a worker takes tasks, and how it chooses between them: Weighted or Strict.
 type Queues interface {
 	Shares() ([]*pawlv1.QueueShare, pawlv1.Order)
 }
 
-// Weighted takes from queues in proportion to their weights, 1 to 1,000 each, exactly, while they have tasks:
+// Weighted takes from the queues that have tasks in exact proportion to their weights, 1 to 1,000 each:
 // Weighted{"mail": 7, "default": 3}.
 type Weighted map[string]int
 
 // Strict takes from the first queue that has a task: Strict{"urgent", "default"}.
 type Strict []string
 
-// Shares sorts by name, so that the same weights are the same request.
+// Shares sorts by name, so that equal weights make equal requests.
 func (w Weighted) Shares() ([]*pawlv1.QueueShare, pawlv1.Order) {
 	out := make([]*pawlv1.QueueShare, 0, len(w))
 	for _, name := range slices.Sorted(maps.Keys(w)) {

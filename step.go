@@ -11,23 +11,24 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// maxStepName is the limit of a step's name, in bytes.
+// maxStepName is the maximum length of a step's name, in bytes.
 const maxStepName = 256
 
-// Step runs fn once in the life of a task: its result, as JSON, is recorded under the name before Step returns, and given back in
-// place of a run when the handler comes by again, in this attempt or a later one, also after a replay. So a handler that does
-// several things goes on with the first that is not done.
+// Step runs fn once in the life of a task. Its result is recorded under the name, as JSON, before Step returns. When the handler
+// reaches the step again, in this attempt, a later one or after a replay, Step returns the recorded result without running fn. So a
+// handler that does several things resumes at the first that is not done.
 //
 //	id, err := pawl.Step(ctx, t, "charge", func(ctx context.Context) (string, error) { return pay(ctx, t.Args) })
 //
-// An error of fn is returned, and nothing recorded. A result that can't be recorded, since it is no JSON or too large, makes the
-// task a dead letter if the handler returns the error: fn has run, and a retry would run it again. A recorded result that doesn't
-// fit R, since another version of the program recorded it, is an error that names the step; fields that R lacks don't fit.
+// If fn returns an error, Step returns it and records nothing. If the result can't be recorded, because it can't be encoded as JSON
+// or is too large, Step returns an error that makes the task a dead letter: fn has run, and a retry would run it again. If a
+// recorded result doesn't fit R, because another version of the program recorded it, the error names the step; a field that R lacks
+// doesn't fit.
 //
-// Results are kept in the task's checkpoint: 64 KiB for all steps and the handler's own checkpoint together. They are forgotten when
-// the task succeeds. A name is at most 256 bytes. Goroutines may run steps at the same time; those of one name wait for each other.
+// Results are kept in the task's checkpoint: 64 KiB for all steps and the handler's own checkpoint together. They are removed when
+// the task succeeds. A name is at most 256 bytes. Goroutines may run steps concurrently; steps of the same name wait for each other.
 //
-// A crash between the effect of fn and its record runs fn again: docs/idempotency.md says what helps.
+// A crash between the effect of fn and its record makes fn run again: docs/idempotency.md says what helps.
 func Step[R any](ctx context.Context, t Claimed, name string, fn func(ctx context.Context) (R, error)) (R, error) {
 	c := t.claim()
 	var out R
@@ -81,12 +82,12 @@ func (c *Claim) step(ctx context.Context, name string, fn func(ctx context.Conte
 	return data, nil
 }
 
-// unrecorded ends the task of an effect that no attempt can record.
+// unrecorded makes the task a dead letter, because no attempt can record the result.
 func unrecorded(err error) error {
 	return DeadLetter(fmt.Errorf("fn has run, but its result can't be recorded: %w", err))
 }
 
-// resultOf runs fn and encodes what it gave.
+// resultOf runs fn and encodes its result.
 func resultOf[R any](ctx context.Context, fn func(ctx context.Context) (R, error)) ([]byte, error) {
 	v, err := fn(ctx)
 	if err != nil {
@@ -99,7 +100,7 @@ func resultOf[R any](ctx context.Context, fn func(ctx context.Context) (R, error
 	return data, nil
 }
 
-// fit decodes a recorded result. Nothing is the zero value: the effect was recorded without a result.
+// fit decodes a recorded result. An empty one is the zero value: the effect was recorded without a result.
 func fit[R any](data []byte, to *R) error {
 	if len(data) == 0 {
 		return nil

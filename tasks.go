@@ -12,13 +12,13 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Task gives what the broker knows of a task, or ErrNotFound.
+// Task returns what the broker knows of a task, or ErrNotFound.
 func (c *Client) Task(ctx context.Context, id string) (*pawltype.Task, error) {
 	return c.task(ctx, id, 0)
 }
 
-// Wait waits until the task has ended, however long that takes, or ctx ends. If the task ended otherwise than by success
-// the error is an *EndedError, beside the task.
+// Wait waits until the task has ended, however long that takes, or until ctx ends. If the task ended other than by
+// succeeding, Wait returns the task and an *EndedError.
 func (c *Client) Wait(ctx context.Context, id string) (*pawltype.Task, error) {
 	for try := 0; ; try++ {
 		start := time.Now()
@@ -48,8 +48,8 @@ func (c *Client) task(ctx context.Context, id string, wait time.Duration) (*pawl
 	return convert.Task(resp.GetTask()), nil
 }
 
-// Cancel ends a task that has not ended; the context of a running handler ends with ErrCancelled. It may be repeated: a task
-// that is cancelled already is answered like the first time. One that has ended otherwise is ErrWrongState.
+// Cancel ends a task that has not ended yet; the context of a running handler ends with ErrCancelled. It is idempotent:
+// cancelling a cancelled task returns it as the first call did. If the task has ended otherwise, the error is ErrWrongState.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (*pawltype.Task, error) {
 	resp, err := rpc.Call(ctx, c.core.Caller, true, c.producer.CancelTask, &pawlv1.CancelTaskRequest{TaskId: id, Reason: reason})
 	if err != nil {

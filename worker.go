@@ -24,18 +24,18 @@ import (
 // WorkerConfig configures a Worker. Only Queues is usually set; zero fields have defaults.
 type WorkerConfig struct {
 	Queues       Queues        // Weighted or Strict; default Strict{"default"}
-	Concurrency  int           // handlers that run at once, at most 10,000; default 10
+	Concurrency  int           // handlers to run at once, at most 10,000; default 10
 	Lease        time.Duration // 1 s to 12 h, extended while the handler runs; default: the queue's
 	DrainTimeout time.Duration // for handlers to finish once Run's context has ended; default 25 s, negative: none
 	MaxBytes     int64         // of tasks in one push; default 4 MiB
-	Name         string        // who claims, in attempt logs and lists of workers; default host/pid
+	Name         string        // shown in attempt logs and in lists of workers; default host/pid
 	Logger       *slog.Logger  // default: the client's
 
-	// OnError is told of each run that has failed, with the error as it was logged: a service that collects errors, say. Runs that were
-	// stopped, because the worker drains, the task was cancelled or the lease was lost, have not failed; nor have those that discard or
-	// snooze their tasks. It runs before the slot takes another task. The context has the values of the handler's, and has not ended.
+	// OnError is called for each run that has failed, with the error as it was logged, for example to send it to an error tracker. Runs that were
+	// stopped, because the worker drains, the task was cancelled or the lease was lost, have not failed; nor have those that discard or snooze
+	// their tasks. OnError runs before the slot takes another task. Its context has the handler's values, and has not ended.
 	OnError func(ctx context.Context, c *Claim, err error)
-	// OnPanic is told in place of OnError of a run that has panicked. nil: OnError is, with a *pawltype.PanicError.
+	// OnPanic is called instead of OnError for a run that has panicked. nil: OnError is called, with a *pawltype.PanicError.
 	OnPanic func(ctx context.Context, c *Claim, panicked *pawltype.PanicError)
 }
 
@@ -47,18 +47,18 @@ const (
 	maxLease            = 12 * time.Hour
 )
 
-// Worker claims tasks and runs their handlers: as many at once as it has slots, over one stream that it keeps open.
+// Worker claims tasks over one long-lived stream and runs their handlers, up to Concurrency at a time.
 type Worker struct {
 	client *Client
 	mux    *Mux
 	cfg    WorkerConfig
 
 	mu   sync.Mutex
-	run  *work.Run // the newest, nil before the first
+	run  *work.Run // the latest, nil before the first
 	runs bool
 }
 
-// NewWorker makes a worker; Run starts it, and tells what is wrong with cfg.
+// NewWorker returns a worker. Run starts it, and returns an error if cfg is invalid.
 func NewWorker(client *Client, mux *Mux, cfg WorkerConfig) *Worker {
 	if cfg.Queues == nil {
 		cfg.Queues = Strict{"default"}
@@ -79,14 +79,15 @@ func NewWorker(client *Client, mux *Mux, cfg WorkerConfig) *Worker {
 	return &Worker{client: client, mux: mux, cfg: cfg}
 }
 
-// Run claims and runs tasks until ctx ends, and then drains: it takes no more tasks, lets handlers finish for DrainTimeout, ends the
-// contexts of the rest with ErrDraining, releases their tasks so that no attempt is used, and returns nil. A handler that
-// still runs a second later is left behind. The contexts of handlers have the values of ctx, but don't end with it.
+// Run claims and runs tasks until ctx ends, and then drains: it takes no more tasks, lets handlers finish for DrainTimeout, ends the remaining
+// contexts with ErrDraining, releases those tasks so that no attempt is used, and returns nil. A handler that is still running a second later
+// is left behind. The contexts of handlers have the values of ctx, but don't end with it.
 //
-// A connection that breaks is made anew for ever; meanwhile handlers go on, and what they end with is told afterwards. Run returns an error if
-// the configuration is wrong, if the broker refuses the worker when it first comes, if for a minute it does not let it in any more
-// (ErrUnauthenticated, ErrPermissionDenied: its token was revoked, or has expired), or if, at the end, it could not be told how some
-// tasks ended: those run again after their lease. A program should end then, so that what runs it tells somebody.
+// If the connection breaks, the worker reconnects for as long as it takes. Handlers keep running meanwhile, and their outcomes are reported
+// afterwards. Run returns an error if the configuration is invalid, if the broker refuses the worker when it first connects, if it has
+// rejected the worker's credentials for a minute (ErrUnauthenticated, ErrPermissionDenied: the token was revoked or has expired), or if, at
+// the end, the outcomes of some tasks could not be reported: those run again after their leases expire. The program should then exit, so that
+// its supervisor notices.
 func (w *Worker) Run(ctx context.Context) error {
 	hello, err := w.hello()
 	if err != nil {
@@ -111,7 +112,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// hello checks the configuration and puts it into the first frame of the stream.
+// hello checks the configuration and returns the first frame of the stream.
 func (w *Worker) hello() (*pawlv1.WorkHello, error) {
 	shares, order := w.cfg.Queues.Shares()
 	if err := convert.CheckQueues(shares, order); err != nil {
@@ -137,7 +138,7 @@ func (w *Worker) hello() (*pawlv1.WorkHello, error) {
 	}, nil
 }
 
-// Stats gives the figures of the newest Run.
+// Stats returns the statistics of the latest Run.
 func (w *Worker) Stats() pawltype.WorkerStats {
 	w.mu.Lock()
 	run := w.run
@@ -148,10 +149,10 @@ func (w *Worker) Stats() pawltype.WorkerStats {
 	return run.Stats()
 }
 
-// disconnectedTooLong is when a worker that can't reach the broker reports itself as unhealthy.
+// disconnectedTooLong is how long a worker can be disconnected before it reports itself as unhealthy.
 const disconnectedTooLong = 30 * time.Second
 
-// Health is nil while the worker runs and has been in touch with the broker within the last 30 s; for liveness probes.
+// Health returns nil while the worker is running and has not been disconnected for more than 30 s; for liveness probes.
 func (w *Worker) Health() error {
 	w.mu.Lock()
 	runs, run := w.runs, w.run
@@ -165,7 +166,7 @@ func (w *Worker) Health() error {
 	return nil
 }
 
-// newRun makes the loop that claims tasks and settles them.
+// newRun returns the loop that claims tasks and settles them.
 func (w *Worker) newRun(ctx context.Context, hello *pawlv1.WorkHello) *work.Run {
 	c, handle := w.client, w.mux.Handler()
 	var router work.Router
@@ -182,7 +183,7 @@ func (w *Worker) newRun(ctx context.Context, hello *pawlv1.WorkHello) *work.Run 
 		}})
 }
 
-// job is a task with its handler.
+// job is a task and its handler.
 type job struct {
 	worker *Worker
 	claim  Claim
