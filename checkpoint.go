@@ -175,8 +175,7 @@ func (s *saved) noteUnclear(key string) {
 	s.unclear[key] = true
 }
 
-// alone stands in for the broker's once keys for a claim that was made by hand, as in tests of handlers: there is no other
-// claim.
+// alone stands in for the broker's once keys for a claim that was made by hand, as in tests of handlers: there is no other claim.
 type alone struct {
 	mu   sync.Mutex
 	done map[string][]byte

@@ -49,8 +49,7 @@
 //
 // # Errors
 //
-// A call that the broker refuses returns an *Error with a stable code: test it with errors.Is and ErrNotFound, ErrStaleClaim and the
-// others.
+// A call that the broker refuses returns an *Error with a stable code: test it with errors.Is and ErrNotFound, ErrStaleClaim and the others.
 //
 // # Other packages
 //

@@ -59,8 +59,7 @@ type Ref struct {
 // returns the task and an *EndedError.
 func (r *Ref) Wait(ctx context.Context) (*pawltype.Task, error) { return r.client.Wait(ctx, r.ID) }
 
-// Result waits for the task as Wait does and decodes its result from JSON into v, which is left unchanged if the handler has set
-// none.
+// Result waits for the task as Wait does and decodes its result from JSON into v, which is left unchanged if the handler has set none.
 func (r *Ref) Result(ctx context.Context, v any) error {
 	task, err := r.Wait(ctx)
 	if err != nil {

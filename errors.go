@@ -5,8 +5,7 @@ import "github.com/pawlq/pawl/pawltype"
 // Error is a refusal by the broker, or by the client on the broker's behalf.
 type Error = pawltype.Error
 
-// Reasons to refuse a call, and causes for which a handler's context ends (context.Cause). Test with errors.Is; package pawltype describes
-// each.
+// Reasons to refuse a call, and causes for which a handler's context ends (context.Cause). Test with errors.Is; pawltype describes each.
 const (
 	ErrInvalidArgument  = pawltype.ErrInvalidArgument
 	ErrUnauthenticated  = pawltype.ErrUnauthenticated

@@ -26,8 +26,7 @@ const (
 	// minPutOff and maxPutOff bound for how long a task that has waited in vain is snoozed.
 	minPutOff = time.Second
 	maxPutOff = 30 * time.Second
-	// recordTime bounds recording an effect that has happened. It may outlast the handler's context: an effect that isn't recorded is
-	// repeated.
+	// recordTime bounds recording an effect that has happened. It may outlast the handler's context: an effect that isn't recorded is repeated.
 	recordTime = 10 * time.Second
 )
 

@@ -1,7 +1,7 @@
-// Package claims has the calls that a worker is made of, for those who write a loop of their own in place of a pawl.Worker: claim, extend,
-// ack, fail, release, and the calls of once keys.
+// Package claims has the calls that a worker is made of: claim, extend, ack, fail, release, and those of once keys. It is for programs
+// that have their own loop instead of a pawl.Worker.
 //
-// It extends no lease by itself: one that ends gives its task to another worker.
+// It does not extend leases by itself: when a lease expires, another worker gets the task.
 package claims
 
 import (
@@ -22,48 +22,47 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Client are the calls that a worker is made of, for those who write a loop of their own. Who claims by hand extends by
-// hand: a lease that ends gives the task to another worker.
+// Client makes the calls of a worker, for programs that have their own loop instead of a pawl.Worker. The caller must extend leases: when
+// a lease expires, another worker gets the task.
 type Client struct {
 	core   *client.Client
 	worker pawlv1.WorkerServiceClient
 }
 
-// New gives the calls of a client that a worker is made of.
+// New returns a Client that makes its calls through c.
 func New(c *pawl.Client) Client {
 	core := client.Of(c.Conn())
 	return Client{core: core, worker: pawlv1.NewWorkerServiceClient(core)}
 }
 
-// Request says what to claim.
+// Request describes what to claim.
 type Request struct {
-	Queues   pawl.Queues   // needed
-	Types    []string      // only these, if any are named
-	Max      int           // tasks at most: default 1, at most 1,000
-	MaxBytes int64         // of tasks: ends the claim early, but always gives one task; default 4 MiB
+	Queues   pawl.Queues   // required
+	Types    []string      // only these types; empty: all
+	Max      int           // maximum number of tasks: default 1, at most 1,000
+	MaxBytes int64         // of tasks: ends the claim early, but always allows one task; default 4 MiB
 	Lease    time.Duration // 1 s to 12 h; default: the queue's
-	Wait     time.Duration // for the first task, at most 60 s; 0: don't
-	Worker   string        // who claims: "host/pid"
-	Runs     bool          // of one key of a queue with a strict order of keys, several tasks may be given, in order: the caller keeps it; else one
-	Key      string        // a repeat with the same key within the lease gives the same claims; made for each call if ""
+	Wait     time.Duration // for the first task, at most 60 s; 0: don't wait
+	Worker   string        // the worker's name: "host/pid"
+	Runs     bool          // in queues with a strict order of keys, allow several tasks of a key, which the caller runs in order; else one
+	Key      string        // a repeat with the same key within the lease returns the same claims; "": a new one for each call
 }
 
-// Claim takes up to Max tasks. None within Wait is an empty answer, not an error.
+// Claim claims up to Max tasks. If there is none within Wait, it returns no claims, and no error.
 func (s Client) Claim(ctx context.Context, r Request) ([]*pawl.Claim, error) {
 	got, err := s.Poll(ctx, r)
 	return got.Claims, err
 }
 
-// Polled is the answer to Poll.
+// Polled is the result of Poll.
 type Polled struct {
 	Claims []*pawl.Claim
-	// Quiet: an operator has made the worker quiet, see Admin.QuietWorker. It gets no tasks, and should go on asking: it is told when it may
-	// have some again.
+	// Quiet: an operator has made the worker quiet, see admin.Workers.Quiet. It gets no tasks, and should keep polling to learn when it gets some again.
 	Quiet       bool
 	QuietReason string // as the operator gave it; "": none
 }
 
-// Poll is Claim that also says whether an operator has made the worker quiet.
+// Poll is Claim, but also reports whether an operator has made the worker quiet.
 func (s Client) Poll(ctx context.Context, r Request) (Polled, error) {
 	if r.Queues == nil {
 		return Polled{}, fmt.Errorf("claim: %w", convert.Invalid("queues", "is nil"))
@@ -95,14 +94,14 @@ func (s Client) Poll(ctx context.Context, r Request) (Polled, error) {
 	return out, nil
 }
 
-// Settled is what became of a claim that was settled.
+// Settled is the outcome of settling a claim.
 type Settled struct {
 	State     pawltype.State
 	NextRunAt time.Time // when the task is due again, if it is
-	Err       error     // of one item of SettleAll; if set, nothing was done
+	Err       error     // of an item of SettleAll; if set, nothing was done
 }
 
-// Ack ends the task with success, and with the result of Claim.SetResult. A repeat gives the first answer again.
+// Ack completes the task, with the result set by Claim.SetResult. It is idempotent.
 func (s Client) Ack(ctx context.Context, c *pawl.Claim) error {
 	ctx, told := s.core.Telemetry.Settle(ctx, tracedClaim(c), telemetry.VerbAck)
 	_, err := rpc.Call(ctx, s.core.Caller, true, s.worker.Ack, lease.AckRequest(refOf(c), c.Result(), c.ResultContentType()))
@@ -113,7 +112,7 @@ func (s Client) Ack(ctx context.Context, c *pawl.Claim) error {
 	return nil
 }
 
-// Fail says that the run failed with err, which may steer as a handler's error does. Snooze belongs to Release.
+// Fail reports that the run failed with err, which may steer as a handler's error does. For Snooze, use Release.
 func (s Client) Fail(ctx context.Context, c *pawl.Claim, err error) (Settled, error) {
 	if err == nil || pawl.OutcomeOf(err) == pawltype.OutcomeSnoozed {
 		return Settled{}, fmt.Errorf("fail %q: %w", c.ID, convert.Invalid("error", "%v is not a failure", err))
@@ -127,7 +126,7 @@ func (s Client) Fail(ctx context.Context, c *pawl.Claim, err error) (Settled, er
 	return Settled{State: convert.State(resp.GetState()), NextRunAt: convert.Time(resp.GetNextRunAt())}, nil
 }
 
-// Release gives the task back, to be due after delay. No attempt is used.
+// Release gives the task back, due after delay. No attempt is used.
 func (s Client) Release(ctx context.Context, c *pawl.Claim, delay time.Duration) (Settled, error) {
 	ctx, told := s.core.Telemetry.Settle(ctx, tracedClaim(c), telemetry.VerbRelease)
 	resp, err := rpc.Call(ctx, s.core.Caller, true, s.worker.Release, lease.ReleaseRequest(refOf(c), delay))
@@ -138,20 +137,20 @@ func (s Client) Release(ctx context.Context, c *pawl.Claim, delay time.Duration)
 	return Settled{State: convert.State(resp.GetState()), NextRunAt: convert.Time(resp.GetNextRunAt())}, nil
 }
 
-// Extension says how a lease is extended.
+// Extension describes an extension of a lease.
 type Extension struct {
 	Lease      time.Duration      // from now; 0: the claim's own
-	Progress   *pawltype.Progress // nil: as it is
-	Checkpoint []byte             // at most 64 KiB; nil: as it is
+	Progress   *pawltype.Progress // nil: unchanged
+	Checkpoint []byte             // at most 64 KiB; nil: unchanged
 }
 
-// Extended is the answer to an extension.
+// Extended is the result of an extension.
 type Extended struct {
 	LeaseExpiresAt  time.Time // by the broker's clock
 	CancelRequested bool      // a caller cancelled the task: stop
 }
 
-// Extend makes the lease end later, and stores progress and checkpoint.
+// Extend extends the lease, and stores progress and checkpoint.
 func (s Client) Extend(ctx context.Context, c *pawl.Claim, e Extension) (Extended, error) {
 	var progress *pawlv1.Progress
 	if e.Progress != nil {
@@ -164,14 +163,14 @@ func (s Client) Extend(ctx context.Context, c *pawl.Claim, e Extension) (Extende
 	return Extended{LeaseExpiresAt: convert.Time(resp.GetLeaseExpiresAt()), CancelRequested: resp.GetCancelRequested()}, nil
 }
 
-// Settlement ends one claim as a worker would after its handler returned Err: nil acks, an error fails or steers.
+// Settlement settles a claim as a worker would after its handler returned Err: nil acks, an error fails or steers.
 type Settlement struct {
 	Claim *pawl.Claim
 	Err   error
 }
 
-// SettleAll ends many claims in as few calls as the limits of one (1,000 claims, 4 MiB) allow, and answers for each, in order.
-// If the error is not nil, the answers end where it happened; repeating the rest is safe.
+// SettleAll settles many claims in as few calls as the limits of a call (1,000 claims, 4 MiB) allow, and returns the outcome of each, in
+// order. If it returns an error, the outcomes end where it happened; it is safe to repeat the rest.
 func (s Client) SettleAll(ctx context.Context, items []Settlement) ([]Settled, error) {
 	out := make([]Settled, 0, len(items))
 	for len(out) < len(items) {
@@ -199,19 +198,19 @@ func (s Client) SettleAll(ctx context.Context, items []Settlement) ([]Settled, e
 	return out, nil
 }
 
-// BeginOnce asks for a once key: see pawl.Once, which is made of this, FinishOnce and AbandonOnce.
+// BeginOnce asks for a once key. It is the low-level part of pawl.Once, with FinishOnce and AbandonOnce.
 func (s Client) BeginOnce(ctx context.Context, c *pawl.Claim, key string) (pawltype.OnceAnswer, error) {
 	return s.calls().BeginOnce(ctx, refOf(c), key)
 }
 
-// FinishOnce records that the effect is there, with its result: JSON, or nothing. It tells until when that is kept, ttl from now, or
-// a day if ttl is 0. A repeat gets the first answer again.
+// FinishOnce records that the effect has happened, with its result: JSON, or nothing. It returns until when the record is kept: ttl from
+// now, or a day if ttl is 0. It is idempotent.
 func (s Client) FinishOnce(ctx context.Context, c *pawl.Claim, key string, result []byte, ttl time.Duration) (keptUntil time.Time, err error) {
 	return s.calls().FinishOnce(ctx, refOf(c), key, result, ttl)
 }
 
-// AbandonOnce says that the effect did not come about, so that others may try: the key is free then, or done if it was. After
-// ErrUnavailable nobody knows whether the claim still holds the key; don't begin it anew with this claim.
+// AbandonOnce reports that the effect did not happen, so that others can try: the key is then free, or done if it was before. After
+// ErrUnavailable the claim may or may not still hold the key; don't begin it again with this claim.
 func (s Client) AbandonOnce(ctx context.Context, c *pawl.Claim, key string) (pawltype.OnceState, error) {
 	return s.calls().AbandonOnce(ctx, refOf(c), key)
 }
@@ -224,7 +223,7 @@ func tracedClaim(c *pawl.Claim) telemetry.Task {
 	return telemetry.Task{ID: c.ID, Type: c.Type, Queue: c.Queue, Attempt: c.Attempt}
 }
 
-// held holds a claim that was made by a call.
+// held implements lease.Holder for claims made by Client.
 type held struct{ lease.Calls }
 
 // Progress implements lease.Holder.

@@ -1,12 +1,12 @@
-// Package embedded runs a Pawl broker inside your own process, on a directory of its own: the same engine, log and
-// promises as "pawl serve", without a second process and without a TCP port unless you ask for one.
+// Package embedded runs a Pawl broker inside your own process, on its own directory: the same engine, log and guarantees as "pawl
+// serve", without a second process and without a TCP port unless you ask for one.
 //
 //	broker, err := embedded.Open("./pawl-data", embedded.Options{})
 //	client := broker.Client()
 //	...
 //	err = broker.Close(ctx)
 //
-// It knows how to start a node and how to reach it, and nothing of tasks: those are the Client's.
+// It knows how to start and reach a node, and nothing of tasks: those are the Client's.
 package embedded
 
 import (
@@ -27,31 +27,29 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// Options say how the broker is to be; the zero value is a good one.
+// Options configure the broker; the zero value is a good default.
 type Options struct {
-	// Listen opens a TCP port too, such as "127.0.0.1:7295", for the pawl command, other processes and other languages.
-	// Without it only this process reaches the broker. There is no access control yet, so only addresses of this
-	// machine are taken.
+	// Listen also opens a TCP port, such as "127.0.0.1:7295", for the pawl command, other processes and other languages. Without it only
+	// this process can reach the broker. There is no access control yet, so it must be a loopback address.
 	Listen string
-	// DataShards is how many groups share the tasks, 1 to 64; 0: as many as the directory has, and 1 in a new one. Their
-	// number only grows: fewer than the directory has are refused.
+	// DataShards is how many shards share the tasks, 1 to 64; 0: as many as the directory has, and 1 in a new one. Their number can only
+	// grow: fewer than the directory has is an error.
 	DataShards int
-	// MinFree is how many bytes of disk must be free for new tasks to be taken; default 256 MiB.
+	// MinFree is how many bytes of disk must be free for the broker to accept new tasks; default 256 MiB.
 	MinFree int64
-	// Logger is for broker and Client; default: none.
+	// Logger is for the broker and its Client; default: none.
 	Logger *slog.Logger
-	// TracerProvider is for the spans of broker and Client; default: those of the Client go to the global provider of OpenTelemetry, and
-	// the broker has none.
+	// TracerProvider takes the spans of the broker and its Client. Default: those of the Client go to OpenTelemetry's global
+	// provider, and the broker has none.
 	TracerProvider trace.TracerProvider
-	// Fatal is called, at most once, when the broker can't go on because its disk failed. The process should end at
-	// once. Default: panic.
+	// Fatal is called, at most once, when the broker can't go on because its disk failed. The process should then exit immediately. Default: panic.
 	Fatal func(error)
 }
 
-// startTimeout is far more than a start takes, even after a crash with a long log.
+// startTimeout is far longer than a start takes, even after a crash with a long log.
 const startTimeout = 2 * time.Minute
 
-// pipeBuffer is how many bytes one side may be ahead of the other on an in-memory connection.
+// pipeBuffer is the buffer of each direction of an in-memory connection, in bytes.
 const pipeBuffer = 1 << 20
 
 // Broker is a broker in this process.
@@ -64,8 +62,8 @@ type Broker struct {
 	err     error // of Close
 }
 
-// Open starts a broker on dir, which is made if it isn't there. One process at a time has a directory; a second one is
-// refused. Close the broker when done: a directory that wasn't closed loses nothing, but takes longer to open.
+// Open starts a broker on dir, and creates dir if it doesn't exist. Only one process at a time can use a directory; a second one gets
+// an error. Close the broker when done: without that nothing is lost, but the next Open takes longer.
 func Open(dir string, opts Options) (*Broker, error) {
 	if dir == "" {
 		return nil, errors.New("embedded: dir is empty: name a directory for the broker's data")
@@ -93,7 +91,7 @@ func Open(dir string, opts Options) (*Broker, error) {
 	return &Broker{node: n, client: client, addr: at.addr}, nil
 }
 
-// place is where the broker is reached.
+// place is where the broker can be reached.
 type place struct {
 	listener net.Listener
 	addr     string // of TCP; "" in memory
@@ -118,14 +116,14 @@ func (o Options) listen() (place, error) {
 	return place{listener: l, addr: addr.String(), target: addr.String()}, nil
 }
 
-// Client is a client of this broker, the same for all callers. Close of the broker closes it.
+// Client returns a client of this broker, the same for all callers. Broker.Close closes it.
 func (b *Broker) Client() *pawl.Client { return b.client }
 
-// Addr is the TCP address if Options.Listen asked for one, with the port that was chosen for ":0"; else "".
+// Addr returns the TCP address if Options.Listen is set, with the port that was chosen for ":0"; else "".
 func (b *Broker) Addr() string { return b.addr }
 
-// Close stops the broker: workers are told to settle what they hold, and it waits for them until ctx ends. Stop your
-// workers first, and nothing waits. It may be called more than once.
+// Close stops the broker: it tells workers to settle what they hold, and waits for them until ctx ends. Stop your workers first, and
+// there is no wait. Calling it again is a no-op.
 func (b *Broker) Close(ctx context.Context) error {
 	b.closing.Do(func() { b.err = errors.Join(b.client.Close(), b.node.Stop(ctx)) })
 	return b.err

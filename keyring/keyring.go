@@ -1,6 +1,6 @@
-// Package keyring encrypts what tasks hold, with keys that the broker never sees. docs/encryption.md has the rules and the format.
+// Package keyring encrypts the contents of tasks, with keys that the broker never sees. docs/encryption.md has the rules and the format.
 //
-// It knows neither clients nor tasks: a client that has a Keyring uses it by itself.
+// It knows neither clients nor tasks: a client that is given a Keyring uses it automatically.
 package keyring
 
 import (
@@ -18,55 +18,55 @@ import (
 	"github.com/pawlq/pawl/internal/client/convert"
 )
 
-// Key is a secret with which payloads and results are encrypted before they leave the program.
+// Key is a secret that encrypts payloads and results before they leave the program.
 type Key struct {
-	ID     string // letters, digits and . _ -, up to 64: everybody sees it
+	ID     string // letters, digits and . _ -, up to 64; not secret
 	Secret []byte // 32 random bytes
 }
 
-// Config says with what is encrypted and decrypted.
+// Config configures a Keyring.
 type Config struct {
-	// Keys are at least one. The first encrypts; all decrypt, so that a key can be replaced: put the new one behind the others
-	// everywhere, then first everywhere, then take the old one out when nothing is encrypted with it any more.
+	// Keys has at least one key. The first encrypts; all decrypt, so that a key can be replaced: add the new one at the end everywhere, then
+	// move it to the front everywhere, and remove the old one when nothing is encrypted with it any more.
 	Keys []Key
-	// AcceptFrom are queues from which operators may have moved tasks. A payload is encrypted for its queue: in another it is taken for
-	// forged, unless it is from one of these.
+	// AcceptFrom are queues from which operators may have moved tasks. A payload is encrypted for its queue: in another one it is taken for
+	// forged, unless it comes from one of these.
 	AcceptFrom []string
-	// OnlyEncrypted poisons tasks whose payloads are not encrypted. Without it a worker takes them, as it must while producers learn to.
+	// OnlyEncrypted poisons tasks whose payloads are not encrypted. Without it a worker accepts them, as it must until all producers encrypt.
 	OnlyEncrypted bool
 }
 
-// Keyring encrypts payloads, results and checkpoints with AES-256-GCM, for a client (pawl.DialOptions). It never changes; any goroutine may use it.
+// Keyring encrypts payloads, results and checkpoints with AES-256-GCM, for a client (pawl.DialOptions). It is immutable and safe for concurrent use.
 type Keyring struct {
 	keys       []*payloadKey
 	acceptFrom []string
 	only       bool
 }
 
-// payloadKey is a key with what is derived from it.
+// payloadKey is a key and the secrets derived from it.
 type payloadKey struct {
 	id     string
-	secret []byte // of the keys of single messages
+	secret []byte // for the keys of single messages
 	salts  []byte
 }
 
 const (
 	keyLen   = 32
 	maxKeyID = 64
-	// saltLen is that of the salt from which the key of each message is made: no two messages have the same.
+	// saltLen is the length of the salt from which the key of each message is derived: no two messages share one.
 	saltLen = 24
-	// sealVersion begins what is encrypted.
+	// sealVersion is the first byte of sealed data.
 	sealVersion = 1
-	// sealedType begins the content type of what is encrypted. Behind it stands the id of the key: "; key=2026-11".
+	// sealedType begins the content type of sealed data. The id of the key follows: "; key=2026-11".
 	sealedType = "application/vnd.pawl.encrypted"
 	sealedKey  = "; key="
-	// MaxContentType is the longest content type that can be encrypted, in bytes: its length is one byte.
+	// MaxContentType is the longest content type that can be encrypted, in bytes: its length is stored in one byte.
 	MaxContentType = 255
-	// maxKeys bounds a keyring.
+	// maxKeys bounds the keys of a keyring.
 	maxKeys = 100
 )
 
-// New checks the keys.
+// New returns a keyring with cfg's keys, which it checks.
 func New(cfg Config) (*Keyring, error) {
 	if len(cfg.Keys) == 0 || len(cfg.Keys) > maxKeys {
 		return nil, convert.Invalid("keys", "are %d, want 1 to %d", len(cfg.Keys), maxKeys)
@@ -104,7 +104,7 @@ func (k *Keyring) key(id string) *payloadKey {
 	return nil
 }
 
-// EncryptedWith tells by a content type whether something is encrypted, and with which key.
+// EncryptedWith reports whether a content type is that of encrypted data, and with which key.
 func EncryptedWith(contentType string) (keyID string, encrypted bool) {
 	rest, ok := strings.CutPrefix(contentType, sealedType)
 	if !ok {
@@ -114,22 +114,22 @@ func EncryptedWith(contentType string) (keyID string, encrypted bool) {
 	return id, ok || rest == ""
 }
 
-// Place is where something belongs that is encrypted: it can't be opened anywhere else.
+// Place is what encrypted data belongs to: it can't be opened for anything else.
 type Place []string
 
-// ForPayload is the place of a task's payload.
+// ForPayload returns the place of a task's payload.
 func ForPayload(ns, queue, typ string) Place { return Place{"payload", ns, queue, typ} }
 
-// ForResult is the place of a task's result.
+// ForResult returns the place of a task's result.
 func ForResult(ns, task string) Place { return Place{"result", ns, task} }
 
-// ForCheckpoint is the place of the checkpoint of a task of some type.
+// ForCheckpoint returns the place of the checkpoint of a task of type typ.
 func ForCheckpoint(ns, typ string) Place { return Place{"checkpoint", ns, typ} }
 
-// ForOnce is the place of the result of a once key.
+// ForOnce returns the place of the result of a once key.
 func ForOnce(ns, key string) Place { return Place{"once", ns, key} }
 
-// bytes are unlike those of any other place.
+// bytes returns an encoding of p that no other place has.
 func (p Place) bytes() []byte {
 	b := []byte{sealVersion}
 	for _, part := range p {
@@ -138,11 +138,11 @@ func (p Place) bytes() []byte {
 	return b
 }
 
-// Seal encrypts data for a place. The same of the same request comes out the same, so that the broker knows a repeat; nobody sees whether two
-// requests have the same data.
+// Seal encrypts data for a place. Equal data of the same request has equal ciphertext, so that the broker recognises a repeat; nobody can see
+// whether two requests have the same data.
 //
-// Each message has a key of its own, made of the secret and a salt: so there is no nonce that could be used twice, however many messages
-// there are. The salt is a keyed hash of all that goes in.
+// Each message has its own key, derived from the secret and a salt, so no nonce can be used twice, however many messages there are. The salt
+// is a keyed hash of all inputs.
 func (k *Keyring) Seal(at Place, request, contentType string, data []byte) (sealed []byte, sealedAs string, err error) {
 	key := k.keys[0]
 	if len(contentType) > MaxContentType {
@@ -166,7 +166,7 @@ func (k *Keyring) Seal(at Place, request, contentType string, data []byte) (seal
 	return aead.Seal(sealed, make([]byte, aead.NonceSize()), plain, about), sealedType + sealedKey + key.id, nil
 }
 
-// aead is the cipher of one message.
+// aead returns the cipher of one message.
 func (k *payloadKey) aead(salt []byte) (cipher.AEAD, error) {
 	key, err := hkdf.Key(sha256.New, k.secret, salt, "pawl message v1", keyLen)
 	if err != nil {
@@ -179,9 +179,9 @@ func (k *payloadKey) aead(salt []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// Error is why something could not be decrypted.
+// Error is returned for data that could not be decrypted.
 type Error struct {
-	Forged  bool // nobody who has the keys encrypted it for its place; otherwise another keyring may have the key
+	Forged  bool // no holder of the keys encrypted it for its place; if false, another keyring may have the key
 	Message string
 }
 
@@ -192,13 +192,13 @@ func forged(format string, args ...any) error {
 	return &Error{Forged: true, Message: fmt.Sprintf(format, args...)}
 }
 
-// OnlyEncrypted reports whether what is not encrypted is refused.
+// OnlyEncrypted reports whether unencrypted data is refused.
 func (k *Keyring) OnlyEncrypted() bool { return k.only }
 
-// AcceptFrom are the queues from which tasks may have been moved.
+// AcceptFrom returns the queues from which tasks may have been moved.
 func (k *Keyring) AcceptFrom() []string { return k.acceptFrom }
 
-// IsForged reports whether an error says that something is forged.
+// IsForged reports whether err is an *Error for forged data.
 func IsForged(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Forged
@@ -228,7 +228,7 @@ func (k *Keyring) Open(at Place, sealed []byte) (data []byte, contentType string
 	return plain[n:], string(plain[1:n]), nil
 }
 
-// keyOf reads the id of the key, and what follows: the salt and the ciphertext.
+// keyOf returns the id of the key, and what follows it: the salt and the ciphertext.
 func keyOf(sealed []byte) (id string, rest []byte, ok bool) {
 	if len(sealed) < 2 || sealed[0] != sealVersion || len(sealed) < 2+int(sealed[1])+saltLen {
 		return "", nil, false

@@ -1,12 +1,11 @@
-// Package pawltest is for the tests of programs that use Pawl: a whole broker inside the test, in memory, and a way to
-// run one handler with one task.
+// Package pawltest is for the tests of programs that use Pawl: a whole broker inside the test, in memory, and a way to run one handler with one task.
 //
 //	result := pawltest.Run(t, mux, Welcome{To: "a@example.com"})
-//	if result.State != pawl.StateSucceeded { ... }
+//	if result.State != pawltype.StateSucceeded { ... }
 //
-// It is the real broker, with nothing left out, so what a test sees is what production does. Inside a bubble of
-// testing/synctest it lives in the bubble's fake time: a task that is due tomorrow is due after time.Sleep(24*time.Hour). A day in which
-// nothing happens takes less than 0.2 s of CPU, also with a worker connected.
+// It is the real broker, with nothing left out, so a test sees what production does. Inside a bubble of testing/synctest the broker uses
+// the bubble's fake time: a task that is due tomorrow is due after time.Sleep(24*time.Hour). An idle day takes less than 0.2 s of CPU,
+// even with a worker connected.
 //
 // It knows how to start a node and nothing of tasks.
 package pawltest
@@ -30,16 +29,16 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// pipeBuffer is how many bytes one side may be ahead of the other on an in-memory connection.
+// pipeBuffer is the buffer of each direction of an in-memory connection, in bytes.
 const pipeBuffer = 256 << 10
 
-// stopTimeout bounds the end of a test whose workers don't stop.
+// stopTimeout bounds how long a test waits at its end for workers that don't stop.
 const stopTimeout = 10 * time.Second
 
-// noPings keeps gRPC from asking whether the other side lives, every few seconds of fake time: it is the same process.
+// noPings keeps gRPC from pinging the other side every few seconds of fake time: it is the same process.
 var noPings = grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: math.MaxInt64})
 
-// Broker is a broker in memory. It ends with its test.
+// Broker is a broker in memory. It stops when its test ends.
 type Broker struct{ pipe *bufconn.Listener }
 
 // Option configures a Broker.
@@ -50,13 +49,13 @@ type config struct {
 	tracers trace.TracerProvider
 }
 
-// WithLogger sets where the broker logs. Without it its warnings go into the test's log.
+// WithLogger sets where the broker logs. Default: warnings go to the test's log.
 func WithLogger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
 
-// WithTracerProvider sets where the broker's spans go: to a recorder, say. Without it there are none. Clients have an option of their own.
+// WithTracerProvider sets where the broker's spans go, such as a recorder. Default: nowhere. Clients have their own option.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
-// New starts a broker that keeps everything in memory, for t.
+// New starts a broker for t that keeps everything in memory.
 func New(t testing.TB, opts ...Option) *Broker {
 	t.Helper()
 	start := time.Now()
@@ -68,7 +67,7 @@ func New(t testing.TB, opts ...Option) *Broker {
 		InMemory: true, Listener: bufconn.Listen(pipeBuffer), Version: version.Version, Logger: own.log, Tracers: own.tracers,
 		Fatal: func(err error) { t.Errorf("pawltest: broker: %v", err) },
 	}
-	// The clocks of package time are fake inside a bubble; those of the system never are.
+	// Inside a bubble, the clocks of package time are fake; those of the system never are.
 	cfg.Time.Wall = time.Now
 	cfg.Time.Elapsed = func() time.Duration { return time.Since(start) }
 	n, err := node.Start(t.Context(), cfg)
@@ -85,7 +84,7 @@ func New(t testing.TB, opts ...Option) *Broker {
 	return &Broker{pipe: cfg.Listener.(*bufconn.Listener)}
 }
 
-// Client makes a client of the broker, which is closed when t ends. Workers must have ended by then.
+// Client returns a new client of the broker, which is closed when t ends. Workers must have ended by then.
 func (b *Broker) Client(t testing.TB, opts ...pawl.DialOptions) *pawl.Client {
 	t.Helper()
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return b.pipe.DialContext(ctx) }
@@ -97,7 +96,7 @@ func (b *Broker) Client(t testing.TB, opts ...pawl.DialOptions) *pawl.Client {
 	return client
 }
 
-// logger writes warnings into the log of the test.
+// logger returns a logger that writes warnings to the test's log.
 func logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

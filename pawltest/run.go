@@ -9,16 +9,16 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Result is what became of a task after one run of its handler.
+// Result is the outcome of one run of a task's handler.
 type Result struct {
-	// Task is the task as the broker has it now: State, Result, AttemptLog, Checkpoint, RunAt of the next attempt.
+	// Task is the task as the broker has it after the run: State, Result, AttemptLog, Checkpoint, RunAt of the next attempt.
 	*pawltype.Task
-	// Err is what the handler returned. It is nil if it panicked: the attempt log has that.
+	// Err is what the handler returned. It is nil if the handler panicked: see the attempt log.
 	Err error
 }
 
-// Run enqueues one task to a broker of its own, has a worker run it once by the mux, and tells what became of it. A
-// handler that fails leaves its task retrying, unless it steers or opts allow no second attempt.
+// Run enqueues one task at a new broker, has a worker run it once with the mux, and returns the outcome. A handler that fails
+// leaves its task retrying, unless it steers or opts allow no second attempt.
 //
 // The task must be due: Run does not wait for one with pawl.In.
 func Run(t testing.TB, mux *pawl.Mux, args pawl.Args, opts ...pawl.Option) *Result {
@@ -26,7 +26,7 @@ func Run(t testing.TB, mux *pawl.Mux, args pawl.Args, opts ...pawl.Option) *Resu
 	return New(t).Run(t, mux, args, opts...)
 }
 
-// RunFunc is Run for one handler without a mux.
+// RunFunc is Run for a single handler without a mux.
 func RunFunc[T pawl.Args](t testing.TB, handle func(ctx context.Context, task *pawl.Task[T]) error, args T, opts ...pawl.Option) *Result {
 	t.Helper()
 	mux := pawl.NewMux()
@@ -34,7 +34,7 @@ func RunFunc[T pawl.Args](t testing.TB, handle func(ctx context.Context, task *p
 	return Run(t, mux, args, opts...)
 }
 
-// Run enqueues one task to this broker and has a worker run it once. No other task may wait in its queue.
+// Run enqueues one task at this broker and has a worker run it once. No other task may be waiting in its queue.
 func (b *Broker) Run(t testing.TB, mux *pawl.Mux, args pawl.Args, opts ...pawl.Option) *Result {
 	t.Helper()
 	client := b.Client(t)
@@ -45,9 +45,9 @@ func (b *Broker) Run(t testing.TB, mux *pawl.Mux, args pawl.Args, opts ...pawl.O
 	return runTask(t, client, mux, ref.ID)
 }
 
-// RunAgain has a worker run the next attempt of a task that Run ran before, without waiting until it is due, or gives a dead letter
-// another life. So a test sees how a handler goes on after a failure: with what its steps came to, its checkpoint and its once
-// keys. The mux may be another one, as after a new version of the program.
+// RunAgain has a worker run the next attempt of a task that Run ran before, without waiting until it is due; a dead letter is
+// replayed. It shows how a handler continues after a failure: with the results of its steps, its checkpoint and its once keys. The
+// mux may be a different one, as after a new version of the program.
 func (b *Broker) RunAgain(t testing.TB, mux *pawl.Mux, before *Result) *Result {
 	t.Helper()
 	client := b.Client(t)
@@ -85,7 +85,7 @@ func runTask(t testing.TB, client *pawl.Client, mux *pawl.Mux, id string) *Resul
 	return result
 }
 
-// runOnce lets a worker with one slot run the task. It reports false if the mux doesn't know the type.
+// runOnce has a worker with one slot run the task. It reports false if the mux has no handler for the type.
 func runOnce(t testing.TB, client *pawl.Client, mux *pawl.Mux, task *pawltype.Task, err *error) bool {
 	known := false
 	for _, name := range mux.Types() {
@@ -99,7 +99,7 @@ func runOnce(t testing.TB, client *pawl.Client, mux *pawl.Mux, task *pawltype.Ta
 	handle := mux.Handler()
 	one := pawl.NewMux()
 	one.HandleFunc(task.Type, func(ctx context.Context, c *pawl.Claim) error {
-		defer stop() // the worker takes no second task: it drains, and tells how this one ended
+		defer stop() // the worker takes no second task: it drains, and reports how this one ended
 		e := handle(ctx, c)
 		if c.ID == task.ID {
 			*err = e

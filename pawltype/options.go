@@ -5,15 +5,15 @@ import "time"
 // Priority orders the tasks within a queue.
 type Priority string
 
-// The priorities. Without one, a task is Normal.
+// Priorities. The default is Normal.
 const (
 	High   Priority = "high"
 	Normal Priority = "normal"
 	Low    Priority = "low"
 )
 
-// RetryPolicy says how long a failed task waits: min(Initial × Factor^(n-1), Max) before attempt n+1, plus up to Jitter of it.
-// A zero field means the default.
+// RetryPolicy sets how long a failed task waits: min(Initial × Factor^(n-1), Max) before attempt n+1, plus up to Jitter of that.
+// Zero fields have defaults.
 type RetryPolicy struct {
 	Initial time.Duration `json:"initial"` // default 30 s, NoWait for none
 	Factor  float64       `json:"factor"`  // at least 1; default 2
@@ -21,34 +21,35 @@ type RetryPolicy struct {
 	Jitter  float64       `json:"jitter"`  // a share from 0 to 1; default 0.25, NoJitter for none
 }
 
-// NoJitter in RetryPolicy.Jitter stands for a share of 0.
+// NoJitter in RetryPolicy.Jitter means a share of 0.
 const NoJitter = -1
 
-// NoWait in RetryPolicy.Initial or RetryPolicy.Max stands for a duration of 0.
+// NoWait in RetryPolicy.Initial or RetryPolicy.Max means a duration of 0.
 const NoWait time.Duration = -1
 
-// UniqueOpts say how a task holds a unique key. The key is held from the enqueue until the task leaves the states, and is free in the instant it ends, however it ends.
+// UniqueOpts describe how a task holds a unique key: from the enqueue until the task leaves States. The key is released in the
+// instant in which the task ends, however it ends.
 type UniqueOpts struct {
-	// Key is at most 256 bytes; "": one that stands for the task's type and payload, byte by byte.
+	// Key is at most 256 bytes; "": a key made of the task's type and payload, byte by byte.
 	Key string
-	// States are those in which a task holds its key. All that are no end must be among them, which is the default; ends may be
-	// added with OnConflictKeep and OnConflictReject: then the key is held until retention removes the task.
+	// States are those in which a task holds its key. They must include all that are not final, which is the default; final ones can
+	// be added with OnConflictKeep and OnConflictReject: then the key is held until retention removes the task.
 	States []State
-	// OnConflict says what becomes of a task whose key another one holds; "": OnConflictKeep.
+	// OnConflict decides what happens to a task whose key another task holds; "": OnConflictKeep.
 	OnConflict OnConflict
 }
 
-// OnConflict says what becomes of a task whose unique key another one holds.
+// OnConflict decides what happens to a task whose unique key another task holds.
 type OnConflict string
 
 const (
-	// OnConflictKeep gives the other task, with Ref.Duplicate set.
+	// OnConflictKeep returns the other task, with Ref.Duplicate set.
 	OnConflictKeep OnConflict = "keep"
-	// OnConflictReplace discards the task of the key that waits, and takes its place: a debounce. If none waits, since the other
-	// one runs, it is as OnConflictKeep.
+	// OnConflictReplace discards the waiting task that holds the key, and takes its place: a debounce. If that task is not waiting but
+	// running, OnConflictKeep applies.
 	OnConflictReplace OnConflict = "replace"
-	// OnConflictKeepLast is as OnConflictReplace, but while the other one runs, the new one waits behind it: at most one runs and
-	// one waits, with the newest data. A task that would be run again while another waits behind it is discarded in its favour.
+	// OnConflictKeepLast is like OnConflictReplace, but while the other task runs, the new one waits behind it: at most one runs and one waits,
+	// with the newest data. If the running task is due to run again while another waits behind it, it is discarded in favour of that one.
 	OnConflictKeepLast OnConflict = "keep_last"
 	// OnConflictReject refuses the new task with ErrConflict.
 	OnConflictReject OnConflict = "reject"

@@ -2,22 +2,22 @@ package pawltype
 
 import "time"
 
-// PageRequest says which part of a list is wanted.
+// PageRequest selects a part of a list.
 type PageRequest struct {
-	Limit       int    // items at most: default 100, at most 1,000
-	Cursor      string // Page.NextCursor of the page before; "" for the first
-	WithPayload bool   // of tasks: their payloads too
+	Limit       int    // maximum number of items: default 100, at most 1,000
+	Cursor      string // Page.NextCursor of the previous page; "" for the first
+	WithPayload bool   // for tasks: include their payloads
 }
 
 // Page is a part of a list.
 type Page[T any] struct {
 	Items      []T       // may be empty while NextCursor is set: the search goes on
 	NextCursor string    // "" at the end
-	Searched   *Searched // of tasks: how far the search came that ended before the page was full; nil: it is full, or the list ends here
+	Searched   *Searched // for tasks: how far the search got, if it ended before the page was full or the list complete; else nil
 }
 
-// Searched says how far the search for a page of tasks came. Where few tasks match, a page ends once a bounded number of rows was read.
+// Searched describes how far the search for a page of tasks got. Where few tasks match, a page ends after a bounded number of rows.
 type Searched struct {
-	Rows  int64     // that were read for this page
-	Until time.Time // all that were created later were found; of the dead letters of a queue, all that ended later
+	Rows  int64     // read for this page
+	Until time.Time // all matches created after this were found; for the dead letters of a queue, all that ended after it
 }

@@ -1,14 +1,14 @@
 package pawltype
 
-// State is the exact place of a task in its life.
+// State is the exact state of a task in its life cycle.
 type State string
 
-// The states.
+// States of a task.
 const (
-	StateScheduled State = "scheduled" // waits for its time
+	StateScheduled State = "scheduled" // not due yet
 	StateReady     State = "ready"     // can be claimed
 	StateClaimed   State = "claimed"   // a worker holds it under a lease
-	StateRetrying  State = "retrying"  // failed, waits for its next attempt
+	StateRetrying  State = "retrying"  // failed, waiting for its next attempt
 	StateSucceeded State = "succeeded"
 	StateDiscarded State = "discarded" // ended on purpose
 	StateDead      State = "dead"      // a dead letter: should have succeeded
@@ -25,10 +25,10 @@ func (s State) Ended() bool {
 	return false
 }
 
-// Status is the coarse word for a state.
+// Status is the coarse state of a task.
 type Status string
 
-// The statuses.
+// Statuses of a task.
 const (
 	StatusQueued     Status = "queued"     // scheduled, ready, retrying
 	StatusProcessing Status = "processing" // claimed
@@ -40,21 +40,21 @@ const (
 // Outcome is how an attempt ended.
 type Outcome string
 
-// The outcomes.
+// Outcomes of an attempt.
 const (
 	OutcomeSucceeded  Outcome = "succeeded"
 	OutcomeFailed     Outcome = "failed"    // will be retried, or was the last attempt
 	OutcomeDead       Outcome = "dead"      // not retryable
 	OutcomeDiscarded  Outcome = "discarded" // ended on purpose
 	OutcomePoisoned   Outcome = "poisoned"
-	OutcomeLeaseLost  Outcome = "lease_lost" // the worker vanished
-	OutcomeTimedOut   Outcome = "timed_out"  // ran past its timeout, and the worker did not say so
+	OutcomeLeaseLost  Outcome = "lease_lost" // the worker disappeared
+	OutcomeTimedOut   Outcome = "timed_out"  // ran past its timeout, and the worker did not report it
 	OutcomeReleased   Outcome = "released"   // given back, no attempt used
 	OutcomeSnoozed    Outcome = "snoozed"    // put off, no attempt used
 	OutcomeCancelled  Outcome = "cancelled"
-	OutcomeLeaderless Outcome = "leaderless" // its lease ran out while no broker served: no attempt used
+	OutcomeLeaderless Outcome = "leaderless" // its lease expired while no broker was serving: no attempt used
 )
 
-// Failed reports whether the handler did not do what it should have done. Metrics of failures count these outcomes: a task that was
-// discarded, snoozed, cancelled or given back has not failed.
+// Failed reports whether the outcome is a failure of the handler. Failure metrics count these outcomes: a task that was discarded,
+// snoozed, cancelled or given back has not failed.
 func (o Outcome) Failed() bool { return o == OutcomeFailed || o == OutcomeDead || o == OutcomePoisoned }

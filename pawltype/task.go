@@ -1,5 +1,5 @@
-// Package pawltype holds the data of the SDK: what calls answer with, what options take, and errors. It is apart so that package pawl is
-// small; it makes no calls, and keeps no state.
+// Package pawltype holds the data types of the SDK: what calls return, what options take, and errors. It is separate to keep package
+// pawl small; it makes no calls, and keeps no state.
 package pawltype
 
 import (
@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Task is everything the broker knows of a task. A zero time means: not yet, or never.
+// Task is everything the broker knows of a task. A zero time means not yet, or never.
 type Task struct {
 	ID                string
 	Type              string
 	Queue             string
 	Status            Status
 	State             State
-	Reason            string // why it is in its end state
+	Reason            string // why it is in its final state
 	Priority          Priority
 	Payload           []byte // left out of lists unless asked for
 	ContentType       string
 	Result            []byte
 	ResultContentType string
-	Attempts          int // begun: the number of the last one
+	Attempts          int // started so far: the number of the last one
 	MaxAttempts       int
 	Failures          int
 	Crashes           int // leases lost
@@ -30,13 +30,13 @@ type Task struct {
 	Fence             int64 // claims so far
 	AttemptLog        []Attempt
 	Progress          Progress
-	Worker            string // that holds it, or held it last
+	Worker            string // holds it, or held it last
 	CreatedAt         time.Time
 	RunAt             time.Time // when it is or was due
 	ClaimedAt         time.Time
 	LeaseExpiresAt    time.Time
 	EndedAt           time.Time
-	ExpiresAt         time.Time // of ExpiresIn
+	ExpiresAt         time.Time // from ExpiresIn
 	KeptUntil         time.Time // when retention removes it
 	IdempotencyKey    string
 	Key               string
@@ -46,18 +46,18 @@ type Task struct {
 	Timeout           time.Duration
 	Retention         time.Duration
 	Checkpoint        []byte
-	Cost              int // tokens of rate limits that a start takes
+	Cost              int // rate limit tokens that a start takes
 	Unique            *UniqueOpts
 	WaitsFor          string     // the id of the task that runs and holds the unique key, or of the first of its key in a strict order
-	GroupID           string     // of the group that it is a member of
-	Parent            *Parent    // what it follows; nil: nothing
-	Then              []Follower // what follows it
-	ETag              string     // of what Update changes: another one if that is different; only with the payload
-	MovedTo           string     // the id of the task as which it lives on in another queue
-	MovedFrom         string     // the id of the task that lives on as this one
+	GroupID           string     // of the group that it belongs to
+	Parent            *Parent    // the task or group that it follows; nil: none
+	Then              []Follower // its follow-up tasks
+	ETag              string     // changes with whatever Update can change; set only if the payload is
+	MovedTo           string     // the id under which the task continues in another queue
+	MovedFrom         string     // the id of the task that continues as this one
 }
 
-// DecodeResult decodes the result from JSON into v, which stays as it is if there is no result.
+// DecodeResult decodes the result from JSON into v, which is left unchanged if there is no result.
 func (t *Task) DecodeResult(v any) error { return decode(t.ID, "result", t.Result, v) }
 
 // DecodePayload decodes the payload from JSON into v.
@@ -73,7 +73,7 @@ func decode(id, what string, data []byte, v any) error {
 	return nil
 }
 
-// Progress is what a handler last said of its way.
+// Progress is the progress that a handler last reported.
 type Progress struct {
 	Percent float64 `json:"percent"` // 0 to 100
 	Message string  `json:"message,omitempty"`
@@ -92,14 +92,14 @@ type Attempt struct {
 	NextRunAt time.Time // after a retry or snooze
 }
 
-// Failure is what a handler said of its error.
+// Failure describes a handler's error.
 type Failure struct {
 	Message string `json:"message"`
 	Type    string `json:"type,omitempty"`  // of the innermost error, as %T prints it
 	Stack   string `json:"stack,omitempty"` // of a panic
 }
 
-// EndedError is the error of waiting for a task that ended otherwise than by success.
+// EndedError is returned by waiting for a task that ended other than by succeeding.
 type EndedError struct {
 	Task *Task
 }
@@ -121,7 +121,7 @@ func (e *EndedError) Is(target error) bool {
 	return target == ErrCancelled && e.Task.State == StateCancelled
 }
 
-// LastFailure is the error of the last attempt that had one, or nil.
+// LastFailure returns the error of the last attempt that had one, or nil.
 func (t *Task) LastFailure() *Failure {
 	for i := len(t.AttemptLog) - 1; i >= 0; i-- {
 		if f := t.AttemptLog[i].Error; f != nil {

@@ -2,15 +2,15 @@ package pawltype
 
 import "time"
 
-// WorkerStats is what a worker does right now, and did since Run began.
+// WorkerStats are a worker's current state and its counters since Run began.
 type WorkerStats struct {
 	Connected   bool
 	Quiet       bool      // an operator has it take no new tasks
-	LastContact time.Time // the last word from the broker; zero: none yet
+	LastContact time.Time // the last frame from the broker; zero: none yet
 	Reconnects  int       // streams after the first
 	Running     int       // handlers
-	Unsettled   int       // tasks that have ended, whose end the broker has not confirmed
+	Unsettled   int       // tasks whose handlers have returned, but whose outcomes the broker has not confirmed
 	Succeeded   int64     // handlers that returned nil
-	Failed      int64     // handlers that failed, or steered otherwise than by Snooze; not those that were cancelled, or lost their leases
+	Failed      int64     // handlers that failed, or steered other than by Snooze; not those that were cancelled or lost their leases
 	LeasesLost  int64
 }
