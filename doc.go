@@ -1,5 +1,5 @@
-// Package pawl is the Go SDK of Pawl, a distributed task queue: producers enqueue tasks at a broker, and workers run them at least once. A
-// task that was accepted is never lost.
+// Package pawl is the Go SDK of Pawl, a distributed task queue: producers enqueue tasks, and workers run them at least once. An
+// accepted task is never lost.
 //
 //	client, err := pawl.Dial("localhost:7295")
 //

@@ -15,13 +15,13 @@ import (
 // maxRetryRows bounds the rows of one call of RetryDead, so that its transaction is short.
 const maxRetryRows = 1000
 
-// errDeadChanged: two calls put the same rows back.
+// errDeadChanged: two calls moved the same rows back.
 var errDeadChanged = errors.New("another call has put some of the rows back: look at the status and try again")
 
-// RetryDead puts dead rows back into the outbox, by their numbers, all or none: they are enqueued again under the same request ids, behind
-// the rows that wait. Delay and expires_in count from now. At most 1,000 rows in a call.
+// RetryDead moves dead rows back to the outbox, by their numbers, all or none: they are enqueued again under the same request ids, after
+// the rows that are waiting. Delay and expires_in count from now. At most 1,000 rows in a call.
 //
-// Errors: pawl.ErrNotFound names the first number that no dead row has.
+// Errors: pawl.ErrNotFound names the first number that is not of a dead row.
 func (o *Outbox) RetryDead(ctx context.Context, seqs ...int64) error {
 	if len(seqs) == 0 || len(seqs) > maxRetryRows {
 		return fmt.Errorf("outbox: retry: %w", convert.Invalid("seqs", "%d rows, want 1 to %d", len(seqs), maxRetryRows))
@@ -50,7 +50,7 @@ func (o *Outbox) retryDead(ctx context.Context, tx *sql.Tx, seqs []int64) error 
 		}
 	}
 	in := "(" + strings.Join(list, ",") + ")"
-	// The insert comes first: it takes SQLite's lock for writers at once.
+	// The insert comes first: it takes SQLite's write lock right away.
 	back, err := affected(ctx, tx, "INSERT INTO pawl_outbox (id, queue, task) SELECT id, queue, task FROM pawl_outbox_dead WHERE seq IN "+in+" ORDER BY seq")
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (o *Outbox) retryDead(ctx context.Context, tx *sql.Tx, seqs []int64) error 
 	return err
 }
 
-// missingDead names the first number that no dead row has.
+// missingDead names the first number that is not of a dead row.
 func (o *Outbox) missingDead(ctx context.Context, tx *sql.Tx, seqs []int64, in string) error {
 	there := map[int64]bool{}
 	rows, err := tx.QueryContext(ctx, "SELECT seq FROM pawl_outbox_dead WHERE seq IN "+in)
@@ -91,7 +91,7 @@ func (o *Outbox) missingDead(ctx context.Context, tx *sql.Tx, seqs []int64, in s
 	return errDeadChanged
 }
 
-// DeadRows lists up to limit dead rows behind a number, in the order of their numbers.
+// DeadRows lists up to limit dead rows with numbers above behind, in the order of their numbers.
 func (o *Outbox) DeadRows(ctx context.Context, behind int64, limit int) ([]DeadRow, error) {
 	if limit < 1 || limit > maxDeadShown {
 		return nil, fmt.Errorf("outbox: dead rows: %w", convert.Invalid("limit", "%d is not between 1 and %d", limit, maxDeadShown))

@@ -9,14 +9,14 @@ import (
 // Dialect is the SQL of a database.
 type Dialect string
 
-// The databases that can hold an outbox.
+// Databases that can hold an outbox.
 const (
 	Postgres Dialect = "postgres" // PostgreSQL 13 or later
 	MySQL    Dialect = "mysql"    // MySQL 8.0.13 or later, MariaDB 10.5 or later
 	SQLite   Dialect = "sqlite"   // 3.35 or later
 )
 
-// ParseDialect reads the name of a dialect.
+// ParseDialect parses the name of a dialect.
 func ParseDialect(name string) (Dialect, error) {
 	if _, ok := dialects[Dialect(name)]; !ok {
 		return "", fmt.Errorf("outbox: dialect %q is not %s, %s or %s", name, Postgres, MySQL, SQLite)
@@ -24,15 +24,15 @@ func ParseDialect(name string) (Dialect, error) {
 	return Dialect(name), nil
 }
 
-// words are the parts of statements in which the dialects differ.
+// words are the parts of statements that differ between dialects.
 type words struct {
-	now    string // the time, of the type of the columns that end with _at
-	later  string // that many seconds later: takes a parameter
-	waited string // for how many microseconds a row has waited
+	now    string // the time, in the type of the columns ending in _at
+	later  string // that time plus a number of seconds, its parameter
+	waited string // how many microseconds a row has waited
 	id     string // the column id as text
 	task   string // the column task as text
-	ignore string // makes an insert into pawl_effect leave a row that is there
-	lock   string // makes a select read what is committed, and lock it
+	ignore string // makes an insert into pawl_effect leave an existing row
+	lock   string // makes a select read committed data, and lock it
 }
 
 // Read only.
@@ -58,7 +58,7 @@ var dialects = map[Dialect]words{
 	SQLite: {
 		now:   "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')",
 		later: "strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ? || ' seconds')",
-		// Times are rounded to milliseconds: one less, so that no task is early.
+		// Times are rounded to milliseconds: one is subtracted, so that no task is early.
 		waited: "CAST((julianday('now') - julianday(created_at)) * 86400000000 AS INTEGER) - 1000",
 		id:     "id",
 		task:   "task",
@@ -66,7 +66,7 @@ var dialects = map[Dialect]words{
 	},
 }
 
-// bind puts the dialect's placeholders in place of question marks. No statement of this package has one in a text.
+// bind replaces question marks by the dialect's placeholders. No statement of this package has one in a string.
 func (d Dialect) bind(query string) string {
 	if d != Postgres {
 		return query

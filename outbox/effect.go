@@ -21,18 +21,18 @@ const (
 	// maxEffectName and maxEffectResult are the limits of pawl.Once, in bytes.
 	maxEffectName   = 256
 	maxEffectResult = 64 << 10
-	// defaultKeep is longer than dead letters are kept, which can be replayed.
+	// defaultKeep is longer than dead letters are kept, since those can be replayed.
 	defaultKeep = 30 * 24 * time.Hour
 	maxKeep     = 10 * 365 * 24 * time.Hour
-	// pruneStep is how many rows of effects end with one statement.
+	// pruneStep is how many rows of effects one statement deletes.
 	pruneStep = 1000
 )
 
-// ErrStaleEffect: a later run of the task has had the effect. This run has lost its claim: its transaction must be rolled back.
+// ErrStaleEffect: a later run of the task has already had the effect. This run has lost its claim: roll its transaction back.
 var ErrStaleEffect = errors.New("a later run of the task has had the effect")
 
-// WithEffectRetention is an outbox that keeps the rows of effects for d, from a minute to ten years, instead of 30 days. A task that runs
-// again after that has its effect again: keep them for longer than you replay dead letters.
+// WithEffectRetention returns a copy of o that keeps the rows of effects for d, from a minute to ten years, instead of 30 days. A task that
+// runs again after that has its effect again: keep them for longer than you replay dead letters.
 func (o *Outbox) WithEffectRetention(d time.Duration) (*Outbox, error) {
 	if d < time.Minute || d > maxKeep {
 		return nil, fmt.Errorf("outbox: %w", convert.Invalid("retention", "%s is not between 1m and %s", d, maxKeep))
@@ -42,20 +42,20 @@ func (o *Outbox) WithEffectRetention(d time.Duration) (*Outbox, error) {
 	return &other, nil
 }
 
-// Effect has an effect of a task once, however often the task runs: fn writes it with tx, and so does Effect that it is there. A run that
-// finds that returns nil without fn. Name tells the effects of one task apart; it has 1 to 256 bytes.
+// Effect runs fn for an effect that a task should have only once, however often the task runs. fn writes the effect with tx, and Effect records
+// it with tx. If a run finds that record, Effect returns nil without running fn. Name distinguishes the effects of a task; it has 1 to 256 bytes.
 //
-// Effect and record are committed together or not at all, so that nothing is done twice, and nothing is lost. What happens outside the
-// database is not covered: docs/idempotency.md says what is possible there. If Effect returns an error, roll tx back. A run that finds that a
-// later one has had the effect gets ErrStaleEffect. Runs at the same time wait for each other, as the database's locks have it.
+// The effect and its record are committed together or not at all, so nothing is done twice, and nothing is lost. Effects outside the database
+// are not covered: docs/idempotency.md says what is possible for those. If Effect returns an error, roll tx back. If a later run has already
+// had the effect, the error is ErrStaleEffect. Concurrent runs wait for each other, according to the database's locks.
 //
-// With Enqueue in the same transaction, effect and next task come to be together.
+// With Enqueue in the same transaction, the effect and the next task are committed together.
 func (o *Outbox) Effect(ctx context.Context, tx Tx, c *pawl.Claim, name string, fn func(ctx context.Context) error) error {
 	_, err := o.effect(ctx, tx, c, name, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
 	return err
 }
 
-// Effect is Outbox.Effect for effects that have a result: at most 64 KiB of JSON, which later runs get in place of fn's.
+// Effect is Outbox.Effect for effects that have a result: at most 64 KiB of JSON, which later runs get instead of running fn.
 func Effect[R any](ctx context.Context, o *Outbox, tx Tx, c *pawl.Claim, name string, fn func(ctx context.Context) (R, error)) (R, error) {
 	var out R
 	data, err := o.effect(ctx, tx, c, name, func(ctx context.Context) ([]byte, error) {
@@ -98,18 +98,18 @@ func (o *Outbox) effect(ctx context.Context, tx Tx, c *pawl.Claim, name string, 
 	return result, nil
 }
 
-// effect is one call.
+// effect is one call of Effect.
 type effect struct {
 	box   *Outbox
 	tx    Tx
 	claim *pawl.Claim
 	name  string
-	run   string // of this call: how it knows its row
+	run   string // identifies this call's row
 }
 
-// begin writes the row of the effect, or finds that of another run. The insert waits for one that is not committed yet.
+// begin inserts the row of the effect, or finds that of another run. The insert waits for a row that is not committed yet.
 //
-// How many rows an insert has made would tell the same, if drivers agreed on what they count.
+// The number of rows that the insert affected would tell the same, if drivers agreed on what they count.
 func (e *effect) begin(ctx context.Context) (result []byte, done bool, err error) {
 	w := dialects[e.box.dialect]
 	insert := fmt.Sprintf("INSERT INTO pawl_effect (task_id, name, fence, run, result, keep_until) VALUES (?,?,?,?,'',%s) %s", w.later, w.ignore)
@@ -131,7 +131,7 @@ func (e *effect) begin(ctx context.Context) (result []byte, done bool, err error
 	return result, true, nil
 }
 
-// do has the effect and writes its result. If that fails the row goes, for callers that commit all the same.
+// do runs fn and writes its result. If that fails it deletes the row, for callers that commit anyway.
 func (e *effect) do(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	result, err := fn(ctx)
 	if err == nil && len(result) > maxEffectResult {
@@ -141,7 +141,7 @@ func (e *effect) do(ctx context.Context, fn func(ctx context.Context) ([]byte, e
 		err = e.exec(ctx, "UPDATE pawl_effect SET result = ? WHERE task_id = ? AND name = ?", string(result))
 	}
 	if err != nil {
-		// A transaction in which this fails can't be committed either.
+		// If this fails, the transaction can't be committed either.
 		_ = e.exec(context.WithoutCancel(ctx), "DELETE FROM pawl_effect WHERE task_id = ? AND name = ?")
 		return nil, err
 	}
@@ -168,12 +168,12 @@ func scanRow(ctx context.Context, tx Tx, query string, args, to []any) error {
 	return fmt.Errorf("a %T can't read rows: it has neither QueryRowContext nor ScanRow", tx)
 }
 
-// DeleteExpired deletes the rows of effects whose retention is over, and says how many. Relays do so every minute; a program that has
-// effects and no relay calls it now and then.
+// DeleteExpired deletes the rows of effects whose retention has passed, and returns how many. Relays do so every minute; a program that has
+// effects but no relay should call it from time to time.
 func (o *Outbox) DeleteExpired(ctx context.Context) (deleted int64, err error) {
 	now := dialects[o.dialect].now
 	for {
-		// The end of the next step, or of all rows: DELETE has no LIMIT everywhere.
+		// Find the end of the next step, or of all rows: not every database has DELETE with LIMIT.
 		var last any
 		step := fmt.Sprintf("SELECT max(keep_until) FROM (SELECT keep_until FROM pawl_effect WHERE keep_until < %s ORDER BY keep_until LIMIT %d) AS step", now, pruneStep)
 		if err := o.db.QueryRowContext(ctx, step).Scan(&last); err != nil {

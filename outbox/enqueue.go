@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// MaxItems is how many tasks EnqueueMany takes at once.
+	// MaxItems is how many tasks EnqueueMany accepts in a call.
 	MaxItems = 1000
-	// maxStatement bounds the tasks of one statement, in bytes: MySQL takes 16 MiB by default.
+	// maxStatement bounds the tasks of one statement, in bytes: MySQL accepts 16 MiB by default.
 	maxStatement = 4 << 20
 	// maxQueue is the longest name of a queue, in bytes.
 	maxQueue = 256
 )
 
-// Tx is a transaction: an *sql.Tx, an *sql.Conn within one, or one of pgx with pgxoutbox.Tx.
+// Tx is a transaction: an *sql.Tx, an *sql.Conn within one, or a pgx transaction wrapped by pgxoutbox.Tx.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// Outbox writes tasks into a database. Its methods may be called by any number of goroutines.
+// Outbox writes tasks into a database. Its methods are safe for concurrent use.
 type Outbox struct {
 	db        *sql.DB
 	dialect   Dialect
@@ -38,8 +38,8 @@ type Outbox struct {
 	keep      time.Duration // rows of effects
 }
 
-// Open is the outbox in a database whose tables are there: Schema makes them. Tables that are missing, or that this version can't use, are
-// ErrSchema.
+// Open returns the outbox in a database whose tables exist: Schema creates them. If they are missing, or this version can't use
+// them, the error is ErrSchema.
 func Open(ctx context.Context, db *sql.DB, d Dialect) (*Outbox, error) {
 	if _, err := ParseDialect(string(d)); err != nil {
 		return nil, err
@@ -55,9 +55,9 @@ func Open(ctx context.Context, db *sql.DB, d Dialect) (*Outbox, error) {
 }
 
 // Enqueue writes a task with one insert into tx. It takes the arguments and options of pawl.Client.Enqueue, and returns the request id under
-// which the task will be enqueued. In and ExpiresIn count from now, by the database's clock. The trace of ctx goes along.
+// which the task will be enqueued. In and ExpiresIn count from now, by the database's clock. The trace of ctx is passed along.
 //
-// An option that Pawl's client would refuse is refused here, before anything is written. What only the broker can refuse makes a dead row.
+// Options that Pawl's client would refuse are refused here, before anything is written. What only the broker can refuse becomes a dead row.
 func (o *Outbox) Enqueue(ctx context.Context, tx Tx, args pawl.Args, opts ...pawl.Option) (id string, err error) {
 	r, err := o.newRow(ctx, args, opts)
 	if err != nil {
@@ -66,7 +66,7 @@ func (o *Outbox) Enqueue(ctx context.Context, tx Tx, args pawl.Args, opts ...paw
 	return r.id, o.insert(ctx, tx, []row{r})
 }
 
-// EnqueueMany writes up to MaxItems tasks, all or none, and returns their request ids in order. It takes one insert for each 4 MiB of tasks.
+// EnqueueMany writes up to MaxItems tasks, all or none, and returns their request ids in order. It makes one insert per 4 MiB of tasks.
 func (o *Outbox) EnqueueMany(ctx context.Context, tx Tx, items []pawl.Item) (ids []string, err error) {
 	if len(items) > MaxItems {
 		return nil, fmt.Errorf("outbox: enqueue: %w", convert.Invalid("items", "%d tasks, at most %d are allowed", len(items), MaxItems))
@@ -93,7 +93,7 @@ func (o *Outbox) EnqueueMany(ctx context.Context, tx Tx, items []pawl.Item) (ids
 	return ids, nil
 }
 
-// row is what a program writes of a task.
+// row is a task as the program writes it.
 type row struct {
 	id, queue string
 	task      string
@@ -108,7 +108,7 @@ func (o *Outbox) newRow(ctx context.Context, args pawl.Args, opts []pawl.Option)
 	if r.id, err = requestID(s); err != nil {
 		return r, err
 	}
-	// A statement that the database refuses would spoil the whole transaction.
+	// If the database rejected a statement, the whole transaction would fail.
 	if r.queue = convert.QueueName(s); len(r.queue) > maxQueue || strings.IndexByte(r.queue, 0) >= 0 {
 		return r, convert.Invalid("queue", "%q has more than %d bytes, or one that is zero", convert.CutText(r.queue, 64), maxQueue)
 	}
@@ -118,7 +118,7 @@ func (o *Outbox) newRow(ctx context.Context, args pawl.Args, opts []pawl.Option)
 	return r, err
 }
 
-// requestID takes the request id of a task, or makes one.
+// requestID returns the request id of a task, or makes one.
 func requestID(s *pawlv1.TaskSpec) (string, error) {
 	if s.RequestId == "" {
 		id, err := uuid.NewV7()

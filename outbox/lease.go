@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// lease makes one relay at a time the active one: the row of pawl_outbox_relay names its holder until a time, by the database's clock. A
-// holder that is late can do no harm: what it enqueues has been enqueued under the same request ids, and its deletions are fenced.
+// lease makes one relay at a time the active one: the row of pawl_outbox_relay names the lease's holder and expiry, by the database's
+// clock. A holder that is late does no harm: what it enqueues has been enqueued under the same request ids, and its deletions are fenced.
 //
-// Row locks with SKIP LOCKED would let relays work side by side, but not in order, and hold a transaction open while Pawl is asked.
+// Row locks with SKIP LOCKED would let relays work in parallel, but not in order, and would hold a transaction open during calls to Pawl.
 type lease struct {
 	box    *Outbox
-	holder string // host/pid/run: new for each run
+	holder string // host/pid/run: unique to each run
 	time   time.Duration
-	until  atomic.Pointer[time.Time] // when it ends at the earliest, by the monotonic clock of this process
+	until  atomic.Pointer[time.Time] // the earliest time at which it can expire, by the monotonic clock of this process
 }
 
 func newLease(box *Outbox, d time.Duration) *lease {
-	host, _ := os.Hostname() // "" does as well
+	host, _ := os.Hostname() // "" is fine too
 	l := &lease{box: box, time: d, holder: fmt.Sprintf("%s/%d/%016x", plain(host), os.Getpid(), rand.Uint64())}
 	l.until.Store(&time.Time{})
 	return l
 }
 
-// plain is a name that may stand in a statement as it is: at most 32 letters, digits, points and hyphens.
+// plain makes host safe to embed in a statement: at most 32 letters, digits, points and hyphens.
 func plain(host string) string {
 	host = strings.Map(func(r rune) rune {
 		if r == '.' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
@@ -40,7 +40,7 @@ func plain(host string) string {
 	return host[:min(len(host), 32)]
 }
 
-// acquire takes the lease if nobody else holds it, or holds it for longer.
+// acquire takes the lease unless another relay holds it, or extends it.
 func (l *lease) acquire(ctx context.Context) (bool, error) {
 	asked := time.Now()
 	w := dialects[l.box.dialect]
@@ -58,7 +58,7 @@ func (l *lease) acquire(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// renew renews the lease until ctx ends. It returns as soon as the lease may be another's.
+// renew renews the lease until ctx ends. It returns as soon as another relay may have the lease.
 func (l *lease) renew(ctx context.Context) error {
 	for {
 		until := *l.until.Load()
@@ -79,13 +79,13 @@ func (l *lease) renew(ctx context.Context) error {
 	}
 }
 
-// release lets another relay take over at once.
+// release lets another relay take over immediately.
 func (l *lease) release(ctx context.Context) error {
 	_, err := l.box.db.ExecContext(ctx, l.box.dialect.bind("UPDATE pawl_outbox_relay SET expires_at = "+dialects[l.box.dialect].now+" WHERE holder = ?"), l.holder)
 	return err
 }
 
-// fence is a condition that holds while no other relay has taken the lease.
+// fence returns a condition that holds while no other relay has taken the lease.
 func (l *lease) fence() string {
 	return "EXISTS (SELECT 1 FROM pawl_outbox_relay WHERE holder = '" + l.holder + "')"
 }

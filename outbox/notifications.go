@@ -7,32 +7,31 @@ import (
 )
 
 const (
-	// Rows come often when passes have found some for busyTime, and none of the pauses between them was longer than busyPause.
+	// Rows are frequent when passes have found some for busyTime, with no pause longer than busyPause between them.
 	busyTime  = 200 * time.Millisecond
 	busyPause = 50 * time.Millisecond
-	// quietTime is for how long no rows must come until inserts send notifications again.
+	// quietTime is how long no rows must arrive before inserts send notifications again.
 	quietTime = 100 * time.Millisecond
-	// quietPoll is how often the relay looks while inserts send no notifications.
+	// quietPoll is how often the relay polls while inserts send no notifications.
 	quietPoll = 4 * time.Millisecond
 )
 
-// notifications switches on and off, in PostgreSQL, whether an insert into pawl_outbox sends a notification. PostgreSQL commits transactions
-// that send one after the other, each with its sync. So they send none while rows come so often that the relay may look every quietPoll as well,
-// nor when the active relay does not listen.
+// notifications switches on and off, in PostgreSQL, whether an insert into pawl_outbox sends a notification. PostgreSQL serializes the commits
+// of transactions that notify, each with its own sync. So they don't notify while rows are so frequent that the relay can as well poll every
+// quietPoll, nor while the active relay does not listen.
 //
-// A transaction that wrote its row while notifications were off may commit after they are on, and then nobody is told. So the relay goes on
-// to look after it has switched them on, less and less often: the row waits for about as long as its transaction took, and at most for
-// RelayConfig.Poll.
+// A transaction that wrote its row while notifications were off may commit after they are on, and then sends none. So the relay keeps polling
+// after it has switched them on, less and less often: the row waits for about as long as its transaction took, and at most for RelayConfig.Poll.
 type notifications struct {
 	relay *Relay
 	lease *lease
-	known bool // on is what the table says
+	known bool // whether on is the value in the table
 	on    bool
 	pace  pace
-	late  backoff // the pauses since notifications are on
+	late  backoff // the pauses since notifications were switched on
 }
 
-// after switches notifications on or off, as a pass that began then makes it right. On says that they were switched on: another pass is due.
+// after switches notifications on or off, as a pass that began at began requires. on reports that they were switched on: another pass is due.
 func (n *notifications) after(ctx context.Context, found bool, began time.Time) (on bool, err error) {
 	box := n.relay.box
 	if box.dialect != Postgres {
@@ -54,7 +53,7 @@ func (n *notifications) after(ctx context.Context, found bool, began time.Time) 
 	return want, nil
 }
 
-// pause is for how long a relay that listens waits for a notification before it looks by itself.
+// pause returns how long a relay that listens waits for a notification before it polls.
 func (n *notifications) pause() time.Duration {
 	switch {
 	case n.relay.box.dialect != Postgres:
@@ -65,13 +64,13 @@ func (n *notifications) pause() time.Duration {
 	return quietPoll
 }
 
-// pace is how often passes find rows.
+// pace tracks how often passes find rows.
 type pace struct {
-	since time.Time // the first of the passes that found rows, with short pauses between them, began
-	last  time.Time // the last of them ended
+	since time.Time // start of the first in a series of passes that found rows, with short pauses between them
+	last  time.Time // end of the last of them
 }
 
-// found notes a pass that found rows.
+// found records a pass that found rows.
 func (p *pace) found(began, ended time.Time) {
 	if began.Sub(p.last) > busyPause {
 		p.since = began
@@ -79,7 +78,7 @@ func (p *pace) found(began, ended time.Time) {
 	p.last = ended
 }
 
-// wantsNotifications says whether inserts should send notifications, which they do now or not.
+// wantsNotifications reports whether inserts should send notifications; on is whether they do so now.
 func (p *pace) wantsNotifications(on bool, now time.Time) bool {
 	if on {
 		return p.last.Sub(p.since) < busyTime || now.Sub(p.last) > busyPause

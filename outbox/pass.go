@@ -20,23 +20,23 @@ import (
 )
 
 const (
-	// maxRead bounds the rows that are held at a time, in bytes.
+	// maxRead bounds the rows that are held in memory, in bytes.
 	maxRead = 8 << 20
-	// firstRead is how many rows are read at first: nobody knows yet how large they are.
+	// firstRead is how many rows the first read fetches: their sizes are not known yet.
 	firstRead = 100
-	// maxCall and maxCallBytes make each call of EnqueueBatch one request, so that nothing is sent behind a task without an answer.
+	// maxCall and maxCallBytes make each call of EnqueueBatch one request, so that nothing is sent after a task without a response.
 	maxCall      = 1000
 	maxCallBytes = 3 << 20
-	// callTime bounds one call, so that a queue whose shard is away doesn't hold up the others.
+	// callTime bounds one call, so that a queue whose shard is unavailable doesn't hold up the others.
 	callTime = 5 * time.Second
-	// maxPutOff is how many queues are left out of a read. What others hold is enqueued in vain.
+	// maxPutOff is how many queues a read leaves out. The rows of further ones are enqueued in vain.
 	maxPutOff = 64
-	// firstPutOff and longestPutOff bound for how long a queue is left out after a refusal that may pass.
+	// firstPutOff and longestPutOff bound for how long a queue is left out after a temporary refusal.
 	firstPutOff   = 250 * time.Millisecond
 	longestPutOff = 30 * time.Second
-	// maxError bounds what a dead row says of its error, in bytes.
+	// maxError bounds the error text of a dead row, in bytes.
 	maxError = 2000
-	// leastExpiry is what remains to a task that has waited too long: it comes to be, and expires.
+	// leastExpiry is the remaining expiry of a task that has waited too long: it is created, and expires.
 	leastExpiry = time.Millisecond
 )
 
@@ -46,12 +46,12 @@ type session struct {
 	lease  *lease
 	limit  int                // rows of the next read
 	putOff map[string]*putOff // by queue
-	away   bool               // the last pass but idle ones has failed, and that was logged
+	away   bool               // the last pass that was not idle has failed, which was logged
 
 	notifications notifications
 }
 
-// putOff is a queue whose rows wait: all of them, so that none overtakes another.
+// putOff is the state of a queue whose rows wait: all of them, so that none overtakes another.
 type putOff struct {
 	until  time.Time
 	pauses backoff
@@ -72,8 +72,7 @@ type stored struct {
 	waited    time.Duration
 }
 
-// pass enqueues the first rows of the table. More says that another pass at once may find others. The error says why no row could be
-// enqueued.
+// pass enqueues the first rows of the table. more reports that another pass right away may find others. The error is why no row could be enqueued.
 //
 // Each read starts at the first row: a transaction may commit a row with a lower number than those that were read before.
 func (c *session) pass(ctx context.Context) (more bool, err error) {
@@ -99,7 +98,7 @@ func (c *session) pass(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// callOf is how many of the rows fit into one request.
+// callOf returns how many of the rows fit into one request.
 func callOf(rows []stored) int {
 	n, size := 0, 0
 	for n < min(len(rows), maxCall) {
@@ -138,7 +137,7 @@ func (c *session) read(ctx context.Context) (rows []stored, err error) {
 	switch full := len(rows) == c.limit; {
 	case size >= maxRead && !full:
 		c.limit = len(rows)
-		cancel() // or the driver would read the others, to throw them away
+		cancel() // or the driver would read the others, to discard them
 		return rows, nil
 	case size < maxRead && full:
 		c.limit = min(2*c.limit, c.relay.cfg.Batch)
@@ -149,14 +148,14 @@ func (c *session) read(ctx context.Context) (rows []stored, err error) {
 	return rows, nil
 }
 
-// notPutOff is a condition that leaves out the queues that are put off, with its arguments.
+// notPutOff returns a condition that leaves out the queues that are put off, with its arguments.
 func (c *session) notPutOff() (where string, args []any) {
 	now := time.Now()
 	for queue, p := range c.putOff {
 		switch {
 		case now.Before(p.until) && len(args) < maxPutOff:
 			args = append(args, queue)
-		case now.After(p.until.Add(longestPutOff)): // it has no rows any more
+		case now.After(p.until.Add(longestPutOff)): // it has had no rows for a while
 			delete(c.putOff, queue)
 		}
 	}
@@ -166,12 +165,12 @@ func (c *session) notPutOff() (where string, args []any) {
 	return " WHERE queue NOT IN (?" + strings.Repeat(",?", len(args)-1) + ")", args
 }
 
-// outcome is what became of rows.
+// outcome is the outcome of sending rows.
 type outcome struct {
 	accepted []int64 // their seq
 	refused  []refusal
-	waits    error // why another row is to be tried again; nil: none is
-	putOff   bool  // queues were put off for reasons of their own: the next read leaves them out
+	waits    error // why a row must be retried; nil: none
+	putOff   bool  // queues were put off for their own reasons: the next read leaves them out
 }
 
 type refusal struct {
@@ -197,7 +196,7 @@ func (c *session) send(ctx context.Context, rows []stored) (out outcome) {
 	}
 	limited, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	got, _ := c.relay.client.EnqueueBatch(limited, items) // each error is that of its items, too
+	got, _ := c.relay.client.EnqueueBatch(limited, items) // each error is also that of its items
 	if len(sent) > 1 && refusedAsOne(got) {
 		return c.halves(ctx, sent, out.refused)
 	}
@@ -211,7 +210,7 @@ func (c *session) send(ctx context.Context, rows []stored) (out outcome) {
 			out.refused = append(out.refused, refusal{row.seq, err})
 		}
 	}
-	for i, row := range sent { // last: a row that was accepted does not make the others of its queue welcome
+	for i, row := range sent { // last: an accepted row does not mean that others of its queue would be accepted
 		if err := got[i].Err; err != nil && !isFinal(err) {
 			out.waits = err
 			if c.wait(row.queue, err) && !isAway(err) {
@@ -222,7 +221,7 @@ func (c *session) send(ctx context.Context, rows []stored) (out outcome) {
 	return out
 }
 
-// refusedAsOne says whether a request may have been refused as a whole: it had more tasks than an operator allows, say.
+// refusedAsOne reports whether a request may have been refused as a whole, for example because it had more tasks than an operator allows.
 func refusedAsOne(got []pawl.Enqueued) bool {
 	for _, e := range got {
 		if e.Err == nil || !isFinal(e.Err) || e.Err.Error() != got[0].Err.Error() {
@@ -232,7 +231,7 @@ func refusedAsOne(got []pawl.Enqueued) bool {
 	return true
 }
 
-// halves sends rows that were refused as one in two requests, so that in the end each is judged by itself.
+// halves sends rows that were refused as a whole in two requests, so that in the end each is judged on its own.
 func (c *session) halves(ctx context.Context, rows []stored, refused []refusal) outcome {
 	half := len(rows) / 2
 	out := c.send(ctx, rows[:half])
@@ -246,7 +245,7 @@ func (c *session) halves(ctx context.Context, rows []stored, refused []refusal) 
 	return out
 }
 
-// isFinal says whether a row would be refused again, however often it is tried.
+// isFinal reports whether a row would be refused again, however often it is retried.
 func isFinal(err error) bool {
 	for _, code := range []pawltype.ErrorCode{pawltype.ErrInvalidArgument, pawltype.ErrPayloadTooLarge, pawltype.ErrConflict, pawltype.ErrNotFound, pawltype.ErrWrongState} {
 		if errors.Is(err, code) {
@@ -256,7 +255,7 @@ func isFinal(err error) bool {
 	return false
 }
 
-// isAway says whether an error is not about the row: nobody was there to take it.
+// isAway reports whether err is not about the row: Pawl was not available to take it.
 func isAway(err error) bool {
 	for _, code := range []pawltype.ErrorCode{pawltype.ErrUnavailable, pawltype.ErrUnauthenticated, pawltype.ErrClosed} {
 		if errors.Is(err, code) {
@@ -266,7 +265,7 @@ func isAway(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// wait puts a queue off, unless it is.
+// wait puts a queue off, unless it already is. It reports whether it did.
 func (c *session) wait(queue string, err error) bool {
 	now := time.Now()
 	p := c.putOff[queue]
@@ -284,7 +283,7 @@ func (c *session) wait(queue string, err error) bool {
 	return true
 }
 
-// settle deletes the rows that became tasks, and moves those that never will to the dead ones.
+// settle deletes the rows that became tasks, and moves those that never will to the dead rows.
 func (c *session) settle(ctx context.Context, out *outcome) error {
 	box := c.relay.box
 	done := slices.Clone(out.accepted)
@@ -323,8 +322,8 @@ func settling(err error) error {
 	return nil
 }
 
-// deletion deletes rows, unless another relay holds the lease. Its numbers stand in the text: as parameters they would make a statement to
-// prepare for each count of them.
+// deletion returns a statement that deletes rows, unless another relay has taken the lease. The numbers are part of its text: as
+// parameters they would make a different prepared statement for each count.
 func (c *session) deletion(seqs []int64) string {
 	list := make([]byte, 0, 8*len(seqs))
 	for i, seq := range seqs {
@@ -345,7 +344,7 @@ func (c *session) moveToDead(ctx context.Context, tx *sql.Tx, r refusal) error {
 	return err
 }
 
-// spec is the request for a row's task. What counts from the enqueue has passed in part while the row waited.
+// spec returns the request for a row's task. Durations that count from the enqueue are reduced by the time that the row has waited.
 func (r *stored) spec() (*pawlv1.TaskSpec, error) {
 	s, err := readTask(r.task)
 	if err != nil {
@@ -361,7 +360,7 @@ func (r *stored) spec() (*pawlv1.TaskSpec, error) {
 	return s, nil
 }
 
-// relayed is a task that was read from a row, as arguments and as an option.
+// relayed is a task read from a row. It implements both pawl.Args and pawl.Option.
 type relayed struct{ spec *pawlv1.TaskSpec }
 
 func (r relayed) TaskType() string             { return r.spec.Type }

@@ -17,12 +17,12 @@ import (
 const (
 	defaultLease  = 10 * time.Second
 	defaultPoll   = time.Second
-	defaultListen = 5 * time.Second // the poll beside notifications
+	defaultListen = 5 * time.Second // the poll besides notifications
 	defaultBatch  = 2000
 	maxBatch      = 10_000
 	// firstPoll is the pause after rows were found; it doubles up to RelayConfig.Poll.
 	firstPoll = 10 * time.Millisecond
-	// firstPause and maxPause bound the pauses while Pawl or the database is away.
+	// firstPause and maxPause bound the pauses while Pawl or the database is unavailable.
 	firstPause = 50 * time.Millisecond
 	maxPause   = 5 * time.Second
 	// releaseTime bounds the release of the lease when a relay stops.
@@ -31,20 +31,18 @@ const (
 	pruneEach = time.Minute
 )
 
-// RelayConfig says how a relay works. Zero fields have defaults.
+// RelayConfig configures a Relay. Zero fields have defaults.
 type RelayConfig struct {
-	// Listen calls wake once it would hear of committed rows, and then for each of them, until ctx ends or it fails; it is then called again.
-	// pgxoutbox.Listen does so with PostgreSQL's notifications. nil: the relay polls, often after it has found rows and less often while there
-	// are none.
+	// Listen calls wake once it can hear of committed rows, and then for each notification, until ctx ends or it fails; it is then called again.
+	// pgxoutbox.Listen does so with PostgreSQL's notifications. nil: the relay polls, often after it has found rows and less often while there are none.
 	Listen func(ctx context.Context, wake func()) error
-	// Poll is the longest pause between two looks at the table, from 10 ms to an hour. Default: 1 s, or 5 s with Listen.
+	// Poll is the longest pause between two reads of the table, from 10 ms to an hour. Default: 1 s, or 5 s with Listen.
 	Poll time.Duration
 	// Lease is how long after the death of the active relay another one takes over, from 1 s to an hour. Default: 10 s.
 	Lease time.Duration
-	// Batch is how many rows are read at once, at most 10,000. Rows of more than 8 MiB are never held at a time, but for a larger single one.
-	// Default: 2,000.
+	// Batch is how many rows are read at a time, at most 10,000. A read ends once its rows reach 8 MiB. Default: 2,000.
 	Batch int
-	// Logger is where the relay logs. Default: slog.Default.
+	// Logger is the relay's logger. Default: slog.Default.
 	Logger *slog.Logger
 }
 
@@ -75,7 +73,7 @@ func (c *RelayConfig) setDefaults() error {
 	return nil
 }
 
-// Relay brings committed rows to Pawl. Any number of relays may run: one of them is active, and another takes over when it stops or dies.
+// Relay enqueues committed rows as tasks of Pawl. Any number of relays can run: one of them is active, and another takes over when it stops or dies.
 type Relay struct {
 	box    *Outbox
 	client producer
@@ -94,7 +92,7 @@ type producer interface {
 	EnqueueBatch(ctx context.Context, items []pawl.Item) ([]pawl.Enqueued, error)
 }
 
-// NewRelay makes a relay of the rows of an outbox. Run runs it.
+// NewRelay returns a relay for the rows of an outbox. Run runs it.
 func NewRelay(box *Outbox, client *pawl.Client, cfg RelayConfig) (*Relay, error) {
 	return newRelay(box, client, cfg)
 }
@@ -106,11 +104,11 @@ func newRelay(box *Outbox, client producer, cfg RelayConfig) (*Relay, error) {
 	return &Relay{box: box, client: client, cfg: cfg, wake: make(chan struct{}, 1)}, nil
 }
 
-// RelayStats counts what a relay has done since it was made.
+// RelayStats are a relay's counts since it was created.
 type RelayStats struct {
 	Active   bool  // it holds the lease
 	Enqueued int64 // rows that became tasks
-	Repeated int64 // rows whose task was there already
+	Repeated int64 // rows whose task already existed
 	Dead     int64 // rows that were refused for good
 }
 
@@ -128,7 +126,7 @@ func (r *Relay) count(ref *pawl.Ref) {
 	}
 }
 
-// Wake makes the relay look at the table now: after a commit of the same process, for a database that does not notify.
+// Wake makes the relay read the table now. Call it after a commit in the same process if the database does not notify.
 func (r *Relay) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -136,8 +134,8 @@ func (r *Relay) Wake() {
 	}
 }
 
-// Run runs the relay until ctx ends, and returns nil then. What goes wrong meanwhile is logged, and tried again. The error is not nil if the
-// tables don't fit.
+// Run runs the relay until ctx ends, and then returns nil. Errors meanwhile are logged, and the relay retries. It returns an error
+// only if the tables don't fit.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := checkSchema(ctx, r.box.db, r.box.dialect); ctx.Err() != nil {
 		return nil
@@ -169,7 +167,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// lead works while the lease holds.
+// lead works while the relay holds the lease.
 func (r *Relay) lead(ctx context.Context, l *lease) {
 	r.cfg.Logger.Info("outbox: the relay is active", "holder", l.holder)
 	r.active.Store(true)
@@ -200,7 +198,7 @@ func (r *Relay) prune(ctx context.Context) {
 	}
 }
 
-// work brings rows to Pawl until ctx ends.
+// work enqueues rows until ctx ends.
 func (r *Relay) work(ctx context.Context, l *lease) {
 	c := newSession(r, l)
 	pause := backoff{first: firstPause, most: maxPause}
@@ -268,7 +266,7 @@ func (r *Relay) listen(ctx context.Context) {
 	}
 }
 
-// backoff is pauses that grow.
+// backoff produces growing pauses.
 type backoff struct {
 	first, most time.Duration
 	last        time.Duration
@@ -276,7 +274,7 @@ type backoff struct {
 
 func (r *backoff) reset() { r.last = 0 }
 
-// next is the next pause, with jitter: a fifth less at most.
+// next returns the next pause, with jitter: up to a fifth less.
 func (r *backoff) next() time.Duration {
 	r.last = min(max(2*r.last, r.first), r.most)
 	return r.last - rand.N(r.last/5+1)

@@ -15,10 +15,11 @@ const SchemaVersion = 1
 //go:embed schema/*.sql
 var schemaFiles embed.FS
 
-// Schema returns the statements that make the tables of an outbox, up to SchemaVersion.
+// Schema returns the statements that create the tables of an outbox, up to SchemaVersion.
 func Schema(d Dialect) (string, error) { return Upgrade(d, 0) }
 
-// Upgrade returns the statements that bring the tables from an earlier version to SchemaVersion; "" if they have it. Version 0 is no tables.
+// Upgrade returns the statements that migrate the tables from an earlier version to SchemaVersion; "" if there is nothing to do.
+// Version 0 means no tables.
 func Upgrade(d Dialect, from int) (string, error) {
 	if _, err := ParseDialect(string(d)); err != nil {
 		return "", err
@@ -40,7 +41,7 @@ func Upgrade(d Dialect, from int) (string, error) {
 	return b.String(), nil
 }
 
-// ErrSchema: the tables of the outbox are missing, or have another version than this program can use. The text says what to run.
+// ErrSchema: the tables of the outbox are missing, or have a version that this program can't use. The text says what to run.
 var ErrSchema = errors.New("the tables of the outbox don't fit")
 
 // checkSchema compares the version of the tables with SchemaVersion.

@@ -11,17 +11,17 @@ import (
 	"github.com/pawlq/pawl/internal/client/convert"
 )
 
-// maxDeadShown bounds the dead rows of a Status.
+// maxDeadShown bounds the dead rows in a Status.
 const maxDeadShown = 1000
 
-// Status is how an outbox stands.
+// Status is the state of an outbox.
 type Status struct {
-	Waiting int64         // rows that are committed and not enqueued yet
-	Oldest  time.Duration // for how long the first of them has waited
+	Waiting int64         // committed rows that are not enqueued yet
+	Oldest  time.Duration // how long the first of them has waited
 	Dead    int64         // rows that Pawl has refused for good
-	Newest  []DeadRow     // of them, the newest first
-	Holder  string        // the relay that had the lease last: host/pid/run; "": none ever had
-	Active  bool          // it has the lease
+	Newest  []DeadRow     // the newest of them, newest first
+	Holder  string        // the relay that holds the lease, or held it last: host/pid/run; "": none yet
+	Active  bool          // whether it holds the lease now
 }
 
 // DeadRow is a row of pawl_outbox_dead.
@@ -33,7 +33,7 @@ type DeadRow struct {
 	Error string
 }
 
-// Status tells how the outbox stands, with the newest dead rows, up to a number of them.
+// Status returns the state of the outbox, with up to dead of the newest dead rows.
 func (o *Outbox) Status(ctx context.Context, dead int) (*Status, error) {
 	if dead < 0 || dead > maxDeadShown {
 		return nil, fmt.Errorf("outbox: status: %w", convert.Invalid("dead", "%d is not between 0 and %d", dead, maxDeadShown))
@@ -62,7 +62,7 @@ func (o *Outbox) Status(ctx context.Context, dead int) (*Status, error) {
 	return s, nil
 }
 
-// readDead reads dead rows, which the end of a select names.
+// readDead reads the dead rows selected by which, the end of a SELECT.
 func (o *Outbox) readDead(ctx context.Context, which string) (out []DeadRow, err error) {
 	w := dialects[o.dialect]
 	since := strings.ReplaceAll(w.waited, "created_at", "died_at")
@@ -83,5 +83,5 @@ func (o *Outbox) readDead(ctx context.Context, which string) (out []DeadRow, err
 	return out, rows.Err()
 }
 
-// micro is a time by the database's clock: not negative, if that was set back.
+// micro converts microseconds by the database's clock. It is not negative, even if that clock was set back.
 func micro(n int64) time.Duration { return time.Duration(max(n, 0)) * time.Microsecond }

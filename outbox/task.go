@@ -16,8 +16,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// taskJSON is the column task: the body of POST /api/v1/tasks without what has columns of its own, queue and request_id. The tasks that
-// follow have a queue.
+// taskJSON is the column task: the body of POST /api/v1/tasks without the fields that have their own columns, queue and request_id.
+// Follow-up tasks have a queue.
 type taskJSON struct {
 	Type           string            `json:"type"`
 	ContentType    string            `json:"content_type,omitzero"`
@@ -38,7 +38,7 @@ type taskJSON struct {
 	Headers        map[string]string `json:"headers,omitempty"`
 	Unique         *uniqueJSON       `json:"unique,omitzero"`
 	GroupID        string            `json:"group_id,omitzero"`
-	Payload        jsontext.Value    `json:"payload,omitzero"` // read only: an encoder would change its spaces
+	Payload        jsontext.Value    `json:"payload,omitzero"` // read only: an encoder would change its whitespace
 	Then           []taskJSON        `json:"then,omitempty"`   // read only: they have payloads
 }
 
@@ -55,10 +55,10 @@ type uniqueJSON struct {
 	OnConflict pawltype.OnConflict `json:"on_conflict,omitzero"`
 }
 
-// isJSON says whether a payload of this content type stands in the task as it is. Others are texts of base64.
+// isJSON reports whether a payload of this content type is embedded in the task unchanged. Others are base64 strings.
 func isJSON(contentType string) bool { return contentType == "" || contentType == "application/json" }
 
-// appendTask appends a task as JSON. Its payload keeps every byte: a repeat of an idempotency key must have the same.
+// appendTask appends a task as JSON. Its payload keeps every byte: a repeat of an idempotency key must have the same payload.
 func appendTask(out []byte, s *pawlv1.TaskSpec, path string) ([]byte, error) {
 	fields, err := json.Marshal(fieldsOf(s), json.Deterministic(true))
 	if err != nil {
@@ -91,7 +91,7 @@ func appendTask(out []byte, s *pawlv1.TaskSpec, path string) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// asWritten lets pass what Pawl takes in a payload: equal names, and escapes of half a surrogate pair.
+// asWritten accepts what Pawl accepts in a payload: duplicate names, and escapes of half a surrogate pair.
 var asWritten = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 func fieldsOf(s *pawlv1.TaskSpec) *taskJSON {
@@ -134,7 +134,7 @@ func readTask(text []byte) (*pawlv1.TaskSpec, error) {
 	return t.spec("")
 }
 
-// spec is the request for a task; path is where it stands, with a dot.
+// spec returns the request for a task. path is its prefix for the names of fields in errors, with a dot.
 func (t *taskJSON) spec(path string) (*pawlv1.TaskSpec, error) {
 	s := &pawlv1.TaskSpec{
 		Type: t.Type, ContentType: t.ContentType, Queue: t.Queue, IdempotencyKey: t.IdempotencyKey, MaxAttempts: t.MaxAttempts, Key: t.Key, Cost: t.Cost,
@@ -168,7 +168,7 @@ func (t *taskJSON) spec(path string) (*pawlv1.TaskSpec, error) {
 	return s, r.err
 }
 
-// fieldReader reads fields of a task and keeps the first error.
+// fieldReader reads the fields of a task and keeps the first error.
 type fieldReader struct {
 	path string
 	err  error

@@ -17,7 +17,7 @@ type Result struct {
 	Err error
 }
 
-// Run enqueues one task at a new broker, has a worker run it once with the mux, and returns the outcome. A handler that fails
+// Run enqueues one task on a new broker, has a worker run it once with the mux, and returns the outcome. A handler that fails
 // leaves its task retrying, unless it steers or opts allow no second attempt.
 //
 // The task must be due: Run does not wait for one with pawl.In.
@@ -34,7 +34,7 @@ func RunFunc[T pawl.Args](t testing.TB, handle func(ctx context.Context, task *p
 	return Run(t, mux, args, opts...)
 }
 
-// Run enqueues one task at this broker and has a worker run it once. No other task may be waiting in its queue.
+// Run enqueues one task on this broker and has a worker run it once. No other task may be waiting in its queue.
 func (b *Broker) Run(t testing.TB, mux *pawl.Mux, args pawl.Args, opts ...pawl.Option) *Result {
 	t.Helper()
 	client := b.Client(t)

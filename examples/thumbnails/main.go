@@ -2,8 +2,8 @@
 //
 //	go run ./examples/thumbnails [-out DIR] [PICTURE...]
 //
-// Without pictures it takes those that Go brings along for its own tests. The broker keeps its data in DIR/pawl-data: stop the program
-// half-way, start it again, and it goes on where it was.
+// Without pictures it uses those that come with Go for its own tests. The broker keeps its data in DIR/pawl-data: stop the program
+// half-way, start it again, and it continues where it was.
 package main
 
 import (
@@ -32,23 +32,23 @@ import (
 	"golang.org/x/image/draw"
 )
 
-// Thumbnail is the payload of a task, and Made its result.
+// Thumbnail is the payload of a task.
 type Thumbnail struct {
 	Picture string `json:"picture"`
 	Out     string `json:"out"`
 }
 
-// Made is what a task tells.
+// Made is the result of a task.
 type Made struct {
 	Width  int    `json:"width"`
 	Height int    `json:"height"`
 	SHA256 string `json:"sha256"` // of the picture
 }
 
-// TaskType names the handler.
+// TaskType returns the name of the task type.
 func (Thumbnail) TaskType() string { return "thumbnail" }
 
-// TaskOptions are those of every Thumbnail: a failure is retried soon, up to three times.
+// TaskOptions returns the options of every Thumbnail: up to three attempts, with short pauses.
 func (Thumbnail) TaskOptions() []pawl.Option {
 	return []pawl.Option{pawl.MaxAttempts(3), pawl.Retry(pawltype.RetryPolicy{Initial: time.Second}), pawl.Timeout(time.Minute)}
 }
@@ -57,7 +57,7 @@ func (Thumbnail) TaskOptions() []pawl.Option {
 func makeThumbnail(_ context.Context, t *pawl.Task[Thumbnail]) error {
 	data, err := os.ReadFile(t.Args.Picture)
 	if err != nil {
-		return err // retried, and a dead letter after three attempts
+		return err // retried; a dead letter after three attempts
 	}
 	f, err := os.Open(t.Args.Picture)
 	if err != nil {
@@ -66,7 +66,7 @@ func makeThumbnail(_ context.Context, t *pawl.Task[Thumbnail]) error {
 	defer f.Close()
 	img, _, err := image.Decode(f)
 	if err != nil {
-		return pawl.DeadLetter(fmt.Errorf("damaged picture: %w", err)) // no retry can help: somebody should look
+		return pawl.DeadLetter(fmt.Errorf("damaged picture: %w", err)) // no retry can help: someone should look at it
 	}
 	b := img.Bounds()
 	longer := max(b.Dx(), b.Dy())
@@ -114,8 +114,8 @@ func run(ctx context.Context, dir string, pictures []string) error {
 	return errors.Join(err, <-worked)
 }
 
-// enqueueAll gives a task for each picture to the broker, and tells how each ended. The key makes a picture that was done
-// today, in this run or in an earlier one, not be done again.
+// enqueueAll enqueues a task for each picture, and prints how each ended. With the idempotency key, a picture that was done today, in
+// this run or an earlier one, is not done again.
 func enqueueAll(ctx context.Context, client *pawl.Client, dir string, pictures []string) error {
 	refs := make([]*pawl.Ref, len(pictures))
 	for i, name := range pictures {

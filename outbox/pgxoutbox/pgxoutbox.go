@@ -1,4 +1,4 @@
-// Package pgxoutbox is what package outbox needs of pgx: transactions of pgx, and PostgreSQL's notifications that rows were committed.
+// Package pgxoutbox adds pgx to package outbox: its transactions, and PostgreSQL's notifications of committed rows.
 package pgxoutbox
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/pawlq/pawl/outbox"
 )
 
-// channel is the one that the trigger of the table notifies.
+// channel is the channel that the table's trigger notifies.
 const channel = "pawl_outbox"
 
-// Tx makes a transaction of pgx one for outbox, for Enqueue and Effect:
+// Tx wraps a pgx transaction for Enqueue and Effect of package outbox:
 //
 //	_, err = box.Enqueue(ctx, pgxoutbox.Tx(tx), args)
 func Tx(tx pgx.Tx) outbox.Tx { return transaction{tx} }
@@ -37,13 +37,13 @@ type result struct{ tag pgconn.CommandTag }
 
 func (r result) RowsAffected() (int64, error) { return r.tag.RowsAffected(), nil }
 
-// LastInsertId is an error, as with every driver for PostgreSQL.
+// LastInsertId returns an error, as with every driver for PostgreSQL.
 func (r result) LastInsertId() (int64, error) {
 	return 0, errors.New("pgxoutbox: PostgreSQL has no LastInsertId")
 }
 
-// Listen is for RelayConfig.Listen: it tells a relay when rows were committed. It opens a connection of its own, since the connections of a
-// pool that shares them between transactions, such as PgBouncer's, get no notifications.
+// Listen is for RelayConfig.Listen: it notifies a relay of committed rows. It opens its own connection, since the connections of a pool
+// that shares them between transactions, such as PgBouncer's, get no notifications.
 //
 //	config, err := pgx.ParseConfig(dsn)
 //	relay, err := outbox.NewRelay(box, client, outbox.RelayConfig{Listen: pgxoutbox.Listen(config)})
@@ -57,7 +57,7 @@ func Listen(config *pgx.ConnConfig) func(ctx context.Context, wake func()) error
 		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 			return fmt.Errorf("pgxoutbox: listen: %w", err)
 		}
-		wake() // what was committed before nobody has told
+		wake() // rows committed before sent no notification here
 		for {
 			if _, err := conn.WaitForNotification(ctx); err != nil {
 				return fmt.Errorf("pgxoutbox: notifications: %w", err)
