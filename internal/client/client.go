@@ -1,5 +1,5 @@
-// Package client is what the clients of the SDK are made of: the connection, its calls and what is observed of them. Each concern has a
-// package below. It does not know tasks and handlers as users see them.
+// Package client is the core of the SDK's clients: the connection, its calls and their telemetry. Each concern has a package below. It
+// does not know tasks and handlers as users see them.
 package client
 
 import (
@@ -16,23 +16,23 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// Config says how a Client is made.
+// Config configures a Client.
 type Config struct {
 	Route     route.Config
 	Keys      *keyring.Keyring // nil: nothing is encrypted
-	RetryFor  time.Duration    // how long a call is repeated while the broker is unavailable
+	RetryFor  time.Duration    // how long a call is retried while the broker is unavailable
 	Telemetry telemetry.Config
 }
 
-// Client is a connection that repeats calls, encrypts and is observed, as it was asked to.
+// Client is a connection with retries, encryption and telemetry, as configured.
 type Client struct {
 	*rpc.Caller
-	Router    *route.Router // nil: calls go only where Dial was told
+	Router    *route.Router // nil: calls go only to the addresses given to Dial
 	Telemetry *telemetry.Telemetry
 	Log       *slog.Logger
 }
 
-// Dial makes a Client of the broker at an address, or of a cluster at a list of them with commas.
+// Dial returns a Client of the broker at an address, or of a cluster at a comma-separated list of addresses.
 func Dial(addr string, cfg *Config) (*Client, error) {
 	observe, err := telemetry.New(cfg.Telemetry, telemetry.Server(route.Address(addr))...)
 	if err != nil {
@@ -48,7 +48,7 @@ func Dial(addr string, cfg *Config) (*Client, error) {
 	return &Client{Caller: rpc.NewCaller(conn, cfg.RetryFor), Router: router, Telemetry: observe, Log: cfg.Route.Log}, nil
 }
 
-// Of is the Client behind the connection of a client of the SDK.
+// Of returns the Client behind the connection of an SDK client.
 func Of(conn grpc.ClientConnInterface) *Client {
 	c, ok := conn.(*Client)
 	if !ok {

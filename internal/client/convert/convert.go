@@ -1,4 +1,4 @@
-// Package convert turns what the API sends into the types of the SDK, and back. It makes no calls, and does not know who asks.
+// Package convert converts the messages of the API to the types of the SDK, and back. It makes no calls, and does not know who asks.
 package convert
 
 import (
@@ -12,7 +12,7 @@ import (
 
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Time gives the zero time for an absent timestamp.
+// Time returns the zero time for an absent timestamp.
 func Time(t *timestamppb.Timestamp) time.Time {
 	if t == nil {
 		return time.Time{}
@@ -36,7 +36,7 @@ func Duration(d time.Duration) *durationpb.Duration {
 
 func Int32(n int) int32 { return int32(max(math.MinInt32, min(n, math.MaxInt32))) }
 
-// Words turns PRIORITY_HIGH into "high", and the unspecified value into "".
+// Words maps PRIORITY_HIGH to "high", for example. The unspecified value is left out.
 func Words[W ~string](names map[int32]string, prefix string) map[int32]W {
 	out := make(map[int32]W, len(names))
 	for value, name := range names {
@@ -47,7 +47,7 @@ func Words[W ~string](names map[int32]string, prefix string) map[int32]W {
 	return out
 }
 
-// Number is the number of a word in the protocol; "" is 0. Other words have none, so they are refused here.
+// Number returns the number of a word in the protocol; for "" it is 0. Unknown words have none and are rejected here.
 func Number[E ~int32, W ~string](field string, w W, words map[int32]W, are string) (E, error) {
 	if w == "" {
 		return 0, nil

@@ -13,7 +13,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// reasonNotReady is the reason of an unavailable node that others can stand in for.
+// reasonNotReady is the reason of an unavailable node for which others can stand in.
 const reasonNotReady = "node_not_ready"
 
 func Invalid(field, format string, args ...any) *pawltype.Error {
@@ -33,7 +33,7 @@ func Error(p *pawlv1.Error) *pawltype.Error {
 	}
 }
 
-// CallError turns what gRPC returned for a call into an *Error, or into the error of ctx if that has ended.
+// CallError converts what gRPC returned for a call to an *Error, or returns the error of ctx if that has ended.
 func CallError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -41,7 +41,7 @@ func CallError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if own, ok := errors.AsType[*pawltype.Error](err); ok { // of a keyring: the call was not made
+	if own, ok := errors.AsType[*pawltype.Error](err); ok { // from a keyring: the call was not made
 		return own
 	}
 	st := status.Convert(err)
@@ -76,7 +76,7 @@ func codeOfStatus(c codes.Code) pawltype.ErrorCode {
 	}
 }
 
-// RetryAfter is how long the broker asked to wait, 0 if it did not, or if the next try may take another node.
+// RetryAfter returns how long the broker asked to wait; 0 if it did not, or if the next try may reach another node.
 func RetryAfter(err error) time.Duration {
 	var e *pawltype.Error
 	if errors.As(err, &e) && !DidNotRun(e) {
@@ -91,12 +91,12 @@ func DidNotRun(err error) bool {
 	return ok && e.Code == pawltype.ErrUnavailable && e.Reason == reasonNotReady
 }
 
-// NotReady reports whether what a call returned came from a node that has no contact with its cluster.
+// NotReady reports whether the error of a call came from a node that has no contact with its cluster.
 func NotReady(err error) bool {
 	return DidNotRun(CallError(context.Background(), err))
 }
 
-// IsUnavailable reports whether what a call returned says so, as gRPC or as a frame's answer.
+// IsUnavailable reports whether the error of a call means unavailable, as a gRPC status or as the response of a frame.
 func IsUnavailable(err error) bool {
 	if own, ok := errors.AsType[*pawltype.Error](err); ok {
 		return own.Code == pawltype.ErrUnavailable
@@ -104,7 +104,7 @@ func IsUnavailable(err error) bool {
 	return status.Code(err) == codes.Unavailable
 }
 
-// FieldIn says in which field of a request the field of a refusal lies.
+// FieldIn prefixes the field of a refusal with the field of the request that contains it.
 func FieldIn(parent string, err error) error {
 	e, ok := errors.AsType[*pawltype.Error](err)
 	if !ok || e.Field == "" {

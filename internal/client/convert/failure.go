@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// The broker cuts these too; here it keeps the frames small.
+	// The broker cuts these too; here the limits keep the frames small.
 	maxErrorText = 8 << 10
 	maxStack     = 8 << 10
 )
@@ -28,7 +28,7 @@ func TaskError(err error) *pawlv1.TaskError {
 	return out
 }
 
-// ErrorType names the type of the innermost error, which tells more than *fmt.wrapError. A timeout is "timeout".
+// ErrorType returns the type of the innermost error, which is more useful than *fmt.wrapError. A timeout is "timeout".
 func ErrorType(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "timeout"

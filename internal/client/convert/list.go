@@ -10,7 +10,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// searchedOf is what a page of an answer tells of its search.
+// searchedOf returns how far the search for a page got.
 func searchedOf(resp any) *pawltype.Searched {
 	r, ok := resp.(interface{ GetSearched() *pawlv1.Searched })
 	if !ok || r.GetSearched() == nil {
@@ -19,7 +19,7 @@ func searchedOf(resp any) *pawltype.Searched {
 	return &pawltype.Searched{Rows: r.GetSearched().GetRows(), Until: Time(r.GetSearched().GetUntil())}
 }
 
-// Page is a page of an answer.
+// Page converts a page of a response.
 func Page[P, T any](resp interface {
 	GetItems() []P
 	GetNextCursor() string
@@ -31,7 +31,7 @@ func Page[P, T any](resp interface {
 	return page
 }
 
-// Pages goes over the items of all pages.
+// Pages iterates over the items of all pages.
 func Pages[T any](read func(cursor string) (pawltype.Page[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		cursor := ""

@@ -15,7 +15,7 @@ func OnceState(s pawlv1.OnceState) pawltype.OnceState {
 	case pawlv1.OnceState_ONCE_STATE_FREE:
 		return pawltype.OnceFree
 	}
-	return pawltype.OnceHeld // and wait: what a later broker says is not known here
+	return pawltype.OnceHeld // and so wait: a state of a later broker is not known here
 }
 
 func OnceAnswer(p *pawlv1.BeginOnceResponse) pawltype.OnceAnswer {

@@ -17,10 +17,10 @@ func QueueName(t *pawlv1.TaskSpec) string {
 	return t.GetQueue()
 }
 
-// maxShard is the largest number of a shard.
+// MaxShard is the largest number of a shard.
 const MaxShard = 1<<12 - 1
 
-// ShardOf reads the shard out of a task's id: a UUIDv7 whose three hexadecimal digits after the version are its number.
+// ShardOf parses the shard from a task's id: a UUIDv7 whose three hexadecimal digits after the version are its number.
 func ShardOf(id string) (shard uint32, ok bool) {
 	if len(id) != 36 || id[13] != '-' || id[14] != '7' || id[18] != '-' {
 		return 0, false
@@ -49,7 +49,7 @@ func Status(s pawlv1.Status) pawltype.Status { return statusWords[int32(s)] }
 
 func Outcome(o pawlv1.Outcome) pawltype.Outcome { return outcomeWords[int32(o)] }
 
-// StatesProto are the states of a field.
+// StatesProto converts the states in a field.
 func StatesProto(field string, states []pawltype.State) (out []pawlv1.State, err error) {
 	for _, s := range states {
 		p, err := Number[pawlv1.State](field, s, stateWords, "a state")

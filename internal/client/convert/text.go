@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// CutText bounds a text to limit bytes of valid UTF-8: protobuf refuses a whole frame for one bad byte.
+// CutText limits a text to limit bytes of valid UTF-8: protobuf rejects a whole frame for one bad byte.
 func CutText(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= limit {
@@ -17,7 +17,7 @@ func CutText(s string, limit int) string {
 	return s[:limit]
 }
 
-// maxSpecOverhead is room in a message for what stands beside a payload.
+// MaxTaskOverhead is the room in a message for what is sent with a payload.
 const MaxTaskOverhead = 1 << 20
 
 func CheckText(field, s string) error {

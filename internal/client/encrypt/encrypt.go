@@ -1,5 +1,5 @@
-// Package encrypt is a connection on which tasks are encrypted on their way out and decrypted on their way in. It does not know the
-// cipher, which is the keyring's, nor where the connection leads.
+// Package encrypt wraps a connection and encrypts tasks on their way out and decrypts them on their way in. It does not know the cipher,
+// which is the keyring's, nor where the connection leads.
 package encrypt
 
 import (
@@ -19,21 +19,21 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// conn is a connection on which payloads, results, checkpoints and results of once keys are encrypted on their way out, and decrypted on
-// their way in. So no call of the client knows of it, and none can forget it. What can't be decrypted stays as it is: Unreadable tells
-// handlers why, others see it by its content type (EncryptedWith).
+// conn is a connection that encrypts payloads, results, checkpoints and results of once keys on their way out, and decrypts them on
+// their way in. So no call of the client has to know about encryption, and none can forget it. What can't be decrypted is left
+// unchanged: Unreadable returns the reason to handlers, others see it by its content type (EncryptedWith).
 type conn struct {
 	rpc.Conn
 	keys *keyring.Keyring
 
 	mu sync.Mutex
-	ns string // the namespace of the client's calls; "": not asked yet
+	ns string // the namespace of the client's calls; "": not known yet
 }
 
-// plainType stands for the content type of a payload that is refused because it is not encrypted.
+// plainType replaces the content type of a payload that is refused because it is not encrypted.
 const plainType = "application/vnd.pawl.encrypted; key="
 
-// namespace asks once for the namespace of the client's calls.
+// namespace returns the namespace of the client's calls, and asks the broker for it once.
 func (s *conn) namespace(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *conn) Invoke(ctx context.Context, method string, req, resp any, opts ..
 // NewStream implements grpc.ClientConnInterface.
 func (s *conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if method == pawlv1.WorkerService_Work_FullMethodName {
-		if _, err := s.namespace(ctx); err != nil { // not when the first task is there
+		if _, err := s.namespace(ctx); err != nil { // now, not when the first task arrives
 			return nil, err
 		}
 	}
@@ -93,7 +93,7 @@ func (t *sealedStream) RecvMsg(m any) error {
 	return t.s.open(t.Context(), nil, m)
 }
 
-// holds says whether a message is one that holds what is encrypted.
+// holds reports whether a message type has fields that are encrypted.
 func holds(m proto.Message) bool {
 	switch m.(type) {
 	case *pawlv1.TaskSpec, *pawlv1.AckRequest, *pawlv1.ExtendRequest, *pawlv1.FinishOnceRequest, *pawlv1.UpdateTaskRequest,
@@ -103,7 +103,7 @@ func holds(m proto.Message) bool {
 	return false
 }
 
-// visit calls fn for a message and all those in it that hold what is encrypted, with where they lie.
+// visit calls fn for m and all messages in it that have encrypted fields, with their paths.
 func visit(m protoreflect.Message, path string, fn func(m proto.Message, path string) error) error {
 	if own := m.Interface(); holds(own) {
 		if err := fn(own, path); err != nil {
@@ -127,7 +127,7 @@ func visit(m protoreflect.Message, path string, fn func(m proto.Message, path st
 	return failed
 }
 
-// sealed is a request with what it holds encrypted. The request itself stays as it is: it may be made again.
+// sealed returns a copy of a request with its contents encrypted. The request itself is not changed: it may be sent again.
 func (s *conn) sealed(ctx context.Context, req any) (any, error) {
 	m, ok := req.(proto.Message)
 	if !ok {
@@ -152,7 +152,7 @@ func (s *conn) sealed(ctx context.Context, req any) (any, error) {
 	}
 	return m, visit(m.ProtoReflect(), "", func(m proto.Message, path string) error {
 		switch m := m.(type) {
-		case *pawlv1.TaskSpec: // those that follow it are encrypted with it, and visited in vain
+		case *pawlv1.TaskSpec: // its follow-up tasks are encrypted with it, and their own visits do nothing
 			return s.sealSpec(ns, m, outer+path)
 		case *pawlv1.AckRequest:
 			return s.sealResult(ns, m)
@@ -168,10 +168,10 @@ func (s *conn) sealed(ctx context.Context, req any) (any, error) {
 	})
 }
 
-// claimTypeKey has, in the context of an extension, the type of its task.
+// claimTypeKey is the key of a task's type in the context of an extension.
 type claimTypeKey struct{}
 
-// sealSpec encrypts the payload of a task, and of those that follow it. Outer names the request where the task has no name of its own.
+// sealSpec encrypts the payload of a task, and of its follow-up tasks. outer identifies the request if the task has no id of its own.
 func (s *conn) sealSpec(ns string, t *pawlv1.TaskSpec, outer string) (err error) {
 	if err := Check(t); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (s *conn) sealSpec(ns string, t *pawlv1.TaskSpec, outer string) (err error)
 	request := outer
 	switch {
 	case t.GetUnique() != nil && t.GetUnique().GetKey() == "":
-		request = "" // the broker makes the key of the payload
+		request = "" // the broker derives the key from the payload
 	case t.GetIdempotencyKey() != "":
 		request = "idempotency " + t.GetIdempotencyKey()
 	case t.GetRequestId() != "":
@@ -197,7 +197,7 @@ func (s *conn) sealSpec(ns string, t *pawlv1.TaskSpec, outer string) (err error)
 	return err
 }
 
-// Check refuses a task, or one that follows it, whose payload the broker would refuse if it could read it.
+// Check rejects a task if the broker would reject its payload, or that of a follow-up task, if it could read it.
 func Check(t *pawlv1.TaskSpec) error {
 	for i, then := range t.GetThen() {
 		if err := Check(then); err != nil {
@@ -210,7 +210,7 @@ func Check(t *pawlv1.TaskSpec) error {
 	return checkJSON("payload", t.GetContentType(), t.GetPayload())
 }
 
-// checkJSON does what the broker can't do any more.
+// checkJSON makes the check that the broker can't make on encrypted data.
 func checkJSON(field, contentType string, data []byte) error {
 	if (contentType == "" || contentType == "application/json") && len(data) > 0 && !json.Valid(data) {
 		return convert.Invalid(field, "is not a JSON value; other bytes need a content_type")
@@ -218,7 +218,7 @@ func checkJSON(field, contentType string, data []byte) error {
 	return nil
 }
 
-// sealResult encrypts a result, whatever it is: to refuse it here would break the stream that it goes over.
+// sealResult encrypts any result: rejecting one here would break the stream that carries it.
 func (s *conn) sealResult(ns string, a *pawlv1.AckRequest) (err error) {
 	if len(a.GetResult()) == 0 {
 		return nil
@@ -227,7 +227,7 @@ func (s *conn) sealResult(ns string, a *pawlv1.AckRequest) (err error) {
 	return err
 }
 
-// sealChange encrypts a payload that replaces one that is.
+// sealChange encrypts a payload that replaces an encrypted one.
 func (s *conn) sealChange(ctx context.Context, ns string, u *pawlv1.UpdateTaskRequest) (err error) {
 	if u.Payload == nil {
 		return nil
@@ -244,12 +244,12 @@ func (s *conn) sealChange(ctx context.Context, ns string, u *pawlv1.UpdateTaskRe
 	return err
 }
 
-// wrapped is how encrypted bytes look where the broker wants JSON.
+// wrapped is the form of encrypted bytes where the broker expects JSON.
 type wrapped struct {
 	Encrypted []byte `json:"pawl_encrypted"`
 }
 
-// wrappedHead begins it.
+// wrappedHead is how a wrapped value starts.
 var wrappedHead = []byte(`{"pawl_encrypted":"`)
 
 func (s *conn) wrap(at keyring.Place, data *[]byte) error {
@@ -263,10 +263,10 @@ func (s *conn) wrap(at keyring.Place, data *[]byte) error {
 	return err
 }
 
-// isWrapped says whether JSON is encrypted bytes.
+// isWrapped reports whether JSON contains encrypted bytes.
 func isWrapped(data []byte) bool { return bytes.HasPrefix(data, wrappedHead) }
 
-// unwrap is the inverse of wrap. What was not wrapped stays as it is.
+// unwrap is the inverse of wrap. Data that was not wrapped is returned unchanged.
 func unwrap(k *keyring.Keyring, at keyring.Place, data []byte) ([]byte, error) {
 	if !isWrapped(data) {
 		return data, nil
@@ -282,7 +282,7 @@ func unwrap(k *keyring.Keyring, at keyring.Place, data []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// open decrypts what an answer holds, as far as the keyring can.
+// open decrypts the contents of a response, as far as the keyring can.
 func (s *conn) open(ctx context.Context, req, resp any) error {
 	m, ok := resp.(proto.Message)
 	if !ok {
@@ -321,7 +321,7 @@ func (s *conn) open(ctx context.Context, req, resp any) error {
 	})
 }
 
-// openPayload decrypts a payload in place. Of one that can't be decrypted it says why, and leaves it.
+// openPayload decrypts a payload in place. If it can't, it returns the reason and leaves the payload unchanged.
 func (s *conn) openPayload(ns, queue, typ string, payload *[]byte, contentType *string) error {
 	id, encrypted := keyring.EncryptedWith(*contentType)
 	switch {
@@ -354,7 +354,7 @@ func (s *conn) openResult(ns, task string, result *[]byte, contentType *string) 
 	}
 }
 
-// Unreadable is why a handler may not have what it claimed; nil: it may.
+// Unreadable returns why a claimed task could not be decrypted, or nil.
 func Unreadable(over rpc.Conn, t *pawlv1.ClaimedTask) error {
 	id, encrypted := keyring.EncryptedWith(t.GetContentType())
 	if !encrypted && !isWrapped(t.GetCheckpoint()) {
@@ -369,7 +369,7 @@ func Unreadable(over rpc.Conn, t *pawlv1.ClaimedTask) error {
 		return fmt.Errorf("pawl: %s: it is encrypted with key %q, and the client has no keyring (DialOptions.Keyring)", what, id)
 	}
 	s.mu.Lock()
-	ns := s.ns // it is known, or nothing would have come
+	ns := s.ns // known by now, or nothing would have been received
 	s.mu.Unlock()
 	var err error
 	if encrypted {
@@ -381,7 +381,7 @@ func Unreadable(over rpc.Conn, t *pawlv1.ClaimedTask) error {
 	return fmt.Errorf("pawl: %s: %w", what, err)
 }
 
-// Over encrypts what goes over a connection, and decrypts what comes.
+// Over returns a connection that encrypts what is sent over base, and decrypts what is received.
 func Over(base rpc.Conn, keys *keyring.Keyring, ns string) rpc.Conn {
 	return &conn{Conn: base, keys: keys, ns: ns}
 }
@@ -392,7 +392,7 @@ func Encrypts(over rpc.Conn) bool {
 	return ok
 }
 
-// ForClaim is the context of a call for a claim of a task of this type.
+// ForClaim returns the context for a call about a claim of a task of this type.
 func ForClaim(ctx context.Context, taskType string) context.Context {
 	return context.WithValue(ctx, claimTypeKey{}, taskType)
 }

@@ -1,4 +1,4 @@
-// Package gather makes batches of enqueues that run at the same time. It does not know where they go, nor what a task holds.
+// Package gather batches enqueues that run at the same time. It does not know where they go, nor what a task contains.
 package gather
 
 import (
@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// maxBatchTasks is the broker's limit of one batch.
+	// MaxTasks is the broker's limit for one batch.
 	MaxTasks = 1000
-	// maxBatchBytes keeps a batch well below maxMessage, and one round of the broker short.
+	// MaxBytes keeps a batch well below rpc.MaxMessage, and one round of the broker short.
 	MaxBytes = 4 << 20
-	// eagerRequests may be in flight with however few tasks each; further ones, up to maxRequests, only with fullBatch tasks. Each
-	// request is a message and a wake-up on both sides, so many small ones would eat up what gathering saves; too few in flight would wait for
-	// the broker's disk one after the other (BenchmarkEnqueueParallel).
+	// eagerRequests may be in flight with any number of tasks each; further ones, up to maxRequests, only with fullBatch tasks. Each request is
+	// a message and a wake-up on both sides, so many small ones would cancel out what gathering saves; with too few in flight, requests would
+	// wait for the broker's disk one after the other (BenchmarkEnqueueParallel).
 	eagerRequests = 2
 	fullBatch     = 16
 	maxRequests   = 8
 )
 
-// New makes a gatherer; 0 for eager is the default.
+// New returns a Gatherer. If eager is 0, the default is used.
 func New(caller *rpc.Caller, producer pawlv1.ProducerServiceClient, eager int) *Gatherer {
 	if eager == 0 {
 		eager = eagerRequests
@@ -39,25 +39,25 @@ func New(caller *rpc.Caller, producer pawlv1.ProducerServiceClient, eager int) *
 	return &Gatherer{caller: caller, producer: producer, eager: eager}
 }
 
-// NewCall is one task of a whole batch, for send.
+// NewCall returns a call for one task of a whole batch, for Send.
 func NewCall(spec *pawlv1.TaskSpec, size int) *Call {
 	return &Call{spec: spec, size: size}
 }
 
-// Outcome is what became of a call that was sent.
+// Outcome returns the outcome of a call that was sent.
 func (e *Call) Outcome() (*pawlv1.Enqueued, error) { return e.answer, e.err }
 
-// Gatherer makes batches of enqueues that run at the same time, as a group commit does: while few requests are in flight a call
-// goes out at once, by its own goroutine; else it waits, and the next request takes all that wait. So a lone caller pays
-// nothing, no timer adds latency, and the batches grow with the load.
+// Gatherer batches enqueues that run at the same time, as a group commit does: while few requests are in flight, a call is sent immediately,
+// by its own goroutine; else it waits, and the next request takes all that are waiting. So a lone caller pays nothing, no timer adds latency,
+// and the batches grow with the load.
 //
 // The simple way, a request for each call, costs a message each way and the wake-ups of both sides for each task. A timer that collects for a
 // millisecond costs every lone caller that millisecond.
 type Gatherer struct {
 	caller   *rpc.Caller
 	producer pawlv1.ProducerServiceClient
-	eager    int       // requests in flight whatever they carry
-	calls    sync.Pool // of *enqueueCall that nobody else knows
+	eager    int       // requests in flight regardless of their size
+	calls    sync.Pool // of *Call that nothing else refers to
 
 	mu       sync.Mutex // guards what follows, and batch and left of each call
 	waiting  []*Call
@@ -66,7 +66,7 @@ type Gatherer struct {
 	senders  sync.WaitGroup
 }
 
-// Call is one task on its way.
+// Call is the enqueue of one task.
 type Call struct {
 	spec   *pawlv1.TaskSpec
 	size   int
@@ -74,19 +74,19 @@ type Call struct {
 	answer *pawlv1.Enqueued
 	err    error
 
-	batch *batch // that took it
-	left  bool   // its caller waits no more
+	batch *batch // that includes it
+	left  bool   // its caller no longer waits
 }
 
-// batch is what a sender took at once. It lives as long as one of its callers waits.
+// batch is the calls that a sender took together. It is cancelled when none of their callers waits any more.
 type batch struct {
 	calls  []*Call
-	wanted int // calls whose caller waits; guarded by Gatherer.mu
+	wanted int // calls whose callers still wait; guarded by Gatherer.mu
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// Enqueue sends one task, alone or in a batch, and returns its answer.
+// Enqueue sends one task, alone or in a batch, and returns its result.
 func (g *Gatherer) Enqueue(ctx context.Context, spec *pawlv1.TaskSpec) (*pawlv1.Enqueued, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (g *Gatherer) newCall(spec *pawlv1.TaskSpec) (*Call, error) {
 	return e, nil
 }
 
-// alone sends a call by the goroutine of its caller, with the caller's context.
+// alone sends a call on the goroutine of its caller, with the caller's context.
 func (g *Gatherer) alone(ctx context.Context, e *Call) (*pawlv1.Enqueued, error) {
 	start := time.Now()
 	again, err := g.try(ctx, []*Call{e})
@@ -144,7 +144,7 @@ func (g *Gatherer) alone(ctx context.Context, e *Call) (*pawlv1.Enqueued, error)
 	return g.recycle(e)
 }
 
-// recycle takes the answer out of a call that nobody else knows any more.
+// recycle returns the result of a call that nothing else refers to any more, and puts the call back into the pool.
 func (g *Gatherer) recycle(e *Call) (*pawlv1.Enqueued, error) {
 	answer, err := e.answer, e.err
 	*e = Call{done: e.done}
@@ -152,14 +152,14 @@ func (g *Gatherer) recycle(e *Call) (*pawlv1.Enqueued, error) {
 	return answer, err
 }
 
-// mayBeginLocked reports whether a request for the calls that wait may go out beside those in flight. Whenever something waits,
-// something is in flight, and its end asks again.
+// mayBeginLocked reports whether a request for the waiting calls may be sent in addition to those in flight. Whenever a call waits, a request
+// is in flight, and its end checks again.
 func (g *Gatherer) mayBeginLocked() bool {
 	n := len(g.waiting)
 	return n > 0 && g.inFlight < g.eager || n >= fullBatch && g.inFlight < maxRequests
 }
 
-// free ends a request, and begins one for the calls that wait.
+// free ends a request, and starts one for the waiting calls.
 func (g *Gatherer) free() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -170,7 +170,7 @@ func (g *Gatherer) free() {
 	}
 }
 
-// sendWaiting makes one request after the other, until too little waits. It has been counted in inFlight.
+// sendWaiting sends one request after the other, until too few calls wait. It has been counted in inFlight.
 func (g *Gatherer) sendWaiting() {
 	for {
 		b := g.take()
@@ -181,10 +181,10 @@ func (g *Gatherer) sendWaiting() {
 		again, err := g.try(b.ctx, b.calls)
 		if len(again) == 0 {
 			b.cancel()
-			runtime.Gosched() // the callers just answered may have more: let it gather, or it goes out one by one
+			runtime.Gosched() // the callers just answered may have more: let it gather, or it is sent one by one
 			continue
 		}
-		// Repeats don't count as in flight: the retry budget paces them, and tasks of other shards need not wait for this one.
+		// Retries don't count as in flight: the retry budget paces them, and tasks of other shards need not wait for this one.
 		g.senders.Go(func() {
 			defer b.cancel()
 			g.repeat(b.ctx, start, again, err)
@@ -192,7 +192,7 @@ func (g *Gatherer) sendWaiting() {
 	}
 }
 
-// take makes a batch of what waits, within the limits. If that is too little it ends the sender and returns nil.
+// take makes a batch of the waiting calls, within the limits. If there are too few, it ends the sender and returns nil.
 func (g *Gatherer) take() *batch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -216,7 +216,7 @@ func (g *Gatherer) take() *batch {
 	return b
 }
 
-// leave is for a caller whose context ended. A batch that nobody waits for any more is given up.
+// leave removes a call whose context has ended. A batch with no callers left is cancelled.
 func (g *Gatherer) leave(e *Call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -232,14 +232,14 @@ func (g *Gatherer) leave(e *Call) {
 	}
 }
 
-// Send is for a caller who has a whole batch: it returns when each call has its answer.
+// Send sends a whole batch of one caller, and returns when each call has its result.
 func (g *Gatherer) Send(ctx context.Context, calls []*Call) {
 	start := time.Now()
 	again, err := g.try(ctx, calls)
 	g.repeat(ctx, start, again, err)
 }
 
-// repeat tries calls again, with the same request ids, until each is answered or there is no more time.
+// repeat retries calls, with the same request ids, until each has a result or the time is up.
 func (g *Gatherer) repeat(ctx context.Context, start time.Time, calls []*Call, err error) {
 	for try := 0; len(calls) > 0; try++ {
 		if time.Since(start) >= g.caller.RetryFor() {
@@ -254,7 +254,7 @@ func (g *Gatherer) repeat(ctx context.Context, start time.Time, calls []*Call, e
 	}
 }
 
-// wanted leaves out the calls whose callers wait no more.
+// wanted leaves out the calls whose callers no longer wait.
 func (g *Gatherer) wanted(calls []*Call) []*Call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -267,7 +267,7 @@ func (g *Gatherer) wanted(calls []*Call) []*Call {
 	return out
 }
 
-// try sends calls once and finishes those that got an answer. It returns the others, which a repeat may help, and why.
+// try sends calls once and finishes those that got a result. It returns the others, which can be retried, and why.
 func (g *Gatherer) try(ctx context.Context, calls []*Call) (again []*Call, err error) {
 	if len(calls) == 0 {
 		return nil, nil
@@ -298,7 +298,7 @@ func (g *Gatherer) try(ctx context.Context, calls []*Call) (again []*Call, err e
 	return again, err
 }
 
-// refused sorts out calls that failed as a whole.
+// refused decides what to do with calls that failed as a whole: retry or finish them.
 func (g *Gatherer) refused(ctx context.Context, calls []*Call, err error) ([]*Call, error) {
 	err = g.caller.Failed(convert.CallError(ctx, err))
 	if errors.Is(err, pawltype.ErrUnavailable) {
@@ -321,7 +321,7 @@ func (e *Call) finish(answer *pawlv1.Enqueued, err error) {
 	}
 }
 
-// Close refuses new calls, ends those that wait, and returns when the senders have ended. Client.cancel comes before.
+// Close rejects new calls, ends those that wait, and returns when the senders have ended. Caller.End must have been called.
 func (g *Gatherer) Close() {
 	g.mu.Lock()
 	g.closed = true

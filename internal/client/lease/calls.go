@@ -1,5 +1,4 @@
-// Package lease has what a worker tells of the claims that it holds: how they end, that they go on, and which once keys they want. It does
-// not know handlers.
+// Package lease has a worker's calls about the claims that it holds: how they end, extensions, and once keys. It does not know handlers.
 package lease
 
 import (
@@ -16,26 +15,26 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Holder holds claims for their handlers: a worker, or a loop of one's own. Methods may be called by any number of goroutines.
+// Holder holds claims for their handlers: a worker, or a loop of the user's own. Its methods are safe for concurrent use.
 type Holder interface {
-	// Progress tells how far the handler is. It need not wait for the broker.
+	// Progress reports a handler's progress. It need not wait for the broker.
 	Progress(ctx context.Context, c Claim, p *pawlv1.Progress) error
-	// Checkpoint stores data for the next attempt. When it returns nil, that is on stable storage.
+	// Checkpoint stores data for the next attempt. When it returns nil, the data is on stable storage.
 	Checkpoint(ctx context.Context, c Claim, data []byte) error
 	OnceKeys
 }
 
-// OnceKeys knows who has which once keys.
+// OnceKeys has the calls about once keys.
 type OnceKeys interface {
 	// BeginOnce asks for a once key.
 	BeginOnce(ctx context.Context, c Claim, key string) (pawltype.OnceAnswer, error)
-	// FinishOnce records that the effect is there, with its result.
+	// FinishOnce records that the effect has happened, with its result.
 	FinishOnce(ctx context.Context, c Claim, key string, result []byte, ttl time.Duration) error
-	// AbandonOnce says that the effect did not come about.
+	// AbandonOnce reports that the effect did not happen.
 	AbandonOnce(ctx context.Context, c Claim, key string) error
 }
 
-// Calls are the calls about claims.
+// Calls makes the calls about claims.
 type Calls struct {
 	caller  *rpc.Caller
 	worker  pawlv1.WorkerServiceClient
@@ -46,7 +45,7 @@ func NewCalls(caller *rpc.Caller, observe *telemetry.Telemetry) Calls {
 	return Calls{caller: caller, worker: pawlv1.NewWorkerServiceClient(caller), observe: observe}
 }
 
-// Extend makes the lease end later, by its own length if lease is 0, and stores progress and checkpoint if they are not nil.
+// Extend extends the lease, by its own length if lease is 0, and stores progress and checkpoint if they are not nil.
 func (s Calls) Extend(ctx context.Context, c Claim, lease time.Duration, progress *pawlv1.Progress, checkpoint []byte) (*pawlv1.ExtendResponse, error) {
 	req := &pawlv1.ExtendRequest{TaskId: c.TaskID, ClaimToken: c.Token, Lease: convert.Duration(lease), Progress: progress, Checkpoint: checkpoint}
 	resp, err := rpc.Call(encrypt.ForClaim(ctx, c.Type), s.caller, true, s.worker.Extend, req)
@@ -65,8 +64,8 @@ func (s Calls) BeginOnce(ctx context.Context, c Claim, key string) (pawltype.Onc
 	return convert.OnceAnswer(p), nil
 }
 
-// FinishOnce records that the effect is there, with its result: JSON, or nothing. It tells until when that is kept, ttl from now, or a day
-// if ttl is 0. A repeat gets the first answer again.
+// FinishOnce records that the effect has happened, with its result: JSON, or nothing. It returns until when the record is kept: ttl from
+// now, or a day if ttl is 0. It is idempotent.
 func (s Calls) FinishOnce(ctx context.Context, c Claim, key string, result []byte, ttl time.Duration) (keptUntil time.Time, err error) {
 	req := &pawlv1.FinishOnceRequest{TaskId: c.TaskID, ClaimToken: c.Token, Key: key, Result: result, Ttl: convert.Duration(ttl)}
 	p, err := rpc.Call(ctx, s.caller, true, s.worker.FinishOnce, req)
@@ -76,8 +75,8 @@ func (s Calls) FinishOnce(ctx context.Context, c Claim, key string, result []byt
 	return convert.Time(p.GetKeptUntil()), nil
 }
 
-// AbandonOnce says that the effect did not come about, and tells how the key stands then. It is not repeated: after ErrUnavailable nobody
-// knows whether the claim still holds the key.
+// AbandonOnce reports that the effect did not happen, and returns the key's state. It is not retried: after ErrUnavailable the claim may
+// or may not still hold the key.
 func (s Calls) AbandonOnce(ctx context.Context, c Claim, key string) (pawltype.OnceState, error) {
 	req := &pawlv1.AbandonOnceRequest{TaskId: c.TaskID, ClaimToken: c.Token, Key: key}
 	p, err := rpc.Call(ctx, s.caller, false, s.worker.AbandonOnce, req)
@@ -87,7 +86,7 @@ func (s Calls) AbandonOnce(ctx context.Context, c Claim, key string) (pawltype.O
 	return convert.OnceState(p.GetState()), nil
 }
 
-// Settle sends endings by a call of its own and gives the answers in their order.
+// Settle sends endings in their own call and returns the results in order.
 func (s Calls) Settle(ctx context.Context, endings []Ending) ([]*pawlv1.Settled, error) {
 	req := &pawlv1.SettleRequest{}
 	for _, e := range endings {

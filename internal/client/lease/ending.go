@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// maxSettleItems is the broker's limit of one settle frame.
+	// MaxSettleItems is the broker's limit for one settle frame.
 	MaxSettleItems = 1000
-	// maxSettleBytes keeps a frame well below maxMessage: results may be 1 MiB each.
+	// MaxSettleBytes keeps a frame well below rpc.MaxMessage: a result can be 1 MiB.
 	MaxSettleBytes = 4 << 20
-	// notOurs is how long a task of a type that nobody here knows stays away from this worker.
+	// NotOurs is how long a task whose type has no handler here stays away from this worker.
 	NotOurs = 30 * time.Second
 )
 
@@ -28,10 +28,10 @@ type Ending struct {
 	release *pawlv1.ReleaseRequest
 }
 
-// Claim says which claim a call is about.
+// Claim identifies the claim that a call is about.
 type Claim struct{ TaskID, Type, Token string }
 
-// EndingOf says what a handler's return means. The result counts if err is nil.
+// EndingOf returns the ending for a handler's error. The result counts if err is nil.
 func EndingOf(c Claim, result []byte, contentType string, err error) Ending {
 	if err == nil {
 		return Ending{ack: AckRequest(c, result, contentType)}
@@ -42,10 +42,10 @@ func EndingOf(c Claim, result []byte, contentType string, err error) Ending {
 	return Fail(c, err)
 }
 
-// Fail is the end of a claim whose run failed.
+// Fail returns the ending of a claim whose run failed.
 func Fail(c Claim, err error) Ending { return Ending{fail: FailRequest(c, err)} }
 
-// Release is the end of a claim that is given back.
+// Release returns the ending of a claim that is given back.
 func Release(c Claim, delay time.Duration) Ending { return Ending{release: ReleaseRequest(c, delay)} }
 
 func AckRequest(c Claim, result []byte, contentType string) *pawlv1.AckRequest {
@@ -86,7 +86,7 @@ func (e Ending) AddTo(req *pawlv1.SettleRequest) {
 	}
 }
 
-// Size is about how many bytes it takes in a frame; an ack without a result, the most common ending, isn't measured.
+// Size returns the approximate bytes in a frame; an ack without a result, the most common ending, isn't measured.
 func (e Ending) Size() int {
 	switch {
 	case e.ack != nil:
@@ -98,7 +98,7 @@ func (e Ending) Size() int {
 	}
 }
 
-// Verb is for logs.
+// Verb returns the name for logs.
 func (e Ending) Verb() string {
 	switch {
 	case e.ack != nil:
@@ -110,8 +110,8 @@ func (e Ending) Verb() string {
 	}
 }
 
-// Fallback replaces an end that the broker can't take: a result that is too large makes a dead letter, since another run would only give it
-// again; a delay out of bounds makes a plain failure.
+// Fallback replaces an ending that the broker can't accept: a result that is too large makes a dead letter, since another run would only
+// return it again; a delay out of bounds makes a plain failure.
 func (e Ending) Fallback(c Claim, err *pawltype.Error) Ending {
 	if e.ack != nil {
 		return Fail(c, &outcome.Steer{Outcome: pawltype.OutcomeDead, Err: err})
@@ -119,7 +119,7 @@ func (e Ending) Fallback(c Claim, err *pawltype.Error) Ending {
 	return Fail(c, err)
 }
 
-// Operation is that of its span.
+// Operation returns the operation for its span.
 func (e Ending) Operation() telemetry.Verb {
 	switch {
 	case e.ack != nil:

@@ -8,14 +8,14 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Interruption is what middleware sees of a handler that returned an error after its context had been ended from outside. What such a
-// handler returns, a driver's "connection closed" say, does not tell whether it failed or was stopped.
+// Interruption is the error that middleware sees if a handler returned an error after its context had been ended from outside. What such
+// a handler returns, a driver's "connection closed" say, does not tell whether it failed or was stopped.
 type Interruption struct {
 	cause error // ErrDraining, ErrCancelled, or an error that wraps ErrLeaseLost
 	err   error // what the handler returned
 }
 
-// Error gives the cause first.
+// Error returns the cause first.
 func (i *Interruption) Error() string {
 	if errors.Is(i.err, i.cause) {
 		return i.err.Error()
@@ -23,10 +23,10 @@ func (i *Interruption) Error() string {
 	return fmt.Sprintf("%v: %v", i.cause, i.err)
 }
 
-// Unwrap gives the cause, and what the handler returned.
+// Unwrap returns the cause, and what the handler returned.
 func (i *Interruption) Unwrap() []error { return []error{i.cause, i.err} }
 
-// Outcome is what becomes of the task.
+// Outcome returns the outcome of the task.
 func (i *Interruption) Outcome() pawltype.Outcome {
 	switch {
 	case errors.Is(i.cause, pawltype.ErrDraining):
@@ -37,8 +37,8 @@ func (i *Interruption) Outcome() pawltype.Outcome {
 	return pawltype.OutcomeLeaseLost
 }
 
-// Interrupted adds why the context of a handler was ended to what the handler returned. An error that steers stays as it is: its handler
-// knows what it says.
+// Interrupted adds the reason why a handler's context was ended to what the handler returned. An error that steers is left unchanged:
+// its handler knows what it wants.
 func Interrupted(ctx context.Context, err error) error {
 	if err == nil || SteerOf(err) != nil {
 		return err

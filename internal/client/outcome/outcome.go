@@ -1,5 +1,5 @@
-// Package outcome says what the error of a handler means for its task: whether it is retried, dead, discarded, poisoned or put off, and
-// whether its handler had been stopped. It does not know the broker.
+// Package outcome interprets a handler's error for its task: whether it is retried, dead, discarded, poisoned or put off, and whether
+// its handler was stopped. It does not know the broker.
 package outcome
 
 import (
@@ -14,21 +14,20 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// UnknownType: the broker pushed what the worker did not ask for. The task goes back for a worker that knows it.
+// UnknownType: the broker pushed a task of a type that the worker did not ask for. The task is released for a worker that has the type.
 type UnknownType struct{ Name string }
 
 // Error names the type.
 func (e *UnknownType) Error() string { return fmt.Sprintf("pawl: no handler for type %q", e.Name) }
 
-// A handler that returns nil has succeeded. Any error is a failure that is retried until the attempts run out, unless it
-// wraps one of these.
+// Steer is an error that decides what happens to the task. Any other error is a failure, which is retried until the attempts run out.
 type Steer struct {
 	Outcome pawltype.Outcome
 	Delay   time.Duration // of RetryIn and Snooze
 	Err     error
 }
 
-// Error gives the message of the error within.
+// Error returns the message of the wrapped error.
 func (s *Steer) Error() string {
 	if s.Err != nil {
 		return s.Err.Error()
@@ -36,10 +35,10 @@ func (s *Steer) Error() string {
 	return string(s.Outcome)
 }
 
-// Unwrap gives the error within.
+// Unwrap returns the wrapped error.
 func (s *Steer) Unwrap() error { return s.Err }
 
-// Of says what becomes of a task whose handler returned err.
+// Of returns the outcome of a task whose handler returned err.
 func Of(err error) pawltype.Outcome {
 	if err == nil {
 		return pawltype.OutcomeSucceeded
@@ -64,7 +63,7 @@ func SteerOf(err error) *Steer {
 	return nil
 }
 
-// Unreadable is why a handler may not have what it claimed. What was forged is poisoned; another worker may have the key of the rest.
+// Unreadable returns why a claimed task could not be decrypted, or nil. Forged data is poisoned; for other data, another worker may have the key.
 func Unreadable(conn rpc.Conn, p *pawlv1.ClaimedTask) error {
 	err := encrypt.Unreadable(conn, p)
 	if keyring.IsForged(err) {

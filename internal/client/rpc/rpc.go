@@ -1,5 +1,5 @@
-// Package rpc makes calls over a connection, and makes them again while the broker is unavailable. It does not know which calls there are,
-// nor where the connection leads.
+// Package rpc makes calls over a connection, and retries them while the broker is unavailable. It does not know which calls there are, nor
+// where the connection leads.
 package rpc
 
 import (
@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// MaxMessage is the limit of one message of gRPC, in bytes, on both sides.
+// MaxMessage is the limit of one gRPC message, in bytes, on both sides.
 const MaxMessage = 16 << 20
 
 // Conn is a connection to a broker, or to the nodes of a cluster.
@@ -24,8 +24,7 @@ type Conn interface {
 	Close() error
 }
 
-// Caller makes calls over a connection, and repeats them while the broker is unavailable. Its methods may be called by any number of
-// goroutines.
+// Caller makes calls over a connection, and retries them while the broker is unavailable. Its methods are safe for concurrent use.
 type Caller struct {
 	Conn
 	retryFor time.Duration
@@ -34,26 +33,26 @@ type Caller struct {
 	cancel   context.CancelFunc
 }
 
-// NewCaller makes a Caller that repeats a call for at most retryFor.
+// NewCaller returns a Caller that retries a call for at most retryFor.
 func NewCaller(conn Conn, retryFor time.Duration) *Caller {
 	c := &Caller{Conn: conn, retryFor: retryFor}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
-// Context ends when the Caller does.
+// Context returns a context that ends when the Caller does.
 func (c *Caller) Context() context.Context { return c.ctx }
 
-// End ends the pauses between repeats; calls that fail from now on return ErrClosed. The connection stays open.
+// End ends the pauses between retries; calls that fail from now on return ErrClosed. The connection stays open.
 func (c *Caller) End() { c.cancel() }
 
-// RetryFor is how long a call may be repeated.
+// RetryFor returns how long a call may be retried.
 func (c *Caller) RetryFor() time.Duration { return c.retryFor }
 
-// Succeeded tells of a success that Call did not see, so that more repeats are allowed.
+// Succeeded records a success that Call did not see, so that more retries are allowed.
 func (c *Caller) Succeeded() { c.budget.succeeded() }
 
-// Call runs one RPC. If repeat is set it is run again while the broker is unavailable.
+// Call makes one RPC. If repeat is set, it is retried while the broker is unavailable.
 func Call[Req, Resp any](ctx context.Context, c *Caller, repeat bool, rpc func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
 	start := time.Now()
 	for try := 0; ; try++ {
@@ -72,7 +71,7 @@ func Call[Req, Resp any](ctx context.Context, c *Caller, repeat bool, rpc func(c
 	}
 }
 
-// Failed replaces the error of a call that Close ended.
+// Failed replaces the error of a call that End interrupted.
 func (c *Caller) Failed(err error) error {
 	if err != nil && c.ctx.Err() != nil {
 		return pawltype.ErrClosed
@@ -85,10 +84,10 @@ const (
 	maxPause   = 2 * time.Second
 )
 
-// freeTries is how often a call may be repeated beyond the budget after a node that was not ready: the next node may be.
+// freeTries is how often a call may be retried outside the budget after a node that was not ready: the next node may be.
 const freeTries = 3
 
-// Pause waits before the next try of a call that was answered with err, or returns why there is none.
+// Pause waits before the next try of a call that failed with err, or returns an error if there is none.
 func (c *Caller) Pause(ctx context.Context, try int, err error) error {
 	wait := max(Backoff(try, firstPause, maxPause), convert.RetryAfter(err))
 	if try >= freeTries || !convert.DidNotRun(err) {
@@ -106,18 +105,18 @@ func (c *Caller) Pause(ctx context.Context, try int, err error) error {
 	}
 }
 
-// Backoff doubles from first to limit, less up to a half at random, so that clients don't come back in step.
+// Backoff doubles from first to limit, minus up to half at random, so that clients don't return in lockstep.
 func Backoff(try int, first, limit time.Duration) time.Duration {
 	d := min(first<<min(try, 16), limit)
 	return d/2 + rand.N(d/2+1)
 }
 
-// retryBudget paces the repeats of all calls of a client, so that a broker that is slow to come back is not met by a
-// storm: ten at once, then one for each ten calls that succeed, and five a second in any case.
+// retryBudget paces the retries of all calls of a client, so that a broker that is slow to come back is not hit by a storm: ten right
+// away, then one for every ten calls that succeed, and five a second in any case.
 type retryBudget struct {
 	mu     sync.Mutex
 	tokens float64
-	last   time.Time // when tokens were counted; zero: never, and it is full by the next time
+	last   time.Time // when tokens were counted; zero: never, which makes it full by the next time
 }
 
 const (
@@ -132,7 +131,8 @@ func (b *retryBudget) succeeded() {
 	b.mu.Unlock()
 }
 
-// take uses one token and says how long to wait for it, not at all if that is negative. The wait is bounded: then the call's own end decides.
+// take uses one token and returns how long to wait for it, not at all if that is negative. The wait is bounded: beyond that, the
+// call's own deadline decides.
 func (b *retryBudget) take(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// A stream that broke is opened again after a pause, which grows from FirstReconnect to MaxReconnect.
+// A stream that broke is reopened after a pause, which grows from FirstReconnect to MaxReconnect.
 const (
 	FirstReconnect = 50 * time.Millisecond
 	MaxReconnect   = 5 * time.Second
@@ -16,17 +16,17 @@ const (
 	Steady = 5 * time.Second
 )
 
-// NotLetIn reports whether the caller was refused for what it may do.
+// NotLetIn reports whether the caller was not authenticated or not authorized.
 func NotLetIn(err error) bool {
 	return errors.Is(err, pawltype.ErrUnauthenticated) || errors.Is(err, pawltype.ErrPermissionDenied)
 }
 
-// Final reports whether opening a stream again can't help.
+// Final reports whether reopening a stream can't help.
 func Final(err error) bool {
 	return NotLetIn(err) || errors.Is(err, pawltype.ErrInvalidArgument) || errors.Is(err, pawltype.ErrClosed)
 }
 
-// Sleep waits for d, unless ctx ends or closing is closed before; it reports whether neither happened.
+// Sleep waits for d, unless ctx ends or closing is closed before. It reports whether it waited for all of d.
 func Sleep(ctx context.Context, closing <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

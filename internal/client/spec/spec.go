@@ -1,5 +1,4 @@
-// Package spec puts the arguments of a task and its options into the form in which the API takes a task. It does not know which options
-// there are.
+// Package spec builds the API's request for a task from its arguments and options. It does not know which options there are.
 package spec
 
 import (
@@ -17,17 +16,17 @@ import (
 // Args is the payload of a task as a Go value.
 type Args interface{ TaskType() string }
 
-// Option says how a task is enqueued.
+// Option sets how a task is enqueued.
 type Option interface {
 	Apply(spec *pawlv1.TaskSpec) error
 }
 
-// raw are arguments whose payload is sent as it is.
+// raw are arguments whose payload is sent unchanged.
 type raw interface {
 	RawPayload() (payload []byte, contentType string)
 }
 
-// Of is the request for a task. The options that its arguments have of their own, with a method TaskOptions, come first.
+// Of returns the request for a task. The arguments' own options, from a method TaskOptions, come first.
 func Of[O Option](args Args, opts []O) (*pawlv1.TaskSpec, error) {
 	if args == nil {
 		return nil, convert.Invalid("args", "is nil")
@@ -53,8 +52,7 @@ func Of[O Option](args Args, opts []O) (*pawlv1.TaskSpec, error) {
 	return spec, check(spec)
 }
 
-// check refuses what would make the whole batch unreadable, beyond one message, or lose an option on its way; all other
-// rules are the broker's.
+// check rejects what would make the whole batch unreadable, exceed a message, or lose an option on the way; all other rules are the broker's.
 func check(s *pawlv1.TaskSpec) error {
 	if s.GetType() == "" {
 		return convert.Invalid("type", "is empty")
