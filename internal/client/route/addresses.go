@@ -12,17 +12,17 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 )
 
-// addressList is the list of addresses that Dial was given. gRPC connects to the first that answers, and stays there as long as the
-// connection holds, also if the node says that it has no contact with its cluster. The list then moves the client on to the next address.
+// addressList is the list of addresses given to Dial. gRPC connects to the first that answers, and stays there as long as the connection
+// holds, even if the node says that it has no contact with its cluster. The list then moves the client on to the next address.
 type addressList struct {
 	resolver *manual.Resolver
 
 	mu    sync.Mutex
-	order []resolver.Address // as they are tried
+	order []resolver.Address // in the order in which they are tried
 	turn  int                // how often the client was moved on
 }
 
-// newAddressList tries the addresses in an order of its own, so that a cluster's clients spread over its nodes.
+// newAddressList shuffles the addresses, so that a cluster's clients spread over its nodes.
 func newAddressList(all []resolver.Address) *addressList {
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	l := &addressList{resolver: manual.NewBuilderWithScheme("pawl"), order: all}
@@ -30,7 +30,7 @@ func newAddressList(all []resolver.Address) *addressList {
 	return l
 }
 
-// options makes a connection use the list.
+// options returns the options that make a connection use the list.
 func (l *addressList) options() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithResolvers(l.resolver), grpc.WithChainUnaryInterceptor(l.unary), grpc.WithChainStreamInterceptor(l.stream)}
 }
@@ -42,8 +42,8 @@ func (l *addressList) now() int {
 	return l.turn
 }
 
-// moveOn puts the first address last and leaves a connection to it, unless another call has done so since turn. Calls that are under way
-// there may end. If the first address was out of reach and another one is in use, it takes one more call to leave that.
+// moveOn puts the first address last and leaves a connection to it, unless another call has done so since turn. Calls in flight there
+// can finish. If the first address was unreachable and another one is in use, it takes one more call to leave that one.
 func (l *addressList) moveOn(turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *addressList) moveOn(turn int) {
 	l.turn++
 	left := l.order[0]
 	l.order = append(slices.Clone(l.order[1:]), left)
-	l.resolver.UpdateState(resolver.State{Addresses: l.order[:len(l.order)-1]}) // without it, or gRPC would stay
+	l.resolver.UpdateState(resolver.State{Addresses: l.order[:len(l.order)-1]}) // without the address, or gRPC would stay
 	l.resolver.UpdateState(resolver.State{Addresses: l.order})
 }
 
@@ -75,7 +75,7 @@ func (l *addressList) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grp
 	return &listedStream{s, l, turn}, nil
 }
 
-// listedStream is a stream at an address of a list.
+// listedStream is a stream to an address of a list.
 type listedStream struct {
 	grpc.ClientStream
 	list *addressList

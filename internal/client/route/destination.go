@@ -6,16 +6,16 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Destination is what a request says of where it belongs: to the shard of its task, or to a queue, whose shard the answers tell.
+// Destination is where a request belongs: the shard of its task, or a queue, whose shard the responses report.
 type Destination struct {
 	shard uint32
 	known bool   // shard is set
 	queue string // "": none
-	whole bool   // all of the request is of the queue, or it is split: an answer of one shard tells where the queue lies
+	whole bool   // all of the request is for the queue, or it is split: a response from one shard shows where the queue is
 }
 
-// destinationOf reads where a request belongs. Requests of many tasks are aimed like their first: the node that gets them sends on
-// what is for others.
+// destinationOf returns where a request belongs. A request with many tasks is sent where its first one belongs: the node that
+// gets it forwards the others.
 func destinationOf(req any) Destination {
 	switch r := req.(type) {
 	case *pawlv1.EnqueueRequest:
@@ -36,7 +36,7 @@ func destinationOf(req any) Destination {
 
 func (a Destination) nowhere() bool { return !a.known && a.queue == "" }
 
-// OfShard is the destination of what belongs to a shard.
+// OfShard returns the destination of a shard.
 func OfShard(shard uint32) Destination { return Destination{shard: shard, known: true} }
 
 func ofTask(id string) Destination {
@@ -44,7 +44,7 @@ func ofTask(id string) Destination {
 	return Destination{shard: shard, known: ok}
 }
 
-// OfShares takes the queue that most tasks come from: the heaviest, the first if they have no weights.
+// OfShares returns the queue that most tasks come from: the one with the highest weight, or the first if they have none.
 func OfShares(shares []*pawlv1.QueueShare) Destination {
 	a, most := Destination{whole: len(shares) == 1}, int32(-1)
 	for _, s := range shares {

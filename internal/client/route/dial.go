@@ -1,5 +1,5 @@
-// Package route connects to a broker, or to the nodes of a cluster, and sends each call to the node that leads the shard it is for. It does
-// not know what calls mean, only where they belong.
+// Package route connects to a broker, or to the nodes of a cluster, and sends each call to the node that leads its shard. It does not know
+// what calls mean, only where they belong.
 package route
 
 import (
@@ -27,27 +27,27 @@ import (
 
 const (
 	defaultPort = "7295"
-	// The window is the bytes in flight before the receiver reads: some batches.
+	// The window is the bytes in flight before the receiver reads: a few batches.
 	streamWindow = 2 << 20
 	connWindow   = 8 << 20
-	// A connection that answers no ping for 15 s is dead, and is made anew.
+	// A connection that answers no ping for 15 s is dead, and is replaced.
 	pingEvery   = 10 * time.Second
 	pingTimeout = 5 * time.Second
 )
 
-// Config says how connections are made, and who calls over them.
+// Config configures connections and the credentials of calls.
 type Config struct {
 	TLS       *tls.Config            // nil: plaintext
-	Plaintext bool                   // also to addresses that are not on this machine
+	Plaintext bool                   // allow it to addresses that are not on this machine
 	Token     func() (string, error) // nil: none
 	Namespace string
 	Log       *slog.Logger
 	Dialer    func(context.Context, string) (net.Conn, error) // nil: the system's
-	Indirect  bool                                            // only to the addresses of Dial
+	Indirect  bool                                            // use only the addresses given to Dial
 	GRPC      []grpc.DialOption
 }
 
-// grpcOptions says how connections are made.
+// grpcOptions returns the options of a connection.
 func (c *Config) grpcOptions() []grpc.DialOption {
 	var creds credentials.TransportCredentials = plain{insecure.NewCredentials()}
 	if c.TLS != nil {
@@ -63,7 +63,7 @@ func (c *Config) grpcOptions() []grpc.DialOption {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
-		grpc.WithDisableServiceConfig(), // what is repeated, and how, is decided here
+		grpc.WithDisableServiceConfig(), // retries are decided by package rpc
 		grpc.WithDisableRetry(),
 	)
 	if c.Token != nil || c.Namespace != "" {
@@ -75,7 +75,7 @@ func (c *Config) grpcOptions() []grpc.DialOption {
 	return append(opts, c.GRPC...)
 }
 
-// targets checks the address, or the list of them, that Dial was given.
+// targets checks the address, or the list of addresses, given to Dial.
 func (c *Config) targets(addr string) (string, []grpc.DialOption, error) {
 	list := strings.Split(addr, ",")
 	if err := c.readSchemes(list); err != nil {
@@ -88,11 +88,11 @@ func (c *Config) targets(addr string) (string, []grpc.DialOption, error) {
 	return target, nil, err
 }
 
-// https begins an address that is reached over TLS.
+// https is the prefix of an address that is reached over TLS.
 const https = "https://"
 
-// readSchemes takes https:// off the addresses of a list, and makes the client use TLS for it. Either all of them have it or
-// none: no call must go in plaintext because it happened to take another node.
+// readSchemes removes https:// from the addresses of a list, and makes the client use TLS if it was there. Either all of them have it or
+// none: no call may be sent in plaintext because it happened to go to another node.
 func (c *Config) readSchemes(list []string) error {
 	with := 0
 	for i, addr := range list {
@@ -100,7 +100,7 @@ func (c *Config) readSchemes(list []string) error {
 		if !ok {
 			continue
 		}
-		_, _, err := net.SplitHostPort(at) // without a port: 443 or 7295? Let nobody guess
+		_, _, err := net.SplitHostPort(at) // without a port, 443 and 7295 are both plausible: don't guess
 		if (err != nil || strings.Contains(at, "/")) && c.Dialer == nil {
 			return convert.Invalid("addr", "%q: want https://host:port", addr)
 		}
@@ -116,10 +116,10 @@ func (c *Config) readSchemes(list []string) error {
 	return nil
 }
 
-// maxAddresses is how many nodes a client may be told: more than it would ever try.
+// maxAddresses is how many addresses a list can have: more than a client would ever try.
 const maxAddresses = 32
 
-// nodes gives a list of addresses in gRPC's notation.
+// nodes converts a list of addresses to gRPC's notation.
 func (c *Config) nodes(list []string) (string, []grpc.DialOption, error) {
 	if len(list) > maxAddresses {
 		return "", nil, convert.Invalid("addr", "%d addresses, at most %d are allowed", len(list), maxAddresses)
@@ -140,7 +140,7 @@ func (c *Config) nodes(list []string) (string, []grpc.DialOption, error) {
 	return "pawl:///nodes", newAddressList(all).options(), nil
 }
 
-// connectTo makes a client of one node, at an address that the cluster's map gave. What Dial would refuse is refused here, too.
+// connectTo returns a client of one node, at an address from the cluster's map. What Dial would reject is rejected here, too.
 func (c *Config) connectTo(addr string) (*grpc.ClientConn, error) {
 	if err := checkAdvertised(addr); err != nil {
 		return nil, err
@@ -152,10 +152,10 @@ func (c *Config) connectTo(addr string) (*grpc.ClientConn, error) {
 	return grpc.NewClient(target, c.grpcOptions()...)
 }
 
-// maxAddress bounds an address of a map: a domain name has at most 253 bytes.
+// maxAddress bounds an address in a map: a domain name has at most 253 bytes.
 const maxAddress = 300
 
-// checkAdvertised refuses what is not the host and port of one node: the map may be anything.
+// checkAdvertised rejects anything but the host and port of one node: the map is not trusted.
 func checkAdvertised(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || len(addr) > maxAddress {
@@ -173,7 +173,7 @@ func checkAdvertised(addr string) error {
 	return nil
 }
 
-// target checks addr ("host", "host:port" or "unix:///path"), which has no https:// any more, and gives it in gRPC's notation.
+// target checks addr ("host", "host:port" or "unix:///path"), from which https:// has been removed, and converts it to gRPC's notation.
 func (c *Config) target(addr string) (string, error) {
 	if c.Dialer != nil {
 		return "passthrough:///" + addr, nil
@@ -194,8 +194,8 @@ func (c *Config) target(addr string) (string, error) {
 	return "dns:///" + net.JoinHostPort(host, port), nil
 }
 
-// Address is the host and the port that an address of Dial names; of a Unix socket the path alone, of several addresses nothing: nobody
-// knows beforehand which will answer.
+// Address returns the host and the port of an address given to Dial: for a Unix socket only the path; for several addresses nothing, since
+// it is not known beforehand which will answer.
 func Address(addr string) (host, port string) {
 	addr = strings.TrimPrefix(strings.TrimSpace(addr), https)
 	if addr == "" || strings.Contains(addr, ",") {
@@ -215,7 +215,7 @@ func loopback(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
-// plain is no encryption at all, which says so to who finds that the server wants it.
+// plain is plaintext that returns a helpful error if the server requires TLS.
 type plain struct {
 	credentials.TransportCredentials
 }
@@ -229,16 +229,16 @@ func (p plain) ClientHandshake(ctx context.Context, authority string, conn net.C
 // Clone implements credentials.TransportCredentials.
 func (p plain) Clone() credentials.TransportCredentials { return plain{p.TransportCredentials.Clone()} }
 
-// plainConn looks at the first byte of what comes.
+// plainConn checks the first byte that it receives.
 type plainConn struct {
 	net.Conn
-	heard bool // only its reader asks
+	heard bool // used only by the reader
 }
 
 var errNotPlain = errors.New("the server does not speak HTTP/2 in plaintext: if it wants TLS, use https:// or DialOptions.TLS")
 
-// Read implements net.Conn. HTTP/2 begins with the length of a frame of settings, of which the first of three bytes is 0; a
-// server that wants TLS says something else, an alert or that the request is bad.
+// Read implements net.Conn. HTTP/2 starts with the length of a SETTINGS frame, of which the first of three bytes is 0; a server that
+// requires TLS sends something else, an alert or a "bad request".
 func (c *plainConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if !c.heard && n > 0 {
@@ -249,7 +249,7 @@ func (c *plainConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// caller is who calls, and where to, as gRPC's credentials of each call.
+// caller has the credentials and the namespace of each call.
 type caller struct {
 	token     func() (string, error) // nil: none
 	namespace string
@@ -274,7 +274,7 @@ func (c caller) GetRequestMetadata(context.Context, ...string) (map[string]strin
 
 func (c *Config) caller() caller { return caller{c.Token, c.Namespace} }
 
-// secret is the token at this moment; "": none.
+// secret returns the current token; "": none.
 func (c caller) secret() (string, error) {
 	if c.token == nil {
 		return "", nil
@@ -286,5 +286,5 @@ func (c caller) secret() (string, error) {
 	return token, nil
 }
 
-// RequireTransportSecurity implements credentials.PerRPCCredentials: Dial has decided already.
+// RequireTransportSecurity implements credentials.PerRPCCredentials: Dial has already decided.
 func (caller) RequireTransportSecurity() bool { return false }

@@ -22,34 +22,34 @@ import (
 )
 
 const (
-	// A stream that carries nothing for idleStream to twice that is closed, so that an idle client costs neither side anything: while a
-	// stream is open, gRPC pings. Many load balancers cut off what is silent for a minute.
+	// A stream that carries nothing for idleStream to twice that is closed, so that an idle client costs neither side anything: while a stream is
+	// open, gRPC pings. Many load balancers cut connections that are silent for a minute.
 	idleStream = 25 * time.Second
-	// maxUnanswered is how many bytes may be without an answer when a caller sends by itself. gRPC takes 64 KiB of a stream before it makes a
-	// sender wait for the other side; bytes that were answered have left.
+	// maxUnanswered is how many bytes may be unanswered when a caller sends on its own goroutine. gRPC accepts 64 KiB of a stream before it makes a
+	// sender wait for the other side; bytes that were answered have been sent.
 	maxUnanswered = 60 << 10
-	// frameOverhead is more than what the number of a frame and gRPC add to its tasks.
+	// frameOverhead is more than a frame's number and gRPC add to its tasks.
 	frameOverhead = 64
-	// unknownFor is how long a server gets calls that didn't know Produce: it may be upgraded.
+	// unknownFor is how long a server without Produce gets calls instead: it may be upgraded.
 	unknownFor = time.Minute
 )
 
-// producer carries the enqueues of one connection, as frames of a Produce stream: a frame costs both sides a fraction of a call. The
-// stream is opened by the first enqueue, and again by the next one after it broke, was idle or began with a token that was replaced. A
-// server that doesn't know Produce gets calls.
+// producer sends the enqueues of one connection, as frames of a Produce stream: a frame costs both sides a fraction of a call. The first
+// enqueue opens the stream, and so does the next one after it broke, was idle or was opened with a token that has been replaced. A server
+// without Produce gets calls.
 type producer struct {
 	conn   *grpc.ClientConn
 	caller caller
 
-	unknownUntil atomic.Int64 // in seconds of Unix: the server didn't know Produce a moment ago
+	unknownUntil atomic.Int64 // in Unix seconds: the server has just shown that it lacks Produce
 
 	mu     sync.Mutex // guards what follows
 	stream *frameStream
 	closed bool
-	work   sync.WaitGroup // those who receive
+	work   sync.WaitGroup // the receivers
 }
 
-// invoke makes a call over the connection; a batch goes over the stream. The word is what the answer says of its shard.
+// invoke makes a call over the connection; a batch goes over the stream. The stamp is what the response says about its shard.
 func (p *producer) invoke(ctx context.Context, method string, req, resp any, opts []grpc.CallOption) (w stamp, err error) {
 	if batch, ok := req.(*pawlv1.EnqueueBatchRequest); ok && p.known() {
 		answer, err := p.enqueue(ctx, batch)
@@ -64,13 +64,13 @@ func (p *producer) invoke(ctx context.Context, method string, req, resp any, opt
 	return stampOf(trailer), err
 }
 
-// known says whether the server knows Produce, as far as was seen.
+// known reports whether the server has Produce, as far as is known.
 func (p *producer) known() bool {
 	until := p.unknownUntil.Load()
 	return until == 0 || time.Now().Unix() >= until
 }
 
-// close ends the connection. When it returns nobody receives any more.
+// close closes the connection. When it returns, nothing is received any more.
 func (p *producer) close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -84,7 +84,7 @@ func (p *producer) close() error {
 func (p *producer) enqueue(ctx context.Context, batch *pawlv1.EnqueueBatchRequest) (*pawlv1.ProduceAnswer, error) {
 	f := &frame{done: make(chan struct{}, 1)}
 	f.req.Tasks = batch.GetTasks()
-	if f.size = proto.Size(&f.req) + frameOverhead; f.size > rpc.MaxMessage { // which would end the stream, and the frames of others with it
+	if f.size = proto.Size(&f.req) + frameOverhead; f.size > rpc.MaxMessage { // it would end the stream, and the frames of others with it
 		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "tasks", Message: fmt.Sprintf("%d tasks have %d bytes, more than a message of %d", len(f.req.Tasks), f.size, rpc.MaxMessage)}
 	}
 	for {
@@ -114,7 +114,7 @@ func (p *producer) enqueue(ctx context.Context, batch *pawlv1.EnqueueBatchReques
 	}
 }
 
-// open gives a stream that takes frames, and that began with the token that calls have at this moment.
+// open returns a stream that accepts frames, and that was opened with the token that calls have now.
 func (p *producer) open(ctx context.Context) (*frameStream, error) {
 	token, err := p.caller.secret()
 	if err != nil {
@@ -150,17 +150,17 @@ func (p *producer) current(token string) (*frameStream, error) {
 	return s, nil
 }
 
-// frame is one batch on its way.
+// frame is one batch in flight.
 type frame struct {
 	req  pawlv1.ProduceRequest
-	size int           // bytes on the wire, about
+	size int           // approximate bytes on the wire
 	done chan struct{} // gets one value when the following are set
-	// Either an answer, an error, or again: the server has not handled it, and it goes over another stream.
+	// Either answer, err, or again: the server has not handled the frame, and it is sent over another stream.
 	answer *pawlv1.ProduceAnswer
 	err    error
 	again  bool
 
-	left bool // its caller waits no more; guarded by frameStream.mu
+	left bool // its caller no longer waits; guarded by frameStream.mu
 }
 
 // frameStream is one Produce stream. Each caller sends its own frame, and one goroutine receives the answers and wakes the callers.
@@ -168,24 +168,24 @@ type frameStream struct {
 	token   string
 	opened  chan struct{} // closed when refused or stream is set
 	refused error         // why it could not be opened
-	over    atomic.Bool   // it takes no more frames
+	over    atomic.Bool   // accepts no more frames
 
 	mu         sync.Mutex // guards what follows
 	stream     pawlv1.ProducerService_ProduceClient
-	frames     map[uint64]*frame // that have no answer yet
-	last       uint64            // number of a frame
+	frames     map[uint64]*frame // those without an answer
+	last       uint64            // number of the last frame
 	unanswered int               // bytes of frames
 	queue      []*frame          // for flush to send
-	flushing   bool              // flush alone sends
-	retired    bool              // it ends when what was sent is answered
-	served     bool              // it has had an answer
+	flushing   bool              // only flush sends
+	retired    bool              // ends when the frames sent so far are answered
+	served     bool              // has had an answer
 	ended      bool
 	err        error // why it ended
-	used       bool  // since the timer looked
+	used       bool  // since the timer last fired
 	idle       *time.Timer
 }
 
-// run opens the stream and receives answers until it ends, with the connection at the latest. It belongs to none of those who use it.
+// run opens the stream and receives answers until the stream ends, with the connection at the latest. It is not bound to any of its users.
 func (s *frameStream) run(conn *grpc.ClientConn) {
 	stream, err := pawlv1.NewProducerServiceClient(conn).Produce(context.Background())
 	if err != nil {
@@ -210,15 +210,15 @@ func (s *frameStream) begin(stream pawlv1.ProducerService_ProduceClient) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stream = stream
-	if s.retired { // meanwhile
+	if s.retired { // in the meantime
 		_ = stream.CloseSend() // never fails
 		return
 	}
 	s.idle = time.AfterFunc(idleStream, s.look)
 }
 
-// send sends a frame. It is not sent if the stream takes no more, and another one does; an error says why the server took none. It never waits for
-// the server, or a caller could not leave.
+// send sends a frame. If it reports false, the stream accepts no more, and the caller uses another; an error is why the server accepted none. It
+// never waits for the server, since a caller must be able to leave.
 func (s *frameStream) send(f *frame) (sent bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +243,7 @@ func (s *frameStream) send(f *frame) (sent bool, err error) {
 	return true, nil
 }
 
-// flush sends what the server may have to make room for.
+// flush sends the frames for which the server may have to make room.
 func (s *frameStream) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,8 +268,8 @@ func (s *frameStream) flush() {
 	}
 }
 
-// takeBackLocked says whether a frame that could not be sent, since the stream has ended, may go over another one. One that never had an
-// answer will tell why it ended, and so will the next.
+// takeBackLocked reports whether a frame that could not be sent, because the stream has ended, may be sent over another one. If the stream never
+// had an answer, the frame gets its error instead.
 func (s *frameStream) takeBackLocked(f *frame) bool {
 	s.over.Store(true)
 	if !s.served || s.frames[f.req.Number] != f {
@@ -284,14 +284,14 @@ func (s *frameStream) forgetLocked(f *frame) {
 	s.unanswered -= f.size
 }
 
-// leave is for a caller that waits no more. What it has sent is on its way.
+// leave is for a caller that no longer waits. A frame that was sent stays in flight.
 func (s *frameStream) leave(f *frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.left = true
 }
 
-// received gives answers to those who wait.
+// received passes answers to the callers that wait for them.
 func (s *frameStream) received(m *pawlv1.ProduceResponse) {
 	s.mu.Lock()
 	for _, a := range m.GetAnswers() {
@@ -310,7 +310,7 @@ func (s *frameStream) received(m *pawlv1.ProduceResponse) {
 	}
 }
 
-// retire has the stream take no more frames, and end when all are answered.
+// retire makes the stream accept no more frames, and end when all are answered.
 func (s *frameStream) retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,7 +324,7 @@ func (s *frameStream) retire() {
 	}
 }
 
-// look closes a stream that was idle since the last look.
+// look closes a stream that was idle since the previous look.
 func (s *frameStream) look() {
 	s.mu.Lock()
 	idle := !s.used && len(s.frames) == 0
@@ -338,7 +338,8 @@ func (s *frameStream) look() {
 	}
 }
 
-// end tells those who wait that the stream has ended without their answers. Whether they happened is known only if the server ended it.
+// end reports to all waiting callers that the stream has ended without their answers. Whether their frames were handled is known
+// only if the server ended it.
 func (s *frameStream) end(err error) {
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unavailable, "the stream ended before the answer")
@@ -350,7 +351,7 @@ func (s *frameStream) end(err error) {
 	if s.idle != nil {
 		s.idle.Stop()
 	}
-	// The token has ended, not the caller's right to another: a new stream tells.
+	// The token has expired, but the caller may get another: a new stream will show.
 	code := status.Code(err)
 	again := s.served && (code == codes.Unauthenticated || code == codes.PermissionDenied)
 	for _, f := range s.frames {

@@ -19,66 +19,66 @@ import (
 )
 
 const (
-	// refreshSoon is how long after the last look at the map another may follow, when an answer names a node that it lacks;
-	// refreshLater, when a node can't be reached. Both take from half to one and a half of it.
+	// refreshSoon is how long after one fetch of the map another may follow if a response names a node that the map lacks; refreshLater, if
+	// a node can't be reached. Both are randomized by a factor of 0.5 to 1.5.
 	refreshSoon  = 5 * time.Second
 	refreshLater = time.Minute
-	// refreshTimeout bounds one look at the map, and what it takes to connect to a node.
+	// refreshTimeout bounds one fetch of the map, and connecting to a node.
 	refreshTimeout = 5 * time.Second
-	// A node that can't be reached directly is tried again after firstRedial, and ever more seldom down to maxRedial.
+	// A node that can't be reached directly is tried again after firstRedial, and less and less often, down to every maxRedial.
 	firstRedial = time.Second
 	maxRedial   = time.Minute
 )
 
-// Router sends each call straight to the node that leads its shard. It is what a Client's services run on.
+// Router sends each call straight to the node that leads its shard. It is the connection of a Client's services.
 //
 //	call ─▶ destination (task id, queue) ─▶ topology (who leads) ─▶ channel to that node, if it works
 //	                                                └─▶ the channel to an address of Dial, which takes every call
-//	answer ─▶ trailers (shard, leader elsewhere) ─▶ topology
+//	response ─▶ trailers (shard, leader elsewhere) ─▶ topology
 //
-// A call waits for none of this: the map is fetched and channels are made in the background, and meanwhile calls go by the
-// channel that takes every call. A server of one node never says that another leads, so that nothing is fetched there.
+// Calls never wait for this: the map is fetched and channels are made in the background, and meanwhile calls use the channel that takes
+// every call. A server with a single node never reports that another leads, so nothing is fetched there.
 //
-// The channels are a small pool of grpc.ClientConns behind grpc.ClientConnInterface, which is stable. One ClientConn
-// with a balancer of our own would stand on APIs marked experimental, and on a registry in a package variable.
+// The channels are a small pool of grpc.ClientConns behind grpc.ClientConnInterface, which is stable. One ClientConn with our own
+// balancer would depend on APIs marked experimental, and on a registry in a package variable.
 type Router struct {
 	any       *channel // to an address of Dial
 	dial      func(addr string) (*grpc.ClientConn, error)
 	who       caller
 	log       *slog.Logger
-	clustered atomic.Bool // the server has shown that it has several nodes; before, nothing is learned
+	clustered atomic.Bool // the server has been seen to have several nodes; before, nothing is learned
 	ctx       context.Context
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
 
 	mu         sync.RWMutex // guards what follows
 	topology   topology
-	nodes      map[string]*node  // by name: those that were wanted
-	channels   map[*channel]bool // all but any
+	nodes      map[string]*node  // those that were needed, by name
+	channels   map[*channel]bool // all except any
 	refreshing bool
 	refreshed  time.Time
-	jitter     float64 // stretches the time until the next look, by another factor each time
+	jitter     float64 // stretches the time until the next fetch, by a different factor each time
 	closed     bool
 }
 
-// node is a node of the cluster to which calls go directly if they can. Guarded by Router.mu.
+// node is a node of the cluster that calls reach directly if they can. Guarded by Router.mu.
 type node struct {
 	name, addr string
-	channel    *channel // nil: there is none that works
+	channel    *channel // nil: none that works
 	dialing    bool
-	tries      int       // in vain since the last channel
+	tries      int       // failed since the last channel
 	next       time.Time // of the next try
-	logged     bool      // that it can't be reached
+	logged     bool      // logged that it can't be reached
 }
 
-// channel is one connection, to a node that has said who it is. One that breaks is not used again, since another server may
-// listen at the address by then: another cluster would accept a task as well.
+// channel is a connection to a node whose identity was checked. One that breaks is not used again, since another server may listen at the
+// address by then: another cluster would accept a task as well.
 type channel struct {
-	name     string // of the node; "": an address of Dial, whoever that is
+	name     string // of the node; "": an address of Dial, whichever node that is
 	conn     *grpc.ClientConn
 	producer *producer
-	calls    atomic.Int64 // that run on it
-	retired  atomic.Bool  // closed with the last of its calls
+	calls    atomic.Int64 // in flight
+	retired  atomic.Bool  // closed when the last of its calls ends
 	unready  atomic.Bool  // the node has no contact with its cluster: calls go to another one, if there is one
 }
 
@@ -93,13 +93,13 @@ func (d *Router) newChannel(name string, conn *grpc.ClientConn) *channel {
 	return &channel{name: name, conn: conn, producer: &producer{conn: conn, caller: d.who}}
 }
 
-// Close ends all connections and what runs in the background.
+// Close closes all connections and stops the background work.
 func (d *Router) Close() error {
 	d.cancel()
 	d.mu.Lock()
 	d.closed = true
 	for l := range d.channels {
-		_ = l.producer.close() // fails only if it is closed
+		_ = l.producer.close() // fails only if already closed
 	}
 	d.mu.Unlock()
 	err := d.any.producer.close()
@@ -120,15 +120,15 @@ func (d *Router) Invoke(ctx context.Context, method string, req, resp any, opts 
 	return err
 }
 
-// destinationKey is of a stream's context: its destination.
+// destinationKey is the key of a stream's destination in its context.
 type destinationKey struct{}
 
-// Toward has a stream with the returned context go where something belongs.
+// Toward returns a context that makes a stream go to a destination.
 func Toward(ctx context.Context, a Destination) context.Context {
 	return context.WithValue(ctx, destinationKey{}, a)
 }
 
-// HasSeveralNodes tells that the server has shown to have several nodes.
+// HasSeveralNodes records that the server has several nodes.
 func (d *Router) HasSeveralNodes() { d.clustered.Store(true) }
 
 // NewStream implements grpc.ClientConnInterface. The context must end when the stream does.
@@ -146,7 +146,7 @@ func (d *Router) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	return stream, nil
 }
 
-// pick gives the channel for a call, which counts as in use until release.
+// pick returns the channel for a call. It counts as in use until release.
 func (d *Router) pick(a Destination) *channel {
 	if !d.clustered.Load() {
 		return d.any
@@ -172,12 +172,12 @@ func (d *Router) pick(a Destination) *channel {
 	return to
 }
 
-// works says whether calls can go to a node directly, at this moment.
+// works reports whether calls can go to a node directly right now.
 func (n *node) works() bool {
 	return n != nil && n.channel != nil && !n.channel.unready.Load() && n.channel.conn.GetState() == connectivity.Ready
 }
 
-// spareLocked gives a channel that works while no address of Dial answers: any node takes any call.
+// spareLocked returns a channel that works while no address of Dial answers: any node accepts any call.
 func (d *Router) spareLocked() *channel {
 	for _, n := range d.nodes {
 		if n.works() {
@@ -187,24 +187,24 @@ func (d *Router) spareLocked() *channel {
 	return d.any
 }
 
-// restTime is how long calls keep away from a node that is not ready, if they can.
+// backOffTime is how long calls avoid a node that is not ready, if they can.
 const backOffTime = time.Second
 
-// backOff keeps calls away from a channel for a while, if the node there has answered that it is not ready.
+// backOff makes calls avoid a channel for a while, if its node has answered that it is not ready.
 func (l *channel) backOff(err error) {
 	if convert.NotReady(err) && l.unready.CompareAndSwap(false, true) {
 		time.AfterFunc(backOffTime, func() { l.unready.Store(false) })
 	}
 }
 
-// release ends the use of a channel.
+// release ends a call's use of a channel.
 func (d *Router) release(l *channel) {
 	if l != d.any && l.calls.Add(-1) == 0 && l.retired.Load() {
 		d.closeChannel(l)
 	}
 }
 
-// learn learns from an answer.
+// learn updates the topology from a response.
 func (d *Router) learn(a Destination, from *channel, w stamp, err error) {
 	switch {
 	case w.leader != "":
@@ -213,7 +213,7 @@ func (d *Router) learn(a Destination, from *channel, w stamp, err error) {
 		return
 	}
 	if !w.stamped {
-		// It has not reached the shard. By another way it may.
+		// It has not reached the shard. Another node may.
 		if from != d.any && (err == nil || convert.IsUnavailable(err)) {
 			d.mu.Lock()
 			d.topology.forget(a, from.name)
@@ -233,11 +233,11 @@ func (d *Router) learn(a Destination, from *channel, w stamp, err error) {
 	away := leader != "" && leader != d.topology.here
 	d.mu.Unlock()
 	if away {
-		d.prepare(leader) // the next call need not find out
+		d.prepare(leader) // so that the next call goes there
 	}
 }
 
-// prepare begins what is missing for calls to go to a node directly: a map that has it, or a channel.
+// prepare starts to get what is missing for calls to go to a node directly: a map that has it, or a channel.
 func (d *Router) prepare(name string) {
 	now := time.Now()
 	d.mu.Lock()
@@ -257,7 +257,7 @@ func (d *Router) prepare(name string) {
 	}
 }
 
-// mayRefreshLocked says whether it is time for a look at the map, and if so, that one begins.
+// mayRefreshLocked reports whether it is time to fetch the map. If so, the caller must do it.
 func (d *Router) mayRefreshLocked(now time.Time, rest time.Duration) bool {
 	if d.closed || d.refreshing || now.Sub(d.refreshed) < time.Duration(float64(rest)*d.jitter) {
 		return false
@@ -289,7 +289,7 @@ func (d *Router) refresh(ctx context.Context) {
 	}
 }
 
-// dialLocked gives the node if it is time to connect to it, and says that this begins; else nil.
+// dialLocked returns the node if it is time to connect to it, else nil. If it is, the caller must do it.
 func (d *Router) dialLocked(name, addr string, now time.Time) *node {
 	n := d.nodes[name]
 	if n == nil && addr != "" {
@@ -303,7 +303,7 @@ func (d *Router) dialLocked(name, addr string, now time.Time) *node {
 	return n
 }
 
-// connect makes a channel to a node, looks after it in the background, and says whether there is one.
+// connect connects to a node, watches the channel in the background, and reports whether it succeeded.
 func (d *Router) connect(ctx context.Context, n *node) bool {
 	d.mu.RLock()
 	cluster := d.topology.cluster
@@ -317,7 +317,7 @@ func (d *Router) connect(ctx context.Context, n *node) bool {
 		n.next = time.Now().Add(rpc.Backoff(n.tries, firstRedial, maxRedial))
 		n.tries++
 		d.logLocked(n, err)
-		if d.mayRefreshLocked(time.Now(), refreshLater) { // its address may be another by now
+		if d.mayRefreshLocked(time.Now(), refreshLater) { // its address may have changed
 			d.work.Go(func() { d.refresh(d.ctx) })
 		}
 		return false
@@ -332,7 +332,7 @@ func (d *Router) connect(ctx context.Context, n *node) bool {
 	return true
 }
 
-// logLocked logs once that a node can't be reached. That is no fault: it may be out of reach by design.
+// logLocked logs once that a node can't be reached. That is not an error: it may be unreachable by design.
 func (d *Router) logLocked(n *node, err error) {
 	level := slog.LevelDebug
 	if !n.logged && d.ctx.Err() == nil {
@@ -341,8 +341,8 @@ func (d *Router) logLocked(n *node, err error) {
 	d.log.Log(d.ctx, level, "a node can't be reached directly: its calls go by way of another", "node", n.name, "address", n.addr, "error", err)
 }
 
-// dialNode connects to an address, and makes sure that the node of this name and cluster answers there: the address may mean
-// another server on this side of a tunnel or a network's border.
+// dialNode connects to an address, and checks that the node of this name and cluster answers there: the address may be that of another
+// server on this side of a tunnel or a network's border.
 func (d *Router) dialNode(ctx context.Context, name, addr, cluster string) (*channel, error) {
 	conn, err := d.dial(addr)
 	if err != nil {
@@ -354,7 +354,7 @@ func (d *Router) dialNode(ctx context.Context, name, addr, cluster string) (*cha
 	if err == nil && (m.GetNode() != name || m.GetClusterId() != cluster) {
 		err = fmt.Errorf("node %q of cluster %q answers there, not %q of %q", convert.CutText(m.GetNode(), maxName), convert.CutText(m.GetClusterId(), maxName), name, cluster)
 	}
-	if err == nil { // gRPC lets calls through a moment before it says that a connection is ready, which watch would take for one that broke
+	if err == nil { // gRPC admits calls a moment before it reports a connection as ready, which watch would take for a broken one
 		conn.WaitForStateChange(ctx, connectivity.Connecting)
 	}
 	if err != nil {
@@ -363,7 +363,7 @@ func (d *Router) dialNode(ctx context.Context, name, addr, cluster string) (*cha
 	return d.newChannel(name, conn), nil
 }
 
-// watch waits until a channel breaks, or rests for so long that gRPC closes it, and takes it out of use.
+// watch waits until a channel breaks, or is idle for so long that gRPC closes it, and takes it out of use.
 func (d *Router) watch(n *node, l *channel) {
 	l.conn.WaitForStateChange(d.ctx, connectivity.Ready)
 	d.mu.Lock()
@@ -373,7 +373,7 @@ func (d *Router) watch(n *node, l *channel) {
 	}
 }
 
-// retireLocked takes a node's channel out of use. Calls that run on it may end.
+// retireLocked takes a node's channel out of use. Calls in flight on it can finish.
 func (d *Router) retireLocked(n *node) {
 	l := n.channel
 	if n.channel = nil; l == nil {
@@ -389,10 +389,10 @@ func (d *Router) closeChannel(l *channel) {
 	d.mu.Lock()
 	delete(d.channels, l)
 	d.mu.Unlock()
-	_ = l.producer.close() // fails only if it is closed
+	_ = l.producer.close() // fails only if already closed
 }
 
-// Knows says whether a stream was opened at the leader of where it belongs, as far as that is known.
+// Knows reports whether a stream to a destination would reach its leader directly, as far as is known.
 func (d *Router) Knows(a Destination) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -400,14 +400,14 @@ func (d *Router) Knows(a Destination) bool {
 	return name != "" && (name == d.topology.here || d.nodes[name].works())
 }
 
-// Forget forgets who leads where something belongs.
+// Forget forgets the leader of a destination.
 func (d *Router) Forget(a Destination) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.topology.forget(a, d.topology.leader(a))
 }
 
-// LeaderNow names the node that leads a shard, by a map that is not much older than a moment.
+// LeaderNow returns the name of the node that leads a shard, by a map that is at most a few seconds old.
 func (d *Router) LeaderNow(ctx context.Context, shard uint32) string {
 	d.mu.Lock()
 	may := d.mayRefreshLocked(time.Now(), refreshSoon)
@@ -420,7 +420,7 @@ func (d *Router) LeaderNow(ctx context.Context, shard uint32) string {
 	return d.topology.leader(Destination{shard: shard, known: true})
 }
 
-// Reach says whether calls can go to a node directly, and connects to it if need be.
+// Reach reports whether calls can go to a node directly, and connects to it if necessary.
 func (d *Router) Reach(ctx context.Context, name string) bool {
 	d.mu.Lock()
 	n := d.nodes[name]
@@ -432,8 +432,8 @@ func (d *Router) Reach(ctx context.Context, name string) bool {
 	return works || n != nil && d.connect(ctx, n)
 }
 
-// Open makes a connection to the broker at an address, or to the nodes of a list of them with commas. The Router is nil if the connection
-// is to go nowhere else.
+// Open returns a connection to the broker at an address, or to the nodes in a comma-separated list of addresses. The Router is
+// nil if cfg.Indirect is set.
 func Open(addr string, cfg *Config) (rpc.Conn, *Router, error) {
 	target, known, err := cfg.targets(addr)
 	if err != nil {
@@ -450,7 +450,7 @@ func Open(addr string, cfg *Config) (rpc.Conn, *Router, error) {
 	return way, way, nil
 }
 
-// single is a connection of a client that goes nowhere directly.
+// single is the connection of a client that uses only the addresses given to Dial.
 type single struct {
 	*grpc.ClientConn
 	producer *producer
@@ -462,5 +462,5 @@ func (c *single) Invoke(ctx context.Context, method string, req, resp any, opts 
 	return err
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *single) Close() error { return c.producer.close() }

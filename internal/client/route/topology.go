@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	// maxNodes bounds the nodes that are taken from a map, and so the connections.
+	// maxNodes bounds the nodes that are used from a map, and so the connections.
 	maxNodes = 64
 	// maxName bounds the names of nodes and clusters.
 	maxName = 256
-	// maxHints bounds the queues whose shards are remembered. Beyond it any one makes room.
+	// maxHints bounds the queues whose shards are remembered. Beyond that, an arbitrary one makes room.
 	maxHints = 1024
 )
 
-// topology is what a client has learned of a cluster. All of it is a hint: where it is wrong, the node that gets a call sends it
-// on, and its answer says who leads.
+// topology is what a client has learned about a cluster. All of it is hints: where one is wrong, the node that gets a call
+// forwards it, and its response names the leader.
 type topology struct {
-	cluster string            // id; "": no map has come yet
+	cluster string            // id; "": no map yet
 	version uint64            // of the map
-	here    string            // the node behind the channel that takes every call, by its last word; "": not known
-	addrs   map[string]string // where clients reach the nodes, by name
+	here    string            // the node behind the channel that takes every call, as last reported; "": not known
+	addrs   map[string]string // where clients can reach the nodes, by name
 	leaders map[uint32]string // by shard
-	queues  map[string]uint32 // shard of the last answer, by queue
+	queues  map[string]uint32 // shard of the last response, by queue
 }
 
 func newTopology() topology {
 	return topology{addrs: map[string]string{}, leaders: map[uint32]string{}, queues: map[string]uint32{}}
 }
 
-// leader names the node that leads where a request belongs; "": not known.
+// leader returns the name of the node that leads where a request belongs; "": not known.
 func (c *topology) leader(a Destination) string {
 	shard, ok := a.shard, a.known
 	if !ok {
@@ -46,16 +46,16 @@ func (c *topology) leader(a Destination) string {
 	return c.leaders[shard]
 }
 
-// stamp is what the trailers of an answer say.
+// stamp is the content of a response's trailers.
 type stamp struct {
 	shard   uint32
-	stamped bool   // the answer is of this one shard
-	leader  string // the other node that leads it; "": the one that answered
+	stamped bool   // the response is from this one shard
+	leader  string // the other node that leads it; "": the one that responded
 }
 
 func stampOf(trailer metadata.MD) (w stamp) {
 	if v := trailer["pawl-shard"]; len(v) == 1 {
-		n, err := strconv.ParseUint(v[0], 10, 32) // fails for an answer of several shards
+		n, err := strconv.ParseUint(v[0], 10, 32) // fails for a response from several shards
 		w.shard, w.stamped = uint32(n), err == nil && n <= convert.MaxShard
 	}
 	if v := trailer["pawl-leader"]; w.stamped && len(v) == 1 && len(v[0]) <= maxName {
@@ -64,7 +64,7 @@ func stampOf(trailer metadata.MD) (w stamp) {
 	return w
 }
 
-// stampOfFrame is the same of an answer over a stream.
+// stampOfFrame returns the stamp of a response over a stream.
 func stampOfFrame(stamps []*pawlv1.ShardStamp) (w stamp) {
 	if len(stamps) != 1 || stamps[0].GetShard() > convert.MaxShard {
 		return w
@@ -76,7 +76,7 @@ func stampOfFrame(stamps []*pawlv1.ShardStamp) (w stamp) {
 	return w
 }
 
-// leads names who leads by an answer that came from a node; "": not known. From "" stands for here.
+// leads returns the leader according to a response from a node; "": not known. If from is "", the node is here.
 func (c *topology) leads(from string, w stamp) string {
 	switch {
 	case w.leader != "":
@@ -87,18 +87,18 @@ func (c *topology) leads(from string, w stamp) string {
 	return c.here
 }
 
-// knows says whether an answer tells nothing new.
+// knows reports whether a response contains nothing new.
 func (c *topology) knows(a Destination, from string, w stamp) bool {
 	shard, known := c.queues[a.queue]
 	return c.leaders[w.shard] == c.leads(from, w) && !c.moved(from, w) && (!a.whole || known && shard == w.shard)
 }
 
-// moved says whether an answer shows that here is another node by now.
+// moved reports whether a response shows that here is a different node by now.
 func (c *topology) moved(from string, w stamp) bool {
 	return from == "" && w.leader != "" && w.leader == c.here
 }
 
-// learn takes over what an answer tells.
+// learn records what a response says.
 func (c *topology) learn(a Destination, from string, w stamp) {
 	if c.moved(from, w) {
 		c.here = ""
@@ -117,10 +117,10 @@ func (c *topology) learn(a Destination, from string, w stamp) {
 			break
 		}
 	}
-	c.queues[strings.Clone(a.queue)] = w.shard // not a part of something larger
+	c.queues[strings.Clone(a.queue)] = w.shard // not a part of a larger string
 }
 
-// forget forgets that a node leads where a request belongs: it did not do so.
+// forget forgets that a node leads where a request belongs: it did not.
 func (c *topology) forget(a Destination, node string) {
 	shard, ok := a.shard, a.known
 	if !ok {
@@ -131,11 +131,11 @@ func (c *topology) forget(a Destination, node string) {
 	}
 }
 
-// update takes over a map, perhaps from the node behind the channel that takes every call.
+// update replaces the map. here means that it came from the node behind the channel that takes every call.
 func (c *topology) update(m *pawlv1.GetMapResponse, here bool) {
 	name, cluster := m.GetNode(), m.GetClusterId()
 	if name == "" || cluster == "" || len(name) > maxName || len(cluster) > maxName {
-		return // nobody could be told from another by it
+		return // nodes could not be told apart by it
 	}
 	if here {
 		c.here = name

@@ -13,17 +13,17 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// A task that goes alone, or is gathered with others that happen to go at the same time, has a span "send". Tasks of a batch have a span
-// "create" each, and the batch a "send" that links to them. What a task's headers carry is the span that is about it alone: the creation
-// context, in the words of the conventions.
+// A task that is sent alone, or gathered with others that happen to be sent at the same time, has a span "send". Tasks of a batch have a
+// span "create" each, and the batch a "send" that links to them. A task's headers carry the span that is about this task alone: its
+// creation context, in the terms of the conventions.
 
-// The broker takes so many headers, and bytes of them: a task must not be refused for its trace.
+// The broker's limits on headers and their bytes: a task must not be refused because of its trace.
 const (
 	maxHeaders     = 64
 	maxHeaderBytes = 16 << 10
 )
 
-// Send begins the span of one task and puts it into the task's headers.
+// Send starts the span of one task and injects it into the task's headers.
 func (t *Telemetry) Send(ctx context.Context, s *pawlv1.TaskSpec) (context.Context, Span) {
 	var more []trace.SpanStartOption
 	if given := t.headerTrace(s.Headers); given.IsValid() {
@@ -56,7 +56,7 @@ func nameTask(span trace.Span, answer *pawlv1.Enqueued) {
 	}
 }
 
-// Inject puts the trace of ctx into a task's headers. One that its producer gave stays as it is, also if it can't be read.
+// Inject injects the trace of ctx into a task's headers. A trace that its producer set is kept, even if it can't be parsed.
 func (t *Telemetry) Inject(ctx context.Context, s *pawlv1.TaskSpec) {
 	if t.w3c && !trace.SpanContextFromContext(ctx).IsValid() {
 		return
@@ -84,13 +84,13 @@ func headerBytes(headers map[string]string) (n int) {
 	return n
 }
 
-// Batch is a batch on its way.
+// Batch has the spans of a batch in flight.
 type Batch struct {
 	Span
-	tasks []trace.Span // nil: nobody records them
+	tasks []trace.Span // nil: not recorded
 }
 
-// SendMany begins the spans of a batch of n tasks and puts each into the headers of its task.
+// SendMany starts the spans of a batch of n tasks and injects each into the headers of its task.
 func (t *Telemetry) SendMany(ctx context.Context, n int, spec func(i int) *pawlv1.TaskSpec) (context.Context, Batch) {
 	queue := ""
 	for i := range n {
@@ -136,7 +136,7 @@ func (s Batch) Answered(i int, answer *pawlv1.Enqueued, err error) {
 	Span{span: s.tasks[i]}.endSpan(err)
 }
 
-// DoneWith is done for a batch that was answered, or failed, as a whole.
+// DoneWith is Done for a batch that was answered, or failed, as a whole.
 func (s Batch) DoneWith(results []*pawlv1.EnqueueResult, n int, err error) {
 	for i := range s.tasks {
 		if i < len(results) {
@@ -152,7 +152,7 @@ func (s Batch) DoneWith(results []*pawlv1.EnqueueResult, n int, err error) {
 	s.Done(n, err)
 }
 
-// Done ends the span of a batch of n tasks. Err is why some of them got no answer.
+// Done ends the span of a batch of n tasks. err is why some of them got no response.
 func (s Batch) Done(n int, err error) {
 	s.End(err)
 	if !s.began.IsZero() {

@@ -1,5 +1,5 @@
-// Package telemetry makes the spans and metrics of clients and workers, as OpenTelemetry's messaging conventions name them, and takes trace
-// context along in tasks. It does not know how calls are made.
+// Package telemetry makes the spans and metrics of clients and workers, with the names of OpenTelemetry's messaging conventions, and
+// propagates trace context in tasks. It does not know how calls are made.
 package telemetry
 
 import (
@@ -26,7 +26,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config says where spans and metrics go. Zero fields have defaults.
+// Config configures where spans and metrics go. Zero fields have defaults.
 type Config struct {
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
@@ -34,10 +34,10 @@ type Config struct {
 	LinkedTraces   bool
 }
 
-// scope names the SDK as what makes the spans and metrics.
+// scope is the instrumentation scope of the SDK's spans and metrics.
 const scope = "github.com/pawlq/pawl"
 
-// Attributes for which the conventions have no name.
+// Attributes that the conventions don't define.
 const (
 	attrTaskType    = attribute.Key("pawl.task.type")
 	attrTaskAttempt = attribute.Key("pawl.task.attempt")
@@ -50,16 +50,16 @@ type Verb uint8
 const (
 	VerbSend      Verb = iota
 	VerbCreate         // one task of a batch
-	VerbSendBatch      // beside verbCreate of each task
+	VerbSendBatch      // in addition to VerbCreate of each task
 	VerbClaim
 	VerbProcess
 	VerbAck
 	VerbFail
 	VerbRelease
-	VerbSettle // many endings by one call
+	VerbSettle // many endings in one call
 )
 
-// verbs are the words of each verb. Read only.
+// verbs has the names and kinds of each verb. Read only.
 var verbs = [...]struct {
 	name string
 	kind trace.SpanKind
@@ -76,14 +76,14 @@ var verbs = [...]struct {
 	VerbSettle:    {"settle", trace.SpanKindClient, semconv.MessagingOperationTypeSettle},
 }
 
-// Telemetry makes a client's spans and metrics, and takes trace context along in tasks. While no provider is set, and no trace goes along, it
-// costs a call some nanoseconds. Its methods may be called by any number of goroutines.
+// Telemetry makes a client's spans and metrics, and propagates trace context in tasks. If no provider is set, and there is no trace to
+// propagate, it costs a call a few nanoseconds. Its methods are safe for concurrent use.
 type Telemetry struct {
 	tracer trace.Tracer
 	global bool // tracer is that of the global provider
 	carry  propagation.TextMapPropagator
-	fields []string // that carry writes
-	w3c    bool     // carry has nothing to say without a span
+	fields []string // written by carry
+	w3c    bool     // carry writes nothing without a span
 	linked bool
 	server []attribute.KeyValue // of all spans and metrics
 
@@ -92,7 +92,7 @@ type Telemetry struct {
 	sent       messagingconv.ClientSentMessages
 	consumed   messagingconv.ClientConsumedMessages
 
-	known      sync.Map // operation by operationOn: what all spans of a kind share is made once
+	known      sync.Map // operation by operationOn: caches what all spans of a kind share
 	knownCount atomic.Int64
 }
 
@@ -109,10 +109,10 @@ type operation struct {
 	labels attribute.Set // of metrics
 }
 
-// maxKnown bounds the operations that are remembered; beyond it they are made each time.
+// maxKnown bounds the cached operations; beyond that they are made each time.
 const maxKnown = 10_000
 
-// New makes the telemetry of a client of a server that attributes describe.
+// New returns the telemetry of a client of the server that the attributes describe.
 func New(cfg Config, server ...attribute.KeyValue) (*Telemetry, error) {
 	t := &Telemetry{carry: cfg.Propagator, linked: cfg.LinkedTraces, server: server}
 	if t.carry == nil {
@@ -137,13 +137,13 @@ func New(cfg Config, server ...attribute.KeyValue) (*Telemetry, error) {
 	return t, errors.Join(errs[:]...)
 }
 
-// Server describes the server that a client was given: a host and a port, or the path of a socket; "" is not known.
+// Server returns the attributes of a client's server: a host and a port, or the path of a socket; "" is not known.
 func Server(host, port string) []attribute.KeyValue {
 	if host == "" {
 		return nil
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil { // a socket, or the name of a service: Dial looks it up
+	if err != nil { // a socket, or the name of a service that Dial looks up
 		return []attribute.KeyValue{semconv.ServerAddress(host)}
 	}
 	return []attribute.KeyValue{semconv.ServerAddress(host), semconv.ServerPort(int(n))}
@@ -172,11 +172,11 @@ func (t *Telemetry) operation(v Verb, queue string) *operation {
 	return op
 }
 
-// noTracers is the global provider of a program that has set none; nil: it had set one before this package came to be. A span of it, which
-// records nothing, takes a microsecond to make.
+// noTracers is the global provider of a program that has set none; nil: it had set one before this package was initialized. Making one of its
+// spans, which record nothing, takes a microsecond.
 var noTracers = ifUnset(otel.GetTracerProvider())
 
-// ifUnset gives the global provider of a program that has set none, nil for any other.
+// ifUnset returns p if it is the global provider of a program that has set none, else nil.
 func ifUnset(p trace.TracerProvider) trace.TracerProvider {
 	if t := reflect.TypeOf(p); t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/otel/internal/global") {
 		return p
@@ -184,26 +184,26 @@ func ifUnset(p trace.TracerProvider) trace.TracerProvider {
 	return nil
 }
 
-// noSpan is that of an operation that nobody traces.
+// noSpan is the span of an operation that is not traced.
 var noSpan = trace.SpanFromContext(context.Background())
 
-// untraced says whether a span would go nowhere, and has no trace to take along.
+// untraced reports whether a span would go nowhere, and has no trace to propagate.
 func (t *Telemetry) untraced(ctx context.Context) bool {
 	return t.global && otel.GetTracerProvider() == noTracers && !trace.SpanContextFromContext(ctx).IsValid()
 }
 
-// Span is one operation that is under way, or has ended.
+// Span is one operation in progress, or ended.
 type Span struct {
 	t     *Telemetry
-	op    *operation // nil: nobody looks at it
+	op    *operation // nil: neither traced nor measured
 	span  trace.Span
-	began time.Time // zero: nobody measures
+	began time.Time // zero: not measured
 }
 
-// SpanContext names the span; not valid if there is none.
+// SpanContext returns the span's context; not valid if there is no span.
 func (o Span) SpanContext() trace.SpanContext { return o.span.SpanContext() }
 
-// begin starts a span. The context that it returns has it.
+// begin starts a span. The returned context contains it.
 func (t *Telemetry) begin(ctx context.Context, v Verb, queue string, more ...trace.SpanStartOption) (context.Context, Span) {
 	untraced, measured := t.untraced(ctx), t.operations.Enabled(ctx)
 	o := Span{t: t, span: noSpan}
@@ -222,7 +222,7 @@ func (t *Telemetry) begin(ctx context.Context, v Verb, queue string, more ...tra
 	return ctx, o
 }
 
-// End ends the span, and measures how long it took as an operation of a client.
+// End ends the span, and records its duration as an operation of a client.
 func (o Span) End(err error) {
 	o.endSpan(err)
 	if !o.began.IsZero() {
@@ -238,10 +238,10 @@ func (o Span) endSpan(err error) {
 	o.span.End()
 }
 
-// maxStatusText bounds what a span says of an error.
+// maxStatusText bounds the error text of a span.
 const maxStatusText = 1 << 10
 
-// labels are those of the metrics.
+// labels returns the labels of the metrics.
 func (o Span) labels(err error) attribute.Set {
 	if err == nil {
 		return o.op.labels
@@ -249,7 +249,7 @@ func (o Span) labels(err error) attribute.Set {
 	return attribute.NewSet(append(o.op.labels.ToSlice(), semconv.ErrorTypeKey.String(errorType(err)))...)
 }
 
-// errorType is a word of which there are few: the code of a refusal, or the type of a handler's error.
+// errorType returns one of a small set of words: the code of a refusal, or the type of a handler's error.
 func errorType(err error) string {
 	var refused *pawltype.Error
 	var panicked *pawltype.PanicError
@@ -266,7 +266,7 @@ func errorType(err error) string {
 	return convert.CutText(convert.ErrorType(err), 256)
 }
 
-// headerTrace is the trace of a task's headers; not valid if they have none.
+// headerTrace returns the trace in a task's headers; not valid if there is none.
 func (t *Telemetry) headerTrace(headers map[string]string) trace.SpanContext {
 	if len(headers) == 0 {
 		return trace.SpanContext{}
@@ -274,7 +274,7 @@ func (t *Telemetry) headerTrace(headers map[string]string) trace.SpanContext {
 	return trace.SpanContextFromContext(t.carry.Extract(context.Background(), propagation.MapCarrier(headers)))
 }
 
-// maxLinks bounds the links of one span: exporters cut there, too.
+// maxLinks bounds the links of one span: exporters have the same limit.
 const maxLinks = 128
 
 func linkTo(to trace.SpanContext) trace.SpanStartOption {

@@ -17,10 +17,10 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// A run of a task is a span "process", a child of the task's creation context, and its end is told by an "ack", "fail" or "release"
-// below it. The former is what the handler's context has, so that what a handler enqueues is part of the same trace.
+// A run of a task is a span "process", a child of the task's creation context, and its end is reported by an "ack", "fail" or "release" below
+// it. The handler's context contains the former, so that what a handler enqueues is part of the same trace.
 
-// Task is what spans tell of a task.
+// Task is what spans report about a task.
 type Task struct {
 	ID, Type, Queue string
 	Attempt         int
@@ -28,12 +28,12 @@ type Task struct {
 	Headers         map[string]string
 }
 
-// TaskOf is what spans tell of a claimed task.
+// TaskOf returns what spans report about a claimed task.
 func TaskOf(p *pawlv1.ClaimedTask) Task {
 	return Task{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Attempt: int(p.GetAttempt()), Size: len(p.GetPayload()), Headers: p.GetHeaders()}
 }
 
-// Arrive puts the trace of a claim into the context of its run.
+// Arrive extracts the trace of a claim into the context of its run.
 func (t *Telemetry) Arrive(ctx context.Context, c Task) context.Context {
 	if len(c.Headers) == 0 {
 		return ctx
@@ -41,7 +41,7 @@ func (t *Telemetry) Arrive(ctx context.Context, c Task) context.Context {
 	return t.carry.Extract(ctx, propagation.MapCarrier(c.Headers))
 }
 
-// WithoutSpan hides the span of a program's own from the runs of its worker: they belong to the traces of their tasks.
+// WithoutSpan hides the program's own span from the runs of its worker: they belong to the traces of their tasks.
 func WithoutSpan(ctx context.Context) context.Context {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -49,7 +49,7 @@ func WithoutSpan(ctx context.Context) context.Context {
 	return trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 }
 
-// Process begins the span of a run.
+// Process starts the span of a run.
 func (t *Telemetry) Process(ctx context.Context, c Task, worker string) (context.Context, Span) {
 	var more []trace.SpanStartOption
 	if t.linked {
@@ -69,11 +69,11 @@ func (t *Telemetry) Process(ctx context.Context, c Task, worker string) (context
 	return ctx, o
 }
 
-// Wanted says whether somebody listens.
+// Wanted reports whether the span is recorded or measured.
 func (o Span) Wanted() bool { return o.span.IsRecording() || !o.began.IsZero() }
 
-// Processed ends the span of a run. The error of one that has not failed, but was cancelled or snoozed its task, say, is none here: who counts
-// errors and exceptions must not find them.
+// Processed ends the span of a run. A run that has not failed, because it was cancelled or snoozed its task for example, has no error here: it
+// must not count as an error or exception.
 func (o Span) Processed(outcome pawltype.Outcome, err error) {
 	if !outcome.Failed() {
 		err = nil
@@ -88,7 +88,7 @@ func (o Span) Processed(outcome pawltype.Outcome, err error) {
 	}
 }
 
-// recordError adds what the attempt log says of an error.
+// recordError adds the error as the attempt log has it.
 func (o Span) recordError(err error) {
 	if err == nil {
 		return
@@ -101,7 +101,7 @@ func (o Span) recordError(err error) {
 	o.span.AddEvent("exception", trace.WithAttributes(attrs...))
 }
 
-// Settled makes the span of an ending that a stream told and the broker has answered, after the fact.
+// Settled makes the span of an ending that was sent over a stream, once the broker has answered.
 func (t *Telemetry) Settled(run trace.SpanContext, c Task, v Verb, told time.Time, err error) {
 	ctx := trace.ContextWithSpanContext(context.Background(), run)
 	_, o := t.begin(ctx, v, c.Queue, trace.WithTimestamp(told))
@@ -118,20 +118,20 @@ func describeClaim(span trace.Span, c Task) {
 	}
 }
 
-// Settle begins the span of an ending that has a call of its own, and lets the broker know of it.
+// Settle starts the span of an ending that has its own call, and propagates it to the broker.
 func (t *Telemetry) Settle(ctx context.Context, c Task, v Verb) (context.Context, Span) {
 	ctx, o := t.begin(ctx, v, c.Queue)
 	describeClaim(o.span, c)
 	return t.tellCall(ctx), o
 }
 
-// SettleMany begins the span of a call with many endings.
+// SettleMany starts the span of a call with many endings.
 func (t *Telemetry) SettleMany(ctx context.Context, n int) (context.Context, Span) {
 	ctx, o := t.begin(ctx, VerbSettle, "", trace.WithAttributes(semconv.MessagingBatchMessageCount(n)))
 	return t.tellCall(ctx), o
 }
 
-// tellCall sends the trace of ctx along with a call.
+// tellCall propagates the trace of ctx with a call.
 func (t *Telemetry) tellCall(ctx context.Context) context.Context {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -144,7 +144,7 @@ func (t *Telemetry) tellCall(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Claimed makes the span of a claim by hand that got something or failed, after the fact: one that waits in vain says nothing.
+// Claimed makes the span of a claim call that got tasks or failed, after the fact: one that waits in vain has none.
 func (t *Telemetry) Claimed(ctx context.Context, queues []*pawlv1.QueueShare, began time.Time, got []*pawlv1.ClaimedTask, err error) {
 	if len(got) == 0 && err == nil {
 		return
@@ -169,7 +169,7 @@ func (t *Telemetry) Claimed(ctx context.Context, queues []*pawlv1.QueueShare, be
 	o.End(err)
 }
 
-// LogTrace adds to a log's line about a task which trace it belongs to.
+// LogTrace adds the trace to a logger for lines about a task.
 func LogTrace(log *slog.Logger, of trace.SpanContext) *slog.Logger {
 	if !of.IsValid() {
 		return log
@@ -177,7 +177,7 @@ func LogTrace(log *slog.Logger, of trace.SpanContext) *slog.Logger {
 	return log.With("trace_id", of.TraceID().String(), "span_id", of.SpanID().String())
 }
 
-// SettleError is what a span of an ending tells of its refusal.
+// SettleError returns the error for the span of an ending.
 func SettleError(p *pawlv1.Settled) error {
 	if e := p.GetError(); e != nil {
 		return convert.Error(e)

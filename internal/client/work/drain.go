@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// drainGrace is what handlers get after their contexts have ended.
+	// drainGrace is how long handlers get after their contexts have ended.
 	drainGrace = time.Second
-	// settleTimeout is how long the broker gets to confirm the last ends, over the stream and then once more by a call.
+	// settleTimeout is how long the broker gets to confirm the last endings, over the stream and then once more in a call.
 	settleTimeout = time.Second
 )
 
-// drain ends the run in good order: no new tasks, handlers end, the broker confirms.
+// drain ends the run in an orderly way: no new tasks, handlers end, the broker confirms.
 func (s *Run) drain(closing chan struct{}, linked <-chan error) error {
 	s.mu.Lock()
 	s.quiet = true
@@ -42,7 +42,7 @@ func (s *Run) idle() bool {
 	return s.slots.busy == 0
 }
 
-// confirmed reports whether the broker has confirmed all ends.
+// confirmed reports whether the broker has confirmed all endings.
 func (s *Run) confirmed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *Run) confirmed() bool {
 	return true
 }
 
-// wait waits until done, at most for d, and reports whether it is.
+// wait waits until done, for at most d, and reports whether it is.
 func (s *Run) wait(d time.Duration, done func() bool) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -68,7 +68,7 @@ func (s *Run) wait(d time.Duration, done func() bool) bool {
 	return true
 }
 
-// abandon releases the tasks whose handlers don't end.
+// abandon releases the tasks whose handlers don't return.
 func (s *Run) abandon() {
 	s.mu.Lock()
 	var left []*heldClaim
@@ -85,8 +85,8 @@ func (s *Run) abandon() {
 	}
 }
 
-// settleRest tells, by calls of its own, the ends that the stream left unconfirmed: those of tasks that were pushed as it closed, or
-// all if it was broken.
+// settleRest sends, in calls of its own, the endings that the stream left unconfirmed: those of tasks that were pushed as it
+// closed, or all if it was broken.
 func (s *Run) settleRest() error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func (s *Run) settleRest() error {
 	}
 }
 
-// unconfirmed gives as many ends as one call may tell.
+// unconfirmed returns as many endings as one call may have.
 func (s *Run) unconfirmed() (holds []*heldClaim, endings []lease.Ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// sweepStep is how close together sweeps may be; a lease is at least twenty of them.
+	// sweepStep is the minimum interval between sweeps; a lease is at least twenty of them.
 	sweepStep = 50 * time.Millisecond
-	// sweepIdle is when to look again if nothing is due.
+	// sweepIdle is when to check again if nothing is due.
 	sweepIdle = time.Hour
 )
 
-// keep sweeps whenever something is due, for all claims at once: a timer for each task would cost every short one.
+// keep sweeps whenever something is due, for all claims together: a timer per task would be a cost to every short one.
 func (s *Run) keep(ctx context.Context) {
 	timer := time.NewTimer(sweepIdle)
 	defer timer.Stop()
@@ -35,7 +35,7 @@ func (s *Run) keep(ctx context.Context) {
 	}
 }
 
-// sweepAt asks for a sweep at t, if none comes before. The caller holds mu.
+// sweepAt asks for a sweep at t, unless one is due before. The caller holds mu.
 func (s *Run) sweepAt(t time.Time) {
 	if t.Before(s.nextSweep) {
 		s.nextSweep = t
@@ -43,8 +43,8 @@ func (s *Run) sweepAt(t time.Time) {
 	}
 }
 
-// sweep queues the extensions and repeats that are due and ends the contexts of claims whose lease has ended. It returns when
-// to look again.
+// sweep queues the extensions and retries that are due and ends the contexts of claims whose leases have expired. It
+// returns when to check again.
 func (s *Run) sweep(now time.Time) time.Time {
 	var gone []*heldClaim
 	s.mu.Lock()
@@ -56,7 +56,7 @@ func (s *Run) sweep(now time.Time) time.Time {
 			s.stats.LeasesLost++
 			gone = append(gone, h)
 		case h.phase == running && h.ctx.Err() != nil:
-			// Its time is up, or it was asked to stop: a handler that goes on all the same loses its lease.
+			// Its timeout has expired, or it was asked to stop: a handler that keeps running anyway loses its lease.
 			next = earlier(next, h.leaseEnd)
 		case h.phase == running:
 			if h.due.Before(soon) {

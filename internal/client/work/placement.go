@@ -15,41 +15,41 @@ import (
 	"github.com/pawlq/pawl/internal/client/rpc"
 )
 
-// A stream serves wherever it is: the node that has it claims at the leaders of its queues' shards. But that costs a detour for
-// each push and each ending, so that a worker's stream moves to the node that leads where most of its tasks come from.
-// It moves as if it had gone deaf: it is closed in good order and opened anew.
+// A stream works wherever it is: its node claims at the leaders of its queues' shards. But each push and each ending then takes an
+// extra hop, so a worker's stream moves to the node that leads the shards that most of its tasks come from. It moves just as it is
+// replaced after a silence: it is closed in an orderly way and reopened.
 
 const (
-	// firstPlace is how long a stream that was opened without knowing better stays before it moves, laterPlace how often it is
-	// asked whether it should. Both take from half to one and a half of it, so that workers don't move in step.
+	// firstCheck is how long a stream that was opened without such knowledge stays before it moves, laterCheck how often a stream is
+	// checked. Both are randomized by a factor of 0.5 to 1.5, so that workers don't move in lockstep.
 	firstCheck = 2 * time.Second
 	laterCheck = 20 * time.Second
-	// worthMoving is how many times as many tasks must come from shards that another node leads.
+	// moveFactor is how many times as many tasks must come from shards that another node leads.
 	moveFactor = 2
 )
 
-// Router knows the nodes of the cluster, as route.Router does.
+// Router is the part of route.Router that a Run needs.
 type Router interface {
-	// HasSeveralNodes tells it that the server has.
+	// HasSeveralNodes records that the server has several nodes.
 	HasSeveralNodes()
-	// Knows says whether a stream was opened at the leader of where it belongs, as far as that is known.
+	// Knows reports whether a stream to a destination would reach its leader directly, as far as is known.
 	Knows(route.Destination) bool
-	// Forget forgets who leads where something belongs.
+	// Forget forgets the leader of a destination.
 	Forget(route.Destination)
-	// LeaderNow names the node that leads a shard; "": not known.
+	// LeaderNow returns the name of the node that leads a shard; "": not known.
 	LeaderNow(ctx context.Context, shard uint32) string
-	// Reach says whether calls can go to a node directly.
+	// Reach reports whether calls can go to a node directly.
 	Reach(ctx context.Context, name string) bool
 }
 
-// placement is where a worker's tasks come from. Guarded by Run.mu.
+// placement tracks which shards a worker's tasks come from. Guarded by Run.mu.
 type placement struct {
-	pushed map[uint32]int // tasks since the last question, by shard; nil: nobody asks
-	shard  uint32         // of most of them, the last time that there were any
+	pushed map[uint32]int // tasks since the last check, by shard; nil: not tracked
+	shard  uint32         // of most of them, at the last check that found any
 	known  bool
 }
 
-// count notes a task that was pushed.
+// count counts a task that was pushed.
 func (p *placement) count(id string) {
 	if p.pushed == nil {
 		return
@@ -59,7 +59,7 @@ func (p *placement) count(id string) {
 	}
 }
 
-// take gives the counts and begins anew.
+// take returns the counts and resets them.
 func (p *placement) take() map[uint32]int {
 	counts, most := p.pushed, 0
 	for shard, n := range counts {
@@ -71,7 +71,7 @@ func (p *placement) take() map[uint32]int {
 	return counts
 }
 
-// destination is where the next stream belongs.
+// destination returns where the next stream belongs.
 func (s *Run) destination() route.Destination {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,10 +81,10 @@ func (s *Run) destination() route.Destination {
 	return route.OfShares(s.hello.Queues)
 }
 
-// header is the part of a stream that tells its header.
+// header is the part of a stream that returns its header.
 type header interface{ Header() (metadata.MD, error) }
 
-// watchPlacement begins to ask whether a stream that works is at the right node, if there are several.
+// watchPlacement starts to check whether a stream that works is at the right node, if there are several.
 func (s *Run) watchPlacement(ctx context.Context, background *sync.WaitGroup, stream header, toward route.Destination, renew chan<- struct{}) {
 	md, err := stream.Header()
 	at := md["pawl-node"]
@@ -99,8 +99,8 @@ func (s *Run) watchPlacement(ctx context.Context, background *sync.WaitGroup, st
 	background.Go(func() { s.checkPlacement(ctx, at[0], blind, renew) })
 }
 
-// checkPlacement has the stream opened anew when another node has led most of its tasks for two questions in a row. A stream that was
-// opened blindly moves with the first.
+// checkPlacement has the stream reopened when another node has led most of its tasks at two checks in a row. A stream that was opened
+// blindly moves at the first.
 func (s *Run) checkPlacement(ctx context.Context, at string, blind bool, renew chan<- struct{}) {
 	pause, last := laterCheck, ""
 	if blind {
@@ -112,7 +112,7 @@ func (s *Run) checkPlacement(ctx context.Context, at string, blind bool, renew c
 			s.cfg.Log.Debug("work stream moves", "worker", s.cfg.Name, "from", at, "to", better)
 			select {
 			case renew <- struct{}{}:
-			default: // it is renewed anyway
+			default: // it is about to be reopened anyway
 			}
 			return
 		}
@@ -123,10 +123,10 @@ func (s *Run) checkPlacement(ctx context.Context, at string, blind bool, renew c
 	}
 }
 
-// anyNode stands for whichever node is better.
+// anyNode stands for any better node.
 const anyNode = "*"
 
-// betterNode names the node where the stream should be, "" if it is right where it is.
+// betterNode returns the name of the node where the stream should be, "" if it is there already.
 func (s *Run) betterNode(ctx context.Context, at string) string {
 	s.mu.Lock()
 	counts := s.placement.take()
@@ -148,7 +148,7 @@ func (s *Run) betterNode(ctx context.Context, at string) string {
 	return best
 }
 
-// leave takes note of a stream's end. If it broke, the next one need not go to the same node, and is not trusted for as long.
+// leave handles a stream's end. If it broke, the next one need not go to the same node, and is replaced sooner if it stays silent.
 func (s *Run) leave(toward route.Destination, err error) {
 	if errors.Is(err, io.EOF) {
 		return

@@ -1,5 +1,5 @@
-// Package work is the loop of a worker: it keeps a stream to the broker, runs what comes in its slots, extends leases and tells how tasks
-// ended. It does not know handlers, only jobs, nor how tasks are encrypted.
+// Package work is the loop of a worker: it keeps a stream to the broker, runs pushed tasks in its slots, extends leases and reports how
+// tasks ended. It does not know handlers, only jobs, nor how tasks are encrypted.
 package work
 
 import (
@@ -22,82 +22,82 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Run is one Run of a worker: its claims, and the slots that work on them.
+// Run is one run of a worker: its claims, and the slots that work on them.
 //
 //	stream ─▶ receive ─▶ accept ─▶ jobs ─▶ slot (one goroutine each) ─▶ finish ─▶ outbox ─▶ frames ─▶ stream
-//	                        sweep: extends leases, ends contexts, sends again ─────────▲
+//	                        sweep: extends leases, ends contexts, resends ─────────────▲
 //
-// Whatever the stream does, claims has every task from its push until the broker has confirmed its end. A new stream begins with
-// what is in there, so a broken one loses nothing.
+// Whatever happens to the stream, claims has every task from its push until the broker has confirmed its ending. A new stream starts with
+// their endings and extensions, so a broken one loses nothing.
 type Run struct {
 	cfg   Config
 	hello *pawlv1.WorkHello
 	base  context.Context // of the handlers
 	stop  context.CancelCauseFunc
-	jobs  chan *heldClaim // to the slots; room for all, so that accept never waits
+	jobs  chan *heldClaim // to the slots; has room for all, so that accept never waits
 
 	// Signals, each with room for one.
 	sendMore chan struct{} // to the sender of the stream: the outbox or the grant has changed
-	sweepNow chan struct{} // to keep: something is due earlier than it thinks
+	sweepNow chan struct{} // to keep: something is due earlier than it expects
 	calmer   chan struct{} // to drain: a handler or a claim has ended
 
 	mu           sync.Mutex // guards what follows, and the fields of heldClaim that say so
 	claims       map[string]*heldClaim
 	slots        slots
 	out          outbox
-	quiet        bool  // draining: take nothing more
-	quietVersion int64 // version of an operator's word to be quiet, which holds over streams; 0: there is none
+	quiet        bool  // draining: take no more tasks
+	quietVersion int64 // version of an operator's order to be quiet, which outlives streams; 0: none
 	nextSweep    time.Time
 	stats        pawltype.WorkerStats
 	contact      contact
 	placement    placement
 }
 
-// slots counts where the Concurrency slots are; those neither busy nor granted are free.
+// slots counts the Concurrency slots by use; those neither busy nor granted are free.
 type slots struct {
 	busy    int // a handler runs, or is about to
 	granted int // the broker may push a task into it
 }
 
-// heldClaim is a claim from its push to the answer that ends it.
+// heldClaim is a claim from its push to the confirmation of its ending.
 type heldClaim struct {
 	ref    lease.Claim
 	task   *pawlv1.ClaimedTask
 	job    Job
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	free   context.CancelFunc // gives back the timer of the timeout
-	run    telemetry.Span     // of the handler; owned by the slot, and left alone once it has ended
+	free   context.CancelFunc // releases the timer of the timeout
+	run    telemetry.Span     // of the handler; owned by the slot, and not used after it has ended
 
-	span atomic.Pointer[trace.SpanContext] // that of run, for anybody; nil: it has not begun, or belongs to no trace
+	span atomic.Pointer[trace.SpanContext] // context of run's span, for any goroutine; nil: not started, or not traced
 
 	// Guarded by Run.mu:
 	phase    phase
 	end      lease.Ending
 	lease    time.Duration
-	leaseEnd time.Time // by our clock, from the last confirmation
-	due      time.Time // running: of the next extension. ended: of the next try after a refusal; zero: no refusal
+	leaseEnd time.Time // by our clock, as of the last confirmation
+	due      time.Time // running: of the next extension. ended: of the next retry after a refusal; zero: not refused
 	extended time.Time // when the extension was sent that has no answer yet
 	progress *pawlv1.Progress
 	tries    int
 	fallback bool      // end replaces one that the broker refused
-	told     time.Time // when there was an end to tell; zero: nobody wants to know
+	told     time.Time // when there was an ending to send; zero: neither traced nor measured
 }
 
-// phase is where a claim is.
+// phase is the state of a claim.
 type phase uint8
 
 const (
 	running phase = iota // its handler runs
-	lapsed               // its handler runs, its lease has ended without confirmation: the token may or may not hold
-	lost                 // its handler runs, the broker says that the claim is gone: there is nothing to tell
-	ended                // end waits to be sent or confirmed
+	lapsed               // its handler runs, its lease has expired without confirmation: the token may or may not be valid
+	lost                 // its handler runs, the broker says that the claim is gone: there is nothing to report
+	ended                // end is waiting to be sent or confirmed
 )
 
 // errGoexit: the handler ended its goroutine, as testing.T.FailNow does.
 var errGoexit = errors.New("handler called runtime.Goexit")
 
-// Config is what a Run needs.
+// Config configures a Run.
 type Config struct {
 	Caller    *rpc.Caller
 	Worker    pawlv1.WorkerServiceClient
@@ -110,20 +110,20 @@ type Config struct {
 	Name         string
 	Concurrency  int
 	DrainTimeout time.Duration // for handlers to finish
-	// NewJob makes what runs a task. It must be fast.
+	// NewJob returns the job for a task. It must be fast.
 	NewJob func(p *pawlv1.ClaimedTask, of *Run) Job
 }
 
-// Job is a claimed task with its handler.
+// Job is a claimed task and its handler.
 type Job interface {
 	Run(ctx context.Context) error
-	// Result is what the task is to have as its result if Run returned nil.
+	// Result returns the task's result. It counts if Run returned nil.
 	Result() (data []byte, contentType string)
-	// Failed is told of the error of a run that has failed; ctx is that of Run, and has ended.
+	// Failed is called with the error of a run that has failed; ctx is that of Run, and has ended.
 	Failed(ctx context.Context, err error)
 }
 
-// NewRun makes a Run; the contexts of handlers have the values of ctx.
+// NewRun returns a Run. The contexts of handlers have the values of ctx.
 func NewRun(ctx context.Context, cfg Config) *Run {
 	s := &Run{
 		cfg: cfg, hello: cfg.Hello,
@@ -136,7 +136,7 @@ func NewRun(ctx context.Context, cfg Config) *Run {
 	return s
 }
 
-// Stats gives the figures so far.
+// Stats returns the statistics so far.
 func (s *Run) Stats() pawltype.WorkerStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *Run) Stats() pawltype.WorkerStats {
 	return out
 }
 
-// Disconnected is for how long the broker has been out of reach; 0: it is not.
+// Disconnected returns how long the broker has been unreachable; 0: it is not.
 func (s *Run) Disconnected(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *Run) Disconnected(now time.Time) time.Duration {
 	return now.Sub(s.contact.lost)
 }
 
-// Do works until ctx ends or the broker refuses the worker, and drains.
+// Do works until ctx ends or the broker rejects the worker, and drains.
 func (s *Run) Do(ctx context.Context) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	var background, handlers sync.WaitGroup
@@ -184,7 +184,7 @@ func (s *Run) Do(ctx context.Context) error {
 	return err
 }
 
-// giveUp ends the contexts of handlers whose broker wants to hear nothing more. Their tasks run again when their leases have ended.
+// giveUp ends the contexts of handlers if the broker has rejected the worker. Their tasks run again when their leases have expired.
 func (s *Run) giveUp() {
 	s.mu.Lock()
 	s.quiet = true
@@ -193,14 +193,14 @@ func (s *Run) giveUp() {
 	s.wait(drainGrace, s.idle)
 }
 
-// accept takes what the broker pushed.
+// accept takes the tasks that the broker pushed.
 func (s *Run) accept(tasks []*pawlv1.ClaimedTask, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range tasks {
 		s.slots.granted = max(s.slots.granted-1, 0)
 		if s.claims[p.GetClaimToken()] != nil {
-			continue // pushed again: it runs already, or its end is on the way
+			continue // pushed again: it already runs, or its ending is on the way
 		}
 		h := s.newHold(p, now)
 		s.claims[h.ref.Token] = h
@@ -233,13 +233,13 @@ func (s *Run) newHold(p *pawlv1.ClaimedTask, now time.Time) *heldClaim {
 
 func (h *heldClaim) traced() telemetry.Task { return telemetry.TaskOf(h.task) }
 
-// ending is what the handler's return means.
+// ending returns the ending for a handler's error.
 func (h *heldClaim) ending(err error) lease.Ending {
 	result, contentType := h.job.Result()
 	return lease.EndingOf(h.ref, result, contentType, err)
 }
 
-// close gives back what the context holds.
+// close releases the context's resources.
 func (h *heldClaim) close() {
 	h.cancel(nil)
 	if h.free != nil {
@@ -260,7 +260,7 @@ func (s *Run) attempt(h *heldClaim, handlers *sync.WaitGroup) (err error) {
 	ctx, run := s.cfg.Telemetry.Process(h.ctx, h.traced(), s.cfg.Name)
 	h.run = run
 	if span := run.SpanContext(); span.IsValid() {
-		kept := span // only then does it cost memory
+		kept := span // a copy, so that only traced runs allocate
 		h.span.Store(&kept)
 	}
 	defer func() {
@@ -279,7 +279,7 @@ func (s *Run) attempt(h *heldClaim, handlers *sync.WaitGroup) (err error) {
 	return err
 }
 
-// finish frees the slot and queues what the broker must be told.
+// finish frees the slot and queues what the broker must know.
 func (s *Run) finish(h *heldClaim, err error) {
 	cause := context.Cause(h.ctx)
 	h.close()
@@ -321,7 +321,7 @@ func (s *Run) count(o pawltype.Outcome, err error) {
 	}
 }
 
-// outcome says what came of a run, as spans, metrics and logs tell it. cause is why the context had ended, nil if it had not.
+// outcome returns the outcome of a run for spans, metrics and logs. cause is why the context had ended, nil if it had not.
 func (s *Run) outcome(h *heldClaim, err, cause error) pawltype.Outcome {
 	if err == nil && cause == nil {
 		return pawltype.OutcomeSucceeded
@@ -331,7 +331,7 @@ func (s *Run) outcome(h *heldClaim, err, cause error) pawltype.Outcome {
 	return h.outcome(err, cause)
 }
 
-// outcome is Run.outcome. A claim that is gone, or goes back, is no failure of its handler, whatever that returned: verdict has the same cases.
+// outcome is Run.outcome. If the claim is gone, or is released, the handler has not failed, whatever it returned. verdict has the same cases.
 func (h *heldClaim) outcome(err, cause error) pawltype.Outcome {
 	steered := err == nil || outcome.SteerOf(err) != nil
 	switch {
@@ -347,10 +347,10 @@ func (h *heldClaim) outcome(err, cause error) pawltype.Outcome {
 	return outcome.Of(err)
 }
 
-// verdict is how the claim ends. cause is why the context had ended, nil if it had not.
+// verdict returns how the claim ends. cause is why the context had ended, nil if it had not.
 func (h *heldClaim) verdict(err, cause error) lease.Ending {
 	if err == nil || outcome.SteerOf(err) != nil {
-		return h.ending(err) // the handler knows what it says, whatever became of its context
+		return h.ending(err) // the handler knows what it wants, whatever happened to its context
 	}
 	var unknown *outcome.UnknownType
 	switch {
@@ -364,7 +364,7 @@ func (h *heldClaim) verdict(err, cause error) lease.Ending {
 	return h.ending(err)
 }
 
-// timeoutError is what a handler returned after the timeout of its task.
+// timeoutError wraps what a handler returned after the timeout of its task.
 type timeoutError struct {
 	limit time.Duration
 	err   error
@@ -375,20 +375,20 @@ func (e *timeoutError) Error() string {
 	return fmt.Sprintf("timeout of %s is over: %v", e.limit, e.err)
 }
 
-// Unwrap gives what the handler returned, and DeadlineExceeded.
+// Unwrap returns what the handler returned, and DeadlineExceeded.
 func (e *timeoutError) Unwrap() []error { return []error{context.DeadlineExceeded, e.err} }
 
-// endLocked makes e the end of h and queues it for the stream.
+// endLocked makes e the ending of h and queues it for the stream.
 func (s *Run) endLocked(h *heldClaim, e lease.Ending) {
 	h.phase, h.end, h.due = ended, e, time.Time{}
 	s.out.endings = append(s.out.endings, h)
 }
 
-// lose is for the claims that the broker says are gone.
+// lose handles a claim that the broker says is gone.
 func (s *Run) lose(token, reason string) {
 	s.mu.Lock()
 	h := s.claims[token]
-	if h == nil || h.phase == ended || h.phase == lost { // the answer to its end tells more
+	if h == nil || h.phase == ended || h.phase == lost { // the answer to its ending says more
 		s.mu.Unlock()
 		return
 	}
@@ -400,12 +400,12 @@ func (s *Run) lose(token, reason string) {
 	h.cancel(lossOf(reason))
 	level := slog.LevelWarn
 	if reason == "cancelled" {
-		level = slog.LevelInfo // somebody wanted it so
+		level = slog.LevelInfo // this was intended
 	}
 	s.log(h).Log(h.ctx, level, "claim lost", "reason", reason)
 }
 
-// lossOf is the cause of the handler's context for the reason of a stale claim.
+// lossOf returns the cause for the handler's context, given the reason of a stale claim.
 func lossOf(reason string) error {
 	if reason == "cancelled" {
 		return pawltype.ErrCancelled
@@ -413,7 +413,7 @@ func lossOf(reason string) error {
 	return fmt.Errorf("%w: %s", pawltype.ErrLeaseLost, reason)
 }
 
-// Progress has the next extension tell how far a handler is, a second after the last one at the latest.
+// Progress queues a handler's progress for the next extension, which is sent as soon as a second has passed since the last one.
 func (s *Run) Progress(_ context.Context, c lease.Claim, p *pawlv1.Progress) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -433,7 +433,7 @@ func (s *Run) Progress(_ context.Context, c lease.Claim, p *pawlv1.Progress) err
 	return nil
 }
 
-// Checkpoint stores a checkpoint by a call of its own, and waits for the answer.
+// Checkpoint stores a checkpoint in its own call, and waits for the response.
 func (s *Run) Checkpoint(ctx context.Context, c lease.Claim, data []byte) error {
 	sent := time.Now()
 	_, err := s.cfg.Calls.Extend(ctx, c, 0, nil, data)
@@ -453,19 +453,19 @@ func (s *Run) BeginOnce(ctx context.Context, c lease.Claim, key string) (pawltyp
 	return a, s.heed(c, err)
 }
 
-// FinishOnce records that an effect is there.
+// FinishOnce records that an effect has happened.
 func (s *Run) FinishOnce(ctx context.Context, c lease.Claim, key string, result []byte, ttl time.Duration) error {
 	_, err := s.cfg.Calls.FinishOnce(ctx, c, key, result, ttl)
 	return s.heed(c, err)
 }
 
-// AbandonOnce says that an effect did not come about.
+// AbandonOnce reports that an effect did not happen.
 func (s *Run) AbandonOnce(ctx context.Context, c lease.Claim, key string) error {
 	_, err := s.cfg.Calls.AbandonOnce(ctx, c, key)
 	return s.heed(c, err)
 }
 
-// heed ends the handler of a claim that is gone, if that is what an error says.
+// heed ends the handler if err says that its claim is gone.
 func (s *Run) heed(c lease.Claim, err error) error {
 	if refusal, ok := errors.AsType[*pawltype.Error](err); ok && refusal.Code == pawltype.ErrStaleClaim {
 		s.lose(c.Token, refusal.Reason)
@@ -473,14 +473,14 @@ func (s *Run) heed(c lease.Claim, err error) error {
 	return err
 }
 
-// confirm moves the end of the lease to what an extension sent at that time has reached at least.
+// confirm moves the end of the lease to the earliest that an extension sent at that time can have set.
 func (h *heldClaim) confirm(sent time.Time) {
 	if end := sent.Add(h.lease); end.After(h.leaseEnd) {
 		h.leaseEnd = end
 	}
 }
 
-// log is for lines about a task: in the trace of its run, or before that of who enqueued it.
+// log returns the logger for lines about a task: in the trace of its run, or before that in the one of its enqueue.
 func (s *Run) log(h *heldClaim) *slog.Logger {
 	log := s.cfg.Log.With("task_id", h.ref.TaskID, "queue", h.task.GetQueue(), "type", h.ref.Type, "attempt", h.task.GetAttempt())
 	if span := h.span.Load(); span != nil {
@@ -507,7 +507,7 @@ func (s *Run) logEnd(h *heldClaim, o pawltype.Outcome, err error) {
 	s.log(h).Log(h.ctx, level, "task "+string(o), attrs...)
 }
 
-// signal sets a signal that has room for one.
+// signal sends on ch unless a value is already waiting there.
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -516,5 +516,5 @@ func signal(ch chan struct{}) {
 }
 
 const (
-	defaultLease = 30 * time.Second // if a claim doesn't say
+	defaultLease = 30 * time.Second // if a claim has none
 )

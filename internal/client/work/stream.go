@@ -24,37 +24,36 @@ import (
 )
 
 const (
-	// maxFramesInFlight is how many frames of endings may wait for their answers before the next gathers, as a group commit does.
-	// BenchmarkWorker chose it.
+	// maxFramesInFlight is how many frames of endings may be unanswered before the next is gathered, as in a group commit. BenchmarkWorker chose it.
 	maxFramesInFlight = 2
-	// A stream that says nothing for so long, plus up to a quarter, is opened anew: what the two sides believe of each other's
-	// slots begins afresh, so that no lost grant can make a worker deaf. If it says nothing after that either, there is nothing to say, and
-	// the next silence may take twice as long, up to maxDeaf: an idle worker costs nothing.
+	// A stream that is silent for this long, plus up to a quarter, is reopened: the two sides then count the slots from scratch, so that no
+	// lost grant can leave a worker without tasks. If the new stream is silent too, there is nothing to send, and the next silence may last
+	// twice as long, up to maxSilence: an idle worker costs nothing.
 	silentAfter = time.Minute
 	maxSilence  = 4 * time.Minute
 	// closeTimeout is how long the broker may take to finish a stream that the worker has closed.
 	closeTimeout = 2 * time.Second
 
-	// unwantedFor is how long a worker that was served asks to be let in again: a token is exchanged in that time, if somebody does it.
+	// unwantedFor is how long a worker whose credentials are rejected keeps trying once it was served: time enough to replace a token.
 	unwantedFor = time.Minute
-	// firstResend and maxResend bound the pauses before an end that the broker could not take is told again.
+	// firstResend and maxResend bound the pauses before an ending that the broker could not accept is sent again.
 	firstResend = 100 * time.Millisecond
 	maxResend   = 5 * time.Second
 )
 
-// outbox is what the stream has to carry. Guarded by Run.mu.
+// outbox is what the stream has to send. Guarded by Run.mu.
 type outbox struct {
 	endings []*heldClaim // in the order in which they ended
 	extends []*heldClaim
 	frames  []int // endings of each frame that has no answer yet, oldest first
-	quiet   bool  // the broker has been told to push nothing more
+	quiet   bool  // the broker has been told to push no more
 }
 
-// link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns an error
-// only if the broker refuses the worker, either before it ever served it, or for as long as unwantedFor because of its token.
+// link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns an error only if
+// the broker rejects the worker, either before it ever served it, or its credentials for as long as unwantedFor.
 func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
 	served := false
-	var unwanted time.Time // since when its token is refused
+	var unwanted time.Time // since when its credentials are rejected
 	for try := 0; ; try++ {
 		start := time.Now()
 		heard, err := s.session(ctx, closing)
@@ -103,8 +102,7 @@ type workStream = interface {
 	CloseSend() error
 }
 
-// session opens a stream and works with it until it ends; io.EOF means that both sides had finished. heard reports whether the broker
-// said anything.
+// session opens a stream and works with it until it ends; io.EOF means that both sides had finished. heard reports whether the broker sent anything.
 func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -156,8 +154,8 @@ func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool,
 	}
 }
 
-// attach makes the first frame of a new stream. All that the broker has not confirmed is queued again, and all leases are extended, which
-// tells whether they still hold.
+// attach returns the first frame of a new stream. All that the broker has not confirmed is queued again, and all leases are extended,
+// which shows whether they are still valid.
 func (s *Run) attach(now time.Time) *pawlv1.WorkRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,10 +187,10 @@ func (s *Run) attach(now time.Time) *pawlv1.WorkRequest {
 	return first
 }
 
-// takes reports whether the worker wants tasks. It is called with mu held.
+// takes reports whether the worker wants tasks. The caller holds mu.
 func (s *Run) takes() bool { return !s.quiet && s.quietVersion == 0 }
 
-// setQuiet takes an operator's word. Slots that were granted stay so: the broker uses them when the worker is to take tasks again.
+// setQuiet follows an operator's order. Granted slots stay granted: the broker uses them when the worker takes tasks again.
 func (s *Run) setQuiet(word *pawlv1.QuietNotice) {
 	s.mu.Lock()
 	was := s.quietVersion != 0
@@ -211,15 +209,15 @@ func (s *Run) setQuiet(word *pawlv1.QuietNotice) {
 	}
 }
 
-// contact tells a stream that works from one that the broker refuses again and again. Guarded by Run.mu.
+// contact distinguishes a stream that works from one that the broker keeps rejecting. Guarded by Run.mu.
 type contact struct {
-	opened time.Time // the newest stream
+	opened time.Time // the latest stream
 	heard  bool      // anything on it
 	lost   time.Time // when the last one that worked ended
-	silent int       // streams that were opened anew since anything was heard
+	silent int       // streams reopened since anything was heard
 }
 
-// silence is how long a stream may say nothing.
+// silence returns how long a stream may be silent.
 func (s *Run) silence() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,14 +225,14 @@ func (s *Run) silence() time.Duration {
 	return d + rand.N(d/4)
 }
 
-// fellSilent notes that a stream is opened anew because it said nothing.
+// fellSilent records that a stream is reopened because it was silent.
 func (s *Run) fellSilent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.contact.silent++
 }
 
-// solid reports whether the newest stream has shown that it works, by a word from the broker or by lasting.
+// solid reports whether the latest stream has shown that it works, by a frame from the broker or by lasting.
 func (c *contact) solid(now time.Time) bool { return c.heard || now.Sub(c.opened) > rpc.Steady }
 
 func (s *Run) detach() {
@@ -246,14 +244,14 @@ func (s *Run) detach() {
 	s.stats.Connected = false
 }
 
-// sendFrames sends what there is to send until the stream ends, or it is to be closed: by drain for good, or because it is to be opened anew.
+// sendFrames sends frames until the stream ends or is to be closed: for good by drain, or to be reopened.
 func (s *Run) sendFrames(ctx context.Context, cancel context.CancelFunc, stream workStream, closing, renew <-chan struct{}) {
 	for {
-		// Handlers of the same frame may be about to end, too: let them, or their tasks are told one by one.
+		// Handlers of the same frame may be about to end, too: let them, or their endings are sent one by one.
 		runtime.Gosched()
 		for frame := s.nextFrame(time.Now()); frame != nil; frame = s.nextFrame(time.Now()) {
 			if stream.Send(frame) != nil {
-				return // Recv tells why
+				return // Recv returns the reason
 			}
 		}
 		select {
@@ -264,7 +262,7 @@ func (s *Run) sendFrames(ctx context.Context, cancel context.CancelFunc, stream 
 		case <-closing:
 		case <-renew:
 		}
-		// Close in good order: the broker pushes nothing more, answers what it has, and ends the stream; what it pushed before is received.
+		// Close in an orderly way: the broker pushes no more, answers what it has, and ends the stream; what it pushed before is received.
 		if stream.Send(&pawlv1.WorkRequest{Quiet: true}) != nil || stream.CloseSend() != nil {
 			return
 		}
@@ -274,7 +272,7 @@ func (s *Run) sendFrames(ctx context.Context, cancel context.CancelFunc, stream 
 	}
 }
 
-// nextFrame gathers what the broker should hear now, nil if nothing.
+// nextFrame returns the next frame for the broker, nil if there is nothing to send.
 func (s *Run) nextFrame(now time.Time) *pawlv1.WorkRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +282,7 @@ func (s *Run) nextFrame(now time.Time) *pawlv1.WorkRequest {
 	if s.quiet && !s.out.quiet {
 		frame.Quiet, s.out.quiet = true, true
 	}
-	// Free slots ride with the endings that freed them, unless the broker has no other.
+	// Free slots are sent with the endings that freed them, unless the broker has no other.
 	if s.takes() && (room || s.slots.granted == 0) {
 		frame.Grant = s.grantLocked()
 	}
@@ -294,7 +292,7 @@ func (s *Run) nextFrame(now time.Time) *pawlv1.WorkRequest {
 	return frame
 }
 
-// grantLocked gives all free slots to the broker, fewer if too many ends wait for confirmation.
+// grantLocked grants all free slots to the broker, fewer if too many endings wait for confirmation.
 func (s *Run) grantLocked() int32 {
 	free := s.cfg.Concurrency - s.slots.busy - s.slots.granted
 	unsettled := len(s.claims) - s.slots.busy
@@ -303,7 +301,7 @@ func (s *Run) grantLocked() int32 {
 	return convert.Int32(free)
 }
 
-// take makes a settle frame of all extensions and, if there is room for a frame in flight, of the endings.
+// take returns a settle frame with all extensions and, if there is room for a frame in flight, the endings.
 func (o *outbox) take(now time.Time, room bool) *pawlv1.SettleRequest {
 	if len(o.extends) == 0 && (!room || len(o.endings) == 0) {
 		return nil
@@ -338,7 +336,7 @@ func (o *outbox) takeEndings(req *pawlv1.SettleRequest, limit int) {
 	}
 }
 
-// answered counts n answers to endings; they come in the order of the frames.
+// answered counts n answers to endings, which arrive in the order of the frames.
 func (o *outbox) answered(n int) {
 	for len(o.frames) > 0 {
 		if o.frames[0] > n {
@@ -357,7 +355,7 @@ func (h *heldClaim) extension(now time.Time) *pawlv1.ExtendRequest {
 	return req
 }
 
-// receive takes one frame of the broker.
+// receive handles a frame from the broker.
 func (s *Run) receive(frame *pawlv1.WorkResponse, now time.Time) {
 	s.mu.Lock()
 	s.stats.LastContact, s.contact.heard, s.contact.silent = now, true, 0
@@ -376,14 +374,14 @@ func (s *Run) receive(frame *pawlv1.WorkResponse, now time.Time) {
 	}
 }
 
-// refusal is an answer with an error, kept for the time after the lock.
+// refusal is an answer with an error, kept until the lock is released.
 type refusal struct {
 	h   *heldClaim
 	end lease.Ending
 	err *pawltype.Error
 }
 
-// answer is one that a span is to tell of, kept for the time after the lock.
+// answer is an answer that gets a span, kept until the lock is released.
 type answer struct {
 	h    *heldClaim
 	verb telemetry.Verb
@@ -391,7 +389,7 @@ type answer struct {
 	said *pawlv1.Settled
 }
 
-// settled takes the answers to settle frames.
+// settled handles the answers to settle frames.
 func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 	var refused []refusal
 	var told []answer
@@ -401,7 +399,7 @@ func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 		for _, p := range list {
 			h := s.claims[p.GetClaimToken()]
 			if h == nil || h.phase != ended {
-				continue // an answer for the second time
+				continue // a second answer
 			}
 			if !h.told.IsZero() {
 				told = append(told, answer{h, h.end.Operation(), h.told, p})
@@ -432,7 +430,7 @@ func (s *Run) settled(r *pawlv1.SettleResponse, now time.Time) {
 	}
 }
 
-// refusedLocked decides what becomes of an end that the broker did not take.
+// refusedLocked decides what to do with an ending that the broker did not accept.
 func (s *Run) refusedLocked(h *heldClaim, err *pawltype.Error, now time.Time) {
 	switch err.Code {
 	case pawltype.ErrUnavailable, pawltype.ErrRateLimited, pawltype.ErrInternal:
@@ -446,12 +444,12 @@ func (s *Run) refusedLocked(h *heldClaim, err *pawltype.Error, now time.Time) {
 		}
 		h.fallback = true
 		s.endLocked(h, h.end.Fallback(h.ref, err))
-	default: // stale, or not there: it ended otherwise
+	default: // stale, or not found: it ended otherwise
 		delete(s.claims, h.ref.Token)
 	}
 }
 
-// extended takes the answer to one extension.
+// extended handles the answer to an extension.
 func (s *Run) extended(p *pawlv1.Settled) {
 	if e := p.GetError(); e != nil {
 		if code := pawltype.ErrorCode(e.GetCode()); code == pawltype.ErrStaleClaim || code == pawltype.ErrNotFound {
