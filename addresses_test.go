@@ -21,10 +21,10 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// notReady lets some nodes answer as those do that have not heard of their cluster.
+// notReady makes some nodes answer like nodes that have no contact with their cluster.
 func (c *nodes) notReady(names ...string) { c.unavailable("node_not_ready", names...) }
 
-// unavailable lets some nodes refuse all calls for a reason, and ask for a pause of a second.
+// unavailable makes some nodes refuse all calls for a reason, with a RetryAfter of a second.
 func (c *nodes) unavailable(reason string, names ...string) {
 	c.set(func() {
 		c.before = func(node, _ string) error {
@@ -37,11 +37,11 @@ func (c *nodes) unavailable(reason string, names ...string) {
 	})
 }
 
-// atOnce is more than the pauses that a client makes by itself, and less than it is asked to make.
+// atOnce is longer than the pauses that a client makes by itself, and shorter than the requested one.
 const atOnce = 300 * time.Millisecond
 
-// A client that was told of several nodes goes on at another one when a node is not ready: within its own short pauses, whatever it calls,
-// and however many calls find out at once. That is so without direct connections, too.
+// A client with the addresses of several nodes moves on to another one when a node is not ready: within its own short pauses, whatever it
+// calls, and however many calls find out at the same time. The same holds without direct connections.
 func TestNodesThatAreNotReady(t *testing.T) {
 	for _, opts := range [][]pawl.DialOptions{nil, {pawl.DialOptions{NoRouting: true}}} {
 		for _, unready := range [][]string{{"n1"}, {"n2"}, {"n3"}, {"n1", "n2"}, {"n2", "n3"}, {"n1", "n3"}} {
@@ -72,7 +72,7 @@ func TestNodesThatAreNotReady(t *testing.T) {
 	}
 }
 
-// A client that is connected stays where it is, until its node is not ready any more, as after a restart behind one address.
+// A connected client stays where it is, until its node is no longer ready, as after a restart behind one address.
 func TestOnlyANodeThatIsNotReadyIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -133,8 +133,7 @@ func TestOnlyANodeThatIsNotReadyIsLeft(t *testing.T) {
 	})
 }
 
-// A client that was given one address, and has learned of the other nodes, goes to these; so does one whose direct connection leads to a
-// node that is not ready.
+// A client with one address that has learned of the other nodes goes to these; so does one whose direct connection leads to a node that is not ready.
 func TestOneAddressThatIsNotReady(t *testing.T) {
 	for _, x := range []struct{ leader, unready string }{{"n2", "n1"}, {"n2", "n2"}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -148,7 +147,7 @@ func TestOneAddressThatIsNotReady(t *testing.T) {
 			c.took()
 			began := time.Now()
 			for i := range 20 {
-				for _, queue := range []string{"default", fmt.Sprint("q", i)} { // of one it is known where it lies
+				for _, queue := range []string{"default", fmt.Sprint("q", i)} { // the shard of one of them is known
 					if _, err := client.Enqueue(t.Context(), welcome{}, pawl.Queue(queue)); err != nil {
 						t.Fatal(err)
 					}
@@ -162,7 +161,7 @@ func TestOneAddressThatIsNotReady(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			c.took()
-			for range 10 { // not of a shard
+			for range 10 { // not for a shard
 				if _, err := admin.New(client).Cluster().Status(t.Context()); errors.Is(err, pawltype.ErrUnavailable) { // the fake has no such method
 					t.Fatal(err)
 				}
@@ -174,7 +173,7 @@ func TestOneAddressThatIsNotReady(t *testing.T) {
 	}
 }
 
-// A node that is unavailable for another reason is not left, and what it asks for is done: another node would ask the same shard.
+// A node that is unavailable for another reason is not left, and the requested pause is kept: another node would ask the same shard.
 func TestOtherRefusalsMoveNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -194,8 +193,8 @@ func TestOtherRefusalsMoveNobody(t *testing.T) {
 	})
 }
 
-// Many callers of a cluster that is not ready, or refuses them all, make no storm. Beyond the budget those that wait too long for it come
-// every two seconds or so, and those that a node was not ready for come three times at once.
+// Many callers of a cluster that is not ready, or refuses them all, cause no storm. Beyond the budget, those that wait too long for it
+// return about every two seconds, and those refused by a node that was not ready return three times right away.
 func TestNoStormOnNodesThatAreNotReady(t *testing.T) {
 	inTwoSeconds := func(t *testing.T, reason string) int {
 		c := startNodes(t)
@@ -223,9 +222,9 @@ func TestNoStormOnNodesThatAreNotReady(t *testing.T) {
 	}
 }
 
-// A worker's stream is opened anew at another node.
+// A worker's stream is reopened at another node.
 func TestAWorkerLeavesANodeThatIsNotReady(t *testing.T) {
-	for _, unready := range slices.Repeat([]string{"n1", "n2", "n3"}, 10) { // which address a client takes is chance
+	for _, unready := range slices.Repeat([]string{"n1", "n2", "n3"}, 10) { // which address a client uses is random
 		synctest.Test(t, func(t *testing.T) {
 			c := startNodes(t)
 			c.notReady(unready)
@@ -234,7 +233,7 @@ func TestAWorkerLeavesANodeThatIsNotReady(t *testing.T) {
 			_, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { done <- struct{}{}; return nil }), pawl.WorkerConfig{})
 			defer stop()
 			began := time.Now()
-			if _, err := c.client("n1:7295,n2:7295,n3:7295").Enqueue(t.Context(), welcome{}); err != nil { // one that finds out for itself
+			if _, err := c.client("n1:7295,n2:7295,n3:7295").Enqueue(t.Context(), welcome{}); err != nil { // this client finds out for itself
 				t.Fatal(err)
 			}
 			select {

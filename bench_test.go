@@ -16,8 +16,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// startTCP runs a fake that keeps no records on a loopback port. With synced, each answer waits for a write to be synced: one after the
-// other, and each for all that wait.
+// startTCP runs a fake that keeps no records on a loopback port. With synced, each answer waits until a write is synced: one write
+// after the other, each for all that are waiting.
 func startTCP(b *testing.B, synced bool, opts ...pawl.DialOptions) (*fake, *pawl.Client) {
 	f := newFake()
 	b.Cleanup(f.stop)
@@ -43,7 +43,7 @@ func startTCP(b *testing.B, synced bool, opts ...pawl.DialOptions) (*fake, *pawl
 // rounds are group commits.
 type rounds struct {
 	mu    sync.Mutex
-	next  chan struct{} // closed when the round that begins next has ended
+	next  chan struct{} // closed when the next round has ended
 	begin chan struct{}
 }
 
@@ -89,7 +89,7 @@ func (r *rounds) wait() {
 
 var kilobyte = pawl.RawTask{Type: "mail.welcome", Payload: []byte(`{"to":"` + strings.Repeat("x", 1000) + `"}`)}
 
-// BenchmarkBareCall is an empty gRPC call: what the others stand on.
+// BenchmarkBareCall is an empty gRPC call: the baseline for the others.
 func BenchmarkBareCall(b *testing.B) {
 	_, client := startTCP(b, false)
 	b.ReportAllocs()
@@ -161,7 +161,7 @@ func BenchmarkEnqueueBatch(b *testing.B) {
 	b.ReportMetric(1000*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// BenchmarkWorker is one worker with 100 slots and a handler that does nothing, out of a full queue.
+// BenchmarkWorker is one worker with 100 slots and a handler that does nothing, on a full queue.
 func BenchmarkWorker(b *testing.B) {
 	for _, synced := range []bool{false, true} {
 		b.Run(fmt.Sprintf("synced=%v", synced), func(b *testing.B) {

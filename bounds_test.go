@@ -19,11 +19,11 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// What is wrong with a worker's configuration is told by Run, and the bounds themselves are right.
+// Run reports what is wrong with a worker's configuration, and the bounds themselves are valid.
 func TestWorkersOutOfBounds(t *testing.T) {
 	_, client := start(t)
 	ended, end := context.WithCancel(t.Context())
-	end() // one that is right ends at once
+	end() // a valid one ends immediately
 	types := func(n int) *pawl.Mux {
 		mux := pawl.NewMux()
 		for i := range n {
@@ -34,7 +34,7 @@ func TestWorkersOutOfBounds(t *testing.T) {
 	for what, x := range map[string]struct {
 		mux   *pawl.Mux
 		cfg   pawl.WorkerConfig
-		field string // "": it is right
+		field string // "": valid
 	}{
 		"no types":        {types(0), pawl.WorkerConfig{}, "types"},
 		"many types":      {types(1000), pawl.WorkerConfig{}, ""},
@@ -63,7 +63,7 @@ func TestWorkersOutOfBounds(t *testing.T) {
 	}
 }
 
-// Headers add up, and a result that can't be waited for is an error.
+// Headers accumulate, and a result that can't be waited for is an error.
 func TestHeadersAddUp(t *testing.T) {
 	f, client := start(t)
 	ref, err := client.Enqueue(t.Context(), welcome{}, pawl.Header("a", "1"), pawl.Header("b", "2"))
@@ -96,7 +96,7 @@ func TestNoRandomIDs(t *testing.T) {
 	}
 }
 
-// Each task that goes with others has a span that ends, and where none goes there is none.
+// Each task of a batch has a span that ends, and an empty batch has none.
 func TestTasksOfBatchesAreTraced(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	f, client := start(t, pawl.DialOptions{Telemetry: pawl.Telemetry{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}})

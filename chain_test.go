@@ -14,7 +14,7 @@ type unsayable struct{ F func() }
 
 func (unsayable) TaskType() string { return "unsayable" }
 
-// What can't be said of a follower is an error of the enqueue, and names the place.
+// An option that a follow-up task can't have is an error of the enqueue, which names its place.
 func TestThenRefusals(t *testing.T) {
 	client, err := pawl.Dial("127.0.0.1:1")
 	if err != nil {

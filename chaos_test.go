@@ -16,8 +16,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Connections break, answers get lost, streams fall silent, settles are refused for a while. In the end each call has made one task, each
-// task has succeeded, and no handler's result was taken with a claim that had been given to another.
+// Connections break, answers get lost, streams fall silent, settles are refused for a while. In the end each call has created one task,
+// each task has succeeded, and no result was accepted with a claim that had been given to another handler.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) { chaos(t, seed) })
@@ -72,7 +72,7 @@ func chaos(t *testing.T, seed uint64) {
 	}
 	life, end := context.WithCancel(t.Context())
 	var expiry sync.WaitGroup
-	expiry.Go(func() { // what was pushed into a broken connection comes back
+	expiry.Go(func() { // what was pushed into a broken connection is claimed again
 		for life.Err() == nil {
 			time.Sleep(time.Second)
 			f.expire()
@@ -103,7 +103,7 @@ func chaos(t *testing.T, seed uint64) {
 	}
 }
 
-// torment does damage until ctx ends.
+// torment injects faults until ctx ends.
 func torment(ctx context.Context, f *fake, rng *rand.Rand) {
 	for ctx.Err() == nil {
 		time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
@@ -132,7 +132,7 @@ func torment(ctx context.Context, f *fake, rng *rand.Rand) {
 	f.cut()
 }
 
-// locked is a source of randomness for several goroutines.
+// locked is a source of randomness that is safe for concurrent use.
 type locked struct {
 	mu  sync.Mutex
 	src rand.Source

@@ -38,7 +38,7 @@ func (resize) TaskOptions() []pawl.Option {
 	return []pawl.Option{pawl.Queue("images"), pawl.MaxAttempts(2), pawl.Priority(pawltype.Low)}
 }
 
-// wantErr checks an error by errors.Is.
+// wantErr checks an error with errors.Is.
 func wantErr(t testing.TB, what string, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) {
@@ -84,7 +84,7 @@ func TestEnqueueOptionsOfTheType(t *testing.T) {
 	})
 }
 
-// Two calls go out at once. What comes while they are in flight is gathered: into requests of 16, until eight are in flight.
+// Two calls are sent immediately. Those that arrive while they are in flight are gathered into requests of 16, until eight are in flight.
 func TestEnqueueGathers(t *testing.T) {
 	for _, c := range []struct {
 		calls int
@@ -150,7 +150,7 @@ func TestEnqueueBatchLimits(t *testing.T) {
 			t.Errorf("requests: got %v, want [1000 1000 501 1]", sizes)
 		}
 	})
-	// Each task is of so many bytes, as it is sent.
+	// Each task has this many bytes on the wire.
 	for want, sizes := range map[string][]int{
 		"[2 2]":   {2 << 20, 2 << 20, 2 << 20, 2 << 20},
 		"[1 2 1]": {2<<20 + 1, 2 << 20, 2 << 20, 1 << 20},
@@ -179,7 +179,7 @@ func TestEnqueueBatchLimits(t *testing.T) {
 	}
 }
 
-// A batch without an answer for some of its tasks says so, whoever gives up, and tells of those that have one.
+// EnqueueBatch reports that some tasks got no answer, whoever gave up, and returns the results of the others.
 func TestEnqueueBatchUnanswered(t *testing.T) {
 	away := func(s *pawlv1.TaskSpec) *pawlv1.Error {
 		if s.Queue == "leaderless" {
@@ -247,7 +247,7 @@ func TestEnqueueBatchAnswersForEachItem(t *testing.T) {
 	})
 }
 
-// The first answer gets lost. The repeat carries the same request id, so that there is one task.
+// The first answer gets lost. The retry has the same request id, so there is one task.
 func TestEnqueueRepeatsWithTheSameRequestID(t *testing.T) {
 	for _, gathered := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -324,7 +324,7 @@ func TestCallsGiveUp(t *testing.T) {
 	})
 }
 
-// One caller of a batch gives up; the others get their answers. A batch that nobody waits for is given up as a whole.
+// One caller of a batch gives up; the others get their results. A batch that nobody waits for is cancelled as a whole.
 func TestEnqueueRespectsEachContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -355,7 +355,7 @@ func TestEnqueueRespectsEachContext(t *testing.T) {
 	})
 }
 
-// A batch that nobody waits for any more is given up, and what comes next goes out.
+// A batch that nobody waits for any more is cancelled, and the next one is sent.
 func TestAbandonedBatchIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -368,7 +368,7 @@ func TestAbandonedBatchIsGivenUp(t *testing.T) {
 		}
 		impatient, giveUp := context.WithCancel(t.Context())
 		var batches sync.WaitGroup
-		for range 10 * 16 { // more than may be in flight
+		for range 10 * 16 { // more than can be in flight
 			batches.Go(func() {
 				_, err := client.Enqueue(impatient, welcome{})
 				if err != nil {
@@ -407,7 +407,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	})
 }
 
-// A broker that says nothing, and calls that wait for their turn.
+// A broker that does not answer, and calls that wait for their turn.
 func TestCloseEndsCallsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -459,11 +459,11 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A wait goes on until the task has ended, after a pause if the broker answers early.
+// Wait continues until the task has ended, with a pause if the broker answers early.
 func TestWait(t *testing.T) {
 	const ms = time.Millisecond
 	type round struct {
-		took, least, most time.Duration // a call, and the pause after it
+		took, least, most time.Duration // a call and the pause after it
 	}
 	for what, x := range map[string]struct {
 		rounds []round // before the task ends

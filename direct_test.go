@@ -20,7 +20,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// must enqueues a task at once, or fails the test.
+// must enqueues a task, or fails the test if that takes time.
 func (c *nodes) must(client *pawl.Client, opts ...pawl.Option) *pawl.Ref {
 	c.t.Helper()
 	began := time.Now()
@@ -28,7 +28,7 @@ func (c *nodes) must(client *pawl.Client, opts ...pawl.Option) *pawl.Ref {
 	if took := time.Since(began); err != nil || took > 0 {
 		c.t.Fatalf("enqueue: %v, after %s; the nodes took %s", err, took, c.took())
 	}
-	synctest.Wait() // what runs in the background comes to rest
+	synctest.Wait() // let the background work finish
 	return ref
 }
 
@@ -39,7 +39,7 @@ func (c *nodes) wantTaken(what, want string) {
 	}
 }
 
-// The first call is forwarded. Its answer says by whom, and the next ones go there, of whatever kind they are.
+// The first call is forwarded. Its answer names the leader, and the next calls of any kind go there.
 func TestCallsGoToTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -78,7 +78,7 @@ func TestCallsGoToTheLeader(t *testing.T) {
 	})
 }
 
-// The leader moves: one call is forwarded by the old one, then calls go to the new one.
+// The leader moves: the old one forwards one call, then calls go to the new one.
 func TestTheLeaderMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -104,7 +104,7 @@ func TestTheLeaderMoves(t *testing.T) {
 	})
 }
 
-// The address of Dial leads to another node by now: what is known of the one before does not hold for it.
+// The address of Dial now leads to another node: what is known about the previous one does not apply to it.
 func TestTheAddressOfDialIsOfManyNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -132,7 +132,7 @@ func TestTheAddressOfDialIsOfManyNodes(t *testing.T) {
 	})
 }
 
-// Queues lie in several shards, each led by another node.
+// Queues are in several shards, each led by another node.
 func TestEachShardHasItsLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -162,8 +162,7 @@ func TestEachShardHasItsLeader(t *testing.T) {
 	})
 }
 
-// Of a server whose answers name nobody else nothing is asked, and nothing else is dialled. Nor is it by a client that was
-// told not to.
+// If a server's answers name no other node, the client fetches no map and dials no other address. The same holds for a client with NoRouting.
 func TestNothingIsAskedInVain(t *testing.T) {
 	for _, leader := range []string{"n1", "n2"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -185,7 +184,7 @@ func TestNothingIsAskedInVain(t *testing.T) {
 	}
 }
 
-// A node dies: calls go on by way of another, and to the new leader directly. When it is back and leads, so it is again.
+// A node dies: calls are forwarded by another, and then go to the new leader directly. The same happens when it is back and leads.
 func TestANodeDies(t *testing.T) {
 	for _, told := range []string{"n1:7295", "n2:7295", "n2:7295,n1:7295"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -221,7 +220,7 @@ func TestANodeDies(t *testing.T) {
 	}
 }
 
-// A node that leads no more and knows nobody who does is not asked again and again: the repeat goes by another.
+// A node that no longer leads and doesn't know the leader is not asked again and again: the retry goes to another.
 func TestANodeThatIsCutOffFromTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -249,7 +248,7 @@ func TestANodeThatIsCutOffFromTheOthers(t *testing.T) {
 	})
 }
 
-// Calls that run at a node when it says goodbye end there; new ones go elsewhere.
+// Calls in flight at a node that drains finish there; new ones go elsewhere.
 func TestANodeStopsInGoodOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -287,7 +286,7 @@ func TestANodeStopsInGoodOrder(t *testing.T) {
 	})
 }
 
-// Where the leader can't be reached, or somebody else answers in its place, calls go by way of the node of Dial, at once and without
+// If the leader can't be reached, or another server answers in its place, calls go through the node of Dial, without delay or
 // errors. The log says so once.
 func TestTheLeaderIsOutOfReach(t *testing.T) {
 	away := func(to func(ctx context.Context) (string, error)) func(*nodes) {
@@ -348,7 +347,7 @@ func TestTheLeaderIsOutOfReach(t *testing.T) {
 	}
 }
 
-// A node that gets a new address is found there.
+// A node with a new address is found there.
 func TestANodeMovesToAnotherAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -376,7 +375,7 @@ func TestANodeMovesToAnotherAddress(t *testing.T) {
 	})
 }
 
-// Connections that nobody uses are closed, and made anew when they are needed.
+// Unused connections are closed, and reopened when they are needed.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -399,7 +398,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// What Dial would refuse is refused of a map, too: no token leaves in plaintext for another machine.
+// What Dial would refuse is refused from a map, too: no token is sent in plaintext to another machine.
 func TestNoTokenInPlaintextByAMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -430,7 +429,7 @@ func TestNoTokenInPlaintextByAMap(t *testing.T) {
 	})
 }
 
-// Trailers may say anything, too.
+// Trailers may contain anything, too.
 func TestGarbageTrailers(t *testing.T) {
 	for _, garbage := range []metadata.MD{
 		metadata.Pairs("pawl-shard", "-1", "pawl-leader", "n2"), metadata.Pairs("pawl-shard", "4096", "pawl-leader", "n2"),

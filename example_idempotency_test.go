@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// Order is the payload of the tasks of type order.
+// Order is the payload of tasks of type order.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int    `json:"cents"`
@@ -21,7 +21,7 @@ type Order struct {
 
 func (Order) TaskType() string { return "order" }
 
-// A handler with two effects goes on behind the first when the second has failed.
+// A handler with two effects resumes after the first when the second has failed.
 func ExampleStep() {
 	charges, attempt := 0, 0
 	handler := func(ctx context.Context, t *pawl.Task[Order]) error {
@@ -41,7 +41,7 @@ func ExampleStep() {
 		})
 		return err
 	}
-	task := &pawl.Task[Order]{Claim: &pawl.Claim{ID: "t1"}, Args: Order{ID: "7"}} // as in tests; workers make it
+	task := &pawl.Task[Order]{Claim: &pawl.Claim{ID: "t1"}, Args: Order{ID: "7"}} // as in tests; workers create it
 	fmt.Println(handler(context.Background(), task))
 	fmt.Println(handler(context.Background(), task))
 	fmt.Println("charges:", charges)
@@ -52,7 +52,7 @@ func ExampleStep() {
 	// charges: 1
 }
 
-// Two tasks that are about the same invoice print it once.
+// Two tasks for the same invoice print it once.
 func ExampleClaim_Once() {
 	handler := func(ctx context.Context, t *pawl.Task[Order]) error {
 		return t.OnceFor(ctx, 30*24*time.Hour, "print/"+t.Args.ID, func(ctx context.Context) error {
@@ -69,8 +69,8 @@ func ExampleClaim_Once() {
 	// <nil>
 }
 
-// The provider is told what stands for the payment, whichever task and attempt asks for it: that is what makes it exactly one.
-// Once spares it the repeats, and gives all tasks the receipt.
+// The provider gets an idempotency key for the payment, the same from any task and attempt: that is what makes it exactly one.
+// Once saves it the repeats, and gives all tasks the receipt.
 func ExampleOnce() {
 	paid := map[string]bool{}
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +101,7 @@ func ExampleOnce() {
 		fmt.Println(receipt)
 		return err
 	}
-	for _, id := range []string{"t1", "t2"} { // by hand each claim knows its own keys only, as if the first had crashed
+	for _, id := range []string{"t1", "t2"} { // made by hand, each claim knows only its own keys, as if the first had crashed
 		if err := handler(context.Background(), &pawl.Task[Order]{Claim: &pawl.Claim{ID: id}, Args: Order{ID: "7"}}); err != nil {
 			panic(err)
 		}
@@ -112,7 +112,7 @@ func ExampleOnce() {
 	// receipt 1
 }
 
-// An effect in your own database is had exactly once by a unique row in the transaction that makes it.
+// An effect in your own database happens exactly once if a unique row is inserted in its transaction.
 func ExampleHandle_uniqueRow() {
 	var db *sql.DB // CREATE TABLE effects (key text PRIMARY KEY)
 	mux := pawl.NewMux()
@@ -127,7 +127,7 @@ func ExampleHandle_uniqueRow() {
 			return err
 		}
 		if n, err := r.RowsAffected(); err != nil || n == 0 {
-			return err // nil: it was there, and so was the credit
+			return err // nil: the row existed, and so did the credit
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE accounts SET cents = cents + $1 WHERE id = $2`, t.Args.Cents, t.Args.ID); err != nil {
 			return err
@@ -136,7 +136,7 @@ func ExampleHandle_uniqueRow() {
 	})
 }
 
-// A worker that was taken for dead must not overwrite what a later one has written: its fence is smaller.
+// A worker that was presumed dead must not overwrite what a later one has written: its fence is smaller.
 func ExampleHandle_fenceColumn() {
 	var db *sql.DB
 	mux := pawl.NewMux()
@@ -146,7 +146,7 @@ func ExampleHandle_fenceColumn() {
 			return err
 		}
 		if n, err := r.RowsAffected(); err == nil && n == 0 {
-			return pawl.Discard(errors.New("a later attempt has written the report")) // the broker refuses this end, too
+			return pawl.Discard(errors.New("a later attempt has written the report")) // the broker refuses this ending, too
 		}
 		return nil
 	})

@@ -9,11 +9,11 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// With a keyring the broker holds what it can't read; who has the key sees no difference.
+// With a keyring, the broker stores what it can't read; programs with the key see no difference.
 func Example_keyring() {
 	addr, stop := broker()
 	defer stop()
-	secret := bytes.Repeat([]byte{7}, 32) // yours is random: pawl payload-key prints one
+	secret := bytes.Repeat([]byte{7}, 32) // use a random one: pawl payload-key prints one
 	keys, err := keyring.New(keyring.Config{Keys: []keyring.Key{{ID: "2026-11", Secret: secret}}})
 	if err != nil {
 		panic(err)

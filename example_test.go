@@ -14,14 +14,14 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Welcome is the payload of the tasks of type mail.welcome.
+// Welcome is the payload of tasks of type mail.welcome.
 type Welcome struct {
 	To string `json:"to"`
 }
 
 func (Welcome) TaskType() string { return "mail.welcome" }
 
-// broker starts a broker for an example; yours is at an address such as "localhost:7295".
+// broker starts a broker for an example; yours has an address such as "localhost:7295".
 func broker() (addr string, stop func()) {
 	f := newFake()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,7 +33,7 @@ func broker() (addr string, stop func()) {
 	return l.Addr().String(), f.stop
 }
 
-// A producer gives a task to the broker, a worker runs it, and the producer gets its result.
+// A producer enqueues a task, a worker runs it, and the producer gets its result.
 func Example() {
 	addr, stop := broker()
 	defer stop()
@@ -67,7 +67,7 @@ func Example() {
 	// <nil>
 }
 
-// The same key in the same queue gives the first task again.
+// The same key in the same queue returns the first task.
 func ExampleClient_Enqueue() {
 	addr, stop := broker()
 	defer stop()
@@ -87,7 +87,7 @@ func ExampleClient_Enqueue() {
 	// Output: true true <nil>
 }
 
-// While a report is made, the newest request for another one waits, and takes the place of those before it.
+// While a report is running, the newest request for another one waits, and replaces those before it.
 func ExampleUnique() {
 	addr, stop := broker()
 	defer stop()
@@ -111,7 +111,7 @@ func ExampleUnique() {
 	// false
 }
 
-// One bad task doesn't sink the others.
+// One bad task doesn't fail the others.
 func ExampleClient_EnqueueBatch() {
 	addr, stop := broker()
 	defer stop()
@@ -123,7 +123,7 @@ func ExampleClient_EnqueueBatch() {
 
 	items := []pawl.Item{
 		{Args: Welcome{To: "a@example.com"}, Options: []pawl.Option{pawl.Queue("mail")}},
-		{Args: pawl.RawTask{Payload: []byte(`{}`)}}, // without a type
+		{Args: pawl.RawTask{Payload: []byte(`{}`)}}, // no type
 	}
 	results, err := client.EnqueueBatch(context.Background(), items)
 	if err != nil {
@@ -179,7 +179,7 @@ func ExampleRef_Wait() {
 	// Output: cancelled true true
 }
 
-// Refusals are tested by their sentinel, and looked into as *pawl.Error.
+// Test refusals with their sentinels; *pawl.Error has the details.
 func ExampleError() {
 	addr, stop := broker()
 	defer stop()
@@ -243,7 +243,7 @@ func Example_admin() {
 	// Output: shard 1 is led by n1
 }
 
-// A schedule enqueues its task again and again. The same call at each start of a program changes nothing.
+// A schedule enqueues its task again and again. Repeating the call at each start of a program changes nothing.
 func Example_schedule() {
 	addr, stop := broker()
 	defer stop()
@@ -265,7 +265,7 @@ func Example_schedule() {
 	// Output: created monday-mail mail.welcome to mail
 }
 
-// A loop of one's own in place of a Worker.
+// A claim loop of your own instead of a Worker.
 func Example_claims() {
 	addr, stop := broker()
 	defer stop()

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// run runs a mux for one task without a broker, as a test of handlers may.
+// run runs a mux for one task without a broker, as tests of handlers can.
 func run(mux *pawl.Mux, payload string) (*pawl.Claim, error) {
 	c := &pawl.Claim{ID: "t1", Type: "mail.welcome", Attempt: 1, MaxAttempts: 5, Payload: []byte(payload)}
 	return c, mux.Handler()(context.Background(), c)
@@ -62,8 +62,7 @@ func ExampleMux() {
 	// Output: [image.scale mail.welcome]
 }
 
-// Middleware sees each claim before its handler, and what came of it. A task that is snoozed, or released as its worker drains, has not
-// failed.
+// Middleware sees each claim before its handler, and the outcome. A task that is snoozed, or released because its worker drains, has not failed.
 func ExampleMux_Use() {
 	mux := pawl.NewMux()
 	mux.Use(func(next pawl.Handler) pawl.Handler {
@@ -79,7 +78,7 @@ func ExampleMux_Use() {
 	// Output: mail.welcome snoozed false
 }
 
-// A long handler tells how far it is, and goes on where an earlier attempt had to stop.
+// A long handler reports its progress, and resumes where an earlier attempt had to stop.
 func ExampleTask() {
 	mux := pawl.NewMux()
 	pawl.Handle(mux, func(ctx context.Context, t *pawl.Task[Welcome]) error {
@@ -102,7 +101,7 @@ func ExampleTask() {
 	// Output: {"pages":3} <nil>
 }
 
-// Errors that say what becomes of the task.
+// Errors that decide the outcome of the task.
 func ExampleDeadLetter() {
 	gone, busy := errors.New("no such account"), errors.New("mail server is busy")
 	for _, err := range []error{
@@ -126,7 +125,7 @@ func ExampleDeadLetter() {
 	// poisoned
 }
 
-// Claim.Fence guards what a handler writes elsewhere: an older holder of the task comes with a smaller number.
+// Claim.Fence guards what a handler writes elsewhere: an older holder of the task has a smaller number.
 func ExampleClaim() {
 	var written struct {
 		fence int64

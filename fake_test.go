@@ -28,7 +28,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// fake is a broker in a map: no disk, no retries' delays, no limits; what the SDK relies on, and levers to make it misbehave.
+// fake is a broker in a map, without a disk, retry delays or limits: what the SDK relies on, and levers to make it misbehave.
 type fake struct {
 	pawlv1.UnimplementedProducerServiceServer
 	pawlv1.UnimplementedWorkerServiceServer
@@ -48,20 +48,20 @@ type fake struct {
 	producers map[*fakeProducer]bool
 	opened    int // producers' streams, so far
 	conns     []net.Conn
-	enqueues  [][]*pawlv1.TaskSpec // of each request
+	enqueues  [][]*pawlv1.TaskSpec // in each request
 	hellos    []*pawlv1.WorkHello
-	settles   []*pawlv1.SettleRequest // of the streams, and of calls
-	token     string                  // of the last call
-	changed   chan struct{}           // closed and made anew at each end of a task
+	settles   []*pawlv1.SettleRequest // from streams and calls
+	token     string                  // from the last call
+	changed   chan struct{}           // closed and replaced whenever a task ends
 
 	// Levers.
-	before        func(method string) error            // before a call is looked at
-	after         func(method string) error            // in place of its answer
-	settleIt      func(token string) *pawlv1.Error     // refuses an ending, without a word to anyone
+	before        func(method string) error            // a call is handled
+	after         func(method string) error            // instead of its answer
+	settleIt      func(token string) *pawlv1.Error     // refuses an ending, without any other effect
 	loseAnswers   bool                                 // of settle frames
-	held          bool                                 // pushes nothing until a worker says that it is quiet, and then before it has heard
-	cancelling    bool                                 // extensions say so
-	mute          bool                                 // streams take what is sent, and say nothing
+	held          bool                                 // pushes nothing until a worker reports that it is quiet, and then before it has heard
+	cancelling    bool                                 // extensions report it
+	mute          bool                                 // streams accept frames, and send none
 	greet         func(*pawlv1.WorkHello) error        // refuses a stream
 	greetProducer error                                // refuses a producer's stream
 	deaf          chan struct{}                        // producers' streams are not read until it is closed
@@ -72,7 +72,7 @@ type fake struct {
 
 	// For benchmarks.
 	lean         bool   // keep no records
-	commit       func() // what a settle frame waits for
+	commit       func() // a settle frame waits for it
 	requestCount atomic.Int64
 }
 
@@ -120,7 +120,7 @@ func newFake() *fake {
 	return f
 }
 
-// newServer makes a server of all but the cluster.
+// newServer returns a server with all services except the cluster's.
 func (f *fake) newServer(opts ...grpc.ServerOption) *grpc.Server {
 	server := grpc.NewServer(append(opts, grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20),
 		grpc.StaticStreamWindowSize(2<<20), grpc.StaticConnWindowSize(8<<20),
@@ -186,7 +186,7 @@ func (f *fake) intercept(ctx context.Context, req any, info *grpc.UnaryServerInf
 	return resp, err
 }
 
-// refusal makes a gRPC error with details.
+// refusal returns a gRPC error with details.
 func refusal(c codes.Code, e *pawlv1.Error) error {
 	st, err := status.New(c, e.Message).WithDetails(e)
 	if err != nil {
@@ -222,7 +222,7 @@ func (f *fake) EnqueueBatch(_ context.Context, r *pawlv1.EnqueueBatchRequest) (*
 	return out, nil
 }
 
-// Produce answers each frame as the call that it stands for: Enqueue if it has one task, else EnqueueBatch.
+// Produce answers each frame as the corresponding call: Enqueue if it has one task, else EnqueueBatch.
 func (f *fake) Produce(stream pawlv1.ProducerService_ProduceServer) error {
 	return f.produce(stream, func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error) {
 		resp, err := f.intercept(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, f.run)
@@ -230,7 +230,7 @@ func (f *fake) Produce(stream pawlv1.ProducerService_ProduceServer) error {
 	})
 }
 
-// run is the handler of a call that a frame stands for.
+// run handles the call that a frame stands for.
 func (f *fake) run(ctx context.Context, req any) (any, error) {
 	if one, ok := req.(*pawlv1.EnqueueRequest); ok {
 		return f.Enqueue(ctx, one)
@@ -238,7 +238,7 @@ func (f *fake) run(ctx context.Context, req any) (any, error) {
 	return f.EnqueueBatch(ctx, req.(*pawlv1.EnqueueBatchRequest))
 }
 
-// produce serves a stream, each frame by itself.
+// produce serves a stream, each frame independently.
 func (f *fake) produce(stream pawlv1.ProducerService_ProduceServer, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) error {
 	s := &fakeProducer{stream: stream, cut: make(chan error, 1)}
 	f.mu.Lock()
@@ -265,7 +265,7 @@ func (f *fake) produce(stream pawlv1.ProducerService_ProduceServer, call func(ct
 type fakeProducer struct {
 	stream  pawlv1.ProducerService_ProduceServer
 	frames  sync.WaitGroup
-	cut     chan error // ends it
+	cut     chan error // ends the stream
 	sending sync.Mutex
 }
 
@@ -304,7 +304,7 @@ func (s *fakeProducer) say(r *pawlv1.ProduceResponse) {
 	_ = s.stream.Send(r) // fails only if it has ended
 }
 
-// answerFrame gives no answer to a frame for which the lever's error is errMute. A node that is not ready ends the stream.
+// answerFrame does not answer a frame for which the lever returns errMute. A node that is not ready ends the stream.
 func answerFrame(ctx context.Context, r *pawlv1.ProduceRequest, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) (*pawlv1.ProduceAnswer, error) {
 	method, req := "/EnqueueBatch", any(&pawlv1.EnqueueBatchRequest{Tasks: r.Tasks})
 	if len(r.Tasks) == 1 {
@@ -327,10 +327,10 @@ func answerFrame(ctx context.Context, r *pawlv1.ProduceRequest, call func(ctx co
 	return a, nil
 }
 
-// errMute is of a frame that gets no answer.
+// errMute suppresses the answer to a frame.
 var errMute = errors.New("no answer")
 
-// detailsOf is an error of gRPC as frames have it.
+// detailsOf converts a gRPC error to its form in a frame.
 func detailsOf(err error) *pawlv1.Error {
 	st := status.Convert(err)
 	for _, d := range st.Details() {
@@ -430,7 +430,7 @@ func (f *fake) CancelTask(_ context.Context, r *pawlv1.CancelTaskRequest) (*pawl
 	return &pawlv1.CancelTaskResponse{Task: t.info()}, nil
 }
 
-// take moves a task away from its holder, who is told.
+// take takes a task away from its holder, who is notified.
 func (f *fake) take(t *fakeTask, to pawlv1.State, reason string) {
 	t.state = to
 	for s := range f.streams {
@@ -442,7 +442,7 @@ func (f *fake) take(t *fakeTask, to pawlv1.State, reason string) {
 	f.tell()
 }
 
-// expire puts back what is held past its lease.
+// expire releases claims whose leases have expired.
 func (f *fake) expire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -474,7 +474,7 @@ func (f *fake) ListTasks(_ context.Context, r *pawlv1.ListTasksRequest) (*pawlv1
 	return out, nil
 }
 
-// PutSchedule knows no schedules: each is new.
+// PutSchedule stores no schedules: each is new.
 func (f *fake) PutSchedule(_ context.Context, r *pawlv1.PutScheduleRequest) (*pawlv1.PutScheduleResponse, error) {
 	return &pawlv1.PutScheduleResponse{Change: "created", Schedule: &pawlv1.Schedule{Spec: r.GetSpec()}}, nil
 }
@@ -503,7 +503,7 @@ func (f *fake) Claim(_ context.Context, r *pawlv1.ClaimRequest) (*pawlv1.ClaimRe
 	return out, nil
 }
 
-// end settles a claim with state to, or says why not.
+// end settles a claim with state to, or returns why not.
 func (f *fake) end(id, token string, to pawlv1.State, change func(*fakeTask)) *pawlv1.Settled {
 	if f.settleIt != nil {
 		if e := f.settleIt(token); e != nil {
@@ -636,7 +636,7 @@ func (f *fake) GetServer(ctx context.Context, _ *pawlv1.GetServerRequest) (*pawl
 	return &pawlv1.GetServerResponse{Version: "fake", Node: "n1", Shards: []*pawlv1.ShardInfo{{Shard: 1, Leader: "n1", Index: 7, Term: 2}}}, nil
 }
 
-// fakeStream is a worker's stream. Guarded by fake.mu, but for out.
+// fakeStream is a worker's stream. Guarded by fake.mu, except for out.
 type fakeStream struct {
 	out    chan *pawlv1.WorkResponse
 	credit int
@@ -704,7 +704,7 @@ func (f *fake) frame(s *fakeStream, r *pawlv1.WorkRequest) error {
 	s.credit += int(r.Grant)
 	if r.Quiet && f.held {
 		f.held = false
-		f.pump() // crosses with the worker's word
+		f.pump() // crosses with the worker's frame
 	}
 	s.quiet = s.quiet || r.Quiet
 	if r.Settle != nil {
@@ -716,7 +716,7 @@ func (f *fake) frame(s *fakeStream, r *pawlv1.WorkRequest) error {
 	return nil
 }
 
-// pump pushes what is ready into granted slots.
+// pump pushes ready tasks into granted slots.
 func (f *fake) pump() {
 	for s := range f.streams {
 		if s.quiet || *s.mute || f.held {
@@ -736,7 +736,7 @@ func (f *fake) pump() {
 	}
 }
 
-// task gives what the fake knows of a task.
+// task returns a task of the fake.
 func (f *fake) task(t testing.TB, id string) fakeTask {
 	t.Helper()
 	f.mu.Lock()
@@ -747,7 +747,7 @@ func (f *fake) task(t testing.TB, id string) fakeTask {
 	return *f.tasks[id]
 }
 
-// frames gives the settle requests so far.
+// frames returns the settle requests so far.
 func (f *fake) frames() []*pawlv1.SettleRequest {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Each call about a group gives what the broker answers, is made again while it is away, and says what was refused.
+// Each call about a group returns what the broker answers, is retried while the broker is unavailable, and reports refusals.
 func TestGroupCalls(t *testing.T) {
 	item := pawl.Item{Args: welcome{}}
 	bad := pawl.Item{Args: pawl.RawTask{}}
@@ -21,7 +21,7 @@ func TestGroupCalls(t *testing.T) {
 		call   func(c *pawl.Client) (string, error)
 		answer any
 		want   string
-		fails  string // how its error begins
+		fails  string // the prefix of its error
 	}{
 		"CreateGroup": {func(c *pawl.Client) (string, error) {
 			g, err := c.EnqueueGroup(t.Context(), pawl.GroupSpec{Name: "import", Tasks: []pawl.Item{item, item, item}, OnSuccess: &item})
@@ -94,7 +94,7 @@ func TestGroupCalls(t *testing.T) {
 	}
 }
 
-// A group that can't be made is refused before it is sent, with the place of what is wrong.
+// An invalid group is refused before it is sent, and the error names the place.
 func TestGroupsThatAreRefused(t *testing.T) {
 	f, client := start(t)
 	asked := 0

@@ -15,7 +15,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Middleware can tell a handler that was stopped from one that failed, whatever the handler made of the end of its context.
+// Middleware can tell a handler that was stopped from one that failed, whatever the handler returned when its context ended.
 func TestMiddlewareKnowsWhoWasStopped(t *testing.T) {
 	errDriver := errors.New("driver: bad connection")
 	returns := map[string]func(ctx context.Context) error{
@@ -88,7 +88,7 @@ func TestMiddlewareKnowsWhoWasStopped(t *testing.T) {
 	}
 }
 
-// A handler that fails, steers or ends in time says what it says: nothing is made of it.
+// The error of a handler that fails, steers or returns in time is passed on unchanged.
 func TestMiddlewareSeesWhatHandlersSay(t *testing.T) {
 	errOwn := errors.New("no route")
 	drained, drain := context.WithCancelCause(context.Background())

@@ -19,11 +19,11 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// holder holds one claim, and answers as it is told to.
+// holder holds one claim, and answers as configured.
 type holder struct {
 	progress   *pawlv1.Progress
 	checkpoint []byte
-	fails      error // of checkpoints, and of records of once keys
+	fails      error // of checkpoints and of recording once keys
 	abandoned  int
 	abandon    error
 	begin      func() (pawltype.OnceAnswer, error) // nil: run
@@ -63,13 +63,13 @@ func number(n int, err error) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) { return n, err }
 }
 
-// Steps and the handler's own checkpoint are kept beside each other, and neither is taken for the other.
+// Steps and the handler's own checkpoint are kept next to each other, and neither is taken for the other.
 func TestStepsAndCheckpoints(t *testing.T) {
 	for _, x := range []struct {
 		before string
-		steps  string // what a step named a gives that is recorded; "": it runs and gives 7
+		steps  string // what step a returns if it is recorded; "": it runs and returns 7
 		own    string // the checkpoint that the handler sees; "": none
-		after  string // what is stored once the step has run
+		after  string // what is stored after the step has run
 	}{
 		{"", "", "", `{"pawl_steps":{"a":7}}`},
 		{`{"x":1}`, "", `{"x":1}`, `{"pawl_steps":{"a":7},"checkpoint":{"x":1}}`},
@@ -141,7 +141,7 @@ func TestStepsAndCheckpoints(t *testing.T) {
 	}
 }
 
-// What was kept is there in the same run, too: a step does not run again.
+// A recorded step does not run again in the same run, either.
 func TestKeptInTheSameRun(t *testing.T) {
 	c := held(&holder{}, "")
 	for n := range 2 {
@@ -158,7 +158,7 @@ func TestKeptInTheSameRun(t *testing.T) {
 	}
 }
 
-// What can't be kept is not sent. A step has run by then, and must not run again.
+// What can't be recorded is not sent. A step has run by then, and must not run again.
 func TestWhatCannotBeKept(t *testing.T) {
 	const most = 64 << 10
 	text := func(n int) string { return strings.Repeat("x", n-len(`""`)) }
@@ -184,7 +184,7 @@ func TestWhatCannotBeKept(t *testing.T) {
 	}
 }
 
-// Of several goroutines that come to a step or a once key, one is at it and the others wait, for no other than that.
+// If several goroutines want the same step or once key, one works on it and the others wait, but not for other names.
 func TestStepsOfGoroutines(t *testing.T) {
 	for what, run := range map[string]func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error){
 		"step": func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error) {
@@ -195,7 +195,7 @@ func TestStepsOfGoroutines(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := pawl.NewClaim(&pawlv1.ClaimedTask{TaskId: "1"}, nil, nil) // by hand, it keeps what it has done by itself
+			c := pawl.NewClaim(&pawlv1.ClaimedTask{TaskId: "1"}, nil, nil) // made by hand, it keeps the records itself
 			var mu sync.Mutex
 			var all []string
 			note := func(what ...any) {
@@ -235,7 +235,7 @@ func TestStepsOfGoroutines(t *testing.T) {
 	}
 }
 
-// What handlers say of their runs is checked before it is sent.
+// What handlers report about their runs is checked before it is sent.
 func TestClaimSays(t *testing.T) {
 	h := &holder{}
 	c := held(h, "")
@@ -261,7 +261,7 @@ func TestClaimSays(t *testing.T) {
 	}
 }
 
-// A payload is JSON, or nothing. Another one poisons its task, and one that can't be decrypted is not looked at.
+// A payload must be JSON, or empty. Otherwise its task is poisoned, and one that can't be decrypted is not decoded.
 func TestDecode(t *testing.T) {
 	locked := errors.New("no key")
 	for what, x := range map[string]struct {
@@ -290,12 +290,12 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// raw is JSON as it is.
+// raw is JSON that is sent unchanged.
 type raw string
 
 func (r raw) MarshalJSON() ([]byte, error) { return []byte(r), nil }
 
-// An effect happens once: it is recorded, given back if it fails, and waited for while another task has it.
+// An effect happens once: it is recorded, its key is given back if it fails, and it is waited for while another task has it.
 func TestOnce(t *testing.T) {
 	boom, stale := errors.New("boom"), &pawltype.Error{Code: pawltype.ErrStaleClaim}
 	large := func(n int) func(context.Context) (string, error) {
@@ -307,7 +307,7 @@ func TestOnce(t *testing.T) {
 		fn        func(context.Context) (string, error)
 		want      error
 		abandoned int
-		again     error // what the next try of the key gives
+		again     error // what the next try of the key returns
 	}{
 		"runs":               {&holder{}, 0, large(10), nil, 0, nil},
 		"the shortest ttl":   {&holder{}, time.Second, large(10), nil, 0, nil},
@@ -349,7 +349,7 @@ func TestOnce(t *testing.T) {
 	if got, err := pawl.Once(t.Context(), held(&holder{begin: func() (pawltype.OnceAnswer, error) { return pawltype.OnceAnswer{State: pawltype.OnceDone}, nil }}, ""), "k", number(7, nil)); got != 0 || err != nil {
 		t.Errorf("an effect without a result: %d, %v", got, err)
 	}
-	for _, after := range []time.Duration{0, -time.Second} { // which is not said
+	for _, after := range []time.Duration{0, -time.Second} { // which means unknown
 		synctest.Test(t, func(t *testing.T) {
 			var asked []time.Time
 			c := held(&holder{begin: func() (pawltype.OnceAnswer, error) {

@@ -21,7 +21,7 @@ func payloadKey(id string) keyring.Key {
 	return keyring.Key{ID: id, Secret: bytes.Repeat([]byte(id[len(id)-1:]), 32)}
 }
 
-// ring is a keyring of keys; the first encrypts.
+// ring returns a keyring with these keys; the first encrypts.
 func ring(t testing.TB, ids ...string) *keyring.Keyring {
 	t.Helper()
 	return ringOf(t, keyring.Config{}, ids...)
@@ -44,7 +44,7 @@ func sealedBy(t testing.TB, k *keyring.Keyring) (*fake, *pawl.Client) {
 	return start(t, pawl.DialOptions{Keyring: k, Namespace: "team"})
 }
 
-// also is another client of a fake.
+// also returns another client of a fake.
 func also(t testing.TB, f *fake, opts ...pawl.DialOptions) *pawl.Client {
 	t.Helper()
 	client, err := pawl.Dial("fake", append([]pawl.DialOptions{{Dialer: f.dial, Namespace: "team", Logger: slog.New(slog.DiscardHandler)}}, opts...)...)
@@ -55,7 +55,7 @@ func also(t testing.TB, f *fake, opts ...pawl.DialOptions) *pawl.Client {
 	return client
 }
 
-// What a task holds is encrypted wherever the broker has it, and plain to handlers and callers who have the key.
+// The contents of a task are encrypted wherever the broker has them, and plain to handlers and callers with the key.
 func TestKeyringRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := sealedBy(t, ring(t, "k1"))
@@ -78,7 +78,7 @@ func TestKeyringRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		f.set(func() { // the fake itself repeats nothing
+		f.set(func() { // the fake does not repeat anything itself
 			f.ready = append(f.ready, f.tasks[ref.ID])
 			f.pump()
 		})
@@ -103,8 +103,8 @@ func TestKeyringRoundTrip(t *testing.T) {
 	})
 }
 
-// A payload that lies in another place than it was encrypted for poisons its task; one whose key is not there is tried again; who takes
-// no plain ones poisons them.
+// A payload in another place than it was encrypted for poisons its task; one whose key is missing is retried; with OnlyEncrypted, a
+// plain one poisons its task.
 func TestKeyringRefusals(t *testing.T) {
 	poisoned := func(says string) func(*testing.T, *fakeTask) {
 		return func(t *testing.T, got *fakeTask) {
@@ -128,7 +128,7 @@ func TestKeyringRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		producer pawl.DialOptions
 		worker   pawl.DialOptions
-		change   func(f *fake, task *fakeTask) // of what the broker has
+		change   func(f *fake, task *fakeTask) // changes what the broker has
 		want     func(*testing.T, *fakeTask)
 	}{
 		"as it is":               {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, nil, ran},
@@ -193,7 +193,7 @@ func TestKeyringRefusals(t *testing.T) {
 	}
 }
 
-// A repeat of a request is the same on the wire, and so is one of an idempotency key; else nobody sees that two payloads are the same.
+// The retry of a request is the same on the wire, and so is that of an idempotency key; otherwise nobody can see that two payloads are equal.
 func TestKeyringRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := sealedBy(t, ring(t, "k1"))
@@ -218,7 +218,7 @@ func TestKeyringRepeats(t *testing.T) {
 			if bytes.Equal(first, send(opt, pawl.Queue("other"))) {
 				t.Errorf("%s: another queue has the same payload", what)
 			}
-			to = "b" // with the same salt both would have one key and one nonce: who has both would have what they differ in
+			to = "b" // with the same salt both would have the same key and nonce, which would reveal how they differ
 			if head := 2 + len("k1") + 24; bytes.Equal(first[:head], send(opt)[:head]) {
 				t.Errorf("%s: another payload is encrypted with the same salt", what)
 			}

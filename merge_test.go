@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// Options that are set win over those before them; those that are not leave them as they are.
+// Options that are set override earlier ones; those that are not leave them unchanged.
 func TestOptionsAreMerged(t *testing.T) {
 	set := func(word string) DialOptions {
 		return DialOptions{TLS: &tls.Config{ServerName: word}, Plaintext: true, Token: word, Namespace: word, Keyring: new(keyring.Keyring), RetryFor: time.Duration(len(word)),

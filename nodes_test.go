@@ -21,7 +21,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// nodes are three fakes, n1 to n3, that share their tasks, as nodes that forward do. They note what came to whom.
+// nodes are three fakes, n1 to n3, that share their tasks, as nodes that forward calls do. They record which calls each gets.
 type nodes struct {
 	t *testing.T
 	f *fake
@@ -31,7 +31,7 @@ type nodes struct {
 	pipes   map[string]*bufconn.Listener // by address
 	addrs   map[string]string            // as nodes advertise them
 	leaders map[uint32]string            // by shard
-	homes   map[string]uint32            // shards of queues; 1 if not there
+	homes   map[string]uint32            // shards of queues; 1 if missing
 	seen    []string                     // "n1 Enqueue"
 	dials   []string                     // addresses
 	version uint64
@@ -39,8 +39,8 @@ type nodes struct {
 
 	// Levers.
 	options  func(node string) []grpc.ServerOption                  // of a server that starts
-	before   func(node, method string) error                        // before a call is looked at
-	editMap  func(node string, m *pawlv1.GetMapResponse)            // what a node says
+	before   func(node, method string) error                        // a call is handled
+	editMap  func(node string, m *pawlv1.GetMapResponse)            // changes a node's map
 	reach    func(ctx context.Context, addr string) (string, error) // where a dial leads
 	trailers func(metadata.MD) metadata.MD                          // of an answer
 }
@@ -91,7 +91,7 @@ func (c *nodes) start(name string) {
 	c.t.Cleanup(server.Stop)
 }
 
-// kill ends a node at once.
+// kill stops a node immediately.
 func (c *nodes) kill(name string) {
 	c.mu.Lock()
 	server := c.servers[name]
@@ -100,7 +100,7 @@ func (c *nodes) kill(name string) {
 	server.Stop()
 }
 
-// arrived notes a call.
+// arrived records a call.
 func (c *nodes) arrived(name, method string) error {
 	c.mu.Lock()
 	c.seen = append(c.seen, name+" "+method)
@@ -124,7 +124,7 @@ func (c *nodes) produce(name string, s grpc.ServerStream) error {
 	})
 }
 
-// stamp is a trailer as frames have it. What can't be said twice is said of two shards.
+// stamp converts a trailer to its form in a frame. Duplicate values become several stamps.
 func (c *nodes) stamp(trailer metadata.MD) (stamps []*pawlv1.ShardStamp) {
 	leaders := trailer.Get("pawl-leader")
 	if len(leaders) == 0 {
@@ -151,7 +151,7 @@ func (c *nodes) intercept(ctx context.Context, name string, req any, info *grpc.
 	return handle(ctx, req)
 }
 
-// trailer is what the answer to a request says of its shard; nil: it has none.
+// trailer returns what the answer to a request says about its shard; nil: nothing.
 func (c *nodes) trailer(name string, req any) metadata.MD {
 	var shard uint32
 	switch r := req.(type) {
@@ -216,7 +216,7 @@ func (m mapper) GetMap(context.Context, *pawlv1.GetMapRequest) (*pawlv1.GetMapRe
 	return out, nil
 }
 
-// client is told of some nodes.
+// client returns a client with the addresses of some nodes.
 func (c *nodes) client(addr string, opts ...pawl.DialOptions) *pawl.Client {
 	c.t.Helper()
 	log := slog.New(slog.NewTextHandler(lockedLog{c}, nil))
@@ -265,7 +265,7 @@ func (c *nodes) set(change func()) {
 
 func (c *nodes) lead(shard uint32, node string) { c.set(func() { c.leaders[shard] = node }) }
 
-// took gives what came to the nodes since it was asked last.
+// took returns the calls to the nodes since it was last called.
 func (c *nodes) took() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -274,7 +274,7 @@ func (c *nodes) took() string {
 	return out
 }
 
-// dialled gives the addresses that were dialled since it was asked last.
+// dialled returns the addresses that were dialled since it was last called.
 func (c *nodes) dialled() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,7 +32,7 @@ func (c *nodes) work(client *pawl.Client) (done *atomic.Int64) {
 	return done
 }
 
-// feed enqueues a task of each queue every 300 ms, at n1 as if by others, and gives the streams that were opened meanwhile.
+// feed enqueues a task of each queue every 300 ms, at n1 as if by others, and returns the streams that were opened meanwhile.
 func (c *nodes) feed(d time.Duration, queues ...string) (streams []string) {
 	c.t.Helper()
 	other := c.client("n1:7295", pawl.DialOptions{NoRouting: true})
@@ -59,8 +59,8 @@ func (c *nodes) wantStreams(what string, got []string, want ...string) {
 	}
 }
 
-// A stream that was opened without knowing better soon moves to the node that leads. When the leader moves it stays for a while,
-// and follows if that lasts. Not a task is lost or run twice by it.
+// A stream that was opened without knowing the leader soon moves to it. When the leader moves, the stream stays for a while, and
+// follows if that lasts. No task is lost or run twice because of it.
 func TestAStreamComesToTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -83,7 +83,7 @@ func TestAStreamComesToTheLeader(t *testing.T) {
 	})
 }
 
-// The node that a stream is at dies: it goes on at another, and in the end at the new leader.
+// The node of a stream dies: the stream continues at another, and in the end at the new leader.
 func TestAStreamSurvivesItsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -101,7 +101,7 @@ func TestAStreamSurvivesItsNode(t *testing.T) {
 	})
 }
 
-// A node that leads, but takes no streams, is left for another.
+// A node that leads, but refuses streams, is left for another.
 func TestAStreamLeavesANodeThatRefusesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -125,7 +125,7 @@ func TestAStreamLeavesANodeThatRefusesIt(t *testing.T) {
 	})
 }
 
-// While nothing comes, or as much from elsewhere, or the leader can't be reached, a stream stays.
+// A stream stays while no tasks arrive, while as many come from elsewhere, or while the leader can't be reached.
 func TestAStreamStays(t *testing.T) {
 	for what, x := range map[string]struct {
 		prepare func(*nodes)
@@ -150,7 +150,7 @@ func TestAStreamStays(t *testing.T) {
 			if x.queues != nil {
 				streams = c.feed(2*time.Minute, x.queues...)
 			} else {
-				time.Sleep(50 * time.Second) // before it might have gone deaf
+				time.Sleep(50 * time.Second) // before a silence could have reopened it
 				streams = c.feed(0)
 			}
 			c.wantStreams(what, streams, "n1")
@@ -158,7 +158,7 @@ func TestAStreamStays(t *testing.T) {
 	}
 }
 
-// Many workers don't move in step.
+// Many workers don't move in lockstep.
 func TestStreamsMoveOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)

@@ -17,7 +17,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// wantStreams checks how many producers' streams were opened so far, and how many are open.
+// wantStreams checks how many producers' streams have been opened, and how many are open.
 func (f *fake) wantStreams(t *testing.T, what string, opened, open int) {
 	t.Helper()
 	synctest.Wait()
@@ -55,7 +55,7 @@ func mustEnqueue(t *testing.T, client *pawl.Client) {
 	}
 }
 
-// All enqueues go over one stream, which is closed when nothing was sent for a while, and opened again by the next.
+// All enqueues use one stream, which is closed when nothing was sent for a while, and reopened by the next one.
 func TestEnqueuesShareAStream(t *testing.T) {
 	for _, opts := range [][]pawl.DialOptions{nil, {pawl.DialOptions{NoRouting: true}}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestEnqueuesShareAStream(t *testing.T) {
 	}
 }
 
-// A frame that takes long holds up no other, and keeps its stream open.
+// A slow frame holds up no other, and keeps its stream open.
 func TestFramesAreAnsweredInAnyOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -111,8 +111,8 @@ func TestFramesAreAnsweredInAnyOrder(t *testing.T) {
 	})
 }
 
-// The connection breaks between a frame and its answer: the frame is repeated with the same request ids, and its tasks are made once. Who wants
-// no repeats is told that it may or may not have happened.
+// The connection breaks between a frame and its answer: the frame is sent again with the same request ids, and its tasks are created once. A
+// client without retries gets an error that it may or may not have been handled.
 func TestCutBetweenFrameAndAnswer(t *testing.T) {
 	for _, n := range []int{1, 5} {
 		synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestCutBetweenFrameAndAnswer(t *testing.T) {
 	})
 }
 
-// A stream that broke while nothing was under way costs its user nothing, repeats or not.
+// A stream that breaks while it is idle has no effect on its user, with or without retries.
 func TestAnIdleStreamBreaks(t *testing.T) {
 	for what, breaks := range map[string]func(*fake){
 		"the connection is cut":     (*fake).cut,
@@ -178,7 +178,7 @@ func TestAnIdleStreamBreaks(t *testing.T) {
 	}
 }
 
-// A stream begins with a token. Another one is taken up by the next enqueue, over another stream; what is under way is answered.
+// A stream starts with a token. The next enqueue uses a new token, over another stream; what is in flight is answered.
 func TestAnotherTokenOpensAnotherStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		token, fails := "one", error(nil)
@@ -212,8 +212,8 @@ func TestAnotherTokenOpensAnotherStream(t *testing.T) {
 	})
 }
 
-// A token ends while a frame is under way that the server has not begun: the frame goes over a stream with the token that is good by then. If
-// there is none the caller is told so at once.
+// A token expires while a frame is in flight that the server has not started: the frame is sent over a stream with the token that is valid by
+// then. If there is none, the caller gets the error immediately.
 func TestATokenEndsUnderWay(t *testing.T) {
 	for _, good := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestATokenEndsUnderWay(t *testing.T) {
 	}
 }
 
-// A stream that ends before it has answered anything was refused: whoever sent a frame is told so, and it is not tried again.
+// A stream that ends before it has answered anything was refused: the callers of its frames get the error, and there is no retry.
 func TestAStreamThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -256,7 +256,7 @@ func TestAStreamThatIsRefused(t *testing.T) {
 	})
 }
 
-// A node that shuts down gets no further frames, and answers those that it has.
+// A node that shuts down gets no more frames, and answers those that it has.
 func TestAProducerLeavesANodeThatDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t, pawl.DialOptions{RetryFor: -1})
@@ -281,7 +281,7 @@ func TestAProducerLeavesANodeThatDrains(t *testing.T) {
 	})
 }
 
-// A caller whose context ends leaves, and the others don't notice.
+// A caller leaves when its context ends, and the others don't notice.
 func TestACallerLeavesItsFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t, pawl.DialOptions{RetryFor: -1})
@@ -299,8 +299,8 @@ func TestACallerLeavesItsFrame(t *testing.T) {
 	})
 }
 
-// A server that does not read holds up nobody who would leave, nor Close. When it reads again, all that is waited for is sent, and
-// nothing else that was not on its way.
+// A server that does not read holds up neither a caller that leaves nor Close. When it reads again, all frames whose callers still
+// wait are sent, and no others.
 func TestAServerThatDoesNotRead(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 			mustEnqueue(t, client)
 			deaf := make(chan struct{})
 			f.set(func() { f.deaf = deaf })
-			mustEnqueue(t, client) // its reader looks then
+			mustEnqueue(t, client) // after this its reader sees the lever
 			large := pawl.RawTask{Type: "large", ContentType: "b", Payload: make([]byte, 3<<20)}
 			var batches []chan error
 			for range 3 {
@@ -360,7 +360,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// Close ends what is under way.
+// Close ends what is in flight.
 func TestCloseEndsFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -374,7 +374,7 @@ func TestCloseEndsFrames(t *testing.T) {
 	})
 }
 
-// A batch that is longer than a message is refused, and the stream goes on for others.
+// A batch that is longer than a message is refused, and the stream stays usable for others.
 func TestABatchBeyondAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -394,7 +394,7 @@ func TestABatchBeyondAMessage(t *testing.T) {
 	})
 }
 
-// A server that does not know Produce gets calls, and is asked again in a while.
+// A server without Produce gets calls, and is tried again after a while.
 func TestAServerWithoutProduce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t, pawl.DialOptions{RetryFor: -1})

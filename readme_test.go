@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestReadmeCompiles: each Go program of the README is formatted and compiles as it stands there, in a folder of the clone and in a module beside it that is
-// made as the README says.
+// TestReadmeCompiles checks that each Go program in the README is formatted and compiles unchanged, in a folder of the clone and in a separate module
+// that is created as the README says.
 func TestReadmeCompiles(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestReadmeCompiles(t *testing.T) {
 	}
 }
 
-// compileBeside compiles a program in a module of its own. What it stands on is known by the sums of this one: the network is not asked.
+// compileBeside compiles a program in its own module. Its dependencies are verified by the sums of this one: the network is not used.
 func compileBeside(t *testing.T, readme string, program []byte) {
 	t.Helper()
 	root, err := os.Getwd()

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// startTLS runs three nodes with TLS. Each has a certificate for its name, unless hosts says for which.
+// startTLS runs three nodes with TLS. Each has a certificate for its name, unless hosts has another.
 func startTLS(t *testing.T, hosts map[string]string) (*nodes, *tls.Config) {
 	t.Helper()
 	ca, err := certs.NewAuthority(time.Now(), 30)
@@ -47,12 +47,12 @@ func startTLS(t *testing.T, hosts map[string]string) (*nodes, *tls.Config) {
 	return c, &tls.Config{RootCAs: roots}
 }
 
-// wire notes how connections begin.
+// wire records how connections start.
 type wire struct {
 	dial func(context.Context, string) (net.Conn, error)
 
 	mu    sync.Mutex
-	first map[string]string // the first byte that was sent to an address, of each connection
+	first map[string]string // the first byte sent to an address, for each connection
 }
 
 func (w *wire) connect(ctx context.Context, addr string) (net.Conn, error) {
@@ -77,8 +77,8 @@ func (c *tapped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Connections to the leaders that a map names are as those to the addresses of Dial: TLS with the same roots, each node
-// under its own name. One that shows another is not used, and nothing is ever said in plaintext.
+// Connections to the leaders that a map names are like those to the addresses of Dial: TLS with the same roots, each
+// node under its own name. A node with another name is not used, and nothing is ever sent in plaintext.
 func TestTLSToEachNode(t *testing.T) {
 	for _, addr := range []string{"n1:7295", "n1:7295,n1:7295", "https://n1:7295"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestTLSToEachNode(t *testing.T) {
 	}
 }
 
-// A client with TLS says nothing to a server without it, and a client with https:// has TLS.
+// A client with TLS sends nothing to a server without it, and a client with https:// uses TLS.
 func TestTLSNeverFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -145,7 +145,7 @@ func TestTLSNeverFallsBack(t *testing.T) {
 	})
 }
 
-// A client without TLS learns that the server wants it, whatever kind of server says so.
+// A client without TLS gets an error that says that the server requires it, whatever kind of server it is.
 func TestPlaintextToTLS(t *testing.T) {
 	for name, answer := range map[string]string{"a refusal of HTTP/1.1": "HTTP/1.1 400 Bad Request\r\n\r\n", "an alert of TLS": "\x15\x03\x01\x00\x02\x02\x46"} {
 		synctest.Test(t, func(t *testing.T) {

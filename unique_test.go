@@ -31,7 +31,7 @@ func TestUniqueIsSent(t *testing.T) {
 				t.Errorf("%+v: sent %s, want %s", c.unique, got, c.want)
 			}
 		}
-		for want, bad := range map[string]pawl.Option{ // words have no number in the protocol, so that the broker could not name them
+		for want, bad := range map[string]pawl.Option{ // unknown words have no number in the protocol, so the broker could not name them
 			`unique.key: "\xff" is not valid UTF-8`:                                    pawl.Unique(pawltype.UniqueOpts{Key: "\xff"}),
 			`unique.states: "odd" is not a state`:                                      pawl.Unique(pawltype.UniqueOpts{States: []pawltype.State{"odd"}}),
 			`unique.states: "" is not a state`:                                         pawl.Unique(pawltype.UniqueOpts{States: []pawltype.State{""}}),

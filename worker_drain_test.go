@@ -77,7 +77,7 @@ func TestDrainReleasesWhatDoesNotFinish(t *testing.T) {
 	}
 }
 
-// What the broker pushes before it has heard that the worker is quiet goes back at once.
+// What the broker pushes before it has heard that the worker is quiet is released immediately.
 func TestDrainReleasesLatePushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -94,7 +94,7 @@ func TestDrainReleasesLatePushes(t *testing.T) {
 	})
 }
 
-// The answers to acks get lost with the connection. They are told again on the new one, and a running task is acked there.
+// The answers to acks get lost with the connection. They are sent again on the new one, and a running task is acked there.
 func TestReconnectTellsWhatIsUnconfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -144,7 +144,7 @@ func TestReconnectTellsWhatIsUnconfirmed(t *testing.T) {
 	})
 }
 
-// Without a connection handlers go on, and what they end with is told when there is one; a lease that ends meanwhile ends the context.
+// Without a connection, handlers keep running, and their outcomes are reported when there is one; a lease that expires meanwhile ends the context.
 func TestLongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -190,7 +190,7 @@ func TestLongOutage(t *testing.T) {
 	})
 }
 
-// A broker that takes grants and forgets them makes no worker deaf: a silent stream is opened anew. That is no fault.
+// A broker that loses grants can't leave a worker without tasks: a silent stream is reopened. That is not an error.
 func TestSilentStreamIsOpenedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)

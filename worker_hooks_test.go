@@ -18,14 +18,14 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// OnError and OnPanic are told of each run that has failed, and of no other.
+// OnError and OnPanic are called for each run that has failed, and for no other.
 func TestOnErrorAndOnPanic(t *testing.T) {
 	boom := errors.New("boom")
 	wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, c := range map[string]struct {
 		run  func(ctx context.Context) error
 		stop func(f *fake, id string)
-		want string // what OnError is told; with OnPanic set, a panic goes there
+		want string // the error for OnError; with OnPanic set, a panic goes there
 	}{
 		"failed":     {func(context.Context) error { return boom }, nil, "boom"},
 		"dead":       {func(context.Context) error { return pawl.DeadLetter(boom) }, nil, "boom"},
@@ -102,13 +102,13 @@ func TestOnErrorAndOnPanic(t *testing.T) {
 	}
 }
 
-// A slot goes on after an OnError that panics, and the log tells of that. Who has OnPanic alone is told of panics alone.
+// A slot continues after an OnError that panics, and the log says so. A worker with only OnPanic set gets only panics.
 func TestOnErrorPanics(t *testing.T) {
 	boom := errors.New("boom")
 	for what, x := range map[string]struct {
 		cfg    pawl.WorkerConfig
 		runs   error // nil: it panics
-		panics int   // that the log tells of
+		panics int   // in the log
 	}{
 		"OnError panics":   {pawl.WorkerConfig{OnError: func(context.Context, *pawl.Claim, error) { panic("oh") }}, boom, 3},
 		"OnError does not": {pawl.WorkerConfig{OnError: func(context.Context, *pawl.Claim, error) {}}, boom, 0},
@@ -144,7 +144,7 @@ func TestOnErrorPanics(t *testing.T) {
 	}
 }
 
-// Middleware of one type lies within that of all, and wraps no other.
+// Middleware of one type is inside that of all, and wraps no other.
 func TestMiddlewareOfOneType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := start(t)

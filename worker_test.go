@@ -22,7 +22,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// work runs a worker until the returned stop, which gives Run's error.
+// work runs a worker until the returned stop, which returns Run's error.
 func work(t testing.TB, client *pawl.Client, mux *pawl.Mux, cfg pawl.WorkerConfig) (*pawl.Worker, func() error) {
 	t.Helper()
 	w := pawl.NewWorker(client, mux, cfg)
@@ -40,7 +40,7 @@ func work(t testing.TB, client *pawl.Client, mux *pawl.Mux, cfg pawl.WorkerConfi
 	return w, stop
 }
 
-// handle makes a mux with one handler for welcome.
+// handle returns a mux with one handler for welcome.
 func handle(h func(ctx context.Context, t *pawl.Task[welcome]) error) *pawl.Mux {
 	mux := pawl.NewMux()
 	pawl.Handle(mux, h)
@@ -117,7 +117,7 @@ func TestWorkerRunsTasks(t *testing.T) {
 	})
 }
 
-// A worker says who it is and how much it takes, if nobody has said so, and runs once at a time.
+// By default a worker has a name and a number of slots, and it can run only once at a time.
 func TestWorkerByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -194,7 +194,7 @@ func TestHandlerErrorsSteer(t *testing.T) {
 				if got != c.want {
 					t.Errorf("got  %s\nwant %s", got, c.want)
 				}
-				// The slot goes on.
+				// The slot continues.
 				enqueue(t, client, pawl.Timeout(20*time.Second))
 				time.Sleep(25 * time.Second)
 				if next := f.task(t, "t2").state; next == pawlv1.State_STATE_CLAIMED || next == pawlv1.State_STATE_READY {
@@ -288,7 +288,7 @@ func TestLeaseIsExtended(t *testing.T) {
 	})
 }
 
-// untilDone is a handler that tells why its context ended.
+// untilDone is a handler that reports why its context ended.
 func untilDone(causes chan<- error) *pawl.Mux {
 	return handle(func(ctx context.Context, _ *pawl.Task[welcome]) error {
 		<-ctx.Done()
@@ -302,7 +302,7 @@ func TestContextEndsWithTheClaim(t *testing.T) {
 		end   func(f *fake, client *pawl.Client, id string)
 		after time.Duration
 		cause error
-		told  bool // whether the broker hears of the end: not of a claim that it has taken away
+		told  bool // whether the broker gets the ending: not for a claim that it has taken away
 	}{
 		"cancelled": {func(_ *fake, client *pawl.Client, id string) {
 			client.Cancel(context.Background(), id, "")
@@ -427,7 +427,7 @@ func TestRefusedWorker(t *testing.T) {
 			t.Errorf("it was not let in, and tried for %s", took)
 		}
 
-		// Once served, a worker comes again when its token is good again, however often.
+		// Once served, a worker reconnects when its token is valid again, however often.
 		f.set(func() { f.greet = nil })
 		work(t, client, mux, pawl.WorkerConfig{})
 		for range 3 {
@@ -444,7 +444,7 @@ func TestRefusedWorker(t *testing.T) {
 	})
 }
 
-// A stream that lasts has been served, though the broker said nothing.
+// A stream that lasts counts as served, even if the broker sent nothing.
 func TestSilentWorkerIsServed(t *testing.T) {
 	for lasts, want := range map[time.Duration]time.Duration{5 * time.Second: 0, 6 * time.Second: time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -465,8 +465,8 @@ func TestSilentWorkerIsServed(t *testing.T) {
 	}
 }
 
-// A worker that was served, and is not let in for a minute, ends with what it was told, and so do the contexts of its handlers. One that
-// the broker has no time for stays.
+// A worker that was served, and then rejected for a minute, ends with that error, and so do the contexts of its handlers. A worker that the
+// broker refuses as unavailable stays.
 func TestWorkerEndsWhenItIsNotLetIn(t *testing.T) {
 	for name, c := range map[string]struct {
 		code codes.Code
@@ -518,7 +518,7 @@ func TestWorkerEndsWhenItIsNotLetIn(t *testing.T) {
 	}
 }
 
-// While two frames wait for their answers, endings gather.
+// While two frames wait for their answers, endings are gathered.
 func TestSettlesGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -623,8 +623,8 @@ func TestMux(t *testing.T) {
 	}
 }
 
-// A stream that says nothing is opened anew after a minute; if it has nothing to say then either, later and later. Once it says something, it is
-// trusted for no more than a minute again.
+// A stream that is silent is reopened after a minute, and less and less often if it stays silent. Once it is heard again, it may be
+// silent for only a minute again.
 func TestIdleStreamIsOpenedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
