@@ -18,7 +18,7 @@ type greet struct {
 
 func (greet) TaskType() string { return "greet" }
 
-// open starts a broker on dir. It is closed by the test, or at its end.
+// open starts a broker on dir. It is closed by the test, or when the test ends.
 func open(t *testing.T, dir string, opts embedded.Options) *embedded.Broker {
 	t.Helper()
 	b, err := embedded.Open(dir, opts)
@@ -29,7 +29,7 @@ func open(t *testing.T, dir string, opts embedded.Options) *embedded.Broker {
 	return b
 }
 
-// run works on the default queue until the task of ref has ended.
+// run runs tasks of the default queue until the task of ref has ended.
 func run(t *testing.T, client *pawl.Client, ref *pawl.Ref) string {
 	t.Helper()
 	mux := pawl.NewMux()

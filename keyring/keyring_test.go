@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/keyring"
 )
 
-// FuzzKeyring opens any bytes: they are refused, and nothing panics.
+// FuzzKeyring opens arbitrary bytes: they are refused, and nothing panics.
 func FuzzKeyring(f *testing.F) {
 	f.Add([]byte("\x01\x02k1"), "default")
 	f.Add(append([]byte("\x01\x02k1"), make([]byte, 60)...), "")
@@ -37,7 +37,7 @@ func BenchmarkKeyring(b *testing.B) {
 	}
 }
 
-// ring has one key.
+// ring returns a keyring with one key.
 func ring(t testing.TB) *keyring.Keyring {
 	t.Helper()
 	k, err := keyring.New(keyring.Config{Keys: []keyring.Key{{ID: "k1", Secret: bytes.Repeat([]byte{1}, 32)}}})

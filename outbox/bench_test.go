@@ -18,7 +18,7 @@ import (
 	"github.com/pawlq/pawl/pawltest"
 )
 
-// BenchmarkRelay drains rows that were there, with a broker in memory.
+// BenchmarkRelay drains existing rows, with a broker in memory.
 func BenchmarkRelay(b *testing.B) {
 	for _, d := range []outbox.Dialect{outbox.SQLite, outbox.Postgres, outbox.MySQL} {
 		b.Run(string(d), func(b *testing.B) {
@@ -53,7 +53,7 @@ func fill(b *testing.B, box *outbox.Outbox, db *sql.DB, n int) {
 	}
 }
 
-// BenchmarkEnqueue is one task in a transaction of its own.
+// BenchmarkEnqueue writes one task in its own transaction.
 func BenchmarkEnqueue(b *testing.B) {
 	for _, d := range []outbox.Dialect{outbox.SQLite, outbox.Postgres, outbox.MySQL} {
 		b.Run(string(d), func(b *testing.B) {
@@ -66,7 +66,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	}
 }
 
-// BenchmarkLatency is from the commit to the start of the handler, with PostgreSQL's notifications.
+// BenchmarkLatency measures from the commit to the start of the handler, with PostgreSQL's notifications.
 func BenchmarkLatency(b *testing.B) {
 	dsn := testdb.Postgres(b)
 	db, err := sql.Open("pgx", dsn)

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/pawltest"
 )
 
-// die makes dead rows, in queues q0, q1 …, and returns their numbers.
+// die creates dead rows, in queues q0, q1 …, and returns their numbers.
 func die(t *testing.T, box *outbox.Outbox, db *sql.DB, n int) (seqs []int64) {
 	t.Helper()
 	for i := range n {
@@ -32,7 +32,7 @@ func die(t *testing.T, box *outbox.Outbox, db *sql.DB, n int) (seqs []int64) {
 	return seqs
 }
 
-// Dead rows that are put back keep their request ids and order, and are enqueued if what was wrong is repaired.
+// Dead rows that are moved back keep their request ids and order, and are enqueued if the cause was fixed.
 func TestRetryDead(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -61,7 +61,7 @@ func TestRetryDead(t *testing.T) {
 	})
 }
 
-// A call that can't put all rows back puts none back, and says which one is not there.
+// A call that can't move all rows back moves none, and names the one that is missing.
 func TestRetryDeadRefused(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -85,7 +85,7 @@ func TestRetryDeadRefused(t *testing.T) {
 	})
 }
 
-// However many calls put the same rows back at the same time, each row is back once.
+// However many calls move the same rows back at the same time, each row is moved once.
 func TestRetryDeadTogether(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -100,7 +100,7 @@ func TestRetryDeadTogether(t *testing.T) {
 		}
 		calls.Wait()
 		eventually(t, "all rows are back", func() bool {
-			for _, seq := range seqs { // those that calls refused each other, as deadlocks
+			for _, seq := range seqs { // those that concurrent calls refused each other, as deadlocks
 				_ = box.RetryDead(t.Context(), seq)
 			}
 			return count(t, db, "SELECT count(*) FROM pawl_outbox_dead") == 0

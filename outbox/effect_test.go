@@ -20,10 +20,10 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// claimOf is a run of a task.
+// claimOf returns the claim of a run of a task.
 func claimOf(id string, fence int64) *pawl.Claim { return &pawl.Claim{ID: id, Fence: fence} }
 
-// book has an effect that writes a row.
+// book runs an effect that writes a row.
 func book(t testing.TB, box *outbox.Outbox, tx *sql.Tx, c *pawl.Claim, result string) (string, error) {
 	return outbox.Effect(t.Context(), box, tx, c, "book", func(ctx context.Context) (string, error) {
 		_, err := tx.ExecContext(ctx, "INSERT INTO books VALUES ('"+c.ID+"')")
@@ -37,7 +37,7 @@ func newBooks(t testing.TB, d outbox.Dialect, db *sql.DB) *outbox.Outbox {
 	return box
 }
 
-// An effect is had once, in whatever runs: what is rolled back was not had, later runs get its result, and earlier ones are refused.
+// An effect happens once, in whatever run: if it was rolled back it did not happen, later runs get its result, and earlier ones are refused.
 func TestEffect(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBooks(t, d, db)
@@ -70,7 +70,7 @@ func TestEffect(t *testing.T) {
 			_, err := book(t, box, tx, claimOf("b", 1), "")
 			must(t, err)
 			ran := 0
-			for range 2 { // the second finds what the transaction has not committed yet
+			for range 2 { // the second finds the record that the transaction has not committed yet
 				must(t, box.Effect(t.Context(), tx, claimOf("a", 5), "other", func(context.Context) error { ran++; return nil }))
 			}
 			if ran != 1 {
@@ -83,7 +83,7 @@ func TestEffect(t *testing.T) {
 	})
 }
 
-// Two runs of each task at once have one effect.
+// Two concurrent runs of each task have one effect.
 func TestEffectsAtOnce(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBooks(t, d, db)
@@ -104,7 +104,7 @@ func TestEffectsAtOnce(t *testing.T) {
 							_ = tx.Rollback()
 							break
 						}
-						_ = tx.Rollback() // a deadlock, say: the task would be tried again
+						_ = tx.Rollback() // a deadlock, say: the task would be retried
 						if tries == 100 {
 							t.Errorf("task %d, fence %d: %v", i, fence, err)
 							return
@@ -120,9 +120,9 @@ func TestEffectsAtOnce(t *testing.T) {
 	})
 }
 
-// A transaction that began before the other run committed sees its effect all the same.
+// A transaction that started before the other run committed still sees its effect.
 func TestEffectSeesWhatIsCommitted(t *testing.T) {
-	for _, d := range []outbox.Dialect{outbox.Postgres, outbox.MySQL} { // SQLite lets one of them write at a time
+	for _, d := range []outbox.Dialect{outbox.Postgres, outbox.MySQL} { // SQLite allows only one writer at a time
 		t.Run(string(d), func(t *testing.T) {
 			db := openDB(t, d)
 			box := newBooks(t, d, db)
@@ -143,7 +143,7 @@ func TestEffectSeesWhatIsCommitted(t *testing.T) {
 	}
 }
 
-// An effect that fails was not had, whatever becomes of the transaction.
+// An effect that fails did not happen, whatever happens to the transaction.
 func TestEffectFails(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBooks(t, d, db)
@@ -170,7 +170,7 @@ func TestEffectFails(t *testing.T) {
 			type after struct{ Receipt string }
 			_, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 3), "charge", func(context.Context) (before, error) { return before{}, nil })
 			must(t, err)
-			for _, name := range []string{"book", "charge"} { // a text, and a field that is lost
+			for _, name := range []string{"book", "charge"} { // a string, and a field that is lost
 				_, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 4), name, func(context.Context) (after, error) { return after{}, nil })
 				if err == nil || !strings.Contains(err.Error(), "doesn't fit") {
 					t.Errorf("a result of another type: %v", err)
@@ -206,7 +206,7 @@ func TestEffectWithPgx(t *testing.T) {
 	}
 }
 
-// Rows of effects end when their retention is over, and no others.
+// Rows of effects are deleted when their retention has passed, and no others.
 func TestEffectsExpire(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBooks(t, d, db)
@@ -244,7 +244,7 @@ func TestEffectsExpire(t *testing.T) {
 	})
 }
 
-// A handler whose effect and next task are one transaction: it dies behind the commit, runs again, and there is one of each.
+// A handler's effect and next task share a transaction: it dies after the commit, runs again, and there is one of each.
 func TestEffectAndNextTask(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBooks(t, d, db)

@@ -24,7 +24,7 @@ type receipt struct {
 
 func (receipt) TaskType() string { return "receipt" }
 
-// A task is there when its transaction commits, beside the application's row, and never was when that is rolled back.
+// A task exists once its transaction commits, like the application's row, and never did if it is rolled back.
 func TestEnqueueInTransaction(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -73,7 +73,7 @@ func TestEnqueueMany(t *testing.T) {
 		if n := count(t, db, "SELECT count(DISTINCT id) FROM pawl_outbox"); n != len(items) {
 			t.Errorf("there are %d rows, want %d", n, len(items))
 		}
-		// One that is bad, or one too many: none is written, and the transaction can go on.
+		// With one bad item, or one too many, none is written, and the transaction can continue.
 		inTx(t, db, func(tx *sql.Tx) {
 			bad := append(items[:2:2], pawl.Item{Args: receipt{}, Options: []pawl.Option{pawl.Priority("urgent")}})
 			if _, err := box.EnqueueMany(t.Context(), tx, bad); !errors.Is(err, pawl.ErrInvalidArgument) || !strings.Contains(err.Error(), "item 2") {
@@ -101,7 +101,7 @@ func (c *countingTx) ExecContext(ctx context.Context, query string, args ...any)
 	return c.Tx.ExecContext(ctx, query, args...)
 }
 
-// The trace of the transaction goes along to the task.
+// The trace of the transaction is passed along to the task.
 func TestEnqueueKeepsTheTrace(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
@@ -117,7 +117,7 @@ func TestEnqueueKeepsTheTrace(t *testing.T) {
 	}
 }
 
-// What is refused before it is written leaves the transaction as it was: in PostgreSQL, a statement that fails spoils it.
+// What is refused before it is written leaves the transaction intact: in PostgreSQL, a statement that fails aborts it.
 func TestEnqueueRefuses(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -184,7 +184,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A transaction that may not write says so itself.
+// The error of a read-only transaction is returned.
 func TestEnqueueReadOnly(t *testing.T) {
 	db := openDB(t, outbox.Postgres)
 	box := newBox(t, outbox.Postgres, db)

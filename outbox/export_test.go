@@ -5,12 +5,12 @@ import "context"
 // Producer is what a relay needs of a client.
 type Producer = producer
 
-// NewRelayTo makes a relay that brings rows to somebody else than a client.
+// NewRelayTo returns a relay that enqueues rows at a producer other than a client.
 func NewRelayTo(box *Outbox, to Producer, cfg RelayConfig) (*Relay, error) {
 	return newRelay(box, to, cfg)
 }
 
-// Reads says how many rows each of n reads holds.
+// Reads returns how many rows each of n reads has.
 func Reads(ctx context.Context, box *Outbox, to Producer, n int) (rows []int, err error) {
 	r, err := newRelay(box, to, RelayConfig{})
 	if err != nil {

@@ -40,7 +40,7 @@ func openDB(t testing.TB, d outbox.Dialect) *sql.DB {
 	return db
 }
 
-// newBox makes the tables.
+// newBox creates the tables.
 func newBox(t testing.TB, d outbox.Dialect, db *sql.DB) *outbox.Outbox {
 	t.Helper()
 	statements, err := outbox.Schema(d)
@@ -58,7 +58,7 @@ func exec(t testing.TB, db *sql.DB, query string, args ...any) {
 	}
 }
 
-// count is the number that a query gives.
+// count returns the number that a query returns.
 func count(t testing.TB, db *sql.DB, query string) (n int) {
 	t.Helper()
 	must(t, db.QueryRowContext(t.Context(), query).Scan(&n))

@@ -10,7 +10,7 @@ func TestPace(t *testing.T) {
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	for _, c := range []struct {
 		name     string
-		passes   [][2]int // begin and end of those that found rows
+		passes   [][2]int // start and end of those that found rows
 		now      int
 		on, want bool
 	}{

@@ -27,7 +27,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// patience bounds what must come about. It is long, since a busy machine decides how long it takes.
+// patience bounds how long a test waits. It is long, since everything takes longer on a busy machine.
 const patience = time.Minute
 
 func eventually(t testing.TB, what string, ok func() bool) {
@@ -70,7 +70,7 @@ func enqueue(t testing.TB, box *outbox.Outbox, db *sql.DB, args pawl.Args, opts 
 
 func rowsLeft(t testing.TB, db *sql.DB) int { return count(t, db, "SELECT count(*) FROM pawl_outbox") }
 
-// orders claims the tasks of a queue and returns their orders as they come.
+// orders claims the tasks of a queue and returns their orders as they arrive.
 func orders(t testing.TB, client *pawl.Client, queue string) (out []string) {
 	t.Helper()
 	for {
@@ -87,8 +87,8 @@ func orders(t testing.TB, client *pawl.Client, queue string) (out []string) {
 	}
 }
 
-// Each committed row is one task, with its options; those rolled back are none. Rows of a key come in the order of their transactions,
-// however many relays there are.
+// Each committed row becomes one task, with its options; those rolled back don't. Rows of a key are enqueued in the order of their
+// transactions, however many relays there are.
 func TestRelay(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -131,10 +131,10 @@ func TestRelay(t *testing.T) {
 	})
 }
 
-// broken is a client that does something else with some calls.
+// broken is a client that handles some calls differently.
 type broken struct {
 	outbox.Producer
-	before func(items []pawl.Item) []pawl.Enqueued // not nil: the answer
+	before func(items []pawl.Item) []pawl.Enqueued // not nil: the result
 	after  func(items []pawl.Item)
 }
 
@@ -151,7 +151,7 @@ func (b *broken) EnqueueBatch(ctx context.Context, items []pawl.Item) ([]pawl.En
 	return got, err
 }
 
-// all is the same answer to each item.
+// all returns the same result for each item.
 func all(items []pawl.Item, err error) []pawl.Enqueued {
 	out := make([]pawl.Enqueued, len(items))
 	for i := range out {
@@ -160,7 +160,7 @@ func all(items []pawl.Item, err error) []pawl.Enqueued {
 	return out
 }
 
-// A relay that dies after the enqueue and before the deletion makes no second task.
+// A relay that dies after the enqueue and before the deletion does not cause a second task.
 func TestRelayDiesBeforeDeletion(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -188,7 +188,7 @@ func TestRelayDiesBeforeDeletion(t *testing.T) {
 	})
 }
 
-// A relay that has lost its lease without noticing deletes nothing any more: its rows are another's.
+// A relay that has lost its lease without noticing deletes nothing: its rows are another's.
 func TestStaleRelayDeletesNothing(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -212,14 +212,14 @@ func TestStaleRelayDeletesNothing(t *testing.T) {
 	})
 }
 
-// A relay that stops hands over at once; one that is gone, when its lease ends; and one that lives keeps the lease for longer than it lasts.
+// A relay that stops hands over immediately; one that dies, when its lease expires; and one that lives keeps the lease beyond its length.
 func TestRelayTakesOver(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		t.Parallel()
 		box := newBox(t, d, db)
 		client := pawltest.New(t).Client(t)
 		const gone = "UPDATE pawl_outbox_relay SET holder = 'gone', expires_at = "
-		switch d { // somebody died two seconds before the lease's end
+		switch d { // a relay died two seconds before the lease's end
 		case outbox.Postgres:
 			exec(t, db, gone+"clock_timestamp() + interval '2 seconds'")
 		case outbox.MySQL:
@@ -256,7 +256,7 @@ func TestRelayTakesOver(t *testing.T) {
 	})
 }
 
-// A request that is refused as a whole, since an operator allows fewer tasks in one, says nothing about its rows.
+// A request that is refused as a whole, because an operator allows fewer tasks in one, says nothing about its rows.
 func TestRelayWithASmallerLimit(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
@@ -349,7 +349,7 @@ func TestRelayAndAFullQueue(t *testing.T) {
 	}
 }
 
-// While Pawl is away, rows wait, and are enqueued in order when it is back, also those whose answers were lost.
+// While Pawl is unavailable, rows wait, and are enqueued in order when it is back, including those whose answers were lost.
 func TestRelayWhilePawlIsAway(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
@@ -366,7 +366,7 @@ func TestRelayWhilePawlIsAway(t *testing.T) {
 		if away.Load() {
 			return all(items, context.DeadlineExceeded)
 		}
-		if n%2 == 0 { // the task is there, and nobody heard of it
+		if n%2 == 0 { // the task exists, but the answer got lost
 			_, err := client.EnqueueBatch(t.Context(), items)
 			return all(items, errors.Join(context.DeadlineExceeded, err))
 		}
@@ -394,7 +394,7 @@ func TestRelayWhilePawlIsAway(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a log that is read while it is written.
+// lockedBuffer is a log that can be read while it is written.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -412,7 +412,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// Nothing is sent behind a request without an answer.
+// Nothing is sent after a request without an answer.
 func TestRelayKeepsTheOrderOfRequests(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
@@ -445,7 +445,7 @@ func TestRelayKeepsTheOrderOfRequests(t *testing.T) {
 	}
 }
 
-// PostgreSQL tells of committed rows, whoever wrote them; and if that is lost, the relay finds them by itself.
+// PostgreSQL notifies the relay of committed rows, whoever wrote them; if a notification is lost, the relay finds the row by polling.
 func TestRelayListens(t *testing.T) {
 	dsn := testdb.Postgres(t)
 	db, err := sql.Open("pgx", dsn)
@@ -467,19 +467,19 @@ func TestRelayListens(t *testing.T) {
 		exec(t, db, `INSERT INTO pawl_outbox (task) VALUES ('{"type":"by hand","payload":{}}')`)
 		eventually(t, "the rows are enqueued", func() bool { return rowsLeft(t, db) == 0 })
 	}
-	// The connection breaks: what is written until another listens is found.
+	// The connection breaks: what is written until the relay listens again is found.
 	exec(t, db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
 	enqueue(t, box, db, receipt{"6"})
 	eventually(t, "the row is enqueued", func() bool { return rowsLeft(t, db) == 0 })
 	stop()
-	// Nothing is told.
+	// No notifications.
 	exec(t, db, "ALTER TABLE pawl_outbox DISABLE TRIGGER pawl_outbox_notify")
 	startRelay(t, box, client, outbox.RelayConfig{Listen: listen, Poll: 100 * time.Millisecond})
 	enqueue(t, box, db, receipt{"7"})
 	eventually(t, "the row is enqueued", func() bool { return rowsLeft(t, db) == 0 })
 }
 
-// Rows that come often send no notifications, and are relayed all the same; when they cease, the next one sends one again.
+// Frequent rows send no notifications, and are relayed all the same; when they cease, the next one sends one again.
 func TestNotificationsPause(t *testing.T) {
 	dsn := testdb.Postgres(t)
 	db, err := sql.Open("pgx", dsn)
@@ -529,7 +529,7 @@ func TestNotificationsPause(t *testing.T) {
 	eventually(t, "notifications are off", func() bool { return !on() })
 }
 
-// The trigger does as the row of the relay says, also for a role that may do nothing but insert.
+// The trigger follows the row of the relay, also for a role that may only insert.
 func TestNotificationsOfARoleThatInserts(t *testing.T) {
 	dsn := testdb.Postgres(t)
 	db, err := sql.Open("pgx", dsn)
@@ -553,7 +553,7 @@ func TestNotificationsOfARoleThatInserts(t *testing.T) {
 				must(t, err)
 			}
 		})
-		exec(t, db, "SELECT pg_notify('pawl_outbox', 'end')") // notifications come in the order of commits
+		exec(t, db, "SELECT pg_notify('pawl_outbox', 'end')") // notifications arrive in the order of commits
 		var got []string
 		for !slices.Contains(got, "end") {
 			n, err := listener.WaitForNotification(t.Context())
@@ -566,12 +566,12 @@ func TestNotificationsOfARoleThatInserts(t *testing.T) {
 	}
 }
 
-// Wake is for databases that don't tell.
+// Wake is for databases that don't notify.
 func TestRelayWake(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
 	looked := make(chan struct{}, 100)
-	// A listener that never tells keeps the relay from polling.
+	// A listener that sends nothing keeps the relay from polling.
 	deaf := func(ctx context.Context, wake func()) error { wake(); looked <- struct{}{}; <-ctx.Done(); return nil }
 	r, _ := startRelay(t, box, pawltest.New(t).Client(t), outbox.RelayConfig{Listen: deaf, Poll: time.Hour})
 	<-looked
@@ -634,7 +634,7 @@ func TestTimeInTheTableCounts(t *testing.T) {
 	})
 }
 
-// Rows are held by bytes, not by number.
+// Rows are limited by bytes, not by number.
 func TestRelayOfLargeRows(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)

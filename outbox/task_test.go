@@ -27,14 +27,14 @@ func everyOption() []pawl.Option {
 	}
 }
 
-// What is written is read again, in every field that the API has.
+// What is written can be read back, in every field of the API.
 func TestTaskKeepsEverything(t *testing.T) {
 	args := pawl.RawTask{Type: "a", Payload: []byte("{ \"a\" :1e400,\n\"a\":\"\\u0041\\ud800<\"}")}
 	want, err := spec.Of(args, everyOption())
 	if err != nil {
 		t.Fatal(err)
 	}
-	missing := map[protoreflect.Name]bool{"queue": true, "request_id": true, "content_type": true, "run_at": true} // columns, and what follows has them
+	missing := map[protoreflect.Name]bool{"queue": true, "request_id": true, "content_type": true, "run_at": true} // columns, and those of the follow-up task
 	fields := want.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if f := fields.Get(i); !want.ProtoReflect().Has(f) && !missing[f.Name()] {
@@ -54,7 +54,7 @@ func TestTaskKeepsEverything(t *testing.T) {
 	}
 }
 
-// The options of the API and no others, with errors that name the field.
+// readTask accepts the options of the API and no others, and its errors name the field.
 func TestReadTaskRefuses(t *testing.T) {
 	for _, c := range []struct{ text, field, want string }{
 		{`{"type":"a","retries":3}`, "task", "retries"},
@@ -81,7 +81,7 @@ func TestReadTaskRefuses(t *testing.T) {
 	}
 }
 
-// What people write for durations and times in REST is read alike.
+// The durations and times that are accepted in REST are accepted here.
 func TestReadTaskByHand(t *testing.T) {
 	got, err := readTask([]byte(` {"payload":{"to":"a"},"delay":"1h30m","run_at":"2026-01-31T12:00:00+01:00","type":"mail"} `))
 	if err != nil || got.Type != "mail" || string(got.Payload) != `{"to":"a"}` || got.Delay.AsDuration() != 90*time.Minute ||

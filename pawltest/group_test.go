@@ -20,7 +20,7 @@ type sum struct{}
 
 func (sum) TaskType() string { return "sum" }
 
-// A group of parts, of which each adds another, is summed up when all have ended; what follows the sum comes an hour later.
+// A group of parts, each of which adds another, is summed up when all have ended; the follow-up task of the sum runs an hour later.
 func TestGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)
@@ -73,7 +73,7 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// One bad task doesn't sink the others that are added with it.
+// One bad task doesn't fail the others that are added with it.
 func TestBadMemberAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)

@@ -33,7 +33,7 @@ func (l *logbook) logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// lines are those with a message.
+// lines returns the lines with a message.
 func (l *logbook) lines(t *testing.T, msg string) (out []map[string]any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,8 +49,8 @@ func (l *logbook) lines(t *testing.T, msg string) (out []map[string]any) {
 	return out
 }
 
-// Whatever becomes of a task, no line of the broker, the client or the worker has what its producer and its handler put into it. Only the
-// text of an error is there, in the lines that are meant to tell of it.
+// Whatever happens to a task, no log line of the broker, the client or the worker contains what its producer and its handler put into it.
+// Only the text of an error appears, in the lines that are meant to report it.
 func TestLogsTellNoSecrets(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	synctest.Test(t, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestLogsTellNoSecrets(t *testing.T) {
 					return err
 				}
 				_, err := pawl.Step(ctx, c, "canary-step", func(context.Context) (string, error) { return "canary-kept", nil })
-				time.Sleep(2 * time.Second) // so that progress is told
+				time.Sleep(2 * time.Second) // so that progress is reported
 				return errors.Join(err, end(c))
 			})
 		}
@@ -98,7 +98,7 @@ func TestLogsTellNoSecrets(t *testing.T) {
 		if _, err := c.Cancel(ctx, refs["snooze"].ID, "tidying up"); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(20 * time.Minute) // dead letters are archived
+		time.Sleep(20 * time.Minute) // until dead letters are archived
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -122,7 +122,7 @@ func TestLogsTellNoSecrets(t *testing.T) {
 			}
 			for _, l := range lines {
 				for _, attr := range []string{"task_id", "queue", "type", "attempt", "trace_id", "span_id"} {
-					if name == "task cancelled" && attr == "attempt" { // it has used up none
+					if name == "task cancelled" && attr == "attempt" { // it has used none
 						continue
 					}
 					if l[attr] == nil {

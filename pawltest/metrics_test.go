@@ -19,7 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// A client measures what OpenTelemetry's conventions want of clients.
+// A client records the metrics that OpenTelemetry's conventions require of clients.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader := metric.NewManualReader()
@@ -69,7 +69,7 @@ messaging.process.duration process default: 1, 2s`
 	})
 }
 
-// measured writes a line for each series: its metric, verb and queue, and how often it was measured; of runs also how long they took.
+// measured returns a line for each series: its metric, verb and queue, and how often it was recorded; for runs also how long they took.
 func measured(t *testing.T, reader *metric.ManualReader) string {
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &all); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// works has a worker run tasks in a bubble until the test's function ends.
+// works has a worker run tasks in a bubble until fn ends.
 func works(t *testing.T, handle func(ctx context.Context, task *pawl.Task[resize]) error, fn func(t *testing.T, client *pawl.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)
@@ -41,7 +41,7 @@ func enqueue(t *testing.T, client *pawl.Client, args resize, opts ...pawl.Option
 	return ref
 }
 
-// Ten tasks want one effect that takes longer than any of them waits: one has it, and all get its result without using an attempt.
+// Ten tasks want one effect that takes longer than any of them waits: one runs it, and all get its result without using an attempt.
 func TestOnceAmongTasks(t *testing.T) {
 	var effects atomic.Int64
 	var heldOff atomic.Int64
@@ -78,7 +78,7 @@ func TestOnceAmongTasks(t *testing.T) {
 	}
 }
 
-// What fails is not recorded, and frees the key at once, also for the same run.
+// A failed effect is not recorded, and frees the key immediately, also for the same run.
 func TestOnceThatFails(t *testing.T) {
 	runs, busy := 0, errors.New("busy")
 	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
@@ -100,7 +100,7 @@ func TestOnceThatFails(t *testing.T) {
 	}
 }
 
-// Goroutines of one handler are one holder to the broker, but have the effect once all the same.
+// Goroutines of one handler are the same holder to the broker, but the effect still happens once.
 func TestOnceAmongGoroutines(t *testing.T) {
 	var once, steps atomic.Int64
 	many := func(ctx context.Context, c pawl.Claimed, task *pawl.Claim) {
@@ -133,7 +133,7 @@ func TestOnceAmongGoroutines(t *testing.T) {
 	}
 }
 
-// What fn has brought about is recorded although the time of the run is over, so that the next attempt finds it.
+// The effect of fn is recorded even though the run has timed out, so that the next attempt finds it.
 func TestAnEffectIsRecordedAfterTheTimeout(t *testing.T) {
 	var once, steps atomic.Int64
 	works(t, func(ctx context.Context, task *pawl.Task[resize]) error {
@@ -161,7 +161,7 @@ func TestAnEffectIsRecordedAfterTheTimeout(t *testing.T) {
 	}
 }
 
-// A holder that vanishes frees the key with its lease; what it says afterwards is refused.
+// A holder that disappears frees the key with its lease; its later calls are refused.
 func TestOnceAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)

@@ -57,7 +57,7 @@ func TestAPayloadThatDoesNotDecodeIsPoison(t *testing.T) {
 	}
 }
 
-// TestFakeTime: a retry that is due in half an hour, and a task that is due in three hours, without waiting for either.
+// TestFakeTime waits for neither a retry that is due in half an hour, nor a task that is due in three hours.
 func TestFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)
@@ -100,7 +100,7 @@ func TestFakeTime(t *testing.T) {
 	})
 }
 
-// TestRunInABubble: the short form works there too.
+// TestRunInABubble checks that the short form works in a bubble, too.
 func TestRunInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(ctx context.Context, _ *pawl.Task[resize]) error {
@@ -114,7 +114,7 @@ func TestRunInABubble(t *testing.T) {
 	})
 }
 
-// TestFakeTimeOfASchedule: times of a schedule, on the clock of its time zone, without waiting for them.
+// TestFakeTimeOfASchedule checks the times of a schedule, in its time zone, without waiting for them.
 func TestFakeTimeOfASchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pawltest.New(t).Client(t)

@@ -17,7 +17,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// What a run comes to is told alike by its span, the metric and the worker's log; only what has failed is an error there.
+// The span, the metric and the worker's log report the same outcome of a run; only failures are errors there.
 func TestOutcomesOfRuns(t *testing.T) {
 	untilEnd := func(ctx context.Context, _ *pawl.Claim) error { <-ctx.Done(); return context.Cause(ctx) }
 	var byHand *pawl.Client
@@ -81,7 +81,7 @@ func cancel(w *traced, ref *pawl.Ref) {
 	}
 }
 
-// outcome is what the span of a run says of it.
+// outcome returns what the span of a run says about it.
 func (w *traced) outcome() string {
 	said := w.attrs("process default")
 	out := said["pawl.task.outcome"]
@@ -101,7 +101,7 @@ func (w *traced) outcome() string {
 	return out
 }
 
-// logged are the lines of a worker's log about tasks. Each must name the run.
+// logged returns the lines of a worker's log about tasks. Each must name the run.
 func (w *traced) logged(log *logbook) (out string) {
 	run := ""
 	for _, s := range w.spans.Ended() {

@@ -15,7 +15,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// attempts runs one task by each of the handlers in turn.
+// attempts runs one task with each of the handlers in turn.
 func attempts(t *testing.T, each func(t *testing.T, n int, r *pawltest.Result), handlers ...func(context.Context, *pawl.Task[resize]) error) {
 	synctest.Test(t, func(t *testing.T) {
 		b := pawltest.New(t)
@@ -38,8 +38,8 @@ type charge struct {
 	Cents int    `json:"cents"`
 }
 
-// A handler that fails, panics, is put off or ends as a dead letter after a step goes on behind it, with its result, and what it had
-// as a checkpoint is still there.
+// A handler that fails, panics, is snoozed or ends as a dead letter after a step resumes after the step, with its result, and its
+// checkpoint is still there.
 func TestStepsRunOnce(t *testing.T) {
 	charges, mails := 0, 0
 	ends := []func() error{
@@ -67,7 +67,7 @@ func TestStepsRunOnce(t *testing.T) {
 			return err
 		}
 		mail := func(context.Context) (int, error) { mails++; return mails, nil }
-		for range 2 { // the same name again is the same step
+		for range 2 { // the same name is the same step
 			if n, err := pawl.Step(ctx, task, "mail", mail); n != 1 || err != nil {
 				t.Errorf("run %d: mail %d, %v", run, n, err)
 			}
@@ -91,7 +91,7 @@ func TestStepsRunOnce(t *testing.T) {
 	}
 }
 
-// An error of fn is not recorded, and goes to the caller as it is.
+// An error of fn is not recorded, and is returned to the caller unchanged.
 func TestAStepThatFailsRunsAgain(t *testing.T) {
 	busy, runs := errors.New("busy"), 0
 	handle := func(ctx context.Context, task *pawl.Task[resize]) error {
@@ -119,7 +119,7 @@ func TestAStepThatFailsRunsAgain(t *testing.T) {
 	}
 }
 
-// A result that another version of the program recorded is an error that names the step; a field more is none.
+// A result that another version of the program recorded is an error that names the step; an additional field in R is fine.
 func TestAStepOfAnotherVersion(t *testing.T) {
 	failed := errors.New("failed")
 	first := func(ctx context.Context, task *pawl.Task[resize]) error {
@@ -157,7 +157,7 @@ func TestAStepOfAnotherVersion(t *testing.T) {
 	}, first, refused)
 }
 
-// What can't be recorded is not tried again: fn has run.
+// A step that can't be recorded is not retried: fn has run.
 func TestAStepThatCanNotBeRecorded(t *testing.T) {
 	large := func(n int) func(context.Context) (string, error) {
 		return func(context.Context) (string, error) { return strings.Repeat("x", n), nil }
@@ -202,7 +202,7 @@ func TestAStepThatCanNotBeRecorded(t *testing.T) {
 	}
 }
 
-// Names have a limit, and a checkpoint that a step can't lie beside is told before anything is done.
+// Names have a limit, and if the checkpoint leaves no room for a step, the error comes before fn runs.
 func TestAStepThatIsRefused(t *testing.T) {
 	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
 		never := func(context.Context) (int, error) { t.Error("fn ran"); return 0, nil }

@@ -34,14 +34,14 @@ type traced struct {
 	client *pawl.Client
 }
 
-// inTrace runs fn in a bubble. Opts are the client's, beside those of tracing.
+// inTrace runs fn in a bubble. opts are the client's, in addition to those of tracing.
 func inTrace(t *testing.T, fn func(w *traced), linked ...bool) {
 	synctest.Test(t, func(t *testing.T) {
 		inSample(t, sdktrace.ParentBased(sdktrace.AlwaysSample()), fn, pawl.Telemetry{LinkedTraces: len(linked) > 0})
 	})
 }
 
-// inSample is inTrace within a bubble, with a sampler of its own.
+// inSample is inTrace within a bubble, with its own sampler.
 func inSample(t *testing.T, sampler sdktrace.Sampler, fn func(w *traced), telemetry pawl.Telemetry, opts ...pawl.DialOptions) {
 	w := &traced{T: t, spans: tracetest.NewSpanRecorder(), log: &logbook{}}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans), sdktrace.WithSampler(sampler))
@@ -52,7 +52,7 @@ func inSample(t *testing.T, sampler sdktrace.Sampler, fn func(w *traced), teleme
 	fn(w)
 }
 
-// work runs a worker for a while, in a span of the program's that its runs have nothing to do with.
+// work runs a worker for a while, in a span of the program that is not related to its runs.
 func (w *traced) work(d time.Duration, handlers map[string]pawl.Handler) {
 	w.Helper()
 	mux := pawl.NewMux()
@@ -72,7 +72,7 @@ func (w *traced) work(d time.Duration, handlers map[string]pawl.Handler) {
 	}
 }
 
-// is compares the traces with lines of a tree, one a span: kind, name and what is said of it.
+// is compares the traces with the lines of a tree, one per span: kind, name and attributes.
 func (w *traced) is(want string) {
 	w.Helper()
 	synctest.Wait()
@@ -81,7 +81,7 @@ func (w *traced) is(want string) {
 	}
 }
 
-// shown are the attributes that a tree shows, by the word that it has for them. Others are the same for all, or ids.
+// shown maps the attributes that a tree shows to their names there. The others are the same for all spans, or ids.
 var shown = map[attribute.Key]string{
 	"messaging.batch.message_count": "count", "messaging.message.body.size": "bytes", "messaging.client.id": "worker", "error.type": "error",
 	"pawl.task.type": "type", "pawl.task.attempt": "attempt", "pawl.task.outcome": "outcome",
@@ -108,7 +108,7 @@ func (w *traced) tree() string {
 	}
 	walk(trace.SpanID{}, "")
 	for id := range under {
-		if !known[id] { // a parent that was never recorded
+		if !known[id] { // a parent that was not recorded
 			lines = append(lines, "? "+id.String())
 			walk(id, "  ")
 		}
@@ -213,7 +213,7 @@ internal request took=1s
 	})
 }
 
-// Each task of a batch has a span of its own, to which the batch links; so have the members of a group.
+// Each task of a batch has its own span, to which the batch links; so do the members of a group.
 func TestTraceOfABatch(t *testing.T) {
 	inTrace(t, func(w *traced) {
 		items := []pawl.Item{{Args: task}, {Args: task, Options: []pawl.Option{pawl.Queue("other")}}, {Args: pawl.RawTask{Type: "t", Payload: []byte("{")}}}
@@ -264,7 +264,7 @@ internal request
 	})
 }
 
-// What a handler enqueues, and what follows its task, belong to the trace of the task.
+// What a handler enqueues, and the task's follow-up tasks, belong to the trace of the task.
 func TestTraceOfAChain(t *testing.T) {
 	inTrace(t, func(w *traced) {
 		if _, err := w.client.Enqueue(w.Context(), task, pawl.Then(pawl.RawTask{Type: "then"})); err != nil {
@@ -291,7 +291,7 @@ func TestTraceOfAChain(t *testing.T) {
 	})
 }
 
-// With linked traces each run is a trace of its own.
+// With linked traces, each run is its own trace.
 func TestLinkedTraces(t *testing.T) {
 	inTrace(t, func(w *traced) {
 		if _, err := w.client.Enqueue(w.Context(), task); err != nil {
@@ -310,11 +310,11 @@ producer send default bytes=7 type=t
 	}, true)
 }
 
-// A trace that the producer names stays, whatever it is worth; a task without one gets one from a broker that traces, and a tick never
-// has that of another.
+// A trace that the producer sets is kept, even if it is invalid; a task without one gets one from a broker that traces, and a tick
+// never has that of another.
 func TestTracesThatTasksBring(t *testing.T) {
 	const good, bad = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7-zz"
-	inTrace(t, func(w *traced) { // as many headers, and as large, as there may be: there is no room for a trace
+	inTrace(t, func(w *traced) { // the maximum number and size of headers: there is no room for a trace
 		var many []pawl.Option
 		for i := range 64 {
 			many = append(many, pawl.Header(fmt.Sprint(i), ""))
@@ -383,7 +383,7 @@ producer send default bytes=7 links=1 type=t
 	})
 }
 
-// A tick is a trace of its own, with all that its task goes through: nobody's call began it, so its broker does.
+// A tick is a trace of its own, with all that happens to its task: no call caused it, so the broker starts the trace.
 func TestTraceOfATick(t *testing.T) {
 	inTrace(t, func(w *traced) {
 		sched := admin.ScheduleSpec{Name: "nightly", Every: time.Hour, Task: task, Options: []pawl.Option{
@@ -420,7 +420,7 @@ producer create default bytes=7 type=t
 			w.Errorf("the tick's span has %v", got)
 		}
 	})
-	inTrace(t, func(w *traced) { // a tick that makes no task has no span; one that is triggered has
+	inTrace(t, func(w *traced) { // a tick that creates no task has no span; one that is triggered has
 		sched := admin.ScheduleSpec{Name: "nightly", Every: time.Minute, Task: task, Overlap: admin.OverlapSkip}
 		if _, err := admin.New(w.client).Schedules().Put(w.Context(), sched); err != nil {
 			w.Fatal(err)
@@ -438,7 +438,7 @@ producer create default bytes=7 type=t
 			w.Errorf("the span is about task %q, want %q", got, ref.ID)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // the sampler is asked as for any trace that begins here
+	synctest.Test(t, func(t *testing.T) { // the sampler is asked as for any trace that starts here
 		inSample(t, sdktrace.ParentBased(sdktrace.NeverSample()), func(w *traced) {
 			if _, err := admin.New(w.client).Schedules().Put(w.Context(), admin.ScheduleSpec{Name: "nightly", Every: time.Minute, Task: task}); err != nil {
 				w.Fatal(err)
@@ -456,7 +456,7 @@ producer create default bytes=7 type=t
 	})
 }
 
-// The trace of a task that was cancelled says so: also if it never ran.
+// The trace of a cancelled task shows that, even if the task never ran.
 func TestTraceOfACancel(t *testing.T) {
 	inTrace(t, func(w *traced) {
 		ref, err := w.client.Enqueue(w.Context(), task)
@@ -477,7 +477,7 @@ producer send default bytes=7 type=t
 	})
 }
 
-// Trace context travels through a program that records nothing: from the headers of a task to what its handler enqueues.
+// Trace context passes through a program that records nothing: from the headers of a task to what its handler enqueues.
 func TestTracePassesThrough(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 	synctest.Test(t, func(t *testing.T) {

@@ -95,7 +95,7 @@ func TestCheckQueues(t *testing.T) {
 	for what, x := range map[string]struct {
 		shares []*pawlv1.QueueShare
 		order  pawlv1.Order
-		field  string // "": it is right
+		field  string // "": valid
 	}{
 		"none":             {nil, strict, "queues"},
 		"one":              {many(1), strict, ""},
@@ -136,7 +136,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// A task has all that the answer has, down to its attempts and what is around it; what is absent stays so.
+// A task has all that the message has, including attempts and relations; what is absent stays absent.
 func TestTask(t *testing.T) {
 	if Task(nil) != nil || Unique(nil) != nil || Parent(nil) != nil || Follower(nil) != nil {
 		t.Error("something is made of nothing")
@@ -158,7 +158,7 @@ func TestTask(t *testing.T) {
 	}
 }
 
-// What is said of repeats and unique keys comes back as it was given: nothing, none and some are three things.
+// Retry policies and unique keys survive a round trip: unset, zero and positive are three different values.
 func TestPoliciesComeBack(t *testing.T) {
 	for _, p := range []pawltype.RetryPolicy{
 		{},
@@ -192,7 +192,7 @@ func TestPoliciesComeBack(t *testing.T) {
 	}
 }
 
-// What a broker says of a once key that is not known here is to wait.
+// An unknown state of a once key means to wait.
 func TestOnceAnswers(t *testing.T) {
 	for state, want := range map[pawlv1.OnceState]pawltype.OnceState{
 		pawlv1.OnceState_ONCE_STATE_RUN: pawltype.OnceRun, pawlv1.OnceState_ONCE_STATE_DONE: pawltype.OnceDone, pawlv1.OnceState_ONCE_STATE_FREE: pawltype.OnceFree,
@@ -204,7 +204,7 @@ func TestOnceAnswers(t *testing.T) {
 	}
 }
 
-// A list goes over all pages, and ends where it is left, fails or would go on for ever.
+// Pages iterates over all pages, and ends when the caller stops, a page fails, or it would never end.
 func TestPages(t *testing.T) {
 	boom := errors.New("boom")
 	type page struct {
@@ -214,7 +214,7 @@ func TestPages(t *testing.T) {
 	}
 	for what, x := range map[string]struct {
 		pages map[string]page
-		most  int // items that are wanted
+		most  int // number of items to read
 		want  string
 		err   string
 	}{
@@ -247,7 +247,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// A page says how far it searched if it does.
+// A page reports how far it searched, if the broker does.
 func TestPage(t *testing.T) {
 	id := func(p *pawlv1.Task) string { return p.GetTaskId() }
 	p := Page(&pawlv1.ListTasksResponse{Items: []*pawlv1.Task{{TaskId: "1"}, {TaskId: "2"}}, NextCursor: "c", Searched: &pawlv1.Searched{Rows: 7}}, id)
@@ -262,7 +262,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// fieldOf is the field that a refusal names.
+// fieldOf returns the field that a refusal names.
 func fieldOf(err error) string {
 	if refused, ok := errors.AsType[*pawltype.Error](err); ok {
 		return refused.Field

@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// refused is what gRPC returns for a refusal of the broker.
+// refused returns what gRPC returns for a refusal by the broker.
 func refused(p *pawlv1.Error) error {
 	st, _ := status.New(codes.Unavailable, "gRPC's words").WithDetails(&durationpb.Duration{}, p)
 	return st.Err()
@@ -58,7 +58,7 @@ func TestCallErrors(t *testing.T) {
 	}
 }
 
-// A node that is not ready can be passed over; one that is unavailable says when to come again.
+// A node that is not ready can be replaced by another; one that is unavailable says when to retry.
 func TestUnavailable(t *testing.T) {
 	wait := durationpb.New(time.Second)
 	for what, x := range map[string]struct {
@@ -101,7 +101,7 @@ type veryLong[T any] struct{ _ T }
 
 func (veryLong[T]) Error() string { return "long" }
 
-// What the attempt log says of an error: the type of the innermost, a panic with its stack, a timeout.
+// What the attempt log has of an error: the type of the innermost, a panic with its stack, a timeout.
 func TestTaskErrors(t *testing.T) {
 	if TaskError(nil) != nil {
 		t.Error("no error is described")

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The shard is read from ids as the broker makes them.
+// The shard is parsed from ids as the broker makes them.
 func TestTheShardIsInTheID(t *testing.T) {
 	for _, shard := range []uint32{0, 1, 2, 255, 256, 0xabc, task.MaxShard} {
 		id := task.NewID(shard, 1753000000000, 0x0123456789abcdef).String()

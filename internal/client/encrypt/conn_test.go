@@ -17,14 +17,14 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// server is a broker that keeps the last request, and answers with what it is told to.
+// server is a broker that keeps the last request, and returns configured answers.
 type server struct {
 	rpc.Conn
-	asked  int // who it is
+	asked  int // number of WhoAmI calls
 	got    any
 	answer proto.Message
-	task   *pawlv1.Task // of GetTask
-	fails  error        // of the call of this name
+	task   *pawlv1.Task // returned by GetTask
+	fails  error        // fails the call with this name
 	failed string
 }
 
@@ -62,8 +62,8 @@ func ring(t *testing.T, cfg keyring.Config, ids ...string) *keyring.Keyring {
 
 var secret = []byte(`"secret"`)
 
-// Each request that holds something of a task goes out encrypted, and stays as it is for its caller. Others go as they are, and nobody
-// asks for the namespace.
+// Each request with contents of a task is sent encrypted, and left unchanged for its caller. Others are sent unchanged, without
+// asking for the namespace.
 func TestRequestsAreSealed(t *testing.T) {
 	spec := func() *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Queue: "mail", Payload: secret} }
 	for what, x := range map[string]struct {
@@ -107,7 +107,7 @@ func TestRequestsAreSealed(t *testing.T) {
 	}
 }
 
-// A task that changes is encrypted if it was, and what can't be asked is told.
+// A changed payload is encrypted if the old one was, and if that can't be determined, the error is returned.
 func TestChangesAreSealedAsBefore(t *testing.T) {
 	req := &pawlv1.UpdateTaskRequest{TaskId: "1", Payload: secret}
 	s := &server{task: &pawlv1.Task{Type: "a", Queue: "mail"}}
@@ -124,8 +124,8 @@ func TestChangesAreSealedAsBefore(t *testing.T) {
 	}
 }
 
-// A repeat is encrypted as it was the first time, and something else with the same payload is not: by the name of the request, the task or the
-// schedule. Only where the broker makes a key of the payload, the same payload looks the same.
+// A retry is encrypted exactly as the first time, and a different request with the same payload is not: it depends on the id of the request,
+// the task or the schedule. Only if the broker derives the unique key from the payload do equal payloads have equal ciphertexts.
 func TestRepeatsLookTheSame(t *testing.T) {
 	spec := func(change func(*pawlv1.TaskSpec)) *pawlv1.TaskSpec {
 		t := &pawlv1.TaskSpec{Type: "a", Payload: secret}
@@ -165,7 +165,7 @@ func TestRepeatsLookTheSame(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			_ = visit(s.got.(proto.Message).ProtoReflect(), "", func(m proto.Message, _ string) error {
-				payload = m.(*pawlv1.TaskSpec).GetPayload() // the last: a follower comes after its parent
+				payload = m.(*pawlv1.TaskSpec).GetPayload() // the last one: a follow-up task comes after its parent
 				return nil
 			})
 			return payload
@@ -178,7 +178,7 @@ func TestRepeatsLookTheSame(t *testing.T) {
 			t.Errorf("%s: another one looks the same: %v", what, same)
 		}
 	}
-	// Two tasks of one request, and two followers of one task, are two.
+	// Two tasks of one request, and two follow-up tasks of one task, have different ciphertexts.
 	both := &server{}
 	m := &pawlv1.CreateGroupRequest{RequestId: "g", Tasks: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret, Then: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret}}}}}
 	if err := Over(both, ring(t, keyring.Config{}, "k1"), "team").Invoke(t.Context(), "/x", m, &pawlv1.CreateGroupResponse{}); err != nil {
@@ -191,7 +191,7 @@ func TestRepeatsLookTheSame(t *testing.T) {
 	}
 }
 
-// A payload that the broker would refuse, if it could read it, is refused here; a follower's with its place.
+// A payload that the broker would refuse, if it could read it, is refused here; for a follow-up task the error names its place.
 func TestCheck(t *testing.T) {
 	long := strings.Repeat("c", keyring.MaxContentType)
 	for what, x := range map[string]struct {
@@ -220,7 +220,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// fieldOf is the field that a refusal names.
+// fieldOf returns the field that a refusal names.
 func fieldOf(err error) string {
 	if refusal, ok := errors.AsType[*pawltype.Error](err); ok {
 		return refusal.Field
@@ -228,7 +228,8 @@ func fieldOf(err error) string {
 	return ""
 }
 
-// Each answer that holds something of a task comes plain, if the keyring has the key and it lies where it was encrypted for; else it stays.
+// Each response with contents of a task is decrypted, if the keyring has the key and the contents are in the place that they were encrypted
+// for; else it is unchanged.
 func TestAnswersAreOpened(t *testing.T) {
 	keys := ring(t, keyring.Config{}, "k1")
 	seal := func(at keyring.Place) (data []byte, contentType string) {
@@ -288,7 +289,7 @@ func TestAnswersAreOpened(t *testing.T) {
 	}
 }
 
-// What is encrypted already stays, a batch is refused for any of its tasks, and what is no message of the API goes as it is.
+// Encrypted data is not encrypted again, a batch is refused for any of its tasks, and other messages than those of the API pass unchanged.
 func TestWhatIsNotSealed(t *testing.T) {
 	s := &server{}
 	over := Over(s, ring(t, keyring.Config{}, "k1"), "team")
@@ -311,7 +312,7 @@ func TestWhatIsNotSealed(t *testing.T) {
 	}
 }
 
-// stream is one whose parts can fail.
+// stream is a stream whose methods can fail.
 type stream struct {
 	grpc.ClientStream
 	s            *server
@@ -344,7 +345,7 @@ func (s *streaming) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc
 	return s.stream, s.opens
 }
 
-// Streams encrypt and decrypt as calls do. That of a worker knows the namespace before the first task comes.
+// Streams encrypt and decrypt like calls. That of a worker knows the namespace before the first task arrives.
 func TestStreams(t *testing.T) {
 	boom, keys := errors.New("boom"), ring(t, keyring.Config{}, "k1")
 	for method, want := range map[string]int{pawlv1.WorkerService_Work_FullMethodName: 1, "/x": 0} {
@@ -395,7 +396,7 @@ func (s sOfTask) Invoke(_ context.Context, _ string, _, resp any, _ ...grpc.Call
 	return nil
 }
 
-// Why a handler may not have what it claimed.
+// The reasons why a handler can't read what it claimed.
 func TestUnreadable(t *testing.T) {
 	keys := ring(t, keyring.Config{}, "k1")
 	payload, sealedAs, _ := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", "", secret)
@@ -406,7 +407,7 @@ func TestUnreadable(t *testing.T) {
 	for what, x := range map[string]struct {
 		over   rpc.Conn
 		task   *pawlv1.ClaimedTask
-		want   string // "": it may
+		want   string // "": readable
 		forged bool
 	}{
 		"plain":               {with(keys), &pawlv1.ClaimedTask{Payload: secret}, "", false},
@@ -430,7 +431,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// A keyring that takes only what is encrypted hides the rest from handlers, and one that accepts other queues opens what comes from there.
+// A keyring with OnlyEncrypted hides plain payloads from handlers, and one with AcceptFrom decrypts those moved from there.
 func TestKeyringsOfTheirOwn(t *testing.T) {
 	keys := ring(t, keyring.Config{}, "k1")
 	payload, sealedAs, _ := keys.Seal(keyring.ForPayload("team", "mail", "a"), "", "", secret)

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// Each field of bytes in the contract is one that a keyring encrypts, or not a task's.
+// Each bytes field in the API is one that a keyring encrypts, or is not part of a task's contents.
 func TestKeyringKnowsEveryField(t *testing.T) {
 	notOfTasks := []string{"pawl.v1.BackupResponse.data"}
 	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {

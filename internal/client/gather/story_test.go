@@ -21,9 +21,9 @@ import (
 	"github.com/pawlq/pawl/internal/client/rpc"
 )
 
-// TestStories: callers enqueue tasks, and a server answers when it is told to.
+// TestStories has callers that enqueue tasks, and a server that answers on command.
 //
-//	gatherer [repeats=D] [eager=N]   begins anew
+//	gatherer [repeats=D] [eager=N]   starts over
 //	enqueue NAME... [size=N]    callers, each with a task of N bytes; 1..9 is many of them
 //	late NAME                   one whose context has ended
 //	send NAME...                one caller with a batch
@@ -48,7 +48,7 @@ type world struct {
 	g *Gatherer
 
 	mu      sync.Mutex
-	said    []string // of this step
+	said    []string // output of this step
 	asked   int      // requests so far
 	replies map[string]chan reply
 	leave   map[string]context.CancelFunc
@@ -173,7 +173,7 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(said, "") + fmt.Sprintf("%d in flight, %d wait\n", w.g.inFlight, len(w.g.waiting))
 }
 
-// A caller may leave as the gatherer closes, which has taken its call already.
+// A caller may leave while the gatherer closes, which has already taken its call.
 func TestLeavingWhileItCloses(t *testing.T) {
 	w := &world{}
 	g := New(rpc.NewCaller(nil, -1), w, 0)
@@ -184,7 +184,7 @@ func TestLeavingWhileItCloses(t *testing.T) {
 	}
 }
 
-// task is one that has so many bytes on its way.
+// task returns a task of this size on the wire.
 func task(name, size string) *pawlv1.TaskSpec {
 	t := &pawlv1.TaskSpec{RequestId: name}
 	if n, err := strconv.Atoi(size); err == nil {

@@ -24,7 +24,7 @@ import (
 
 var claim = Claim{TaskID: "1", Type: "a", Token: "token"}
 
-// What a handler returns, as the broker is told of it.
+// The ending that the broker gets for each result of a handler.
 func TestEndings(t *testing.T) {
 	boom := errors.New("boom")
 	steer := func(o pawltype.Outcome, delay time.Duration) error {
@@ -72,7 +72,7 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// text is what is in an ending, whose claim is checked.
+// text returns the content of an ending, and checks its claim.
 func text(e Ending) string {
 	var r pawlv1.SettleRequest
 	e.AddTo(&r)
@@ -87,7 +87,7 @@ func text(e Ending) string {
 	return r.String()
 }
 
-// server answers a call of any kind.
+// server answers calls of any kind.
 type server struct {
 	rpc.Conn
 	answer proto.Message
@@ -112,7 +112,7 @@ func calls(t *testing.T, s *server) Calls {
 	return NewCalls(rpc.NewCaller(s, -1), tel)
 }
 
-// Endings of all kinds go in one request, and each gets its own answer. Where answers are missing nobody guesses whose they are.
+// Endings of all kinds share one request, and each gets its own answer. If answers are missing, the client does not guess whose they are.
 func TestSettleAnswers(t *testing.T) {
 	of := func(id string) Claim { return Claim{TaskID: id, Token: id} }
 	endings := []Ending{Fail(of("1"), errors.New("x")), EndingOf(of("2"), nil, "", nil), Release(of("3"), 0), EndingOf(of("4"), nil, "", nil), Release(of("5"), 0), Fail(of("6"), errors.New("x"))}
@@ -155,7 +155,7 @@ func TestSettleAnswers(t *testing.T) {
 	}
 }
 
-// A call about a claim gives what the broker answers, or says which call was refused.
+// A call about a claim returns what the broker answers, or an error that names the call.
 func TestCallsSayWhatWasRefused(t *testing.T) {
 	refused := &pawltype.Error{Code: pawltype.ErrStaleClaim}
 	for what, call := range map[string]func(c Calls) (any, error){
@@ -184,7 +184,7 @@ func TestCallsSayWhatWasRefused(t *testing.T) {
 	}
 }
 
-// What can be made twice is made again; AbandonOnce is not.
+// Calls that are safe to repeat are retried; AbandonOnce is not.
 func TestWhichCallsAreRepeated(t *testing.T) {
 	away, ctx := &pawltype.Error{Code: pawltype.ErrUnavailable}, context.Background()
 	tel, err := telemetry.New(telemetry.Config{})

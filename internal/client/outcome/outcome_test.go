@@ -16,7 +16,7 @@ import (
 
 var errDriver = errors.New("driver: bad connection")
 
-// What the error of a handler means, and what it says.
+// The meaning of a handler's error, and its text.
 func TestOutcomes(t *testing.T) {
 	wrap := func(err error) error { return fmt.Errorf("import: %w", err) }
 	for _, x := range []struct {
@@ -47,7 +47,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A handler that was stopped says why, once, whatever it returned. One that ended well or steers knows what it says.
+// The error of a handler that was stopped has the reason once, whatever it returned. One that succeeded or steers is unchanged.
 func TestInterrupted(t *testing.T) {
 	stopped := func(cause error) context.Context {
 		ctx, stop := context.WithCancelCause(t.Context())
@@ -59,7 +59,7 @@ func TestInterrupted(t *testing.T) {
 	for what, x := range map[string]struct {
 		ctx  context.Context
 		err  error
-		text string // "": err as it is
+		text string // "": err is unchanged
 		want pawltype.Outcome
 	}{
 		"drains":             {stopped(pawltype.ErrDraining), errDriver, "pawl: worker draining: driver: bad connection", pawltype.OutcomeReleased},
@@ -81,7 +81,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// What is forged is poisoned. What no key opens here may be run elsewhere, and is a failure.
+// Forged data is poisoned. If no key here opens it, it is a failure, since another worker may have the key.
 func TestUnreadable(t *testing.T) {
 	keys, err := keyring.New(keyring.Config{Keys: []keyring.Key{{ID: "k1", Secret: make([]byte, 32)}}})
 	if err != nil {

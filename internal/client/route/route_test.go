@@ -12,7 +12,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Addresses of a map must be of one node each, and need TLS as those of Dial do.
+// Addresses in a map must each be of one node, and need TLS like those given to Dial.
 func TestAdvertisedAddresses(t *testing.T) {
 	for _, x := range []struct {
 		addr string
@@ -38,7 +38,7 @@ func TestAdvertisedAddresses(t *testing.T) {
 	}
 }
 
-// What Dial takes, and where it leads: all of a list over TLS or none of it, and in plaintext only on this machine.
+// The addresses that Dial accepts, and their targets: all of a list over TLS or none of it, and in plaintext only on this machine.
 func TestTargets(t *testing.T) {
 	list := func(n int) string { return strings.TrimSuffix(strings.Repeat("localhost:1,", n), ",") }
 	for _, x := range []struct {
@@ -91,7 +91,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// A server that speaks no HTTP/2 in plaintext is found out by its first byte.
+// A server without plaintext HTTP/2 is detected by its first byte.
 func TestPlainConn(t *testing.T) {
 	for what, x := range map[string]struct {
 		says string
@@ -114,14 +114,14 @@ func TestPlainConn(t *testing.T) {
 	}
 }
 
-// take has a client believe a map, and says how much of it is kept.
+// take makes a client load a map, and returns how much of it is kept.
 func take(m *pawlv1.GetMapResponse) (nodes, leaders int) {
 	c := newTopology()
 	c.update(m, true)
 	return len(c.addrs), len(c.leaders)
 }
 
-// Whatever a map says, what is kept of it is bounded.
+// Whatever a map contains, what is kept of it is bounded.
 func TestAMapIsBounded(t *testing.T) {
 	m := &pawlv1.GetMapResponse{Node: "n1", ClusterId: "c1"}
 	for i := range 10_000 {

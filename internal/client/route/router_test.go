@@ -29,9 +29,9 @@ type rig struct {
 
 	mu    sync.Mutex
 	log   strings.Builder
-	asked map[string]int // for the map, by node
-	away  string         // a node whose address leads nowhere
-	hold  chan struct{}  // answers of maps wait for it
+	asked map[string]int // map requests, by node
+	away  string         // a node whose address is unreachable
+	hold  chan struct{}  // answers to map requests wait for it
 	says  func(node string, m *pawlv1.GetMapResponse)
 }
 
@@ -66,7 +66,7 @@ func (r *rig) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return r.pipes[addr].DialContext(ctx)
 }
 
-// Write takes a line of the log.
+// Write receives a line of the log.
 func (r *rig) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +97,7 @@ func (n rigNode) GetMap(context.Context, *pawlv1.GetMapRequest) (*pawlv1.GetMapR
 	return m, nil
 }
 
-// wantAsked checks who was asked for the map since the last time.
+// wantAsked checks which nodes were asked for the map since the last check.
 func (r *rig) wantAsked(what, want string) {
 	r.Helper()
 	synctest.Wait()
@@ -122,7 +122,7 @@ var errNodeNotReady = func() error {
 	return st.Err()
 }()
 
-// A channel that is out of use is closed with the last of its calls; one that has none, at once.
+// A channel that is retired is closed when the last of its calls ends; one without calls, immediately.
 func TestChannelsCloseWithTheirLastCall(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d := r.d
@@ -144,7 +144,7 @@ func TestChannelsCloseWithTheirLastCall(t *testing.T) {
 				r.Fatalf("a call of n2 goes over %+v; there are %d channels", l, len(d.channels))
 			}
 			d.retireLocked(n)
-			d.retireLocked(n) // again, which is nothing
+			d.retireLocked(n) // again, which is a no-op
 			d.mu.Unlock()
 			for left := calls; left > 0; left-- {
 				synctest.Wait()
@@ -181,7 +181,7 @@ func TestChannelsStayOpen(t *testing.T) {
 	})
 }
 
-// Calls keep away from a node that is not ready for a second, and go to it if no other works.
+// Calls avoid a node that is not ready for a second, and go to it if no other works.
 func TestUnreadyNodesAreLeftAlone(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d := r.d
@@ -218,15 +218,15 @@ func TestUnreadyNodesAreLeftAlone(t *testing.T) {
 	})
 }
 
-// What a router learns of an answer, and what it begins for the next call.
+// What a router learns from an answer, and what it prepares for the next call.
 func TestRouterLearns(t *testing.T) {
 	mail := Destination{queue: "mail", whole: true}
 	for what, x := range map[string]struct {
 		from  string
 		of    stamp
 		err   error
-		shard uint32 // that mail is believed to lie in; it is 3 before
-		known string // who leads it
+		shard uint32 // where mail is believed to be; 3 before
+		known string // its known leader
 		asked string
 	}{
 		"a leader elsewhere":      {"", stamp{2, true, "n3"}, nil, 2, "n3", "[n3:1]"},
@@ -258,7 +258,7 @@ func TestRouterLearns(t *testing.T) {
 			}
 		})
 	}
-	// A server that has never named another node teaches nothing.
+	// If a server has never named another node, nothing is learned.
 	inRig(t, func(r *rig) {
 		r.d.learn(mail, r.d.any, stamp{3, true, ""}, nil)
 		if len(r.d.topology.queues) != 0 || r.d.clustered.Load() || r.d.pick(OfShard(2)) != r.d.any {
@@ -271,7 +271,7 @@ func TestRouterLearns(t *testing.T) {
 	})
 }
 
-// Looks at the map don't overlap, keep a distance, and end with the router.
+// Fetches of the map don't overlap, are spaced out, and end with the router.
 func TestLooksAtTheMapAreFew(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d, now := r.d, time.Now()
@@ -308,7 +308,7 @@ func TestLooksAtTheMapAreFew(t *testing.T) {
 	})
 }
 
-// A node that can't be reached is tried again, more and more seldom, and the log says so once.
+// An unreachable node is tried again, less and less often, and the log says so once.
 func TestNodesOutOfReach(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d := r.d
@@ -336,7 +336,7 @@ func TestNodesOutOfReach(t *testing.T) {
 	})
 }
 
-// A call for a node to which there is no channel begins one, and none for the node of Dial, or for nobody.
+// A call for a node without a channel prepares one; a call for the node of Dial, or for no node, does not.
 func TestCallsBeginChannels(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d := r.d
@@ -357,7 +357,7 @@ func TestCallsBeginChannels(t *testing.T) {
 	})
 }
 
-// A node is who it says it is, and one that moves is left.
+// A node must identify itself, and is left if its address changes.
 func TestNodesAreWhoTheySay(t *testing.T) {
 	for what, says := range map[string]func(node string, m *pawlv1.GetMapResponse){
 		"another node":    func(_ string, m *pawlv1.GetMapResponse) { m.Node = "n3" },
@@ -391,7 +391,8 @@ func TestNodesAreWhoTheySay(t *testing.T) {
 	}
 }
 
-// A node that has another address, or is gone, while a channel to it is made, gets none; and who dials meanwhile waits for nobody.
+// If a node's address changes, or the node is removed, while a channel to it is made, the channel is dropped; concurrent dials
+// don't wait for each other.
 func TestNodesChangeMeanwhile(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		inRig(t, func(r *rig) {
@@ -425,7 +426,7 @@ func TestNodesChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// A router knows where a stream belongs if it is at the leader, or can go there; what it has forgotten it does not know.
+// A router knows a stream's place if the leader is here, or can be reached directly; what it has forgotten it does not know.
 func TestWhereStreamsBelong(t *testing.T) {
 	inRig(t, func(r *rig) {
 		d := r.d

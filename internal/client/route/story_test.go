@@ -23,7 +23,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// words are the arguments of a step: lone ones are true.
+// words are the arguments of a step: those without a value are true.
 type words map[string][]string
 
 func wordsOf(d *datadriven.TestData) words {
@@ -48,7 +48,7 @@ func (w words) number(name string) uint32 {
 	return uint32(n)
 }
 
-// destination is what a step says of one: queue=Q, of which part is asked for, or shard-of-task=N.
+// destination parses a destination: queue=Q, with part if it is only a part of the request, or task=SHARD.
 func (w words) destination() Destination {
 	if w.has("task") {
 		return OfShard(w.number("task"))
@@ -60,7 +60,7 @@ func (w words) stamp() stamp {
 	return stamp{shard: w.number("shard"), stamped: w.has("shard"), leader: w.first("leader")}
 }
 
-// clusterMap is map node=N cluster=C version=V nodes=(N,…) shards=(S:N,…).
+// clusterMap parses map node=N cluster=C version=V nodes=(N,…) shards=(S:N,…).
 func (w words) clusterMap() *pawlv1.GetMapResponse {
 	m := &pawlv1.GetMapResponse{Node: w.first("node"), ClusterId: w.first("cluster"), Version: uint64(w.number("version"))}
 	for _, name := range w["nodes"] {
@@ -74,7 +74,7 @@ func (w words) clusterMap() *pawlv1.GetMapResponse {
 	return m
 }
 
-// TestTopology: what a client learns of answers and maps.
+// TestTopology checks what a client learns from answers and maps.
 //
 //	learn [queue=Q [part]] [task=SHARD] [from=NODE] shard=N [leader=NODE]   an answer; would it have been news?
 //	forget, leader                                                         of such a destination
@@ -98,7 +98,7 @@ func TestTopology(t *testing.T) {
 	})
 }
 
-// Queues beyond a bound make room for each other.
+// Queues beyond a limit replace each other.
 func TestHintsAreBounded(t *testing.T) {
 	c := newTopology()
 	for i := range maxHints + 10 {
@@ -110,7 +110,7 @@ func TestHintsAreBounded(t *testing.T) {
 	}
 }
 
-// Trailers and frames say the same of an answer, if they say something that can be.
+// Trailers and frames carry the same about an answer, if it is valid.
 func TestStamps(t *testing.T) {
 	long := strings.Repeat("n", 256)
 	for _, x := range []struct {
@@ -190,7 +190,7 @@ func TestDestinations(t *testing.T) {
 	}
 }
 
-// notes are lines that any goroutine writes.
+// notes are lines that any goroutine can write.
 type notes struct {
 	mu   sync.Mutex
 	text string
@@ -209,12 +209,12 @@ func (n *notes) take() (text string) {
 	return text
 }
 
-// fakeStream is the server's side of a producer's stream.
+// fakeStream is the server side of a producer's stream.
 type fakeStream struct {
 	grpc.ClientStream
 	said  *notes
 	fails error         // of Send
-	holds chan struct{} // Send waits until it is closed
+	holds chan struct{} // blocks Send until it is closed
 }
 
 func (s *fakeStream) Send(r *pawlv1.ProduceRequest) error {
@@ -232,14 +232,14 @@ func (s *fakeStream) CloseSend() error {
 	return nil
 }
 
-// TestFrames: the frames of one stream, and what becomes of them.
+// TestFrames checks the frames of one stream and their results.
 //
 //	stream [opening]           a stream, or one that is not open yet
 //	begin                      it is open
 //	send FRAME [size=N]        a caller sends a frame
-//	leave FRAME                it waits no more
-//	holds, reads               the server makes those wait who send, and does not any more
-//	fails                      what is sent from here on fails
+//	leave FRAME                its caller no longer waits
+//	holds, reads               the server makes senders wait, or no longer does
+//	fails                      from here on, sends fail
 //	answer NUMBER… [draining]  the server answers
 //	retire                     no more frames
 //	pass D                     time passes
@@ -259,8 +259,8 @@ type frames struct {
 	s      *frameStream
 	stream *fakeStream
 	of     map[string]*frame
-	said   *notes // of the stream
-	sent   *notes // what callers were told
+	said   *notes // what happened to the stream
+	sent   *notes // what callers got
 }
 
 func (w *frames) step(cmd string, a words, d *datadriven.TestData) {
@@ -281,7 +281,7 @@ func (w *frames) step(cmd string, a words, d *datadriven.TestData) {
 		f := &frame{size: int(a.number("size")), done: make(chan struct{}, 1)}
 		w.of[name] = f
 		s, told := w.s, w.sent
-		go func() { // the server may hold it
+		go func() { // the server may block it
 			sent, err := s.send(f)
 			told.add("%s: sent %v, error %v\n", name, sent, err)
 		}()
@@ -325,7 +325,7 @@ func (w *frames) state() (said string) {
 	return said + fmt.Sprintf("takes frames %v, served %v, under way %v, %d bytes, %d wait to be sent\n", !s.over.Load(), s.served, slices.Sorted(maps.Keys(s.frames)), s.unanswered, len(s.queue))
 }
 
-// The credentials of a call say what there is, and that there is no token if it can't be had.
+// The credentials of a call have what is set, or report that a token can't be had.
 func TestCredentials(t *testing.T) {
 	token := func() (string, error) { return "secret", nil }
 	none := func() (string, error) { return "", errors.New("no such file") }

@@ -20,7 +20,7 @@ var (
 	conflict = &pawltype.Error{Code: pawltype.ErrConflict}
 )
 
-// answers gives one error after the other, the last for ever, and counts the calls.
+// answers returns one error after the other, the last for ever, and counts the calls.
 func answers(calls *int, errs ...error) func(context.Context, int, ...grpc.CallOption) (int, error) {
 	return func(_ context.Context, n int, _ ...grpc.CallOption) (int, error) {
 		err := errs[min(*calls, len(errs)-1)]
@@ -29,7 +29,7 @@ func answers(calls *int, errs ...error) func(context.Context, int, ...grpc.CallO
 	}
 }
 
-// A call is made again while the broker is unavailable and there is time, if it may be.
+// A call is retried while the broker is unavailable and there is time, if it is safe to repeat.
 func TestCall(t *testing.T) {
 	for what, x := range map[string]struct {
 		errs     []error
@@ -37,7 +37,7 @@ func TestCall(t *testing.T) {
 		retryFor time.Duration
 		want     error
 		calls    int
-		least    time.Duration // that it takes
+		least    time.Duration // minimum duration
 		most     time.Duration
 	}{
 		"answered":        {[]error{nil}, true, time.Minute, nil, 1, 0, 0},
@@ -60,7 +60,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// A pause ends with the caller's context, which is told with what was refused, and with the client.
+// A pause ends with the caller's context, whose error is returned with the refusal, and with the client.
 func TestPausesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCaller(nil, time.Hour)
@@ -85,8 +85,7 @@ func TestPausesEnd(t *testing.T) {
 	})
 }
 
-// Ten repeats go at once, then five in a second, and one more for each ten calls that succeed. A node that is not ready costs nothing
-// three times.
+// Ten retries run right away, then five a second, and one more for every ten calls that succeed. After a node that is not ready, three are free.
 func TestRepeatsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCaller(nil, time.Hour)
@@ -182,7 +181,7 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// Which refusals end a stream for good.
+// The refusals after which a stream is not reopened.
 func TestFinal(t *testing.T) {
 	for err, want := range map[error]string{pawltype.ErrUnauthenticated: "true true", pawltype.ErrPermissionDenied: "true true", pawltype.ErrInvalidArgument: "false true",
 		pawltype.ErrClosed: "false true", pawltype.ErrUnavailable: "false false", pawltype.ErrInternal: "false false"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// mail is sent as JSON, with a queue of its own.
+// mail is sent as JSON, and has its own queue.
 type mail struct{ To string }
 
 func (mail) TaskType() string { return "mail" }
@@ -25,7 +25,7 @@ type channel chan int
 
 func (channel) TaskType() string { return "channel" }
 
-// bytes are sent as they are.
+// bytes are sent unchanged.
 type bytes struct {
 	typ  string
 	data []byte
@@ -42,7 +42,7 @@ func set(f func(*pawlv1.TaskSpec)) option {
 	return func(s *pawlv1.TaskSpec) error { f(s); return nil }
 }
 
-// Arguments are sent as JSON or as they are; their own options come before those of the call.
+// Arguments are sent as JSON or unchanged; their own options come before those of the call.
 func TestOf(t *testing.T) {
 	queue := set(func(s *pawlv1.TaskSpec) { s.Queue += "+given" })
 	for _, x := range []struct {
@@ -69,7 +69,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// What would make a batch unreadable is refused before it is sent, whatever field it is in.
+// What would make a batch unreadable is refused before it is sent, in whatever field it is.
 func TestWhatIsRefused(t *testing.T) {
 	const limit = rpc.MaxMessage - convert.MaxTaskOverhead
 	if _, err := Of[option](bytes{"a", make([]byte, limit)}, nil); err != nil {
@@ -104,7 +104,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// many headers have the one given among them.
+// many returns many headers, including the given one.
 func many(name, value string) map[string]string {
 	headers := map[string]string{name: value}
 	for i := range 20 {
@@ -113,7 +113,7 @@ func many(name, value string) map[string]string {
 	return headers
 }
 
-// fieldOf is the field that a refusal names.
+// fieldOf returns the field that a refusal names.
 func fieldOf(err error) string {
 	refused, _ := errors.AsType[*pawltype.Error](err)
 	if refused == nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// rig is telemetry whose spans and metrics can be read.
+// rig is a Telemetry whose spans and metrics can be read.
 type rig struct {
 	*testing.T
 	*Telemetry
@@ -46,7 +46,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	return r
 }
 
-// origin is a span elsewhere.
+// origin returns a remote span context.
 func origin(n byte) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{n}, SpanID: trace.SpanID{n}, TraceFlags: trace.FlagsSampled, Remote: true})
 }
@@ -57,7 +57,7 @@ func headersOf(s trace.SpanContext) map[string]string {
 	return said
 }
 
-// attributes are those that differ between spans of a verb.
+// attributes returns those that differ between spans of a verb.
 func attributes(list []attribute.KeyValue) string {
 	var said []string
 	for _, a := range list {
@@ -70,7 +70,7 @@ func attributes(list []attribute.KeyValue) string {
 	return strings.Join(said, " ")
 }
 
-// said is a line for each span that has ended, and for each figure that was measured.
+// said returns a line for each ended span, and for each recorded metric.
 func (r *rig) said() string {
 	var b strings.Builder
 	for _, s := range r.spans.Ended() {
@@ -112,7 +112,7 @@ func (r *rig) said() string {
 	return b.String() + strings.Join(figures, "")
 }
 
-// What is said of each operation, in spans and figures.
+// The spans and metrics of each operation.
 func TestOperations(t *testing.T) {
 	refused := &pawltype.Error{Code: pawltype.ErrQueueFull, Message: strings.Repeat("x", 2000)}
 	status := refused.Error()[:maxStatusText]
@@ -267,7 +267,7 @@ messaging.client.operation.duration [destination.name=mail] 1, 3600 s
 	}
 }
 
-// Exporters take so many links, and the broker so many headers.
+// Spans have a limit of links, and the broker one of headers.
 func TestBounds(t *testing.T) {
 	r := newRig(t, Config{})
 	many := make([]*pawlv1.ClaimedTask, maxLinks+1)
@@ -301,7 +301,7 @@ func TestBounds(t *testing.T) {
 	for i := range maxKnown + 10 {
 		r.operation(VerbSend, fmt.Sprint(i))
 	}
-	r.knownCount.Add(1) // as calls at once may
+	r.knownCount.Add(1) // as concurrent calls might
 	r.operation(VerbSend, "one more")
 	known := 0
 	for range r.known.Range {
@@ -313,7 +313,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Figures need no spans, and spans no figures; a trace that nobody records goes along.
+// Metrics need no spans, and spans no metrics; a trace that is not recorded is propagated.
 func TestHalfOfIt(t *testing.T) {
 	r := newRig(t, Config{})
 	figures := newTestTelemetry(t, Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))})
@@ -350,18 +350,18 @@ func TestHalfOfIt(t *testing.T) {
 	}
 }
 
-// own is a propagator that always has something to say.
+// own is a propagator that always injects something.
 type own struct{ propagation.TraceContext }
 
 func (own) Inject(_ context.Context, c propagation.TextMapCarrier) { c.Set("x-own", "1") }
 func (own) Fields() []string                                       { return []string{"x-own"} }
 
-// silent is one that never has.
+// silent is one that never does.
 type silent struct{ own }
 
 func (silent) Inject(context.Context, propagation.TextMapCarrier) {}
 
-// A propagator of the program's own is asked for every task.
+// A program's own propagator is used for every task.
 func TestPropagators(t *testing.T) {
 	for _, x := range []struct {
 		p    propagation.TextMapPropagator
@@ -399,7 +399,7 @@ func TestPropagators(t *testing.T) {
 	}
 }
 
-// failing can't make one instrument.
+// failing is a meter that can't create one of the instruments.
 type failing struct {
 	noopmetric.MeterProvider
 	name string
@@ -430,7 +430,7 @@ func (f failingMeter) Int64Counter(name string, opts ...metric.Int64CounterOptio
 	return f.Meter.Int64Counter(name, opts...)
 }
 
-// What an instrument fails with is told.
+// The error of an instrument is returned.
 func TestInstrumentsThatFail(t *testing.T) {
 	for _, name := range []string{"messaging.client.operation.duration", "messaging.process.duration", "messaging.client.sent.messages", "messaging.client.consumed.messages"} {
 		if _, err := New(Config{MeterProvider: failing{name: name}}); !errors.Is(err, errInstrument) {
@@ -444,7 +444,7 @@ type long[T any] struct{ _ T }
 
 func (long[T]) Error() string { return "long" }
 
-// Errors are told by words of which there are few.
+// Error types are a small set of words.
 func TestErrorTypes(t *testing.T) {
 	for err, want := range map[error]string{
 		&pawltype.Error{Code: pawltype.ErrConflict}: "conflict", &pawltype.PanicError{Value: 1}: "panic", pawltype.ErrClosed: "closed",
@@ -462,7 +462,7 @@ func TestErrorTypes(t *testing.T) {
 	}
 }
 
-// A line of the log names the trace that it belongs to.
+// A log line names the trace that it belongs to.
 func TestLogTrace(t *testing.T) {
 	var b strings.Builder
 	log := slog.New(slog.NewTextHandler(&b, nil))

@@ -15,10 +15,10 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// later is the provider that tests set globally: the global one passes on to the first that is set, for good.
+// later is the provider that tests set globally: the global one delegates to the first that is set, permanently.
 var later = &countingTracers{}
 
-// countingTracers counts the spans that are begun.
+// countingTracers counts the spans that are started.
 type countingTracers struct {
 	noop.TracerProvider
 	begun, links int
@@ -49,7 +49,7 @@ func newTestTelemetry(t testing.TB, cfg Config) *Telemetry {
 	return tel
 }
 
-// Who has set no provider pays nothing, but traces that come along go along; and a provider that is set later is used.
+// A program without a provider pays nothing, but incoming traces are propagated; and a provider that is set later is used.
 func TestTelemetryThatNobodyWants(t *testing.T) {
 	if noTracers == nil {
 		t.Fatal("the global provider that was never set is not known")
@@ -97,7 +97,7 @@ func TestTelemetryThatNobodyWants(t *testing.T) {
 	}
 }
 
-// Spans and metrics name the server by the address that the client was given.
+// Spans and metrics name the server by the address given to the client.
 func TestServerAttrs(t *testing.T) {
 	for addr, want := range map[string]string{
 		"localhost": "server.address=localhost server.port=7295", "localhost:80": "server.address=localhost server.port=80",
@@ -126,7 +126,7 @@ func TestServerAttrs(t *testing.T) {
 	}
 }
 
-// A provider of the client's own is always asked.
+// A client's own provider is always used.
 func TestTelemetryOfItsOwn(t *testing.T) {
 	own := &countingTracers{}
 	tel := newTestTelemetry(t, Config{TracerProvider: own})

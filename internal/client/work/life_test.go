@@ -22,14 +22,14 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// broker takes one stream after the other.
+// broker serves one stream after the other.
 type broker struct {
 	pawlv1.WorkerServiceClient
-	meets   func(n int, s *brokerStream) error // stream n, from 0; an error: it can't be opened
+	meets   func(n int, s *brokerStream) error // opens stream n, from 0; an error: it can't be opened
 	streams []*brokerStream
 }
 
-// brokerStream confirms all ends and finishes when the worker does, unless it is told otherwise.
+// brokerStream confirms all endings and finishes when the worker does, unless configured otherwise.
 type brokerStream struct {
 	grpc.ClientStream
 	ctx     context.Context
@@ -101,14 +101,14 @@ func (s *brokerStream) CloseSend() error {
 
 func (s *brokerStream) Header() (metadata.MD, error) { return nil, nil }
 
-// last is what the worker sent last.
+// last returns the last frame from the worker.
 func (s *brokerStream) last() *pawlv1.WorkRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sent[len(s.sent)-1]
 }
 
-// told are the ends that were sent, in order.
+// told returns the endings that were sent, in order.
 func (s *brokerStream) told() string {
 	var said []string
 	for _, r := range s.sent {
@@ -126,7 +126,7 @@ func (h handler) Run(ctx context.Context) error { return h(ctx) }
 func (h handler) Result() ([]byte, string)      { return nil, "" }
 func (h handler) Failed(context.Context, error) {}
 
-// at makes a run with one slot that a broker serves. Handlers are found by the type of a task.
+// at returns a run with one slot that a broker serves. Handlers are chosen by the type of a task.
 func (b *broker) at(t *testing.T, handlers map[string]handler) *world {
 	w := &world{T: t}
 	w.start(args{of: map[string]string{"slots": "1"}})
@@ -151,8 +151,8 @@ func after(d time.Duration) handler {
 	return func(context.Context) error { time.Sleep(d); return nil }
 }
 
-// A run that ends drains: what runs gets its time, then the end of its context, and is then left behind; what it ended with is told over the
-// stream, else by a call.
+// A run that ends drains: a running handler gets its time, then its context ends, and then it is left behind; its outcome is sent over
+// the stream, else in a call.
 func TestRunsEnd(t *testing.T) {
 	const begins = 20 * time.Second // of the drain
 	stubborn := make(chan struct{})
@@ -171,7 +171,7 @@ func TestRunsEnd(t *testing.T) {
 		mute  bool
 		took  time.Duration // from the end of its context
 		told  string
-		calls bool // tells the rest by a call
+		calls bool // settles the rest in a call
 	}{
 		"idle":             {nil, 10 * time.Second, false, 0, "", false},
 		"one after other":  {[]string{"quick", "goexits", "quick2"}, 10 * time.Second, false, 0, "ack quick; fail goexits RETRY: handler called runtime.Goexit; ack quick2", false},
@@ -214,7 +214,7 @@ func TestRunsEnd(t *testing.T) {
 	}
 }
 
-// What the broker pushes while the worker drains goes back, and the broker hears at once that it is to push no more.
+// What the broker pushes while the worker drains is released, and the broker is told immediately to push no more.
 func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broker{meets: func(_ int, s *brokerStream) error {
@@ -236,7 +236,7 @@ func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	})
 }
 
-// A worker that is refused ends the contexts of its handlers, and waits for them for a second at most.
+// A worker that is rejected ends the contexts of its handlers, and waits for them for at most a second.
 func TestRefusedRunsEnd(t *testing.T) {
 	invalid := status.Error(codes.InvalidArgument, "no")
 	for what, x := range map[string]struct {
@@ -250,7 +250,7 @@ func TestRefusedRunsEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := &broker{meets: func(int, *brokerStream) error { return invalid }}
 			w := b.at(t, map[string]handler{"a": x.h})
-			w.run.receive(pushed("a"), time.Now()) // of a stream before
+			w.run.receive(pushed("a"), time.Now()) // from an earlier stream
 			began := time.Now()
 			if err, took := w.run.Do(t.Context()), time.Duration(0); !errors.Is(err, pawltype.ErrInvalidArgument) || len(b.streams) != 1 {
 				t.Errorf("%s: %v after %d streams", what, err, len(b.streams))
@@ -262,7 +262,7 @@ func TestRefusedRunsEnd(t *testing.T) {
 	}
 }
 
-// Streams are opened anew after pauses that grow, until the worker is refused for good.
+// Streams are reopened after growing pauses, until the worker is rejected for good.
 func TestLink(t *testing.T) {
 	type stream struct {
 		lasts time.Duration
@@ -277,8 +277,8 @@ func TestLink(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	for what, x := range map[string]struct {
 		streams []stream        // the last of them for ever, if it refuses for long
-		forLong time.Duration   // how long it takes at least; 0: the link is closed with the last stream
-		pauses  []time.Duration // between streams, at most; half of each at least
+		forLong time.Duration   // minimum duration; 0: the link is closed with the last stream
+		pauses  []time.Duration // maximum pauses between streams; half of each is the minimum
 		want    error
 		log     string
 	}{
@@ -341,13 +341,13 @@ func TestLink(t *testing.T) {
 	})
 }
 
-// A stream that says nothing is closed in good order and opened anew, ever more seldom, until something is heard or a stream breaks.
+// A silent stream is closed in an orderly way and reopened, less and less often, until something is heard or a stream breaks.
 func TestStreamsAreRenewed(t *testing.T) {
 	const minute = time.Minute
 	away := status.Error(codes.Unavailable, "")
 	for what, x := range map[string]struct {
 		meets func(n int, s *brokerStream)
-		lasts []time.Duration // the streams, at least; a quarter more and two seconds at most
+		lasts []time.Duration // minimum durations of the streams; at most a quarter and two seconds longer
 	}{
 		"silence": {func(int, *brokerStream) {}, []time.Duration{minute, 2 * minute, 4 * minute, 4 * minute, 4 * minute}},
 		"a word after silence": {func(n int, s *brokerStream) {
@@ -418,7 +418,7 @@ func TestStreamsAreRenewed(t *testing.T) {
 	}
 }
 
-// What can't be sent is not sent again on the same stream, and a session ends after its sender.
+// A frame that can't be sent is not sent again on the same stream, and a session ends after its sender.
 func TestBrokenStreamsAreLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sends, sending := 0, false

@@ -16,10 +16,10 @@ import (
 	"github.com/pawlq/pawl/internal/client/route"
 )
 
-// nodes is a Router that knows what it is told.
+// nodes is a Router with configured answers.
 type nodes struct {
 	leaders     map[uint32]string
-	each        []string // who leads any shard, question by question, the last for ever; nil: leaders say
+	each        []string // leader of any shard, check by check, the last for ever; nil: see leaders
 	asked       int
 	knows       bool
 	unreachable string
@@ -42,10 +42,10 @@ func (n *nodes) Reach(_ context.Context, name string) bool {
 	return name == "" || name != n.unreachable
 }
 
-// id is that of a task of a shard.
+// id returns the id of a task of a shard.
 func id(shard, n int) string { return fmt.Sprintf("00dc6acf-ac00-7%03x-8000-%012x", shard, n) }
 
-// routed is a run with slots enough for all that is pushed.
+// routed returns a run with enough slots for all pushed tasks.
 func routed(t *testing.T, router *nodes) *world {
 	w := &world{T: t}
 	w.start(args{of: map[string]string{"slots": "1000"}})
@@ -54,7 +54,7 @@ func routed(t *testing.T, router *nodes) *world {
 	return w
 }
 
-// A stream belongs to the node from whose shards most tasks come, if they are twice as many as those of its own.
+// A stream belongs to the node whose shards most tasks come from, if they are twice as many as those of its own.
 func TestBetterNode(t *testing.T) {
 	leaders := map[uint32]string{1: "n1", 2: "n2", 3: "n3", 4: "n4", 5: "n5", 6: "n6", 12: "n2"}
 	for _, x := range []struct {
@@ -87,8 +87,8 @@ func TestBetterNode(t *testing.T) {
 	}
 }
 
-// A stream moves when another node has led most of its tasks for two questions in a row and can be reached; one that was opened without
-// knowing better moves with the first.
+// A stream moves when another node has led most of its tasks at two checks in a row and can be reached; one that was opened without
+// knowing the leader moves at the first.
 func TestStreamsMove(t *testing.T) {
 	const first, later = 3 * time.Second, 30 * time.Second
 	for what, x := range map[string]struct {
@@ -131,7 +131,7 @@ func TestStreamsMove(t *testing.T) {
 	}
 }
 
-// Only a stream that says which node it is at, and may move, is watched.
+// A stream is watched only if it names its node, and may move.
 func TestWhoIsWatched(t *testing.T) {
 	for what, x := range map[string]struct {
 		md   metadata.MD
@@ -158,7 +158,7 @@ func TestWhoIsWatched(t *testing.T) {
 	}
 }
 
-// A stream goes where most tasks came from, or where its queues are. Where one broke need not be right.
+// A stream goes where most tasks came from, or where its queues are. If a stream broke, its destination is forgotten.
 func TestDestinations(t *testing.T) {
 	router := &nodes{}
 	w := routed(t, router)

@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// oneStream opens a stream of which each part can fail.
+// oneStream opens a stream whose methods can fail.
 type oneStream struct {
 	pawlv1.WorkerServiceClient
 	grpc.ClientStream
@@ -46,7 +46,7 @@ func (s *oneStream) Recv() (*pawlv1.WorkResponse, error) {
 func (s *oneStream) CloseSend() error             { return nil }
 func (s *oneStream) Header() (metadata.MD, error) { return s.md, s.mdErr }
 
-// A session ends with what the stream ended with. That it can't be written to any more tells nothing: Recv tells why.
+// A session returns the error that ended the stream. That of a failed send is not used: Recv has the reason.
 func TestSessionEnds(t *testing.T) {
 	denied, large := status.Error(codes.PermissionDenied, "no"), status.Error(codes.ResourceExhausted, "too large")
 	for what, x := range map[string]struct {
@@ -82,7 +82,7 @@ func TestSessionEnds(t *testing.T) {
 	}
 }
 
-// Nothing is looked at before it is due: an idle worker costs nothing.
+// Nothing is checked before it is due: an idle worker costs nothing.
 func TestSweepsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t}
@@ -113,7 +113,7 @@ func TestSweepsAreFew(t *testing.T) {
 		after(8*time.Second, 0)
 		after(2*time.Second, 1)
 		after(10*time.Second, 1)
-		// A handler that tells its progress again and again does not make more.
+		// Frequent reports of progress cause no further sweeps.
 		for range 100 {
 			w.run.mu.Lock()
 			w.run.sweepAt(time.Now())
@@ -124,7 +124,7 @@ func TestSweepsAreFew(t *testing.T) {
 	})
 }
 
-// A worker's stream belongs where most of its tasks came from, as far as any came.
+// A worker's stream belongs where most of its tasks came from, if any did.
 func TestPlacement(t *testing.T) {
 	const first, second, none = "00dc6acf-ac00-7001-8000-000000000001", "00dc6acf-ac00-7002-8000-000000000001", "x"
 	var p placement

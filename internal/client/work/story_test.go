@@ -33,23 +33,23 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// TestStories runs a worker without stream and slots by hand: what the broker says, how handlers end and how time passes is in
-// testdata/*.txt. Each step shows what the run makes of it: what it logs and calls, whom it signals, and what changes.
+// TestStories runs a worker without a stream, and its slots by hand: what the broker sends, how handlers end and how time passes
+// is in testdata/*.txt. Each step prints how the run reacts: what it logs and calls, which signals it sends, and what changes.
 //
-//	worker slots=N [traced]             begins anew
+//	worker slots=N [traced]             starts over
 //	push ID... [lease=D] [timeout=D]    the broker pushes tasks; 1..9 is many of them
 //	end ID... [as=ERROR] [result=N]     handlers end; N bytes are the result
 //	answer VERB ID... [code=C] [after=D] [cancel]   the broker answers an ack, a fail, a release or an extend
-//	lost ID [reason=R]                  it says that a claim is gone
-//	quiet [on] [version=N]              an operator's word
+//	lost ID [reason=R]                  it reports that a claim is gone
+//	quiet [on] [version=N]              an operator's order
 //	attach, detach                      a stream opens, and ends
-//	frame                               what the stream carries next
+//	frame                               the next frame of the stream
 //	pass D                              time passes
 //	sweep                               when is the next one?
 //	progress ID PERCENT
 //	call NAME ID [code=C]               a call about a claim: checkpoint, begin, finish, abandon
-//	drain, stop, leave                  no more tasks; handlers are to end; those that don't are left behind
-//	rest [code=C] [item=C]              tells the rest by calls; C is what the call is refused for, or each ending
+//	drain, stop, leave                  no more tasks; handlers must end; those that don't are left behind
+//	rest [code=C] [item=C]              settles the rest in calls; C is the code with which the call or each ending is refused
 //	stats
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -60,22 +60,22 @@ func TestStories(t *testing.T) {
 	})
 }
 
-// world is a Run, and all that it meets.
+// world is a Run and its surroundings.
 type world struct {
 	*testing.T
 	run    *Run
-	held   map[string]*heldClaim // the handler runs, by task
+	held   map[string]*heldClaim // claims whose handlers run, by task
 	says   func(ctx context.Context) error
 	result []byte
 	call   args   // how calls are answered
 	out    output // of this step
 	spans  *tracetest.SpanRecorder
-	shown  int // of spans
+	shown  int // number of spans
 	began  time.Time
-	before map[string]string // what changes showed
+	before map[string]string // the previous output of changes
 }
 
-// output may be written to by any number of goroutines.
+// output is safe for concurrent use.
 type output struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -93,7 +93,7 @@ func (o *output) String() string {
 	return o.Buffer.String()
 }
 
-// args are the words of a step: lone ones, and those with a value.
+// args are the arguments of a step: with and without a value.
 type args struct {
 	lone []string
 	of   map[string]string
@@ -134,7 +134,7 @@ func (a args) period(name string) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// refusal is the error that an answer has; nil: none.
+// refusal returns the error of an answer; nil: none.
 func (a args) refusal(name string) *pawlv1.Error {
 	if a.of[name] == "" {
 		return nil
@@ -164,7 +164,7 @@ func (w *world) start(a args) {
 		Concurrency: a.number("slots"), NewJob: func(*pawlv1.ClaimedTask, *Run) Job { return w }})
 }
 
-// counted makes ids of spans by counting.
+// counted generates sequential span ids.
 type counted struct{ last byte }
 
 // NewIDs implements sdktrace.IDGenerator.
@@ -213,7 +213,7 @@ func (w *world) Failed(_ context.Context, err error) {
 	fmt.Fprintln(&w.out, "told of its failure:", err)
 }
 
-// returned are the errors of handlers. One that is stopped returns why.
+// returned has the errors of handlers. One that is stopped returns the cause.
 var returned = map[string]func(ctx context.Context) error{
 	"":        func(context.Context) error { return nil },
 	"stopped": context.Cause,
@@ -318,7 +318,7 @@ func (w *world) callAbout(name string, c lease.Claim) {
 	fmt.Fprintln(&w.out, "answered:", err)
 }
 
-// answers are those to a frame of endings or extensions.
+// answers returns the answers to a frame of endings or extensions.
 func answers(a args) *pawlv1.SettleResponse {
 	r := &pawlv1.SettleResponse{}
 	list := map[string]*[]*pawlv1.Settled{"ack": &r.Acks, "fail": &r.Fails, "release": &r.Releases, "extend": &r.Extends}[a.lone[0]]
@@ -330,7 +330,7 @@ func answers(a args) *pawlv1.SettleResponse {
 	return r
 }
 
-// frameText is a line for each thing that a frame says; of many of a kind, how many.
+// frameText returns a line for each item of a frame; for many of a kind, their number.
 func frameText(f *pawlv1.WorkRequest) string {
 	if f == nil {
 		return "no frame\n"
@@ -365,7 +365,7 @@ func frameText(f *pawlv1.WorkRequest) string {
 	return "frame: " + strings.Join(append(said, each...), "; ") + "\n"
 }
 
-// ended tells of the spans that have ended in this step.
+// ended reports the spans that have ended in this step.
 func (w *world) ended() (said string) {
 	for _, s := range w.spans.Ended()[w.shown:] {
 		w.shown++
@@ -374,7 +374,7 @@ func (w *world) ended() (said string) {
 	return said
 }
 
-// signals tells who was signalled.
+// signals reports which signals were sent.
 func (w *world) signals() string {
 	var said []string
 	for name, ch := range map[string]chan struct{}{"sender": w.run.sendMore, "sweeper": w.run.sweepNow, "drain": w.run.calmer} {
@@ -390,7 +390,7 @@ func (w *world) signals() string {
 	return "signals " + strings.Join(said, ", ") + "\n"
 }
 
-// changes shows the slots and each claim, if they are others than before. Times are those since the worker began.
+// changes returns the slots and each claim, if they have changed. Times count from the start of the worker.
 func (w *world) changes() (said string) {
 	s, now := w.run, map[string]string{}
 	now[""] = fmt.Sprintf("busy %d, granted %d, claims %d, frames without answers %v", s.slots.busy, s.slots.granted, len(s.claims), s.out.frames)
@@ -407,7 +407,7 @@ func (w *world) changes() (said string) {
 			now[id] += ", " + h.end.Verb()
 		}
 		switch cause := context.Cause(h.ctx); {
-		case errors.Is(cause, context.Canceled): // by nobody: it is over
+		case errors.Is(cause, context.Canceled): // it has ended normally
 		case cause != nil:
 			now[id] += ", stopped: " + cause.Error()
 		case h.phase == ended:
