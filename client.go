@@ -21,7 +21,7 @@ type Client struct {
 
 // Dial returns a client of the broker at addr: "host:port", "host" (port 7295), "https://host:port" or "unix:///path". It does not wait for a
 // connection: the client connects with the first call, and again whenever the connection breaks. Close it when done. If several opts set the
-// same field, the last one wins.
+// same field, the last one wins; GRPC options add up.
 //
 // For a cluster, list the nodes separated by commas, "n1:7295,n2:7295,n3:7295": the client talks to one of them, and switches to another when
 // that one is gone. Any node accepts any call, and forwards it to the leader of its shard. The client learns which nodes lead, and connects to

@@ -48,7 +48,7 @@ type DialOptions struct {
 	// is poisoned. If a worker lacks the key of a task, the attempt fails, and is retried like any other. docs/encryption.md has the rules.
 	Keyring *keyring.Keyring
 
-	// RetryFor is how long a call is retried while the broker is unavailable, unless its context ends before. Default: 30 s; negative: no
+	// RetryFor is how long a call is retried while the broker is unavailable, unless its context ends first. Default: 30 s; negative: no
 	// retries. Workers reconnect for ever, whatever is set here.
 	RetryFor time.Duration
 	// Logger is the logger of the client and its workers. Default: slog.Default at the time of Dial.

@@ -55,9 +55,9 @@ func OnceFor[R any](ctx context.Context, t Claimed, ttl time.Duration, key strin
 // effect is already recorded under the key. The record lasts 24 hours, or as long as OnceFor says. Once is for effects shared by
 // different tasks and replays; within one task, Step is cheaper. Key is at most 256 bytes.
 //
-// While fn runs, the claim holds the key. When the claim ends, however it ends, the key is free: after a crash, the next attempt
-// runs fn. Another task that asks for the key waits, for half a lease and at most ten seconds, and is then put off with ErrOnceHeld.
-// If fn returns an error, Once returns it and records nothing. fn should return when its context ends.
+// While fn runs, the claim holds the key. If the claim ends meanwhile, for whatever reason, the key is free again: after a crash,
+// the next attempt runs fn. Another task that asks for the key waits, for half a lease and at most ten seconds, and is then put off
+// with ErrOnceHeld. If fn returns an error, Once returns it and records nothing. fn should return when its context ends.
 //
 // A crash between the effect and its record makes fn run again: the two are in different systems, which can't change in one step.
 // docs/idempotency.md says what helps.

@@ -21,8 +21,8 @@ const maxStepName = 256
 //	id, err := pawl.Step(ctx, t, "charge", func(ctx context.Context) (string, error) { return pay(ctx, t.Args) })
 //
 // If fn returns an error, Step returns it and records nothing. If the result can't be recorded, because it can't be encoded as JSON or
-// is too large, Step returns an error that makes the task a dead letter: fn has run, and a retry would run it again. If a recorded
-// result doesn't fit R, because another version of the program recorded it, the error names the step; a field that R lacks doesn't fit.
+// is too large, Step returns a DeadLetter error: fn has run, and a retry would run it again. If a recorded result doesn't fit R,
+// because another version of the program recorded it, the error names the step; a field that R lacks doesn't fit.
 //
 // Results are kept in the task's checkpoint: 64 KiB for all steps and the handler's own checkpoint together. They are removed when
 // the task succeeds. A name is at most 256 bytes. Goroutines may run steps concurrently; steps of the same name wait for each other.

@@ -12,7 +12,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Task returns what the broker knows of a task, or ErrNotFound.
+// Task returns a task, or ErrNotFound if there is none.
 func (c *Client) Task(ctx context.Context, id string) (*pawltype.Task, error) {
 	return c.task(ctx, id, 0)
 }

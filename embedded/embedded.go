@@ -6,7 +6,7 @@
 //	...
 //	err = broker.Close(ctx)
 //
-// It knows how to start and reach a node, and nothing of tasks: those are the Client's.
+// It knows how to start and reach a node, and nothing about tasks: those are the Client's.
 package embedded
 
 import (

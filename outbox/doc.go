@@ -21,8 +21,9 @@
 //
 // # Guarantees
 //
-// A committed row becomes one task. Pawl recognises a repeated request by its UUIDv7 as long as it keeps the task, and for at least ten minutes after
-// the enqueue. A task is created twice only if, between the response to an enqueue and the deletion of its rows, no relay runs for longer than both.
+// A committed row becomes one task. Pawl recognises a repeated request by its UUIDv7 as long as it keeps the task, and for at least ten
+// minutes after the enqueue. A task is created twice only if, after the response to an enqueue and before the deletion of its rows, all relays
+// are down for longer than both.
 //
 // The package uses database/sql and no driver. Package pgxoutbox adds transactions of pgx, and PostgreSQL's notifications.
 package outbox

@@ -7,7 +7,7 @@
 // the bubble's fake time: a task that is due tomorrow is due after time.Sleep(24*time.Hour). An idle day takes less than 0.2 s of CPU,
 // even with a worker connected.
 //
-// It knows how to start a node and nothing of tasks.
+// It knows how to start a node, and nothing about tasks.
 package pawltest
 
 import (

@@ -54,10 +54,10 @@ const (
 type Error struct {
 	Code       ErrorCode     // stable, as in the API
 	Message    string        // for people
-	Reason     string        // of stale_claim: "expired", "reclaimed", "cancelled", "completed"; of unavailable: "node_not_ready"
-	Field      string        // of invalid_argument: the field, as in the API
-	Holder     string        // of stale_claim, reclaimed: the worker that holds the task now
-	State      State         // of wrong_state: the task's state
+	Reason     string        // for stale_claim: "expired", "reclaimed", "cancelled", "completed"; for unavailable: "node_not_ready"
+	Field      string        // for invalid_argument: the field, as in the API
+	Holder     string        // for stale_claim, reclaimed: the worker that holds the task now
+	State      State         // for wrong_state: the task's state
 	RetryAfter time.Duration // when a retry may help; 0: unknown
 }
 

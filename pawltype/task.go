@@ -99,7 +99,7 @@ type Failure struct {
 	Stack   string `json:"stack,omitempty"` // of a panic
 }
 
-// EndedError is returned by waiting for a task that ended other than by succeeding.
+// EndedError is returned when waiting for a task that ended other than by succeeding.
 type EndedError struct {
 	Task *Task
 }

@@ -24,7 +24,7 @@ type oneStream struct {
 	pawlv1.WorkerServiceClient
 	grpc.ClientStream
 	opens, sends error
-	recvs        []error // nil: a word
+	recvs        []error // nil: a frame
 	ctx          context.Context
 	md           metadata.MD
 	mdErr        error
