@@ -29,7 +29,7 @@ type checkedOption func(*pawlv1.TaskSpec) error
 
 func (f checkedOption) Apply(s *pawlv1.TaskSpec) error { return f(s) }
 
-// The priorities. Without one, a task is Normal.
+// Priorities. The default is Normal.
 const (
 	High   = pawltype.High
 	Normal = pawltype.Normal

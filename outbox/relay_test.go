@@ -524,7 +524,7 @@ func TestNotificationsPause(t *testing.T) {
 	eventually(t, "the row is enqueued", func() bool { return rowsLeft(t, db) == 0 })
 	stop()
 
-	// A relay that does not listen needs none.
+	// A relay that does not listen needs no notifications.
 	startRelay(t, box, client, outbox.RelayConfig{})
 	eventually(t, "notifications are off", func() bool { return !on() })
 }

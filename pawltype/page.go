@@ -11,7 +11,7 @@ type PageRequest struct {
 
 // Page is a part of a list.
 type Page[T any] struct {
-	Items      []T       // may be empty while NextCursor is set: the search goes on
+	Items      []T       // may be empty while NextCursor is set: the search continues
 	NextCursor string    // "" at the end
 	Searched   *Searched // for tasks: how far the search got, if it ended before the page was full or the list complete; else nil
 }

@@ -5,7 +5,7 @@ import "time"
 // WorkerStats are a worker's current state and its counters since Run began.
 type WorkerStats struct {
 	Connected   bool
-	Quiet       bool      // an operator has it take no new tasks
+	Quiet       bool      // an operator has told it to take no new tasks
 	LastContact time.Time // the last frame from the broker; zero: none yet
 	Reconnects  int       // streams after the first
 	Running     int       // handlers

@@ -1,4 +1,4 @@
-// Command thumbnails makes thumbnails and checksums of pictures with Pawl, in one process: a program to copy from.
+// Command thumbnails makes thumbnails and checksums of pictures with Pawl, in one process, as an example to copy from.
 //
 //	go run ./examples/thumbnails [-out DIR] [PICTURE...]
 //

@@ -59,7 +59,7 @@ type Gatherer struct {
 	eager    int       // requests in flight regardless of their size
 	calls    sync.Pool // of *Call that nothing else refers to
 
-	mu       sync.Mutex // guards what follows, and batch and left of each call
+	mu       sync.Mutex // guards the fields below, and batch and left of each call
 	waiting  []*Call
 	inFlight int
 	closed   bool

@@ -43,7 +43,7 @@ type producer struct {
 
 	unknownUntil atomic.Int64 // in Unix seconds: the server has just shown that it lacks Produce
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	stream *frameStream
 	closed bool
 	work   sync.WaitGroup // the receivers
@@ -170,7 +170,7 @@ type frameStream struct {
 	refused error         // why it could not be opened
 	over    atomic.Bool   // accepts no more frames
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	stream     pawlv1.ProducerService_ProduceClient
 	frames     map[uint64]*frame // those without an answer
 	last       uint64            // number of the last frame

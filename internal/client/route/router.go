@@ -51,7 +51,7 @@ type Router struct {
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
 
-	mu         sync.RWMutex // guards what follows
+	mu         sync.RWMutex // guards the fields below
 	topology   topology
 	nodes      map[string]*node  // those that were needed, by name
 	channels   map[*channel]bool // all except any

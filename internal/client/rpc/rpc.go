@@ -29,7 +29,7 @@ type Caller struct {
 	Conn
 	retryFor time.Duration
 	budget   retryBudget
-	ctx      context.Context // ends with Close
+	ctx      context.Context // ends with End
 	cancel   context.CancelFunc
 }
 

@@ -106,7 +106,7 @@ type operationOn struct {
 type operation struct {
 	name   string
 	start  []trace.SpanStartOption
-	labels attribute.Set // of metrics
+	labels attribute.Set // for metrics
 }
 
 // maxKnown bounds the cached operations; beyond that they are made each time.

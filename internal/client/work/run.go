@@ -41,7 +41,7 @@ type Run struct {
 	sweepNow chan struct{} // to keep: something is due earlier than it expects
 	calmer   chan struct{} // to drain: a handler or a claim has ended
 
-	mu           sync.Mutex // guards what follows, and the fields of heldClaim that say so
+	mu           sync.Mutex // guards the fields below, and the fields of heldClaim that say so
 	claims       map[string]*heldClaim
 	slots        slots
 	out          outbox
