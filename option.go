@@ -82,12 +82,12 @@ func RequestID(uuid string) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.RequestId = uuid })
 }
 
-// MaxAttempts sets how often the task may fail before it becomes a dead letter; the queue has a default.
+// MaxAttempts sets how often the task may fail before it becomes a dead letter; default: the queue's.
 func MaxAttempts(n int) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.MaxAttempts = convert.Int32(n) })
 }
 
-// Retry sets how long to wait after a failure; the queue has a default.
+// Retry sets how long to wait after a failure; default: the queue's.
 func Retry(p pawltype.RetryPolicy) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.Retry = convert.RetryPolicyProto(p) })
 }
@@ -102,7 +102,7 @@ func ExpiresIn(d time.Duration) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.ExpiresIn = durationpb.New(d) })
 }
 
-// Retention sets how long the task is kept after it has ended; the queue has a default. With 0 it is removed as soon as it has ended: its
+// Retention sets how long the task is kept after it has ended; default: the queue's. With 0 it is removed as soon as it has ended: its
 // result can't be read, and Wait may return ErrNotFound.
 func Retention(d time.Duration) Option {
 	return optionFunc(func(s *pawlv1.TaskSpec) { s.Retention = durationpb.New(d) })
@@ -138,7 +138,7 @@ func Header(name, value string) Option {
 //
 //	client.Enqueue(ctx, args, pawl.Unique(pawl.UniqueOpts{Key: "report-7", OnConflict: pawltype.OnConflictKeepLast}))
 //
-// The key is held from the enqueue until the task leaves UniqueOpts.States. It is released in the instant in which the task ends, however
+// The key is held from the enqueue until the task leaves UniqueOpts.States. By default it is released the instant the task ends, however
 // it ends. With OnConflictReject the enqueue fails with ErrConflict if another task holds the key.
 func Unique(u UniqueOpts) Option {
 	return checkedOption(func(s *pawlv1.TaskSpec) (err error) {

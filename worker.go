@@ -83,11 +83,10 @@ func NewWorker(client *Client, mux *Mux, cfg WorkerConfig) *Worker {
 // contexts with ErrDraining, releases those tasks so that no attempt is used, and returns nil. A handler that is still running a second later
 // is left behind. The contexts of handlers have the values of ctx, but don't end with it.
 //
-// If the connection breaks, the worker reconnects for as long as it takes. Handlers keep running meanwhile, and their outcomes are
-// reported afterwards. Run returns an error if the configuration is invalid, if the broker refuses the worker when it first
-// connects, if it has rejected the worker's credentials for a minute (ErrUnauthenticated, ErrPermissionDenied: the token was
-// revoked or has expired), or if, at the end, the outcomes of some tasks could not be reported: those run again after their leases
-// expire. The program should then exit, so that its supervisor notices.
+// If the connection breaks, the worker reconnects for as long as it takes. Handlers keep running meanwhile, and their outcomes are reported
+// afterwards. Run returns an error if the configuration is invalid, if the broker refuses the worker when it first connects, if it later rejects the
+// worker's credentials for a minute (ErrUnauthenticated, ErrPermissionDenied: the token was revoked or has expired), or if, at the end, the outcomes
+// of some tasks could not be reported: those run again after their leases expire. The program should then exit, so that its supervisor notices.
 func (w *Worker) Run(ctx context.Context) error {
 	hello, err := w.hello()
 	if err != nil {

@@ -101,7 +101,7 @@ type Settled struct {
 	Err       error     // of an item of SettleAll; if set, nothing was done
 }
 
-// Ack completes the task, with the result set by Claim.SetResult. It is idempotent.
+// Ack completes the task, with the result set by Claim.SetResult. A repeat returns the first answer.
 func (s Client) Ack(ctx context.Context, c *pawl.Claim) error {
 	ctx, told := s.core.Telemetry.Settle(ctx, tracedClaim(c), telemetry.VerbAck)
 	_, err := rpc.Call(ctx, s.core.Caller, true, s.worker.Ack, lease.AckRequest(refOf(c), c.Result(), c.ResultContentType()))
@@ -204,7 +204,7 @@ func (s Client) BeginOnce(ctx context.Context, c *pawl.Claim, key string) (pawlt
 }
 
 // FinishOnce records that the effect has happened, with its result: JSON, or nothing. It returns until when the record is kept: ttl from
-// now, or a day if ttl is 0. It is idempotent.
+// now, or a day if ttl is 0. A repeat returns the first answer.
 func (s Client) FinishOnce(ctx context.Context, c *pawl.Claim, key string, result []byte, ttl time.Duration) (keptUntil time.Time, err error) {
 	return s.calls().FinishOnce(ctx, refOf(c), key, result, ttl)
 }

@@ -29,8 +29,8 @@ type Config struct {
 	// Keys has at least one key. The first encrypts; all decrypt, so that a key can be replaced: add the new one at the end everywhere, then
 	// move it to the front everywhere, and remove the old one when nothing is encrypted with it any more.
 	Keys []Key
-	// AcceptFrom are queues from which operators may have moved tasks. A payload is encrypted for its queue: in another one it is taken for
-	// forged, unless it comes from one of these.
+	// AcceptFrom are queues from which operators may have moved tasks. A payload is encrypted for its queue: in another one it counts as forged,
+	// unless it comes from one of these.
 	AcceptFrom []string
 	// OnlyEncrypted poisons tasks whose payloads are not encrypted. Without it a worker accepts them, as it must until all producers encrypt.
 	OnlyEncrypted bool

@@ -27,8 +27,8 @@ const NoJitter = -1
 // NoWait in RetryPolicy.Initial or RetryPolicy.Max means a duration of 0.
 const NoWait time.Duration = -1
 
-// UniqueOpts describe how a task holds a unique key: from the enqueue until the task leaves States. The key is released in the
-// instant in which the task ends, however it ends.
+// UniqueOpts describe how a task holds a unique key: from the enqueue until the task leaves States. By default the key is released the
+// instant the task ends, however it ends.
 type UniqueOpts struct {
 	// Key is at most 256 bytes; "": a key made of the task's type and payload, byte by byte.
 	Key string

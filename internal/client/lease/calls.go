@@ -65,7 +65,7 @@ func (s Calls) BeginOnce(ctx context.Context, c Claim, key string) (pawltype.Onc
 }
 
 // FinishOnce records that the effect has happened, with its result: JSON, or nothing. It returns until when the record is kept: ttl from
-// now, or a day if ttl is 0. It is idempotent.
+// now, or a day if ttl is 0. A repeat returns the first answer.
 func (s Calls) FinishOnce(ctx context.Context, c Claim, key string, result []byte, ttl time.Duration) (keptUntil time.Time, err error) {
 	req := &pawlv1.FinishOnceRequest{TaskId: c.TaskID, ClaimToken: c.Token, Key: key, Result: result, Ttl: convert.Duration(ttl)}
 	p, err := rpc.Call(ctx, s.caller, true, s.worker.FinishOnce, req)
