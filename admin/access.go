@@ -14,49 +14,49 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Role is what a token is good for.
+// Role is a set of calls that a token may make.
 type Role string
 
-// The roles. RoleOperate has RoleObserve with it, RoleAdmin has all.
+// The roles. RoleOperate includes RoleObserve, and RoleAdmin includes all others.
 const (
 	RoleProduce Role = "produce" // enqueue
 	RoleConsume Role = "consume" // claim, and settle what was claimed
 	RoleObserve Role = "observe" // read
 	RoleOperate Role = "operate" // cancel, retry, pause, purge, settings, schedules
-	RoleAdmin   Role = "admin"   // tokens; with all namespaces also namespaces and the cluster
+	RoleAdmin   Role = "admin"   // tokens; if the token is valid for all namespaces, also namespaces and the cluster
 )
 
-// NeverExpires is a life of tokens that has no end.
+// NeverExpires is the lifetime of a token that does not expire.
 const NeverExpires time.Duration = -1
 
-// AllNamespaces is the namespace of tokens that are good for all of them.
+// AllNamespaces is the namespace of tokens that are valid in all namespaces.
 const AllNamespaces = "*"
 
-// TokenSpec says what a token is to be good for. Its namespace is that of the client (pawl.DialOptions), unless it is good for all.
+// TokenSpec describes a token to create. The token belongs to the client's namespace (pawl.DialOptions) unless AllNamespaces is set.
 type TokenSpec struct {
-	Name          string   // letters, digits and . _ - :, up to 64; the only one in its namespace
+	Name          string   // letters, digits and . _ - :, up to 64; unique in its namespace
 	Roles         []Role   // at least one
-	Queues        []string // patterns: names in which * stands for any characters; nil: all queues
+	Queues        []string // patterns, in which * matches any characters; nil: all queues
 	AllNamespaces bool
-	Life          time.Duration // 0: 90 days, with Certificate never; at most 10 years; NeverExpires
-	// Certificate makes a token without a secret, for who shows a client certificate of that name: "uri:spiffe://example.com/billing",
-	// "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", a subject whole, as in RFC 2253. Only one token may
-	// have it, and only an admin of all namespaces and queues may make it.
+	Life          time.Duration // at most 10 years, or NeverExpires; 0: 90 days, but NeverExpires with Certificate
+	// Certificate makes a token without a secret, for callers that present a client certificate with this name:
+	// "uri:spiffe://example.com/billing", "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", the whole subject
+	// as in RFC 2253. A name can belong to one token only, and only an admin of all namespaces and queues may create such a token.
 	Certificate string
-	// SQS gives the token an access key, too, with which clients of Amazon SQS sign their calls. Not with Certificate.
+	// SQS also gives the token an access key, with which Amazon SQS clients sign their requests. It can't be combined with Certificate.
 	SQS bool
-	// RequestID is a UUID that a call which is made again after a lost answer has again, within 10 minutes: it gets another secret, and the
-	// one that was lost ends. "": one of its own, so that the client repeats the call by itself.
+	// RequestID is a UUID that identifies the call. To retry after a lost response, repeat the call with the same RequestID within 10 minutes:
+	// it returns a new secret and invalidates the lost one. "": the client generates one, for its own retries.
 	RequestID string
 }
 
-// TokenName names a token: that of the client's namespace, or that of all namespaces.
+// TokenName identifies a token: one of the client's namespace, or one of all namespaces.
 type TokenName struct {
 	Name          string
 	AllNamespaces bool
 }
 
-// Token is all that is kept of a token, but for its hash.
+// Token is everything that is stored about a token except its hash.
 type Token struct {
 	Name      string
 	Namespace string // AllNamespaces: all
@@ -66,43 +66,43 @@ type Token struct {
 	CreatedAt time.Time
 	ExpiresAt time.Time // zero: never
 	RotatedAt time.Time // zero: never
-	OldUntil  time.Time // until when the secret before the last rotation is good
-	UsedAt    time.Time // to the minute, and noted some minutes late; zero: not yet
-	// Certificate is the name of the client certificate whose holder it is for; "": it has a secret.
+	OldUntil  time.Time // until then, the secret from before the last rotation is still valid
+	UsedAt    time.Time // to the minute, recorded some minutes late; zero: never
+	// Certificate is the name of the client certificate that stands in for a secret; "": the token has a secret.
 	Certificate string
-	AccessKeyID string // of clients of Amazon SQS; "": it has no access key
+	AccessKeyID string // for Amazon SQS clients; "": the token has no access key
 }
 
-// NewToken is a token that was made or rotated. The secret is shown this once.
+// NewToken is a token that was just created or rotated. This is the only time its secret is shown.
 type NewToken struct {
 	Token
 	Secret string // for pawl.DialOptions; "" with Certificate
-	// SecretAccessKey goes with AccessKeyID; "" without.
+	// SecretAccessKey belongs to AccessKeyID; "" if there is none.
 	SecretAccessKey string
-	Unconfirmed     []string // nodes that have not said within a second that they know of it
+	Unconfirmed     []string // nodes that did not acknowledge it within a second
 }
 
-// Rotation says how a token gets another secret.
+// Rotation describes how a token's secret is replaced.
 type Rotation struct {
-	Life    time.Duration  // from now on. 0: 90 days; at most 10 years; NeverExpires
-	Overlap *time.Duration // how long the secret before is still good; nil: 24 h; at most 30 days
-	// RequestID is as in TokenSpec. The secret before the rotation stays good, however often it is asked for.
+	Life    time.Duration  // from now on; at most 10 years, or NeverExpires; 0: 90 days
+	Overlap *time.Duration // how long the old secret stays valid; nil: 24 h; at most 30 days
+	// RequestID is as in TokenSpec. However often the call is repeated, the secret from before the rotation stays valid.
 	RequestID string
 }
 
-// Identity is what the client's token is good for.
+// Identity describes the client's token and its rights.
 type Identity struct {
-	TokenRequired bool   // false: everybody may do everything, and there is no name
+	TokenRequired bool   // false: anyone may make any call, and there is no name
 	Name          string // of the token
-	Roles         []Role // with those that others bring along
+	Roles         []Role // including those that other roles include
 	Namespace     string // of the client's calls
 	AllNamespaces bool
 	Queues        []string  // nil: all
 	ExpiresAt     time.Time // zero: never
-	Certificate   string    // the name of the client certificate by which the client is known; "": it sends a token
+	Certificate   string    // the name of the client certificate that identifies the client; "": the client sends a token
 }
 
-// WhoAmI tells what the client's token is good for.
+// WhoAmI returns the client's identity and rights.
 func (a Access) WhoAmI(ctx context.Context) (*Identity, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).WhoAmI, &pawlv1.WhoAmIRequest{})
 	if err != nil {
@@ -119,7 +119,7 @@ func rolesOf(names []string) (roles []Role) {
 	return roles
 }
 
-// life gives the two fields by which the contract says how long a token lives.
+// life returns a lifetime as the two fields of the API.
 func life(d time.Duration) (in *durationpb.Duration, never bool) {
 	if d == NeverExpires {
 		return nil, true
@@ -127,7 +127,7 @@ func life(d time.Duration) (in *durationpb.Duration, never bool) {
 	return convert.Duration(d), false
 }
 
-// requestID is the one that a call gives, or a new one.
+// requestID returns the given id, or a new one if it is empty.
 func requestID(given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -139,8 +139,8 @@ func requestID(given string) (string, error) {
 	return id.String(), nil
 }
 
-// CreateToken makes a token. It can't do more than the client's own. A repeat after a lost answer has another secret, in place of the lost
-// one.
+// CreateToken creates a token. It can't have more rights than the client's own token. A retry after a lost response returns a new secret,
+// which replaces the lost one.
 func (a Access) CreateToken(ctx context.Context, t TokenSpec) (*NewToken, error) {
 	request, err := requestID(t.RequestID)
 	if err != nil {
@@ -158,8 +158,8 @@ func (a Access) CreateToken(ctx context.Context, t TokenSpec) (*NewToken, error)
 	return &NewToken{*tokenInfoOf(p.GetToken()), p.GetSecret(), p.GetSecretAccessKey(), p.GetUnconfirmedNodes()}, nil
 }
 
-// RotateToken gives a token another secret; the one before is good for a while, so that those who have it can be told. One that is for a
-// certificate has none: ErrWrongState. A repeat after a lost answer has another secret, in place of the lost one.
+// RotateToken replaces a token's secret. The old secret stays valid for a while, so that its users can switch. A token for a certificate
+// has no secret: ErrWrongState. A retry after a lost response returns a new secret, which replaces the lost one.
 func (a Access) RotateToken(ctx context.Context, of TokenName, r Rotation) (*NewToken, error) {
 	request, err := requestID(r.RequestID)
 	if err != nil {
@@ -177,8 +177,8 @@ func (a Access) RotateToken(ctx context.Context, of TokenName, r Rotation) (*New
 	return &NewToken{*tokenInfoOf(p.GetToken()), p.GetSecret(), p.GetSecretAccessKey(), p.GetUnconfirmedNodes()}, nil
 }
 
-// RevokeToken ends a token, and what goes on with it. Unconfirmed are the nodes that have not said within a second that they know of
-// it: one that hears nothing for 10 s takes no token any more.
+// RevokeToken revokes a token and ends the streams and waiting calls that use it. unconfirmed lists the nodes that did not acknowledge it
+// within a second; a node that hears nothing from the cluster for 10 s stops accepting tokens.
 func (a Access) RevokeToken(ctx context.Context, of TokenName) (unconfirmed []string, err error) {
 	p, err := operate(ctx, a.calls, false, pawlv1.NewAccessServiceClient(a.rpc).RevokeToken, &pawlv1.RevokeTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces})
 	if err != nil {
@@ -187,7 +187,7 @@ func (a Access) RevokeToken(ctx context.Context, of TokenName) (unconfirmed []st
 	return p.GetUnconfirmedNodes(), nil
 }
 
-// GetToken gives one token, or ErrNotFound.
+// GetToken returns a token, or ErrNotFound if there is none.
 func (a Access) GetToken(ctx context.Context, of TokenName) (*Token, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).GetToken, &pawlv1.GetTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces})
 	if err != nil {
@@ -198,19 +198,19 @@ func (a Access) GetToken(ctx context.Context, of TokenName) (*Token, error) {
 
 // TokenFilter selects tokens.
 type TokenFilter struct {
-	// AllNamespaces: those of all namespaces; else those of the client's and of none in particular.
+	// AllNamespaces selects tokens of every namespace. Otherwise the list has those of the client's namespace and those that are valid in all.
 	AllNamespaces bool
-	Pattern       string // of their names, in which each * stands for any characters; "": all
+	Pattern       string // of names, in which * matches any characters; "": all
 }
 
-// ListTokens goes over the tokens that the client's own covers, by namespace and name.
+// ListTokens iterates over the tokens that the client's own token covers, by namespace and name.
 func (a Access) ListTokens(ctx context.Context, f TokenFilter) iter.Seq2[*Token, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Token], error) {
 		return a.ListTokensPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListTokensPage gives one page of the tokens.
+// ListTokensPage returns one page of tokens.
 func (a Access) ListTokensPage(ctx context.Context, f TokenFilter, page pawltype.PageRequest) (pawltype.Page[*Token], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).ListTokens, &pawlv1.ListTokensRequest{AllNamespaces: f.AllNamespaces, Pattern: f.Pattern, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {

@@ -1,11 +1,10 @@
-// Package admin is the operators' part of the SDK: queues, dead letters, schedules, operations on many tasks, workers, the cluster,
-// access, webhooks, markers and the audit.
+// Package admin has the operators' calls of the SDK: queues, dead letters, schedules, bulk operations, workers, the cluster, access,
+// webhooks, markers and the audit log.
 //
 //	operator := admin.New(client).WithActor("lena@example.com")
 //	queue, err := operator.Queues().Pause(ctx, "mail", "the provider is down")
 //
-// It does what the command and the web UI do, over the same calls. The client decides to which server and namespace they go, and how they
-// are repeated.
+// The command and the web UI use the same calls. The client decides which server and namespace they go to, and how they are retried.
 package admin
 
 import (
@@ -22,116 +21,116 @@ import (
 
 const (
 	metaActor  = "pawl-actor"
-	metaReason = "pawl-reason-bin" // binary, so that it may be any text
+	metaReason = "pawl-reason-bin" // binary, so that it can be any text
 	maxActor   = 256
 	maxReason  = 1 << 10
 )
 
-// calls is what all groups of calls have in common.
+// calls is the part that all groups of calls share.
 type calls struct {
 	client        *pawl.Client
 	rpc           *rpc.Caller
 	actor, reason string
 }
 
-// Client are the operators' calls, in groups.
+// Client provides the operators' calls, in groups.
 type Client struct{ calls }
 
-// New gives the operators' calls of a client.
+// New returns the operators' calls over a client.
 func New(c *pawl.Client) Client {
 	return Client{calls{client: c, rpc: client.Of(c.Conn()).Caller}}
 }
 
-// WithActor gives the same calls in the name of somebody: the server keeps it with what was done. It has at most 256 characters of
-// ASCII; with another one calls are refused with ErrInvalidArgument.
+// WithActor returns a copy of the client whose calls name an actor, which the server records with what they change. A name has at most 256
+// printable ASCII characters; with any other, calls return ErrInvalidArgument.
 func (a Client) WithActor(name string) Client {
 	a.actor = name
 	return a
 }
 
-// WithReason gives the same calls with a reason, of at most 1,024 bytes, that the server keeps with what was done. A call that takes
-// a reason of its own keeps that, unless it is empty.
+// WithReason returns a copy of the client whose calls give a reason of at most 1,024 bytes, which the server records with what they change.
+// The reason argument of a call takes precedence unless it is empty.
 func (a Client) WithReason(reason string) Client {
 	a.reason = reason
 	return a
 }
 
-// Queues are the calls about queues: settings, pauses, limits.
+// Queues is the group of calls about queues: settings, pauses, limits.
 type Queues struct{ calls }
 
-// Queues gives the calls about queues: settings, pauses, limits.
+// Queues returns the calls about queues: settings, pauses, limits.
 func (a Client) Queues() Queues { return Queues(a) }
 
-// Tasks are the calls about single tasks.
+// Tasks is the group of calls about single tasks.
 type Tasks struct{ calls }
 
-// Tasks gives the calls about single tasks.
+// Tasks returns the calls about single tasks.
 func (a Client) Tasks() Tasks { return Tasks(a) }
 
-// DeadLetters are the calls about dead letters, poisoned tasks and the archive.
+// DeadLetters is the group of calls about dead letters, poisoned tasks and the archive.
 type DeadLetters struct{ calls }
 
-// DeadLetters gives the calls about dead letters, poisoned tasks and the archive.
+// DeadLetters returns the calls about dead letters, poisoned tasks and the archive.
 func (a Client) DeadLetters() DeadLetters { return DeadLetters(a) }
 
-// Schedules are the calls about schedules.
+// Schedules is the group of calls about schedules.
 type Schedules struct{ calls }
 
-// Schedules gives the calls about schedules.
+// Schedules returns the calls about schedules.
 func (a Client) Schedules() Schedules { return Schedules(a) }
 
-// Groups are the calls about groups of tasks.
+// Groups is the group of calls about groups of tasks.
 type Groups struct{ calls }
 
-// Groups gives the calls about groups of tasks.
+// Groups returns the calls about groups of tasks.
 func (a Client) Groups() Groups { return Groups(a) }
 
-// Operations are the calls about operations, each of which does one thing to many tasks.
+// Operations is the group of calls about operations, each of which applies one action to many tasks.
 type Operations struct{ calls }
 
-// Operations gives the calls about operations, each of which does one thing to many tasks.
+// Operations returns the calls about operations, each of which applies one action to many tasks.
 func (a Client) Operations() Operations { return Operations(a) }
 
-// Workers are the calls about workers.
+// Workers is the group of calls about workers.
 type Workers struct{ calls }
 
-// Workers gives the calls about workers.
+// Workers returns the calls about workers.
 func (a Client) Workers() Workers { return Workers(a) }
 
-// Cluster are the calls about nodes, shards and backups.
+// Cluster is the group of calls about nodes, shards and backups.
 type Cluster struct{ calls }
 
-// Cluster gives the calls about nodes, shards and backups.
+// Cluster returns the calls about nodes, shards and backups.
 func (a Client) Cluster() Cluster { return Cluster(a) }
 
-// Access are the calls about tokens.
+// Access is the group of calls about tokens.
 type Access struct{ calls }
 
-// Access gives the calls about tokens.
+// Access returns the calls about tokens.
 func (a Client) Access() Access { return Access(a) }
 
-// Namespaces are the calls about namespaces and quotas.
+// Namespaces is the group of calls about namespaces and quotas.
 type Namespaces struct{ calls }
 
-// Namespaces gives the calls about namespaces and quotas.
+// Namespaces returns the calls about namespaces and quotas.
 func (a Client) Namespaces() Namespaces { return Namespaces(a) }
 
-// Webhooks are the calls about webhooks.
+// Webhooks is the group of calls about webhooks.
 type Webhooks struct{ calls }
 
-// Webhooks gives the calls about webhooks.
+// Webhooks returns the calls about webhooks.
 func (a Client) Webhooks() Webhooks { return Webhooks(a) }
 
-// Markers are the calls about markers on charts: deploys, incidents and notes.
+// Markers is the group of calls about markers on charts: deploys, incidents and notes.
 type Markers struct{ calls }
 
-// Markers gives the calls about markers on charts: deploys, incidents and notes.
+// Markers returns the calls about markers on charts: deploys, incidents and notes.
 func (a Client) Markers() Markers { return Markers(a) }
 
-// Audit are the calls about what operators have done.
+// Audit is the group of calls about the audit log.
 type Audit struct{ calls }
 
-// Audit gives the calls about what operators have done.
+// Audit returns the calls about the audit log.
 func (a Client) Audit() Audit { return Audit(a) }
 
 func checkActor(name string) error {
@@ -151,7 +150,7 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// operate is call, with who acts and why.
+// operate makes a call with the actor and the reason.
 func operate[Req, Resp any](ctx context.Context, a calls, repeat bool, do func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
 	ctx, err := a.acting(ctx)
 	if err != nil {
@@ -161,7 +160,7 @@ func operate[Req, Resp any](ctx context.Context, a calls, repeat bool, do func(c
 	return rpc.Call(ctx, a.rpc, repeat, do, req)
 }
 
-// acting adds to a call's context who acts and why.
+// acting adds the actor and the reason to a call's context.
 func (a calls) acting(ctx context.Context) (context.Context, error) {
 	if err := checkActor(a.actor); err != nil {
 		return ctx, err

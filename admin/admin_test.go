@@ -16,7 +16,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Who acts and why is sent as it was said. What no header can carry is refused before anything is sent.
+// The actor and the reason are sent unchanged. Values that no header can carry are refused before anything is sent.
 func TestWhoActs(t *testing.T) {
 	for what, x := range map[string]struct {
 		actor, reason string
@@ -52,7 +52,7 @@ func TestWhoActs(t *testing.T) {
 	}
 }
 
-// A call that needs a random id fails without one, unless it is given.
+// A call that needs a random id fails if none can be generated, unless the id is given.
 func TestNoRandomIDs(t *testing.T) {
 	uuid.SetRand(iotest.ErrReader(errors.New("no entropy")))
 	defer uuid.SetRand(nil)
@@ -85,16 +85,16 @@ func TestNoRandomIDs(t *testing.T) {
 	}
 }
 
-// A wait goes on while the operation runs, after a pause if the server answers early, and tells each time how far it is.
+// Wait continues while the operation runs, pauses if the server answers early, and reports progress each time.
 func TestOperationWait(t *testing.T) {
 	const ms, long, look = time.Millisecond, 30 * time.Second, time.Second
 	type round struct {
-		took, least, most time.Duration // a call, and the pause after it
+		took, least, most time.Duration // by the call, and bounds of the pause after it
 	}
 	for what, x := range map[string]struct {
-		looks  bool // somebody wants to know how far it is
+		looks  bool // progress is given
 		waits  time.Duration
-		rounds []round // before the last
+		rounds []round // all but the last
 	}{
 		"long":              {false, long, []round{{long, 0, 0}, {long + 1, 0, 0}}},
 		"looked at":         {true, look, []round{{look, 0, 0}, {look + 1, 0, 0}, {look - 1, 20 * ms, 40 * ms}}},
@@ -147,7 +147,7 @@ func TestOperationWait(t *testing.T) {
 	}
 }
 
-// Series of different lengths are as long as that of the enqueued tasks; what is missing is 0.
+// Series of different lengths become as long as that of enqueued tasks. Missing values are 0.
 func TestStatsOfUnevenSeries(t *testing.T) {
 	s, operator := start(t)
 	s.answer = func(reply any) {
@@ -159,7 +159,7 @@ func TestStatsOfUnevenSeries(t *testing.T) {
 	}
 }
 
-// What answers say of themselves.
+// The methods of responses that derive something from their fields.
 func TestWhatAnswersSay(t *testing.T) {
 	at := time.Unix(1, 0)
 	for what, x := range map[string]struct{ got, want any }{

@@ -13,45 +13,45 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// AuditFilter selects entries of the audit. Fields that are set must all match.
+// AuditFilter selects audit entries. All fields that are set must match.
 type AuditFilter struct {
-	Since      time.Time // not before
-	Until      time.Time // before
+	Since      time.Time // inclusive
+	Until      time.Time // exclusive
 	Actor      string
-	Action     string // such as "queue.pause", or all of a kind: "queue.*"
+	Action     string // such as "queue.pause", or a whole group: "queue.*"
 	TargetKind string // "queue", "task", "schedule", "node", "shard", "cluster"
-	Target     string // its name, or the id of a task
-	Queue      string // of the target
+	Target     string // a name, or the id of a task
+	Queue      string // the target's
 }
 
-// AuditEntry is something that an operator did.
+// AuditEntry records one action of an operator.
 type AuditEntry struct {
-	Shard      uint32 // that keeps it; 0: the system shard
-	Seq        uint64 // its place there, from 1
+	Shard      uint32 // where it is stored; 0: the system shard
+	Seq        uint64 // position in the shard's audit log, from 1
 	At         time.Time
-	Actor      string // as they called themselves: see Client.WithActor
-	Address    string // host from which the call came
-	Face       string // "rest", "grpc", "ui"; "node": the node did it of itself
+	Actor      string // as given by the caller: see Client.WithActor
+	Address    string // the caller's host
+	Face       string // "rest", "grpc", "ui"; "node": the node acted on its own
 	Reason     string
-	Action     string // such as "queue.pause"; docs/audit.md has them all
+	Action     string // such as "queue.pause"; docs/audit.md lists them all
 	TargetKind string
-	Target     string          // its name, or the id of a task
-	Queue      string          // of the target, if it has one
-	Tasks      int64           // that a call on many has changed in the shard
-	Before     json.RawMessage // what was changed, as it was: an object by dotted names; nil: there was nothing
-	After      json.RawMessage // the same, as it is
-	Hash       string          // of the entry: 64 hexadecimal digits
-	Previous   string          // hash of the entry before it in the shard
+	Target     string          // a name, or the id of a task
+	Queue      string          // the target's, if it has one
+	Tasks      int64           // changed in this shard by a call on many tasks
+	Before     json.RawMessage // old values of what changed: an object with dotted names; nil: it did not exist
+	After      json.RawMessage // new values, likewise
+	Hash       string          // of this entry: 64 hexadecimal digits
+	Previous   string          // hash of the shard's previous entry
 }
 
-// List goes over what operators did, newest first.
+// List iterates over audit entries, newest first.
 func (a Audit) List(ctx context.Context, f AuditFilter) iter.Seq2[*AuditEntry, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*AuditEntry], error) {
 		return a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPage gives one page of what operators did. It may be empty while there is more.
+// ListPage returns one page of audit entries. A page can be empty although more follow.
 func (a Audit) ListPage(ctx context.Context, f AuditFilter, page pawltype.PageRequest) (pawltype.Page[*AuditEntry], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewAuditServiceClient(a.rpc).ListAudit, &pawlv1.ListAuditRequest{
 		Filter: &pawlv1.AuditFilter{Since: convert.Timestamp(f.Since), Until: convert.Timestamp(f.Until), Actor: f.Actor, Action: f.Action,

@@ -16,28 +16,27 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// BackupSummary is what Backup has written.
+// BackupSummary describes a complete backup.
 type BackupSummary struct {
 	Bytes  int64
-	SHA256 string // of all of them: 64 hexadecimal digits
+	SHA256 string // of all bytes: 64 hexadecimal digits
 }
 
-// BackupProgress is how far a backup is.
+// BackupProgress reports how far a backup has got.
 type BackupProgress struct {
-	ShardsDone, Shards int // with the system shard; 0 before it is known
+	ShardsDone, Shards int // including the system shard; 0 until known
 	Bytes              int64
 }
 
-// Backup writes a backup of the whole cluster to w, while the cluster serves: what `pawl backup` does, and what `pawl
-// restore` takes. All that was answered before the call is in it. Progress, if not nil, is told how far it is after each
-// piece; it runs on the calling goroutine.
+// Backup writes a backup of the whole cluster to w while the cluster keeps serving, as `pawl backup` does; `pawl restore` reads it. The
+// backup contains everything that was acknowledged before the call. progress, if not nil, is called on the calling goroutine after each
+// piece.
 //
-// After an error what was written is of no use. Backup is never repeated by itself. ErrUnavailable: a shard has no leader, its
-// node stopped, or another backup is being made by the node that was asked. ErrWrongState: the server is too old to make
-// one.
+// After an error, discard what was written. Backup is never retried automatically. ErrUnavailable means that a shard has no leader, that
+// its node stopped, or that the node is already making another backup. ErrWrongState means that the server is too old to make backups.
 func (a Cluster) Backup(ctx context.Context, w io.Writer, progress func(BackupProgress)) (*BackupSummary, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream, if w failed
+	defer cancel() // ends the stream if w fails
 	ctx, err := a.acting(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
@@ -73,7 +72,7 @@ func (a Cluster) Backup(ctx context.Context, w io.Writer, progress func(BackupPr
 	}
 }
 
-// backupInfo compares what came with what the server says that it sent.
+// backupInfo compares what was received with the server's summary.
 func backupInfo(said *pawlv1.BackupSummary, bytes int64, sum string) (*BackupSummary, error) {
 	if said.GetBytes() != bytes || said.GetSha256() != sum {
 		return nil, fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrInternal, Message: fmt.Sprintf("%d bytes with SHA-256 %s came, %d with %s were sent",

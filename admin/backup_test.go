@@ -27,7 +27,7 @@ const (
 	backupHalf = 6
 )
 
-// backup are the frames of a backup that ends with a summary of some bytes and their sum.
+// backup returns the frames of a backup that ends with a summary of the given byte count and checksum.
 func backup(bytes int, sum string) []any {
 	return []any{
 		&pawlv1.BackupResponse{Data: []byte(backupText[:backupHalf])},
@@ -65,7 +65,7 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// A backup that is not whole is an error, whatever way it fails, and none is repeated.
+// An incomplete backup is an error, however it fails, and is never retried.
 func TestBackupFails(t *testing.T) {
 	full := errors.New("no space left")
 	whole := backup(len(backupText), sumOf(backupText))
@@ -96,7 +96,7 @@ func TestBackupFails(t *testing.T) {
 	}
 }
 
-// A caller who gives up gets the word of its context, and a stream that nobody reads any more ends.
+// A caller that gives up gets the error of its context, and the abandoned stream ends.
 func TestBackupCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, operator := start(t)

@@ -9,51 +9,51 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Breaker is the rule of a circuit breaker, which judges the attempts of each type of a queue by itself. A zero field means the
-// default, so &Breaker{} is a breaker with all defaults.
+// Breaker configures a circuit breaker, which judges the attempts of each task type of a queue separately. A zero field means the default,
+// so &Breaker{} is a breaker with all defaults.
 //
-// When in the window so many attempts have ended and so many of them have failed, it opens: tasks of the type are held, use no
-// attempt, and let others go past. After the hold one task at a time is let through as a probe. Probes that succeed one after
-// another close it; one that fails opens it again, each time for twice as long. Failures, timeouts and lost leases count; what
-// was released, snoozed, discarded, cancelled or can't be read does not.
+// The breaker opens when at least MinAttempts attempts have ended within Window and FailureRate percent of them failed. While it is open,
+// tasks of the type are held: they use no attempts, and other tasks overtake them. After Hold, it admits one task at a time as a probe.
+// Probes consecutive successes close it; a failed probe opens it again, each time for twice as long. Failures, timeouts and lost leases
+// count as failures; released, snoozed, discarded, cancelled and poisoned attempts do not count at all.
 type Breaker struct {
-	Off         bool          // of a single type: it has none. Nothing else is said then
+	Off         bool          // in QueueSettings.Breakers: the type has no breaker, and all other fields are zero
 	FailureRate int           // percent, 1 to 100; default 50
 	Window      time.Duration // 1 s to 1 h; default 1 min
-	MinAttempts int           // in the window, 1 to 100,000: fewer say nothing; default 20
+	MinAttempts int           // in the window, 1 to 100,000; the breaker does not open on fewer; default 20
 	Hold        time.Duration // 1 s to 24 h; default 30 s
 	MaxHold     time.Duration // Hold to 24 h; default 10 min, or Hold
 	Probes      int           // 1 to 100; default 3
 }
 
-// BreakerStatus is how the breaker of a type stands that is not closed.
+// BreakerStatus describes a breaker that is not closed.
 type BreakerStatus struct {
 	Type     string
 	State    BreakerState
-	Reason   string    // a sentence: what opened it
-	Since    time.Time // when it opened first
-	Until    time.Time // of an open one: when it lets a probe through
-	Attempts int       // that opened it
-	Failed   int       // of them
+	Reason   string    // what opened it, in a sentence
+	Since    time.Time // when it first opened
+	Until    time.Time // if open: when it admits a probe
+	Attempts int       // attempts that were counted when it opened
+	Failed   int       // how many of them failed
 	Window   time.Duration
-	Error    string // of the last failure that counted
-	Opened   int    // times, without closing in between: one more than probes failed
-	Passed   int    // probes that succeeded since it opened last
-	Probes   int    // that have to
-	Probe    string // the id of the task that is let through at this moment; "": none
-	Shard    int    // of a queue that is shared out: each shard judges for itself
+	Error    string // of the last failure it counted
+	Opened   int    // how often it opened without closing in between: one more than the failed probes
+	Passed   int    // probes that succeeded since it last opened
+	Probes   int    // successes needed to close it
+	Probe    string // id of the task that is running as a probe; "": none
+	Shard    int    // of a spread queue, whose shards each have their own breakers
 }
 
-// BreakerState is where a breaker is that is not closed. Later brokers may have more of them.
+// BreakerState is the state of a breaker that is not closed. Newer brokers may add states.
 type BreakerState string
 
 const (
-	BreakerOpen    BreakerState = "open"    // nothing of the type may start
-	BreakerProbing BreakerState = "probing" // one task at a time
+	BreakerOpen    BreakerState = "open"    // no task of the type can start
+	BreakerProbing BreakerState = "probing" // one task at a time can start
 )
 
-// CloseBreaker closes the breaker of a type by hand, or for "" all of the queue. If none is open, that is no error. There is no
-// call that opens one: Pause stops a type.
+// CloseBreaker closes the breaker of a type by hand, or with "" all breakers of the queue. It is not an error if none is open. There is no
+// call to open a breaker: to stop a type, use PauseSubset.
 func (a Queues) CloseBreaker(ctx context.Context, queue, typ, reason string) (*Queue, error) {
 	req := &pawlv1.CloseBreakerRequest{Queue: queue, Type: typ, Reason: reason}
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).CloseBreaker, req)
@@ -65,7 +65,7 @@ func (b Breaker) proto() *pawlv1.Breaker {
 		MinAttempts: convert.Int32(b.MinAttempts), Hold: convert.Duration(b.Hold), MaxHold: convert.Duration(b.MaxHold), Probes: convert.Int32(b.Probes)}
 }
 
-// setBreakers writes the rules of the queue's breakers.
+// setBreakers encodes the settings of the queue's breakers.
 func (s QueueSettings) setBreakers(out *pawlv1.QueueSettings) {
 	if s.Breaker != nil {
 		out.Breaker = s.Breaker.proto()
@@ -83,7 +83,7 @@ func breakerOf(p *pawlv1.Breaker) Breaker {
 		MinAttempts: int(p.GetMinAttempts()), Hold: p.GetHold().AsDuration(), MaxHold: p.GetMaxHold().AsDuration(), Probes: int(p.GetProbes())}
 }
 
-// readBreakers reads what setBreakers writes.
+// readBreakers decodes what setBreakers encodes.
 func (s *QueueSettings) readBreakers(p *pawlv1.QueueSettings) {
 	if p.GetBreaker() != nil {
 		s.Breaker = new(breakerOf(p.GetBreaker()))

@@ -25,10 +25,10 @@ import (
 
 var update = flag.Bool("update", false, "write testdata anew")
 
-// streams are the calls that are not answered at once. They have tests of their own.
+// streams are the streaming calls, which have their own tests.
 var streams = []string{"Events", "Backup"}
 
-// special are arguments of calls at and beyond their bounds, by group and name. Arguments that are left out are zero.
+// special has arguments of calls at and beyond their limits, by group and name. Arguments that are left out are zero.
 var special = map[string][][]any{
 	"Access.CreateToken": {{admin.TokenSpec{Name: "ci", Life: admin.NeverExpires}}},
 	"Access.RotateToken": {{admin.TokenName{Name: "ci"}, admin.Rotation{Life: admin.NeverExpires, Overlap: new(time.Duration(0))}}},
@@ -66,8 +66,8 @@ var special = map[string][][]any{
 	"Types.ListPage": {{admin.TypeFilter{Order: "least"}}},
 }
 
-// TestCalls makes each call of the package: with something in all its arguments, with nothing in them, and with those of special. It writes
-// down what is sent and what becomes of the answers, and compares that with the group's file in testdata:
+// TestCalls makes every call of the package: with all arguments filled in, with zero arguments, and with those of special. It records what
+// is sent and what the call returns, and compares that with the group's file in testdata:
 //
 //	>       is a request
 //	<       what the call returns for an answer in which each field says something
@@ -100,7 +100,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// differ reports the first line that differs, and the call that it is about.
+// differ reports the first line that differs, and the call it belongs to.
 func differ(t *testing.T, file, got, want string) {
 	gots, wants, about := strings.Split(got, "\n"), strings.Split(want, "\n"), ""
 	for i := range min(len(gots), len(wants)) {
@@ -117,7 +117,7 @@ func differ(t *testing.T, file, got, want string) {
 	}
 }
 
-// groups gives the groups of calls by name, and as Client the calls that are in none.
+// groups returns the groups of calls by name. Calls that are in no group are under Client.
 func groups(operator admin.Client) map[string]reflect.Value {
 	all := reflect.ValueOf(operator)
 	found := map[string]reflect.Value{"Client": all}
@@ -129,7 +129,7 @@ func groups(operator admin.Client) map[string]reflect.Value {
 	return found
 }
 
-// teller makes the calls of a group, and writes down what they do.
+// teller makes the calls of a group and records what they do.
 type teller struct {
 	t      *testing.T
 	server *server
@@ -140,10 +140,10 @@ type teller struct {
 	out    strings.Builder
 }
 
-// tell writes down what the calls of a group do.
+// tell records what the calls of a group do.
 func tell(t *testing.T, group string) string {
 	w := &teller{t: t, print: printer{}}
-	server, operator := start(t, pawl.DialOptions{RetryFor: 1}) // that is over after one repeat
+	server, operator := start(t, pawl.DialOptions{RetryFor: 1}) // used up by one retry
 	w.server = server
 	of := groups(operator.WithActor("lena").WithReason("größer"))[group]
 	for i := range of.NumMethod() {
@@ -182,7 +182,7 @@ func (w *teller) line(what, text string) {
 
 var newID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// asks tells what is sent with some arguments, and what becomes of it while the server is away. It reports whether anything is sent.
+// asks records what is sent for the arguments, and what the call returns while the server is away. It reports whether anything was sent.
 func (w *teller) asks(args []reflect.Value) bool {
 	var texts []string
 	for _, arg := range args {
@@ -225,7 +225,7 @@ func (w *teller) asks(args []reflect.Value) bool {
 	return true
 }
 
-// answers tells what the call makes of answers.
+// answers records what the call returns for various responses.
 func (w *teller) answers() {
 	if w.call.Type().NumOut() == 1 && w.call.Type().Out(0) == reflect.TypeFor[error]() {
 		return // nothing
@@ -249,7 +249,7 @@ func (w *teller) answers() {
 		}
 		return strings.Join(texts, ", ")
 	}
-	var message reflect.Value // that is answered
+	var message reflect.Value // the response
 	whole := returns(func(reply any) {
 		message = reflect.New(reflect.TypeOf(reply).Elem())
 		something(message.Interface())
@@ -276,10 +276,10 @@ func (w *teller) answers() {
 	}
 }
 
-// something fills in an answer.
+// something fills in a response.
 func something(reply any) { fill(reply, full) }
 
-// result makes the call and gives what it returns, all items of what it goes over, and its error.
+// result makes the call and returns its results, with all items if one is an iterator, and its error.
 func (w *teller) result() (values []reflect.Value, err error) {
 	w.server.taken()
 	call := w.call.Call

@@ -11,68 +11,68 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// ClusterStatus is how a cluster stands, as the leader of its system shard sees it.
+// ClusterStatus is the status of a cluster, as seen by the leader of its system shard.
 type ClusterStatus struct {
 	Settings ClusterSettings
-	Nodes    []Node        // by name; without those that were removed
+	Nodes    []Node        // by name, without removed ones
 	Shards   []ShardStatus // by number; 0 is the system shard
-	Problems []string      // what is amiss, a sentence each
-	// SeenBy is the node whose own view this is, while no leader of the cluster answers; "": there is one.
+	Problems []string      // a sentence each
+	// SeenBy is set while no leader of the system shard answers: the status is then the view of this node alone.
 	SeenBy string
 }
 
-// ClusterSettings are those of a cluster as a whole.
+// ClusterSettings holds the settings of a cluster as a whole.
 type ClusterSettings struct {
 	Replication  int // replicas of each shard, if there are as many nodes
-	FeatureLevel int // the feature level that all nodes work at
+	FeatureLevel int // the feature level at which all nodes work
 	DataShards   int // shards 1 to this
-	// AuditRetention is how long entries of the audit are kept.
+	// AuditRetention is how long audit entries are kept.
 	AuditRetention time.Duration
 }
 
-// Node is how a node stands.
+// Node is the status of a node.
 type Node struct {
 	Name        string
-	Number      uint32        // given once: a node that lost its disk joins again under its name with a new one
+	Number      uint32        // never reused: a node that rejoins under its name after losing its disk gets a new number
 	State       string        // "active" or "draining"
-	Alive       bool          // it was heard of a moment ago
-	Heard       bool          // since the system shard has its present leader; if not, the rest is not known yet
-	Silent      time.Duration // since it was heard of, or since this leader leads
-	Version     string        // of its program
+	Alive       bool          // it was heard from a moment ago
+	Heard       bool          // it was heard from since the current leader of the system shard was elected; until then the rest is unknown
+	Silent      time.Duration // since it was last heard from, or since that leader was elected
+	Version     string        // of its binary
 	PeerAddress string        // where other nodes reach it
 	APIAddress  string        // where clients reach it
 	DiskFree    int64         // bytes
 	DiskTotal   int64         // bytes; 0: not known
-	ClockOffset time.Duration // its wall clock less that of most others
+	ClockOffset time.Duration // its wall clock minus that of most others
 	Replicas    []uint32      // shards of which it holds a replica
 	Leads       []uint32      // shards that it leads
 }
 
-// ShardStatus is how a shard stands.
+// ShardStatus is the status of a shard.
 type ShardStatus struct {
 	Shard   uint32
-	Leader  string // node; "": it did not answer lately, and Term, Applied and what members do are not known
+	Leader  string // node; "": no recent answer, so Term, Applied and the state of Members are unknown
 	Term    uint64
 	Applied uint64
 	Members []Replica
-	// UnderReplicated: it has fewer voters that answer than the settings ask for.
+	// UnderReplicated reports that fewer voters answer than the settings ask for.
 	UnderReplicated bool
-	Problem         string // what is amiss, or waited for
-	LastStep        string // what was done about it last
-	Preferred       string // node that should lead; "": whichever
+	Problem         string // what is wrong, or being waited for
+	LastStep        string // the last step taken to repair it
+	Preferred       string // node that should lead; "": any
 }
 
 // Replica is a replica of a shard.
 type Replica struct {
 	Node         string
-	Voter        bool // else it learns
+	Voter        bool // false: a learner
 	Answers      bool
-	Leaving      bool   // it is to be removed
+	Leaving      bool   // it will be removed
 	Snapshotting bool   // it is being sent a snapshot
-	Lag          uint64 // entries that the leader has applied and it lacks
+	Lag          uint64 // entries that the leader has applied and this replica lacks
 }
 
-// Status tells how nodes and shards stand.
+// Status returns the status of the cluster, its nodes and shards.
 func (a Cluster) Status(ctx context.Context) (*ClusterStatus, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).GetCluster, &pawlv1.GetClusterRequest{})
 	if err != nil {
@@ -89,12 +89,12 @@ func (a Cluster) Status(ctx context.Context) (*ClusterStatus, error) {
 	return out, nil
 }
 
-// ClusterMap says which node leads which data shard, as far as the node that answers knows.
+// ClusterMap says which node leads which data shard, as known to the node that answers.
 type ClusterMap struct {
-	Version   uint64 // grows with each change of nodes, placement or settings, not with each leader
+	Version   uint64 // grows with every change of nodes, placement or settings, but not of leaders
 	Nodes     []MapNode
 	Shards    []MapShard
-	Node      string // who answers
+	Node      string // the node that answers
 	ClusterID string
 }
 
@@ -104,10 +104,10 @@ type MapNode struct{ Name, APIAddress string }
 // MapShard is a data shard and the node that leads it.
 type MapShard struct {
 	Shard  uint32
-	Leader string // "": not known
+	Leader string // "": unknown
 }
 
-// Map gives the map of the node that answers, which may be behind.
+// Map returns the cluster map of the node that answers, which may be out of date.
 func (a Cluster) Map(ctx context.Context) (*ClusterMap, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).GetMap, &pawlv1.GetMapRequest{})
 	if err != nil {
@@ -123,8 +123,8 @@ func (a Cluster) Map(ctx context.Context) (*ClusterMap, error) {
 	return out, nil
 }
 
-// DrainNode has replicas and leaders moved off a node, as far as others can take them. That takes time: Cluster shows what
-// the node still holds.
+// DrainNode starts to move replicas and leaders off a node, as far as other nodes can take them. This takes time: Status shows what the
+// node still holds.
 func (a Cluster) DrainNode(ctx context.Context, node string) error {
 	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).DrainNode, &pawlv1.DrainNodeRequest{Node: node}); err != nil {
 		return fmt.Errorf("drain node %q: %w", node, err)
@@ -140,9 +140,9 @@ func (a Cluster) UndrainNode(ctx context.Context, node string) error {
 	return nil
 }
 
-// RemoveNode takes a node out for ever: to come back it has to join anew, with an empty directory. While it holds replicas
-// that is ErrWrongState, unless by force: then they leave, if every shard can go on without them. It is never repeated by
-// itself: another node may have joined under the name meanwhile.
+// RemoveNode removes a node for good: to come back, it has to join again with an empty directory. While the node holds replicas, the call
+// returns ErrWrongState; with force, they are removed too, if every shard can go on without them. The call is never retried automatically,
+// because another node may have joined under the name in the meantime.
 func (a Cluster) RemoveNode(ctx context.Context, node string, force bool) error {
 	if _, err := operate(ctx, a.calls, false, pawlv1.NewClusterServiceClient(a.rpc).RemoveNode, &pawlv1.RemoveNodeRequest{Node: node, Force: force}); err != nil {
 		return fmt.Errorf("remove node %q: %w", node, err)
@@ -150,7 +150,7 @@ func (a Cluster) RemoveNode(ctx context.Context, node string, force bool) error 
 	return nil
 }
 
-// MoveReplica gives the node to a replica of a shard, and takes that of the node from when the new one can vote.
+// MoveReplica adds a replica of a shard on node to, and removes the one on node from once the new one can vote.
 func (a Cluster) MoveReplica(ctx context.Context, shard uint32, from, to string) error {
 	req := &pawlv1.MoveReplicaRequest{Shard: shard, From: from, To: to}
 	if _, err := operate(ctx, a.calls, false, pawlv1.NewClusterServiceClient(a.rpc).MoveReplica, req); err != nil {
@@ -159,7 +159,7 @@ func (a Cluster) MoveReplica(ctx context.Context, shard uint32, from, to string)
 	return nil
 }
 
-// TransferLeader names the node that should lead a shard; "": whichever.
+// TransferLeader sets the node that should lead a shard; "": any.
 func (a Cluster) TransferLeader(ctx context.Context, shard uint32, to string) error {
 	req := &pawlv1.TransferLeaderRequest{Shard: shard, To: to}
 	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).TransferLeader, req); err != nil {
@@ -168,7 +168,7 @@ func (a Cluster) TransferLeader(ctx context.Context, shard uint32, to string) er
 	return nil
 }
 
-// AddShards makes the data shards total many, 64 at most; their number only grows.
+// AddShards raises the number of data shards to total, at most 64. The number can't be lowered.
 func (a Cluster) AddShards(ctx context.Context, total int) error {
 	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).AddShards, &pawlv1.AddShardsRequest{Total: convert.Int32(total)}); err != nil {
 		return fmt.Errorf("add shards: %w", err)
@@ -176,7 +176,7 @@ func (a Cluster) AddShards(ctx context.Context, total int) error {
 	return nil
 }
 
-// SetReplication sets how many replicas each shard is to have: 1, 3, 5 or 7.
+// SetReplication sets how many replicas each shard should have: 1, 3, 5 or 7.
 func (a Cluster) SetReplication(ctx context.Context, n int) error {
 	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).SetReplication, &pawlv1.SetReplicationRequest{Replication: convert.Int32(n)}); err != nil {
 		return fmt.Errorf("set replication: %w", err)
@@ -184,8 +184,8 @@ func (a Cluster) SetReplication(ctx context.Context, n int) error {
 	return nil
 }
 
-// SetAuditRetention sets how long entries of the audit are kept: 1 day to 10 years. It holds within a day: entries that are older then go, and
-// nothing brings them back.
+// SetAuditRetention sets how long audit entries are kept: 1 day to 10 years. It takes effect within a day; older entries are then deleted and
+// can't be recovered.
 func (a Cluster) SetAuditRetention(ctx context.Context, d time.Duration) error {
 	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).SetAuditRetention, &pawlv1.SetAuditRetentionRequest{Retention: durationpb.New(d)}); err != nil {
 		return fmt.Errorf("set audit retention: %w", err)
@@ -193,8 +193,8 @@ func (a Cluster) SetAuditRetention(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// RaiseFeatureLevel raises the feature level to the highest that all nodes can work at, and gives it. There is no way back: a node
-// of an older version can't join any more.
+// RaiseFeatureLevel raises the feature level to the highest that all nodes support, and returns it. There is no way back: nodes of older
+// versions can no longer join.
 func (a Cluster) RaiseFeatureLevel(ctx context.Context) (level int, err error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).RaiseLevel, &pawlv1.RaiseLevelRequest{})
 	if err != nil {
@@ -203,20 +203,20 @@ func (a Cluster) RaiseFeatureLevel(ctx context.Context) (level int, err error) {
 	return int(resp.GetLevel()), nil
 }
 
-// Verification is how the replicas of a shard were found.
+// Verification is the result of VerifyShard.
 type Verification struct {
 	Shard    uint32
-	Index    uint64 // the entry after which they were compared
+	Index    uint64 // the log entry after which the states were compared
 	Rows     int64
 	Replicas []ReplicaHash
-	Equal    bool     // all that gave a hash gave the same
-	Problems []string // numbers of the leader's state that do not agree; the first of them
+	Equal    bool     // all replicas that returned a hash returned the same one
+	Problems []string // inconsistent numbers in the leader's state; the first ones
 }
 
-// ReplicaHash is the checksum of a replica's state: 16 hexadecimal digits, "" if it gave none in time.
+// ReplicaHash is the checksum of a replica's state: 16 hexadecimal digits, "" if the replica did not answer in time.
 type ReplicaHash struct{ Node, Hash string }
 
-// VerifyShard compares the states of a shard's replicas after one entry, and checks the numbers of the leader's. It reads
+// VerifyShard compares the states of a shard's replicas after the same log entry, and checks the leader's state for consistency. It reads
 // every row.
 func (a Cluster) VerifyShard(ctx context.Context, shard uint32) (*Verification, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).VerifyShard, &pawlv1.VerifyShardRequest{Shard: shard})
@@ -252,24 +252,24 @@ func shardStatusOf(p *pawlv1.ClusterShard) ShardStatus {
 	return out
 }
 
-// Server is who answers.
+// Server describes the node that answers.
 type Server struct {
 	Version   string
 	ClusterID string
 	Node      string
-	Now       time.Time // by the clock of its system shard
+	Now       time.Time // by the system shard's clock
 	Shards    []ServerShard
 }
 
-// ServerShard is one shard as the server sees it.
+// ServerShard is a shard as that node sees it.
 type ServerShard struct {
 	Shard  uint32
 	Leader string // node; "" if there is none
-	Index  uint64 // applied
+	Index  uint64 // last applied
 	Term   uint64
 }
 
-// Server tells who answers.
+// Server returns a description of the node that answers.
 func (a Cluster) Server(ctx context.Context) (*Server, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).GetServer, &pawlv1.GetServerRequest{})
 	if err != nil {

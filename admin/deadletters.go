@@ -12,14 +12,14 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// List goes over the dead letters of a queue, newest first, with their attempt logs. The filter's Queue is needed.
+// List iterates over a queue's dead letters, newest first, with their attempt logs. The filter's Queue is required.
 func (a DeadLetters) List(ctx context.Context, filter Filter) iter.Seq2[*pawltype.Task, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*pawltype.Task], error) {
 		return a.ListPage(ctx, filter, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPage gives one page of the dead letters.
+// ListPage returns one page of dead letters.
 func (a DeadLetters) ListPage(ctx context.Context, filter Filter, page pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 	f, err := filterProto(filter)
 	if err != nil {
@@ -32,14 +32,14 @@ func (a DeadLetters) ListPage(ctx context.Context, filter Filter, page pawltype.
 	return convert.Page(resp, convert.Task), nil
 }
 
-// ListPoisoned goes over the poisoned tasks of a queue, newest first, with their attempt logs. The filter's Queue is needed.
+// ListPoisoned iterates over a queue's poisoned tasks, newest first, with their attempt logs. The filter's Queue is required.
 func (a DeadLetters) ListPoisoned(ctx context.Context, filter Filter) iter.Seq2[*pawltype.Task, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*pawltype.Task], error) {
 		return a.ListPoisonedPage(ctx, filter, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPoisonedPage gives one page of the poisoned tasks.
+// ListPoisonedPage returns one page of poisoned tasks.
 func (a DeadLetters) ListPoisonedPage(ctx context.Context, filter Filter, page pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 	f, err := filterProto(filter)
 	if err != nil {
@@ -52,13 +52,13 @@ func (a DeadLetters) ListPoisonedPage(ctx context.Context, filter Filter, page p
 	return convert.Page(resp, convert.Task), nil
 }
 
-// DeadGroups are dead letters by type and message.
+// DeadGroups groups dead letters by type and message.
 type DeadGroups struct {
 	Groups  []DeadGroup // largest first, at most 1,000
-	Partial bool        // there are more dead letters than one call reads
+	Partial bool        // there were more dead letters than one call reads
 }
 
-// DeadGroup are the dead letters of one fingerprint.
+// DeadGroup counts the dead letters with one fingerprint.
 type DeadGroup struct {
 	Fingerprint  string
 	Type         string
@@ -67,14 +67,14 @@ type DeadGroup struct {
 	FirstAt      time.Time
 	LastAt       time.Time
 	SampleTaskID string
-	Queues       int    // in how many
-	Queue        string // the one with the most of them
-	// Trend is how many of them ended in each of the last 24 hours, the oldest first: the last is the last 60 minutes. Who has left, by
-	// replay or discard, is in none.
+	Queues       int    // number of queues they are in
+	Queue        string // the queue with the most of them
+	// Trend has how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that
+	// have since been replayed or discarded are not counted.
 	Trend []int64
 }
 
-// Groups counts the dead letters of a queue, or of all with "", by fingerprint; with poisoned, the poisoned tasks.
+// Groups counts the dead letters of a queue by fingerprint, or with poisoned its poisoned tasks. Queue "" means all queues.
 func (a DeadLetters) Groups(ctx context.Context, queue string, poisoned bool) (*DeadGroups, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).GroupDead, &pawlv1.GroupDeadRequest{Queue: queue, Poisoned: poisoned})
 	if err != nil {
@@ -91,19 +91,19 @@ func (a DeadLetters) Groups(ctx context.Context, queue string, poisoned bool) (*
 	return out, nil
 }
 
-// DeadSelection says which dead letters of a queue Replay and Discard mean: by TaskIDs or by Filter.
+// DeadSelection selects dead letters of a queue for Replay and Discard, either by TaskIDs or by Filter.
 type DeadSelection struct {
-	Queue    string   // needed
+	Queue    string   // required
 	TaskIDs  []string // at most 1,000
 	Filter   *Filter  // &Filter{} means all
 	Max      int64    // 0: all that match
-	Rate     float64  // of Replay: so many a second become due; 0: all at once
+	Rate     float64  // Replay only: tasks per second that become due; 0: all immediately
 	DryRun   bool     // count only
-	Poisoned bool     // of the poisoned tasks instead
+	Poisoned bool     // select poisoned tasks instead
 	Reason   string
 }
 
-// DeadCount is what Replay or Discard did.
+// DeadCount is the result of Replay or Discard.
 type DeadCount struct {
 	Matched int64
 	Done    int64 // 0 in a dry run
@@ -120,7 +120,7 @@ func (s DeadSelection) filter() (*pawlv1.Filter, error) {
 	}
 }
 
-// Replay puts dead letters back into their queue, keeping id, idempotency key and attempt log.
+// Replay puts dead letters back into their queue. They keep their id, idempotency key and attempt log.
 func (a DeadLetters) Replay(ctx context.Context, s DeadSelection) (DeadCount, error) {
 	f, err := s.filter()
 	if err != nil {
@@ -135,7 +135,7 @@ func (a DeadLetters) Replay(ctx context.Context, s DeadSelection) (DeadCount, er
 	return DeadCount{Matched: resp.GetMatched(), Done: resp.GetReplayed()}, nil
 }
 
-// Discard drops dead letters; each is written to the archive first.
+// Discard deletes dead letters, after writing each to the archive.
 func (a DeadLetters) Discard(ctx context.Context, s DeadSelection) (DeadCount, error) {
 	if s.Rate != 0 {
 		return DeadCount{}, fmt.Errorf("discard dead letters of %q: %w", s.Queue, convert.Invalid("rate", "is for ReplayDead only"))
@@ -158,17 +158,17 @@ type ArchivedTask struct {
 	Task       *pawltype.Task
 	ArchivedAt time.Time
 	Cause      string // "retention", "discard", "purge"
-	Place      string // file and line: what Restore takes
+	Place      string // file and line, as Restore takes it
 }
 
-// Archive goes over the dead-letter archive, newest first; queue "" means all.
+// Archive iterates over the dead-letter archive, newest first. Queue "" means all queues.
 func (a DeadLetters) Archive(ctx context.Context, queue string) iter.Seq2[ArchivedTask, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[ArchivedTask], error) {
 		return a.ArchivePage(ctx, queue, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ArchivePage gives one page of the archive.
+// ArchivePage returns one page of the archive.
 func (a DeadLetters) ArchivePage(ctx context.Context, queue string, page pawltype.PageRequest) (pawltype.Page[ArchivedTask], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ListArchive, &pawlv1.ListArchiveRequest{Queue: queue, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
@@ -179,16 +179,16 @@ func (a DeadLetters) ArchivePage(ctx context.Context, queue string, page pawltyp
 	}), nil
 }
 
-// RestoredTask is what became of one place of the archive.
+// RestoredTask is the result for one place in the archive.
 type RestoredTask struct {
 	Place     string
 	TaskID    string // of the new task
-	Duplicate bool   // an earlier call restored it already, as this task
+	Duplicate bool   // an earlier call already restored it, as this task
 	Err       error
 }
 
-// Restore enqueues archived dead letters again, as new tasks, at most 1,000 places at once. A dead letter comes back once: a repeat
-// answers with the task that the first call made.
+// Restore enqueues archived dead letters again as new tasks, at most 1,000 places per call. A dead letter is restored only once: further
+// calls return the task that the first one created.
 func (a DeadLetters) Restore(ctx context.Context, places ...string) ([]RestoredTask, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).RestoreArchive, &pawlv1.RestoreArchiveRequest{Places: places})
 	if err != nil {

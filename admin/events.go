@@ -14,15 +14,15 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// EventKind is what happened; docs/events.md has them all.
+// EventKind is what happened; docs/events.md lists all kinds.
 type EventKind string
 
-// The kinds of events of tasks, and the one that comes from no task or queue.
+// The kinds of task events, and those that concern no single task or queue.
 const (
 	EventEnqueued  EventKind = "task.enqueued"
 	EventClaimed   EventKind = "task.claimed"
 	EventSucceeded EventKind = "task.succeeded"
-	EventFailed    EventKind = "task.failed" // an attempt; what becomes of the task follows
+	EventFailed    EventKind = "task.failed" // an attempt failed; another event for the task follows
 	EventLeaseLost EventKind = "task.lease_lost"
 	EventReleased  EventKind = "task.released" // or snoozed
 	EventRetrying  EventKind = "task.retrying"
@@ -31,54 +31,53 @@ const (
 	EventDiscarded EventKind = "task.discarded"
 	EventCancelled EventKind = "task.cancelled"
 	EventReplayed  EventKind = "task.replayed"
-	// EventReset says that what happened before in the event's shard is not all known: look at the state afresh. What follows is
-	// whole again.
+	// EventReset says that earlier events of the shard may be missing: read the state again. From here on, the stream is complete again.
 	EventReset EventKind = "reset"
-	// EventChanged says that something happened: see EventFilter.Digest.
+	// EventChanged says only that something happened: see EventFilter.Digest.
 	EventChanged EventKind = "changed"
 )
 
-// EventFilter selects events. Fields that are set must all match; a reset comes in any case.
+// EventFilter selects events. All fields that are set must match; resets are always sent.
 type EventFilter struct {
 	Queue  string
 	Type   string // of the task
 	TaskID string
-	Kinds  []EventKind // any of these, at most 32; "task.*" is all of a sort
-	// After is the Cursor of the last event that was seen, of an earlier stream: "" is from now on. A server keeps what happens for
-	// minutes, and not over a change of leaders: beyond that there is a reset.
+	Kinds  []EventKind // any of these, at most 32; "task.*" is a whole group
+	// After is the Cursor of the last event seen on an earlier stream; "": start from now. A server keeps events for minutes, and not across a
+	// change of leader: if they are gone, the stream starts with a reset.
 	After string
-	// Digest asks only whether something happens: instead of events come some of kind "changed", of a shard at most one in so much time,
-	// 100 ms to 10 s. Whatever happens, it costs the server next to nothing. There is no After then: after a break the stream begins with
-	// a reset. 0: events are told.
+	// Digest asks only to be told that something happened: instead of events, each shard sends EventChanged, at most once per Digest (100 ms
+	// to 10 s). It costs the server next to nothing, however much happens. It can't be combined with After; when the stream is reopened after
+	// a break, it starts with a reset. 0: send the events themselves.
 	Digest time.Duration
 }
 
-// Event is something that happened. Fields that make no sense for its kind are zero.
+// Event is something that happened. Fields that don't apply to its kind are zero.
 type Event struct {
 	Kind        EventKind
 	Time        time.Time
 	Queue       string
-	Type        string // of a task, or of a breaker
+	Type        string // of the task or breaker
 	TaskID      string
-	State       pawltype.State // that the task came to
+	State       pawltype.State // the task's new state
 	Attempt     int
 	Worker      string
 	Reason      string
-	Error       string // of a failed attempt, up to 256 bytes
-	Name        string // of a schedule
+	Error       string // of the failed attempt, up to 256 bytes
+	Name        string // of the schedule
 	OperationID string
 	Count       int64  // ticks that a schedule missed
-	Shard       uint32 // 0: the system shard, which tells of queues
+	Shard       uint32 // 0: the system shard, which reports on queues
 	Index       uint64 // of the entry in the shard's log
-	Cursor      string // behind the event: see EventFilter.After
+	Cursor      string // the position after this event: see EventFilter.After
 }
 
-// eventSilence is how long a stream may say nothing: the server says something every 15 s.
+// eventSilence is how long a stream may be silent before it is reopened. The server sends a frame at least every 15 s.
 const eventSilence = 45 * time.Second
 
-// Events goes over what happens from now on, or behind a cursor, until ctx ends, which is its last error. Events of one shard come in
-// the order in which it was. A stream that breaks is opened anew behind the last event. Who is too slow for what happens gets a reset
-// for what was missed. Other errors end it at once: the filter is wrong, or the caller may not read events.
+// Events iterates over events from now on, or after a cursor, until ctx ends; the last error is then that of ctx. The events of one shard
+// come in order. A stream that breaks is reopened after the last event. A reader that is too slow gets a reset in place of what it missed.
+// Other errors end the iteration immediately: the filter is invalid, or the caller may not read events.
 func (a Client) Events(ctx context.Context, f EventFilter) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		req := &pawlv1.WatchEventsRequest{Queue: f.Queue, Type: f.Type, TaskId: f.TaskID, Cursor: f.After, Digest: convert.Duration(f.Digest)}
@@ -89,7 +88,7 @@ func (a Client) Events(ctx context.Context, f EventFilter) iter.Seq2[*Event, err
 		for try := 0; ; try++ {
 			began := time.Now()
 			err := a.watch(ctx, req, missed, yield)
-			missed = f.Digest > 0 // nobody keeps for it what happens in between
+			missed = f.Digest > 0 // nothing stores what happens in between for a digest
 			switch {
 			case errors.Is(err, errEnough):
 				return
@@ -108,10 +107,10 @@ func (a Client) Events(ctx context.Context, f EventFilter) iter.Seq2[*Event, err
 	}
 }
 
-// errEnough: the caller's loop has ended.
+// errEnough means that the caller's loop has ended.
 var errEnough = errors.New("enough")
 
-// watch reads one stream, and keeps the cursor in the request. What was missed before is told as a reset.
+// watch reads one stream and keeps the cursor in req. With missed, the first frame is preceded by a reset.
 func (a calls) watch(ctx context.Context, req *pawlv1.WatchEventsRequest, missed bool, yield func(*Event, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -21,7 +21,7 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// told is a frame with an event of each kind. The cursor behind each is its kind, and that of the frame is given.
+// told returns a frame with an event of each kind. The cursor of an event is its kind; that of the frame is given.
 func told(cursor string, kinds ...string) *pawlv1.WatchEventsResponse {
 	frame := &pawlv1.WatchEventsResponse{Cursor: cursor}
 	for _, k := range kinds {
@@ -30,7 +30,7 @@ func told(cursor string, kinds ...string) *pawlv1.WatchEventsResponse {
 	return frame
 }
 
-// What is asked for and what comes is whole.
+// All fields of filters and events are passed on.
 func TestEvent(t *testing.T) {
 	s, operator := start(t)
 	var filter admin.EventFilter
@@ -69,7 +69,7 @@ func TestEvent(t *testing.T) {
 	}
 }
 
-// A stream that breaks is opened anew behind what came, until there is a refusal that will stay or the caller's context ends.
+// A stream that breaks is reopened after the last frame, until a permanent error or the end of the caller's context.
 func TestEventsGoOn(t *testing.T) {
 	away, no := status.Error(codes.Unavailable, "away"), status.Error(codes.PermissionDenied, "no")
 	for name, x := range map[string]struct {
@@ -77,8 +77,8 @@ func TestEventsGoOn(t *testing.T) {
 		digest time.Duration
 		most   int
 		came   string
-		asked  string // what is behind these cursors
-		end    error  // nil: the caller leaves
+		asked  string // cursors of the requests
+		end    error  // nil: the caller breaks off
 		says   string
 	}{
 		"left":                {[][]any{{told("c", "1", "2")}}, 0, 1, "1", "-", nil, ""},
@@ -120,7 +120,7 @@ func TestEventsGoOn(t *testing.T) {
 	}
 }
 
-// Who is nobody, or has closed the client, is told so.
+// An invalid actor and a closed client are reported.
 func TestEventsOfNobody(t *testing.T) {
 	s, operator := start(t)
 	for _, err := range operator.WithActor("Łena").Events(t.Context(), admin.EventFilter{}) {
@@ -137,7 +137,8 @@ func TestEventsOfNobody(t *testing.T) {
 	}
 }
 
-// Pauses between streams grow while they break, are short again after one that lasted, and are as long as the server asks, up to a bound.
+// Pauses between streams grow while streams break, are short again after a stream that lasted, and follow the server's request up to a
+// limit.
 func TestEventsPause(t *testing.T) {
 	asks := func(d time.Duration) error {
 		st, err := status.New(codes.Unavailable, "").WithDetails(&pawlv1.Error{Code: "unavailable", RetryAfter: durationpb.New(d)})

@@ -11,68 +11,68 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// ReasonCode is the code of a Reason. Later brokers may have more of them.
+// ReasonCode is the code of a Reason. Newer brokers may add codes.
 type ReasonCode string
 
-// The codes, in the order in which they decide.
+// The codes, in the order in which they are checked.
 const (
-	ReasonNoLeader            ReasonCode = "no_leader" // nobody leads its shard
+	ReasonNoLeader            ReasonCode = "no_leader" // the task's shard has no leader
 	ReasonRunning             ReasonCode = "running"
 	ReasonEnded               ReasonCode = "ended"
-	ReasonOnItsWay            ReasonCode = "on_its_way" // what follows it, or itself as it was moved, has not come to its queue yet
-	ReasonNotDue              ReasonCode = "not_due"    // delayed, put off, or failed and to be tried again
-	ReasonUnique              ReasonCode = "unique"     // the task that holds its unique key runs
-	ReasonKeyOrder            ReasonCode = "key_order"  // a task before it with the same key has not ended, in a queue with a strict order of keys
+	ReasonOnItsWay            ReasonCode = "on_its_way" // its follow-up task, or the task itself after a move, has not arrived in its queue yet
+	ReasonNotDue              ReasonCode = "not_due"    // delayed, snoozed, or waiting for a retry
+	ReasonUnique              ReasonCode = "unique"     // the task that holds its unique key is running
+	ReasonKeyOrder            ReasonCode = "key_order"  // in a queue with strict key order: an earlier task of its key has not ended
 	ReasonQueuePaused         ReasonCode = "queue_paused"
 	ReasonTypePaused          ReasonCode = "type_paused"
 	ReasonBreakerOpen         ReasonCode = "breaker_open" // too many attempts of its type failed
 	ReasonKeyPaused           ReasonCode = "key_paused"
-	ReasonQueueMaxRunning     ReasonCode = "queue_max_running"     // its queue runs as many as it may
-	ReasonNamespaceMaxRunning ReasonCode = "namespace_max_running" // all queues of its namespace together run as many as they may
-	ReasonQueueRate           ReasonCode = "queue_rate"            // its queue has no token left
+	ReasonQueueMaxRunning     ReasonCode = "queue_max_running"     // its queue runs as many tasks as it may
+	ReasonNamespaceMaxRunning ReasonCode = "namespace_max_running" // the queues of its namespace together run as many tasks as they may
+	ReasonQueueRate           ReasonCode = "queue_rate"            // its queue has no rate-limit token left
 	ReasonKeyMaxRunning       ReasonCode = "key_max_running"
 	ReasonKeyRate             ReasonCode = "key_rate"
-	ReasonDraining            ReasonCode = "draining"  // the leader of its shard is about to stop
-	ReasonNoWorker            ReasonCode = "no_worker" // nobody takes tasks of its queue
+	ReasonDraining            ReasonCode = "draining"  // the leader of its shard is shutting down
+	ReasonNoWorker            ReasonCode = "no_worker" // no worker takes tasks of its queue
 	ReasonNoWorkerForType     ReasonCode = "no_worker_for_type"
-	ReasonWorkersUnknown      ReasonCode = "workers_unknown" // whether a worker takes it: a node gave no answer, or who holds others of its queue may be gone
+	ReasonWorkersUnknown      ReasonCode = "workers_unknown" // a node did not answer, or the workers that hold tasks of its queue may be gone
 	ReasonHigherPriority      ReasonCode = "higher_priority" // tasks of a higher priority go first
-	ReasonOtherKeys           ReasonCode = "other_keys"      // other keys have their turn first
-	ReasonOlderTasks          ReasonCode = "older_tasks"     // tasks of its key and priority that came before it
-	ReasonWorkersBusy         ReasonCode = "workers_busy"    // nobody who takes it has a free slot, or all take tasks of other queues first
-	ReasonNext                ReasonCode = "next"            // nothing holds it: the next claim gets it
+	ReasonOtherKeys           ReasonCode = "other_keys"      // it is the turn of other keys
+	ReasonOlderTasks          ReasonCode = "older_tasks"     // earlier tasks of its key and priority go first
+	ReasonWorkersBusy         ReasonCode = "workers_busy"    // no worker that takes it has a free slot, or all take tasks of other queues first
+	ReasonNext                ReasonCode = "next"            // nothing holds it back: the next claim gets it
 )
 
-// Explanation says why a task is not running, or by whom it runs, or how it has ended.
+// Explanation says why a task is not running, which worker runs it, or how it ended.
 type Explanation struct {
 	TaskID  string
-	State   pawltype.State // "": not known, since no replica of its shard could be asked
+	State   pawltype.State // "": unknown, because no replica of its shard could be reached
 	Status  pawltype.Status
 	Queue   string
 	Type    string
 	Key     string
-	Reasons []Reason // at least one; the one that decides first is the first
+	Reasons []Reason // at least one, in the order of the codes
 }
 
-// Reason is one thing that stands between a task and a worker. What does not belong to it is zero.
+// Reason is one thing that keeps a task from running. Fields that don't apply are zero.
 type Reason struct {
 	Code    ReasonCode
-	Detail  string // a sentence with the facts
+	Detail  string // the facts, in a sentence
 	Change  string // what would change it
 	Since   time.Time
-	Until   time.Time // it is over then at the latest
+	Until   time.Time // when it will be over at the latest
 	Queue   string
 	Type    string
 	Key     string
-	Cause   string // what was said of a pause; the reason of an end; how the attempt ended that is repeated, or "delay"
-	Error   string // of the last attempt; of the last try to bring what is on its way
-	Limit   int    // tasks that may run at once
+	Cause   string // the reason given for a pause or an end; how the attempt ended that is being retried, or "delay"
+	Error   string // of the last attempt; for ReasonOnItsWay, of the last delivery attempt
+	Limit   int    // tasks that may run at the same time
 	Rate    RateLimit
-	Running []TaskHolder // up to 10 of the tasks that use up the limit; of a task that runs, itself
-	Types   []string     // that workers take, up to 10
-	Count   int64        // what goes first: tasks, of ReasonOtherKeys the keys; of ReasonOnItsWay the tries in vain. Of a queue: the ready tasks that wait for this
-	More    bool         // there are more than Count, or than Types
-	Shard   uint32       // of a queue that is shared out: whose reason it is; 0: that of all
+	Running []TaskHolder // up to 10 of the tasks that use up the limit; for ReasonRunning, the task itself
+	Types   []string     // types that workers take, up to 10
+	Count   int64        // tasks (or keys) that go first; for ReasonOnItsWay, failed deliveries; for a queue, the ready tasks that wait for this
+	More    bool         // there are more than Count or Types say
+	Shard   uint32       // of a spread queue: the shard that this concerns; 0: all
 }
 
 // TaskHolder is a task that a worker holds.
@@ -80,32 +80,32 @@ type TaskHolder struct {
 	TaskID string
 	Worker string
 	Since  time.Time
-	Until  time.Time // of its lease
+	Until  time.Time // when its lease ends
 }
 
-// QueueExplanation says what the ready tasks of a queue wait for.
+// QueueExplanation describes what the ready tasks of a queue are waiting for.
 type QueueExplanation struct {
 	Queue     string
 	Ready     int64
-	Claimable int64 // of the ready: no pause, no breaker and no limit holds them back
+	Claimable int64 // ready tasks that no pause, breaker or limit holds back
 	Claimed   int64
 	Waiting   int64 // scheduled and retrying
-	// Reasons say in Count how many ready tasks wait for them. A task that waits for several is counted at each, but for those
-	// of its key, of which the first counts.
+	// Reasons have in Count how many ready tasks wait for them. A task that waits for several reasons counts for each, except that of the
+	// reasons concerning its key only the first counts.
 	Reasons       []Reason
-	Keys          []HeldKey      // those with the most tasks held by what is their own, up to 10
-	UnservedTypes []UnservedType // those of ready tasks that no worker takes, up to 10
-	NextDue       time.Time      // of the scheduled and retrying
-	OldestReadyAt time.Time      // since when the task is ready that is so longest
-	Partial       bool           // a shard could not be asked, or has too many keys: the numbers are those of the rest
+	Keys          []HeldKey      // keys with the most tasks held by their own pause or limit, up to 10
+	UnservedTypes []UnservedType // types of ready tasks that no worker takes, up to 10
+	NextDue       time.Time      // earliest due time of the scheduled and retrying tasks
+	OldestReadyAt time.Time      // since when the oldest ready task has been ready
+	Partial       bool           // a shard could not be reached, or has too many keys: the numbers leave it out
 }
 
-// HeldKey is a key whose tasks wait for what is the key's own.
+// HeldKey is a key whose tasks are held by the key's own pause or limit.
 type HeldKey struct {
 	Key   string
 	Code  ReasonCode // ReasonKeyPaused, ReasonKeyMaxRunning or ReasonKeyRate
 	Tasks int64
-	Until time.Time // of a rate: when a token comes
+	Until time.Time // for a rate: when the next token is available
 }
 
 // UnservedType is a type that no worker takes.
@@ -114,7 +114,7 @@ type UnservedType struct {
 	Tasks int64
 }
 
-// Explain says what the ready tasks of a queue wait for.
+// Explain returns what the ready tasks of a queue are waiting for.
 func (a Queues) Explain(ctx context.Context, name string) (*QueueExplanation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ExplainQueue, &pawlv1.ExplainQueueRequest{Queue: name})
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// fullness is how much fill puts into a value.
+// fullness is how much of a value fill sets.
 type fullness int
 
 const (
-	full   fullness = iota // something in each field
-	brief                  // texts alone
-	hollow                 // each part is there, and says nothing
+	full   fullness = iota // every field
+	brief                  // strings only
+	hollow                 // every part exists, but is empty
 )
 
-// words are values of types of which not every value means something.
+// words has valid values for types with a fixed set of values.
 var words = map[reflect.Type]any{
 	reflect.TypeFor[admin.Action]():           admin.ActionSetPriority,
 	reflect.TypeFor[admin.KeyOrder]():         admin.KeyOrderStrict,
@@ -41,15 +41,15 @@ var words = map[reflect.Type]any{
 	reflect.TypeFor[func(*admin.Operation)](): func(*admin.Operation) {},
 }
 
-// filler fills values in. What it puts there tells where it comes from: a text is the name of its field, a number its place among the
-// fields. A list has two elements, of which the second is brief, and so is what lies within its like.
+// filler sets the fields of values so that each shows where it comes from: a string is the name of its field, a number its position among
+// the fields. A list has two elements; the second is brief, and so is a value nested in another of its type.
 type filler struct {
 	how    fullness
-	suffix string // of texts
+	suffix string // of strings
 	within []reflect.Type
 }
 
-// fill fills in what a pointer leads to.
+// fill sets the value that to points to.
 func fill(to any, how fullness) { filler{how: how}.fill(reflect.ValueOf(to).Elem(), "", 0) }
 
 func (f filler) fill(v reflect.Value, name string, place int) {
@@ -80,7 +80,7 @@ func (f filler) fill(v reflect.Value, name string, place int) {
 	}
 }
 
-// set sets what holds no texts.
+// set sets a value that contains no strings.
 func (f filler) set(v reflect.Value, ofFull, ofHollow any) {
 	switch f.how {
 	case full:
@@ -136,10 +136,10 @@ func (f filler) fillKind(v reflect.Value, name string, place int) {
 	}
 }
 
-// elements is how many elements lists have.
+// elements returns how many elements lists have.
 func (f filler) elements() int { return [...]int{full: 2, hollow: 1, brief: 0}[f.how] }
 
-// element makes an element of a list.
+// element returns an element of a list.
 func (f filler) element(typ reflect.Type, name string, place, i int) reflect.Value {
 	v := reflect.New(typ).Elem()
 	if i > 0 {
@@ -157,13 +157,13 @@ func (f filler) element(typ reflect.Type, name string, place, i int) reflect.Val
 	return v
 }
 
-// part is a field of a message, or of a part of it.
+// part is a field of a message, or of one of its parts.
 type part struct {
 	path  string
 	value reflect.Value
 }
 
-// parts gives all parts of a value that are not zero, each before those within it; of a list those of the first element.
+// parts returns all parts of a value that are not zero, each before the parts within it; for a list, those of its first element.
 func parts(v reflect.Value, path string) (all []part) {
 	if v.IsZero() {
 		return nil

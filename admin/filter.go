@@ -12,14 +12,14 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The filter language, of the command and of the web UI, has conditions of the form field:value with spaces between, such as
+// The filter language of the command and the web UI has conditions of the form field:value, separated by spaces, such as
 //
 //	queue:mail state:dead,poisoned error:"timed out" created_after:2h
 //
-// All must match. A value in quotes may hold spaces; \ takes the next character as it is. Words without a field are looked for in the
-// payload, and payload.customer.id:42 is for a field of it. A time is an age (2h, 7d), a day (2026-01-31), or a time of RFC 3339; without a zone it is UTC.
+// All must match. A quoted value may contain spaces; in quotes, \ escapes the next character. Words without a field are searched for in the payload;
+// payload.customer.id:42 matches a field of it. A time is an age (2h, 7d), a day (2026-01-31) or an RFC 3339 time; without a zone it is UTC.
 
-// badFilter is the error of a filter that can't be read.
+// badFilter returns the error for a filter that can't be parsed.
 func badFilter(format string, args ...any) *pawltype.Error {
 	return &pawltype.Error{Code: pawltype.ErrInvalidArgument, Field: "filter", Message: "filter: " + fmt.Sprintf(format, args...)}
 }
@@ -27,23 +27,23 @@ func badFilter(format string, args ...any) *pawltype.Error {
 // FilterTerm is one condition: field:value.
 type FilterTerm struct{ Field, Value string }
 
-// FilterTerms are the conditions of a filter as they were written.
+// FilterTerms are the conditions of a filter as written.
 type FilterTerms []FilterTerm
 
-// filterFields are those of Filter, in the order in which they are written. Some have short names.
+// filterFields are the fields of Filter, in the order in which they are written. Some have short names.
 var filterFields = []string{"queue", "state", "type", "tag", "key", "worker", "error", "fingerprint", "operation", "created_after", "created_before", "q"}
 
 var shortFilterFields = map[string]string{"after": "created_after", "before": "created_before", "payload": "q"}
 
 var filterStates = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying, pawltype.StateSucceeded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled}
 
-// Conditions on fields of the payload have its path behind the prefix.
+// Conditions on payload fields have the field's path after the prefix.
 const (
 	payloadPrefix = "payload."
 	shortPayload  = "args."
 )
 
-// path is that of a field of the payload; "": the condition is about something else.
+// path returns the path of a payload field, or "" if the condition is about something else.
 func (t FilterTerm) path() string {
 	path, _ := strings.CutPrefix(t.Field, payloadPrefix)
 	if path == t.Field {
@@ -52,11 +52,11 @@ func (t FilterTerm) path() string {
 	return path
 }
 
-// maxFilterText is how many bytes a filter in the filter language may have.
+// maxFilterText is the maximum length of a filter in the filter language, in bytes.
 const maxFilterText = 4 << 10
 
-// ParseFilter reads a filter in the filter language. Ages count from now. The error says what is wrong with which part, and is
-// ErrInvalidArgument.
+// ParseFilter parses a filter in the filter language. Ages are relative to now. Its error is an ErrInvalidArgument that says which part is
+// wrong.
 func ParseFilter(text string, now time.Time) (Filter, error) {
 	terms, err := ParseFilterTerms(text)
 	if err != nil {
@@ -65,7 +65,7 @@ func ParseFilter(text string, now time.Time) (Filter, error) {
 	return terms.Filter(now)
 }
 
-// ParseFilterTerms reads the conditions of a filter without their values' meaning.
+// ParseFilterTerms parses the conditions of a filter, but does not interpret their values.
 func ParseFilterTerms(text string) (FilterTerms, error) {
 	if len(text) > maxFilterText {
 		return nil, badFilter("%d bytes, at most %d are allowed", len(text), maxFilterText)
@@ -102,7 +102,7 @@ func ParseFilterTerms(text string) (FilterTerms, error) {
 	return all, nil
 }
 
-// nextTerm cuts the first condition off. What has no field before a colon is a word.
+// nextTerm cuts off the first condition. A condition without a field and a colon is a word.
 func nextTerm(s string) (t FilterTerm, rest string, err error) {
 	end := fieldEnd(s)
 	if end > 0 && s[end] == ':' {
@@ -134,8 +134,7 @@ func nextTerm(s string) (t FilterTerm, rest string, err error) {
 	return t, "", badFilter("the quotation mark before %.40q has no end", s[1:])
 }
 
-// fieldEnd is where the field of a condition ends, or its first word. In the path of a field of the payload, \ takes the next character as
-// it is.
+// fieldEnd returns where a condition's field, or its first word, ends. In the path of a payload field, \ escapes the next character.
 func fieldEnd(s string) int {
 	escapes := strings.HasPrefix(s, payloadPrefix) || strings.HasPrefix(s, shortPayload)
 	escaped := false
@@ -152,7 +151,7 @@ func fieldEnd(s string) int {
 	})
 }
 
-// Filter gives the conditions their meaning. Ages count from now.
+// Filter interprets the conditions. Ages are relative to now.
 func (terms FilterTerms) Filter(now time.Time) (f Filter, err error) {
 	seen := map[string]bool{}
 	for _, t := range terms {
@@ -193,7 +192,7 @@ func (t FilterTerm) apply(f *Filter, now time.Time) (err error) {
 	return err
 }
 
-// text is a field that holds text; nil: it does not.
+// text returns a text field of the filter, or nil if the field is not text.
 func (f *Filter) text(field string) *string {
 	switch field {
 	case "queue":
@@ -218,7 +217,7 @@ func (f *Filter) text(field string) *string {
 	return nil
 }
 
-// moment reads a time, or an age that lies before now.
+// moment parses a time, or an age before now.
 func (t FilterTerm) moment(now time.Time) (time.Time, error) {
 	at, err := humanize.Past(t.Value, now)
 	if err != nil {
@@ -227,7 +226,7 @@ func (t FilterTerm) moment(now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// String writes the conditions in the filter language.
+// String formats the conditions in the filter language.
 func (terms FilterTerms) String() string {
 	all := make([]string, len(terms))
 	for i, t := range terms {
@@ -236,7 +235,7 @@ func (terms FilterTerms) String() string {
 	return strings.Join(all, " ")
 }
 
-// With are the conditions with a field set anew; "" takes it away.
+// With returns the conditions with a field set to value, or removed if value is "".
 func (terms FilterTerms) With(field, value string) FilterTerms {
 	out := slices.DeleteFunc(slices.Clone(terms), func(t FilterTerm) bool { return t.Field == field })
 	if value != "" {
@@ -252,7 +251,7 @@ func quoteTerm(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// String writes the filter in the filter language, with exact times; "" selects every task. ParseFilter reads it back.
+// String formats the filter in the filter language, with exact times; "" selects every task. ParseFilter parses the result.
 func (f Filter) String() string {
 	var terms FilterTerms
 	for _, field := range filterFields {
@@ -292,25 +291,25 @@ func joinStates(states []pawltype.State, between string) string {
 	return strings.Join(words, between)
 }
 
-// Filter selects tasks. Fields that are set must all match.
+// Filter selects tasks. All fields that are set must match.
 type Filter struct {
 	Queue         string
-	States        []pawltype.State // any of them
+	States        []pawltype.State // any of these
 	Type          string
 	Tag           string
 	Key           string
 	Worker        string
-	Error         string // part of the last error's message
-	Fingerprint   string // of a DeadGroup: of the type, and the last error's message without what differs
+	Error         string // substring of the last error's message
+	Fingerprint   string // of a DeadGroup: type and last error message, without its variable parts
 	Operation     string // id of the last operation that changed the task
 	CreatedAfter  time.Time
 	CreatedBefore time.Time
-	Text          string         // part of the payload
-	Payload       []PayloadField // all of them
+	Text          string         // substring of the payload
+	Payload       []PayloadField // all of these
 }
 
-// PayloadField is a field of a JSON payload and the value that it must have.
+// PayloadField is a field of a JSON payload and the value it must have.
 type PayloadField struct {
-	Path  string // keys of objects and indexes of arrays with dots between, such as customer.id or items.0.sku; \ takes the next character as it is
-	Value string // a string of this text, a number of this value, true, false or null
+	Path  string // object keys and array indexes separated by dots, such as customer.id or items.0.sku; \ escapes the next character
+	Value string // a string, number, true, false or null, as text
 }

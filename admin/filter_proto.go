@@ -6,7 +6,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Filter is the inverse of Filter.proto.
+// filterOf is the inverse of filterProto.
 func filterOf(p *pawlv1.Filter) *Filter {
 	f := &Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(), Operation: p.GetOperation(),
 		CreatedAfter: convert.Time(p.GetCreatedAfter()), CreatedBefore: convert.Time(p.GetCreatedBefore()), Text: p.GetQ()}

@@ -10,14 +10,14 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// List goes over the groups, newest first.
+// List iterates over the groups, newest first.
 func (a Groups) List(ctx context.Context) iter.Seq2[*pawltype.Group, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*pawltype.Group], error) {
 		return a.ListPage(ctx, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPage gives one page of the groups, newest first.
+// ListPage returns one page of groups, newest first.
 func (a Groups) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*pawltype.Group], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).ListGroups, &pawlv1.ListGroupsRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
@@ -26,7 +26,7 @@ func (a Groups) ListPage(ctx context.Context, page pawltype.PageRequest) (pawlty
 	return convert.Page(resp, convert.Group), nil
 }
 
-// MembersPage gives one page of the members of a group.
+// MembersPage returns one page of a group's members.
 func (a Groups) MembersPage(ctx context.Context, id string, page pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).ListGroupMembers, &pawlv1.ListGroupMembersRequest{GroupId: id, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
@@ -35,7 +35,7 @@ func (a Groups) MembersPage(ctx context.Context, id string, page pawltype.PageRe
 	return convert.Page(resp, convert.GroupMember), nil
 }
 
-// Cancel cancels a group as Client.CancelGroup does, in the name of the operator.
+// Cancel cancels a group as pawl.Client.CancelGroup does, and records the operator.
 func (a Groups) Cancel(ctx context.Context, id, reason string) (*pawltype.Group, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).CancelGroup, &pawlv1.CancelGroupRequest{GroupId: id, Reason: reason})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// MarkerKind is what a marker tells of.
+// MarkerKind is what a marker stands for.
 type MarkerKind string
 
 // The kinds of markers.
@@ -22,22 +22,22 @@ const (
 	MarkerNote     MarkerKind = "note"
 )
 
-// MarkerSpec says what a marker is to be. Its namespace is that of the client.
+// MarkerSpec describes a marker to create, in the client's namespace.
 type MarkerSpec struct {
 	Kind    MarkerKind
-	Title   string    // a line of up to 200 bytes
-	Version string    // what was deployed: a line of up to 100 bytes
+	Title   string    // one line, up to 200 bytes
+	Version string    // what was deployed: one line, up to 100 bytes
 	URL     string    // http or https, up to 1,000 bytes
-	Queues  []string  // patterns of the queues that it is about, at most 16; nil: all
-	Types   []string  // patterns of the task types that it is about, at most 16; nil: all
+	Queues  []string  // patterns of the queues it concerns, at most 16; nil: all
+	Types   []string  // patterns of the task types it concerns, at most 16; nil: all
 	At      time.Time // within the last 90 days, or up to a day ahead; zero: now
-	EndedAt time.Time // zero: an incident is open, anything else is a moment
-	// RequestID is a UUID that a call which is made again after a lost answer has again: it answers with the marker of the first. "": the
-	// repeats that the client makes by itself have one.
+	EndedAt time.Time // zero: an incident is still open; other markers are points in time
+	// RequestID is a UUID that identifies the call: a repeat with the same RequestID after a lost response returns the marker of the first
+	// call. "": the client generates one, for its own retries.
 	RequestID string
 }
 
-// Marker is a moment or a span of time with a title, that is drawn on charts.
+// Marker is a point or span of time with a title, drawn on charts.
 type Marker struct {
 	ID        string
 	Kind      MarkerKind
@@ -47,22 +47,22 @@ type Marker struct {
 	Queues    []string // patterns; nil: all
 	Types     []string // patterns; nil: all
 	At        time.Time
-	EndedAt   time.Time // zero: an incident is open, anything else is a moment
+	EndedAt   time.Time // zero: an incident is still open; other markers are points in time
 	CreatedBy string
 	CreatedAt time.Time
 }
 
-// Open says whether the marker is an incident that is not over.
+// Open reports whether the marker is an incident that is not over.
 func (m *Marker) Open() bool { return m.Kind == MarkerIncident && m.EndedAt.IsZero() }
 
-// MarkerFilter says which markers are wanted. Zero fields want all.
+// MarkerFilter selects markers. Zero fields match all.
 type MarkerFilter struct {
-	Since, Until time.Time // those that touch this range
+	Since, Until time.Time // markers that overlap this range
 	Kind         MarkerKind
-	Queue, Type  string // those that are about it
+	Queue, Type  string // markers that concern it
 }
 
-// Add sets a marker. A namespace keeps its newest 1,000 of the last 90 days.
+// Add creates a marker. A namespace keeps its newest 1,000 markers of the last 90 days.
 func (a Markers) Add(ctx context.Context, m MarkerSpec) (*Marker, error) {
 	request, err := requestID(m.RequestID)
 	if err != nil {
@@ -76,7 +76,7 @@ func (a Markers) Add(ctx context.Context, m MarkerSpec) (*Marker, error) {
 	return markerOf(p.GetMarker()), nil
 }
 
-// End says when a marker was over; the zero time is now, and leaves alone the end that a marker has.
+// End sets when a marker ended. The zero time means now, but does not change an end that is already set.
 func (a Markers) End(ctx context.Context, id string, at time.Time) (*Marker, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).EndMarker, &pawlv1.EndMarkerRequest{Id: id, EndedAt: convert.Timestamp(at)})
 	if err != nil {
@@ -93,14 +93,14 @@ func (a Markers) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// List goes over markers, newest first.
+// List iterates over markers, newest first.
 func (a Markers) List(ctx context.Context, f MarkerFilter) iter.Seq2[*Marker, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Marker], error) {
 		return a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPage gives one page of the markers, newest first.
+// ListPage returns one page of markers, newest first.
 func (a Markers) ListPage(ctx context.Context, f MarkerFilter, page pawltype.PageRequest) (pawltype.Page[*Marker], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).ListMarkers, &pawlv1.ListMarkersRequest{Since: convert.Timestamp(f.Since), Until: convert.Timestamp(f.Until),
 		Kind: string(f.Kind), Queue: f.Queue, Type: f.Type, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})

@@ -15,42 +15,42 @@ import (
 // Namespace is a namespace.
 type Namespace struct {
 	Name      string
-	CreatedAt time.Time // zero: it was there from the beginning
+	CreatedAt time.Time // zero: it has always existed
 	CreatedBy string
 	Quotas    Quotas
-	Usage     *NamespaceUsage // nil: not all shards have told theirs
+	Usage     *NamespaceUsage // nil: not all shards have reported theirs
 }
 
-// Quotas are what a namespace may use; 0: as much as it likes. What is more is refused, tasks with ErrQueueFull or ErrRateLimited.
+// Quotas limit what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with ErrQueueFull or ErrRateLimited.
 type Quotas struct {
 	MaxBacklog           int64 // tasks that have not ended
-	MaxBacklogBytes      int64 // of their payloads, and of those of what is to follow them
-	MaxRunning           int64 // tasks that are claimed; others wait
+	MaxBacklogBytes      int64 // of their payloads and those of their follow-up tasks
+	MaxRunning           int64 // claimed tasks; others wait
 	MaxQueues            int64
 	MaxSchedules         int64
-	MaxRequestsPerSecond int64 // on each node; a batch counts once for each of its tasks
-	MaxBytesPerSecond    int64 // of payloads enqueued, on each node
+	MaxRequestsPerSecond int64 // on each node; a batch counts once per task
+	MaxBytesPerSecond    int64 // of enqueued payloads, on each node
 }
 
-// QuotaChange is new values for some quotas; nil: as it is.
+// QuotaChange holds new values for some quotas; nil: unchanged.
 type QuotaChange struct {
 	MaxBacklog, MaxBacklogBytes, MaxRunning, MaxQueues, MaxSchedules, MaxRequestsPerSecond, MaxBytesPerSecond *int64
 }
 
-// NamespaceUsage is what a namespace uses of its quotas.
+// NamespaceUsage is how much of its quotas a namespace uses.
 type NamespaceUsage struct {
 	Backlog, BacklogBytes, Running, Queues, Schedules int64
 }
 
-// Limits are what calls may send, and what a namespace may use.
+// Limits holds the limits on requests, and the quotas of a namespace.
 type Limits struct {
 	Limits    []Limit
 	Namespace string
 	Quotas    Quotas
-	Usage     *NamespaceUsage // nil: not all shards have told theirs, or the client's token is limited to some queues
+	Usage     *NamespaceUsage // nil: not all shards have reported theirs, or the client's token is limited to some queues
 }
 
-// Limit is a bound of what calls may send.
+// Limit is a limit on requests.
 type Limit struct {
 	Name  string
 	Value int64
@@ -59,17 +59,17 @@ type Limit struct {
 
 // NamespaceFilter selects namespaces.
 type NamespaceFilter struct {
-	Pattern string // of their names, in which each * stands for any characters; "": all
+	Pattern string // of names, in which * matches any characters; "": all
 }
 
-// List goes over the namespaces that the client may go to, by name.
+// List iterates over the namespaces that the client may use, by name.
 func (a Namespaces) List(ctx context.Context, f NamespaceFilter) iter.Seq2[*Namespace, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Namespace], error) {
 		return a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPage gives one page of the namespaces.
+// ListPage returns one page of namespaces.
 func (a Namespaces) ListPage(ctx context.Context, f NamespaceFilter, page pawltype.PageRequest) (pawltype.Page[*Namespace], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).ListNamespaces, &pawlv1.ListNamespacesRequest{Pattern: f.Pattern, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
@@ -78,7 +78,7 @@ func (a Namespaces) ListPage(ctx context.Context, f NamespaceFilter, page pawlty
 	return convert.Page(resp, namespaceInfoOf), nil
 }
 
-// Get gives one namespace, or ErrNotFound.
+// Get returns a namespace, or ErrNotFound if there is none.
 func (a Namespaces) Get(ctx context.Context, name string) (*Namespace, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).GetNamespace, &pawlv1.GetNamespaceRequest{Name: name})
 	if err != nil {
@@ -109,9 +109,9 @@ func (c QuotaChange) proto() *pawlv1.Quotas {
 		MaxSchedules: c.MaxSchedules, MaxRequestsPerSecond: c.MaxRequestsPerSecond, MaxBytesPerSecond: c.MaxBytesPerSecond}
 }
 
-// Create makes a namespace. Quotas that are nil get their defaults: 1,000,000 tasks that have not ended, 1 GiB of their payloads, 1,000 queues
-// and 100,000 schedules. A namespace that is there with the same quotas stays as it is; one with others is ErrConflict. Unconfirmed are the
-// nodes that have not said within a second that they know of it: they may answer that it is not there.
+// Create creates a namespace. Quotas that are nil get their defaults: 1,000,000 tasks that have not ended, 1 GiB of their payloads, 1,000
+// queues and 100,000 schedules. It is a no-op if the namespace exists with the same quotas; with other quotas, it returns ErrConflict.
+// unconfirmed lists the nodes that did not acknowledge it within a second; until they do, they may report it as not found.
 func (a Namespaces) Create(ctx context.Context, name string, quotas QuotaChange) (unconfirmed []string, err error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).AddNamespace, &pawlv1.AddNamespaceRequest{Name: name, Quotas: quotas.proto()})
 	if err != nil {
@@ -120,7 +120,7 @@ func (a Namespaces) Create(ctx context.Context, name string, quotas QuotaChange)
 	return p.GetUnconfirmedNodes(), nil
 }
 
-// SetQuotas changes what a namespace may use. Lower quotas refuse new work, and leave alone what is there.
+// SetQuotas changes the quotas of a namespace. Lower quotas refuse new work; existing work is kept.
 func (a Namespaces) SetQuotas(ctx context.Context, name string, to QuotaChange) (n *Namespace, unconfirmed []string, err error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).SetQuotas, &pawlv1.SetQuotasRequest{Name: name, Quotas: to.proto()})
 	if err != nil {
@@ -129,7 +129,7 @@ func (a Namespaces) SetQuotas(ctx context.Context, name string, to QuotaChange) 
 	return namespaceInfoOf(p.GetNamespace()), p.GetUnconfirmedNodes(), nil
 }
 
-// Limits tells what calls may send, and what the client's namespace may use.
+// Limits returns the limits on requests and the quotas of the client's namespace.
 func (a Namespaces) Limits(ctx context.Context) (*Limits, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).GetLimits, &pawlv1.GetLimitsRequest{})
 	if err != nil {
@@ -142,7 +142,7 @@ func (a Namespaces) Limits(ctx context.Context) (*Limits, error) {
 	return l, nil
 }
 
-// Delete removes a namespace without queues, schedules and tokens, with what is kept of its ended tasks; with them it is
+// Delete removes a namespace and what is kept of its ended tasks. If it still has queues, schedules or tokens, Delete returns
 // ErrWrongState.
 func (a Namespaces) Delete(ctx context.Context, name string) (unconfirmed []string, err error) {
 	p, err := operate(ctx, a.calls, false, pawlv1.NewAccessServiceClient(a.rpc).RemoveNamespace, &pawlv1.RemoveNamespaceRequest{Name: name})

@@ -14,22 +14,22 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// OperationSpec is one thing to be done with many tasks, in the background: docs/bulk-operations.md has the rules.
+// OperationSpec describes a bulk operation: one action, applied to many tasks in the background. See docs/bulk-operations.md.
 type OperationSpec struct {
 	Action   Action
-	Filter   *Filter           // &Filter{} means every task that the action is for
-	ToQueue  string            // of ActionMove
-	Priority pawltype.Priority // of ActionSetPriority
-	Max      int64             // tasks at most; 0: all that match
-	Rate     float64           // tasks a second at most; 0: as fast as goes without holding up others
-	Canary   int64             // it pauses by itself after so many; 0: it does not
-	Reason   string            // beside who starts it
+	Filter   *Filter           // &Filter{} means every task that the action applies to
+	ToQueue  string            // ActionMove only
+	Priority pawltype.Priority // ActionSetPriority only
+	Max      int64             // maximum number of tasks; 0: all that match
+	Rate     float64           // tasks per second at most; 0: as fast as possible without delaying other work
+	Canary   int64             // the operation pauses itself after this many tasks; 0: it does not
+	Reason   string            // recorded with the actor
 }
 
-// Action is what an operation does with each task that its filter selects.
+// Action is what an operation does to every task that its filter selects.
 type Action string
 
-// The actions, and the states of the tasks that each is for: all of them if the filter names none.
+// The actions, with the task states that each applies to: all of these if the filter names none.
 const (
 	ActionReplay      Action = "replay"       // retrying, discarded, dead, poisoned, cancelled; if the filter names none: dead
 	ActionCancel      Action = "cancel"       // scheduled, ready, claimed, retrying
@@ -39,7 +39,7 @@ const (
 	ActionRunNow      Action = "run_now"      // scheduled, retrying
 )
 
-// OperationState is where an operation is in its life.
+// OperationState is the state of an operation.
 type OperationState string
 
 // The states of operations.
@@ -51,47 +51,47 @@ const (
 	OperationFailed  OperationState = "failed"
 )
 
-// Ended reports whether the operation has come to an end.
+// Ended reports whether the operation has ended.
 func (s OperationState) Ended() bool {
 	return s == OperationDone || s == OperationAborted || s == OperationFailed
 }
 
-// Operation is everything the broker knows of an operation.
+// Operation is everything the broker knows about an operation.
 type Operation struct {
 	ID string
 	OperationSpec
 	State         OperationState
-	Stopping      OperationState // what it becomes when the step is over that is under way; "": it goes on
+	Stopping      OperationState // the state it enters when the current step is over; "": it continues
 	Author        *Actor
-	CreatedAt     time.Time // it is for the tasks that were there then
+	CreatedAt     time.Time // only tasks that existed then are affected
 	PausedAt      time.Time
 	EndedAt       time.Time
-	StopReason    string // it is paused, was aborted or has failed
+	StopReason    string // why it was paused or aborted, or why it failed
 	StoppedBy     *Actor // nil: the operation itself
-	ResumedBy     *Actor // last; nil: nobody has
+	ResumedBy     *Actor // the last time; nil: never resumed
 	Counts        OperationCounts
-	WaitsFor      string       // why it does not get on
-	CurrentStates *StateCounts // nil: not asked for
+	WaitsFor      string       // why it makes no progress
+	CurrentStates *StateCounts // nil: not requested
 }
 
-// StateCounts counts the tasks that an operation has changed, and that no other has since, by how they stand now.
+// StateCounts counts the tasks an operation has changed by their current state, without those that a later operation changed again.
 type StateCounts struct {
-	States       map[pawltype.State]int64 // without those in which there are none
-	IsLowerBound bool                     // counting them all would have taken too long
+	States       map[pawltype.State]int64 // states without tasks are left out
+	IsLowerBound bool                     // counting all of them would have taken too long
 }
 
-// OperationCounts are what an operation has done so far.
+// OperationCounts counts what an operation has done so far.
 type OperationCounts struct {
 	Total             int64 // tasks that matched before the start
-	TotalIsLowerBound bool  // counting them all would have taken too long
-	Matched           int64 // done, skipped, failed, or on their way to another queue
+	TotalIsLowerBound bool  // counting all of them would have taken too long
+	Matched           int64 // done, skipped, failed, or moving to another queue
 	Done              int64
 	Skipped           map[string]int64 // by reason: changed, unique_key_taken, moved, unchanged, queue_gone, tied
 	Failed            int64
-	Errors            []FailedTask // the first
+	Errors            []FailedTask // the first ones
 }
 
-// SkippedTasks is how many were skipped, for whatever reason.
+// SkippedTasks returns how many tasks were skipped, for any reason.
 func (c *OperationCounts) SkippedTasks() (n int64) {
 	for _, count := range c.Skipped {
 		n += count
@@ -99,21 +99,21 @@ func (c *OperationCounts) SkippedTasks() (n int64) {
 	return n
 }
 
-// FailedTask is a task with which nothing could be done.
+// FailedTask is a task to which the action could not be applied.
 type FailedTask struct{ TaskID, Message string }
 
-// Actor is who did something, as far as is known.
+// Actor identifies who did something, as far as known.
 type Actor struct{ Actor, Address, Face, Reason string }
 
-// OperationPreview is what an operation would be for.
+// OperationPreview describes the tasks an operation would affect.
 type OperationPreview struct {
 	Matched      int64
-	IsLowerBound bool             // counting them all would have taken too long
+	IsLowerBound bool             // counting all of them would have taken too long
 	Sample       []*pawltype.Task // some of the newest, without payloads
 }
 
-// Start starts an operation, which goes on by itself. At most 10 of a namespace can run or be paused: one more is
-// ErrWrongState.
+// Start starts an operation, which runs in the background. At most 10 operations of a namespace can be running or paused; one more is
+// refused with ErrWrongState.
 func (a Operations) Start(ctx context.Context, o OperationSpec) (*Operation, error) {
 	request, err := uuid.NewV7()
 	if err != nil {
@@ -126,7 +126,7 @@ func (a Operations) Start(ctx context.Context, o OperationSpec) (*Operation, err
 	return operationInfoOf(resp.GetOperation()), nil
 }
 
-// Preview tells what Start would be for, and changes nothing.
+// Preview returns what Start would affect, without changing anything.
 func (a Operations) Preview(ctx context.Context, o OperationSpec) (*OperationPreview, error) {
 	resp, err := a.request(ctx, o, &pawlv1.StartOperationRequest{DryRun: true})
 	if err != nil {
@@ -157,12 +157,12 @@ func (a Operations) request(ctx context.Context, o OperationSpec, req *pawlv1.St
 	return operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).StartOperation, req)
 }
 
-// Get gives one operation, or ErrNotFound.
+// Get returns an operation, or ErrNotFound if there is none.
 func (a Operations) Get(ctx context.Context, id string) (*Operation, error) {
 	return a.read(ctx, id, 0)
 }
 
-// GetWithStates is Operation, and counts how the tasks stand now that the operation has changed.
+// GetWithStates is Get, but also counts the changed tasks by their current state.
 func (a Operations) GetWithStates(ctx context.Context, id string) (*Operation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation, &pawlv1.GetOperationRequest{OperationId: id, Became: true})
 	return operationAnswer("operation", id, resp.GetOperation(), err)
@@ -173,11 +173,11 @@ func (a Operations) read(ctx context.Context, id string, wait time.Duration) (*O
 	return operationAnswer("operation", id, resp.GetOperation(), err)
 }
 
-// operationLook is how often Wait tells how far an operation is.
+// operationLook is how often Wait reports progress.
 const operationLook = time.Second
 
-// Wait waits until an operation does not run any more, since it has ended or is paused, or ctx ends. It calls progress, if
-// that is not nil, about every second, and with what it returns.
+// Wait waits until an operation is no longer running, because it has ended or is paused, or until ctx ends. It calls progress, if not nil,
+// about every second, and with the operation it returns.
 func (a Operations) Wait(ctx context.Context, id string, progress func(*Operation)) (*Operation, error) {
 	wait := rpc.WaitStep
 	if progress != nil {
@@ -203,14 +203,14 @@ func (a Operations) Wait(ctx context.Context, id string, progress func(*Operatio
 	}
 }
 
-// List goes over all operations, newest first. Those that have ended are kept for 30 days, at most 1,000.
+// List iterates over all operations, newest first. Ended operations are kept for 30 days, at most 1,000 of them.
 func (a Operations) List(ctx context.Context) iter.Seq2[*Operation, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Operation], error) {
 		return a.ListPage(ctx, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPage gives one page of the operations.
+// ListPage returns one page of operations.
 func (a Operations) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*Operation], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).ListOperations, &pawlv1.ListOperationsRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
@@ -219,19 +219,19 @@ func (a Operations) ListPage(ctx context.Context, page pawltype.PageRequest) (pa
 	return convert.Page(resp, operationInfoOf), nil
 }
 
-// Pause lets an operation rest, once the step is over that is under way: the answer may still say that it is stopping.
+// Pause pauses an operation when its current step is over; until then, the returned operation has Stopping set.
 func (a Operations) Pause(ctx context.Context, id, reason string) (*Operation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).PauseOperation, &pawlv1.PauseOperationRequest{OperationId: id, Reason: reason})
 	return operationAnswer("pause operation", id, resp.GetOperation(), err)
 }
 
-// Resume lets an operation go on where it was.
+// Resume lets a paused operation continue where it stopped.
 func (a Operations) Resume(ctx context.Context, id, reason string) (*Operation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).ResumeOperation, &pawlv1.ResumeOperationRequest{OperationId: id, Reason: reason})
 	return operationAnswer("resume operation", id, resp.GetOperation(), err)
 }
 
-// Abort ends an operation, once the step is over that is under way. What is done stays done.
+// Abort ends an operation when its current step is over. What it has done is not undone.
 func (a Operations) Abort(ctx context.Context, id, reason string) (*Operation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).AbortOperation, &pawlv1.AbortOperationRequest{OperationId: id, Reason: reason})
 	return operationAnswer("abort operation", id, resp.GetOperation(), err)

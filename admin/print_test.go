@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// printer writes values down in Go's notation, without the fields that are zero. What takes several lines it writes down once, and says
-// then of which call it was; without a map it writes down everything.
+// printer formats values in Go notation, without zero fields. It prints a value that takes several lines only once, and then refers to the
+// call where it did; a nil printer prints everything.
 type printer map[string]string
 
 func (p printer) text(v reflect.Value, of string) string {
@@ -81,10 +81,10 @@ func (p printer) fields(v reflect.Value, of string) string {
 	return lay("{", parts, "}")
 }
 
-// width is how many characters go into a line.
+// width is the maximum line length.
 const width = 140
 
-// lay puts parts on one line if they fit there, and else on one each.
+// lay puts parts on one line if they fit, otherwise on a line each.
 func lay(before string, parts []string, after string) string {
 	line := before + strings.Join(parts, ", ") + after
 	if len(line) <= width && !strings.Contains(line, "\n") {

@@ -14,7 +14,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// QueueSettings are the rules of a queue. In answers every field has its effective value; in Put a zero field means the default.
+// QueueSettings holds the settings of a queue. In responses every field has its effective value; in Put, a zero field means the default.
 type QueueSettings struct {
 	Weights     *PriorityWeights // nil: strict order of priorities
 	Retry       pawltype.RetryPolicy
@@ -22,25 +22,25 @@ type QueueSettings struct {
 	Lease       time.Duration // default 30 s
 	Timeout     time.Duration // of one run; default: none
 	Retention   Retention
-	MaxWait     time.Duration        // a task that is ready for longer needs attention: 1 s to 365 days; default 5 min
-	MaxLength   int64                // waiting tasks at most; 0: no limit
-	KeyOrder    KeyOrder             // of the tasks of each key that are enqueued from now on; default none
-	QueueLimits                      // of the queue as a whole
-	PerKey      QueueLimits          // of the tasks of each key
-	Keys        map[string]KeyLimits // of single keys, instead of PerKey; at most 1,000
-	Breaker     *Breaker             // of each type; nil: none
-	Breakers    map[string]Breaker   // of single types, instead of Breaker; at most 1,000
+	MaxWait     time.Duration        // a task that is ready for longer needs attention; 1 s to 365 days; default 5 min
+	MaxLength   int64                // maximum number of waiting tasks; 0: no limit
+	KeyOrder    KeyOrder             // for tasks enqueued from now on; default KeyOrderNone
+	QueueLimits                      // for the queue as a whole
+	PerKey      QueueLimits          // for the tasks of each key
+	Keys        map[string]KeyLimits // for single keys, instead of PerKey; at most 1,000
+	Breaker     *Breaker             // for each type; nil: none
+	Breakers    map[string]Breaker   // for single types, instead of Breaker; at most 1,000
 }
 
-// KeyOrder says in which order the tasks of one key of a queue run.
+// KeyOrder is the order in which a queue runs the tasks of one key.
 type KeyOrder string
 
 const (
-	KeyOrderNone   KeyOrder = ""       // first come, first served, several at once, and a retry lets others go first
-	KeyOrderStrict KeyOrder = "strict" // as they were enqueued: each when all before it have ended, also through their retries
+	KeyOrderNone   KeyOrder = ""       // first come, first served, several at the same time; a task that waits for a retry is overtaken
+	KeyOrderStrict KeyOrder = "strict" // as enqueued: each task starts only when all earlier ones have ended, including their retries
 )
 
-// check refuses a word that is not one of the orders: the protocol has numbers for them.
+// check rejects unknown values, because the protocol has numbers for the known ones only.
 func (o KeyOrder) check() error {
 	if o != KeyOrderNone && o != KeyOrderStrict {
 		return convert.Invalid("settings.key_order", "%q is not one of none, strict", string(o))
@@ -55,38 +55,38 @@ func (o KeyOrder) proto() pawlv1.KeyOrder {
 	return pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED
 }
 
-// QueueLimits bound what a queue, or a key within it, runs. Tasks beyond them wait, use no attempt, and let others go past.
+// QueueLimits limit what a queue, or a key within it, runs. Tasks beyond the limits wait, use no attempts, and are overtaken by others.
 type QueueLimits struct {
-	MaxRunning int // tasks that are claimed at once; 0: no limit
+	MaxRunning int // tasks claimed at the same time; 0: no limit
 	Rate       RateLimit
 }
 
-// RateLimit is a token bucket: a task starts when it holds a token, and takes as many as it costs (see Cost), even if that makes a
-// debt. The zero value is no limit.
+// RateLimit is a token bucket: a task starts when the bucket has at least one token, and takes as many as it costs (see pawl.Cost), even if
+// that leaves a debt. The zero value means no limit.
 type RateLimit struct {
-	Limit  int           // tokens that come in a period: 1 to 1,000,000
+	Limit  int           // tokens per Period, 1 to 1,000,000
 	Period time.Duration // 1 s to 24 h
-	Burst  int           // tokens that there can be; 0: Limit
+	Burst  int           // most tokens the bucket holds; 0: Limit
 }
 
-// KeyLimits are the limits of a key, and its share against other keys.
+// KeyLimits are the limits of a key, and its weight among other keys.
 type KeyLimits struct {
 	QueueLimits
 	Weight int // 1 to 1,000; 0: 1
 }
 
-// PausedSubset is a pause of all tasks of a type, or of a key, in a queue.
+// PausedSubset is a pause of a queue's tasks of one type or one key.
 type PausedSubset struct {
 	Type, Key string // one of them
 	Reason    string
-	By        string // as they called themselves; "": not known. Only in answers
+	By        string // as given by the caller; "": unknown; set in responses only
 	At        time.Time
 }
 
-// PriorityWeights shares claims among the priorities that have tasks, each 1 to 1,000.
+// PriorityWeights divides claims among the priorities that have tasks. Each weight is 1 to 1,000.
 type PriorityWeights struct{ High, Normal, Low int }
 
-// Retention is how long tasks that have ended are kept, by how they ended.
+// Retention is how long ended tasks are kept, by end state.
 type Retention struct {
 	Succeeded time.Duration // default 24 h
 	Discarded time.Duration // default 24 h
@@ -95,83 +95,83 @@ type Retention struct {
 	Poisoned  time.Duration // default 14 days
 }
 
-// Queue is everything the broker knows of a queue.
+// Queue is everything the broker knows about a queue.
 type Queue struct {
 	Name            string
 	Paused          bool
 	PausedReason    string
-	PausedBy        string // as they called themselves; "": not known
+	PausedBy        string // as given by the caller; "": unknown
 	PausedAt        time.Time
-	PausedSubsets   []PausedSubset  // types and keys that are paused alone
-	Breakers        []BreakerStatus // those that are not closed, up to 100, the longest open first
+	PausedSubsets   []PausedSubset  // types and keys that are paused separately
+	Breakers        []BreakerStatus // up to 100 that are not closed, the longest open first
 	BreakersOpen    int             // how many are not closed
 	Depth           Depth
 	ReadyByPriority ReadyByPriority
 	OldestReady     time.Duration // how long the oldest ready task has been ready
-	// What happened lately: of Queue and Queues, not of calls that change something.
-	Rates     *QueueRates    // of the last minute; nil: not told
+	// Recent activity, set by Get and List but not by calls that change the queue.
+	Rates     *QueueRates    // in the last minute; nil: not reported
 	Wait      Latency        // from ready to claimed, in the last 5 minutes
 	Run       Latency        // from claimed to the end of the run, in the last 5 minutes
-	Drain     *time.Duration // until no task is ready or claimed, at the present rates; nil: they do not get less
-	Workers   *int           // that take its tasks: not those that are quiet or drain; nil: not told
-	Series    *QueueSeries   // of List; nil: not asked for
+	Drain     *time.Duration // until no task is ready or claimed, at the current rates; nil: the backlog is not shrinking
+	Workers   *int           // that take its tasks, without quiet and draining ones; nil: not reported
+	Series    *QueueSeries   // set by List; nil: not requested
 	Settings  QueueSettings
-	Version   int64 // of the settings: grows with each change
+	Version   int64 // of the settings; grows with every change
 	CreatedAt time.Time
-	Parts     []QueuePart // of a queue that was shared out: what it has in each shard
+	Parts     []QueuePart // of a spread queue: its part in each shard
 }
 
-// QueuePart is what a queue has in one shard.
+// QueuePart is the part of a queue in one shard.
 type QueuePart struct {
 	Shard     int
-	Slots     int  // of the queue's 64: those whose new tasks go there; 0: it only drains
-	Moving    bool // slots are on their way to it or from it
-	Exclusive bool // no other queue lies in the shard
+	Slots     int  // how many of the queue's 64 slots send their new tasks here; 0: the part is draining
+	Moving    bool // slots are moving to or from this shard
+	Exclusive bool // no other queue uses the shard
 	Depth     Depth
 }
 
 // Depth counts the tasks of a queue by state.
 type Depth struct {
 	Scheduled, Ready, Claimed, Retrying int64
-	Held                                int64 // of the ready: may not run now
+	Held                                int64 // ready tasks that can't run now
 	Dead, Poisoned                      int64
 }
 
-// ReadyByPriority counts the ready tasks.
+// ReadyByPriority counts the ready tasks of a queue by priority.
 type ReadyByPriority struct{ High, Normal, Low int64 }
 
-// List goes over the queues that a filter selects, by name.
+// List iterates over the queues that a filter selects, by name unless the filter says otherwise.
 func (a Queues) List(ctx context.Context, f QueueFilter) iter.Seq2[*Queue, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Queue], error) {
 		return a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// QueueTrait is something that a queue has or not.
+// QueueTrait is a property by which queues can be filtered.
 type QueueTrait string
 
-// Traits of queues. What is told of the first, the second and the last may be some seconds old.
+// The traits of queues. All but QueuePaused may be some seconds out of date.
 const (
-	QueueDead     QueueTrait = "dead"      // it has dead letters
-	QueuePoisoned QueueTrait = "poisoned"  // it has poisoned tasks
-	QueuePaused   QueueTrait = "paused"    // it is paused, or a type or a key in it
-	QueueNoWorker QueueTrait = "no_worker" // it has ready tasks, and no worker takes them
+	QueueDead     QueueTrait = "dead"      // has dead letters
+	QueuePoisoned QueueTrait = "poisoned"  // has poisoned tasks
+	QueuePaused   QueueTrait = "paused"    // is paused, or one of its types or keys is
+	QueueNoWorker QueueTrait = "no_worker" // has ready tasks that no worker takes
 )
 
-// queueTraits are by their numbers in the protocol.
+// queueTraits lists the traits by their number in the protocol.
 var queueTraits = []QueueTrait{"", QueueDead, QueuePoisoned, QueuePaused, QueueNoWorker}
 
-// QueueFilter says which queues a list has, and what of them.
+// QueueFilter says which queues to list, and in which order.
 type QueueFilter struct {
-	Pattern string     // a name, in which each * stands for any characters; "": all
-	Having  QueueTrait // "": whatever they have
-	// Most lists those first that have the most dead, poisoned or ready tasks, as Having says, or else the most unfinished tasks; otherwise they are
-	// in the order of their names. Such a list has one page.
+	Pattern string     // of names, in which * matches any characters; "": all
+	Having  QueueTrait // "": any
+	// Most sorts by the number of dead, poisoned or ready tasks, according to Having, or else by unfinished tasks, largest first; the list then has one
+	// page. Otherwise queues are sorted by name.
 	Most   bool
-	Series time.Duration // each queue has its series of 2 or 5 minutes, an hour or 24; 0: none
+	Series time.Duration // include each queue's series of 2 minutes, 5 minutes, 1 hour or 24 hours; 0: none
 }
 
-// ListPage gives one page of some queues.
+// ListPage returns one page of queues.
 func (a Queues) ListPage(ctx context.Context, f QueueFilter, page pawltype.PageRequest) (pawltype.Page[*Queue], error) {
 	trait := slices.Index(queueTraits, f.Having)
 	if trait < 0 {
@@ -188,13 +188,13 @@ func (a Queues) ListPage(ctx context.Context, f QueueFilter, page pawltype.PageR
 	return convert.Page(resp, queueOf), nil
 }
 
-// Get gives one queue, or ErrNotFound.
+// Get returns a queue, or ErrNotFound if there is none.
 func (a Queues) Get(ctx context.Context, name string) (*Queue, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).GetQueue, &pawlv1.GetQueueRequest{Queue: name})
 	return queueAnswer("queue", name, resp.GetQueue(), err)
 }
 
-// Put replaces the settings of a queue, creating it if need be.
+// Put replaces the settings of a queue, creating it if necessary.
 func (a Queues) Put(ctx context.Context, name string, settings QueueSettings) (*Queue, error) {
 	if err := settings.KeyOrder.check(); err != nil {
 		return nil, fmt.Errorf("put queue %q: %w", name, err)
@@ -203,7 +203,7 @@ func (a Queues) Put(ctx context.Context, name string, settings QueueSettings) (*
 	return queueAnswer("put queue", name, resp.GetQueue(), err)
 }
 
-// PutIfVersion is Put if the settings still have this version, and ErrConflict otherwise: nobody's change gets lost.
+// PutIfVersion is Put if the settings still have this version, and returns ErrConflict otherwise, so that concurrent changes are not lost.
 func (a Queues) PutIfVersion(ctx context.Context, name string, version int64, settings QueueSettings) (*Queue, error) {
 	if err := settings.KeyOrder.check(); err != nil {
 		return nil, fmt.Errorf("put queue %q: %w", name, err)
@@ -213,7 +213,7 @@ func (a Queues) PutIfVersion(ctx context.Context, name string, version int64, se
 	return queueAnswer("put queue", name, resp.GetQueue(), err)
 }
 
-// Delete removes an empty queue; one with tasks is ErrWrongState.
+// Delete removes an empty queue. If the queue has tasks, Delete returns ErrWrongState.
 func (a Queues) Delete(ctx context.Context, name string) error {
 	if _, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DeleteQueue, &pawlv1.DeleteQueueRequest{Queue: name}); err != nil {
 		return fmt.Errorf("delete queue %q: %w", name, err)
@@ -221,42 +221,41 @@ func (a Queues) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// Pause stops claims from a queue; tasks are still accepted, and those that run go on.
+// Pause stops claims from a queue. New tasks are still accepted, and running tasks continue.
 func (a Queues) Pause(ctx context.Context, name, reason string) (*Queue, error) {
 	return a.PauseSubset(ctx, name, PausedSubset{Reason: reason})
 }
 
-// PauseSubset is Pause for the tasks of one type, or of one key.
+// PauseSubset is Pause for the tasks of one type or one key.
 func (a Queues) PauseSubset(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).PauseQueue,
 		&pawlv1.PauseQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
 	return queueAnswer("pause queue", queue, resp.GetQueue(), err)
 }
 
-// Resume ends the pause of a queue. If there is none, that is no error.
+// Resume ends the pause of a queue. It is not an error if the queue is not paused.
 func (a Queues) Resume(ctx context.Context, name, reason string) (*Queue, error) {
 	return a.ResumeSubset(ctx, name, PausedSubset{Reason: reason})
 }
 
-// ResumeSubset ends the pause of one type, or of one key.
+// ResumeSubset ends the pause of one type or one key.
 func (a Queues) ResumeSubset(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ResumeQueue,
 		&pawlv1.ResumeQueueRequest{Queue: queue, Reason: of.Reason, Type: of.Type, Key: of.Key})
 	return queueAnswer("resume queue", queue, resp.GetQueue(), err)
 }
 
-// SpreadOptions says over which shards a queue is shared out: Shards, or as many as Parts says.
+// SpreadOptions says over which shards to spread a queue: either Shards, or as many shards as Parts says.
 type SpreadOptions struct {
-	Parts  int   // those that have the queue, then those that have least of others
-	Shards []int // by their numbers
-	// Exclusive: no other queue may be in these shards, and none that is new goes there. Spread without it ends that.
+	Parts  int   // first the shards that have the queue, then those with the fewest other queues
+	Shards []int // shard numbers
+	// Exclusive reserves these shards: no other queue may be in them, and new queues go elsewhere. A Spread without it ends the reservation.
 	Exclusive bool
 }
 
-// Spread shares a queue out over shards, or moves it. One shard can carry only so much; what the queue then promises
-// within a key, and no more across keys, is in docs/scaling.md. New tasks go to their new shards when it returns; those that are
-// there stay and drain. ErrWrongState says that other queues are in the way. After ErrUnavailable the move may have begun, and
-// goes on.
+// Spread spreads a queue over shards, or moves it, when it outgrows one shard. Some guarantees then hold only within a key, no longer
+// across keys: see docs/scaling.md. When Spread returns, new tasks go to the new shards; existing tasks stay where they are and drain.
+// ErrWrongState means that other queues are in the way. After ErrUnavailable, the move may have started and will continue.
 func (a Queues) Spread(ctx context.Context, name string, onto SpreadOptions, reason string) (*Queue, error) {
 	req := &pawlv1.SpreadQueueRequest{Queue: name, Parts: convert.Int32(onto.Parts), Own: onto.Exclusive, Reason: reason}
 	for _, shard := range onto.Shards {
@@ -266,7 +265,7 @@ func (a Queues) Spread(ctx context.Context, name string, onto SpreadOptions, rea
 	return queueAnswer("spread queue", name, resp.GetQueue(), err)
 }
 
-// Purge discards the tasks that wait in a queue and says how many; it doesn't erase them.
+// Purge discards the tasks that wait in a queue and returns how many. It does not erase them.
 func (a Queues) Purge(ctx context.Context, name, reason string) (discarded int64, err error) {
 	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).PurgeQueue, &pawlv1.PurgeQueueRequest{Queue: name, Reason: reason})
 	if err != nil {

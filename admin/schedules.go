@@ -15,48 +15,48 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// ScheduleSpec says when a task is enqueued again and again: docs/schedules.md has the rules.
+// ScheduleSpec describes a task that is enqueued repeatedly, and when. See docs/schedules.md.
 type ScheduleSpec struct {
 	Name string // letters, digits and . _ - :
 
-	// Cron is an expression of five fields, or six with seconds first, or @daily and its like, on the clock of TimeZone, an IANA
-	// name, "" for UTC. Or Every is an interval of whole seconds.
+	// Either Cron or Every is set. Cron is an expression of five fields, or six with seconds first, or a shorthand such as @daily. It is
+	// evaluated in TimeZone, an IANA name ("": UTC). Every is an interval in whole seconds.
 	Cron     string
 	TimeZone string
 	Every    time.Duration
 
-	Jitter  time.Duration // each tick is late by a part of it, up to 24 h
+	Jitter  time.Duration // each tick is delayed by a random part of it; up to 24 h
 	Missed  Missed
 	Overlap Overlap
-	Owner   string // what the schedule comes from, such as a file in a repository
+	Owner   string // where the schedule comes from, such as a file in a repository
 
-	// Task is what each tick enqueues, with Options, but without a time of its own, an idempotency key or a request id.
+	// Task is what each tick enqueues, with Options. These can't set a run time, an idempotency key or a request id.
 	Task    pawl.Args
 	Options []pawl.Option
 }
 
-// Missed says what becomes of ticks that came while nobody could fire them, by over a minute.
+// Missed says what happens to ticks that could not fire within a minute of their time.
 type Missed string
 
-// What can become of missed ticks.
+// The choices for missed ticks.
 const (
-	MissedOnce Missed = "once" // one task for all of them; the default
+	MissedOnce Missed = "once" // one task for all of them (default)
 	MissedSkip Missed = "skip" // none
-	MissedAll  Missed = "all"  // one each, at most the newest 1,000
+	MissedAll  Missed = "all"  // one task each, for the newest 1,000 at most
 )
 
-// Overlap says what becomes of a tick while the task of an earlier one has not ended.
+// Overlap says what happens to a tick while the task of an earlier tick has not ended.
 type Overlap string
 
-// What can become of a tick that overlaps.
+// The choices for overlapping ticks.
 const (
 	OverlapAllow Overlap = "allow" // the default
 	OverlapSkip  Overlap = "skip"
 )
 
-// Schedule is everything the broker knows of a schedule.
+// Schedule is everything the broker knows about a schedule.
 type Schedule struct {
-	ID       string // of this schedule: another of the same name has another
+	ID       string // changes if the schedule is deleted and created again
 	Name     string
 	Cron     string
 	TimeZone string
@@ -71,14 +71,14 @@ type Schedule struct {
 	UpdatedAt time.Time
 	NextRunAt time.Time   // zero while it is paused
 	PlannedAt time.Time   // NextRunAt without its jitter
-	Coming    []time.Time // up to four ticks behind PlannedAt; not in lists, nor while it is paused
-	Pause     *Pause      // nil: it is not paused
-	Last      *Tick       // the newest entry of its history; nil: it has none
-	InWords   string      // when it is due, in English, by the clock of TimeZone: "At 09:30, Monday to Friday"
-	ETag      string      // of what Put changes: another one if that is different
+	Coming    []time.Time // up to four ticks after PlannedAt; not in lists, nor while paused
+	Pause     *Pause      // nil: not paused
+	Last      *Tick       // the newest history entry; nil: none
+	InWords   string      // when it fires, in English, in TimeZone: "At 09:30, Monday to Friday"
+	ETag      string      // changes with whatever Put can change
 }
 
-// ScheduledTask is the task that each tick enqueues.
+// ScheduledTask is the task that every tick enqueues.
 type ScheduledTask struct {
 	Type        string
 	Payload     []byte
@@ -88,68 +88,68 @@ type ScheduledTask struct {
 	MaxAttempts int                   // 0: the queue's
 	Retry       *pawltype.RetryPolicy // nil: the queue's
 	Timeout     time.Duration         // of one run
-	ExpiresIn   time.Duration         // discarded unless started by then
+	ExpiresIn   time.Duration         // discarded unless started within this time
 	Retention   *time.Duration        // nil: the queue's
 	Key         string
-	Unique      *pawltype.UniqueOpts // nil: it has no unique key
+	Unique      *pawltype.UniqueOpts // nil: no unique key
 	Cost        int
 	Tags        []string
 	Headers     map[string]string
-	Then        []ScheduledTask // what follows it
+	Then        []ScheduledTask // follow-up tasks
 
-	// Of a task that follows another.
+	// Set for follow-up tasks only.
 	In             time.Duration
 	At             time.Time
 	IdempotencyKey string
 	IdempotencyTTL time.Duration
 }
 
-// Pause is since when something rests, and why.
+// Pause says since when something is paused, and why.
 type Pause struct {
 	At     time.Time
 	Reason string
 	By     string // as they called themselves; "": not known
 }
 
-// Tick is an entry of a schedule's history: one tick, or several that were skipped for the same reason.
+// Tick is an entry in a schedule's history: one tick, or several that were skipped for the same reason.
 type Tick struct {
 	Seq       int64
-	PlannedAt time.Time // of several the first; zero for a trigger
-	Until     time.Time // of several the last
-	Count     int       // how many; 100: or more
+	PlannedAt time.Time // of several, the first; zero for a trigger
+	Until     time.Time // of several, the last
+	Count     int       // number of ticks; 100 means 100 or more
 	DecidedAt time.Time
 	Outcome   TickOutcome
 	Reason    string        // why it was skipped: missed, paused, overlap, queue_full and others
-	TaskID    string        // its task, or the one that it overlaps; "": it is on its way to another shard
-	Late      time.Duration // from planned to decided
+	TaskID    string        // its task, or the task that it overlapped; "": on its way to another shard
+	Late      time.Duration // from PlannedAt to DecidedAt
 }
 
-// TickOutcome says what became of a tick.
+// TickOutcome is the outcome of a tick.
 type TickOutcome string
 
-// What can become of a tick.
+// The outcomes of ticks.
 const (
 	TickFired     TickOutcome = "fired"
-	TickCaughtUp  TickOutcome = "caught_up" // fired after it was missed
+	TickCaughtUp  TickOutcome = "caught_up" // fired late, after it was missed
 	TickTriggered TickOutcome = "triggered" // by Trigger
 	TickSkipped   TickOutcome = "skipped"
 )
 
-// ScheduleChange is what putting a schedule does.
+// ScheduleChange is the result of Put, Create or Preview.
 type ScheduleChange struct {
 	Change   string // "created", "updated", "unchanged"
 	Schedule *Schedule
-	Before   *Schedule // nil: there was none
+	Before   *Schedule // nil: it did not exist
 }
 
-// List goes over all schedules by name.
+// List iterates over all schedules, by name.
 func (a Schedules) List(ctx context.Context) iter.Seq2[*Schedule, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Schedule], error) {
 		return a.ListPage(ctx, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPage gives one page of the schedules.
+// ListPage returns one page of schedules.
 func (a Schedules) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*Schedule], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).ListSchedules, &pawlv1.ListSchedulesRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
@@ -158,30 +158,30 @@ func (a Schedules) ListPage(ctx context.Context, page pawltype.PageRequest) (paw
 	return convert.Page(resp, scheduleOf), nil
 }
 
-// Get gives one schedule, or ErrNotFound.
+// Get returns a schedule, or ErrNotFound if there is none.
 func (a Schedules) Get(ctx context.Context, name string) (*Schedule, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).GetSchedule, &pawlv1.GetScheduleRequest{Name: name})
 	return scheduleAnswer("schedule", name, resp.GetSchedule(), err)
 }
 
-// Put makes a schedule what s says, creating it if need be. The same again changes nothing, and a schedule that keeps its
-// times keeps its next tick.
+// Put creates a schedule, or updates it to match s. If nothing differs, nothing changes. A schedule whose times don't change keeps its next
+// tick.
 func (a Schedules) Put(ctx context.Context, s ScheduleSpec) (*ScheduleChange, error) {
 	return a.put(ctx, "put schedule", s, &pawlv1.PutScheduleRequest{})
 }
 
-// PutIfMatch is Put if the schedule is there and has this ETag still: otherwise somebody else has changed it since it was
-// read, and that is ErrConflict, unless it is as asked already.
+// PutIfMatch is Put if the schedule exists and still has this ETag. Otherwise the schedule was changed since it was read, and PutIfMatch
+// returns ErrConflict unless it already matches s.
 func (a Schedules) PutIfMatch(ctx context.Context, etag string, s ScheduleSpec) (*ScheduleChange, error) {
 	return a.put(ctx, "put schedule", s, &pawlv1.PutScheduleRequest{IfEtag: etag})
 }
 
-// Create is Put unless another schedule of this name exists: that is ErrConflict.
+// Create is Put for a new schedule. If a different schedule of this name exists, Create returns ErrConflict.
 func (a Schedules) Create(ctx context.Context, s ScheduleSpec) (*ScheduleChange, error) {
 	return a.put(ctx, "create schedule", s, &pawlv1.PutScheduleRequest{CreateOnly: true})
 }
 
-// Preview tells what Put would do, and changes nothing.
+// Preview returns what Put would do, without changing anything.
 func (a Schedules) Preview(ctx context.Context, s ScheduleSpec) (*ScheduleChange, error) {
 	return a.put(ctx, "try schedule", s, &pawlv1.PutScheduleRequest{DryRun: true})
 }
@@ -203,7 +203,7 @@ func (a Schedules) put(ctx context.Context, what string, s ScheduleSpec, req *pa
 	return out, nil
 }
 
-// Delete removes a schedule with its history. The tasks of its ticks stay.
+// Delete removes a schedule and its history. Tasks that its ticks enqueued are kept.
 func (a Schedules) Delete(ctx context.Context, name string) error {
 	if _, err := operate(ctx, a.calls, false, pawlv1.NewScheduleServiceClient(a.rpc).DeleteSchedule, &pawlv1.DeleteScheduleRequest{Name: name}); err != nil {
 		return fmt.Errorf("delete schedule %q: %w", name, err)
@@ -211,19 +211,19 @@ func (a Schedules) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// Pause lets ticks pass without a task. When the schedule is resumed, its history notes them.
+// Pause lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed.
 func (a Schedules) Pause(ctx context.Context, name, reason string) (*Schedule, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).PauseSchedule, &pawlv1.PauseScheduleRequest{Name: name, Reason: reason})
 	return scheduleAnswer("pause schedule", name, resp.GetSchedule(), err)
 }
 
-// Resume ends the pause of a schedule. If there is none, that is no error.
+// Resume ends the pause of a schedule. It is not an error if the schedule is not paused.
 func (a Schedules) Resume(ctx context.Context, name string) (*Schedule, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).ResumeSchedule, &pawlv1.ResumeScheduleRequest{Name: name})
 	return scheduleAnswer("resume schedule", name, resp.GetSchedule(), err)
 }
 
-// Trigger makes a task of the schedule now, beside its ticks, also while it is paused.
+// Trigger enqueues the schedule's task now, in addition to its ticks. It also works while the schedule is paused.
 func (a Schedules) Trigger(ctx context.Context, name string) (*pawl.Ref, error) {
 	request, err := uuid.NewV7()
 	if err != nil {
@@ -238,14 +238,14 @@ func (a Schedules) Trigger(ctx context.Context, name string) (*pawl.Ref, error) 
 	return ref, nil
 }
 
-// History goes over what became of the ticks of a schedule, newest first: its last 1,000 entries.
+// History iterates over the history of a schedule's ticks, newest first. The last 1,000 entries are kept.
 func (a Schedules) History(ctx context.Context, name string) iter.Seq2[*Tick, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Tick], error) {
 		return a.HistoryPage(ctx, name, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// HistoryPage gives one page of the history of a schedule.
+// HistoryPage returns one page of a schedule's history.
 func (a Schedules) HistoryPage(ctx context.Context, name string, page pawltype.PageRequest) (pawltype.Page[*Tick], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).ListScheduleHistory,
 		&pawlv1.ListScheduleHistoryRequest{Name: name, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
@@ -262,7 +262,7 @@ func scheduleAnswer(what, name string, p *pawlv1.Schedule, err error) (*Schedule
 	return scheduleOf(p), nil
 }
 
-// proto is what is sent.
+// proto encodes the spec.
 func (s ScheduleSpec) proto() (*pawlv1.ScheduleSpec, error) {
 	missed, err := convert.Number[pawlv1.Missed]("missed", s.Missed, missedWords, "once, skip or all")
 	if err != nil {
@@ -275,9 +275,9 @@ func (s ScheduleSpec) proto() (*pawlv1.ScheduleSpec, error) {
 	if s.Task == nil {
 		return nil, convert.Invalid("task", "is nil")
 	}
-	spec, err := spec.Of(s.Task, s.Options) // each tick is a request of its own
+	spec, err := spec.Of(s.Task, s.Options) // every tick makes its own request
 	if err != nil {
-		return nil, convert.FieldIn("task", err) // as the broker names what is wrong with the task
+		return nil, convert.FieldIn("task", err) // names the field as the broker does
 	}
 	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Every: convert.Duration(s.Every), Jitter: convert.Duration(s.Jitter),
 		Missed: missed, Overlap: overlap, Owner: s.Owner, Task: spec}, nil

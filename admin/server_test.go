@@ -16,18 +16,18 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// server stands in for the connection: it notes what is sent, and answers at once.
+// server stands in for the connection: it records what is sent and answers immediately.
 type server struct {
 	client *pawl.Client
-	answer func(reply any) // fills in an answer; nil: nothing is in it
-	err    error           // in place of an answer
-	frames [][]any         // of each stream that is opened: messages, errors, and for how long nothing comes
+	answer func(reply any) // fills in a response; nil: leaves it empty
+	err    error           // returned instead of a response
+	frames [][]any         // for each stream that is opened: messages, errors, and durations of silence
 
 	mu    sync.Mutex
 	calls []call
 }
 
-// call is a request as it came.
+// call is a request as received.
 type call struct {
 	at            time.Time
 	method        string
@@ -35,7 +35,7 @@ type call struct {
 	actor, reason []string
 }
 
-// start gives the operators' calls over a connection that leads to a server.
+// start returns the operators' calls over a connection to a server.
 func start(t testing.TB, opts ...pawl.DialOptions) (*server, admin.Client) {
 	t.Helper()
 	s := &server{}
@@ -57,7 +57,7 @@ func (s *server) unary(ctx context.Context, method string, req, reply any, _ *gr
 	if s.answer != nil {
 		s.answer(reply)
 	}
-	if r, ok := req.(interface{ GetCursor() string }); ok && r.GetCursor() == "NextCursor" { // that of the first page: nothing follows
+	if r, ok := req.(interface{ GetCursor() string }); ok && r.GetCursor() == "NextCursor" { // the first page's cursor: no second page
 		proto.Reset(reply.(proto.Message))
 	}
 	return nil
@@ -70,7 +70,7 @@ func (s *server) note(ctx context.Context, method string, req any) {
 	s.calls = append(s.calls, call{time.Now(), method[strings.LastIndex(method, ".")+1:], proto.Clone(req.(proto.Message)), md.Get("pawl-actor"), md.Get("pawl-reason-bin")})
 }
 
-// taken gives the calls since it was last asked.
+// taken returns the calls made since it was last called.
 func (s *server) taken() []call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *server) taken() []call {
 	return calls
 }
 
-// open opens a stream. If its first frame is an error, there is none.
+// open opens a stream. If its first frame is an error, open returns that instead.
 func (s *server) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	frames := s.frames[0]
 	s.frames = s.frames[1:]
@@ -89,7 +89,7 @@ func (s *server) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientCon
 	return &stream{ctx: ctx, method: method, server: s, frames: frames}, nil
 }
 
-// stream is a stream of answers to one request.
+// stream is a stream of responses to one request.
 type stream struct {
 	grpc.ClientStream
 	ctx    context.Context

@@ -10,86 +10,86 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Stats are the events of a window of time, and how long tasks waited and ran in it. Each node counts what happens in the shards that
-// it leads; Stats add up what all nodes saw.
+// Stats counts the events of a time window, and how long tasks waited and ran in it. Each node counts the events of the shards it leads;
+// Stats sums up all nodes.
 type Stats struct {
 	Window, Step time.Duration
-	Start        time.Time     // of the first step; the last one is the one that runs
-	Series       []EventCounts // of each step
+	Start        time.Time     // of the first step; the last step is the current one
+	Series       []EventCounts // per step
 	Totals       EventCounts
-	FailureRate  float64       // of the attempts that ended: those that failed, crashed or timed out, 0 to 1
+	FailureRate  float64       // share of ended attempts that failed, crashed or timed out, 0 to 1
 	Wait         Latency       // from ready to claimed
 	Run          Latency       // from claimed to the end of the run
-	Failing      []FailingType // in the last hour, the most failures first
-	MissingNodes []string      // that did not say what they saw
+	Failing      []FailingType // in the last hour, most failures first
+	MissingNodes []string      // nodes that did not answer
 }
 
-// EventCounts are the events of some time.
+// EventCounts counts events by kind.
 type EventCounts struct {
 	Enqueued, Claimed, Succeeded int64
-	Failed                       int64 // attempts, those that timed out too
+	Failed                       int64 // attempts, including those that timed out
 	Crashed                      int64 // attempts whose lease was lost
 	Dead, Poisoned               int64
-	Discarded                    int64 // also expired, or moved to another queue
+	Discarded                    int64 // including expired tasks and those moved to another queue
 	Cancelled, Replayed          int64
 }
 
-// Latency says how long something took. Quantiles are taken from buckets, and are about right.
+// Latency summarizes how long something took. Quantiles are approximate, because they come from histogram buckets.
 type Latency struct {
 	Count               int64
 	Mean, P50, P95, P99 time.Duration
 }
 
-// QueueRates are events a second.
+// QueueRates holds events per second.
 type QueueRates struct {
-	In, Out float64 // enqueued or replayed; ended, in whatever way
+	In, Out float64 // enqueued or replayed; ended in any state
 	Failed  float64 // attempts that failed, crashed or timed out
 }
 
-// QueueSeries are the events of a queue in a window of time, in at most 60 steps.
+// QueueSeries counts the events of a queue in a time window, in at most 60 steps.
 type QueueSeries struct {
-	Step    time.Duration // 2 s in 2 min, 10 s in 5 min, 1 min in an hour, 30 min in 24 hours
-	Start   time.Time     // of the first step; the last one is the one that runs
-	In, Out []int64       // enqueued or replayed; ended, in whatever way
+	Step    time.Duration // 2 s for 2 min, 10 s for 5 min, 1 min for 1 h, 30 min for 24 h
+	Start   time.Time     // of the first step; the last step is the current one
+	In, Out []int64       // enqueued or replayed; ended in any state
 	Failed  []int64       // attempts that failed, crashed or timed out
-	// Of those in Out.
+	// Included in Out.
 	Succeeded, Poisoned []int64
 }
 
-// FailingType is a type of a queue whose attempts ended badly.
+// FailingType is a task type of a queue with failed attempts.
 type FailingType struct {
-	Queue, Type              string // type "_other": of those that are not counted apart
+	Queue, Type              string // type "_other": all types that are not counted separately
 	Failures                 int64
 	LastError, LastErrorType string
 	LastAt                   time.Time
 }
 
-// NamespaceStats are the Stats of all queues together, how they stand, and what needs attention now.
+// NamespaceStats has the Stats of all queues together, their current totals, and what needs attention.
 type NamespaceStats struct {
 	Stats
 	Queues    QueueTotals
-	Attention []Attention // the gravest first; many of one matter are one line
+	Attention []Attention // most severe first; similar problems are combined
 }
 
-// QueueTotals are the tasks of all queues as they stand now.
+// QueueTotals counts the current tasks of all queues.
 type QueueTotals struct {
-	Queues                                              int64 // that ever had a task
+	Queues                                              int64 // queues that have ever had a task
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
-	OldestReady                                         time.Duration // of the queues with the most ready tasks
+	OldestReady                                         time.Duration // among the queues with the most ready tasks
 	OldestReadyQueue                                    string
 }
 
-// Attention is something that somebody should look at.
+// Attention is a problem that an operator should look at.
 type Attention struct {
 	Kind     string  // "dead_letters", "oldest_wait", "no_worker", "breaker_open", "queue_paused", "failure_rate", "schedule_late", "webhook", "shard", "node", "clock", "disk", "certificate"
 	Severity string  // "critical", "warning"
-	Subject  string  // name of the queue, schedule, webhook, shard or node; of many, the gravest
-	Detail   string  // a sentence, about all of them
-	Value    float64 // the subject's: tasks, seconds, a part of 1, bytes
-	More     int64   // how many others than the subject it is about
+	Subject  string  // name of the queue, schedule, webhook, shard or node; of several, the most severe
+	Detail   string  // a sentence about all of them
+	Value    float64 // of Subject: tasks, seconds, a fraction of 1, or bytes
+	More     int64   // how many others besides Subject are affected
 }
 
-// Stats tells what happened to all tasks in a window of time: 2 or 5 minutes, an hour or 24; 0: an hour.
+// Stats returns statistics for all tasks in a time window: 2 minutes, 5 minutes, 1 hour or 24 hours; 0: 1 hour.
 func (a Client) Stats(ctx context.Context, window time.Duration) (*NamespaceStats, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).GetStats, &pawlv1.GetStatsRequest{Window: convert.Duration(window)})
 	if err != nil {
@@ -105,7 +105,7 @@ func (a Client) Stats(ctx context.Context, window time.Duration) (*NamespaceStat
 	return out, nil
 }
 
-// Stats tells what happened to the tasks of a queue in a window of time, as of Stats.
+// Stats returns statistics for the tasks of a queue in a time window, as Client.Stats.
 func (a Queues) Stats(ctx context.Context, queue string, window time.Duration) (*Stats, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).GetQueueStats, &pawlv1.GetQueueStatsRequest{Queue: queue, Window: convert.Duration(window)})
 	if err != nil {
@@ -115,20 +115,20 @@ func (a Queues) Stats(ctx context.Context, queue string, window time.Duration) (
 	return &s, nil
 }
 
-// QueueScale says how many workers a queue needs: enough for what comes in and for the backlog within a target, and no fewer than run
-// tasks now.
+// QueueScale says how many workers a queue needs: enough for the arrivals and to work off the backlog within the target, and no fewer than
+// are running tasks now.
 type QueueScale struct {
 	Workers           int64
-	Slots             float64 // tasks that should run at once
-	Active            bool    // there is something to do
-	Backlog           int64   // ready tasks that nothing but workers holds back
+	Slots             float64 // tasks that should run at the same time
+	Active            bool    // there is work to do
+	Backlog           int64   // ready tasks that wait only for a worker
 	Running           int64
-	ArrivalsPerSecond float64       // that became ready in the last minute; while tasks are held back, no more than were claimed
-	Run               time.Duration // of one task on average; 0: none has ended in a day, and 1 s is assumed
+	ArrivalsPerSecond float64       // tasks that became ready in the last minute; while tasks are held back, no more than were claimed
+	Run               time.Duration // average per task; 0: none ended in the last day, so 1 s is assumed
 }
 
-// Scale tells how many workers a queue needs now if each runs so many tasks at once, 1 to 100,000, and the backlog is to be done
-// within a target, 1 s to 24 h. Zeros mean 10 tasks and a minute.
+// Scale returns how many workers a queue needs now if each runs slots tasks at the same time (1 to 100,000; 0: 10) and the backlog should
+// be worked off within target (1 s to 24 h; 0: 1 minute).
 func (a Queues) Scale(ctx context.Context, queue string, target time.Duration, slots int) (*QueueScale, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).GetQueueScale,
 		&pawlv1.GetQueueScaleRequest{Queue: queue, Target: convert.Duration(target), Slots: convert.Int32(slots)})

@@ -12,18 +12,18 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// TaskUpdate is what Update changes of a task; zero fields stay as they are.
+// TaskUpdate says what Update changes in a task. Zero fields are left unchanged.
 type TaskUpdate struct {
 	RunAt       time.Time
 	Priority    pawltype.Priority
-	Payload     any // encoded as JSON; nil: as it is
+	Payload     any // encoded as JSON; nil: unchanged
 	MaxAttempts int
-	// IfETag is the ETag of the task that the change was made from; "": whatever it is by now.
+	// IfETag is the ETag of the task on which the change is based; "": update unconditionally.
 	IfETag string
 }
 
-// GetStale is Task from any replica of the task's shard, which may lag, or be cut off from the others: age says how long
-// ago at most it was so. It works while the shard has no leader.
+// GetStale returns a task from any replica of its shard, which may lag behind or be cut off from the others. age is an upper bound on how
+// old the data is. GetStale works even while the shard has no leader.
 func (a Tasks) GetStale(ctx context.Context, id string) (t *pawltype.Task, age time.Duration, err error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).GetTask, &pawlv1.GetTaskRequest{TaskId: id, Consistency: pawlv1.Consistency_CONSISTENCY_STALE})
 	if err != nil {
@@ -32,8 +32,8 @@ func (a Tasks) GetStale(ctx context.Context, id string) (t *pawltype.Task, age t
 	return convert.Task(resp.GetTask()), resp.GetAge().AsDuration(), nil
 }
 
-// Update changes a task that is not claimed and has not ended; any other is ErrWrongState. If the change names an ETag and the task has
-// another one, because somebody else has changed it, that is ErrConflict, unless it is as asked already.
+// Update changes a task that is not claimed and has not ended; for any other task it returns ErrWrongState. If IfETag is set and the task
+// has since been changed, Update returns ErrConflict unless the task already has the requested values.
 func (a Tasks) Update(ctx context.Context, id string, change TaskUpdate) (*pawltype.Task, error) {
 	req := &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: convert.Timestamp(change.RunAt), MaxAttempts: convert.Int32(change.MaxAttempts), IfEtag: change.IfETag}
 	var err error
@@ -54,14 +54,14 @@ func (a Tasks) Update(ctx context.Context, id string, change TaskUpdate) (*pawlt
 	return convert.Task(resp.GetTask()), nil
 }
 
-// List goes over the tasks that match, newest first, without their payloads. It reads page by page and ends at the first error.
+// List iterates over the tasks that match, newest first, without their payloads. It reads page by page and stops at the first error.
 func (a Tasks) List(ctx context.Context, filter Filter) iter.Seq2[*pawltype.Task, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*pawltype.Task], error) {
 		return a.ListPage(ctx, filter, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPage gives one page of the tasks that match, newest first.
+// ListPage returns one page of the tasks that match, newest first.
 func (a Tasks) ListPage(ctx context.Context, filter Filter, page pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
 	f, err := filterProto(filter)
 	if err != nil {
@@ -76,7 +76,7 @@ func (a Tasks) ListPage(ctx context.Context, filter Filter, page pawltype.PageRe
 	return convert.Page(resp, convert.Task), nil
 }
 
-// Explain says why a task is not running, and what would change that. It also answers while the task's shard has no leader.
+// Explain returns why a task is not running and what would change that. It works even while the task's shard has no leader.
 func (a Tasks) Explain(ctx context.Context, id string) (*Explanation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).ExplainTask, &pawlv1.ExplainTaskRequest{TaskId: id})
 	if err != nil {
@@ -86,7 +86,7 @@ func (a Tasks) Explain(ctx context.Context, id string) (*Explanation, error) {
 		Type: resp.GetType(), Key: resp.GetKey(), Reasons: reasonsOf(resp.GetReasons())}, nil
 }
 
-// Retry makes a retrying or ended task ready now, with fresh attempts if it had ended. A succeeded one is ErrWrongState.
+// Retry makes a retrying or ended task ready now; if it had ended, its attempts start over. For a succeeded task it returns ErrWrongState.
 func (a Tasks) Retry(ctx context.Context, id string) (*pawltype.Task, error) {
 	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).RetryTask, &pawlv1.RetryTaskRequest{TaskId: id})
 	return taskAnswer("retry", id, resp.GetTask(), err)
@@ -98,7 +98,7 @@ func (a Tasks) RunNow(ctx context.Context, id string) (*pawltype.Task, error) {
 	return taskAnswer("run now", id, resp.GetTask(), err)
 }
 
-// Discard ends a task that waits, or drops a dead letter.
+// Discard ends a waiting task, or deletes a dead letter.
 func (a Tasks) Discard(ctx context.Context, id, reason string) (*pawltype.Task, error) {
 	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DiscardTask, &pawlv1.DiscardTaskRequest{TaskId: id, Reason: reason})
 	return taskAnswer("discard", id, resp.GetTask(), err)
@@ -111,7 +111,7 @@ func taskAnswer(verb, id string, p *pawlv1.Task, err error) (*pawltype.Task, err
 	return convert.Task(p), nil
 }
 
-// Cancel ends a task that has not ended, as Client.Cancel does, in the name of the operator.
+// Cancel cancels a task as pawl.Client.Cancel does, and records the operator.
 func (a Tasks) Cancel(ctx context.Context, id, reason string) (*pawltype.Task, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).CancelTask, &pawlv1.CancelTaskRequest{TaskId: id, Reason: reason})
 	return taskAnswer("cancel", id, resp.GetTask(), err)

@@ -13,65 +13,65 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Types are the calls about types of tasks: what happened to them lately.
+// Types is the group of calls about task types and their recent activity.
 type Types struct{ calls }
 
-// Types tells what happened to types of tasks.
+// Types returns the calls about task types and their recent activity.
 func (a Client) Types() Types { return Types(a) }
 
-// TypeFilter says which types are listed.
+// TypeFilter selects task types.
 type TypeFilter struct {
-	Window  time.Duration // 5 minutes, an hour or 24; 0: an hour
-	Queue   string        // only what happened in it; "": in all that the caller may see
-	Pattern string        // a type, in which each * stands for any characters; "": all
+	Window  time.Duration // 5 minutes, 1 hour or 24 hours; 0: 1 hour
+	Queue   string        // count only this queue; "": all queues that the caller may see
+	Pattern string        // of types, in which * matches any characters; "": all
 	Order   TypeOrder
 }
 
-// TypeOrder is the order of a list of types. A list in another order than by name has one page.
+// TypeOrder is the order of a list of types. Only a list by name has more than one page.
 type TypeOrder string
 
 const (
 	TypesByName  TypeOrder = ""        // by name
-	TypesMost    TypeOrder = "most"    // first those to which most happened in the window
-	TypesFailing TypeOrder = "failing" // first those with the most attempts that ended badly, and only those with any
+	TypesMost    TypeOrder = "most"    // most events in the window first
+	TypesFailing TypeOrder = "failing" // most failed attempts first; types without any are left out
 )
 
 var typeOrders = []TypeOrder{TypesByName, TypesMost, TypesFailing}
 
-// Type is what happened to the tasks of a type in a window.
+// Type describes what happened to the tasks of a type in a time window.
 type Type struct {
-	Name          string     // "_other": types that are not counted apart
-	Queues        []string   // that have had its tasks lately; at most 20
-	Rates         QueueRates // on average in the window, or in as much of it as is known
-	FailureRate   float64    // of the attempts that ended: those that failed, crashed or timed out, 0 to 1
+	Name          string     // "_other": all types that are not counted separately
+	Queues        []string   // queues that recently had tasks of the type; at most 20
+	Rates         QueueRates // averages over the window, or over the part of it that is known
+	FailureRate   float64    // share of ended attempts that failed, crashed or timed out, 0 to 1
 	Totals        EventCounts
 	Wait          Latency      // from ready to claimed
 	Run           Latency      // from claimed to the end of the run
-	Series        *QueueSeries // in steps of 10 s in 5 minutes, 1 min in an hour, 30 min in 24 hours
+	Series        *QueueSeries // in steps of 10 s for 5 min, 1 min for 1 h, 30 min for 24 h
 	LastError     string
 	LastErrorType string
-	LastFailedAt  time.Time // zero: no attempt is known to have ended badly
+	LastFailedAt  time.Time // zero: no failed attempt is known
 }
 
-// TypeStats are the Stats of a type, in steps of 10 s, 1 min or 15 min.
+// TypeStats has the Stats of a type, in steps of 10 s, 1 min or 15 min.
 type TypeStats struct {
 	Stats
 	Type, Queue                 string
-	Rates                       QueueRates        // on average in the window, or in as much of it as is known
-	Queues                      []string          // that have had its tasks lately, whichever is asked for
-	WaitHistogram, RunHistogram []HistogramBucket // from the first to the last in which there is something
-	Slowest                     []SlowRun         // runs that ended in the last hour, the slowest first: at most 10
-	Comparison                  *Comparison       // nil: none was asked for, or too little is known
+	Rates                       QueueRates        // averages over the window, or over the part of it that is known
+	Queues                      []string          // all queues that recently had tasks of the type, even if one was asked for
+	WaitHistogram, RunHistogram []HistogramBucket // from the first to the last bucket that is not empty
+	Slowest                     []SlowRun         // up to 10 runs that ended in the last hour, slowest first
+	Comparison                  *Comparison       // nil: not requested, or too little is known
 }
 
-// HistogramBucket counts durations that are longer than the bound of the bucket before and no longer than its own. There are two buckets for each
-// doubling, from 1 ms to 26 h.
+// HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling, from 1
+// ms to 26 h.
 type HistogramBucket struct {
-	UpTo  time.Duration // 0: it has all that is longer than 26 h
+	UpTo  time.Duration // 0: everything longer than 26 h
 	Count int64
 }
 
-// SlowRun is a run of a task that took long.
+// SlowRun is one of the slowest runs.
 type SlowRun struct {
 	TaskID  string
 	Worker  string
@@ -80,14 +80,14 @@ type SlowRun struct {
 	Failed  bool // it failed or timed out
 }
 
-// Comparison is what happened before and after a time, in two periods of the same length: at most an hour, in whole minutes or 15 minutes. The step in
-// which the time lies is in neither.
+// Comparison compares what happened before and after a point in time, in two periods of equal length: at most an hour, in whole steps of 1 or 15
+// minutes. The step that contains the point is in neither.
 type Comparison struct {
 	Around        time.Time
 	Before, After TypePeriod
 }
 
-// TypePeriod is what happened to the tasks of a type in some time.
+// TypePeriod describes what happened to the tasks of a type in a period.
 type TypePeriod struct {
 	Start       time.Time
 	Length      time.Duration
@@ -97,13 +97,13 @@ type TypePeriod struct {
 	Run         Latency
 }
 
-// TypePage is a page of types.
+// TypePage is a page of task types.
 type TypePage struct {
 	pawltype.Page[*Type]
 	MissingNodes []string // nodes that did not answer; what they have seen is not counted
 }
 
-// ListPage returns a page of types.
+// ListPage returns one page of task types.
 func (a Types) ListPage(ctx context.Context, f TypeFilter, page pawltype.PageRequest) (TypePage, error) {
 	order := slices.Index(typeOrders, f.Order)
 	if order < 0 {
@@ -117,14 +117,14 @@ func (a Types) ListPage(ctx context.Context, f TypeFilter, page pawltype.PageReq
 	return TypePage{Page: convert.Page(resp, typeOf), MissingNodes: resp.GetMissingNodes()}, nil
 }
 
-// TypeQuery says what is asked of a type.
+// TypeQuery says which statistics of a type to return.
 type TypeQuery struct {
-	Window time.Duration // 5 minutes, an hour or 24; 0: an hour
-	Queue  string        // only what happened in it; "": in all that the caller may see
-	Around time.Time     // what happened before and after it is compared, such as a deploy of the last 24 hours; zero: nothing is
+	Window time.Duration // 5 minutes, 1 hour or 24 hours; 0: 1 hour
+	Queue  string        // count only this queue; "": all queues that the caller may see
+	Around time.Time     // compare before and after this time, such as a deploy in the last 24 hours; zero: no comparison
 }
 
-// Stats tells what happened to the tasks of a type. One that no node remembers has zeros and no queues.
+// Stats returns statistics for the tasks of a type. A type that no node remembers has zeros and no queues.
 func (a Types) Stats(ctx context.Context, typ string, q TypeQuery) (*TypeStats, error) {
 	req := &pawlv1.GetTypeStatsRequest{Type: typ, Window: convert.Duration(q.Window), Queue: q.Queue}
 	if !q.Around.IsZero() {

@@ -13,57 +13,57 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// WebhookEvent is what a webhook is told of.
+// WebhookEvent is a kind of event that a webhook can receive.
 type WebhookEvent string
 
-// What a webhook may be told of. It may also choose all of a sort, as "task.*".
+// Events for webhooks. A pattern such as "task.*" selects a whole group.
 const (
 	WebhookTaskDead       WebhookEvent = "task.dead"
 	WebhookTaskPoisoned   WebhookEvent = "task.poisoned"
 	WebhookBreakerOpened  WebhookEvent = "breaker.opened"
 	WebhookBreakerClosed  WebhookEvent = "breaker.closed"
 	WebhookScheduleMissed WebhookEvent = "schedule.missed"
-	WebhookQueueOver      WebhookEvent = "queue.over"  // a threshold of the webhook
-	WebhookQueueUnder     WebhookEvent = "queue.under" // it again
+	WebhookQueueOver      WebhookEvent = "queue.over"  // the queue exceeded a threshold of the webhook
+	WebhookQueueUnder     WebhookEvent = "queue.under" // the queue is below its thresholds again
 	WebhookTest           WebhookEvent = "webhook.test"
 )
 
-// WebhookSpec says what a webhook is to be. Its namespace is that of the client.
+// WebhookSpec describes a webhook to create, in the client's namespace.
 type WebhookSpec struct {
-	Name   string         // letters, digits and . _ - :, up to 128; the only one in its namespace
-	URL    string         // https; http only to networks that the servers allow
-	Events []WebhookEvent // nil: all, but those of thresholds only with a threshold
-	Queues []string       // patterns: names in which * stands for any characters; nil: all queues
-	// DepthOver and WaitOver are thresholds: ready tasks, and how long the oldest of them has been ready. 0: none.
+	Name   string         // letters, digits and . _ - :, up to 128; unique in its namespace
+	URL    string         // https; http only to networks that the server allows
+	Events []WebhookEvent // nil: all, but queue.over and queue.under only with a threshold
+	Queues []string       // patterns, in which * matches any characters; nil: all queues
+	// DepthOver and WaitOver are thresholds for the number of ready tasks, and for how long the oldest has been ready. 0: none.
 	DepthOver int64
 	WaitOver  time.Duration
 	Secret    string // whsec_ and 24 to 64 bytes in base64; "": the server makes one
 }
 
-// WebhookChange says what is to change of a webhook. Zero fields stay as they are.
+// WebhookChange says what Update changes in a webhook. Zero fields are left unchanged.
 type WebhookChange struct {
 	URL       string
 	Events    []WebhookEvent
-	Queues    []string       // "*" is all
+	Queues    []string       // "*": all
 	DepthOver *int64         // 0: none
 	WaitOver  *time.Duration // 0: none
 }
 
-// WebhookState is how a webhook is doing.
+// WebhookState is the state of a webhook.
 type WebhookState string
 
-// What a webhook may be.
+// The states of webhooks.
 const (
 	WebhookActive   WebhookState = "active"
 	WebhookFailing  WebhookState = "failing"  // the last attempt failed
-	WebhookPaused   WebhookState = "paused"   // by somebody
-	WebhookDisabled WebhookState = "disabled" // its receiver said that it is gone: until somebody resumes it
+	WebhookPaused   WebhookState = "paused"   // by an operator
+	WebhookDisabled WebhookState = "disabled" // its receiver answered that it is gone; disabled until an operator resumes it
 )
 
-// Webhook is all that is kept of a webhook, but for its secrets.
+// Webhook is everything that is stored about a webhook except its secrets.
 type Webhook struct {
 	Name      string
-	URL       string // without the role admin only its beginning: what follows may be a secret
+	URL       string // without the role admin, only its beginning, because the rest may contain a secret
 	Events    []WebhookEvent
 	Queues    []string
 	DepthOver int64         // 0: none
@@ -72,61 +72,61 @@ type Webhook struct {
 	CreatedAt time.Time
 	ChangedAt time.Time
 	RotatedAt time.Time // zero: never
-	OldUntil  time.Time // until when the secret before the last rotation signs too
+	OldUntil  time.Time // until then, notices are also signed with the secret from before the last rotation
 
 	State          WebhookState
 	Paused         bool
 	PausedReason   string
 	PausedBy       string
 	PausedAt       time.Time
-	DisabledReason string // set: the receiver said that it is gone, and nothing is sent until the webhook is resumed
+	DisabledReason string // set if the receiver answered that it is gone; nothing is sent until the webhook is resumed
 	DisabledAt     time.Time
 
-	Pending       int64     // notices that are to be sent
-	PendingSince  time.Time // when the oldest of them was made
-	NextAttemptAt time.Time // after a failure, if another attempt will be made: never in the past
-	Failures      int64     // attempts that failed since the last that succeeded
+	Pending       int64     // notices waiting to be sent
+	PendingSince  time.Time // when the oldest of them was created
+	NextAttemptAt time.Time // set after a failure if there will be another attempt; never in the past
+	Failures      int64     // failed attempts since the last success
 	FailingSince  time.Time // the first of them
 	Delivered     int64     // notices
 	Failed        int64     // attempts
-	Dropped       int64     // notices that were not delivered, and never will be
+	Dropped       int64     // notices that were given up
 	DeliveredAt   time.Time
 	FailedAt      time.Time
 	DroppedAt     time.Time
-	LastStatus    int    // HTTP status of the last failure; 0: there was no answer
-	LastError     string // of the last failure, with the beginning of what the receiver answered
+	LastStatus    int    // HTTP status of the last failure; 0: no response
+	LastError     string // of the last failure, with the beginning of the receiver's response
 }
 
-// NewWebhook is a webhook that was made, or has another secret. The secret is shown this once.
+// NewWebhook is a webhook that was just created or given a new secret. This is the only time its secret is shown.
 type NewWebhook struct {
 	Webhook
-	Secret      string   // by which the receiver knows who sends
-	Unconfirmed []uint32 // shards that have not said within a second that they know of it: they will
+	Secret      string   // signs the notices, so that the receiver can verify the sender
+	Unconfirmed []uint32 // shards that did not acknowledge it within a second; they will catch up
 }
 
-// WebhookOutcome is what came of a notice.
+// WebhookOutcome is the outcome of a delivery.
 type WebhookOutcome string
 
-// What may have come of a notice.
+// Outcomes of a delivery.
 const (
 	WebhookDelivered WebhookOutcome = "delivered"
 	WebhookRetrying  WebhookOutcome = "retrying"
-	WebhookHeld      WebhookOutcome = "held"   // it waits until the webhook is resumed
-	WebhookFailed    WebhookOutcome = "failed" // of a test, which is not tried again
+	WebhookHeld      WebhookOutcome = "held"   // waits until the webhook is resumed
+	WebhookFailed    WebhookOutcome = "failed" // tests only: they are not retried
 	WebhookDropped   WebhookOutcome = "dropped"
 )
 
-// WebhookDelivery is a notice that was sent, or was to be.
+// WebhookDelivery describes a notice and its delivery.
 type WebhookDelivery struct {
-	ID        string // the header webhook-id: the same at each attempt
+	ID        string // the webhook-id header; the same for every attempt
 	Event     WebhookEvent
 	Queue     string
-	Count     int64 // how many of what it tells of
+	Count     int64 // how many occurrences it reports
 	CreatedAt time.Time
 	At        time.Time // of the last attempt
 	Attempts  int
 	Outcome   WebhookOutcome
-	Status    int    // HTTP status of the last attempt; 0: there was no answer
+	Status    int    // HTTP status of the last attempt; 0: no response
 	Error     string // why the last attempt failed
 	Took      time.Duration
 }
@@ -138,7 +138,7 @@ func eventWords(events []WebhookEvent) (words []string) {
 	return words
 }
 
-// Create makes a webhook. With a secret that is given it may be repeated.
+// Create creates a webhook. It is safe to retry if the secret is given.
 func (a Webhooks) Create(ctx context.Context, w WebhookSpec) (*NewWebhook, error) {
 	p, err := operate(ctx, a.calls, w.Secret != "", pawlv1.NewWebhookServiceClient(a.rpc).AddWebhook, &pawlv1.AddWebhookRequest{Name: w.Name, Url: w.URL, Events: eventWords(w.Events), Queues: w.Queues,
 		DepthOver: w.DepthOver, WaitOver: convert.Duration(w.WaitOver), Secret: w.Secret})
@@ -148,7 +148,7 @@ func (a Webhooks) Create(ctx context.Context, w WebhookSpec) (*NewWebhook, error
 	return &NewWebhook{*webhookInfoOf(p.GetWebhook()), p.GetSecret(), p.GetUnconfirmedShards()}, nil
 }
 
-// Update changes a webhook. Unconfirmed are the shards that have not said within a second that they know of it: they will.
+// Update changes a webhook. unconfirmed lists the shards that did not acknowledge it within a second; they will catch up.
 func (a Webhooks) Update(ctx context.Context, name string, to WebhookChange) (w *Webhook, unconfirmed []uint32, err error) {
 	req := &pawlv1.SetWebhookRequest{Name: name, Url: to.URL, Events: eventWords(to.Events), Queues: to.Queues, DepthOver: to.DepthOver}
 	if to.WaitOver != nil {
@@ -161,7 +161,7 @@ func (a Webhooks) Update(ctx context.Context, name string, to WebhookChange) (w 
 	return webhookInfoOf(p.GetWebhook()), p.GetUnconfirmedShards(), nil
 }
 
-// Delete removes a webhook, with what was to be sent to it.
+// Delete removes a webhook and the notices waiting for it.
 func (a Webhooks) Delete(ctx context.Context, name string) (unconfirmed []uint32, err error) {
 	p, err := operate(ctx, a.calls, false, pawlv1.NewWebhookServiceClient(a.rpc).RemoveWebhook, &pawlv1.RemoveWebhookRequest{Name: name})
 	if err != nil {
@@ -170,7 +170,7 @@ func (a Webhooks) Delete(ctx context.Context, name string) (unconfirmed []uint32
 	return p.GetUnconfirmedShards(), nil
 }
 
-// Pause sends nothing for now. What happens meanwhile is sent when the webhook is resumed.
+// Pause stops deliveries. Events that occur meanwhile are delivered once the webhook is resumed.
 func (a Webhooks) Pause(ctx context.Context, name, reason string) (*Webhook, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).PauseWebhook, &pawlv1.PauseWebhookRequest{Name: name, Reason: reason})
 	if err != nil {
@@ -179,7 +179,7 @@ func (a Webhooks) Pause(ctx context.Context, name, reason string) (*Webhook, err
 	return webhookInfoOf(p.GetWebhook()), nil
 }
 
-// Resume ends a pause, and lets a webhook try again whose receiver said that it is gone.
+// Resume ends a pause, and re-enables a webhook that was disabled because its receiver answered that it is gone.
 func (a Webhooks) Resume(ctx context.Context, name string) (*Webhook, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).ResumeWebhook, &pawlv1.ResumeWebhookRequest{Name: name})
 	if err != nil {
@@ -188,7 +188,7 @@ func (a Webhooks) Resume(ctx context.Context, name string) (*Webhook, error) {
 	return webhookInfoOf(p.GetWebhook()), nil
 }
 
-// Test sends a notice of the kind webhook.test now, and tells what came of it. It is not tried again.
+// Test sends a webhook.test notice now and returns the outcome. It is not retried.
 func (a Webhooks) Test(ctx context.Context, name string) (*WebhookDelivery, error) {
 	p, err := operate(ctx, a.calls, false, pawlv1.NewWebhookServiceClient(a.rpc).TestWebhook, &pawlv1.TestWebhookRequest{Name: name})
 	if err != nil {
@@ -197,13 +197,13 @@ func (a Webhooks) Test(ctx context.Context, name string) (*WebhookDelivery, erro
 	return webhookDeliveryOf(p.GetDelivery()), nil
 }
 
-// WebhookRotation says how a webhook gets another secret.
+// WebhookRotation describes how a webhook's secret is replaced.
 type WebhookRotation struct {
 	Secret  string         // whsec_ and 24 to 64 bytes in base64; "": the server makes one
-	Overlap *time.Duration // how long the secret before signs too; nil: 24 h; at most 30 days
+	Overlap *time.Duration // how long notices are also signed with the old secret; nil: 24 h; at most 30 days
 }
 
-// RotateSecret gives a webhook another secret; notices are signed with the one before too, for a while, so that the receiver can be told.
+// RotateSecret replaces a webhook's secret. For a while, notices are signed with both secrets, so that the receiver can switch.
 func (a Webhooks) RotateSecret(ctx context.Context, name string, r WebhookRotation) (*NewWebhook, error) {
 	req := &pawlv1.RotateWebhookSecretRequest{Name: name, Secret: r.Secret}
 	if r.Overlap != nil {
@@ -216,7 +216,7 @@ func (a Webhooks) RotateSecret(ctx context.Context, name string, r WebhookRotati
 	return &NewWebhook{Webhook: *webhookInfoOf(p.GetWebhook()), Secret: p.GetSecret()}, nil
 }
 
-// Get gives one webhook, or ErrNotFound.
+// Get returns a webhook, or ErrNotFound if there is none.
 func (a Webhooks) Get(ctx context.Context, name string) (*Webhook, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).GetWebhook, &pawlv1.GetWebhookRequest{Name: name})
 	if err != nil {
@@ -225,14 +225,14 @@ func (a Webhooks) Get(ctx context.Context, name string) (*Webhook, error) {
 	return webhookInfoOf(p.GetWebhook()), nil
 }
 
-// List goes over the webhooks of the client's namespace, by name.
+// List iterates over the webhooks of the client's namespace, by name.
 func (a Webhooks) List(ctx context.Context) iter.Seq2[*Webhook, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Webhook], error) {
 		return a.ListPage(ctx, pawltype.PageRequest{Cursor: cursor})
 	})
 }
 
-// ListPage gives one page of the webhooks.
+// ListPage returns one page of webhooks.
 func (a Webhooks) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*Webhook], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).ListWebhooks, &pawlv1.ListWebhooksRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
@@ -241,7 +241,7 @@ func (a Webhooks) ListPage(ctx context.Context, page pawltype.PageRequest) (pawl
 	return convert.Page(resp, webhookInfoOf), nil
 }
 
-// Deliveries tells what came of the last notices for a webhook, the newest first: about 20.
+// Deliveries returns the last 20 or so deliveries of a webhook, newest first.
 func (a Webhooks) Deliveries(ctx context.Context, name string) ([]*WebhookDelivery, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).ListWebhookDeliveries, &pawlv1.ListWebhookDeliveriesRequest{Name: name})
 	if err != nil {

@@ -13,36 +13,36 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// WorkerFilter selects workers. Fields that are set must all match.
+// WorkerFilter selects workers. All fields that are set must match.
 type WorkerFilter struct {
 	Queue string // that they take tasks of
 	Type  string // that they take tasks of
-	Node  string // that they are connected to
-	Lost  *bool  // true: only those that are lost; false: only those that are not; nil: both
+	Node  string // node that they are connected to
+	Lost  *bool  // true: only lost workers; false: only others; nil: both
 }
 
-// Worker is a worker that is connected, that has claimed by single calls within the last 5 minutes, or that was lost within the last hour:
-// it is gone without having said so.
+// Worker is a worker that is connected, that claimed by single calls within the last 5 minutes, or that was lost within the last hour. A
+// lost worker disappeared without signing off.
 type Worker struct {
-	ID          string // its own for as long as it runs; of one who claims by single calls, of its name and address
-	Name        string // as it calls itself
-	Node        string // that it is connected to, or has claimed at last
+	ID          string // unique to one run of the worker; if it claims by single calls, derived from its name and address
+	Name        string // as given by the worker
+	Node        string // node that it is connected to, or last claimed from
 	Connected   bool   // by a stream; false: it claims by single calls, or is lost
-	Host        string // as it says
+	Host        string // as reported by the worker
 	PID         int
 	Version     string // of its SDK
-	Address     string // host from which it comes
+	Address     string // host it connects from
 	Queues      pawl.Queues
 	Types       []string      // nil: all
-	Slots       int           // that it has; of one who claims by single calls, as many as it runs
-	Running     int           // tasks that it holds, or held when it was lost, as far as the nodes that were asked know
-	Tasks       []RunningTask // some of them, those that began first: 10 in a list, 1,000 of one worker
+	Slots       int           // if it claims by single calls, the same as Running
+	Running     int           // tasks that it holds, or held when it was lost, as far as known to the nodes that answered
+	Tasks       []RunningTask // the oldest of them: up to 10 in a list, 1,000 in Get
 	ConnectedAt time.Time     // or first seen
-	SeenAt      time.Time     // its last sign of life
-	ClaimedAt   time.Time     // when it got tasks last; zero: never
-	Draining    bool          // it ends, and takes no new tasks
-	LostAt      time.Time     // when it was lost; zero: it is there
-	LostReason  string        // "disconnected": its stream ended, and it did not come back; "lease_lost": it claims by single calls, and let a lease end
+	SeenAt      time.Time     // when it was last heard from
+	ClaimedAt   time.Time     // when it last got tasks; zero: never
+	Draining    bool          // it is shutting down and takes no new tasks
+	LostAt      time.Time     // zero: not lost
+	LostReason  string        // "disconnected": its stream ended and it did not reconnect; "lease_lost": it claims by single calls and let a lease expire
 	Quiet       *Quiet        // nil: it takes new tasks
 }
 
@@ -56,25 +56,25 @@ type RunningTask struct {
 	LeaseExpiresAt time.Time
 }
 
-// Quiet is an operator's word that a worker is to take no new tasks.
+// Quiet is an operator's order that a worker take no new tasks.
 type Quiet struct {
 	Reason string
-	By     string // who said so, as they called themselves
+	By     string // who ordered it, as given by the caller
 	At     time.Time
-	Until  time.Time // it takes tasks again from then on
+	Until  time.Time // when it takes tasks again
 }
 
 // WorkerPage is a page of workers.
 type WorkerPage struct {
 	pawltype.Page[*Worker]
-	// Silent are nodes that gave no answer, and why: their workers are missing.
+	// Silent maps the nodes that did not answer to the reason. Their workers are missing.
 	Silent map[string]string
 }
 
-// Lost reports whether the worker is gone without having said so.
+// Lost reports whether the worker disappeared without signing off.
 func (w *Worker) Lost() bool { return !w.LostAt.IsZero() }
 
-// List goes over the workers of all nodes, in the order of their names. It tells nothing of nodes that give no answer: WorkersPage does.
+// List iterates over the workers of all nodes, by name. It does not report nodes that don't answer; ListPage does.
 func (a Workers) List(ctx context.Context, f WorkerFilter) iter.Seq2[*Worker, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*Worker], error) {
 		page, err := a.ListPage(ctx, f, pawltype.PageRequest{Cursor: cursor})
@@ -82,7 +82,7 @@ func (a Workers) List(ctx context.Context, f WorkerFilter) iter.Seq2[*Worker, er
 	})
 }
 
-// ListPage gives one page of workers.
+// ListPage returns one page of workers.
 func (a Workers) ListPage(ctx context.Context, f WorkerFilter, page pawltype.PageRequest) (WorkerPage, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ListWorkers, &pawlv1.ListWorkersRequest{Queue: f.Queue, Type: f.Type, Node: f.Node, Lost: f.Lost,
 		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
@@ -99,7 +99,7 @@ func (a Workers) ListPage(ctx context.Context, f WorkerFilter, page pawltype.Pag
 	return out, nil
 }
 
-// Get shows a worker.
+// Get returns a worker, or ErrNotFound if there is none.
 func (a Workers) Get(ctx context.Context, id string) (*Worker, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).GetWorker, &pawlv1.GetWorkerRequest{WorkerId: id})
 	if err != nil {
@@ -108,8 +108,8 @@ func (a Workers) Get(ctx context.Context, id string) (*Worker, error) {
 	return workerInfoOf(resp.GetWorker()), nil
 }
 
-// Quiet has a worker take no new tasks for a span from now: 1 minute to 30 days; 0: 24 hours. What it runs goes on, and it stays connected. It hears of it within
-// a second or so.
+// Quiet stops a worker from taking new tasks for the given span, from 1 minute to 30 days; 0 means 24 hours. Running tasks continue, and the worker
+// stays connected. Quiet takes effect within about a second.
 func (a Workers) Quiet(ctx context.Context, id, reason string, span time.Duration) (*Worker, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: reason, For: convert.Duration(span)})
 	if err != nil {
@@ -118,7 +118,7 @@ func (a Workers) Quiet(ctx context.Context, id, reason string, span time.Duratio
 	return workerInfoOf(resp.GetWorker()), nil
 }
 
-// Resume lets a worker take tasks again. Of one that is gone the answer has little more than its id.
+// Resume lets a worker take tasks again. For a worker that is gone, the result has little more than its id.
 func (a Workers) Resume(ctx context.Context, id string) (*Worker, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ResumeWorker, &pawlv1.ResumeWorkerRequest{WorkerId: id})
 	if err != nil {
@@ -142,7 +142,7 @@ func workerInfoOf(p *pawlv1.Worker) *Worker {
 	return w
 }
 
-// queuesOf is the inverse of Queues.shares.
+// queuesOf decodes the queues of a worker, which are strict if they have no weights.
 func queuesOf(shares []*pawlv1.QueueShare) pawl.Queues {
 	if len(shares) == 0 || shares[0].GetWeight() == 0 {
 		names := make(pawl.Strict, len(shares))
