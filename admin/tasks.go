@@ -86,7 +86,7 @@ func (a Tasks) Explain(ctx context.Context, id string) (*Explanation, error) {
 		Type: resp.GetType(), Key: resp.GetKey(), Reasons: reasonsOf(resp.GetReasons())}, nil
 }
 
-// Retry makes a retrying or ended task ready now; if it had ended, its attempts start over. For a succeeded task it returns ErrWrongState.
+// Retry makes a retrying or ended task ready now, with a fresh set of attempts if it had ended. For a succeeded task it returns ErrWrongState.
 func (a Tasks) Retry(ctx context.Context, id string) (*pawltype.Task, error) {
 	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).RetryTask, &pawlv1.RetryTaskRequest{TaskId: id})
 	return taskAnswer("retry", id, resp.GetTask(), err)
