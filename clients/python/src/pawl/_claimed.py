@@ -1,4 +1,4 @@
-"""A claim as what runs within it sees it: who holds it, what of it changes. It knows no handlers."""
+"""A claim as seen from within it: who holds it, and which parts change. It does not know handlers."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ class Holder(Protocol):
         """Makes calls to the broker."""
 
     def cause(self) -> Interrupted | None:
-        """Says why the handler is to stop."""
+        """Returns why the handler should stop."""
 
     def set_progress(self, progress: task_pb2.Progress) -> None:
         """Sends progress soon."""
 
     def extended(self, sent: float, *, cancel_requested: bool) -> None:
-        """Takes note that a call of the handler's, sent at a time of the monotonic clock, has extended the lease."""
+        """Records that a call by the handler, sent at a time of the monotonic clock, extended the lease."""
 
     def lost(self, reason: str) -> None:
-        """Takes the broker's word that the claim is gone."""
+        """Records that the broker has reported the claim lost."""
 
 
 @dataclass
 class State:
-    """The parts of a claim that change. Its lock guards busy."""
+    """The mutable parts of a claim. lock guards busy."""
 
     kept: Kept
     result: _ending.Result = field(default_factory=_ending.Result)
     busy: set[str] = field(default_factory=set)
     """The steps and once keys that a thread or coroutine of the handler is running."""
     unclear: set[str] = field(default_factory=set)
-    """Once keys that the claim may or may not hold."""
+    """Once keys of which it is unknown whether the claim holds them."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     unreadable: keyring.Unreadable | None = None
-    """Why the handler may not have the task."""
+    """Why the task can't be passed to its handler."""
 
 
 class Claimed(Protocol):
-    """What steps need of a claim."""
+    """The parts of a claim that steps need."""
 
     @property
     def id(self) -> str:
-        """Of the task."""
+        """The task's."""
 
     @property
     def type(self) -> str:
-        """Of the task."""
+        """The task's."""
 
     @property
     def token(self) -> str:
-        """Shows the broker that the claim is meant."""
+        """Identifies the claim to the broker."""
 
     @property
     def lease(self) -> float:
@@ -71,7 +71,7 @@ class Claimed(Protocol):
         """Why the handler should stop."""
 
     def check(self) -> None:
-        """Raises that."""
+        """Raises the reason, if there is one."""
 
     @property
     def _holder(self) -> Holder: ...

@@ -1,4 +1,4 @@
-"""Connects to a broker, or to the nodes of a cluster. It knows addresses and channels, not calls."""
+"""Connects to a broker or to the nodes of a cluster. It knows addresses and channels, not calls."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Token = Union[str, Callable[[], str], None]
 _OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
-    ("grpc.enable_retries", 0),  # which calls are repeated is decided in _rpc.py
+    ("grpc.enable_retries", 0),  # _rpc.py decides which calls to retry
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 5_000),  # how long one attempt may take, in spite of its name
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # despite its name, how long one attempt may take
     ("grpc.max_reconnect_backoff_ms", 2000),
     # A connection that answers no ping for 5 seconds is dead.
     ("grpc.keepalive_time_ms", 10_000),
@@ -41,7 +41,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class TLS:
-    """The files of a TLS connection, in PEM. Without ca_file the system's authorities are trusted."""
+    """The PEM files for a TLS connection. Without ca_file, the system's certificate authorities are trusted."""
 
     ca_file: str | None = None
     cert_file: str | None = None
@@ -49,8 +49,8 @@ class TLS:
 
 
 class Connection:
-    """The channels to the addresses of one broker or cluster. Calls use one address until it is out of reach; any node of a
-    cluster takes any call. Channels are opened by the first call, and anew in a process that was forked."""
+    """The channels to the addresses of one broker or cluster. Calls use one address until it can't be reached; any node of a
+    cluster accepts any call. The first call opens the channels, and opens them again in a forked process."""
 
     def __init__(self, server: str, *, token: Token, namespace: str, tls: TLS | None, plaintext: bool) -> None:
         addresses = [address.strip() for address in server.split(",")]
@@ -60,9 +60,9 @@ class Connection:
         if self._tls is not None:
             _check_files(self._tls)
         self.server = _server(addresses)
-        """As the program named it, for spans."""
+        """As given by the program, for spans."""
         self._targets = [_target(address, encrypted=self._tls is not None or plaintext) for address in addresses]
-        random.shuffle(self._targets)  # so that the clients of a cluster spread over its nodes
+        random.shuffle(self._targets)  # spreads clients over the nodes of a cluster
         self._token = token
         self.namespace = namespace
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class Connection:
 
     def channel(self) -> tuple[Any, int]:
         """Returns the channel in use, and a number that identifies the choice for move_on."""
-        if self._pid != os.getpid():  # the parent's channels do not work in this process, and neither may its lock
+        if self._pid != os.getpid():  # the parent's channels don't work in this process, and its lock may not either
             self._lock = threading.Lock()
             self._reset()
         with self._lock:
@@ -94,14 +94,14 @@ class Connection:
         return grpc.secure_channel(target, _credentials(self._tls), options=_OPTIONS)
 
     def move_on(self, turn: int) -> None:
-        """Leaves an address that did not answer for the next one, unless another call has done so already."""
+        """Moves from an address that did not answer to the next one, unless another call has already done so."""
         with self._lock:
             if turn == self._turn:
                 self._turn += 1
 
     @contextlib.contextmanager
     def reconnecting(self) -> Iterator[None]:
-        """Keeps gRPC at connecting while the caller pauses. Without a call under way nobody polls its sockets, but for a backup
+        """Keeps gRPC connecting while the caller pauses. Without a call in flight, its sockets are polled only by a fallback,
         every 5 seconds."""
         channel, _ = self.channel()
         callback = lambda _: None  # noqa: E731
@@ -112,13 +112,14 @@ class Connection:
             channel.unsubscribe(callback)
 
     def metadata(self) -> Sequence[tuple[str, str]]:
-        """Says who calls. A token that changes while the program runs is taken up with the next call."""
+        """Returns the metadata that identifies the caller. A token that changes while the program runs is used from the next call
+        on."""
         out = []
         if self.namespace:
             out.append(("pawl-namespace", self.namespace))
         try:
             token = self._token() if callable(self._token) else self._token
-        except Exception as err:  # the file is gone, say; a worker tries again
+        except Exception as err:  # for example, the file is gone; a worker retries
             raise errors.UnauthenticatedError(f"no token: {err}") from err
         if token:
             out.append(("authorization", f"Bearer {token}"))
@@ -130,7 +131,7 @@ class Connection:
         return self._closed
 
     def close(self) -> None:
-        """Ends the calls that are under way, and the connections."""
+        """Ends the calls in flight, and closes the connections."""
         with self._lock:
             self._closed = True
             channels, self._channels = self._channels, {}
@@ -140,7 +141,8 @@ class Connection:
 
 
 def _tls_of(addresses: list[str], tls: TLS | None) -> TLS | None:
-    """Takes https:// off the addresses. Either all have it or none: no call may travel in plaintext because it took another node."""
+    """Strips https:// from the addresses. Either all or none must have it: no call may go out in plaintext just because it went
+    to another node."""
     prefix = "https://"
     encrypted = [address for address in addresses if address.startswith(prefix)]
     if not encrypted:
@@ -155,7 +157,7 @@ def _tls_of(addresses: list[str], tls: TLS | None) -> TLS | None:
 
 
 def _target(address: str, *, encrypted: bool) -> str:
-    """Checks "host", "host:port" or "unix:///path", and gives it in gRPC's notation."""
+    """Checks "host", "host:port" or "unix:///path", and returns it in gRPC's notation."""
     if address.startswith("unix:"):
         return address
     host, port = _split(address)
@@ -169,7 +171,7 @@ def _target(address: str, *, encrypted: bool) -> str:
 
 
 def _server(addresses: Sequence[str]) -> tuple[str, int]:
-    """Returns the host and the port, ("", 0) if there are several addresses; of a socket its path."""
+    """Returns the host and the port, or for a socket its path. With several addresses it returns ("", 0)."""
     if len(addresses) != 1:
         return "", 0
     if addresses[0].startswith("unix:"):
@@ -198,7 +200,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_files(tls: TLS) -> None:
-    """Refuses files that are not there or do not fit: with a certificate without its key, gRPC ends the process."""
+    """Refuses files that are missing or don't match: given a certificate without its key, gRPC aborts the process."""
     if (tls.cert_file is None) != (tls.key_file is None):
         raise errors.invalid("tls", "cert_file and key_file need each other")
     try:
@@ -222,7 +224,7 @@ def _credentials(tls: TLS) -> Any:
 def from_environment(
     server: str | None, token: Token, namespace: str | None, tls: TLS | None, *, plaintext: bool, environ: Mapping[str, str] = os.environ
 ) -> Connection:
-    """Makes a connection. What is not given is taken from the environment, which has the names that the command line has."""
+    """Creates a connection. What is not given is taken from the environment, under the same names as for the command line."""
     if token is None:
         token = environ.get("PAWL_TOKEN") or None
         file = environ.get("PAWL_TOKEN_FILE")

@@ -1,4 +1,4 @@
-"""Values of Python as the API has them: enums, times, durations, JSON."""
+"""Converts Python values to those of the API and back: enums, times, durations, JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Enum(Protocol):
 
 
 class Words:
-    """Translates the values of an enum of protobuf to the words that REST has for them, and back."""
+    """Translates the values of a protobuf enum to the words that REST uses, and back."""
 
     def __init__(self, enum: _Enum, prefix: str) -> None:
         names = {number: name[len(prefix) :].lower() for name, number in enum.items() if number != 0}
@@ -32,11 +32,11 @@ class Words:
         self._numbers: Mapping[str, int] = {word: number for number, word in names.items()}
 
     def word(self, number: int) -> str:
-        """Returns the word, "" for an unspecified value and for one that only later brokers know."""
+        """Returns the word, or "" for an unspecified value and for values of newer brokers."""
         return self._words.get(number, "")
 
     def number(self, field: str, word: str) -> Any:
-        """Returns the value as protobuf wants it, whose stubs have a type of its own for each enum."""
+        """Returns the value for protobuf. It is Any because the stubs have a separate type for each enum."""
         number = self._numbers.get(word)
         if number is None:
             raise errors.invalid(field, f"{word!r} is not one of {', '.join(self._numbers)}")
@@ -44,7 +44,7 @@ class Words:
 
 
 def duration(field: str, value: Seconds) -> Duration:
-    """Returns a duration for protobuf. Whether it may be negative is for the broker to say."""
+    """Returns a duration for protobuf. The broker decides whether it may be negative."""
     if isinstance(value, timedelta):
         out = Duration()
         out.FromTimedelta(value)
@@ -63,12 +63,12 @@ def seconds(value: Seconds) -> float:
 
 
 def seconds_of(p: Duration) -> float:
-    """Returns a duration of protobuf as a number of seconds."""
+    """Returns a protobuf duration as a number of seconds."""
     return float(p.seconds + p.nanos / 1e9)
 
 
 def timestamp(field: str, value: datetime) -> Timestamp:
-    """Returns a time for protobuf. A naive time is refused: nobody knows which zone it is in."""
+    """Returns a time for protobuf. A naive time is refused, because its time zone is unknown."""
     if not isinstance(value, datetime):
         raise errors.invalid(field, f"{value!r} is not a datetime")
     if value.tzinfo is None:
@@ -79,14 +79,14 @@ def timestamp(field: str, value: datetime) -> Timestamp:
 
 
 def time_of(p: Timestamp) -> datetime | None:
-    """Returns a time of protobuf in UTC, None if it is not set."""
+    """Returns a protobuf time in UTC, or None if it is not set."""
     if p.seconds == 0 and p.nanos == 0:
         return None
     return datetime.fromtimestamp(p.seconds, timezone.utc) + timedelta(microseconds=p.nanos // 1000)
 
 
 def strings(field: str, value: Sequence[str]) -> Sequence[str]:
-    """Checks a list of strings. A string is one, to Python: of its letters."""
+    """Checks a list of strings. To Python, a string is a list of its characters."""
     if isinstance(value, str):
         raise errors.invalid(field, f"{value!r} is a string, not a list of them")
     return value
@@ -109,12 +109,12 @@ def encode(field: str, value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Decodes JSON. No data is None."""
+    """Decodes JSON. Empty data is None."""
     return json.loads(data) if data else None
 
 
 def decode_as(what: str, data: bytes, content_type: str) -> Any:
-    """Decodes what has a content type of its own from JSON. ValueError if it is something else."""
+    """Decodes data with a content type from JSON. ValueError if it is something else."""
     if content_type not in ("", JSON):
         raise ValueError(f"{what} is {content_type!r}, not JSON")
     try:
@@ -124,5 +124,5 @@ def decode_as(what: str, data: bytes, content_type: str) -> Any:
 
 
 def cut(text: str, limit: int) -> str:
-    """Bounds a text to limit bytes of UTF-8; protobuf refuses a whole message for one lone surrogate."""
+    """Truncates a text to limit bytes of UTF-8, without lone surrogates, for which protobuf would refuse the whole message."""
     return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")

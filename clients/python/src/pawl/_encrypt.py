@@ -1,6 +1,7 @@
-"""Encrypts what requests hold, and decrypts what answers hold, for a client that has a keyring. So no call knows of it, and none can forget it.
+"""Encrypts the contents of requests, and decrypts those of responses, for a client with a keyring. The calls don't know about it,
+so none can forget it.
 
-What cannot be decrypted stays as it is: handlers are told why, others see it by its content type.
+What cannot be decrypted is left as it is: handlers get the reason, others can tell by the content type.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from pawl.v1 import chain_pb2, group_pb2, once_pb2, schedule_pb2, task_pb2, work
 
 M = TypeVar("M", bound=Message)
 
-_WRAPPED = b'{"pawl_encrypted":"'  # how encrypted bytes begin where the broker wants JSON
+_WRAPPED = b'{"pawl_encrypted":"'  # the start of encrypted bytes where the broker requires JSON
 
 
 class Encryption:
-    """The keyring of a client, and the namespace that its calls go to."""
+    """The keyring of a client, and the namespace of its calls."""
 
     def __init__(self, keyring: Keyring, namespace: str) -> None:
         self.keyring = keyring
@@ -30,11 +31,11 @@ class Encryption:
         """"" until it is known."""
 
     def holds(self, request: Message) -> bool:
-        """Reports whether a request or an answer has something to encrypt or decrypt."""
+        """Reports whether a request or response has something to encrypt or decrypt."""
         return next(_parts(request, ""), None) is not None
 
     def seal(self, request: M) -> M:
-        """Encrypts what a request holds. The request itself stays as it is: it may be made again."""
+        """Encrypts the contents of a request. The request itself is not changed, because it may be sent again."""
         out = copy.deepcopy(request)
         outer = f"schedule {out.spec.name}" if isinstance(out, schedule_pb2.PutScheduleRequest) else getattr(out, "request_id", "")
         for part, path in _parts(out, ""):
@@ -46,7 +47,7 @@ class Encryption:
 
     def _seal_spec(self, spec: task_pb2.TaskSpec, request: str) -> None:
         if spec.HasField("unique") and not spec.unique.key:
-            request = ""  # the broker makes the key of the payload
+            request = ""  # the broker derives the key from the payload
         elif spec.idempotency_key:
             request = f"idempotency {spec.idempotency_key}"
         elif spec.request_id:
@@ -64,7 +65,7 @@ class Encryption:
             ack.result, ack.content_type = self.keyring.seal(("result", self.namespace, ack.task_id), "", kind, ack.result)
 
     def seal_checkpoint(self, type: str, data: bytes) -> bytes:
-        """Encrypts the checkpoint of a task of a type."""
+        """Encrypts the checkpoint of a task of the given type."""
         return self._wrap(("checkpoint", self.namespace, type), data)
 
     def _wrap(self, place: tuple[str, ...], data: bytes) -> bytes:
@@ -83,7 +84,7 @@ class Encryption:
         return self.keyring.open(place, sealed)[0]
 
     def open(self, request: Message | None, answer: Message) -> None:
-        """Decrypts what an answer holds, as far as the keyring can."""
+        """Decrypts the contents of a response, as far as the keyring can."""
         for part, _ in _parts(answer, ""):
             if isinstance(part, task_pb2.TaskSpec):
                 _quietly(lambda: self._open_payload(part, part.queue or "default"))
@@ -99,7 +100,7 @@ class Encryption:
                 part.result = self._unwrap(("once", self.namespace, request.key), part.result)
 
     def open_claimed(self, task: worker_pb2.ClaimedTask) -> Unreadable | None:
-        """Decrypts a claimed task in place, and says why its handler may not have it."""
+        """Decrypts a claimed task in place, and returns why it can't be passed to its handler."""
         if task.HasField("parent"):
             self._open_result(task.parent, "content_type")
         if encrypted_with(task.content_type) is None and self.keyring.only_encrypted:
@@ -151,11 +152,11 @@ _PARTS = (
 
 
 def _parts(message: Any, path: str) -> Iterator[tuple[Any, str]]:
-    """Goes over the messages in a message that hold what is encrypted, with where they lie."""
+    """Iterates over the parts of a message that hold encrypted contents, with their paths."""
     if isinstance(message, _PARTS):
         yield message, path
     if isinstance(message, task_pb2.TaskSpec):
-        return  # what follows is encrypted with it
+        return  # its follow-up tasks are encrypted with it
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
             continue

@@ -1,4 +1,4 @@
-"""How a claim ends: what the broker is told of what a handler returned or raised."""
+"""How a claim ends: turns what a handler returned or raised into a request to the broker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pawl import _convert, errors
 from pawl.outcome import DeadLetter, Discard, Outcome, Poison, RetryIn, Snooze
 from pawl.v1 import task_pb2, worker_pb2
 
-MAX_ITEMS = 1000  # the broker's limit of one settle frame
-MAX_BYTES = 4 << 20  # keeps a frame well below a message: results may be 1 MiB each
-NOT_OURS = 30.0  # how long a task of a type that nobody here knows stays away from this worker
+MAX_ITEMS = 1000  # the broker's limit for one settle frame
+MAX_BYTES = 4 << 20  # keeps a frame well below the message limit: each result may have 1 MiB
+NOT_OURS = 30.0  # seconds for which a task without a handler here is snoozed
 _MAX_TEXT = 8 << 10
 _MAX_STACK = 8 << 10
 
@@ -28,7 +28,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True)
 class Result:
-    """What a handler returned, encoded."""
+    """The encoded result of a handler."""
 
     data: bytes = b""
     content_type: str = ""
@@ -36,7 +36,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Name:
-    """Names a claim to the broker."""
+    """Identifies a claim to the broker."""
 
     task_id: str
     token: str
@@ -48,7 +48,7 @@ def ack(name: Name, result: Result) -> Request:
 
 
 def release(name: Name, delay: float = 0.0) -> Request:
-    """Returns a task back; no attempt is used."""
+    """Hands a task back without using an attempt."""
     out = worker_pb2.ReleaseRequest(task_id=name.task_id, claim_token=name.token)
     if delay:
         out.delay.CopyFrom(_convert.duration("delay", delay))
@@ -72,26 +72,26 @@ def of_error(name: Name, err: BaseException) -> Request:
 
 
 def fail(name: Name, err: BaseException, type: str = "") -> worker_pb2.FailRequest:
-    """Fails an attempt; err may be an outcome that ends the task."""
+    """Fails an attempt. err may be an outcome that ends the task."""
     outcome = next((o for cls, o in _OUTCOMES.items() if isinstance(err, cls)), worker_pb2.FAIL_OUTCOME_RETRY)
     return worker_pb2.FailRequest(task_id=name.task_id, claim_token=name.token, outcome=outcome, error=_task_error(err, type))
 
 
 def fallback(name: Name, ending: Request, err: errors.PawlError) -> Request:
-    """Replaces an ending that the broker cannot take. A result that is too large makes a dead letter, since another run would
-    only give it again; a delay out of bounds makes a plain failure."""
+    """Replaces an ending that the broker can't accept. A result that is too large makes the task a dead letter, because another
+    run would only return it again; a delay out of range becomes a plain failure."""
     return fail(name, DeadLetter(str(err)) if isinstance(ending, worker_pb2.AckRequest) else err)
 
 
 def verb(ending: Request | None) -> str:
-    """Names the call that an ending is."""
+    """Returns the name of an ending's call."""
     if isinstance(ending, worker_pb2.AckRequest):
         return "ack"
     return "fail" if isinstance(ending, worker_pb2.FailRequest) else "release"
 
 
 def add(ending: Request, frame: worker_pb2.SettleRequest) -> None:
-    """Puts an ending into a frame."""
+    """Adds an ending to a frame."""
     if isinstance(ending, worker_pb2.AckRequest):
         frame.acks.append(ending)
     elif isinstance(ending, worker_pb2.FailRequest):
@@ -101,8 +101,8 @@ def add(ending: Request, frame: worker_pb2.SettleRequest) -> None:
 
 
 def blame(err: Exception, where: str) -> None:
-    """Notes in which step an exception was raised, for its record. The handler gets the exception as it is."""
-    with contextlib.suppress(AttributeError):  # some classes take no attributes
+    """Notes in which step an exception was raised, for the attempt log. The handler gets the exception itself."""
+    with contextlib.suppress(AttributeError):  # some classes don't accept attributes
         err._pawl_where = f"{where}: {_where(err)}"  # type: ignore[attr-defined]
 
 

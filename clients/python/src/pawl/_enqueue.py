@@ -1,4 +1,4 @@
-"""Enqueues tasks: one, or many in as few requests as they fit in."""
+"""Enqueues tasks: one, or many in as few requests as possible."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Answers = TypeVar("Answers", bound=Sequence[Any])
 
 
 def request_id() -> str:
-    """Names a request, so that its repeats are known."""
+    """Returns a new request id, by which the broker recognizes retries."""
     return str(uuid.uuid4())
 
 
 def named(task: task_pb2.TaskSpec) -> task_pb2.TaskSpec:
-    """Returns a task a request id unless it has one, so that repeats never make a second task."""
+    """Gives a task a request id unless it has one, so that retries never create a second task."""
     task.request_id = task.request_id or request_id()
     return task
 
 
 def ref_of(caller: _rpc.Caller, p: producer_pb2.Enqueued) -> Ref[Any]:
-    """Refers to a task that was accepted."""
+    """Returns a reference to a task that was accepted."""
     return Ref(caller, p.task_id, state=models.state_word(p.state), created_at=_convert.time_of(p.created_at), duplicate=p.duplicate)
 
 
 def enqueue(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[Ref[Any]]:
-    """Enqueues one task, in one request with others that are enqueued at the same time."""
+    """Enqueues one task, in one request with other tasks that are enqueued at the same time."""
     span = _telemetry.sending(task, caller.connection.server)
     try:
         answer = yield from _gathered(caller, named(task))
@@ -46,22 +46,23 @@ def enqueue(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[Ref[Any]]:
 
 
 def _gathered(caller: _rpc.Caller, task: task_pb2.TaskSpec) -> _rpc.Op[producer_pb2.Enqueued]:
-    """Enqueues a task, and repeats that while its shard, or the broker, is unavailable."""
+    """Enqueues a task, and retries while its shard or the broker is unavailable."""
     start = time.monotonic()
-    sealed = yield from caller.sealed(task)  # by itself: what can't be encrypted is nobody else's error
+    sealed = yield from caller.sealed(task)  # separately, so that a task that can't be encrypted does not fail the others
     for attempt in itertools.count():
         one = _gather.Waiting(sealed)
         yield from _take_turn(caller, one)
         if one.error is None:
             return cast(producer_pb2.Enqueued, one.answer)
         if not isinstance(one.error, errors.UnavailableError) or time.monotonic() - start >= caller.retry_for:
-            raise copy.copy(one.error)  # others may raise it, too
+            raise copy.copy(one.error)  # others may raise it too
         yield _rpc.Pause(caller.pause(attempt, one.error), reconnecting=True)
     raise AssertionError("unreachable")
 
 
 def _take_turn(caller: _rpc.Caller, one: _gather.Waiting) -> _rpc.Op[None]:
-    """Waits until another operation has sent the task, or it is the turn of this one to send it and what else waits."""
+    """Waits until another operation has sent the task, or until it is this one's turn to send it along with the other waiting
+    tasks."""
     caller.gatherer.join(one)
     if one.turn is not None:
         try:
@@ -79,11 +80,11 @@ def _take_turn(caller: _rpc.Caller, one: _gather.Waiting) -> _rpc.Op[None]:
             if not each.done:
                 each.end(None, err)
     finally:
-        caller.gatherer.end(tasks[1:])  # if the program gave up, others send these
+        caller.gatherer.end(tasks[1:])  # if the caller gave up, others send these
 
 
 def _send(caller: _rpc.Caller, tasks: Sequence[_gather.Waiting]) -> _rpc.Op[None]:
-    """Sends tasks in one request, once."""
+    """Sends tasks in one request, without retrying."""
     response = yield from caller.attempt(_rpc.ENQUEUE_BATCH, producer_pb2.EnqueueBatchRequest(tasks=[each.task for each in tasks]))
     if len(response.results) != len(tasks):
         raise errors.InternalError(f"a batch of {len(tasks)} tasks got {len(response.results)} answers")
@@ -95,11 +96,11 @@ def _send(caller: _rpc.Caller, tasks: Sequence[_gather.Waiting]) -> _rpc.Op[None
 
 
 def enqueue_many(caller: _rpc.Caller, tasks: Sequence[task_pb2.TaskSpec]) -> _rpc.Op[list[Ref[Any]]]:
-    """Enqueues tasks. If some are refused, the others are enqueued nevertheless, and BatchError has the answer for each."""
+    """Enqueues tasks. If some are refused, the others are still enqueued, and BatchError has the result for each."""
     answers: list[Answer] = []
     for chunk in _chunks([named(task) for task in tasks]):
         last = answers[-1] if answers else None
-        if isinstance(last, errors.UnavailableError):  # the broker is gone: what follows would only wait as long again
+        if isinstance(last, errors.UnavailableError):  # the broker is gone: the rest would only wait as long again
             answers.extend([last] * len(chunk))
         else:
             answers.extend((yield from traced(caller, chunk, _enqueue_chunk(caller, chunk))))
@@ -109,7 +110,8 @@ def enqueue_many(caller: _rpc.Caller, tasks: Sequence[task_pb2.TaskSpec]) -> _rp
 
 
 def traced(caller: _rpc.Caller, tasks: Sequence[task_pb2.TaskSpec], send: _rpc.Op[Answers]) -> _rpc.Op[Answers]:
-    """Makes the spans of tasks that go together. send returns what became of each, and is not begun before they are in its tasks."""
+    """Creates the spans of tasks that are sent together. send returns the result for each; it starts only after the spans are in
+    its tasks."""
     spans = _telemetry.Batch(tasks, caller.connection.server)
     try:
         answers = yield from send
@@ -135,7 +137,7 @@ def _chunks(specs: list[task_pb2.TaskSpec]) -> Iterator[list[task_pb2.TaskSpec]]
 
 
 def _enqueue_chunk(caller: _rpc.Caller, chunk: list[task_pb2.TaskSpec]) -> _rpc.Op[list[Answer]]:
-    """Enqueues what fits in one request. Tasks whose shard is unavailable are sent again, with the same request ids."""
+    """Enqueues the tasks of one request. Tasks whose shard is unavailable are sent again, with the same request ids."""
     answers: list[Answer] = [errors.UnavailableError("not sent")] * len(chunk)
     pending = list(range(len(chunk)))
     start = time.monotonic()

@@ -1,7 +1,7 @@
-"""Decides which enqueues that run at the same time go together in one request. It makes no calls.
+"""Decides which concurrent enqueues share a request. It makes no calls.
 
-While few requests are under way, an enqueue goes out at once. Otherwise it waits, and when a request ends, the first one that waits sends
-all that wait. So a lone caller pays nothing, no timer makes anybody wait, and requests grow with the load.
+While few requests are in flight, an enqueue is sent immediately. Otherwise it waits, and when a request ends, the first waiting enqueue
+sends all that wait. A lone caller pays nothing, no timer adds latency, and requests grow with the load.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from typing import cast
 
 from pawl.v1 import producer_pb2, task_pb2
 
-MAX_TASKS = 1000  # of one request
+MAX_TASKS = 1000  # per request
 MAX_BYTES = 4 << 20
 
-# So many requests may be under way with however few tasks each, and more only with _FULL tasks: each request costs both sides, and too few
-# would wait for the broker's disk one after the other.
+# This many requests may be in flight with any number of tasks, and more only with at least _FULL tasks: every request costs both sides,
+# but with too few in flight, they would wait for the broker's disk one after the other.
 _EAGER_REQUESTS = 2
 _FULL = 16
 _MAX_REQUESTS = 8
 
 
 class Waiting:
-    """One task on its way. Its answer or error is there when it is done."""
+    """One task to be enqueued. It has an answer or an error when it is done."""
 
     def __init__(self, task: task_pb2.TaskSpec) -> None:
         self.task = task
         self.size = task.ByteSize()
         self.turn: futures.Future[None] | None = None
-        """Of a task that had to wait: ends when it is done, or its caller is to send."""
+        """For a task that had to wait: completes when the task is done, or when its caller should send."""
         self.answer: producer_pb2.Enqueued | None = None
         self.error: Exception | None = None
         self.sends = False
-        """Its caller has its turn."""
+        """It is its caller's turn to send."""
         self.left = False
-        """Its caller waits no more."""
+        """Its caller has stopped waiting."""
 
     @property
     def done(self) -> bool:
-        """Reports whether the task has its answer or error."""
+        """Reports whether the task has an answer or error."""
         return self.answer is not None or self.error is not None
 
     def end(self, answer: producer_pb2.Enqueued | None, error: Exception | None = None) -> None:
-        """Gives the task its answer or error."""
+        """Sets the task's answer or error."""
         self.answer, self.error = answer, error
         if self.turn is not None and not self.turn.done():
             self.turn.set_result(None)
@@ -65,11 +65,11 @@ class Gatherer:
         self._requests = 0
 
     def join(self, one: Waiting) -> None:
-        """Lets a task wait for its turn, which may be at once."""
-        if self._pid != os.getpid():  # requests of the parent do not end in this process
+        """Lets a task wait for its turn, which may come immediately."""
+        if self._pid != os.getpid():  # the parent's requests don't end in this process
             self._reset()
         with self._lock:
-            if self._requests < _EAGER_REQUESTS:  # then nobody waits
+            if self._requests < _EAGER_REQUESTS:  # then no task is waiting
                 self._requests += 1
                 one.sends = True
                 return
@@ -78,7 +78,7 @@ class Gatherer:
             self._begin()
 
     def take(self, one: Waiting) -> list[Waiting]:
-        """Returns what goes into one request: the task of the caller whose turn it is, and of those that wait as many as fit."""
+        """Returns the tasks of one request: that of the caller whose turn it is, and as many of the waiting ones as fit."""
         with self._lock:
             batch, size = [one], one.size
             while self._waiting and len(batch) < MAX_TASKS and size + self._waiting[0].size <= MAX_BYTES:
@@ -87,14 +87,14 @@ class Gatherer:
             return batch
 
     def end(self, tasks: Sequence[Waiting]) -> None:
-        """Ends a request. Those of its tasks that are not done, and that somebody waits for, are the next to be sent."""
+        """Ends a request. Tasks that are not done, and whose callers still wait, are sent next."""
         with self._lock:
             self._waiting.extendleft(each for each in reversed(tasks) if not each.done and not each.left)
             self._requests -= 1
             self._begin()
 
     def leave(self, one: Waiting) -> None:
-        """Is for a caller that waits no more, and sends nothing."""
+        """Removes the task of a caller that stops waiting without sending."""
         with self._lock:
             one.left = True
             if one.sends:
@@ -104,7 +104,7 @@ class Gatherer:
                 self._waiting.remove(one)
 
     def _begin(self) -> None:
-        """Gives the first ones that wait their turn, while another request may go out."""
+        """Gives the first waiting tasks their turn, as long as another request may be sent."""
         while self._waiting and self._requests < (_MAX_REQUESTS if len(self._waiting) >= _FULL else _EAGER_REQUESTS):
             first = self._waiting.popleft()
             self._requests += 1

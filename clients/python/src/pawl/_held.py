@@ -1,4 +1,4 @@
-"""A claim in the hands of a worker, and what it comes to."""
+"""A claim held by a worker, and how it ends."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ log = logging.getLogger("pawl.worker")
 
 
 class Phase(enum.Enum):
-    """Where a claim is."""
+    """The phase of a claim."""
 
     RUNNING = 1
-    LAPSED = 2  # its handler runs; its lease has ended without confirmation, so that the token may or may not hold
-    LOST = 3  # its handler runs; the broker says that the claim is gone
-    ENDED = 4  # the broker has not confirmed its end
+    LAPSED = 2  # its handler runs; its lease has expired unconfirmed, so the token may no longer be valid
+    LOST = 3  # its handler runs; the broker reported the claim lost
+    ENDED = 4  # its handler has ended; the broker has not confirmed it
 
 
 @dataclass(eq=False)
 class Held:
-    """A claim from its push to the answer that ends it. The lock of its Run guards what changes."""
+    """A claim, from its push to the response that ends it. The lock of its Run guards the mutable fields."""
 
     task: worker_pb2.ClaimedTask
     name: _ending.Name
     claim: claim.Claim
     lease: float
     lease_end: float
-    due: float  # running: of the next extension. ended: of the next try after a refusal, 0 if it was not refused
-    deadline: float  # of the timeout; infinity if there is none
+    due: float  # running: of the next extension; ended: of the next try after a refusal, 0 if it was not refused
+    deadline: float  # when the timeout expires; infinity if there is none
     phase: Phase = Phase.RUNNING
     cause: outcome.Interrupted | None = None
     aio: asyncio.Task[None] | None = None
@@ -46,22 +46,23 @@ class Held:
 
 
 def verdict(held: Held, result: _ending.Result | None, err: BaseException | None) -> _ending.Request:
-    """Says how a claim ends. A handler that returned, or raised an outcome, knows what it says, whatever it was told."""
+    """Returns how a claim ends. A result or outcome of the handler counts, even if the handler was told to stop."""
     if err is None:
         return _ending.ack(held.name, result or _ending.Result())
     if not isinstance(err, outcome.Outcome):
         if held.phase is Phase.LAPSED or isinstance(held.cause, outcome.Draining):
-            return _ending.release(held.name)  # not the task's fault: no attempt is used
+            return _ending.release(held.name)  # not the task's fault: uses no attempt
         if isinstance(held.cause, outcome.TimedOut):
             return _ending.fail(held.name, held.cause if _is_stop(err) else err, "timeout")
     try:
         return _ending.of_error(held.name, err)
-    except Exception:  # its __str__ raises, say
+    except Exception:  # for example, its __str__ raises
         return _ending.fail(held.name, RuntimeError(f"a {type(err).__name__} that cannot be described"))
 
 
 def outcome_of(held: Held, err: BaseException | None) -> tuple[str, bool]:
-    """Says what became of a run, in the words of docs/tracing.md, and whether it has failed. The phase is that before its end."""
+    """Returns the outcome of a run, in the terms of docs/tracing.md, and whether it failed. held.phase must still be that before
+    the end."""
     if held.phase is Phase.LOST:
         return "cancelled" if isinstance(held.cause, outcome.Cancelled) else "lease_lost", False
     if err is None:
@@ -87,7 +88,7 @@ def _is_stop(err: BaseException) -> bool:
 
 
 def extension(held: Held, now: float) -> worker_pb2.ExtendRequest:
-    """Makes the request for an extension, with the newest progress."""
+    """Returns the request for an extension, with the newest progress."""
     held.extended = now
     out = worker_pb2.ExtendRequest(task_id=held.name.task_id, claim_token=held.name.token, lease=held.task.lease)
     if held.progress is not None:
@@ -97,19 +98,19 @@ def extension(held: Held, now: float) -> worker_pb2.ExtendRequest:
 
 
 def loss(reason: str) -> outcome.Interrupted:
-    """Says why a handler is to stop whose claim is gone."""
+    """Returns why a handler should stop whose claim was lost."""
     if reason == "cancelled":
         return outcome.Cancelled("the task was cancelled")
     return outcome.LeaseLost(f"the claim no longer holds: {reason}")
 
 
 def title(held: Held) -> str:
-    """Names a task in the log."""
+    """Returns the name of a task in the log."""
     return f"task {held.name.task_id} ({held.task.type}, attempt {held.task.attempt})"
 
 
 def log_end(held: Held, phase: Phase, err: BaseException | None) -> None:
-    """Says in the log how a handler ended. phase is that in which it was."""
+    """Logs how a handler ended. phase is the claim's phase before that."""
     if err is None:
         log.debug("%s: succeeded", title(held))
     elif isinstance(err, (outcome.Snooze, outcome.Discard)):

@@ -1,4 +1,4 @@
-"""What the checkpoint of a task holds: the handler's own bytes, and the results of steps. It knows no claims and no calls."""
+"""The contents of a task's checkpoint: the handler's own bytes, and the results of steps. It does not know claims or calls."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _STEPS, _OWN = "pawl_steps", "checkpoint"
 
 @dataclass(frozen=True)
 class Kept:
-    """Without steps a checkpoint is the handler's own, byte for byte. With the first step it becomes an object around both, which
-    programs without this package read too:
+    """Without steps, a checkpoint is the handler's own, byte for byte. The first step turns it into an object around both, which
+    programs without this package can read too:
 
     {"pawl_steps": {"charge": "ch_7"}, "checkpoint": {"page": 3}}
     """
@@ -27,20 +27,20 @@ class Kept:
     """The result of each step as JSON."""
 
     def with_own(self, own: bytes) -> Kept:
-        """Returns what is kept with another checkpoint of the handler's."""
+        """Returns a copy with another checkpoint of the handler."""
         return Kept(own, self.steps)
 
     def with_step(self, name: str, result: bytes) -> Kept:
-        """Returns what is kept with the result of one more step."""
+        """Returns a copy with the result of another step."""
         return Kept(self.own, {**self.steps, name: result})
 
     def check_room(self) -> None:
-        """Refuses steps if none can be kept beside the handler's checkpoint."""
+        """Raises an error if no step can be stored next to the handler's checkpoint."""
         if self.own and _loads(self.own) is _NOT_JSON:
             raise errors.invalid("checkpoint", "the task's is not JSON, so that no result of a step can be kept beside it")
 
     def encode(self) -> bytes:
-        """The inverse of kept_of. A checkpoint of the handler's that would be read as a container is put into one."""
+        """The inverse of kept_of. If the handler's own checkpoint would be read as a container, it is put into one."""
         if not self.steps and not kept_of(self.own).steps:
             data = self.own
         else:
@@ -54,7 +54,7 @@ class Kept:
 
 
 def kept_of(checkpoint: bytes) -> Kept:
-    """Reads a checkpoint. What is no container is the handler's own."""
+    """Parses a checkpoint. If it is not a container, it is the handler's own."""
     value = _loads(checkpoint)
     if not isinstance(value, dict) or not {_STEPS} <= value.keys() <= {_STEPS, _OWN} or not isinstance(value[_STEPS], dict):
         return Kept(checkpoint)
@@ -73,7 +73,7 @@ def _loads(data: bytes) -> Any:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(constant)  # NaN and its like
+    raise ValueError(constant)  # NaN and the infinities
 
 
 def _dumps(value: Any) -> bytes:

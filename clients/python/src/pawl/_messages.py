@@ -1,4 +1,4 @@
-"""Dataclasses for messages of protobuf, and back: fields of the same name, durations as seconds, times as datetimes, enums as words."""
+"""Converts protobuf messages to dataclasses and back: fields by name, durations as seconds, times as datetimes, enums as words."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 def read(cls: type[T], message: Message) -> T:
-    """Makes a dataclass of a message, which must have all its fields."""
+    """Converts a message to a dataclass. The message must have all its fields."""
     kinds: Mapping[str, type[Any] | None] = _kinds(typing.cast(Any, cls))
     return cls(**{name: _read_field(kind, message, name) for name, kind in kinds.items()})
 
 
 @functools.cache
 def _kinds(cls: type[Any]) -> Mapping[str, type[Any] | None]:
-    """The fields of a dataclass, each with the dataclass that is in it."""
+    """Returns the fields of a dataclass, each with the dataclass it contains."""
     hints = typing.get_type_hints(cls)
     return {field.name: _dataclass_in(hints[field.name]) for field in dataclasses.fields(cls)}
 
@@ -61,7 +61,7 @@ def _read_value(kind: type[Any] | None, field: Any, value: Any) -> Any:
 
 
 def write(value: Any, message: Message, path: str = "") -> None:
-    """Puts a dataclass into a message. What is empty stays out: the broker's default holds."""
+    """Copies a dataclass into a message. Empty fields are left out, so that the broker's defaults apply."""
     for field in dataclasses.fields(value):
         given = getattr(value, field.name)
         if given or (given is not None and _is_optional(message, field.name)):
@@ -69,7 +69,7 @@ def write(value: Any, message: Message, path: str = "") -> None:
 
 
 def _is_optional(message: Any, name: str) -> bool:
-    """Reports whether zero is not the same as nothing. Of a duration it is."""
+    """Reports whether zero differs from unset. For a duration it does not."""
     field = message.DESCRIPTOR.fields_by_name[name]
     return bool(field.has_presence and field.message_type is None)
 
@@ -110,6 +110,6 @@ class _Enum:
 
 
 def optional_duration(message: Any, name: str, value: float | timedelta | None) -> None:
-    """Sets a duration that a caller may leave out."""
+    """Sets an optional duration."""
     if value is not None:
         getattr(message, name).CopyFrom(_convert.duration(name, value))

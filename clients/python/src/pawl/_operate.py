@@ -1,4 +1,4 @@
-"""What the operators' calls do: an operation each, which admin.py runs in a thread or on an event loop."""
+"""The operators' calls, each as an operation that admin.py runs in a thread or on an event loop."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def list_queues(caller: _rpc.Caller, pattern: str, cursor: str) -> _rpc.Op[tuple
 
 
 def get_queue(caller: _rpc.Caller, queue: str) -> _rpc.Op[Queue]:
-    """Looks at a queue."""
+    """Gets a queue."""
     got = yield from caller.call(_GET_QUEUE, operator_pb2.GetQueueRequest(queue=queue))
     return _queue(got.queue)
 
 
 def put_queue(caller: _rpc.Caller, queue: str, settings: QueueSettings, if_version: int | None) -> _rpc.Op[Queue]:
-    """Sets the rules of a queue."""
+    """Sets the settings of a queue."""
     request = operator_pb2.PutQueueRequest(queue=queue, if_version=if_version)
     request.settings.SetInParent()
     _messages.write(settings, request.settings, "settings.")
@@ -70,25 +70,25 @@ def delete_queue(caller: _rpc.Caller, queue: str) -> _rpc.Op[None]:
 
 
 def pause(caller: _rpc.Caller, queue: str, reason: str, type: str, key: str) -> _rpc.Op[Queue]:
-    """Pauses a queue, or a type or key in it."""
+    """Pauses a queue, or one of its types or keys."""
     got = yield from caller.call(_PAUSE_QUEUE, operator_pb2.PauseQueueRequest(queue=queue, reason=reason, type=type, key=key))
     return _queue(got.queue)
 
 
 def resume(caller: _rpc.Caller, queue: str, reason: str, type: str, key: str) -> _rpc.Op[Queue]:
-    """Ends such a pause."""
+    """Ends a pause of a queue, or of one of its types or keys."""
     got = yield from caller.call(_RESUME_QUEUE, operator_pb2.ResumeQueueRequest(queue=queue, reason=reason, type=type, key=key))
     return _queue(got.queue)
 
 
 def purge(caller: _rpc.Caller, queue: str, reason: str) -> _rpc.Op[int]:
-    """Discards what waits in a queue."""
+    """Discards the waiting tasks of a queue."""
     got = yield from caller.call(_PURGE_QUEUE, operator_pb2.PurgeQueueRequest(queue=queue, reason=reason))
     return got.discarded
 
 
 def queue_stats(caller: _rpc.Caller, queue: str, window: Seconds | None) -> _rpc.Op[Stats]:
-    """Reads the statistics of a queue."""
+    """Gets the statistics of a queue."""
     request = stats_pb2.GetQueueStatsRequest(queue=queue)
     _messages.optional_duration(request, "window", window)
     got = yield from caller.call(_QUEUE_STATS, request)
@@ -152,19 +152,19 @@ def list_tasks(caller: _rpc.Caller, filter: Filter, cursor: str) -> _rpc.Op[tupl
 
 
 def explain(caller: _rpc.Caller, id: str) -> _rpc.Op[Explanation]:
-    """Says why a task is not running."""
+    """Returns why a task is not running."""
     got = yield from caller.call(_EXPLAIN_TASK, explain_pb2.ExplainTaskRequest(task_id=id))
     return _messages.read(Explanation, got)
 
 
 def retry_task(caller: _rpc.Caller, id: str) -> _rpc.Op[TaskInfo]:
-    """Runs a task again that has ended."""
+    """Runs an ended task again."""
     got = yield from caller.call(_RETRY_TASK, operator_pb2.RetryTaskRequest(task_id=id))
     return task_info(got.task)
 
 
 def run_now(caller: _rpc.Caller, id: str) -> _rpc.Op[TaskInfo]:
-    """Runs a task now that waits."""
+    """Runs a waiting task now."""
     got = yield from caller.call(_RUN_NOW, operator_pb2.RunTaskNowRequest(task_id=id))
     return task_info(got.task)
 
@@ -189,7 +189,7 @@ def start_operation(caller: _rpc.Caller, spec: OperationSpec, reason: str, reque
 
 
 def get_operation(caller: _rpc.Caller, id: str, wait: Seconds | None) -> _rpc.Op[Operation]:
-    """Looks at an operation."""
+    """Gets an operation."""
     request = operation_pb2.GetOperationRequest(operation_id=id)
     _messages.optional_duration(request, "wait", wait)
     got = yield from caller.call(_GET_OPERATION, request)
@@ -203,19 +203,19 @@ def list_operations(caller: _rpc.Caller, cursor: str) -> _rpc.Op[tuple[Sequence[
 
 
 def pause_operation(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[Operation]:
-    """Lets an operation rest."""
+    """Pauses an operation."""
     got = yield from caller.call(_PAUSE_OPERATION, operation_pb2.PauseOperationRequest(operation_id=id, reason=reason))
     return _operation(got.operation)
 
 
 def resume_operation(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[Operation]:
-    """Lets an operation go on."""
+    """Resumes an operation."""
     got = yield from caller.call(_RESUME_OPERATION, operation_pb2.ResumeOperationRequest(operation_id=id, reason=reason))
     return _operation(got.operation)
 
 
 def abort_operation(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[Operation]:
-    """Ends an operation."""
+    """Aborts an operation."""
     got = yield from caller.call(_ABORT_OPERATION, operation_pb2.AbortOperationRequest(operation_id=id, reason=reason))
     return _operation(got.operation)
 
@@ -227,7 +227,7 @@ def list_workers(caller: _rpc.Caller, queue: str, type: str, lost: bool | None, 
 
 
 def quiet(caller: _rpc.Caller, id: str, reason: str, span: Seconds | None) -> _rpc.Op[WorkerInfo]:
-    """Has a worker take no new tasks."""
+    """Stops a worker from taking new tasks."""
     request = worker_registry_pb2.QuietWorkerRequest(worker_id=id, reason=reason)
     _messages.optional_duration(request, "for", span)
     got = yield from caller.call(_QUIET_WORKER, request)
@@ -235,6 +235,6 @@ def quiet(caller: _rpc.Caller, id: str, reason: str, span: Seconds | None) -> _r
 
 
 def resume_worker(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[WorkerInfo | None]:
-    """Has a worker take tasks again."""
+    """Lets a worker take tasks again."""
     got = yield from caller.call(_RESUME_WORKER, worker_registry_pb2.ResumeWorkerRequest(worker_id=id, reason=reason))
     return _messages.read(WorkerInfo, got.worker) if got.HasField("worker") else None

@@ -1,4 +1,4 @@
-"""What operators' calls take and answer with. Names and units are the API's; durations are seconds."""
+"""The parameters and results of operators' calls. Names and units are those of the API; durations are in seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pawl.options import Retry
 
 @dataclass(frozen=True)
 class PriorityWeights:
-    """Shares claims among the priorities that have tasks: each 1 to 1,000."""
+    """Divides claims among the priorities that have tasks. Each weight is 1 to 1,000."""
 
     high: int
     normal: int
@@ -21,7 +21,7 @@ class PriorityWeights:
 
 @dataclass(frozen=True)
 class Retention:
-    """How long tasks that have ended are kept; by default 24 h, dead and poisoned ones 14 days."""
+    """How long ended tasks are kept, by end state: by default 24 h, and 14 days for dead and poisoned tasks."""
 
     succeeded: Seconds | None = None
     discarded: Seconds | None = None
@@ -32,7 +32,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class Rate:
-    """A token bucket: limit tokens come in a period, and there can be burst of them, by default limit."""
+    """A token bucket: it gains limit tokens per period and holds at most burst, by default limit."""
 
     limit: int
     period: Seconds
@@ -41,7 +41,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class KeyRules:
-    """The limits of a key, and its share against other keys."""
+    """The limits of a key, and its weight among other keys."""
 
     max_running: int = 0
     rate: Rate | None = None
@@ -50,7 +50,8 @@ class KeyRules:
 
 @dataclass(frozen=True)
 class Breaker:
-    """When tasks of a type that fail too often are held back. What is left out is the broker's default."""
+    """A circuit breaker, which holds back tasks of a type that fail too often. Fields that are left out get the broker's
+    defaults."""
 
     off: bool = False
     failure_rate: int = 0
@@ -64,11 +65,11 @@ class Breaker:
 
 @dataclass(frozen=True)
 class QueueSettings:
-    """The rules of a queue. In answers each field has its effective value. What is left out of a put is the broker's default, and not
-    what it was before: dataclasses.replace(queue.settings, max_attempts=3) changes one."""
+    """The settings of a queue. In results, every field has its effective value. A field left out of a put gets the broker's default,
+    not its old value: use dataclasses.replace(queue.settings, max_attempts=3) to change one."""
 
     weights: PriorityWeights | None = None
-    """Without them priorities are strict."""
+    """Without weights, the order of priorities is strict."""
     retry: Retry | None = None
     max_attempts: int = 0
     lease: Seconds = 0.0
@@ -76,25 +77,25 @@ class QueueSettings:
     """Of one run."""
     retention: Retention | None = None
     max_length: int = 0
-    """Waiting tasks at most; 0: no limit."""
+    """Maximum number of waiting tasks; 0: no limit."""
     max_running: int = 0
-    """Tasks that run at once; 0: no limit."""
+    """Tasks that run at the same time; 0: no limit."""
     rate: Rate | None = None
     per_key: KeyRules | None = None
     keys: Mapping[str, KeyRules] = field(default_factory=dict)
-    """Of single keys, instead of per_key."""
+    """For single keys, instead of per_key."""
     max_wait: Seconds = 0.0
     """A task that is ready for longer needs attention."""
     key_order: str = ""
-    """none or strict. In answers "" is none."""
+    """none or strict. In results, "" means none."""
     breaker: Breaker | None = None
     breakers: Mapping[str, Breaker] = field(default_factory=dict)
-    """Of single types, instead of breaker."""
+    """For single types, instead of breaker."""
 
 
 @dataclass(frozen=True)
 class Depth:
-    """The tasks of a queue by state. held: of those that are ready, how many may not run now."""
+    """The number of tasks of a queue by state. held: how many of the ready ones can't run now."""
 
     scheduled: int
     ready: int
@@ -107,7 +108,7 @@ class Depth:
 
 @dataclass(frozen=True)
 class Latency:
-    """How long something took. Quantiles are about right."""
+    """How long something took. Quantiles are approximate."""
 
     count: int
     mean_seconds: float
@@ -118,7 +119,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Queue:
-    """What the broker knows of a queue."""
+    """What the broker knows about a queue."""
 
     queue: str
     """Its name."""
@@ -133,19 +134,19 @@ class Queue:
     run: Latency | None
     """From claimed to the end of the run, in the last 5 minutes."""
     drain_seconds: float | None
-    """Until no task is ready or claimed, at the present rates; None: they do not get less."""
+    """Until no task is ready or claimed, at the current rates; None: the backlog is not shrinking."""
     workers: int | None
-    """Those that take its tasks."""
+    """The number of workers that take its tasks."""
     breakers_open: int
     settings: QueueSettings
     version: int
-    """Of the settings, for put(if_version=...)."""
+    """The version of the settings, for put(if_version=...)."""
     created_at: datetime | None
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Selects tasks. What is given must all match; nothing given is all tasks."""
+    """Selects tasks. All fields that are given must match; an empty filter selects all tasks."""
 
     queue: str = ""
     states: Sequence[str] = ()
@@ -154,20 +155,20 @@ class Filter:
     key: str = ""
     worker: str = ""
     error: str = ""
-    """Part of the last error's message."""
+    """Substring of the last error's message."""
     fingerprint: str = ""
-    """Of a DeadGroup."""
+    """From a DeadGroup."""
     operation: str = ""
     """The id of the last operation that changed the task."""
     created_after: datetime | None = None
     created_before: datetime | None = None
     q: str = ""
-    """Part of the payload."""
+    """Substring of the payload."""
 
 
 @dataclass(frozen=True)
 class DeadGroup:
-    """The dead letters that have an error in common."""
+    """The dead letters that have the same error."""
 
     fingerprint: str
     type: str
@@ -179,12 +180,12 @@ class DeadGroup:
     sample_task_id: str
     queues: int
     queue: str
-    """The one with the most of them."""
+    """The queue with the most of them."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay did. In a dry run replayed is 0."""
+    """The result of a replay. In a dry run, replayed is 0."""
 
     matched: int
     replayed: int
@@ -192,7 +193,7 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Discarded:
-    """What a discard did. In a dry run discarded is 0."""
+    """The result of a discard. In a dry run, discarded is 0."""
 
     matched: int
     discarded: int
@@ -200,7 +201,7 @@ class Discarded:
 
 @dataclass(frozen=True)
 class Operator:
-    """Who did something."""
+    """Identifies who did something."""
 
     actor: str
     address: str
@@ -210,21 +211,21 @@ class Operator:
 
 @dataclass(frozen=True)
 class OperationSpec:
-    """One thing to be done to many tasks, in the background: docs/operations.md has the rules."""
+    """A bulk operation: one action, applied to many tasks in the background. See docs/bulk-operations.md."""
 
     action: str
     """replay, cancel, discard, move, set_priority or run_now."""
     filter: Filter
     to_queue: str = ""
-    """Of move."""
+    """For move only."""
     priority: str = ""
-    """Of set_priority."""
+    """For set_priority only."""
     max: int = 0
-    """Tasks at most; 0: all that match."""
+    """Maximum number of tasks; 0: all that match."""
     rate: float = 0.0
-    """Tasks a second at most; 0: as fast as goes without holding up others."""
+    """Tasks per second at most; 0: as fast as possible without delaying other work."""
     canary: int = 0
-    """It pauses by itself after so many; 0: it does not."""
+    """The operation pauses itself after this many tasks; 0: it does not."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ class FailedTask:
 
 @dataclass(frozen=True)
 class Operation:
-    """What the broker knows of an operation."""
+    """What the broker knows about an operation."""
 
     operation_id: str
     spec: OperationSpec
@@ -248,7 +249,7 @@ class Operation:
     paused_at: datetime | None
     ended_at: datetime | None
     why: str
-    """Why it is paused, was aborted or has failed."""
+    """Why it was paused or aborted, or why it failed."""
     total: int
     matched: int
     done: int
@@ -272,7 +273,7 @@ class RunningTask:
 
 @dataclass(frozen=True)
 class Quiet:
-    """An operator's word that a worker is to take no new tasks."""
+    """An operator's order that a worker take no new tasks."""
 
     reason: str
     by: str
@@ -282,11 +283,11 @@ class Quiet:
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What the broker knows of a worker."""
+    """What the broker knows about a worker."""
 
     worker_id: str
     worker: str
-    """As it calls itself."""
+    """As given by the worker."""
     node: str
     connected: bool
     host: str
@@ -306,11 +307,11 @@ class WorkerInfo:
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that stands between a task and a worker, or how it runs or has ended."""
+    """One thing that keeps a task from running, or how it is running or has ended."""
 
     code: str
     detail: str
-    """A sentence with the facts."""
+    """The facts, in a sentence."""
     change: str
     """What would change it."""
     since: datetime | None
@@ -324,7 +325,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a task is not running, or by whom it runs, or how it has ended. The first reason decides first."""
+    """Why a task is not running, which worker runs it, or how it ended. The first reason is the most decisive."""
 
     task_id: str
     state: str
@@ -336,7 +337,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class EventCounts:
-    """What happened in some time."""
+    """Counts events by kind."""
 
     enqueued: int
     claimed: int
@@ -354,7 +355,7 @@ class EventCounts:
 
 @dataclass(frozen=True)
 class FailingType:
-    """A type whose tasks have failed in the last hour."""
+    """A task type with failures in the last hour."""
 
     queue: str
     type: str
@@ -366,7 +367,7 @@ class FailingType:
 
 @dataclass(frozen=True)
 class Stats:
-    """What happened in a window of time, and how long tasks waited and ran in it."""
+    """Counts the events of a time window, and how long tasks waited and ran in it."""
 
     window: float
     totals: EventCounts

@@ -1,7 +1,7 @@
-"""Makes calls, and repeats them while the broker is unavailable.
+"""Makes calls, and retries them while the broker is unavailable.
 
-An operation is a generator: it yields calls and pauses, gets answers or exceptions, and returns its result. So each is
-written once, and runs in a thread (Caller.run) or on any event loop (Caller.arun), over the same channel.
+An operation is a generator: it yields calls and pauses, receives responses or exceptions, and returns its result. Each is written
+only once, and runs in a thread (Caller.run) or on any event loop (Caller.arun), over the same channel.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ M = TypeVar("M", bound=Message)
 
 _FIRST_PAUSE = 0.02
 _MAX_PAUSE = 2.0
-_MAX_ACTOR = 256  # characters of who makes a call
-_FREE_TRIES = 3  # repeats beyond the budget after a node that was not ready: the next node may be
+_MAX_ACTOR = 256  # characters
+_FREE_TRIES = 3  # retries beyond the budget after a node that was not ready, because the next node may be
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ SETTLE = Method("/pawl.v1.WorkerService/Settle", worker_pb2.SettleResponse)
 
 @dataclass(frozen=True)
 class Send:
-    """Makes one call; the answer is sent into the generator, a failure thrown into it as a PawlError."""
+    """Makes one call. The response is sent into the generator; a failure is thrown into it as a PawlError."""
 
     method: Method[Any]
     request: Message
-    timeout: float | None = None  # None: as long as the connection lives
+    timeout: float | None = None  # None: as long as the connection lasts
 
 
 @dataclass(frozen=True)
@@ -85,26 +85,26 @@ class Pause:
 
     seconds: float
     reconnecting: bool = False
-    """The connection may be lost, and is to be made anew meanwhile."""
+    """The connection may be lost and should be reestablished during the pause."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Waits for something that another operation ends."""
+    """Waits for a future that another operation completes."""
 
     turn: futures.Future[None]
 
 
 @dataclass(frozen=True)
 class Do:
-    """Calls a function of the program: one that returns an awaitable if the operation runs on an event loop."""
+    """Calls a function of the program. It must return an awaitable if the operation runs on an event loop."""
 
     fn: Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Finish:
-    """Runs an operation to its end, even if the task of the event loop is cancelled meanwhile; the cancellation comes after that."""
+    """Runs an operation to its end, even if the asyncio task is cancelled meanwhile; the cancellation is delivered afterwards."""
 
     op: Generator[Any, Any, None]
 
@@ -113,7 +113,7 @@ Action = Union[Send, Pause, Wait, Do, Finish]
 Op = Generator[Action, Any, T]
 
 Page = Callable[[str], Op[tuple[Sequence[T], str]]]
-"""Gets the page of a list at a cursor, and the cursor of the next one, which is "" at the end."""
+"""Gets the page of a list at a cursor, and the cursor of the next page, which is "" on the last page."""
 
 
 class Caller:
@@ -129,7 +129,7 @@ class Caller:
         self._actor = ""
 
     def acting(self, actor: str) -> Caller:
-        """Makes the same calls, over the same connection, in the name of somebody."""
+        """Returns a caller for the same connection whose calls name an actor."""
         _check_actor(actor)
         other = copy.copy(self)
         other._actor = actor
@@ -141,7 +141,7 @@ class Caller:
         return [*metadata, ("pawl-actor", self._actor)] if self._actor else metadata
 
     def call(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
-        """Makes a call, and repeats it while the broker is unavailable: for retry_for seconds, or until the deadline on the
+        """Makes a call, and retries it while the broker is unavailable: for retry_for seconds, or until the deadline on the
         monotonic clock, after which it raises TimeoutError."""
         response = yield from self._call(method, (yield from self.sealed(request)), deadline)
         if self.encryption is not None and self.encryption.holds(response):
@@ -150,20 +150,21 @@ class Caller:
         return response
 
     def attempt(self, method: Method[Resp], request: Message) -> Op[Resp]:
-        """Makes a call whose request and answer hold nothing to encrypt any more, and leaves it to its caller to repeat it."""
+        """Makes a call whose request is already encrypted and whose response needs no decryption. Retrying is up to the caller.
+        """
         response = yield from self.once(method, request)
         self._budget.succeeded()
         return response
 
     def sealed(self, message: M) -> Op[M]:
-        """Encrypts what a message holds, if the client encrypts. The message itself stays as it is."""
+        """Encrypts the contents of a message, if the client encrypts. The message itself is not changed."""
         if self.encryption is None or not self.encryption.holds(message):
             return message
         yield from self.know_namespace()
         return self.encryption.seal(message)
 
     def know_namespace(self) -> Op[None]:
-        """Asks once for the namespace of the client's calls, for which payloads are encrypted."""
+        """Asks once for the namespace of the client's calls, to which encrypted payloads are bound."""
         if self.encryption is not None and not self.encryption.namespace:
             me = yield from self._call(WHO_AM_I, access_pb2.WhoAmIRequest(), None)
             self.encryption.namespace = me.namespace
@@ -186,12 +187,12 @@ class Caller:
         raise AssertionError("unreachable")
 
     def once(self, method: Method[Resp], request: Message, deadline: float | None = None) -> Op[Resp]:
-        """Makes a call that must not be repeated: the answer to a repeat would not be the first one's."""
+        """Makes a call that must not be retried, because a retry would not get the response of the first call."""
         response: Resp = yield Send(method, request, _left(deadline))
         return response
 
     def pause(self, attempt: int, err: errors.PawlError) -> float:
-        """Says how long to wait before a call is repeated that failed with err."""
+        """Returns how long to wait before retrying a call that failed with err."""
         not_ready = err.reason == "node_not_ready"
         pause = max(backoff(attempt, _FIRST_PAUSE, _MAX_PAUSE), 0.0 if not_ready else err.retry_after)
         if attempt >= _FREE_TRIES or not not_ready:
@@ -218,11 +219,11 @@ class Caller:
             return multicallable(action.request, timeout=action.timeout, metadata=self._metadata())
         except grpc.RpcError as err:
             raise self.failed(err, turn) from None
-        except ValueError as err:  # what grpc raises for a call on a closed channel
+        except ValueError as err:  # raised by grpc for a call on a closed channel
             raise self._closed_or(err) from None
 
     async def arun(self, op: Op[T]) -> T:
-        """Runs an operation on the event loop of its caller, which is not blocked."""
+        """Runs an operation on the caller's event loop, without blocking it."""
         try:
             action = next(op)
             while True:
@@ -285,7 +286,7 @@ class Caller:
         )
 
     def failed(self, err: grpc.RpcError, turn: int) -> errors.PawlError:
-        """Makes the exception for a call that failed, and leaves an address that did not answer."""
+        """Returns the exception for a failed call, and moves on from an address that did not answer."""
         if self.connection.closed:
             return errors.ClientClosedError("the client was closed")
         out = errors.of_call(err)
@@ -297,7 +298,7 @@ class Caller:
         return errors.ClientClosedError("the client was closed") if self.connection.closed else err
 
     def pages(self, page: Page[T]) -> Iterator[T]:
-        """Goes over a list, a page at a time, in this thread."""
+        """Iterates over a list, a page at a time, in this thread."""
         cursor = ""
         while True:
             items, cursor = self.run(page(cursor))
@@ -306,7 +307,7 @@ class Caller:
                 return
 
     async def apages(self, page: Page[T]) -> AsyncIterator[T]:
-        """Like pages, for event loops."""
+        """Async version of pages."""
         cursor = ""
         while True:
             items, cursor = await self.arun(page(cursor))
@@ -316,7 +317,7 @@ class Caller:
                 return
 
     def close(self) -> None:
-        """Ends all calls, and pauses between repeats, with ClientClosedError."""
+        """Ends all calls, and all pauses between retries, with ClientClosedError."""
         self._ended.set()
         self.connection.close()
 
@@ -332,7 +333,7 @@ def serialize(message: Message) -> bytes:
 
 
 async def _ended(future: Any) -> None:
-    """Waits for the end of a future that other threads may end. It is not cancelled with its waiter."""
+    """Waits for a future that other threads may complete. The future is not cancelled with its waiter."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
     future.add_done_callback(lambda _: _call_in(loop, _set_done, done))
@@ -348,7 +349,7 @@ def _call_in(loop: asyncio.AbstractEventLoop, fn: Any, *args: Any) -> None:
     try:
         loop.call_soon_threadsafe(fn, *args)
     except RuntimeError:
-        pass  # the loop was closed: nobody waits any more
+        pass  # the loop was closed: nothing waits any more
 
 
 def _drive(op: Op[T], perform: Any) -> T:
@@ -373,14 +374,14 @@ def _left(deadline: float | None) -> float | None:
 
 
 def backoff(attempt: int, first: float, limit: float) -> float:
-    """Doubles from first to limit, less up to a half at random, so that clients do not come back in step."""
+    """Doubles from first up to limit, reduced by a random share of up to a half, so that clients don't reconnect in lockstep."""
     full: float = min(first * 2 ** min(attempt, 16), limit)
     return full * random.uniform(0.5, 1)
 
 
 class _RetryBudget:
-    """Paces the repeats of all calls of a client, so that a broker that is slow to come back is not met by a storm: ten at once,
-    then one for each ten calls that succeed, and five a second in any case."""
+    """Paces the retries of all calls of a client, to protect a recovering broker from a retry storm: a burst of ten, then one for
+    every ten successful calls, and in any case five per second."""
 
     _MAX = 10.0
     _PER_SUCCESS = 0.1
@@ -396,7 +397,7 @@ class _RetryBudget:
             self._tokens = min(self._tokens + self._PER_SUCCESS, self._MAX)
 
     def take(self, now: float) -> float:
-        """Uses one token, and says how long to wait for it."""
+        """Takes one token, and returns how long to wait for it."""
         with self._lock:
             self._tokens = min(self._tokens + (now - self._last) * self._PER_SECOND, self._MAX)
             self._last = now

@@ -11,8 +11,8 @@ from typing import Any, Callable
 
 
 class Threads:
-    """Threads that are started when they are first needed, and kept. They are daemons: a handler that does not end must not keep
-    the program from ending."""
+    """A pool of threads, started on demand and reused. They are daemon threads, so that a handler that does not return can't keep
+    the program from exiting."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,7 +21,7 @@ class Threads:
         self._count = 0
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Runs a job, which must not raise, in a context of its own."""
+        """Runs a job, which must not raise, in its own context."""
         with self._lock:
             if self._idle > 0:
                 self._idle -= 1
@@ -34,27 +34,27 @@ class Threads:
     def _work(self, job: Callable[[], None] | None) -> None:
         while job is not None:
             contextvars.Context().run(job)
-            del job  # with the task, while the thread waits
+            del job  # and the task with it, while the thread waits
             with self._lock:
                 self._idle += 1
             job = self._jobs.get()
 
     def close(self) -> None:
-        """Lets idle threads end."""
+        """Lets the threads end when they are idle."""
         with self._lock:
             for _ in range(self._count):
                 self._jobs.put(None)
 
 
 class Loop:
-    """An event loop in a thread of its own, which is started when it is first needed."""
+    """An event loop in its own thread, started on demand."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def submit(self, job: Callable[[], Coroutine[Any, Any, None]], started: Callable[[asyncio.Task[None]], None]) -> None:
-        """Runs a coroutine, which must not raise. started gets its task before it begins."""
+        """Runs a coroutine, which must not raise. started receives its task before it starts."""
         loop = self._running()
 
         def start() -> None:
@@ -66,14 +66,14 @@ class Loop:
         loop.call_soon_threadsafe(start)
 
     def call(self, fn: Callable[[], object]) -> None:
-        """Calls a function on the loop, if it runs."""
+        """Calls a function on the loop, if it is running."""
         with self._lock:
             loop = self._loop
         if loop is not None:
             try:
                 loop.call_soon_threadsafe(fn)
             except RuntimeError:
-                pass  # it has just been closed
+                pass  # the loop was just closed
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:

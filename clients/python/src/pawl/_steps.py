@@ -1,4 +1,4 @@
-"""Saves checkpoints, and runs what is to happen once: steps of a task, and effects that several tasks want."""
+"""Saves checkpoints, and runs what should happen only once: steps of a task, and effects shared by several tasks."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 _MAX_NAME = 256  # bytes of a step's name or a once key
 _MAX_ONCE_RESULT = 64 << 10
 _MIN_TTL, _MAX_TTL = 1.0, 365 * 86_400.0
-_MAX_PATIENCE = 10.0  # how long a once key is waited for, beside half a lease
-_FIRST_REST, _MAX_REST = 0.05, 1.0  # pauses in which a once key is asked for
-_MIN_PUT_OFF, _MAX_PUT_OFF = 1.0, 30.0  # for how long a task is put off that has waited in vain
-# For the record of what has happened, also when the handler is told to stop meanwhile: what is not recorded is done again.
+_MAX_PATIENCE = 10.0  # how long to wait for a once key, but no longer than half a lease
+_FIRST_REST, _MAX_REST = 0.05, 1.0  # pauses between requests for a once key
+_MIN_PUT_OFF, _MAX_PUT_OFF = 1.0, 30.0  # for how long a task is snoozed that has waited in vain
+# Time for recording what has happened, even if the handler is told to stop meanwhile: what is not recorded will be done again.
 _RECORD_TIME = 10.0
 _BUSY_STEP = 0.02
 
 
 def save(claim: Claimed, change: Callable[[Kept], Kept], deadline: float | None = None) -> _rpc.Op[None]:
-    """Makes a new version of what is kept, one after the other, and returns when the broker has it on stable storage."""
+    """Saves a new version of the checkpoint, one at a time, and returns when the broker has it on stable storage."""
     yield from _enter(claim, "save")
     try:
         kept = change(claim._state.kept)
@@ -41,7 +41,7 @@ def save(claim: Claimed, change: Callable[[Kept], Kept], deadline: float | None 
 
 
 def step(claim: Claimed, name: str, fn: Callable[[], Any]) -> _rpc.Op[Any]:
-    """Runs fn unless its result is kept, and keeps that."""
+    """Runs fn unless its result is already stored, and stores it."""
     return (yield from _blamed(_step(claim, name, fn), f"step {_quoted(name)} of task {_quoted(claim.id)}"))
 
 
@@ -71,7 +71,7 @@ def _record_step(claim: Claimed, name: str, result: bytes) -> _rpc.Op[None]:
 
 
 def once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) -> _rpc.Op[Any]:
-    """Runs fn unless the key stands for an effect that is recorded, and records that."""
+    """Runs fn unless its effect is already recorded under the key, and records it."""
     return (yield from _blamed(_once(claim, key, fn, ttl), f"once {_quoted(key)} of task {_quoted(claim.id)}"))
 
 
@@ -98,11 +98,11 @@ def _once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) 
 
 
 def _blamed(op: _rpc.Op[Any], where: str) -> _rpc.Op[Any]:
-    """Has the record of a failure say where it was."""
+    """Notes in an exception where it was raised."""
     try:
         return (yield from op)
     except (Interrupted, Snooze):
-        raise  # no failure
+        raise  # not a failure
     except Exception as err:
         _ending.blame(err, where)
         raise
@@ -113,7 +113,7 @@ def _quoted(name: object) -> str:
 
 
 def _begin(claim: Claimed, key: str) -> _rpc.Op[once_pb2.BeginOnceResponse]:
-    """Asks for the key until it is free, or done, or the wait is over."""
+    """Asks for the key until it is free or done, or until the wait is over."""
     patience = time.monotonic() + min(_MAX_PATIENCE, claim.lease / 2)
     request = once_pb2.BeginOnceRequest(task_id=claim.id, claim_token=claim.token, key=key)
     for attempt in itertools.count():
@@ -141,12 +141,12 @@ def _record_once(claim: Claimed, key: str, result: bytes, ttl: Seconds | None) -
 
 
 def _abandon(claim: Claimed, key: str) -> _rpc.Op[None]:
-    """Lets others try. It is not repeated: a late repeat could let go of what the handler has begun again."""
+    """Lets others try. It is not retried, because a late retry could release a key that the handler has acquired again."""
     request = once_pb2.AbandonOnceRequest(task_id=claim.id, claim_token=claim.token, key=key)
     try:
         yield from claim._holder.caller.once(_rpc.ABANDON_ONCE, request, time.monotonic() + _RECORD_TIME)
     except errors.StaleClaimError:
-        pass  # the end of the claim has let go of it
+        pass  # the end of the claim has released it
     except errors.PawlError:
         claim._state.unclear.add(key)
 
@@ -163,7 +163,7 @@ def _extend(claim: Claimed, checkpoint: bytes, deadline: float | None) -> _rpc.O
 
 
 def _call(claim: Claimed, method: _rpc.Method[_rpc.Resp], request: Message, deadline: float | None = None) -> _rpc.Op[_rpc.Resp]:
-    """Makes a call about the claim. If that is gone, it raises why the handler is to stop."""
+    """Makes a call about the claim. If the claim is lost, it raises the reason why the handler should stop."""
     try:
         return (yield from claim._holder.caller.call(method, request, deadline))
     except (errors.StaleClaimError, errors.NotFoundError) as err:
@@ -173,7 +173,7 @@ def _call(claim: Claimed, method: _rpc.Method[_rpc.Resp], request: Message, dead
 
 
 def _enter(claim: Claimed, name: str) -> _rpc.Op[None]:
-    """Waits until nobody else of the handler is at a name, and takes it."""
+    """Waits until no other thread or coroutine of the handler uses a name, and takes it."""
     state = claim._state
     while True:
         with state.lock:
@@ -214,5 +214,5 @@ def _once_result(result: Any) -> bytes:
 
 
 def _unrecorded(err: errors.PawlError) -> DeadLetter:
-    """Ends the task of an effect that no attempt can record."""
+    """Returns the outcome for an effect that no attempt can record."""
     return DeadLetter(f"the function has run, but its result cannot be recorded: {err}")

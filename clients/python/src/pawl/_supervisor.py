@@ -13,15 +13,15 @@ from types import FrameType
 
 log = logging.getLogger("pawl.supervisor")
 
-_FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0  # before a process that has ended is started again
+_FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0  # before an ended process is restarted
 _STEADY = 30.0  # how long a process must run for the next pause to be short again
 _KILL_AFTER = 10.0  # beyond the drain timeout
 _USAGE = 2
 
 
 class Supervisor:
-    """Runs a command in several processes. One that ends is started again, unless it said that it is used wrongly. The processes
-    have sessions of their own, so that Ctrl-C reaches only the supervisor, and a pipe by which they learn of its end."""
+    """Runs a command in several processes. A process that ends is restarted, unless it exited with a usage error. The processes
+    have their own sessions, so that Ctrl-C reaches only the supervisor, and a pipe that closes when the supervisor ends."""
 
     def __init__(self, command: Sequence[str], processes: int, drain_timeout: float) -> None:
         self._command = command
@@ -34,7 +34,7 @@ class Supervisor:
         self._status = 0
 
     def run(self) -> int:
-        """Runs the processes until a signal comes, or the command is used wrongly; it returns the exit status."""
+        """Runs the processes until a signal or a usage error, and returns the exit status."""
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self._on_signal)
         keepers = [threading.Thread(target=self._keep, args=(n,)) for n in range(self._processes)]

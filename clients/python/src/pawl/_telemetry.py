@@ -1,6 +1,6 @@
-"""The spans and metrics of producers and workers, as OpenTelemetry's messaging conventions name them, and the trace context that travels with tasks.
+"""The spans and metrics of producers and workers, according to OpenTelemetry's messaging conventions, and the trace context that travels with tasks.
 
-If opentelemetry-api is not installed it does nothing. docs/tracing.md has the rules.
+If opentelemetry-api is not installed, it does nothing. See docs/tracing.md.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ except ImportError:
     _carry = None
 
 _SCOPE = "pawl"
-_MAX_HEADERS = 64  # the broker's limits: a task must not be refused for its trace
+_MAX_HEADERS = 64  # the broker's limits: a task must not be refused because of its trace
 _MAX_HEADER_BYTES = 16 << 10
 _MAX_LINKS = 128
 _MAX_STATUS_TEXT = 1 << 10
-_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]  # seconds, of the conventions
+_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]  # seconds, from the conventions
 
 Labels = dict[str, Union[str, int]]
 
 Server = tuple[str, int]
-"""Where a client's calls go, as spans say it: ("", 0) if it has several addresses."""
+"""Where a client's calls go, for spans; ("", 0) if it has several addresses."""
 
 
 class _Instruments:
-    """The metrics of clients. They go where the program's meter provider says, also if it sets that later."""
+    """The metrics of clients. They go to the program's meter provider, even if that is set later."""
 
     def __init__(self) -> None:
         meter = _metrics.get_meter(_SCOPE)
@@ -58,7 +58,7 @@ _instruments = functools.cache(_Instruments)
 
 
 class Span:
-    """One span, and what is measured with it. Without OpenTelemetry it does nothing."""
+    """A span and its measurements. Without OpenTelemetry, it does nothing."""
 
     def __init__(self, span: Any = None, labels: Labels | None = None, sends: int = 0) -> None:
         self._span = span
@@ -67,13 +67,13 @@ class Span:
         self._began = time.perf_counter()
 
     def answered(self, task_id: str, err: BaseException | None = None) -> None:
-        """Ends the span of a task that was accepted, or refused."""
+        """Ends the span of a task that was accepted or refused."""
         if self._span is not None and task_id:
             self._span.set_attribute("messaging.message.id", task_id)
         self.end(err)
 
     def processed(self, outcome: str, err: BaseException | None) -> None:
-        """Ends the span of a run. An error is given only if the run has failed."""
+        """Ends the span of a run. err is given only if the run failed."""
         if self._span is not None:
             self._span.set_attribute("pawl.task.outcome", outcome)
             if err is not None:
@@ -84,7 +84,7 @@ class Span:
             _instruments().runs.record(time.perf_counter() - self._began, self._with_error(err))
 
     def end(self, err: BaseException | None = None) -> None:
-        """Ends the span, and measures how long it took as an operation of a client."""
+        """Ends the span, and records its duration as a client operation."""
         self._end_span(err)
         if self._labels is None:
             return
@@ -109,7 +109,7 @@ class Span:
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
-        """Makes the span the current one of a block."""
+        """Makes the span current within a block."""
         if self._span is None:
             yield
             return
@@ -120,7 +120,7 @@ class Span:
             _context.detach(token)
 
     def settled(self, verb: str, queue: str, server: Server, began: int) -> None:
-        """Makes the span of how a run ended, as the broker was told at a time in nanoseconds, and has confirmed now."""
+        """Creates the span of settling a run: it was sent to the broker at began, in nanoseconds, and is confirmed now."""
         if self._span is not None:
             parent = _trace.set_span_in_context(self._span, _context.Context())
             settling = _begin(verb, "settle", "CLIENT", queue, server, {}, parent=parent, start_time=began)
@@ -128,13 +128,13 @@ class Span:
             settling.end()
 
     def links(self) -> list[Any]:
-        """A link to the span, if it has a trace."""
+        """Returns a link to the span, if it has a trace."""
         if self._span is None or not self._span.get_span_context().is_valid:
             return []
         return [_trace.Link(self._span.get_span_context())]
 
     def inject(self, task: task_pb2.TaskSpec) -> None:
-        """Puts the trace into the headers of a task. One that its producer gave stays as it is."""
+        """Puts the trace into the headers of a task, unless the producer has set one."""
         if self._span is None or "traceparent" in task.headers or "tracestate" in task.headers:
             return
         said: dict[str, str] = {}
@@ -188,7 +188,7 @@ def _about(task: task_pb2.TaskSpec | worker_pb2.ClaimedTask) -> dict[str, str | 
 
 
 def sending(task: task_pb2.TaskSpec, server: Server) -> Span:
-    """Begins the span of one task, and puts it into the task's headers."""
+    """Starts the span of one task, and puts it into the task's headers."""
     if _carry is None:
         return Span()
     origin = Span(_trace.get_current_span(_origin(task.headers)))
@@ -198,8 +198,8 @@ def sending(task: task_pb2.TaskSpec, server: Server) -> Span:
 
 
 class Batch:
-    """The spans of tasks that go together: one for each, and one that links to them. They begin at once, and each is in the headers of
-    its task."""
+    """The spans of tasks that are sent together: one for each, and one that links to them. They start at the same time, and each is in
+    the headers of its task."""
 
     def __init__(self, tasks: Sequence[task_pb2.TaskSpec], server: Server) -> None:
         self._spans: list[Span] = []
@@ -216,7 +216,7 @@ class Batch:
         self._all = _begin("send", "send", "CLIENT", queue, server, count, links=links, sends=len(tasks))
 
     def answered(self, answers: Sequence[Any]) -> None:
-        """Ends the spans with what became of each task: something that has its id, or an exception."""
+        """Ends the spans with the result for each task: an object with its id, or an exception."""
         for span, answer in zip(self._spans, answers):
             err = answer if isinstance(answer, BaseException) else None
             span.answered(getattr(answer, "id", ""), err)
@@ -229,7 +229,7 @@ class Batch:
 
 
 def processing(task: worker_pb2.ClaimedTask, worker: str, server: Server) -> Span:
-    """Begins the span of a run: in the trace that its task brings."""
+    """Starts the span of a run, in the trace of its task."""
     if _carry is None:
         return Span()
     more: dict[str, str | int] = {**_about(task), "pawl.task.attempt": task.attempt, "messaging.message.id": task.task_id, "messaging.client.id": worker}
@@ -239,7 +239,7 @@ def processing(task: worker_pb2.ClaimedTask, worker: str, server: Server) -> Spa
 
 
 def _origin(headers: Mapping[str, str]) -> Any:
-    """The context with the trace of a task's headers, and nothing else."""
+    """Returns a context with only the trace from a task's headers."""
     return _carry.extract(dict(headers), context=_context.Context())
 
 

@@ -1,10 +1,11 @@
-"""The loop of a worker: it keeps a stream to the broker, runs what comes in its slots, extends leases, and tells how tasks ended.
+"""The loop of a worker: it keeps a stream to the broker open, runs tasks in its slots, extends leases, and reports how tasks
+ended.
 
     stream -> _receive -> _accept -> slot -> _finish -> outbox -> _frames -> stream
                           _keep: extends leases, stops handlers, sends again ---^
 
-Whatever the stream does, a Run has every claim from its push until the broker has confirmed its end. A new stream begins with
-what is in there, so a broken one loses nothing. One lock guards all of it; nothing is called with it that could wait.
+Whatever happens to the stream, a Run keeps every claim from its push until the broker has confirmed its end. A new stream starts
+with these claims, so a broken one loses nothing. One lock guards all of this; nothing that could block is called with it held.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
 
 _WORK = "/pawl.v1.WorkerService/Work"
 
-_MAX_FRAMES = 2  # frames of endings that may wait for their answers before the next gathers
-# A stream that says nothing for so long is opened anew, so that what both sides believe of each other's slots begins afresh. If
-# it says nothing after that either, there is nothing to say, and the next silence may take twice as long.
+_MAX_FRAMES = 2  # unanswered frames of endings, beyond which endings are gathered for the next frame
+# A stream that is silent for this long is reopened, so that both sides start afresh with their view of each other's slots. If the
+# new stream is silent too, there was nothing to send, and the next silence may last twice as long.
 _SILENT_AFTER = 60.0
 _MAX_SILENCE = 240.0
 _CLOSE_TIMEOUT = 2.0  # for the broker to finish a stream that the worker has closed
-_UNWANTED_FOR = 60.0  # how long a worker that was served asks to be let in again: a token may be exchanged in that time
+_UNWANTED_FOR = 60.0  # how long a worker that was once admitted keeps retrying when it is rejected: its token may be replaced in that time
 _FIRST_RECONNECT, _MAX_RECONNECT, _STEADY = 0.05, 5.0, 5.0
-_FIRST_RESEND, _MAX_RESEND = 0.1, 5.0  # pauses before an end that the broker could not take is told again
-_DRAIN_GRACE = 1.0  # what handlers get after they were told to stop
-_SETTLE_TIMEOUT = 1.0  # for the broker to confirm the last ends, over the stream and then once more by a call
+_FIRST_RESEND, _MAX_RESEND = 0.1, 5.0  # pauses before resending an ending that the broker could not accept
+_DRAIN_GRACE = 1.0  # for handlers that were told to stop
+_SETTLE_TIMEOUT = 1.0  # for the broker to confirm the last endings, over the stream and then again by a call
 _DEFAULT_LEASE = 30.0
 _SWEEP_STEP, _SWEEP_IDLE = 0.05, 3600.0
 _PROGRESS_STEP = 1.0
@@ -53,8 +54,8 @@ _PROGRESS_STEP = 1.0
 class _Outbox:
     endings: list[Held] = field(default_factory=list)
     extends: list[Held] = field(default_factory=list)
-    frames: list[int] = field(default_factory=list)  # endings of each frame that has no answer yet
-    quiet: bool = False  # the broker was told to push nothing more
+    frames: list[int] = field(default_factory=list)  # number of endings in each unanswered frame
+    quiet: bool = False  # the broker was told to push no more tasks
 
 
 @dataclass(eq=False)
@@ -64,7 +65,7 @@ class _Session:
     opened: float
     silent_at: float
     heard: bool = False
-    renew: bool = False  # close it in good order, and open another one
+    renew: bool = False  # close it gracefully, and open another
     over: bool = False
     call: Any = None
 
@@ -89,12 +90,12 @@ class Run:
         self._threads = Threads()
         self._loop = Loop()
         self._wake: queue.SimpleQueue[errors.PawlError | None] = queue.SimpleQueue()  # its put is safe in a signal handler
-        self._closing = threading.Event()  # the stream is not opened again
+        self._closing = threading.Event()  # the stream will not be opened again
 
         self._lock = threading.Lock()
         self._more = threading.Condition(self._lock)  # the outbox or the session has changed
         self._calmer = threading.Condition(self._lock)  # a handler or a claim has ended
-        self._tick = threading.Condition(self._lock)  # something is due earlier than the keeper thinks
+        self._tick = threading.Condition(self._lock)  # something is due earlier than the keeper expects
         self._claims: dict[str, Held] = {}
         self._busy = 0
         self._granted = 0
@@ -107,11 +108,11 @@ class Run:
         self._ended = False
 
     def stop(self) -> None:
-        """Begins the drain. It may be called from a signal handler."""
+        """Starts draining. It may be called from a signal handler."""
         self._wake.put(None)
 
     def do(self) -> None:
-        """Works until stop, and drains. A refusal by the broker is raised."""
+        """Works until stop is called, and then drains. It raises a refusal by the broker."""
         keeper = threading.Thread(target=self._guard, args=(self._keep,), name="pawl-keeper", daemon=True)
         link = threading.Thread(target=self._guard, args=(self._link,), name="pawl-link", daemon=True)
         keeper.start()
@@ -134,7 +135,7 @@ class Run:
             self._loop.close()
 
     def _guard(self, loop: Callable[[], None]) -> None:
-        """Ends the run if one of its threads fails: it would look alive, and do nothing."""
+        """Ends the run if one of its threads fails, because it would seem alive but do nothing."""
         try:
             loop()
         except Exception as err:
@@ -144,7 +145,7 @@ class Run:
     def _wait(self) -> errors.PawlError | None:
         try:
             return self._wake.get()
-        except KeyboardInterrupt:  # in a program without handlers of its own; a second one ends the drain
+        except KeyboardInterrupt:  # in a program without its own signal handlers; a second one ends the drain
             return None
 
     # Handlers
@@ -155,7 +156,7 @@ class Run:
             for task in tasks:
                 self._granted = max(self._granted - 1, 0)
                 if task.claim_token in self._claims:
-                    continue  # pushed again: it runs already, or its end is on the way
+                    continue  # pushed again: it is already running, or its end is on the way
                 held = self._hold(task, now)
                 self._claims[task.claim_token] = held
                 if self._quiet or self._busy >= self._concurrency:
@@ -185,7 +186,7 @@ class Run:
 
     def _start(self, held: Held) -> None:
         handler = self._handlers.get(held.task.type)
-        if handler is None:  # the broker pushed what the worker did not ask for
+        if handler is None:  # the broker pushed a type that the worker did not ask for
             self._finish(held, None, outcome.Snooze(_ending.NOT_OURS, f"no handler for type {held.task.type!r}"))
         elif handler.is_async:
             self._loop.submit(functools.partial(self._arun, held, handler), functools.partial(self._started, held))
@@ -198,7 +199,7 @@ class Run:
                 claim.begin(held.claim)
                 args, kwargs = handler.arguments(held.claim)
                 result = claim.encode_result(held.claim, handler.fn(*args, **kwargs))
-        except BaseException as err:  # SystemExit, too, is a failure of this task only
+        except BaseException as err:  # even SystemExit is only a failure of this task
             self._finish(held, None, err)
         else:
             self._finish(held, result, None)
@@ -215,7 +216,7 @@ class Run:
             self._finish(held, result, None)
 
     def _traced(self, held: Held) -> contextlib.AbstractContextManager[None]:
-        """Begins the span of a run, which is current while the handler runs."""
+        """Starts the span of a run, which is current while the handler runs."""
         held.span = _telemetry.processing(held.task, self._hello.worker, self._caller.connection.server)
         return held.span.current()
 
@@ -247,7 +248,7 @@ class Run:
                 self._claims.pop(held.name.token, None)
             self._more.notify_all()
             self._calmer.notify_all()
-        with contextlib.suppress(Exception):  # a logger must not cost a slot: the text of err may raise
+        with contextlib.suppress(Exception):  # logging must not cost a slot: the text of err may raise
             log_end(held, phase, err)
 
     def _end(self, held: Held, ending: _ending.Request) -> None:
@@ -257,11 +258,11 @@ class Run:
         self._out.endings.append(held)
 
     def _lose(self, token: str, reason: str) -> None:
-        """Takes the broker's word that a claim is gone."""
+        """Handles the broker's report that a claim was lost."""
         with self._lock:
             held = self._claims.get(token)
             if held is None or held.phase in (Phase.ENDED, Phase.LOST):
-                return  # the answer to its end tells more
+                return  # the response to its ending says more
             held.phase = Phase.LOST
             self._interrupt(held, loss(reason))
         log.log(logging.INFO if reason == "cancelled" else logging.WARNING, "%s: claim lost: %s", title(held), reason)
@@ -269,7 +270,7 @@ class Run:
     # Leases
 
     def _keep(self) -> None:
-        """Sweeps whenever something is due, for all claims at once."""
+        """Sweeps all claims whenever something is due."""
         with self._lock:
             while not self._ended:
                 wait = self._next_sweep - time.monotonic()
@@ -284,7 +285,8 @@ class Run:
             self._tick.notify_all()
 
     def _sweep(self, now: float) -> None:
-        """Queues the extensions and repeats that are due, and stops handlers whose lease or time has ended. The caller holds the lock."""
+        """Queues the extensions and resends that are due, and stops handlers whose lease has expired or whose time is up. The
+        caller holds the lock."""
         soon, at = now + _SWEEP_STEP, now + _SWEEP_IDLE
         for held in self._claims.values():
             if held.phase is Phase.RUNNING:
@@ -306,7 +308,7 @@ class Run:
             return float("inf")
         if held.deadline <= now:
             self._interrupt(held, outcome.TimedOut(f"timeout of {_convert.seconds_of(held.task.timeout):g} s is over"))
-        if held.cause is not None:  # a handler that goes on all the same loses its lease
+        if held.cause is not None:  # a handler that continues anyway loses its lease
             return held.lease_end
         if held.due <= soon:
             self._out.extends.append(held)
@@ -314,7 +316,7 @@ class Run:
         return min(held.due, held.lease_end, held.deadline)
 
     def set_progress(self, held: Held, progress: task_pb2.Progress) -> None:
-        """Has the next extension tell how far a handler is, a second after the last one at the latest."""
+        """Sends progress with the next extension, at the latest a second after the previous one."""
         with self._lock:
             if held.phase is Phase.RUNNING:
                 held.progress = progress
@@ -322,7 +324,7 @@ class Run:
                 self._sweep_at(held.due)
 
     def extended(self, held: Held, sent: float, *, cancel_requested: bool) -> None:
-        """Takes note of a lease that was extended by a request sent at a time."""
+        """Records that a request, sent at the given time, extended a lease."""
         with self._lock:
             if held.phase is not Phase.RUNNING:
                 return
@@ -332,15 +334,15 @@ class Run:
                 self._interrupt(held, outcome.Cancelled("the task was cancelled"))
 
     def cause(self, held: Held) -> outcome.Interrupted | None:
-        """Says why a handler is to stop."""
+        """Returns why a handler should stop."""
         with self._lock:
             return held.cause
 
     # The stream
 
     def _link(self) -> None:
-        """Keeps a stream to the broker, through any number of connections. It ends when the run does, or when the broker refuses the
-        worker: before it ever served it, or for _UNWANTED_FOR because of its token."""
+        """Keeps a stream to the broker, over any number of connections. It ends when the run does, or when the broker rejects the
+        worker: before ever having served it, or because of its token for _UNWANTED_FOR."""
         served, attempt, unwanted = False, 0, 0.0
         while not self._closing.is_set():
             start = time.monotonic()
@@ -372,11 +374,12 @@ class Run:
             self._closing.wait(seconds)
 
     def _stream(self) -> tuple[bool, errors.PawlError | None]:
-        """Opens a stream and works with it until it ends. It tells whether the broker said anything, and what broke the stream."""
+        """Opens a stream and works with it until it ends. It returns whether the broker sent anything, and what broke the stream.
+        """
         now = time.monotonic()
         session = _Session(now, now + self._silence())
         try:
-            self._caller.run(self._caller.know_namespace())  # not when the first task is there
+            self._caller.run(self._caller.know_namespace())  # now rather than when the first task arrives
             channel, turn = self._caller.connection.channel()
             work = channel.stream_stream(
                 _WORK, request_serializer=_rpc.serialize, response_deserializer=worker_pb2.WorkResponse.FromString
@@ -406,8 +409,8 @@ class Run:
         return silence * random.uniform(1, 1.25)
 
     def _attach(self, session: _Session) -> worker_pb2.WorkRequest:
-        """Makes the first frame of a stream. All that the broker has not confirmed is queued again, and all leases are extended,
-        which tells whether they still hold."""
+        """Returns the first frame of a stream. Everything the broker has not confirmed is queued again, and all leases are
+        extended, which shows whether they are still valid."""
         self._out = _Outbox(quiet=self._quiet)
         for held in self._claims.values():
             if held.phase is Phase.ENDED and not held.due:
@@ -427,7 +430,7 @@ class Run:
         return not self._quiet and not self._quiet_version
 
     def _frames(self, session: _Session, first: worker_pb2.WorkRequest) -> Iterator[worker_pb2.WorkRequest]:
-        """Returns the frames of a stream until it ends, or is to be closed. A thread of gRPC runs it."""
+        """Yields the frames of a stream until it ends or should be closed. It runs in a gRPC thread."""
         yield first
         while True:
             with self._lock:
@@ -446,7 +449,8 @@ class Run:
             if frame is None:
                 break
             yield frame
-        # In good order: the broker pushes nothing more, answers what it has, and ends the stream. What it pushed before is received.
+        # Graceful close: the broker pushes no more tasks, answers the frames it has, and ends the stream. Tasks it pushed before
+        # that are still received.
         timer = threading.Timer(_CLOSE_TIMEOUT, lambda: session.call.cancel())
         timer.daemon = True
         timer.start()
@@ -459,7 +463,8 @@ class Run:
                 self._more.notify_all()
 
     def _next_frame(self) -> worker_pb2.WorkRequest | None:
-        """Gathers what the broker should hear now. Free slots ride with the endings that freed them, unless the broker has no other."""
+        """Gathers what should be sent to the broker now. Free slots are granted together with the endings that freed them, unless
+        the broker has no others."""
         frame = worker_pb2.WorkRequest()
         room = len(self._out.frames) < _MAX_FRAMES
         settles = self._take(frame.settle, room)
@@ -472,7 +477,7 @@ class Run:
         return frame if settles or frame.quiet or frame.grant else None
 
     def _grant(self) -> int:
-        """Returns all free slots to the broker, fewer if too many ends wait for confirmation."""
+        """Grants all free slots to the broker, or fewer if too many endings await confirmation."""
         unsettled = len(self._claims) - self._busy
         free = self._concurrency - self._busy - self._granted
         free = max(0, min(free, self._concurrency + _ending.MAX_ITEMS - unsettled))
@@ -480,7 +485,7 @@ class Run:
         return free
 
     def _take(self, settle: worker_pb2.SettleRequest, room: bool) -> bool:
-        """Fills a frame with extensions and, if there is room for one more frame of endings, with those."""
+        """Fills a frame with extensions and, if there is room for another frame of endings, with endings."""
         now = time.monotonic()
         extends, self._out.extends = self._out.extends[: _ending.MAX_ITEMS], self._out.extends[_ending.MAX_ITEMS :]
         for held in extends:
@@ -501,7 +506,7 @@ class Run:
         return n > 0 or len(settle.extends) > 0
 
     def _receive(self, session: _Session, frame: worker_pb2.WorkResponse) -> bool:
-        """Takes a frame of the broker, and tells whether it shuts down."""
+        """Handles a frame from the broker, and returns whether the broker is shutting down."""
         now = time.monotonic()
         with self._lock:
             session.heard, self._silences = True, 0
@@ -519,7 +524,7 @@ class Run:
         return bool(frame.draining)
 
     def _set_quiet(self, notice: worker_pb2.QuietNotice) -> None:
-        """Takes an operator's word. Slots that were granted stay so: the broker uses them when the worker is to take tasks again."""
+        """Handles an operator's order. Slots stay granted: the broker uses them when the worker may take tasks again."""
         with self._lock:
             was, self._quiet_version = self._quiet_version, max(notice.version, 1) if notice.quiet else 0
             self._more.notify_all()
@@ -529,14 +534,14 @@ class Run:
             log.info("the worker takes tasks again")
 
     def _settled(self, answer: worker_pb2.SettleResponse, now: float) -> None:
-        """Takes the answers to settle frames."""
+        """Handles the responses to settle frames."""
         refused = []
         with self._lock:
             self._answered(len(answer.acks) + len(answer.fails) + len(answer.releases))
             for each in (*answer.acks, *answer.fails, *answer.releases):
                 held = self._claims.get(each.claim_token)
                 if held is None or held.phase is not Phase.ENDED:
-                    continue  # an answer for the second time
+                    continue  # answered a second time
                 if not each.HasField("error"):
                     del self._claims[each.claim_token]
                     held.span.settled(_ending.verb(held.ending), held.task.queue, self._caller.connection.server, held.ended)
@@ -552,7 +557,7 @@ class Run:
             self._extended(each)
 
     def _answered(self, n: int) -> None:
-        """Counts answers to endings, which come in the order of the frames."""
+        """Counts responses to endings, which come in the order of the frames."""
         frames = self._out.frames
         while n > 0 and frames:
             if frames[0] > n:
@@ -561,7 +566,7 @@ class Run:
             n -= frames.pop(0)
 
     def _refused(self, held: Held, err: errors.PawlError, now: float) -> None:
-        """Decides what becomes of an end that the broker did not take. The caller holds the lock."""
+        """Decides what to do with an ending that the broker refused. The caller holds the lock."""
         if isinstance(err, (errors.UnavailableError, errors.RateLimitedError, errors.InternalError)):
             held.due = now + max(_rpc.backoff(held.tries, _FIRST_RESEND, _MAX_RESEND), min(err.retry_after, _MAX_RESEND))
             held.tries += 1
@@ -570,11 +575,12 @@ class Run:
             assert held.ending is not None
             held.is_fallback = True
             self._end(held, _ending.fallback(held.name, held.ending, err))
-        else:  # stale, or not there: the claim ended otherwise
+        else:  # stale or not found: the claim ended some other way
             del self._claims[held.name.token]
 
     def _extended(self, answer: worker_pb2.Settled) -> None:
-        """Takes the answer to one extension. If the broker was unavailable the next extension is due before the lease ends."""
+        """Handles the response to one extension. If the broker was unavailable, the next extension is due before the lease ends.
+        """
         if answer.HasField("error"):
             if answer.error.code in ("stale_claim", "not_found"):
                 self._lose(answer.claim_token, answer.error.reason)
@@ -587,7 +593,7 @@ class Run:
     # The end
 
     def _give_up(self) -> None:
-        """Stops the handlers of a worker that the broker does not want. Their tasks run again when their leases have ended."""
+        """Stops the handlers of a worker that the broker rejects. Their tasks run again when their leases have expired."""
         with self._lock:
             self._quiet = True
             self._interrupt_all()
@@ -599,7 +605,7 @@ class Run:
                 self._interrupt(held, outcome.Draining("the worker stops"))
 
     def _drain(self, link: threading.Thread) -> None:
-        """Ends the run in good order: no new tasks, handlers end, the broker confirms."""
+        """Ends the run gracefully: no new tasks, handlers finish, the broker confirms."""
         with self._lock:
             self._quiet = True
             log.info("draining: %d tasks run", self._busy)
@@ -615,7 +621,7 @@ class Run:
         self._settle_rest()
 
     def _abandon(self) -> None:
-        """Releases the tasks whose handlers do not end."""
+        """Releases the tasks whose handlers do not return."""
         for held in list(self._claims.values()):
             if held.phase in (Phase.RUNNING, Phase.LAPSED):
                 self._end(held, _ending.release(held.name))
@@ -626,7 +632,7 @@ class Run:
         return [held for held in self._claims.values() if held.phase is Phase.ENDED]
 
     def _settle_rest(self) -> None:
-        """Tells the ends that the stream left unconfirmed by calls of their own."""
+        """Sends the endings that the stream left unconfirmed, by separate calls."""
         deadline = time.monotonic() + _SETTLE_TIMEOUT
         while True:
             with self._lock:
@@ -644,11 +650,11 @@ class Run:
                 for each in (*answer.acks, *answer.fails, *answer.releases):
                     if each.error.code != "unavailable":
                         self._claims.pop(each.claim_token, None)
-            time.sleep(_SWEEP_STEP)  # what is left was unavailable
+            time.sleep(_SWEEP_STEP)  # the rest was unavailable
 
 
 class _Holder:
-    """What a claim knows of the run that holds it."""
+    """A claim's view of the run that holds it."""
 
     held: Held
 

@@ -2,7 +2,7 @@
 
     app.admin.queues.pause("mail", "the provider is down")
 
-Each call has a twin for event loops: await app.admin.queues.apause(...).
+Each call has an async version: await app.admin.queues.apause(...).
 """
 
 from __future__ import annotations
@@ -84,27 +84,28 @@ class Queues(_Calls):
     """The calls about queues."""
 
     def list(self, pattern: str = "") -> Iterator[Queue]:
-        """Goes over the queues by name. In the pattern each * stands for any characters."""
+        """Iterates over the queues by name. In the pattern, * matches any characters."""
         return self._caller.pages(lambda cursor: _operate.list_queues(self._caller, pattern, cursor))
 
     def alist(self, pattern: str = "") -> AsyncIterator[Queue]:
-        """Like list, for event loops: async for."""
+        """Async version of list, for use with async for."""
         return self._caller.apages(lambda cursor: _operate.list_queues(self._caller, pattern, cursor))
 
     def get(self, queue: str) -> Queue:
-        """Returns what the broker knows of a queue; NotFoundError if there is none."""
+        """Returns a queue; NotFoundError if there is none."""
         return self._caller.run(_operate.get_queue(self._caller, queue))
 
     async def aget(self, queue: str) -> Queue:
-        """Like get, for event loops."""
+        """Async version of get."""
         return await self._caller.arun(_operate.get_queue(self._caller, queue))
 
     def put(self, queue: str, settings: QueueSettings, *, if_version: int | None = None) -> Queue:
-        """Sets the rules of a queue, which is made if it is not there. ConflictError if its settings have another version."""
+        """Replaces the settings of a queue, creating it if necessary. ConflictError if its settings don't have the version
+        if_version."""
         return self._caller.run(_operate.put_queue(self._caller, queue, settings, if_version))
 
     async def aput(self, queue: str, settings: QueueSettings, *, if_version: int | None = None) -> Queue:
-        """Like put, for event loops."""
+        """Async version of put."""
         return await self._caller.arun(_operate.put_queue(self._caller, queue, settings, if_version))
 
     def delete(self, queue: str) -> None:
@@ -112,15 +113,16 @@ class Queues(_Calls):
         return self._caller.run(_operate.delete_queue(self._caller, queue))
 
     async def adelete(self, queue: str) -> None:
-        """Like delete, for event loops."""
+        """Async version of delete."""
         return await self._caller.arun(_operate.delete_queue(self._caller, queue))
 
     def pause(self, queue: str, reason: str = "", *, type: str = "", key: str = "") -> Queue:
-        """Pauses a queue, or its tasks of a type or a key: it takes tasks, and gives none. Those that run go on."""
+        """Pauses a queue, or its tasks of one type or key. New tasks are still accepted, but none can be claimed; running tasks
+        continue."""
         return self._caller.run(_operate.pause(self._caller, queue, reason, type, key))
 
     async def apause(self, queue: str, reason: str = "", *, type: str = "", key: str = "") -> Queue:
-        """Like pause, for event loops."""
+        """Async version of pause."""
         return await self._caller.arun(_operate.pause(self._caller, queue, reason, type, key))
 
     def resume(self, queue: str, reason: str = "", *, type: str = "", key: str = "") -> Queue:
@@ -128,43 +130,43 @@ class Queues(_Calls):
         return self._caller.run(_operate.resume(self._caller, queue, reason, type, key))
 
     async def aresume(self, queue: str, reason: str = "", *, type: str = "", key: str = "") -> Queue:
-        """Like resume, for event loops."""
+        """Async version of resume."""
         return await self._caller.arun(_operate.resume(self._caller, queue, reason, type, key))
 
     def purge(self, queue: str, reason: str = "") -> int:
-        """Discards what waits in a queue, and returns how many tasks that were."""
+        """Discards the waiting tasks of a queue, and returns how many there were."""
         return self._caller.run(_operate.purge(self._caller, queue, reason))
 
     async def apurge(self, queue: str, reason: str = "") -> int:
-        """Like purge, for event loops."""
+        """Async version of purge."""
         return await self._caller.arun(_operate.purge(self._caller, queue, reason))
 
     def stats(self, queue: str, window: Seconds | None = None) -> Stats:
-        """Returns what happened in the last 2 minutes, 5 minutes, hour (the default) or 24 hours."""
+        """Returns the statistics of the last 2 minutes, 5 minutes, hour (the default) or 24 hours."""
         return self._caller.run(_operate.queue_stats(self._caller, queue, window))
 
     async def astats(self, queue: str, window: Seconds | None = None) -> Stats:
-        """Like stats, for event loops."""
+        """Async version of stats."""
         return await self._caller.arun(_operate.queue_stats(self._caller, queue, window))
 
 
 class DeadLetters(_Calls):
-    """The calls about dead letters, and about poisoned tasks."""
+    """The calls about dead letters and poisoned tasks."""
 
     def groups(self, queue: str = "", *, poisoned: bool = False) -> Sequence[DeadGroup]:
-        """Groups dead letters by their error, the most frequent first."""
+        """Groups dead letters by their error, most frequent first."""
         return self._caller.run(_operate.groups(self._caller, queue, poisoned))
 
     async def agroups(self, queue: str = "", *, poisoned: bool = False) -> Sequence[DeadGroup]:
-        """Like groups, for event loops."""
+        """Async version of groups."""
         return await self._caller.arun(_operate.groups(self._caller, queue, poisoned))
 
     def list(self, filter: Filter) -> Iterator[TaskInfo]:
-        """Goes over the dead letters of a queue, which the filter names."""
+        """Iterates over the dead letters of a queue. The filter's queue is required."""
         return self._caller.pages(lambda cursor: _operate.list_dead(self._caller, filter, cursor))
 
     def alist(self, filter: Filter) -> AsyncIterator[TaskInfo]:
-        """Like list, for event loops: async for."""
+        """Async version of list, for use with async for."""
         return self._caller.apages(lambda cursor: _operate.list_dead(self._caller, filter, cursor))
 
     def replay(
@@ -179,7 +181,8 @@ class DeadLetters(_Calls):
         poisoned: bool = False,
         reason: str = "",
     ) -> Replayed:
-        """Runs dead letters again: those of the ids, or those that the filter selects, Filter() for all. rate: so many a second."""
+        """Runs dead letters again: those in task_ids, or those that the filter selects; Filter() selects all. rate: tasks per
+        second."""
         return self._caller.run(_operate.replay(self._caller, queue, task_ids, filter, max, rate, dry_run, poisoned, reason))
 
     async def areplay(
@@ -194,7 +197,7 @@ class DeadLetters(_Calls):
         poisoned: bool = False,
         reason: str = "",
     ) -> Replayed:
-        """Like replay, for event loops."""
+        """Async version of replay."""
         return await self._caller.arun(_operate.replay(self._caller, queue, task_ids, filter, max, rate, dry_run, poisoned, reason))
 
     def discard(
@@ -208,7 +211,7 @@ class DeadLetters(_Calls):
         poisoned: bool = False,
         reason: str = "",
     ) -> Discarded:
-        """Discards dead letters, which are archived first: those of the ids, or those that the filter selects."""
+        """Discards dead letters after archiving them: those in task_ids, or those that the filter selects."""
         return self._caller.run(_operate.discard(self._caller, queue, task_ids, filter, max, dry_run, poisoned, reason))
 
     async def adiscard(
@@ -222,7 +225,7 @@ class DeadLetters(_Calls):
         poisoned: bool = False,
         reason: str = "",
     ) -> Discarded:
-        """Like discard, for event loops."""
+        """Async version of discard."""
         return await self._caller.arun(_operate.discard(self._caller, queue, task_ids, filter, max, dry_run, poisoned, reason))
 
 
@@ -230,19 +233,19 @@ class Tasks(_Calls):
     """The calls about single tasks."""
 
     def list(self, filter: Filter | None = None) -> Iterator[TaskInfo]:
-        """Goes over tasks, newest first, without their payloads."""
+        """Iterates over tasks, newest first, without their payloads."""
         return self._caller.pages(lambda cursor: _operate.list_tasks(self._caller, filter or Filter(), cursor))
 
     def alist(self, filter: Filter | None = None) -> AsyncIterator[TaskInfo]:
-        """Like list, for event loops: async for."""
+        """Async version of list, for use with async for."""
         return self._caller.apages(lambda cursor: _operate.list_tasks(self._caller, filter or Filter(), cursor))
 
     def explain(self, id: str) -> Explanation:
-        """Says why a task is not running."""
+        """Returns why a task is not running."""
         return self._caller.run(_operate.explain(self._caller, id))
 
     async def aexplain(self, id: str) -> Explanation:
-        """Like explain, for event loops."""
+        """Async version of explain."""
         return await self._caller.arun(_operate.explain(self._caller, id))
 
     def retry(self, id: str) -> TaskInfo:
@@ -250,75 +253,75 @@ class Tasks(_Calls):
         return self._caller.run(_operate.retry_task(self._caller, id))
 
     async def aretry(self, id: str) -> TaskInfo:
-        """Like retry, for event loops."""
+        """Async version of retry."""
         return await self._caller.arun(_operate.retry_task(self._caller, id))
 
     def run_now(self, id: str) -> TaskInfo:
-        """Runs a task now that waits for its time."""
+        """Runs a scheduled or retrying task now."""
         return self._caller.run(_operate.run_now(self._caller, id))
 
     async def arun_now(self, id: str) -> TaskInfo:
-        """Like run_now, for event loops."""
+        """Async version of run_now."""
         return await self._caller.arun(_operate.run_now(self._caller, id))
 
     def discard(self, id: str, reason: str = "") -> TaskInfo:
-        """Discards a task that waits, or a dead letter."""
+        """Discards a waiting task or a dead letter."""
         return self._caller.run(_operate.discard_task(self._caller, id, reason))
 
     async def adiscard(self, id: str, reason: str = "") -> TaskInfo:
-        """Like discard, for event loops."""
+        """Async version of discard."""
         return await self._caller.arun(_operate.discard_task(self._caller, id, reason))
 
 
 class Operations(_Calls):
-    """The calls about operations, each of which does one thing to many tasks in the background."""
+    """The calls about operations, each of which applies one action to many tasks in the background."""
 
     def start(self, spec: OperationSpec, reason: str = "", *, request_id: str = "") -> Operation:
-        """Starts one. request_id: a UUID; a repeat with it gives the first operation again."""
+        """Starts an operation. request_id: a UUID; a retry with it returns the first operation again."""
         return self._caller.run(_operate.start_operation(self._caller, spec, reason, request_id))
 
     async def astart(self, spec: OperationSpec, reason: str = "", *, request_id: str = "") -> Operation:
-        """Like start, for event loops."""
+        """Async version of start."""
         return await self._caller.arun(_operate.start_operation(self._caller, spec, reason, request_id))
 
     def get(self, id: str, wait: Seconds | None = None) -> Operation:
-        """Returns what the broker knows of one. wait: at most so long, until it does not run any more; up to 60 s."""
+        """Returns an operation. wait: how long to wait for it to stop running, up to 60 s."""
         return self._caller.run(_operate.get_operation(self._caller, id, wait))
 
     async def aget(self, id: str, wait: Seconds | None = None) -> Operation:
-        """Like get, for event loops."""
+        """Async version of get."""
         return await self._caller.arun(_operate.get_operation(self._caller, id, wait))
 
     def list(self) -> Iterator[Operation]:
-        """Goes over operations, newest first."""
+        """Iterates over operations, newest first."""
         return self._caller.pages(lambda cursor: _operate.list_operations(self._caller, cursor))
 
     def alist(self) -> AsyncIterator[Operation]:
-        """Like list, for event loops: async for."""
+        """Async version of list, for use with async for."""
         return self._caller.apages(lambda cursor: _operate.list_operations(self._caller, cursor))
 
     def pause(self, id: str, reason: str = "") -> Operation:
-        """Lets one rest."""
+        """Pauses an operation."""
         return self._caller.run(_operate.pause_operation(self._caller, id, reason))
 
     async def apause(self, id: str, reason: str = "") -> Operation:
-        """Like pause, for event loops."""
+        """Async version of pause."""
         return await self._caller.arun(_operate.pause_operation(self._caller, id, reason))
 
     def resume(self, id: str, reason: str = "") -> Operation:
-        """Lets one go on."""
+        """Resumes an operation."""
         return self._caller.run(_operate.resume_operation(self._caller, id, reason))
 
     async def aresume(self, id: str, reason: str = "") -> Operation:
-        """Like resume, for event loops."""
+        """Async version of resume."""
         return await self._caller.arun(_operate.resume_operation(self._caller, id, reason))
 
     def abort(self, id: str, reason: str = "") -> Operation:
-        """Ends one. What is done stays done."""
+        """Aborts an operation. What it has done is not undone."""
         return self._caller.run(_operate.abort_operation(self._caller, id, reason))
 
     async def aabort(self, id: str, reason: str = "") -> Operation:
-        """Like abort, for event loops."""
+        """Async version of abort."""
         return await self._caller.arun(_operate.abort_operation(self._caller, id, reason))
 
 
@@ -326,27 +329,27 @@ class Workers(_Calls):
     """The calls about workers."""
 
     def list(self, *, queue: str = "", type: str = "", lost: bool | None = None) -> Iterator[WorkerInfo]:
-        """Goes over the workers: those of a queue or a type, those that are lost, or those that are not."""
+        """Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others."""
         return self._caller.pages(lambda cursor: _operate.list_workers(self._caller, queue, type, lost, cursor))
 
     def alist(self, *, queue: str = "", type: str = "", lost: bool | None = None) -> AsyncIterator[WorkerInfo]:
-        """Like list, for event loops: async for."""
+        """Async version of list, for use with async for."""
         return self._caller.apages(lambda cursor: _operate.list_workers(self._caller, queue, type, lost, cursor))
 
     def quiet(self, id: str, reason: str = "", span: Seconds | None = None) -> WorkerInfo:
-        """Has a worker take no new tasks for span, 1 min to 30 days, by default 24 h."""
+        """Stops a worker from taking new tasks for span, from 1 min to 30 days; default 24 h."""
         return self._caller.run(_operate.quiet(self._caller, id, reason, span))
 
     async def aquiet(self, id: str, reason: str = "", span: Seconds | None = None) -> WorkerInfo:
-        """Like quiet, for event loops."""
+        """Async version of quiet."""
         return await self._caller.arun(_operate.quiet(self._caller, id, reason, span))
 
     def resume(self, id: str, reason: str = "") -> WorkerInfo | None:
-        """Has a worker take tasks again. None: it is not there now."""
+        """Lets a worker take tasks again. Returns None if the worker is gone."""
         return self._caller.run(_operate.resume_worker(self._caller, id, reason))
 
     async def aresume(self, id: str, reason: str = "") -> WorkerInfo | None:
-        """Like resume, for event loops."""
+        """Async version of resume."""
         return await self._caller.arun(_operate.resume_worker(self._caller, id, reason))
 
 
@@ -362,7 +365,8 @@ class Admin:
         self.workers = Workers(caller)
 
     def with_actor(self, name: str) -> Admin:
-        """Gives the same calls in the name of somebody, such as the user of your program: the server keeps it with what was done.
+        """Returns the same calls in the name of an actor, such as the user of your program, which the server records with what
+        they change.
 
-        It has at most 256 characters of ASCII. With tokens, the name of the token counts."""
+        A name has at most 256 ASCII characters. If the server uses tokens, the name of the token is recorded instead."""
         return Admin(self._caller.acting(name))

@@ -34,17 +34,17 @@ F = TypeVar("F", bound="Callable[[Claim], Any]")
 
 
 class App:
-    """The tasks of a program, and the client that enqueues them. It may be used by any number of threads and event loops.
+    """The tasks of a program, and the client that enqueues them. Any number of threads and event loops may use it.
 
-    server is "host:port", "host", "https://host:port" or "unix:///path"; a cluster is a list of addresses with commas. What is not
-    given is taken from the environment: PAWL_SERVER, PAWL_TOKEN, PAWL_TOKEN_FILE, PAWL_NAMESPACE, PAWL_TLS_CA, PAWL_CLIENT_CERT and
-    PAWL_CLIENT_KEY. Nothing is connected before the first call; a connection that breaks is made anew.
+    server is "host:port", "host", "https://host:port" or "unix:///path", or for a cluster a list of addresses separated by commas.
+    What is not given is taken from the environment: PAWL_SERVER, PAWL_TOKEN, PAWL_TOKEN_FILE, PAWL_NAMESPACE, PAWL_TLS_CA,
+    PAWL_CLIENT_CERT and PAWL_CLIENT_KEY. The first call connects; a connection that breaks is reestablished.
 
-    A call that finds the broker unavailable is repeated for retry_for seconds. Repeats of an enqueue carry the request id of the
-    first try, so that they never make a second task.
+    A call that finds the broker unavailable is retried for retry_for seconds. Retries of an enqueue carry the request id of the
+    first attempt, so that they never create a second task.
 
-    keyring encrypts what tasks hold before it leaves the program, and decrypts what comes: payloads, results, checkpoints and results of
-    once keys. Type, queue, key, tags and headers stay readable, and so does what handlers say of errors and progress.
+    keyring encrypts the contents of tasks before they leave the program, and decrypts what it receives: payloads, results, checkpoints
+    and results of once keys. Type, queue, key, tags and headers stay readable, and so do the errors and progress that handlers report.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class App:
         encryption = None if keyring is None else Encryption(keyring, connection.namespace)
         self._caller = _rpc.Caller(connection, retry_for, encryption)
         self.handlers: dict[str, Handler] = {}
-        """The handlers by type of task. For reading."""
+        """The handlers by task type. Read-only."""
 
-    @overload  # a coroutine function fits both, and the first counts
+    @overload  # a coroutine function matches both; the first counts
     def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]:  # type: ignore[misc]
         ...
 
@@ -77,16 +77,16 @@ class App:
         ...
 
     def task(self, what: Any = "", /, **options: Any) -> Any:
-        """Makes a function the handler of a type of task, with or without arguments: @app.task, @app.task("mail.welcome", queue="mail").
+        """Makes a function the handler of a task type, with or without arguments: @app.task, @app.task("mail.welcome", queue="mail").
 
-        The type is the name of the function unless one is given. The payload is a JSON object of the arguments by name, as a Go
-        struct makes it. The return value becomes the task's result. The function may be a coroutine function.
+        The type is the name of the function unless one is given. The payload is a JSON object with the arguments by name, like an
+        encoded Go struct. The return value becomes the task's result. The function may be a coroutine function.
         """
         decorate = _Decorator(self, "" if callable(what) else what, merge(Options(), cast(Options, options)))
         return decorate(what) if callable(what) else decorate
 
     def handler(self, type: str) -> Callable[[F], F]:
-        """Makes a function the handler of a type of task that gets the Claim itself: for payloads that are not JSON objects."""
+        """Makes a function the handler of a task type. It receives the Claim itself, for payloads that are not JSON objects."""
 
         def decorate(fn: F) -> F:
             self._register(Handler(type, fn, inspect.iscoroutinefunction(fn), lambda claim: ((claim,), {})))
@@ -100,8 +100,8 @@ class App:
         self.handlers[handler.type] = handler
 
     def call(self, type: str, payload: Any = None, *, content_type: str = "", **options: Unpack[Options]) -> Call[Any]:
-        """Describes a task whose function is not in this program. The payload is encoded as JSON, unless it has another content
-        type: then it is bytes, and sent as it is."""
+        """Describes a task whose function is not in this program. The payload is encoded as JSON. With another content type, it
+        must be bytes, which are sent unchanged."""
         own = merge(Options(), options)
         if content_type in ("", _convert.JSON):
             return Call(self._caller, type, _convert.encode("payload", payload), content_type, own)
@@ -110,16 +110,16 @@ class App:
         return Call(self._caller, type, payload, content_type, own)
 
     def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Ref[Any]]:
-        """Enqueues many tasks, in as few requests as possible. If some are refused, the others are enqueued nevertheless, and
-        BatchError has the answer for each."""
+        """Enqueues many tasks, in as few requests as possible. If some are refused, the others are still enqueued, and BatchError
+        has the result for each."""
         return self._caller.run(_enqueue.enqueue_many(self._caller, [call._spec() for call in calls]))
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Ref[Any]]:
-        """Like enqueue_many, for event loops."""
+        """Async version of enqueue_many."""
         return await self._caller.arun(_enqueue.enqueue_many(self._caller, [call._spec() for call in calls]))
 
     def ref(self, id: str) -> Ref[Any]:
-        """Refers to a task by its id."""
+        """Returns a reference to a task by its id."""
         return Ref(self._caller, id)
 
     def enqueue_group(
@@ -134,12 +134,12 @@ class App:
         retention: Seconds | None = None,
         request_id: str = "",
     ) -> Group:
-        """Makes a group of up to 1,000 tasks and 8 MiB, all or nothing. Group.tasks has a Ref for each.
+        """Creates a group of up to 1,000 tasks and 8 MiB, all or nothing. Group.tasks has a Ref for each.
 
-        on_complete is enqueued when all members have ended, however; on_success when all have succeeded; on_death at the first that is
-        dead or poisoned. Their handlers read the counts with Claim.parent_result. A group that is open is not complete before
+        on_complete is enqueued when all members have ended, in whatever state; on_success when all have succeeded; on_death when the
+        first is dead or poisoned. Their handlers read the counts with Claim.parent_result. An open group can't be complete until
         Group.close. retention: how long the group is kept once it has ended; by default 24 h, or 14 days if members are dead or
-        poisoned. name is for people. request_id: a UUID; a repeat with it gives the first group again.
+        poisoned. name is for display. request_id: a UUID; a retry with it returns the first group again.
         """
         request = _group_request(calls, name, on_complete, on_success, on_death, open, retention, request_id)
         return self._caller.run(group.create(self._caller, request))
@@ -156,17 +156,17 @@ class App:
         retention: Seconds | None = None,
         request_id: str = "",
     ) -> Group:
-        """Like enqueue_group, for event loops."""
+        """Async version of enqueue_group."""
         request = _group_request(calls, name, on_complete, on_success, on_death, open, retention, request_id)
         return await self._caller.arun(group.create(self._caller, request))
 
     def group(self, id: str) -> Group:
-        """Refers to a group by its id."""
+        """Returns a reference to a group by its id."""
         return Group(self._caller, id)
 
     @property
     def schedules(self) -> Schedules:
-        """The schedules of the broker: what is enqueued again and again."""
+        """The schedules of the broker, which enqueue tasks repeatedly."""
         return Schedules(self._caller)
 
     @property
@@ -175,7 +175,7 @@ class App:
         return Admin(self._caller)
 
     def close(self) -> None:
-        """Ends the calls that are under way, and the connection. Stop workers first."""
+        """Ends the calls in flight, and closes the connection. Stop workers first."""
         self._caller.close()
 
     def __enter__(self) -> App:
@@ -187,7 +187,7 @@ class App:
 
 @dataclass(frozen=True)
 class Handler:
-    """The function that runs tasks of a type."""
+    """The function that runs the tasks of a type."""
 
     type: str
     fn: Callable[..., Any]
@@ -221,7 +221,7 @@ class _Decorator:
 
 
 class _Task(Generic[P, R]):
-    """What Task and AsyncTask have in common."""
+    """The common base of Task and AsyncTask."""
 
     def __init__(self, app: App, fn: Callable[..., Any], type: str, options: Options) -> None:
         self.app = app
@@ -238,7 +238,7 @@ class _Task(Generic[P, R]):
         self.__wrapped__ = fn
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """Describes a task with these arguments, to be enqueued with others. Arguments that do not fit raise TypeError."""
+        """Describes a task with these arguments, to be enqueued with others. Raises TypeError if the arguments don't match."""
         return Call(self.app._caller, self.type, _convert.encode("payload", self._payload(*args, **kwargs)), "", self._options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
@@ -246,15 +246,15 @@ class _Task(Generic[P, R]):
         return self.call(*args, **kwargs).enqueue()
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
-        """Like enqueue, for event loops."""
+        """Async version of enqueue."""
         return await self.call(*args, **kwargs).aenqueue()
 
     def enqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Ref[R]]:
-        """Enqueues a task for each set of arguments by name; otherwise as App.enqueue_many."""
+        """Enqueues a task for each mapping of arguments by name; otherwise like App.enqueue_many."""
         return self.app.enqueue_many(self._call_with(each) for each in arguments)
 
     async def aenqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Ref[R]]:
-        """Like enqueue_many, for event loops."""
+        """Async version of enqueue_many."""
         return await self.app.aenqueue_many(self._call_with(each) for each in arguments)
 
     def _call_with(self, arguments: Mapping[str, Any]) -> Call[R]:
@@ -268,8 +268,8 @@ class _Task(Generic[P, R]):
         return given
 
     def _arguments(self, claim: Claim) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Reads the arguments out of a payload. Those that the function does not have are left out, as by a Go struct: a
-        producer may be newer than its workers."""
+        """Reads the arguments from a payload. Arguments that the function does not have are ignored, as when decoding into a Go
+        struct, because a producer may be newer than its workers."""
         payload = claim.decode_payload()
         if payload is None:
             payload = {}
@@ -285,24 +285,24 @@ class _Task(Generic[P, R]):
 
 
 class Task(_Task[P, R]):
-    """A function that is the handler of a type of task. Called directly it is just the function."""
+    """A function that is the handler of a task type. Called directly, it is just the function."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast(R, self._fn(*args, **kwargs))
 
     def options(self, **options: Unpack[Options]) -> Task[P, R]:
-        """Returns the task with options that are added to, or replace, those of its decorator: task.options(delay=60).enqueue(...)."""
+        """Returns the task with options that add to, or replace, those of its decorator: task.options(delay=60).enqueue(...)."""
         return Task(self.app, self._fn, self.type, merge(self._options, options))
 
 
 class AsyncTask(_Task[P, R]):
-    """A coroutine function that is the handler of a type of task. Called directly it is just the function."""
+    """A coroutine function that is the handler of a task type. Called directly, it is just the function."""
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast(R, await self._fn(*args, **kwargs))
 
     def options(self, **options: Unpack[Options]) -> AsyncTask[P, R]:
-        """Returns the task with options that are added to, or replace, those of its decorator: task.options(delay=60).enqueue(...)."""
+        """Returns the task with options that add to, or replace, those of its decorator: task.options(delay=60).enqueue(...)."""
         return AsyncTask(self.app, self._fn, self.type, merge(self._options, options))
 
 

@@ -1,4 +1,4 @@
-"""Call: a task that is not enqueued yet."""
+"""Call: a task that has not been enqueued yet."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 
-_MAX_DEPTH = 20  # tasks that come one behind the other
+_MAX_DEPTH = 20  # length of a chain of follow-up tasks
 
 
 @dataclass(frozen=True)
 class Call(Generic[R_co]):
-    """A task that is not enqueued yet."""
+    """A task that has not been enqueued yet."""
 
     caller: _rpc.Caller = field(repr=False)
     type: str
@@ -29,17 +29,17 @@ class Call(Generic[R_co]):
     own_options: Options
     followers: tuple[Call[Any], ...] = ()
     depth: int = 0
-    """How many tasks come one behind the other after this one."""
+    """The length of the longest chain of follow-up tasks after this one."""
 
     def options(self, **options: Unpack[Options]) -> Call[R_co]:
         """Returns the call with more options."""
         return replace(self, own_options=merge(self.own_options, options))
 
     def then(self, *calls: Call[Any]) -> Call[R_co]:
-        """Has other tasks enqueued when this one has succeeded, in the same instant: fetch.call(url).then(resize.call(100).then(mail.call())).
+        """Adds follow-up tasks, which are enqueued at the instant this one succeeds: fetch.call(url).then(resize.call(100).then(mail.call())).
 
-        Their handlers read the result of this one with Claim.parent_result. If this task dies, they wait for a replay that succeeds; if
-        it is cancelled or discarded, they are dropped. At most 8 follow one at once, 20 come one behind the other.
+        Their handlers read the result of this task with Claim.parent_result. If this task dies, they wait for a replay that succeeds;
+        if it is cancelled or discarded, they are dropped. A task can have at most 8 direct follow-up tasks, and a chain at most 20.
         """
         depth = max((1 + call.depth for call in calls), default=0)
         if depth > _MAX_DEPTH:
@@ -51,7 +51,7 @@ class Call(Generic[R_co]):
         return self.caller.run(_enqueue.enqueue(self.caller, self._spec()))
 
     async def aenqueue(self) -> Ref[R_co]:
-        """Like enqueue, for event loops."""
+        """Async version of enqueue."""
         return await self.caller.arun(_enqueue.enqueue(self.caller, self._spec()))
 
     def _spec(self) -> task_pb2.TaskSpec:

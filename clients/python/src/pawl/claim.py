@@ -1,4 +1,4 @@
-"""Claim: a task in the hands of its handler."""
+"""Claim: a task that a handler is running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_PROGRESS_TEXT = 1 << 10
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """A task in the hands of its handler, under a lease. Its fields are for reading."""
+    """A task that a handler is running, under a lease. Its fields are read-only."""
 
     id: str
     type: str
@@ -32,14 +32,14 @@ class Claim:
     content_type: str
     priority: str
     attempt: int
-    """1 for the first. Failures and lost leases count, releases and snoozes do not."""
+    """1 for the first attempt. Failures and lost leases count; releases and snoozes do not."""
     max_attempts: int
-    """A failure of this attempt is the last."""
+    """If the attempt with this number fails, the task is not retried."""
     token: str
     fence: int
-    """Grows with each claim of the task: guard your own writes with it."""
+    """Grows with every claim of the task. Use it to guard your own writes."""
     lease: float
-    """Its length in seconds. The worker extends it."""
+    """The length of the lease in seconds. The worker extends it."""
     timeout: float
     """The time limit of this run in seconds; 0 if there is none."""
     headers: Mapping[str, str]
@@ -51,21 +51,21 @@ class Claim:
     group_id: str
     """The group that the task is a member of; "" if none."""
     parent: models.Parent | None
-    """What the task follows."""
+    """The task or group that the task follows."""
     _holder: Holder = field(repr=False)
     _state: State = field(repr=False)
 
     def decode_payload(self) -> Any:
-        """Decodes the payload from JSON. One that is not JSON raises Poison."""
+        """Decodes the payload from JSON. Raises Poison if it is not JSON."""
         try:
             return _convert.decode_as(f"payload of type {self.type!r}", self.payload, self.content_type)
         except ValueError as err:
             raise Poison(str(err)) from None
 
     def parent_result(self) -> Any:
-        """Decodes the result of what the task follows from JSON: of a task None if it has none, of a group its counts, as {"group_id",
-        "name", "members", "pending", "succeeded", "dead", ...}. LookupError if the task follows nothing, or if the result was too large
-        to take along; ValueError if it is not JSON."""
+        """Decodes the parent's result from JSON. For a task it is None if there is no result; for a group it has the counts, as
+        {"group_id", "name", "members", "pending", "succeeded", "dead", ...}. LookupError if the task has no parent, or if the result
+        was too large to be included; ValueError if it is not JSON."""
         parent = self.parent
         if parent is None:
             raise LookupError(f"task {self.id} follows no other")
@@ -75,68 +75,70 @@ class Claim:
 
     @property
     def interrupted(self) -> Interrupted | None:
-        """Why the handler should stop, or None. It may still return a result, but the broker may no longer take it."""
+        """Why the handler should stop, or None. The handler may still return a result, but the broker may no longer accept it."""
         return self._holder.cause()
 
     def check(self) -> None:
-        """Raises the reason if the handler is to stop. Call it in long loops: a thread cannot be stopped from outside."""
+        """Raises the reason if the handler should stop. Call it in long loops: a thread cannot be stopped from outside."""
         cause = self.interrupted
         if cause is not None:
             raise cause
 
     def progress(self, percent: float, message: str = "") -> None:
-        """Reports how far the handler is, from 0 to 100. It does not wait: the worker sends the newest report at most once a second,
-        and the task may end before the last one is sent. It raises the reason if the handler is to stop."""
+        """Reports progress, from 0 to 100 percent. It does not wait: the worker sends the newest report at most once a second, and
+        the task may end before the last one is sent. Raises the reason if the handler should stop."""
         self.check()
         text = _convert.cut(message, _MAX_PROGRESS_TEXT)
         self._holder.set_progress(task_pb2.Progress(percent=min(max(percent, 0.0), 100.0), message=text))
 
     def set_raw_result(self, data: bytes, content_type: str) -> None:
-        """Sets a result that is not JSON. It counts if the handler returns None."""
+        """Sets a result that is not JSON. It is used if the handler returns None."""
         self._state.result = _ending.Result(data, content_type)
 
     def checkpoint(self, value: Any) -> None:
-        """Stores a value, as at most 64 KiB of JSON, for the next attempt, which finds it with last_checkpoint. When it returns, the
-        checkpoint is on stable storage, and the lease has been extended. It raises the reason if the handler is to stop."""
+        """Stores a value, as at most 64 KiB of JSON, for the next attempt, which reads it with last_checkpoint. When it returns, the
+        checkpoint is on stable storage and the lease has been extended. Raises the reason if the handler should stop."""
         self._holder.caller.run(self._checkpoint(value))
 
     async def acheckpoint(self, value: Any) -> None:
-        """Like checkpoint, for event loops."""
+        """Async version of checkpoint."""
         await self._holder.caller.arun(self._checkpoint(value))
 
     def last_checkpoint(self, default: Any = None) -> Any:
-        """Decodes the newest checkpoint, of this or an earlier attempt, from JSON; default if there is none."""
+        """Decodes the newest checkpoint, of this or an earlier attempt, from JSON. Returns default if there is none."""
         own = self._state.kept.own
         return _convert.decode(own) if own else default
 
     def step(self, name: str, fn: Callable[[], R]) -> R:
         """Runs fn once in the life of the task: charge = claim.step("charge", lambda: pay(order)).
 
-        Its result, as JSON, is recorded under the name before step returns, and given back in place of a run when the handler comes by
-        again, in this attempt or a later one, also after a replay. An exception of fn is raised, and nothing recorded. A result that
-        cannot be recorded, since it is not JSON or too large, raises DeadLetter: fn has run, and a retry would run it again.
+        Its result is recorded as JSON under the name before step returns. When the handler gets here again, in this attempt or a later
+        one, even after a replay, it gets this result and fn does not run. An exception from fn is raised, and nothing is recorded. A
+        result that cannot be recorded, because it is not JSON or too large, raises DeadLetter: fn has run, and a retry would run it
+        again.
 
-        All results and the checkpoint take at most 64 KiB together, a name 256 bytes. Threads may run steps at the same time; those of
-        one name wait for each other. A crash between the effect of fn and its record runs fn again.
+        All results and the checkpoint together take at most 64 KiB, a name at most 256 bytes. Threads may run steps concurrently;
+        steps of the same name wait for each other. After a crash between the effect of fn and its recording, fn runs again.
         """
         return cast(R, self._holder.caller.run(_steps.step(self, name, fn)))
 
     async def astep(self, name: str, fn: Callable[[], Awaitable[R]]) -> R:
-        """Like step, for event loops: await claim.astep("charge", lambda: pay(order)), where pay is a coroutine function."""
+        """Async version of step: await claim.astep("charge", lambda: pay(order)), where pay is a coroutine function."""
         return cast(R, await self._holder.caller.arun(_steps.step(self, name, fn)))
 
     def once(self, key: str, fn: Callable[[], R], *, ttl: Seconds | None = None) -> R:
-        """Runs fn once among all tasks of the queue: the first that comes to the key runs it, and those that come later, and replays,
-        get its result, at most 64 KiB of JSON, for ttl: 1 s to 365 days, by default 24 h.
+        """Runs fn once among all tasks of the queue. The first task to use the key runs it; later ones, and replays, get its result,
+        at most 64 KiB of JSON, for ttl: 1 s to 365 days, by default 24 h.
 
-        While fn runs the claim holds the key; when the claim ends, in whatever way, so does its hold. Another task that wants the effect
-        waits for half a lease, at most 10 s, and then raises OnceHeld, which puts it off. An exception of fn is raised, nothing recorded,
-        and the key is free. A crash between the effect and its record runs fn again: docs/idempotency.md says what helps.
+        While fn runs, the claim holds the key; it releases the key when it ends, in whatever way. Another task that wants the effect
+        waits for half a lease, at most 10 s, and then raises OnceHeld, which snoozes it. An exception from fn is raised, nothing is
+        recorded, and the key is released. After a crash between the effect and its recording, fn runs again: see docs/idempotency.md for
+        remedies.
         """
         return cast(R, self._holder.caller.run(_steps.once(self, key, fn, ttl)))
 
     async def aonce(self, key: str, fn: Callable[[], Awaitable[R]], *, ttl: Seconds | None = None) -> R:
-        """Like once, for event loops."""
+        """Async version of once."""
         return cast(R, await self._holder.caller.arun(_steps.once(self, key, fn, ttl)))
 
     def _checkpoint(self, value: Any) -> _rpc.Op[None]:
@@ -149,12 +151,13 @@ _current: contextvars.ContextVar[Claim] = contextvars.ContextVar("pawl.current")
 
 
 def current() -> Claim:
-    """Returns the claim of the running handler. Outside of handlers it raises LookupError."""
+    """Returns the claim of the running handler. Raises LookupError outside of handlers."""
     return _current.get()
 
 
 def begin(claim: Claim) -> None:
-    """Begins a handler. What cannot be decrypted is a failure, since workers that have its key may run the task; what is forged is poison."""
+    """Prepares for running a handler. A task that cannot be decrypted fails, because workers with its key may be able to run it;
+    a forged one is poisoned."""
     _current.set(claim)
     unreadable = claim._state.unreadable
     if isinstance(unreadable, keyring.Forged):
@@ -167,7 +170,8 @@ def begin(claim: Claim) -> None:
 
 
 def encode_result(claim: Claim, value: Any) -> _ending.Result:
-    """Encodes what a handler returned. What is not JSON makes a dead letter: another run would only return it again."""
+    """Encodes a handler's result. If it is not JSON, the task becomes a dead letter, because another run would only return it
+    again."""
     if value is None:
         return claim._state.result
     try:

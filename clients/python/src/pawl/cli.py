@@ -1,4 +1,4 @@
-"""The command pawl-worker: runs the tasks of an app, in one process or several."""
+"""The command pawl-worker, which runs the tasks of an app in one or several processes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from pawl._supervisor import Supervisor
 from pawl.app import App
 from pawl.worker import Worker
 
-_USAGE = 2  # the exit status of wrong use, as everywhere
+_USAGE = 2  # the customary exit status for a usage error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command, and returns its exit status: 0 after a drain, 1 if the broker refused or lost something, 2 for wrong use."""
+    """Runs the command and returns its exit status: 0 after a drain, 1 if the broker refused the worker or did not confirm how
+    tasks ended, 2 for a usage error."""
     parser = _parser()
     args = parser.parse_args(arguments)
     logging.basicConfig(level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
@@ -78,7 +79,7 @@ def _load(target: str) -> App:
 def _run(worker: Worker, *, supervised: bool) -> int:
     def on_signal(number: int, frame: FrameType | None) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, signal.SIG_DFL)  # the second one ends the process
+            signal.signal(each, signal.SIG_DFL)  # a second signal ends the process
         worker.stop()
 
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -94,7 +95,7 @@ def _run(worker: Worker, *, supervised: bool) -> int:
 
 
 def _stop_with_parent(worker: Worker) -> None:
-    """Drains when the supervisor has gone, however it ended: then nobody holds the other end of the pipe any more."""
+    """Drains when the supervisor is gone, however it ended, since the other end of the pipe is then closed."""
     while os.read(0, 1):
         pass
     worker.stop()

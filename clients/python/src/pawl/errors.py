@@ -1,4 +1,4 @@
-"""The exceptions of this package: one class for each code of the API."""
+"""The exceptions of this package, one class for each error code of the API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pawl.v1 import task_pb2
 
 
 class PawlError(Exception):
-    """A call was refused, by the broker or by this client. Each code of the API has a subclass."""
+    """A call was refused by the broker or by this client. Each error code of the API has a subclass."""
 
     code = ""
 
@@ -32,15 +32,15 @@ class PawlError(Exception):
             self.code = code
         self.message = message
         self.reason = reason
-        """For StaleClaimError: expired, reclaimed, cancelled or completed. For UnavailableError: node_not_ready, or nothing."""
+        """For StaleClaimError: expired, reclaimed, cancelled or completed. For UnavailableError: node_not_ready, or ""."""
         self.field = field
         """For InvalidArgumentError: the name of the field in the API."""
         self.holder = holder
         """For StaleClaimError with the reason reclaimed: the worker that holds the task now."""
         self.state = state
-        """For WrongStateError: the state that the task is in."""
+        """For WrongStateError: the state of the task."""
         self.retry_after = retry_after
-        """Seconds after which a repeat may succeed; 0 if the broker did not say."""
+        """Seconds after which a retry may succeed; 0 if unknown."""
 
     def __str__(self) -> str:
         reason = f" ({self.reason})" if self.reason else ""
@@ -48,7 +48,7 @@ class PawlError(Exception):
 
 
 class InvalidArgumentError(PawlError, ValueError):
-    """A value breaks a rule. field names it."""
+    """A value is invalid. field names it."""
 
     code = "invalid_argument"
 
@@ -78,13 +78,13 @@ class ConflictError(PawlError):
 
 
 class StaleClaimError(PawlError):
-    """The claim no longer holds its task; reason says why."""
+    """The claim is no longer valid; reason says why."""
 
     code = "stale_claim"
 
 
 class WrongStateError(PawlError):
-    """The task is in a state that does not allow this; state says in which."""
+    """The task's state does not allow this; state has it."""
 
     code = "wrong_state"
 
@@ -102,13 +102,13 @@ class QueueFullError(PawlError):
 
 
 class RateLimitedError(PawlError):
-    """The namespace exceeded its rate of calls."""
+    """The namespace exceeded its rate limit."""
 
     code = "rate_limited"
 
 
 class UnavailableError(PawlError, ConnectionError):
-    """No answer came, even after the client repeated the call. The call may or may not have taken effect."""
+    """There was no response, even after the client retried the call. The call may or may not have taken effect."""
 
     code = "unavailable"
 
@@ -153,7 +153,7 @@ _BY_CODE: dict[str, Callable[..., PawlError]] = {
     )
 }
 
-# For answers without details, which come from gRPC itself or from a proxy.
+# For errors without details, which come from gRPC itself or from a proxy.
 _BY_STATUS: dict[str, Callable[..., PawlError]] = {
     "INVALID_ARGUMENT": InvalidArgumentError,
     "OUT_OF_RANGE": InvalidArgumentError,
@@ -165,20 +165,20 @@ _BY_STATUS: dict[str, Callable[..., PawlError]] = {
     "FAILED_PRECONDITION": WrongStateError,
     "RESOURCE_EXHAUSTED": RateLimitedError,
     "UNAVAILABLE": UnavailableError,
-    "CANCELLED": UnavailableError,  # by the other side: the callers here do not cancel
+    "CANCELLED": UnavailableError,  # by the other side: this client does not cancel
     "DEADLINE_EXCEEDED": UnavailableError,
     "ABORTED": UnavailableError,
 }
 
 
 def invalid(field: str, rule: str) -> InvalidArgumentError:
-    """Makes the refusal of a value that this client checks itself."""
+    """Returns the error for a value that this client checks itself."""
     return InvalidArgumentError(f"{field}: {rule}", field=field)
 
 
 @contextlib.contextmanager
 def inside(path: str) -> Iterator[None]:
-    """Puts a path before the field of a refusal, as the broker does: delay of tasks[3] is tasks[3].delay."""
+    """Prefixes the field of an error with a path, as the broker does: delay of tasks[3] is tasks[3].delay."""
     try:
         yield
     except InvalidArgumentError as err:
@@ -186,7 +186,7 @@ def inside(path: str) -> Iterator[None]:
 
 
 def of_proto(p: task_pb2.Error) -> PawlError:
-    """Makes the exception for a refusal by the broker."""
+    """Returns the exception for an error from the broker."""
     return _BY_CODE.get(p.code, PawlError)(
         p.message,
         code=p.code,
@@ -202,7 +202,7 @@ _DETAILS = "grpc-status-details-bin"
 
 
 def of_call(err: grpc.RpcError) -> PawlError:
-    """Makes the exception for a call that failed, from the details of its status if it has any."""
+    """Returns the exception for a failed call, from the details of its status if it has any."""
     for key, value in err.trailing_metadata() or ():
         if key == _DETAILS:
             details = _error_in_status(value)
@@ -212,8 +212,8 @@ def of_call(err: grpc.RpcError) -> PawlError:
 
 
 def _error_in_status(data: bytes) -> task_pb2.Error | None:
-    """Finds the pawl.v1.Error in a google.rpc.Status. The generated code of that message is in a package of its own, and this
-    package would need it for one field: a list of Any."""
+    """Finds the pawl.v1.Error in a google.rpc.Status. The generated code of that message is in a separate package, which this
+    package would need for just one field, a list of Any."""
     try:
         for number, value in _length_delimited(data):
             if number != 3:
@@ -223,12 +223,12 @@ def _error_in_status(data: bytes) -> task_pb2.Error | None:
                 out: task_pb2.Error = task_pb2.Error.FromString(any_message.get(2, b""))
                 return out
     except (IndexError, ValueError):
-        pass  # a proxy may send anything: the code of gRPC is left
+        pass  # a proxy may send anything: the gRPC code remains
     return None
 
 
 def _length_delimited(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Returns the numbers and bytes of a message's length-delimited fields, and passes over its varints."""
+    """Yields the numbers and bytes of a message's length-delimited fields, and skips its varints."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

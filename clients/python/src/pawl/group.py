@@ -1,4 +1,4 @@
-"""Groups: tasks that are counted together, and what is enqueued when all have ended."""
+"""Groups: tasks that are counted together, and the tasks enqueued when all have ended."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ Made = Union[Ref[Any], errors.PawlError, None]
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """The members of a group by where they are."""
+    """The number of members of a group by state."""
 
     members: int
     pending: int
-    """Have not ended."""
+    """Members that have not ended."""
     succeeded: int
     dead: int
     poisoned: int
     discarded: int
     cancelled: int
     refused: int
-    """Their queues would not take them."""
+    """Members that their queues refused."""
 
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """What the broker knows of a group. Times are in UTC, and None if they have not come, or never will."""
+    """What the broker knows about a group. Times are in UTC, and None if they have not been reached or never will be."""
 
     id: str
     name: str
     state: str
     """running, complete or cancelled."""
     open: bool
-    """It is not complete before it is closed."""
+    """The group can't be complete until it is closed."""
     counts: GroupCounts
     created_at: datetime | None
     ended_at: datetime | None
-    """When it was complete, or all members of a cancelled one had ended."""
+    """When it became complete; if cancelled, when all members had ended."""
     kept_until: datetime | None
     on_complete: Follower | None
     on_success: Follower | None
@@ -56,38 +56,38 @@ class GroupInfo:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A member of a group, as the group knows it."""
+    """A member of a group, as recorded by the group."""
 
     task_id: str
     """"" while it is on its way to its queue, or if it was refused."""
     type: str
     queue: str
     state: str
-    """Its end; "" while it has not ended."""
+    """Its end state; "" until it has ended."""
     refused: str
-    """Why its queue would not take it: a code, or duplicate."""
+    """Why its queue refused it: an error code, or duplicate."""
     result: bytes = field(repr=False)
     """Up to 16 KiB."""
     result_content_type: str
     result_omitted: bool
-    """It is larger, or the group keeps 64 MiB already: read it from the task."""
+    """It is larger, or the group already keeps 64 MiB of results: read it from the task."""
 
     def decode_result(self) -> Any:
-        """Decodes the result from JSON, None if there is none; ValueError if it is something else."""
+        """Decodes the result from JSON. Returns None if there is none; ValueError if it is something else."""
         return _convert.decode_as(f"the result of task {self.task_id}", self.result, self.result_content_type)
 
 
 class Group:
-    """Refers to a group."""
+    """A reference to a group."""
 
     def __init__(self, caller: _rpc.Caller, id: str, *, tasks: Sequence[Made] = (), duplicate: bool = False) -> None:
         self._caller = caller
         self.id = id
         self.tasks = tasks
-        """Of a group that was just made: a Ref for each of its tasks, in order, or why a queue would not take it, or None if it is on
-        its way to its queue."""
+        """For a group that was just created, in the order of its tasks: a Ref, or the error if a queue refused the task, or None if
+        it is on its way to its queue."""
         self.duplicate = duplicate
-        """The request id stood for this group already."""
+        """An earlier call with the same request id created the group."""
 
     def __repr__(self) -> str:
         return f"Group({self.id!r})"
@@ -97,47 +97,47 @@ class Group:
         return self._caller.run(_info(self._caller, self.id))
 
     async def ainfo(self) -> GroupInfo:
-        """Like info, for event loops."""
+        """Async version of info."""
         return await self._caller.arun(_info(self._caller, self.id))
 
     def add(self, calls: Iterable[Call[Any]]) -> Sequence[Made]:
-        """Enqueues up to 1,000 further members, as long as the group is not complete. If some are refused, the others are members
-        nevertheless, and BatchError has the answer for each."""
+        """Enqueues up to 1,000 further members, as long as the group is not complete. If some are refused, the others still
+        become members, and BatchError has the result for each."""
         return self._caller.run(_add(self._caller, self.id, calls))
 
     async def aadd(self, calls: Iterable[Call[Any]]) -> Sequence[Made]:
-        """Like add, for event loops."""
+        """Async version of add."""
         return await self._caller.arun(_add(self._caller, self.id, calls))
 
     def close(self) -> GroupInfo:
-        """Lets an open group be complete when all its members have ended. It may be repeated."""
+        """Closes an open group, which is then complete when all its members have ended. It is safe to retry."""
         return self._caller.run(_close(self._caller, self.id))
 
     async def aclose(self) -> GroupInfo:
-        """Like close, for event loops."""
+        """Async version of close."""
         return await self._caller.arun(_close(self._caller, self.id))
 
     def cancel(self, reason: str = "") -> GroupInfo:
-        """Cancels the group with all its members, and drops what it would have enqueued. It may be repeated. WrongStateError if the
-        group is complete."""
+        """Cancels the group and all its members, and drops the tasks it would have enqueued. It is safe to retry. WrongStateError
+        if the group is complete."""
         return self._caller.run(_cancel(self._caller, self.id, reason))
 
     async def acancel(self, reason: str = "") -> GroupInfo:
-        """Like cancel, for event loops."""
+        """Async version of cancel."""
         return await self._caller.arun(_cancel(self._caller, self.id, reason))
 
     def members(self) -> Iterator[GroupMember]:
-        """Goes over the members, with their results: in the order in which the group was made, and behind them those that were added
-        later and what follows members."""
+        """Iterates over the members, with their results, in the order in which the group was created; members that were added later
+        and follow-up tasks of members come after them."""
         return self._caller.pages(lambda cursor: _members(self._caller, self.id, cursor))
 
     def amembers(self) -> AsyncIterator[GroupMember]:
-        """Like members, for event loops: async for member in group.amembers()."""
+        """Async version of members: async for member in group.amembers()."""
         return self._caller.apages(lambda cursor: _members(self._caller, self.id, cursor))
 
 
 def create(caller: _rpc.Caller, request: group_pb2.CreateGroupRequest) -> _rpc.Op[Group]:
-    """Makes a group."""
+    """Creates a group."""
     spans = _telemetry.Batch(request.tasks, caller.connection.server)
     try:
         response = yield from caller.call(_rpc.CREATE_GROUP, request)

@@ -1,8 +1,9 @@
-"""Encrypts what tasks hold, with keys that the broker never sees: docs/encryption.md has the rules. It needs the package cryptography.
+"""Encrypts the contents of tasks, with keys that the broker never sees: see docs/encryption.md. It needs the package cryptography.
 
     app = pawl.App(keyring=Keyring([Key("2026-11", secret)]))
 
-The form is that of the Go SDK's package keyring, so that programs in all languages read each other's tasks. It knows no calls and no tasks.
+The format is that of the Go SDK's package keyring, so that programs in all languages can read each other's tasks. It does not
+know calls or tasks.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from pawl import errors
 
 _SECRET = 32
 _SALT = 24
-_NONCE = bytes(12)  # each message has a key of its own, so that no nonce is used twice
+_NONCE = bytes(12)  # each message has its own key, so that no nonce is used twice with a key
 _VERSION = 1
 _MAX_KEYS = 100
 _TYPE = "application/vnd.pawl.encrypted"
 MAX_CONTENT_TYPE = 255
-"""Bytes of the longest content type that can be encrypted."""
+"""The length of the longest content type that can be encrypted, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -31,25 +32,25 @@ class Key:
     """A secret with which payloads and results are encrypted before they leave the program."""
 
     id: str
-    """Letters, digits and . _ -, up to 64: everybody sees it."""
+    """Letters, digits and . _ -, up to 64. It is not secret."""
     secret: bytes = field(repr=False)
     """32 random bytes."""
 
 
 class Unreadable(Exception):
-    """What is encrypted cannot be read: the keyring lacks its key. Another worker may have it."""
+    """Encrypted data cannot be read because the keyring lacks its key. Another worker may have it."""
 
 
 class Forged(Unreadable):
-    """Nobody who has the keys encrypted this for its place."""
+    """Encrypted data is not authentic: nobody with the keys encrypted it for this place."""
 
 
 class Keyring:
     """Encrypts payloads, results and checkpoints with AES-256-GCM. Any thread may use it.
 
-    The first key encrypts, all decrypt, so that a key can be replaced. accept_from are queues from which operators may have moved tasks:
-    a payload is encrypted for its queue, and in another it is taken for forged. only_encrypted poisons tasks whose payloads are not
-    encrypted.
+    The first key encrypts, and all keys decrypt, so that a key can be replaced. accept_from lists queues from which operators may have
+    moved tasks: a payload is encrypted for its queue, and is otherwise considered forged in another. only_encrypted poisons tasks whose
+    payloads are not encrypted.
     """
 
     def __init__(self, keys: Sequence[Key], *, accept_from: Sequence[str] = (), only_encrypted: bool = False) -> None:
@@ -77,8 +78,8 @@ class Keyring:
         self._invalid_tag = InvalidTag
 
     def seal(self, place: Sequence[str], request: str, content_type: str, data: bytes) -> tuple[bytes, str]:
-        """Encrypts data for a place, and returns it with its new content type. The same of the same request comes out the same, so that
-        the broker knows a repeat."""
+        """Encrypts data for a place, and returns it with its new content type. The same data in the same request encrypts to the same
+        bytes, so that the broker recognizes a retry."""
         kind = content_type.encode()
         if len(kind) > MAX_CONTENT_TYPE:
             raise errors.invalid("content_type", f"has {len(kind)} bytes, at most {MAX_CONTENT_TYPE} can be encrypted")
@@ -91,7 +92,7 @@ class Keyring:
         return bytes([_VERSION, len(id)]) + id + made + cipher.encrypt(_NONCE, plain, about), f"{_TYPE}; key={self._first}"
 
     def open(self, place: Sequence[str], sealed: bytes) -> tuple[bytes, str]:
-        """The inverse of seal: the data and its content type. It raises Unreadable, or Forged."""
+        """The inverse of seal: returns the data and its content type. Raises Unreadable or Forged."""
         if len(sealed) < 2 or sealed[0] != _VERSION or len(sealed) < 2 + sealed[1] + _SALT:
             raise Forged("it has not the form of what is encrypted")
         end = 2 + sealed[1]
@@ -110,7 +111,7 @@ class Keyring:
 
 
 def encrypted_with(content_type: str) -> str | None:
-    """Tells by a content type with which key something is encrypted; None if it is not."""
+    """Returns the id of the key with which data of a content type is encrypted; None if it is not encrypted."""
     if not content_type.startswith(_TYPE):
         return None
     rest = content_type[len(_TYPE) :]
@@ -118,7 +119,7 @@ def encrypted_with(content_type: str) -> str | None:
 
 
 NOT_ENCRYPTED = f"{_TYPE}; key="
-"""Stands for the content type of a payload that is refused because it is not encrypted."""
+"""Replaces the content type of a payload that is refused because it is not encrypted."""
 
 
 def _about(place: Sequence[str]) -> bytes:
@@ -135,6 +136,6 @@ def _uvarint(n: int) -> bytes:
 
 
 def _hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """HKDF of RFC 5869 with SHA-256, for 32 bytes: one block."""
+    """HKDF (RFC 5869) with SHA-256, for 32 bytes: one block."""
     prk = hmac.new(salt or bytes(32), secret, hashlib.sha256).digest()
     return hmac.new(prk, info + b"\x01", hashlib.sha256).digest()

@@ -1,4 +1,4 @@
-"""What calls answer with. All of it is for reading."""
+"""The results of calls. All of them are read-only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDED = frozenset({"succeeded", "discarded", "dead", "poisoned", "cancelled"})
 
 @dataclass(frozen=True)
 class Failure:
-    """What a handler said of its error."""
+    """The error that a handler reported."""
 
     message: str
     type: str
@@ -31,7 +31,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a handler said that it is."""
+    """The progress that a handler reported."""
 
     percent: float
     message: str
@@ -46,9 +46,9 @@ class Attempt:
     worker: str
     started_at: datetime | None
     ended_at: datetime | None
-    """None while it runs."""
+    """None while running."""
     outcome: str
-    """succeeded, failed, dead, discarded, poisoned, lease_lost, timed_out, released, snoozed, cancelled or leaderless; "" while it runs."""
+    """succeeded, failed, dead, discarded, poisoned, lease_lost, timed_out, released, snoozed, cancelled or leaderless; "" while running."""
     error: Failure | None
     waited: float
     """Seconds from ready to claimed."""
@@ -57,35 +57,35 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Parent:
-    """What a task follows: another task, or a group."""
+    """The task or group that a follow-up task follows."""
 
     task_id: str
     """Either this or group_id."""
     group_id: str
     result: bytes = field(repr=False)
-    """Of the task; of a group its counts, as JSON."""
+    """The task's result, or the group's counts as JSON."""
     content_type: str
     result_omitted: bool
-    """It was too large to take along: read it from the task."""
+    """The result was too large to be included: read it from the task."""
 
 
 @dataclass(frozen=True)
 class Follower:
-    """A task that follows another, or a group, and what became of it."""
+    """A follow-up task of a task or group, and its state."""
 
     type: str
     queue: str
     state: str
     """waiting, sent, born, duplicate, refused or dropped."""
     task_id: str
-    """When it is born; of a duplicate the other task."""
+    """Set once it is born; for a duplicate, the other task."""
     reason: str
-    """The code of a refusal, or the state in which its parent ended."""
+    """The error code of the refusal, or the state in which its parent ended."""
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What the broker knows of a task. Times are in UTC, and None if they have not come, or never will."""
+    """What the broker knows about a task. Times are in UTC, and None if they have not been reached or never will be."""
 
     id: str
     type: str
@@ -111,7 +111,7 @@ class TaskInfo:
     attempt_log: Sequence[Attempt] = field(repr=False)
     progress: Progress
     checkpoint: bytes = field(repr=False)
-    """Of the handler, with the results of its steps."""
+    """The handler's checkpoint, with the results of its steps."""
     worker: str
     created_at: datetime | None
     run_at: datetime | None
@@ -126,12 +126,12 @@ class TaskInfo:
     headers: Mapping[str, str]
     cost: int
     waits_for: str
-    """The id of the task that runs and holds the unique key."""
+    """The id of the running task that holds its unique key."""
     group_id: str
     parent: Parent | None
-    """What it follows."""
+    """The task or group that it follows."""
     then: Sequence[Follower]
-    """What follows it."""
+    """Its follow-up tasks."""
 
     @property
     def ended(self) -> bool:
@@ -140,7 +140,7 @@ class TaskInfo:
 
     @property
     def last_failure(self) -> Failure | None:
-        """The error of the last attempt that had one."""
+        """The error of the last attempt that failed with one."""
         return next((a.error for a in reversed(self.attempt_log) if a.error is not None), None)
 
     def decode_payload(self) -> Any:
@@ -148,7 +148,7 @@ class TaskInfo:
         return _convert.decode_as(f"the payload of task {self.id}", self.payload, self.content_type)
 
     def decode_result(self) -> Any:
-        """Decodes the result from JSON, None if there is none; ValueError if it is something else."""
+        """Decodes the result from JSON. Returns None if there is none; ValueError if it is something else."""
         return _convert.decode_as(f"the result of task {self.id}", self.result, self.result_content_type)
 
 
@@ -210,12 +210,12 @@ def task_info(p: task_pb2.Task) -> TaskInfo:
 
 
 def parent(p: chain_pb2.Parent) -> Parent:
-    """Converts what a task follows."""
+    """Converts the parent of a task."""
     return Parent(p.task_id, p.group_id, p.result, p.content_type, p.result_omitted)
 
 
 def follower(p: chain_pb2.Follower) -> Follower:
-    """Converts what follows a task or a group."""
+    """Converts a follow-up task."""
     return Follower(p.type, p.queue, _FOLLOWER_STATES.word(p.state), p.task_id, p.reason)
 
 

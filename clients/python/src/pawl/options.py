@@ -1,4 +1,4 @@
-"""How a task is enqueued: the options, and the request that they make."""
+"""The options of a task, and the request made from them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PRIORITIES = _convert.Words(task_pb2.Priority, "PRIORITY_")
 _STATES = _convert.Words(task_pb2.State, "STATE_")
 _ON_CONFLICT = _convert.Words(task_pb2.OnConflict, "ON_CONFLICT_")
 
-_MAX_PAYLOAD = MAX_MESSAGE - (1 << 20)  # beyond one message; the broker's own limit is lower
+_MAX_PAYLOAD = MAX_MESSAGE - (1 << 20)  # what fits in one message; the broker's own limit is lower
 
 
 @dataclass(frozen=True)
 class Retry:
-    """How long a failed task waits for its next attempt: initial * factor^(n-1), at most max, plus up to jitter of it. What is
-    None is the broker's default: 30 s, 2, 30 min, 0.25."""
+    """How long a failed task waits for its next attempt: initial * factor^(n-1), at most max, plus a random share of up to jitter
+    of it. None means the broker's default: 30 s, 2, 30 min, 0.25."""
 
     initial: Seconds | None = None
     factor: float | None = None
@@ -32,20 +32,21 @@ class Retry:
 
 @dataclass(frozen=True)
 class Unique:
-    """Lets a queue have one task of a key at a time. Without a key, type and payload are the key."""
+    """Limits a queue to one task per key at a time. Without a key, type and payload are the key."""
 
     key: str = ""
     states: Sequence[str] = ()
     """The states in which a task holds its key; by default all but the end states."""
     on_conflict: str = "keep"
-    """keep: the answer is the task that holds the key. replace, keep_last: the new task takes the place of one that waits. reject: ConflictError."""
+    """keep: returns the task that holds the key. replace, keep_last: the new task replaces a waiting one. reject: raises ConflictError."""
 
 
 class Options(TypedDict, total=False):
-    """The options of a task. Durations are seconds or timedeltas. The settings of the queue decide what is left out."""
+    """The options of a task. Durations are seconds or timedeltas. For options that are left out, the settings of the queue apply.
+    """
 
     queue: str
-    """Default: "default". A queue comes into being with its first task."""
+    """Default: "default". A queue is created by its first task."""
     priority: str
     """high, normal or low."""
     delay: Seconds
@@ -53,11 +54,11 @@ class Options(TypedDict, total=False):
     run_at: datetime
     """When the task is due; needs a time zone. Replaces delay."""
     idempotency_key: str
-    """A repeat with the same key in the same queue gives the first task."""
+    """Enqueueing again with the same key in the same queue returns the first task."""
     idempotency_ttl: Seconds
-    """How long the idempotency key lives; default 24 h."""
+    """How long the idempotency key is valid; default 24 h."""
     request_id: str
-    """A UUID that names this very request. The client makes one for each call; give your own if you repeat a call that failed."""
+    """A UUID that identifies this request. The client generates one per call; set your own to retry a call that failed."""
     max_attempts: int
     """How often the task may fail before it is a dead letter."""
     retry: Retry
@@ -65,28 +66,29 @@ class Options(TypedDict, total=False):
     timeout: Seconds
     """The time limit of one run."""
     expires_in: Seconds
-    """The task is discarded unless it has started by then."""
+    """The task is discarded unless it starts within this time."""
     retention: Seconds
     """How long the task is kept once it has ended."""
     key: str
     """Groups tasks for fairness and limits: a tenant, an account."""
     cost: int
-    """How many tokens of rate limits the task takes when it starts, 1 to 1,000."""
+    """How many rate-limit tokens the task takes when it starts, 1 to 1,000."""
     tags: Sequence[str]
-    """Words to find the task by. Those of a call are added to those of the task's decorator."""
+    """Labels for finding the task. Those of a call are added to those of the task's decorator."""
     headers: Mapping[str, str]
-    """What travels with the task, such as a correlation id. Those of a call are added to those of the task's decorator."""
+    """Metadata that travels with the task, such as a correlation id. Headers of a call are added to those of the task's
+    decorator."""
     group_id: str
-    """Makes the task a member of a group that is not complete: of that of a handler's own task, say, with current().group_id."""
+    """Makes the task a member of a group that is not complete, for example with current().group_id of the handler's own group."""
     unique: Union[Unique, str]
-    """Lets the queue have one task of this key at a time."""
+    """Limits the queue to one task with this key at a time."""
 
 
 _KNOWN = frozenset(Options.__annotations__)
 
 
 def merge(base: Options, over: Options) -> Options:
-    """Returns base with the options of over, which win."""
+    """Returns base with the options of over, which take precedence."""
     for name in over:
         if name not in _KNOWN:
             raise TypeError(f"{name!r} is not an option of a task: it takes {', '.join(sorted(_KNOWN))}")
@@ -106,7 +108,7 @@ def merge(base: Options, over: Options) -> Options:
 
 
 def spec(type: str, payload: bytes, content_type: str, options: Options) -> task_pb2.TaskSpec:
-    """Makes the request for a task."""
+    """Returns the request for a task."""
     if not type:
         raise errors.invalid("type", "is empty")
     if len(payload) > _MAX_PAYLOAD:
@@ -133,7 +135,7 @@ def spec(type: str, payload: bytes, content_type: str, options: Options) -> task
 
 
 def options_of(p: task_pb2.TaskSpec) -> Options:
-    """Returns the options of a task's description; what it leaves out is not there."""
+    """Returns the options of a task's spec, without those that it leaves out."""
     out: dict[str, Any] = {}
     for name in ("queue", "idempotency_key", "max_attempts", "key", "cost"):
         if getattr(p, name):

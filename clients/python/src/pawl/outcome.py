@@ -1,4 +1,4 @@
-"""Exceptions by which a handler says what becomes of its task."""
+"""Exceptions with which a handler decides what happens to its task."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from pawl._convert import Seconds
 
 
 class Outcome(Exception):
-    """What a handler raises to decide what becomes of its task. Any other exception is a failure that is retried until the
-    attempts run out."""
+    """Raised by a handler to decide what happens to its task. Any other exception is a failure, which is retried until the
+    attempts are used up."""
 
 
 class DeadLetter(Outcome):
-    """Ends the task as a dead letter at once: no retry can help."""
+    """Ends the task as a dead letter immediately, because no retry can help."""
 
 
 class Discard(Outcome):
-    """Ends the task on purpose: there is nothing to do any more. It raises no alarm."""
+    """Ends the task on purpose, because there is nothing left to do. It raises no alarm."""
 
 
 class Poison(Outcome):
-    """Ends the task as poisoned: its payload cannot be read. Payloads that do not fit the function end so by themselves."""
+    """Ends the task as poisoned, because its payload cannot be read. Tasks whose payload does not match the function are poisoned
+    automatically."""
 
 
 class RetryIn(Outcome):
-    """Fails the attempt; the next one is due after delay, instead of the backoff."""
+    """Fails the attempt. The next one is due after delay, instead of the backoff."""
 
     def __init__(self, delay: Seconds, message: str = "") -> None:
         super().__init__(message)
@@ -31,7 +32,7 @@ class RetryIn(Outcome):
 
 
 class Snooze(Outcome):
-    """Puts the task off for delay. It is not a failure: no attempt is used."""
+    """Postpones the task by delay. It is not a failure, and no attempt is used."""
 
     def __init__(self, delay: Seconds, message: str = "") -> None:
         super().__init__(message)
@@ -39,12 +40,12 @@ class Snooze(Outcome):
 
 
 class OnceHeld(Snooze):
-    """Another task holds the once key. If the handler lets this pass, its task is put off."""
+    """Another task holds the once key. If the handler does not catch this, its task is snoozed."""
 
 
 class Interrupted(Exception):
     """Why a handler should stop before its task is done. Claim.check, progress and checkpoint raise it; a coroutine is also
-    cancelled. What the handler raises then is no failure of the task, except after a timeout."""
+    cancelled. What the handler then raises does not count as a failure, except after a timeout."""
 
 
 class Cancelled(Interrupted):
@@ -52,12 +53,12 @@ class Cancelled(Interrupted):
 
 
 class LeaseLost(Interrupted):
-    """The claim no longer holds: another worker may run the task. What this handler returns changes nothing."""
+    """The claim is no longer valid, and another worker may run the task. The result of this handler is ignored."""
 
 
 class Draining(Interrupted):
-    """The worker stops, and its drain timeout is over. The task goes back to the queue; no attempt is used."""
+    """The worker is stopping and its drain timeout is over. The task goes back to its queue, and no attempt is used."""
 
 
 class TimedOut(Interrupted):
-    """The time limit of the run is over. The attempt has failed unless the handler returns a result."""
+    """The time limit of the run is over. The attempt fails unless the handler returns a result."""

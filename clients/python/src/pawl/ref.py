@@ -1,4 +1,4 @@
-"""Ref: a task that was enqueued, to be waited for or cancelled."""
+"""Ref: a reference to an enqueued task, to wait for it or cancel it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pawl.v1 import producer_pb2
 R_co = TypeVar("R_co", covariant=True)
 
 _WAIT_STEP = 30.0  # how long one call waits for the end of a task
-_WAIT_SLACK = 5.0  # how long after its timeout an answer may come that says the task has not ended
+_WAIT_SLACK = 5.0  # how long after the timeout the response may come that the task has not ended
 
 
 class Ref(Generic[R_co]):
-    """Refers to a task that was enqueued."""
+    """A reference to a task that was enqueued."""
 
     def __init__(self, caller: _rpc.Caller, id: str, *, state: str = "", created_at: datetime | None = None, duplicate: bool = False) -> None:
         self._caller = caller
         self.id = id
         self.state = state
-        """When it was accepted: ready or scheduled; for a duplicate the state it was in. "" for App.ref."""
+        """The state when it was accepted: ready or scheduled; for a duplicate, the state it was in. "" for App.ref."""
         self.created_at = created_at
         """By the broker's clock."""
         self.duplicate = duplicate
-        """The idempotency key, the unique key or the request id stood for this task already."""
+        """The idempotency key, unique key or request id already belonged to this task."""
 
     def __repr__(self) -> str:
         return f"Ref({self.id!r})"
@@ -37,32 +37,32 @@ class Ref(Generic[R_co]):
         return self._caller.run(_info(self._caller, self.id))
 
     async def ainfo(self) -> TaskInfo:
-        """Like info, for event loops."""
+        """Async version of info."""
         return await self._caller.arun(_info(self._caller, self.id))
 
     def wait_ended(self, timeout: float | None = None) -> TaskInfo:
-        """Waits until the task has ended, in whatever way. After timeout seconds it raises TimeoutError."""
+        """Waits until the task has ended, in whatever state. Raises TimeoutError after timeout seconds."""
         return self._caller.run(_wait(self._caller, self.id, timeout))
 
     async def await_ended(self, timeout: float | None = None) -> TaskInfo:
-        """Like wait_ended, for event loops."""
+        """Async version of wait_ended."""
         return await self._caller.arun(_wait(self._caller, self.id, timeout))
 
     def result(self, timeout: float | None = None) -> R_co:
-        """Waits for the task and gives what its function returned; TaskEndedError if the task did not succeed, ValueError if
-        the result is not JSON: TaskInfo.result has its bytes."""
+        """Waits for the task and returns its function's result. TaskEndedError if the task did not succeed; ValueError if the
+        result is not JSON: its bytes are in TaskInfo.result."""
         return cast(R_co, _result_of(self.wait_ended(timeout)))
 
     async def aresult(self, timeout: float | None = None) -> R_co:
-        """Like result, for event loops."""
+        """Async version of result."""
         return cast(R_co, _result_of(await self.await_ended(timeout)))
 
     def cancel(self, reason: str = "") -> TaskInfo:
-        """Cancels the task, and tells its handler if it is running. WrongStateError if it has ended otherwise."""
+        """Cancels the task, and its handler if it is running. WrongStateError if it has ended in another state."""
         return self._caller.run(_cancel(self._caller, self.id, reason))
 
     async def acancel(self, reason: str = "") -> TaskInfo:
-        """Like cancel, for event loops."""
+        """Async version of cancel."""
         return await self._caller.arun(_cancel(self._caller, self.id, reason))
 
 
@@ -86,7 +86,7 @@ def _wait(caller: _rpc.Caller, id: str, timeout: float | None) -> _rpc.Op[TaskIn
         if deadline is not None and now >= deadline:
             raise TimeoutError(f"task {id} is still {info.state} after {timeout:g} s")
         attempt = attempt + 1 if now - start < min(step, 1.0) else 0
-        if attempt:  # cut short, by a node that shuts down say
+        if attempt:  # cut short, for example by a node that is shutting down
             yield _rpc.Pause(_rpc.backoff(attempt, 0.02, 2.0))
 
 

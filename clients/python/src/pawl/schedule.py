@@ -1,4 +1,4 @@
-"""Schedules: what is enqueued again and again, at times of the clock or at an interval."""
+"""Schedules, which enqueue tasks repeatedly, at clock times or at an interval."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _OUTCOMES = _convert.Words(schedule_pb2.TickOutcome, "TICK_OUTCOME_")
 
 @dataclass(frozen=True)
 class ScheduledTask:
-    """What each tick enqueues."""
+    """The task that every tick enqueues."""
 
     type: str
     payload: bytes
     content_type: str
     options: Options
     then: Sequence[ScheduledTask]
-    """What follows it."""
+    """Its follow-up tasks."""
 
     def decode_payload(self) -> Any:
         """Decodes the payload from JSON; ValueError if it is something else."""
@@ -37,42 +37,42 @@ class ScheduledTask:
 
 @dataclass(frozen=True)
 class SchedulePause:
-    """Since when a schedule rests, and why."""
+    """Since when a schedule is paused, and why."""
 
     at: datetime | None
     reason: str
     by: str
-    """As they called themselves; "" if it is not known."""
+    """As given by the caller; "" if unknown."""
 
 
 @dataclass(frozen=True)
 class Tick:
-    """An entry of a schedule's history: one tick, or several that were skipped for the same reason."""
+    """An entry in a schedule's history: one tick, or several that were skipped for the same reason."""
 
     seq: int
     planned_at: datetime | None
-    """Of several the first; None for a trigger."""
+    """Of several, the first; None for a trigger."""
     until: datetime | None
-    """Of several the last."""
+    """Of several, the last."""
     count: int
-    """How many; 100: or more."""
+    """The number of ticks; 100 means 100 or more."""
     decided_at: datetime | None
     outcome: str
     """fired, caught_up, triggered or skipped."""
     reason: str
     """Why it was skipped: missed, paused, overlap, queue_full and others."""
     task_id: str
-    """Its task, or the one that it overlaps; "" if it is on its way to another shard."""
+    """Its task, or the task that it overlapped; "" if it is on its way to another shard."""
     late: float
-    """Seconds from planned to decided."""
+    """Seconds from planned_at to decided_at."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the broker knows of a schedule. Durations are in seconds, times in UTC."""
+    """What the broker knows about a schedule. Durations are in seconds, times in UTC."""
 
     id: str
-    """Of this schedule: another of the same name has another."""
+    """Changes if the schedule is deleted and created again."""
     name: str
     cron: str
     time_zone: str
@@ -85,37 +85,38 @@ class Schedule:
     created_at: datetime | None
     updated_at: datetime | None
     next_run_at: datetime | None
-    """None while it is paused."""
+    """None while paused."""
     planned_at: datetime | None
     """next_run_at without its jitter."""
     coming: Sequence[datetime]
-    """Up to four ticks behind planned_at; not in lists, nor while it is paused."""
+    """Up to four ticks after planned_at; not in lists, nor while paused."""
     pause: SchedulePause | None
     last: Tick | None
-    """The newest entry of its history."""
+    """The newest history entry."""
     etag: str
-    """Of what put changes: another one if that is different."""
+    """Changes with whatever put can change."""
 
 
 @dataclass(frozen=True)
 class ScheduleChange:
-    """What putting a schedule does."""
+    """The result of putting a schedule."""
 
     change: str
     """created, updated or unchanged."""
     schedule: Schedule
     before: Schedule | None
-    """None if there was none."""
+    """None if it did not exist."""
 
 
 class Schedules:
-    """The schedules of a broker. Methods of one schedule raise NotFoundError if there is none of that name."""
+    """The schedules of a broker. Methods for a single schedule raise NotFoundError if there is none of that name."""
 
     def __init__(self, caller: _rpc.Caller) -> None:
         self._caller = caller
 
     def with_actor(self, name: str) -> Schedules:
-        """Gives the same calls in the name of somebody: the server keeps it with what was done. See pawl.admin.Admin.with_actor."""
+        """Returns the same calls in the name of an actor, which the server records with what they change. See
+        pawl.admin.Admin.with_actor."""
         return Schedules(self._caller.acting(name))
 
     def put(
@@ -134,17 +135,17 @@ class Schedules:
         dry_run: bool = False,
         if_etag: str = "",
     ) -> ScheduleChange:
-        """Makes a schedule what this says, creating it if need be. The same again changes nothing, and a schedule that keeps its times
-        keeps its next tick: call it at each start of a program.
+        """Creates a schedule, or updates it to match the arguments. If nothing differs, nothing changes, and a schedule whose times
+        don't change keeps its next tick, so a program can call this whenever it starts.
 
-        call: what each tick enqueues; it may have no delay, run_at, idempotency key or request id. cron: five fields, six with seconds
-        first, or @daily and its like, on the clock of time_zone, an IANA name, by default UTC. every: an interval of whole seconds, in
-        place of cron. jitter: each tick is late by a part of it. missed: what becomes of ticks that nobody could fire: once (one task for
-        all of them, the default), skip or all. overlap: of a tick while the task of an earlier one has not ended: allow (the default) or
-        skip. owner: what the schedule comes from.
+        call: what each tick enqueues; it can't have a delay, run_at, idempotency key or request id. cron: five fields, six with seconds
+        first, or a shorthand such as @daily, evaluated in time_zone, an IANA name, by default UTC. every: an interval in whole seconds,
+        instead of cron. jitter: each tick is delayed by a random part of it. missed: what happens to ticks that could not fire in time:
+        once (one task for all of them, the default), skip or all. overlap: what happens to a tick while the task of an earlier one has
+        not ended: allow (the default) or skip. owner: where the schedule comes from.
 
-        create_only: ConflictError if there is another one of this name. dry_run: tells what would change, and changes nothing. if_etag:
-        ConflictError unless the schedule is there and has this etag, or is as asked already.
+        create_only: ConflictError if a different schedule of this name exists. dry_run: returns what would change, without changing
+        anything. if_etag: ConflictError unless the schedule exists and still has this etag, or already matches.
         """
         request = schedule_pb2.PutScheduleRequest(
             spec=_spec(name, call, cron, time_zone, every, jitter, missed, overlap, owner), create_only=create_only, dry_run=dry_run
@@ -168,7 +169,7 @@ class Schedules:
         dry_run: bool = False,
         if_etag: str = "",
     ) -> ScheduleChange:
-        """Like put, for event loops."""
+        """Async version of put."""
         request = schedule_pb2.PutScheduleRequest(
             spec=_spec(name, call, cron, time_zone, every, jitter, missed, overlap, owner), create_only=create_only, dry_run=dry_run
         )
@@ -176,59 +177,59 @@ class Schedules:
         return await self._caller.arun(_put(self._caller, request))
 
     def get(self, name: str) -> Schedule:
-        """Returns one schedule."""
+        """Returns a schedule."""
         return self._caller.run(_get(self._caller, name))
 
     async def aget(self, name: str) -> Schedule:
-        """Like get, for event loops."""
+        """Async version of get."""
         return await self._caller.arun(_get(self._caller, name))
 
     def list(self) -> Iterator[Schedule]:
-        """Goes over all schedules by name."""
+        """Iterates over all schedules, by name."""
         return self._caller.pages(lambda cursor: _list(self._caller, cursor))
 
     def alist(self) -> AsyncIterator[Schedule]:
-        """Like list, for event loops: async for schedule in app.schedules.alist()."""
+        """Async version of list: async for schedule in app.schedules.alist()."""
         return self._caller.apages(lambda cursor: _list(self._caller, cursor))
 
     def delete(self, name: str) -> None:
-        """Removes a schedule with its history. The tasks of its ticks stay."""
+        """Removes a schedule and its history. Tasks that its ticks enqueued are kept."""
         self._caller.run(_delete(self._caller, name))
 
     async def adelete(self, name: str) -> None:
-        """Like delete, for event loops."""
+        """Async version of delete."""
         await self._caller.arun(_delete(self._caller, name))
 
     def pause(self, name: str, reason: str = "") -> Schedule:
-        """Lets ticks pass without a task. When the schedule is resumed, its history notes them."""
+        """Lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed."""
         return self._caller.run(_pause(self._caller, name, reason))
 
     async def apause(self, name: str, reason: str = "") -> Schedule:
-        """Like pause, for event loops."""
+        """Async version of pause."""
         return await self._caller.arun(_pause(self._caller, name, reason))
 
     def resume(self, name: str) -> Schedule:
-        """Ends the pause of a schedule. If there is none, that is no error."""
+        """Ends the pause of a schedule. It is not an error if the schedule is not paused."""
         return self._caller.run(_resume(self._caller, name))
 
     async def aresume(self, name: str) -> Schedule:
-        """Like resume, for event loops."""
+        """Async version of resume."""
         return await self._caller.arun(_resume(self._caller, name))
 
     def trigger(self, name: str) -> Ref[Any]:
-        """Enqueues the task of a schedule now, beside its ticks, also while it is paused."""
+        """Enqueues the task of a schedule now, in addition to its ticks. It also works while the schedule is paused."""
         return self._caller.run(_trigger(self._caller, name))
 
     async def atrigger(self, name: str) -> Ref[Any]:
-        """Like trigger, for event loops."""
+        """Async version of trigger."""
         return await self._caller.arun(_trigger(self._caller, name))
 
     def history(self, name: str) -> Iterator[Tick]:
-        """Goes over the history of a schedule, newest first: its last 1,000 entries."""
+        """Iterates over the history of a schedule, newest first. The last 1,000 entries are kept."""
         return self._caller.pages(lambda cursor: _history(self._caller, name, cursor))
 
     def ahistory(self, name: str) -> AsyncIterator[Tick]:
-        """Like history, for event loops: async for tick in app.schedules.ahistory(name)."""
+        """Async version of history: async for tick in app.schedules.ahistory(name)."""
         return self._caller.apages(lambda cursor: _history(self._caller, name, cursor))
 
 

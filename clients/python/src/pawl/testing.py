@@ -1,4 +1,4 @@
-"""For tests: the real broker, started from the pawl binary on a directory of its own, and a worker in a thread.
+"""For tests: a real broker, started from the pawl binary on its own directory, and a worker in a thread.
 
     with testing.Broker() as broker, pawl.App(broker.address) as app, testing.working(app): ...
 """
@@ -28,9 +28,9 @@ _STOP_TIMEOUT = 15.0
 
 
 class Broker:
-    """A pawl serve process. It keeps its address and its data when it is killed and started again.
+    """A pawl serve process. It keeps its address and its data when it is killed and restarted.
 
-    binary is the program; by default PAWL_BINARY of the environment, else pawl on the PATH. flags are those of pawl serve.
+    binary is the program; by default $PAWL_BINARY, or else pawl on the PATH. flags are those of pawl serve.
     """
 
     def __init__(self, binary: str | os.PathLike[str] | None = None, *, flags: tuple[str, ...] = ()) -> None:
@@ -46,11 +46,11 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """Where it serves, for App."""
+        """The address of the broker, for App."""
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Starts the broker, and returns when it serves."""
+        """Starts the broker, and returns when it is serving."""
         if self._process is not None:
             raise RuntimeError("the broker runs already")
         self._log = open(self._directory / "log", "a", encoding="utf-8")
@@ -64,13 +64,13 @@ class Broker:
                 raise RuntimeError(f"the broker did not start:\n{said[-2000:]}")
 
     def _ready(self) -> bool:
-        """Waits a moment for the broker to say that it is ready."""
+        """Waits a moment for the broker to report that it is ready."""
         assert self._process is not None and self._process.stdout is not None
         out = self._process.stdout
         return bool(select.select([out], [], [], 0.05)[0]) and " ready on " in out.readline()
 
     def stop(self) -> None:
-        """Stops the broker in good order."""
+        """Stops the broker gracefully."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -93,7 +93,7 @@ class Broker:
             self._log = None
 
     def log(self) -> str:
-        """What the broker has logged."""
+        """Returns the broker's log."""
         return (self._directory / "log").read_text(encoding="utf-8", errors="replace")
 
     def __enter__(self) -> Broker:
@@ -107,7 +107,8 @@ class Broker:
 
 @contextlib.contextmanager
 def working(app: App, queues: Queues = "default", **settings: Any) -> Iterator[Worker]:
-    """Runs a worker in a thread; the end of the block drains it, and raises what it raised. settings are those of Worker."""
+    """Runs a worker in a thread. The end of the block drains the worker, and raises what it raised. settings are those of Worker.
+    """
     worker = Worker(app, queues, **settings)
     raised: list[BaseException] = []
 

@@ -25,14 +25,14 @@ _MIN_LEASE, _MAX_LEASE = 1.0, 12 * 3600.0
 
 
 class Worker:
-    """Claims tasks and runs their handlers, concurrency of them at once, over one stream that it keeps open.
+    """Claims tasks over one long-lived stream and runs their handlers, up to concurrency at a time.
 
-    Functions run in threads, coroutine functions on an event loop of the worker's own. Leases are extended while handlers run.
+    Functions run in threads, coroutine functions on the worker's own event loop. Leases are extended while handlers run.
 
-    queues: {"mail": 7, "default": 3} takes from queues in proportion to their weights, ["urgent", "default"] from the first that
-    has a task. "mail:7,default:3" and "urgent,default" say the same. lease: its length in seconds, from 1 to 43,200; by default that
-    of the queue. drain_timeout: how long handlers may take to finish once the worker stops. max_bytes: of the tasks in one push.
-    name: who claims, in attempt logs and lists of workers; by default host/pid.
+    queues: {"mail": 7, "default": 3} claims from queues in proportion to their weights, ["urgent", "default"] from the first that
+    has a task. "mail:7,default:3" and "urgent,default" mean the same. lease: its length in seconds, from 1 to 43,200; by default the
+    queue's. drain_timeout: seconds that handlers may take to finish once the worker stops. max_bytes: the size limit for the tasks
+    in one push. name: shown in attempt logs and in lists of workers; by default host/pid.
     """
 
     def __init__(
@@ -77,18 +77,19 @@ class Worker:
 
     def run(self) -> None:
         """Claims and runs tasks until stop is called, and then drains: it takes no more tasks, lets handlers finish, and after
-        drain_timeout tells the rest to stop and gives their tasks back, so that no attempt is used.
+        drain_timeout tells the rest to stop and releases their tasks, so that no attempt is used.
 
-        A connection that breaks is made anew for ever; meanwhile handlers go on, and how they ended is told afterwards. It raises
-        PawlError if the broker refuses the worker when it first comes, or its token for a minute; and UnavailableError if at the
-        end it could not tell how some tasks ended: those run again after their lease. A worker runs once.
+        A connection that breaks is reestablished indefinitely; handlers continue meanwhile, and their outcomes are reported
+        afterwards. Raises PawlError if the broker refuses the worker when it first connects, or its token for a minute; and
+        UnavailableError if in the end it could not report how some tasks ended: these run again after their lease. A worker runs
+        only once.
         """
         if not self._started.acquire(blocking=False):
             raise RuntimeError("the worker was run already")
         self._run.do()
 
     def stop(self) -> None:
-        """Begins the drain. It may be called from any thread, and from a signal handler."""
+        """Starts draining. It may be called from any thread, and from a signal handler."""
         self._run.stop()
 
 
@@ -126,5 +127,5 @@ def _parse(queues: str | Sequence[str]) -> dict[str, int | None]:
 def _version() -> str:
     try:
         return f"python {metadata.version('pawl')}"
-    except metadata.PackageNotFoundError:  # it runs from its sources
+    except metadata.PackageNotFoundError:  # running from source
         return "python"
