@@ -1,4 +1,4 @@
-"""One broker for the tests that do not kill it. PAWL_BINARY names the program; without it, it is built."""
+"""One broker for the tests that do not kill it. PAWL_BINARY is the path of the program; if unset, it is built."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def broker(binary: str) -> Iterator[testing.Broker]:
-    """A broker that all tests share: each uses queues of its own."""
+    """A broker that all tests share. Each test uses its own queues."""
     with testing.Broker(binary) as running:
         yield running
 

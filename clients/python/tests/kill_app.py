@@ -1,4 +1,4 @@
-"""The app that test_kills.py runs in worker processes. It notes each run in a file."""
+"""The app that test_kills.py runs in worker processes. It records each run in a file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def note(text: str) -> None:
 
 
 def noted() -> list[str]:
-    """The lines so far."""
+    """Returns the lines so far."""
     with open(os.environ["NOTES"], encoding="utf-8") as notes:
         return notes.read().split()
 
 
 @app.task("note")
 def note_number(n: int) -> int:
-    """Takes some time, and notes that it ran."""
+    """Takes some time, and records that it ran."""
     time.sleep(0.01)
     note(str(n))
     return n
@@ -42,7 +42,7 @@ async def anote_number(n: int) -> int:
 
 @app.task("steps")
 def steps() -> list[str]:
-    """Kills its own process behind the first step."""
+    """Kills its own process after the first step."""
     claim = pawl.current()
 
     def run(name: str) -> str:
@@ -50,7 +50,8 @@ def steps() -> list[str]:
         return name
 
     first = claim.step("one", lambda: run("one"))
-    # Notes say which run is the first. Its attempt does not count if the lease ends while the broker is away, so the next one may have its number.
+    # The records show which run is the first. Its attempt does not count if the lease expires while the broker is down, so the next run may
+    # have its number.
     if "killed" not in noted():
         note("killed")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -59,14 +60,14 @@ def steps() -> list[str]:
 
 @app.task("who")
 def who() -> int:
-    """Tells which process runs it."""
+    """Returns the process that runs it."""
     time.sleep(0.2)
     return os.getpid()
 
 
 @app.task("slow")
 def slow(seconds: float) -> str:
-    """Notes when it begins, and when it ends."""
+    """Records when it starts and when it ends."""
     note("begins")
     time.sleep(seconds)
     note("ends")

@@ -1,4 +1,4 @@
-"""Plays the stories of test/conformance/outside, which says how they are written, to the Python SDK."""
+"""Runs the stories of test/conformance/outside against the Python SDK. Their format is described there."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _POLL = 0.015
 
 
 class Untrue(Exception):
-    """A story is not true of this SDK."""
+    """A story does not hold for this SDK."""
 
 
 def features() -> list[dict[str, Any]]:
-    """The rows of the table of what each SDK has."""
+    """Returns the rows of the table of features of the SDKs."""
     return list(json.loads((ROOT / "features.json").read_text()))
 
 
 def stories() -> Iterator[dict[str, Any]]:
-    """All stories, with "@" replaced by their names."""
+    """Returns all stories, with "@" replaced by their names."""
     for path in sorted((ROOT / "stories").glob("*.json")):
         for raw in json.loads(path.read_text()):
             yield json.loads(json.dumps(raw, ensure_ascii=False).replace("@", raw["name"]))
 
 
 def lacks(story: Mapping[str, Any], player: str = "python") -> str:
-    """Says which of a story's features the SDK does not have."""
+    """Returns which of a story's features the SDK lacks."""
     return next((f["id"] for f in features() if f["id"] in story["about"] and not f[player]), "")
 
 
 def differs(where: str, want: Any, got: Any) -> str:
-    """Says where got is not what is wanted, "" if it is."""
+    """Returns where got differs from want, or "" if it does not."""
     if isinstance(want, dict) and want:
         if not isinstance(got, dict):
             return f"{where}: got {got!r}, want {want!r}"
@@ -57,13 +57,13 @@ def differs(where: str, want: Any, got: Any) -> str:
 
 
 def seconds(text: str) -> float:
-    """Reads a duration of a story."""
+    """Parses a duration in a story."""
     units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
     return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|m|h)", text))
 
 
 class Play:
-    """A story under way."""
+    """A story being run."""
 
     def __init__(self, app: pawl.App) -> None:
         self.app = app
@@ -77,7 +77,7 @@ class Play:
         self._working: list[Any] = []
 
     def tell(self, story: Mapping[str, Any]) -> None:
-        """Plays all steps. Untrue says where the story was not true."""
+        """Runs all steps. Raises Untrue where the story does not hold."""
         try:
             for at, step in enumerate(story["steps"]):
                 try:
@@ -124,7 +124,7 @@ class Play:
         return got, differs("answer", self._resolve(step["gives"]), got) if "gives" in step else ""
 
     def _resolve(self, value: Any) -> Any:
-        """Replaces names by what they stand for."""
+        """Replaces names by their values."""
         if isinstance(value, dict):
             return {key: self._resolve(each) for key, each in value.items()}
         if isinstance(value, list):
@@ -194,7 +194,7 @@ class Play:
             self._gate(f"{claim.type} ended").set()
 
     def _act(self, claim: pawl.Claim, action: dict[str, Any]) -> tuple[Any] | None:
-        """Does one thing. What the handler returns comes in a tuple; what it raises is raised."""
+        """Performs one action. The handler's result comes in a tuple; its exceptions are raised."""
         verb = next(each for each in _ACTIONS if each in action)
         return _ACTIONS[verb](self, claim, action)
 
@@ -289,5 +289,5 @@ _ACTIONS: dict[str, Callable[[Play, pawl.Claim, dict[str, Any]], tuple[Any] | No
 
 
 def run_at(text: str) -> datetime:
-    """Reads a time such as "+1h"."""
+    """Parses a time such as "+1h"."""
     return datetime.now(timezone.utc) + timedelta(seconds=seconds(text))

@@ -1,4 +1,4 @@
-"""The calls of stories, made with the Python SDK: what they take and give is in REST's words."""
+"""The calls of stories, made with the Python SDK. Parameters and results are as in REST."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DURATIONS = ("delay", "idempotency_ttl", "timeout", "expires_in", "retention")
 
 
 def refused(err: pawl.PawlError) -> dict[str, Any]:
-    """A refusal, in REST's words."""
+    """Returns an error as in REST."""
     return {"code": err.code, "reason": err.reason, "field": err.field, "state": err.state}
 
 
@@ -40,7 +40,7 @@ def retry(given: Mapping[str, Any]) -> pawl.Retry:
 
 
 def calls(app: pawl.App, given: Sequence[Mapping[str, Any]]) -> list[pawl.Call[Any]]:
-    """Many of them."""
+    """Returns many tasks that a story describes."""
     return [call(app, each) for each in given]
 
 
@@ -50,19 +50,19 @@ def ref(made: pawl.Ref[Any]) -> dict[str, Any]:
 
 
 def many(results: Sequence[Any]) -> list[dict[str, Any]]:
-    """The answers to many."""
+    """Returns the results for many tasks."""
     return [{"refused": refused(each)} if isinstance(each, pawl.PawlError) else ref(each) if each else {} for each in results]
 
 
 def data(value: bytes, content_type: str, decode: Callable[[], Any]) -> Any:
-    """A payload or a result, as REST shows it."""
+    """Returns a payload or a result as in REST."""
     if content_type not in ("", "application/json"):
         return base64.b64encode(value).decode()
     return decode()
 
 
 def task(info: pawl.TaskInfo) -> dict[str, Any]:
-    """What the broker knows of a task."""
+    """Returns what the broker knows about a task."""
     out = dict(vars(info), task_id=info.id)
     out["payload"] = data(info.payload, info.content_type, info.decode_payload)
     out["result"] = data(info.result, info.result_content_type, info.decode_result)
@@ -73,20 +73,20 @@ def task(info: pawl.TaskInfo) -> dict[str, Any]:
 
 
 def claim(of: pawl.Claim) -> dict[str, Any]:
-    """What a handler has in its hands."""
+    """Returns the claim of a handler."""
     out = dict(vars(of), task_id=of.id, parent=vars(of.parent) if of.parent else None)
     out["payload"] = data(of.payload, of.content_type, of.decode_payload)
     return out
 
 
 def group(info: pawl.GroupInfo) -> dict[str, Any]:
-    """What the broker knows of a group."""
+    """Returns what the broker knows about a group."""
     followers = {name: vars(f) if (f := getattr(info, name)) else None for name in ("on_complete", "on_success", "on_death")}
     return dict(vars(info), group_id=info.id, counts=vars(info.counts), **followers)
 
 
 def schedule(of: pawl.Schedule) -> dict[str, Any]:
-    """What the broker knows of a schedule."""
+    """Returns what the broker knows about a schedule."""
     return dict(
         vars(of),
         paused=of.pause is not None,
@@ -115,7 +115,7 @@ def _put_schedule(app: pawl.App, given: dict[str, Any]) -> Any:
 
 
 def queue(of: admin.Queue) -> dict[str, Any]:
-    """What the broker knows of a queue."""
+    """Returns what the broker knows about a queue."""
     return dict(vars(of), depth=vars(of.depth) if of.depth else None, settings=vars(of.settings))
 
 
@@ -134,7 +134,7 @@ def _explain(app: pawl.App, given: dict[str, Any]) -> Any:
 
 
 def operation(of: admin.Operation) -> dict[str, Any]:
-    """What the broker knows of an operation."""
+    """Returns what the broker knows about an operation."""
     return dict(vars(of), action=of.spec.action)
 
 

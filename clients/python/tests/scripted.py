@@ -1,4 +1,4 @@
-"""A broker that does what a test tells it, for what the real one does only in rare moments."""
+"""A broker scripted by a test, for behaviour that the real one shows only in rare situations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stream:
         self.answers: queue.SimpleQueue[worker_pb2.WorkResponse | None | grpc.StatusCode] = queue.SimpleQueue()
 
     def receive(self) -> worker_pb2.WorkRequest | None:
-        """Returns the worker's next frame, None if the worker has closed the stream."""
+        """Returns the worker's next frame, or None if the worker has closed the stream."""
         return self._received.get(timeout=_TIMEOUT)
 
     def settles(self) -> worker_pb2.SettleRequest:
@@ -44,7 +44,7 @@ class Stream:
         self.answers.put(worker_pb2.WorkResponse(tasks=tasks))
 
     def break_off(self) -> None:
-        """Breaks the stream, as a lost connection does."""
+        """Breaks the stream, like a lost connection."""
         self.answers.put(grpc.StatusCode.UNAVAILABLE)
 
     def serve(self, requests: Iterator[worker_pb2.WorkRequest], context: Any) -> Iterator[worker_pb2.WorkResponse]:
@@ -119,12 +119,12 @@ class ScriptedBroker:
     def close(self) -> None:
         """Ends all streams."""
         for stream in self._opened:
-            stream.answers.put(None)  # its thread would wait for ever
+            stream.answers.put(None)  # its thread would wait forever
         self._server.stop(None)
 
 
 def refuse(context: Any, error: task_pb2.Error) -> None:
-    """Refuses a call as the broker does: with a google.rpc.Status, whose third field is a list of details."""
+    """Refuses a call as the broker does, with a google.rpc.Status, whose third field is a list of details."""
     detail = Any_()
     detail.Pack(error)
     data = detail.SerializeToString()
@@ -134,7 +134,7 @@ def refuse(context: Any, error: task_pb2.Error) -> None:
 
 
 def answer_to(request: worker_pb2.SettleRequest, error: str = "") -> worker_pb2.SettleResponse:
-    """Answers all that a frame settles: done, or refused with a code."""
+    """Answers everything that a frame settles: done, or refused with a code."""
     out = worker_pb2.SettleResponse()
     for name in ("acks", "fails", "extends", "releases"):
         for each in getattr(request, name):

@@ -20,7 +20,7 @@ Pawl = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def directory(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with certificates of a server and of a client, and of an authority that signed neither."""
+    """A directory with certificates of a server and a client, and of an authority that signed neither."""
     out = tmp_path_factory.mktemp("access")
     for arguments in (
         f"ca --out {out}/ca",
@@ -34,7 +34,7 @@ def directory(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def guarded(binary: str, directory: Path) -> Iterator[testing.Broker]:
-    """A broker that wants tokens, over TLS."""
+    """A broker that requires tokens, over TLS."""
     flags = f"--auth --admin-token-file {directory}/admin --tls-cert {directory}/n1.crt --tls-key {directory}/n1.key --client-ca {directory}/ca/ca.crt"
     with testing.Broker(binary, flags=tuple(flags.split())) as running:
         yield running
@@ -57,7 +57,7 @@ def command(binary: str, directory: Path, guarded: testing.Broker) -> Pawl:
 
 @pytest.fixture
 def secure(guarded: testing.Broker, directory: Path) -> Callable[..., pawl.App]:
-    """Makes apps that trust the broker's authority."""
+    """Creates apps that trust the broker's authority."""
 
     def make(token: object = None, **settings: object) -> pawl.App:
         settings = {"tls": pawl.TLS(f"{directory}/ca/ca.crt"), "retry_for": 0, **settings}
@@ -140,7 +140,7 @@ def test_a_worker_whose_token_is_revoked_ends(
             app.call("t", queue=queue).enqueue()
             assert ran.wait(20)
             command("token", "revoke", queue)
-            assert worker._run._closing.wait(30)  # by itself
+            assert worker._run._closing.wait(30)  # without stop being called
 
 
 def test_a_namespace_has_tasks_of_its_own(secure: Callable[..., pawl.App], directory: Path, command: Pawl, queue: str) -> None:

@@ -1,4 +1,4 @@
-"""What the stories of test_outside.py do not tell of the operators' calls: settings go around as they are, and what is wrong is named."""
+"""What the stories of test_outside.py do not cover of the operators' calls: settings survive a round trip, and errors name the field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses, broken connections and repeats."""
+"""Addresses, broken connections and retries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_environment_says_what_is_not_given(broker: testing.Broker, monkeypa
 def test_an_address_that_does_not_answer_is_left(broker: testing.Broker, queue: str) -> None:
     for _ in range(5):  # the order is random
         with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+            taken.bind(("127.0.0.1", 0))  # bound, but not listening
             with pawl.App(f"127.0.0.1:{taken.getsockname()[1]},{broker.address}") as app:
                 assert app.call("t", queue=queue).enqueue().id
 
@@ -87,7 +87,7 @@ def test_close_ends_calls(broker: testing.Broker, queue: str) -> None:
 
 
 def test_kills_of_the_broker_lose_nothing_and_double_nothing(binary: str) -> None:
-    """Producers enqueue while the broker is killed and started again: every task that was answered is there, exactly once."""
+    """Producers enqueue while the broker is killed and restarted: every acknowledged task is there, exactly once."""
     with testing.Broker(binary) as broker, pawl.App(broker.address) as app:
         refs: list[list[pawl.Ref[object]]] = [[], [], []]
         stop = threading.Event()

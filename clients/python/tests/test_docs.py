@@ -1,4 +1,4 @@
-"""The programs of docs/python.md and of the README run as they stand."""
+"""The programs of docs/python.md and of the README run unchanged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ print(answer.status_code, {"state": refs[0].info().state})
 def programs_of(page: str, directory: Path) -> set[str]:
     """Writes the programs of a page into a directory. They take the server's address from the environment."""
     blocks = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page, re.DOTALL))
-    assert 'pawl.App("127.0.0.1:7295")' in blocks["tasks.py"]  # where a server is by default
+    assert 'pawl.App("127.0.0.1:7295")' in blocks["tasks.py"]  # the default address of a server
     for name, code in blocks.items():
         (directory / name).write_text(code.replace('pawl.App("127.0.0.1:7295")', "pawl.App()"))
     return set(blocks)
@@ -65,7 +65,7 @@ def programs(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str, cwd: Path, **environment: str) -> str:
-    """Runs Python, and gives what it says."""
+    """Runs Python, and returns its output."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
@@ -116,7 +116,7 @@ def test_the_guide_names_all_options() -> None:
     [("celery", "send_receipt.options(delay=1).enqueue(42)", "receipt 42"), ("sqs", 'hello.enqueue("you")', "hello, you")],
 )
 def test_coming_from(broker: testing.Broker, page: str, call: str, says: str, tmp_path: Path) -> None:
-    """The programs of the pages for those who come from elsewhere."""
+    """The programs of the migration guides."""
     text = (ROOT.parents[1] / "docs" / f"coming-from-{page}.md").read_text()
     assert programs_of(text, tmp_path) == {"tasks.py"}
     assert call + ".result(timeout=10)" in text

@@ -1,4 +1,4 @@
-"""Enqueues that run at the same time go together, and none is lost when one of their callers gives up."""
+"""Concurrent enqueues share requests, and none is lost when one of their callers gives up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = Union[grpc.StatusCode, dict[str, task_pb2.Error], int, None]
 
 
 class Request:
-    """A batch that waits for what the test answers."""
+    """A batch that waits for the test's answer."""
 
     def __init__(self, batch: producer_pb2.EnqueueBatchRequest, metadata: dict[str, Any]) -> None:
         self.types = [task.type for task in batch.tasks]
@@ -32,11 +32,11 @@ class Request:
         self._answer: futures.Future[Answer] = futures.Future()
 
     def answer(self, **refused: task_pb2.Error) -> None:
-        """Accepts the tasks, but for those of the types that are refused."""
+        """Accepts the tasks, except those of the given types."""
         self._answer.set_result(refused)
 
     def answer_only(self, n: int) -> None:
-        """Accepts n tasks, and says nothing of the others."""
+        """Accepts n tasks, and does not answer for the others."""
         self._answer.set_result(n)
 
     def fail(self, status: grpc.StatusCode) -> None:
@@ -86,12 +86,12 @@ class Broker:
 
     @property
     def quiet(self) -> bool:
-        """Reports whether no batch has arrived that the test has not seen."""
+        """Reports whether the test has seen every batch that has arrived."""
         return self._requests.empty()
 
     def close(self) -> None:
         for request in self._all:
-            request.give_up()  # or its thread would wait
+            request.give_up()  # otherwise its thread would wait
         self._server.stop(None)
 
 
@@ -103,7 +103,7 @@ def broker() -> Iterator[Broker]:
 
 
 class Callers:
-    """Enqueues tasks, each in a thread of its own, in a known order."""
+    """Enqueues tasks, each in its own thread, in a known order."""
 
     def __init__(self, app: pawl.App) -> None:
         self.app = app
@@ -132,7 +132,7 @@ def _until(condition: Any) -> None:
 
 
 def occupied(broker: Broker, callers: Callers) -> list[tuple[futures.Future[str], Request]]:
-    """Has as many requests under way as may be."""
+    """Brings the requests in flight to their limit."""
     out = []
     for name in ("first", "second"):
         future = callers.enqueue(name)
@@ -141,7 +141,7 @@ def occupied(broker: Broker, callers: Callers) -> list[tuple[futures.Future[str]
 
 
 async def aoccupied(broker: Broker, app: pawl.App) -> tuple[list[asyncio.Future[Any]], list[Request]]:
-    """Like occupied, on the event loop."""
+    """Async version of occupied."""
     sent: list[asyncio.Future[Any]] = [asyncio.ensure_future(app.call(name).aenqueue()) for name in ("first", "second")]
     return sent, [await asyncio.to_thread(broker.request) for _ in sent]
 
@@ -203,7 +203,7 @@ def test_only_the_unavailable_is_repeated(broker: Broker) -> None:
         waiting = {name: callers.enqueue(name) for name in ("a", "b", "c")}
         request.answer()
         together = broker.request()
-        together.answer(a=task_pb2.Error(code="unavailable", message="no leader"))  # the one whose caller has sent all
+        together.answer(a=task_pb2.Error(code="unavailable", message="no leader"))  # the task whose caller has sent them all
         assert waiting["b"].result(_TIMEOUT) == "id-b" and waiting["c"].result(_TIMEOUT) == "id-c"
         again = broker.request()
         assert again.types == ["a"] and again.ids["a"] == together.ids["a"]
@@ -256,7 +256,7 @@ def test_a_failure_is_that_of_all_in_the_request(broker: Broker) -> None:
             with pytest.raises(pawl.PermissionDeniedError) as err:
                 future.result(_TIMEOUT)
             raised.append(err.value)
-        assert raised[0] is not raised[1]  # or their tracebacks would run together
+        assert raised[0] is not raised[1]  # otherwise their tracebacks would be mixed up
         other.answer()
 
 
@@ -332,7 +332,7 @@ def test_when_the_sender_gives_up_another_sends(broker: Broker) -> None:
             waiting["a"].cancel()
             again = await asyncio.to_thread(broker.request)
             assert again.types == ["b", "c"]
-            assert all(again.ids[name] == together.ids[name] for name in "bc")  # so that none becomes two tasks
+            assert all(again.ids[name] == together.ids[name] for name in "bc")  # so that no task is created twice
             again.answer()
             assert [(await waiting[name]).id for name in ("b", "c")] == ["id-b", "id-c"]
             requests[1].answer()
@@ -370,7 +370,7 @@ def test_a_task_whose_caller_has_left_is_not_sent_again() -> None:
     _, _, sends, other = tasks
     assert gatherer.take(sends) == [sends, other]
     gatherer.leave(other)
-    gatherer.end([other])  # or it would get a turn that nobody takes
+    gatherer.end([other])  # otherwise it would get a turn that nobody takes
     assert not other.sends and gatherer._requests == 1
 
 

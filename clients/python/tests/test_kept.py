@@ -1,4 +1,4 @@
-"""What checkpoints hold, as programs in other languages read and write it."""
+"""The contents of checkpoints, as programs in other languages read and write them."""
 
 from __future__ import annotations
 

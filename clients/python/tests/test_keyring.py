@@ -1,4 +1,4 @@
-"""Encryption: what the Go SDK encrypts this one reads, and makes the same; the broker sees nothing of it."""
+"""Encryption: this SDK reads what the Go SDK encrypts, and encrypts the same way; the broker sees no plaintext."""
 
 from __future__ import annotations
 

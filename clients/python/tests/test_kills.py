@@ -1,6 +1,6 @@
-"""Real processes, and what kill -9 does to them: nothing that was enqueued is lost, and each task runs at least once.
+"""Real processes under kill -9: nothing that was enqueued is lost, and every task runs at least once.
 
-PAWL_KILLS has more of them killed.
+PAWL_KILLS sets the number of kills.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from pawl import testing
 
 from waiting import eventually
 
-KILLS = int(os.environ.get("PAWL_KILLS", "6"))  # of workers; of the broker half as many
+KILLS = int(os.environ.get("PAWL_KILLS", "6"))  # of workers; half as many of the broker
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
 def own(binary: str) -> Iterator[testing.Broker]:
-    """A broker that the test may kill."""
+    """A broker that the test can kill."""
     with testing.Broker(binary) as running:
         yield running
 
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
-    """The file in which workers note what they run."""
+    """The file in which workers record what they run."""
     return tmp_path / "notes"
 
 
@@ -58,7 +58,7 @@ def start(own: testing.Broker, notes: Path) -> Iterator[Start]:
 
 
 def lines(notes: Path) -> list[str]:
-    """What the workers have noted."""
+    """Returns what the workers have recorded."""
     return notes.read_text().split() if notes.exists() else []
 
 
@@ -68,7 +68,7 @@ def test_kills_of_workers_and_broker_lose_no_task(own: testing.Broker, start: St
         refs: list[pawl.Ref[object]] = []
         for turn in range(KILLS):
             refs += app.enqueue_many(app.call(("note", "anote")[n % 2], {"n": len(refs) + n}) for n in range(300))
-            eventually(lambda: len(lines(notes)) > 250 * turn)  # some of them run right now
+            eventually(lambda: len(lines(notes)) > 250 * turn)  # some of them are running right now
             workers[turn % 2].kill()
             workers[turn % 2] = start("--concurrency", "8", "--lease", "1")
             if turn % 2:
@@ -78,7 +78,7 @@ def test_kills_of_workers_and_broker_lose_no_task(own: testing.Broker, start: St
         assert results == list(range(300 * KILLS))
         assert set(lines(notes)) == {str(n) for n in range(300 * KILLS)}
         outcomes = {attempt.outcome for ref in refs for attempt in ref.info().attempt_log}
-        assert outcomes & {"lease_lost", "leaderless"}  # the kills did hit tasks
+        assert outcomes & {"lease_lost", "leaderless"}  # the kills hit running tasks
 
 
 def test_a_kill_behind_a_step_does_not_repeat_it(own: testing.Broker, start: Start, notes: Path) -> None:
@@ -148,7 +148,7 @@ def test_processes_drain_when_their_supervisor_is_killed(own: testing.Broker, st
 
 
 def alive(pid: int) -> bool:
-    """Reports whether a process runs. One that nobody has waited for has ended."""
+    """Reports whether a process is running. A zombie has ended."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:

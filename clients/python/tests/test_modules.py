@@ -1,4 +1,4 @@
-"""The modules of the package: imports run down only, those for types too, so that each can be read without those above it."""
+"""The modules of the package: imports only go down, even those for types, so that each module can be read without those above it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MODULES = {path.stem for path in PACKAGE.glob("*.py")}
 
 
 def imports(module: str) -> set[str]:
-    """The modules of the package that a module imports, wherever it does."""
+    """Returns the modules of the package that a module imports, anywhere in it."""
     out = set()
     for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "pawl":
@@ -24,5 +24,5 @@ def imports(module: str) -> set[str]:
 def test_imports_run_down_only() -> None:
     graph = {module: imports(module) for module in MODULES}
     assert len(graph) > 25 and "_convert" in graph["models"]
-    order = tuple(graphlib.TopologicalSorter(graph).static_order())  # a CycleError names the circle
+    order = tuple(graphlib.TopologicalSorter(graph).static_order())  # a CycleError names the cycle
     assert order.index("errors") < order.index("_convert") < order.index("claim") < order.index("app") < order.index("__init__")

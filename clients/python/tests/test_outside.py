@@ -1,4 +1,4 @@
-"""The stories that all SDKs and REST must tell alike, and the Python column of the table of what each SDK has."""
+"""The stories that must hold for all SDKs and REST, and the Python column of the table of features of the SDKs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STORIES = list(outside.stories())
 
 @pytest.fixture(scope="module")
 def told(broker: testing.Broker) -> Any:
-    """All stories at once: most of their time they wait."""
+    """Runs all stories concurrently, because they spend most of their time waiting."""
 
     def tell(story: dict[str, Any]) -> None:
         with pawl.App(broker.address) as app:

@@ -1,4 +1,4 @@
-"""The package as it is shipped."""
+"""The package as shipped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_wheel_builds_and_runs(tmp_path: Path) -> None:
 
 
 def has_generators() -> bool:
-    """Reports whether the code of protobuf can be made here as it was made: other versions make it otherwise."""
+    """Reports whether the protobuf code can be regenerated here identically: other versions generate it differently."""
     if not (shutil.which("protoc") and shutil.which("protoc-gen-mypy")):
         return False
     return "3.21." in subprocess.run(["protoc", "--version"], capture_output=True, text=True).stdout

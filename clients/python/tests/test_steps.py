@@ -1,4 +1,4 @@
-"""Checkpoints, steps, and effects that several tasks want once."""
+"""Checkpoints, steps, and effects that several tasks share."""
 
 from __future__ import annotations
 
@@ -329,9 +329,9 @@ def test_what_has_run_is_recorded_though_the_handler_is_told_to_stop() -> None:
         world.stream.push("a")
         request = world.broker.extended.get(timeout=20)
         assert json.loads(request.checkpoint) == {"pawl_steps": {"charge": "ch_7"}}
-        world.worker.stop()  # drains in no time, and cancels the coroutine
+        world.worker.stop()  # drains without waiting, and cancels the coroutine
         eventually(lambda: all(held.cause for held in world.worker._run._claims.values()))
-        world.broker.extend_answers.put(grpc.StatusCode.UNAVAILABLE)  # and the record needs a second try
+        world.broker.extend_answers.put(grpc.StatusCode.UNAVAILABLE)  # and recording needs a second try
         assert world.broker.extended.get(timeout=20) == request
         world.broker.extend_answers.put(worker_pb2.ExtendResponse())
         assert [release.claim_token for release in world.stream.settles().releases] == ["a"]
@@ -403,7 +403,7 @@ def test_a_coroutine_that_gives_up_waiting_leaves_its_step(app: pawl.App, queue:
             await asyncio.wait_for(claim.astep("k", slow), 0.1)
         with pytest.raises(asyncio.TimeoutError) as second:
             await asyncio.wait_for(claim.aonce("k", slow), 0.1)
-        assert first.value.__cause__ and second.value.__cause__  # which keep the frames of what was given up
+        assert first.value.__cause__ and second.value.__cause__  # which keep the frames of abandoned generators alive
         return await claim.astep("k", fast) + await claim.aonce("k", fast)
 
     with working(app, queue):
@@ -417,7 +417,7 @@ def test_a_step_that_exits_is_left(app: pawl.App, queue: str) -> None:
         try:
             return claim.step("k", leave)
         except SystemExit as err:
-            assert err.__traceback__  # which keeps the frames of the step
+            assert err.__traceback__  # which keeps the frames of the step alive
             return claim.step("k", lambda: 1)
 
     def leave() -> int:

@@ -1,4 +1,4 @@
-"""The worker's stream: what it says when streams break, ends are refused, and tasks come at the wrong moment."""
+"""The worker's stream: what the worker sends when streams break, endings are refused, and tasks arrive at the wrong moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waiting import eventually
 
 
 class World:
-    """A worker at a scripted broker. Its handler of the type t waits until it is told how to end."""
+    """A worker at a scripted broker. Its handler for type t waits until it is told how to end."""
 
     def __init__(self, concurrency: int) -> None:
         self.broker = ScriptedBroker()
@@ -49,7 +49,7 @@ class World:
         self.worker.stop()
         self.thread.join(30)
         assert not self.thread.is_alive()
-        assert not self.worker._run._claims  # none is forgotten there
+        assert not self.worker._run._claims  # no claim is left behind
         self.broker.close()
         self.app.close()
 
@@ -63,7 +63,7 @@ def world() -> Iterator[World]:
 
 
 def opened(world: World) -> Stream:
-    """Waits for a stream, checks its first frame, and gives it."""
+    """Waits for a stream, checks its first frame, and returns it."""
     stream = world.broker.stream()
     first = stream.receive()
     assert first is not None and first.hello.types == ["t"] and first.hello.slots == 2
@@ -81,7 +81,7 @@ def test_free_slots_are_granted_and_granted_again(world: World) -> None:
     stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles)))
     stream.break_off()
     first = world.broker.stream().receive()
-    assert first is not None and first.grant == 2  # what the broken stream had counts no more
+    assert first is not None and first.grant == 2  # grants of the broken stream no longer count
 
 
 def test_what_is_not_confirmed_is_told_over_the_next_stream(world: World) -> None:
@@ -109,7 +109,7 @@ def test_a_new_stream_extends_what_runs_and_stops_what_is_lost(world: World) -> 
     stream.break_off()
     stream = world.broker.stream()
     first = stream.receive()
-    assert first is not None and first.grant == 1  # the handler goes on
+    assert first is not None and first.grant == 1  # the handler continues
     settles = stream.settles()
     assert [extend.claim_token for extend in settles.extends] == ["a"]
     stream.answers.put(worker_pb2.WorkResponse(settled=answer_to(settles, "stale_claim")))
@@ -117,7 +117,7 @@ def test_a_new_stream_extends_what_runs_and_stops_what_is_lost(world: World) -> 
     stream.push("b")
     world.go.set()
     settles = stream.settles()
-    assert [ack.claim_token for ack in settles.acks] == ["b"]  # nobody is told how a lost claim ended
+    assert [ack.claim_token for ack in settles.acks] == ["b"]  # the end of a lost claim is not reported
 
 
 def test_a_task_that_is_pushed_twice_runs_once(world: World) -> None:
@@ -191,7 +191,7 @@ def test_what_the_last_stream_does_not_confirm_is_told_by_a_call(world: World) -
     stream.push("a")
     world.go.set()
     assert len(stream.settles().acks) == 1
-    world.worker.stop()  # nothing is answered
+    world.worker.stop()  # no answers
     told = world.broker.settled.get(timeout=20)
     assert [ack.claim_token for ack in told.acks] == ["a"]
     world.thread.join(20)
@@ -222,7 +222,7 @@ def test_a_worker_whose_threads_fail_ends(world: World, part: str, monkeypatch: 
     stream = opened(world)
     monkeypatch.setattr(world.worker._run, part, fail)
     stream.push("a", timeout=duration_pb2.Duration(nanos=1))
-    world.worker._run._next_sweep = 0  # whose time has come
+    world.worker._run._next_sweep = 0  # which is due
     with world.worker._run._lock:
         world.worker._run._tick.notify_all()
     world.thread.join(30)
@@ -240,4 +240,4 @@ def test_a_broker_that_drains_is_left_in_good_order(world: World) -> None:
     assert frame is not None and frame.quiet
     assert stream.receive() is None
     first = world.broker.stream().receive()
-    assert first is not None and first.grant == 1  # the handler goes on
+    assert first is not None and first.grant == 1  # the handler continues

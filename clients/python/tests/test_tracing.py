@@ -1,5 +1,5 @@
-"""Traces: a task belongs to the trace of its producer, and so does what its handler enqueues. The programs run in processes of their own, where
-OpenTelemetry is the real one, if it is installed, or what tests/otel has of it."""
+"""Traces: a task belongs to the trace of its producer, and so does what its handler enqueues. The programs run in their own processes, with the
+real OpenTelemetry if it is installed, or else with the part in tests/otel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IS_REAL = importlib.util.find_spec("opentelemetry") is not None and importlib.ut
 
 
 def spans(broker: testing.Broker, queue: str, story: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Runs a story of traced.py, and returns what it says, and its spans."""
+    """Runs a story of traced.py, and returns its output and its spans."""
     path = [str(TESTS.parent / "src"), *([] if IS_REAL else [str(TESTS / "otel")])]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path), PAWL_SERVER=broker.address)
     done = subprocess.run([sys.executable, str(TESTS / "traced.py"), queue, story], env=environment, capture_output=True, text=True, timeout=60)
@@ -28,7 +28,7 @@ def spans(broker: testing.Broker, queue: str, story: str) -> tuple[dict[str, Any
 
 
 def measured(of: list[dict[str, Any]], metric: str, operation: str) -> list[tuple[str | None, float]]:
-    """What was measured of an operation: for each error, or none, how often or how many."""
+    """Returns the measurements of an operation: for each error or none, how often or how many."""
     points = [each for each in of if each.get("metric") == metric and each["attributes"]["messaging.operation.name"] == operation]
     return sorted(((each["attributes"].get("error.type"), each["value"]) for each in points), key=str)
 

@@ -1,4 +1,4 @@
-"""Workers: what becomes of tasks, leases, cancellation, drain."""
+"""Workers: outcomes of tasks, leases, cancellation, draining."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_thousands_of_coroutines_run_on_one_loop(app: pawl.App, queue: str) -> N
     async def sleep(n: int) -> int:
         nonlocal started
         started += 1
-        while started < 1000:  # all of them are there at once
+        while started < 1000:  # until all of them run at the same time
             await asyncio.sleep(0.01)
         return n
 
@@ -125,7 +125,7 @@ def test_what_handlers_raise_decides_what_becomes_of_tasks(app: pawl.App, queue:
 
 
 class Undescribed(Exception):
-    """An error whose text cannot be had."""
+    """An error that cannot be formatted."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")

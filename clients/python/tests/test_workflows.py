@@ -112,7 +112,7 @@ def test_a_group_takes_members_until_it_is_complete(app: pawl.App, queue: str) -
     with pytest.raises(pawl.BatchError, match="1 of 2") as refused:
         group.add([part.options(unique=pawl.Unique(queue, on_conflict="reject")).call(n) for n in (2, 3)])
     assert isinstance(refused.value.results[0], pawl.Ref) and isinstance(refused.value.results[1], pawl.ConflictError)
-    with pytest.raises(pawl.InvalidArgumentError) as bad:  # by the broker, and of all
+    with pytest.raises(pawl.InvalidArgumentError) as bad:  # by the broker, for the whole call
         group.add([part.call(2), part.options(timeout=-1).call(3)])
     assert bad.value.field == "tasks[1].timeout"
     with working(app, queue):

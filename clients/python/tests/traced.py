@@ -1,4 +1,4 @@
-"""A program whose spans test_tracing.py looks at. It prints them as JSON, in the order in which they ended."""
+"""A program whose spans test_tracing.py checks. It prints them as JSON, in the order in which they ended."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def chain() -> None:
 
 
 def foreign() -> None:
-    """A task brings a trace, and one brings what is none."""
+    """One task carries a trace, and one carries an invalid one."""
     app.handler("job")(lambda claim: None)
     for traceparent in (TRACEPARENT, "nonsense"):
         made = app.call("job", queue=queue, headers={"traceparent": traceparent}).enqueue()
@@ -76,7 +76,7 @@ def foreign() -> None:
 
 
 def batch() -> None:
-    """Tasks go together, one of them in vain; and a group."""
+    """Tasks in a batch, one of which is refused; and a group."""
     try:
         app.enqueue_many([app.call("job", {"n": 1}, queue=queue), app.call("job", {"n": 2}, queue=queue, cost=5000)])
     except pawl.BatchError as err:
@@ -85,7 +85,7 @@ def batch() -> None:
 
 
 def ends() -> None:
-    """Runs that end in other ways than by success."""
+    """Runs that end in ways other than success."""
     class Undescribed(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")

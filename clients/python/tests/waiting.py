@@ -1,4 +1,4 @@
-"""Waiting for what comes about by itself."""
+"""Waits for conditions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 
 def eventually(holds: Callable[[], Any], limit: float = 60.0) -> None:
-    """Waits until something holds."""
+    """Waits until a condition holds."""
     deadline = time.monotonic() + limit
     while not holds():
         assert time.monotonic() < deadline, "it does not come about"

@@ -1,2 +1,2 @@
-"""As much of OpenTelemetry as the SDK uses, with the names and signatures of the real one, for machines that are without it: Debian 12 has no
-package of it. test_tracing.py takes the real one if it is installed."""
+"""The part of OpenTelemetry that the SDK uses, with the real names and signatures, for machines without it: Debian 12 has no package.
+test_tracing.py uses the real one if it is installed."""

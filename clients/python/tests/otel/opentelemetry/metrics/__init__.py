@@ -1,4 +1,4 @@
-"""Metrics: each instrument counts how often it was told something, and keeps the sum, by attributes."""
+"""Metrics: each instrument counts its measurements and keeps their sum, by attributes."""
 
 from __future__ import annotations
 

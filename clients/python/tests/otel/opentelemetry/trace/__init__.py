@@ -50,7 +50,7 @@ class Link:
 
 
 class Span:
-    """One that the SDK makes, or one that only stands for its context."""
+    """A span that the SDK made, or one that only carries a context."""
 
     def __init__(self, context: SpanContext, name: str = "", **more: Any) -> None:
         self.context, self.name, self.parent = context, name, more.get("parent")

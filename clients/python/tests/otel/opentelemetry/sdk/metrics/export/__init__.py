@@ -1,4 +1,4 @@
-"""Reads all that was measured."""
+"""Reads all measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has an exporter told of each span."""
+"""Passes each span to an exporter."""
 
 from __future__ import annotations
 
