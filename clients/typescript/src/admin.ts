@@ -30,13 +30,13 @@ import { taskInfo, type TaskInfo } from "./models.js";
 import type { DeadGroup, DeadSelection, Explanation, Filter, Operation, OperationSpec, Queue, QueueSettings, Stats, WorkerInfo } from "./operated.js";
 import { pages, type Caller } from "./rpc.js";
 
-/** Which tasks of a queue are paused alone: those of a type, or of a key. */
+/** A part of a queue that is paused separately: the tasks of one type or one key. */
 export interface PausedSubset {
   type?: string;
   key?: string;
 }
 
-/** What the operators' calls have in common. */
+/** The common base of the operators' calls. */
 class Calls {
   protected readonly caller: Caller;
 
@@ -47,7 +47,7 @@ class Calls {
 
 /** The calls about queues. */
 export class Queues extends Calls {
-  /** Goes over the queues by name. In the pattern each * stands for any characters. */
+  /** Iterates over the queues by name. In the pattern, * matches any characters. */
   list(pattern = ""): AsyncGenerator<Queue, void, undefined> {
     return pages(async (cursor) => {
       const { items, nextCursor } = await this.caller.call(OperatorService.method.listQueues, { pattern: string("pattern", pattern), cursor });
@@ -55,12 +55,12 @@ export class Queues extends Calls {
     });
   }
 
-  /** Returns what the broker knows of a queue; NotFoundError if there is none. */
+  /** Returns a queue; NotFoundError if there is none. */
   async get(queue: string): Promise<Queue> {
     return queueOf((await this.caller.call(OperatorService.method.getQueue, { queue: string("queue", queue) })).queue);
   }
 
-  /** Sets the rules of a queue, which is made if it is not there. ConflictError if its settings have another version than ifVersion. */
+  /** Replaces the settings of a queue, creating it if necessary. ConflictError if its settings don't have the version ifVersion. */
   async put(queue: string, settings: QueueSettings, options: { ifVersion?: number } = {}): Promise<Queue> {
     const { ifVersion } = options;
     if (ifVersion !== undefined && !Number.isSafeInteger(ifVersion)) throw invalid("if_version", `${show(ifVersion)} is not an integer`);
@@ -74,7 +74,7 @@ export class Queues extends Calls {
     await this.caller.call(OperatorService.method.deleteQueue, { queue: string("queue", queue) });
   }
 
-  /** Pauses a queue, or its tasks of a type or a key: it takes tasks, and gives none. Those that run go on. */
+  /** Pauses a queue, or its tasks of one type or key. New tasks are still accepted, but none can be claimed; running tasks continue. */
   async pause(queue: string, reason = "", of: PausedSubset = {}): Promise<Queue> {
     return queueOf((await this.caller.call(OperatorService.method.pauseQueue, { queue: string("queue", queue), reason: string("reason", reason), ...of })).queue);
   }
@@ -84,13 +84,13 @@ export class Queues extends Calls {
     return queueOf((await this.caller.call(OperatorService.method.resumeQueue, { queue: string("queue", queue), reason: string("reason", reason), ...of })).queue);
   }
 
-  /** Discards what waits in a queue, and returns how many tasks that were. */
+  /** Discards the waiting tasks of a queue, and returns how many there were. */
   async purge(queue: string, reason = ""): Promise<number> {
     const answer = await this.caller.call(OperatorService.method.purgeQueue, { queue: string("queue", queue), reason: string("reason", reason) });
     return Number(answer.discarded);
   }
 
-  /** Returns what happened in the last 2 minutes, 5 minutes, hour (the default) or 24 hours. */
+  /** Returns the statistics of the last 2 minutes, 5 minutes, hour (the default) or 24 hours. */
   async stats(queue: string, window?: Duration): Promise<Stats> {
     const request = { queue: string("queue", queue), ...(window !== undefined && { window: duration("window", window) }) };
     const { stats } = await this.caller.call(StatsService.method.getQueueStats, request);
@@ -98,15 +98,15 @@ export class Queues extends Calls {
   }
 }
 
-/** The calls about dead letters, and about poisoned tasks. */
+/** The calls about dead letters and poisoned tasks. */
 export class DeadLetters extends Calls {
-  /** Groups dead letters by their error, the most frequent first. */
+  /** Groups dead letters by their error, most frequent first. */
   async groups(queue = "", options: { poisoned?: boolean } = {}): Promise<DeadGroup[]> {
     const { groups } = await this.caller.call(OperatorService.method.groupDead, { queue: string("queue", queue), poisoned: options.poisoned ?? false });
     return groups.map((group) => read<DeadGroup>(DeadGroupSchema, group));
   }
 
-  /** Goes over the dead letters of a queue, which the filter names. */
+  /** Iterates over the dead letters of the filter's queue. */
   list(filter: Filter & { queue: string }): AsyncGenerator<TaskInfo, void, undefined> {
     const wanted = write(FilterSchema, filter, "filter.");
     return pages(async (cursor) => {
@@ -115,13 +115,13 @@ export class DeadLetters extends Calls {
     });
   }
 
-  /** Runs dead letters again. rate: so many a second. */
+  /** Runs dead letters again. rate: tasks per second. */
   async replay(queue: string, selection: DeadSelection & { rate?: number }): Promise<{ matched: number; replayed: number }> {
     const { matched, replayed } = await this.caller.call(OperatorService.method.replayDead, write(ReplayDeadRequestSchema, { ...selection, queue }));
     return { matched: Number(matched), replayed: Number(replayed) };
   }
 
-  /** Discards dead letters, which are archived first. */
+  /** Discards dead letters after archiving them. */
   async discard(queue: string, selection: DeadSelection): Promise<{ matched: number; discarded: number }> {
     const { matched, discarded } = await this.caller.call(OperatorService.method.discardDead, write(DiscardDeadRequestSchema, { ...selection, queue }));
     return { matched: Number(matched), discarded: Number(discarded) };
@@ -130,7 +130,7 @@ export class DeadLetters extends Calls {
 
 /** The calls about single tasks. */
 export class Tasks extends Calls {
-  /** Goes over tasks, newest first, without their payloads. */
+  /** Iterates over tasks, newest first, without their payloads. */
   list(filter: Filter = {}): AsyncGenerator<TaskInfo, void, undefined> {
     const wanted = write(FilterSchema, filter, "filter.");
     return pages(async (cursor) => {
@@ -139,7 +139,7 @@ export class Tasks extends Calls {
     });
   }
 
-  /** Says why a task is not running. */
+  /** Returns why a task is not running. */
   async explain(id: string): Promise<Explanation> {
     return read(ExplainTaskResponseSchema, await this.caller.call(ProducerService.method.explainTask, { taskId: string("task_id", id) }));
   }
@@ -149,32 +149,32 @@ export class Tasks extends Calls {
     return taskInfo((await this.caller.call(OperatorService.method.retryTask, { taskId: string("task_id", id) })).task);
   }
 
-  /** Runs a task now that waits for its time. */
+  /** Runs a scheduled or retrying task now. */
   async runNow(id: string): Promise<TaskInfo> {
     return taskInfo((await this.caller.call(OperatorService.method.runTaskNow, { taskId: string("task_id", id) })).task);
   }
 
-  /** Discards a task that waits, or a dead letter. */
+  /** Discards a waiting task or a dead letter. */
   async discard(id: string, reason = ""): Promise<TaskInfo> {
     return taskInfo((await this.caller.call(OperatorService.method.discardTask, { taskId: string("task_id", id), reason: string("reason", reason) })).task);
   }
 }
 
-/** The calls about operations, each of which does one thing to many tasks in the background. */
+/** The calls about operations, each of which applies one action to many tasks in the background. */
 export class Operations extends Calls {
-  /** Starts one. requestId: a UUID; a repeat with it gives the first operation again. */
+  /** Starts an operation. requestId: a UUID; a retry with it returns the first operation again. */
   async start(spec: OperationSpec, reason = "", options: { requestId?: string } = {}): Promise<Operation> {
     const request = { spec: write(OperationSpecSchema, spec, "spec."), reason: string("reason", reason), requestId: options.requestId ?? randomUUID() };
     return operationOf((await this.caller.call(OperationService.method.startOperation, request)).operation);
   }
 
-  /** Returns what the broker knows of one. wait: at most so long, until it does not run any more; up to 60 s. */
+  /** Returns an operation. wait: how long to wait for it to stop running, up to 60 s. */
   async get(id: string, options: { wait?: Duration } = {}): Promise<Operation> {
     const request = { operationId: string("operation_id", id), ...(options.wait !== undefined && { wait: duration("wait", options.wait) }) };
     return operationOf((await this.caller.call(OperationService.method.getOperation, request)).operation);
   }
 
-  /** Goes over operations, newest first. */
+  /** Iterates over operations, newest first. */
   list(): AsyncGenerator<Operation, void, undefined> {
     return pages(async (cursor) => {
       const { items, nextCursor } = await this.caller.call(OperationService.method.listOperations, { cursor });
@@ -182,19 +182,19 @@ export class Operations extends Calls {
     });
   }
 
-  /** Lets one rest. */
+  /** Pauses an operation. */
   async pause(id: string, reason = ""): Promise<Operation> {
     const request = { operationId: string("operation_id", id), reason: string("reason", reason) };
     return operationOf((await this.caller.call(OperationService.method.pauseOperation, request)).operation);
   }
 
-  /** Lets one go on. */
+  /** Resumes an operation. */
   async resume(id: string, reason = ""): Promise<Operation> {
     const request = { operationId: string("operation_id", id), reason: string("reason", reason) };
     return operationOf((await this.caller.call(OperationService.method.resumeOperation, request)).operation);
   }
 
-  /** Ends one. What is done stays done. */
+  /** Aborts an operation. What it has done is not undone. */
   async abort(id: string, reason = ""): Promise<Operation> {
     const request = { operationId: string("operation_id", id), reason: string("reason", reason) };
     return operationOf((await this.caller.call(OperationService.method.abortOperation, request)).operation);
@@ -203,7 +203,7 @@ export class Operations extends Calls {
 
 /** The calls about workers. */
 export class Workers extends Calls {
-  /** Goes over the workers: those of a queue or a type, those that are lost, or those that are not. */
+  /** Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others. */
   list(of: { queue?: string; type?: string; lost?: boolean } = {}): AsyncGenerator<WorkerInfo, void, undefined> {
     return pages(async (cursor) => {
       const { items, nextCursor } = await this.caller.call(WorkerRegistryService.method.listWorkers, { ...of, cursor });
@@ -211,14 +211,14 @@ export class Workers extends Calls {
     });
   }
 
-  /** Has a worker take no new tasks, for 1 min to 30 days, by default 24 h. */
+  /** Stops a worker from taking new tasks, for 1 min to 30 days; default 24 h. */
   async quiet(id: string, reason = "", options: { for?: Duration } = {}): Promise<WorkerInfo> {
     const request = { workerId: string("worker_id", id), reason: string("reason", reason), ...(options.for !== undefined && { for: duration("for", options.for) }) };
     const { worker } = await this.caller.call(WorkerRegistryService.method.quietWorker, request);
     return read(WorkerSchema, worker ?? create(WorkerSchema));
   }
 
-  /** Has a worker take tasks again. undefined: it is not there now. */
+  /** Lets a worker take tasks again. Returns undefined if the worker is gone. */
   async resume(id: string, reason = ""): Promise<WorkerInfo | undefined> {
     const { worker } = await this.caller.call(WorkerRegistryService.method.resumeWorker, { workerId: string("worker_id", id), reason: string("reason", reason) });
     return worker && read(WorkerSchema, worker);
@@ -244,8 +244,8 @@ export class Admin {
   }
 
   /**
-   * Gives the same calls in the name of somebody, such as the user of your program: the server keeps it with what was done. It has at most 256
-   * characters of ASCII. With tokens, the name of the token counts.
+   * Returns the same calls in the name of an actor, such as the user of your program, which the server records with what they change. A name
+   * has at most 256 ASCII characters. If the server uses tokens, the name of the token is recorded instead.
    */
   withActor(name: string): Admin {
     return new Admin(this.#caller.acting(name));

@@ -1,4 +1,4 @@
-/** Claim: a task in the hands of its handler. */
+/** Claim: a task that a handler is running. */
 
 import { create } from "@bufbuild/protobuf";
 
@@ -14,7 +14,7 @@ import { once, save, step } from "./steps.js";
 
 const maxProgressText = 1 << 10;
 
-/** A task in the hands of its handler, under a lease. Its fields are for reading. */
+/** A task that a handler is running, under a lease. Its fields are read-only. */
 export class Claim {
   readonly id: string;
   readonly type: string;
@@ -22,14 +22,14 @@ export class Claim {
   readonly payload: Uint8Array;
   readonly contentType: string;
   readonly priority: Priority | "";
-  /** 1 for the first. Failures and lost leases count, releases and snoozes do not. */
+  /** 1 for the first attempt. Failures and lost leases count; releases and snoozes do not. */
   readonly attempt: number;
-  /** A failure of this attempt is the last. */
+  /** If the attempt with this number fails, the task is not retried. */
   readonly maxAttempts: number;
   readonly token: string;
-  /** Grows with each claim of the task: guard your own writes with it. */
+  /** Grows with every claim of the task. Use it to guard your own writes. */
   readonly fence: number;
-  /** Its length in milliseconds. The worker extends it. */
+  /** The length of the lease in milliseconds. The worker extends it. */
   readonly lease: number;
   /** The time limit of this run in milliseconds; 0 if there is none. */
   readonly timeout: number;
@@ -41,17 +41,17 @@ export class Claim {
   readonly readyAt: Date | undefined;
   /** The group that the task is a member of; "" if none. */
   readonly groupId: string;
-  /** What the task follows. */
+  /** The task or group that the task follows. */
   readonly parent: Parent | undefined;
-  /** Set by setRawResult; for reading. */
+  /** Set by setRawResult; read-only. */
   rawResult: Result = { data: new Uint8Array(), contentType: "" };
 
   constructor(
     p: ClaimedTask,
     /**
-     * Aborted when the handler should stop, with the reason: Cancelled, LeaseLost, TimedOut or Draining. If the end of the claim comes too late, so
-     * that the broker refuses it, it is aborted with LeaseLost after the handler has returned. Pass it on to what the handler calls, and in long
-     * loops call claim.signal.throwIfAborted().
+     * Aborted when the handler should stop, with the reason: Cancelled, LeaseLost, TimedOut or Draining. If the end of the claim reaches the broker
+     * too late and is refused, the signal is aborted with LeaseLost after the handler has returned. Pass the signal on to what the handler calls,
+     * and in long loops call claim.signal.throwIfAborted().
      */
     readonly signal: AbortSignal,
     holder: Holder,
@@ -79,7 +79,7 @@ export class Claim {
     hold(this, holder, { kept: Kept.of(p.checkpoint), busy: new Map(), unclear: new Set() });
   }
 
-  /** Decodes the payload from JSON. One that is not JSON throws Poison. */
+  /** Decodes the payload from JSON. Throws Poison if it is not JSON. */
   decodePayload(): unknown {
     try {
       return decodeAs(`payload of type "${this.type}"`, this.payload, this.contentType);
@@ -89,8 +89,9 @@ export class Claim {
   }
 
   /**
-   * Decodes the result of what the task follows from JSON: of a task undefined if it has none, of a group its counts, as { group_id, name,
-   * members, pending, succeeded, dead, ... }. It throws if the task follows nothing, if the result was too large to take along, or is not JSON.
+   * Decodes the parent's result from JSON. For a task it is undefined if there is no result; for a group it has the counts, as { group_id,
+   * name, members, pending, succeeded, dead, ... }. Throws if the task has no parent, or if the result was too large to be included or is not
+   * JSON.
    */
   parentResult<T = unknown>(): T {
     if (!this.parent) throw new Error(`task ${this.id} follows no other`);
@@ -100,8 +101,8 @@ export class Claim {
   }
 
   /**
-   * Reports how far the handler is, from 0 to 100. It does not wait: the worker sends the newest report at most once a second, and the task may
-   * end before the last one is sent. It throws the reason if the handler is to stop.
+   * Reports progress, from 0 to 100 percent. It does not wait: the worker sends the newest report at most once a second, and the task may end
+   * before the last one is sent. Throws the reason if the handler should stop.
    */
   progress(percent: number, message = ""): void {
     this.signal.throwIfAborted();
@@ -109,14 +110,14 @@ export class Claim {
     innerOf(this).holder.setProgress(create(ProgressSchema, { percent: bounded, message: cut(message, maxProgressText) }));
   }
 
-  /** Sets a result that is not JSON. It counts if the handler returns undefined. */
+  /** Sets a result that is not JSON. It is used if the handler returns undefined. */
   setRawResult(data: Uint8Array, contentType: string): void {
     this.rawResult = { data, contentType };
   }
 
   /**
-   * Stores a value, as at most 64 KiB of JSON, for the next attempt, which finds it with lastCheckpoint. When the promise is resolved, the
-   * checkpoint is on stable storage, and the lease has been extended. It throws the reason if the handler is to stop.
+   * Stores a value, as at most 64 KiB of JSON, for the next attempt, which reads it with lastCheckpoint. When the promise resolves, the
+   * checkpoint is on stable storage and the lease has been extended. Throws the reason if the handler should stop.
    */
   async checkpoint(value: unknown): Promise<void> {
     const data = encode("checkpoint", value);
@@ -124,7 +125,7 @@ export class Claim {
     await save(this, (kept) => kept.withOwn(data), { signal: this.signal });
   }
 
-  /** Decodes the newest checkpoint, of this or an earlier attempt, from JSON; undefined if there is none. */
+  /** Decodes the newest checkpoint, of this or an earlier attempt, from JSON. Returns undefined if there is none. */
   lastCheckpoint<T = unknown>(): T | undefined {
     return decode(innerOf(this).state.kept.own) as T | undefined;
   }
@@ -132,24 +133,24 @@ export class Claim {
   /**
    * Runs fn once in the life of the task: const charge = await claim.step("charge", () => pay(order)).
    *
-   * Its result, as JSON, is recorded under the name before the promise is resolved, and given back in place of a run when the handler comes by
-   * again, in this attempt or a later one, also after a replay. What fn throws is thrown, and nothing recorded. A result that cannot be
-   * recorded, since it is not JSON or too large, throws DeadLetter: fn has run, and a retry would run it again.
+   * Its result is recorded as JSON under the name before the promise resolves. When the handler gets here again, in this attempt or a later
+   * one, even after a replay, it gets this result and fn does not run. What fn throws is thrown, and nothing is recorded. A result that cannot
+   * be recorded, because it is not JSON or too large, throws DeadLetter: fn has run, and a retry would run it again.
    *
-   * All results and the checkpoint take at most 64 KiB together, a name 256 bytes. Steps may run at the same time; those of one name wait for
-   * each other. A crash between the effect of fn and its record runs fn again.
+   * All results and the checkpoint together take at most 64 KiB, a name at most 256 bytes. Steps may run concurrently; steps of the same name
+   * wait for each other. After a crash between the effect of fn and its recording, fn runs again.
    */
   step<R>(name: string, fn: () => Promise<R> | R): Promise<R> {
     return step(this, name, fn);
   }
 
   /**
-   * Runs fn once among all tasks of the queue: the first that comes to the key runs it, and those that come later, and replays, get its result,
-   * at most 64 KiB of JSON, for ttl: 1 s to 365 days, by default 24 h.
+   * Runs fn once among all tasks of the queue. The first task to use the key runs it; later ones, and replays, get its result, at most 64 KiB
+   * of JSON, for ttl: 1 s to 365 days, by default 24 h.
    *
-   * While fn runs the claim holds the key; when the claim ends, in whatever way, so does its hold. Another task that wants the effect waits for
-   * half a lease, at most 10 s, and then throws OnceHeld, which puts it off. What fn throws is thrown, nothing recorded, and the key is free.
-   * A crash between the effect and its record runs fn again: docs/idempotency.md says what helps.
+   * While fn runs, the claim holds the key; it releases the key when it ends, in whatever way. Another task that wants the effect waits for
+   * half a lease, at most 10 s, and then throws OnceHeld, which snoozes it. What fn throws is thrown, nothing is recorded, and the key is
+   * released. After a crash between the effect and its recording, fn runs again: see docs/idempotency.md for remedies.
    */
   once<R>(key: string, fn: () => Promise<R> | R, options: { ttl?: Duration } = {}): Promise<R> {
     return once(this, key, fn, options.ttl);

@@ -1,26 +1,26 @@
-/** A claim as what runs within it sees it: who holds it, what of it changes. It knows no handlers. */
+/** A claim as seen from within it: who holds it, and which parts change. It does not know handlers. */
 
 import type { Progress } from "./gen/pawl/v1/task_pb.js";
 import type { Kept } from "./kept.js";
 import type { Caller } from "./rpc.js";
 
-/** The worker, as a claim sees it. */
+/** A claim's view of the worker. */
 export interface Holder {
   readonly caller: Caller;
   /** Sends progress soon. */
   setProgress(progress: Progress): void;
-  /** Takes note that a call of the handler's, sent at a time of performance.now, has extended the lease. */
+  /** Records that a call by the handler, sent at a time of performance.now, extended the lease. */
   extended(sent: number, cancelRequested: boolean): void;
-  /** Takes the broker's word that the claim is gone. */
+  /** Records that the broker has reported the claim lost. */
   lost(reason: string): void;
 }
 
-/** The parts of a claim that change. */
+/** The mutable parts of a claim. */
 export interface ClaimState {
   kept: Kept;
-  /** By the names of steps and once keys: what the handler is running under each. */
+  /** What the handler is running, by the names of steps and once keys. */
   readonly busy: Map<string, Promise<unknown>>;
-  /** Once keys that the claim may or may not hold. */
+  /** Once keys of which it is unknown whether the claim holds them. */
   readonly unclear: Set<string>;
 }
 
@@ -33,17 +33,17 @@ export function innerOf(claim: object): { holder: Holder; state: ClaimState } {
   return out;
 }
 
-/** Has a claim's worker and state found by innerOf. */
+/** Registers a claim's worker and state for innerOf. */
 export function hold(claim: object, holder: Holder, state: ClaimState): void {
   inner.set(claim, { holder, state });
 }
 
-/** What steps need of a claim. */
+/** The parts of a claim that steps need. */
 export interface Claimed {
   readonly id: string;
   readonly type: string;
   readonly token: string;
-  /** Its length in milliseconds. */
+  /** The length of the lease in milliseconds. */
   readonly lease: number;
   readonly signal: AbortSignal;
 }

@@ -1,9 +1,9 @@
 /**
- * The claims of a worker: what it holds, in which slots it runs, when leases are extended, and what the broker is to be told. It decides; the
- * stream carries.
+ * The claims of a worker: which it holds, in which slots they run, when leases are extended, and what to send to the broker. This module
+ * decides; the stream carries.
  *
- * Whatever the stream does, a claim is here from its push until the broker has confirmed its end. A new stream begins with what is in here,
- * so that a broken one loses nothing.
+ * Whatever happens to the stream, a claim is kept here from its push until the broker has confirmed its end. A new stream starts with these
+ * claims, so a broken one loses nothing.
  */
 
 import { create, isMessage } from "@bufbuild/protobuf";
@@ -22,18 +22,18 @@ import { Cancelled, Draining, LeaseLost, TimedOut } from "./outcome.js";
 import { Outbox } from "./outbox.js";
 import { backoff, type Caller } from "./rpc.js";
 
-const firstResend = 100; // pauses before an end that the broker could not take is told again
+const firstResend = 100; // pauses before resending an ending that the broker could not accept
 const maxResend = 5000;
 const defaultLease = 30_000;
 const sweepStep = 50;
 const sweepIdle = 3_600_000;
 const progressStep = 1000;
 
-/** What claims have others do. */
+/** Callbacks from the claims. */
 export interface Events {
   /** Runs the handler of a claim, and then calls finish. */
   start(held: Held): void;
-  /** There is something for the stream. */
+  /** The stream has something to send. */
   ready(): void;
   /** A handler or a claim has ended. */
   calmer(): void;
@@ -45,9 +45,9 @@ export class Claims {
   #outbox = new Outbox();
   #busy = 0;
   #granted = 0;
-  #quiet = false; // the worker stops
+  #quiet = false; // the worker is stopping
   #toldQuiet = false;
-  #quietVersion = 0n; // of an operator's word, 0 if the worker takes tasks
+  #quietVersion = 0n; // of an operator's order; 0 if the worker takes tasks
   #timer: NodeJS.Timeout | undefined;
   #nextSweep = Infinity;
 
@@ -59,7 +59,7 @@ export class Claims {
     readonly events: Events,
   ) {}
 
-  /** How many handlers run. */
+  /** The number of running handlers. */
   get busy(): number {
     return this.#busy;
   }
@@ -69,11 +69,11 @@ export class Claims {
     return [...this.#held.values()].filter((held) => held.phase === "ended");
   }
 
-  /** Takes tasks that the broker pushed. */
+  /** Accepts tasks that the broker pushed. */
   accept(tasks: ClaimedTask[], now: number): void {
     for (const task of tasks) {
       this.#granted = Math.max(this.#granted - 1, 0);
-      if (this.#held.has(task.claimToken)) continue; // pushed again: it runs already, or its end is on the way
+      if (this.#held.has(task.claimToken)) continue; // pushed again: it is already running, or its end is on the way
       const held = this.#hold(task, now);
       this.#held.set(task.claimToken, held);
       if (this.#quiet || this.#busy >= this.concurrency) {
@@ -121,7 +121,7 @@ export class Claims {
     return held;
   }
 
-  /** Frees the slot of a handler that has ended, and queues what the broker must be told. */
+  /** Frees the slot of a handler that has ended, and queues the ending for the broker. */
   finish(held: Held, verdict: Verdict): void {
     this.#busy--;
     const { phase } = held;
@@ -141,10 +141,10 @@ export class Claims {
     this.#outbox.endings.push(held);
   }
 
-  /** Takes the broker's word that a claim is gone. */
+  /** Handles the broker's report that a claim was lost. */
   lose(token: string, reason: string): void {
     const held = this.#held.get(token);
-    if (!held || held.phase === "ended" || held.phase === "lost") return; // the answer to its end tells more
+    if (!held || held.phase === "ended" || held.phase === "lost") return; // the response to its ending says more
     held.phase = "lost";
     interrupt(held, loss(reason));
     this.log[reason === "cancelled" ? "info" : "warn"](`${title(held)}: claim lost: ${reason}`);
@@ -159,7 +159,7 @@ export class Claims {
     this.#timer = setTimeout(() => this.#sweep(performance.now()), Math.max(when - performance.now(), 0));
   }
 
-  /** Queues the extensions and repeats that are due, and stops handlers whose lease or time has ended: for all claims at once. */
+  /** Queues the extensions and resends that are due, and stops handlers whose lease has expired or whose time is up, for all claims. */
   #sweep(now: number): void {
     const soon = now + sweepStep;
     let at = now + sweepIdle;
@@ -184,7 +184,7 @@ export class Claims {
       return Infinity;
     }
     if (held.deadline <= now) interrupt(held, new TimedOut(`timeout of ${millisecondsOf(held.task.timeout)} ms is over`));
-    if (held.cause) return held.leaseEnd; // a handler that goes on all the same loses its lease
+    if (held.cause) return held.leaseEnd; // a handler that continues anyway loses its lease
     if (held.due <= soon) {
       this.#outbox.extends.push(held);
       held.due = now + held.lease / 3;
@@ -192,7 +192,7 @@ export class Claims {
     return Math.min(held.due, held.leaseEnd, held.deadline);
   }
 
-  /** Has the next extension tell how far a handler is, a second after the last one at the latest. */
+  /** Sends progress with the next extension, at the latest a second after the previous one. */
   #setProgress(held: Held, progress: Progress): void {
     if (held.phase !== "running") return;
     held.progress = progress;
@@ -200,7 +200,7 @@ export class Claims {
     this.#sweepAt(held.due);
   }
 
-  /** Takes note of a lease that was extended by a request sent at a time. */
+  /** Records that a request, sent at the given time, extended a lease. */
   #extended(held: Held, sent: number, cancelRequested: boolean): void {
     if (held.phase !== "running") return;
     held.leaseEnd = Math.max(held.leaseEnd, sent + held.lease);
@@ -211,8 +211,8 @@ export class Claims {
   // The stream
 
   /**
-   * Makes the first frame of a stream. All that the broker has not confirmed is queued again, and all leases are extended, which tells whether
-   * they still hold.
+   * Returns the first frame of a stream. Everything the broker has not confirmed is queued again, and all leases are extended, which shows
+   * whether they are still valid.
    */
   attach(now: number): WorkRequest {
     this.#outbox = new Outbox();
@@ -233,7 +233,10 @@ export class Claims {
     return !this.#quiet && this.#quietVersion === 0n;
   }
 
-  /** Gathers what the broker should hear now. Free slots ride with the endings that freed them, unless the broker has no other. */
+  /**
+   * Gathers what should be sent to the broker now. Free slots are granted together with the endings that freed them, unless the broker has
+   * no others.
+   */
   nextFrame(now: number): WorkRequest | undefined {
     const frame = create(WorkRequestSchema);
     const { room } = this.#outbox;
@@ -244,7 +247,7 @@ export class Claims {
     return settle || frame.quiet || frame.grant ? frame : undefined;
   }
 
-  /** Returns all free slots to the broker, fewer if too many ends wait for confirmation. */
+  /** Grants all free slots to the broker, or fewer if too many endings await confirmation. */
   #grant(): number {
     const unsettled = this.#held.size - this.#busy;
     const free = Math.min(this.concurrency - this.#busy - this.#granted, this.concurrency + MAX_ITEMS - unsettled);
@@ -253,7 +256,7 @@ export class Claims {
     return out;
   }
 
-  /** Takes an operator's word. Slots that were granted stay so: the broker uses them when the worker is to take tasks again. */
+  /** Handles an operator's order. Slots stay granted: the broker uses them when the worker may take tasks again. */
   setQuiet(notice: QuietNotice): void {
     const was = this.#quietVersion !== 0n;
     this.#quietVersion = notice.quiet ? notice.version || 1n : 0n;
@@ -262,13 +265,13 @@ export class Claims {
     this.events.ready();
   }
 
-  /** Takes the answers to a settle frame. */
+  /** Handles the responses to a settle frame. */
   settled(answer: SettleResponse, now: number): void {
     const ends = [...answer.acks, ...answer.fails, ...answer.releases];
     this.#outbox.answered(ends.length);
     for (const each of ends) {
       const held = this.#held.get(each.claimToken);
-      if (held?.phase !== "ended") continue; // an answer for the second time
+      if (held?.phase !== "ended") continue; // answered a second time
       if (each.error) {
         this.#refused(held, errorOf(each.error), now);
         continue;
@@ -281,7 +284,7 @@ export class Claims {
     this.events.calmer();
   }
 
-  /** Decides what becomes of an end that the broker did not take. */
+  /** Decides what to do with an ending that the broker refused. */
   #refused(held: Held, err: PawlError, now: number): void {
     this.log.warn(`${title(held)}: the broker refused how the task ended: ${err.code} ${err.reason}: ${err.message}`);
     if (err instanceof UnavailableError || err instanceof RateLimitedError || err instanceof InternalError) {
@@ -291,12 +294,12 @@ export class Claims {
       held.isFallback = true;
       this.#end(held, fallback(held.name, held.ending, err));
     } else {
-      this.#held.delete(held.name.claimToken); // stale, or not there: the claim ended otherwise, and its handler has worked in vain
+      this.#held.delete(held.name.claimToken); // stale or not found: the claim ended some other way, and its handler has worked in vain
       interrupt(held, loss(err.reason || err.code));
     }
   }
 
-  /** Takes the answer to one extension. If the broker was unavailable the next extension is due before the lease ends. */
+  /** Handles the response to one extension. If the broker was unavailable, the next extension is due before the lease ends. */
   #answeredExtension(answer: Settled): void {
     const code = answer.error?.code;
     if (code === "stale_claim" || code === "not_found") return this.lose(answer.claimToken, answer.error?.reason ?? "");
@@ -306,19 +309,19 @@ export class Claims {
 
   // The end
 
-  /** Takes no more tasks. */
+  /** Stops taking tasks. */
   drain(): void {
     this.#quiet = true;
     this.log.info(`draining: ${this.#busy} tasks run`);
     this.events.ready();
   }
 
-  /** Tells all handlers to stop, since the worker does. */
+  /** Tells all handlers to stop, because the worker is stopping. */
   interruptAll(): void {
     for (const held of this.#held.values()) if (held.phase !== "ended") interrupt(held, new Draining("the worker stops"));
   }
 
-  /** Releases the tasks whose handlers do not end. */
+  /** Releases the tasks whose handlers do not return. */
   abandon(): void {
     for (const held of this.#held.values()) {
       if (held.phase !== "running" && held.phase !== "lapsed") continue;
@@ -328,21 +331,21 @@ export class Claims {
     this.events.ready();
   }
 
-  /** Makes a frame for a call of its own with the ends that the streams left unconfirmed. */
+  /** Returns a frame with the endings that the streams left unconfirmed, for a separate call. */
   lastFrame(now: number): ReturnType<Outbox["take"]> {
     this.#outbox = new Outbox();
     this.#outbox.endings.push(...this.unconfirmed);
     return this.#outbox.take(now);
   }
 
-  /** Takes the answer to lastFrame. What was unavailable stays. */
+  /** Handles the response to lastFrame. Claims whose shard was unavailable are kept. */
   lastAnswer(answer: SettleResponse): void {
     for (const each of [...answer.acks, ...answer.fails, ...answer.releases]) {
       if (each.error?.code !== "unavailable") this.#held.delete(each.claimToken);
     }
   }
 
-  /** Ends the timer. */
+  /** Stops the timer. */
   close(): void {
     clearTimeout(this.#timer);
     this.#nextSweep = -Infinity;

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The command pawl-worker: runs the handlers of a module. */
+/** The command pawl-worker, which runs the handlers of a module. */
 
 import { resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
@@ -32,7 +32,10 @@ PAWL_SERVER, PAWL_TOKEN and the others.
   --help
 `;
 
-/** Runs the command, and returns its exit status: 0 after a drain, 1 if the broker refused or lost something, 2 for wrong use. */
+/**
+ * Runs the command and returns its exit status: 0 after a drain, 1 if the broker refused the worker or did not confirm how tasks ended, 2
+ * for a usage error.
+ */
 async function main(): Promise<number> {
   let worker: Worker;
   let stop = terminated;
@@ -67,16 +70,16 @@ function supervise(processes: number, options: WorkerOptions): Promise<number> {
   return new Supervisor({ command, processes, drainTimeout, logger: options.logger ?? stderrLogger("info") }).run();
 }
 
-/** What the arguments say. */
+/** The parsed arguments. */
 interface Settings {
-  /** Without it help was asked for. */
+  /** undefined: help was requested. */
   module: string | undefined;
   options: WorkerOptions;
   processes: number;
   supervised: boolean;
 }
 
-/** Reads the arguments. */
+/** Parses the arguments. */
 function settings(args: string[]): Settings {
   const text = { type: "string" } as const;
   const known = {
@@ -109,7 +112,7 @@ function settings(args: string[]): Settings {
   return { module, options, processes, supervised: values.supervised ?? false };
 }
 
-/** Imports a module, and finds its handlers: those that it exports, and those in arrays that it exports. */
+/** Imports a module and finds its handlers: those that it exports, also in arrays. */
 async function load(path: string): Promise<{ handlers: Set<Handler>; client: Client }> {
   const exported = (await import(pathToFileURL(resolve(path)).href)) as Record<string, unknown>;
   const handlers = new Set<Handler>();
@@ -126,4 +129,4 @@ function isHandler(value: unknown): value is Handler {
   return typeof value === "object" && value !== null && "type" in value && "run" in value && typeof value.run === "function";
 }
 
-process.exit(await main()); // handlers that do not stop would keep the process
+process.exit(await main()); // handlers that do not stop would keep the process alive

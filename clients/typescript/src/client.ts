@@ -1,4 +1,4 @@
-/** Client: enqueues tasks, and follows them. */
+/** Client: enqueues tasks and follows them. */
 
 import { Admin } from "./admin.js";
 import { Connection, type ConnectionOptions } from "./connection.js";
@@ -15,20 +15,20 @@ import { Caller } from "./rpc.js";
 import { Schedules } from "./schedule.js";
 import { Call, specOf, type Task } from "./task.js";
 
-/** What a client is told. */
+/** The options of a client. */
 export interface ClientOptions extends ConnectionOptions {
-  /** How long a call is repeated that finds the broker unavailable; default 30 s. */
+  /** How long a call is retried that finds the broker unavailable; default 30 s. */
   retryFor?: Duration;
   /**
-   * Encrypts what tasks hold before it leaves the program, and decrypts what comes: payloads, results, checkpoints and results of once keys. Type,
-   * queue, key, tags and headers stay readable, and so does what handlers say of errors and progress.
+   * Encrypts the contents of tasks before they leave the program, and decrypts what it receives: payloads, results, checkpoints and results of
+   * once keys. Type, queue, key, tags and headers stay readable, and so do the errors and progress that handlers report.
    */
   keyring?: Keyring;
 }
 
 const callers = new WeakMap<Client, Caller>();
 
-/** Returns what makes the calls of a client, for the other parts of this package. */
+/** Returns the caller of a client, for the other parts of this package. */
 export function callerOf(client: Client): Caller {
   const caller = callers.get(client);
   if (!caller) throw new TypeError("this is not a Client of this package");
@@ -36,11 +36,11 @@ export function callerOf(client: Client): Caller {
 }
 
 /**
- * Enqueues tasks and follows them, over one connection, which the first call opens; one that breaks is made anew.
+ * Enqueues tasks and follows them, over one connection. The first call connects; a connection that breaks is reestablished.
  *
  * What is not given is taken from the environment: PAWL_SERVER, PAWL_TOKEN, PAWL_TOKEN_FILE, PAWL_NAMESPACE, PAWL_TLS_CA, PAWL_CLIENT_CERT
- * and PAWL_CLIENT_KEY. A call that finds the broker unavailable is repeated for retryFor. Repeats of an enqueue carry the request id of the
- * first try, so that they never make a second task.
+ * and PAWL_CLIENT_KEY. A call that finds the broker unavailable is retried for retryFor. Retries of an enqueue carry the request id of the
+ * first attempt, so that they never create a second task.
  */
 export class Client {
   readonly #caller: Caller;
@@ -53,7 +53,7 @@ export class Client {
     callers.set(this, this.#caller);
   }
 
-  /** Enqueues a task. When the promise is resolved, the task is on stable storage. */
+  /** Enqueues a task. When the promise resolves, the task is on stable storage. */
   enqueue<Args, Result>(task: Task<Args, Result>, args: Args, options?: TaskOptions): Promise<Ref<Result>>;
   enqueue<Result>(call: Call<Result>): Promise<Ref<Result>>;
   async enqueue(what: Task<unknown, unknown> | Call, args?: unknown, options?: TaskOptions): Promise<Ref> {
@@ -61,8 +61,8 @@ export class Client {
   }
 
   /**
-   * Enqueues many tasks, in as few requests as possible. If some are refused, the others are enqueued nevertheless, and BatchError has the
-   * answer for each.
+   * Enqueues many tasks, in as few requests as possible. If some are refused, the others are still enqueued, and BatchError has the result
+   * for each.
    */
   enqueueMany<Args, Result>(task: Task<Args, Result>, args: Iterable<Args>): Promise<Ref<Result>[]>;
   enqueueMany<Result>(calls: Iterable<Call<Result>>): Promise<Ref<Result>[]>;
@@ -74,32 +74,32 @@ export class Client {
     );
   }
 
-  /** Refers to a task by its id. */
+  /** Returns a reference to a task by its id. */
   ref<Result = unknown>(id: string): Ref<Result> {
     return new Ref<Result>(this.#caller, id);
   }
 
   /**
-   * Makes a group of up to 1,000 tasks and 8 MiB, all or nothing. Group.tasks has a Ref for each. The handlers of onComplete, onSuccess and
-   * onDeath read the counts with claim.parentResult.
+   * Creates a group of up to 1,000 tasks and 8 MiB, all or nothing. Group.tasks has a Ref for each. The handlers of onComplete, onSuccess
+   * and onDeath read the counts with claim.parentResult.
    */
   async enqueueGroup(calls: Iterable<Call>, options: GroupOptions = {}): Promise<Group> {
     return createGroup(this.#caller, calls, options);
   }
 
-  /** Refers to a group by its id. */
+  /** Returns a reference to a group by its id. */
   group(id: string): Group {
     return new Group(this.#caller, id);
   }
 
-  /** The schedules of the broker: what is enqueued again and again. */
+  /** The schedules of the broker, which enqueue tasks repeatedly. */
   get schedules(): Schedules {
     return new Schedules(this.#caller);
   }
 
   /**
-   * Goes over events as they happen, until the loop is left or the filter's signal aborted: for await (const event of client.events({ kinds:
-   * ["task.dead"] })). A stream that breaks is opened again behind the last event.
+   * Iterates over events as they happen, until the loop ends or the filter's signal is aborted: for await (const event of client.events({
+   * kinds: ["task.dead"] })). A stream that breaks is reopened after the last event.
    */
   events(filter: EventFilter = {}): AsyncGenerator<PawlEvent, void, undefined> {
     return watchEvents(this.#caller, filter);
@@ -110,7 +110,7 @@ export class Client {
     return new Admin(this.#caller);
   }
 
-  /** Ends the calls that are under way, and the connection. Stop workers first. */
+  /** Ends the calls in flight, and closes the connection. Stop workers first. */
   close(): void {
     this.#caller.close();
   }

@@ -1,4 +1,4 @@
-/** Connects to a broker, or to the nodes of a cluster. It knows addresses and channels, not calls. */
+/** Connects to a broker or to the nodes of a cluster. It knows addresses and channels, not calls. */
 
 import { readFileSync } from "node:fs";
 import { isIPv4 } from "node:net";
@@ -14,31 +14,31 @@ const defaultServer = "127.0.0.1:7295";
 const defaultPort = "7295";
 const maxAddresses = 32; // more nodes than a client would ever try
 
-/** Who calls. A function is called for each request, so that a token may be exchanged while the program runs. */
+/** A token that identifies the caller. A function is called for every request, so that the token can change while the program runs. */
 export type Token = string | (() => string | Promise<string>);
 
-/** The files of a TLS connection, in PEM. Without caFile the authorities that Node trusts are trusted. */
+/** The PEM files for a TLS connection. Without caFile, the certificate authorities that Node trusts are used. */
 export interface TLS {
   caFile?: string | undefined;
   certFile?: string | undefined;
   keyFile?: string | undefined;
 }
 
-/** Where a broker is, and who calls. What is left out is taken from the environment. */
+/** The address of a broker, and the caller's credentials. What is left out is taken from the environment. */
 export interface ConnectionOptions {
-  /** "host:port", "host", "https://host:port" or "unix:///path"; of a cluster several, with commas between them. */
+  /** "host:port", "host", "https://host:port" or "unix:///path"; for a cluster, several addresses separated by commas. */
   server?: string;
   token?: Token;
   namespace?: string;
   tls?: TLS;
-  /** Lets addresses of other machines be spoken to without TLS, in a network that you trust. */
+  /** Allows connections to other machines without TLS, for a network that you trust. */
   plaintext?: boolean;
 }
 
 const channelOptions: ClientOptions = {
   "grpc.max_send_message_length": MAX_MESSAGE,
   "grpc.max_receive_message_length": MAX_MESSAGE,
-  "grpc.enable_retries": 0, // which calls are repeated is decided in rpc.ts
+  "grpc.enable_retries": 0, // rpc.ts decides which calls to retry
   "grpc.use_local_subchannel_pool": 1,
   "grpc.initial_reconnect_backoff_ms": 50,
   "grpc.max_reconnect_backoff_ms": 2000,
@@ -47,7 +47,7 @@ const channelOptions: ClientOptions = {
   "grpc.keepalive_timeout_ms": 5_000,
 };
 
-/** Where a client's calls go, as spans say it. */
+/** Where a client's calls go, for spans. */
 export interface Server {
   address: string;
   port: number | undefined;
@@ -60,15 +60,15 @@ function serverOf(addresses: readonly string[]): Server {
 }
 
 /**
- * The channels to the addresses of one broker or cluster. Calls use one address until it is out of reach; any node of a cluster takes any
- * call. Channels are opened by the first call.
+ * The channels to the addresses of one broker or cluster. Calls use one address until it can't be reached; any node of a cluster accepts
+ * any call. The first call opens the channels.
  */
 export class Connection {
   readonly #targets: string[];
   readonly #credentials: ChannelCredentials;
   readonly #token: Token | undefined;
   readonly namespace: string;
-  /** As the program named it, for spans; "" if there are several. */
+  /** As given by the program, for spans; "" if there are several. */
   readonly server: Server;
   readonly #channels = new Map<string, Client>();
   #turn = 0;
@@ -97,12 +97,12 @@ export class Connection {
     return { channel, turn: this.#turn };
   }
 
-  /** Leaves an address that did not answer for the next one, unless another call has done so already. */
+  /** Moves from an address that did not answer to the next one, unless another call has already done so. */
   moveOn(turn: number): void {
     if (turn === this.#turn) this.#turn++;
   }
 
-  /** Says who calls. */
+  /** Returns the metadata that identifies the caller. */
   async metadata(): Promise<Metadata> {
     const out = new Metadata();
     if (this.namespace) out.set("pawl-namespace", this.namespace);
@@ -110,7 +110,7 @@ export class Connection {
     try {
       token = typeof this.#token === "function" ? await this.#token() : this.#token;
     } catch (err) {
-      throw new UnauthenticatedError(`no token: ${messageOf(err)}`, { cause: err }); // the file is gone, say; a worker tries again
+      throw new UnauthenticatedError(`no token: ${messageOf(err)}`, { cause: err }); // for example, the file is gone; a worker retries
     }
     if (token) out.set("authorization", `Bearer ${token}`);
     return out;
@@ -121,7 +121,7 @@ export class Connection {
     return this.#closed;
   }
 
-  /** Ends the calls that are under way, and the connections. */
+  /** Ends the calls in flight, and closes the connections. */
   close(): void {
     this.#closed = true;
     for (const channel of this.#channels.values()) channel.close();
@@ -129,7 +129,10 @@ export class Connection {
   }
 }
 
-/** Takes https:// off the addresses. Either all have it or none: no call may travel in plaintext because it took another node. */
+/**
+ * Strips https:// from the addresses. Either all or none must have it: no call may go out in plaintext just because it went to another
+ * node.
+ */
 function withTLS(addresses: string[], tls: TLS | undefined): { addresses: string[]; tls: TLS | undefined } {
   const prefix = "https://";
   const encrypted = addresses.filter((address) => address.startsWith(prefix));
@@ -143,7 +146,7 @@ function withTLS(addresses: string[], tls: TLS | undefined): { addresses: string
   return { addresses: bare, tls: tls ?? {} };
 }
 
-/** Checks "host", "host:port" or "unix:///path", and gives it in gRPC's notation. */
+/** Checks "host", "host:port" or "unix:///path", and returns it in gRPC's notation. */
 function target(address: string, mayLeave: boolean): string {
   if (address.startsWith("unix:")) return address;
   const { host, port } = split(address);
@@ -168,11 +171,11 @@ function isLoopback(host: string): boolean {
 }
 
 function shuffled(targets: string[]): string[] {
-  const at = Math.floor(Math.random() * targets.length); // so that the clients of a cluster spread over its nodes
+  const at = Math.floor(Math.random() * targets.length); // spreads clients over the nodes of a cluster
   return [...targets.slice(at), ...targets.slice(0, at)];
 }
 
-/** Reads the files, and refuses those that are not there or do not fit. */
+/** Reads the files, and refuses files that are missing or don't match. */
 function secure(tls: TLS): ChannelCredentials {
   if ((tls.certFile === undefined) !== (tls.keyFile === undefined)) throw invalid("tls", "certFile and keyFile need each other");
   try {

@@ -1,11 +1,11 @@
-/** Values of JavaScript as the API has them: enums, times, durations, JSON. */
+/** Converts JavaScript values to those of the API and back: enums, times, durations, JSON. */
 
 import { create } from "@bufbuild/protobuf";
 import { DurationSchema, TimestampSchema, type Duration as DurationMessage, type Timestamp } from "@bufbuild/protobuf/wkt";
 
 import { invalid } from "./errors.js";
 
-/** A duration: a number of milliseconds, or a text such as "90s", "1h30m" or "250ms". A day is "24h". */
+/** A duration: a number of milliseconds, or a string such as "90s", "1h30m" or "250ms". A day is "24h". */
 export type Duration = number | string;
 
 export const JSON_TYPE = "application/json";
@@ -13,7 +13,7 @@ export const JSON_TYPE = "application/json";
 const utf8 = new TextEncoder();
 const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Translates the values of an enum of protobuf to the words that REST has for them, and back. */
+/** Translates the values of a protobuf enum to the words that REST uses, and back. */
 export class Words<W extends string> {
   readonly #numbers = new Map<string, number>();
   readonly #words = new Map<number, W>();
@@ -27,7 +27,7 @@ export class Words<W extends string> {
     }
   }
 
-  /** Returns the word, "" for an unspecified value and for one that only later brokers know. */
+  /** Returns the word, or "" for an unspecified value and for values of newer brokers. */
   word(number: number): W | "" {
     return this.#words.get(number) ?? "";
   }
@@ -43,7 +43,7 @@ export class Words<W extends string> {
 const units: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 const maxMilliseconds = 10_000 * 366 * 86_400_000;
 
-/** Returns a duration in milliseconds. Whether it may be negative is for the caller to say. */
+/** Returns a duration in milliseconds. The caller decides whether it may be negative. */
 export function milliseconds(field: string, value: Duration): number {
   const ms = typeof value === "string" ? parse(field, value) : value;
   if (typeof ms !== "number") throw invalid(field, `${show(value)} is neither a number of milliseconds nor a text such as "90s"`);
@@ -67,7 +67,7 @@ export function duration(field: string, value: Duration): DurationMessage {
   return create(DurationSchema, { seconds: BigInt(seconds), nanos: Math.round((ms - seconds * 1000) * 1e6) });
 }
 
-/** Returns a duration of protobuf in milliseconds, 0 if it is not set. */
+/** Returns a protobuf duration in milliseconds, or 0 if it is not set. */
 export function millisecondsOf(p: DurationMessage | undefined): number {
   return p ? Number(p.seconds) * 1000 + p.nanos / 1e6 : 0;
 }
@@ -80,20 +80,20 @@ export function timestamp(field: string, value: Date): Timestamp {
   return create(TimestampSchema, { seconds: BigInt(seconds), nanos: (ms - seconds * 1000) * 1_000_000 });
 }
 
-/** Returns a time of protobuf, undefined if it is not set. */
+/** Returns a protobuf time, or undefined if it is not set. */
 export function timeOf(p: Timestamp | undefined): Date | undefined {
   if (!p || (p.seconds === 0n && p.nanos === 0)) return undefined;
   return new Date(Number(p.seconds) * 1000 + Math.floor(p.nanos / 1e6));
 }
 
-/** Checks a text of the program's before protobuf sees it, which would refuse the whole message. */
+/** Checks a string from the program first, because protobuf would refuse the whole message. */
 export function string(field: string, value: string): string {
   if (typeof value !== "string") throw invalid(field, `${show(value)} is not a string`);
   if (!value.isWellFormed()) throw invalid(field, `${show(value)} has a lone surrogate`);
   return value;
 }
 
-/** Checks an integer that the API has in 32 bits. */
+/** Checks an integer that has 32 bits in the API. */
 export function integer(field: string, value: number): number {
   if (!Number.isInteger(value) || Math.abs(value) > 0x7fffffff) throw invalid(field, `${show(value)} is not an integer of 32 bits`);
   return value;
@@ -105,7 +105,7 @@ export function number(field: string, value: number): number {
   return value;
 }
 
-/** Encodes a value as JSON. undefined is null, as an argument that is not there. */
+/** Encodes a value as JSON. undefined becomes null, like a missing argument. */
 export function encode(field: string, value: unknown): Uint8Array {
   let json: string | undefined;
   try {
@@ -117,7 +117,7 @@ export function encode(field: string, value: unknown): Uint8Array {
   return utf8.encode(json);
 }
 
-/** Decodes JSON. No data is undefined. It throws a SyntaxError. */
+/** Decodes JSON. Empty data is undefined. Throws a SyntaxError if it is not JSON. */
 export function decode(data: Uint8Array): unknown {
   if (data.length === 0) return undefined;
   let json: string;
@@ -129,7 +129,7 @@ export function decode(data: Uint8Array): unknown {
   return JSON.parse(json);
 }
 
-/** Decodes what has a content type of its own from JSON. It throws a SyntaxError if it is something else. */
+/** Decodes data with a content type from JSON. Throws a SyntaxError if it is something else. */
 export function decodeAs(what: string, data: Uint8Array, contentType: string): unknown {
   if (contentType !== "" && contentType !== JSON_TYPE) throw new SyntaxError(`${what} is "${contentType}", not JSON`);
   try {
@@ -139,26 +139,26 @@ export function decodeAs(what: string, data: Uint8Array, contentType: string): u
   }
 }
 
-/** Counts the bytes of a text in UTF-8. */
+/** Returns the length of a string in UTF-8 bytes. */
 export function bytesOf(value: string): number {
   return Buffer.byteLength(value);
 }
 
-/** Bounds a text to limit bytes of UTF-8, and makes it one that protobuf takes. */
+/** Truncates a string to limit bytes of UTF-8 that protobuf accepts. */
 export function cut(value: string, limit: number): string {
   const data = utf8.encode(value);
   if (data.length <= limit) return value.toWellFormed();
   let end = limit;
-  while (end > 0 && ((data[end] ?? 0) & 0xc0) === 0x80) end--; // not inside a letter
+  while (end > 0 && ((data[end] ?? 0) & 0xc0) === 0x80) end--; // not inside a character
   return text.decode(data.subarray(0, end));
 }
 
-/** Says what was thrown. */
+/** Returns the message of a thrown value. */
 export function messageOf(err: unknown): string {
   return err instanceof Error ? err.message : String(err);
 }
 
-/** Shows a value in a refusal, in at most 100 letters. */
+/** Formats a value for an error message, in at most 100 characters. */
 export function show(value: unknown): string {
   let out: string | undefined;
   try {

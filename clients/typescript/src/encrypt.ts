@@ -1,6 +1,6 @@
 /**
- * Encrypts what requests hold, and decrypts what answers hold, for a client that has a keyring. So no call knows of it, and none can forget it.
- * What cannot be decrypted stays as it is: handlers are told why, others see it by its content type.
+ * Encrypts the contents of requests, and decrypts those of responses, for a client with a keyring. The calls don't know about it, so none can
+ * forget it. What cannot be decrypted is left as it is: handlers get the reason, others can tell by the content type.
  */
 
 import { clone, isMessage, type DescMessage, type Message, type MessageShape } from "@bufbuild/protobuf";
@@ -14,10 +14,10 @@ import { TaskSchema, TaskSpecSchema, type TaskSpec } from "./gen/pawl/v1/task_pb
 import type { AckRequest, ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
 import { encryptedWith, Forged, MAX_CONTENT_TYPE, NOT_ENCRYPTED, Unreadable, type Keyring, type Place } from "./keyring.js";
 
-const wrapped = '{"pawl_encrypted":"'; // how encrypted bytes begin where the broker wants JSON
+const wrapped = '{"pawl_encrypted":"'; // the start of encrypted bytes where the broker requires JSON
 const parts: readonly DescMessage[] = [TaskSpecSchema, TaskSchema, GroupMemberSchema, ParentSchema, BeginOnceResponseSchema, FinishOnceRequestSchema];
 
-/** The keyring of a client, and the namespace that its calls go to. */
+/** The keyring of a client, and the namespace of its calls. */
 export class Encryption {
   constructor(
     readonly keyring: Keyring,
@@ -25,12 +25,12 @@ export class Encryption {
     public namespace: string,
   ) {}
 
-  /** Reports whether a request or an answer has something to encrypt or decrypt. */
+  /** Reports whether a request or response has something to encrypt or decrypt. */
   holds(message: Message): boolean {
     return !partsOf(message, "").next().done;
   }
 
-  /** Encrypts what a request holds. The request itself stays as it is: it may be made again. */
+  /** Encrypts the contents of a request. The request itself is not changed, because it may be sent again. */
   seal<S extends DescMessage>(schema: S, request: MessageShape<S>): MessageShape<S> {
     const out = clone(schema, request);
     const isSchedule = isMessage(out, PutScheduleRequestSchema);
@@ -44,7 +44,7 @@ export class Encryption {
 
   #sealSpec(spec: TaskSpec, outer: string): void {
     let request = outer;
-    if (spec.unique && !spec.unique.key) request = ""; // the broker makes the key of the payload
+    if (spec.unique && !spec.unique.key) request = ""; // the broker derives the key from the payload
     else if (spec.idempotencyKey) request = `idempotency ${spec.idempotencyKey}`;
     else if (spec.requestId) request = `request ${spec.requestId}`;
     spec.then.forEach((then, at) => this.#sealSpec(then, `${request} then ${at}`));
@@ -62,7 +62,7 @@ export class Encryption {
     ack.contentType = sealed.contentType;
   }
 
-  /** Encrypts the checkpoint of a task of a type. */
+  /** Encrypts the checkpoint of a task of the given type. */
   sealCheckpoint(type: string, data: Uint8Array): Uint8Array {
     return this.#wrap(["checkpoint", this.namespace, type], data);
   }
@@ -85,7 +85,7 @@ export class Encryption {
     return bytes(this.keyring.open(place, sealed).data);
   }
 
-  /** Decrypts what an answer holds, as far as the keyring can. */
+  /** Decrypts the contents of a response, as far as the keyring can. */
   open(request: Message, answer: Message): void {
     for (const [part] of partsOf(answer, "")) {
       if (isMessage(part, TaskSpecSchema)) quietly(() => this.#openPayload(part, part.queue || "default"));
@@ -104,7 +104,7 @@ export class Encryption {
     }
   }
 
-  /** Decrypts a claimed task in place, and says why its handler may not have it. */
+  /** Decrypts a claimed task in place, and returns why it can't be passed to its handler. */
   openClaimed(task: ClaimedTask): Unreadable | undefined {
     if (task.parent) this.#openParent(task.parent);
     if (encryptedWith(task.contentType) === undefined && this.keyring.onlyEncrypted) {
@@ -147,7 +147,7 @@ export class Encryption {
   }
 }
 
-/** The generated messages have bytes of an ArrayBuffer of their own. */
+/** The bytes of generated messages must have their own ArrayBuffer. */
 function bytes(data: Uint8Array): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(data);
 }
@@ -163,10 +163,10 @@ function quietly(open: () => void, what = ""): Unreadable | undefined {
   }
 }
 
-/** Goes over the messages in a message that hold what is encrypted, with where they lie. */
+/** Iterates over the parts of a message that hold encrypted contents, with their paths. */
 function* partsOf(message: object, path: string): Generator<[Message, string], void, undefined> {
   if (parts.some((schema) => isMessage(message, schema))) yield [message as Message, path];
-  if (isMessage(message, TaskSpecSchema)) return; // what follows is encrypted with it
+  if (isMessage(message, TaskSpecSchema)) return; // its follow-up tasks are encrypted with it
   for (const [name, value] of Object.entries(message)) {
     const at = `${path}.${name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}`;
     if (Array.isArray(value)) for (const [n, each] of value.entries()) if (isMessage(each)) yield* partsOf(each, `${at}[${n}]`);

@@ -1,4 +1,4 @@
-/** How a claim ends: what the broker is told of what a handler returned or threw. */
+/** How a claim ends: turns what a handler returned or threw into a request to the broker. */
 
 import { create, isMessage } from "@bufbuild/protobuf";
 
@@ -9,20 +9,20 @@ import { AckRequestSchema, FailOutcome, FailRequestSchema, ReleaseRequestSchema 
 import type { AckRequest, FailRequest, ReleaseRequest, SettleRequest } from "./gen/pawl/v1/worker_pb.js";
 import { DeadLetter, Discard, Interrupted, Outcome, Poison, RetryIn, Snooze } from "./outcome.js";
 
-export const MAX_ITEMS = 1000; // the broker's limit of one settle frame
-export const MAX_BYTES = 4 << 20; // keeps a frame well below a message: results may be 1 MiB each
+export const MAX_ITEMS = 1000; // the broker's limit for one settle frame
+export const MAX_BYTES = 4 << 20; // keeps a frame well below the message limit: each result may have 1 MiB
 const maxText = 8 << 10;
 const maxStack = 8 << 10;
 const maxCauses = 5;
-const headRoom = 256; // bytes of an ending beside its result or error
+const headRoom = 256; // bytes of an ending without its result or error
 
-/** Names a claim to the broker. */
+/** Identifies a claim to the broker. */
 export interface ClaimName {
   taskId: string;
   claimToken: string;
 }
 
-/** What a handler returned, encoded. */
+/** The encoded result of a handler. */
 export interface Result {
   data: Uint8Array;
   contentType: string;
@@ -30,7 +30,7 @@ export interface Result {
 
 export type Ending = AckRequest | FailRequest | ReleaseRequest;
 
-/** Names the call that an ending is. */
+/** Returns the name of an ending's call. */
 export function verbOf(ending: Ending | undefined): string {
   if (isMessage(ending, AckRequestSchema)) return "ack";
   return isMessage(ending, FailRequestSchema) ? "fail" : "release";
@@ -41,7 +41,7 @@ export function ack(name: ClaimName, result: Result): Ending {
   return create(AckRequestSchema, { ...name, result: result.data, contentType: result.contentType });
 }
 
-/** Returns a task back; no attempt is used. */
+/** Hands a task back without using an attempt. */
 export function release(name: ClaimName): Ending {
   return create(ReleaseRequestSchema, { ...name });
 }
@@ -59,7 +59,7 @@ export function endingOf(name: ClaimName, err: unknown): Ending {
   }
 }
 
-/** Fails an attempt; err may be an outcome that ends the task. */
+/** Fails an attempt. err may be an outcome that ends the task. */
 export function fail(name: ClaimName, err: unknown, type = ""): FailRequest {
   return create(FailRequestSchema, { ...name, outcome: outcomeOf(err), error: taskError(err, type) });
 }
@@ -71,29 +71,29 @@ function outcomeOf(err: unknown): FailOutcome {
 }
 
 /**
- * Replaces an ending that the broker cannot take. A result that is too large makes a dead letter, since another run would only give it again;
- * a delay out of bounds makes a plain failure.
+ * Replaces an ending that the broker can't accept. A result that is too large makes the task a dead letter, because another run would only
+ * return it again; a delay out of range becomes a plain failure.
  */
 export function fallback(name: ClaimName, ending: Ending, err: PawlError): Ending {
   return fail(name, ending.$typeName === "pawl.v1.AckRequest" ? new DeadLetter(`${err.code}: ${err.message}`, { cause: err }) : err);
 }
 
-/** Puts an ending into a frame. */
+/** Adds an ending to a frame. */
 export function add(ending: Ending, frame: SettleRequest): void {
   if (ending.$typeName === "pawl.v1.AckRequest") frame.acks.push(ending);
   else if (ending.$typeName === "pawl.v1.FailRequest") frame.fails.push(ending);
   else frame.releases.push(ending);
 }
 
-/** Estimates the bytes of an ending in a frame, from above. */
+/** Returns an upper bound of an ending's size in a frame, in bytes. */
 export function sizeOf(ending: Ending): number {
   if (ending.$typeName === "pawl.v1.AckRequest") return headRoom + ending.result.length;
   return ending.$typeName === "pawl.v1.FailRequest" ? headRoom * 2 + maxText + maxStack : headRoom;
 }
 
-const places = new WeakMap<object, string>(); // of errors: the steps in which they were thrown
+const places = new WeakMap<object, string>(); // for errors, the steps in which they were thrown
 
-/** Notes in which step an error was thrown, for its record. The handler gets the error as it is. */
+/** Notes in which step an error was thrown, for the attempt log. The handler gets the error itself. */
 export function blame(err: unknown, where: string): void {
   if (err instanceof Error && !(err instanceof Interrupted || err instanceof Snooze)) places.set(err, `${where}: ${placeOf(err)}`);
 }
@@ -112,7 +112,7 @@ function taskError(err: unknown, type: string): TaskError {
       stack: cut(stackOf(err), maxStack), // the innermost calls come first
     });
   } catch {
-    return create(TaskErrorSchema, { message: "an error that cannot be described", type }); // its getters throw, say
+    return create(TaskErrorSchema, { message: "an error that cannot be described", type }); // for example, its getters throw
   }
 }
 

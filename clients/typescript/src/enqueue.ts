@@ -1,4 +1,4 @@
-/** Enqueues tasks: one, or many in as few requests as they fit in. */
+/** Enqueues tasks: one, or many in as few requests as possible. */
 
 import { randomUUID } from "node:crypto";
 
@@ -14,7 +14,7 @@ import { sending, sendingMany } from "./telemetry.js";
 
 type Answer = Ref | PawlError;
 
-/** Gives a task a request id unless it has one, so that repeats never make a second task. */
+/** Gives a task a request id unless it has one, so that retries never create a second task. */
 export function named(task: TaskSpec): TaskSpec {
   task.requestId ||= randomUUID();
   return task;
@@ -28,7 +28,7 @@ function gathererOf(caller: Caller): Gatherer {
   return gatherer;
 }
 
-/** Enqueues one task, in one request with others that are enqueued at the same time. */
+/** Enqueues one task, in one request with other tasks that are enqueued at the same time. */
 export async function enqueue(caller: Caller, task: TaskSpec): Promise<Ref> {
   const span = sending(task, caller.connection.server);
   try {
@@ -41,10 +41,10 @@ export async function enqueue(caller: Caller, task: TaskSpec): Promise<Ref> {
   }
 }
 
-/** Enqueues a task, and repeats that while its shard, or the broker, is unavailable. */
+/** Enqueues a task, and retries while its shard or the broker is unavailable. */
 async function gathered(caller: Caller, task: TaskSpec): Promise<Enqueued | undefined> {
   const start = performance.now();
-  const sealed = await caller.sealed(TaskSpecSchema, task); // by itself: what can't be encrypted is nobody else's error
+  const sealed = await caller.sealed(TaskSpecSchema, task); // separately, so that a task that can't be encrypted does not fail the others
   const size = toBinary(TaskSpecSchema, sealed).length;
   for (let attempt = 0; ; attempt++) {
     const outcome = await gathererOf(caller).enqueue(sealed, size);
@@ -54,26 +54,26 @@ async function gathered(caller: Caller, task: TaskSpec): Promise<Enqueued | unde
   }
 }
 
-/** Sends tasks in one request, once. */
+/** Sends tasks in one request, without retrying. */
 async function sendOnce(caller: Caller, tasks: TaskSpec[]): Promise<Outcome[]> {
   const { results } = await caller.attempt(ProducerService.method.enqueueBatch, { tasks });
   if (results.length !== tasks.length) throw new InternalError(`a batch of ${tasks.length} tasks got ${results.length} answers`);
   return results.map(({ task, error }) => (error ? { error: errorOf(error) } : { answer: task }));
 }
 
-/** Enqueues tasks. If some are refused, the others are enqueued nevertheless, and BatchError has the answer for each. */
+/** Enqueues tasks. If some are refused, the others are still enqueued, and BatchError has the result for each. */
 export async function enqueueMany(caller: Caller, tasks: TaskSpec[]): Promise<Ref[]> {
   const answers: Answer[] = [];
   for (const chunk of chunks(tasks.map(named))) {
     const last = answers.at(-1);
-    if (last instanceof UnavailableError) answers.push(...chunk.map(() => last)); // the broker is gone: what follows would only wait as long again
+    if (last instanceof UnavailableError) answers.push(...chunk.map(() => last)); // the broker is gone: the rest would only wait as long again
     else answers.push(...(await traced(chunk, caller, () => enqueueChunk(caller, chunk))));
   }
   if (answers.some((answer) => answer instanceof PawlError)) throw new BatchError(answers);
   return answers as Ref[];
 }
 
-/** Makes the spans of tasks that go together. answers has what became of each. */
+/** Creates the spans of tasks that are sent together. answers has the result for each. */
 export async function traced<T extends Ref | PawlError | undefined>(tasks: TaskSpec[], caller: Caller, send: () => Promise<readonly T[]>): Promise<readonly T[]> {
   const spans = sendingMany(tasks, caller.connection.server);
   try {
@@ -107,7 +107,7 @@ function* chunks(tasks: TaskSpec[]): Generator<TaskSpec[]> {
   if (chunk.length > 0) yield chunk;
 }
 
-/** Enqueues what fits in one request. Tasks whose shard is unavailable are sent again, with the same request ids. */
+/** Enqueues the tasks of one request. Tasks whose shard is unavailable are sent again, with the same request ids. */
 async function enqueueChunk(caller: Caller, chunk: TaskSpec[]): Promise<Answer[]> {
   const answers: Answer[] = chunk.map(() => new UnavailableError("not sent"));
   const start = performance.now();

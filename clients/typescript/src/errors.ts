@@ -1,4 +1,4 @@
-/** The errors of this package: one class for each code of the API. */
+/** The errors of this package, one class for each error code of the API. */
 
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
 import { status, type ServiceError } from "@grpc/grpc-js";
@@ -6,7 +6,7 @@ import { status, type ServiceError } from "@grpc/grpc-js";
 import { statusDetails } from "./status.js";
 import { ErrorSchema, State, type Error as ErrorMessage } from "./gen/pawl/v1/task_pb.js";
 
-/** What a refusal says beside its message. */
+/** The details of an error besides its message. */
 export interface ErrorDetails {
   code?: string;
   reason?: string;
@@ -17,19 +17,19 @@ export interface ErrorDetails {
   cause?: unknown;
 }
 
-/** A call was refused, by the broker or by this client. Each code of the API has a subclass. */
+/** A call was refused by the broker or by this client. Each error code of the API has a subclass. */
 export class PawlError extends Error {
   /** Stable: invalid_argument, not_found, conflict and others. */
   readonly code: string;
-  /** Of a StaleClaimError: expired, reclaimed, cancelled or completed. Of an UnavailableError: node_not_ready, or nothing. */
+  /** For StaleClaimError: expired, reclaimed, cancelled or completed. For UnavailableError: node_not_ready, or "". */
   readonly reason: string;
-  /** Of an InvalidArgumentError: the name of the field in the API. */
+  /** For InvalidArgumentError: the name of the field in the API. */
   readonly field: string;
-  /** Of a StaleClaimError with the reason reclaimed: the worker that holds the task now. */
+  /** For StaleClaimError with the reason reclaimed: the worker that holds the task now. */
   readonly holder: string;
-  /** Of a WrongStateError: the state that the task is in. */
+  /** For WrongStateError: the state of the task. */
   readonly state: string;
-  /** Milliseconds after which a repeat may succeed; 0 if the broker did not say. */
+  /** Milliseconds after which a retry may succeed; 0 if unknown. */
   readonly retryAfter: number;
 
   constructor(message = "", details: ErrorDetails = {}) {
@@ -44,7 +44,7 @@ export class PawlError extends Error {
   }
 }
 
-/** A value breaks a rule. field names it. */
+/** A value is invalid. field names it. */
 export class InvalidArgumentError extends PawlError {
   constructor(message?: string, details?: ErrorDetails) {
     super(message, { ...details, code: "invalid_argument" });
@@ -79,14 +79,14 @@ export class ConflictError extends PawlError {
   }
 }
 
-/** The claim no longer holds its task; reason says why. */
+/** The claim is no longer valid; reason says why. */
 export class StaleClaimError extends PawlError {
   constructor(message?: string, details?: ErrorDetails) {
     super(message, { ...details, code: "stale_claim" });
   }
 }
 
-/** The task is in a state that does not allow this; state says in which. */
+/** The task's state does not allow this; state has it. */
 export class WrongStateError extends PawlError {
   constructor(message?: string, details?: ErrorDetails) {
     super(message, { ...details, code: "wrong_state" });
@@ -107,14 +107,14 @@ export class QueueFullError extends PawlError {
   }
 }
 
-/** The namespace exceeded its rate of calls. */
+/** The namespace exceeded its rate limit. */
 export class RateLimitedError extends PawlError {
   constructor(message?: string, details?: ErrorDetails) {
     super(message, { ...details, code: "rate_limited" });
   }
 }
 
-/** No answer came, even after the client repeated the call. The call may or may not have taken effect. */
+/** There was no response, even after the client retried the call. The call may or may not have taken effect. */
 export class UnavailableError extends PawlError {
   constructor(message?: string, details?: ErrorDetails) {
     super(message, { ...details, code: "unavailable" });
@@ -135,7 +135,7 @@ export class ClientClosedError extends PawlError {
   }
 }
 
-/** What was waited for has not come in the given time. */
+/** A wait timed out. */
 export class TimeoutError extends PawlError {
   constructor(message?: string, details?: ErrorDetails) {
     super(message, { ...details, code: "timeout" });
@@ -171,7 +171,7 @@ const byCode: Record<string, ErrorClass> = {
   internal: InternalError,
 };
 
-/** For answers without details, which come from gRPC itself or from a proxy. */
+/** For errors without details, which come from gRPC itself or from a proxy. */
 const byStatus: Partial<Record<status, ErrorClass>> = {
   [status.INVALID_ARGUMENT]: InvalidArgumentError,
   [status.OUT_OF_RANGE]: InvalidArgumentError,
@@ -183,17 +183,17 @@ const byStatus: Partial<Record<status, ErrorClass>> = {
   [status.FAILED_PRECONDITION]: WrongStateError,
   [status.RESOURCE_EXHAUSTED]: RateLimitedError,
   [status.UNAVAILABLE]: UnavailableError,
-  [status.CANCELLED]: UnavailableError, // by the other side: what this client cancels it answers itself
+  [status.CANCELLED]: UnavailableError, // by the other side: calls that this client cancels have their own error
   [status.DEADLINE_EXCEEDED]: UnavailableError,
   [status.ABORTED]: UnavailableError,
 };
 
-/** Makes the refusal of a value that this client checks itself. */
+/** Returns the error for a value that this client checks itself. */
 export function invalid(field: string, rule: string, cause?: unknown): InvalidArgumentError {
   return new InvalidArgumentError(`${field}: ${rule}`, { field, cause });
 }
 
-/** Puts a path before the field of a refusal, as the broker does: delay of tasks[3] is tasks[3].delay. */
+/** Prefixes the field of an error with a path, as the broker does: delay of tasks[3] is tasks[3].delay. */
 export function inside<T>(path: string, make: () => T): T {
   try {
     return make();
@@ -203,7 +203,7 @@ export function inside<T>(path: string, make: () => T): T {
   }
 }
 
-/** Makes the error for a refusal by the broker. */
+/** Returns the error for an error message from the broker. */
 export function errorOf(p: ErrorMessage): PawlError {
   const details: ErrorDetails = {
     code: p.code,
@@ -216,7 +216,7 @@ export function errorOf(p: ErrorMessage): PawlError {
   return new (byCode[p.code] ?? PawlError)(p.message, details);
 }
 
-/** Makes the error for a call that failed, from the details of its status if it has any. */
+/** Returns the error for a failed call, from the details of its status if it has any. */
 export function errorOfCall(err: ServiceError): PawlError {
   for (const data of err.metadata?.get("grpc-status-details-bin") ?? []) {
     const details = typeof data === "string" ? undefined : errorInStatus(data);
@@ -233,7 +233,7 @@ function errorInStatus(data: Uint8Array): ErrorMessage | undefined {
       if (found) return found;
     }
   } catch {
-    // A proxy may send anything: the code of gRPC is left.
+    // A proxy may send anything: the gRPC code remains.
   }
   return undefined;
 }

@@ -1,4 +1,4 @@
-/** Events: what happens to tasks, queues, breakers, schedules and operations, as it happens. */
+/** Events of tasks, queues, breakers, schedules and operations, as they happen. */
 
 import { create, fromBinary, toBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ClientReadableStream, ServiceError } from "@grpc/grpc-js";
@@ -13,48 +13,48 @@ import { backoff, pathOf, type Caller } from "./rpc.js";
 const firstPause = 50;
 const maxPause = 5000;
 
-/** Which events are wanted. Fields that are set must all match. */
+/** Selects events. All fields that are set must match. */
 export interface EventFilter {
   queue?: string;
-  /** Of the task. */
+  /** The task's type. */
   type?: string;
   taskId?: string;
-  /** Any of these, at most 32: task.dead, say; task.* is all of a sort. */
+  /** Any of these, at most 32, such as task.dead; task.* is a whole group. */
   kinds?: readonly string[];
-  /** Of the last event that was seen: go on behind it. Without one, the events begin when the broker has taken the call. */
+  /** The cursor of the last event seen, to continue after it. Without it, events start when the broker has accepted the call. */
   cursor?: string;
   /** Ends the iteration. */
   signal?: AbortSignal;
 }
 
-/** Something that happened. What makes no sense for a kind is empty. There is no payload: client.ref(taskId).info() has it. */
+/** Something that happened. Fields that don't apply to the kind are empty. Events carry no payloads: use client.ref(taskId).info(). */
 export interface PawlEvent {
-  /** Such as task.dead; reset: what happened in the shard before is not all known, look at the state afresh. */
+  /** Such as task.dead; reset: earlier events of the shard may be missing, read the state again. */
   readonly kind: string;
   readonly time: Date | undefined;
   readonly queue: string;
-  /** Of a task, or of a breaker. */
+  /** Of the task or breaker. */
   readonly type: string;
   readonly taskId: string;
-  /** That the task came to. */
+  /** The task's new state. */
   readonly state: State | "";
   readonly attempt: number;
   readonly worker: string;
   readonly reason: string;
-  /** Of a failed attempt, up to 256 bytes. */
+  /** Of the failed attempt, up to 256 bytes. */
   readonly error: string;
-  /** Of a schedule. */
+  /** Of the schedule. */
   readonly name: string;
   readonly operationId: string;
   /** Ticks that a schedule missed. */
   readonly count: number;
-  /** Behind the event. */
+  /** The position after this event. */
   readonly cursor: string;
 }
 
 /**
- * Goes over events as they happen, until the loop is left or the signal aborted. A stream that breaks is opened again behind the last event.
- * What was refused is thrown.
+ * Iterates over events as they happen, until the loop ends or the signal is aborted. A stream that breaks is reopened after the last event.
+ * Refusals are thrown.
  */
 export async function* watchEvents(caller: Caller, filter: EventFilter): AsyncGenerator<PawlEvent, void, undefined> {
   const { signal } = filter;
@@ -79,7 +79,7 @@ export async function* watchEvents(caller: Caller, filter: EventFilter): AsyncGe
   }
 }
 
-/** Opens one stream, and goes over its frames. */
+/** Opens one stream, and iterates over its frames. */
 async function* stream(
   caller: Caller,
   request: MessageInitShape<typeof WatchEventsRequestSchema>,
@@ -98,7 +98,7 @@ async function* stream(
   const either = signal ? AbortSignal.any([signal, caller.ended]) : caller.ended;
   either.addEventListener("abort", cancel);
   if (either.aborted) cancel();
-  call.on("error", () => {}); // the last one may come when nobody iterates any more
+  call.on("error", () => {}); // the last one may come after the iteration has ended
   try {
     for await (const frame of call) yield frame as WatchEventsResponse;
   } catch (err) {

@@ -1,8 +1,8 @@
 /**
- * Decides which enqueues that run at the same time go together in one request.
+ * Decides which concurrent enqueues share a request.
  *
- * While few requests are under way, a task goes out at once, with those enqueued in the same turn of the event loop. Otherwise it waits, and
- * the next request takes all that wait. So a lone caller pays nothing, no timer makes anybody wait, and requests grow with the load.
+ * While few requests are in flight, a task is sent immediately, with those enqueued in the same turn of the event loop. Otherwise it waits,
+ * and the next request takes all waiting tasks. A lone caller pays nothing, no timer adds latency, and requests grow with the load.
  */
 
 import type { Enqueued } from "./gen/pawl/v1/producer_pb.js";
@@ -11,13 +11,13 @@ import type { TaskSpec } from "./gen/pawl/v1/task_pb.js";
 export const maxBatchTasks = 1000;
 export const maxBatchBytes = 4 << 20;
 
-// So many requests may be under way with however few tasks each, and more only with fullRequest tasks: each request costs both sides, and too
-// few would wait for the broker's disk one after the other.
+// This many requests may be in flight with any number of tasks, and more only with at least fullRequest tasks: every request costs both
+// sides, but with too few in flight, they would wait for the broker's disk one after the other.
 const eagerRequests = 2;
 const fullRequest = 16;
 const maxRequests = 8;
 
-/** What became of one task. */
+/** The result for one task. */
 export type Outcome = { answer: Enqueued | undefined } | { error: Error };
 
 interface Waiting {
@@ -32,12 +32,12 @@ export class Gatherer {
   #waiting: Waiting[] = [];
   #underWay = 0;
 
-  /** send makes one request, and gives as many outcomes as there are tasks. */
+  /** send makes one request, and returns one outcome per task. */
   constructor(send: (tasks: TaskSpec[]) => Promise<Outcome[]>) {
     this.#send = send;
   }
 
-  /** Sends a task of so many bytes, once. */
+  /** Sends a task of size bytes, without retrying. */
   enqueue(task: TaskSpec, size: number): Promise<Outcome> {
     return new Promise((done) => {
       this.#waiting.push({ task, size, done });
@@ -52,7 +52,7 @@ export class Gatherer {
     }
   }
 
-  /** Takes what goes into one request out of what waits. */
+  /** Takes the tasks of one request from those waiting. */
   #take(): Waiting[] {
     let size = 0;
     let n = 0;
@@ -72,6 +72,6 @@ export class Gatherer {
     }
     this.#underWay--;
     tasks.forEach(({ done }, at) => done(outcomes[at] as Outcome));
-    queueMicrotask(() => this.#begin()); // those just answered may have more
+    queueMicrotask(() => this.#begin()); // callers that were just answered may enqueue more
   }
 }

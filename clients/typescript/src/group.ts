@@ -1,4 +1,4 @@
-/** Groups: tasks that are counted together, and what is enqueued when all have ended. */
+/** Groups: tasks that are counted together, and the tasks enqueued when all have ended. */
 
 import { randomUUID } from "node:crypto";
 
@@ -19,51 +19,54 @@ export type GroupState = "running" | "complete" | "cancelled";
 
 const groupStates = new Words<GroupState>(GroupStateEnum);
 
-/** A Ref, or why a queue would not take the task, or undefined if it is on its way to its queue. */
+/** A Ref, or the error if a queue refused the task, or undefined if it is on its way to its queue. */
 export type Made = Ref | PawlError | undefined;
 
-/** How a group is made. */
+/** The options of a group. */
 export interface GroupOptions {
-  /** For people: need not be unique. */
+  /** For display, need not be unique. */
   name?: string;
-  /** Enqueued when all members have ended, however. Its handler reads the counts with claim.parentResult, as those of the others do. */
+  /**
+   * Enqueued when all members have ended, in whatever state. Its handler, like those of the others, reads the counts with
+   * claim.parentResult.
+   */
   onComplete?: Call;
   /** Enqueued when all have succeeded. */
   onSuccess?: Call;
-  /** Enqueued at the first that is dead or poisoned. */
+  /** Enqueued when the first is dead or poisoned. */
   onDeath?: Call;
-  /** The group is not complete before Group.close. */
+  /** The group can't be complete until Group.close. */
   open?: boolean;
   /** How long the group is kept once it has ended; by default 24 h, or 14 days if members are dead or poisoned. */
   retention?: Duration;
-  /** A UUID; a repeat with it gives the first group again. */
+  /** A UUID; a retry with it returns the first group again. */
   requestId?: string;
 }
 
-/** The members of a group by where they are. */
+/** The number of members of a group by state. */
 export interface GroupCounts {
   readonly members: number;
-  /** Have not ended. */
+  /** Members that have not ended. */
   readonly pending: number;
   readonly succeeded: number;
   readonly dead: number;
   readonly poisoned: number;
   readonly discarded: number;
   readonly cancelled: number;
-  /** Their queues would not take them. */
+  /** Members that their queues refused. */
   readonly refused: number;
 }
 
-/** What the broker knows of a group. Times are undefined if they have not come, or never will. */
+/** What the broker knows about a group. Times are undefined if they have not been reached or never will be. */
 export interface GroupInfo {
   readonly id: string;
   readonly name: string;
   readonly state: GroupState | "";
-  /** It is not complete before it is closed. */
+  /** The group can't be complete until it is closed. */
   readonly open: boolean;
   readonly counts: GroupCounts;
   readonly createdAt: Date | undefined;
-  /** When it was complete, or all members of a cancelled one had ended. */
+  /** When it became complete; if cancelled, when all members had ended. */
   readonly endedAt: Date | undefined;
   readonly keptUntil: Date | undefined;
   readonly onComplete: Follower | undefined;
@@ -71,38 +74,38 @@ export interface GroupInfo {
   readonly onDeath: Follower | undefined;
 }
 
-/** A member of a group, as the group knows it. */
+/** A member of a group, as recorded by the group. */
 export interface GroupMember {
   /** "" while it is on its way to its queue, or if it was refused. */
   readonly taskId: string;
   readonly type: string;
   readonly queue: string;
-  /** Its end; "" while it has not ended. */
+  /** Its end state; "" until it has ended. */
   readonly state: State | "";
-  /** Why its queue would not take it: a code, or duplicate. */
+  /** Why its queue refused it: an error code, or duplicate. */
   readonly refused: string;
   /** Up to 16 KiB. */
   readonly result: Uint8Array;
   readonly resultContentType: string;
-  /** It is larger, or the group keeps 64 MiB already: read it from the task. */
+  /** It is larger, or the group already keeps 64 MiB of results: read it from the task. */
   readonly resultOmitted: boolean;
 }
 
-/** Decodes the result of a member from JSON, undefined if it has none; SyntaxError if it is something else. */
+/** Decodes the result of a member from JSON. Returns undefined if it has none; SyntaxError if it is something else. */
 export function decodeMemberResult(member: GroupMember): unknown {
   return decodeAs(`the result of task ${member.taskId}`, member.result, member.resultContentType);
 }
 
-/** Refers to a group. */
+/** A reference to a group. */
 export class Group {
   readonly #caller: Caller;
 
   constructor(
     caller: Caller,
     readonly id: string,
-    /** Of a group that was just made: what became of each of its tasks, in order. */
+    /** For a group that was just created: the result for each of its tasks, in order. */
     readonly tasks: readonly Made[] = [],
-    /** The request id stood for this group already. */
+    /** An earlier call with the same request id created the group. */
     readonly duplicate = false,
   ) {
     this.#caller = caller;
@@ -114,8 +117,8 @@ export class Group {
   }
 
   /**
-   * Enqueues up to 1,000 further members, as long as the group is not complete. If some are refused, the others are members nevertheless, and
-   * BatchError has the answer for each.
+   * Enqueues up to 1,000 further members, as long as the group is not complete. If some are refused, the others still become members, and
+   * BatchError has the result for each.
    */
   async add(calls: Iterable<Call>): Promise<readonly Made[]> {
     const tasks = [...calls].map((call, at) => inside(`tasks[${at}]`, () => named(specOf(call))));
@@ -127,19 +130,22 @@ export class Group {
     return made;
   }
 
-  /** Lets an open group be complete when all its members have ended. It may be repeated. */
+  /** Closes an open group, which is then complete when all its members have ended. It is safe to retry. */
   async close(): Promise<GroupInfo> {
     return groupInfo((await this.#caller.call(GroupService.method.closeGroup, { groupId: this.id })).group);
   }
 
-  /** Cancels the group with all its members, and drops what it would have enqueued. It may be repeated. WrongStateError if it is complete. */
+  /**
+   * Cancels the group and all its members, and drops the tasks it would have enqueued. It is safe to retry. WrongStateError if the group is
+   * complete.
+   */
   async cancel(reason = ""): Promise<GroupInfo> {
     return groupInfo((await this.#caller.call(GroupService.method.cancelGroup, { groupId: this.id, reason })).group);
   }
 
   /**
-   * Goes over the members, with their results: in the order in which the group was made, and behind them those that were added later and what
-   * follows members.
+   * Iterates over the members, with their results, in the order in which the group was created; members that were added later and follow-up
+   * tasks of members come after them.
    */
   members(): AsyncGenerator<GroupMember, void, undefined> {
     return pages(async (cursor) => {
@@ -149,7 +155,7 @@ export class Group {
   }
 }
 
-/** Makes a group. */
+/** Creates a group. */
 export async function createGroup(caller: Caller, calls: Iterable<Call>, options: GroupOptions): Promise<Group> {
   const request = create(CreateGroupRequestSchema, {
     name: string("name", options.name ?? ""),

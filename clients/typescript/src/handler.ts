@@ -14,8 +14,8 @@ export interface Handler {
 }
 
 /**
- * Makes a function the handler of a type of task. It gets the arguments and the claim; what it returns, or its promise, becomes the result of
- * the task. It should stop when claim.signal is aborted: pass that on to what it calls.
+ * Makes a function the handler of a task type. It receives the arguments and the claim; its return value, or the value of its promise,
+ * becomes the result of the task. It should stop when claim.signal is aborted: pass the signal on to what it calls.
  *
  *     handle(welcome, async ({ to }, claim) => `welcome, ${to}`)
  */

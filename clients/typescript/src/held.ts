@@ -1,4 +1,4 @@
-/** A claim in the hands of a worker, and what it comes to. */
+/** A claim held by a worker, and how it ends. */
 
 import { create } from "@bufbuild/protobuf";
 
@@ -12,15 +12,15 @@ import { Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, Outco
 import type { Span } from "./telemetry.js";
 
 /**
- * Where a claim is. lapsed: its handler runs; its lease has ended without confirmation, so that the token may or may not hold. lost: its
- * handler runs; the broker says that the claim is gone. ended: the broker has not confirmed its end.
+ * The phase of a claim. lapsed: its handler runs; its lease has expired unconfirmed, so the token may no longer be valid. lost: its handler
+ * runs; the broker reported the claim lost. ended: its handler has ended; the broker has not confirmed it.
  */
 export type Phase = "running" | "lapsed" | "lost" | "ended";
 
-/** What a handler came to. */
+/** How a handler ended. */
 export type Verdict = { ok: true; result: Result } | { ok: false; error: unknown };
 
-/** A claim from its push to the answer that ends it. Times are those of performance.now. */
+/** A claim, from its push to the response that ends it. Times are those of performance.now. */
 export interface Held {
   readonly task: ClaimedTask;
   readonly name: ClaimName;
@@ -28,9 +28,9 @@ export interface Held {
   readonly abort: AbortController;
   readonly lease: number;
   leaseEnd: number;
-  /** running: of the next extension. ended: of the next try after a refusal, 0 if it was not refused. */
+  /** running: of the next extension; ended: of the next try after a refusal, 0 if it was not refused. */
   due: number;
-  /** Of the timeout; Infinity if there is none. */
+  /** When the timeout expires; Infinity if there is none. */
   readonly deadline: number;
   phase: Phase;
   cause: Interrupted | undefined;
@@ -39,26 +39,26 @@ export interface Held {
   progress: Progress | undefined;
   tries: number;
   isFallback: boolean;
-  /** When the run ended, in milliseconds of the epoch. */
+  /** When the run ended, in milliseconds since the epoch. */
   ended: number;
   /** Of the run. */
   span: Span | undefined;
-  /** Why the handler may not have the task. */
+  /** Why the task can't be passed to its handler. */
   readonly unreadable: Unreadable | undefined;
 }
 
-/** Says how a claim ends. A handler that returned, or threw an outcome, knows what it says, whatever it was told. */
+/** Returns how a claim ends. A result or outcome of the handler counts, even if the handler was told to stop. */
 export function endingFor(held: Held, verdict: Verdict): Ending {
   if (verdict.ok) return ack(held.name, verdict.result);
   const { error } = verdict;
   if (!(error instanceof Outcome)) {
-    if (held.phase === "lapsed" || held.cause instanceof Draining) return release(held.name); // not the task's fault: no attempt is used
+    if (held.phase === "lapsed" || held.cause instanceof Draining) return release(held.name); // not the task's fault: uses no attempt
     if (held.cause instanceof TimedOut) return fail(held.name, isStop(error) ? held.cause : error, "timeout");
   }
   return endingOf(held.name, error);
 }
 
-/** Says what became of a run, in the words of docs/tracing.md, and whether it has failed. */
+/** Returns the outcome of a run, in the terms of docs/tracing.md, and whether it failed. */
 export function outcomeOf(held: Held, verdict: Verdict): { outcome: string; failed: boolean } {
   if (held.phase === "lost") return { outcome: held.cause instanceof Cancelled ? "cancelled" : "lease_lost", failed: false };
   if (verdict.ok) return { outcome: "succeeded", failed: false };
@@ -75,14 +75,14 @@ function isStop(error: unknown): boolean {
   return error instanceof Interrupted || (error instanceof Error && error.name === "AbortError");
 }
 
-/** Tells a handler to stop, unless it was told already. */
+/** Tells a handler to stop, unless it has already been told. */
 export function interrupt(held: Held, cause: Interrupted): void {
   if (held.cause) return;
   held.cause = cause;
   held.abort.abort(cause);
 }
 
-/** Makes the request for an extension, with the newest progress. */
+/** Returns the request for an extension, with the newest progress. */
 export function extension(held: Held, now: number): ExtendRequest {
   held.extended = now;
   const out = create(ExtendRequestSchema, held.name);
@@ -92,17 +92,17 @@ export function extension(held: Held, now: number): ExtendRequest {
   return out;
 }
 
-/** Says why a handler is to stop whose claim is gone. */
+/** Returns why a handler should stop whose claim was lost. */
 export function loss(reason: string): Interrupted {
   return reason === "cancelled" ? new Cancelled("the task was cancelled") : new LeaseLost(`the claim no longer holds: ${reason}`);
 }
 
-/** Names a task in the log. */
+/** Returns the name of a task in the log. */
 export function title(held: Held): string {
   return `task ${held.name.taskId} (${held.task.type}, attempt ${held.task.attempt})`;
 }
 
-/** Says in the log how a handler ended. phase is that in which it was. */
+/** Logs how a handler ended. phase is the claim's phase before that. */
 export function logEnd(log: Logger, held: Held, phase: Phase, verdict: Verdict): void {
   if (verdict.ok) return log.debug(`${title(held)}: succeeded`);
   const { error } = verdict;

@@ -1,4 +1,4 @@
-/** What the checkpoint of a task holds: the handler's own bytes, and the results of steps. It knows no claims and no calls. */
+/** The contents of a task's checkpoint: the handler's own bytes, and the results of steps. It does not know claims or calls. */
 
 import { decode, encode } from "./convert.js";
 import { invalid } from "./errors.js";
@@ -10,8 +10,8 @@ const ownMember = "checkpoint";
 const none = new Uint8Array();
 
 /**
- * Without steps a checkpoint is the handler's own, byte for byte. With the first step it becomes an object around both, which programs without
- * this package read too:
+ * Without steps, a checkpoint is the handler's own, byte for byte. The first step turns it into an object around both, which programs without
+ * this package can read too:
  *
  *     {"pawl_steps": {"charge": "ch_7"}, "checkpoint": {"page": 3}}
  */
@@ -22,7 +22,7 @@ export class Kept {
     readonly steps: ReadonlyMap<string, string> = new Map(),
   ) {}
 
-  /** Reads a checkpoint. What is no container is the handler's own. */
+  /** Parses a checkpoint. If it is not a container, it is the handler's own. */
   static of(checkpoint: Uint8Array): Kept {
     const outer = membersOf(checkpoint);
     const steps = outer?.get(stepsMember);
@@ -32,17 +32,17 @@ export class Kept {
     return inner ? new Kept(own === undefined ? none : Buffer.from(own), inner) : new Kept(checkpoint);
   }
 
-  /** Returns what is kept with another checkpoint of the handler's. */
+  /** Returns a copy with another checkpoint of the handler. */
   withOwn(own: Uint8Array): Kept {
     return new Kept(own, this.steps);
   }
 
-  /** Returns what is kept with the result of one more step. */
+  /** Returns a copy with the result of another step. */
   withStep(name: string, result: string): Kept {
     return new Kept(this.own, new Map([...this.steps, [name, result]]));
   }
 
-  /** Refuses steps if none can be kept beside the handler's checkpoint. */
+  /** Throws if no step can be stored next to the handler's checkpoint. */
   checkRoom(): void {
     try {
       decode(this.own);
@@ -51,7 +51,7 @@ export class Kept {
     }
   }
 
-  /** The inverse of of. A checkpoint of the handler's that would be read as a container is put into one. */
+  /** The inverse of Kept.of. If the handler's own checkpoint would be read as a container, it is put into one. */
   encode(): Uint8Array {
     const data = this.steps.size === 0 && Kept.of(this.own).steps.size === 0 ? this.own : this.#container();
     if (data.length > maxCheckpoint) {
@@ -69,8 +69,8 @@ export class Kept {
 }
 
 /**
- * Returns the members of an object, each as the JSON that it is: decoded and encoded again, large integers of other SDKs would lose digits. It
- * returns undefined for what is no object.
+ * Returns the members of an object, each as its original JSON, because decoding and encoding would lose digits of large integers from other
+ * SDKs. Returns undefined if data is not an object.
  */
 function membersOf(data: Uint8Array): Map<string, string> | undefined {
   let value: unknown;
@@ -84,7 +84,7 @@ function membersOf(data: Uint8Array): Map<string, string> | undefined {
   const out = new Map<string, string>();
   for (let at = json.indexOf("{") + 1; at < json.length; ) {
     const colon = json.indexOf(":", endOf(json, json.indexOf('"', at), ":"));
-    if (colon < 0) break; // behind the last member, or the object is empty
+    if (colon < 0) break; // after the last member, or the object is empty
     const name = JSON.parse(json.slice(at, colon)) as string;
     const end = endOf(json, colon + 1, ",");
     out.set(name, json.slice(colon + 1, end).trim());
@@ -93,7 +93,7 @@ function membersOf(data: Uint8Array): Map<string, string> | undefined {
   return out;
 }
 
-/** Returns where the value ends that begins at a place of well-formed JSON: before a separator, or the bracket around it. */
+/** Returns where the value at a position of well-formed JSON ends: before a separator, or before the enclosing bracket. */
 function endOf(json: string, at: number, separator: string): number {
   if (at < 0) return json.length;
   for (let depth = 0; at < json.length; at++) {

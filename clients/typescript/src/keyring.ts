@@ -1,6 +1,6 @@
 /**
- * Encrypts what tasks hold, with keys that the broker never sees: docs/encryption.md has the rules. The form is that of the Go SDK's package
- * keyring, so that programs in all languages read each other's tasks. It knows no calls and no tasks.
+ * Encrypts the contents of tasks, with keys that the broker never sees: see docs/encryption.md. The format is that of the Go SDK's package
+ * keyring, so that programs in all languages can read each other's tasks. It does not know calls or tasks.
  */
 
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync } from "node:crypto";
@@ -10,45 +10,47 @@ import { invalid } from "./errors.js";
 const secretBytes = 32;
 const saltBytes = 24;
 const tagBytes = 16;
-const nonce = new Uint8Array(12); // each message has a key of its own, so that no nonce is used twice
+const nonce = new Uint8Array(12); // each message has its own key, so that no nonce is used twice with a key
 const version = 1;
 const maxKeys = 100;
 const encryptedType = "application/vnd.pawl.encrypted";
 
-/** Bytes of the longest content type that can be encrypted. */
+/** The length of the longest content type that can be encrypted, in bytes. */
 export const MAX_CONTENT_TYPE = 255;
 
 /** A secret with which payloads and results are encrypted before they leave the program. */
 export interface Key {
-  /** Letters, digits and . _ -, up to 64: everybody sees it. */
+  /** Letters, digits and . _ -, up to 64. It is not secret. */
   id: string;
   /** 32 random bytes. */
   secret: Uint8Array;
 }
 
-/** What a keyring is told beside its keys. */
+/** The options of a keyring. */
 export interface KeyringOptions {
-  /** Queues from which operators may have moved tasks. A payload is encrypted for its queue: in another it is taken for forged. */
+  /**
+   * Queues from which operators may have moved tasks. A payload is encrypted for its queue, and is otherwise considered forged in another.
+   */
   acceptFrom?: readonly string[];
   /** Poisons tasks whose payloads are not encrypted. */
   onlyEncrypted?: boolean;
 }
 
-/** What is encrypted cannot be read: the keyring lacks its key. Another worker may have it. */
+/** Encrypted data cannot be read because the keyring lacks its key. Another worker may have it. */
 export class Unreadable extends Error {
   override name = "Unreadable";
 }
 
-/** Nobody who has the keys encrypted this for its place. */
+/** Encrypted data is not authentic: nobody with the keys encrypted it for this place. */
 export class Forged extends Unreadable {
   override name = "Forged";
 }
 
-/** Where something belongs that is encrypted: it cannot be opened anywhere else. */
+/** The place that encrypted data belongs to. It cannot be opened anywhere else. */
 export type Place = readonly string[];
 
 /**
- * Encrypts payloads, results and checkpoints with AES-256-GCM. The first key encrypts, all decrypt, so that a key can be replaced.
+ * Encrypts payloads, results and checkpoints with AES-256-GCM. The first key encrypts, and all keys decrypt, so that a key can be replaced.
  *
  *     const client = new Client({ keyring: new Keyring([{ id: "2026-11", secret }]) });
  */
@@ -75,8 +77,8 @@ export class Keyring {
   }
 
   /**
-   * Encrypts data for a place, and returns it with its new content type. The same of the same request comes out the same, so that the broker
-   * knows a repeat.
+   * Encrypts data for a place, and returns it with its new content type. The same data in the same request encrypts to the same bytes, so
+   * that the broker recognizes a retry.
    */
   seal(place: Place, request: string, contentType: string, data: Uint8Array): { data: Uint8Array; contentType: string } {
     const kind = Buffer.from(contentType);
@@ -94,7 +96,7 @@ export class Keyring {
     return { data: out, contentType: `${encryptedType}; key=${this.#first.id}` };
   }
 
-  /** The inverse of seal. It throws Unreadable, or Forged. */
+  /** The inverse of seal. Throws Unreadable or Forged. */
   open(place: Place, given: Uint8Array): { data: Uint8Array; contentType: string } {
     const sealed = Buffer.from(given);
     const end = 2 + (sealed[1] ?? 0);
@@ -122,10 +124,10 @@ function decrypt(key: Buffer, body: Buffer, about: Buffer): Buffer | undefined {
   }
 }
 
-/** Stands for the content type of a payload that is refused because it is not encrypted. */
+/** Replaces the content type of a payload that is refused because it is not encrypted. */
 export const NOT_ENCRYPTED = `${encryptedType}; key=`;
 
-/** Tells by a content type with which key something is encrypted; undefined if it is not. */
+/** Returns the id of the key with which data of a content type is encrypted; undefined if it is not encrypted. */
 export function encryptedWith(contentType: string): string | undefined {
   if (contentType === encryptedType) return "";
   return contentType.startsWith(NOT_ENCRYPTED) ? contentType.slice(NOT_ENCRYPTED.length) : undefined;

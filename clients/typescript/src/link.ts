@@ -1,4 +1,4 @@
-/** Keeps a stream to the broker, through any number of connections. */
+/** Keeps a stream to the broker, over any number of connections. */
 
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
@@ -8,12 +8,12 @@ import { ClientClosedError, InvalidArgumentError, PawlError, PermissionDeniedErr
 import { WorkerService, WorkRequestSchema, WorkResponseSchema, type WorkRequest, type WorkResponse } from "./gen/pawl/v1/worker_pb.js";
 import { backoff, pathOf, type Caller } from "./rpc.js";
 
-// A stream that says nothing for so long is opened anew, so that what both sides believe of each other's slots begins afresh. If it says
-// nothing after that either, there is nothing to say, and the next silence may take twice as long.
+// A stream that is silent for this long is reopened, so that both sides start afresh with their view of each other's slots. If the new
+// stream is silent too, there was nothing to send, and the next silence may last twice as long.
 const silentAfter = 60_000;
 const maxSilence = 240_000;
 const closeTimeout = 2000; // for the broker to finish a stream that the worker has closed
-const unwantedFor = 60_000; // how long a worker that was served asks to be let in again: a token may be exchanged in that time
+const unwantedFor = 60_000; // how long a worker that was once admitted keeps retrying when it is rejected: its token may be replaced in that time
 const firstReconnect = 50;
 const maxReconnect = 5000;
 const steady = 5000;
@@ -24,7 +24,7 @@ type Stream = ClientDuplexStream<WorkRequest, WorkResponse>;
 interface Session {
   call: Stream;
   heard: boolean;
-  draining: boolean; // the broker shuts down
+  draining: boolean; // the broker is shutting down
   closing: NodeJS.Timeout | undefined;
   silence: NodeJS.Timeout | undefined;
 }
@@ -33,7 +33,7 @@ interface Session {
 export class Link {
   readonly #caller: Caller;
   readonly #claims: Claims;
-  readonly #closing = new AbortController(); // the stream is not opened again
+  readonly #closing = new AbortController(); // the stream will not be opened again
   #session: Session | undefined;
   #silences = 0;
   #flushing = false;
@@ -44,8 +44,8 @@ export class Link {
   }
 
   /**
-   * Works until close. It returns an error if the broker refuses the worker: before it ever served it, or for a minute because of its token;
-   * or if the client was closed.
+   * Works until close is called. Returns an error if the broker rejects the worker, before ever having served it or because of its token for
+   * a minute, or if the client was closed.
    */
   async run(): Promise<PawlError | undefined> {
     let served = false;
@@ -67,7 +67,7 @@ export class Link {
         pause = Math.max(pause, Math.min(err.retryAfter, maxReconnect));
         this.#claims.log[notLetIn ? "error" : "warn"](`work stream broke, again in ${Math.round(pause)} ms: ${err.code}: ${err.message}`);
       }
-      await this.#caller.sleep(pause, this.#closing.signal).catch(() => {}); // a closed client is met by the next stream
+      await this.#caller.sleep(pause, this.#closing.signal).catch(() => {}); // the next stream reports a closed client
     }
     return undefined;
   }
@@ -75,7 +75,7 @@ export class Link {
   /** Opens a stream and works with it until it ends. */
   async #stream(): Promise<{ heard: boolean; err?: PawlError | undefined }> {
     try {
-      await this.#caller.knowNamespace(); // not when the first task is there
+      await this.#caller.knowNamespace(); // now rather than when the first task arrives
       const metadata = await this.#caller.connection.metadata();
       const { channel, turn } = this.#caller.connection.channel();
       const call: Stream = channel.makeBidiStreamRequest(
@@ -94,7 +94,7 @@ export class Link {
     }
   }
 
-  /** Returns what broke the stream, undefined if it ended in good order. */
+  /** Returns what broke the stream, or undefined if it ended gracefully. */
   async #work(session: Session): Promise<ServiceError | undefined> {
     const { call } = session;
     const cancel = () => call.cancel();
@@ -142,7 +142,7 @@ export class Link {
     }
   }
 
-  /** Begins to wait for the broker's next word. */
+  /** Starts waiting for the broker's next frame. */
   #hush(session: Session): void {
     const silence = Math.min(silentAfter * 2 ** Math.min(this.#silences, 10), maxSilence) * (1 + Math.random() / 4);
     clearTimeout(session.silence);
@@ -152,7 +152,7 @@ export class Link {
     }, silence);
   }
 
-  /** Has the stream carry what there is to tell, behind all that happens at the same moment. */
+  /** Lets the stream send what there is, after everything else that happens at the same moment. */
   ready(): void {
     if (this.#flushing) return;
     this.#flushing = true;
@@ -168,7 +168,10 @@ export class Link {
     for (let frame; (frame = this.#claims.nextFrame(performance.now())); ) session.call.write(frame);
   }
 
-  /** Ends a stream in good order: the broker pushes nothing more, answers what it has, and ends it. What it pushed before is received. */
+  /**
+   * Ends a stream gracefully: the broker pushes no more tasks, answers the frames it has, and ends the stream. Tasks it pushed before that
+   * are still received.
+   */
   #end(session: Session): void {
     if (session.closing) return;
     this.#flush();
@@ -177,7 +180,7 @@ export class Link {
     session.call.end();
   }
 
-  /** Ends the stream in good order, and opens no other. */
+  /** Ends the stream gracefully, and opens no other. */
   close(): void {
     this.#closing.abort();
     if (this.#session) this.#end(this.#session);

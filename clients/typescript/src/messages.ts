@@ -1,4 +1,4 @@
-/** Messages of protobuf as plain objects: durations in milliseconds, times as Dates, enums as words, numbers as numbers. */
+/** Converts protobuf messages to plain objects and back: durations in milliseconds, times as Dates, enums as words, numbers as numbers. */
 
 import { create, isMessage, type DescEnum, type DescField, type DescMessage, type Message, type MessageShape } from "@bufbuild/protobuf";
 import { DurationSchema, TimestampSchema } from "@bufbuild/protobuf/wkt";
@@ -9,7 +9,7 @@ import { invalid } from "./errors.js";
 
 type Fields = Record<string, unknown>;
 
-/** Makes a plain object of a message. What is not set is undefined, but for numbers, texts, lists and durations. */
+/** Converts a message to a plain object. Unset fields are undefined, except numbers, strings, lists and durations. */
 export function read<T>(schema: DescMessage, message: Message): T {
   const out: Fields = {};
   for (const field of schema.fields) out[field.localName] = readField(field, (message as unknown as Fields)[field.localName]);
@@ -33,7 +33,7 @@ function readValue(schema: DescMessage | undefined, words: DescEnum | undefined,
   return typeof value === "bigint" ? Number(value) : value;
 }
 
-/** Makes a message of a plain object. What is left out is the broker's default; what the message does not have is refused. */
+/** Converts a plain object to a message. Fields that are left out get the broker's defaults; unknown fields are refused. */
 export function write<S extends DescMessage>(schema: S, given: object, path = ""): MessageShape<S> {
   const out = create(schema);
   const into = reflect(schema, out);
@@ -71,7 +71,7 @@ function writeValue(field: DescField, value: unknown, at: string): unknown {
   return BigInt(value as number);
 }
 
-const longs = new Set([3, 4, 6, 16, 18]); // the scalars of 64 bits
+const longs = new Set([3, 4, 6, 16, 18]); // the 64-bit scalars
 
 function isLong(field: DescField): boolean {
   return "scalar" in field && field.scalar !== undefined && longs.has(field.scalar);

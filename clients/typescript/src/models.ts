@@ -1,4 +1,4 @@
-/** What calls answer with. All of it is for reading. */
+/** The results of calls. All of them are read-only. */
 
 import { decodeAs, millisecondsOf, timeOf, Words } from "./convert.js";
 import { FollowerState, type Follower as FollowerMessage, type Parent as ParentMessage } from "./gen/pawl/v1/chain_pb.js";
@@ -29,14 +29,14 @@ const followerStates = new Words<Follower["state"] & string>(FollowerState);
 
 const endStates = new Set<string>(["succeeded", "discarded", "dead", "poisoned", "cancelled"]);
 
-/** What a handler said of its error. */
+/** The error that a handler reported. */
 export interface Failure {
   readonly message: string;
   readonly type: string;
   readonly stack: string;
 }
 
-/** How far a handler said that it is. */
+/** The progress that a handler reported. */
 export interface Progress {
   readonly percent: number;
   readonly message: string;
@@ -48,9 +48,9 @@ export interface Attempt {
   readonly fence: number;
   readonly worker: string;
   readonly startedAt: Date | undefined;
-  /** undefined while it runs. */
+  /** undefined while running. */
   readonly endedAt: Date | undefined;
-  /** "" while it runs. */
+  /** "" while running. */
   readonly outcome: AttemptOutcome | "";
   readonly error: Failure | undefined;
   /** Milliseconds from ready to claimed. */
@@ -58,30 +58,30 @@ export interface Attempt {
   readonly nextRunAt: Date | undefined;
 }
 
-/** What a task follows: another task, or a group. */
+/** The task or group that a follow-up task follows. */
 export interface Parent {
   /** Either this or groupId. */
   readonly taskId: string;
   readonly groupId: string;
-  /** Of the task; of a group its counts, as JSON. */
+  /** The task's result, or the group's counts as JSON. */
   readonly result: Uint8Array;
   readonly contentType: string;
-  /** It was too large to take along: read it from the task. */
+  /** The result was too large to be included: read it from the task. */
   readonly resultOmitted: boolean;
 }
 
-/** A task that follows another, or a group, and what became of it. */
+/** A follow-up task of a task or group, and its state. */
 export interface Follower {
   readonly type: string;
   readonly queue: string;
   readonly state: "waiting" | "sent" | "born" | "duplicate" | "refused" | "dropped" | "";
-  /** When it is born; of a duplicate the other task. */
+  /** Set once it is born; for a duplicate, the other task. */
   readonly taskId: string;
-  /** The code of a refusal, or the state in which its parent ended. */
+  /** The error code of the refusal, or the state in which its parent ended. */
   readonly reason: string;
 }
 
-/** What the broker knows of a task. Times are undefined if they have not come, or never will. */
+/** What the broker knows about a task. Times are undefined if they have not been reached or never will be. */
 export interface TaskInfo {
   readonly id: string;
   readonly type: string;
@@ -106,7 +106,7 @@ export interface TaskInfo {
   readonly fence: number;
   readonly attemptLog: readonly Attempt[];
   readonly progress: Progress;
-  /** Of the handler, with the results of its steps. */
+  /** The handler's checkpoint, with the results of its steps. */
   readonly checkpoint: Uint8Array;
   readonly worker: string;
   readonly createdAt: Date | undefined;
@@ -121,12 +121,12 @@ export interface TaskInfo {
   readonly tags: readonly string[];
   readonly headers: Readonly<Record<string, string>>;
   readonly cost: number;
-  /** The id of the task that runs and holds the unique key. */
+  /** The id of the running task that holds its unique key. */
   readonly waitsFor: string;
   readonly groupId: string;
-  /** What it follows. */
+  /** The task or group that it follows. */
   readonly parent: Parent | undefined;
-  /** What follows it. */
+  /** Its follow-up tasks. */
   readonly then: readonly Follower[];
 }
 
@@ -135,7 +135,7 @@ export function decodePayload(task: TaskInfo): unknown {
   return decodeAs(`the payload of task ${task.id}`, task.payload, task.contentType);
 }
 
-/** Decodes the result of a task from JSON, undefined if it has none; SyntaxError if it is something else. */
+/** Decodes the result of a task from JSON. Returns undefined if it has none; SyntaxError if it is something else. */
 export function decodeResult(task: TaskInfo): unknown {
   return decodeAs(`the result of task ${task.id}`, task.result, task.resultContentType);
 }
@@ -167,13 +167,13 @@ export function taskInfo(p: TaskMessage | undefined): TaskInfo {
   };
 }
 
-/** Converts what a task follows. */
+/** Converts the parent of a task. */
 export function parent(p: ParentMessage): Parent {
   const { taskId, groupId, result, contentType, resultOmitted } = p;
   return { taskId, groupId, result, contentType, resultOmitted };
 }
 
-/** Converts what follows a task or a group. */
+/** Converts a follow-up task. */
 export function follower(p: FollowerMessage): Follower {
   return { type: p.type, queue: p.queue, state: followerStates.word(p.state), taskId: p.taskId, reason: p.reason };
 }

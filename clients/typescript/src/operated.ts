@@ -1,24 +1,24 @@
-/** What operators' calls take and answer with. Durations of answers are milliseconds. */
+/** The parameters and results of operators' calls. Durations in results are in milliseconds. */
 
 import type { Duration } from "./convert.js";
 import type { Priority, State } from "./models.js";
 import type { Retry } from "./options.js";
 
-/** A token bucket: limit tokens come in a period, and there can be burst of them, by default limit. */
+/** A token bucket: it gains limit tokens per period and holds at most burst, by default limit. */
 export interface Rate {
   limit: number;
   period: Duration;
   burst?: number;
 }
 
-/** The limits of a key, and its share against other keys. */
+/** The limits of a key, and its weight among other keys. */
 export interface KeyRules {
   maxRunning?: number;
   rate?: Rate;
   weight?: number;
 }
 
-/** When tasks of a type that fail too often are held back. What is left out is the broker's default. */
+/** A circuit breaker, which holds back tasks of a type that fail too often. Fields that are left out get the broker's defaults. */
 export interface Breaker {
   off?: boolean;
   /** Percent. */
@@ -30,7 +30,7 @@ export interface Breaker {
   probes?: number;
 }
 
-/** How long tasks that have ended are kept; by default 24 h, dead and poisoned ones 14 days. */
+/** How long ended tasks are kept, by end state: by default 24 h, and 14 days for dead and poisoned tasks. */
 export interface Retention {
   succeeded?: Duration;
   discarded?: Duration;
@@ -40,11 +40,11 @@ export interface Retention {
 }
 
 /**
- * The rules of a queue. In answers each field has its effective value. What is left out of a put is the broker's default, and not what it was
- * before: { ...queue.settings, maxAttempts: 3 } changes one.
+ * The settings of a queue. In results, every field has its effective value. A field left out of a put gets the broker's default, not its old
+ * value: use { ...queue.settings, maxAttempts: 3 } to change one.
  */
 export interface QueueSettings {
-  /** Without them priorities are strict. */
+  /** Without weights, the order of priorities is strict. */
   weights?: { high: number; normal: number; low: number };
   retry?: Retry;
   maxAttempts?: number;
@@ -52,24 +52,24 @@ export interface QueueSettings {
   /** Of one run. */
   timeout?: Duration;
   retention?: Retention;
-  /** Waiting tasks at most; 0: no limit. */
+  /** Maximum number of waiting tasks; 0: no limit. */
   maxLength?: number;
-  /** Tasks that run at once; 0: no limit. */
+  /** Tasks that run at the same time; 0: no limit. */
   maxRunning?: number;
   rate?: Rate;
   perKey?: KeyRules;
-  /** Of single keys, instead of perKey. */
+  /** For single keys, instead of perKey. */
   keys?: Readonly<Record<string, KeyRules>>;
   /** A task that is ready for longer needs attention. */
   maxWait?: Duration;
-  /** In answers "" is none. */
+  /** In results, "" means none. */
   keyOrder?: "none" | "strict" | "";
   breaker?: Breaker;
-  /** Of single types, instead of breaker. */
+  /** For single types, instead of breaker. */
   breakers?: Readonly<Record<string, Breaker>>;
 }
 
-/** The tasks of a queue by state. held: of those that are ready, how many may not run now. */
+/** The number of tasks of a queue by state. held: how many of the ready ones can't run now. */
 export interface Depth {
   readonly scheduled: number;
   readonly ready: number;
@@ -80,7 +80,7 @@ export interface Depth {
   readonly poisoned: number;
 }
 
-/** How long something took. Quantiles are about right. */
+/** How long something took. Quantiles are approximate. */
 export interface Latency {
   readonly count: number;
   readonly meanSeconds: number;
@@ -89,7 +89,7 @@ export interface Latency {
   readonly p99Seconds: number;
 }
 
-/** What the broker knows of a queue. */
+/** What the broker knows about a queue. */
 export interface Queue {
   /** Its name. */
   readonly queue: string;
@@ -103,18 +103,18 @@ export interface Queue {
   readonly wait: Latency | undefined;
   /** From claimed to the end of the run, in the last 5 minutes. */
   readonly run: Latency | undefined;
-  /** Until no task is ready or claimed, at the present rates; undefined: they do not get less. */
+  /** Until no task is ready or claimed, at the current rates; undefined: the backlog is not shrinking. */
   readonly drainSeconds: number | undefined;
-  /** Those that take its tasks. */
+  /** The number of workers that take its tasks. */
   readonly workers: number | undefined;
   readonly breakersOpen: number;
   readonly settings: QueueSettings;
-  /** Of the settings, for put with ifVersion. */
+  /** The version of the settings, for put with ifVersion. */
   readonly version: number;
   readonly createdAt: Date | undefined;
 }
 
-/** Selects tasks. What is given must all match; {} is all tasks. */
+/** Selects tasks. All fields that are given must match; {} selects all tasks. */
 export interface Filter {
   queue?: string;
   states?: readonly State[];
@@ -122,19 +122,19 @@ export interface Filter {
   tag?: string;
   key?: string;
   worker?: string;
-  /** Part of the last error's message. */
+  /** Substring of the last error's message. */
   error?: string;
-  /** Of a DeadGroup. */
+  /** From a DeadGroup. */
   fingerprint?: string;
   /** The id of the last operation that changed the task. */
   operation?: string;
   createdAfter?: Date;
   createdBefore?: Date;
-  /** Part of the payload. */
+  /** Substring of the payload. */
   q?: string;
 }
 
-/** The dead letters that have an error in common. */
+/** The dead letters that have the same error. */
 export interface DeadGroup {
   readonly fingerprint: string;
   readonly type: string;
@@ -145,40 +145,40 @@ export interface DeadGroup {
   readonly lastAt: Date | undefined;
   readonly sampleTaskId: string;
   readonly queues: number;
-  /** The one with the most of them. */
+  /** The queue with the most of them. */
   readonly queue: string;
 }
 
-/** Which dead letters: those of taskIds, or those that the filter selects. */
+/** Selects dead letters: those in taskIds, or those that the filter selects. */
 export interface DeadSelection {
   taskIds?: readonly string[];
   filter?: Filter;
   /** 0: all that match. */
   max?: number;
-  /** Counts only. */
+  /** Only counts. */
   dryRun?: boolean;
-  /** Of the poisoned tasks instead. */
+  /** Selects poisoned tasks instead. */
   poisoned?: boolean;
   reason?: string;
 }
 
-/** One thing to be done to many tasks, in the background: docs/operations.md has the rules. */
+/** A bulk operation: one action, applied to many tasks in the background. See docs/bulk-operations.md. */
 export interface OperationSpec {
   action: "replay" | "cancel" | "discard" | "move" | "set_priority" | "run_now";
   filter: Filter;
-  /** Of move. */
+  /** For move only. */
   toQueue?: string;
-  /** Of set_priority. */
+  /** For set_priority only. */
   priority?: Priority;
-  /** Tasks at most; 0: all that match. */
+  /** Maximum number of tasks; 0: all that match. */
   max?: number;
-  /** Tasks a second at most; 0: as fast as goes without holding up others. */
+  /** Tasks per second at most; 0: as fast as possible without delaying other work. */
   rate?: number;
-  /** It pauses by itself after so many; 0: it does not. */
+  /** The operation pauses itself after this many tasks; 0: it does not. */
   canary?: number;
 }
 
-/** What the broker knows of an operation. */
+/** What the broker knows about an operation. */
 export interface Operation {
   readonly operationId: string;
   readonly spec: OperationSpec;
@@ -187,14 +187,14 @@ export interface Operation {
   readonly createdAt: Date | undefined;
   readonly pausedAt: Date | undefined;
   readonly endedAt: Date | undefined;
-  /** Why it is paused, was aborted or has failed. */
+  /** Why it was paused or aborted, or why it failed. */
   readonly why: string;
   readonly total: number;
   readonly matched: number;
   readonly done: number;
   readonly skipped: number;
   readonly failed: number;
-  /** The first. */
+  /** The first errors. */
   readonly errors: readonly { readonly taskId: string; readonly message: string }[];
   readonly waitsFor: string;
 }
@@ -209,10 +209,10 @@ export interface RunningTask {
   readonly leaseExpiresAt: Date | undefined;
 }
 
-/** What the broker knows of a worker. */
+/** What the broker knows about a worker. */
 export interface WorkerInfo {
   readonly workerId: string;
-  /** As it calls itself. */
+  /** As given by the worker. */
   readonly worker: string;
   readonly node: string;
   readonly connected: boolean;
@@ -226,16 +226,16 @@ export interface WorkerInfo {
   readonly connectedAt: Date | undefined;
   readonly seenAt: Date | undefined;
   readonly draining: boolean;
-  /** An operator's word that it is to take no new tasks. */
+  /** An operator's order that it take no new tasks. */
   readonly quiet: { readonly reason: string; readonly by: string; readonly at: Date | undefined; readonly until: Date | undefined } | undefined;
   readonly lostAt: Date | undefined;
   readonly lostReason: string;
 }
 
-/** One thing that stands between a task and a worker, or how it runs or has ended. */
+/** One thing that keeps a task from running, or how it is running or has ended. */
 export interface Reason {
   readonly code: string;
-  /** A sentence with the facts. */
+  /** The facts, in a sentence. */
   readonly detail: string;
   /** What would change it. */
   readonly change: string;
@@ -248,7 +248,7 @@ export interface Reason {
   readonly error: string;
 }
 
-/** Why a task is not running, or by whom it runs, or how it has ended. The first reason decides first. */
+/** Why a task is not running, which worker runs it, or how it ended. The first reason is the most decisive. */
 export interface Explanation {
   readonly taskId: string;
   readonly state: State | "";
@@ -258,7 +258,7 @@ export interface Explanation {
   readonly reasons: readonly Reason[];
 }
 
-/** What happened in some time. */
+/** Counts events by kind. */
 export interface EventCounts {
   readonly enqueued: number;
   readonly claimed: number;
@@ -274,7 +274,7 @@ export interface EventCounts {
   readonly replayed: number;
 }
 
-/** What happened in a window of time, and how long tasks waited and ran in it. */
+/** Counts the events of a time window, and how long tasks waited and ran in it. */
 export interface Stats {
   readonly window: number;
   readonly totals: EventCounts;

@@ -1,4 +1,4 @@
-/** How a task is enqueued: the options, and the request that they make. */
+/** The options of a task, and the request made from them. */
 
 import { create } from "@bufbuild/protobuf";
 
@@ -9,14 +9,14 @@ import { OnConflict, RetryPolicySchema, TaskSpecSchema, UniqueSchema } from "./g
 import type { RetryPolicy, TaskSpec, Unique as UniqueMessage } from "./gen/pawl/v1/task_pb.js";
 import { priorities, states, type Priority, type State } from "./models.js";
 
-const maxPayload = MAX_MESSAGE - (1 << 20); // beyond one message; the broker's own limit is lower
+const maxPayload = MAX_MESSAGE - (1 << 20); // what fits in one message; the broker's own limit is lower
 
 type ConflictWord = "keep" | "replace" | "keep_last" | "reject";
 const onConflicts = new Words<ConflictWord>(OnConflict);
 
 /**
- * How long a failed task waits for its next attempt: initial * factor^(n-1), at most max, plus up to jitter of it. What is left out is the
- * broker's default: 30 s, 2, 30 min, 0.25.
+ * How long a failed task waits for its next attempt: initial * factor^(n-1), at most max, plus a random share of up to jitter of it. Fields
+ * that are left out get the broker's defaults: 30 s, 2, 30 min, 0.25.
  */
 export interface Retry {
   initial?: Duration;
@@ -25,29 +25,29 @@ export interface Retry {
   jitter?: number;
 }
 
-/** Lets a queue have one task of a key at a time. Without a key, type and payload are the key. */
+/** Limits a queue to one task per key at a time. Without a key, type and payload are the key. */
 export interface Unique {
   key?: string;
   /** The states in which a task holds its key; by default all but the end states. */
   states?: readonly State[];
-  /** keep: the answer is the task that holds the key. replace, keep_last: the new task takes the place of one that waits. reject: ConflictError. */
+  /** keep: returns the task that holds the key. replace, keep_last: the new task replaces a waiting one. reject: throws ConflictError. */
   onConflict?: ConflictWord;
 }
 
-/** The options of a task. The settings of the queue decide what is left out. */
+/** The options of a task. For options that are left out, the settings of the queue apply. */
 export interface TaskOptions {
-  /** Default: "default". A queue comes into being with its first task. */
+  /** Default: "default". A queue is created by its first task. */
   queue?: string;
   priority?: Priority;
   /** When the task is due, counted from now by the broker's clock. Replaces runAt. */
   delay?: Duration;
   /** When the task is due. Replaces delay. */
   runAt?: Date;
-  /** A repeat with the same key in the same queue gives the first task. */
+  /** Enqueueing again with the same key in the same queue returns the first task. */
   idempotencyKey?: string;
-  /** How long the idempotency key lives; default 24 h. */
+  /** How long the idempotency key is valid; default 24 h. */
   idempotencyTtl?: Duration;
-  /** A UUID that names this very request. The client makes one for each call; give your own if you repeat a call that failed. */
+  /** A UUID that identifies this request. The client generates one per call; set your own to retry a call that failed. */
   requestId?: string;
   /** How often the task may fail before it is a dead letter. */
   maxAttempts?: number;
@@ -55,21 +55,21 @@ export interface TaskOptions {
   retry?: Retry;
   /** The time limit of one run. */
   timeout?: Duration;
-  /** The task is discarded unless it has started by then. */
+  /** The task is discarded unless it starts within this time. */
   expiresIn?: Duration;
   /** How long the task is kept once it has ended. */
   retention?: Duration;
   /** Groups tasks for fairness and limits: a tenant, an account. */
   key?: string;
-  /** How many tokens of rate limits the task takes when it starts, 1 to 1,000. */
+  /** How many rate-limit tokens the task takes when it starts, 1 to 1,000. */
   cost?: number;
-  /** Words to find the task by. Those of a call are added to those of the task's definition. */
+  /** Labels for finding the task. Those of a call are added to those of the task's definition. */
   tags?: readonly string[];
-  /** What travels with the task, such as a correlation id. Those of a call are added to those of the task's definition. */
+  /** Metadata that travels with the task, such as a correlation id. Headers of a call are added to those of the task's definition. */
   headers?: Readonly<Record<string, string>>;
-  /** Makes the task a member of a group that is not complete: of that of a handler's own task, say, with claim.groupId. */
+  /** Makes the task a member of a group that is not complete, for example with claim.groupId of the handler's own group. */
   groupId?: string;
-  /** Lets the queue have one task of this key at a time. */
+  /** Limits the queue to one task with this key at a time. */
   unique?: Unique | string;
 }
 
@@ -95,7 +95,7 @@ export const OPTION_NAMES: readonly string[] = Object.keys({
   unique: 0,
 } satisfies Record<keyof TaskOptions, 0>);
 
-/** Returns base with the options of over, which win. */
+/** Returns base with the options of over, which take precedence. */
 export function merge(base: TaskOptions, over: TaskOptions): TaskOptions {
   for (const name of Object.keys(over)) {
     if (!OPTION_NAMES.includes(name)) throw new TypeError(`"${name}" is not an option of a task: it takes ${OPTION_NAMES.join(", ")}`);
@@ -110,7 +110,7 @@ export function merge(base: TaskOptions, over: TaskOptions): TaskOptions {
   return out;
 }
 
-/** Makes the request for a task. */
+/** Returns the request for a task. */
 export function spec(type: string, payload: Uint8Array, contentType: string, options: TaskOptions): TaskSpec {
   if (!type) throw invalid("type", "is empty");
   if (payload.length > maxPayload) {
@@ -139,7 +139,7 @@ export function spec(type: string, payload: Uint8Array, contentType: string, opt
   return out;
 }
 
-/** Returns the options of a task's description; what it leaves out is not there. Durations are milliseconds. */
+/** Returns the options of a task's spec, without those that it leaves out. Durations are in milliseconds. */
 export function optionsOf(p: TaskSpec): TaskOptions {
   const out: TaskOptions = {};
   if (p.queue) out.queue = p.queue;
@@ -201,7 +201,7 @@ function uniqueOf(p: UniqueMessage): Unique {
   return { key: p.key, states: held, onConflict: onConflicts.word(p.onConflict) || "keep" };
 }
 
-/** Reports whether a content type is that of JSON. */
+/** Reports whether a content type is JSON. */
 export function isJSON(contentType: string): boolean {
   return contentType === "" || contentType === JSON_TYPE;
 }

@@ -1,4 +1,4 @@
-/** What a worker's broker is to be told: ends of claims, and extensions of leases. */
+/** What a worker has to send to the broker: endings of claims, and extensions of leases. */
 
 import { create } from "@bufbuild/protobuf";
 
@@ -6,22 +6,25 @@ import { add, MAX_BYTES, MAX_ITEMS, sizeOf } from "./ending.js";
 import { SettleRequestSchema, type SettleRequest } from "./gen/pawl/v1/worker_pb.js";
 import { extension, type Held } from "./held.js";
 
-const maxFrames = 2; // frames of endings that may wait for their answers before the next gathers
+const maxFrames = 2; // unanswered frames of endings, beyond which endings are gathered for the next frame
 
-/** What is to be told over one stream. */
+/** What has to be sent over one stream. */
 export class Outbox {
-  /** Ends that were not sent. */
+  /** Endings that have not been sent. */
   endings: Held[] = [];
-  /** Claims whose leases are to be extended. */
+  /** Claims whose leases should be extended. */
   extends: Held[] = [];
-  #frames: number[] = []; // the endings of each frame that has no answer yet
+  #frames: number[] = []; // number of endings in each unanswered frame
 
-  /** Reports whether another frame of endings may be sent. */
+  /** Reports whether another frame of endings can be sent. */
   get room(): boolean {
     return this.#frames.length < maxFrames;
   }
 
-  /** Fills a frame with extensions and, if there is room for one more frame of endings, with those; undefined if there is nothing to tell. */
+  /**
+   * Returns a frame with extensions and, if there is room for another frame of endings, with endings; undefined if there is nothing to
+   * send.
+   */
   take(now: number): SettleRequest | undefined {
     const frame = create(SettleRequestSchema);
     const extended = this.extends.splice(0, MAX_ITEMS);
@@ -41,7 +44,7 @@ export class Outbox {
     return n > 0 || frame.extends.length > 0 ? frame : undefined;
   }
 
-  /** Counts answers to endings, which come in the order of the frames. */
+  /** Counts responses to endings, which come in the order of the frames. */
   answered(n: number): void {
     for (let first = this.#frames[0]; n > 0 && first !== undefined; first = this.#frames[0]) {
       if (first > n) {

@@ -1,10 +1,10 @@
-/** What a handler throws to decide what becomes of its task, and why it is told to stop. */
+/** What a handler throws to decide what happens to its task, and the reasons why it is told to stop. */
 
 import type { Duration } from "./convert.js";
 
 /**
- * What a handler throws to decide what becomes of its task. Anything else that it throws is a failure that is retried until the attempts run
- * out.
+ * Thrown by a handler to decide what happens to its task. Anything else that it throws is a failure, which is retried until the attempts are
+ * used up.
  */
 export abstract class Outcome extends Error {
   constructor(message = "", options?: ErrorOptions) {
@@ -13,16 +13,19 @@ export abstract class Outcome extends Error {
   }
 }
 
-/** Ends the task as a dead letter at once: no retry can help. */
+/** Ends the task as a dead letter immediately, because no retry can help. */
 export class DeadLetter extends Outcome {}
 
-/** Ends the task on purpose: there is nothing to do any more. It raises no alarm. */
+/** Ends the task on purpose, because there is nothing left to do. It raises no alarm. */
 export class Discard extends Outcome {}
 
-/** Ends the task as poisoned: its payload cannot be read. Payloads that are not JSON, or that parse refuses, end so by themselves. */
+/**
+ * Ends the task as poisoned, because its payload cannot be read. Tasks whose payload is not JSON, or is refused by parse, are poisoned
+ * automatically.
+ */
 export class Poison extends Outcome {}
 
-/** Fails the attempt; the next one is due after delay, instead of the backoff. */
+/** Fails the attempt. The next one is due after delay, instead of the backoff. */
 export class RetryIn extends Outcome {
   constructor(
     readonly delay: Duration,
@@ -33,7 +36,7 @@ export class RetryIn extends Outcome {
   }
 }
 
-/** Puts the task off for delay. It is not a failure: no attempt is used. */
+/** Postpones the task by delay. It is not a failure, and no attempt is used. */
 export class Snooze extends Outcome {
   constructor(
     readonly delay: Duration,
@@ -44,11 +47,11 @@ export class Snooze extends Outcome {
   }
 }
 
-/** Another task holds the once key. If the handler lets this pass, its task is put off. */
+/** Another task holds the once key. If the handler does not catch this, its task is snoozed. */
 export class OnceHeld extends Snooze {}
 
 /**
- * Why a handler should stop before its task is done: the reason of claim.signal. What the handler throws then is no failure of the task,
+ * Why a handler should stop before its task is done: the reason of claim.signal. What the handler then throws does not count as a failure,
  * except after a timeout.
  */
 export abstract class Interrupted extends Error {
@@ -61,11 +64,11 @@ export abstract class Interrupted extends Error {
 /** A caller cancelled the task. */
 export class Cancelled extends Interrupted {}
 
-/** The claim no longer holds: another worker may run the task. What this handler returns changes nothing. */
+/** The claim is no longer valid, and another worker may run the task. The result of this handler is ignored. */
 export class LeaseLost extends Interrupted {}
 
-/** The worker stops, and its drain timeout is over. The task goes back to the queue; no attempt is used. */
+/** The worker is stopping and its drain timeout is over. The task goes back to its queue, and no attempt is used. */
 export class Draining extends Interrupted {}
 
-/** The time limit of the run is over. The attempt has failed unless the handler returns a result. */
+/** The time limit of the run is over. The attempt fails unless the handler returns a result. */
 export class TimedOut extends Interrupted {}

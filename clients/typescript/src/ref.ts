@@ -1,4 +1,4 @@
-/** Ref: a task that was enqueued, to be waited for or cancelled. */
+/** Ref: a reference to an enqueued task, to wait for it or cancel it. */
 
 import { duration, milliseconds, timeOf, type Duration } from "./convert.js";
 import { PawlError, TimeoutError } from "./errors.js";
@@ -7,7 +7,7 @@ import { decodeResult, states, taskInfo, type State, type TaskInfo } from "./mod
 import { backoff, type Caller } from "./rpc.js";
 
 const waitStep = 30_000; // how long one call waits for the end of a task
-const waitSlack = 5000; // how long after its timeout an answer may come that says the task has not ended
+const waitSlack = 5000; // how long after the timeout the response may come that the task has not ended
 
 /** The task ended without success: it is dead, poisoned, discarded or cancelled. task has the details. */
 export class TaskEndedError extends PawlError {
@@ -27,18 +27,18 @@ export interface WaitOptions {
   signal?: AbortSignal;
 }
 
-/** Refers to a task that was enqueued. */
+/** A reference to a task that was enqueued. */
 export class Ref<Result = unknown> {
   readonly #caller: Caller;
 
   constructor(
     caller: Caller,
     readonly id: string,
-    /** When it was accepted: ready or scheduled; of a duplicate the state it was in; "" for client.ref. */
+    /** The state when it was accepted: ready or scheduled; for a duplicate, the state it was in; "" for client.ref. */
     readonly state: State | "" = "",
     /** By the broker's clock. */
     readonly createdAt: Date | undefined = undefined,
-    /** The idempotency key, the unique key or the request id stood for this task already. */
+    /** The idempotency key, unique key or request id already belonged to this task. */
     readonly duplicate = false,
   ) {
     this.#caller = caller;
@@ -50,7 +50,7 @@ export class Ref<Result = unknown> {
     return taskInfo(answer.task);
   }
 
-  /** Waits until the task has ended, in whatever way. */
+  /** Waits until the task has ended, in whatever state. */
   async waitEnded(options: WaitOptions = {}): Promise<TaskInfo> {
     const timeout = options.timeout === undefined ? Infinity : milliseconds("timeout", options.timeout);
     const deadline = performance.now() + timeout;
@@ -64,13 +64,13 @@ export class Ref<Result = unknown> {
       const now = performance.now();
       if (now >= deadline) throw new TimeoutError(`task ${this.id} is still ${info.state} after ${timeout} ms`);
       attempt = now - start < Math.min(step, 1000) ? attempt + 1 : 0;
-      if (attempt) await this.#caller.sleep(backoff(attempt, 20, 2000), options.signal); // cut short, by a node that shuts down say
+      if (attempt) await this.#caller.sleep(backoff(attempt, 20, 2000), options.signal); // cut short, for example by a node that is shutting down
     }
   }
 
   /**
-   * Waits for the task and returns what its handler returned; TaskEndedError if the task did not succeed, SyntaxError if the result is not
-   * JSON: the result of waitEnded has its bytes.
+   * Waits for the task and returns its handler's result. TaskEndedError if the task did not succeed; SyntaxError if the result is not JSON:
+   * waitEnded returns its bytes.
    */
   async result(options: WaitOptions = {}): Promise<Result> {
     const info = await this.waitEnded(options);
@@ -78,14 +78,14 @@ export class Ref<Result = unknown> {
     return decodeResult(info) as Result;
   }
 
-  /** Cancels the task, and tells its handler if it is running. WrongStateError if it has ended otherwise. */
+  /** Cancels the task, and its handler if it is running. WrongStateError if it has ended in another state. */
   async cancel(reason = ""): Promise<TaskInfo> {
     const answer = await this.#caller.call(ProducerService.method.cancelTask, { taskId: this.id, reason });
     return taskInfo(answer.task);
   }
 }
 
-/** Refers to a task that was accepted. */
+/** Returns a reference to a task that was accepted. */
 export function refOf(caller: Caller, p: Enqueued | undefined): Ref {
   if (!p) throw new TypeError("the broker answered without a task");
   return new Ref(caller, p.taskId, states.word(p.state), timeOf(p.createdAt), p.duplicate);

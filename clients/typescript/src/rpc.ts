@@ -1,4 +1,4 @@
-/** Makes calls, and repeats them while the broker is unavailable. */
+/** Makes calls, and retries them while the broker is unavailable. */
 
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -13,11 +13,11 @@ import { AccessService } from "./gen/pawl/v1/access_pb.js";
 
 const firstPause = 20;
 const maxPause = 2000;
-const freeTries = 3; // repeats beyond the budget after a node that was not ready: the next node may be
+const freeTries = 3; // retries beyond the budget after a node that was not ready, because the next node may be
 
 /** How long a call may take. */
 export interface CallLimits {
-  /** On the clock of performance.now; after it the call is not repeated, and ends with TimeoutError. */
+  /** On the clock of performance.now. After it, the call is not retried, and ends with TimeoutError. */
   deadline?: number | undefined;
   /** Ends the call with the signal's reason. */
   signal?: AbortSignal | undefined;
@@ -27,17 +27,17 @@ export interface CallLimits {
 export class Caller {
   #budget = new RetryBudget();
   #ended = new AbortController();
-  #cancels = new Set<() => void>(); // of the calls under way
+  #cancels = new Set<() => void>(); // of the calls in flight
   #actor = "";
 
-  /** retryFor: for how many milliseconds a call is repeated. */
+  /** retryFor: how many milliseconds to retry a call. */
   constructor(
     readonly connection: Connection,
     readonly retryFor: number,
     readonly encryption?: Encryption,
   ) {}
 
-  /** Returns a caller that makes the same calls, over the same connection, in the name of somebody. */
+  /** Returns a caller for the same connection whose calls name an actor. */
   acting(actor: string): Caller {
     if (typeof actor !== "string" || !/^[ -~]{1,256}$/.test(actor)) {
       throw invalid("actor", `${show(actor)} is not 1 to 256 characters of ASCII that can be printed`);
@@ -50,7 +50,7 @@ export class Caller {
     return other;
   }
 
-  /** Makes a call, and repeats it while the broker is unavailable: for retryFor, or until the deadline. */
+  /** Makes a call, and retries it while the broker is unavailable: for retryFor, or until the deadline. */
   async call<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
@@ -66,21 +66,21 @@ export class Caller {
     return answer;
   }
 
-  /** Makes a call whose request and answer hold nothing to encrypt any more, and leaves it to its caller to repeat it. */
+  /** Makes a call whose request is already encrypted and whose response needs no decryption. Retrying is up to the caller. */
   async attempt<I extends DescMessage, O extends DescMessage>(method: DescMethodUnary<I, O>, request: MessageInitShape<I>): Promise<MessageShape<O>> {
     const answer = await this.once(method, request);
     this.#budget.succeeded();
     return answer;
   }
 
-  /** Encrypts what a message holds, if the client encrypts. The message itself stays as it is. */
+  /** Encrypts the contents of a message, if the client encrypts. The message itself is not changed. */
   async sealed<S extends DescMessage>(schema: S, message: MessageShape<S>, limits: CallLimits = {}): Promise<MessageShape<S>> {
     if (!this.encryption?.holds(message)) return message;
     await this.knowNamespace(limits);
     return this.encryption.seal(schema, message);
   }
 
-  /** Asks once for the namespace of the client's calls, for which payloads are encrypted. */
+  /** Asks once for the namespace of the client's calls, to which encrypted payloads are bound. */
   async knowNamespace(limits: CallLimits = {}): Promise<void> {
     if (!this.encryption || this.encryption.namespace) return;
     this.encryption.namespace = (await this.#call(AccessService.method.whoAmI, {}, limits)).namespace;
@@ -107,7 +107,7 @@ export class Caller {
     }
   }
 
-  /** Makes a call that is not repeated. */
+  /** Makes a call without retrying it. */
   async once<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
@@ -143,7 +143,7 @@ export class Caller {
     }
   }
 
-  /** Makes the error for a call that failed, and leaves an address that did not answer. */
+  /** Returns the error for a failed call, and moves on from an address that did not answer. */
   failed(err: Error, turn: number): PawlError {
     if (this.connection.closed) return new ClientClosedError();
     const out = errorOfCall(asServiceError(err));
@@ -151,7 +151,7 @@ export class Caller {
     return out;
   }
 
-  /** Waits before a call is repeated that failed with err. */
+  /** Waits before retrying a call that failed with err. */
   async pause(attempt: number, err: PawlError, signal?: AbortSignal): Promise<void> {
     const notReady = err.reason === "node_not_ready";
     let pause = Math.max(backoff(attempt, firstPause, maxPause), notReady ? 0 : err.retryAfter);
@@ -159,7 +159,7 @@ export class Caller {
     await this.sleep(pause, signal);
   }
 
-  /** Waits. It ends at once if the client is closed, or with the signal's reason. */
+  /** Waits. The wait ends immediately if the client is closed, or with the signal's reason. */
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
     const either = signal ? AbortSignal.any([signal, this.#ended.signal]) : this.#ended.signal;
     try {
@@ -175,7 +175,7 @@ export class Caller {
     return this.#ended.signal;
   }
 
-  /** Ends all calls, and pauses between repeats, with ClientClosedError. */
+  /** Ends all calls, and all pauses between retries, with ClientClosedError. */
   close(): void {
     this.connection.close();
     this.#ended.abort();
@@ -188,7 +188,9 @@ export function pathOf(method: { parent: { typeName: string }; name: string }): 
   return `/${method.parent.typeName}/${method.name}`;
 }
 
-/** Goes over a list, a page at a time. page gets the page at a cursor, and the cursor of the next one, which is "" at the end. */
+/**
+ * Iterates over a list, a page at a time. page gets the page at a cursor, and the cursor of the next page, which is "" on the last page.
+ */
 export async function* pages<T>(page: (cursor: string) => Promise<{ items: readonly T[]; next: string }>): AsyncGenerator<T, void, undefined> {
   for (let cursor = ""; ; ) {
     const { items, next } = await page(cursor);
@@ -198,20 +200,20 @@ export async function* pages<T>(page: (cursor: string) => Promise<{ items: reado
   }
 }
 
-/** Doubles from first to limit, less up to a half at random, so that clients do not come back in step. */
+/** Doubles from first up to limit, reduced by a random share of up to a half, so that clients don't reconnect in lockstep. */
 export function backoff(attempt: number, first: number, limit: number): number {
   return Math.min(first * 2 ** Math.min(attempt, 16), limit) * (0.5 + Math.random() / 2);
 }
 
-/** What is thrown before a call begins, such as that a request cannot be serialized, has no code of gRPC. */
+/** Errors thrown before a call starts, such as one for a request that cannot be serialized, have no gRPC code. */
 function asServiceError(err: Error): ServiceError {
   if ("code" in err && typeof err.code === "number") return err as ServiceError;
   return Object.assign(err, { code: status.INTERNAL, details: err.message, metadata: new Metadata() });
 }
 
 /**
- * Paces the repeats of all calls of a client, so that a broker that is slow to come back is not met by a storm: ten at once, then one for
- * each ten calls that succeed, and five a second in any case.
+ * Paces the retries of all calls of a client, to protect a recovering broker from a retry storm: a burst of ten, then one for every ten
+ * successful calls, and in any case five per second.
  */
 class RetryBudget {
   static readonly #max = 10;
@@ -224,7 +226,7 @@ class RetryBudget {
     this.#tokens = Math.min(this.#tokens + RetryBudget.#perSuccess, RetryBudget.#max);
   }
 
-  /** Uses one token, and says how many milliseconds to wait for it. */
+  /** Takes one token, and returns how many milliseconds to wait for it. */
   take(now: number): number {
     this.#tokens = Math.min(this.#tokens + ((now - this.#last) / 1000) * RetryBudget.#perSecond, RetryBudget.#max);
     this.#last = now;

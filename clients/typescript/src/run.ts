@@ -1,5 +1,5 @@
 /**
- * One run of a worker: it runs what the link brings in slots, and ends in good order.
+ * One run of a worker: it runs the tasks that the link brings in its slots, and ends gracefully.
  *
  *     stream -> link -> claims.accept -> handler -> claims.finish -> outbox -> link -> stream
  */
@@ -21,11 +21,11 @@ import { DeadLetter, Poison, Snooze } from "./outcome.js";
 import type { Caller } from "./rpc.js";
 import { processing } from "./telemetry.js";
 
-const drainGrace = 1000; // what handlers get after they were told to stop
-const settleTimeout = 1000; // for the broker to confirm the last ends, over the stream and then once more by a call
+const drainGrace = 1000; // for handlers that were told to stop
+const settleTimeout = 1000; // for the broker to confirm the last endings, over the stream and then again by a call
 const linkTimeout = 4000; // for a stream to end
 const restStep = 50;
-const notOurs = 30_000; // how long a task of a type that nobody here knows stays away from this worker
+const notOurs = 30_000; // how long a task without a handler here is snoozed
 
 /** One run of a worker. */
 export class Run {
@@ -37,7 +37,7 @@ export class Run {
   readonly #link: Link;
   readonly #stopped: Promise<void>;
   #stop!: () => void;
-  #waiters: (() => void)[] = []; // for a handler or a claim to end
+  #waiters: (() => void)[] = []; // waiting for a handler or a claim to end
 
   constructor(
     caller: Caller,
@@ -58,12 +58,12 @@ export class Run {
     this.#link = new Link(caller, this.#claims);
   }
 
-  /** Begins the drain. */
+  /** Starts draining. */
   stop(): void {
     this.#stop();
   }
 
-  /** Works until stop, and drains. It throws if the broker refuses the worker. */
+  /** Works until stop is called, and then drains. Throws if the broker refuses the worker. */
   async do(): Promise<void> {
     const link = this.#link.run().catch((err: unknown) => {
       this.#claims.log.error("the worker has failed:", err);
@@ -100,15 +100,15 @@ export class Run {
 
   async #handle({ claim, unreadable }: Held): Promise<unknown> {
     const handler = this.#handlers.get(claim.type);
-    if (!handler) throw new Snooze(notOurs, `no handler for type "${claim.type}"`); // the broker pushed what the worker did not ask for
+    if (!handler) throw new Snooze(notOurs, `no handler for type "${claim.type}"`); // the broker pushed a type that the worker did not ask for
     if (unreadable instanceof Forged) throw new Poison(unreadable.message, { cause: unreadable });
-    if (unreadable) throw unreadable; // a failure, and not poison: workers that have its key may run the task
+    if (unreadable) throw unreadable; // a failure, not poison: workers with its key may be able to run the task
     const key = encryptedWith(claim.contentType);
     if (key !== undefined) throw new Unreadable(`payload: it is encrypted with key "${key}", and the client has no keyring`);
     return handler.run(claim);
   }
 
-  /** Waits until what is asked for holds, and tells whether it does. */
+  /** Waits until a condition holds, and reports whether it does. */
   async #until(holds: () => boolean, timeout: number): Promise<boolean> {
     const over = new AbortController();
     const timer = sleep(timeout, true, { signal: over.signal }).catch(() => true);
@@ -120,13 +120,13 @@ export class Run {
     return holds();
   }
 
-  /** Stops the handlers of a worker that the broker does not want. Their tasks run again when their leases have ended. */
+  /** Stops the handlers of a worker that the broker rejects. Their tasks run again when their leases have expired. */
   async #giveUp(): Promise<void> {
     this.#claims.interruptAll();
     await this.#until(() => this.#claims.busy === 0, drainGrace);
   }
 
-  /** Ends the run in good order: no new tasks, handlers end, the broker confirms. */
+  /** Ends the run gracefully: no new tasks, handlers finish, the broker confirms. */
   async #drain(link: Promise<unknown>): Promise<void> {
     const idle = () => this.#claims.busy === 0;
     if (!(await this.#until(idle, this.#drainTimeout))) {
@@ -141,7 +141,7 @@ export class Run {
     await this.#settleRest();
   }
 
-  /** Tells the ends that the stream left unconfirmed by calls of their own. */
+  /** Sends the endings that the stream left unconfirmed, by separate calls. */
   async #settleRest(): Promise<void> {
     const deadline = performance.now() + settleTimeout;
     for (let frame; (frame = this.#claims.lastFrame(performance.now())); await sleep(restStep)) {
@@ -157,7 +157,7 @@ export class Run {
   }
 }
 
-/** Encodes what a handler returned. What is not JSON makes a dead letter: another run would only return it again. */
+/** Encodes a handler's result. If it is not JSON, the task becomes a dead letter, because another run would only return it again. */
 function resultOf(claim: Claim, value: unknown): Result {
   if (value === undefined) return claim.rawResult;
   try {

@@ -1,4 +1,4 @@
-/** Schedules: what is enqueued again and again, at times of the clock or at an interval. */
+/** Schedules, which enqueue tasks repeatedly, at clock times or at an interval. */
 
 import { randomUUID } from "node:crypto";
 
@@ -22,70 +22,70 @@ const missedWords = new Words<Missed>(MissedEnum);
 const overlapWords = new Words<Overlap>(OverlapEnum);
 const outcomes = new Words<Tick["outcome"] & string>(TickOutcome);
 
-/** When a schedule enqueues. */
+/** When a schedule enqueues its task. */
 export interface ScheduleOptions {
-  /** Five fields, six with seconds first, or @daily and its like, on the clock of timeZone. */
+  /** Five fields, six with seconds first, or a shorthand such as @daily, evaluated in timeZone. */
   cron?: string;
   /** An IANA name; default UTC. */
   timeZone?: string;
-  /** An interval of whole seconds, in place of cron. */
+  /** An interval in whole seconds, instead of cron. */
   every?: Duration;
-  /** Each tick is late by a part of it. */
+  /** Each tick is delayed by a random part of it. */
   jitter?: Duration;
-  /** What becomes of ticks that nobody could fire: once (one task for all of them, the default), skip or all. */
+  /** What happens to ticks that could not fire in time: once (one task for all of them, the default), skip or all. */
   missed?: Missed;
-  /** Of a tick while the task of an earlier one has not ended: allow (the default) or skip. */
+  /** What happens to a tick while the task of an earlier one has not ended: allow (the default) or skip. */
   overlap?: Overlap;
-  /** What the schedule comes from. */
+  /** Where the schedule comes from. */
   owner?: string;
-  /** ConflictError if there is another one of this name. */
+  /** ConflictError if a different schedule of this name exists. */
   createOnly?: boolean;
-  /** Tells what would change, and changes nothing. */
+  /** Returns what would change, without changing anything. */
   dryRun?: boolean;
-  /** ConflictError unless the schedule is there and has this etag, or is as asked already. */
+  /** ConflictError unless the schedule exists and still has this etag, or already matches. */
   ifEtag?: string;
 }
 
-/** What each tick enqueues. */
+/** The task that every tick enqueues. */
 export interface ScheduledTask {
   readonly type: string;
   readonly payload: Uint8Array;
   readonly contentType: string;
   readonly options: TaskOptions;
-  /** What follows it. */
+  /** Its follow-up tasks. */
   readonly then: readonly ScheduledTask[];
 }
 
-/** Since when a schedule rests, and why. */
+/** Since when a schedule is paused, and why. */
 export interface SchedulePause {
   readonly at: Date | undefined;
   readonly reason: string;
-  /** As they called themselves; "" if it is not known. */
+  /** As given by the caller; "" if unknown. */
   readonly by: string;
 }
 
-/** An entry of a schedule's history: one tick, or several that were skipped for the same reason. */
+/** An entry in a schedule's history: one tick, or several that were skipped for the same reason. */
 export interface Tick {
   readonly seq: number;
-  /** Of several the first; undefined for a trigger. */
+  /** Of several, the first; undefined for a trigger. */
   readonly plannedAt: Date | undefined;
-  /** Of several the last. */
+  /** Of several, the last. */
   readonly until: Date | undefined;
-  /** How many; 100: or more. */
+  /** The number of ticks; 100 means 100 or more. */
   readonly count: number;
   readonly decidedAt: Date | undefined;
   readonly outcome: "fired" | "caught_up" | "triggered" | "skipped" | "";
   /** Why it was skipped: missed, paused, overlap, queue_full and others. */
   readonly reason: string;
-  /** Its task, or the one that it overlaps; "" if it is on its way to another shard. */
+  /** Its task, or the task that it overlapped; "" if it is on its way to another shard. */
   readonly taskId: string;
-  /** Milliseconds from planned to decided. */
+  /** Milliseconds from plannedAt to decidedAt. */
   readonly late: number;
 }
 
-/** What the broker knows of a schedule. Durations are in milliseconds. */
+/** What the broker knows about a schedule. Durations are in milliseconds. */
 export interface Schedule {
-  /** Of this schedule: another of the same name has another. */
+  /** Changes if the schedule is deleted and created again. */
   readonly id: string;
   readonly name: string;
   readonly cron: string;
@@ -98,28 +98,28 @@ export interface Schedule {
   readonly task: ScheduledTask;
   readonly createdAt: Date | undefined;
   readonly updatedAt: Date | undefined;
-  /** undefined while it is paused. */
+  /** undefined while paused. */
   readonly nextRunAt: Date | undefined;
   /** nextRunAt without its jitter. */
   readonly plannedAt: Date | undefined;
-  /** Up to four ticks behind plannedAt; not in lists, nor while it is paused. */
+  /** Up to four ticks after plannedAt; not in lists, nor while paused. */
   readonly coming: readonly Date[];
   readonly pause: SchedulePause | undefined;
-  /** The newest entry of its history. */
+  /** The newest history entry. */
   readonly last: Tick | undefined;
-  /** Of what put changes: another one if that is different. */
+  /** Changes with whatever put can change. */
   readonly etag: string;
 }
 
-/** What putting a schedule does. */
+/** The result of putting a schedule. */
 export interface ScheduleChange {
   readonly change: "created" | "updated" | "unchanged";
   readonly schedule: Schedule;
-  /** undefined if there was none. */
+  /** undefined if it did not exist. */
   readonly before: Schedule | undefined;
 }
 
-/** The schedules of a broker. Methods of one schedule throw NotFoundError if there is none of that name. */
+/** The schedules of a broker. Methods for a single schedule throw NotFoundError if there is none of that name. */
 export class Schedules {
   readonly #caller: Caller;
 
@@ -127,14 +127,15 @@ export class Schedules {
     this.#caller = caller;
   }
 
-  /** Gives the same calls in the name of somebody: the server keeps it with what was done. See Admin.withActor. */
+  /** Returns the same calls in the name of an actor, which the server records with what they change. See Admin.withActor. */
   withActor(name: string): Schedules {
     return new Schedules(this.#caller.acting(name));
   }
 
   /**
-   * Makes a schedule what this says, creating it if need be. The same again changes nothing, and a schedule that keeps its times keeps its next
-   * tick: call it at each start of a program. call is what each tick enqueues; it may have no delay, runAt, idempotency key or request id.
+   * Creates a schedule, or updates it to match the arguments. If nothing differs, nothing changes, and a schedule whose times don't change
+   * keeps its next tick, so a program can call this whenever it starts. call is what each tick enqueues; it can't have a delay, runAt,
+   * idempotency key or request id.
    */
   async put(name: string, call: Call, options: ScheduleOptions): Promise<ScheduleChange> {
     const { createOnly = false, dryRun = false, ifEtag = "" } = options;
@@ -144,12 +145,12 @@ export class Schedules {
     return { change, schedule: scheduleOf(answer.schedule), before: answer.before && scheduleOf(answer.before) };
   }
 
-  /** Returns one schedule. */
+  /** Returns a schedule. */
   async get(name: string): Promise<Schedule> {
     return scheduleOf((await this.#caller.call(ScheduleService.method.getSchedule, { name })).schedule);
   }
 
-  /** Goes over all schedules by name. */
+  /** Iterates over all schedules, by name. */
   list(): AsyncGenerator<Schedule, void, undefined> {
     return pages(async (cursor) => {
       const answer = await this.#caller.call(ScheduleService.method.listSchedules, { cursor });
@@ -157,28 +158,28 @@ export class Schedules {
     });
   }
 
-  /** Removes a schedule with its history. The tasks of its ticks stay. */
+  /** Removes a schedule and its history. Tasks that its ticks enqueued are kept. */
   async delete(name: string): Promise<void> {
     await this.#caller.once(ScheduleService.method.deleteSchedule, { name });
   }
 
-  /** Lets ticks pass without a task. When the schedule is resumed, its history notes them. */
+  /** Lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed. */
   async pause(name: string, reason = ""): Promise<Schedule> {
     return scheduleOf((await this.#caller.call(ScheduleService.method.pauseSchedule, { name, reason })).schedule);
   }
 
-  /** Ends the pause of a schedule. If there is none, that is no error. */
+  /** Ends the pause of a schedule. It is not an error if the schedule is not paused. */
   async resume(name: string): Promise<Schedule> {
     return scheduleOf((await this.#caller.call(ScheduleService.method.resumeSchedule, { name })).schedule);
   }
 
-  /** Enqueues the task of a schedule now, beside its ticks, also while it is paused. */
+  /** Enqueues the task of a schedule now, in addition to its ticks. It also works while the schedule is paused. */
   async trigger(name: string): Promise<Ref> {
     const answer = await this.#caller.call(ScheduleService.method.triggerSchedule, { name, requestId: randomUUID() });
     return new Ref(this.#caller, answer.taskId, states.word(answer.state));
   }
 
-  /** Goes over the history of a schedule, newest first: its last 1,000 entries. */
+  /** Iterates over the history of a schedule, newest first. The last 1,000 entries are kept. */
   history(name: string): AsyncGenerator<Tick, void, undefined> {
     return pages(async (cursor) => {
       const answer = await this.#caller.call(ScheduleService.method.listScheduleHistory, { name, cursor });

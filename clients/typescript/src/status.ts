@@ -1,4 +1,4 @@
-/** Reads a google.rpc.Status. No package that this one needs has its generated code, and the list of details is all that is wanted. */
+/** Reads a google.rpc.Status. None of the dependencies has its generated code, and only the list of details is needed. */
 
 import { fromBinary } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
@@ -6,7 +6,7 @@ import { AnySchema, type Any } from "@bufbuild/protobuf/wkt";
 
 const detailsField = 3;
 
-/** Returns the details of a status. It throws if the bytes are no message. */
+/** Returns the details of a status. Throws if the bytes are not a message. */
 export function statusDetails(data: Uint8Array): Any[] {
   const reader = new BinaryReader(data);
   const out: Any[] = [];

@@ -1,4 +1,4 @@
-/** Saves checkpoints, and runs what is to happen once: steps of a task, and effects that several tasks want. */
+/** Saves checkpoints, and runs what should happen only once: steps of a task, and effects shared by several tasks. */
 
 import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 
@@ -16,15 +16,15 @@ const maxName = 256; // bytes of a step's name or a once key
 const maxOnceResult = 64 << 10;
 const minTtl = 1000;
 const maxTtl = 365 * 86_400_000;
-const maxPatience = 10_000; // how long a once key is waited for, beside half a lease
-const firstRest = 50; // pauses in which a once key is asked for
+const maxPatience = 10_000; // how long to wait for a once key, but no longer than half a lease
+const firstRest = 50; // pauses between requests for a once key
 const maxRest = 1000;
-const minPutOff = 1000; // for how long a task is put off that has waited in vain
+const minPutOff = 1000; // for how long a task is snoozed that has waited in vain
 const maxPutOff = 30_000;
-// For the record of what has happened, also when the handler is told to stop meanwhile: what is not recorded is done again.
+// Time for recording what has happened, even if the handler is told to stop meanwhile: what is not recorded will be done again.
 const recordTime = 10_000;
 
-/** Makes a new version of what is kept, one after the other, and returns when the broker has it on stable storage. */
+/** Saves a new version of the checkpoint, one at a time, and returns when the broker has it on stable storage. */
 export function save(claim: Claimed, change: (kept: Kept) => Kept, limits: CallLimits): Promise<void> {
   const { state, holder } = innerOf(claim);
   return alone(claim, "save", async () => {
@@ -39,7 +39,7 @@ export function save(claim: Claimed, change: (kept: Kept) => Kept, limits: CallL
   });
 }
 
-/** Runs fn unless its result is kept, and keeps that. */
+/** Runs fn unless its result is already stored, and stores it. */
 export function step<R>(claim: Claimed, name: string, fn: () => Promise<R> | R): Promise<R> {
   return blamed(`step ${show(name)} of task ${show(claim.id)}`, () => runStep(claim, name, fn));
 }
@@ -58,7 +58,7 @@ async function runStep<R>(claim: Claimed, name: string, fn: () => Promise<R> | R
   });
 }
 
-/** Runs fn unless the key stands for an effect that is recorded, and records that. */
+/** Runs fn unless its effect is already recorded under the key, and records it. */
 export function once<R>(claim: Claimed, key: string, fn: () => Promise<R> | R, ttl: Duration | undefined): Promise<R> {
   return blamed(`once ${show(key)} of task ${show(claim.id)}`, () => runOnce(claim, key, fn, ttl));
 }
@@ -85,7 +85,7 @@ async function runOnce<R>(claim: Claimed, key: string, fn: () => Promise<R> | R,
   });
 }
 
-/** Has the record of a failure say where it was. */
+/** Notes in an error where it was thrown. */
 async function blamed<R>(where: string, run: () => Promise<R>): Promise<R> {
   try {
     return await run();
@@ -95,7 +95,7 @@ async function blamed<R>(where: string, run: () => Promise<R>): Promise<R> {
   }
 }
 
-/** Asks for the key until it is free, or done, or the wait is over. */
+/** Asks for the key until it is free or done, or until the wait is over. */
 async function begin(claim: Claimed, key: string): Promise<BeginOnceResponse> {
   const patience = performance.now() + Math.min(maxPatience, claim.lease / 2);
   for (let attempt = 0; ; attempt++) {
@@ -112,7 +112,7 @@ async function begin(claim: Claimed, key: string): Promise<BeginOnceResponse> {
   }
 }
 
-/** Lets others try. It is not repeated: a late repeat could let go of what the handler has begun again. */
+/** Lets others try. It is not retried, because a late retry could release a key that the handler has acquired again. */
 async function abandon(claim: Claimed, key: string): Promise<void> {
   const { holder, state } = innerOf(claim);
   const request = { taskId: claim.id, claimToken: claim.token, key };
@@ -120,7 +120,7 @@ async function abandon(claim: Claimed, key: string): Promise<void> {
     await holder.caller.once(WorkerService.method.abandonOnce, request, { deadline: performance.now() + recordTime });
   } catch (err) {
     if (!(err instanceof PawlError)) throw err;
-    if (!(err instanceof StaleClaimError)) state.unclear.add(key); // the end of a claim lets go of it
+    if (!(err instanceof StaleClaimError)) state.unclear.add(key); // the end of a claim releases it
   }
 }
 
@@ -135,7 +135,7 @@ async function record(what: string, write: (deadline: number) => Promise<unknown
   }
 }
 
-/** Makes a call about the claim. If that is gone, it throws why the handler is to stop. */
+/** Makes a call about the claim. If the claim is lost, it throws the reason why the handler should stop. */
 async function call<I extends DescMessage, O extends DescMessage>(
   claim: Claimed,
   method: DescMethodUnary<I, O>,
@@ -154,7 +154,7 @@ async function call<I extends DescMessage, O extends DescMessage>(
   }
 }
 
-/** Runs fn when nobody else of the handler is at a name any more. */
+/** Runs fn when nothing else in the handler uses a name any more. */
 async function alone<T>(claim: Claimed, name: string, fn: () => Promise<T>): Promise<T> {
   const { busy } = innerOf(claim).state;
   const before = busy.get(name);
@@ -192,7 +192,7 @@ function onceResult(result: unknown): string {
   return json;
 }
 
-/** Ends the task of an effect that no attempt can record. */
+/** Returns the outcome for an effect that no attempt can record. */
 function unrecorded(err: PawlError): DeadLetter {
   return new DeadLetter(`the function has run, but its result cannot be recorded: ${err.message}`, { cause: err });
 }

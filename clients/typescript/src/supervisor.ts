@@ -6,15 +6,15 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Logger } from "./log.js";
 
-const firstPause = 1000; // before a process that has ended is started again
+const firstPause = 1000; // before an ended process is restarted
 const maxPause = 30_000;
 const steady = 30_000; // how long a process must run for the next pause to be short again
 const killAfter = 10_000; // beyond the drain timeout
 const wrongUse = 2;
 
-/** What is to be kept running. */
+/** What to keep running. */
 export interface Supervised {
-  /** The arguments of Node. */
+  /** The arguments for Node. */
   command: readonly string[];
   processes: number;
   /** In milliseconds. */
@@ -23,8 +23,8 @@ export interface Supervised {
 }
 
 /**
- * Runs a command in several processes. One that ends is started again, unless it said that it is used wrongly. The processes have sessions of
- * their own, so that Ctrl-C reaches only the supervisor, and a pipe by which they learn of its end.
+ * Runs a command in several processes. A process that ends is restarted, unless it exited with a usage error. The processes have their own
+ * sessions, so that Ctrl-C reaches only the supervisor, and a pipe that closes when the supervisor ends.
  */
 export class Supervisor {
   readonly #of: Supervised;
@@ -36,10 +36,10 @@ export class Supervisor {
     this.#of = of;
   }
 
-  /** Runs the processes until a signal comes, or the command is used wrongly, and returns the exit status. */
+  /** Runs the processes until a signal or a usage error, and returns the exit status. */
   async run(): Promise<number> {
     const signals = ["SIGTERM", "SIGINT"] as const;
-    const onSignal = () => (this.#stop.signal.aborted ? this.#signalAll("SIGKILL") : this.#stop.abort()); // the second one ends all at once
+    const onSignal = () => (this.#stop.signal.aborted ? this.#signalAll("SIGKILL") : this.#stop.abort()); // a second signal kills them immediately
     for (const name of signals) process.on(name, onSignal);
     const keepers = Array.from({ length: this.#of.processes }, (_, n) => this.#keep(n));
     if (!this.#stop.signal.aborted) await once(this.#stop.signal, "abort");
@@ -89,7 +89,7 @@ export class Supervisor {
   }
 }
 
-/** Returns a signal that is aborted when the supervisor has gone, however it ended: then nobody holds the other end of the pipe any more. */
+/** Returns a signal that is aborted when the supervisor is gone, however it ended, since the other end of the pipe is then closed. */
 export function orphaned(): AbortSignal {
   const out = new AbortController();
   process.stdin.once("close", () => out.abort()).resume();

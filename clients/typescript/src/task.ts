@@ -1,22 +1,22 @@
-/** The tasks of a program: their definitions, and calls that are not enqueued yet. */
+/** The tasks of a program: their definitions, and calls that have not been enqueued yet. */
 
 import { encode, show } from "./convert.js";
 import { inside, invalid } from "./errors.js";
 import type { TaskSpec } from "./gen/pawl/v1/task_pb.js";
 import { isJSON, merge, spec, type TaskOptions } from "./options.js";
 
-const maxDepth = 20; // tasks that come one behind the other
+const maxDepth = 20; // length of a chain of follow-up tasks
 
-/** What defineTask takes beside the options of the task. */
+/** The parameters of defineTask, in addition to the options of the task. */
 export interface Definition<Args> extends TaskOptions {
-  /** Makes the arguments of a handler from the decoded payload. If it throws, the task is poisoned: zod's schema.parse fits, say. */
+  /** Converts the decoded payload to the arguments of a handler, for example zod's schema.parse. If it throws, the task is poisoned. */
   parse?: (payload: unknown) => Args;
-  /** Of a payload that is not JSON. It is a Uint8Array then, and sent and received as it is. */
+  /** For a payload that is not JSON. The payload is then a Uint8Array, sent and received unchanged. */
   contentType?: string;
 }
 
 /**
- * Defines a type of task: the type of its arguments, which are encoded as JSON, and of its result. Programs that enqueue it and programs that
+ * Defines a task type: the type of its arguments, which are encoded as JSON, and of its result. Programs that enqueue it and programs that
  * run it share the definition.
  *
  *     const welcome = defineTask<{ to: string }, string>("mail.welcome", { queue: "mail" });
@@ -27,7 +27,7 @@ export function defineTask<Args = unknown, Result = unknown>(type: string, defin
   return new Task<Args, Result>(type, merge({}, options), contentType, parse);
 }
 
-/** A type of task, as defineTask makes it. */
+/** A task type, as returned by defineTask. */
 export class Task<Args, Result> {
   /** What a handler returns; a type only. */
   declare readonly result: Result;
@@ -39,7 +39,7 @@ export class Task<Args, Result> {
     readonly parse: ((payload: unknown) => Args) | undefined,
   ) {}
 
-  /** Returns the task with options that are added to, or replace, those of its definition. */
+  /** Returns the task with options that add to, or replace, those of its definition. */
   with(options: TaskOptions): Task<Args, Result> {
     return new Task<Args, Result>(this.type, merge(this.options, options), this.contentType, this.parse);
   }
@@ -56,11 +56,11 @@ export class Task<Args, Result> {
   }
 }
 
-/** A task that is not enqueued yet. */
+/** A task that has not been enqueued yet. */
 export class Call<Result = unknown> {
   /** What its handler returns; a type only. */
   declare readonly result: Result;
-  /** How many tasks come one behind the other after this one. */
+  /** The length of the longest chain of follow-up tasks after this one. */
   readonly depth: number;
 
   constructor(
@@ -80,17 +80,18 @@ export class Call<Result = unknown> {
   }
 
   /**
-   * Has other tasks enqueued when this one has succeeded, in the same instant: fetch.call(url).followedBy(resize.call(100).followedBy(mail.call({}))).
+   * Adds follow-up tasks, which are enqueued when this one succeeds, at the same instant:
+   * fetch.call(url).followedBy(resize.call(100).followedBy(mail.call({}))).
    *
-   * Their handlers read the result of this one with claim.parentResult. If this task dies, they wait for a replay that succeeds; if it is
-   * cancelled or discarded, they are dropped. At most 8 follow one at once, 20 come one behind the other.
+   * Their handlers read the result of this task with claim.parentResult. If this task dies, they wait for a replay that succeeds; if it is
+   * cancelled or discarded, they are dropped. A task can have at most 8 direct follow-up tasks, and a chain at most 20.
    */
   followedBy(...calls: Call[]): Call<Result> {
     return new Call<Result>(this.type, this.payload, this.contentType, this.options, [...this.followers, ...calls]);
   }
 }
 
-/** Makes the request for a call. */
+/** Returns the request for a call. */
 export function specOf(call: Call): TaskSpec {
   const out = spec(call.type, call.payload, call.contentType, call.options);
   out.then = call.followers.map((follower, at) => inside(`then[${at}]`, () => specOf(follower)));

@@ -1,6 +1,6 @@
 /**
- * The spans and metrics of producers and workers, as OpenTelemetry's messaging conventions name them, and the trace context that travels with tasks. If
- * @opentelemetry/api is not installed, or the program registers no tracer provider, it does next to nothing. docs/tracing.md has the rules.
+ * The spans and metrics of producers and workers, per OpenTelemetry's messaging conventions, and the trace context that travels with tasks. If
+ * @opentelemetry/api is not installed, or the program registers no tracer provider, it does next to nothing. See docs/tracing.md.
  */
 
 import type * as OpenTelemetry from "@opentelemetry/api";
@@ -11,19 +11,19 @@ import { PawlError } from "./errors.js";
 import type { TaskSpec } from "./gen/pawl/v1/task_pb.js";
 import type { ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
 
-const api: typeof OpenTelemetry | undefined = await import("@opentelemetry/api").catch(() => undefined); // it is optional
+const api: typeof OpenTelemetry | undefined = await import("@opentelemetry/api").catch(() => undefined); // optional
 
 const scope = "@pawlq/pawl";
-const maxHeaders = 64; // the broker's limits: a task must not be refused for its trace
+const maxHeaders = 64; // the broker's limits: a task must not be refused because of its trace
 const maxHeaderBytes = 16 << 10;
 const maxLinks = 128;
 const maxStatusText = 1 << 10;
-const buckets = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]; // seconds, of the conventions
+const buckets = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]; // seconds, from the conventions
 
 type Kind = "PRODUCER" | "CONSUMER" | "CLIENT";
 type Attributes = Record<string, string | number>;
 
-/** The metrics of clients, which go to one meter provider. */
+/** The metrics of clients that go to one meter provider. */
 interface Instruments {
   provider: OpenTelemetry.MeterProvider;
   operations: OpenTelemetry.Histogram;
@@ -34,7 +34,7 @@ interface Instruments {
 
 let made: Instruments | undefined;
 
-/** Returns the metrics of the program's provider, which it may set at any time. */
+/** Returns the metrics of the program's meter provider, which may be set at any time. */
 function instruments(): Instruments | undefined {
   const provider = api?.metrics.getMeterProvider();
   if (!provider || made?.provider === provider) return made;
@@ -51,14 +51,14 @@ function instruments(): Instruments | undefined {
   return made;
 }
 
-/** What is measured with a span. */
+/** The measurements of a span. */
 interface Measured {
   labels: Attributes;
   began: number; // on the clock of performance.now
   sends: number; // tasks
 }
 
-/** One span, and what is measured with it. Without OpenTelemetry it does nothing. */
+/** A span and its measurements. Without OpenTelemetry, it does nothing. */
 export class Span {
   readonly #span: OpenTelemetry.Span | undefined;
   readonly #measured: Measured | undefined;
@@ -68,13 +68,13 @@ export class Span {
     this.#measured = measured;
   }
 
-  /** Ends the span of a task that was accepted, or refused. */
+  /** Ends the span of a task that was accepted or refused. */
   answered(taskId: string, err?: unknown): void {
     if (taskId) this.#span?.setAttribute("messaging.message.id", taskId);
     this.end(err);
   }
 
-  /** Ends the span of a run. An error is given only if the run has failed. */
+  /** Ends the span of a run. err is given only if the run failed. */
   processed(outcome: string, err?: unknown): void {
     this.#span?.setAttribute("pawl.task.outcome", outcome);
     if (err !== undefined) quietly(() => this.#span?.recordException(err instanceof Error ? err : show(err)));
@@ -88,7 +88,7 @@ export class Span {
     if (this.#measured) instruments()?.consumed.add(1, this.#measured.labels);
   }
 
-  /** Ends the span, and measures how long it took as an operation of a client. */
+  /** Ends the span, and records its duration as a client operation. */
   end(err?: unknown): void {
     this.#end(err);
     const measured = this.#measured;
@@ -108,24 +108,24 @@ export class Span {
     span?.end();
   }
 
-  /** Runs a function in which the span is the current one. */
+  /** Runs a function with the span as the current one. */
   within<T>(fn: () => T): T {
     return api && this.#span ? api.context.with(api.trace.setSpan(api.context.active(), this.#span), fn) : fn();
   }
 
-  /** Makes the span of how a run ended, as the broker was told. */
+  /** Creates the span of settling a run with the broker. */
   settled(verb: string, queue: string, server: Server, began: number, err?: PawlError): void {
     if (!api || !this.#span) return;
     const parent = api.trace.setSpan(api.ROOT_CONTEXT, this.#span);
     start(verb, "settle", "CLIENT", queue, server, {}, { parent, startTime: began }).end(err);
   }
 
-  /** For links: what names the span. */
+  /** The span's context, for links. */
   get context(): unknown {
     return this.#span?.spanContext();
   }
 
-  /** Puts the trace into the headers of a task. One that its producer gave stays as it is. */
+  /** Puts the trace into the headers of a task, unless the producer has set one. */
   inject(task: TaskSpec): void {
     const context = this.#span?.spanContext();
     if (!api || !context || !api.isSpanContextValid(context) || "traceparent" in task.headers || "tracestate" in task.headers) return;
@@ -174,7 +174,7 @@ function about(task: { type: string; payload: Uint8Array }): Attributes {
   return { "pawl.task.type": task.type, "messaging.message.body.size": task.payload.length };
 }
 
-/** Begins the span of one task, and puts it into the task's headers. */
+/** Starts the span of one task, and puts it into the task's headers. */
 export function sending(task: TaskSpec, server: Server): Span {
   const given = headerTrace(task.headers);
   const span = start("send", "send", "PRODUCER", queueOf(task), server, about(task), { links: given ? [given] : [], sends: 1 });
@@ -188,7 +188,7 @@ export interface Batch {
   readonly all: Span;
 }
 
-/** Begins the spans of a batch, and puts each into the headers of its task. */
+/** Starts the spans of a batch, and puts each into the headers of its task. */
 export function sendingMany(tasks: readonly TaskSpec[], server: Server): Batch {
   const spans = tasks.map((task) => {
     const span = start("create", "create", "PRODUCER", queueOf(task), server, about(task), { measured: false });
@@ -202,7 +202,7 @@ export function sendingMany(tasks: readonly TaskSpec[], server: Server): Batch {
   return { tasks: spans, all: start("send", "send", "CLIENT", queue, server, count, { links, sends: tasks.length }) };
 }
 
-/** Begins the span of a run: in the trace that its task brings. */
+/** Starts the span of a run, in the trace of its task. */
 export function processing(task: ClaimedTask, worker: string, server: Server): Span {
   const origin = headerTrace(task.headers);
   const parent = api && (origin ? api.trace.setSpanContext(api.ROOT_CONTEXT, origin as OpenTelemetry.SpanContext) : api.ROOT_CONTEXT);
@@ -212,7 +212,7 @@ export function processing(task: ClaimedTask, worker: string, server: Server): S
   return span;
 }
 
-/** Reads the trace of a task's headers, as W3C's trace context has it. */
+/** Reads the W3C trace context from a task's headers. */
 function headerTrace(headers: Readonly<Record<string, string>>): unknown {
   const found = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/.exec(headers["traceparent"] ?? "");
   if (!api || !found) return undefined;
@@ -223,12 +223,12 @@ function headerTrace(headers: Readonly<Record<string, string>>): unknown {
   return api.isSpanContextValid(context) ? context : undefined;
 }
 
-/** Describes an error. One whose text cannot be had must not cost a worker its slot. */
+/** Describes an error. An error that cannot be formatted must not cost a worker its slot. */
 function quietly(describe: () => void): void {
   try {
     describe();
   } catch {
-    // the span is without it
+    // the span goes without it
   }
 }
 

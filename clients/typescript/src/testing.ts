@@ -1,4 +1,4 @@
-/** For tests: the real broker, started from the pawl binary on a directory of its own, and a worker. */
+/** For tests: a real broker, started from the pawl binary on its own directory, and a worker. */
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -16,15 +16,15 @@ import { Worker, type WorkerOptions } from "./worker.js";
 const startTimeout = 30_000;
 const stopTimeout = 15_000;
 
-/** Which broker is started. */
+/** The options of a broker. */
 export interface BrokerOptions {
-  /** The program; by default PAWL_BINARY of the environment, else pawl on the PATH. */
+  /** The program; by default $PAWL_BINARY, or else pawl on the PATH. */
   binary?: string;
-  /** Those of pawl serve. */
+  /** The flags of pawl serve. */
   flags?: readonly string[];
 }
 
-/** A pawl serve process. It keeps its address and its data when it is killed and started again. */
+/** A pawl serve process. It keeps its address and its data when it is killed and restarted. */
 export class Broker {
   readonly #binary: string;
   readonly #flags: readonly string[];
@@ -39,7 +39,7 @@ export class Broker {
     this.#port = port;
   }
 
-  /** Starts a broker, and returns when it serves. */
+  /** Starts a broker, and returns when it is serving. */
   static async start(options: BrokerOptions = {}): Promise<Broker> {
     const broker = new Broker(options, await mkdtemp(join(tmpdir(), "pawl-test-")), await freePort());
     try {
@@ -51,12 +51,12 @@ export class Broker {
     return broker;
   }
 
-  /** Where it serves, for Client. */
+  /** The address of the broker, for Client. */
   get address(): string {
     return `127.0.0.1:${this.#port}`;
   }
 
-  /** Starts the broker again that was stopped or killed, and returns when it serves. */
+  /** Restarts the broker after it was stopped or killed, and returns when it is serving. */
   async start(): Promise<void> {
     if (this.#process) throw new Error("the broker runs already");
     const log = openSync(this.#logFile, "a");
@@ -76,7 +76,7 @@ export class Broker {
     }
   }
 
-  /** Stops the broker in good order. */
+  /** Stops the broker gracefully. */
   stop(): Promise<void> {
     return this.#end("SIGTERM");
   }
@@ -101,7 +101,7 @@ export class Broker {
     return join(this.#directory, "log");
   }
 
-  /** What the broker has logged. */
+  /** Returns the broker's log. */
   log(): string {
     return readFileSync(this.#logFile, "utf8");
   }
@@ -122,7 +122,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-/** Runs a worker, and returns what stops it: it drains, and throws what the worker threw. */
+/** Runs a worker, and returns a function that stops it: it drains the worker, and throws what it threw. */
 export function working(client: Client, handlers: Iterable<Handler>, options: WorkerOptions = {}): () => Promise<void> {
   const worker = new Worker(client, handlers, options);
   const ended = worker.run().then(

@@ -22,32 +22,32 @@ const minLease = 1000;
 const maxLease = 12 * 3_600_000;
 
 /**
- * Queues with weights, { mail: 7, default: 3 }, from which tasks are taken in that proportion, or in strict order, ["urgent", "default"]: from
- * the first that has a task. "mail:7,default:3" and "urgent,default" say the same.
+ * Queues with weights, { mail: 7, default: 3 }, to claim from them in that proportion, or in strict order, ["urgent", "default"], to claim
+ * from the first that has a task. "mail:7,default:3" and "urgent,default" mean the same.
  */
 export type WorkerQueues = string | readonly string[] | Readonly<Record<string, number>>;
 
-/** How a worker works. */
+/** The options of a worker. */
 export interface WorkerOptions {
   /** Default: "default". */
   queues?: WorkerQueues;
-  /** How many handlers run at once; default 10. */
+  /** How many handlers run at the same time; default 10. */
   concurrency?: number;
-  /** Its length, 1 s to 12 h; by default that of the queue. The worker extends it while the handler runs. */
+  /** The length of leases, 1 s to 12 h; by default the queue's. The worker extends them while handlers run. */
   lease?: Duration;
   /** How long handlers may take to finish once the worker stops; default 25 s. */
   drainTimeout?: Duration;
-  /** Of the tasks in one push; default 4 MiB. */
+  /** The size limit for the tasks in one push; default 4 MiB. */
   maxBytes?: number;
-  /** Who claims, in attempt logs and lists of workers; by default host/pid. */
+  /** Shown in attempt logs and in lists of workers; by default host/pid. */
   name?: string;
-  /** Where it logs; by default warnings and errors go to standard error. */
+  /** The worker's logger; by default warnings and errors go to standard error. */
   logger?: Logger;
 }
 
 /**
- * Claims tasks and runs their handlers, over one stream that it keeps open. Leases are extended while handlers run, from the event loop: a
- * handler that blocks it for longer than a lease loses all of them.
+ * Claims tasks over one long-lived stream and runs their handlers. Leases are extended from the event loop while handlers run: a handler
+ * that blocks it for longer than a lease loses all leases.
  */
 export class Worker {
   readonly #run: Run;
@@ -66,12 +66,12 @@ export class Worker {
   }
 
   /**
-   * Claims and runs tasks until stop is called, or the signal aborted, and then drains: it takes no more tasks, lets handlers finish, and after
-   * drainTimeout tells the rest to stop and gives their tasks back, so that no attempt is used.
+   * Claims and runs tasks until stop is called or the signal is aborted, and then drains: it takes no more tasks, lets handlers finish, and
+   * after drainTimeout tells the rest to stop and releases their tasks, so that no attempt is used.
    *
-   * A connection that breaks is made anew for ever; meanwhile handlers go on, and how they ended is told afterwards. It throws a PawlError if
-   * the broker refuses the worker when it first comes, or its token for a minute; and UnavailableError if at the end it could not tell how some
-   * tasks ended: those run again after their lease. A worker runs once.
+   * A connection that breaks is reestablished indefinitely; handlers continue meanwhile, and their outcomes are reported afterwards. Throws a
+   * PawlError if the broker refuses the worker when it first connects, or its token for a minute; and UnavailableError if in the end it could
+   * not report how some tasks ended: these run again after their lease. A worker runs only once.
    */
   async run(signal?: AbortSignal): Promise<void> {
     if (this.#started) throw new Error("the worker was run already");
@@ -86,15 +86,15 @@ export class Worker {
     }
   }
 
-  /** Begins the drain. */
+  /** Starts draining. */
   stop(): void {
     this.#run.stop();
   }
 }
 
 /**
- * Returns a signal that SIGTERM or SIGINT aborts: await worker.run(terminated()). The second one ends the process at once, as it would without
- * this.
+ * Returns a signal that is aborted by SIGTERM or SIGINT: await worker.run(terminated()). A second SIGTERM or SIGINT ends the process
+ * immediately, as it would without this.
  */
 export function terminated(): AbortSignal {
   const out = new AbortController();
