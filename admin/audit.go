@@ -19,7 +19,7 @@ type AuditFilter struct {
 	Until      time.Time // exclusive
 	Actor      string
 	Action     string // such as "queue.pause", or a whole group: "queue.*"
-	TargetKind string // "queue", "task", "schedule", "node", "shard", "cluster"
+	TargetKind string // "queue", "task", "group", "operation", "schedule", "worker", "node", "shard", "cluster", "token", "namespace", "webhook", "marker"
 	Target     string // a name, or the id of a task
 	Queue      string // the target's
 }

@@ -12,10 +12,10 @@ import (
 // Breaker configures a circuit breaker, which judges the attempts of each task type of a queue separately. A zero field means the default,
 // so &Breaker{} is a breaker with all defaults.
 //
-// The breaker opens when at least MinAttempts attempts have ended within Window and FailureRate percent of them failed. While it is open,
-// tasks of the type are held: they use no attempts, and other tasks overtake them. After Hold, it admits one task at a time as a probe.
-// Probes consecutive successes close it; a failed probe opens it again, each time for twice as long. Failures, timeouts and lost leases
-// count as failures; released, snoozed, discarded, cancelled and poisoned attempts do not count at all.
+// The breaker opens when at least MinAttempts attempts have ended within Window and at least FailureRate percent of them failed. While it
+// is open, tasks of the type are held: they use no attempts, and other tasks overtake them. After Hold, it admits one task at a time as a
+// probe. It closes after Probes consecutive successes; a failed probe opens it again, each time for twice as long. Failures, timeouts and
+// lost leases count as failures; released, snoozed, discarded, cancelled and poisoned attempts do not count at all.
 type Breaker struct {
 	Off         bool          // in QueueSettings.Breakers: the type has no breaker, and all other fields are zero
 	FailureRate int           // percent, 1 to 100; default 50

@@ -150,7 +150,8 @@ func (a Cluster) RemoveNode(ctx context.Context, node string, force bool) error 
 	return nil
 }
 
-// MoveReplica adds a replica of a shard on node to, and removes the one on node from once the new one can vote.
+// MoveReplica moves a replica of a shard: it adds one on the node named to, and removes the one on the node named from once the new one can
+// vote.
 func (a Cluster) MoveReplica(ctx context.Context, shard uint32, from, to string) error {
 	req := &pawlv1.MoveReplicaRequest{Shard: shard, From: from, To: to}
 	if _, err := operate(ctx, a.calls, false, pawlv1.NewClusterServiceClient(a.rpc).MoveReplica, req); err != nil {

@@ -69,7 +69,7 @@ type DeadGroup struct {
 	SampleTaskID string
 	Queues       int    // number of queues they are in
 	Queue        string // the queue with the most of them
-	// Trend has how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that
+	// Trend counts how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that
 	// have since been replayed or discarded are not counted.
 	Trend []int64
 }

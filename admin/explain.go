@@ -90,8 +90,8 @@ type QueueExplanation struct {
 	Claimable int64 // ready tasks that no pause, breaker or limit holds back
 	Claimed   int64
 	Waiting   int64 // scheduled and retrying
-	// Reasons have in Count how many ready tasks wait for them. A task that waits for several reasons counts for each, except that of the
-	// reasons concerning its key only the first counts.
+	// Reasons say in Count how many ready tasks wait for each. A task that waits for several reasons is counted in each of them, but of the
+	// reasons that concern its key only in the first.
 	Reasons       []Reason
 	Keys          []HeldKey      // keys with the most tasks held by their own pause or limit, up to 10
 	UnservedTypes []UnservedType // types of ready tasks that no worker takes, up to 10

@@ -120,7 +120,7 @@ func (a Namespaces) Create(ctx context.Context, name string, quotas QuotaChange)
 	return p.GetUnconfirmedNodes(), nil
 }
 
-// SetQuotas changes the quotas of a namespace. Lower quotas refuse new work; existing work is kept.
+// SetQuotas changes the quotas of a namespace. If usage is above a new quota, further work is refused, but existing work is kept.
 func (a Namespaces) SetQuotas(ctx context.Context, name string, to QuotaChange) (n *Namespace, unconfirmed []string, err error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).SetQuotas, &pawlv1.SetQuotasRequest{Name: name, Quotas: to.proto()})
 	if err != nil {
