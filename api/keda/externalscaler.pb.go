@@ -4,8 +4,8 @@
 // 	protoc        (unknown)
 // source: keda/externalscaler.proto
 
-// The wire form that KEDA speaks to an external scaler. The names of the package, the service and its methods, and the numbers and
-// types of the fields are KEDA's; docs/autoscaling.md says what they mean here.
+// The protocol between KEDA and an external scaler. The names of the package, the service and its methods, and the numbers and types of the
+// fields are KEDA's; docs/autoscaling.md says what they mean here.
 
 package keda
 
@@ -27,8 +27,8 @@ const (
 type ScaledObjectRef struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Namespace      string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                                                                           // of Kubernetes
-	ScalerMetadata map[string]string      `protobuf:"bytes,3,rep,name=scaler_metadata,json=scalerMetadata,proto3" json:"scaler_metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the trigger: queue, slotsPerWorker, targetSeconds
+	Namespace      string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                                                                           // Kubernetes namespace
+	ScalerMetadata map[string]string      `protobuf:"bytes,3,rep,name=scaler_metadata,json=scalerMetadata,proto3" json:"scaler_metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // from the trigger: queue, slotsPerWorker, targetSeconds
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -175,7 +175,7 @@ func (x *GetMetricSpecResponse) GetMetricSpecs() []*MetricSpec {
 type MetricSpec struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	MetricName      string                 `protobuf:"bytes,1,opt,name=metric_name,json=metricName,proto3" json:"metric_name,omitempty"`
-	TargetSize      int64                  `protobuf:"varint,2,opt,name=target_size,json=targetSize,proto3" json:"target_size,omitempty"` // what older KEDA reads
+	TargetSize      int64                  `protobuf:"varint,2,opt,name=target_size,json=targetSize,proto3" json:"target_size,omitempty"` // read by older KEDA versions
 	TargetSizeFloat float64                `protobuf:"fixed64,3,opt,name=target_size_float,json=targetSizeFloat,proto3" json:"target_size_float,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -331,7 +331,7 @@ func (x *GetMetricsResponse) GetMetricValues() []*MetricValue {
 type MetricValue struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	MetricName       string                 `protobuf:"bytes,1,opt,name=metric_name,json=metricName,proto3" json:"metric_name,omitempty"`
-	MetricValue      int64                  `protobuf:"varint,2,opt,name=metric_value,json=metricValue,proto3" json:"metric_value,omitempty"` // what older KEDA reads
+	MetricValue      int64                  `protobuf:"varint,2,opt,name=metric_value,json=metricValue,proto3" json:"metric_value,omitempty"` // read by older KEDA versions
 	MetricValueFloat float64                `protobuf:"fixed64,3,opt,name=metric_value_float,json=metricValueFloat,proto3" json:"metric_value_float,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

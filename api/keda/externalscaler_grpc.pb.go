@@ -4,8 +4,8 @@
 // - protoc             (unknown)
 // source: keda/externalscaler.proto
 
-// The wire form that KEDA speaks to an external scaler. The names of the package, the service and its methods, and the numbers and
-// types of the fields are KEDA's; docs/autoscaling.md says what they mean here.
+// The protocol between KEDA and an external scaler. The names of the package, the service and its methods, and the numbers and types of the
+// fields are KEDA's; docs/autoscaling.md says what they mean here.
 
 package keda
 
@@ -32,13 +32,13 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type ExternalScalerClient interface {
-	// IsActive says whether the queue has anything to do: when not, KEDA may go down to no worker at all.
+	// IsActive reports whether the queue has work to do. If not, KEDA may scale down to zero workers.
 	IsActive(ctx context.Context, in *ScaledObjectRef, opts ...grpc.CallOption) (*IsActiveResponse, error)
-	// StreamIsActive says so at once and at each change.
+	// StreamIsActive reports the same, immediately and at every change.
 	StreamIsActive(ctx context.Context, in *ScaledObjectRef, opts ...grpc.CallOption) (grpc.ServerStreamingClient[IsActiveResponse], error)
-	// GetMetricSpec names the metric, and how much of it is for one worker.
+	// GetMetricSpec returns the name of the metric and its target value per worker.
 	GetMetricSpec(ctx context.Context, in *ScaledObjectRef, opts ...grpc.CallOption) (*GetMetricSpecResponse, error)
-	// GetMetrics tells the metric for all workers together.
+	// GetMetrics returns the value of the metric for all workers together.
 	GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error)
 }
 
@@ -103,13 +103,13 @@ func (c *externalScalerClient) GetMetrics(ctx context.Context, in *GetMetricsReq
 // All implementations must embed UnimplementedExternalScalerServer
 // for forward compatibility.
 type ExternalScalerServer interface {
-	// IsActive says whether the queue has anything to do: when not, KEDA may go down to no worker at all.
+	// IsActive reports whether the queue has work to do. If not, KEDA may scale down to zero workers.
 	IsActive(context.Context, *ScaledObjectRef) (*IsActiveResponse, error)
-	// StreamIsActive says so at once and at each change.
+	// StreamIsActive reports the same, immediately and at every change.
 	StreamIsActive(*ScaledObjectRef, grpc.ServerStreamingServer[IsActiveResponse]) error
-	// GetMetricSpec names the metric, and how much of it is for one worker.
+	// GetMetricSpec returns the name of the metric and its target value per worker.
 	GetMetricSpec(context.Context, *ScaledObjectRef) (*GetMetricSpecResponse, error)
-	// GetMetrics tells the metric for all workers together.
+	// GetMetrics returns the value of the metric for all workers together.
 	GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error)
 	mustEmbedUnimplementedExternalScalerServer()
 }

@@ -61,14 +61,14 @@ func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
 
 type WhoAmIResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	TokenRequired bool                   `protobuf:"varint,1,opt,name=token_required,json=tokenRequired,proto3" json:"token_required,omitempty"` // false: everybody may do everything, and there is no name
+	TokenRequired bool                   `protobuf:"varint,1,opt,name=token_required,json=tokenRequired,proto3" json:"token_required,omitempty"` // false: anyone may make any call, and there is no name
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                         // of the token
-	Roles         []string               `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`                                       // produce, consume, observe, operate, admin; with those that others bring along
+	Roles         []string               `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`                                       // produce, consume, observe, operate, admin; including those that other roles include
 	Namespace     string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`                               // of this call
-	AllNamespaces bool                   `protobuf:"varint,5,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token is good for all
-	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns of the queues that it is limited to; none: all queues
+	AllNamespaces bool                   `protobuf:"varint,5,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token is valid in all namespaces
+	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns of the queues it is limited to; none: all queues
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`              // unset: never
-	Certificate   string                 `protobuf:"bytes,8,opt,name=certificate,proto3" json:"certificate,omitempty"`                           // the name of the client certificate by which the caller was known; empty: it sent a token
+	Certificate   string                 `protobuf:"bytes,8,opt,name=certificate,proto3" json:"certificate,omitempty"`                           // the name of the client certificate that identified the caller; empty: the caller sent a token
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -159,21 +159,21 @@ func (x *WhoAmIResponse) GetCertificate() string {
 	return ""
 }
 
-// Token is all that is kept of a token, but for its hash.
+// Token is everything that is stored about a token except its hash.
 type Token struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                     // letters, digits and . _ - :, up to 64
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                           // "*": all
 	Roles         []string               `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`                                   // produce, consume, observe, operate, admin
-	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                                 // patterns: names in which * stands for any characters; none: all queues
-	Certificate   string                 `protobuf:"bytes,11,opt,name=certificate,proto3" json:"certificate,omitempty"`                      // the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret
-	AccessKeyId   string                 `protobuf:"bytes,12,opt,name=access_key_id,json=accessKeyId,proto3" json:"access_key_id,omitempty"` // of clients of Amazon SQS; empty: it has no access key
+	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                                 // patterns, in which * matches any characters; none: all queues
+	Certificate   string                 `protobuf:"bytes,11,opt,name=certificate,proto3" json:"certificate,omitempty"`                      // the name of the client certificate that stands in for a secret, as in AddTokenRequest; empty: the token has a secret
+	AccessKeyId   string                 `protobuf:"bytes,12,opt,name=access_key_id,json=accessKeyId,proto3" json:"access_key_id,omitempty"` // for Amazon SQS clients; empty: the token has no access key
 	CreatedBy     string                 `protobuf:"bytes,5,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"` // unset: never
 	RotatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"`
-	OldUntil      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until when the secret before the last rotation is good
-	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`      // to the minute, and noted some minutes late; unset: not yet
+	OldUntil      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until then, the secret from before the last rotation is still valid
+	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`      // to the minute, recorded some minutes late; unset: never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -294,10 +294,10 @@ func (x *Token) GetUsedAt() *timestamppb.Timestamp {
 
 type ListTokensRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	AllNamespaces bool                   `protobuf:"varint,1,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // those of all; else those of the call's namespace, and of none in particular
+	AllNamespaces bool                   `protobuf:"varint,1,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // tokens of every namespace; else those of the caller's namespace, and those valid in all
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                                      // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`                                     // next_cursor of the page before
-	Pattern       string                 `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`                                   // a name, in which each * stands for any characters; empty: all
+	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`                                     // next_cursor of the previous page
+	Pattern       string                 `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`                                   // of names, in which * matches any characters; empty: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -363,7 +363,7 @@ func (x *ListTokensRequest) GetPattern() string {
 type ListTokensResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Token               `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: the list ends here
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: this is the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -415,7 +415,7 @@ func (x *ListTokensResponse) GetNextCursor() string {
 type GetTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	AllNamespaces bool                   `protobuf:"varint,2,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token that is good for all; else that of the call's namespace
+	AllNamespaces bool                   `protobuf:"varint,2,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token that is valid in all namespaces; else one of the caller's namespace
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -513,17 +513,17 @@ type AddTokenRequest struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Roles         []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`                                       // at least one
 	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns, at most 32; none: all queues
-	AllNamespaces bool                   `protobuf:"varint,4,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // it is good for all; else for that of the call
-	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,5,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // default 90 days, with certificate never; at most 10 years
+	AllNamespaces bool                   `protobuf:"varint,4,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // valid in all namespaces; else in the caller's
+	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,5,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // at most 10 years; default 90 days, or never with certificate
 	NeverExpires  bool                   `protobuf:"varint,6,opt,name=never_expires,json=neverExpires,proto3" json:"never_expires,omitempty"`
-	// The token has no secret, but is for who shows a client certificate of this name: "uri:spiffe://example.com/billing",
-	// "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", a subject whole, as in RFC 2253. Only one token
-	// may have it, and only an admin of all namespaces and queues may make it.
+	// Makes a token without a secret, for callers that present a client certificate with this name: "uri:spiffe://example.com/billing",
+	// "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", the whole subject as in RFC 2253. A name can
+	// belong to one token only, and only an admin of all namespaces and queues may create such a token.
 	Certificate string `protobuf:"bytes,7,opt,name=certificate,proto3" json:"certificate,omitempty"`
-	// A UUID. A repeat within 10 minutes, by the same caller and with the same fields, makes another secret in place of the first, which may
-	// have been lost with its answer.
+	// A UUID. A retry within 10 minutes, by the same caller and with the same fields, returns a new secret. It replaces the first one, which
+	// may have been lost with its response.
 	RequestId string `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The token has an access key, too, with which clients of Amazon SQS sign their calls. Not with certificate.
+	// Also gives the token an access key, with which Amazon SQS clients sign their requests. Not with certificate.
 	Sqs           bool `protobuf:"varint,9,opt,name=sqs,proto3" json:"sqs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -625,9 +625,9 @@ func (x *AddTokenRequest) GetSqs() bool {
 type AddTokenResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send. It is kept nowhere. Empty with certificate
-	SecretAccessKey  string                 `protobuf:"bytes,4,opt,name=secret_access_key,json=secretAccessKey,proto3" json:"secret_access_key,omitempty"`  // goes with token.access_key_id; empty without sqs
-	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
+	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send; it is not stored anywhere. Empty with certificate
+	SecretAccessKey  string                 `protobuf:"bytes,4,opt,name=secret_access_key,json=secretAccessKey,proto3" json:"secret_access_key,omitempty"`  // belongs to token.access_key_id; empty without sqs
+	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // nodes that did not acknowledge it within a second
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -693,12 +693,12 @@ func (x *AddTokenResponse) GetUnconfirmedNodes() []string {
 type RotateTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	AllNamespaces bool                   `protobuf:"varint,2,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token that is good for all; else that of the call's namespace
+	AllNamespaces bool                   `protobuf:"varint,2,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token that is valid in all namespaces; else one of the caller's namespace
 	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,3,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // default 90 days, at most 10 years
 	NeverExpires  bool                   `protobuf:"varint,4,opt,name=never_expires,json=neverExpires,proto3" json:"never_expires,omitempty"`
-	Overlap       *durationpb.Duration   `protobuf:"bytes,5,opt,name=overlap,proto3" json:"overlap,omitempty"` // how long the secret before is good: default 24 h, at most 30 days; 0: not any more
-	// A UUID. A repeat within 10 minutes, by the same caller and with the same fields, makes another secret in place of the one that may
-	// have been lost with its answer. The one before the rotation stays good as the first request said.
+	Overlap       *durationpb.Duration   `protobuf:"bytes,5,opt,name=overlap,proto3" json:"overlap,omitempty"` // how long the old secret stays valid: default 24 h, at most 30 days; 0: not at all
+	// A UUID. A retry within 10 minutes, by the same caller and with the same fields, returns a new secret. It replaces the one that may have
+	// been lost with its response. The secret from before the rotation stays valid as the first request said.
 	RequestId     string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -779,9 +779,9 @@ func (x *RotateTokenRequest) GetRequestId() string {
 type RotateTokenResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send from now on. It is kept nowhere
-	SecretAccessKey  string                 `protobuf:"bytes,4,opt,name=secret_access_key,json=secretAccessKey,proto3" json:"secret_access_key,omitempty"`  // goes with token.access_key_id; empty: the token has no access key
-	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
+	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send from now on; it is not stored anywhere
+	SecretAccessKey  string                 `protobuf:"bytes,4,opt,name=secret_access_key,json=secretAccessKey,proto3" json:"secret_access_key,omitempty"`  // belongs to token.access_key_id; empty: the token has no access key
+	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // nodes that did not acknowledge it within a second
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -847,7 +847,7 @@ func (x *RotateTokenResponse) GetUnconfirmedNodes() []string {
 type RevokeTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	AllNamespaces bool                   `protobuf:"varint,2,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token that is good for all; else that of the call's namespace
+	AllNamespaces bool                   `protobuf:"varint,2,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token that is valid in all namespaces; else one of the caller's namespace
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -898,7 +898,7 @@ func (x *RevokeTokenRequest) GetAllNamespaces() bool {
 
 type RevokeTokenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Nodes that have not said within a second that they know of it. One that hears nothing for 10 s takes no token any more.
+	// Nodes that did not acknowledge it within a second. A node that hears nothing from the cluster for 10 s stops accepting tokens.
 	UnconfirmedNodes []string `protobuf:"bytes,1,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -944,10 +944,10 @@ func (x *RevokeTokenResponse) GetUnconfirmedNodes() []string {
 type Namespace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"` // unset: it was there from the beginning
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"` // unset: it has always existed
 	CreatedBy     string                 `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	Quotas        *Quotas                `protobuf:"bytes,4,opt,name=quotas,proto3" json:"quotas,omitempty"`
-	Usage         *NamespaceUsage        `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"` // unset: not all shards have told theirs
+	Usage         *NamespaceUsage        `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"` // unset: not all shards have reported theirs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1017,16 +1017,16 @@ func (x *Namespace) GetUsage() *NamespaceUsage {
 	return nil
 }
 
-// Quotas are what a namespace may use; 0: as much as it likes.
+// Quotas limit what a namespace may use; 0: no limit.
 type Quotas struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	MaxBacklog           *int64                 `protobuf:"varint,1,opt,name=max_backlog,json=maxBacklog,proto3,oneof" json:"max_backlog,omitempty"`                  // tasks that have not ended
-	MaxBacklogBytes      *int64                 `protobuf:"varint,2,opt,name=max_backlog_bytes,json=maxBacklogBytes,proto3,oneof" json:"max_backlog_bytes,omitempty"` // of their payloads, and of those of what is to follow them
-	MaxRunning           *int64                 `protobuf:"varint,3,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`                  // tasks that are claimed
+	MaxBacklogBytes      *int64                 `protobuf:"varint,2,opt,name=max_backlog_bytes,json=maxBacklogBytes,proto3,oneof" json:"max_backlog_bytes,omitempty"` // of their payloads and those of their follow-up tasks
+	MaxRunning           *int64                 `protobuf:"varint,3,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`                  // claimed tasks
 	MaxQueues            *int64                 `protobuf:"varint,4,opt,name=max_queues,json=maxQueues,proto3,oneof" json:"max_queues,omitempty"`
 	MaxSchedules         *int64                 `protobuf:"varint,5,opt,name=max_schedules,json=maxSchedules,proto3,oneof" json:"max_schedules,omitempty"`
 	MaxRequestsPerSecond *int64                 `protobuf:"varint,6,opt,name=max_requests_per_second,json=maxRequestsPerSecond,proto3,oneof" json:"max_requests_per_second,omitempty"` // on each node
-	MaxBytesPerSecond    *int64                 `protobuf:"varint,7,opt,name=max_bytes_per_second,json=maxBytesPerSecond,proto3,oneof" json:"max_bytes_per_second,omitempty"`          // of payloads enqueued, on each node
+	MaxBytesPerSecond    *int64                 `protobuf:"varint,7,opt,name=max_bytes_per_second,json=maxBytesPerSecond,proto3,oneof" json:"max_bytes_per_second,omitempty"`          // of enqueued payloads, on each node
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -1110,7 +1110,7 @@ func (x *Quotas) GetMaxBytesPerSecond() int64 {
 	return 0
 }
 
-// NamespaceUsage is what a namespace uses of its quotas.
+// NamespaceUsage is how much of its quotas a namespace uses.
 type NamespaceUsage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Backlog       int64                  `protobuf:"varint,1,opt,name=backlog,proto3" json:"backlog,omitempty"`
@@ -1278,8 +1278,8 @@ func (x *GetNamespaceResponse) GetNamespace() *Namespace {
 type SetQuotasRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Quotas        *Quotas                `protobuf:"bytes,2,opt,name=quotas,proto3" json:"quotas,omitempty"` // what is unset stays as it is
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit
+	Quotas        *Quotas                `protobuf:"bytes,2,opt,name=quotas,proto3" json:"quotas,omitempty"` // unset quotas are not changed
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1338,7 +1338,7 @@ func (x *SetQuotasRequest) GetReason() string {
 type SetQuotasResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Namespace        *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	UnconfirmedNodes []string               `protobuf:"bytes,2,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
+	UnconfirmedNodes []string               `protobuf:"bytes,2,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // nodes that did not acknowledge it within a second
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1428,7 +1428,7 @@ type GetLimitsResponse struct {
 	Limits        []*Limit               `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // of this call
 	Quotas        *Quotas                `protobuf:"bytes,3,opt,name=quotas,proto3" json:"quotas,omitempty"`
-	Usage         *NamespaceUsage        `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"` // unset: not all shards have told theirs, or the caller's token is limited to some queues
+	Usage         *NamespaceUsage        `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"` // unset: not all shards have reported theirs, or the caller's token is limited to some queues
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1491,7 +1491,7 @@ func (x *GetLimitsResponse) GetUsage() *NamespaceUsage {
 	return nil
 }
 
-// Limit is a bound of what calls may send.
+// Limit is a limit on requests.
 type Limit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1555,8 +1555,8 @@ func (x *Limit) GetUnit() string {
 type ListNamespacesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`    // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`   // next_cursor of the page before
-	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"` // a name, in which each * stands for any characters; empty: all
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`   // next_cursor of the previous page
+	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"` // of names, in which * matches any characters; empty: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1615,7 +1615,7 @@ func (x *ListNamespacesRequest) GetPattern() string {
 type ListNamespacesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Namespace           `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // by name
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: the list ends here
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: this is the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1667,7 +1667,7 @@ func (x *ListNamespacesResponse) GetNextCursor() string {
 type AddNamespaceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // a to z, 0 to 9, and - within it, up to 63
-	Quotas        *Quotas                `protobuf:"bytes,2,opt,name=quotas,proto3" json:"quotas,omitempty"` // what is unset is as by default: at most 1,000,000 tasks that have not ended, 1 GiB of them, 1,000 queues and 100,000 schedules
+	Quotas        *Quotas                `protobuf:"bytes,2,opt,name=quotas,proto3" json:"quotas,omitempty"` // defaults if unset: 1,000,000 tasks that have not ended, 1 GiB of their payloads, 1,000 queues and 100,000 schedules
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1718,7 +1718,7 @@ func (x *AddNamespaceRequest) GetQuotas() *Quotas {
 
 type AddNamespaceResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
-	UnconfirmedNodes []string               `protobuf:"bytes,1,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
+	UnconfirmedNodes []string               `protobuf:"bytes,1,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // nodes that did not acknowledge it within a second
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1806,7 +1806,7 @@ func (x *RemoveNamespaceRequest) GetName() string {
 
 type RemoveNamespaceResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
-	UnconfirmedNodes []string               `protobuf:"bytes,1,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // that have not said within a second that they know of it
+	UnconfirmedNodes []string               `protobuf:"bytes,1,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // nodes that did not acknowledge it within a second
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }

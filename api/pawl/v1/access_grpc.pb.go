@@ -37,33 +37,33 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AccessService is about who may do what: docs/access.md has the rules.
+// AccessService manages tokens and namespaces (docs/access.md).
 //
-// A call shows its token in the metadata authorization, as "Bearer pawl_…", or is made over a connection whose client certificate a token
-// is for. A token of all namespaces says by the metadata pawl-namespace to which it goes; without that it is "default".
+// A call carries its token in the authorization metadata, as "Bearer pawl_…", or is made over a connection whose client certificate belongs
+// to a token. With a token of all namespaces, the pawl-namespace metadata selects the namespace; without it, that is "default".
 type AccessServiceClient interface {
-	// WhoAmI tells what the caller's token is good for.
+	// WhoAmI returns the caller's identity and rights.
 	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
-	// ListTokens reads a page of the tokens that the caller's rights cover, by namespace and name.
+	// ListTokens returns a page of the tokens that the caller's rights cover, by namespace and name.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
 	GetToken(ctx context.Context, in *GetTokenRequest, opts ...grpc.CallOption) (*GetTokenResponse, error)
-	// AddToken makes a token. The answer is the only time that it is shown.
+	// AddToken creates a token. The response is the only place where its secret is shown.
 	AddToken(ctx context.Context, in *AddTokenRequest, opts ...grpc.CallOption) (*AddTokenResponse, error)
-	// RotateToken gives a token another secret. The one before is good for a while.
+	// RotateToken replaces a token's secret. The old secret stays valid for a while.
 	RotateToken(ctx context.Context, in *RotateTokenRequest, opts ...grpc.CallOption) (*RotateTokenResponse, error)
-	// RevokeToken ends a token, and what goes on with it.
+	// RevokeToken revokes a token and ends the streams and waiting calls that use it.
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
-	// ListNamespaces lists the namespaces that the caller may go to.
+	// ListNamespaces returns a page of the namespaces that the caller may use.
 	ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error)
-	// GetNamespace reads one of those.
+	// GetNamespace returns one of those.
 	GetNamespace(ctx context.Context, in *GetNamespaceRequest, opts ...grpc.CallOption) (*GetNamespaceResponse, error)
-	// AddNamespace makes a namespace. One that is there stays as it is.
+	// AddNamespace creates a namespace. An existing namespace is not changed.
 	AddNamespace(ctx context.Context, in *AddNamespaceRequest, opts ...grpc.CallOption) (*AddNamespaceResponse, error)
-	// SetQuotas changes what a namespace may use. What is there stays, also if it is more.
+	// SetQuotas changes the quotas of a namespace. What it already uses is kept, even above a quota.
 	SetQuotas(ctx context.Context, in *SetQuotasRequest, opts ...grpc.CallOption) (*SetQuotasResponse, error)
-	// GetLimits tells what a call may send, and what the namespace of the call may use.
+	// GetLimits returns the limits on requests, and the quotas of the caller's namespace.
 	GetLimits(ctx context.Context, in *GetLimitsRequest, opts ...grpc.CallOption) (*GetLimitsResponse, error)
-	// RemoveNamespace removes a namespace without queues, schedules and tokens, with what is kept of its ended tasks.
+	// RemoveNamespace removes a namespace that has no queues, schedules or tokens, and what is kept of its ended tasks.
 	RemoveNamespace(ctx context.Context, in *RemoveNamespaceRequest, opts ...grpc.CallOption) (*RemoveNamespaceResponse, error)
 }
 
@@ -199,33 +199,33 @@ func (c *accessServiceClient) RemoveNamespace(ctx context.Context, in *RemoveNam
 // All implementations must embed UnimplementedAccessServiceServer
 // for forward compatibility.
 //
-// AccessService is about who may do what: docs/access.md has the rules.
+// AccessService manages tokens and namespaces (docs/access.md).
 //
-// A call shows its token in the metadata authorization, as "Bearer pawl_…", or is made over a connection whose client certificate a token
-// is for. A token of all namespaces says by the metadata pawl-namespace to which it goes; without that it is "default".
+// A call carries its token in the authorization metadata, as "Bearer pawl_…", or is made over a connection whose client certificate belongs
+// to a token. With a token of all namespaces, the pawl-namespace metadata selects the namespace; without it, that is "default".
 type AccessServiceServer interface {
-	// WhoAmI tells what the caller's token is good for.
+	// WhoAmI returns the caller's identity and rights.
 	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
-	// ListTokens reads a page of the tokens that the caller's rights cover, by namespace and name.
+	// ListTokens returns a page of the tokens that the caller's rights cover, by namespace and name.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
 	GetToken(context.Context, *GetTokenRequest) (*GetTokenResponse, error)
-	// AddToken makes a token. The answer is the only time that it is shown.
+	// AddToken creates a token. The response is the only place where its secret is shown.
 	AddToken(context.Context, *AddTokenRequest) (*AddTokenResponse, error)
-	// RotateToken gives a token another secret. The one before is good for a while.
+	// RotateToken replaces a token's secret. The old secret stays valid for a while.
 	RotateToken(context.Context, *RotateTokenRequest) (*RotateTokenResponse, error)
-	// RevokeToken ends a token, and what goes on with it.
+	// RevokeToken revokes a token and ends the streams and waiting calls that use it.
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
-	// ListNamespaces lists the namespaces that the caller may go to.
+	// ListNamespaces returns a page of the namespaces that the caller may use.
 	ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error)
-	// GetNamespace reads one of those.
+	// GetNamespace returns one of those.
 	GetNamespace(context.Context, *GetNamespaceRequest) (*GetNamespaceResponse, error)
-	// AddNamespace makes a namespace. One that is there stays as it is.
+	// AddNamespace creates a namespace. An existing namespace is not changed.
 	AddNamespace(context.Context, *AddNamespaceRequest) (*AddNamespaceResponse, error)
-	// SetQuotas changes what a namespace may use. What is there stays, also if it is more.
+	// SetQuotas changes the quotas of a namespace. What it already uses is kept, even above a quota.
 	SetQuotas(context.Context, *SetQuotasRequest) (*SetQuotasResponse, error)
-	// GetLimits tells what a call may send, and what the namespace of the call may use.
+	// GetLimits returns the limits on requests, and the quotas of the caller's namespace.
 	GetLimits(context.Context, *GetLimitsRequest) (*GetLimitsResponse, error)
-	// RemoveNamespace removes a namespace without queues, schedules and tokens, with what is kept of its ended tasks.
+	// RemoveNamespace removes a namespace that has no queues, schedules or tokens, and what is kept of its ended tasks.
 	RemoveNamespace(context.Context, *RemoveNamespaceRequest) (*RemoveNamespaceResponse, error)
 	mustEmbedUnimplementedAccessServiceServer()
 }

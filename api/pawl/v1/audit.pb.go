@@ -26,7 +26,7 @@ type ListAuditRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Filter        *AuditFilter           `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`  // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -82,16 +82,16 @@ func (x *ListAuditRequest) GetCursor() string {
 	return ""
 }
 
-// AuditFilter selects entries. Fields that are set must all match.
+// AuditFilter selects entries. All fields that are set must match.
 type AuditFilter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"` // not before
-	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"` // before
+	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"` // inclusive
+	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"` // exclusive
 	Actor         string                 `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	Action        string                 `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`                           // such as queue.pause, or all of a kind: queue.*
-	TargetKind    string                 `protobuf:"bytes,5,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"` // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace
-	Target        string                 `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`                           // its name, or the id of a task
-	Queue         string                 `protobuf:"bytes,7,opt,name=queue,proto3" json:"queue,omitempty"`                             // of the target
+	Action        string                 `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`                           // such as queue.pause, or a whole group: queue.*
+	TargetKind    string                 `protobuf:"bytes,5,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"` // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker
+	Target        string                 `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`                           // a name, or the id of a task
+	Queue         string                 `protobuf:"bytes,7,opt,name=queue,proto3" json:"queue,omitempty"`                             // the target's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -177,8 +177,8 @@ func (x *AuditFilter) GetQueue() string {
 
 type ListAuditResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Items         []*AuditEntry          `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // may be empty while next_cursor is set
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: the list ends here
+	Items         []*AuditEntry          `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // can be empty although next_cursor is set
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: this is the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -227,25 +227,25 @@ func (x *ListAuditResponse) GetNextCursor() string {
 	return ""
 }
 
-// AuditEntry is one action.
+// AuditEntry records one action.
 type AuditEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"` // that keeps it; 0: the system shard
-	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`     // its place there, from 1
+	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"` // where it is stored; 0: the system shard
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`     // position in the shard's audit log, from 1
 	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
-	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`     // name of the token, after */ if it is one of all namespaces; without tokens, as they called themselves
-	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"` // host from which the call came
-	Face          string                 `protobuf:"bytes,6,opt,name=face,proto3" json:"face,omitempty"`       // rest, grpc, ui; node: the node did it of itself
+	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`     // name of the token, prefixed with */ if it is valid in all namespaces; without tokens, as given by the caller
+	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"` // the caller's host
+	Face          string                 `protobuf:"bytes,6,opt,name=face,proto3" json:"face,omitempty"`       // rest, grpc, ui; node: the node acted on its own
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	Action        string                 `protobuf:"bytes,8,opt,name=action,proto3" json:"action,omitempty"`                                  // such as queue.pause
-	TargetKind    string                 `protobuf:"bytes,9,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"`        // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace
-	Target        string                 `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`                                 // its name, or the id of a task
-	Queue         string                 `protobuf:"bytes,11,opt,name=queue,proto3" json:"queue,omitempty"`                                   // of the target, if it has one
-	Tasks         int64                  `protobuf:"varint,12,opt,name=tasks,proto3" json:"tasks,omitempty"`                                  // that a call on many has changed in the shard
-	Before        string                 `protobuf:"bytes,13,opt,name=before,proto3" json:"before,omitempty"`                                 // what was changed, as it was: a JSON object by dotted names; empty: there was nothing
-	After         string                 `protobuf:"bytes,14,opt,name=after,proto3" json:"after,omitempty"`                                   // the same, as it is
-	Hash          string                 `protobuf:"bytes,15,opt,name=hash,proto3" json:"hash,omitempty"`                                     // of the entry: 64 hexadecimal digits
-	PreviousHash  string                 `protobuf:"bytes,16,opt,name=previous_hash,json=previousHash,proto3" json:"previous_hash,omitempty"` // of the entry before it in the shard
+	TargetKind    string                 `protobuf:"bytes,9,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"`        // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker
+	Target        string                 `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`                                 // a name, or the id of a task
+	Queue         string                 `protobuf:"bytes,11,opt,name=queue,proto3" json:"queue,omitempty"`                                   // the target's, if it has one
+	Tasks         int64                  `protobuf:"varint,12,opt,name=tasks,proto3" json:"tasks,omitempty"`                                  // changed in this shard by a call on many tasks
+	Before        string                 `protobuf:"bytes,13,opt,name=before,proto3" json:"before,omitempty"`                                 // old values of what changed: a JSON object with dotted names; empty: it did not exist
+	After         string                 `protobuf:"bytes,14,opt,name=after,proto3" json:"after,omitempty"`                                   // new values, likewise
+	Hash          string                 `protobuf:"bytes,15,opt,name=hash,proto3" json:"hash,omitempty"`                                     // of this entry: 64 hexadecimal digits
+	PreviousHash  string                 `protobuf:"bytes,16,opt,name=previous_hash,json=previousHash,proto3" json:"previous_hash,omitempty"` // of the shard's previous entry
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

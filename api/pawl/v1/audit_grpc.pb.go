@@ -26,12 +26,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AuditService tells what operators did: docs/audit.md has the actions.
+// AuditService reads the audit log of what operators did. docs/audit.md lists the actions.
 //
-// Who acts says so in the metadata of each call: pawl-actor, a name of up to 256 characters of ASCII, and pawl-reason-bin, a text of
-// up to 1 KiB, which a reason in the request goes before.
+// Callers name the actor and the reason in the metadata of every call: pawl-actor, up to 256 ASCII characters, and pawl-reason-bin, up to 1
+// KiB of text. A reason in the request takes precedence.
 type AuditServiceClient interface {
-	// ListAudit reads a page of what operators did, newest first.
+	// ListAudit returns a page of audit entries, newest first.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 }
 
@@ -57,12 +57,12 @@ func (c *auditServiceClient) ListAudit(ctx context.Context, in *ListAuditRequest
 // All implementations must embed UnimplementedAuditServiceServer
 // for forward compatibility.
 //
-// AuditService tells what operators did: docs/audit.md has the actions.
+// AuditService reads the audit log of what operators did. docs/audit.md lists the actions.
 //
-// Who acts says so in the metadata of each call: pawl-actor, a name of up to 256 characters of ASCII, and pawl-reason-bin, a text of
-// up to 1 KiB, which a reason in the request goes before.
+// Callers name the actor and the reason in the metadata of every call: pawl-actor, up to 256 ASCII characters, and pawl-reason-bin, up to 1
+// KiB of text. A reason in the request takes precedence.
 type AuditServiceServer interface {
-	// ListAudit reads a page of what operators did, newest first.
+	// ListAudit returns a page of audit entries, newest first.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	mustEmbedUnimplementedAuditServiceServer()
 }

@@ -23,17 +23,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Breaker is the rule of a circuit breaker, which judges the attempts of each type by itself. When in the window so many attempts
-// have ended and so many of them have failed, it opens: tasks of the type are held. After the hold one task at a time is let
-// through as a probe. Probes that succeed one after another close it; one that fails opens it again, each time for twice as long.
-// Failures, timeouts and lost leases count; what was released, snoozed, discarded, cancelled or can't be read does not. In a
-// request what is left out has its default.
+// Breaker configures a circuit breaker, which judges the attempts of each task type separately. It opens when at least min_attempts
+// attempts have ended within the window and at least failure_rate percent of them failed: tasks of the type are then held. After hold, it
+// admits one task at a time as a probe. It closes after as many consecutive successes as probes says; a failed probe opens it again, each
+// time for twice as long. Failures, timeouts and lost leases count as failures; released, snoozed, discarded, cancelled and poisoned
+// attempts do not count at all. In requests, missing fields get their defaults.
 type Breaker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Off           bool                   `protobuf:"varint,1,opt,name=off,proto3" json:"off,omitempty"`                                    // of a single type: it has no breaker; nothing else is said then
+	Off           bool                   `protobuf:"varint,1,opt,name=off,proto3" json:"off,omitempty"`                                    // for a single type: it has no breaker, and all other fields are unset
 	FailureRate   int32                  `protobuf:"varint,2,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"` // percent, 1 to 100; default 50
 	Window        *durationpb.Duration   `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`                               // 1s to 1h; default 1m
-	MinAttempts   int32                  `protobuf:"varint,4,opt,name=min_attempts,json=minAttempts,proto3" json:"min_attempts,omitempty"` // in the window, 1 to 100,000: fewer say nothing; default 20
+	MinAttempts   int32                  `protobuf:"varint,4,opt,name=min_attempts,json=minAttempts,proto3" json:"min_attempts,omitempty"` // in the window, 1 to 100,000; the breaker does not open on fewer; default 20
 	Hold          *durationpb.Duration   `protobuf:"bytes,5,opt,name=hold,proto3" json:"hold,omitempty"`                                   // 1s to 24h; default 30s
 	MaxHold       *durationpb.Duration   `protobuf:"bytes,6,opt,name=max_hold,json=maxHold,proto3" json:"max_hold,omitempty"`              // hold to 24h; default 10m, or hold
 	Probes        int32                  `protobuf:"varint,7,opt,name=probes,proto3" json:"probes,omitempty"`                              // 1 to 100; default 3
@@ -120,23 +120,23 @@ func (x *Breaker) GetProbes() int32 {
 	return 0
 }
 
-// BreakerStatus is how the breaker of a type stands that is not closed. What belongs to another state is absent.
+// BreakerStatus describes a breaker that is not closed. Fields that don't apply to its state are absent.
 type BreakerStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`                                   // open or probing
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                                 // a sentence: what opened it
-	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`                                   // when it opened first
-	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`                                   // of an open one: when it lets a probe through
-	Attempts      int32                  `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"`                            // that opened it
-	Failed        int32                  `protobuf:"varint,7,opt,name=failed,proto3" json:"failed,omitempty"`                                // of them
-	Window        *durationpb.Duration   `protobuf:"bytes,8,opt,name=window,proto3" json:"window,omitempty"`                                 // in which they were seen
-	Error         string                 `protobuf:"bytes,9,opt,name=error,proto3" json:"error,omitempty"`                                   // of the last failure that counted, up to 200 bytes
-	Opened        int32                  `protobuf:"varint,10,opt,name=opened,proto3" json:"opened,omitempty"`                               // times, without closing in between: one more than probes failed
-	Passed        int32                  `protobuf:"varint,11,opt,name=passed,proto3" json:"passed,omitempty"`                               // probes that succeeded since it opened last
-	Probes        int32                  `protobuf:"varint,12,opt,name=probes,proto3" json:"probes,omitempty"`                               // that have to
-	ProbeTaskId   string                 `protobuf:"bytes,13,opt,name=probe_task_id,json=probeTaskId,proto3" json:"probe_task_id,omitempty"` // the task that is let through at this moment
-	Shard         uint32                 `protobuf:"varint,14,opt,name=shard,proto3" json:"shard,omitempty"`                                 // of a queue that is shared out: each shard judges for itself
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                                 // what opened it, in a sentence
+	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`                                   // when it first opened
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`                                   // if open: when it admits a probe
+	Attempts      int32                  `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"`                            // attempts that were counted when it opened
+	Failed        int32                  `protobuf:"varint,7,opt,name=failed,proto3" json:"failed,omitempty"`                                // how many of them failed
+	Window        *durationpb.Duration   `protobuf:"bytes,8,opt,name=window,proto3" json:"window,omitempty"`                                 // the window they were counted in
+	Error         string                 `protobuf:"bytes,9,opt,name=error,proto3" json:"error,omitempty"`                                   // of the last failure it counted, up to 200 bytes
+	Opened        int32                  `protobuf:"varint,10,opt,name=opened,proto3" json:"opened,omitempty"`                               // how often it opened without closing in between: one more than the failed probes
+	Passed        int32                  `protobuf:"varint,11,opt,name=passed,proto3" json:"passed,omitempty"`                               // probes that succeeded since it last opened
+	Probes        int32                  `protobuf:"varint,12,opt,name=probes,proto3" json:"probes,omitempty"`                               // successes needed to close it
+	ProbeTaskId   string                 `protobuf:"bytes,13,opt,name=probe_task_id,json=probeTaskId,proto3" json:"probe_task_id,omitempty"` // the task that is running as a probe
+	Shard         uint32                 `protobuf:"varint,14,opt,name=shard,proto3" json:"shard,omitempty"`                                 // of a spread queue, whose shards each have their own breakers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

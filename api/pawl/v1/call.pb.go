@@ -22,17 +22,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Scope is what a call is about: the caller's token must be good for that.
+// Scope is what a call concerns. The caller's token must cover it.
 type Scope int32
 
 const (
 	Scope_SCOPE_UNSPECIFIED Scope = 0
-	Scope_SCOPE_NODE        Scope = 1 // nothing of tasks or queues: the node answers by itself, to any token
-	Scope_SCOPE_SHARDS      Scope = 2 // as SCOPE_NODE, but shards are asked
+	Scope_SCOPE_NODE        Scope = 1 // no tasks or queues: the node answers on its own, for any token
+	Scope_SCOPE_SHARDS      Scope = 2 // like SCOPE_NODE, but the node asks shards
 	Scope_SCOPE_CLAIMS      Scope = 3 // what a worker has claimed, in the queues of its token
-	Scope_SCOPE_QUEUES      Scope = 4 // queues and what lies in them: the call sees those of the token
+	Scope_SCOPE_QUEUES      Scope = 4 // queues and their contents: the call sees those that the token covers
 	Scope_SCOPE_NAMESPACE   Scope = 5 // a namespace as a whole: a token that is limited to some queues is refused
-	Scope_SCOPE_CLUSTER     Scope = 6 // all namespaces: a token that is limited to one is refused
+	Scope_SCOPE_CLUSTER     Scope = 6 // all namespaces: a token that is limited to one namespace is refused
 )
 
 // Enum value maps for Scope.
@@ -148,8 +148,8 @@ type Call struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scope         Scope                  `protobuf:"varint,1,opt,name=scope,proto3,enum=pawl.v1.Scope" json:"scope,omitempty"`
 	Roles         []Role                 `protobuf:"varint,2,rep,packed,name=roles,proto3,enum=pawl.v1.Role" json:"roles,omitempty"` // the caller's token needs one of them; none: any token is enough
-	Long          bool                   `protobuf:"varint,3,opt,name=long,proto3" json:"long,omitempty"`                            // the call may wait for long, and ends when its caller's token does
-	Rest          []*Route               `protobuf:"bytes,4,rep,name=rest,proto3" json:"rest,omitempty"`                             // none: REST does not have it
+	Long          bool                   `protobuf:"varint,3,opt,name=long,proto3" json:"long,omitempty"`                            // the call may take long; it ends when its caller's token does
+	Rest          []*Route               `protobuf:"bytes,4,rep,name=rest,proto3" json:"rest,omitempty"`                             // none: not available over REST
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -212,7 +212,7 @@ func (x *Call) GetRest() []*Route {
 	return nil
 }
 
-// Route is where REST has a call. The request is filled from the path, from the query of GET and DELETE, and from the body of other methods.
+// Route is where REST serves a call. The request is filled from the path, and from the query of GET and DELETE or the body of other methods.
 type Route struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Address:
@@ -223,10 +223,10 @@ type Route struct {
 	//	*Route_Patch
 	//	*Route_Delete
 	Address       isRoute_Address `protobuf_oneof:"address"`
-	Answer        string          `protobuf:"bytes,6,opt,name=answer,proto3" json:"answer,omitempty"`  // the field of the response that is the answer; "": the response itself
-	Set           string          `protobuf:"bytes,7,opt,name=set,proto3" json:"set,omitempty"`        // a field of the request that is true here
-	Status        int32           `protobuf:"varint,8,opt,name=status,proto3" json:"status,omitempty"` // of the answer; default 200
-	Slow          bool            `protobuf:"varint,9,opt,name=slow,proto3" json:"slow,omitempty"`     // the answer may take minutes
+	Answer        string          `protobuf:"bytes,6,opt,name=answer,proto3" json:"answer,omitempty"`  // the field of the response that REST returns; "": the whole response
+	Set           string          `protobuf:"bytes,7,opt,name=set,proto3" json:"set,omitempty"`        // a bool field of the request that this route sets
+	Status        int32           `protobuf:"varint,8,opt,name=status,proto3" json:"status,omitempty"` // HTTP status of a success; default 200
+	Slow          bool            `protobuf:"varint,9,opt,name=slow,proto3" json:"slow,omitempty"`     // the response may take minutes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,7 +388,7 @@ var file_pawl_v1_call_proto_extTypes = []protoimpl.ExtensionInfo{
 
 // Extension fields to descriptorpb.MethodOptions.
 var (
-	// call says who may make a call, and how REST has it. The server reads it from here, so that a call is described once.
+	// call says who may make a call, and where REST serves it. The server reads it from here, so that a call is described once.
 	//
 	// optional pawl.v1.Call call = 50001;
 	E_Call = &file_pawl_v1_call_proto_extTypes[0]

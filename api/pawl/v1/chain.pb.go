@@ -21,17 +21,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// FollowerState is what became of a task that follows another.
+// FollowerState is the state of a follow-up task.
 type FollowerState int32
 
 const (
 	FollowerState_FOLLOWER_STATE_UNSPECIFIED FollowerState = 0
-	FollowerState_FOLLOWER_STATE_WAITING     FollowerState = 1 // for the success of its parent, or the point that its group is to come to
+	FollowerState_FOLLOWER_STATE_WAITING     FollowerState = 1 // for the success of its parent, or for its group to reach the point it waits for
 	FollowerState_FOLLOWER_STATE_SENT        FollowerState = 2 // on its way to another shard, or to a queue that is full
-	FollowerState_FOLLOWER_STATE_BORN        FollowerState = 3 // it was enqueued as task_id
-	FollowerState_FOLLOWER_STATE_DUPLICATE   FollowerState = 4 // an idempotency key or unique key stands for task_id already
-	FollowerState_FOLLOWER_STATE_REFUSED     FollowerState = 5 // its queue would not take it
-	FollowerState_FOLLOWER_STATE_DROPPED     FollowerState = 6 // its parent ended otherwise
+	FollowerState_FOLLOWER_STATE_BORN        FollowerState = 3 // enqueued as task_id
+	FollowerState_FOLLOWER_STATE_DUPLICATE   FollowerState = 4 // its idempotency key or unique key already belongs to task_id
+	FollowerState_FOLLOWER_STATE_REFUSED     FollowerState = 5 // its queue refused it
+	FollowerState_FOLLOWER_STATE_DROPPED     FollowerState = 6 // its parent ended in another state
 )
 
 // Enum value maps for FollowerState.
@@ -83,14 +83,14 @@ func (FollowerState) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_chain_proto_rawDescGZIP(), []int{0}
 }
 
-// Parent is what a task follows: another task, or a group.
+// Parent is the task or group that a follow-up task follows.
 type Parent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"` // either this or group_id
 	GroupId       string                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
-	Result        []byte                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"` // of the task; of a group: its counts, as JSON
+	Result        []byte                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"` // the task's result, or the group's counts as JSON
 	ContentType   string                 `protobuf:"bytes,4,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
-	ResultOmitted bool                   `protobuf:"varint,5,opt,name=result_omitted,json=resultOmitted,proto3" json:"result_omitted,omitempty"` // it was too large to take along: read it from the task
+	ResultOmitted bool                   `protobuf:"varint,5,opt,name=result_omitted,json=resultOmitted,proto3" json:"result_omitted,omitempty"` // too large to be included: read it from the task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -160,14 +160,14 @@ func (x *Parent) GetResultOmitted() bool {
 	return false
 }
 
-// Follower is a task that follows another, or a group.
+// Follower is a follow-up task of a task or group.
 type Follower struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
 	State         FollowerState          `protobuf:"varint,3,opt,name=state,proto3,enum=pawl.v1.FollowerState" json:"state,omitempty"`
 	TaskId        string                 `protobuf:"bytes,4,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"` // the code of the refusal, or the state in which its parent ended
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"` // the error code of the refusal, or the state in which its parent ended
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -61,10 +61,10 @@ func (*GetClusterRequest) Descriptor() ([]byte, []int) {
 type GetClusterResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Settings *ClusterSettings       `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
-	Nodes    []*ClusterNode         `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`       // by name; without those that were removed
+	Nodes    []*ClusterNode         `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`       // by name, without removed ones
 	Shards   []*ClusterShard        `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`     // by number; 0 is the system shard
-	Problems []string               `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"` // what is amiss, a sentence each
-	// While no leader of the cluster answers: the node whose own view this is, by its copy of the map and the nodes that answer it.
+	Problems []string               `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"` // a sentence each
+	// Set while no leader of the system shard answers: the node whose view this is, from its copy of the map and the nodes that answer it.
 	SeenBy        string `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -138,9 +138,9 @@ func (x *GetClusterResponse) GetSeenBy() string {
 type ClusterSettings struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Replication    int32                  `protobuf:"varint,1,opt,name=replication,proto3" json:"replication,omitempty"`                            // replicas of each shard, if there are as many nodes
-	Level          int32                  `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"`                                        // the feature level that all nodes work at
+	Level          int32                  `protobuf:"varint,2,opt,name=level,proto3" json:"level,omitempty"`                                        // the feature level at which all nodes work
 	DataShards     int32                  `protobuf:"varint,3,opt,name=data_shards,json=dataShards,proto3" json:"data_shards,omitempty"`            // shards 1 to this
-	AuditRetention *durationpb.Duration   `protobuf:"bytes,4,opt,name=audit_retention,json=auditRetention,proto3" json:"audit_retention,omitempty"` // how long entries of the audit are kept
+	AuditRetention *durationpb.Duration   `protobuf:"bytes,4,opt,name=audit_retention,json=auditRetention,proto3" json:"audit_retention,omitempty"` // how long audit entries are kept
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -203,21 +203,21 @@ func (x *ClusterSettings) GetAuditRetention() *durationpb.Duration {
 	return nil
 }
 
-// ClusterNode is a member. What it tells of itself is absent until it is heard of.
+// ClusterNode is the status of a node. What a node reports about itself is absent until it is heard from.
 type ClusterNode struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Name               string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Number             uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`                                     // given once: a node that lost its disk joins again under its name with a new one
+	Number             uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`                                     // never reused: a node that rejoins under its name after losing its disk gets a new number
 	State              string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`                                        // active, draining
-	Alive              bool                   `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`                                       // it was heard of a moment ago
-	Heard              bool                   `protobuf:"varint,5,opt,name=heard,proto3" json:"heard,omitempty"`                                       // it was heard of since the system shard has its present leader
-	SilentSeconds      float64                `protobuf:"fixed64,6,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since it was heard of, or since this leader leads
-	Version            string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`                                    // of its program
+	Alive              bool                   `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`                                       // it was heard from a moment ago
+	Heard              bool                   `protobuf:"varint,5,opt,name=heard,proto3" json:"heard,omitempty"`                                       // it was heard from since the current leader of the system shard was elected
+	SilentSeconds      float64                `protobuf:"fixed64,6,opt,name=silent_seconds,json=silentSeconds,proto3" json:"silent_seconds,omitempty"` // since it was last heard from, or since that leader was elected
+	Version            string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`                                    // of its binary
 	PeerAddress        string                 `protobuf:"bytes,8,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`         // where other nodes reach it
 	ApiAddress         string                 `protobuf:"bytes,9,opt,name=api_address,json=apiAddress,proto3" json:"api_address,omitempty"`            // where clients reach it
 	DiskFreeBytes      int64                  `protobuf:"varint,10,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
-	DiskTotalBytes     int64                  `protobuf:"varint,11,opt,name=disk_total_bytes,json=diskTotalBytes,proto3" json:"disk_total_bytes,omitempty"`              // 0: not known
-	ClockOffsetSeconds float64                `protobuf:"fixed64,12,opt,name=clock_offset_seconds,json=clockOffsetSeconds,proto3" json:"clock_offset_seconds,omitempty"` // its wall clock less that of most others
+	DiskTotalBytes     int64                  `protobuf:"varint,11,opt,name=disk_total_bytes,json=diskTotalBytes,proto3" json:"disk_total_bytes,omitempty"`              // 0: unknown
+	ClockOffsetSeconds float64                `protobuf:"fixed64,12,opt,name=clock_offset_seconds,json=clockOffsetSeconds,proto3" json:"clock_offset_seconds,omitempty"` // its wall clock minus that of most others
 	Replicas           []uint32               `protobuf:"varint,13,rep,packed,name=replicas,proto3" json:"replicas,omitempty"`                                           // shards of which it holds a replica
 	Leads              []uint32               `protobuf:"varint,14,rep,packed,name=leads,proto3" json:"leads,omitempty"`                                                 // shards that it leads
 	unknownFields      protoimpl.UnknownFields
@@ -355,14 +355,14 @@ func (x *ClusterNode) GetLeads() []uint32 {
 type ClusterShard struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Shard           uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	Leader          string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // node; "": it did not answer lately, and term, applied and what members do are not known
+	Leader          string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // node; "": no recent answer, so term, applied and the state of members are unknown
 	Term            uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	Applied         uint64                 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
 	Members         []*ShardMember         `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`
-	UnderReplicated bool                   `protobuf:"varint,6,opt,name=under_replicated,json=underReplicated,proto3" json:"under_replicated,omitempty"` // it has fewer voters that answer than the settings ask for
-	Problem         string                 `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`                                         // what is amiss, or waited for
-	LastStep        string                 `protobuf:"bytes,8,opt,name=last_step,json=lastStep,proto3" json:"last_step,omitempty"`                       // what was done about it last
-	Preferred       string                 `protobuf:"bytes,9,opt,name=preferred,proto3" json:"preferred,omitempty"`                                     // node that should lead; "": whichever
+	UnderReplicated bool                   `protobuf:"varint,6,opt,name=under_replicated,json=underReplicated,proto3" json:"under_replicated,omitempty"` // fewer voters answer than the settings ask for
+	Problem         string                 `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`                                         // what is wrong, or being waited for
+	LastStep        string                 `protobuf:"bytes,8,opt,name=last_step,json=lastStep,proto3" json:"last_step,omitempty"`                       // the last step taken to repair it
+	Preferred       string                 `protobuf:"bytes,9,opt,name=preferred,proto3" json:"preferred,omitempty"`                                     // node that should lead; "": any
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -460,15 +460,15 @@ func (x *ClusterShard) GetPreferred() string {
 	return ""
 }
 
-// ShardMember is a replica.
+// ShardMember is a replica of a shard.
 type ShardMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Voter         bool                   `protobuf:"varint,2,opt,name=voter,proto3" json:"voter,omitempty"` // else it learns
+	Voter         bool                   `protobuf:"varint,2,opt,name=voter,proto3" json:"voter,omitempty"` // false: a learner
 	Answers       bool                   `protobuf:"varint,3,opt,name=answers,proto3" json:"answers,omitempty"`
-	Leaving       bool                   `protobuf:"varint,4,opt,name=leaving,proto3" json:"leaving,omitempty"`           // it is to be removed
+	Leaving       bool                   `protobuf:"varint,4,opt,name=leaving,proto3" json:"leaving,omitempty"`           // it will be removed
 	Snapshotting  bool                   `protobuf:"varint,5,opt,name=snapshotting,proto3" json:"snapshotting,omitempty"` // it is being sent a snapshot
-	Lag           uint64                 `protobuf:"varint,6,opt,name=lag,proto3" json:"lag,omitempty"`                   // entries that the leader has applied and it lacks
+	Lag           uint64                 `protobuf:"varint,6,opt,name=lag,proto3" json:"lag,omitempty"`                   // entries that the leader has applied and this replica lacks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -583,10 +583,10 @@ func (*GetMapRequest) Descriptor() ([]byte, []int) {
 
 type GetMapResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // grows with each change of nodes, placement or settings, not with each leader
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // grows with every change of nodes, placement or settings, but not of leaders
 	Nodes         []*MapNode             `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Shards        []*MapShard            `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"` // the data shards
-	Node          string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`     // who answers
+	Node          string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`     // the node that answers
 	ClusterId     string                 `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -712,7 +712,7 @@ func (x *MapNode) GetApiAddress() string {
 type MapShard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	Leader        string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // node; "": not known
+	Leader        string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // node; "": unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -764,7 +764,7 @@ func (x *MapShard) GetLeader() string {
 type DrainNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Undo          bool                   `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"` // let it take replicas again
+	Undo          bool                   `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"` // lets the node take replicas again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -852,7 +852,7 @@ func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
 type RemoveNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"` // although it holds replicas: they leave, if every shard can go on without them
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"` // even if it holds replicas: they are removed too, if every shard can go on without them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1036,7 +1036,7 @@ func (*MoveReplicaResponse) Descriptor() ([]byte, []int) {
 type TransferLeaderRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"` // node; "": whichever
+	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"` // node; "": any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1283,7 +1283,7 @@ func (*SetReplicationResponse) Descriptor() ([]byte, []int) {
 
 type SetAuditRetentionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Retention     *durationpb.Duration   `protobuf:"bytes,1,opt,name=retention,proto3" json:"retention,omitempty"` // 1 day to 10 years; by default 90 days
+	Retention     *durationpb.Duration   `protobuf:"bytes,1,opt,name=retention,proto3" json:"retention,omitempty"` // 1 day to 10 years; default 90 days
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1399,7 +1399,7 @@ func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
 
 type RaiseLevelResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Level         int32                  `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"` // as it is now
+	Level         int32                  `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"` // the new level
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1488,11 +1488,11 @@ func (x *VerifyShardRequest) GetShard() uint32 {
 type VerifyShardResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // the entry after which the states were compared
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // the log entry after which the states were compared
 	Rows          int64                  `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`   // of the state
 	Replicas      []*ReplicaHash         `protobuf:"bytes,4,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	Equal         bool                   `protobuf:"varint,5,opt,name=equal,proto3" json:"equal,omitempty"`      // all replicas that gave a hash gave the same
-	Problems      []string               `protobuf:"bytes,6,rep,name=problems,proto3" json:"problems,omitempty"` // numbers that do not agree, at most 20
+	Equal         bool                   `protobuf:"varint,5,opt,name=equal,proto3" json:"equal,omitempty"`      // all replicas that returned a hash returned the same one
+	Problems      []string               `protobuf:"bytes,6,rep,name=problems,proto3" json:"problems,omitempty"` // inconsistent numbers in the leader's state, at most 20
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1573,7 +1573,7 @@ func (x *VerifyShardResponse) GetProblems() []string {
 type ReplicaHash struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Hash          string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"` // 16 hexadecimal digits; "": it gave none in time
+	Hash          string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"` // 16 hexadecimal digits; "": no answer in time
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1662,7 +1662,7 @@ func (*BackupRequest) Descriptor() ([]byte, []int) {
 type BackupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`         // the next bytes of the file; may be empty
-	Progress      *BackupProgress        `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"` // absent: as before
+	Progress      *BackupProgress        `protobuf:"bytes,2,opt,name=progress,proto3" json:"progress,omitempty"` // absent: unchanged
 	Summary       *BackupSummary         `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`   // in the last message only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1719,11 +1719,11 @@ func (x *BackupResponse) GetSummary() *BackupSummary {
 	return nil
 }
 
-// BackupProgress is how far a backup is.
+// BackupProgress reports how far a backup has got.
 type BackupProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ShardsDone    int32                  `protobuf:"varint,1,opt,name=shards_done,json=shardsDone,proto3" json:"shards_done,omitempty"`
-	Shards        int32                  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"` // with the system shard
+	Shards        int32                  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"` // including the system shard
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1772,11 +1772,11 @@ func (x *BackupProgress) GetShards() int32 {
 	return 0
 }
 
-// BackupSummary is what was sent, all of it.
+// BackupSummary describes everything that was sent.
 type BackupSummary struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Sha256        string                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"` // of the bytes: 64 hexadecimal digits
+	Sha256        string                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"` // of all bytes: 64 hexadecimal digits
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

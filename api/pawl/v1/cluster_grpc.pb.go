@@ -37,33 +37,33 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ClusterService looks after nodes and shards. What takes time is only begun by a call: replicas and leaders move one step
-// after the other, and GetCluster shows how far they are.
+// ClusterService manages nodes and shards. Calls only start what takes time: replicas and leaders then move step by step, and GetCluster
+// shows the progress.
 type ClusterServiceClient interface {
-	// GetCluster tells how nodes and shards stand, as the system shard's leader sees them.
+	// GetCluster returns the status of nodes and shards, as seen by the leader of the system shard.
 	GetCluster(ctx context.Context, in *GetClusterRequest, opts ...grpc.CallOption) (*GetClusterResponse, error)
-	// GetMap tells clients that go direct which node leads which shard, as far as the node that answers knows.
+	// GetMap returns which node leads which shard, as known to the node that answers. Clients use it to talk directly to leaders.
 	GetMap(ctx context.Context, in *GetMapRequest, opts ...grpc.CallOption) (*GetMapResponse, error)
-	// DrainNode moves replicas and leaders off a node, as far as others can take them, or lets it take some again.
+	// DrainNode moves replicas and leaders off a node, as far as other nodes can take them, or lets the node take replicas again.
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
-	// RemoveNode takes a node out for ever.
+	// RemoveNode removes a node for good.
 	RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
-	// MoveReplica gives one node a replica of a shard, and takes that of another when the new one can vote.
+	// MoveReplica adds a replica of a shard on one node, and removes the one on another node once the new one can vote.
 	MoveReplica(ctx context.Context, in *MoveReplicaRequest, opts ...grpc.CallOption) (*MoveReplicaResponse, error)
-	// TransferLeader names the node that should lead a shard.
+	// TransferLeader sets the node that should lead a shard.
 	TransferLeader(ctx context.Context, in *TransferLeaderRequest, opts ...grpc.CallOption) (*TransferLeaderResponse, error)
-	// AddShards makes the data shards so many; their number only grows.
+	// AddShards raises the number of data shards. It can't be lowered.
 	AddShards(ctx context.Context, in *AddShardsRequest, opts ...grpc.CallOption) (*AddShardsResponse, error)
-	// SetReplication sets how many replicas each shard is to have.
+	// SetReplication sets how many replicas each shard should have.
 	SetReplication(ctx context.Context, in *SetReplicationRequest, opts ...grpc.CallOption) (*SetReplicationResponse, error)
-	// SetAuditRetention sets how long entries of the audit are kept. It holds within a day.
+	// SetAuditRetention sets how long audit entries are kept. It takes effect within a day.
 	SetAuditRetention(ctx context.Context, in *SetAuditRetentionRequest, opts ...grpc.CallOption) (*SetAuditRetentionResponse, error)
-	// RaiseLevel raises the feature level to the highest that all nodes can work at. There is no way back.
+	// RaiseLevel raises the feature level to the highest that all nodes support. There is no way back.
 	RaiseLevel(ctx context.Context, in *RaiseLevelRequest, opts ...grpc.CallOption) (*RaiseLevelResponse, error)
-	// VerifyShard compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
+	// VerifyShard compares the states of a shard's replicas after the same log entry, and checks the leader's state for consistency.
 	VerifyShard(ctx context.Context, in *VerifyShardRequest, opts ...grpc.CallOption) (*VerifyShardResponse, error)
-	// Backup gives a backup of the whole cluster while it serves: the bytes of a file. Without a summary at its end it is not
-	// whole. One at a time can be made by a node.
+	// Backup streams the file of a backup of the whole cluster, which keeps serving meanwhile. A backup without the summary at its end is
+	// incomplete. A node makes one backup at a time.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 }
 
@@ -208,33 +208,33 @@ type ClusterService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
 //
-// ClusterService looks after nodes and shards. What takes time is only begun by a call: replicas and leaders move one step
-// after the other, and GetCluster shows how far they are.
+// ClusterService manages nodes and shards. Calls only start what takes time: replicas and leaders then move step by step, and GetCluster
+// shows the progress.
 type ClusterServiceServer interface {
-	// GetCluster tells how nodes and shards stand, as the system shard's leader sees them.
+	// GetCluster returns the status of nodes and shards, as seen by the leader of the system shard.
 	GetCluster(context.Context, *GetClusterRequest) (*GetClusterResponse, error)
-	// GetMap tells clients that go direct which node leads which shard, as far as the node that answers knows.
+	// GetMap returns which node leads which shard, as known to the node that answers. Clients use it to talk directly to leaders.
 	GetMap(context.Context, *GetMapRequest) (*GetMapResponse, error)
-	// DrainNode moves replicas and leaders off a node, as far as others can take them, or lets it take some again.
+	// DrainNode moves replicas and leaders off a node, as far as other nodes can take them, or lets the node take replicas again.
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
-	// RemoveNode takes a node out for ever.
+	// RemoveNode removes a node for good.
 	RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
-	// MoveReplica gives one node a replica of a shard, and takes that of another when the new one can vote.
+	// MoveReplica adds a replica of a shard on one node, and removes the one on another node once the new one can vote.
 	MoveReplica(context.Context, *MoveReplicaRequest) (*MoveReplicaResponse, error)
-	// TransferLeader names the node that should lead a shard.
+	// TransferLeader sets the node that should lead a shard.
 	TransferLeader(context.Context, *TransferLeaderRequest) (*TransferLeaderResponse, error)
-	// AddShards makes the data shards so many; their number only grows.
+	// AddShards raises the number of data shards. It can't be lowered.
 	AddShards(context.Context, *AddShardsRequest) (*AddShardsResponse, error)
-	// SetReplication sets how many replicas each shard is to have.
+	// SetReplication sets how many replicas each shard should have.
 	SetReplication(context.Context, *SetReplicationRequest) (*SetReplicationResponse, error)
-	// SetAuditRetention sets how long entries of the audit are kept. It holds within a day.
+	// SetAuditRetention sets how long audit entries are kept. It takes effect within a day.
 	SetAuditRetention(context.Context, *SetAuditRetentionRequest) (*SetAuditRetentionResponse, error)
-	// RaiseLevel raises the feature level to the highest that all nodes can work at. There is no way back.
+	// RaiseLevel raises the feature level to the highest that all nodes support. There is no way back.
 	RaiseLevel(context.Context, *RaiseLevelRequest) (*RaiseLevelResponse, error)
-	// VerifyShard compares the states of a shard's replicas after one entry, and checks the numbers of the leader's.
+	// VerifyShard compares the states of a shard's replicas after the same log entry, and checks the leader's state for consistency.
 	VerifyShard(context.Context, *VerifyShardRequest) (*VerifyShardResponse, error)
-	// Backup gives a backup of the whole cluster while it serves: the bytes of a file. Without a summary at its end it is not
-	// whole. One at a time can be made by a node.
+	// Backup streams the file of a backup of the whole cluster, which keeps serving meanwhile. A backup without the summary at its end is
+	// incomplete. A node makes one backup at a time.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	mustEmbedUnimplementedClusterServiceServer()
 }

@@ -23,16 +23,16 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// WatchEventsRequest selects events. Fields that are set must all match.
+// WatchEventsRequest selects events. All fields that are set must match.
 type WatchEventsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Queue  string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Type   string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // of the task
 	TaskId string                 `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	Kinds  []string               `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`   // any of these, at most 32; task.* is all of a sort
-	Cursor string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"` // of the last event, or the last frame, that was seen
-	// Tells, instead of what happens, that something has: an event of kind "changed", of a shard at most once in so much time, which is 100ms
-	// to 10s. It costs next to nothing, whatever happens. There is no cursor then.
+	Kinds  []string               `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`   // any of these, at most 32; task.* is a whole group
+	Cursor string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"` // of the last event or frame that was seen
+	// Asks only to be told that something happened: instead of events, each shard sends one of kind "changed", at most once per digest (100ms
+	// to 10s). It costs next to nothing, however much happens. It can't be combined with cursor.
 	Digest        *durationpb.Duration `protobuf:"bytes,6,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -110,11 +110,11 @@ func (x *WatchEventsRequest) GetDigest() *durationpb.Duration {
 	return nil
 }
 
-// WatchEventsResponse is a frame. One without events says that there were none, at least every 15 s.
+// WatchEventsResponse is a frame. If nothing happens, a frame without events is sent at least every 15 s.
 type WatchEventsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // behind the frame
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // the position after this frame
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -163,26 +163,26 @@ func (x *WatchEventsResponse) GetCursor() string {
 	return ""
 }
 
-// Event is something that happened. Events of a shard come in the order in which it was; those of several shards in any. Fields that make
-// no sense for a kind are unset. There is no payload.
+// Event is something that happened. The events of one shard come in order; those of different shards in any order. Fields that don't apply
+// to the kind are unset. Events carry no payloads.
 type Event struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // such as task.dead; reset: what happened in the shard before is not all known, look at the state afresh; changed: of a digest
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // such as task.dead; reset: earlier events of the shard may be missing, read the state again; changed: from a digest
 	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"` // of the shard
 	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
-	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"` // of a task, or of a breaker
+	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"` // of the task or breaker
 	TaskId        string                 `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	State         State                  `protobuf:"varint,6,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // that the task came to
+	State         State                  `protobuf:"varint,6,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // the task's new state
 	Attempt       int32                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Worker        string                 `protobuf:"bytes,8,opt,name=worker,proto3" json:"worker,omitempty"`
 	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
-	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"` // of a failed attempt, up to 256 bytes
-	Name          string                 `protobuf:"bytes,11,opt,name=name,proto3" json:"name,omitempty"`   // of a schedule
+	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"` // of the failed attempt, up to 256 bytes
+	Name          string                 `protobuf:"bytes,11,opt,name=name,proto3" json:"name,omitempty"`   // of the schedule
 	OperationId   string                 `protobuf:"bytes,12,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	Count         int64                  `protobuf:"varint,13,opt,name=count,proto3" json:"count,omitempty"`  // ticks that a schedule missed
-	Shard         uint32                 `protobuf:"varint,14,opt,name=shard,proto3" json:"shard,omitempty"`  // 0: the system shard, which tells of queues
+	Shard         uint32                 `protobuf:"varint,14,opt,name=shard,proto3" json:"shard,omitempty"`  // 0: the system shard, which reports on queues
 	Index         uint64                 `protobuf:"varint,15,opt,name=index,proto3" json:"index,omitempty"`  // of the entry in the shard's log
-	Cursor        string                 `protobuf:"bytes,16,opt,name=cursor,proto3" json:"cursor,omitempty"` // behind the event
+	Cursor        string                 `protobuf:"bytes,16,opt,name=cursor,proto3" json:"cursor,omitempty"` // the position after this event
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -26,9 +26,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// EventService tells what happens to tasks, queues, breakers, schedules and operations, as it happens (docs/events.md).
+// EventService streams what happens to tasks, queues, breakers, schedules and operations, as it happens (docs/events.md).
 type EventServiceClient interface {
-	// WatchEvents streams what happens from now on, or behind a cursor. It ends when the server stops, or the caller does.
+	// WatchEvents streams events from now on, or after a cursor. It ends when the server stops or the caller ends it.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 }
 
@@ -63,9 +63,9 @@ type EventService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResp
 // All implementations must embed UnimplementedEventServiceServer
 // for forward compatibility.
 //
-// EventService tells what happens to tasks, queues, breakers, schedules and operations, as it happens (docs/events.md).
+// EventService streams what happens to tasks, queues, breakers, schedules and operations, as it happens (docs/events.md).
 type EventServiceServer interface {
-	// WatchEvents streams what happens from now on, or behind a cursor. It ends when the server stops, or the caller does.
+	// WatchEvents streams events from now on, or after a cursor. It ends when the server stops or the caller ends it.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	mustEmbedUnimplementedEventServiceServer()
 }

@@ -70,12 +70,12 @@ func (x *ExplainTaskRequest) GetTaskId() string {
 type ExplainTaskResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	State         State                  `protobuf:"varint,2,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // absent: not known, since no replica of its shard could be asked
+	State         State                  `protobuf:"varint,2,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // absent: unknown, because no replica of its shard could be reached
 	Status        Status                 `protobuf:"varint,3,opt,name=status,proto3,enum=pawl.v1.Status" json:"status,omitempty"`
 	Queue         string                 `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`
 	Type          string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
 	Key           string                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`
-	Reasons       []*Reason              `protobuf:"bytes,7,rep,name=reasons,proto3" json:"reasons,omitempty"` // at least one; the one that decides first is the first
+	Reasons       []*Reason              `protobuf:"bytes,7,rep,name=reasons,proto3" json:"reasons,omitempty"` // at least one, the most decisive first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -159,31 +159,31 @@ func (x *ExplainTaskResponse) GetReasons() []*Reason {
 	return nil
 }
 
-// Reason is one thing that stands between a task and a worker, or how a task runs or has ended. What does not belong to it is
-// absent.
+// Reason is one thing that keeps a task from running, or says how a task is running or has ended. Fields that don't apply are absent.
 type Reason struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused,
-	// queue_max_running, namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, workers_unknown, higher_priority, other_keys, older_tasks, workers_busy,
-	// next; later versions may have more.
+	// One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused, queue_max_running,
+	// namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, workers_unknown, higher_priority,
+	// other_keys, older_tasks, workers_busy, next; newer versions may add to them.
 	Code    string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	Detail  string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"` // a sentence with the facts
+	Detail  string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"` // the facts, in a sentence
 	Change  string                 `protobuf:"bytes,3,opt,name=change,proto3" json:"change,omitempty"` // what would change it
 	Since   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	Until   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"` // it is over then at the latest
-	Queue   string                 `protobuf:"bytes,6,opt,name=queue,proto3" json:"queue,omitempty"` // of what is paused or limited, or what no worker takes; of on_its_way where it goes
+	Until   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"` // when it will be over at the latest
+	Queue   string                 `protobuf:"bytes,6,opt,name=queue,proto3" json:"queue,omitempty"` // the queue that is paused or limited, or that no worker takes; for on_its_way, the destination
 	Type    string                 `protobuf:"bytes,7,opt,name=type,proto3" json:"type,omitempty"`
 	Key     string                 `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
-	Cause   string                 `protobuf:"bytes,9,opt,name=cause,proto3" json:"cause,omitempty"`   // what was said of a pause; what opened a breaker; the reason of an end; how the attempt ended that is repeated, or "delay"
-	Error   string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`  // of the last attempt, the last that a breaker has seen, or of the last try to bring what is on its way
-	Limit   int32                  `protobuf:"varint,11,opt,name=limit,proto3" json:"limit,omitempty"` // tasks that may run at once
+	Cause   string                 `protobuf:"bytes,9,opt,name=cause,proto3" json:"cause,omitempty"`   // the reason given for a pause or an end; what opened a breaker; how the attempt ended that is being retried, or "delay"
+	Error   string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`  // of the last attempt, of the last failure a breaker counted, or of the last delivery attempt (on_its_way)
+	Limit   int32                  `protobuf:"varint,11,opt,name=limit,proto3" json:"limit,omitempty"` // tasks that may run at the same time
 	Rate    *Reason_Rate           `protobuf:"bytes,12,opt,name=rate,proto3" json:"rate,omitempty"`
-	Running []*Runner              `protobuf:"bytes,13,rep,name=running,proto3" json:"running,omitempty"` // up to 10 of the tasks that use up the limit; the probe of a breaker; of a task that runs, itself
-	Types   []string               `protobuf:"bytes,14,rep,name=types,proto3" json:"types,omitempty"`     // that workers take, up to 10
-	// What goes first: tasks, of other_keys the keys; of on_its_way the tries that came to nothing. Of a queue: the ready tasks that wait for this.
+	Running []*Runner              `protobuf:"bytes,13,rep,name=running,proto3" json:"running,omitempty"` // up to 10 of the tasks that use up the limit; the probe of a breaker; for running, the task itself
+	Types   []string               `protobuf:"bytes,14,rep,name=types,proto3" json:"types,omitempty"`     // types that workers take, up to 10
+	// How many tasks go first, or for other_keys, how many keys; for on_its_way, the failed delivery attempts. For a queue: the ready tasks
+	// that wait for this.
 	Count         int64  `protobuf:"varint,15,opt,name=count,proto3" json:"count,omitempty"`
-	More          bool   `protobuf:"varint,16,opt,name=more,proto3" json:"more,omitempty"`   // there are more than count, or than types
-	Shard         uint32 `protobuf:"varint,17,opt,name=shard,proto3" json:"shard,omitempty"` // of a queue that is shared out: whose reason it is
+	More          bool   `protobuf:"varint,16,opt,name=more,proto3" json:"more,omitempty"`   // there are more than count or types say
+	Shard         uint32 `protobuf:"varint,17,opt,name=shard,proto3" json:"shard,omitempty"` // of a spread queue: the shard that this concerns
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -343,7 +343,7 @@ type Runner struct {
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"` // of its lease
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"` // when its lease ends
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -454,17 +454,18 @@ type ExplainQueueResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Queue     string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Ready     int64                  `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
-	Claimable int64                  `protobuf:"varint,3,opt,name=claimable,proto3" json:"claimable,omitempty"` // of the ready: no pause, no breaker and no limit holds them back
+	Claimable int64                  `protobuf:"varint,3,opt,name=claimable,proto3" json:"claimable,omitempty"` // ready tasks that no pause, breaker or limit holds back
 	Claimed   int64                  `protobuf:"varint,4,opt,name=claimed,proto3" json:"claimed,omitempty"`
 	Waiting   int64                  `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"` // scheduled and retrying
-	// Why ready tasks wait; count says how many. A task that waits for several is counted at each, but for those of its key, of
-	// which the first counts. Of keys there is one reason a code, of types one a type, of which up to 100 of breakers, of a queue that is shared out one a shard.
+	// Why ready tasks wait; count says how many tasks. A task that waits for several reasons is counted in each of them, but of the reasons that
+	// concern its key only in the first. There is one reason per code for keys, and one per type for types (at most 100 for breakers); in a spread
+	// queue, one per shard.
 	Reasons       []*Reason              `protobuf:"bytes,6,rep,name=reasons,proto3" json:"reasons,omitempty"`
-	Keys          []*HeldKey             `protobuf:"bytes,7,rep,name=keys,proto3" json:"keys,omitempty"`                                           // those with the most tasks held by what is their own, up to 10
-	IdleTypes     []*IdleType            `protobuf:"bytes,8,rep,name=idle_types,json=idleTypes,proto3" json:"idle_types,omitempty"`                // those of ready tasks that no worker takes, up to 10
-	NextDue       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=next_due,json=nextDue,proto3" json:"next_due,omitempty"`                      // of the scheduled and retrying
-	OldestReadyAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=oldest_ready_at,json=oldestReadyAt,proto3" json:"oldest_ready_at,omitempty"` // since when the task is ready that is so longest
-	// A shard could not be asked, or there are more than 250,000 keys in one: the numbers are those of the rest.
+	Keys          []*HeldKey             `protobuf:"bytes,7,rep,name=keys,proto3" json:"keys,omitempty"`                                           // keys with the most tasks held by their own pause or limit, up to 10
+	IdleTypes     []*IdleType            `protobuf:"bytes,8,rep,name=idle_types,json=idleTypes,proto3" json:"idle_types,omitempty"`                // types of ready tasks that no worker takes, up to 10
+	NextDue       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=next_due,json=nextDue,proto3" json:"next_due,omitempty"`                      // earliest due time of the scheduled and retrying tasks
+	OldestReadyAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=oldest_ready_at,json=oldestReadyAt,proto3" json:"oldest_ready_at,omitempty"` // since when the oldest ready task has been ready
+	// A shard could not be reached, or has more than 250,000 keys: the numbers leave it out.
 	Partial       bool `protobuf:"varint,11,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -577,13 +578,13 @@ func (x *ExplainQueueResponse) GetPartial() bool {
 	return false
 }
 
-// HeldKey is a key whose tasks wait for what is the key's own.
+// HeldKey is a key whose tasks are held by the key's own pause or limit.
 type HeldKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Code          string                 `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"` // key_paused, key_max_running or key_rate
 	Tasks         int64                  `protobuf:"varint,3,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"` // of a rate: when a token comes
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"` // for a rate: when the next token is available
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -699,7 +700,7 @@ func (x *IdleType) GetTasks() int64 {
 	return 0
 }
 
-// Rate is as in the settings of the queue.
+// Rate is as in QueueSettings.
 type Reason_Rate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`

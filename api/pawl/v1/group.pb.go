@@ -23,12 +23,12 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// GroupState says where a group is.
+// GroupState is the state of a group.
 type GroupState int32
 
 const (
 	GroupState_GROUP_STATE_UNSPECIFIED GroupState = 0
-	GroupState_GROUP_STATE_RUNNING     GroupState = 1 // members may be added
+	GroupState_GROUP_STATE_RUNNING     GroupState = 1 // members can be added
 	GroupState_GROUP_STATE_COMPLETE    GroupState = 2 // all members had ended
 	GroupState_GROUP_STATE_CANCELLED   GroupState = 3 // its members are cancelled, or will be in a moment
 )
@@ -76,7 +76,7 @@ func (GroupState) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_group_proto_rawDescGZIP(), []int{0}
 }
 
-// GroupCounts are the members of a group by where they are.
+// GroupCounts counts the members of a group by state.
 type GroupCounts struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Members       int64                  `protobuf:"varint,1,opt,name=members,proto3" json:"members,omitempty"`
@@ -86,7 +86,7 @@ type GroupCounts struct {
 	Poisoned      int64                  `protobuf:"varint,5,opt,name=poisoned,proto3" json:"poisoned,omitempty"`
 	Discarded     int64                  `protobuf:"varint,6,opt,name=discarded,proto3" json:"discarded,omitempty"`
 	Cancelled     int64                  `protobuf:"varint,7,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	Refused       int64                  `protobuf:"varint,8,opt,name=refused,proto3" json:"refused,omitempty"` // their queues would not take them
+	Refused       int64                  `protobuf:"varint,8,opt,name=refused,proto3" json:"refused,omitempty"` // their queues refused them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -177,17 +177,17 @@ func (x *GroupCounts) GetRefused() int64 {
 	return 0
 }
 
-// Group is everything known of a group.
+// Group is everything known about a group.
 type Group struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GroupId       string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	State         GroupState             `protobuf:"varint,3,opt,name=state,proto3,enum=pawl.v1.GroupState" json:"state,omitempty"`
-	Open          bool                   `protobuf:"varint,4,opt,name=open,proto3" json:"open,omitempty"` // it is not complete before it is closed
+	Open          bool                   `protobuf:"varint,4,opt,name=open,proto3" json:"open,omitempty"` // it can't be complete until it is closed
 	Counts        *GroupCounts           `protobuf:"bytes,5,opt,name=counts,proto3" json:"counts,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`       // when it was complete, or all members of a cancelled one had ended
-	KeptUntil     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=kept_until,json=keptUntil,proto3" json:"kept_until,omitempty"` // when it is forgotten
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`       // when it became complete; if cancelled, when all members had ended
+	KeptUntil     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=kept_until,json=keptUntil,proto3" json:"kept_until,omitempty"` // when it is deleted
 	OnComplete    *Follower              `protobuf:"bytes,9,opt,name=on_complete,json=onComplete,proto3" json:"on_complete,omitempty"`
 	OnSuccess     *Follower              `protobuf:"bytes,10,opt,name=on_success,json=onSuccess,proto3" json:"on_success,omitempty"`
 	OnDeath       *Follower              `protobuf:"bytes,11,opt,name=on_death,json=onDeath,proto3" json:"on_death,omitempty"`
@@ -304,14 +304,14 @@ func (x *Group) GetOnDeath() *Follower {
 
 type CreateGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                               // for people: need not be unique
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                               // for display, need not be unique
 	Tasks         []*TaskSpec            `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`                             // at most 1,000, and 8 MiB
-	OnComplete    *TaskSpec              `protobuf:"bytes,3,opt,name=on_complete,json=onComplete,proto3" json:"on_complete,omitempty"` // enqueued when all members have ended, however
+	OnComplete    *TaskSpec              `protobuf:"bytes,3,opt,name=on_complete,json=onComplete,proto3" json:"on_complete,omitempty"` // enqueued when all members have ended, in whatever state
 	OnSuccess     *TaskSpec              `protobuf:"bytes,4,opt,name=on_success,json=onSuccess,proto3" json:"on_success,omitempty"`    // when all have succeeded
-	OnDeath       *TaskSpec              `protobuf:"bytes,5,opt,name=on_death,json=onDeath,proto3" json:"on_death,omitempty"`          // at the first member that is dead or poisoned
-	Open          bool                   `protobuf:"varint,6,opt,name=open,proto3" json:"open,omitempty"`                              // the group is not complete before it is closed
+	OnDeath       *TaskSpec              `protobuf:"bytes,5,opt,name=on_death,json=onDeath,proto3" json:"on_death,omitempty"`          // when the first member is dead or poisoned
+	Open          bool                   `protobuf:"varint,6,opt,name=open,proto3" json:"open,omitempty"`                              // the group can't be complete until it is closed
 	Retention     *durationpb.Duration   `protobuf:"bytes,7,opt,name=retention,proto3" json:"retention,omitempty"`                     // once it has ended; default 24h, or 14 days if members are dead or poisoned
-	RequestId     string                 `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`    // a UUID; a repeat gives the first group again
+	RequestId     string                 `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`    // a UUID; a retry returns the group of the first call
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -405,8 +405,8 @@ func (x *CreateGroupRequest) GetRequestId() string {
 type CreateGroupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         *Group                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	Tasks         []*EnqueueResult       `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`          // in the order of the request; one without task_id and error is on its way to its queue
-	Duplicate     bool                   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // the request had made the group already
+	Tasks         []*EnqueueResult       `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`          // in the order of the request; one with neither task_id nor error is on its way to its queue
+	Duplicate     bool                   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // an earlier call with the same request_id created the group
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -649,7 +649,7 @@ func (x *GetGroupResponse) GetGroup() *Group {
 type ListGroupsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`  // default 100, at most 1,000
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -701,7 +701,7 @@ func (x *ListGroupsRequest) GetCursor() string {
 type ListGroupsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Group               `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" at the end
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -754,7 +754,7 @@ type ListGroupMembersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GroupId       string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`  // default 100, at most 1,000
-	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -813,7 +813,7 @@ func (x *ListGroupMembersRequest) GetCursor() string {
 type ListGroupMembersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*GroupMember         `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" at the end
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -862,17 +862,17 @@ func (x *ListGroupMembersResponse) GetNextCursor() string {
 	return ""
 }
 
-// GroupMember is a member of a group, as the group knows it.
+// GroupMember is a member of a group, as recorded by the group.
 type GroupMember struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	TaskId            string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"` // "" while it is on its way to its queue, or if it was refused
 	Type              string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
 	Queue             string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
-	State             State                  `protobuf:"varint,4,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // its end; absent while it has not ended
-	Refused           string                 `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"`                 // why its queue would not take it: a code, or duplicate
+	State             State                  `protobuf:"varint,4,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // its end state; absent until it has ended
+	Refused           string                 `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"`                 // why its queue refused it: an error code, or duplicate
 	Result            []byte                 `protobuf:"bytes,6,opt,name=result,proto3" json:"result,omitempty"`                   // up to 16 KiB
 	ResultContentType string                 `protobuf:"bytes,7,opt,name=result_content_type,json=resultContentType,proto3" json:"result_content_type,omitempty"`
-	ResultOmitted     bool                   `protobuf:"varint,8,opt,name=result_omitted,json=resultOmitted,proto3" json:"result_omitted,omitempty"` // it is larger, or the group keeps 64 MiB already: read it from the task
+	ResultOmitted     bool                   `protobuf:"varint,8,opt,name=result_omitted,json=resultOmitted,proto3" json:"result_omitted,omitempty"` // it is larger, or the group already keeps 64 MiB of results: read it from the task
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }

@@ -32,22 +32,22 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// GroupService keeps tasks together: it counts how they end, and enqueues others when all have.
+// GroupService manages groups of tasks. A group counts how its members end, and enqueues further tasks when all have ended.
 type GroupServiceClient interface {
-	// CreateGroup makes a group and its members, all or nothing.
+	// CreateGroup creates a group and its members, all or nothing.
 	CreateGroup(ctx context.Context, in *CreateGroupRequest, opts ...grpc.CallOption) (*CreateGroupResponse, error)
-	// AddGroupTasks makes further members of a group that is not complete. A task that breaks a rule (invalid_argument) refuses the call,
-	// and nothing is added. What depends on the moment, such as a queue that is full or a key that another task has, is answered for each task.
+	// AddGroupTasks adds members to a group that is not complete. If a task is invalid (invalid_argument), the call is refused and nothing is
+	// added. Temporary obstacles, such as a full queue or a key that another task holds, are reported per task.
 	AddGroupTasks(ctx context.Context, in *AddGroupTasksRequest, opts ...grpc.CallOption) (*AddGroupTasksResponse, error)
 	GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error)
-	// ListGroups answers newest first.
+	// ListGroups returns a page of groups, newest first.
 	ListGroups(ctx context.Context, in *ListGroupsRequest, opts ...grpc.CallOption) (*ListGroupsResponse, error)
-	// ListGroupMembers answers in the order in which they were added; what follows members, and what was added with a request_id, behind
-	// them.
+	// ListGroupMembers returns a page of members in the order they were added. Follow-up tasks of members, and tasks added with a request_id,
+	// come after them.
 	ListGroupMembers(ctx context.Context, in *ListGroupMembersRequest, opts ...grpc.CallOption) (*ListGroupMembersResponse, error)
-	// CloseGroup lets an open group be complete when all its members have ended.
+	// CloseGroup closes an open group, which is then complete when all its members have ended.
 	CloseGroup(ctx context.Context, in *CloseGroupRequest, opts ...grpc.CallOption) (*CloseGroupResponse, error)
-	// CancelGroup cancels a group with all its members. One that is complete is wrong_state.
+	// CancelGroup cancels a group and all its members. For a complete group it returns wrong_state.
 	CancelGroup(ctx context.Context, in *CancelGroupRequest, opts ...grpc.CallOption) (*CancelGroupResponse, error)
 }
 
@@ -133,22 +133,22 @@ func (c *groupServiceClient) CancelGroup(ctx context.Context, in *CancelGroupReq
 // All implementations must embed UnimplementedGroupServiceServer
 // for forward compatibility.
 //
-// GroupService keeps tasks together: it counts how they end, and enqueues others when all have.
+// GroupService manages groups of tasks. A group counts how its members end, and enqueues further tasks when all have ended.
 type GroupServiceServer interface {
-	// CreateGroup makes a group and its members, all or nothing.
+	// CreateGroup creates a group and its members, all or nothing.
 	CreateGroup(context.Context, *CreateGroupRequest) (*CreateGroupResponse, error)
-	// AddGroupTasks makes further members of a group that is not complete. A task that breaks a rule (invalid_argument) refuses the call,
-	// and nothing is added. What depends on the moment, such as a queue that is full or a key that another task has, is answered for each task.
+	// AddGroupTasks adds members to a group that is not complete. If a task is invalid (invalid_argument), the call is refused and nothing is
+	// added. Temporary obstacles, such as a full queue or a key that another task holds, are reported per task.
 	AddGroupTasks(context.Context, *AddGroupTasksRequest) (*AddGroupTasksResponse, error)
 	GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error)
-	// ListGroups answers newest first.
+	// ListGroups returns a page of groups, newest first.
 	ListGroups(context.Context, *ListGroupsRequest) (*ListGroupsResponse, error)
-	// ListGroupMembers answers in the order in which they were added; what follows members, and what was added with a request_id, behind
-	// them.
+	// ListGroupMembers returns a page of members in the order they were added. Follow-up tasks of members, and tasks added with a request_id,
+	// come after them.
 	ListGroupMembers(context.Context, *ListGroupMembersRequest) (*ListGroupMembersResponse, error)
-	// CloseGroup lets an open group be complete when all its members have ended.
+	// CloseGroup closes an open group, which is then complete when all its members have ended.
 	CloseGroup(context.Context, *CloseGroupRequest) (*CloseGroupResponse, error)
-	// CancelGroup cancels a group with all its members. One that is complete is wrong_state.
+	// CancelGroup cancels a group and all its members. For a complete group it returns wrong_state.
 	CancelGroup(context.Context, *CancelGroupRequest) (*CancelGroupResponse, error)
 	mustEmbedUnimplementedGroupServiceServer()
 }

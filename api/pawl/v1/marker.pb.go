@@ -22,18 +22,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Marker is a moment or a span of time with a title.
+// Marker is a point or span of time with a title.
 type Marker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`           // a UUID
 	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // deploy, incident, note
-	Title         string                 `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`     // a line of up to 200 bytes
-	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"` // what was deployed: a line of up to 100 bytes
+	Title         string                 `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`     // one line, up to 200 bytes
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"` // what was deployed: one line, up to 100 bytes
 	Url           string                 `protobuf:"bytes,5,opt,name=url,proto3" json:"url,omitempty"`         // http or https, up to 1,000 bytes
-	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`   // the queues that it is about, as patterns: names in which * stands for any characters; none: all
-	Types         []string               `protobuf:"bytes,7,rep,name=types,proto3" json:"types,omitempty"`     // the task types that it is about, as patterns; none: all
+	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`   // patterns of the queues it concerns, in which * matches any characters; none: all
+	Types         []string               `protobuf:"bytes,7,rep,name=types,proto3" json:"types,omitempty"`     // patterns of the task types it concerns; none: all
 	At            *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
-	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"` // unset: an incident is open, anything else is a moment
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"` // unset: an incident is still open; other markers are points in time
 	CreatedBy     string                 `protobuf:"bytes,10,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -150,14 +150,14 @@ func (x *Marker) GetCreatedAt() *timestamppb.Timestamp {
 type AddMarkerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                            // deploy, incident, note
-	Title         string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`                          // a line of up to 200 bytes
-	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`                      // a line of up to 100 bytes
+	Title         string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`                          // one line, up to 200 bytes
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`                      // one line, up to 100 bytes
 	Url           string                 `protobuf:"bytes,4,opt,name=url,proto3" json:"url,omitempty"`                              // http or https, up to 1,000 bytes
 	Queues        []string               `protobuf:"bytes,5,rep,name=queues,proto3" json:"queues,omitempty"`                        // patterns, at most 16; none: all queues
 	Types         []string               `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                          // patterns, at most 16; none: all task types
 	At            *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=at,proto3" json:"at,omitempty"`                                // within the last 90 days, or up to a day ahead; default now
 	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`       // not before at, and at most a day ahead
-	RequestId     string                 `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // a UUID, the same in a repeat of the call; empty: there are no repeats
+	RequestId     string                 `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // a UUID, the same in retries of the call; empty: the call will not be retried
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -301,13 +301,13 @@ func (x *AddMarkerResponse) GetMarker() *Marker {
 
 type ListMarkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`   // markers that were over before this are left out; default: the oldest that is kept
-	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`   // markers from this on are left out; default: none is
-	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`     // only markers of this kind; empty: of all kinds
-	Queue         string                 `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`   // only markers that are about this queue; empty: about any
-	Type          string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`     // only markers that are about this task type; empty: about any
+	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`   // leaves out markers that ended before this; default: no bound
+	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`   // leaves out markers that start at or after this; default: no bound
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`     // only markers of this kind; empty: any
+	Queue         string                 `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`   // only markers that concern this queue; empty: any
+	Type          string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`     // only markers that concern this task type; empty: any
 	Limit         int32                  `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`  // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,7,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Cursor        string                 `protobuf:"bytes,7,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,7 +394,7 @@ func (x *ListMarkersRequest) GetCursor() string {
 type ListMarkersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Marker              `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: the list ends here
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: this is the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -29,15 +29,17 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// MarkerService keeps markers: deploys, incidents and notes that are drawn on the charts of a namespace, so that a change in a curve can
-// be told from its cause. A namespace keeps its newest 1,000 markers of the last 90 days. A token that is limited to some queues sees and
+// MarkerService manages markers: deploys, incidents and notes that are drawn on the charts of a namespace, so that a change in a curve can
+// be traced to its cause. A namespace keeps its newest 1,000 markers of the last 90 days. A token that is limited to some queues sees and
 // sets markers for these queues only.
 type MarkerServiceClient interface {
-	// AddMarker sets a marker. A deployment has a token that may produce. A repeat with the same request_id answers with the marker of the first call.
+	// AddMarker creates a marker. The role produce is enough, since that is what deployments have. A retry with the same request_id returns
+	// the marker of the first call.
 	AddMarker(ctx context.Context, in *AddMarkerRequest, opts ...grpc.CallOption) (*AddMarkerResponse, error)
-	// ListMarkers reads a page of the markers that touch a range of time, newest first.
+	// ListMarkers returns a page of the markers that overlap a time range, newest first.
 	ListMarkers(ctx context.Context, in *ListMarkersRequest, opts ...grpc.CallOption) (*ListMarkersResponse, error)
-	// EndMarker says when an incident, a rollout or anything else that lasts was over. Without a time, a marker that has an end keeps it.
+	// EndMarker sets when an incident, a rollout or anything else that lasts was over. Without a time, it does not change an end that is
+	// already set.
 	EndMarker(ctx context.Context, in *EndMarkerRequest, opts ...grpc.CallOption) (*EndMarkerResponse, error)
 	// RemoveMarker removes a marker.
 	RemoveMarker(ctx context.Context, in *RemoveMarkerRequest, opts ...grpc.CallOption) (*RemoveMarkerResponse, error)
@@ -95,15 +97,17 @@ func (c *markerServiceClient) RemoveMarker(ctx context.Context, in *RemoveMarker
 // All implementations must embed UnimplementedMarkerServiceServer
 // for forward compatibility.
 //
-// MarkerService keeps markers: deploys, incidents and notes that are drawn on the charts of a namespace, so that a change in a curve can
-// be told from its cause. A namespace keeps its newest 1,000 markers of the last 90 days. A token that is limited to some queues sees and
+// MarkerService manages markers: deploys, incidents and notes that are drawn on the charts of a namespace, so that a change in a curve can
+// be traced to its cause. A namespace keeps its newest 1,000 markers of the last 90 days. A token that is limited to some queues sees and
 // sets markers for these queues only.
 type MarkerServiceServer interface {
-	// AddMarker sets a marker. A deployment has a token that may produce. A repeat with the same request_id answers with the marker of the first call.
+	// AddMarker creates a marker. The role produce is enough, since that is what deployments have. A retry with the same request_id returns
+	// the marker of the first call.
 	AddMarker(context.Context, *AddMarkerRequest) (*AddMarkerResponse, error)
-	// ListMarkers reads a page of the markers that touch a range of time, newest first.
+	// ListMarkers returns a page of the markers that overlap a time range, newest first.
 	ListMarkers(context.Context, *ListMarkersRequest) (*ListMarkersResponse, error)
-	// EndMarker says when an incident, a rollout or anything else that lasts was over. Without a time, a marker that has an end keeps it.
+	// EndMarker sets when an incident, a rollout or anything else that lasts was over. Without a time, it does not change an end that is
+	// already set.
 	EndMarker(context.Context, *EndMarkerRequest) (*EndMarkerResponse, error)
 	// RemoveMarker removes a marker.
 	RemoveMarker(context.Context, *RemoveMarkerRequest) (*RemoveMarkerResponse, error)

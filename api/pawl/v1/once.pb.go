@@ -23,15 +23,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// OnceState is how a once key stands.
+// OnceState is the state of a once key.
 type OnceState int32
 
 const (
 	OnceState_ONCE_STATE_UNSPECIFIED OnceState = 0
-	OnceState_ONCE_STATE_RUN         OnceState = 1 // the claim holds it: bring the effect about
-	OnceState_ONCE_STATE_DONE        OnceState = 2 // the effect is there, and this is its result
-	OnceState_ONCE_STATE_HELD        OnceState = 3 // another claim holds it: begin again after retry_after
-	OnceState_ONCE_STATE_FREE        OnceState = 4 // nobody holds it: of an abandon
+	OnceState_ONCE_STATE_RUN         OnceState = 1 // this claim holds the key: bring the effect about
+	OnceState_ONCE_STATE_DONE        OnceState = 2 // the effect has happened; the response has its result
+	OnceState_ONCE_STATE_HELD        OnceState = 3 // another claim holds the key: call BeginOnce again after retry_after
+	OnceState_ONCE_STATE_FREE        OnceState = 4 // no claim holds the key; returned by AbandonOnce
 )
 
 // Enum value maps for OnceState.
@@ -83,7 +83,7 @@ type BeginOnceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
-	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"` // at most 256 bytes; it stands for one effect among the tasks of a queue
+	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"` // at most 256 bytes; identifies one effect among the tasks of a queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -142,7 +142,7 @@ func (x *BeginOnceRequest) GetKey() string {
 type BeginOnceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         OnceState              `protobuf:"varint,1,opt,name=state,proto3,enum=pawl.v1.OnceState" json:"state,omitempty"`
-	Result        []byte                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`                           // if done: a JSON value, or nothing
+	Result        []byte                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`                           // if done: a JSON value, or empty
 	KeptUntil     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=kept_until,json=keptUntil,proto3" json:"kept_until,omitempty"`    // if done
 	Holder        *OnceHolder            `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`                           // if held
 	RetryAfter    *durationpb.Duration   `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // if held
@@ -281,7 +281,7 @@ type FinishOnceRequest struct {
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
 	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	Result        []byte                 `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"` // a JSON value of at most 64 KiB, or nothing
+	Result        []byte                 `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"` // a JSON value of at most 64 KiB, or empty
 	Ttl           *durationpb.Duration   `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`       // how long the result is kept: 1s to 365 days; default 24h
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -458,7 +458,7 @@ func (x *AbandonOnceRequest) GetKey() string {
 
 type AbandonOnceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         OnceState              `protobuf:"varint,1,opt,name=state,proto3,enum=pawl.v1.OnceState" json:"state,omitempty"` // free, or done if it was
+	State         OnceState              `protobuf:"varint,1,opt,name=state,proto3,enum=pawl.v1.OnceState" json:"state,omitempty"` // free, or done if it was already
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

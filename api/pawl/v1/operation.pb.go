@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Action is what an operation does with each task that its filter selects.
+// Action is what an operation does to every task that its filter selects.
 type Action int32
 
 const (
@@ -85,7 +85,7 @@ func (Action) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{0}
 }
 
-// OperationState is where an operation is in its life.
+// OperationState is the state of an operation.
 type OperationState int32
 
 const (
@@ -144,16 +144,16 @@ func (OperationState) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{1}
 }
 
-// OperationSpec is what operators say of an operation.
+// OperationSpec describes an operation.
 type OperationSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Action        Action                 `protobuf:"varint,1,opt,name=action,proto3,enum=pawl.v1.Action" json:"action,omitempty"`       // needed
-	Filter        *Filter                `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`                            // needed; an empty one means every task that the action is for
-	ToQueue       string                 `protobuf:"bytes,3,opt,name=to_queue,json=toQueue,proto3" json:"to_queue,omitempty"`           // of a move
-	Priority      Priority               `protobuf:"varint,4,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"` // of set_priority
-	Max           int64                  `protobuf:"varint,5,opt,name=max,proto3" json:"max,omitempty"`                                 // tasks at most; 0: all that match
-	Rate          float64                `protobuf:"fixed64,6,opt,name=rate,proto3" json:"rate,omitempty"`                              // tasks a second at most; 0: as fast as goes without holding up others
-	Canary        int64                  `protobuf:"varint,7,opt,name=canary,proto3" json:"canary,omitempty"`                           // pause after so many; 0: don't
+	Action        Action                 `protobuf:"varint,1,opt,name=action,proto3,enum=pawl.v1.Action" json:"action,omitempty"`       // required
+	Filter        *Filter                `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`                            // required; an empty filter means every task that the action applies to
+	ToQueue       string                 `protobuf:"bytes,3,opt,name=to_queue,json=toQueue,proto3" json:"to_queue,omitempty"`           // ACTION_MOVE only
+	Priority      Priority               `protobuf:"varint,4,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"` // ACTION_SET_PRIORITY only
+	Max           int64                  `protobuf:"varint,5,opt,name=max,proto3" json:"max,omitempty"`                                 // maximum number of tasks; 0: all that match
+	Rate          float64                `protobuf:"fixed64,6,opt,name=rate,proto3" json:"rate,omitempty"`                              // tasks per second at most; 0: as fast as possible without delaying other work
+	Canary        int64                  `protobuf:"varint,7,opt,name=canary,proto3" json:"canary,omitempty"`                           // the operation pauses itself after this many tasks; 0: it does not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -237,7 +237,7 @@ func (x *OperationSpec) GetCanary() int64 {
 	return 0
 }
 
-// Operator is who did something, as far as is known.
+// Operator identifies who did something, as far as known.
 type Operator struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
@@ -306,30 +306,30 @@ func (x *Operator) GetReason() string {
 	return ""
 }
 
-// Operation is everything known of an operation. It is for the tasks that were there when it was created.
+// Operation is everything known about an operation. It affects only tasks that existed when it was created.
 type Operation struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	OperationId       string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	Spec              *OperationSpec         `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"` // with the states that it selects
+	Spec              *OperationSpec         `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"` // with the states it selects filled in
 	State             OperationState         `protobuf:"varint,3,opt,name=state,proto3,enum=pawl.v1.OperationState" json:"state,omitempty"`
-	Stopping          OperationState         `protobuf:"varint,4,opt,name=stopping,proto3,enum=pawl.v1.OperationState" json:"stopping,omitempty"` // what it becomes when the step is over that is under way; unspecified: it goes on
+	Stopping          OperationState         `protobuf:"varint,4,opt,name=stopping,proto3,enum=pawl.v1.OperationState" json:"stopping,omitempty"` // the state it enters when the current step is over; unspecified: it continues
 	Author            *Operator              `protobuf:"bytes,5,opt,name=author,proto3" json:"author,omitempty"`
 	CreatedAt         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	PausedAt          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
 	EndedAt           *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	Why               string                 `protobuf:"bytes,9,opt,name=why,proto3" json:"why,omitempty"`                                                            // it is paused, was aborted or has failed
+	Why               string                 `protobuf:"bytes,9,opt,name=why,proto3" json:"why,omitempty"`                                                            // why it was paused or aborted, or why it failed
 	StoppedBy         *Operator              `protobuf:"bytes,10,opt,name=stopped_by,json=stoppedBy,proto3" json:"stopped_by,omitempty"`                              // absent: the operation itself
-	ResumedBy         *Operator              `protobuf:"bytes,11,opt,name=resumed_by,json=resumedBy,proto3" json:"resumed_by,omitempty"`                              // last
+	ResumedBy         *Operator              `protobuf:"bytes,11,opt,name=resumed_by,json=resumedBy,proto3" json:"resumed_by,omitempty"`                              // the last time
 	Total             int64                  `protobuf:"varint,12,opt,name=total,proto3" json:"total,omitempty"`                                                      // tasks that matched before the start
-	TotalIsLowerBound bool                   `protobuf:"varint,13,opt,name=total_is_lower_bound,json=totalIsLowerBound,proto3" json:"total_is_lower_bound,omitempty"` // counting them all would have taken too long
-	Matched           int64                  `protobuf:"varint,14,opt,name=matched,proto3" json:"matched,omitempty"`                                                  // so far: done + skipped + failed, and those that are on their way to another queue
+	TotalIsLowerBound bool                   `protobuf:"varint,13,opt,name=total_is_lower_bound,json=totalIsLowerBound,proto3" json:"total_is_lower_bound,omitempty"` // counting all of them would have taken too long
+	Matched           int64                  `protobuf:"varint,14,opt,name=matched,proto3" json:"matched,omitempty"`                                                  // so far: done + skipped + failed, and those moving to another queue
 	Done              int64                  `protobuf:"varint,15,opt,name=done,proto3" json:"done,omitempty"`
 	Skipped           int64                  `protobuf:"varint,16,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	SkippedReasons    []*SkippedTasks        `protobuf:"bytes,17,rep,name=skipped_reasons,json=skippedReasons,proto3" json:"skipped_reasons,omitempty"`
 	Failed            int64                  `protobuf:"varint,18,opt,name=failed,proto3" json:"failed,omitempty"`
-	Errors            []*FailedTask          `protobuf:"bytes,19,rep,name=errors,proto3" json:"errors,omitempty"`                     // the first
-	WaitsFor          string                 `protobuf:"bytes,20,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why it does not get on
-	Became            *Became                `protobuf:"bytes,21,opt,name=became,proto3" json:"became,omitempty"`                     // only if it was asked for
+	Errors            []*FailedTask          `protobuf:"bytes,19,rep,name=errors,proto3" json:"errors,omitempty"`                     // the first ones
+	WaitsFor          string                 `protobuf:"bytes,20,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why it makes no progress
+	Became            *Became                `protobuf:"bytes,21,opt,name=became,proto3" json:"became,omitempty"`                     // only if requested
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -511,11 +511,11 @@ func (x *Operation) GetBecame() *Became {
 	return nil
 }
 
-// Became counts the tasks that an operation has changed, and that no other has since, by how they stand now.
+// Became counts the tasks an operation has changed by their current state, without those that a later operation changed again.
 type Became struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	States        []*StateCount          `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`                                    // without those in which there are none
-	IsLowerBound  bool                   `protobuf:"varint,2,opt,name=is_lower_bound,json=isLowerBound,proto3" json:"is_lower_bound,omitempty"` // counting them all would have taken too long
+	States        []*StateCount          `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`                                    // states without tasks are left out
+	IsLowerBound  bool                   `protobuf:"varint,2,opt,name=is_lower_bound,json=isLowerBound,proto3" json:"is_lower_bound,omitempty"` // counting all of them would have taken too long
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -617,7 +617,7 @@ func (x *StateCount) GetCount() int64 {
 	return 0
 }
 
-// SkippedTasks counts tasks that were passed over for one reason.
+// SkippedTasks counts the tasks skipped for one reason.
 type SkippedTasks struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // changed, unique_key_taken, moved, unchanged, queue_gone, tied
@@ -670,7 +670,7 @@ func (x *SkippedTasks) GetCount() int64 {
 	return 0
 }
 
-// FailedTask is a task with which nothing could be done.
+// FailedTask is a task to which the action could not be applied.
 type FailedTask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -728,7 +728,7 @@ type StartOperationRequest struct {
 	Spec          *OperationSpec         `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	RequestId     string                 `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // a UUID: a repeat of the request is the same operation
+	RequestId     string                 `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // a UUID: a retry returns the same operation
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -843,11 +843,11 @@ func (x *StartOperationResponse) GetPreview() *OperationPreview {
 	return nil
 }
 
-// OperationPreview is what an operation would be for.
+// OperationPreview describes the tasks an operation would affect.
 type OperationPreview struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Matched       int64                  `protobuf:"varint,1,opt,name=matched,proto3" json:"matched,omitempty"`
-	IsLowerBound  bool                   `protobuf:"varint,2,opt,name=is_lower_bound,json=isLowerBound,proto3" json:"is_lower_bound,omitempty"` // counting them all would have taken too long
+	IsLowerBound  bool                   `protobuf:"varint,2,opt,name=is_lower_bound,json=isLowerBound,proto3" json:"is_lower_bound,omitempty"` // counting all of them would have taken too long
 	Sample        []*Task                `protobuf:"bytes,3,rep,name=sample,proto3" json:"sample,omitempty"`                                    // some of the newest, without payloads
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -907,8 +907,8 @@ func (x *OperationPreview) GetSample() []*Task {
 type GetOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	Wait          *durationpb.Duration   `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`      // at most so long, until it does not run any more; up to 60s
-	Became        bool                   `protobuf:"varint,3,opt,name=became,proto3" json:"became,omitempty"` // also count how the tasks stand that it has changed
+	Wait          *durationpb.Duration   `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`      // waits up to this long for the operation to stop running; at most 60s
+	Became        bool                   `protobuf:"varint,3,opt,name=became,proto3" json:"became,omitempty"` // also count the changed tasks by their current state
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

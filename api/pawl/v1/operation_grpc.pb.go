@@ -31,18 +31,18 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// OperationService does one thing with many tasks, in the background (docs/bulk-operations.md). Who starts or steers an operation, and
-// why, is said in metadata: pawl-actor, and pawl-reason-bin unless the request has a reason.
+// OperationService runs bulk operations: one action, applied to many tasks in the background (docs/bulk-operations.md). Callers name the
+// actor and the reason in metadata: pawl-actor, and pawl-reason-bin unless the request has a reason.
 type OperationServiceClient interface {
-	// StartOperation starts one, or with dry_run tells what it would be for, and changes nothing.
+	// StartOperation starts an operation. With dry_run it only returns which tasks the operation would affect.
 	StartOperation(ctx context.Context, in *StartOperationRequest, opts ...grpc.CallOption) (*StartOperationResponse, error)
 	GetOperation(ctx context.Context, in *GetOperationRequest, opts ...grpc.CallOption) (*GetOperationResponse, error)
-	// ListOperations reads a page of operations, newest first. Those that have ended are kept for 30 days, at most 1,000.
+	// ListOperations returns a page of operations, newest first. Ended operations are kept for 30 days, at most 1,000 of them.
 	ListOperations(ctx context.Context, in *ListOperationsRequest, opts ...grpc.CallOption) (*ListOperationsResponse, error)
-	// PauseOperation lets one rest, once the step is over that is under way: the answer may still say that it is stopping.
+	// PauseOperation pauses an operation when its current step is over; until then, stopping is set.
 	PauseOperation(ctx context.Context, in *PauseOperationRequest, opts ...grpc.CallOption) (*PauseOperationResponse, error)
 	ResumeOperation(ctx context.Context, in *ResumeOperationRequest, opts ...grpc.CallOption) (*ResumeOperationResponse, error)
-	// AbortOperation ends one, once the step is over that is under way. What is done stays done.
+	// AbortOperation ends an operation when its current step is over. What it has done is not undone.
 	AbortOperation(ctx context.Context, in *AbortOperationRequest, opts ...grpc.CallOption) (*AbortOperationResponse, error)
 }
 
@@ -118,18 +118,18 @@ func (c *operationServiceClient) AbortOperation(ctx context.Context, in *AbortOp
 // All implementations must embed UnimplementedOperationServiceServer
 // for forward compatibility.
 //
-// OperationService does one thing with many tasks, in the background (docs/bulk-operations.md). Who starts or steers an operation, and
-// why, is said in metadata: pawl-actor, and pawl-reason-bin unless the request has a reason.
+// OperationService runs bulk operations: one action, applied to many tasks in the background (docs/bulk-operations.md). Callers name the
+// actor and the reason in metadata: pawl-actor, and pawl-reason-bin unless the request has a reason.
 type OperationServiceServer interface {
-	// StartOperation starts one, or with dry_run tells what it would be for, and changes nothing.
+	// StartOperation starts an operation. With dry_run it only returns which tasks the operation would affect.
 	StartOperation(context.Context, *StartOperationRequest) (*StartOperationResponse, error)
 	GetOperation(context.Context, *GetOperationRequest) (*GetOperationResponse, error)
-	// ListOperations reads a page of operations, newest first. Those that have ended are kept for 30 days, at most 1,000.
+	// ListOperations returns a page of operations, newest first. Ended operations are kept for 30 days, at most 1,000 of them.
 	ListOperations(context.Context, *ListOperationsRequest) (*ListOperationsResponse, error)
-	// PauseOperation lets one rest, once the step is over that is under way: the answer may still say that it is stopping.
+	// PauseOperation pauses an operation when its current step is over; until then, stopping is set.
 	PauseOperation(context.Context, *PauseOperationRequest) (*PauseOperationResponse, error)
 	ResumeOperation(context.Context, *ResumeOperationRequest) (*ResumeOperationResponse, error)
-	// AbortOperation ends one, once the step is over that is under way. What is done stays done.
+	// AbortOperation ends an operation when its current step is over. What it has done is not undone.
 	AbortOperation(context.Context, *AbortOperationRequest) (*AbortOperationResponse, error)
 	mustEmbedUnimplementedOperationServiceServer()
 }

@@ -23,13 +23,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// KeyOrder says in which order the tasks of one key of a queue run.
+// KeyOrder is the order in which a queue runs the tasks of one key.
 type KeyOrder int32
 
 const (
 	KeyOrder_KEY_ORDER_UNSPECIFIED KeyOrder = 0 // read as none
-	KeyOrder_KEY_ORDER_NONE        KeyOrder = 1 // first come, first served, several at once, and a retry lets others go first
-	KeyOrder_KEY_ORDER_STRICT      KeyOrder = 2 // as they were enqueued: each when all before it have ended, also through their retries
+	KeyOrder_KEY_ORDER_NONE        KeyOrder = 1 // first come, first served, several at the same time; a task that waits for a retry is overtaken
+	KeyOrder_KEY_ORDER_STRICT      KeyOrder = 2 // as enqueued: each task starts only when all earlier ones have ended, including their retries
 )
 
 // Enum value maps for KeyOrder.
@@ -73,15 +73,15 @@ func (KeyOrder) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{0}
 }
 
-// QueueTrait is something that a queue has or not.
+// QueueTrait is a property by which queues can be filtered.
 type QueueTrait int32
 
 const (
-	QueueTrait_QUEUE_TRAIT_UNSPECIFIED QueueTrait = 0 // all have it
-	QueueTrait_QUEUE_TRAIT_DEAD        QueueTrait = 1 // dead letters
-	QueueTrait_QUEUE_TRAIT_POISONED    QueueTrait = 2 // poisoned tasks
-	QueueTrait_QUEUE_TRAIT_PAUSED      QueueTrait = 3 // it is paused, or a type or a key in it
-	QueueTrait_QUEUE_TRAIT_NO_WORKER   QueueTrait = 4 // ready tasks, and no worker that takes them
+	QueueTrait_QUEUE_TRAIT_UNSPECIFIED QueueTrait = 0 // no filter
+	QueueTrait_QUEUE_TRAIT_DEAD        QueueTrait = 1 // has dead letters
+	QueueTrait_QUEUE_TRAIT_POISONED    QueueTrait = 2 // has poisoned tasks
+	QueueTrait_QUEUE_TRAIT_PAUSED      QueueTrait = 3 // is paused, or one of its types or keys is
+	QueueTrait_QUEUE_TRAIT_NO_WORKER   QueueTrait = 4 // has ready tasks that no worker takes
 )
 
 // Enum value maps for QueueTrait.
@@ -133,7 +133,7 @@ type QueueOrder int32
 
 const (
 	QueueOrder_QUEUE_ORDER_UNSPECIFIED QueueOrder = 0 // by name
-	QueueOrder_QUEUE_ORDER_MOST        QueueOrder = 1 // first those with the most dead, poisoned or ready tasks, as the trait says, or else the most unfinished tasks. One page: no cursor
+	QueueOrder_QUEUE_ORDER_MOST        QueueOrder = 1 // most dead, poisoned or ready tasks first, according to the trait, or else most unfinished tasks. One page, without a cursor
 )
 
 // Enum value maps for QueueOrder.
@@ -175,7 +175,7 @@ func (QueueOrder) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{2}
 }
 
-// QueueSettings are the rules of a queue. In answers every field has its effective value.
+// QueueSettings holds the settings of a queue. In responses every field has its effective value.
 type QueueSettings struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Weights       *PriorityWeights       `protobuf:"bytes,1,opt,name=weights,proto3" json:"weights,omitempty"` // absent: strict order of priorities
@@ -184,15 +184,15 @@ type QueueSettings struct {
 	Lease         *durationpb.Duration   `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`                                 // default 30s
 	Timeout       *durationpb.Duration   `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`                             // of one run; default: none
 	Retention     *Retention             `protobuf:"bytes,6,opt,name=retention,proto3" json:"retention,omitempty"`
-	MaxLength     int64                  `protobuf:"varint,7,opt,name=max_length,json=maxLength,proto3" json:"max_length,omitempty"`                                                        // waiting tasks at most; 0: no limit
-	MaxRunning    int32                  `protobuf:"varint,8,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`                                                     // tasks claimed at once; 0: no limit
+	MaxLength     int64                  `protobuf:"varint,7,opt,name=max_length,json=maxLength,proto3" json:"max_length,omitempty"`                                                        // maximum number of waiting tasks; 0: no limit
+	MaxRunning    int32                  `protobuf:"varint,8,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`                                                     // tasks claimed at the same time; 0: no limit
 	Rate          *Rate                  `protobuf:"bytes,9,opt,name=rate,proto3" json:"rate,omitempty"`                                                                                    // absent: no limit
-	PerKey        *KeyRules              `protobuf:"bytes,10,opt,name=per_key,json=perKey,proto3" json:"per_key,omitempty"`                                                                 // of each key: tasks with the same key. Without a weight
-	Keys          map[string]*KeyRules   `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`         // of single keys, instead of per_key; at most 1,000
-	MaxWait       *durationpb.Duration   `protobuf:"bytes,12,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`                                                              // a task that is ready for longer needs attention: 1s to 365d; default 5m
-	KeyOrder      KeyOrder               `protobuf:"varint,13,opt,name=key_order,json=keyOrder,proto3,enum=pawl.v1.KeyOrder" json:"key_order,omitempty"`                                    // of tasks that are enqueued from now on; absent: none
-	Breaker       *Breaker               `protobuf:"bytes,20,opt,name=breaker,proto3" json:"breaker,omitempty"`                                                                             // of each type; absent: none
-	Breakers      map[string]*Breaker    `protobuf:"bytes,21,rep,name=breakers,proto3" json:"breakers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of single types, instead of breaker; at most 1,000
+	PerKey        *KeyRules              `protobuf:"bytes,10,opt,name=per_key,json=perKey,proto3" json:"per_key,omitempty"`                                                                 // for the tasks of each key; without a weight
+	Keys          map[string]*KeyRules   `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`         // for single keys, instead of per_key; at most 1,000
+	MaxWait       *durationpb.Duration   `protobuf:"bytes,12,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`                                                              // a task that is ready for longer needs attention; 1s to 365d; default 5m
+	KeyOrder      KeyOrder               `protobuf:"varint,13,opt,name=key_order,json=keyOrder,proto3,enum=pawl.v1.KeyOrder" json:"key_order,omitempty"`                                    // for tasks enqueued from now on; absent: none
+	Breaker       *Breaker               `protobuf:"bytes,20,opt,name=breaker,proto3" json:"breaker,omitempty"`                                                                             // for each type; absent: none
+	Breakers      map[string]*Breaker    `protobuf:"bytes,21,rep,name=breakers,proto3" json:"breakers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // for single types, instead of breaker; at most 1,000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -332,12 +332,12 @@ func (x *QueueSettings) GetBreakers() map[string]*Breaker {
 	return nil
 }
 
-// Rate is a token bucket. A task starts when a token is there, and takes as many as it costs, even if that makes a debt.
+// Rate is a token bucket. A task starts when the bucket has at least one token, and takes as many as it costs, even if that leaves a debt.
 type Rate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`  // tokens that come in a period: 1 to 1,000,000
+	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`  // tokens per period, 1 to 1,000,000
 	Period        *durationpb.Duration   `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"` // 1s to 24h
-	Burst         int32                  `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"`  // tokens that there can be; default: limit
+	Burst         int32                  `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"`  // most tokens the bucket holds; default: limit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,7 +393,7 @@ func (x *Rate) GetBurst() int32 {
 	return 0
 }
 
-// KeyRules are the limits of a key, and its share against other keys.
+// KeyRules holds the limits of a key, and its weight among other keys.
 type KeyRules struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MaxRunning    int32                  `protobuf:"varint,1,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
@@ -454,14 +454,14 @@ func (x *KeyRules) GetWeight() int32 {
 	return 0
 }
 
-// Hold is a pause of all tasks of a type, or of a key.
+// Hold is a pause of a queue's tasks of one type or one key.
 type Hold struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
-	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"` // as they called themselves; empty: not known
+	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"` // as given by the caller; empty: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -531,7 +531,7 @@ func (x *Hold) GetBy() string {
 	return ""
 }
 
-// PriorityWeights shares claims among the priorities that have tasks.
+// PriorityWeights divides claims among the priorities that have tasks.
 type PriorityWeights struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	High          int32                  `protobuf:"varint,1,opt,name=high,proto3" json:"high,omitempty"` // each 1 to 1,000
@@ -592,7 +592,7 @@ func (x *PriorityWeights) GetLow() int32 {
 	return 0
 }
 
-// Retention says how long tasks that have ended are kept.
+// Retention is how long ended tasks are kept, by end state.
 type Retention struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Succeeded     *durationpb.Duration   `protobuf:"bytes,1,opt,name=succeeded,proto3" json:"succeeded,omitempty"` // default 24h
@@ -679,20 +679,20 @@ type Queue struct {
 	ReadyByPriority       *ReadyByPriority       `protobuf:"bytes,6,opt,name=ready_by_priority,json=readyByPriority,proto3" json:"ready_by_priority,omitempty"`
 	OldestReadyAgeSeconds float64                `protobuf:"fixed64,7,opt,name=oldest_ready_age_seconds,json=oldestReadyAgeSeconds,proto3" json:"oldest_ready_age_seconds,omitempty"`
 	Settings              *QueueSettings         `protobuf:"bytes,8,opt,name=settings,proto3" json:"settings,omitempty"`
-	Version               int64                  `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"` // of the settings: grows with each change
+	Version               int64                  `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"` // of the settings; grows with every change
 	CreatedAt             *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	Parts                 []*QueuePart           `protobuf:"bytes,11,rep,name=parts,proto3" json:"parts,omitempty"`                                    // of a queue that was shared out: what it has in each shard
-	Holds                 []*Hold                `protobuf:"bytes,12,rep,name=holds,proto3" json:"holds,omitempty"`                                    // types and keys that are paused alone
-	Breakers              []*BreakerStatus       `protobuf:"bytes,20,rep,name=breakers,proto3" json:"breakers,omitempty"`                              // those that are not closed, up to 100, the longest open first
+	Parts                 []*QueuePart           `protobuf:"bytes,11,rep,name=parts,proto3" json:"parts,omitempty"`                                    // of a spread queue: its part in each shard
+	Holds                 []*Hold                `protobuf:"bytes,12,rep,name=holds,proto3" json:"holds,omitempty"`                                    // types and keys that are paused separately
+	Breakers              []*BreakerStatus       `protobuf:"bytes,20,rep,name=breakers,proto3" json:"breakers,omitempty"`                              // up to 100 that are not closed, the longest open first
 	BreakersOpen          int32                  `protobuf:"varint,21,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"` // how many are not closed
-	PausedBy              string                 `protobuf:"bytes,22,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`              // as they called themselves; empty: not known
-	// Of GetQueue and ListQueues, as far as the nodes that answer have seen it:
-	Rates         *QueueRates  `protobuf:"bytes,23,opt,name=rates,proto3" json:"rates,omitempty"`                                           // of the last minute
+	PausedBy              string                 `protobuf:"bytes,22,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`              // as given by the caller; empty: unknown
+	// Set by GetQueue and ListQueues, as far as known to the nodes that answered:
+	Rates         *QueueRates  `protobuf:"bytes,23,opt,name=rates,proto3" json:"rates,omitempty"`                                           // in the last minute
 	Wait          *Latency     `protobuf:"bytes,24,opt,name=wait,proto3" json:"wait,omitempty"`                                             // from ready to claimed, in the last 5 minutes
 	Run           *Latency     `protobuf:"bytes,25,opt,name=run,proto3" json:"run,omitempty"`                                               // from claimed to the end of the run, in the last 5 minutes
-	DrainSeconds  *float64     `protobuf:"fixed64,26,opt,name=drain_seconds,json=drainSeconds,proto3,oneof" json:"drain_seconds,omitempty"` // until no task is ready or claimed, at the present rates; absent: it does not get less
-	Workers       *int64       `protobuf:"varint,27,opt,name=workers,proto3,oneof" json:"workers,omitempty"`                                // that take its tasks: not those that are quiet or drain
-	Series        *QueueSeries `protobuf:"bytes,28,opt,name=series,proto3" json:"series,omitempty"`                                         // of ListQueues, if it was asked for
+	DrainSeconds  *float64     `protobuf:"fixed64,26,opt,name=drain_seconds,json=drainSeconds,proto3,oneof" json:"drain_seconds,omitempty"` // until no task is ready or claimed, at the current rates; absent: the backlog is not shrinking
+	Workers       *int64       `protobuf:"varint,27,opt,name=workers,proto3,oneof" json:"workers,omitempty"`                                // that take its tasks, without quiet and draining ones
+	Series        *QueueSeries `protobuf:"bytes,28,opt,name=series,proto3" json:"series,omitempty"`                                         // set by ListQueues if requested
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -874,14 +874,14 @@ func (x *Queue) GetSeries() *QueueSeries {
 	return nil
 }
 
-// QueuePart is what a queue has in one shard.
+// QueuePart is the part of a queue in one shard.
 type QueuePart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	Slots         int32                  `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`   // of the queue's 64: those whose new tasks go there; 0: it only drains
-	Moving        bool                   `protobuf:"varint,3,opt,name=moving,proto3" json:"moving,omitempty"` // slots are on their way to it or from it
+	Slots         int32                  `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`   // how many of the queue's 64 slots send their new tasks here; 0: the part is draining
+	Moving        bool                   `protobuf:"varint,3,opt,name=moving,proto3" json:"moving,omitempty"` // slots are moving to or from this shard
 	Depth         *Depth                 `protobuf:"bytes,4,opt,name=depth,proto3" json:"depth,omitempty"`
-	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"` // no other queue lies in the shard
+	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"` // no other queue uses the shard
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -957,7 +957,7 @@ type Depth struct {
 	Ready         int64                  `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
 	Claimed       int64                  `protobuf:"varint,3,opt,name=claimed,proto3" json:"claimed,omitempty"`
 	Retrying      int64                  `protobuf:"varint,4,opt,name=retrying,proto3" json:"retrying,omitempty"`
-	Held          int64                  `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"` // of the ready: may not run now
+	Held          int64                  `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"` // ready tasks that can't run now
 	Dead          int64                  `protobuf:"varint,6,opt,name=dead,proto3" json:"dead,omitempty"`
 	Poisoned      int64                  `protobuf:"varint,7,opt,name=poisoned,proto3" json:"poisoned,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1107,9 +1107,9 @@ type ListQueuesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1,000
 	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	Series        *durationpb.Duration   `protobuf:"bytes,3,opt,name=series,proto3" json:"series,omitempty"`                          // 2m, 5m, 1h or 24h: each queue has its series of so long; absent: none
-	Pattern       string                 `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`                        // a name, in which each * stands for any characters; empty: all
-	Having        QueueTrait             `protobuf:"varint,5,opt,name=having,proto3,enum=pawl.v1.QueueTrait" json:"having,omitempty"` // of all but PAUSED the answer may be some seconds old
+	Series        *durationpb.Duration   `protobuf:"bytes,3,opt,name=series,proto3" json:"series,omitempty"`                          // includes each queue's series of this length: 2m, 5m, 1h or 24h; absent: none
+	Pattern       string                 `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"`                        // of names, in which * matches any characters; empty: all
+	Having        QueueTrait             `protobuf:"varint,5,opt,name=having,proto3,enum=pawl.v1.QueueTrait" json:"having,omitempty"` // all but PAUSED may be some seconds out of date
 	Order         QueueOrder             `protobuf:"varint,6,opt,name=order,proto3,enum=pawl.v1.QueueOrder" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1331,7 +1331,7 @@ type PutQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Settings      *QueueSettings         `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
-	IfVersion     *int64                 `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3,oneof" json:"if_version,omitempty"` // refused with conflict unless the settings have this version
+	IfVersion     *int64                 `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3,oneof" json:"if_version,omitempty"` // refused with conflict unless the settings still have this version
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1628,7 +1628,7 @@ type ResumeQueueRequest struct {
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"` // the pause of this type, or:
-	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`   // the pause of this key; of neither: that of the queue
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`   // the pause of this key; if neither is set: that of the queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1738,7 +1738,7 @@ func (x *ResumeQueueResponse) GetQueue() *Queue {
 type CloseBreakerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // "": of all types of the queue
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // "": all types of the queue
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1842,10 +1842,10 @@ func (x *CloseBreakerResponse) GetQueue() *Queue {
 type SpreadQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`          // over so many shards, those that have it first; or:
+	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`          // over this many shards, first those that have the queue; or:
 	Shards        []uint32               `protobuf:"varint,3,rep,packed,name=shards,proto3" json:"shards,omitempty"` // over these
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"` // no other queue may lie in these shards
+	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"` // no other queue may be in these shards
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2057,7 +2057,7 @@ func (x *PurgeQueueResponse) GetDiscarded() int64 {
 
 type ListDeadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Filter        *Filter                `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"` // its queue is needed
+	Filter        *Filter                `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"` // its queue is required
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2119,7 +2119,7 @@ type ListDeadResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
-	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"` // unset: the page is full, or the list ends here
+	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"` // unset: the page is full, or it is the last one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2177,7 +2177,7 @@ func (x *ListDeadResponse) GetSearched() *Searched {
 
 type ListPoisonedRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Filter        *Filter                `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"` // its queue is needed
+	Filter        *Filter                `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"` // its queue is required
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2239,7 +2239,7 @@ type ListPoisonedResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
-	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"` // unset: the page is full, or the list ends here
+	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"` // unset: the page is full, or it is the last one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2297,8 +2297,8 @@ func (x *ListPoisonedResponse) GetSearched() *Searched {
 
 type GroupDeadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`        // empty: all that the caller may see
-	Poisoned      bool                   `protobuf:"varint,2,opt,name=poisoned,proto3" json:"poisoned,omitempty"` // of the poisoned instead
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`        // empty: all queues that the caller may see
+	Poisoned      bool                   `protobuf:"varint,2,opt,name=poisoned,proto3" json:"poisoned,omitempty"` // poisoned tasks instead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2350,7 +2350,7 @@ func (x *GroupDeadRequest) GetPoisoned() bool {
 type GroupDeadResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Groups        []*DeadGroup           `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`    // largest first, at most 1,000
-	Partial       bool                   `protobuf:"varint,2,opt,name=partial,proto3" json:"partial,omitempty"` // there are more dead letters than one call reads
+	Partial       bool                   `protobuf:"varint,2,opt,name=partial,proto3" json:"partial,omitempty"` // there were more dead letters than one call reads
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2408,9 +2408,9 @@ type DeadGroup struct {
 	FirstAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=first_at,json=firstAt,proto3" json:"first_at,omitempty"`
 	LastAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
 	SampleTaskId  string                 `protobuf:"bytes,7,opt,name=sample_task_id,json=sampleTaskId,proto3" json:"sample_task_id,omitempty"`
-	Queues        int32                  `protobuf:"varint,8,opt,name=queues,proto3" json:"queues,omitempty"`       // in how many
-	Queue         string                 `protobuf:"bytes,9,opt,name=queue,proto3" json:"queue,omitempty"`          // the one with the most of them
-	Trend         []int64                `protobuf:"varint,10,rep,packed,name=trend,proto3" json:"trend,omitempty"` // how many of them ended in each of the last 24 hours, the oldest first: the last is the last 60 minutes
+	Queues        int32                  `protobuf:"varint,8,opt,name=queues,proto3" json:"queues,omitempty"`       // number of queues they are in
+	Queue         string                 `protobuf:"bytes,9,opt,name=queue,proto3" json:"queue,omitempty"`          // the queue with the most of them
+	Trend         []int64                `protobuf:"varint,10,rep,packed,name=trend,proto3" json:"trend,omitempty"` // how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2515,16 +2515,16 @@ func (x *DeadGroup) GetTrend() []int64 {
 	return nil
 }
 
-// ReplayDeadRequest names tasks either by ids or by filter.
+// ReplayDeadRequest selects tasks either by ids or by filter.
 type ReplayDeadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	TaskIds       []string               `protobuf:"bytes,2,rep,name=task_ids,json=taskIds,proto3" json:"task_ids,omitempty"` // at most 1,000
 	Filter        *Filter                `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
 	Max           int64                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`                     // 0: all that match
-	Rate          float64                `protobuf:"fixed64,5,opt,name=rate,proto3" json:"rate,omitempty"`                  // tasks a second become due; 0: all at once
+	Rate          float64                `protobuf:"fixed64,5,opt,name=rate,proto3" json:"rate,omitempty"`                  // tasks per second that become due; 0: all immediately
 	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // count only
-	Poisoned      bool                   `protobuf:"varint,7,opt,name=poisoned,proto3" json:"poisoned,omitempty"`           // of the poisoned instead
+	Poisoned      bool                   `protobuf:"varint,7,opt,name=poisoned,proto3" json:"poisoned,omitempty"`           // poisoned tasks instead
 	Reason        string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2926,7 +2926,7 @@ func (x *ListArchiveResponse) GetNextCursor() string {
 
 type ArchivedTask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Place         string                 `protobuf:"bytes,4,opt,name=place,proto3" json:"place,omitempty"` // file and line: what restore takes
+	Place         string                 `protobuf:"bytes,4,opt,name=place,proto3" json:"place,omitempty"` // file and line, as RestoreArchive takes it
 	ArchivedAt    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=archived_at,json=archivedAt,proto3" json:"archived_at,omitempty"`
 	Cause         string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"` // retention, discard, purge
 	Task          *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
@@ -3085,7 +3085,7 @@ type RestoredTask struct {
 	Place         string                 `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
 	TaskId        string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Error         *Error                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	Duplicate     bool                   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // an earlier call restored it already, as this task
+	Duplicate     bool                   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // an earlier call already restored it, as this task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3461,7 +3461,7 @@ type GetServerResponse struct {
 	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	ClusterId     string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
-	Now           *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=now,proto3" json:"now,omitempty"` // of its system shard
+	Now           *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=now,proto3" json:"now,omitempty"` // by the system shard's clock
 	Shards        []*ShardInfo           `protobuf:"bytes,5,rep,name=shards,proto3" json:"shards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3535,8 +3535,8 @@ func (x *GetServerResponse) GetShards() []*ShardInfo {
 type ShardInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	Leader        string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // node, "" if there is none
-	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`  // applied
+	Leader        string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // node; "" if there is none
+	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`  // last applied
 	Term          uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -46,45 +46,45 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// OperatorService looks after queues, dead letters and single tasks.
+// OperatorService manages queues, dead letters and single tasks.
 type OperatorServiceClient interface {
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
 	GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*GetQueueResponse, error)
-	// PutQueue replaces the settings, creating the queue if need be; what is left out gets its default.
+	// PutQueue replaces the settings, creating the queue if necessary. Missing settings get their defaults.
 	PutQueue(ctx context.Context, in *PutQueueRequest, opts ...grpc.CallOption) (*PutQueueResponse, error)
 	// DeleteQueue removes an empty queue.
 	DeleteQueue(ctx context.Context, in *DeleteQueueRequest, opts ...grpc.CallOption) (*DeleteQueueResponse, error)
 	PauseQueue(ctx context.Context, in *PauseQueueRequest, opts ...grpc.CallOption) (*PauseQueueResponse, error)
 	ResumeQueue(ctx context.Context, in *ResumeQueueRequest, opts ...grpc.CallOption) (*ResumeQueueResponse, error)
-	// SpreadQueue shares a queue out over shards: its 64 slots move, the same number to each. Tasks stay where they are, and
-	// drain there. It answers when new tasks go where they are to go.
+	// SpreadQueue spreads a queue over shards: its 64 slots move, the same number to each. Existing tasks stay where they are and drain. When
+	// the call returns, new tasks go to the new shards.
 	SpreadQueue(ctx context.Context, in *SpreadQueueRequest, opts ...grpc.CallOption) (*SpreadQueueResponse, error)
-	// CloseBreaker closes the breaker of a type, or all of a queue. There is no call that opens one: a pause of the type does that.
+	// CloseBreaker closes the breaker of a type, or all breakers of a queue. There is no call to open a breaker: to stop a type, pause it.
 	CloseBreaker(ctx context.Context, in *CloseBreakerRequest, opts ...grpc.CallOption) (*CloseBreakerResponse, error)
-	// PurgeQueue discards the tasks that wait; it does not erase them.
+	// PurgeQueue discards the waiting tasks; it does not erase them.
 	PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error)
-	// ExplainQueue says what the ready tasks of a queue wait for.
+	// ExplainQueue returns what the ready tasks of a queue are waiting for.
 	ExplainQueue(ctx context.Context, in *ExplainQueueRequest, opts ...grpc.CallOption) (*ExplainQueueResponse, error)
-	// ListDead and ListPoisoned answer newest first, with the attempt log.
+	// ListDead and ListPoisoned return tasks newest first, with their attempt logs.
 	ListDead(ctx context.Context, in *ListDeadRequest, opts ...grpc.CallOption) (*ListDeadResponse, error)
 	ListPoisoned(ctx context.Context, in *ListPoisonedRequest, opts ...grpc.CallOption) (*ListPoisonedResponse, error)
 	// GroupDead counts dead letters by type and normalised message.
 	GroupDead(ctx context.Context, in *GroupDeadRequest, opts ...grpc.CallOption) (*GroupDeadResponse, error)
-	// ReplayDead puts dead and poisoned tasks back into their queue, keeping id, key and attempt log.
+	// ReplayDead puts dead or poisoned tasks back into their queue. They keep their id, key and attempt log.
 	ReplayDead(ctx context.Context, in *ReplayDeadRequest, opts ...grpc.CallOption) (*ReplayDeadResponse, error)
 	DiscardDead(ctx context.Context, in *DiscardDeadRequest, opts ...grpc.CallOption) (*DiscardDeadResponse, error)
-	// ListArchive reads the dead-letter archive, newest first.
+	// ListArchive returns a page of the dead-letter archive, newest first.
 	ListArchive(ctx context.Context, in *ListArchiveRequest, opts ...grpc.CallOption) (*ListArchiveResponse, error)
-	// RestoreArchive enqueues archived dead letters again, as new tasks. A dead letter comes back once: repeated calls answer with the same
+	// RestoreArchive enqueues archived dead letters again as new tasks. A dead letter is restored only once: further calls return the same
 	// task.
 	RestoreArchive(ctx context.Context, in *RestoreArchiveRequest, opts ...grpc.CallOption) (*RestoreArchiveResponse, error)
-	// RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with fresh attempts if it had ended.
+	// RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with a fresh set of attempts if it had ended.
 	RetryTask(ctx context.Context, in *RetryTaskRequest, opts ...grpc.CallOption) (*RetryTaskResponse, error)
 	// RunTaskNow makes a scheduled or retrying task ready now.
 	RunTaskNow(ctx context.Context, in *RunTaskNowRequest, opts ...grpc.CallOption) (*RunTaskNowResponse, error)
-	// DiscardTask ends a task that waits, or drops a dead letter.
+	// DiscardTask ends a waiting task, or deletes a dead letter.
 	DiscardTask(ctx context.Context, in *DiscardTaskRequest, opts ...grpc.CallOption) (*DiscardTaskResponse, error)
-	// GetServer tells who answers.
+	// GetServer describes the node that answers.
 	GetServer(ctx context.Context, in *GetServerRequest, opts ...grpc.CallOption) (*GetServerResponse, error)
 }
 
@@ -310,45 +310,45 @@ func (c *operatorServiceClient) GetServer(ctx context.Context, in *GetServerRequ
 // All implementations must embed UnimplementedOperatorServiceServer
 // for forward compatibility.
 //
-// OperatorService looks after queues, dead letters and single tasks.
+// OperatorService manages queues, dead letters and single tasks.
 type OperatorServiceServer interface {
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
 	GetQueue(context.Context, *GetQueueRequest) (*GetQueueResponse, error)
-	// PutQueue replaces the settings, creating the queue if need be; what is left out gets its default.
+	// PutQueue replaces the settings, creating the queue if necessary. Missing settings get their defaults.
 	PutQueue(context.Context, *PutQueueRequest) (*PutQueueResponse, error)
 	// DeleteQueue removes an empty queue.
 	DeleteQueue(context.Context, *DeleteQueueRequest) (*DeleteQueueResponse, error)
 	PauseQueue(context.Context, *PauseQueueRequest) (*PauseQueueResponse, error)
 	ResumeQueue(context.Context, *ResumeQueueRequest) (*ResumeQueueResponse, error)
-	// SpreadQueue shares a queue out over shards: its 64 slots move, the same number to each. Tasks stay where they are, and
-	// drain there. It answers when new tasks go where they are to go.
+	// SpreadQueue spreads a queue over shards: its 64 slots move, the same number to each. Existing tasks stay where they are and drain. When
+	// the call returns, new tasks go to the new shards.
 	SpreadQueue(context.Context, *SpreadQueueRequest) (*SpreadQueueResponse, error)
-	// CloseBreaker closes the breaker of a type, or all of a queue. There is no call that opens one: a pause of the type does that.
+	// CloseBreaker closes the breaker of a type, or all breakers of a queue. There is no call to open a breaker: to stop a type, pause it.
 	CloseBreaker(context.Context, *CloseBreakerRequest) (*CloseBreakerResponse, error)
-	// PurgeQueue discards the tasks that wait; it does not erase them.
+	// PurgeQueue discards the waiting tasks; it does not erase them.
 	PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error)
-	// ExplainQueue says what the ready tasks of a queue wait for.
+	// ExplainQueue returns what the ready tasks of a queue are waiting for.
 	ExplainQueue(context.Context, *ExplainQueueRequest) (*ExplainQueueResponse, error)
-	// ListDead and ListPoisoned answer newest first, with the attempt log.
+	// ListDead and ListPoisoned return tasks newest first, with their attempt logs.
 	ListDead(context.Context, *ListDeadRequest) (*ListDeadResponse, error)
 	ListPoisoned(context.Context, *ListPoisonedRequest) (*ListPoisonedResponse, error)
 	// GroupDead counts dead letters by type and normalised message.
 	GroupDead(context.Context, *GroupDeadRequest) (*GroupDeadResponse, error)
-	// ReplayDead puts dead and poisoned tasks back into their queue, keeping id, key and attempt log.
+	// ReplayDead puts dead or poisoned tasks back into their queue. They keep their id, key and attempt log.
 	ReplayDead(context.Context, *ReplayDeadRequest) (*ReplayDeadResponse, error)
 	DiscardDead(context.Context, *DiscardDeadRequest) (*DiscardDeadResponse, error)
-	// ListArchive reads the dead-letter archive, newest first.
+	// ListArchive returns a page of the dead-letter archive, newest first.
 	ListArchive(context.Context, *ListArchiveRequest) (*ListArchiveResponse, error)
-	// RestoreArchive enqueues archived dead letters again, as new tasks. A dead letter comes back once: repeated calls answer with the same
+	// RestoreArchive enqueues archived dead letters again as new tasks. A dead letter is restored only once: further calls return the same
 	// task.
 	RestoreArchive(context.Context, *RestoreArchiveRequest) (*RestoreArchiveResponse, error)
-	// RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with fresh attempts if it had ended.
+	// RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with a fresh set of attempts if it had ended.
 	RetryTask(context.Context, *RetryTaskRequest) (*RetryTaskResponse, error)
 	// RunTaskNow makes a scheduled or retrying task ready now.
 	RunTaskNow(context.Context, *RunTaskNowRequest) (*RunTaskNowResponse, error)
-	// DiscardTask ends a task that waits, or drops a dead letter.
+	// DiscardTask ends a waiting task, or deletes a dead letter.
 	DiscardTask(context.Context, *DiscardTaskRequest) (*DiscardTaskResponse, error)
-	// GetServer tells who answers.
+	// GetServer describes the node that answers.
 	GetServer(context.Context, *GetServerRequest) (*GetServerResponse, error)
 	mustEmbedUnimplementedOperatorServiceServer()
 }

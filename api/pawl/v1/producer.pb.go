@@ -23,13 +23,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Consistency says how fresh what is read must be.
+// Consistency says how fresh a read must be.
 type Consistency int32
 
 const (
 	Consistency_CONSISTENCY_UNSPECIFIED  Consistency = 0 // read as linearizable
-	Consistency_CONSISTENCY_LINEARIZABLE Consistency = 1 // what was answered before the call is seen: read from the leader
-	Consistency_CONSISTENCY_STALE        Consistency = 2 // any replica's, which may lag, or be cut off from the others
+	Consistency_CONSISTENCY_LINEARIZABLE Consistency = 1 // sees everything acknowledged before the call: reads from the leader
+	Consistency_CONSISTENCY_STALE        Consistency = 2 // reads from any replica, which may lag behind or be cut off from the others
 )
 
 // Enum value maps for Consistency.
@@ -161,14 +161,14 @@ func (x *EnqueueResponse) GetTask() *Enqueued {
 	return nil
 }
 
-// Enqueued is the answer for an accepted task.
+// Enqueued is the result for an accepted task.
 type Enqueued struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Status        Status                 `protobuf:"varint,2,opt,name=status,proto3,enum=pawl.v1.Status" json:"status,omitempty"`
 	State         State                  `protobuf:"varint,3,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	Duplicate     bool                   `protobuf:"varint,5,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // an idempotency key, request id or unique key had this task already
+	Duplicate     bool                   `protobuf:"varint,5,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // its idempotency key, request id or unique key already belonged to this task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -381,7 +381,7 @@ func (x *EnqueueResult) GetError() *Error {
 // ProduceRequest is one frame.
 type ProduceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // chosen by the client, which counts its frames: the answer has it
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // chosen by the client, which counts its frames; the answer repeats it
 	Tasks         []*TaskSpec            `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`    // at least 1, at most 1,000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -433,9 +433,9 @@ func (x *ProduceRequest) GetTasks() []*TaskSpec {
 
 type ProduceResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
-	Answers []*ProduceAnswer       `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"` // to frames that were ready at the same time
-	// The node shuts down. Send further frames over another stream, and half-close this one: the node still answers what it got. It cuts
-	// off streams that stay open when its drain timeout is over.
+	Answers []*ProduceAnswer       `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"` // to frames that were done at the same time
+	// The node is shutting down. Send further frames over another stream and half-close this one: the node still answers the frames it
+	// received. When its drain timeout is over, it cuts off the streams that are still open.
 	Draining      bool `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -490,8 +490,8 @@ type ProduceAnswer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`  // of the frame
 	Results       []*EnqueueResult       `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"` // in the order of the frame's tasks
-	Error         *Error                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`     // of the whole frame, which then has no results: invalid_argument, rate_limited, unavailable or internal
-	Stamps        []*ShardStamp          `protobuf:"bytes,4,rep,name=stamps,proto3" json:"stamps,omitempty"`   // one for each shard that was asked
+	Error         *Error                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`     // set if the whole frame was refused, without results: invalid_argument, rate_limited, unavailable or internal
+	Stamps        []*ShardStamp          `protobuf:"bytes,4,rep,name=stamps,proto3" json:"stamps,omitempty"`   // one for each shard that was involved
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -554,13 +554,13 @@ func (x *ProduceAnswer) GetStamps() []*ShardStamp {
 	return nil
 }
 
-// ShardStamp says what an answer of a shard tells of. Calls have the same in their trailers.
+// ShardStamp says which state of a shard a response reflects. Unary calls have the same in their trailers.
 type ShardStamp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`  // of the shard's log
 	Time          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`     // by the shard's clock
-	Leader        string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"` // the other node that leads the shard; "": the node that answers, or it is not known
+	Leader        string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"` // the other node that leads the shard; "": this node leads it, or the leader is unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -686,7 +686,7 @@ func (x *GetTaskRequest) GetConsistency() Consistency {
 type GetTaskResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Task          *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	Age           *durationpb.Duration   `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"` // of a stale read: so long ago at most it was true
+	Age           *durationpb.Duration   `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"` // of a stale read: an upper bound on how old the data is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -835,7 +835,7 @@ type ListTasksRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Filter        *Filter                `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`  // default 100, at most 1,000
-	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	WithPayload   bool                   `protobuf:"varint,4,opt,name=with_payload,json=withPayload,proto3" json:"with_payload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -901,9 +901,9 @@ func (x *ListTasksRequest) GetWithPayload() bool {
 
 type ListTasksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // may be empty while next_cursor is set
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" at the end
-	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"`                       // unset: the page is full, or the list ends here
+	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // can be empty although next_cursor is set
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
+	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"`                       // unset: the page is full, or it is the last one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -966,7 +966,7 @@ type UpdateTaskRequest struct {
 	Priority      Priority               `protobuf:"varint,3,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"`
 	Payload       []byte                 `protobuf:"bytes,4,opt,name=payload,proto3,oneof" json:"payload,omitempty"`
 	MaxAttempts   int32                  `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
-	IfEtag        string                 `protobuf:"bytes,6,opt,name=if_etag,json=ifEtag,proto3" json:"if_etag,omitempty"` // refused with conflict unless the task has this etag, or is as asked already
+	IfEtag        string                 `protobuf:"bytes,6,opt,name=if_etag,json=ifEtag,proto3" json:"if_etag,omitempty"` // refused with conflict unless the task still has this etag or already has the requested values
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

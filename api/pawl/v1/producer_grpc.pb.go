@@ -33,34 +33,34 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ProducerService enqueues tasks and follows them.
+// ProducerService enqueues, reads and changes tasks.
 type ProducerServiceClient interface {
-	// Enqueue answers when the task is on stable storage.
+	// Enqueue returns when the task is on stable storage.
 	Enqueue(ctx context.Context, in *EnqueueRequest, opts ...grpc.CallOption) (*EnqueueResponse, error)
-	// EnqueueBatch answers for each task by itself: one bad task doesn't sink the others.
+	// EnqueueBatch returns a result for each task: one bad task doesn't fail the others.
 	EnqueueBatch(ctx context.Context, in *EnqueueBatchRequest, opts ...grpc.CallOption) (*EnqueueBatchResponse, error)
-	// Produce runs EnqueueBatch for each frame of a stream that stays open, at a fraction of what a call costs. The server knows the caller
-	// from the metadata with which the stream began; the stream ends with the caller's token.
+	// Produce runs EnqueueBatch for every frame of a long-lived stream, at a fraction of the cost of a call. The metadata at the start of the
+	// stream authenticates the caller; the stream ends when the caller's token does.
 	//
-	// The server handles up to 64 frames of a stream at the same time and answers each when its tasks are on stable storage, in any order.
-	// While 64 are under way it doesn't read the stream, and the client's sends block. Each frame counts as a call: against
-	// the rates of its namespace and against the calls that a server runs at once.
+	// The server handles up to 64 frames of a stream concurrently and answers each when its tasks are on stable storage, in any order. While
+	// 64 are in flight, it does not read from the stream, and the client's sends block. Each frame counts as a call, both against the rates
+	// of its namespace and against the server's limit on concurrent calls.
 	//
-	// A frame that is refused is answered, and the stream goes on. The stream itself ends with unauthenticated or unavailable when
-	// its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded.
-	// The server answers what it has begun to handle before it ends a stream: a frame without an answer was not handled. When the connection breaks
-	// instead, the outcome of such a frame is unknown: repeat it with the same request ids.
+	// If a frame is refused, the server answers with the error and the stream continues. The stream itself ends with unauthenticated or unavailable
+	// when its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded. Before
+	// the server ends a stream, it answers the frames it has started to handle: a frame without an answer was not handled. If the connection breaks
+	// instead, the outcome of such a frame is unknown: send it again with the same request ids.
 	Produce(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ProduceRequest, ProduceResponse], error)
-	// GetTask waits up to wait for an end state.
+	// GetTask returns a task. With wait, it waits that long for the task to end.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
-	// CancelTask ends a task that has not ended; the context of a running handler is cancelled. A cancelled task is answered
-	// like the first time, so that a lost answer is safe to repeat. One that has ended otherwise is wrong_state, with its state.
+	// CancelTask cancels a task that has not ended, and the context of its handler if it is running. Cancelling it again returns the same
+	// response, so the call is safe to retry. For a task that has ended in another state, it returns wrong_state with that state.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
-	// ListTasks answers newest first.
+	// ListTasks returns a page of tasks, newest first.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// UpdateTask changes a task that is not claimed and has not ended.
 	UpdateTask(ctx context.Context, in *UpdateTaskRequest, opts ...grpc.CallOption) (*UpdateTaskResponse, error)
-	// ExplainTask says why a task is not running, also while its shard has no leader.
+	// ExplainTask returns why a task is not running. It works even while the task's shard has no leader.
 	ExplainTask(ctx context.Context, in *ExplainTaskRequest, opts ...grpc.CallOption) (*ExplainTaskResponse, error)
 }
 
@@ -159,34 +159,34 @@ func (c *producerServiceClient) ExplainTask(ctx context.Context, in *ExplainTask
 // All implementations must embed UnimplementedProducerServiceServer
 // for forward compatibility.
 //
-// ProducerService enqueues tasks and follows them.
+// ProducerService enqueues, reads and changes tasks.
 type ProducerServiceServer interface {
-	// Enqueue answers when the task is on stable storage.
+	// Enqueue returns when the task is on stable storage.
 	Enqueue(context.Context, *EnqueueRequest) (*EnqueueResponse, error)
-	// EnqueueBatch answers for each task by itself: one bad task doesn't sink the others.
+	// EnqueueBatch returns a result for each task: one bad task doesn't fail the others.
 	EnqueueBatch(context.Context, *EnqueueBatchRequest) (*EnqueueBatchResponse, error)
-	// Produce runs EnqueueBatch for each frame of a stream that stays open, at a fraction of what a call costs. The server knows the caller
-	// from the metadata with which the stream began; the stream ends with the caller's token.
+	// Produce runs EnqueueBatch for every frame of a long-lived stream, at a fraction of the cost of a call. The metadata at the start of the
+	// stream authenticates the caller; the stream ends when the caller's token does.
 	//
-	// The server handles up to 64 frames of a stream at the same time and answers each when its tasks are on stable storage, in any order.
-	// While 64 are under way it doesn't read the stream, and the client's sends block. Each frame counts as a call: against
-	// the rates of its namespace and against the calls that a server runs at once.
+	// The server handles up to 64 frames of a stream concurrently and answers each when its tasks are on stable storage, in any order. While
+	// 64 are in flight, it does not read from the stream, and the client's sends block. Each frame counts as a call, both against the rates
+	// of its namespace and against the server's limit on concurrent calls.
 	//
-	// A frame that is refused is answered, and the stream goes on. The stream itself ends with unauthenticated or unavailable when
-	// its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded.
-	// The server answers what it has begun to handle before it ends a stream: a frame without an answer was not handled. When the connection breaks
-	// instead, the outcome of such a frame is unknown: repeat it with the same request ids.
+	// If a frame is refused, the server answers with the error and the stream continues. The stream itself ends with unauthenticated or unavailable
+	// when its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded. Before
+	// the server ends a stream, it answers the frames it has started to handle: a frame without an answer was not handled. If the connection breaks
+	// instead, the outcome of such a frame is unknown: send it again with the same request ids.
 	Produce(grpc.BidiStreamingServer[ProduceRequest, ProduceResponse]) error
-	// GetTask waits up to wait for an end state.
+	// GetTask returns a task. With wait, it waits that long for the task to end.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
-	// CancelTask ends a task that has not ended; the context of a running handler is cancelled. A cancelled task is answered
-	// like the first time, so that a lost answer is safe to repeat. One that has ended otherwise is wrong_state, with its state.
+	// CancelTask cancels a task that has not ended, and the context of its handler if it is running. Cancelling it again returns the same
+	// response, so the call is safe to retry. For a task that has ended in another state, it returns wrong_state with that state.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
-	// ListTasks answers newest first.
+	// ListTasks returns a page of tasks, newest first.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// UpdateTask changes a task that is not claimed and has not ended.
 	UpdateTask(context.Context, *UpdateTaskRequest) (*UpdateTaskResponse, error)
-	// ExplainTask says why a task is not running, also while its shard has no leader.
+	// ExplainTask returns why a task is not running. It works even while the task's shard has no leader.
 	ExplainTask(context.Context, *ExplainTaskRequest) (*ExplainTaskResponse, error)
 	mustEmbedUnimplementedProducerServiceServer()
 }

@@ -23,14 +23,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Missed says what becomes of ticks that came while nobody could fire them, by over a minute.
+// Missed says what happens to ticks that could not fire within a minute of their time.
 type Missed int32
 
 const (
 	Missed_MISSED_UNSPECIFIED Missed = 0 // once
 	Missed_MISSED_ONCE        Missed = 1 // one task for all of them
 	Missed_MISSED_SKIP        Missed = 2 // none
-	Missed_MISSED_ALL         Missed = 3 // one each, at most the newest 1,000
+	Missed_MISSED_ALL         Missed = 3 // one task each, for the newest 1,000 at most
 )
 
 // Enum value maps for Missed.
@@ -76,7 +76,7 @@ func (Missed) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_schedule_proto_rawDescGZIP(), []int{0}
 }
 
-// Overlap says what becomes of a tick while the task of an earlier one has not ended.
+// Overlap says what happens to a tick while the task of an earlier tick has not ended.
 type Overlap int32
 
 const (
@@ -126,13 +126,13 @@ func (Overlap) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_schedule_proto_rawDescGZIP(), []int{1}
 }
 
-// TickOutcome says what became of a tick.
+// TickOutcome is the outcome of a tick.
 type TickOutcome int32
 
 const (
 	TickOutcome_TICK_OUTCOME_UNSPECIFIED TickOutcome = 0
 	TickOutcome_TICK_OUTCOME_FIRED       TickOutcome = 1
-	TickOutcome_TICK_OUTCOME_CAUGHT_UP   TickOutcome = 2 // fired after it was missed
+	TickOutcome_TICK_OUTCOME_CAUGHT_UP   TickOutcome = 2 // fired late, after it was missed
 	TickOutcome_TICK_OUTCOME_TRIGGERED   TickOutcome = 3 // by an operator
 	TickOutcome_TICK_OUTCOME_SKIPPED     TickOutcome = 4
 )
@@ -182,18 +182,18 @@ func (TickOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_schedule_proto_rawDescGZIP(), []int{2}
 }
 
-// ScheduleSpec is what operators say of a schedule.
+// ScheduleSpec describes a schedule.
 type ScheduleSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                         // needed; letters, digits and . _ - : up to 256 bytes
-	Cron          string                 `protobuf:"bytes,2,opt,name=cron,proto3" json:"cron,omitempty"`                         // five or six fields, or @daily and its like; or every
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                         // required; letters, digits and . _ - : up to 256 bytes
+	Cron          string                 `protobuf:"bytes,2,opt,name=cron,proto3" json:"cron,omitempty"`                         // five or six fields, or a shorthand such as @daily; either this or every
 	Every         *durationpb.Duration   `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`                       // whole seconds
 	TimeZone      string                 `protobuf:"bytes,4,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"` // of cron: an IANA name; default UTC
 	Jitter        *durationpb.Duration   `protobuf:"bytes,5,opt,name=jitter,proto3" json:"jitter,omitempty"`                     // up to 24h
 	Missed        Missed                 `protobuf:"varint,6,opt,name=missed,proto3,enum=pawl.v1.Missed" json:"missed,omitempty"`
 	Overlap       Overlap                `protobuf:"varint,7,opt,name=overlap,proto3,enum=pawl.v1.Overlap" json:"overlap,omitempty"`
-	Owner         string                 `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"` // what the schedule comes from, such as a file in a repository
-	Task          *TaskSpec              `protobuf:"bytes,9,opt,name=task,proto3" json:"task,omitempty"`   // needed; without delay, run_at, idempotency_key and request_id
+	Owner         string                 `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"` // where the schedule comes from, such as a file in a repository
+	Task          *TaskSpec              `protobuf:"bytes,9,opt,name=task,proto3" json:"task,omitempty"`   // required; without delay, run_at, idempotency_key and request_id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,23 +291,23 @@ func (x *ScheduleSpec) GetTask() *TaskSpec {
 	return nil
 }
 
-// Schedule is everything known of a schedule.
+// Schedule is everything known about a schedule.
 type Schedule struct {
 	state         protoimpl.MessageState   `protogen:"open.v1"`
 	Spec          *ScheduleSpec            `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	ScheduleId    string                   `protobuf:"bytes,2,opt,name=schedule_id,json=scheduleId,proto3" json:"schedule_id,omitempty"` // another of the same name has another
+	ScheduleId    string                   `protobuf:"bytes,2,opt,name=schedule_id,json=scheduleId,proto3" json:"schedule_id,omitempty"` // changes if the schedule is deleted and created again
 	CreatedAt     *timestamppb.Timestamp   `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt     *timestamppb.Timestamp   `protobuf:"bytes,4,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	NextRunAt     *timestamppb.Timestamp   `protobuf:"bytes,5,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`             // absent: it is paused
+	NextRunAt     *timestamppb.Timestamp   `protobuf:"bytes,5,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`             // absent: paused
 	NextPlannedAt *timestamppb.Timestamp   `protobuf:"bytes,6,opt,name=next_planned_at,json=nextPlannedAt,proto3" json:"next_planned_at,omitempty"` // next_run_at without its jitter
 	Paused        bool                     `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
 	PausedReason  string                   `protobuf:"bytes,8,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	PausedAt      *timestamppb.Timestamp   `protobuf:"bytes,9,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
-	Last          *Tick                    `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`                         // the newest entry of its history
-	PausedBy      string                   `protobuf:"bytes,11,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"` // as they called themselves; empty: not known
-	Coming        []*timestamppb.Timestamp `protobuf:"bytes,12,rep,name=coming,proto3" json:"coming,omitempty"`                     // up to four ticks behind the next one, without their jitter; not in lists, nor while it is paused
-	Etag          string                   `protobuf:"bytes,13,opt,name=etag,proto3" json:"etag,omitempty"`                         // of its spec: another one if that is different
-	InWords       string                   `protobuf:"bytes,14,opt,name=in_words,json=inWords,proto3" json:"in_words,omitempty"`    // when it is due, in English, by the clock of its time zone: "At 09:30, Monday to Friday"
+	Last          *Tick                    `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`                         // the newest history entry
+	PausedBy      string                   `protobuf:"bytes,11,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"` // as given by the caller; empty: unknown
+	Coming        []*timestamppb.Timestamp `protobuf:"bytes,12,rep,name=coming,proto3" json:"coming,omitempty"`                     // up to four ticks after the next one, without their jitter; not in lists, nor while paused
+	Etag          string                   `protobuf:"bytes,13,opt,name=etag,proto3" json:"etag,omitempty"`                         // changes with the spec
+	InWords       string                   `protobuf:"bytes,14,opt,name=in_words,json=inWords,proto3" json:"in_words,omitempty"`    // when it fires, in English, in its time zone: "At 09:30, Monday to Friday"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -440,18 +440,18 @@ func (x *Schedule) GetInWords() string {
 	return ""
 }
 
-// Tick is an entry of a schedule's history: one tick, or several that were skipped for the same reason.
+// Tick is an entry in a schedule's history: one tick, or several that were skipped for the same reason.
 type Tick struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           int64                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	PlannedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"` // of several the first; absent for a trigger
-	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`                          // of several the last
-	Count         int32                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`                         // how many; 100: or more
+	PlannedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"` // of several, the first; absent for a trigger
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`                          // of several, the last
+	Count         int32                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`                         // number of ticks; 100 means 100 or more
 	DecidedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
 	Outcome       TickOutcome            `protobuf:"varint,6,opt,name=outcome,proto3,enum=pawl.v1.TickOutcome" json:"outcome,omitempty"`
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`               // of a skipped one: missed, paused, overlap, queue_full, ...
-	TaskId        string                 `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"` // its task, or the one that it overlaps
-	Late          *durationpb.Duration   `protobuf:"bytes,9,opt,name=late,proto3" json:"late,omitempty"`                   // from planned to decided
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`               // why it was skipped: missed, paused, overlap, queue_full, ...
+	TaskId        string                 `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"` // its task, or the task that it overlapped
+	Late          *durationpb.Duration   `protobuf:"bytes,9,opt,name=late,proto3" json:"late,omitempty"`                   // from planned_at to decided_at
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -744,9 +744,9 @@ func (x *GetScheduleResponse) GetSchedule() *Schedule {
 type PutScheduleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Spec          *ScheduleSpec          `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	CreateOnly    bool                   `protobuf:"varint,2,opt,name=create_only,json=createOnly,proto3" json:"create_only,omitempty"` // refuse if another one of this name exists
-	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`             // change nothing
-	IfEtag        string                 `protobuf:"bytes,4,opt,name=if_etag,json=ifEtag,proto3" json:"if_etag,omitempty"`              // refused with conflict unless the schedule is there and has this etag, or is as asked already
+	CreateOnly    bool                   `protobuf:"varint,2,opt,name=create_only,json=createOnly,proto3" json:"create_only,omitempty"` // refused with conflict if a different schedule of this name exists
+	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`             // changes nothing
+	IfEtag        string                 `protobuf:"bytes,4,opt,name=if_etag,json=ifEtag,proto3" json:"if_etag,omitempty"`              // refused with conflict unless the schedule exists and still has this etag, or already matches the request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -812,8 +812,8 @@ func (x *PutScheduleRequest) GetIfEtag() string {
 type PutScheduleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Change        string                 `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`     // created, updated, unchanged
-	Schedule      *Schedule              `protobuf:"bytes,2,opt,name=schedule,proto3" json:"schedule,omitempty"` // as it is, or would be
-	Before        *Schedule              `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`     // absent: there was none
+	Schedule      *Schedule              `protobuf:"bytes,2,opt,name=schedule,proto3" json:"schedule,omitempty"` // as it is, or in a dry run would be
+	Before        *Schedule              `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`     // absent: it did not exist
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1136,7 +1136,7 @@ func (x *ResumeScheduleResponse) GetSchedule() *Schedule {
 type TriggerScheduleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // a UUID; a repeat gives the first task again
+	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // a UUID; a retry returns the task of the first call
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -33,22 +33,22 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ScheduleService looks after schedules: what is enqueued again and again (docs/schedules.md).
+// ScheduleService manages schedules, which enqueue tasks repeatedly (docs/schedules.md).
 type ScheduleServiceClient interface {
-	// ListSchedules reads a page of schedules by name.
+	// ListSchedules returns a page of schedules, by name.
 	ListSchedules(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error)
 	GetSchedule(ctx context.Context, in *GetScheduleRequest, opts ...grpc.CallOption) (*GetScheduleResponse, error)
-	// PutSchedule makes a schedule what the request says, creating it if need be. The same again changes nothing. A schedule whose
-	// times don't change keeps its next tick.
+	// PutSchedule creates a schedule, or updates it to match the request. If nothing differs, nothing changes. A schedule whose times don't
+	// change keeps its next tick.
 	PutSchedule(ctx context.Context, in *PutScheduleRequest, opts ...grpc.CallOption) (*PutScheduleResponse, error)
-	// DeleteSchedule removes a schedule with its history. Tasks of its ticks stay.
+	// DeleteSchedule removes a schedule and its history. Tasks that its ticks enqueued are kept.
 	DeleteSchedule(ctx context.Context, in *DeleteScheduleRequest, opts ...grpc.CallOption) (*DeleteScheduleResponse, error)
-	// PauseSchedule lets ticks pass without a task; the history notes them when the schedule is resumed.
+	// PauseSchedule lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed.
 	PauseSchedule(ctx context.Context, in *PauseScheduleRequest, opts ...grpc.CallOption) (*PauseScheduleResponse, error)
 	ResumeSchedule(ctx context.Context, in *ResumeScheduleRequest, opts ...grpc.CallOption) (*ResumeScheduleResponse, error)
-	// TriggerSchedule makes a task now, beside the ticks, also of a schedule that is paused.
+	// TriggerSchedule enqueues the schedule's task now, in addition to its ticks. It also works while the schedule is paused.
 	TriggerSchedule(ctx context.Context, in *TriggerScheduleRequest, opts ...grpc.CallOption) (*TriggerScheduleResponse, error)
-	// ListScheduleHistory reads the history of a schedule, newest first: its last 1,000 entries.
+	// ListScheduleHistory returns a page of a schedule's history, newest first. The last 1,000 entries are kept.
 	ListScheduleHistory(ctx context.Context, in *ListScheduleHistoryRequest, opts ...grpc.CallOption) (*ListScheduleHistoryResponse, error)
 }
 
@@ -144,22 +144,22 @@ func (c *scheduleServiceClient) ListScheduleHistory(ctx context.Context, in *Lis
 // All implementations must embed UnimplementedScheduleServiceServer
 // for forward compatibility.
 //
-// ScheduleService looks after schedules: what is enqueued again and again (docs/schedules.md).
+// ScheduleService manages schedules, which enqueue tasks repeatedly (docs/schedules.md).
 type ScheduleServiceServer interface {
-	// ListSchedules reads a page of schedules by name.
+	// ListSchedules returns a page of schedules, by name.
 	ListSchedules(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error)
 	GetSchedule(context.Context, *GetScheduleRequest) (*GetScheduleResponse, error)
-	// PutSchedule makes a schedule what the request says, creating it if need be. The same again changes nothing. A schedule whose
-	// times don't change keeps its next tick.
+	// PutSchedule creates a schedule, or updates it to match the request. If nothing differs, nothing changes. A schedule whose times don't
+	// change keeps its next tick.
 	PutSchedule(context.Context, *PutScheduleRequest) (*PutScheduleResponse, error)
-	// DeleteSchedule removes a schedule with its history. Tasks of its ticks stay.
+	// DeleteSchedule removes a schedule and its history. Tasks that its ticks enqueued are kept.
 	DeleteSchedule(context.Context, *DeleteScheduleRequest) (*DeleteScheduleResponse, error)
-	// PauseSchedule lets ticks pass without a task; the history notes them when the schedule is resumed.
+	// PauseSchedule lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed.
 	PauseSchedule(context.Context, *PauseScheduleRequest) (*PauseScheduleResponse, error)
 	ResumeSchedule(context.Context, *ResumeScheduleRequest) (*ResumeScheduleResponse, error)
-	// TriggerSchedule makes a task now, beside the ticks, also of a schedule that is paused.
+	// TriggerSchedule enqueues the schedule's task now, in addition to its ticks. It also works while the schedule is paused.
 	TriggerSchedule(context.Context, *TriggerScheduleRequest) (*TriggerScheduleResponse, error)
-	// ListScheduleHistory reads the history of a schedule, newest first: its last 1,000 entries.
+	// ListScheduleHistory returns a page of a schedule's history, newest first. The last 1,000 entries are kept.
 	ListScheduleHistory(context.Context, *ListScheduleHistoryRequest) (*ListScheduleHistoryResponse, error)
 	mustEmbedUnimplementedScheduleServiceServer()
 }

@@ -27,8 +27,8 @@ type TypeOrder int32
 
 const (
 	TypeOrder_TYPE_ORDER_UNSPECIFIED TypeOrder = 0 // by name
-	TypeOrder_TYPE_ORDER_MOST        TypeOrder = 1 // first those to which most happened in the window. One page: no cursor
-	TypeOrder_TYPE_ORDER_FAILING     TypeOrder = 2 // first those with the most attempts that ended badly in the window, and only those with any. One page: no cursor
+	TypeOrder_TYPE_ORDER_MOST        TypeOrder = 1 // most events in the window first. One page, without a cursor
+	TypeOrder_TYPE_ORDER_FAILING     TypeOrder = 2 // most failed attempts in the window first; types without any are left out. One page, without a cursor
 )
 
 // Enum value maps for TypeOrder.
@@ -119,8 +119,8 @@ func (x *GetStatsRequest) GetWindow() *durationpb.Duration {
 type GetStatsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stats         *Stats                 `protobuf:"bytes,1,opt,name=stats,proto3" json:"stats,omitempty"`
-	Queues        *QueueTotals           `protobuf:"bytes,2,opt,name=queues,proto3" json:"queues,omitempty"`       // as they stand now
-	Attention     []*Attention           `protobuf:"bytes,3,rep,name=attention,proto3" json:"attention,omitempty"` // what needs it most first; many of one matter are one line
+	Queues        *QueueTotals           `protobuf:"bytes,2,opt,name=queues,proto3" json:"queues,omitempty"`       // current totals
+	Attention     []*Attention           `protobuf:"bytes,3,rep,name=attention,proto3" json:"attention,omitempty"` // most severe first; similar problems are combined
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -280,19 +280,19 @@ func (x *GetQueueStatsResponse) GetStats() *Stats {
 	return nil
 }
 
-// Stats are the events of a window of time, and how long tasks waited and ran in it.
+// Stats counts the events of a time window, and how long tasks waited and ran in it.
 type Stats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
-	Step          *durationpb.Duration   `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`                                      // 1s in 2m, 10s in 5m and 1h, 5m in 24h
-	Start         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`                                    // of the first step; the last one is the one that runs
-	Series        *Series                `protobuf:"bytes,4,opt,name=series,proto3" json:"series,omitempty"`                                  // events in each step
+	Step          *durationpb.Duration   `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`                                      // 1s for 2m, 10s for 5m and 1h, 5m for 24h
+	Start         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`                                    // of the first step; the last step is the current one
+	Series        *Series                `protobuf:"bytes,4,opt,name=series,proto3" json:"series,omitempty"`                                  // events per step
 	Totals        *EventCounts           `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`                                  // of all steps
-	FailureRate   float64                `protobuf:"fixed64,6,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"`   // of the attempts that ended: those that failed, crashed or timed out, 0 to 1
+	FailureRate   float64                `protobuf:"fixed64,6,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"`   // share of ended attempts that failed, crashed or timed out, 0 to 1
 	Wait          *Latency               `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                                      // from ready to claimed
 	Run           *Latency               `protobuf:"bytes,8,opt,name=run,proto3" json:"run,omitempty"`                                        // from claimed to the end of the run
-	Failing       []*FailingType         `protobuf:"bytes,9,rep,name=failing,proto3" json:"failing,omitempty"`                                // in the last hour, the most failures first; at most 20
-	MissingNodes  []string               `protobuf:"bytes,10,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"` // that did not say what they saw
+	Failing       []*FailingType         `protobuf:"bytes,9,rep,name=failing,proto3" json:"failing,omitempty"`                                // in the last hour, most failures first; at most 20
+	MissingNodes  []string               `protobuf:"bytes,10,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"` // nodes that did not answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -397,17 +397,17 @@ func (x *Stats) GetMissingNodes() []string {
 	return nil
 }
 
-// Series are the events of each step of a window.
+// Series counts the events of each step of a window.
 type Series struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Enqueued      []int64                `protobuf:"varint,1,rep,packed,name=enqueued,proto3" json:"enqueued,omitempty"`
 	Claimed       []int64                `protobuf:"varint,2,rep,packed,name=claimed,proto3" json:"claimed,omitempty"`
 	Succeeded     []int64                `protobuf:"varint,3,rep,packed,name=succeeded,proto3" json:"succeeded,omitempty"`
-	Failed        []int64                `protobuf:"varint,4,rep,packed,name=failed,proto3" json:"failed,omitempty"`   // attempts, those that timed out too
+	Failed        []int64                `protobuf:"varint,4,rep,packed,name=failed,proto3" json:"failed,omitempty"`   // attempts, including those that timed out
 	Crashed       []int64                `protobuf:"varint,5,rep,packed,name=crashed,proto3" json:"crashed,omitempty"` // attempts whose lease was lost
 	Dead          []int64                `protobuf:"varint,6,rep,packed,name=dead,proto3" json:"dead,omitempty"`
 	Poisoned      []int64                `protobuf:"varint,7,rep,packed,name=poisoned,proto3" json:"poisoned,omitempty"`
-	Discarded     []int64                `protobuf:"varint,8,rep,packed,name=discarded,proto3" json:"discarded,omitempty"` // also expired, or moved to another queue
+	Discarded     []int64                `protobuf:"varint,8,rep,packed,name=discarded,proto3" json:"discarded,omitempty"` // including expired tasks and those moved to another queue
 	Cancelled     []int64                `protobuf:"varint,9,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
 	Replayed      []int64                `protobuf:"varint,10,rep,packed,name=replayed,proto3" json:"replayed,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -514,7 +514,7 @@ func (x *Series) GetReplayed() []int64 {
 	return nil
 }
 
-// EventCounts are the events of a window.
+// EventCounts counts the events of a window.
 type EventCounts struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Enqueued      int64                  `protobuf:"varint,1,opt,name=enqueued,proto3" json:"enqueued,omitempty"`
@@ -631,7 +631,7 @@ func (x *EventCounts) GetReplayed() int64 {
 	return 0
 }
 
-// Latency says how long something took. Quantiles are taken from buckets, and are about right.
+// Latency summarizes how long something took. Quantiles are approximate, because they come from histogram buckets.
 type Latency struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
@@ -708,11 +708,11 @@ func (x *Latency) GetP99Seconds() float64 {
 	return 0
 }
 
-// QueueRates are events a second.
+// QueueRates holds events per second.
 type QueueRates struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	In            float64                `protobuf:"fixed64,1,opt,name=in,proto3" json:"in,omitempty"`         // enqueued or replayed
-	Out           float64                `protobuf:"fixed64,2,opt,name=out,proto3" json:"out,omitempty"`       // ended, in whatever way
+	Out           float64                `protobuf:"fixed64,2,opt,name=out,proto3" json:"out,omitempty"`       // ended in any state
 	Failed        float64                `protobuf:"fixed64,3,opt,name=failed,proto3" json:"failed,omitempty"` // attempts that failed, crashed or timed out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -769,16 +769,16 @@ func (x *QueueRates) GetFailed() float64 {
 	return 0
 }
 
-// QueueSeries are the events of a queue in a window of time, in at most 60 steps: enough for a small chart.
+// QueueSeries counts the events of a queue in a time window, in at most 60 steps: enough for a small chart.
 type QueueSeries struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Step          *durationpb.Duration   `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`                   // 2s in 2m, 10s in 5m, 1m in 1h, 30m in 24h
-	Start         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`                 // of the first step; the last one is the one that runs
+	Step          *durationpb.Duration   `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`                   // 2s for 2m, 10s for 5m, 1m for 1h, 30m for 24h
+	Start         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`                 // of the first step; the last step is the current one
 	In            []int64                `protobuf:"varint,3,rep,packed,name=in,proto3" json:"in,omitempty"`               // enqueued or replayed
-	Out           []int64                `protobuf:"varint,4,rep,packed,name=out,proto3" json:"out,omitempty"`             // ended, in whatever way
+	Out           []int64                `protobuf:"varint,4,rep,packed,name=out,proto3" json:"out,omitempty"`             // ended in any state
 	Failed        []int64                `protobuf:"varint,5,rep,packed,name=failed,proto3" json:"failed,omitempty"`       // attempts that failed, crashed or timed out
-	Succeeded     []int64                `protobuf:"varint,6,rep,packed,name=succeeded,proto3" json:"succeeded,omitempty"` // of those in out
-	Poisoned      []int64                `protobuf:"varint,7,rep,packed,name=poisoned,proto3" json:"poisoned,omitempty"`   // of those in out
+	Succeeded     []int64                `protobuf:"varint,6,rep,packed,name=succeeded,proto3" json:"succeeded,omitempty"` // included in out
+	Poisoned      []int64                `protobuf:"varint,7,rep,packed,name=poisoned,proto3" json:"poisoned,omitempty"`   // included in out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -862,11 +862,11 @@ func (x *QueueSeries) GetPoisoned() []int64 {
 	return nil
 }
 
-// FailingType is a type of a queue whose attempts ended badly.
+// FailingType is a task type of a queue with failed attempts.
 type FailingType struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // "_other": of types that are not counted apart
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // "_other": all types that are not counted separately
 	Failures      int64                  `protobuf:"varint,3,opt,name=failures,proto3" json:"failures,omitempty"`
 	LastError     string                 `protobuf:"bytes,4,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	LastErrorType string                 `protobuf:"bytes,5,opt,name=last_error_type,json=lastErrorType,proto3" json:"last_error_type,omitempty"`
@@ -947,17 +947,17 @@ func (x *FailingType) GetLastAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// QueueTotals are the tasks of all queues.
+// QueueTotals counts the current tasks of all queues.
 type QueueTotals struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
-	Queues                int64                  `protobuf:"varint,1,opt,name=queues,proto3" json:"queues,omitempty"` // that ever had a task
+	Queues                int64                  `protobuf:"varint,1,opt,name=queues,proto3" json:"queues,omitempty"` // queues that have ever had a task
 	Scheduled             int64                  `protobuf:"varint,2,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
 	Ready                 int64                  `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
 	Claimed               int64                  `protobuf:"varint,4,opt,name=claimed,proto3" json:"claimed,omitempty"`
 	Retrying              int64                  `protobuf:"varint,5,opt,name=retrying,proto3" json:"retrying,omitempty"`
 	Dead                  int64                  `protobuf:"varint,6,opt,name=dead,proto3" json:"dead,omitempty"`
 	Poisoned              int64                  `protobuf:"varint,7,opt,name=poisoned,proto3" json:"poisoned,omitempty"`
-	OldestReadyAgeSeconds float64                `protobuf:"fixed64,8,opt,name=oldest_ready_age_seconds,json=oldestReadyAgeSeconds,proto3" json:"oldest_ready_age_seconds,omitempty"` // of the queues with the most ready tasks
+	OldestReadyAgeSeconds float64                `protobuf:"fixed64,8,opt,name=oldest_ready_age_seconds,json=oldestReadyAgeSeconds,proto3" json:"oldest_ready_age_seconds,omitempty"` // among the queues with the most ready tasks
 	OldestReadyQueue      string                 `protobuf:"bytes,9,opt,name=oldest_ready_queue,json=oldestReadyQueue,proto3" json:"oldest_ready_queue,omitempty"`
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
@@ -1056,15 +1056,15 @@ func (x *QueueTotals) GetOldestReadyQueue() string {
 	return ""
 }
 
-// Attention is something that somebody should look at.
+// Attention is a problem that an operator should look at.
 type Attention struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`         // dead_letters, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, webhook, shard, node, clock, disk, certificate
 	Severity      string                 `protobuf:"bytes,2,opt,name=severity,proto3" json:"severity,omitempty"` // critical, warning
-	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`   // name of the queue, schedule, webhook, shard or node; of many, the gravest
-	Detail        string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`     // a sentence, about all of them
-	Value         float64                `protobuf:"fixed64,5,opt,name=value,proto3" json:"value,omitempty"`     // the subject's: tasks, seconds, a part of 1, bytes
-	More          int64                  `protobuf:"varint,6,opt,name=more,proto3" json:"more,omitempty"`        // how many others than the subject it is about
+	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`   // name of the queue, schedule, webhook, shard or node; of several, the most severe
+	Detail        string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`     // a sentence about all of them
+	Value         float64                `protobuf:"fixed64,5,opt,name=value,proto3" json:"value,omitempty"`     // of the subject: tasks, seconds, a fraction of 1, or bytes
+	More          int64                  `protobuf:"varint,6,opt,name=more,proto3" json:"more,omitempty"`        // how many others besides the subject are affected
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1144,8 +1144,8 @@ func (x *Attention) GetMore() int64 {
 type GetQueueScaleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Target        *durationpb.Duration   `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"` // the time in which the backlog is to be done: 1s to 24h; default 60s
-	Slots         int32                  `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`  // tasks that one worker runs at once: 1 to 100,000; default 10
+	Target        *durationpb.Duration   `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"` // the time in which the backlog should be worked off: 1s to 24h; default 60s
+	Slots         int32                  `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`  // tasks that one worker runs at the same time: 1 to 100,000; default 10
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1201,18 +1201,18 @@ func (x *GetQueueScaleRequest) GetSlots() int32 {
 	return 0
 }
 
-// GetQueueScaleResponse says how many workers a queue needs, 0 of one that has had no task yet: enough slots for what comes in and for the backlog within the target, and
-// no fewer than run tasks now.
+// GetQueueScaleResponse says how many workers a queue needs: enough slots for the arrivals and to work off the backlog within the target, and no
+// fewer workers than are running tasks now. A queue that has never had a task needs 0.
 type GetQueueScaleResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Queue            string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Workers          int64                  `protobuf:"varint,2,opt,name=workers,proto3" json:"workers,omitempty"`
-	Slots            float64                `protobuf:"fixed64,3,opt,name=slots,proto3" json:"slots,omitempty"`    // tasks that should run at once
-	Active           bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"`   // something waits, runs, or became ready in the last minute: a scaler may go to 0 workers when nothing does
-	Backlog          int64                  `protobuf:"varint,5,opt,name=backlog,proto3" json:"backlog,omitempty"` // ready tasks that nothing but workers holds back
+	Slots            float64                `protobuf:"fixed64,3,opt,name=slots,proto3" json:"slots,omitempty"`    // tasks that should run at the same time
+	Active           bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"`   // a task is waiting, running, or became ready in the last minute; if not, a scaler may go down to 0 workers
+	Backlog          int64                  `protobuf:"varint,5,opt,name=backlog,proto3" json:"backlog,omitempty"` // ready tasks that wait only for a worker
 	Running          int64                  `protobuf:"varint,6,opt,name=running,proto3" json:"running,omitempty"`
 	ArrivalPerSecond float64                `protobuf:"fixed64,7,opt,name=arrival_per_second,json=arrivalPerSecond,proto3" json:"arrival_per_second,omitempty"` // tasks that became ready in the last minute; while a pause, a limit or a breaker holds tasks back, no more than were claimed
-	RunSeconds       *float64               `protobuf:"fixed64,8,opt,name=run_seconds,json=runSeconds,proto3,oneof" json:"run_seconds,omitempty"`               // of one task on average, in the last 5 minutes, or else in the last day; absent: none has ended, and 1s is assumed
+	RunSeconds       *float64               `protobuf:"fixed64,8,opt,name=run_seconds,json=runSeconds,proto3,oneof" json:"run_seconds,omitempty"`               // average per task in the last 5 minutes, or else in the last day; absent: none ended, so 1s is assumed
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1306,8 +1306,8 @@ func (x *GetQueueScaleResponse) GetRunSeconds() float64 {
 type ListTypesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`   // 5m, 1h or 24h; default 1h
-	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`     // only what happened in it; empty: in all queues that the caller may see
-	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"` // a type, in which each * stands for any characters; empty: all
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`     // count only this queue; empty: all queues that the caller may see
+	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"` // of types, in which * matches any characters; empty: all
 	Order         TypeOrder              `protobuf:"varint,4,opt,name=order,proto3,enum=pawl.v1.TypeOrder" json:"order,omitempty"`
 	Limit         int32                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1,000
 	Cursor        string                 `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
@@ -1392,7 +1392,7 @@ type ListTypesResponse struct {
 	Items         []*TypeSummary         `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
 	Window        *durationpb.Duration   `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`
-	MissingNodes  []string               `protobuf:"bytes,4,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"` // that did not say what they saw
+	MissingNodes  []string               `protobuf:"bytes,4,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"` // nodes that did not answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1455,20 +1455,20 @@ func (x *ListTypesResponse) GetMissingNodes() []string {
 	return nil
 }
 
-// TypeSummary is what happened to the tasks of a type in a window.
+// TypeSummary describes what happened to the tasks of a type in a time window.
 type TypeSummary struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`                                    // "_other": types that are not counted apart
-	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`                                // that have had its tasks lately; at most 20
-	Rates         *QueueRates            `protobuf:"bytes,3,opt,name=rates,proto3" json:"rates,omitempty"`                                  // on average in the window, or in as much of it as is known
-	FailureRate   float64                `protobuf:"fixed64,4,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"` // of the attempts that ended: those that failed, crashed or timed out, 0 to 1
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`                                    // "_other": all types that are not counted separately
+	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`                                // queues that recently had tasks of the type; at most 20
+	Rates         *QueueRates            `protobuf:"bytes,3,opt,name=rates,proto3" json:"rates,omitempty"`                                  // averages over the window, or over the part of it that is known
+	FailureRate   float64                `protobuf:"fixed64,4,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"` // share of ended attempts that failed, crashed or timed out, 0 to 1
 	Totals        *EventCounts           `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`
 	Wait          *Latency               `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`     // from ready to claimed
 	Run           *Latency               `protobuf:"bytes,7,opt,name=run,proto3" json:"run,omitempty"`       // from claimed to the end of the run
-	Series        *QueueSeries           `protobuf:"bytes,8,opt,name=series,proto3" json:"series,omitempty"` // in steps of 10s in 5m, 1m in 1h, 30m in 24h
+	Series        *QueueSeries           `protobuf:"bytes,8,opt,name=series,proto3" json:"series,omitempty"` // in steps of 10s for 5m, 1m for 1h, 30m for 24h
 	LastError     string                 `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	LastErrorType string                 `protobuf:"bytes,10,opt,name=last_error_type,json=lastErrorType,proto3" json:"last_error_type,omitempty"`
-	LastFailedAt  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_failed_at,json=lastFailedAt,proto3" json:"last_failed_at,omitempty"` // absent: no attempt is known to have ended badly
+	LastFailedAt  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_failed_at,json=lastFailedAt,proto3" json:"last_failed_at,omitempty"` // absent: no failed attempt is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1584,8 +1584,8 @@ type GetTypeStatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Window        *durationpb.Duration   `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"` // 5m, 1h or 24h; default 1h
-	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`   // only what happened in it; empty: in all queues that the caller may see
-	Around        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=around,proto3" json:"around,omitempty"` // what happened before and after it is compared, such as a deploy of the last 24 hours; absent: nothing is
+	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`   // count only this queue; empty: all queues that the caller may see
+	Around        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=around,proto3" json:"around,omitempty"` // compares before and after this time, such as a deploy in the last 24 hours; absent: no comparison
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1648,18 +1648,18 @@ func (x *GetTypeStatsRequest) GetAround() *timestamppb.Timestamp {
 	return nil
 }
 
-// GetTypeStatsResponse tells of a type. One to which nothing has happened, or that no node remembers, has zeros and no queues.
+// GetTypeStatsResponse has the statistics of a type. A type without activity, or that no node remembers, has zeros and no queues.
 type GetTypeStatsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
-	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                    // that have had its tasks lately, whichever is asked for; at most 1,000
-	Stats         *Stats                 `protobuf:"bytes,4,opt,name=stats,proto3" json:"stats,omitempty"`                                      // in steps of 10s in 5m, 1m in 1h, 15m in 24h
+	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                    // all queues that recently had tasks of the type, even if one was asked for; at most 1,000
+	Stats         *Stats                 `protobuf:"bytes,4,opt,name=stats,proto3" json:"stats,omitempty"`                                      // in steps of 10s for 5m, 1m for 1h, 15m for 24h
 	WaitHistogram []*HistogramBucket     `protobuf:"bytes,5,rep,name=wait_histogram,json=waitHistogram,proto3" json:"wait_histogram,omitempty"` // from ready to claimed, in the window
 	RunHistogram  []*HistogramBucket     `protobuf:"bytes,6,rep,name=run_histogram,json=runHistogram,proto3" json:"run_histogram,omitempty"`    // from claimed to the end of the run, in the window
-	Slowest       []*SlowRun             `protobuf:"bytes,7,rep,name=slowest,proto3" json:"slowest,omitempty"`                                  // runs that ended in the last hour, the slowest first: at most 10, of the 5 slowest in each 10 minutes and queue
-	Comparison    *Comparison            `protobuf:"bytes,8,opt,name=comparison,proto3" json:"comparison,omitempty"`                            // absent: none was asked for, or too little is known
-	Rates         *QueueRates            `protobuf:"bytes,9,opt,name=rates,proto3" json:"rates,omitempty"`                                      // on average in the window, or in as much of it as is known
+	Slowest       []*SlowRun             `protobuf:"bytes,7,rep,name=slowest,proto3" json:"slowest,omitempty"`                                  // up to 10 runs that ended in the last hour, slowest first, from the 5 slowest of each queue and 10 minutes
+	Comparison    *Comparison            `protobuf:"bytes,8,opt,name=comparison,proto3" json:"comparison,omitempty"`                            // absent: not requested, or too little is known
+	Rates         *QueueRates            `protobuf:"bytes,9,opt,name=rates,proto3" json:"rates,omitempty"`                                      // averages over the window, or over the part of it that is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1757,11 +1757,11 @@ func (x *GetTypeStatsResponse) GetRates() *QueueRates {
 	return nil
 }
 
-// HistogramBucket says how many durations were up to its bound, and longer than the bound of the bucket before it. There are two buckets for each
-// doubling, from 1 ms to 26 h. Those before the first and behind the last in which there is something are left out.
+// HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling, from 1
+// ms to 26 h. Empty buckets at both ends are left out.
 type HistogramBucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	UpToSeconds   float64                `protobuf:"fixed64,1,opt,name=up_to_seconds,json=upToSeconds,proto3" json:"up_to_seconds,omitempty"` // 0: it has all that is longer than 26 h
+	UpToSeconds   float64                `protobuf:"fixed64,1,opt,name=up_to_seconds,json=upToSeconds,proto3" json:"up_to_seconds,omitempty"` // 0: everything longer than 26 h
 	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1811,7 +1811,7 @@ func (x *HistogramBucket) GetCount() int64 {
 	return 0
 }
 
-// SlowRun is a run of a task that took long.
+// SlowRun is one of the slowest runs.
 type SlowRun struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -1888,8 +1888,8 @@ func (x *SlowRun) GetFailed() bool {
 	return false
 }
 
-// Comparison is what happened before and after a time, in two periods of the same length: up to an hour, in whole minutes in the first half hour after it and in
-// whole 15 minutes later. The minute or 15 minutes in which the time lies are in neither.
+// Comparison compares what happened before and after a point in time, in two periods of equal length of up to an hour: in whole minutes during the
+// first half hour after that point, and in steps of 15 minutes later. The minute or 15 minutes that contain the point are in neither.
 type Comparison struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Around        *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=around,proto3" json:"around,omitempty"`

@@ -30,18 +30,18 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// StatsService tells what happened to tasks over time. Each node counts what happens in the shards that it leads; an answer adds up
-// what all nodes saw. It is a projection: nothing is decided by it, and what a node saw that is away is missing.
+// StatsService reports what happened to tasks over time. Each node counts the events of the shards it leads; a response sums up all nodes.
+// Statistics are informational: no decision depends on them, and the counts of a node that can't be reached are missing.
 type StatsServiceClient interface {
-	// GetStats tells of all queues together, and what needs attention now.
+	// GetStats returns statistics for all queues together, and what needs attention.
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
-	// GetQueueStats tells of one queue.
+	// GetQueueStats returns statistics for one queue.
 	GetQueueStats(ctx context.Context, in *GetQueueStatsRequest, opts ...grpc.CallOption) (*GetQueueStatsResponse, error)
-	// GetQueueScale tells how many workers a queue needs now.
+	// GetQueueScale returns how many workers a queue needs now.
 	GetQueueScale(ctx context.Context, in *GetQueueScaleRequest, opts ...grpc.CallOption) (*GetQueueScaleResponse, error)
-	// ListTypes tells of the types of tasks that something happened to lately, by name or the busiest first.
+	// ListTypes returns a page of the recently active task types, by name or busiest first.
 	ListTypes(ctx context.Context, in *ListTypesRequest, opts ...grpc.CallOption) (*ListTypesResponse, error)
-	// GetTypeStats tells of one type, in all queues or in one.
+	// GetTypeStats returns statistics for one task type, in all queues or in one.
 	GetTypeStats(ctx context.Context, in *GetTypeStatsRequest, opts ...grpc.CallOption) (*GetTypeStatsResponse, error)
 }
 
@@ -107,18 +107,18 @@ func (c *statsServiceClient) GetTypeStats(ctx context.Context, in *GetTypeStatsR
 // All implementations must embed UnimplementedStatsServiceServer
 // for forward compatibility.
 //
-// StatsService tells what happened to tasks over time. Each node counts what happens in the shards that it leads; an answer adds up
-// what all nodes saw. It is a projection: nothing is decided by it, and what a node saw that is away is missing.
+// StatsService reports what happened to tasks over time. Each node counts the events of the shards it leads; a response sums up all nodes.
+// Statistics are informational: no decision depends on them, and the counts of a node that can't be reached are missing.
 type StatsServiceServer interface {
-	// GetStats tells of all queues together, and what needs attention now.
+	// GetStats returns statistics for all queues together, and what needs attention.
 	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
-	// GetQueueStats tells of one queue.
+	// GetQueueStats returns statistics for one queue.
 	GetQueueStats(context.Context, *GetQueueStatsRequest) (*GetQueueStatsResponse, error)
-	// GetQueueScale tells how many workers a queue needs now.
+	// GetQueueScale returns how many workers a queue needs now.
 	GetQueueScale(context.Context, *GetQueueScaleRequest) (*GetQueueScaleResponse, error)
-	// ListTypes tells of the types of tasks that something happened to lately, by name or the busiest first.
+	// ListTypes returns a page of the recently active task types, by name or busiest first.
 	ListTypes(context.Context, *ListTypesRequest) (*ListTypesResponse, error)
-	// GetTypeStats tells of one type, in all queues or in one.
+	// GetTypeStats returns statistics for one task type, in all queues or in one.
 	GetTypeStats(context.Context, *GetTypeStatsRequest) (*GetTypeStatsResponse, error)
 	mustEmbedUnimplementedStatsServiceServer()
 }

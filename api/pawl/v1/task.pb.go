@@ -76,17 +76,17 @@ func (Priority) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_task_proto_rawDescGZIP(), []int{0}
 }
 
-// State is the exact place of a task in its life (docs/lifecycle.md).
+// State is the exact state of a task in its life (docs/lifecycle.md).
 type State int32
 
 const (
 	State_STATE_UNSPECIFIED State = 0
-	State_STATE_SCHEDULED   State = 1 // waits for its run_at
+	State_STATE_SCHEDULED   State = 1 // waiting for its run_at
 	State_STATE_READY       State = 2 // can be claimed
 	State_STATE_CLAIMED     State = 3 // a worker holds it under a lease
-	State_STATE_RETRYING    State = 4 // failed, waits for its next attempt
+	State_STATE_RETRYING    State = 4 // failed, waiting for its next attempt
 	State_STATE_SUCCEEDED   State = 5 // acked
-	State_STATE_DISCARDED   State = 6 // ended on purpose
+	State_STATE_DISCARDED   State = 6 // dropped on purpose
 	State_STATE_DEAD        State = 7 // a dead letter: should have succeeded
 	State_STATE_POISONED    State = 8 // its payload can't be read
 	State_STATE_CANCELLED   State = 9 // stopped by a caller
@@ -147,7 +147,7 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_task_proto_rawDescGZIP(), []int{1}
 }
 
-// Status is the coarse word for callers.
+// Status is a simplified State for callers.
 type Status int32
 
 const (
@@ -206,15 +206,15 @@ func (Status) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_task_proto_rawDescGZIP(), []int{2}
 }
 
-// OnConflict says what becomes of a new task whose unique key another one holds.
+// OnConflict says what happens to a new task whose unique key another task holds.
 type OnConflict int32
 
 const (
 	OnConflict_ON_CONFLICT_UNSPECIFIED OnConflict = 0 // read as keep in requests
-	OnConflict_ON_CONFLICT_KEEP        OnConflict = 1 // the answer is the other one, with duplicate set
-	OnConflict_ON_CONFLICT_REPLACE     OnConflict = 2 // the task of the key that waits is discarded, and the new one takes its place; as keep if none waits
-	OnConflict_ON_CONFLICT_KEEP_LAST   OnConflict = 3 // as replace; but while the other one runs, the new one waits behind it
-	OnConflict_ON_CONFLICT_REJECT      OnConflict = 4 // the new one is refused with conflict
+	OnConflict_ON_CONFLICT_KEEP        OnConflict = 1 // the response names the other task, with duplicate set
+	OnConflict_ON_CONFLICT_REPLACE     OnConflict = 2 // the key's waiting task is discarded and the new task takes its place; like keep if none is waiting
+	OnConflict_ON_CONFLICT_KEEP_LAST   OnConflict = 3 // like replace, but while the other task runs, the new one waits behind it
+	OnConflict_ON_CONFLICT_REJECT      OnConflict = 4 // the new task is refused with conflict
 )
 
 // Enum value maps for OnConflict.
@@ -266,18 +266,18 @@ func (OnConflict) EnumDescriptor() ([]byte, []int) {
 type Outcome int32
 
 const (
-	Outcome_OUTCOME_UNSPECIFIED Outcome = 0 // still runs
+	Outcome_OUTCOME_UNSPECIFIED Outcome = 0 // still running
 	Outcome_OUTCOME_SUCCEEDED   Outcome = 1
-	Outcome_OUTCOME_FAILED      Outcome = 2 // will be retried, or was the last one
+	Outcome_OUTCOME_FAILED      Outcome = 2 // to be retried, or the last one
 	Outcome_OUTCOME_DEAD        Outcome = 3 // not retryable
 	Outcome_OUTCOME_DISCARDED   Outcome = 4
 	Outcome_OUTCOME_POISONED    Outcome = 5
 	Outcome_OUTCOME_LEASE_LOST  Outcome = 6 // the worker vanished: a crash
-	Outcome_OUTCOME_TIMED_OUT   Outcome = 7 // the run exceeded its timeout and its worker did not say so
-	Outcome_OUTCOME_RELEASED    Outcome = 8 // given back, no attempt used
-	Outcome_OUTCOME_SNOOZED     Outcome = 9 // put off, no attempt used
+	Outcome_OUTCOME_TIMED_OUT   Outcome = 7 // the run exceeded its timeout and the worker did not report it
+	Outcome_OUTCOME_RELEASED    Outcome = 8 // handed back, no attempt used
+	Outcome_OUTCOME_SNOOZED     Outcome = 9 // postponed, no attempt used
 	Outcome_OUTCOME_CANCELLED   Outcome = 10
-	Outcome_OUTCOME_LEADERLESS  Outcome = 11 // its lease ran out while no leader served: no attempt used
+	Outcome_OUTCOME_LEADERLESS  Outcome = 11 // the lease expired while the shard had no leader: no attempt used
 )
 
 // Enum value maps for Outcome.
@@ -339,7 +339,8 @@ func (Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_task_proto_rawDescGZIP(), []int{4}
 }
 
-// RetryPolicy says how long a failed task waits: min(initial * factor^(n-1), max) plus up to jitter of it.
+// RetryPolicy says how long a failed task waits after its nth failure: min(initial * factor^(n-1), max), plus a random share of up to
+// jitter of it.
 type RetryPolicy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Initial       *durationpb.Duration   `protobuf:"bytes,1,opt,name=initial,proto3" json:"initial,omitempty"`       // default 30s
@@ -408,11 +409,11 @@ func (x *RetryPolicy) GetJitter() float64 {
 	return 0
 }
 
-// Unique lets a queue have one task of a key at a time.
+// Unique limits a queue to one task per key at a time.
 type Unique struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`                                                          // at most 256 bytes; default: one that stands for type and payload
-	States        []State                `protobuf:"varint,2,rep,packed,name=states,proto3,enum=pawl.v1.State" json:"states,omitempty"`                         // in which a task holds its key: all that are no end, which is the default, and any ends
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`                                                          // at most 256 bytes; default: derived from type and payload
+	States        []State                `protobuf:"varint,2,rep,packed,name=states,proto3,enum=pawl.v1.State" json:"states,omitempty"`                         // in which a task holds its key: always all non-final states, which are the default, and any final states
 	OnConflict    OnConflict             `protobuf:"varint,3,opt,name=on_conflict,json=onConflict,proto3,enum=pawl.v1.OnConflict" json:"on_conflict,omitempty"` // default keep
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -469,10 +470,10 @@ func (x *Unique) GetOnConflict() OnConflict {
 	return OnConflict_ON_CONFLICT_UNSPECIFIED
 }
 
-// TaskSpec is what a producer says of a task.
+// TaskSpec describes a task to enqueue.
 type TaskSpec struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
-	Type           string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`                                  // needed; at most 256 bytes
+	Type           string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`                                  // required; at most 256 bytes
 	Payload        []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`                            // at most 1 MiB
 	ContentType    string                 `protobuf:"bytes,3,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"` // "" and "application/json": a JSON value
 	Queue          string                 `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`                                // default "default"
@@ -481,21 +482,21 @@ type TaskSpec struct {
 	RunAt          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`
 	IdempotencyKey string                 `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"` // one task per key and queue for idempotency_ttl
 	IdempotencyTtl *durationpb.Duration   `protobuf:"bytes,9,opt,name=idempotency_ttl,json=idempotencyTtl,proto3" json:"idempotency_ttl,omitempty"` // above 0; default 24h
-	RequestId      string                 `protobuf:"bytes,10,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`               // a UUID; a repeat gives the first task again for at least 10 minutes
+	RequestId      string                 `protobuf:"bytes,10,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`               // a UUID; a retry returns the first task again, for at least 10 minutes
 	MaxAttempts    int32                  `protobuf:"varint,11,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`        // default: the queue's
 	Retry          *RetryPolicy           `protobuf:"bytes,12,opt,name=retry,proto3" json:"retry,omitempty"`                                        // default: the queue's
-	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                    // of one run, above 0; default: that of the queue
-	ExpiresIn      *durationpb.Duration   `protobuf:"bytes,14,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`               // above 0: discarded unless started by then
-	Retention      *durationpb.Duration   `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`                                // once ended; default: the queue's for its end state
+	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                    // of one run, above 0; default: the queue's
+	ExpiresIn      *durationpb.Duration   `protobuf:"bytes,14,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`               // above 0; discarded unless started within this time
+	Retention      *durationpb.Duration   `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`                                // how long it is kept once ended; default: the queue's for its end state
 	Key            string                 `protobuf:"bytes,16,opt,name=key,proto3" json:"key,omitempty"`                                            // for fairness and limits; at most 256 bytes
 	Tags           []string               `protobuf:"bytes,17,rep,name=tags,proto3" json:"tags,omitempty"`
 	Headers        map[string]string      `protobuf:"bytes,18,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // correlation ids and trace context travel here
-	Cost           int32                  `protobuf:"varint,19,opt,name=cost,proto3" json:"cost,omitempty"`                                                                                // tokens of rate limits that a start takes: 1 to 1,000; default 1
-	Unique         *Unique                `protobuf:"bytes,20,opt,name=unique,proto3" json:"unique,omitempty"`                                                                             // default: any number of tasks
-	// then is enqueued when this task has succeeded, each with its result: at most 8 tasks, which may be followed by others, 20 deep, 100
-	// and 1 MiB in all. Their delay and expires_in count from then. They have no request_id and no group_id.
+	Cost           int32                  `protobuf:"varint,19,opt,name=cost,proto3" json:"cost,omitempty"`                                                                                // rate-limit tokens that a start takes: 1 to 1,000; default 1
+	Unique         *Unique                `protobuf:"bytes,20,opt,name=unique,proto3" json:"unique,omitempty"`                                                                             // default: not unique
+	// Follow-up tasks, enqueued when this task has succeeded, each with its result: at most 8, which may have follow-up tasks themselves, 20
+	// levels deep, 100 tasks and 1 MiB in all. Their delay and expires_in count from that moment. They have no request_id and no group_id.
 	Then          []*TaskSpec `protobuf:"bytes,30,rep,name=then,proto3" json:"then,omitempty"`
-	GroupId       string      `protobuf:"bytes,31,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of a group that is not complete: the task is a member
+	GroupId       string      `protobuf:"bytes,31,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // adds the task to this group, which must not be complete
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -684,7 +685,7 @@ func (x *TaskSpec) GetGroupId() string {
 	return ""
 }
 
-// Task is everything known of a task.
+// Task is everything known about a task.
 type Task struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	TaskId            string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -694,11 +695,11 @@ type Task struct {
 	State             State                  `protobuf:"varint,5,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"`
 	Reason            string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"` // why it is in its end state
 	Priority          Priority               `protobuf:"varint,7,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"`
-	Payload           []byte                 `protobuf:"bytes,8,opt,name=payload,proto3" json:"payload,omitempty"` // left out of lists unless asked for
+	Payload           []byte                 `protobuf:"bytes,8,opt,name=payload,proto3" json:"payload,omitempty"` // left out of lists unless requested
 	ContentType       string                 `protobuf:"bytes,9,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
 	Result            []byte                 `protobuf:"bytes,10,opt,name=result,proto3" json:"result,omitempty"`
 	ResultContentType string                 `protobuf:"bytes,11,opt,name=result_content_type,json=resultContentType,proto3" json:"result_content_type,omitempty"`
-	Attempts          int32                  `protobuf:"varint,12,opt,name=attempts,proto3" json:"attempts,omitempty"` // attempts begun: the number of the last one
+	Attempts          int32                  `protobuf:"varint,12,opt,name=attempts,proto3" json:"attempts,omitempty"` // attempts started, which is the number of the last one
 	MaxAttempts       int32                  `protobuf:"varint,13,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	Failures          int32                  `protobuf:"varint,14,opt,name=failures,proto3" json:"failures,omitempty"`
 	Crashes           int32                  `protobuf:"varint,15,opt,name=crashes,proto3" json:"crashes,omitempty"` // leases lost
@@ -707,14 +708,14 @@ type Task struct {
 	Fence             int64                  `protobuf:"varint,18,opt,name=fence,proto3" json:"fence,omitempty"` // claims so far
 	AttemptLog        []*Attempt             `protobuf:"bytes,19,rep,name=attempt_log,json=attemptLog,proto3" json:"attempt_log,omitempty"`
 	Progress          *Progress              `protobuf:"bytes,20,opt,name=progress,proto3" json:"progress,omitempty"`
-	Worker            string                 `protobuf:"bytes,21,opt,name=worker,proto3" json:"worker,omitempty"` // who holds it, or held it last
+	Worker            string                 `protobuf:"bytes,21,opt,name=worker,proto3" json:"worker,omitempty"` // the worker that holds it, or held it last
 	CreatedAt         *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	RunAt             *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"` // when it is or was due
 	ClaimedAt         *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`
 	LeaseExpiresAt    *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`
 	EndedAt           *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	ExpiresAt         *timestamppb.Timestamp `protobuf:"bytes,27,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"` // of expires_in
-	KeptUntil         *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=kept_until,json=keptUntil,proto3" json:"kept_until,omitempty"` // when retention removes it
+	ExpiresAt         *timestamppb.Timestamp `protobuf:"bytes,27,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"` // from expires_in
+	KeptUntil         *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=kept_until,json=keptUntil,proto3" json:"kept_until,omitempty"` // when it is deleted
 	IdempotencyKey    string                 `protobuf:"bytes,29,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	Key               string                 `protobuf:"bytes,30,opt,name=key,proto3" json:"key,omitempty"`
 	Tags              []string               `protobuf:"bytes,31,rep,name=tags,proto3" json:"tags,omitempty"`
@@ -723,15 +724,15 @@ type Task struct {
 	Timeout           *durationpb.Duration   `protobuf:"bytes,34,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	Retention         *durationpb.Duration   `protobuf:"bytes,35,opt,name=retention,proto3" json:"retention,omitempty"`
 	Checkpoint        []byte                 `protobuf:"bytes,36,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	Cost              int32                  `protobuf:"varint,37,opt,name=cost,proto3" json:"cost,omitempty"` // tokens of rate limits that a start takes
+	Cost              int32                  `protobuf:"varint,37,opt,name=cost,proto3" json:"cost,omitempty"` // rate-limit tokens that a start takes
 	Unique            *Unique                `protobuf:"bytes,38,opt,name=unique,proto3" json:"unique,omitempty"`
-	WaitsFor          string                 `protobuf:"bytes,39,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`    // the id of the task that runs and holds the unique key, or of the first of its key in a strict order
-	MovedTo           string                 `protobuf:"bytes,48,opt,name=moved_to,json=movedTo,proto3" json:"moved_to,omitempty"`       // the id of the task as which it lives on in another queue
-	MovedFrom         string                 `protobuf:"bytes,49,opt,name=moved_from,json=movedFrom,proto3" json:"moved_from,omitempty"` // the id of the task that lives on as this one
+	WaitsFor          string                 `protobuf:"bytes,39,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`    // the id of the running task that holds its unique key, or with strict key order, of the first task of its key
+	MovedTo           string                 `protobuf:"bytes,48,opt,name=moved_to,json=movedTo,proto3" json:"moved_to,omitempty"`       // the id of the task that replaces it in another queue
+	MovedFrom         string                 `protobuf:"bytes,49,opt,name=moved_from,json=movedFrom,proto3" json:"moved_from,omitempty"` // the id of the task that this one replaces
 	GroupId           string                 `protobuf:"bytes,50,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`       // of the group that it is a member of
-	Parent            *Parent                `protobuf:"bytes,51,opt,name=parent,proto3" json:"parent,omitempty"`                        // what it follows
-	Then              []*Follower            `protobuf:"bytes,52,rep,name=then,proto3" json:"then,omitempty"`                            // what follows it
-	Etag              string                 `protobuf:"bytes,53,opt,name=etag,proto3" json:"etag,omitempty"`                            // of what UpdateTask changes: another one if that is different; only with the payload
+	Parent            *Parent                `protobuf:"bytes,51,opt,name=parent,proto3" json:"parent,omitempty"`                        // the task or group that it follows
+	Then              []*Follower            `protobuf:"bytes,52,rep,name=then,proto3" json:"then,omitempty"`                            // its follow-up tasks
+	Etag              string                 `protobuf:"bytes,53,opt,name=etag,proto3" json:"etag,omitempty"`                            // changes with whatever UpdateTask can change; only set together with the payload
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1081,7 +1082,7 @@ func (x *Task) GetEtag() string {
 	return ""
 }
 
-// Progress is what a handler last said of its way.
+// Progress is the last progress that a handler reported.
 type Progress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Percent       float64                `protobuf:"fixed64,1,opt,name=percent,proto3" json:"percent,omitempty"` // 0 to 100
@@ -1141,7 +1142,7 @@ type Attempt struct {
 	Fence         int64                  `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	Worker        string                 `protobuf:"bytes,3,opt,name=worker,proto3" json:"worker,omitempty"`
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"` // absent while it runs
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"` // absent while running
 	Outcome       Outcome                `protobuf:"varint,6,opt,name=outcome,proto3,enum=pawl.v1.Outcome" json:"outcome,omitempty"`
 	Error         *TaskError             `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
 	Waited        *durationpb.Duration   `protobuf:"bytes,8,opt,name=waited,proto3" json:"waited,omitempty"`                          // from ready to claimed
@@ -1243,12 +1244,12 @@ func (x *Attempt) GetNextRunAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// TaskError is what a handler says of a failure.
+// TaskError is the error that a handler reports.
 type TaskError struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"` // at most 8 KiB, cut beyond
+	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"` // truncated to 8 KiB
 	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	Stack         string                 `protobuf:"bytes,3,opt,name=stack,proto3" json:"stack,omitempty"` // at most 8 KiB, cut beyond
+	Stack         string                 `protobuf:"bytes,3,opt,name=stack,proto3" json:"stack,omitempty"` // truncated to 8 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1304,15 +1305,15 @@ func (x *TaskError) GetStack() string {
 	return ""
 }
 
-// Error is a refusal, in answers for single items of a batch and in the details of a gRPC status.
+// Error describes a refused request, in the results for single items of a batch and in the details of a gRPC status.
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // stable: invalid_argument, not_found, conflict, stale_claim, ...
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                   // of stale_claim: expired, reclaimed, cancelled, completed; of unavailable: node_not_ready, where another node may answer
-	Field         string                 `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`                     // of invalid_argument
-	Holder        string                 `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`                   // of stale_claim reclaimed: the worker that holds it now
-	State         State                  `protobuf:"varint,6,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // of wrong_state
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                   // for stale_claim: expired, reclaimed, cancelled, completed; for unavailable: node_not_ready, another node may answer
+	Field         string                 `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`                     // for invalid_argument: the invalid field
+	Holder        string                 `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`                   // for stale_claim with reclaimed: the worker that holds the task now
+	State         State                  `protobuf:"varint,6,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // for wrong_state: the task's state
 	RetryAfter    *durationpb.Duration   `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1397,22 +1398,22 @@ func (x *Error) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
-// Filter selects tasks; fields that are set must all match.
+// Filter selects tasks. All fields that are set must match.
 type Filter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	States        []State                `protobuf:"varint,2,rep,packed,name=states,proto3,enum=pawl.v1.State" json:"states,omitempty"` // any of them
+	States        []State                `protobuf:"varint,2,rep,packed,name=states,proto3,enum=pawl.v1.State" json:"states,omitempty"` // any of these
 	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
 	Tag           string                 `protobuf:"bytes,4,opt,name=tag,proto3" json:"tag,omitempty"`
 	Key           string                 `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
 	Worker        string                 `protobuf:"bytes,6,opt,name=worker,proto3" json:"worker,omitempty"`
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // part of the last error's message
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"` // substring of the last error's message
 	CreatedAfter  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
-	Q             string                 `protobuf:"bytes,10,opt,name=q,proto3" json:"q,omitempty"`                     // part of the payload
-	Fingerprint   string                 `protobuf:"bytes,11,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // of the type and the last error's message, as groups of dead letters have it
+	Q             string                 `protobuf:"bytes,10,opt,name=q,proto3" json:"q,omitempty"`                     // substring of the payload
+	Fingerprint   string                 `protobuf:"bytes,11,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // of type and last error message, as in DeadGroup
 	Operation     string                 `protobuf:"bytes,12,opt,name=operation,proto3" json:"operation,omitempty"`     // id of the last operation that changed the task
-	Payload       []*PayloadField        `protobuf:"bytes,13,rep,name=payload,proto3" json:"payload,omitempty"`         // fields of the payload with their values; at most 8, all of which must match
+	Payload       []*PayloadField        `protobuf:"bytes,13,rep,name=payload,proto3" json:"payload,omitempty"`         // at most 8, all of which must match
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1538,13 +1539,13 @@ func (x *Filter) GetPayload() []*PayloadField {
 	return nil
 }
 
-// PayloadField is a field of a JSON payload and its value. A payload that is no JSON, or that has no such field, does not match.
+// PayloadField is a field of a JSON payload and the value it must have. A payload that is not JSON, or lacks the field, does not match.
 type PayloadField struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Keys of objects and indexes of arrays with dots between, such as customer.id or items.0.sku. A backslash takes the next character as it
-	// is, for keys with a dot in them. At most 256 bytes and 16 keys.
+	// Object keys and array indexes separated by dots, such as customer.id or items.0.sku. A backslash escapes the next character, for keys
+	// that contain a dot. At most 256 bytes and 16 keys.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// A string of this text, a number of this value, true, false or null. At most 1 KiB.
+	// A string, number, true, false or null, as text. At most 1 KiB.
 	Value         string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1594,12 +1595,12 @@ func (x *PayloadField) GetValue() string {
 	return ""
 }
 
-// Searched says how far the search for a page came that ended before the page was full: few tasks match, and a page reads a bounded number
-// of rows. The next page goes on from there.
+// Searched says how far a search got whose page is not full: if few tasks match, a page ends after reading a bounded number of rows. The
+// next page continues from there.
 type Searched struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Rows          int64                  `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`  // that were read for this page
-	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"` // all that were created later were found; of the dead letters of a queue: all that ended later
+	Rows          int64                  `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`  // read for this page
+	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"` // all matching tasks created after this were found; for a queue's dead letters, all that ended after this
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -23,39 +23,39 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Webhook is all that is kept of a webhook, but for its secrets.
+// Webhook is everything that is stored about a webhook except its secrets.
 type Webhook struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // letters, digits and . _ - :, up to 128
-	Url   string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`   // to callers without the role admin only its beginning: what follows may be a secret
+	Url   string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`   // without the role admin, only its beginning, because the rest may contain a secret
 	// What is sent: task.dead, task.poisoned, breaker.opened, breaker.closed, schedule.missed, queue.over, queue.under.
 	Events         []string               `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
-	Queues         []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                         // patterns: names in which * stands for any characters
+	Queues         []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                         // patterns, in which * matches any characters
 	DepthOver      int64                  `protobuf:"varint,5,opt,name=depth_over,json=depthOver,proto3" json:"depth_over,omitempty"` // ready tasks above which a queue is over; 0: none
-	WaitOver       *durationpb.Duration   `protobuf:"bytes,6,opt,name=wait_over,json=waitOver,proto3" json:"wait_over,omitempty"`     // the same of how long the oldest has been ready; unset: none
+	WaitOver       *durationpb.Duration   `protobuf:"bytes,6,opt,name=wait_over,json=waitOver,proto3" json:"wait_over,omitempty"`     // the same for how long the oldest has been ready; unset: none
 	CreatedBy      string                 `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	CreatedAt      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	ChangedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
 	RotatedAt      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"`
-	OldUntil       *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until when the secret before the last rotation signs too
+	OldUntil       *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until then, notices are also signed with the secret from before the last rotation
 	State          string                 `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`                       // active, failing (the last attempt failed), paused, disabled
 	Paused         bool                   `protobuf:"varint,12,opt,name=paused,proto3" json:"paused,omitempty"`
 	PausedReason   string                 `protobuf:"bytes,13,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	PausedBy       string                 `protobuf:"bytes,14,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
 	PausedAt       *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
-	DisabledReason string                 `protobuf:"bytes,16,opt,name=disabled_reason,json=disabledReason,proto3" json:"disabled_reason,omitempty"` // set: the receiver said that it is gone; nothing is sent until the webhook is resumed
+	DisabledReason string                 `protobuf:"bytes,16,opt,name=disabled_reason,json=disabledReason,proto3" json:"disabled_reason,omitempty"` // set if the receiver answered that it is gone; nothing is sent until the webhook is resumed
 	DisabledAt     *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=disabled_at,json=disabledAt,proto3" json:"disabled_at,omitempty"`
-	Pending        int64                  `protobuf:"varint,18,opt,name=pending,proto3" json:"pending,omitempty"`                                   // notices that are to be sent
-	PendingSince   *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=pending_since,json=pendingSince,proto3" json:"pending_since,omitempty"`      // of the oldest of them
-	NextAttemptAt  *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=next_attempt_at,json=nextAttemptAt,proto3" json:"next_attempt_at,omitempty"` // after a failure, if another attempt will be made: never in the past
-	Failures       int64                  `protobuf:"varint,21,opt,name=failures,proto3" json:"failures,omitempty"`                                 // attempts that failed since the last that succeeded
-	FailingSince   *timestamppb.Timestamp `protobuf:"bytes,31,opt,name=failing_since,json=failingSince,proto3" json:"failing_since,omitempty"`      // of the first of the attempts that failures counts
-	Delivered      int64                  `protobuf:"varint,22,opt,name=delivered,proto3" json:"delivered,omitempty"`                               // notices, since the webhook was made
+	Pending        int64                  `protobuf:"varint,18,opt,name=pending,proto3" json:"pending,omitempty"`                                   // notices waiting to be sent
+	PendingSince   *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=pending_since,json=pendingSince,proto3" json:"pending_since,omitempty"`      // when the oldest of them was created
+	NextAttemptAt  *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=next_attempt_at,json=nextAttemptAt,proto3" json:"next_attempt_at,omitempty"` // set after a failure if there will be another attempt; never in the past
+	Failures       int64                  `protobuf:"varint,21,opt,name=failures,proto3" json:"failures,omitempty"`                                 // failed attempts since the last success
+	FailingSince   *timestamppb.Timestamp `protobuf:"bytes,31,opt,name=failing_since,json=failingSince,proto3" json:"failing_since,omitempty"`      // the first of the attempts that failures counts
+	Delivered      int64                  `protobuf:"varint,22,opt,name=delivered,proto3" json:"delivered,omitempty"`                               // notices, since the webhook was created
 	Failed         int64                  `protobuf:"varint,23,opt,name=failed,proto3" json:"failed,omitempty"`                                     // attempts
-	Dropped        int64                  `protobuf:"varint,24,opt,name=dropped,proto3" json:"dropped,omitempty"`                                   // notices that were not delivered, and never will be
+	Dropped        int64                  `protobuf:"varint,24,opt,name=dropped,proto3" json:"dropped,omitempty"`                                   // notices that were given up
 	DeliveredAt    *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=delivered_at,json=deliveredAt,proto3" json:"delivered_at,omitempty"`         // the last time
-	LastStatus     int32                  `protobuf:"varint,26,opt,name=last_status,json=lastStatus,proto3" json:"last_status,omitempty"`           // HTTP status of the last failure; 0: there was no answer
-	LastError      string                 `protobuf:"bytes,27,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`               // of the last failure; with the beginning of what the receiver answered
+	LastStatus     int32                  `protobuf:"varint,26,opt,name=last_status,json=lastStatus,proto3" json:"last_status,omitempty"`           // HTTP status of the last failure; 0: no response
+	LastError      string                 `protobuf:"bytes,27,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`               // of the last failure, with the beginning of the receiver's response
 	FailedAt       *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=failed_at,json=failedAt,proto3" json:"failed_at,omitempty"`
 	DroppedAt      *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=dropped_at,json=droppedAt,proto3" json:"dropped_at,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -309,20 +309,20 @@ func (x *Webhook) GetDroppedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// WebhookDelivery is a notice that was sent, or was to be.
+// WebhookDelivery describes a notice and its delivery.
 type WebhookDelivery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // the header webhook-id: the same at each attempt
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // the webhook-id header; the same for every attempt
 	Event         string                 `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
 	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
-	Count         int64                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"` // how many of what it tells of
+	Count         int64                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"` // how many occurrences it reports
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"` // of the last attempt
 	Attempts      int32                  `protobuf:"varint,7,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	Outcome       string                 `protobuf:"bytes,8,opt,name=outcome,proto3" json:"outcome,omitempty"` // delivered, retrying, held (until the webhook is resumed), failed (a test), dropped
-	Status        int32                  `protobuf:"varint,9,opt,name=status,proto3" json:"status,omitempty"`  // HTTP status of the last attempt; 0: there was no answer
+	Status        int32                  `protobuf:"varint,9,opt,name=status,proto3" json:"status,omitempty"`  // HTTP status of the last attempt; 0: no response
 	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`    // why the last attempt failed
-	Took          *durationpb.Duration   `protobuf:"bytes,11,opt,name=took,proto3" json:"took,omitempty"`      // the last attempt
+	Took          *durationpb.Duration   `protobuf:"bytes,11,opt,name=took,proto3" json:"took,omitempty"`      // duration of the last attempt
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,7 +437,7 @@ func (x *WebhookDelivery) GetTook() *durationpb.Duration {
 type ListWebhooksRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`  // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -489,7 +489,7 @@ func (x *ListWebhooksRequest) GetCursor() string {
 type ListWebhooksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Webhook             `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: the list ends here
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty: this is the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -629,11 +629,11 @@ func (x *GetWebhookResponse) GetWebhook() *Webhook {
 type AddWebhookRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                               // https; http only to networks that the servers allow
-	Events        []string               `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`                         // or all of a sort, as task.*; none: all, but those of thresholds only with a threshold
+	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                               // https; http only to networks that the server allows
+	Events        []string               `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`                         // task.* is a whole group; none: all, but queue.over and queue.under only with a threshold
 	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                         // patterns, at most 32; none: all queues
 	DepthOver     int64                  `protobuf:"varint,5,opt,name=depth_over,json=depthOver,proto3" json:"depth_over,omitempty"` // ready tasks above which queue.over is sent; 0: none
-	WaitOver      *durationpb.Duration   `protobuf:"bytes,6,opt,name=wait_over,json=waitOver,proto3" json:"wait_over,omitempty"`     // the same of how long the oldest has been ready, 1s to 30 days; unset: none
+	WaitOver      *durationpb.Duration   `protobuf:"bytes,6,opt,name=wait_over,json=waitOver,proto3" json:"wait_over,omitempty"`     // the same for how long the oldest has been ready, 1s to 30 days; unset: none
 	Secret        string                 `protobuf:"bytes,7,opt,name=secret,proto3" json:"secret,omitempty"`                         // whsec_ and 24 to 64 bytes in base64; empty: the server makes one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -721,8 +721,8 @@ func (x *AddWebhookRequest) GetSecret() string {
 type AddWebhookResponse struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Webhook           *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
-	Secret            string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                                        // by which the receiver knows who sends. It is not shown again
-	UnconfirmedShards []uint32               `protobuf:"varint,3,rep,packed,name=unconfirmed_shards,json=unconfirmedShards,proto3" json:"unconfirmed_shards,omitempty"` // that have not said within a second that they know of it: they will
+	Secret            string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                                        // signs the notices, so that the receiver can verify the sender; not shown again
+	UnconfirmedShards []uint32               `protobuf:"varint,3,rep,packed,name=unconfirmed_shards,json=unconfirmedShards,proto3" json:"unconfirmed_shards,omitempty"` // shards that did not acknowledge it within a second; they will catch up
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -778,13 +778,13 @@ func (x *AddWebhookResponse) GetUnconfirmedShards() []uint32 {
 	return nil
 }
 
-// SetWebhookRequest changes what it has. The webhook's pause, secrets and counts stay.
+// SetWebhookRequest changes the fields that are set. The webhook's pause, secrets and counts are kept.
 type SetWebhookRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                                     // empty: as it is
-	Events        []string               `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`                               // none: as they are
-	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                               // none: as they are; * is all
+	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                                     // empty: unchanged
+	Events        []string               `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`                               // none: unchanged
+	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                               // none: unchanged; *: all
 	DepthOver     *int64                 `protobuf:"varint,5,opt,name=depth_over,json=depthOver,proto3,oneof" json:"depth_over,omitempty"` // 0: none
 	WaitOver      *durationpb.Duration   `protobuf:"bytes,6,opt,name=wait_over,json=waitOver,proto3" json:"wait_over,omitempty"`           // 0s: none
 	unknownFields protoimpl.UnknownFields
@@ -1279,7 +1279,7 @@ type RotateWebhookSecretRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Secret        string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`   // whsec_ and 24 to 64 bytes in base64; empty: the server makes one
-	Overlap       *durationpb.Duration   `protobuf:"bytes,3,opt,name=overlap,proto3" json:"overlap,omitempty"` // how long the one before signs too: default 24 h, at most 30 days; 0: not any more
+	Overlap       *durationpb.Duration   `protobuf:"bytes,3,opt,name=overlap,proto3" json:"overlap,omitempty"` // how long notices are also signed with the old secret: default 24 h, at most 30 days; 0: not at all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1338,7 +1338,7 @@ func (x *RotateWebhookSecretRequest) GetOverlap() *durationpb.Duration {
 type RotateWebhookSecretResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Webhook       *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
-	Secret        string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"` // it is not shown again
+	Secret        string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"` // not shown again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1434,7 +1434,7 @@ func (x *ListWebhookDeliveriesRequest) GetName() string {
 type ListWebhookDeliveriesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*WebhookDelivery     `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // always "": they are few
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // always "": there is only one page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -35,27 +35,27 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// WebhookService looks after webhooks: addresses of other programs that are told, by signed requests, what happens to queues and
-// schedules (docs/webhooks.md).
+// WebhookService manages webhooks: URLs of other programs that receive signed notices of what happens to queues and schedules
+// (docs/webhooks.md).
 type WebhookServiceClient interface {
-	// ListWebhooks reads a page of the namespace's webhooks, by name.
+	// ListWebhooks returns a page of the namespace's webhooks, by name.
 	ListWebhooks(ctx context.Context, in *ListWebhooksRequest, opts ...grpc.CallOption) (*ListWebhooksResponse, error)
 	GetWebhook(ctx context.Context, in *GetWebhookRequest, opts ...grpc.CallOption) (*GetWebhookResponse, error)
-	// AddWebhook makes a webhook. The answer is the only time that its secret is shown.
+	// AddWebhook creates a webhook. The response is the only place where its secret is shown.
 	AddWebhook(ctx context.Context, in *AddWebhookRequest, opts ...grpc.CallOption) (*AddWebhookResponse, error)
-	// SetWebhook changes what is given of a webhook.
+	// SetWebhook changes the given fields of a webhook.
 	SetWebhook(ctx context.Context, in *SetWebhookRequest, opts ...grpc.CallOption) (*SetWebhookResponse, error)
-	// RemoveWebhook removes a webhook, with what was to be sent to it.
+	// RemoveWebhook removes a webhook and the notices waiting for it.
 	RemoveWebhook(ctx context.Context, in *RemoveWebhookRequest, opts ...grpc.CallOption) (*RemoveWebhookResponse, error)
-	// PauseWebhook sends nothing for now. What happens meanwhile is sent when it is resumed.
+	// PauseWebhook stops deliveries. Events that occur meanwhile are delivered once the webhook is resumed.
 	PauseWebhook(ctx context.Context, in *PauseWebhookRequest, opts ...grpc.CallOption) (*PauseWebhookResponse, error)
-	// ResumeWebhook ends a pause, and lets a webhook try again whose receiver said that it is gone.
+	// ResumeWebhook ends a pause, and re-enables a webhook that was disabled because its receiver answered that it is gone.
 	ResumeWebhook(ctx context.Context, in *ResumeWebhookRequest, opts ...grpc.CallOption) (*ResumeWebhookResponse, error)
-	// TestWebhook sends a notice of the kind webhook.test now, and tells what came of it. It is not tried again.
+	// TestWebhook sends a webhook.test notice now and returns the outcome. It is not retried.
 	TestWebhook(ctx context.Context, in *TestWebhookRequest, opts ...grpc.CallOption) (*TestWebhookResponse, error)
-	// RotateWebhookSecret gives a webhook another secret. Notices are signed with the one before too, for a while.
+	// RotateWebhookSecret replaces a webhook's secret. For a while, notices are signed with both secrets.
 	RotateWebhookSecret(ctx context.Context, in *RotateWebhookSecretRequest, opts ...grpc.CallOption) (*RotateWebhookSecretResponse, error)
-	// ListWebhookDeliveries tells of the last notices that were sent, the newest first: about 20.
+	// ListWebhookDeliveries returns the last 20 or so deliveries, newest first.
 	ListWebhookDeliveries(ctx context.Context, in *ListWebhookDeliveriesRequest, opts ...grpc.CallOption) (*ListWebhookDeliveriesResponse, error)
 }
 
@@ -171,27 +171,27 @@ func (c *webhookServiceClient) ListWebhookDeliveries(ctx context.Context, in *Li
 // All implementations must embed UnimplementedWebhookServiceServer
 // for forward compatibility.
 //
-// WebhookService looks after webhooks: addresses of other programs that are told, by signed requests, what happens to queues and
-// schedules (docs/webhooks.md).
+// WebhookService manages webhooks: URLs of other programs that receive signed notices of what happens to queues and schedules
+// (docs/webhooks.md).
 type WebhookServiceServer interface {
-	// ListWebhooks reads a page of the namespace's webhooks, by name.
+	// ListWebhooks returns a page of the namespace's webhooks, by name.
 	ListWebhooks(context.Context, *ListWebhooksRequest) (*ListWebhooksResponse, error)
 	GetWebhook(context.Context, *GetWebhookRequest) (*GetWebhookResponse, error)
-	// AddWebhook makes a webhook. The answer is the only time that its secret is shown.
+	// AddWebhook creates a webhook. The response is the only place where its secret is shown.
 	AddWebhook(context.Context, *AddWebhookRequest) (*AddWebhookResponse, error)
-	// SetWebhook changes what is given of a webhook.
+	// SetWebhook changes the given fields of a webhook.
 	SetWebhook(context.Context, *SetWebhookRequest) (*SetWebhookResponse, error)
-	// RemoveWebhook removes a webhook, with what was to be sent to it.
+	// RemoveWebhook removes a webhook and the notices waiting for it.
 	RemoveWebhook(context.Context, *RemoveWebhookRequest) (*RemoveWebhookResponse, error)
-	// PauseWebhook sends nothing for now. What happens meanwhile is sent when it is resumed.
+	// PauseWebhook stops deliveries. Events that occur meanwhile are delivered once the webhook is resumed.
 	PauseWebhook(context.Context, *PauseWebhookRequest) (*PauseWebhookResponse, error)
-	// ResumeWebhook ends a pause, and lets a webhook try again whose receiver said that it is gone.
+	// ResumeWebhook ends a pause, and re-enables a webhook that was disabled because its receiver answered that it is gone.
 	ResumeWebhook(context.Context, *ResumeWebhookRequest) (*ResumeWebhookResponse, error)
-	// TestWebhook sends a notice of the kind webhook.test now, and tells what came of it. It is not tried again.
+	// TestWebhook sends a webhook.test notice now and returns the outcome. It is not retried.
 	TestWebhook(context.Context, *TestWebhookRequest) (*TestWebhookResponse, error)
-	// RotateWebhookSecret gives a webhook another secret. Notices are signed with the one before too, for a while.
+	// RotateWebhookSecret replaces a webhook's secret. For a while, notices are signed with both secrets.
 	RotateWebhookSecret(context.Context, *RotateWebhookSecretRequest) (*RotateWebhookSecretResponse, error)
-	// ListWebhookDeliveries tells of the last notices that were sent, the newest first: about 20.
+	// ListWebhookDeliveries returns the last 20 or so deliveries, newest first.
 	ListWebhookDeliveries(context.Context, *ListWebhookDeliveriesRequest) (*ListWebhookDeliveriesResponse, error)
 	mustEmbedUnimplementedWebhookServiceServer()
 }

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Order says how a claim chooses among its queues.
+// Order is how a claim chooses among its queues.
 type Order int32
 
 const (
@@ -73,14 +73,14 @@ func (Order) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_worker_proto_rawDescGZIP(), []int{0}
 }
 
-// FailOutcome says what becomes of a task whose run failed.
+// FailOutcome says what happens to a task whose run failed.
 type FailOutcome int32
 
 const (
 	FailOutcome_FAIL_OUTCOME_UNSPECIFIED FailOutcome = 0 // read as retry
-	FailOutcome_FAIL_OUTCOME_RETRY       FailOutcome = 1 // again later, dead when the attempts have run out
-	FailOutcome_FAIL_OUTCOME_DEAD        FailOutcome = 2 // not retryable: dead at once
-	FailOutcome_FAIL_OUTCOME_DISCARD     FailOutcome = 3 // end it on purpose
+	FailOutcome_FAIL_OUTCOME_RETRY       FailOutcome = 1 // run again later; dead when the attempts are used up
+	FailOutcome_FAIL_OUTCOME_DEAD        FailOutcome = 2 // not retryable: dead immediately
+	FailOutcome_FAIL_OUTCOME_DISCARD     FailOutcome = 3 // discarded on purpose
 	FailOutcome_FAIL_OUTCOME_POISON      FailOutcome = 4 // the payload can't be read
 )
 
@@ -132,7 +132,7 @@ func (FailOutcome) EnumDescriptor() ([]byte, []int) {
 type QueueShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Weight        int32                  `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"` // 1 to 1,000; needed when weighted
+	Weight        int32                  `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"` // 1 to 1,000; required if weighted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -185,14 +185,14 @@ type ClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queues        []*QueueShare          `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"` // at least one, at most 100
 	Order         Order                  `protobuf:"varint,2,opt,name=order,proto3,enum=pawl.v1.Order" json:"order,omitempty"`
-	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`                        // only these, if any are named; at most 1,000
-	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`                           // tasks at most: default 1, at most 1,000
-	MaxBytes      int64                  `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of the answer, with headers and checkpoints: ends the claim early, always at least one task; default 4 MiB
+	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`                        // only these; none: all; at most 1,000
+	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`                           // maximum number of tasks: default 1, at most 1,000
+	MaxBytes      int64                  `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of the response, with headers and checkpoints; default 4 MiB. Claims fewer tasks to stay below it, but at least one
 	Lease         *durationpb.Duration   `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`                        // 1s to 12h; default: the queue's
 	Wait          *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                          // at most 60s
-	Worker        string                 `protobuf:"bytes,8,opt,name=worker,proto3" json:"worker,omitempty"`                      // who claims: host/pid, at most 256 bytes
-	ClaimKey      string                 `protobuf:"bytes,9,opt,name=claim_key,json=claimKey,proto3" json:"claim_key,omitempty"`  // a repeat within the lease returns the same claims
-	Runs          bool                   `protobuf:"varint,10,opt,name=runs,proto3" json:"runs,omitempty"`                        // of one key of a queue with a strict order of keys, several tasks may be given, in order: the caller keeps it; else one
+	Worker        string                 `protobuf:"bytes,8,opt,name=worker,proto3" json:"worker,omitempty"`                      // name of the worker: host/pid, at most 256 bytes
+	ClaimKey      string                 `protobuf:"bytes,9,opt,name=claim_key,json=claimKey,proto3" json:"claim_key,omitempty"`  // a retry within the lease returns the same claims
+	Runs          bool                   `protobuf:"varint,10,opt,name=runs,proto3" json:"runs,omitempty"`                        // with strict key order, the claim may return several tasks of one key, in order, which the caller then preserves; else one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -300,7 +300,7 @@ func (x *ClaimRequest) GetRuns() bool {
 type ClaimResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*ClaimedTask         `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	Quiet         bool                   `protobuf:"varint,2,opt,name=quiet,proto3" json:"quiet,omitempty"` // an operator has made the worker quiet: it gets no tasks
+	Quiet         bool                   `protobuf:"varint,2,opt,name=quiet,proto3" json:"quiet,omitempty"` // an operator has quieted the worker: it gets no tasks
 	QuietReason   string                 `protobuf:"bytes,3,opt,name=quiet_reason,json=quietReason,proto3" json:"quiet_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -380,7 +380,7 @@ type ClaimedTask struct {
 	Key            string                 `protobuf:"bytes,18,opt,name=key,proto3" json:"key,omitempty"`
 	Tags           []string               `protobuf:"bytes,19,rep,name=tags,proto3" json:"tags,omitempty"`
 	IdempotencyKey string                 `protobuf:"bytes,20,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	Parent         *Parent                `protobuf:"bytes,30,opt,name=parent,proto3" json:"parent,omitempty"`                  // what it follows, with the result
+	Parent         *Parent                `protobuf:"bytes,30,opt,name=parent,proto3" json:"parent,omitempty"`                  // the task or group that it follows, with the result
 	GroupId        string                 `protobuf:"bytes,31,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"` // of the group that it is a member of
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -704,7 +704,7 @@ type FailRequest struct {
 	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
 	Error         *TaskError             `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	Outcome       FailOutcome            `protobuf:"varint,4,opt,name=outcome,proto3,enum=pawl.v1.FailOutcome" json:"outcome,omitempty"`
-	RetryIn       *durationpb.Duration   `protobuf:"bytes,5,opt,name=retry_in,json=retryIn,proto3" json:"retry_in,omitempty"` // in place of the backoff, with retry only
+	RetryIn       *durationpb.Duration   `protobuf:"bytes,5,opt,name=retry_in,json=retryIn,proto3" json:"retry_in,omitempty"` // instead of the backoff; with RETRY only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -848,7 +848,7 @@ type ExtendRequest struct {
 	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
 	Lease         *durationpb.Duration   `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"` // from now; default: the claim's
 	Progress      *Progress              `protobuf:"bytes,4,opt,name=progress,proto3" json:"progress,omitempty"`
-	Checkpoint    []byte                 `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"` // at most 64 KiB; given to the next attempt
+	Checkpoint    []byte                 `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"` // at most 64 KiB; passed to the next attempt
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -982,7 +982,7 @@ type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
-	Delay         *durationpb.Duration   `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"` // a snooze if set
+	Delay         *durationpb.Duration   `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"` // if set, a snooze
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1106,7 +1106,7 @@ func (x *ReleaseResponse) GetNextRunAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// SettleRequest: at most 1,000 items in all.
+// SettleRequest has at most 1,000 items in all.
 type SettleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Acks          []*AckRequest          `protobuf:"bytes,1,rep,name=acks,proto3" json:"acks,omitempty"`
@@ -1175,7 +1175,7 @@ func (x *SettleRequest) GetReleases() []*ReleaseRequest {
 	return nil
 }
 
-// SettleResponse: each list is in the order of its requests.
+// SettleResponse has the results, each list in the order of its requests.
 type SettleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Acks          []*Settled             `protobuf:"bytes,1,rep,name=acks,proto3" json:"acks,omitempty"`
@@ -1244,16 +1244,16 @@ func (x *SettleResponse) GetReleases() []*Settled {
 	return nil
 }
 
-// Settled is the answer to one item of a SettleRequest or of the Work stream.
+// Settled is the result for one item of a SettleRequest or of the Work stream.
 type Settled struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	TaskId          string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	ClaimToken      string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
 	Status          Status                 `protobuf:"varint,3,opt,name=status,proto3,enum=pawl.v1.Status" json:"status,omitempty"`
 	State           State                  `protobuf:"varint,4,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"`
-	NextRunAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`                  // of a fail or release
-	LeaseExpiresAt  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`   // of an extend
-	CancelRequested bool                   `protobuf:"varint,7,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"` // of an extend
+	NextRunAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`                  // for a fail or release
+	LeaseExpiresAt  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`   // for an extend
+	CancelRequested bool                   `protobuf:"varint,7,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"` // for an extend
 	Error           *Error                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`                                             // if set, nothing was done
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1345,13 +1345,13 @@ func (x *Settled) GetError() *Error {
 	return nil
 }
 
-// WorkRequest is a frame from the worker. The first one carries hello.
+// WorkRequest is a frame from the worker. The first frame carries hello.
 type WorkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *WorkHello             `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
-	Grant         int32                  `protobuf:"varint,2,opt,name=grant,proto3" json:"grant,omitempty"` // free slots given to the broker on top of those it has; each pushed task uses one
+	Grant         int32                  `protobuf:"varint,2,opt,name=grant,proto3" json:"grant,omitempty"` // free slots granted to the broker, in addition to earlier ones; each pushed task uses one
 	Settle        *SettleRequest         `protobuf:"bytes,3,opt,name=settle,proto3" json:"settle,omitempty"`
-	Quiet         bool                   `protobuf:"varint,4,opt,name=quiet,proto3" json:"quiet,omitempty"` // push nothing more; what runs will still be settled
+	Quiet         bool                   `protobuf:"varint,4,opt,name=quiet,proto3" json:"quiet,omitempty"` // push no more tasks; running tasks will still be settled
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1425,9 +1425,9 @@ type WorkHello struct {
 	Host          string                 `protobuf:"bytes,7,opt,name=host,proto3" json:"host,omitempty"`
 	Pid           int32                  `protobuf:"varint,8,opt,name=pid,proto3" json:"pid,omitempty"`
 	Version       string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`                                 // of the SDK
-	Instance      string                 `protobuf:"bytes,10,opt,name=instance,proto3" json:"instance,omitempty"`                              // tells the worker from others of its name, over all its streams: up to 64 letters, digits, - and _
-	QuietVersion  int64                  `protobuf:"varint,11,opt,name=quiet_version,json=quietVersion,proto3" json:"quiet_version,omitempty"` // of the newest QuietNotice, if the worker is quiet
-	Slots         int32                  `protobuf:"varint,12,opt,name=slots,proto3" json:"slots,omitempty"`                                   // tasks that the worker runs at once, up to 10,000; 0: it does not say, and is told of with those granted and in use
+	Instance      string                 `protobuf:"bytes,10,opt,name=instance,proto3" json:"instance,omitempty"`                              // distinguishes the worker from others of its name, across all its streams: up to 64 letters, digits, - and _
+	QuietVersion  int64                  `protobuf:"varint,11,opt,name=quiet_version,json=quietVersion,proto3" json:"quiet_version,omitempty"` // version of the newest QuietNotice, if the worker is quiet
+	Slots         int32                  `protobuf:"varint,12,opt,name=slots,proto3" json:"slots,omitempty"`                                   // tasks that the worker runs at the same time, up to 10,000; 0: unknown, so the registry shows the slots granted and in use
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1550,10 +1550,10 @@ func (x *WorkHello) GetSlots() int32 {
 type WorkResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*ClaimedTask         `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	Settled       *SettleResponse        `protobuf:"bytes,2,opt,name=settled,proto3" json:"settled,omitempty"`    // for the settle frames, in their order
-	Lost          []*LostClaim           `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`          // claims that no longer hold: stop the handler
-	Draining      bool                   `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"` // the broker shuts down: connect elsewhere or again
-	Quiet         *QuietNotice           `protobuf:"bytes,5,opt,name=quiet,proto3" json:"quiet,omitempty"`        // an operator's word
+	Settled       *SettleResponse        `protobuf:"bytes,2,opt,name=settled,proto3" json:"settled,omitempty"`    // for the settle frames, in order
+	Lost          []*LostClaim           `protobuf:"bytes,3,rep,name=lost,proto3" json:"lost,omitempty"`          // claims that are no longer valid: stop the handler
+	Draining      bool                   `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"` // the broker is shutting down: reconnect, to another node if possible
+	Quiet         *QuietNotice           `protobuf:"bytes,5,opt,name=quiet,proto3" json:"quiet,omitempty"`        // an operator's order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1623,13 +1623,13 @@ func (x *WorkResponse) GetQuiet() *QuietNotice {
 	return nil
 }
 
-// QuietNotice says whether the worker is to be quiet: it gets no new tasks then. Across streams it keeps to the newest notice until it
-// hears another.
+// QuietNotice says whether the worker should be quiet, that is, get no new tasks. The worker obeys the newest notice across streams until
+// it receives another.
 type QuietNotice struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Quiet         bool                   `protobuf:"varint,1,opt,name=quiet,proto3" json:"quiet,omitempty"` // false: it gets tasks again
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // grows with each
+	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // grows with every notice
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

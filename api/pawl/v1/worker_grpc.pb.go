@@ -35,21 +35,21 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// WorkerService claims tasks under a lease and says how they ended.
+// WorkerService claims tasks under a lease and settles them.
 type WorkerServiceClient interface {
-	// Claim takes up to max tasks, waiting up to wait for the first.
+	// Claim claims up to max tasks, waiting up to wait for the first.
 	Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimResponse, error)
 	Ack(ctx context.Context, in *AckRequest, opts ...grpc.CallOption) (*AckResponse, error)
 	Fail(ctx context.Context, in *FailRequest, opts ...grpc.CallOption) (*FailResponse, error)
 	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
-	// Settle carries many acks, fails, extends and releases, each answered by itself.
+	// Settle carries many acks, fails, extends and releases, each with its own result.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
-	// BeginOnce asks for an effect that is to be had once: to bring it about, or for its result.
+	// BeginOnce asks whether to bring about an effect that should happen only once, or returns its result.
 	BeginOnce(ctx context.Context, in *BeginOnceRequest, opts ...grpc.CallOption) (*BeginOnceResponse, error)
 	FinishOnce(ctx context.Context, in *FinishOnceRequest, opts ...grpc.CallOption) (*FinishOnceResponse, error)
 	AbandonOnce(ctx context.Context, in *AbandonOnceRequest, opts ...grpc.CallOption) (*AbandonOnceResponse, error)
-	// Work is one stream for a worker's life: the broker pushes tasks into the slots that the worker grants.
+	// Work is a stream that lives as long as the worker: the broker pushes tasks into the slots that the worker grants.
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error)
 }
 
@@ -168,21 +168,21 @@ type WorkerService_WorkClient = grpc.BidiStreamingClient[WorkRequest, WorkRespon
 // All implementations must embed UnimplementedWorkerServiceServer
 // for forward compatibility.
 //
-// WorkerService claims tasks under a lease and says how they ended.
+// WorkerService claims tasks under a lease and settles them.
 type WorkerServiceServer interface {
-	// Claim takes up to max tasks, waiting up to wait for the first.
+	// Claim claims up to max tasks, waiting up to wait for the first.
 	Claim(context.Context, *ClaimRequest) (*ClaimResponse, error)
 	Ack(context.Context, *AckRequest) (*AckResponse, error)
 	Fail(context.Context, *FailRequest) (*FailResponse, error)
 	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
-	// Settle carries many acks, fails, extends and releases, each answered by itself.
+	// Settle carries many acks, fails, extends and releases, each with its own result.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
-	// BeginOnce asks for an effect that is to be had once: to bring it about, or for its result.
+	// BeginOnce asks whether to bring about an effect that should happen only once, or returns its result.
 	BeginOnce(context.Context, *BeginOnceRequest) (*BeginOnceResponse, error)
 	FinishOnce(context.Context, *FinishOnceRequest) (*FinishOnceResponse, error)
 	AbandonOnce(context.Context, *AbandonOnceRequest) (*AbandonOnceResponse, error)
-	// Work is one stream for a worker's life: the broker pushes tasks into the slots that the worker grants.
+	// Work is a stream that lives as long as the worker: the broker pushes tasks into the slots that the worker grants.
 	Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error
 	mustEmbedUnimplementedWorkerServiceServer()
 }

@@ -25,12 +25,12 @@ const (
 
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`      // only those that take tasks of it
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`        // only those that take tasks of it
-	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`        // only those that are connected to it
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`      // only workers that take tasks of it
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`        // only workers that take tasks of it
+	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`        // only workers connected to it
 	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`     // at most 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`    // next_cursor of the page before
-	Lost          *bool                  `protobuf:"varint,6,opt,name=lost,proto3,oneof" json:"lost,omitempty"` // true: only those that are lost; false: only those that are not; default: both
+	Cursor        string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`    // next_cursor of the previous page
+	Lost          *bool                  `protobuf:"varint,6,opt,name=lost,proto3,oneof" json:"lost,omitempty"` // true: only lost workers; false: only others; default: both
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -110,8 +110,8 @@ func (x *ListWorkersRequest) GetLost() bool {
 type ListWorkersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Worker              `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`    // empty: the list ends here
-	SilentNodes   []*SilentNode          `protobuf:"bytes,3,rep,name=silent_nodes,json=silentNodes,proto3" json:"silent_nodes,omitempty"` // gave no answer: their workers are missing
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`    // empty: this is the last page
+	SilentNodes   []*SilentNode          `protobuf:"bytes,3,rep,name=silent_nodes,json=silentNodes,proto3" json:"silent_nodes,omitempty"` // nodes that did not answer: their workers are missing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -167,7 +167,7 @@ func (x *ListWorkersResponse) GetSilentNodes() []*SilentNode {
 	return nil
 }
 
-// SilentNode is a node that gave no answer.
+// SilentNode is a node that did not answer.
 type SilentNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -266,7 +266,7 @@ func (x *GetWorkerRequest) GetWorkerId() string {
 
 type GetWorkerResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Worker        *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"` // with up to 1,000 of the tasks that it runs
+	Worker        *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"` // with up to 1,000 of its running tasks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -466,7 +466,7 @@ func (x *ResumeWorkerRequest) GetReason() string {
 
 type ResumeWorkerResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Worker        *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"` // unset: it is not there now
+	Worker        *Worker                `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"` // unset: the worker is gone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -508,30 +508,30 @@ func (x *ResumeWorkerResponse) GetWorker() *Worker {
 	return nil
 }
 
-// Worker is one that is connected, that has claimed by single calls within the last 5 minutes, or that was lost within the last hour: it is
-// gone without having said so.
+// Worker is a worker that is connected, that claimed by single calls within the last 5 minutes, or that was lost within the last hour. A
+// lost worker disappeared without signing off.
 type Worker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	WorkerId      string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"` // its own for as long as it runs; of one who claims by single calls, of its name and address
-	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`                     // as it calls itself
-	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`                         // that it is connected to, or has claimed at last
+	WorkerId      string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"` // unique to one run of the worker; if it claims by single calls, derived from its name and address
+	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`                     // as given by the worker
+	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`                         // node that it is connected to, or last claimed from
 	Connected     bool                   `protobuf:"varint,4,opt,name=connected,proto3" json:"connected,omitempty"`              // by a Work stream; false: it claims by single calls, or is lost
-	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`                         // as it says
+	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`                         // as reported by the worker
 	Pid           int32                  `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`
 	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`                             // of its SDK
-	Address       string                 `protobuf:"bytes,8,opt,name=address,proto3" json:"address,omitempty"`                             // host from which it comes
-	Queues        []*QueueShare          `protobuf:"bytes,9,rep,name=queues,proto3" json:"queues,omitempty"`                               // without weights: in their order
+	Address       string                 `protobuf:"bytes,8,opt,name=address,proto3" json:"address,omitempty"`                             // host it connects from
+	Queues        []*QueueShare          `protobuf:"bytes,9,rep,name=queues,proto3" json:"queues,omitempty"`                               // without weights: in order of preference
 	Types         []string               `protobuf:"bytes,10,rep,name=types,proto3" json:"types,omitempty"`                                // empty: all
-	Slots         int32                  `protobuf:"varint,11,opt,name=slots,proto3" json:"slots,omitempty"`                               // that it has; of one who claims by single calls, as many as it runs
-	Running       int32                  `protobuf:"varint,12,opt,name=running,proto3" json:"running,omitempty"`                           // tasks that it holds, or held when it was lost, as far as the nodes that were asked know
-	Tasks         []*RunningTask         `protobuf:"bytes,13,rep,name=tasks,proto3" json:"tasks,omitempty"`                                // some of them, those that began first: 10 in a list
+	Slots         int32                  `protobuf:"varint,11,opt,name=slots,proto3" json:"slots,omitempty"`                               // if it claims by single calls, the same as running
+	Running       int32                  `protobuf:"varint,12,opt,name=running,proto3" json:"running,omitempty"`                           // tasks that it holds, or held when it was lost, as far as known to the nodes that answered
+	Tasks         []*RunningTask         `protobuf:"bytes,13,rep,name=tasks,proto3" json:"tasks,omitempty"`                                // the oldest of them: up to 10 in a list
 	ConnectedAt   *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"` // or first seen
-	SeenAt        *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=seen_at,json=seenAt,proto3" json:"seen_at,omitempty"`                // its last sign of life
-	ClaimedAt     *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`       // when it got tasks last
-	Draining      bool                   `protobuf:"varint,17,opt,name=draining,proto3" json:"draining,omitempty"`                         // it ends, and takes no new tasks
+	SeenAt        *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=seen_at,json=seenAt,proto3" json:"seen_at,omitempty"`                // when it was last heard from
+	ClaimedAt     *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`       // when it last got tasks
+	Draining      bool                   `protobuf:"varint,17,opt,name=draining,proto3" json:"draining,omitempty"`                         // it is shutting down and takes no new tasks
 	Quiet         *QuietWord             `protobuf:"bytes,18,opt,name=quiet,proto3" json:"quiet,omitempty"`                                // unset: it takes new tasks
-	LostAt        *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=lost_at,json=lostAt,proto3" json:"lost_at,omitempty"`                // when it was lost; unset: it is there
-	LostReason    string                 `protobuf:"bytes,20,opt,name=lost_reason,json=lostReason,proto3" json:"lost_reason,omitempty"`    // disconnected: its stream ended, and it did not come back; lease_lost: it claims by single calls, and let a lease end
+	LostAt        *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=lost_at,json=lostAt,proto3" json:"lost_at,omitempty"`                // unset: not lost
+	LostReason    string                 `protobuf:"bytes,20,opt,name=lost_reason,json=lostReason,proto3" json:"lost_reason,omitempty"`    // disconnected: its stream ended and it did not reconnect; lease_lost: it claims by single calls and let a lease expire
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -706,13 +706,13 @@ func (x *Worker) GetLostReason() string {
 	return ""
 }
 
-// QuietWord is an operator's word that a worker is to take no new tasks.
+// QuietWord is an operator's order that a worker take no new tasks.
 type QuietWord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"` // who said so, as they called themselves
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"` // who ordered it, as given by the caller
 	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"` // it takes new tasks again from then on
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"` // when it takes tasks again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -29,12 +29,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// WorkerRegistryService tells which workers there are, and makes them quiet (docs/workers.md).
+// WorkerRegistryService lists workers and quiets them (docs/workers.md).
 type WorkerRegistryServiceClient interface {
-	// ListWorkers reads a page of the workers of all nodes, in the order of their names. Those that are lost are among them, for an hour.
+	// ListWorkers returns a page of the workers of all nodes, by name. Lost workers are included for an hour.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
 	GetWorker(ctx context.Context, in *GetWorkerRequest, opts ...grpc.CallOption) (*GetWorkerResponse, error)
-	// QuietWorker has a worker take no new tasks, for a time from now. What it runs goes on, and it stays connected.
+	// QuietWorker stops a worker from taking new tasks for a time. Running tasks continue, and the worker stays connected.
 	QuietWorker(ctx context.Context, in *QuietWorkerRequest, opts ...grpc.CallOption) (*QuietWorkerResponse, error)
 	ResumeWorker(ctx context.Context, in *ResumeWorkerRequest, opts ...grpc.CallOption) (*ResumeWorkerResponse, error)
 }
@@ -91,12 +91,12 @@ func (c *workerRegistryServiceClient) ResumeWorker(ctx context.Context, in *Resu
 // All implementations must embed UnimplementedWorkerRegistryServiceServer
 // for forward compatibility.
 //
-// WorkerRegistryService tells which workers there are, and makes them quiet (docs/workers.md).
+// WorkerRegistryService lists workers and quiets them (docs/workers.md).
 type WorkerRegistryServiceServer interface {
-	// ListWorkers reads a page of the workers of all nodes, in the order of their names. Those that are lost are among them, for an hour.
+	// ListWorkers returns a page of the workers of all nodes, by name. Lost workers are included for an hour.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
 	GetWorker(context.Context, *GetWorkerRequest) (*GetWorkerResponse, error)
-	// QuietWorker has a worker take no new tasks, for a time from now. What it runs goes on, and it stays connected.
+	// QuietWorker stops a worker from taking new tasks for a time. Running tasks continue, and the worker stays connected.
 	QuietWorker(context.Context, *QuietWorkerRequest) (*QuietWorkerResponse, error)
 	ResumeWorker(context.Context, *ResumeWorkerRequest) (*ResumeWorkerResponse, error)
 	mustEmbedUnimplementedWorkerRegistryServiceServer()

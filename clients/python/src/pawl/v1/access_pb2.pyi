@@ -30,31 +30,31 @@ class WhoAmIResponse(google.protobuf.message.Message):
     EXPIRES_AT_FIELD_NUMBER: builtins.int
     CERTIFICATE_FIELD_NUMBER: builtins.int
     token_required: builtins.bool
-    """false: everybody may do everything, and there is no name"""
+    """false: anyone may make any call, and there is no name"""
 
     name: typing.Text
     """of the token"""
 
     @property
     def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """produce, consume, observe, operate, admin; with those that others bring along"""
+        """produce, consume, observe, operate, admin; including those that other roles include"""
         pass
     namespace: typing.Text
     """of this call"""
 
     all_namespaces: builtins.bool
-    """the token is good for all"""
+    """the token is valid in all namespaces"""
 
     @property
     def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """patterns of the queues that it is limited to; none: all queues"""
+        """patterns of the queues it is limited to; none: all queues"""
         pass
     @property
     def expires_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """unset: never"""
         pass
     certificate: typing.Text
-    """the name of the client certificate by which the caller was known; empty: it sent a token"""
+    """the name of the client certificate that identified the caller; empty: the caller sent a token"""
 
     def __init__(self,
         *,
@@ -72,7 +72,7 @@ class WhoAmIResponse(google.protobuf.message.Message):
 global___WhoAmIResponse = WhoAmIResponse
 
 class Token(google.protobuf.message.Message):
-    """Token is all that is kept of a token, but for its hash."""
+    """Token is everything that is stored about a token except its hash."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     NAMESPACE_FIELD_NUMBER: builtins.int
@@ -98,13 +98,13 @@ class Token(google.protobuf.message.Message):
         pass
     @property
     def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """patterns: names in which * stands for any characters; none: all queues"""
+        """patterns, in which * matches any characters; none: all queues"""
         pass
     certificate: typing.Text
-    """the name of the client certificate whose holder it is for, as in AddTokenRequest; empty: it has a secret"""
+    """the name of the client certificate that stands in for a secret, as in AddTokenRequest; empty: the token has a secret"""
 
     access_key_id: typing.Text
-    """of clients of Amazon SQS; empty: it has no access key"""
+    """for Amazon SQS clients; empty: the token has no access key"""
 
     created_by: typing.Text
     @property
@@ -117,11 +117,11 @@ class Token(google.protobuf.message.Message):
     def rotated_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def old_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """until when the secret before the last rotation is good"""
+        """until then, the secret from before the last rotation is still valid"""
         pass
     @property
     def used_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """to the minute, and noted some minutes late; unset: not yet"""
+        """to the minute, recorded some minutes late; unset: never"""
         pass
     def __init__(self,
         *,
@@ -149,16 +149,16 @@ class ListTokensRequest(google.protobuf.message.Message):
     CURSOR_FIELD_NUMBER: builtins.int
     PATTERN_FIELD_NUMBER: builtins.int
     all_namespaces: builtins.bool
-    """those of all; else those of the call's namespace, and of none in particular"""
+    """tokens of every namespace; else those of the caller's namespace, and those valid in all"""
 
     limit: builtins.int
     """at most 1,000; default 100"""
 
     cursor: typing.Text
-    """next_cursor of the page before"""
+    """next_cursor of the previous page"""
 
     pattern: typing.Text
-    """a name, in which each * stands for any characters; empty: all"""
+    """of names, in which * matches any characters; empty: all"""
 
     def __init__(self,
         *,
@@ -177,7 +177,7 @@ class ListTokensResponse(google.protobuf.message.Message):
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Token]: ...
     next_cursor: typing.Text
-    """empty: the list ends here"""
+    """empty: this is the last page"""
 
     def __init__(self,
         *,
@@ -193,7 +193,7 @@ class GetTokenRequest(google.protobuf.message.Message):
     ALL_NAMESPACES_FIELD_NUMBER: builtins.int
     name: typing.Text
     all_namespaces: builtins.bool
-    """the token that is good for all; else that of the call's namespace"""
+    """the token that is valid in all namespaces; else one of the caller's namespace"""
 
     def __init__(self,
         *,
@@ -237,26 +237,26 @@ class AddTokenRequest(google.protobuf.message.Message):
         """patterns, at most 32; none: all queues"""
         pass
     all_namespaces: builtins.bool
-    """it is good for all; else for that of the call"""
+    """valid in all namespaces; else in the caller's"""
 
     @property
     def expires_in(self) -> google.protobuf.duration_pb2.Duration:
-        """default 90 days, with certificate never; at most 10 years"""
+        """at most 10 years; default 90 days, or never with certificate"""
         pass
     never_expires: builtins.bool
     certificate: typing.Text
-    """The token has no secret, but is for who shows a client certificate of this name: "uri:spiffe://example.com/billing",
-    "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", a subject whole, as in RFC 2253. Only one token
-    may have it, and only an admin of all namespaces and queues may make it.
+    """Makes a token without a secret, for callers that present a client certificate with this name: "uri:spiffe://example.com/billing",
+    "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", the whole subject as in RFC 2253. A name can
+    belong to one token only, and only an admin of all namespaces and queues may create such a token.
     """
 
     request_id: typing.Text
-    """A UUID. A repeat within 10 minutes, by the same caller and with the same fields, makes another secret in place of the first, which may
-    have been lost with its answer.
+    """A UUID. A retry within 10 minutes, by the same caller and with the same fields, returns a new secret. It replaces the first one, which
+    may have been lost with its response.
     """
 
     sqs: builtins.bool
-    """The token has an access key, too, with which clients of Amazon SQS sign their calls. Not with certificate."""
+    """Also gives the token an access key, with which Amazon SQS clients sign their requests. Not with certificate."""
 
     def __init__(self,
         *,
@@ -283,14 +283,14 @@ class AddTokenResponse(google.protobuf.message.Message):
     @property
     def token(self) -> global___Token: ...
     secret: typing.Text
-    """what callers send. It is kept nowhere. Empty with certificate"""
+    """what callers send; it is not stored anywhere. Empty with certificate"""
 
     secret_access_key: typing.Text
-    """goes with token.access_key_id; empty without sqs"""
+    """belongs to token.access_key_id; empty without sqs"""
 
     @property
     def unconfirmed_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """that have not said within a second that they know of it"""
+        """nodes that did not acknowledge it within a second"""
         pass
     def __init__(self,
         *,
@@ -313,7 +313,7 @@ class RotateTokenRequest(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     name: typing.Text
     all_namespaces: builtins.bool
-    """the token that is good for all; else that of the call's namespace"""
+    """the token that is valid in all namespaces; else one of the caller's namespace"""
 
     @property
     def expires_in(self) -> google.protobuf.duration_pb2.Duration:
@@ -322,11 +322,11 @@ class RotateTokenRequest(google.protobuf.message.Message):
     never_expires: builtins.bool
     @property
     def overlap(self) -> google.protobuf.duration_pb2.Duration:
-        """how long the secret before is good: default 24 h, at most 30 days; 0: not any more"""
+        """how long the old secret stays valid: default 24 h, at most 30 days; 0: not at all"""
         pass
     request_id: typing.Text
-    """A UUID. A repeat within 10 minutes, by the same caller and with the same fields, makes another secret in place of the one that may
-    have been lost with its answer. The one before the rotation stays good as the first request said.
+    """A UUID. A retry within 10 minutes, by the same caller and with the same fields, returns a new secret. It replaces the one that may have
+    been lost with its response. The secret from before the rotation stays valid as the first request said.
     """
 
     def __init__(self,
@@ -351,14 +351,14 @@ class RotateTokenResponse(google.protobuf.message.Message):
     @property
     def token(self) -> global___Token: ...
     secret: typing.Text
-    """what callers send from now on. It is kept nowhere"""
+    """what callers send from now on; it is not stored anywhere"""
 
     secret_access_key: typing.Text
-    """goes with token.access_key_id; empty: the token has no access key"""
+    """belongs to token.access_key_id; empty: the token has no access key"""
 
     @property
     def unconfirmed_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """that have not said within a second that they know of it"""
+        """nodes that did not acknowledge it within a second"""
         pass
     def __init__(self,
         *,
@@ -377,7 +377,7 @@ class RevokeTokenRequest(google.protobuf.message.Message):
     ALL_NAMESPACES_FIELD_NUMBER: builtins.int
     name: typing.Text
     all_namespaces: builtins.bool
-    """the token that is good for all; else that of the call's namespace"""
+    """the token that is valid in all namespaces; else one of the caller's namespace"""
 
     def __init__(self,
         *,
@@ -392,7 +392,7 @@ class RevokeTokenResponse(google.protobuf.message.Message):
     UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
     @property
     def unconfirmed_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """Nodes that have not said within a second that they know of it. One that hears nothing for 10 s takes no token any more."""
+        """Nodes that did not acknowledge it within a second. A node that hears nothing from the cluster for 10 s stops accepting tokens."""
         pass
     def __init__(self,
         *,
@@ -411,14 +411,14 @@ class Namespace(google.protobuf.message.Message):
     name: typing.Text
     @property
     def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """unset: it was there from the beginning"""
+        """unset: it has always existed"""
         pass
     created_by: typing.Text
     @property
     def quotas(self) -> global___Quotas: ...
     @property
     def usage(self) -> global___NamespaceUsage:
-        """unset: not all shards have told theirs"""
+        """unset: not all shards have reported theirs"""
         pass
     def __init__(self,
         *,
@@ -433,7 +433,7 @@ class Namespace(google.protobuf.message.Message):
 global___Namespace = Namespace
 
 class Quotas(google.protobuf.message.Message):
-    """Quotas are what a namespace may use; 0: as much as it likes."""
+    """Quotas limit what a namespace may use; 0: no limit."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     MAX_BACKLOG_FIELD_NUMBER: builtins.int
     MAX_BACKLOG_BYTES_FIELD_NUMBER: builtins.int
@@ -446,10 +446,10 @@ class Quotas(google.protobuf.message.Message):
     """tasks that have not ended"""
 
     max_backlog_bytes: builtins.int
-    """of their payloads, and of those of what is to follow them"""
+    """of their payloads and those of their follow-up tasks"""
 
     max_running: builtins.int
-    """tasks that are claimed"""
+    """claimed tasks"""
 
     max_queues: builtins.int
     max_schedules: builtins.int
@@ -457,7 +457,7 @@ class Quotas(google.protobuf.message.Message):
     """on each node"""
 
     max_bytes_per_second: builtins.int
-    """of payloads enqueued, on each node"""
+    """of enqueued payloads, on each node"""
 
     def __init__(self,
         *,
@@ -488,7 +488,7 @@ class Quotas(google.protobuf.message.Message):
 global___Quotas = Quotas
 
 class NamespaceUsage(google.protobuf.message.Message):
-    """NamespaceUsage is what a namespace uses of its quotas."""
+    """NamespaceUsage is how much of its quotas a namespace uses."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     BACKLOG_FIELD_NUMBER: builtins.int
     BACKLOG_BYTES_FIELD_NUMBER: builtins.int
@@ -543,10 +543,10 @@ class SetQuotasRequest(google.protobuf.message.Message):
     name: typing.Text
     @property
     def quotas(self) -> global___Quotas:
-        """what is unset stays as it is"""
+        """unset quotas are not changed"""
         pass
     reason: typing.Text
-    """for the audit"""
+    """for the audit log"""
 
     def __init__(self,
         *,
@@ -566,7 +566,7 @@ class SetQuotasResponse(google.protobuf.message.Message):
     def namespace(self) -> global___Namespace: ...
     @property
     def unconfirmed_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """that have not said within a second that they know of it"""
+        """nodes that did not acknowledge it within a second"""
         pass
     def __init__(self,
         *,
@@ -598,7 +598,7 @@ class GetLimitsResponse(google.protobuf.message.Message):
     def quotas(self) -> global___Quotas: ...
     @property
     def usage(self) -> global___NamespaceUsage:
-        """unset: not all shards have told theirs, or the caller's token is limited to some queues"""
+        """unset: not all shards have reported theirs, or the caller's token is limited to some queues"""
         pass
     def __init__(self,
         *,
@@ -612,7 +612,7 @@ class GetLimitsResponse(google.protobuf.message.Message):
 global___GetLimitsResponse = GetLimitsResponse
 
 class Limit(google.protobuf.message.Message):
-    """Limit is a bound of what calls may send."""
+    """Limit is a limit on requests."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     VALUE_FIELD_NUMBER: builtins.int
@@ -640,10 +640,10 @@ class ListNamespacesRequest(google.protobuf.message.Message):
     """at most 1,000; default 100"""
 
     cursor: typing.Text
-    """next_cursor of the page before"""
+    """next_cursor of the previous page"""
 
     pattern: typing.Text
-    """a name, in which each * stands for any characters; empty: all"""
+    """of names, in which * matches any characters; empty: all"""
 
     def __init__(self,
         *,
@@ -663,7 +663,7 @@ class ListNamespacesResponse(google.protobuf.message.Message):
         """by name"""
         pass
     next_cursor: typing.Text
-    """empty: the list ends here"""
+    """empty: this is the last page"""
 
     def __init__(self,
         *,
@@ -682,7 +682,7 @@ class AddNamespaceRequest(google.protobuf.message.Message):
 
     @property
     def quotas(self) -> global___Quotas:
-        """what is unset is as by default: at most 1,000,000 tasks that have not ended, 1 GiB of them, 1,000 queues and 100,000 schedules"""
+        """defaults if unset: 1,000,000 tasks that have not ended, 1 GiB of their payloads, 1,000 queues and 100,000 schedules"""
         pass
     def __init__(self,
         *,
@@ -698,7 +698,7 @@ class AddNamespaceResponse(google.protobuf.message.Message):
     UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
     @property
     def unconfirmed_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """that have not said within a second that they know of it"""
+        """nodes that did not acknowledge it within a second"""
         pass
     def __init__(self,
         *,
@@ -723,7 +723,7 @@ class RemoveNamespaceResponse(google.protobuf.message.Message):
     UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
     @property
     def unconfirmed_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """that have not said within a second that they know of it"""
+        """nodes that did not acknowledge it within a second"""
         pass
     def __init__(self,
         *,

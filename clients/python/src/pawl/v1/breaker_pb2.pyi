@@ -13,11 +13,11 @@ import typing_extensions
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class Breaker(google.protobuf.message.Message):
-    """Breaker is the rule of a circuit breaker, which judges the attempts of each type by itself. When in the window so many attempts
-    have ended and so many of them have failed, it opens: tasks of the type are held. After the hold one task at a time is let
-    through as a probe. Probes that succeed one after another close it; one that fails opens it again, each time for twice as long.
-    Failures, timeouts and lost leases count; what was released, snoozed, discarded, cancelled or can't be read does not. In a
-    request what is left out has its default.
+    """Breaker configures a circuit breaker, which judges the attempts of each task type separately. It opens when at least min_attempts
+    attempts have ended within the window and at least failure_rate percent of them failed: tasks of the type are then held. After hold, it
+    admits one task at a time as a probe. It closes after as many consecutive successes as probes says; a failed probe opens it again, each
+    time for twice as long. Failures, timeouts and lost leases count as failures; released, snoozed, discarded, cancelled and poisoned
+    attempts do not count at all. In requests, missing fields get their defaults.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     OFF_FIELD_NUMBER: builtins.int
@@ -28,7 +28,7 @@ class Breaker(google.protobuf.message.Message):
     MAX_HOLD_FIELD_NUMBER: builtins.int
     PROBES_FIELD_NUMBER: builtins.int
     off: builtins.bool
-    """of a single type: it has no breaker; nothing else is said then"""
+    """for a single type: it has no breaker, and all other fields are unset"""
 
     failure_rate: builtins.int
     """percent, 1 to 100; default 50"""
@@ -38,7 +38,7 @@ class Breaker(google.protobuf.message.Message):
         """1s to 1h; default 1m"""
         pass
     min_attempts: builtins.int
-    """in the window, 1 to 100,000: fewer say nothing; default 20"""
+    """in the window, 1 to 100,000; the breaker does not open on fewer; default 20"""
 
     @property
     def hold(self) -> google.protobuf.duration_pb2.Duration:
@@ -66,7 +66,7 @@ class Breaker(google.protobuf.message.Message):
 global___Breaker = Breaker
 
 class BreakerStatus(google.protobuf.message.Message):
-    """BreakerStatus is how the breaker of a type stands that is not closed. What belongs to another state is absent."""
+    """BreakerStatus describes a breaker that is not closed. Fields that don't apply to its state are absent."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TYPE_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
@@ -87,43 +87,43 @@ class BreakerStatus(google.protobuf.message.Message):
     """open or probing"""
 
     reason: typing.Text
-    """a sentence: what opened it"""
+    """what opened it, in a sentence"""
 
     @property
     def since(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """when it opened first"""
+        """when it first opened"""
         pass
     @property
     def until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of an open one: when it lets a probe through"""
+        """if open: when it admits a probe"""
         pass
     attempts: builtins.int
-    """that opened it"""
+    """attempts that were counted when it opened"""
 
     failed: builtins.int
-    """of them"""
+    """how many of them failed"""
 
     @property
     def window(self) -> google.protobuf.duration_pb2.Duration:
-        """in which they were seen"""
+        """the window they were counted in"""
         pass
     error: typing.Text
-    """of the last failure that counted, up to 200 bytes"""
+    """of the last failure it counted, up to 200 bytes"""
 
     opened: builtins.int
-    """times, without closing in between: one more than probes failed"""
+    """how often it opened without closing in between: one more than the failed probes"""
 
     passed: builtins.int
-    """probes that succeeded since it opened last"""
+    """probes that succeeded since it last opened"""
 
     probes: builtins.int
-    """that have to"""
+    """successes needed to close it"""
 
     probe_task_id: typing.Text
-    """the task that is let through at this moment"""
+    """the task that is running as a probe"""
 
     shard: builtins.int
-    """of a queue that is shared out: each shard judges for itself"""
+    """of a spread queue, whose shards each have their own breakers"""
 
     def __init__(self,
         *,

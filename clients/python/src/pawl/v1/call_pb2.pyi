@@ -21,45 +21,45 @@ class _ScopeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     SCOPE_UNSPECIFIED: _Scope.ValueType  # 0
     SCOPE_NODE: _Scope.ValueType  # 1
-    """nothing of tasks or queues: the node answers by itself, to any token"""
+    """no tasks or queues: the node answers on its own, for any token"""
 
     SCOPE_SHARDS: _Scope.ValueType  # 2
-    """as SCOPE_NODE, but shards are asked"""
+    """like SCOPE_NODE, but the node asks shards"""
 
     SCOPE_CLAIMS: _Scope.ValueType  # 3
     """what a worker has claimed, in the queues of its token"""
 
     SCOPE_QUEUES: _Scope.ValueType  # 4
-    """queues and what lies in them: the call sees those of the token"""
+    """queues and their contents: the call sees those that the token covers"""
 
     SCOPE_NAMESPACE: _Scope.ValueType  # 5
     """a namespace as a whole: a token that is limited to some queues is refused"""
 
     SCOPE_CLUSTER: _Scope.ValueType  # 6
-    """all namespaces: a token that is limited to one is refused"""
+    """all namespaces: a token that is limited to one namespace is refused"""
 
 class Scope(_Scope, metaclass=_ScopeEnumTypeWrapper):
-    """Scope is what a call is about: the caller's token must be good for that."""
+    """Scope is what a call concerns. The caller's token must cover it."""
     pass
 
 SCOPE_UNSPECIFIED: Scope.ValueType  # 0
 SCOPE_NODE: Scope.ValueType  # 1
-"""nothing of tasks or queues: the node answers by itself, to any token"""
+"""no tasks or queues: the node answers on its own, for any token"""
 
 SCOPE_SHARDS: Scope.ValueType  # 2
-"""as SCOPE_NODE, but shards are asked"""
+"""like SCOPE_NODE, but the node asks shards"""
 
 SCOPE_CLAIMS: Scope.ValueType  # 3
 """what a worker has claimed, in the queues of its token"""
 
 SCOPE_QUEUES: Scope.ValueType  # 4
-"""queues and what lies in them: the call sees those of the token"""
+"""queues and their contents: the call sees those that the token covers"""
 
 SCOPE_NAMESPACE: Scope.ValueType  # 5
 """a namespace as a whole: a token that is limited to some queues is refused"""
 
 SCOPE_CLUSTER: Scope.ValueType  # 6
-"""all namespaces: a token that is limited to one is refused"""
+"""all namespaces: a token that is limited to one namespace is refused"""
 
 global___Scope = Scope
 
@@ -101,11 +101,11 @@ class Call(google.protobuf.message.Message):
         """the caller's token needs one of them; none: any token is enough"""
         pass
     long: builtins.bool
-    """the call may wait for long, and ends when its caller's token does"""
+    """the call may take long; it ends when its caller's token does"""
 
     @property
     def rest(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Route]:
-        """none: REST does not have it"""
+        """none: not available over REST"""
         pass
     def __init__(self,
         *,
@@ -118,7 +118,7 @@ class Call(google.protobuf.message.Message):
 global___Call = Call
 
 class Route(google.protobuf.message.Message):
-    """Route is where REST has a call. The request is filled from the path, from the query of GET and DELETE, and from the body of other methods."""
+    """Route is where REST serves a call. The request is filled from the path, and from the query of GET and DELETE or the body of other methods."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     GET_FIELD_NUMBER: builtins.int
     POST_FIELD_NUMBER: builtins.int
@@ -135,16 +135,16 @@ class Route(google.protobuf.message.Message):
     patch: typing.Text
     delete: typing.Text
     answer: typing.Text
-    """the field of the response that is the answer; "": the response itself"""
+    """the field of the response that REST returns; "": the whole response"""
 
     set: typing.Text
-    """a field of the request that is true here"""
+    """a bool field of the request that this route sets"""
 
     status: builtins.int
-    """of the answer; default 200"""
+    """HTTP status of a success; default 200"""
 
     slow: builtins.bool
-    """the answer may take minutes"""
+    """the response may take minutes"""
 
     def __init__(self,
         *,
@@ -165,4 +165,4 @@ global___Route = Route
 
 CALL_FIELD_NUMBER: builtins.int
 call: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.MethodOptions, global___Call]
-"""call says who may make a call, and how REST has it. The server reads it from here, so that a call is described once."""
+"""call says who may make a call, and where REST serves it. The server reads it from here, so that a call is described once."""

@@ -18,51 +18,51 @@ class _FollowerStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     FOLLOWER_STATE_UNSPECIFIED: _FollowerState.ValueType  # 0
     FOLLOWER_STATE_WAITING: _FollowerState.ValueType  # 1
-    """for the success of its parent, or the point that its group is to come to"""
+    """for the success of its parent, or for its group to reach the point it waits for"""
 
     FOLLOWER_STATE_SENT: _FollowerState.ValueType  # 2
     """on its way to another shard, or to a queue that is full"""
 
     FOLLOWER_STATE_BORN: _FollowerState.ValueType  # 3
-    """it was enqueued as task_id"""
+    """enqueued as task_id"""
 
     FOLLOWER_STATE_DUPLICATE: _FollowerState.ValueType  # 4
-    """an idempotency key or unique key stands for task_id already"""
+    """its idempotency key or unique key already belongs to task_id"""
 
     FOLLOWER_STATE_REFUSED: _FollowerState.ValueType  # 5
-    """its queue would not take it"""
+    """its queue refused it"""
 
     FOLLOWER_STATE_DROPPED: _FollowerState.ValueType  # 6
-    """its parent ended otherwise"""
+    """its parent ended in another state"""
 
 class FollowerState(_FollowerState, metaclass=_FollowerStateEnumTypeWrapper):
-    """FollowerState is what became of a task that follows another."""
+    """FollowerState is the state of a follow-up task."""
     pass
 
 FOLLOWER_STATE_UNSPECIFIED: FollowerState.ValueType  # 0
 FOLLOWER_STATE_WAITING: FollowerState.ValueType  # 1
-"""for the success of its parent, or the point that its group is to come to"""
+"""for the success of its parent, or for its group to reach the point it waits for"""
 
 FOLLOWER_STATE_SENT: FollowerState.ValueType  # 2
 """on its way to another shard, or to a queue that is full"""
 
 FOLLOWER_STATE_BORN: FollowerState.ValueType  # 3
-"""it was enqueued as task_id"""
+"""enqueued as task_id"""
 
 FOLLOWER_STATE_DUPLICATE: FollowerState.ValueType  # 4
-"""an idempotency key or unique key stands for task_id already"""
+"""its idempotency key or unique key already belongs to task_id"""
 
 FOLLOWER_STATE_REFUSED: FollowerState.ValueType  # 5
-"""its queue would not take it"""
+"""its queue refused it"""
 
 FOLLOWER_STATE_DROPPED: FollowerState.ValueType  # 6
-"""its parent ended otherwise"""
+"""its parent ended in another state"""
 
 global___FollowerState = FollowerState
 
 
 class Parent(google.protobuf.message.Message):
-    """Parent is what a task follows: another task, or a group."""
+    """Parent is the task or group that a follow-up task follows."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     GROUP_ID_FIELD_NUMBER: builtins.int
@@ -74,11 +74,11 @@ class Parent(google.protobuf.message.Message):
 
     group_id: typing.Text
     result: builtins.bytes
-    """of the task; of a group: its counts, as JSON"""
+    """the task's result, or the group's counts as JSON"""
 
     content_type: typing.Text
     result_omitted: builtins.bool
-    """it was too large to take along: read it from the task"""
+    """too large to be included: read it from the task"""
 
     def __init__(self,
         *,
@@ -92,7 +92,7 @@ class Parent(google.protobuf.message.Message):
 global___Parent = Parent
 
 class Follower(google.protobuf.message.Message):
-    """Follower is a task that follows another, or a group."""
+    """Follower is a follow-up task of a task or group."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TYPE_FIELD_NUMBER: builtins.int
     QUEUE_FIELD_NUMBER: builtins.int
@@ -104,7 +104,7 @@ class Follower(google.protobuf.message.Message):
     state: global___FollowerState.ValueType
     task_id: typing.Text
     reason: typing.Text
-    """the code of the refusal, or the state in which its parent ended"""
+    """the error code of the refusal, or the state in which its parent ended"""
 
     def __init__(self,
         *,

@@ -36,7 +36,7 @@ class ExplainTaskResponse(google.protobuf.message.Message):
     REASONS_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     state: pawl.v1.task_pb2.State.ValueType
-    """absent: not known, since no replica of its shard could be asked"""
+    """absent: unknown, because no replica of its shard could be reached"""
 
     status: pawl.v1.task_pb2.Status.ValueType
     queue: typing.Text
@@ -44,7 +44,7 @@ class ExplainTaskResponse(google.protobuf.message.Message):
     key: typing.Text
     @property
     def reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Reason]:
-        """at least one; the one that decides first is the first"""
+        """at least one, the most decisive first"""
         pass
     def __init__(self,
         *,
@@ -60,12 +60,10 @@ class ExplainTaskResponse(google.protobuf.message.Message):
 global___ExplainTaskResponse = ExplainTaskResponse
 
 class Reason(google.protobuf.message.Message):
-    """Reason is one thing that stands between a task and a worker, or how a task runs or has ended. What does not belong to it is
-    absent.
-    """
+    """Reason is one thing that keeps a task from running, or says how a task is running or has ended. Fields that don't apply are absent."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     class Rate(google.protobuf.message.Message):
-        """Rate is as in the settings of the queue."""
+        """Rate is as in QueueSettings."""
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
         LIMIT_FIELD_NUMBER: builtins.int
         PERIOD_FIELD_NUMBER: builtins.int
@@ -101,13 +99,13 @@ class Reason(google.protobuf.message.Message):
     MORE_FIELD_NUMBER: builtins.int
     SHARD_FIELD_NUMBER: builtins.int
     code: typing.Text
-    """One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused,
-    queue_max_running, namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, workers_unknown, higher_priority, other_keys, older_tasks, workers_busy,
-    next; later versions may have more.
+    """One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused, queue_max_running,
+    namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, workers_unknown, higher_priority,
+    other_keys, older_tasks, workers_busy, next; newer versions may add to them.
     """
 
     detail: typing.Text
-    """a sentence with the facts"""
+    """the facts, in a sentence"""
 
     change: typing.Text
     """what would change it"""
@@ -116,40 +114,42 @@ class Reason(google.protobuf.message.Message):
     def since(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """it is over then at the latest"""
+        """when it will be over at the latest"""
         pass
     queue: typing.Text
-    """of what is paused or limited, or what no worker takes; of on_its_way where it goes"""
+    """the queue that is paused or limited, or that no worker takes; for on_its_way, the destination"""
 
     type: typing.Text
     key: typing.Text
     cause: typing.Text
-    """what was said of a pause; what opened a breaker; the reason of an end; how the attempt ended that is repeated, or "delay" """
+    """the reason given for a pause or an end; what opened a breaker; how the attempt ended that is being retried, or "delay" """
 
     error: typing.Text
-    """of the last attempt, the last that a breaker has seen, or of the last try to bring what is on its way"""
+    """of the last attempt, of the last failure a breaker counted, or of the last delivery attempt (on_its_way)"""
 
     limit: builtins.int
-    """tasks that may run at once"""
+    """tasks that may run at the same time"""
 
     @property
     def rate(self) -> global___Reason.Rate: ...
     @property
     def running(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Runner]:
-        """up to 10 of the tasks that use up the limit; the probe of a breaker; of a task that runs, itself"""
+        """up to 10 of the tasks that use up the limit; the probe of a breaker; for running, the task itself"""
         pass
     @property
     def types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """that workers take, up to 10"""
+        """types that workers take, up to 10"""
         pass
     count: builtins.int
-    """What goes first: tasks, of other_keys the keys; of on_its_way the tries that came to nothing. Of a queue: the ready tasks that wait for this."""
+    """How many tasks go first, or for other_keys, how many keys; for on_its_way, the failed delivery attempts. For a queue: the ready tasks
+    that wait for this.
+    """
 
     more: builtins.bool
-    """there are more than count, or than types"""
+    """there are more than count or types say"""
 
     shard: builtins.int
-    """of a queue that is shared out: whose reason it is"""
+    """of a spread queue: the shard that this concerns"""
 
     def __init__(self,
         *,
@@ -188,7 +188,7 @@ class Runner(google.protobuf.message.Message):
     def since(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of its lease"""
+        """when its lease ends"""
         pass
     def __init__(self,
         *,
@@ -228,7 +228,7 @@ class ExplainQueueResponse(google.protobuf.message.Message):
     queue: typing.Text
     ready: builtins.int
     claimable: builtins.int
-    """of the ready: no pause, no breaker and no limit holds them back"""
+    """ready tasks that no pause, breaker or limit holds back"""
 
     claimed: builtins.int
     waiting: builtins.int
@@ -236,28 +236,29 @@ class ExplainQueueResponse(google.protobuf.message.Message):
 
     @property
     def reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Reason]:
-        """Why ready tasks wait; count says how many. A task that waits for several is counted at each, but for those of its key, of
-        which the first counts. Of keys there is one reason a code, of types one a type, of which up to 100 of breakers, of a queue that is shared out one a shard.
+        """Why ready tasks wait; count says how many tasks. A task that waits for several reasons is counted in each of them, but of the reasons that
+        concern its key only in the first. There is one reason per code for keys, and one per type for types (at most 100 for breakers); in a spread
+        queue, one per shard.
         """
         pass
     @property
     def keys(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HeldKey]:
-        """those with the most tasks held by what is their own, up to 10"""
+        """keys with the most tasks held by their own pause or limit, up to 10"""
         pass
     @property
     def idle_types(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___IdleType]:
-        """those of ready tasks that no worker takes, up to 10"""
+        """types of ready tasks that no worker takes, up to 10"""
         pass
     @property
     def next_due(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of the scheduled and retrying"""
+        """earliest due time of the scheduled and retrying tasks"""
         pass
     @property
     def oldest_ready_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """since when the task is ready that is so longest"""
+        """since when the oldest ready task has been ready"""
         pass
     partial: builtins.bool
-    """A shard could not be asked, or there are more than 250,000 keys in one: the numbers are those of the rest."""
+    """A shard could not be reached, or has more than 250,000 keys: the numbers leave it out."""
 
     def __init__(self,
         *,
@@ -278,7 +279,7 @@ class ExplainQueueResponse(google.protobuf.message.Message):
 global___ExplainQueueResponse = ExplainQueueResponse
 
 class HeldKey(google.protobuf.message.Message):
-    """HeldKey is a key whose tasks wait for what is the key's own."""
+    """HeldKey is a key whose tasks are held by the key's own pause or limit."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     KEY_FIELD_NUMBER: builtins.int
     CODE_FIELD_NUMBER: builtins.int
@@ -291,7 +292,7 @@ class HeldKey(google.protobuf.message.Message):
     tasks: builtins.int
     @property
     def until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of a rate: when a token comes"""
+        """for a rate: when the next token is available"""
         pass
     def __init__(self,
         *,

@@ -24,7 +24,7 @@ class _GroupStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     GROUP_STATE_UNSPECIFIED: _GroupState.ValueType  # 0
     GROUP_STATE_RUNNING: _GroupState.ValueType  # 1
-    """members may be added"""
+    """members can be added"""
 
     GROUP_STATE_COMPLETE: _GroupState.ValueType  # 2
     """all members had ended"""
@@ -33,12 +33,12 @@ class _GroupStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """its members are cancelled, or will be in a moment"""
 
 class GroupState(_GroupState, metaclass=_GroupStateEnumTypeWrapper):
-    """GroupState says where a group is."""
+    """GroupState is the state of a group."""
     pass
 
 GROUP_STATE_UNSPECIFIED: GroupState.ValueType  # 0
 GROUP_STATE_RUNNING: GroupState.ValueType  # 1
-"""members may be added"""
+"""members can be added"""
 
 GROUP_STATE_COMPLETE: GroupState.ValueType  # 2
 """all members had ended"""
@@ -50,7 +50,7 @@ global___GroupState = GroupState
 
 
 class GroupCounts(google.protobuf.message.Message):
-    """GroupCounts are the members of a group by where they are."""
+    """GroupCounts counts the members of a group by state."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     MEMBERS_FIELD_NUMBER: builtins.int
     PENDING_FIELD_NUMBER: builtins.int
@@ -70,7 +70,7 @@ class GroupCounts(google.protobuf.message.Message):
     discarded: builtins.int
     cancelled: builtins.int
     refused: builtins.int
-    """their queues would not take them"""
+    """their queues refused them"""
 
     def __init__(self,
         *,
@@ -87,7 +87,7 @@ class GroupCounts(google.protobuf.message.Message):
 global___GroupCounts = GroupCounts
 
 class Group(google.protobuf.message.Message):
-    """Group is everything known of a group."""
+    """Group is everything known about a group."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     GROUP_ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
@@ -104,7 +104,7 @@ class Group(google.protobuf.message.Message):
     name: typing.Text
     state: global___GroupState.ValueType
     open: builtins.bool
-    """it is not complete before it is closed"""
+    """it can't be complete until it is closed"""
 
     @property
     def counts(self) -> global___GroupCounts: ...
@@ -112,11 +112,11 @@ class Group(google.protobuf.message.Message):
     def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def ended_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """when it was complete, or all members of a cancelled one had ended"""
+        """when it became complete; if cancelled, when all members had ended"""
         pass
     @property
     def kept_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """when it is forgotten"""
+        """when it is deleted"""
         pass
     @property
     def on_complete(self) -> pawl.v1.chain_pb2.Follower: ...
@@ -153,7 +153,7 @@ class CreateGroupRequest(google.protobuf.message.Message):
     RETENTION_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
     name: typing.Text
-    """for people: need not be unique"""
+    """for display, need not be unique"""
 
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.task_pb2.TaskSpec]:
@@ -161,7 +161,7 @@ class CreateGroupRequest(google.protobuf.message.Message):
         pass
     @property
     def on_complete(self) -> pawl.v1.task_pb2.TaskSpec:
-        """enqueued when all members have ended, however"""
+        """enqueued when all members have ended, in whatever state"""
         pass
     @property
     def on_success(self) -> pawl.v1.task_pb2.TaskSpec:
@@ -169,17 +169,17 @@ class CreateGroupRequest(google.protobuf.message.Message):
         pass
     @property
     def on_death(self) -> pawl.v1.task_pb2.TaskSpec:
-        """at the first member that is dead or poisoned"""
+        """when the first member is dead or poisoned"""
         pass
     open: builtins.bool
-    """the group is not complete before it is closed"""
+    """the group can't be complete until it is closed"""
 
     @property
     def retention(self) -> google.protobuf.duration_pb2.Duration:
         """once it has ended; default 24h, or 14 days if members are dead or poisoned"""
         pass
     request_id: typing.Text
-    """a UUID; a repeat gives the first group again"""
+    """a UUID; a retry returns the group of the first call"""
 
     def __init__(self,
         *,
@@ -205,10 +205,10 @@ class CreateGroupResponse(google.protobuf.message.Message):
     def group(self) -> global___Group: ...
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.producer_pb2.EnqueueResult]:
-        """in the order of the request; one without task_id and error is on its way to its queue"""
+        """in the order of the request; one with neither task_id nor error is on its way to its queue"""
         pass
     duplicate: builtins.bool
-    """the request had made the group already"""
+    """an earlier call with the same request_id created the group"""
 
     def __init__(self,
         *,
@@ -283,7 +283,7 @@ class ListGroupsRequest(google.protobuf.message.Message):
     """default 100, at most 1,000"""
 
     cursor: typing.Text
-    """next_cursor of the page before"""
+    """next_cursor of the previous page"""
 
     def __init__(self,
         *,
@@ -300,7 +300,7 @@ class ListGroupsResponse(google.protobuf.message.Message):
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Group]: ...
     next_cursor: typing.Text
-    """"" at the end"""
+    """"" on the last page"""
 
     def __init__(self,
         *,
@@ -320,7 +320,7 @@ class ListGroupMembersRequest(google.protobuf.message.Message):
     """default 100, at most 1,000"""
 
     cursor: typing.Text
-    """next_cursor of the page before"""
+    """next_cursor of the previous page"""
 
     def __init__(self,
         *,
@@ -338,7 +338,7 @@ class ListGroupMembersResponse(google.protobuf.message.Message):
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupMember]: ...
     next_cursor: typing.Text
-    """"" at the end"""
+    """"" on the last page"""
 
     def __init__(self,
         *,
@@ -349,7 +349,7 @@ class ListGroupMembersResponse(google.protobuf.message.Message):
 global___ListGroupMembersResponse = ListGroupMembersResponse
 
 class GroupMember(google.protobuf.message.Message):
-    """GroupMember is a member of a group, as the group knows it."""
+    """GroupMember is a member of a group, as recorded by the group."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     TYPE_FIELD_NUMBER: builtins.int
@@ -365,17 +365,17 @@ class GroupMember(google.protobuf.message.Message):
     type: typing.Text
     queue: typing.Text
     state: pawl.v1.task_pb2.State.ValueType
-    """its end; absent while it has not ended"""
+    """its end state; absent until it has ended"""
 
     refused: typing.Text
-    """why its queue would not take it: a code, or duplicate"""
+    """why its queue refused it: an error code, or duplicate"""
 
     result: builtins.bytes
     """up to 16 KiB"""
 
     result_content_type: typing.Text
     result_omitted: builtins.bool
-    """it is larger, or the group keeps 64 MiB already: read it from the task"""
+    """it is larger, or the group already keeps 64 MiB of results: read it from the task"""
 
     def __init__(self,
         *,

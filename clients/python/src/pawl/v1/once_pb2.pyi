@@ -20,38 +20,38 @@ class _OnceStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ONCE_STATE_UNSPECIFIED: _OnceState.ValueType  # 0
     ONCE_STATE_RUN: _OnceState.ValueType  # 1
-    """the claim holds it: bring the effect about"""
+    """this claim holds the key: bring the effect about"""
 
     ONCE_STATE_DONE: _OnceState.ValueType  # 2
-    """the effect is there, and this is its result"""
+    """the effect has happened; the response has its result"""
 
     ONCE_STATE_HELD: _OnceState.ValueType  # 3
-    """another claim holds it: begin again after retry_after"""
+    """another claim holds the key: call BeginOnce again after retry_after"""
 
     ONCE_STATE_FREE: _OnceState.ValueType  # 4
-    """nobody holds it: of an abandon"""
+    """no claim holds the key; returned by AbandonOnce"""
 
 class OnceState(_OnceState, metaclass=_OnceStateEnumTypeWrapper):
-    """A once key stands for an effect that the tasks of a queue want to have only once: begin, and if the answer is run, bring the
-    effect about, and finish; or abandon if it did not come about. A key that was begun is held by the claim until that ends, in
-    whatever way. All three may be repeated.
+    """A once key identifies an effect that the tasks of a queue should have only once. A task calls BeginOnce; if the response is RUN, it
+    brings the effect about and calls FinishOnce, or AbandonOnce if that failed. The claim holds the key from BeginOnce until the claim ends,
+    in whatever way. All three calls are safe to retry.
 
-    OnceState is how a once key stands.
+    OnceState is the state of a once key.
     """
     pass
 
 ONCE_STATE_UNSPECIFIED: OnceState.ValueType  # 0
 ONCE_STATE_RUN: OnceState.ValueType  # 1
-"""the claim holds it: bring the effect about"""
+"""this claim holds the key: bring the effect about"""
 
 ONCE_STATE_DONE: OnceState.ValueType  # 2
-"""the effect is there, and this is its result"""
+"""the effect has happened; the response has its result"""
 
 ONCE_STATE_HELD: OnceState.ValueType  # 3
-"""another claim holds it: begin again after retry_after"""
+"""another claim holds the key: call BeginOnce again after retry_after"""
 
 ONCE_STATE_FREE: OnceState.ValueType  # 4
-"""nobody holds it: of an abandon"""
+"""no claim holds the key; returned by AbandonOnce"""
 
 global___OnceState = OnceState
 
@@ -64,7 +64,7 @@ class BeginOnceRequest(google.protobuf.message.Message):
     task_id: typing.Text
     claim_token: typing.Text
     key: typing.Text
-    """at most 256 bytes; it stands for one effect among the tasks of a queue"""
+    """at most 256 bytes; identifies one effect among the tasks of a queue"""
 
     def __init__(self,
         *,
@@ -84,7 +84,7 @@ class BeginOnceResponse(google.protobuf.message.Message):
     RETRY_AFTER_FIELD_NUMBER: builtins.int
     state: global___OnceState.ValueType
     result: builtins.bytes
-    """if done: a JSON value, or nothing"""
+    """if done: a JSON value, or empty"""
 
     @property
     def kept_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -139,7 +139,7 @@ class FinishOnceRequest(google.protobuf.message.Message):
     claim_token: typing.Text
     key: typing.Text
     result: builtins.bytes
-    """a JSON value of at most 64 KiB, or nothing"""
+    """a JSON value of at most 64 KiB, or empty"""
 
     @property
     def ttl(self) -> google.protobuf.duration_pb2.Duration:
@@ -191,7 +191,7 @@ class AbandonOnceResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     STATE_FIELD_NUMBER: builtins.int
     state: global___OnceState.ValueType
-    """free, or done if it was"""
+    """free, or done if it was already"""
 
     def __init__(self,
         *,

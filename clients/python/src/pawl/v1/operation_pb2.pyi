@@ -40,7 +40,7 @@ class _ActionEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTyp
     """scheduled, retrying"""
 
 class Action(_Action, metaclass=_ActionEnumTypeWrapper):
-    """Action is what an operation does with each task that its filter selects."""
+    """Action is what an operation does to every task that its filter selects."""
     pass
 
 ACTION_UNSPECIFIED: Action.ValueType  # 0
@@ -77,7 +77,7 @@ class _OperationStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper.
     OPERATION_STATE_ABORTED: _OperationState.ValueType  # 4
     OPERATION_STATE_FAILED: _OperationState.ValueType  # 5
 class OperationState(_OperationState, metaclass=_OperationStateEnumTypeWrapper):
-    """OperationState is where an operation is in its life."""
+    """OperationState is the state of an operation."""
     pass
 
 OPERATION_STATE_UNSPECIFIED: OperationState.ValueType  # 0
@@ -90,7 +90,7 @@ global___OperationState = OperationState
 
 
 class OperationSpec(google.protobuf.message.Message):
-    """OperationSpec is what operators say of an operation."""
+    """OperationSpec describes an operation."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ACTION_FIELD_NUMBER: builtins.int
     FILTER_FIELD_NUMBER: builtins.int
@@ -100,26 +100,26 @@ class OperationSpec(google.protobuf.message.Message):
     RATE_FIELD_NUMBER: builtins.int
     CANARY_FIELD_NUMBER: builtins.int
     action: global___Action.ValueType
-    """needed"""
+    """required"""
 
     @property
     def filter(self) -> pawl.v1.task_pb2.Filter:
-        """needed; an empty one means every task that the action is for"""
+        """required; an empty filter means every task that the action applies to"""
         pass
     to_queue: typing.Text
-    """of a move"""
+    """ACTION_MOVE only"""
 
     priority: pawl.v1.task_pb2.Priority.ValueType
-    """of set_priority"""
+    """ACTION_SET_PRIORITY only"""
 
     max: builtins.int
-    """tasks at most; 0: all that match"""
+    """maximum number of tasks; 0: all that match"""
 
     rate: builtins.float
-    """tasks a second at most; 0: as fast as goes without holding up others"""
+    """tasks per second at most; 0: as fast as possible without delaying other work"""
 
     canary: builtins.int
-    """pause after so many; 0: don't"""
+    """the operation pauses itself after this many tasks; 0: it does not"""
 
     def __init__(self,
         *,
@@ -136,7 +136,7 @@ class OperationSpec(google.protobuf.message.Message):
 global___OperationSpec = OperationSpec
 
 class Operator(google.protobuf.message.Message):
-    """Operator is who did something, as far as is known."""
+    """Operator identifies who did something, as far as known."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ACTOR_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
@@ -159,7 +159,7 @@ class Operator(google.protobuf.message.Message):
 global___Operator = Operator
 
 class Operation(google.protobuf.message.Message):
-    """Operation is everything known of an operation. It is for the tasks that were there when it was created."""
+    """Operation is everything known about an operation. It affects only tasks that existed when it was created."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     OPERATION_ID_FIELD_NUMBER: builtins.int
     SPEC_FIELD_NUMBER: builtins.int
@@ -185,11 +185,11 @@ class Operation(google.protobuf.message.Message):
     operation_id: typing.Text
     @property
     def spec(self) -> global___OperationSpec:
-        """with the states that it selects"""
+        """with the states it selects filled in"""
         pass
     state: global___OperationState.ValueType
     stopping: global___OperationState.ValueType
-    """what it becomes when the step is over that is under way; unspecified: it goes on"""
+    """the state it enters when the current step is over; unspecified: it continues"""
 
     @property
     def author(self) -> global___Operator: ...
@@ -200,7 +200,7 @@ class Operation(google.protobuf.message.Message):
     @property
     def ended_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     why: typing.Text
-    """it is paused, was aborted or has failed"""
+    """why it was paused or aborted, or why it failed"""
 
     @property
     def stopped_by(self) -> global___Operator:
@@ -208,16 +208,16 @@ class Operation(google.protobuf.message.Message):
         pass
     @property
     def resumed_by(self) -> global___Operator:
-        """last"""
+        """the last time"""
         pass
     total: builtins.int
     """tasks that matched before the start"""
 
     total_is_lower_bound: builtins.bool
-    """counting them all would have taken too long"""
+    """counting all of them would have taken too long"""
 
     matched: builtins.int
-    """so far: done + skipped + failed, and those that are on their way to another queue"""
+    """so far: done + skipped + failed, and those moving to another queue"""
 
     done: builtins.int
     skipped: builtins.int
@@ -226,14 +226,14 @@ class Operation(google.protobuf.message.Message):
     failed: builtins.int
     @property
     def errors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FailedTask]:
-        """the first"""
+        """the first ones"""
         pass
     waits_for: typing.Text
-    """why it does not get on"""
+    """why it makes no progress"""
 
     @property
     def became(self) -> global___Became:
-        """only if it was asked for"""
+        """only if requested"""
         pass
     def __init__(self,
         *,
@@ -264,16 +264,16 @@ class Operation(google.protobuf.message.Message):
 global___Operation = Operation
 
 class Became(google.protobuf.message.Message):
-    """Became counts the tasks that an operation has changed, and that no other has since, by how they stand now."""
+    """Became counts the tasks an operation has changed by their current state, without those that a later operation changed again."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     STATES_FIELD_NUMBER: builtins.int
     IS_LOWER_BOUND_FIELD_NUMBER: builtins.int
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StateCount]:
-        """without those in which there are none"""
+        """states without tasks are left out"""
         pass
     is_lower_bound: builtins.bool
-    """counting them all would have taken too long"""
+    """counting all of them would have taken too long"""
 
     def __init__(self,
         *,
@@ -299,7 +299,7 @@ class StateCount(google.protobuf.message.Message):
 global___StateCount = StateCount
 
 class SkippedTasks(google.protobuf.message.Message):
-    """SkippedTasks counts tasks that were passed over for one reason."""
+    """SkippedTasks counts the tasks skipped for one reason."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     REASON_FIELD_NUMBER: builtins.int
     COUNT_FIELD_NUMBER: builtins.int
@@ -316,7 +316,7 @@ class SkippedTasks(google.protobuf.message.Message):
 global___SkippedTasks = SkippedTasks
 
 class FailedTask(google.protobuf.message.Message):
-    """FailedTask is a task with which nothing could be done."""
+    """FailedTask is a task to which the action could not be applied."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
@@ -341,7 +341,7 @@ class StartOperationRequest(google.protobuf.message.Message):
     dry_run: builtins.bool
     reason: typing.Text
     request_id: typing.Text
-    """a UUID: a repeat of the request is the same operation"""
+    """a UUID: a retry returns the same operation"""
 
     def __init__(self,
         *,
@@ -376,14 +376,14 @@ class StartOperationResponse(google.protobuf.message.Message):
 global___StartOperationResponse = StartOperationResponse
 
 class OperationPreview(google.protobuf.message.Message):
-    """OperationPreview is what an operation would be for."""
+    """OperationPreview describes the tasks an operation would affect."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     MATCHED_FIELD_NUMBER: builtins.int
     IS_LOWER_BOUND_FIELD_NUMBER: builtins.int
     SAMPLE_FIELD_NUMBER: builtins.int
     matched: builtins.int
     is_lower_bound: builtins.bool
-    """counting them all would have taken too long"""
+    """counting all of them would have taken too long"""
 
     @property
     def sample(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.task_pb2.Task]:
@@ -406,10 +406,10 @@ class GetOperationRequest(google.protobuf.message.Message):
     operation_id: typing.Text
     @property
     def wait(self) -> google.protobuf.duration_pb2.Duration:
-        """at most so long, until it does not run any more; up to 60s"""
+        """waits up to this long for the operation to stop running; at most 60s"""
         pass
     became: builtins.bool
-    """also count how the tasks stand that it has changed"""
+    """also count the changed tasks by their current state"""
 
     def __init__(self,
         *,

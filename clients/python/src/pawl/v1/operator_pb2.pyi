@@ -26,23 +26,23 @@ class _KeyOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     """read as none"""
 
     KEY_ORDER_NONE: _KeyOrder.ValueType  # 1
-    """first come, first served, several at once, and a retry lets others go first"""
+    """first come, first served, several at the same time; a task that waits for a retry is overtaken"""
 
     KEY_ORDER_STRICT: _KeyOrder.ValueType  # 2
-    """as they were enqueued: each when all before it have ended, also through their retries"""
+    """as enqueued: each task starts only when all earlier ones have ended, including their retries"""
 
 class KeyOrder(_KeyOrder, metaclass=_KeyOrderEnumTypeWrapper):
-    """KeyOrder says in which order the tasks of one key of a queue run."""
+    """KeyOrder is the order in which a queue runs the tasks of one key."""
     pass
 
 KEY_ORDER_UNSPECIFIED: KeyOrder.ValueType  # 0
 """read as none"""
 
 KEY_ORDER_NONE: KeyOrder.ValueType  # 1
-"""first come, first served, several at once, and a retry lets others go first"""
+"""first come, first served, several at the same time; a task that waits for a retry is overtaken"""
 
 KEY_ORDER_STRICT: KeyOrder.ValueType  # 2
-"""as they were enqueued: each when all before it have ended, also through their retries"""
+"""as enqueued: each task starts only when all earlier ones have ended, including their retries"""
 
 global___KeyOrder = KeyOrder
 
@@ -53,38 +53,38 @@ class _QueueTrait:
 class _QueueTraitEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_QueueTrait.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     QUEUE_TRAIT_UNSPECIFIED: _QueueTrait.ValueType  # 0
-    """all have it"""
+    """no filter"""
 
     QUEUE_TRAIT_DEAD: _QueueTrait.ValueType  # 1
-    """dead letters"""
+    """has dead letters"""
 
     QUEUE_TRAIT_POISONED: _QueueTrait.ValueType  # 2
-    """poisoned tasks"""
+    """has poisoned tasks"""
 
     QUEUE_TRAIT_PAUSED: _QueueTrait.ValueType  # 3
-    """it is paused, or a type or a key in it"""
+    """is paused, or one of its types or keys is"""
 
     QUEUE_TRAIT_NO_WORKER: _QueueTrait.ValueType  # 4
-    """ready tasks, and no worker that takes them"""
+    """has ready tasks that no worker takes"""
 
 class QueueTrait(_QueueTrait, metaclass=_QueueTraitEnumTypeWrapper):
-    """QueueTrait is something that a queue has or not."""
+    """QueueTrait is a property by which queues can be filtered."""
     pass
 
 QUEUE_TRAIT_UNSPECIFIED: QueueTrait.ValueType  # 0
-"""all have it"""
+"""no filter"""
 
 QUEUE_TRAIT_DEAD: QueueTrait.ValueType  # 1
-"""dead letters"""
+"""has dead letters"""
 
 QUEUE_TRAIT_POISONED: QueueTrait.ValueType  # 2
-"""poisoned tasks"""
+"""has poisoned tasks"""
 
 QUEUE_TRAIT_PAUSED: QueueTrait.ValueType  # 3
-"""it is paused, or a type or a key in it"""
+"""is paused, or one of its types or keys is"""
 
 QUEUE_TRAIT_NO_WORKER: QueueTrait.ValueType  # 4
-"""ready tasks, and no worker that takes them"""
+"""has ready tasks that no worker takes"""
 
 global___QueueTrait = QueueTrait
 
@@ -98,7 +98,7 @@ class _QueueOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """by name"""
 
     QUEUE_ORDER_MOST: _QueueOrder.ValueType  # 1
-    """first those with the most dead, poisoned or ready tasks, as the trait says, or else the most unfinished tasks. One page: no cursor"""
+    """most dead, poisoned or ready tasks first, according to the trait, or else most unfinished tasks. One page, without a cursor"""
 
 class QueueOrder(_QueueOrder, metaclass=_QueueOrderEnumTypeWrapper):
     pass
@@ -107,13 +107,13 @@ QUEUE_ORDER_UNSPECIFIED: QueueOrder.ValueType  # 0
 """by name"""
 
 QUEUE_ORDER_MOST: QueueOrder.ValueType  # 1
-"""first those with the most dead, poisoned or ready tasks, as the trait says, or else the most unfinished tasks. One page: no cursor"""
+"""most dead, poisoned or ready tasks first, according to the trait, or else most unfinished tasks. One page, without a cursor"""
 
 global___QueueOrder = QueueOrder
 
 
 class QueueSettings(google.protobuf.message.Message):
-    """QueueSettings are the rules of a queue. In answers every field has its effective value."""
+    """QueueSettings holds the settings of a queue. In responses every field has its effective value."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     class KeysEntry(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -180,10 +180,10 @@ class QueueSettings(google.protobuf.message.Message):
     @property
     def retention(self) -> global___Retention: ...
     max_length: builtins.int
-    """waiting tasks at most; 0: no limit"""
+    """maximum number of waiting tasks; 0: no limit"""
 
     max_running: builtins.int
-    """tasks claimed at once; 0: no limit"""
+    """tasks claimed at the same time; 0: no limit"""
 
     @property
     def rate(self) -> global___Rate:
@@ -191,26 +191,26 @@ class QueueSettings(google.protobuf.message.Message):
         pass
     @property
     def per_key(self) -> global___KeyRules:
-        """of each key: tasks with the same key. Without a weight"""
+        """for the tasks of each key; without a weight"""
         pass
     @property
     def keys(self) -> google.protobuf.internal.containers.MessageMap[typing.Text, global___KeyRules]:
-        """of single keys, instead of per_key; at most 1,000"""
+        """for single keys, instead of per_key; at most 1,000"""
         pass
     @property
     def max_wait(self) -> google.protobuf.duration_pb2.Duration:
-        """a task that is ready for longer needs attention: 1s to 365d; default 5m"""
+        """a task that is ready for longer needs attention; 1s to 365d; default 5m"""
         pass
     key_order: global___KeyOrder.ValueType
-    """of tasks that are enqueued from now on; absent: none"""
+    """for tasks enqueued from now on; absent: none"""
 
     @property
     def breaker(self) -> pawl.v1.breaker_pb2.Breaker:
-        """of each type; absent: none"""
+        """for each type; absent: none"""
         pass
     @property
     def breakers(self) -> google.protobuf.internal.containers.MessageMap[typing.Text, pawl.v1.breaker_pb2.Breaker]:
-        """of single types, instead of breaker; at most 1,000"""
+        """for single types, instead of breaker; at most 1,000"""
         pass
     def __init__(self,
         *,
@@ -235,20 +235,20 @@ class QueueSettings(google.protobuf.message.Message):
 global___QueueSettings = QueueSettings
 
 class Rate(google.protobuf.message.Message):
-    """Rate is a token bucket. A task starts when a token is there, and takes as many as it costs, even if that makes a debt."""
+    """Rate is a token bucket. A task starts when the bucket has at least one token, and takes as many as it costs, even if that leaves a debt."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     LIMIT_FIELD_NUMBER: builtins.int
     PERIOD_FIELD_NUMBER: builtins.int
     BURST_FIELD_NUMBER: builtins.int
     limit: builtins.int
-    """tokens that come in a period: 1 to 1,000,000"""
+    """tokens per period, 1 to 1,000,000"""
 
     @property
     def period(self) -> google.protobuf.duration_pb2.Duration:
         """1s to 24h"""
         pass
     burst: builtins.int
-    """tokens that there can be; default: limit"""
+    """most tokens the bucket holds; default: limit"""
 
     def __init__(self,
         *,
@@ -261,7 +261,7 @@ class Rate(google.protobuf.message.Message):
 global___Rate = Rate
 
 class KeyRules(google.protobuf.message.Message):
-    """KeyRules are the limits of a key, and its share against other keys."""
+    """KeyRules holds the limits of a key, and its weight among other keys."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     MAX_RUNNING_FIELD_NUMBER: builtins.int
     RATE_FIELD_NUMBER: builtins.int
@@ -283,7 +283,7 @@ class KeyRules(google.protobuf.message.Message):
 global___KeyRules = KeyRules
 
 class Hold(google.protobuf.message.Message):
-    """Hold is a pause of all tasks of a type, or of a key."""
+    """Hold is a pause of a queue's tasks of one type or one key."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TYPE_FIELD_NUMBER: builtins.int
     KEY_FIELD_NUMBER: builtins.int
@@ -296,7 +296,7 @@ class Hold(google.protobuf.message.Message):
     @property
     def at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     by: typing.Text
-    """as they called themselves; empty: not known"""
+    """as given by the caller; empty: unknown"""
 
     def __init__(self,
         *,
@@ -311,7 +311,7 @@ class Hold(google.protobuf.message.Message):
 global___Hold = Hold
 
 class PriorityWeights(google.protobuf.message.Message):
-    """PriorityWeights shares claims among the priorities that have tasks."""
+    """PriorityWeights divides claims among the priorities that have tasks."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     HIGH_FIELD_NUMBER: builtins.int
     NORMAL_FIELD_NUMBER: builtins.int
@@ -331,7 +331,7 @@ class PriorityWeights(google.protobuf.message.Message):
 global___PriorityWeights = PriorityWeights
 
 class Retention(google.protobuf.message.Message):
-    """Retention says how long tasks that have ended are kept."""
+    """Retention is how long ended tasks are kept, by end state."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     SUCCEEDED_FIELD_NUMBER: builtins.int
     DISCARDED_FIELD_NUMBER: builtins.int
@@ -406,32 +406,32 @@ class Queue(google.protobuf.message.Message):
     @property
     def settings(self) -> global___QueueSettings: ...
     version: builtins.int
-    """of the settings: grows with each change"""
+    """of the settings; grows with every change"""
 
     @property
     def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___QueuePart]:
-        """of a queue that was shared out: what it has in each shard"""
+        """of a spread queue: its part in each shard"""
         pass
     @property
     def holds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Hold]:
-        """types and keys that are paused alone"""
+        """types and keys that are paused separately"""
         pass
     @property
     def breakers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.breaker_pb2.BreakerStatus]:
-        """those that are not closed, up to 100, the longest open first"""
+        """up to 100 that are not closed, the longest open first"""
         pass
     breakers_open: builtins.int
     """how many are not closed"""
 
     paused_by: typing.Text
-    """as they called themselves; empty: not known"""
+    """as given by the caller; empty: unknown"""
 
     @property
     def rates(self) -> pawl.v1.stats_pb2.QueueRates:
-        """Of GetQueue and ListQueues, as far as the nodes that answer have seen it:
-        of the last minute
+        """Set by GetQueue and ListQueues, as far as known to the nodes that answered:
+        in the last minute
         """
         pass
     @property
@@ -443,14 +443,14 @@ class Queue(google.protobuf.message.Message):
         """from claimed to the end of the run, in the last 5 minutes"""
         pass
     drain_seconds: builtins.float
-    """until no task is ready or claimed, at the present rates; absent: it does not get less"""
+    """until no task is ready or claimed, at the current rates; absent: the backlog is not shrinking"""
 
     workers: builtins.int
-    """that take its tasks: not those that are quiet or drain"""
+    """that take its tasks, without quiet and draining ones"""
 
     @property
     def series(self) -> pawl.v1.stats_pb2.QueueSeries:
-        """of ListQueues, if it was asked for"""
+        """set by ListQueues if requested"""
         pass
     def __init__(self,
         *,
@@ -485,7 +485,7 @@ class Queue(google.protobuf.message.Message):
 global___Queue = Queue
 
 class QueuePart(google.protobuf.message.Message):
-    """QueuePart is what a queue has in one shard."""
+    """QueuePart is the part of a queue in one shard."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     SHARD_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
@@ -494,15 +494,15 @@ class QueuePart(google.protobuf.message.Message):
     OWN_FIELD_NUMBER: builtins.int
     shard: builtins.int
     slots: builtins.int
-    """of the queue's 64: those whose new tasks go there; 0: it only drains"""
+    """how many of the queue's 64 slots send their new tasks here; 0: the part is draining"""
 
     moving: builtins.bool
-    """slots are on their way to it or from it"""
+    """slots are moving to or from this shard"""
 
     @property
     def depth(self) -> global___Depth: ...
     own: builtins.bool
-    """no other queue lies in the shard"""
+    """no other queue uses the shard"""
 
     def __init__(self,
         *,
@@ -530,7 +530,7 @@ class Depth(google.protobuf.message.Message):
     claimed: builtins.int
     retrying: builtins.int
     held: builtins.int
-    """of the ready: may not run now"""
+    """ready tasks that can't run now"""
 
     dead: builtins.int
     poisoned: builtins.int
@@ -578,13 +578,13 @@ class ListQueuesRequest(google.protobuf.message.Message):
     cursor: typing.Text
     @property
     def series(self) -> google.protobuf.duration_pb2.Duration:
-        """2m, 5m, 1h or 24h: each queue has its series of so long; absent: none"""
+        """includes each queue's series of this length: 2m, 5m, 1h or 24h; absent: none"""
         pass
     pattern: typing.Text
-    """a name, in which each * stands for any characters; empty: all"""
+    """of names, in which * matches any characters; empty: all"""
 
     having: global___QueueTrait.ValueType
-    """of all but PAUSED the answer may be some seconds old"""
+    """all but PAUSED may be some seconds out of date"""
 
     order: global___QueueOrder.ValueType
     def __init__(self,
@@ -648,7 +648,7 @@ class PutQueueRequest(google.protobuf.message.Message):
     @property
     def settings(self) -> global___QueueSettings: ...
     if_version: builtins.int
-    """refused with conflict unless the settings have this version"""
+    """refused with conflict unless the settings still have this version"""
 
     def __init__(self,
         *,
@@ -740,7 +740,7 @@ class ResumeQueueRequest(google.protobuf.message.Message):
     """the pause of this type, or:"""
 
     key: typing.Text
-    """the pause of this key; of neither: that of the queue"""
+    """the pause of this key; if neither is set: that of the queue"""
 
     def __init__(self,
         *,
@@ -772,7 +772,7 @@ class CloseBreakerRequest(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     queue: typing.Text
     type: typing.Text
-    """"": of all types of the queue"""
+    """"": all types of the queue"""
 
     reason: typing.Text
     def __init__(self,
@@ -806,7 +806,7 @@ class SpreadQueueRequest(google.protobuf.message.Message):
     OWN_FIELD_NUMBER: builtins.int
     queue: typing.Text
     parts: builtins.int
-    """over so many shards, those that have it first; or:"""
+    """over this many shards, first those that have the queue; or:"""
 
     @property
     def shards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -814,7 +814,7 @@ class SpreadQueueRequest(google.protobuf.message.Message):
         pass
     reason: typing.Text
     own: builtins.bool
-    """no other queue may lie in these shards"""
+    """no other queue may be in these shards"""
 
     def __init__(self,
         *,
@@ -872,7 +872,7 @@ class ListDeadRequest(google.protobuf.message.Message):
     CURSOR_FIELD_NUMBER: builtins.int
     @property
     def filter(self) -> pawl.v1.task_pb2.Filter:
-        """its queue is needed"""
+        """its queue is required"""
         pass
     limit: builtins.int
     cursor: typing.Text
@@ -896,7 +896,7 @@ class ListDeadResponse(google.protobuf.message.Message):
     next_cursor: typing.Text
     @property
     def searched(self) -> pawl.v1.task_pb2.Searched:
-        """unset: the page is full, or the list ends here"""
+        """unset: the page is full, or it is the last one"""
         pass
     def __init__(self,
         *,
@@ -915,7 +915,7 @@ class ListPoisonedRequest(google.protobuf.message.Message):
     CURSOR_FIELD_NUMBER: builtins.int
     @property
     def filter(self) -> pawl.v1.task_pb2.Filter:
-        """its queue is needed"""
+        """its queue is required"""
         pass
     limit: builtins.int
     cursor: typing.Text
@@ -939,7 +939,7 @@ class ListPoisonedResponse(google.protobuf.message.Message):
     next_cursor: typing.Text
     @property
     def searched(self) -> pawl.v1.task_pb2.Searched:
-        """unset: the page is full, or the list ends here"""
+        """unset: the page is full, or it is the last one"""
         pass
     def __init__(self,
         *,
@@ -956,10 +956,10 @@ class GroupDeadRequest(google.protobuf.message.Message):
     QUEUE_FIELD_NUMBER: builtins.int
     POISONED_FIELD_NUMBER: builtins.int
     queue: typing.Text
-    """empty: all that the caller may see"""
+    """empty: all queues that the caller may see"""
 
     poisoned: builtins.bool
-    """of the poisoned instead"""
+    """poisoned tasks instead"""
 
     def __init__(self,
         *,
@@ -978,7 +978,7 @@ class GroupDeadResponse(google.protobuf.message.Message):
         """largest first, at most 1,000"""
         pass
     partial: builtins.bool
-    """there are more dead letters than one call reads"""
+    """there were more dead letters than one call reads"""
 
     def __init__(self,
         *,
@@ -1012,14 +1012,14 @@ class DeadGroup(google.protobuf.message.Message):
     def last_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     sample_task_id: typing.Text
     queues: builtins.int
-    """in how many"""
+    """number of queues they are in"""
 
     queue: typing.Text
-    """the one with the most of them"""
+    """the queue with the most of them"""
 
     @property
     def trend(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """how many of them ended in each of the last 24 hours, the oldest first: the last is the last 60 minutes"""
+        """how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes"""
         pass
     def __init__(self,
         *,
@@ -1039,7 +1039,7 @@ class DeadGroup(google.protobuf.message.Message):
 global___DeadGroup = DeadGroup
 
 class ReplayDeadRequest(google.protobuf.message.Message):
-    """ReplayDeadRequest names tasks either by ids or by filter."""
+    """ReplayDeadRequest selects tasks either by ids or by filter."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     TASK_IDS_FIELD_NUMBER: builtins.int
@@ -1060,13 +1060,13 @@ class ReplayDeadRequest(google.protobuf.message.Message):
     """0: all that match"""
 
     rate: builtins.float
-    """tasks a second become due; 0: all at once"""
+    """tasks per second that become due; 0: all immediately"""
 
     dry_run: builtins.bool
     """count only"""
 
     poisoned: builtins.bool
-    """of the poisoned instead"""
+    """poisoned tasks instead"""
 
     reason: typing.Text
     def __init__(self,
@@ -1187,7 +1187,7 @@ class ArchivedTask(google.protobuf.message.Message):
     CAUSE_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     place: typing.Text
-    """file and line: what restore takes"""
+    """file and line, as RestoreArchive takes it"""
 
     @property
     def archived_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
@@ -1244,7 +1244,7 @@ class RestoredTask(google.protobuf.message.Message):
     @property
     def error(self) -> pawl.v1.task_pb2.Error: ...
     duplicate: builtins.bool
-    """an earlier call restored it already, as this task"""
+    """an earlier call already restored it, as this task"""
 
     def __init__(self,
         *,
@@ -1350,7 +1350,7 @@ class GetServerResponse(google.protobuf.message.Message):
     node: typing.Text
     @property
     def now(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of its system shard"""
+        """by the system shard's clock"""
         pass
     @property
     def shards(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ShardInfo]: ...
@@ -1374,10 +1374,10 @@ class ShardInfo(google.protobuf.message.Message):
     TERM_FIELD_NUMBER: builtins.int
     shard: builtins.int
     leader: typing.Text
-    """node, "" if there is none"""
+    """node; "" if there is none"""
 
     index: builtins.int
-    """applied"""
+    """last applied"""
 
     term: builtins.int
     def __init__(self,

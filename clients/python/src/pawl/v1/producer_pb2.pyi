@@ -24,23 +24,23 @@ class _ConsistencyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """read as linearizable"""
 
     CONSISTENCY_LINEARIZABLE: _Consistency.ValueType  # 1
-    """what was answered before the call is seen: read from the leader"""
+    """sees everything acknowledged before the call: reads from the leader"""
 
     CONSISTENCY_STALE: _Consistency.ValueType  # 2
-    """any replica's, which may lag, or be cut off from the others"""
+    """reads from any replica, which may lag behind or be cut off from the others"""
 
 class Consistency(_Consistency, metaclass=_ConsistencyEnumTypeWrapper):
-    """Consistency says how fresh what is read must be."""
+    """Consistency says how fresh a read must be."""
     pass
 
 CONSISTENCY_UNSPECIFIED: Consistency.ValueType  # 0
 """read as linearizable"""
 
 CONSISTENCY_LINEARIZABLE: Consistency.ValueType  # 1
-"""what was answered before the call is seen: read from the leader"""
+"""sees everything acknowledged before the call: reads from the leader"""
 
 CONSISTENCY_STALE: Consistency.ValueType  # 2
-"""any replica's, which may lag, or be cut off from the others"""
+"""reads from any replica, which may lag behind or be cut off from the others"""
 
 global___Consistency = Consistency
 
@@ -72,7 +72,7 @@ class EnqueueResponse(google.protobuf.message.Message):
 global___EnqueueResponse = EnqueueResponse
 
 class Enqueued(google.protobuf.message.Message):
-    """Enqueued is the answer for an accepted task."""
+    """Enqueued is the result for an accepted task."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
@@ -85,7 +85,7 @@ class Enqueued(google.protobuf.message.Message):
     @property
     def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     duplicate: builtins.bool
-    """an idempotency key, request id or unique key had this task already"""
+    """its idempotency key, request id or unique key already belonged to this task"""
 
     def __init__(self,
         *,
@@ -152,7 +152,7 @@ class ProduceRequest(google.protobuf.message.Message):
     NUMBER_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
     number: builtins.int
-    """chosen by the client, which counts its frames: the answer has it"""
+    """chosen by the client, which counts its frames; the answer repeats it"""
 
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.task_pb2.TaskSpec]:
@@ -172,11 +172,11 @@ class ProduceResponse(google.protobuf.message.Message):
     DRAINING_FIELD_NUMBER: builtins.int
     @property
     def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ProduceAnswer]:
-        """to frames that were ready at the same time"""
+        """to frames that were done at the same time"""
         pass
     draining: builtins.bool
-    """The node shuts down. Send further frames over another stream, and half-close this one: the node still answers what it got. It cuts
-    off streams that stay open when its drain timeout is over.
+    """The node is shutting down. Send further frames over another stream and half-close this one: the node still answers the frames it
+    received. When its drain timeout is over, it cuts off the streams that are still open.
     """
 
     def __init__(self,
@@ -203,11 +203,11 @@ class ProduceAnswer(google.protobuf.message.Message):
         pass
     @property
     def error(self) -> pawl.v1.task_pb2.Error:
-        """of the whole frame, which then has no results: invalid_argument, rate_limited, unavailable or internal"""
+        """set if the whole frame was refused, without results: invalid_argument, rate_limited, unavailable or internal"""
         pass
     @property
     def stamps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ShardStamp]:
-        """one for each shard that was asked"""
+        """one for each shard that was involved"""
         pass
     def __init__(self,
         *,
@@ -221,7 +221,7 @@ class ProduceAnswer(google.protobuf.message.Message):
 global___ProduceAnswer = ProduceAnswer
 
 class ShardStamp(google.protobuf.message.Message):
-    """ShardStamp says what an answer of a shard tells of. Calls have the same in their trailers."""
+    """ShardStamp says which state of a shard a response reflects. Unary calls have the same in their trailers."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     SHARD_FIELD_NUMBER: builtins.int
     INDEX_FIELD_NUMBER: builtins.int
@@ -236,7 +236,7 @@ class ShardStamp(google.protobuf.message.Message):
         """by the shard's clock"""
         pass
     leader: typing.Text
-    """the other node that leads the shard; "": the node that answers, or it is not known"""
+    """the other node that leads the shard; "": this node leads it, or the leader is unknown"""
 
     def __init__(self,
         *,
@@ -278,7 +278,7 @@ class GetTaskResponse(google.protobuf.message.Message):
     def task(self) -> pawl.v1.task_pb2.Task: ...
     @property
     def age(self) -> google.protobuf.duration_pb2.Duration:
-        """of a stale read: so long ago at most it was true"""
+        """of a stale read: an upper bound on how old the data is"""
         pass
     def __init__(self,
         *,
@@ -328,7 +328,7 @@ class ListTasksRequest(google.protobuf.message.Message):
     """default 100, at most 1,000"""
 
     cursor: typing.Text
-    """next_cursor of the page before"""
+    """next_cursor of the previous page"""
 
     with_payload: builtins.bool
     def __init__(self,
@@ -349,14 +349,14 @@ class ListTasksResponse(google.protobuf.message.Message):
     SEARCHED_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.task_pb2.Task]:
-        """may be empty while next_cursor is set"""
+        """can be empty although next_cursor is set"""
         pass
     next_cursor: typing.Text
-    """"" at the end"""
+    """"" on the last page"""
 
     @property
     def searched(self) -> pawl.v1.task_pb2.Searched:
-        """unset: the page is full, or the list ends here"""
+        """unset: the page is full, or it is the last one"""
         pass
     def __init__(self,
         *,
@@ -383,7 +383,7 @@ class UpdateTaskRequest(google.protobuf.message.Message):
     payload: builtins.bytes
     max_attempts: builtins.int
     if_etag: typing.Text
-    """refused with conflict unless the task has this etag, or is as asked already"""
+    """refused with conflict unless the task still has this etag or already has the requested values"""
 
     def __init__(self,
         *,

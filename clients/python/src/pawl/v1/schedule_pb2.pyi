@@ -30,10 +30,10 @@ class _MissedEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTyp
     """none"""
 
     MISSED_ALL: _Missed.ValueType  # 3
-    """one each, at most the newest 1,000"""
+    """one task each, for the newest 1,000 at most"""
 
 class Missed(_Missed, metaclass=_MissedEnumTypeWrapper):
-    """Missed says what becomes of ticks that came while nobody could fire them, by over a minute."""
+    """Missed says what happens to ticks that could not fire within a minute of their time."""
     pass
 
 MISSED_UNSPECIFIED: Missed.ValueType  # 0
@@ -46,7 +46,7 @@ MISSED_SKIP: Missed.ValueType  # 2
 """none"""
 
 MISSED_ALL: Missed.ValueType  # 3
-"""one each, at most the newest 1,000"""
+"""one task each, for the newest 1,000 at most"""
 
 global___Missed = Missed
 
@@ -62,7 +62,7 @@ class _OverlapEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     OVERLAP_ALLOW: _Overlap.ValueType  # 1
     OVERLAP_SKIP: _Overlap.ValueType  # 2
 class Overlap(_Overlap, metaclass=_OverlapEnumTypeWrapper):
-    """Overlap says what becomes of a tick while the task of an earlier one has not ended."""
+    """Overlap says what happens to a tick while the task of an earlier tick has not ended."""
     pass
 
 OVERLAP_UNSPECIFIED: Overlap.ValueType  # 0
@@ -81,20 +81,20 @@ class _TickOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     TICK_OUTCOME_UNSPECIFIED: _TickOutcome.ValueType  # 0
     TICK_OUTCOME_FIRED: _TickOutcome.ValueType  # 1
     TICK_OUTCOME_CAUGHT_UP: _TickOutcome.ValueType  # 2
-    """fired after it was missed"""
+    """fired late, after it was missed"""
 
     TICK_OUTCOME_TRIGGERED: _TickOutcome.ValueType  # 3
     """by an operator"""
 
     TICK_OUTCOME_SKIPPED: _TickOutcome.ValueType  # 4
 class TickOutcome(_TickOutcome, metaclass=_TickOutcomeEnumTypeWrapper):
-    """TickOutcome says what became of a tick."""
+    """TickOutcome is the outcome of a tick."""
     pass
 
 TICK_OUTCOME_UNSPECIFIED: TickOutcome.ValueType  # 0
 TICK_OUTCOME_FIRED: TickOutcome.ValueType  # 1
 TICK_OUTCOME_CAUGHT_UP: TickOutcome.ValueType  # 2
-"""fired after it was missed"""
+"""fired late, after it was missed"""
 
 TICK_OUTCOME_TRIGGERED: TickOutcome.ValueType  # 3
 """by an operator"""
@@ -104,7 +104,7 @@ global___TickOutcome = TickOutcome
 
 
 class ScheduleSpec(google.protobuf.message.Message):
-    """ScheduleSpec is what operators say of a schedule."""
+    """ScheduleSpec describes a schedule."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     CRON_FIELD_NUMBER: builtins.int
@@ -116,10 +116,10 @@ class ScheduleSpec(google.protobuf.message.Message):
     OWNER_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     name: typing.Text
-    """needed; letters, digits and . _ - : up to 256 bytes"""
+    """required; letters, digits and . _ - : up to 256 bytes"""
 
     cron: typing.Text
-    """five or six fields, or @daily and its like; or every"""
+    """five or six fields, or a shorthand such as @daily; either this or every"""
 
     @property
     def every(self) -> google.protobuf.duration_pb2.Duration:
@@ -135,11 +135,11 @@ class ScheduleSpec(google.protobuf.message.Message):
     missed: global___Missed.ValueType
     overlap: global___Overlap.ValueType
     owner: typing.Text
-    """what the schedule comes from, such as a file in a repository"""
+    """where the schedule comes from, such as a file in a repository"""
 
     @property
     def task(self) -> pawl.v1.task_pb2.TaskSpec:
-        """needed; without delay, run_at, idempotency_key and request_id"""
+        """required; without delay, run_at, idempotency_key and request_id"""
         pass
     def __init__(self,
         *,
@@ -158,7 +158,7 @@ class ScheduleSpec(google.protobuf.message.Message):
 global___ScheduleSpec = ScheduleSpec
 
 class Schedule(google.protobuf.message.Message):
-    """Schedule is everything known of a schedule."""
+    """Schedule is everything known about a schedule."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     SPEC_FIELD_NUMBER: builtins.int
     SCHEDULE_ID_FIELD_NUMBER: builtins.int
@@ -177,7 +177,7 @@ class Schedule(google.protobuf.message.Message):
     @property
     def spec(self) -> global___ScheduleSpec: ...
     schedule_id: typing.Text
-    """another of the same name has another"""
+    """changes if the schedule is deleted and created again"""
 
     @property
     def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
@@ -185,7 +185,7 @@ class Schedule(google.protobuf.message.Message):
     def updated_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def next_run_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """absent: it is paused"""
+        """absent: paused"""
         pass
     @property
     def next_planned_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -197,20 +197,20 @@ class Schedule(google.protobuf.message.Message):
     def paused_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def last(self) -> global___Tick:
-        """the newest entry of its history"""
+        """the newest history entry"""
         pass
     paused_by: typing.Text
-    """as they called themselves; empty: not known"""
+    """as given by the caller; empty: unknown"""
 
     @property
     def coming(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[google.protobuf.timestamp_pb2.Timestamp]:
-        """up to four ticks behind the next one, without their jitter; not in lists, nor while it is paused"""
+        """up to four ticks after the next one, without their jitter; not in lists, nor while paused"""
         pass
     etag: typing.Text
-    """of its spec: another one if that is different"""
+    """changes with the spec"""
 
     in_words: typing.Text
-    """when it is due, in English, by the clock of its time zone: "At 09:30, Monday to Friday" """
+    """when it fires, in English, in its time zone: "At 09:30, Monday to Friday" """
 
     def __init__(self,
         *,
@@ -234,7 +234,7 @@ class Schedule(google.protobuf.message.Message):
 global___Schedule = Schedule
 
 class Tick(google.protobuf.message.Message):
-    """Tick is an entry of a schedule's history: one tick, or several that were skipped for the same reason."""
+    """Tick is an entry in a schedule's history: one tick, or several that were skipped for the same reason."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     SEQ_FIELD_NUMBER: builtins.int
     PLANNED_AT_FIELD_NUMBER: builtins.int
@@ -248,27 +248,27 @@ class Tick(google.protobuf.message.Message):
     seq: builtins.int
     @property
     def planned_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of several the first; absent for a trigger"""
+        """of several, the first; absent for a trigger"""
         pass
     @property
     def until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of several the last"""
+        """of several, the last"""
         pass
     count: builtins.int
-    """how many; 100: or more"""
+    """number of ticks; 100 means 100 or more"""
 
     @property
     def decided_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     outcome: global___TickOutcome.ValueType
     reason: typing.Text
-    """of a skipped one: missed, paused, overlap, queue_full, ..."""
+    """why it was skipped: missed, paused, overlap, queue_full, ..."""
 
     task_id: typing.Text
-    """its task, or the one that it overlaps"""
+    """its task, or the task that it overlapped"""
 
     @property
     def late(self) -> google.protobuf.duration_pb2.Duration:
-        """from planned to decided"""
+        """from planned_at to decided_at"""
         pass
     def __init__(self,
         *,
@@ -350,13 +350,13 @@ class PutScheduleRequest(google.protobuf.message.Message):
     @property
     def spec(self) -> global___ScheduleSpec: ...
     create_only: builtins.bool
-    """refuse if another one of this name exists"""
+    """refused with conflict if a different schedule of this name exists"""
 
     dry_run: builtins.bool
-    """change nothing"""
+    """changes nothing"""
 
     if_etag: typing.Text
-    """refused with conflict unless the schedule is there and has this etag, or is as asked already"""
+    """refused with conflict unless the schedule exists and still has this etag, or already matches the request"""
 
     def __init__(self,
         *,
@@ -379,11 +379,11 @@ class PutScheduleResponse(google.protobuf.message.Message):
 
     @property
     def schedule(self) -> global___Schedule:
-        """as it is, or would be"""
+        """as it is, or in a dry run would be"""
         pass
     @property
     def before(self) -> global___Schedule:
-        """absent: there was none"""
+        """absent: it did not exist"""
         pass
     def __init__(self,
         *,
@@ -469,7 +469,7 @@ class TriggerScheduleRequest(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     name: typing.Text
     request_id: typing.Text
-    """a UUID; a repeat gives the first task again"""
+    """a UUID; a retry returns the task of the first call"""
 
     def __init__(self,
         *,

@@ -23,10 +23,10 @@ class _TypeOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """by name"""
 
     TYPE_ORDER_MOST: _TypeOrder.ValueType  # 1
-    """first those to which most happened in the window. One page: no cursor"""
+    """most events in the window first. One page, without a cursor"""
 
     TYPE_ORDER_FAILING: _TypeOrder.ValueType  # 2
-    """first those with the most attempts that ended badly in the window, and only those with any. One page: no cursor"""
+    """most failed attempts in the window first; types without any are left out. One page, without a cursor"""
 
 class TypeOrder(_TypeOrder, metaclass=_TypeOrderEnumTypeWrapper):
     pass
@@ -35,10 +35,10 @@ TYPE_ORDER_UNSPECIFIED: TypeOrder.ValueType  # 0
 """by name"""
 
 TYPE_ORDER_MOST: TypeOrder.ValueType  # 1
-"""first those to which most happened in the window. One page: no cursor"""
+"""most events in the window first. One page, without a cursor"""
 
 TYPE_ORDER_FAILING: TypeOrder.ValueType  # 2
-"""first those with the most attempts that ended badly in the window, and only those with any. One page: no cursor"""
+"""most failed attempts in the window first; types without any are left out. One page, without a cursor"""
 
 global___TypeOrder = TypeOrder
 
@@ -67,11 +67,11 @@ class GetStatsResponse(google.protobuf.message.Message):
     def stats(self) -> global___Stats: ...
     @property
     def queues(self) -> global___QueueTotals:
-        """as they stand now"""
+        """current totals"""
         pass
     @property
     def attention(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Attention]:
-        """what needs it most first; many of one matter are one line"""
+        """most severe first; similar problems are combined"""
         pass
     def __init__(self,
         *,
@@ -118,7 +118,7 @@ class GetQueueStatsResponse(google.protobuf.message.Message):
 global___GetQueueStatsResponse = GetQueueStatsResponse
 
 class Stats(google.protobuf.message.Message):
-    """Stats are the events of a window of time, and how long tasks waited and ran in it."""
+    """Stats counts the events of a time window, and how long tasks waited and ran in it."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     WINDOW_FIELD_NUMBER: builtins.int
     STEP_FIELD_NUMBER: builtins.int
@@ -134,22 +134,22 @@ class Stats(google.protobuf.message.Message):
     def window(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
     def step(self) -> google.protobuf.duration_pb2.Duration:
-        """1s in 2m, 10s in 5m and 1h, 5m in 24h"""
+        """1s for 2m, 10s for 5m and 1h, 5m for 24h"""
         pass
     @property
     def start(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of the first step; the last one is the one that runs"""
+        """of the first step; the last step is the current one"""
         pass
     @property
     def series(self) -> global___Series:
-        """events in each step"""
+        """events per step"""
         pass
     @property
     def totals(self) -> global___EventCounts:
         """of all steps"""
         pass
     failure_rate: builtins.float
-    """of the attempts that ended: those that failed, crashed or timed out, 0 to 1"""
+    """share of ended attempts that failed, crashed or timed out, 0 to 1"""
 
     @property
     def wait(self) -> global___Latency:
@@ -161,11 +161,11 @@ class Stats(google.protobuf.message.Message):
         pass
     @property
     def failing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FailingType]:
-        """in the last hour, the most failures first; at most 20"""
+        """in the last hour, most failures first; at most 20"""
         pass
     @property
     def missing_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """that did not say what they saw"""
+        """nodes that did not answer"""
         pass
     def __init__(self,
         *,
@@ -185,7 +185,7 @@ class Stats(google.protobuf.message.Message):
 global___Stats = Stats
 
 class Series(google.protobuf.message.Message):
-    """Series are the events of each step of a window."""
+    """Series counts the events of each step of a window."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ENQUEUED_FIELD_NUMBER: builtins.int
     CLAIMED_FIELD_NUMBER: builtins.int
@@ -205,7 +205,7 @@ class Series(google.protobuf.message.Message):
     def succeeded(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
     def failed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """attempts, those that timed out too"""
+        """attempts, including those that timed out"""
         pass
     @property
     def crashed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -217,7 +217,7 @@ class Series(google.protobuf.message.Message):
     def poisoned(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
     def discarded(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """also expired, or moved to another queue"""
+        """including expired tasks and those moved to another queue"""
         pass
     @property
     def cancelled(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
@@ -240,7 +240,7 @@ class Series(google.protobuf.message.Message):
 global___Series = Series
 
 class EventCounts(google.protobuf.message.Message):
-    """EventCounts are the events of a window."""
+    """EventCounts counts the events of a window."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ENQUEUED_FIELD_NUMBER: builtins.int
     CLAIMED_FIELD_NUMBER: builtins.int
@@ -279,7 +279,7 @@ class EventCounts(google.protobuf.message.Message):
 global___EventCounts = EventCounts
 
 class Latency(google.protobuf.message.Message):
-    """Latency says how long something took. Quantiles are taken from buckets, and are about right."""
+    """Latency summarizes how long something took. Quantiles are approximate, because they come from histogram buckets."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     COUNT_FIELD_NUMBER: builtins.int
     MEAN_SECONDS_FIELD_NUMBER: builtins.int
@@ -303,13 +303,13 @@ class Latency(google.protobuf.message.Message):
 global___Latency = Latency
 
 class QueueRates(google.protobuf.message.Message):
-    """QueueRates are events a second."""
+    """QueueRates holds events per second."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     IN_FIELD_NUMBER: builtins.int
     OUT_FIELD_NUMBER: builtins.int
     FAILED_FIELD_NUMBER: builtins.int
     out: builtins.float
-    """ended, in whatever way"""
+    """ended in any state"""
 
     failed: builtins.float
     """attempts that failed, crashed or timed out"""
@@ -323,7 +323,7 @@ class QueueRates(google.protobuf.message.Message):
 global___QueueRates = QueueRates
 
 class QueueSeries(google.protobuf.message.Message):
-    """QueueSeries are the events of a queue in a window of time, in at most 60 steps: enough for a small chart."""
+    """QueueSeries counts the events of a queue in a time window, in at most 60 steps: enough for a small chart."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     STEP_FIELD_NUMBER: builtins.int
     START_FIELD_NUMBER: builtins.int
@@ -334,15 +334,15 @@ class QueueSeries(google.protobuf.message.Message):
     POISONED_FIELD_NUMBER: builtins.int
     @property
     def step(self) -> google.protobuf.duration_pb2.Duration:
-        """2s in 2m, 10s in 5m, 1m in 1h, 30m in 24h"""
+        """2s for 2m, 10s for 5m, 1m for 1h, 30m for 24h"""
         pass
     @property
     def start(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of the first step; the last one is the one that runs"""
+        """of the first step; the last step is the current one"""
         pass
     @property
     def out(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """ended, in whatever way"""
+        """ended in any state"""
         pass
     @property
     def failed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -350,11 +350,11 @@ class QueueSeries(google.protobuf.message.Message):
         pass
     @property
     def succeeded(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """of those in out"""
+        """included in out"""
         pass
     @property
     def poisoned(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """of those in out"""
+        """included in out"""
         pass
     def __init__(self,
         *,
@@ -370,7 +370,7 @@ class QueueSeries(google.protobuf.message.Message):
 global___QueueSeries = QueueSeries
 
 class FailingType(google.protobuf.message.Message):
-    """FailingType is a type of a queue whose attempts ended badly."""
+    """FailingType is a task type of a queue with failed attempts."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     TYPE_FIELD_NUMBER: builtins.int
@@ -380,7 +380,7 @@ class FailingType(google.protobuf.message.Message):
     LAST_AT_FIELD_NUMBER: builtins.int
     queue: typing.Text
     type: typing.Text
-    """"_other": of types that are not counted apart"""
+    """"_other": all types that are not counted separately"""
 
     failures: builtins.int
     last_error: typing.Text
@@ -401,7 +401,7 @@ class FailingType(google.protobuf.message.Message):
 global___FailingType = FailingType
 
 class QueueTotals(google.protobuf.message.Message):
-    """QueueTotals are the tasks of all queues."""
+    """QueueTotals counts the current tasks of all queues."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUES_FIELD_NUMBER: builtins.int
     SCHEDULED_FIELD_NUMBER: builtins.int
@@ -413,7 +413,7 @@ class QueueTotals(google.protobuf.message.Message):
     OLDEST_READY_AGE_SECONDS_FIELD_NUMBER: builtins.int
     OLDEST_READY_QUEUE_FIELD_NUMBER: builtins.int
     queues: builtins.int
-    """that ever had a task"""
+    """queues that have ever had a task"""
 
     scheduled: builtins.int
     ready: builtins.int
@@ -422,7 +422,7 @@ class QueueTotals(google.protobuf.message.Message):
     dead: builtins.int
     poisoned: builtins.int
     oldest_ready_age_seconds: builtins.float
-    """of the queues with the most ready tasks"""
+    """among the queues with the most ready tasks"""
 
     oldest_ready_queue: typing.Text
     def __init__(self,
@@ -441,7 +441,7 @@ class QueueTotals(google.protobuf.message.Message):
 global___QueueTotals = QueueTotals
 
 class Attention(google.protobuf.message.Message):
-    """Attention is something that somebody should look at."""
+    """Attention is a problem that an operator should look at."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     KIND_FIELD_NUMBER: builtins.int
     SEVERITY_FIELD_NUMBER: builtins.int
@@ -456,16 +456,16 @@ class Attention(google.protobuf.message.Message):
     """critical, warning"""
 
     subject: typing.Text
-    """name of the queue, schedule, webhook, shard or node; of many, the gravest"""
+    """name of the queue, schedule, webhook, shard or node; of several, the most severe"""
 
     detail: typing.Text
-    """a sentence, about all of them"""
+    """a sentence about all of them"""
 
     value: builtins.float
-    """the subject's: tasks, seconds, a part of 1, bytes"""
+    """of the subject: tasks, seconds, a fraction of 1, or bytes"""
 
     more: builtins.int
-    """how many others than the subject it is about"""
+    """how many others besides the subject are affected"""
 
     def __init__(self,
         *,
@@ -487,10 +487,10 @@ class GetQueueScaleRequest(google.protobuf.message.Message):
     queue: typing.Text
     @property
     def target(self) -> google.protobuf.duration_pb2.Duration:
-        """the time in which the backlog is to be done: 1s to 24h; default 60s"""
+        """the time in which the backlog should be worked off: 1s to 24h; default 60s"""
         pass
     slots: builtins.int
-    """tasks that one worker runs at once: 1 to 100,000; default 10"""
+    """tasks that one worker runs at the same time: 1 to 100,000; default 10"""
 
     def __init__(self,
         *,
@@ -503,8 +503,8 @@ class GetQueueScaleRequest(google.protobuf.message.Message):
 global___GetQueueScaleRequest = GetQueueScaleRequest
 
 class GetQueueScaleResponse(google.protobuf.message.Message):
-    """GetQueueScaleResponse says how many workers a queue needs, 0 of one that has had no task yet: enough slots for what comes in and for the backlog within the target, and
-    no fewer than run tasks now.
+    """GetQueueScaleResponse says how many workers a queue needs: enough slots for the arrivals and to work off the backlog within the target, and no
+    fewer workers than are running tasks now. A queue that has never had a task needs 0.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
@@ -518,20 +518,20 @@ class GetQueueScaleResponse(google.protobuf.message.Message):
     queue: typing.Text
     workers: builtins.int
     slots: builtins.float
-    """tasks that should run at once"""
+    """tasks that should run at the same time"""
 
     active: builtins.bool
-    """something waits, runs, or became ready in the last minute: a scaler may go to 0 workers when nothing does"""
+    """a task is waiting, running, or became ready in the last minute; if not, a scaler may go down to 0 workers"""
 
     backlog: builtins.int
-    """ready tasks that nothing but workers holds back"""
+    """ready tasks that wait only for a worker"""
 
     running: builtins.int
     arrival_per_second: builtins.float
     """tasks that became ready in the last minute; while a pause, a limit or a breaker holds tasks back, no more than were claimed"""
 
     run_seconds: builtins.float
-    """of one task on average, in the last 5 minutes, or else in the last day; absent: none has ended, and 1s is assumed"""
+    """average per task in the last 5 minutes, or else in the last day; absent: none ended, so 1s is assumed"""
 
     def __init__(self,
         *,
@@ -562,10 +562,10 @@ class ListTypesRequest(google.protobuf.message.Message):
         """5m, 1h or 24h; default 1h"""
         pass
     queue: typing.Text
-    """only what happened in it; empty: in all queues that the caller may see"""
+    """count only this queue; empty: all queues that the caller may see"""
 
     pattern: typing.Text
-    """a type, in which each * stands for any characters; empty: all"""
+    """of types, in which * matches any characters; empty: all"""
 
     order: global___TypeOrder.ValueType
     limit: builtins.int
@@ -598,7 +598,7 @@ class ListTypesResponse(google.protobuf.message.Message):
     def window(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
     def missing_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """that did not say what they saw"""
+        """nodes that did not answer"""
         pass
     def __init__(self,
         *,
@@ -612,7 +612,7 @@ class ListTypesResponse(google.protobuf.message.Message):
 global___ListTypesResponse = ListTypesResponse
 
 class TypeSummary(google.protobuf.message.Message):
-    """TypeSummary is what happened to the tasks of a type in a window."""
+    """TypeSummary describes what happened to the tasks of a type in a time window."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TYPE_FIELD_NUMBER: builtins.int
     QUEUES_FIELD_NUMBER: builtins.int
@@ -626,18 +626,18 @@ class TypeSummary(google.protobuf.message.Message):
     LAST_ERROR_TYPE_FIELD_NUMBER: builtins.int
     LAST_FAILED_AT_FIELD_NUMBER: builtins.int
     type: typing.Text
-    """"_other": types that are not counted apart"""
+    """"_other": all types that are not counted separately"""
 
     @property
     def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """that have had its tasks lately; at most 20"""
+        """queues that recently had tasks of the type; at most 20"""
         pass
     @property
     def rates(self) -> global___QueueRates:
-        """on average in the window, or in as much of it as is known"""
+        """averages over the window, or over the part of it that is known"""
         pass
     failure_rate: builtins.float
-    """of the attempts that ended: those that failed, crashed or timed out, 0 to 1"""
+    """share of ended attempts that failed, crashed or timed out, 0 to 1"""
 
     @property
     def totals(self) -> global___EventCounts: ...
@@ -651,13 +651,13 @@ class TypeSummary(google.protobuf.message.Message):
         pass
     @property
     def series(self) -> global___QueueSeries:
-        """in steps of 10s in 5m, 1m in 1h, 30m in 24h"""
+        """in steps of 10s for 5m, 1m for 1h, 30m for 24h"""
         pass
     last_error: typing.Text
     last_error_type: typing.Text
     @property
     def last_failed_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """absent: no attempt is known to have ended badly"""
+        """absent: no failed attempt is known"""
         pass
     def __init__(self,
         *,
@@ -689,11 +689,11 @@ class GetTypeStatsRequest(google.protobuf.message.Message):
         """5m, 1h or 24h; default 1h"""
         pass
     queue: typing.Text
-    """only what happened in it; empty: in all queues that the caller may see"""
+    """count only this queue; empty: all queues that the caller may see"""
 
     @property
     def around(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """what happened before and after it is compared, such as a deploy of the last 24 hours; absent: nothing is"""
+        """compares before and after this time, such as a deploy in the last 24 hours; absent: no comparison"""
         pass
     def __init__(self,
         *,
@@ -707,7 +707,7 @@ class GetTypeStatsRequest(google.protobuf.message.Message):
 global___GetTypeStatsRequest = GetTypeStatsRequest
 
 class GetTypeStatsResponse(google.protobuf.message.Message):
-    """GetTypeStatsResponse tells of a type. One to which nothing has happened, or that no node remembers, has zeros and no queues."""
+    """GetTypeStatsResponse has the statistics of a type. A type without activity, or that no node remembers, has zeros and no queues."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TYPE_FIELD_NUMBER: builtins.int
     QUEUE_FIELD_NUMBER: builtins.int
@@ -722,11 +722,11 @@ class GetTypeStatsResponse(google.protobuf.message.Message):
     queue: typing.Text
     @property
     def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """that have had its tasks lately, whichever is asked for; at most 1,000"""
+        """all queues that recently had tasks of the type, even if one was asked for; at most 1,000"""
         pass
     @property
     def stats(self) -> global___Stats:
-        """in steps of 10s in 5m, 1m in 1h, 15m in 24h"""
+        """in steps of 10s for 5m, 1m for 1h, 15m for 24h"""
         pass
     @property
     def wait_histogram(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HistogramBucket]:
@@ -738,15 +738,15 @@ class GetTypeStatsResponse(google.protobuf.message.Message):
         pass
     @property
     def slowest(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SlowRun]:
-        """runs that ended in the last hour, the slowest first: at most 10, of the 5 slowest in each 10 minutes and queue"""
+        """up to 10 runs that ended in the last hour, slowest first, from the 5 slowest of each queue and 10 minutes"""
         pass
     @property
     def comparison(self) -> global___Comparison:
-        """absent: none was asked for, or too little is known"""
+        """absent: not requested, or too little is known"""
         pass
     @property
     def rates(self) -> global___QueueRates:
-        """on average in the window, or in as much of it as is known"""
+        """averages over the window, or over the part of it that is known"""
         pass
     def __init__(self,
         *,
@@ -765,14 +765,14 @@ class GetTypeStatsResponse(google.protobuf.message.Message):
 global___GetTypeStatsResponse = GetTypeStatsResponse
 
 class HistogramBucket(google.protobuf.message.Message):
-    """HistogramBucket says how many durations were up to its bound, and longer than the bound of the bucket before it. There are two buckets for each
-    doubling, from 1 ms to 26 h. Those before the first and behind the last in which there is something are left out.
+    """HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling, from 1
+    ms to 26 h. Empty buckets at both ends are left out.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     UP_TO_SECONDS_FIELD_NUMBER: builtins.int
     COUNT_FIELD_NUMBER: builtins.int
     up_to_seconds: builtins.float
-    """0: it has all that is longer than 26 h"""
+    """0: everything longer than 26 h"""
 
     count: builtins.int
     def __init__(self,
@@ -784,7 +784,7 @@ class HistogramBucket(google.protobuf.message.Message):
 global___HistogramBucket = HistogramBucket
 
 class SlowRun(google.protobuf.message.Message):
-    """SlowRun is a run of a task that took long."""
+    """SlowRun is one of the slowest runs."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     WORKER_FIELD_NUMBER: builtins.int
@@ -812,8 +812,8 @@ class SlowRun(google.protobuf.message.Message):
 global___SlowRun = SlowRun
 
 class Comparison(google.protobuf.message.Message):
-    """Comparison is what happened before and after a time, in two periods of the same length: up to an hour, in whole minutes in the first half hour after it and in
-    whole 15 minutes later. The minute or 15 minutes in which the time lies are in neither.
+    """Comparison compares what happened before and after a point in time, in two periods of equal length of up to an hour: in whole minutes during the
+    first half hour after that point, and in steps of 15 minutes later. The minute or 15 minutes that contain the point are in neither.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     AROUND_FIELD_NUMBER: builtins.int

@@ -46,7 +46,7 @@ class _StateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     STATE_UNSPECIFIED: _State.ValueType  # 0
     STATE_SCHEDULED: _State.ValueType  # 1
-    """waits for its run_at"""
+    """waiting for its run_at"""
 
     STATE_READY: _State.ValueType  # 2
     """can be claimed"""
@@ -55,13 +55,13 @@ class _StateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """a worker holds it under a lease"""
 
     STATE_RETRYING: _State.ValueType  # 4
-    """failed, waits for its next attempt"""
+    """failed, waiting for its next attempt"""
 
     STATE_SUCCEEDED: _State.ValueType  # 5
     """acked"""
 
     STATE_DISCARDED: _State.ValueType  # 6
-    """ended on purpose"""
+    """dropped on purpose"""
 
     STATE_DEAD: _State.ValueType  # 7
     """a dead letter: should have succeeded"""
@@ -73,12 +73,12 @@ class _StateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """stopped by a caller"""
 
 class State(_State, metaclass=_StateEnumTypeWrapper):
-    """State is the exact place of a task in its life (docs/lifecycle.md)."""
+    """State is the exact state of a task in its life (docs/lifecycle.md)."""
     pass
 
 STATE_UNSPECIFIED: State.ValueType  # 0
 STATE_SCHEDULED: State.ValueType  # 1
-"""waits for its run_at"""
+"""waiting for its run_at"""
 
 STATE_READY: State.ValueType  # 2
 """can be claimed"""
@@ -87,13 +87,13 @@ STATE_CLAIMED: State.ValueType  # 3
 """a worker holds it under a lease"""
 
 STATE_RETRYING: State.ValueType  # 4
-"""failed, waits for its next attempt"""
+"""failed, waiting for its next attempt"""
 
 STATE_SUCCEEDED: State.ValueType  # 5
 """acked"""
 
 STATE_DISCARDED: State.ValueType  # 6
-"""ended on purpose"""
+"""dropped on purpose"""
 
 STATE_DEAD: State.ValueType  # 7
 """a dead letter: should have succeeded"""
@@ -127,7 +127,7 @@ class _StatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTyp
 
     STATUS_CANCELLED: _Status.ValueType  # 5
 class Status(_Status, metaclass=_StatusEnumTypeWrapper):
-    """Status is the coarse word for callers."""
+    """Status is a simplified State for callers."""
     pass
 
 STATUS_UNSPECIFIED: Status.ValueType  # 0
@@ -156,35 +156,35 @@ class _OnConflictEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """read as keep in requests"""
 
     ON_CONFLICT_KEEP: _OnConflict.ValueType  # 1
-    """the answer is the other one, with duplicate set"""
+    """the response names the other task, with duplicate set"""
 
     ON_CONFLICT_REPLACE: _OnConflict.ValueType  # 2
-    """the task of the key that waits is discarded, and the new one takes its place; as keep if none waits"""
+    """the key's waiting task is discarded and the new task takes its place; like keep if none is waiting"""
 
     ON_CONFLICT_KEEP_LAST: _OnConflict.ValueType  # 3
-    """as replace; but while the other one runs, the new one waits behind it"""
+    """like replace, but while the other task runs, the new one waits behind it"""
 
     ON_CONFLICT_REJECT: _OnConflict.ValueType  # 4
-    """the new one is refused with conflict"""
+    """the new task is refused with conflict"""
 
 class OnConflict(_OnConflict, metaclass=_OnConflictEnumTypeWrapper):
-    """OnConflict says what becomes of a new task whose unique key another one holds."""
+    """OnConflict says what happens to a new task whose unique key another task holds."""
     pass
 
 ON_CONFLICT_UNSPECIFIED: OnConflict.ValueType  # 0
 """read as keep in requests"""
 
 ON_CONFLICT_KEEP: OnConflict.ValueType  # 1
-"""the answer is the other one, with duplicate set"""
+"""the response names the other task, with duplicate set"""
 
 ON_CONFLICT_REPLACE: OnConflict.ValueType  # 2
-"""the task of the key that waits is discarded, and the new one takes its place; as keep if none waits"""
+"""the key's waiting task is discarded and the new task takes its place; like keep if none is waiting"""
 
 ON_CONFLICT_KEEP_LAST: OnConflict.ValueType  # 3
-"""as replace; but while the other one runs, the new one waits behind it"""
+"""like replace, but while the other task runs, the new one waits behind it"""
 
 ON_CONFLICT_REJECT: OnConflict.ValueType  # 4
-"""the new one is refused with conflict"""
+"""the new task is refused with conflict"""
 
 global___OnConflict = OnConflict
 
@@ -195,11 +195,11 @@ class _Outcome:
 class _OutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Outcome.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     OUTCOME_UNSPECIFIED: _Outcome.ValueType  # 0
-    """still runs"""
+    """still running"""
 
     OUTCOME_SUCCEEDED: _Outcome.ValueType  # 1
     OUTCOME_FAILED: _Outcome.ValueType  # 2
-    """will be retried, or was the last one"""
+    """to be retried, or the last one"""
 
     OUTCOME_DEAD: _Outcome.ValueType  # 3
     """not retryable"""
@@ -210,28 +210,28 @@ class _OutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """the worker vanished: a crash"""
 
     OUTCOME_TIMED_OUT: _Outcome.ValueType  # 7
-    """the run exceeded its timeout and its worker did not say so"""
+    """the run exceeded its timeout and the worker did not report it"""
 
     OUTCOME_RELEASED: _Outcome.ValueType  # 8
-    """given back, no attempt used"""
+    """handed back, no attempt used"""
 
     OUTCOME_SNOOZED: _Outcome.ValueType  # 9
-    """put off, no attempt used"""
+    """postponed, no attempt used"""
 
     OUTCOME_CANCELLED: _Outcome.ValueType  # 10
     OUTCOME_LEADERLESS: _Outcome.ValueType  # 11
-    """its lease ran out while no leader served: no attempt used"""
+    """the lease expired while the shard had no leader: no attempt used"""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
     """Outcome says how an attempt ended."""
     pass
 
 OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
-"""still runs"""
+"""still running"""
 
 OUTCOME_SUCCEEDED: Outcome.ValueType  # 1
 OUTCOME_FAILED: Outcome.ValueType  # 2
-"""will be retried, or was the last one"""
+"""to be retried, or the last one"""
 
 OUTCOME_DEAD: Outcome.ValueType  # 3
 """not retryable"""
@@ -242,23 +242,25 @@ OUTCOME_LEASE_LOST: Outcome.ValueType  # 6
 """the worker vanished: a crash"""
 
 OUTCOME_TIMED_OUT: Outcome.ValueType  # 7
-"""the run exceeded its timeout and its worker did not say so"""
+"""the run exceeded its timeout and the worker did not report it"""
 
 OUTCOME_RELEASED: Outcome.ValueType  # 8
-"""given back, no attempt used"""
+"""handed back, no attempt used"""
 
 OUTCOME_SNOOZED: Outcome.ValueType  # 9
-"""put off, no attempt used"""
+"""postponed, no attempt used"""
 
 OUTCOME_CANCELLED: Outcome.ValueType  # 10
 OUTCOME_LEADERLESS: Outcome.ValueType  # 11
-"""its lease ran out while no leader served: no attempt used"""
+"""the lease expired while the shard had no leader: no attempt used"""
 
 global___Outcome = Outcome
 
 
 class RetryPolicy(google.protobuf.message.Message):
-    """RetryPolicy says how long a failed task waits: min(initial * factor^(n-1), max) plus up to jitter of it."""
+    """RetryPolicy says how long a failed task waits after its nth failure: min(initial * factor^(n-1), max), plus a random share of up to
+    jitter of it.
+    """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     INITIAL_FIELD_NUMBER: builtins.int
     FACTOR_FIELD_NUMBER: builtins.int
@@ -291,17 +293,17 @@ class RetryPolicy(google.protobuf.message.Message):
 global___RetryPolicy = RetryPolicy
 
 class Unique(google.protobuf.message.Message):
-    """Unique lets a queue have one task of a key at a time."""
+    """Unique limits a queue to one task per key at a time."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     KEY_FIELD_NUMBER: builtins.int
     STATES_FIELD_NUMBER: builtins.int
     ON_CONFLICT_FIELD_NUMBER: builtins.int
     key: typing.Text
-    """at most 256 bytes; default: one that stands for type and payload"""
+    """at most 256 bytes; default: derived from type and payload"""
 
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___State.ValueType]:
-        """in which a task holds its key: all that are no end, which is the default, and any ends"""
+        """in which a task holds its key: always all non-final states, which are the default, and any final states"""
         pass
     on_conflict: global___OnConflict.ValueType
     """default keep"""
@@ -316,7 +318,7 @@ class Unique(google.protobuf.message.Message):
 global___Unique = Unique
 
 class TaskSpec(google.protobuf.message.Message):
-    """TaskSpec is what a producer says of a task."""
+    """TaskSpec describes a task to enqueue."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     class HeadersEntry(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -354,7 +356,7 @@ class TaskSpec(google.protobuf.message.Message):
     THEN_FIELD_NUMBER: builtins.int
     GROUP_ID_FIELD_NUMBER: builtins.int
     type: typing.Text
-    """needed; at most 256 bytes"""
+    """required; at most 256 bytes"""
 
     payload: builtins.bytes
     """at most 1 MiB"""
@@ -380,7 +382,7 @@ class TaskSpec(google.protobuf.message.Message):
         """above 0; default 24h"""
         pass
     request_id: typing.Text
-    """a UUID; a repeat gives the first task again for at least 10 minutes"""
+    """a UUID; a retry returns the first task again, for at least 10 minutes"""
 
     max_attempts: builtins.int
     """default: the queue's"""
@@ -391,15 +393,15 @@ class TaskSpec(google.protobuf.message.Message):
         pass
     @property
     def timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """of one run, above 0; default: that of the queue"""
+        """of one run, above 0; default: the queue's"""
         pass
     @property
     def expires_in(self) -> google.protobuf.duration_pb2.Duration:
-        """above 0: discarded unless started by then"""
+        """above 0; discarded unless started within this time"""
         pass
     @property
     def retention(self) -> google.protobuf.duration_pb2.Duration:
-        """once ended; default: the queue's for its end state"""
+        """how long it is kept once ended; default: the queue's for its end state"""
         pass
     key: typing.Text
     """for fairness and limits; at most 256 bytes"""
@@ -411,20 +413,20 @@ class TaskSpec(google.protobuf.message.Message):
         """correlation ids and trace context travel here"""
         pass
     cost: builtins.int
-    """tokens of rate limits that a start takes: 1 to 1,000; default 1"""
+    """rate-limit tokens that a start takes: 1 to 1,000; default 1"""
 
     @property
     def unique(self) -> global___Unique:
-        """default: any number of tasks"""
+        """default: not unique"""
         pass
     @property
     def then(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TaskSpec]:
-        """then is enqueued when this task has succeeded, each with its result: at most 8 tasks, which may be followed by others, 20 deep, 100
-        and 1 MiB in all. Their delay and expires_in count from then. They have no request_id and no group_id.
+        """Follow-up tasks, enqueued when this task has succeeded, each with its result: at most 8, which may have follow-up tasks themselves, 20
+        levels deep, 100 tasks and 1 MiB in all. Their delay and expires_in count from that moment. They have no request_id and no group_id.
         """
         pass
     group_id: typing.Text
-    """of a group that is not complete: the task is a member"""
+    """adds the task to this group, which must not be complete"""
 
     def __init__(self,
         *,
@@ -456,7 +458,7 @@ class TaskSpec(google.protobuf.message.Message):
 global___TaskSpec = TaskSpec
 
 class Task(google.protobuf.message.Message):
-    """Task is everything known of a task."""
+    """Task is everything known about a task."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     class HeadersEntry(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -526,13 +528,13 @@ class Task(google.protobuf.message.Message):
 
     priority: global___Priority.ValueType
     payload: builtins.bytes
-    """left out of lists unless asked for"""
+    """left out of lists unless requested"""
 
     content_type: typing.Text
     result: builtins.bytes
     result_content_type: typing.Text
     attempts: builtins.int
-    """attempts begun: the number of the last one"""
+    """attempts started, which is the number of the last one"""
 
     max_attempts: builtins.int
     failures: builtins.int
@@ -549,7 +551,7 @@ class Task(google.protobuf.message.Message):
     @property
     def progress(self) -> global___Progress: ...
     worker: typing.Text
-    """who holds it, or held it last"""
+    """the worker that holds it, or held it last"""
 
     @property
     def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
@@ -565,11 +567,11 @@ class Task(google.protobuf.message.Message):
     def ended_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def expires_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of expires_in"""
+        """from expires_in"""
         pass
     @property
     def kept_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """when retention removes it"""
+        """when it is deleted"""
         pass
     idempotency_key: typing.Text
     key: typing.Text
@@ -585,32 +587,32 @@ class Task(google.protobuf.message.Message):
     def retention(self) -> google.protobuf.duration_pb2.Duration: ...
     checkpoint: builtins.bytes
     cost: builtins.int
-    """tokens of rate limits that a start takes"""
+    """rate-limit tokens that a start takes"""
 
     @property
     def unique(self) -> global___Unique: ...
     waits_for: typing.Text
-    """the id of the task that runs and holds the unique key, or of the first of its key in a strict order"""
+    """the id of the running task that holds its unique key, or with strict key order, of the first task of its key"""
 
     moved_to: typing.Text
-    """the id of the task as which it lives on in another queue"""
+    """the id of the task that replaces it in another queue"""
 
     moved_from: typing.Text
-    """the id of the task that lives on as this one"""
+    """the id of the task that this one replaces"""
 
     group_id: typing.Text
     """of the group that it is a member of"""
 
     @property
     def parent(self) -> pawl.v1.chain_pb2.Parent:
-        """what it follows"""
+        """the task or group that it follows"""
         pass
     @property
     def then(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.chain_pb2.Follower]:
-        """what follows it"""
+        """its follow-up tasks"""
         pass
     etag: typing.Text
-    """of what UpdateTask changes: another one if that is different; only with the payload"""
+    """changes with whatever UpdateTask can change; only set together with the payload"""
 
     def __init__(self,
         *,
@@ -665,7 +667,7 @@ class Task(google.protobuf.message.Message):
 global___Task = Task
 
 class Progress(google.protobuf.message.Message):
-    """Progress is what a handler last said of its way."""
+    """Progress is the last progress that a handler reported."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     PERCENT_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
@@ -702,7 +704,7 @@ class Attempt(google.protobuf.message.Message):
     def started_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def ended_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """absent while it runs"""
+        """absent while running"""
         pass
     outcome: global___Outcome.ValueType
     @property
@@ -732,17 +734,17 @@ class Attempt(google.protobuf.message.Message):
 global___Attempt = Attempt
 
 class TaskError(google.protobuf.message.Message):
-    """TaskError is what a handler says of a failure."""
+    """TaskError is the error that a handler reports."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     MESSAGE_FIELD_NUMBER: builtins.int
     TYPE_FIELD_NUMBER: builtins.int
     STACK_FIELD_NUMBER: builtins.int
     message: typing.Text
-    """at most 8 KiB, cut beyond"""
+    """truncated to 8 KiB"""
 
     type: typing.Text
     stack: typing.Text
-    """at most 8 KiB, cut beyond"""
+    """truncated to 8 KiB"""
 
     def __init__(self,
         *,
@@ -754,7 +756,7 @@ class TaskError(google.protobuf.message.Message):
 global___TaskError = TaskError
 
 class Error(google.protobuf.message.Message):
-    """Error is a refusal, in answers for single items of a batch and in the details of a gRPC status."""
+    """Error describes a refused request, in the results for single items of a batch and in the details of a gRPC status."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     CODE_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
@@ -768,16 +770,16 @@ class Error(google.protobuf.message.Message):
 
     message: typing.Text
     reason: typing.Text
-    """of stale_claim: expired, reclaimed, cancelled, completed; of unavailable: node_not_ready, where another node may answer"""
+    """for stale_claim: expired, reclaimed, cancelled, completed; for unavailable: node_not_ready, another node may answer"""
 
     field: typing.Text
-    """of invalid_argument"""
+    """for invalid_argument: the invalid field"""
 
     holder: typing.Text
-    """of stale_claim reclaimed: the worker that holds it now"""
+    """for stale_claim with reclaimed: the worker that holds the task now"""
 
     state: global___State.ValueType
-    """of wrong_state"""
+    """for wrong_state: the task's state"""
 
     @property
     def retry_after(self) -> google.protobuf.duration_pb2.Duration: ...
@@ -796,7 +798,7 @@ class Error(google.protobuf.message.Message):
 global___Error = Error
 
 class Filter(google.protobuf.message.Message):
-    """Filter selects tasks; fields that are set must all match."""
+    """Filter selects tasks. All fields that are set must match."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     STATES_FIELD_NUMBER: builtins.int
@@ -814,31 +816,31 @@ class Filter(google.protobuf.message.Message):
     queue: typing.Text
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___State.ValueType]:
-        """any of them"""
+        """any of these"""
         pass
     type: typing.Text
     tag: typing.Text
     key: typing.Text
     worker: typing.Text
     error: typing.Text
-    """part of the last error's message"""
+    """substring of the last error's message"""
 
     @property
     def created_after(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def created_before(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     q: typing.Text
-    """part of the payload"""
+    """substring of the payload"""
 
     fingerprint: typing.Text
-    """of the type and the last error's message, as groups of dead letters have it"""
+    """of type and last error message, as in DeadGroup"""
 
     operation: typing.Text
     """id of the last operation that changed the task"""
 
     @property
     def payload(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PayloadField]:
-        """fields of the payload with their values; at most 8, all of which must match"""
+        """at most 8, all of which must match"""
         pass
     def __init__(self,
         *,
@@ -861,17 +863,17 @@ class Filter(google.protobuf.message.Message):
 global___Filter = Filter
 
 class PayloadField(google.protobuf.message.Message):
-    """PayloadField is a field of a JSON payload and its value. A payload that is no JSON, or that has no such field, does not match."""
+    """PayloadField is a field of a JSON payload and the value it must have. A payload that is not JSON, or lacks the field, does not match."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     PATH_FIELD_NUMBER: builtins.int
     VALUE_FIELD_NUMBER: builtins.int
     path: typing.Text
-    """Keys of objects and indexes of arrays with dots between, such as customer.id or items.0.sku. A backslash takes the next character as it
-    is, for keys with a dot in them. At most 256 bytes and 16 keys.
+    """Object keys and array indexes separated by dots, such as customer.id or items.0.sku. A backslash escapes the next character, for keys
+    that contain a dot. At most 256 bytes and 16 keys.
     """
 
     value: typing.Text
-    """A string of this text, a number of this value, true, false or null. At most 1 KiB."""
+    """A string, number, true, false or null, as text. At most 1 KiB."""
 
     def __init__(self,
         *,
@@ -882,18 +884,18 @@ class PayloadField(google.protobuf.message.Message):
 global___PayloadField = PayloadField
 
 class Searched(google.protobuf.message.Message):
-    """Searched says how far the search for a page came that ended before the page was full: few tasks match, and a page reads a bounded number
-    of rows. The next page goes on from there.
+    """Searched says how far a search got whose page is not full: if few tasks match, a page ends after reading a bounded number of rows. The
+    next page continues from there.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ROWS_FIELD_NUMBER: builtins.int
     UNTIL_FIELD_NUMBER: builtins.int
     rows: builtins.int
-    """that were read for this page"""
+    """read for this page"""
 
     @property
     def until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """all that were created later were found; of the dead letters of a queue: all that ended later"""
+        """all matching tasks created after this were found; for a queue's dead letters, all that ended after this"""
         pass
     def __init__(self,
         *,

@@ -31,7 +31,7 @@ class _OrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """in proportion to the weights, exactly"""
 
 class Order(_Order, metaclass=_OrderEnumTypeWrapper):
-    """Order says how a claim chooses among its queues."""
+    """Order is how a claim chooses among its queues."""
     pass
 
 ORDER_UNSPECIFIED: Order.ValueType  # 0
@@ -55,32 +55,32 @@ class _FailOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """read as retry"""
 
     FAIL_OUTCOME_RETRY: _FailOutcome.ValueType  # 1
-    """again later, dead when the attempts have run out"""
+    """run again later; dead when the attempts are used up"""
 
     FAIL_OUTCOME_DEAD: _FailOutcome.ValueType  # 2
-    """not retryable: dead at once"""
+    """not retryable: dead immediately"""
 
     FAIL_OUTCOME_DISCARD: _FailOutcome.ValueType  # 3
-    """end it on purpose"""
+    """discarded on purpose"""
 
     FAIL_OUTCOME_POISON: _FailOutcome.ValueType  # 4
     """the payload can't be read"""
 
 class FailOutcome(_FailOutcome, metaclass=_FailOutcomeEnumTypeWrapper):
-    """FailOutcome says what becomes of a task whose run failed."""
+    """FailOutcome says what happens to a task whose run failed."""
     pass
 
 FAIL_OUTCOME_UNSPECIFIED: FailOutcome.ValueType  # 0
 """read as retry"""
 
 FAIL_OUTCOME_RETRY: FailOutcome.ValueType  # 1
-"""again later, dead when the attempts have run out"""
+"""run again later; dead when the attempts are used up"""
 
 FAIL_OUTCOME_DEAD: FailOutcome.ValueType  # 2
-"""not retryable: dead at once"""
+"""not retryable: dead immediately"""
 
 FAIL_OUTCOME_DISCARD: FailOutcome.ValueType  # 3
-"""end it on purpose"""
+"""discarded on purpose"""
 
 FAIL_OUTCOME_POISON: FailOutcome.ValueType  # 4
 """the payload can't be read"""
@@ -94,7 +94,7 @@ class QueueShare(google.protobuf.message.Message):
     WEIGHT_FIELD_NUMBER: builtins.int
     queue: typing.Text
     weight: builtins.int
-    """1 to 1,000; needed when weighted"""
+    """1 to 1,000; required if weighted"""
 
     def __init__(self,
         *,
@@ -123,13 +123,13 @@ class ClaimRequest(google.protobuf.message.Message):
     order: global___Order.ValueType
     @property
     def types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """only these, if any are named; at most 1,000"""
+        """only these; none: all; at most 1,000"""
         pass
     max: builtins.int
-    """tasks at most: default 1, at most 1,000"""
+    """maximum number of tasks: default 1, at most 1,000"""
 
     max_bytes: builtins.int
-    """of the answer, with headers and checkpoints: ends the claim early, always at least one task; default 4 MiB"""
+    """of the response, with headers and checkpoints; default 4 MiB. Claims fewer tasks to stay below it, but at least one"""
 
     @property
     def lease(self) -> google.protobuf.duration_pb2.Duration:
@@ -140,13 +140,13 @@ class ClaimRequest(google.protobuf.message.Message):
         """at most 60s"""
         pass
     worker: typing.Text
-    """who claims: host/pid, at most 256 bytes"""
+    """name of the worker: host/pid, at most 256 bytes"""
 
     claim_key: typing.Text
-    """a repeat within the lease returns the same claims"""
+    """a retry within the lease returns the same claims"""
 
     runs: builtins.bool
-    """of one key of a queue with a strict order of keys, several tasks may be given, in order: the caller keeps it; else one"""
+    """with strict key order, the claim may return several tasks of one key, in order, which the caller then preserves; else one"""
 
     def __init__(self,
         *,
@@ -173,7 +173,7 @@ class ClaimResponse(google.protobuf.message.Message):
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ClaimedTask]: ...
     quiet: builtins.bool
-    """an operator has made the worker quiet: it gets no tasks"""
+    """an operator has quieted the worker: it gets no tasks"""
 
     quiet_reason: typing.Text
     def __init__(self,
@@ -258,7 +258,7 @@ class ClaimedTask(google.protobuf.message.Message):
     idempotency_key: typing.Text
     @property
     def parent(self) -> pawl.v1.chain_pb2.Parent:
-        """what it follows, with the result"""
+        """the task or group that it follows, with the result"""
         pass
     group_id: typing.Text
     """of the group that it is a member of"""
@@ -345,7 +345,7 @@ class FailRequest(google.protobuf.message.Message):
     outcome: global___FailOutcome.ValueType
     @property
     def retry_in(self) -> google.protobuf.duration_pb2.Duration:
-        """in place of the backoff, with retry only"""
+        """instead of the backoff; with RETRY only"""
         pass
     def __init__(self,
         *,
@@ -397,7 +397,7 @@ class ExtendRequest(google.protobuf.message.Message):
     @property
     def progress(self) -> pawl.v1.task_pb2.Progress: ...
     checkpoint: builtins.bytes
-    """at most 64 KiB; given to the next attempt"""
+    """at most 64 KiB; passed to the next attempt"""
 
     def __init__(self,
         *,
@@ -440,7 +440,7 @@ class ReleaseRequest(google.protobuf.message.Message):
     claim_token: typing.Text
     @property
     def delay(self) -> google.protobuf.duration_pb2.Duration:
-        """a snooze if set"""
+        """if set, a snooze"""
         pass
     def __init__(self,
         *,
@@ -475,7 +475,7 @@ class ReleaseResponse(google.protobuf.message.Message):
 global___ReleaseResponse = ReleaseResponse
 
 class SettleRequest(google.protobuf.message.Message):
-    """SettleRequest: at most 1,000 items in all."""
+    """SettleRequest has at most 1,000 items in all."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ACKS_FIELD_NUMBER: builtins.int
     FAILS_FIELD_NUMBER: builtins.int
@@ -500,7 +500,7 @@ class SettleRequest(google.protobuf.message.Message):
 global___SettleRequest = SettleRequest
 
 class SettleResponse(google.protobuf.message.Message):
-    """SettleResponse: each list is in the order of its requests."""
+    """SettleResponse has the results, each list in the order of its requests."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ACKS_FIELD_NUMBER: builtins.int
     FAILS_FIELD_NUMBER: builtins.int
@@ -525,7 +525,7 @@ class SettleResponse(google.protobuf.message.Message):
 global___SettleResponse = SettleResponse
 
 class Settled(google.protobuf.message.Message):
-    """Settled is the answer to one item of a SettleRequest or of the Work stream."""
+    """Settled is the result for one item of a SettleRequest or of the Work stream."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     CLAIM_TOKEN_FIELD_NUMBER: builtins.int
@@ -541,14 +541,14 @@ class Settled(google.protobuf.message.Message):
     state: pawl.v1.task_pb2.State.ValueType
     @property
     def next_run_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of a fail or release"""
+        """for a fail or release"""
         pass
     @property
     def lease_expires_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """of an extend"""
+        """for an extend"""
         pass
     cancel_requested: builtins.bool
-    """of an extend"""
+    """for an extend"""
 
     @property
     def error(self) -> pawl.v1.task_pb2.Error:
@@ -570,7 +570,7 @@ class Settled(google.protobuf.message.Message):
 global___Settled = Settled
 
 class WorkRequest(google.protobuf.message.Message):
-    """WorkRequest is a frame from the worker. The first one carries hello."""
+    """WorkRequest is a frame from the worker. The first frame carries hello."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     HELLO_FIELD_NUMBER: builtins.int
     GRANT_FIELD_NUMBER: builtins.int
@@ -579,12 +579,12 @@ class WorkRequest(google.protobuf.message.Message):
     @property
     def hello(self) -> global___WorkHello: ...
     grant: builtins.int
-    """free slots given to the broker on top of those it has; each pushed task uses one"""
+    """free slots granted to the broker, in addition to earlier ones; each pushed task uses one"""
 
     @property
     def settle(self) -> global___SettleRequest: ...
     quiet: builtins.bool
-    """push nothing more; what runs will still be settled"""
+    """push no more tasks; running tasks will still be settled"""
 
     def __init__(self,
         *,
@@ -628,13 +628,13 @@ class WorkHello(google.protobuf.message.Message):
     """of the SDK"""
 
     instance: typing.Text
-    """tells the worker from others of its name, over all its streams: up to 64 letters, digits, - and _"""
+    """distinguishes the worker from others of its name, across all its streams: up to 64 letters, digits, - and _"""
 
     quiet_version: builtins.int
-    """of the newest QuietNotice, if the worker is quiet"""
+    """version of the newest QuietNotice, if the worker is quiet"""
 
     slots: builtins.int
-    """tasks that the worker runs at once, up to 10,000; 0: it does not say, and is told of with those granted and in use"""
+    """tasks that the worker runs at the same time, up to 10,000; 0: unknown, so the registry shows the slots granted and in use"""
 
     def __init__(self,
         *,
@@ -667,18 +667,18 @@ class WorkResponse(google.protobuf.message.Message):
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ClaimedTask]: ...
     @property
     def settled(self) -> global___SettleResponse:
-        """for the settle frames, in their order"""
+        """for the settle frames, in order"""
         pass
     @property
     def lost(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LostClaim]:
-        """claims that no longer hold: stop the handler"""
+        """claims that are no longer valid: stop the handler"""
         pass
     draining: builtins.bool
-    """the broker shuts down: connect elsewhere or again"""
+    """the broker is shutting down: reconnect, to another node if possible"""
 
     @property
     def quiet(self) -> global___QuietNotice:
-        """an operator's word"""
+        """an operator's order"""
         pass
     def __init__(self,
         *,
@@ -693,8 +693,8 @@ class WorkResponse(google.protobuf.message.Message):
 global___WorkResponse = WorkResponse
 
 class QuietNotice(google.protobuf.message.Message):
-    """QuietNotice says whether the worker is to be quiet: it gets no new tasks then. Across streams it keeps to the newest notice until it
-    hears another.
+    """QuietNotice says whether the worker should be quiet, that is, get no new tasks. The worker obeys the newest notice across streams until
+    it receives another.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUIET_FIELD_NUMBER: builtins.int
@@ -705,7 +705,7 @@ class QuietNotice(google.protobuf.message.Message):
 
     reason: typing.Text
     version: builtins.int
-    """grows with each"""
+    """grows with every notice"""
 
     def __init__(self,
         *,

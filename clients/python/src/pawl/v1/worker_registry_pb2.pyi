@@ -22,22 +22,22 @@ class ListWorkersRequest(google.protobuf.message.Message):
     CURSOR_FIELD_NUMBER: builtins.int
     LOST_FIELD_NUMBER: builtins.int
     queue: typing.Text
-    """only those that take tasks of it"""
+    """only workers that take tasks of it"""
 
     type: typing.Text
-    """only those that take tasks of it"""
+    """only workers that take tasks of it"""
 
     node: typing.Text
-    """only those that are connected to it"""
+    """only workers connected to it"""
 
     limit: builtins.int
     """at most 1,000; default 100"""
 
     cursor: typing.Text
-    """next_cursor of the page before"""
+    """next_cursor of the previous page"""
 
     lost: builtins.bool
-    """true: only those that are lost; false: only those that are not; default: both"""
+    """true: only lost workers; false: only others; default: both"""
 
     def __init__(self,
         *,
@@ -61,11 +61,11 @@ class ListWorkersResponse(google.protobuf.message.Message):
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Worker]: ...
     next_cursor: typing.Text
-    """empty: the list ends here"""
+    """empty: this is the last page"""
 
     @property
     def silent_nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SilentNode]:
-        """gave no answer: their workers are missing"""
+        """nodes that did not answer: their workers are missing"""
         pass
     def __init__(self,
         *,
@@ -77,7 +77,7 @@ class ListWorkersResponse(google.protobuf.message.Message):
 global___ListWorkersResponse = ListWorkersResponse
 
 class SilentNode(google.protobuf.message.Message):
-    """SilentNode is a node that gave no answer."""
+    """SilentNode is a node that did not answer."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NODE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
@@ -107,7 +107,7 @@ class GetWorkerResponse(google.protobuf.message.Message):
     WORKER_FIELD_NUMBER: builtins.int
     @property
     def worker(self) -> global___Worker:
-        """with up to 1,000 of the tasks that it runs"""
+        """with up to 1,000 of its running tasks"""
         pass
     def __init__(self,
         *,
@@ -165,7 +165,7 @@ class ResumeWorkerResponse(google.protobuf.message.Message):
     WORKER_FIELD_NUMBER: builtins.int
     @property
     def worker(self) -> global___Worker:
-        """unset: it is not there now"""
+        """unset: the worker is gone"""
         pass
     def __init__(self,
         *,
@@ -176,8 +176,8 @@ class ResumeWorkerResponse(google.protobuf.message.Message):
 global___ResumeWorkerResponse = ResumeWorkerResponse
 
 class Worker(google.protobuf.message.Message):
-    """Worker is one that is connected, that has claimed by single calls within the last 5 minutes, or that was lost within the last hour: it is
-    gone without having said so.
+    """Worker is a worker that is connected, that claimed by single calls within the last 5 minutes, or that was lost within the last hour. A
+    lost worker disappeared without signing off.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     WORKER_ID_FIELD_NUMBER: builtins.int
@@ -201,44 +201,44 @@ class Worker(google.protobuf.message.Message):
     LOST_AT_FIELD_NUMBER: builtins.int
     LOST_REASON_FIELD_NUMBER: builtins.int
     worker_id: typing.Text
-    """its own for as long as it runs; of one who claims by single calls, of its name and address"""
+    """unique to one run of the worker; if it claims by single calls, derived from its name and address"""
 
     worker: typing.Text
-    """as it calls itself"""
+    """as given by the worker"""
 
     node: typing.Text
-    """that it is connected to, or has claimed at last"""
+    """node that it is connected to, or last claimed from"""
 
     connected: builtins.bool
     """by a Work stream; false: it claims by single calls, or is lost"""
 
     host: typing.Text
-    """as it says"""
+    """as reported by the worker"""
 
     pid: builtins.int
     version: typing.Text
     """of its SDK"""
 
     address: typing.Text
-    """host from which it comes"""
+    """host it connects from"""
 
     @property
     def queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.worker_pb2.QueueShare]:
-        """without weights: in their order"""
+        """without weights: in order of preference"""
         pass
     @property
     def types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
         """empty: all"""
         pass
     slots: builtins.int
-    """that it has; of one who claims by single calls, as many as it runs"""
+    """if it claims by single calls, the same as running"""
 
     running: builtins.int
-    """tasks that it holds, or held when it was lost, as far as the nodes that were asked know"""
+    """tasks that it holds, or held when it was lost, as far as known to the nodes that answered"""
 
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RunningTask]:
-        """some of them, those that began first: 10 in a list"""
+        """the oldest of them: up to 10 in a list"""
         pass
     @property
     def connected_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -246,14 +246,14 @@ class Worker(google.protobuf.message.Message):
         pass
     @property
     def seen_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """its last sign of life"""
+        """when it was last heard from"""
         pass
     @property
     def claimed_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """when it got tasks last"""
+        """when it last got tasks"""
         pass
     draining: builtins.bool
-    """it ends, and takes no new tasks"""
+    """it is shutting down and takes no new tasks"""
 
     @property
     def quiet(self) -> global___QuietWord:
@@ -261,10 +261,10 @@ class Worker(google.protobuf.message.Message):
         pass
     @property
     def lost_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """when it was lost; unset: it is there"""
+        """unset: not lost"""
         pass
     lost_reason: typing.Text
-    """disconnected: its stream ended, and it did not come back; lease_lost: it claims by single calls, and let a lease end"""
+    """disconnected: its stream ended and it did not reconnect; lease_lost: it claims by single calls and let a lease expire"""
 
     def __init__(self,
         *,
@@ -294,7 +294,7 @@ class Worker(google.protobuf.message.Message):
 global___Worker = Worker
 
 class QuietWord(google.protobuf.message.Message):
-    """QuietWord is an operator's word that a worker is to take no new tasks."""
+    """QuietWord is an operator's order that a worker take no new tasks."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     REASON_FIELD_NUMBER: builtins.int
     BY_FIELD_NUMBER: builtins.int
@@ -302,13 +302,13 @@ class QuietWord(google.protobuf.message.Message):
     UNTIL_FIELD_NUMBER: builtins.int
     reason: typing.Text
     by: typing.Text
-    """who said so, as they called themselves"""
+    """who ordered it, as given by the caller"""
 
     @property
     def at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """it takes new tasks again from then on"""
+        """when it takes tasks again"""
         pass
     def __init__(self,
         *,
