@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// maxShards bounds the shards of a cursor.
+// maxShards bounds the number of shards in a cursor.
 const maxShards = 1 << 12
 
-// Encode is the places in bytes: of each shard its number, era, index and number.
+// Encode returns the places as bytes: for each shard its number, then the place's era, index and number.
 func (p Places) Encode() []byte {
 	b := make([]byte, 0, 16*len(p))
 	for _, shard := range p.shards() {
@@ -16,7 +16,7 @@ func (p Places) Encode() []byte {
 		b = binary.AppendUvarint(b, uint64(shard))
 		b = binary.BigEndian.AppendUint32(b, at.Era)
 		b = binary.AppendUvarint(b, at.Index)
-		b = binary.AppendUvarint(b, uint64(at.Number+1)) // of a whole entry that is 0, which is short
+		b = binary.AppendUvarint(b, uint64(at.Number+1)) // 0 for a whole entry, which is short
 	}
 	return b
 }

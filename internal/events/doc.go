@@ -1,6 +1,5 @@
-// Package events keeps what happened in a shard for a while, for readers who come for it: in memory, where the shard is led, and only
-// while somebody reads.
+// Package events keeps the recent events of a shard for readers: in memory, on the node that leads the shard, and only while there are
+// readers.
 //
-// It does not know what makes events happen, nor shards, nodes or callers: a ring is fed with what was committed, and read from a place
-// on.
+// It does not know what causes events, nor shards, nodes or callers: a ring is fed with committed events, and read from a given place.
 package events

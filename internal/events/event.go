@@ -8,23 +8,23 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Kind is what happened. The words are part of the public contract.
+// Kind is the kind of an event. The strings are part of the public contract.
 type Kind string
 
-// The kinds.
+// The kinds of events.
 const (
 	TaskEnqueued  Kind = "task.enqueued"
 	TaskClaimed   Kind = "task.claimed"
 	TaskSucceeded Kind = "task.succeeded"
-	TaskFailed    Kind = "task.failed" // an attempt; what becomes of the task follows
+	TaskFailed    Kind = "task.failed" // an attempt; another event says what happens to the task
 	TaskLeaseLost Kind = "task.lease_lost"
-	TaskReleased  Kind = "task.released" // or put off; no attempt was used
+	TaskReleased  Kind = "task.released" // or snoozed; no attempt was used
 	TaskRetrying  Kind = "task.retrying"
 	TaskDead      Kind = "task.dead"
 	TaskPoisoned  Kind = "task.poisoned"
 	TaskDiscarded Kind = "task.discarded"
 	TaskCancelled Kind = "task.cancelled"
-	TaskReplayed  Kind = "task.replayed" // a new life after an end
+	TaskReplayed  Kind = "task.replayed" // a final task starts over
 
 	QueueCreated Kind = "queue.created"
 	QueueChanged Kind = "queue.changed"
@@ -45,37 +45,37 @@ const (
 	OperationFailed  Kind = "operation.failed"
 )
 
-// Kinds lists all of them.
+// Kinds lists every kind.
 var Kinds = []Kind{TaskEnqueued, TaskClaimed, TaskSucceeded, TaskFailed, TaskLeaseLost, TaskReleased, TaskRetrying, TaskDead, TaskPoisoned,
 	TaskDiscarded, TaskCancelled, TaskReplayed, QueueCreated, QueueChanged, QueuePaused, QueueResumed, QueueDeleted, BreakerOpened, BreakerClosed,
 	ScheduleMissed, OperationStarted, OperationPaused, OperationResumed, OperationDone, OperationAborted, OperationFailed}
 
-// Event is something that happened in a shard. Fields that make no sense for its kind are zero.
+// Event is something that happened in a shard. Fields that do not apply to its kind are zero.
 type Event struct {
 	Index     uint64 // of the log entry
-	Number    uint32 // among the events of the entry, from 1
+	Number    uint32 // position among the events of the entry, from 1
 	At        time.Time
 	Kind      Kind
 	Namespace string
 	Queue     string
-	Type      string // of a task, or of a breaker
+	Type      string // of the task or breaker
 	Task      task.ID
-	State     task.State // that the task came to
+	State     task.State // the task's new state
 	Attempt   int
 	Worker    string
 	Reason    string
 	Error     string // of a failed attempt, up to maxError bytes
-	Name      string // of a schedule; of an operation its id
-	Count     int64  // of a missed schedule, its ticks
+	Name      string // of the schedule; for an operation, its id
+	Count     int64  // ticks that a schedule missed
 }
 
-// maxError bounds what an event tells of an error; the attempt's record has all of it.
+// maxError bounds the error of an event, in bytes; the attempt's record has all of it.
 const maxError = 256
 
-// CutError is an error's message as events have it.
+// CutError truncates an error's message for an event.
 func CutError(s string) string { return task.Cut(s, maxError) }
 
-// size is about what an event takes in memory and in messages.
+// size returns about how many bytes an event takes in memory and in messages.
 func (e *Event) size() int {
 	return 250 + len(e.Queue) + len(e.Type) + len(e.Worker) + len(e.Reason) + len(e.Error) + len(e.Name)
 }
@@ -86,14 +86,14 @@ type Filter struct {
 	Queue     string
 	Type      string
 	Task      task.ID
-	Kinds     []Kind // any of these; one that ends with .* is all of its sort
+	Kinds     []Kind // any of these; one that ends with .* matches every kind with that prefix
 	Scope     task.Scope
 }
 
-// maxKinds bounds the kinds of a filter.
+// maxKinds bounds the number of kinds in a filter.
 const maxKinds = 32
 
-// CheckKinds refuses words that are no kinds.
+// CheckKinds returns an error for words that match no kind.
 func CheckKinds(field string, kinds []Kind) error {
 	if len(kinds) > maxKinds {
 		return task.Invalid(field, "%d kinds, at most %d are allowed", len(kinds), maxKinds)
@@ -106,7 +106,7 @@ func CheckKinds(field string, kinds []Kind) error {
 	return nil
 }
 
-// covers says whether a word of a filter means a kind.
+// covers reports whether k, a word of a filter, matches the kind o.
 func (k Kind) covers(o Kind) bool {
 	sort, all := strings.CutSuffix(string(k), "*")
 	return k == o || all && strings.HasSuffix(sort, ".") && strings.HasPrefix(string(o), sort)

@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	// pulseKept is how long a pulse is felt whose reader is away: longer than the longest rest and the longest wait together.
+	// pulseKept is how long a pulse is kept after its reader's last read: longer than the longest pause and the longest wait together.
 	pulseKept = 30 * time.Second
-	// pulseGather is how long a pulse that was waited for lets more come.
+	// pulseGather is how long a reader that was woken waits for further events.
 	pulseGather = 100 * time.Millisecond
 )
 
-// pulse is for a reader who only wants to know that something happened, not what. The ring keeps no events for it: it looks at each
-// until one matches, and then no further until the reader has been told.
+// pulse serves a reader that only needs to know that something happened, not what. The ring keeps no events for it: it checks each event
+// until one matches, and then none until the reader has been told.
 type pulse struct {
 	filter Filter
 	hit    bool
-	told   uint64        // index of the entry up to which its reader was told of a hit: one who asks from before has not got the answer
-	news   chan struct{} // has one when there is a hit
-	seen   time.Time     // when its reader last came
+	told   uint64        // index of the entry up to which the reader was told of a hit: a read from before it means that the answer was lost
+	news   chan struct{} // receives when there is a hit
+	seen   time.Time     // time of its reader's last read
 }
 
 // readPulse waits until something has happened since the reader was last told.
@@ -41,7 +41,7 @@ func (r *Ring) readPulse(ctx context.Context, q Query) (Page, error) {
 	return page, err
 }
 
-// feel finds a reader's pulse, or begins it, and takes its hit.
+// feel finds a reader's pulse or creates it, and takes its hit.
 func (r *Ring) feel(q *Query) (*pulse, Page, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *Ring) feel(q *Query) (*pulse, Page, error) {
 	return p, page, nil
 }
 
-// begin feels a new pulse. mu is held.
+// begin creates a pulse. mu is held.
 func (r *Ring) begin(q *Query, now time.Time) *pulse {
 	r.drop(now)
 	if r.pulses == nil {
@@ -82,7 +82,7 @@ func (r *Ring) begin(q *Query, now time.Time) *pulse {
 	return p
 }
 
-// drop forgets pulses whose readers have gone. mu is held.
+// drop removes the pulses whose readers have gone. mu is held.
 func (r *Ring) drop(now time.Time) {
 	r.dropped = now
 	for id, p := range r.pulses {
@@ -92,7 +92,7 @@ func (r *Ring) drop(now time.Time) {
 	}
 }
 
-// forget ends a pulse, and wakes its reader. mu is held.
+// forget removes a pulse and wakes its reader. mu is held.
 func (r *Ring) forget(id uint64, p *pulse) {
 	delete(r.pulses, id)
 	if !p.hit {
@@ -101,7 +101,7 @@ func (r *Ring) forget(id uint64, p *pulse) {
 	}
 }
 
-// touch tells the readers of pulses whose filters match. mu is held.
+// touch notifies the readers of the pulses whose filters match. mu is held.
 func (r *Ring) touch(events []Event, now time.Time) {
 	for _, p := range r.pulses {
 		if p.hit {

@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// maxBytes bounds what a ring keeps, maxAge how long. What is beyond goes, the oldest first.
+	// maxBytes bounds the size of the events that a ring keeps, maxAge their age. Beyond either, the oldest are dropped.
 	maxBytes = 16 << 20
 	maxAge   = 15 * time.Minute
-	// keptFor is how long a ring that nobody reads goes on: a reader may come back for what it missed.
+	// keptFor is how long a ring without readers keeps collecting: a reader may come back for what it missed.
 	keptFor = 2 * time.Minute
-	// gather is how long a reader that waited lets more come, so that a busy shard wakes each reader fifty times a second at most.
+	// gather is how long a reader that waited lets more events arrive, so that a busy shard wakes each reader at most fifty times a second.
 	gather = 20 * time.Millisecond
-	// pageEvents and pageBytes bound a page, pageLook the events that one read looks at.
+	// pageEvents and pageBytes bound a page, pageLook the events that one read examines.
 	pageEvents = 1000
 	pageBytes  = 1 << 20
 	pageLook   = 200_000
 )
 
-// Place is up to where a reader has read. The zero Place is that of a new reader.
+// Place is how far a reader has read. The zero Place is that of a new reader.
 type Place struct {
-	Era    uint32 // of the ring: it changes whenever another begins
+	Era    uint32 // of the ring: each Open starts another
 	Index  uint64
-	Number uint32 // of the last event of that index; wholeEntry: of all of them
+	Number uint32 // of the last event read in that entry; wholeEntry: all of them
 }
 
-// Unknown is the place of a reader who does not know where it has read up to: it gets a reset. No era has its number.
+// Unknown is the place of a reader that does not know how far it has read: it gets a reset. No era has its number.
 var Unknown = Place{Era: 2}
 
 // wholeEntry stands for the last event of an entry.
@@ -43,57 +43,57 @@ func (p Place) before(index uint64, number uint32) bool {
 	return p.Index < index || p.Index == index && p.Number < number
 }
 
-// Query asks for what happened behind a place.
+// Query asks for the events after a place.
 type Query struct {
 	Filter Filter
 	After  Place
 	Wait   time.Duration // for the first event
-	// Pulse, if it is not 0, asks only whether something happened. It is a number of the reader's own, the same for all its questions.
+	// Pulse, if not 0, asks only whether something happened. It is a number that the reader chose, the same in all its queries.
 	Pulse uint64 `json:",omitempty"`
 }
 
-// Page is what happened.
+// Page is the answer to a query.
 type Page struct {
-	// Reset says that what happened behind the place is not all known. The page goes on from now, without events.
+	// Reset is set if some events after the place are unknown. The page continues from now, without events.
 	Reset  bool
 	Events []Event
-	// Changed is the answer to a pulse: something happened that was asked for.
+	// Changed is the answer to a pulse: something matching happened.
 	Changed bool
-	Next    Place // where to read on
+	Next    Place // where to continue
 }
 
-// ErrClosed: the ring is not fed here.
+// ErrClosed is returned where the ring is not fed.
 var ErrClosed = errors.New("events: the shard is not led here")
 
-// Ring is the events of one shard, while it is led here. Passed and Add belong to the shard's loop; the rest may be called from any
-// goroutine.
+// Ring holds the events of one shard while it is led here. Passed and Add must be called from the shard's loop; the rest may be called from
+// any goroutine.
 type Ring struct {
 	passed  atomic.Uint64 // index of the last entry
-	armed   atomic.Bool   // somebody reads, or did
-	feeling atomic.Int32  // pulses that have no hit
+	armed   atomic.Bool   // there is a reader, or was one lately
+	feeling atomic.Int32  // pulses without a hit
 
 	mu      sync.Mutex
 	open    bool
 	era     uint32
-	base    Place   // behind it all is known
-	entries []entry // in order; what a reader holds of it is never changed
+	base    Place   // all events after it are known
+	entries []entry // in order; an entry that a reader holds is never changed
 	bytes   int
 	reading int
 	last    time.Time     // when the last reader left
-	news    chan struct{} // closed when there is more; nil: nobody waits
+	news    chan struct{} // closed when there are more events; nil: nobody waits
 	pulses  map[uint64]*pulse
-	dropped time.Time // when pulses whose readers have gone were last looked for
+	dropped time.Time // when drop last ran
 }
 
 // entry is the events of one log entry.
 type entry struct {
 	index  uint64
-	at     time.Time // of this node's clock
+	at     time.Time // by this node's clock
 	events []Event
 	bytes  int
 }
 
-// Open begins a new era, as the shard is led here from now on. A ring that is open goes on.
+// Open begins a new era, as the shard is now led here. Opening an open ring is a no-op.
 func (r *Ring) Open() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +105,7 @@ func (r *Ring) Open() {
 	r.begins()
 }
 
-// Close ends the era. Who reads is told.
+// Close ends the era and wakes its readers.
 func (r *Ring) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,14 +113,14 @@ func (r *Ring) Close() {
 	r.begins()
 }
 
-// clear forgets all. What comes is kept if somebody reads.
+// clear drops all events. New ones are kept only if there is a reader.
 func (r *Ring) clear() {
 	r.armed.Store(r.open && r.reading > 0)
 	r.entries, r.bytes = nil, 0
 	r.base = Place{r.era, r.passed.Load(), wholeEntry}
 }
 
-// begins forgets who reads by pulses, as their places are those of another era.
+// begins drops the events and the pulses, whose places are those of another era.
 func (r *Ring) begins() {
 	r.clear()
 	for id, p := range r.pulses {
@@ -139,14 +139,14 @@ func (r *Ring) wake() {
 // Interest is what readers want of an entry.
 type Interest int
 
-// The interests: in nothing, in whether something happened (Add only looks at the events), in the events, which Add keeps.
+// The interests: nothing; whether something happened (Add only looks at the events); the events themselves, which Add keeps.
 const (
 	None Interest = iota
 	Look
 	Keep
 )
 
-// Passed says that an entry was committed, and asks who wants to know what happened by it: with an interest, Add is to be called.
+// Passed records that an entry was committed, and returns what readers want of it. If that is not None, the caller must call Add.
 func (r *Ring) Passed(index uint64) Interest {
 	r.passed.Store(index)
 	switch {
@@ -158,8 +158,8 @@ func (r *Ring) Passed(index uint64) Interest {
 	return None
 }
 
-// Add takes over the events of the entry that Passed was told of, which has their indexes and numbers from here. It keeps them only
-// if the interest was Keep.
+// Add takes ownership of the events of the entry last given to Passed, and sets their indexes and numbers. It keeps them only if the
+// interest was Keep.
 func (r *Ring) Add(index uint64, interest Interest, events []Event) {
 	if len(events) == 0 {
 		return
@@ -192,8 +192,8 @@ func (r *Ring) Add(index uint64, interest Interest, events []Event) {
 	r.wake()
 }
 
-// Read reads a page, waiting for the first event up to the query's time. A page without events says how far there are none. A reader
-// with a pulse is told that something happened, once, however much it was.
+// Read returns a page, waiting up to the query's Wait for the first event. A page without events still says how far the ring was searched.
+// A reader with a pulse is told once that something happened, however many events there were.
 func (r *Ring) Read(ctx context.Context, q Query) (Page, error) {
 	if q.Pulse != 0 {
 		return r.readPulse(ctx, q)
@@ -236,7 +236,7 @@ func (r *Ring) enter() (leave func(), err error) {
 	r.reading++
 	if !r.armed.Load() {
 		r.armed.Store(true)
-		r.base = Place{r.era, r.passed.Load(), wholeEntry} // read when Passed can't say no any more
+		r.base = Place{r.era, r.passed.Load(), wholeEntry} // read once Passed can no longer return None
 	}
 	return func() {
 		r.mu.Lock()
@@ -246,7 +246,7 @@ func (r *Ring) enter() (leave func(), err error) {
 	}, nil
 }
 
-// behind finds the entries behind a page's place. News is closed when there are more; nil: there are some already.
+// behind returns the entries after a page's place. news is closed when there are more; nil: there are some already.
 func (r *Ring) behind(page *Page) (entries []entry, news <-chan struct{}, reset bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -270,7 +270,7 @@ func (r *Ring) behind(page *Page) (entries []entry, news <-chan struct{}, reset 
 	return nil, r.news, false, nil
 }
 
-// end is behind all that is there.
+// end returns the place after the last event.
 func (r *Ring) end() Place {
 	at := r.base
 	if n := len(r.entries); n > 0 {
@@ -279,7 +279,7 @@ func (r *Ring) end() Place {
 	return at
 }
 
-// take looks through entries from the page's place on, until the page is full.
+// take searches entries from the page's place on, until the page is full.
 func (p *Page) take(entries []entry, f *Filter) {
 	size, looked := 0, 0
 	for i := range entries {
@@ -301,7 +301,7 @@ func (p *Page) take(entries []entry, f *Filter) {
 	}
 }
 
-// sleep waits, unless ctx ends.
+// sleep waits for d, or until ctx is done.
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -311,10 +311,10 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Places is up to where a reader has read in each shard.
+// Places is how far a reader has read in each shard.
 type Places map[uint32]Place
 
-// shards are those of the places, in order.
+// shards returns the shards in order.
 func (p Places) shards() []uint32 {
 	all := make([]uint32, 0, len(p))
 	for shard := range p {
