@@ -7,20 +7,19 @@ import (
 )
 
 const (
-	// maxQueues bounds the queues that have figures of their own, and maxTypes the types of each; maxAllTypes those of all queues.
-	// What is beyond counts as Other.
+	// maxQueues bounds the queues with figures of their own, maxTypes the types of each, maxAllTypes those of all queues. Anything beyond
+	// counts as Other.
 	maxQueues   = 1000
 	maxTypes    = 100
 	maxAllTypes = 2000
-	// idleTime is how long nothing must have happened to a queue before another may have its place, and roomEvery how often a
-	// place is looked for.
+	// idleTime is how long a queue must have had no events before another may replace it, roomEvery how often to look for such a queue.
 	idleTime  = 5 * time.Minute
 	roomEvery = time.Second
-	// clockBack is how far the clock may be behind what was counted last before that is taken for wrong, in seconds.
+	// clockBack is how many seconds the clock may be behind the last event before it is taken to have been set back.
 	clockBack = 5
 )
 
-// Other stands for all queues, or all types of a queue, that have no figures of their own.
+// Other stands for all queues, or all types of a queue, without figures of their own.
 const Other = "_other"
 
 // Queue names a queue.
@@ -28,28 +27,28 @@ type Queue struct{ Namespace, Name string }
 
 // Book holds the figures of a node. Its methods may be called from any goroutine.
 //
-// An event counts in the figures of its second first. When that is over they are added to all steps and to the namespace's, so that an
-// event costs the same however much is kept of it.
+// An event is first added to the figures of the current second. When that is over, they are added to all levels and to the namespace, so
+// that an event costs the same however much is kept of it.
 type Book struct {
 	began time.Time
 
 	mu        sync.Mutex
-	since     time.Time // from when on it knows, perhaps by what another process saved
+	since     time.Time // start of what it knows, perhaps from what another process saved
 	second    int64     // of the last event
 	tens      int64     // its step of 10 s
 	queues    map[Queue]*figures
 	spaces    map[string]*figures
-	dirty     []*figures // that have events of this second
+	dirty     []*figures // those with events in this second
 	types     int
-	roomAfter int64 // when to look for room again
-	// typeRoomAfter is when to look for room for a type.
+	roomAfter int64 // when to look for a place for a queue again
+	// typeRoomAfter is when to look for a place for a type again.
 	typeRoomAfter int64
 
-	stale     map[[2]string]uint64 // of refused verbs on claims, by namespace and reason
+	stale     map[[2]string]uint64 // refused verbs on claims, by namespace and reason
 	schedules map[string]*ticks
 }
 
-// figures are those of a queue, or of a namespace as a whole.
+// figures holds the figures of a queue, or of a namespace as a whole.
 type figures struct {
 	Queue
 	last int64 // second of the last event
@@ -67,13 +66,13 @@ type figures struct {
 	lastTypeName      string
 }
 
-// times are how long tasks waited and ran in a step of time.
+// times holds how long tasks waited and ran in a step of time.
 type times struct {
 	_         struct{} `cbor:",toarray"`
 	Wait, Run spread
 }
 
-// typeFigures are those of the tasks of one type in a queue.
+// typeFigures holds the figures of one type in a queue.
 type typeFigures struct {
 	counts [numCounters]uint64 // since the process began
 	fails  series[uint32]      // attempts that ended badly
@@ -81,18 +80,18 @@ type typeFigures struct {
 	history
 }
 
-// Failure is what was said of the last attempt of a type that ended badly.
+// Failure is the last failed attempt of a type.
 type Failure struct {
 	At               time.Time
 	Error, ErrorType string
 }
 
-// New begins an empty book at a time.
+// New returns an empty book that begins at now.
 func New(now time.Time) *Book {
 	return &Book{began: now, since: now, queues: map[Queue]*figures{}, spaces: map[string]*figures{}, stale: map[[2]string]uint64{}, schedules: map[string]*ticks{}}
 }
 
-// Record counts events that happened just now. It keeps nothing of the slice.
+// Record counts events that have just happened. It does not retain the slice.
 func (b *Book) Record(now time.Time, events []Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +106,7 @@ func (b *Book) Record(now time.Time, events []Event) {
 	}
 }
 
-// advance goes on to a second.
+// advance moves on to a second.
 func (b *Book) advance(second int64) {
 	switch {
 	case second > b.second:
@@ -138,7 +137,7 @@ func (f *figures) dropAfter(second int64) {
 	}
 }
 
-// figures finds those of a queue, or makes room for them, or takes those of Other.
+// figures returns the figures of a queue, which it creates if there is room, or else those of Other.
 func (b *Book) figures(q Queue) *figures {
 	if f := b.queues[q]; f != nil {
 		return f
@@ -151,7 +150,7 @@ func (b *Book) figures(q Queue) *figures {
 	return f
 }
 
-// makeRoom forgets the queue to which nothing has happened for longest, if that is long enough.
+// makeRoom drops the queue that has had no events for longest, if that is long enough.
 func (b *Book) makeRoom() bool {
 	if b.second < b.roomAfter {
 		return false
@@ -203,7 +202,7 @@ func (b *Book) add(f *figures, e *Event) {
 	}
 }
 
-// addRun counts how long a run took.
+// addRun records how long a run took.
 func (b *Book) addRun(f *figures, t *typeFigures, e *Event) {
 	bucket := bucketOf(e.Ran)
 	f.run.observe(bucket, e.Ran)
@@ -223,7 +222,7 @@ const (
 	bad   = Set(1)<<Failed | 1<<Crashed | 1<<TimedOut
 )
 
-// flush adds what happened in this second to what is kept.
+// flush adds the events of this second to all levels.
 func (b *Book) flush() {
 	for _, f := range b.dirty {
 		space := b.spaces[f.Namespace]
@@ -240,7 +239,7 @@ func (b *Book) flush() {
 	b.dirty = b.dirty[:0]
 }
 
-// take adds the events of another's second.
+// take adds the current second of another.
 func (f *figures) take(of *figures, second int64) {
 	f.last = second
 	for i, l := range rateLevels {
@@ -256,7 +255,7 @@ func (f *figures) take(of *figures, second int64) {
 	}
 }
 
-// typeOf finds the figures of a type, or those of Other.
+// typeOf returns the figures of a type, or those of Other.
 func (b *Book) typeOf(f *figures, typ string) *typeFigures {
 	if f.lastType != nil && f.lastTypeName == typ {
 		return f.lastType
@@ -276,7 +275,7 @@ func (b *Book) typeOf(f *figures, typ string) *typeFigures {
 	return t
 }
 
-// Stale counts a verb on a claim that was refused because the claim no longer held.
+// Stale counts a verb on a claim that was refused because the claim was no longer valid.
 func (b *Book) Stale(namespace, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

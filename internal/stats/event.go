@@ -5,16 +5,16 @@ import "time"
 // Counter is something that can happen to a task.
 type Counter uint8
 
-// What is counted. An event may count as several: the last failed attempt of a task is Failed and Dead.
+// The counters. An event may count as several: the last failed attempt of a task is Failed and Dead.
 const (
 	Enqueued Counter = iota
 	Deduplicated
 	Claimed
 	Succeeded
-	Failed     // an attempt, by its worker's word
+	Failed     // an attempt, as reported by its worker
 	Crashed    // an attempt: its lease was lost
 	TimedOut   // an attempt
-	Leaderless // a lease ran out while nobody led the shard
+	Leaderless // a lease expired while the shard had no leader
 	Released
 	Snoozed
 	Dead
@@ -30,7 +30,7 @@ const (
 var counterNames = [numCounters]string{"enqueued", "deduplicated", "claimed", "succeeded", "failed_attempt", "crashed", "timed_out",
 	"leaderless", "released", "snoozed", "dead", "poisoned", "discarded", "expired", "moved", "cancelled", "replayed"}
 
-// String is the counter as it stands on the metrics page.
+// String returns the counter's name on the metrics page.
 func (c Counter) String() string { return counterNames[c] }
 
 // Set is a set of counters.
@@ -39,27 +39,27 @@ type Set uint32
 // With adds a counter to a set.
 func (s Set) With(c Counter) Set { return s | 1<<c }
 
-// Has says whether a counter is in the set.
+// Has reports whether a counter is in the set.
 func (s Set) Has(c Counter) bool { return s&(1<<c) != 0 }
 
-// Event is something that happened to a task. Its strings are kept only where they are new.
+// Event is something that happened to a task. Its strings are copied only where they are new.
 type Event struct {
 	Namespace, Queue, Type string
 	Counts                 Set
-	Readied                bool          // it waits for a worker from now on: new, due, retried, given back
-	Waited                 time.Duration // from ready to claimed; of Claimed
-	Ran                    time.Duration // from claimed to the end of the attempt; below 0: it did not run to an end
-	Error, ErrorType       string        // of an attempt that ended badly
-	Task                   [16]byte      // whose attempt ended, and whose it was
+	Readied                bool          // it became ready for a worker: new, due, retried or released
+	Waited                 time.Duration // from ready to claimed; for Claimed
+	Ran                    time.Duration // from claimed to the end of the attempt; negative: it did not run to an end
+	Error, ErrorType       string        // of a failed attempt
+	Task                   [16]byte      // the task of an attempt that ended, and its worker
 	Worker                 string
 }
 
-// Rates are the events of a step of time. What did not happen takes no room on the wire, or on disk.
+// Rates counts the events of a step of time. Zero counts take no space on the wire or on disk.
 type Rates struct {
 	Enqueued  uint32 `cbor:"1,keyasint,omitempty"`
 	Claimed   uint32 `cbor:"2,keyasint,omitempty"`
 	Succeeded uint32 `cbor:"3,keyasint,omitempty"`
-	Failed    uint32 `cbor:"4,keyasint,omitempty"` // attempts, those that timed out too
+	Failed    uint32 `cbor:"4,keyasint,omitempty"` // attempts, including those that timed out
 	Crashed   uint32 `cbor:"5,keyasint,omitempty"` // attempts
 	Dead      uint32 `cbor:"6,keyasint,omitempty"`
 	Poisoned  uint32 `cbor:"7,keyasint,omitempty"`
@@ -69,7 +69,7 @@ type Rates struct {
 	Readied   uint32 `cbor:"11,keyasint,omitempty"` // became ready for a worker
 }
 
-// count counts an event, if it is one that is kept over time.
+// count counts an event, if it is one of those kept over time.
 func (r *Rates) count(c Counter) {
 	switch c {
 	case Enqueued:
@@ -95,7 +95,7 @@ func (r *Rates) count(c Counter) {
 	}
 }
 
-// Add adds the events of another.
+// Add adds the events of o.
 func (r *Rates) Add(o Rates) {
 	r.Enqueued, r.Claimed, r.Succeeded = r.Enqueued+o.Enqueued, r.Claimed+o.Claimed, r.Succeeded+o.Succeeded
 	r.Failed, r.Crashed, r.Dead = r.Failed+o.Failed, r.Crashed+o.Crashed, r.Dead+o.Dead
@@ -103,7 +103,7 @@ func (r *Rates) Add(o Rates) {
 	r.Cancelled, r.Replayed, r.Readied = r.Cancelled+o.Cancelled, r.Replayed+o.Replayed, r.Readied+o.Readied
 }
 
-// In counts the tasks that came into their queue, Out those that left it, and Bad the attempts that ended badly.
+// In returns the tasks that entered the queue, Out those that left it, and Bad the failed attempts.
 func (r Rates) In() uint32  { return r.Enqueued + r.Replayed }
 func (r Rates) Out() uint32 { return r.Succeeded + r.Dead + r.Poisoned + r.Discarded + r.Cancelled }
 func (r Rates) Bad() uint32 { return r.Failed + r.Crashed }

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Bounds are the upper bounds of a histogram's buckets; what is longer than the last is in one more.
+// Bounds are the upper bounds of a histogram's buckets; one more bucket holds what exceeds the last.
 var Bounds = [...]time.Duration{time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
 	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
 	5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 6 * time.Hour, 24 * time.Hour}
 
-// buckets is how many a histogram has.
+// buckets is the number of buckets of a histogram.
 const buckets = len(Bounds) + 1
 
-// bucketOf finds the bucket of a duration.
+// bucketOf returns the bucket of a duration.
 func bucketOf(d time.Duration) int {
 	return sort.Search(len(Bounds), func(i int) bool { return d <= Bounds[i] })
 }
@@ -38,7 +38,7 @@ func (s *spread) add(o *spread) {
 	s.Sum += o.Sum
 }
 
-// Histogram says how many durations were how long.
+// Histogram is a histogram of durations.
 type Histogram struct {
 	Buckets [buckets]uint64
 	Sum     time.Duration
@@ -56,7 +56,7 @@ func (h *Histogram) addSpread(s *spread) {
 	h.Sum += s.Sum
 }
 
-// Add adds the durations of another.
+// Add adds the durations of o.
 func (h *Histogram) Add(o *Histogram) {
 	for i, n := range o.Buckets {
 		h.Buckets[i] += n
@@ -64,7 +64,7 @@ func (h *Histogram) Add(o *Histogram) {
 	h.Sum += o.Sum
 }
 
-// Count is how many durations there are.
+// Count returns the number of durations.
 func (h *Histogram) Count() uint64 { return countOf(h.Buckets[:]) }
 
 func countOf(buckets []uint64) (n uint64) {
@@ -74,7 +74,7 @@ func countOf(buckets []uint64) (n uint64) {
 	return n
 }
 
-// Mean is what durations are on average; 0 if there are none.
+// Mean returns the mean duration; 0 if there are none.
 func (h *Histogram) Mean() time.Duration { return meanOf(h.Sum, h.Count()) }
 
 func meanOf(sum time.Duration, n uint64) time.Duration {
@@ -84,11 +84,11 @@ func meanOf(sum time.Duration, n uint64) time.Duration {
 	return sum / time.Duration(n) // #nosec G115 -- a count
 }
 
-// Quantile is about the duration that a part q of all, 0 to 1, does not exceed: within its bucket it is taken to be spread evenly.
-// 0 if there are none; beyond the last bound it is that.
+// Quantile returns about the duration that a fraction q of all, 0 to 1, does not exceed, interpolating within its bucket. It returns 0 if
+// there are none, and the last bound if it lies beyond.
 func (h *Histogram) Quantile(q float64) time.Duration { return quantileOf(h.Buckets[:], Bounds[:], q) }
 
-// quantileOf finds a quantile in buckets, of which there is one more than bounds.
+// quantileOf returns a quantile of buckets, of which there is one more than bounds.
 func quantileOf(buckets []uint64, bounds []time.Duration, q float64) time.Duration {
 	rank := q * float64(countOf(buckets))
 	if rank == 0 {

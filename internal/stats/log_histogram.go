@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// logBuckets is how many buckets a LogHistogram has: one up to 1 ms, two for each doubling up to 26 h, one for what is longer.
+// logBuckets is the number of buckets of a LogHistogram: one up to 1 ms, two for each doubling up to 26 h, and one beyond.
 const logBuckets = 55
 
-// LogBounds are the upper bounds of the buckets, each the one before times the root of 2. What is longer than the last is in one more.
+// LogBounds are the upper bounds of the buckets, each the previous one times the square root of 2. One more bucket holds what exceeds the
+// last.
 var LogBounds = func() (bounds [logBuckets - 1]time.Duration) {
 	const root = 1.4142135623730951
 	for i := range bounds {
@@ -21,7 +22,7 @@ var LogBounds = func() (bounds [logBuckets - 1]time.Duration) {
 	return bounds
 }()
 
-// logBucketOf finds the bucket of a duration: by its highest bit the doubling, and then which half.
+// logBucketOf returns the bucket of a duration: the highest bit selects the doubling, a comparison its half.
 func logBucketOf(d time.Duration) int {
 	if d <= time.Millisecond {
 		return 0
@@ -36,14 +37,14 @@ func logBucketOf(d time.Duration) int {
 	return i
 }
 
-// LogHistogram says how many durations were how long, about twice as finely as a Histogram.
+// LogHistogram is a histogram of durations, about twice as fine as a Histogram.
 type LogHistogram struct {
 	_   struct{} `cbor:",toarray"`
 	N   [logBuckets]uint64
 	Sum time.Duration
 }
 
-// Add adds the durations of another.
+// Add adds the durations of o.
 func (h *LogHistogram) Add(o *LogHistogram) {
 	for i, n := range o.N {
 		h.N[i] += n
@@ -51,16 +52,16 @@ func (h *LogHistogram) Add(o *LogHistogram) {
 	h.Sum += o.Sum
 }
 
-// Count is how many durations there are.
+// Count returns the number of durations.
 func (h *LogHistogram) Count() uint64 { return countOf(h.N[:]) }
 
-// Mean is what they are on average; 0 if there are none.
+// Mean returns their mean; 0 if there are none.
 func (h *LogHistogram) Mean() time.Duration { return meanOf(h.Sum, h.Count()) }
 
-// Quantile is that of Histogram.
+// Quantile is like Histogram.Quantile.
 func (h *LogHistogram) Quantile(q float64) time.Duration { return quantileOf(h.N[:], LogBounds[:], q) }
 
-// Shown are the buckets from the first to the last in which there is something: the number of the first, and their counts.
+// Shown returns the buckets from the first to the last that is not empty: the index of the first, and their counts.
 func (h *LogHistogram) Shown() (first int, n []uint64) {
 	first = slices.IndexFunc(h.N[:], func(n uint64) bool { return n > 0 })
 	if first < 0 {
@@ -75,7 +76,7 @@ func (h *LogHistogram) Shown() (first int, n []uint64) {
 	return first, h.N[first : last+1]
 }
 
-// logCounts is a LogHistogram of a minute.
+// logCounts is a LogHistogram for one minute.
 type logCounts struct {
 	n   [logBuckets]uint32
 	sum time.Duration

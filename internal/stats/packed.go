@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// packed is how long the tasks of a type waited and ran in a step of time, in as few bytes as it takes: most types use a few buckets
-// of the 55. For each of the two there is the sum in microseconds, how many buckets follow, and for each of these its distance from the one before
-// and its count, all as varints. It is never changed, so that a copy may be read without the lock.
+// packed holds how long the tasks of a type waited and ran in a step of time, in few bytes: most types use only a few of the 55 buckets.
+// For each of the two it has the sum in microseconds, the number of buckets that follow, and for each of these its distance from the one
+// before and its count, all as varints. It is never changed, so that a copy may be read without the lock.
 type packed []byte
 
 func pack(wait, run *LogHistogram) packed {
@@ -34,7 +34,7 @@ func pack(wait, run *LogHistogram) packed {
 	return append(make(packed, 0, len(b)), b...)
 }
 
-// addTo adds what was packed. Of bytes that are damaged it adds what can be read.
+// addTo adds what was packed. Of damaged bytes it adds what can be read.
 func (p packed) addTo(wait, run *LogHistogram) {
 	next := func() uint64 {
 		v, n := binary.Uvarint(p)

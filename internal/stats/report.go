@@ -9,13 +9,13 @@ import (
 
 func lowest(s Set) Counter { return Counter(bits.TrailingZeros32(uint32(s))) } // #nosec G115 -- below 32
 
-// failLevel is how finely failures of types are kept.
+// failLevel is the level at which failures of types are kept.
 var failLevel = level{5 * time.Minute, 12}
 
 // Window is how far back a report looks.
 type Window time.Duration
 
-// The windows there are.
+// The windows.
 const (
 	Minutes2 = Window(2 * time.Minute) // in steps of 1 s
 	Minutes5 = Window(5 * time.Minute) // of 10 s
@@ -23,7 +23,7 @@ const (
 	Day      = Window(24 * time.Hour)  // of 5 min
 )
 
-// levels are where a window is read: its rates, and how long tasks waited and ran.
+// levels returns the levels from which a window is read: that of its rates, and that of the times that tasks waited and ran.
 func (w Window) levels() (rates, times int) {
 	switch w {
 	case Minutes2:
@@ -36,34 +36,34 @@ func (w Window) levels() (rates, times int) {
 	return 2, 2
 }
 
-// Step is how long a step of the window's rates is.
+// Step returns the length of a step of the window's rates.
 func (w Window) Step() time.Duration {
 	rates, _ := w.levels()
 	return rateLevels[rates].step
 }
 
-// Valid says whether there is such a window.
+// Valid reports whether such a window exists.
 func (w Window) Valid() bool { return w == Minutes2 || w == Minutes5 || w == Hour || w == Day }
 
-// Report is what happened in a window. The last step is the one that runs.
+// Report is what happened in a window. The last step is the current one.
 type Report struct {
 	Last      int64   // number of the last step since 1970
-	Rates     []Rates // of each step, the oldest first
+	Rates     []Rates // by step, oldest first
 	Wait, Run Histogram
-	Failing   []Failing // the types with the most attempts that ended badly in the last hour, up to 20
+	Failing   []Failing // the types with the most failed attempts in the last hour, up to 20
 }
 
-// Failing is a type whose attempts ended badly.
+// Failing is a type with failed attempts.
 type Failing struct {
 	Queue, Type string
 	Failures    uint64
 	Last        Failure
 }
 
-// maxFailing bounds the failing types that a report names.
+// maxFailing bounds the failing types in a report.
 const maxFailing = 20
 
-// Report tells what happened to a queue, or with no name to a namespace as a whole.
+// Report reports what happened to a queue, or, if its name is empty, to a namespace as a whole.
 func (b *Book) Report(now time.Time, q Queue, w Window) Report {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,7 +92,7 @@ func (b *Book) Report(now time.Time, q Queue, w Window) Report {
 	return r
 }
 
-// failing lists the types of a queue, or of all queues of a namespace, that fail.
+// failing returns the failing types of a queue, or of all queues of a namespace.
 func (b *Book) failing(of Queue) (list []Failing) {
 	for q, f := range b.queues {
 		if q.Namespace != of.Namespace || of.Name != "" && q != of {
@@ -112,7 +112,7 @@ func mostFailing(list []Failing) []Failing {
 	return list[:min(len(list), maxFailing)]
 }
 
-// Add adds what another node saw in the same window. Their clocks may differ by some steps.
+// Add adds what another node counted in the same window. Their clocks may differ by some steps.
 func (r *Report) Add(o Report) {
 	if o.Last > r.Last {
 		*r, o = o, *r
@@ -127,7 +127,7 @@ func (r *Report) Add(o Report) {
 	r.Failing = addFailing(r.Failing, o.Failing)
 }
 
-// addFailing adds up the failures of the same types, the most first.
+// addFailing sums failures by type, the most first.
 func addFailing(list, others []Failing) []Failing {
 	for _, x := range others {
 		at := slices.IndexFunc(list, func(y Failing) bool { return x.Queue == y.Queue && x.Type == y.Type })
@@ -144,10 +144,10 @@ func addFailing(list, others []Failing) []Failing {
 	return mostFailing(list)
 }
 
-// Total adds up all steps.
+// Total returns the sum of all steps.
 func (r Report) Total() Rates { return totalOf(r.Rates) }
 
-// Lately adds up the last steps, of a time that is a part of the window.
+// Lately returns the sum of the last steps, for a span that is part of the window.
 func (r Report) Lately(span time.Duration, w Window) (sum Rates) {
 	steps := min(int(span/w.Step()), len(r.Rates))
 	for _, rates := range r.Rates[len(r.Rates)-steps:] {
@@ -159,11 +159,11 @@ func (r Report) Lately(span time.Duration, w Window) (sum Rates) {
 // Brief is what happened to a queue lately.
 type Brief struct {
 	Rates     Rates         // of the last minute
-	Span      time.Duration // of which that is: less than a minute just after the start
+	Span      time.Duration // what Rates covers: less than a minute just after the start
 	Wait, Run Histogram     // of the last 5 minutes
 }
 
-// Add adds what another node saw.
+// Add adds what another node counted.
 func (b *Brief) Add(o *Brief) {
 	b.Rates.Add(o.Rates)
 	b.Span = max(b.Span, o.Span)
@@ -171,11 +171,10 @@ func (b *Brief) Add(o *Brief) {
 	b.Run.Add(&o.Run)
 }
 
-// briefSpan is of how many seconds a brief has the rates.
+// briefSpan is how many seconds the rates of a brief cover.
 const briefSpan = 60
 
-// Briefs tells what happened to some queues lately, in their order. Of those to which nothing did, or that count as Other, it is
-// empty.
+// Briefs reports what happened to some queues lately, in their order. A brief is empty if nothing happened, or the queue counts as Other.
 func (b *Book) Briefs(now time.Time, namespace string, names []string) []Brief {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// What is kept over a restart: the steps of 10 s and longer, and the failures of types. Counts since the process began are not,
-// as whoever reads them expects.
+// What survives a restart: the steps of 10 s and longer, and the failures of types. Counts since the process began do not, as readers of
+// counters expect.
 
-// format is how a saved book begins; behind it stand the checksum of the rest, and the rest: what is known of queues, and behind that what is
-// known of types, which older releases did not write.
+// format is the start of a saved book. The checksum of the rest follows, then the rest: the queues, and after them the types, which older
+// releases did not write.
 const format = "pawl stats 1\n"
 
 type saved struct {
@@ -25,7 +25,7 @@ type saved struct {
 
 type savedFigures struct {
 	_     struct{} `cbor:",toarray"`
-	Space bool     // of a namespace as a whole
+	Space bool     // for a namespace as a whole
 	Queue Queue
 	Last  int64
 	Tens  []slot[Rates]
@@ -42,10 +42,10 @@ type savedType struct {
 	Last  Failure
 }
 
-// ErrFormat says that what was saved can't be read.
+// ErrFormat is returned for a saved book that can't be read.
 var ErrFormat = errors.New("not a whole saved book of statistics")
 
-// Save gives what is to be kept over a restart.
+// Save encodes what survives a restart.
 func (b *Book) Save(now time.Time) ([]byte, error) {
 	body, err := cbor.Marshal(b.saved(now))
 	if err != nil {
@@ -86,13 +86,13 @@ func (f *figures) saved(second int64, space bool) savedFigures {
 	return s
 }
 
-// kept copies the steps that are not too old.
+// kept returns a copy of the steps that are not too old.
 func kept[T any](s *series[T], l level, second int64) []slot[T] {
 	return append([]slot[T](nil), s.behind(l.at(second)-l.keep)...)
 }
 
-// Load takes over what another process saved, into a book in which nothing happened yet. What is older than is kept is dropped as
-// time goes on. Errors are ErrFormat, and leave the book as it is.
+// Load loads what another process saved into a book in which nothing has happened yet. Steps that are too old are dropped as time passes.
+// Errors are ErrFormat, and leave the book unchanged.
 func (b *Book) Load(file []byte, now time.Time) error {
 	body, ok := bytes.CutPrefix(file, []byte(format))
 	if !ok || len(body) < 8 || xxhash.Sum64(body[8:]) != binary.BigEndian.Uint64(body) {

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Tick is what became of a tick of a schedule, or of several that were skipped.
+// Tick is the outcome of a schedule's tick, or of several that were skipped.
 type Tick struct {
 	Namespace, Schedule string
-	Late                time.Duration // than planned
+	Late                time.Duration // compared with the plan
 	Skipped             int           // 0: it fired
 	Reason              string        // why they were skipped
 }
 
-// ticks are those of a namespace's schedules.
+// ticks holds the figures of a namespace's schedules.
 type ticks struct {
 	delay   Histogram         // since the process began
 	skipped map[string]uint64 // by reason
 	late    map[string]LateTick
 }
 
-// LateTick is a tick that came late, or did not come.
+// LateTick is a tick that was late or was skipped.
 type LateTick struct {
 	Schedule string
 	At       time.Time
@@ -30,15 +30,15 @@ type LateTick struct {
 }
 
 const (
-	// lateTick is how late a tick is late, and lateFor how long one is spoken of.
+	// lateTick is from when on a tick counts as late, lateFor how long it is listed.
 	lateTick = time.Minute
 	lateFor  = time.Hour
-	// maxLate bounds the schedules that are remembered as late, and maxReasons the reasons for which ticks are skipped.
+	// maxLate bounds the schedules listed as late, maxReasons the reasons for skipping ticks.
 	maxLate    = 100
 	maxReasons = 50
 )
 
-// Tick counts what became of a tick.
+// Tick counts the outcome of a tick.
 func (b *Book) Tick(now time.Time, t Tick) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,7 @@ func (b *Book) Tick(now time.Time, t Tick) {
 	}
 }
 
-// missedReason is why ticks are skipped that nobody was there for. For other reasons they are skipped on purpose.
+// missedReason is the reason of ticks that passed while no node could fire them. For other reasons ticks are skipped on purpose.
 const missedReason = "missed"
 
 func (s *ticks) forget(now time.Time) {

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// Totals are the figures of a queue since the process began, or since the queue was last forgotten.
+// Totals holds the figures of a queue since the process began, or since the queue was last dropped.
 type Totals struct {
 	Queue
 	Types            []TypeTotals // by name
 	Wait, Run, ToAck Histogram    // ready to claimed, claimed to the end of the run, claimed to acked
 }
 
-// TypeTotals are those of a type.
+// TypeTotals holds the figures of a type.
 type TypeTotals struct {
 	Type   string
 	Counts [numCounters]uint64 // by Counter
 }
 
-// Totals goes over all queues by name. It holds up who counts only for as long as one queue takes.
+// Totals calls each for all queues, by name. It holds the lock for one queue at a time.
 func (b *Book) Totals(each func(*Totals)) {
 	b.mu.Lock()
 	all := slices.Collect(maps.Keys(b.queues))
@@ -50,7 +50,7 @@ func (b *Book) totals(q Queue, t *Totals) bool {
 	return true
 }
 
-// StaleTotal is how many verbs on claims were refused for a reason.
+// StaleTotal is the number of verbs on claims refused for a reason.
 type StaleTotal struct {
 	Namespace, Reason string
 	Count             uint64
@@ -69,7 +69,7 @@ func (b *Book) StaleTotals() (list []StaleTotal) {
 	return list
 }
 
-// TickTotals are what became of the ticks of a namespace's schedules.
+// TickTotals holds the outcomes of the ticks of a namespace's schedules.
 type TickTotals struct {
 	Namespace string
 	Delay     Histogram

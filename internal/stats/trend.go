@@ -4,17 +4,18 @@ import "time"
 
 // Trend is the course of a queue in a window, in at most 60 steps: enough for a small chart.
 type Trend struct {
-	Last  int64  // number of the last step since 1970: the one that runs
-	Steps []Flow // the oldest first
+	Last  int64  // number of the last step since 1970: the current one
+	Steps []Flow // oldest first
 }
 
-// Flow is what came in a step, what left, which attempts ended badly, and which of what left succeeded or was poison.
+// Flow counts, for a step, the tasks that entered and left, the attempts that failed, and how many of those that left succeeded or were
+// poison.
 type Flow struct {
 	In, Out, Failed     uint32
 	Succeeded, Poisoned uint32
 }
 
-// trend says of which rates the window's trends are made, and how many of their steps are one.
+// trend returns the level of the rates that the window's trends are made of, and how many of its steps are merged into one.
 func (w Window) trend() (rates int, merged int64) {
 	rates, _ = w.levels()
 	switch w {
@@ -26,14 +27,13 @@ func (w Window) trend() (rates int, merged int64) {
 	return rates, 6
 }
 
-// TrendStep is how long a step of the window's trends is.
+// TrendStep returns the length of a step of the window's trends.
 func (w Window) TrendStep() time.Duration {
 	rates, merged := w.trend()
 	return rateLevels[rates].step * time.Duration(merged)
 }
 
-// Trends tells the course of some queues, in their order. Of those to which nothing happened, or that count as Other, no step has
-// anything.
+// Trends returns the trends of some queues, in their order. All steps are empty if nothing happened, or the queue counts as Other.
 func (b *Book) Trends(now time.Time, namespace string, names []string, w Window) []Trend {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,7 +62,7 @@ func (f *Flow) add(o Flow) {
 	f.Succeeded, f.Poisoned = f.Succeeded+o.Succeeded, f.Poisoned+o.Poisoned
 }
 
-// Add adds what another node saw in the same window. Their clocks may differ by some steps.
+// Add adds what another node counted in the same window. Their clocks may differ by some steps.
 func (t *Trend) Add(o Trend) {
 	if o.Last > t.Last {
 		*t, o = o, *t

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// What is kept of the tasks of one type in a queue: their events in steps of 10 s for 5 minutes, 1 min for an hour and 15 min for 25 hours, how
-// long they waited and ran in the latter two, and the slowest runs of an hour. TestTypeSize measures what that takes.
+// What is kept of one type in a queue: its events in steps of 10 s for 5 minutes, 1 min for an hour and 15 min for 25 hours, how long its
+// tasks waited and ran in the latter two, and the slowest runs of an hour. TestTypeSize measures the memory that this takes.
 var (
 	typeRateLevels = [...]level{{10 * time.Second, 31}, {time.Minute, 61}, {15 * time.Minute, 101}}
 	typeTimeLevels = [...]level{{time.Minute, 61}, {15 * time.Minute, 101}}
 	slowLevel      = level{10 * time.Minute, 7}
 )
 
-// maxSlow is how many of the slowest runs of a type are kept of each 10 minutes, and maxSlowest how many of an hour a report names.
+// maxSlow is how many of the slowest runs of a type are kept per 10 minutes, maxSlowest how many of an hour a report lists.
 const (
 	maxSlow    = 5
 	maxSlowest = 10
 )
 
-// Slow is a run of a task that took long.
+// Slow is a slow run of a task.
 type Slow struct {
 	_      struct{} `cbor:",toarray"`
 	Task   [16]byte
@@ -31,11 +31,11 @@ type Slow struct {
 	Failed bool
 }
 
-// history is what happened to the tasks of a type over time. Events count in the running step of 10 s, and times in the running minute: they are
-// added to all levels when that is over, or when somebody looks, so that an event costs the same however much is kept.
+// history is what happened to the tasks of a type over time. Events count in the current step of 10 s, and times in the current minute.
+// They are added to all levels when that is over, or when somebody reads them, so that an event costs the same however much is kept.
 type history struct {
-	tens, minute int64 // numbers of the running steps
-	seen         int64 // the last step of 10 s in which something happened, before the running one
+	tens, minute int64 // numbers of the current steps
+	seen         int64 // the last step of 10 s with events, before the current one
 	counts       Rates
 	waits, runs  logCounts
 	anyTimes     bool
@@ -45,7 +45,7 @@ type history struct {
 	slowFrom     time.Duration // a run must take longer to be among the slowest of its 10 minutes
 }
 
-// advance goes on to the book's second.
+// advance moves on to the book's second.
 func (h *history) advance(b *Book) {
 	if h.tens == b.tens {
 		return
@@ -61,7 +61,7 @@ func (h *history) advance(b *Book) {
 	}
 }
 
-// flush adds what happened in the running steps to what is kept.
+// flush adds the current steps to all levels.
 func (h *history) flush(b *Book) {
 	h.advance(b)
 	h.flushRates()
@@ -78,7 +78,7 @@ func (h *history) flushRates() {
 	h.counts, h.seen = Rates{}, h.tens
 }
 
-// lastSeen is the last step of 10 s in which something happened.
+// lastSeen returns the last step of 10 s with events.
 func (h *history) lastSeen() int64 {
 	if h.counts != (Rates{}) {
 		return h.tens
@@ -132,10 +132,10 @@ func (h *history) dropAfter(second int64) {
 	h.slow.dropAfter(slowLevel.at(second))
 }
 
-// idleType is how long nothing must have happened to a type before another may have its place: nothing is kept of it then.
+// idleType is how long a type must have had no events before another may replace it: nothing is kept of it then.
 const idleType = 25 * time.Hour
 
-// makeTypeRoom forgets the type to which nothing has happened for longest, if that is long enough.
+// makeTypeRoom drops the type that has had no events for longest, if that is long enough.
 func (b *Book) makeTypeRoom() bool {
 	if b.second < b.typeRoomAfter {
 		return false

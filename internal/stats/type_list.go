@@ -7,16 +7,17 @@ import (
 // TypeCount is how much happened to a type in a window: enough to choose those that a list shows.
 type TypeCount struct {
 	Type              string
-	Ended, Bad, Moved uint64 // tasks that left, attempts that ended badly, and both with those that came
+	Ended, Bad, Moved uint64 // tasks that left, attempts that failed, and the sum of both and of the tasks that entered
 }
 
-// TypeCounts are those of a node.
+// TypeCounts holds the counts of a node.
 type TypeCounts struct {
 	Counts []TypeCount // in no order
 	Span   time.Duration
 }
 
-// TypeCounts counts what happened to the types of a namespace in a window, in the queues that are wanted, and how much of the window is known.
+// TypeCounts counts the events of the types of a namespace in a window, in the queues that are wanted, and returns how much of the window
+// is known.
 func (b *Book) TypeCounts(now time.Time, namespace string, w Window, wanted func(queue, typ string) bool) TypeCounts {
 	out := TypeCounts{Span: b.known(now, w)}
 	at := map[string]int{}
@@ -38,7 +39,7 @@ func (b *Book) TypeCounts(now time.Time, namespace string, w Window, wanted func
 	return out
 }
 
-// eachQueue calls do for each queue of a namespace that is wanted. It holds up who counts only for as long as one queue takes.
+// eachQueue calls do for every wanted queue of a namespace. It holds the lock for one queue at a time.
 func (b *Book) eachQueue(now time.Time, namespace string, wanted func(queue string) bool, do func(*figures)) {
 	var all []*figures
 	b.mu.Lock()
@@ -56,9 +57,9 @@ func (b *Book) eachQueue(now time.Time, namespace string, wanted func(queue stri
 	}
 }
 
-// known is how much of a window the book knows of. The steps of 10 s, of which the shortest is made, are not saved.
+// known returns how much of a window the book covers. The steps of 10 s, which the shortest window uses, are not saved.
 func (b *Book) known(now time.Time, w Window) time.Duration {
-	since := b.since // it changes when the book is loaded, before anybody asks
+	since := b.since // it only changes when the book is loaded, before anybody reads it
 	if w == Minutes5 {
 		since = b.began
 	}
@@ -71,7 +72,7 @@ func (c *TypeCount) add(r Rates) {
 	c.Moved += uint64(r.In()) + uint64(r.Out()) + uint64(r.Bad())
 }
 
-// total adds up the events of a window.
+// total returns the sum of the events of a window.
 func (h *history) total(w Window, second int64) (sum Rates) {
 	i, _ := w.typeLevels()
 	l := typeRateLevels[i]
@@ -99,16 +100,16 @@ func (c *TypeCounts) Add(o TypeCounts) {
 	}
 }
 
-// TypeBrief is what a list tells of a type.
+// TypeBrief is the summary of a type in a list.
 type TypeBrief struct {
-	Queues    []string // that have had its tasks, by name
+	Queues    []string // those that have had its tasks, by name
 	Rates     Rates    // of the window
 	Wait, Run LogHistogram
 	Trend     Trend
-	Last      Failure // zero: none is known
+	Last      Failure // zero: none known
 }
 
-// typeTrend is how many steps of the window's rates are one of a small chart.
+// typeTrend returns how many steps of the window's rates make one step of a small chart.
 func (w Window) typeTrend() int64 {
 	if w == Day {
 		return 2
@@ -116,10 +117,10 @@ func (w Window) typeTrend() int64 {
 	return 1
 }
 
-// TypeTrendStep is how long a step of a small chart is.
+// TypeTrendStep returns the length of a step of a small chart.
 func (w Window) TypeTrendStep() time.Duration { return w.TypeStep() * time.Duration(w.typeTrend()) }
 
-// TypeBriefs tells of some types in a window, in their order, in the queues that are wanted.
+// TypeBriefs returns the summaries of some types in a window, in their order, over the queues that are wanted.
 func (b *Book) TypeBriefs(now time.Time, namespace string, w Window, types []string, wanted func(queue string) bool) []TypeBrief {
 	out := make([]TypeBrief, len(types))
 	step := int64(w.TypeTrendStep() / time.Second)
@@ -155,7 +156,7 @@ func flowOf(r Rates) Flow {
 	return Flow{In: r.In(), Out: r.Out(), Failed: r.Bad(), Succeeded: r.Succeeded, Poisoned: r.Poisoned}
 }
 
-// Add adds what another node saw.
+// Add adds what another node counted.
 func (b *TypeBrief) Add(o *TypeBrief) {
 	b.Queues = union(b.Queues, o.Queues)
 	b.Rates.Add(o.Rates)

@@ -10,30 +10,31 @@ import (
 type TypeQuery struct {
 	Namespace, Type string
 	Window          Window
-	// Around is a time before and after which is told too, and Asked the clock of who asks, so that all nodes tell of the same periods. Zero: none.
+	// Around, if set, asks for the periods before and after a time, and Asked is the caller's clock, so that all nodes report the same
+	// periods. Zero: none.
 	Around, Asked time.Time
 }
 
 // TypeReport is what happened to the tasks of a type in a window.
 type TypeReport struct {
-	Span      time.Duration // of which it is: less than the window just after the start
-	Last      int64         // number of the last step since 1970: the one that runs
-	Rates     []Rates       // of each step, the oldest first
+	Span      time.Duration // what it covers: less than the window just after the start
+	Last      int64         // number of the last step since 1970: the current one
+	Rates     []Rates       // by step, oldest first
 	Wait, Run LogHistogram
-	Failing   []Failing // in the last hour, of each queue
-	Slowest   []Slow    // runs that ended in the last hour, the slowest first
-	// Before and After are two periods of the same length around a time; nil: it was not asked for, or nothing is known yet.
+	Failing   []Failing // in the last hour, by queue
+	Slowest   []Slow    // runs that ended in the last hour, slowest first
+	// Before and After are two periods of the same length around a time; nil: not asked for, or nothing is known yet.
 	Before, After *Period
 }
 
-// Period is what happened in some time.
+// Period is what happened during a period.
 type Period struct {
 	From, Seconds int64
 	Rates         Rates
 	Run           LogHistogram
 }
 
-// levels are where a window of types is read.
+// typeLevels returns the levels from which a window of a type is read: that of its rates, and that of its times.
 func (w Window) typeLevels() (rates, times int) {
 	switch w {
 	case Minutes5:
@@ -44,16 +45,16 @@ func (w Window) typeLevels() (rates, times int) {
 	return 2, 1
 }
 
-// TypeStep is how long a step of the window's rates of types is.
+// TypeStep returns the length of a step of the window's rates of types.
 func (w Window) TypeStep() time.Duration {
 	rates, _ := w.typeLevels()
 	return typeRateLevels[rates].step
 }
 
-// ValidOfType says whether types have such a window.
+// ValidOfType reports whether types have such a window.
 func (w Window) ValidOfType() bool { return w == Minutes5 || w == Hour || w == Day }
 
-// TypeReport tells what happened to a type in the queues of a namespace that are wanted.
+// TypeReport reports what happened to a type in the wanted queues of a namespace.
 func (b *Book) TypeReport(now time.Time, q TypeQuery, wanted func(queue string) bool) TypeReport {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +82,7 @@ func (b *Book) TypeReport(now time.Time, q TypeQuery, wanted func(queue string) 
 	return r
 }
 
-// TypeQueues are the queues of a namespace that have had tasks of a type, of those that are wanted, in no order.
+// TypeQueues returns the wanted queues of a namespace that have had tasks of a type, in no order.
 func (b *Book) TypeQueues(namespace, typ string, wanted func(queue string) bool) (list []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,7 +99,7 @@ func rateLevelOf(w Window) int {
 	return rates
 }
 
-// rateSteps adds the events of a window to its steps, the last of which has a number.
+// rateSteps adds the events of a window to its steps, the last of which has the number last.
 func (h *history) rateSteps(w Window, steps []Rates, last int64) {
 	first := last - int64(len(steps)) + 1
 	for _, s := range h.rates[rateLevelOf(w)].behind(first - 1) {
@@ -126,13 +127,13 @@ func (h *history) slowest(second int64) (list []Slow) {
 	return list
 }
 
-// slowestOf keeps the slowest of some runs, each once.
+// slowestOf returns the slowest of some runs.
 func slowestOf(list []Slow) []Slow {
 	sortSlow(list)
 	return list[:min(len(list), maxSlowest)]
 }
 
-// failingOf is how often attempts of a type ended badly in the last hour; none if they did not.
+// failingOf returns the failures of a type in the last hour; nil if there are none.
 func failingOf(queue, typ string, t *typeFigures, second int64) []Failing {
 	x := Failing{Queue: queue, Type: typ, Last: t.last}
 	for _, s := range t.fails.behind(failLevel.at(second) - failLevel.keep) {
@@ -144,14 +145,15 @@ func failingOf(queue, typ string, t *typeFigures, second int64) []Failing {
 	return []Failing{x}
 }
 
-// fineTime is how long after a time two periods around it are told by minutes; later by 15 minutes. maxPeriod bounds them.
+// fineTime is the age from which on two periods around a time are measured in steps of 15 minutes instead of minutes. maxPeriod bounds
+// their length.
 const (
 	fineTime  = 30 * time.Minute
 	maxPeriod = time.Hour
 )
 
-// periodsAround are two periods of the same length, of whole steps that are over: until the step in which a time lies, and from the end of that
-// step. That step itself is of both, so it counts in neither. nil: no step is over since then, or it is too long ago.
+// periodsAround returns two periods of the same length, made of complete steps: one until the step that contains the time, and one from the
+// end of that step. The step itself belongs to both, so it counts in neither. nil: no step is complete since then, or it is too long ago.
 func periodsAround(at, now time.Time) (before, after *Period) {
 	age := now.Sub(at)
 	if at.IsZero() || age <= 0 || age > 24*time.Hour {
@@ -169,7 +171,7 @@ func periodsAround(at, now time.Time) (before, after *Period) {
 	return &Period{From: (middle - n) * step, Seconds: n * step}, &Period{From: (middle + 1) * step, Seconds: n * step}
 }
 
-// addPeriod adds what happened to a type in a period, in the finest steps that are kept for so long.
+// addPeriod adds what happened to a type in a period, in the finest steps that are kept for that long.
 func (h *history) addPeriod(p *Period) {
 	i := 0
 	if p.Seconds%int64(typeTimeLevels[1].step/time.Second) == 0 && p.From%int64(typeTimeLevels[1].step/time.Second) == 0 {
@@ -190,7 +192,7 @@ func (h *history) addPeriod(p *Period) {
 	}
 }
 
-// Add adds what another node saw in the same window and around the same time. Their clocks may differ by some steps.
+// Add adds what another node counted in the same window and around the same time. Their clocks may differ by some steps.
 func (r *TypeReport) Add(o TypeReport) {
 	if o.Last > r.Last {
 		*r, o = o, *r
@@ -208,7 +210,7 @@ func (r *TypeReport) Add(o TypeReport) {
 	r.Before, r.After = addedPeriods(r.Before, o.Before), addedPeriods(r.After, o.After)
 }
 
-// addedPeriods are both: the same period at two nodes. Of two that differ, since a clock is wrong, it is the first.
+// addedPeriods returns the sum of the same period at two nodes. If they differ, because a clock is wrong, it returns the first.
 func addedPeriods(p, o *Period) *Period {
 	if p == nil || o == nil || p.From != o.From || p.Seconds != o.Seconds {
 		if p == nil {
@@ -227,7 +229,7 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// Total adds up all steps.
+// Total returns the sum of all steps.
 func (r *TypeReport) Total() Rates { return totalOf(r.Rates) }
 
 func totalOf(steps []Rates) (sum Rates) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// savedHistory is what is kept of a type in a queue over a restart: the steps of 1 min and longer.
+// savedHistory is what survives a restart of a type in a queue: the steps of 1 min and longer.
 type savedHistory struct {
 	_        struct{} `cbor:",toarray"`
 	Queue    Queue
@@ -18,7 +18,7 @@ type savedHistory struct {
 	Slow     []slot[[]Slow]
 }
 
-// savedHistories copies those of all types. It holds up who counts only for as long as one queue takes.
+// savedHistories copies the histories of all types. It holds the lock for one queue at a time.
 func (b *Book) savedHistories() (list []savedHistory) {
 	b.mu.Lock()
 	queues := slices.Collect(maps.Keys(b.queues))
@@ -50,7 +50,7 @@ func (b *Book) appendHistories(list []savedHistory, q Queue) []savedHistory {
 	return list
 }
 
-// loadHistory takes over that of a type, if its queue and it find room.
+// loadHistory loads the history of a type, if its queue and it fit.
 func (b *Book) loadHistory(s *savedHistory, second int64) {
 	f := b.queues[s.Queue]
 	if f == nil {
