@@ -16,35 +16,35 @@ import (
 	"github.com/pawlq/pawl/internal/stats"
 )
 
-// Sources are where the figures come from.
+// Sources provide the figures.
 type Sources struct {
 	Version string
 	Stats   *stats.Book
-	// Queues tells how the queues stand in the shards that this node leads. What it gives is not changed.
+	// Queues returns the state of the queues in the shards that this node leads. The result is not modified.
 	Queues func(ctx context.Context) ([]Queue, error)
-	// Shards tells of the replicas of this node.
+	// Shards returns the state of this node's replicas.
 	Shards func(ctx context.Context) []Shard
-	// Spaces lists all namespaces of the cluster, and Namespaces tells of those with quotas.
+	// Spaces returns all namespaces of the cluster, Namespaces the state of those with quotas.
 	Spaces     func() []string
 	Namespaces func(ctx context.Context) []Namespace
-	// Workers tells of the workers connected to this node.
+	// Workers returns the workers connected to this node, by namespace.
 	Workers func() []Workers
-	// Node tells of the node itself.
+	// Node returns the state of the node itself.
 	Node func() Node
-	// Webhooks tells what the node has done for webhooks; nil: nobody does.
+	// Webhooks returns what the node has done for webhooks; nil: no such metrics.
 	Webhooks func(context.Context) Webhooks
-	// Process adds the figures of the Go runtime and of the process.
+	// Process adds the metrics of the Go runtime and of the process.
 	Process bool
 	Logger  *slog.Logger // nil: none
 }
 
-// Queue is how a queue stands.
+// Queue is the state of a queue.
 type Queue struct {
 	Namespace, Name                                     string
 	Scheduled, Ready, Claimed, Retrying, Dead, Poisoned int64
-	NewDead                                             int64            // of Dead those of the last hour
-	Looked                                              bool             // the rest is known
-	OldestReady, MaxWait                                time.Duration    // MaxWait: of its settings
+	NewDead                                             int64            // those in Dead of the last hour
+	Looked                                              bool             // the fields below are known
+	OldestReady, MaxWait                                time.Duration    // MaxWait: the queue's setting
 	Blocked                                             map[string]int64 // ready tasks by what they wait for
 }
 
@@ -52,18 +52,18 @@ func (q *Queue) tasks() int64 {
 	return q.Scheduled + q.Ready + q.Claimed + q.Retrying + q.Dead + q.Poisoned
 }
 
-// Shard is how a replica of this node stands.
+// Shard is the state of a replica on this node.
 type Shard struct {
 	ID            uint32
 	Leads         bool
-	HasLeader     bool // this replica knows one
+	HasLeader     bool // as far as this replica knows
 	LeaderChanges uint64
 	Applied       uint64
-	Bytes         uint64            // of its state on disk
-	Lag           map[string]uint64 // of the other replicas, by node, in entries; if it leads
+	Bytes         uint64            // size of its state on disk
+	Lag           map[string]uint64 // of the other replicas, by node, in entries; only if it leads
 }
 
-// Namespace is how a namespace stands, by quota.
+// Namespace is the state of a namespace, by quota.
 type Namespace struct {
 	Name    string
 	Quotas  map[string]int64 // of the whole cluster
@@ -71,43 +71,43 @@ type Namespace struct {
 	Refused map[string]int64 // by this node
 }
 
-// Workers are those of a namespace.
+// Workers counts the workers of a namespace.
 type Workers struct {
 	Namespace  string
-	Queues     map[string]int // how many take tasks of a queue
+	Queues     map[string]int // number of workers by queue that they take tasks from
 	Busy, Free int            // slots
 }
 
 // Webhooks is what a node has done for webhooks since it started.
 type Webhooks struct {
 	Delivered, Failed, Dropped uint64                    // notices, attempts, notices
-	Oldest                     time.Duration             // of the notices that are to be sent
+	Oldest                     time.Duration             // age of the oldest notice to be sent
 	Leads                      bool                      // the node leads the system shard, which sends them
-	States                     map[string]map[string]int // how many webhooks there are, by namespace and state, if it leads
+	States                     map[string]map[string]int // number of webhooks by namespace and state, if it leads
 }
 
-// Node is how the node stands. What is 0 is not known.
+// Node is the state of the node. A zero field is unknown.
 type Node struct {
 	DiskFree, DiskTotal int64
-	MinFree             int64         // bytes that must be free for new tasks to be taken
-	ClockOffset         time.Duration // its wall clock less that of most others
+	MinFree             int64         // bytes that must be free for the node to accept new tasks
+	ClockOffset         time.Duration // its wall clock minus that of most others
 	LogBytes            uint64
 	CertificateEnds     time.Time
-	Refused             map[string]uint64 // callers who were not let in, by reason; nil: not known
-	Slowed              uint64            // those of them who had to wait for their refusal
+	Refused             map[string]uint64 // callers that were turned away, by reason; nil: unknown
+	Slowed              uint64            // those of them that had to wait for their refusal
 }
 
 const (
-	// maxQueues bounds the queues with gauges of their own; the others are added up as stats.Other.
+	// maxQueues bounds the queues with gauges of their own; the others are summed as stats.Other.
 	maxQueues = 1000
-	// maxScrapes bounds the scrapes at a time, and scrapeTime how long one may take.
+	// maxScrapes bounds concurrent scrapes, scrapeTime the duration of one.
 	maxScrapes = 2
 	scrapeTime = 10 * time.Second
-	// gatherTime is how long the shards are asked.
+	// gatherTime bounds the wait for the shards' answers.
 	gatherTime = 5 * time.Second
 )
 
-// Page is the metrics of a node. Its methods may be called from any goroutine.
+// Page serves the metrics of a node. Its methods may be called from any goroutine.
 type Page struct {
 	src      Sources
 	handler  http.Handler
@@ -119,7 +119,7 @@ type Page struct {
 	fsync    *prometheus.HistogramVec
 }
 
-// New makes a page.
+// New returns a page.
 func New(src Sources) *Page {
 	if src.Logger == nil {
 		src.Logger = slog.New(slog.DiscardHandler)
@@ -192,9 +192,9 @@ func (p *Page) Collect(to chan<- prometheus.Metric) {
 	slowed.counter(to, n.Slowed)
 }
 
-// Of a series that begins above 0 nobody sees that it has grown. So those by which alerts and the dashboard go are there before they
-// have counted anything: always are the events of which that is so from the first event of a type on, staleReasons the reasons for
-// which verbs on claims are refused, in all namespaces that had tasks, and missed that of ticks, in all namespaces.
+// The increase of a series that first appears with a value above 0 is invisible. So the series that alerts and the dashboard use exist
+// before they have counted anything: always lists the events that are present from the first event of a type on, staleReasons the reasons
+// for refusing acks and other verbs on claims (in all namespaces that had tasks), and missed the one for ticks (in all namespaces).
 const (
 	always = stats.Set(1)<<stats.Enqueued | 1<<stats.Claimed | 1<<stats.Succeeded | 1<<stats.Failed | 1<<stats.Crashed | 1<<stats.TimedOut | 1<<stats.Dead
 	missed = "missed"
@@ -232,7 +232,7 @@ func (p *Page) collectStats(to chan<- prometheus.Metric) {
 	p.collectTicks(to)
 }
 
-// collectTicks tells of the schedules of all namespaces.
+// collectTicks collects the metrics of schedules of all namespaces.
 func (p *Page) collectTicks(to chan<- prometheus.Metric) {
 	skipped := map[[2]string]uint64{}
 	spaces := p.src.Spaces()
@@ -255,7 +255,8 @@ func (p *Page) collectTicks(to chan<- prometheus.Metric) {
 	}
 }
 
-// collectQueues tells how queues stand: those with new dead letters, and those with the most tasks, each, the rest together.
+// collectQueues collects the state of queues: one series each for those with new dead letters and those with the most tasks, and a sum of
+// the rest.
 func (p *Page) collectQueues(ctx context.Context, to chan<- prometheus.Metric) {
 	all, err := p.src.Queues(ctx)
 	if err != nil {
@@ -275,7 +276,7 @@ func (p *Page) collectQueues(ctx context.Context, to chan<- prometheus.Metric) {
 	}
 }
 
-// addUp makes one queue of all of a namespace.
+// addUp sums queues to one per namespace.
 func addUp(queues []Queue) (sums []Queue) {
 	for i := range queues {
 		q := &queues[i]
@@ -351,8 +352,8 @@ func collectWorkers(to chan<- prometheus.Metric, w *Workers) {
 	workerSlots.gauge(to, float64(w.Free), w.Namespace, "free")
 }
 
-// Called counts a call of the API that has ended. Below 0, how long it took is not told: of streams. One that waits was asked to wait
-// for something.
+// Called counts a finished call of the API. Its duration is not recorded if took is negative, as it is for streams. waits is set if the
+// call was asked to wait for something.
 func (p *Page) Called(face, method, code string, took time.Duration, waits bool) {
 	p.requests.WithLabelValues(face, method, code).Inc()
 	switch {
@@ -364,21 +365,21 @@ func (p *Page) Called(face, method, code string, took time.Duration, waits bool)
 	}
 }
 
-// Streams counts the streams that are open: 1 is one more, -1 one less.
+// Streams adds by, 1 or -1, to the number of open streams.
 func (p *Page) Streams(face, method string, by int) {
 	p.streams.WithLabelValues(face, method).Add(float64(by))
 }
 
-// Shard is where a replica says how long things take.
+// Shard returns the observer of a replica's latencies.
 func (p *Page) Shard(id uint32) *ShardTimes {
 	return &ShardTimes{p.commit.WithLabelValues(shardLabel(id)), p.fsync.WithLabelValues(shardLabel(id))}
 }
 
-// ShardTimes observes a replica.
+// ShardTimes observes the latencies of a replica.
 type ShardTimes struct{ commit, fsync prometheus.Observer }
 
-// Saved tells how long entries took to be written and synced.
+// Saved records how long it took to write and sync entries.
 func (s *ShardTimes) Saved(d time.Duration) { s.fsync.Observe(d.Seconds()) }
 
-// Committed tells how long a round took.
+// Committed records how long a round took.
 func (s *ShardTimes) Committed(d time.Duration) { s.commit.Observe(d.Seconds()) }

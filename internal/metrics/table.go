@@ -11,14 +11,14 @@ import (
 	"github.com/pawlq/pawl/internal/stats"
 )
 
-// metric is one that is gathered when somebody asks.
+// metric is a metric gathered on each scrape.
 type metric struct {
 	name, help string
 	labels     []string
 	desc       *prometheus.Desc
 }
 
-// gathered are all of them.
+// gathered lists all of them.
 var gathered []*metric
 
 func gather(name, help string, labels ...string) *metric {
@@ -27,7 +27,7 @@ func gather(name, help string, labels ...string) *metric {
 	return m
 }
 
-// The names are part of the contract: alerts and dashboards of others stand on them. docs/metrics.md lists them; a test holds it to
+// The names are part of the contract: alerts and dashboards of others depend on them. docs/metrics.md lists them; a test compares it with
 // this table.
 var (
 	tasksTotal = gather("pawl_tasks_total", "Events of tasks, by what happened: enqueued, deduplicated, claimed, succeeded, failed_attempt, crashed, timed_out, "+
@@ -77,7 +77,7 @@ var (
 	buildInfo       = gather("pawl_build_info", "1, with the version of the program.", "version", "go_version")
 )
 
-// What is counted here. The calls of a batch are one.
+// Metrics counted here. A batch counts as one call.
 var (
 	requestsTotal  = prometheus.CounterOpts{Name: "pawl_requests_total", Help: "Calls of the API, by face (grpc, rest), method and code: ok, or as of the answer."}
 	requestSeconds = prometheus.HistogramOpts{Name: "pawl_request_duration_seconds", Help: "How long calls of the API took, in seconds. Those that were asked to wait for something are in pawl_poll_duration_seconds, streams in neither.", Buckets: callBuckets}
@@ -115,7 +115,7 @@ func (m *metric) counter(to chan<- prometheus.Metric, n uint64, labels ...string
 	to <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(n), labels...)
 }
 
-// histogram shows some of the bounds of a histogram, whose number times that of the queues is what a page is made of.
+// histogram exports some of the bounds of a histogram: their number times that of the queues determines the size of a page.
 func (m *metric) histogram(to chan<- prometheus.Metric, h *stats.Histogram, labels ...string) {
 	shown := make(map[float64]uint64, len(shownBuckets))
 	upto, i := uint64(0), 0
