@@ -2,13 +2,13 @@ package registry
 
 import "iter"
 
-// maxClaimers bounds those of a node: names come from callers. Beyond it, those who come anew are served and not told of.
+// maxClaimers bounds the claimers of a node, whose names come from callers. Beyond it, new ones are served but not listed.
 const maxClaimers = 10_000
 
-// claimers are those who claim by single calls, maxClaimers at most. A namespace may have all places as long as no other wants them: when
-// they are taken, one that has fewer than another gets a place of the one that has most.
+// claimers holds the workers that claim by single calls, up to maxClaimers. A namespace may use all places as long as no other needs them:
+// when they are full, a worker of a namespace with fewer displaces one of the namespace with the most.
 type claimers struct {
-	of   map[string]map[claimerKey]*Worker // by namespace; none is empty
+	of   map[string]map[claimerKey]*Worker // by namespace; no inner map is empty
 	many int
 }
 
@@ -18,7 +18,7 @@ func (c *claimers) get(by claimerKey) *Worker { return c.of[by.namespace][by] }
 
 func (c *claimers) full() bool { return c.many >= maxClaimers }
 
-// add takes one in who is not there, if there is a place, and answers with who has none now: that one, another whose place it got, or nil.
+// add adds a worker that is not yet known, and returns the one left without a place: w itself, one that it displaced, or nil.
 func (c *claimers) add(by claimerKey, w *Worker) (out *Worker) {
 	if c.full() {
 		if out = c.makeRoom(by.namespace); out == nil {
@@ -33,8 +33,8 @@ func (c *claimers) add(by claimerKey, w *Worker) (out *Worker) {
 	return out
 }
 
-// makeRoom takes a place away from the namespace that has most, unless that would leave it with less than the other then has, and answers with who had
-// that place; nil: nobody lost it.
+// makeRoom removes and returns a worker of the namespace with the most, unless that would leave it with fewer than ns then has; nil: none
+// was removed.
 func (c *claimers) makeRoom(ns string) *Worker {
 	var most map[claimerKey]*Worker
 	for _, of := range c.of {
@@ -45,7 +45,7 @@ func (c *claimers) makeRoom(ns string) *Worker {
 	if len(most)-1 < len(c.of[ns])+1 {
 		return nil
 	}
-	for by, w := range most { // whichever
+	for by, w := range most { // any one
 		c.remove(by)
 		return w
 	}
@@ -64,7 +64,7 @@ func (c *claimers) remove(by claimerKey) {
 	}
 }
 
-// all goes over everyone. Whoever it is at may be removed.
+// all iterates over all claimers. The current one may be removed.
 func (c *claimers) all() iter.Seq2[claimerKey, *Worker] {
 	return func(yield func(claimerKey, *Worker) bool) {
 		for _, of := range c.of {

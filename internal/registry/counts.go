@@ -2,21 +2,21 @@ package registry
 
 import "time"
 
-// Counts are the workers of a namespace on this node.
+// Counts counts the workers of a namespace on this node.
 type Counts struct {
 	Namespace  string
-	Workers    map[string]int // by queue that they take tasks of; quiet ones and those that drain take none
-	Busy, Free int            // slots; of one who claims by single calls as many as it runs
-	Quiet      int            // workers that were made quiet, or drain
+	Workers    map[string]int // by queue that they take tasks from; quiet and draining workers take none
+	Busy, Free int            // slots; a worker that claims by single calls has as many as it runs
+	Quiet      int            // quiet or draining workers
 }
 
-// Other stands for the queues beyond those that Counts name.
+// Other stands for the queues beyond those that Counts lists.
 const Other = "_other"
 
-// maxCountedQueues bounds the queues that Counts name in a namespace: workers name what they like.
+// maxCountedQueues bounds the queues that Counts lists in a namespace: workers may name any number.
 const maxCountedQueues = 1000
 
-// Counts are the workers of each namespace.
+// Counts counts the workers of each namespace.
 func (r *Registry) Counts() map[string]*Counts {
 	now := time.Now()
 	all := map[string]*Counts{}

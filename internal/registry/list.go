@@ -12,13 +12,13 @@ import (
 // Query selects workers of a namespace.
 type Query struct {
 	Namespace string
-	ID        string     // only this one, with all that it runs
+	ID        string     // only this one, with everything that it runs
 	Queue     string     // only those that take tasks of it
 	Type      string     // only those that take tasks of it
-	Scope     task.Scope // only those that take tasks of a queue in it, and of them what is in it
-	After     Place      // only those behind it
-	Lost      bool       // those that are lost, too; nodes of older releases don't ask, and would take them for present ones
-	OnlyLost  bool       // with Lost: nobody else
+	Scope     task.Scope // only those that take tasks of a queue in it, and only that part of each
+	After     Place      // only those after it
+	Lost      bool       // lost workers too; nodes of older releases don't ask, and would take them for present ones
+	OnlyLost  bool       // with Lost: no others
 	Limit     int
 }
 
@@ -36,10 +36,10 @@ func (i *Info) Place() Place { return Place{i.Name, i.ID} }
 // Page is part of a list.
 type Page struct {
 	Workers []Info
-	More    bool // there are some behind it
+	More    bool // there are more
 }
 
-// SilentNode is a node that gave no answer.
+// SilentNode is a node that did not answer.
 type SilentNode struct{ Node, Why string }
 
 // Listing is a page of the workers of several nodes.
@@ -49,14 +49,14 @@ type Listing struct {
 }
 
 const (
-	// listRuns bounds the tasks that a list tells of each worker, oneRuns those of one worker that is asked for.
+	// listRuns bounds the tasks listed per worker, oneRuns those of a worker that is asked for by id.
 	listRuns = 10
 	oneRuns  = 1000
-	// maxPageBytes bounds about what a page takes in a message.
+	// maxPageBytes is about the largest size of a page in a message.
 	maxPageBytes = 3 << 20
 )
 
-// List reads a page of the workers, in the order of their places.
+// List returns a page of the workers, in the order of their places.
 func (r *Registry) List(q Query) (page Page) {
 	now := time.Now()
 	found := r.find(q, now)
@@ -77,7 +77,7 @@ func (r *Registry) List(q Query) (page Page) {
 	return page
 }
 
-// find gathers who is asked for.
+// find returns the workers that match a query.
 func (r *Registry) find(q Query, now time.Time) (found []*Worker) {
 	add := func(w *Worker) {
 		if w.key.namespace == q.Namespace && (q.ID == "" || q.ID == w.key.id) && w.place().Compare(q.After) > 0 && w.takes(q) {
@@ -95,7 +95,7 @@ func (r *Registry) find(q Query, now time.Time) (found []*Worker) {
 	return found
 }
 
-// eachPresent goes over the workers that are there and may be asked for. It is called with mu held.
+// eachPresent calls fn for every present worker that may match. It is called with mu held.
 func (r *Registry) eachPresent(q Query, now time.Time, fn func(*Worker)) {
 	if q.ID != "" {
 		if w := r.streams[key{q.Namespace, q.ID}]; w != nil {
@@ -113,17 +113,17 @@ func (r *Registry) eachPresent(q Query, now time.Time, fn func(*Worker)) {
 	}
 }
 
-// present says whether a claimer is still told of.
+// present reports whether a claimer is still listed.
 func (w *Worker) present(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calls > 0 || now.Sub(w.seen) <= KeptFor
 }
 
-// place does not change in a worker's life.
+// place does not change during a worker's life.
 func (w *Worker) place() Place { return Place{w.hello.Name, w.key.id} }
 
-// size is about what a worker takes in a message.
+// size returns about how many bytes a worker takes in a message.
 func (i *Info) size() int {
 	n := 300 + len(i.Name) + len(i.Host) + len(i.Version)
 	for _, q := range i.Queues {
@@ -135,8 +135,9 @@ func (i *Info) size() int {
 	return n + 200*len(i.Running)
 }
 
-// Merge puts together what several nodes tell of the same workers, in the order of places: one that several nodes know of is told once,
-// as the node that saw it last does, with what it runs through all of them. One that a node lost is there if another one has seen it since.
+// Merge merges what several nodes report of the same workers, in the order of places. A worker that several nodes know is listed once, as
+// reported by the node that saw it last, with what it runs through all of them. One that a node lost is present if another has seen it
+// since.
 func Merge(all []Info) (workers []Info) {
 	slices.SortStableFunc(all, func(a, b Info) int {
 		return cmp.Or(a.Place().Compare(b.Place()), compareLost(a.Lost, b.Lost), b.SeenAt.Compare(a.SeenAt))
@@ -157,7 +158,7 @@ func Merge(all []Info) (workers []Info) {
 		w.Running = firstRuns(slices.Concat(w.Running, i.Running), oneRuns)
 		w.RunningNow += i.RunningNow
 		w.Hidden = w.Hidden || i.Hidden
-		if w.Capacity > 0 { // of one that moves between nodes
+		if w.Capacity > 0 { // a worker that moves between nodes
 			w.RunningNow = min(w.RunningNow, w.Slots)
 		} else {
 			w.Slots += i.RunningNow
@@ -172,7 +173,7 @@ func Merge(all []Info) (workers []Info) {
 	return workers
 }
 
-// compareLost orders workers that are there before those that are lost, and of these the last one first.
+// compareLost sorts present workers before lost ones, and the latest lost first.
 func compareLost(a, b *Lost) int {
 	switch {
 	case a == nil && b == nil:

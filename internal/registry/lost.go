@@ -9,67 +9,67 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A worker is lost when it is gone without having said so. One with a stream is lost when the stream has ended and the worker neither
-// closed it nor said that it drains, or still held tasks. One that claims by single calls is lost when the lease of one of its tasks has
-// ended and it has made no call since. It is shown as lost once lostGrace has passed in which no node has seen it, for LostFor.
+// A worker is lost when it goes away without notice. One with a stream is lost when the stream has ended and the worker neither closed it
+// nor announced that it drains, or still held tasks. One that claims by single calls is lost when the lease of one of its tasks has ended
+// and it has made no call since. It is listed as lost, for LostFor, once no node has seen it for lostGrace.
 
 const (
 	// LostFor is how long a lost worker is kept.
 	LostFor = time.Hour
-	// lostGrace is what a worker has to come back, to this node or another one: more than the SDK's longest pause between two tries.
+	// lostGrace is how long a worker has to come back, to this node or another: more than the SDK's longest pause between two attempts.
 	lostGrace = 10 * time.Second
-	// maxLost bounds the lost workers of a node, maxLostBytes about what they take, and maxLostRuns and maxLostTypes what is kept of each.
+	// maxLost bounds the lost workers of a node, maxLostBytes about their size, and maxLostRuns and maxLostTypes what is kept of each.
 	maxLost      = 1000
 	maxLostBytes = 16 << 20
 	maxLostRuns  = 100
 	maxLostTypes = 100
-	// leftFor is how long a node remembers who ended properly, maxLeft of how many: others ask for whom they miss.
+	// leftFor is how long a node remembers workers that left properly, maxLeft how many: other nodes ask about those that they miss.
 	leftFor = time.Minute
 	maxLeft = 10_000
-	// unclearFor is how long it is waited to hear how a claim ended whose lease is over. A shard without a leader says nothing.
+	// unclearFor is how long to wait to learn how a claim whose lease is over ended. A shard without a leader reports nothing.
 	unclearFor = 15 * time.Minute
 )
 
-// Why a worker counts as lost.
+// Reasons why a worker is lost.
 const (
 	Disconnected = "disconnected" // its stream ended, and it did not come back
-	LeaseLost    = "lease_lost"   // it claims by single calls, and let a lease end
+	LeaseLost    = "lease_lost"   // it claims by single calls, and let a lease expire
 )
 
-// Lost is when a worker was lost, and why.
+// Lost says when and why a worker was lost.
 type Lost struct {
 	At     time.Time
 	Reason string
 }
 
-// Absence is a worker that one node misses and another one may have seen since.
+// Absence is a worker that one node misses and another may have seen since.
 type Absence struct {
 	Namespace, ID string
-	Name, Address string // of one who claims by single calls
+	Name, Address string // only of one that claims by single calls
 	Stream        bool
 	Since         time.Time
 }
 
-// Links lead to what the registry does not know itself.
+// Links provide what the registry does not know itself.
 type Links struct {
-	// Elsewhere says which of some workers other nodes have seen since they are missed.
+	// Elsewhere reports which of some missed workers other nodes have seen since.
 	Elsewhere func(ctx context.Context, missed []Absence) []bool
-	// Watch has LeaseOver hear how a claim ended, or ends.
+	// Watch arranges for LeaseOver to be called with how a claim ended, or will end.
 	Watch func(namespace string, id task.ID, t task.Token)
 }
 
-// lostWorkers are those of a node. Guarded by Registry.mu.
+// lostWorkers holds the lost workers of a node. Guarded by Registry.mu.
 type lostWorkers struct {
 	byKey map[key]*Worker
-	of    map[string][]*Worker // by namespace, in the order in which they came; none is empty
-	size  int                  // about what they take in memory
+	of    map[string][]*Worker // by namespace, in the order in which they were added; none is empty
+	size  int                  // about how many bytes they take in memory
 }
 
 func newLostWorkers() *lostWorkers {
 	return &lostWorkers{byKey: map[key]*Worker{}, of: map[string][]*Worker{}}
 }
 
-// add keeps a lost worker. If there is no room, the namespace that has most loses the one that it has had for longest.
+// add adds a lost worker. If there is no room, the oldest of the namespace with the most is dropped.
 func (l *lostWorkers) add(w *Worker) {
 	l.remove(w.key)
 	l.byKey[w.key] = w
@@ -90,7 +90,7 @@ func (l *lostWorkers) oldestOfMost() *Worker {
 	return most[0]
 }
 
-// remove answers with who is not there any more; nil: nobody was.
+// remove returns the worker that it removed; nil: there was none.
 func (l *lostWorkers) remove(k key) *Worker {
 	w := l.byKey[k]
 	if w == nil {
@@ -108,7 +108,7 @@ func (l *lostWorkers) remove(k key) *Worker {
 	return w
 }
 
-// gone notes that the stream of a worker has ended. It is called with Registry.mu held.
+// gone records that the stream of a worker has ended. It is called with Registry.mu held.
 func (r *Registry) gone(w *Worker, closed bool, now time.Time) {
 	w.mu.Lock()
 	w.proper = closed || w.drains
@@ -130,7 +130,7 @@ func (r *Registry) gone(w *Worker, closed bool, now time.Time) {
 	r.rouse()
 }
 
-// lose makes the worker one that is lost, and bounds what is kept of it. It is called with mu held.
+// lose marks the worker as lost, and bounds what is kept of it. It is called with mu held.
 func (w *Worker) lose(why Lost) {
 	w.lost = &why
 	w.trim()
@@ -145,18 +145,18 @@ func (w *Worker) lose(why Lost) {
 	for _, run := range w.running {
 		w.weight += 250 + len(run.Type) + len(run.Queue)
 	}
-	if w.stream { // how a task ended may still be told, by a call of its own
+	if w.stream { // how a task ended may still be reported, by a single call
 		w.r.lent(w, w.runs())
 	}
 }
 
-// trim keeps of the tasks that a lost worker held those that began first, and counts the others.
+// trim keeps those tasks of a lost worker that began first, and counts the others.
 func (w *Worker) trim() {
 	kept := firstRuns(w.runs(), maxLostRuns)
 	w.cut += len(w.running) - len(kept)
 	w.running = make(map[task.ID]Run, len(kept))
 	for _, run := range kept {
-		run.Type, run.Queue = strings.Clone(run.Type), strings.Clone(run.Queue) // they may be parts of something larger
+		run.Type, run.Queue = strings.Clone(run.Type), strings.Clone(run.Queue) // they may share memory with something larger
 		w.running[run.Task] = run
 	}
 }
@@ -169,9 +169,9 @@ func (w *Worker) runs() []Run {
 	return runs
 }
 
-// found takes a worker out of the lost ones, as it is there again; nil: it was not lost. It is called with Registry.mu held.
+// found removes a worker that has come back from the lost ones, and returns it; nil: it was not lost. It is called with Registry.mu held.
 func (r *Registry) found(k key, stream bool) *Worker {
-	if w := r.lost.byKey[k]; w == nil || w.stream != stream { // an id that a worker chose may be that of one without a stream
+	if w := r.lost.byKey[k]; w == nil || w.stream != stream { // an id that a worker chose may equal that of one without a stream
 		return nil
 	}
 	w := r.lost.remove(k)
@@ -181,14 +181,14 @@ func (r *Registry) found(k key, stream bool) *Worker {
 	return w
 }
 
-// doubt is a claim of one who claims by single calls, whose lease is over.
+// doubt is a claim of a worker that claims by single calls, whose lease is over.
 type doubt struct {
 	w   *Worker
 	run Run
 	at  time.Time
 }
 
-// doubted notes a claim of which it is to be found out how it ended.
+// doubted records a claim whose outcome has yet to be found out.
 func (r *Registry) doubted(d doubt) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
@@ -197,7 +197,7 @@ func (r *Registry) doubted(d doubt) {
 	}
 }
 
-// LeaseOver says how a claim ended that Links.Watch was called for. It does not block.
+// LeaseOver reports how a claim for which Links.Watch was called has ended. It does not block.
 func (r *Registry) LeaseOver(id task.ID, t task.Token, reason string) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
@@ -211,7 +211,7 @@ func (r *Registry) LeaseOver(id task.ID, t task.Token, reason string) {
 	}
 }
 
-// review finds out who is lost. It is called by Run only.
+// review finds out which workers are lost. It is called by Run only.
 func (r *Registry) review(ctx context.Context, to Links) {
 	now := time.Now()
 	for _, d := range r.unwatched(now) {
@@ -236,7 +236,7 @@ func (r *Registry) review(ctx context.Context, to Links) {
 	}
 }
 
-// unwatched takes the claims whose leases have ended lately, and forgets those of which nothing was heard for too long.
+// unwatched returns the claims whose leases have ended lately, and forgets those whose outcome stayed unknown for too long.
 func (r *Registry) unwatched(now time.Time) (fresh []doubt) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
@@ -252,13 +252,13 @@ func (r *Registry) unwatched(now time.Time) (fresh []doubt) {
 	return fresh
 }
 
-// letDrop is that a claimer let the lease of a task end. It is lost unless it has made a call since.
+// letDrop handles a claim whose lease a claimer let expire. The claimer is lost unless it has made a call since.
 func (r *Registry) letDrop(d doubt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := d.w
 	by := claimerKey{w.key.namespace, w.hello.Name, w.hello.Address}
-	if other := r.claimers.get(by); other != nil && other != w { // it was forgotten, and has come back
+	if other := r.claimers.get(by); other != nil && other != w { // it was forgotten and has come back
 		return
 	}
 	if lost := r.lost.byKey[w.key]; lost != nil {
@@ -274,14 +274,14 @@ func (r *Registry) letDrop(d doubt) {
 	if w.lost != nil && w.lost.At.After(at) {
 		at = w.lost.At
 	}
-	r.lost.remove(w.key) // its weight changes
+	r.lost.remove(w.key) // its weight is about to change
 	w.lose(Lost{at, LeaseLost})
 	w.mu.Unlock()
 	r.claimers.remove(by)
 	r.lost.add(w)
 }
 
-// missed are the lost workers that others may have seen. Those that were lost LostFor ago are forgotten.
+// missed returns the lost workers that other nodes may have seen. Those that were lost LostFor ago are forgotten.
 func (r *Registry) missed(now time.Time) (missed []Absence) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -293,7 +293,7 @@ func (r *Registry) missed(now time.Time) (missed []Absence) {
 	for k, w := range r.lost.byKey {
 		w.mu.Lock()
 		since := w.lost.At
-		ended := w.proper && len(w.running)+w.cut == 0 // it has told by calls of their own how the last tasks ended
+		ended := w.proper && len(w.running)+w.cut == 0 // single calls have reported how its last tasks ended
 		w.mu.Unlock()
 		if ended || now.Sub(since) >= LostFor {
 			r.lost.remove(k).untold()
@@ -304,7 +304,7 @@ func (r *Registry) missed(now time.Time) (missed []Absence) {
 	return missed
 }
 
-// judge takes what others say of a worker that was missed. It is called with mu held.
+// judge records whether another node has seen a missed worker. It is called with mu held.
 func (r *Registry) judge(a *Absence, seen bool, now time.Time) {
 	w := r.lost.byKey[key{a.Namespace, a.ID}]
 	if w == nil {
@@ -319,7 +319,7 @@ func (r *Registry) judge(a *Absence, seen bool, now time.Time) {
 	}
 }
 
-// eachLost goes over the workers of a namespace that are shown as lost. It is called with mu held.
+// eachLost calls fn for the workers of a namespace that are listed as lost. It is called with mu held.
 func (r *Registry) eachLost(namespace string, fn func(*Worker)) {
 	for _, w := range r.lost.of[namespace] {
 		w.mu.Lock()
@@ -331,7 +331,7 @@ func (r *Registry) eachLost(namespace string, fn func(*Worker)) {
 	}
 }
 
-// Seen says which workers this node has seen since another one misses them.
+// Seen reports which workers this node has seen since another one began to miss them.
 func (r *Registry) Seen(missed []Absence) []bool {
 	seen := make([]bool, len(missed))
 	r.mu.RLock()
@@ -345,7 +345,7 @@ func (r *Registry) Seen(missed []Absence) []bool {
 func (r *Registry) saw(a *Absence) bool {
 	k := key{a.Namespace, a.ID}
 	if a.Stream {
-		w := r.lost.byKey[k] // it lived here, and was lost later
+		w := r.lost.byKey[k] // it came here, and was lost later
 		return r.streams[k] != nil || !r.left[k].Before(a.Since) || w != nil && w.lostAfter(a.Since)
 	}
 	w := r.claimers.get(claimerKey{a.Namespace, a.Name, a.Address})

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Word is that a worker is to be quiet, or with nil that it may take tasks again.
+// Word makes a worker quiet, or with nil lets it take tasks again.
 type Word struct {
 	Namespace, ID string
 	Quiet         *Quiet
 }
 
-// Tell takes over which workers are to be quiet: all of them, or those whose state has changed. Version is up to when the teller knows
-// it. It does not block.
+// Tell sets which workers are quiet: all of them, or those whose state has changed. version is how new the caller's knowledge is. It does
+// not block.
 func (r *Registry) Tell(version uint64, all bool, words []Word) {
 	now := time.Now()
 	r.mu.Lock()
@@ -34,7 +34,7 @@ func (r *Registry) Tell(version uint64, all bool, words []Word) {
 	tell()
 }
 
-// sweep forgets who has gone, and ends quiet that is over.
+// sweep forgets workers that have gone, and quiet that has expired.
 func (r *Registry) sweep() {
 	now := time.Now()
 	r.mu.Lock()
@@ -44,7 +44,7 @@ func (r *Registry) sweep() {
 	tell()
 }
 
-// Run sweeps, and finds out who is lost, until ctx ends. It sleeps while there is nobody to forget, and nothing that ends.
+// Run sweeps, and finds out which workers are lost, until ctx is done. It sleeps while there is nothing that expires.
 func (r *Registry) Run(ctx context.Context, to Links) {
 	timer := time.NewTimer(sweepEvery)
 	defer timer.Stop()
@@ -68,7 +68,7 @@ func (r *Registry) Run(ctx context.Context, to Links) {
 	}
 }
 
-// passes says whether something is known that ends as time passes.
+// passes reports whether anything is known that expires.
 func (r *Registry) passes() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -89,7 +89,7 @@ func (r *Registry) passes() bool {
 	return false
 }
 
-// rouse has Run find out whether there is something to sweep.
+// rouse has Run check whether there is something to sweep.
 func (r *Registry) rouse() {
 	select {
 	case r.wake <- struct{}{}:
@@ -97,9 +97,9 @@ func (r *Registry) rouse() {
 	}
 }
 
-// sweepLocked forgets claimers that were not seen for long, and words that mean nothing any more.
+// sweepLocked forgets claimers that were not seen for long, and quiet that has expired.
 func (r *Registry) sweepLocked(now time.Time) {
-	if now.Sub(r.swept) < time.Second { // who claims under a thousand names must not make each claim as dear as this
+	if now.Sub(r.swept) < time.Second { // a caller that claims under a thousand names must not make each claim as expensive as this
 		return
 	}
 	r.swept = now
@@ -119,7 +119,7 @@ func (r *Registry) sweepLocked(now time.Time) {
 	}
 }
 
-// wordTo is what is to be told to a worker now; nil: nothing.
+// wordTo returns what a worker is to be told now; nil: nothing.
 func (r *Registry) wordTo(k key, now time.Time) *Quiet {
 	if q, ok := r.quiet[k]; ok && now.Before(q.Until) {
 		return &q
@@ -127,8 +127,8 @@ func (r *Registry) wordTo(k key, now time.Time) *Quiet {
 	return nil
 }
 
-// toTell finds who is to be told something else than before; what it returns tells them, without the lock. A stream that came with
-// a word that is not known here keeps to it until as much is known.
+// toTell finds the workers whose state differs from what they were told; the function that it returns tells them, and must be called
+// without the lock. A stream that brought a word not known here keeps to it until this node knows as much.
 func (r *Registry) toTell(words []Word, all bool, now time.Time) func() {
 	var hear []func()
 	consider := func(w *Worker, named bool) {

@@ -13,49 +13,49 @@ import (
 )
 
 const (
-	// KeptFor is how long one who claims by single calls is told of after the last.
+	// KeptFor is how long a worker that claims by single calls is listed after its last call.
 	KeptFor = 5 * time.Minute
-	// maxLent bounds the tasks that they hold, as far as they are told of, maxLentOf those of a namespace.
+	// maxLent bounds the tasks recorded as held by them, maxLentOf those of a namespace.
 	maxLent   = 100_000
 	maxLentOf = maxLent / 2
-	// sweepEvery is how often those who have gone are forgotten, and quiet that is over.
+	// sweepEvery is how often workers that have gone and quiet that has expired are removed.
 	sweepEvery = 10 * time.Second
 )
 
-// Registry is the workers of a node. Its methods may be called from any goroutine.
+// Registry holds the workers of a node. Its methods may be called from any goroutine.
 type Registry struct {
 	mu       sync.RWMutex
 	streams  map[key]*Worker
 	claimers *claimers
 	lost     *lostWorkers
-	left     map[key]time.Time // streams that ended properly, lately
+	left     map[key]time.Time // workers with a stream that left properly, lately
 	quiet    map[key]Quiet
-	version  uint64 // up to which what is quiet is known
+	version  uint64 // how new the content of quiet is
 	swept    time.Time
-	// remembers is since when all who claim by single calls are told of.
+	// remembers is since when every worker that claims by single calls is listed.
 	remembers time.Time
-	wake      chan struct{} // one place: there may be something to sweep
+	wake      chan struct{} // capacity 1: there may be something to sweep
 
 	lentMu sync.Mutex
-	lentTo map[task.ID]*Worker // what claimers hold: how a task ended is told by whoever knows its token
-	lentOf map[string]int      // how many of them are of a namespace
-	// Of claimers' claims whose leases have ended: those that are to be asked about, those that were, and those that were dropped.
+	lentTo map[task.ID]*Worker // what claimers hold: the caller that reports how a task ended knows only its token
+	lentOf map[string]int      // their number, by namespace
+	// Claims of claimers whose leases have ended: fresh have yet to be asked about, doubts were asked about, dropped were let expire.
 	fresh   []doubt
 	doubts  map[task.ID]doubt
 	dropped []doubt
 }
 
-// claimerKey tells one who claims by single calls from others: two with the same name on one host are one.
+// claimerKey identifies a worker that claims by single calls: two with the same name on one host are one.
 type claimerKey struct{ namespace, name, address string }
 
-// New makes a registry without workers.
+// New returns an empty registry.
 func New() *Registry {
 	return &Registry{streams: map[key]*Worker{}, claimers: newClaimers(), lost: newLostWorkers(), left: map[key]time.Time{}, quiet: map[key]Quiet{}, remembers: time.Now(),
 		lentTo: map[task.ID]*Worker{}, lentOf: map[string]int{}, doubts: map[task.ID]doubt{}, wake: make(chan struct{}, 1)}
 }
 
-// Join adds a worker with a stream. Id is what the worker calls itself over all its streams; "": it has no such name. Version is
-// that of the newest word Quiet that it has heard, and keeps to; 0: none. Told hears that Quiet has changed.
+// Join adds a worker with a stream. id is what the worker calls itself on all its streams; "": it has no such name. version is that of the
+// newest Quiet that it was told of and obeys; 0: none. told is called when Quiet has changed.
 func (r *Registry) Join(hello Hello, id string, version uint64, told func()) *Worker {
 	if id == "" {
 		id = rand.Text()
@@ -71,7 +71,7 @@ func (r *Registry) Join(hello Hello, id string, version uint64, told func()) *Wo
 	r.streams[w.key] = w
 	if q := r.wordTo(w.key, now); q != nil {
 		w.quiet = q
-	} else if version > r.version { // it has come from a node that knows more
+	} else if version > r.version { // it comes from a node that knows more
 		w.quiet = &Quiet{At: now, Until: now.Add(KeptFor), Version: version}
 	}
 	if w.quiet != nil {
@@ -80,17 +80,17 @@ func (r *Registry) Join(hello Hello, id string, version uint64, told func()) *Wo
 	return w
 }
 
-// Leave removes a worker whose stream has ended. Closed says that the worker closed it.
+// Leave removes a worker whose stream has ended. closed is set if the worker closed it.
 func (w *Worker) Leave(closed bool) {
 	w.r.mu.Lock()
 	defer w.r.mu.Unlock()
-	if w.r.streams[w.key] == w { // it may have come back before the node saw that it had gone
+	if w.r.streams[w.key] == w { // it may have come back before the node noticed that it had gone
 		delete(w.r.streams, w.key)
 		w.r.gone(w, closed, time.Now())
 	}
 }
 
-// Begin notes a call of one who claims by single calls, which ends with Worker.Done.
+// Begin records a call of a worker that claims by single calls. Worker.Done ends it.
 func (r *Registry) Begin(hello Hello) *Worker {
 	now := time.Now()
 	w := r.claimer(&hello, now)
@@ -133,13 +133,13 @@ func (r *Registry) claimer(hello *Hello, now time.Time) *Worker {
 	return w
 }
 
-// id is the same on all nodes and after a restart, so that who is quiet stays so.
+// id is the same on all nodes and after a restart, so that quiet workers stay quiet.
 func (k claimerKey) id() string {
 	sum := sha256.Sum256([]byte(k.name + "\x00" + k.address))
 	return hex.EncodeToString(sum[:12])
 }
 
-// Done ends a call that Begin began.
+// Done ends a call that Begin recorded.
 func (w *Worker) Done() {
 	w.mu.Lock()
 	w.calls--
@@ -147,7 +147,7 @@ func (w *Worker) Done() {
 	w.mu.Unlock()
 }
 
-// lent notes what a claimer got. What is beyond maxLent, or maxLentOf, is told of nobody.
+// lent records what a claimer got. Tasks beyond maxLent or maxLentOf are not recorded.
 func (r *Registry) lent(w *Worker, runs []Run) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
@@ -160,7 +160,7 @@ func (r *Registry) lent(w *Worker, runs []Run) {
 	}
 }
 
-// forget forgets who holds a task. It is called with lentMu held.
+// forget removes a task's holder. It is called with lentMu held.
 func (r *Registry) forget(id task.ID) {
 	w := r.lentTo[id]
 	if w == nil {
@@ -174,7 +174,7 @@ func (r *Registry) forget(id task.ID) {
 	}
 }
 
-// back forgets what a claimer had.
+// back removes a task that a claimer held.
 func (r *Registry) back(w *Worker, id task.ID) {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
@@ -183,21 +183,21 @@ func (r *Registry) back(w *Worker, id task.ID) {
 	}
 }
 
-// holder is the claimer that got a task through this node; nil: none did.
+// holder returns the claimer that got a task through this node; nil: none did.
 func (r *Registry) holder(id task.ID) *Worker {
 	r.lentMu.Lock()
 	defer r.lentMu.Unlock()
 	return r.lentTo[id]
 }
 
-// Ended notes that a claim is over whose holder the caller does not know.
+// Ended records the end of a claim whose holder the caller does not know.
 func (r *Registry) Ended(id task.ID, t task.Token) {
 	if w := r.holder(id); w != nil && w.Ended(id, t) {
 		r.back(w, id)
 	}
 }
 
-// Holding is what is known of a claim that was taken through this node by a single call, and has not ended.
+// Holding returns the claim of a task that was taken through this node by a single call and has not ended.
 func (r *Registry) Holding(id task.ID, t task.Token) (Run, bool) {
 	w := r.holder(id)
 	if w == nil {
@@ -209,7 +209,7 @@ func (r *Registry) Holding(id task.ID, t task.Token) (Run, bool) {
 	return run, ok && run.Token == t
 }
 
-// Extended is Worker.Extended of a claim whose holder the caller does not know.
+// Extended is Worker.Extended for a claim whose holder the caller does not know.
 func (r *Registry) Extended(id task.ID, t task.Token, until time.Time) {
 	if w := r.holder(id); w != nil {
 		w.Extended(id, t, until)

@@ -14,33 +14,33 @@ import (
 // QueueName names a queue.
 type QueueName struct{ Namespace, Name string }
 
-// Tally is what the workers of one node are to some queues, in the order of the queues.
+// Tally counts the workers of one node for some queues, in the order of the queues.
 type Tally struct {
 	Queues [][]Group
-	Types  [][]string    // the sets of types that groups take
-	Age    time.Duration // how far back the node remembers who claimed through it by single calls
+	Types  [][]string    // the sets of types that the groups take
+	Age    time.Duration // how far back the node remembers workers that claimed through it by single calls
 }
 
 // Group counts the workers of a queue that take the same types.
 type Group struct {
-	Types     int // the place in Tally.Types, counted from 1; 0: there are too many sets to tell them
-	Connected int // workers with a stream, which goes to one node, that take new tasks
-	Slots     int // of those
+	Types     int // index in Tally.Types, counted from 1; 0: there are too many sets to list
+	Connected int // workers that take new tasks over a stream, which leads to one node only
+	Slots     int // their slots
 	Busy      int
-	// Callers claim by single calls. They may come to several nodes, so they are told by what stands for their ids, up to maxTallied.
+	// Callers claim by single calls. They may call several nodes, so they are identified by hashes of their ids, up to maxTallied.
 	Callers     []uint64
 	MoreCallers int
 
-	Quiet          int // workers with a stream that an operator made quiet, and callers beyond the bound
+	Quiet          int // quiet workers with a stream, and quiet callers beyond the bound
 	QuietCallers   []uint64
-	QuietID, Named string // one of them, and how it calls itself
+	QuietID, Named string // id and name of one of them
 	Draining       int
-	Held           int64 // tasks of the queue that quiet and draining workers hold
+	Held           int64 // tasks of the queue held by quiet and draining workers
 }
 
-// Bounds of a tally: workers name what they like.
+// Bounds of a tally: workers may name any queues and types.
 const (
-	maxTallied     = 20_000 // callers that are told apart
+	maxTallied     = 20_000 // callers listed one by one
 	maxTypeSets    = 1_000
 	maxTypesOfSets = 20_000 // types in all sets
 	maxGroups      = 20_000
@@ -49,10 +49,10 @@ const (
 // tallier counts workers.
 type tallier struct {
 	queues map[QueueName]int
-	sets   map[string]int // places in Tally.Types, by types
+	sets   map[string]int // indexes in Tally.Types (from 1) by types
 	groups map[[2]int]*Group
 	types  int // in all sets
-	told   int // callers
+	told   int // callers listed
 	now    time.Time
 	Tally
 }
@@ -87,7 +87,7 @@ func (r *Registry) Tally(queues []QueueName) Tally {
 	return t.Tally
 }
 
-// count adds a worker to the groups of the queues that it takes.
+// count adds a worker to the groups of the queues that it takes tasks from.
 func (t *tallier) count(w *Worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +113,7 @@ func (t *tallier) count(w *Worker) {
 	}
 }
 
-// set is the place of a set of types, which gets one if there is room.
+// set returns the index of a set of types, which is added if there is room.
 func (t *tallier) set(types []string) int {
 	types = slices.Sorted(slices.Values(types))
 	key := strings.Join(types, "\x00")
@@ -166,17 +166,17 @@ func (t *tallier) add(g *Group, w *Worker) {
 	}
 }
 
-// rests says whether the worker takes no new tasks. It is called with mu held.
+// rests reports whether the worker takes no new tasks. It is called with mu held.
 func (w *Worker) rests() bool { return w.quiet != nil || w.drains }
 
-// short stands for the id of a claimer, which is a hash.
+// short returns the first 8 bytes of a claimer's id, which is a hash.
 func (k key) short() uint64 {
 	var b [8]byte
 	_, _ = hex.Decode(b[:], []byte(k.id[:16]))
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// Sum adds up what several nodes have counted of the same queues.
+// Sum adds up the tallies that several nodes made for the same queues.
 func Sum(tallies []Tally, queues int) []task.QueueWorkers {
 	out := make([]task.QueueWorkers, queues)
 	for i := range out {
@@ -185,7 +185,7 @@ func Sum(tallies []Tally, queues int) []task.QueueWorkers {
 	return out
 }
 
-// sumOf adds up what is known of the workers of one queue.
+// sumOf adds up the tallies for one queue.
 func sumOf(tallies []Tally, queue int) (sum task.QueueWorkers) {
 	type summed struct {
 		task.WorkerGroup
@@ -237,9 +237,9 @@ func sumOf(tallies []Tally, queue int) (sum task.QueueWorkers) {
 	return sum
 }
 
-// typesOf are the types that a group takes.
+// typesOf returns the types that a group takes. told is false if they are unknown.
 func (t *Tally) typesOf(g *Group) (types []string, told bool) {
-	if g.Types < 1 || g.Types > len(t.Types) { // a later release may tell more
+	if g.Types < 1 || g.Types > len(t.Types) { // a later release may send more
 		return nil, false
 	}
 	return t.Types[g.Types-1], true

@@ -11,23 +11,23 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Share is a queue that a worker takes tasks from. Weight is 0 if they are asked in their order.
+// Share is a queue that a worker takes tasks from. Weight is 0 if the worker asks its queues in order.
 type Share struct {
 	Queue  string
 	Weight int
 }
 
-// Hello is what a worker says of itself.
+// Hello is how a worker introduces itself.
 type Hello struct {
 	Namespace string
 	Name      string
-	Host      string // as it says
+	Host      string // as it claims
 	PID       int
 	Version   string // of its SDK
-	Address   string // host from which it comes, as the node sees it
+	Address   string // host from which it connects, as the node sees it
 	Queues    []Share
 	Types     []string // nil: all
-	Capacity  int      // tasks that it runs at once; 0: it does not say
+	Capacity  int      // tasks that it runs at a time; 0: unknown
 }
 
 // Run is a task that a worker holds.
@@ -41,13 +41,13 @@ type Run struct {
 	LeaseUntil time.Time
 }
 
-// Quiet is an operator's word that a worker is to take no new tasks.
+// Quiet is an operator's request that a worker take no new tasks.
 type Quiet struct {
 	By     string
 	Reason string
 	At     time.Time
 	Until  time.Time
-	// Version grows with each word. A worker that tells of one comes back with it to whichever node.
+	// Version grows with each request. A worker that reconnects presents it to whichever node.
 	Version uint64
 }
 
@@ -56,28 +56,28 @@ type Worker struct {
 	r      *Registry
 	key    key
 	stream bool
-	// told hears that what Quiet says has changed. It is called without locks.
+	// told is called, without locks, when Quiet has changed.
 	told func()
 
 	mu      sync.Mutex
 	hello   Hello
 	since   time.Time
 	seen    time.Time
-	claimed time.Time // when it got tasks last
-	free    int       // slots that it has granted and that are free
-	calls   int       // of a claimer that run
-	noPlace bool      // a claimer that nobody is told of
-	drains  bool      // it takes no more, by its own word
+	claimed time.Time // when it last got tasks
+	free    int       // free slots that it has offered
+	calls   int       // calls of a claimer in progress
+	noPlace bool      // a claimer that is no longer listed
+	drains  bool      // it has announced that it takes no more tasks
 	running map[task.ID]Run
-	before  map[task.ID]Run // what it held when an earlier stream of it broke, and has not said yet that it still holds
-	expired []Run           // of a stream, whose leases have ended since the worker was heard of
-	lost    *Lost           // nil: it is there
-	shown   bool            // as lost
-	proper  bool            // its stream ended by its own word
-	cut     int             // tasks that it held when it was lost, beyond those that are kept
-	weight  int             // about what it takes in memory as one that is lost; guarded by Registry.mu
+	before  map[task.ID]Run // what it held when an earlier stream of it broke, and has not confirmed to hold still
+	expired []Run           // of a worker with a stream: leases that have ended since it was last heard from
+	lost    *Lost           // nil: it is present
+	shown   bool            // listed as lost
+	proper  bool            // it closed its stream or announced that it drains
+	cut     int             // number of tasks that it held when it was lost, beyond those kept
+	weight  int             // about how many bytes it takes in memory once lost; guarded by Registry.mu
 	quiet   *Quiet
-	// changed ends, by change, when quiet changes; nil: nobody waits.
+	// changed is cancelled, by change, when quiet changes; nil: nobody waits.
 	changed context.Context
 	change  context.CancelFunc
 }
@@ -85,10 +85,10 @@ type Worker struct {
 // key is a worker's identity.
 type key struct{ namespace, id string }
 
-// ID is the worker's id.
+// ID returns the worker's id.
 func (w *Worker) ID() string { return w.key.id }
 
-// Quiet is the operator's word to the worker; nil: there is none. Changed ends when it changes.
+// Quiet returns the operator's request to the worker; nil: there is none. changed is cancelled when it changes.
 func (w *Worker) Quiet() (word *Quiet, changed context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,7 +98,7 @@ func (w *Worker) Quiet() (word *Quiet, changed context.Context) {
 	return w.quiet, w.changed
 }
 
-// hush sets the operator's word.
+// hush sets or clears the operator's request.
 func (w *Worker) hush(q *Quiet) {
 	w.mu.Lock()
 	same := w.quiet == q || w.quiet != nil && q != nil && w.quiet.Version == q.Version
@@ -112,7 +112,7 @@ func (w *Worker) hush(q *Quiet) {
 	}
 }
 
-// Saw notes a sign of life.
+// Saw records a sign of life.
 func (w *Worker) Saw(now time.Time) {
 	w.mu.Lock()
 	w.seen = now
@@ -120,21 +120,21 @@ func (w *Worker) Saw(now time.Time) {
 	w.mu.Unlock()
 }
 
-// Slots says how many slots of the worker are free.
+// Slots sets how many slots of the worker are free.
 func (w *Worker) Slots(free int) {
 	w.mu.Lock()
 	w.free = free
 	w.mu.Unlock()
 }
 
-// Drains says that the worker takes no more tasks, by its own word.
+// Drains records that the worker has announced that it takes no more tasks.
 func (w *Worker) Drains() {
 	w.mu.Lock()
 	w.drains = true
 	w.mu.Unlock()
 }
 
-// Took notes tasks that the worker was given.
+// Took records tasks that the worker was given.
 func (w *Worker) Took(runs []Run, now time.Time) {
 	w.mu.Lock()
 	for _, run := range runs {
@@ -147,7 +147,7 @@ func (w *Worker) Took(runs []Run, now time.Time) {
 	w.mu.Unlock()
 }
 
-// untold is that nobody is told of a claimer any more, nor of what it holds.
+// untold stops listing a claimer, and forgets what it holds.
 func (w *Worker) untold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,7 +157,7 @@ func (w *Worker) untold() {
 	}
 }
 
-// Ended notes that a claim of the worker is over, and says whether it had it.
+// Ended records the end of a claim, and reports whether the worker held it.
 func (w *Worker) Ended(id task.ID, t task.Token) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,7 +169,7 @@ func (w *Worker) Ended(id task.ID, t task.Token) bool {
 	return ok
 }
 
-// Extended notes that a lease of the worker ends later.
+// Extended records that a lease of the worker was extended.
 func (w *Worker) Extended(id task.ID, t task.Token, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,7 +185,7 @@ func (w *Worker) Extended(id task.ID, t task.Token, until time.Time) {
 	}
 }
 
-// Taken notes that a claim of the worker was taken from it: expired says that its lease has ended. That is no sign of life.
+// Taken records that a claim was taken from the worker; expired is set if its lease has ended. This is no sign of life.
 func (w *Worker) Taken(id task.ID, t task.Token, expired bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,8 +199,7 @@ func (w *Worker) Taken(id task.ID, t task.Token, expired bool) {
 	}
 }
 
-// overdue forgets tasks of a claimer whose leases are over: nobody tells this node what became of them if the word went through
-// another one.
+// overdue forgets tasks of a claimer whose leases are over: this node does not learn how they ended if the report went to another one.
 func (w *Worker) overdue(now time.Time) {
 	if w.stream || w.lost != nil {
 		return
@@ -214,28 +213,28 @@ func (w *Worker) overdue(now time.Time) {
 	}
 }
 
-// leaseGrace is for clocks that do not agree: leases are told by those of the shards.
+// leaseGrace allows for clocks that differ: leases are measured by the clocks of the shards.
 const leaseGrace = 5 * time.Second
 
-// Info is a worker as it is told.
+// Info describes a worker.
 type Info struct {
 	Hello
 	ID          string
-	Node        string // filled by who asks several
+	Node        string // set by callers that ask several nodes
 	Stream      bool   // connected; false: it claims by single calls
 	ConnectedAt time.Time
 	SeenAt      time.Time
 	ClaimedAt   time.Time // when it got tasks last; zero: never
-	Slots       int       // that it has; of a claimer as many as it runs, of a stream that does not say those granted and in use
+	Slots       int       // for a claimer as many as it runs, for a stream of unknown capacity those offered and in use
 	RunningNow  int
-	Running     []Run // of them, those that began first
+	Running     []Run // the earliest of them
 	Draining    bool
 	Quiet       *Quiet
-	Lost        *Lost // nil: it is there
-	Hidden      bool  // it takes tasks of queues outside the scope, too
+	Lost        *Lost // nil: it is present
+	Hidden      bool  // it also takes tasks of queues outside the scope
 }
 
-// info tells of the worker, with up to most of the tasks that it runs, as far as they are in the scope.
+// info describes the worker, with up to most of the tasks that it runs, as far as they are in the scope.
 func (w *Worker) info(most int, now time.Time, scope task.Scope) Info {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -265,8 +264,8 @@ func (w *Worker) info(most int, now time.Time, scope task.Scope) Info {
 	return i
 }
 
-// load is how many slots are in use, and how many there are. A worker grants a slot anew together with the word that its task has
-// ended, and until that word is in the log the task is still held: a slot is in use once for all that. It is called with mu held.
+// load returns how many slots are in use, and how many there are. A worker offers a slot again in the message that reports the end of its
+// task, and until that is in the log the task is still held: even so the slot counts as in use only once. It is called with mu held.
 func (w *Worker) load() (busy, slots int) {
 	busy = len(w.running)
 	if w.hello.Capacity > 0 {
@@ -275,7 +274,7 @@ func (w *Worker) load() (busy, slots int) {
 	return busy, busy + w.free
 }
 
-// firstRuns are those that began first.
+// firstRuns returns up to most runs, the earliest first.
 func firstRuns(runs []Run, most int) []Run {
 	slices.SortFunc(runs, func(a, b Run) int {
 		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Task.String(), b.Task.String()))
@@ -283,7 +282,7 @@ func firstRuns(runs []Run, most int) []Run {
 	return runs[:min(most, len(runs)):min(most, len(runs))]
 }
 
-// takes says whether the worker takes tasks of the queue and the type of a query, or any that its scope sees.
+// takes reports whether the worker takes tasks of the queue and the type of a query, or any that its scope sees.
 func (w *Worker) takes(q Query) bool {
 	if q.Queue == "" && q.Type == "" && q.Scope.All() {
 		return true
