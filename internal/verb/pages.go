@@ -2,10 +2,10 @@ package verb
 
 import "slices"
 
-// MergePages makes one page, of up to limit items, of the pages of several shards, each in the order of compare. It ends where a shard's page
-// ends that has more behind it: what comes then is not known. A page that has more is not empty.
+// MergePages merges the pages of several shards, each in the order of compare, into one page of up to limit items. It ends where the first
+// of the pages ends that has more after it: what follows is unknown. A page that has more is not empty.
 func MergePages[P, T any](pages []P, limit int, of func(P) (items []T, more bool), compare func(a, b T) int) (items []T, more bool) {
-	var last *T // up to this one all is known; nil: all is
+	var last *T // everything up to this one is known; nil: everything is
 	for _, p := range pages {
 		some, behind := of(p)
 		items = append(items, some...)

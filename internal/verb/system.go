@@ -2,7 +2,7 @@ package verb
 
 import "context"
 
-// Frame is the wire form of a request to the system shard. Other fields, which nodes of older releases send, are ignored.
+// Frame is the wire form of a request to the system shard. Other fields, as sent by nodes of older releases, are ignored.
 type Frame[Req any] struct {
 	Shard uint32 // 0
 	Args  Req
@@ -11,7 +11,7 @@ type Frame[Req any] struct {
 // SystemVerb is a verb of the system shard.
 type SystemVerb[Req, Resp any] struct{ Framed *Verb[Frame[Req], Resp] }
 
-// NewSystem describes a verb of the system shard, and adds it to the table of its package.
+// NewSystem defines a verb of the system shard, and adds it to the table of its package.
 func NewSystem[Req, Resp any](to *Table, name string, again bool, run func(ctx context.Context, here any, req Req) (Resp, error)) SystemVerb[Req, Resp] {
 	return SystemVerb[Req, Resp]{New(to, Rule{Name: "shard." + name, Where: System, Again: again}, func(ctx context.Context, here any, f *Frame[Req]) (Resp, error) {
 		return run(ctx, here, f.Args)

@@ -2,7 +2,7 @@ package verb
 
 import "fmt"
 
-// Table is the verbs of a package by their names. It is filled while the program starts.
+// Table holds the verbs of a package by name. It is filled while the program starts.
 type Table struct{ byName map[string]func() Call }
 
 func (t *Table) add(name string, call func() Call) {
@@ -15,7 +15,7 @@ func (t *Table) add(name string, call func() Call) {
 	t.byName[name] = call
 }
 
-// Call makes an empty call of a verb, for a request from another node; false: the table has no such verb.
+// Call returns an empty call of a verb, for a request from another node; false: the table has no such verb.
 func (t *Table) Call(name string) (Call, bool) {
 	call, ok := t.byName[name]
 	if !ok {
@@ -24,7 +24,7 @@ func (t *Table) Call(name string) (Call, bool) {
 	return call(), true
 }
 
-// Names are those of the verbs, in no order.
+// Names returns the names of the verbs, in no order.
 func (t *Table) Names() (names []string) {
 	for name := range t.byName {
 		names = append(names, name)

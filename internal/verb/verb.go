@@ -1,9 +1,9 @@
-// Package verb describes calls between the parts of a cluster, each in one place: its name on the wire, what it takes and answers, where
-// it runs, and whether it may be repeated. What runs a verb is in the package that describes it: broker for data shards, cluster for the
-// system shard.
+// Package verb describes calls between the parts of a cluster, each in one place: its name on the wire, its request and answer, where it
+// runs, and whether it may be repeated. The code that a verb runs is in the package that defines it: broker for data shards, cluster for
+// the system shard.
 //
-// A Runner brings a call to where it runs. To the gateway that is the router, to the router it is a broker or a control; a test has one
-// of its own. The package knows no shards, no nodes and no network.
+// A Runner takes a call to where it runs. For the gateway that is the router, for the router it is a broker or a control; tests have their
+// own. The package knows no shards, no nodes and no network.
 package verb
 
 import (
@@ -19,52 +19,53 @@ const (
 	Shard      Where = iota // the node that leads the shard of the request
 	System                  // the node that leads the system shard
 	AllShards               // the leaders of all data shards; their answers are merged
-	FirstShard              // the node that leads the first data shard, in which lies what is few
-	Node                    // each node by itself: no shard is asked
+	FirstShard              // the node that leads the first data shard, which holds what there is little of
+	Node                    // each node by itself, whatever it leads
 )
 
-// Rule is what a verb says of itself.
+// Rule is a verb's description.
 type Rule struct {
-	Name  string // on the wire between nodes: nodes of two releases know it
+	Name  string // on the wire; must not change, since nodes of two releases use it
 	Where Where
-	Again bool // a call may be repeated without harm when nobody knows whether it ran
-	// Patience is how long a call looks for the leader of its shard; 0: as long as an election may take.
+	Again bool // repeating a call is safe when its outcome is unknown
+	// Patience is how long a call keeps looking for the leader of its shard; 0: as long as an election may take.
 	Patience time.Duration
 }
 
-// Runner runs calls. On return of nil the call has its answer; beside an error it may have what was done before.
+// Runner runs calls. If Do returns nil, the call has its answer; with an error, the answer may hold what was done before.
 type Runner interface {
 	Do(ctx context.Context, c Call) error
 }
 
-// Call is a verb on its way, with its request and, once it has run, its answer.
+// Call is one call of a verb: its request and, once it has run, its answer.
 type Call interface {
 	Rule() *Rule
-	// Shard is the one that the request is for.
+	// Shard returns the shard that the request is for.
 	Shard() uint32
-	// Request and Answer point to what the verb takes and answers.
+	// Request and Answer return pointers to the request and the answer.
 	Request() any
 	Answer() any
-	// Run runs the call on the part of this node that its package says, and fills in the answer.
+	// Run runs the call on the part of this node that the verb's package expects, and sets the answer.
 	Run(ctx context.Context, here any) error
-	// Wait points to how long the call may wait for something; nil: it does not.
+	// Wait returns a pointer to how long the call may wait for something; nil: it does not wait.
 	Wait() *time.Duration
 	Carrier
-	// Split makes a call on each of some shards, of a verb of all shards, and Merge makes the answer of theirs. Parts are those of the last Split.
+	// Split makes a call for each of some shards, for a verb of all shards, and Merge merges their answers into this call's. Parts returns
+	// the calls of the last Split.
 	Split(shards []uint32) []Call
 	Merge() error
 	Parts() []Call
 }
 
-// Verb is a call that takes a Req and answers a Resp. Both travel by the names of their fields. What Req embeds says more of it:
-// see Placed, Signed and their like.
+// Verb is a kind of call, with a request and an answer. Both are encoded by the names of their fields. The interfaces that Req implements
+// say more: see Placed, Signed and the others.
 type Verb[Req, Resp any] struct {
 	rule  Rule
 	run   func(ctx context.Context, here any, req *Req) (Resp, error)
 	merge func(req *Req, parts []Resp) (Resp, error)
 }
 
-// New describes a verb, and adds it to the table of its package.
+// New defines a verb, and adds it to the table of its package.
 func New[Req, Resp any](to *Table, rule Rule, run func(ctx context.Context, here any, req *Req) (Resp, error)) *Verb[Req, Resp] {
 	if _, ok := any(new(Req)).(Placed); rule.Where == Shard && !ok {
 		panic(fmt.Sprintf("%s: its request names no shard", rule.Name))
@@ -74,7 +75,7 @@ func New[Req, Resp any](to *Table, rule Rule, run func(ctx context.Context, here
 	return v
 }
 
-// Merged makes the verb one of all shards: each is asked for the same, and merge makes one answer of theirs.
+// Merged makes the verb one of all shards: each gets the same request, and merge merges their answers.
 func (v *Verb[Req, Resp]) Merged(merge func(req *Req, parts []Resp) (Resp, error)) *Verb[Req, Resp] {
 	if _, ok := any(new(Req)).(Spread); !ok {
 		panic(fmt.Sprintf("%s: its request is not one to any shard", v.rule.Name))
@@ -83,7 +84,7 @@ func (v *Verb[Req, Resp]) Merged(merge func(req *Req, parts []Resp) (Resp, error
 	return v
 }
 
-// Name is the verb's name on the wire.
+// Name returns the verb's name on the wire.
 func (v *Verb[Req, Resp]) Name() string { return v.rule.Name }
 
 // Call has a runner run the verb.
@@ -93,7 +94,7 @@ func (v *Verb[Req, Resp]) Call(ctx context.Context, by Runner, req Req) (Resp, e
 	return c.Resp, err
 }
 
-// Make makes a call, for a runner.
+// Make returns a call for a runner.
 func (v *Verb[Req, Resp]) Make(req Req) *CallOf[Req, Resp] {
 	return &CallOf[Req, Resp]{verb: v, Carried: Carried[Req, Resp]{Req: req}}
 }

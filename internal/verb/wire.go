@@ -2,20 +2,19 @@ package verb
 
 import "github.com/fxamacker/cbor/v2"
 
-// Calls travel as CBOR maps by the names of Go fields: a field that one side does not know is left out or passed over, so
-// that nodes of two versions understand each other. The transport bounds the bytes of a message; these bound what is made of
-// them.
+// Calls travel as CBOR maps keyed by the names of Go fields. Fields that one side does not know are omitted or ignored, so that nodes of
+// two versions understand each other. The transport bounds the bytes of a message; these bounds apply to what is decoded from them.
 const (
-	// maxElements is how many items a list or a map may have: far more than a batch or a page has.
+	// maxElements bounds the items of a list or map: far more than a batch or a page has.
 	maxElements = 1 << 20
-	// maxNesting is how deep lists and maps may lie in each other: a task with its attempts takes 6, one with all that may follow it 46.
+	// maxNesting bounds how deep lists and maps may nest: a task with its attempts takes 6 levels, one with all possible follow-ups 46.
 	maxNesting = 64
 )
 
 var (
 	encoding = must(cbor.EncOptions{Time: cbor.TimeRFC3339Nano}.EncMode())
 	decoding = must(cbor.DecOptions{MaxArrayElements: maxElements, MaxMapPairs: maxElements, MaxNestedLevels: maxNesting,
-		// Error texts are cut by bytes, and workers send what they like.
+		// Error texts are truncated by bytes, perhaps within a character, and workers send arbitrary ones.
 		UTF8: cbor.UTF8DecodeInvalid}.DecMode())
 )
 
@@ -26,13 +25,13 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// packer is what holds things that have no form on the wire: Pack puts them into fields that have, Unpack brings them back.
+// packer has fields without a form on the wire: Pack encodes them into fields that have one, Unpack restores them.
 type packer interface {
 	Pack()
 	Unpack()
 }
 
-// Encode writes a value for another node.
+// Encode encodes a value for another node.
 func Encode[T any](v *T) ([]byte, error) {
 	if p, ok := any(v).(packer); ok {
 		p.Pack()
@@ -40,7 +39,7 @@ func Encode[T any](v *T) ([]byte, error) {
 	return encoding.Marshal(v)
 }
 
-// Decode reads what Encode wrote.
+// Decode decodes what Encode wrote.
 func Decode[T any](b []byte, v *T) error {
 	if err := decoding.Unmarshal(b, v); err != nil {
 		return err
@@ -51,7 +50,7 @@ func Decode[T any](b []byte, v *T) error {
 	return nil
 }
 
-// reply is the answer to a call. A call of many rounds may have a result beside its error.
+// reply is the answer to a call. A call of many rounds may have a result besides its error.
 type reply[R any] struct {
 	Out   *R
 	Fault cbor.RawMessage // null: none
@@ -69,8 +68,8 @@ func (a *reply[R]) Unpack() {
 	}
 }
 
-// Carrier encodes and decodes a call's request and its answer. An error travels beside the answer, in a form that the carrier does not
-// know; it is null if there is none.
+// Carrier encodes and decodes a call's request and its answer. An error travels next to the answer, in a form opaque to the carrier; it is
+// null if there is none.
 type Carrier interface {
 	EncodeRequest() ([]byte, error)
 	DecodeRequest(b []byte) error
@@ -90,7 +89,7 @@ func (c *Carried[Req, Resp]) Request() any { return &c.Req }
 // Answer implements Call.
 func (c *Carried[Req, Resp]) Answer() any { return &c.Resp }
 
-// EncodeRequest implements Carrier. What an earlier try of the call has answered is gone.
+// EncodeRequest implements Carrier. It clears the answer of an earlier attempt.
 func (c *Carried[Req, Resp]) EncodeRequest() ([]byte, error) {
 	c.Resp = *new(Resp)
 	return Encode(&c.Req)
