@@ -12,10 +12,10 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Each node has an archive of its own, of the dead letters that left the shards while it led them. In a cluster of several
-// nodes a place begins with the name of its node, and a list merges all archives by time.
+// Each node has its own archive of the dead letters that left the shards while it led them. In a cluster of several nodes a place begins
+// with the name of its node, and a list merges all archives by time.
 
-// maxArchiveBytes bounds the payloads of one node's part of a page, so that it fits a message.
+// maxArchiveBytes bounds the payloads in one node's part of a page, so that it fits into a message.
 const maxArchiveBytes = 12 << 20
 
 type archiveArgs struct {
@@ -49,7 +49,7 @@ var archivedAt = serve(&method[archiveArgs, *broker.ArchivedTask]{Rule: verb.Rul
 	return r.cfg.Broker.ArchivedAt(a.Place)
 }})
 
-// onNode runs a method on a node that is named, not looked for.
+// onNode runs a method on a given node.
 func onNode[A, R any](ctx context.Context, r *Router, m *method[A, R], node Node, a A) (R, error) {
 	if node.Number == r.cfg.Node {
 		return m.run(ctx, r, a)
@@ -65,14 +65,14 @@ func onNode[A, R any](ctx context.Context, r *Router, m *method[A, R], node Node
 // part is one node's part of a list.
 type part struct {
 	node Node
-	from string // cursor: where the list goes on behind what was taken; archiveEnd: at its end
+	from string // cursor: where the list continues after what was taken; archiveEnd: at its end
 	archiveAnswer
 }
 
-// archiveEnd stands in a cursor for a node whose archive was read to its end.
+// archiveEnd is the cursor of a node whose archive was read to its end.
 const archiveEnd = "-"
 
-// Archived reads a page of the archives, newest first, and says behind each task where the list goes on: "" at the end.
+// Archived returns a page of the archives, newest first, and for each task the cursor after it: "" at the end.
 func (r *Router) Archived(ctx context.Context, ns, queue, cursor string, limit int) (tasks []broker.ArchivedTask, places, cursors []string, err error) {
 	parts, err := r.parts(cursor)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *Router) Archived(ctx context.Context, ns, queue, cursor string, limit i
 	return tasks, places, cursors, nil
 }
 
-// take goes on to a part's next task.
+// take moves on to a part's next task.
 func (p *part) take() {
 	p.from = p.Places[0]
 	p.Tasks, p.Places = p.Tasks[1:], p.Places[1:]
@@ -115,8 +115,8 @@ func (p *part) take() {
 	}
 }
 
-// newest is the part whose next task was archived last. Nil at the end, or when a part must be read on first: what comes
-// there may be newer than what the others have.
+// newest returns the part whose next task was archived last. It returns nil at the end, or if more of a part must be read first: what
+// follows there may be newer than what the others have.
 func newest(parts []*part) (best *part) {
 	for _, p := range parts {
 		switch {
@@ -129,7 +129,7 @@ func newest(parts []*part) (best *part) {
 	return best
 }
 
-// placeOn is a place for callers: with the name of its node if there are several.
+// placeOn returns a place for callers: with the name of its node if there are several.
 func placeOn(parts []*part, node Node, place string) string {
 	if len(parts) == 1 {
 		return place
@@ -137,7 +137,7 @@ func placeOn(parts []*part, node Node, place string) string {
 	return node.Name + ":" + place
 }
 
-// cursorOf joins the cursors of the nodes; "" when all are at their end. One node's is as its archive gave it.
+// cursorOf joins the cursors of the nodes; "" if all are at their end. The cursor of a single node is that of its archive.
 func cursorOf(parts []*part) string {
 	var all []string
 	end := true
@@ -160,7 +160,7 @@ func cursorOf(parts []*part) string {
 	return strings.Join(all, "|")
 }
 
-// parts begins a list at a cursor.
+// parts starts a list at a cursor.
 func (r *Router) parts(cursor string) (parts []*part, err error) {
 	nodes := r.cfg.Map.Nodes()
 	if len(nodes) == 0 {
@@ -180,14 +180,14 @@ func (r *Router) parts(cursor string) (parts []*part, err error) {
 		case cursor == "":
 		case !ok:
 			return nil, task.Invalid("cursor", "is not one that this list gave")
-		case i >= 0: // the archive of a node that is gone is gone too
+		case i >= 0: // the archive of a removed node is gone too
 			parts[i].from = from
 		}
 	}
 	return parts, nil
 }
 
-// ArchivedAt reads one archived task by its place. One that names no node is from when there was only one.
+// ArchivedAt returns an archived task by its place. A place without a node dates from when there was only one.
 func (r *Router) ArchivedAt(ctx context.Context, place string) (*broker.ArchivedTask, error) {
 	nodes, inner := r.cfg.Map.Nodes(), place
 	if name, rest, named := strings.Cut(place, ":"); named && strings.Contains(rest, ":") {

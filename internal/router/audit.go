@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// noted is who is to be noted for an operator's call: nobody, while a shard may be led by a node that would not know what to do
-// with the entries when their time is over. The copy of the map may be behind, but levels only rise.
+// noted returns the author to record for an operator's call: none while a shard may be led by a node that would not know how to expire the
+// entries. The copy of the map may be out of date, but levels only rise.
 func (r *Router) noted(by task.Author) (task.Author, error) {
 	if by.IsZero() {
 		return by, nil
@@ -48,11 +48,11 @@ var (
 	})
 )
 
-// maxAuditBytes bounds a page, so that it fits a message.
+// maxAuditBytes bounds a page, so that it fits into a message.
 const maxAuditBytes = 4 << 20
 
-// Audit reads up to limit entries of all shards behind a place, newest first; nil: from the newest. More is where the list goes
-// on, nil at its end. A page may be empty and have more behind it.
+// Audit returns up to limit entries of all shards after a place, newest first; nil: from the newest. More is where the list continues, nil
+// at its end. A page may be empty and yet not be the last.
 func (r *Router) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (list broker.AuditList, at []broker.Stamp, err error) {
 	shards := append([]uint32{systemShard}, r.cfg.Map.Shards()...)
 	answers := make([]auditAnswer, len(shards))

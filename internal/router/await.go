@@ -14,9 +14,9 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Waiters of the same form at one shard of another node share one watch there. When it says that something is ready, the
-// one that has waited longest is woken, and the watch begins anew while others wait: if tasks are left it says so at once.
-// So nobody is forgotten, whatever the woken one does, and one task does not wake ten thousand.
+// Waiters of the same form at one shard of another node share one watch there. When it reports that something is ready, the waiter that has
+// waited longest is woken, and the watch starts again while others wait: if tasks are left, it reports so immediately. So no waiter is
+// forgotten, whatever the woken one does, and one task does not wake ten thousand.
 
 type awaitArgs struct {
 	Shard uint32
@@ -25,17 +25,17 @@ type awaitArgs struct {
 }
 
 const (
-	// awaitTime is how long one shared watch waits at the other node. Then it is asked anew: it might have lost us.
+	// awaitTime is how long one shared watch waits at the other node before it is renewed: the node might have lost us.
 	awaitTime = time.Minute
-	// awaitRest is the pause after a watch that did not work.
+	// awaitRest is the pause after a watch that failed.
 	awaitRest = time.Second
-	// While a watch is ready again within readyGap, each time twice as many are woken, up to maxWake: or a thousand tasks
-	// would take a thousand trips.
+	// Each time that a watch is ready again within readyGap, twice as many are woken, up to maxWake: otherwise a thousand tasks would take
+	// a thousand round trips.
 	readyGap = 10 * time.Millisecond
 	maxWake  = 64
 )
 
-// await answers whether something is ready.
+// await reports whether something is ready.
 var await = serve(&method[awaitArgs, bool]{Rule: verb.Rule{Name: "await", Again: true}, run: func(ctx context.Context, r *Router, a awaitArgs) (bool, error) {
 	waiting, cancel := context.WithTimeout(ctx, a.Wait)
 	defer cancel()
@@ -47,7 +47,7 @@ var await = serve(&method[awaitArgs, bool]{Rule: verb.Rule{Name: "await", Again:
 },
 	wait: func(a *awaitArgs) *time.Duration { return &a.Wait }})
 
-// Await waits until a claim of this form would get something from the shard, or ctx ends.
+// Await waits until a claim of this form would get something from the shard, or ctx is done.
 func (r *Router) Await(ctx context.Context, shard uint32, c broker.ClaimCall) error {
 	if r.leads(shard) {
 		if err := r.cfg.Broker.Await(ctx, shard, c); err == nil || !isElsewhere(err) {
@@ -68,13 +68,13 @@ func (r *Router) Await(ctx context.Context, shard uint32, c broker.ClaimCall) er
 	return ctx.Err()
 }
 
-// awaits are the shared watches, by their form.
+// awaits holds the shared watches by their form.
 type awaits struct {
 	mu     sync.Mutex
 	byForm map[string]*sharedAwait
 }
 
-// sharedAwait is a watch and those who wait for it, the longest first. It is in awaits while its goroutine runs.
+// sharedAwait is a watch and its waiters, those that have waited longest first. It is in awaits while its goroutine runs.
 type sharedAwait struct {
 	form   string
 	args   awaitArgs
@@ -97,7 +97,7 @@ func (a *awaits) join(r *Router, shard uint32, c broker.ClaimCall) *awaiter {
 	}
 	s := a.byForm[form]
 	if s == nil {
-		// Only what says which tasks are meant: the rest is each waiter's own.
+		// Only what selects the tasks: the rest differs between waiters.
 		call := broker.ClaimCall{Namespace: c.Namespace, Queues: c.Queues, Types: c.Types}
 		s = &sharedAwait{form: form, args: awaitArgs{shard, call, awaitTime}}
 		a.byForm[form] = s
@@ -118,12 +118,12 @@ func formOf(shard uint32, c broker.ClaimCall) string {
 	return strconv.Itoa(int(shard)) + "\x00" + c.Namespace + "\x00" + strings.Join(queues, "\x00") + "\x01" + strings.Join(types, "\x00")
 }
 
-// leave takes a waiter out. The watch ends with the last one.
+// leave removes a waiter. The watch ends with the last one.
 func (a *awaits) leave(w *awaiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if w.place == nil {
-		return // woken at this moment; the watch has begun anew for the others
+		return // just woken; the watch has started again for the others
 	}
 	w.of.queue.Remove(w.place)
 	w.place = nil
@@ -132,7 +132,7 @@ func (a *awaits) leave(w *awaiter) {
 	}
 }
 
-// next begins a turn of the watch, or ends it if nobody waits.
+// next starts a turn of the watch, or ends it if there are no waiters.
 func (a *awaits) next(r *Router, s *sharedAwait) (ctx context.Context, cancel context.CancelFunc, goOn bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// A claim at another node can be made and its answer lost, and then nobody has its tasks until their leases end. So a claim
-// that has no key gets one for the way, and whoever loses the answer asks the shard's leader to give back what the key got.
+// If the answer to a claim at another node is lost, nobody has the tasks until their leases end. So a claim without a key gets one for the
+// trip, and whoever loses the answer asks the shard's leader to give back what the key got.
 
 type claimArgs struct {
 	Shard uint32
@@ -21,7 +21,7 @@ type claimArgs struct {
 	Wait  time.Duration
 }
 
-// claimAnswer carries beside each task what the task's own field of the same name hides: the envelope's timeout.
+// claimAnswer has, for each task, the envelope's timeout, which is hidden by the task's own field of the same name.
 type claimAnswer struct {
 	Out      []broker.Claimed
 	At       broker.Stamp
@@ -48,7 +48,7 @@ func (a *claimAnswer) Unpack() {
 var claim = serve(&method[claimArgs, claimAnswer]{Rule: verb.Rule{Name: "claim"}, run: runClaim, atServer: serveClaim,
 	wait: func(a *claimArgs) *time.Duration { return &a.Wait }})
 
-// claimBriefly is claim for those who have other shards to ask.
+// claimBriefly is claim for callers that have other shards to ask.
 var claimBriefly = func() *claimMethod {
 	m := *claim
 	m.Patience = briefTime
@@ -60,12 +60,12 @@ func runClaim(ctx context.Context, r *Router, a claimArgs) (out claimAnswer, err
 	return out, err
 }
 
-// Claim takes tasks of one shard, waiting up to wait for the first, whichever nodes lead the shard meanwhile.
+// Claim claims tasks of one shard, waiting up to wait for the first, whichever nodes lead the shard meanwhile.
 func (r *Router) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	return r.claimBy(ctx, claim, shard, c, wait)
 }
 
-// ClaimNow takes tasks that are there. It does not wait long for the leader of the shard either: the caller has others to ask.
+// ClaimNow claims tasks that are ready. Nor does it look for the leader of the shard for long: the caller has others to ask.
 func (r *Router) ClaimNow(ctx context.Context, shard uint32, c broker.ClaimCall) ([]broker.Claimed, broker.Stamp, error) {
 	return r.claimBy(ctx, claimBriefly, shard, c, 0)
 }
@@ -99,7 +99,7 @@ func (r *Router) claimFar(ctx context.Context, m *claimMethod, shard uint32, c b
 			r.Abandon(shard, c)
 		}
 		if early {
-			return nil, out.At, nil // as if nothing had come in time
+			return nil, out.At, nil // as if nothing had become ready in time
 		}
 		// A node that is about to stop ends its waits early.
 		wait = time.Until(deadline)
@@ -111,7 +111,7 @@ func (r *Router) claimFar(ctx context.Context, m *claimMethod, shard uint32, c b
 	}
 }
 
-// servedClaims are the claims with keys that run here for other nodes.
+// servedClaims holds the claims with keys that run here for other nodes.
 type servedClaims struct {
 	mu   sync.Mutex
 	byID map[claimID]*servedClaim
@@ -127,7 +127,7 @@ type servedClaim struct {
 	ended  chan struct{}
 }
 
-// serveClaim runs a claim of another node so that it can be abandoned. What its caller can't receive any more goes back.
+// serveClaim runs a claim of another node such that it can be abandoned. Tasks that its caller can no longer receive are given back.
 func serveClaim(ctx context.Context, r *Router, a claimArgs) (claimAnswer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -142,7 +142,7 @@ func serveClaim(ctx context.Context, r *Router, a claimArgs) (claimAnswer, error
 	if err == nil || len(out.Out) == 0 {
 		return out, err
 	}
-	// Refused if the same claim was asked for again meanwhile.
+	// This is refused if the same claim was repeated meanwhile.
 	calls := make([]broker.Settle, len(out.Out))
 	for i, t := range out.Out {
 		calls[i] = broker.Settle{Verb: broker.GiveBack, Hold: broker.Hold{Namespace: t.Namespace, ID: t.ID, Token: t.Token}}
@@ -173,7 +173,7 @@ func (s *servedClaims) end(id claimID, c *servedClaim) {
 	}
 }
 
-// cancel ends a claim that may still wait here, and returns when it has ended.
+// cancel ends a claim that may still be waiting here, and returns when it has ended.
 func (s *servedClaims) cancel(id claimID) {
 	s.mu.Lock()
 	c := s.byID[id]
@@ -185,18 +185,19 @@ func (s *servedClaims) cancel(id claimID) {
 }
 
 const (
-	// giveBackTime bounds the release of claims that nobody received, here.
+	// giveBackTime bounds the release, on this node, of claims that nobody received.
 	giveBackTime = 10 * time.Second
-	// maxAbandoned bounds how many claims whose answers were lost are looked after at once. More wait for their leases.
+	// maxAbandoned bounds the claims with lost answers that are handled at a time. Those of others are held until their leases end.
 	maxAbandoned = 1000
-	// abandonMin and abandonMax bound for how long that is tried: as long as the lease, after which the tasks are free.
+	// abandonMin and abandonMax bound how long to try: as long as the lease, after which the tasks are free.
 	abandonMin = 10 * time.Second
 	abandonMax = 10 * time.Minute
-	// abandonRest is the pause between two tries, beside the search for the leader that each is.
+	// abandonRest is the pause between two attempts, in addition to the search for the leader that each involves.
 	abandonRest = time.Second
 )
 
-// Abandon gives back, in the background, what a claim of unknown outcome may have got. It has a key, with which nobody will ask again.
+// Abandon gives back, in the background, what a claim of unknown outcome may have got. The claim must have a key that will not be used
+// again.
 func (r *Router) Abandon(shard uint32, c broker.ClaimCall) {
 	select {
 	case r.abandoned <- struct{}{}:
@@ -232,8 +233,8 @@ type abandonArgs struct {
 	Key       string
 }
 
-// abandon finds what a claim key got, by asking for no queue, and releases it. To find claims marks them as repeated, so that
-// GiveBack would be refused; but nobody else has the key.
+// abandon finds what a claim key got, by claiming from no queue, and releases it. Finding claims marks them as repeated, so that GiveBack
+// would be refused; but nobody else has the key.
 var abandon = serve(&method[abandonArgs, int]{Rule: verb.Rule{Name: "abandon", Again: true}, run: func(ctx context.Context, r *Router, a abandonArgs) (int, error) {
 	r.claims.cancel(claimID{a.Shard, a.Namespace, a.Key})
 	got, _, err := r.cfg.Broker.Claim(ctx, a.Shard, broker.ClaimCall{Namespace: a.Namespace, ClaimKey: a.Key, Max: task.MaxClaim}, 0)

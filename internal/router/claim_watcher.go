@@ -13,7 +13,7 @@ import (
 type claimWatcher struct {
 	r    *Router
 	here LocalWatch
-	wake chan struct{} // one place: there are notices
+	wake chan struct{} // capacity 1: there are notices
 
 	mu    sync.Mutex
 	lost  []broker.Lost
@@ -37,7 +37,7 @@ func (r *Router) ServeStream(method string, s Stream) error {
 	for {
 		b, err := s.Recv()
 		if err != nil {
-			return nil // the other node has gone, or comes again
+			return nil // the other node is gone, or will reconnect
 		}
 		var p watchFrame
 		if err := verb.Decode(b, &p); err != nil {
@@ -49,8 +49,7 @@ func (r *Router) ServeStream(method string, s Stream) error {
 	}
 }
 
-// take takes over what a frame says. The memory of a stream is bounded by what it may hold at once: each of its claims can
-// lead to one notice.
+// take applies a frame. The memory of a stream is bounded by the claims that it may hold: each can lead to one notice.
 func (g *claimWatcher) take(p *watchFrame) error {
 	for _, h := range p.Remove {
 		if g.here.Remove(h.ID, h.Token) {
@@ -103,7 +102,7 @@ func (g *claimWatcher) poke() {
 	}
 }
 
-// send sends notices until ctx ends. If they can't be sent the stream is broken, which receiving finds out too.
+// send sends notices until ctx is done. If sending fails, the stream is broken, and Recv fails as well.
 func (g *claimWatcher) send(ctx context.Context, s Stream) {
 	for {
 		select {
@@ -123,7 +122,7 @@ func (g *claimWatcher) send(ctx context.Context, s Stream) {
 	}
 }
 
-// next are the notices that wait; nil: none.
+// next returns pending notices; nil: none.
 func (g *claimWatcher) next() *notices {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -138,7 +137,7 @@ func (g *claimWatcher) next() *notices {
 	for shard := range g.moved {
 		leader, _, _ := g.r.cfg.Broker.Leader(shard)
 		if uint32(leader) == g.r.cfg.Node {
-			leader = 0 // it has come back: who asks again is welcome
+			leader = 0 // it leads again: the claims may be posted again
 		}
 		out.Moved = append(out.Moved, broker.Elsewhere{Shard: shard, Node: uint32(leader)})
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Directory is the system shard's queues, wherever it is led. What is read is what was written; only Place and Shards use
-// this node's copy.
+// Directory gives access to the system shard's queues, wherever it is led. Reads return what was last written; only Place, Copied and
+// Shards use this node's copy.
 type Directory struct{ r *Router }
 
-// Directory is the router's side for queues.
+// Directory returns the router's Directory.
 func (r *Router) Directory() Directory { return Directory{r} }
 
 type nothing struct{}
@@ -33,7 +33,7 @@ type queueArgs struct {
 	Action    task.Action
 }
 
-// onSystem makes a method of a call on Control.
+// onSystem defines a method that calls Control.
 func onSystem[A, R any](name string, again bool, run func(ctx context.Context, c Control, a A) (R, error)) *method[A, R] {
 	return serve(&method[A, R]{Rule: verb.Rule{Name: name, Again: again}, run: func(ctx context.Context, r *Router, a A) (R, error) {
 		out, err := run(ctx, r.cfg.Control, a)
@@ -58,7 +58,7 @@ var (
 		return nothing{}, c.DropQueue(ctx, a.By, a.Namespace, a.Name)
 	})
 	ensureQueue = onSystem("ensure-queue", true, func(ctx context.Context, c Control, a queueArgs) (cluster.Queue, error) {
-		if a.Shard == 0 { // a node of feature level 1 asks, to which a queue has one shard
+		if a.Shard == 0 { // the request is from a node of feature level 1, which takes every queue to be in one shard
 			return c.PutQueue(ctx, cluster.Deed{}, a.Namespace, a.Name, func(*task.QueueConfig) error { return nil })
 		}
 		return c.EnsureQueue(ctx, a.Shard, a.Namespace, a.Name)
@@ -69,10 +69,10 @@ var (
 	hasShard = onSystem("has-shard", true, func(ctx context.Context, c Control, id uint32) (bool, error) { return c.HasShard(ctx, id) })
 )
 
-// errChanged: the configuration is not the one any more that a change was made of.
+// errChanged means that the configuration is no longer the one that a change was based on.
 var errChanged = &task.Error{Code: task.CodeConflict, Reason: "changed", Message: "the queue's configuration was changed at this moment"}
 
-// change puts a configuration that was made of an earlier one in its place, if that is still there.
+// change replaces the configuration, if it is still the version that the new one is based on.
 func (a queueArgs) change(c *task.QueueConfig) error {
 	if c.Version != a.Version {
 		return errChanged
@@ -83,7 +83,7 @@ func (a queueArgs) change(c *task.QueueConfig) error {
 	return nil
 }
 
-// Place is where a queue lies, which is created at its first use.
+// Place returns a queue, which is created at its first use.
 func (d Directory) Place(ctx context.Context, ns, name string) (cluster.Queue, error) {
 	if q, ok := d.r.cfg.Map.Queue(ns, name); ok {
 		return q, nil
@@ -95,13 +95,13 @@ func (d Directory) Place(ctx context.Context, ns, name string) (cluster.Queue, e
 	return q, err
 }
 
-// Copied is a queue as this node's copy has it, which may be behind.
+// Copied returns a queue from this node's copy, which may be out of date.
 func (d Directory) Copied(ns, name string) (cluster.Queue, bool) { return d.r.cfg.Map.Queue(ns, name) }
 
-// Shards lists the data shards.
+// Shards returns the data shards.
 func (d Directory) Shards() []uint32 { return d.r.cfg.Map.Shards() }
 
-// Queue reads a queue.
+// Queue returns a queue.
 func (d Directory) Queue(ctx context.Context, ns, name string) (q cluster.Queue, exists bool, err error) {
 	q, err = call(ctx, d.r, getQueue, systemShard, queueArgs{Namespace: ns, Name: name})
 	if errors.Is(err, task.ErrNotFound) {
@@ -110,16 +110,16 @@ func (d Directory) Queue(ctx context.Context, ns, name string) (q cluster.Queue,
 	return q, err == nil, err
 }
 
-// Queues reads the queues of a namespace that a list is of.
+// Queues returns the queues of a namespace that match a query.
 func (d Directory) Queues(ctx context.Context, ns string, of cluster.QueueQuery) ([]cluster.Queue, error) {
 	return call(ctx, d.r, getQueues, systemShard, queueArgs{Namespace: ns, List: of})
 }
 
-// maxChanges is how often a change is made anew of what others have just written.
+// maxChanges is how often a change is retried because another was faster.
 const maxChanges = 10
 
-// PutQueue changes the configuration of a queue, which is created if need be. Change runs here, on what was just read, and
-// the result is written if nobody was faster; so it may run more than once.
+// PutQueue changes the configuration of a queue, which is created if need be. change runs here, on what was just read, and the result is
+// written unless another change was faster; so it may run more than once.
 func (d Directory) PutQueue(ctx context.Context, deed cluster.Deed, ns, name string, change func(*task.QueueConfig) error) (cluster.Queue, error) {
 	for range maxChanges {
 		old, exists, err := d.Queue(ctx, ns, name)
@@ -145,7 +145,7 @@ func (d Directory) PutQueue(ctx context.Context, deed cluster.Deed, ns, name str
 	return cluster.Queue{}, task.Unavailable(time.Second, "queue %q: others change it all the time", name)
 }
 
-// Spread shares a queue out over shards: see cluster.Control.
+// Spread spreads a queue over shards: see cluster.Control.
 func (d Directory) Spread(ctx context.Context, by task.Author, ns, name string, onto cluster.Onto) (cluster.Queue, error) {
 	q, err := call(ctx, d.r, spreadQueue, systemShard, queueArgs{Namespace: ns, Name: name, Onto: onto, By: by})
 	if err == nil {
@@ -163,7 +163,7 @@ func (d Directory) DropQueue(ctx context.Context, by task.Author, ns, name strin
 	return err
 }
 
-// EnsureQueue makes sure that a shard has its copy of a queue's configuration: what broker.Config asks for.
+// EnsureQueue makes sure that a shard has its copy of a queue's configuration. It is for broker.Config.
 func (r *Router) EnsureQueue(ctx context.Context, shard uint32, ns, name string) error {
 	q, err := call(ctx, r, ensureQueue, systemShard, queueArgs{Namespace: ns, Name: name, Shard: shard})
 	if err != nil {
@@ -176,7 +176,7 @@ func (r *Router) EnsureQueue(ctx context.Context, shard uint32, ns, name string)
 	return nil
 }
 
-// refresh reads where a queue lies by now. One that is gone is made at its next use.
+// refresh reads which shards have a queue now. If the queue does not exist, it is created at its next use.
 func (r *Router) refresh(ctx context.Context, ns, name string) error {
 	q, exists, err := r.Directory().Queue(ctx, ns, name)
 	switch {
@@ -190,7 +190,7 @@ func (r *Router) refresh(ctx context.Context, ns, name string) error {
 	return nil
 }
 
-// whoLeads asks a shard's leader how far it is.
+// whoLeads asks a shard's leader for its term and index.
 var whoLeads = serve(&method[uint32, leaderAnswer]{Rule: verb.Rule{Name: "leader", Again: true}, run: func(_ context.Context, r *Router, shard uint32) (leaderAnswer, error) {
 	node, term, index := r.cfg.Broker.Leader(shard)
 	if uint32(node) != r.cfg.Node {
@@ -204,7 +204,7 @@ type leaderAnswer struct{ Node, Term, Index uint64 }
 // leaderTime bounds how long Leader asks others: it is for pages and probes, which can do without.
 const leaderTime = 500 * time.Millisecond
 
-// Leader tells which node leads a shard: by this node's replica, else by asking others; 0 if that is not known.
+// Leader returns the leader of a shard: by this node's replica, otherwise by asking others; 0 if it is unknown.
 func (r *Router) Leader(ctx context.Context, shard uint32) (node, term, index uint64) {
 	if node, term, index = r.cfg.Broker.Leader(shard); node != 0 {
 		return node, term, index
@@ -217,10 +217,10 @@ func (r *Router) Leader(ctx context.Context, shard uint32) (node, term, index ui
 	return uint64(r.leaders.of(shard)), 0, 0
 }
 
-// maxMapAge is how old this node's copy of the map may be: older, it may send everybody to the wrong place.
+// maxMapAge is how old this node's copy of the map may be: an older one may route every call to the wrong node.
 const maxMapAge = 30 * time.Second
 
-// Ready says why this node should get no calls now; nil: it should.
+// Ready returns why this node should get no calls now; nil: it should.
 func (r *Router) Ready() error {
 	if age := r.cfg.Map.Age(); age > maxMapAge {
 		return task.Unavailable(time.Second, "the map of the cluster is %s old", age.Truncate(time.Second))
@@ -233,7 +233,7 @@ func (r *Router) Ready() error {
 	return nil
 }
 
-// leaderHere is who leads a shard by this node's replica; 0: it knows none.
+// leaderHere returns the leader of a shard according to this node's replica; 0: it knows none.
 func (r *Router) leaderHere(shard uint32) uint32 {
 	if shard == systemShard {
 		return r.cfg.SystemLeader()

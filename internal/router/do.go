@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Do implements verb.Runner: it runs a call of any verb of the packages broker and cluster where that belongs.
+// Do implements verb.Runner: it runs a call of any verb of the packages broker and cluster where it belongs.
 func (r *Router) Do(ctx context.Context, c verb.Call) error {
 	if err := r.admit(ctx, c); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (r *Router) Do(ctx context.Context, c verb.Call) error {
 	return r.stranded(r.atLeader(ctx, c))
 }
 
-// admit refuses what the shards' leaders could not do, and what is about a thing that nobody has.
+// admit returns an error for a call that the shards' leaders could not handle, or that is about an object that cannot exist.
 func (r *Router) admit(ctx context.Context, c verb.Call) (err error) {
 	request := c.Request()
 	if l, ok := request.(verb.Leveled); ok {
@@ -83,7 +83,7 @@ func (r *Router) onAllShards(ctx context.Context, c verb.Call) error {
 	return c.Merge()
 }
 
-// checkShard refuses a thing whose id names a shard that nobody has.
+// checkShard returns not_found for an object whose id names a shard that does not exist.
 func (r *Router) checkShard(ctx context.Context, shard uint32, kind, id string) error {
 	if r.leads(shard) {
 		return nil

@@ -35,7 +35,7 @@ var enqueue = serve(&method[enqueueArgs, enqueueAnswer]{Rule: verb.Rule{Name: "e
 	return out, err
 }})
 
-// Enqueue makes tasks in the shard where they belong by the caller's copy of the map. Those that belong elsewhere by now go
+// Enqueue enqueues tasks in the shard where they belong according to the caller's copy of the map. Tasks that belong elsewhere by now go
 // there.
 func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
 	if slices.ContainsFunc(specs, hasNewField) && r.knows("") != nil {
@@ -60,7 +60,7 @@ func (r *Router) Enqueue(ctx context.Context, shard uint32, ns string, specs []t
 	if err != nil && r.learned(err) {
 		return r.enqueueBySlot(ctx, shard, ns, specs, enqueueAnswer{})
 	}
-	if err == nil && anyMoved(out.Out) { // a queue was shared out a moment ago
+	if err == nil && anyMoved(out.Out) { // a queue was spread a moment ago
 		return r.enqueueBySlot(ctx, shard, ns, specs, out)
 	}
 	return out.Out, out.At, err
@@ -73,7 +73,7 @@ func (r *Router) enqueueBySlot(ctx context.Context, shard uint32, ns string, spe
 	return s.out, s.at, nil
 }
 
-// routeWhole notes by which versions tasks are routed whose queues lie in one shard each. It is false if some queue is shared out
+// routeWhole records the version by which each task is routed, if every queue is in one shard. It returns false if some queue is spread
 // over shards.
 func (r *Router) routeWhole(ns string, specs []task.Spec) bool {
 	var q cluster.Queue
@@ -98,17 +98,17 @@ func anyMoved(out []broker.Enqueued) bool {
 	return false
 }
 
-// slotted is an enqueue whose tasks go their ways slot by slot: each to the shards that may know it from before its slot moved,
-// then to the one that takes it. A shard that neither knows a task nor takes it has certainly not made it.
+// slotted is an enqueue whose tasks are routed slot by slot: each to the shards that may know it from before its slot moved, then to the
+// one that takes it. A shard that neither knows a task nor takes it has certainly not created it.
 type slotted struct {
 	r     *Router
 	ns    string
 	shard uint32 // that the caller named
 	specs []task.Spec
 	out   []broker.Enqueued // nil: none was tried yet
-	at    broker.Stamp      // of the last answer, of shard's own if there is one
+	at    broker.Stamp      // of the last answer, that of shard itself if there is one
 
-	mu sync.Mutex // of out and at
+	mu sync.Mutex // guards out and at
 }
 
 // run enqueues the tasks that no shard has taken yet.
@@ -130,21 +130,21 @@ func (s *slotted) run(ctx context.Context) {
 	since, pause := time.Now(), pauseMin
 	for len(todo) > 0 {
 		if end, ok := ctx.Deadline(); time.Since(since) >= routeTime || ok && time.Until(end) < pause+wordTime || s.r.ctx.Err() != nil {
-			return // each has its refusal
+			return // each has its error
 		}
 		for name := range s.queues(todo) {
 			if err := s.r.refresh(ctx, s.ns, name); err != nil {
 				return
 			}
 		}
-		if todo = s.pass(ctx, todo); len(todo) > 0 { // the slots are on their way
+		if todo = s.pass(ctx, todo); len(todo) > 0 { // the slots are moving
 			s.r.sleep(ctx, pause/2+rand.N(pause/2))
 			pause = min(2*pause, pauseMax)
 		}
 	}
 }
 
-// queues are those of some tasks.
+// queues returns the queues of some tasks.
 func (s *slotted) queues(tasks []int) map[string]bool {
 	names := map[string]bool{}
 	for _, i := range tasks {
@@ -153,8 +153,8 @@ func (s *slotted) queues(tasks []int) map[string]bool {
 	return names
 }
 
-// pass sends tasks along their routes, shard by shard, all shards at once. It returns those that no shard of their route took:
-// the map was behind, or their slots are on their way.
+// pass sends tasks along their routes, shard by shard, to all shards in parallel. It returns those that no shard of their route took: the
+// map was out of date, or their slots are moving.
 func (s *slotted) pass(ctx context.Context, todo []int) (lost []int) {
 	routes := make(map[int][]uint32, len(todo))
 	for _, i := range todo {
@@ -193,7 +193,7 @@ func (s *slotted) pass(ctx context.Context, todo []int) (lost []int) {
 	return lost
 }
 
-// route is the shards to ask for a task, in this order.
+// route returns the shards to ask for a task, in this order.
 func (s *slotted) route(q cluster.Queue, spec *task.Spec) []uint32 {
 	slot, ok := spec.Slot()
 	if !ok {
@@ -204,13 +204,13 @@ func (s *slotted) route(q cluster.Queue, spec *task.Spec) []uint32 {
 	}
 	keyed := spec.IdempotencyKey != "" || spec.Unique != nil
 	route := q.Route(slot, keyed)
-	if !keyed && spec.RequestID == (task.ID{}) { // nobody can know it
+	if !keyed && spec.RequestID == (task.ID{}) { // no shard can know it
 		return route[len(route)-1:]
 	}
 	return route
 }
 
-// ask enqueues tasks in one shard. An error of the call is one of each of them.
+// ask enqueues tasks in one shard. An error of the call becomes the error of each.
 func (s *slotted) ask(ctx context.Context, shard uint32, tasks []int) {
 	specs := make([]task.Spec, len(tasks))
 	for n, i := range tasks {

@@ -26,8 +26,8 @@ var (
 	}()
 )
 
-// Events reads what happened in a shard behind a place, waiting for it, wherever the shard is led. Of the system shard it is what
-// happened to queues.
+// Events reads the events of a shard after a place, waiting for the first, wherever the shard is led. Those of the system shard are about
+// queues.
 func (r *Router) Events(ctx context.Context, shard uint32, q events.Query) (events.Page, error) {
 	if shard == systemShard {
 		return call(ctx, r, systemEvents, shard, eventArgs{shard, q})

@@ -6,9 +6,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Calls that all shards answer, and what is made of their answers.
+// Calls on all shards, and how their answers are merged.
 
-// eachShard runs a call on several shards at the same time.
+// eachShard runs a call on several shards in parallel.
 func (r *Router) eachShard(shards []uint32, fn func(i int, shard uint32) error) []error {
 	errs := make([]error, len(shards))
 	var calls sync.WaitGroup
@@ -19,7 +19,7 @@ func (r *Router) eachShard(shards []uint32, fn func(i int, shard uint32) error) 
 	return errs
 }
 
-// firstRefusal is the first of some errors that callers know, else all of them.
+// firstRefusal returns the first *task.Error among some errors, or else all of them.
 func firstRefusal(errs []error, all error) error {
 	for _, err := range errs {
 		if _, ok := task.AsError(err); ok {

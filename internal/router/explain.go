@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Explain says why a task is not running. While its shard has no leader that is the first reason, beside what a replica knows
-// of the task.
+// Explain returns why a task is not running. While its shard has no leader, that is the first reason, besides what a replica knows of the
+// task.
 func (r *Router) Explain(ctx context.Context, ns string, id task.ID) (*broker.Explanation, broker.Stamp, error) {
 	if err := r.checkCopy(ctx, id); err != nil {
 		return nil, broker.Stamp{}, err
@@ -42,7 +42,8 @@ func (r *Router) Explain(ctx context.Context, ns string, id task.ID) (*broker.Ex
 	return e, at, nil
 }
 
-// checkCopy is check without the system shard, which may have no leader either, where this node's copy of the map knows the shard.
+// checkCopy is check, but if this node's copy of the map knows the shard, it does not ask the system shard, which may have no leader
+// either.
 func (r *Router) checkCopy(ctx context.Context, id task.ID) error {
 	if id.Shard() != systemShard && len(r.cfg.Map.Replicas(id.Shard())) > 0 {
 		return nil
@@ -50,7 +51,7 @@ func (r *Router) checkCopy(ctx context.Context, id task.ID) error {
 	return r.check(ctx, id)
 }
 
-// ExplainQueue says what the ready tasks of a queue wait for in a shard. While the shard has no leader that is the only reason.
+// ExplainQueue returns what the ready tasks of a queue wait for in a shard. While the shard has no leader, that is the only reason.
 func (r *Router) ExplainQueue(ctx context.Context, shard uint32, ns, name string) (*broker.QueueExplanation, broker.Stamp, error) {
 	out, err := broker.ExplainQueue.Call(ctx, r, broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Queue: name})
 	var none *noLeader
@@ -60,10 +61,10 @@ func (r *Router) ExplainQueue(ctx context.Context, shard uint32, ns, name string
 	return out.Explanation, out.At, err
 }
 
-// noLeader is the refusal of a call that has looked for the leader of its shard in vain.
+// noLeader is the error of a call that has found no leader of its shard.
 type noLeader struct {
 	refusal *task.Error
-	since   time.Time // no later than this the first call of those began that have looked in vain
+	since   time.Time // the first of the calls that found none began at this time or earlier
 }
 
 func (e *noLeader) Error() string { return e.refusal.Message }

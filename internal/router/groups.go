@@ -10,9 +10,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A group lives in one shard, whose number is in its id.
+// A group is in one shard, whose number is in its id.
 
-// groupArgs are what the calls on a shard's groups take.
+// groupArgs are the arguments of calls on a shard's groups.
 type groupArgs struct {
 	Shard     uint32
 	Namespace string
@@ -40,7 +40,7 @@ func (a *groupAnswer) items() int { return len(a.Made.Tasks) + len(a.Joined) }
 func (a *groupAnswer) Pack()      { a.Faults = faultsOf(a.items(), a.item) }
 func (a *groupAnswer) Unpack()    { errorsOf(a.Faults, a.items(), a.item) }
 
-// What makes something is not repeated when nobody knows whether it ran: only a caller's request_id would tell.
+// Calls that create something are not repeated if their outcome is unknown: only a caller's request_id could tell.
 var (
 	makeGroup = onBroker("make-group", false, func(ctx context.Context, b Broker, a *groupArgs, out *groupAnswer) (err error) {
 		out.Made, out.At, err = b.MakeGroup(ctx, a.Shard, a.Namespace, a.Group, a.Queues)
@@ -56,8 +56,8 @@ var (
 	})
 )
 
-// MakeGroup makes a group where its first task lies, and answers when its members are made, or are on their way. The group is filled
-// and checked.
+// MakeGroup creates a group in the shard of its first task, and returns when its members have been created or are in transit. The group
+// must have its defaults filled in and be checked.
 func (r *Router) MakeGroup(ctx context.Context, ns string, g task.Group) (broker.GroupMade, broker.Stamp, error) {
 	if err := r.knows("group"); err != nil {
 		return broker.GroupMade{}, broker.Stamp{}, err
@@ -93,7 +93,7 @@ func (r *Router) MakeGroup(ctx context.Context, ns string, g task.Group) (broker
 	return out.Made, out.At, err
 }
 
-// queuesIn are the queues of some tasks that lie in a shard, as far as is known: it needs copies of them.
+// queuesIn returns the queues of some tasks that a shard has a part of, as far as is known: the shard needs copies of them.
 func (r *Router) queuesIn(ctx context.Context, shard uint32, ns string, tasks []task.Spec) (queues []string) {
 	seen := map[string]bool{}
 	for i := range tasks {
@@ -109,8 +109,8 @@ func (r *Router) queuesIn(ctx context.Context, shard uint32, ns string, tasks []
 	return queues
 }
 
-// deliverJoined brings members to their shards that the sender of their group's home has, too: whoever comes first makes them. Those
-// whose shard can't be reached, or has no room, stay on their way.
+// deliverJoined delivers members to their shards, as does the sender of their group's home: whichever comes first creates them. Those whose
+// shard can't be reached, or has no room, remain in transit.
 func (r *Router) deliverJoined(ctx context.Context, ns string, joined []broker.Joined) {
 	var specs []task.Spec
 	var index []int
@@ -131,7 +131,7 @@ func (r *Router) deliverJoined(ctx context.Context, ns string, joined []broker.J
 	}
 }
 
-// AddToGroup makes new members of a group, each answered by itself.
+// AddToGroup creates new members of a group, each with its own result.
 func (r *Router) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
 	if err := r.checkShard(ctx, id.Shard(), "group", id.String()); err != nil {
 		return nil, broker.Stamp{}, err
@@ -153,7 +153,7 @@ func (r *Router) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 		switch {
 		case j.Message != nil:
 			out[i].Err = task.Unavailable(searchRest, "group %s has the task, but it is still on its way to queue %q: repeat the call with its request_id to hear of it", id, tasks[i].Queue)
-		case j.Err == nil && j.Duplicate && j.ID.Shard() != home: // the home knows no more than its id
+		case j.Err == nil && j.Duplicate && j.ID.Shard() != home: // the home knows only its id
 			if v, _, err := r.Task(ctx, ns, j.ID, 0); err == nil {
 				out[i].State, out[i].CreatedAt = v.Exec.State, v.Exec.CreatedAt
 			}
@@ -162,8 +162,8 @@ func (r *Router) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 	return out, got.At, nil
 }
 
-// queuesOfMembers is queuesIn for new members of a group. A queue is made at its first use, and a group that is not there, or has ended, is
-// none: it takes no members.
+// queuesOfMembers is queuesIn for new members of a group. A queue is created at its first use, but a group that does not exist or has ended
+// takes no members, so it must not create any.
 func (r *Router) queuesOfMembers(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]string, broker.Stamp, error) {
 	isNew := func(s task.Spec) bool {
 		_, known := r.Directory().Copied(ns, s.Queue)
@@ -180,10 +180,10 @@ func (r *Router) queuesOfMembers(ctx context.Context, ns string, id task.ID, tas
 	return r.queuesIn(ctx, id.Shard(), ns, tasks), broker.Stamp{}, nil
 }
 
-// joins says whether a task is to be a member of a group that has not given it a name yet.
+// joins reports whether a task is to become a member of a group that has not given it a reference yet.
 func joins(s task.Spec) bool { return s.Member != nil && s.Member.Ref == task.ID{} }
 
-// enqueueMembers enqueues tasks of which some are to be members of groups: those go by way of their groups' homes.
+// enqueueMembers enqueues tasks of which some are to become members of groups: those go to their groups' homes.
 func (r *Router) enqueueMembers(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
 	out := make([]broker.Enqueued, len(specs))
 	var others []int
@@ -226,7 +226,7 @@ func (r *Router) enqueueMembers(ctx context.Context, shard uint32, ns string, sp
 	return out, at, nil
 }
 
-// SendOutbox brings messages of all kinds to their shards, each answered by itself: what broker.Config asks for.
+// SendOutbox delivers messages of all kinds to their shards, each with its own result. It is for broker.Config.
 func (r *Router) SendOutbox(ctx context.Context, ns string, messages []*broker.OutboxMessage) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(messages))
 	var tasks, orders, news []int
@@ -252,14 +252,14 @@ func (r *Router) SendOutbox(ctx context.Context, ns string, messages []*broker.O
 	}
 	calls.Go(func() {
 		for _, i := range orders {
-			_, out[i].Err = broker.OperateTask.Call(ctx, r, broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}}) // who cancelled the group is noted there
+			_, out[i].Err = broker.OperateTask.Call(ctx, r, broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: messages[i].Cancel}}) // who cancelled the group is recorded there
 		}
 	})
 	calls.Wait()
 	return out
 }
 
-// carryTasks brings those messages that are tasks, and writes down what became of each.
+// carryTasks delivers the messages that are tasks, and stores the result of each.
 func (r *Router) carryTasks(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	if len(those) == 0 {
 		return
@@ -273,7 +273,7 @@ func (r *Router) carryTasks(ctx context.Context, ns string, messages []*broker.O
 	}
 }
 
-// carryNotifications brings what webhooks are to be told.
+// carryNotifications delivers notifications for webhooks.
 func (r *Router) carryNotifications(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	if len(those) == 0 {
 		return
@@ -288,7 +288,7 @@ func (r *Router) carryNotifications(ctx context.Context, ns string, messages []*
 	}
 }
 
-// carryNotices brings what the groups of a shard are to be told of their members.
+// carryNotices delivers notices about members to the groups of a shard.
 func (r *Router) carryNotices(ctx context.Context, ns string, home uint32, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	q := broker.GroupNotices{OnShard: broker.OnShard{Shard: home, Namespace: ns}}
 	for _, i := range those {

@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// newField is a field of a task that leaders of an older release would lose; "": it has none.
+// newField returns a field of a task that leaders of an older release would lose; "": it has none.
 func newField(s *task.Spec) string {
 	switch {
 	case s.Unique != nil:
@@ -23,8 +23,8 @@ func newField(s *task.Spec) string {
 
 func hasNewField(s task.Spec) bool { return newField(&s) != "" }
 
-// knows refuses what a field says while a shard may be led by a node that does not know it. The copy of the map may be behind, but
-// levels only rise.
+// knows returns an error if a shard may be led by a node that does not know a field. The copy of the map may be out of date, but levels
+// only rise.
 func (r *Router) knows(field string) error {
 	switch level := r.cfg.Map.Level(); {
 	case level == 0:
@@ -36,7 +36,7 @@ func (r *Router) knows(field string) error {
 	return nil
 }
 
-// enqueueOthers makes the tasks that have no new field, and refuses the others.
+// enqueueOthers enqueues the tasks without a new field, and refuses the others.
 func (r *Router) enqueueOthers(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
 	out := make([]broker.Enqueued, len(specs))
 	var others []task.Spec

@@ -9,38 +9,38 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// watchMethod names the streams that carry watched claims.
+// watchMethod is the method of streams that carry watched claims.
 const watchMethod = "watch"
 
-// watchFrame are a frame to the node that watches claims. Removed ones are meant before added ones.
+// watchFrame is a frame to the node that watches claims. Removals apply before additions.
 type watchFrame struct {
 	Remove []broker.Hold
 	Add    []broker.Hold
 }
 
-// notices are a frame from it.
+// notices is a frame from that node.
 type notices struct {
 	Lost  []broker.Lost
-	Moved []broker.Elsewhere // shards that it does not lead any more: none of their claims is watched there
+	Moved []broker.Elsewhere // shards that it no longer leads: none of their claims is watched there
 }
 
 const (
 	// maxFrameClaims bounds the claims in a frame.
 	maxFrameClaims = 1000
-	// maxRemovals bounds the ends that wait to be sent. A stream that is so far behind is ended, and the claims that are left
-	// are posted anew.
+	// maxRemovals bounds the removals that wait to be sent. A stream that is this far behind is closed, and the remaining claims are posted
+	// again.
 	maxRemovals = 100_000
 	// openTime bounds the opening of a stream.
 	openTime = 5 * time.Second
 )
 
-// link is the stream to one node. Its fields but node are guarded by farClaims.mu.
+// link is the stream to one node. Its fields except node are guarded by farClaims.mu.
 type link struct {
 	f     *farClaims
 	node  uint32
 	ctx   context.Context
 	end   context.CancelFunc
-	wake  chan struct{} // one place: there is something to send
+	wake  chan struct{} // capacity 1: there is something to send
 	added map[task.ID]bool
 	gone  []broker.Hold
 	idle  time.Duration
@@ -57,11 +57,11 @@ func (l *link) add(id task.ID) {
 	l.poke()
 }
 
-// remove takes a claim back that may have been sent.
+// remove removes a claim that may have been sent.
 func (l *link) remove(h broker.Hold) {
 	if l.added[h.ID] {
 		delete(l.added, h.ID)
-		return // an earlier claim of the task was taken back before
+		return // an earlier claim of the task was removed before
 	}
 	if l.gone = append(l.gone, h); len(l.gone) > maxRemovals {
 		l.end()
@@ -124,7 +124,7 @@ func (l *link) receive(s Stream) {
 	}
 }
 
-// frame is what is to be sent next; nil: nothing.
+// frame returns the next frame to send; nil: none.
 func (f *farClaims) frame(l *link) *watchFrame {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,19 +12,19 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// method is a verb that routers themselves run, with what they know beside brokers: its arguments A and its result R are structs of what
-// is to go over the wire.
+// method is a verb that routers run themselves, because it needs more than brokers have. Its arguments A and its result R are structs that
+// go over the wire.
 type method[A, R any] struct {
 	verb.Rule
-	// run does the call on this node.
+	// run runs the call on this node.
 	run func(ctx context.Context, r *Router, args A) (R, error)
-	// atServer is run for calls from other nodes, if they need more; else nil.
+	// atServer, if not nil, is run instead for calls from other nodes.
 	atServer func(ctx context.Context, r *Router, args A) (R, error)
-	// wait points to how long the call waits for something; nil: it doesn't.
+	// wait returns a pointer to how long the call may wait for something; nil: it doesn't wait.
 	wait func(*A) *time.Duration
 }
 
-// onBroker makes a method of a call on this node's broker, which fills the answer in place.
+// onBroker defines a method that calls this node's broker and sets the answer in place.
 func onBroker[A, R any](name string, again bool, run func(ctx context.Context, b Broker, a *A, out *R) error) *method[A, R] {
 	return serve(&method[A, R]{Rule: verb.Rule{Name: name, Again: again}, run: func(ctx context.Context, r *Router, a A) (out R, err error) {
 		err = run(ctx, r.cfg.Broker, &a, &out)
@@ -32,10 +32,10 @@ func onBroker[A, R any](name string, again bool, run func(ctx context.Context, b
 	}})
 }
 
-// served are the methods that every router has, beside the verbs of broker and cluster.
+// served has the methods that every router has, besides the verbs of broker and cluster.
 var served = map[string]func() verb.Call{}
 
-// serve has every router answer a method.
+// serve registers a method with every router.
 func serve[A, R any](m *method[A, R]) *method[A, R] {
 	if served[m.Name] != nil {
 		panic(fmt.Sprintf("two methods are named %q", m.Name))
@@ -44,7 +44,7 @@ func serve[A, R any](m *method[A, R]) *method[A, R] {
 	return m
 }
 
-// call is a call of the method.
+// call returns a call of the method.
 func (m *method[A, R]) call(shard uint32, args A) *ownCall[A, R] {
 	return &ownCall[A, R]{m: m, shard: shard, Carried: verb.Carried[A, R]{Req: args}}
 }
@@ -66,7 +66,7 @@ func (c *ownCall[A, R]) Wait() *time.Duration {
 	return c.m.wait(&c.Req)
 }
 
-// Methods are not split: what asks all shards does so itself.
+// Methods are not split: those that ask all shards do so themselves.
 
 func (c *ownCall[A, R]) Parts() []verb.Call         { return nil }
 func (c *ownCall[A, R]) Split([]uint32) []verb.Call { return nil }
@@ -103,7 +103,7 @@ func (r *Router) here(ctx context.Context, c verb.Call) error {
 	return r.cfg.Broker.Do(ctx, c)
 }
 
-// safely runs a call on this node, and keeps a panic from ending more than the call.
+// safely runs a call on this node, and turns a panic into an error.
 func (r *Router) safely(ctx context.Context, c verb.Call, run func(context.Context, verb.Call) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -121,7 +121,7 @@ func (r *Router) hereForOthers(ctx context.Context, c verb.Call) error {
 	return r.here(ctx, c)
 }
 
-// callNamed makes an empty call for a request from another node; nil: nobody knows the name.
+// callNamed returns an empty call for a request from another node; nil: the name is unknown.
 func (r *Router) callNamed(name string) verb.Call {
 	for _, table := range []*verb.Table{&broker.Verbs, &cluster.Verbs} {
 		if c, ok := table.Call(name); ok {
@@ -137,8 +137,8 @@ func (r *Router) callNamed(name string) verb.Call {
 	return nil
 }
 
-// Serve runs a call that another node's router sent with Peers.Call, on this node, whatever comes of it: a served call is never sent on.
-// It returns no error of the call's own: those are in the answer.
+// Serve runs a call that another node's router sent with Peers.Call, on this node and no other: a served call is never forwarded. Errors of
+// the call itself are in the answer.
 func (r *Router) Serve(ctx context.Context, name string, request []byte) ([]byte, error) {
 	ctx, name, request, err := ofScope(ctx, name, request)
 	if err != nil {
@@ -199,13 +199,13 @@ func (r *Router) ask(ctx context.Context, c verb.Call, shard, node uint32) error
 	return f.err(shard, node)
 }
 
-// OnShard adds a method that runs where a shard is led, and returns the way to call it from this node. Again says that it may
-// be repeated without harm when nobody knows whether it ran. Every node must add it, before it is called.
+// OnShard adds a method that runs where a shard is led, and returns a function that calls it from this node. again says that repeating a
+// call is safe when its outcome is unknown. Every node must add the method before it is called.
 func OnShard[A, R any](r *Router, name string, again bool, run func(ctx context.Context, shard uint32, args A) (R, error)) func(ctx context.Context, shard uint32, args A) (R, error) {
 	type sharded struct {
 		Shard uint32
 		Args  A
-		Why   string `json:",omitempty"` // nodes of older releases pass over it
+		Why   string `json:",omitempty"` // ignored by nodes of older releases
 	}
 	m := &method[sharded, R]{Rule: verb.Rule{Name: "shard." + name, Again: again}, run: func(ctx context.Context, _ *Router, a sharded) (R, error) {
 		out, err := run(WithReason(ctx, a.Why), a.Shard, a.Args)
@@ -217,10 +217,10 @@ func OnShard[A, R any](r *Router, name string, again bool, run func(ctx context.
 	}
 }
 
-// reasonKey is of a context: why its calls of OnShard are made.
+// reasonKey is the context key of the reason for calls of OnShard.
 type reasonKey struct{}
 
-// WithReason lets calls of OnShard say why they are made, for the log of the node that runs them.
+// WithReason attaches a reason to calls of OnShard, for the log of the node that runs them.
 func WithReason(ctx context.Context, why string) context.Context {
 	if why == Reason(ctx) {
 		return ctx
@@ -228,7 +228,7 @@ func WithReason(ctx context.Context, why string) context.Context {
 	return context.WithValue(ctx, reasonKey{}, why)
 }
 
-// Reason is why a call of OnShard was made; "": it was not said.
+// Reason returns why a call of OnShard was made; "": unknown.
 func Reason(ctx context.Context) string {
 	why, _ := ctx.Value(reasonKey{}).(string)
 	return why

@@ -8,11 +8,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// moved says that a call certainly did not run: its queue does not lie in the shard any more. It comes from EnsureQueue, through
-// the broker that asked for it.
+// moved means that a call certainly did not run, because its queue is no longer in the shard. It is returned by EnsureQueue, through the
+// broker that called it.
 type moved struct {
 	Namespace, Name string
-	Shard           uint32 // where the queue lies by now, with Parts
+	Shard           uint32 // where the queue is now, along with Parts
 	Parts           []cluster.Part
 	Moved           uint64
 	Own             bool
@@ -31,7 +31,7 @@ func (e *moved) Error() string {
 	return fmt.Sprintf("queue %q lies in shards %v by now", e.Name, e.queue().Shards())
 }
 
-// learned takes over where a queue lies by now, if that is what an error says.
+// learned updates the map with where a queue is now, if that is what an error says.
 func (r *Router) learned(err error) bool {
 	var m *moved
 	if !errors.As(err, &m) {

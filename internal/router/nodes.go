@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// Some calls are for nodes, not for shards: each tells what it has seen itself.
+// Some calls are for nodes, not for shards: each reports what it has seen itself.
 
-// nodeTime bounds how long a node is waited for that others answer without.
+// nodeTime bounds the wait for a node if the answer is useful without it.
 const nodeTime = 2 * time.Second
 
-// eachNode runs a method on all nodes at the same time, and names those that gave no answer in time: they are away, or do not know
-// the call yet.
+// eachNode runs a method on all nodes in parallel, and names those that did not answer in time: they are away, or do not know the call yet.
 func eachNode[A, R any](ctx context.Context, r *Router, m *method[A, R], patience time.Duration, args A) (answers []R, missing []string) {
 	nodes := r.cfg.Map.Nodes()
 	if len(nodes) == 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// notificationArgs are what the webhooks of a namespace are to be told of.
+// notificationArgs are notifications for the webhooks of a namespace.
 type notificationArgs struct {
 	Namespace string
 	News      []*task.Notification

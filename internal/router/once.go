@@ -29,13 +29,13 @@ func runOnce(ctx context.Context, r *Router, a onceArgs) (out onceAnswer, err er
 
 var (
 	once = serve(&method[onceArgs, onceAnswer]{Rule: verb.Rule{Name: "once", Again: true}, run: runOnce})
-	// abandonOnce is not repeated when nobody knows whether it ran: the first might come late, and take away what the same claim
-	// has begun anew.
+	// abandonOnce is not repeated if its outcome is unknown: the first call might arrive late, and abandon what the same claim has begun
+	// again.
 	abandonOnce = serve(&method[onceArgs, onceAnswer]{Rule: verb.Rule{Name: "abandon-once"}, run: runOnce})
 )
 
-// Once runs a verb on a once key. The task's shard is asked first: mostly the key lies there too, and else that shard says
-// which queue it is, and that the claim holds.
+// Once runs a verb on a once key. The task's shard is asked first: usually it has the key too, and otherwise it returns the queue and
+// confirms the claim.
 func (r *Router) Once(ctx context.Context, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error) {
 	if level := r.cfg.Map.Level(); level < cluster.PoliciesLevel {
 		return broker.OnceAnswer{}, broker.Stamp{}, &task.Error{Code: task.CodeWrongState,
@@ -60,8 +60,8 @@ func (r *Router) onceIn(ctx context.Context, shard uint32, c broker.OnceCall) (o
 	return call(ctx, r, m, shard, onceArgs{shard, c})
 }
 
-// onceBySlot looks for a key of a queue that is shared out over shards, or was, along the route of the key's slot: first in the
-// shards that may know it from before the slot moved. Away is the claim as the task's shard has confirmed it.
+// onceBySlot looks for a key of a queue that is or was spread over shards, along the route of the key's slot: first in the shards that may
+// know it from before the slot moved. away is the claim as confirmed by the task's shard.
 func (r *Router) onceBySlot(ctx context.Context, c broker.OnceCall, away broker.OnceAnswer) (out onceAnswer, err error) {
 	slot := task.OnceSlot(c.Key)
 	since, pause := time.Now(), pauseMin
@@ -85,12 +85,12 @@ func (r *Router) onceBySlot(ctx context.Context, c broker.OnceCall, away broker.
 		if err := r.refresh(ctx, c.Hold.Namespace, away.Queue); err != nil {
 			return out, err
 		}
-		r.sleep(ctx, pause/2+rand.N(pause/2)) // the slot may be on its way
+		r.sleep(ctx, pause/2+rand.N(pause/2)) // the slot may be moving
 		pause = min(2*pause, pauseMax)
 	}
 }
 
-// onceThere asks one shard. If a claim of another one holds the key, that one says whether the hold is worth anything.
+// onceThere asks one shard. If a claim of another shard holds the key, that shard is asked whether the claim is still valid.
 func (r *Router) onceThere(ctx context.Context, shard uint32, c broker.OnceCall) (onceAnswer, error) {
 	out, err := r.onceIn(ctx, shard, c)
 	if err == nil && out.Out.Far {

@@ -11,10 +11,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The operations of all namespaces live in the first data shard, which every cluster has. So their number is bounded exactly and one
-// shard can list them; they are few, and their work is done where the tasks lie.
+// The operations of all namespaces are in the first data shard, which every cluster has. So their number is bounded exactly and one shard
+// can list them; they are few, and their work is done where the tasks are.
 
-// mayOperate refuses operations while a shard may be led by a node that does not know them.
+// mayOperate returns an error for operations while a shard may be led by a node that does not know them.
 func (r *Router) mayOperate() error {
 	switch level := r.cfg.Map.Level(); {
 	case level == 0:
@@ -26,7 +26,7 @@ func (r *Router) mayOperate() error {
 	return nil
 }
 
-// firstShard is the shard where operations live.
+// firstShard returns the shard that has the operations.
 func (r *Router) firstShard() (uint32, error) {
 	shards := r.cfg.Map.Shards()
 	if len(shards) == 0 {
@@ -35,8 +35,8 @@ func (r *Router) firstShard() (uint32, error) {
 	return slices.Min(shards), nil
 }
 
-// StartOperation makes an operation, which runs from now on. A queue to which it moves tasks is created if need be. Total is counted
-// here.
+// StartOperation creates an operation, which runs from now on. If it moves tasks to a queue, that is created if need be. spec.Total is
+// counted here.
 func (r *Router) StartOperation(ctx context.Context, ns string, spec broker.OperationSpec) (broker.OperationView, broker.Stamp, error) {
 	home, err := r.firstShard()
 	if err == nil {
@@ -61,12 +61,12 @@ func (r *Router) StartOperation(ctx context.Context, ns string, spec broker.Oper
 	return out.View, out.At, err
 }
 
-// HasShard says whether there is a data shard of this number: what broker.Config asks for.
+// HasShard reports whether a data shard exists. It is for broker.Config.
 func (r *Router) HasShard(ctx context.Context, shard uint32) (bool, error) {
 	return r.hasShard(ctx, shard)
 }
 
-// Operation reads an operation, waiting up to wait until it does not run any more.
+// Operation returns an operation, waiting up to wait until it no longer runs.
 func (r *Router) Operation(ctx context.Context, ns string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error) {
 	show := func(ctx context.Context, wait time.Duration) (broker.Shown[broker.OperationView], error) {
 		return broker.ShowOperation.Call(ctx, r, broker.OperationWait{OnOperation: broker.OnOperation{Namespace: ns, ID: id}, Wait: wait})

@@ -26,7 +26,7 @@ var peekTask = serve(&method[peekArgs, peekAnswer]{Rule: verb.Rule{Name: "peek",
 	return out, err
 }})
 
-// Peek reads a task from any replica of its shard: this node's if it has one, else the first that answers.
+// Peek reads a task from any replica of its shard: this node's if it has one, otherwise the first that answers.
 func (r *Router) Peek(ctx context.Context, ns string, id task.ID) (v *broker.View, at broker.Stamp, age time.Duration, err error) {
 	a := peekArgs{ns, id}
 	replicas := r.cfg.Map.Replicas(id.Shard())

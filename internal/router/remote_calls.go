@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// A node that hangs answers no call and closes no connection. When the other replicas have elected another leader, what
-// was asked of it is not waited for any longer.
+// A node that hangs answers no call and closes no connection. Once the other replicas have elected another leader, calls to it are given
+// up.
 
 const (
-	// awayLook is how often the calls that others have not answered yet are looked at.
+	// awayLook is how often calls that others have not answered yet are checked.
 	awayLook = 250 * time.Millisecond
-	// awayGrace is how long a node that does not lead any more may take to say so.
+	// awayGrace is how long a node that no longer leads may take to say so.
 	awayGrace = 500 * time.Millisecond
 )
 
 var errLeftBehind = errors.New("another node leads the shard meanwhile")
 
-// remoteCalls are the calls that other nodes have not answered yet.
+// remoteCalls holds the calls that other nodes have not answered yet.
 type remoteCalls struct {
 	r        *Router
 	mu       sync.Mutex
@@ -29,16 +29,16 @@ type remoteCalls struct {
 
 type destination struct{ shard, node uint32 }
 
-// remoteCall are those to one node on one shard. Its fields but ctx are guarded by aways.mu.
+// remoteCall is the calls to one node on one shard. Its fields except ctx are guarded by remoteCalls.mu.
 type remoteCall struct {
 	ctx    context.Context
 	end    context.CancelCauseFunc
 	calls  int
-	leader uint32    // by this node's replica, when the first of them was made
+	leader uint32    // according to this node's replica when the first of them was made
 	since  time.Time // when that changed to a third node; zero: it did not
 }
 
-// begin is ctx for a call to another node; leave when it has been answered.
+// begin returns a context for a call to another node; leave must be called when the call has returned.
 func (a *remoteCalls) begin(ctx context.Context, to destination) (_ context.Context, leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,14 +76,14 @@ func (a *remoteCalls) leave(to destination, g *remoteCall) {
 	}
 }
 
-// watch looks at the calls as long as there are any.
+// watch checks the calls as long as there are any.
 func (a *remoteCalls) watch() {
 	for more := true; more; more = a.look() {
 		a.r.sleep(a.r.ctx, awayLook)
 	}
 }
 
-// look ends the calls to nodes that were left behind.
+// look cancels the calls to nodes that were left behind.
 func (a *remoteCalls) look() (more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

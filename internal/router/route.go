@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// routeTime is how long a call looks for the leader of its shard: an election takes a second or two, and a caller who
-	// is told to come again would only add to the load.
+	// routeTime is how long a call looks for the leader of its shard: an election takes a second or two, and a caller that is told to retry
+	// would only add to the load.
 	routeTime = 10 * time.Second
-	// darkTime is how long it looks when another call has looked in vain for routeTime since a leader was last seen.
+	// darkTime is how long it looks if another call has looked for routeTime in vain since a leader was last seen.
 	darkTime = 500 * time.Millisecond
-	// briefTime is how long a call looks that has other shards to turn to.
+	// briefTime is how long a call with other shards to turn to looks.
 	briefTime = 200 * time.Millisecond
 	// pauseMin and pauseMax bound the pause after all replicas were asked.
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
-	// servedFor: a node that kept a call for so long has led the shard meanwhile, and the search begins anew.
+	// servedFor is how long a node must have kept a call to have been the shard's leader meanwhile: then the search starts over.
 	servedFor = time.Second
-	// wordTime is what is left of a caller's time when it is told that there is no leader.
+	// wordTime is how much of a caller's time must be left to tell it that there is no leader.
 	wordTime = 50 * time.Millisecond
-	// searchRest is when a caller may come again whose call found no leader.
+	// searchRest is when a caller whose call found no leader may retry.
 	searchRest = 500 * time.Millisecond
 )
 
-// leaders remembers who led the shards last. It holds at most as many as there are shard numbers.
+// leaders remembers which nodes last led the shards. It has at most as many entries as there are shard numbers.
 type leaders struct {
 	mu   sync.RWMutex
 	last map[uint32]uint32
-	dark map[uint32]time.Time // shards for whose leader a call has looked in vain, since when
+	dark map[uint32]time.Time // shards whose leader a call did not find, and since when
 }
 
 func (l *leaders) of(shard uint32) uint32 {
@@ -48,7 +48,7 @@ func (l *leaders) of(shard uint32) uint32 {
 	return l.last[shard]
 }
 
-// darkSince is since when at the latest calls have looked in vain for a leader; zero: none has since one was seen.
+// darkSince returns since when, at the latest, calls have not found a leader; zero: none has failed to since one was seen.
 func (l *leaders) darkSince(shard uint32) time.Time {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -57,17 +57,17 @@ func (l *leaders) darkSince(shard uint32) time.Time {
 
 func (l *leaders) isDark(shard uint32) bool { return !l.darkSince(shard).IsZero() }
 
-// saw notes that a node leads a shard.
+// saw records that a node leads a shard.
 func (l *leaders) saw(shard, node uint32) {
 	if l.of(shard) != node || l.isDark(shard) {
 		l.note(shard, node, time.Time{})
 	}
 }
 
-// heard notes who leads a shard by the word of another; 0: nobody knows.
+// heard records who leads a shard according to another node; 0: unknown.
 func (l *leaders) heard(shard, node uint32) { l.note(shard, node, l.darkSince(shard)) }
 
-// lost notes that a call has looked in vain.
+// lost records that a call has found no leader.
 func (l *leaders) lost(shard uint32, since time.Time) {
 	if before := l.darkSince(shard); !before.IsZero() {
 		since = before
@@ -87,13 +87,13 @@ func (l *leaders) note(shard, node uint32, dark time.Time) {
 	l.last[shard], l.dark[shard] = node, dark
 }
 
-// leads says whether this node leads a shard, as far as it knows.
+// leads reports whether this node leads a shard, as far as it knows.
 func (r *Router) leads(shard uint32) bool {
 	node, _, _ := r.cfg.Broker.Leader(shard)
 	return uint32(node) == r.cfg.Node
 }
 
-// leaderOf is who leads a shard as far as is known here: by its replica on this node, else by what others said last.
+// leaderOf returns the leader of a shard as far as is known here: by its replica on this node, otherwise by what others last said.
 func (r *Router) leaderOf(shard uint32) uint32 {
 	if node := r.leaderHere(shard); node != 0 {
 		return node
@@ -101,8 +101,7 @@ func (r *Router) leaderOf(shard uint32) uint32 {
 	return r.leaders.of(shard)
 }
 
-// LeaderElsewhere is the other node that leads a shard, as far as is known without asking; 0: this one leads, or it is not
-// known.
+// LeaderElsewhere returns the other node that leads a shard, as far as is known without asking; 0: this node leads, or it is unknown.
 func (r *Router) LeaderElsewhere(shard uint32) (node uint64) {
 	if leader := r.leaderOf(shard); leader != r.cfg.Node {
 		return uint64(leader)
@@ -110,7 +109,7 @@ func (r *Router) LeaderElsewhere(shard uint32) (node uint64) {
 	return 0
 }
 
-// call runs a method of the router where its shard is led. The way to this node's own broker is short: nothing is made for it.
+// call runs a method of the router where its shard is led. For this node's own broker it takes a shortcut that allocates nothing.
 func call[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32, args A) (R, error) {
 	if !r.leads(shard) {
 		return far(ctx, r, m, shard, args)
@@ -136,14 +135,14 @@ func far[A, R any](ctx context.Context, r *Router, m *method[A, R], shard uint32
 	return c.Resp, err
 }
 
-// waited shortens a call's wait by the time since a moment.
+// waited reduces a call's wait by the time since a moment.
 func waited(c verb.Call, since time.Time) {
 	if wait := c.Wait(); wait != nil {
 		*wait = max(*wait-time.Since(since), 0)
 	}
 }
 
-// tryAgain says whether a call that ended so is to be tried elsewhere.
+// tryAgain reports whether a call that returned err should be tried elsewhere.
 func tryAgain(rule *verb.Rule, err error) bool {
 	var not *notRun
 	return isElsewhere(err) || errors.As(err, &not) || rule.Again && errors.Is(err, broker.ErrUnknown)
@@ -154,7 +153,7 @@ func isElsewhere(err error) bool {
 	return errors.As(err, &elsewhere)
 }
 
-// seek looks for the leader of a call's shard until it has run the call, or ctx ends, or the search took too long.
+// seek looks for the leader of a call's shard until it has run the call, ctx is done, or the search has taken too long.
 func (r *Router) seek(ctx context.Context, c verb.Call) error {
 	shard, rule, wait := c.Shard(), c.Rule(), c.Wait()
 	var deadline time.Time
@@ -186,16 +185,16 @@ func (r *Router) seek(ctx context.Context, c verb.Call) error {
 	}
 }
 
-// search is one call's way to the leader of its shard.
+// search is the search of one call for the leader of its shard.
 type search struct {
 	r        *Router
 	shard    uint32
 	since    time.Time
 	pause    time.Duration
 	patience time.Duration
-	hint     uint32   // who leads, by what the last node said
+	hint     uint32   // the leader according to the last node asked
 	tried    []uint32 // since the last pause
-	said     []word   // the last word of each node
+	said     []word   // the last answer of each node
 }
 
 type word struct {
@@ -207,8 +206,8 @@ func (r *Router) newSearch(shard uint32, patience time.Duration) *search {
 	return &search{r: r, shard: shard, patience: cmp.Or(patience, routeTime), since: time.Now(), pause: pauseMin}
 }
 
-// next chooses whom to ask: the leader by the last hint, by this node's replica, by what was seen last, then the replicas in
-// turn. When all were asked it pauses and begins again.
+// next chooses the node to ask: the leader by the last hint, by this node's replica, by what was last seen, then the replicas in turn. When
+// all were asked, it pauses and starts over.
 func (s *search) next(ctx context.Context) (uint32, error) {
 	for {
 		if ctx.Err() != nil || s.r.ctx.Err() != nil {
@@ -246,7 +245,7 @@ func (s *search) choose() uint32 {
 	}
 	replicas := s.r.cfg.Map.Replicas(s.shard)
 	self := s.r.cfg.Node
-	// Its own replica costs nothing to ask. Without a map there is nobody else.
+	// The node's own replica costs nothing to ask. Without a map there is no other.
 	if (len(replicas) == 0 || slices.Contains(replicas, self)) && !slices.Contains(s.tried, self) {
 		return self
 	}
@@ -258,7 +257,7 @@ func (s *search) choose() uint32 {
 	return 0
 }
 
-// heard notes what a node said that did not run the call.
+// heard records the answer of a node that did not run the call.
 func (s *search) heard(node uint32, err error, after time.Duration) {
 	if after >= servedFor {
 		s.since, s.pause, s.tried = time.Now(), pauseMin, s.tried[:0]
@@ -282,10 +281,10 @@ func (s *search) heard(node uint32, err error, after time.Duration) {
 	s.said = append(s.said, word{node, task.Cut(text, maxWord)})
 }
 
-// maxWord bounds what is told of one node's answer.
+// maxWord bounds the text about one node's answer.
 const maxWord = 200
 
-// inVain says who was asked and what they said.
+// inVain returns the error that lists which nodes were asked and what they answered.
 func (s *search) inVain(ctx context.Context) error {
 	since := s.since
 	if dark := s.r.leaders.darkSince(s.shard); !dark.IsZero() {
@@ -309,7 +308,7 @@ func (s *search) words(ctx context.Context) *task.Error {
 	return task.Unavailable(searchRest, "%s has no leader that answers%s: %s", shard, s.cut(ctx), strings.Join(words, "; "))
 }
 
-// nodeName is a node in a message.
+// nodeName names a node in a message.
 func (r *Router) nodeName(number uint32) string {
 	for _, n := range r.cfg.Map.Nodes() {
 		if n.Number == number {
@@ -319,13 +318,13 @@ func (r *Router) nodeName(number uint32) string {
 	return fmt.Sprintf("node number %d", number)
 }
 
-// cause is the innermost reason of an error, which says in one phrase why a node could not be asked: the last part of a refusal to connect.
+// cause returns the innermost part of an error's message, which says in one phrase why a node could not be asked.
 func cause(err error) string {
 	parts := strings.Split(err.Error(), ": ")
 	return parts[len(parts)-1]
 }
 
-// timeLeft says whether a caller can wait for another look.
+// timeLeft reports whether a caller can wait for another round.
 func timeLeft(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
 	return !ok || time.Until(end) > pauseMax+wordTime

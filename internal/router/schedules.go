@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// A schedule lives in one shard. Which one, the system shard knows by its name.
+// A schedule is in one shard. The system shard knows which one, by the schedule's name.
 
 type homeArgs struct {
 	Namespace, Name string
@@ -32,10 +32,10 @@ var (
 	})
 )
 
-// homeOf finds where a schedule lives. A name that the system shard does not know may have been lost with it: then the shards
-// themselves are asked.
+// homeOf finds the shard of a schedule. A name that the system shard does not know may have been lost with it: then the shards themselves
+// are asked.
 func (r *Router) homeOf(ctx context.Context, of verb.Homed) (uint32, error) {
-	ctx = task.WithoutScope(ctx) // whoever sees it or not, there must be one of a name
+	ctx = task.WithoutScope(ctx) // whether the caller may see it or not, names are unique
 	ns, name := of.Home()
 	home, err := call(ctx, r, findSchedule, systemShard, homeArgs{Namespace: ns, Name: name})
 	if !errors.Is(err, task.ErrNotFound) {
@@ -60,7 +60,7 @@ func onSchedule(shard uint32, ns, name string) broker.OnSchedule {
 	return broker.OnSchedule{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Name: name}
 }
 
-// PutSchedule makes a schedule what a caller says, or tells what that would do. The schedule is filled and checked.
+// PutSchedule creates or replaces a schedule, or returns what that would do. The schedule must have its defaults filled in and be checked.
 func (r *Router) PutSchedule(ctx context.Context, by task.Author, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
 	if put.IfETag != "" {
 		if err := r.knows(task.FieldIfETag); err != nil {
@@ -128,7 +128,7 @@ func (r *Router) DeleteSchedule(ctx context.Context, by task.Author, ns, name st
 		home = h
 		return broker.DeleteSchedule.Call(ctx, r, broker.ScheduleDeletion{OnSchedule: onSchedule(h.Shard, ns, name), Authored: broker.Authored{By: by}, Version: h.Version})
 	})
-	if err == nil || errors.Is(err, task.ErrNotFound) && task.ScopeOf(ctx).All() { // else it may be there for others
+	if err == nil || errors.Is(err, task.ErrNotFound) && task.ScopeOf(ctx).All() { // otherwise it may exist for others
 		if _, bad := call(ctx, r, forgetSchedule, systemShard, homeArgs{Namespace: ns, Name: name, Version: home.Version}); bad != nil {
 			r.log.Info("a deleted schedule's name stays registered until it is used again", "schedule", name, "error", bad)
 		}
@@ -136,20 +136,20 @@ func (r *Router) DeleteSchedule(ctx context.Context, by task.Author, ns, name st
 	return out.At, err
 }
 
-// TriggerSchedule makes a task of a schedule now, and answers when it is made, wherever its queue lies.
+// TriggerSchedule creates a task of a schedule now, and returns when it is created, whichever shard has its queue.
 func (r *Router) TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error) {
 	out, err := broker.TriggerSchedule.Call(ctx, r, broker.ScheduleTrigger{AtHome: broker.AtHome{OnSchedule: onSchedule(0, ns, name)}, Authored: broker.Authored{By: by}, Request: request})
 	if err != nil || out.Made.Message == nil {
 		return out.Made.Accepted, out.At, err
 	}
-	got := r.Deliver(ctx, ns, []task.Spec{out.Made.Message.Spec}) // the sender comes with it too; it is the same request
+	got := r.Deliver(ctx, ns, []task.Spec{out.Made.Message.Spec}) // the sender delivers it too; it is the same request
 	if got[0].Err == nil && got[0].Met {
 		return broker.Accepted{}, out.At, broker.Overlaps(name, got[0].ID)
 	}
 	return got[0].Accepted, out.At, got[0].Err
 }
 
-// Deliver enqueues tasks wherever their queues lie, each answered by itself.
+// Deliver enqueues tasks wherever their queues are, each with its own result.
 func (r *Router) Deliver(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(specs))
 	parts := map[uint32][]int{}

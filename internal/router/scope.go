@@ -7,12 +7,12 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// A call that is limited to some queues goes to another node as a call of its own kind, around what it is. A node that does not know
-// that kind refuses it, and never runs it without its limits.
+// A call limited to some queues goes to another node wrapped in a method of its own. A node that does not know the method refuses it, and
+// never runs the call without its limits.
 
 const scopedMethod = "scoped"
 
-// scopedCall is a call with what it may see.
+// scopedCall is a call with the queues that it may see.
 type scopedCall struct {
 	Queues  []string
 	Method  string

@@ -10,15 +10,14 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// The calls on claims and tasks, as package broker describes them. Each has its arguments, its answer and its method; what has
-// nothing to add to that is in operators.go.
+// The calls on claims and tasks, as package broker describes them. Each has its arguments, its answer and its method.
 
 type settleArgs struct {
 	Shard uint32
 	Calls []broker.Settle
 }
 
-// pack keeps an empty checkpoint from looking like none on the wire.
+// Pack keeps an empty checkpoint from looking like none on the wire.
 func (a *settleArgs) Pack() {
 	for i := range a.Calls {
 		if c := &a.Calls[i].Extend; c.Checkpoint != nil && *c.Checkpoint == nil {
@@ -44,7 +43,7 @@ var settle = serve(&method[settleArgs, settleAnswer]{Rule: verb.Rule{Name: "sett
 	return out, err
 }})
 
-// Settle runs verbs on claims of one shard. A shard that nobody has is tasks that nobody has.
+// Settle runs verbs on claims of one shard. If the shard does not exist, neither do its tasks.
 func (r *Router) Settle(ctx context.Context, shard uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
 	if !r.leads(shard) {
 		switch exists, err := r.hasShard(ctx, shard); {
@@ -57,13 +56,13 @@ func (r *Router) Settle(ctx context.Context, shard uint32, calls []broker.Settle
 			}
 			return out, broker.Stamp{}, nil
 		}
-		calls = slices.Clone(calls) // pack may change them, and they are the caller's
+		calls = slices.Clone(calls) // Pack may change them, and they are the caller's
 	}
 	out, err := call(ctx, r, settle, shard, settleArgs{shard, calls})
 	return out.Out, out.At, err
 }
 
-// hasShard says whether there is a data shard. What this node's copy of the map does not know yet may be new.
+// hasShard reports whether a data shard exists. One that this node's copy of the map does not know may be new.
 func (r *Router) hasShard(ctx context.Context, shard uint32) (bool, error) {
 	if shard == systemShard {
 		return false, nil
@@ -74,7 +73,7 @@ func (r *Router) hasShard(ctx context.Context, shard uint32) (bool, error) {
 	return call(ctx, r, hasShard, systemShard, shard)
 }
 
-// check refuses a task whose shard nobody has.
+// check returns not_found for a task whose shard does not exist.
 func (r *Router) check(ctx context.Context, id task.ID) error {
 	return r.checkShard(ctx, id.Shard(), "task", id.String())
 }
@@ -96,7 +95,7 @@ var showTask = serve(&method[showArgs, showAnswer]{Rule: verb.Rule{Name: "task",
 },
 	wait: func(a *showArgs) *time.Duration { return &a.Wait }})
 
-// Task reads a task, waiting up to wait for its end, whichever nodes lead its shard meanwhile.
+// Task returns a task, waiting up to wait for its end, whichever nodes lead its shard meanwhile.
 func (r *Router) Task(ctx context.Context, ns string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error) {
 	if err := r.check(ctx, id); err != nil {
 		return nil, broker.Stamp{}, err

@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Each node counts what happens in the shards while it leads them. What it saw, it keeps, so that all nodes together have seen
-// everything, whoever led when; only what a node saw that is away is missing, and that is said.
+// Each node counts what happens in the shards while it leads them, and keeps it, so that all nodes together have seen everything, whichever
+// led when. Only what a node that is away has seen is missing, and the answers say so.
 
 // ratesTime is how long a list of queues waits for the rates of a node.
 const ratesTime = 500 * time.Millisecond
@@ -53,11 +53,11 @@ var queueCounts = serve(&method[broker.CountsQuery, []broker.QueueCount]{Rule: v
 	return r.cfg.Broker.QueueCounts(ctx, q, statusAge)
 }})
 
-// statusAge is how old may be what is told of all queues at once.
+// statusAge is how old the answer to a question about all queues may be.
 const statusAge = 2 * time.Second
 
-// Stats tells what happened to a queue, or with no name to a namespace as a whole, and which schedules were late. Missing are the
-// nodes that did not say what they saw.
+// Stats reports what happened to a queue, or, if it has no name, to a namespace as a whole, and which schedules were late. missing are the
+// nodes that did not answer.
 func (r *Router) Stats(ctx context.Context, q stats.Queue, w stats.Window) (sum stats.Report, late []stats.LateTick, missing []string) {
 	answers, missing := eachNode(ctx, r, statsReport, nodeTime, statsArgs{Queue: q, Window: w})
 	for i, a := range answers {
@@ -71,7 +71,7 @@ func (r *Router) Stats(ctx context.Context, q stats.Queue, w stats.Window) (sum 
 	return sum, late, missing
 }
 
-// Briefs tells what happened to some queues lately, in their order.
+// Briefs reports what happened to some queues lately, in their order.
 func (r *Router) Briefs(ctx context.Context, ns string, names []string) []stats.Brief {
 	answers, _ := eachNode(ctx, r, statsBriefs, ratesTime, statsArgs{Queue: stats.Queue{Namespace: ns}, Names: names})
 	out := make([]stats.Brief, len(names))
@@ -83,7 +83,7 @@ func (r *Router) Briefs(ctx context.Context, ns string, names []string) []stats.
 	return out
 }
 
-// Trends tells the course of some queues in a window, in their order.
+// Trends returns the trends of some queues in a window, in their order.
 func (r *Router) Trends(ctx context.Context, ns string, names []string, w stats.Window) []stats.Trend {
 	answers, _ := eachNode(ctx, r, statsTrends, ratesTime, statsArgs{Queue: stats.Queue{Namespace: ns}, Names: names, Window: w})
 	out := make([]stats.Trend, len(names))
@@ -95,7 +95,7 @@ func (r *Router) Trends(ctx context.Context, ns string, names []string, w stats.
 	return out
 }
 
-// NamespaceStatus tells how the queues of a namespace stand, in all shards that have leaders.
+// NamespaceStatus returns the state of the queues of a namespace, over all shards with leaders.
 func (r *Router) NamespaceStatus(ctx context.Context, ns string) (sum broker.NamespaceStatus, missing []string) {
 	answers, missing := eachNode(ctx, r, namespaceStatus, nodeTime, ns)
 	for i := range answers {
@@ -104,7 +104,7 @@ func (r *Router) NamespaceStatus(ctx context.Context, ns string) (sum broker.Nam
 	return sum, missing
 }
 
-// QueueCounts counts tasks of queues, in all shards that have leaders, as far as the nodes answer soon.
+// QueueCounts counts tasks of queues over all shards with leaders, as far as their nodes answer in time.
 func (r *Router) QueueCounts(ctx context.Context, q broker.CountsQuery) []broker.QueueCount {
 	answers, _ := eachNode(ctx, r, queueCounts, nodeTime, q)
 	if len(answers) == 1 {
@@ -125,7 +125,7 @@ func (r *Router) QueueCounts(ctx context.Context, q broker.CountsQuery) []broker
 	return sum
 }
 
-// typesArgs ask what happened to types. The scope of the call limits the queues.
+// typesArgs asks what happened to types. The scope of the call limits the queues.
 type typesArgs struct {
 	Namespace, Queue string // "": all queues
 	Pattern          string
@@ -133,7 +133,7 @@ type typesArgs struct {
 	Names            []string
 }
 
-// wanted says of which queues a call asks, and may see.
+// wanted reports whether a queue is asked for and the call may see it.
 func wanted(ctx context.Context, queue string) func(string) bool {
 	scope := task.ScopeOf(ctx)
 	return func(name string) bool { return (queue == "" || name == queue) && scope.Sees(name) }
@@ -166,7 +166,7 @@ var typeReport = serve(&method[typeArgs, typeAnswer]{Rule: verb.Rule{Name: "type
 	return out, nil
 }})
 
-// TypeCounts tells how much happened to the types of a namespace that fit a pattern, in one queue or in all that the call may see.
+// TypeCounts returns how much happened to the types of a namespace that match a pattern, in one queue or in all that the call may see.
 func (r *Router) TypeCounts(ctx context.Context, ns, queue, pattern string, w stats.Window) (sum stats.TypeCounts, missing []string) {
 	answers, missing := eachNode(ctx, r, typeCounts, nodeTime, typesArgs{Namespace: ns, Queue: queue, Pattern: pattern, Window: w})
 	for _, a := range answers {
@@ -175,7 +175,7 @@ func (r *Router) TypeCounts(ctx context.Context, ns, queue, pattern string, w st
 	return sum, missing
 }
 
-// TypeBriefs tells of some types, in their order.
+// TypeBriefs returns the summaries of some types, in their order.
 func (r *Router) TypeBriefs(ctx context.Context, ns, queue string, types []string, w stats.Window) []stats.TypeBrief {
 	answers, _ := eachNode(ctx, r, typeBriefs, nodeTime, typesArgs{Namespace: ns, Queue: queue, Names: types, Window: w})
 	out := make([]stats.TypeBrief, len(types))
@@ -187,7 +187,7 @@ func (r *Router) TypeBriefs(ctx context.Context, ns, queue string, types []strin
 	return out
 }
 
-// TypeStats tells of one type, in one queue or in all that the call may see, and which queues these are.
+// TypeStats reports on one type, in one queue or in all that the call may see, and which queues have had its tasks.
 func (r *Router) TypeStats(ctx context.Context, q stats.TypeQuery, queue string) (sum stats.TypeReport, queues, missing []string) {
 	answers, missing := eachNode(ctx, r, typeReport, nodeTime, typeArgs{q, queue})
 	for i, a := range answers {

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// stranded is the API's error for a task whose queue has moved to other shards: the task can't follow.
+// stranded returns the API's error for a task whose queue has moved to other shards: the task can't follow.
 func (r *Router) stranded(err error) error {
 	var m *moved
 	if !errors.As(err, &m) {

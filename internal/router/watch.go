@@ -9,12 +9,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A claim is watched where its shard is led. The broker looks after those of shards that this node leads, and hands them over
-// when the leader has moved. Those of other nodes' shards are posted there, all over one stream for each node (link.go), by
-// which notices come back (guard.go is the other end). When a stream breaks or a leader moves, the claims are posted anew;
-// the leader then reads whether they still hold, so that nothing that happened in between is missed.
+// A claim is watched where its shard is led. The broker watches those of shards that this node leads, and hands them over when the leader
+// changes. Those of other nodes' shards are posted there, all over one stream per node (link.go), on which notices come back
+// (claim_watcher.go is the other end). When a stream breaks or a leader changes, the claims are posted again; the new leader then checks
+// whether they still hold, so that nothing that happened in between is missed.
 
-// claimWatch tells a holder of claims when one of them ends without its doing, wherever its shard is led.
+// claimWatch notifies a holder of claims when one of them ends without its doing, wherever its shard is led.
 type claimWatch struct {
 	r    *Router
 	here LocalWatch
@@ -25,8 +25,8 @@ type claimWatch struct {
 	closed bool
 }
 
-// WatchClaims starts a watch without claims. Lost is called for each watched claim that ends without its holder's doing, on a
-// shard's loop, with locks held: it must not block, nor call the watch.
+// WatchClaims starts a watch without claims. lost is called for each watched claim that ends without its holder's doing, on a shard's loop,
+// with locks held: it must not block, nor call the watch.
 func (r *Router) WatchClaims(lost func(broker.Lost)) interface {
 	Add(h broker.Hold)
 	Remove(id task.ID, t task.Token)
@@ -44,14 +44,14 @@ func (w *claimWatch) Add(h broker.Hold) {
 	}
 }
 
-// Remove ends the watch of a claim.
+// Remove stops watching a claim.
 func (w *claimWatch) Remove(id task.ID, t task.Token) {
 	if !w.here.Remove(id, t) {
 		w.r.far.remove(w, id, t)
 	}
 }
 
-// Close ends the watch of all claims.
+// Close stops watching all claims.
 func (w *claimWatch) Close() {
 	w.here.Close()
 	w.r.far.drop(w)
@@ -65,17 +65,15 @@ func (w *claimWatch) tell(l broker.Lost) {
 }
 
 const (
-	// postEvery is how often it is looked whether claims are posted where they belong: a holder is to learn of a loss within
-	// a second.
+	// postEvery is how often to check whether claims are posted where they belong: a holder must learn of a loss within a second.
 	postEvery = 100 * time.Millisecond
-	// maxFarClaims bounds the claims that are watched at other nodes. The holders of more learn of losses when they settle or
-	// extend.
+	// maxFarClaims bounds the claims that are watched at other nodes. The holders of others learn of losses when they settle or extend.
 	maxFarClaims = 200_000
 	// linkIdle is how long a stream without claims is kept.
 	linkIdle = time.Minute
 )
 
-// farClaims are the claims of shards that other nodes lead.
+// farClaims holds the claims of shards that other nodes lead.
 type farClaims struct {
 	r *Router
 
@@ -84,7 +82,7 @@ type farClaims struct {
 	posts   map[uint32]*post // by shard
 	links   map[uint32]*link // by node
 	running bool             // the goroutine that posts claims
-	full    time.Time        // when it was last said that there are too many
+	full    time.Time        // when it was last logged that there are too many
 }
 
 type farClaim struct {
@@ -92,12 +90,12 @@ type farClaim struct {
 	hold broker.Hold
 }
 
-// post says at which node the claims of a shard are watched.
+// post is where the claims of a shard are watched.
 type post struct {
 	shard  uint32
 	node   uint32 // 0: at none
-	failed uint32 // the node that was tried last in vain, not to be tried first
-	turn   int    // of the replicas, when nobody knows the leader
+	failed uint32 // the node that was last tried in vain, not to be tried first
+	turn   int    // of the replicas, when the leader is unknown
 	claims map[task.ID]bool
 }
 
@@ -190,7 +188,7 @@ func (f *farClaims) run() {
 	}
 }
 
-// turn looks once at all posts; false when there is nothing to look at.
+// turn checks all posts once; false if there is nothing to check.
 func (f *farClaims) turn() bool {
 	home, goOn := f.assign()
 	for _, c := range home {
@@ -201,7 +199,7 @@ func (f *farClaims) turn() bool {
 	return goOn
 }
 
-// assign gives each post its node, and returns the claims that belong to this one.
+// assign assigns each post a node, and returns the claims that belong to this one.
 func (f *farClaims) assign() (home []farClaim, goOn bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -247,14 +245,14 @@ func (f *farClaims) used(node uint32) bool {
 	return false
 }
 
-// nodeFor chooses where the claims of a shard belong; 0: as they are.
+// nodeFor chooses where the claims of a shard belong; 0: unchanged.
 func (r *Router) nodeFor(p *post) uint32 {
 	leader := r.leaderOf(p.shard)
 	if leader != 0 && leader != p.failed {
 		return leader
 	}
 	failed := p.failed
-	p.failed = 0 // it is to be tried again, after another
+	p.failed = 0 // it will be tried again, after another
 	if p.node != 0 {
 		return 0
 	}
@@ -287,7 +285,7 @@ func (f *farClaims) move(p *post, node uint32) {
 	}
 }
 
-// broken says that a stream has ended: its claims are to be posted anew.
+// broken records that a stream has ended: its claims have to be posted again.
 func (f *farClaims) broken(l *link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -301,7 +299,7 @@ func (f *farClaims) broken(l *link) {
 	}
 }
 
-// told takes notices from a stream.
+// told handles notices from a stream.
 func (f *farClaims) told(l *link, n *notices) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,14 +16,14 @@ type refused struct {
 	Fault *fault
 }
 
-// fault is an error on its way. Exactly one field is set, or Unknown beside Refused.
+// fault is an error on the wire. Exactly one field is set, or Unknown along with Refused.
 type fault struct {
 	Refused   *task.Error
 	Unknown   bool
 	Elsewhere *broker.Elsewhere
 	Moved     *moved
 	NotRun    string // why the node did not run the call, whoever leads
-	Within    string // an error that must not happen; its words are for the log
+	Within    string // an internal error; its text is for the log
 }
 
 func faultOf(err error) *fault {
@@ -39,7 +39,7 @@ func faultOf(err error) *fault {
 		return f
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		// The call was cut off while it ran. Its caller sees that by its own clock, or has lost the way here.
+		// The call was cut off while it ran. Its caller sees that by its own clock, or has lost the connection.
 		f.Unknown = true
 		return f
 	}
@@ -47,7 +47,7 @@ func faultOf(err error) *fault {
 	return f
 }
 
-// err is the error as it was, as far as it matters. Shard and node say where it comes from.
+// err returns the error as it was, as far as it matters. shard and node say where it comes from.
 func (f *fault) err(shard, node uint32) error {
 	switch {
 	case f == nil:
@@ -68,13 +68,13 @@ func (f *fault) err(shard, node uint32) error {
 	return fmt.Errorf("shard %d: node %d: %s", shard, node, f.Within)
 }
 
-// notRun says that a node certainly did not run a call.
+// notRun means that a node certainly did not run a call.
 type notRun struct{ cause error }
 
 func (e *notRun) Error() string { return e.cause.Error() }
 func (e *notRun) Unwrap() error { return e.cause }
 
-// rawFault is the form of an error beside an answer, and readFault reads it.
+// rawFault encodes an error that travels next to an answer, and readFault decodes it.
 func rawFault(f *fault) ([]byte, error) {
 	if f == nil {
 		return nil, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Each node knows the workers that are connected to it. A list asks all of them, and names those that give no answer: the others'
-// workers are worth telling.
+// Each node knows the workers that are connected to it. A list asks all of them, and names those that don't answer: it is useful without
+// them.
 
 // workersTime is how long a list waits for another node.
 const workersTime = 2 * time.Second
@@ -23,7 +23,7 @@ var listWorkers = serve(&method[registry.Query, registry.Page]{Rule: verb.Rule{N
 	return r.cfg.Registry.List(q), nil
 }})
 
-// Workers reads a page of the workers of all nodes, or of the one that is named.
+// Workers returns a page of the workers of all nodes, or of the one that is named.
 func (r *Router) Workers(ctx context.Context, q registry.Query, node string) (list registry.Listing, err error) {
 	nodes := r.cfg.Map.Nodes()
 	if len(nodes) == 0 {
@@ -56,7 +56,7 @@ var seenWorkers = serve(&method[missedArgs, []bool]{Rule: verb.Rule{Name: "seen-
 	return r.cfg.Registry.Seen(a.Missed), nil
 }})
 
-// WatchWorkers has the registry of this node find out who is lost, until ctx ends.
+// WatchWorkers has the registry of this node find out which workers are lost, until ctx is done.
 func (r *Router) WatchWorkers(ctx context.Context) {
 	over := r.WatchClaims(func(l broker.Lost) { r.cfg.Registry.LeaseOver(l.ID, l.Token, l.Reason) })
 	defer over.Close()
@@ -65,7 +65,7 @@ func (r *Router) WatchWorkers(ctx context.Context) {
 	}})
 }
 
-// seenElsewhere says which workers other nodes have seen since this one misses them. A node that gives no answer has seen none.
+// seenElsewhere reports which workers other nodes have seen since this one began to miss them. A node that does not answer has seen none.
 func (r *Router) seenElsewhere(ctx context.Context, missed []registry.Absence) []bool {
 	others := slices.DeleteFunc(slices.Clone(r.cfg.Map.Nodes()), func(n Node) bool { return n.Number == r.cfg.Node })
 	answers, _ := onNodes(ctx, r, seenWorkers, others, missedArgs{missed})
@@ -91,7 +91,7 @@ var tallyWorkers = serve(&method[tallyArgs, registry.Tally]{Rule: verb.Rule{Name
 // unlisted stands for nodes that this one does not know of yet.
 const unlisted = "(all others, which this node does not know of yet)"
 
-// QueueWorkers tells what the nodes know of the workers of some queues, in their order, and which nodes gave no answer soon.
+// QueueWorkers returns what the nodes know of the workers of some queues, in their order, and which nodes did not answer in time.
 func (r *Router) QueueWorkers(ctx context.Context, queues []broker.QueueName) []task.QueueWorkers {
 	answers, missing := eachNode(ctx, r, tallyWorkers, ratesTime, tallyArgs{queues})
 	if len(r.cfg.Map.Nodes()) == 0 {
@@ -110,15 +110,15 @@ var awayNodes = serve(&method[nothing, []string]{Rule: verb.Rule{Name: "away-nod
 	return out, broker.Refusal(systemShard, err)
 }})
 
-// split parts the nodes that gave no answer into those that run, as far as is known, and those that have not been heard of for a while.
-// Workers come back through other nodes when theirs is away.
+// split divides the nodes that did not answer into those that run, as far as is known, and those that have not been heard from for a while.
+// When a node is away, its workers come back through others.
 func (r *Router) split(ctx context.Context, missing []string) (silent, away []string) {
 	if len(missing) == 0 {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ratesTime)
 	defer cancel()
-	gone, _ := call(ctx, r, awayNodes, systemShard, nothing{}) // without an answer none is known to be
+	gone, _ := call(ctx, r, awayNodes, systemShard, nothing{}) // without an answer none is known to be away
 	for _, name := range missing {
 		if slices.Contains(gone, name) {
 			away = append(away, name)
@@ -129,7 +129,8 @@ func (r *Router) split(ctx context.Context, missing []string) (silent, away []st
 	return silent, away
 }
 
-// CountWorkers counts the workers that take tasks of some queues, in their order; nil: a node gave no answer, so that there may be more.
+// CountWorkers returns the numbers of workers that take tasks of some queues, in their order; nil: a node did not answer, so there may be
+// more.
 func (r *Router) CountWorkers(ctx context.Context, ns string, queues []string) []int64 {
 	names := make([]broker.QueueName, len(queues))
 	for i, q := range queues {
@@ -145,7 +146,7 @@ func (r *Router) CountWorkers(ctx context.Context, ns string, queues []string) [
 	return out
 }
 
-// onNodes runs a method on several nodes at the same time.
+// onNodes runs a method on several nodes in parallel.
 func onNodes[A, R any](ctx context.Context, r *Router, m *method[A, R], nodes []Node, a A) ([]R, []error) {
 	ctx, cancel := context.WithTimeout(ctx, workersTime)
 	defer cancel()
@@ -162,7 +163,7 @@ type quietArgs struct {
 	Worker cluster.WorkerName
 	Called string
 	By     task.Author
-	For    time.Duration // quiet
+	For    time.Duration // how long the worker is quiet
 }
 
 var (
@@ -183,7 +184,7 @@ func (r *Router) QuietWorker(ctx context.Context, by task.Author, name cluster.W
 	return call(ctx, r, quietWorker, systemShard, quietArgs{name, called, by, span})
 }
 
-// ResumeWorker lets a worker take tasks again, and says whether it was quiet.
+// ResumeWorker lets a worker take tasks again, and reports whether it was quiet.
 func (r *Router) ResumeWorker(ctx context.Context, by task.Author, name cluster.WorkerName) (was bool, err error) {
 	if by, err = r.noted(by); err != nil {
 		return false, err
@@ -191,7 +192,7 @@ func (r *Router) ResumeWorker(ctx context.Context, by task.Author, name cluster.
 	return call(ctx, r, resumeWorker, systemShard, quietArgs{Worker: name, By: by})
 }
 
-// TellRegistry is what has a registry hear from a node's copy which workers are to be quiet: see cluster.Copy.OnQuiet.
+// TellRegistry returns a function that tells a registry which workers are quiet according to a node's copy: see cluster.Copy.OnQuiet.
 func TellRegistry(to *registry.Registry) func(version uint64, all bool, quiet []cluster.QuietWorker, resumed []cluster.WorkerName) {
 	return func(version uint64, all bool, quiet []cluster.QuietWorker, resumed []cluster.WorkerName) {
 		words := make([]registry.Word, 0, len(quiet)+len(resumed))
