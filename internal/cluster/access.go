@@ -11,52 +11,55 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Tokens and namespaces are rows of the system shard. Nodes have all of them in their copies: there are not many, and a change of one
-// sends all, as with the map.
+// Tokens and namespaces are rows of the system shard. Every node has all of them in its copy: there are not many, and a change of one sends
+// all, as with the map.
 
 const (
 	maxTokens = 5000
-	// maxTokensOf bounds those of a namespace that was made, maxTokensOfDefault those of the default one, which may be the only one.
+	// maxTokensOf bounds the tokens of a namespace that was created, maxTokensOfDefault those of the default one, which may be the only
+	// one.
 	maxTokensOf        = maxTokens / 10
 	maxTokensOfDefault = maxTokens / 2
-	// keptTokens is room for tokens of all namespaces, so that whoever runs the cluster can make one whatever others do.
+	// keptTokens is reserved for tokens of all namespaces, so that the operators of the cluster can always add one.
 	keptTokens    = maxTokens / 10
 	maxNamespaces = 1000
-	// forgetAfter is how long a token is still listed that has expired.
+	// forgetAfter is how long an expired token is still listed.
 	forgetAfter = 30 * 24 * time.Hour
 )
 
-// Namespace is a namespace that was made.
+// Namespace is a namespace that was created.
 type Namespace struct {
 	Name      string     `json:"name"`
 	CreatedAt store.Time `json:"created_at"`
 	CreatedBy string     `json:"created_by,omitempty"`
 	task.Quotas
-	// RemovedBy is who removes it, while what the shards have of it goes; nil: nobody. It is not there any more.
+	// RemovedBy is who is removing the namespace, while the shards erase what they have of it; nil: nobody. The namespace no longer exists
+	// for callers.
 	RemovedBy *task.Author `json:"removed_by,omitempty"`
 }
 
-// NamespaceCall makes a namespace.
+// NamespaceCall asks for a new namespace.
 type NamespaceCall struct {
 	By     task.Author
 	Name   string
-	Quotas task.QuotaChange // what is not in it is as by default
+	Quotas task.QuotaChange // unset ones take their defaults
 }
 
-// TokenCall is what is said of a token.
+// TokenCall asks for a change of a token.
 type TokenCall struct {
-	By auth.Rights // what the caller may do: tokens beyond that are not there for it
-	// Token has the name and the namespace; for a new one the rights and the hash, for one that is rotated the hash.
+	By auth.Rights // the caller's rights: tokens that exceed them are invisible to it
+	// Token has the name and the namespace; for a new token also the rights and the hash, for a rotation the hash.
 	Token   auth.Token
-	Life    time.Duration // from now on; 0: for ever
-	Overlap time.Duration // that the hash before is still good
+	Life    time.Duration // from now; 0: unlimited
+	Overlap time.Duration // how long the previous hash stays valid
 	Author  task.Author
-	// Request is the same in a repeat of a call whose answer was lost; zero: there are no repeats. Asked is when the call came in.
+	// Request is the same when a call is repeated because its answer was lost; zero: the call is never repeated. Asked is when the call
+	// arrived.
 	Request task.ID
 	Asked   time.Time
 }
 
-// TokenDone is a token as it is now, and from which version of the tables on.
+// TokenDone is a token after a change, and the version of the tables that has it.
 type TokenDone struct {
 	Token   auth.Token
 	Version uint64
@@ -70,7 +73,7 @@ func tokenKey(of auth.TokenName) []byte { return accessKey(tokenTable, of.Namesp
 func usedKey(of auth.TokenName) []byte  { return accessKey(usedTable, of.Namespace, of.Name) }
 func namespaceKey(name string) []byte   { return append([]byte{namespaceTable}, name...) }
 
-// readAccess reads all that a door must know.
+// readAccess reads everything that is needed to authenticate and authorize callers.
 func readAccess(r store.Reader) (*auth.Access, error) {
 	a := &auth.Access{Required: getNumber(r, requiredKey) != 0, Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{}}
 	made, err := scanRows[Namespace](r, namespaceTable)
@@ -92,7 +95,7 @@ func readAccess(r store.Reader) (*auth.Access, error) {
 	return a, err
 }
 
-// mayHaveTokens refuses tokens and namespaces while there may be a node that knows none.
+// mayHaveTokens returns an error while the cluster's feature level is too low for tokens and namespaces.
 func mayHaveTokens(r store.Reader) error {
 	settings, _, err := getRow[Settings](r, settingsKey)
 	if err == nil && settings.Level < PoliciesLevel {
@@ -102,8 +105,11 @@ func mayHaveTokens(r store.Reader) error {
 	return err
 }
 
-// AddToken makes a token. Who asks again with the same hash gets the same answer, and who asks again under the same request id has the
-// new secret take the place of the first.
+// AddToken adds a token. Repeating it with the same hash returns the same answer; repeating it under the same request id replaces the first
+// secret with the new one.
+//
+// Errors: conflict if another token has that name or that certificate, or the request id belongs to another request; not_found if the
+// namespace does not exist.
 //
 // Errors: conflict if there is another of that name, or for that certificate, or the request id was something else's; not_found without
 // its namespace.
@@ -149,8 +155,8 @@ func (c *Control) AddToken(ctx context.Context, a TokenCall) (TokenDone, error) 
 	})
 }
 
-// makeRoom finds the tokens that expired so long ago that nobody asks about them, if there is room for another one then, and its
-// certificate is no other's.
+// makeRoom returns the tokens that expired so long ago that they can be dropped. It fails if there is no room for another token even then,
+// or if its certificate belongs to another one.
 func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error) {
 	all, err := scanRows[auth.Token](tx, tokenTable)
 	if err != nil {
@@ -171,7 +177,7 @@ func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error)
 	return gone, mayHaveToken(made, has, len(all)-len(gone))
 }
 
-// mayHaveToken refuses one token too many, by how many each namespace has and all have together.
+// mayHaveToken returns an error for one token too many, given how many each namespace has and how many there are in total.
 func mayHaveToken(made *auth.Token, has map[string]int, all int) error {
 	ns, most := made.Namespace, maxTokensOf
 	if ns == auth.DefaultNamespace {
@@ -202,7 +208,7 @@ func dropToken(tx *store.Tx, of auth.TokenName) {
 	tx.Delete(usedKey(of))
 }
 
-// putToken writes a token's row, and who wanted that.
+// putToken writes a token's row, and who wanted that to the audit log.
 func (c *Control) putToken(tx *store.Tx, by task.Author, action task.Action, before *tokenFacts, t auth.Token) error {
 	if err := onToken(tx, by, action, t.ID(), before, factsOfToken(&t)); err != nil {
 		return err
@@ -212,7 +218,7 @@ func (c *Control) putToken(tx *store.Tx, by task.Author, action task.Action, bef
 	return nil
 }
 
-// visibleToken is a token that the caller may know of.
+// visibleToken returns a token if the caller may see it.
 func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token, error) {
 	t, ok, err := getRow[auth.Token](r, tokenKey(of))
 	if err == nil && (!ok || !by.Covers(t.Rights)) {
@@ -221,8 +227,10 @@ func visibleToken(r store.Reader, by auth.Rights, of auth.TokenName) (auth.Token
 	return t, err
 }
 
-// RotateToken gives a token another secret. The one before is good until the overlap is over. Who asks again under the same request id has
-// the new secret take the place of the lost one, not of the one before.
+// RotateToken gives a token a new secret. The previous one stays valid until the overlap is over. A repeat under the same request id
+// replaces the secret that was lost, not the one before the rotation.
+//
+// Errors: not_found; wrong_state for a token bound to a certificate; conflict if the request id belongs to another request.
 //
 // Errors: not_found; wrong_state for one that is for the holder of a certificate; conflict if the request id was something else's.
 func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, error) {
@@ -243,7 +251,7 @@ func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, erro
 		t.OldHash, t.OldUntil = auth.Hash{}, 0
 		if a.Overlap > 0 {
 			t.OldHash, t.OldUntil = t.Hash, tx.Now().Add(a.Overlap)
-			if t.ExpiresAt != 0 { // it must not live longer by that
+			if t.ExpiresAt != 0 { // the overlap must not extend its life
 				t.OldUntil = min(t.OldUntil, t.ExpiresAt)
 			}
 		}
@@ -252,7 +260,7 @@ func (c *Control) RotateToken(ctx context.Context, a TokenCall) (TokenDone, erro
 	})
 }
 
-// RevokeToken removes a token, with the one that it has replaced.
+// RevokeToken removes a token, along with the secret that it replaced.
 func (c *Control) RevokeToken(ctx context.Context, a TokenCall) (TokenDone, error) {
 	return update(ctx, c, func(tx *store.Tx) (TokenDone, error) {
 		t, err := visibleToken(tx, a.By, a.Token.ID())
@@ -268,7 +276,7 @@ func (c *Control) RevokeToken(ctx context.Context, a TokenCall) (TokenDone, erro
 	})
 }
 
-// Tokens lists those that the caller may know of, by namespace and name, each with its last use.
+// Tokens lists the tokens that the caller may see, by namespace and name, each with its last use.
 func (c *Control) Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, error) {
 	return view(ctx, c, func(r store.Reader) ([]auth.Token, error) {
 		all, err := scanRows[auth.Token](r, tokenTable)
@@ -284,7 +292,9 @@ func (c *Control) Tokens(ctx context.Context, by auth.Rights) ([]auth.Token, err
 	})
 }
 
-// AddNamespace makes a namespace. One that is there stays as it is.
+// AddNamespace adds a namespace. An existing one is left unchanged.
+//
+// Errors: conflict if it exists with other quotas than the requested ones; wrong_state while a namespace of that name is being removed.
 //
 // Errors: conflict if it is there with other quotas than are asked for; wrong_state while one of its name is being removed.
 func (c *Control) AddNamespace(ctx context.Context, a NamespaceCall) (uint64, error) {
@@ -320,12 +330,14 @@ func (c *Control) AddNamespace(ctx context.Context, a NamespaceCall) (uint64, er
 		c.note(tx, change{access: true})
 		return tx.Index(), nil
 	})
-	return version, err // its shards hear of their shares when they get its queues
+	return version, err // its shards get their shares when they get its queues
 }
 
-// RemoveNamespace removes a namespace in which nothing waits, runs or is dead, and what is kept of it: its ended tasks, keys, groups
-// and operations. Otherwise who makes one of its name would see them. It is not there from the first moment on. After unavailable,
-// repeat it: not all shards have removed theirs.
+// RemoveNamespace removes a namespace in which nothing waits, runs or is dead, together with what is kept of it: ended tasks, keys, groups
+// and operations. Otherwise a later namespace of that name would inherit them. From the first moment on it no longer exists for callers. If
+// the error is unavailable, repeat the call: not all shards have erased their part yet.
+//
+// Errors: not_found; wrong_state while it has queues, schedules or tokens, or tasks in transit between shards.
 //
 // Errors: not_found; wrong_state while it has queues, schedules or tokens, or tasks that are on their way between shards.
 func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name string) (uint64, error) {
@@ -338,7 +350,7 @@ func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name stri
 		return mark{tx.Index(), shards}, err
 	})
 	if err == nil {
-		_, err = c.Confirm(ctx, marked.at) // then nothing of it comes to the shards any more
+		_, err = c.Confirm(ctx, marked.at) // from then on nothing of it reaches the shards
 	}
 	if err != nil {
 		return 0, err
@@ -367,7 +379,7 @@ func (c *Control) RemoveNamespace(ctx context.Context, by task.Author, name stri
 	})
 }
 
-// markRemoved lets a namespace be there no more, and answers with the shards that may have something of it.
+// markRemoved hides a namespace from callers, and returns the shards that may have something of it.
 func (c *Control) markRemoved(tx *store.Tx, by task.Author, name string) ([]uint32, error) {
 	if name == auth.DefaultNamespace {
 		return nil, wrongState("namespace %q can't be removed: calls that name none go there", name)
@@ -396,7 +408,7 @@ func (c *Control) markRemoved(tx *store.Tx, by task.Author, name string) ([]uint
 	return dataShards(settings.DataShards), err
 }
 
-// unmark takes the mark away from a namespace that a shard did not want to remove.
+// unmark undoes markRemoved after a shard has refused to erase the namespace.
 func (c *Control) unmark(ctx context.Context, name string) error {
 	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
 		n, there, err := getRow[Namespace](tx, namespaceKey(name))
@@ -411,7 +423,7 @@ func (c *Control) unmark(ctx context.Context, name string) error {
 	return err
 }
 
-// erase removes what shards have of a namespace.
+// erase has the shards erase what they have of a namespace.
 func (c *Control) erase(ctx context.Context, name string, shards []uint32) error {
 	errs := make([]error, len(shards))
 	each(len(shards), func(i int) { errs[i] = c.cfg.Shards.EraseNamespace(ctx, shards[i], name) })
@@ -426,7 +438,7 @@ func (c *Control) erase(ctx context.Context, name string, shards []uint32) error
 	return nil
 }
 
-// firstIn is the first name in a namespace's part of a table; "": there is none.
+// firstIn returns the first name in a namespace's part of a table; "": there is none.
 func firstIn(r store.Reader, table byte, ns string) (name string) {
 	lo := accessKey(table, ns, "")
 	hi := slices.Clone(lo)
@@ -438,7 +450,7 @@ func firstIn(r store.Reader, table byte, ns string) (name string) {
 	return name
 }
 
-// RequireTokens says whether all nodes are to want tokens.
+// RequireTokens sets whether all nodes require tokens.
 func (c *Control) RequireTokens(ctx context.Context, by task.Author, on bool) error {
 	type facts struct {
 		Required bool `json:"tokens_required"`
@@ -465,7 +477,7 @@ func (c *Control) RequireTokens(ctx context.Context, by task.Author, on bool) er
 	return err
 }
 
-// Refusals are how many callers a node did not let in, by reason, since it last told.
+// Refusals counts the callers that a node turned away, by reason, since its last report.
 type Refusals struct {
 	NoToken   uint64 `json:"no_token,omitempty"`
 	Malformed uint64 `json:"malformed,omitempty"`
@@ -475,7 +487,7 @@ type Refusals struct {
 	Denied    uint64 `json:"denied,omitempty"`
 }
 
-// NoteRefusals leaves an entry in the audit. By has the name of the node, and from where the last of the callers came.
+// NoteRefusals adds an entry to the audit log. by has the name of the node, and the address of the last of the callers.
 func (c *Control) NoteRefusals(ctx context.Context, by task.Author, r Refusals) error {
 	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
 		return struct{}{}, onCluster(tx, by, task.CallersRefused, nil, &r)
@@ -483,7 +495,7 @@ func (c *Control) NoteRefusals(ctx context.Context, by task.Author, r Refusals) 
 	return err
 }
 
-// tokenFacts is what operators say of a token.
+// tokenFacts is what the audit log records of a token.
 type tokenFacts struct {
 	Roles       []string   `json:"roles"`
 	Queues      []string   `json:"queues"`
@@ -505,7 +517,7 @@ func momentOf(t store.Time) *time.Time {
 	return &at
 }
 
-// onToken notes what was done to a token, in its namespace; that of all is the cluster's.
+// onToken records what was done to a token, in its namespace; a token of all namespaces belongs to the cluster.
 func onToken(tx *store.Tx, by task.Author, action task.Action, of auth.TokenName, before, after *tokenFacts) error {
 	e := task.Target{Kind: task.OnToken, Name: of.Name}
 	ns := of.Namespace

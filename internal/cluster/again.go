@@ -11,14 +11,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A secret of a token whose answer was lost is one that nobody knows and that is good all the same. So who asks again under the same request
-// id gets another secret in its place, as if nothing had been answered: the one that was lost ends, and the one before the rotation stays
-// good as long as was said (decisions/0032).
+// If the answer with a token's secret is lost, nobody knows the secret, and yet it is valid. So a repeat under the same request id replaces
+// it, as if nothing had been answered: the lost secret becomes invalid, and the one before the rotation stays valid for as long as was
+// promised (decisions/0032).
 
-// againWithin is how long a request may be repeated, from its first answer on.
+// againWithin is how long a request may be repeated, counted from its first answer.
 const againWithin = 10 * time.Minute
 
-// said digests what a call asks for, so that a request id stands for one thing only.
+// said returns a digest of what a call asks for, so that a request id stands for one request only.
 func (a *TokenCall) said(verb task.Action) string {
 	b, err := json.Marshal(struct {
 		Verb          task.Action
@@ -28,13 +28,13 @@ func (a *TokenCall) said(verb task.Action) string {
 		SQS           bool `json:",omitempty"`
 	}{verb, a.Token.ID(), a.Token.Rights, a.Life, a.Overlap, a.Token.SQS})
 	if err != nil {
-		panic(err) // words and numbers
+		panic(err) // strings and numbers
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:16])
 }
 
-// request is what the row of a token keeps of a call that gave it a secret; nil: it has no request id.
+// request returns what a token's row keeps of the call that set its secret; nil: the call has no request id.
 func (a *TokenCall) request(verb task.Action, first store.Time) *auth.Request {
 	if a.Request == (task.ID{}) {
 		return nil
@@ -42,8 +42,8 @@ func (a *TokenCall) request(verb task.Action, first store.Time) *auth.Request {
 	return &auth.Request{ID: a.Request.String(), By: a.Author.Name, Said: a.said(verb), First: first, Asked: store.TimeOf(a.Asked)}
 }
 
-// again says whether the call repeats the one that gave the token its secret. A request id that stands for something else is refused, and
-// so is a repeat that comes too late, or was overtaken by a later one: it must not end a secret that somebody got meanwhile.
+// again reports whether the call repeats the one that set the token's secret. A request id that stands for another request is refused, and
+// so is a repeat that is too late or was overtaken by a later one: it must not invalidate a secret that somebody received meanwhile.
 func (a *TokenCall) again(now store.Time, verb task.Action, t *auth.Token) (bool, error) {
 	last := t.Request
 	if last == nil || a.Request == (task.ID{}) || last.ID != a.Request.String() {
@@ -60,7 +60,7 @@ func (a *TokenCall) again(now store.Time, verb task.Action, t *auth.Token) (bool
 	return true, nil
 }
 
-// renew puts the secret of a repeat in the place of the one that was lost.
+// renew replaces the secret that was lost with that of the repeat.
 func (c *Control) renew(tx *store.Tx, a *TokenCall, verb task.Action, t auth.Token) (TokenDone, error) {
 	before, first := factsOfToken(&t), t.Request.First
 	t.Hash, t.RotatedAt, t.ExpiresAt, t.Request = a.Token.Hash, tx.Now(), expiry(tx, a.Life), a.request(verb, first)

@@ -9,17 +9,17 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What operators do to queues and to the cluster is noted in the round that changes the rows: see package audit. What leads to no
-// change leaves no entry, nor does what nobody did.
+// What operators do to queues and to the cluster is recorded in the round that changes the rows: see package audit. What changes nothing
+// leaves no entry, nor does a change without an author.
 
-// Deed is what an operator does, if anybody does.
+// Deed is an action and its author, who may be nobody.
 type Deed struct {
 	By     task.Author
 	Action task.Action
 }
 
-// record notes what was changed: before and after are structs, or nil. Leaders of an older level would not remove the entries, so
-// that there are none while there may be one.
+// record adds a change to the audit log: before and after are structs, or nil. Leaders of an older level would not expire the entries, so
+// none are written while there may be one.
 func record(tx *store.Tx, e audit.Entry, before, after any) error {
 	if e.By.IsZero() {
 		return nil
@@ -33,7 +33,7 @@ func record(tx *store.Tx, e audit.Entry, before, after any) error {
 	}
 	log, err := audit.Open(tx, settings.AuditKeep())
 	if err == nil {
-		log.Append(e) // its time comes to whoever looks: see expireAudit
+		log.Append(e) // nothing needs to be scheduled: see expireAudit
 	}
 	return err
 }
@@ -42,7 +42,7 @@ func (d Deed) onQueue(tx *store.Tx, q Queue, before, after any) error {
 	return record(tx, audit.Entry{By: d.By, Action: d.Action, Namespace: q.Namespace, Target: task.Target{Kind: task.OnQueue, Name: q.Name}, Queue: q.Name}, before, after)
 }
 
-// recordOn is record for who did what to what.
+// recordOn is record for an author, an action and a target.
 func recordOn(tx *store.Tx, by task.Author, action task.Action, ns string, to task.Target, before, after any) error {
 	return record(tx, audit.Entry{By: by, Action: action, Namespace: ns, Target: to}, before, after)
 }
@@ -59,12 +59,12 @@ func onCluster(tx *store.Tx, by task.Author, action task.Action, before, after a
 	return recordOn(tx, by, action, "", task.Target{Kind: task.OnCluster}, before, after)
 }
 
-// queueFacts is what operators say of a queue.
+// queueFacts is what the audit log records of a queue.
 type queueFacts struct {
 	task.Settings
 	Paused       bool              `json:"paused"`
 	PausedReason string            `json:"paused_reason"`
-	PausedTypes  map[string]string `json:"paused_types"` // and why
+	PausedTypes  map[string]string `json:"paused_types"` // with the reason
 	PausedKeys   map[string]string `json:"paused_keys"`
 	Shards       []uint32          `json:"shards"`
 	Own          bool              `json:"own"`
@@ -88,7 +88,7 @@ func factsOf(q Queue) *queueFacts {
 	return f
 }
 
-// targets are the shards that take the queue's new tasks, or will when its slots have moved.
+// targets returns the shards that take the queue's new tasks, or will once its slots have moved.
 func (q Queue) targets() (shards []uint32) {
 	if !q.Spread() {
 		return []uint32{q.Shard}
@@ -101,7 +101,7 @@ func (q Queue) targets() (shards []uint32) {
 	return shards
 }
 
-// nodeFacts is what operators say of a node, or it says of itself when it joins.
+// nodeFacts is what the audit log records of a node.
 type nodeFacts struct {
 	State       NodeState `json:"state"`
 	Number      uint32    `json:"number"`
@@ -114,7 +114,7 @@ func factsOfNode(n Node) *nodeFacts {
 	return &nodeFacts{State: n.State, Number: n.Number, PeerAddress: n.PeerAddress, APIAddress: n.APIAddress, Version: n.Version}
 }
 
-// replicaFacts is on which node a replica lies, leaderFacts which node should lead a shard.
+// replicaFacts names the node of a replica, leaderFacts the node that should lead a shard.
 type (
 	replicaFacts struct {
 		Node string `json:"replica_on"`
@@ -124,7 +124,7 @@ type (
 	}
 )
 
-// settingsFacts is what operators say of a cluster.
+// settingsFacts is what the audit log records of the cluster's settings.
 type settingsFacts struct {
 	DataShards  int `json:"data_shards"`
 	Replication int `json:"replication"`
@@ -137,7 +137,7 @@ func factsOfSettings(s Settings) *settingsFacts {
 	return &settingsFacts{DataShards: s.DataShards, Replication: s.Replication, Level: s.Level, AuditRetention: s.AuditKeep()}
 }
 
-// AuditKeep is how long entries of the audit are kept.
+// AuditKeep returns how long audit entries are kept.
 func (s Settings) AuditKeep() time.Duration {
 	if s.AuditRetention == 0 {
 		return audit.DefaultKeep
@@ -145,7 +145,7 @@ func (s Settings) AuditKeep() time.Duration {
 	return s.AuditRetention
 }
 
-// AuditKeep is how long entries of the audit are kept, by this copy. One that knows nothing yet lets none go.
+// AuditKeep returns how long audit entries are kept according to this copy. While the copy is empty, none expire.
 func (c *Copy) AuditKeep() time.Duration {
 	m := c.Map()
 	if m.Version == 0 {
@@ -154,10 +154,10 @@ func (c *Copy) AuditKeep() time.Duration {
 	return m.Settings.AuditKeep()
 }
 
-// CheckAuditRetention refuses what can't be how long the audit is kept.
+// CheckAuditRetention returns an error if d is not a valid retention for audit entries.
 func CheckAuditRetention(field string, d time.Duration) error { return audit.CheckKeep(field, d) }
 
-// SetAuditRetention sets how long entries of the audit are kept, in all shards. It holds within a day.
+// SetAuditRetention sets how long audit entries are kept, in all shards. It takes effect within a day.
 //
 // Errors: wrong_state below the feature level.
 func (c *Control) SetAuditRetention(ctx context.Context, by task.Author, d time.Duration) error {
@@ -179,7 +179,7 @@ func (c *Control) SetAuditRetention(ctx context.Context, by task.Author, d time.
 	})
 }
 
-// NoteBackup notes that a backup of the cluster is being made.
+// NoteBackup records that a backup of the cluster is being made.
 func (c *Control) NoteBackup(ctx context.Context, by task.Author) error {
 	type facts struct {
 		Shards int `json:"shards"`
@@ -189,21 +189,20 @@ func (c *Control) NoteBackup(ctx context.Context, by task.Author) error {
 	})
 }
 
-// Audit reads a page of what operators did to queues and to the cluster, newest first, behind a place; nil: from the newest.
+// Audit returns a page of what operators did to queues and to the cluster, newest first, after a place; nil: from the newest.
 func (c *Control) Audit(ctx context.Context, q audit.Query, behind *audit.Place, limit int) (audit.Page, error) {
 	return view(ctx, c, func(r store.Reader) (audit.Page, error) { return audit.Read(r, 0, q, behind, limit) })
 }
 
-// Check tells what is wrong with the record of what operators did.
+// Check returns what is wrong with the audit log of the system shard.
 func (c *Control) Check(ctx context.Context) ([]string, error) {
 	return view(ctx, c, func(r store.Reader) ([]string, error) { return audit.Check(r), nil })
 }
 
-// auditRest is how long a leader leads before it removes old entries: its clock may be wrong, and what is removed can't be
-// had back.
+// auditRest is how long a leader waits before it removes old entries: its clock may be wrong, and the removal can't be undone.
 const auditRest = time.Hour
 
-// expireAudit removes entries that were kept long enough, if there are any.
+// expireAudit removes entries that have been kept long enough.
 func (c *Control) expireAudit(ctx context.Context) error {
 	if o := c.current(); o == nil || time.Since(o.began) < auditRest {
 		return nil

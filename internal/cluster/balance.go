@@ -2,14 +2,14 @@ package cluster
 
 import "slices"
 
-// placed is a shard with all that balance looks at.
+// placed is a shard with all that balance considers.
 type placed struct {
 	Shard
 	Status
 }
 
-// balance is the one step that makes the load of the nodes more even, when all shards are at rest. Nodes that drain, or
-// are silent, are left out.
+// balance returns the next step that evens out the load of the nodes, when all shards are at rest. It leaves out nodes that drain or are
+// silent.
 func balance(members []Member, shards []placed) Step {
 	if step := spread(members, shards); step.Kind != NoStep {
 		return step
@@ -17,7 +17,7 @@ func balance(members []Member, shards []placed) Step {
 	return shareLeaders(members, shards)
 }
 
-// spread moves a replica from the node with the most to the one with the fewest that can take it, if that has at least two fewer.
+// spread moves a replica from the node with the most to the one with the fewest that can take it, if the difference is at least two.
 func spread(members []Member, shards []placed) Step {
 	var best Step
 	gap := 1
@@ -37,7 +37,7 @@ func spread(members []Member, shards []placed) Step {
 	return best
 }
 
-// moveOne moves a replica of a shard that has none on the other node, rather one that doesn't lead.
+// moveOne moves a replica of a shard that has none on the other node, preferably one that doesn't lead.
 func moveOne(from, to Member, shards []placed) (step Step, ok bool) {
 	for _, s := range shards {
 		r, held := s.On(from.Number)
@@ -53,10 +53,10 @@ func moveOne(from, to Member, shards []placed) (step Step, ok bool) {
 	return step, ok
 }
 
-// shareLeaders hands over one shard, so that in the end no node leads two shards more than another that has a voter. It
-// may take several hands to get from the node with the most to the one with the fewest: the last of them comes first.
+// shareLeaders transfers the leadership of one shard, so that eventually no node leads two shards more than another that has a voter. It
+// may take several transfers to get from the node with the most to the one with the fewest: the last of them comes first.
 func shareLeaders(members []Member, shards []placed) Step {
-	leads := map[uint32]int{} // of the nodes that can lead something
+	leads := map[uint32]int{} // by node, for those that can lead something
 	moves := map[uint32][]Step{}
 	for _, s := range shards {
 		from := NodeOf(s.Leader)
@@ -83,13 +83,13 @@ func shareLeaders(members []Member, shards []placed) Step {
 	return best
 }
 
-// lessStep makes the choice among equal ones the same each time.
+// lessStep breaks ties, so that the choice is always the same.
 func lessStep(a, b Step) bool {
 	return a.Shard < b.Shard || a.Shard == b.Shard && a.Replica < b.Replica
 }
 
-// reach finds the node with the fewest leaders among those that leadership can come to from a node, hand by hand, and
-// the last hand on the shortest way.
+// reach finds the node with the fewest leaders among those that leadership can get to from a node by a chain of transfers, and the last
+// transfer of the shortest chain.
 func reach(from uint32, leads map[uint32]int, moves map[uint32][]Step) (last Step, to uint32) {
 	seen := map[uint32]Step{from: {}}
 	to = from

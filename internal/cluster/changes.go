@@ -10,24 +10,24 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Report is what a node tells of itself whenever it asks for changes.
+// Report is what a node reports about itself whenever it asks for changes.
 type Report struct {
 	Node        uint32
 	APIAddress  string
 	Version     string
 	DiskFree    int64 // bytes
 	DiskTotal   int64
-	ClockOffset time.Duration // its wall clock less that of most others, or of the one other node
-	Barred      bool          // it is to be given no leadership, since that is too much, or its disk slow
+	ClockOffset time.Duration // its wall clock minus that of most others, or of the only other node
+	Barred      bool          // it should get no leadership, because it is overloaded or its disk is slow
 	SlowDisk    bool          `json:",omitempty"`
 	DiskShort   bool          `json:",omitempty"` // less than MinFree is free: it takes no new tasks
 	MinFree     int64         `json:",omitempty"` // bytes
-	Up          time.Duration `json:",omitempty"` // since its program started; 0: it doesn't say
+	Up          time.Duration `json:",omitempty"` // since its process started; 0: unknown
 	Shards      []ShardReport
-	Uses        []auth.Use `json:",omitempty"` // of tokens, since the node told last
+	Uses        []auth.Use `json:",omitempty"` // of tokens, since the node's last report
 }
 
-// ShardReport is how a node's replica of a shard stands.
+// ShardReport is the state of a node's replica of a shard.
 type ShardReport struct {
 	Shard   uint32
 	Applied uint64
@@ -37,40 +37,40 @@ type ShardReport struct {
 
 // Delta is what a node's copy lacks.
 type Delta struct {
-	Version uint64 // what the copy is complete up to then
-	Map     *Map   // nil: nodes, shards and settings are as they were
-	All     bool   // Queues are all there are
+	Version uint64 // up to which the copy is complete afterwards
+	Map     *Map   // nil: nodes, shards and settings are unchanged
+	All     bool   // Queues has all that exist
 	Queues  []Queue
 	Dropped []QueueName
-	Access  *auth.Access  // nil: tokens and namespaces are as they were
-	Quiet   []QuietWorker // with All: all there are
+	Access  *auth.Access  // nil: tokens and namespaces are unchanged
+	Quiet   []QuietWorker // with All: all that exist
 	Resumed []WorkerName
-	// Waited is how long the leader waited for news before it read them: the copy is as new as the question, and so much newer.
+	// Waited is how long the leader waited for news before it read them: the copy is as recent as the request plus this time.
 	Waited time.Duration `json:",omitempty"`
 }
 
 const (
-	// maxWait is how long a poll of another node may wait for news: nodes that wait must not seem silent.
+	// maxWait bounds how long a poll of another node may wait for news: nodes that wait must not seem silent.
 	maxWait = aliveFor / 2
-	// ringSize is how many changes of queues, and of quiet workers, a leader remembers. A copy that lacks more gets all of both.
+	// ringSize is how many changes of queues, and how many of quiet workers, a leader remembers. A copy that lacks more gets all of both.
 	ringSize = 1000
 )
 
-// change is one change of a round: of a queue, of a worker that is quiet or was, of tokens or namespaces, or, with none of them, of nodes,
-// shards or settings.
+// change is a change made in a round: of a queue, of a worker's quiet state, of tokens or namespaces, or, if none is set, of nodes, shards
+// or settings.
 type change struct {
 	queue  QueueName
 	worker WorkerName
 	access bool
 }
 
-// ring remembers the newest changes of queues and quiet workers, and when the rest changed last.
+// ring remembers the latest changes of queues and quiet workers, and when the rest last changed.
 type ring struct {
 	known    bool   // base is known
 	base     uint64 // all changes after this are remembered
 	newest   uint64
-	mapAt    uint64 // when nodes, shards or settings changed last; 0: not since base
-	accessAt uint64 // the same of tokens and namespaces
+	mapAt    uint64 // when nodes, shards or settings last changed; 0: not since base
+	accessAt uint64 // when tokens and namespaces last changed
 	queues   []namedChange[QueueName]
 	workers  []namedChange[WorkerName]
 }
@@ -94,7 +94,7 @@ func (r *ring) add(at uint64, ch change) {
 	}
 }
 
-// addChange adds to a list of changes, which it cuts by half when it is full, so that a change costs no move of all the others.
+// addChange adds to a list of changes. It halves a full list, so that adding a change need not move all the others.
 func addChange[N any](r *ring, list []namedChange[N], at uint64, name N) []namedChange[N] {
 	list = append(list, namedChange[N]{at, name})
 	if len(list) >= 2*ringSize {
@@ -104,7 +104,7 @@ func addChange[N any](r *ring, list []namedChange[N], at uint64, name N) []named
 	return list
 }
 
-// since are the names in a list that were changed after a moment.
+// since returns the names in a list that changed after a version.
 func since[N comparable](list []namedChange[N], after uint64) map[N]bool {
 	names := map[N]bool{}
 	for i := len(list) - 1; i >= 0 && list[i].at > after; i-- {
@@ -113,11 +113,11 @@ func since[N comparable](list []namedChange[N], after uint64) map[N]bool {
 	return names
 }
 
-// forget: of the round at this index some changes may be gone.
+// forget notes that changes of the round at this index may be gone.
 func (r *ring) forget(at uint64) { r.base, r.known = max(r.base, at), true }
 
-// learn sets the base of a term that has just begun, by the newest change as a view after its beginning found it.
-// Changes of the term itself are all remembered.
+// learn sets the base of a term that has just begun, given the newest change that a view found after the term began. All changes of the
+// term itself are remembered.
 func (r *ring) learn(newest uint64) {
 	if r.known {
 		return
@@ -137,7 +137,7 @@ func (r *ring) learn(newest uint64) {
 	r.newest = max(r.newest, newest)
 }
 
-// lack is what a copy lacks.
+// lack says what a copy lacks.
 type lack struct {
 	version uint64
 	all, mp bool
@@ -148,8 +148,8 @@ type lack struct {
 	known   bool
 }
 
-// Changes tells a node what its copy lacks that is complete up to after (0: it is empty), and waits for news up to wait.
-// It takes the node's report, and counts as a sign of life. A node that was removed is refused: wrong state.
+// Changes returns what a node's copy, complete up to after (0: it is empty), lacks, waiting up to wait for news. It stores the node's
+// report, and counts as a sign of life. A node that was removed gets wrong_state.
 func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait time.Duration) (Delta, error) {
 	c.stillThere(report.Node)
 	c.follows(report.Node, after)
@@ -163,7 +163,7 @@ func (c *Control) Changes(ctx context.Context, after uint64, report Report, wait
 	c.await(ctx, after, wait)
 	waited := time.Since(began)
 	what := c.lacks(after)
-	// Also without news there is a view: the answer says that this node leads, and that the copy lacks nothing.
+	// Even without news there is a view: the answer confirms that this node leads, and that the copy lacks nothing.
 	d, err := view(ctx, c, func(r store.Reader) (Delta, error) { return what.read(r, report.Node) })
 	if err != nil {
 		return Delta{}, err
@@ -217,7 +217,7 @@ func (c *Control) await(ctx context.Context, after uint64, wait time.Duration) {
 	}
 }
 
-// lacks says what has to be read for a copy that is complete up to after.
+// lacks returns what has to be read for a copy that is complete up to after.
 func (c *Control) lacks(after uint64) lack {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +235,7 @@ func (c *Control) lacks(after uint64) lack {
 	return l
 }
 
-// read makes the answer. What it finds may be newer than its version says; it is told again then.
+// read builds the answer. What it finds may be newer than its version says; it is then sent again.
 func (l lack) read(r store.Reader, node uint32) (d Delta, err error) {
 	if err := mustBelong(r, node); err != nil {
 		return d, err
@@ -293,7 +293,7 @@ func (l lack) readWorkers(r store.Reader, d *Delta) error {
 	return nil
 }
 
-// mustBelong refuses a node that does not belong to the cluster.
+// mustBelong returns an error for a node that does not belong to the cluster.
 func mustBelong(r store.Reader, number uint32) error {
 	n, ok, err := getRow[Node](r, nodeKey(number))
 	switch {
@@ -314,7 +314,7 @@ func removedError(n Node) error {
 	return wrongState("node %q (number %d) was removed: to come back it has to join anew, with an empty directory", n.Name, n.Number)
 }
 
-// noteReport registers a report of a node that belongs here.
+// noteReport stores the report of a node of the cluster.
 func (c *Control) noteReport(r Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -327,7 +327,7 @@ func (c *Control) noteReport(r Report) {
 	c.starts[r.Node].heard(r.Up, now)
 }
 
-// stillThere registers a sign of life of a node that has reported before.
+// stillThere records a sign of life of a node that has reported before.
 func (c *Control) stillThere(number uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// confirmTime is how long a call waits until the nodes have heard of a change. It is what revocation may take.
+// confirmTime is how long a call waits for the nodes to learn of a change. It bounds the time that a revocation takes.
 const confirmTime = time.Second
 
-// follows registers up to which version a node's copy is complete, by its own word.
+// follows records up to which version a node says that its copy is complete.
 func (c *Control) follows(node uint32, version uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -23,8 +23,8 @@ func (c *Control) follows(node uint32, version uint64) {
 	}
 }
 
-// Confirm waits until the copies of all nodes that are alive are complete up to a version, for a second at most. Behind are the names
-// of those members that have not said so, whether they are alive or not: one that hears nothing does not go by its copy for long.
+// Confirm waits, for a second at most, until the copies of all live nodes are complete up to a version. behind names the members that have
+// not confirmed it, alive or not: one that is cut off does not rely on its copy for long.
 func (c *Control) Confirm(ctx context.Context, version uint64) (behind []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
@@ -56,7 +56,7 @@ func (c *Control) Confirm(ctx context.Context, version uint64) (behind []string,
 	}
 }
 
-// used notes what a node has told of tokens.
+// used records the uses of tokens that a node reported.
 func (c *Control) used(uses []auth.Use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,14 +67,14 @@ func (c *Control) used(uses []auth.Use) {
 	}
 }
 
-// usedAt is when a token was last used, if that is not written yet.
+// usedAt returns when a token was last used, if that is not written yet.
 func (c *Control) usedAt(of auth.TokenName) store.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.uses[of]
 }
 
-// writeUses writes when tokens were last used, all in one round. What is lost with a leader is a minute of that.
+// writeUses writes when tokens were last used, all in one round. A leader that fails loses at most a minute of that.
 func (c *Control) writeUses(ctx context.Context) error {
 	c.mu.Lock()
 	uses := c.uses

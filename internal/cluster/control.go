@@ -16,45 +16,45 @@ import (
 
 // System is this node's replica of the system shard.
 type System interface {
-	// Update runs fn in a round. Its refusal leaves nothing behind. Where the shard is not led the error says so, and fn
-	// did not run. Fn may run again if its round was dropped.
+	// Update runs fn in a round. If fn returns an error, nothing is written. If the shard is not led here, the error says so, and fn did
+	// not run. fn may run again if its round was dropped.
 	Update(ctx context.Context, fn func(tx *store.Tx) error) error
-	// View runs fn against the state as it was at some moment of the call, where the shard is led.
+	// View runs fn against the state at some moment during the call, if the shard is led here.
 	View(ctx context.Context, fn func(store.Reader) error) error
 }
 
-// Shards are the data shards, wherever they are led.
+// Shards gives access to the data shards, wherever they are led.
 type Shards interface {
-	// CopyQueues makes a shard's copies of queue configurations at least as new as these.
+	// CopyQueues brings a shard's copies of queue configurations to at least these versions.
 	CopyQueues(ctx context.Context, shard uint32, ns string, configs map[string]task.QueueConfig) error
-	// DropQueue removes a shard's copy of an empty queue; it refuses when the queue has tasks.
+	// DropQueue removes a shard's copy of an empty queue. It returns an error if the queue has tasks.
 	DropQueue(ctx context.Context, shard uint32, ns, name string) error
-	// Spaces tells what namespaces use of a shard, in their order.
+	// Spaces returns what namespaces use in a shard, in the order of names.
 	Spaces(ctx context.Context, shard uint32, names []string) ([]task.Space, error)
-	// PutShare replaces a namespace's share of a shard, unless the one that is there is as new, and tells what it uses.
+	// PutShare replaces a namespace's share in a shard, unless the existing one is as new, and returns what the namespace uses.
 	PutShare(ctx context.Context, shard uint32, ns string, to task.Share) (task.Space, error)
-	// EraseNamespace removes what a shard still has of a namespace without queues. It refuses while tasks are on their way.
+	// EraseNamespace removes what a shard still has of a namespace without queues. It returns an error while tasks are in transit.
 	EraseNamespace(ctx context.Context, shard uint32, ns string) error
-	// KeysUntil is when the last idempotency key ends that a queue has in a shard; 0: it has none.
+	// KeysUntil returns when the last idempotency key of a queue in a shard expires; 0: there is none.
 	KeysUntil(ctx context.Context, shard uint32, ns, name string) (store.Time, error)
-	// HoldsUnique says whether a unique key of a queue is held in a shard by a task of one of the slots.
+	// HoldsUnique reports whether a task of one of the slots holds a unique key of a queue in a shard.
 	HoldsUnique(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (bool, error)
-	// OnceUntil is when the last once key of some slots ends that a queue has in a shard; 0: it has none. What has ended in a shard
-	// that takes no more of the slots can't begin anew.
+	// OnceUntil returns when the last once key of a queue for some slots in a shard expires; 0: there is none. In a shard that takes no
+	// more tasks of the slots, no new ones appear.
 	OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error)
-	// CopyWatches makes a shard's copies of what the webhooks of namespaces want to hear of at least as new as these.
+	// CopyWatches brings a shard's copies of what the webhooks of namespaces subscribe to to at least these versions.
 	CopyWatches(ctx context.Context, shard uint32, watches map[string]task.Watch) error
 }
 
-// Config is what a Control is made of.
+// Config configures a Control.
 type Config struct {
 	System System
 	Shards Shards
-	// Own is what this node tells of itself, and Node its number: where it leads the system shard it need not tell that to itself.
+	// Own returns this node's report, and Node is its number: a node that leads the system shard need not report to itself.
 	Own       func() Report
 	Node      uint32
 	MaxQueues int // default 10,000
-	// Room refuses, with unavailable, when the disk is too full for a queue that appears by use; nil: there is always room.
+	// Room returns unavailable when the disk is too full for a queue that is created by its first use; nil: there is always room.
 	Room   func() error
 	Logger *slog.Logger // nil: none
 }
@@ -62,75 +62,75 @@ type Config struct {
 const (
 	// DefaultMaxQueues bounds the queues of all namespaces together.
 	DefaultMaxQueues = 10_000
-	// aliveFor is how long a node counts as running after it was heard of: a few polls.
+	// aliveFor is how long a node counts as alive after it was last heard from: a few polls.
 	aliveFor = 10 * time.Second
-	// sameLeader is how short a gap between two terms may be without the nodes being given time to report again.
+	// sameLeader is how short a gap between two terms must be for the nodes not to be given time to report again.
 	sameLeader = time.Second
 )
 
-// Control reads and changes the system shard's tables. Every node has one. Its methods run rounds and views of this
-// node's replica, so that on a node that does not lead the system shard they return the shard's error, which says who
-// does. What it remembers beyond the rows is thrown away when the replica no longer leads.
+// Control reads and changes the system shard's tables. Every node has one. Its methods run rounds and views on this node's replica. On a
+// node that does not lead the system shard, they return the shard's error, which names the leader. What it remembers beyond the rows is
+// discarded when the replica stops leading.
 //
-// Its methods may be called from any goroutine. Elected, Dropped and Committed belong to the system shard's loop, in the
-// order in which its hooks are called; functions that run in a round are on that loop, too.
+// Its methods may be called from any goroutine. Elected, Dropped and Committed must be called on the system shard's loop, in the order of
+// its hooks; functions that run in a round are on that loop, too.
 type Control struct {
 	cfg  Config
 	log  *slog.Logger
 	work sync.WaitGroup // repairs and moves
 
-	dividing chan struct{} // one place: who has it shares out a namespace's quotas
-	divided  chan struct{} // one place: some namespace has quotas
+	dividing chan struct{} // capacity 1: whoever holds it divides a namespace's quotas
+	divided  chan struct{} // capacity 1: some namespace has quotas
 
 	events  events.Ring
-	lastMap atomic.Pointer[Map] // that was read last; nil: none
+	lastMap atomic.Pointer[Map] // the last one read; nil: none
 
 	mu      sync.Mutex
 	leading *leading // nil: not leading
 	closed  bool
 	news    chan struct{} // closed when a change is committed, or leadership changes
-	left    time.Time     // when leadership was lost last
-	since   time.Time     // when it became leader, after a gap
+	left    time.Time     // when leadership was last lost
+	since   time.Time     // when it became leader after a gap
 	heard   map[uint32]nodeReport
 	starts  map[uint32]*starts // of nodes, as far as this one noticed; they outlast its leadership
 	seen    map[uint32]sight
 
-	lookWanted chan chan struct{} // for the Reconciler, while it sleeps long
+	lookWanted chan chan struct{} // requests to the Reconciler, which may be in a long sleep
 
-	moves chan struct{} // one place: slots of a queue are on their way
+	moves chan struct{} // capacity 1: slots of a queue are moving
 
-	copies  map[uint32]uint64 // up to which version nodes have said that their copies are complete
-	awaited chan struct{}     // closed when one says so; nil: nobody waits for that
+	copies  map[uint32]uint64 // up to which version nodes have reported their copies to be complete
+	awaited chan struct{}     // closed when a node reports that; nil: nobody waits for it
 	uses    map[auth.TokenName]store.Time
 
-	post         chan struct{} // one place: something is to be sent to webhooks, or may be now
-	hooked       chan struct{} // one place: there may be the first webhook, or it became leader
+	post         chan struct{} // capacity 1: something is to be sent to webhooks, or may be now
+	hooked       chan struct{} // capacity 1: the first webhook may exist now, or this node became leader
 	told         told
-	hooksDropped atomic.Uint64 // notices that were not delivered, and never will be
+	hooksDropped atomic.Uint64 // notices that were given up
 }
 
-// leading is what a leader remembers of its rounds. It is guarded by Control.mu, except queues and seenAt.
+// leading is what a leader remembers. It is guarded by Control.mu, except queues and seenAt.
 type leading struct {
 	stop  context.CancelFunc // ends the repair
 	began time.Time
-	doubt map[uint32]time.Time // until when shards may have other voters than were seen
+	doubt map[uint32]time.Time // until when shards may have voters other than those seen
 
-	unfinished map[QueueName]bool // queues whose slots have moved; true: they are on their way
+	unfinished map[QueueName]bool // queues whose parts need further work; true: slots are moving
 
-	seenAt  time.Time      // when what shards told long ago was forgotten last; it belongs to the Dispatcher
+	seenAt  time.Time      // when old shard states were last forgotten; it belongs to the Dispatcher
 	queues  *queueCounts   // nil: not counted. It belongs to the shard's loop
 	pending []change       // of the round in flight
-	happens []events.Event // by the round in flight
+	happens []events.Event // of the round in flight
 	ring    ring
 }
 
-// nodeReport is what a node last told.
+// nodeReport is a node's last report.
 type nodeReport struct {
 	Report
 	At time.Time
 }
 
-// sight is how a shard looked when it was last asked.
+// sight is the state of a shard when it was last asked.
 type sight struct {
 	status  Status
 	problem string    // "": none
@@ -138,7 +138,7 @@ type sight struct {
 	at      time.Time // when it was asked
 }
 
-// NewControl makes a Control that is not leading.
+// NewControl returns a Control that does not lead.
 func NewControl(cfg Config) *Control {
 	if cfg.MaxQueues == 0 {
 		cfg.MaxQueues = DefaultMaxQueues
@@ -150,7 +150,7 @@ func NewControl(cfg Config) *Control {
 		copies: map[uint32]uint64{}, uses: map[auth.TokenName]store.Time{}, post: make(chan struct{}, 1), hooked: make(chan struct{}, 1), moves: make(chan struct{}, 1), lookWanted: make(chan chan struct{}), dividing: make(chan struct{}, 1), divided: make(chan struct{}, 1)}
 }
 
-// Close ends the Control's own work.
+// Close ends the Control's background work.
 func (c *Control) Close() {
 	c.Dropped(true)
 	c.mu.Lock()
@@ -159,8 +159,8 @@ func (c *Control) Close() {
 	c.work.Wait()
 }
 
-// Elected: this node's replica leads the system shard, and has applied all that was committed before. Copies of queues
-// that a leader before it owed to the data shards are made good in the background.
+// Elected is called when this node's replica leads the system shard and has applied everything committed before. Copies of queues that an
+// earlier leader still owed to the data shards are sent in the background.
 func (c *Control) Elected() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,7 +187,7 @@ func (c *Control) Elected() {
 	c.work.Go(func() { c.divideAll(ctx) })
 }
 
-// Dropped: a round of the system shard did not commit, or nobody knows, or the replica's term ended.
+// Dropped is called when a round of the system shard did not commit, or its fate is unknown, or the replica's term ended.
 func (c *Control) Dropped(over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +203,7 @@ func (c *Control) Dropped(over bool) {
 	c.wake()
 }
 
-// Committed: the round at this index of the system shard's log is applied.
+// Committed is called when the round at this index of the system shard's log has been applied.
 func (c *Control) Committed(at uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,20 +225,20 @@ func (c *Control) Committed(at uint64) {
 	c.wake()
 }
 
-// wake tells those who wait that there is something to look at.
+// wake wakes everyone who waits for news.
 func (c *Control) wake() {
 	close(c.news)
 	c.news = make(chan struct{})
 }
 
-// leads says whether this node's replica leads, as far as it knows.
+// leads reports whether this node's replica leads, as far as it knows.
 func (c *Control) leads() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leading != nil
 }
 
-// update runs fn in a round of the system shard. What fn returns is worth something only without an error.
+// update runs fn in a round of the system shard. The result is valid only without an error.
 func update[T any](ctx context.Context, c *Control, fn func(tx *store.Tx) (T, error)) (T, error) {
 	var out T
 	err := c.cfg.System.Update(ctx, func(tx *store.Tx) (err error) {
@@ -246,7 +246,7 @@ func update[T any](ctx context.Context, c *Control, fn func(tx *store.Tx) (T, er
 		return err
 	})
 	if err != nil {
-		var zero T // out may be the loop's still
+		var zero T // the loop may still be writing to out
 		return zero, named(err)
 	}
 	return out, nil
@@ -266,7 +266,7 @@ func view[T any](ctx context.Context, c *Control, fn func(store.Reader) (T, erro
 	return out, nil
 }
 
-// named says where an error comes from that is no refusal. Who is asked for it finds it as it was.
+// named adds the origin to an error that is not a refusal. The wrapped error is unchanged.
 func named(err error) error {
 	if _, refused := task.AsError(err); refused {
 		return err
@@ -274,8 +274,8 @@ func named(err error) error {
 	return fmt.Errorf("system shard: %w", err)
 }
 
-// Map reads nodes, shards and settings. It is asked for all the time, where nothing changes for days: what was decoded last is given
-// again while it is as new as the tables, which each change of theirs tells in the row newestKey.
+// Map returns nodes, shards and settings. It is called all the time, while nothing changes for days: so the last decoded map is returned as
+// long as it is as new as the tables, whose every change updates the row newestKey.
 func (c *Control) Map(ctx context.Context) (*Map, error) {
 	return view(ctx, c, func(r store.Reader) (*Map, error) {
 		if m := c.lastMap.Load(); m != nil && m.Version == getNumber(r, newestKey) {
@@ -295,7 +295,7 @@ func (c *Control) set(tx *store.Tx, key, value []byte) {
 	c.note(tx, change{})
 }
 
-// note remembers a change of the round in flight, for those who wait for news.
+// note records a change of the round in flight for those who wait for news.
 func (c *Control) note(tx *store.Tx, ch change) {
 	tx.Set(newestKey, encodeNumber(tx.Index()))
 	c.mu.Lock()
@@ -305,7 +305,7 @@ func (c *Control) note(tx *store.Tx, ch change) {
 	}
 }
 
-// silent is how long nothing was heard of a node. A new leader has not had time to hear.
+// silent returns how long a node has not been heard from. A new leader counts from the start of its leadership.
 func (c *Control) silent(number uint32) time.Duration {
 	if c.isOwn(number) {
 		return 0
@@ -319,10 +319,10 @@ func (c *Control) silent(number uint32) time.Duration {
 	return time.Since(last)
 }
 
-// isOwn says whether a node is this one, which leads the system shard, or asks in vain.
+// isOwn reports whether a node is this one, which leads the system shard or is about to be refused.
 func (c *Control) isOwn(number uint32) bool { return c.cfg.Own != nil && number == c.cfg.Node }
 
-// fitness says what keeps leadership from a node.
+// fitness returns what keeps a node from leading.
 func (c *Control) fitness(number uint32) fitness {
 	c.mu.Lock()
 	defer c.mu.Unlock()

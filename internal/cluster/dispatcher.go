@@ -16,49 +16,49 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// DispatcherConfig is what a Dispatcher is made of.
+// DispatcherConfig configures a Dispatcher.
 type DispatcherConfig struct {
 	Control *Control
-	// Send makes one attempt. It returns within a bounded time, and early when ctx ends.
+	// Send makes one attempt. It returns within a bounded time, and early when ctx is done.
 	Send func(ctx context.Context, l webhook.Request) webhook.Outcome
-	// Depths reads how many ready tasks queues have, in all shards. Missing says that a shard gave no answer.
+	// Depths returns the numbers of ready tasks of queues over all shards. missing is set if a shard did not answer.
 	Depths func(ctx context.Context, ns string, patterns []string, since bool) (all []Depth, missing bool)
-	Period time.Duration // between two looks at thresholds and at which shards lack a watch; default 10 s
+	Period time.Duration // between two checks of thresholds and of which shards lack a watch; default 10 s
 	Logger *slog.Logger  // nil: none
 }
 
 const (
-	// dispatchRest is the shortest time between two looks at what is due.
+	// dispatchRest is the shortest time between two checks for what is due.
 	dispatchRest = 50 * time.Millisecond
 	// lookEvery is the default period.
 	lookEvery = 10 * time.Second
-	// idleLook is when to look again if nothing waits. What makes something wait asks for a look itself.
+	// idleLook is when to check again if nothing waits. Whatever makes something wait asks for a check itself.
 	idleLook = 10 * time.Minute
-	// maxTests bounds the tests at a time. One namespace has half of them.
+	// maxTests bounds concurrent tests. A namespace may use half of them.
 	maxTests = 8
-	// settleTries is how often it is tried to note what came of an attempt. After that it counts as not made.
+	// settleTries is how often to try to record the outcome of an attempt. After that it counts as not made.
 	settleTries = 3
 )
 
-// Dispatcher brings notices to the receivers of webhooks, where the system shard is led: for each webhook one at a time, so that one whose
-// receiver hangs holds up no other. What it must not lose is in the rows of the system shard.
+// Dispatcher delivers notices to the receivers of webhooks on the node that leads the system shard: one at a time per webhook, so that a
+// receiver that hangs holds up no other. What it must not lose is in the rows of the system shard.
 type Dispatcher struct {
 	cfg  DispatcherConfig
 	log  *slog.Logger
 	work sync.WaitGroup
 
 	mu   sync.Mutex
-	busy map[hookName]bool // webhooks that are seen to
+	busy map[hookName]bool // webhooks being served
 
 	tests *admission.Slots
 
 	delivered, failed atomic.Uint64
-	oldest            atomic.Int64 // when the oldest notice was made that is to be sent, in microseconds; 0: there is none, or this node does not lead
+	oldest            atomic.Int64 // when the oldest notice still to be sent was created, in microseconds; 0: there is none, or this node does not lead
 }
 
 type hookName struct{ ns, name string }
 
-// NewDispatcher makes a Dispatcher that does not run yet.
+// NewDispatcher returns a Dispatcher that is not running yet.
 func NewDispatcher(cfg DispatcherConfig) *Dispatcher {
 	if cfg.Period == 0 {
 		cfg.Period = lookEvery
@@ -69,15 +69,15 @@ func NewDispatcher(cfg DispatcherConfig) *Dispatcher {
 	return &Dispatcher{cfg: cfg, log: cfg.Logger, busy: map[hookName]bool{}, tests: admission.NewSlots(maxTests)}
 }
 
-// DispatchCounts are what a node has done for webhooks since it started.
+// DispatchCounts counts what a node has done for webhooks since it started.
 type DispatchCounts struct {
 	Delivered, Failed, Dropped uint64        // notices, attempts, notices
-	Oldest                     time.Duration // of the notices that are to be sent, if this node leads the system shard
+	Oldest                     time.Duration // age of the oldest notice to be sent, if this node leads the system shard
 	Leads                      bool
-	States                     map[string]map[string]int // how many webhooks there are, by namespace and state, if it leads
+	States                     map[string]map[string]int // number of webhooks by namespace and state, if it leads
 }
 
-// Counts tells what this node has done for webhooks.
+// Counts returns what this node has done for webhooks.
 func (p *Dispatcher) Counts(ctx context.Context) DispatchCounts {
 	c := DispatchCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Control.hooksDropped.Load(), Leads: p.cfg.Control.leads()}
 	if c.Leads {
@@ -89,7 +89,7 @@ func (p *Dispatcher) Counts(ctx context.Context) DispatchCounts {
 	return c
 }
 
-// Run sends, while this node leads the system shard, until ctx ends. On return nothing of it runs.
+// Run sends while this node leads the system shard, until ctx is done. On return all its goroutines have ended.
 func (p *Dispatcher) Run(ctx context.Context) {
 	defer p.work.Wait()
 	p.work.Go(func() { p.watchThresholds(ctx) })
@@ -111,7 +111,7 @@ func (p *Dispatcher) Run(ctx context.Context) {
 	}
 }
 
-// lookForDue sees to the webhooks that have something due, and tells when to look again.
+// lookForDue serves the webhooks that have something due, and returns when to look again.
 func (p *Dispatcher) lookForDue(ctx context.Context) (wait time.Duration) {
 	due, err := p.cfg.Control.dueHooks(ctx)
 	if err != nil {
@@ -135,21 +135,21 @@ func (p *Dispatcher) lookForDue(ctx context.Context) (wait time.Duration) {
 	return wait
 }
 
-// dueHook is a webhook for which something waits, and when that may be sent.
+// dueHook is a webhook with pending notices, and the time at which the next may be sent.
 type dueHook struct {
 	hookName
 	at store.Time
 }
 
 type dueList struct {
-	now    store.Time // of the shard, which wrote when things are due
+	now    store.Time // of the shard, which also set the due times
 	hooks  []dueHook
-	oldest store.Time // of all notices that are to be sent, but those for webhooks that are paused or disabled
+	oldest store.Time // of all notices to be sent, except for webhooks that are paused or disabled
 }
 
-// dueHooks tells for which webhooks something waits.
+// dueHooks returns the webhooks that have pending notices.
 func (c *Control) dueHooks(ctx context.Context) (dueList, error) {
-	return update(ctx, c, func(r *store.Tx) (due dueList, err error) { // writes nothing: a view knows no time
+	return update(ctx, c, func(r *store.Tx) (due dueList, err error) { // writes nothing, but a view has no clock
 		due.now = r.Now()
 		if getNumber(r, pendingsKey) == 0 {
 			return due, nil
@@ -165,7 +165,7 @@ func (c *Control) dueHooks(ctx context.Context) (dueList, error) {
 				continue
 			}
 			oldest := oldestPending(r, h.Namespace, h.Name)
-			at := oldest.Add(maxNoticeAge + time.Second) // when it goes
+			at := oldest.Add(maxNoticeAge + time.Second) // when it expires
 			if !h.still() {
 				at = min(at, max(firstDue(r, h), s.RestUntil))
 				if due.oldest == 0 || oldest < due.oldest {
@@ -178,7 +178,7 @@ func (c *Control) dueHooks(ctx context.Context) (dueList, error) {
 	})
 }
 
-// firstDue is when the first notice that waits for a webhook is due.
+// firstDue returns when the first pending notice of a webhook is due.
 func firstDue(r store.Reader, h *Webhook) (at store.Time) {
 	scanPending(r, h.Namespace, h.Name, func(k, _ []byte) bool {
 		at, _ = dueOf(k)
@@ -187,7 +187,7 @@ func firstDue(r store.Reader, h *Webhook) (at store.Time) {
 	return at
 }
 
-// seeTo sends what is due for a webhook, beside all else, unless that is being done.
+// seeTo sends what is due for a webhook, in a goroutine of its own, unless one is already doing so.
 func (p *Dispatcher) seeTo(ctx context.Context, of hookName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,18 +205,18 @@ func (p *Dispatcher) seeTo(ctx context.Context, of hookName) {
 		for ctx.Err() == nil {
 			a, err := p.cfg.Control.nextAttempt(ctx, of.ns, of.name)
 			if err != nil || a == nil {
-				return // who looks next sees what is due
+				return // the next check sees what is due
 			}
 			p.try(ctx, a)
 		}
 	})
 }
 
-// try makes an attempt, and notes what came of it.
+// try makes an attempt, and records its outcome.
 func (p *Dispatcher) try(ctx context.Context, a *attempt) {
 	o := p.cfg.Send(ctx, a.letter())
 	if ctx.Err() != nil && !o.Delivered() {
-		return // cut off: whoever leads next tries it again
+		return // cut off: the next leader tries again
 	}
 	p.told(a.hook.Namespace, a.hook.Name, &a.notice, a.id, o)
 	for try := range settleTries {
@@ -239,7 +239,7 @@ func (p *Dispatcher) told(ns, name string, n *notice, id noticeID, o webhook.Out
 	log.Warn("a notice was not delivered", "error", o.Error)
 }
 
-// Test sends a notice to a webhook now, and tells what came of it. It is sent to one that is paused or disabled, too.
+// Test sends a notice to a webhook now, and returns the outcome. It also works for a webhook that is paused or disabled.
 func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) (Delivery, error) {
 	if ok, own := p.tests.TryAcquire(ns); !ok {
 		return Delivery{}, p.tooManyTests(name, own)
@@ -250,7 +250,7 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 		Webhook
 		now store.Time
 	}
-	h, err := update(ctx, c, func(tx *store.Tx) (found, error) { // writes nothing: a view knows no time
+	h, err := update(ctx, c, func(tx *store.Tx) (found, error) { // writes nothing, but a view has no clock
 		h, err := getHook(tx, ns, name)
 		return found{h, tx.Now()}, err
 	})
@@ -295,7 +295,7 @@ func (p *Dispatcher) tooManyTests(name string, own bool) error {
 	return task.Unavailable(time.Second, "webhook %q: %d tests are running, and no more may at a time", name, p.tests.Size())
 }
 
-// testFacts is what came of a test.
+// testFacts is the outcome of a test, for the audit log.
 type testFacts struct {
 	Outcome DeliveryOutcome `json:"outcome"`
 	Status  int             `json:"status"`

@@ -10,62 +10,61 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What the tasks of a namespace may use is shared out to the shards, each of which decides by its share alone. The simple way, the
-// same to each, would refuse work while there is room elsewhere; so shares follow the use. At no moment are they more than the quota:
-// a share is made larger only by what others have confirmed to be smaller, and a row of the system shard says what each may go by at
-// most, written before it is told.
+// A namespace's quotas are divided among the shards, each of which decides by its share alone. The simple way, equal shares, would refuse
+// work while there is room elsewhere; so shares follow the use. At no moment do they exceed the quota: a share grows only by what others
+// have confirmed to have given up, and a row of the system shard, written before the share is sent, says how much each shard may use at
+// most.
 
-// divisionRow says what the shards may use of a namespace's quotas.
+// divisionRow says how much of a namespace's quotas the shards may use.
 type divisionRow struct {
 	Parts []divisionPart `json:"parts"`
 }
 
 type divisionPart struct {
 	Shard   uint32 `json:"shard"`
-	Version uint64 `json:"version"` // of the share that it was told last
-	// Most is what the shard may go by, or has in use, whether it has heard of its share or not. It has no bound until a share is
-	// confirmed.
+	Version uint64 `json:"version"` // of the last share sent to it
+	// Most is what the shard may use or does use, whether or not it has received its share. It is unlimited until a share is confirmed.
 	Most task.Amounts `json:"most"`
-	// Told is the most of what it was told and has not confirmed.
+	// Told is the maximum of the shares sent to it and not confirmed.
 	Told task.Amounts `json:"told,omitzero"`
 }
 
-// shardPart is where one shard stands while shares are made.
+// shardPart is the state of one shard during a division.
 type shardPart struct {
 	divisionPart
 	space   task.Space
 	known   bool // the shard has answered
-	joining bool // it gets its first queue of the namespace
+	joining bool // it is about to get its first queue of the namespace
 }
 
 func divisionKey(ns string) []byte { return append([]byte{divisionTable}, ns...) }
 
-// settled says whether the shard goes by what it was told last.
+// settled reports whether the shard uses the last share sent to it.
 func (p *shardPart) settled() bool {
 	return p.known && p.Version != 0 && p.space.Share.Version == p.Version
 }
 
-// holds says whether tasks of the namespace can come to the shard.
+// holds reports whether tasks of the namespace can reach the shard.
 func (p *shardPart) holds() bool { return p.known && (p.space.Queues > 0 || p.joining) }
 
-// division is a namespace's quotas and how its shards stand.
+// division is a namespace's quotas and the state of its shards.
 type division struct {
 	ns     string
 	quotas task.Quotas
 	parts  []shardPart
-	row    divisionRow // as it is written
+	row    divisionRow // as last written
 }
 
 const (
-	// divideRest lies between two looks at how namespaces use their shares.
+	// divideRest is the pause between two checks of how namespaces use their shares.
 	divideRest = time.Second
-	// askTime bounds the wait for what a shard says of its share.
+	// askTime bounds the wait for a shard's answer about its share.
 	askTime = 2 * time.Second
 )
 
-// divide shares a namespace's quotas out anew. Joining is a shard that gets its first queue of the namespace; 0: none.
+// divide divides a namespace's quotas again. joining is a shard that is about to get its first queue of the namespace; 0: none.
 //
-// Errors: unavailable if a shard has not confirmed its share: until it does, it may go by the one before.
+// Errors: unavailable if a shard has not confirmed its share: until it does, it may use the previous one.
 func (c *Control) divide(ctx context.Context, ns string, joining uint32) error {
 	select {
 	case c.dividing <- struct{}{}:
@@ -78,7 +77,7 @@ func (c *Control) divide(ctx context.Context, ns string, joining uint32) error {
 		return err
 	}
 	select {
-	case c.divided <- struct{}{}: // there is something for divideAll
+	case c.divided <- struct{}{}: // there is work for divideAll
 	default:
 	}
 	errs := c.ask(ctx, d)
@@ -109,7 +108,7 @@ func (c *Control) divide(ctx context.Context, ns string, joining uint32) error {
 	return nil
 }
 
-// division reads how a namespace is shared out; nil: there is no such namespace.
+// division reads how a namespace is divided; nil: there is no such namespace.
 func (c *Control) division(ctx context.Context, ns string) (*division, error) {
 	return view(ctx, c, func(r store.Reader) (*division, error) {
 		n, err := namespaceOf(r, ns)
@@ -144,7 +143,7 @@ func newDivision(ns string, q task.Quotas, shards []uint32, row divisionRow) *di
 	return d
 }
 
-// ask finds out how the shards stand.
+// ask asks the shards for their state.
 func (c *Control) ask(ctx context.Context, d *division) []error {
 	errs := make([]error, len(d.parts))
 	each(len(d.parts), func(i int) {
@@ -160,7 +159,7 @@ func (c *Control) ask(ctx context.Context, d *division) []error {
 	return errs
 }
 
-// hear takes over what a shard goes by. While it may not have heard of its last share, it may come to go by that.
+// hear updates Most from the shard's answer. As long as the shard may not have received its last share, it may still come to use it.
 func (p *shardPart) hear() {
 	if !p.known {
 		return
@@ -171,7 +170,7 @@ func (p *shardPart) hear() {
 	p.Most = most(p.Most, p.space.Use)
 }
 
-// tell sends those shards a new share for which there is one. What each may go by from then on is written before.
+// tell sends a new share to those shards for which of returns one. What each may use from then on is written first.
 func (c *Control) tell(ctx context.Context, d *division, of func(p *shardPart, i int) (task.Amounts, bool)) ([]error, error) {
 	told := make([]*task.Share, len(d.parts))
 	some := false
@@ -223,7 +222,7 @@ func (c *Control) tell(ctx context.Context, d *division, of func(p *shardPart, i
 	return errs, nil
 }
 
-// written is how the row has the parts.
+// written returns the parts as the row stores them.
 func (d *division) written() []divisionPart {
 	parts := make([]divisionPart, len(d.parts))
 	for i := range d.parts {
@@ -232,7 +231,7 @@ func (d *division) written() []divisionPart {
 	return parts
 }
 
-// room is what no shard may go by.
+// room returns what no shard may use.
 func (d *division) room() task.Amounts {
 	left := d.quotas.Whole()
 	for i := range d.parts {
@@ -245,8 +244,8 @@ func (d *division) room() task.Amounts {
 	return left
 }
 
-// atOnce is what shards may be told while nothing is confirmed: not more than each may go by already; and those that have confirmed
-// nothing yet, not more than what the others leave, since a share that is lowered may not come.
+// atOnce returns what shards may be told before anything is confirmed: for each no more than it may use already; and for those that have
+// confirmed nothing yet, no more than the others leave, since a lowered share may not arrive.
 func (d *division) atOnce(want []task.Amounts) []task.Amounts {
 	left := d.quotas.Whole()
 	for i := range d.parts {
@@ -273,7 +272,7 @@ func (d *division) atOnce(want []task.Amounts) []task.Amounts {
 	return to
 }
 
-// could is what the shard may go by of one quota by all that it was told.
+// could returns how much of one quota the shard may use by all that it was told.
 func (p *divisionPart) could(f int) int64 {
 	if most := *p.Most.Each()[f]; most != task.NoLimit {
 		return most
@@ -281,7 +280,7 @@ func (p *divisionPart) could(f int) int64 {
 	return *p.Told.Each()[f]
 }
 
-// raised is a shard's share with what it wants more of, as far as there is room.
+// raised returns a shard's share, increased towards what it wants as far as there is room.
 func raised(p *shardPart, want task.Amounts, room *task.Amounts) task.Amounts {
 	to := p.space.Share.Amounts
 	for f, v := range to.Each() {
@@ -291,7 +290,7 @@ func raised(p *shardPart, want task.Amounts, room *task.Amounts) task.Amounts {
 			*v = asked
 		case asked > *v:
 			had := *p.Most.Each()[f]
-			*v = min(asked, had+*left) // what is above its share is in use: it counts already
+			*v = min(asked, had+*left) // what exceeds its share is in use: it counts already
 			*left -= max(*v-had, 0)
 		}
 	}
@@ -312,12 +311,12 @@ func eachOf(a, b task.Amounts, of func(v, w int64) int64) task.Amounts {
 	return a
 }
 
-// mustHaveShare makes sure, before a shard gets a queue, that it knows its share of the namespace.
+// mustHaveShare makes sure that a shard knows its share of the namespace before it gets a queue.
 func (c *Control) mustHaveShare(ctx context.Context, ns string, shard uint32) error {
 	lacks, err := view(ctx, c, func(r store.Reader) (bool, error) {
 		n, err := namespaceOf(r, ns)
 		if err != nil || !n.Quotas.Tasks() {
-			return false, nil // who makes the queue finds out that there is no namespace
+			return false, nil // creating the queue will report that the namespace does not exist
 		}
 		row, _, err := getRow[divisionRow](r, divisionKey(ns))
 		if err != nil {
@@ -332,7 +331,7 @@ func (c *Control) mustHaveShare(ctx context.Context, ns string, shard uint32) er
 	return c.divide(ctx, ns, shard)
 }
 
-// lacks says whether the shard has nothing of some quota, or may not know of it.
+// lacks reports whether the shard has nothing of some quota, or may not know of it.
 func (p divisionPart) lacks(whole task.Amounts) bool {
 	for f, all := range whole.Each() {
 		if has := *p.Most.Each()[f]; has == 0 || has > *all {
@@ -342,8 +341,8 @@ func (p divisionPart) lacks(whole task.Amounts) bool {
 	return false
 }
 
-// divideAll looks at how namespaces use their shares, and shares anew what is pressed for room, until ctx ends. While no namespace has
-// quotas it waits for the first that does.
+// divideAll watches how namespaces use their shares, and divides again where a shard is short of room, until ctx is done. While no
+// namespace has quotas, it waits for the first that does.
 func (c *Control) divideAll(ctx context.Context) {
 	seen := map[spaceName][3]uint64{}
 	for sleep(ctx, divideRest); ctx.Err() == nil; sleep(ctx, divideRest) {
@@ -375,7 +374,7 @@ type spaceName struct {
 	shard uint32
 }
 
-// divisions are all namespaces of which shards must know.
+// divisions returns all namespaces that shards must know of.
 func (c *Control) divisions(ctx context.Context) ([]*division, error) {
 	return view(ctx, c, func(r store.Reader) (all []*division, err error) {
 		rows, err := scanRows[Namespace](r, namespaceTable)
@@ -420,8 +419,8 @@ func (c *Control) askAll(ctx context.Context, all []*division) {
 	})
 }
 
-// pressed says whether to share anew: a shard does not go by what it was told, or another division would help one that is out of room,
-// or nearly.
+// pressed reports whether to divide again: a shard does not use what it was told, or another division would help one that is out of room,
+// or nearly so.
 func (d *division) pressed(seen map[spaceName][3]uint64) bool {
 	settled := true
 	refused := make([][3]bool, len(d.parts))

@@ -10,20 +10,20 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Events reads what happened to queues behind a place, waiting for it.
+// Events reads the events of queues after a place, waiting for the first.
 func (c *Control) Events(ctx context.Context, q events.Query) (events.Page, error) {
 	page, err := c.events.Read(ctx, q)
 	if !errors.Is(err, events.ErrClosed) {
 		return page, err
 	}
-	// A view says who leads, if another node does.
+	// If another node leads, a view returns an error that says so.
 	if _, err := view(ctx, c, func(store.Reader) (struct{}, error) { return struct{}{}, nil }); err != nil {
 		return page, err
 	}
 	return page, task.Unavailable(followPause, "system shard: its leader is new")
 }
 
-// happens notes what the round in flight does to a queue, for those who read events.
+// happens records an event of a queue in the round in flight, for those who read events.
 func (c *Control) happens(tx *store.Tx, kind events.Kind, q Queue, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,7 +35,7 @@ func (c *Control) happens(tx *store.Tx, kind events.Kind, q Queue, reason string
 
 func wallOf(tx *store.Tx) time.Time { return tx.Now().Time() }
 
-// happensTo notes what became of a queue's configuration.
+// happensTo records what changed in a queue's configuration.
 func (c *Control) happensTo(tx *store.Tx, q Queue, exists bool, was task.QueueConfig) {
 	now := &q.Config
 	switch {

@@ -2,25 +2,25 @@ package cluster
 
 import "time"
 
-// A node whose program ends and starts again and again takes shards with it each time. Leadership comes back to it at once after one start,
-// and the later, the more often it has started.
+// A node whose process crashes and restarts again and again takes shards down each time. After a single start leadership returns to it
+// immediately; the more often it has started, the later.
 const (
-	// startsWindow is for how long a start counts, maxStarts how many are remembered of a node.
+	// startsWindow is how long a start counts, maxStarts how many are remembered per node.
 	startsWindow = 10 * time.Minute
 	maxStarts    = 8
-	// firstProof is how long a node must have run after its second start in that time before leadership is brought to it; each further start
+	// firstProof is how long a node must have run after its second start within the window before it gets leadership; each further start
 	// doubles that, up to maxProof.
 	firstProof = 30 * time.Second
 	maxProof   = 5 * time.Minute
 )
 
-// starts are those of a node's program that the leader of the system shard has noticed.
+// starts holds the starts of a node's process that the leader of the system shard has noticed.
 type starts struct {
-	up time.Duration // that the program had run when it last told; 0: it never told
-	at []time.Time   // the latest, oldest first
+	up time.Duration // uptime in the last report; 0: none reported
+	at []time.Time   // the latest starts, oldest first
 }
 
-// heard notes how long the program has run: less than before means that it has started anew. One of an older release says nothing of it.
+// heard records the reported uptime: if it is shorter than before, the process has restarted. Older releases do not report it.
 func (s *starts) heard(up time.Duration, now time.Time) {
 	if up == 0 {
 		return
@@ -33,7 +33,7 @@ func (s *starts) heard(up time.Duration, now time.Time) {
 	s.up = up
 }
 
-// lately counts the starts that still count.
+// lately returns the number of starts within the window.
 func (s *starts) lately(now time.Time) (n int) {
 	for _, at := range s.at {
 		if now.Sub(at) < startsWindow {
@@ -43,7 +43,7 @@ func (s *starts) lately(now time.Time) (n int) {
 	return n
 }
 
-// proof is how long the program must have run before leadership is brought to its node; 0: it need not prove anything, or has.
+// proof returns how long the process must have run before its node gets leadership; 0: it need not prove anything, or has.
 func (s *starts) proof(now time.Time) time.Duration {
 	n := s.lately(now)
 	if n < 2 {
@@ -56,23 +56,23 @@ func (s *starts) proof(now time.Time) time.Duration {
 	return need
 }
 
-// MaxClockOffset is how far a node's wall clock may be from that of most others. Beyond it the node leads no shard: what it takes for now
-// would make tasks early or late.
+// MaxClockOffset is how far a node's wall clock may be from that of most others. Beyond it the node leads no shard: by its clock tasks
+// would be early or late.
 const MaxClockOffset = 500 * time.Millisecond
 
-// fitness is what keeps leadership from a node, by what it last told.
+// fitness is what keeps a node from leading, according to its last report.
 type fitness struct {
-	barred bool // it is to be given none
-	full   bool // what it has is to be handed to others
+	barred bool // it gets no leadership
+	full   bool // the leadership that it has is transferred
 }
 
-// fitnessOf says whether leadership may be brought to a node. The caller holds Control.mu.
+// fitnessOf returns the fitness of a node. The caller holds Control.mu.
 func (c *Control) fitnessOf(number uint32, now time.Time) fitness {
 	r := c.heard[number].Report
 	return fitness{barred: r.Barred || r.DiskShort || c.proofOf(number, now) > 0, full: r.DiskShort}
 }
 
-// proofOf is how long a node that starts again and again must have run; 0: it is not one of those. The caller holds Control.mu.
+// proofOf returns how long a node that keeps restarting must have run; 0: it does not keep restarting. The caller holds Control.mu.
 func (c *Control) proofOf(number uint32, now time.Time) time.Duration {
 	if s := c.starts[number]; s != nil {
 		return s.proof(now)
@@ -80,7 +80,7 @@ func (c *Control) proofOf(number uint32, now time.Time) time.Duration {
 	return 0
 }
 
-// startsOf counts those of a node that still count. The caller holds Control.mu.
+// startsOf returns the number of a node's starts within the window. The caller holds Control.mu.
 func (c *Control) startsOf(number uint32, now time.Time) int {
 	if s := c.starts[number]; s != nil {
 		return s.lately(now)

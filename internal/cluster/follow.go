@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// pollWait is how long a poll waits for news. It is the beat of the node's heart, so it is well below aliveFor.
+	// pollWait is how long a poll waits for news. Polls are the node's heartbeat, so it is well below aliveFor.
 	pollWait = 2 * time.Second
-	// OwnPollWait is the same of a node that asks itself, and is alone in its cluster: nobody waits for its heart.
+	// OwnPollWait is pollWait for a node that asks itself and is alone in its cluster: nobody needs its heartbeat.
 	OwnPollWait = 10 * time.Minute
-	// followPause and maxFollowPause bound the wait after a poll that didn't work.
+	// followPause and maxFollowPause bound the wait after a failed poll.
 	followPause    = 100 * time.Millisecond
 	maxFollowPause = 2 * time.Second
 )
 
-// Follow keeps the copy up to date until ctx ends. Fetch asks the leader of the system shard for what came after a
-// version, and waits for it up to wait, or longer if nobody waits for a sign of this node's life. Current is told, once an answer has
-// been applied, from when it is: the copy is at least as new as that.
+// Follow keeps the copy up to date until ctx is done. fetch asks the leader of the system shard for what is newer than a version, waiting
+// up to wait, or longer if nobody needs this node's heartbeat. current is called once an answer has been applied, with a time: the copy is
+// at least as recent as that.
 func (c *Copy) Follow(ctx context.Context, fetch func(ctx context.Context, after uint64, wait time.Duration) (Delta, error), current func(at time.Time)) {
 	pause := followPause
 	for ctx.Err() == nil {
@@ -32,14 +32,14 @@ func (c *Copy) Follow(ctx context.Context, fetch func(ctx context.Context, after
 				pause = followPause
 				continue
 			}
-			// An answer without news that came at once: a leader that cannot wait must not be asked in a tight loop.
+			// An answer without news came immediately: a leader that cannot wait must not be asked in a tight loop.
 		}
 		sleep(ctx, pause/2+rand.N(pause/2))
 		pause = min(2*pause, maxFollowPause)
 	}
 }
 
-// sleep waits unless ctx ends.
+// sleep waits for d, or until ctx is done.
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -9,56 +9,57 @@ import (
 	"time"
 )
 
-// Groups are the Raft groups of all shards, wherever they are led. Calls may be repeated, late, or made by two
-// Reconcilers at once: one that no longer fits the shard's membership is refused with an error, or does nothing.
+// Groups gives access to the Raft groups of all shards, wherever they are led. Calls may be repeated, late, or made by two Reconcilers at
+// the same time: one that no longer fits the shard's membership returns an error or does nothing.
 type Groups interface {
-	// Status asks the shard's leader, which makes sure that it still leads.
+	// Status asks the shard's leader, which confirms that it still leads.
 	Status(ctx context.Context, shard uint32) (Status, error)
-	// AddLearner does nothing if the replica is a member.
+	// AddLearner is a no-op if the replica is a member.
 	AddLearner(ctx context.Context, shard uint32, id uint64) error
-	// ChangeVoters returns when the change is applied on the leader, and must not begin after ctx has ended. It is refused
-	// if the leader has another term or other voters than the change was planned on, if one who is to be promoted is no
-	// learner, or if of the new voters no majority answers.
+	// ChangeVoters returns when the leader has applied the change, which must not begin after ctx is done. It returns an error if the
+	// leader's term or voters are not those that the change was planned for, if a replica to be promoted is no learner, or if no majority
+	// of the new voters answers.
 	ChangeVoters(ctx context.Context, shard uint32, change VoterChange) error
-	// RemoveLearner does nothing if the replica is no member; a voter is refused.
+	// RemoveLearner is a no-op if the replica is not a member, and returns an error for a voter.
 	RemoveLearner(ctx context.Context, shard uint32, id uint64) error
-	// Transfer is refused if the replica is no voter, and fails without any effect on calls if it gives no answer. Why is for the log.
+	// Transfer returns an error if the replica is not a voter; if the replica does not answer, it fails without affecting calls. why is for
+	// the log.
 	Transfer(ctx context.Context, shard uint32, to uint64, why string) error
 }
 
-// ReconcilerConfig is what a Reconciler is made of.
+// ReconcilerConfig configures a Reconciler.
 type ReconcilerConfig struct {
 	Control      *Control
 	Groups       Groups
-	Period       time.Duration // between two looks; default 500 ms
-	ReplaceAfter time.Duration // silence of a node after which its replicas are replaced; default 5 minutes
+	Period       time.Duration // between two passes; default 500 ms
+	ReplaceAfter time.Duration // how long a node must be silent for its replicas to be replaced; default 5 minutes
 	Logger       *slog.Logger  // nil: none
 }
 
 const (
 	defaultPeriod = 500 * time.Millisecond
-	// idlePeriod is the same in a cluster of one node in which nothing is to be done. What changes that writes, and pokes.
+	// idlePeriod is the period in a cluster of one node with nothing to do. Whatever changes that writes, and pokes.
 	idlePeriod = 10 * time.Minute
-	// againAfter is the time to the next look when something was done.
+	// againAfter is the time to the next pass after something was done.
 	againAfter = 50 * time.Millisecond
-	// lookRest is the shortest time between two looks, whoever pokes.
+	// lookRest is the shortest time between two passes, whoever pokes.
 	lookRest = 20 * time.Millisecond
 	// statusTimeout bounds the wait for a shard's leader, stepTimeout that for a step.
 	statusTimeout = 2 * time.Second
 	stepTimeout   = 5 * time.Second
-	// maxAsking is how many shards are asked, or changed, at once.
+	// maxAsking bounds the shards that are asked, or changed, concurrently.
 	maxAsking = 8
 )
 
-// Reconciler makes the shards' memberships what the tables say, one step at a time for each shard, where the system
-// shard is led. It keeps nothing between two looks.
+// Reconciler makes the shards' memberships match the tables, one step at a time for each shard, on the node that leads the system shard. It
+// keeps no state between passes.
 type Reconciler struct {
 	cfg   ReconcilerConfig
 	poke  chan struct{}
-	asked chan struct{} // is closed after the next look, for somebody who waits for it; nil: nobody does
+	asked chan struct{} // closed after the next pass, for a caller that waits for it; nil: none does
 }
 
-// NewReconciler makes a Reconciler that does not run yet.
+// NewReconciler returns a Reconciler that is not running yet.
 func NewReconciler(cfg ReconcilerConfig) *Reconciler {
 	if cfg.Period == 0 {
 		cfg.Period = defaultPeriod
@@ -72,7 +73,7 @@ func NewReconciler(cfg ReconcilerConfig) *Reconciler {
 	return &Reconciler{cfg: cfg, poke: make(chan struct{}, 1)}
 }
 
-// Poke asks for a look soon.
+// Poke requests a pass soon.
 func (r *Reconciler) Poke() {
 	select {
 	case r.poke <- struct{}{}:
@@ -80,7 +81,7 @@ func (r *Reconciler) Poke() {
 	}
 }
 
-// Run looks and acts, while this node leads the system shard, until ctx ends.
+// Run makes passes while this node leads the system shard, until ctx is done.
 func (r *Reconciler) Run(ctx context.Context) {
 	defer r.answer()
 	for ctx.Err() == nil {
@@ -92,13 +93,13 @@ func (r *Reconciler) Run(ctx context.Context) {
 			}
 		}
 		r.answer()
-		// A step writes, and what is written asks for a look: one that is refused at once must not be tried without end.
+		// A step writes, and a write requests a pass: a step that is refused immediately must not be retried in a tight loop.
 		sleep(ctx, lookRest)
 		r.pause(ctx, wait-lookRest)
 	}
 }
 
-// answer tells whoever asked for a look that it is done.
+// answer wakes the caller that requested a pass.
 func (r *Reconciler) answer() {
 	if r.asked != nil {
 		close(r.asked)
@@ -106,7 +107,7 @@ func (r *Reconciler) answer() {
 	}
 }
 
-// pause waits until it is time for the next look. While that is long, who wants to know how the shards stand asks for one.
+// pause waits until it is time for the next pass. If that is far off, a caller that wants to know the state of the shards can request one.
 func (r *Reconciler) pause(ctx context.Context, wait time.Duration) {
 	var wanted chan chan struct{}
 	if wait > r.cfg.Period {
@@ -122,17 +123,17 @@ func (r *Reconciler) pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// look is one shard in one look.
+// look is one shard in one pass.
 type look struct {
-	m       *Map  // as read
-	row     Shard // of it
+	m       *Map  // the map as read
+	row     Shard // the shard's row in it
 	asked   time.Time
 	status  Status
-	err     error // of asking for the status
+	err     error // of the request for the status
 	verdict Verdict
 }
 
-// look reads the rows, asks all shards, and takes at most one step for each. It tells how long the next look may wait.
+// look reads the rows, asks all shards, and takes at most one step for each. It returns how long the next pass may wait.
 func (r *Reconciler) look(ctx context.Context) (wait time.Duration, err error) {
 	m, err := r.cfg.Control.Map(ctx)
 	if err != nil {
@@ -158,13 +159,12 @@ func (r *Reconciler) look(ctx context.Context) (wait time.Duration, err error) {
 	return r.cfg.Period, nil
 }
 
-// unsettled says whether something is being done, is waited for, or is not known.
+// unsettled reports whether something is being done, awaited or unknown.
 func (l look) unsettled() bool {
 	return l.verdict.Step.Kind != NoStep || l.verdict.Busy != "" || l.verdict.Blocked != ""
 }
 
-// decide plans the steps. What a step does to a row counts for the plans after it, so that not all shards choose the
-// same node.
+// decide plans the steps. Each plan sees what the previous steps do to the rows, so that not all shards choose the same node.
 func (r *Reconciler) decide(m *Map, looks []look) {
 	members := r.cfg.Control.members(m)
 	for i := range looks {
@@ -199,7 +199,7 @@ func (r *Reconciler) decide(m *Map, looks []look) {
 	}
 }
 
-// act takes the steps, and remembers how each shard looked.
+// act takes the steps, and records the state of each shard.
 func (r *Reconciler) act(ctx context.Context, looks []look) (acted bool) {
 	errs := make([]error, len(looks))
 	each(len(looks), func(i int) {
@@ -218,7 +218,7 @@ func (r *Reconciler) act(ctx context.Context, looks []look) (acted bool) {
 			r.logStep(step, s.step, errs[i])
 		}
 		if err := errs[i]; err != nil && !errors.Is(err, errStale) {
-			s.problem = s.step + ": not done yet, it is tried again" // the log says why
+			s.problem = s.step + ": not done yet, it is tried again" // the log has the error
 		}
 		r.cfg.Control.saw(l.row.ID, s)
 	}
@@ -262,7 +262,7 @@ func (r *Reconciler) take(ctx context.Context, l look) error {
 	return r.cfg.Control.takeRowStep(ctx, l.row, step)
 }
 
-// each calls fn for 0 to n-1, a few at a time, and waits for all.
+// each calls fn for 0 to n-1, a few concurrently, and waits for all.
 func each(n int, fn func(i int)) {
 	var all sync.WaitGroup
 	room := make(chan struct{}, maxAsking)

@@ -12,15 +12,15 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 )
 
-// Map is the cluster as it was at one moment: nodes and shards in the order of their numbers. It is never changed.
+// Map is the cluster at one moment: nodes and shards in the order of their numbers. It is never changed.
 type Map struct {
-	Version  uint64 // index of the newest change to the system shard's tables that it holds
+	Version  uint64 // index of the latest change of the system shard's tables that it includes
 	Settings Settings
 	Nodes    []Node
 	Shards   []Shard
 }
 
-// Node is the node with a number.
+// Node returns the node with a number.
 func (m *Map) Node(number uint32) (Node, bool) {
 	i, ok := slices.BinarySearchFunc(m.Nodes, number, func(n Node, want uint32) int { return cmp.Compare(n.Number, want) })
 	if !ok {
@@ -29,12 +29,12 @@ func (m *Map) Node(number uint32) (Node, bool) {
 	return m.Nodes[i], true
 }
 
-// Members are the nodes that are not removed.
+// Members returns the nodes that are not removed.
 func (m *Map) Members() []Node {
 	return slices.DeleteFunc(slices.Clone(m.Nodes), func(n Node) bool { return n.State == Removed })
 }
 
-// Named is the node of a name that is not removed.
+// Named returns the node with a name that is not removed.
 func (m *Map) Named(name string) (Node, bool) {
 	for _, n := range m.Nodes {
 		if n.Name == name && n.State != Removed {
@@ -44,7 +44,7 @@ func (m *Map) Named(name string) (Node, bool) {
 	return Node{}, false
 }
 
-// Shard is the placement of a shard.
+// Shard returns the placement of a shard.
 func (m *Map) Shard(id uint32) (Shard, bool) {
 	i, ok := slices.BinarySearchFunc(m.Shards, id, func(s Shard, want uint32) int { return cmp.Compare(s.ID, want) })
 	if !ok {
@@ -53,7 +53,7 @@ func (m *Map) Shard(id uint32) (Shard, bool) {
 	return m.Shards[i], true
 }
 
-// mapFormat is the version of a map's form in a file.
+// mapFormat is the version of a map's file format.
 const mapFormat = 1
 
 type mapFile struct {
@@ -61,11 +61,11 @@ type mapFile struct {
 	*Map
 }
 
-// Encode is the map for a file, by which a node finds the others after a restart.
+// Encode encodes the map for a file, by which a node finds the others after a restart.
 func (m *Map) Encode() []byte {
 	b, err := json.MarshalIndent(mapFile{mapFormat, m}, "", " ")
 	if err != nil {
-		panic(err) // numbers, strings and bytes always have a form
+		panic(err) // numbers, strings and bytes can always be encoded
 	}
 	return append(b, '\n')
 }
@@ -90,16 +90,16 @@ type Copy struct {
 
 	mu     sync.RWMutex
 	queues map[QueueName]Queue
-	// gone are queues that were deleted through this node, with the version that they had, until a Delta tells so: one on its way may
-	// still have them.
+	// gone holds queues that were deleted through this node, with the version that they had, until a Delta reports it: one in flight may
+	// still include them.
 	gone    map[QueueName]uint64
-	version uint64 // of the newest delta; 0: none yet
+	version uint64 // of the latest delta; 0: none yet
 	access  func(auth.Access)
 	changed chan struct{} // closed when the map changes
 	onQuiet func(version uint64, all bool, quiet []QuietWorker, resumed []WorkerName)
 }
 
-// NewCopy makes a copy without queues. Known is the map as it was before a restart; nil: none.
+// NewCopy returns a copy without queues. known is the map from before a restart; nil: none.
 func NewCopy(known *Map) *Copy {
 	if known == nil {
 		known = &Map{}
@@ -110,33 +110,33 @@ func NewCopy(known *Map) *Copy {
 	return c
 }
 
-// OnAccess has tokens and namespaces given to fn whenever they have changed. It is to be said before the first delta.
+// OnAccess has fn called with the tokens and namespaces whenever they have changed. It must be called before the first Apply.
 func (c *Copy) OnAccess(fn func(auth.Access)) { c.access = fn }
 
-// Map is the cluster as this node knows it.
+// Map returns the cluster as this node knows it.
 func (c *Copy) Map() *Map { return c.current.Load() }
 
-// Version says up to which change the copy is complete; 0: it has heard of nobody yet.
+// Version returns up to which change the copy is complete; 0: it has had no answer yet.
 func (c *Copy) Version() uint64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.version
 }
 
-// Changed returns a channel that is closed when the map is replaced by another one. Take it before reading the map.
+// Changed returns a channel that is closed when the map is replaced. Get it before reading the map.
 func (c *Copy) Changed() <-chan struct{} {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.changed
 }
 
-// Node is a node of the map.
+// Node returns a node of the map.
 func (c *Copy) Node(number uint32) (Node, bool) { return c.Map().Node(number) }
 
-// Shard is a shard of the map.
+// Shard returns a shard of the map.
 func (c *Copy) Shard(id uint32) (Shard, bool) { return c.Map().Shard(id) }
 
-// Shards lists the data shards.
+// Shards returns the data shards.
 func (c *Copy) Shards() []uint32 { return dataShards(c.Map().Settings.DataShards) }
 
 func dataShards(n int) []uint32 {
@@ -147,8 +147,7 @@ func dataShards(n int) []uint32 {
 	return ids
 }
 
-// Apply takes over what Control.Changes told. An answer that is older than the copy changes nothing, unless it holds
-// everything.
+// Apply applies an answer of Control.Changes. An answer that is older than the copy is ignored, unless it holds everything.
 func (c *Copy) Apply(d Delta) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,7 +169,7 @@ func (c *Copy) Apply(d Delta) {
 		delete(c.gone, name)
 	}
 	if d.Access != nil && c.access != nil {
-		c.access(*d.Access) // before the version, by which the node says that it has heard of it
+		c.access(*d.Access) // before the version, by which the node confirms that it has applied it
 	}
 	c.version = d.Version
 	c.onQuiet(d.Version, d.All, d.Quiet, d.Resumed)
@@ -181,16 +180,16 @@ func (c *Copy) Apply(d Delta) {
 	}
 }
 
-// OnQuiet has fn told which workers are to be quiet, and which no longer, whenever the copy has heard of the leader: all that are
-// quiet, or what changed since the call before. Version is the copy's. It is called with a lock held, and must not block. Set it
-// before the first Apply.
+// OnQuiet has fn called whenever the copy has had an answer of the leader, with the workers that are quiet and those no longer so: all that
+// are quiet, or the changes since the previous call. version is the copy's. fn is called with a lock held, and must not block. OnQuiet must
+// be called before the first Apply.
 func (c *Copy) OnQuiet(fn func(version uint64, all bool, quiet []QuietWorker, resumed []WorkerName)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onQuiet = fn
 }
 
-// Learned takes over a queue as the system shard's leader has just answered it.
+// Learned adds a queue that the system shard's leader has just returned.
 func (c *Copy) Learned(q Queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +198,7 @@ func (c *Copy) Learned(q Queue) {
 	}
 }
 
-// Dropped forgets a queue that was deleted just now.
+// Dropped removes a queue that was just deleted.
 func (c *Copy) Dropped(ns, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,13 +208,13 @@ func (c *Copy) Dropped(ns, name string) {
 	}
 }
 
-// isGone says whether a queue, as an answer on its way tells of it, was deleted after that. The caller holds the lock.
+// isGone reports whether a queue was deleted after the state in which an answer in flight describes it. The caller holds the lock.
 func (c *Copy) isGone(q Queue) bool {
 	version, ok := c.gone[q.name()]
 	return ok && q.Config.Version <= version
 }
 
-// Queue is a queue that exists, as far as this node knows.
+// Queue returns a queue, if it exists as far as this node knows.
 func (c *Copy) Queue(ns, name string) (Queue, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -223,7 +222,7 @@ func (c *Copy) Queue(ns, name string) (Queue, bool) {
 	return q, ok
 }
 
-// Queues lists up to limit queues of a namespace behind a name, in the order of their names.
+// Queues returns up to limit queues of a namespace after a name, in the order of their names.
 func (c *Copy) Queues(ns, after string, limit int) (queues []Queue) {
 	c.mu.RLock()
 	for _, q := range c.queues {
@@ -236,7 +235,7 @@ func (c *Copy) Queues(ns, after string, limit int) (queues []Queue) {
 	return queues[:min(limit, len(queues))]
 }
 
-// Namespaces lists those that have queues.
+// Namespaces returns the namespaces with queues.
 func (c *Copy) Namespaces() (names []string) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -15,38 +15,40 @@ import (
 )
 
 // Markers are rows of the system shard: moments and spans that operators and deployments set, to be drawn on charts. Nothing is decided by
-// them. The key of a row has the whole span, so that a list decodes only what it answers.
+// them. The key of a row has the whole span, so that a list decodes only the markers that it returns.
 
 const (
-	// MaxMarkers bounds those that a namespace keeps: one more, and the oldest leaves. maxAllMarkers bounds those of all together.
+	// MaxMarkers bounds the markers of a namespace: beyond it, each new one replaces the oldest. maxAllMarkers bounds those of all
+	// namespaces together.
 	MaxMarkers    = 1000
 	maxAllMarkers = 100_000
 	// MarkersKept is how long a marker is kept.
 	MarkersKept = 90 * 24 * time.Hour
-	// markersHourly bounds how many markers of a namespace are set and ended within an hour. Who may only enqueue may do that, and each leaves
-	// an entry in the audit, where it must not drive out what operators did.
+	// markersHourly bounds how many markers of a namespace are set and ended within an hour. Callers that may only enqueue may do so, and
+	// each call leaves an entry in the audit log, where it must not crowd out what operators did.
 	markersHourly = 1000
-	// markerAhead is how far ahead a marker may be: clocks differ, and a rollout is announced.
+	// markerAhead is how far in the future a marker may be: clocks differ, and rollouts are announced.
 	markerAhead = 24 * time.Hour
 
-	// MaxMarkerTitle, MaxMarkerVersion and MaxMarkerURL bound texts, in bytes; MaxMarkerPatterns the patterns of queues, and of types.
+	// MaxMarkerTitle, MaxMarkerVersion and MaxMarkerURL bound texts, in bytes; MaxMarkerPatterns bounds the patterns of queues, and of
+	// types.
 	MaxMarkerTitle    = 200
 	MaxMarkerVersion  = 100
 	MaxMarkerURL      = 1000
 	MaxMarkerPatterns = 16
 )
 
-// MarkerKind is what a marker tells of, in a word of the public contract.
+// MarkerKind is what a marker is about. The strings are part of the public contract.
 type MarkerKind string
 
 // The kinds of markers.
 const (
 	DeployMarker   MarkerKind = "deploy"
-	IncidentMarker MarkerKind = "incident" // it is open until it has an end
+	IncidentMarker MarkerKind = "incident" // open until it is ended
 	NoteMarker     MarkerKind = "note"
 )
 
-// MarkerKinds lists all of them.
+// MarkerKinds lists every kind.
 var MarkerKinds = []MarkerKind{DeployMarker, IncidentMarker, NoteMarker}
 
 // Marker is a moment or a span of time with a title.
@@ -65,7 +67,7 @@ type Marker struct {
 	CreatedAt store.Time `json:"created_at"`
 }
 
-// until is up to when a marker reaches. That of an open incident has no end.
+// until returns the end of a marker. An open incident has none.
 func (m *Marker) until() store.Time {
 	switch {
 	case m.EndedAt != 0:
@@ -76,7 +78,7 @@ func (m *Marker) until() store.Time {
 	return m.At
 }
 
-// Check refuses a marker by what needs no clock.
+// Check validates what can be validated without a clock.
 func (m *Marker) Check(l task.Limits) error {
 	if err := CheckMarkerKind(m.Kind); err != nil {
 		return err
@@ -98,7 +100,7 @@ func (m *Marker) Check(l task.Limits) error {
 	return m.checkPatterns(l)
 }
 
-// CheckMarkerKind refuses what is no kind of markers.
+// CheckMarkerKind returns an error if kind is not a kind of marker.
 func CheckMarkerKind(kind MarkerKind) error {
 	switch {
 	case kind == "":
@@ -109,7 +111,7 @@ func CheckMarkerKind(kind MarkerKind) error {
 	return nil
 }
 
-// checkLine refuses what is not one line of text.
+// checkLine returns an error if the text is not a single line.
 func checkLine(field, text string, most int) error {
 	switch {
 	case len(text) > most:
@@ -122,7 +124,7 @@ func checkLine(field, text string, most int) error {
 	return nil
 }
 
-// checkLink refuses an address that pages should not link to. Other schemes than those of the web could run scripts in a page.
+// checkLink returns an error for an address that pages should not link to. Schemes other than those of the web could run scripts in a page.
 func checkLink(link string) error {
 	if link == "" {
 		return nil
@@ -167,7 +169,7 @@ func (m *Marker) checkPatterns(l task.Limits) error {
 	return nil
 }
 
-// checkTimes refuses a span that is not kept, or not over.
+// checkTimes returns an error for a span that is too old, too far ahead, or ends before it begins.
 func (m *Marker) checkTimes(now store.Time) error {
 	stamp := func(t store.Time) string { return t.Time().Format(time.RFC3339) }
 	switch latest := now.Add(markerAhead); {
@@ -183,13 +185,13 @@ func (m *Marker) checkTimes(now store.Time) error {
 	return nil
 }
 
-// same says whether two calls ask for the same marker. The end is left out, since markers end.
+// same reports whether two calls ask for the same marker. The end is ignored, since markers get ended.
 func (m *Marker) same(asked *Marker) bool {
 	return m.Kind == asked.Kind && m.Title == asked.Title && m.Version == asked.Version && m.URL == asked.URL && slices.Equal(m.Queues, asked.Queues) &&
 		slices.Equal(m.Types, asked.Types) && (asked.At == 0 || asked.At == m.At)
 }
 
-// about says whether a marker is about a queue and a type; "" is any.
+// about reports whether a marker is about a queue and a type; "" means any.
 func (m *Marker) about(queue, typ string) bool {
 	fits := func(patterns []string, name string) bool {
 		return name == "" || len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return task.Matches(p, name) })
@@ -197,8 +199,8 @@ func (m *Marker) about(queue, typ string) bool {
 	return fits(m.Queues, queue) && fits(m.Types, typ)
 }
 
-// seenBy says whether a caller who is limited to some queues may know of the marker: one about all queues, or about some of those. It
-// leaves of its queues those that the caller may know of.
+// seenBy reports whether a caller limited to some queues may see the marker: one about all queues, or about some of the caller's. It
+// removes the marker's queues that the caller may not see.
 func (m *Marker) seenBy(s task.Scope) bool {
 	if s.All() || len(m.Queues) == 0 {
 		return true
@@ -209,7 +211,7 @@ func (m *Marker) seenBy(s task.Scope) bool {
 	return len(m.Queues) > 0
 }
 
-// markerPlace is where a marker lies in time, behind those that begin before it.
+// markerPlace is a marker's position in time, after those that begin earlier.
 type markerPlace struct {
 	at    store.Time
 	id    task.ID
@@ -220,13 +222,13 @@ const markerPlaceBytes = 8 + 16 + 8
 
 func (m *Marker) place() markerPlace { return markerPlace{m.At, m.ID, m.until()} }
 
-// key is the key of a marker's row.
+// key returns the key of a marker's row.
 func (p markerPlace) key(ns string) []byte {
 	k := binary.BigEndian.AppendUint64(accessKey(markerTable, ns, ""), uint64(p.at)) // #nosec G115 -- not negative
 	return binary.BigEndian.AppendUint64(append(k, p.id[:]...), uint64(p.until))     // #nosec G115 -- not negative
 }
 
-// placeOfMarker reads the key of a row.
+// placeOfMarker decodes the key of a row.
 func placeOfMarker(key []byte) (p markerPlace, ok bool) {
 	if len(key) < markerPlaceBytes {
 		return p, false
@@ -237,13 +239,13 @@ func placeOfMarker(key []byte) (p markerPlace, ok bool) {
 	return p, true
 }
 
-// markerPace counts the changes since a moment.
+// markerPace counts the changes since a time.
 type markerPace struct {
 	Since   store.Time `json:"since"`
 	Changes int        `json:"changes"`
 }
 
-// markerFacts is what is said of a marker, as the audit has it.
+// markerFacts is what the audit log records of a marker.
 type markerFacts struct {
 	Kind    MarkerKind `json:"kind"`
 	Title   string     `json:"title"`

@@ -11,33 +11,33 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// MarkerCall sets a marker. Its id is that of the request, so that a repeat finds it.
+// MarkerCall asks for a new marker. Its id is that of the request, so that a repeat finds it.
 type MarkerCall struct {
 	By     task.Author
 	Marker Marker // At 0: now
 }
 
-// MarkerName is what calls on a marker have in common.
+// MarkerName holds what calls on a marker have in common.
 type MarkerName struct {
 	By        task.Author
 	Namespace string
 	ID        task.ID
 }
 
-// MarkerEnd ends a marker.
+// MarkerEnd asks for the end of a marker.
 type MarkerEnd struct {
 	MarkerName
-	EndedAt store.Time // 0: now, unless it has an end
+	EndedAt store.Time // 0: now, unless it already has an end
 }
 
-// MarkerQuery says which markers are wanted, newest first.
+// MarkerQuery selects markers, newest first.
 type MarkerQuery struct {
 	Namespace    string
-	Since, Until store.Time // markers that touch this range; 0: without a bound
+	Since, Until store.Time // markers that overlap this range; 0: unbounded
 	Kind         MarkerKind // "": all
-	Queue, Type  string     // that they are about; "": any
+	Queue, Type  string     // those about it
 	Limit        int
-	// BehindAt and BehindID are those of the last marker before; zero: from the newest.
+	// BehindAt and BehindID are those of the last marker of the page before; zero: from the newest.
 	BehindAt store.Time
 	BehindID task.ID
 }
@@ -48,7 +48,7 @@ type MarkerPage struct {
 	More    bool
 }
 
-// mayHaveMarkers refuses markers while there may be a node that knows none.
+// mayHaveMarkers returns an error while the cluster's feature level is too low for markers.
 func mayHaveMarkers(r store.Reader) error {
 	settings, _, err := getRow[Settings](r, settingsKey)
 	if err == nil && settings.Level < PoliciesLevel {
@@ -57,7 +57,7 @@ func mayHaveMarkers(r store.Reader) error {
 	return err
 }
 
-// markerPlaces are the markers of a namespace, oldest first.
+// markerPlaces returns the places of a namespace's markers, oldest first.
 func markerPlaces(r store.Reader, ns string) (all []markerPlace) {
 	lo := accessKey(markerTable, ns, "")
 	r.Scan(lo, behind(lo), func(k, _ []byte) bool {
@@ -69,7 +69,7 @@ func markerPlaces(r store.Reader, ns string) (all []markerPlace) {
 	return all
 }
 
-// getMarker reads a marker that must be there, for a caller who may know of it.
+// getMarker returns a marker, or not_found if it does not exist or the caller may not see it.
 func getMarker(ctx context.Context, r store.Reader, ns string, id task.ID) (Marker, error) {
 	for _, p := range markerPlaces(r, ns) {
 		if p.id != id {
@@ -83,7 +83,7 @@ func getMarker(ctx context.Context, r store.Reader, ns string, id task.ID) (Mark
 	return Marker{}, task.NotFound("marker", id.String())
 }
 
-// maySet refuses a marker about other queues than those of the caller.
+// maySet returns an error for a marker about queues other than those of the caller.
 func (m *Marker) maySet(ctx context.Context) error {
 	scope := task.ScopeOf(ctx)
 	if scope.All() || len(m.Queues) > 0 && scope.Covers(task.Scope{Queues: m.Queues}) {
@@ -97,9 +97,9 @@ func (m *Marker) maySet(ctx context.Context) error {
 		strings.Join(scope.Queues, ", "), about)}
 }
 
-// AddMarker sets a marker. Who asks again under the same id gets the marker that is there.
+// AddMarker adds a marker. A repeat under the same id returns the existing marker.
 //
-// Errors: conflict if the id is another marker's; rate_limited after too many within an hour; wrong_state below the feature level.
+// Errors: conflict if the id belongs to another marker; rate_limited after too many within an hour; wrong_state below the feature level.
 func (c *Control) AddMarker(ctx context.Context, a MarkerCall) (Marker, error) {
 	return update(ctx, c, func(tx *store.Tx) (Marker, error) {
 		m := a.Marker
@@ -149,7 +149,7 @@ func (m *Marker) again(r store.Reader, p markerPlace) (Marker, error) {
 	return old, err
 }
 
-// roomForMarker finds the markers that leave for a new one: those that were kept long enough, and the oldest of too many.
+// roomForMarker returns the markers that must go for a new one: those past their retention, and the oldest if there are too many.
 func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time) (gone []markerPlace, err error) {
 	n := 0
 	for n < len(kept) && kept[n].at <= now.Add(-MarkersKept) {
@@ -166,7 +166,7 @@ func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time
 	return kept[:n], nil
 }
 
-// putMarker writes the row of a marker, and who wanted that. Before is nil for a new one.
+// putMarker writes the row of a marker, and who wanted that to the audit log. before is nil for a new one.
 func putMarker(tx *store.Tx, by task.Author, action task.Action, before, m *Marker) error {
 	var was any
 	if before != nil {
@@ -183,7 +183,7 @@ func onMarker(tx *store.Tx, by task.Author, action task.Action, m *Marker, befor
 
 func markerPaceKey(ns string) []byte { return append([]byte{metaTable, 'K'}, ns...) }
 
-// paceMarkers counts a change, and refuses one that is too many for an hour.
+// paceMarkers counts a change, and returns an error if there are too many within an hour.
 func paceMarkers(tx *store.Tx, ns string) error {
 	pace, _, err := getRow[markerPace](tx, markerPaceKey(ns))
 	if err != nil {
@@ -202,12 +202,12 @@ func paceMarkers(tx *store.Tx, ns string) error {
 	return nil
 }
 
-// countMarkers keeps the number of all markers.
+// countMarkers adds n to the number of all markers.
 func countMarkers(tx *store.Tx, n int) {
 	tx.Set(markersKey, encodeNumber(uint64(max(int(getNumber(tx, markersKey))+n, 0)))) // #nosec G115 -- at most maxAllMarkers
 }
 
-// EndMarker says when a marker was over. Without a time, one that has an end keeps it.
+// EndMarker sets when a marker was over. Without a time, an existing end is kept.
 func (c *Control) EndMarker(ctx context.Context, a MarkerEnd) (Marker, error) {
 	return update(ctx, c, func(tx *store.Tx) (Marker, error) {
 		before, err := getMarker(ctx, tx, a.Namespace, a.ID)
@@ -254,7 +254,7 @@ func (c *Control) RemoveMarker(ctx context.Context, a MarkerName) error {
 	return err
 }
 
-// forgetMarkers removes those of a namespace.
+// forgetMarkers removes the markers of a namespace.
 func forgetMarkers(tx *store.Tx, ns string) {
 	all := markerPlaces(tx, ns)
 	for _, p := range all {
@@ -266,7 +266,7 @@ func forgetMarkers(tx *store.Tx, ns string) {
 	tx.Delete(markerPaceKey(ns))
 }
 
-// Markers reads a page of the markers that touch a range of time and that the caller may know of.
+// Markers returns a page of the markers that overlap a range of time and that the caller may see.
 func (c *Control) Markers(ctx context.Context, q MarkerQuery) (MarkerPage, error) {
 	oldest := store.TimeOf(time.Now().Add(-MarkersKept))
 	return view(ctx, c, func(r store.Reader) (page MarkerPage, err error) {
@@ -291,7 +291,7 @@ func (c *Control) Markers(ctx context.Context, q MarkerQuery) (MarkerPage, error
 	})
 }
 
-// end is the first key behind the markers that a query may want.
+// end returns the first key after the markers that a query selects.
 func (q *MarkerQuery) end() []byte {
 	if q.BehindAt != 0 {
 		return markerPlace{at: q.BehindAt, id: q.BehindID}.key(q.Namespace)

@@ -7,10 +7,10 @@ import (
 	"github.com/pawlq/pawl/internal/humanize"
 )
 
-// lowDisk is which part of a disk should be free.
+// lowDisk is the fraction of a disk that should be free.
 const lowDisk = 0.1
 
-// nodeProblems are those of the nodes. What a node that is away said of its clock and disk is of the past.
+// nodeProblems returns the problems of the nodes. What a node that is away reported about its clock and disk is ignored as outdated.
 func (o *Overview) nodeProblems() (list []Problem) {
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
@@ -28,7 +28,7 @@ func (o *Overview) nodeProblems() (list []Problem) {
 	return list
 }
 
-// away tells of a node that is not alive. A leader of the system shard that is new has had no time to hear of all.
+// away describes a node that is not alive. A new leader of the system shard has not had time to hear from all of them.
 func (n *NodeOverview) away() Problem {
 	silent := n.Silent.Truncate(time.Second)
 	switch p := (Problem{Kind: NodeAway, Node: n.Name, For: n.Silent}); {
@@ -45,7 +45,7 @@ func (n *NodeOverview) away() Problem {
 	}
 }
 
-// clock compares a node's wall clock with those of the others. Of two nodes each tells how far it is from the other, and only the first is
+// clock compares a node's wall clock with those of the others. Each of two nodes reports its distance from the other, and only the first is
 // named.
 func (o *Overview) clock(n *NodeOverview) (p Problem, amiss bool) {
 	off := n.Report.ClockOffset
@@ -73,7 +73,7 @@ func (o *Overview) clock(n *NodeOverview) (p Problem, amiss bool) {
 	return p, true
 }
 
-// disk looks at the room on a node's disk.
+// disk checks the free space on a node's disk.
 func disk(n *NodeOverview) (p Problem, amiss bool) {
 	r := &n.Report
 	free := humanize.Bytes(r.DiskFree)
@@ -105,7 +105,7 @@ func restarts(n *NodeOverview) (p Problem, amiss bool) {
 		n.Name, n.Starts, span(startsWindow), span(n.Proof))}, n.Proof > 0
 }
 
-// span is a time of whole seconds without the zeros that String ends with: "10m", "30s".
+// span formats whole seconds without the zeros that String ends with: "10m", "30s".
 func span(d time.Duration) string {
 	if d%time.Minute == 0 {
 		return fmt.Sprintf("%dm", d/time.Minute)

@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// MaxNodes bounds the nodes of a cluster: each of them asks the system shard's leader for news all the time.
+	// MaxNodes bounds the nodes of a cluster: each of them polls the system shard's leader all the time.
 	MaxNodes = 1000
-	// maxRemovedNodes bounds the rows of nodes that are gone. The oldest are forgotten; an unknown node is refused, too.
+	// maxRemovedNodes bounds the rows of removed nodes. The oldest are deleted; unknown nodes are refused as well.
 	maxRemovedNodes = 1000
 	maxNodeName     = 63 // a label of a host name
 	maxAddress      = 300
 	maxVersion      = 100
 )
 
-// FirstNode is the node that begins a cluster.
+// FirstNode is the node that founds a cluster.
 type FirstNode struct {
 	Name, PeerAddress, APIAddress string // the addresses may be empty until it says Hello
 	Version                       string
 	MinLevel, MaxLevel            int
 }
 
-// Found writes the first rows: node 1, and its replicas of the system shard and of the data shards 1 to shards. A
-// cluster that exists is left alone. A directory from before there were such rows gets them in the same way.
+// Found writes the first rows: node 1, and its replicas of the system shard and of the data shards 1 to shards. If the cluster exists it is
+// a no-op. A directory from before these rows existed gets them in the same way.
 func (c *Control) Found(ctx context.Context, first FirstNode, shards int) error {
 	n := Node{Number: 1, Name: first.Name, PeerAddress: first.PeerAddress, APIAddress: first.APIAddress, State: Active,
 		Version: first.Version, MinLevel: first.MinLevel, MaxLevel: first.MaxLevel}
@@ -54,7 +54,7 @@ func (c *Control) Found(ctx context.Context, first FirstNode, shards int) error 
 	return err
 }
 
-// newShard is a shard that begins with one replica.
+// newShard returns a shard that begins with one replica.
 func newShard(id, node uint32) Shard {
 	return Shard{ID: id, Replicas: []Replica{{ID: ReplicaID(0, node), Node: node, Founder: true}}, NextIncarnation: 1}
 }
@@ -63,12 +63,12 @@ func (c *Control) setNode(tx *store.Tx, n Node)         { c.set(tx, nodeKey(n.Nu
 func (c *Control) setShard(tx *store.Tx, s Shard)       { c.set(tx, shardKey(s.ID), encodeRow(s)) }
 func (c *Control) setSettings(tx *store.Tx, s Settings) { c.set(tx, settingsKey, encodeRow(s)) }
 
-// JoinRequest is how a node without a number asks for one.
+// JoinRequest is the request of a node without a number for one.
 type JoinRequest struct {
 	Name, PeerAddress, APIAddress string
 	Version                       string
 	MinLevel, MaxLevel            int
-	// Nonce is made once for a directory, so that a join whose answer was lost can be repeated.
+	// Nonce is generated once per directory, so that a join whose answer was lost can be repeated.
 	Nonce [16]byte
 }
 
@@ -78,9 +78,9 @@ type Joined struct {
 	Map    *Map // with the new node
 }
 
-// Join makes a node a member and gives it a number. The same nonce gets the same answer again. A name that a node has
-// which runs is refused; that of one which doesn't passes on: it is taken for the same machine without its disk, so the
-// old number is removed for ever, and with it its replicas.
+// Join makes a node a member and assigns it a number. Repeating it with the same nonce returns the same answer. The name of a running node
+// is refused. The name of a node that isn't running is taken over: the new node is assumed to be the same machine without its disk, so the
+// old number and its replicas are removed for good.
 func (c *Control) Join(ctx context.Context, r JoinRequest) (Joined, error) {
 	if err := r.check(); err != nil {
 		return Joined{}, err
@@ -109,7 +109,7 @@ func (r JoinRequest) check() error {
 	return checkPresence(r.PeerAddress, r.APIAddress, r.Version, r.MinLevel, r.MaxLevel)
 }
 
-// CheckName refuses what is no name of a node: 1 to 63 of a-z, 0-9 and -.
+// CheckName returns an error if name is not a valid node name: 1 to 63 of a-z, 0-9 and -.
 func CheckName(name string) error {
 	ok := len(name) >= 1 && len(name) <= maxNodeName
 	for i := 0; ok && i < len(name); i++ {
@@ -122,7 +122,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// checkPresence checks what a node says of itself that others reach.
+// checkPresence validates what a node that others can reach says of itself.
 func checkPresence(peer, api, version string, minLevel, maxLevel int) error {
 	for _, a := range []struct{ field, value string }{{"peer_address", peer}, {"api_address", api}} {
 		if len(a.value) > maxAddress {
@@ -185,7 +185,7 @@ func (c *Control) join(tx *store.Tx, m *Map, r JoinRequest) (uint32, error) {
 	return number, onNode(tx, by, task.NodeJoined, n.Name, factsOfNode(old), factsOfNode(n))
 }
 
-// joinedAlready answers a join that is repeated.
+// joinedAlready answers a repeated join.
 func joinedAlready(n Node, r JoinRequest) (uint32, error) {
 	switch {
 	case n.State == Removed:
@@ -196,7 +196,7 @@ func joinedAlready(n Node, r JoinRequest) (uint32, error) {
 	return n.Number, nil
 }
 
-// CheckLevel refuses a node whose program doesn't know the feature level of its cluster.
+// CheckLevel returns an error for a node whose release does not support the cluster's feature level.
 func CheckLevel(s Settings, name string, minLevel, maxLevel int) error {
 	if s.Level < minLevel || s.Level > maxLevel {
 		return wrongState("node %q works at feature levels %d to %d, but the cluster is at %d: use another version of the program",
@@ -205,21 +205,21 @@ func CheckLevel(s Settings, name string, minLevel, maxLevel int) error {
 	return nil
 }
 
-// checkReplace refuses to give the name of a node to another one while it may be needed. It may be asked again.
+// checkReplace returns an error if a node's name must not pass to another one because the node may be needed. The call may be repeated.
 func (c *Control) checkReplace(m *Map, old Node) error {
 	if d := c.silent(old.Number); d < aliveFor {
 		return conflict("node %q is running as number %d at %s, heard of %v ago: choose another name, or stop that one and wait %v",
 			old.Name, old.Number, old.PeerAddress, d.Round(100*time.Millisecond), aliveFor)
 	}
 	err := c.checkLoss(m, old)
-	if e, ok := task.AsError(err); ok && e.Code == task.CodeWrongState { // it passes when others answer again
+	if e, ok := task.AsError(err); ok && e.Code == task.CodeWrongState { // it passes once others answer again
 		return task.Unavailable(time.Second, "%s", e.Message)
 	}
 	return err
 }
 
-// checkAddresses refuses addresses that another node has. Clients may reach each node on its own machine only, by an address
-// of the loopback: that is another one on each.
+// checkAddresses returns an error for addresses that another node has. A loopback address as API address may occur more than once: it is a
+// different one on each machine, where only local clients use it.
 func checkAddresses(m *Map, own uint32, peer, api string) error {
 	for _, n := range m.Nodes {
 		if n.Number == own || n.State == Removed {
@@ -235,7 +235,7 @@ func checkAddresses(m *Map, own uint32, peer, api string) error {
 	return nil
 }
 
-// hostOf is the host of an address that was checked.
+// hostOf returns the host of an address that was checked.
 func hostOf(address string) string {
 	host, _, _ := net.SplitHostPort(address)
 	return host
@@ -276,7 +276,7 @@ func (c *Control) remove(tx *store.Tx, m *Map, n Node, replacedBy uint32) {
 	}
 }
 
-// forgetOldest forgets the removed node that is the oldest, if there are too many, and no shard has to do with it.
+// forgetOldest deletes the row of the oldest removed node, if there are too many and no shard still has a replica on it.
 func (c *Control) forgetOldest(tx *store.Tx, m *Map) {
 	if countRemoved(m.Nodes) < maxRemovedNodes {
 		return
@@ -290,7 +290,7 @@ func (c *Control) forgetOldest(tx *store.Tx, m *Map) {
 	}
 }
 
-// holding are the shards of which a node has a replica.
+// holding returns the shards of which a node has a replica.
 func (m *Map) holding(number uint32) (shards []uint32) {
 	for _, s := range m.Shards {
 		if _, ok := s.On(number); ok {
@@ -300,8 +300,8 @@ func (m *Map) holding(number uint32) (shards []uint32) {
 	return shards
 }
 
-// Presence is what a member says of itself when it starts. One without a PeerAddress is reached by no other node: it says what
-// its program can do, and the addresses that are known stay.
+// Presence is what a member says of itself when it starts. One without a PeerAddress can't be reached by other nodes: it only reports its
+// version and levels, and its known addresses are kept.
 type Presence struct {
 	Number                  uint32
 	PeerAddress, APIAddress string
@@ -316,7 +316,7 @@ func (p Presence) check() error {
 	return checkPresence(p.PeerAddress, p.APIAddress, p.Version, p.MinLevel, p.MaxLevel)
 }
 
-// Hello takes over what a member says of itself: it may have moved, or run another version than before.
+// Hello stores what a member says of itself: it may have moved, or run another version than before.
 func (c *Control) Hello(ctx context.Context, p Presence) (Node, error) {
 	if err := p.check(); err != nil {
 		return Node{}, err
@@ -348,7 +348,7 @@ func (c *Control) Hello(ctx context.Context, p Presence) (Node, error) {
 	})
 }
 
-// Drain moves replicas and leaders off a node, as far as others can take them.
+// Drain moves replicas and leadership off a node, as far as others can take them.
 func (c *Control) Drain(ctx context.Context, by task.Author, name string) error {
 	return c.turn(ctx, Deed{by, task.NodeDrained}, name, Draining)
 }
@@ -374,8 +374,8 @@ func (c *Control) turn(ctx context.Context, deed Deed, name string, state NodeSt
 	})
 }
 
-// Remove takes a node out for ever. While it holds replicas that is refused, unless by force: then they leave, if every
-// shard can go on without them.
+// Remove removes a node for good. A node that holds replicas can only be removed by force: they leave, if every shard can go on without
+// them.
 func (c *Control) Remove(ctx context.Context, by task.Author, name string, force bool) error {
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		n, ok := m.Named(name)
@@ -420,7 +420,7 @@ func shardList(ids []uint32) string {
 	return b.String()
 }
 
-// checkLoss refuses to take a node away whose replicas a shard needs for a majority that answers.
+// checkLoss returns an error if a shard needs a node's replica for a majority that answers.
 func (c *Control) checkLoss(m *Map, n Node) error {
 	for _, s := range m.Shards {
 		r, ok := s.On(n.Number)
@@ -435,7 +435,7 @@ func (c *Control) checkLoss(m *Map, n Node) error {
 		if !slices.Contains(status.Voters, r.ID) && !slices.Contains(status.VotersOutgoing, r.ID) {
 			continue
 		}
-		// Nobody talks to a removed node, so the others have to be a majority of the voters as they are now.
+		// No node talks to a removed one, so the others must be a majority of the current voters.
 		rest := slices.DeleteFunc(slices.Clone(status.Voters), func(id uint64) bool {
 			at, known := m.Node(NodeOf(id))
 			return id == r.ID || !known || at.State == Removed
@@ -455,7 +455,7 @@ func without(ids []uint64, id uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(ids), func(have uint64) bool { return have == id })
 }
 
-// HasShard says whether there is a data shard of a number.
+// HasShard reports whether a data shard exists.
 func (c *Control) HasShard(ctx context.Context, id uint32) (bool, error) {
 	m, err := c.Map(ctx)
 	if err != nil {

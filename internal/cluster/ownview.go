@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// OwnView is how the cluster stands as far as one node finds out by itself, while the system shard can't be asked: by its copy of the map, and by
-// what the nodes that answer it report. Silent is for how long the others gave no answer, at least.
+// OwnView returns the state of the cluster as far as one node can tell while the system shard can't be asked: from its copy of the map, and
+// from the reports of the nodes that answer it. silent is how long the others have not answered, at least.
 func OwnView(by string, m *Map, reports map[uint32]Report, silent time.Duration) Overview {
 	o := Overview{By: by, Settings: m.Settings}
 	for _, s := range m.Shards {
@@ -27,7 +27,8 @@ func OwnView(by string, m *Map, reports map[uint32]Report, silent time.Duration)
 	return o
 }
 
-// ownShard is a shard by the reports of the nodes that have replicas of it. Who leads it without most of them leads it no more, or soon.
+// ownShard describes a shard by the reports of the nodes with its replicas. A leader without a majority of them leads no longer, or won't
+// for long.
 func ownShard(m *Map, s Shard, reports map[uint32]Report) ShardOverview {
 	v := ShardOverview{Shard: s}
 	said := map[uint64]ShardReport{} // by replica
@@ -59,7 +60,7 @@ func ownShard(m *Map, s Shard, reports map[uint32]Report) ShardOverview {
 	return v
 }
 
-// lead tells the nodes what they lead.
+// lead sets what each node leads.
 func (o *Overview) lead() {
 	for i := range o.Nodes {
 		for _, s := range o.Shards {

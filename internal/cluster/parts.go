@@ -9,32 +9,32 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Part is what a queue that is shared out has in one shard.
+// Part is the part that one shard has of a queue spread over several.
 //
-// A slot moves in two steps, each of which is in all shards' copies before the next: first the shard that has it takes no more
-// of its tasks, then the other one takes them. Tasks stay where they are. So does what keys and requests stand for, so the old
-// shard is asked before the new one: see Route.
+// A slot moves in two steps, each of which is in all shards' copies before the next: first its current shard stops taking the slot's tasks,
+// then the other one starts. Existing tasks stay where they are. So do idempotency keys and request ids, which is why the old shard is
+// asked before the new one: see Route.
 type Part struct {
 	Shard uint32       `json:"shard"`
 	Slots task.SlotSet `json:"slots,omitempty"` // those whose new tasks it takes
-	Next  task.SlotSet `json:"next,omitempty"`  // those whose new tasks it is to take: another set while slots move
-	// Left are slots that went to other shards, the last of them at LeftAt.
+	Next  task.SlotSet `json:"next,omitempty"`  // those whose new tasks it will take: another set while slots move
+	// Left has the slots that went to other shards, the last of them at LeftAt.
 	Left   task.SlotSet `json:"left,omitempty"`
 	LeftAt store.Time   `json:"left_at,omitempty"`
-	// Recent: a request from before the move may still be repeated, so that all tasks of Left are asked for here, not only
-	// those with an idempotency or unique key.
+	// Recent is set while a request from before the move may be repeated, so that this shard is asked about all tasks of Left, not only
+	// about those with an idempotency or unique key.
 	Recent bool `json:"recent,omitempty"`
-	// LeftUntil is when the last idempotency key of Left ends, and the last once key as far as is known. Unique keys have no such
-	// time: the shard is asked whether it still has any of Left.
+	// LeftUntil is when the last idempotency key of Left expires, and the last once key as far as known. Unique keys have no such time: the
+	// shard is asked whether it still has any of Left.
 	LeftUntil store.Time `json:"left_until,omitempty"`
-	// Retiring: the shard is dropping its copy, since nothing is left there. Who uses the part meanwhile takes the mark away.
+	// Retiring is set while the shard drops its copy, since nothing is left there. Using the part again clears it.
 	Retiring bool `json:"retiring,omitempty"`
 }
 
-// Spread says whether the queue is shared out over shards by its slots. One that never was lies in Shard.
+// Spread reports whether the queue is spread over shards by its slots. One that never was is in Shard.
 func (q Queue) Spread() bool { return q.Parts != nil }
 
-// Shards are those that may have tasks of the queue. Those from which all slots have moved come first: what they have is older.
+// Shards returns the shards that may have tasks of the queue. Those that all slots have left come first: their tasks are older.
 func (q Queue) Shards() (shards []uint32) {
 	if !q.Spread() {
 		return []uint32{q.Shard}
@@ -49,7 +49,7 @@ func (q Queue) Shards() (shards []uint32) {
 	return shards
 }
 
-// ClaimOrder is Shards in the order in which a claim asks them: those that drain, then the others from a random one on.
+// ClaimOrder returns Shards in the order in which a claim asks them: first those that drain, then the others, starting at a random one.
 func (q Queue) ClaimOrder() []uint32 {
 	shards := q.Shards()
 	drain := 0
@@ -63,8 +63,8 @@ func (q Queue) ClaimOrder() []uint32 {
 	return shards
 }
 
-// Route is the shards to ask, in this order, for a task of a slot: those that may know one of its keys, idempotency or unique, or
-// its request from before the slot moved, and the one that takes it.
+// Route returns the shards to ask, in this order, for a task of a slot: those that may know its idempotency or unique key, or its request
+// id from before the slot moved, and the one that takes it.
 func (q Queue) Route(slot int, keyed bool) (shards []uint32) {
 	owner := q.Shard
 	for _, p := range q.Parts {
@@ -78,7 +78,7 @@ func (q Queue) Route(slot int, keyed bool) (shards []uint32) {
 	return append(shards, owner)
 }
 
-// Home is the shard that takes a task, by its slot. One that has none goes to any.
+// Home returns the shard that takes a task, by its slot. A task without a slot goes to any.
 func (q Queue) Home(s *task.Spec) uint32 {
 	if !q.Spread() {
 		return q.Shard
@@ -95,7 +95,7 @@ func (q Queue) Home(s *task.Spec) uint32 {
 	return q.Shard
 }
 
-// In says whether a shard has a part of the queue.
+// In reports whether a shard has a part of the queue.
 func (q Queue) In(shard uint32) bool {
 	if !q.Spread() {
 		return q.Shard == shard
@@ -103,7 +103,7 @@ func (q Queue) In(shard uint32) bool {
 	return q.part(shard) != nil
 }
 
-// SlotsIn is how many slots of the queue a shard takes, and how many it is to take: another number while slots move.
+// SlotsIn returns how many slots of the queue a shard takes, and how many it will take: another number while slots move.
 func (q Queue) SlotsIn(shard uint32) (now, next int) {
 	if p := q.part(shard); p != nil {
 		return p.Slots.Len(), p.Next.Len()
@@ -123,7 +123,7 @@ func (q Queue) part(shard uint32) *Part {
 	return nil
 }
 
-// copyFor is the configuration for one shard's copy: with the slots that it does not take, and its share of the length.
+// copyFor returns the configuration for one shard's copy: with the slots that it does not take, and its share of the length.
 func (q Queue) copyFor(shard uint32) task.QueueConfig {
 	config := q.Config
 	config.Moved = q.Moved
@@ -138,17 +138,18 @@ func (q Queue) copyFor(shard uint32) task.QueueConfig {
 	return config
 }
 
-// moving says whether slots are on their way.
+// moving reports whether slots are moving.
 func (q Queue) moving() bool {
 	return slices.ContainsFunc(q.Parts, func(p Part) bool { return p.Slots != p.Next })
 }
 
-// unfinished says whether something remains to be done about the queue's parts, now or when time has passed.
+// unfinished reports whether the queue's parts need further work, now or later.
 func (q Queue) unfinished() bool {
 	return slices.ContainsFunc(q.Parts, func(p Part) bool { return p.Slots != p.Next || p.Next == 0 || p.Left != 0 })
 }
 
-// spreadOver lets the queue's slots move to these shards, the same number to each, as few as can be. It says whether any moves.
+// spreadOver starts moving the queue's slots to these shards, the same number to each, and as few as possible. It reports whether any
+// moves.
 func (q *Queue) spreadOver(shards []uint32, now store.Time) bool {
 	if !q.Spread() {
 		q.Parts = []Part{{Shard: q.Shard, Slots: task.AllSlots, Next: task.AllSlots}}
@@ -183,7 +184,7 @@ func shareOut(parts []Part, shards []uint32) {
 			takers = append(takers, &parts[i])
 		}
 	}
-	// Who has most keeps one more where it doesn't come out even.
+	// Those that have the most keep one more if the slots don't divide evenly.
 	slices.SortStableFunc(takers, func(a, b *Part) int { return cmp.Compare(b.Slots.Len(), a.Slots.Len()) })
 	free := task.AllSlots
 	for i, p := range takers {
@@ -202,7 +203,7 @@ func shareOut(parts []Part, shards []uint32) {
 	}
 }
 
-// quota is how many slots the i-th of n parts gets.
+// quota returns how many slots the i-th of n parts gets.
 func quota(i, n int) int {
 	q := task.SlotCount / n
 	if i < task.SlotCount%n {

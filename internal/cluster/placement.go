@@ -13,13 +13,12 @@ import (
 )
 
 const (
-	// MaxDataShards bounds the data shards: each of them costs every node that holds it memory and a log.
+	// MaxDataShards bounds the data shards: each costs every node that holds it memory and a log.
 	MaxDataShards      = 64
 	defaultReplication = 3
-	// maxReplicas bounds a shard's replicas, those included that come and go. More means that nodes die faster than
-	// replicas can be made.
+	// maxReplicas bounds a shard's replicas, including those that come and go. More means that nodes die faster than replicas can be made.
 	maxReplicas = 16
-	// freshStatus is how old the last word of a shard's leader may be to decide by.
+	// freshStatus is how old the last answer of a shard's leader may be to decide by it.
 	freshStatus = 5 * time.Second
 )
 
@@ -45,8 +44,8 @@ func changeMap(ctx context.Context, c *Control, fn func(tx *store.Tx, m *Map) er
 	return err
 }
 
-// AddShards makes the data shards total many. Their number only grows. Each new one begins on the node with the fewest
-// replicas; the others of its replicas follow.
+// AddShards raises the number of data shards to total. It can only grow. Each new shard begins on the node with the fewest replicas; its
+// other replicas follow.
 func (c *Control) AddShards(ctx context.Context, by task.Author, total int) error {
 	if total < 1 || total > MaxDataShards {
 		return task.Invalid("shards", "%d is not between 1 and %d", total, MaxDataShards)
@@ -78,7 +77,7 @@ func (c *Control) AddShards(ctx context.Context, by task.Author, total int) erro
 	})
 }
 
-// Move adds a replica of a shard on node to, and lets the one on node from leave when the new one can vote.
+// Move adds a replica of a shard on node to, and has the one on node from leave once the new one can vote.
 func (c *Control) Move(ctx context.Context, by task.Author, shard uint32, from, to string) error {
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		s, ok := m.Shard(shard)
@@ -117,13 +116,13 @@ func (c *Control) Move(ctx context.Context, by task.Author, shard uint32, from, 
 	})
 }
 
-// add gives a node a replica with a new id.
+// add adds a replica with a new id on a node.
 func (s *Shard) add(node uint32) {
 	s.Replicas = append(s.Replicas, Replica{ID: ReplicaID(s.NextIncarnation, node), Node: node})
 	s.NextIncarnation++
 }
 
-// Transfer makes a node the one that should lead a shard; "": whichever.
+// Transfer sets the node that should lead a shard; "": any.
 func (c *Control) Transfer(ctx context.Context, by task.Author, shard uint32, to string) error {
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		s, ok := m.Shard(shard)
@@ -153,7 +152,7 @@ func (c *Control) Transfer(ctx context.Context, by task.Author, shard uint32, to
 	})
 }
 
-// SetReplication sets how many replicas each shard is to have: 1, 3, 5 or 7.
+// SetReplication sets how many replicas each shard should have: 1, 3, 5 or 7.
 func (c *Control) SetReplication(ctx context.Context, by task.Author, n int) error {
 	if !slices.Contains([]int{1, 3, 5, 7}, n) {
 		return task.Invalid("replication", "%d is not 1, 3, 5 or 7", n)
@@ -169,8 +168,8 @@ func (c *Control) SetReplication(ctx context.Context, by task.Author, n int) err
 	})
 }
 
-// RaiseLevel raises the feature level to the highest that all nodes can work at, and tells it. There is no way back: a
-// node of an older version can't join any more.
+// RaiseLevel raises the feature level to the highest that all nodes support, and returns it. There is no way back: nodes of older releases
+// can no longer join.
 func (c *Control) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
 	return update(ctx, c, func(tx *store.Tx) (int, error) {
 		m, err := readMap(tx)
@@ -193,10 +192,10 @@ func (c *Control) RaiseLevel(ctx context.Context, by task.Author) (int, error) {
 	})
 }
 
-// errStale: the row is not the one any more that a step was planned on. The next look plans anew.
+// errStale means that the row is no longer the one that a step was planned for. The next pass plans again.
 var errStale = fmt.Errorf("the placement has changed meanwhile")
 
-// takeRowStep writes what a step changes of a shard's row, if the row is still the one that it was planned on.
+// takeRowStep writes what a step changes in a shard's row, if the row is still the one that the step was planned for.
 func (c *Control) takeRowStep(ctx context.Context, planned Shard, step Step) error {
 	return changeMap(ctx, c, func(tx *store.Tx, m *Map) error {
 		now, ok := m.Shard(planned.ID)
@@ -211,7 +210,7 @@ func (c *Control) takeRowStep(ctx context.Context, planned Shard, step Step) err
 	})
 }
 
-// applied is the row after a step that changes it.
+// applied returns the row after a step that changes it.
 func (step Step) applied(s Shard) Shard {
 	s = s.clone()
 	switch step.Kind {
@@ -236,7 +235,7 @@ func (step Step) applied(s Shard) Shard {
 	return s
 }
 
-// members are the nodes as the plan sees them, but for who leads.
+// members returns the nodes as the plan sees them, except for what they lead.
 func (c *Control) members(m *Map) []Member {
 	members := make([]Member, len(m.Nodes))
 	for i, n := range m.Nodes {
@@ -253,9 +252,9 @@ func (c *Control) members(m *Map) []Member {
 	return members
 }
 
-// beginChange is asked before the voters of a shard are changed: it refuses when row or nodes are not what the change
-// was planned on, and from then on what was seen of the shard is in doubt. It and the removal of a node are rounds, so
-// that of the two the later sees the earlier; else each could take a part of a majority.
+// beginChange must be called before the voters of a shard are changed. It returns an error if the row or the nodes are not those that the
+// change was planned for. From then on the last seen status of the shard is in doubt. It and the removal of a node are rounds, so that the
+// later of the two sees the earlier; otherwise each could take away a part of a majority.
 func (c *Control) beginChange(ctx context.Context, planned *Map, shard uint32) error {
 	return changeMap(ctx, c, func(_ *store.Tx, m *Map) error {
 		then, _ := planned.Shard(shard)
@@ -278,7 +277,7 @@ func (c *Control) beginChange(ctx context.Context, planned *Map, shard uint32) e
 	})
 }
 
-// changeDone: the voters of a shard are others now. What is seen of it from now on is so.
+// changeDone notes that the voters of a shard have changed. A status seen from now on has the new ones.
 func (c *Control) changeDone(shard uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,7 +286,7 @@ func (c *Control) changeDone(shard uint32) {
 	}
 }
 
-// saw remembers how a shard looked.
+// saw records the state of a shard.
 func (c *Control) saw(shard uint32, s sight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -296,7 +295,7 @@ func (c *Control) saw(shard uint32, s sight) {
 	}
 }
 
-// lookNow has the Reconciler look at the shards, if it would not soon.
+// lookNow has the Reconciler make a pass, if none would come soon.
 func (c *Control) lookNow(ctx context.Context) {
 	looked := make(chan struct{})
 	select {
@@ -310,7 +309,7 @@ func (c *Control) lookNow(ctx context.Context) {
 	}
 }
 
-// statusOf is what a shard's leader said last, if that is not too old to decide by.
+// statusOf returns the last status of a shard's leader, if it is recent enough to decide by.
 func (c *Control) statusOf(shard uint32) (Status, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,8 +317,8 @@ func (c *Control) statusOf(shard uint32) (Status, bool) {
 	return s.status, ok && s.status.Leader != 0 && time.Since(s.at) < freshStatus
 }
 
-// certainStatus is what a shard's leader said last, if no change of its voters can have come after: not by this
-// leader of the system shard, nor by one before it, whose calls have ended by then.
+// certainStatus returns the last status of a shard's leader, if its voters cannot have changed since: neither by this leader of the system
+// shard, nor by an earlier one, whose calls have ended by then.
 func (c *Control) certainStatus(shard uint32) (Status, bool) {
 	s, ok := c.statusOf(shard)
 	c.mu.Lock()

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// Status is a shard as its leader reports it.
+// Status is a shard's Raft status as reported by its leader.
 type Status struct {
-	Leader uint64 // replica id; 0: nobody
+	Leader uint64 // replica id; 0: none
 	Term   uint64
-	// Voters decide. VotersOutgoing is not empty while a change of voters is under way: both must agree then.
+	// Voters vote. VotersOutgoing is set while a change of voters is under way: then both sets must agree.
 	Voters, VotersOutgoing, Learners []uint64
 	Applied                          uint64
 	Progress                         map[uint64]Progress // of the replicas, as the leader knows it
 }
 
-// Progress is how far a replica is.
+// Progress is the leader's view of a replica.
 type Progress struct {
-	Match        uint64 // it has the log up to here
+	Match        uint64 // index up to which it has the log
 	Active       bool   // it answers
 	Snapshotting bool   // it is being sent a snapshot
-	Unfit        bool   // leadership is not to be handed to it now: it is silent at the moment, or failed to take over lately
+	Unfit        bool   // leadership must not be transferred to it now: it is silent at the moment, or failed to take over lately
 }
 
-// answers says whether a replica answers its leader, or leads.
+// answers reports whether a replica answers its leader, or leads.
 func (s Status) answers(id uint64) bool { return id == s.Leader && id != 0 || s.Progress[id].Active }
 
-// live counts the replicas that answer.
+// live returns the number of replicas that answer.
 func (s Status) live(ids []uint64) (n int) {
 	for _, id := range ids {
 		if s.answers(id) {
@@ -38,40 +38,40 @@ func (s Status) live(ids []uint64) (n int) {
 	return n
 }
 
-// commits says whether enough of these voters answer to decide.
+// commits reports whether enough of these voters answer to commit.
 func (s Status) commits(voters []uint64) bool { return 2*s.live(voters) > len(voters) }
 
-// maxBehind is how many entries a replica may lack and still be caught up: what it lacks then is on its way.
+// maxBehind is how many entries a replica may lack and still count as caught up: they are in flight.
 const maxBehind = 1000
 
-// ready says whether a replica could take part in decisions at once. One that has confirmed nothing may not run yet: a leader
-// believes the best of a replica that was just added, and in a young shard nobody is far behind.
+// ready reports whether a replica could vote right away. A replica that has acknowledged nothing may not be running yet: Raft assumes that
+// a new replica is active, and in a young shard none is far behind.
 func (s Status) ready(id uint64) bool {
 	p := s.Progress[id]
 	return id == s.Leader || p.Active && !p.Snapshotting && p.Match > 0 && p.Match+maxBehind >= s.Applied
 }
 
-// fit says whether leadership could be handed to a replica at once.
+// fit reports whether leadership could be transferred to a replica right away.
 func (s Status) fit(id uint64) bool { return s.votes(id) && s.ready(id) && !s.Progress[id].Unfit }
 
-// has says whether the shard's membership has a replica.
+// has reports whether a replica is a member of the shard.
 func (s Status) has(id uint64) bool { return s.votes(id) || slices.Contains(s.Learners, id) }
 
-// votes says whether a replica decides.
+// votes reports whether a replica votes.
 func (s Status) votes(id uint64) bool {
 	return slices.Contains(s.Voters, id) || slices.Contains(s.VotersOutgoing, id)
 }
 
-// StepKind says what a step does.
+// StepKind is the kind of a step.
 type StepKind uint8
 
 const (
 	NoStep StepKind = iota
 	// These change the shard's row.
-	AddReplica   // gives Node a replica; Replica, if not 0, leaves in exchange
-	LeaveReplica // Replica is to leave
-	KeepReplica  // Replica stays after all: there is nobody to take its place
-	DropReplica  // forgets Replica, which is no member any more
+	AddReplica   // adds a replica on Node; Replica, if not 0, leaves in exchange
+	LeaveReplica // marks Replica as leaving
+	KeepReplica  // Replica stays after all: no other can take its place
+	DropReplica  // deletes Replica, which is no longer a member, from the row
 	// These change the shard's membership or its leader.
 	AddLearner
 	RemoveLearner
@@ -89,14 +89,14 @@ func (k StepKind) String() string {
 	return "unknown"
 }
 
-// Step is one thing to do for a shard. To do it twice is to do it once.
+// Step is one thing to do for a shard. Doing it twice is the same as doing it once.
 type Step struct {
 	Kind    StepKind
 	Shard   uint32
 	Node    uint32
 	Replica uint64
 	Change  VoterChange
-	Why     string // the leader is another one; "": it stays
+	Why     string // why the leader changes; "": it does not
 }
 
 func (s Step) String() string {
@@ -112,7 +112,7 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s: %s %s", shardText(s.Shard), s.Kind, replicaName(s.Replica))
 }
 
-// replicaName is a replica's node and incarnation.
+// replicaName returns a replica's node and incarnation.
 func replicaName(id uint64) string { return fmt.Sprintf("%d.%d", NodeOf(id), id>>32) }
 
 func ids(list []uint64) string {
@@ -123,34 +123,34 @@ func ids(list []uint64) string {
 	return fmt.Sprint(names)
 }
 
-// VoterChange is one change of voters, made as a whole: a joint one if need be.
+// VoterChange is one atomic change of voters: a joint one if need be.
 type VoterChange struct {
-	// Term and From are the leader's term and the voters that the change was planned on. A shard that has others refuses.
+	// Term and From are the leader's term and the voters that the change was planned for. A shard with others refuses it.
 	Term uint64
 	From []uint64
-	// Promote are learners that become voters, Demote voters that become learners, Remove voters that go.
+	// Promote are learners that become voters, Demote voters that become learners, Remove voters that leave.
 	Promote, Demote, Remove []uint64
 }
 
 // Member is a node as the plan sees it.
 type Member struct {
 	Node
-	Silent   time.Duration // since it was heard of
-	Replicas int           // that it holds and that stay
-	Leaders  int           // among them
-	Barred   bool          // it is to be given no leadership now
-	Full     bool          // its disk has no room for new tasks: others are to lead what it leads
+	Silent   time.Duration // since it was last heard from
+	Replicas int           // number of those that it holds and that stay
+	Leaders  int           // number of leaders among them
+	Barred   bool          // it gets no leadership now
+	Full     bool          // its disk has no room for new tasks: the leadership that it has is transferred
 }
 
 func (m Member) alive() bool { return m.Silent < aliveFor }
 
-// eligible says whether a node may be given a replica.
+// eligible reports whether a node may get a replica.
 func (m Member) eligible() bool { return m.State == Active && m.alive() }
 
-// mayLead says whether leadership may be brought to the node.
+// mayLead reports whether a node may get leadership.
 func (m Member) mayLead() bool { return m.eligible() && !m.Barred }
 
-// Scene is all that the plan for a shard depends on.
+// Scene is everything that the plan for a shard depends on.
 type Scene struct {
 	Settings Settings
 	Members  []Member // in the order of their numbers
@@ -160,21 +160,21 @@ type Scene struct {
 	ReplaceAfter time.Duration
 }
 
-// Verdict is what is to be done for a shard.
+// Verdict is the decision about a shard.
 type Verdict struct {
 	Step    Step   // Kind NoStep: nothing now
-	Busy    string // what is being waited for; "": the shard is at rest
-	Blocked string // why something can't be done that should be; "": nothing
+	Busy    string // what it waits for; "": the shard is at rest
+	Blocked string // why something that should be done can't be; "": nothing
 }
 
 const (
 	defaultReplaceAfter = 5 * time.Minute
-	// learnerPatience is how long a node that holds no voter may be silent before another one is asked instead.
+	// learnerPatience is how long a node without a voter of the shard may be silent before another one is chosen instead.
 	learnerPatience = 30 * time.Second
 )
 
-// Next is the next step for a shard. It never leaves a shard without a majority of voters that answer, if it has one,
-// and at rest there is an odd number of them.
+// Next returns the next step for a shard. It never leaves a shard without a majority of voters that answer, if it has one, and at rest the
+// number of voters is odd.
 func Next(s Scene) Verdict {
 	if s.ReplaceAfter == 0 {
 		s.ReplaceAfter = defaultReplaceAfter
@@ -202,16 +202,16 @@ func Next(s Scene) Verdict {
 	return p.rest()
 }
 
-// planner sorts the replicas of a shard. The three kinds that are in the row and not forced out:
+// planner sorts the replicas of a shard. Those in the row that are not forced out are of three kinds:
 //
 //	good       stays, on a node that is meant to have it
-//	unwanted   stays until there is another in its place: its node drains, or is silent for too long
-//	leaving    goes as soon as the shard's voters are complete without it
+//	unwanted   stays until it is replaced: its node drains, or has been silent for too long
+//	leaving    leaves as soon as the shard's voters are complete without it
 type planner struct {
 	Scene
 	good, unwanted, leaving []uint64
-	forced                  []uint64 // in the membership or the row, but without a right to be: of removed nodes, or without a row
-	spare                   int      // the member that a new replica would come to; -1: none
+	forced                  []uint64 // in the membership or the row, but of a removed node, or without a row
+	spare                   int      // index of the member that would get a new replica; -1: none
 }
 
 func newPlanner(s Scene) *planner {
@@ -253,14 +253,14 @@ func (p *planner) member(number uint32) (Member, bool) {
 	return p.Members[i], true
 }
 
-// memberOf is the node of a replica; a zero one if it is not known.
+// memberOf returns the node of a replica; a zero Member if it is unknown.
 func (p *planner) memberOf(replica uint64) Member {
 	m, _ := p.member(NodeOf(replica))
 	return m
 }
 
-// place chooses the node for a new replica of a shard: the eligible one with the fewest replicas, then leaders; one with a full disk
-// only if there is no other. It returns its place among the members; -1: there is none.
+// place chooses the node for a new replica of a shard: the eligible one with the fewest replicas, then the fewest leaders; one with a full
+// disk only if there is no other. It returns its index among the members; -1: there is none.
 func place(members []Member, s Shard) int {
 	best := -1
 	for i, m := range members {
@@ -274,7 +274,7 @@ func place(members []Member, s Shard) int {
 	return best
 }
 
-// lessLoaded says whether a new replica is better off at a than at b.
+// lessLoaded reports whether a is a better place for a new replica than b.
 func lessLoaded(a, b Member) bool {
 	if a.Full != b.Full {
 		return b.Full
@@ -282,10 +282,10 @@ func lessLoaded(a, b Member) bool {
 	return cmp.Or(cmp.Compare(a.Replicas, b.Replicas), cmp.Compare(a.Leaders, b.Leaders)) < 0
 }
 
-// staying are the replicas that have not been told to go.
+// staying returns the replicas that are not marked as leaving.
 func (p *planner) staying() []uint64 { return slices.Concat(p.good, p.unwanted) }
 
-// tidy removes what is left over: learners that should not be there, and rows of replicas that are no members.
+// tidy removes leftovers: learners that should not exist, and rows of replicas that are not members.
 func (p *planner) tidy() Verdict {
 	for _, id := range slices.Concat(p.forced, p.leaving) {
 		switch {
@@ -298,7 +298,7 @@ func (p *planner) tidy() Verdict {
 	return Verdict{}
 }
 
-// giveUp drops a replica that doesn't vote and whose node is silent: soon if another node can have it, else late.
+// giveUp drops a replica that doesn't vote and whose node is silent: soon if another node can have it, otherwise late.
 func (p *planner) giveUp() Verdict {
 	for _, id := range p.staying() {
 		if p.Status.votes(id) {
@@ -312,8 +312,8 @@ func (p *planner) giveUp() Verdict {
 	return Verdict{}
 }
 
-// keep lets a voter stay that was to leave, when it is needed and no other node can take its place: the one that should
-// is gone, or others have to be moved more.
+// keep retains a leaving voter if it is needed and no other node can take its place: the node that should have is gone, or other replicas
+// need the nodes more.
 func (p *planner) keep() Verdict {
 	if p.spare >= 0 || len(p.good) >= p.Settings.Replication {
 		return Verdict{}
@@ -327,7 +327,7 @@ func (p *planner) keep() Verdict {
 	return Verdict{}
 }
 
-// add gives another node a replica when there are too few good ones.
+// add adds a replica on another node if there are too few good ones.
 func (p *planner) add() Verdict {
 	switch {
 	case len(p.good) >= p.Settings.Replication || p.spare < 0:
@@ -338,7 +338,7 @@ func (p *planner) add() Verdict {
 	return Verdict{Step: Step{Kind: AddReplica, Node: p.Members[p.spare].Number}}
 }
 
-// join makes a replica that is only in the row a learner, once its node is there.
+// join makes a replica that is only in the row a learner, once its node is alive.
 func (p *planner) join() Verdict {
 	for _, id := range p.staying() {
 		if !p.Status.has(id) && p.memberOf(id).alive() {
@@ -348,7 +348,7 @@ func (p *planner) join() Verdict {
 	return Verdict{}
 }
 
-// lead moves the leader off a node that drains or has a full disk, or to where it is preferred.
+// lead transfers leadership off a node that drains or has a full disk, or to the preferred node.
 func (p *planner) lead() Verdict {
 	at := p.memberOf(p.Status.Leader)
 	if r, ok := p.Shard.On(p.Shard.Preferred); ok && p.Shard.Preferred != at.Number && p.canLead(r.ID) {
@@ -369,12 +369,12 @@ func (p *planner) lead() Verdict {
 	return Verdict{}
 }
 
-// canLead says whether a replica votes, is up to date, answers, and lives on a node that is meant to have it.
+// canLead reports whether a replica votes, is up to date, answers, and is on a node that is meant to have it.
 func (p *planner) canLead(id uint64) bool {
 	return p.Status.fit(id) && slices.Contains(p.good, id) && p.memberOf(id).mayLead()
 }
 
-// heir is the best leader among some replicas other than the present one; 0: none.
+// heir returns the best leader among some replicas other than the current one; 0: none.
 func (p *planner) heir(among []uint64) (best uint64) {
 	for _, id := range among {
 		if id == p.Status.Leader || !p.canLead(id) {
@@ -387,7 +387,7 @@ func (p *planner) heir(among []uint64) (best uint64) {
 	return best
 }
 
-// rest says what is amiss with a shard for which there is nothing to do.
+// rest returns what is wrong with a shard for which there is nothing to do.
 func (p *planner) rest() Verdict {
 	for _, id := range p.staying() {
 		if !p.Status.has(id) {

@@ -15,64 +15,64 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// What is to be sent to a webhook is a row for each notice, in the order in which they are due. Before an attempt the row says so and is due
-// again a little later: whoever leads then goes on. So each is sent at least once, always under the same id.
+// Each notice to be sent to a webhook is a row; the rows are ordered by due time. Before an attempt, the row records it and becomes due
+// again a little later, so that the next leader continues. So every notice is sent at least once, always under the same id.
 //
-// A notice that was not tried yet takes in what comes of its kind and queue. Together with the pause of a webhook whose receiver is
-// down that bounds what waits, however long it is down.
+// A notice that was not yet tried absorbs later ones of the same kind and queue. Together with the pause of a webhook whose receiver is
+// down, this bounds what is pending, however long it is down.
 
 const (
-	// maxPending bounds the notices that wait for a webhook, maxAllPending those for all, and maxPendingOf those for a namespace: beyond it
-	// new ones are dropped.
+	// maxPending bounds the pending notices of a webhook, maxPendingOf those of a namespace, and maxAllPending those of all: beyond it new
+	// ones are dropped.
 	maxPending    = 1000
 	maxAllPending = 20_000
 	maxPendingOf  = maxAllPending / 2
-	// attemptLease is how long an attempt may take until another one may begin.
+	// attemptLease is how long an attempt may take before another may begin.
 	attemptLease = 30 * time.Second
-	// maxAttempts and maxNoticeAge end the attempts: the pauses between them come to a day or so. Of a webhook that is paused the age counts
-	// alone.
+	// maxAttempts and maxNoticeAge limit the attempts: the pauses between them add up to about a day. For a paused webhook only the age
+	// counts.
 	maxAttempts  = 30
 	maxNoticeAge = 26 * time.Hour
-	// firstRest, maxRest and restFactor bound the pause between two attempts for a notice.
+	// firstRest, maxRest and restFactor define the pause between two attempts to send a notice.
 	firstRest  = 5 * time.Second
 	maxRest    = time.Hour
 	restFactor = 3
 	// maxHookRest bounds the pause of a webhook whose attempts fail, whatever the notice.
 	maxHookRest = 5 * time.Minute
-	// hookDown is how many failures in a row say that the receiver is down, and that what waits is to be tried when it is back.
+	// hookDown is how many failures in a row mean that the receiver is down, so that pending notices are tried once it is back.
 	hookDown = 3
-	// bringAtOnce bounds what is then tried again in one entry.
+	// bringAtOnce bounds how many of them one entry makes due.
 	bringAtOnce = 200
 	// maxRecent is how many deliveries are remembered.
 	maxRecent = 20
-	// maxRecentError bounds what is remembered of why one failed, in bytes.
+	// maxRecentError bounds the error remembered of a failed delivery, in bytes.
 	maxRecentError = 256
 )
 
-// WebhookStatus is how a webhook is doing.
+// WebhookStatus is the state of a webhook's deliveries.
 type WebhookStatus struct {
-	Pending     int64      `json:"pending,omitempty"`     // notices that are to be sent
+	Pending     int64      `json:"pending,omitempty"`     // notices to be sent
 	Delivered   int64      `json:"delivered,omitempty"`   // notices
 	Failed      int64      `json:"failed,omitempty"`      // attempts
 	Dropped     int64      `json:"dropped,omitempty"`     // notices
-	Failures    int        `json:"failures,omitempty"`    // attempts since the last that succeeded
-	FailsSince  store.Time `json:"fails_since,omitempty"` // of the first of these
-	RestUntil   store.Time `json:"rest_until,omitempty"`  // nothing is tried before
+	Failures    int        `json:"failures,omitempty"`    // failed attempts since the last success
+	FailsSince  store.Time `json:"fails_since,omitempty"` // time of the first of these
+	RestUntil   store.Time `json:"rest_until,omitempty"`  // no attempt is made before
 	DeliveredAt store.Time `json:"delivered_at,omitempty"`
 	FailedAt    store.Time `json:"failed_at,omitempty"`
 	DroppedAt   store.Time `json:"dropped_at,omitempty"`
-	LastStatus  int        `json:"last_status,omitempty"` // of the last failure
+	LastStatus  int        `json:"last_status,omitempty"` // HTTP status of the last failure
 	LastError   string     `json:"last_error,omitempty"`
 }
 
-// Delivery is what came of a notice.
+// Delivery is the outcome of a notice.
 type Delivery struct {
 	ID        string                `json:"id"`
 	Kind      task.NotificationKind `json:"kind"`
 	Queue     string                `json:"queue,omitempty"`
 	Count     int64                 `json:"count,omitempty"`
 	CreatedAt store.Time            `json:"created_at"`
-	At        store.Time            `json:"at"` // of the last attempt
+	At        store.Time            `json:"at"` // time of the last attempt
 	Attempts  int                   `json:"attempts"`
 	Outcome   DeliveryOutcome       `json:"outcome"`
 	Status    int                   `json:"status,omitempty"`
@@ -80,31 +80,31 @@ type Delivery struct {
 	Took      time.Duration         `json:"took,omitempty"`
 }
 
-// DeliveryOutcome is a word of the public contract.
+// DeliveryOutcome is the outcome of a delivery. The strings are part of the public contract.
 type DeliveryOutcome string
 
-// What may have come of a notice.
+// The outcomes of a delivery.
 const (
 	Delivered DeliveryOutcome = "delivered"
 	Retrying  DeliveryOutcome = "retrying"
-	Held      DeliveryOutcome = "held"   // until somebody resumes the webhook
-	FailedFor DeliveryOutcome = "failed" // of a test, which is not tried again
+	Held      DeliveryOutcome = "held"   // until the webhook is resumed
+	FailedFor DeliveryOutcome = "failed" // of a test, which is not retried
 	Dropped   DeliveryOutcome = "dropped"
 )
 
-// notice is one that is to be sent.
+// notice is a notice to be sent.
 type notice struct {
 	News     task.Notification `json:"news"`
 	Attempts int               `json:"attempts,omitempty"`
 }
 
-// noticeID names a notice: when it was made, and a hash.
+// noticeID identifies a notice: its creation time and a hash.
 type noticeID [16]byte
 
 func (id noticeID) created() store.Time { return store.Time(binary.BigEndian.Uint64(id[:8])) } // #nosec G115 -- as it was written
 func (id noticeID) String() string      { return "msg_" + hex.EncodeToString(id[:]) }
 
-// chance is a number from 0 to 1 for a step of the notice's life, the same on every try.
+// chance returns a number from 0 to 1 for a step of the notice, the same on every attempt.
 func (id noticeID) chance(step int) float64 {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64(id[:], uint64(step))) // #nosec G115 -- a few
 	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
@@ -125,13 +125,14 @@ func pendingKey(ns, name string, due store.Time, id noticeID) []byte {
 	return append(k, id[:]...)
 }
 
-// untriedKey is where the key of a notice stands that was not tried yet, without what all keys of its webhook begin with.
+// untriedKey is the key of the row that holds the key of the untried notice of a kind and queue, without the prefix common to all keys of
+// its webhook.
 func untriedKey(ns, name string, n *task.Notification) []byte {
 	k := append(hookRest(untriedTable, ns, name), n.Kind...)
 	return append(append(k, 0), n.Queue...)
 }
 
-// dueOf reads when a notice is due, and its id, of its key.
+// dueOf returns a notice's due time and id from its key.
 func dueOf(k []byte) (due store.Time, id noticeID) {
 	copy(id[:], k[len(k)-16:])
 	return store.Time(binary.BigEndian.Uint64(k[len(k)-24:])), id // #nosec G115 -- as it was written
@@ -146,13 +147,13 @@ func setWebhookStatus(tx *store.Tx, ns, name string, s WebhookStatus) {
 	tx.Set(statusKey(ns, name), encodeRow(s))
 }
 
-// scanPending reads the keys of what waits for a webhook, as long as fn wants more.
+// scanPending calls fn for the pending notices of a webhook, until it returns false.
 func scanPending(r store.Reader, ns, name string, fn func(k, v []byte) bool) {
 	lo := hookRest(pendingTable, ns, name)
 	r.Scan(lo, behind(lo), fn)
 }
 
-// oldestPending is when the first was made that waits for a webhook; 0: none does.
+// oldestPending returns when the oldest pending notice of a webhook was created; 0: there is none.
 func oldestPending(r store.Reader, ns, name string) (oldest store.Time) {
 	scanPending(r, ns, name, func(k, _ []byte) bool {
 		if _, id := dueOf(k); oldest == 0 || id.created() < oldest {
@@ -163,27 +164,27 @@ func oldestPending(r store.Reader, ns, name string) (oldest store.Time) {
 	return oldest
 }
 
-// countPending keeps the number of notices that wait.
+// countPending adds n to the number of pending notices.
 func countPending(tx *store.Tx, s *WebhookStatus, n int64) {
 	s.Pending += n
 	all := int64(getNumber(tx, pendingsKey)) + n // #nosec G115 -- at most maxAllPending
 	tx.Set(pendingsKey, encodeNumber(uint64(max(all, 0))))
 }
 
-// mayWait says whether there is room for one more notice for a webhook.
+// mayWait reports whether there is room for one more notice for a webhook.
 func mayWait(r store.Reader, ns string, s *WebhookStatus) (bool, error) {
 	all := getNumber(r, pendingsKey)
 	switch {
 	case s.Pending >= maxPending || all >= maxAllPending:
 		return false, nil
-	case all < maxPendingOf: // no namespace has more
+	case all < maxPendingOf: // so no namespace can have more
 		return true, nil
 	}
 	here, err := pendingOf(r, ns)
 	return here < maxPendingOf, err
 }
 
-// pendingOf counts the notices that wait for the webhooks of a namespace.
+// pendingOf returns the number of pending notices of a namespace's webhooks.
 func pendingOf(r store.Reader, ns string) (n int64, err error) {
 	lo := statusKey(ns, "")
 	r.Scan(lo, behind(lo), func(k, v []byte) bool {
@@ -195,7 +196,7 @@ func pendingOf(r store.Reader, ns string) (n int64, err error) {
 	return n, err
 }
 
-// takeIn makes a notice for a webhook, or adds it to one that waits and was not tried yet. Dropped says that there is no room.
+// takeIn adds a notice for a webhook, or merges it into a pending one that was not yet tried. dropped is set if there is no room.
 func takeIn(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err error) {
 	untried := untriedKey(h.Namespace, h.Name, &n)
 	if rest, ok := tx.Get(untried); ok {
@@ -233,7 +234,7 @@ func takeIn(tx *store.Tx, h *Webhook, n task.Notification) (dropped bool, err er
 	return false, nil
 }
 
-// seen is which news a shard has told of a kind and queue last.
+// seen is the last notification of a kind and queue that a shard has sent.
 type seen struct {
 	Seq int64      `json:"seq"`
 	At  store.Time `json:"at"`
@@ -245,7 +246,7 @@ func seenKey(n *task.Notification) []byte {
 	return binary.BigEndian.AppendUint32(k, n.Shard)
 }
 
-// TakeNotifications takes what the webhooks of a namespace are to be told of, from a data shard. What was taken before is passed over.
+// TakeNotifications takes what the webhooks of a namespace are to be notified of from a data shard. What was taken before is ignored.
 func (c *Control) TakeNotifications(ctx context.Context, ns string, news []*task.Notification) error {
 	dropped, err := update(ctx, c, func(tx *store.Tx) (dropped []string, err error) {
 		hooks, err := scanHooks(tx, ns)
@@ -279,11 +280,11 @@ func (c *Control) TakeNotifications(ctx context.Context, ns string, news []*task
 	if err == nil {
 		c.droppedFor(ns, dropped, fmt.Sprintf("%d notices wait for it already, %d for its namespace, or %d for all", maxPending, maxPendingOf, maxAllPending))
 	}
-	c.pokePost() // also after an error: if the outcome is unknown, there may be something to send
+	c.pokePost() // even after an error: if the outcome is unknown, there may be something to send
 	return err
 }
 
-// droppedFor tells that notices for some webhooks were dropped, each as often as it is named.
+// droppedFor logs and counts dropped notices of some webhooks; each name stands for one notice.
 func (c *Control) droppedFor(ns string, names []string, why string) {
 	counts := map[string]int{}
 	for _, name := range names {
@@ -295,7 +296,7 @@ func (c *Control) droppedFor(ns string, names []string, why string) {
 	c.hooksDropped.Add(uint64(len(names)))
 }
 
-// pokePost has somebody look at what is to be sent.
+// pokePost has the Dispatcher check what is to be sent.
 func (c *Control) pokePost() {
 	select {
 	case c.post <- struct{}{}:
@@ -312,15 +313,15 @@ type attempt struct {
 	notice  notice
 }
 
-// letter is the attempt as it is sent.
+// letter returns the request of an attempt.
 func (a *attempt) letter() webhook.Request {
 	return webhook.Request{URL: a.hook.URL, Secrets: a.secrets, ID: a.id.String(), Body: webhook.Body(a.hook.Name, &a.notice.News)}
 }
 
-// tooOld says whether a notice is not tried any more, however often it was.
+// tooOld reports whether a notice is too old for another attempt, whatever the number of attempts.
 func tooOld(id noticeID, now store.Time) bool { return now > id.created().Add(maxNoticeAge) }
 
-// nextAttempt takes the notice for a webhook that is due, if one is. What is too old goes.
+// nextAttempt returns the next attempt for a webhook if a notice is due, and drops notices that are too old.
 func (c *Control) nextAttempt(ctx context.Context, ns, name string) (*attempt, error) {
 	type took struct {
 		next *attempt
@@ -354,7 +355,7 @@ func (c *Control) nextAttempt(ctx context.Context, ns, name string) (*attempt, e
 	return t.next, nil
 }
 
-// dropOld removes notices that are not tried any more, some at a time.
+// dropOld removes notices that are too old, some at a time.
 func dropOld(tx *store.Tx, h *Webhook, s *WebhookStatus) (gone int, err error) {
 	if s.Pending == 0 {
 		return 0, nil
@@ -387,7 +388,7 @@ func dropOld(tx *store.Tx, h *Webhook, s *WebhookStatus) (gone int, err error) {
 	return len(keys), nil
 }
 
-// removePending removes the row of a notice, and what leads to it.
+// removePending removes the row of a notice, and the row that refers to it.
 func removePending(tx *store.Tx, h *Webhook, key []byte, n *notice) {
 	tx.Delete(key)
 	untried := untriedKey(h.Namespace, h.Name, &n.News)
@@ -396,8 +397,8 @@ func removePending(tx *store.Tx, h *Webhook, key []byte, n *notice) {
 	}
 }
 
-// begin takes the first notice, if it is due: from now on it takes in nothing more, and it is due again when nobody says what came of
-// the attempt.
+// begin takes the first notice, if it is due: from now on it absorbs no others, and it becomes due again if no outcome of the attempt is
+// recorded.
 func begin(tx *store.Tx, h Webhook) (*attempt, error) {
 	var key []byte
 	var a *attempt
@@ -420,7 +421,7 @@ func begin(tx *store.Tx, h Webhook) (*attempt, error) {
 	return a, nil
 }
 
-// settle notes what came of an attempt. If nobody has heard of it for so long that another one began, that one counts.
+// settle records the outcome of an attempt. If that took so long that another attempt has begun, the later one counts.
 func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) error {
 	type came struct {
 		dropped  []string
@@ -477,8 +478,8 @@ func (c *Control) settle(ctx context.Context, a *attempt, o webhook.Outcome) err
 	return err
 }
 
-// restAfter is the pause after so many attempts, most at most; a quarter of it goes by chance, so that not all that failed together are tried
-// together.
+// restAfter returns the pause after a number of attempts, at most most. A quarter of it is random, so that attempts that failed together
+// are not retried together.
 func restAfter(attempts int, most time.Duration, chance float64) time.Duration {
 	rest := float64(most)
 	if grown := float64(firstRest) * math.Pow(restFactor, float64(attempts-1)); grown < rest {
@@ -487,8 +488,8 @@ func restAfter(attempts int, most time.Duration, chance float64) time.Duration {
 	return time.Duration(rest * (0.75 + 0.25*chance))
 }
 
-// count notes what came of an attempt. While they fail, the webhook rests for longer and longer, whatever the notice, so that what waits
-// for a receiver that is down isn't tried one after another.
+// count records the outcome of an attempt. While attempts fail, the webhook rests for longer and longer, whatever the notice, so that the
+// notices pending for a receiver that is down aren't all tried one after another.
 func (s *WebhookStatus) count(now store.Time, o webhook.Outcome, chance float64) {
 	if o.Delivered() {
 		s.Delivered++
@@ -504,7 +505,7 @@ func (s *WebhookStatus) count(now store.Time, o webhook.Outcome, chance float64)
 	s.RestUntil = now.Add(max(restAfter(s.Failures, maxHookRest, chance), o.RetryAfter))
 }
 
-// disable ends the attempts for a webhook whose receiver says that it is gone, until somebody resumes it.
+// disable stops the deliveries of a webhook whose receiver says that it is gone, until the webhook is resumed.
 func (c *Control) disable(tx *store.Tx, h Webhook, o webhook.Outcome) error {
 	before := h
 	h.DisabledReason, h.DisabledAt = o.Error, tx.Now()
@@ -513,7 +514,7 @@ func (c *Control) disable(tx *store.Tx, h Webhook, o webhook.Outcome) error {
 	return err
 }
 
-// bringForward lets what waits for a webhook be tried now.
+// bringForward makes the pending notices of a webhook due now.
 func bringForward(tx *store.Tx, ns, name string) {
 	type row struct{ key, value []byte }
 	var rows []row
@@ -526,7 +527,7 @@ func bringForward(tx *store.Tx, ns, name string) {
 	for _, r := range rows {
 		_, id := dueOf(r.key)
 		tx.Delete(r.key)
-		tx.Set(pendingKey(ns, name, tx.Now(), id), r.value) // none of them is untried: those are due since they were made
+		tx.Set(pendingKey(ns, name, tx.Now(), id), r.value) // none of them is untried: those are due from their creation on
 	}
 }
 
@@ -535,7 +536,7 @@ func deliveryOf(id noticeID, n *notice, at store.Time, outcome DeliveryOutcome, 
 		Outcome: outcome, Status: o.Status, Error: task.Cut(o.Error, maxRecentError), Took: o.Took}
 }
 
-// remember keeps what came of a notice, the newest first.
+// remember keeps the outcome of a notice, newest first.
 func remember(tx *store.Tx, h *Webhook, d Delivery) error {
 	key := recentKey(h.Namespace, h.Name)
 	recent, _, err := getRow[[]Delivery](tx, key)
@@ -548,7 +549,7 @@ func remember(tx *store.Tx, h *Webhook, d Delivery) error {
 	return nil
 }
 
-// Deliveries tells what came of the last notices for a webhook, the newest first.
+// Deliveries returns the outcomes of a webhook's last notices, newest first.
 func (c *Control) Deliveries(ctx context.Context, ns, name string) ([]Delivery, error) {
 	return view(ctx, c, func(r store.Reader) ([]Delivery, error) {
 		h, err := getHook(r, ns, name)
@@ -565,7 +566,7 @@ func (c *Control) Deliveries(ctx context.Context, ns, name string) ([]Delivery, 
 	})
 }
 
-// revive lets what waits for a webhook whose attempts failed be tried now: its receiver has taken a test.
+// revive makes the pending notices of a failing webhook due now: its receiver has accepted a test.
 func revive(tx *store.Tx, h *Webhook) error {
 	s, err := webhookStatus(tx, h.Namespace, h.Name)
 	if err != nil || s.Failures == 0 {
@@ -577,7 +578,7 @@ func revive(tx *store.Tx, h *Webhook) error {
 	return nil
 }
 
-// forgetPost removes all rows of a webhook but its own.
+// forgetPost removes all rows of a webhook except its own.
 func forgetPost(tx *store.Tx, ns, name string, s WebhookStatus) {
 	for _, tab := range []byte{pendingTable, untriedTable, overTable} {
 		removeRows(tx, hookRest(tab, ns, name))
@@ -587,7 +588,7 @@ func forgetPost(tx *store.Tx, ns, name string, s WebhookStatus) {
 	tx.Delete(recentKey(ns, name))
 }
 
-// removeRows removes all rows whose keys begin alike.
+// removeRows removes all rows whose keys have a prefix.
 func removeRows(tx *store.Tx, prefix []byte) {
 	var keys [][]byte
 	tx.Scan(prefix, behind(prefix), func(k, _ []byte) bool {

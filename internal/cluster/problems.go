@@ -10,34 +10,34 @@ import (
 	"github.com/pawlq/pawl/internal/humanize"
 )
 
-// ProblemKind says what sort of trouble it is.
+// ProblemKind is the kind of a problem.
 type ProblemKind uint8
 
 const (
-	NodeAway    ProblemKind = iota // a node was not heard of
-	NodeUnheard                    // a new leader of the system shard has not heard of a node yet
-	ClockWrong                     // a node's wall clock is not that of the others
-	DiskFull                       // a disk has less room than new tasks need
+	NodeAway    ProblemKind = iota // a node was not heard from
+	NodeUnheard                    // a new leader of the system shard has not heard from a node yet
+	ClockWrong                     // a node's wall clock differs from the others'
+	DiskFull                       // a disk has less space than new tasks require
 	DiskLow                        // a disk is nearly full
-	DiskSlow                       // a disk is much slower than those of the others
-	NodeRestart                    // a node's program ends and starts again and again
-	NoLeader                       // shards that nobody leads: their calls wait
-	FewReplicas                    // shards that have fewer replicas that answer than they should
-	Waiting                        // shards in which something is to be done that takes time, or can't be done
+	DiskSlow                       // a disk is much slower than the others'
+	NodeRestart                    // a node's process keeps restarting
+	NoLeader                       // shards without a leader: their calls wait
+	FewReplicas                    // shards with fewer replicas that answer than they should have
+	Waiting                        // shards with work pending that takes time or can't be done
 	ReplicaLags                    // a replica is far behind its leader
 )
 
-// Problem is something that is amiss, in the words of those who run the cluster.
+// Problem is something wrong with the cluster, described for its operators.
 type Problem struct {
 	Kind   ProblemKind
-	Node   string        // whose it is; "": no single node's
-	For    time.Duration // how long at least a node was not heard of
-	Value  float64       // free bytes of a disk, seconds a clock is off, starts of a program, or entries that a replica lacks
+	Node   string        // the node that has it; "": not a single node
+	For    time.Duration // for how long at least a node was not heard from
+	Value  float64       // free bytes of a disk, seconds that a clock is off, starts of a process, or entries that a replica lacks
 	Shards []uint32
 	Text   string // a sentence that names them
 }
 
-// Problems says what is amiss: first with the nodes, then with the shards, one problem for all that have the same.
+// Problems returns what is wrong: first with the nodes, then with the shards, one problem for all shards with the same.
 func (o *Overview) Problems() (list []Problem) {
 	if o.By != "" {
 		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster can't be asked how it stands: this is what node %s finds out by itself, and nothing of the cluster can be changed now", o.By)})
@@ -45,7 +45,7 @@ func (o *Overview) Problems() (list []Problem) {
 	return append(append(list, o.nodeProblems()...), o.shardProblems(o.names())...)
 }
 
-// names are those of the nodes.
+// names returns the names of the nodes by number.
 func (o *Overview) names() map[uint32]string {
 	names := map[uint32]string{}
 	for i := range o.Nodes {
@@ -54,7 +54,7 @@ func (o *Overview) names() map[uint32]string {
 	return names
 }
 
-// shardProblems are the shards with the same trouble, in the order of the first of each.
+// shardProblems groups the shards by problem, in the order of the first of each.
 func (o *Overview) shardProblems(names map[uint32]string) (list []Problem) {
 	for i := range o.Shards {
 		s := &o.Shards[i]
@@ -77,7 +77,7 @@ func (o *Overview) shardProblems(names map[uint32]string) (list []Problem) {
 	return list
 }
 
-// trouble is what is amiss with a shard; "": nothing.
+// trouble returns what is wrong with a shard; "": nothing.
 func (o *Overview) trouble(s *ShardOverview, names map[uint32]string) (ProblemKind, string) {
 	switch {
 	case !s.Known || s.Leader == 0:
@@ -90,7 +90,7 @@ func (o *Overview) trouble(s *ShardOverview, names map[uint32]string) (ProblemKi
 	return FewReplicas, silentReplicas(s, names)
 }
 
-// silentReplicas names the replicas that give no answer in a shard that has enough others.
+// silentReplicas names the replicas that don't answer in a shard that has enough others.
 func silentReplicas(s *ShardOverview, names map[uint32]string) string {
 	var silent []string
 	for _, m := range s.Members {
@@ -105,10 +105,10 @@ func silentReplicas(s *ShardOverview, names map[uint32]string) string {
 	return fmt.Sprintf("%d of %d replicas answer, not that of %s", len(s.Members)-len(silent), len(s.Members), strings.Join(silent, ", "))
 }
 
-// farBehind is how many entries a replica may lack.
+// farBehind is how many entries a replica may lack before that is a problem.
 const farBehind = 100_000
 
-// lagging are the replicas that are far behind.
+// lagging returns the replicas that are far behind.
 func (o *Overview) lagging(names map[uint32]string) (list []Problem) {
 	for i := range o.Shards {
 		for _, m := range o.Shards[i].Members {
@@ -121,7 +121,7 @@ func (o *Overview) lagging(names map[uint32]string) (list []Problem) {
 	return list
 }
 
-// nodeText is a node in a sentence.
+// nodeText names a node in a sentence.
 func nodeText(number uint32, names map[uint32]string) string {
 	if name := names[number]; name != "" {
 		return "node " + name
@@ -129,8 +129,8 @@ func nodeText(number uint32, names map[uint32]string) string {
 	return "a node that was removed"
 }
 
-// fewReplicas says why a shard has too few replicas that answer. A node that is away for a while comes back: nothing is made in its
-// place before it was away for long.
+// fewReplicas explains why a shard has too few replicas that answer. A node that is away for a short while is expected back: its replicas
+// are not replaced until it has been away for long.
 func (o *Overview) fewReplicas(s *ShardOverview, names map[uint32]string) string {
 	voters, answer := 0, 0
 	var silent, filled []string
@@ -181,7 +181,7 @@ func shardsText(ids []uint32) string {
 	return "shards " + strings.Join(humanize.Runs(ids), ", ")
 }
 
-// told says in words what a step does.
+// told describes what a step does.
 func (s Step) told(m *Map) string {
 	name := func(number uint32) string {
 		if at := slices.IndexFunc(m.Nodes, func(n Node) bool { return n.Number == number }); at >= 0 {

@@ -8,13 +8,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Queue is a queue, the shard or shards that it lies in, and its configuration.
+// Queue is a queue, the shard or shards that hold it, and its configuration.
 type Queue struct {
 	Namespace string
 	Name      string
-	Shard     uint32 // where all of it lies, if it has no parts
-	Parts     []Part // of a queue that was shared out over shards, now or once. Never changed in place
-	Moved     uint64 // version that began the last move of slots; 0: none was moved
+	Shard     uint32 // the shard with all of it, if it has no parts
+	Parts     []Part // if the queue is or was spread over shards. Never changed in place
+	Moved     uint64 // version that began the last move of slots; 0: none was ever moved
 	Own       bool   // no other queue may be in the shards that take its tasks: see Onto
 	Config    task.QueueConfig
 }
@@ -24,7 +24,7 @@ type QueueName struct{ Namespace, Name string }
 
 func (q Queue) name() QueueName { return QueueName{q.Namespace, q.Name} }
 
-// newerThan says whether q is a later state of the queue than old. Versions only grow, also over a deletion.
+// newerThan reports whether q is a later state of the queue than old. Versions only grow, even across a deletion.
 func (q Queue) newerThan(old Queue) bool { return q.Config.Version > old.Config.Version }
 
 func queueKey(ns, name string) []byte {
@@ -38,21 +38,21 @@ type queueRow struct {
 	Moved  uint64 `json:"moved,omitempty"`
 	Own    bool   `json:"own,omitempty"`
 	Config []byte `json:"config"`
-	// Dropping: the queue is being deleted, its shard first. Who uses it meanwhile takes the mark away.
+	// Dropping is set while the queue is being deleted, in its shards first. Using the queue clears it.
 	Dropping bool         `json:"dropping,omitempty"`
-	DropBy   *task.Author `json:"drop_by,omitempty"` // nil: nobody
+	DropBy   *task.Author `json:"drop_by,omitempty"` // nil: unknown
 }
 
 func encodeQueue(q Queue, dropping bool) []byte {
 	return encodeRow(queueRow{q.Shard, q.Parts, q.Moved, q.Own, q.Config.Encode(), dropping, nil})
 }
 
-// encodeDropping is a queue that somebody deletes.
+// encodeDropping encodes a queue that is being deleted.
 func encodeDropping(q Queue, by task.Author) []byte {
 	return encodeRow(queueRow{q.Shard, q.Parts, q.Moved, q.Own, q.Config.Encode(), true, &by})
 }
 
-// dropper is who deletes a queue; the zero Author: nobody, or it is not known.
+// dropper returns who deletes a queue; the zero Author: unknown.
 func dropper(r store.Reader, q Queue) (by task.Author, err error) {
 	row, _, err := getRow[queueRow](r, queueKey(q.Namespace, q.Name))
 	if err == nil && row.DropBy != nil {
@@ -88,7 +88,7 @@ func getQueue(r store.Reader, ns, name string) (q Queue, dropping, ok bool, err 
 	return q, dropping, err == nil, err
 }
 
-// scanQueues calls fn for the queues from lo up to but without hi, until it returns false.
+// scanQueues calls fn for the queues from lo to hi, exclusive, until it returns false.
 func scanQueues(r store.Reader, lo, hi []byte, fn func(q Queue, dropping bool) bool) (err error) {
 	r.Scan(lo, hi, func(k, v []byte) bool {
 		var q Queue

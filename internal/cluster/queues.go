@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Queue reads a queue.
+// Queue returns a queue.
 func (c *Control) Queue(ctx context.Context, ns, name string) (Queue, error) {
 	return view(ctx, c, func(r store.Reader) (Queue, error) {
 		q, _, ok, err := getQueue(r, ns, name)
@@ -23,7 +23,7 @@ func (c *Control) Queue(ctx context.Context, ns, name string) (Queue, error) {
 	})
 }
 
-// Queues reads the queues of a namespace that a list is of.
+// Queues returns the queues of a namespace that match a query.
 func (c *Control) Queues(ctx context.Context, ns string, of QueueQuery) ([]Queue, error) {
 	return view(ctx, c, func(r store.Reader) (queues []Queue, err error) {
 		if of.Limit <= 0 {
@@ -38,7 +38,7 @@ func (c *Control) Queues(ctx context.Context, ns string, of QueueQuery) ([]Queue
 		}
 		hi := queueKey(ns, "")
 		hi[len(hi)-1]++
-		name := len(hi) // where it begins in a key
+		name := len(hi) // where the name begins in a key
 		r.Scan(lo, hi, func(k, v []byte) bool {
 			if len(k) > name && !of.names(string(k[name:])) {
 				return true
@@ -56,14 +56,14 @@ func (c *Control) Queues(ctx context.Context, ns string, of QueueQuery) ([]Queue
 	})
 }
 
-// QueueQuery says which queues a list is of. They are in the order of their names.
+// QueueQuery selects queues. They are returned in the order of their names.
 type QueueQuery struct {
 	After   string
 	Limit   int
 	Within  task.Scope
-	Pattern string   // as of a scope; "": all
-	Paused  bool     // only those that are, or of which a type or a key is
-	Names   []string // if given, of these alone, in their order, as far as they are there: the rest is not asked for
+	Pattern string   // as in a scope; "": all
+	Paused  bool     // only those that are paused, or have a paused type or key
+	Names   []string // if set, only these, in their order, as far as they exist: of the other conditions only Within applies
 }
 
 func (q *QueueQuery) names(name string) bool {
@@ -83,7 +83,7 @@ func namedQueues(r store.Reader, ns string, within task.Scope, names []string) (
 	return queues, nil
 }
 
-// Place is where a queue lies. It is created at its first use if the disk has room.
+// Place returns a queue. If it does not exist, it is created, provided that the disk has room.
 func (c *Control) Place(ctx context.Context, ns, name string) (Queue, error) {
 	if q, err := c.Queue(ctx, ns, name); err == nil || !errors.Is(err, task.ErrNotFound) {
 		return q, err
@@ -98,9 +98,9 @@ func (c *Control) Place(ctx context.Context, ns, name string) (Queue, error) {
 
 func unchanged(*task.QueueConfig) error { return nil }
 
-// PutQueue changes the configuration of a queue, which is created if need be, and answers when its shards have the new one.
-// Change must only change what it is given: it may run more than once. After unavailable the change may have been made;
-// repeat it. The deed is noted, as the making of a queue if there was none.
+// PutQueue changes the configuration of a queue, which is created if need be, and returns when its shards have the new one. change must
+// only modify its argument: it may run more than once. After unavailable the change may have been made; repeat the call. The deed is
+// recorded, as the creation of a queue if there was none.
 func (c *Control) PutQueue(ctx context.Context, deed Deed, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) { return c.changed(tx, deed, ns, name, change) })
 	if err != nil {
@@ -112,8 +112,8 @@ func (c *Control) PutQueue(ctx context.Context, deed Deed, ns, name string, chan
 	return q, nil
 }
 
-// changed writes the next version of a queue's row. A change that changes nothing writes nothing, unless the queue was
-// about to be deleted: its use keeps it, and the new version tells so to whoever is deleting it.
+// changed writes the next version of a queue's row. A change that changes nothing writes nothing, unless the queue was about to be deleted:
+// using it keeps it, and the new version tells whoever is deleting it.
 func (c *Control) changed(tx *store.Tx, deed Deed, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
 	q, dropping, exists, err := getQueue(tx, ns, name)
 	if err != nil {
@@ -154,11 +154,11 @@ func (c *Control) changed(tx *store.Tx, deed Deed, ns, name string, change func(
 	return q, nil
 }
 
-// PoliciesLevel is the feature level from which there are limits, breakers, pauses of types and keys, schedules, unique keys and once
-// keys: leaders below would lose them, or would not know what to do at their ends.
+// PoliciesLevel is the feature level from which there are limits, breakers, pauses of types and keys, schedules, unique keys and once keys:
+// leaders below it would lose them, or would not know what to do when they end.
 const PoliciesLevel = 3
 
-// mayLimit refuses a configuration that not all nodes would keep.
+// mayLimit returns an error for a configuration that not all nodes would keep.
 func mayLimit(tx *store.Tx, q Queue) error {
 	if !q.Config.Limited() {
 		return nil
@@ -171,7 +171,7 @@ func mayLimit(tx *store.Tx, q Queue) error {
 	return err
 }
 
-// mayOrder refuses a strict order of keys while new tasks of a key may go to either of two shards.
+// mayOrder returns an error for a strict order of keys while new tasks of a key may go to either of two shards.
 func mayOrder(q Queue, before task.QueueConfig) error {
 	strict := q.Config.Settings.KeyOrder == task.KeyOrderStrict && before.Settings.KeyOrder != task.KeyOrderStrict
 	if strict && q.moving() {
@@ -180,7 +180,7 @@ func mayOrder(q Queue, before task.QueueConfig) error {
 	return nil
 }
 
-// newQueue is a queue that nobody has configured yet, if there may be one more.
+// newQueue returns a queue with the default configuration, if there is room for another.
 func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 	settings, founded, err := getRow[Settings](tx, settingsKey)
 	if err != nil {
@@ -207,14 +207,14 @@ func (c *Control) newQueue(tx *store.Tx, ns, name string) (Queue, error) {
 		Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: tx.Now().Time()}}, nil
 }
 
-// queueCounts is what a new queue needs to know of all others.
+// queueCounts is what has to be known of all queues to create another.
 type queueCounts struct {
 	queues int
 	of     map[string]int // by namespace
 	owners owners
 }
 
-// countQueues counts the queues, once in a term as leader. It runs on the shard's loop.
+// countQueues counts the queues, once per leadership. It runs on the shard's loop.
 func (c *Control) countQueues(r store.Reader) (*queueCounts, error) {
 	o := c.current()
 	if o != nil && o.queues != nil {
@@ -233,7 +233,7 @@ func (c *Control) countQueues(r store.Reader) (*queueCounts, error) {
 	return found, err
 }
 
-// count keeps the number of queues. It runs on the shard's loop; if the round is dropped, so is the term.
+// count adds n to the number of queues. It runs on the shard's loop; if the round is dropped, so are the counts.
 func (c *Control) count(ns string, n int) {
 	if o := c.current(); o != nil && o.queues != nil {
 		o.queues.queues += n
@@ -241,7 +241,7 @@ func (c *Control) count(ns string, n int) {
 	}
 }
 
-// recount lets the next new queue count anew, since shards have other owners. It runs on the shard's loop.
+// recount has the next creation of a queue count again, since the owners of shards have changed. It runs on the shard's loop.
 func (c *Control) recount() {
 	if o := c.current(); o != nil {
 		o.queues = nil
@@ -266,7 +266,7 @@ func home(ns, name string, shards []uint32) uint32 {
 	return shards[h.Sum32()%uint32(len(shards))] // #nosec G115 -- at most MaxDataShards
 }
 
-// copy brings a queue's configuration to its shards, except to those that are about to drop it.
+// copy sends a queue's configuration to its shards, except to those that are about to drop it.
 func (c *Control) copy(ctx context.Context, q Queue) error {
 	for _, shard := range q.Shards() {
 		if p := q.part(shard); p != nil && p.Retiring {
@@ -286,7 +286,7 @@ func (c *Control) copyTo(ctx context.Context, q Queue, shard uint32) error {
 	return c.cfg.Shards.CopyQueues(ctx, shard, q.Namespace, map[string]task.QueueConfig{q.Name: q.copyFor(shard)})
 }
 
-// EnsureQueue makes sure that a shard has its copy of a queue's configuration, if the queue lies there: see Queue.In. The
+// EnsureQueue makes sure that a shard has its copy of a queue's configuration, if the shard has a part of the queue: see Queue.In. The
 // queue is created if it was deleted meanwhile.
 func (c *Control) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (Queue, error) {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
@@ -305,9 +305,9 @@ func (c *Control) EnsureQueue(ctx context.Context, shard uint32, ns, name string
 	return q, c.copyTo(ctx, q, shard)
 }
 
-// DropQueue removes an empty queue. Its row is marked, its shards drop it or refuse, then the row goes if the mark is
-// still there: who uses the queue in between takes the mark away, and then the queue stays. The mark says who deletes it, so
-// that it is noted whoever finishes.
+// DropQueue removes an empty queue. Its row is marked, its shards drop it or refuse, then the row is deleted if the mark is still there:
+// using the queue in between clears the mark, and the queue stays. The mark records who deletes the queue, for the audit log, whoever
+// finishes.
 func (c *Control) DropQueue(ctx context.Context, by task.Author, ns, name string) error {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
 		q, dropping, ok, err := getQueue(tx, ns, name)
@@ -328,7 +328,7 @@ func (c *Control) DropQueue(ctx context.Context, by task.Author, ns, name string
 	return c.finishDrop(ctx, q)
 }
 
-// finishDrop ends the deletion of a marked queue, one way or the other. It can be repeated, also by another leader.
+// finishDrop completes or undoes the deletion of a marked queue. It can be repeated, also by another leader.
 func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 	for _, shard := range q.Shards() {
 		if err := c.cfg.Shards.DropQueue(ctx, shard, q.Namespace, q.Name); err != nil {
@@ -366,7 +366,7 @@ func (c *Control) finishDrop(ctx context.Context, q Queue) error {
 	return err
 }
 
-// keep takes the mark from a queue that a shard did not want to drop. Those that did have their copies again at its next use.
+// keep clears the mark of a queue that a shard refused to drop. Shards that did drop it get their copies again at its next use.
 func (c *Control) keep(ctx context.Context, q Queue) error {
 	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
 		now, dropping, ok, err := getQueue(tx, q.Namespace, q.Name)
@@ -379,14 +379,14 @@ func (c *Control) keep(ctx context.Context, q Queue) error {
 }
 
 const (
-	// copyChunk is how many configurations go to a shard at once when copies are made good.
+	// copyChunk is how many configurations one call sends to a shard during a repair.
 	copyChunk = 500
-	// repairPause and maxRepairPause bound the wait before what could not be made good is tried again.
+	// repairPause and maxRepairPause bound the pause before a repair is retried.
 	repairPause    = 200 * time.Millisecond
 	maxRepairPause = 5 * time.Second
 )
 
-// repair makes good what a leader that died between a change and its copy has left undone, until ctx ends.
+// repair completes what a leader that died between a change and its copy has left undone, until ctx is done.
 func (c *Control) repair(ctx context.Context) {
 	pause := repairPause
 	for ctx.Err() == nil {
@@ -402,7 +402,7 @@ func (c *Control) repair(ctx context.Context) {
 	}
 }
 
-// copyPart is the queues that go to a shard in one call.
+// copyPart is the queues sent to a shard in one call.
 type copyPart struct {
 	copyTarget
 	configs map[string]task.QueueConfig
@@ -413,8 +413,7 @@ type copyTarget struct {
 	ns    string
 }
 
-// copyAll brings all configurations to their shards, and ends the deletions that were begun. A shard that can't be
-// reached holds up no other.
+// copyAll sends all configurations to their shards, and completes pending deletions. A shard that can't be reached holds up no other.
 func (c *Control) copyAll(ctx context.Context) error {
 	type rows struct {
 		parts    []copyPart
@@ -455,7 +454,7 @@ func (c *Control) copyAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// copyParts are the copies that all queues need, in calls of a bounded size.
+// copyParts returns the copies that all queues need, in calls of bounded size.
 func copyParts(queues []Queue) (parts []copyPart) {
 	open := map[copyTarget]int{} // the call that is not full yet
 	for _, q := range queues {

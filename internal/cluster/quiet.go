@@ -9,35 +9,35 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Which workers are to take no tasks is a row for each here, so that it outlives the node that a worker is connected to and holds at
-// whichever it comes to next. Nodes hear of it with the rest of their copies; the rows know nothing of who is connected.
+// Every quiet worker has a row here, so that it stays quiet after its node is gone, and on whichever node it connects to next. Nodes learn
+// of the rows with the rest of their copies; the rows say nothing about who is connected.
 
-// WorkerName is a worker of a namespace, by its id.
+// WorkerName identifies a worker by namespace and id.
 type WorkerName struct {
 	Namespace string
 	ID        string
 }
 
-// QuietWorker is a worker that takes no new tasks, by an operator's word.
+// QuietWorker is a worker that takes no new tasks, by an operator's request.
 type QuietWorker struct {
 	Namespace string `json:"namespace"`
 	ID        string `json:"id"`
 	Name      string `json:"name"` // as it called itself
-	By        string `json:"by"`   // "": nobody said
+	By        string `json:"by"`   // "": unknown
 	Reason    string `json:"reason"`
-	// At and Until are of the wall clock. From Until on the row means nothing.
+	// At and Until are wall clock times. From Until on the row is void.
 	At    time.Time `json:"at"`
 	Until time.Time `json:"until"`
-	// Version only grows: it is the index of the round that wrote the row.
+	// Version is the index of the round that wrote the row, so it only grows.
 	Version uint64 `json:"version"`
 }
 
-// WorkerName is whose row it is.
+// WorkerName returns the worker of the row.
 func (q QuietWorker) WorkerName() WorkerName { return WorkerName{q.Namespace, q.ID} }
 
 const (
-	// QuietFor is how long a worker is quiet if nobody has it resume and nobody said how long: from MinQuiet to MaxQuiet, since rows of
-	// workers that are gone must not stay for ever.
+	// QuietFor is how long a worker is quiet by default, unless it is resumed. A given time must be between MinQuiet and MaxQuiet, since
+	// rows of workers that are gone must not stay for good.
 	QuietFor = 24 * time.Hour
 	MinQuiet = time.Minute
 	MaxQuiet = 30 * 24 * time.Hour
@@ -49,15 +49,15 @@ func quietKey(w WorkerName) []byte {
 	return append(append(append([]byte{quietTable}, w.Namespace...), 0), w.ID...)
 }
 
-// quietFacts is what an operator says of a worker.
+// quietFacts is what the audit log records of a quiet worker.
 type quietFacts struct {
 	Quiet  bool   `json:"quiet"`
 	Name   string `json:"name"`
 	Reason string `json:"quiet_reason"`
 }
 
-// QuietWorker has a worker take no new tasks for a span from now. Of one that is quiet already, with the same reason, only the end
-// moves.
+// QuietWorker has a worker take no new tasks for a span from now. For a worker that is already quiet for the same reason, only the end
+// changes.
 func (c *Control) QuietWorker(ctx context.Context, by task.Author, name WorkerName, called string, span time.Duration) (QuietWorker, error) {
 	return update(ctx, c, func(tx *store.Tx) (QuietWorker, error) {
 		settings, _, err := getRow[Settings](tx, settingsKey)
@@ -90,8 +90,8 @@ func (c *Control) QuietWorker(ctx context.Context, by task.Author, name WorkerNa
 	})
 }
 
-// ResumeWorker lets a worker take tasks again, and says whether it was quiet. Of one that was not the nodes are told as well: its SDK
-// may remember what no row says any more.
+// ResumeWorker lets a worker take tasks again, and reports whether it was quiet. The nodes are told even if it was not: its SDK may
+// remember a request that no longer has a row.
 func (c *Control) ResumeWorker(ctx context.Context, by task.Author, name WorkerName) (was bool, err error) {
 	return update(ctx, c, func(tx *store.Tx) (bool, error) {
 		old, quiet, err := getRow[QuietWorker](tx, quietKey(name))
@@ -108,7 +108,7 @@ func (c *Control) ResumeWorker(ctx context.Context, by task.Author, name WorkerN
 	})
 }
 
-// roomForQuiet counts one row more, unless that is too many. Those that mean nothing any more go first.
+// roomForQuiet counts one more row, unless that is too many. Rows that are void are deleted first.
 func (c *Control) roomForQuiet(tx *store.Tx, name WorkerName) error {
 	if getNumber(tx, quietsKey) < maxQuiet {
 		c.countQuiet(tx, +1)
@@ -133,7 +133,7 @@ func (c *Control) roomForQuiet(tx *store.Tx, name WorkerName) error {
 	return nil
 }
 
-// countQuiet keeps the number of rows.
+// countQuiet adds n to the number of rows.
 func (c *Control) countQuiet(tx *store.Tx, n int) {
 	tx.Set(quietsKey, encodeNumber(uint64(max(int(getNumber(tx, quietsKey))+n, 0)))) // #nosec G115 -- at most maxQuiet
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Quotas of a namespace are part of its row; that of the default one is there once it has some. Queues and schedules are counted here.
-// What tasks may use is shared out to the data shards (division.go), and rates hold at each node's door.
+// The quotas of a namespace are part of its row; the default namespace has a row once it has quotas. Queues and schedules are counted here.
+// What tasks may use is divided among the data shards (division.go), and rates are enforced by each node's gateway.
 
-// namespaceOf reads a namespace, if it is there and is not being removed.
+// namespaceOf reads a namespace, or returns not_found if it does not exist or is being removed.
 func namespaceOf(r store.Reader, name string) (Namespace, error) {
 	n, ok, err := getRow[Namespace](r, namespaceKey(name))
 	switch {
@@ -28,8 +28,8 @@ func namespaceOf(r store.Reader, name string) (Namespace, error) {
 	return n, nil
 }
 
-// SetQuotas changes some of a namespace's quotas, and answers when no shard goes by more than the new ones. Lower ones refuse new work
-// and leave alone what is there. After unavailable they may have been set, and go on by themselves.
+// SetQuotas changes some of a namespace's quotas, and returns when no shard uses more than the new ones allow. Lower ones refuse new work
+// and do not affect existing work. After unavailable they may have been set, and take effect without a repeat.
 func (c *Control) SetQuotas(ctx context.Context, by task.Author, name string, to task.QuotaChange) (uint64, error) {
 	version, err := update(ctx, c, func(tx *store.Tx) (uint64, error) {
 		if err := mayHaveTokens(tx); err != nil {
@@ -57,7 +57,7 @@ func (c *Control) SetQuotas(ctx context.Context, by task.Author, name string, to
 	return version, c.divide(ctx, name, 0)
 }
 
-// mayHaveOneMore refuses what would be more than a quota of the namespace allows.
+// mayHaveOneMore returns an error if one more would exceed a quota of the namespace.
 func (n *Namespace) mayHaveOneMore(of task.Quota, field, name string, has int) error {
 	most := *n.Quotas.Of(of)
 	if most == 0 || int64(has) < most {
@@ -71,14 +71,14 @@ func (n *Namespace) mayHaveOneMore(of task.Quota, field, name string, has int) e
 
 func schedulesOfKey(ns string) []byte { return append([]byte{metaTable, 'T'}, ns...) }
 
-// NamespaceInfo is a namespace, and what of it the system shard counts.
+// NamespaceInfo is a namespace, and what the system shard counts of it.
 type NamespaceInfo struct {
 	Namespace
 	Queues    int
 	Schedules int
 }
 
-// Namespaces lists those that are there, by name.
+// Namespaces lists the namespaces by name.
 func (c *Control) Namespaces(ctx context.Context) ([]NamespaceInfo, error) {
 	return view(ctx, c, func(r store.Reader) ([]NamespaceInfo, error) {
 		rows, err := scanRows[Namespace](r, namespaceTable)
@@ -105,7 +105,7 @@ func (c *Control) Namespaces(ctx context.Context) ([]NamespaceInfo, error) {
 	})
 }
 
-// namespaceFacts is what operators say of a namespace.
+// namespaceFacts is what the audit log records of a namespace.
 type namespaceFacts struct {
 	Name string `json:"name"`
 	task.Quotas
@@ -115,7 +115,7 @@ func onNamespace(tx *store.Tx, by task.Author, action task.Action, name string, 
 	return recordOn(tx, by, action, "", task.Target{Kind: task.OnNamespace, Name: name}, before, after)
 }
 
-// sameQuotas says whether a namespace that is there may be made again by the same call.
+// sameQuotas returns an error unless adding an existing namespace again asks for the quotas that it has.
 func sameQuotas(n Namespace, asked task.QuotaChange) error {
 	if n.Quotas.Change(asked) == n.Quotas {
 		return nil

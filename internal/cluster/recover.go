@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// Missing are the shards of which a node holds no replica, by the tables in a state. Held are those that it does, by shard.
+// Missing returns the shards of which a node holds no replica, according to the tables. held has its replicas by shard.
 func Missing(r store.Reader, held map[uint32]uint64) (lost []uint32, err error) {
 	m, err := readMap(r)
 	if err != nil {
@@ -21,9 +21,9 @@ func Missing(r store.Reader, held map[uint32]uint64) (lost []uint32, err error) 
 	return lost, nil
 }
 
-// Recovered rewrites nodes and placement in the system shard of a node that goes on alone, after the majority was lost: the
-// others are removed for ever, and each shard has only the replica that this node holds. One that is missing begins anew.
-// Queues are the copies that the data shards have, of which each names its shard.
+// Recovered rewrites nodes and placement in the system shard of a node that continues alone after the majority was lost: the others are
+// removed for good, and every shard has only the replica that this node holds. A missing shard starts out empty. queues are the copies in
+// the data shards, each with the shard that has it.
 func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64, queues []Queue) error {
 	if err := reunite(tx, queues); err != nil {
 		return err
@@ -55,19 +55,18 @@ func Recovered(tx *store.Tx, number uint32, held map[uint32]uint64, queues []Que
 	return nil
 }
 
-// Restoration says what becomes of a system shard that was in a backup.
+// Restoration describes how to restore a system shard from a backup.
 type Restoration struct {
-	Node FirstNode // its addresses are empty until it says Hello
-	// Number is the node's, which none ever had (NextNode).
+	Node FirstNode // its addresses are empty until it calls Hello
+	// Number is the node's number, which none ever had (NextNode).
 	Number uint32
 	Held   map[uint32]uint64 // its replicas, by shard
-	// Queues are those that the data shards have copies of. One that this shard does not know was deleted while the backup
-	// was made, and what it had before is back.
+	// Queues are the copies in the data shards. One that this shard does not know was deleted while the backup was made, and is restored
+	// with what it had.
 	Queues []Queue
 }
 
-// NextNode is the number that the next node would get, by the tables in a state, and the feature level that it has to work
-// at.
+// NextNode returns the number that the next node would get according to the tables, and the feature level that it must support.
 func NextNode(r store.Reader) (number uint32, level int, err error) {
 	s, founded, err := getRow[Settings](r, settingsKey)
 	if err == nil && !founded {
@@ -76,7 +75,7 @@ func NextNode(r store.Reader) (number uint32, level int, err error) {
 	return s.NextNode, s.Level, err
 }
 
-// Restored makes the system shard of a backup that of a cluster of one node, in whose directory it is.
+// Restored turns the system shard of a backup into that of a cluster of one node, whose directory holds it.
 func Restored(tx *store.Tx, r Restoration) error {
 	settings, _, err := getRow[Settings](tx, settingsKey)
 	if err != nil {

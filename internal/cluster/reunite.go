@@ -8,11 +8,11 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// After a recovery, and in a backup, each shard is as it was at a moment of its own. So a row of the system shard may be older
-// than the shards' copies of it, or newer: slots may have moved in between, or the queue may have been deleted. No shard's tasks
-// may be out of reach for that, and no two shards may take tasks of one slot.
+// After a recovery, and in a backup, each shard is as of a moment of its own. So a row of the system shard may be older than the shards'
+// copies of it, or newer: slots may have moved in between, or the queue may have been deleted. Even so, no shard's tasks may become
+// unreachable, and no two shards may take tasks of one slot.
 
-// reunite brings the rows of queues together with the copies that the data shards have, of which each names its shard.
+// reunite reconciles the rows of queues with the copies in the data shards, each with the shard that has it.
 func reunite(tx *store.Tx, copies []Queue) error {
 	settings, _, err := getRow[Settings](tx, settingsKey)
 	if err != nil {
@@ -20,7 +20,7 @@ func reunite(tx *store.Tx, copies []Queue) error {
 	}
 	rows := map[QueueName]*Queue{} // nil: there is only a copy
 	err = scanQueues(tx, []byte{queueTable}, []byte{queueTable + 1}, func(q Queue, dropping bool) bool {
-		if !dropping { // else the next leader finishes that
+		if !dropping { // otherwise the next leader finishes the deletion
 			rows[q.name()] = &q
 		}
 		return true
@@ -46,7 +46,7 @@ func reunite(tx *store.Tx, copies []Queue) error {
 	return nil
 }
 
-// reunited is the row of a queue that fits what the shards hold. Row is nil if there is none.
+// reunited returns the row of a queue that fits what the shards hold. row is nil if there is none.
 func reunited(row *Queue, held []Queue, level int, now store.Time) (q Queue, changed bool) {
 	if row == nil {
 		q = held[0]
@@ -88,7 +88,7 @@ func reunited(row *Queue, held []Queue, level int, now store.Time) (q Queue, cha
 	return q, true
 }
 
-// partsOf makes parts of what the shards take by their copies, and adds up their shares of the maximum length.
+// partsOf builds parts from what the shards take according to their copies, and sums their shares of the maximum length.
 func partsOf(held []Queue) (parts []Part, most int64) {
 	free := task.AllSlots
 	for _, c := range held {

@@ -7,14 +7,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The system shard knows which names of schedules are taken and in which shard each lives, so that there is one of a name; all
-// else of a schedule lies there. A name is registered before its schedule is put and removed after it was deleted, both with a
-// version that only grows: whoever comes too late with an older one is refused by the shard.
+// The system shard has the names of schedules with the shard of each, so that names are unique; everything else about a schedule is in its
+// shard. A name is registered before its schedule is put, and removed after it was deleted, both with a version that only grows: the shard
+// refuses late calls with an older one.
 
-// ScheduleHome is where a schedule lives.
+// ScheduleHome is the shard of a schedule.
 type ScheduleHome struct {
 	Shard uint32 `json:"shard"`
-	// Version is that of the call that registered the name last.
+	// Version is that of the last call that registered the name.
 	Version uint64 `json:"version"`
 }
 
@@ -23,8 +23,8 @@ const (
 	maxSchedules = 1_000_000
 )
 
-// NameSchedule registers the name of a schedule that is about to be put or deleted, and answers with its shard and a new version.
-// A name that is new gets the shard that is wanted for it.
+// NameSchedule registers the name of a schedule that is about to be put or deleted, and returns its shard and a new version. A new name
+// gets the wanted shard.
 func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint32) (ScheduleHome, error) {
 	return update(ctx, c, func(tx *store.Tx) (ScheduleHome, error) {
 		settings, _, err := getRow[Settings](tx, settingsKey)
@@ -59,7 +59,7 @@ func (c *Control) NameSchedule(ctx context.Context, ns, name string, wanted uint
 	})
 }
 
-// ScheduleHome is where a schedule lives, if its name is registered.
+// ScheduleHome returns the shard of a schedule, if its name is registered.
 func (c *Control) ScheduleHome(ctx context.Context, ns, name string) (ScheduleHome, error) {
 	return view(ctx, c, func(r store.Reader) (ScheduleHome, error) {
 		home, known, err := getRow[ScheduleHome](r, scheduleKey(ns, name))
@@ -84,7 +84,7 @@ func (c *Control) ForgetSchedule(ctx context.Context, ns, name string, version u
 	return err
 }
 
-// countSchedules keeps the numbers of names.
+// countSchedules adds n to the number of names, in total and of the namespace.
 func (c *Control) countSchedules(tx *store.Tx, ns, name string, n int) error {
 	count := int(getNumber(tx, schedulesKey)) + n // #nosec G115 -- at most maxSchedules
 	if count > maxSchedules {

@@ -11,23 +11,22 @@ import (
 // spreadLevel is the feature level from which queues can have parts: nodes below would look for all tasks in one shard.
 const spreadLevel = 2
 
-// Onto says over which shards a queue is shared out.
+// Onto selects the shards that a queue is spread over.
 type Onto struct {
-	Shards []uint32 // these; none: as many as Parts says, those that have the queue, then those with the fewest slots of others
+	Shards []uint32 // these; none: as many as Parts, preferring those that have the queue, then those with the fewest slots of other queues
 	Parts  int
-	// Own: no other queue lies in these shards, and none that is created goes there, until the queue is shared out without it or
-	// deleted.
+	// Own reserves these shards: no other queue is in them, and none is created there, until the queue is spread without Own or deleted.
 	Own bool
 }
 
-// otherQueues are the queues that the choice of shards looks at.
+// otherQueues is what the choice of shards considers about other queues.
 type otherQueues struct {
-	slots  map[uint32]int       // of other queues that are shared out, by shard
-	others map[uint32]QueueName // one other queue that lies in a shard
-	owners owners               // other than the queue
+	slots  map[uint32]int       // of other queues that are spread, by shard
+	others map[uint32]QueueName // one other queue in each shard
+	owners owners               // except the queue itself
 }
 
-// owners are the queues that have shards of their own, by shard.
+// owners maps shards to the queues that have them as their own.
 type owners map[uint32]QueueName
 
 func (o owners) add(q Queue) {
@@ -38,7 +37,7 @@ func (o owners) add(q Queue) {
 	}
 }
 
-// free are the data shards that other queues may be in.
+// free returns the data shards that other queues may be in.
 func (o owners) free(shards int) []uint32 {
 	return slices.DeleteFunc(dataShards(shards), func(id uint32) bool { _, owned := o[id]; return owned })
 }
@@ -61,7 +60,7 @@ func queuesBeside(r store.Reader, q Queue) (otherQueues, error) {
 	return t, err
 }
 
-// chooseShards are the shards that a queue is to be shared out over.
+// chooseShards returns the shards that a queue will be spread over.
 func chooseShards(r store.Reader, q Queue, settings Settings, onto Onto) ([]uint32, error) {
 	if settings.Level < spreadLevel {
 		return nil, wrongState("queue %q: to share out a queue, the cluster must work at feature level %d, and it is at %d: see `pawl cluster raise-level`",
@@ -107,7 +106,7 @@ func (o Onto) check(dataShards int) error {
 	return nil
 }
 
-// allow refuses shards in which the queue can't be beside others.
+// allow returns an error for shards that the queue can't share with the queues in them.
 func (t otherQueues) allow(q Queue, onto Onto) error {
 	for _, id := range onto.Shards {
 		if owner, owned := t.owners[id]; owned {
@@ -121,7 +120,7 @@ func (t otherQueues) allow(q Queue, onto Onto) error {
 	return nil
 }
 
-// fewest chooses shards where there is the least beside the queue.
+// fewest chooses the shards with the least of other queues.
 func (t otherQueues) fewest(q Queue, dataShards int, onto Onto) ([]uint32, error) {
 	shards := t.owners.free(dataShards)
 	if onto.Own {

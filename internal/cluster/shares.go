@@ -8,12 +8,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// runningField is the place of tasks that run among the amounts. Their use moves from shard to shard as tasks end; that of the others
-// stays until it ends.
+// runningField is the index of running tasks in Amounts. Their use moves from shard to shard as tasks end; that of the others stays until
+// it ends.
 const runningField = 2
 
-// shareOut says what each shard should be told. Shards that have not answered keep what they may go by, and those without a queue of
-// the namespace get nothing.
+// shareOut returns the share that each shard should have. Shards that have not answered keep what they may use, and those without a queue
+// of the namespace get nothing.
 func (d *division) shareOut() []task.Amounts {
 	want := make([]task.Amounts, len(d.parts))
 	whole := d.quotas.Whole()
@@ -49,8 +49,8 @@ func (d *division) shareOut() []task.Amounts {
 	return want
 }
 
-// byUse leaves each shard what it uses. Half of what is left is shared evenly, so that a queue that wakes up has room, half as it is
-// used now. If more is used than there is, all get less in proportion.
+// byUse gives each shard what it uses. Half of the remainder is divided evenly, so that an idle queue has room when it wakes up, half in
+// proportion to use. If more is used than there is, all get less, in proportion.
 func (d *division) byUse(holders []int, budget int64, f int) []int64 {
 	used := make([]int64, len(holders))
 	sum := int64(0)
@@ -75,8 +75,8 @@ func (d *division) byUse(holders []int, budget int64, f int) []int64 {
 	return rest(shares, left, func(n int) bool { return used[n] > 0 })
 }
 
-// byDemand gives each shard as much as it can use of what is fair: nobody who wants more than another gets less. What nobody wants is
-// shared evenly.
+// byDemand gives each shard as much of its fair share as it can use: no shard with unmet demand gets less than another. What no shard wants
+// is divided evenly.
 func (d *division) byDemand(holders []int, budget int64) []int64 {
 	shares := make([]int64, len(holders))
 	for left := budget; left > 0; {
@@ -106,8 +106,8 @@ func (d *division) byDemand(holders []int, budget int64) []int64 {
 	return shares
 }
 
-// rest gives out what does not come out even, one to each, first to those who want it. They take turns: with fewer to give than there
-// are shards, each has its time.
+// rest hands out what does not divide evenly, one each, first to those who want it. Shards take turns: if there is less than one each,
+// every shard has its time.
 func rest(shares []int64, left int64, wants func(n int) bool) []int64 {
 	from := int(turn() % uint64(len(shares))) // #nosec G115 -- below the number of shards
 	for _, all := range []bool{false, true} {
@@ -122,12 +122,12 @@ func rest(shares []int64, left int64, wants func(n int) bool) []int64 {
 	return shares
 }
 
-// turnTime is how long it is the same shard's turn.
+// turnTime is how long a shard's turn lasts.
 const turnTime = 5 * time.Second
 
 func turn() uint64 { return uint64(time.Now().UnixNano() / int64(turnTime)) } // #nosec G115 -- after 1970
 
-// part is whole·some/all, without an overflow between.
+// part returns whole·some/all without intermediate overflow.
 func part(whole, some, all int64) int64 {
 	hi, lo := bits.Mul64(uint64(whole), uint64(some))   // #nosec G115 -- not negative
 	q, _ := bits.Div64(hi%uint64(all), lo, uint64(all)) // #nosec G115 -- no more than whole

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// tendRest is how often moves that were interrupted are taken up, and retireRest how often shards are left. The latter is
-	// longer than any call takes, so that no copy that was sent before a shard was marked comes after it has dropped its own.
+	// tendRest is how often interrupted moves are resumed, retireRest how often shards are retired. The latter is longer than any call
+	// takes, so that no copy sent before a shard was marked arrives after it has dropped its own.
 	tendRest   = time.Second
 	retireRest = time.Minute
-	// requestWindow is how long at least a request may be repeated (see the engine), and what clocks of shards may differ by.
+	// requestWindow is at least how long a request may be repeated (see the engine), clockSlack how much the clocks of shards may differ.
 	requestWindow = 11 * time.Minute
 	clockSlack    = time.Minute
 )
 
-// Spread shares a queue out over shards, slot by slot. It answers when the slots have moved; tasks that are there stay where
-// they are. After unavailable the move may have begun, and goes on by itself.
+// Spread spreads a queue over shards, slot by slot. It returns when the slots have moved; existing tasks stay where they are. After
+// unavailable the move may have begun, and continues in the background.
 func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, onto Onto) (Queue, error) {
 	q, err := update(ctx, c, func(tx *store.Tx) (Queue, error) {
 		q, _, ok, err := getQueue(tx, ns, name)
@@ -67,14 +67,14 @@ func (c *Control) Spread(ctx context.Context, by task.Author, ns, name string, o
 		if q, err = c.openSlots(ctx, q); err == nil {
 			c.tendTo(q)
 		}
-		if errors.Is(err, errRevised) { // by somebody else, who may have taken the step
+		if errors.Is(err, errRevised) { // by another call, which may have taken the step
 			q, err = c.reread(ctx, moving)
 		}
 	}
 	return q, err
 }
 
-// reread is the row of a queue as it is now.
+// reread returns the current row of a queue.
 func (c *Control) reread(ctx context.Context, was Queue) (Queue, error) {
 	return view(ctx, c, func(r store.Reader) (Queue, error) {
 		q, dropping, ok, err := getQueue(r, was.Namespace, was.Name)
@@ -85,7 +85,7 @@ func (c *Control) reread(ctx context.Context, was Queue) (Queue, error) {
 	})
 }
 
-// openSlots ends a move: once no copy takes the slots that move any more, the shards to which they move begin to.
+// openSlots completes a move: once no copy takes the moving slots any more, the shards that they move to begin to.
 func (c *Control) openSlots(ctx context.Context, q Queue) (Queue, error) {
 	if err := c.copy(ctx, q); err != nil {
 		return q, err
@@ -113,10 +113,10 @@ func (c *Control) openSlots(ctx context.Context, q Queue) (Queue, error) {
 	return q, c.copy(ctx, q)
 }
 
-// errRevised: the queue's row is not the one any more that a step was made for.
+// errRevised means that the queue's row is no longer the one that a step was planned for.
 var errRevised = errors.New("the queue was changed at this moment")
 
-// revise changes the parts of a queue if its row is still this one.
+// revise changes the parts of a queue if its row is unchanged.
 func (c *Control) revise(ctx context.Context, was Queue, change func(q *Queue)) (Queue, error) {
 	return update(ctx, c, func(tx *store.Tx) (Queue, error) {
 		q, dropping, ok, err := getQueue(tx, was.Namespace, was.Name)
@@ -133,7 +133,7 @@ func (c *Control) revise(ctx context.Context, was Queue, change func(q *Queue)) 
 	})
 }
 
-// tendTo lets the leader look after a queue, if it is unfinished.
+// tendTo has the leader tend a queue if it is unfinished.
 func (c *Control) tendTo(q Queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,7 +151,7 @@ func (c *Control) tendTo(q Queue) {
 	}
 }
 
-// tend looks after the unfinished queues until ctx ends.
+// tend takes the next steps for unfinished queues, until ctx is done.
 func (c *Control) tend(ctx context.Context) {
 	var retired time.Time
 	for c.tendLater(ctx, retired); ctx.Err() == nil; c.tendLater(ctx, retired) {
@@ -176,8 +176,8 @@ func (c *Control) tend(ctx context.Context) {
 	}
 }
 
-// tendLater waits until it is time to look after queues: every tendRest while slots are on their way, otherwise when it is time to retire.
-// A move that has just begun is given a tendRest too: the call that began it takes the next step itself.
+// tendLater waits until it is time to tend queues: every tendRest while slots are moving, otherwise when it is time to retire. A move that
+// has just begun gets a tendRest too: the call that began it takes the next step itself.
 func (c *Control) tendLater(ctx context.Context, retired time.Time) {
 	sleep(ctx, tendRest)
 	if len(c.toTend(false)) > 0 {
@@ -193,7 +193,7 @@ func (c *Control) tendLater(ctx context.Context, retired time.Time) {
 	}
 }
 
-// toTend are the queues whose slots are on their way, or all that are unfinished.
+// toTend returns the queues whose slots are moving, or all that are unfinished.
 func (c *Control) toTend(all bool) (names []QueueName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +208,7 @@ func (c *Control) toTend(all bool) (names []QueueName) {
 	return names
 }
 
-// tendOne does the next step for a queue, if it is time.
+// tendOne takes the next step for a queue, if it is time.
 func (c *Control) tendOne(ctx context.Context, name QueueName, retire bool) error {
 	q, err := view(ctx, c, func(r store.Reader) (Queue, error) {
 		q, dropping, ok, err := getQueue(r, name.Namespace, name.Name)
@@ -234,7 +234,7 @@ func (c *Control) tendOne(ctx context.Context, name QueueName, retire bool) erro
 	return err
 }
 
-// forgetMoves ends the asking of shards for slots that have left them, once nobody can be known there any more.
+// forgetMoves stops shards from being asked about slots that have left them, once no key can be known there any more.
 func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	m, err := update(ctx, c, func(tx *store.Tx) (moment, error) {
 		settings, _, err := getRow[Settings](tx, settingsKey)
@@ -269,15 +269,15 @@ func (c *Control) forgetMoves(ctx context.Context, q Queue) (Queue, error) {
 	return q, c.copy(ctx, q)
 }
 
-// moment is the system shard's time, and the feature level at it.
+// moment is the system shard's time and feature level.
 type moment struct {
 	now   store.Time
 	level int
 }
 
-// forgettable are the shards where no key of the slots that have left can be known any more, and, of those where once keys live
-// on, until when. Nobody can get hold of a key there that was free when the shard was asked, since the slots are closed; but who
-// holds a once key may finish it, so that its end is not known before.
+// forgettable returns the shards where no key of the slots that have left can be known any more, and, for shards where once keys live on,
+// until when. A key that was free when the shard was asked can't be acquired there, since the slots are closed; but the holder of a once
+// key may finish it, so its end is not known before.
 func (c *Control) forgettable(ctx context.Context, q Queue, m moment) (shards []uint32, later map[uint32]store.Time, err error) {
 	later = map[uint32]store.Time{}
 	for _, p := range q.Parts {
@@ -305,8 +305,8 @@ func (c *Control) forgettable(ctx context.Context, q Queue, m moment) (shards []
 	return shards, later, nil
 }
 
-// retireParts lets go of shards in which nothing of a queue is left. Each is marked first; the next time its shard drops its
-// copy or refuses; then the part goes, if the mark is still there.
+// retireParts removes parts in which nothing of a queue is left. A part is marked first; the next time its shard drops its copy or refuses;
+// then the part is removed, if the mark is still there.
 func (c *Control) retireParts(ctx context.Context, q Queue) (Queue, error) {
 	for _, p := range q.Parts {
 		if p.Next != 0 || p.Left != 0 {

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// Overview is how the cluster stands, for its operators.
+// Overview is the state of the cluster, for its operators.
 type Overview struct {
-	By       string // the node whose own view it is, as the system shard can't be asked; "": the leader of that
+	By       string // the node whose view it is, because the system shard can't be asked; "": the system shard's leader
 	Settings Settings
 	Nodes    []NodeOverview
 	Shards   []ShardOverview
 }
 
-// NodeOverview is how a node stands. Report is what it told last, if it was heard of.
+// NodeOverview is the state of a node. Report is its last report, if it was heard from.
 type NodeOverview struct {
 	Node
 	Alive    bool
-	Heard    bool          // since the system shard has its present leader
-	Silent   time.Duration // since it was heard of, or since this leader leads
+	Heard    bool          // since the system shard got its current leader
+	Silent   time.Duration // since it was last heard from, or since this leader leads
 	Report   Report
 	Replicas []uint32 // shards of which it holds a replica
 	Leads    []uint32 // shards that it leads
-	// Starts are those of its program lately. Proof is how long it must run until leadership is brought to it again, as it starts again and
-	// again; 0: it need not prove anything.
+	// Starts is how often its process started lately. Proof is how long it must run before it gets leadership again, because it keeps
+	// restarting; 0: it need not prove anything.
 	Starts int
 	Proof  time.Duration
 }
 
-// ShardOverview is how a shard stands.
+// ShardOverview is the state of a shard.
 type ShardOverview struct {
 	Shard
 	Known    bool // its leader was asked a moment ago, and answered
@@ -37,12 +37,12 @@ type ShardOverview struct {
 	Term     uint64
 	Applied  uint64
 	Members  []ReplicaOverview
-	Under    bool   // it has fewer voters that answer than the cluster's settings ask for, and than there are nodes for
-	Problem  string // what is amiss, or waited for
-	LastStep string // what the last look did about it
+	Under    bool   // it has fewer voters that answer than the cluster's settings ask for and its nodes allow
+	Problem  string // what is wrong, or awaited
+	LastStep string // what the last pass did about it
 }
 
-// ReplicaOverview is how a member of a shard stands.
+// ReplicaOverview is the state of a member of a shard.
 type ReplicaOverview struct {
 	ID           uint64
 	Node         uint32
@@ -50,10 +50,10 @@ type ReplicaOverview struct {
 	Answers      bool
 	Leaving      bool
 	Snapshotting bool
-	Lag          uint64 // entries that the leader has applied and it lacks
+	Lag          uint64 // entries that the leader has applied and the replica lacks
 }
 
-// Overview tells how the cluster stands. Nodes that were removed are left out.
+// Overview returns the state of the cluster, without nodes that were removed.
 func (c *Control) Overview(ctx context.Context) (Overview, error) {
 	m, err := c.Map(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *Control) Overview(ctx context.Context) (Overview, error) {
 	return o, nil
 }
 
-// AwayNodes names the nodes that have not been heard of for a while.
+// AwayNodes returns the names of the nodes that have not been heard from for a while.
 func (c *Control) AwayNodes(ctx context.Context) (names []string, err error) {
 	m, err := c.Map(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (c *Control) shardOverview(m *Map, s Shard) ShardOverview {
 	return v
 }
 
-// wanted is how many voters each shard should have: no more than there are nodes to take them.
+// wanted returns how many voters each shard should have: no more than there are nodes to take them.
 func (m *Map) wanted() int {
 	takers := 0
 	for _, n := range m.Nodes {

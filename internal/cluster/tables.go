@@ -10,25 +10,25 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// The system shard's tables. The first byte of a key is its table, the first byte of a value the version of its form.
+// The system shard's tables. The first byte of a key is its table, the first byte of a value the version of its format.
 //
 //	n number(4)   → Node
 //	s shard(4)    → Shard
 //	m s           → Settings
-//	m c           → index of the newest change to any of these tables (8)
-//	m v           → highest version of a queue that was deleted (8)
-//	m t           → how many schedules there are (8)
-//	m w           → how many rows w there are (8)
+//	m c           → index of the latest change of any of these tables (8)
+//	m v           → highest version of a deleted queue (8)
+//	m t           → number of schedules (8)
+//	m w           → number of rows w (8)
 //	q ns 0 name   → shard and configuration of a queue
 //	m a           → 1 if calls need a token (8)
 //	c ns 0 name   → ScheduleHome
 //	w ns 0 id     → QuietWorker
-//	a ns 0 name   → a token; of all namespaces: ns is *
+//	a ns 0 name   → a token; ns is * if it is for all namespaces
 //	u ns 0 name   → when it was last used (8)
 //	x name        → Namespace
-//	m T name      → how many schedules a namespace has (8)
+//	m T name      → number of a namespace's schedules (8)
 //	y name        → divisionRow of a namespace
-//	m k           → how many markers there are (8)
+//	m k           → number of markers (8)
 //	m K name      → markerPace of a namespace
 //	k ns 0 at(8) id(16) until(8) → Marker
 //
@@ -36,13 +36,13 @@ import (
 //
 //	h ns 0 name                   → Webhook
 //	r ns 0 name                   → WebhookStatus
-//	d ns 0 name                   → what came of its last notices
-//	p ns 0 name 0 due(8) id(16)   → a notice that is to be sent
-//	i ns 0 name 0 kind 0 queue    → due(8) id(16) of one that was not tried yet
+//	d ns 0 name                   → outcomes of its last notices
+//	p ns 0 name 0 due(8) id(16)   → a notice to be sent
+//	i ns 0 name 0 kind 0 queue    → due(8) id(16) of a notice that was not tried yet
 //	o ns 0 name 0 queue           → a queue that is over a threshold
-//	g ns 0 kind 0 queue 0 shard(4) → what a shard told of last
-//	v ns                          → version of what they want to hear of (8)
-//	m p                           → how many notices are to be sent (8)
+//	g ns 0 kind 0 queue 0 shard(4) → last notification of a shard
+//	v ns                          → version of what they subscribe to (8)
+//	m p                           → number of notices to be sent (8)
 const (
 	nodeTable  = 'n'
 	shardTable = 's'
@@ -70,57 +70,57 @@ const (
 
 const rowVersion = 1
 
-// NodeState is what is meant to become of a node.
+// NodeState is what an operator wants of a node.
 type NodeState string
 
 const (
 	Active   NodeState = "active"   // takes replicas
-	Draining NodeState = "draining" // its replicas and leaders move off
-	Removed  NodeState = "removed"  // for ever: its number is not given again
+	Draining NodeState = "draining" // its replicas and leadership move off
+	Removed  NodeState = "removed"  // for good: its number is never reused
 )
 
-// Node is a member of the cluster, or was one.
+// Node is a current or former member of the cluster.
 type Node struct {
 	Number      uint32    `json:"number"`
 	Name        string    `json:"name"`
 	PeerAddress string    `json:"peer_address"`
 	APIAddress  string    `json:"api_address"`
 	State       NodeState `json:"state"`
-	Version     string    `json:"version"` // of its program
-	// MinLevel and MaxLevel are the feature levels that it can work at.
+	Version     string    `json:"version"` // of its release
+	// MinLevel and MaxLevel are the feature levels that it supports.
 	MinLevel   int        `json:"min_level"`
 	MaxLevel   int        `json:"max_level"`
-	Nonce      [16]byte   `json:"nonce"` // of the join that made it
+	Nonce      [16]byte   `json:"nonce"` // of its join
 	JoinedAt   store.Time `json:"joined_at"`
-	ReplacedBy uint32     `json:"replaced_by,omitempty"` // the node that joined under its name
+	ReplacedBy uint32     `json:"replaced_by,omitempty"` // the node that took over its name
 }
 
 // Replica is one copy of a shard.
 type Replica struct {
 	ID   uint64 `json:"id"`
 	Node uint32 `json:"node"`
-	// Founder: the replica begins the shard as its only voter. The others wait until they are asked to join.
+	// Founder is set if the replica starts the shard as its only voter. The others wait until they are asked to join.
 	Founder bool `json:"founder,omitempty"`
 }
 
-// ReplicaID is the Raft id of a replica. Incarnations are counted per shard and never used again, so no replica comes
-// back under its id without its memory.
+// ReplicaID returns the Raft id of a replica. Incarnations are counted per shard and never reused, so no replica comes back under its id
+// without its state.
 func ReplicaID(incarnation, node uint32) uint64 { return uint64(incarnation)<<32 | uint64(node) }
 
-// NodeOf is the node on which a replica lives.
+// NodeOf returns the node of a replica.
 func NodeOf(replica uint64) uint32 { return uint32(replica) }
 
-// Shard says where a shard is to live.
+// Shard is the placement of a shard.
 type Shard struct {
 	ID       uint32    `json:"id"`
 	Replicas []Replica `json:"replicas"`
-	// Leaving are the ids of replicas that are to be removed. An id never comes off this list while its shard may lack it.
+	// Leaving are the ids of replicas to be removed. An id is never taken off this list while its shard may lack it.
 	Leaving         []uint64 `json:"leaving,omitempty"`
 	NextIncarnation uint32   `json:"next_incarnation"`
-	Preferred       uint32   `json:"preferred,omitempty"` // node that should lead; 0: whichever
+	Preferred       uint32   `json:"preferred,omitempty"` // node that should lead; 0: any
 }
 
-// On is the replica on a node.
+// On returns the replica on a node.
 func (s Shard) On(node uint32) (Replica, bool) {
 	for _, r := range s.Replicas {
 		if r.Node == node {
@@ -130,30 +130,30 @@ func (s Shard) On(node uint32) (Replica, bool) {
 	return Replica{}, false
 }
 
-// Gone says whether the shard had a replica once and has it no more. That is final. A replica that this row does not know yet
-// is not gone: a newer row may have it.
+// Gone reports whether the shard once had a replica and no longer does. That is final. A replica that this row does not know yet is not
+// gone: a newer row may have it.
 func (s Shard) Gone(id uint64) bool {
 	incarnation := uint32(id >> 32)
 	return incarnation < s.NextIncarnation && !slices.ContainsFunc(s.Replicas, func(r Replica) bool { return r.ID == id })
 }
 
-// leaves says whether a replica is to be removed.
+// leaves reports whether a replica is to be removed.
 func (s Shard) leaves(id uint64) bool { return slices.Contains(s.Leaving, id) }
 
-// clone is a copy that shares nothing.
+// clone returns a deep copy.
 func (s Shard) clone() Shard {
 	s.Replicas, s.Leaving = slices.Clone(s.Replicas), slices.Clone(s.Leaving)
 	return s
 }
 
-// Settings are those of the cluster as a whole.
+// Settings are the settings of the whole cluster.
 type Settings struct {
 	Replication int    `json:"replication"` // replicas of each shard, if there are as many nodes
 	Level       int    `json:"level"`       // the feature level that all nodes work at
 	NextNode    uint32 `json:"next_node"`
 	DataShards  int    `json:"data_shards"` // shards 1 to this
 	ClusterName string `json:"cluster_name"`
-	// AuditRetention is how long entries of the audit are kept; 0: for audit.DefaultKeep. See AuditKeep.
+	// AuditRetention is how long audit entries are kept; 0: for audit.DefaultKeep. See AuditKeep.
 	AuditRetention time.Duration `json:"audit_retention,omitempty"`
 }
 
@@ -178,16 +178,16 @@ func scheduleKey(ns, name string) []byte {
 	return append(append(append([]byte{cronTable}, ns...), 0), name...)
 }
 
-// encodeRow is a row's stored form.
+// encodeRow returns a row's stored form.
 func encodeRow[T any](row T) []byte {
 	b, err := json.Marshal(row)
 	if err != nil {
-		panic(err) // numbers, strings and bytes always have a form
+		panic(err) // numbers, strings and bytes can always be encoded
 	}
 	return append([]byte{rowVersion}, b...)
 }
 
-// decodeRow is the inverse of encodeRow. Fields that it does not know are left alone.
+// decodeRow is the inverse of encodeRow. Unknown fields are ignored.
 func decodeRow[T any](key, value []byte) (row T, err error) {
 	if len(value) == 0 || value[0] != rowVersion {
 		return row, fmt.Errorf("row %q of the system shard: unknown form", key)
@@ -232,7 +232,7 @@ func getNumber(r store.Reader, key []byte) uint64 {
 
 func encodeNumber(n uint64) []byte { return binary.BigEndian.AppendUint64([]byte{rowVersion}, n) }
 
-// StoredMap is the map in a state of the system shard, which may be behind.
+// StoredMap returns the map in a state of the system shard, which may be out of date.
 func StoredMap(r store.Reader) (*Map, error) { return readMap(r) }
 
 // readMap reads nodes, shards and settings.

@@ -9,35 +9,36 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Depth is how many ready tasks a queue has, in all shards together.
+// Depth is the number of ready tasks of a queue over all shards.
 type Depth struct {
 	Queue string
 	Ready int64
-	Wait  time.Duration // of the one that has been ready longest
+	Wait  time.Duration // of the task that has been ready longest
 }
 
 const (
-	// A queue that was over a threshold is under it again at this part of it, so that one that stands at it is not told of all the time.
+	// A queue that was over a threshold is under it again at this fraction of it, so that a queue at the threshold does not cause notices
+	// all the time.
 	underPart = 0.8
-	// crossEvery is how often a webhook is told of a queue at most that it is over, or that it is under: of one that swings, how it stands
-	// when the minute is over.
+	// crossEvery is how often at most a webhook is notified that a queue is over, or that it is under: of a queue that oscillates, it
+	// learns the state when the minute is over.
 	crossEvery = time.Minute
-	// depthsTime bounds how long the shards are asked.
+	// depthsTime bounds the wait for the shards' answers.
 	depthsTime = 5 * time.Second
-	// crossingsAtOnce bounds what one entry tells of.
+	// crossingsAtOnce bounds the crossings in one entry.
 	crossingsAtOnce = 200
 )
 
-// level is a queue that is over a threshold of a webhook, or was within the last minute: a row, so that whoever leads next neither tells it
-// again nor forgets that it was told.
+// level is a queue that is over a threshold of a webhook, or was within the last minute. It is a row, so that the next leader neither
+// repeats a notice nor forgets that it was sent.
 type level struct {
-	Since     store.Time `json:"since"`           // of a queue that is over
-	Under     bool       `json:"under,omitempty"` // it is so again
+	Since     store.Time `json:"since"`           // since when the queue is over
+	Under     bool       `json:"under,omitempty"` // it is under again
 	OverTold  store.Time `json:"over_told,omitempty"`
 	UnderTold store.Time `json:"under_told,omitempty"`
 }
 
-// told is when the webhook was told last of a queue that it is over, or that it is under.
+// told points to when the webhook was last notified that a queue is over, or that it is under.
 func (l *level) told(over bool) *store.Time {
 	if over {
 		return &l.OverTold
@@ -45,26 +46,26 @@ func (l *level) told(over bool) *store.Time {
 	return &l.UnderTold
 }
 
-// soon says whether it was told so within the last minute.
+// soon reports whether that was within the last minute.
 func soon(told, now store.Time) bool { return told != 0 && now < told.Add(crossEvery) }
 
 func overKey(ns, name, queue string) []byte {
 	return append(hookRest(overTable, ns, name), queue...)
 }
 
-// exceeds says whether a queue is over a threshold of the webhook.
+// exceeds reports whether a queue is over a threshold of the webhook.
 func (h *Webhook) exceeds(d Depth) bool {
 	return h.DepthOver > 0 && d.Ready > h.DepthOver || h.WaitOver > 0 && d.Wait > h.WaitOver
 }
 
-// under says whether a queue that was over is so no more.
+// under reports whether a queue that was over no longer is.
 func (h *Webhook) under(d Depth) bool {
 	return (h.DepthOver == 0 || float64(d.Ready) <= underPart*float64(h.DepthOver)) && (h.WaitOver == 0 || float64(d.Wait) <= underPart*float64(h.WaitOver))
 }
 
 func (h *Webhook) hasThreshold() bool { return h.DepthOver > 0 || h.WaitOver > 0 }
 
-// watchThresholds looks now and then how queues stand, and whether all shards know what webhooks want to hear of. It sleeps until there is a
+// watchThresholds regularly checks the depths of queues, and whether all shards know what webhooks subscribe to. It sleeps until there is a
 // webhook.
 func (p *Dispatcher) watchThresholds(ctx context.Context) {
 	timer := time.NewTimer(p.cfg.Period)
@@ -97,10 +98,10 @@ func (p *Dispatcher) watchThresholds(ctx context.Context) {
 	}
 }
 
-// mayHaveHooks says whether there is, or was, a webhook, as far as can be found out. Once there was one, shards may know of it.
+// mayHaveHooks reports whether a webhook exists or existed, as far as can be found out. Once there was one, shards may know of it.
 func (c *Control) mayHaveHooks(ctx context.Context) bool {
 	if !c.leads() {
-		return false // Elected asks for a look
+		return false // Elected pokes
 	}
 	any, err := view(ctx, c, func(r store.Reader) (any bool, _ error) {
 		r.Scan([]byte{watchTable}, []byte{watchTable + 1}, func(_, _ []byte) bool { any = true; return false })
@@ -109,7 +110,7 @@ func (c *Control) mayHaveHooks(ctx context.Context) bool {
 	return any || err != nil
 }
 
-// pokeHooks says that there may be a webhook where none was.
+// pokeHooks signals that the first webhook may exist.
 func (c *Control) pokeHooks() {
 	select {
 	case c.hooked <- struct{}{}:
@@ -117,7 +118,7 @@ func (c *Control) pokeHooks() {
 	}
 }
 
-// lookAtThresholds asks how the queues stand, and tells of those that have crossed a threshold.
+// lookAtThresholds gets the depths of queues, and sends notices about those that have crossed a threshold.
 func (p *Dispatcher) lookAtThresholds(ctx context.Context) error {
 	c := p.cfg.Control
 	hooks, err := view(ctx, c, func(r store.Reader) ([]Webhook, error) {
@@ -162,15 +163,15 @@ func (p *Dispatcher) depths(ctx context.Context, ns string, hooks []Webhook) ([]
 	return p.cfg.Depths(ctx, ns, list, since)
 }
 
-// crossing is a queue that has crossed a threshold of a webhook, or one that was over and is under: of that no more need be known soon.
+// crossing is a queue that has crossed a threshold of a webhook, or one that was over and is under, whose row may soon be deleted.
 type crossing struct {
 	hook string
 	Depth
 	over bool
 }
 
-// crossed notes which queues have crossed thresholds, in the entry that tells of it. If a shard gave no answer, what was counted is too
-// little: a queue may be over then, and none is taken to be under.
+// crossed records which queues have crossed thresholds, in the entry that adds the notices. If a shard did not answer, the counts are too
+// low: a queue may still be over, but none is taken to be under.
 func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depths []Depth, missing bool) error {
 	all, err := view(ctx, c, func(r store.Reader) (all []crossing, err error) {
 		for i := range hooks {
@@ -209,8 +210,8 @@ func (c *Control) crossed(ctx context.Context, ns string, hooks []Webhook, depth
 	return nil
 }
 
-// crossings are the queues that have crossed a threshold of a webhook since it was looked at last, and those that are under of which a row
-// is left. A queue that is gone is under.
+// crossings returns the queues that have crossed a threshold of a webhook since the last check, and those under it that still have a row. A
+// queue that no longer exists is under.
 func crossings(r store.Reader, h *Webhook, depths []Depth, missing bool) (all []crossing, err error) {
 	was := map[string]bool{} // over
 	lo := hookRest(overTable, h.Namespace, h.Name)
@@ -249,7 +250,8 @@ func crossings(r store.Reader, h *Webhook, depths []Depth, missing bool) (all []
 	return all, nil
 }
 
-// cross notes one crossing, if it is still one, and not so soon after the last that nobody may be told yet. Who looks next sees it again.
+// cross records one crossing, if it still is one, unless it is too soon after the last for another notice. Then the next check sees it
+// again.
 func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 	h, ok, err := getRow[Webhook](tx, hookKey(ns, x.hook))
 	if err != nil || !ok {
@@ -286,13 +288,13 @@ func cross(tx *store.Tx, ns string, x crossing) (dropped bool, err error) {
 }
 
 const (
-	// seenFor is how long it is known what a shard told last of a kind and queue: longer than a message may be on its way.
+	// seenFor is how long the last notification of a shard is remembered by kind and queue: longer than a message may be in transit.
 	seenFor = 48 * time.Hour
-	// seenEvery is how often what is older goes.
+	// seenEvery is how often older ones are deleted.
 	seenEvery = time.Hour
 )
 
-// forgetSeen removes what is known of news so old that they don't come again.
+// forgetSeen deletes the records of notifications so old that they can't arrive again.
 func (c *Control) forgetSeen(ctx context.Context) error {
 	o := c.current()
 	if o == nil || time.Since(o.seenAt) < seenEvery {

@@ -8,14 +8,14 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Verbs are the calls on the system shard that operators make. Each is described once: its name on the wire, whether it may be repeated
-// when nobody knows whether it ran, and the method of Control that does it. A router brings it to the leader.
+// Verbs are the calls on the system shard that operators make. Each is described once: its name on the wire, whether it may be repeated if
+// its outcome is unknown, and the method of Control that implements it. A router takes it to the leader.
 var Verbs verb.Table
 
 // Do implements verb.Runner for a system shard that is led here.
 func (c *Control) Do(ctx context.Context, call verb.Call) error { return call.Run(ctx, c) }
 
-// onSystem describes a verb. Verbs that must not be repeated pass false for again: the object would be gone at the second try.
+// onSystem defines a verb. Verbs that must not be repeated pass false for again: on the second attempt the object would be gone.
 func onSystem[Req, Resp any](name string, again bool, do func(*Control, context.Context, Req) (Resp, error)) verb.SystemVerb[Req, Resp] {
 	return verb.NewSystem(&Verbs, name, again, func(ctx context.Context, here any, q Req) (Resp, error) { return do(here.(*Control), ctx, q) })
 }
@@ -42,14 +42,14 @@ type TokenChanged struct {
 	Behind []string
 }
 
-// NamespaceOrder is a call on a namespace that is there.
+// NamespaceOrder is a call on an existing namespace.
 type NamespaceOrder struct {
 	By     task.Author
 	Name   string
 	Quotas task.QuotaChange
 }
 
-// Tokens and namespaces. What changes them waits for the nodes to hear of it, and names those that have not confirmed it.
+// Tokens and namespaces. Verbs that change them wait for the nodes to learn of the change, and name those that have not confirmed it.
 var (
 	AddToken    = onSystem("add-token", true, confirmToken((*Control).AddToken))
 	RotateToken = onSystem("rotate-token", true, confirmToken((*Control).RotateToken))
@@ -71,13 +71,13 @@ var (
 	}))
 )
 
-// TokensRequired tells whether calls need a token, as one node sees it.
+// TokensRequired sets whether calls need a token, according to one node.
 type TokensRequired struct {
 	By task.Author
 	On bool
 }
 
-// RefusalsSeen reports callers that a node refused.
+// RefusalsSeen reports callers that a node turned away.
 type RefusalsSeen struct {
 	By       task.Author
 	Refusals Refusals
@@ -105,14 +105,14 @@ func confirmToken(do func(*Control, context.Context, TokenCall) (TokenDone, erro
 	}
 }
 
-// WebhookName is a webhook, and who calls.
+// WebhookName is a webhook, and the caller.
 type WebhookName struct {
 	Namespace, Name string
 	By              task.Author
 }
 
-// Webhooks. What changes one tells the shards, and names those that could not be told: they are told soon, by whoever leads the system
-// shard.
+// Webhooks. Verbs that change one tell the shards, and name those that did not confirm it: the leader of the system shard keeps telling
+// them.
 var (
 	AddWebhook    = onSystem("add-webhook", true, tellShards((*Control).AddWebhook))
 	SetWebhook    = onSystem("set-webhook", true, tellShards((*Control).SetWebhook))
@@ -148,14 +148,14 @@ type NodeOrder struct {
 	By   task.Author
 }
 
-// ReplicaOrder says which replica goes where, or, without From, who is to lead.
+// ReplicaOrder says which replica moves where, or, without From, which node should lead.
 type ReplicaOrder struct {
 	Shard    uint32
 	From, To string
 	By       task.Author
 }
 
-// Order is a call that takes nothing but its author.
+// Order is a call with no arguments but its author.
 type Order struct{ By task.Author }
 
 // Nodes and replicas.

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// vote brings the voters to what they should be, in one change: learners that are ready come in, and what they replace
-// goes. No vote goes before there is another in its place, not even that of a removed node, as long as a member could take
-// it: with fewer voters an answered write would lie on fewer disks.
+// vote makes the voters what they should be, in one change: learners that are ready are promoted, and those that they replace leave. No
+// voter leaves before there is another in its place, not even that of a removed node, as long as a member could take it: with fewer voters
+// an acknowledged write would be on fewer disks.
 func (p *planner) vote() Verdict {
 	want := p.voters()
 	if v := p.surplus(want); v.Step.Kind != NoStep {
@@ -32,8 +32,8 @@ func (p *planner) vote() Verdict {
 	return Verdict{Step: Step{Kind: ChangeVoters, Change: p.change(want)}}
 }
 
-// handOver lets another voter lead before the leader itself stops voting. Not settled: none of the wanted voters votes
-// yet, so they have to come in first, beside the leader.
+// handOver transfers leadership to another voter before the leader itself stops voting. It is not settled if none of the wanted voters
+// votes yet: they have to join first, while the leader still votes.
 func (p *planner) handOver(want []uint64) (v Verdict, settled bool) {
 	why := "its replica on node " + p.memberOf(p.Status.Leader).Name + " is to stop voting"
 	if to := p.heir(want); to != 0 {
@@ -52,9 +52,9 @@ func (p *planner) handOver(want []uint64) (v Verdict, settled bool) {
 	return Verdict{}, false
 }
 
-// target is how many voters there should be: as many as replicas are asked for or nodes can hold, and odd. A replica
-// that is not wanted where it is counts only while it votes: it is not made a voter. A member that is silent counts only
-// in the place of a voter on a removed node: it may have joined in that node's place a moment ago.
+// target returns how many voters there should be: as many as the replication asks for or nodes can hold, and odd. An unwanted replica
+// counts only while it votes: it is not made a voter. A silent member counts only in place of a voter on a removed node: it may have joined
+// in that node's place a moment ago.
 func (p *planner) target() int {
 	capable, silent := len(p.good), 0
 	for _, m := range p.Members {
@@ -71,7 +71,7 @@ func (p *planner) target() int {
 	return n - (n+1)%2
 }
 
-// voting counts the voters among some replicas.
+// voting returns the number of voters among some replicas.
 func (p *planner) voting(ids []uint64) (n int) {
 	for _, id := range ids {
 		if p.Status.votes(id) {
@@ -81,14 +81,14 @@ func (p *planner) voting(ids []uint64) (n int) {
 	return n
 }
 
-// voters are those that there should be next.
+// voters returns the voters that there should be next.
 func (p *planner) voters() []uint64 {
 	var stay, come, fill []uint64
 	for _, id := range p.Status.Voters {
 		if slices.Contains(p.good, id) {
 			stay = append(stay, id)
 		} else {
-			fill = append(fill, id) // only as long as nobody better is there
+			fill = append(fill, id) // only as long as there is none better
 		}
 	}
 	for _, id := range p.good {
@@ -103,8 +103,8 @@ func (p *planner) voters() []uint64 {
 	if n := max(p.target(), 1); len(all) >= n {
 		return all[:n]
 	}
-	// Others are on their way, or there is none. Until they are ready no voter goes that need not, and as many come as
-	// make the number odd.
+	// Others are on their way, or there is none. Until they are ready, no voter leaves that need not, and as many join as make the number
+	// odd.
 	want := slices.Concat(stay, fill)
 	if odd := (len(want) + 1) % 2; len(come) > 0 {
 		want = append(want, come[:odd+(len(come)-odd)/2*2]...)
@@ -112,7 +112,7 @@ func (p *planner) voters() []uint64 {
 	return want
 }
 
-// compareVoters puts first who should vote: the leader, then those that answer, and last what has no right to be.
+// compareVoters sorts by who should vote: the leader first, then those that answer, and last those that should not exist.
 func (p *planner) compareVoters(a, b uint64) int {
 	rank := func(id uint64) int {
 		switch {
@@ -130,8 +130,7 @@ func (p *planner) compareVoters(a, b uint64) int {
 	return cmp.Compare(rank(a), rank(b))
 }
 
-// surplus marks a replica as leaving when there are more than asked for, and the voters are complete without it. First
-// go those that are not wanted where they are.
+// surplus marks a replica as leaving if there are more than asked for, and the voters are complete without it. Unwanted ones leave first.
 func (p *planner) surplus(voters []uint64) Verdict {
 	excess := len(p.staying()) - p.Settings.Replication
 	if excess <= 0 {
@@ -149,8 +148,8 @@ func (p *planner) surplus(voters []uint64) Verdict {
 	return Verdict{}
 }
 
-// worth orders replicas by who should go first: those of dead nodes, of draining ones, others; of each, those that
-// should not vote.
+// worth ranks replicas by which should leave first: those of dead nodes, of draining ones, then others; among each, those that should not
+// vote.
 func (p *planner) worth(id uint64, voters []uint64) int {
 	worth := 4
 	if m := p.memberOf(id); m.Silent >= p.ReplaceAfter {
@@ -164,7 +163,7 @@ func (p *planner) worth(id uint64, voters []uint64) int {
 	return worth
 }
 
-// waiting says whether the voters would be others if a learner had caught up.
+// waiting reports whether the voters would be others if a learner had caught up.
 func (p *planner) waiting(voters []uint64) Verdict {
 	replaces := p.voting(p.leaving)+p.voting(p.unwanted)+p.voting(p.forced) > 0
 	for _, id := range p.good {
@@ -175,7 +174,7 @@ func (p *planner) waiting(voters []uint64) Verdict {
 	return Verdict{}
 }
 
-// change is the way from the present voters to others.
+// change returns the change from the current voters to others.
 func (p *planner) change(want []uint64) VoterChange {
 	c := VoterChange{Term: p.Status.Term, From: slices.Sorted(slices.Values(p.Status.Voters))}
 	for _, id := range want {

@@ -11,22 +11,22 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What the webhooks of a namespace together want to hear of is copied into the data shards, with a version: they decide by their copies.
-// The leader of the system shard brings each to all shards when it changes, and again when it has become leader.
+// What the webhooks of a namespace together subscribe to is copied into the data shards, with a version: they decide by their copies. The
+// leader of the system shard sends each to all shards when it changes, and again when it has become leader.
 
 const (
-	// tellTime is how long a change of a webhook waits until the shards know of it.
+	// tellTime is how long a change of a webhook waits for the shards to learn of it.
 	tellTime = time.Second
-	// watchesAtOnce is how many namespaces go to a shard in one call.
+	// watchesAtOnce is how many namespaces one call sends to a shard.
 	watchesAtOnce = 20
 )
 
 func watchVersionKey(ns string) []byte { return append([]byte{watchTable}, ns...) }
 
-// watchChanged gives what a namespace's webhooks want to hear of a new version.
+// watchChanged gives a namespace's subscriptions a new version.
 func watchChanged(tx *store.Tx, ns string) { tx.Set(watchVersionKey(ns), encodeNumber(tx.Index())) }
 
-// readWatches reads what webhooks want to hear of, by namespace: one that has no webhooks any more has no rules.
+// readWatches reads what webhooks subscribe to, by namespace: a namespace that has no webhooks any more has no rules.
 func readWatches(r store.Reader) (map[string]task.Watch, error) {
 	all := map[string]task.Watch{}
 	var names []string
@@ -40,7 +40,7 @@ func readWatches(r store.Reader) (map[string]task.Watch, error) {
 	hooks, err := scanRows[Webhook](r, hookTable)
 	for i := range hooks {
 		h := &hooks[i]
-		kinds := slices.DeleteFunc(slices.Clone(h.Events), task.NotificationKind.OfThreshold) // of those the system shard knows itself
+		kinds := slices.DeleteFunc(slices.Clone(h.Events), task.NotificationKind.OfThreshold) // the system shard detects those itself
 		if h.disabled() || len(kinds) == 0 {
 			continue
 		}
@@ -51,14 +51,14 @@ func readWatches(r store.Reader) (map[string]task.Watch, error) {
 	return all, err
 }
 
-// told is which versions of watches the shards are known to have, as long as this node leads.
+// told holds which versions of watches the shards are known to have, as long as this node leads.
 type told struct {
 	mu      sync.Mutex
 	of      *leading
 	version map[uint32]map[string]uint64
 }
 
-// lacks are the watches that a shard is not known to have.
+// lacks returns the watches that a shard is not known to have.
 func (t *told) lacks(o *leading, shard uint32, all map[string]task.Watch) map[string]task.Watch {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +88,7 @@ func (t *told) has(o *leading, shard uint32, some map[string]task.Watch) {
 	}
 }
 
-// TellShards brings to the data shards what they lack of the watches, and names those that have not said in time that they have it.
+// TellShards sends the data shards the watches that they lack, and returns those that did not confirm them in time.
 func (c *Control) TellShards(ctx context.Context) (unconfirmed []uint32, err error) {
 	o := c.current()
 	type rows struct {

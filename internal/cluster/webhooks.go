@@ -13,16 +13,16 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// Webhooks are rows of the system shard: what operators say of each, how it is doing, and what is to be sent (post.go). The data shards
-// gather what happens, by copies of what all webhooks of a namespace together want to hear of (watch.go).
+// Webhooks are rows of the system shard: the settings of each, the state of its deliveries, and the notices to be sent (post.go). The data
+// shards collect events according to their copies of what all webhooks of a namespace together subscribe to (watch.go).
 
 const (
-	// MaxWebhooks bounds those of a namespace, maxAllWebhooks those of all together: each may have one notice on its way.
+	// MaxWebhooks bounds the webhooks of a namespace, maxAllWebhooks those of all together: each may have one notice in flight.
 	MaxWebhooks    = 100
 	maxAllWebhooks = 1000
 	// MaxWebhookName bounds a name, in bytes.
 	MaxWebhookName = 128
-	// maxHookSecrets is how many secrets sign at a time: more rotations within their overlap end the oldest.
+	// maxHookSecrets is how many secrets may sign at a time: further rotations within the overlap retire the oldest.
 	maxHookSecrets = 3
 
 	maxDepthOver = 1_000_000_000
@@ -30,7 +30,7 @@ const (
 	maxWaitOver  = 30 * 24 * time.Hour
 )
 
-// Webhook is what operators say of a webhook.
+// Webhook is the settings of a webhook.
 type Webhook struct {
 	Namespace string                  `json:"namespace"`
 	Name      string                  `json:"name"`
@@ -39,13 +39,13 @@ type Webhook struct {
 	Queues    []string                `json:"queues"`               // patterns
 	DepthOver int64                   `json:"depth_over,omitempty"` // 0: none
 	WaitOver  time.Duration           `json:"wait_over,omitempty"`  // 0: none
-	Secrets   []HookSecret            `json:"secrets"`              // the newest first; none in answers
+	Secrets   []HookSecret            `json:"secrets"`              // newest first; empty in answers
 
 	CreatedBy string     `json:"created_by,omitempty"`
 	CreatedAt store.Time `json:"created_at"`
 	ChangedAt store.Time `json:"changed_at"`
 	RotatedAt store.Time `json:"rotated_at,omitempty"`
-	OldUntil  store.Time `json:"old_until,omitempty"` // until when a secret before the newest signs too
+	OldUntil  store.Time `json:"old_until,omitempty"` // until when an older secret signs too
 
 	Paused         bool       `json:"paused,omitempty"`
 	PausedReason   string     `json:"paused_reason,omitempty"`
@@ -55,23 +55,23 @@ type Webhook struct {
 	DisabledAt     store.Time `json:"disabled_at,omitempty"`
 }
 
-// HookSecret is a secret with which notices are signed.
+// HookSecret is a secret that signs notices.
 type HookSecret struct {
 	Value string     `json:"value"`
-	Until store.Time `json:"until,omitempty"` // 0: for ever
+	Until store.Time `json:"until,omitempty"` // 0: unlimited
 }
 
-// WebhookCall is what is said of a webhook.
+// WebhookCall asks for a change of a webhook.
 type WebhookCall struct {
-	// Hook has the name and the namespace; of a new one all that operators say.
+	// Hook has the name and the namespace; for a new webhook also the settings.
 	Hook    Webhook
-	Change  WebhookChange // of one that is there
-	Secret  string        // of a new one, or one that is rotated
-	Overlap time.Duration // for which the secret before signs too
+	Change  WebhookChange // for an existing webhook
+	Secret  string        // for a new webhook, or a rotation
+	Overlap time.Duration // for which the previous secret signs too
 	By      task.Author
 }
 
-// WebhookChange is what is to be changed of a webhook. Zero fields stay as they are.
+// WebhookChange is a change of a webhook's settings. Zero fields are left unchanged.
 type WebhookChange struct {
 	URL       string
 	Events    []task.NotificationKind
@@ -80,29 +80,29 @@ type WebhookChange struct {
 	WaitOver  *time.Duration
 }
 
-// WebhookView is a webhook and how it is doing, without its secrets.
+// WebhookView is a webhook and the state of its deliveries, without its secrets.
 type WebhookView struct {
 	Webhook
 	WebhookStatus
-	PendingSince store.Time // of the oldest notice that is to be sent; 0: there is none
-	// NextAttempt is when the next attempt is made after one that failed; 0: none will be, or none has failed. It may be over.
+	PendingSince store.Time // of the oldest notice to be sent; 0: there is none
+	// NextAttempt is when the next attempt after a failed one is due; 0: none is, or none has failed. It may be in the past.
 	NextAttempt store.Time
 }
 
-// HookState is how a webhook is doing, in a word of the public contract.
+// HookState is the state of a webhook. The strings are part of the public contract.
 type HookState string
 
-// What a webhook may be. The gravest is told.
+// The states of a webhook. The most severe is reported.
 const (
 	HookActive   HookState = "active"
 	HookFailing  HookState = "failing"  // the last attempt failed
-	HookPaused   HookState = "paused"   // by somebody
+	HookPaused   HookState = "paused"   // by an operator
 	HookDisabled HookState = "disabled" // its receiver said that it is gone
 )
 
 var hookStates = []HookState{HookActive, HookFailing, HookPaused, HookDisabled}
 
-// State is how the webhook is doing.
+// State returns the state of the webhook.
 func (v *WebhookView) State() HookState { return v.Webhook.state(&v.WebhookStatus) }
 
 func (h *Webhook) state(s *WebhookStatus) HookState {
@@ -117,29 +117,29 @@ func (h *Webhook) state(s *WebhookStatus) HookState {
 	return HookActive
 }
 
-// WebhookDone is a webhook as it is now.
+// WebhookDone is a webhook after a change.
 type WebhookDone struct {
 	Hook        WebhookView
-	Unconfirmed []uint32 // shards that have not said within a second that they know of it
+	Unconfirmed []uint32 // shards that did not acknowledge it within a second
 }
 
 func hookKey(ns, name string) []byte { return accessKey(hookTable, ns, name) }
 
-// hookRest begins the keys of a webhook's rows in a table that has several.
+// hookRest returns the prefix of the keys of a webhook's rows in a table that has several per webhook.
 func hookRest(table byte, ns, name string) []byte { return append(accessKey(table, ns, name), 0) }
 
-// disabled says whether the receiver wants no more.
+// disabled reports whether the receiver wants no more.
 func (h *Webhook) disabled() bool { return h.DisabledReason != "" }
 
-// still says whether nothing is sent to the webhook until somebody resumes it.
+// still reports whether nothing is sent to the webhook until it is resumed.
 func (h *Webhook) still() bool { return h.Paused || h.disabled() }
 
-// wants says whether the webhook is to be told of a kind in a queue.
+// wants reports whether the webhook subscribes to a kind in a queue.
 func (h *Webhook) wants(k task.NotificationKind, queue string) bool {
 	return !h.disabled() && task.WatchRule{Kinds: h.Events, Queues: h.Queues}.Wants(k, queue)
 }
 
-// secrets are those that sign now.
+// secrets returns the secrets that sign now.
 func (h *Webhook) secrets(now store.Time) (values []string) {
 	for _, s := range h.Secrets {
 		if s.Until == 0 || s.Until > now {
@@ -149,17 +149,17 @@ func (h *Webhook) secrets(now store.Time) (values []string) {
 	return values
 }
 
-// CheckWebhookName refuses what is no name of a webhook.
+// CheckWebhookName returns an error if name is not a valid name of a webhook.
 func CheckWebhookName(name string) error {
 	l := task.DefaultLimits()
 	l.Name = MaxWebhookName
 	if name == "" {
 		return task.Invalid("name", "is needed")
 	}
-	return task.CheckQueue("name", name, l) // the same letters
+	return task.CheckQueue("name", name, l) // the same characters
 }
 
-// fill gives what operators left out its default.
+// fill sets the defaults of what operators left out.
 func (h *Webhook) fill() {
 	if len(h.Queues) == 0 {
 		h.Queues = []string{"*"}
@@ -174,7 +174,7 @@ func (h *Webhook) fill() {
 	}
 }
 
-// check refuses what operators must not say. Of the address it knows only that there is one.
+// check validates the settings. The URL is validated elsewhere.
 func (h *Webhook) check() error {
 	ofThreshold := slices.ContainsFunc(h.Events, task.NotificationKind.OfThreshold)
 	switch {
@@ -192,7 +192,7 @@ func (h *Webhook) check() error {
 	return task.Scope{Queues: h.Queues}.Check("queues", task.DefaultLimits())
 }
 
-// mayHaveWebhooks refuses webhooks while there may be a node that knows none.
+// mayHaveWebhooks returns an error while the cluster's feature level is too low for webhooks.
 func mayHaveWebhooks(r store.Reader) error {
 	settings, _, err := getRow[Settings](r, settingsKey)
 	if err == nil && settings.Level < PoliciesLevel {
@@ -202,7 +202,7 @@ func mayHaveWebhooks(r store.Reader) error {
 	return err
 }
 
-// getHook reads a webhook that must be there.
+// getHook reads a webhook, or returns not_found.
 func getHook(r store.Reader, ns, name string) (Webhook, error) {
 	h, ok, err := getRow[Webhook](r, hookKey(ns, name))
 	if err == nil && !ok {
@@ -211,9 +211,9 @@ func getHook(r store.Reader, ns, name string) (Webhook, error) {
 	return h, err
 }
 
-// AddWebhook makes a webhook. Who asks again with the same secret gets the same answer.
+// AddWebhook adds a webhook. Repeating it with the same secret returns the same answer.
 //
-// Errors: conflict if there is another of that name; wrong_state below the feature level.
+// Errors: conflict if the name is taken; wrong_state below the feature level.
 func (c *Control) AddWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
 	defer c.pokeHooks()
 	return update(ctx, c, func(tx *store.Tx) (WebhookView, error) {
@@ -246,7 +246,7 @@ func (c *Control) AddWebhook(ctx context.Context, a WebhookCall) (WebhookView, e
 	})
 }
 
-// roomForHook refuses one webhook too many.
+// roomForHook returns an error for one webhook too many.
 func roomForHook(r store.Reader, h Webhook) error {
 	all, err := scanRows[Webhook](r, hookTable)
 	if err != nil {
@@ -267,7 +267,7 @@ func roomForHook(r store.Reader, h Webhook) error {
 	return nil
 }
 
-// putHook writes a webhook's row, and who wanted that. Before is nil for a new one.
+// putHook writes a webhook's row, and who wanted that to the audit log. before is nil for a new one.
 func (c *Control) putHook(tx *store.Tx, by task.Author, action task.Action, before *Webhook, h Webhook) (WebhookView, error) {
 	var was *hookFacts
 	if before != nil {
@@ -287,7 +287,7 @@ func (c *Control) putHook(tx *store.Tx, by task.Author, action task.Action, befo
 	return v, nil
 }
 
-// changeHook changes a webhook that is there. What changes nothing writes nothing.
+// changeHook changes an existing webhook. A change that changes nothing writes nothing.
 func (c *Control) changeHook(ctx context.Context, a WebhookCall, action task.Action, change func(tx *store.Tx, h *Webhook) (changed bool, err error)) (WebhookView, error) {
 	return update(ctx, c, func(tx *store.Tx) (WebhookView, error) {
 		before, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
@@ -306,7 +306,7 @@ func (c *Control) changeHook(ctx context.Context, a WebhookCall, action task.Act
 	})
 }
 
-// SetWebhook changes what is said of a webhook. What is to be sent goes to the new address.
+// SetWebhook changes the settings of a webhook. Pending notices go to the new address.
 func (c *Control) SetWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
 	return c.changeHook(ctx, a, task.WebhookSet, func(tx *store.Tx, h *Webhook) (bool, error) {
 		before, to := *h, &a.Change
@@ -339,7 +339,7 @@ func (c *Control) SetWebhook(ctx context.Context, a WebhookCall) (WebhookView, e
 	})
 }
 
-// RotateWebhook gives a webhook another secret. The one before signs too until the overlap is over.
+// RotateWebhook gives a webhook a new secret. The previous one signs too until the overlap is over.
 func (c *Control) RotateWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
 	return c.changeHook(ctx, a, task.WebhookRotated, func(tx *store.Tx, h *Webhook) (bool, error) {
 		if h.Secrets[0].Value == a.Secret {
@@ -350,7 +350,7 @@ func (c *Control) RotateWebhook(ctx context.Context, a WebhookCall) (WebhookView
 		h.RotatedAt, h.OldUntil = now, 0
 		for _, old := range h.Secrets {
 			if until := now.Add(a.Overlap); a.Overlap > 0 && len(secrets) < maxHookSecrets && (old.Until == 0 || old.Until > now) {
-				if old.Until != 0 { // it must not sign longer by that
+				if old.Until != 0 { // the rotation must not extend it
 					until = min(until, old.Until)
 				}
 				secrets = append(secrets, HookSecret{old.Value, until})
@@ -362,7 +362,7 @@ func (c *Control) RotateWebhook(ctx context.Context, a WebhookCall) (WebhookView
 	})
 }
 
-// PauseWebhook lets nothing be sent for now.
+// PauseWebhook stops deliveries for now.
 func (c *Control) PauseWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
 	return c.changeHook(ctx, a, task.WebhookPaused, func(tx *store.Tx, h *Webhook) (bool, error) {
 		if h.Paused && h.PausedReason == a.By.Reason {
@@ -376,7 +376,7 @@ func (c *Control) PauseWebhook(ctx context.Context, a WebhookCall) (WebhookView,
 	})
 }
 
-// ResumeWebhook ends a pause, or lets a webhook try again that was disabled. What is to be sent is tried at once.
+// ResumeWebhook ends a pause, or re-enables a disabled webhook. Pending notices are tried immediately.
 func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView, error) {
 	v, err := c.changeHook(ctx, a, task.WebhookResumed, func(tx *store.Tx, h *Webhook) (bool, error) {
 		if !h.still() {
@@ -397,7 +397,7 @@ func (c *Control) ResumeWebhook(ctx context.Context, a WebhookCall) (WebhookView
 	return v, err
 }
 
-// RemoveWebhook removes a webhook, with what was to be sent to it.
+// RemoveWebhook removes a webhook and its pending notices.
 func (c *Control) RemoveWebhook(ctx context.Context, a WebhookCall) error {
 	_, err := update(ctx, c, func(tx *store.Tx) (struct{}, error) {
 		h, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
@@ -419,7 +419,7 @@ func (c *Control) RemoveWebhook(ctx context.Context, a WebhookCall) error {
 	return err
 }
 
-// Webhooks lists those of a namespace, by name, without their secrets.
+// Webhooks lists the webhooks of a namespace, by name, without their secrets.
 func (c *Control) Webhooks(ctx context.Context, ns string) ([]WebhookView, error) {
 	return view(ctx, c, func(r store.Reader) (all []WebhookView, err error) {
 		hooks, err := scanHooks(r, ns)
@@ -448,14 +448,14 @@ func scanHooks(r store.Reader, ns string) (all []Webhook, err error) {
 	return all, err
 }
 
-// behind is the first key behind all that begin with another, which does not end with 0xff.
+// behind returns the first key after all that have a prefix, which must not end with 0xff.
 func behind(prefix []byte) []byte {
 	hi := slices.Clone(prefix)
 	hi[len(hi)-1]++
 	return hi
 }
 
-// Webhook reads one, without its secrets.
+// Webhook returns a webhook without its secrets.
 func (c *Control) Webhook(ctx context.Context, ns, name string) (WebhookView, error) {
 	return view(ctx, c, func(r store.Reader) (WebhookView, error) {
 		h, err := getHook(r, ns, name)
@@ -466,7 +466,7 @@ func (c *Control) Webhook(ctx context.Context, ns, name string) (WebhookView, er
 	})
 }
 
-// viewHook is a webhook as it is shown.
+// viewHook returns a webhook as it is shown.
 func viewHook(r store.Reader, h Webhook) (v WebhookView, err error) {
 	h.Secrets = nil
 	v.Webhook = h
@@ -480,7 +480,7 @@ func viewHook(r store.Reader, h Webhook) (v WebhookView, err error) {
 	return v, nil
 }
 
-// hookStates counts the webhooks of each namespace that has some by state; nil: they can't be read.
+// hookStates counts the webhooks by namespace and state, for each namespace that has some; nil: they can't be read.
 func (c *Control) hookStates(ctx context.Context) map[string]map[string]int {
 	n, err := view(ctx, c, func(r store.Reader) (map[string]map[string]int, error) {
 		n := map[string]map[string]int{}
@@ -509,10 +509,10 @@ func (c *Control) hookStates(ctx context.Context) map[string]map[string]int {
 	return n
 }
 
-// hookFacts is what operators say of a webhook, as the audit has it: of the address only what is no secret.
+// hookFacts is what the audit log records of a webhook: of the address only what is no secret.
 type hookFacts struct {
 	URL            string                  `json:"url"`
-	Address        string                  `json:"address"` // tells whether the rest of the address has changed
+	Address        string                  `json:"address"` // a hash that shows whether the rest of the address has changed
 	Events         []task.NotificationKind `json:"events"`
 	Queues         []string                `json:"queues"`
 	DepthOver      int64                   `json:"depth_over"`
