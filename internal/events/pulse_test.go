@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// heart is a reader by pulses.
+// heart is a reader with a pulse.
 type heart struct {
 	t  *testing.T
 	r  *Ring
@@ -87,7 +87,7 @@ func TestPulse(t *testing.T) {
 		expect("who comes back", h.feel(0), "reset")
 		expect("and then", h.feel(time.Second), "quiet")
 
-		time.AfterFunc(time.Second, r.Open) // as the same leader: it goes on
+		time.AfterFunc(time.Second, r.Open) // as the same leader: the ring stays open
 		expect("no other era", h.feel(2*time.Second), "quiet")
 		time.AfterFunc(time.Second, func() { r.Close(); r.Open() })
 		expect("another era while it waits", h.feel(time.Minute), "reset")
@@ -99,7 +99,7 @@ func TestPulse(t *testing.T) {
 	})
 }
 
-// TestNoBeatIsLost has readers who look now and then, while much happens: each is told of a change up to the last event.
+// TestNoBeatIsLost has readers that read now and then while much happens: each learns of a change up to the last event.
 func TestNoBeatIsLost(t *testing.T) {
 	r := &Ring{}
 	r.Open()
@@ -111,7 +111,7 @@ func TestNoBeatIsLost(t *testing.T) {
 			q := Query{Filter: all, Pulse: n + 1}
 			page, err := r.Read(context.Background(), q)
 			ready.Done()
-			q.Wait = time.Minute // none is waited for in vain
+			q.Wait = time.Minute // none waits in vain
 			for err == nil && !(page.Changed && page.Next.Index == last) {
 				if q.After = page.Next; rand.IntN(4) == 0 && page.Changed {
 					q.After.Index-- // as if the answer had been lost

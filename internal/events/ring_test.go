@@ -30,7 +30,7 @@ func happen(r *Ring, index uint64, reasons ...string) {
 	r.Add(index, interest, events)
 }
 
-// read reads without waiting, and tells the reasons in a line.
+// read reads without waiting, and returns the reasons in one line.
 func read(t *testing.T, r *Ring, f Filter, after Place) (string, Place) {
 	t.Helper()
 	page, err := r.Read(context.Background(), Query{Filter: f, After: after})
@@ -86,7 +86,7 @@ func TestRing(t *testing.T) {
 		got, _ = read(t, r, all, next)
 		expect("behind a reset", got, "e")
 
-		// A reader who comes back soon finds all, one who comes back late a reset; nothing is kept for nobody.
+		// A reader that comes back soon gets everything, one that comes back late a reset; without readers nothing is kept.
 		time.Sleep(keptFor - time.Second)
 		happen(r, 11, "f")
 		got, next = read(t, r, all, Place{at.Era, 10, wholeEntry})
@@ -100,7 +100,7 @@ func TestRing(t *testing.T) {
 		got, _ = read(t, r, all, next)
 		expect("late", got, "reset")
 
-		// The next term knows nothing of what was before.
+		// The next term knows nothing of the events before it.
 		_, at = read(t, r, all, Place{})
 		r.Close()
 		if _, err := r.Read(t.Context(), Query{}); !errors.Is(err, ErrClosed) {
@@ -144,7 +144,7 @@ func TestRingWaits(t *testing.T) {
 	})
 }
 
-// What is too much goes, the oldest first, and who has not read it is told.
+// Excess events are dropped, the oldest first, and readers that have not read them are told.
 func TestRingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Ring{}
@@ -189,7 +189,7 @@ func TestRingIsBounded(t *testing.T) {
 	})
 }
 
-// Readers who come and go, with a ring that is fed and changes hands, see each event once, in order, or a reset.
+// Readers that come and go, with a ring that is fed and changes hands, see each event once, in order, or a reset.
 func TestReadersMissNothing(t *testing.T) {
 	r := &Ring{}
 	r.Open()
@@ -297,7 +297,7 @@ func FuzzDecodePlaces(f *testing.F) {
 	})
 }
 
-// What an entry of ten events costs the shard's loop: when nobody reads, and with fifty who do.
+// The cost of an entry of ten events to the shard's loop: without readers, and with fifty.
 func BenchmarkAdd(b *testing.B) {
 	for _, readers := range []int{0, 1, 50} {
 		b.Run(fmt.Sprint(readers, " readers"), func(b *testing.B) {
