@@ -19,7 +19,7 @@ func event(queue, typ string, counts ...Counter) Event {
 	return e
 }
 
-// life counts n tasks of a queue that wait and run for so long, and succeed.
+// life counts n tasks of a queue that wait and run for the given times, and succeed.
 func (b *Book) life(now time.Time, queue string, n int, wait, run time.Duration) {
 	for range n {
 		claimed, acked := event(queue, "job", Claimed), event(queue, "job", Succeeded)
@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Whatever happens when, the steps of all levels add up to what was counted, as far as they go back.
+// Whatever happens when, the steps of all levels add up to what was counted, as far back as they go.
 func TestLevelsAgree(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	b, now := New(dawn), dawn
@@ -208,7 +208,7 @@ func TestSave(t *testing.T) {
 	for _, w := range []Window{Minutes5, Hour, Day} {
 		for _, q := range []string{"", "q", "q3"} {
 			got, want := later.Report(now, Queue{"default", q}, w), b.Report(now, Queue{"default", q}, w)
-			if w == Minutes5 { // the times of 30 s are too fine to be kept
+			if w == Minutes5 { // the steps of 30 s are too fine to be saved
 				want.Wait, want.Run = Histogram{}, Histogram{}
 			}
 			if !reflect.DeepEqual(got, want) {
@@ -301,7 +301,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord is the cost of the three events of a task's life, in rounds of a hundred.
+// BenchmarkRecord measures the three events of a task's life, in rounds of a hundred.
 func BenchmarkRecord(b *testing.B) {
 	book := New(dawn)
 	events := make([]Event, 0, 300)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A trend has what happened in the window, each event in its step, whatever the window.
+// A trend has what happened in the window, each event in its step, for every window.
 func TestTrend(t *testing.T) {
-	begin := time.Unix(1_800_000_000, 0) // a whole step of each window
+	begin := time.Unix(1_800_000_000, 0) // a step boundary of every window
 	for _, c := range []struct {
 		window Window
 		step   time.Duration
@@ -42,7 +42,7 @@ func TestTrend(t *testing.T) {
 	}
 }
 
-// What nodes saw whose clocks differ is added step by step.
+// Counts of nodes whose clocks differ are added step by step.
 func TestTrendsAdd(t *testing.T) {
 	a := Trend{Last: 10, Steps: []Flow{{In: 1}, {In: 2}, {In: 3}}}
 	for _, c := range []struct {

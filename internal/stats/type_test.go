@@ -16,7 +16,7 @@ func (b *Book) typed(now time.Time, typ string, w Window, queue string) TypeRepo
 	return b.TypeReport(now, TypeQuery{Namespace: "default", Type: typ, Window: w}, func(q string) bool { return queue == "" || q == queue })
 }
 
-// runs counts n tasks of a type that came, waited, ran for so long and succeeded or failed.
+// runs counts n tasks of a type that were enqueued, waited, ran for the given time and succeeded or failed.
 func (b *Book) runs(now time.Time, queue, typ string, n int, wait, run time.Duration, how Counter) {
 	for i := range n {
 		claimed, ended := event(queue, typ, Claimed), event(queue, typ, how)
@@ -91,7 +91,7 @@ func TestTypeReport(t *testing.T) {
 		total := r.Total()
 		got := fmt.Sprint(len(r.Rates), total.Enqueued, total.Bad(), r.Run.Count(), min(len(r.Slowest), 6))
 		if c.slowest == 6 {
-			c.slowest = 5 // of 10 minutes 5 are kept
+			c.slowest = 5 // 5 are kept per 10 minutes
 		}
 		if want := fmt.Sprint(c.steps, c.came, c.bad, c.runs, c.slowest); got != want {
 			t.Errorf("%q over %v: got %s, want %s", c.queue, time.Duration(c.w), got, want)
@@ -104,7 +104,7 @@ func TestTypeReport(t *testing.T) {
 
 func TestSlowest(t *testing.T) {
 	b := New(dawn)
-	for i := range 100 { // the longest in the middle
+	for i := range 100 { // the slowest in the middle
 		b.runs(dawn, "q", "t", 1, 0, time.Duration(50-max(i-50, 50-i))*time.Second, Succeeded)
 	}
 	r := b.typed(dawn.Add(time.Minute), "t", Hour, "")
@@ -115,7 +115,7 @@ func TestSlowest(t *testing.T) {
 	if want := []time.Duration{50 * time.Second, 49 * time.Second, 49 * time.Second, 48 * time.Second, 48 * time.Second}; !slices.Equal(got, want) {
 		t.Errorf("of one step: got %v, want %v", got, want)
 	}
-	b.runs(dawn.Add(10*time.Minute), "q", "t", 1, 0, time.Second, Succeeded) // a new step has room for less
+	b.runs(dawn.Add(10*time.Minute), "q", "t", 1, 0, time.Second, Succeeded) // a new step accepts faster runs
 	if r := b.typed(dawn.Add(11*time.Minute), "t", Hour, ""); len(r.Slowest) != 6 || r.Slowest[5].Ran != time.Second {
 		t.Errorf("of two steps: %+v", r.Slowest)
 	}
@@ -171,7 +171,7 @@ func TestTypesOfNodesAddUp(t *testing.T) {
 	}
 }
 
-// The last error of a type is the newest of all queues.
+// The last error of a type is the newest over all queues.
 func TestLastError(t *testing.T) {
 	b := New(dawn)
 	for i, queue := range []string{"a", "b", "c"} {
@@ -186,10 +186,10 @@ func TestLastError(t *testing.T) {
 	}
 }
 
-// What happened before and after a time is told in steps that are over, and the step in which the time lies is in neither.
+// What happened before and after a time is reported in complete steps, and the step that contains the time is in neither.
 func TestPeriodsAround(t *testing.T) {
 	for _, c := range []struct {
-		ago, length   time.Duration // 0: nothing is told
+		ago, length   time.Duration // 0: nothing is reported
 		before, after uint32        // runs in them: one in each minute before, two in each after
 	}{
 		{30 * time.Second, 0, 0, 0}, {10*time.Minute + 30*time.Second, 10 * time.Minute, 10, 20}, {29 * time.Minute, 28 * time.Minute, 28, 56},
@@ -256,7 +256,7 @@ func TestTypesAreSaved(t *testing.T) {
 	}
 }
 
-// A type that was not seen for a day has nothing left, and another gets its place.
+// A type without events for a day has nothing left, and another gets its place.
 func TestRoomForTypes(t *testing.T) {
 	b, now := New(dawn), dawn
 	for i := range maxAllTypes {
@@ -268,7 +268,7 @@ func TestRoomForTypes(t *testing.T) {
 	}
 	now = now.Add(idleType + time.Minute)
 	for i := range 3 {
-		b.TypeCounts(now, "default", Hour, func(string, string) bool { return true }) // to look is not to use
+		b.TypeCounts(now, "default", Hour, func(string, string) bool { return true }) // reading is not using
 		b.Record(now.Add(time.Duration(i)*2*time.Second), []Event{event("new", fmt.Sprintf("later%d", i), Enqueued)})
 	}
 	if f := b.queues[Queue{"default", "new"}]; len(f.types) != 4 || f.types["later2"] == nil {
@@ -283,7 +283,7 @@ func TestRoomForTypes(t *testing.T) {
 	}
 }
 
-// TestTypeSize measures what docs/limits.md says: a type that is busy in every step takes about 40 KB, and one that was seen once 0.7 KB.
+// TestTypeSize measures what docs/limits.md states: a type that is busy in every step takes about 40 KB, and one that was seen once 0.7 KB.
 func TestTypeSize(t *testing.T) {
 	sizeOf := func(steps, types int) int {
 		before, after := runtime.MemStats{}, runtime.MemStats{}
@@ -295,7 +295,7 @@ func TestTypeSize(t *testing.T) {
 			now := dawn.Add(time.Duration(i) * 10 * time.Second)
 			for typ := range types {
 				e.Type, e.Task[0], e.Worker = names[typ], byte(i), "worker-1.example.com/4711"
-				e.Waited, e.Ran = time.Duration(1+i%7)<<(20+i%8), time.Duration(1+i%5)<<(24+i%8) // in some 15 buckets each
+				e.Waited, e.Ran = time.Duration(1+i%7)<<(20+i%8), time.Duration(1+i%5)<<(24+i%8) // in about 15 buckets each
 				b.Record(now, []Event{e})
 			}
 		}
