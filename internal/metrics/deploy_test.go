@@ -13,10 +13,10 @@ import (
 
 const deploy = "../../deploy/"
 
-// relayMetrics are what "pawl outbox relay" serves.
+// relayMetrics is the file with the metrics of "pawl outbox relay".
 const relayMetrics = "../../cmd/pawl/internal/outbox/metrics.go"
 
-// ofPage are the names on the page, those of parts of histograms too, and those of a relay's page.
+// ofPage returns the names on the page, including those of parts of histograms, and those of a relay's page.
 func ofPage(t *testing.T) map[string]bool {
 	names := map[string]bool{"pawl_": true}
 	relay, err := os.ReadFile(relayMetrics)
@@ -64,13 +64,13 @@ func read(t *testing.T, path string, into any) {
 	}
 }
 
-// anchor is where a heading is found.
+// anchor returns the link target of a heading.
 func anchor(heading string) string {
 	return strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
 
-// checkRunbook looks at a section of the runbook: it says which pages show it, how to see that it is resolved and how
-// long the alert stays, and which role that takes.
+// checkRunbook checks a section of the runbook: it says which pages show the problem, how to see that it is resolved and how long the alert
+// remains, and which role that takes.
 func checkRunbook(t *testing.T, alert, at, section string) {
 	t.Helper()
 	if section == "" {
@@ -89,7 +89,7 @@ func checkRunbook(t *testing.T, alert, at, section string) {
 	}
 }
 
-// Each alert says how bad it is, what has happened and where to read on, stands on metrics that there are, and has a test for promtool.
+// Each alert says how severe it is, what has happened and where to read on, uses metrics that exist, and has a test for promtool.
 func TestAlerts(t *testing.T) {
 	var rules struct {
 		Groups []struct {
@@ -164,7 +164,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// No container runs here: what can be seen of the files is that they are whole and name each other rightly.
+// No containers run here: the test checks that the files are complete and refer to each other correctly.
 func TestCompose(t *testing.T) {
 	var compose struct {
 		Services map[string]struct {

@@ -93,7 +93,7 @@ func (p *Page) read(t testing.TB) string {
 	return w.Body.String()
 }
 
-// The page as Prometheus reads it, but for the version of Go.
+// The page as Prometheus reads it, except for the version of Go.
 func TestPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := regexp.MustCompile(`go_version="[^"]*"`).ReplaceAllString(scenario().read(t), `go_version="go"`)
@@ -119,7 +119,8 @@ func TestPage(t *testing.T) {
 	})
 }
 
-// TestSeriesBeginAtZero: of a counter by which alerts or the dashboard go, 0 is told before it has counted anything, or nobody would see that it has grown.
+// TestSeriesBeginAtZero: counters that alerts or the dashboard use are exported as 0 before they have counted anything, or their first
+// increase would be invisible.
 func TestSeriesBeginAtZero(t *testing.T) {
 	book := stats.New(time.Now())
 	src := sources(book)
@@ -153,7 +154,7 @@ func TestSeriesBeginAtZero(t *testing.T) {
 	}
 }
 
-// whole is a page with all figures of as many queues as there can be, of a broker with 10,000.
+// whole is a page with all metrics of the maximum number of queues, of a broker with 10,000.
 func whole() *Page {
 	book := stats.New(time.Now())
 	for i := range 1100 {
@@ -177,7 +178,7 @@ func whole() *Page {
 
 func TestPageIsBounded(t *testing.T) {
 	var page string
-	synctest.Test(t, func(t *testing.T) { page = whole().read(t) }) // or on a busy machine it would not be there in time
+	synctest.Test(t, func(t *testing.T) { page = whole().read(t) }) // on a busy machine it would time out otherwise
 	series := map[string]int{}
 	for line := range strings.Lines(page) {
 		if !strings.HasPrefix(line, "#") {
@@ -203,7 +204,7 @@ func TestPageIsBounded(t *testing.T) {
 	t.Logf("%d MB, %v", len(page)>>20, series)
 }
 
-// Queues without series of their own are added up in all that is told of them; the longest wait that any of them bears is the shortest.
+// Queues without series of their own are summed in all respects; the longest acceptable wait is the shortest of theirs.
 func TestQueuesAreAddedUp(t *testing.T) {
 	of := func(ns string, n int64, wait, most time.Duration) Queue {
 		return Queue{Namespace: ns, Name: fmt.Sprint(n), Scheduled: n, Ready: 10 * n, Claimed: 100 * n, Retrying: 1000 * n, Dead: 10_000 * n, Poisoned: 100_000 * n,
@@ -219,7 +220,7 @@ func TestQueuesAreAddedUp(t *testing.T) {
 	}
 }
 
-// How long notices have waited is told by the node that sends them alone: what another one knows is old.
+// Only the node that sends notices reports how long they have waited: what another one knows is outdated.
 func TestOldestNoticeIsToldWhereItIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := sources(stats.New(time.Now()))
