@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What a node keeps of its workers does not grow unnoticed.
+// The memory that a node uses for its workers does not grow unnoticed.
 func TestLimitsStay(t *testing.T) {
 	for name, c := range map[string]struct{ is, was int }{
 		"claimers": {maxClaimers, 10_000}, "counted queues": {maxCountedQueues, 1000}, "tasks in a list": {listRuns, 10}, "tasks of one": {oneRuns, 1000},
@@ -22,7 +22,7 @@ func TestLimitsStay(t *testing.T) {
 	}
 }
 
-// A namespace gets a place of another only if that one then has no less.
+// A namespace gets a place of another only if the other then still has no fewer.
 func TestRoomForClaimers(t *testing.T) {
 	for _, c := range []struct {
 		most, ours int
@@ -47,7 +47,7 @@ func TestRoomForClaimers(t *testing.T) {
 	}
 }
 
-// Who comes anew when all places are taken, and to a namespace that has its share, is not told of, and nobody else goes.
+// When all places are taken and a namespace has its share, a new claimer is not listed, and none has to go.
 func TestNoRoomForAnother(t *testing.T) {
 	r := New()
 	for i := range maxClaimers {
@@ -59,7 +59,7 @@ func TestNoRoomForAnother(t *testing.T) {
 	}
 }
 
-// What claimers hold is counted once for each task, whoever has it now.
+// What claimers hold is counted once per task, whichever holds it now.
 func TestClaimsAreCountedOnce(t *testing.T) {
 	r := New()
 	a, b := r.Begin(helloOf("a", "mail")), r.Begin(helloOf("b", "mail"))
@@ -83,7 +83,7 @@ func TestClaimsAreCountedOnce(t *testing.T) {
 	count("of a stream", 0, 0)
 }
 
-// A claim is known by its id and its token: an id that is not known has no token, not even an empty one.
+// A claim is identified by its id and token: an unknown id has no token, not even an empty one.
 func TestClaimsThatAreNotKnown(t *testing.T) {
 	r := New()
 	w := r.Begin(helloOf("w", "mail"))
@@ -107,7 +107,7 @@ func TestClaimsThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// Claims whose ends are not known are bounded, in number and in time.
+// Claims of unknown outcome are bounded, in number and in time.
 func TestDoubtsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
@@ -134,7 +134,7 @@ func TestDoubtsAreBounded(t *testing.T) {
 	})
 }
 
-// Lost workers are kept once each, and what they take together is known.
+// Lost workers are kept once each, and their total size is known.
 func TestWeightOfLostWorkers(t *testing.T) {
 	l := newLostWorkers()
 	of := func(id string, weight int) *Worker { return &Worker{key: key{"default", id}, weight: weight} }
@@ -151,7 +151,7 @@ func TestWeightOfLostWorkers(t *testing.T) {
 	}
 }
 
-// What is known of who has gone is forgotten at its time, and not before.
+// Workers that have gone are forgotten when their time is over, and not before.
 func TestWhenTheGoneAreForgotten(t *testing.T) {
 	r := New()
 	now := time.Now()
@@ -173,7 +173,7 @@ func TestWhenTheGoneAreForgotten(t *testing.T) {
 			t.Errorf("%v after it was lost it is shown: %v", lostGrace-1+time.Duration(i), lost.shown)
 		}
 	}
-	if r.judge(&a, false, now); !lost.shown { // a lease of it has ended since
+	if r.judge(&a, false, now); !lost.shown { // one of its leases has ended since
 		t.Error("it is shown no more")
 	}
 	if n := len(r.missed(now.Add(LostFor - 1))); n != 1 {
@@ -182,7 +182,7 @@ func TestWhenTheGoneAreForgotten(t *testing.T) {
 	if n := len(r.missed(now.Add(LostFor))); n != 0 {
 		t.Errorf("%d are missed when the time is over", n)
 	}
-	r.judge(&a, true, now) // it has gone in the meantime
+	r.judge(&a, true, now) // it has left in the meantime
 	late := r.Join(helloOf("b", "mail"), "B", 0, nil)
 	late.Leave(false)
 	if n := len(r.missed(late.lost.At.Add(LostFor + 1))); n != 0 {
@@ -190,7 +190,7 @@ func TestWhenTheGoneAreForgotten(t *testing.T) {
 	}
 }
 
-// Run does nothing as long as time changes nothing.
+// Run sleeps as long as nothing expires.
 func TestWhatPasses(t *testing.T) {
 	one := key{"default", "A"}
 	for what, c := range map[string]struct {
@@ -223,7 +223,7 @@ func TestWhatPasses(t *testing.T) {
 	})
 }
 
-// However many come, who has gone is looked for once a second at most.
+// However many come, a sweep runs at most once a second.
 func TestSweepsAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A page ends where its workers fill a message.
+// A page ends when its workers fill a message.
 func TestPagesAreBounded(t *testing.T) {
 	i := Info{Hello: Hello{Name: "1", Host: "22", Version: "333", Queues: []Share{{Queue: "4444"}}, Types: []string{"55555"}}, Running: make([]Run, 2)}
 	if got := i.size(); got != 300+1+2+3+4+8+5+2+400 {
@@ -68,7 +68,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// A caller says by each call what it takes, is there while a call runs, and gone when it made none for long.
+// With each call a claimer says what it takes. It is present while a call runs, and gone when it has made none for long.
 func TestClaimersInLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
@@ -98,7 +98,7 @@ func TestClaimersInLists(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		there("behind it", 0)
 
-		// A stream is told by its shards what became of its tasks.
+		// A worker with a stream learns from its shards what became of its tasks.
 		s := r.Join(helloOf("s", "mail"), "S", 0, nil)
 		s.Took([]Run{run(2, time.Second)}, time.Now())
 		time.Sleep(time.Hour)
@@ -110,7 +110,7 @@ func TestClaimersInLists(t *testing.T) {
 	})
 }
 
-// The id of a caller is the same on every node, of whichever release: who is quiet stays so.
+// The id of a claimer is the same on every node of every release, so that quiet ones stay quiet.
 func TestIDsOfClaimersStay(t *testing.T) {
 	if got := (claimerKey{"default", "w", "10.0.0.1"}).id(); got != "32e96da034e8b0c430579b88" {
 		t.Errorf("it is %s", got)
@@ -120,7 +120,7 @@ func TestIDsOfClaimersStay(t *testing.T) {
 	}
 }
 
-// Several nodes tell of one worker, in any order.
+// Several nodes report one worker, in any order.
 func TestMergeTellsOnce(t *testing.T) {
 	now := time.Now()
 	quiet, other := &Quiet{Version: 1}, &Quiet{Version: 2}

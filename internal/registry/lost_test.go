@@ -11,13 +11,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// registries are those of the nodes of a cluster, which ask each other.
+// registries are the registries of a cluster's nodes, which ask each other.
 type registries struct {
 	t     *testing.T
 	nodes []*Registry
-	// ends is how claims ended whose leases are over, by task; none is told of the others.
+	// ends is how claims whose leases are over ended, by task; of others nothing is reported.
 	ends map[task.ID]string
-	cut  bool // no node reaches another
+	cut  bool // no node can reach another
 }
 
 func linked(t *testing.T, n int) *registries {
@@ -44,7 +44,7 @@ func linked(t *testing.T, n int) *registries {
 	return rs
 }
 
-// inside looks at what a registry keeps, while nobody changes it.
+// inside evaluates look with the registry's lock held.
 func inside[T any](r *Registry, look func() T) T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (rs *registries) elsewhere(of *Registry, missed []Absence) []bool {
 	return seen
 }
 
-// list is everybody of all nodes, with who is lost and what they held.
+// list returns all workers of all nodes, including lost ones and what they held.
 func (rs *registries) list() string {
 	q := everybody()
 	q.Lost = true
@@ -96,7 +96,7 @@ func (rs *registries) expect(what, want string) {
 	is(rs.t, what, rs.list(), want)
 }
 
-// A stream that ends without a word is a lost worker: not at once, as most come back, and for an hour.
+// A worker whose stream ends without notice is lost: not immediately, as most come back, and for an hour.
 func TestLostStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)
@@ -140,7 +140,7 @@ func TestLostStream(t *testing.T) {
 	})
 }
 
-// The grace is over when it is over, however often the registry is swept.
+// The grace period has its length, however often the registry is swept.
 func TestGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)
@@ -155,7 +155,7 @@ func TestGrace(t *testing.T) {
 	})
 }
 
-// Who ends properly is not lost; who says so and still holds tasks is, until it tells how they ended.
+// A worker that ends properly is not lost; one that does but still holds tasks is, until it reports how they ended.
 func TestProperEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		drains, closes, holds, tells bool
@@ -202,7 +202,7 @@ func TestProperEnds(t *testing.T) {
 	}
 }
 
-// A worker that drains and has a call of its own tell how its last tasks ended has ended properly.
+// A worker that drains and reports the end of its last tasks by single calls has ended properly.
 func TestEndsToldByCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)
@@ -226,7 +226,7 @@ func TestEndsToldByCalls(t *testing.T) {
 	})
 }
 
-// A worker that comes back is not lost, wherever it does, and has what it says that it still holds.
+// A worker that comes back, to whichever node, is not lost, and has the tasks that it says it still holds.
 func TestLostWorkerComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 2)
@@ -275,7 +275,7 @@ func TestLostWorkerComesBack(t *testing.T) {
 		time.Sleep(lostGrace + sweepEvery)
 		rs.expect("when it ended soon there", "")
 
-		// Where it was lost last it is told of, once.
+		// It is listed once, by the node that lost it last.
 		breaks()
 		time.Sleep(time.Second)
 		last := there.Join(helloOf("w", "mail"), "W", 0, nil)
@@ -287,14 +287,14 @@ func TestLostWorkerComesBack(t *testing.T) {
 			t.Errorf("it is kept %d and %d times, want only where it was lost last", kept(here), kept(there))
 		}
 
-		// Later, too, and also while the nodes don't reach each other: the list asks both.
+		// Later too, and also while the nodes can't reach each other: the list asks both.
 		rs.cut = true
 		here.Join(helloOf("w", "mail"), "W", 0, nil)
 		rs.expect("when it comes back late", "w 0")
 	})
 }
 
-// Leases that end while a worker says nothing are what it held; those that end while it lives are not.
+// Tasks whose leases end while a worker is silent count as held; those whose leases end while it is alive do not.
 func TestLeasesEndBeforeTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)
@@ -333,7 +333,7 @@ func TestLeasesEndBeforeTheStream(t *testing.T) {
 	})
 }
 
-// Who claims by single calls is lost when a lease of it ends and it has made no call since.
+// A worker that claims by single calls is lost when one of its leases ends and it has made no call since.
 func TestLostClaimer(t *testing.T) {
 	type act func(rs *registries, w *Worker, one, two Run)
 	sleep := func(d time.Duration) act { return func(*registries, *Worker, Run, Run) { time.Sleep(d) } }
@@ -408,7 +408,7 @@ func TestLostClaimer(t *testing.T) {
 	}
 }
 
-// A task that takes longer than a claimer is told of is not forgotten.
+// A task that runs longer than a claimer is listed is not forgotten.
 func TestLostClaimerOfALongTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)
@@ -424,7 +424,7 @@ func TestLostClaimerOfALongTask(t *testing.T) {
 	})
 }
 
-// What is heard late of a claim is weighed against what is known by then.
+// A late report about a claim is weighed against what is known by then.
 func TestVerdictsThatComeLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)
@@ -457,7 +457,7 @@ func TestVerdictsThatComeLate(t *testing.T) {
 			t.Error("it is there again, and shown as lost")
 		}
 
-		// It is lost anew, with what it holds now. The later lease is told of last.
+		// It is lost again, with what it holds now. The later lease is reported last.
 		short, long = run(5, 20*time.Second), run(6, 40*time.Second)
 		w.Took([]Run{short, long}, time.Now())
 		if _, ok := r.Holding(short.Task, short.Token); !ok {
@@ -474,7 +474,7 @@ func TestVerdictsThatComeLate(t *testing.T) {
 		}
 		r.Begin(helloOf("w", "mail")).Done()
 
-		// It was forgotten when its lease ended, and came back before that was heard of.
+		// It was forgotten when its lease ended, and came back before that was reported.
 		time.Sleep(LostFor)
 		hour := run(4, time.Hour)
 		old := r.Begin(helloOf("w", "mail"))
@@ -492,7 +492,7 @@ func TestVerdictsThatComeLate(t *testing.T) {
 	})
 }
 
-// A worker with a stream may have chosen the id of one without, and is not taken for it.
+// A worker with a stream may have chosen the id of one without, and is not mistaken for it.
 func TestIDsOfStreamsAndClaimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)

@@ -19,7 +19,7 @@ func helloOf(name string, queues ...string) Hello {
 	return h
 }
 
-// names are those of a page, with what they run.
+// names lists the workers of a page, with what they run.
 func names(p Page) string {
 	var all []string
 	for i := range p.Workers {
@@ -78,7 +78,7 @@ func TestStreams(t *testing.T) {
 		if len(got.Running) != 1 || !got.Running[0].LeaseUntil.Equal(time.Now().Add(time.Hour)) {
 			t.Errorf("it runs %+v", got.Running)
 		}
-		again := r.Join(helloOf("a", "mail"), "A", 0, nil) // before the node saw that it had gone
+		again := r.Join(helloOf("a", "mail"), "A", 0, nil) // before the node noticed that it had gone
 		a.Leave(true)
 		is(t, "one that came back", names(r.List(everybody())), "a 0/0, b 0/0 draining")
 		again.Leave(true)
@@ -147,7 +147,7 @@ func TestClaimers(t *testing.T) {
 	})
 }
 
-// Names come from callers, who must not fill the memory, nor be turned away.
+// Names come from callers, which must neither fill the memory nor be turned away.
 func TestClaimersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
@@ -249,7 +249,7 @@ func TestQuiet(t *testing.T) {
 			t.Error("the claimer is quiet, though nobody is")
 		}
 
-		// What is over has no effect any more, without a word.
+		// Expired quiet has no effect any more, without further notice.
 		r.Tell(9, true, []Word{word("A", 9)})
 		heard("all", "a")
 		time.Sleep(2 * time.Hour)
@@ -259,7 +259,7 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// A word whose time is over takes no room.
+// Expired quiet takes no space.
 func TestOldWordsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
@@ -276,7 +276,7 @@ func TestOldWordsAreForgotten(t *testing.T) {
 			t.Errorf("whoever comes when it is over is told %+v", q)
 		}
 
-		// Those who are quiet take tasks again when it is over, though nothing else happens.
+		// Quiet workers take tasks again when the time is over, even if nothing else happens.
 		r = linked(t, 1).nodes[0]
 		synctest.Wait()
 		knows := r.Join(helloOf("a", "mail"), "A", 12, nil)
@@ -295,7 +295,7 @@ func TestOldWordsAreForgotten(t *testing.T) {
 	})
 }
 
-// A worker that was told to be quiet and comes to a node that does not know of it yet stays quiet until the node does know.
+// A worker that was told to be quiet and connects to a node that does not know of it yet stays quiet until the node does.
 func TestQuietWhereItIsNotKnownYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quiet := func(w *Worker) bool { q, _ := w.Quiet(); return q != nil }
@@ -316,7 +316,7 @@ func TestQuietWhereItIsNotKnownYet(t *testing.T) {
 			t.Errorf("when it knows: a quiet %v, c quiet %v", quiet(a), quiet(c))
 		}
 
-		// The word of a cluster that is gone does not hold for ever.
+		// Quiet from a cluster that no longer exists does not last for good.
 		d := r.Join(helloOf("d", "mail"), "D", 1000, nil)
 		e := r.Join(helloOf("e", "mail"), "E", 1000, nil)
 		r.Tell(13, false, []Word{{"default", "E", nil}})
@@ -342,7 +342,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// What a task costs that a stream's worker gets and ends, and one that a claimer does.
+// The cost of a task that a worker with a stream gets and ends, and of one that a claimer does.
 func BenchmarkClaims(b *testing.B) {
 	runs := make([]Run, 10)
 	for i := range runs {
@@ -376,7 +376,7 @@ func BenchmarkClaims(b *testing.B) {
 	})
 }
 
-// A page of 1,000 of 10,000 workers, each of which runs ten tasks; and the sweep over all.
+// A page of 1,000 out of 10,000 workers, each of which runs ten tasks; and a sweep over all.
 func BenchmarkTenThousand(b *testing.B) {
 	r := New()
 	for i := range 10_000 {
@@ -401,8 +401,8 @@ func BenchmarkTenThousand(b *testing.B) {
 	})
 }
 
-// TestSlotsOfAWorker: a worker that says how many slots it has has so many, while their tasks end and new ones come, and while it
-// moves from one node to another.
+// TestSlotsOfAWorker: a worker that reports its capacity has that many slots, while its tasks end and new ones come, and while it moves
+// from one node to another.
 func TestSlotsOfAWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()

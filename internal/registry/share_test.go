@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Whoever claims under made-up names in one namespace hides no worker of another, and one namespace alone may have them all.
+// Claimers with made-up names in one namespace hide no worker of another, and a namespace that is alone may use all places.
 func TestNamespacesLeaveRoomForWorkers(t *testing.T) {
 	r := New()
 	come := func(ns, name string) *Worker {
@@ -39,7 +39,7 @@ func TestNamespacesLeaveRoomForWorkers(t *testing.T) {
 	}
 }
 
-// What claimers of one namespace hold leaves room for what those of another do, and goes with who is told of no more.
+// What claimers of one namespace hold leaves room for those of another, and is dropped with claimers that are no longer listed.
 func TestNamespacesLeaveRoomForClaims(t *testing.T) {
 	r := New()
 	last := 0

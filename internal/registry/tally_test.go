@@ -17,7 +17,7 @@ func queueNames(namespace string, names ...string) (queues []QueueName) {
 	return queues
 }
 
-// told is what is known of the workers of a queue, in words.
+// told renders what is known of the workers of a queue.
 func told(w task.QueueWorkers) string {
 	groups := []string{fmt.Sprint(w.Workers)}
 	for _, g := range w.Groups {
@@ -40,8 +40,8 @@ func told(w task.QueueWorkers) string {
 	return strings.Join(groups, "; ")
 }
 
-// Workers are counted by the types that they take. Who claims through two nodes is one; who is quiet, drains, or is of another namespace
-// takes nothing, and is told of.
+// Workers are counted by the types that they take. One that claims through two nodes counts once; one that is quiet, drains, or belongs to
+// another namespace takes nothing, and is reported as such.
 func TestTally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n1, n2 := New(), New()
@@ -94,7 +94,7 @@ default video 0
 other mail 1; : 1 (0/0) and 0`)
 		is(t, "none", fmt.Sprint(Sum(nil, 1)), fmt.Sprint([]task.QueueWorkers{{}}))
 
-		n1.Begin(helloOf("i", "sms")) // waits on
+		n1.Begin(helloOf("i", "sms")) // goes on waiting
 		time.Sleep(KeptFor + time.Second)
 		queues = queueNames("default", "mail", "sms", "video")
 		is(t, "when those who claimed by single calls have gone, and nobody has swept", all(n1, n2), `
@@ -104,7 +104,7 @@ default video 0`)
 	})
 }
 
-// A quiet worker that claims by single calls comes to any node, and is one all the same.
+// A quiet worker that claims by single calls may call any node, and still counts once.
 func TestQuietCallersAreCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := []*Registry{New(), New(), New()}
@@ -127,7 +127,7 @@ func TestQuietCallersAreCountedOnce(t *testing.T) {
 	})
 }
 
-// A caller that extends its lease, or ends a task, is there, however long ago it claimed.
+// A caller that extends a lease or ends a task is present, however long ago it claimed.
 func TestCallersWhoAreAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
@@ -155,7 +155,7 @@ func TestCallersWhoAreAtWork(t *testing.T) {
 	})
 }
 
-// A node says how far back it remembers who claims by single calls: since its start, or since it had to forget one.
+// A node reports how far back it remembers callers that claim by single calls: since its start, or since it had to forget one.
 func TestTallyKnowsSinceWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := New()
@@ -187,7 +187,7 @@ func TestTallyKnowsSinceWhen(t *testing.T) {
 	})
 }
 
-// Workers name what they like, and a tally stays small: beyond its bounds they are still counted.
+// Workers may name any queues and types, and a tally stays small: beyond its bounds they are still counted.
 func TestTallyOfMany(t *testing.T) {
 	r := New()
 	var queues []string
@@ -238,7 +238,7 @@ func TestTallyOfMany(t *testing.T) {
 	}
 }
 
-// What quiet workers hold is counted with the queue of the task, as long as its lease lasts.
+// What quiet workers hold counts for the queue of the task, as long as its lease lasts.
 func TestHeldByQuietWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := func(what string, want int64, hello Hello, stream bool, runs ...Run) {
@@ -271,7 +271,7 @@ func TestHeldByQuietWorkers(t *testing.T) {
 	})
 }
 
-// Bounds of a tally, one by one.
+// The bounds of a tally, one by one.
 func TestBoundsOfTally(t *testing.T) {
 	types := func(n, from int) (all []string) {
 		for i := range n {
@@ -316,7 +316,7 @@ func TestBoundsOfTally(t *testing.T) {
 	}
 }
 
-// Nodes of other releases may tell less, and groups that this one does not know.
+// Nodes of other releases may report less, and groups that this one does not know.
 func TestSumsOfOddTallies(t *testing.T) {
 	quiet := func(id string) Tally { return Tally{Queues: [][]Group{{{QuietID: id, Named: id, MoreCallers: 1}}}} }
 	sum := Sum([]Tally{quiet("b"), quiet("a"), quiet("c"), quiet(""), {}}, 2)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What is heard of a claimer that was forgotten since, came back and was lost, is of the one that is lost now.
+// A verdict about a claimer that was forgotten, came back and was lost again applies to the one that is lost now.
 func TestVerdictAboutOneWhoCameBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
@@ -27,7 +27,8 @@ func TestVerdictAboutOneWhoCameBack(t *testing.T) {
 	})
 }
 
-// Workers that are lost again and again, with much to tell, don't fill the memory, and those of one namespace leave room for others'.
+// Workers that are lost again and again, with much to report, don't fill the memory, and those of one namespace leave room for those of
+// others.
 func TestLostWorkersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := linked(t, 1)
@@ -81,7 +82,7 @@ func TestLostWorkersAreBounded(t *testing.T) {
 	})
 }
 
-// A lost worker is not lost for a list in which another node has seen it since.
+// A worker lost by one node is listed as present if another has seen it since.
 func TestMergeOfLostWorkers(t *testing.T) {
 	now := time.Now()
 	there := func(stream bool, seen time.Duration) Info {
@@ -110,7 +111,7 @@ func TestMergeOfLostWorkers(t *testing.T) {
 	}
 }
 
-// While others are asked, a worker may come back and be lost again: what they say is of its absence before.
+// While other nodes are asked, a worker may come back and be lost again: their answers are about its earlier absence.
 func TestAnswersAboutAnEarlierAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
