@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestMergedPages walks a list that lies on several shards, page by page, with pages of the shards that end early: nothing is left
-// out, nothing comes twice.
+// TestMergedPages walks through a list spread over several shards, page by page, with shards that return short pages: nothing is left out
+// or repeated.
 func TestMergedPages(t *testing.T) {
 	type page struct {
 		items []int
@@ -30,7 +30,7 @@ func TestMergedPages(t *testing.T) {
 			for i, items := range shards {
 				from, _ := slices.BinarySearch(items, behind+1)
 				rest := items[from:]
-				n := min(len(rest), 1+random.IntN(limit)) // a shard may give less, but something
+				n := min(len(rest), 1+random.IntN(limit)) // a shard may return fewer, but at least one
 				pages[i] = page{slices.Clone(rest[:n]), n < len(rest)}
 			}
 			var items []int

@@ -17,7 +17,7 @@ func (o *onShard) Place() uint32         { return o.Shard }
 func (o *onShard) Put(shard uint32)      { o.Shard = shard }
 func (o *onShard) Waits() *time.Duration { return &o.Rest }
 
-// each runs calls on a number, which stands for a node.
+// each runs calls on a number that stands for a node.
 type each int
 
 func (e each) Do(ctx context.Context, c Call) error { return c.Run(ctx, int(e)) }
@@ -53,7 +53,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// A verb of all shards asks each for the same, and its parts stay what they were.
+// A verb of all shards sends each the same request, and its parts remain available.
 func TestMerged(t *testing.T) {
 	var table Table
 	double := New(&table, Rule{Name: "double"}, func(_ context.Context, here any, q *onShard) (uint32, error) { return 2 * q.Shard, nil }).
@@ -77,7 +77,7 @@ func TestMerged(t *testing.T) {
 	}
 }
 
-// What nobody could bring to a shard is found when the program starts.
+// Requests that can't be routed to a shard are detected when the program starts.
 func TestWrongDescriptions(t *testing.T) {
 	var table Table
 	run := func(context.Context, any, *struct{}) (int, error) { return 0, nil }
@@ -98,7 +98,7 @@ func TestWrongDescriptions(t *testing.T) {
 	}
 }
 
-// An answer of an earlier try does not stay beside the error of a later one.
+// The answer of an earlier attempt does not remain next to the error of a later one.
 func TestEarlierAnswersAreForgotten(t *testing.T) {
 	c := &Carried[int, string]{Req: 1, Resp: "early"}
 	if _, err := c.EncodeRequest(); err != nil || c.Resp != "" {
