@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// instant is a broker that answers at once, and the other half of a cluster of two.
+// instant is a broker that answers immediately, and the other half of a cluster of two.
 type instant struct {
 	Broker
 	leader uint32
@@ -45,7 +45,7 @@ func (instantMap) Dropped(string, string)                     {}
 func (instantMap) Level() int                                 { return cluster.PoliciesLevel }
 func (instantMap) Age() time.Duration                         { return 0 }
 
-// wire is a network that takes no time.
+// wire is a network without latency.
 type wire struct{ to *Router }
 
 func (w wire) Call(ctx context.Context, _ uint32, method string, request []byte) ([]byte, error) {
@@ -56,7 +56,7 @@ func (wire) OpenStream(context.Context, uint32, string) (Stream, error) {
 	return nil, errors.New("none")
 }
 
-// pair makes the router of node 1, and of node 2, which leads if far.
+// pair returns the router of node 1, and of node 2, which leads if far.
 func pair(b *testing.B, far bool) *Router {
 	leader := uint32(1)
 	if far {
@@ -78,7 +78,7 @@ func pair(b *testing.B, far bool) *Router {
 	return routers[0]
 }
 
-// What a call costs beyond the broker's work, when this node leads.
+// The cost of a call beyond the broker's work, when this node leads.
 func BenchmarkLocalCall(b *testing.B) {
 	r := pair(b, false)
 	b.ReportAllocs()
@@ -89,7 +89,7 @@ func BenchmarkLocalCall(b *testing.B) {
 	}
 }
 
-// What two encodings and two decodings cost, without a network.
+// The cost of two encodings and two decodings, without a network.
 func BenchmarkRemoteEnqueue100(b *testing.B) {
 	r := pair(b, true)
 	specs := make([]task.Spec, 100)

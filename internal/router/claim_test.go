@@ -15,19 +15,19 @@ func queueCall(max int) broker.ClaimCall {
 	return broker.ClaimCall{Namespace: ns, Queues: []broker.Share{{Queue: "q"}}, Max: max, MaxBytes: 1 << 20, Worker: "w"}
 }
 
-// waiting is how many calls of Await run at the leader.
+// waiting returns how many calls of Await run at the leader.
 func (f *fleet) waiting() (n int) {
 	f.with(func() { n = f.shards[1].awaits })
 	return n
 }
 
-// state is a task as it lies in its shard.
+// state returns a task as its shard has it.
 func (f *fleet) state(id task.ID) (t fakeTask) {
 	f.with(func() { t = *f.shards[id.Shard()].tasks[id] })
 	return t
 }
 
-// A waiting claim is served whichever node leads, and moves with the leader.
+// A waiting claim is served whichever node leads, and follows the leader.
 func TestAClaimWaitsWhereTheLeaderIs(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		for i, at := range []uint32{2, 3, 1, 3} {
@@ -47,7 +47,7 @@ func TestAClaimWaitsWhereTheLeaderIs(t *testing.T) {
 	})
 }
 
-// A claim over several shards passes over one without a leader, and no call gives up sooner for that.
+// A claim over several shards skips one without a leader, and no other call gives up earlier because of it.
 func TestAClaimWithOthersToAskIsBrief(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		f.mustPut(1)
@@ -67,7 +67,7 @@ func TestAClaimWithOthersToAskIsBrief(t *testing.T) {
 	})
 }
 
-// A claim that was made and whose answer was lost is given back, also when the leader moves in the meantime.
+// A claim that was made and whose answer was lost is given back, even if the leader changes in the meantime.
 func TestALostClaimIsGivenBack(t *testing.T) {
 	for _, moves := range []bool{false, true} {
 		inFleet(t, 3, func(f *fleet) {
@@ -97,8 +97,8 @@ func TestALostClaimIsGivenBack(t *testing.T) {
 	}
 }
 
-// A caller that leaves while its claim waits elsewhere, or while the answer is on its way, leaves no claim behind, whatever
-// the other node has noticed.
+// A caller that leaves while its claim waits elsewhere, or while the answer is in flight, leaves no claim behind, whatever the other node
+// has noticed.
 func TestAClaimWhoseCallerLeaves(t *testing.T) {
 	for _, network := range []fate{arrives, hangs} {
 		inFleet(t, 3, func(f *fleet) {
@@ -135,7 +135,7 @@ func TestAClaimWhoseCallerLeaves(t *testing.T) {
 					f.shards[1].tasks[id].state = task.Succeeded
 				})
 			}
-			// Nor does one that left before there was a task. What comes later stays.
+			// Nor does one that left before there was a task. Later tasks are not affected.
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			_, _, _ = f.nodes[2].Claim(ctx, 1, queueCall(1), time.Minute)
 			cancel()
@@ -155,7 +155,7 @@ func TestAClaimWhoseCallerLeaves(t *testing.T) {
 	}
 }
 
-// A claim that was made as its caller left goes back, also if it has a key: nobody has asked for it again.
+// A claim that was made as its caller left is given back, even if it has a key: nobody has repeated it.
 func TestAClaimMadeForACallerWhoLeft(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		id := f.mustPut(1)[0]
@@ -198,7 +198,7 @@ func TestALostClaimWithAKeyWaitsForItsRepeat(t *testing.T) {
 	})
 }
 
-// Lost claims are looked after as long as their lease, and no longer.
+// Lost claims are handled for as long as their lease, and no longer.
 func TestALostClaimInAPartition(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		id := f.mustPut(1)[0]
@@ -232,7 +232,7 @@ func TestALostClaimInAPartition(t *testing.T) {
 	})
 }
 
-// One task wakes one of a thousand who wait for it at another node, over one shared watch; and nobody is forgotten.
+// One task wakes one of a thousand that wait for it at another node, over one shared watch; and none is forgotten.
 func TestManyWaitersShareAWatch(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		const waiters = 1000
@@ -287,7 +287,7 @@ func TestManyWaitersShareAWatch(t *testing.T) {
 	})
 }
 
-// Who is woken and does not claim leaves the task to the next.
+// A waiter that is woken and does not claim leaves the task to the next.
 func TestAWokenWaiterThatLeaves(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		m := f.nodes[2]
@@ -312,10 +312,10 @@ func TestAWokenWaiterThatLeaves(t *testing.T) {
 	})
 }
 
-// Shared watches go on over leaders, without words and without their first waiter.
+// Shared watches survive changes of leader, without notices and without their first waiter.
 func TestASharedWatchGoesOn(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
-		m := f.nodes[1] // it leads: the watch begins here and moves away
+		m := f.nodes[1] // it leads: the watch starts here and moves away
 		first, cancel := context.WithCancel(context.Background())
 		gone := make(chan error, 1)
 		go func() { gone <- m.Await(first, 1, queueCall(1)) }()
@@ -362,7 +362,7 @@ func TestASharedWatchGoesOn(t *testing.T) {
 	})
 }
 
-// A watch that waits in vain is asked anew, and wakes nobody.
+// A watch that times out is renewed, and wakes nobody.
 func TestASharedWatchInVain(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*awaitTime)

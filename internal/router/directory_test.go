@@ -69,7 +69,7 @@ func TestQueuesAreReadFromTheirLeader(t *testing.T) {
 	})
 }
 
-// A change made of what others have just changed is made anew; none is lost.
+// A change based on what others have just changed is retried; none is lost.
 func TestChangesAtTheSameMoment(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		const each = 3
@@ -97,7 +97,7 @@ func TestChangesAtTheSameMoment(t *testing.T) {
 	})
 }
 
-// A queue that was dropped and made again in another shard: the caller does not notice, and the node knows the next time.
+// A queue that was dropped and created again in another shard: the caller does not notice, and the node knows the next time.
 func TestAQueueThatMoved(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		f.with(func() { f.shard(2, 1, 2, 3).leader = 3 })
@@ -136,7 +136,7 @@ func TestAQueueThatMoved(t *testing.T) {
 		if _, err := call(context.Background(), m.Router, ensureQueue, systemShard, queueArgs{Namespace: ns, Name: "fresh"}); err != nil || !slices.Equal(f.ensured, []uint32{5, 1}) {
 			t.Errorf("a node that names no shard: %v; queues were ensured in %v", err, f.ensured)
 		}
-		// One that moves all the time is an error, and no endless way.
+		// One that moves all the time results in an error, not an endless loop.
 		for _, n := range f.nodes {
 			n.enqueueIn["q"] = 0
 		}
@@ -171,7 +171,7 @@ func TestMethodsOfTheSystemShard(t *testing.T) {
 	})
 }
 
-// The archives of all nodes are one list, newest first, page by page; a node that is silent is named.
+// The archives of all nodes form one list, newest first, page by page; a node that is silent is named.
 func TestArchivesAreMerged(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		ctx := context.Background()
@@ -204,7 +204,7 @@ func TestArchivesAreMerged(t *testing.T) {
 				t.Errorf("in pages of %d: %s", limit, got)
 			}
 		}
-		// A page may be cut anywhere: each task's cursor goes on behind it.
+		// A page may end anywhere: each task's cursor continues after it.
 		_, _, cursors, err := f.nodes[2].Archived(ctx, ns, "", "", 10)
 		if err != nil {
 			t.Fatal(err)
@@ -215,7 +215,7 @@ func TestArchivesAreMerged(t *testing.T) {
 				t.Errorf("behind task %d: %v, %v", i, tasks, err)
 			}
 		}
-		// A place without a node is from when there was only one.
+		// A place without a node dates from when there was only one.
 		if one, err := f.nodes[2].ArchivedAt(ctx, "dead.jsonl:000"); err != nil || one.ID != "9" {
 			t.Errorf("a place without a node: %v, %v", one, err)
 		}
@@ -246,7 +246,7 @@ func TestArchivesAreMerged(t *testing.T) {
 			}
 		}
 	})
-	inFleet(t, 2, func(f *fleet) { // what a node can't send in one message is read in the next page, in its place
+	inFleet(t, 2, func(f *fleet) { // what a node can't send in one message comes in the next page, in its place
 		began := time.Now()
 		for i := range 6 {
 			m := f.nodes[uint32(1+i%2)]
@@ -272,7 +272,7 @@ func TestArchivesAreMerged(t *testing.T) {
 			t.Errorf("large ones came as %s", ids)
 		}
 	})
-	inFleet(t, 1, func(f *fleet) { // alone, places and cursors are the archive's own
+	inFleet(t, 1, func(f *fleet) { // with one node, places and cursors are those of its archive
 		f.nodes[1].archive = make([]broker.ArchivedTask, 3)
 		_, places, cursors, err := f.nodes[1].Archived(context.Background(), ns, "", "", 2)
 		if err != nil || places[1] != "dead.jsonl:001" || cursors[1] != "dead.jsonl:001" {

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// A node that believes that it leads asks the one that does.
+// A node that wrongly believes that it leads asks the one that does.
 func TestAVerbGoesOnToTheLeader(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		f.with(func() { f.shards[1].hints = map[uint32]uint32{2: 2} })
@@ -22,7 +22,7 @@ func TestAVerbGoesOnToTheLeader(t *testing.T) {
 	})
 }
 
-// An author is noted only by leaders that know what to do with the entry.
+// An author is recorded only by leaders that know what to do with the entry.
 func TestAuthorsNeedTheirLevel(t *testing.T) {
 	inFleet(t, 1, func(f *fleet) {
 		m := f.nodes[1]
@@ -44,7 +44,7 @@ func TestAuthorsNeedTheirLevel(t *testing.T) {
 	})
 }
 
-// A list asks all shards, and one that gives no answer is not passed over. What lives in the first shard is asked there.
+// A list asks all shards, and fails if one does not answer. What is in the first shard is asked for there.
 func TestListsOfAllShards(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		f.shard(2, 1, 2).leader = 2
@@ -69,7 +69,7 @@ func TestListsOfAllShards(t *testing.T) {
 	})
 }
 
-// A refusal is the answer: the leader does not run the call again.
+// A refusal is an answer: the leader does not run the call again.
 func TestARefusedVerbRunsOnce(t *testing.T) {
 	inScript(t, func(s *scripted, m *member) {
 		verbtest.On(s.answers, broker.OperateTask, func(context.Context, *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
@@ -83,7 +83,7 @@ func TestARefusedVerbRunsOnce(t *testing.T) {
 	})
 }
 
-// What lives in the first shard needs one.
+// What is in the first shard needs one.
 func TestTheFirstShard(t *testing.T) {
 	inScript(t, func(s *scripted, m *member) {
 		if shard, err := m.firstShard(); shard != 1 || err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A task of a queue that is shared out is looked for where its slot was before, if it may be known there, and made where its slot is.
+// A task of a spread queue is looked for where its slot was before, if it may be known there, and created where its slot is.
 func TestTasksGoToTheirSlots(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -40,7 +40,7 @@ func TestTasksGoToTheirSlots(t *testing.T) {
 	}
 }
 
-// Of several shards' answers the caller hears from its own how far that is.
+// Of several shards' answers the caller gets the stamp of the shard that it named.
 func TestTheStampIsOfTheShardThatWasNamed(t *testing.T) {
 	for shard, want := range map[uint32][]uint32{1: {1}, 2: {2}, 3: {1, 2}} {
 		for range 10 { // the shards answer in any order
@@ -55,12 +55,13 @@ func TestTheStampIsOfTheShardThatWasNamed(t *testing.T) {
 	}
 }
 
-// When a queue was shared out a moment ago, only those tasks come again that their shard did not take, each as its queue is by now.
+// When a queue was spread a moment ago, only the tasks that their shard did not take are sent again, each according to the new placement of
+// its queue.
 func TestTasksWhoseSlotsHaveJustMoved(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		comes time.Duration // when the slots are there; negative: never
-		time  time.Duration // of the caller; 0: it has no end
+		comes time.Duration // when the slots arrive; negative: never
+		time  time.Duration // of the caller; 0: unlimited
 		most  time.Duration
 	}{
 		{"at once", 0, 0, 0}, {"a while later", time.Second, 0, 2 * time.Second}, {"in time", time.Second, 5 * time.Second, 2 * time.Second},
@@ -97,7 +98,7 @@ func TestTasksWhoseSlotsHaveJustMoved(t *testing.T) {
 	}
 }
 
-// What an operator brings back from the archive has an author, as far as all leaders know what to do with one.
+// What an operator restores from the archive has an author, if all leaders know what to do with one.
 func TestRestoredTasksHaveAnAuthor(t *testing.T) {
 	for level, want := range map[int]string{cluster.PoliciesLevel: "lena", cluster.PoliciesLevel - 1: ""} {
 		for n := 1; n <= 2; n++ {

@@ -46,7 +46,7 @@ func codes(reasons []broker.Reason) (all []task.Why) {
 	return all
 }
 
-// An explanation comes from the leader. Without one that is the explanation, soon, beside what any replica knows.
+// An explanation comes from the leader. Without a leader, that is the explanation, soon, along with what any replica knows.
 func TestExplainWithoutLeader(t *testing.T) {
 	inFleet(t, 4, func(f *fleet) {
 		ctx := context.Background()
@@ -93,7 +93,7 @@ func TestExplainWithoutLeader(t *testing.T) {
 	})
 }
 
-// Who has looked in vain before says since when there is no leader; one that is seen ends that.
+// Once a call has found no leader, later ones report since when; seeing a leader ends that.
 func TestExplainSinceWhenThereIsNoLeader(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		ctx, m := context.Background(), f.nodes[2]
@@ -132,7 +132,7 @@ func TestExplainSinceWhenThereIsNoLeader(t *testing.T) {
 	})
 }
 
-// What nobody can be asked about is not made up, and no error either.
+// If nobody can be asked, nothing is made up, but there is no error either.
 func TestExplainWithoutReplicas(t *testing.T) {
 	inFleet(t, 4, func(f *fleet) {
 		ctx := context.Background()

@@ -21,8 +21,8 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// fleet is some nodes, each with a router over a fake broker, and shards whose state they share: what Raft would do. Levers
-// make the network and the leaders misbehave.
+// fleet is a number of nodes, each with a router over a fake broker, and shards whose state they share, in place of Raft. Its fields make
+// the network and the leaders misbehave.
 type fleet struct {
 	t     *testing.T
 	nodes map[uint32]*member
@@ -32,14 +32,14 @@ type fleet struct {
 	queues  map[string]cluster.Queue // of the system shard
 	leader0 uint32                   // of the system shard
 	groups  map[uint32]task.ID       // one in each shard, if any
-	ensured []uint32                 // shards that EnsureQueue was called for
+	ensured []uint32                 // shards for which EnsureQueue was called
 	frames  int                      // sent over streams to nodes that watch claims
-	away    []string                 // nodes that the system shard has not heard of for a while
+	away    []string                 // nodes that the system shard has not heard from for a while
 	calls   map[string]int           // by method, over the network
-	// network decides what becomes of a message; nil: it arrives.
+	// network decides the fate of a message; nil: it arrives.
 	network func(from, to uint32, method string) fate
 	streams map[*fakeStream]bool
-	onClaim func() // if set, called when a claim got something
+	onClaim func() // if set, called when a claim gets something
 }
 
 type fate int
@@ -48,7 +48,7 @@ const (
 	arrives    fate = iota
 	notSent         // certainly did not arrive
 	answerLost      // it runs there, and the answer is lost
-	hangs           // nothing comes back until the caller gives up; it runs there meanwhile
+	hangs           // nothing comes back until the caller gives up; meanwhile it runs there
 )
 
 // latency is how long a message takes.
@@ -62,11 +62,11 @@ type fakeShard struct {
 	leader   uint32
 	term     uint64
 	shy      bool              // replicas do not know who leads
-	hints    map[uint32]uint32 // or believe that it is somebody
+	hints    map[uint32]uint32 // or believe that it is this node
 	tasks    map[task.ID]*fakeTask
 	byKey    map[string][]task.ID // claim key
 	changed  chan struct{}        // closed at each change
-	awaits   int                  // calls of Await that run
+	awaits   int                  // calls of Await in progress
 	ready    int
 	made     int
 }
@@ -91,7 +91,7 @@ type member struct {
 	copy      map[string]cluster.Queue // its copy of the queues
 	archive   []broker.ArchivedTask
 	counts    []broker.QueueCount
-	enqueueIn map[string]uint32 // queues that turn out to lie elsewhere
+	enqueueIn map[string]uint32 // queues that turn out to be elsewhere
 	age       time.Duration
 	level     int // of the cluster, as far as it knows
 }
@@ -99,7 +99,8 @@ type member struct {
 // pass lets fake time pass, in the bubble that inFleet opens.
 func pass(d time.Duration) { time.Sleep(d) }
 
-// patience ends a test that waits for what never comes. Else it would wait for ever: in fake time what tries again and again goes on.
+// patience ends a test that waits for something that never happens. Without it such a test would run for good: in fake time, retries never
+// stop.
 func patience() *time.Timer {
 	return time.AfterFunc(24*time.Hour, func() {
 		debug.SetTraceback("all")
@@ -107,7 +108,7 @@ func patience() *time.Timer {
 	})
 }
 
-// inFleet runs a test on n nodes with one data shard that all have, led by node 1.
+// inFleet runs a test on n nodes with one data shard, led by node 1, of which all have a replica.
 func inFleet(t *testing.T, n int, test func(f *fleet)) {
 	synctest.Test(t, func(t *testing.T) {
 		defer patience().Stop()
@@ -148,7 +149,7 @@ func (f *fleet) with(change func()) {
 	change()
 }
 
-// lead makes a node the leader of a shard; 0: nobody.
+// lead makes a node the leader of a shard; 0: none.
 func (f *fleet) lead(id, node uint32) {
 	f.with(func() {
 		s := f.shards[id]
@@ -168,7 +169,7 @@ func (f *fleet) count(method string) (n int) {
 	return n
 }
 
-// fakeBroker is a node's broker: of the methods that it has not, no test makes use.
+// fakeBroker is a node's broker. The tests do not use the methods that it lacks.
 type fakeBroker struct {
 	Broker
 	m *member
@@ -370,7 +371,7 @@ func (b fakeBroker) Settle(ctx context.Context, id uint32, calls []broker.Settle
 	return out, s.stamp(), nil
 }
 
-// show is a task as a view.
+// show returns a task as a view.
 func (s *fakeShard) show(id task.ID) (*broker.View, error) {
 	t := s.tasks[id]
 	if t == nil {
@@ -416,7 +417,7 @@ func (b fakeBroker) Peek(_ context.Context, _ string, id task.ID) (*broker.View,
 	return v, s.stamp(), time.Second, err
 }
 
-// Do answers the verbs of the tests.
+// Do answers the verbs that the tests use.
 func (b fakeBroker) Do(ctx context.Context, c verb.Call) error {
 	on := verbtest.Answers{}
 	verbtest.On(on, broker.OperateTask, func(ctx context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
@@ -466,7 +467,7 @@ func (b fakeBroker) Do(ctx context.Context, c verb.Call) error {
 	return on.Do(ctx, c)
 }
 
-// cancel cancels a task as nobody in particular.
+// cancel cancels a task without an author.
 func cancel(ctx context.Context, by verb.Runner, id task.ID) error {
 	_, err := broker.OperateTask.Call(ctx, by, broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: ns, ID: id}})
 	return err
@@ -524,7 +525,7 @@ func (b fakeBroker) ArchivedAt(place string) (*broker.ArchivedTask, error) {
 	return &b.m.archive[i], nil
 }
 
-// fakeWatch is a watch of claims as package broker promises it.
+// fakeWatch is a watch of claims that keeps the contract of package broker.
 type fakeWatch struct {
 	m     *member
 	lost  func(broker.Lost)
@@ -615,7 +616,7 @@ func (w *fakeWatch) size() int {
 	return len(w.held)
 }
 
-// lost tells the watches of a node.
+// lost notifies the watches of a node.
 func (m *member) lost(l broker.Lost) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -626,7 +627,7 @@ func (m *member) lost(l broker.Lost) {
 	}
 }
 
-// watched is how many claims the watches of a node hold.
+// watched returns how many claims the watches of a node hold.
 func (m *member) watched() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

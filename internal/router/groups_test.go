@@ -18,14 +18,14 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// scripted is the broker of a node that leads all shards. It answers as a test says, and notes what it was asked.
+// scripted is the broker of a node that leads all shards. It answers as a test says, and records what it was asked.
 type scripted struct {
 	fakeBroker
 	answers verbtest.Answers
-	known   map[uint32]error                        // by shard: what FindGroup says
+	known   map[uint32]error                        // by shard: what FindGroup returns
 	joined  []broker.Joined                         // what a group's home answers
 	fails   error                                   // of MakeGroup and AddToGroup
-	refused map[string]error                        // by type: what becomes of a task; nil: it is made
+	refused map[string]error                        // by type: the error of a task; nil: it is created
 	gone    error                                   // of Enqueue as a whole
 	moved   func(shard uint32, spec task.Spec) bool // if set: tasks whose slots a shard does not take
 
@@ -33,7 +33,7 @@ type scripted struct {
 	notes []string
 }
 
-// scriptedSystem is the system shard beside it.
+// scriptedSystem is the system shard that goes with it.
 type scriptedSystem struct {
 	fakeControl
 	*scripted
@@ -44,7 +44,7 @@ type scriptedSystem struct {
 func inScript(t *testing.T, test func(s *scripted, m *member)) {
 	inFleet(t, 1, func(f *fleet) {
 		m := f.nodes[1]
-		synctest.Wait() // the router has asked its broker for what drains
+		synctest.Wait() // the router has called Draining
 		s := &scripted{fakeBroker: fakeBroker{m: m}, answers: verbtest.Answers{}, refused: map[string]error{}}
 		m.cfg.Broker, m.cfg.Control = s, scriptedSystem{fakeControl{m: m}, s}
 		for i, name := range []string{"one", "two", "three"} {
@@ -62,7 +62,7 @@ func (s *scripted) note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// was is what was asked since the last look.
+// was returns what was asked since the last call.
 func (s *scripted) was() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +125,8 @@ var (
 	asked   = task.NewID(9, 9, 9)
 )
 
-// A group lives where its first task goes, and its home gets the copies of the queues that it needs. A repeated request is looked for where
-// its slot was before.
+// A group is created where its first task goes, and its home gets the copies of queues that it needs. A repeated request is looked for
+// where its slot was before.
 func TestAGroupIsMadeWhereItsFirstTaskGoes(t *testing.T) {
 	tasks := func(queues ...string) (specs []task.Spec) {
 		for _, q := range queues {
@@ -170,12 +170,12 @@ func TestAGroupIsMadeWhereItsFirstTaskGoes(t *testing.T) {
 	})
 }
 
-// sent is a member that its group's home has sent on its way.
+// sent is a member that its group's home has put in transit.
 func sent(typ, queue string) broker.Joined {
 	return broker.Joined{Accepted: broker.Accepted{ID: asked}, Message: &broker.OutboxMessage{Spec: task.Spec{Type: typ, Queue: queue, Priority: task.Normal}}}
 }
 
-// A member that another shard takes or refuses is answered for; one that can't be brought there now stays on its way.
+// A member that another shard takes or refuses gets that result; one that can't be delivered now stays in transit.
 func TestMembersAreBroughtToTheirShards(t *testing.T) {
 	inScript(t, func(s *scripted, m *member) {
 		s.refused = map[string]error{"bad": task.Invalid("type", "is bad"), "full": &task.Error{Code: task.CodeQueueFull}, "away": errAway, "odd": errors.New("odd")}
@@ -201,7 +201,7 @@ func TestMembersAreBroughtToTheirShards(t *testing.T) {
 	})
 }
 
-// New members are answered one by one.
+// New members each have their own result.
 func TestMembersOfAGroup(t *testing.T) {
 	inScript(t, func(s *scripted, m *member) {
 		group := task.NewID(2, 1, 1)
@@ -238,7 +238,7 @@ func TestMembersOfAGroup(t *testing.T) {
 			}
 		}
 
-		// A queue that is not there is made for a group that takes members.
+		// A queue that does not exist is created for a group that takes members.
 		for _, c := range []struct {
 			ended broker.Time
 			err   error
@@ -264,7 +264,7 @@ func TestMembersOfAGroup(t *testing.T) {
 	})
 }
 
-// Tasks that are to be members of groups go by way of those; others go with them.
+// Tasks that are to become members of groups go through the groups' homes; others go along with them.
 func TestMembersAmongOthers(t *testing.T) {
 	inScript(t, func(s *scripted, m *member) {
 		one, two := task.NewID(2, 1, 1), task.NewID(3, 1, 1)
@@ -279,7 +279,7 @@ func TestMembersAmongOthers(t *testing.T) {
 		}{
 			{[]task.Spec{member(one, task.ID{}), {Type: "job", Queue: "one"}, member(one, task.ID{}), {Type: "job", Queue: "one"}}, "enqueue [job job] in 1, add 2 in 2 with []", 1},
 			{[]task.Spec{member(two, task.ID{})}, "add 1 in 3 with []", 3},
-			{[]task.Spec{member(one, asked)}, "enqueue [member] in 1", 1}, // its group has named it
+			{[]task.Spec{member(one, asked)}, "enqueue [member] in 1", 1}, // its group has given it a reference
 		} {
 			out, stamp, err := m.Enqueue(context.Background(), 1, ns, c.specs)
 			if got := s.was(); got != c.want || stamp.Shard != c.at || err != nil {
@@ -303,7 +303,7 @@ func (s scriptedSystem) TakeNotifications(_ context.Context, _ string, news []*t
 	return s.fails
 }
 
-// Messages of all kinds go where they belong, and each is answered.
+// Messages of all kinds go where they belong, and each gets its result.
 func TestAnOutboxIsSent(t *testing.T) {
 	inScript(t, func(s *scripted, m *member) {
 		deaf := map[uint32]error{3: errAway}

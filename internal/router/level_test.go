@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Below their level nobody is sent a task with fields that an older leader would lose; the other tasks of a batch are made.
+// Below their level no leader gets a task with fields that an older one would lose; the other tasks of a batch are enqueued.
 func TestNewFieldsNeedTheirLevel(t *testing.T) {
 	inFleet(t, 1, func(f *fleet) {
 		m := f.nodes[1]
@@ -22,7 +22,7 @@ func TestNewFieldsNeedTheirLevel(t *testing.T) {
 	})
 }
 
-// needsLevel enqueues three tasks, of which the second needs the newest level.
+// needsLevel enqueues three tasks, the second of which needs the newest level.
 func needsLevel(t *testing.T, m *member, specs []task.Spec) {
 	for level, want := range map[int]error{0: task.ErrUnavailable, cluster.PoliciesLevel - 1: task.ErrWrongState, cluster.PoliciesLevel: nil} {
 		m.level = level
@@ -40,7 +40,7 @@ func needsLevel(t *testing.T, m *member, specs []task.Spec) {
 	}
 }
 
-// A group is made nowhere while a leader may not know groups.
+// No group is created while a leader may not know groups.
 func TestGroupsNeedTheirLevel(t *testing.T) {
 	inFleet(t, 1, func(f *fleet) {
 		m := f.nodes[1]
@@ -51,7 +51,7 @@ func TestGroupsNeedTheirLevel(t *testing.T) {
 	})
 }
 
-// A change is not sent to a leader that would forget what it was made from.
+// A change is not sent to a leader that would ignore the version that it is based on.
 func TestTagsNeedTheirLevel(t *testing.T) {
 	inFleet(t, 1, func(f *fleet) {
 		m := f.nodes[1]

@@ -204,7 +204,7 @@ func (p fakePeers) Call(ctx context.Context, to uint32, method string, request [
 	if fate == notSent {
 		return nil, errNotSent
 	}
-	if fate == hangs { // the other side does not learn that its caller left
+	if fate == hangs { // the other side does not learn that its caller has left
 		go func() { _, _ = there.Serve(context.WithoutCancel(ctx), method, request) }()
 		<-ctx.Done()
 		return nil, ctx.Err()

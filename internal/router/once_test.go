@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// oldMap is a map of a cluster that works at another feature level.
+// oldMap is the map of a cluster at another feature level.
 type oldMap struct {
 	instantMap
 	level int
@@ -21,7 +21,7 @@ type oldMap struct {
 
 func (m oldMap) Level() int { return m.level }
 
-// A leader of an older level would not know what to do with a key whose time is over, so that no shard gets one.
+// A leader of an older level would not know what to do with an expired key, so no shard gets one.
 func TestOnceNeedsALevel(t *testing.T) {
 	for _, level := range []int{0, cluster.PoliciesLevel - 1} {
 		r := New(Config{Node: 1, Map: oldMap{level: level}, Broker: &instant{leader: 1}})
@@ -55,7 +55,7 @@ func (s *onceScript) Once(_ context.Context, shard uint32, c broker.OnceCall) (b
 	return says.answer, at(shard), says.err
 }
 
-// A once key is looked for in the task's shard, then along the route of its slot, and a hold of a claim that has ended is worth nothing.
+// A once key is looked for in the task's shard, then along the route of its slot, and the hold of a claim that has ended is void.
 func TestOnceKeysAreFound(t *testing.T) {
 	holder := func(shard uint32) broker.OnceHolder { return broker.OnceHolder{ID: task.NewID(shard, 1, 5), Fence: 3} }
 	says := func(a broker.OnceAnswer, errs ...error) onceSays { return onceSays{a, errors.Join(errs...)} }
@@ -68,7 +68,7 @@ func TestOnceKeysAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		says  []onceSays
-		holds error // nil: it does, ErrNotFound: not, else nobody knows
+		holds error // nil: it does, ErrNotFound: it does not, otherwise unknown
 		want  string
 		state broker.OnceState
 		err   error
@@ -98,7 +98,7 @@ func TestOnceKeysAreFound(t *testing.T) {
 			if got := s.was(); got != c.want || out.State != c.state || !errors.Is(err, c.err) || len(script.says) > 0 {
 				t.Errorf("%s: %s, state %d, %v; want %s, state %d, %v", c.name, got, out.State, err, c.want, c.state, c.err)
 			}
-			for i, call := range script.calls { // the shard of the claim knows it, the others are told
+			for i, call := range script.calls { // the claim's own shard knows it, the others are told
 				there := !strings.HasSuffix(strings.Split(c.want, ", ")[min(i, 1)], "1") || i > 1
 				if told := call.By != nil && *call.By == holder(3) && call.Queue == "spread"; told != there || !there && call.Queue != "" {
 					t.Errorf("%s: call %d is by %+v for %q", c.name, i, call.By, call.Queue)
@@ -119,12 +119,12 @@ func TestOnceKeysAreFound(t *testing.T) {
 
 var movedQueue = moved{Namespace: ns, Name: "spread", Shard: 2, Config: task.QueueConfig{Version: 4}}
 
-// A slot that is on its way is waited for, as long as the caller has time.
+// A moving slot is waited for, as long as the caller has time.
 func TestOnceKeysOnTheirWay(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		time        time.Duration // of the caller; 0: it has no end
-		comes       time.Duration // when the slot is there; 0: never
+		time        time.Duration // of the caller; 0: unlimited
+		comes       time.Duration // when the slot arrives; 0: never
 		least, most time.Duration
 	}{
 		{"it comes", 0, time.Second, time.Second, 2 * time.Second},
@@ -151,7 +151,7 @@ func TestOnceKeysOnTheirWay(t *testing.T) {
 	}
 }
 
-// onceLater is a broker whose slots are on their way for a while.
+// onceLater is a broker whose slots are moving for a while.
 type onceLater struct {
 	*scripted
 	there func() bool

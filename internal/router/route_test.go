@@ -29,13 +29,13 @@ func (m *member) put(n int) ([]task.ID, error) {
 	return ids, err
 }
 
-// made is how many tasks were made.
+// made returns how many tasks were created.
 func (f *fleet) made() (n int) {
 	f.with(func() { n = f.shards[1].made })
 	return n
 }
 
-// mustPut makes tasks in the shard itself.
+// mustPut creates tasks in the shard itself.
 func (f *fleet) mustPut(n int) (ids []task.ID) {
 	f.with(func() {
 		for range n {
@@ -46,8 +46,8 @@ func (f *fleet) mustPut(n int) (ids []task.ID) {
 	return ids
 }
 
-// A call is run wherever its shard is led: here without the network, elsewhere by one message once the leader is known, and
-// a node that has no replica finds it too.
+// A call runs wherever its shard is led: here without the network, elsewhere with one message once the leader is known; a node without a
+// replica finds it too.
 func TestACallFindsTheLeader(t *testing.T) {
 	inFleet(t, 4, func(f *fleet) {
 		f.shards[1].replicas = []uint32{1, 2, 3}
@@ -66,10 +66,10 @@ func TestACallFindsTheLeader(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := f.count("enqueue"); n > 3+4 { // 1, 2, 3 in some order, then 3 at once
+		if n := f.count("enqueue"); n > 3+4 { // 1, 2, 3 in some order, then 3 directly
 			t.Errorf("%d messages: the leader is not remembered", n-3)
 		}
-		// A refusal of one item, and its error, come back as they are.
+		// The refusal of one item, and its error, come back unchanged.
 		got, at, err := f.nodes[4].Enqueue(context.Background(), 1, ns, []task.Spec{{Type: "bad"}, {Type: "job"}})
 		if err != nil || !errors.Is(got[0].Err, task.ErrInvalidArgument) || got[1].Err != nil || at.Shard != 1 {
 			t.Errorf("got %+v at %+v, %v", got, at, err)
@@ -77,7 +77,7 @@ func TestACallFindsTheLeader(t *testing.T) {
 	})
 }
 
-// While there is no leader a call waits; when there is one again it runs, once.
+// While there is no leader, a call waits; once there is one again it runs, once.
 func TestACallOutlivesAnElection(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		f.lead(1, 0)
@@ -90,7 +90,7 @@ func TestACallOutlivesAnElection(t *testing.T) {
 	})
 }
 
-// What certainly did not arrive is tried at others; what may have run is not, unless it is a read.
+// A call that certainly did not arrive is tried at other nodes; one that may have run is not, unless it is a read.
 func TestWhatIsRepeated(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		// Node 1 leads, but can't be reached for a second.
@@ -130,8 +130,8 @@ func TestWhatIsRepeated(t *testing.T) {
 	})
 }
 
-// A leader that hangs is not waited for once others have elected another: a read is answered there, and who enqueued hears that
-// the outcome is not known. A replica that merely does not know the leader ends no call.
+// A leader that hangs is not waited for once the others have elected another: a read is answered there, and an enqueue fails with an
+// unknown outcome. A replica that merely does not know the leader ends no call.
 func TestALeaderThatHangs(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		ids := f.mustPut(1)
@@ -158,7 +158,7 @@ func TestALeaderThatHangs(t *testing.T) {
 			t.Errorf("a read of a leader that hangs, after %s: %v", time.Since(began), err)
 		}
 
-		// Node 2's replica names a node that leads no more; who leads is known from a hint.
+		// Node 2's replica names a node that no longer leads; the real leader is known from a hint.
 		if _, _, err := f.nodes[3].Claim(context.Background(), 1, queueCall(10), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestALeaderThatHangs(t *testing.T) {
 	})
 }
 
-// Who finds no leader says who was asked and what they said, and the next one does not wait as long.
+// A call that finds no leader says which nodes were asked and what they answered, and the next one does not wait as long.
 func TestACallThatFindsNoLeader(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		f.lead(1, 0)
@@ -212,7 +212,7 @@ func TestACallThatFindsNoLeader(t *testing.T) {
 		if _, err := f.nodes[1].put(1); err != nil {
 			t.Errorf("a new search gives up early: %v", err)
 		}
-		// The caller's own time ends the search too.
+		// The caller's own deadline ends the search too.
 		f.lead(1, 0)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -223,7 +223,7 @@ func TestACallThatFindsNoLeader(t *testing.T) {
 	})
 }
 
-// A leader on a node that this one's map does not list yet is found by what others say.
+// A leader on a node that is not yet in this one's map is found through the answers of others.
 func TestAHintBeyondTheMap(t *testing.T) {
 	inFleet(t, 4, func(f *fleet) {
 		f.shards[1].replicas, f.shards[1].leader = []uint32{1, 2}, 3
@@ -234,7 +234,7 @@ func TestAHintBeyondTheMap(t *testing.T) {
 	})
 }
 
-// Two nodes that each say that the other leads are not asked in a circle without a pause.
+// Two nodes that name each other as leader are not asked in turn without a pause.
 func TestHintsInACircle(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		s := f.shards[1]
@@ -248,7 +248,7 @@ func TestHintsInACircle(t *testing.T) {
 	})
 }
 
-// A wait for a result goes on, for what is left of it, when the leader moves: from here away, to others, and back.
+// A wait for a result continues for the rest of its time when the leader changes: from here away, to others, and back.
 func TestAWaitGoesOnOverLeaders(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		ids := f.mustPut(2)
@@ -271,7 +271,7 @@ func TestAWaitGoesOnOverLeaders(t *testing.T) {
 		if took := <-done; took > 18*time.Second {
 			t.Errorf("told after %s", took)
 		}
-		// In vain, it ends in time.
+		// It ends in time if there is no result.
 		began = time.Now()
 		v, _, err := f.nodes[2].Task(context.Background(), ns, ids[1], 30*time.Second)
 		if took := time.Since(began); err != nil || v.Exec.State != task.Ready || took < 29*time.Second || took > 31*time.Second {
@@ -286,7 +286,7 @@ func TestAWaitGoesOnOverLeaders(t *testing.T) {
 	})
 }
 
-// A node that is about to stop ends the waits of its callers, not those of other nodes' callers.
+// A node that is about to stop ends the waits of its own callers, not those of other nodes' callers.
 func TestAWaitOutlivesADrain(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		ids := f.mustPut(1)
@@ -314,7 +314,7 @@ func TestAWaitOutlivesADrain(t *testing.T) {
 	})
 }
 
-// drainInAClaim stops a node while a claim that it made for a caller with a key, or none, has tasks elsewhere and no answer yet.
+// drainInAClaim stops a node while a claim that it made for a caller, with a key or without, has tasks elsewhere and no answer yet.
 func drainInAClaim(t *testing.T, f *fleet, key string) {
 	t.Helper()
 	m := f.nodes[2]
@@ -342,13 +342,13 @@ func drainInAClaim(t *testing.T, f *fleet, key string) {
 	if err := <-ended; err != nil || time.Since(began) > 2*time.Second {
 		t.Errorf("after %s: %v", time.Since(began), err)
 	}
-	m.Close() // at once: what was claimed for nobody is given back before
+	m.Close() // immediately: what was claimed for nobody is given back first
 	if x := f.state(id); x.state != task.Ready {
 		t.Errorf("the node took a claim along: %s", x.state)
 	}
 }
 
-// A node that is about to stop ends its own callers' waits at other nodes, and takes nothing along.
+// A node that is about to stop ends its own callers' waits at other nodes, and loses nothing.
 func TestADrainEndsWaitsElsewhere(t *testing.T) {
 	for _, key := range []string{"", "the caller's"} {
 		inFleet(t, 2, func(f *fleet) { drainInAClaim(t, f, key) })
@@ -380,7 +380,7 @@ func TestAServedCallIsNotSentOn(t *testing.T) {
 		if err != nil || verb.Decode(answer, &a) != nil || a.Fault == nil || a.Fault.Elsewhere == nil || a.Fault.Elsewhere.Node != 1 || f.count("enqueue") != 0 {
 			t.Errorf("got %+v, %v", a, err)
 		}
-		// What is not known, can't be read or panics ends that call only.
+		// A call that is unknown, can't be decoded or panics fails alone.
 		for method, request := range map[string][]byte{"later": nil, "enqueue": []byte("x"), "purge": mustEncode(t, broker.QueueCommand{OnQueue: onOne})} {
 			answer, err := f.nodes[1].Serve(context.Background(), method, request)
 			var a reply[broker.BulkDone]
@@ -405,7 +405,7 @@ func mustEncode[T any](t *testing.T, v T) []byte {
 	return b
 }
 
-// A task whose shard nobody has is nobody's; a shard that only the system shard knows yet is no reason to say so.
+// A task whose shard does not exist is not found; a shard that only the system shard knows yet does exist.
 func TestShardsThatNobodyHas(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		nowhere := task.NewID(77, 1, 1)
@@ -438,7 +438,7 @@ func TestCloseEndsSearches(t *testing.T) {
 		go func() { _, err := f.nodes[2].put(1); errs <- err }()
 		pass(time.Second)
 		f.nodes[2].Close()
-		pass(10 * latency) // a message may be on its way
+		pass(10 * latency) // a message may be in flight
 		select {
 		case err := <-errs:
 			asked := strings.Contains(err.Error(), "the outcome is not known") // one was
@@ -481,7 +481,7 @@ func TestLeaderAndReady(t *testing.T) {
 	})
 }
 
-// A stale read takes any replica, this node's first, and needs no leader; who is not there is passed over.
+// A stale read uses any replica, this node's first, and needs no leader; nodes that are away are skipped.
 func TestPeek(t *testing.T) {
 	inFleet(t, 4, func(f *fleet) {
 		f.shards[1].replicas = []uint32{1, 2, 3}
@@ -503,7 +503,7 @@ func TestPeek(t *testing.T) {
 	})
 }
 
-// What may be repeated when nobody knows whether it ran is all but this, of which a second run would be seen.
+// All calls may be repeated when their outcome is unknown, except these, whose second run would be noticed.
 func TestWhatMayBeRepeated(t *testing.T) {
 	once := []string{"abandon-once", "add-to-group", "claim", "drop-queue", "enqueue", "make-group", "put-queue", "settle"}
 	var got []string

@@ -17,12 +17,12 @@ import (
 // scheduleScript is what a system shard and data shards know of a schedule, and answer.
 type scheduleScript struct {
 	scriptedSystem
-	home    uint32           // in which shard the system shard knows it; 0: in none
+	home    uint32           // the shard in which the system shard has it; 0: none
 	homeErr error            // instead
-	in      map[uint32]error // by shard: what asking there ends with; not in it: there is none
+	in      map[uint32]error // by shard: the error when asked there; without an entry: not found
 	nameErr error
-	raced   int   // so many calls are outrun
-	done    error // what other calls end with
+	raced   int   // this many calls lose the race
+	done    error // the error of other calls
 	forgets error
 	version uint64
 }
@@ -47,7 +47,7 @@ func (s *scheduleScript) ForgetSchedule(_ context.Context, _, _ string, version 
 	return s.forgets
 }
 
-// came notes a call with the version of the name, and says how it ends.
+// came records a call with the version of the name, and returns its error.
 func (s *scheduleScript) came(verb string, shard uint32, version uint64) error {
 	s.note("%s %d in %d", verb, version, shard)
 	if s.raced > 0 {
@@ -82,7 +82,7 @@ func onSchedules(t *testing.T, script scheduleScript, test func(s *scheduleScrip
 	})
 }
 
-// A schedule is where the system shard knows it. If that has lost the name, the shards are asked, and one that is silent may have it.
+// A schedule is where the system shard says. If that has lost the name, the shards are asked, and one that is silent may have it.
 func TestSchedulesAreFound(t *testing.T) {
 	notFound := task.NotFound("schedule", "s")
 	for _, c := range []struct {
@@ -107,7 +107,7 @@ func TestSchedulesAreFound(t *testing.T) {
 	}
 }
 
-// A new schedule lives where its tasks go, a known one where it is, and of two calls at the same moment the slower comes again.
+// A new schedule is put where its tasks go, a known one where it is, and of two concurrent calls the slower is retried.
 func TestSchedulesArePut(t *testing.T) {
 	put := func(queue string) broker.SchedulePut {
 		return broker.SchedulePut{Schedule: task.Schedule{Name: "s", Task: task.Spec{Queue: queue}}}
@@ -153,7 +153,7 @@ func TestSchedulesArePut(t *testing.T) {
 	})
 }
 
-// The name of a schedule that is gone is forgotten, unless it may be there for others.
+// The name of a deleted schedule is forgotten, unless it may exist for others.
 func TestSchedulesAreDeleted(t *testing.T) {
 	notFound := task.NotFound("schedule", "s")
 	for _, c := range []struct {
@@ -180,7 +180,7 @@ func TestSchedulesAreDeleted(t *testing.T) {
 	}
 }
 
-// A task that a schedule makes at once is answered when it is made, wherever its queue lies.
+// A triggered task is answered when it has been created, wherever its queue is.
 func TestSchedulesAreTriggered(t *testing.T) {
 	overlaps := broker.Overlaps("s", task.ID{})
 	carried := func(typ, queue string) *broker.OutboxMessage {
@@ -215,7 +215,7 @@ func TestSchedulesAreTriggered(t *testing.T) {
 	}
 }
 
-// Tasks are brought wherever their queues lie, each answered by itself.
+// Tasks are delivered wherever their queues are, each with its own result.
 func TestTasksAreDelivered(t *testing.T) {
 	inScript(t, func(s *scripted, m *member) {
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "none"}, {Type: "c", Queue: "one"}, {Type: "bad", Queue: "one"}}

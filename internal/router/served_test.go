@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Every call that a node makes of others is one that it answers. A method that nobody serves works on one node, and on several finds out
-// no more than this one knows.
+// Every call that a node makes to others is one that it answers. A method that is not served would work on a single node, and in a cluster
+// return only what this node knows.
 func TestEveryMethodIsServed(t *testing.T) {
 	files, err := os.ReadDir(".")
 	if err != nil {
@@ -41,7 +41,7 @@ func TestEveryMethodIsServed(t *testing.T) {
 	}
 }
 
-// isMethod says whether an expression makes a method: &method[…]{…}.
+// isMethod reports whether an expression creates a method: &method[…]{…}.
 func isMethod(e ast.Expr) bool {
 	at, ok := e.(*ast.UnaryExpr)
 	if !ok {

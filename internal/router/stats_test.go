@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/stats"
 )
 
-// What all nodes saw is added up, queue by queue in the order of the call. A node that is silent is named.
+// What all nodes saw is summed, queue by queue in the order of the call. A silent node is named.
 func TestStatsOfAllNodes(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		ctx, now := context.Background(), time.Now()
@@ -67,7 +67,7 @@ func TestStatsOfAllNodes(t *testing.T) {
 	})
 }
 
-// otherNames is a network over which nodes are asked of other queues or types than the caller wants: their answers have another length.
+// otherNames is a network that replaces the queues or types that nodes are asked for: their answers have another length.
 type otherNames struct {
 	fakePeers
 	names []string
@@ -85,7 +85,7 @@ func (p otherNames) Call(ctx context.Context, to uint32, name string, _ []byte) 
 	return p.fakePeers.Call(ctx, to, name, request)
 }
 
-// A node whose answer has another length than what it was asked of harms nobody.
+// An answer of an unexpected length does no harm.
 func TestAnswersOfAnotherLength(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		ctx, names := context.Background(), []string{"a", "b"}

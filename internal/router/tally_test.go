@@ -14,14 +14,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// AwayNodes names those that the test has sent away.
+// AwayNodes returns the nodes that the test has made away.
 func (c fakeControl) AwayNodes(context.Context) (names []string, err error) {
 	c.m.f.with(func() { names, err = slices.Clone(c.m.f.away), c.check() })
 	return names, err
 }
 
-// A node that hangs, or can't be reached, is named as silent, so that nobody takes its workers for missing; one that has not been heard
-// of for a while is away. Where nobody can say which it is, it is silent. None holds up the answer for long.
+// A node that hangs or can't be reached is named as silent, so that its workers are not taken to be missing; one that has not been heard
+// from for a while is away. If it is unknown which, it is silent. None delays the answer for long.
 func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		f.nodes[1].cfg.Registry.Join(registry.Hello{Namespace: ns, Name: "w", Capacity: 2, Queues: []registry.Share{{Queue: "q"}}}, "", 0, nil)
@@ -32,7 +32,7 @@ func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 			leader       uint32
 			silent, gone string
 		}{
-			{nil, []string{"n2"}, 1, "", ""}, // it answers: it is not away for who asks
+			{nil, []string{"n2"}, 1, "", ""}, // it answers: to the caller it is not away
 			{map[uint32]fate{2: hangs}, nil, 1, "n2", ""},
 			{map[uint32]fate{2: notSent}, nil, 1, "n2", ""},
 			{map[uint32]fate{2: answerLost}, nil, 1, "n2", ""},
@@ -73,7 +73,7 @@ func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 type randomWorker struct {
 	namespace                   string
 	queues, types               []string
-	nodes                       []uint32 // one who claims by single calls may use several
+	nodes                       []uint32 // one that claims by single calls may use several
 	stream, quiet, drains, lost bool
 	slots                       int
 	running                     map[string]int // tasks by queue
@@ -109,7 +109,7 @@ func drawWorker(r *rand.Rand, nodes int) *randomWorker {
 	return w
 }
 
-// join has the nodes of the worker know it.
+// join has the nodes of the worker register it.
 func (w *randomWorker) join(f *fleet, number int) {
 	name := fmt.Sprint("w", number)
 	hello := registry.Hello{Namespace: w.namespace, Name: name, Address: "a", Types: w.types, Capacity: w.slots}
@@ -148,7 +148,7 @@ func (w *randomWorker) join(f *fleet, number int) {
 	}
 }
 
-// counted is what the nodes ought to know of a queue's workers in all.
+// counted returns what the nodes together should know of a queue's workers.
 func counted(all []*randomWorker, queue string, hears func(node uint32) bool) string {
 	var workers, connected, slots, busy, callers, quiet, draining, held int
 	for _, w := range all {
@@ -185,7 +185,7 @@ func counted(all []*randomWorker, queue string, hears func(node uint32) bool) st
 	return fmt.Sprint(workers, connected, slots, busy, callers, quiet, draining, held)
 }
 
-// Whatever workers do, and through whichever nodes, each node counts them as the model does, but for those of nodes that give no answer.
+// Whatever workers do, and through whichever nodes, each node counts them as the model does, except those of nodes that don't answer.
 func TestQueueWorkersModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 17)) // #nosec G404 -- a test that can be repeated

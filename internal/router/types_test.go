@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// What all nodes saw of a type is added up, and a call that is limited to some queues sees those alone, wherever they were counted.
+// What all nodes saw of a type is summed, and a call limited to some queues sees only those, wherever they were counted.
 func TestTypesOfAllNodes(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		now := time.Now()

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// held is a watch and what it told.
+// held is a watch and the losses that it reported.
 type held struct {
 	watch
 	lost chan broker.Lost
@@ -44,7 +44,7 @@ func (m *member) hold(n int) (w held, holds []broker.Hold) {
 	return w, holds
 }
 
-// cancel cancels a task at whoever leads.
+// cancel cancels a task at the leader.
 func (f *fleet) cancel(id task.ID) {
 	if err := cancel(context.Background(), f.nodes[1], id); err != nil {
 		f.t.Error(err)
@@ -64,8 +64,7 @@ func (f *fleet) told(where string, lost <-chan broker.Lost, h broker.Hold) {
 	}
 }
 
-// A holder is told within a second wherever the shard is led, also after the leader has moved to others, here, and away
-// again.
+// A holder learns of a loss within a second wherever the shard is led, even after the leader has moved to others, here, and away again.
 func TestALossIsToldWhereverTheLeaderIs(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		m := f.nodes[1]
@@ -86,7 +85,7 @@ func TestALossIsToldWhereverTheLeaderIs(t *testing.T) {
 	})
 }
 
-// A node without a replica hears of a new leader from the old one.
+// A node without a replica learns of a new leader from the old one.
 func TestALossIsToldWithoutAReplica(t *testing.T) {
 	for _, shy := range []bool{false, true} {
 		inFleet(t, 4, func(f *fleet) { f.toldWithoutAReplica(shy) })
@@ -103,13 +102,13 @@ func (f *fleet) toldWithoutAReplica(shy bool) {
 		f.cancel(holds[i].ID)
 		f.told("led by "+string(rune('0'+at)), w.Lost(), holds[i])
 	}
-	// Only the one that leads watches.
+	// Only the leader watches.
 	if a, b := f.nodes[2].watched(), f.nodes[3].watched(); a+b != 0 {
 		f.t.Errorf("%d and %d claims are watched at nodes that do not lead", a, b)
 	}
 }
 
-// What is lost at the very moment that the leader moves or a stream breaks, and before its watch has begun, is told too.
+// A claim lost at the very moment when the leader changes or a stream breaks, or before its watch has begun, is reported too.
 func TestALossInTheGapIsTold(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		m := f.nodes[2]
@@ -121,7 +120,7 @@ func TestALossInTheGapIsTold(t *testing.T) {
 		f.told("broken stream", w.Lost(), holds[0])
 
 		f.lead(1, 3)
-		f.cancel(holds[1].ID) // nobody has posted the claim there yet
+		f.cancel(holds[1].ID) // the claim has not been posted there yet
 		f.told("new leader", w.Lost(), holds[1])
 
 		f.lead(1, 2)
@@ -165,7 +164,7 @@ func TestASilentOldLeader(t *testing.T) {
 	})
 }
 
-// A claim that its holder has ended is not called lost, and nothing is left of it anywhere.
+// A claim that its holder has ended is not reported lost, and no trace of it remains anywhere.
 func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		m := f.nodes[2]
@@ -180,7 +179,7 @@ func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 			}
 			if i < 20 {
 				w.Remove(h.ID, h.Token)
-			} // the others are found out
+			} // the others are detected
 		}
 		pass(time.Second)
 		synctest.Wait()
@@ -220,7 +219,7 @@ func TestNothingIsLeftOfEndedClaims(t *testing.T) {
 	})
 }
 
-// While nobody leads, claims wait for a leader without noise.
+// While there is no leader, claims wait for one quietly.
 func TestWatchedClaimsWithoutALeader(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		m := f.nodes[2]
@@ -260,7 +259,7 @@ func TestANewClaimOfTheSameTask(t *testing.T) {
 		f.cancel(again.ID)
 		f.told("second claim", w.Lost(), again)
 
-		// The same by another worker, when the first goes.
+		// The same if another worker claims and the first one leaves.
 		first, holds := m.hold(1)
 		f.with(func() { f.shards[1].tasks[holds[0].ID].fence++ })
 		again = holds[0]
@@ -273,7 +272,7 @@ func TestANewClaimOfTheSameTask(t *testing.T) {
 	})
 }
 
-// A stream that breaks is no matter of the claims at other nodes.
+// A broken stream does not affect the claims at other nodes.
 func TestABrokenStreamIsOneNodes(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		f.shard(2, 3, 1)
@@ -292,7 +291,7 @@ func TestABrokenStreamIsOneNodes(t *testing.T) {
 	})
 }
 
-// Claims are taken back in frames of their own, before others are added, and one that was not sent yet is not taken back there.
+// Claims are removed in frames of their own, before others are added, and one that was not sent yet is not removed there.
 func TestFramesOfALink(t *testing.T) {
 	r := New(Config{Node: 1, Map: instantMap{}, Broker: &instant{leader: 1}})
 	defer r.Close()
@@ -311,7 +310,7 @@ func TestFramesOfALink(t *testing.T) {
 	add(1)
 	l.remove(hold(0)) // not sent yet
 	l.remove(hold(2))
-	l.added[hold(3).ID] = true // gone meanwhile
+	l.added[hold(3).ID] = true // removed meanwhile
 	if p := f.frame(l); p == nil || len(p.Remove) != 1 || p.Remove[0].ID != hold(2).ID || len(p.Add) != 1 || p.Add[0].ID != hold(1).ID {
 		t.Errorf("the first frame is %+v", p)
 	}
@@ -339,7 +338,7 @@ func TestFramesOfALink(t *testing.T) {
 	}
 }
 
-// Claims beyond the bound are not watched, and that is said once a minute.
+// Claims beyond the bound are not watched, and that is logged once a minute.
 func TestTooManyFarClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -370,7 +369,7 @@ func TestTooManyFarClaims(t *testing.T) {
 	})
 }
 
-// refusing is a watch that has some claims, and takes no others.
+// refusing is a watch that has some claims, and accepts no others.
 type refusing struct {
 	LocalWatch
 	takes bool
@@ -390,7 +389,7 @@ func (w *refusing) Remove(id task.ID, _ task.Token) bool {
 	return has
 }
 
-// Who watches claims for another node knows how many: each can lead to one notice, and their number is bounded.
+// A node that watches claims for another counts them: each can lead to one notice, and their number is bounded.
 func TestWatchedClaimsAreCounted(t *testing.T) {
 	here := &refusing{takes: true, has: map[task.ID]bool{}}
 	g := &claimWatcher{here: here, wake: make(chan struct{}, 1), moved: map[uint32]bool{}}

@@ -19,7 +19,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// filler makes values of which every field is set, or, if bare, every pointer points to nothing in particular.
+// filler creates values in which every field is set, or, if bare, every pointer points to a zero value.
 type filler struct {
 	t    *testing.T
 	rand *rand.Rand
@@ -48,7 +48,7 @@ func (f *filler) fill(v reflect.Value, path string) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			field := v.Type().Field(i)
-			if field.Name == "_" { // it says how the struct travels, and holds nothing
+			if field.Name == "_" { // it controls the encoding, and holds nothing
 				continue
 			}
 			if !field.IsExported() {
@@ -179,7 +179,7 @@ func answer(make func() verb.Call) func(*testing.T) onTheWay {
 	}
 }
 
-// forgetBeside clears what an answer carries for the way only.
+// forgetBeside clears what an answer carries only for the transport.
 func forgetBeside(v reflect.Value) {
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return
@@ -191,7 +191,7 @@ func forgetBeside(v reflect.Value) {
 	}
 }
 
-// compareBare: a pointer to an empty value must not arrive as none, nor a list that is not there as an empty one.
+// compareBare checks that a pointer to an empty value does not arrive as nil, nor a nil list as an empty one.
 func compareBare(t *testing.T, path string, want, got reflect.Value) {
 	switch want.Kind() {
 	case reflect.Struct:
@@ -232,13 +232,13 @@ func TestEverythingTravels(t *testing.T) {
 	travels(t, "notices", plain[notices])
 }
 
-// reply is what goes back, as nodes of all releases read and write it.
+// reply is the answer as nodes of all releases encode and decode it.
 type reply[R any] struct {
 	Out   *R
 	Fault *fault
 }
 
-// A selection by no ids is not one by filter, and an empty payload not none.
+// A selection by an empty list of ids is not one by filter, and an empty payload is not a missing one.
 func TestNothingIsNotNone(t *testing.T) {
 	var nothing []byte
 	a := broker.TaskCommand{Edit: broker.Edit{Payload: &nothing}}
@@ -305,7 +305,7 @@ func TestErrorsTravel(t *testing.T) {
 	}
 }
 
-// Nodes of two versions: a field that one does not know is passed over.
+// Nodes of two versions: a field that one does not know is ignored.
 func TestUnknownFieldsArePassedOver(t *testing.T) {
 	newer := struct {
 		Shard uint32

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// workersOf puts the names of a list in a line, with their nodes, and those of silent nodes.
+// workersOf returns the names in a list in one line, with their nodes, and the names of silent nodes.
 func workersOf(l registry.Listing) string {
 	var all []string
 	for _, w := range l.Workers {
@@ -59,7 +59,7 @@ func TestWorkersOfAllNodes(t *testing.T) {
 			t.Errorf("of a node that is not there: %v", err)
 		}
 
-		// A node that gives no answer is named, and holds up nobody for long.
+		// A node that does not answer is named, and delays nobody for long.
 		f.with(func() {
 			f.network = func(_, to uint32, _ string) fate {
 				return map[uint32]fate{2: notSent, 3: hangs}[to]
@@ -73,7 +73,7 @@ func TestWorkersOfAllNodes(t *testing.T) {
 	})
 }
 
-// watchWorkers has all nodes find out who is lost, until stop is called.
+// watchWorkers has all nodes find out which workers are lost, until stop is called.
 func (f *fleet) watchWorkers() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var runs sync.WaitGroup
@@ -83,7 +83,7 @@ func (f *fleet) watchWorkers() (stop func()) {
 	return func() { cancel(); runs.Wait() }
 }
 
-// A worker whose stream breaks is lost, unless another node has seen it since; one node that gives no answer holds that up for no one.
+// A worker whose stream breaks is lost, unless another node has seen it since; a node that does not answer does not delay that.
 func TestLostWorkersOfAllNodes(t *testing.T) {
 	inFleet(t, 3, func(f *fleet) {
 		defer f.watchWorkers()()
@@ -125,7 +125,8 @@ func TestLostWorkersOfAllNodes(t *testing.T) {
 	})
 }
 
-// Who claims by single calls and lets a lease end is lost, as the leader of the shard says; who acked through another node is not.
+// A worker that claims by single calls and lets a lease end is lost, as the leader of the shard reports; one that acked through another
+// node is not.
 func TestLostClaimersOfAllNodes(t *testing.T) {
 	inFleet(t, 2, func(f *fleet) {
 		defer f.watchWorkers()()
