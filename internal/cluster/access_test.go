@@ -17,7 +17,7 @@ import (
 
 var boss = task.Author{Name: "boss", Face: task.FaceREST}
 
-// newToken is the call that makes a token of a name for a namespace, by somebody who may do everything.
+// newToken is the call that adds a token for a namespace, by a caller with all rights.
 func newToken(ns, name string) TokenCall {
 	return TokenCall{By: auth.Everything, Author: boss, Life: time.Hour, Token: auth.Token{Name: name,
 		Rights: auth.Rights{Namespace: ns, Roles: auth.Consume, Queues: []string{"mail*"}}, Hash: auth.HashOf(auth.NewSecret())}}
@@ -101,7 +101,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// A first attempt that comes after its repeat does not end what the repeat was answered, and no other caller may repeat it.
+// A first attempt that arrives after its repeat does not invalidate what the repeat was given, and no other caller may repeat it.
 func TestTokensAskedForAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
@@ -128,7 +128,7 @@ func TestTokensAskedForAgain(t *testing.T) {
 		if err != nil || again.Token.Hash != third.Token.Hash || again.Token.OldHash != done.Token.OldHash || again.Token.OldUntil != done.Token.OldUntil {
 			t.Errorf("a repeat: %+v, %v", again, err)
 		}
-		for n, want := range []error{nil, task.ErrConflict} { // the time runs from the first answer on
+		for n, want := range []error{nil, task.ErrConflict} { // the time counts from the first answer
 			pass(againWithin * 6 / 10)
 			if _, err := c.RotateToken(bg, rotate("lena", time.Duration(4+n)*time.Second)); !errors.Is(err, want) {
 				t.Errorf("a repeat %d minutes later: %v, want %v", 6*(n+1), err, want)
@@ -137,7 +137,7 @@ func TestTokensAskedForAgain(t *testing.T) {
 	})
 }
 
-// A certificate is that of one token only, which has no secret.
+// A certificate belongs to one token only, which has no secret.
 func TestTokensForCertificates(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
@@ -237,7 +237,7 @@ func TestNamespaces(t *testing.T) {
 	})
 }
 
-// Copies hear of every change, and a change is confirmed when they have.
+// Copies learn of every change, and a change is confirmed when they have.
 func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
@@ -290,7 +290,7 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 	})
 }
 
-// When a token was last used is known at once, and written within minutes.
+// When a token was last used is known immediately, and written within minutes.
 func TestTokenUses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
@@ -325,7 +325,7 @@ func TestTokenUses(t *testing.T) {
 	})
 }
 
-// Whoever makes tokens in one namespace leaves room for those of others, and all leave some for those of all namespaces.
+// Adding tokens in one namespace leaves room for those of others, and all leave some for tokens of all namespaces.
 func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
@@ -362,7 +362,7 @@ func TestTokensOfANamespaceLeaveRoom(t *testing.T) {
 	})
 }
 
-// Tokens are bounded for each namespace and for all, and there is room for those of all namespaces whatever others have.
+// Tokens are bounded per namespace and in total, with some reserved for those of all namespaces.
 func TestMayHaveToken(t *testing.T) {
 	for _, c := range []struct {
 		ns            string

@@ -15,7 +15,7 @@ import (
 
 var lena = task.Author{Name: "lena", Face: task.FaceREST}
 
-// noted is what the system shard says of what operators did, the oldest first, and that its chain is whole.
+// noted returns what the audit log says of what operators did, oldest first, and checks that its chain is intact.
 func (s *systemReplica) noted() (all []string) {
 	s.t.Helper()
 	page, err := s.control.Audit(s.t.Context(), audit.Query{Namespace: "default"}, nil, 1000)
@@ -31,7 +31,7 @@ func (s *systemReplica) noted() (all []string) {
 	return all
 }
 
-// A queue that is deleted is noted when it is gone, in the name of who deleted it, whichever leader finishes.
+// A queue that is deleted is recorded once it is gone, in the name of who deleted it, whichever leader finishes.
 func TestAuditOfQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
@@ -67,7 +67,7 @@ func TestAuditOfQueues(t *testing.T) {
 	})
 }
 
-// What was kept for 90 days goes, but not at the word of a leader that has just come: its clock may be wrong.
+// Entries kept for 90 days are removed, but not by a leader that has just been elected: its clock may be wrong.
 func TestOldAuditGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		at := store.TimeOf(time.Now().Add(-audit.DefaultKeep - time.Hour))
@@ -89,7 +89,7 @@ func TestOldAuditGoes(t *testing.T) {
 	})
 }
 
-// How long entries are kept is a setting of the cluster, whose change is noted. Who has not heard of it lets nothing go.
+// How long entries are kept is a setting of the cluster, and changing it is recorded. A node that does not know it yet removes nothing.
 func TestAuditRetention(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel-1, 1)
@@ -102,7 +102,7 @@ func TestAuditRetention(t *testing.T) {
 		if got := copied.AuditKeep(); got != audit.MaxKeep {
 			t.Errorf("a copy that has heard nothing says %v", got)
 		}
-		for _, d := range []time.Duration{audit.DefaultKeep, 48 * time.Hour, 48 * time.Hour} { // the first is so already
+		for _, d := range []time.Duration{audit.DefaultKeep, 48 * time.Hour, 48 * time.Hour} { // the first is the default
 			must(t, c.SetAuditRetention(bg, lena, d))
 		}
 		if got, want := w.leader.noted(), []string{"lena cluster.audit_retention"}; !slices.Equal(got, want) {
@@ -130,7 +130,7 @@ func TestAuditRetention(t *testing.T) {
 	})
 }
 
-// While a leader may be of a release that knows no audit, nothing is noted. The raise of the level is.
+// While a leader may be of a release without the audit log, nothing is recorded. Raising the level is.
 func TestAuditNeedsALevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()

@@ -24,7 +24,7 @@ func poll(t *testing.T, c *Control, after uint64, wait time.Duration) Delta {
 	return d
 }
 
-// brief is a delta in words.
+// brief renders a delta in words.
 func (d Delta) brief() string {
 	var names []string
 	for _, q := range d.Queues {
@@ -69,7 +69,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// A poll waits for news, but not for ever, and what comes wakes it at once.
+// A poll waits for news, but not for ever, and news wakes it immediately.
 func TestChangesWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -95,7 +95,7 @@ func TestChangesWait(t *testing.T) {
 		_, err := c.PutQueue(bg, Deed{}, "default", "a", unchanged)
 		must(t, err)
 		wg.Wait()
-		// Its leader is deposed: the caller hears so at once.
+		// Its leader is deposed: the caller is told immediately.
 		at = poll(t, c, 0, 0).Version
 		began = time.Now()
 		wg.Go(func() {
@@ -118,7 +118,7 @@ func TestChangesWait(t *testing.T) {
 	})
 }
 
-// A new leader need not send anything to a copy that lacks nothing, and sends everything to one that may.
+// A new leader sends nothing to a copy that lacks nothing, and everything to one that may lack something.
 func TestChangesAfterElection(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -142,7 +142,7 @@ func TestChangesAfterElection(t *testing.T) {
 	})
 }
 
-// What a leader remembers is bounded, and a copy that is too far behind loses nothing by it.
+// What a leader remembers is bounded, and a copy that is too far behind still gets everything.
 func TestChangesAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -221,7 +221,7 @@ func TestFollow(t *testing.T) {
 		changed := cp.Changed()
 		var told auth.Access
 		cp.OnAccess(func(a auth.Access) { told = a })
-		var current []time.Time // as the copy said; the first time it must be complete
+		var current []time.Time // as reported by the copy; the first time it must be complete
 		wg.Go(func() {
 			cp.Follow(ctx, func(ctx context.Context, after uint64, wait time.Duration) (Delta, error) {
 				if polls.Add(1); fails.Load() {
@@ -259,7 +259,7 @@ func TestFollow(t *testing.T) {
 		fails.Store(true)
 		polls.Store(0)
 		pass(pollWait)
-		synctest.Wait() // the poll that was under way ends at this very moment
+		synctest.Wait() // the poll that was in progress ends at this very moment
 		before := len(current)
 		polls.Store(0)
 		pass(time.Minute)
@@ -280,7 +280,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// A leader that answers at once without news is not asked in a tight loop.
+// A leader that answers immediately without news is not asked in a tight loop.
 func TestFollowIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Minute)

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A row that can't be read fails each call that needs it, with its key; none goes on without it, and none writes before it fails.
+// A row that can't be read fails every call that needs it, with its key; none goes on without it, and none writes before it fails.
 func TestRowsThatCantBeRead(t *testing.T) {
 	const ns, team = "default", "team"
 	calls := map[string]func(c *Control) error{
@@ -115,7 +115,7 @@ func TestRowsThatCantBeRead(t *testing.T) {
 	}
 }
 
-// cross looks at how full queue q is, as a dispatcher does.
+// cross checks the depth of queue q, as a dispatcher does.
 func (c *Control) cross(ready int64) error {
 	hooks, err := view(bg, c, func(r store.Reader) ([]Webhook, error) { return scanHooks(r, "default") })
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *Control) cross(ready int64) error {
 	return c.crossed(bg, "default", hooks, []Depth{{Queue: "q", Ready: ready}}, false)
 }
 
-// furnish founds a cluster that has one of everything.
+// furnish founds a cluster with one of everything.
 func (w *world) furnish(t *testing.T) *Control {
 	c := w.openAt(PoliciesLevel, 1)
 	for _, make := range []func() error{
@@ -146,7 +146,7 @@ func (w *world) furnish(t *testing.T) *Control {
 	return c
 }
 
-// damage makes a row unreadable, or, with the letter of a table, all rows of that. It returns the key of the first.
+// damage makes a row unreadable, or, given the letter of a table, all of its rows. It returns the key of the first.
 func (w *world) damage(t *testing.T, key []byte) (first []byte) {
 	must(t, w.leader.Update(context.Background(), func(tx *store.Tx) error {
 		var keys [][]byte

@@ -16,7 +16,7 @@ func quotasOf(backlog, bytes, running int64) task.QuotaChange {
 	return task.QuotaChange{task.QuotaBacklog: backlog, task.QuotaBacklogBytes: bytes, task.QuotaRunning: running}
 }
 
-// shares are what the shards go by of a namespace's backlog.
+// shares returns the shards' shares of a namespace's backlog.
 func (w *world) shares(ns string, shards int) (all []int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -32,7 +32,7 @@ func (w *world) use(shard uint32, ns string, fn func(*task.Space)) {
 	fn(w.space(shard, ns))
 }
 
-// The quotas are the shard's that has the queue, all of them; a queue in another gets a share before it takes its first task.
+// The quotas all belong to the shard that has the queue; a queue in another shard gets a share before it takes its first task.
 func TestShareFollowsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 100
@@ -54,7 +54,7 @@ func TestShareFollowsQueues(t *testing.T) {
 		if got[first.Shard-1] < 50 || got[other.Shard-1] < 15 || got[first.Shard-1]+got[other.Shard-1] != 100 {
 			t.Errorf("shares are %v; 40 are used in shard %d, and shard %d has got a queue", got, first.Shard, other.Shard)
 		}
-		// What is refused in one shard while there is room in another moves in a moment.
+		// If one shard refuses while there is room in another, the room moves within moments.
 		w.use(other.Shard, "team", func(s *task.Space) { s.Use.Backlog = s.Share.Backlog; s.Refused[0]++ })
 		pass(3 * time.Second)
 		if now := w.shares("team", 3); now[other.Shard-1] <= got[other.Shard-1] || now[0]+now[1]+now[2] != 100 {
@@ -63,7 +63,7 @@ func TestShareFollowsQueues(t *testing.T) {
 	})
 }
 
-// A lower quota is in force when it is answered, and takes nothing from what is there.
+// A lower quota is in force when the call returns, and does not affect existing tasks.
 func TestQuotaLowered(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 2)
@@ -71,7 +71,7 @@ func TestQuotaLowered(t *testing.T) {
 			_, err := c.PutQueue(bg, Deed{}, "default", name, unchanged)
 			must(t, err)
 		}
-		pass(time.Minute) // nobody has a quota, and nobody looks
+		pass(time.Minute) // no namespace has a quota, and nothing is checked
 		w.use(1, "default", func(s *task.Space) { s.Use.Backlog = 60 })
 		w.use(2, "default", func(s *task.Space) { s.Use.Backlog = 30 })
 		set := func(n int64) {
@@ -111,7 +111,7 @@ func TestQuotaLowered(t *testing.T) {
 	})
 }
 
-// Slots to run go where tasks are ready, and with fewer of them than shards each shard has its turn.
+// Slots for running tasks go where tasks are ready, and if there are fewer of them than shards, each shard has its turn.
 func TestSlotsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 3)
@@ -147,11 +147,11 @@ func TestSlotsTakeTurns(t *testing.T) {
 	})
 }
 
-// Before anything is confirmed, nobody is told of what another may come to have.
+// Before anything is confirmed, no shard is told of room that another may come to use.
 func TestNothingIsToldTwice(t *testing.T) {
 	none, all, half := task.Amounts{}, task.Amounts{Backlog: 50, Bytes: 500, Running: 3}, task.Amounts{Backlog: 25, Bytes: 250, Running: 1}
 	for name, c := range map[string]struct {
-		first task.Amounts // what the first shard may go by at most
+		first task.Amounts // what the first shard may use at most
 		told  task.Amounts // what it was told, and did not confirm
 		wants task.Amounts // for it
 		left  task.Amounts // for the other, which has heard of nothing and is to have all
@@ -170,8 +170,9 @@ func TestNothingIsToldTwice(t *testing.T) {
 	}
 }
 
-// TestDivisionModel runs shards that take as much as they may, end tasks, are cut off, hear of shares late or twice and lose answers,
-// while leaders change: never is more in use than the quota, or could come to be by shares on their way. Once all is well, who wants the room gets it.
+// TestDivisionModel runs shards that take as much as they may, end tasks, are cut off, receive shares late or twice and lose answers, while
+// leaders change: the use never exceeds the quota, nor could it because of shares in flight. Once all is well, the shards that want the
+// room get it.
 func TestDivisionModel(t *testing.T) {
 	for seed := range seeds(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -240,7 +241,7 @@ func divisionModel(t *testing.T, w *world, rng *rand.Rand) {
 	}
 }
 
-// live lets tasks come, as far as the shard's share goes, run and end.
+// live lets tasks arrive, as far as the shard's share allows, run and end.
 func live(s *task.Space, rng *rand.Rand) {
 	if s.Queues == 0 {
 		return
@@ -270,7 +271,7 @@ func (w *world) inUse(ns string, shards int) (sum task.Amounts) {
 	return sum
 }
 
-// lossyShards lose calls and answers, and bring calls again later.
+// lossyShards loses calls and answers, and repeats calls later.
 type lossyShards struct {
 	*world
 	rng   *rand.Rand // under world.mu
@@ -278,7 +279,7 @@ type lossyShards struct {
 	calls []lateShare
 }
 
-// be lets nothing be lost any more, and all shards answer; or things go wrong again.
+// be makes all calls work, or lets them go wrong again.
 func (l *lossyShards) be(well bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -287,7 +288,7 @@ func (l *lossyShards) be(well bool) {
 	}
 }
 
-// lateShare is a share that may still come to its shard.
+// lateShare is a share that may still reach its shard.
 type lateShare struct {
 	shard uint32
 	to    task.Share
@@ -312,7 +313,7 @@ func (l *lossyShards) PutShare(ctx context.Context, shard uint32, ns string, to 
 	return s, err
 }
 
-// late brings one of the calls that were lost or came once.
+// late delivers one of the calls that were lost or delivered once.
 func (l *lossyShards) late() {
 	l.mu.Lock()
 	if len(l.calls) == 0 {
@@ -326,7 +327,7 @@ func (l *lossyShards) late() {
 	_, _ = l.world.PutShare(bg, call.shard, "team", call.to)
 }
 
-// couldUse is what shards may come to use by what they have heard, and by what may still come to them.
+// couldUse returns what shards may come to use by what they have received, and by what may still reach them.
 func (l *lossyShards) couldUse(ns string, shards int) (sum task.Amounts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -346,7 +347,7 @@ func (l *lossyShards) couldUse(ns string, shards int) (sum task.Amounts) {
 	return sum
 }
 
-// parting is a division of which each shard has tasks that run, and tasks that are ready.
+// parting is a division in which each shard has running and ready tasks.
 func parting(running int64, shards ...[2]int64) *division {
 	d := &division{ns: "default"}
 	d.quotas.Running = running
@@ -360,7 +361,7 @@ func parting(running int64, shards ...[2]int64) *division {
 	return d
 }
 
-// What may run is shared out by what the shards can use: nobody who wants more gets less, and what nobody wants is shared evenly.
+// Running tasks are divided by what the shards can use: none that wants more gets less than another, and what none wants is divided evenly.
 func TestSharesByDemand(t *testing.T) {
 	for _, c := range []struct {
 		budget int64
@@ -377,7 +378,7 @@ func TestSharesByDemand(t *testing.T) {
 	}
 }
 
-// places are the places of n shards.
+// places are the indexes of n shards.
 func places(n int) (holders []int) {
 	for i := range n {
 		holders = append(holders, i)
@@ -385,7 +386,7 @@ func places(n int) (holders []int) {
 	return holders
 }
 
-// If more is used than there is, all get less in proportion, and what does not come out even goes to who uses more than that, in turns.
+// If more is used than there is, all get less in proportion, and the remainder goes to those that use more than their share, in turns.
 func TestSharesByUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := map[string]bool{}
@@ -409,7 +410,7 @@ func TestSharesByUse(t *testing.T) {
 	}
 }
 
-// Shares are made anew for a shard that is out of room, or nearly, and could get some, and for no other.
+// Shares are recomputed for a shard that is out of room, or nearly so, and could get some, and for no other.
 func TestWhoIsPressed(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// fleet is nodes that can be down, and Raft groups on them without entries: what membership obeys, and nothing else.
+// fleet is nodes that can be down, with Raft groups on them that have membership but no entries.
 type fleet struct {
 	t    *testing.T
 	rnd  *rand.Rand
@@ -18,34 +18,34 @@ type fleet struct {
 
 	mu     sync.Mutex
 	up     map[uint32]bool
-	cut    map[uint32]bool // nobody talks to it: it was removed
+	cut    map[uint32]bool // removed: no node talks to it
 	short  map[uint32]bool // its disk has no room
 	groups map[uint32]*group
 	flaky  float64 // how often a call fails, before or after it took effect
-	load   int     // entries that come between two looks, at most
+	load   int     // maximum number of entries between two passes
 	budget int     // calls until all of them fail: the caller dies
 	steps  int     // that took effect
 }
 
 type group struct {
 	Status
-	gone   map[uint64]bool // replicas whose row was forgotten: their data is no more
-	begun  map[uint64]bool // replicas that their nodes run: those have heard of them
-	joints int             // looks until the joint configuration is left
+	gone   map[uint64]bool // replicas whose row was deleted: their data is gone
+	begun  map[uint64]bool // replicas that their nodes run, having learned of them
+	joints int             // passes until the joint configuration is left
 	noted  string
-	rnd    *rand.Rand // its own, so that a saga goes the same way whichever shard is asked first
+	rnd    *rand.Rand // its own, so that a saga runs the same way whichever shard is asked first
 }
 
 func newFleet(t *testing.T, seed uint64) *fleet {
 	return &fleet{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), up: map[uint32]bool{}, cut: map[uint32]bool{}, short: map[uint32]bool{}, groups: map[uint32]*group{}, load: 2000, budget: 1 << 30}
 }
 
-// lives says whether a replica takes part.
+// lives reports whether a replica participates.
 func (f *fleet) lives(g *group, id uint64) bool {
 	return g.begun[id] && f.up[NodeOf(id)] && !f.cut[NodeOf(id)] && !g.gone[id]
 }
 
-// decides says whether a majority of some voters takes part.
+// decides reports whether a majority of some voters participates.
 func (f *fleet) decides(g *group, voters []uint64) bool {
 	n := 0
 	for _, id := range voters {
@@ -56,12 +56,12 @@ func (f *fleet) decides(g *group, voters []uint64) bool {
 	return 2*n > len(voters)
 }
 
-// healthy says whether a group can commit.
+// healthy reports whether a group can commit.
 func (f *fleet) healthy(g *group) bool {
 	return f.decides(g, g.Voters) && (len(g.VotersOutgoing) == 0 || f.decides(g, g.VotersOutgoing))
 }
 
-// obey takes over what the rows say: which shards begin, which nodes are cut off, which replicas are no more.
+// obey applies what the rows say: which shards start, which nodes are cut off, which replicas are gone.
 func (f *fleet) obey(m *Map) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *fleet) obey(m *Map) {
 	}
 }
 
-// pass lets groups elect, replicate, and leave joint configurations.
+// pass lets groups elect leaders, replicate, and leave joint configurations.
 func (f *fleet) pass() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,7 +116,7 @@ func (f *fleet) pass() {
 		for _, id := range slices.Concat(g.Voters, g.Learners) {
 			p := old[id]
 			g.begun[id] = g.begun[id] || f.up[NodeOf(id)] && !f.cut[NodeOf(id)] && g.rnd.IntN(3) == 0
-			// Of one that was just added a leader believes the best.
+			// A leader assumes that one that was just added is active.
 			p.Active = f.lives(g, id) || !g.begun[id]
 			if f.lives(g, id) {
 				if p.Match < g.Applied {

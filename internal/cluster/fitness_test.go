@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A node that starts again and again is given leadership the later, the more often it did so within ten minutes: not after a single start, and
-// never later than maxProof.
+// A node that keeps restarting gets leadership later, the more often it did so within ten minutes: not after a single start, and never
+// later than maxProof.
 func TestNodesThatStartAgainAndAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
 		join(t, c, "n2", 2)
-		// run lets the program of node 2 run for a while, and gives for how long it was to be given no leadership.
+		// run lets the process of node 2 run for a while, and returns for how long it was barred from leadership.
 		run := func(d time.Duration) (barred time.Duration) {
 			for up := time.Duration(1); up <= d; up += time.Second {
 				c.noteReport(Report{Node: 2, Up: up})
@@ -47,7 +47,7 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 		if got := run(time.Minute); got != 0 {
 			t.Errorf("once after a long time: no leadership for %v", got)
 		}
-		for _, r := range []Report{{Node: 2}, {Node: 2, Barred: true}, {Node: 2, DiskShort: true}} { // the first is one of an older release
+		for _, r := range []Report{{Node: 2}, {Node: 2, Barred: true}, {Node: 2, DiskShort: true}} { // the first is of an older release
 			for range 3 {
 				c.noteReport(r)
 				m, err := c.Map(bg)
@@ -61,8 +61,8 @@ func TestNodesThatStartAgainAndAgain(t *testing.T) {
 	})
 }
 
-// What a node leads whose disk has no room goes to those that have some within seconds, the system shard too. While no disk has room nothing
-// moves, and once a disk has room again leaders are spread as before, a step at a time.
+// The leadership of a node whose disk has no room moves to nodes that have some within seconds, including that of the system shard. While
+// no disk has room nothing moves, and once a disk has room again leaders are spread as before, one step at a time.
 func TestLeadersLeaveFullDisks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)

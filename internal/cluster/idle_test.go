@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// countingGroups counts how often shards are asked how they stand.
+// countingGroups counts how often shards are asked for their status.
 type countingGroups struct {
 	*saga
 	asked atomic.Int64
@@ -20,7 +20,7 @@ func (g *countingGroups) Status(ctx context.Context, shard uint32) (Status, erro
 	return g.saga.Status(ctx, shard)
 }
 
-// A cluster of one node in which nothing happens is hardly looked at, and who asks how it stands is told how it stands now.
+// An idle cluster of one node is hardly ever checked, and a caller that asks for its state still gets the current one.
 func TestIdleNodeIsNotLookedAt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
@@ -76,7 +76,7 @@ func TestLoneNodeInTroubleIsLookedAt(t *testing.T) {
 	})
 }
 
-// The node that leads the system shard is heard of without telling itself anything; other nodes are not.
+// The node that leads the system shard counts as heard from without reporting to itself; other nodes do not.
 func TestOwnNodeIsHeardOf(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -103,7 +103,7 @@ func TestOwnNodeIsHeardOf(t *testing.T) {
 	})
 }
 
-// How queues stand is not asked while there is no webhook, and is from the first one on.
+// The depths of queues are not asked for while there is no webhook, and are from the first one on.
 func TestNoWebhooksAskNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(PoliciesLevel, 1), newInbox()
@@ -116,7 +116,7 @@ func TestNoWebhooksAskNothing(t *testing.T) {
 		w.rounds.Lock()
 		n := w.updates - before
 		w.rounds.Unlock()
-		if n > 70 { // one a minute looks after the audit
+		if n > 70 { // one a minute for the audit log
 			t.Errorf("%d rounds in an idle hour", n)
 		}
 		hook(t, c, Webhook{Name: "a", DepthOver: 10, Events: []task.NotificationKind{task.NotifyQueueOver}})

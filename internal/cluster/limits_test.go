@@ -13,7 +13,7 @@ func limited(c *task.QueueConfig) error {
 	return nil
 }
 
-// Limits are refused while a node may lead that does not know them, and change nothing.
+// Limits are refused while a node that does not know them may lead, and change nothing.
 func TestLimitsNeedTheirLevel(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel-1, 1)
@@ -37,7 +37,7 @@ func TestLimitsNeedTheirLevel(t *testing.T) {
 	})
 }
 
-// Each shard of a queue in parts keeps to its share of the limits of the queue, and to those of keys in full.
+// Each shard of a queue in parts enforces its share of the queue's limits, and those of keys in full.
 func TestLimitsAreShared(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 4)
@@ -63,7 +63,7 @@ func strictly(c *task.QueueConfig) error {
 	return nil
 }
 
-// The slots of a queue with a strict order of keys stay where they are, and while slots move there is no such order.
+// The slots of a queue with a strict order of keys do not move, and while slots move there is no such order.
 func TestOrderedSlotsStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 3)

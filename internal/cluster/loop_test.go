@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// run starts a saga's loop and nodes, and returns what ends them.
+// run starts a saga's loop and nodes, and returns a function that stops them.
 func (s *saga) run() (stop func()) {
 	ctx, cancel := context.WithCancel(bg)
 	var wg sync.WaitGroup
@@ -39,7 +39,7 @@ func (s *saga) run() (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// A cluster grows from one node to three while its loop runs, and an overview tells so.
+// A cluster grows from one node to three while its loop runs, and an overview shows it.
 func TestClusterGrows(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
@@ -78,7 +78,7 @@ func TestClusterGrows(t *testing.T) {
 	})
 }
 
-// A node dies: the overview says which shards are short of a replica, and why.
+// A node dies: the overview says which shards lack a replica, and why.
 func TestOverviewOfTrouble(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
@@ -116,7 +116,7 @@ func TestOverviewOfTrouble(t *testing.T) {
 	})
 }
 
-// The loop does nothing where the system shard is not led, and looks at once when it is poked.
+// The loop does nothing where the system shard is not led, and makes a pass immediately when it is poked.
 func TestLoopOnlyOnTheLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 1)
@@ -144,7 +144,7 @@ func TestLoopOnlyOnTheLeader(t *testing.T) {
 	})
 }
 
-// slow is groups of which one shard does not answer.
+// slow is groups in which one shard does not answer.
 type slow struct{ *fleet }
 
 func (s slow) Status(ctx context.Context, shard uint32) (Status, error) {
@@ -155,7 +155,7 @@ func (s slow) Status(ctx context.Context, shard uint32) (Status, error) {
 	return s.fleet.Status(ctx, shard)
 }
 
-// A shard that does not answer holds up no other for longer than it is asked.
+// A shard that does not answer delays the others no longer than its status request takes.
 func TestLoopPassesASilentShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
@@ -174,8 +174,8 @@ func TestLoopPassesASilentShard(t *testing.T) {
 	})
 }
 
-// Between the plan to change a shard's voters and the change, a node is removed: the change is not made. And while one
-// is made, no node is removed.
+// Between the plan to change a shard's voters and the change, a node is removed: the change is not made. And while one is being made, no
+// node is removed.
 func TestChangeOfVotersAndRemoval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -199,7 +199,7 @@ func TestChangeOfVotersAndRemoval(t *testing.T) {
 		pass(time.Millisecond)
 		saw(c, 1, []uint64{1})
 		must(t, c.Remove(bg, nobody, "n2", true))
-		// One that draws back from a step that was planned is told apart, too.
+		// A plan from before a drain is refused, too.
 		must(t, c.beginChange(bg, mapOf(t, c), 1))
 		must(t, c.Drain(bg, nobody, "n1"))
 		if err := c.beginChange(bg, planned, 1); err == nil {
@@ -208,7 +208,7 @@ func TestChangeOfVotersAndRemoval(t *testing.T) {
 	})
 }
 
-// meddler is groups while somebody drains a node between the question how shards stand and what is done about it.
+// meddler is groups where somebody drains a node between the status requests and the steps.
 type meddler struct {
 	*fleet
 	once    sync.Once
@@ -235,7 +235,7 @@ func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
 		for range 20 {
 			s.tick()
 		}
-		// Two nodes: the voters move to the second while the first drains, but it does not any more when they should.
+		// Two nodes: the voters should move to the second while the first drains, but it no longer drains when they would.
 		must(t, s.replica.control.Drain(bg, nobody, "n1"))
 		g.once, g.meddle = sync.Once{}, func() { must(t, s.replica.control.Undrain(bg, nobody, "n1")) }
 		if s.tick(); g.changes != 0 {
@@ -252,8 +252,8 @@ func TestLoopAsksBeforeItChangesVoters(t *testing.T) {
 	})
 }
 
-// A node of three comes back without its disk, under a new number, and takes its time until it is heard of. All shards keep three
-// voters until its new replicas have caught up, and at no moment do fewer than two of them have what is answered.
+// One of three nodes comes back without its disk, under a new number, and it takes a while until it is heard from. All shards keep three
+// voters until its new replicas have caught up, and at no moment do fewer than two of them have what was acknowledged.
 func TestReplacedNodeIsSwapped(t *testing.T) {
 	for seed := range seeds(30) {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -261,7 +261,7 @@ func TestReplacedNodeIsSwapped(t *testing.T) {
 			must(t, s.join("n2"))
 			must(t, s.join("n3"))
 			s.heal()
-			pass(time.Minute) // it has led for long: who was never heard of is silent for that long
+			pass(time.Minute) // it has led for long: a node never heard from counts as silent since then
 			s.tick()
 			s.up[3] = false
 			pass(aliveFor)
@@ -301,7 +301,7 @@ func (s *saga) mustHaveVoters(n int) {
 	}
 }
 
-// Shards that get a replica in one look do not all get it on the same node.
+// Shards that get a replica in one pass do not all get it on the same node.
 func TestLoopSpreadsReplicas(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)
@@ -341,7 +341,7 @@ func TestEachIsBounded(t *testing.T) {
 	})
 }
 
-// The log says why leadership moves, where a step has a reason.
+// The log says why leadership moves, if the step has a reason.
 func TestStepsAreLoggedWithTheirReason(t *testing.T) {
 	var log strings.Builder
 	r := &Reconciler{cfg: ReconcilerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}}

@@ -6,8 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// TestLateNewsOfADroppedQueue: an answer that was on its way when a queue was deleted does not bring it back, and a new one of its name
-// is found.
+// TestLateNewsOfADroppedQueue: an answer in flight when a queue was deleted does not bring it back, and a new queue of that name is found.
 func TestLateNewsOfADroppedQueue(t *testing.T) {
 	c := NewCopy(nil)
 	at := func(version uint64) Queue {
@@ -25,14 +24,14 @@ func TestLateNewsOfADroppedQueue(t *testing.T) {
 	c.Apply(Delta{Version: 1, Queues: []Queue{at(3)}})
 	c.Learned(at(2))
 	has(false)
-	c.Learned(at(4)) // made anew
+	c.Learned(at(4)) // created again
 	has(true)
 	c.Dropped("default", "q")
 	c.Apply(Delta{Version: 2, Dropped: []QueueName{{"default", "q"}}})
 	c.Apply(Delta{Version: 3, Queues: []Queue{at(5)}})
 	has(true)
 	c.Dropped("default", "q")
-	c.Apply(Delta{Version: 4, All: true}) // of a leader that knows nothing of it
+	c.Apply(Delta{Version: 4, All: true}) // from a leader that does not know it
 	c.Learned(at(5))
 	has(true)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// mark sets a marker that began so long ago, with the number in its id and its title.
+// mark adds a marker that began that long ago, with the number in its id and its title.
 func (w *world) mark(ctx context.Context, n int, ago time.Duration, queues ...string) error {
 	_, err := w.leader.control.AddMarker(ctx, MarkerCall{By: lena, Marker: Marker{ID: numbered(n), Namespace: "default", Kind: DeployMarker, Title: fmt.Sprint(n), Queues: queues,
 		At: store.TimeOf(time.Now().Add(-ago))}})
@@ -22,7 +22,7 @@ func (w *world) mark(ctx context.Context, n int, ago time.Duration, queues ...st
 
 func numbered(n int) task.ID { return task.NewID(0, int64(n), 0) }
 
-// marks are the titles of the markers that a caller sees, oldest first.
+// marks returns the titles of the markers that a caller sees, oldest first.
 func (w *world) marks(ctx context.Context, ns string) (titles []string) {
 	page, err := w.leader.control.Markers(ctx, MarkerQuery{Namespace: ns, Limit: MaxMarkers})
 	if err != nil {
@@ -42,7 +42,7 @@ func (w *world) countedMarkers() int {
 	return int(n)
 }
 
-// TestMarkersAreBounded: the oldest leave, by number and by age, and all that is there is counted.
+// TestMarkersAreBounded: the oldest are removed, by number and by age, and all existing ones are counted.
 func TestMarkersAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(PoliciesLevel, 1)
@@ -80,7 +80,7 @@ func TestMarkersAreBounded(t *testing.T) {
 	})
 }
 
-// TestMarkersAreScoped: a caller who is limited to some queues sees and sets those of its queues.
+// TestMarkersAreScoped: a caller limited to some queues sees and sets the markers of those queues.
 func TestMarkersAreScoped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(PoliciesLevel, 1)
@@ -121,7 +121,7 @@ func TestMarkersAreScoped(t *testing.T) {
 	})
 }
 
-// TestMarkersGoWithTheirNamespace: and they need the feature level.
+// TestMarkersGoWithTheirNamespace: markers are removed with their namespace, and need the feature level.
 func TestMarkersGoWithTheirNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
@@ -148,13 +148,13 @@ func TestMarkersGoWithTheirNamespace(t *testing.T) {
 	})
 }
 
-// What must not be said of a marker is refused, and names the field.
+// Invalid markers are refused, and the error names the field.
 func TestMarkersAreChecked(t *testing.T) {
 	limits := task.DefaultLimits()
 	good := Marker{Kind: DeployMarker, Title: "v1"}
 	for _, c := range []struct {
 		change func(m *Marker)
-		want   string // "": it is good
+		want   string // "": it is valid
 	}{
 		{func(*Marker) {}, ""}, {func(m *Marker) { m.Kind = "" }, "kind: is needed"}, {func(m *Marker) { m.Kind = "party" }, "kind: "},
 		{func(m *Marker) { m.Title = "" }, "title: is needed"}, {func(m *Marker) { m.Title = strings.Repeat("x", MaxMarkerTitle) }, ""},
@@ -175,7 +175,7 @@ func TestMarkersAreChecked(t *testing.T) {
 	}
 }
 
-// Two calls ask for the same marker if they say the same of it. Markers end, so the end may differ.
+// Two calls ask for the same marker if they describe it alike. Markers get ended, so the end may differ.
 func TestTheSameMarker(t *testing.T) {
 	asked := Marker{Kind: DeployMarker, Title: "v1", Version: "1", URL: "https://ci", Queues: []string{"q"}, Types: []string{"t"}, At: 7}
 	for i, c := range []struct {
@@ -193,7 +193,7 @@ func TestTheSameMarker(t *testing.T) {
 	}
 }
 
-// A page of markers goes on behind the last, and a range of time ends before its end.
+// A page of markers continues after the last one, and a range of time excludes its end.
 func TestPagesOfMarkers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A clock that is off, a disk without room and a node that starts again and again are named, with what follows from it; what a node that is
-// away said of them is not.
+// A clock that is off, a disk without room and a node that keeps restarting are named, with the consequences; what a node that is away
+// reported about them is not.
 func TestProblemsOfNodes(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
 	node := func(name string, change func(*NodeOverview)) NodeOverview {

@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// joinOf is a node's request; the number makes addresses and nonce.
+// joinOf is a node's request; addresses and nonce are derived from the number.
 func joinOf(name string, n int) JoinRequest {
 	r := JoinRequest{Name: name, PeerAddress: fmt.Sprintf("10.0.0.%d:7", n), APIAddress: fmt.Sprintf("10.0.0.%d:8", n), Version: "v1", MinLevel: 1, MaxLevel: 1}
 	r.Nonce[0], r.Nonce[1] = byte(n), 1
@@ -25,7 +25,7 @@ func join(t *testing.T, c *Control, name string, n int) uint32 {
 	return j.Number
 }
 
-// beat makes nodes heard of.
+// beat has nodes heard from.
 func beat(t *testing.T, c *Control, nodes ...uint32) {
 	t.Helper()
 	for _, n := range nodes {
@@ -50,7 +50,7 @@ func stateOf(t *testing.T, c *Control, number uint32) Node {
 	return n
 }
 
-// saw lets the leader see a shard with these voters, all of them answering but the dead.
+// saw lets the leader see a shard with these voters, all of which answer except the dead.
 func saw(c *Control, shard uint32, voters []uint64, dead ...uint64) {
 	c.saw(shard, sight{status: statusOf(voters, nil, dead...), at: time.Now()})
 }
@@ -59,7 +59,7 @@ func TestFound(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
 		at := w.state.Applied().Index
-		w.open(5) // is left alone
+		w.open(5) // is a no-op
 		m := mapOf(t, w.leader.control)
 		if w.state.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (Settings{3, 1, 2, 2, "", 0}) {
 			t.Errorf("%+v", m)
@@ -73,7 +73,7 @@ func TestFound(t *testing.T) {
 	})
 }
 
-// A directory from before nodes had rows has queues already.
+// A directory from before nodes had rows already has queues.
 func TestFoundKeepsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		at := w.state.Applied()
@@ -147,7 +147,7 @@ func TestJoinChecksItsRequest(t *testing.T) {
 	})
 }
 
-// A node that lost its disk joins under its old name: it gets a new number, and the old one is removed for ever.
+// A node that lost its disk joins under its old name: it gets a new number, and the old one is removed for good.
 func TestJoinWithoutItsDisk(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -158,13 +158,13 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 		_, err := c.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, "is running")
 		pass(aliveFor)
-		// Nobody leads shard 1: the old node may be needed, and may come back.
+		// Shard 1 has no leader: the old node may be needed, and may come back.
 		_, err = c.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrUnavailable, "shard 1")
 		id := ReplicaID(1, 2)
 		saw(c, 1, []uint64{1, id}, id)
 		_, err = c.Join(bg, joinOf("n2", 3))
-		is(t, err, task.ErrUnavailable, "shard 1", "lose its majority") // for now: what it has is not needed for ever
+		is(t, err, task.ErrUnavailable, "shard 1", "lose its majority") // for now: its replicas will not be needed for ever
 		saw(c, 1, []uint64{1})
 		r := joinOf("n2", 3)
 		r.PeerAddress, r.APIAddress = "10.0.0.2:7", "10.0.0.2:8" // the same machine
@@ -187,7 +187,7 @@ func TestJoinWithoutItsDisk(t *testing.T) {
 	})
 }
 
-// A leader that has just become leader has not heard of anybody: that must not pass for silence.
+// A newly elected leader has not heard from any node: that must not be mistaken for silence.
 func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -198,13 +198,13 @@ func TestNewLeaderTakesNobodyForDead(t *testing.T) {
 		_, err := again.Join(bg, joinOf("n2", 3))
 		is(t, err, task.ErrConflict, "is running")
 		pass(2 * sameLeader)
-		c.cfg.System.(*systemReplica).lead() // what it heard in its former term is old
+		c.cfg.System.(*systemReplica).lead() // what it heard in its former term is outdated
 		if o, err := c.Overview(bg); err != nil || o.Nodes[1].Heard || c.silent(2) != 0 {
 			t.Errorf("%+v, %v", o.Nodes, err)
 		}
 		pass(aliveFor)
 		join(t, c, "n2", 3)
-		// A round that was dropped ends a term, but not what was heard in it.
+		// A dropped round ends a term, but what was heard in it is kept.
 		pass(time.Minute)
 		c.Dropped(true)
 		c.Elected()
@@ -248,7 +248,7 @@ func TestDrainAndRemove(t *testing.T) {
 		c := w.open(1)
 		is(t, c.Remove(bg, nobody, "n1", true), task.ErrWrongState, "the only one")
 		join(t, c, "n2", 2)
-		// A change of voters that the leader before this one asked for may still come.
+		// A change of voters requested by the previous leader may still arrive.
 		saw(c, 0, []uint64{1, 2, 3})
 		saw(c, 1, []uint64{1, 2, 3})
 		is(t, c.Remove(bg, nobody, "n1", true), task.ErrUnavailable, "not known now who votes")
@@ -277,7 +277,7 @@ func TestDrainAndRemove(t *testing.T) {
 	})
 }
 
-// By force a node goes although it holds replicas, as long as every shard can do without.
+// By force a node is removed although it holds replicas, as long as every shard can do without them.
 func TestRemoveByForce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -295,7 +295,7 @@ func TestRemoveByForce(t *testing.T) {
 		if s, _ := mapOf(t, c).Shard(1); !s.leaves(voters[3]) {
 			t.Errorf("shard 1 is %+v", s)
 		}
-		// n5 still answers, but nobody talks to it any more: with n2 dead there is no majority without n4.
+		// n5 still answers, but no node talks to it any more: with n2 dead there is no majority without n4.
 		is(t, c.Remove(bg, nobody, "n4", true), task.ErrWrongState, "shard 1", "only 2 others answer")
 		must(t, c.Remove(bg, nobody, "n2", true))
 		saw(c, 1, []uint64{1, voters[1], voters[2]})
@@ -414,7 +414,7 @@ func TestSettings(t *testing.T) {
 	})
 }
 
-// A step that was planned on another row changes nothing.
+// A step that was planned for another row changes nothing.
 func TestStaleStep(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -438,7 +438,7 @@ func storePosition(index uint64) store.Position {
 	return store.Position{Index: index, Term: 1, Time: store.Time(index)}
 }
 
-// The map is decoded anew when something in it has changed, and only then.
+// The map is decoded again when something in it has changed, and only then.
 func TestMapIsDecodedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
@@ -477,7 +477,7 @@ func TestMapIsDecodedOnce(t *testing.T) {
 	})
 }
 
-// BenchmarkMap reads the map of 8 nodes and 64 shards of three replicas, as the reconciler does twice a second.
+// BenchmarkMap reads the map of 8 nodes and 64 shards with three replicas, as the reconciler does twice a second.
 func BenchmarkMap(b *testing.B) {
 	s := newWorld(b).newReplica()
 	s.lead()
@@ -507,7 +507,7 @@ func BenchmarkMap(b *testing.B) {
 	}
 }
 
-// A program that says nonsense of itself is refused, and a move that names an unknown node says which.
+// A node that describes itself invalidly is refused, and a move that names an unknown node says which.
 func TestCallsOfNodesAreChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestOwnView: a node that is left alone tells who is silent and what has no leader; what others that answer lead is known, and who thinks to
-// lead without most of a shard's replicas does not.
+// TestOwnView: a node that is left alone reports who is silent and what has no leader; what other nodes that answer lead is known, and a
+// node that believes to lead without most of a shard's replicas does not.
 func TestOwnView(t *testing.T) {
 	m := &Map{Settings: Settings{Replication: 3, DataShards: 2}}
 	for n := uint32(1); n <= 3; n++ {
@@ -66,7 +66,7 @@ func TestOwnView(t *testing.T) {
 	}
 }
 
-// Who leads a shard is known when more than half of its replicas answer.
+// The leader of a shard is known if more than half of its replicas answer.
 func TestOwnShardNeedsMost(t *testing.T) {
 	for _, c := range []struct{ replicas, answer int }{{1, 1}, {2, 1}, {2, 2}, {3, 1}, {3, 2}, {4, 2}, {4, 3}, {5, 2}, {5, 3}} {
 		s, reports := Shard{ID: 1}, map[uint32]Report{}

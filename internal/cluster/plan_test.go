@@ -27,8 +27,8 @@ func statusOf(voters, learners []uint64, dead ...uint64) Status {
 	return s
 }
 
-// membersOf reads nodes from words: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred 8:full", quiet for a minute, dead for ten, and
-// with as many replicas as stand behind the plus.
+// membersOf parses nodes: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred 8:full", silent for a minute if quiet, for ten if dead, and
+// with the number of replicas after the plus.
 func membersOf(t *testing.T, text string) (members []Member) {
 	for _, word := range strings.Fields(text) {
 		m := Member{Node: Node{State: Active}}
@@ -58,7 +58,7 @@ func membersOf(t *testing.T, text string) (members []Member) {
 	return members
 }
 
-// replicaOf reads a replica from a word: "2" is the first on node 2, "2.1" the next.
+// replicaOf parses a replica: "2" is the first on node 2, "2.1" the next.
 func replicaOf(t *testing.T, word string) uint64 {
 	var node, incarnation uint32
 	if _, err := fmt.Sscanf(word, "%d.%d", &node, &incarnation); err != nil {
@@ -69,7 +69,7 @@ func replicaOf(t *testing.T, word string) uint64 {
 	return ReplicaID(incarnation, node)
 }
 
-// shardOf reads a row from words: "1 2 3-" is three replicas of which the last is leaving; "1!" is where it should lead.
+// shardOf parses a row: "1 2 3-" is three replicas of which the last is leaving; "1!" is where it should lead.
 func shardOf(t *testing.T, text string) Shard {
 	s := Shard{ID: 7, NextIncarnation: 9}
 	for _, word := range strings.Fields(text) {
@@ -86,8 +86,8 @@ func shardOf(t *testing.T, text string) Shard {
 	return s
 }
 
-// confOf reads a membership from words: "1* 2 3? l4 l5~ l6<": the leader, a voter, one that doesn't answer, a learner,
-// one that is being sent a snapshot, one that lacks entries. "o8" is an outgoing voter, "3x" one that is unfit to lead now.
+// confOf parses a membership: "1* 2 3? l4 l5~ l6<": the leader, a voter, one that doesn't answer, a learner, one that is being sent a
+// snapshot, one that lacks entries. "o8" is an outgoing voter, "3x" one that is unfit to lead now.
 func confOf(t *testing.T, text string) Status {
 	s := Status{Term: 3, Applied: 5000, Progress: map[uint64]Progress{}}
 	for _, word := range strings.Fields(text) {
@@ -119,7 +119,7 @@ func confOf(t *testing.T, text string) Status {
 	return s
 }
 
-// told is a verdict in words.
+// told renders a verdict in words.
 func (v Verdict) told() string {
 	switch {
 	case v.Step.Kind != NoStep:
@@ -330,7 +330,7 @@ func TestWhyLeadershipMoves(t *testing.T) {
 	}
 }
 
-// Of replicas that are too many those of dead nodes go first, then those of draining ones; of each, those that should not vote.
+// If there are too many replicas, those of dead nodes leave first, then those of draining ones; among each, those that should not vote.
 func TestWhoseReplicaGoesFirst(t *testing.T) {
 	p := &planner{Scene: Scene{Members: membersOf(t, "1:dead 2:draining 3"), ReplaceAfter: 5 * time.Minute}}
 	voting := []uint64{replicaOf(t, "1"), replicaOf(t, "2"), replicaOf(t, "3")}

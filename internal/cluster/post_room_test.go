@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// hookIn makes a webhook in a namespace, which is made if need be.
+// hookIn adds a webhook in a namespace, which is created if need be.
 func hookIn(t *testing.T, c *Control, ns, name string) {
 	t.Helper()
 	_, err := c.AddNamespace(bg, NamespaceCall{By: boss, Name: ns})
@@ -21,7 +21,7 @@ func hookIn(t *testing.T, c *Control, ns, name string) {
 	must(t, err)
 }
 
-// What waits for the webhooks of one namespace, whose receivers may never answer, leaves room for what waits for those of another.
+// What is pending for the webhooks of one namespace, whose receivers may never answer, leaves room for those of another.
 func TestPostOfANamespaceLeavesRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
@@ -56,7 +56,7 @@ func TestPostOfANamespaceLeavesRoom(t *testing.T) {
 	})
 }
 
-// Tests of the webhooks of one namespace leave places for those of another.
+// Tests of the webhooks of one namespace leave room for those of another.
 func TestWebhookTestsOfANamespaceLeaveRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)

@@ -19,12 +19,12 @@ import (
 	"github.com/pawlq/pawl/internal/webhook"
 )
 
-// inbox is the receivers of all webhooks, by their addresses: what each has taken, and how it answers.
+// inbox is the receivers of all webhooks, by address: what each has taken, and how it answers.
 type inbox struct {
 	mu     sync.Mutex
-	taken  map[string]map[string]int64 // by address and id, how many it told of
+	taken  map[string]map[string]int64 // by address and id: how many events it was about
 	tries  map[string]int              // by address
-	times  map[string][]time.Time      // of the tries for an id
+	times  map[string][]time.Time      // of the attempts for an id
 	answer func(url string) webhook.Outcome
 }
 
@@ -65,7 +65,7 @@ func (in *inbox) send(ctx context.Context, l webhook.Request) (o webhook.Outcome
 
 const hangs = -1
 
-// count is how many things an address was told of, and by how many notices.
+// count returns how many events an address was notified of, and in how many notices.
 func (in *inbox) count(url string) (things int64, notices int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -75,7 +75,7 @@ func (in *inbox) count(url string) (things int64, notices int) {
 	return things, len(in.taken[url])
 }
 
-// triesOf is how often something was sent to an address, timesOf when a notice was.
+// triesOf returns how often something was sent to an address, timesOf when a notice was.
 func (in *inbox) triesOf(url string) int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -94,12 +94,12 @@ func (in *inbox) answers(fn func(url string) webhook.Outcome) {
 	in.answer = fn
 }
 
-// post has a replica send notices, until the test ends, and look at thresholds as often as it does by itself.
+// post has a replica send notices until the test ends, and check thresholds at the default period.
 func (s *systemReplica) post(in *inbox, depths func() ([]Depth, bool)) {
 	s.postSeldom(in, 0, depths)
 }
 
-// postSeldom is post with few looks: what is due is sent when it is due, not because somebody looked.
+// postSeldom is post with rare checks: what is due is sent when it is due, not because of a check.
 func (s *systemReplica) postSeldom(in *inbox, period time.Duration, depths func() ([]Depth, bool)) {
 	p := NewDispatcher(DispatcherConfig{Control: s.control, Send: in.send, Period: period, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
 	ctx, stop := context.WithCancel(context.Background())
@@ -115,7 +115,7 @@ func noDepths() ([]Depth, bool) { return nil, false }
 
 var operator = task.Author{Name: "lena", Face: task.FaceGRPC}
 
-// hook makes a webhook whose address is its name.
+// hook adds a webhook whose address is its name.
 func hook(t *testing.T, c *Control, h Webhook) {
 	t.Helper()
 	h.Namespace, h.URL = "default", "https://"+h.Name
@@ -128,7 +128,7 @@ func hookCall(name string) WebhookCall {
 	return WebhookCall{Hook: Webhook{Namespace: "default", Name: name}, By: operator}
 }
 
-// deaths is news of n dead letters, the seq-th of its queue.
+// deaths is a notification of n dead letters, the seq-th of its queue.
 func deaths(queue string, n, seq int64) *task.Notification {
 	now := time.Now()
 	return &task.Notification{Kind: task.NotifyDead, Namespace: "default", Queue: queue, Count: n, First: now, Last: now, Shard: 1, Seq: seq}
@@ -163,7 +163,7 @@ func TestPost(t *testing.T) {
 			return v
 		}
 		c.takes(t, deaths("mail", 3, 10), deaths("sms", 2, 10))
-		c.takes(t, deaths("mail", 3, 10), deaths("mail", 1, 9)) // come twice
+		c.takes(t, deaths("mail", 3, 10), deaths("mail", 1, 9)) // delivered twice
 		pass(time.Second)
 		expect("news", "all", 5, 2)
 		expect("news", "mail", 3, 1)
@@ -233,7 +233,7 @@ func TestPost(t *testing.T) {
 	})
 }
 
-// The webhooks of one receiver that is down are not all tried at once, however long it is down.
+// The webhooks of one receiver that is down are not all tried at the same time, however long it is down.
 func TestRetriesAreSpread(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(PoliciesLevel, 1), newInbox()
@@ -278,7 +278,7 @@ func TestRetriesAreSpread(t *testing.T) {
 	})
 }
 
-// What must not be said of a webhook is refused, and names the field.
+// Invalid webhooks are refused, and the error names the field.
 func TestWebhookRules(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.open(1)
@@ -345,7 +345,7 @@ func TestWebhookRules(t *testing.T) {
 	})
 }
 
-// There is room for so many notices, and what is beyond is counted.
+// Pending notices are bounded, and dropped ones are counted.
 func TestPostIsBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)
@@ -357,7 +357,7 @@ func TestPostIsBounded(t *testing.T) {
 			}
 			c.takes(t, some...)
 		}
-		c.takes(t, deaths("q1", 1, 2)) // is added to what waits
+		c.takes(t, deaths("q1", 1, 2)) // is merged into the pending one
 		v, err := c.Webhook(t.Context(), "default", "a")
 		if err != nil || v.Pending != maxPending || v.Dropped != 200 || c.hooksDropped.Load() != 200 {
 			t.Errorf("%+v, %v; this node counts %d", v, err, c.hooksDropped.Load())
@@ -375,7 +375,7 @@ func TestPostIsBounded(t *testing.T) {
 	})
 }
 
-// Shards hear what webhooks want to hear of when it changes, and again from each new leader; one that can't be reached hears of it later.
+// Shards learn what webhooks subscribe to when it changes, and again from each new leader; one that can't be reached learns of it later.
 func TestShardsAreTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 2)
@@ -412,8 +412,8 @@ func TestShardsAreTold(t *testing.T) {
 	})
 }
 
-// Leaders come and go, receivers fail and hang, webhooks rest: in the end each webhook was told of all that happened, and of nothing twice
-// but under the same id.
+// Leaders come and go, receivers fail and hang, webhooks rest: in the end each webhook was notified of everything that happened, and of
+// nothing twice except under the same id.
 func TestPostUnderChange(t *testing.T) {
 	for seed := range seeds(6) {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -492,7 +492,8 @@ func TestPostUnderChange(t *testing.T) {
 	}
 }
 
-// A queue is told of when it crosses a threshold, and not again before it was under it; nothing is taken to be under while a shard is silent.
+// A webhook is notified when a queue crosses a threshold, and not again before the queue was under it; no queue is taken to be under while
+// a shard is silent.
 func TestCrossings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(PoliciesLevel, 1), newInbox()
@@ -548,7 +549,7 @@ func TestCrossings(t *testing.T) {
 	})
 }
 
-// Of a queue that swings about a threshold each kind comes once a minute, and what was told last is how it stands.
+// Of a queue that oscillates about a threshold each kind is sent at most once a minute, and the last notice matches the state.
 func TestCrossingsAreSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(PoliciesLevel, 1), newInbox()
@@ -605,7 +606,7 @@ func TestCrossingsAreSeldom(t *testing.T) {
 	})
 }
 
-// rowsOf counts the rows whose keys begin alike.
+// rowsOf counts the rows whose keys have a prefix.
 func rowsOf(r store.Reader, prefix []byte) (n int) {
 	r.Scan(prefix, behind(prefix), func(_, _ []byte) bool {
 		n++
@@ -630,7 +631,7 @@ func TestPendingKeys(t *testing.T) {
 	}
 }
 
-// What operators say of a webhook is there at once, and has those look who send.
+// Changes of a webhook take effect immediately, and wake the senders.
 func TestWebhooksAreChanged(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.openAt(PoliciesLevel, 1), newInbox()
@@ -674,7 +675,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 		if v := change(c.ResumeWebhook, hookCall("a")); v.Paused || v.PausedAt != 0 || !looked() {
 			t.Errorf("resumed: %+v", v)
 		}
-		c.takes(t, deaths("mail", 1, 2)) // is added to what waits
+		c.takes(t, deaths("mail", 1, 2)) // is merged into the pending one
 		if v, err := c.Webhook(t.Context(), "default", "a"); err != nil || v.Pending != 1 {
 			t.Errorf("after a pause %d notices wait, %v", v.Pending, err)
 		}
@@ -694,7 +695,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 		if fmt.Sprint(secrets) != "[s3 s2 s1]" {
 			t.Errorf("it is signed with %v, want the last three secrets", secrets)
 		}
-		// One that is removed while it is tested leaves nothing.
+		// One that is removed while it is tested leaves nothing behind.
 		p := NewDispatcher(DispatcherConfig{Control: c, Send: func(ctx context.Context, l webhook.Request) webhook.Outcome {
 			must(t, c.RemoveWebhook(ctx, hookCall("a")))
 			return in.send(ctx, l)
@@ -708,7 +709,7 @@ func TestWebhooksAreChanged(t *testing.T) {
 	})
 }
 
-// Looking at thresholds that nothing has crossed wakes nobody, and a crossing that is too soon to be told is not lost.
+// Checking thresholds that nothing has crossed wakes nobody, and a crossing that is too soon to be reported is not lost.
 func TestCrossingsThatAreNotTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)

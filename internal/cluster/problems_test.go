@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestProblems: what is amiss is told by the names of nodes, one line for all shards that have the same, and nothing is said to be
-// made while a node is just away.
+// TestProblems: problems are described with the names of nodes, one line for all shards with the same problem, and no replica is said to be
+// made while a node is merely away.
 func TestProblems(t *testing.T) {
 	node := func(number uint32, name string, alive, heard bool, silent time.Duration) NodeOverview {
 		return NodeOverview{Node: Node{Number: number, Name: name, State: Active}, Alive: alive, Heard: heard, Silent: silent}
@@ -78,7 +78,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestStepsAreTold: in the names of nodes, without the numbers of replicas.
+// TestStepsAreTold: steps are described with the names of nodes, without the numbers of replicas.
 func TestStepsAreTold(t *testing.T) {
 	m := &Map{Nodes: []Node{{Number: 1, Name: "berlin"}, {Number: 2, Name: "oslo"}, {Number: 3, Name: "rome"}}}
 	second := uint64(7)<<32 | 2

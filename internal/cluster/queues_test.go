@@ -40,7 +40,7 @@ func TestQueuesAppearOnce(t *testing.T) {
 		if q, err := c.Queue(bg, "default", "mail"); err != nil || q.Config.Version != 1 || q.Shard != shards[0] {
 			t.Errorf("the queue is %+v, %v", q, err)
 		}
-		must(t, c.AddShards(bg, nobody, 4)) // a shard more moves nothing
+		must(t, c.AddShards(bg, nobody, 4)) // adding a shard moves nothing
 		again := w.open(1)
 		if q, err := again.Place(bg, "default", "mail"); err != nil || q.Shard != shards[0] {
 			t.Errorf("under another leader it lies in %d: %v", q.Shard, err)
@@ -62,7 +62,7 @@ func TestChangesReachTheShard(t *testing.T) {
 		if _, err = c.PutQueue(bg, Deed{}, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
 			t.Errorf("a refused change: %v", err)
 		}
-		// The copy fails: the caller is told, and a repeat makes it good.
+		// The copy fails: the caller is told, and a repeat completes it.
 		w.fail = task.ErrUnavailable
 		if _, err = c.PutQueue(bg, Deed{}, "default", "a", setLength(6)); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("a lost copy: %v", err)
@@ -73,7 +73,7 @@ func TestChangesReachTheShard(t *testing.T) {
 	})
 }
 
-// A node that does not lead says so, in the system shard's own words.
+// A node that does not lead says so, with the system shard's own error.
 func TestOnlyTheLeaderAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.open(1)
@@ -92,7 +92,7 @@ func TestOnlyTheLeaderAnswers(t *testing.T) {
 	})
 }
 
-// The leader dies between a change and its copy: the next one brings it, also when the shard can't be reached at first.
+// The leader dies between a change and its copy: the next one sends the copy, even if the shard can't be reached at first.
 func TestElectionBringsCopies(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -117,7 +117,7 @@ func TestElectionBringsCopies(t *testing.T) {
 	})
 }
 
-// A leader that is no more stops making copies good.
+// A deposed leader stops repairing copies.
 func TestDeposedLeaderStopsRepairing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -138,8 +138,8 @@ func TestDeposedLeaderStopsRepairing(t *testing.T) {
 	})
 }
 
-// An old leader's copy comes late: it replaces no newer one, and a queue that is made again begins with a version that
-// no copy of its former life has.
+// An old leader's copy arrives late: it replaces no newer one, and a queue that is created again begins with a version that no copy of its
+// former life has.
 func TestVersionsOutliveADeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -179,7 +179,7 @@ func ensure(t *testing.T, c *Control, shard uint32, name string) {
 	must(t, err)
 }
 
-// It is used, and then another deletion begins and does not end: the first one must not take the second's mark for its own.
+// The queue is used, and then another deletion begins and does not end: the first one must not mistake the second's mark for its own.
 func TestUseBetweenDeletions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -197,7 +197,7 @@ func TestUseBetweenDeletions(t *testing.T) {
 	})
 }
 
-// The leader dies while it deletes a queue: the next one ends that, one way or the other.
+// The leader dies while it deletes a queue: the next one completes or undoes the deletion.
 func TestNextLeaderEndsADeletion(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -223,7 +223,7 @@ func TestNextLeaderEndsADeletion(t *testing.T) {
 	}
 }
 
-// On a full disk no queue appears by use, but one that is there is found, and an operator may configure.
+// On a full disk no queue is created by use, but an existing one is found, and operators may configure queues.
 func TestFullDisk(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -271,7 +271,7 @@ func TestDropAndLimit(t *testing.T) {
 		_, err = c.Place(bg, "default", "d")
 		must(t, err)
 		is(t, placeErr(c, "e"), task.ErrInvalidArgument)
-		c = w.open(1) // counts anew
+		c = w.open(1) // counts again
 		is(t, placeErr(c, "e"), task.ErrInvalidArgument)
 		if names := namesOf(t, c, ""); names != "[a c d]" {
 			t.Errorf("another leader finds %v", names)
@@ -279,7 +279,7 @@ func TestDropAndLimit(t *testing.T) {
 	})
 }
 
-// A round that did not commit leaves nothing in the leader's memory.
+// A dropped round leaves nothing in the leader's memory.
 func TestDroppedRoundIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -341,7 +341,7 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 	})
 }
 
-// Copies go to their shards in bounded parts, each queue once.
+// Copies are sent to their shards in bounded parts, each queue once.
 func TestCopyParts(t *testing.T) {
 	var queues []Queue
 	for i := range 3 * copyChunk {
@@ -364,14 +364,14 @@ func FuzzQueueRow(f *testing.F) {
 	q := Queue{Namespace: "default", Name: "a", Shard: 1, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings()}}
 	f.Add(queueKey("default", "a"), encodeQueue(q, true))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
-		_, _, _ = decodeQueue(key, value) // an error or a queue, no panic
+		_, _, _ = decodeQueue(key, value) // an error or a queue, but no panic
 		_, _ = decodeRow[Node](key, value)
 		_, _ = decodeRow[Shard](key, value)
 		_, _ = DecodeMap(value)
 	})
 }
 
-// A list is of the queues that a pattern names, and that the caller may see.
+// A list has the queues that match a pattern and that the caller may see.
 func TestQueuesOfAPattern(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 10
@@ -402,7 +402,7 @@ func TestQueuesOfAPattern(t *testing.T) {
 	})
 }
 
-// A claim asks shards that drain first, then the others from any of them on, each once.
+// A claim asks draining shards first, then the others, starting at any of them, each once.
 func TestClaimOrder(t *testing.T) {
 	parts := func(next ...task.SlotSet) (q Queue) {
 		for i, n := range next {
@@ -412,7 +412,7 @@ func TestClaimOrder(t *testing.T) {
 	}
 	for _, c := range []struct {
 		queue Queue
-		want  []string // any of these, and each in the end
+		want  []string // any of these, and each eventually
 	}{
 		{parts(1), []string{"[1]"}}, {parts(0, 1), []string{"[1 2]"}}, {parts(0, 0), []string{"[1 2]"}},
 		{parts(1, 0, 2), []string{"[2 1 3]", "[2 3 1]"}}, {parts(1, 2, 4), []string{"[1 2 3]", "[2 3 1]", "[3 1 2]"}},
@@ -427,7 +427,7 @@ func TestClaimOrder(t *testing.T) {
 	}
 }
 
-// Who reads events at a node that leads no more is told so, and does not wait there.
+// Readers of events at a node that no longer leads are told so, and do not wait there.
 func TestEventsEndWithTheTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)

@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// heard is what a copy has told of quiet workers.
+// heard is what a copy has reported of quiet workers.
 type heard map[WorkerName]QuietWorker
 
 func (h heard) listen(_ uint64, all bool, quiet []QuietWorker, resumed []WorkerName) {
@@ -78,7 +78,7 @@ func TestQuietWorkers(t *testing.T) {
 	})
 }
 
-// There is a bound, and rows that mean nothing any more make room.
+// There is a bound, and expired rows make room.
 func TestQuietWorkersAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.openAt(PoliciesLevel, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A namespace that was made takes a tenth of the queues and schedules of the cluster, unless it is told otherwise, so that others find
-// room. The default one may take all.
+// A namespace that was created may have a tenth of the cluster's queues and schedules by default, so that others find room. The default one
+// may have all.
 func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 	if q := task.DefaultQuotas(); q.Queues != DefaultMaxQueues/10 || q.Schedules != maxSchedules/10 {
 		t.Errorf("by default %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, DefaultMaxQueues, maxSchedules)
@@ -50,7 +50,7 @@ func TestQueuesOfANamespaceLeaveRoom(t *testing.T) {
 	})
 }
 
-// Quotas that make no sense are refused, and below their level all are.
+// Invalid quotas are refused, and below their level all are.
 func TestQuotasAreChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 1)

@@ -35,7 +35,7 @@ func (s *saga) elect() {
 	s.budget = 1 << 30
 }
 
-// tick lets half a second pass, and the loop look once. It tells whether anything was done.
+// tick lets half a second pass, and the loop make one pass. It reports whether anything was done.
 func (s *saga) tick() bool {
 	pass(defaultPeriod)
 	c := s.replica.control
@@ -56,7 +56,7 @@ func (s *saga) tick() bool {
 	return wait == againAfter
 }
 
-// nodes are the names of those that are members, and one that isn't.
+// pick returns the name of a random member.
 func (s *saga) pick() string {
 	var names []string
 	for _, n := range mapOf(s.t, s.replica.control).Nodes {
@@ -85,7 +85,7 @@ func (s *saga) numberOf(name string) uint32 {
 	return n.Number
 }
 
-// strike lets one thing happen. An operator's refusal is as good as anything else.
+// strike lets one random thing happen. An operator's call may well be refused.
 func (s *saga) strike() {
 	c, name, shard := s.replica.control, s.pick(), uint32(s.rnd.IntN(4))
 	before := s.lost()
@@ -97,7 +97,7 @@ func (s *saga) strike() {
 		}
 	case 3, 4:
 		what, s.up[s.numberOf(name)] = "down", false
-		before = nil // what a death takes, no step took
+		before = nil // what a death takes away, no step did
 	case 5:
 		what, s.up[s.numberOf(name)] = "up", true
 	case 6: // its disk is lost
@@ -131,7 +131,7 @@ func (s *saga) strike() {
 	}
 }
 
-// lost are the shards that can't commit.
+// lost returns the shards that can't commit.
 func (s *saga) lost() []uint32 {
 	lost := []uint32{}
 	for id, g := range s.groups {
@@ -142,7 +142,7 @@ func (s *saga) lost() []uint32 {
 	return lost
 }
 
-// heal brings all nodes back that still belong to the cluster, and lets time pass until nothing is left to do.
+// heal brings back all nodes that still belong to the cluster, and lets time pass until nothing is left to do.
 func (s *saga) heal() (looks int) {
 	const enough, still = 600, 12
 	s.flaky, s.load = 0, 500
@@ -161,7 +161,7 @@ func (s *saga) heal() (looks int) {
 	return looks - still
 }
 
-// catchesUp says whether a learner has a way to go yet.
+// catchesUp reports whether a learner is still behind.
 func (s *saga) catchesUp() bool {
 	for _, seen := range s.replica.control.seen {
 		if strings.Contains(seen.problem, "catches up") {
@@ -171,7 +171,7 @@ func (s *saga) catchesUp() bool {
 	return false
 }
 
-// check looks at what the saga has come to.
+// check verifies the state that the saga has reached.
 func (s *saga) check() {
 	m := mapOf(s.t, s.replica.control)
 	active, leads := 0, map[uint32]int{}
@@ -249,8 +249,8 @@ func (s *saga) checkShard(m *Map, row Shard, g *group, active int) {
 	}
 }
 
-// Whatever happens to the nodes, and to the loop itself, the plan never takes a majority away, and in the end every
-// shard has what it should.
+// Whatever happens to the nodes, and to the loop itself, the plan never takes away a majority, and in the end every shard has what it
+// should.
 func TestSagas(t *testing.T) {
 	many, worst, steps := seeds(25), 0, 0
 	for seed := range many {

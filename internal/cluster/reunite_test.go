@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Rows and copies from different moments come together: what a shard holds can be reached, its version is a new one, and no slot
-// is taken by two.
+// Rows and copies from different moments are reconciled: what a shard holds can be reached, its version is a new one, and no slot is taken
+// by two shards.
 func TestReunited(t *testing.T) {
 	const low, high = task.SlotSet(1<<32 - 1), ^task.SlotSet(1<<32 - 1)
 	copyIn := func(shard uint32, version uint64, closed task.SlotSet) Queue {
@@ -22,7 +22,7 @@ func TestReunited(t *testing.T) {
 		row     *Queue
 		held    []Queue
 		level   int
-		shards  []uint32 // nil: nothing is to be changed
+		shards  []uint32 // nil: nothing has to change
 		version uint64
 		length  int64
 	}{

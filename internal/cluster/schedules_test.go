@@ -6,7 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A schedule's name is registered with a shard, which it keeps, and a version that rises; who forgets an older one forgets nothing.
+// A schedule's name is registered with a shard, which it keeps, and a version that grows; forgetting an older version is a no-op.
 func TestScheduleNames(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 2)

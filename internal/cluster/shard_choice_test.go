@@ -8,7 +8,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A queue has shards of its own: none that is new goes there, none can be moved there, and another leader knows that too.
+// A queue has shards of its own: no new queue is created there, none can be moved there, and another leader knows that too.
 func TestOwnShards(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300
@@ -66,7 +66,7 @@ func TestOwnShards(t *testing.T) {
 	})
 }
 
-// One data shard is always left for queues that are new.
+// One data shard is always left for new queues.
 func TestOwnShardsLeaveOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.most = 300

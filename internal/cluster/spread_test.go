@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The slots of a queue are always shared out wholly and evenly, no more of them move than must, and who had one is asked for it
-// until it has it again.
+// The slots of a queue are always divided completely and evenly, no more of them move than necessary, and a shard that had one is asked
+// about it until it has it again.
 func TestShareOut(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -127,7 +127,7 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// A shard whose slots have left is asked for unique keys until all that are held there are free.
+// A shard whose slots have left is asked about unique keys until all that are held there are released.
 func TestSpreadAsksForUniqueKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(PoliciesLevel, 2)
@@ -161,7 +161,7 @@ func TestSpreadAsksForUniqueKeys(t *testing.T) {
 	})
 }
 
-// A shard is asked for a slot that has left it until its once keys have ended, which may live on meanwhile.
+// A shard is asked about a slot that has left it until its once keys have ended, which may live on meanwhile.
 func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 	for level, longer := range map[int]bool{spreadLevel: false, PoliciesLevel: true} {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -198,7 +198,7 @@ func TestOnceKeysKeepAShardOnTheRoute(t *testing.T) {
 	}
 }
 
-// A queue leaves a shard when nothing of it is left there, and whoever uses it there in between keeps it.
+// A queue leaves a shard when nothing of it is left there, and using it there in between keeps it.
 func TestSpreadRetires(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.openAt(spreadLevel, 2)
@@ -241,8 +241,8 @@ func TestSpreadNeedsItsLevel(t *testing.T) {
 	})
 }
 
-// Leaders come and go, shards do not answer, others change the queue: no two shards ever take tasks of one slot (the world looks
-// at each copy), and in the end each slot is taken by one.
+// Leaders come and go, shards do not answer, others change the queue: no two shards ever take tasks of one slot (the world checks each
+// copy), and in the end each slot is taken by one.
 func TestSpreadSaga(t *testing.T) {
 	for seed := range seeds(15) {
 		inBubble(t, func(t *testing.T, w *world) {

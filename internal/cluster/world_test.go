@@ -24,31 +24,30 @@ type onceSlots struct {
 	slots task.SlotSet
 }
 
-// world is a system shard without Raft, replicas on it of which at most one leads, and data shards that only remember what
-// they were told.
+// world is a system shard without Raft, replicas of it of which at most one leads, and data shards that only remember what they were told.
 type world struct {
-	most    int // queues
+	most    int // maximum number of queues
 	t       testing.TB
 	state   *store.Store
 	rounds  sync.Mutex // one round at a time
 	leader  *systemReplica
-	updates int           // rounds that were run
-	slept   time.Duration // the shard's time is ahead by that
+	updates int           // number of rounds that were run
+	slept   time.Duration // how far the shard's time is ahead
 
 	mu     sync.Mutex
 	copies map[string]task.QueueConfig // by shard and name
 	full   map[string]bool             // queues that have tasks
 	keys   map[uint32]store.Time       // the ends of their keys
-	unique map[uint32]task.SlotSet     // slots with unique keys that are held
+	unique map[uint32]task.SlotSet     // slots whose unique keys are held
 	onces  map[onceSlots]store.Time    // the ends of their once keys
 	fail   error                       // of the next copy
 	fails  map[uint32]error            // of all copies to a shard
 	calls  int                         // of CopyQueues
-	room   error                       // what Room says
+	room   error                       // what Room returns
 	onDrop func()                      // once the shard has dropped a queue
 
 	watches map[uint32]map[string]task.Watch // by shard and namespace
-	spaces  map[string]*task.Space           // by shard and namespace: what is used, and the shares that were told
+	spaces  map[string]*task.Space           // by shard and namespace: use, and the shares that were set
 	erased  []string                         // shard and namespace
 }
 
@@ -56,7 +55,7 @@ type world struct {
 type systemReplica struct {
 	*world
 	control *Control
-	poke    func() // as a node does when a round is committed; nil: nobody waits for that
+	poke    func() // as a node does when a round is committed; nil: nothing
 }
 
 var errNotLeader = errors.New("not the leader")
@@ -66,7 +65,7 @@ func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { fn(t, newWorld(t)) })
 }
 
-// seeds is how many a model tries: with -short a third. Many find a wrong decision, and for races few will do.
+// seeds returns how many seeds a model tries: a third with -short. Many find a wrong decision; for races a few suffice.
 func seeds(many uint64) uint64 {
 	if testing.Short() {
 		return (many + 2) / 3
@@ -87,7 +86,7 @@ func newWorld(t testing.TB) *world {
 		watches: map[uint32]map[string]task.Watch{}}
 }
 
-// newReplica makes the replica of another node, which doesn't lead yet.
+// newReplica returns the replica of another node, which doesn't lead yet.
 func (w *world) newReplica() *systemReplica {
 	s := &systemReplica{world: w}
 	s.control = NewControl(Config{System: s, Shards: w, MaxQueues: w.most, Room: func() error { return w.room }})
@@ -95,7 +94,7 @@ func (w *world) newReplica() *systemReplica {
 	return s
 }
 
-// lead makes this replica the leader, and another one no more.
+// lead makes this replica the leader, instead of another one.
 func (s *systemReplica) lead() {
 	s.rounds.Lock()
 	defer s.rounds.Unlock()
@@ -106,15 +105,15 @@ func (s *systemReplica) lead() {
 	s.control.Elected()
 }
 
-// sleep suspends the machines: the shard's time runs on, and nobody looks at anything. Of hours that pass by themselves the store's
-// timers make seconds.
+// sleep suspends the machines: the shard's time advances, and nothing is checked meanwhile. Letting hours of fake time pass would take
+// seconds, because of the store's timers.
 func (w *world) sleep(d time.Duration) {
 	w.rounds.Lock()
 	defer w.rounds.Unlock()
 	w.slept += d
 }
 
-// open founds a cluster of feature level 1 with so many data shards, if there is none, and returns what leads it.
+// open founds a cluster of feature level 1 with that many data shards, unless it exists, and returns the Control that leads it.
 func (w *world) open(shards int) *Control {
 	w.t.Helper()
 	return w.openAt(1, shards)
@@ -207,7 +206,7 @@ func (w *world) mustBeApart(name string) {
 	}
 }
 
-// cut lets all calls to a shard fail; with nil they are answered again.
+// cut makes all calls to a shard fail; with nil they work again.
 func (w *world) cut(shard uint32, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,7 +229,7 @@ func (w *world) CopyWatches(_ context.Context, shard uint32, watches map[string]
 	return nil
 }
 
-// space is what a shard has of a namespace.
+// space returns what a shard has of a namespace.
 func (w *world) space(shard uint32, ns string) *task.Space {
 	s := w.spaces[copyKey(shard, ns)]
 	if s == nil {
@@ -312,7 +311,7 @@ func (w *world) DropQueue(_ context.Context, shard uint32, _, name string) error
 
 func copyKey(shard uint32, name string) string { return fmt.Sprintf("%d/%s", shard, name) }
 
-// copyOf is what a data shard knows of a queue.
+// copyOf returns a data shard's copy of a queue.
 func (w *world) copyOf(shard uint32, name string) task.QueueConfig {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -330,7 +329,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// is fails the test if err is not the refusal wanted, or doesn't say all the words.
+// is fails the test unless err is the wanted refusal and contains all the words.
 func is(t *testing.T, err error, want *task.Error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -346,5 +345,5 @@ func is(t *testing.T, err error, want *task.Error, words ...string) {
 
 func base64Of(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
-// nobody does what leaves no entry in the audit.
+// nobody is an author whose calls leave no entry in the audit log.
 var nobody task.Author
